@@ -1,0 +1,54 @@
+/* Arena: all memory of a module, a plan or a search, released at once.
+ *
+ * Blocks double in size up to 4 MiB. Memory is zeroed, aligned to 16 bytes and
+ * stays where it is until the arena is reset or freed. Allocation failure ends
+ * in a longjmp-free way: the arena is marked failed and NULL is returned;
+ * callers that allocate in proportion to their input check arena_failed() once
+ * at the end of a pass by ARENA_CHECK, or each pointer where it is used next.
+ * An arena is used by one thread at a time.
+ */
+#ifndef BASE_ARENA_H
+#define BASE_ARENA_H
+
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+typedef struct Arena {
+    struct ArenaBlock *blocks; /* newest first */
+    size_t used;               /* bytes handed out since the last reset */
+    size_t limit;              /* 0, or the most bytes that may be handed out */
+    bool failed;
+} Arena;
+
+typedef struct ArenaMark {
+    struct ArenaBlock *block;
+    size_t block_used, used;
+} ArenaMark;
+
+void *arena_alloc(Arena *arena, size_t bytes);
+/* Grows memory that arena_alloc returned; old content is copied. */
+void *arena_grow(Arena *arena, const void *old, size_t old_bytes, size_t new_bytes);
+char *arena_copy_string(Arena *arena, const char *text);
+char *arena_copy_bytes(Arena *arena, const void *bytes, size_t count); /* NUL-terminated */
+char *arena_format(Arena *arena, const char *format, ...) __attribute__((format(printf, 2, 3)));
+char *arena_vformat(Arena *arena, const char *format, va_list arguments);
+ArenaMark arena_mark(const Arena *arena);
+void arena_release(Arena *arena, ArenaMark mark); /* frees what was allocated since the mark */
+void arena_free(Arena *arena);
+
+#define ARENA_ARRAY(arena, type, count) ((type *)arena_alloc((arena), sizeof(type) * (size_t)(count)))
+
+/* Makes room for one more element of an arena array (pointer, count, capacity). */
+#define ARENA_RESERVE(arena, array, count, capacity)                                             \
+    do {                                                                                         \
+        if ((count) == (capacity)) {                                                             \
+            size_t reserve_new_ = (capacity) ? (size_t)(capacity) * 2 : 8;                       \
+            (array) = arena_grow((arena), (array), sizeof(*(array)) * (size_t)(capacity),        \
+                                 sizeof(*(array)) * reserve_new_);                               \
+            (capacity) = (int32_t)reserve_new_;                                                  \
+        }                                                                                        \
+    } while (0)
+
+#endif

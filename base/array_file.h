@@ -1,0 +1,57 @@
+/* Named arrays in files: .npz (stored or deflated, by libzip), .npy, safetensors.
+ *
+ * A file is opened and indexed first (names, types, shapes; headers checked
+ * against the file's size); data is read array by array into the caller's
+ * memory, row-major little-endian. In npz, bf16 and f8 are raw |V2 / |V1.
+ */
+#ifndef BASE_ARRAY_FILE_H
+#define BASE_ARRAY_FILE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/arena.h"
+#include "base/dtype.h"
+#include "base/status.h"
+
+#define ARRAY_MAX_RANK 16
+
+typedef struct ArrayEntry {
+    const char *name;
+    Dtype type;     /* as stored; |V2 reads as BF16, |V1 as F8E4M3FN */
+    int32_t rank;
+    int64_t dimensions[ARRAY_MAX_RANK];
+    int64_t bytes;
+    bool fortran_order;
+    int64_t location; /* safetensors: offset of the data; npz: index in the archive */
+} ArrayEntry;
+
+typedef struct ArrayFile {
+    Arena arena;
+    const char *path;
+    ArrayEntry *entries;
+    int32_t count;
+    struct ArrayFileHandle *handle;
+} ArrayFile;
+
+AmStatus array_file_open(ArrayFile *file, const char *path, AmError *error);
+const ArrayEntry *array_file_find(const ArrayFile *file, const char *name);
+/* Reads the whole array, row-major, into data (entry->bytes long). */
+AmStatus array_file_read(ArrayFile *file, const ArrayEntry *entry, void *data, AmError *error);
+void array_file_close(ArrayFile *file);
+
+/* An array to be written; `data` stays the caller's. */
+typedef struct ArrayToWrite {
+    const char *name;
+    Dtype type;
+    int32_t rank;
+    const int64_t *dimensions;
+    const void *data;
+} ArrayToWrite;
+
+/* By suffix: .safetensors or .npz. Written aside, then renamed. `metadata` is
+ * pairs key, value, ..., NULL (safetensors only) or NULL. */
+AmStatus array_file_write(const char *path, const ArrayToWrite *arrays, int32_t count,
+                          const char *const *metadata, AmError *error);
+
+#endif

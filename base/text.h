@@ -1,0 +1,33 @@
+/* Text: a growable string, the one way output is put together.
+ * Memory comes from the C heap; text_free releases it. On allocation failure
+ * `failed` is set and later appends do nothing. */
+#ifndef BASE_TEXT_H
+#define BASE_TEXT_H
+
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+typedef struct Text {
+    char *data; /* NUL-terminated, never NULL after the first append */
+    size_t length, capacity;
+    bool failed;
+} Text;
+
+void text_append(Text *text, const char *format, ...) __attribute__((format(printf, 2, 3)));
+void text_append_bytes(Text *text, const char *bytes, size_t count);
+void text_append_string(Text *text, const char *string);
+/* Shortest decimal that reads back to the same double ("0.1", "1e+300"). */
+void text_append_double(Text *text, double value);
+/* Human units: "1.25 ms", "3.4 GB" (powers of 1000), "16.8 M". */
+void text_append_seconds(Text *text, double seconds);
+void text_append_bytes_size(Text *text, double bytes);
+void text_append_count(Text *text, double count);
+/* Aligned columns: rows of cells separated by '\t' in `rows` (lines end in
+ * '\n') are padded to common widths; a cell that starts with a digit, '-' or
+ * '+' is right-aligned. */
+void text_append_table(Text *text, const char *rows);
+void text_free(Text *text);
+
+#endif
