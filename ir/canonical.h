@@ -1,0 +1,20 @@
+/* The canonical module: what analyses, plan indices and the hash refer to.
+ *
+ * `call` is inlined (op_name prefixes joined, the source line kept), the entry
+ * is computation 0 and its instructions come first, numbered topologically,
+ * ties by file order, dead instructions included. Other computations
+ * (to_apply, loop bodies) follow. Instruction i of a plan is instructions[i].
+ */
+#ifndef IR_CANONICAL_H
+#define IR_CANONICAL_H
+
+#include "ir/module.h"
+
+/* `*canonical` is a new module with its own arena; `module` must outlive it. */
+AmStatus ir_canonicalize(IrModule **canonical, const IrModule *module, AmError *error);
+
+/* SHA-256 over operators, shapes, attributes, literals, aliasing, order of
+ * parameters and outputs of a canonical module; not names, ids, layouts or metadata. */
+void ir_hash(const IrModule *canonical, char hex[65]);
+
+#endif

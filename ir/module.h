@@ -1,0 +1,171 @@
+/* The IR: an HLO module as flat arrays.
+ *
+ * Readers fill a protobuf-c message (hlo.proto: one schema for binary, JSON and
+ * text) and one builder turns it into an IrModule. Everything is owned by the
+ * module's arena and never changes after it is built; passes make new modules.
+ * Instructions and computations are int32 indices into module-wide arrays; the
+ * instructions of a computation are consecutive. A module as read keeps its
+ * structure; analyses work on the canonical module (ir/canonical.h).
+ */
+#ifndef IR_MODULE_H
+#define IR_MODULE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/arena.h"
+#include "base/dtype.h"
+#include "base/status.h"
+
+#define IR_MAX_RANK 16
+
+typedef enum IrOpcode {
+#define OPCODE(name, text, arity, rule) IR_##name,
+#include "ir/opcodes.def"
+#undef OPCODE
+    IR_OPCODE_COUNT,
+    IR_UNKNOWN = IR_OPCODE_COUNT /* kept with its name, blocked, refused when run */
+} IrOpcode;
+
+const char *ir_opcode_name(IrOpcode opcode);
+IrOpcode ir_opcode_from_name(const char *name); /* IR_UNKNOWN if there is none */
+int32_t ir_opcode_arity(IrOpcode opcode);       /* -1: any */
+
+/* An array shape, or a tuple of shapes (type DTYPE_TUPLE, rank = elements). */
+typedef struct IrShape {
+    Dtype type;
+    int32_t rank;
+    const int64_t *dimensions;      /* [rank], arrays only */
+    const struct IrShape *elements; /* [rank], tuples only */
+    const int64_t *minor_to_major;  /* [rank] or NULL: row-major */
+} IrShape;
+
+int64_t ir_shape_elements(const IrShape *shape);         /* product of the dimensions; arrays only */
+int64_t ir_shape_bytes(const IrShape *shape);            /* tuples: sum over the leaves */
+bool ir_shape_equal(const IrShape *a, const IrShape *b); /* type and dimensions; layouts ignored */
+
+/* A constant's value, row-major in logical order whatever its layout was. */
+typedef struct IrLiteral {
+    const void *data; /* dtype_bytes() per element; NULL: elided, written {...} */
+    int64_t bytes;
+    const struct IrLiteral *elements; /* tuples */
+} IrLiteral;
+
+typedef struct IrDot {
+    int32_t batch_count, contracting_count;
+    const int64_t *lhs_batch, *rhs_batch, *lhs_contracting, *rhs_contracting;
+} IrDot;
+
+typedef struct IrWindowDimension {
+    int64_t size, stride, padding_low, padding_high, window_dilation, base_dilation;
+    bool reversal;
+} IrWindowDimension;
+
+typedef struct IrConvolution {
+    int64_t input_batch, input_feature, kernel_input_feature, kernel_output_feature;
+    int64_t output_batch, output_feature;
+    int32_t spatial_count;
+    const int64_t *input_spatial, *kernel_spatial, *output_spatial;
+    int64_t feature_group_count, batch_group_count; /* >= 1 */
+} IrConvolution;
+
+/* Gather and scatter share one form; scatter's names in brackets. */
+typedef struct IrGather {
+    int32_t offset_count, collapsed_count, index_map_count, batching_count;
+    const int64_t *offset_dimensions;    /* [update_window_dims] */
+    const int64_t *collapsed_dimensions; /* [inserted_window_dims] */
+    const int64_t *start_index_map;      /* [scatter_dims_to_operand_dims] */
+    const int64_t *operand_batching;     /* [input_batching_dims] */
+    const int64_t *indices_batching;     /* [scatter_indices_batching_dims] */
+    int64_t index_vector_dimension;
+    const int64_t *slice_sizes; /* gather: [operand rank]; scatter: NULL */
+} IrGather;
+
+typedef struct IrPadding {
+    int64_t low, high, interior;
+} IrPadding;
+
+/* What an instruction says beside its operands. Fields that an opcode does not
+ * use are zero. Attributes that no analysis reads stay in `message`. */
+typedef struct IrAttributes {
+    int32_t dimension_count;
+    const int64_t *dimensions; /* broadcast, transpose, reduce, concatenate, reverse, iota, sort, ... */
+    const IrDot *dot;
+    const IrConvolution *convolution;
+    int32_t window_count;
+    const IrWindowDimension *window; /* convolution: spatial; reduce-window, select-and-scatter: [rank] */
+    const IrGather *gather;          /* gather, scatter */
+    const IrPadding *padding;        /* pad: [rank] */
+    const int64_t *slice_start, *slice_limit, *slice_stride; /* slice: [rank] */
+    const int64_t *slice_sizes;                              /* dynamic-slice: [rank] */
+    const char *comparison;      /* "EQ", "NE", "GE", "GT", "LE", "LT" */
+    const char *comparison_type; /* "FLOAT", "TOTALORDER", "SIGNED", "UNSIGNED" or NULL */
+    int64_t tuple_index;         /* get-tuple-element */
+    int64_t parameter_number;    /* parameter */
+    const char *custom_call_target;
+    bool is_stable, indices_are_sorted, unique_indices;
+    int32_t exponent_bits, mantissa_bits; /* reduce-precision */
+} IrAttributes;
+
+typedef struct IrInstruction {
+    IrOpcode opcode;
+    const char *opcode_name; /* as written; the only name an IR_UNKNOWN has */
+    const char *name;
+    IrShape shape;
+    int32_t operand_count, called_count, control_count;
+    const int32_t *operands;        /* instruction indices, of the same computation */
+    const int32_t *called;          /* computation indices: to_apply, body and condition, branches */
+    const int32_t *control;         /* control predecessors */
+    const IrAttributes *attributes; /* never NULL */
+    const IrLiteral *literal;       /* constants only */
+    const char *op_name;            /* metadata, "" where there is none */
+    const char *source_file;        /* "" where there is none */
+    int32_t source_line;
+    const struct Hlo__HloInstructionProto *message; /* where it came from */
+} IrInstruction;
+
+typedef struct IrComputation {
+    const char *name;
+    int32_t first, count; /* its instructions */
+    int32_t root;
+    int32_t parameter_count;
+    const int32_t *parameters; /* instruction of parameter k */
+} IrComputation;
+
+/* Donation: this output may take this parameter's buffer. */
+typedef struct IrAlias {
+    int32_t output, parameter; /* output -1: the whole, untupled result */
+} IrAlias;
+
+typedef struct IrModule {
+    Arena arena;
+    const char *source; /* file name, for messages */
+    const char *name;
+    IrInstruction *instructions;
+    int32_t instruction_count;
+    IrComputation *computations;
+    int32_t computation_count;
+    int32_t entry; /* computation index */
+    IrAlias *aliases;
+    int32_t alias_count;
+    AmWarnings warnings;
+    struct Hlo__HloModuleProto *message; /* in the same arena; NULL in derived modules */
+} IrModule;
+
+/* Reads a module in any of the three encodings, recognised by content (gz and
+ * zst opened), and verifies it. `*module` is the caller's: ir_module_free().
+ * AM_ERROR_INPUT names file, place and what was expected. */
+AmStatus ir_read(IrModule **module, const char *path, AmError *error);
+AmStatus ir_read_bytes(IrModule **module, const char *source, const char *data, int64_t length,
+                       AmError *error);
+void ir_module_free(IrModule *module);
+
+/* Writes by the suffix of `path`: .hlo.pb, .hlo.json, .hlo.txt, each also .gz, .zst. */
+AmStatus ir_write(const IrModule *module, const char *path, AmError *error);
+
+/* The scalar binary operator of a to_apply computation (IR_ADD, IR_MAXIMUM, ...):
+ * its root is that operator on its two parameters, in either order.
+ * IR_UNKNOWN if it is anything else. */
+IrOpcode ir_computation_operator(const IrModule *module, int32_t computation);
+
+#endif

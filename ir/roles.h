@@ -1,0 +1,46 @@
+/* What the entry's parameters are and what its instructions are for.
+ *
+ * Roles and pairing (weight, optimizer, state, data, constant) come from
+ * model.roles.json where given, else from data flow, then order and shape, an
+ * alias only as a tie-break. Phases come from data flow alone, so that a module
+ * without metadata is planned alike. All arrays live in the caller's arena.
+ */
+#ifndef IR_ROLES_H
+#define IR_ROLES_H
+
+#include "ir/module.h"
+
+typedef enum IrRole { IR_ROLE_WEIGHT, IR_ROLE_OPTIMIZER, IR_ROLE_STATE, IR_ROLE_DATA, IR_ROLE_CONSTANT } IrRole;
+const char *ir_role_name(IrRole role); /* "weight", ... */
+
+typedef enum IrPhase {
+    IR_PHASE_FORWARD,   /* an ancestor of the loss */
+    IR_PHASE_BACKWARD,  /* from the loss's cotangent to the weights' gradients */
+    IR_PHASE_OPTIMIZER, /* from a gradient to the new weight or optimizer state */
+    IR_PHASE_OTHER      /* parameters, constants, and what serves no output */
+} IrPhase;
+const char *ir_phase_name(IrPhase phase);
+
+typedef struct IrParameter {
+    int32_t number, instruction;
+    const char *path; /* op_name, else the instruction's name, made unique as name#2 */
+    IrRole role;
+    int32_t output;        /* index of the output that updates it, or -1 */
+    const char *paired_by; /* "roles file", "data flow", "order", "alias" or "" */
+} IrParameter;
+
+typedef struct IrRoles {
+    IrParameter *parameters; /* by number */
+    int32_t parameter_count;
+    int32_t *outputs; /* instruction of output k: the operands of a root tuple, else the root itself */
+    int32_t output_count;
+    int32_t loss;    /* output index, or -1 */
+    IrPhase *phases; /* per entry instruction of the canonical module */
+} IrRoles;
+
+/* `roles_path` may be NULL; looking for a model.roles.json beside the model is
+ * the caller's business. Disagreements become warnings of `canonical`. */
+AmStatus ir_find_roles(IrRoles **roles, Arena *arena, IrModule *canonical, const char *roles_path,
+                       AmError *error);
+
+#endif
