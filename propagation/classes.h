@@ -1,0 +1,47 @@
+/* Dimension classes: what is split together unless something is moved
+ * (method: union-find over the ties of all factor rules).
+ *
+ * Node (instruction, dimension) belongs to a class if its size is above 1 and
+ * the instruction is not made on demand. A dimension of an on-demand value
+ * resolves to the dimension of the value it was broadcast from, or to nothing.
+ */
+#ifndef PROPAGATION_CLASSES_H
+#define PROPAGATION_CLASSES_H
+
+#include "ir/roles.h"
+#include "propagation/rules.h"
+
+typedef struct DimensionClass {
+    /* Its name: the smallest (parameter number, dimension), or where no
+     * parameter has it the smallest (instruction, dimension). */
+    bool named_by_parameter;
+    int32_t number, dimension;
+    int64_t size;            /* greatest common divisor of its factors' sizes */
+    int32_t weight_count;    /* weight dimensions in it */
+    int32_t data_count;      /* data dimensions in it */
+    int64_t weight_elements; /* elements of the weights it splits */
+    double flops;            /* of the dots and convolutions it is a factor of */
+    int32_t tie;             /* classes of equal tie are repeated layers of one another; decided as one */
+} DimensionClass;
+
+typedef struct Classes {
+    DimensionClass
+        *classes; /* those that can be split at all, in the order of their names: parameters first */
+    int32_t count;
+    int32_t tie_count;
+    int32_t *first_node; /* [instruction + 1]: node of dimension d is first_node[i] + d */
+    int32_t *class_of;   /* [node]: class, or -1 */
+} Classes;
+
+AmStatus classes_build(Classes **classes, Arena *arena, const Rules *rules, const IrRoles *roles,
+                       AmError *error);
+
+/* Class of (instruction, dimension); on-demand values are followed to what they
+ * were broadcast from. -1: none. */
+int32_t classes_of(const Classes *classes, const Rules *rules, int32_t instruction, int32_t dimension);
+/* The class that splitting factor f of instruction i belongs to; -1: none. */
+int32_t classes_of_factor(const Classes *classes, const Rules *rules, int32_t instruction, int32_t factor);
+/* Finds a class by name; -1 if there is none. */
+int32_t classes_find(const Classes *classes, bool by_parameter, int32_t number, int32_t dimension);
+
+#endif

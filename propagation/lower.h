@@ -1,0 +1,26 @@
+/* From a plan to the program of one device: completion of every tensor, then lowering. */
+#ifndef PROPAGATION_LOWER_H
+#define PROPAGATION_LOWER_H
+
+#include "propagation/plan.h"
+#include "propagation/program.h"
+
+/* What a stage's lists mean for every instruction (method, section 2). */
+typedef struct Completion {
+    const PlanStage *stage;
+    int8_t *factor;   /* [instruction * MESH_MAX_AXES]: factor split on the axis, -1 none */
+    SbpState *stored; /* [instruction]: how its result is stored; on-demand values: B */
+} Completion;
+
+AmStatus plan_complete(Completion **completion, Arena *arena, const PlanContext *context,
+                       const PlanStage *stage, AmError *error);
+
+/* Lowers one stage for one device of its mesh: local instructions and
+ * collectives, fused, with buffers. Everything lives in the arena. */
+AmStatus plan_lower(Program **program, Arena *arena, const PlanContext *context, const Completion *completion,
+                    int32_t device, AmError *error);
+
+/* The reference: the whole module on one device (`--plan none`). */
+AmStatus plan_lower_whole(Program **program, Arena *arena, const PlanContext *context, AmError *error);
+
+#endif

@@ -1,0 +1,100 @@
+/* A plan: how a module is trained on a cluster, and its file.
+ *
+ * Lowering is a pure function of the module and of `stages`, `micro_batches`,
+ * `schedule` and `relaxations`; everything else is derived for readers or says
+ * how the plan was found. Memory is the caller's arena.
+ */
+#ifndef PROPAGATION_PLAN_H
+#define PROPAGATION_PLAN_H
+
+#include <jansson.h>
+
+#include "ir/roles.h"
+#include "propagation/classes.h"
+#include "propagation/mesh.h"
+#include "propagation/sbp.h"
+
+/* One entry of an axis's ordered list: this class is split over the axis. */
+typedef struct PlanEntry {
+    int32_t class_index; /* in Classes */
+} PlanEntry;
+
+typedef struct PlanList {
+    int32_t count;
+    PlanEntry *entries;
+} PlanList;
+
+/* A decision about one instruction that overrides the lists: the factor it
+ * splits on each axis (-1 none, PLAN_NO_OVERRIDE as the lists say), or the
+ * state its result is stored in. */
+#define PLAN_NO_OVERRIDE (-2)
+typedef struct PlanException {
+    int32_t instruction;
+    bool has_factors, has_states;
+    int32_t factors[MESH_MAX_AXES];
+    SbpState states;
+} PlanException;
+
+typedef struct PlanStage {
+    int32_t (*ranges)[2]; /* [range_count] first, end of canonical instructions */
+    int32_t range_count;
+    int32_t *devices; /* [mesh.device_count] indices in the cluster */
+    Mesh mesh;
+    PlanList lists[MESH_MAX_AXES];
+    PlanException *exceptions;
+    int32_t exception_count;
+} PlanStage;
+
+typedef struct PlanDevicePrediction {
+    int64_t peak_bytes, weights_bytes, gradients_bytes, optimizer_bytes, activation_bytes;
+    double compute_seconds, communication_seconds, idle_seconds;
+} PlanDevicePrediction;
+
+typedef struct Plan {
+    const char *module_name, *module_sha256;
+    int32_t module_instructions;
+    const char *cluster_name, *cluster_sha256;
+    json_t *cluster_description; /* borrowed from the cluster, or owned by the plan file (see plan_read) */
+    int32_t micro_batches;
+    const char *schedule; /* "none" for one stage */
+    PlanStage *stages;
+    int32_t stage_count;
+    const char **relaxations;
+    int32_t relaxation_count;
+    double predicted_step_seconds;
+    PlanDevicePrediction *predicted; /* per device of all stages, in order */
+    int32_t device_count;
+    /* how it was found */
+    const char *searcher, *space;
+    uint64_t seed;
+    int64_t evaluations;
+    double bound_seconds; /* NAN: none */
+    const char *bound;    /* "lower", "exact" or NULL */
+    json_t *settings;     /* object or NULL */
+} Plan;
+
+/* What a plan's names refer to: one canonical module and what was derived from it. */
+typedef struct PlanContext {
+    Arena arena;      /* owns rules, classes and roles */
+    IrModule *module; /* as read */
+    IrModule *canonical;
+    char sha256[65];
+    IrRoles *roles;
+    Rules *rules;
+    Classes *classes;
+} PlanContext;
+
+/* Reads the module and derives all of the above. `roles_path`: --roles, or NULL
+ * for the model.roles.json beside `path` where there is one. */
+AmStatus plan_context_read(PlanContext **context, const char *path, const char *roles_path, AmError *error);
+void plan_context_free(PlanContext *context);
+
+/* The plan as JSON (the caller's reference), with the derived parts. */
+AmStatus plan_to_json(json_t **root, const Plan *plan, const PlanContext *context, AmError *error);
+AmStatus plan_write(const Plan *plan, const PlanContext *context, const char *path, AmError *error);
+/* Reads and checks against the module: another module is refused with both
+ * names and hashes. cluster_description stays valid while *root is held. */
+AmStatus plan_read(Plan **plan, json_t **root, Arena *arena, const PlanContext *context, const char *path,
+                   AmError *error);
+
+#endif

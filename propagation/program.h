@@ -1,0 +1,171 @@
+/* The lowered program: what one device does in a step. The cost model prices
+ * exactly this and the executor runs exactly this (architecture, decision 5).
+ *
+ * Values are arrays with local shapes. Instructions are HLO operators on local
+ * values, or collectives among the devices of a group. After lowering,
+ * program_fuse() gathers element-wise chains into fusions and orders the steps;
+ * program_plan_buffers() gives every value its place in one allocation. All
+ * devices of a stage have the same instructions in the same order and differ
+ * in starts and extents only, so collectives meet.
+ */
+#ifndef PROPAGATION_PROGRAM_H
+#define PROPAGATION_PROGRAM_H
+
+#include "ir/roles.h"
+#include "propagation/mesh.h"
+#include "propagation/sbp.h"
+
+typedef enum ProgramCollectiveKind {
+    PROGRAM_ALL_REDUCE,
+    PROGRAM_ALL_GATHER,
+    PROGRAM_REDUCE_SCATTER,
+    PROGRAM_ALL_TO_ALL
+} ProgramCollectiveKind;
+const char *program_collective_name(ProgramCollectiveKind kind); /* "all_reduce", ... */
+
+/* One collective moves one or more operands (merged ones share all but the
+ * dimensions). Along a split dimension group member k owns parts[k] elements,
+ * in group order, so uneven shards need no padding.
+ *   all_gather:     operand is the local part along `dimension`, result is whole.
+ *   reduce_scatter: operand is whole, result is the local part along `dimension`.
+ *   all_to_all:     operand is the local part along `dimension`, whole along
+ *                   `other`; the result is whole along `dimension`, the local
+ *                   part along `other`.
+ * Reductions add in group order, so a result does not depend on timing. */
+typedef struct ProgramMovement {
+    int32_t dimension, other;
+    const int64_t *parts;       /* [group_count] extents along `dimension` */
+    const int64_t *other_parts; /* [group_count] extents along `other`; all_to_all only */
+} ProgramMovement;
+
+typedef struct ProgramCollective {
+    ProgramCollectiveKind kind;
+    SbpReduction reduction; /* all_reduce, reduce_scatter */
+    uint32_t axes;          /* bit mask of the mesh axes that are spanned */
+    int32_t group_count;
+    const int32_t *group;             /* mesh devices, in the order of the parts; holds this device */
+    const ProgramMovement *movements; /* [operand_count]; NULL for all_reduce */
+} ProgramCollective;
+
+/* Where a shard lies in the whole: for iota the result's, for gather and
+ * scatter operand 0's (whose indices count in the whole; a gather gives zeros
+ * for indices outside the shard, after clamping in the whole; a scatter skips
+ * them). NULL in an instruction whose shard is the whole. */
+typedef struct ProgramShard {
+    const int64_t *start;  /* [rank] */
+    const int64_t *global; /* [rank] whole sizes */
+} ProgramShard;
+
+typedef enum ProgramKind { PROGRAM_COMPUTE, PROGRAM_COLLECTIVE, PROGRAM_VIEW } ProgramKind;
+
+/* PROGRAM_COMPUTE: `opcode` with `attributes` made local. PROGRAM_VIEW: the
+ * result is operand 0's memory under another shape (reshape, bitcast, copy);
+ * nothing runs. Parameters have no instruction. */
+typedef struct ProgramInstruction {
+    ProgramKind kind;
+    IrOpcode opcode;
+    int32_t origin; /* canonical instruction it comes from or serves */
+    int32_t operand_count, result_count;
+    const int32_t *operands; /* value indices */
+    int32_t first_result;    /* results are consecutive values */
+    const IrAttributes *attributes;
+    const IrLiteral *literal; /* constant: the local value */
+    int32_t called;           /* to_apply computation in the canonical module, or -1 */
+    int32_t called_second;    /* select-and-scatter's scatter, or -1 */
+    const ProgramShard *shard;
+    const ProgramCollective *collective;
+} ProgramInstruction;
+
+typedef enum ProgramValueKind {
+    PROGRAM_VALUE_PARAMETER, /* entry parameter: its own place, kept from step to step */
+    PROGRAM_VALUE_TEMPORARY, /* lives from its step to its last use */
+    PROGRAM_VALUE_INTERNAL   /* inside one fusion: has no memory */
+} ProgramValueKind;
+
+typedef struct ProgramValue {
+    IrShape shape;       /* local */
+    int32_t origin;      /* canonical instruction */
+    int32_t instruction; /* producer in `instructions`, -1 for parameters */
+    SbpState state;
+    /* set by program_fuse and program_plan_buffers */
+    ProgramValueKind kind;
+    int32_t storage;       /* value whose memory it is: itself, or what it is a view of */
+    int64_t offset, bytes; /* in the device's allocation; -1 for internal values */
+} ProgramValue;
+
+/* A fusion computes `op_count` element-wise operators over one index space.
+ * Slots 0..input_count-1 are inputs, then one slot per operator. */
+typedef struct ProgramFusionInput {
+    int32_t value;
+    const int64_t *strides; /* [rank] elements per step of each index; 0 where broadcast */
+} ProgramFusionInput;
+
+typedef struct ProgramFusionOp {
+    IrOpcode opcode; /* element-wise, or IR_CONSTANT (scalar), IR_IOTA */
+    Dtype type;      /* of the result */
+    int32_t operand_count;
+    int32_t operands[3];            /* slots */
+    const IrAttributes *attributes; /* comparison, iota dimension in dimensions[0], ... */
+    const IrLiteral *literal;       /* IR_CONSTANT */
+    int64_t iota_start;             /* IR_IOTA: value at index 0 of its dimension */
+    int32_t origin;
+} ProgramFusionOp;
+
+typedef struct ProgramFusion {
+    int32_t rank;
+    const int64_t *dimensions; /* the index space */
+    int64_t elements;
+    int32_t input_count, op_count, output_count;
+    const ProgramFusionInput *inputs;
+    const ProgramFusionOp *ops;
+    const int32_t *output_slots, *output_values; /* [output_count] */
+} ProgramFusion;
+
+/* What runs, in order: one instruction, or one fusion. Views do not appear. */
+typedef struct ProgramStep {
+    int32_t instruction; /* or -1 */
+    int32_t fusion;      /* or -1 */
+} ProgramStep;
+
+/* After the last step a parameter takes its new value: where the planner could
+ * not put it in place, `value` is copied to the parameter's memory. */
+typedef struct ProgramUpdate {
+    int32_t parameter; /* entry parameter number */
+    int32_t value;
+    bool in_place;
+} ProgramUpdate;
+
+typedef struct Program {
+    Arena *arena;
+    const IrModule *module; /* canonical */
+    const IrRoles *roles;
+    const Mesh *mesh;
+    int32_t device;
+    ProgramInstruction *instructions;
+    int32_t instruction_count, instruction_capacity;
+    ProgramValue *values;
+    int32_t value_count, value_capacity;
+    int32_t *parameters; /* value of entry parameter k */
+    int32_t *outputs;    /* value of output k */
+    ProgramFusion *fusions;
+    int32_t fusion_count;
+    ProgramStep *steps;
+    int32_t step_count;
+    ProgramUpdate *updates;
+    int32_t update_count;
+    int64_t allocation_bytes; /* one allocation per rank holds everything */
+    int64_t parameter_bytes;  /* the part of it that lives between steps, at offset 0 */
+    int32_t peak_step;        /* a step at which the allocation is fullest */
+} Program;
+
+/* Element-wise chains into fusions, steps in order. Deterministic, linear but
+ * for the ordering heap. */
+AmStatus program_fuse(Program *program, AmError *error);
+/* Offsets for all values: parameters first, temporaries best-fit by lifetime,
+ * in-place where a step's input dies there and is read element by element. */
+AmStatus program_plan_buffers(Program *program, AmError *error);
+
+/* The program as text, one line per step, fusions indented. */
+void program_print(Text *text, const Program *program);
+
+#endif
