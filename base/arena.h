@@ -41,14 +41,14 @@ void arena_free(Arena *arena);
 #define ARENA_ARRAY(arena, type, count) ((type *)arena_alloc((arena), sizeof(type) * (size_t)(count)))
 
 /* Makes room for one more element of an arena array (pointer, count, capacity). */
-#define ARENA_RESERVE(arena, array, count, capacity)                                             \
-    do {                                                                                         \
-        if ((count) == (capacity)) {                                                             \
-            size_t reserve_new_ = (capacity) ? (size_t)(capacity) * 2 : 8;                       \
-            (array) = arena_grow((arena), (array), sizeof(*(array)) * (size_t)(capacity),        \
-                                 sizeof(*(array)) * reserve_new_);                               \
-            (capacity) = (int32_t)reserve_new_;                                                  \
-        }                                                                                        \
+#define ARENA_RESERVE(arena, array, count, capacity)                                      \
+    do {                                                                                  \
+        if ((count) == (capacity)) {                                                      \
+            size_t reserve_new_ = (capacity) ? (size_t)(capacity)*2 : 8;                  \
+            (array) = arena_grow((arena), (array), sizeof(*(array)) * (size_t)(capacity), \
+                                 sizeof(*(array)) * reserve_new_);                        \
+            (capacity) = (int32_t)reserve_new_;                                           \
+        }                                                                                 \
     } while (0)
 
 #endif

@@ -48,7 +48,7 @@ typedef enum Dtype {
 #define DTYPE_ENUM(name, text, number, bits, numpy, safetensors) DTYPE_##name = number,
     DTYPE_LIST(DTYPE_ENUM)
 #undef DTYPE_ENUM
-    DTYPE_COUNT
+        DTYPE_COUNT
 } Dtype;
 
 const char *dtype_name(Dtype type);

@@ -16,9 +16,9 @@ typedef struct Random {
 
 void random_seed(Random *random, uint64_t seed);
 uint64_t random_bits(Random *random);
-double random_uniform(Random *random);                 /* [0, 1) */
-int64_t random_below(Random *random, int64_t bound);   /* [0, bound), unbiased */
-double random_normal(Random *random);                  /* mean 0, deviation 1 */
+double random_uniform(Random *random);               /* [0, 1) */
+int64_t random_below(Random *random, int64_t bound); /* [0, bound), unbiased */
+double random_normal(Random *random);                /* mean 0, deviation 1 */
 
 uint64_t random_at(uint64_t seed, uint64_t stream, uint64_t index);
 double random_uniform_at(uint64_t seed, uint64_t stream, uint64_t index);

@@ -10,16 +10,16 @@
 
 #include "automap.h"
 
-#define TRY(call)                                   \
-    do {                                            \
-        AmStatus try_status_ = (call);              \
+#define TRY(call)                                     \
+    do {                                              \
+        AmStatus try_status_ = (call);                \
         if (try_status_ != AM_OK) return try_status_; \
     } while (0)
 
 /* For functions that hold resources and keep their result in `status`. */
-#define TRY_OR_FAIL(call)              \
-    do {                               \
-        status = (call);               \
+#define TRY_OR_FAIL(call)               \
+    do {                                \
+        status = (call);                \
         if (status != AM_OK) goto fail; \
     } while (0)
 
@@ -30,9 +30,8 @@ AmStatus am_fail(AmError *error, AmStatus code, const char *source, const char *
 
 /* The same for a place in a text: finds line and column of byte `at` of
  * text[0..length) and copies that line as the excerpt. */
-AmStatus am_fail_at(AmError *error, AmStatus code, const char *source, const char *text,
-                    int64_t length, int64_t at, const char *format, ...)
-    __attribute__((format(printf, 7, 8)));
+AmStatus am_fail_at(AmError *error, AmStatus code, const char *source, const char *text, int64_t length,
+                    int64_t at, const char *format, ...) __attribute__((format(printf, 7, 8)));
 
 /* Out of memory: AM_ERROR_INTERNAL with the number of bytes asked for. */
 AmStatus am_fail_memory(AmError *error, int64_t bytes);

@@ -1,0 +1,128 @@
+/* Arena: blocks from the C heap, newest first, each twice the size of the one
+ * before it up to 4 MiB; a request that is larger gets a block of its own size.
+ *
+ * Blocks come zeroed from calloc, so fresh memory costs nothing until it is
+ * touched; what a release gives back inside a kept block is zeroed again at
+ * once, which keeps the promise that every allocation starts as zeros.
+ */
+#include "base/arena.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { ALIGNMENT = 16 };
+static const size_t FIRST_BLOCK = 4096;
+static const size_t LARGEST_BLOCK = (size_t)4 << 20;
+static const size_t LARGEST_REQUEST = (size_t)1 << 46;
+
+typedef struct ArenaBlock {
+    struct ArenaBlock *older;
+    size_t capacity, used;
+    _Alignas(16) unsigned char data[];
+} ArenaBlock;
+
+static size_t round_up(size_t bytes) {
+    return (bytes + ALIGNMENT - 1) & ~(size_t)(ALIGNMENT - 1);
+}
+
+static void *fail(Arena *arena) {
+    arena->failed = true;
+    return NULL;
+}
+
+/* Empty requests get an address of their own, so pointers stay distinct. */
+void *arena_alloc(Arena *arena, size_t bytes) {
+    if (bytes > LARGEST_REQUEST) return fail(arena);
+    size_t rounded = round_up(bytes ? bytes : 1);
+    if (arena->limit && (rounded > arena->limit || arena->used > arena->limit - rounded)) return fail(arena);
+    ArenaBlock *block = arena->blocks;
+    if (!block || block->capacity - block->used < rounded) {
+        size_t capacity = block ? block->capacity * 2 : FIRST_BLOCK;
+        if (capacity > LARGEST_BLOCK) capacity = LARGEST_BLOCK;
+        if (capacity < rounded) capacity = rounded;
+        block = calloc(1, sizeof(ArenaBlock) + capacity);
+        if (!block) return fail(arena);
+        block->capacity = capacity;
+        block->older = arena->blocks;
+        arena->blocks = block;
+    }
+    void *memory = block->data + block->used;
+    block->used += rounded;
+    arena->used += rounded;
+    return memory;
+}
+
+void *arena_grow(Arena *arena, const void *old, size_t old_bytes, size_t new_bytes) {
+    if (new_bytes > LARGEST_REQUEST) return fail(arena);
+    ArenaBlock *block = arena->blocks;
+    size_t old_rounded = round_up(old_bytes ? old_bytes : 1);
+    if (old && new_bytes <= old_rounded) return (void *)(uintptr_t)old;
+
+    /* The newest allocation is extended where it lies. */
+    bool newest = old && block && block->used >= old_rounded &&
+                  (const unsigned char *)old == block->data + block->used - old_rounded;
+    if (newest) {
+        size_t more = round_up(new_bytes) - old_rounded;
+        bool within_limit = !arena->limit || more <= arena->limit - arena->used;
+        if (block->capacity - block->used >= more && within_limit) {
+            block->used += more;
+            arena->used += more;
+            return (void *)(uintptr_t)old;
+        }
+    }
+    void *grown = arena_alloc(arena, new_bytes);
+    if (grown && old_bytes && old) memcpy(grown, old, old_bytes);
+    return grown;
+}
+
+char *arena_copy_bytes(Arena *arena, const void *bytes, size_t count) {
+    char *copy = arena_alloc(arena, count + 1);
+    if (copy && count) memcpy(copy, bytes, count);
+    return copy;
+}
+
+char *arena_copy_string(Arena *arena, const char *text) {
+    return arena_copy_bytes(arena, text, strlen(text));
+}
+
+char *arena_vformat(Arena *arena, const char *format, va_list arguments) {
+    va_list again;
+    va_copy(again, arguments);
+    int length = vsnprintf(NULL, 0, format, again);
+    va_end(again);
+    if (length < 0) return fail(arena);
+    char *text = arena_alloc(arena, (size_t)length + 1);
+    if (text) vsnprintf(text, (size_t)length + 1, format, arguments);
+    return text;
+}
+
+char *arena_format(Arena *arena, const char *format, ...) {
+    va_list arguments;
+    va_start(arguments, format);
+    char *text = arena_vformat(arena, format, arguments);
+    va_end(arguments);
+    return text;
+}
+
+ArenaMark arena_mark(const Arena *arena) {
+    return (ArenaMark){arena->blocks, arena->blocks ? arena->blocks->used : 0, arena->used};
+}
+
+void arena_release(Arena *arena, ArenaMark mark) {
+    while (arena->blocks != mark.block) {
+        ArenaBlock *older = arena->blocks->older;
+        free(arena->blocks);
+        arena->blocks = older;
+    }
+    if (mark.block) {
+        memset(mark.block->data + mark.block_used, 0, mark.block->used - mark.block_used);
+        mark.block->used = mark.block_used;
+    }
+    arena->used = mark.used;
+}
+
+void arena_free(Arena *arena) {
+    arena_release(arena, (ArenaMark){0});
+    *arena = (Arena){.limit = arena->limit};
+}

@@ -1,0 +1,33 @@
+/* What array_file.c and the formats behind it share; nobody else includes it.
+ *
+ * A format fills file->entries from an index that it checks against the size
+ * of the file, and reads one entry at a time. Writers get arrays that
+ * array_file_write has already checked.
+ */
+#ifndef BASE_ARRAY_FORMAT_H
+#define BASE_ARRAY_FORMAT_H
+
+#include <stdio.h>
+
+#include "base/array_file.h"
+
+typedef struct ArrayFormat {
+    AmStatus (*open)(ArrayFile *file, AmError *error);
+    AmStatus (*read)(ArrayFile *file, const ArrayEntry *entry, void *data, AmError *error);
+    AmStatus (*write)(const char *path, const ArrayToWrite *arrays, int32_t count,
+                      const char *const *metadata, AmError *error);
+} ArrayFormat;
+
+struct ArrayFileHandle {
+    const ArrayFormat *format;
+    FILE *stream;        /* npy, safetensors */
+    struct zip *archive; /* npz */
+    int64_t size;        /* of the file in bytes */
+};
+
+extern const ArrayFormat ARRAY_FORMAT_NPY, ARRAY_FORMAT_NPZ, ARRAY_FORMAT_SAFETENSORS;
+
+/* Elements times element size; false when negative or beyond 2^62 bytes. */
+bool array_byte_count(Dtype type, const int64_t *dimensions, int32_t rank, int64_t *bytes);
+
+#endif

@@ -1,0 +1,383 @@
+/* Numpy's .npy, and .npz: a zip archive with one .npy per array.
+ *
+ * A .npy is "\x93NUMPY", two version bytes, the header's length (u16 in version
+ * 1, u32 in 2 and 3), a Python dict literal with exactly the keys 'descr',
+ * 'fortran_order' and 'shape', and the data. The literal is read by a parser
+ * for just that form. Arrays of structures, text, dates and objects have no
+ * element type here: they are listed as INVALID. Big-endian data is refused.
+ *
+ * Sizes that an archive claims are held against what its bytes can expand to
+ * (deflate makes at most 1032 bytes of one), so that no caller allocates by a
+ * number that was made up.
+ */
+#define _POSIX_C_SOURCE 200809L
+#include <ctype.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <zip.h>
+
+#include "base/array_format.h"
+#include "base/text.h"
+
+enum { PREFIX_BYTES = 12, LONGEST_HEADER = 1 << 20, DATA_ALIGNMENT = 64, DEFLATE_RATIO = 1032 };
+
+static const char *const TYPE_NAMES[DTYPE_COUNT] = {
+#define NUMPY_NAME(name, text, number, bits, numpy, safetensors) [number] = numpy,
+    DTYPE_LIST(NUMPY_NAME)
+#undef NUMPY_NAME
+};
+
+/* Where an array's bytes come from: a file, or one entry of an archive. */
+typedef struct Source {
+    FILE *stream;
+    zip_file_t *entry;
+} Source;
+
+static bool read_exactly(Source source, void *data, int64_t bytes) {
+    unsigned char *at = data;
+    while (bytes > 0) {
+        size_t part = bytes < (1 << 30) ? (size_t)bytes : (size_t)1 << 30;
+        int64_t got =
+            source.entry ? zip_fread(source.entry, at, part) : (int64_t)fread(at, 1, part, source.stream);
+        if (got <= 0) return false;
+        at += got;
+        bytes -= got;
+    }
+    return true;
+}
+
+/* "<f4" and the like. Kind and size decide; several types share a name, then
+ * the first row counts, except that a raw byte is f8e4m3fn as documented. */
+static Dtype type_from_description(const char *text) {
+    if (strchr("<|=", text[0]) == NULL || !text[0]) return DTYPE_INVALID;
+    if (strcmp(text + 1, "V1") == 0 || strcmp(text + 1, "f1") == 0) return DTYPE_F8E4M3FN;
+    for (int i = 1; i < DTYPE_COUNT; i++) {
+        if (TYPE_NAMES[i][0] && strcmp(TYPE_NAMES[i] + 1, text + 1) == 0) return (Dtype)i;
+    }
+    return DTYPE_INVALID;
+}
+
+/* Reader of the dict literal: `at` moves over the text, which ends in a NUL. */
+typedef struct Literal {
+    const char *at;
+} Literal;
+
+static bool accept(Literal *literal, const char *token) {
+    while (isspace((unsigned char)*literal->at)) literal->at++;
+    size_t length = strlen(token);
+    if (strncmp(literal->at, token, length) != 0) return false;
+    literal->at += length;
+    return true;
+}
+
+/* A quoted string without escapes, cut to the room there is. */
+static bool read_string(Literal *literal, char *text, size_t room) {
+    if (!accept(literal, "'") && !accept(literal, "\"")) return false;
+    char quote = literal->at[-1];
+    size_t length = 0;
+    for (; *literal->at && *literal->at != quote; literal->at++) {
+        if (length + 1 < room) text[length++] = *literal->at;
+    }
+    text[length] = '\0';
+    return accept(literal, quote == '\'' ? "'" : "\"");
+}
+
+/* A description that is a list (a structure) is skipped to its bracket. */
+static bool read_description(Literal *literal, char *text, size_t room) {
+    text[0] = '\0';
+    if (!accept(literal, "[")) return read_string(literal, text, room);
+    for (int depth = 1; depth > 0; literal->at++) {
+        if (!*literal->at) return false;
+        depth += (*literal->at == '[') - (*literal->at == ']');
+    }
+    return true;
+}
+
+static bool read_shape(Literal *literal, ArrayEntry *entry) {
+    if (!accept(literal, "(")) return false;
+    while (!accept(literal, ")")) {
+        accept(literal, "");
+        char *end;
+        if (!isdigit((unsigned char)*literal->at) || entry->rank == ARRAY_MAX_RANK) return false;
+        entry->dimensions[entry->rank++] = strtoll(literal->at, &end, 10);
+        literal->at = *end == 'L' ? end + 1 : end;
+        if (!accept(literal, ",") && *literal->at != ')') return false;
+    }
+    return true;
+}
+
+/* Fills type, order and shape from the dict; false if it is not of that form. */
+static bool read_dict(const char *text, ArrayEntry *entry, char *description, size_t room) {
+    Literal literal = {text};
+    int seen = 0;
+    if (!accept(&literal, "{")) return false;
+    while (!accept(&literal, "}")) {
+        char key[32];
+        if (!read_string(&literal, key, sizeof key) || !accept(&literal, ":")) return false;
+        if (strcmp(key, "descr") == 0 && !(seen & 1)) {
+            if (!read_description(&literal, description, room)) return false;
+            seen |= 1;
+        } else if (strcmp(key, "fortran_order") == 0 && !(seen & 2)) {
+            entry->fortran_order = accept(&literal, "True");
+            if (!entry->fortran_order && !accept(&literal, "False")) return false;
+            seen |= 2;
+        } else if (strcmp(key, "shape") == 0 && !(seen & 4)) {
+            if (!read_shape(&literal, entry)) return false;
+            seen |= 4;
+        } else {
+            return false;
+        }
+        if (!accept(&literal, ",") && *literal.at != '}') return false;
+    }
+    return seen == 7;
+}
+
+/* Reads prefix and dict from the start of `source`, which holds `size` bytes
+ * in all, and checks that the data fills the rest. `header_bytes` is where the
+ * data begins. */
+static AmStatus read_header(Source source, int64_t size, ArrayEntry *entry, int64_t *header_bytes,
+                            const char *path, AmError *error) {
+    unsigned char prefix[PREFIX_BYTES];
+    if (!read_exactly(source, prefix, 10) || memcmp(prefix, "\x93NUMPY", 6) != 0 || prefix[6] < 1 ||
+        prefix[6] > 3) {
+        return am_fail(error, AM_ERROR_INPUT, path, "array '%s' does not begin as a .npy of version 1 to 3",
+                       entry->name);
+    }
+    int64_t length = prefix[8] | prefix[9] << 8;
+    *header_bytes = 10 + length;
+    if (prefix[6] > 1) {
+        if (!read_exactly(source, prefix + 10, 2)) length = size;
+        else length |= (int64_t)prefix[10] << 16 | (int64_t)prefix[11] << 24;
+        *header_bytes = PREFIX_BYTES + length;
+    }
+    if (length > LONGEST_HEADER || *header_bytes > size) {
+        return am_fail(error, AM_ERROR_INPUT, path, "array '%s': header length %" PRId64 " exceeds its file",
+                       entry->name, length);
+    }
+    char *text = calloc(1, (size_t)length + 1);
+    if (!text) return am_fail_memory(error, length + 1);
+    char description[64];
+    bool good = read_exactly(source, text, length) && read_dict(text, entry, description, sizeof description);
+    free(text);
+    if (!good) {
+        return am_fail(
+            error, AM_ERROR_INPUT, path,
+            "array '%s': header is not {'descr', 'fortran_order', 'shape'} of at most %d dimensions",
+            entry->name, ARRAY_MAX_RANK);
+    }
+    if (description[0] == '>') {
+        return am_fail(error, AM_ERROR_INPUT, path, "array '%s' is big-endian ('%s'), expected little-endian",
+                       entry->name, description);
+    }
+    entry->type = type_from_description(description);
+    if (entry->type == DTYPE_INVALID) return AM_OK;
+    if (!array_byte_count(entry->type, entry->dimensions, entry->rank, &entry->bytes) ||
+        entry->bytes != size - *header_bytes) {
+        return am_fail(error, AM_ERROR_INPUT, path,
+                       "array '%s': %" PRId64 " bytes of data do not match its type and shape", entry->name,
+                       size - *header_bytes);
+    }
+    return AM_OK;
+}
+
+/* Column-major to row-major: walks the target in order, and for each element
+ * adds up where the source has it. */
+static void transpose_fortran(const ArrayEntry *entry, const unsigned char *source, unsigned char *target) {
+    size_t width = (size_t)dtype_bytes(entry->type);
+    int64_t index[ARRAY_MAX_RANK] = {0}, strides[ARRAY_MAX_RANK], stride = 1, at = 0;
+    for (int32_t i = 0; i < entry->rank; i++) {
+        strides[i] = stride;
+        stride *= entry->dimensions[i];
+    }
+    for (int64_t element = 0; element < stride; element++) {
+        memcpy(target + (size_t)element * width, source + (size_t)at * width, width);
+        for (int32_t i = entry->rank - 1; i >= 0; i--) {
+            at += strides[i];
+            if (++index[i] < entry->dimensions[i]) break;
+            at -= strides[i] * entry->dimensions[i];
+            index[i] = 0;
+        }
+    }
+}
+
+static AmStatus read_data(Source source, const ArrayEntry *entry, void *data, const char *path,
+                          AmError *error) {
+    bool reorder = entry->fortran_order && entry->rank > 1;
+    unsigned char *target = reorder ? malloc((size_t)entry->bytes) : data;
+    if (!target) return am_fail_memory(error, entry->bytes);
+    AmStatus status = AM_OK;
+    if (!read_exactly(source, target, entry->bytes)) {
+        status =
+            am_fail(error, AM_ERROR_INPUT, path, "array '%s': its data is truncated or corrupt", entry->name);
+    } else if (reorder) {
+        transpose_fortran(entry, target, data);
+    }
+    if (reorder) free(target);
+    return status;
+}
+
+static AmStatus npy_open(ArrayFile *file, AmError *error) {
+    const char *slash = strrchr(file->path, '/');
+    char *name = arena_copy_string(&file->arena, slash ? slash + 1 : file->path);
+    file->entries = ARENA_ARRAY(&file->arena, ArrayEntry, 1);
+    if (!name || !file->entries) return am_fail_memory(error, (int64_t)sizeof *file->entries);
+    char *suffix = strrchr(name, '.');
+    if (suffix && strcmp(suffix, ".npy") == 0) *suffix = '\0';
+    file->entries[0].name = name;
+    file->count = 1;
+    rewind(file->handle->stream);
+    return read_header((Source){.stream = file->handle->stream}, file->handle->size, &file->entries[0],
+                       &file->entries[0].location, file->path, error);
+}
+
+static AmStatus npy_read(ArrayFile *file, const ArrayEntry *entry, void *data, AmError *error) {
+    if (fseeko(file->handle->stream, (off_t)entry->location, SEEK_SET) != 0) {
+        return am_fail(error, AM_ERROR_INPUT, file->path, "cannot be read from byte %" PRId64,
+                       entry->location);
+    }
+    return read_data((Source){.stream = file->handle->stream}, entry, data, file->path, error);
+}
+
+static AmStatus open_entry(ArrayFile *file, int64_t index, Source *source, AmError *error) {
+    source->entry = zip_fopen_index(file->handle->archive, (zip_uint64_t)index, 0);
+    if (source->entry) return AM_OK;
+    return am_fail(error, AM_ERROR_INPUT, file->path, "entry %" PRId64 " cannot be opened: %s", index,
+                   zip_strerror(file->handle->archive));
+}
+
+static AmStatus npz_index_entry(ArrayFile *file, int64_t index, AmError *error) {
+    zip_stat_t facts;
+    if (zip_stat_index(file->handle->archive, (zip_uint64_t)index, 0, &facts) != 0 || !facts.name) {
+        return am_fail(error, AM_ERROR_INPUT, file->path, "entry %" PRId64 " cannot be read", index);
+    }
+    size_t length = strlen(facts.name);
+    if (length < 4 || strcmp(facts.name + length - 4, ".npy") != 0) {
+        return am_fail(error, AM_ERROR_INPUT, file->path, "entry '%s' is not a .npy", facts.name);
+    }
+    bool bounded = facts.comp_size <= (zip_uint64_t)file->handle->size &&
+                   facts.size <= (facts.comp_method == ZIP_CM_STORE ? facts.comp_size
+                                                                    : (facts.comp_size + 1) * DEFLATE_RATIO);
+    if (!bounded) {
+        return am_fail(error, AM_ERROR_INPUT, file->path,
+                       "entry '%s' claims more bytes than the file can hold", facts.name);
+    }
+    ArrayEntry *entry = &file->entries[file->count++];
+    entry->name = arena_copy_bytes(&file->arena, facts.name, length - 4);
+    entry->location = index;
+    if (!entry->name) return am_fail_memory(error, (int64_t)length);
+    Source source = {0};
+    int64_t header_bytes;
+    TRY(open_entry(file, index, &source, error));
+    AmStatus status = read_header(source, (int64_t)facts.size, entry, &header_bytes, file->path, error);
+    zip_fclose(source.entry);
+    return status;
+}
+
+static AmStatus npz_open(ArrayFile *file, AmError *error) {
+    int code;
+    file->handle->archive = zip_open(file->path, ZIP_RDONLY, &code);
+    if (!file->handle->archive) {
+        zip_error_t reason;
+        zip_error_init_with_code(&reason, code);
+        AmStatus status = am_fail(error, AM_ERROR_INPUT, file->path, "is not a readable zip archive: %s",
+                                  zip_error_strerror(&reason));
+        zip_error_fini(&reason);
+        return status;
+    }
+    int64_t count = zip_get_num_entries(file->handle->archive, 0);
+    if (count > INT32_MAX) return am_fail(error, AM_ERROR_INPUT, file->path, "has too many entries");
+    file->entries = ARENA_ARRAY(&file->arena, ArrayEntry, count);
+    if (!file->entries) return am_fail_memory(error, count * (int64_t)sizeof(ArrayEntry));
+    for (int64_t i = 0; i < count; i++) TRY(npz_index_entry(file, i, error));
+    return AM_OK;
+}
+
+static AmStatus npz_read(ArrayFile *file, const ArrayEntry *entry, void *data, AmError *error) {
+    Source source = {0};
+    int64_t header_bytes = 0;
+    ArrayEntry again = {.name = entry->name};
+    zip_stat_t facts;
+    TRY(open_entry(file, entry->location, &source, error));
+    AmStatus status = AM_OK;
+    if (zip_stat_index(file->handle->archive, (zip_uint64_t)entry->location, 0, &facts) != 0) facts.size = 0;
+    TRY_OR_FAIL(read_header(source, (int64_t)facts.size, &again, &header_bytes, file->path, error));
+    TRY_OR_FAIL(read_data(source, entry, data, file->path, error));
+    char past_end;
+    if (zip_fread(source.entry, &past_end, 1) != 0) { /* reading to the end also checks the CRC */
+        status = am_fail(error, AM_ERROR_INPUT, file->path, "array '%s' has a wrong checksum", entry->name);
+    }
+fail:
+    zip_fclose(source.entry);
+    return status;
+}
+
+/* Version 1 prefix and dict, padded so that the data starts at a multiple of 64. */
+static void make_header(Text *text, const ArrayToWrite *array) {
+    Text dict = {0};
+    text_append(&dict, "{'descr': '%s', 'fortran_order': False, 'shape': (", TYPE_NAMES[array->type]);
+    for (int32_t i = 0; i < array->rank; i++) {
+        text_append(&dict, "%s%" PRId64, i ? ", " : "", array->dimensions[i]);
+    }
+    text_append_string(&dict, array->rank == 1 ? ",), }" : "), }");
+    while ((10 + dict.length + 1) % DATA_ALIGNMENT && !dict.failed) text_append_string(&dict, " ");
+    text_append_string(&dict, "\n");
+    char prefix[10] = {
+        '\x93', 'N', 'U', 'M', 'P', 'Y', 1, 0, (char)(dict.length & 255), (char)(dict.length >> 8)};
+    text_append_bytes(text, prefix, sizeof prefix);
+    if (dict.failed) text->failed = true;
+    else text_append_bytes(text, dict.data, dict.length);
+    text_free(&dict);
+}
+
+/* Adds one stored entry. libzip takes a source as one piece, so header and
+ * data are joined in memory; the archive frees that piece. */
+static AmStatus add_entry(zip_t *archive, const ArrayToWrite *array, const char *path, AmError *error) {
+    Text piece = {0}, name = {0};
+    int64_t bytes = 0;
+    array_byte_count(array->type, array->dimensions, array->rank, &bytes);
+    make_header(&piece, array);
+    text_append_bytes(&piece, array->data, (size_t)bytes);
+    text_append(&name, "%s.npy", array->name);
+    AmStatus status = AM_OK;
+    zip_source_t *source = NULL;
+    if (piece.failed || name.failed) {
+        status = am_fail_memory(error, bytes);
+        goto fail;
+    }
+    source = zip_source_buffer(archive, piece.data, piece.length, 1);
+    if (source) piece = (Text){0};
+    int64_t index = source ? zip_file_add(archive, name.data, source, ZIP_FL_ENC_UTF_8) : -1;
+    if (index < 0) {
+        if (source) zip_source_free(source);
+        status = am_fail(error, AM_ERROR_USAGE, path, "array '%s' cannot be added: %s", array->name,
+                         zip_strerror(archive));
+        goto fail;
+    }
+    zip_set_file_compression(archive, (zip_uint64_t)index, ZIP_CM_STORE, 0);
+    zip_file_set_dostime(archive, (zip_uint64_t)index, 0, (1 << 5) | 1,
+                         0); /* 1980-01-01: equal content, equal bytes */
+fail:
+    text_free(&piece);
+    text_free(&name);
+    return status;
+}
+
+/* libzip writes beside the target and renames on closing. */
+static AmStatus npz_write(const char *path, const ArrayToWrite *arrays, int32_t count,
+                          const char *const *metadata, AmError *error) {
+    (void)metadata;
+    int code;
+    zip_t *archive = zip_open(path, ZIP_CREATE | ZIP_TRUNCATE, &code);
+    if (!archive) return am_fail(error, AM_ERROR_USAGE, path, "cannot be written (libzip error %d)", code);
+    AmStatus status = AM_OK;
+    for (int32_t i = 0; i < count; i++) TRY_OR_FAIL(add_entry(archive, &arrays[i], path, error));
+    if (zip_close(archive) == 0) return AM_OK;
+    status = am_fail(error, AM_ERROR_RUNTIME, path, "writing failed: %s", zip_strerror(archive));
+fail:
+    zip_discard(archive);
+    return status;
+}
+
+const ArrayFormat ARRAY_FORMAT_NPY = {npy_open, npy_read, NULL};
+const ArrayFormat ARRAY_FORMAT_NPZ = {npz_open, npz_read, npz_write};

@@ -1,0 +1,299 @@
+/* Files: whole reads, transparent decompression, atomic writes.
+ *
+ * A compressed file is known by its first bytes: 1f 8b is gzip (RFC 1952; a
+ * file may be several members, one after the other), 28 b5 2f fd is zstd
+ * (RFC 8878; likewise frames). Output grows by doubling only as data arrives,
+ * so memory follows what was really decoded, up to the limit of file.h.
+ */
+#define _XOPEN_SOURCE 700
+#include "base/file.h"
+
+#include <errno.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <zlib.h>
+#include <zstd.h>
+
+enum { SMALLEST_BUFFER = 64 << 10 };
+static const size_t EXPANSION_ALWAYS_ALLOWED = (size_t)64 << 20;
+
+typedef struct Buffer {
+    char *data;
+    size_t length, capacity;
+} Buffer;
+
+/* Room for at least `free_bytes` more, and one byte for the final NUL. */
+static AmStatus buffer_reserve(Buffer *buffer, size_t free_bytes, AmError *error) {
+    size_t needed = buffer->length + free_bytes + 1;
+    if (needed <= buffer->capacity) return AM_OK;
+    size_t capacity = buffer->capacity * 2 > needed ? buffer->capacity * 2 : needed;
+    char *data = realloc(buffer->data, capacity);
+    if (!data) return am_fail_memory(error, (int64_t)capacity);
+    buffer->data = data;
+    buffer->capacity = capacity;
+    return AM_OK;
+}
+
+static AmStatus read_stream(Buffer *buffer, FILE *stream, const char *name, AmError *error) {
+    size_t expected = SMALLEST_BUFFER;
+    struct stat facts;
+    if (fstat(fileno(stream), &facts) == 0) {
+        if (S_ISDIR(facts.st_mode)) {
+            return am_fail(error, AM_ERROR_INPUT, name, "is a directory, expected a file");
+        }
+        if (S_ISREG(facts.st_mode) && facts.st_size > 0) expected = (size_t)facts.st_size + 1;
+    }
+    for (;;) {
+        TRY(buffer_reserve(buffer, expected, error));
+        size_t got = fread(buffer->data + buffer->length, 1, buffer->capacity - buffer->length - 1, stream);
+        buffer->length += got;
+        if (got == 0) break;
+        expected = SMALLEST_BUFFER;
+    }
+    if (ferror(stream)) return am_fail(error, AM_ERROR_INPUT, name, "cannot be read: %s", strerror(errno));
+    return AM_OK;
+}
+
+static size_t expansion_limit(size_t stored) {
+    size_t limit = EXPANSION_ALWAYS_ALLOWED + stored * FILE_EXPANSION_RATIO;
+    return limit < (size_t)FILE_EXPANSION_LIMIT ? limit : (size_t)FILE_EXPANSION_LIMIT;
+}
+
+static AmStatus fail_too_large(size_t stored, const char *name, AmError *error) {
+    return am_fail(error, AM_ERROR_INPUT, name, "expands beyond %zu bytes from %zu, refused",
+                   expansion_limit(stored), stored);
+}
+
+static AmStatus expand_gzip(Buffer *out, const Buffer *in, const char *name, AmError *error) {
+    z_stream stream = {0};
+    if (inflateInit2(&stream, 16 + MAX_WBITS) != Z_OK) return am_fail_memory(error, SMALLEST_BUFFER);
+    AmStatus status = AM_OK;
+    size_t consumed = 0, limit = expansion_limit(in->length);
+    for (bool finished = false; !finished;) {
+        TRY_OR_FAIL(buffer_reserve(out, SMALLEST_BUFFER, error));
+        size_t room = out->capacity - out->length - 1, rest = in->length - consumed;
+        stream.next_in = (unsigned char *)in->data + consumed;
+        stream.avail_in = (uInt)(rest < (1u << 30) ? rest : 1u << 30);
+        stream.next_out = (unsigned char *)out->data + out->length;
+        stream.avail_out = (uInt)(room < (1u << 30) ? room : 1u << 30);
+        int code = inflate(&stream, Z_NO_FLUSH);
+        consumed = (size_t)((char *)stream.next_in - in->data);
+        out->length = (size_t)((char *)stream.next_out - out->data);
+        if (out->length > limit) {
+            status = fail_too_large(in->length, name, error);
+            goto fail;
+        }
+        if (code == Z_STREAM_END) {
+            finished = consumed == in->length;
+            if (!finished) inflateReset(&stream);
+        } else if (code != Z_OK) {
+            bool cut = code == Z_BUF_ERROR && consumed == in->length;
+            status = am_fail(error, AM_ERROR_INPUT, name, "byte %zu: %s gzip data", consumed,
+                             cut ? "truncated" : "corrupt");
+            goto fail;
+        }
+    }
+fail:
+    inflateEnd(&stream);
+    return status;
+}
+
+static AmStatus expand_zstd(Buffer *out, const Buffer *in, const char *name, AmError *error) {
+    ZSTD_DCtx *context = ZSTD_createDCtx();
+    if (!context) return am_fail_memory(error, SMALLEST_BUFFER);
+    AmStatus status = AM_OK;
+    size_t limit = expansion_limit(in->length);
+    ZSTD_inBuffer input = {in->data, in->length, 0};
+    size_t hint = 1; /* 0 at the end of a frame */
+    for (bool stalled = false; input.pos < input.size || (hint && !stalled);) {
+        TRY_OR_FAIL(buffer_reserve(out, SMALLEST_BUFFER, error));
+        ZSTD_outBuffer output = {out->data, out->capacity - 1, out->length};
+        size_t consumed = input.pos;
+        hint = ZSTD_decompressStream(context, &output, &input);
+        stalled = output.pos == out->length && input.pos == consumed;
+        out->length = output.pos;
+        if (ZSTD_isError(hint)) {
+            status = am_fail(error, AM_ERROR_INPUT, name, "byte %zu: corrupt zstd data: %s", input.pos,
+                             ZSTD_getErrorName(hint));
+            goto fail;
+        }
+        if (out->length > limit) {
+            status = fail_too_large(in->length, name, error);
+            goto fail;
+        }
+    }
+    if (hint) status = am_fail(error, AM_ERROR_INPUT, name, "byte %zu: truncated zstd data", in->length);
+fail:
+    ZSTD_freeDCtx(context);
+    return status;
+}
+
+typedef struct Compression {
+    const char *magic;
+    size_t magic_length;
+    AmStatus (*expand)(Buffer *out, const Buffer *in, const char *name, AmError *error);
+} Compression;
+
+static const Compression COMPRESSIONS[] = {{"\x1f\x8b", 2, expand_gzip},
+                                           {"\x28\xb5\x2f\xfd", 4, expand_zstd}};
+enum { COMPRESSION_COUNT = sizeof COMPRESSIONS / sizeof *COMPRESSIONS };
+
+AmStatus file_read(FileBytes *bytes, const char *path, AmError *error) {
+    bool standard_input = strcmp(path, "-") == 0;
+    const char *name = standard_input ? "<stdin>" : path;
+    Buffer stored = {0}, expanded = {0};
+    AmStatus status = AM_OK;
+    *bytes = (FileBytes){.name = name};
+    FILE *stream = standard_input ? stdin : fopen(path, "rb");
+    if (!stream) return am_fail(error, AM_ERROR_INPUT, name, "cannot be opened: %s", strerror(errno));
+    TRY_OR_FAIL(read_stream(&stored, stream, name, error));
+    bytes->stored_length = (int64_t)stored.length;
+    for (int i = 0; i < COMPRESSION_COUNT; i++) {
+        const Compression *row = &COMPRESSIONS[i];
+        if (stored.length < row->magic_length || memcmp(stored.data, row->magic, row->magic_length)) continue;
+        TRY_OR_FAIL(row->expand(&expanded, &stored, name, error));
+        free(stored.data);
+        stored = expanded;
+        expanded = (Buffer){0};
+        break;
+    }
+    bytes->data = stored.data;
+    bytes->length = (int64_t)stored.length;
+    bytes->data[bytes->length] = '\0';
+    stored = (Buffer){0};
+fail:
+    if (!standard_input) fclose(stream);
+    free(stored.data);
+    free(expanded.data);
+    return status;
+}
+
+void file_release(FileBytes *bytes) {
+    free(bytes->data);
+    *bytes = (FileBytes){0};
+}
+
+/* What a rename would replace must be a regular file or nothing; a device or
+ * pipe is written in place, a symbolic link through to what it names. */
+AmStatus file_writer_begin(FileWriter *writer, const char *path, AmError *error) {
+    *writer = (FileWriter){0};
+    if (strcmp(path, "-") == 0) {
+        writer->stream = stdout;
+        writer->path = strdup("<stdout>");
+        return writer->path ? AM_OK : am_fail_memory(error, 16);
+    }
+    struct stat facts;
+    bool exists = stat(path, &facts) == 0;
+    bool in_place = exists && !S_ISREG(facts.st_mode);
+    writer->path = exists && !in_place ? realpath(path, NULL) : strdup(path);
+    if (!writer->path) return am_fail_memory(error, (int64_t)strlen(path));
+    const char *opened = writer->path;
+    if (!in_place) {
+        size_t room = strlen(writer->path) + 32;
+        writer->part = malloc(room);
+        if (!writer->part) {
+            file_writer_abandon(writer);
+            return am_fail_memory(error, (int64_t)room);
+        }
+        snprintf(writer->part, room, "%s.part-%ld", writer->path, (long)getpid());
+        opened = writer->part;
+    }
+    writer->stream = fopen(opened, "wb");
+    if (!writer->stream) {
+        AmStatus status = am_fail(error, AM_ERROR_USAGE, path, "cannot be written: %s", strerror(errno));
+        free(writer->part);
+        writer->part = NULL;
+        file_writer_abandon(writer);
+        return status;
+    }
+    return AM_OK;
+}
+
+AmStatus file_writer_add(FileWriter *writer, const void *data, size_t length, AmError *error) {
+    if (length == 0 || fwrite(data, 1, length, writer->stream) == length) return AM_OK;
+    return am_fail(error, AM_ERROR_RUNTIME, writer->path, "writing failed: %s", strerror(errno));
+}
+
+AmStatus file_writer_commit(FileWriter *writer, AmError *error) {
+    bool written = writer->stream == stdout ? fflush(stdout) == 0 : fclose(writer->stream) == 0;
+    writer->stream = NULL;
+    if (written && writer->part) written = rename(writer->part, writer->path) == 0;
+    AmStatus status = AM_OK;
+    if (!written) {
+        status = am_fail(error, AM_ERROR_RUNTIME, writer->path, "writing failed: %s", strerror(errno));
+    } else {
+        free(writer->part);
+        writer->part = NULL;
+    }
+    file_writer_abandon(writer);
+    return status;
+}
+
+void file_writer_abandon(FileWriter *writer) {
+    if (writer->stream && writer->stream != stdout) fclose(writer->stream);
+    if (writer->part) unlink(writer->part);
+    free(writer->part);
+    free(writer->path);
+    *writer = (FileWriter){0};
+}
+
+static bool ends_with(const char *text, const char *suffix) {
+    size_t length = strlen(text), end = strlen(suffix);
+    return length >= end && strcmp(text + length - end, suffix) == 0;
+}
+
+/* One gzip member without a time stamp, so equal content is equal bytes. */
+static AmStatus compress_gzip(Buffer *out, const void *data, size_t length, AmError *error) {
+    z_stream stream = {0};
+    if (deflateInit2(&stream, Z_DEFAULT_COMPRESSION, Z_DEFLATED, 16 + MAX_WBITS, 8, Z_DEFAULT_STRATEGY) !=
+        Z_OK) {
+        return am_fail_memory(error, SMALLEST_BUFFER);
+    }
+    AmStatus status = AM_OK;
+    const unsigned char *next = data;
+    size_t left = length;
+    for (int code = Z_OK; code != Z_STREAM_END;) {
+        TRY_OR_FAIL(buffer_reserve(out, SMALLEST_BUFFER, error));
+        uInt part = (uInt)(left < (1u << 30) ? left : 1u << 30);
+        size_t room = out->capacity - out->length - 1;
+        stream.next_in = (unsigned char *)(uintptr_t)next;
+        stream.avail_in = part;
+        stream.next_out = (unsigned char *)out->data + out->length;
+        stream.avail_out = (uInt)(room < (1u << 30) ? room : 1u << 30);
+        code = deflate(&stream, part == left ? Z_FINISH : Z_NO_FLUSH);
+        left -= part - stream.avail_in;
+        next += part - stream.avail_in;
+        out->length = (size_t)((char *)stream.next_out - out->data);
+    }
+fail:
+    deflateEnd(&stream);
+    return status;
+}
+
+static AmStatus compress_zstd(Buffer *out, const void *data, size_t length, AmError *error) {
+    enum { LEVEL = 9 };
+    TRY(buffer_reserve(out, ZSTD_compressBound(length), error));
+    size_t written = ZSTD_compress(out->data, out->capacity - 1, data, length, LEVEL);
+    if (ZSTD_isError(written)) return am_fail_memory(error, (int64_t)length);
+    out->length = written;
+    return AM_OK;
+}
+
+AmStatus file_write(const char *path, const void *data, size_t length, AmError *error) {
+    Buffer packed = {0};
+    FileWriter writer = {0};
+    AmStatus status = AM_OK;
+    if (ends_with(path, ".gz")) TRY_OR_FAIL(compress_gzip(&packed, data, length, error));
+    else if (ends_with(path, ".zst")) TRY_OR_FAIL(compress_zstd(&packed, data, length, error));
+    TRY_OR_FAIL(file_writer_begin(&writer, path, error));
+    if (packed.data) TRY_OR_FAIL(file_writer_add(&writer, packed.data, packed.length, error));
+    else TRY_OR_FAIL(file_writer_add(&writer, data, length, error));
+    status = file_writer_commit(&writer, error);
+fail:
+    file_writer_abandon(&writer);
+    free(packed.data);
+    return status;
+}

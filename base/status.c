@@ -1,0 +1,94 @@
+/* Errors: filling an AmError, and collecting warnings.
+ *
+ * The first error wins: what is reported is the cause, not what its failure
+ * led to on the way up. Messages that do not fit are cut at a character
+ * boundary, never in the middle of a UTF-8 sequence.
+ */
+#include "base/status.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/arena.h"
+
+/* Ends text[0..length) before a UTF-8 sequence that the cut left incomplete. */
+static void trim_partial_character(char *text) {
+    size_t length = strlen(text);
+    size_t start = length;
+    while (start > 0 && ((unsigned char)text[start - 1] & 0xC0) == 0x80) start--;
+    if (start == 0) return;
+    unsigned char lead = (unsigned char)text[start - 1];
+    size_t expected = lead >= 0xF0 ? 4 : lead >= 0xE0 ? 3 : lead >= 0xC0 ? 2 : 1;
+    if (length - (start - 1) < expected) text[start - 1] = '\0';
+}
+
+static void fill(AmError *error, AmStatus code, const char *source, const char *format, va_list arguments) {
+    memset(error, 0, sizeof *error);
+    error->code = code;
+    snprintf(error->source, sizeof error->source, "%s", source ? source : "");
+    int needed = vsnprintf(error->text, sizeof error->text, format, arguments);
+    if (needed >= (int)sizeof error->text) trim_partial_character(error->text);
+}
+
+AmStatus am_fail(AmError *error, AmStatus code, const char *source, const char *format, ...) {
+    if (!error || error->code != AM_OK) return code;
+    va_list arguments;
+    va_start(arguments, format);
+    fill(error, code, source, format, arguments);
+    va_end(arguments);
+    return code;
+}
+
+/* Copies the line around byte `at` as the excerpt. Of a long line only a
+ * window is kept; `column` stays the column in the file, so the window starts
+ * at the line's beginning whenever the place still fits. */
+static void locate(AmError *error, const char *text, int64_t length, int64_t at) {
+    if (at > length) at = length;
+    if (at < 0) at = 0;
+    int64_t line_start = at, line_end = at;
+    while (line_start > 0 && text[line_start - 1] != '\n') line_start--;
+    while (line_end < length && text[line_end] != '\n') line_end++;
+    error->line = 1;
+    for (int64_t i = 0; i < line_start; i++) error->line += text[i] == '\n';
+    error->column = at - line_start + 1;
+
+    int64_t room = (int64_t)sizeof error->excerpt - 1;
+    int64_t count = line_end - line_start < room ? line_end - line_start : room;
+    for (int64_t i = 0; i < count; i++) {
+        char c = text[line_start + i];
+        error->excerpt[i] = (unsigned char)c < ' ' ? ' ' : c;
+    }
+    error->excerpt[count] = '\0';
+    if (count == room) trim_partial_character(error->excerpt);
+}
+
+AmStatus am_fail_at(AmError *error, AmStatus code, const char *source, const char *text, int64_t length,
+                    int64_t at, const char *format, ...) {
+    if (!error || error->code != AM_OK) return code;
+    va_list arguments;
+    va_start(arguments, format);
+    fill(error, code, source, format, arguments);
+    va_end(arguments);
+    if (text) locate(error, text, length, at);
+    return code;
+}
+
+AmStatus am_fail_memory(AmError *error, int64_t bytes) {
+    return am_fail(error, AM_ERROR_INTERNAL, "", "out of memory: %lld bytes were asked for",
+                   (long long)bytes);
+}
+
+void am_warn(AmWarnings *warnings, const char *format, ...) {
+    if (!warnings || !warnings->arena) return;
+    va_list arguments;
+    va_start(arguments, format);
+    const char *text = arena_vformat(warnings->arena, format, arguments);
+    va_end(arguments);
+    if (!text) return;
+    for (int32_t i = 0; i < warnings->count; i++) {
+        if (strcmp(warnings->texts[i], text) == 0) return;
+    }
+    ARENA_RESERVE(warnings->arena, warnings->texts, warnings->count, warnings->capacity);
+    if (warnings->texts) warnings->texts[warnings->count++] = text;
+}
