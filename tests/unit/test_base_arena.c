@@ -1,0 +1,89 @@
+/* Arenas: memory is zeroed, aligned, stays in place, and is bounded. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <string.h>
+
+#include "base/arena.h"
+
+static void memory_is_zeroed_and_aligned(void **state) {
+    (void)state;
+    Arena arena = {0};
+    for (size_t bytes = 0; bytes < 3000; bytes += 7) {
+        unsigned char *memory = arena_alloc(&arena, bytes);
+        assert_int_equal((uintptr_t)memory % 16, 0);
+        for (size_t i = 0; i < bytes; i++) assert_int_equal(memory[i], 0);
+        memset(memory, 0xAB, bytes);
+    }
+    assert_ptr_not_equal(arena_alloc(&arena, 0), arena_alloc(&arena, 0));
+    arena_free(&arena);
+    assert_null(arena.blocks);
+}
+
+static void release_gives_back_zeroed_memory(void **state) {
+    (void)state;
+    Arena arena = {0};
+    char *kept = arena_copy_string(&arena, "kept");
+    ArenaMark mark = arena_mark(&arena);
+    size_t used = arena.used;
+    char *first = arena_alloc(&arena, 100);
+    memset(first, 1, 100);
+    memset(arena_alloc(&arena, 1 << 20), 1, 1 << 20);
+    arena_release(&arena, mark);
+    assert_int_equal(arena.used, used);
+    char *again = arena_alloc(&arena, 100);
+    assert_ptr_equal(again, first);
+    for (int i = 0; i < 100; i++) assert_int_equal(again[i], 0);
+    assert_string_equal(kept, "kept");
+    arena_free(&arena);
+}
+
+static void arrays_grow(void **state) {
+    (void)state;
+    Arena arena = {0};
+    int32_t *numbers = NULL, count = 0, capacity = 0;
+    for (int32_t i = 0; i < 10000; i++) {
+        ARENA_RESERVE(&arena, numbers, count, capacity);
+        numbers[count++] = i;
+        if (i % 1000 == 0) arena_alloc(&arena, 8); /* in the way of growing in place */
+    }
+    for (int32_t i = 0; i < 10000; i++) assert_int_equal(numbers[i], i);
+    arena_free(&arena);
+}
+
+static void limit_and_absurd_requests_fail(void **state) {
+    (void)state;
+    Arena arena = {.limit = 1000};
+    assert_non_null(arena_alloc(&arena, 900));
+    assert_false(arena.failed);
+    assert_null(arena_alloc(&arena, 200));
+    assert_true(arena.failed);
+    arena_free(&arena);
+    Arena other = {0};
+    assert_null(arena_alloc(&other, SIZE_MAX - 4));
+    assert_null(ARENA_ARRAY(&other, int64_t, -1));
+    arena_free(&other);
+}
+
+static void strings(void **state) {
+    (void)state;
+    Arena arena = {0};
+    assert_string_equal(arena_format(&arena, "%s[%d]", "output", 3), "output[3]");
+    assert_memory_equal(arena_copy_bytes(&arena, "a\0b", 3), "a\0b", 4);
+    arena_free(&arena);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(memory_is_zeroed_and_aligned),
+        cmocka_unit_test(release_gives_back_zeroed_memory),
+        cmocka_unit_test(arrays_grow),
+        cmocka_unit_test(limit_and_absurd_requests_fail),
+        cmocka_unit_test(strings),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

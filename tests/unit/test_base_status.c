@@ -1,0 +1,77 @@
+/* Errors: the first wins, places in text are found, warnings are not repeated. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <string.h>
+
+#include "base/arena.h"
+#include "base/status.h"
+
+static AmStatus relay(AmStatus inner) {
+    TRY(inner);
+    return AM_OK;
+}
+
+static void first_error_wins(void **state) {
+    (void)state;
+    AmError error = {0};
+    assert_int_equal(am_fail(&error, AM_ERROR_INPUT, "model.pb", "byte %d", 7), AM_ERROR_INPUT);
+    assert_int_equal(am_fail(&error, AM_ERROR_USAGE, "other", "later"), AM_ERROR_USAGE);
+    assert_int_equal(error.code, AM_ERROR_INPUT);
+    assert_string_equal(error.source, "model.pb");
+    assert_string_equal(error.text, "byte 7");
+    assert_int_equal(error.line, 0);
+    assert_int_equal(am_fail(NULL, AM_ERROR_INPUT, "x", "no error to fill"), AM_ERROR_INPUT);
+    assert_int_equal(relay(AM_ERROR_INFEASIBLE), AM_ERROR_INFEASIBLE);
+}
+
+static void place_in_text(void **state) {
+    (void)state;
+    static const char text[] = "first\nsecond line\nthird";
+    AmError error = {0};
+    am_fail_at(&error, AM_ERROR_INPUT, "m.txt", text, (int64_t)strlen(text), 13, "unexpected");
+    assert_int_equal(error.line, 2);
+    assert_int_equal(error.column, 8);
+    assert_string_equal(error.excerpt, "second line");
+    error = (AmError){0};
+    am_fail_at(&error, AM_ERROR_INPUT, "m.txt", text, (int64_t)strlen(text), 1000, "beyond the end");
+    assert_int_equal(error.line, 3);
+    assert_int_equal(error.column, 6);
+}
+
+static void long_messages_are_cut_between_characters(void **state) {
+    (void)state;
+    char text[3000];
+    for (size_t i = 0; i + 2 < sizeof text; i += 2) memcpy(text + i, "\xc3\xa9", 2);
+    text[sizeof text - 2] = '\0';
+    AmError error = {0};
+    am_fail_at(&error, AM_ERROR_INPUT, "", text, (int64_t)strlen(text), 0, "x%s", text);
+    assert_int_equal(strlen(error.text) % 2, 1);
+    assert_true(strlen(error.text) >= sizeof error.text - 2);
+    assert_int_equal(strlen(error.excerpt) % 2, 0);
+}
+
+static void warnings_are_kept_once(void **state) {
+    (void)state;
+    Arena arena = {0};
+    AmWarnings warnings = {.arena = &arena};
+    for (int i = 0; i < 40; i++) am_warn(&warnings, "warning %d", i % 20);
+    assert_int_equal(warnings.count, 20);
+    assert_string_equal(warnings.texts[19], "warning 19");
+    am_warn(NULL, "nobody listens");
+    arena_free(&arena);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(first_error_wins),
+        cmocka_unit_test(place_in_text),
+        cmocka_unit_test(long_messages_are_cut_between_characters),
+        cmocka_unit_test(warnings_are_kept_once),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
