@@ -1,0 +1,21 @@
+#!/bin/sh
+# Writes everything under datasets/models anew: needs JAX, and zstd for the modules that are too
+# large to keep as they are. Two modules come with jaxlib's own text as well.
+set -eu
+cd "$(dirname "$0")"
+
+small="mlp mlp_tiny mlp_evaluate vgg_tiny gpt2_tiny bert_tiny t5_tiny exact_linear exact_gather two_swapped"
+large="vgg19 gpt2 bert48 t5_paper_6 t5_paper_24_3b t5_paper_24_11b"
+with_text="mlp_tiny t5_tiny"
+
+for name in $small $large; do
+    text=
+    case " $with_text " in *" $name "*) text=--text ;; esac
+    python3 -m automap_jax.export "$name" --out "models/$name" $text
+done
+for name in $large; do
+    zstd -19 -q -f --rm "models/$name/model.hlo.pb"
+done
+for name in $with_text; do
+    zstd -19 -q -f --rm "models/$name"/*.hlo.txt
+done
