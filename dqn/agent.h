@@ -1,0 +1,118 @@
+/* Agent: deep Q-learning over vectors (double DQN, dueling heads, prioritized
+ * replay, n-step returns: the parts of Rainbow, Hessel et al. 2018, that Auto-MAP
+ * section 5.1 switches on).
+ *
+ * It knows nothing of programs or plans. An episode is
+ *
+ *   while not done:
+ *       action = agent_act(agent, observation, mask, false)
+ *       (the environment steps)
+ *       agent_observe(agent, &(AgentStep){...}, error)
+ *       agent_learn(agent, &loss)
+ *   agent_end_episode(agent)
+ *
+ * Given the same settings, seed and calls it does the same, bit for bit, on the
+ * same kind of processor; agent_save and agent_load continue such a run as if it
+ * had not been interrupted. An agent is used by one thread at a time.
+ */
+#ifndef DQN_AGENT_H
+#define DQN_AGENT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/status.h"
+#include "base/text.h"
+#include "dqn/network.h"
+
+typedef struct AgentSettings {
+    double gamma;         /* discount per step, 0 .. 1 */
+    double learning_rate; /* Adam's */
+    /* Probability of a random legal action: from start to end, linearly over
+     * the first epsilon_decay exploring actions. */
+    double epsilon_start, epsilon_end;
+    int64_t epsilon_decay;
+    int32_t batch;           /* transitions per update */
+    int32_t target_update;   /* updates between copies of the online into the target network */
+    int32_t replay_capacity; /* transitions kept, at least one batch */
+    double alpha, beta;      /* of prioritized replay, 0 .. 1 */
+    double priority_epsilon; /* added to |error|, so that nothing becomes unreachable */
+    double huber;            /* errors beyond this count linearly; 0: squared throughout */
+    int32_t n_step;          /* steps per return; 0: whole episodes */
+    int32_t hidden_count;
+    int32_t hidden[NETWORK_MAX_HIDDEN];
+    bool double_q, dueling;
+    uint64_t seed;
+} AgentSettings;
+
+/* Auto-MAP's settings (its section 5.1), with gamma 1: with gamma 0.6 the
+ * optimal policy of a cost objective is not the cheapest plan. */
+AgentSettings agent_default_settings(void);
+
+typedef struct Agent Agent;
+
+/* A new agent with random weights; agent_free releases it. AM_ERROR_USAGE names
+ * a setting that is out of range. */
+AmStatus agent_create(Agent **agent, const AgentSettings *settings, int32_t observation_size,
+                      int32_t action_count, AmError *error);
+void agent_free(Agent *agent);
+
+const AgentSettings *agent_settings(const Agent *agent);
+const NetworkShape *agent_shape(const Agent *agent);
+int64_t agent_updates(const Agent *agent); /* made by agent_learn */
+double agent_epsilon(const Agent *agent);  /* of the next exploring action */
+
+/* A new exploration schedule, counted from now. */
+AmStatus agent_explore(Agent *agent, double epsilon_start, double epsilon_end, int64_t epsilon_decay,
+                       AmError *error);
+
+/* The action for observation[observation_size]. `mask` [action_count] is 1 for
+ * legal actions, NULL if all are; random choices keep to it too. -1 if nothing
+ * is legal. Greedy: the best value, the first among equals, without moving the
+ * exploration schedule or the random numbers. */
+int32_t agent_act(Agent *agent, const float *observation, const uint8_t *mask, bool greedy);
+
+/* values[count, action_count] of observations[count, observation_size], for
+ * planners that rank many candidates at once. */
+void agent_values(Agent *agent, const float *observations, int32_t count, float *values);
+
+/* One step of the environment; the arrays stay the caller's. */
+typedef struct AgentStep {
+    const float *observation;
+    int32_t action;
+    double reward;
+    const float *next_observation; /* not read if terminal */
+    const uint8_t *next_mask;      /* legal actions in the next state, NULL: all */
+    bool terminal;                 /* the episode is over: nothing follows. A finished plan is terminal. */
+} AgentStep;
+
+/* AM_ERROR_USAGE for an action out of range or numbers that are not finite. */
+AmStatus agent_observe(Agent *agent, const AgentStep *step, AmError *error);
+
+/* The episode stops here, whether or not its last step was terminal. Steps
+ * that wait for their n-step return are stored; without a termination they
+ * bootstrap from the state the episode stopped in. */
+void agent_end_episode(Agent *agent);
+
+/* One update from one batch; false, and nothing done, until the replay holds a
+ * batch. `loss` (may be NULL) is the weighted mean over the batch. */
+bool agent_learn(Agent *agent, double *loss);
+
+/* Appends the whole state (settings, networks, Adam, replay, waiting steps,
+ * random numbers) to `bytes`. AM_ERROR_INTERNAL if memory is short. */
+AmStatus agent_save(const Agent *agent, Text *bytes, AmError *error);
+
+/* The agent that agent_save wrote, ready to go on. AM_ERROR_INPUT if the bytes
+ * are not exactly such a state; `source` names them in messages. */
+AmStatus agent_load(Agent **agent, const void *bytes, size_t length, const char *source, AmError *error);
+
+/* The online parameters alone, network.h's layout: to ship a trained agent, and
+ * to start another of the same shape from it. Setting them copies into both
+ * networks and restarts Adam; AM_ERROR_INPUT unless count is the network's and
+ * every number is finite. */
+const float *agent_parameters(const Agent *agent, int64_t *count);
+AmStatus agent_set_parameters(Agent *agent, const float *parameters, int64_t count, const char *source,
+                              AmError *error);
+
+#endif

@@ -1,0 +1,49 @@
+/* n-step returns: turns single steps into transitions over up to n steps.
+ *
+ *   reward   = r_t + gamma r_{t+1} + .. + gamma^(k-1) r_{t+k-1}
+ *   discount = gamma^k, or 0 if step t+k-1 terminated the episode
+ *
+ * While an episode runs, every step is stored once n steps from it are known
+ * (k = n). At its end all shorter suffixes follow, each with its own k, so that
+ * the last rewards reach the last states. n = 0 waits for the end: Monte Carlo
+ * returns. Truncation (the episode was cut off but could have gone on)
+ * bootstraps from the state it stopped in, termination does not.
+ */
+#ifndef DQN_N_STEP_H
+#define DQN_N_STEP_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/arena.h"
+#include "base/status.h"
+#include "dqn/replay.h"
+
+typedef struct NStep {
+    int32_t n; /* 0: whole episodes */
+    double gamma;
+    int32_t observation_size, action_count;
+    int32_t count, capacity; /* steps that wait, oldest first */
+    float *observations;     /* [capacity, observation_size] */
+    int32_t *actions;
+    double *rewards;
+    float *last_observation; /* the state after the newest step, and its legal actions */
+    uint8_t *last_mask;
+} NStep;
+
+AmStatus n_step_create(NStep *queue, Arena *arena, int32_t n, double gamma, int32_t observation_size,
+                       int32_t action_count, AmError *error);
+
+/* Makes room for `count` waiting steps; old steps are kept. */
+AmStatus n_step_reserve(NStep *queue, Arena *arena, int32_t count, AmError *error);
+
+/* Takes one step and stores what it completes into `replay`. `next_observation`
+ * and `next_mask` (NULL: all legal) are not read if `terminal`. */
+AmStatus n_step_observe(NStep *queue, Arena *arena, Replay *replay, const float *observation, int32_t action,
+                        double reward, const float *next_observation, const uint8_t *next_mask, bool terminal,
+                        AmError *error);
+
+/* Ends the episode without a termination: stores every waiting step. */
+void n_step_truncate(NStep *queue, Replay *replay);
+
+#endif

@@ -1,0 +1,109 @@
+/* Network: a multilayer perceptron with a dueling head, over flat buffers.
+ *
+ *   hidden:  h_0 = observation,  h_i = relu(h_{i-1} W_i + b_i)
+ *   head:    [v, a_1 .. a_A] = h_last W + b
+ *   values:  Q_j = v + a_j - mean(a_1 .. a_A)         (Wang et al. 2016, formula 9)
+ *
+ * The mean runs over all actions, masked or not, so that acting, training and
+ * targets see the same function. Without dueling the head gives Q directly.
+ *
+ * A Network is only the shape and the place of every layer in one flat buffer;
+ * the online and target parameters, their gradients and Adam's moments are
+ * buffers of `parameter_count` numbers in that layout. Work is asked for in
+ * batches. A back end supplies network_forward, network_backward and
+ * adam_update (dqn/cpu: OpenBLAS on one thread).
+ *
+ * A planner uses it in one of two forms. Fixed heads: one output per action of
+ * the whole problem. Candidate features: the observation describes one
+ * candidate (size, cost, conflicts, ...) and the outputs are what may be done
+ * with it (leave, take, take on the second axis); every candidate of every
+ * problem then shares the same weights.
+ */
+#ifndef DQN_NETWORK_H
+#define DQN_NETWORK_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/arena.h"
+#include "base/random.h"
+#include "base/status.h"
+
+/* Numbers of the network; double only where a test checks gradients. */
+#ifdef DQN_DOUBLE
+typedef double Real;
+#else
+typedef float Real;
+#endif
+
+#define NETWORK_MAX_HIDDEN 8
+#define NETWORK_MAX_WIDTH  (1 << 20)
+#define NETWORK_MAX_COUNT  ((int64_t)1 << 28) /* parameters */
+
+typedef struct NetworkShape {
+    int32_t observation_size, action_count;
+    int32_t hidden_count; /* 0 .. NETWORK_MAX_HIDDEN */
+    int32_t hidden[NETWORK_MAX_HIDDEN];
+    bool dueling;
+} NetworkShape;
+
+/* weights [inputs, outputs] and biases [outputs], row-major, as offsets into a
+ * flat buffer. */
+typedef struct NetworkLayer {
+    int32_t inputs, outputs;
+    int64_t weights, biases;
+} NetworkLayer;
+
+typedef struct Network {
+    NetworkShape shape;
+    NetworkLayer layers[NETWORK_MAX_HIDDEN + 1]; /* the hidden layers, then the head */
+    int32_t layer_count;
+    int64_t parameter_count;
+} Network;
+
+/* What a forward pass leaves for the backward pass, for up to `capacity` rows.
+ * outputs[i] is [capacity, layers[i].outputs]. */
+typedef struct NetworkPass {
+    int32_t capacity;
+    Real *outputs[NETWORK_MAX_HIDDEN + 1];
+    Real *gradient, *next_gradient; /* [capacity, widest layer] */
+} NetworkPass;
+
+/* Checks the shape and lays the layers out. AM_ERROR_USAGE for sizes out of range. */
+AmStatus network_create(Network *network, const NetworkShape *shape, AmError *error);
+
+/* Memory of a pass of `capacity` rows; the arena owns it. */
+AmStatus network_pass_create(NetworkPass *pass, Arena *arena, const Network *network, int32_t capacity,
+                             AmError *error);
+
+/* Fills parameters[parameter_count]: normal weights of variance 2 / inputs (He
+ * et al. 2015), a tenth of that deviation in the head so that the first values
+ * are near 0; biases 0. */
+void network_initialize(const Network *network, Real *parameters, Random *random);
+
+/* values[batch, action_count] of observations[batch, observation_size];
+ * batch <= pass->capacity. */
+void network_forward(const Network *network, const Real *parameters, NetworkPass *pass,
+                     const Real *observations, int32_t batch, Real *values);
+
+/* gradients[parameter_count] = the derivative of a loss whose derivative by the
+ * values is value_gradients[batch, action_count]. Takes the first `batch` rows
+ * of the last forward pass, with the same parameters and observations. */
+void network_backward(const Network *network, const Real *parameters, NetworkPass *pass,
+                      const Real *observations, int32_t batch, const Real *value_gradients, Real *gradients);
+
+/* Adam (Kingma and Ba 2015, algorithm 1) with its step counter. */
+typedef struct Adam {
+    double learning_rate, beta1, beta2, epsilon;
+    int64_t step;         /* updates made so far: the exponent of the bias corrections */
+    int64_t count;        /* parameters */
+    Real *first, *second; /* running means of the gradient and of its square */
+} Adam;
+
+/* The usual beta1 0.9, beta2 0.999, epsilon 1e-8; the arena owns the moments. */
+AmStatus adam_create(Adam *adam, Arena *arena, int64_t count, double learning_rate, AmError *error);
+
+/* One update of parameters[count] by gradients[count]. */
+void adam_update(Adam *adam, Real *parameters, const Real *gradients);
+
+#endif
