@@ -1,0 +1,355 @@
+/* The agent as a whole: a chain learnt to its value-iteration answer, masks in
+ * acting, the epsilon schedule, target copies, equal seeds, saving and loading. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "dqn/agent_state.h"
+
+enum { STATES = 5, LEFT = 0, RIGHT = 1 };
+
+/* Five states in a row. Left of the first the episode ends with 0.2, right of
+ * the last with 1; every other step costs 0.05. */
+static double chain_step(int32_t *at, int32_t action, bool *terminal) {
+    *at += action == RIGHT ? 1 : -1;
+    *terminal = *at < 0 || *at >= STATES;
+    if (!*terminal) return -0.05;
+    return *at < 0 ? 0.2 : 1;
+}
+
+static void value_iteration(double gamma, double values[STATES][2]) {
+    memset(values, 0, sizeof(double) * STATES * 2);
+    for (int32_t sweep = 0; sweep < 200; sweep++)
+        for (int32_t s = 0; s < STATES; s++)
+            for (int32_t a = 0; a < 2; a++) {
+                int32_t next = s;
+                bool terminal;
+                values[s][a] = chain_step(&next, a, &terminal);
+                if (!terminal) values[s][a] += gamma * fmax(values[next][0], values[next][1]);
+            }
+}
+
+static void observe_state(int32_t at, float observation[STATES]) {
+    for (int32_t i = 0; i < STATES; i++) observation[i] = i == at ? 1 : 0;
+}
+
+static AgentSettings chain_settings(void) {
+    AgentSettings settings = agent_default_settings();
+    settings.gamma = 0.9;
+    settings.learning_rate = 0.003;
+    settings.epsilon_start = 1;
+    settings.epsilon_end = 0.5;
+    settings.epsilon_decay = 3000;
+    settings.batch = 32;
+    settings.n_step = 1;
+    settings.hidden_count = 1;
+    settings.hidden[0] = 32;
+    return settings;
+}
+
+static Agent *make_agent(const AgentSettings *settings) {
+    Agent *agent;
+    AmError error = {0};
+    assert_int_equal(agent_create(&agent, settings, STATES, 2, &error), AM_OK);
+    return agent;
+}
+
+/* Walks the chain for `steps` steps, an update each; returns the sum of losses. */
+static double walk(Agent *agent, Random *random, int32_t steps) {
+    int32_t at = (int32_t)random_below(random, STATES), length = 0;
+    double losses = 0;
+    for (int32_t i = 0; i < steps; i++) {
+        float here[STATES], there[STATES];
+        observe_state(at, here);
+        bool terminal;
+        AgentStep step = {.observation = here, .action = agent_act(agent, here, NULL, false)};
+        step.reward = chain_step(&at, step.action, &terminal);
+        observe_state(at, there);
+        step.next_observation = there;
+        step.terminal = terminal;
+        assert_int_equal(agent_observe(agent, &step, NULL), AM_OK);
+        double loss = 0;
+        agent_learn(agent, &loss);
+        losses += loss;
+        if (terminal || ++length >= 30) {
+            agent_end_episode(agent);
+            at = (int32_t)random_below(random, STATES);
+            length = 0;
+        }
+    }
+    agent_end_episode(agent);
+    return losses;
+}
+
+/* The largest distance of the learnt values from the true ones. */
+static double chain_error(Agent *agent, double gamma) {
+    double exact[STATES][2], worst = 0;
+    value_iteration(gamma, exact);
+    for (int32_t s = 0; s < STATES; s++) {
+        float observation[STATES], values[2];
+        observe_state(s, observation);
+        agent_values(agent, observation, 1, values);
+        for (int32_t a = 0; a < 2; a++) worst = fmax(worst, fabs(values[a] - exact[s][a]));
+        assert_int_equal(agent_act(agent, observation, NULL, true), exact[s][1] > exact[s][0]);
+    }
+    return worst;
+}
+
+static void the_chain_is_learnt(void **state) {
+    (void)state;
+    for (int32_t variant = 0; variant < 4; variant++) {
+        AgentSettings settings = chain_settings();
+        settings.double_q = variant & 1;
+        settings.dueling = variant & 2;
+        Agent *agent = make_agent(&settings);
+        Random random;
+        random_seed(&random, 21);
+        walk(agent, &random, 5000);
+        assert_true(chain_error(agent, settings.gamma) < 0.05);
+        agent_free(agent);
+    }
+}
+
+static void masks_bind_greedy_and_random_choices(void **state) {
+    (void)state;
+    AgentSettings settings = agent_default_settings();
+    settings.epsilon_decay = 100;
+    Agent *agent;
+    assert_int_equal(agent_create(&agent, &settings, 2, 6, NULL), AM_OK);
+    const uint8_t mask[6] = {0, 1, 0, 0, 1, 1}, none[6] = {0};
+    const float observation[2] = {0.3f, -0.7f};
+    int32_t counts[6] = {0};
+    for (int32_t i = 0; i < 3000; i++) {
+        int32_t action = agent_act(agent, observation, mask, false);
+        assert_in_range(action, 0, 5);
+        counts[action]++;
+    }
+    assert_int_equal(counts[0] + counts[2] + counts[3], 0);
+    assert_true(counts[1] > 50 && counts[4] > 50 && counts[5] > 50);
+    float values[6];
+    agent_values(agent, observation, 1, values);
+    int32_t greedy = agent_act(agent, observation, mask, true);
+    assert_true(mask[greedy] == 1);
+    for (int32_t a = 0; a < 6; a++) assert_true(!mask[a] || values[a] <= values[greedy]);
+    assert_int_equal(agent_act(agent, observation, none, true), -1);
+    assert_int_equal(agent_act(agent, observation, none, false), -1);
+    agent_free(agent);
+}
+
+static void epsilon_falls_linearly_and_restarts(void **state) {
+    (void)state;
+    AgentSettings settings = chain_settings();
+    settings.epsilon_start = 1;
+    settings.epsilon_end = 0.2;
+    settings.epsilon_decay = 8;
+    Agent *agent = make_agent(&settings);
+    const float observation[STATES] = {1};
+    for (int32_t i = 0; i < 12; i++) {
+        double expected = i < 8 ? 1 - 0.1 * i : 0.2;
+        assert_true(fabs(agent_epsilon(agent) - expected) < 1e-12);
+        agent_act(agent, observation, NULL, true); /* does not count */
+        agent_act(agent, observation, NULL, false);
+    }
+    assert_int_equal(agent_explore(agent, 0.3, 0.02, 10, NULL), AM_OK);
+    assert_true(agent_epsilon(agent) == 0.3);
+    assert_int_equal(agent_explore(agent, 2, 0.02, 10, NULL), AM_ERROR_USAGE);
+    agent_free(agent);
+}
+
+/* The target network changes at every target_update-th update and only there. */
+static void the_target_is_copied_by_count_of_updates(void **state) {
+    (void)state;
+    AgentSettings settings = chain_settings();
+    settings.target_update = 5;
+    Agent *agent = make_agent(&settings);
+    const float here[STATES] = {1};
+    const AgentStep step = {.observation = here, .reward = 1, .terminal = true};
+    size_t bytes = sizeof(float) * (size_t)agent->network.parameter_count;
+    float *before = malloc(bytes);
+    assert_non_null(before);
+    for (int32_t i = 0; i < settings.batch - 1; i++) agent_observe(agent, &step, NULL);
+    assert_false(agent_learn(agent, NULL));
+    assert_int_equal(agent_updates(agent), 0);
+    agent_observe(agent, &step, NULL);
+    for (int32_t i = 1; i <= 12; i++) {
+        memcpy(before, agent->target, bytes);
+        assert_true(agent_learn(agent, NULL));
+        assert_int_equal(agent_updates(agent), i);
+        bool copied = memcmp(before, agent->target, bytes) != 0;
+        assert_int_equal(copied, i % 5 == 0);
+        if (copied) assert_memory_equal(agent->target, agent->online, bytes);
+    }
+    free(before);
+    agent_free(agent);
+}
+
+static void equal_seeds_give_equal_agents(void **state) {
+    (void)state;
+    AgentSettings settings = chain_settings();
+    double losses[3];
+    for (int32_t i = 0; i < 3; i++) {
+        settings.seed = i == 2 ? 8 : 7;
+        Agent *agent = make_agent(&settings);
+        Random random;
+        random_seed(&random, 2);
+        losses[i] = walk(agent, &random, 400);
+        agent_free(agent);
+    }
+    assert_true(losses[0] == losses[1]);
+    assert_true(losses[0] != losses[2]);
+}
+
+/* Saves in the middle of an episode with waiting steps, before and after the
+ * replay is full; both agents then do the same, to the last bit. */
+static void a_loaded_agent_continues_bit_for_bit(void **state) {
+    (void)state;
+    const int32_t steps[] = {100, 700};
+    for (int32_t n_step = 0; n_step < 4; n_step += 3)
+        for (size_t i = 0; i < 2; i++) {
+            AgentSettings settings = chain_settings();
+            settings.n_step = n_step;
+            settings.replay_capacity = 300;
+            Agent *agent = make_agent(&settings), *loaded;
+            Random random;
+            random_seed(&random, 4);
+            walk(agent, &random, steps[i]);
+            const float here[STATES] = {0, 1}, there[STATES] = {0, 0, 1};
+            const AgentStep step = {.observation = here, .action = 1, .reward = 2, .next_observation = there};
+            assert_int_equal(agent_observe(agent, &step, NULL), AM_OK);
+            Text saved = {0}, first = {0}, second = {0};
+            AmError error = {0};
+            assert_int_equal(agent_save(agent, &saved, &error), AM_OK);
+            assert_int_equal(agent_load(&loaded, saved.data, saved.length, "state", &error), AM_OK);
+            assert_int_equal(loaded->waiting.count, 1);
+            Random copy = random;
+            double losses = walk(agent, &random, 300);
+            assert_true(walk(loaded, &copy, 300) == losses);
+            assert_int_equal(agent_save(agent, &first, &error), AM_OK);
+            assert_int_equal(agent_save(loaded, &second, &error), AM_OK);
+            assert_int_equal(first.length, second.length);
+            assert_memory_equal(first.data, second.data, first.length);
+            assert_int_equal(loaded->adam.step, agent_updates(agent));
+            text_free(&saved);
+            text_free(&first);
+            text_free(&second);
+            agent_free(agent);
+            agent_free(loaded);
+        }
+}
+
+/* Every truncation is refused; every damaged byte is refused or gives an agent
+ * that works. */
+static void damaged_states_are_refused(void **state) {
+    (void)state;
+    AgentSettings settings = chain_settings();
+    settings.batch = 4;
+    settings.hidden[0] = 3;
+    settings.replay_capacity = 8;
+    Agent *agent = make_agent(&settings), *loaded;
+    Random random;
+    random_seed(&random, 4);
+    walk(agent, &random, 20);
+    Text saved = {0};
+    AmError error = {0};
+    assert_int_equal(agent_save(agent, &saved, &error), AM_OK);
+    for (size_t length = 0; length < saved.length; length++) {
+        AmError reason = {0};
+        assert_int_equal(agent_load(&loaded, saved.data, length, "state", &reason), AM_ERROR_INPUT);
+        assert_null(loaded);
+        assert_string_equal(reason.source, "state");
+    }
+    for (size_t at = 0; at < saved.length; at++) {
+        char kept = saved.data[at];
+        saved.data[at] = (char)(kept ^ (at % 2 ? 0x80 : 0x7f));
+        AmStatus status = agent_load(&loaded, saved.data, saved.length, "state", NULL);
+        saved.data[at] = kept;
+        if (status == AM_OK) {
+            walk(loaded, &random, 3);
+            agent_free(loaded);
+        } else {
+            assert_int_equal(status, AM_ERROR_INPUT);
+        }
+    }
+    text_free(&saved);
+    agent_free(agent);
+}
+
+static void parameters_move_between_agents(void **state) {
+    (void)state;
+    AgentSettings settings = chain_settings();
+    Agent *teacher = make_agent(&settings);
+    settings.seed = 99;
+    Agent *student = make_agent(&settings);
+    Random random;
+    random_seed(&random, 6);
+    walk(teacher, &random, 100);
+    walk(student, &random, 100);
+    int64_t count;
+    const float *parameters = agent_parameters(teacher, &count);
+    assert_int_equal(agent_set_parameters(student, parameters, count, "file", NULL), AM_OK);
+    const float observations[2 * STATES] = {0, 1, 0, 0, 0, 0, 0, 0, 1, 0};
+    float expected[4], values[4];
+    agent_values(teacher, observations, 2, expected);
+    agent_values(student, observations, 2, values);
+    assert_memory_equal(values, expected, sizeof(values));
+    assert_int_equal(student->adam.step, 0);
+    AmError error = {0};
+    assert_int_equal(agent_set_parameters(student, parameters, count - 1, "file", &error), AM_ERROR_INPUT);
+    float *bad = malloc(sizeof(float) * (size_t)count);
+    assert_non_null(bad);
+    memcpy(bad, parameters, sizeof(float) * (size_t)count);
+    bad[count / 2] = NAN;
+    assert_int_equal(agent_set_parameters(student, bad, count, "file", NULL), AM_ERROR_INPUT);
+    free(bad);
+    agent_free(teacher);
+    agent_free(student);
+}
+
+static void senseless_arguments_are_refused(void **state) {
+    (void)state;
+    AgentSettings settings = chain_settings();
+    Agent *agent = NULL;
+    AmError error = {0};
+    settings.gamma = 1.5;
+    assert_int_equal(agent_create(&agent, &settings, STATES, 2, &error), AM_ERROR_USAGE);
+    assert_non_null(strstr(error.text, "gamma"));
+    settings = chain_settings();
+    settings.replay_capacity = settings.batch - 1;
+    assert_int_equal(agent_create(&agent, &settings, STATES, 2, NULL), AM_ERROR_USAGE);
+    settings.replay_capacity = 1 << 26;
+    assert_int_equal(agent_create(&agent, &settings, 1 << 20, 2, NULL), AM_ERROR_USAGE);
+    settings = chain_settings();
+    agent = make_agent(&settings);
+    const float here[STATES] = {1}, bad[STATES] = {NAN};
+    const AgentStep steps[] = {
+        {.observation = here, .action = 2, .terminal = true},
+        {.observation = here, .action = -1, .terminal = true},
+        {.observation = here, .reward = INFINITY, .terminal = true},
+        {.observation = bad, .terminal = true},
+        {.observation = here, .next_observation = bad},
+    };
+    for (size_t i = 0; i < sizeof(steps) / sizeof(*steps); i++)
+        assert_int_equal(agent_observe(agent, &steps[i], NULL), AM_ERROR_USAGE);
+    assert_int_equal(agent->replay.count, 0);
+    agent_free(agent);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_chain_is_learnt),
+        cmocka_unit_test(masks_bind_greedy_and_random_choices),
+        cmocka_unit_test(epsilon_falls_linearly_and_restarts),
+        cmocka_unit_test(the_target_is_copied_by_count_of_updates),
+        cmocka_unit_test(equal_seeds_give_equal_agents),
+        cmocka_unit_test(a_loaded_agent_continues_bit_for_bit),
+        cmocka_unit_test(damaged_states_are_refused),
+        cmocka_unit_test(parameters_move_between_agents),
+        cmocka_unit_test(senseless_arguments_are_refused),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,128 @@
+/* Gradients of the network against central differences, in double precision:
+ * the sources are compiled here once more with DQN_DOUBLE. The loss is a fixed
+ * random linear function of all values, so every output matters. */
+#define DQN_DOUBLE
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+#include <math.h>
+
+#include "dqn/cpu/network_cpu.c"
+#include "dqn/network.c"
+
+enum { BATCH = 5, MOST_PARAMETERS = 2000 };
+
+typedef struct Problem {
+    Network network;
+    NetworkPass pass;
+    double parameters[MOST_PARAMETERS], gradients[MOST_PARAMETERS];
+    double observations[BATCH * 7], coefficients[BATCH * 6], values[BATCH * 6];
+} Problem;
+
+static double loss(Problem *problem) {
+    network_forward(&problem->network, problem->parameters, &problem->pass, problem->observations, BATCH,
+                    problem->values);
+    double sum = 0;
+    for (int32_t i = 0; i < BATCH * problem->network.shape.action_count; i++)
+        sum += problem->coefficients[i] * problem->values[i];
+    return sum;
+}
+
+static void check_shape(const NetworkShape *shape) {
+    static Problem problem;
+    Arena arena = {0};
+    AmError error = {0};
+    Random random;
+    random_seed(&random, 11);
+    assert_int_equal(network_create(&problem.network, shape, &error), AM_OK);
+    assert_true(problem.network.parameter_count <= MOST_PARAMETERS);
+    assert_int_equal(network_pass_create(&problem.pass, &arena, &problem.network, BATCH, &error), AM_OK);
+    network_initialize(&problem.network, problem.parameters, &random);
+    for (int64_t i = 0; i < problem.network.parameter_count; i++)
+        problem.parameters[i] += 0.1 * random_normal(&random);
+    for (int32_t i = 0; i < BATCH * 7; i++) problem.observations[i] = random_normal(&random);
+    for (int32_t i = 0; i < BATCH * 6; i++) problem.coefficients[i] = random_normal(&random);
+
+    loss(&problem);
+    network_backward(&problem.network, problem.parameters, &problem.pass, problem.observations, BATCH,
+                     problem.coefficients, problem.gradients);
+    double norm = 0, difference = 0, step = 1e-6;
+    for (int64_t i = 0; i < problem.network.parameter_count; i++) {
+        double saved = problem.parameters[i];
+        problem.parameters[i] = saved + step;
+        double above = loss(&problem);
+        problem.parameters[i] = saved - step;
+        double below = loss(&problem);
+        problem.parameters[i] = saved;
+        double numeric = (above - below) / (2 * step);
+        norm += numeric * numeric;
+        difference += (numeric - problem.gradients[i]) * (numeric - problem.gradients[i]);
+    }
+    assert_true(norm > 1);
+    assert_true(sqrt(difference / norm) < 1e-7);
+    arena_free(&arena);
+}
+
+static void gradients_equal_central_differences(void **state) {
+    (void)state;
+    const NetworkShape shapes[] = {
+        {.observation_size = 7, .action_count = 6, .hidden_count = 2, .hidden = {9, 8}, .dueling = true},
+        {.observation_size = 7, .action_count = 6, .hidden_count = 2, .hidden = {9, 8}, .dueling = false},
+        {.observation_size = 3, .action_count = 1, .hidden_count = 1, .hidden = {4}, .dueling = true},
+        {.observation_size = 7, .action_count = 2, .hidden_count = 0, .dueling = true},
+        {.observation_size = 2,
+         .action_count = 5,
+         .hidden_count = 4,
+         .hidden = {5, 1, 12, 3},
+         .dueling = true},
+    };
+    for (size_t i = 0; i < sizeof(shapes) / sizeof(*shapes); i++) check_shape(&shapes[i]);
+}
+
+/* The mean of the values over ALL actions is the head's v, whatever the
+ * advantages are: h = 2, v = 3 h + 1, a = (h, -h, 6 h). */
+static void dueling_subtracts_the_mean_over_all_actions(void **state) {
+    (void)state;
+    const NetworkShape shape = {.observation_size = 1, .action_count = 3, .dueling = true};
+    Network network;
+    NetworkPass pass;
+    Arena arena = {0};
+    assert_int_equal(network_create(&network, &shape, NULL), AM_OK);
+    assert_int_equal(network.parameter_count, 8);
+    assert_int_equal(network_pass_create(&pass, &arena, &network, 1, NULL), AM_OK);
+    const double parameters[8] = {3, 1, -1, 6, 1, 0, 0, 0}, observation = 2;
+    double values[3];
+    network_forward(&network, parameters, &pass, &observation, 1, values);
+    assert_true(fabs(values[0] - (7 + 2 - 4)) < 1e-12);
+    assert_true(fabs(values[1] - (7 - 2 - 4)) < 1e-12);
+    assert_true(fabs(values[2] - (7 + 12 - 4)) < 1e-12);
+    arena_free(&arena);
+}
+
+static void shapes_out_of_range_are_refused(void **state) {
+    (void)state;
+    const NetworkShape shapes[] = {
+        {.observation_size = 0, .action_count = 3},
+        {.observation_size = 3, .action_count = -1},
+        {.observation_size = 3, .action_count = 3, .hidden_count = NETWORK_MAX_HIDDEN + 1},
+        {.observation_size = 3, .action_count = 3, .hidden_count = 1, .hidden = {0}},
+        {.observation_size = 1 << 20, .action_count = 3, .hidden_count = 1, .hidden = {1 << 20}},
+    };
+    for (size_t i = 0; i < sizeof(shapes) / sizeof(*shapes); i++) {
+        Network network;
+        AmError error = {0};
+        assert_int_equal(network_create(&network, &shapes[i], &error), AM_ERROR_USAGE);
+        assert_true(error.text[0] != 0);
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(gradients_equal_central_differences),
+        cmocka_unit_test(dueling_subtracts_the_mean_over_all_actions),
+        cmocka_unit_test(shapes_out_of_range_are_refused),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
