@@ -1,7 +1,8 @@
 /* Benchmark of the learning step on one core.
  *
  * For a few shapes: full updates per second (draw a batch, two forward passes,
- * backward, Adam, new priorities), and how much of an update is replay and Adam.
+ * backward, Adam, new priorities), and how much of an update is replay and Adam;
+ * and the time of one greedy choice.
  * Reference: about 10,000 updates per second for a 64-128-16 network with a
  * batch of 32, on one core with OpenBLAS.
  */
@@ -11,7 +12,7 @@
 #include "dqn/agent_state.h"
 
 #define REFERENCE_UPDATES 10000
-#define SECONDS           0.5
+#define SECONDS           0.3
 
 typedef struct Case {
     const char *name;
@@ -40,30 +41,37 @@ static void fill_replay(Agent *agent, Random *random) {
     }
 }
 
-/* Seconds of one call of the chosen part of an update. */
-static double time_part(Agent *agent, bool replay_only, bool adam_only) {
+static void update(Agent *agent) {
+    agent_learn(agent, NULL);
+}
+
+static void draw_and_set_priorities(Agent *agent) {
+    replay_sample(&agent->replay, &agent->random, agent->settings.batch, agent->indices, agent->weights);
+    replay_update(&agent->replay, agent->indices, agent->errors, agent->settings.batch);
+}
+
+static void adam(Agent *agent) {
+    adam_update(&agent->adam, agent->online, agent->gradients);
+}
+
+static void act(Agent *agent) {
+    agent_act(agent, agent->observations, NULL, true);
+}
+
+/* Seconds of one call. */
+static double time_of(void (*call)(Agent *), Agent *agent) {
     int64_t calls = 0;
     double begin = clock_seconds(), now = begin;
     while (now - begin < SECONDS) {
-        for (int32_t i = 0; i < 50; i++, calls++) {
-            if (replay_only) {
-                replay_sample(&agent->replay, &agent->random, agent->settings.batch, agent->indices,
-                              agent->weights);
-                replay_update(&agent->replay, agent->indices, agent->errors, agent->settings.batch);
-            } else if (adam_only) {
-                adam_update(&agent->adam, agent->online, agent->gradients);
-            } else {
-                agent_learn(agent, NULL);
-            }
-        }
+        for (int32_t i = 0; i < 50; i++, calls++) call(agent);
         now = clock_seconds();
     }
     return (now - begin) / (double)calls;
 }
 
 int main(void) {
-    printf("%-26s %12s %12s %10s %10s\n", "network (input-..-actions)", "updates/s", "us/update", "replay us",
-           "Adam us");
+    printf("%-26s %10s %10s %10s %10s %10s\n", "network (input-..-actions)", "updates/s", "update us",
+           "replay us", "Adam us", "act us");
     for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
         const Case *c = &cases[i];
         AgentSettings settings = agent_default_settings();
@@ -79,9 +87,10 @@ int main(void) {
         Random random;
         random_seed(&random, 7);
         fill_replay(agent, &random);
-        double update = time_part(agent, false, false);
-        printf("%-26s %12.0f %12.1f %10.1f %10.1f\n", c->name, 1 / update, 1e6 * update,
-               1e6 * time_part(agent, true, false), 1e6 * time_part(agent, false, true));
+        double seconds = time_of(update, agent);
+        printf("%-26s %10.0f %10.1f %10.1f %10.1f %10.1f\n", c->name, 1 / seconds, 1e6 * seconds,
+               1e6 * time_of(draw_and_set_priorities, agent), 1e6 * time_of(adam, agent),
+               1e6 * time_of(act, agent));
         agent_free(agent);
     }
     printf("reference: about %d updates/s for 64-128-16 batch 32\n", REFERENCE_UPDATES);

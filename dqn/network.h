@@ -16,8 +16,9 @@
  * A planner uses it in one of two forms. Fixed heads: one output per action of
  * the whole problem. Candidate features: the observation describes one
  * candidate (size, cost, conflicts, ...) and the outputs are what may be done
- * with it (leave, take, take on the second axis); every candidate of every
- * problem then shares the same weights.
+ * with it (leave, take, take on the second axis). An episode then visits the
+ * candidates in turn, every candidate of every problem shares the same weights,
+ * and many are ranked in one batch by Q(take) - Q(leave).
  */
 #ifndef DQN_NETWORK_H
 #define DQN_NETWORK_H

@@ -188,6 +188,53 @@ static void the_target_is_copied_by_count_of_updates(void **state) {
     agent_free(agent);
 }
 
+/* New priorities are |delta| + epsilon without the importance weight. Half of
+ * the transitions have a large reward and a small priority, so weights differ. */
+static void an_update_sets_unweighted_priorities(void **state) {
+    (void)state;
+    AgentSettings settings = chain_settings();
+    settings.alpha = 1;
+    settings.replay_capacity = settings.batch;
+    Agent *agent = make_agent(&settings);
+    double expected[64];
+    const float errors[2] = {0.5f, 3};
+    for (int32_t i = 0; i < settings.batch; i++) {
+        float here[STATES], values[2];
+        observe_state(i % STATES, here);
+        agent_values(agent, here, 1, values);
+        const AgentStep step = {.observation = here, .action = i % 2, .reward = i % 3, .terminal = true};
+        assert_int_equal(agent_observe(agent, &step, NULL), AM_OK);
+        replay_update(&agent->replay, &i, &errors[i % 2], 1);
+        expected[i] = fabs(i % 3 - (double)values[i % 2]) + settings.priority_epsilon;
+    }
+    assert_true(agent_learn(agent, NULL));
+    for (int32_t k = 0; k < settings.batch; k++) {
+        int32_t drawn = agent->indices[k];
+        assert_true(fabs(sum_tree_get(&agent->replay.tree, drawn) - expected[drawn]) < 1e-5);
+        assert_int_equal(agent->weights[k] < 0.9f, drawn % 2);
+    }
+    agent_free(agent);
+}
+
+/* Truncation through the agent: the last state counts, with its own mask. */
+static void an_episode_cut_short_bootstraps(void **state) {
+    (void)state;
+    AgentSettings settings = chain_settings();
+    settings.n_step = 3;
+    Agent *agent = make_agent(&settings);
+    const float here[STATES] = {1}, there[STATES] = {0, 1};
+    const uint8_t mask[2] = {0, 1};
+    const AgentStep step = {.observation = here, .reward = 1, .next_observation = there, .next_mask = mask};
+    assert_int_equal(agent_observe(agent, &step, NULL), AM_OK);
+    assert_int_equal(agent->replay.count, 0);
+    agent_end_episode(agent);
+    assert_int_equal(agent->replay.count, 1);
+    assert_true(fabs(agent->replay.discounts[0] - 0.9) < 1e-6);
+    assert_memory_equal(agent->replay.next_masks, mask, 2);
+    assert_memory_equal(agent->replay.next_observations, there, sizeof(there));
+    agent_free(agent);
+}
+
 static void equal_seeds_give_equal_agents(void **state) {
     (void)state;
     AgentSettings settings = chain_settings();
@@ -298,6 +345,9 @@ static void parameters_move_between_agents(void **state) {
     agent_values(student, observations, 2, values);
     assert_memory_equal(values, expected, sizeof(values));
     assert_int_equal(student->adam.step, 0);
+    assert_memory_equal(student->target, student->online, sizeof(float) * (size_t)count);
+    for (int64_t i = 0; i < count; i++)
+        assert_true(student->adam.first[i] == 0 && student->adam.second[i] == 0);
     AmError error = {0};
     assert_int_equal(agent_set_parameters(student, parameters, count - 1, "file", &error), AM_ERROR_INPUT);
     float *bad = malloc(sizeof(float) * (size_t)count);
@@ -345,6 +395,8 @@ int main(void) {
         cmocka_unit_test(masks_bind_greedy_and_random_choices),
         cmocka_unit_test(epsilon_falls_linearly_and_restarts),
         cmocka_unit_test(the_target_is_copied_by_count_of_updates),
+        cmocka_unit_test(an_update_sets_unweighted_priorities),
+        cmocka_unit_test(an_episode_cut_short_bootstraps),
         cmocka_unit_test(equal_seeds_give_equal_agents),
         cmocka_unit_test(a_loaded_agent_continues_bit_for_bit),
         cmocka_unit_test(damaged_states_are_refused),
