@@ -160,6 +160,10 @@ AmStatus ir_read_bytes(IrModule **module, const char *source, const char *data, 
                        AmError *error);
 void ir_module_free(IrModule *module);
 
+/* An empty module with its own arena and warnings, for readers and passes; NULL
+ * if memory ran out. `source` is copied. ir_module_free() releases it. */
+IrModule *ir_module_new(const char *source);
+
 /* Writes by the suffix of `path`: .hlo.pb, .hlo.json, .hlo.txt, each also .gz, .zst. */
 AmStatus ir_write(const IrModule *module, const char *path, AmError *error);
 

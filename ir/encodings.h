@@ -1,0 +1,46 @@
+/* Between files and the IR: parsers and printers of the three encodings, and
+ * the builder where they meet.
+ *
+ * A parser turns bytes into one Hlo__HloModuleProto in the caller's arena; a
+ * printer appends a message to a Text; the builder makes an IrModule of a
+ * message. Parsers check the form only (syntax, lengths, types of fields); the
+ * builder checks what the fields say, ir_verify that shapes fit.
+ */
+#ifndef IR_ENCODINGS_H
+#define IR_ENCODINGS_H
+
+#include "base/text.h"
+#include "ir/hlo.pb-c.h"
+#include "ir/module.h"
+
+/* Messages nested deeper than this are refused by every parser. */
+#define IR_MAX_MESSAGE_DEPTH 100
+/* Tuples nested deeper than this are refused by the builder and the text parser. */
+#define IR_MAX_TUPLE_DEPTH 32
+
+/* protobuf-c's allocator over an arena: it never frees. */
+ProtobufCAllocator ir_arena_allocator(Arena *arena);
+
+/* Each reads data[0..length) of file `source` into `*message`, which is owned by
+ * `arena`. AM_ERROR_INPUT names the byte, the JSON path or the line and column.
+ * The binary and JSON parsers also accept a HloProto or HloSnapshot around it. */
+AmStatus ir_parse_pb(Hlo__HloModuleProto **message, Arena *arena, AmWarnings *warnings, const char *source,
+                     const char *data, int64_t length, AmError *error);
+AmStatus ir_parse_json(Hlo__HloModuleProto **message, Arena *arena, AmWarnings *warnings, const char *source,
+                       const char *data, int64_t length, AmError *error);
+AmStatus ir_parse_text(Hlo__HloModuleProto **message, Arena *arena, AmWarnings *warnings, const char *source,
+                       const char *data, int64_t length, AmError *error);
+
+/* Each appends the message to `out`; the caller frees `out`. */
+AmStatus ir_print_pb(Text *out, const Hlo__HloModuleProto *message, AmError *error);
+AmStatus ir_print_json(Text *out, const Hlo__HloModuleProto *message, AmError *error);
+AmStatus ir_print_text(Text *out, const Hlo__HloModuleProto *message, AmError *error);
+
+/* Fills a module made by ir_module_new from `message`, which must be owned by
+ * the module's arena (shapes and attributes point into it). */
+AmStatus ir_build(IrModule *module, Hlo__HloModuleProto *message, AmError *error);
+
+/* Checks arity and the shapes that the operators imply; names the instruction. */
+AmStatus ir_verify(const IrModule *module, AmError *error);
+
+#endif

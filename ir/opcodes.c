@@ -1,0 +1,55 @@
+/* Opcodes: names and arities, from the one table in opcodes.def.
+ *
+ * Names are looked up through a hash table of 512 slots that is filled once,
+ * so that a module of tens of thousands of instructions costs one probe or two
+ * for each.
+ */
+#include <pthread.h>
+#include <string.h>
+
+#include "base/hash.h"
+#include "ir/module.h"
+
+enum { SLOT_COUNT = 512 };
+
+typedef struct OpcodeRow {
+    const char *name;
+    int32_t arity;
+} OpcodeRow;
+
+static const OpcodeRow rows[IR_OPCODE_COUNT] = {
+#define OPCODE(name, text, arity, rule) [IR_##name] = {text, arity},
+#include "ir/opcodes.def"
+#undef OPCODE
+};
+
+static int16_t slots[SLOT_COUNT]; /* opcode + 1, or 0 where empty */
+static pthread_once_t slots_once = PTHREAD_ONCE_INIT;
+
+static uint32_t first_slot(const char *name) {
+    return (uint32_t)(hash_bytes(name, strlen(name), 0) % SLOT_COUNT);
+}
+
+static void fill_slots(void) {
+    for (int32_t opcode = 0; opcode < IR_OPCODE_COUNT; opcode++) {
+        uint32_t slot = first_slot(rows[opcode].name);
+        while (slots[slot] != 0) slot = (slot + 1) % SLOT_COUNT;
+        slots[slot] = (int16_t)(opcode + 1);
+    }
+}
+
+const char *ir_opcode_name(IrOpcode opcode) {
+    return opcode < IR_OPCODE_COUNT ? rows[opcode].name : "unknown";
+}
+
+IrOpcode ir_opcode_from_name(const char *name) {
+    pthread_once(&slots_once, fill_slots);
+    for (uint32_t slot = first_slot(name); slots[slot] != 0; slot = (slot + 1) % SLOT_COUNT) {
+        if (strcmp(rows[slots[slot] - 1].name, name) == 0) return (IrOpcode)(slots[slot] - 1);
+    }
+    return IR_UNKNOWN;
+}
+
+int32_t ir_opcode_arity(IrOpcode opcode) {
+    return opcode < IR_OPCODE_COUNT ? rows[opcode].arity : -1;
+}

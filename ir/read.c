@@ -1,0 +1,35 @@
+/* Reading a module: a file's bytes, gz and zst opened, parsed and built. */
+
+#include "base/file.h"
+#include "ir/encodings.h"
+
+typedef AmStatus ParseFunction(Hlo__HloModuleProto **message, Arena *arena, AmWarnings *warnings,
+                               const char *source, const char *data, int64_t length, AmError *error);
+
+AmStatus ir_read_bytes(IrModule **module, const char *source, const char *data, int64_t length,
+                       AmError *error) {
+    AmStatus status;
+    Hlo__HloModuleProto *message = NULL;
+    *module = NULL;
+    if (length == 0)
+        return am_fail(error, AM_ERROR_INPUT, source, "the file is empty, expected an HLO module");
+    IrModule *read = ir_module_new(source);
+    if (read == NULL) return am_fail_memory(error, sizeof *read);
+    ParseFunction *parse = ir_parse_pb;
+    TRY_OR_FAIL(parse(&message, &read->arena, &read->warnings, source, data, length, error));
+    TRY_OR_FAIL(ir_build(read, message, error));
+    *module = read;
+    return AM_OK;
+fail:
+    ir_module_free(read);
+    return status;
+}
+
+AmStatus ir_read(IrModule **module, const char *path, AmError *error) {
+    FileBytes bytes;
+    *module = NULL;
+    TRY(file_read(&bytes, path, error));
+    AmStatus status = ir_read_bytes(module, bytes.name, bytes.data, bytes.length, error);
+    file_release(&bytes);
+    return status;
+}
