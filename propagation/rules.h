@@ -53,7 +53,17 @@ typedef struct Rules {
     int32_t count;
 } Rules;
 
-AmStatus rules_build(Rules **rules, Arena *arena, const IrModule *canonical, AmError *error);
+/* Operators without a rule are blocked in all dimensions and become warnings of `canonical`. */
+AmStatus rules_build(Rules **rules, Arena *arena, IrModule *canonical, AmError *error);
+
+/* Arrays in a shape: 1, or the leaves of a tuple. */
+int32_t rules_leaf_count(const IrShape *shape);
+/* Leaf `leaf` of a shape: itself for an array, leaf 0. */
+const IrShape *rules_leaf(const IrShape *shape, int32_t leaf);
+/* How far operand value `instruction` is made on demand: follows broadcasts from
+ * dimension *dimension of *instruction (its alias first) to the dimension of the
+ * value that is stored. False: there is none, any state costs nothing. */
+bool rules_resolve(const Rules *rules, int32_t *instruction, int32_t *leaf, int32_t *dimension);
 
 /* "([b,m,k],[b,k,n])->[b,m,n] reduce k(add)" */
 void rule_print(Text *text, const FactorRule *rule);

@@ -1,0 +1,267 @@
+/* Factor rules of a module: class of every opcode, tuple plumbing, and which
+ * values are made on demand (architecture, decision 2).
+ *
+ * One scalar broadcast, constant or iota feeds unrelated users of the same
+ * shape (JAX shares the zeros of relu among all layers). Such values cost
+ * nothing to make in any state. A value without a parameter among its ancestors
+ * is free; a broadcast is on demand, and resolves to what it was broadcast from.
+ */
+#include "propagation/rules.h"
+
+#include <string.h>
+
+#include "propagation/rules_builder.h"
+
+typedef enum RuleClass {
+    RULE_ELEMENTWISE,
+    RULE_BROADCAST,
+    RULE_RESHAPE,
+    RULE_TRANSPOSE,
+    RULE_DOT,
+    RULE_CONVOLUTION,
+    RULE_REDUCE,
+    RULE_WINDOW,
+    RULE_GATHER,
+    RULE_SCATTER,
+    RULE_SLICE,
+    RULE_PAD,
+    RULE_CONCATENATE,
+    RULE_REVERSE,
+    RULE_FREE,
+    RULE_PARAMETER,
+    RULE_TUPLE,
+    RULE_BLOCKED,
+    RULE_CLASS_COUNT
+} RuleClass;
+
+static const RuleClass class_of_opcode[IR_OPCODE_COUNT + 1] = {
+#define OPCODE(name, text, arity, rule) [IR_##name] = RULE_##rule,
+#include "ir/opcodes.def"
+#undef OPCODE
+    [IR_UNKNOWN] = RULE_BLOCKED,
+};
+
+/* NULL: no factor may be split. */
+static void (*const class_function[RULE_CLASS_COUNT])(RuleBuilder *) = {
+    [RULE_ELEMENTWISE] = rule_elementwise,
+    [RULE_BROADCAST] = rule_broadcast,
+    [RULE_RESHAPE] = rule_reshape,
+    [RULE_TRANSPOSE] = rule_transpose,
+    [RULE_DOT] = rule_dot,
+    [RULE_CONVOLUTION] = rule_convolution,
+    [RULE_REDUCE] = rule_reduce,
+    [RULE_WINDOW] = rule_window,
+    [RULE_GATHER] = rule_gather,
+    [RULE_SCATTER] = rule_scatter,
+    [RULE_SLICE] = rule_slice,
+    [RULE_PAD] = rule_pad,
+    [RULE_CONCATENATE] = rule_concatenate,
+    [RULE_REVERSE] = rule_reverse,
+    [RULE_FREE] = rule_each_dimension,
+    [RULE_PARAMETER] = rule_each_dimension,
+};
+
+int32_t rules_leaf_count(const IrShape *shape) {
+    if (shape->type != DTYPE_TUPLE) return 1;
+    int32_t count = 0;
+    for (int32_t k = 0; k < shape->rank; k++) count += rules_leaf_count(&shape->elements[k]);
+    return count;
+}
+
+const IrShape *rules_leaf(const IrShape *shape, int32_t leaf) {
+    while (shape->type == DTYPE_TUPLE) {
+        int32_t element = 0, count;
+        while ((count = rules_leaf_count(&shape->elements[element])) <= leaf) {
+            leaf -= count;
+            element++;
+        }
+        shape = &shape->elements[element];
+    }
+    return shape;
+}
+
+/* The value that leaf *leaf of *instruction hands on; false if it makes it itself. */
+static bool step_back(const IrModule *module, int32_t *instruction, int32_t *leaf) {
+    const IrInstruction *from = &module->instructions[*instruction];
+    switch (from->opcode) {
+    case IR_OPT_BARRIER: break;
+    case IR_GET_TUPLE_ELEMENT: {
+        const IrShape *tuple = &module->instructions[from->operands[0]].shape;
+        for (int64_t k = 0; k < from->attributes->tuple_index; k++)
+            *leaf += rules_leaf_count(&tuple->elements[k]);
+        break;
+    }
+    case IR_TUPLE: {
+        int32_t operand = 0, count;
+        while ((count = rules_leaf_count(&module->instructions[from->operands[operand]].shape)) <= *leaf) {
+            *leaf -= count;
+            operand++;
+        }
+        *instruction = from->operands[operand];
+        return true;
+    }
+    default: return false;
+    }
+    *instruction = from->operands[0];
+    return true;
+}
+
+static void resolve_alias(Rules *rules, int32_t instruction) {
+    int32_t from = instruction, leaf = 0;
+    if (rules->module->instructions[instruction].shape.type != DTYPE_TUPLE) {
+        while (step_back(rules->module, &from, &leaf)) continue;
+    }
+    rules->alias[instruction] = from;
+    rules->leaf[instruction] = leaf;
+}
+
+/* Free: made of nothing but constants, by operators that give the same on every device. */
+static void find_on_demand(Rules *rules, int32_t instruction) {
+    int32_t from = rules->alias[instruction];
+    if (from != instruction) {
+        rules->is_free[instruction] = rules->is_free[from];
+        rules->on_demand[instruction] = rules->on_demand[from];
+        return;
+    }
+    const IrInstruction *value = &rules->module->instructions[instruction];
+    RuleClass rule = class_of_opcode[value->opcode];
+    bool is_free = rule != RULE_PARAMETER && rule != RULE_BLOCKED;
+    for (int32_t k = 0; k < value->operand_count; k++)
+        is_free &= rules->is_free[rules->alias[value->operands[k]]];
+    rules->is_free[instruction] = is_free;
+    rules->on_demand[instruction] = is_free || value->opcode == IR_BROADCAST;
+}
+
+bool rules_resolve(const Rules *rules, int32_t *instruction, int32_t *leaf, int32_t *dimension) {
+    for (;;) {
+        int32_t from = rules->alias[*instruction];
+        if (from != *instruction) {
+            *leaf = rules->leaf[*instruction];
+            *instruction = from;
+        }
+        if (!rules->on_demand[from]) return true;
+        if (rules->is_free[from]) return false;
+        const FactorRule *rule = &rules->rules[from];
+        int32_t source = -1;
+        for (int32_t f = 0; f < rule->factor_count; f++) {
+            if (rule->factors[f].dimension[1] == *dimension) source = rule->factors[f].dimension[0];
+        }
+        if (source < 0) return false;
+        *instruction = rules->module->instructions[from].operands[0];
+        *leaf = 0;
+        *dimension = source;
+    }
+}
+
+/* Says once per opcode that it is not split. */
+static void warn_blocked(IrModule *module, const IrInstruction *instruction, const FactorRule *rule) {
+    if (rule->factor_count == 0) return; /* scalars only */
+    const char *name =
+        instruction->opcode_name ? instruction->opcode_name : ir_opcode_name(instruction->opcode);
+    am_warn(&module->warnings, "operator \"%s\" has no partitioning rule: all its dimensions stay whole",
+            name);
+}
+
+static AmStatus build_rule(Rules *rules, Arena *arena, IrModule *module, int32_t index,
+                           const IrShape **shapes, AmError *error) {
+    const IrInstruction *instruction = &module->instructions[index];
+    RuleClass rule = class_of_opcode[instruction->opcode];
+    if (rule == RULE_TUPLE) return AM_OK;
+    RuleBuilder builder = {.arena = arena,
+                           .module = module,
+                           .instruction = instruction,
+                           .shapes = shapes,
+                           .operand_count = instruction->operand_count,
+                           .result_count = rules_leaf_count(&instruction->shape)};
+    for (int32_t k = 0; k < builder.operand_count; k++)
+        shapes[k] = &module->instructions[instruction->operands[k]].shape;
+    for (int32_t k = 0; k < builder.result_count; k++)
+        shapes[builder.operand_count + k] = rules_leaf(&instruction->shape, k);
+    if (class_function[rule]) class_function[rule](&builder);
+    rule_finish(&builder, &rules->rules[index]);
+    if (rule == RULE_BLOCKED) warn_blocked(module, instruction, &rules->rules[index]);
+    return arena->failed ? am_fail_memory(error, 0) : AM_OK;
+}
+
+/* The most slots that any instruction of the entry has. */
+static int32_t most_slots(const IrModule *module, int32_t count) {
+    int32_t most = 1;
+    for (int32_t i = 0; i < count; i++) {
+        const IrInstruction *instruction = &module->instructions[i];
+        int32_t slots = instruction->operand_count + rules_leaf_count(&instruction->shape);
+        if (slots > most) most = slots;
+    }
+    return most;
+}
+
+AmStatus rules_build(Rules **rules, Arena *arena, IrModule *canonical, AmError *error) {
+    int32_t count = canonical->computations[canonical->entry].count;
+    Rules *built = ARENA_ARRAY(arena, Rules, 1);
+    const IrShape **shapes = ARENA_ARRAY(arena, const IrShape *, most_slots(canonical, count));
+    if (!built || !shapes) return am_fail_memory(error, (int64_t)sizeof *built);
+    *built = (Rules){.module = canonical,
+                     .rules = ARENA_ARRAY(arena, FactorRule, count),
+                     .alias = ARENA_ARRAY(arena, int32_t, count),
+                     .leaf = ARENA_ARRAY(arena, int32_t, count),
+                     .is_free = ARENA_ARRAY(arena, bool, count),
+                     .on_demand = ARENA_ARRAY(arena, bool, count),
+                     .count = count};
+    if (arena->failed) return am_fail_memory(error, (int64_t)sizeof(FactorRule) * count);
+    for (int32_t i = 0; i < count; i++) {
+        resolve_alias(built, i);
+        find_on_demand(built, i);
+        TRY(build_rule(built, arena, canonical, i, shapes, error));
+    }
+    *rules = built;
+    return AM_OK;
+}
+
+/* Factor f is called a, b, ..., z, a1, b1, ... */
+static void print_name(Text *text, int32_t factor) {
+    text_append(text, "%c", 'a' + factor % 26);
+    if (factor >= 26) text_append(text, "%d", factor / 26);
+}
+
+static void print_slot(Text *text, const FactorRule *rule, int32_t slot) {
+    int32_t rank = 0;
+    for (int32_t f = 0; f < rule->factor_count; f++) {
+        if (rule->factors[f].dimension[slot] >= rank) rank = rule->factors[f].dimension[slot] + 1;
+    }
+    text_append_string(text, "[");
+    for (int32_t d = 0; d < rank; d++) {
+        int32_t factor = 0;
+        while (factor < rule->factor_count && rule->factors[factor].dimension[slot] != d) factor++;
+        if (d) text_append_string(text, ",");
+        if (factor < rule->factor_count) print_name(text, factor);
+        else text_append_string(text, "1");
+    }
+    text_append_string(text, "]");
+}
+
+static void print_slots(Text *text, const FactorRule *rule, int32_t first, int32_t count) {
+    if (count != 1 || first == 0) text_append_string(text, "(");
+    for (int32_t k = 0; k < count; k++) {
+        if (k) text_append_string(text, ",");
+        print_slot(text, rule, first + k);
+    }
+    if (count != 1 || first == 0) text_append_string(text, ")");
+}
+
+void rule_print(Text *text, const FactorRule *rule) {
+    static const char *const words[] = {[FACTOR_PARALLEL] = "indexed",
+                                        [FACTOR_REDUCTION] = "reduce",
+                                        [FACTOR_PERMUTATION] = "permute",
+                                        [FACTOR_BLOCKED] = "whole"};
+    print_slots(text, rule, 0, rule->operand_count);
+    text_append_string(text, "->");
+    print_slots(text, rule, rule->operand_count, rule->result_count);
+    for (int32_t f = 0; f < rule->factor_count; f++) {
+        const Factor *factor = &rule->factors[f];
+        if (factor->kind == FACTOR_PARALLEL && !factor->indexed) continue;
+        text_append(text, " %s ", words[factor->kind]);
+        print_name(text, f);
+        if (factor->kind != FACTOR_REDUCTION) continue;
+        text_append(text, "(%s%s)", sbp_reduction_name(factor->reduction),
+                    factor->indexed ? ", indexed" : "");
+    }
+}

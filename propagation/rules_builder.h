@@ -1,0 +1,70 @@
+/* How the functions of the rule classes write down factors (internal to rules*.c).
+ *
+ * A function starts a factor with rule_factor() and then says with rule_put()
+ * which dimension it is in each slot. Slots count the operands first, then the
+ * results. What a function leaves out must be whole; rule_finish() says so by
+ * blocked factors. Dimensions of size 1 never matter. An instruction whose
+ * attributes contradict its shapes is blocked as a whole rather than trusted.
+ */
+#ifndef PROPAGATION_RULES_BUILDER_H
+#define PROPAGATION_RULES_BUILDER_H
+
+#include "propagation/rules.h"
+
+typedef struct RuleBuilder {
+    Arena *arena; /* of the finished rules */
+    const IrModule *module;
+    const IrInstruction *instruction;
+    const IrShape **shapes; /* [operand_count + result_count] */
+    int32_t operand_count, result_count;
+    Factor *factors;
+    int32_t count, capacity;
+    bool is_major; /* the latest factor is the major part of its dimensions */
+    bool malformed;
+} RuleBuilder;
+
+/* Starts a factor; its size is that of the first dimension put into it, and
+ * parallel and reduction factors take only dimensions of that size. */
+void rule_factor(RuleBuilder *builder, FactorKind kind);
+/* The same where only the major part of the dimensions is the factor: its size divides theirs. */
+void rule_major_factor(RuleBuilder *builder, int64_t size);
+/* Starts a reduction factor. */
+void rule_reduction(RuleBuilder *builder, SbpReduction reduction, bool indexed);
+/* The latest factor is dimension `dimension` of slot `slot`. */
+void rule_put(RuleBuilder *builder, int32_t slot, int64_t dimension);
+/* Completes the rule: every dimension above 1 is then in some factor. */
+void rule_finish(RuleBuilder *builder, FactorRule *rule);
+
+static inline int32_t rule_result(const RuleBuilder *builder) {
+    return builder->operand_count;
+}
+static inline int32_t rule_rank(const RuleBuilder *builder, int32_t slot) {
+    return builder->shapes[slot]->type == DTYPE_TUPLE ? 0 : builder->shapes[slot]->rank;
+}
+/* Size of a dimension; 0 (and malformed) where the slot has no such dimension. */
+int64_t rule_size(RuleBuilder *builder, int32_t slot, int64_t dimension);
+/* Blocks the whole instruction unless the condition holds; returns it. */
+bool rule_expect(RuleBuilder *builder, bool condition);
+
+/* Whether value `instruction` holds the identity of a reduction in every
+ * element: a constant, possibly broadcast, reshaped, copied or converted. */
+bool rule_is_identity(const IrModule *module, int32_t instruction, SbpReduction reduction);
+
+/* One function per rule class; BLOCKED and TUPLE need none. */
+void rule_elementwise(RuleBuilder *builder);
+void rule_each_dimension(RuleBuilder *builder); /* FREE, PARAMETER */
+void rule_broadcast(RuleBuilder *builder);
+void rule_reshape(RuleBuilder *builder);
+void rule_transpose(RuleBuilder *builder);
+void rule_slice(RuleBuilder *builder);
+void rule_pad(RuleBuilder *builder);
+void rule_concatenate(RuleBuilder *builder);
+void rule_reverse(RuleBuilder *builder);
+void rule_dot(RuleBuilder *builder);
+void rule_convolution(RuleBuilder *builder);
+void rule_reduce(RuleBuilder *builder);
+void rule_window(RuleBuilder *builder);
+void rule_gather(RuleBuilder *builder);
+void rule_scatter(RuleBuilder *builder);
+
+#endif

@@ -1,0 +1,120 @@
+/* Rules of operators that combine elements: dot, convolution, reduce, windows.
+ *
+ * Dot: batch, lhs-free and rhs-free dimensions are parallel; a contracted pair
+ * is a reduction. Convolution is a dot over features; its roles come from the
+ * dimension numbers alone, so the weight gradient (f01b_i01o->01bf) contracts
+ * the batch by the same function. A reduce splits over a reduced dimension if
+ * its init value is the operator's identity, which every part may then apply.
+ */
+#include "propagation/rules_builder.h"
+
+static bool contains(const int64_t *values, int32_t count, int64_t value) {
+    for (int32_t k = 0; k < count; k++) {
+        if (values[k] == value) return true;
+    }
+    return false;
+}
+
+/* The free dimensions of one side of a dot, in order, from result dimension *next. */
+static void dot_free(RuleBuilder *builder, int32_t side, const int64_t *batch, int32_t batch_count,
+                     const int64_t *contracting, int32_t contracting_count, int32_t *next) {
+    for (int32_t d = 0; d < rule_rank(builder, side); d++) {
+        if (contains(batch, batch_count, d) || contains(contracting, contracting_count, d)) continue;
+        rule_factor(builder, FACTOR_PARALLEL);
+        rule_put(builder, side, d);
+        rule_put(builder, rule_result(builder), (*next)++);
+    }
+}
+
+void rule_dot(RuleBuilder *builder) {
+    const IrDot *dot = builder->instruction->attributes->dot;
+    if (!rule_expect(builder, builder->operand_count == 2 && builder->result_count == 1 && dot)) return;
+    int32_t next = 0;
+    for (int32_t k = 0; k < dot->batch_count; k++) {
+        rule_factor(builder, FACTOR_PARALLEL);
+        rule_put(builder, 0, dot->lhs_batch[k]);
+        rule_put(builder, 1, dot->rhs_batch[k]);
+        rule_put(builder, rule_result(builder), next++);
+    }
+    dot_free(builder, 0, dot->lhs_batch, dot->batch_count, dot->lhs_contracting, dot->contracting_count,
+             &next);
+    dot_free(builder, 1, dot->rhs_batch, dot->batch_count, dot->rhs_contracting, dot->contracting_count,
+             &next);
+    for (int32_t k = 0; k < dot->contracting_count; k++) {
+        rule_reduction(builder, SBP_ADD, false);
+        rule_put(builder, 0, dot->lhs_contracting[k]);
+        rule_put(builder, 1, dot->rhs_contracting[k]);
+    }
+}
+
+void rule_convolution(RuleBuilder *builder) {
+    const IrConvolution *convolution = builder->instruction->attributes->convolution;
+    if (!rule_expect(builder, builder->operand_count == 2 && builder->result_count == 1 && convolution))
+        return;
+    int32_t result = rule_result(builder);
+    bool one_group = convolution->feature_group_count == 1 && convolution->batch_group_count == 1;
+    if (convolution->batch_group_count == 1) {
+        rule_factor(builder, FACTOR_PARALLEL);
+        rule_put(builder, 0, convolution->input_batch);
+        rule_put(builder, result, convolution->output_batch);
+    }
+    if (one_group) {
+        rule_factor(builder, FACTOR_PARALLEL);
+        rule_put(builder, 1, convolution->kernel_output_feature);
+        rule_put(builder, result, convolution->output_feature);
+        rule_reduction(builder, SBP_ADD, false);
+        rule_put(builder, 0, convolution->input_feature);
+        rule_put(builder, 1, convolution->kernel_input_feature);
+    }
+    for (int32_t k = 0; k < convolution->spatial_count; k++) {
+        rule_factor(builder, FACTOR_PERMUTATION);
+        rule_put(builder, 0, convolution->input_spatial[k]);
+        rule_put(builder, result, convolution->output_spatial[k]);
+    }
+}
+
+void rule_reduce(RuleBuilder *builder) {
+    const IrInstruction *instruction = builder->instruction;
+    const IrAttributes *attributes = instruction->attributes;
+    int32_t inputs = builder->operand_count / 2, result = rule_result(builder);
+    if (!rule_expect(builder, inputs > 0 && builder->operand_count == 2 * inputs &&
+                                  builder->result_count == inputs && instruction->called_count == 1))
+        return;
+    SbpReduction reduction =
+        sbp_reduction_of(ir_computation_operator(builder->module, instruction->called[0]));
+    bool splits = inputs == 1 && reduction != SBP_REDUCTION_COUNT &&
+                  rule_is_identity(builder->module, instruction->operands[1], reduction);
+    int32_t kept = 0;
+    for (int32_t d = 0; d < rule_rank(builder, 0); d++) {
+        bool reduced = contains(attributes->dimensions, attributes->dimension_count, d);
+        if (reduced && !splits) continue;
+        if (reduced) rule_reduction(builder, reduction, false);
+        else rule_factor(builder, FACTOR_PARALLEL);
+        for (int32_t k = 0; k < inputs; k++) {
+            rule_put(builder, k, d);
+            if (!reduced) rule_put(builder, result + k, kept);
+        }
+        if (!reduced) kept++;
+    }
+}
+
+static bool is_trivial(const IrWindowDimension *window) {
+    return window->size == 1 && window->stride == 1 && window->padding_low == 0 &&
+           window->padding_high == 0 && window->window_dilation == 1 && window->base_dilation == 1;
+}
+
+/* reduce-window: inputs, inits -> results. select-and-scatter: operand, source,
+ * init -> result, where the source has the windows' shape. */
+void rule_window(RuleBuilder *builder) {
+    const IrAttributes *attributes = builder->instruction->attributes;
+    bool is_scatter = builder->instruction->opcode == IR_SELECT_AND_SCATTER;
+    int32_t inputs = is_scatter ? 2 : builder->operand_count / 2;
+    if (!rule_expect(builder, inputs > 0 && builder->operand_count == (is_scatter ? 3 : 2 * inputs) &&
+                                  attributes->window_count == rule_rank(builder, 0)))
+        return;
+    for (int32_t d = 0; d < attributes->window_count; d++) {
+        rule_factor(builder, is_trivial(&attributes->window[d]) ? FACTOR_PARALLEL : FACTOR_PERMUTATION);
+        for (int32_t k = 0; k < inputs; k++) rule_put(builder, k, d);
+        for (int32_t k = 0; k < builder->result_count; k++) rule_put(builder, builder->operand_count + k, d);
+    }
+}

@@ -1,0 +1,154 @@
+/* Rules of operators that compute element by element or only move elements:
+ * element-wise, broadcast, reshape, transpose, slice, pad, concatenate, reverse.
+ *
+ * A reshape keeps the row-major order. Operand dimension i and result dimension
+ * j that start at the same place (equal products of the dimensions before them)
+ * share their major part: cutting either n ways cuts the other n ways into the
+ * same elements iff n divides both, so the factor's size is their greatest
+ * common divisor (b,t,h*e -> b,t,h,e gives h). What is minor to it is whole.
+ */
+#include "propagation/rules_builder.h"
+
+void rule_elementwise(RuleBuilder *builder) {
+    int32_t result = rule_result(builder), rank = rule_rank(builder, result);
+    if (!rule_expect(builder, builder->result_count == 1)) return;
+    for (int32_t k = 0; k < builder->operand_count; k++) {
+        int32_t operand_rank = rule_rank(builder, k);
+        if (!rule_expect(builder, operand_rank == rank || operand_rank == 0)) return;
+    }
+    for (int32_t d = 0; d < rank; d++) {
+        rule_factor(builder, FACTOR_PARALLEL);
+        rule_put(builder, result, d);
+        for (int32_t k = 0; k < builder->operand_count; k++) {
+            if (rule_rank(builder, k) == rank) rule_put(builder, k, d);
+        }
+    }
+}
+
+void rule_each_dimension(RuleBuilder *builder) {
+    for (int32_t leaf = 0; leaf < builder->result_count; leaf++) {
+        int32_t slot = builder->operand_count + leaf;
+        for (int32_t d = 0; d < rule_rank(builder, slot); d++) {
+            rule_factor(builder, FACTOR_PARALLEL);
+            rule_put(builder, slot, d);
+        }
+    }
+}
+
+void rule_broadcast(RuleBuilder *builder) {
+    const IrAttributes *attributes = builder->instruction->attributes;
+    int32_t result = rule_result(builder);
+    if (!rule_expect(builder, builder->operand_count == 1 && builder->result_count == 1 &&
+                                  attributes->dimension_count == rule_rank(builder, 0)))
+        return;
+    for (int32_t d = 0; d < rule_rank(builder, result); d++) {
+        int32_t source = 0;
+        while (source < attributes->dimension_count && attributes->dimensions[source] != d) source++;
+        rule_factor(builder, FACTOR_PARALLEL);
+        rule_put(builder, result, d);
+        /* An operand dimension of size 1 is repeated as a new one is. */
+        if (source < attributes->dimension_count && rule_size(builder, 0, source) != 1)
+            rule_put(builder, 0, source);
+    }
+}
+
+static int64_t greatest_common_divisor(int64_t a, int64_t b) {
+    while (b) {
+        int64_t rest = a % b;
+        a = b;
+        b = rest;
+    }
+    return a;
+}
+
+void rule_reshape(RuleBuilder *builder) {
+    if (!rule_expect(builder, builder->operand_count == 1 && builder->result_count == 1)) return;
+    const IrShape *in = builder->shapes[0], *out = builder->shapes[1];
+    bool is_bitcast = builder->instruction->opcode == IR_BITCAST;
+    if (is_bitcast && (in->minor_to_major || out->minor_to_major || in->type != out->type)) {
+        builder->malformed = true; /* may be a transpose in disguise */
+        return;
+    }
+    if (ir_shape_elements(in) != ir_shape_elements(out) || ir_shape_elements(in) <= 0) return;
+    int64_t in_before = 1, out_before = 1; /* both divide the number of elements: no overflow */
+    int32_t i = 0, j = 0;
+    while (i < in->rank && j < out->rank) {
+        if (in->dimensions[i] == 1) i++;
+        else if (out->dimensions[j] == 1) j++;
+        else if (in_before < out_before) in_before *= in->dimensions[i++];
+        else if (out_before < in_before) out_before *= out->dimensions[j++];
+        else {
+            int64_t size = greatest_common_divisor(in->dimensions[i], out->dimensions[j]);
+            if (size > 1) {
+                rule_major_factor(builder, size);
+                rule_put(builder, 0, i);
+                rule_put(builder, 1, j);
+            }
+            in_before *= in->dimensions[i++];
+            out_before *= out->dimensions[j++];
+        }
+    }
+}
+
+void rule_transpose(RuleBuilder *builder) {
+    const IrAttributes *attributes = builder->instruction->attributes;
+    int32_t result = rule_result(builder);
+    if (!rule_expect(builder, builder->operand_count == 1 && builder->result_count == 1 &&
+                                  attributes->dimension_count == rule_rank(builder, result)))
+        return;
+    for (int32_t d = 0; d < attributes->dimension_count; d++) {
+        rule_factor(builder, FACTOR_PARALLEL);
+        rule_put(builder, result, d);
+        rule_put(builder, 0, attributes->dimensions[d]);
+    }
+}
+
+/* One factor that is dimension d of operand 0 and of the result. */
+static void same_dimension(RuleBuilder *builder, FactorKind kind, int32_t d) {
+    rule_factor(builder, kind);
+    rule_put(builder, 0, d);
+    rule_put(builder, rule_result(builder), d);
+}
+
+void rule_slice(RuleBuilder *builder) {
+    const IrAttributes *attributes = builder->instruction->attributes;
+    if (!rule_expect(builder, builder->operand_count == 1 && builder->result_count == 1 &&
+                                  attributes->slice_start && attributes->slice_limit))
+        return;
+    for (int32_t d = 0; d < rule_rank(builder, 0); d++) {
+        bool whole = attributes->slice_start[d] == 0 &&
+                     attributes->slice_limit[d] == rule_size(builder, 0, d) &&
+                     (!attributes->slice_stride || attributes->slice_stride[d] == 1);
+        same_dimension(builder, whole ? FACTOR_PARALLEL : FACTOR_PERMUTATION, d);
+    }
+}
+
+void rule_pad(RuleBuilder *builder) {
+    const IrPadding *padding = builder->instruction->attributes->padding;
+    if (!rule_expect(builder, builder->operand_count == 2 && builder->result_count == 1 && padding)) return;
+    for (int32_t d = 0; d < rule_rank(builder, 0); d++) {
+        bool whole = padding[d].low == 0 && padding[d].high == 0 && padding[d].interior == 0;
+        same_dimension(builder, whole ? FACTOR_PARALLEL : FACTOR_PERMUTATION, d);
+    }
+}
+
+void rule_concatenate(RuleBuilder *builder) {
+    const IrAttributes *attributes = builder->instruction->attributes;
+    int32_t result = rule_result(builder);
+    if (!rule_expect(builder, builder->result_count == 1 && attributes->dimension_count == 1)) return;
+    for (int32_t d = 0; d < rule_rank(builder, result); d++) {
+        rule_factor(builder, d == attributes->dimensions[0] ? FACTOR_PERMUTATION : FACTOR_PARALLEL);
+        rule_put(builder, result, d);
+        for (int32_t k = 0; k < builder->operand_count; k++) rule_put(builder, k, d);
+    }
+}
+
+void rule_reverse(RuleBuilder *builder) {
+    const IrAttributes *attributes = builder->instruction->attributes;
+    if (!rule_expect(builder, builder->operand_count == 1 && builder->result_count == 1)) return;
+    for (int32_t d = 0; d < rule_rank(builder, 0); d++) {
+        bool whole = true;
+        for (int32_t k = 0; k < attributes->dimension_count; k++) whole &= attributes->dimensions[k] != d;
+        same_dimension(builder, whole ? FACTOR_PARALLEL : FACTOR_PERMUTATION, d);
+    }
+}

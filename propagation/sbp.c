@@ -1,0 +1,140 @@
+/* SBP states: names, text and the shards they mean (OneFlow section 3.1).
+ *
+ * A dimension of size s over n equal parts gives the first s mod n parts one
+ * element more than the others: part k starts at k * (s / n) + min(k, s mod n).
+ * With shares f_0..f_{n-1} part k starts at round(s * (f_0 + ... + f_{k-1})).
+ * Axes that split one dimension jointly cut in turn, the earlier axis first:
+ * each cuts the part that the axes before it left.
+ */
+#include "propagation/sbp.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* One row per reduction: its name and the operator of to_apply. */
+static const struct {
+    const char *name;
+    IrOpcode opcode;
+} reductions[SBP_REDUCTION_COUNT] = {
+    [SBP_ADD] = {"add", IR_ADD},     [SBP_MAX] = {"max", IR_MAXIMUM},
+    [SBP_MIN] = {"min", IR_MINIMUM}, [SBP_MULTIPLY] = {"multiply", IR_MULTIPLY},
+    [SBP_AND] = {"and", IR_AND},     [SBP_OR] = {"or", IR_OR},
+};
+
+bool sbp_equal(SbpState a, SbpState b) {
+    return memcmp(a.axis, b.axis, sizeof a.axis) == 0;
+}
+
+bool sbp_has_partial(SbpState state) {
+    for (int32_t k = 0; k < MESH_MAX_AXES; k++) {
+        if (sbp_is_partial(state.axis[k])) return true;
+    }
+    return false;
+}
+
+const char *sbp_reduction_name(SbpReduction reduction) {
+    return reductions[reduction].name;
+}
+
+SbpReduction sbp_reduction_of(IrOpcode opcode) {
+    int32_t reduction = 0;
+    while (reduction < SBP_REDUCTION_COUNT && reductions[reduction].opcode != opcode) reduction++;
+    return (SbpReduction)reduction;
+}
+
+IrOpcode sbp_reduction_opcode(SbpReduction reduction) {
+    return reductions[reduction].opcode;
+}
+
+void sbp_print_axis(Text *text, Sbp sbp) {
+    if (sbp_is_split(sbp)) text_append(text, "S(%d)", sbp_dimension(sbp));
+    else if (sbp_is_partial(sbp)) text_append(text, "P(%s)", sbp_reduction_name(sbp_reduction(sbp)));
+    else text_append_string(text, "B");
+}
+
+void sbp_print(Text *text, const Mesh *mesh, SbpState state) {
+    for (int32_t k = 0; k < mesh->axis_count; k++) {
+        text_append(text, "%s%s=", k ? " " : "", mesh->axes[k].name);
+        sbp_print_axis(text, state.axis[k]);
+    }
+}
+
+AmStatus sbp_parse_axis(Sbp *sbp, const char *text, AmError *error) {
+    if (strcmp(text, "B") == 0) {
+        *sbp = SBP_B;
+        return AM_OK;
+    }
+    size_t length = strlen(text);
+    if (length >= 4 && text[1] == '(' && text[length - 1] == ')') {
+        const char *inside = text + 2;
+        size_t inside_length = length - 3;
+        if (text[0] == 'S') {
+            char *end;
+            long dimension = strtol(inside, &end, 10);
+            if (inside[0] >= '0' && inside[0] <= '9' && end == inside + inside_length &&
+                dimension < IR_MAX_RANK) {
+                *sbp = sbp_split((int32_t)dimension);
+                return AM_OK;
+            }
+        }
+        for (int32_t r = 0; text[0] == 'P' && r < SBP_REDUCTION_COUNT; r++) {
+            if (strlen(reductions[r].name) == inside_length &&
+                strncmp(reductions[r].name, inside, inside_length) == 0) {
+                *sbp = sbp_partial((SbpReduction)r);
+                return AM_OK;
+            }
+        }
+    }
+    return am_fail(error, AM_ERROR_INPUT, "",
+                   "state \"%.40s\": expected \"B\", \"S(dimension)\" or \"P(add)\"", text);
+}
+
+int32_t sbp_ways(const Mesh *mesh, SbpState state, int32_t dimension) {
+    int32_t ways = 1;
+    for (int32_t k = 0; k < mesh->axis_count; k++) {
+        if (state.axis[k] == sbp_split(dimension)) ways *= mesh->axes[k].size;
+    }
+    return ways;
+}
+
+/* Where part k of `size` elements starts on this axis; k = axis->size gives the end. */
+static int64_t part_start(const MeshAxis *axis, int64_t size, int32_t k) {
+    if (k == axis->size) return size;
+    if (!axis->shares) {
+        int64_t remainder = size % axis->size;
+        return k * (size / axis->size) + (k < remainder ? k : remainder);
+    }
+    double before = 0;
+    for (int32_t part = 0; part < k; part++) before += axis->shares[part];
+    int64_t start = llround((double)size * before);
+    return start < 0 ? 0 : start > size ? size : start;
+}
+
+void sbp_shard(const Mesh *mesh, SbpState state, int32_t device, int32_t dimension, int64_t size,
+               int64_t *start, int64_t *extent) {
+    *start = 0;
+    *extent = size;
+    for (int32_t k = 0; k < mesh->axis_count; k++) {
+        if (state.axis[k] != sbp_split(dimension)) continue;
+        int32_t part = mesh_coordinate(mesh, device, k);
+        int64_t from = part_start(&mesh->axes[k], *extent, part);
+        int64_t to = part_start(&mesh->axes[k], *extent, part + 1);
+        *start += from;
+        *extent = to - from;
+    }
+}
+
+IrShape sbp_local_shape(Arena *arena, const Mesh *mesh, SbpState state, int32_t device,
+                        const IrShape *shape) {
+    IrShape local = *shape;
+    if (shape->type == DTYPE_TUPLE || shape->rank == 0) return local;
+    int64_t *dimensions = ARENA_ARRAY(arena, int64_t, shape->rank);
+    if (!dimensions) return local;
+    for (int32_t d = 0; d < shape->rank; d++) {
+        int64_t start;
+        sbp_shard(mesh, state, device, d, shape->dimensions[d], &start, &dimensions[d]);
+    }
+    local.dimensions = dimensions;
+    return local;
+}
