@@ -1,0 +1,227 @@
+"""The JAX exporter: what it writes, and that it still writes the committed modules.
+
+Run as `python3 tests/e2e/test_exporter.py`. Exits 0 if all is well, 1 with the first failure, 77
+(skipped) without JAX. With an automap program in $AUTOMAP, `plan` is tested against it too.
+"""
+
+import json
+import os
+import pathlib
+import sys
+import tempfile
+
+DATASETS = pathlib.Path(__file__).resolve().parents[2] / "datasets"
+sys.path.insert(0, str(DATASETS))
+os.environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=8"
+os.environ["JAX_PLATFORMS"] = "cpu"
+
+try:
+    import jax
+except ImportError:
+    print("skipped: JAX is not installed")
+    sys.exit(77)
+
+import jax.numpy as jnp
+import numpy as np
+
+import automap_jax
+from automap_jax import module_proto
+from automap_jax.command import export_model
+from automap_jax.exporter import STATE_ROLES
+from automap_jax.zoo import MODELS, mlp
+
+MODEL_FILES = DATASETS / "models"
+COMMITTED_WITH = "0.10.2"
+
+
+def content(module):
+    """All fields of a serialised module but source files and lines, as comparable values."""
+
+    def instruction(message):
+        return [
+            (number, bytes(module_proto.field(value, 2, b"")) if number == 7 else bytes_of(value))
+            for number, value in module_proto.fields(message)
+        ]
+
+    def computation(message):
+        return [
+            (number, instruction(value) if number == 2 else bytes_of(value))
+            for number, value in module_proto.fields(message)
+        ]
+
+    return [
+        (number, computation(value) if number == 3 else bytes_of(value))
+        for number, value in module_proto.fields(memoryview(module))
+        if number != 17
+    ]
+
+
+def bytes_of(value):
+    return value if isinstance(value, int) else bytes(value)
+
+
+def same_arrays(path, other):
+    a, b = np.load(path), np.load(other)
+    return a.files == b.files and all(np.array_equal(a[name], b[name]) for name in a.files)
+
+
+def test_export_gives_the_committed_module(directory):
+    export_model("mlp_tiny", directory)
+    committed = MODEL_FILES / "mlp_tiny"
+    for name in ("model.roles.json",):
+        assert (directory / name).read_text() == (committed / name).read_text(), name
+    for name in ("state.npz", "data.npz"):
+        assert same_arrays(directory / name, committed / name), name
+    if jax.__version__ == COMMITTED_WITH:
+        modules = [(at / "model.hlo.pb").read_bytes() for at in (directory, committed)]
+        assert content(modules[0]) == content(modules[1]), "the module differs"
+    losses = [json.loads((at / "losses.json").read_text()) for at in (directory, committed)]
+    np.testing.assert_allclose(losses[0]["losses"], losses[1]["losses"], rtol=2e-6)
+
+
+def test_committed_modules_name_no_absolute_path(_):
+    for path in MODEL_FILES.glob("*/model.hlo.pb"):
+        table = module_proto.field(memoryview(path.read_bytes()), 17, b"")
+        files = [bytes(value).decode() for number, value in module_proto.fields(table) if number == 1]
+        assert files and not [name for name in files if name.startswith("/")], (path, files)
+
+
+def test_arrays_are_named_as_in_the_module(_):
+    for path in MODEL_FILES.glob("*/state.npz"):
+        names = module_proto.parameter_paths((path.parent / "model.hlo.pb").read_bytes())
+        rows = json.loads((path.parent / "model.roles.json").read_text())["parameters"]
+        assert [row["path"] for row in rows] == names, path
+        for file, is_state in (("state.npz", True), ("data.npz", False)):
+            wanted = [row["path"] for row in rows if (row["role"] in STATE_ROLES) == is_state]
+            assert np.load(path.parent / file).files == wanted, (path, file)
+
+
+def test_shapes_suffice(directory):
+    model = MODELS["t5_paper_6"]()
+    _, document = automap_jax.export(model.step, model.arguments, directory)
+    assert sorted(path.name for path in directory.iterdir()) == ["model.hlo.pb", "model.roles.json"]
+    roles = [row["role"] for row in document["parameters"]]
+    assert [roles.count(role) for role in ("weight", "optimizer", "state", "data")] == [187, 374, 1, 3]
+
+
+def step_with_everything(weights, frozen, statistics, inputs, unused):
+    """A weight with momentum, a frozen weight, a running mean, a counter and an unused argument."""
+
+    def loss(kernel):
+        return jnp.mean(jnp.square(inputs @ kernel @ frozen))
+
+    value, gradient = jax.value_and_grad(loss)(weights["kernel"])
+    momentum = 0.9 * weights["momentum"] + gradient
+    new = {"kernel": weights["kernel"] - 0.1 * momentum, "momentum": momentum}
+    mean = 0.9 * statistics["mean"] + 0.1 * inputs.mean()
+    return value, {"aside": inputs.sum()}, (new, {"mean": mean, "count": statistics["count"] + 1})
+
+
+def test_roles(directory):
+    square = jnp.eye(8)
+    arguments = (
+        {"kernel": square, "momentum": square},
+        square,
+        {"mean": jnp.float32(0), "count": jnp.int32(0)},
+        jnp.ones((8, 8)),
+        jnp.ones((8, 3)),
+    )
+    _, document = automap_jax.export(
+        jax.jit(step_with_everything), arguments, directory, constants=(1,)
+    )
+    found = {row["path"]: (row["role"], row["output"]) for row in document["parameters"]}
+    assert found == {
+        "weights['kernel']": ("weight", 2),
+        "weights['momentum']": ("optimizer", 3),
+        "frozen": ("constant", None),
+        "statistics['count']": ("state", 4),
+        "statistics['mean']": ("state", 5),
+        "inputs": ("data", None),
+        "unused": ("data", None),
+    }, found
+    assert document["loss"] == 0
+    assert json.loads((directory / "model.roles.json").read_text()) == document
+    module = memoryview((directory / "model.hlo.pb").read_bytes())
+    aliases = [value for number, value in module_proto.fields(module_proto.field(module, 8))]
+    assert len(aliases) == 4, "all four updated parameters are donated"
+    assert len(np.load(directory / "state.npz").files) == 5
+    assert np.load(directory / "data.npz")["unused"].shape == (8, 3)
+
+
+def test_swapped_states_are_paired_by_their_keys(directory):
+    model = MODELS["two_swapped"]()
+    _, document = automap_jax.export(model.step, model.arguments, directory)
+    assert [row["output"] for row in document["parameters"]] == [1, 0, None]
+
+
+def test_caller_knows_better(directory):
+    shape = jax.ShapeDtypeStruct((4, 4), np.float32)
+    _, document = automap_jax.export(
+        lambda a, b: (b * 2, a + 1), (shape, shape), directory, updates={0: 1, 1: 0}
+    )
+    assert [row["output"] for row in document["parameters"]] == [1, 0]
+
+
+def test_reference_reads_digits(_):
+    final = np.load(MODEL_FILES / "mlp" / "final_state.npz")
+    rows = json.loads((MODEL_FILES / "mlp" / "model.roles.json").read_text())["parameters"]
+    model = MODELS["mlp_evaluate"]()
+    leaves = [final[row["path"]] for row in rows if row["role"] == "weight"]
+    state = jax.tree.structure(model.arguments[0]).unflatten(leaves)
+    x, y = mlp.digits("test", 384, 1)
+    assert abs(int(jax.jit(model.step)(state, x[0], y[0])) - 380) <= 1
+
+
+def data_parallel(document):
+    """What `automap export --format jax` writes for data parallelism on 8 devices."""
+    rows = document["parameters"]
+    return {
+        "format": "automap-jax-1",
+        "mesh": {"shape": [8], "axis_names": ["data"]},
+        "parameters": [
+            {"number": row["number"], "spec": [["data"]] if row["role"] == "data" else []}
+            for row in rows
+        ],
+        "outputs": [{"index": index, "spec": []} for index in range(document["loss"] + 1)],
+    }
+
+
+def check_training(name, document, plan):
+    """Trains a committed model for 20 steps under a plan in JAX's form, on 8 host devices."""
+    model = MODELS[name]()
+    wanted = json.loads((MODEL_FILES / name / "losses.json").read_text())["losses"]
+    output = jax.eval_shape(model.step, *model.arguments)
+    inputs, outputs = automap_jax.shardings(plan, model.arguments, output)
+    step = jax.jit(model.step, in_shardings=inputs, out_shardings=outputs)
+    state, data, losses = model.state(), model.data(model.batches), []
+    for number in range(20):
+        state, loss = step(state, *(array[number % model.batches] for array in data))
+        losses.append(float(loss))
+    np.testing.assert_allclose(losses, wanted[:20], rtol=5e-6)
+
+
+def test_plans_run_in_jax(directory):
+    for name in ("mlp_tiny", "t5_tiny"):
+        document = json.loads((MODEL_FILES / name / "model.roles.json").read_text())
+        check_training(name, document, data_parallel(document))
+
+
+def test_plan(_):
+    if "AUTOMAP" not in os.environ:
+        return print("  (without $AUTOMAP: not run)")
+    model = MODELS["mlp_tiny"]()
+    found = automap_jax.plan(model.step, model.arguments, "host:8")
+    assert jax.tree.structure(found) == jax.tree.structure(model.arguments)
+    jax.jit(model.step, in_shardings=found).lower(*model.arguments).compile()
+
+
+def main():
+    for name, test in list(globals().items()):
+        if name.startswith("test_"):
+            print(name)
+            with tempfile.TemporaryDirectory() as directory:
+                test(pathlib.Path(directory))
+
+
+if __name__ == "__main__":
+    main()
