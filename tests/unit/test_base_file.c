@@ -49,7 +49,7 @@ static void content_survives_every_compression(void **state) {
     static const char *const names[] = {"a", "a.gz", "a.zst"};
     enum { LENGTH = 300000 };
     char *data = malloc(LENGTH);
-    for (int i = 0; i < LENGTH; i++) data[i] = (char)(i * i >> 3);
+    for (int i = 0; i < LENGTH; i++) data[i] = (char)((int64_t)i * i >> 3);
     for (int i = 0; i < 3; i++) {
         AmError error = {0};
         FileBytes bytes;
