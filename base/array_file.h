@@ -18,8 +18,7 @@
 
 typedef struct ArrayEntry {
     const char *name;
-    Dtype type; /* as stored; |V2 reads as BF16, |V1 as F8E4M3FN; INVALID: a type of numpy's own (text, dates)
-                 */
+    Dtype type; /* as stored; |V2 reads as BF16, |V1 as F8E4M3FN, numpy's text or dates as INVALID */
     int32_t rank;
     int64_t dimensions[ARRAY_MAX_RANK];
     int64_t bytes;
@@ -36,8 +35,8 @@ typedef struct ArrayFile {
     struct ArrayFileHandle *handle;
 } ArrayFile;
 
-/* A plain .npy holds one array, named as the file without ".npy". Close the
- * file after a failed open too (it is left empty, so that is harmless). */
+/* A plain .npy holds one array, named as the file without ".npy". After a
+ * failure `file` is empty; closing it again is harmless. */
 AmStatus array_file_open(ArrayFile *file, const char *path, AmError *error);
 const ArrayEntry *array_file_find(const ArrayFile *file, const char *name);
 /* Reads the whole array, row-major, into data (entry->bytes long). */

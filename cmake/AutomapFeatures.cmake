@@ -1,0 +1,32 @@
+# The feature summary: what was found, in which version, and what was not. The
+# same list goes into automap_features.h for `automap --version`.
+
+add_feature_info("JSON (jansson ${JANSSON_VERSION})" JANSSON_FOUND "configurations, plans and HLO JSON")
+add_feature_info("protobuf-c ${PROTOBUF_C_VERSION}" PROTOBUF_C_FOUND "binary HLO modules")
+add_feature_info("OpenBLAS ${OPENBLAS_VERSION}" OPENBLAS_FOUND "matrix products on the CPU")
+add_feature_info("zstd ${ZSTD_VERSION}, zlib ${ZLIB_VERSION_STRING}" ZSTD_FOUND "compressed modules")
+add_feature_info("libzip ${LIBZIP_VERSION}" LIBZIP_FOUND ".npz arrays")
+add_feature_info("OpenSSL ${CRYPTO_VERSION}" CRYPTO_FOUND "SHA-256 of modules and clusters")
+add_feature_info("MPI ${MPI_C_VERSION}" MPI_C_FOUND "found and reported; ranks are threads")
+if(NOT AUTOMAP_CUDA STREQUAL "OFF")
+  add_feature_info("CUDA ${CUDAToolkit_VERSION}" AUTOMAP_HAVE_CUDA "kernels for sm_80 and sm_90")
+  add_feature_info("NCCL ${AUTOMAP_NCCL_VERSION}" AUTOMAP_NCCL_LIBRARY "found and reported")
+  add_feature_info("cuDNN ${AUTOMAP_CUDNN_VERSION}" AUTOMAP_CUDNN_LIBRARY "found and reported")
+endif()
+if(AUTOMAP_TESTS)
+  add_feature_info("tests (cmocka ${CMOCKA_VERSION})" CMOCKA_FOUND "run them with ctest or ./test.sh")
+  add_feature_info("tests against JAX" AUTOMAP_PYTHON "Python at ${AUTOMAP_PYTHON}")
+endif()
+add_feature_info("sanitizers" AUTOMAP_SANITIZE "${AUTOMAP_SANITIZE}")
+feature_summary(WHAT ENABLED_FEATURES DISABLED_FEATURES)
+
+set(features "openblas ${OPENBLAS_VERSION}" "protobuf-c ${PROTOBUF_C_VERSION}" "jansson ${JANSSON_VERSION}"
+  "zstd ${ZSTD_VERSION}" "zlib ${ZLIB_VERSION_STRING}" "libzip ${LIBZIP_VERSION}" "openssl ${CRYPTO_VERSION}")
+if(AUTOMAP_HAVE_CUDA)
+  list(APPEND features "cuda ${CUDAToolkit_VERSION}")
+endif()
+if(AUTOMAP_SANITIZE)
+  list(APPEND features "sanitize ${AUTOMAP_SANITIZE}")
+endif()
+list(JOIN features ", " AUTOMAP_FEATURES)
+configure_file(cmake/features.h.in automap_features.h @ONLY)

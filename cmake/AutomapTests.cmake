@@ -1,0 +1,85 @@
+# Tests. Nothing is listed by hand:
+#
+#   tests/unit/test_*.c   one cmocka program each; label "unit", and "gpu" or
+#                         "mpi" where the name says cuda or mpi, else "cpu"
+#   tests/check_*         scripts that look at the sources and the library
+#   tests/e2e/*.sh, *.py  end-to-end scripts, in the source folder, with
+#                         AUTOMAP (the program), AUTOMAP_BUILD, AUTOMAP_SOURCE
+#                         and AUTOMAP_LIBRARY in the environment
+#
+# A script states its needs in its first lines: "# labels: cpu e2e" (default
+# "cpu e2e") and "# timeout: 300" (seconds, default 300). Exit status 77 means
+# skipped. Python scripts run under AUTOMAP_PYTHON with datasets/ importable;
+# without it those are shown as skipped.
+
+pkg_check_modules(CMOCKA REQUIRED IMPORTED_TARGET cmocka)
+
+find_program(AUTOMAP_PYTHON python NO_DEFAULT_PATH
+  PATHS ${CMAKE_BINARY_DIR}/.venv/bin ${CMAKE_SOURCE_DIR}/.venv/bin ${CMAKE_SOURCE_DIR}/build/.venv/bin
+  DOC "Python with jax, numpy, scikit-learn and safetensors, for the tests that need it")
+
+file(GLOB UNIT_TESTS CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tests/unit/test_*.c)
+foreach(source ${UNIT_TESTS})
+  get_filename_component(name ${source} NAME_WE)
+  add_executable(${name} ${source})
+  target_link_libraries(${name} PRIVATE automap_static PkgConfig::CMOCKA)
+  target_compile_definitions(${name} PRIVATE SOURCE_DIR="${CMAKE_SOURCE_DIR}")
+  set(kind cpu)
+  if(name MATCHES "cuda")
+    set(kind gpu)
+  elseif(name MATCHES "mpi")
+    set(kind mpi)
+  endif()
+  add_test(NAME ${name} COMMAND ${name} WORKING_DIRECTORY ${CMAKE_SOURCE_DIR})
+  set_tests_properties(${name} PROPERTIES LABELS "${kind};unit" SKIP_RETURN_CODE 77 TIMEOUT 120)
+endforeach()
+
+# Reads "# KEY: value" from the first lines of a script.
+function(read_script_header script key default output)
+  file(STRINGS ${script} lines LIMIT_COUNT 12 REGEX "^# ${key}: ")
+  if(lines)
+    list(GET lines 0 line)
+    string(REGEX REPLACE "^# ${key}: *" "" line "${line}")
+    string(STRIP "${line}" default)
+  endif()
+  string(REPLACE " " ";" default "${default}")
+  set(${output} "${default}" PARENT_SCOPE)
+endfunction()
+
+function(automap_script_test script default_labels)
+  get_filename_component(name ${script} NAME_WE)
+  get_filename_component(extension ${script} EXT)
+  read_script_header(${script} labels "${default_labels}" labels)
+  read_script_header(${script} timeout 300 timeout)
+  if(NOT extension STREQUAL ".py")
+    set(command bash ${script})
+  elseif(AUTOMAP_PYTHON)
+    set(command ${AUTOMAP_PYTHON} ${script})
+  else()
+    set(command sh -c "echo skipped: no Python environment was found by CMake; exit 77")
+  endif()
+  add_test(NAME ${name} COMMAND ${command} WORKING_DIRECTORY ${CMAKE_SOURCE_DIR})
+  set(environment AUTOMAP_BUILD=${CMAKE_BINARY_DIR} AUTOMAP_SOURCE=${CMAKE_SOURCE_DIR}
+    AUTOMAP_LIBRARY=$<TARGET_FILE:automap_shared> PYTHONPATH=${CMAKE_SOURCE_DIR}/datasets
+    PYTHONDONTWRITEBYTECODE=1)
+  if(TARGET automap)
+    list(APPEND environment AUTOMAP=$<TARGET_FILE:automap>)
+  endif()
+  if(AUTOMAP_PYTHON)
+    list(APPEND environment AUTOMAP_PYTHON=${AUTOMAP_PYTHON})
+  endif()
+  if(AUTOMAP_SANITIZE)
+    list(APPEND environment AUTOMAP_SANITIZE=${AUTOMAP_SANITIZE})
+  endif()
+  set_tests_properties(${name} PROPERTIES LABELS "${labels}" SKIP_RETURN_CODE 77 TIMEOUT ${timeout}
+    ENVIRONMENT "${environment}")
+endfunction()
+
+file(GLOB CHECK_SCRIPTS CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tests/check_*)
+foreach(script ${CHECK_SCRIPTS})
+  automap_script_test(${script} "cpu check")
+endforeach()
+file(GLOB E2E_SCRIPTS CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tests/e2e/*.sh ${CMAKE_SOURCE_DIR}/tests/e2e/*.py)
+foreach(script ${E2E_SCRIPTS})
+  automap_script_test(${script} "cpu e2e")
+endforeach()
