@@ -21,7 +21,8 @@ def lower(step, arguments, constants=(), updates=None):
     """Lowers `step`; returns (the lowered step, serialised HloModuleProto, roles document)."""
     plain = inspect.unwrap(step)
     traced = jax.jit(plain).trace(*arguments)
-    document = roles(arguments, traced.out_info, traced.jaxpr.jaxpr, constants, updates)
+    shapes = jax.eval_shape(lambda *leaves: leaves, *arguments)
+    document = roles(shapes, traced.out_info, traced.jaxpr.jaxpr, constants, updates)
     paired = iter(row["output"] is not None for row in document["parameters"])
     donated = tuple(
         position
@@ -39,12 +40,19 @@ def lower(step, arguments, constants=(), updates=None):
     return lowered, module, document
 
 
+def as_numpy(leaf):
+    """The array as its module's parameter sees it: a random key is the integers it holds."""
+    if jax.dtypes.issubdtype(getattr(leaf, "dtype", None), jax.dtypes.prng_key):
+        leaf = jax.random.key_data(leaf)
+    return np.asarray(leaf)
+
+
 def named_arrays(rows, values):
     """{path: array} of the leaves of `values`, one for each row of the roles document."""
     leaves = jax.tree.leaves(values)
     if len(leaves) != len(rows):
         raise ValueError(f"{len(leaves)} arrays given for {len(rows)} parameters")
-    return {row["path"]: np.asarray(leaf) for row, leaf in zip(rows, leaves)}
+    return {row["path"]: as_numpy(leaf) for row, leaf in zip(rows, leaves)}
 
 
 def write_module(step, arguments, directory, constants=(), updates=None):

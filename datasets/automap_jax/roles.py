@@ -15,7 +15,6 @@ constant   not paired, in an argument that the caller names as constant
 import json
 
 import jax
-import numpy as np
 from jax.interpreters import partial_eval
 
 FORMAT = "automap-roles-1"
@@ -24,7 +23,7 @@ FORMAT = "automap-roles-1"
 def signature(tree):
     """What two trees must share to be a pair: structure, shapes and types."""
     leaves, structure = jax.tree.flatten(tree)
-    return structure, tuple((tuple(leaf.shape), np.dtype(leaf.dtype)) for leaf in leaves)
+    return structure, tuple((leaf.shape, leaf.dtype) for leaf in leaves)
 
 
 def subtrees(tree, first=0):
@@ -73,6 +72,7 @@ def ancestors(jaxpr, outputs):
 def roles(arguments, output, jaxpr, constants=(), updates=None):
     """The roles document, without paths, of a step traced to `jaxpr`.
 
+    `arguments` and `output` are trees of ShapeDtypeStructs.
     `constants` are the positions of arguments that are neither state nor data.
     """
     pairs = pair(arguments, output, updates or {})
@@ -117,6 +117,6 @@ def write(document, path):
     rows = ",\n  ".join(json.dumps(row) for row in document["parameters"])
     with open(path, "w") as file:
         file.write(
-            f'{{"format": {json.dumps(document["format"])}, "loss": {json.dumps(document["loss"])},\n'
+            f'{{"format": "{document["format"]}", "loss": {json.dumps(document["loss"])},\n'
             f' "parameters": [\n  {rows}]}}\n'
         )

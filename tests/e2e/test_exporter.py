@@ -82,8 +82,8 @@ def test_export_gives_the_committed_module(directory):
 def test_committed_modules_name_no_absolute_path(_):
     for path in MODEL_FILES.glob("*/model.hlo.pb"):
         table = module_proto.field(memoryview(path.read_bytes()), 17, b"")
-        files = [bytes(value).decode() for number, value in module_proto.fields(table) if number == 1]
-        assert files and not [name for name in files if name.startswith("/")], (path, files)
+        files = [bytes(value) for number, value in module_proto.fields(table) if number == 1]
+        assert files and not [name for name in files if name.startswith(b"/")], (path, files)
 
 
 def test_arrays_are_named_as_in_the_module(_):
@@ -101,14 +101,16 @@ def test_shapes_suffice(directory):
     _, document = automap_jax.export(model.step, model.arguments, directory)
     assert sorted(path.name for path in directory.iterdir()) == ["model.hlo.pb", "model.roles.json"]
     roles = [row["role"] for row in document["parameters"]]
-    assert [roles.count(role) for role in ("weight", "optimizer", "state", "data")] == [187, 374, 1, 3]
+    counts = [roles.count(role) for role in ("weight", "optimizer", "state", "data")]
+    assert counts == [187, 374, 1, 3], counts
 
 
-def step_with_everything(weights, frozen, statistics, inputs, unused):
-    """A weight with momentum, a frozen weight, a running mean, a counter and an unused argument."""
+def step_with_everything(weights, frozen, statistics, inputs, key, unused):
+    """A weight with momentum, a frozen weight, statistics, a random key, an unused argument."""
 
     def loss(kernel):
-        return jnp.mean(jnp.square(inputs @ kernel @ frozen))
+        kept = jax.random.bernoulli(key, 0.5, inputs.shape)
+        return jnp.mean(jnp.square(jnp.where(kept, inputs, 0) @ kernel @ frozen))
 
     value, gradient = jax.value_and_grad(loss)(weights["kernel"])
     momentum = 0.9 * weights["momentum"] + gradient
@@ -124,6 +126,7 @@ def test_roles(directory):
         square,
         {"mean": jnp.float32(0), "count": jnp.int32(0)},
         jnp.ones((8, 8)),
+        jax.random.key(7),
         jnp.ones((8, 3)),
     )
     _, document = automap_jax.export(
@@ -137,6 +140,7 @@ def test_roles(directory):
         "statistics['count']": ("state", 4),
         "statistics['mean']": ("state", 5),
         "inputs": ("data", None),
+        "key": ("data", None),
         "unused": ("data", None),
     }, found
     assert document["loss"] == 0
@@ -145,7 +149,9 @@ def test_roles(directory):
     aliases = [value for number, value in module_proto.fields(module_proto.field(module, 8))]
     assert len(aliases) == 4, "all four updated parameters are donated"
     assert len(np.load(directory / "state.npz").files) == 5
-    assert np.load(directory / "data.npz")["unused"].shape == (8, 3)
+    data = np.load(directory / "data.npz")
+    assert data["unused"].shape == (8, 3)
+    assert np.array_equal(data["key"], jax.random.key_data(arguments[4]))
 
 
 def test_swapped_states_are_paired_by_their_keys(directory):

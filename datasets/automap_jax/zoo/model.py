@@ -38,7 +38,8 @@ class Model:
     def is_small(self):
         """Whether its values are worth writing: less than 4 MB of state."""
         leaves = jax.tree.leaves(self.arguments)
-        return self.state is not None and sum(leaf.size * leaf.dtype.itemsize for leaf in leaves) < 2**22
+        size = sum(leaf.size * leaf.dtype.itemsize for leaf in leaves)
+        return self.state is not None and size < 2**22
 
 
 def is_shape(node):
