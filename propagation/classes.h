@@ -4,6 +4,12 @@
  * Node (instruction, dimension) belongs to a class if its size is above 1 and
  * the instruction is not made on demand. A dimension of an on-demand value
  * resolves to the dimension of the value it was broadcast from, or to nothing.
+ *
+ * A tensor has at most one dimension in a class, because one axis can split
+ * only one of them. Where ties would join two (attention scores: query and key
+ * positions; a square weight of a residual block), the tie is cut and leaves
+ * two strands. Dots of activations are cut first, so that the key strand is the
+ * scores alone and splitting the sequence gathers keys and values.
  */
 #ifndef PROPAGATION_CLASSES_H
 #define PROPAGATION_CLASSES_H
@@ -20,6 +26,7 @@ typedef struct DimensionClass {
     int32_t weight_count;    /* weight dimensions in it */
     int32_t data_count;      /* data dimensions in it */
     int64_t weight_elements; /* elements of the weights it splits */
+    int32_t node_count;      /* tensor dimensions in it */
     double flops;            /* of the dots and convolutions it is a factor of */
     int32_t tie;             /* classes of equal tie are repeated layers of one another; decided as one */
 } DimensionClass;
@@ -39,7 +46,8 @@ AmStatus classes_build(Classes **classes, Arena *arena, const Rules *rules, cons
 /* Class of (instruction, dimension); on-demand values are followed to what they
  * were broadcast from. -1: none. */
 int32_t classes_of(const Classes *classes, const Rules *rules, int32_t instruction, int32_t dimension);
-/* The class that splitting factor f of instruction i belongs to; -1: none. */
+/* The class that splitting factor f of instruction i belongs to; -1: none. Of a
+ * cut tie it is the strand, which has fewer tensor dimensions. */
 int32_t classes_of_factor(const Classes *classes, const Rules *rules, int32_t instruction, int32_t factor);
 /* Finds a class by name; -1 if there is none. */
 int32_t classes_find(const Classes *classes, bool by_parameter, int32_t number, int32_t dimension);

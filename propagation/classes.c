@@ -1,0 +1,359 @@
+/* Dimension classes by union-find over the ties of all factor rules.
+ *
+ * A tie is refused if it would put two dimensions of one tensor into a class
+ * (classes.h). So that the refused ties are those of attention and not those
+ * around it, ties are made in four rounds: parameters with their new values,
+ * operators other than dots, dots without batch dimensions (projections and
+ * their gradients), dots with. Each set keeps a ring of its members, and a
+ * union walks the smaller one: O(n log n) in all.
+ */
+#include "propagation/classes.h"
+
+#include <stdlib.h>
+
+#include "ir/flops.h"
+#include "propagation/ties.h"
+
+typedef struct Node {
+    int32_t parent, next, set_size;
+    int32_t array, array_rank; /* first node and rank of its tensor */
+} Node;
+
+/* What is gathered of each set, under its root. */
+typedef struct SetFacts {
+    int64_t divisor;
+    bool matters; /* has a parameter, or an operator that is not element-wise */
+    DimensionClass entry;
+} SetFacts;
+
+typedef struct ClassBuilder {
+    Arena scratch;
+    const Rules *rules;
+    const IrRoles *roles;
+    Classes *classes;
+    Node *nodes;
+    SetFacts *facts;
+    int32_t *class_of_root;
+    int32_t node_count;
+} ClassBuilder;
+
+/* Node of a dimension of a leaf of an instruction. */
+static int32_t node_of(const Classes *classes, const Rules *rules, int32_t instruction, int32_t leaf,
+                       int32_t dimension) {
+    int32_t node = classes->first_node[instruction] + dimension;
+    const IrShape *shape = &rules->module->instructions[instruction].shape;
+    for (int32_t k = 0; k < leaf; k++) node += rules_leaf(shape, k)->rank;
+    return node;
+}
+
+/* Node that factor f has in a slot of an instruction; -1 if none is stored there. */
+static int32_t node_of_slot(const Classes *classes, const Rules *rules, int32_t instruction,
+                            const Factor *factor, int32_t slot) {
+    const FactorRule *rule = &rules->rules[instruction];
+    int32_t dimension = factor->dimension[slot], leaf = 0;
+    if (dimension < 0) return -1;
+    if (slot < rule->operand_count) instruction = rules->module->instructions[instruction].operands[slot];
+    else leaf = slot - rule->operand_count;
+    if (!rules_resolve(rules, &instruction, &leaf, &dimension)) return -1;
+    return node_of(classes, rules, instruction, leaf, dimension);
+}
+
+static int32_t find(Node *nodes, int32_t node) {
+    while (nodes[node].parent != node) {
+        nodes[node].parent = nodes[nodes[node].parent].parent;
+        node = nodes[node].parent;
+    }
+    return node;
+}
+
+/* Whether some tensor has dimensions in both sets; walks the smaller one. */
+static bool share_tensor(Node *nodes, int32_t small, int32_t large) {
+    int32_t member = small;
+    do {
+        for (int32_t d = 0; d < nodes[member].array_rank; d++) {
+            if (find(nodes, nodes[member].array + d) == large) return true;
+        }
+        member = nodes[member].next;
+    } while (member != small);
+    return false;
+}
+
+static void tie(Node *nodes, int32_t a, int32_t b) {
+    int32_t small = find(nodes, a), large = find(nodes, b);
+    if (small == large) return;
+    if (nodes[small].set_size > nodes[large].set_size) {
+        int32_t swap = small;
+        small = large;
+        large = swap;
+    }
+    if (share_tensor(nodes, small, large)) return;
+    nodes[small].parent = large;
+    nodes[large].set_size += nodes[small].set_size;
+    int32_t next = nodes[small].next;
+    nodes[small].next = nodes[large].next;
+    nodes[large].next = next;
+}
+
+static bool may_split(const Factor *factor) {
+    return factor->kind == FACTOR_PARALLEL || factor->kind == FACTOR_REDUCTION;
+}
+
+static void tie_factors(ClassBuilder *builder, int32_t instruction) {
+    const FactorRule *rule = &builder->rules->rules[instruction];
+    for (int32_t f = 0; f < rule->factor_count; f++) {
+        const Factor *factor = &rule->factors[f];
+        if (!may_split(factor)) continue;
+        int32_t first = -1;
+        for (int32_t slot = 0; slot < rule->operand_count + rule->result_count; slot++) {
+            int32_t node = node_of_slot(builder->classes, builder->rules, instruction, factor, slot);
+            if (node < 0) continue;
+            if (first < 0) first = node;
+            else tie(builder->nodes, first, node);
+        }
+    }
+}
+
+/* A parameter and the output that updates it are one tensor. */
+static void tie_paired(ClassBuilder *builder) {
+    const Rules *rules = builder->rules;
+    for (int32_t p = 0; p < builder->roles->parameter_count; p++) {
+        const IrParameter *parameter = &builder->roles->parameters[p];
+        const IrShape *shape = &rules->module->instructions[parameter->instruction].shape;
+        if (parameter->output < 0 || shape->type == DTYPE_TUPLE) continue;
+        for (int32_t d = 0; d < shape->rank; d++) {
+            int32_t output = builder->roles->outputs[parameter->output], leaf = 0, dimension = d;
+            const IrShape *updated = &rules->module->instructions[output].shape;
+            if (updated->type == DTYPE_TUPLE || updated->rank != shape->rank) break;
+            if (shape->dimensions[d] > 1 && rules_resolve(rules, &output, &leaf, &dimension))
+                tie(builder->nodes, node_of(builder->classes, rules, parameter->instruction, 0, d),
+                    node_of(builder->classes, rules, output, leaf, dimension));
+        }
+    }
+}
+
+/* The round in which an operator's ties are made, from 1. */
+static int32_t round_of(const IrInstruction *instruction) {
+    if (instruction->opcode != IR_DOT) return 1;
+    return instruction->attributes->dot && instruction->attributes->dot->batch_count > 0 ? 3 : 2;
+}
+
+static void tie_all(ClassBuilder *builder) {
+    tie_paired(builder);
+    for (int32_t round = 1; round <= 3; round++) {
+        for (int32_t i = 0; i < builder->rules->count; i++) {
+            if (!builder->rules->on_demand[i] && round_of(&builder->rules->module->instructions[i]) == round)
+                tie_factors(builder, i);
+        }
+    }
+}
+
+static AmStatus make_nodes(ClassBuilder *builder, Arena *arena, AmError *error) {
+    const Rules *rules = builder->rules;
+    Classes *classes = builder->classes;
+    classes->first_node = ARENA_ARRAY(arena, int32_t, rules->count + 1);
+    if (!classes->first_node) return am_fail_memory(error, (int64_t)sizeof(int32_t) * rules->count);
+    int64_t count = 0;
+    for (int32_t pass = 0; pass < 2; pass++) {
+        count = 0;
+        for (int32_t i = 0; i < rules->count; i++) {
+            const IrShape *shape = &rules->module->instructions[i].shape;
+            bool makes = rules->rules[i].result_count > 0; /* tuple plumbing makes nothing */
+            if (pass == 0) classes->first_node[i] = (int32_t)count;
+            for (int32_t leaf = 0; makes && leaf < rules->rules[i].result_count; leaf++) {
+                int32_t rank = rules_leaf(shape, leaf)->rank;
+                for (int32_t d = 0; pass == 1 && d < rank; d++) {
+                    int32_t node = (int32_t)count + d;
+                    builder->nodes[node] = (Node){.parent = node,
+                                                  .next = node,
+                                                  .set_size = 1,
+                                                  .array = (int32_t)count,
+                                                  .array_rank = rank};
+                }
+                count += rank;
+            }
+            if (count > INT32_MAX / 2) return am_fail(error, AM_ERROR_INPUT, "", "too many dimensions");
+        }
+        if (pass == 1) break;
+        classes->first_node[rules->count] = (int32_t)count;
+        builder->nodes = ARENA_ARRAY(&builder->scratch, Node, count);
+        builder->facts = ARENA_ARRAY(&builder->scratch, SetFacts, count);
+        builder->class_of_root = ARENA_ARRAY(&builder->scratch, int32_t, count);
+        classes->class_of = ARENA_ARRAY(arena, int32_t, count);
+        if (builder->scratch.failed || !classes->class_of)
+            return am_fail_memory(error, count * (int64_t)(sizeof(Node) + sizeof(SetFacts)));
+    }
+    builder->node_count = (int32_t)count;
+    return AM_OK;
+}
+
+static int64_t greatest_common_divisor(int64_t a, int64_t b) {
+    while (b) {
+        int64_t rest = a % b;
+        a = b;
+        b = rest;
+    }
+    return a;
+}
+
+static bool is_heavy(IrOpcode opcode) {
+    return opcode == IR_DOT || opcode == IR_CONVOLUTION || opcode == IR_GATHER || opcode == IR_SCATTER ||
+           opcode == IR_REDUCE;
+}
+
+static AmStatus instruction_flops(ClassBuilder *builder, const IrInstruction *instruction, double *flops,
+                                  AmError *error) {
+    const IrModule *module = builder->rules->module;
+    *flops = 0;
+    if (instruction->opcode != IR_DOT && instruction->opcode != IR_CONVOLUTION) return AM_OK;
+    IrShape *operands = ARENA_ARRAY(&builder->scratch, IrShape, instruction->operand_count);
+    if (!operands) return am_fail_memory(error, (int64_t)sizeof(IrShape) * instruction->operand_count);
+    for (int32_t k = 0; k < instruction->operand_count; k++)
+        operands[k] = module->instructions[instruction->operands[k]].shape;
+    *flops = ir_flops(module, instruction, operands, &instruction->shape);
+    return AM_OK;
+}
+
+/* Divisor, weight of the operators, and whether the set matters. */
+static AmStatus gather_operators(ClassBuilder *builder, AmError *error) {
+    const Rules *rules = builder->rules;
+    for (int32_t i = 0; i < rules->count; i++) {
+        const FactorRule *rule = &rules->rules[i];
+        if (rules->on_demand[i]) continue;
+        const IrInstruction *instruction = &rules->module->instructions[i];
+        double flops;
+        TRY(instruction_flops(builder, instruction, &flops, error));
+        for (int32_t f = 0; f < rule->factor_count; f++) {
+            const Factor *factor = &rule->factors[f];
+            if (!may_split(factor)) continue;
+            int32_t strand = -1;
+            for (int32_t slot = 0; slot < rule->operand_count + rule->result_count; slot++) {
+                int32_t node = node_of_slot(builder->classes, rules, i, factor, slot);
+                if (node < 0) continue;
+                int32_t root = find(builder->nodes, node);
+                SetFacts *facts = &builder->facts[root];
+                facts->divisor = greatest_common_divisor(facts->divisor, factor->size);
+                facts->matters |= is_heavy(instruction->opcode);
+                if (strand < 0 || builder->nodes[root].set_size < builder->nodes[strand].set_size)
+                    strand = root;
+            }
+            if (strand >= 0) builder->facts[strand].entry.flops += flops;
+        }
+    }
+    return AM_OK;
+}
+
+/* Names and counts. Instructions first, in order, then parameters by number, so
+ * that the first to come is the smallest; a parameter's name wins. */
+static void gather_tensors(ClassBuilder *builder) {
+    const Rules *rules = builder->rules;
+    for (int32_t p = 0; p < builder->roles->parameter_count; p++) {
+        const IrParameter *parameter = &builder->roles->parameters[p];
+        const IrShape *shape = &rules->module->instructions[parameter->instruction].shape;
+        if (shape->type == DTYPE_TUPLE) continue;
+        for (int32_t d = 0; d < shape->rank; d++) {
+            int32_t node = node_of(builder->classes, rules, parameter->instruction, 0, d);
+            SetFacts *facts = &builder->facts[find(builder->nodes, node)];
+            facts->matters = true;
+            if (!facts->entry.named_by_parameter) {
+                facts->entry.named_by_parameter = true;
+                facts->entry.number = p;
+                facts->entry.dimension = d;
+            }
+            facts->entry.data_count += parameter->role == IR_ROLE_DATA;
+            if (parameter->role != IR_ROLE_WEIGHT) continue;
+            facts->entry.weight_count++;
+            facts->entry.weight_elements += ir_shape_elements(shape);
+        }
+    }
+    for (int32_t i = rules->count - 1; i >= 0; i--) {
+        for (int32_t node = builder->classes->first_node[i + 1] - 1; node >= builder->classes->first_node[i];
+             node--) {
+            DimensionClass *entry = &builder->facts[find(builder->nodes, node)].entry;
+            if (entry->named_by_parameter) continue;
+            entry->number = i;
+            entry->dimension = node - builder->classes->first_node[i];
+        }
+    }
+}
+
+static int compare_classes(const void *left, const void *right) {
+    const DimensionClass *a = left, *b = right;
+    if (a->named_by_parameter != b->named_by_parameter) return a->named_by_parameter ? -1 : 1;
+    if (a->number != b->number) return a->number < b->number ? -1 : 1;
+    return a->dimension - b->dimension;
+}
+
+/* Keeps the sets that can be split and matter, in the order of their names. */
+static AmStatus make_classes(ClassBuilder *builder, Arena *arena, AmError *error) {
+    Classes *classes = builder->classes;
+    for (int32_t pass = 0; pass < 2; pass++) {
+        classes->count = 0;
+        for (int32_t node = 0; node < builder->node_count; node++) {
+            SetFacts *facts = &builder->facts[node];
+            if (builder->nodes[node].parent != node || facts->divisor == 0 || !facts->matters) continue;
+            if (pass == 1) {
+                facts->entry.size = facts->divisor;
+                facts->entry.node_count = builder->nodes[node].set_size;
+                facts->entry.tie = node; /* its root, until ties are found */
+                classes->classes[classes->count] = facts->entry;
+            }
+            classes->count++;
+        }
+        if (pass == 0) classes->classes = ARENA_ARRAY(arena, DimensionClass, classes->count);
+        if (!classes->classes) return am_fail_memory(error, (int64_t)sizeof(DimensionClass) * classes->count);
+    }
+    qsort(classes->classes, (size_t)classes->count, sizeof *classes->classes, compare_classes);
+    for (int32_t node = 0; node < builder->node_count; node++) builder->class_of_root[node] = -1;
+    for (int32_t c = 0; c < classes->count; c++) builder->class_of_root[classes->classes[c].tie] = c;
+    for (int32_t node = 0; node < builder->node_count; node++)
+        classes->class_of[node] = builder->class_of_root[find(builder->nodes, node)];
+    return AM_OK;
+}
+
+AmStatus classes_build(Classes **classes, Arena *arena, const Rules *rules, const IrRoles *roles,
+                       AmError *error) {
+    ClassBuilder builder = {.rules = rules, .roles = roles, .classes = ARENA_ARRAY(arena, Classes, 1)};
+    if (!builder.classes) return am_fail_memory(error, (int64_t)sizeof(Classes));
+    AmStatus status;
+    TRY_OR_FAIL(make_nodes(&builder, arena, error));
+    tie_all(&builder);
+    TRY_OR_FAIL(gather_operators(&builder, error));
+    gather_tensors(&builder);
+    TRY_OR_FAIL(make_classes(&builder, arena, error));
+    TRY_OR_FAIL(ties_find(builder.classes, rules, error));
+    *classes = builder.classes;
+fail:
+    arena_free(&builder.scratch);
+    return status;
+}
+
+int32_t classes_of(const Classes *classes, const Rules *rules, int32_t instruction, int32_t dimension) {
+    int32_t leaf = 0;
+    if (!rules_resolve(rules, &instruction, &leaf, &dimension)) return -1;
+    if (rules->rules[instruction].result_count == 0) return -1;
+    return classes->class_of[node_of(classes, rules, instruction, leaf, dimension)];
+}
+
+int32_t classes_of_factor(const Classes *classes, const Rules *rules, int32_t instruction, int32_t factor) {
+    const FactorRule *rule = &rules->rules[instruction];
+    int32_t strand = -1;
+    if (!may_split(&rule->factors[factor])) return -1;
+    for (int32_t slot = 0; slot < rule->operand_count + rule->result_count; slot++) {
+        int32_t node = node_of_slot(classes, rules, instruction, &rule->factors[factor], slot);
+        int32_t found = node < 0 ? -1 : classes->class_of[node];
+        if (found < 0) continue;
+        if (strand < 0 || classes->classes[found].node_count < classes->classes[strand].node_count)
+            strand = found;
+    }
+    return strand;
+}
+
+int32_t classes_find(const Classes *classes, bool by_parameter, int32_t number, int32_t dimension) {
+    for (int32_t c = 0; c < classes->count; c++) {
+        const DimensionClass *entry = &classes->classes[c];
+        if (entry->named_by_parameter == by_parameter && entry->number == number &&
+            entry->dimension == dimension)
+            return c;
+    }
+    return -1;
+}
