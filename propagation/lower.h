@@ -5,20 +5,23 @@
 #include "propagation/plan.h"
 #include "propagation/program.h"
 
-/* What a stage's lists mean for every instruction (method, section 2). */
+/* What a stage's lists mean for every entry instruction (method, section 2). */
 typedef struct Completion {
     const PlanStage *stage;
-    int8_t *factor;   /* [instruction * MESH_MAX_AXES]: factor split on the axis, -1 none */
-    SbpState *stored; /* [instruction]: how its result is stored; on-demand values: B */
+    int8_t *factor;    /* [instruction * MESH_MAX_AXES]: factor split on the axis, -1 none */
+    SbpState *stored;  /* [instruction]: how its result is stored, never P; on-demand values: B */
+    uint8_t *carries;  /* [instruction]: axes (bits) on which it takes P operands and gives P */
+    uint8_t *deferred; /* [instruction]: axes (bits) on which its P result is left to its user */
+    bool *live;        /* [instruction]: reaches an output */
 } Completion;
 
 AmStatus plan_complete(Completion **completion, Arena *arena, const PlanContext *context,
                        const PlanStage *stage, AmError *error);
 
 /* Lowers one stage for one device of its mesh: local instructions and
- * collectives, fused, with buffers. Everything lives in the arena. */
-AmStatus plan_lower(Program **program, Arena *arena, const PlanContext *context, const Completion *completion,
-                    int32_t device, AmError *error);
+ * collectives, merged, fused, with buffers. Everything lives in the arena. */
+AmStatus plan_lower(Program **program, Arena *arena, const PlanContext *context,
+                    const Completion *completion, int32_t device, AmError *error);
 
 /* The reference: the whole module on one device (`--plan none`). */
 AmStatus plan_lower_whole(Program **program, Arena *arena, const PlanContext *context, AmError *error);

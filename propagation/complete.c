@@ -1,0 +1,304 @@
+/* Completion: from the ordered lists of a stage to a decision for every
+ * instruction (method, section 2).
+ *
+ * On each axis a tensor is stored split along its dimension whose class stands
+ * first in the axis's list, and an operator splits the factor whose class
+ * stands first among all its factors, contracted ones included. A size that
+ * does not divide is passed over, tensor by tensor. Partial results are then
+ * carried down linear chains of single use to the cheapest place to finish
+ * them: an exact choice, since such chains form trees.
+ */
+#include <limits.h>
+#include <string.h>
+
+#include "propagation/lower.h"
+
+typedef struct Completer {
+    const PlanContext *context;
+    const IrModule *module;
+    const Rules *rules;
+    const Classes *classes;
+    const PlanStage *stage;
+    int32_t count;
+    int32_t *rank[MESH_MAX_AXES]; /* [class]: place in the axis's list, INT_MAX if not in it */
+    int32_t *uses;                /* [instruction]: live uses as an operand or output */
+    int32_t *user;                /* [instruction]: the last of them, -1 for an output */
+    Completion *result;
+} Completer;
+
+static const PlanException *find_exception(const PlanStage *stage, int32_t instruction) {
+    for (int32_t k = 0; k < stage->exception_count; k++)
+        if (stage->exceptions[k].instruction == instruction) return &stage->exceptions[k];
+    return NULL;
+}
+
+/* The array shape that an instruction's states speak of: its own, or for a
+ * tuple result the first leaf's. */
+static const IrShape *array_shape(const IrInstruction *instruction) {
+    const IrShape *shape = &instruction->shape;
+    while (shape->type == DTYPE_TUPLE && shape->rank > 0) shape = &shape->elements[0];
+    return shape;
+}
+
+static void mark_live(Completer *self) {
+    const IrRoles *roles = self->context->roles;
+    const Rules *rules = self->rules;
+    bool *live = self->result->live;
+    for (int32_t k = 0; k < roles->output_count; k++) {
+        int32_t source = rules->alias[roles->outputs[k]];
+        live[source] = true;
+        self->uses[source]++;
+        self->user[source] = -1;
+    }
+    for (int32_t i = self->count - 1; i >= 0; i--) {
+        if (!live[i]) continue;
+        const IrInstruction *instruction = &self->module->instructions[i];
+        for (int32_t k = 0; k < instruction->operand_count; k++) {
+            int32_t source = rules->alias[instruction->operands[k]];
+            if (!live[source]) self->user[source] = i;
+            live[source] = true;
+            self->uses[source]++;
+        }
+    }
+}
+
+static void choose_stored(Completer *self, int32_t i) {
+    const IrShape *shape = array_shape(&self->module->instructions[i]);
+    if (self->rules->on_demand[i] || shape->type == DTYPE_TUPLE) return;
+    const Mesh *mesh = &self->stage->mesh;
+    SbpState *state = &self->result->stored[i];
+    for (int32_t axis = 0; axis < mesh->axis_count; axis++) {
+        int32_t best = INT_MAX;
+        if (mesh->axes[axis].size == 1 || self->stage->lists[axis].count == 0) continue;
+        for (int32_t d = 0; d < shape->rank; d++) {
+            int32_t class = classes_of(self->classes, self->rules, i, d);
+            if (class < 0 || self->rank[axis][class] >= best) continue;
+            int64_t ways = (int64_t)sbp_ways(mesh, *state, d) * mesh->axes[axis].size;
+            if (shape->dimensions[d] == 0 || shape->dimensions[d] % ways != 0) continue;
+            best = self->rank[axis][class];
+            state->axis[axis] = sbp_split(d);
+        }
+    }
+}
+
+/* Bytes moved, up to a common factor, by boxing one axis from `have` to `want`. */
+static double boxing_weight(Sbp have, Sbp want, double bytes) {
+    if (have == want || have == SBP_B) return 0;
+    if (sbp_is_partial(have)) return want == SBP_B ? 2 * bytes : bytes;
+    return bytes;
+}
+
+static Sbp factor_sbp(const Factor *factor, int32_t place) {
+    int8_t dimension = factor->dimension[place];
+    return dimension < 0 ? SBP_B : sbp_split(dimension);
+}
+
+static Sbp factor_result(const Factor *factor, const FactorRule *rule) {
+    if (factor->kind == FACTOR_REDUCTION) return sbp_partial(factor->reduction);
+    return factor_sbp(factor, rule->operand_count);
+}
+
+static double factor_boxing(const Completer *self, int32_t i, const Factor *factor, int32_t axis) {
+    const IrInstruction *instruction = &self->module->instructions[i];
+    const FactorRule *rule = &self->rules->rules[i];
+    double total = boxing_weight(factor_result(factor, rule), self->result->stored[i].axis[axis],
+                                 (double)ir_shape_bytes(&instruction->shape));
+    for (int32_t k = 0; k < instruction->operand_count; k++) {
+        int32_t source = self->rules->alias[instruction->operands[k]];
+        if (self->rules->on_demand[source]) continue;
+        total += boxing_weight(self->result->stored[source].axis[axis], factor_sbp(factor, k),
+                               (double)ir_shape_bytes(array_shape(&self->module->instructions[source])));
+    }
+    return total;
+}
+
+static void choose_factors(Completer *self, int32_t i) {
+    const FactorRule *rule = &self->rules->rules[i];
+    const Mesh *mesh = &self->stage->mesh;
+    int8_t *chosen = &self->result->factor[(size_t)i * MESH_MAX_AXES];
+    if (self->rules->on_demand[i]) return;
+    for (int32_t axis = 0; axis < mesh->axis_count; axis++) {
+        int32_t best = INT_MAX;
+        double best_boxing = 0;
+        if (mesh->axes[axis].size == 1 || self->stage->lists[axis].count == 0) continue;
+        for (int32_t f = 0; f < rule->factor_count && f <= INT8_MAX; f++) {
+            const Factor *factor = &rule->factors[f];
+            if (factor->kind != FACTOR_PARALLEL && factor->kind != FACTOR_REDUCTION) continue;
+            int32_t class = classes_of_factor(self->classes, self->rules, i, f);
+            if (class < 0 || self->rank[axis][class] > best || self->rank[axis][class] == INT_MAX) continue;
+            int64_t ways = mesh->axes[axis].size;
+            for (int32_t earlier = 0; earlier < axis; earlier++)
+                if (chosen[earlier] == f) ways *= mesh->axes[earlier].size;
+            if (factor->size == 0 || factor->size % ways != 0) continue;
+            double boxing = factor_boxing(self, i, factor, axis);
+            if (self->rank[axis][class] == best && boxing >= best_boxing) continue;
+            best = self->rank[axis][class];
+            best_boxing = boxing;
+            chosen[axis] = (int8_t)f;
+        }
+    }
+}
+
+static AmStatus apply_exceptions(Completer *self, AmError *error) {
+    const Mesh *mesh = &self->stage->mesh;
+    for (int32_t k = 0; k < self->stage->exception_count; k++) {
+        const PlanException *exception = &self->stage->exceptions[k];
+        int32_t i = exception->instruction;
+        if (i < 0 || i >= self->count)
+            return am_fail(error, AM_ERROR_INPUT, self->module->source,
+                           "exception for instruction %d: the module has %d", i, self->count);
+        const IrInstruction *instruction = &self->module->instructions[i];
+        const IrShape *shape = array_shape(instruction);
+        for (int32_t axis = 0; axis < mesh->axis_count; axis++) {
+            if (exception->has_states) {
+                Sbp sbp = exception->states.axis[axis];
+                if (sbp_is_partial(sbp) || (sbp_is_split(sbp) && sbp_dimension(sbp) >= shape->rank))
+                    return am_fail(error, AM_ERROR_INPUT, self->module->source,
+                                   "exception for %s: its result cannot be stored in that state",
+                                   instruction->name);
+                self->result->stored[i].axis[axis] = sbp;
+            }
+            if (exception->has_factors && exception->factors[axis] != PLAN_NO_OVERRIDE) {
+                int32_t f = exception->factors[axis];
+                const FactorRule *rule = &self->rules->rules[i];
+                if (f < -1 || f >= rule->factor_count ||
+                    (f >= 0 && rule->factors[f].kind != FACTOR_PARALLEL &&
+                     rule->factors[f].kind != FACTOR_REDUCTION))
+                    return am_fail(error, AM_ERROR_INPUT, self->module->source,
+                                   "exception for %s: factor %d cannot be split", instruction->name, f);
+                self->result->factor[(size_t)i * MESH_MAX_AXES + (size_t)axis] = (int8_t)f;
+            }
+        }
+        for (int32_t d = 0; d < shape->rank; d++) {
+            int32_t ways = sbp_ways(mesh, self->result->stored[i], d);
+            if (shape->dimensions[d] % ways != 0)
+                return am_fail(error, AM_ERROR_INPUT, self->module->source,
+                               "exception for %s: dimension %d of size %lld does not divide by %d",
+                               instruction->name, d, (long long)shape->dimensions[d], ways);
+        }
+    }
+    return AM_OK;
+}
+
+/* Whether instruction u, given operand places that are P(add) on the axis, is
+ * linear in them together: u(sum of parts) = sum of u(parts). */
+static bool is_linear(const Completer *self, int32_t u, int32_t axis, const bool *partial) {
+    const IrInstruction *instruction = &self->module->instructions[u];
+    switch (instruction->opcode) {
+    case IR_ADD:
+    case IR_SUBTRACT: return partial[0] && partial[1];
+    case IR_NEGATE:
+    case IR_COPY:
+    case IR_TRANSPOSE:
+    case IR_RESHAPE: return true;
+    case IR_MULTIPLY: {
+        if (partial[0] && partial[1]) return false;
+        int32_t other = self->rules->alias[instruction->operands[partial[0] ? 1 : 0]];
+        return self->rules->on_demand[other] || self->result->stored[other].axis[axis] == SBP_B;
+    }
+    default: return false;
+    }
+}
+
+/* What finishing i's partial result on the axis costs, up to a common factor. */
+static double finish_weight(const Completer *self, int32_t i, int32_t axis) {
+    return boxing_weight(sbp_partial(SBP_ADD), self->result->stored[i].axis[axis],
+                         (double)ir_shape_bytes(&self->module->instructions[i].shape));
+}
+
+/* Operand k of u is a partial result on the axis that nobody else uses. */
+static bool is_private_partial(const Completer *self, const double *best, int32_t u, int32_t k) {
+    int32_t source = self->rules->alias[self->module->instructions[u].operands[k]];
+    return best[source] >= 0 && self->uses[source] == 1 && self->user[source] == u;
+}
+
+/* best[i]: the cheapest way to finish all partial results that flow into i
+ * privately, at i or above it. A carrier takes its operands unfinished; whether
+ * that wins is known when all above it is, and decided from the roots down. */
+static void place_reductions(Completer *self, Arena *scratch, int32_t axis) {
+    double *best = ARENA_ARRAY(scratch, double, self->count);  /* cheapest finish at or above i; < 0: not P */
+    bool *may_carry = ARENA_ARRAY(scratch, bool, self->count); /* i can take its P operands as they are */
+    bool *carry_wins = ARENA_ARRAY(scratch, bool, self->count); /* and finishing at i is cheaper than above */
+    bool *carried = ARENA_ARRAY(scratch, bool, self->count);    /* i's user takes i's result unfinished */
+    if (scratch->failed) return;
+    for (int32_t i = 0; i < self->count; i++) {
+        best[i] = -1;
+        if (!self->result->live[i] || self->rules->on_demand[i]) continue;
+        const IrInstruction *instruction = &self->module->instructions[i];
+        const FactorRule *rule = &self->rules->rules[i];
+        int8_t chosen = self->result->factor[(size_t)i * MESH_MAX_AXES + (size_t)axis];
+        if (chosen >= 0 && rule->factors[chosen].kind == FACTOR_REDUCTION) {
+            if (rule->factors[chosen].reduction == SBP_ADD) best[i] = finish_weight(self, i, axis);
+            continue;
+        }
+        if (instruction->operand_count > 2 || find_exception(self->stage, i)) continue;
+        bool partial[2] = {false, false};
+        double above = 0;
+        for (int32_t k = 0; k < instruction->operand_count; k++) {
+            partial[k] = is_private_partial(self, best, i, k);
+            if (partial[k]) above += best[self->rules->alias[instruction->operands[k]]];
+        }
+        if (!(partial[0] || partial[1]) || !is_linear(self, i, axis, partial)) continue;
+        double here = finish_weight(self, i, axis);
+        may_carry[i] = true;
+        carry_wins[i] = here < above;
+        best[i] = here < above ? here : above;
+    }
+    for (int32_t i = self->count - 1; i >= 0; i--) {
+        if (!may_carry[i] || !(carried[i] || carry_wins[i])) continue;
+        self->result->carries[i] |= (uint8_t)(1u << axis);
+        self->result->factor[(size_t)i * MESH_MAX_AXES + (size_t)axis] = -1;
+        const IrInstruction *instruction = &self->module->instructions[i];
+        for (int32_t k = 0; k < instruction->operand_count; k++) {
+            if (!is_private_partial(self, best, i, k)) continue;
+            int32_t source = self->rules->alias[instruction->operands[k]];
+            self->result->deferred[source] |= (uint8_t)(1u << axis);
+            carried[source] = true;
+        }
+    }
+}
+
+AmStatus plan_complete(Completion **completion, Arena *arena, const PlanContext *context,
+                       const PlanStage *stage, AmError *error) {
+    const IrModule *module = context->canonical;
+    int32_t count = module->computations[module->entry].count;
+    Completion *result = ARENA_ARRAY(arena, Completion, 1);
+    Completer self = {.context = context,
+                      .module = module,
+                      .rules = context->rules,
+                      .classes = context->classes,
+                      .stage = stage,
+                      .count = count,
+                      .uses = ARENA_ARRAY(arena, int32_t, count),
+                      .user = ARENA_ARRAY(arena, int32_t, count),
+                      .result = result};
+    for (int32_t axis = 0; axis < stage->mesh.axis_count; axis++)
+        self.rank[axis] = ARENA_ARRAY(arena, int32_t, context->classes->count + 1);
+    if (arena->failed) return am_fail_memory(error, count);
+    *result = (Completion){.stage = stage,
+                           .factor = ARENA_ARRAY(arena, int8_t, (size_t)count * MESH_MAX_AXES),
+                           .stored = ARENA_ARRAY(arena, SbpState, count),
+                           .carries = ARENA_ARRAY(arena, uint8_t, count),
+                           .deferred = ARENA_ARRAY(arena, uint8_t, count),
+                           .live = ARENA_ARRAY(arena, bool, count)};
+    if (arena->failed) return am_fail_memory(error, (int64_t)count * MESH_MAX_AXES);
+    memset(result->factor, -1, (size_t)count * MESH_MAX_AXES);
+    for (int32_t axis = 0; axis < stage->mesh.axis_count; axis++) {
+        for (int32_t c = 0; c < context->classes->count; c++) self.rank[axis][c] = INT_MAX;
+        for (int32_t k = stage->lists[axis].count - 1; k >= 0; k--)
+            self.rank[axis][stage->lists[axis].entries[k].class_index] = k;
+    }
+    mark_live(&self);
+    for (int32_t i = 0; i < count; i++)
+        if (result->live[i]) choose_stored(&self, i);
+    for (int32_t i = 0; i < count; i++)
+        if (result->live[i]) choose_factors(&self, i);
+    TRY(apply_exceptions(&self, error));
+    ArenaMark mark = arena_mark(arena);
+    for (int32_t axis = 0; axis < stage->mesh.axis_count; axis++)
+        if (stage->mesh.axes[axis].size > 1) place_reductions(&self, arena, axis);
+    if (arena->failed) return am_fail_memory(error, count);
+    arena_release(arena, mark);
+    *completion = result;
+    return AM_OK;
+}

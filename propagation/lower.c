@@ -1,0 +1,383 @@
+/* Lowering: the program of one device, from a completion.
+ *
+ * Instructions are visited in canonical order. Each asks for its operands in
+ * the states that its factors need; ask_for() finds such a value, boxes one
+ * (once per tensor and state) or, for values made on demand, emits the
+ * instruction anew in just that state. Nothing is emitted that no output
+ * needs. See box.c for the collectives between states.
+ */
+#include "propagation/lower_internal.h"
+
+#include <string.h>
+
+/* The shape of result `leaf` of an instruction. */
+static const IrShape *leaf_shape(const IrInstruction *instruction, int32_t leaf) {
+    const IrShape *shape = &instruction->shape;
+    return shape->type == DTYPE_TUPLE ? &shape->elements[leaf] : shape;
+}
+
+int32_t lower_add_value(Lowering *self, const IrShape *global, int32_t origin, SbpState state) {
+    Program *program = self->program;
+    ARENA_RESERVE(self->arena, program->values, program->value_count, program->value_capacity);
+    if (self->arena->failed) return 0;
+    SbpState shape_state = state;
+    program->values[program->value_count] = (ProgramValue){
+        .shape = sbp_local_shape(self->arena, program->mesh, shape_state, program->device, global),
+        .origin = origin,
+        .instruction = program->instruction_count,
+        .state = state,
+        .storage = program->value_count,
+        .offset = -1};
+    return program->value_count++;
+}
+
+ProgramInstruction *lower_add_instruction(Lowering *self) {
+    static ProgramInstruction nowhere;
+    Program *program = self->program;
+    ARENA_RESERVE(self->arena, program->instructions, program->instruction_count,
+                  program->instruction_capacity);
+    if (self->arena->failed) return &nowhere;
+    ProgramInstruction *instruction = &program->instructions[program->instruction_count++];
+    *instruction = (ProgramInstruction){.called = -1, .called_second = -1};
+    return instruction;
+}
+
+void lower_remember(Lowering *self, int32_t instruction, int32_t leaf, int32_t value) {
+    LoweredState *entry = ARENA_ARRAY(self->arena, LoweredState, 1);
+    if (!entry) return;
+    *entry = (LoweredState){.next = self->states[instruction], .leaf = leaf, .value = value};
+    self->states[instruction] = entry;
+}
+
+static int32_t find_state(const Lowering *self, int32_t instruction, int32_t leaf, SbpState state) {
+    for (const LoweredState *entry = self->states[instruction]; entry; entry = entry->next)
+        if (entry->leaf == leaf && sbp_equal(self->program->values[entry->value].state, state))
+            return entry->value;
+    return -1;
+}
+
+/* Sizes that a shard of a tensor has under `state`, and where it starts. */
+static int64_t *shard_extents(Lowering *self, const IrShape *shape, SbpState state, int64_t **starts) {
+    int64_t *extents = ARENA_ARRAY(self->arena, int64_t, shape->rank + 1);
+    *starts = ARENA_ARRAY(self->arena, int64_t, shape->rank + 1);
+    if (self->arena->failed) return extents;
+    for (int32_t d = 0; d < shape->rank; d++)
+        sbp_shard(self->program->mesh, state, self->program->device, d, shape->dimensions[d], &(*starts)[d],
+                  &extents[d]);
+    return extents;
+}
+
+static const ProgramShard *make_shard(Lowering *self, const IrShape *shape, SbpState state) {
+    ProgramShard *shard = ARENA_ARRAY(self->arena, ProgramShard, 1);
+    int64_t *starts;
+    shard_extents(self, shape, state, &starts);
+    if (self->arena->failed) return NULL;
+    *shard = (ProgramShard){.start = starts, .global = shape->dimensions};
+    return shard;
+}
+
+static bool is_sharded(SbpState state) {
+    for (int32_t axis = 0; axis < MESH_MAX_AXES; axis++)
+        if (sbp_is_split(state.axis[axis])) return true;
+    return false;
+}
+
+/* The part of a constant that this device holds, row-major. */
+static const IrLiteral *slice_literal(Lowering *self, const IrInstruction *instruction, SbpState state) {
+    const IrLiteral *whole = instruction->literal;
+    const IrShape *shape = &instruction->shape;
+    if (!whole || !whole->data || !is_sharded(state)) return whole;
+    int64_t *starts, *extents = shard_extents(self, shape, state, &starts);
+    IrLiteral *part = ARENA_ARRAY(self->arena, IrLiteral, 1);
+    if (self->arena->failed) return whole;
+    int64_t width = dtype_bytes(shape->type), elements = 1;
+    for (int32_t d = 0; d < shape->rank; d++) elements *= extents[d];
+    char *data = arena_alloc(self->arena, (size_t)(elements * width));
+    if (!data) return whole;
+    int64_t index[IR_MAX_RANK] = {0};
+    for (int64_t e = 0; e < elements; e++) {
+        int64_t from = 0;
+        for (int32_t d = 0; d < shape->rank; d++) from = from * shape->dimensions[d] + starts[d] + index[d];
+        memcpy(data + e * width, (const char *)whole->data + from * width, (size_t)width);
+        for (int32_t d = shape->rank - 1; d >= 0 && ++index[d] == extents[d]; d--) index[d] = 0;
+    }
+    *part = (IrLiteral){.data = data, .bytes = elements * width};
+    return part;
+}
+
+/* Attributes that speak of sizes, rewritten for the local operand. */
+static const IrAttributes *localise(Lowering *self, const IrInstruction *instruction, SbpState operand_state,
+                                    const IrShape *operand) {
+    const IrAttributes *whole = instruction->attributes;
+    if (!is_sharded(operand_state)) return whole;
+    IrAttributes *local = ARENA_ARRAY(self->arena, IrAttributes, 1);
+    int64_t *starts, *extents = shard_extents(self, operand, operand_state, &starts);
+    if (self->arena->failed) return whole;
+    *local = *whole;
+    if (instruction->opcode == IR_SLICE) {
+        /* A sliced dimension is never split, so a split one is kept whole: [0, extent). */
+        int64_t *limits = ARENA_ARRAY(self->arena, int64_t, operand->rank + 1);
+        if (!limits) return whole;
+        for (int32_t d = 0; d < operand->rank; d++)
+            limits[d] = extents[d] < operand->dimensions[d] ? extents[d] : whole->slice_limit[d];
+        local->slice_limit = limits;
+    } else if (instruction->opcode == IR_GATHER || instruction->opcode == IR_DYNAMIC_SLICE) {
+        const int64_t *sizes =
+            instruction->opcode == IR_GATHER ? whole->gather->slice_sizes : whole->slice_sizes;
+        int64_t *local_sizes = ARENA_ARRAY(self->arena, int64_t, operand->rank + 1);
+        IrGather *gather = ARENA_ARRAY(self->arena, IrGather, 1);
+        if (self->arena->failed) return whole;
+        for (int32_t d = 0; d < operand->rank; d++)
+            local_sizes[d] = sizes[d] == operand->dimensions[d] ? extents[d] : sizes[d];
+        if (instruction->opcode == IR_GATHER) {
+            *gather = *whole->gather;
+            gather->slice_sizes = local_sizes;
+            local->gather = gather;
+        } else {
+            local->slice_sizes = local_sizes;
+        }
+    } else {
+        return whole;
+    }
+    return local;
+}
+
+static bool is_view(IrOpcode opcode) {
+    return opcode == IR_RESHAPE || opcode == IR_BITCAST || opcode == IR_COPY;
+}
+
+/* State of a result or operand place under the chosen factors; `carries` are
+ * the axes on which everything partial stays partial. */
+static SbpState place_state(const FactorRule *rule, const int8_t *factors, int32_t axes, int32_t place) {
+    SbpState state = {{0}};
+    for (int32_t axis = 0; axis < axes; axis++) {
+        if (factors[axis] < 0) continue;
+        const Factor *factor = &rule->factors[factors[axis]];
+        if (place >= rule->operand_count && factor->kind == FACTOR_REDUCTION)
+            state.axis[axis] = sbp_partial(factor->reduction);
+        else if (factor->dimension[place] >= 0) state.axis[axis] = sbp_split(factor->dimension[place]);
+    }
+    return state;
+}
+
+static AmStatus emit(Lowering *self, int32_t i, const int8_t *factors, uint8_t carries, AmError *error) {
+    const IrInstruction *source = &self->module->instructions[i];
+    const FactorRule *rule = &self->rules->rules[i];
+    int32_t axes = self->program->mesh->axis_count;
+    int32_t *operands = ARENA_ARRAY(self->arena, int32_t, source->operand_count + 1);
+    if (!operands) return am_fail_memory(error, source->operand_count);
+    SbpState first_state = {{0}}, result_state = place_state(rule, factors, axes, rule->operand_count);
+    for (int32_t k = 0; k < source->operand_count; k++) {
+        int32_t producer = self->rules->alias[source->operands[k]];
+        SbpState state = place_state(rule, factors, axes, k);
+        /* A carrier takes the operands that were left unfinished for it; others whole. */
+        for (int32_t axis = 0; axis < axes; axis++)
+            if ((carries >> axis & 1) && (self->completion->deferred[producer] >> axis & 1))
+                state.axis[axis] = sbp_partial(SBP_ADD);
+        if (k == 0) first_state = state;
+        TRY(lower_ask_for(self, producer, self->rules->leaf[source->operands[k]], state, &operands[k],
+                          error));
+    }
+    for (int32_t axis = 0; axis < axes; axis++)
+        if (carries >> axis & 1) result_state.axis[axis] = sbp_partial(SBP_ADD);
+
+    int32_t first_result = self->program->value_count, results = 0;
+    int32_t leaves = source->shape.type == DTYPE_TUPLE ? source->shape.rank : 1;
+    for (int32_t leaf = 0; leaf < leaves; leaf++, results++) {
+        int32_t value = lower_add_value(self, leaf_shape(source, leaf), i, result_state);
+        lower_remember(self, i, leaf, value);
+    }
+    const IrShape *operand_shape =
+        source->operand_count > 0
+            ? leaf_shape(&self->module->instructions[self->rules->alias[source->operands[0]]],
+                         self->rules->leaf[source->operands[0]])
+            : NULL;
+    ProgramInstruction *instruction = lower_add_instruction(self);
+    instruction->kind = is_view(source->opcode) ? PROGRAM_VIEW : PROGRAM_COMPUTE;
+    instruction->opcode = source->opcode;
+    instruction->origin = i;
+    instruction->operand_count = source->operand_count;
+    instruction->operands = operands;
+    instruction->result_count = results;
+    instruction->first_result = first_result;
+    instruction->attributes =
+        operand_shape ? localise(self, source, first_state, operand_shape) : source->attributes;
+    instruction->literal = source->opcode == IR_CONSTANT ? slice_literal(self, source, result_state) : NULL;
+    if (source->called_count > 0) instruction->called = source->called[0];
+    if (source->called_count > 1) instruction->called_second = source->called[1];
+    if (source->opcode == IR_IOTA && is_sharded(result_state))
+        instruction->shard = make_shard(self, &source->shape, result_state);
+    if ((source->opcode == IR_GATHER || source->opcode == IR_SCATTER) && is_sharded(first_state))
+        instruction->shard = make_shard(self, operand_shape, first_state);
+    if (self->arena->failed) return am_fail_memory(error, 0);
+    return AM_OK;
+}
+
+/* On each axis, the factor of an on-demand instruction that gives `state`;
+ * where there is none the axis is left whole and false is returned. */
+static bool factors_for(const Lowering *self, int32_t i, SbpState state, int8_t *factors) {
+    const FactorRule *rule = &self->rules->rules[i];
+    const Mesh *mesh = self->program->mesh;
+    bool exact = true;
+    for (int32_t axis = 0; axis < mesh->axis_count; axis++) {
+        factors[axis] = -1;
+        if (!sbp_is_split(state.axis[axis])) continue;
+        for (int32_t f = 0; f < rule->factor_count && f <= INT8_MAX; f++) {
+            const Factor *factor = &rule->factors[f];
+            if (factor->kind != FACTOR_PARALLEL) continue;
+            if (factor->dimension[rule->operand_count] != sbp_dimension(state.axis[axis])) continue;
+            if (factor->size % sbp_ways(mesh, state, sbp_dimension(state.axis[axis])) != 0) continue;
+            factors[axis] = (int8_t)f;
+            break;
+        }
+        if (factors[axis] < 0) exact = false;
+    }
+    return exact;
+}
+
+AmStatus lower_ask_for(Lowering *self, int32_t i, int32_t leaf, SbpState state, int32_t *value,
+                       AmError *error) {
+    *value = find_state(self, i, leaf, state);
+    if (*value >= 0) return AM_OK;
+    if (self->rules->on_demand[i]) {
+        int8_t factors[MESH_MAX_AXES] = {-1, -1, -1, -1};
+        if (!factors_for(self, i, state, factors))
+            for (int32_t axis = 0; axis < MESH_MAX_AXES; axis++) factors[axis] = -1;
+        SbpState made = place_state(&self->rules->rules[i], factors, self->program->mesh->axis_count,
+                                    self->rules->rules[i].operand_count);
+        if (find_state(self, i, leaf, made) < 0) TRY(emit(self, i, factors, 0, error));
+        *value = find_state(self, i, leaf, state);
+        if (*value >= 0) return AM_OK;
+    }
+    /* Box from what costs least. */
+    int32_t from = -1;
+    double least = 0;
+    const IrShape *shape = leaf_shape(&self->module->instructions[i], leaf);
+    for (const LoweredState *entry = self->states[i]; entry; entry = entry->next) {
+        if (entry->leaf != leaf) continue;
+        double cost = box_weight(self->program->mesh, self->program->values[entry->value].state, state);
+        if (cost < 0 || (from >= 0 && cost > least)) continue;
+        from = entry->value;
+        least = cost;
+    }
+    if (from < 0)
+        return am_fail(error, AM_ERROR_INTERNAL, self->module->source, "lowering %s: no value to box from",
+                       self->module->instructions[i].name);
+    return box_value(self, i, leaf, shape, from, state, value, error);
+}
+
+static AmStatus lower_instruction(Lowering *self, int32_t i, AmError *error) {
+    const Completion *completion = self->completion;
+    const int8_t *factors = &completion->factor[(size_t)i * MESH_MAX_AXES];
+    TRY(emit(self, i, factors, completion->carries[i], error));
+    /* A partial result that is not left to its user is finished where it arises. */
+    int32_t leaves = self->program->instructions[self->program->instruction_count - 1].result_count;
+    int32_t first = self->program->instructions[self->program->instruction_count - 1].first_result;
+    for (int32_t leaf = 0; leaf < leaves; leaf++) {
+        SbpState state = self->program->values[first + leaf].state;
+        bool finish = false;
+        for (int32_t axis = 0; axis < self->program->mesh->axis_count; axis++) {
+            if (!sbp_is_partial(state.axis[axis])) continue;
+            if (completion->deferred[i] >> axis & 1) continue;
+            state.axis[axis] = completion->stored[i].axis[axis];
+            finish = true;
+        }
+        if (!finish) continue;
+        /* Moving a part of the state must not leave two axes on one dimension in conflict: other axes
+         * that are split take their stored place too. */
+        for (int32_t axis = 0; axis < self->program->mesh->axis_count; axis++)
+            if (!sbp_is_partial(state.axis[axis])) state.axis[axis] = completion->stored[i].axis[axis];
+        int32_t value;
+        TRY(box_value(self, i, leaf, leaf_shape(&self->module->instructions[i], leaf), first + leaf, state,
+                      &value, error));
+    }
+    return AM_OK;
+}
+
+static AmStatus lower_parameters(Lowering *self, AmError *error) {
+    const IrRoles *roles = self->roles;
+    Program *program = self->program;
+    program->parameters = ARENA_ARRAY(self->arena, int32_t, roles->parameter_count + 1);
+    if (!program->parameters) return am_fail_memory(error, roles->parameter_count);
+    for (int32_t k = 0; k < roles->parameter_count; k++) {
+        int32_t i = roles->parameters[k].instruction;
+        if (self->module->instructions[i].shape.type == DTYPE_TUPLE)
+            return am_fail(error, AM_ERROR_INPUT, self->module->source,
+                           "parameter %s is a tuple; only array parameters can be planned",
+                           roles->parameters[k].path);
+        int32_t value =
+            lower_add_value(self, &self->module->instructions[i].shape, i, self->completion->stored[i]);
+        if (self->arena->failed) return am_fail_memory(error, 0);
+        program->values[value].kind = PROGRAM_VALUE_PARAMETER;
+        program->values[value].instruction = -1;
+        program->parameters[k] = value;
+        lower_remember(self, i, 0, value);
+    }
+    return AM_OK;
+}
+
+/* Outputs: new state where the parameter it replaces is kept, others as stored. */
+static AmStatus lower_outputs(Lowering *self, AmError *error) {
+    const IrRoles *roles = self->roles;
+    Program *program = self->program;
+    program->outputs = ARENA_ARRAY(self->arena, int32_t, roles->output_count + 1);
+    program->updates = ARENA_ARRAY(self->arena, ProgramUpdate, roles->parameter_count + 1);
+    SbpState *states = ARENA_ARRAY(self->arena, SbpState, roles->output_count + 1);
+    if (self->arena->failed) return am_fail_memory(error, roles->output_count);
+    for (int32_t k = 0; k < roles->output_count; k++)
+        states[k] = self->completion->stored[self->rules->alias[roles->outputs[k]]];
+    for (int32_t k = 0; k < roles->parameter_count; k++)
+        if (roles->parameters[k].output >= 0)
+            states[roles->parameters[k].output] = self->completion->stored[roles->parameters[k].instruction];
+    for (int32_t k = 0; k < roles->output_count; k++)
+        TRY(lower_ask_for(self, self->rules->alias[roles->outputs[k]], self->rules->leaf[roles->outputs[k]],
+                          states[k], &program->outputs[k], error));
+    for (int32_t k = 0; k < roles->parameter_count; k++) {
+        int32_t output = roles->parameters[k].output;
+        if (output < 0 || program->outputs[output] == program->parameters[k]) continue;
+        program->updates[program->update_count++] =
+            (ProgramUpdate){.parameter = k, .value = program->outputs[output]};
+    }
+    return AM_OK;
+}
+
+AmStatus plan_lower(Program **program, Arena *arena, const PlanContext *context, const Completion *completion,
+                    int32_t device, AmError *error) {
+    const IrModule *module = context->canonical;
+    int32_t count = module->computations[module->entry].count;
+    Lowering self = {.arena = arena,
+                     .module = module,
+                     .rules = context->rules,
+                     .roles = context->roles,
+                     .completion = completion,
+                     .program = ARENA_ARRAY(arena, Program, 1),
+                     .states = ARENA_ARRAY(arena, LoweredState *, count + 1)};
+    if (arena->failed) return am_fail_memory(error, count);
+    *self.program = (Program){.arena = arena,
+                              .module = module,
+                              .roles = context->roles,
+                              .mesh = &completion->stage->mesh,
+                              .device = device};
+    TRY(lower_parameters(&self, error));
+    for (int32_t i = 0; i < count; i++) {
+        if (!completion->live[i] || context->rules->on_demand[i] || context->rules->alias[i] != i ||
+            module->instructions[i].opcode == IR_PARAMETER || module->instructions[i].opcode == IR_TUPLE)
+            continue;
+        TRY(lower_instruction(&self, i, error));
+    }
+    TRY(lower_outputs(&self, error));
+    TRY(program_merge_collectives(self.program, error));
+    TRY(program_fuse(self.program, error));
+    TRY(program_plan_buffers(self.program, error));
+    *program = self.program;
+    return AM_OK;
+}
+
+AmStatus plan_lower_whole(Program **program, Arena *arena, const PlanContext *context, AmError *error) {
+    PlanStage *stage = ARENA_ARRAY(arena, PlanStage, 1);
+    if (!stage) return am_fail_memory(error, (int64_t)sizeof *stage);
+    *stage = (PlanStage){.mesh = {.axis_count = 1, .axes = {{.name = "data", .size = 1}}, .device_count = 1}};
+    Completion *completion;
+    TRY(plan_complete(&completion, arena, context, stage, error));
+    return plan_lower(program, arena, context, completion, 0, error);
+}

@@ -1,0 +1,157 @@
+/* Merging of collectives: many small all_reduces (one per gradient) become few.
+ *
+ * Two collectives over the same axes that lie on no common path may be one. The
+ * level of an instruction over an axis set is the number of such collectives on
+ * the longest path to it; equal levels exclude a path, and since levels only
+ * grow along paths, merging all of equal level keeps the program acyclic. Axis
+ * sets are treated one after the other, on the program as merged so far. A
+ * bucket holds at most MERGE_BYTES, so that gradients do not all have to be
+ * kept until the last one is there. Instructions are then put in an order that
+ * respects their operands, by their old place otherwise.
+ */
+#include "propagation/lower_internal.h"
+
+#include <string.h>
+
+#include "propagation/order.h"
+
+#define MERGE_BYTES ((int64_t)64 << 20)
+
+typedef struct Bucket {
+    int32_t leader; /* instruction that the others join */
+    int32_t level, count;
+    int64_t bytes;
+    SbpReduction reduction;
+    Dtype type;
+} Bucket;
+
+static const ProgramValue *result_of(const Program *program, const ProgramInstruction *instruction) {
+    return &program->values[instruction->first_result];
+}
+
+static bool may_merge(const ProgramInstruction *instruction, uint32_t axes) {
+    return instruction->kind == PROGRAM_COLLECTIVE && instruction->collective->kind == PROGRAM_ALL_REDUCE &&
+           instruction->collective->axes == axes;
+}
+
+/* leader[i]: instruction that i is merged into (itself where it is not). Levels
+ * are those of merged instructions, so members of earlier merges share one. */
+static AmStatus assign_buckets(Program *program, uint32_t axes, int32_t *leader, AmError *error) {
+    Arena *arena = program->arena;
+    int32_t count = program->instruction_count;
+    const int32_t *order;
+    TRY(program_order(&order, program, leader, error));
+    int32_t *level = ARENA_ARRAY(arena, int32_t, count + 1);
+    Bucket *buckets = ARENA_ARRAY(arena, Bucket, count + 1);
+    if (arena->failed) return am_fail_memory(error, count);
+    int32_t bucket_count = 0, oldest = 0;
+    for (int32_t place = 0; place < count; place++) {
+        int32_t i = order[place];
+        const ProgramInstruction *instruction = &program->instructions[i];
+        int32_t *own = &level[leader[i]];
+        for (int32_t k = 0; k < instruction->operand_count; k++) {
+            int32_t producer = program->values[instruction->operands[k]].instruction;
+            if (producer < 0) continue;
+            int32_t above =
+                level[leader[producer]] + (may_merge(&program->instructions[producer], axes) ? 1 : 0);
+            if (above > *own) *own = above;
+        }
+    }
+    for (int32_t i = 0; i < count; i++) {
+        const ProgramInstruction *instruction = &program->instructions[i];
+        if (!may_merge(instruction, axes) || leader[i] != i) continue;
+        const ProgramValue *value = result_of(program, instruction);
+        int64_t bytes = ir_shape_bytes(&value->shape);
+        Bucket *found = NULL;
+        for (int32_t b = oldest; b < bucket_count && !found; b++)
+            if (buckets[b].level == level[i] && buckets[b].reduction == instruction->collective->reduction &&
+                buckets[b].type == value->shape.type && buckets[b].bytes + bytes <= MERGE_BYTES)
+                found = &buckets[b];
+        if (!found) {
+            found = &buckets[bucket_count++];
+            *found = (Bucket){.leader = i,
+                              .level = level[i],
+                              .reduction = instruction->collective->reduction,
+                              .type = value->shape.type};
+            if (bucket_count - oldest > 64) oldest = bucket_count - 64;
+        }
+        found->bytes += bytes;
+        found->count++;
+        leader[i] = found->leader;
+    }
+    return AM_OK;
+}
+
+/* Rebuilds the instruction list in order, members folded into their leaders. */
+static AmStatus apply_merges(Program *program, const int32_t *leader, AmError *error) {
+    Arena *arena = program->arena;
+    int32_t count = program->instruction_count;
+    const int32_t *order;
+    TRY(program_order(&order, program, leader, error));
+    int32_t *members = ARENA_ARRAY(arena, int32_t, count + 1);
+    int32_t *renamed = ARENA_ARRAY(arena, int32_t, program->value_count + 1);
+    ProgramInstruction *instructions = ARENA_ARRAY(arena, ProgramInstruction, count + 1);
+    int32_t old_values = program->value_count, made = 0;
+    if (arena->failed) return am_fail_memory(error, count);
+    for (int32_t v = 0; v < old_values; v++) renamed[v] = v;
+    for (int32_t i = 0; i < count; i++) members[leader[i]]++;
+    /* program_order() puts the members of one leader side by side. */
+    for (int32_t place = 0; place < count;) {
+        int32_t first = order[place], together = members[leader[first]];
+        ProgramInstruction *target = &instructions[made];
+        *target = program->instructions[first];
+        if (together > 1) {
+            int32_t *operands = ARENA_ARRAY(arena, int32_t, together);
+            if (!operands) return am_fail_memory(error, together);
+            target->first_result = program->value_count;
+            target->operand_count = target->result_count = together;
+            for (int32_t k = 0; k < together; k++) {
+                const ProgramInstruction *member = &program->instructions[order[place + k]];
+                ARENA_RESERVE(arena, program->values, program->value_count, program->value_capacity);
+                if (arena->failed) return am_fail_memory(error, 0);
+                operands[k] = member->operands[0];
+                renamed[member->first_result] = program->value_count;
+                program->values[program->value_count] = program->values[member->first_result];
+                program->values[program->value_count].storage = program->value_count;
+                program->value_count++;
+            }
+            target->operands = operands;
+        }
+        place += together;
+        made++;
+    }
+    for (int32_t i = 0; i < made; i++) {
+        ProgramInstruction *instruction = &instructions[i];
+        int32_t *operands = ARENA_ARRAY(arena, int32_t, instruction->operand_count + 1);
+        if (!operands) return am_fail_memory(error, instruction->operand_count);
+        for (int32_t k = 0; k < instruction->operand_count; k++)
+            operands[k] = renamed[instruction->operands[k]];
+        instruction->operands = operands;
+        for (int32_t k = 0; k < instruction->result_count; k++)
+            program->values[instruction->first_result + k].instruction = i;
+    }
+    for (int32_t v = 0; v < old_values; v++)
+        if (renamed[v] != v) program->values[v].kind = PROGRAM_VALUE_INTERNAL;
+    for (int32_t k = 0; k < program->roles->output_count; k++)
+        program->outputs[k] = renamed[program->outputs[k]];
+    for (int32_t k = 0; k < program->update_count; k++)
+        program->updates[k].value = renamed[program->updates[k].value];
+    program->instructions = instructions;
+    program->instruction_count = made;
+    program->instruction_capacity = count + 1;
+    return AM_OK;
+}
+
+AmStatus program_merge_collectives(Program *program, AmError *error) {
+    if (program->mesh->device_count == 1) return AM_OK;
+    int32_t count = program->instruction_count;
+    int32_t *leader = ARENA_ARRAY(program->arena, int32_t, count + 1);
+    if (!leader) return am_fail_memory(error, count);
+    for (int32_t i = 0; i < count; i++) leader[i] = i;
+    for (uint32_t axes = 1; axes < 1u << program->mesh->axis_count; axes++) {
+        bool any = false;
+        for (int32_t i = 0; i < count && !any; i++) any = may_merge(&program->instructions[i], axes);
+        if (any) TRY(assign_buckets(program, axes, leader, error));
+    }
+    return apply_merges(program, leader, error);
+}
