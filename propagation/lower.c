@@ -142,6 +142,18 @@ static const IrAttributes *localise(Lowering *self, const IrInstruction *instruc
     return local;
 }
 
+/* A broadcast that adds only dimensions of size 1 is a reshape. */
+static bool is_trivial_broadcast(const Lowering *self, const IrInstruction *instruction, int32_t operand,
+                                 int32_t result) {
+    if (instruction->opcode != IR_BROADCAST) return false;
+    for (int32_t k = 1; k < instruction->attributes->dimension_count; k++)
+        if (instruction->attributes->dimensions[k] <= instruction->attributes->dimensions[k - 1])
+            return false;
+    const ProgramValue *values = self->program->values;
+    return ir_shape_elements(&values[operand].shape) == ir_shape_elements(&values[result].shape) &&
+           values[result].shape.rank > 0;
+}
+
 static bool is_view(IrOpcode opcode) {
     return opcode == IR_RESHAPE || opcode == IR_BITCAST || opcode == IR_COPY;
 }
@@ -193,7 +205,10 @@ static AmStatus emit(Lowering *self, int32_t i, const int8_t *factors, uint8_t c
                          self->rules->leaf[source->operands[0]])
             : NULL;
     ProgramInstruction *instruction = lower_add_instruction(self);
-    instruction->kind = is_view(source->opcode) ? PROGRAM_VIEW : PROGRAM_COMPUTE;
+    instruction->kind =
+        is_view(source->opcode) || is_trivial_broadcast(self, source, operands[0], first_result)
+            ? PROGRAM_VIEW
+            : PROGRAM_COMPUTE;
     instruction->opcode = source->opcode;
     instruction->origin = i;
     instruction->operand_count = source->operand_count;

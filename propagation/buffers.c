@@ -1,0 +1,253 @@
+/* Buffers: one allocation per device, a place in it for every value.
+ *
+ * Parameters come first and keep their place from step to step. A temporary
+ * lives from the step that makes it to the last step that reads it or a view of
+ * it. Places are found step by step: results are put best-fit into the free
+ * gaps, then operands that died are freed and their gaps joined. Two ways to
+ * work in place: a fusion's output takes over an input that dies there and is
+ * read element by element, and a parameter's new value is written over the old
+ * one where nobody reads that later.
+ */
+#include <string.h>
+
+#include "propagation/lower_internal.h"
+
+#define BUFFER_ALIGNMENT 64
+
+typedef struct Gap {
+    int64_t offset, bytes;
+} Gap;
+
+typedef struct Planner {
+    Program *program;
+    Arena *arena;
+    int32_t *last_use;  /* [value]: last step that reads its storage; step_count for outputs */
+    int32_t *update_of; /* [value]: index in updates, or -1 */
+    int32_t *made_at;   /* [value]: step that makes it */
+    Gap *gaps;          /* by offset, disjoint, not adjacent */
+    int32_t gap_count, gap_capacity;
+    int64_t end; /* high-water mark */
+    int32_t peak_step;
+    int64_t used, most_used;
+} Planner;
+
+static int64_t aligned_bytes(const IrShape *shape) {
+    int64_t bytes = ir_shape_bytes(shape);
+    if (bytes < 1) bytes = 1;
+    return (bytes + BUFFER_ALIGNMENT - 1) / BUFFER_ALIGNMENT * BUFFER_ALIGNMENT;
+}
+
+/* Operands and results of a step, as value indices, through a callback-free walk. */
+static int32_t step_operands(const Program *program, const ProgramStep *step) {
+    return step->fusion >= 0 ? program->fusions[step->fusion].input_count
+                             : program->instructions[step->instruction].operand_count;
+}
+
+static int32_t step_operand(const Program *program, const ProgramStep *step, int32_t k) {
+    return step->fusion >= 0 ? program->fusions[step->fusion].inputs[k].value
+                             : program->instructions[step->instruction].operands[k];
+}
+
+static int32_t step_results(const Program *program, const ProgramStep *step) {
+    return step->fusion >= 0 ? program->fusions[step->fusion].output_count
+                             : program->instructions[step->instruction].result_count;
+}
+
+static int32_t step_result(const Program *program, const ProgramStep *step, int32_t k) {
+    return step->fusion >= 0 ? program->fusions[step->fusion].output_values[k]
+                             : program->instructions[step->instruction].first_result + k;
+}
+
+/* Takes the smallest gap that fits, else the end of the allocation. */
+static int64_t take(Planner *self, int64_t bytes) {
+    int32_t best = -1;
+    self->used += bytes;
+    for (int32_t g = 0; g < self->gap_count; g++)
+        if (self->gaps[g].bytes >= bytes && (best < 0 || self->gaps[g].bytes < self->gaps[best].bytes))
+            best = g;
+    if (best < 0) {
+        /* A gap at the very end grows. */
+        Gap *last = self->gap_count > 0 ? &self->gaps[self->gap_count - 1] : NULL;
+        int64_t offset = self->end;
+        if (last && last->offset + last->bytes == self->end) {
+            offset = last->offset;
+            self->gap_count--;
+        }
+        self->end = offset + bytes;
+        return offset;
+    }
+    int64_t offset = self->gaps[best].offset;
+    self->gaps[best].offset += bytes;
+    self->gaps[best].bytes -= bytes;
+    if (self->gaps[best].bytes == 0) {
+        memmove(&self->gaps[best], &self->gaps[best + 1], sizeof(Gap) * (size_t)(self->gap_count - best - 1));
+        self->gap_count--;
+    }
+    return offset;
+}
+
+static void give(Planner *self, int64_t offset, int64_t bytes) {
+    self->used -= bytes;
+    int32_t low = 0, high = self->gap_count;
+    while (low < high) {
+        int32_t middle = (low + high) / 2;
+        if (self->gaps[middle].offset < offset) low = middle + 1;
+        else high = middle;
+    }
+    bool joins_before = low > 0 && self->gaps[low - 1].offset + self->gaps[low - 1].bytes == offset;
+    bool joins_after = low < self->gap_count && offset + bytes == self->gaps[low].offset;
+    if (joins_before && joins_after) {
+        self->gaps[low - 1].bytes += bytes + self->gaps[low].bytes;
+        memmove(&self->gaps[low], &self->gaps[low + 1], sizeof(Gap) * (size_t)(self->gap_count - low - 1));
+        self->gap_count--;
+    } else if (joins_before) {
+        self->gaps[low - 1].bytes += bytes;
+    } else if (joins_after) {
+        self->gaps[low].offset = offset;
+        self->gaps[low].bytes += bytes;
+    } else {
+        ARENA_RESERVE(self->arena, self->gaps, self->gap_count, self->gap_capacity);
+        if (self->arena->failed) return;
+        memmove(&self->gaps[low + 1], &self->gaps[low], sizeof(Gap) * (size_t)(self->gap_count - low));
+        self->gaps[low] = (Gap){.offset = offset, .bytes = bytes};
+        self->gap_count++;
+    }
+}
+
+static void find_storage_and_lifetimes(Planner *self) {
+    Program *program = self->program;
+    for (int32_t i = 0; i < program->instruction_count; i++) {
+        const ProgramInstruction *instruction = &program->instructions[i];
+        if (instruction->kind != PROGRAM_VIEW) continue;
+        /* A view may stand before its operand's producer only if both are out of order; steps are not. */
+        program->values[instruction->first_result].storage = instruction->operands[0];
+    }
+    for (int32_t v = 0; v < program->value_count; v++) {
+        int32_t root = v;
+        while (program->values[root].storage != root) root = program->values[root].storage;
+        program->values[v].storage = root;
+    }
+    for (int32_t v = 0; v < program->value_count; v++) self->last_use[v] = self->made_at[v] = -1;
+    for (int32_t s = 0; s < program->step_count; s++) {
+        const ProgramStep *step = &program->steps[s];
+        for (int32_t k = 0; k < step_operands(program, step); k++)
+            self->last_use[program->values[step_operand(program, step, k)].storage] = s;
+        for (int32_t k = 0; k < step_results(program, step); k++)
+            self->made_at[step_result(program, step, k)] = s;
+    }
+    for (int32_t k = 0; k < program->roles->output_count; k++)
+        self->last_use[program->values[program->outputs[k]].storage] = program->step_count;
+}
+
+/* Whether the fusion at step s reads `storage` only element by element, in the
+ * place where it writes: the same index, the same width. */
+static bool reads_in_place(const Program *program, const ProgramStep *step, int32_t storage, int32_t result) {
+    if (step->fusion < 0) return false;
+    const ProgramFusion *fusion = &program->fusions[step->fusion];
+    int64_t width = dtype_bytes(program->values[result].shape.type);
+    for (int32_t k = 0; k < fusion->input_count; k++) {
+        const ProgramFusionInput *input = &fusion->inputs[k];
+        if (program->values[input->value].storage != storage) continue;
+        if (dtype_bytes(program->values[input->value].shape.type) != width) return false;
+        int64_t stride = 1;
+        for (int32_t d = fusion->rank - 1; d >= 0; d--) {
+            if (fusion->dimensions[d] > 1 && input->strides[d] != stride) return false;
+            stride *= fusion->dimensions[d];
+        }
+    }
+    return true;
+}
+
+/* A new value that can be written straight over the parameter it replaces:
+ * nobody reads the old one later, and the step itself reads it in place. */
+static void place_updates(Planner *self) {
+    Program *program = self->program;
+    for (int32_t v = 0; v < program->value_count; v++) self->update_of[v] = -1;
+    for (int32_t k = 0; k < program->update_count; k++) {
+        ProgramUpdate *update = &program->updates[k];
+        int32_t value = update->value, parameter = program->parameters[update->parameter];
+        int32_t s = self->made_at[value];
+        if (s < 0 || program->values[value].storage != value || self->update_of[value] >= 0) continue;
+        if (self->last_use[parameter] > s) continue;
+        if (self->last_use[parameter] == s && !reads_in_place(program, &program->steps[s], parameter, value))
+            continue;
+        if (ir_shape_bytes(&program->values[value].shape) !=
+            ir_shape_bytes(&program->values[parameter].shape))
+            continue;
+        self->update_of[value] = k;
+        update->in_place = true;
+        program->values[value].storage = parameter;
+    }
+    /* Views of a value that moved move with it. */
+    for (int32_t v = 0; v < program->value_count; v++) {
+        int32_t root = program->values[v].storage;
+        if (program->values[root].storage != root) program->values[v].storage = program->values[root].storage;
+    }
+}
+
+static void place_result(Planner *self, int32_t s, int32_t value) {
+    Program *program = self->program;
+    const ProgramStep *step = &program->steps[s];
+    ProgramValue *result = &program->values[value];
+    if (result->storage != value) return; /* in place of a parameter */
+    result->bytes = aligned_bytes(&result->shape);
+    for (int32_t k = 0; k < step_operands(program, step); k++) {
+        int32_t storage = program->values[step_operand(program, step, k)].storage;
+        const ProgramValue *owner = &program->values[storage];
+        if (owner->kind == PROGRAM_VALUE_PARAMETER || owner->offset < 0 || self->last_use[storage] != s)
+            continue;
+        if (owner->bytes != result->bytes || !reads_in_place(program, step, storage, value)) continue;
+        /* The operand's memory passes to the result: not freed at the end of this step. */
+        result->offset = owner->offset;
+        self->last_use[storage] = -2;
+        return;
+    }
+    result->offset = take(self, result->bytes);
+}
+
+AmStatus program_plan_buffers(Program *program, AmError *error) {
+    Arena *arena = program->arena;
+    Planner self = {.program = program,
+                    .arena = arena,
+                    .last_use = ARENA_ARRAY(arena, int32_t, program->value_count + 1),
+                    .update_of = ARENA_ARRAY(arena, int32_t, program->value_count + 1),
+                    .made_at = ARENA_ARRAY(arena, int32_t, program->value_count + 1)};
+    if (arena->failed) return am_fail_memory(error, program->value_count);
+    find_storage_and_lifetimes(&self);
+    place_updates(&self);
+    for (int32_t k = 0; k < program->roles->parameter_count; k++) {
+        ProgramValue *value = &program->values[program->parameters[k]];
+        value->bytes = aligned_bytes(&value->shape);
+        value->offset = take(&self, value->bytes);
+    }
+    program->parameter_bytes = self.most_used = self.end;
+    for (int32_t s = 0; s < program->step_count; s++) {
+        const ProgramStep *step = &program->steps[s];
+        for (int32_t k = 0; k < step_results(program, step); k++)
+            place_result(&self, s, step_result(program, step, k));
+        if (self.used > self.most_used) self.most_used = self.used, self.peak_step = s;
+        for (int32_t k = 0; k < step_operands(program, step); k++) {
+            int32_t storage = program->values[step_operand(program, step, k)].storage;
+            ProgramValue *owner = &program->values[storage];
+            if (owner->kind == PROGRAM_VALUE_PARAMETER || self.last_use[storage] != s) continue;
+            give(&self, owner->offset, owner->bytes);
+            self.last_use[storage] = -2;
+        }
+        for (int32_t k = 0; k < step_results(program, step); k++) {
+            /* A result that nobody reads (one leaf of several) is free again. */
+            int32_t result = step_result(program, step, k);
+            if (program->values[result].storage == result && self.last_use[result] == -1)
+                give(&self, program->values[result].offset, program->values[result].bytes);
+        }
+    }
+    for (int32_t v = 0; v < program->value_count; v++) {
+        ProgramValue *value = &program->values[v];
+        const ProgramValue *owner = &program->values[value->storage];
+        if (value->storage == v) continue;
+        value->offset = owner->offset;
+        value->bytes = owner->bytes;
+    }
+    program->allocation_bytes = self.end;
+    program->peak_step = self.peak_step;
+    return arena->failed ? am_fail_memory(error, 0) : AM_OK;
+}

@@ -1,0 +1,340 @@
+/* Fusion of element-wise chains, for the price and for both back ends.
+ *
+ * The level of an instruction is the number of times a path to it leaves one
+ * index space for another (or passes something that cannot be fused). Element-
+ * wise instructions of one level and shape that feed one another form a fusion:
+ * a path that left the group and came back would have raised the level, so
+ * running the group as one step is always legal. Broadcasts, iotas and scalar
+ * constants are not members: every fusion reads them in its own way (a stride
+ * of 0, a counter, a number), and they take memory only where something else
+ * needs them whole.
+ */
+#include <string.h>
+
+#include "propagation/lower_internal.h"
+#include "propagation/order.h"
+
+typedef enum Form { FORM_PLAIN, FORM_ELEMENT_WISE, FORM_CLONED } Form;
+
+typedef struct Fuser {
+    Program *program;
+    Arena *arena;
+    int32_t count;
+    uint8_t *form;          /* [instruction]: Form */
+    int32_t *level;         /* [instruction] */
+    int32_t *leader;        /* [instruction]: smallest member of its group */
+    int32_t *size;          /* [leader]: members */
+    bool *needed;           /* [value]: takes memory, as somebody outside its step reads it */
+    int32_t *slot;          /* [value]: its slot in the fusion being built, -1 elsewhere */
+    int32_t *constant_slot; /* [instruction]: the same for cloned constants and iotas */
+} Fuser;
+
+static bool is_element_wise(IrOpcode opcode) {
+#define RULE_ELEMENTWISE 1
+#define RULE_BROADCAST   0
+#define RULE_RESHAPE     0
+#define RULE_TRANSPOSE   0
+#define RULE_DOT         0
+#define RULE_CONVOLUTION 0
+#define RULE_REDUCE      0
+#define RULE_WINDOW      0
+#define RULE_GATHER      0
+#define RULE_SCATTER     0
+#define RULE_SLICE       0
+#define RULE_PAD         0
+#define RULE_CONCATENATE 0
+#define RULE_REVERSE     0
+#define RULE_FREE        0
+#define RULE_PARAMETER   0
+#define RULE_TUPLE       0
+#define RULE_BLOCKED     0
+    static const bool table[IR_OPCODE_COUNT + 1] = {
+#define OPCODE(name, text, arity, rule) [IR_##name] = RULE_##rule,
+#include "ir/opcodes.def"
+#undef OPCODE
+    };
+    return table[opcode];
+}
+
+static bool same_dimensions(const IrShape *a, const IrShape *b) {
+    return a->rank == b->rank &&
+           (a->rank == 0 || memcmp(a->dimensions, b->dimensions, sizeof(int64_t) * (size_t)a->rank) == 0);
+}
+
+static const IrShape *value_shape(const Fuser *self, int32_t value) {
+    return &self->program->values[value].shape;
+}
+
+static int32_t producer_of(const Fuser *self, int32_t value) {
+    return self->program->values[value].instruction;
+}
+
+static Form form_of(const Fuser *self, const ProgramInstruction *instruction) {
+    if (instruction->kind != PROGRAM_COMPUTE) return FORM_PLAIN;
+    const IrShape *shape = value_shape(self, instruction->first_result);
+    switch (instruction->opcode) {
+    case IR_BROADCAST:
+    case IR_IOTA: return FORM_CLONED;
+    case IR_CONSTANT: return shape->rank == 0 ? FORM_CLONED : FORM_PLAIN;
+    default: break;
+    }
+    if (!is_element_wise(instruction->opcode) || instruction->operand_count > 3) return FORM_PLAIN;
+    for (int32_t k = 0; k < instruction->operand_count; k++) {
+        const IrShape *operand = value_shape(self, instruction->operands[k]);
+        if (operand->rank != 0 && !same_dimensions(operand, shape)) return FORM_PLAIN;
+    }
+    return FORM_ELEMENT_WISE;
+}
+
+/* Whether operand value feeds instruction i inside one index space. */
+static bool is_inner_edge(const Fuser *self, int32_t i, int32_t value) {
+    int32_t producer = producer_of(self, value);
+    return producer >= 0 && self->form[producer] == FORM_ELEMENT_WISE && self->form[i] == FORM_ELEMENT_WISE &&
+           same_dimensions(value_shape(self, value),
+                           value_shape(self, self->program->instructions[i].first_result));
+}
+
+static void find_levels(Fuser *self) {
+    for (int32_t i = 0; i < self->count; i++) {
+        const ProgramInstruction *instruction = &self->program->instructions[i];
+        self->form[i] = (uint8_t)form_of(self, instruction);
+        /* Clones of constants weigh nothing: their users start at level 0. */
+        int32_t level = self->form[i] == FORM_CLONED ? -1 : 0;
+        for (int32_t k = 0; k < instruction->operand_count; k++) {
+            int32_t producer = producer_of(self, instruction->operands[k]);
+            if (producer < 0) continue;
+            int32_t step =
+                self->form[i] == FORM_CLONED || is_inner_edge(self, i, instruction->operands[k]) ? 0 : 1;
+            if (self->level[producer] + step > level) level = self->level[producer] + step;
+        }
+        self->level[i] = level;
+    }
+}
+
+static int32_t find_leader(Fuser *self, int32_t i) {
+    while (self->leader[i] != i) i = self->leader[i] = self->leader[self->leader[i]];
+    return i;
+}
+
+static void form_groups(Fuser *self) {
+    for (int32_t i = 0; i < self->count; i++) self->leader[i] = i, self->size[i] = 1;
+    for (int32_t i = 0; i < self->count; i++) {
+        const ProgramInstruction *instruction = &self->program->instructions[i];
+        for (int32_t k = 0; k < instruction->operand_count; k++) {
+            if (!is_inner_edge(self, i, instruction->operands[k])) continue;
+            int32_t producer = producer_of(self, instruction->operands[k]);
+            if (self->level[producer] != self->level[i]) continue;
+            int32_t a = find_leader(self, producer), b = find_leader(self, i);
+            if (a == b) continue;
+            int32_t first = a < b ? a : b, second = a < b ? b : a;
+            self->leader[second] = first;
+            self->size[first] += self->size[second];
+        }
+    }
+    for (int32_t i = 0; i < self->count; i++) self->leader[i] = find_leader(self, i);
+}
+
+/* How a fusion reads operand `value` that comes from outside: a cloned
+ * constant or iota (`clone`), or a value in memory with the strides that its
+ * broadcast gives it. */
+typedef struct Outside {
+    int32_t clone; /* instruction, or -1 */
+    int32_t value;
+    const ProgramInstruction *broadcast; /* or NULL */
+} Outside;
+
+static Outside look_outside(const Fuser *self, int32_t value) {
+    Outside outside = {.clone = -1, .value = value};
+    int32_t producer = producer_of(self, value);
+    if (producer < 0 || self->form[producer] != FORM_CLONED) return outside;
+    const ProgramInstruction *instruction = &self->program->instructions[producer];
+    if (instruction->opcode != IR_BROADCAST) {
+        outside.clone = producer;
+        return outside;
+    }
+    outside.value = instruction->operands[0];
+    outside.broadcast = instruction;
+    producer = producer_of(self, outside.value);
+    if (producer >= 0 && self->program->instructions[producer].opcode == IR_CONSTANT &&
+        self->form[producer] == FORM_CLONED)
+        outside.clone = producer;
+    return outside;
+}
+
+/* From the last step to the first: who needs what in memory. */
+static void mark_needed(Fuser *self, const int32_t *order) {
+    Program *program = self->program;
+    for (int32_t k = 0; k < program->roles->output_count; k++) self->needed[program->outputs[k]] = true;
+    for (int32_t place = self->count - 1; place >= 0; place--) {
+        int32_t i = order[place];
+        const ProgramInstruction *instruction = &program->instructions[i];
+        if (self->form[i] == FORM_CLONED && !self->needed[instruction->first_result]) continue;
+        for (int32_t k = 0; k < instruction->operand_count; k++) {
+            int32_t value = instruction->operands[k], producer = producer_of(self, value);
+            if (self->form[i] != FORM_ELEMENT_WISE) {
+                self->needed[value] = true;
+            } else if (producer < 0 || self->leader[producer] != self->leader[i]) {
+                Outside outside = look_outside(self, value);
+                if (outside.clone < 0) self->needed[outside.value] = true;
+            }
+        }
+    }
+}
+
+/* Strides with which the index space (result dimensions) walks a value that is
+ * row-major in its own shape: directly, broadcast, or as a scalar. */
+static const int64_t *input_strides(Fuser *self, const Outside *outside, int32_t rank) {
+    const IrShape *shape = value_shape(self, outside->value);
+    int64_t *strides = ARENA_ARRAY(self->arena, int64_t, rank + 1), step = 1;
+    if (!strides) return NULL;
+    for (int32_t d = shape->rank - 1; d >= 0; d--) {
+        int64_t target = outside->broadcast ? outside->broadcast->attributes->dimensions[d] : d;
+        strides[target] = shape->dimensions[d] == 1 ? 0 : step;
+        step *= shape->dimensions[d];
+    }
+    return strides;
+}
+
+typedef struct Building {
+    ProgramFusion fusion;
+    ProgramFusionInput *inputs;
+    ProgramFusionOp *ops;
+    int32_t input_capacity, op_capacity;
+} Building;
+
+static int32_t add_input(Fuser *self, Building *building, const Outside *outside) {
+    const int64_t *strides = input_strides(self, outside, building->fusion.rank);
+    if (!strides) return 0;
+    for (int32_t k = 0; k < building->fusion.input_count; k++)
+        if (building->inputs[k].value == outside->value &&
+            memcmp(building->inputs[k].strides, strides, sizeof(int64_t) * (size_t)building->fusion.rank) ==
+                0)
+            return k;
+    ARENA_RESERVE(self->arena, building->inputs, building->fusion.input_count, building->input_capacity);
+    if (self->arena->failed) return 0;
+    building->inputs[building->fusion.input_count] =
+        (ProgramFusionInput){.value = outside->value, .strides = strides};
+    return building->fusion.input_count++;
+}
+
+/* Operator slots are counted from 0 while inputs are still being added, told
+ * apart by a negative sign: slot ~k is operator k. */
+static int32_t add_op(Fuser *self, Building *building, const ProgramFusionOp *op) {
+    ARENA_RESERVE(self->arena, building->ops, building->fusion.op_count, building->op_capacity);
+    if (self->arena->failed) return ~0;
+    building->ops[building->fusion.op_count] = *op;
+    return ~building->fusion.op_count++;
+}
+
+static int32_t add_clone(Fuser *self, Building *building, int32_t i, int32_t *made, int32_t *made_count) {
+    if (self->constant_slot[i] != 0) return self->constant_slot[i];
+    const ProgramInstruction *instruction = &self->program->instructions[i];
+    ProgramFusionOp op = {.opcode = instruction->opcode,
+                          .type = value_shape(self, instruction->first_result)->type,
+                          .attributes = instruction->attributes,
+                          .literal = instruction->literal,
+                          .origin = instruction->origin};
+    if (instruction->opcode == IR_IOTA && instruction->shard)
+        op.iota_start = instruction->shard->start[instruction->attributes->dimensions[0]];
+    made[(*made_count)++] = i;
+    return self->constant_slot[i] = add_op(self, building, &op);
+}
+
+static int32_t final_slot(const Building *building, int32_t slot) {
+    return slot < 0 ? building->fusion.input_count + ~slot : slot;
+}
+
+static AmStatus build_fusion(Fuser *self, const int32_t *members, int32_t count, AmError *error) {
+    Program *program = self->program;
+    const IrShape *space = value_shape(self, program->instructions[members[0]].first_result);
+    Building building = {.fusion = {.rank = space->rank, .dimensions = space->dimensions}};
+    building.fusion.elements = ir_shape_elements(space);
+    int32_t *made = ARENA_ARRAY(self->arena, int32_t, 3 * count), made_count = 0;
+    int32_t *output_slots = ARENA_ARRAY(self->arena, int32_t, count);
+    int32_t *output_values = ARENA_ARRAY(self->arena, int32_t, count);
+    if (self->arena->failed) return am_fail_memory(error, count);
+    for (int32_t m = 0; m < count; m++) {
+        const ProgramInstruction *instruction = &program->instructions[members[m]];
+        int32_t result = instruction->first_result;
+        ProgramFusionOp op = {.opcode = instruction->opcode,
+                              .type = value_shape(self, result)->type,
+                              .operand_count = instruction->operand_count,
+                              .attributes = instruction->attributes,
+                              .origin = instruction->origin};
+        for (int32_t k = 0; k < instruction->operand_count; k++) {
+            int32_t value = instruction->operands[k], producer = producer_of(self, value);
+            if (producer >= 0 && self->leader[producer] == self->leader[members[m]]) {
+                op.operands[k] = self->slot[value];
+                continue;
+            }
+            Outside outside = look_outside(self, value);
+            op.operands[k] = outside.clone >= 0 ? add_clone(self, &building, outside.clone, made, &made_count)
+                                                : add_input(self, &building, &outside);
+        }
+        self->slot[result] = add_op(self, &building, &op);
+        if (self->needed[result]) {
+            output_values[building.fusion.output_count] = result;
+            output_slots[building.fusion.output_count++] = self->slot[result];
+        } else {
+            program->values[result].kind = PROGRAM_VALUE_INTERNAL;
+        }
+    }
+    if (self->arena->failed) return am_fail_memory(error, count);
+    for (int32_t k = 0; k < building.fusion.op_count; k++)
+        for (int32_t o = 0; o < building.ops[k].operand_count; o++)
+            building.ops[k].operands[o] = final_slot(&building, building.ops[k].operands[o]);
+    for (int32_t k = 0; k < building.fusion.output_count; k++)
+        output_slots[k] = final_slot(&building, output_slots[k]);
+    for (int32_t k = 0; k < made_count; k++) self->constant_slot[made[k]] = 0;
+    building.fusion.inputs = building.inputs;
+    building.fusion.ops = building.ops;
+    building.fusion.output_slots = output_slots;
+    building.fusion.output_values = output_values;
+    program->fusions[program->fusion_count] = building.fusion;
+    program->steps[program->step_count++] =
+        (ProgramStep){.instruction = -1, .fusion = program->fusion_count++};
+    return AM_OK;
+}
+
+static AmStatus build_steps(Fuser *self, const int32_t *order, AmError *error) {
+    Program *program = self->program;
+    program->fusions = ARENA_ARRAY(self->arena, ProgramFusion, self->count + 1);
+    program->steps = ARENA_ARRAY(self->arena, ProgramStep, self->count + 1);
+    if (self->arena->failed) return am_fail_memory(error, self->count);
+    for (int32_t place = 0; place < self->count;) {
+        int32_t i = order[place];
+        const ProgramInstruction *instruction = &program->instructions[i];
+        int32_t together = self->size[i];
+        if (self->form[i] == FORM_ELEMENT_WISE) {
+            TRY(build_fusion(self, &order[place], together, error));
+        } else if (self->form[i] == FORM_CLONED && !self->needed[instruction->first_result]) {
+            program->values[instruction->first_result].kind = PROGRAM_VALUE_INTERNAL;
+        } else if (instruction->kind != PROGRAM_VIEW) {
+            program->steps[program->step_count++] = (ProgramStep){.instruction = i, .fusion = -1};
+        }
+        place += self->form[i] == FORM_ELEMENT_WISE ? together : 1;
+    }
+    return AM_OK;
+}
+
+AmStatus program_fuse(Program *program, AmError *error) {
+    int32_t count = program->instruction_count;
+    Arena *arena = program->arena;
+    Fuser self = {.program = program,
+                  .arena = arena,
+                  .count = count,
+                  .form = ARENA_ARRAY(arena, uint8_t, count + 1),
+                  .level = ARENA_ARRAY(arena, int32_t, count + 1),
+                  .leader = ARENA_ARRAY(arena, int32_t, count + 1),
+                  .size = ARENA_ARRAY(arena, int32_t, count + 1),
+                  .needed = ARENA_ARRAY(arena, bool, program->value_count + 1),
+                  .slot = ARENA_ARRAY(arena, int32_t, program->value_count + 1),
+                  .constant_slot = ARENA_ARRAY(arena, int32_t, count + 1)};
+    if (arena->failed) return am_fail_memory(error, count);
+    find_levels(&self);
+    form_groups(&self);
+    const int32_t *order;
+    TRY(program_order(&order, program, self.leader, error));
+    mark_needed(&self, order);
+    return build_steps(&self, order, error);
+}
