@@ -1,0 +1,215 @@
+/* The lowered program as text: how a plan is read and debugged.
+ *
+ *     %12 = f32[8,64] dot(%3, %7)  contract 1,0   @ data=S(0) model=B   # layer_0/dot  model.py:12
+ *     %13 = f32[8,64] all_reduce(%12) add over model [0,1,2,3]
+ *     fusion f32[8,64] {
+ *       %20 = add(%13, %4[.,c])
+ *     } -> %20
+ */
+#include "ir/module.h"
+#include "propagation/program.h"
+
+#include <string.h>
+
+static const char *const collective_names[] = {"all_reduce", "all_gather", "reduce_scatter", "all_to_all"};
+
+const char *program_collective_name(ProgramCollectiveKind kind) {
+    return collective_names[kind];
+}
+
+static void print_shape(Text *text, const IrShape *shape) {
+    text_append(text, "%s[", dtype_name(shape->type));
+    for (int32_t d = 0; d < shape->rank; d++)
+        text_append(text, "%s%lld", d ? "," : "", (long long)shape->dimensions[d]);
+    text_append_string(text, "]");
+}
+
+static void print_numbers(Text *text, const char *label, const int64_t *numbers, int32_t count) {
+    if (count == 0) return;
+    text_append(text, " %s={", label);
+    for (int32_t k = 0; k < count; k++) text_append(text, "%s%lld", k ? "," : "", (long long)numbers[k]);
+    text_append_string(text, "}");
+}
+
+static void print_origin(Text *text, const Program *program, int32_t origin) {
+    const IrInstruction *instruction = &program->module->instructions[origin];
+    text_append(text, "  # %s", instruction->op_name[0] ? instruction->op_name : instruction->name);
+    if (instruction->source_file[0])
+        text_append(text, " %s:%d", instruction->source_file, instruction->source_line);
+}
+
+static void print_attributes(Text *text, const Program *program, const ProgramInstruction *instruction) {
+    const IrAttributes *attributes = instruction->attributes;
+    int32_t rank = instruction->operand_count > 0 ? program->values[instruction->operands[0]].shape.rank
+                                                  : program->values[instruction->first_result].shape.rank;
+    print_numbers(text, "dimensions", attributes->dimensions, attributes->dimension_count);
+    if (attributes->dot) {
+        const IrDot *dot = attributes->dot;
+        print_numbers(text, "lhs_batch", dot->lhs_batch, dot->batch_count);
+        print_numbers(text, "lhs_contracting", dot->lhs_contracting, dot->contracting_count);
+        print_numbers(text, "rhs_batch", dot->rhs_batch, dot->batch_count);
+        print_numbers(text, "rhs_contracting", dot->rhs_contracting, dot->contracting_count);
+    }
+    if (attributes->slice_start) {
+        print_numbers(text, "start", attributes->slice_start, rank);
+        print_numbers(text, "limit", attributes->slice_limit, rank);
+    }
+    if (attributes->gather && attributes->gather->slice_sizes)
+        print_numbers(text, "slice_sizes", attributes->gather->slice_sizes, rank);
+    if (instruction->shard) {
+        print_numbers(text, "shard_start", instruction->shard->start, rank);
+        print_numbers(text, "of", instruction->shard->global, rank);
+    }
+    if (instruction->called >= 0)
+        text_append(text, " to_apply=%s", program->module->computations[instruction->called].name);
+}
+
+static void print_collective(Text *text, const Program *program, const ProgramInstruction *instruction) {
+    const ProgramCollective *collective = instruction->collective;
+    if (collective->kind == PROGRAM_ALL_REDUCE || collective->kind == PROGRAM_REDUCE_SCATTER)
+        text_append(text, " %s", sbp_reduction_name(collective->reduction));
+    if (collective->movements) {
+        print_numbers(text, "dimension", (int64_t[]){collective->movements[0].dimension}, 1);
+        if (collective->kind == PROGRAM_ALL_TO_ALL)
+            print_numbers(text, "to", (int64_t[]){collective->movements[0].other}, 1);
+    }
+    text_append_string(text, " over");
+    for (int32_t axis = 0; axis < program->mesh->axis_count; axis++)
+        if (collective->axes >> axis & 1) text_append(text, " %s", program->mesh->axes[axis].name);
+    text_append_string(text, " [");
+    for (int32_t k = 0; k < collective->group_count; k++)
+        text_append(text, "%s%d", k ? "," : "", collective->group[k]);
+    text_append_string(text, "]");
+}
+
+static void print_instruction(Text *text, const Program *program, const ProgramInstruction *instruction) {
+    for (int32_t k = 0; k < instruction->result_count; k++)
+        text_append(text, "%s%%%d", k ? ", " : "", instruction->first_result + k);
+    text_append_string(text, " = ");
+    const ProgramValue *result = &program->values[instruction->first_result];
+    print_shape(text, &result->shape);
+    text_append(text, " %s(",
+                instruction->kind == PROGRAM_COLLECTIVE
+                    ? program_collective_name(instruction->collective->kind)
+                    : ir_opcode_name(instruction->opcode));
+    for (int32_t k = 0; k < instruction->operand_count; k++)
+        text_append(text, "%s%%%d", k ? ", " : "", instruction->operands[k]);
+    text_append_string(text, ")");
+    if (instruction->kind == PROGRAM_COLLECTIVE) print_collective(text, program, instruction);
+    else print_attributes(text, program, instruction);
+    text_append_string(text, "  @ ");
+    sbp_print(text, program->mesh, result->state);
+    print_origin(text, program, instruction->origin);
+    text_append_string(text, "\n");
+}
+
+static void print_slot(Text *text, const ProgramFusion *fusion, int32_t slot) {
+    if (slot >= fusion->input_count) {
+        text_append(text, "t%d", slot - fusion->input_count);
+        return;
+    }
+    const ProgramFusionInput *input = &fusion->inputs[slot];
+    text_append(text, "%%%d", input->value);
+    int64_t step = 1;
+    bool plain = true;
+    for (int32_t d = fusion->rank - 1; d >= 0; d--) {
+        plain = plain && (fusion->dimensions[d] == 1 || input->strides[d] == step);
+        step *= fusion->dimensions[d];
+    }
+    if (plain) return;
+    text_append_string(text, "[");
+    for (int32_t d = 0; d < fusion->rank; d++)
+        text_append_string(text, input->strides[d] ? (d ? ",:" : ":") : (d ? ",0" : "0"));
+    text_append_string(text, "]");
+}
+
+static void print_scalar(Text *text, const ProgramFusionOp *op) {
+    if (!op->literal || !op->literal->data) text_append_string(text, "{...}");
+    else if (op->type == DTYPE_F32) text_append_double(text, (double)*(const float *)op->literal->data);
+    else if (op->type == DTYPE_F64) text_append_double(text, *(const double *)op->literal->data);
+    else {
+        uint64_t bits = 0;
+        memcpy(&bits, op->literal->data,
+               (size_t)dtype_bytes(op->type) < 8 ? (size_t)dtype_bytes(op->type) : 8);
+        text_append(text, "0x%llx", (unsigned long long)bits);
+    }
+}
+
+static void print_fusion(Text *text, const Program *program, const ProgramFusion *fusion) {
+    IrShape space = {.type = fusion->ops[fusion->op_count - 1].type,
+                     .rank = fusion->rank,
+                     .dimensions = fusion->dimensions};
+    text_append_string(text, "fusion ");
+    print_shape(text, &space);
+    text_append_string(text, " {\n");
+    for (int32_t k = 0; k < fusion->op_count; k++) {
+        const ProgramFusionOp *op = &fusion->ops[k];
+        text_append(text, "    t%d = %s %s(", k, dtype_name(op->type), ir_opcode_name(op->opcode));
+        for (int32_t o = 0; o < op->operand_count; o++) {
+            if (o) text_append_string(text, ", ");
+            print_slot(text, fusion, op->operands[o]);
+        }
+        if (op->opcode == IR_CONSTANT) print_scalar(text, op);
+        if (op->opcode == IR_IOTA) text_append(text, "%lld..", (long long)op->iota_start);
+        text_append_string(text, ")");
+        if (op->attributes && op->attributes->comparison)
+            text_append(text, " direction=%s", op->attributes->comparison);
+        print_origin(text, program, op->origin);
+        text_append_string(text, "\n");
+    }
+    text_append_string(text, "  } ->");
+    for (int32_t k = 0; k < fusion->output_count; k++) {
+        text_append(text, "%s %%%d = ", k ? "," : "", fusion->output_values[k]);
+        print_slot(text, fusion, fusion->output_slots[k]);
+    }
+    text_append_string(text, "\n");
+}
+
+static void print_views(Text *text, const Program *program) {
+    for (int32_t i = 0; i < program->instruction_count; i++) {
+        const ProgramInstruction *instruction = &program->instructions[i];
+        if (instruction->kind != PROGRAM_VIEW) continue;
+        text_append(text, "  %%%d = ", instruction->first_result);
+        print_shape(text, &program->values[instruction->first_result].shape);
+        text_append(text, " view of %%%d\n", instruction->operands[0]);
+    }
+}
+
+void program_print(Text *text, const Program *program) {
+    text_append(text, "device %d of", program->device);
+    for (int32_t axis = 0; axis < program->mesh->axis_count; axis++)
+        text_append(text, " %s=%d", program->mesh->axes[axis].name, program->mesh->axes[axis].size);
+    text_append(text, ", %d steps, ", program->step_count);
+    text_append_bytes_size(text, (double)program->allocation_bytes);
+    text_append_string(text, " allocated\n\nparameters\n");
+    for (int32_t k = 0; k < program->roles->parameter_count; k++) {
+        const ProgramValue *value = &program->values[program->parameters[k]];
+        text_append(text, "  %%%d = ", program->parameters[k]);
+        print_shape(text, &value->shape);
+        text_append(text, " %s %s  @ ", ir_role_name(program->roles->parameters[k].role),
+                    program->roles->parameters[k].path);
+        sbp_print(text, program->mesh, value->state);
+        text_append_string(text, "\n");
+    }
+    text_append_string(text, "\nviews\n");
+    print_views(text, program);
+    text_append_string(text, "\nsteps\n");
+    for (int32_t s = 0; s < program->step_count; s++) {
+        text_append_string(text, "  ");
+        if (program->steps[s].fusion >= 0)
+            print_fusion(text, program, &program->fusions[program->steps[s].fusion]);
+        else print_instruction(text, program, &program->instructions[program->steps[s].instruction]);
+    }
+    text_append_string(text, "\noutputs\n");
+    for (int32_t k = 0; k < program->roles->output_count; k++) {
+        const ProgramValue *value = &program->values[program->outputs[k]];
+        text_append(text, "  output[%d] = %%%d  @ ", k, program->outputs[k]);
+        sbp_print(text, program->mesh, value->state);
+        for (int32_t u = 0; u < program->update_count; u++)
+            if (program->updates[u].value == program->outputs[k])
+                text_append(text, "  updates %s%s",
+                            program->roles->parameters[program->updates[u].parameter].path,
+                            program->updates[u].in_place ? " in place" : "");
+        text_append_string(text, "\n");
+    }
+}
