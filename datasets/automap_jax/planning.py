@@ -63,8 +63,8 @@ def plan(step, example_arguments, cluster, *, constants=(), updates=None, option
     NamedShardings like the arguments, for jax.jit's in_shardings.
 
     constants and updates are those of `export`; options go to `automap search`, for instance
-    ["--seed", 1]. Stages and micro-batches are beyond what shardings can say, so the search keeps
-    to the partitioning of operators and data.
+    ["--seed", 1]. Shardings cannot say pipeline stages or micro-batches: where such a plan is
+    found, automap's refusal is raised, and ["--space", "operator"] keeps the search to what fits.
     """
     with tempfile.TemporaryDirectory() as name:
         directory = pathlib.Path(name)
