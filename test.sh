@@ -1,0 +1,138 @@
+#!/usr/bin/env bash
+# Builds and tests everything: see usage below.
+set -uo pipefail
+cd "$(dirname "$0")"
+source .ci/packages.sh
+
+usage() {
+  cat <<'TEXT'
+usage: ./test.sh [--full] [--quick] [--help]
+
+Installs what is missing (Debian packages; Python packages into .venv), builds
+into build/, and runs the tests:
+
+  format   clang-format on every C file
+  unit     every unit test again under the address and undefined-behaviour
+           sanitizers (build-asan/), and the executor's under the thread
+           sanitizer (build-tsan/)
+  ctest    everything registered with CMake; the summary gives the time of each
+           label: unit, check, e2e, jax, mpi, gpu. Tests that need what is not
+           there are shown as skipped.
+
+  --full   adds clang-tidy and the long tests (AUTOMAP_FULL=1, label "full")
+           and writes the summary to build/test-summary.txt
+  --quick  builds and runs the unit tests and source checks alone
+  --help   prints this
+
+Exit status 0 when everything that ran passed.
+TEXT
+}
+
+full=0
+quick=0
+for argument in "$@"; do
+  case $argument in
+    --full) full=1 ;;
+    --quick) quick=1 ;;
+    --help | -h) usage; exit 0 ;;
+    *) usage >&2; exit 2 ;;
+  esac
+done
+
+failed=()
+times=()
+
+# step NAME COMMAND...: runs it, notes its time and whether it failed
+step() {
+  local name=$1 started=$SECONDS
+  shift
+  echo "== $name"
+  "$@" || failed+=("$name")
+  times+=("$(printf '%4d s  %s' $((SECONDS - started)) "$name")")
+}
+
+make_python() {
+  local stamp=.venv/requirements.txt
+  if [ -x .venv/bin/python ] && cmp -s tests/requirements.txt "$stamp"; then return 0; fi
+  if ! python3 -c 'import sys; sys.exit(sys.version_info < (3, 11))'; then
+    echo "python3 is older than 3.11: the tests against JAX will be skipped"
+    return 0
+  fi
+  python3 -m venv .venv && .venv/bin/pip install -q --disable-pip-version-check -r tests/requirements.txt &&
+    cp tests/requirements.txt "$stamp"
+}
+
+c_files() {
+  find base ir propagation cost dqn planners executor cli bench tests include \
+    \( -name '*.c' -o -name '*.h' -o -name '*.cu' \) 2>/dev/null | LC_ALL=C sort
+}
+
+# Other versions of clang-format break lines differently.
+check_format() {
+  if ! clang-format --version | grep -q 'version 14\.'; then
+    echo "skipped: not clang-format 14"
+    return 0
+  fi
+  local unformatted
+  unformatted=$(c_files | xargs clang-format --dry-run -Werror 2>&1 | grep 'error:' | cut -d: -f1 | uniq)
+  if [ -n "$unformatted" ]; then echo "clang-format -i" $unformatted; fi
+  [ -z "$unformatted" ]
+}
+
+check_tidy() {
+  c_files | grep '\.c$' | grep -v '^tests/' |
+    xargs -P "$(nproc)" -n 4 clang-tidy -p build --quiet 2>/dev/null | grep -E 'error:' && return 1
+  return 0
+}
+
+# run_tests FOLDER CTEST-OPTION...
+run_tests() {
+  local folder=$1
+  shift
+  (cd "$folder" && ctest --output-on-failure --no-tests=error -j "$(nproc)" "$@")
+}
+
+test_sanitized() {
+  configure_and_build build-asan -DAUTOMAP_SANITIZE=address,undefined -DCMAKE_BUILD_TYPE=Debug \
+    "-DCMAKE_C_FLAGS_DEBUG=-O1 -g" && run_tests build-asan -L unit
+}
+
+test_threads() {
+  compgen -G 'tests/unit/test_executor*.c' >/dev/null || return 0
+  configure_and_build build-tsan -DAUTOMAP_SANITIZE=thread -DCMAKE_BUILD_TYPE=Debug \
+    "-DCMAKE_C_FLAGS_DEBUG=-O1 -g" && run_tests build-tsan -R '^test_executor'
+}
+
+main() {
+  export OPENBLAS_NUM_THREADS=1
+  if [ "$full" = 1 ]; then export AUTOMAP_FULL=1; fi
+  step "Debian packages" install_packages "${build_packages[@]}" "${test_packages[@]}"
+  if [ "$quick" = 0 ]; then step "Python packages" make_python; fi
+  step "build" configure_and_build build
+  if [ ${#failed[@]} -gt 0 ]; then
+    echo "failed: ${failed[*]}"
+    exit 1
+  fi
+  sed -n '/features have been enabled/,/^-- Configuring/p' build/build.log | grep '^ \*'
+  step "format" check_format
+  if [ "$full" = 1 ]; then step "clang-tidy" check_tidy; fi
+  if [ "$quick" = 0 ]; then
+    step "unit tests, address and undefined-behaviour sanitizers" test_sanitized
+    step "executor's unit tests, thread sanitizer" test_threads
+  fi
+  local selection=(-LE full)
+  if [ "$full" = 1 ]; then selection=(); fi
+  if [ "$quick" = 1 ]; then selection=(-L 'unit|check'); fi
+  step "all tests" run_tests build "${selection[@]}" >build/ctest.log.part 2>&1
+  printf '%s\n' "${times[@]}"
+  if [ ${#failed[@]} -gt 0 ]; then printf 'FAILED: %s\n' "${failed[@]}"; fi
+  cat build/ctest.log.part
+  [ ${#failed[@]} -eq 0 ]
+}
+
+if [ "$full" = 1 ]; then
+  mkdir -p build
+  main | tee build/test-summary.txt
+  exit "${PIPESTATUS[0]}"
+fi
+main
