@@ -8,7 +8,7 @@
 #                         and AUTOMAP_LIBRARY in the environment
 #
 # A script states its needs in its first lines: "# labels: cpu e2e" (default
-# "cpu e2e") and "# timeout: 300" (seconds, default 300). Exit status 77 means
+# "cpu e2e", and "jax e2e" for .py) and "# timeout: 300" (seconds, default 300). Exit status 77 means
 # skipped. Python scripts run under AUTOMAP_PYTHON with datasets/ importable;
 # without it those are shown as skipped.
 
@@ -81,5 +81,9 @@ foreach(script ${CHECK_SCRIPTS})
 endforeach()
 file(GLOB E2E_SCRIPTS CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tests/e2e/*.sh ${CMAKE_SOURCE_DIR}/tests/e2e/*.py)
 foreach(script ${E2E_SCRIPTS})
-  automap_script_test(${script} "cpu e2e")
+  if(script MATCHES "[.]py$")
+    automap_script_test(${script} "jax e2e")
+  else()
+    automap_script_test(${script} "cpu e2e")
+  endif()
 endforeach()
