@@ -108,7 +108,7 @@ main() {
   if [ "$full" = 1 ]; then export AUTOMAP_FULL=1; fi
   step "Debian packages" install_packages "${build_packages[@]}" "${test_packages[@]}"
   if [ "$quick" = 0 ]; then step "Python packages" make_python; fi
-  step "build" configure_and_build build
+  step "build" configure_and_build build -DAUTOMAP_TESTS=ON
   if [ ${#failed[@]} -gt 0 ]; then
     echo "failed: ${failed[*]}"
     exit 1

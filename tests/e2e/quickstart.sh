@@ -1,0 +1,11 @@
+#!/usr/bin/env bash
+# The README's first command, as a test: quickstart.sh on what is built already.
+# labels: cpu e2e
+# timeout: 300
+set -euo pipefail
+cd "$AUTOMAP_SOURCE"
+if [ "$AUTOMAP_BUILD" != "$AUTOMAP_SOURCE/build" ]; then
+  echo "skipped: quickstart.sh works in build/, this is $AUTOMAP_BUILD"
+  exit 77
+fi
+./quickstart.sh
