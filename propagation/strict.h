@@ -1,0 +1,71 @@
+/* Auto-MAP's own mode of operator partitioning: one axis, no conversions.
+ *
+ * Every tensor has one state, B or S(d); every operator allows a list of rows
+ * of states (its parallel factors, its reductions with result B, all B); all
+ * operators must be met at once. Rule R: a reduction over a split dimension is
+ * allowed only outside the forward body, that is where its result reaches no dot
+ * or convolution of the forward pass; a dot's contraction and the indexed
+ * dimension of a gather always are. Deciding one dimension of a weight then
+ * decides others: a linkage group.
+ */
+#ifndef PROPAGATION_STRICT_H
+#define PROPAGATION_STRICT_H
+
+#include "propagation/plan.h"
+
+/* What may be split: the state (data is B), or the data (state is B: auto data parallelism). */
+typedef enum StrictRoots { STRICT_STATE, STRICT_DATA } StrictRoots;
+
+typedef struct StrictProblem StrictProblem;
+
+/* Everything that the axis and the roots rule out is ruled out at once. The
+ * problem lives in the arena. AM_ERROR_USAGE for an axis below 2. */
+AmStatus strict_build(StrictProblem **problem, Arena *arena, const PlanContext *context, int32_t axis_size,
+                      StrictRoots roots, AmError *error);
+
+/* Decisions add up until strict_undo() takes all of them back. They return -1,
+ * or the instruction that admits no state any more; the problem must then be undone. */
+int32_t strict_partition(StrictProblem *problem, int32_t parameter, int32_t dimension);
+int32_t strict_replicate(StrictProblem *problem, int32_t parameter, int32_t dimension);
+void strict_undo(StrictProblem *problem);
+
+/* Whether the parameter may still be S(dimension), and whether it must be. */
+bool strict_may_split(const StrictProblem *problem, int32_t parameter, int32_t dimension);
+bool strict_must_split(const StrictProblem *problem, int32_t parameter, int32_t dimension);
+/* The instruction that ruled S(dimension) out from the start; -1 where the size does not divide. */
+int32_t strict_ruled_out_by(const StrictProblem *problem, int32_t parameter, int32_t dimension);
+
+typedef struct StrictMember {
+    int32_t parameter, dimension;
+} StrictMember;
+
+typedef struct StrictGroup {
+    StrictMember *members; /* by parameter number */
+    int32_t member_count;
+    int32_t *excludes; /* groups that it contradicts */
+    int32_t exclude_count;
+} StrictGroup;
+
+typedef struct StrictRejection {
+    StrictMember member;
+    int32_t instruction; /* canonical, or -1 */
+    const char *reason;
+} StrictRejection;
+
+typedef struct StrictGroups {
+    int32_t axis_size;
+    StrictGroup *groups; /* by their first member */
+    int32_t group_count;
+    StrictRejection *rejected;
+    int32_t rejected_count;
+    int32_t dimension_count; /* of the decidable parameters: those in groups and the rejected ones */
+    /* A largest set of groups that go together. */
+    int32_t *best;
+    int32_t best_count, best_partitioned;
+    bool best_is_exact; /* false: a component was too large to search through */
+} StrictGroups;
+
+AmStatus strict_groups(StrictGroups **groups, Arena *arena, const PlanContext *context, int32_t axis_size,
+                       StrictRoots roots, AmError *error);
+
+#endif

@@ -1,0 +1,431 @@
+/* The constraint problem of strict mode, and its propagation.
+ *
+ * Variables are classes of tensors that element-wise operators make equal, with
+ * a bit mask of states (bit 0 is B, bit 1 + d is S(d)). A constraint is one
+ * other operator with its rows. Propagation is generalised arc consistency
+ * (Mackworth's AC-3): a state stays iff some row of every constraint supports
+ * it. A trail makes decisions cheap to take back.
+ *
+ * Values without a parameter among their ancestors constrain nothing, and a
+ * broadcast is copied for each use, so that a shared constant or mask ties
+ * nothing together.
+ */
+#include <string.h>
+
+#include "propagation/strict.h"
+
+typedef uint32_t Domain;
+
+typedef struct Constraint {
+    int32_t instruction;
+    int32_t first_slot, slot_count; /* in slots */
+    int32_t first_row, row_count;   /* in states: slot_count per row */
+} Constraint;
+
+typedef struct Trail {
+    int32_t variable;
+    Domain before;
+} Trail;
+
+struct StrictProblem {
+    Arena *arena;
+    const PlanContext *context;
+    int32_t axis_size;
+    bool *is_body;
+    /* Tensors: (instruction, leaf 0) is `instruction`, copies of broadcasts come after. */
+    int32_t *parent; /* union-find; roots are the variables */
+    const IrShape **shapes;
+    int32_t tensor_count, tensor_capacity, parent_capacity;
+    Constraint *constraints;
+    int32_t constraint_count, constraint_capacity;
+    int32_t *slots; /* tensors, then variables */
+    int32_t slot_count, slot_capacity;
+    Sbp *states;
+    int32_t state_count, state_capacity;
+    Domain *domains;              /* [tensor] at the roots */
+    int32_t *ruled_out_by;        /* [tensor * (IR_MAX_RANK + 1)] -1: nothing did */
+    int32_t *first_use, *uses;    /* constraints of each variable */
+    int32_t *queue, queue_length; /* constraints to look at */
+    bool *is_queued;
+    Trail *trail;
+    int32_t trail_count, trail_capacity;
+    bool is_recording_root;
+};
+
+static Domain bit_of(Sbp sbp) {
+    return (Domain)1 << sbp;
+}
+
+/* ---- the forward body ---- */
+
+static bool is_product(IrOpcode opcode) {
+    return opcode == IR_DOT || opcode == IR_CONVOLUTION;
+}
+
+/* is_body[r]: r is an ancestor of the loss, and so is a dot or convolution after r. */
+static AmStatus find_body(StrictProblem *problem, AmError *error) {
+    const Rules *rules = problem->context->rules;
+    const IrRoles *roles = problem->context->roles;
+    problem->is_body = ARENA_ARRAY(problem->arena, bool, rules->count);
+    bool *is_forward = ARENA_ARRAY(problem->arena, bool, rules->count);
+    if (!problem->is_body || !is_forward) return am_fail_memory(error, 2 * (int64_t)rules->count);
+    if (roles->loss < 0) memset(is_forward, true, (size_t)rules->count);
+    else is_forward[rules->alias[roles->outputs[roles->loss]]] = true;
+    for (int32_t i = rules->count - 1; i >= 0; i--) {
+        const IrInstruction *instruction = &rules->module->instructions[i];
+        if (!is_forward[i] || rules->alias[i] != i) continue;
+        for (int32_t k = 0; k < instruction->operand_count; k++) {
+            int32_t operand = rules->alias[instruction->operands[k]];
+            is_forward[operand] = true;
+            problem->is_body[operand] |= is_product(instruction->opcode) || problem->is_body[i];
+        }
+    }
+    return AM_OK;
+}
+
+/* ---- tensors and constraints ---- */
+
+static int32_t find(int32_t *parent, int32_t tensor) {
+    while (parent[tensor] != tensor) {
+        parent[tensor] = parent[parent[tensor]];
+        tensor = parent[tensor];
+    }
+    return tensor;
+}
+
+static void join(StrictProblem *problem, int32_t a, int32_t b) {
+    int32_t from = find(problem->parent, a), to = find(problem->parent, b);
+    problem->parent[from > to ? from : to] = from > to ? to : from;
+}
+
+static int32_t add_tensor(StrictProblem *problem, const IrShape *shape) {
+    ARENA_RESERVE(problem->arena, problem->parent, problem->tensor_count, problem->parent_capacity);
+    ARENA_RESERVE(problem->arena, problem->shapes, problem->tensor_count, problem->tensor_capacity);
+    if (problem->arena->failed) return 0;
+    problem->parent[problem->tensor_count] = problem->tensor_count;
+    problem->shapes[problem->tensor_count] = shape;
+    return problem->tensor_count++;
+}
+
+static bool allows_reduction(const StrictProblem *problem, int32_t instruction) {
+    IrOpcode opcode = problem->context->canonical->instructions[instruction].opcode;
+    return opcode == IR_DOT || opcode == IR_GATHER || !problem->is_body[instruction];
+}
+
+/* Adds the operator's constraint on tensors[slots] (-1: none there). Operators
+ * with several results stay whole. */
+static void add_constraint(StrictProblem *problem, int32_t instruction, const int32_t *tensors) {
+    const FactorRule *rule = &problem->context->rules->rules[instruction];
+    int32_t slots = rule->operand_count + rule->result_count;
+    ARENA_RESERVE(problem->arena, problem->constraints, problem->constraint_count,
+                  problem->constraint_capacity);
+    if (problem->arena->failed) return;
+    Constraint *constraint = &problem->constraints[problem->constraint_count++];
+    *constraint = (Constraint){
+        .instruction = instruction, .first_slot = problem->slot_count, .first_row = problem->state_count};
+    for (int32_t slot = 0; slot < slots; slot++) {
+        if (tensors[slot] < 0) continue;
+        ARENA_RESERVE(problem->arena, problem->slots, problem->slot_count, problem->slot_capacity);
+        if (problem->arena->failed) return;
+        problem->slots[problem->slot_count++] = tensors[slot];
+        constraint->slot_count++;
+    }
+    for (int32_t f = -1; f < rule->factor_count; f++) { /* -1: all B */
+        const Factor *factor = f < 0 ? NULL : &rule->factors[f];
+        if (factor) {
+            bool splits = factor->kind == FACTOR_PARALLEL ||
+                          (factor->kind == FACTOR_REDUCTION && allows_reduction(problem, instruction));
+            if (!splits || factor->size % problem->axis_size != 0) continue;
+        }
+        for (int32_t slot = 0; slot < slots; slot++) {
+            if (tensors[slot] < 0) continue;
+            ARENA_RESERVE(problem->arena, problem->states, problem->state_count, problem->state_capacity);
+            if (problem->arena->failed) return;
+            problem->states[problem->state_count++] =
+                factor && factor->dimension[slot] >= 0 ? sbp_split(factor->dimension[slot]) : SBP_B;
+        }
+        constraint->row_count++;
+    }
+}
+
+/* The tensor that a use of (instruction, leaf) sees: none for free values and
+ * scalars, a copy with a constraint of its own for broadcasts. */
+static int32_t tensor_of_use(StrictProblem *problem, int32_t instruction) {
+    const Rules *rules = problem->context->rules;
+    int32_t from = rules->alias[instruction], leaf = rules->leaf[instruction];
+    const IrShape *shape = &rules->module->instructions[instruction].shape;
+    if (shape->type == DTYPE_TUPLE || shape->rank == 0 || rules->is_free[from]) return -1;
+    /* A get-tuple-element of a real operator stands for that leaf; find_tuples joins them. */
+    if (leaf > 0 || rules->module->instructions[from].shape.type == DTYPE_TUPLE) return instruction;
+    if (!rules->on_demand[from]) return from;
+    int32_t copy = add_tensor(problem, shape);
+    int32_t tensors[2] = {tensor_of_use(problem, rules->module->instructions[from].operands[0]), copy};
+    add_constraint(problem, from, tensors);
+    return copy;
+}
+
+/* Whether all factors are the same dimension in all slots, so that all tensors are alike. */
+static bool is_pointwise(const StrictProblem *problem, const FactorRule *rule, const int32_t *tensors) {
+    int32_t slots = rule->operand_count + rule->result_count;
+    const IrShape *shape = NULL;
+    for (int32_t slot = 0; slot < slots; slot++) {
+        if (tensors[slot] < 0) continue;
+        const IrShape *other = problem->shapes[tensors[slot]];
+        if (!shape) shape = other;
+        if (shape->rank != other->rank) return false;
+        for (int32_t d = 0; d < shape->rank; d++) {
+            if (shape->dimensions[d] != other->dimensions[d]) return false;
+        }
+    }
+    for (int32_t f = 0; f < rule->factor_count; f++) {
+        int32_t dimension = -1;
+        if (rule->factors[f].kind != FACTOR_PARALLEL) return false;
+        for (int32_t slot = 0; slot < slots; slot++) {
+            if (tensors[slot] < 0) continue;
+            if (dimension < 0) dimension = rule->factors[f].dimension[slot];
+            if (dimension < 0 || dimension != rule->factors[f].dimension[slot]) return false;
+        }
+        if (shape && rule->factors[f].size != shape->dimensions[dimension]) return false;
+    }
+    return true;
+}
+
+static AmStatus add_instruction(StrictProblem *problem, int32_t instruction, int32_t *tensors,
+                                AmError *error) {
+    const Rules *rules = problem->context->rules;
+    const FactorRule *rule = &rules->rules[instruction];
+    const IrInstruction *value = &rules->module->instructions[instruction];
+    if (rules->on_demand[instruction] || rules->alias[instruction] != instruction ||
+        rule->result_count == 0 || value->opcode == IR_PARAMETER)
+        return AM_OK;
+    for (int32_t k = 0; k < rule->operand_count; k++) tensors[k] = tensor_of_use(problem, value->operands[k]);
+    bool is_array = value->shape.type != DTYPE_TUPLE;
+    tensors[rule->operand_count] = is_array && value->shape.rank > 0 ? instruction : -1;
+    for (int32_t leaf = is_array ? 1 : 0; leaf < rule->result_count; leaf++)
+        tensors[rule->operand_count + leaf] = -1; /* B by find_tuples */
+    if (is_array && is_pointwise(problem, rule, tensors)) {
+        for (int32_t slot = 0; slot < rule->operand_count; slot++) {
+            if (tensors[slot] >= 0) join(problem, tensors[slot], instruction);
+        }
+    } else {
+        add_constraint(problem, instruction, tensors);
+    }
+    return problem->arena->failed ? am_fail_memory(error, 0) : AM_OK;
+}
+
+static AmStatus add_all(StrictProblem *problem, AmError *error) {
+    const Rules *rules = problem->context->rules;
+    int32_t most = 2;
+    for (int32_t i = 0; i < rules->count; i++) {
+        int32_t slots = rules->rules[i].operand_count + rules->rules[i].result_count;
+        if (slots > most) most = slots;
+        add_tensor(problem, &rules->module->instructions[i].shape);
+    }
+    int32_t *tensors = ARENA_ARRAY(problem->arena, int32_t, most);
+    if (problem->arena->failed) return am_fail_memory(error, (int64_t)sizeof(int32_t) * most);
+    for (int32_t i = 0; i < rules->count; i++) TRY(add_instruction(problem, i, tensors, error));
+    const IrRoles *roles = problem->context->roles;
+    for (int32_t p = 0; p < roles->parameter_count; p++) {
+        int32_t parameter = roles->parameters[p].instruction;
+        if (roles->parameters[p].output < 0) continue;
+        int32_t updated = tensor_of_use(problem, roles->outputs[roles->parameters[p].output]);
+        const IrShape *shape = &rules->module->instructions[parameter].shape;
+        if (updated >= 0 && shape->type != DTYPE_TUPLE && shape->rank == problem->shapes[updated]->rank)
+            join(problem, parameter, updated);
+    }
+    return problem->arena->failed ? am_fail_memory(error, 0) : AM_OK;
+}
+
+/* ---- propagation ---- */
+
+static void queue_uses(StrictProblem *problem, int32_t variable) {
+    for (int32_t k = problem->first_use[variable]; k < problem->first_use[variable + 1]; k++) {
+        int32_t constraint = problem->uses[k];
+        if (problem->is_queued[constraint]) continue;
+        problem->is_queued[constraint] = true;
+        problem->queue[problem->queue_length++] = constraint;
+    }
+}
+
+static void narrow(StrictProblem *problem, int32_t variable, Domain domain, int32_t instruction) {
+    Domain gone = problem->domains[variable] & ~domain;
+    if (problem->is_recording_root) {
+        for (int32_t state = 0; state <= IR_MAX_RANK; state++) {
+            if (gone >> state & 1) problem->ruled_out_by[variable * (IR_MAX_RANK + 1) + state] = instruction;
+        }
+    } else {
+        ARENA_RESERVE(problem->arena, problem->trail, problem->trail_count, problem->trail_capacity);
+        if (problem->arena->failed) return;
+        problem->trail[problem->trail_count++] = (Trail){variable, problem->domains[variable]};
+    }
+    problem->domains[variable] &= domain;
+    queue_uses(problem, variable);
+}
+
+static bool row_holds(const StrictProblem *problem, const Constraint *constraint, const Sbp *row) {
+    const int32_t *variables = &problem->slots[constraint->first_slot];
+    for (int32_t slot = 0; slot < constraint->slot_count; slot++) {
+        if (!(problem->domains[variables[slot]] & bit_of(row[slot]))) return false;
+        for (int32_t other = 0; other < slot; other++) {
+            if (variables[other] == variables[slot] && row[other] != row[slot]) return false;
+        }
+    }
+    return true;
+}
+
+/* Keeps in every variable what some row supports; false if nothing is left. */
+static bool revise(StrictProblem *problem, const Constraint *constraint) {
+    const int32_t *variables = &problem->slots[constraint->first_slot];
+    for (int32_t slot = 0; slot < constraint->slot_count; slot++) {
+        Domain supported = 0;
+        for (int32_t r = 0; r < constraint->row_count; r++) {
+            const Sbp *row = &problem->states[constraint->first_row + r * constraint->slot_count];
+            if (row_holds(problem, constraint, row)) supported |= bit_of(row[slot]);
+        }
+        if (problem->domains[variables[slot]] & ~supported)
+            narrow(problem, variables[slot], supported, constraint->instruction);
+        if (problem->domains[variables[slot]] == 0) return false;
+    }
+    return true;
+}
+
+/* To the fixed point; -1, or the instruction where a domain became empty. */
+static int32_t propagate(StrictProblem *problem) {
+    int32_t conflict = -1;
+    while (problem->queue_length > 0) {
+        int32_t index = problem->queue[--problem->queue_length];
+        problem->is_queued[index] = false;
+        if (conflict < 0 && !revise(problem, &problem->constraints[index]))
+            conflict = problem->constraints[index].instruction;
+    }
+    return conflict;
+}
+
+static AmStatus index_uses(StrictProblem *problem, AmError *error) {
+    int32_t variables = problem->tensor_count, constraints = problem->constraint_count;
+    problem->first_use = ARENA_ARRAY(problem->arena, int32_t, variables + 2);
+    problem->uses = ARENA_ARRAY(problem->arena, int32_t, problem->slot_count);
+    problem->queue = ARENA_ARRAY(problem->arena, int32_t, constraints);
+    problem->is_queued = ARENA_ARRAY(problem->arena, bool, constraints);
+    problem->domains = ARENA_ARRAY(problem->arena, Domain, variables);
+    problem->ruled_out_by = ARENA_ARRAY(problem->arena, int32_t, (int64_t)variables * (IR_MAX_RANK + 1));
+    if (problem->arena->failed) return am_fail_memory(error, (int64_t)variables * 80);
+    memset(problem->ruled_out_by, -1, sizeof(int32_t) * (size_t)variables * (IR_MAX_RANK + 1));
+    for (int32_t k = 0; k < problem->slot_count; k++) {
+        problem->slots[k] = find(problem->parent, problem->slots[k]);
+        problem->first_use[problem->slots[k] + 2]++;
+    }
+    for (int32_t v = 2; v < variables + 2; v++) problem->first_use[v] += problem->first_use[v - 1];
+    for (int32_t c = 0; c < constraints; c++) {
+        const Constraint *constraint = &problem->constraints[c];
+        for (int32_t slot = 0; slot < constraint->slot_count; slot++) {
+            int32_t variable = problem->slots[constraint->first_slot + slot];
+            problem->uses[problem->first_use[variable + 1]++] = c;
+        }
+    }
+    return AM_OK;
+}
+
+/* Every state that the sizes allow. */
+static Domain whole_domain(const StrictProblem *problem, const IrShape *shape) {
+    Domain domain = bit_of(SBP_B);
+    if (shape->type == DTYPE_TUPLE) return domain;
+    for (int32_t d = 0; d < shape->rank; d++) {
+        if (shape->dimensions[d] > 0 && shape->dimensions[d] % problem->axis_size == 0)
+            domain |= bit_of(sbp_split(d));
+    }
+    return domain;
+}
+
+static bool is_undecided(StrictRoots roots, IrRole role) {
+    bool is_state = role == IR_ROLE_WEIGHT || role == IR_ROLE_OPTIMIZER || role == IR_ROLE_STATE;
+    return roots == STRICT_STATE ? is_state : role == IR_ROLE_DATA;
+}
+
+/* The root fixed point: sizes, roots, and every operator once. */
+static AmStatus rule_out(StrictProblem *problem, StrictRoots roots, AmError *error) {
+    const Rules *rules = problem->context->rules;
+    for (int32_t t = 0; t < problem->tensor_count; t++) {
+        problem->domains[t] = whole_domain(problem, problem->shapes[t]);
+    }
+    for (int32_t i = 0; i < rules->count; i++) { /* leaves of operators without a rule */
+        int32_t from = rules->alias[i];
+        bool is_leaf = from != i && rules->module->instructions[from].shape.type == DTYPE_TUPLE;
+        if (is_leaf) problem->domains[find(problem->parent, i)] &= bit_of(SBP_B);
+    }
+    const IrRoles *all = problem->context->roles;
+    for (int32_t p = 0; p < all->parameter_count; p++) {
+        if (!is_undecided(roots, all->parameters[p].role))
+            problem->domains[find(problem->parent, all->parameters[p].instruction)] &= bit_of(SBP_B);
+    }
+    problem->is_recording_root = true;
+    for (int32_t c = 0; c < problem->constraint_count; c++) {
+        problem->is_queued[c] = true;
+        problem->queue[problem->queue_length++] = c;
+    }
+    int32_t conflict = propagate(problem);
+    problem->is_recording_root = false;
+    if (conflict >= 0)
+        return am_fail(error, AM_ERROR_INTERNAL, "", "strict mode refuses the module as it is");
+    return problem->arena->failed ? am_fail_memory(error, 0) : AM_OK;
+}
+
+AmStatus strict_build(StrictProblem **problem, Arena *arena, const PlanContext *context, int32_t axis_size,
+                      StrictRoots roots, AmError *error) {
+    if (axis_size < 2) {
+        return am_fail(error, AM_ERROR_USAGE, "", "axis size %d: expected at least 2 devices", axis_size);
+    }
+    StrictProblem *built = ARENA_ARRAY(arena, StrictProblem, 1);
+    if (!built) return am_fail_memory(error, (int64_t)sizeof *built);
+    *built = (StrictProblem){.arena = arena, .context = context, .axis_size = axis_size};
+    TRY(find_body(built, error));
+    TRY(add_all(built, error));
+    TRY(index_uses(built, error));
+    TRY(rule_out(built, roots, error));
+    *problem = built;
+    return AM_OK;
+}
+
+/* ---- decisions ---- */
+
+static int32_t variable_of(const StrictProblem *problem, int32_t parameter) {
+    return find(problem->parent, problem->context->roles->parameters[parameter].instruction);
+}
+
+static int32_t decide(StrictProblem *problem, int32_t parameter, Domain domain) {
+    int32_t variable = variable_of(problem, parameter);
+    int32_t instruction = problem->context->roles->parameters[parameter].instruction;
+    if (problem->domains[variable] & ~domain) narrow(problem, variable, domain, instruction);
+    if (problem->domains[variable] == 0) {
+        propagate(problem); /* empties the queue */
+        return instruction;
+    }
+    return propagate(problem);
+}
+
+int32_t strict_partition(StrictProblem *problem, int32_t parameter, int32_t dimension) {
+    return decide(problem, parameter, bit_of(sbp_split(dimension)));
+}
+
+int32_t strict_replicate(StrictProblem *problem, int32_t parameter, int32_t dimension) {
+    return decide(problem, parameter, ~bit_of(sbp_split(dimension)));
+}
+
+void strict_undo(StrictProblem *problem) {
+    while (problem->trail_count > 0) {
+        Trail last = problem->trail[--problem->trail_count];
+        problem->domains[last.variable] = last.before;
+    }
+}
+
+bool strict_may_split(const StrictProblem *problem, int32_t parameter, int32_t dimension) {
+    return problem->domains[variable_of(problem, parameter)] & bit_of(sbp_split(dimension));
+}
+
+bool strict_must_split(const StrictProblem *problem, int32_t parameter, int32_t dimension) {
+    return problem->domains[variable_of(problem, parameter)] == bit_of(sbp_split(dimension));
+}
+
+int32_t strict_ruled_out_by(const StrictProblem *problem, int32_t parameter, int32_t dimension) {
+    return problem->ruled_out_by[variable_of(problem, parameter) * (IR_MAX_RANK + 1) + 1 + dimension];
+}
