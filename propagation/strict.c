@@ -16,6 +16,8 @@
 /* A component with more groups, or a search with more steps, is not solved exactly. */
 #define EXACT_GROUPS 64
 #define EXACT_STEPS  2000000
+/* Closures take a bit per pair of dimensions. */
+#define MEMBER_LIMIT 32768
 
 typedef struct GroupBuilder {
     Arena *arena;
@@ -79,6 +81,10 @@ static AmStatus list_members(GroupBuilder *builder, StrictRoots roots, AmError *
 
 /* Tries every candidate; those that meet a conflict are rejected and leave the list. */
 static AmStatus try_members(GroupBuilder *builder, AmError *error) {
+    if (builder->member_count > MEMBER_LIMIT) {
+        return am_fail(error, AM_ERROR_INPUT, "", "strict groups: more than %d dimensions could be split",
+                       MEMBER_LIMIT);
+    }
     builder->words = (builder->member_count + 63) / 64;
     int64_t words = (int64_t)builder->words * builder->member_count;
     builder->closure = ARENA_ARRAY(builder->arena, uint64_t, words);
@@ -131,10 +137,13 @@ static AmStatus make_groups(GroupBuilder *builder, AmError *error) {
         }
         if (builder->group_of[k] >= 0) continue;
         StrictGroup *group = &groups->groups[groups->group_count];
-        group->members = ARENA_ARRAY(builder->arena, StrictMember, builder->member_count);
-        if (!group->members) return am_fail_memory(error, (int64_t)sizeof(StrictMember));
-        for (int32_t other = 0; other < builder->member_count; other++) {
-            if (bit(closure, other)) group->members[group->member_count++] = builder->members[other];
+        for (int32_t other = 0; other < builder->member_count; other++)
+            group->member_count += bit(closure, other);
+        group->members = ARENA_ARRAY(builder->arena, StrictMember, group->member_count);
+        if (!group->members)
+            return am_fail_memory(error, (int64_t)sizeof(StrictMember) * group->member_count);
+        for (int32_t other = 0, at = 0; other < builder->member_count; other++) {
+            if (bit(closure, other)) group->members[at++] = builder->members[other];
         }
         builder->group_of[k] = groups->group_count++;
     }
@@ -151,7 +160,7 @@ static int32_t seed_of(const GroupBuilder *builder, int32_t group) {
 static AmStatus find_exclusions(GroupBuilder *builder, AmError *error) {
     StrictGroups *groups = builder->groups;
     int32_t count = groups->group_count;
-    builder->is_excluding = ARENA_ARRAY(builder->arena, bool, (int64_t)count *count);
+    builder->is_excluding = ARENA_ARRAY(builder->arena, bool, (size_t)count * (size_t)count);
     int32_t *seeds = ARENA_ARRAY(builder->arena, int32_t, count);
     if (builder->arena->failed) return am_fail_memory(error, (int64_t)count * count);
     for (int32_t g = 0; g < count; g++) seeds[g] = seed_of(builder, g);
