@@ -109,9 +109,10 @@ main() {
   step "Debian packages" install_packages "${build_packages[@]}" "${test_packages[@]}"
   if [ "$quick" = 0 ]; then step "Python packages" make_python; fi
   step "build" configure_and_build build -DAUTOMAP_TESTS=ON
-  case " ${failed[*]-} " in
-    *" build "*) echo "failed: ${failed[*]}"; exit 1 ;;
-  esac
+  if [ ${#failed[@]} -gt 0 ]; then
+    echo "failed: ${failed[*]}"
+    exit 1
+  fi
   sed -n '/features have been enabled/,/^-- Configuring/p' build/build.log | grep '^ \*'
   step "format" check_format
   if [ "$full" = 1 ]; then step "clang-tidy" check_tidy; fi
