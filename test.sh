@@ -109,10 +109,9 @@ main() {
   step "Debian packages" install_packages "${build_packages[@]}" "${test_packages[@]}"
   if [ "$quick" = 0 ]; then step "Python packages" make_python; fi
   step "build" configure_and_build build -DAUTOMAP_TESTS=ON
-  if [ ${#failed[@]} -gt 0 ]; then
-    echo "failed: ${failed[*]}"
-    exit 1
-  fi
+  case " ${failed[*]-} " in
+    *" build "*) echo "failed: ${failed[*]}"; exit 1 ;;
+  esac
   sed -n '/features have been enabled/,/^-- Configuring/p' build/build.log | grep '^ \*'
   step "format" check_format
   if [ "$full" = 1 ]; then step "clang-tidy" check_tidy; fi

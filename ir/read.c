@@ -1,10 +1,21 @@
-/* Reading a module: a file's bytes, gz and zst opened, parsed and built. */
-
+/* Reading a module: bytes of any encoding, recognised by their beginning. JSON
+ * starts with a brace; all else is binary.
+ */
 #include "base/file.h"
 #include "ir/encodings.h"
 
 typedef AmStatus ParseFunction(Hlo__HloModuleProto **message, Arena *arena, AmWarnings *warnings,
                                const char *source, const char *data, int64_t length, AmError *error);
+
+static bool is_space(char c) {
+    return c == ' ' || c == '\t' || c == '\r' || c == '\n';
+}
+
+static ParseFunction *recognise(const char *data, int64_t length) {
+    int64_t at = 0;
+    while (at < length && is_space(data[at])) at++;
+    return at < length && data[at] == '{' ? ir_parse_json : ir_parse_pb;
+}
 
 AmStatus ir_read_bytes(IrModule **module, const char *source, const char *data, int64_t length,
                        AmError *error) {
@@ -15,9 +26,10 @@ AmStatus ir_read_bytes(IrModule **module, const char *source, const char *data, 
         return am_fail(error, AM_ERROR_INPUT, source, "the file is empty, expected an HLO module");
     IrModule *read = ir_module_new(source);
     if (read == NULL) return am_fail_memory(error, sizeof *read);
-    ParseFunction *parse = ir_parse_pb;
+    ParseFunction *parse = recognise(data, length);
     TRY_OR_FAIL(parse(&message, &read->arena, &read->warnings, source, data, length, error));
     TRY_OR_FAIL(ir_build(read, message, error));
+    TRY_OR_FAIL(ir_verify(read, error));
     *module = read;
     return AM_OK;
 fail:

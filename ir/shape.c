@@ -1,4 +1,4 @@
-/* Shapes: sizes and comparison. Layouts never matter to either: an array's
+/* Shapes: sizes, comparison and text. Layouts never matter to any: an array's
  * value is meant in its logical, row-major order.
  */
 #include "ir/module.h"
@@ -36,4 +36,23 @@ bool ir_shape_equal(const IrShape *a, const IrShape *b) {
         }
     }
     return true;
+}
+
+void ir_shape_append(Text *text, const IrShape *shape) {
+    bool is_tuple = shape->type == DTYPE_TUPLE;
+    if (!is_tuple) text_append_string(text, dtype_name(shape->type));
+    if (!is_tuple && dtype_bits(shape->type) == 0) {
+        text_append_string(text, "[]"); /* token, opaque */
+        return;
+    }
+    text_append_string(text, is_tuple ? "(" : "[");
+    for (int32_t i = 0; i < shape->rank; i++) {
+        if (i > 0) text_append_string(text, is_tuple ? ", " : ",");
+        if (is_tuple) {
+            ir_shape_append(text, &shape->elements[i]);
+        } else {
+            text_append(text, "%lld", (long long)shape->dimensions[i]);
+        }
+    }
+    text_append_string(text, is_tuple ? ")" : "]");
 }

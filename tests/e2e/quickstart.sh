@@ -4,6 +4,10 @@
 # timeout: 300
 set -euo pipefail
 cd "$AUTOMAP_SOURCE"
+if [ -z "${AUTOMAP:-}" ]; then
+  echo "skipped: this build has no program"
+  exit 77
+fi
 if [ "$AUTOMAP_BUILD" != "$AUTOMAP_SOURCE/build" ]; then
   echo "skipped: quickstart.sh works in build/, this is $AUTOMAP_BUILD"
   exit 77
