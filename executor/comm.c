@@ -1,0 +1,45 @@
+/* From a program's collective to a call: what all back ends share. */
+#include "executor/comm.h"
+
+#include "executor/cpu/wide.h"
+#include "executor/kernels.h"
+
+AmStatus comm_prepare(CommCall **result, Arena *arena, Comm *comm, const Program *program,
+                      const ProgramInstruction *instruction, AmError *error) {
+    const ProgramCollective *collective = instruction->collective;
+    int32_t count = instruction->operand_count;
+    bool reduces = collective->kind == PROGRAM_ALL_REDUCE || collective->kind == PROGRAM_REDUCE_SCATTER;
+    CommCall *call = ARENA_ARRAY(arena, CommCall, 1);
+    const IrShape **shapes = ARENA_ARRAY(arena, const IrShape *, 2 * count + 1);
+    void **addresses = ARENA_ARRAY(arena, void *, 2 * count + 1);
+    if (arena->failed) return am_fail_memory(error, count * 32);
+    *call = (CommCall){.collective = collective,
+                       .position = -1,
+                       .operand_count = count,
+                       .operand_shapes = shapes,
+                       .result_shapes = shapes + count,
+                       .operands = addresses,
+                       .results = addresses + count};
+    for (int32_t k = 0; k < count; k++) {
+        shapes[k] = &program->values[instruction->operands[k]].shape;
+        shapes[count + k] = &program->values[instruction->first_result + k].shape;
+        if (reduces && !wide_supports(shapes[k]->type))
+            return am_fail(error, AM_ERROR_INPUT, program->module ? program->module->source : "",
+                           "no %s on %s", program_collective_name(collective->kind),
+                           dtype_name(shapes[k]->type));
+    }
+    for (int32_t k = 0; k < collective->group_count; k++)
+        if (collective->group[k] == comm->rank) call->position = k;
+    if (call->position < 0)
+        return am_fail(error, AM_ERROR_INTERNAL, "", "rank %d is not in the group of its own collective",
+                       comm->rank);
+    *result = call;
+    return comm->back_end->join(comm, collective->group, collective->group_count, &call->group, error);
+}
+
+void comm_bind(CommCall *call, const Program *program, const ProgramInstruction *instruction, char *base) {
+    for (int32_t k = 0; k < call->operand_count; k++) {
+        call->operands[k] = kernel_address(program, instruction->operands[k], base);
+        call->results[k] = kernel_address(program, instruction->first_result + k, base);
+    }
+}

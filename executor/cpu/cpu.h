@@ -1,0 +1,36 @@
+/* The CPU back end's kernels, one pair per family of operators.
+ *
+ * prepare() works out everything that depends on shapes and attributes alone
+ * (call->compiled, in the arena), sets call->run and call->scratch_bytes, or
+ * refuses. The table opcode -> prepare is in kernels_cpu.c. Each file's head
+ * says what the family computes and how.
+ */
+#ifndef EXECUTOR_CPU_CPU_H
+#define EXECUTOR_CPU_CPU_H
+
+#include "executor/kernels.h"
+
+typedef AmStatus CpuPrepare(KernelCall *call, Arena *arena, AmError *error);
+
+CpuPrepare cpu_prepare_fusion;      /* fusion.c */
+CpuPrepare cpu_prepare_single;      /* fusion.c: one element-wise instruction */
+CpuPrepare cpu_prepare_dot;         /* dot.c */
+CpuPrepare cpu_prepare_convolution; /* convolution.c */
+CpuPrepare cpu_prepare_reduce;      /* reduce.c */
+CpuPrepare cpu_prepare_gather;      /* gather.c */
+CpuPrepare cpu_prepare_scatter;     /* scatter.c */
+CpuPrepare cpu_prepare_reduce_window, cpu_prepare_select_and_scatter; /* window.c */
+/* move.c */
+CpuPrepare cpu_prepare_broadcast, cpu_prepare_transpose, cpu_prepare_slice, cpu_prepare_pad,
+    cpu_prepare_concatenate, cpu_prepare_reverse, cpu_prepare_reshape, cpu_prepare_constant, cpu_prepare_iota,
+    cpu_prepare_dynamic_slice, cpu_prepare_dynamic_update_slice;
+
+/* kernel_refuse() for the call's instruction. */
+AmStatus cpu_refuse(const KernelCall *call, const char *reason, AmError *error);
+
+/* Bytes rounded up to 64, so that parts of the scratch memory are aligned. */
+static inline int64_t cpu_align(int64_t bytes) {
+    return (bytes + 63) / 64 * 64;
+}
+
+#endif

@@ -1,0 +1,72 @@
+/* Element-wise operators on the CPU: loops, and programs of loops.
+ *
+ * A loop computes one operator on `count` packed elements. An element program
+ * is a list of operators on slots (a fusion's, or a to_apply computation's)
+ * compiled to loops over buffers of up to ELEMENT_TILE elements, so that a
+ * chain of operators stays in the cache. bf16 and f16 values are held as f32
+ * inside a program and rounded after every operator.
+ */
+#ifndef EXECUTOR_CPU_ELEMENT_H
+#define EXECUTOR_CPU_ELEMENT_H
+
+#include "propagation/program.h"
+
+#define ELEMENT_TILE 1024
+
+/* Where a tile lies in the index space of a fusion; for iota. */
+typedef struct ElementTile {
+    int64_t first;
+    int32_t rank;
+    const int64_t *dimensions;
+} ElementTile;
+
+/* What a loop needs beside its operands. */
+typedef struct ElementParameter {
+    Dtype from, to;                       /* convert, bitcast-convert, iota (to) */
+    int32_t exponent_bits, mantissa_bits; /* reduce-precision */
+    int32_t iota_dimension;
+    int64_t iota_start;
+    const void *constant; /* one element of type `to` */
+} ElementParameter;
+
+/* `out` may be one of the operands, else they do not overlap. */
+typedef void ElementLoop(void *out, const void *a, const void *b, const void *c, int64_t count,
+                         const ElementParameter *parameter, const ElementTile *tile);
+
+/* The loop of an operator on operands of `type` (pred, integers, f32, f64), NULL if there is none. */
+ElementLoop *element_floating_loop(IrOpcode opcode, Dtype type);
+ElementLoop *element_integer_loop(IrOpcode opcode, Dtype type);
+/* `direction` "EQ" ...; `total_order` ranks NaN and signed zeros of floating types. */
+ElementLoop *element_compare_loop(const char *direction, bool total_order, Dtype type);
+ElementLoop *element_select_loop(Dtype type);
+ElementLoop *element_clamp_loop(Dtype type);
+ElementLoop element_convert, element_bitcast, element_reduce_precision, element_iota, element_constant;
+ElementLoop element_round_bf16, element_round_f16; /* f32 to f32 */
+
+typedef struct ElementProgram ElementProgram;
+
+/* Compiles `ops`, whose slots are numbered after the inputs. Everything lives
+ * in the arena. On failure *refused is the index of the op that has no loop. */
+AmStatus element_program_build(ElementProgram **program, Arena *arena, const Dtype *input_types,
+                               int32_t input_count, const ProgramFusionOp *ops, int32_t op_count,
+                               const int32_t *output_slots, int32_t output_count, int32_t *refused,
+                               AmError *error);
+/* A scalar computation (to_apply) as a program over lanes: its parameters are
+ * the inputs, its result or the elements of its result tuple the outputs. */
+AmStatus element_program_from_computation(ElementProgram **program, Arena *arena, const IrModule *module,
+                                          int32_t computation, AmError *error);
+int32_t element_program_inputs(const ElementProgram *program);
+int32_t element_program_outputs(const ElementProgram *program);
+/* Types as in memory. */
+Dtype element_program_input_type(const ElementProgram *program, int32_t k);
+Dtype element_program_output_type(const ElementProgram *program, int32_t k);
+/* Bytes that begin() and run() work in. */
+int64_t element_program_scratch(const ElementProgram *program);
+/* Fills constants; once before a series of run() on the same scratch. */
+void element_program_begin(const ElementProgram *program, void *scratch);
+/* `count` <= ELEMENT_TILE elements; inputs and outputs are packed, in memory
+ * types. All inputs are read before any output is written. */
+void element_program_run(const ElementProgram *program, const void *const *inputs, void *const *outputs,
+                         int64_t count, const ElementTile *tile, void *scratch);
+
+#endif

@@ -1,0 +1,89 @@
+/* The CPU back end: a table from opcode to the kernel that prepares it.
+ * An opcode that is neither here nor element-wise has no kernel.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "executor/cpu/cpu.h"
+
+static const struct {
+    IrOpcode opcode;
+    CpuPrepare *prepare;
+} rows[] = {
+    {IR_BITCAST, cpu_prepare_reshape},
+    {IR_BROADCAST, cpu_prepare_broadcast},
+    {IR_CONCATENATE, cpu_prepare_concatenate},
+    {IR_CONSTANT, cpu_prepare_constant},
+    {IR_CONVOLUTION, cpu_prepare_convolution},
+    {IR_DOT, cpu_prepare_dot},
+    {IR_DYNAMIC_SLICE, cpu_prepare_dynamic_slice},
+    {IR_DYNAMIC_UPDATE_SLICE, cpu_prepare_dynamic_update_slice},
+    {IR_GATHER, cpu_prepare_gather},
+    {IR_IOTA, cpu_prepare_iota},
+    {IR_OPT_BARRIER, cpu_prepare_reshape},
+    {IR_PAD, cpu_prepare_pad},
+    {IR_REDUCE, cpu_prepare_reduce},
+    {IR_REDUCE_WINDOW, cpu_prepare_reduce_window},
+    {IR_RESHAPE, cpu_prepare_reshape},
+    {IR_REVERSE, cpu_prepare_reverse},
+    {IR_SCATTER, cpu_prepare_scatter},
+    {IR_SELECT_AND_SCATTER, cpu_prepare_select_and_scatter},
+    {IR_SLICE, cpu_prepare_slice},
+    {IR_TRANSPOSE, cpu_prepare_transpose},
+};
+
+/* The element-wise class of ir/opcodes.def; element programs refuse what they lack. */
+static bool is_element_wise(IrOpcode opcode) {
+    static const char *const classes[IR_OPCODE_COUNT] = {
+#define OPCODE(name, text, arity, rule) #rule,
+#include "ir/opcodes.def"
+#undef OPCODE
+    };
+    return opcode < IR_OPCODE_COUNT && strcmp(classes[opcode], "ELEMENTWISE") == 0;
+}
+
+AmStatus cpu_refuse(const KernelCall *call, const char *reason, AmError *error) {
+    return kernel_refuse(call->program, call->instruction->origin, call->instruction->opcode, reason, error);
+}
+
+static AmStatus prepare(KernelCall *call, Arena *arena, AmError *error) {
+    if (call->fusion) return cpu_prepare_fusion(call, arena, error);
+    IrOpcode opcode = call->instruction->opcode;
+    for (int32_t k = 0; k < call->result_count; k++)
+        if (dtype_bytes(call->result_shapes[k]->type) == 0)
+            return cpu_refuse(call, "its result is no array of numbers", error);
+    for (int32_t k = 0; k < call->operand_count; k++)
+        if (dtype_bytes(call->operand_shapes[k]->type) == 0)
+            return cpu_refuse(call, "an operand is no array of numbers", error);
+    for (size_t k = 0; k < sizeof rows / sizeof *rows; k++)
+        if (rows[k].opcode == opcode) return rows[k].prepare(call, arena, error);
+    if (is_element_wise(opcode)) return cpu_prepare_single(call, arena, error);
+    return cpu_refuse(call, "this operator cannot be run yet", error);
+}
+
+static AmStatus allocate(void **memory, int64_t bytes, AmError *error) {
+    *memory = aligned_alloc(64, (size_t)(cpu_align(bytes) + 64));
+    if (!*memory) return am_fail_memory(error, bytes);
+    memset(*memory, 0, (size_t)bytes);
+    return AM_OK;
+}
+
+static void copy(void *to, const void *from, int64_t bytes) {
+    memcpy(to, from, (size_t)bytes);
+}
+
+static AmStatus synchronize(AmError *error) {
+    (void)error;
+    return AM_OK;
+}
+
+const KernelBackEnd kernels_cpu = {
+    .name = "cpu",
+    .prepare = prepare,
+    .allocate = allocate,
+    .release = free,
+    .copy_in = copy,
+    .copy_out = copy,
+    .copy_within = copy,
+    .synchronize = synchronize,
+};

@@ -1,0 +1,179 @@
+/* Wide values: loads, stores and folds, one loop per type made by a macro. */
+#include "executor/cpu/wide.h"
+
+#include <math.h>
+
+#define NUMBER_TYPES(X)                     \
+    X(PRED, uint8_t, is_unsigned, UNSIGNED) \
+    X(S8, int8_t, is_signed, SIGNED)        \
+    X(S16, int16_t, is_signed, SIGNED)      \
+    X(S32, int32_t, is_signed, SIGNED)      \
+    X(S64, int64_t, is_signed, SIGNED)      \
+    X(U8, uint8_t, is_unsigned, UNSIGNED)   \
+    X(U16, uint16_t, is_unsigned, UNSIGNED) \
+    X(U32, uint32_t, is_unsigned, UNSIGNED) \
+    X(U64, uint64_t, is_unsigned, UNSIGNED) \
+    X(F32, float, floating, FLOATING)       \
+    X(F64, double, floating, FLOATING)
+
+bool wide_supports(Dtype type) {
+    switch (type) {
+#define SUPPORTED(NAME, TYPE, FIELD, KIND) case DTYPE_##NAME:
+        NUMBER_TYPES(SUPPORTED)
+    case DTYPE_BF16:
+    case DTYPE_F16: return true;
+    default: return false;
+    }
+}
+
+WideKind wide_kind(Dtype type) {
+    switch (type) {
+#define KIND_OF(NAME, TYPE, FIELD, KIND) \
+    case DTYPE_##NAME: return WIDE_##KIND;
+        NUMBER_TYPES(KIND_OF)
+    default: return WIDE_FLOATING;
+    }
+}
+
+void wide_load(Wide *out, const void *data, Dtype type, int64_t count, int64_t stride) {
+    switch (type) {
+#define LOAD(NAME, TYPE, FIELD, KIND)                                      \
+    case DTYPE_##NAME: {                                                   \
+        const TYPE *in = data;                                             \
+        for (int64_t i = 0; i < count; i++) out[i].FIELD = in[i * stride]; \
+        break;                                                             \
+    }
+        NUMBER_TYPES(LOAD)
+    case DTYPE_BF16: {
+        const uint16_t *in = data;
+        for (int64_t i = 0; i < count; i++) out[i].floating = dtype_bf16_to_float(in[i * stride]);
+        break;
+    }
+    case DTYPE_F16: {
+        const uint16_t *in = data;
+        for (int64_t i = 0; i < count; i++) out[i].floating = dtype_f16_to_float(in[i * stride]);
+        break;
+    }
+    default: break;
+    }
+}
+
+/* Truncates towards zero into [least, most]; NaN gives 0. */
+static int64_t saturate_signed(double value, int64_t least, int64_t most) {
+    if (isnan(value)) return 0;
+    if (value <= (double)least) return least;
+    if (value >= (double)most) return most;
+    return (int64_t)value;
+}
+
+static uint64_t saturate_unsigned(double value, uint64_t most) {
+    if (isnan(value) || value <= 0) return 0;
+    if (value >= (double)most) return most;
+    return (uint64_t)value;
+}
+
+#define STORE_LOOP(TYPE, EXPRESSION)                                                 \
+    do {                                                                             \
+        TYPE *target = out;                                                          \
+        for (int64_t i = 0; i < count; i++) target[i * stride] = (TYPE)(EXPRESSION); \
+    } while (0)
+
+static void store_floating(void *out, Dtype type, const Wide *values, int64_t count, int64_t stride) {
+    switch (type) {
+    case DTYPE_PRED: STORE_LOOP(uint8_t, values[i].floating != 0); break;
+    case DTYPE_S8: STORE_LOOP(int8_t, saturate_signed(values[i].floating, INT8_MIN, INT8_MAX)); break;
+    case DTYPE_S16: STORE_LOOP(int16_t, saturate_signed(values[i].floating, INT16_MIN, INT16_MAX)); break;
+    case DTYPE_S32: STORE_LOOP(int32_t, saturate_signed(values[i].floating, INT32_MIN, INT32_MAX)); break;
+    case DTYPE_S64: STORE_LOOP(int64_t, saturate_signed(values[i].floating, INT64_MIN, INT64_MAX)); break;
+    case DTYPE_U8: STORE_LOOP(uint8_t, saturate_unsigned(values[i].floating, UINT8_MAX)); break;
+    case DTYPE_U16: STORE_LOOP(uint16_t, saturate_unsigned(values[i].floating, UINT16_MAX)); break;
+    case DTYPE_U32: STORE_LOOP(uint32_t, saturate_unsigned(values[i].floating, UINT32_MAX)); break;
+    case DTYPE_U64: STORE_LOOP(uint64_t, saturate_unsigned(values[i].floating, UINT64_MAX)); break;
+    case DTYPE_F32: STORE_LOOP(float, values[i].floating); break;
+    case DTYPE_F64: STORE_LOOP(double, values[i].floating); break;
+    case DTYPE_BF16: STORE_LOOP(uint16_t, dtype_float_to_bf16((float)values[i].floating)); break;
+    case DTYPE_F16: STORE_LOOP(uint16_t, dtype_float_to_f16((float)values[i].floating)); break;
+    default: break;
+    }
+}
+
+#define STORE_INTEGERS(FIELD)                                                                  \
+    switch (type) {                                                                            \
+    case DTYPE_PRED: STORE_LOOP(uint8_t, values[i].FIELD != 0); break;                         \
+    case DTYPE_S8: STORE_LOOP(int8_t, values[i].FIELD); break;                                 \
+    case DTYPE_S16: STORE_LOOP(int16_t, values[i].FIELD); break;                               \
+    case DTYPE_S32: STORE_LOOP(int32_t, values[i].FIELD); break;                               \
+    case DTYPE_S64: STORE_LOOP(int64_t, values[i].FIELD); break;                               \
+    case DTYPE_U8: STORE_LOOP(uint8_t, values[i].FIELD); break;                                \
+    case DTYPE_U16: STORE_LOOP(uint16_t, values[i].FIELD); break;                              \
+    case DTYPE_U32: STORE_LOOP(uint32_t, values[i].FIELD); break;                              \
+    case DTYPE_U64: STORE_LOOP(uint64_t, values[i].FIELD); break;                              \
+    case DTYPE_F32: STORE_LOOP(float, values[i].FIELD); break;                                 \
+    case DTYPE_F64: STORE_LOOP(double, values[i].FIELD); break;                                \
+    case DTYPE_BF16: STORE_LOOP(uint16_t, dtype_float_to_bf16((float)values[i].FIELD)); break; \
+    case DTYPE_F16: STORE_LOOP(uint16_t, dtype_float_to_f16((float)values[i].FIELD)); break;   \
+    default: break;                                                                            \
+    }
+
+void wide_store(void *out, Dtype type, const Wide *values, WideKind kind, int64_t count, int64_t stride) {
+    if (kind == WIDE_FLOATING) {
+        store_floating(out, type, values, count, stride);
+    } else if (kind == WIDE_SIGNED) {
+        STORE_INTEGERS(is_signed)
+    } else {
+        STORE_INTEGERS(is_unsigned)
+    }
+}
+
+#define FOLD_LOOP(FIELD, EXPRESSION)         \
+    for (int64_t i = 0; i < count; i++) {    \
+        a = accumulator[i];                  \
+        b = values[i];                       \
+        accumulator[i].FIELD = (EXPRESSION); \
+    }                                        \
+    break
+
+static void fold_floating(Wide *accumulator, const Wide *values, SbpReduction reduction, int64_t count) {
+    Wide a, b;
+    switch (reduction) {
+    case SBP_ADD: FOLD_LOOP(floating, a.floating + b.floating);
+    case SBP_MULTIPLY: FOLD_LOOP(floating, a.floating * b.floating);
+    case SBP_MAX: FOLD_LOOP(floating, a.floating > b.floating || isnan(a.floating) ? a.floating : b.floating);
+    case SBP_MIN: FOLD_LOOP(floating, a.floating < b.floating || isnan(a.floating) ? a.floating : b.floating);
+    case SBP_AND: FOLD_LOOP(floating, a.floating != 0 && b.floating != 0);
+    case SBP_OR: FOLD_LOOP(floating, a.floating != 0 || b.floating != 0);
+    default: break;
+    }
+}
+
+static void fold_integers(Wide *accumulator, const Wide *values, bool is_signed, SbpReduction reduction,
+                          int64_t count) {
+    Wide a, b;
+    switch (reduction) {
+    case SBP_ADD: FOLD_LOOP(is_unsigned, a.is_unsigned + b.is_unsigned);
+    case SBP_MULTIPLY: FOLD_LOOP(is_unsigned, a.is_unsigned * b.is_unsigned);
+    case SBP_AND: FOLD_LOOP(is_unsigned, a.is_unsigned & b.is_unsigned);
+    case SBP_OR: FOLD_LOOP(is_unsigned, a.is_unsigned | b.is_unsigned);
+    case SBP_MAX:
+        FOLD_LOOP(is_unsigned, (is_signed ? a.is_signed > b.is_signed : a.is_unsigned > b.is_unsigned)
+                                   ? a.is_unsigned
+                                   : b.is_unsigned);
+    case SBP_MIN:
+        FOLD_LOOP(is_unsigned, (is_signed ? a.is_signed < b.is_signed : a.is_unsigned < b.is_unsigned)
+                                   ? a.is_unsigned
+                                   : b.is_unsigned);
+    default: break;
+    }
+}
+
+void wide_fold(Wide *accumulator, const Wide *values, WideKind kind, SbpReduction reduction, int64_t count) {
+    if (kind == WIDE_FLOATING) fold_floating(accumulator, values, reduction, count);
+    else fold_integers(accumulator, values, kind == WIDE_SIGNED, reduction, count);
+}
+
+int64_t wide_index(const void *data, Dtype type, int64_t at) {
+    Wide value;
+    wide_load(&value, (const char *)data + at * dtype_bytes(type), type, 1, 1);
+    if (wide_kind(type) == WIDE_UNSIGNED && value.is_unsigned > INT64_MAX) return INT64_MAX;
+    return value.is_signed;
+}

@@ -1,0 +1,79 @@
+/* From a program's step to a kernel call: shapes, addresses, refusals.
+ *
+ * Values that are views share the memory of the value they look at, so an
+ * address is that of the value's storage. Nothing here knows a back end.
+ */
+#include "executor/kernels.h"
+
+#include <stdio.h>
+
+AmStatus kernel_refuse(const Program *program, int32_t origin, IrOpcode opcode, const char *reason,
+                       AmError *error) {
+    const IrModule *module = program->module;
+    const char *name = ir_opcode_name(opcode), *source = "";
+    char place[400] = "";
+    if (module && origin >= 0 && origin < module->instruction_count) {
+        const IrInstruction *instruction = &module->instructions[origin];
+        if (instruction->opcode == opcode && instruction->opcode_name) name = instruction->opcode_name;
+        if (module->source) source = module->source;
+        const char *op_name = instruction->op_name ? instruction->op_name : "";
+        if (instruction->source_file && instruction->source_file[0])
+            snprintf(place, sizeof place, " (instruction %s at %s:%d)", instruction->name,
+                     instruction->source_file, instruction->source_line);
+        else if (op_name[0])
+            snprintf(place, sizeof place, " (instruction %s, %s)", instruction->name, op_name);
+        else snprintf(place, sizeof place, " (instruction %s)", instruction->name);
+    }
+    return am_fail(error, AM_ERROR_INPUT, source, "no kernel for '%s'%s: %s", name, place, reason);
+}
+
+void *kernel_address(const Program *program, int32_t value, char *base) {
+    return base + program->values[program->values[value].storage].offset;
+}
+
+/* The value that operand (or result) k of a call stands for. */
+static int32_t operand_value(const KernelCall *call, int32_t k) {
+    return call->fusion ? call->fusion->inputs[k].value : call->instruction->operands[k];
+}
+
+static int32_t result_value(const KernelCall *call, int32_t k) {
+    return call->fusion ? call->fusion->output_values[k] : call->instruction->first_result + k;
+}
+
+AmStatus kernel_prepare(KernelCall **result, Arena *arena, const KernelBackEnd *back_end,
+                        const Program *program, const ProgramStep *step, AmError *error) {
+    KernelCall *call = ARENA_ARRAY(arena, KernelCall, 1);
+    if (!call) return am_fail_memory(error, (int64_t)sizeof *call);
+    call->program = program;
+    if (step->fusion >= 0) {
+        call->fusion = &program->fusions[step->fusion];
+        call->operand_count = call->fusion->input_count;
+        call->result_count = call->fusion->output_count;
+    } else {
+        call->instruction = &program->instructions[step->instruction];
+        call->operand_count = call->instruction->operand_count;
+        call->result_count = call->instruction->result_count;
+    }
+    int32_t count = call->operand_count + call->result_count;
+    const IrShape **shapes = ARENA_ARRAY(arena, const IrShape *, count + 1);
+    void **addresses = ARENA_ARRAY(arena, void *, count + 1);
+    if (!shapes || !addresses) return am_fail_memory(error, count * 16);
+    call->operand_shapes = shapes;
+    call->result_shapes = shapes + call->operand_count;
+    call->operands = addresses;
+    call->results = addresses + call->operand_count;
+    for (int32_t k = 0; k < call->operand_count; k++)
+        call->operand_shapes[k] = &program->values[operand_value(call, k)].shape;
+    for (int32_t k = 0; k < call->result_count; k++)
+        call->result_shapes[k] = &program->values[result_value(call, k)].shape;
+    *result = call;
+    return back_end->prepare(call, arena, error);
+}
+
+void kernel_bind(KernelCall *call, char *base, void *scratch) {
+    for (int32_t k = 0; k < call->operand_count; k++)
+        call->operands[k] = kernel_address(call->program, operand_value(call, k), base);
+    for (int32_t k = 0; k < call->result_count; k++)
+        call->results[k] = kernel_address(call->program, result_value(call, k), base);
+    call->scratch = scratch;
+}
