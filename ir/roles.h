@@ -10,7 +10,13 @@
 
 #include "ir/module.h"
 
-typedef enum IrRole { IR_ROLE_WEIGHT, IR_ROLE_OPTIMIZER, IR_ROLE_STATE, IR_ROLE_DATA, IR_ROLE_CONSTANT } IrRole;
+typedef enum IrRole {
+    IR_ROLE_WEIGHT,
+    IR_ROLE_OPTIMIZER,
+    IR_ROLE_STATE,
+    IR_ROLE_DATA,
+    IR_ROLE_CONSTANT
+} IrRole;
 const char *ir_role_name(IrRole role); /* "weight", ... */
 
 typedef enum IrPhase {

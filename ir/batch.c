@@ -1,0 +1,293 @@
+/* The batch dimension by data flow.
+ *
+ * Every dimension of every forward value is a node; operators tie the nodes of
+ * dimensions that run along each other (union-find, a plain form of the
+ * dimension classes that propagation makes from factor rules). The batch runs
+ * beside the work: it is in nearly every dot and convolution but contracted in
+ * hardly any, and no weight has it. So among the classes that a candidate
+ * parameter has and no weight, the batch is the one with the most dots and
+ * convolutions that keep it less those that contract it; then the one that is
+ * the leading dimension of the most candidates; then the one of the first.
+ *
+ * Values without a parameter among their ancestors tie nothing: one constant
+ * broadcast serves unrelated users of one shape.
+ */
+#include "ir/batch.h"
+
+typedef struct Batch {
+    const IrDataflow *flow;
+    const IrModule *module;
+    int64_t *first;   /* per instruction: node of its dimension 0 */
+    int32_t *parents; /* per node: union-find */
+    bool *free;       /* per instruction: no parameter among its ancestors */
+    /* per node, of use at class representatives */
+    int32_t *score;   /* dots and convolutions that keep it, less those that contract it */
+    int32_t *stamp;   /* 1 + the last instruction that counted it */
+    int32_t *leading; /* candidates with it as dimension 0 */
+    bool *has_weight;
+} Batch;
+
+static int32_t find(const Batch *batch, int64_t node) {
+    int32_t at = (int32_t)node;
+    while (batch->parents[at] != at) {
+        batch->parents[at] = batch->parents[batch->parents[at]];
+        at = batch->parents[at];
+    }
+    return at;
+}
+
+static const IrShape *shape_of(const Batch *batch, int32_t value) {
+    return &batch->module->instructions[value].shape;
+}
+
+/* Ties dimension `d` of `value` to dimension `e` of `other`; out of range ties nothing. */
+static void tie(const Batch *batch, int32_t value, int64_t d, int32_t other, int64_t e) {
+    const IrShape *a = shape_of(batch, value), *b = shape_of(batch, other);
+    if (a->type == DTYPE_TUPLE || b->type == DTYPE_TUPLE || batch->free[value] || batch->free[other]) return;
+    if (d < 0 || e < 0 || d >= a->rank || e >= b->rank) return;
+    batch->parents[find(batch, batch->first[value] + d)] = find(batch, batch->first[other] + e);
+}
+
+/* Ties all dimensions that have equal sizes in both, position by position. */
+static void tie_equal(const Batch *batch, int32_t value, int32_t other) {
+    const IrShape *a = shape_of(batch, value), *b = shape_of(batch, other);
+    if (a->type == DTYPE_TUPLE || b->type == DTYPE_TUPLE || a->rank != b->rank) return;
+    for (int32_t d = 0; d < a->rank; d++)
+        if (a->dimensions[d] == b->dimensions[d]) tie(batch, value, d, other, d);
+}
+
+static bool contains(const int64_t *values, int64_t count, int64_t value) {
+    for (int64_t i = 0; i < count; i++)
+        if (values[i] == value) return true;
+    return false;
+}
+
+/* Merged and split dimensions: the major parts run along each other. */
+static void tie_reshape(const Batch *batch, int32_t value, int32_t operand) {
+    const IrShape *to = shape_of(batch, value), *from = shape_of(batch, operand);
+    if (from->type == DTYPE_TUPLE || to->type == DTYPE_TUPLE) return;
+    for (int32_t i = 0, j = 0; i < from->rank && j < to->rank;) {
+        if (from->dimensions[i] <= 1) {
+            i++;
+        } else if (to->dimensions[j] <= 1) {
+            j++;
+        } else {
+            int64_t a = from->dimensions[i], b = to->dimensions[j];
+            if (a % b == 0 || b % a == 0) tie(batch, operand, i, value, j);
+            i++, j++;
+            while (a != b) {
+                if (a < b && i < from->rank && from->dimensions[i] > 0) a *= from->dimensions[i++];
+                else if (b < a && j < to->rank && to->dimensions[j] > 0) b *= to->dimensions[j++];
+                else return;
+            }
+        }
+    }
+}
+
+/* Operand dimensions that a reduction keeps, in order, are the result's. */
+static void tie_kept(const Batch *batch, int32_t value, int32_t operand, const IrAttributes *attributes) {
+    const IrShape *from = shape_of(batch, operand);
+    for (int32_t d = 0, kept = 0; d < from->rank && from->type != DTYPE_TUPLE; d++)
+        if (!contains(attributes->dimensions, attributes->dimension_count, d))
+            tie(batch, operand, d, value, kept++);
+}
+
+static void tie_dot(const Batch *batch, int32_t value, int32_t lhs, int32_t rhs, const IrDot *dot) {
+    int32_t result = dot->batch_count;
+    for (int32_t k = 0; k < dot->batch_count; k++) {
+        tie(batch, lhs, dot->lhs_batch[k], value, k);
+        tie(batch, rhs, dot->rhs_batch[k], value, k);
+    }
+    for (int32_t k = 0; k < dot->contracting_count; k++)
+        tie(batch, lhs, dot->lhs_contracting[k], rhs, dot->rhs_contracting[k]);
+    for (int32_t d = 0; d < shape_of(batch, lhs)->rank; d++)
+        if (!contains(dot->lhs_batch, dot->batch_count, d) &&
+            !contains(dot->lhs_contracting, dot->contracting_count, d))
+            tie(batch, lhs, d, value, result++);
+    for (int32_t d = 0; d < shape_of(batch, rhs)->rank; d++)
+        if (!contains(dot->rhs_batch, dot->batch_count, d) &&
+            !contains(dot->rhs_contracting, dot->contracting_count, d))
+            tie(batch, rhs, d, value, result++);
+}
+
+static void tie_convolution(const Batch *batch, int32_t value, int32_t lhs, int32_t rhs,
+                            const IrConvolution *c) {
+    if (c->batch_group_count <= 1) tie(batch, lhs, c->input_batch, value, c->output_batch);
+    tie(batch, rhs, c->kernel_output_feature, value, c->output_feature);
+    if (c->feature_group_count <= 1) tie(batch, lhs, c->input_feature, rhs, c->kernel_input_feature);
+}
+
+/* Whole slices keep their dimension; the result's other dimensions are those of the indices. */
+static void tie_gather(const Batch *batch, int32_t value, int32_t operand, int32_t indices,
+                       const IrGather *gather) {
+    const IrShape *from = shape_of(batch, operand), *index_shape = shape_of(batch, indices);
+    int32_t offset = 0, index_dimension = 0;
+    for (int32_t d = 0; d < from->rank; d++) {
+        if (contains(gather->collapsed_dimensions, gather->collapsed_count, d)) continue;
+        if (contains(gather->operand_batching, gather->batching_count, d)) continue;
+        if (offset < gather->offset_count && gather->slice_sizes &&
+            gather->slice_sizes[d] == from->dimensions[d])
+            tie(batch, operand, d, value, gather->offset_dimensions[offset]);
+        offset++;
+    }
+    for (int32_t d = 0; d < shape_of(batch, value)->rank; d++) {
+        if (contains(gather->offset_dimensions, gather->offset_count, d)) continue;
+        if (index_dimension == gather->index_vector_dimension) index_dimension++;
+        if (index_dimension < index_shape->rank) tie(batch, indices, index_dimension, value, d);
+        index_dimension++;
+    }
+    for (int32_t k = 0; k < gather->batching_count; k++)
+        tie(batch, operand, gather->operand_batching[k], indices, gather->indices_batching[k]);
+}
+
+/* An element of a reduction's or a loop's tuple. */
+static void tie_tuple_element(const Batch *batch, int32_t value, const IrInstruction *element) {
+    int32_t tuple = ir_dataflow_operand(batch->flow, element, 0);
+    const IrInstruction *maker = &batch->module->instructions[tuple];
+    if (maker->opcode == IR_REDUCE) {
+        tie_kept(batch, value, ir_dataflow_operand(batch->flow, maker, 0), maker->attributes);
+    } else if (maker->opcode == IR_SORT) {
+        tie_equal(batch, value, ir_dataflow_operand(batch->flow, maker, 0));
+    } else if (maker->opcode == IR_WHILE && maker->operand_count == 1) {
+        int32_t start = ir_dataflow_element(batch->flow, ir_dataflow_operand(batch->flow, maker, 0),
+                                            element->attributes->tuple_index);
+        if (start >= 0) tie_equal(batch, value, start);
+    }
+}
+
+static void tie_instruction(const Batch *batch, int32_t value) {
+    const IrInstruction *instruction = &batch->module->instructions[value];
+    const IrAttributes *attributes = instruction->attributes;
+    int32_t operand = instruction->operand_count > 0 ? ir_dataflow_operand(batch->flow, instruction, 0) : -1;
+    int32_t second = instruction->operand_count > 1 ? ir_dataflow_operand(batch->flow, instruction, 1) : -1;
+    if (ir_is_elementwise(instruction->opcode)) {
+        for (int32_t k = 0; k < instruction->operand_count; k++)
+            tie_equal(batch, value, ir_dataflow_operand(batch->flow, instruction, k));
+        return;
+    }
+    if (operand < 0) return;
+    switch (instruction->opcode) {
+    case IR_BROADCAST:
+        for (int32_t d = 0; d < attributes->dimension_count; d++)
+            tie(batch, operand, d, value, attributes->dimensions[d]);
+        return;
+    case IR_TRANSPOSE:
+        for (int32_t d = 0; d < attributes->dimension_count; d++)
+            tie(batch, operand, attributes->dimensions[d], value, d);
+        return;
+    case IR_RESHAPE:
+    case IR_BITCAST: tie_reshape(batch, value, operand); return;
+    case IR_REDUCE:
+        if (instruction->shape.type != DTYPE_TUPLE) tie_kept(batch, value, operand, attributes);
+        return;
+    case IR_DOT: tie_dot(batch, value, operand, second, attributes->dot); return;
+    case IR_CONVOLUTION: tie_convolution(batch, value, operand, second, attributes->convolution); return;
+    case IR_GATHER: tie_gather(batch, value, operand, second, attributes->gather); return;
+    case IR_GET_TUPLE_ELEMENT: tie_tuple_element(batch, value, instruction); return;
+    case IR_CONCATENATE:
+        for (int32_t k = 0; k < instruction->operand_count; k++)
+            tie_equal(batch, value, ir_dataflow_operand(batch->flow, instruction, k));
+        return;
+    /* Windows, slices and padding keep the dimensions whose size they keep. */
+    case IR_SLICE:
+    case IR_DYNAMIC_SLICE:
+    case IR_PAD:
+    case IR_REVERSE:
+    case IR_SORT:
+    case IR_SCATTER:
+    case IR_DYNAMIC_UPDATE_SLICE:
+    case IR_REDUCE_WINDOW:
+    case IR_SELECT_AND_SCATTER:
+    case IR_CUSTOM_CALL: tie_equal(batch, value, operand); return;
+    default: return;
+    }
+}
+
+/* Counts a class once per dot: what is contracted there counts against it. */
+static void count_dimension(const Batch *batch, int32_t value, int64_t dimension, int32_t dot, int32_t sign) {
+    if (batch->free[value] || dimension < 0 || dimension >= shape_of(batch, value)->rank) return;
+    int32_t class = find(batch, batch->first[value] + dimension);
+    if (batch->stamp[class] == dot + 1) return;
+    batch->stamp[class] = dot + 1;
+    batch->score[class] += sign;
+}
+
+static void count_uses(const Batch *batch, int32_t value) {
+    const IrInstruction *instruction = &batch->module->instructions[value];
+    if (instruction->opcode == IR_DOT) {
+        const IrDot *dot = instruction->attributes->dot;
+        int32_t lhs = ir_dataflow_operand(batch->flow, instruction, 0);
+        for (int32_t k = 0; k < dot->contracting_count; k++)
+            count_dimension(batch, lhs, dot->lhs_contracting[k], value, -1);
+        for (int32_t d = 0; d < instruction->shape.rank; d++) count_dimension(batch, value, d, value, 1);
+    } else if (instruction->opcode == IR_CONVOLUTION) {
+        const IrConvolution *convolution = instruction->attributes->convolution;
+        count_dimension(batch, ir_dataflow_operand(batch->flow, instruction, 0), convolution->input_feature,
+                        value, -1);
+        count_dimension(batch, value, convolution->output_batch, value, 1);
+        count_dimension(batch, value, convolution->output_feature, value, 1);
+    }
+}
+
+/* The representative of the batch class, or -1. */
+static int32_t choose_class(const Batch *batch, const IrComputation *entry, const bool *is_candidate) {
+    int32_t best = -1;
+    for (int32_t p = 0; p < entry->parameter_count; p++) {
+        int32_t value = entry->parameters[p];
+        const IrShape *shape = shape_of(batch, value);
+        for (int32_t d = 0; is_candidate[p] && shape->type != DTYPE_TUPLE && d < shape->rank; d++) {
+            int32_t class = find(batch, batch->first[value] + d);
+            if (batch->has_weight[class] || class == best) continue;
+            if (best < 0 || batch->score[class] > batch->score[best] ||
+                (batch->score[class] == batch->score[best] && batch->leading[class] > batch->leading[best]))
+                best = class;
+        }
+    }
+    return best;
+}
+
+AmStatus ir_find_batch(bool *is_data, Arena *arena, const IrDataflow *flow, const bool *forward,
+                       const bool *is_weight, const bool *is_candidate, AmError *error) {
+    const IrModule *module = flow->module;
+    const IrComputation *entry = &module->computations[module->entry];
+    Batch batch = {.flow = flow, .module = module};
+    batch.first = ARENA_ARRAY(arena, int64_t, flow->count);
+    batch.free = ARENA_ARRAY(arena, bool, flow->count);
+    if (!batch.first || !batch.free) return am_fail_memory(error, (int64_t)flow->count * 9);
+    int64_t nodes = 0;
+    for (int32_t i = 0; i < flow->count; i++) {
+        const IrInstruction *instruction = &module->instructions[i];
+        batch.first[i] = nodes;
+        if (instruction->shape.type != DTYPE_TUPLE) nodes += instruction->shape.rank;
+        batch.free[i] = instruction->opcode != IR_PARAMETER;
+        for (int32_t k = 0; k < instruction->operand_count && batch.free[i]; k++)
+            batch.free[i] = batch.free[ir_dataflow_operand(flow, instruction, k)];
+    }
+    batch.parents = ARENA_ARRAY(arena, int32_t, nodes);
+    batch.score = ARENA_ARRAY(arena, int32_t, nodes);
+    batch.stamp = ARENA_ARRAY(arena, int32_t, nodes);
+    batch.leading = ARENA_ARRAY(arena, int32_t, nodes);
+    batch.has_weight = ARENA_ARRAY(arena, bool, nodes);
+    if (arena->failed || nodes > INT32_MAX) return am_fail_memory(error, nodes * 17);
+    for (int32_t n = 0; n < nodes; n++) batch.parents[n] = n;
+    for (int32_t i = 0; i < flow->count; i++)
+        if (forward[i]) tie_instruction(&batch, i);
+    for (int32_t i = 0; i < flow->count; i++)
+        if (forward[i]) count_uses(&batch, i);
+    for (int32_t p = 0; p < entry->parameter_count; p++) {
+        int32_t value = entry->parameters[p];
+        const IrShape *shape = shape_of(&batch, value);
+        if (shape->type == DTYPE_TUPLE) continue;
+        for (int32_t d = 0; d < shape->rank && is_weight[p]; d++)
+            batch.has_weight[find(&batch, batch.first[value] + d)] = true;
+        if (is_candidate[p] && shape->rank > 0) batch.leading[find(&batch, batch.first[value])]++;
+    }
+    int32_t chosen = choose_class(&batch, entry, is_candidate);
+    for (int32_t p = 0; p < entry->parameter_count && chosen >= 0; p++) {
+        int32_t value = entry->parameters[p];
+        const IrShape *shape = shape_of(&batch, value);
+        for (int32_t d = 0; is_candidate[p] && shape->type != DTYPE_TUPLE && d < shape->rank; d++)
+            if (find(&batch, batch.first[value] + d) == chosen) is_data[p] = true;
+    }
+    return AM_OK;
+}

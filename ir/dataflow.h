@@ -1,0 +1,39 @@
+/* Data flow of the canonical entry, tuples seen through.
+ *
+ * A get-tuple-element of a tuple (also through opt-barrier) stands for the very
+ * element, so that what is packed together is not taken to depend on each other.
+ */
+#ifndef IR_DATAFLOW_H
+#define IR_DATAFLOW_H
+
+#include "ir/module.h"
+
+typedef struct IrDataflow {
+    const IrModule *module;
+    int32_t count;    /* instructions of the entry, 0 .. count - 1 */
+    int32_t *sources; /* the instruction whose value this one hands on, or itself */
+    int32_t output_count;
+    int32_t *outputs;       /* operands of a root tuple as they stand, else the root */
+    int32_t *output_values; /* their sources */
+} IrDataflow;
+
+/* Arrays live in `arena`; AM_ERROR_INTERNAL if it ran out. */
+AmStatus ir_dataflow_make(IrDataflow *flow, Arena *arena, const IrModule *canonical, AmError *error);
+
+/* The value that operand k of `instruction` brings. */
+int32_t ir_dataflow_operand(const IrDataflow *flow, const IrInstruction *instruction, int32_t k);
+
+/* Extends marks[] to all ancestors of what is marked. Instructions that only
+ * hand on values are passed over and stay unmarked. */
+void ir_dataflow_mark_ancestors(const IrDataflow *flow, bool *marks);
+
+/* Element k of the tuple that `value` is, if a tuple instruction made it, else -1. */
+int32_t ir_dataflow_element(const IrDataflow *flow, int32_t value, int64_t k);
+
+/* Element-wise: result element i depends on element i of each operand of that shape. */
+bool ir_is_elementwise(IrOpcode opcode);
+
+bool ir_same_dimensions(const IrShape *a, const IrShape *b); /* arrays of any types */
+bool ir_is_scalar(const IrShape *shape);
+
+#endif

@@ -1,0 +1,56 @@
+/* Names made unique: an open-addressed table from name to the number of copies
+ * so far. Every name is entered first, so that a new one never meets an old one;
+ * copies are counted on, so that the whole is linear. */
+#include "ir/names.h"
+
+#include <string.h>
+
+#include "base/hash.h"
+
+typedef struct Slot {
+    const char *name; /* NULL: free */
+    int32_t copies;
+} Slot;
+
+typedef struct NameTable {
+    Slot *slots;
+    uint64_t mask; /* number of slots - 1, a power of two above twice the names */
+} NameTable;
+
+/* The slot of `name`, or the free one where it belongs. */
+static Slot *find_slot(const NameTable *table, const char *name) {
+    uint64_t at = hash_bytes(name, strlen(name), 0) & table->mask;
+    while (table->slots[at].name && strcmp(table->slots[at].name, name) != 0) at = (at + 1) & table->mask;
+    return &table->slots[at];
+}
+
+static AmStatus make_unique(const NameTable *table, const char **names, int32_t count, char separator,
+                            Arena *arena, AmError *error) {
+    for (int32_t i = 0; i < count; i++) find_slot(table, names[i])->name = names[i];
+    for (int32_t i = 0; i < count; i++) {
+        Slot *original = find_slot(table, names[i]);
+        if (original->copies++ == 0) continue;
+        const char *name;
+        Slot *fresh;
+        while (name = arena_format(arena, "%s%c%d", names[i], separator, original->copies), name != NULL) {
+            fresh = find_slot(table, name);
+            if (!fresh->name) break;
+            original->copies++;
+        }
+        if (!name) return am_fail_memory(error, 0);
+        *fresh = (Slot){name, 1};
+        names[i] = name;
+    }
+    return AM_OK;
+}
+
+AmStatus ir_unique_names(const char **names, int32_t count, char separator, Arena *arena, AmError *error) {
+    Arena scratch = {0};
+    NameTable table = {NULL, 63};
+    while (table.mask < 4 * (uint64_t)count) table.mask = table.mask * 2 + 1;
+    table.slots = ARENA_ARRAY(&scratch, Slot, table.mask + 1);
+    AmStatus status = table.slots ? make_unique(&table, names, count, separator, arena, error)
+                                  : am_fail_memory(error, (int64_t)((table.mask + 1) * sizeof(Slot)));
+    arena_free(&scratch);
+    return status;
+}

@@ -1,0 +1,346 @@
+/* Pairing of parameters with the outputs that update them, without metadata.
+ *
+ * 1. Data flow. From each output a breadth-first search goes backward through
+ *    element-wise operators and views of the output's dimensions. Parameters of
+ *    the output's shape that it reaches are candidates, at a distance of so many
+ *    operators: w - lr * g is one from w; b * m + (1 - b) * g is two from m; with
+ *    Adam the new w is also a few from m and v. Candidates are accepted nearest
+ *    first, so m and v are taken by their own updates. In-place updates
+ *    (dynamic-update-slice, scatter) and loop carries count as one operator.
+ * 2. Order. What is left is paired where it lies between the same neighbours in
+ *    the parameters and in the outputs, on this side of the loss, with equal
+ *    shapes and an equal number of candidates (random keys that are fed back).
+ * 3. A donation pairs what is left; before, it only breaks ties.
+ *
+ * Two outputs that look like updates are not. A loss that a scalar parameter
+ * multiplies: scalars whose floating value follows array parameters come last,
+ * and one scalar is left for the loss. The result of a residual network without
+ * loss: where nothing else is returned, an update may not depend on a dot or
+ * convolution unless it is donated.
+ *
+ * The search from one output is bounded and so is the sum over all outputs:
+ * optimizers need some twenty steps.
+ */
+#include "ir/pairing.h"
+
+#include <stdlib.h>
+
+#define MAX_VISITS_PER_OUTPUT 4096
+#define MAX_ANCESTOR_PASSES   256
+
+typedef struct Candidate {
+    int32_t parameter, output, distance;
+    bool follows_arrays; /* a scalar that may well be the loss */
+    bool is_aliased;
+} Candidate;
+
+typedef struct Matcher {
+    const IrDataflow *flow;
+    const IrModule *module;
+    const IrComputation *entry;
+    IrPairing *pairing;
+    Arena *arena;
+    int32_t *alias_of; /* per output: donated parameter or -1 */
+    Candidate *candidates;
+    int32_t candidate_count, candidate_capacity;
+    /* the search: a double-ended queue as two stacks would need two passes, so
+     * one level of distance after another */
+    int32_t *seen; /* per instruction: 1 + the last output that reached it */
+    int32_t *level, *next;
+    int64_t visits_left;
+    int32_t passes_left;
+} Matcher;
+
+static const IrShape *parameter_shape(const Matcher *matcher, int32_t parameter) {
+    return &matcher->module->instructions[matcher->entry->parameters[parameter]].shape;
+}
+
+static const IrShape *output_shape(const Matcher *matcher, int32_t output) {
+    return &matcher->module->instructions[matcher->flow->outputs[output]].shape;
+}
+
+/* A value of the same elements: a conversion, a copy, a reshape that changes nothing. */
+static bool is_view(const IrInstruction *instruction) {
+    switch (instruction->opcode) {
+    case IR_COPY:
+    case IR_CONVERT:
+    case IR_REDUCE_PRECISION:
+    case IR_RESHAPE:
+    case IR_BITCAST:
+    case IR_OPT_BARRIER: return true;
+    case IR_CUSTOM_CALL: return instruction->operand_count == 1; /* annotations of sharding */
+    default: return false;
+    }
+}
+
+/* How many of the first operands are searched further. */
+static int32_t searched_operands(const IrInstruction *instruction) {
+    if (is_view(instruction)) return 1;
+    if (instruction->opcode == IR_DYNAMIC_UPDATE_SLICE || instruction->opcode == IR_SCATTER) return 1;
+    return ir_is_elementwise(instruction->opcode) ? instruction->operand_count : 0;
+}
+
+/* The value with which a loop's element starts, if `instruction` takes one from a while. */
+static int32_t loop_start(const Matcher *matcher, const IrInstruction *instruction) {
+    if (instruction->opcode != IR_GET_TUPLE_ELEMENT) return -1;
+    const IrInstruction *loop =
+        &matcher->module->instructions[ir_dataflow_operand(matcher->flow, instruction, 0)];
+    if (loop->opcode != IR_WHILE || loop->operand_count != 1) return -1;
+    return ir_dataflow_element(matcher->flow, ir_dataflow_operand(matcher->flow, loop, 0),
+                               instruction->attributes->tuple_index);
+}
+
+typedef struct Frontier {
+    int32_t level_count, next_count;
+} Frontier;
+
+static void reach(Matcher *matcher, Frontier *frontier, int32_t value, int32_t output, bool is_free) {
+    const IrShape *shape = &matcher->module->instructions[value].shape;
+    if (matcher->seen[value] == output + 1 || shape->type == DTYPE_PRED) return;
+    if (!ir_same_dimensions(shape, output_shape(matcher, output))) return;
+    matcher->seen[value] = output + 1;
+    if (is_free) matcher->level[frontier->level_count++] = value;
+    else matcher->next[frontier->next_count++] = value;
+}
+
+static void add_candidate(Matcher *matcher, int32_t value, int32_t output, int32_t distance) {
+    const IrInstruction *instruction = &matcher->module->instructions[value];
+    int32_t parameter = (int32_t)instruction->attributes->parameter_number;
+    if (!ir_shape_equal(&instruction->shape, output_shape(matcher, output))) return;
+    ARENA_RESERVE(matcher->arena, matcher->candidates, matcher->candidate_count, matcher->candidate_capacity);
+    if (!matcher->candidates) return;
+    matcher->candidates[matcher->candidate_count++] =
+        (Candidate){parameter, output, distance,
+                    ir_is_scalar(&instruction->shape) &&
+                        matcher->pairing->depends_on_arrays[matcher->flow->output_values[output]],
+                    matcher->alias_of[output] == parameter};
+}
+
+/* All parameters that the output may be an element-wise update of. A value may
+ * be seen at a level too far by a view chain; levels only rank candidates. */
+static void search_candidates(Matcher *matcher, int32_t output) {
+    int32_t visits = 0;
+    Frontier frontier = {0, 0};
+    if (output_shape(matcher, output)->type == DTYPE_TUPLE) return;
+    reach(matcher, &frontier, matcher->flow->output_values[output], output, true);
+    for (int32_t distance = 0; frontier.level_count > 0; distance++) {
+        for (int32_t at = 0; at < frontier.level_count; at++) {
+            int32_t value = matcher->level[at];
+            const IrInstruction *instruction = &matcher->module->instructions[value];
+            if (++visits > MAX_VISITS_PER_OUTPUT || --matcher->visits_left < 0) return;
+            if (instruction->opcode == IR_PARAMETER) add_candidate(matcher, value, output, distance);
+            int32_t count = searched_operands(instruction);
+            for (int32_t k = 0; k < count; k++)
+                reach(matcher, &frontier, ir_dataflow_operand(matcher->flow, instruction, k), output,
+                      is_view(instruction));
+            int32_t start = loop_start(matcher, instruction);
+            if (start >= 0) reach(matcher, &frontier, start, output, false);
+        }
+        int32_t *swap = matcher->level;
+        matcher->level = matcher->next;
+        matcher->next = swap;
+        frontier = (Frontier){frontier.next_count, 0};
+    }
+}
+
+/* Likelier pairs first; the last keys only make the order total. */
+static int compare_candidates(const void *left, const void *right) {
+    const Candidate *a = left, *b = right;
+    if (a->follows_arrays != b->follows_arrays) return a->follows_arrays ? 1 : -1;
+    if (a->distance != b->distance) return a->distance < b->distance ? -1 : 1;
+    if (a->is_aliased != b->is_aliased) return a->is_aliased ? -1 : 1;
+    if (a->parameter != b->parameter) return a->parameter < b->parameter ? -1 : 1;
+    return (a->output > b->output) - (a->output < b->output);
+}
+
+static void set_pair(Matcher *matcher, int32_t parameter, int32_t output, const char *by) {
+    matcher->pairing->output_of[parameter] = output;
+    matcher->pairing->parameter_of[output] = parameter;
+    matcher->pairing->paired_by[parameter] = by;
+}
+
+static void clear_pair(Matcher *matcher, int32_t output) {
+    int32_t parameter = matcher->pairing->parameter_of[output];
+    matcher->pairing->output_of[parameter] = -1;
+    matcher->pairing->parameter_of[output] = -1;
+    matcher->pairing->paired_by[parameter] = "";
+}
+
+static void pair_by_data_flow(Matcher *matcher) {
+    for (int32_t o = 0; o < matcher->flow->output_count; o++) search_candidates(matcher, o);
+    if (matcher->candidate_count > 0)
+        qsort(matcher->candidates, (size_t)matcher->candidate_count, sizeof(Candidate), compare_candidates);
+    for (int32_t c = 0; c < matcher->candidate_count; c++) {
+        const Candidate *candidate = &matcher->candidates[c];
+        if (matcher->pairing->output_of[candidate->parameter] >= 0) continue;
+        if (matcher->pairing->parameter_of[candidate->output] >= 0) continue;
+        set_pair(matcher, candidate->parameter, candidate->output, "data flow");
+    }
+}
+
+static bool is_free_scalar(const Matcher *matcher, int32_t output, bool floating) {
+    const IrShape *shape = output_shape(matcher, output);
+    return matcher->pairing->parameter_of[output] < 0 && ir_is_scalar(shape) &&
+           (!floating || dtype_is_floating(shape->type));
+}
+
+/* If every scalar is taken, one that follows arrays and is not donated is the loss after all. */
+static void leave_a_loss(Matcher *matcher) {
+    const IrDataflow *flow = matcher->flow;
+    for (int32_t o = 0; o < flow->output_count; o++)
+        if (is_free_scalar(matcher, o, true)) return;
+    for (int32_t o = 0; o < flow->output_count; o++) {
+        const IrShape *shape = output_shape(matcher, o);
+        int32_t value = flow->output_values[o], parameter = matcher->pairing->parameter_of[o];
+        if (parameter < 0 || !ir_is_scalar(shape) || !dtype_is_floating(shape->type)) continue;
+        if (!matcher->pairing->depends_on_arrays[value] || matcher->alias_of[o] == parameter) continue;
+        clear_pair(matcher, o);
+        return;
+    }
+}
+
+/* Without any scalar result, what depends on a dot or convolution is a result and no update. */
+static AmStatus drop_results(Matcher *matcher, AmError *error) {
+    const IrDataflow *flow = matcher->flow;
+    for (int32_t o = 0; o < flow->output_count; o++)
+        if (is_free_scalar(matcher, o, false)) return AM_OK;
+    bool *depends = ARENA_ARRAY(matcher->arena, bool, flow->count);
+    if (!depends) return am_fail_memory(error, flow->count);
+    for (int32_t i = 0; i < flow->count; i++) {
+        const IrInstruction *instruction = &matcher->module->instructions[i];
+        depends[i] = instruction->opcode == IR_DOT || instruction->opcode == IR_CONVOLUTION;
+        for (int32_t k = 0; k < instruction->operand_count && !depends[i]; k++)
+            depends[i] = depends[ir_dataflow_operand(flow, instruction, k)];
+    }
+    for (int32_t o = 0; o < flow->output_count; o++) {
+        int32_t parameter = matcher->pairing->parameter_of[o];
+        if (parameter >= 0 && depends[flow->output_values[o]] && matcher->alias_of[o] != parameter)
+            clear_pair(matcher, o);
+    }
+    return AM_OK;
+}
+
+/* Whether the output depends on the parameter; assumed once the passes are used up. */
+static bool depends_on_parameter(Matcher *matcher, int32_t output, int32_t parameter) {
+    if (matcher->passes_left-- <= 0) return true;
+    ArenaMark mark = arena_mark(matcher->arena);
+    bool *marks = ARENA_ARRAY(matcher->arena, bool, matcher->flow->count);
+    bool depends = false;
+    if (marks) {
+        marks[matcher->flow->output_values[output]] = true;
+        ir_dataflow_mark_ancestors(matcher->flow, marks);
+        depends = marks[matcher->entry->parameters[parameter]];
+    }
+    arena_release(matcher->arena, mark);
+    return depends;
+}
+
+/* Free outputs in [from, to) and free parameters in (after, before): pairs equal
+ * shapes in order where both sides have as many of that shape. */
+static void pair_gap(Matcher *matcher, int32_t from, int32_t to, int32_t after, int32_t before) {
+    IrPairing *pairing = matcher->pairing;
+    for (int32_t o = from; o < to; o++) {
+        if (pairing->parameter_of[o] >= 0 || output_shape(matcher, o)->type == DTYPE_TUPLE) continue;
+        int32_t wanted = 0, offered = 0, chosen = -1;
+        for (int32_t other = o; other < to; other++)
+            if (pairing->parameter_of[other] < 0 &&
+                ir_shape_equal(output_shape(matcher, other), output_shape(matcher, o)))
+                wanted++;
+        for (int32_t p = after + 1; p < before; p++) {
+            if (pairing->output_of[p] >= 0 ||
+                !ir_shape_equal(parameter_shape(matcher, p), output_shape(matcher, o)))
+                continue;
+            if (chosen < 0) chosen = p;
+            offered++;
+        }
+        if (wanted == offered && depends_on_parameter(matcher, o, chosen))
+            set_pair(matcher, chosen, o, "order");
+    }
+}
+
+/* Runs of free outputs next to a paired one, without a free floating scalar (the loss) between. */
+static void pair_by_order(Matcher *matcher) {
+    const IrPairing *pairing = matcher->pairing;
+    int32_t outputs = matcher->flow->output_count, parameters = matcher->entry->parameter_count;
+    int64_t work_left = 16 * ((int64_t)outputs + parameters) + 65536;
+    for (int32_t from = 0; from < outputs;) {
+        if (pairing->parameter_of[from] >= 0 || is_free_scalar(matcher, from, true)) {
+            from++;
+            continue;
+        }
+        int32_t to = from;
+        while (to < outputs && pairing->parameter_of[to] < 0 && !is_free_scalar(matcher, to, true)) to++;
+        int32_t after = from > 0 ? pairing->parameter_of[from - 1] : -1;
+        int32_t before = to < outputs ? pairing->parameter_of[to] : -1;
+        bool has_neighbour = after >= 0 || before >= 0;
+        if (before < 0) before = parameters;
+        work_left -= (int64_t)(to - from) * ((to - from) + (before > after ? before - after : 0));
+        if (work_left < 0) return;
+        if (has_neighbour && after < before) pair_gap(matcher, from, to, after, before);
+        from = to;
+    }
+}
+
+static void pair_by_alias(Matcher *matcher) {
+    for (int32_t o = 0; o < matcher->flow->output_count; o++) {
+        int32_t parameter = matcher->alias_of[o];
+        if (parameter < 0 || matcher->pairing->parameter_of[o] >= 0 ||
+            matcher->pairing->output_of[parameter] >= 0)
+            continue;
+        if (ir_shape_equal(parameter_shape(matcher, parameter), output_shape(matcher, o)))
+            set_pair(matcher, parameter, o, "alias");
+    }
+}
+
+/* Floating values that follow an array parameter through floating operands
+ * alone: a selection between constants by "is finite" does not. */
+static void find_dependence_on_arrays(const IrDataflow *flow, bool *depends) {
+    for (int32_t i = 0; i < flow->count; i++) {
+        const IrInstruction *instruction = &flow->module->instructions[i];
+        Dtype type = instruction->shape.type;
+        bool is_tuple = type == DTYPE_TUPLE;
+        if (!dtype_is_floating(type) && !dtype_is_complex(type) && !is_tuple) continue;
+        depends[i] = instruction->opcode == IR_PARAMETER && !ir_is_scalar(&instruction->shape);
+        for (int32_t k = 0; k < instruction->operand_count && !depends[i]; k++)
+            depends[i] = depends[ir_dataflow_operand(flow, instruction, k)];
+    }
+}
+
+AmStatus ir_pair_parameters(IrPairing *pairing, Arena *arena, const IrDataflow *flow, AmError *error) {
+    const IrModule *module = flow->module;
+    const IrComputation *entry = &module->computations[module->entry];
+    int32_t parameters = entry->parameter_count, outputs = flow->output_count;
+    *pairing =
+        (IrPairing){ARENA_ARRAY(arena, int32_t, parameters), ARENA_ARRAY(arena, const char *, parameters),
+                    ARENA_ARRAY(arena, int32_t, outputs), ARENA_ARRAY(arena, bool, flow->count)};
+    Matcher matcher = {.flow = flow,
+                       .module = module,
+                       .entry = entry,
+                       .pairing = pairing,
+                       .arena = arena,
+                       .alias_of = ARENA_ARRAY(arena, int32_t, outputs),
+                       .seen = ARENA_ARRAY(arena, int32_t, flow->count),
+                       .level = ARENA_ARRAY(arena, int32_t, flow->count),
+                       .next = ARENA_ARRAY(arena, int32_t, flow->count),
+                       .visits_left = 64 * (int64_t)flow->count + MAX_VISITS_PER_OUTPUT,
+                       .passes_left = MAX_ANCESTOR_PASSES};
+    if (arena->failed) return am_fail_memory(error, (int64_t)flow->count * 16);
+    for (int32_t p = 0; p < parameters; p++) {
+        pairing->output_of[p] = -1;
+        pairing->paired_by[p] = "";
+    }
+    for (int32_t o = 0; o < outputs; o++) pairing->parameter_of[o] = matcher.alias_of[o] = -1;
+    for (int32_t a = 0; a < module->alias_count; a++) {
+        IrAlias alias = module->aliases[a];
+        int32_t output = alias.output < 0 ? 0 : alias.output;
+        if (output < outputs && alias.parameter >= 0 && alias.parameter < parameters)
+            matcher.alias_of[output] = alias.parameter;
+    }
+    find_dependence_on_arrays(flow, pairing->depends_on_arrays);
+    pair_by_data_flow(&matcher);
+    leave_a_loss(&matcher);
+    TRY(drop_results(&matcher, error));
+    pair_by_order(&matcher);
+    pair_by_alias(&matcher);
+    return arena->failed ? am_fail_memory(error, (int64_t)matcher.candidate_capacity * 20) : AM_OK;
+}

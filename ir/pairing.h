@@ -1,0 +1,16 @@
+/* Which output holds the next value of which entry parameter. */
+#ifndef IR_PAIRING_H
+#define IR_PAIRING_H
+
+#include "ir/dataflow.h"
+
+typedef struct IrPairing {
+    int32_t *output_of;      /* per parameter: output index or -1 */
+    const char **paired_by;  /* per parameter: "data flow", "order", "alias" or "" */
+    int32_t *parameter_of;   /* per output: parameter number or -1 */
+    bool *depends_on_arrays; /* per entry instruction: its floating value follows an array parameter */
+} IrPairing;
+
+AmStatus ir_pair_parameters(IrPairing *pairing, Arena *arena, const IrDataflow *flow, AmError *error);
+
+#endif

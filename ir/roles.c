@@ -1,0 +1,187 @@
+/* Roles of parameters, the loss, and phases: ir/roles.h.
+ *
+ * Pairs come from the roles file or from data flow (ir/pairing.h). The loss is
+ * the first scalar floating output without a pair. A paired floating parameter
+ * that the loss depends on is a weight, unless it is a scalar whose new value
+ * follows no array (a loss scale), or its new value is itself something that
+ * the loss depends on (a carried activation); without such a dependence it is
+ * optimizer state if a new weight depends on it. Unpaired parameters are data
+ * if they have a dimension in the batch (ir/batch.h).
+ *
+ * A module without a loss, such as inference, counts as forward altogether.
+ */
+#include "ir/roles.h"
+
+#include "ir/batch.h"
+#include "ir/dataflow.h"
+#include "ir/names.h"
+#include "ir/pairing.h"
+#include "ir/phases.h"
+#include "ir/roles_file.h"
+
+const char *ir_role_name(IrRole role) {
+    static const char *const names[] = {"weight", "optimizer", "state", "data", "constant"};
+    return names[role];
+}
+
+const char *ir_phase_name(IrPhase phase) {
+    static const char *const names[] = {"forward", "backward", "optimizer", "other"};
+    return names[phase];
+}
+
+static bool is_floating_scalar(const IrShape *shape) {
+    return ir_is_scalar(shape) && dtype_is_floating(shape->type);
+}
+
+/* Marks the ancestors of the loss; without a loss, of every output. */
+static void mark_forward(const IrRoles *roles, const IrDataflow *flow, bool *forward) {
+    for (int32_t o = 0; o < flow->output_count; o++)
+        if (roles->loss < 0 || roles->loss == o) forward[flow->output_values[o]] = true;
+    ir_dataflow_mark_ancestors(flow, forward);
+}
+
+static void find_paired_roles(IrRoles *roles, const IrDataflow *flow, const IrPairing *pairing,
+                              const bool *forward, bool *feeds_weight) {
+    for (int32_t p = 0; p < roles->parameter_count; p++) {
+        IrParameter *parameter = &roles->parameters[p];
+        const IrShape *shape = &flow->module->instructions[parameter->instruction].shape;
+        if (parameter->output < 0) continue;
+        int32_t update = flow->output_values[parameter->output];
+        bool is_constant_update = ir_is_scalar(shape) && !pairing->depends_on_arrays[update];
+        bool is_carried = roles->loss >= 0 && forward[update];
+        parameter->role = IR_ROLE_STATE;
+        if (!dtype_is_floating(shape->type) || !forward[parameter->instruction]) continue;
+        if (is_constant_update || is_carried) continue;
+        parameter->role = IR_ROLE_WEIGHT;
+        feeds_weight[update] = true;
+    }
+    ir_dataflow_mark_ancestors(flow, feeds_weight);
+    for (int32_t p = 0; p < roles->parameter_count; p++) {
+        IrParameter *parameter = &roles->parameters[p];
+        const IrShape *shape = &flow->module->instructions[parameter->instruction].shape;
+        if (parameter->output >= 0 && dtype_is_floating(shape->type) && !forward[parameter->instruction] &&
+            feeds_weight[parameter->instruction])
+            parameter->role = IR_ROLE_OPTIMIZER;
+    }
+}
+
+/* Data or constant, for parameters without a pair. */
+static AmStatus find_unpaired_roles(IrRoles *roles, Arena *arena, const IrDataflow *flow,
+                                    const IrPairing *pairing, AmError *error) {
+    int32_t count = roles->parameter_count;
+    bool *looked_at = ARENA_ARRAY(arena, bool, flow->count);
+    bool *is_weight = ARENA_ARRAY(arena, bool, count);
+    bool *is_candidate = ARENA_ARRAY(arena, bool, count);
+    bool *is_data = ARENA_ARRAY(arena, bool, count);
+    if (arena->failed) return am_fail_memory(error, flow->count);
+    /* The loss, and results such as a count of right answers. */
+    for (int32_t o = 0; o < flow->output_count; o++)
+        if (pairing->parameter_of[o] < 0) looked_at[flow->output_values[o]] = true;
+    ir_dataflow_mark_ancestors(flow, looked_at);
+    for (int32_t p = 0; p < count; p++) {
+        is_weight[p] = roles->parameters[p].role == IR_ROLE_WEIGHT && roles->parameters[p].output >= 0;
+        is_candidate[p] = roles->parameters[p].output < 0;
+    }
+    TRY(ir_find_batch(is_data, arena, flow, looked_at, is_weight, is_candidate, error));
+    for (int32_t p = 0; p < count; p++)
+        if (is_candidate[p]) roles->parameters[p].role = is_data[p] ? IR_ROLE_DATA : IR_ROLE_CONSTANT;
+    return AM_OK;
+}
+
+/* One warning for all donated buffers that go to another parameter's update. */
+static void warn_of_aliases(const IrRoles *roles, IrModule *canonical) {
+    int32_t count = 0;
+    const IrParameter *example = NULL;
+    int32_t example_output = -1;
+    for (int32_t a = 0; a < canonical->alias_count; a++) {
+        IrAlias alias = canonical->aliases[a];
+        int32_t output = alias.output < 0 ? 0 : alias.output;
+        if (alias.parameter < 0 || alias.parameter >= roles->parameter_count) continue;
+        const IrParameter *parameter = &roles->parameters[alias.parameter];
+        if (parameter->output == output || parameter->output < 0) continue;
+        if (count++ == 0) {
+            example = parameter;
+            example_output = output;
+        }
+    }
+    if (count > 0)
+        am_warn(
+            &canonical->warnings,
+            "%d donated parameters are aliased to outputs that update others; their pairs come from the %s "
+            "(parameter %d, %s: aliased to output %d, updated by output %d)",
+            count, example->paired_by, example->number, example->path, example_output, example->output);
+}
+
+/* One warning for all parameters where the roles file and data flow differ. */
+static void warn_of_data_flow(const IrRoles *roles, const IrPairing *pairing, IrModule *canonical) {
+    int32_t count = 0;
+    const IrParameter *example = NULL;
+    for (int32_t p = 0; p < roles->parameter_count; p++) {
+        if (pairing->output_of[p] < 0 || pairing->output_of[p] == roles->parameters[p].output) continue;
+        if (count++ == 0) example = &roles->parameters[p];
+    }
+    if (count > 0)
+        am_warn(&canonical->warnings,
+                "the roles file pairs %d parameters otherwise than data flow does (parameter %d, %s: output "
+                "%d in "
+                "the file, output %d by %s)",
+                count, example->number, example->path, example->output, pairing->output_of[example->number],
+                pairing->paired_by[example->number]);
+}
+
+/* Numbers, paths and instructions of the parameters; no roles yet. */
+static AmStatus list_parameters(IrRoles *roles, Arena *arena, const IrDataflow *flow, AmError *error) {
+    const IrComputation *entry = &flow->module->computations[flow->module->entry];
+    int32_t count = entry->parameter_count;
+    roles->parameters = ARENA_ARRAY(arena, IrParameter, count);
+    roles->parameter_count = count;
+    roles->outputs = flow->outputs;
+    roles->output_count = flow->output_count;
+    const char **paths = ARENA_ARRAY(arena, const char *, count);
+    if (!roles->parameters || !paths)
+        return am_fail_memory(error, (int64_t)count * (int64_t)sizeof(IrParameter));
+    for (int32_t p = 0; p < count; p++) {
+        const IrInstruction *instruction = &flow->module->instructions[entry->parameters[p]];
+        paths[p] = *instruction->op_name ? instruction->op_name : instruction->name;
+    }
+    TRY(ir_unique_names(paths, count, '#', arena, error));
+    for (int32_t p = 0; p < count; p++)
+        roles->parameters[p] = (IrParameter){p, entry->parameters[p], paths[p], IR_ROLE_CONSTANT, -1, ""};
+    return AM_OK;
+}
+
+AmStatus ir_find_roles(IrRoles **result, Arena *arena, IrModule *canonical, const char *roles_path,
+                       AmError *error) {
+    IrDataflow flow;
+    IrPairing pairing;
+    IrRoles *roles = ARENA_ARRAY(arena, IrRoles, 1);
+    if (!roles) return am_fail_memory(error, sizeof *roles);
+    TRY(ir_dataflow_make(&flow, arena, canonical, error));
+    TRY(list_parameters(roles, arena, &flow, error));
+    TRY(ir_pair_parameters(&pairing, arena, &flow, error));
+    bool *forward = ARENA_ARRAY(arena, bool, flow.count);
+    bool *feeds_weight = ARENA_ARRAY(arena, bool, flow.count);
+    if (!forward || !feeds_weight) return am_fail_memory(error, flow.count);
+    roles->loss = -1;
+    if (roles_path) {
+        TRY(ir_read_roles_file(roles, &flow, roles_path, error));
+        mark_forward(roles, &flow, forward);
+        warn_of_data_flow(roles, &pairing, canonical);
+    } else {
+        for (int32_t p = 0; p < roles->parameter_count; p++) {
+            roles->parameters[p].output = pairing.output_of[p];
+            roles->parameters[p].paired_by = pairing.paired_by[p];
+        }
+        for (int32_t o = flow.output_count - 1; o >= 0; o--)
+            if (pairing.parameter_of[o] < 0 &&
+                is_floating_scalar(&canonical->instructions[flow.outputs[o]].shape))
+                roles->loss = o;
+        mark_forward(roles, &flow, forward);
+        find_paired_roles(roles, &flow, &pairing, forward, feeds_weight);
+        TRY(find_unpaired_roles(roles, arena, &flow, &pairing, error));
+    }
+    warn_of_aliases(roles, canonical);
+    TRY(ir_find_phases(roles, arena, &flow, forward, error));
+    *result = roles;
+    return AM_OK;
+}
