@@ -11,6 +11,7 @@
 #ifndef PROPAGATION_STRICT_H
 #define PROPAGATION_STRICT_H
 
+#include "propagation/groups.h"
 #include "propagation/plan.h"
 
 /* What may be split: the state (data is B), or the data (state is B: auto data parallelism). */
@@ -35,37 +36,8 @@ bool strict_must_split(const StrictProblem *problem, int32_t parameter, int32_t 
 /* The instruction that ruled S(dimension) out from the start; -1 where the size does not divide. */
 int32_t strict_ruled_out_by(const StrictProblem *problem, int32_t parameter, int32_t dimension);
 
-typedef struct StrictMember {
-    int32_t parameter, dimension;
-} StrictMember;
-
-typedef struct StrictGroup {
-    StrictMember *members; /* by parameter number */
-    int32_t member_count;
-    int32_t *excludes; /* groups that it contradicts */
-    int32_t exclude_count;
-} StrictGroup;
-
-typedef struct StrictRejection {
-    StrictMember member;
-    int32_t instruction; /* canonical, or -1 */
-    const char *reason;
-} StrictRejection;
-
-typedef struct StrictGroups {
-    int32_t axis_size;
-    StrictGroup *groups; /* by their first member */
-    int32_t group_count;
-    StrictRejection *rejected;
-    int32_t rejected_count;
-    int32_t dimension_count; /* of the decidable parameters: those in groups and the rejected ones */
-    /* A largest set of groups that go together. */
-    int32_t *best;
-    int32_t best_count, best_partitioned;
-    bool best_is_exact; /* false: a component was too large to search through */
-} StrictGroups;
-
-AmStatus strict_groups(StrictGroups **groups, Arena *arena, const PlanContext *context, int32_t axis_size,
+/* The linkage groups of this mode; those that contradict one another exclude one another. */
+AmStatus strict_groups(LinkageGroups **groups, Arena *arena, const PlanContext *context, int32_t axis_size,
                        StrictRoots roots, AmError *error);
 
 #endif

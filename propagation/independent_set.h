@@ -1,0 +1,14 @@
+/* A heaviest set of groups of which no two exclude one another. */
+#ifndef PROPAGATION_INDEPENDENT_SET_H
+#define PROPAGATION_INDEPENDENT_SET_H
+
+#include "base/arena.h"
+#include "base/status.h"
+
+/* `excludes` is [count][count], symmetric. Sets `is_chosen` ([count]), and
+ * `is_exact` to whether it is proved to be the heaviest. Of equally heavy sets
+ * it prefers heavier, then earlier members. */
+AmStatus independent_set(bool *is_chosen, bool *is_exact, const bool *excludes, const int64_t *weights,
+                         int32_t count, AmError *error);
+
+#endif
