@@ -16,7 +16,7 @@
 #include "ir/encodings.h"
 #include "ir/proto_field.h"
 
-enum { MOST_WARNINGS = 100 };
+enum { MOST_WARNINGS = 100, LONGEST_PATH = 300 };
 
 /* A value's place in the document, innermost first; lives on the C stack. */
 typedef struct Place {
@@ -48,11 +48,13 @@ static void append_place(Text *text, const Place *place) {
     }
 }
 
+/* A path too long to print shows its end. */
 static AmStatus expected(const JsonWalk *walk, const Place *place, const char *what) {
     Text path = {0};
     append_place(&path, place);
-    AmStatus status = am_fail(walk->error, AM_ERROR_INPUT, walk->source, "%s: expected %s",
-                              path.data ? path.data : "$", what);
+    size_t hidden = path.length > LONGEST_PATH ? path.length - LONGEST_PATH : 0;
+    AmStatus status = am_fail(walk->error, AM_ERROR_INPUT, walk->source, "%s%s: expected %s",
+                              hidden ? "..." : "", path.data ? path.data + hidden : "$", what);
     text_free(&path);
     return status;
 }

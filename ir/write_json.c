@@ -96,6 +96,8 @@ static void append_real(JsonOutput *output, double value, bool is_float) {
         text_append_string(output->text, "\"NaN\"");
     } else if (isinf(value)) {
         text_append_string(output->text, value > 0 ? "\"Infinity\"" : "\"-Infinity\"");
+    } else if (value == 0 && signbit(value)) {
+        text_append_string(output->text, "-0.0"); /* -0 would be an integer, which has no sign */
     } else if (is_float) {
         append_float(output, (float)value);
     } else {
