@@ -1,0 +1,163 @@
+/* FLOPs against values worked out by hand. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <string.h>
+
+#include "ir/flops.h"
+
+/* Instructions are made here, not read: only what the count looks at is filled. */
+static const IrShape scalar = {.type = DTYPE_F32};
+
+static IrShape shape_of(int32_t rank, const int64_t *dimensions) {
+    return (IrShape){.type = DTYPE_F32, .rank = rank, .dimensions = dimensions};
+}
+
+#define SHAPE(...) \
+    shape_of((int32_t)(sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t)), (const int64_t[]){__VA_ARGS__})
+
+/* A module whose computation 0 is the scalar sum p0 + p1, computation 1 is p0 * p1 + p1. */
+static const IrAttributes plain;
+static const int32_t operands_01[] = {0, 1}, operands_34[] = {3, 4}, operands_54[] = {5, 4};
+static IrInstruction scalar_code[] = {
+    {.opcode = IR_PARAMETER, .attributes = &plain},
+    {.opcode = IR_PARAMETER, .attributes = &plain},
+    {.opcode = IR_ADD, .operand_count = 2, .operands = operands_01, .attributes = &plain},
+    {.opcode = IR_PARAMETER, .attributes = &plain},
+    {.opcode = IR_PARAMETER, .attributes = &plain},
+    {.opcode = IR_MULTIPLY, .operand_count = 2, .operands = operands_34, .attributes = &plain},
+    {.opcode = IR_ADD, .operand_count = 2, .operands = operands_54, .attributes = &plain},
+};
+static IrComputation scalar_computations[] = {{.first = 0, .count = 3, .root = 2},
+                                              {.first = 3, .count = 4, .root = 6}};
+static IrModule module = {.instructions = scalar_code,
+                          .instruction_count = 7,
+                          .computations = scalar_computations,
+                          .computation_count = 2};
+static const int32_t sum_only[] = {0}, fused_only[] = {1}, both[] = {0, 1};
+
+static int fill_shapes(void **state) {
+    (void)state;
+    for (int32_t i = 0; i < module.instruction_count; i++) scalar_code[i].shape = scalar;
+    return 0;
+}
+
+static void dot_counts_two_per_multiply_add(void **state) {
+    (void)state;
+    const int64_t zero[] = {0}, one[] = {1}, two[] = {2};
+    const IrDot plain_dot = {.contracting_count = 1, .lhs_contracting = one, .rhs_contracting = zero};
+    const IrDot batched = {1, 1, zero, zero, two, one};
+    IrAttributes attributes = {.dot = &plain_dot};
+    IrInstruction dot = {.opcode = IR_DOT, .operand_count = 2, .attributes = &attributes};
+    IrShape operands[] = {SHAPE(4, 5), SHAPE(5, 6)}, result = SHAPE(4, 6);
+    assert_float_equal(ir_flops(&module, &dot, operands, &result), 2 * 4 * 5 * 6, 0);
+    attributes.dot = &batched;
+    IrShape batched_operands[] = {SHAPE(3, 4, 5), SHAPE(3, 5, 6)}, batched_result = SHAPE(3, 4, 6);
+    assert_float_equal(ir_flops(&module, &dot, batched_operands, &batched_result), 2 * 3 * 4 * 5 * 6, 0);
+    /* Half of the contracted dimension, as on a shard: half the work. */
+    IrShape shard[] = {SHAPE(3, 4, 2), SHAPE(3, 2, 6)};
+    assert_float_equal(ir_flops(&module, &dot, shard, &batched_result), 2 * 3 * 4 * 2 * 6, 0);
+}
+
+static double convolve(IrWindowDimension window, int64_t input, int64_t output, int64_t groups) {
+    const int64_t spatial[] = {2}, kernel_spatial[] = {0};
+    const IrConvolution numbers = {.input_batch = 0,
+                                   .input_feature = 1,
+                                   .kernel_input_feature = 1,
+                                   .kernel_output_feature = 2,
+                                   .output_batch = 0,
+                                   .output_feature = 1,
+                                   .spatial_count = 1,
+                                   .input_spatial = spatial,
+                                   .kernel_spatial = kernel_spatial,
+                                   .output_spatial = spatial,
+                                   .feature_group_count = groups,
+                                   .batch_group_count = 1};
+    const IrAttributes attributes = {.convolution = &numbers, .window_count = 1, .window = &window};
+    IrInstruction convolution = {.opcode = IR_CONVOLUTION, .operand_count = 2, .attributes = &attributes};
+    IrShape operands[] = {SHAPE(2, 4, input), SHAPE(window.size, 4 / groups, 8)},
+            result = SHAPE(2, 8, output);
+    return ir_flops(&module, &convolution, operands, &result);
+}
+
+static void convolution_counts_valid_positions(void **state) {
+    (void)state;
+    const double per_position = 2.0 * 2 * 4 * 8; /* batch 2, features 4 -> 8 */
+    IrWindowDimension window = {.size = 3, .stride = 1, .window_dilation = 1, .base_dilation = 1};
+    assert_float_equal(convolve(window, 10, 8, 1), per_position * 24, 0);
+    /* Padding 1: ten outputs, the first and the last see two places. */
+    window.padding_low = window.padding_high = 1;
+    assert_float_equal(convolve(window, 10, 10, 1), per_position * 28, 0);
+    /* Stride 2: outputs at -1, 1, 3, 5, 7: the first sees two places. */
+    window.stride = 2;
+    assert_float_equal(convolve(window, 10, 5, 1), per_position * 14, 0);
+    /* A dilated input 0 _ 1 _ 2 (span 5): three kernel places on it find 2, 1, 2 elements. */
+    window = (IrWindowDimension){.size = 3, .stride = 1, .window_dilation = 1, .base_dilation = 2};
+    assert_float_equal(convolve(window, 3, 3, 1), per_position * 5, 0);
+    /* Two feature groups: each output sees half of the inputs. */
+    window = (IrWindowDimension){.size = 1, .stride = 1, .window_dilation = 1, .base_dilation = 1};
+    assert_float_equal(convolve(window, 10, 10, 2), per_position * 10 / 2, 0);
+}
+
+static void elementwise_counts_results(void **state) {
+    (void)state;
+    IrShape shape = SHAPE(7, 3), operands[] = {shape, shape};
+    IrInstruction instruction = {.opcode = IR_TANH, .operand_count = 1, .attributes = &plain};
+    assert_float_equal(ir_flops(&module, &instruction, operands, &shape), 21, 0);
+    instruction.opcode = IR_COPY;
+    assert_float_equal(ir_flops(&module, &instruction, operands, &shape), 0, 0);
+    instruction.opcode = IR_TRANSPOSE;
+    assert_float_equal(ir_flops(&module, &instruction, operands, &shape), 0, 0);
+    instruction.opcode = IR_UNKNOWN;
+    assert_float_equal(ir_flops(&module, &instruction, operands, &shape), 0, 0);
+}
+
+static void reductions_count_their_computation(void **state) {
+    (void)state;
+    IrInstruction reduce = {
+        .opcode = IR_REDUCE, .operand_count = 2, .called_count = 1, .called = sum_only, .attributes = &plain};
+    IrShape operands[] = {SHAPE(4, 5), scalar}, result = SHAPE(4);
+    assert_float_equal(ir_flops(&module, &reduce, operands, &result), 16, 0);
+    reduce.called = fused_only; /* a multiply and an add each */
+    assert_float_equal(ir_flops(&module, &reduce, operands, &result), 32, 0);
+
+    IrWindowDimension window[] = {{.size = 1, .stride = 1}, {.size = 2, .stride = 2}};
+    IrAttributes pooling = {.window_count = 2, .window = window};
+    IrInstruction pool = {.opcode = IR_REDUCE_WINDOW,
+                          .operand_count = 2,
+                          .called_count = 1,
+                          .called = sum_only,
+                          .attributes = &pooling};
+    IrShape pool_operands[] = {SHAPE(4, 6), scalar}, pooled = SHAPE(4, 3);
+    assert_float_equal(ir_flops(&module, &pool, pool_operands, &pooled), 12, 0);
+
+    IrInstruction select = {.opcode = IR_SELECT_AND_SCATTER,
+                            .operand_count = 3,
+                            .called_count = 2,
+                            .called = both,
+                            .attributes = &pooling};
+    IrShape select_operands[] = {SHAPE(4, 6), SHAPE(4, 3), scalar}, scattered = SHAPE(4, 6);
+    assert_float_equal(ir_flops(&module, &select, select_operands, &scattered), 12 * (1 + 2), 0);
+
+    IrInstruction scatter = {.opcode = IR_SCATTER,
+                             .operand_count = 3,
+                             .called_count = 1,
+                             .called = sum_only,
+                             .attributes = &plain};
+    IrShape scatter_operands[] = {SHAPE(100, 8), SHAPE(5, 1), SHAPE(5, 8)}, table = SHAPE(100, 8);
+    assert_float_equal(ir_flops(&module, &scatter, scatter_operands, &table), 40, 0);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(dot_counts_two_per_multiply_add),
+        cmocka_unit_test(convolution_counts_valid_positions),
+        cmocka_unit_test(elementwise_counts_results),
+        cmocka_unit_test(reductions_count_their_computation),
+    };
+    return cmocka_run_group_tests(tests, fill_shapes, NULL);
+}
