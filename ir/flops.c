@@ -6,7 +6,7 @@
  *                  a pair of output and kernel place that meets an input element
  *                  and neither padding nor a hole of the dilation
  *   element-wise   1 per result; transcendental functions too (XLA lists these
- *                  apart); copies and reinterpretations 0
+ *                  apart); a copy 0
  *   reduce         (inputs - results) * operations of its computation
  *   reduce-window  results * (window - 1) * operations
  *   select-and-scatter  sources * ((window - 1) * selections + operations)
@@ -120,12 +120,6 @@ static double window_elements(const IrAttributes *attributes) {
     return product;
 }
 
-/* Element-wise instructions that hand bits on. */
-static bool only_moves(IrOpcode opcode) {
-    return opcode == IR_COPY || opcode == IR_BITCAST_CONVERT || opcode == IR_REAL || opcode == IR_IMAG ||
-           opcode == IR_COMPLEX;
-}
-
 static double sort_flops(const IrAttributes *attributes, const IrShape *keys) {
     double row = attributes->dimension_count > 0 && attributes->dimensions[0] < keys->rank
                      ? (double)keys->dimensions[attributes->dimensions[0]]
@@ -137,7 +131,7 @@ static double count(Counter *counter, const IrInstruction *instruction, const Ir
                     const IrShape *result) {
     const IrAttributes *attributes = instruction->attributes;
     double dearest = 0;
-    if (ir_is_elementwise(instruction->opcode)) return only_moves(instruction->opcode) ? 0 : elements(result);
+    if (ir_is_elementwise(instruction->opcode)) return instruction->opcode == IR_COPY ? 0 : elements(result);
     switch (instruction->opcode) {
     case IR_DOT: return dot_flops(attributes->dot, &operands[0], result);
     case IR_CONVOLUTION: return convolution_flops(instruction, &operands[0], &operands[1], result);

@@ -8,13 +8,14 @@
  * names, ids, metadata, shardings and front-end attributes are left out, and so
  * is whatever one encoding writes and another leaves to a default.
  */
-#include <protobuf-c/protobuf-c.h>
 #include <string.h>
 
 #include "base/hash.h"
 #include "ir/canonical.h"
+#include "ir/hlo.pb-c.h"
 
 typedef struct Digest {
+    bool made;
     char hex[65];
 } Digest;
 
@@ -49,8 +50,8 @@ static const char *const MESSAGE_FIELDS[] = {
     "is_reverse",
     "num_carries",
     "is_associative",
-    NULL,
 };
+#define MESSAGE_FIELD_COUNT (sizeof MESSAGE_FIELDS / sizeof *MESSAGE_FIELDS)
 
 /* The digest fed in larger pieces: most values are eight bytes. */
 typedef struct Feed {
@@ -235,11 +236,19 @@ static const char *comparison_type(const IrAttributes *attributes, Dtype operand
     return dtype_is_signed(operand) ? "SIGNED" : "UNSIGNED";
 }
 
-static void add_attributes(Feed *feed, const IrModule *module, const IrInstruction *instruction) {
+/* What stays the same for all computations of a module. */
+typedef struct Hasher {
+    const IrModule *module;
+    Digest *digests; /* per computation */
+    Feed feed;       /* of the computation whose callees are done */
+    const ProtobufCFieldDescriptor *fields[MESSAGE_FIELD_COUNT];
+} Hasher;
+
+static void add_attributes(Feed *feed, const Hasher *hasher, const IrInstruction *instruction) {
     const IrAttributes *attributes = instruction->attributes;
     const IrShape *shape = &instruction->shape;
     const IrShape *operand =
-        instruction->operand_count > 0 ? &module->instructions[instruction->operands[0]].shape : NULL;
+        instruction->operand_count > 0 ? &hasher->module->instructions[instruction->operands[0]].shape : NULL;
     add_integers(feed, attributes->dimensions, attributes->dimension_count);
     if (attributes->dot) {
         const IrDot *dot = attributes->dot;
@@ -300,17 +309,13 @@ static void add_attributes(Feed *feed, const IrModule *module, const IrInstructi
     add_integer(feed, attributes->unique_indices);
     add_integer(feed, attributes->exponent_bits);
     add_integer(feed, attributes->mantissa_bits);
-    if (!instruction->message) return;
-    const ProtobufCMessage *message = (const void *)instruction->message;
-    for (const char *const *name = MESSAGE_FIELDS; *name; name++) {
-        const ProtobufCFieldDescriptor *field =
-            protobuf_c_message_descriptor_get_field_by_name(message->descriptor, *name);
-        if (field) add_field(feed, message, field);
-    }
+    const ProtobufCMessage *message = instruction->message ? &instruction->message->base : NULL;
+    for (size_t f = 0; message && f < MESSAGE_FIELD_COUNT; f++)
+        if (hasher->fields[f]) add_field(feed, message, hasher->fields[f]);
 }
 
-static void add_instruction(Feed *feed, const IrModule *module, const IrInstruction *instruction,
-                            int32_t first, const Digest *digests) {
+static void add_instruction(Feed *feed, const Hasher *hasher, const IrInstruction *instruction,
+                            int32_t first) {
     add_string(feed, instruction->opcode_name);
     add_shape(feed, &instruction->shape);
     add_integer(feed, instruction->operand_count);
@@ -321,28 +326,30 @@ static void add_instruction(Feed *feed, const IrModule *module, const IrInstruct
         add_integer(feed, instruction->control[k] - first);
     add_integer(feed, instruction->called_count);
     for (int32_t k = 0; k < instruction->called_count; k++)
-        add_string(feed, digests[instruction->called[k]].hex);
-    add_attributes(feed, module, instruction);
+        add_string(feed, hasher->digests[instruction->called[k]].hex);
+    add_attributes(feed, hasher, instruction);
     if (instruction->literal) add_literal(feed, &instruction->shape, instruction->literal);
 }
 
-/* Fills digests[computation], callees first. A canonical module has no
- * recursion and bounded nesting. An empty digest is one not yet made. */
-static void hash_computation(const IrModule *module, int32_t computation, Digest *digests) {
+/* Makes the digest of a computation, callees first. A canonical module has no
+ * recursion and bounded nesting. */
+static void hash_computation(Hasher *hasher, int32_t computation) {
+    const IrModule *module = hasher->module;
     const IrComputation *body = &module->computations[computation];
+    Digest *digest = &hasher->digests[computation];
+    digest->made = true;
     for (int32_t i = body->first; i < body->first + body->count; i++) {
         const IrInstruction *instruction = &module->instructions[i];
         for (int32_t k = 0; k < instruction->called_count; k++)
-            if (!digests[instruction->called[k]].hex[0])
-                hash_computation(module, instruction->called[k], digests);
+            if (!hasher->digests[instruction->called[k]].made)
+                hash_computation(hasher, instruction->called[k]);
     }
-    Feed feed;
-    feed_begin(&feed);
-    add_integer(&feed, body->count);
-    add_integer(&feed, body->root - body->first);
+    feed_begin(&hasher->feed);
+    add_integer(&hasher->feed, body->count);
+    add_integer(&hasher->feed, body->root - body->first);
     for (int32_t i = body->first; i < body->first + body->count; i++)
-        add_instruction(&feed, module, &module->instructions[i], body->first, digests);
-    feed_end(&feed, digests[computation].hex);
+        add_instruction(&hasher->feed, hasher, &module->instructions[i], body->first);
+    feed_end(&hasher->feed, digest->hex);
 }
 
 /* Donations in order of output and parameter, whatever their order in the file. */
@@ -364,16 +371,19 @@ static void add_aliases(Feed *feed, const IrModule *module, Arena *scratch) {
 
 void ir_hash(const IrModule *canonical, char hex[65]) {
     Arena scratch = {0};
+    Hasher hasher = {.module = canonical,
+                     .digests = ARENA_ARRAY(&scratch, Digest, canonical->computation_count)};
+    for (size_t f = 0; f < MESSAGE_FIELD_COUNT; f++)
+        hasher.fields[f] = protobuf_c_message_descriptor_get_field_by_name(
+            &hlo__hlo_instruction_proto__descriptor, MESSAGE_FIELDS[f]);
     hex[0] = '\0';
-    Digest *digests = ARENA_ARRAY(&scratch, Digest, canonical->computation_count);
-    if (digests) {
-        hash_computation(canonical, canonical->entry, digests);
-        Feed feed;
-        feed_begin(&feed);
-        add_string(&feed, "automap-hlo-1");
-        add_string(&feed, digests[canonical->entry].hex);
-        add_aliases(&feed, canonical, &scratch);
-        feed_end(&feed, hex);
+    if (hasher.digests) {
+        hash_computation(&hasher, canonical->entry);
+        feed_begin(&hasher.feed);
+        add_string(&hasher.feed, "automap-hlo-1");
+        add_string(&hasher.feed, hasher.digests[canonical->entry].hex);
+        add_aliases(&hasher.feed, canonical, &scratch);
+        feed_end(&hasher.feed, hex);
     }
     arena_free(&scratch);
 }
