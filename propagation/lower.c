@@ -10,6 +10,8 @@
 
 #include <string.h>
 
+#include "propagation/rules_builder.h"
+
 /* The shape of result `leaf` of an instruction. */
 static const IrShape *leaf_shape(const IrInstruction *instruction, int32_t leaf) {
     const IrShape *shape = &instruction->shape;
@@ -142,20 +144,35 @@ static const IrAttributes *localise(Lowering *self, const IrInstruction *instruc
     return local;
 }
 
-/* A broadcast that adds only dimensions of size 1 is a reshape. */
-static bool is_trivial_broadcast(const Lowering *self, const IrInstruction *instruction, int32_t operand,
-                                 int32_t result) {
-    if (instruction->opcode != IR_BROADCAST) return false;
+/* A broadcast that adds only dimensions of size 1 is a reshape, and so is a
+ * reduction over such. */
+static bool changes_ones_only(const Lowering *self, const IrInstruction *instruction, int32_t operand,
+                              int32_t result) {
+    const ProgramValue *values = self->program->values;
+    if (ir_shape_elements(&values[operand].shape) != ir_shape_elements(&values[result].shape)) return false;
+    if (instruction->opcode == IR_REDUCE) {
+        if (instruction->operand_count != 2) return false;
+        SbpReduction reduction =
+            sbp_reduction_of(ir_computation_operator(self->module, instruction->called[0]));
+        return reduction != SBP_REDUCTION_COUNT &&
+               rule_is_identity(self->module, instruction->operands[1], reduction);
+    }
+    if (values[result].shape.rank == 0) return false;
     for (int32_t k = 1; k < instruction->attributes->dimension_count; k++)
         if (instruction->attributes->dimensions[k] <= instruction->attributes->dimensions[k - 1])
             return false;
-    const ProgramValue *values = self->program->values;
-    return ir_shape_elements(&values[operand].shape) == ir_shape_elements(&values[result].shape) &&
-           values[result].shape.rank > 0;
+    return true;
 }
 
-static bool is_view(IrOpcode opcode) {
-    return opcode == IR_RESHAPE || opcode == IR_BITCAST || opcode == IR_COPY;
+static bool is_view(const Lowering *self, const IrInstruction *instruction, int32_t operand, int32_t result) {
+    switch (instruction->opcode) {
+    case IR_RESHAPE:
+    case IR_BITCAST:
+    case IR_COPY: return true;
+    case IR_BROADCAST:
+    case IR_REDUCE: return changes_ones_only(self, instruction, operand, result);
+    default: return false;
+    }
 }
 
 /* State of a result or operand place under the chosen factors; `carries` are
@@ -205,13 +222,11 @@ static AmStatus emit(Lowering *self, int32_t i, const int8_t *factors, uint8_t c
                          self->rules->leaf[source->operands[0]])
             : NULL;
     ProgramInstruction *instruction = lower_add_instruction(self);
-    instruction->kind =
-        is_view(source->opcode) || is_trivial_broadcast(self, source, operands[0], first_result)
-            ? PROGRAM_VIEW
-            : PROGRAM_COMPUTE;
+    bool view = source->operand_count > 0 && is_view(self, source, operands[0], first_result);
+    instruction->kind = view ? PROGRAM_VIEW : PROGRAM_COMPUTE;
     instruction->opcode = source->opcode;
     instruction->origin = i;
-    instruction->operand_count = source->operand_count;
+    instruction->operand_count = view ? 1 : source->operand_count;
     instruction->operands = operands;
     instruction->result_count = results;
     instruction->first_result = first_result;
