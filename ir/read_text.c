@@ -1,0 +1,243 @@
+/* HLO text to the message that binary and JSON give as well.
+ *
+ * Recursive descent over the characters: the head (ir/text_header.c), then one
+ * computation after the other, callees first as XLA prints them, so that every
+ * name refers to something above and one pass suffices. Both spellings are read:
+ *
+ *   %add.3 (a: f32[2]) -> f32[2] {            add.3 {
+ *     ROOT %r = f32[2]{0} negate(f32[2]{0} %a)    ROOT r = f32[2]{0} negate(a)
+ *
+ * Ids are numbered through the module, computations from 1 and instructions from
+ * 1, which XLA of every age accepts. What the text does not carry but the binary
+ * does (program shapes, default layouts) is derived.
+ */
+#include <string.h>
+
+#include "ir/text.h"
+
+static AmStatus read_operands(IrTextReader *reader, Hlo__HloInstructionProto *instruction) {
+    IrScanner *scanner = &reader->scanner;
+    if (ir_scan_peek(scanner) == ')') return AM_OK;
+    do {
+        IrWord name;
+        Hlo__ShapeProto *written;
+        if (ir_at_shape(scanner)) TRY(ir_read_shape(scanner, &written));
+        ir_scan_space(scanner);
+        int64_t start = scanner->at;
+        TRY(ir_scan_name(scanner, "the name of an operand", &name));
+        int32_t index = ir_names_find(&reader->instructions, name);
+        if (index < 0) {
+            return ir_scan_fail(scanner, start, "no instruction '%.*s' above this line in this computation",
+                                (int)(name.length < 80 ? name.length : 80), name.text);
+        }
+        int64_t *id =
+            ir_push(scanner->arena, &instruction->operand_ids, &instruction->n_operand_ids, sizeof *id);
+        if (!id) return ir_scan_memory(scanner);
+        *id = reader->computation->instructions[index]->id;
+    } while (ir_scan_accept(scanner, ","));
+    return AM_OK;
+}
+
+/* What stands between the parentheses. */
+static AmStatus read_arguments(IrTextReader *reader, Hlo__HloInstructionProto *instruction) {
+    IrScanner *scanner = &reader->scanner;
+    TRY(ir_scan_expect(scanner, "("));
+    if (strcmp(instruction->opcode, "constant") == 0) {
+        TRY(ir_read_literal(scanner, instruction->shape, &instruction->literal));
+    } else if (strcmp(instruction->opcode, "parameter") == 0) {
+        TRY(ir_scan_integer(scanner, &instruction->parameter_number));
+    } else {
+        TRY(read_operands(reader, instruction));
+    }
+    return ir_scan_expect(scanner, ")");
+}
+
+static AmStatus read_instruction(IrTextReader *reader) {
+    IrScanner *scanner = &reader->scanner;
+    Hlo__HloComputationProto *computation = reader->computation;
+    IrWord word;
+    bool is_root = false;
+    ir_scan_space(scanner);
+    int64_t start = scanner->at;
+    TRY(ir_scan_name(scanner, "an instruction or '}'", &word));
+    if (ir_word_is(word, "ROOT") && ir_scan_peek(scanner) != '=') {
+        is_root = true;
+        TRY(ir_scan_name(scanner, "the name of an instruction", &word));
+    }
+    if (ir_names_find(&reader->instructions, word) >= 0) {
+        return ir_scan_fail(scanner, start, "a second instruction of the name '%.*s'",
+                            (int)(word.length < 80 ? word.length : 80), word.text);
+    }
+    Hlo__HloInstructionProto *instruction =
+        ir_new_message(scanner->arena, &hlo__hlo_instruction_proto__descriptor);
+    if (!instruction || !(instruction->name = ir_word_copy(scanner, word))) return ir_scan_memory(scanner);
+    instruction->id = reader->next_id++;
+    TRY(ir_scan_expect(scanner, "="));
+    if (!ir_at_shape(scanner)) return ir_scan_fail(scanner, scanner->at, "expected the shape of the result");
+    TRY(ir_read_shape(scanner, &instruction->shape));
+    IrWord opcode;
+    TRY(ir_scan_word(scanner, "an opcode", &opcode));
+    if (!(instruction->opcode = ir_word_copy(scanner, opcode))) return ir_scan_memory(scanner);
+    TRY(read_arguments(reader, instruction));
+    TRY(ir_read_attributes(reader, instruction));
+    if (is_root && computation->root_id) return ir_scan_fail(scanner, start, "a second ROOT");
+    if (is_root) computation->root_id = instruction->id;
+    bool is_named =
+        ir_names_add(&reader->instructions, scanner->arena, word, (int32_t)computation->n_instructions);
+    Hlo__HloInstructionProto **slot =
+        ir_push(scanner->arena, &computation->instructions, &computation->n_instructions, sizeof *slot);
+    if (!is_named || !slot) return ir_scan_memory(scanner);
+    *slot = instruction;
+    return AM_OK;
+}
+
+/* Parameters by number, and the shape of the root. */
+static AmStatus derive_program_shape(IrTextReader *reader, int64_t start) {
+    IrScanner *scanner = &reader->scanner;
+    Hlo__HloComputationProto *computation = reader->computation;
+    Hlo__ProgramShapeProto *program = ir_new_message(scanner->arena, &hlo__program_shape_proto__descriptor);
+    if (!program) return ir_scan_memory(scanner);
+    computation->program_shape = program;
+    size_t count = 0;
+    for (size_t i = 0; i < computation->n_instructions; i++) {
+        count += strcmp(computation->instructions[i]->opcode, "parameter") == 0;
+    }
+    program->parameters = ARENA_ARRAY(scanner->arena, Hlo__ShapeProto *, count + 1);
+    program->parameter_names = ARENA_ARRAY(scanner->arena, char *, count + 1);
+    if (!program->parameters || !program->parameter_names) return ir_scan_memory(scanner);
+    program->n_parameters = program->n_parameter_names = count;
+    for (size_t i = 0; i < computation->n_instructions; i++) {
+        Hlo__HloInstructionProto *instruction = computation->instructions[i];
+        if (instruction->id == computation->root_id) program->result = instruction->shape;
+        if (strcmp(instruction->opcode, "parameter") != 0) continue;
+        int64_t number = instruction->parameter_number;
+        if (number < 0 || number >= (int64_t)count || program->parameters[number]) {
+            return ir_scan_fail(scanner, start,
+                                "the parameters of this computation are not numbered 0 to %zu", count - 1);
+        }
+        program->parameters[number] = instruction->shape;
+        program->parameter_names[number] = instruction->name;
+    }
+    return AM_OK;
+}
+
+/* (a: f32[2], b: (f32[], s32[])) -> f32[2]: repeats what the instructions say. */
+static AmStatus skip_program_shape(IrScanner *scanner) {
+    Hlo__ShapeProto *written;
+    if (!ir_scan_accept(scanner, "(")) return AM_OK;
+    while (ir_scan_peek(scanner) != ')') {
+        IrWord name;
+        TRY(ir_scan_name(scanner, "the name of a parameter", &name));
+        TRY(ir_scan_expect(scanner, ":"));
+        TRY(ir_read_shape(scanner, &written));
+        if (!ir_scan_accept(scanner, ",")) break;
+    }
+    TRY(ir_scan_expect(scanner, ")"));
+    TRY(ir_scan_expect(scanner, "->"));
+    return ir_read_shape(scanner, &written);
+}
+
+/* execution_thread="..." before or behind the body. */
+static AmStatus read_computation_attributes(IrTextReader *reader) {
+    IrScanner *scanner = &reader->scanner;
+    while (ir_scan_accept(scanner, ",")) {
+        IrWord name;
+        ProtobufCBinaryData bytes;
+        TRY(ir_scan_word(scanner, "the name of an attribute", &name));
+        TRY(ir_scan_expect(scanner, "="));
+        if (!ir_word_is(name, "execution_thread")) {
+            TRY(ir_scan_skip_value(scanner));
+            continue;
+        }
+        TRY(ir_scan_string(scanner, &bytes));
+        reader->computation->execution_thread = arena_copy_bytes(scanner->arena, bytes.data, bytes.len);
+        if (!reader->computation->execution_thread) return ir_scan_memory(scanner);
+    }
+    return AM_OK;
+}
+
+static AmStatus read_body(IrTextReader *reader, int64_t start) {
+    IrScanner *scanner = &reader->scanner;
+    Hlo__HloComputationProto *computation = reader->computation;
+    ir_names_clear(&reader->instructions);
+    TRY(ir_scan_expect(scanner, "{"));
+    while (!ir_scan_accept(scanner, "}")) TRY(read_instruction(reader));
+    if (computation->n_instructions == 0)
+        return ir_scan_fail(scanner, start, "a computation without instructions");
+    if (!computation->root_id) {
+        computation->root_id = computation->instructions[computation->n_instructions - 1]->id;
+    }
+    return derive_program_shape(reader, start);
+}
+
+static AmStatus read_computation(IrTextReader *reader) {
+    IrScanner *scanner = &reader->scanner;
+    Hlo__HloModuleProto *module = reader->module;
+    IrWord word;
+    bool is_entry = false;
+    ir_scan_space(scanner);
+    int64_t start = scanner->at;
+    TRY(ir_scan_name(scanner, "a computation", &word));
+    if (ir_word_is(word, "ENTRY")) {
+        is_entry = true;
+        TRY(ir_scan_name(scanner, "the name of a computation", &word));
+    }
+    if (ir_names_find(&reader->computations, word) >= 0) {
+        return ir_scan_fail(scanner, start, "a second computation of the name '%.*s'",
+                            (int)(word.length < 80 ? word.length : 80), word.text);
+    }
+    Hlo__HloComputationProto *computation =
+        ir_new_message(scanner->arena, &hlo__hlo_computation_proto__descriptor);
+    if (!computation || !(computation->name = ir_word_copy(scanner, word))) return ir_scan_memory(scanner);
+    computation->id = (int64_t)module->n_computations + 1;
+    reader->computation = computation;
+    TRY(skip_program_shape(scanner));
+    TRY(read_computation_attributes(reader));
+    TRY(read_body(reader, start));
+    TRY(read_computation_attributes(reader));
+    if (is_entry && module->entry_computation_id) return ir_scan_fail(scanner, start, "a second ENTRY");
+    if (is_entry) module->entry_computation_id = computation->id;
+    bool is_named =
+        ir_names_add(&reader->computations, scanner->arena, word, (int32_t)module->n_computations);
+    Hlo__HloComputationProto **slot =
+        ir_push(scanner->arena, &module->computations, &module->n_computations, sizeof *slot);
+    if (!is_named || !slot) return ir_scan_memory(scanner);
+    *slot = computation;
+    return AM_OK;
+}
+
+/* The entry is the computation marked so, else the last one. */
+static void finish_module(Hlo__HloModuleProto *module) {
+    if (!module->entry_computation_id) module->entry_computation_id = (int64_t)module->n_computations;
+    const Hlo__HloComputationProto *entry = module->computations[module->entry_computation_id - 1];
+    Hlo__ProgramShapeProto *program = entry->program_shape;
+    module->entry_computation_name = entry->name;
+    if (!module->host_program_shape || module->host_program_shape->n_parameters != program->n_parameters) {
+        module->host_program_shape = program;
+    }
+    module->host_program_shape->n_parameter_names = program->n_parameter_names;
+    module->host_program_shape->parameter_names = program->parameter_names;
+}
+
+AmStatus ir_parse_text(Hlo__HloModuleProto **message, Arena *arena, AmWarnings *warnings, const char *source,
+                       const char *data, int64_t length, AmError *error) {
+    IrTextReader reader = {
+        .scanner = {source, data, length, 0, arena, error},
+        .warnings = warnings,
+        .module = ir_new_message(arena, &hlo__hlo_module_proto__descriptor),
+        .next_id = 1,
+    };
+    if (!reader.module) return am_fail_memory(error, length);
+    TRY(ir_attributes_index(&reader));
+    TRY(ir_read_header(&reader));
+    TRY(ir_read_tables(&reader));
+    while (ir_scan_peek(&reader.scanner)) TRY(read_computation(&reader));
+    if (reader.scanner.at < length)
+        return ir_scan_fail(&reader.scanner, reader.scanner.at, "unexpected NUL byte");
+    if (reader.module->n_computations == 0) {
+        return ir_scan_fail(&reader.scanner, length, "expected a computation, found the end of the text");
+    }
+    finish_module(reader.module);
+    *message = reader.module;
+    return AM_OK;
+}

@@ -1,0 +1,134 @@
+/* HLO text, inside: what the reader and the printer of the text share.
+ *
+ * Reading is recursive descent straight over the characters (ir/text_scanner.c);
+ * every construct that both sides know has its two functions in one file: shapes
+ * and layouts, literals, shardings, and the attributes of instructions. The
+ * attributes are one table (ir/text_attributes.c): a row says where in the
+ * message an attribute lives and which syntax its value has, so that what is
+ * read is written the same way.
+ */
+#ifndef IR_TEXT_H
+#define IR_TEXT_H
+
+#include "ir/encodings.h"
+
+/* A position in the text. Reading functions skip white space and comments
+ * first, and fail with the line, the column and what was expected. */
+typedef struct IrScanner {
+    const char *source, *text;
+    int64_t length, at;
+    Arena *arena;
+    AmError *error;
+} IrScanner;
+
+/* A stretch of the text, not NUL-terminated. */
+typedef struct IrWord {
+    const char *text;
+    int64_t length;
+} IrWord;
+
+bool ir_word_is(IrWord word, const char *text);
+AmStatus ir_scan_fail(const IrScanner *scanner, int64_t at, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+AmStatus ir_scan_memory(const IrScanner *scanner);
+void ir_scan_space(IrScanner *scanner);
+char ir_scan_peek(IrScanner *scanner);                         /* 0 at the end */
+bool ir_scan_accept(IrScanner *scanner, const char *mark);     /* takes `mark` if it is next */
+AmStatus ir_scan_expect(IrScanner *scanner, const char *mark); /* must be next */
+bool ir_scan_take_word(IrScanner *scanner, IrWord *word);      /* letters, digits, '_', '.', '-', '$' */
+AmStatus ir_scan_word(IrScanner *scanner, const char *what, IrWord *word);
+AmStatus ir_scan_name(IrScanner *scanner, const char *what, IrWord *name); /* without its '%' */
+AmStatus ir_scan_integer(IrScanner *scanner, int64_t *value);
+AmStatus ir_scan_real(IrScanner *scanner, double *value, uint64_t *payload);
+AmStatus ir_scan_boolean(IrScanner *scanner, bool *value);
+AmStatus ir_scan_string(IrScanner *scanner, ProtobufCBinaryData *bytes); /* "..." with C escapes */
+AmStatus ir_scan_braced(IrScanner *scanner, IrWord *word);               /* {...} with what is inside */
+AmStatus ir_scan_skip_value(IrScanner *scanner); /* up to the ',' that ends an attribute */
+AmStatus ir_scan_integers(IrScanner *scanner, const char *open, const char *close, size_t *count,
+                          int64_t **values);
+/* The word as a NUL-terminated copy; NULL without memory. */
+char *ir_word_copy(IrScanner *scanner, IrWord word);
+
+/* Appends one zeroed element to an arena array of `size`-byte elements whose
+ * pointer is at `array`; NULL without memory. Room doubles at powers of two. */
+void *ir_push(Arena *arena, void *array, size_t *count, size_t size);
+void *ir_new_message(Arena *arena, const ProtobufCMessageDescriptor *type);
+
+/* Names to numbers: open addressing; the names stay the caller's. */
+typedef struct IrNames {
+    struct IrNameEntry *entries;
+    int32_t count, capacity;
+} IrNames;
+
+int32_t ir_names_find(const IrNames *names, IrWord name);                    /* -1: not there */
+bool ir_names_add(IrNames *names, Arena *arena, IrWord name, int32_t value); /* false: no memory */
+void ir_names_clear(IrNames *names);
+
+AmStatus ir_read_shape(IrScanner *scanner, Hlo__ShapeProto **shape);
+bool ir_at_shape(IrScanner *scanner); /* a shape follows, rather than a name */
+void ir_write_shape(Text *out, const Hlo__ShapeProto *shape, bool with_layout);
+Hlo__ShapeProto *ir_row_major(Arena *arena,
+                              const Hlo__ShapeProto *shape); /* the same shape, default layout */
+int64_t ir_text_elements(const Hlo__ShapeProto *shape);      /* of an array; -1: more than fit */
+
+/* The bits of a value in a floating type, and back. `payload` is the mantissa of
+ * a NaN, 0 for the usual one. Returns false if a finite value does not fit. */
+bool ir_float_encode(Dtype type, double value, uint64_t payload, uint64_t *bits);
+double ir_float_decode(Dtype type, uint64_t bits);
+void ir_float_write(Text *out, Dtype type, uint64_t bits); /* shortest text that reads back */
+
+/* A constant's value between its parentheses. */
+AmStatus ir_read_literal(IrScanner *scanner, const Hlo__ShapeProto *shape, Hlo__LiteralProto **literal);
+AmStatus ir_write_literal(Text *out, const Hlo__ShapeProto *shape, const Hlo__LiteralProto *literal,
+                          AmError *error);
+
+AmStatus ir_read_sharding(IrScanner *scanner, Hlo__OpSharding **sharding);
+void ir_write_sharding(Text *out, const Hlo__OpSharding *sharding);
+AmStatus ir_read_metadata(IrScanner *scanner, Hlo__OpMetadata **metadata);
+void ir_write_metadata(Text *out, const Hlo__OpMetadata *metadata);
+AmStatus ir_read_frontend(IrScanner *scanner, Hlo__FrontendAttributes **attributes);
+void ir_write_frontend(Text *out, const Hlo__FrontendAttributes *attributes);
+void ir_write_string(Text *out, const void *bytes, size_t count); /* quoted, with C escapes */
+void ir_write_integers(Text *out, size_t count, const int64_t *values);
+
+/* What reading one module carries along. */
+typedef struct IrTextReader {
+    IrScanner scanner;
+    AmWarnings *warnings;
+    Hlo__HloModuleProto *module;
+    Hlo__HloComputationProto *computation; /* being read */
+    IrNames computations, instructions;    /* values: positions in the module, in the computation */
+    IrNames attributes;                    /* values: first row of that name */
+    int64_t next_id;                       /* of instructions: 1, 2, ... through the module */
+} IrTextReader;
+
+/* What printing one module carries along. */
+typedef struct IrTextWriter {
+    Text *out;
+    Arena arena;
+    const Hlo__HloModuleProto *module;
+    const char **computation_names;
+    const Hlo__HloComputationProto *computation; /* being printed */
+    const char **instruction_names;
+    struct IrIdEntry *computation_ids, *instruction_ids; /* sorted by id */
+    AmError *error;
+} IrTextWriter;
+
+/* Positions by id; -1 where there is none. Instruction ids count by their low 32
+ * bits, since newer XLA keeps the computation in the upper half. */
+int32_t ir_writer_instruction(const IrTextWriter *writer, int64_t id);
+int32_t ir_writer_computation(const IrTextWriter *writer, int64_t id);
+
+AmStatus ir_attributes_index(IrTextReader *reader);
+/* Reads ", name=value" as often as it follows, then fills in what XLA leaves
+ * out where it equals the default. */
+AmStatus ir_read_attributes(IrTextReader *reader, Hlo__HloInstructionProto *instruction);
+AmStatus ir_write_attributes(IrTextWriter *writer, const Hlo__HloInstructionProto *instruction);
+
+/* The module's first line and the tables of source positions. */
+AmStatus ir_read_header(IrTextReader *reader);
+AmStatus ir_read_tables(IrTextReader *reader);
+void ir_write_header(IrTextWriter *writer, const char *name);
+void ir_write_tables(Text *out, const Hlo__StackFrameIndexProto *index);
+
+#endif

@@ -1,0 +1,360 @@
+/* The attributes of instructions, one row each: the name in the text, the syntax
+ * of the value, the field of the message, and the opcodes that have it.
+ *
+ * Reading looks a name up and takes the row that fits the opcode; a name without
+ * a row is skipped with a warning. Printing goes through the rows in order and
+ * writes what is not the default. Afterwards reading fills in what the text
+ * leaves out because it follows from the operands, so that text and binary give
+ * the same message: comparison types, empty groups of dimension numbers, the mark
+ * of fused computations.
+ */
+#include <string.h>
+
+#include "ir/text_values.h"
+
+#define FIELD(name) .field = offsetof(Hlo__HloInstructionProto, name)
+#define LIST(name)  FIELD(name), .count = offsetof(Hlo__HloInstructionProto, n_##name)
+#define CALLED      LIST(called_computation_ids)
+/* A field of a message that the instruction points to. */
+#define PART(pointer, Type, descriptor, name)                                        \
+    .part = offsetof(Hlo__HloInstructionProto, pointer), .part_type = &(descriptor), \
+    .field = offsetof(Type, name)
+#define PART_LIST(pointer, Type, descriptor, name) \
+    PART(pointer, Type, descriptor, name), .count = offsetof(Type, n_##name)
+
+#define DOT(name) \
+    PART_LIST(dot_dimension_numbers, Hlo__DotDimensionNumbers, hlo__dot_dimension_numbers__descriptor, name)
+#define GATHER(name)                                                 \
+    PART_LIST(gather_dimension_numbers, Hlo__GatherDimensionNumbers, \
+              hlo__gather_dimension_numbers__descriptor, name)
+#define SCATTER(name)                                                  \
+    PART_LIST(scatter_dimension_numbers, Hlo__ScatterDimensionNumbers, \
+              hlo__scatter_dimension_numbers__descriptor, name)
+#define SOLVE(name)                                                                                        \
+    PART(triangular_solve_options, Hlo__TriangularSolveOptions, hlo__triangular_solve_options__descriptor, \
+         name)
+
+#define CONVOLVES "convolution custom-call"
+#define REDUCES                                                                              \
+    "reduce reduce-window map scatter sort call all-reduce all-reduce-start reduce-scatter " \
+    "collective-reduce scan"
+
+static const IrAttributeRow ROWS[] = {
+    /* Dimensions. */
+    {"dimensions", &IR_SYNTAX_INTEGERS, LIST(dimensions), .is_always_written = true,
+     .opcodes = "broadcast transpose reduce concatenate reverse sort"},
+    {"dimensions", &IR_SYNTAX_INTEGERS, LIST(dimensions),
+     .opcodes = "map get-dimension-size set-dimension-size all-gather all-gather-start all-to-all "
+                "reduce-scatter scan"},
+    {"iota_dimension", &IR_SYNTAX_SINGLE, LIST(dimensions), .opcodes = "iota", .is_always_written = true},
+    {"index", &IR_SYNTAX_INTEGER, FIELD(tuple_index), .opcodes = "get-tuple-element",
+     .is_always_written = true},
+    {"slice", &IR_SYNTAX_SLICES, FIELD(slice_dimensions), .opcodes = "slice", .is_always_written = true},
+    {"dynamic_slice_sizes", &IR_SYNTAX_INTEGERS, LIST(dynamic_slice_sizes), .opcodes = "dynamic-slice",
+     .is_always_written = true},
+    {"padding", &IR_SYNTAX_PADDING, FIELD(padding_config), .opcodes = "pad"},
+    {"window", &IR_SYNTAX_WINDOW, FIELD(window), .opcodes = "reduce-window select-and-scatter " CONVOLVES},
+    {"dim_labels", &IR_SYNTAX_DIMENSION_LABELS, FIELD(convolution_dimension_numbers), .opcodes = CONVOLVES},
+    {"feature_group_count", &IR_SYNTAX_INTEGER, FIELD(feature_group_count), .opcodes = CONVOLVES,
+     .unwritten = 1},
+    {"batch_group_count", &IR_SYNTAX_INTEGER, FIELD(batch_group_count), .opcodes = CONVOLVES, .unwritten = 1},
+    {"lhs_batch_dims", &IR_SYNTAX_INTEGERS, DOT(lhs_batch_dimensions), .opcodes = "dot scaled-dot"},
+    {"lhs_contracting_dims", &IR_SYNTAX_INTEGERS, DOT(lhs_contracting_dimensions),
+     .opcodes = "dot scaled-dot"},
+    {"rhs_batch_dims", &IR_SYNTAX_INTEGERS, DOT(rhs_batch_dimensions), .opcodes = "dot scaled-dot"},
+    {"rhs_contracting_dims", &IR_SYNTAX_INTEGERS, DOT(rhs_contracting_dimensions),
+     .opcodes = "dot scaled-dot"},
+    {"offset_dims", &IR_SYNTAX_INTEGERS, GATHER(offset_dims), .opcodes = "gather", .is_always_written = true},
+    {"collapsed_slice_dims", &IR_SYNTAX_INTEGERS, GATHER(collapsed_slice_dims), .opcodes = "gather",
+     .is_always_written = true},
+    {"start_index_map", &IR_SYNTAX_INTEGERS, GATHER(start_index_map), .opcodes = "gather",
+     .is_always_written = true},
+    {"operand_batching_dims", &IR_SYNTAX_INTEGERS, GATHER(operand_batching_dims), .opcodes = "gather"},
+    {"start_indices_batching_dims", &IR_SYNTAX_INTEGERS, GATHER(start_indices_batching_dims),
+     .opcodes = "gather"},
+    {"index_vector_dim", &IR_SYNTAX_INTEGER,
+     PART(gather_dimension_numbers, Hlo__GatherDimensionNumbers, hlo__gather_dimension_numbers__descriptor,
+          index_vector_dim),
+     .opcodes = "gather", .is_always_written = true},
+    {"slice_sizes", &IR_SYNTAX_INTEGERS, LIST(gather_slice_sizes), .opcodes = "gather",
+     .is_always_written = true},
+    {"update_window_dims", &IR_SYNTAX_INTEGERS, SCATTER(update_window_dims), .opcodes = "scatter",
+     .is_always_written = true},
+    {"inserted_window_dims", &IR_SYNTAX_INTEGERS, SCATTER(inserted_window_dims), .opcodes = "scatter",
+     .is_always_written = true},
+    {"scatter_dims_to_operand_dims", &IR_SYNTAX_INTEGERS, SCATTER(scatter_dims_to_operand_dims),
+     .opcodes = "scatter", .is_always_written = true},
+    {"input_batching_dims", &IR_SYNTAX_INTEGERS, SCATTER(input_batching_dims), .opcodes = "scatter"},
+    {"scatter_indices_batching_dims", &IR_SYNTAX_INTEGERS, SCATTER(scatter_indices_batching_dims),
+     .opcodes = "scatter"},
+    {"index_vector_dim", &IR_SYNTAX_INTEGER,
+     PART(scatter_dimension_numbers, Hlo__ScatterDimensionNumbers, hlo__scatter_dimension_numbers__descriptor,
+          index_vector_dim),
+     .opcodes = "scatter", .is_always_written = true},
+    {"indices_are_sorted", &IR_SYNTAX_BOOLEAN, FIELD(indices_are_sorted), .opcodes = "gather scatter"},
+    {"unique_indices", &IR_SYNTAX_BOOLEAN, FIELD(unique_indices), .opcodes = "scatter"},
+    /* What single opcodes compute. */
+    {"direction", &IR_SYNTAX_WORD, FIELD(comparison_direction), .opcodes = "compare"},
+    {"type", &IR_SYNTAX_WORD, FIELD(comparison_type), .opcodes = "compare"},
+    {"is_stable", &IR_SYNTAX_BOOLEAN, FIELD(is_stable), .opcodes = "sort"},
+    {"exponent_bits", &IR_SYNTAX_INTEGER32, FIELD(exponent_bits), .opcodes = "reduce-precision",
+     .is_always_written = true},
+    {"mantissa_bits", &IR_SYNTAX_INTEGER32, FIELD(mantissa_bits), .opcodes = "reduce-precision",
+     .is_always_written = true},
+    {"k", &IR_SYNTAX_INTEGER, FIELD(k), .opcodes = "topk", .is_always_written = true},
+    {"largest", &IR_SYNTAX_BOOLEAN, FIELD(largest), .opcodes = "topk", .is_always_written = true},
+    {"algorithm", &IR_SYNTAX_ENUMERATION, FIELD(rng_algorithm), .names = &hlo__random_algorithm__descriptor,
+     .is_lower_case = true, .opcodes = "rng-bit-generator", .is_always_written = true},
+    {"distribution", &IR_SYNTAX_ENUMERATION, FIELD(distribution),
+     .names = &hlo__random_distribution__descriptor, .is_lower_case = true, .opcodes = "rng"},
+    {"delta", &IR_SYNTAX_INTEGER, FIELD(delta), .opcodes = "rng-get-and-update-state",
+     .is_always_written = true},
+    {"fft_type", &IR_SYNTAX_ENUMERATION, FIELD(fft_type), .names = &hlo__fft_type__descriptor,
+     .opcodes = "fft", .is_always_written = true},
+    {"fft_length", &IR_SYNTAX_INTEGERS, LIST(fft_length), .opcodes = "fft", .is_always_written = true},
+    {"epsilon", &IR_SYNTAX_FLOAT, FIELD(epsilon),
+     .opcodes = "batch-norm-training batch-norm-inference batch-norm-grad", .is_always_written = true},
+    {"feature_index", &IR_SYNTAX_INTEGER, FIELD(feature_index),
+     .opcodes = "batch-norm-training batch-norm-inference batch-norm-grad", .is_always_written = true},
+    {"left_side", &IR_SYNTAX_BOOLEAN, SOLVE(left_side), .opcodes = "triangular-solve"},
+    {"lower", &IR_SYNTAX_BOOLEAN, SOLVE(lower), .opcodes = "triangular-solve"},
+    {"unit_diagonal", &IR_SYNTAX_BOOLEAN, SOLVE(unit_diagonal), .opcodes = "triangular-solve"},
+    {"transpose_a", &IR_SYNTAX_ENUMERATION, SOLVE(transpose_a),
+     .names = &hlo__triangular_solve_options__transpose__descriptor, .opcodes = "triangular-solve"},
+    {"lower", &IR_SYNTAX_BOOLEAN,
+     PART(cholesky_options, Hlo__CholeskyOptions, hlo__cholesky_options__descriptor, lower),
+     .opcodes = "cholesky"},
+    {"operand_precision", &IR_SYNTAX_PRECISIONS,
+     PART_LIST(precision_config, Hlo__PrecisionConfig, hlo__precision_config__descriptor, operand_precision),
+     .names = &hlo__precision_config__precision__descriptor, .is_lower_case = true,
+     .opcodes = "dot convolution custom-call ragged-dot"},
+    {"algorithm", &IR_SYNTAX_ENUMERATION,
+     PART(precision_config, Hlo__PrecisionConfig, hlo__precision_config__descriptor, algorithm),
+     .names = &hlo__precision_config__algorithm__descriptor, .prefix = "ALG_", .is_lower_case = true,
+     .opcodes = "dot convolution"},
+    {"padding_type", &IR_SYNTAX_ENUMERATION, FIELD(padding_type), .names = &hlo__padding_type__descriptor,
+     .opcodes = CONVOLVES},
+    {"parameter_replication", &IR_SYNTAX_REPLICATION, FIELD(parameter_replication), .opcodes = "parameter"},
+    {"infeed_config", &IR_SYNTAX_BYTES, FIELD(infeed_config), .opcodes = "infeed"},
+    {"outfeed_config", &IR_SYNTAX_BYTES, FIELD(outfeed_config), .opcodes = "outfeed"},
+    {"outfeed_shape", &IR_SYNTAX_SHAPE, FIELD(outfeed_shape), .opcodes = "outfeed"},
+    /* Communication. */
+    {"channel_id", &IR_SYNTAX_INTEGER, FIELD(channel_id)},
+    {"replica_groups", &IR_SYNTAX_GROUPS, FIELD(replica_groups)},
+    {"source_target_pairs", &IR_SYNTAX_PAIRS, FIELD(source_target_pairs)},
+    {"use_global_device_ids", &IR_SYNTAX_BOOLEAN, FIELD(use_global_device_ids)},
+    {"constrain_layout", &IR_SYNTAX_BOOLEAN, FIELD(constrain_layout),
+     .opcodes = "all-reduce all-reduce-start all-gather all-gather-start all-to-all reduce-scatter"},
+    {"is_host_transfer", &IR_SYNTAX_BOOLEAN, FIELD(is_host_transfer),
+     .opcodes = "send recv send-done recv-done"},
+    /* Calls of computations. */
+    {"kind", &IR_SYNTAX_WORD, FIELD(fusion_kind), .opcodes = "fusion"},
+    {"output_to_operand_aliasing", &IR_SYNTAX_OPERAND_ALIASES, FIELD(output_operand_aliasing),
+     .opcodes = "fusion custom-call"},
+    {"condition", &IR_SYNTAX_COMPUTATION, CALLED, .opcodes = "while", .unwritten = 1},
+    {"body", &IR_SYNTAX_COMPUTATION, CALLED, .opcodes = "while", .unwritten = 0},
+    {"select", &IR_SYNTAX_COMPUTATION, CALLED, .opcodes = "select-and-scatter", .unwritten = 0},
+    {"scatter", &IR_SYNTAX_COMPUTATION, CALLED, .opcodes = "select-and-scatter", .unwritten = 1},
+    {"true_computation", &IR_SYNTAX_COMPUTATION, CALLED, .opcodes = "conditional", .unwritten = 0},
+    {"false_computation", &IR_SYNTAX_COMPUTATION, CALLED, .opcodes = "conditional", .unwritten = 1},
+    {"branch_computations", &IR_SYNTAX_COMPUTATIONS, CALLED, .opcodes = "conditional"},
+    {"called_computations", &IR_SYNTAX_COMPUTATIONS, CALLED, .opcodes = "custom-call"},
+    {"to_apply", &IR_SYNTAX_COMPUTATION, CALLED, .opcodes = REDUCES},
+    {"calls", &IR_SYNTAX_COMPUTATION, CALLED, .opcodes = "fusion async-start async-update async-done"},
+    {"custom_call_target", &IR_SYNTAX_STRING, FIELD(custom_call_target), .opcodes = "custom-call",
+     .is_always_written = true},
+    {"custom_call_has_side_effect", &IR_SYNTAX_BOOLEAN, FIELD(custom_call_has_side_effect),
+     .opcodes = "custom-call"},
+    {"operand_layout_constraints", &IR_SYNTAX_SHAPES, LIST(operand_shapes_with_layout),
+     .opcodes = "custom-call"},
+    {"schedule", &IR_SYNTAX_ENUMERATION, FIELD(custom_call_schedule),
+     .names = &hlo__custom_call_schedule__descriptor, .opcodes = "custom-call"},
+    {"api_version", &IR_SYNTAX_ENUMERATION, FIELD(custom_call_api_version),
+     .names = &hlo__custom_call_api_version__descriptor, .opcodes = "custom-call", .unwritten = 1},
+    {"is_composite", &IR_SYNTAX_BOOLEAN, FIELD(is_composite), .opcodes = "call"},
+    {"async_execution_thread", &IR_SYNTAX_STRING, FIELD(async_execution_thread),
+     .opcodes = "async-start async-update async-done"},
+    /* What every instruction may have. */
+    {"sharding", &IR_SYNTAX_SHARDING, FIELD(sharding)},
+    {"frontend_attributes", &IR_SYNTAX_FRONTEND, FIELD(frontend_attributes)},
+    {"control-predecessors", &IR_SYNTAX_PREDECESSORS, LIST(control_predecessor_ids)},
+    {"metadata", &IR_SYNTAX_METADATA, FIELD(metadata)},
+    {"backend_config", &IR_SYNTAX_BYTES, FIELD(backend_config)},
+    {"origin", &IR_SYNTAX_IGNORED, FIELD(original_value)},
+    {"original_value", &IR_SYNTAX_IGNORED, FIELD(original_value)},
+    {"statistics", &IR_SYNTAX_IGNORED, FIELD(statistics_viz)},
+    {"metadata_payload", &IR_SYNTAX_IGNORED, FIELD(metadata)},
+};
+#define ROW_COUNT ((int32_t)(sizeof ROWS / sizeof ROWS[0]))
+
+/* Distinct attribute names that are warned about before warnings stop. */
+#define MOST_WARNINGS 100
+
+static bool has_word(const char *words, const char *word) {
+    size_t length = strlen(word);
+    for (const char *at = words; (at = strstr(at, word)) != NULL; at += length) {
+        bool starts = at == words || at[-1] == ' ';
+        if (starts && (at[length] == ' ' || at[length] == '\0')) return true;
+    }
+    return false;
+}
+
+static bool fits(const IrAttributeRow *row, const char *opcode) {
+    return !row->opcodes || has_word(row->opcodes, opcode);
+}
+
+AmStatus ir_attributes_index(IrTextReader *reader) {
+    for (int32_t i = ROW_COUNT - 1; i >= 0; i--) {
+        IrWord name = {ROWS[i].name, (int64_t)strlen(ROWS[i].name)};
+        if (!ir_names_add(&reader->attributes, reader->scanner.arena, name, i)) {
+            return ir_scan_memory(&reader->scanner);
+        }
+    }
+    return AM_OK;
+}
+
+/* The row of that name that fits the opcode, else the first of that name. */
+static const IrAttributeRow *find_row(const IrTextReader *reader, IrWord name, const char *opcode) {
+    int32_t first = ir_names_find(&reader->attributes, name);
+    if (first < 0) return NULL;
+    for (int32_t i = first; i < ROW_COUNT; i++) {
+        if (ir_word_is(name, ROWS[i].name) && fits(&ROWS[i], opcode)) return &ROWS[i];
+    }
+    return &ROWS[first];
+}
+
+/* The message that holds the row's field; made if `arena` is given. */
+static void *find_part(const IrAttributeRow *row, Hlo__HloInstructionProto *instruction, Arena *arena) {
+    if (!row->part) return instruction;
+    void **pointer = (void **)(void *)((char *)instruction + row->part);
+    if (!*pointer && arena) *pointer = ir_new_message(arena, row->part_type);
+    return *pointer;
+}
+
+static AmStatus read_attribute(IrTextReader *reader, Hlo__HloInstructionProto *instruction, IrWord name) {
+    IrScanner *scanner = &reader->scanner;
+    const IrAttributeRow *row = find_row(reader, name, instruction->opcode);
+    if (row) {
+        void *part = find_part(row, instruction, scanner->arena);
+        if (!part) return ir_scan_memory(scanner);
+        return row->syntax->read(reader, row, part, (char *)part + row->field);
+    }
+    if (reader->warnings && reader->warnings->count < MOST_WARNINGS) {
+        am_warn(reader->warnings, "%s: unknown attribute '%.*s' of '%s' is ignored", scanner->source,
+                (int)(name.length < 64 ? name.length : 64), name.text, instruction->opcode);
+    }
+    return ir_scan_skip_value(scanner);
+}
+
+/* The parts an opcode always has, whether or not the text mentions them. */
+static const struct {
+    const char *opcode;
+    size_t part;
+    const ProtobufCMessageDescriptor *type;
+} PARTS[] = {
+    {"dot", offsetof(Hlo__HloInstructionProto, dot_dimension_numbers),
+     &hlo__dot_dimension_numbers__descriptor},
+    {"convolution", offsetof(Hlo__HloInstructionProto, window), &hlo__window__descriptor},
+    {"reduce-window", offsetof(Hlo__HloInstructionProto, window), &hlo__window__descriptor},
+    {"select-and-scatter", offsetof(Hlo__HloInstructionProto, window), &hlo__window__descriptor},
+    {"gather", offsetof(Hlo__HloInstructionProto, gather_dimension_numbers),
+     &hlo__gather_dimension_numbers__descriptor},
+    {"scatter", offsetof(Hlo__HloInstructionProto, scatter_dimension_numbers),
+     &hlo__scatter_dimension_numbers__descriptor},
+    {"pad", offsetof(Hlo__HloInstructionProto, padding_config), &hlo__padding_config__descriptor},
+    {"triangular-solve", offsetof(Hlo__HloInstructionProto, triangular_solve_options),
+     &hlo__triangular_solve_options__descriptor},
+    {"cholesky", offsetof(Hlo__HloInstructionProto, cholesky_options), &hlo__cholesky_options__descriptor},
+};
+
+static AmStatus add_parts(IrScanner *scanner, Hlo__HloInstructionProto *instruction) {
+    for (size_t i = 0; i < sizeof PARTS / sizeof PARTS[0]; i++) {
+        if (strcmp(PARTS[i].opcode, instruction->opcode) != 0) continue;
+        void **pointer = (void **)(void *)((char *)instruction + PARTS[i].part);
+        if (!*pointer) *pointer = ir_new_message(scanner->arena, PARTS[i].type);
+        if (!*pointer) return ir_scan_memory(scanner);
+    }
+    return AM_OK;
+}
+
+/* The comparison type that XLA takes for operands of `type`. */
+static const char *usual_comparison(Dtype type) {
+    if (dtype_is_floating(type) || dtype_is_complex(type)) return "FLOAT";
+    return dtype_is_signed(type) && type != DTYPE_PRED ? "SIGNED" : "UNSIGNED";
+}
+
+static AmStatus complete(IrTextReader *reader, Hlo__HloInstructionProto *instruction, int64_t start) {
+    IrScanner *scanner = &reader->scanner;
+    TRY(add_parts(scanner, instruction));
+    for (size_t i = 0; i < instruction->n_called_computation_ids; i++) {
+        if (instruction->called_computation_ids[i] >= 0) continue;
+        return ir_scan_fail(scanner, start, "this %s names only one of its two computations",
+                            instruction->opcode);
+    }
+    if (strcmp(instruction->opcode, "compare") == 0 && !*instruction->comparison_type &&
+        instruction->n_operand_ids > 0) {
+        int64_t first = reader->computation->instructions[0]->id;
+        const Hlo__HloInstructionProto *operand =
+            reader->computation->instructions[instruction->operand_ids[0] - first];
+        instruction->comparison_type =
+            arena_copy_string(scanner->arena, usual_comparison((Dtype)operand->shape->element_type));
+        if (!instruction->comparison_type) return ir_scan_memory(scanner);
+    }
+    if (strcmp(instruction->opcode, "custom-call") == 0 && instruction->custom_call_api_version == 0) {
+        instruction->custom_call_api_version = HLO__CUSTOM_CALL_API_VERSION__API_VERSION_ORIGINAL;
+    }
+    if (strcmp(instruction->opcode, "fusion") == 0 && instruction->n_called_computation_ids > 0) {
+        int64_t called = instruction->called_computation_ids[0] - reader->module->computations[0]->id;
+        reader->module->computations[called]->is_fusion_computation = true;
+    }
+    return AM_OK;
+}
+
+AmStatus ir_read_attributes(IrTextReader *reader, Hlo__HloInstructionProto *instruction) {
+    IrScanner *scanner = &reader->scanner;
+    int64_t start = scanner->at;
+    while (ir_scan_accept(scanner, ",")) {
+        IrWord name;
+        TRY(ir_scan_word(scanner, "the name of an attribute", &name));
+        TRY(ir_scan_expect(scanner, "="));
+        TRY(read_attribute(reader, instruction, name));
+    }
+    return complete(reader, instruction, start);
+}
+
+/* Whether a conditional has a pred selector and so names its two branches. */
+static bool has_two_branches(const IrTextWriter *writer, const Hlo__HloInstructionProto *instruction) {
+    if (instruction->n_called_computation_ids != 2 || instruction->n_operand_ids == 0) return false;
+    int32_t selector = ir_writer_instruction(writer, instruction->operand_ids[0]);
+    if (selector < 0) return false;
+    const Hlo__ShapeProto *shape = writer->computation->instructions[selector]->shape;
+    return shape && shape->element_type == HLO__PRIMITIVE_TYPE__PRED;
+}
+
+static bool is_left_out(const IrTextWriter *writer, const IrAttributeRow *row,
+                        const Hlo__HloInstructionProto *instruction) {
+    if (strcmp(instruction->opcode, "conditional") == 0 &&
+        row->count == offsetof(Hlo__HloInstructionProto, n_called_computation_ids)) {
+        bool is_list = row->syntax == &IR_SYNTAX_COMPUTATIONS;
+        return is_list == has_two_branches(writer, instruction);
+    }
+    /* Comparison types other than this one follow from the operands. */
+    return row->field == offsetof(Hlo__HloInstructionProto, comparison_type) &&
+           row->syntax == &IR_SYNTAX_WORD && strcmp(instruction->comparison_type, "TOTALORDER") != 0;
+}
+
+AmStatus ir_write_attributes(IrTextWriter *writer, const Hlo__HloInstructionProto *instruction) {
+    for (int32_t i = 0; i < ROW_COUNT; i++) {
+        const IrAttributeRow *row = &ROWS[i];
+        const char *part = (const char *)instruction;
+        if (row->part) memcpy(&part, part + row->part, sizeof part);
+        if (!part) continue;
+        bool is_default = row->syntax->is_default && row->syntax->is_default(row, part, part + row->field);
+        if (is_default && (!row->is_always_written || !row->syntax->write)) continue;
+        if (!fits(row, instruction->opcode) || is_left_out(writer, row, instruction)) continue;
+        text_append(writer->out, ", %s=", row->name);
+        row->syntax->write(writer, row, part, part + row->field);
+    }
+    if (instruction->metadata) ir_write_metadata(writer->out, instruction->metadata);
+    return writer->error && writer->error->code != AM_OK ? writer->error->code : AM_OK;
+}

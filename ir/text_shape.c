@@ -1,0 +1,288 @@
+/* Shapes in HLO text: f32[8,<=16]{1,0:T(8,128)S(1)}, (f32[2]{0}, s32[]), b(f32[4]).
+ *
+ * A layout lists the dimensions from minor to major, then properties in the form
+ * letter(values): T tiles, E bits of an element, S memory space, L alignment of
+ * the tail. Other properties are skipped. Where the layout is left out the
+ * default is filled in, as XLA does: the last dimension is the minor one.
+ */
+#include <string.h>
+
+#include "ir/text.h"
+
+/* f16[<=4] is dynamic with a bound, f16[?] without one. */
+#define UNBOUNDED INT64_MIN
+/* '*' in a tile: the dimension is combined with the next. */
+#define COMBINED INT64_MIN
+
+static AmStatus read_shape(IrScanner *scanner, Hlo__ShapeProto **shape, int depth);
+
+static AmStatus set_default_layout(IrScanner *scanner, Hlo__ShapeProto *shape) {
+    Hlo__LayoutProto *layout = ir_new_message(scanner->arena, &hlo__layout_proto__descriptor);
+    size_t rank = shape->n_dimensions;
+    if (layout && rank) layout->minor_to_major = ARENA_ARRAY(scanner->arena, int64_t, rank);
+    if (!layout || (rank && !layout->minor_to_major)) return ir_scan_memory(scanner);
+    layout->n_minor_to_major = rank;
+    for (size_t i = 0; i < rank; i++) layout->minor_to_major[i] = (int64_t)(rank - 1 - i);
+    layout->tail_padding_alignment_in_elements = 1;
+    shape->layout = layout;
+    return AM_OK;
+}
+
+static AmStatus read_dimensions(IrScanner *scanner, Hlo__ShapeProto *shape) {
+    size_t flags = 0;
+    TRY(ir_scan_expect(scanner, "["));
+    if (ir_scan_accept(scanner, "]")) return AM_OK;
+    do {
+        int64_t start = scanner->at;
+        if (shape->n_dimensions == IR_MAX_RANK) {
+            return ir_scan_fail(scanner, start, "more than %d dimensions", IR_MAX_RANK);
+        }
+        int64_t *size = ir_push(scanner->arena, &shape->dimensions, &shape->n_dimensions, sizeof *size);
+        protobuf_c_boolean *is_dynamic =
+            ir_push(scanner->arena, &shape->is_dynamic_dimension, &flags, sizeof *is_dynamic);
+        if (!size || !is_dynamic) return ir_scan_memory(scanner);
+        if (ir_scan_accept(scanner, "?")) {
+            *is_dynamic = true;
+            *size = UNBOUNDED;
+            continue;
+        }
+        *is_dynamic = ir_scan_accept(scanner, "<=");
+        TRY(ir_scan_integer(scanner, size));
+        if (*size < 0) return ir_scan_fail(scanner, start, "a dimension cannot be negative");
+    } while (ir_scan_accept(scanner, ","));
+    shape->n_is_dynamic_dimension = flags;
+    return ir_scan_expect(scanner, "]");
+}
+
+static AmStatus read_tile(IrScanner *scanner, Hlo__LayoutProto *layout) {
+    Hlo__TileProto **tile = ir_push(scanner->arena, &layout->tiles, &layout->n_tiles, sizeof *tile);
+    if (!tile || !(*tile = ir_new_message(scanner->arena, &hlo__tile_proto__descriptor))) {
+        return ir_scan_memory(scanner);
+    }
+    TRY(ir_scan_expect(scanner, "("));
+    do {
+        int64_t *size = ir_push(scanner->arena, &(*tile)->dimensions, &(*tile)->n_dimensions, sizeof *size);
+        if (!size) return ir_scan_memory(scanner);
+        if (ir_scan_accept(scanner, "*")) {
+            *size = COMBINED;
+        } else {
+            TRY(ir_scan_integer(scanner, size));
+        }
+    } while (ir_scan_accept(scanner, ","));
+    return ir_scan_expect(scanner, ")");
+}
+
+/* One property of a layout; the scanner is behind its letters. */
+static AmStatus read_property(IrScanner *scanner, Hlo__LayoutProto *layout, IrWord letters) {
+    int64_t *number = ir_word_is(letters, "E")   ? &layout->element_size_in_bits
+                      : ir_word_is(letters, "S") ? &layout->memory_space
+                      : ir_word_is(letters, "L") ? &layout->tail_padding_alignment_in_elements
+                                                 : NULL;
+    if (number) {
+        TRY(ir_scan_expect(scanner, "("));
+        TRY(ir_scan_integer(scanner, number));
+        return ir_scan_expect(scanner, ")");
+    }
+    if (ir_scan_peek(scanner) != '(') return ir_scan_fail(scanner, scanner->at, "expected '('");
+    while (ir_scan_peek(scanner) == '(') {
+        if (ir_word_is(letters, "T")) {
+            TRY(read_tile(scanner, layout));
+        } else {
+            scanner->at++;
+            while (ir_scan_peek(scanner) && ir_scan_peek(scanner) != ')') {
+                TRY(ir_scan_skip_value(scanner));
+                ir_scan_accept(scanner, ",");
+                if (ir_scan_peek(scanner) == '}' || ir_scan_peek(scanner) == ']') break;
+            }
+            TRY(ir_scan_expect(scanner, ")"));
+        }
+    }
+    return AM_OK;
+}
+
+static AmStatus read_layout(IrScanner *scanner, Hlo__ShapeProto *shape) {
+    int64_t start = scanner->at;
+    Hlo__LayoutProto *layout = shape->layout;
+    TRY(ir_scan_expect(scanner, "{"));
+    uint32_t seen = 0;
+    size_t count = 0;
+    while (ir_scan_peek(scanner) != ':' && ir_scan_peek(scanner) != '}') {
+        int64_t dimension;
+        TRY(ir_scan_integer(scanner, &dimension));
+        bool is_new = dimension >= 0 && dimension < (int64_t)shape->n_dimensions && !(seen >> dimension & 1);
+        if (!is_new) return ir_scan_fail(scanner, start, "this layout is no permutation of the dimensions");
+        seen |= 1u << dimension;
+        layout->minor_to_major[count++] = dimension;
+        if (!ir_scan_accept(scanner, ",")) break;
+    }
+    if (count != 0 && count != shape->n_dimensions) {
+        return ir_scan_fail(scanner, start, "this layout has %zu dimensions, the shape has %zu", count,
+                            shape->n_dimensions);
+    }
+    if (ir_scan_accept(scanner, ":")) {
+        while (ir_scan_peek(scanner) != '}') {
+            IrWord letters;
+            bool is_marked = ir_scan_accept(scanner, "#") || ir_scan_accept(scanner, "*");
+            if (!is_marked) TRY(ir_scan_word(scanner, "a property of the layout", &letters));
+            if (is_marked) letters = (IrWord){"", 0};
+            TRY(read_property(scanner, layout, letters));
+        }
+    }
+    return ir_scan_expect(scanner, "}");
+}
+
+/* A '{' that opens a layout is followed by a number, ':' or '}'; one that opens
+ * the body of a computation is not. */
+static bool at_layout(const IrScanner *scanner) {
+    IrScanner ahead = *scanner;
+    if (!ir_scan_accept(&ahead, "{")) return false;
+    char next = ir_scan_peek(&ahead);
+    return (next >= '0' && next <= '9') || next == ':' || next == '}';
+}
+
+static AmStatus read_elements(IrScanner *scanner, Hlo__ShapeProto *shape, int depth) {
+    if (depth >= IR_MAX_TUPLE_DEPTH) {
+        return ir_scan_fail(scanner, scanner->at, "tuples nested deeper than %d", IR_MAX_TUPLE_DEPTH);
+    }
+    TRY(ir_scan_expect(scanner, "("));
+    if (ir_scan_accept(scanner, ")")) return AM_OK;
+    do {
+        Hlo__ShapeProto **element =
+            ir_push(scanner->arena, &shape->tuple_shapes, &shape->n_tuple_shapes, sizeof *element);
+        if (!element) return ir_scan_memory(scanner);
+        TRY(read_shape(scanner, element, depth + 1));
+    } while (ir_scan_accept(scanner, ","));
+    return ir_scan_expect(scanner, ")");
+}
+
+static AmStatus read_shape(IrScanner *scanner, Hlo__ShapeProto **result, int depth) {
+    Hlo__ShapeProto *shape = ir_new_message(scanner->arena, &hlo__shape_proto__descriptor);
+    if (!shape) return ir_scan_memory(scanner);
+    *result = shape;
+    if (ir_scan_peek(scanner) == '(') {
+        shape->element_type = HLO__PRIMITIVE_TYPE__TUPLE;
+        return read_elements(scanner, shape, depth);
+    }
+    int64_t start = scanner->at;
+    IrWord word;
+    TRY(ir_scan_word(scanner, "a shape", &word));
+    if (ir_word_is(word, "b") && ir_scan_peek(scanner) == '(') {
+        shape->element_type = HLO__PRIMITIVE_TYPE__BUFFER;
+        return read_elements(scanner, shape, depth);
+    }
+    char name[24] = "";
+    if (word.length < (int64_t)sizeof name) memcpy(name, word.text, (size_t)word.length);
+    Dtype type = dtype_from_name(name);
+    if (type == DTYPE_INVALID) {
+        return ir_scan_fail(scanner, start, "unknown element type '%.*s'",
+                            (int)(word.length < 64 ? word.length : 64), word.text);
+    }
+    shape->element_type = (Hlo__PrimitiveType)type;
+    TRY(read_dimensions(scanner, shape));
+    if (type == DTYPE_TOKEN || type == DTYPE_OPAQUE) return AM_OK;
+    TRY(set_default_layout(scanner, shape));
+    return at_layout(scanner) ? read_layout(scanner, shape) : AM_OK;
+}
+
+AmStatus ir_read_shape(IrScanner *scanner, Hlo__ShapeProto **shape) {
+    return read_shape(scanner, shape, 0);
+}
+
+bool ir_at_shape(IrScanner *scanner) {
+    ir_scan_space(scanner);
+    IrScanner ahead = *scanner;
+    if (ir_scan_peek(&ahead) == '(') return true;
+    IrWord word;
+    if (!ir_scan_take_word(&ahead, &word) || ahead.at >= ahead.length) return false;
+    char next = ahead.text[ahead.at];
+    return next == '[' || (next == '(' && ir_word_is(word, "b"));
+}
+
+Hlo__ShapeProto *ir_row_major(Arena *arena, const Hlo__ShapeProto *shape) {
+    IrScanner scanner = {.arena = arena};
+    Hlo__ShapeProto *copy = ir_new_message(arena, &hlo__shape_proto__descriptor);
+    if (!copy) return NULL;
+    ProtobufCMessage base = copy->base;
+    *copy = *shape;
+    copy->base = base;
+    copy->layout = NULL;
+    return shape->layout && set_default_layout(&scanner, copy) != AM_OK ? NULL : copy;
+}
+
+int64_t ir_text_elements(const Hlo__ShapeProto *shape) {
+    int64_t elements = 1;
+    for (size_t i = 0; i < shape->n_dimensions; i++) {
+        if (shape->dimensions[i] < 0 || __builtin_mul_overflow(elements, shape->dimensions[i], &elements)) {
+            return -1;
+        }
+    }
+    return elements;
+}
+
+static bool is_default_layout(const Hlo__LayoutProto *layout) {
+    return layout->n_tiles == 0 && layout->element_size_in_bits == 0 && layout->memory_space == 0 &&
+           layout->tail_padding_alignment_in_elements <= 1;
+}
+
+static void write_tiles(Text *out, const Hlo__LayoutProto *layout) {
+    if (layout->n_tiles) text_append_string(out, "T");
+    for (size_t i = 0; i < layout->n_tiles; i++) {
+        const Hlo__TileProto *tile = layout->tiles[i];
+        for (size_t k = 0; k < tile->n_dimensions; k++) {
+            text_append_string(out, k ? "," : "(");
+            if (tile->dimensions[k] == COMBINED) {
+                text_append_string(out, "*");
+            } else {
+                text_append(out, "%lld", (long long)tile->dimensions[k]);
+            }
+        }
+        text_append_string(out, tile->n_dimensions ? ")" : "()");
+    }
+}
+
+static void write_layout(Text *out, const Hlo__ShapeProto *shape) {
+    const Hlo__LayoutProto *layout = shape->layout;
+    if (!layout || layout->n_minor_to_major != shape->n_dimensions) return;
+    if (shape->n_dimensions == 0 && is_default_layout(layout)) return;
+    text_append_string(out, "{");
+    for (size_t i = 0; i < layout->n_minor_to_major; i++) {
+        text_append(out, i ? ",%lld" : "%lld", (long long)layout->minor_to_major[i]);
+    }
+    if (!is_default_layout(layout)) text_append_string(out, ":");
+    write_tiles(out, layout);
+    if (layout->tail_padding_alignment_in_elements > 1) {
+        text_append(out, "L(%lld)", (long long)layout->tail_padding_alignment_in_elements);
+    }
+    if (layout->element_size_in_bits) {
+        text_append(out, "E(%lld)", (long long)layout->element_size_in_bits);
+    }
+    if (layout->memory_space) text_append(out, "S(%lld)", (long long)layout->memory_space);
+    text_append_string(out, "}");
+}
+
+void ir_write_shape(Text *out, const Hlo__ShapeProto *shape, bool with_layout) {
+    if (!shape) {
+        text_append_string(out, "()");
+        return;
+    }
+    bool is_buffer = shape->element_type == HLO__PRIMITIVE_TYPE__BUFFER;
+    if (is_buffer || shape->element_type == HLO__PRIMITIVE_TYPE__TUPLE) {
+        text_append_string(out, is_buffer ? "b(" : "(");
+        for (size_t i = 0; i < shape->n_tuple_shapes; i++) {
+            if (i) text_append_string(out, ", ");
+            if (i && i % 5 == 0) text_append(out, "/*index=%zu*/", i);
+            ir_write_shape(out, shape->tuple_shapes[i], with_layout);
+        }
+        text_append_string(out, ")");
+        return;
+    }
+    text_append(out, "%s[", dtype_name((Dtype)shape->element_type));
+    for (size_t i = 0; i < shape->n_dimensions; i++) {
+        bool is_dynamic = i < shape->n_is_dynamic_dimension && shape->is_dynamic_dimension[i];
+        if (i) text_append_string(out, ",");
+        if (is_dynamic) text_append_string(out, shape->dimensions[i] == UNBOUNDED ? "?" : "<=");
+        if (shape->dimensions[i] != UNBOUNDED) text_append(out, "%lld", (long long)shape->dimensions[i]);
+    }
+    text_append_string(out, "]");
+    if (with_layout) write_layout(out, shape);
+}
