@@ -30,6 +30,12 @@ int32_t strict_partition(StrictProblem *problem, int32_t parameter, int32_t dime
 int32_t strict_replicate(StrictProblem *problem, int32_t parameter, int32_t dimension);
 void strict_undo(StrictProblem *problem);
 
+/* Decides everything that is open, for B where it can be; -1 or the instruction
+ * that admits no state. strict_state() then is the state of an instruction's
+ * result; of values that constrain nothing it is B. */
+int32_t strict_complete(StrictProblem *problem);
+Sbp strict_state(const StrictProblem *problem, int32_t instruction);
+
 /* Whether the parameter may still be S(dimension), and whether it must be. */
 bool strict_may_split(const StrictProblem *problem, int32_t parameter, int32_t dimension);
 bool strict_must_split(const StrictProblem *problem, int32_t parameter, int32_t dimension);

@@ -411,11 +411,41 @@ int32_t strict_replicate(StrictProblem *problem, int32_t parameter, int32_t dime
     return decide(problem, parameter, ~bit_of(sbp_split(dimension)));
 }
 
-void strict_undo(StrictProblem *problem) {
-    while (problem->trail_count > 0) {
+/* Takes back what was decided after the trail had `count` entries. */
+static void undo_to(StrictProblem *problem, int32_t count) {
+    while (problem->trail_count > count) {
         Trail last = problem->trail[--problem->trail_count];
         problem->domains[last.variable] = last.before;
     }
+}
+
+void strict_undo(StrictProblem *problem) {
+    undo_to(problem, 0);
+}
+
+int32_t strict_complete(StrictProblem *problem) {
+    for (int32_t variable = 0; variable < problem->tensor_count; variable++) {
+        Domain open = problem->domains[variable];
+        if (problem->parent[variable] != variable || !(open & (open - 1))) continue;
+        int32_t conflict = -1, before = problem->trail_count;
+        for (int32_t state = 0; state <= IR_MAX_RANK; state++) { /* B first */
+            if (!(open >> state & 1)) continue;
+            narrow(problem, variable, (Domain)1 << state, -1);
+            conflict = propagate(problem);
+            if (conflict < 0) break;
+            undo_to(problem, before);
+        }
+        if (conflict >= 0) return conflict;
+    }
+    return -1;
+}
+
+Sbp strict_state(const StrictProblem *problem, int32_t instruction) {
+    Domain domain = problem->domains[find(problem->parent, problem->context->rules->alias[instruction])];
+    for (int32_t state = 1; state <= IR_MAX_RANK; state++) {
+        if (domain == (Domain)1 << state) return sbp_split(state - 1);
+    }
+    return SBP_B;
 }
 
 bool strict_may_split(const StrictProblem *problem, int32_t parameter, int32_t dimension) {

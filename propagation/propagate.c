@@ -1,0 +1,233 @@
+/* Pins to lists, and the state of every instruction of a completed stage. */
+#include "propagation/propagate.h"
+
+#include <string.h>
+
+#include "propagation/lower.h"
+#include "propagation/strict.h"
+
+AmStatus propagation_parse_pin(PropagationPin *pin, Arena *arena, const char *text, AmError *error) {
+    const char *equals = strrchr(text, '=');
+    if (!equals || equals == text || equals[1] == '\0') {
+        return am_fail(error, AM_ERROR_USAGE, "", "pin \"%s\": expected PATTERN=SHARDING", text);
+    }
+    pin->pattern = arena_copy_bytes(arena, text, (size_t)(equals - text));
+    pin->sharding = arena_copy_string(arena, equals + 1);
+    return arena->failed ? am_fail_memory(error, (int64_t)strlen(text)) : AM_OK;
+}
+
+/* '*' stands for any text; everything else for itself. Linear backtracking: only
+ * the last '*' is ever tried again. */
+static bool matches(const char *pattern, const char *path) {
+    const char *star = NULL, *retry = NULL;
+    while (*path) {
+        if (*pattern == '*') {
+            star = pattern++;
+            retry = path;
+        } else if (*pattern == *path) {
+            pattern++;
+            path++;
+        } else if (star) {
+            pattern = star + 1;
+            path = ++retry;
+        } else {
+            return false;
+        }
+    }
+    while (*pattern == '*') pattern++;
+    return *pattern == '\0';
+}
+
+static int32_t find_axis(const Mesh *mesh, const char *name, size_t length) {
+    for (int32_t k = 0; k < mesh->axis_count; k++) {
+        if (strlen(mesh->axes[k].name) == length && strncmp(mesh->axes[k].name, name, length) == 0) return k;
+    }
+    return -1;
+}
+
+/* The axes of each dimension, as a state; at most one dimension per axis. */
+static AmStatus parse_sharding(SbpState *state, int32_t *rank, const Mesh *mesh, const char *text,
+                               AmError *error) {
+    *state = (SbpState){{SBP_B}};
+    *rank = 1;
+    for (const char *at = text; *at;) {
+        size_t length = strcspn(at, ",+");
+        bool is_whole = length == 1 && at[0] == '-';
+        int32_t axis = is_whole ? -1 : find_axis(mesh, at, length);
+        if (!is_whole && (axis < 0 || state->axis[axis] != SBP_B || *rank > IR_MAX_RANK)) {
+            return am_fail(error, AM_ERROR_USAGE, "",
+                           "sharding \"%s\": \"%.*s\" is no mesh axis that is still free, nor \"-\"", text,
+                           (int)length, at);
+        }
+        if (axis >= 0) state->axis[axis] = sbp_split(*rank - 1);
+        at += length;
+        if (*at == ',') (*rank)++;
+        if (*at) at++;
+    }
+    return AM_OK;
+}
+
+static AmStatus add_entry(PlanStage *stage, Arena *arena, int32_t axis, int32_t class_index, AmError *error) {
+    PlanList *list = &stage->lists[axis];
+    for (int32_t k = 0; k < list->count; k++) {
+        if (list->entries[k].class_index == class_index) return AM_OK;
+    }
+    list->entries = arena_grow(arena, list->entries, sizeof(PlanEntry) * (size_t)list->count,
+                               sizeof(PlanEntry) * ((size_t)list->count + 1));
+    if (!list->entries) return am_fail_memory(error, (int64_t)sizeof(PlanEntry) * (list->count + 1));
+    list->entries[list->count++] = (PlanEntry){.class_index = class_index};
+    return AM_OK;
+}
+
+static AmStatus check_split(const PlanContext *context, const IrParameter *parameter, const Mesh *mesh,
+                            SbpState state, int32_t dimension, AmError *error) {
+    int64_t size = context->canonical->instructions[parameter->instruction].shape.dimensions[dimension];
+    int32_t ways = sbp_ways(mesh, state, dimension);
+    if (size > 0 && size % ways == 0) return AM_OK;
+    return am_fail(error, AM_ERROR_USAGE, "", "pin: dimension %d of %s has size %lld, no multiple of %d",
+                   dimension, parameter->path, (long long)size, ways);
+}
+
+typedef AmStatus PinFunction(void *data, const IrParameter *parameter, SbpState state, AmError *error);
+
+/* Calls `apply` for every parameter that a pin matches. */
+static AmStatus for_each_pinned(const PlanContext *context, const Mesh *mesh, const PropagationPin *pins,
+                                int32_t count, PinFunction *apply, void *data, AmError *error) {
+    for (int32_t k = 0; k < count; k++) {
+        SbpState state;
+        int32_t rank, found = 0;
+        TRY(parse_sharding(&state, &rank, mesh, pins[k].sharding, error));
+        for (int32_t p = 0; p < context->roles->parameter_count; p++) {
+            const IrParameter *parameter = &context->roles->parameters[p];
+            const IrShape *shape = &context->canonical->instructions[parameter->instruction].shape;
+            if (!matches(pins[k].pattern, parameter->path)) continue;
+            if (shape->type == DTYPE_TUPLE || shape->rank != rank) {
+                return am_fail(error, AM_ERROR_USAGE, "", "pin: \"%s\" is for rank %d, %s has rank %d",
+                               pins[k].sharding, rank, parameter->path, shape->rank);
+            }
+            TRY(apply(data, parameter, state, error));
+            found++;
+        }
+        if (found == 0) {
+            return am_fail(error, AM_ERROR_USAGE, "", "pin: no parameter's path matches \"%s\"",
+                           pins[k].pattern);
+        }
+    }
+    return AM_OK;
+}
+
+typedef struct ListTarget {
+    PlanStage *stage;
+    Arena *arena;
+    const PlanContext *context;
+} ListTarget;
+
+static AmStatus pin_to_lists(void *data, const IrParameter *parameter, SbpState state, AmError *error) {
+    ListTarget *target = data;
+    const PlanContext *context = target->context;
+    for (int32_t axis = 0; axis < target->stage->mesh.axis_count; axis++) {
+        if (!sbp_is_split(state.axis[axis])) continue;
+        int32_t dimension = sbp_dimension(state.axis[axis]);
+        TRY(check_split(context, parameter, &target->stage->mesh, state, dimension, error));
+        int32_t class_index = classes_of(context->classes, context->rules, parameter->instruction, dimension);
+        if (class_index < 0) {
+            return am_fail(error, AM_ERROR_USAGE, "",
+                           "pin: every operator that uses %s needs its dimension %d whole", parameter->path,
+                           dimension);
+        }
+        TRY(add_entry(target->stage, target->arena, axis, class_index, error));
+    }
+    return AM_OK;
+}
+
+AmStatus propagation_pin_lists(PlanStage *stage, Arena *arena, const PlanContext *context,
+                               const PropagationPin *pins, int32_t count, AmError *error) {
+    ListTarget target = {stage, arena, context};
+    return for_each_pinned(context, &stage->mesh, pins, count, pin_to_lists, &target, error);
+}
+
+/* The state in which user u needs operand k: by its factors, or by its own state
+ * where it is made on demand itself. */
+static SbpState needed_state(const PlanContext *context, const Completion *completion, const SbpState *states,
+                             int32_t user, int32_t operand) {
+    const FactorRule *rule = &context->rules->rules[user];
+    SbpState needed = {{SBP_B}};
+    if (operand >= rule->operand_count) return needed; /* tuple plumbing */
+    for (int32_t axis = 0; axis < completion->stage->mesh.axis_count; axis++) {
+        int32_t chosen = -1;
+        if (!context->rules->on_demand[user]) {
+            chosen = completion->factor[(size_t)user * MESH_MAX_AXES + (size_t)axis];
+        } else if (sbp_is_split(states[user].axis[axis])) {
+            for (int32_t f = 0; f < rule->factor_count && chosen < 0; f++) {
+                if (rule->factors[f].kind == FACTOR_PARALLEL &&
+                    rule->factors[f].dimension[rule->operand_count] == sbp_dimension(states[user].axis[axis]))
+                    chosen = f;
+            }
+        }
+        if (chosen >= 0 && rule->factors[chosen].dimension[operand] >= 0)
+            needed.axis[axis] = sbp_split(rule->factors[chosen].dimension[operand]);
+    }
+    return needed;
+}
+
+AmStatus propagate(SbpState **states, Arena *arena, const PlanContext *context, const PlanStage *stage,
+                   AmError *error) {
+    const Rules *rules = context->rules;
+    Completion *completion;
+    TRY(plan_complete(&completion, arena, context, stage, error));
+    SbpState *built = ARENA_ARRAY(arena, SbpState, rules->count);
+    if (!built) return am_fail_memory(error, (int64_t)sizeof(SbpState) * rules->count);
+    for (int32_t i = rules->count - 1; i >= 0; i--) {
+        if (!rules->on_demand[i]) built[i] = completion->stored[i];
+        /* Users come after, and the first to come is seen last. */
+        const IrInstruction *instruction = &rules->module->instructions[i];
+        for (int32_t k = 0; k < instruction->operand_count; k++) {
+            int32_t source = rules->alias[instruction->operands[k]];
+            if (rules->on_demand[source] && rules->rules[i].result_count > 0)
+                built[source] = needed_state(context, completion, built, i, k);
+        }
+    }
+    for (int32_t i = 0; i < rules->count; i++) built[i] = built[rules->alias[i]];
+    *states = built;
+    return AM_OK;
+}
+
+typedef struct StrictTarget {
+    StrictProblem *problem;
+    const PlanContext *context;
+    const Mesh *mesh;
+} StrictTarget;
+
+static AmStatus fail_strictly(const PlanContext *context, int32_t instruction, AmError *error) {
+    const IrInstruction *value = &context->canonical->instructions[instruction];
+    return am_fail(error, AM_ERROR_INFEASIBLE, "",
+                   "strict rules: %s %s (%s:%d) allows no state beside the pins", value->opcode_name,
+                   value->name, value->source_file, value->source_line);
+}
+
+static AmStatus pin_strictly(void *data, const IrParameter *parameter, SbpState state, AmError *error) {
+    StrictTarget *target = data;
+    if (!sbp_is_split(state.axis[0])) return AM_OK;
+    int32_t dimension = sbp_dimension(state.axis[0]);
+    TRY(check_split(target->context, parameter, target->mesh, state, dimension, error));
+    int32_t conflict = strict_partition(target->problem, parameter->number, dimension);
+    return conflict < 0 ? AM_OK : fail_strictly(target->context, conflict, error);
+}
+
+AmStatus propagate_strictly(SbpState **states, Arena *arena, const PlanContext *context, const Mesh *mesh,
+                            const PropagationPin *pins, int32_t count, AmError *error) {
+    if (mesh->axis_count != 1) {
+        return am_fail(error, AM_ERROR_USAGE, "", "strict mode: a mesh of one axis is expected, not of %d",
+                       mesh->axis_count);
+    }
+    StrictTarget target = {.context = context, .mesh = mesh};
+    TRY(strict_build(&target.problem, arena, context, mesh->axes[0].size, STRICT_STATE, error));
+    TRY(for_each_pinned(context, mesh, pins, count, pin_strictly, &target, error));
+    SbpState *built = ARENA_ARRAY(arena, SbpState, context->rules->count);
+    if (!built) return am_fail_memory(error, (int64_t)sizeof(SbpState) * context->rules->count);
+    int32_t conflict = strict_complete(target.problem);
+    if (conflict >= 0) return fail_strictly(context, conflict, error);
+    for (int32_t i = 0; i < context->rules->count; i++) built[i].axis[0] = strict_state(target.problem, i);
+    *states = built;
+    return AM_OK;
+}

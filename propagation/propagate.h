@@ -1,0 +1,44 @@
+/* Propagation of a user's own shardings through a module (`automap propagate`).
+ *
+ * A pin splits dimensions of the parameters whose path matches over mesh axes;
+ * each becomes an entry of the axis's list, in the order given, and completion
+ * (lower.h) decides every other tensor. In strict mode a pin is a decision of
+ * strict.h instead.
+ */
+#ifndef PROPAGATION_PROPAGATE_H
+#define PROPAGATION_PROPAGATE_H
+
+#include "propagation/plan.h"
+
+/* "layers*kernel=-,model": a path pattern, in which '*' stands for any text, and
+ * per dimension '-' or axis names joined by '+', major first. */
+typedef struct PropagationPin {
+    const char *pattern, *sharding;
+} PropagationPin;
+
+/* Splits "PATTERN=SHARDING" at its last '='. AM_ERROR_USAGE. */
+AmStatus propagation_parse_pin(PropagationPin *pin, Arena *arena, const char *text, AmError *error);
+
+/* Turns pins into the lists of `stage`, whose mesh is set. AM_ERROR_USAGE names
+ * a pin that matches nothing, has another rank, or cannot be. */
+AmStatus propagation_pin_lists(PlanStage *stage, Arena *arena, const PlanContext *context,
+                               const PropagationPin *pins, int32_t count, AmError *error);
+
+/* The state of every canonical entry instruction, [rules->count], of its first
+ * leaf. Values made on demand show the state that their first use needs. */
+AmStatus propagate(SbpState **states, Arena *arena, const PlanContext *context, const PlanStage *stage,
+                   AmError *error);
+
+/* The same by strict rules on a mesh of one axis. AM_ERROR_INFEASIBLE names the
+ * operator that allows no state beside the pins. */
+AmStatus propagate_strictly(SbpState **states, Arena *arena, const PlanContext *context, const Mesh *mesh,
+                            const PropagationPin *pins, int32_t count, AmError *error);
+
+/* An HLO sharding attribute's value: "{devices=[2,1,4]<=[8] last_tile_dim_replicate}",
+ * "{replicated}"; the axes of a state in another order than the mesh's appear as "<=[2,4]T(1,0)". */
+void propagation_sharding_text(Text *text, const Mesh *mesh, SbpState state, int32_t rank);
+/* The value for an instruction of any shape; of a tuple "{{replicated}, {...}}". */
+void propagation_instruction_text(Text *text, const PlanContext *context, const Mesh *mesh,
+                                  const SbpState *states, int32_t instruction);
+
+#endif
