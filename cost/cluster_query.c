@@ -1,0 +1,99 @@
+/* What is asked of a cluster: efficiencies, links between devices, names. */
+#include <math.h>
+
+#include "cost/cluster.h"
+
+double cluster_efficiency(const ClusterCurve *curve, double size) {
+    if (curve->count == 0) return 1;
+    double x = log2(size);
+    int32_t last = curve->count - 1, k = 0;
+    if (!(x > curve->log_sizes[0])) return curve->fractions[0];
+    if (x >= curve->log_sizes[last]) return curve->fractions[last];
+    while (x >= curve->log_sizes[k + 1]) k++;
+    double along = (x - curve->log_sizes[k]) / (curve->log_sizes[k + 1] - curve->log_sizes[k]);
+    return curve->fractions[k] + along * (curve->fractions[k + 1] - curve->fractions[k]);
+}
+
+const ClusterDeviceType *cluster_device_type(const Cluster *cluster, int32_t device) {
+    return &cluster->types[cluster->servers[cluster->server_of[device]].type];
+}
+
+int32_t cluster_link_between(const Cluster *cluster, int32_t a, int32_t b) {
+    if (a == b) return -1;
+    int32_t server = cluster->server_of[a];
+    return server == cluster->server_of[b] ? cluster->servers[server].link : cluster->between_servers;
+}
+
+const char *cluster_device_name(const Cluster *cluster, Arena *arena, int32_t device) {
+    int32_t server = cluster->server_of[device];
+    return arena_format(arena, "server%d/%s-%d", server, cluster_device_type(cluster, device)->name,
+                        device - cluster->servers[server].first_device);
+}
+
+int64_t cluster_least_memory(const Cluster *cluster, const int32_t *devices, int32_t count) {
+    int64_t least = INT64_MAX;
+    if (!devices) count = cluster->device_count;
+    for (int32_t k = 0; k < count; k++) {
+        int64_t bytes = cluster_device_type(cluster, devices ? devices[k] : k)->memory_bytes;
+        if (bytes < least) least = bytes;
+    }
+    return least;
+}
+
+static void print_types(Text *text, const Cluster *cluster) {
+    Text rows = {0};
+    text_append_string(&rows, "device\tmemory\tmemory rate\tFLOP/s\n");
+    for (int32_t t = 0; t < cluster->type_count; t++) {
+        const ClusterDeviceType *type = &cluster->types[t];
+        text_append(&rows, "%s\t", type->name);
+        text_append_bytes_size(&rows, (double)type->memory_bytes);
+        text_append_string(&rows, "\t");
+        text_append_bytes_size(&rows, type->memory_bytes_per_second);
+        text_append_string(&rows, "/s\t");
+        const char *separator = "";
+        for (int32_t d = 0; d < DTYPE_COUNT; d++) {
+            if (!type->named[d]) continue;
+            text_append(&rows, "%s%s ", separator, dtype_name((Dtype)d));
+            text_append_count(&rows, type->flops_per_second[d]);
+            separator = ", ";
+        }
+        text_append_string(&rows, "\n");
+    }
+    text_append_table(text, rows.data ? rows.data : "");
+    text_free(&rows);
+}
+
+static void print_link(Text *text, const Cluster *cluster, int32_t link) {
+    if (link < 0) return;
+    text_append(text, "%s, ", cluster->links[link].name);
+    text_append_bytes_size(text, cluster->links[link].bytes_per_second);
+    text_append_string(text, "/s, ");
+    text_append_seconds(text, cluster->links[link].latency_seconds);
+}
+
+void cluster_print(Text *text, const Cluster *cluster) {
+    text_append(text, "cluster %s: %d devices on %d servers\n\n", cluster->name, cluster->device_count,
+                cluster->server_count);
+    print_types(text, cluster);
+    text_append_string(text, "\n");
+    Text rows = {0};
+    text_append_string(&rows, "servers\tdevices\tlink inside\n");
+    for (int32_t s = 0; s < cluster->server_count;) {
+        const ClusterServer *server = &cluster->servers[s];
+        int32_t first = s++;
+        while (s < cluster->server_count && cluster->servers[s].type == server->type &&
+               cluster->servers[s].link == server->link &&
+               cluster->servers[s].device_count == server->device_count)
+            s++;
+        text_append(&rows, "%d\t%d x %s\t", s - first, server->device_count,
+                    cluster->types[server->type].name);
+        print_link(&rows, cluster, server->link);
+        text_append_string(&rows, "\n");
+    }
+    text_append_table(text, rows.data ? rows.data : "");
+    text_free(&rows);
+    if (cluster->between_servers < 0) return;
+    text_append_string(text, "\nbetween servers: ");
+    print_link(text, cluster, cluster->between_servers);
+    text_append_string(text, "\n");
+}

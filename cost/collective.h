@@ -1,0 +1,42 @@
+/* Seconds of a collective among the devices of a group. */
+#ifndef COST_COLLECTIVE_H
+#define COST_COLLECTIVE_H
+
+#include "cost/cluster.h"
+#include "propagation/program.h"
+
+/* How a group lies in the cluster. */
+typedef struct CollectiveTopology {
+    int32_t devices;    /* n */
+    int32_t servers;    /* m: servers that it has devices on */
+    int32_t per_server; /* g: its devices on the server that has most of them */
+    int32_t local;      /* the slowest link inside those servers; -1 where g = 1 */
+    int32_t between;    /* the link between servers; -1 where m = 1 */
+    int32_t sharing;    /* groups of the partition that use the busiest server's link at once, itself
+                           included; 1 where m = 1 */
+} CollectiveTopology;
+
+/* All groups that a mesh falls into along some of its axes: they run the same
+ * collective at the same time. */
+typedef struct CollectivePartition {
+    int32_t group_count, group_size;
+    const int32_t *members;               /* [group_count * group_size] mesh devices, group by group */
+    const CollectiveTopology *topologies; /* [group_count] */
+    int32_t distinct_count;
+    const CollectiveTopology *distinct; /* the different ones among them */
+} CollectivePartition;
+
+/* `devices`: mesh device -> cluster device, [mesh->device_count]. Arrays live in the arena. */
+AmStatus collective_partition(CollectivePartition *partition, Arena *arena, const Cluster *cluster,
+                              const Mesh *mesh, const int32_t *devices, uint32_t axes, AmError *error);
+
+/* `bytes`: the whole tensor that the group holds or makes, S of the formulas. */
+double collective_seconds(ProgramCollectiveKind kind, double bytes, const CollectiveTopology *topology,
+                          const Cluster *cluster);
+/* Bytes that each of n devices sends (and receives) in a ring. */
+double collective_sent_bytes(ProgramCollectiveKind kind, double bytes, int32_t devices);
+/* S of a collective instruction: summed over its operands, each as large as if
+ * all parts were as the largest one. */
+double collective_tensor_bytes(const Program *program, const ProgramInstruction *instruction);
+
+#endif

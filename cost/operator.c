@@ -1,0 +1,132 @@
+/* Time of an operator by the roofline: what is slower, arithmetic or memory.
+ *
+ *     seconds = launch + max( FLOPs / (peak x e(FLOPs)), bytes / (rate x e(bytes)) )
+ *
+ * since a kernel overlaps its loads with its arithmetic but cannot begin before
+ * it is launched. The peak is that of the operands' type; e is the efficiency
+ * curve of the device ("Peak is not time"): large products fill the matrix
+ * units, small ones do not. Only dots and convolutions have matrix units;
+ * everything else runs on the vector units, whose rate is that of f32 (of f64
+ * for 64-bit types) whatever the narrow types reach in products.
+ *
+ * Bytes are those that must pass the memory once: every operand and result in
+ * full, except where an operator touches part of an operand (gather, slice:
+ * as much as it writes, and the indices) or needs none of it. A fusion reads
+ * each input once, a broadcast input (stride 0) in its own small size, and
+ * writes its outputs; what lives inside it never reaches the memory.
+ */
+#include "cost/operator.h"
+
+#include "ir/flops.h"
+
+enum { MOST_PRICED_OPERANDS = 16 };
+
+static double array_bytes(const IrShape *shape) {
+    double bytes = (double)dtype_bytes(shape->type);
+    for (int32_t d = 0; d < shape->rank; d++) bytes *= (double)shape->dimensions[d];
+    return bytes;
+}
+
+/* Operators that read of operand 0 only as much as they write. */
+static bool reads_a_part(IrOpcode opcode) {
+    return opcode == IR_GATHER || opcode == IR_SLICE || opcode == IR_DYNAMIC_SLICE;
+}
+
+/* Operators that move, make or rename values and compute nothing. */
+static bool moves_only(IrOpcode opcode) {
+    static const bool moving[IR_OPCODE_COUNT + 1] = {
+        [IR_BITCAST] = true,   [IR_BROADCAST] = true, [IR_CONCATENATE] = true,
+        [IR_CONSTANT] = true,  [IR_COPY] = true,      [IR_DYNAMIC_SLICE] = true,
+        [IR_GATHER] = true,    [IR_IOTA] = true,      [IR_PAD] = true,
+        [IR_RESHAPE] = true,   [IR_REVERSE] = true,   [IR_SLICE] = true,
+        [IR_TRANSPOSE] = true, [IR_TUPLE] = true,     [IR_DYNAMIC_UPDATE_SLICE] = true,
+    };
+    return moving[opcode];
+}
+
+/* FLOPs of a local instruction: the shard's operands and results in the place
+ * of the canonical instruction's. */
+static double instruction_flops(const Program *program, const ProgramInstruction *instruction) {
+    IrShape operands[MOST_PRICED_OPERANDS], results[MOST_PRICED_OPERANDS];
+    int32_t count = instruction->operand_count, result_count = instruction->result_count;
+    const IrShape *first = &program->values[instruction->first_result].shape;
+    if (count > MOST_PRICED_OPERANDS || result_count > MOST_PRICED_OPERANDS)
+        return (double)ir_shape_elements(first) * result_count;
+    for (int32_t k = 0; k < count; k++) operands[k] = program->values[instruction->operands[k]].shape;
+    for (int32_t k = 0; k < result_count; k++)
+        results[k] = program->values[instruction->first_result + k].shape;
+    IrShape tuple = {.type = DTYPE_TUPLE, .rank = result_count, .elements = results};
+    IrInstruction local = program->module->instructions[instruction->origin];
+    int32_t called[2] = {instruction->called, instruction->called_second};
+    local.opcode = instruction->opcode;
+    local.attributes = instruction->attributes;
+    local.shape = result_count == 1 ? results[0] : tuple;
+    local.operand_count = count;
+    local.called = called;
+    local.called_count = (instruction->called >= 0) + (instruction->called_second >= 0);
+    return ir_flops(program->module, &local, operands, &local.shape);
+}
+
+static void instruction_work(OperatorWork *work, const Program *program,
+                             const ProgramInstruction *instruction) {
+    const IrShape *result = &program->values[instruction->first_result].shape;
+    const IrShape *operand =
+        instruction->operand_count > 0 ? &program->values[instruction->operands[0]].shape : result;
+    work->type = operand->type;
+    work->is_run = instruction->kind == PROGRAM_COMPUTE;
+    if (!work->is_run) return;
+    for (int32_t k = 0; k < instruction->result_count; k++)
+        work->bytes += array_bytes(&program->values[instruction->first_result + k].shape);
+    bool part = reads_a_part(instruction->opcode);
+    if (part) work->bytes *= 2;
+    for (int32_t k = part ? 1 : 0; k < instruction->operand_count; k++)
+        work->bytes += array_bytes(&program->values[instruction->operands[k]].shape);
+    if (instruction->opcode == IR_DOT) work->unit = OPERATOR_DOT;
+    else if (instruction->opcode == IR_CONVOLUTION) work->unit = OPERATOR_CONVOLUTION;
+    if (!moves_only(instruction->opcode)) work->flops = instruction_flops(program, instruction);
+}
+
+static void fusion_work(OperatorWork *work, const Program *program, const ProgramFusion *fusion) {
+    for (int32_t k = 0; k < fusion->input_count; k++) {
+        const ProgramFusionInput *input = &fusion->inputs[k];
+        double bytes = (double)dtype_bytes(program->values[input->value].shape.type);
+        for (int32_t d = 0; d < fusion->rank; d++)
+            if (input->strides[d] != 0) bytes *= (double)fusion->dimensions[d];
+        work->bytes += bytes;
+    }
+    for (int32_t k = 0; k < fusion->output_count; k++)
+        work->bytes += (double)fusion->elements *
+                       (double)dtype_bytes(program->values[fusion->output_values[k]].shape.type);
+    for (int32_t k = 0; k < fusion->op_count; k++) {
+        if (fusion->ops[k].operand_count == 0) continue; /* a constant or an iota */
+        work->flops += (double)fusion->elements;
+        if (dtype_bytes(fusion->ops[k].type) > dtype_bytes(work->type)) work->type = fusion->ops[k].type;
+    }
+    work->is_run = true;
+}
+
+void operator_work(OperatorWork *work, const Program *program, const ProgramStep *step) {
+    *work = (OperatorWork){.unit = OPERATOR_VECTOR, .type = DTYPE_PRED};
+    if (step->fusion >= 0) fusion_work(work, program, &program->fusions[step->fusion]);
+    else instruction_work(work, program, &program->instructions[step->instruction]);
+}
+
+double operator_seconds(const OperatorWork *work, const ClusterDeviceType *type) {
+    if (!work->is_run) return 0;
+    double arithmetic = 0, memory = 0;
+    if (work->flops > 0) {
+        if (work->unit == OPERATOR_VECTOR) {
+            bool wide = work->type == DTYPE_F64 || work->type == DTYPE_C128 || work->type == DTYPE_S64 ||
+                        work->type == DTYPE_U64;
+            arithmetic = work->flops / type->flops_per_second[wide ? DTYPE_F64 : DTYPE_F32];
+        } else {
+            const ClusterCurve *curve = work->unit == OPERATOR_DOT ? &type->dot : &type->convolution;
+            arithmetic =
+                work->flops / (type->flops_per_second[work->type] * cluster_efficiency(curve, work->flops));
+        }
+    }
+    if (work->bytes > 0)
+        memory =
+            work->bytes / (type->memory_bytes_per_second * cluster_efficiency(&type->memory, work->bytes));
+    return type->kernel_launch_seconds + (arithmetic > memory ? arithmetic : memory);
+}

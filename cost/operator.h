@@ -1,0 +1,26 @@
+/* Seconds of one step of a lowered program on one device. */
+#ifndef COST_OPERATOR_H
+#define COST_OPERATOR_H
+
+#include "cost/cluster.h"
+#include "propagation/program.h"
+
+typedef enum OperatorUnit {
+    OPERATOR_VECTOR,     /* element-wise arithmetic, reductions, and what moves data only */
+    OPERATOR_DOT,        /* the matrix units, by the curve "dot" */
+    OPERATOR_CONVOLUTION /* the same by the curve "convolution" */
+} OperatorUnit;
+
+/* What a step asks of a device, whichever device that is. */
+typedef struct OperatorWork {
+    double flops, bytes; /* bytes read plus written */
+    OperatorUnit unit;
+    Dtype type;  /* of the operands; decides the peak */
+    bool is_run; /* false: nothing is launched (a view) */
+} OperatorWork;
+
+/* Work of a step that computes; collectives have none (cost/collective.h). */
+void operator_work(OperatorWork *work, const Program *program, const ProgramStep *step);
+double operator_seconds(const OperatorWork *work, const ClusterDeviceType *type);
+
+#endif

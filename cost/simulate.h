@@ -1,0 +1,44 @@
+/* Simulation of a plan: what every device does during one step. */
+#ifndef COST_SIMULATE_H
+#define COST_SIMULATE_H
+
+#include "cost/memory.h"
+#include "cost/price.h"
+#include "propagation/plan.h"
+
+typedef struct SimulatedDevice {
+    int32_t device;   /* in the cluster */
+    const char *name; /* "server0/V100-32GB-3" */
+    double compute_seconds, communication_seconds;
+    double idle_seconds; /* waiting for slower devices, in collectives and at the end */
+    MemoryUse memory;
+    int64_t memory_bytes; /* what the device has */
+} SimulatedDevice;
+
+typedef struct Simulation {
+    const char *module_name, *cluster_name;
+    double step_seconds;
+    int32_t device_count; /* devices of all stages, in order */
+    SimulatedDevice *devices;
+    CollectivePrice collectives[PRICE_COLLECTIVE_KINDS]; /* of device 0's program */
+    double flops;                                        /* of all devices together */
+    double memory_fraction;
+    MemoryFit fit; /* of the device with least room */
+    AmWarnings warnings;
+} Simulation;
+
+/* Lowers and runs the plan on the cluster (the plan's own or another one; it
+ * must have the devices that the plan names: AM_ERROR_INPUT). A plan that does
+ * not fit is simulated all the same; see `fit`. All memory is the arena's. */
+AmStatus simulate_plan(Simulation **simulation, Arena *arena, const PlanContext *context, const Plan *plan,
+                       const Cluster *cluster, double memory_fraction, AmError *error);
+
+/* Sets predicted_step_seconds, predicted and device_count; arrays in the arena. */
+AmStatus simulation_predict(Plan *plan, Arena *arena, const Simulation *simulation, AmError *error);
+
+/* `simulate --json`: step_seconds, devices, collectives, memory; the caller's reference. */
+json_t *simulation_to_json(const Simulation *simulation);
+/* The same as text: a summary, the collectives, a line per device. */
+void simulation_print(Text *text, const Simulation *simulation);
+
+#endif

@@ -1,0 +1,121 @@
+/* A simulation as JSON and as text. */
+#include <string.h>
+
+#include "cost/simulate.h"
+
+static double busy_fraction(const Simulation *simulation, const SimulatedDevice *device) {
+    return simulation->step_seconds > 0 ? device->compute_seconds / simulation->step_seconds : 0;
+}
+
+static json_t *device_to_json(const Simulation *simulation, const SimulatedDevice *device) {
+    return json_pack("{s:i, s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:f, s:f, s:f, s:f}", "device", device->device,
+                     "name", device->name, "peak_bytes", (json_int_t)device->memory.peak_bytes,
+                     "weights_bytes", (json_int_t)device->memory.weights_bytes, "gradients_bytes",
+                     (json_int_t)device->memory.gradients_bytes, "optimizer_bytes",
+                     (json_int_t)device->memory.optimizer_bytes, "activation_bytes",
+                     (json_int_t)device->memory.activation_bytes, "memory_bytes",
+                     (json_int_t)device->memory_bytes, "compute_seconds", device->compute_seconds,
+                     "communication_seconds", device->communication_seconds, "idle_seconds",
+                     device->idle_seconds, "busy_fraction", busy_fraction(simulation, device));
+}
+
+json_t *simulation_to_json(const Simulation *simulation) {
+    json_t *devices = json_array(), *collectives = json_object(), *warnings = json_array();
+    for (int32_t d = 0; d < simulation->device_count; d++)
+        json_array_append_new(devices, device_to_json(simulation, &simulation->devices[d]));
+    for (int32_t kind = 0; kind < PRICE_COLLECTIVE_KINDS; kind++) {
+        const CollectivePrice *price = &simulation->collectives[kind];
+        if (price->count == 0) continue;
+        json_object_set_new(collectives, program_collective_name((ProgramCollectiveKind)kind),
+                            json_pack("{s:i, s:f, s:f, s:f}", "count", price->count, "tensor_bytes",
+                                      price->tensor_bytes, "sent_bytes", price->sent_bytes, "seconds",
+                                      price->seconds));
+    }
+    for (int32_t k = 0; k < simulation->warnings.count; k++)
+        json_array_append_new(warnings, json_string(simulation->warnings.texts[k]));
+    return json_pack("{s:s, s:s, s:f, s:f, s:b, s:I, s:I, s:o, s:o, s:o}", "module",
+                     simulation->module_name ? simulation->module_name : "", "cluster",
+                     simulation->cluster_name, "step_seconds", simulation->step_seconds, "flops",
+                     simulation->flops, "fits", (int)simulation->fit.fits, "peak_bytes",
+                     (json_int_t)simulation->fit.needed_bytes, "limit_bytes",
+                     (json_int_t)simulation->fit.limit_bytes, "collectives", collectives, "devices", devices,
+                     "warnings", warnings);
+}
+
+static void append_table(Text *text, const Text *rows) {
+    text_append_table(text, rows->data ? rows->data : "");
+}
+
+static void print_collectives(Text *text, const Simulation *simulation) {
+    Text rows = {0};
+    for (int32_t kind = 0; kind < PRICE_COLLECTIVE_KINDS; kind++) {
+        const CollectivePrice *price = &simulation->collectives[kind];
+        if (price->count == 0) continue;
+        if (!rows.data) text_append_string(&rows, "collective\tcount\ttensors\tsent per device\ttime\n");
+        text_append(&rows, "%s\t%d\t", program_collective_name((ProgramCollectiveKind)kind), price->count);
+        text_append_bytes_size(&rows, price->tensor_bytes);
+        text_append_string(&rows, "\t");
+        text_append_bytes_size(&rows, price->sent_bytes);
+        text_append_string(&rows, "\t");
+        text_append_seconds(&rows, price->seconds);
+        text_append_string(&rows, "\n");
+    }
+    if (rows.data) text_append_string(text, "\n");
+    append_table(text, &rows);
+    text_free(&rows);
+}
+
+/* Devices that differ in number only share a line. */
+static bool is_alike(const SimulatedDevice *a, const SimulatedDevice *b) {
+    return a->compute_seconds == b->compute_seconds && a->communication_seconds == b->communication_seconds &&
+           a->idle_seconds == b->idle_seconds && a->memory_bytes == b->memory_bytes &&
+           a->memory.peak_bytes == b->memory.peak_bytes &&
+           a->memory.gradients_bytes == b->memory.gradients_bytes;
+}
+
+static void print_devices(Text *text, const Simulation *simulation) {
+    Text rows = {0};
+    text_append_string(&rows, "device\tcompute\tcommunication\tidle\tbusy\tpeak memory\tweights\tgradients\t"
+                              "optimizer\tactivations\n");
+    for (int32_t d = 0; d < simulation->device_count;) {
+        const SimulatedDevice *device = &simulation->devices[d];
+        int32_t first = d++;
+        while (d < simulation->device_count && is_alike(device, &simulation->devices[d])) d++;
+        text_append(&rows, "%s", device->name);
+        if (d - first > 1) text_append(&rows, " and %d alike", d - first - 1);
+        const double seconds[] = {device->compute_seconds, device->communication_seconds,
+                                  device->idle_seconds};
+        const int64_t bytes[] = {device->memory.peak_bytes, device->memory.weights_bytes,
+                                 device->memory.gradients_bytes, device->memory.optimizer_bytes,
+                                 device->memory.activation_bytes};
+        for (size_t k = 0; k < sizeof seconds / sizeof *seconds; k++) {
+            text_append_string(&rows, "\t");
+            text_append_seconds(&rows, seconds[k]);
+        }
+        text_append(&rows, "\t%.0f%%", 100 * busy_fraction(simulation, device));
+        for (size_t k = 0; k < sizeof bytes / sizeof *bytes; k++) {
+            text_append_string(&rows, "\t");
+            text_append_bytes_size(&rows, (double)bytes[k]);
+        }
+        text_append_string(&rows, "\n");
+    }
+    text_append_string(text, "\n");
+    append_table(text, &rows);
+    text_free(&rows);
+}
+
+void simulation_print(Text *text, const Simulation *simulation) {
+    text_append(text, "%s on cluster %s, %d devices\nstep ",
+                simulation->module_name ? simulation->module_name : "module", simulation->cluster_name,
+                simulation->device_count);
+    text_append_seconds(text, simulation->step_seconds);
+    text_append_string(text, ", ");
+    text_append_count(text, simulation->step_seconds > 0 ? simulation->flops / simulation->step_seconds : 0);
+    text_append_string(text, "FLOP/s; fullest device ");
+    text_append_bytes_size(text, (double)simulation->fit.needed_bytes);
+    text_append_string(text, " of ");
+    text_append_bytes_size(text, (double)simulation->fit.limit_bytes);
+    text_append_string(text, simulation->fit.fits ? "\n" : ": DOES NOT FIT\n");
+    print_collectives(text, simulation);
+    print_devices(text, simulation);
+}

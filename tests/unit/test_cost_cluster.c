@@ -1,0 +1,205 @@
+/* Clusters: built-ins read back, files are read strictly, curves and links. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/json.h"
+#include "cost/cluster.h"
+
+static const char mixed[] =
+    "{\"format\": \"automap-cluster-1\", \"name\": \"mixed\","
+    " \"device_types\": {"
+    "  \"V100\": {\"memory_bytes\": 34359738368, \"memory_bytes_per_second\": 900e9,"
+    "    \"flops_per_second\": {\"f32\": 15.7e12, \"f16\": 125e12}, \"kernel_launch_seconds\": 6e-6,"
+    "    \"efficiency\": {\"dot\": [[1e6, 0.1], [1e9, 0.9]], \"memory\": [[1e6, 0.3], [1e8, 0.9]]}},"
+    "  \"P100\": {\"memory_bytes\": 17179869184, \"memory_bytes_per_second\": 732e9,"
+    "    \"flops_per_second\": {\"f32\": 10.6e12}}},"
+    " \"links\": {\"nvlink\": {\"bytes_per_second\": 120e9, \"latency_seconds\": 4e-6,"
+    "    \"efficiency\": [[1e5, 0.3], [1e8, 0.9]]},"
+    "  \"ethernet\": {\"bytes_per_second\": 3.1e9, \"latency_seconds\": 25e-6}},"
+    " \"servers\": [{\"count\": 2, \"device_type\": \"V100\", \"devices\": 2, \"link\": \"nvlink\"},"
+    "  {\"count\": 1, \"device_type\": \"P100\", \"devices\": 3, \"link\": \"nvlink\"}],"
+    " \"between_servers\": \"ethernet\"}";
+
+static AmStatus read_text(Cluster **cluster, Arena *arena, const char *text, AmError *error) {
+    json_t *root;
+    assert_int_equal(json_parse(&root, "c.json", text, strlen(text), error), AM_OK);
+    AmStatus status = cluster_from_json(cluster, arena, root, "c.json", error);
+    json_decref(root);
+    return status;
+}
+
+static void a_file_gives_devices_types_and_links(void **state) {
+    (void)state;
+    Arena arena = {0};
+    AmError error = {0};
+    Cluster *cluster;
+    assert_int_equal(read_text(&cluster, &arena, mixed, &error), AM_OK);
+    assert_int_equal(cluster->device_count, 7);
+    assert_int_equal(cluster->server_count, 3);
+    assert_int_equal(cluster->server_of[3], 1);
+    assert_string_equal(cluster_device_type(cluster, 3)->name, "V100");
+    assert_string_equal(cluster_device_type(cluster, 4)->name, "P100");
+    assert_string_equal(cluster_device_name(cluster, &arena, 6), "server2/P100-2");
+    assert_int_equal(cluster_link_between(cluster, 2, 2), -1);
+    assert_string_equal(cluster->links[cluster_link_between(cluster, 2, 3)].name, "nvlink");
+    assert_string_equal(cluster->links[cluster_link_between(cluster, 1, 2)].name, "ethernet");
+    assert_int_equal(cluster_least_memory(cluster, NULL, 0), 17179869184);
+    assert_int_equal(cluster_least_memory(cluster, (const int32_t[]){0, 3}, 2), 34359738368);
+    cluster_free(cluster);
+    arena_free(&arena);
+}
+
+static void types_fall_back_to_the_next_wider(void **state) {
+    (void)state;
+    Arena arena = {0};
+    AmError error = {0};
+    Cluster *cluster;
+    assert_int_equal(read_text(&cluster, &arena, mixed, &error), AM_OK);
+    const ClusterDeviceType *v100 = cluster_device_type(cluster, 0), *p100 = cluster_device_type(cluster, 4);
+    assert_true(v100->flops_per_second[DTYPE_F16] == 125e12);
+    assert_true(v100->flops_per_second[DTYPE_F8E5M2] == 125e12);
+    assert_true(v100->flops_per_second[DTYPE_BF16] == 15.7e12);
+    assert_true(v100->flops_per_second[DTYPE_S8] == 15.7e12);
+    assert_true(p100->flops_per_second[DTYPE_F16] == 10.6e12);
+    assert_true(p100->flops_per_second[DTYPE_F64] == 10.6e12);
+    assert_true(v100->named[DTYPE_F16] && !v100->named[DTYPE_BF16]);
+    cluster_free(cluster);
+    arena_free(&arena);
+}
+
+static void curves_are_interpolated_in_log_size(void **state) {
+    (void)state;
+    Arena arena = {0};
+    AmError error = {0};
+    Cluster *cluster;
+    assert_int_equal(read_text(&cluster, &arena, mixed, &error), AM_OK);
+    const ClusterDeviceType *type = cluster_device_type(cluster, 0);
+    assert_true(cluster_efficiency(&type->dot, 1) == 0.1);
+    assert_true(cluster_efficiency(&type->dot, 1e6) == 0.1);
+    assert_true(fabs(cluster_efficiency(&type->dot, 1e7) - (0.1 + 0.8 / 3)) < 1e-12);
+    assert_true(fabs(cluster_efficiency(&type->memory, 1e7) - 0.6) < 1e-12);
+    assert_true(cluster_efficiency(&type->dot, 1e15) == 0.9);
+    assert_true(cluster_efficiency(&type->convolution, 1e7) == cluster_efficiency(&type->dot, 1e7));
+    assert_true(cluster_efficiency(&cluster_device_type(cluster, 4)->dot, 5) == 1);
+    cluster_free(cluster);
+    arena_free(&arena);
+}
+
+static void builtins_read_back_with_the_same_hash(void **state) {
+    (void)state;
+    static const char *const names[] = {
+        "A", "B", "C", "whale-dp", "whale-pp", "oneflow", "distsim", "distsim-search", "host:4"};
+    static const int32_t devices[] = {16, 24, 32, 16, 8, 32, 16, 16, 4};
+    for (size_t k = 0; k < sizeof names / sizeof *names; k++) {
+        Arena arena = {0};
+        AmError error = {0};
+        Cluster *cluster, *again;
+        assert_int_equal(cluster_read(&cluster, &arena, names[k], &error), AM_OK);
+        assert_string_equal(cluster->name, names[k]);
+        assert_int_equal(cluster->device_count, devices[k]);
+        assert_int_equal(strlen(cluster->sha256), 64);
+        Text text = {0};
+        json_t *description = cluster_to_json(cluster);
+        json_write(&text, description, JSON_STYLE_INDENTED);
+        json_decref(description);
+        assert_int_equal(read_text(&again, &arena, text.data, &error), AM_OK);
+        assert_string_equal(again->sha256, cluster->sha256);
+        assert_int_equal(again->device_count, cluster->device_count);
+        text_free(&text);
+        cluster_free(cluster);
+        cluster_free(again);
+        arena_free(&arena);
+    }
+}
+
+static void every_listed_builtin_exists(void **state) {
+    (void)state;
+    int32_t count;
+    const ClusterBuiltin *builtins = cluster_builtins(&count);
+    assert_true(count >= 9);
+    for (int32_t k = 0; k < count; k++) {
+        json_t *description;
+        AmError error = {0};
+        const char *name = strcmp(builtins[k].name, "host:N") == 0 ? "host:2" : builtins[k].name;
+        assert_int_equal(cluster_builtin(&description, name, &error), AM_OK);
+        assert_non_null(description);
+        json_decref(description);
+    }
+}
+
+/* Replaces `from` in the good file by `to`; expects an input error that says `message`. */
+static void assert_refused(const char *from, const char *to, const char *message) {
+    char text[2048];
+    const char *at = strstr(mixed, from);
+    assert_non_null(at);
+    int written = snprintf(text, sizeof text, "%.*s%s%s", (int)(at - mixed), mixed, to, at + strlen(from));
+    assert_true(written > 0 && (size_t)written < sizeof text);
+    Arena arena = {0};
+    AmError error = {0};
+    Cluster *cluster;
+    assert_int_equal(read_text(&cluster, &arena, text, &error), AM_ERROR_INPUT);
+    assert_null(cluster);
+    if (!strstr(error.text, message)) fail_msg("\"%s\" does not say \"%s\"", error.text, message);
+    assert_string_equal(error.source, "c.json");
+    arena_free(&arena);
+}
+
+static void faults_are_named_with_their_path(void **state) {
+    (void)state;
+    assert_refused("\"kernel_launch_seconds\"", "\"kernel_launch_ms\"",
+                   "$.device_types.V100.kernel_launch_ms: unknown key");
+    assert_refused("\"latency_seconds\"", "\"latency\"", "$.links.nvlink.latency: unknown key");
+    assert_refused("\"name\"", "\"nam\"", "$.nam: unknown key");
+    assert_refused("\"between_servers\": \"ethernet\"", "\"topology\": 1", "$.topology: reserved");
+    assert_refused("automap-cluster-1", "automap-cluster-2", "$.format: expected \"automap-cluster-1\"");
+    assert_refused("\"f16\": 125e12", "\"f17\": 125e12",
+                   "$.device_types.V100.flops_per_second.f17: unknown element type");
+    assert_refused("\"f16\": 125e12", "\"f16\": -1", "$.device_types.V100.flops_per_second.f16");
+    assert_refused("\"memory_bytes\": 34359738368", "\"memory_bytes\": 0",
+                   "$.device_types.V100.memory_bytes");
+    assert_refused("[1e9, 0.9]", "[1e9, 1.9]", "$.device_types.V100.efficiency.dot[1]: expected a fraction");
+    assert_refused("[1e9, 0.9]", "[1e5, 0.9]", "$.device_types.V100.efficiency.dot[1]: expected a size");
+    assert_refused("\"device_type\": \"P100\"", "\"device_type\": \"P10\"",
+                   "$.servers[1].device_type: no device type \"P10\"");
+    assert_refused("\"link\": \"nvlink\"}]", "\"link\": \"nvlnk\"}]", "$.servers[1].link: no link \"nvlnk\"");
+    assert_refused("\"between_servers\": \"ethernet\"", "\"between_servers\": \"nvlin\"",
+                   "$.between_servers: no link \"nvlin\"");
+    assert_refused("\"devices\": 3", "\"devices\": 65533", "$.servers[1]: more than 65536 devices");
+    assert_refused("\"devices\": 3", "\"devices\": 0", "$.servers[1].devices");
+}
+
+static void names_that_mean_nothing_are_usage_errors(void **state) {
+    (void)state;
+    static const char *const bad[] = {"host:",   "host:0",      "host:4x",
+                                      "host:-1", "host:100000", "no-such-cluster"};
+    for (size_t k = 0; k < sizeof bad / sizeof *bad; k++) {
+        Arena arena = {0};
+        AmError error = {0};
+        Cluster *cluster;
+        assert_int_equal(cluster_read(&cluster, &arena, bad[k], &error), AM_ERROR_USAGE);
+        assert_null(cluster);
+        assert_non_null(strstr(error.text, bad[k]));
+        arena_free(&arena);
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_file_gives_devices_types_and_links),
+        cmocka_unit_test(types_fall_back_to_the_next_wider),
+        cmocka_unit_test(curves_are_interpolated_in_log_size),
+        cmocka_unit_test(builtins_read_back_with_the_same_hash),
+        cmocka_unit_test(every_listed_builtin_exists),
+        cmocka_unit_test(faults_are_named_with_their_path),
+        cmocka_unit_test(names_that_mean_nothing_are_usage_errors),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
