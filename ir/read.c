@@ -1,5 +1,6 @@
 /* Reading a module: bytes of any encoding, recognised by their beginning. JSON
- * starts with a brace; all else is binary.
+ * starts with a brace; binary has control characters (its tags) among its first
+ * bytes, text has none; all else is binary.
  */
 #include "base/file.h"
 #include "ir/encodings.h"
@@ -11,10 +12,23 @@ static bool is_space(char c) {
     return c == ' ' || c == '\t' || c == '\r' || c == '\n';
 }
 
+/* Bytes looked at to tell text from binary. */
+#define TEXT_SAMPLE 4096
+
+static bool is_text(const char *data, int64_t length) {
+    int64_t count = length < TEXT_SAMPLE ? length : TEXT_SAMPLE;
+    for (int64_t i = 0; i < count; i++) {
+        unsigned char c = (unsigned char)data[i];
+        if (c == 0x7F || (c < 0x20 && (c < '\t' || c > '\r'))) return false;
+    }
+    return true;
+}
+
 static ParseFunction *recognise(const char *data, int64_t length) {
     int64_t at = 0;
     while (at < length && is_space(data[at])) at++;
-    return at < length && data[at] == '{' ? ir_parse_json : ir_parse_pb;
+    if (at < length && data[at] == '{') return ir_parse_json;
+    return is_text(data, length) ? ir_parse_text : ir_parse_pb;
 }
 
 AmStatus ir_read_bytes(IrModule **module, const char *source, const char *data, int64_t length,

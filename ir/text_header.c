@@ -143,10 +143,22 @@ static AmStatus read_attribute(IrTextReader *reader, IrWord name) {
     return ir_scan_skip_value(scanner);
 }
 
+/* A text without the HloModule line begins with a computation. */
 AmStatus ir_read_header(IrTextReader *reader) {
     IrScanner *scanner = &reader->scanner, ahead = *scanner;
+    ahead.error = NULL;
     IrWord word;
-    if (!ir_scan_take_word(&ahead, &word) || !ir_word_is(word, "HloModule")) return AM_OK;
+    bool has_word = ir_scan_name(&ahead, "", &word) == AM_OK;
+    if (has_word && !ir_word_is(word, "HloModule")) {
+        char next = ir_scan_peek(&ahead);
+        if (next == '{' || next == '(' || ir_word_is(word, "ENTRY")) return AM_OK;
+        has_word = false;
+    }
+    if (!has_word) {
+        ir_scan_space(scanner);
+        return ir_scan_fail(scanner, scanner->at,
+                            "expected an HLO module, which begins with 'HloModule NAME'");
+    }
     scanner->at = ahead.at;
     TRY(ir_scan_name(scanner, "the name of the module", &word));
     if (!(reader->module->name = ir_word_copy(scanner, word))) return ir_scan_memory(scanner);

@@ -16,6 +16,7 @@ typedef struct Encoding {
 static const Encoding encodings[] = {
     {".pb", ir_print_pb},
     {".json", ir_print_json},
+    {".txt", ir_print_text},
 };
 
 static bool ends_with(const char *path, size_t length, const char *suffix) {
@@ -41,8 +42,9 @@ static const Encoding *choose(const char *path) {
 AmStatus ir_write(const IrModule *module, const char *path, AmError *error) {
     const Encoding *encoding = choose(path);
     if (encoding == NULL) {
-        return am_fail(error, AM_ERROR_USAGE, path,
-                       "expected a name that ends in .hlo.pb or .hlo.json, with .gz or .zst or without");
+        return am_fail(
+            error, AM_ERROR_USAGE, path,
+            "expected a name that ends in .hlo.pb, .hlo.json or .hlo.txt, with .gz or .zst or without");
     }
     if (module->message == NULL) {
         return am_fail(error, AM_ERROR_INTERNAL, path, "a derived module has no message to write");
