@@ -43,10 +43,10 @@ static bool read_varint(const uint8_t *data, int64_t end, int64_t *at, uint64_t 
  * where a value is cut off, the field is what there is of it. */
 static const char *next_field(const uint8_t *data, int64_t end, int64_t *at, WireField *field) {
     uint64_t tag, length = 0;
+    *field = (WireField){0};
     if (!read_varint(data, end, at, &tag) || tag >> 3 == 0 || tag >> 32 != 0) return "no valid field tag";
     field->number = (uint32_t)(tag >> 3);
     field->wire = (int32_t)(tag & 7);
-    field->cut = false;
     field->start = *at;
     switch (field->wire) {
     case WIRE_VARINT:
@@ -92,7 +92,7 @@ static AmStatus check_message(const Wire *wire, const ProtobufCMessageDescriptor
     }
     while (at < end) {
         int64_t field_at = at;
-        WireField value = {0};
+        WireField value;
         const char *problem = next_field(wire->data, end, &at, &value);
         const ProtobufCFieldDescriptor *field =
             value.number ? protobuf_c_message_descriptor_get_field(type, value.number) : NULL;
