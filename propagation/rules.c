@@ -238,13 +238,13 @@ static void print_slot(Text *text, const FactorRule *rule, int32_t slot) {
     text_append_string(text, "]");
 }
 
-static void print_slots(Text *text, const FactorRule *rule, int32_t first, int32_t count) {
-    if (count != 1 || first == 0) text_append_string(text, "(");
+static void print_slots(Text *text, const FactorRule *rule, int32_t first, int32_t count, bool is_list) {
+    if (is_list) text_append_string(text, "(");
     for (int32_t k = 0; k < count; k++) {
         if (k) text_append_string(text, ",");
         print_slot(text, rule, first + k);
     }
-    if (count != 1 || first == 0) text_append_string(text, ")");
+    if (is_list) text_append_string(text, ")");
 }
 
 void rule_print(Text *text, const FactorRule *rule) {
@@ -252,9 +252,9 @@ void rule_print(Text *text, const FactorRule *rule) {
                                         [FACTOR_REDUCTION] = "reduce",
                                         [FACTOR_PERMUTATION] = "permute",
                                         [FACTOR_BLOCKED] = "whole"};
-    print_slots(text, rule, 0, rule->operand_count);
+    print_slots(text, rule, 0, rule->operand_count, true);
     text_append_string(text, "->");
-    print_slots(text, rule, rule->operand_count, rule->result_count);
+    print_slots(text, rule, rule->operand_count, rule->result_count, rule->result_count != 1);
     for (int32_t f = 0; f < rule->factor_count; f++) {
         const Factor *factor = &rule->factors[f];
         if (factor->kind == FACTOR_PARALLEL && !factor->indexed) continue;

@@ -72,9 +72,9 @@ static void test_elementwise(void **state) {
     static const Case cases[] = {
         {"a = f32[4,6] parameter(0) b = f32[4,6] parameter(1) ROOT r = f32[4,6] add(a, b)",
          "([a,b],[a,b])->[a,b]"},
-        {"p = pred[] parameter(0) a = f32[4,6] parameter(1) b = f32[4,6] parameter(2)\n"
+        {"p = pred[4,6] parameter(0) a = f32[4,6] parameter(1) b = f32[4,6] parameter(2)\n"
          "ROOT r = f32[4,6] select(p, a, b)",
-         "([],[a,b],[a,b])->[a,b]"},
+         "([a,b],[a,b],[a,b])->[a,b]"},
         {"l = f32[] parameter(0) a = f32[8,1,3] parameter(1) ROOT r = f32[8,1,3] clamp(l, a, l)",
          "([],[a,1,b],[])->[a,1,b]"},
         {"a = f32[4] parameter(0) ROOT r = bf16[4] convert(a)", "([a])->[a]"},
@@ -88,7 +88,7 @@ static void test_movement(void **state) {
     (void)state;
     static const Case cases[] = {
         {"a = f32[6,4] parameter(0) ROOT r = f32[6,5,4] broadcast(a), dimensions={0,2}", "([a,c])->[a,b,c]"},
-        {"a = f32[1,4] parameter(0) ROOT r = f32[6,4] broadcast(a), dimensions={0,1}", "([1,b])->[a,b]"},
+        {"a = f32[] parameter(0) ROOT r = f32[6,4] broadcast(a), dimensions={}", "([])->[a,b]"},
         {"a = f32[2,3,4] parameter(0) ROOT r = f32[4,2,3] transpose(a), dimensions={2,0,1}",
          "([b,c,a])->[a,b,c]"},
         {"a = f32[8,6] parameter(0) ROOT r = f32[8,2] slice(a), slice={[0:8], [1:5:2]}",
