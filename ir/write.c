@@ -24,10 +24,10 @@ static bool ends_with(const char *path, size_t length, const char *suffix) {
     return length >= suffix_length && memcmp(path + length - suffix_length, suffix, suffix_length) == 0;
 }
 
-/* Standard output gets JSON, which a reader can see. */
+/* Standard output gets text, which is what a reader wants to see. */
 static const Encoding *choose(const char *path) {
     size_t length = strcmp(path, "-") == 0 ? 0 : strlen(path);
-    if (length == 0) return &encodings[1];
+    if (length == 0) return &encodings[2];
     if (ends_with(path, length, ".gz")) {
         length -= strlen(".gz");
     } else if (ends_with(path, length, ".zst")) {

@@ -8,8 +8,10 @@
 
 #include <cmocka.h>
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/file.h"
 #include "base/random.h"
@@ -95,6 +97,39 @@ static void binary_and_json_round_trip(void **state) {
         ir_module_free(module);
         ir_module_free(from_json);
     }
+}
+
+static void suffixes_choose_the_encoding(void **state) {
+    (void)state;
+    static const struct {
+        const char *suffix, *magic;
+    } files[] = {
+        {".hlo.pb", "\x0a\x08jit_step"},     {".hlo.json", "{"},
+        {".hlo.txt", "HloModule jit_step"},  {".hlo.json.gz", "\x1f\x8b"},
+        {".hlo.pb.zst", "\x28\xb5\x2f\xfd"}, {".hlo.txt.gz", "\x1f\x8b"},
+    };
+    char folder[] = "/tmp/automap_ir_XXXXXX";
+    assert_non_null(mkdtemp(folder));
+    IrModule *module = read_path(MODELS "mlp_tiny/model.hlo.pb");
+    for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
+        char path[256], start[32] = "";
+        snprintf(path, sizeof path, "%s/m%s", folder, files[i].suffix);
+        assert_int_equal(ir_write(module, path, NULL), AM_OK);
+        FILE *stream = fopen(path, "rb");
+        assert_non_null(stream);
+        assert_true(fread(start, 1, sizeof start, stream) == sizeof start);
+        fclose(stream);
+        assert_memory_equal(start, files[i].magic, strlen(files[i].magic));
+        IrModule *again = read_path(path);
+        assert_same_hash(module, again);
+        ir_module_free(again);
+        remove(path);
+    }
+    AmError error = {0};
+    assert_int_equal(ir_write(module, "model.onnx", &error), AM_ERROR_USAGE);
+    assert_non_null(strstr(error.text, ".hlo.pb"));
+    rmdir(folder);
+    ir_module_free(module);
 }
 
 static void append_varint(Text *text, uint64_t value) {
@@ -339,6 +374,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(committed_models_are_read),
         cmocka_unit_test(binary_and_json_round_trip),
+        cmocka_unit_test(suffixes_choose_the_encoding),
         cmocka_unit_test(wrapped_binary_is_read),
         cmocka_unit_test(json_variants_mean_the_same),
         cmocka_unit_test(json_errors_name_the_path),
