@@ -137,5 +137,6 @@ void ir_float_write(Text *out, Dtype type, uint64_t bits) {
         uint64_t again;
         if (ir_float_encode(type, strtod(digits, NULL), 0, &again) && again == bits) break;
     }
-    text_append_string(out, digits);
+    /* XLA takes "-0" for an integer and loses its sign. */
+    text_append_string(out, strcmp(digits, "-0") == 0 ? "-0.0" : digits);
 }

@@ -1,6 +1,7 @@
 /* HLO text: what is read equals what is printed and read again, byte for byte;
  * both spellings give one message; values keep their bits; errors name the place;
  * hostile text is refused without harm. */
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -153,6 +154,21 @@ static void test_literal_values(void **state) {
     assert_int_equal(find(module, "c.5")->literal->s32s[2], 3);
     assert_int_equal(find(module, "c.24")->literal->n_f32s, 0);
     assert_int_equal(find(module, "c.20")->literal->n_c64s, 4);
+    arena_free(&arena);
+}
+
+/* XLA itself prints "-0" but reads it as 0; ours comes back either way. */
+static void test_negative_zero(void **state) {
+    (void)state;
+    Arena arena = {0};
+    AmError error = {0};
+    Text text = {0};
+    const char *source = "HloModule m\nENTRY e {\n  ROOT c = f32[] constant(-0)\n}\n";
+    const Hlo__HloModuleProto *module = parse(&arena, NULL, source, strlen(source));
+    assert_true(signbit(find(module, "c")->literal->f32s[0]));
+    assert_int_equal(ir_print_text(&text, module, &error), AM_OK);
+    assert_non_null(strstr(text.data, "constant(-0.0)"));
+    text_free(&text);
     arena_free(&arena);
 }
 
@@ -377,6 +393,7 @@ int main(void) {
         cmocka_unit_test(test_spellings_agree),
         cmocka_unit_test(test_attributes_land_in_their_fields),
         cmocka_unit_test(test_literal_values),
+        cmocka_unit_test(test_negative_zero),
         cmocka_unit_test(test_literal_layout),
         cmocka_unit_test(test_every_code_of_small_floats_comes_back),
         cmocka_unit_test(test_rounding_of_small_floats),

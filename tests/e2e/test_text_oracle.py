@@ -1,0 +1,242 @@
+"""HLO text against jaxlib's own parser and printer.
+
+For steps that use most of what JAX lowers to, for the committed tiny models and for the samples in
+tests/text: what automap reads from jaxlib's text equals jaxlib's binary, instruction by instruction
+(opcode, shape, operands, attributes, literals), and jaxlib reads automap's text back to the same.
+"""
+# labels: jax e2e
+# timeout: 300
+
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+import tempfile
+
+os.environ["JAX_PLATFORMS"] = "cpu"
+SOURCE = pathlib.Path(__file__).resolve().parents[2]
+AUTOMAP = os.environ.get("AUTOMAP")
+MODELS = ["mlp_tiny", "two_swapped", "vgg_tiny", "exact_gather", "bert_tiny", "t5_tiny"]
+
+try:
+    import jax
+    import jax.numpy as jnp
+    from google.protobuf import descriptor_pb2, descriptor_pool, message_factory, text_format
+    from jaxlib import _hlo
+except ImportError as missing:
+    print(f"skipped: {missing}")
+    sys.exit(77)
+if not AUTOMAP or not os.path.exists(AUTOMAP) or not shutil.which("protoc"):
+    print("skipped: no automap program or no protoc")
+    sys.exit(77)
+
+
+# ------------------------------------------------------------------- Modules
+
+def perceptron(weights, x, labels):
+    def loss(weights):
+        logits = jax.nn.log_softmax(jnp.tanh(x @ weights["a"] + weights["b"]) @ weights["c"])
+        return -jnp.mean(logits[jnp.arange(labels.shape[0]), labels])
+    value, gradients = jax.value_and_grad(loss)(weights)
+    return jax.tree.map(lambda w, g: w - 0.1 * g, weights, gradients), value
+
+
+def convolutions(kernel, grouped, image):
+    layout = ("NHWC", "HWIO", "NHWC")
+
+    def loss(kernels):
+        y = jax.lax.conv_general_dilated(image, kernels[0], (2, 2), "SAME", dimension_numbers=layout)
+        y = jax.lax.conv_general_dilated(y, kernels[1], (1, 1), [(1, 1), (1, 1)], lhs_dilation=(1, 2),
+                                         dimension_numbers=layout, feature_group_count=8)
+        y = jax.lax.reduce_window(y, -jnp.inf, jax.lax.max, (1, 2, 2, 1), (1, 2, 2, 1), "VALID")
+        return jnp.sum(jnp.sort(y, axis=0) ** 2)
+    return jax.value_and_grad(loss)((kernel, grouped))
+
+
+def control_flow(x, index):
+    double, less, same = lambda t: t * 2, lambda t: t - 1, lambda t: t
+    scanned = jax.lax.scan(lambda s, t: (s + t, s * t), x[0], x)
+    chosen = jax.lax.cond(index[0] > 0, double, less, x)
+    switched = jax.lax.switch(index[1], [double, less, same], x)
+    return scanned, chosen, switched, jax.lax.optimization_barrier((x, chosen))
+
+
+def indexing(x, index):
+    window = jax.lax.dynamic_slice(x, (index[0], index[1]), (2, 2))
+    return (jax.lax.top_k(x, 3), jnp.take(x, index, axis=0), x.at[index].add(1.0), window,
+            jax.lax.dynamic_update_slice(x, window, (index[1], index[2])), jnp.cumsum(x, axis=1),
+            jnp.pad(x, ((1, 2), (0, 0)))[::-1, ::2], jax.lax.pad(x, 0.0, ((1, -1, 2), (0, 0, 0))),
+            jax.lax.batch_matmul(x[None], x.T[None]))
+
+
+def numbers(x, key):
+    square = x[:5, :5] @ x[:5, :5].T
+    first = x[0, 0]
+    constants = [
+        jnp.array([float("nan"), float("inf"), -float("inf"), 1e-40, 3.0000002, -0.0]) * first,
+        jnp.array([1e-3, 65504, 5e-8], jnp.float16) * first.astype(jnp.float16),
+        jnp.array([[0.1] * 5] * 6, jnp.bfloat16) + x.astype(jnp.bfloat16),
+        jnp.array(0.3, jnp.float8_e4m3fn) * x.astype(jnp.float8_e4m3fn),
+        jnp.array([1, -2], jnp.int4) + first.astype(jnp.int4),
+        jnp.array([1, 2, 250], jnp.uint8) + first.astype(jnp.uint8),
+        jnp.array([True, False]) & (first > 1),
+        jnp.fft.fft(x.astype(jnp.complex64)) + jnp.complex64(1 + 2j),
+        jnp.sin(jnp.arange(600.0)).reshape(20, 30) * first,
+    ]
+    bits = jax.lax.rng_bit_generator(jnp.concatenate([key, key]).astype(jnp.uint32), (3,))
+    return (constants, bits, jax.random.normal(key, (4,)), jnp.linalg.cholesky(square),
+            jax.scipy.linalg.solve_triangular(square, x[:5, :5], lower=True),
+            jax.lax.reduce_precision(x, 8, 3))
+
+
+def lowered_steps():
+    """Name, binary and the texts that jaxlib prints of each step."""
+    shape = jax.ShapeDtypeStruct
+    f32 = lambda *dimensions: shape(dimensions, jnp.float32)
+    s32 = lambda *dimensions: shape(dimensions, jnp.int32)
+    weights = {"a": f32(8, 16), "b": f32(16), "c": f32(16, 10)}
+    key = shape((2,), jnp.uint32)
+    steps = [(perceptron, (weights, f32(4, 8), s32(4)), (0,)),
+             (convolutions, (f32(3, 3, 3, 8), f32(3, 3, 1, 8), f32(2, 16, 16, 3)), ()),
+             (control_flow, (f32(6, 5), s32(6)), ()), (indexing, (f32(6, 5), s32(6)), ()),
+             (numbers, (f32(6, 5), key), ())]
+    for step, arguments, donated in steps:
+        lowered = jax.jit(step, donate_argnums=donated).lower(*arguments)
+        module = lowered.compiler_ir("hlo")
+        yield step.__name__, module.as_serialized_hlo_module_proto(), {
+            "short": lowered.as_text("hlo"),
+            "debug": lowered.as_text("hlo", debug_info=True),
+            "large": module.as_hlo_text(print_large_constants=True),
+        }
+
+
+def committed_models():
+    for name in MODELS:
+        binary = (SOURCE / "datasets" / "models" / name / "model.hlo.pb").read_bytes()
+        module = _hlo.XlaComputation(binary)
+        yield name, binary, {"large": module.as_hlo_text(print_large_constants=True)}
+
+
+def samples():
+    """Our own samples, with jaxlib's reading of them; values left out are filled in differently."""
+    for path in sorted((SOURCE / "tests" / "text").glob("*.hlo.txt")):
+        text = "".join(line for line in path.read_text().splitlines(True) if "{...}" not in line)
+        text = "".join(line for line in text.splitlines(True) if "grouped_kernel" not in line)
+        binary = _hlo.hlo_module_from_text(text).as_serialized_hlo_module_proto()
+        yield path.name, binary, {"sample": text}
+
+
+# ---------------------------------------------------------------- Comparison
+
+def load_module_class(folder):
+    compiled = folder / "schema.bin"
+    subprocess.run(["protoc", f"--proto_path={SOURCE}", f"--descriptor_set_out={compiled}",
+                    str(SOURCE / "ir" / "hlo.proto")], check=True)
+    pool = descriptor_pool.DescriptorPool()
+    for file in descriptor_pb2.FileDescriptorSet.FromString(compiled.read_bytes()).file:
+        pool.Add(file)
+    return message_factory.GetMessageClass(pool.FindMessageTypeByName("hlo.HloModuleProto"))
+
+
+def without_empty_parts(message):
+    """Drops messages in which nothing is set: their presence means nothing."""
+    for field, value in message.ListFields():
+        if field.message_type is None or field.message_type.GetOptions().map_entry:
+            continue
+        for part in value if hasattr(value, "__len__") else [value]:
+            without_empty_parts(part)
+        if not hasattr(value, "__len__") and not value.ListFields():
+            message.ClearField(field.name)
+
+
+def plain_shape(shape):
+    shape.layout.tail_padding_alignment_in_elements = 0
+    if not any(shape.is_dynamic_dimension):
+        del shape.is_dynamic_dimension[:]
+    for element in shape.tuple_shapes:
+        plain_shape(element)
+
+
+def plain_literal(literal):
+    plain_shape(literal.shape)
+    for element in literal.tuple_literals:
+        plain_literal(element)
+
+
+def comparable(module, metadata):
+    """Computations by name: root and instructions, ids replaced by names, implied values dropped."""
+    computations = {computation.id: computation.name for computation in module.computations}
+    result = {}
+    for computation in module.computations:
+        names = {instruction.id: instruction.name for instruction in computation.instructions}
+        rows = []
+        for instruction in computation.instructions:
+            operands = [names[operand] for operand in instruction.operand_ids]
+            control = sorted(names[operand] for operand in instruction.control_predecessor_ids)
+            called = [computations[called] for called in instruction.called_computation_ids]
+            for field in ["id", "operand_ids", "control_predecessor_ids", "called_computation_ids",
+                          "statistics_viz"] + ([] if metadata else ["metadata"]):
+                instruction.ClearField(field)
+            instruction.metadata.stack_frame_id = 0
+            instruction.feature_group_count = max(instruction.feature_group_count, 1)
+            instruction.batch_group_count = max(instruction.batch_group_count, 1)
+            if not any(instruction.precision_config.operand_precision):
+                del instruction.precision_config.operand_precision[:]
+            plain_literal(instruction.literal)
+            for shape in [instruction.shape, *instruction.operand_shapes_with_layout]:
+                plain_shape(shape)
+            without_empty_parts(instruction)
+            rows.append((instruction.name, operands, control, called,
+                         text_format.MessageToString(instruction)))
+        result[computation.name] = (names[computation.root_id], computation.is_fusion_computation, rows)
+    return result
+
+
+def check_same(what, left, right, metadata, ordered=True):
+    """jaxlib puts hand-written computations and instructions in an order of its own: not `ordered`."""
+    order = list if ordered else sorted
+    left, right = comparable(left, metadata), comparable(right, metadata)
+    assert order(left) == order(right), f"{what}: the computations are {list(left)} and {list(right)}"
+    for name in left:
+        for a, b in zip(order(left[name][2]), order(right[name][2])):
+            assert a == b, f"{what}: {name}:\n{a[1:4]}\n{a[4]}\nis not\n{b[1:4]}\n{b[4]}"
+        assert left[name][:2] == right[name][:2], f"{what}: {name}: other roots"
+        assert len(left[name][2]) == len(right[name][2]), f"{what}: {name}: other instructions"
+
+
+def convert(source, target):
+    done = subprocess.run([AUTOMAP, "convert", source, target], capture_output=True, text=True)
+    assert done.returncode == 0, f"convert {source} {target}: {done.stdout}{done.stderr}"
+    return target.read_bytes()
+
+
+def check(name, binary, texts, module_class, folder):
+    read = module_class.FromString
+    for kind, text in texts.items():
+        (folder / "theirs.hlo.txt").write_text(text)
+        ours = read(convert(folder / "theirs.hlo.txt", folder / "ours.hlo.pb"))
+        theirs = read(binary)
+        assert ours.entry_computation_name == theirs.entry_computation_name
+        assert ours.input_output_alias == theirs.input_output_alias
+        if kind == "debug":
+            assert ours.stack_frame_index == theirs.stack_frame_index, f"{name}: other stack frames"
+        check_same(f"{name}, {kind} text", ours, theirs, metadata=kind in ("debug", "sample"),
+                   ordered=kind != "sample")
+        # What XLA accepts as text it must also accept as our binary of it.
+        _hlo.HloModule.from_serialized_hlo_module_proto((folder / "ours.hlo.pb").read_bytes())
+    (folder / "theirs.hlo.pb").write_bytes(binary)
+    text = convert(folder / "theirs.hlo.pb", folder / "ours.hlo.txt").decode()
+    again = _hlo.hlo_module_from_text(text).as_serialized_hlo_module_proto()
+    check_same(f"{name}, our text", read(again), read(binary), metadata=True, ordered="sample" not in texts)
+
+
+with tempfile.TemporaryDirectory() as folder:
+    folder = pathlib.Path(folder)
+    module_class = load_module_class(folder)
+    count = 0
+    for modules in (lowered_steps(), committed_models(), samples()):
+        for name, binary, texts in modules:
+            check(name, binary, texts, module_class, folder)
+            count += 1
+    print(f"{count} modules agree with jaxlib")
