@@ -105,10 +105,257 @@ static void swapped_states(void **state) {
     }
 }
 
+/* Finds the roles of a module given as text. */
+static void open_text(Case *c, const char *text) {
+    *c = (Case){0};
+    if (ir_read_bytes(&c->module, "test.hlo.txt", text, (int64_t)strlen(text), &c->error) != AM_OK)
+        fail_msg("line %d: %s", (int)c->error.line, c->error.text);
+    assert_int_equal(ir_canonicalize(&c->canonical, c->module, &c->error), AM_OK);
+    assert_int_equal(ir_find_roles(&c->roles, &c->arena, c->canonical, NULL, &c->error), AM_OK);
+}
+
+static void assert_parameter(const Case *c, int32_t number, const char *role, int32_t output) {
+    const IrParameter *parameter = &c->roles->parameters[number];
+    if (strcmp(ir_role_name(parameter->role), role) != 0 || parameter->output != output)
+        fail_msg("parameter %d: found %s with output %d, expected %s with output %d", number,
+                 ir_role_name(parameter->role), parameter->output, role, output);
+}
+
+static void assert_phase(const Case *c, const char *name, const char *phase) {
+    for (int32_t i = 0; i < c->canonical->computations[0].count; i++) {
+        if (strcmp(c->canonical->instructions[i].name, name) != 0) continue;
+        if (strcmp(ir_phase_name(c->roles->phases[i]), phase) != 0)
+            fail_msg("%s: found %s, expected %s", name, ir_phase_name(c->roles->phases[i]), phase);
+        return;
+    }
+    fail_msg("no instruction %s", name);
+}
+
+/* loss = sum((x w)^2): the start of the modules below, up to dw, the gradient of w. */
+#define SQUARES                                                                                       \
+    "add_up {\n  a = f32[] parameter(0)\n  b = f32[] parameter(1)\n  ROOT c = f32[] add(a, b)\n}\n\n" \
+    "ENTRY main {\n  w = f32[4,4]{1,0} parameter(0)\n  x = f32[8,4]{1,0} parameter(1)\n"              \
+    "  y = f32[8,4]{1,0} dot(x, w), lhs_contracting_dims={1}, rhs_contracting_dims={0}\n"             \
+    "  yy = f32[8,4]{1,0} multiply(y, y)\n  zero = f32[] constant(0)\n"                               \
+    "  loss = f32[] reduce(yy, zero), dimensions={0,1}, to_apply=add_up\n"                            \
+    "  two = f32[] constant(2)\n  twos = f32[8,4]{1,0} broadcast(two), dimensions={}\n"               \
+    "  dy = f32[8,4]{1,0} multiply(y, twos)\n"                                                        \
+    "  dw = f32[4,4]{1,0} dot(x, dy), lhs_contracting_dims={0}, rhs_contracting_dims={0}\n"           \
+    "  rate = f32[] constant(0.1)\n  rates = f32[4,4]{1,0} broadcast(rate), dimensions={}\n"
+
+/* Adam with the weight's own decay in the gradient, so that w also reaches m and v. */
+static void adam_with_weight_decay(void **state) {
+    (void)state;
+    Case c;
+    open_text(&c,
+              "HloModule adam\n\n" SQUARES
+              "  m = f32[4,4]{1,0} parameter(3)\n  v = f32[4,4]{1,0} parameter(2)\n  t = s32[] parameter(4)\n"
+              "  decay = f32[4,4]{1,0} multiply(w, rates)\n  g = f32[4,4]{1,0} add(dw, decay)\n"
+              "  m1 = f32[4,4]{1,0} multiply(m, rates)\n  m2 = f32[4,4]{1,0} multiply(g, rates)\n"
+              "  new_m = f32[4,4]{1,0} add(m1, m2)\n"
+              "  gg = f32[4,4]{1,0} multiply(g, g)\n  v1 = f32[4,4]{1,0} multiply(v, rates)\n"
+              "  v2 = f32[4,4]{1,0} multiply(gg, rates)\n  new_v = f32[4,4]{1,0} add(v1, v2)\n"
+              "  one = s32[] constant(1)\n  new_t = s32[] add(t, one)\n  tf = f32[] convert(new_t)\n"
+              "  correction = f32[] power(rate, tf)\n"
+              "  corrections = f32[4,4]{1,0} broadcast(correction), dimensions={}\n"
+              "  root = f32[4,4]{1,0} sqrt(new_v)\n  ratio = f32[4,4]{1,0} divide(new_m, root)\n"
+              "  step = f32[4,4]{1,0} multiply(ratio, corrections)\n"
+              "  new_w = f32[4,4]{1,0} subtract(w, step)\n"
+              "  ROOT all = (f32[], f32[4,4]{1,0}, f32[4,4]{1,0}, s32[], f32[4,4]{1,0}) "
+              "tuple(loss, new_v, new_w, new_t, new_m)\n}\n");
+    assert_int_equal(c.roles->loss, 0);
+    assert_parameter(&c, 0, "weight", 2);
+    assert_parameter(&c, 1, "data", -1);
+    assert_parameter(&c, 2, "optimizer", 1);
+    assert_parameter(&c, 3, "optimizer", 4);
+    assert_parameter(&c, 4, "state", 3);
+    assert_phase(&c, "y", "forward");
+    assert_phase(&c, "dy", "backward");
+    assert_phase(&c, "twos", "backward");
+    assert_phase(&c, "dw", "backward");
+    static const char *const updates[] = {"rates", "g",          "m2",          "gg",
+                                          "new_t", "correction", "corrections", "new_w"};
+    for (size_t i = 0; i < sizeof updates / sizeof *updates; i++) assert_phase(&c, updates[i], "optimizer");
+    assert_phase(&c, "w", "other");
+    assert_phase(&c, "rate", "other");
+    assert_phase(&c, "all", "other");
+    close_case(&c);
+}
+
+/* The gradient of a weight that is used twice ends with the sum of its two parts. */
+static void gradient_ends_where_all_parts_meet(void **state) {
+    (void)state;
+    Case c;
+    open_text(
+        &c,
+        "HloModule twice\n\n" SQUARES "  dw2 = f32[4,4]{1,0} transpose(dw), dimensions={1,0}\n"
+        "  half = f32[4,4]{1,0} multiply(dw2, rates)\n  sum = f32[4,4]{1,0} add(dw, half)\n"
+        "  scaled = f32[4,4]{1,0} multiply(sum, rates)\n  new_w = f32[4,4]{1,0} subtract(w, scaled)\n"
+        "  metric = f32[] negate(loss)\n  norm = f32[] reduce(sum, zero), dimensions={0,1}, to_apply=add_up\n"
+        "  ROOT all = (f32[4,4]{1,0}, f32[], f32[], f32[]) tuple(new_w, loss, metric, norm)\n}\n");
+    assert_int_equal(c.roles->loss, 1);
+    assert_phase(&c, "half", "backward");
+    assert_phase(&c, "sum", "backward");
+    assert_phase(&c, "scaled", "optimizer");
+    assert_phase(&c, "metric", "forward");
+    assert_phase(&c, "norm", "optimizer");
+    close_case(&c);
+}
+
+/* A scalar that multiplies the loss is not paired with it, whether it is fed back or not. */
+static void loss_scale(void **state) {
+    (void)state;
+    static const char update[] = "  scale = f32[] parameter(2)\n  scaled_loss = f32[] multiply(loss, scale)\n"
+                                 "  dws = f32[4,4]{1,0} multiply(dw, rates)\n"
+                                 "  new_w = f32[4,4]{1,0} subtract(w, dws)\n";
+    char text[4096];
+    Case c;
+    snprintf(text, sizeof text, "HloModule scaled\n\n%s%s%s", SQUARES, update,
+             "  ROOT all = (f32[], f32[4,4]{1,0}) tuple(scaled_loss, new_w)\n}\n");
+    open_text(&c, text);
+    assert_int_equal(c.roles->loss, 0);
+    assert_parameter(&c, 0, "weight", 1);
+    assert_parameter(&c, 2, "constant", -1);
+    close_case(&c);
+    snprintf(text, sizeof text, "HloModule scaled\n\n%s%s%s", SQUARES, update,
+             "  norm = f32[] reduce(dw, zero), dimensions={0,1}, to_apply=add_up\n  fine = pred[] "
+             "is-finite(norm)\n"
+             "  more = f32[] multiply(scale, two)\n  less = f32[] multiply(scale, rate)\n"
+             "  new_scale = f32[] select(fine, more, less)\n"
+             "  ROOT all = (f32[], f32[4,4]{1,0}, f32[]) tuple(scaled_loss, new_w, new_scale)\n}\n");
+    open_text(&c, text);
+    assert_int_equal(c.roles->loss, 0);
+    assert_parameter(&c, 0, "weight", 1);
+    assert_parameter(&c, 2, "state", 2);
+    close_case(&c);
+}
+
+/* What is no element-wise update is paired by its place; unused parameters are constants. */
+static void keys_pair_by_order(void **state) {
+    (void)state;
+    Case c;
+    open_text(
+        &c,
+        "HloModule keys\n\n" SQUARES
+        "  key = u32[2]{0} parameter(2)\n  fresh = u32[2]{0} parameter(3)\n  table = f32[9]{0} parameter(4)\n"
+        "  new_key = u32[2]{0} reverse(key), dimensions={0}\n"
+        "  dws = f32[4,4]{1,0} multiply(dw, rates)\n  new_w = f32[4,4]{1,0} subtract(w, dws)\n"
+        "  ROOT all = (u32[2]{0}, f32[4,4]{1,0}, f32[]) tuple(new_key, new_w, loss)\n}\n");
+    /* Before the weight in the outputs but behind it in the parameters: nothing is certain. */
+    assert_parameter(&c, 2, "constant", -1);
+    close_case(&c);
+    open_text(&c, "HloModule keys\n\n" SQUARES
+                  "  key = u32[2]{0} parameter(2)\n  table = f32[9]{0} parameter(3)\n"
+                  "  new_key = u32[2]{0} reverse(key), dimensions={0}\n"
+                  "  dws = f32[4,4]{1,0} multiply(dw, rates)\n  new_w = f32[4,4]{1,0} subtract(w, dws)\n"
+                  "  ROOT all = (f32[4,4]{1,0}, u32[2]{0}, f32[]) tuple(new_w, new_key, loss)\n}\n");
+    assert_parameter(&c, 2, "state", 1);
+    assert_string_equal(c.roles->parameters[2].paired_by, "order");
+    assert_parameter(&c, 3, "constant", -1);
+    close_case(&c);
+}
+
+/* Two parameters equally near to one output: the first, unless a donation decides. */
+static void alias_breaks_a_tie(void **state) {
+    (void)state;
+    static const char body[] = "ENTRY main {\n  a = f32[4]{0} parameter(0)\n  b = f32[4]{0} parameter(1)\n"
+                               "  c = f32[] constant(1)\n  s = f32[4]{0} add(a, b)\n"
+                               "  ROOT t = (f32[4]{0}, f32[]) tuple(s, c)\n}\n";
+    char text[1024];
+    Case c;
+    snprintf(text, sizeof text, "HloModule tie\n\n%s", body);
+    open_text(&c, text);
+    assert_int_equal(c.roles->parameters[0].output, 0);
+    assert_int_equal(c.roles->parameters[1].output, -1);
+    close_case(&c);
+    snprintf(text, sizeof text, "HloModule tie, input_output_alias={ {0}: (1, {}, may-alias) }\n\n%s", body);
+    open_text(&c, text);
+    assert_int_equal(c.roles->parameters[0].output, -1);
+    assert_int_equal(c.roles->parameters[1].output, 0);
+    close_case(&c);
+}
+
+/* A residual block returns x + f(x), which is no new state; all of it is forward. */
+static void inference_pairs_nothing(void **state) {
+    (void)state;
+    Case c;
+    open_text(&c,
+              "HloModule block\n\nENTRY main {\n  x = f32[8,4]{1,0} parameter(0), metadata={op_name=\"p\"}\n"
+              "  w = f32[4,4]{1,0} parameter(1), metadata={op_name=\"p\"}\n"
+              "  y = f32[8,4]{1,0} dot(x, w), lhs_contracting_dims={1}, rhs_contracting_dims={0}\n"
+              "  dead = f32[8,4]{1,0} sine(y)\n  ROOT z = f32[8,4]{1,0} add(x, y)\n}\n");
+    assert_int_equal(c.roles->loss, -1);
+    assert_int_equal(c.roles->output_count, 1);
+    assert_parameter(&c, 0, "data", -1);
+    assert_parameter(&c, 1, "constant", -1);
+    assert_string_equal(c.roles->parameters[0].path, "p");
+    assert_string_equal(c.roles->parameters[1].path, "p#2");
+    assert_phase(&c, "y", "forward");
+    assert_phase(&c, "dead", "other");
+    close_case(&c);
+}
+
+/* Every mistake is refused with the place in the file and what was expected. */
+static void bad_roles_files_are_refused(void **state) {
+    (void)state;
+    static const struct {
+        const char *text, *message;
+    } files[] = {
+        {"[]", "$: expected an object"},
+        {"{\"format\": \"automap-roles-2\", \"parameters\": [], \"loss\": null}", "$.format"},
+        {"{\"format\": \"automap-roles-1\", \"parameters\": [], \"loss\": null}",
+         "expected the module's 3 parameters"},
+        {"{\"format\": \"automap-roles-1\", \"parameters\": [], \"loss\": null, \"losses\": 1}", "losses"},
+        {"FIRST, \"role\": \"weights\", \"output\": 1}", "$.parameters[0].role"},
+        {"FIRST, \"role\": \"weight\", \"output\": 3}", "$.parameters[0].output"},
+        {"FIRST, \"role\": \"weight\", \"output\": 2}", "another shape"},
+        {"FIRST, \"role\": \"weight\", \"output\": null}", "expected the index of an output"},
+        {"FIRST, \"role\": \"data\", \"output\": 1}", "expected null"},
+        {"FIRST, \"role\": \"weight\"}", "$.parameters[0].output"},
+        {"FIRST, \"role\": \"weight\", \"output\": 1, \"extra\": 1}", "extra"},
+        {"{\"format\": \"automap-roles-1\", \"loss\": null, \"parameters\": [{\"number\": 1, \"path\": "
+         "\"a\"}, 2, 3]}",
+         "$.parameters[0].number"},
+        {"{\"format\": \"automap-roles-1\", \"loss\": null, \"parameters\": [{\"number\": 0, \"path\": "
+         "\"a\", "
+         "\"role\": \"data\", \"output\": null}, 2, 3]}",
+         "$.parameters[0].path"},
+    };
+    static const char first[] =
+        "{\"format\": \"automap-roles-1\", \"loss\": null, \"parameters\": [{\"number\": 0, "
+        "\"path\": \"first['kernel']\"";
+    char model[512], path[64], text[512];
+    Case c;
+    open_case(&c, model_file("two_swapped", model));
+    snprintf(path, sizeof path, "/tmp/automap_test_roles.%d.json", (int)getpid());
+    for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
+        bool begins = strncmp(files[i].text, "FIRST", 5) == 0;
+        if (begins) snprintf(text, sizeof text, "%s%s, 2, 3]}", first, files[i].text + 5);
+        else snprintf(text, sizeof text, "%s", files[i].text);
+        FILE *file = fopen(path, "w");
+        assert_non_null(file);
+        fputs(text, file);
+        fclose(file);
+        AmError error = {0};
+        AmStatus status = ir_find_roles(&c.roles, &c.arena, c.canonical, path, &error);
+        if (status != AM_ERROR_INPUT || !strstr(error.text, files[i].message))
+            fail_msg("%s: status %d, \"%s\", expected \"%s\"", text, status, error.text, files[i].message);
+    }
+    remove(path);
+    close_case(&c);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_model_as_exported),
         cmocka_unit_test(swapped_states),
+        cmocka_unit_test(adam_with_weight_decay),
+        cmocka_unit_test(gradient_ends_where_all_parts_meet),
+        cmocka_unit_test(loss_scale),
+        cmocka_unit_test(keys_pair_by_order),
+        cmocka_unit_test(alias_breaks_a_tie),
+        cmocka_unit_test(inference_pairs_nothing),
+        cmocka_unit_test(bad_roles_files_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
