@@ -1,0 +1,89 @@
+/* Deep Q-learning over an environment (Auto-MAP section 4.2): episodes until
+ * the share of evaluations is spent. Plans that were priced before cost
+ * nothing, so the agent may walk familiar ground; a run of episodes that finds
+ * nothing new ends the search, as the policy has settled. */
+#include <stdio.h>
+
+#include "planners/environment.h"
+#include "planners/searchers.h"
+
+#define MAX_FAMILIAR_EPISODES 40
+#define STEPS_PER_UPDATE      2
+
+AmStatus dqn_search_agent(Agent **agent, const SearchOptions *options, int64_t evaluations, AmError *error) {
+    AgentSettings settings = agent_default_settings();
+    settings.seed = options->seed;
+    settings.batch = 32;
+    settings.n_step = 0; /* episodes are short: whole returns */
+    settings.hidden_count = 2;
+    settings.hidden[0] = settings.hidden[1] = 32;
+    /* From scratch on a budget of some hundred plans: explore little, and soon less. */
+    settings.epsilon_start = 0.5;
+    settings.epsilon_end = 0.05;
+    settings.epsilon_decay = 2 * evaluations;
+    return agent_create(agent, &settings, LISTS_OBSERVATION_SIZE, LISTS_ACTION_COUNT, error);
+}
+
+static AmStatus run_episode(Environment *environment, Agent *agent, int64_t *steps, double *total,
+                            double *loss, AmError *error) {
+    float observation[LISTS_OBSERVATION_SIZE], next[LISTS_OBSERVATION_SIZE];
+    uint8_t mask[LISTS_ACTION_COUNT], next_mask[LISTS_ACTION_COUNT];
+    bool done = false;
+    *total = 0;
+    TRY(environment->methods->reset(environment, error));
+    environment->methods->observe(environment, observation);
+    environment->methods->mask(environment, mask);
+    while (!done) {
+        int32_t action = agent_act(agent, observation, mask, false);
+        double reward;
+        TRY(environment->methods->step(environment, action, &reward, &done, error));
+        environment->methods->observe(environment, next);
+        environment->methods->mask(environment, next_mask);
+        TRY(agent_observe(agent,
+                          &(AgentStep){.observation = observation,
+                                       .action = action,
+                                       .reward = reward,
+                                       .next_observation = next,
+                                       .next_mask = next_mask,
+                                       .terminal = done},
+                          error));
+        if (++*steps % STEPS_PER_UPDATE == 0) agent_learn(agent, loss);
+        *total += reward;
+        for (int32_t k = 0; k < LISTS_OBSERVATION_SIZE; k++) observation[k] = next[k];
+        for (int32_t k = 0; k < LISTS_ACTION_COUNT; k++) mask[k] = next_mask[k];
+    }
+    agent_end_episode(agent);
+    return AM_OK;
+}
+
+static void report_episode(const Problem *problem, const Agent *agent, const SearchOptions *options,
+                           double reward, double loss) {
+    if (!options->on_episode) return;
+    char line[256];
+    snprintf(line, sizeof line,
+             "{\"evaluations\":%lld,\"reward\":%.6g,\"best\":%.9g,\"epsilon\":%.4g,\"loss\":%.6g}",
+             (long long)problem->budget->evaluations, reward, problem->best_price.seconds,
+             agent_epsilon(agent), loss);
+    options->on_episode(options->user, line);
+}
+
+AmStatus dqn_search(Problem *problem, Agent *agent, double reference_seconds, int64_t share,
+                    const SearchOptions *options, AmError *error) {
+    Environment *environment;
+    TRY(lists_environment_create(&environment, problem, reference_seconds, error));
+    bool anything = false;
+    for (int32_t axis = 0; axis < problem->mesh.axis_count; axis++)
+        for (int32_t k = 0; k < problem->candidate_count; k++)
+            anything = anything || problem_usable(problem, k, axis);
+    int64_t last = problem->budget->evaluations + share, steps = 0;
+    int32_t familiar = 0;
+    double reward, loss = 0;
+    while (anything && familiar < MAX_FAMILIAR_EPISODES && !problem_must_stop(problem) &&
+           problem->budget->evaluations < last) {
+        int64_t before = problem->budget->evaluations;
+        TRY(run_episode(environment, agent, &steps, &reward, &loss, error));
+        familiar = problem->budget->evaluations == before ? familiar + 1 : 0;
+        report_episode(problem, agent, options, reward, loss);
+    }
+    return AM_OK;
+}

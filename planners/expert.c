@@ -1,0 +1,54 @@
+/* Expert plans; see expert.h. They are found from the module alone, so they
+ * hold for any model: by the data inputs and by the strict linkage groups. */
+#include "planners/expert.h"
+
+#include <string.h>
+
+#include "propagation/strict.h"
+
+static int32_t candidate_of_class(const Problem *problem, int32_t class) {
+    for (int32_t k = 0; k < problem->candidate_count; k++)
+        for (int32_t c = 0; c < problem->candidates[k].class_count; c++)
+            if (problem->candidates[k].classes[c] == class) return k;
+    return -1;
+}
+
+bool expert_batch(const Problem *problem, int32_t axis, Genome *genome) {
+    const PlanContext *context = problem->context;
+    int32_t votes[UINT8_MAX + 1] = {0}, best = -1;
+    for (int32_t p = 0; p < context->roles->parameter_count; p++) {
+        if (context->roles->parameters[p].role != IR_ROLE_DATA) continue;
+        int32_t class =
+            classes_of(context->classes, context->rules, context->roles->parameters[p].instruction, 0);
+        int32_t candidate = class < 0 ? -1 : candidate_of_class(problem, class);
+        if (candidate < 0 || !problem_usable(problem, candidate, axis)) continue;
+        votes[candidate]++;
+        if (best < 0 || votes[candidate] > votes[best]) best = candidate;
+    }
+    return best >= 0 && genome_insert(genome, axis, genome->count[axis], best);
+}
+
+AmStatus expert_megatron(const Problem *problem, int32_t axis, Genome *genome, bool *found, AmError *error) {
+    const PlanContext *context = problem->context;
+    *found = false;
+    if (problem->mesh.axes[axis].size < 2) return AM_OK;
+    Arena arena = {0};
+    StrictGroups *groups;
+    AmStatus status =
+        strict_groups(&groups, &arena, context, problem->mesh.axes[axis].size, STRICT_STATE, error);
+    bool chosen[UINT8_MAX + 1] = {false};
+    for (int32_t b = 0; status == AM_OK && b < groups->best_count; b++) {
+        const StrictGroup *group = &groups->groups[groups->best[b]];
+        for (int32_t m = 0; m < group->member_count; m++) {
+            int32_t instruction = context->roles->parameters[group->members[m].parameter].instruction;
+            int32_t class =
+                classes_of(context->classes, context->rules, instruction, group->members[m].dimension);
+            int32_t candidate = class < 0 ? -1 : candidate_of_class(problem, class);
+            if (candidate >= 0 && problem_usable(problem, candidate, axis)) chosen[candidate] = true;
+        }
+    }
+    for (int32_t k = 0; status == AM_OK && k < problem->candidate_count; k++)
+        if (chosen[k] && genome_insert(genome, axis, genome->count[axis], k)) *found = true;
+    arena_free(&arena);
+    return status;
+}

@@ -1,0 +1,16 @@
+/* Expert plans as genomes: what an engineer would write down without a search. */
+#ifndef PLANNERS_EXPERT_H
+#define PLANNERS_EXPERT_H
+
+#include "planners/problem.h"
+
+/* [batch] on the first axis of the problem's mesh: the class of the leading
+ * dimension that most data inputs share. False if no data input can be split. */
+bool expert_batch(const Problem *problem, int32_t axis, Genome *genome);
+
+/* The largest set of linkage groups that Auto-MAP's strict rules allow on an
+ * axis of this size: heads, MLP width and vocabulary of a transformer
+ * (Megatron-LM), the fully connected head of VGG. False if there is none. */
+AmStatus expert_megatron(const Problem *problem, int32_t axis, Genome *genome, bool *found, AmError *error);
+
+#endif

@@ -1,0 +1,240 @@
+/* Candidates, genomes and their prices; see problem.h. */
+#include "planners/problem.h"
+
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/hash.h"
+#include "cost/price.h"
+#include "propagation/lower.h"
+
+typedef struct MemoEntry {
+    Genome genome;
+    PlanPrice price;
+    bool used;
+} MemoEntry;
+
+typedef struct ProblemMemo {
+    MemoEntry *entries; /* open addressing, capacity a power of two */
+    int32_t count, capacity;
+} ProblemMemo;
+
+static const char *const space_names[SPACE_COUNT] = {"auto", "operator", "data"};
+
+const char *plan_space_name(PlanSpace space) {
+    return space_names[space];
+}
+
+static double total_weight_elements(const PlanContext *context) {
+    double total = 0;
+    for (int32_t k = 0; k < context->roles->parameter_count; k++)
+        if (context->roles->parameters[k].role == IR_ROLE_WEIGHT)
+            total += (double)ir_shape_elements(
+                &context->canonical->instructions[context->roles->parameters[k].instruction].shape);
+    return total > 0 ? total : 1;
+}
+
+/* Larger linkage groups first (Auto-MAP section 4.2), then more weight, then the smaller name. */
+static bool comes_before(const Candidate *a, const Candidate *b) {
+    if (a->group != b->group) return a->group > b->group;
+    if (a->weight_share != b->weight_share) return a->weight_share > b->weight_share;
+    return a->classes[0] < b->classes[0];
+}
+
+static AmStatus find_candidates(Problem *self, PlanSpace space, AmError *error) {
+    const Classes *classes = self->context->classes;
+    double weights = total_weight_elements(self->context), flops = 1;
+    for (int32_t c = 0; c < classes->count; c++) flops += classes->classes[c].flops;
+    self->candidates = ARENA_ARRAY(&self->arena, Candidate, classes->tie_count + 1);
+    if (self->arena.failed) return am_fail_memory(error, classes->tie_count);
+    for (int32_t tie = 0; tie < classes->tie_count; tie++) {
+        Candidate candidate = {0};
+        int32_t *members = ARENA_ARRAY(&self->arena, int32_t, classes->count);
+        if (!members) return am_fail_memory(error, classes->count);
+        for (int32_t c = 0; c < classes->count; c++) {
+            const DimensionClass *class = &classes->classes[c];
+            if (class->tie != tie) continue;
+            members[candidate.class_count++] = c;
+            candidate.group += class->weight_count;
+            candidate.splits_data = candidate.splits_data || class->data_count > 0;
+            candidate.splits_weights = candidate.splits_weights || class->weight_count > 0;
+            candidate.weight_share += (double)class->weight_elements / weights;
+            candidate.flops_share += class->flops / flops;
+            if (candidate.size == 0 || (double)class->size < candidate.size)
+                candidate.size = (double)class->size;
+        }
+        candidate.classes = members;
+        bool wanted = candidate.class_count > 0 && (candidate.splits_data || candidate.splits_weights);
+        if (space == SPACE_OPERATOR) wanted = wanted && candidate.splits_weights;
+        if (space == SPACE_DATA) wanted = wanted && candidate.splits_data;
+        if (!wanted || self->candidate_count == UINT8_MAX) continue;
+        int32_t place = self->candidate_count++;
+        for (; place > 0 && comes_before(&candidate, &self->candidates[place - 1]); place--)
+            self->candidates[place] = self->candidates[place - 1];
+        self->candidates[place] = candidate;
+    }
+    return AM_OK;
+}
+
+AmStatus problem_create(Problem **problem, const PlanContext *context, const Cluster *cluster,
+                        const Mesh *mesh, const int32_t *devices, PlanSpace space, double memory_fraction,
+                        SearchBudget *budget, AmError *error) {
+    Arena arena = {0};
+    Problem *self = ARENA_ARRAY(&arena, Problem, 1);
+    if (!self) return am_fail_memory(error, (int64_t)sizeof *self);
+    *self = (Problem){.arena = arena,
+                      .context = context,
+                      .cluster = cluster,
+                      .mesh = *mesh,
+                      .devices = devices,
+                      .memory_fraction = memory_fraction,
+                      .budget = budget};
+    AmStatus status;
+    TRY_OR_FAIL(find_candidates(self, space, error));
+    self->memo = ARENA_ARRAY(&self->arena, ProblemMemo, 1);
+    if (self->memo) self->memo->capacity = 256;
+    if (self->memo) self->memo->entries = ARENA_ARRAY(&self->arena, MemoEntry, self->memo->capacity);
+    status = self->arena.failed ? am_fail_memory(error, 0) : AM_OK;
+    if (status != AM_OK) goto fail;
+    *problem = self;
+    return AM_OK;
+fail:
+    problem_free(self);
+    return status;
+}
+
+void problem_free(Problem *problem) {
+    if (!problem) return;
+    arena_free(&problem->scratch);
+    Arena arena = problem->arena;
+    arena_free(&arena);
+}
+
+static MemoEntry *memo_find(const ProblemMemo *memo, const Genome *genome) {
+    uint64_t at = hash_bytes(genome, sizeof *genome, 0);
+    for (;; at++) {
+        MemoEntry *entry = &memo->entries[at & (uint64_t)(memo->capacity - 1)];
+        if (!entry->used || memcmp(&entry->genome, genome, sizeof *genome) == 0) return entry;
+    }
+}
+
+static AmStatus memo_add(Problem *self, const Genome *genome, const PlanPrice *price, AmError *error) {
+    ProblemMemo *memo = self->memo;
+    if (2 * memo->count >= memo->capacity) {
+        ProblemMemo larger = {.capacity = memo->capacity * 2, .count = memo->count};
+        larger.entries = ARENA_ARRAY(&self->arena, MemoEntry, larger.capacity);
+        if (!larger.entries) return am_fail_memory(error, larger.capacity);
+        for (int32_t k = 0; k < memo->capacity; k++)
+            if (memo->entries[k].used) *memo_find(&larger, &memo->entries[k].genome) = memo->entries[k];
+        *memo = larger;
+    }
+    *memo_find(memo, genome) = (MemoEntry){.genome = *genome, .price = *price, .used = true};
+    memo->count++;
+    return AM_OK;
+}
+
+void problem_stage(const Problem *problem, const Genome *genome, Arena *arena, PlanStage *stage) {
+    *stage = (PlanStage){.mesh = problem->mesh};
+    stage->devices = ARENA_ARRAY(arena, int32_t, problem->mesh.device_count);
+    stage->ranges = arena_alloc(arena, sizeof *stage->ranges);
+    if (arena->failed) return;
+    stage->ranges[0][1] = problem->context->canonical->computations[problem->context->canonical->entry].count;
+    stage->range_count = 1;
+    memcpy(stage->devices, problem->devices, sizeof(int32_t) * (size_t)problem->mesh.device_count);
+    for (int32_t axis = 0; axis < problem->mesh.axis_count; axis++) {
+        PlanList *list = &stage->lists[axis];
+        int32_t total = 0;
+        for (int32_t k = 0; k < genome->count[axis]; k++)
+            total += problem->candidates[genome->entries[axis][k]].class_count;
+        list->entries = ARENA_ARRAY(arena, PlanEntry, total + 1);
+        if (!list->entries) return;
+        for (int32_t k = 0; k < genome->count[axis]; k++) {
+            const Candidate *candidate = &problem->candidates[genome->entries[axis][k]];
+            for (int32_t c = 0; c < candidate->class_count; c++)
+                list->entries[list->count++] = (PlanEntry){.class_index = candidate->classes[c]};
+        }
+    }
+}
+
+double plan_price_score(const PlanPrice *price) {
+    return price->excess > 0 ? price->seconds * (10 + 10 * price->excess) : price->seconds;
+}
+
+bool plan_price_better(const PlanPrice *a, const PlanPrice *b) {
+    if ((a->excess > 0) != (b->excess > 0)) return b->excess > 0;
+    if (a->excess > 0 && a->excess != b->excess) return a->excess < b->excess;
+    return a->seconds < b->seconds;
+}
+
+AmStatus problem_price(Problem *self, const Genome *genome, PlanPrice *price, AmError *error) {
+    MemoEntry *seen = memo_find(self->memo, genome);
+    if (seen->used) {
+        *price = seen->price;
+        return AM_OK;
+    }
+    ArenaMark mark = arena_mark(&self->scratch);
+    PlanStage *stage = ARENA_ARRAY(&self->scratch, PlanStage, 1);
+    if (!stage) return am_fail_memory(error, (int64_t)sizeof *stage);
+    problem_stage(self, genome, &self->scratch, stage);
+    if (self->scratch.failed) return am_fail_memory(error, 0);
+    Completion *completion;
+    Program *program;
+    StepPrice step;
+    TRY(plan_complete(&completion, &self->scratch, self->context, stage, error));
+    TRY(plan_lower(&program, &self->scratch, self->context, completion, 0, error));
+    TRY(price_program(&step, program, self->cluster, self->devices, error));
+    double limit = (double)cluster_least_memory(self->cluster, self->devices, self->mesh.device_count) *
+                   self->memory_fraction;
+    *price = (PlanPrice){.seconds = step.step_seconds,
+                         .compute_seconds = step.compute_seconds,
+                         .communication_seconds = step.communication_seconds,
+                         .peak_bytes = step.peak_bytes,
+                         .excess = (double)step.peak_bytes > limit ? (double)step.peak_bytes / limit - 1 : 0};
+    arena_release(&self->scratch, mark);
+    self->budget->evaluations++;
+    TRY(memo_add(self, genome, price, error));
+    if (!self->has_best || plan_price_better(price, &self->best_price)) {
+        self->best = *genome;
+        self->best_price = *price;
+        self->has_best = true;
+    }
+    return AM_OK;
+}
+
+bool problem_usable(const Problem *problem, int32_t candidate, int32_t axis) {
+    int32_t size = problem->mesh.axes[axis].size;
+    const Candidate *self = &problem->candidates[candidate];
+    if (size == 1) return false;
+    for (int32_t k = 0; k < self->class_count; k++)
+        if (problem->context->classes->classes[self->classes[k]].size % size == 0) return true;
+    return false;
+}
+
+bool problem_must_stop(const Problem *problem) {
+    const SearchBudget *budget = problem->budget;
+    if (budget->evaluations >= budget->limit) return true;
+    if (budget->interrupted && *budget->interrupted) return true;
+    return budget->deadline > 0 && clock_seconds() > budget->deadline;
+}
+
+bool genome_has(const Genome *genome, int32_t axis, int32_t candidate) {
+    for (int32_t k = 0; k < genome->count[axis]; k++)
+        if (genome->entries[axis][k] == candidate) return true;
+    return false;
+}
+
+bool genome_insert(Genome *genome, int32_t axis, int32_t place, int32_t candidate) {
+    if (genome->count[axis] == GENOME_MAX_ENTRIES || genome_has(genome, axis, candidate)) return false;
+    uint8_t *entries = genome->entries[axis];
+    memmove(&entries[place + 1], &entries[place], (size_t)(genome->count[axis] - place));
+    entries[place] = (uint8_t)candidate;
+    genome->count[axis]++;
+    return true;
+}
+
+void genome_remove(Genome *genome, int32_t axis, int32_t place) {
+    uint8_t *entries = genome->entries[axis];
+    genome->count[axis]--;
+    memmove(&entries[place], &entries[place + 1], (size_t)(genome->count[axis] - place));
+    entries[genome->count[axis]] = 0; /* equal lists are equal bytes */
+}

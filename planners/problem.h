@@ -1,0 +1,93 @@
+/* Problem: the plans of one stage on one mesh, and what each costs.
+ *
+ * A genome is a plan in the small: for each mesh axis an ordered list of
+ * candidates. A candidate is a set of tied dimension classes (repeated layers
+ * decide as one). Every searcher prices genomes through problem_price(), which
+ * completes, lowers and prices the real program, remembers what it has seen,
+ * counts what it has not, and keeps the best.
+ */
+#ifndef PLANNERS_PROBLEM_H
+#define PLANNERS_PROBLEM_H
+
+#include <signal.h>
+
+#include "cost/cluster.h"
+#include "propagation/plan.h"
+
+#define GENOME_MAX_ENTRIES 12
+#define GENOME_AXES        2
+
+typedef struct Genome {
+    uint8_t count[GENOME_AXES];
+    uint8_t entries[GENOME_AXES][GENOME_MAX_ENTRIES]; /* candidate indices */
+} Genome;
+
+typedef enum PlanSpace { SPACE_AUTO, SPACE_OPERATOR, SPACE_DATA, SPACE_COUNT } PlanSpace;
+const char *plan_space_name(PlanSpace space);
+
+typedef struct Candidate {
+    const int32_t *classes; /* dimension classes, ascending */
+    int32_t class_count;
+    int32_t group;    /* classes with weights in it: the linkage group's size */
+    bool splits_data; /* holds a dimension of a data input */
+    bool splits_weights;
+    double weight_share, flops_share; /* of the module's weights and dot FLOPs */
+    double size;                      /* smallest class size */
+} Candidate;
+
+/* What a genome costs. Infeasible plans keep their time; `excess` says by what
+ * fraction of the limit the fullest device is over. */
+typedef struct PlanPrice {
+    double seconds, compute_seconds, communication_seconds;
+    int64_t peak_bytes;
+    double excess; /* 0: fits */
+} PlanPrice;
+
+/* Shared by all problems of one search. */
+typedef struct SearchBudget {
+    int64_t evaluations, limit;
+    double deadline;                          /* clock_seconds(), or 0 */
+    const volatile sig_atomic_t *interrupted; /* or NULL */
+} SearchBudget;
+
+typedef struct Problem {
+    Arena arena;   /* candidates, memo */
+    Arena scratch; /* one evaluation */
+    const PlanContext *context;
+    const Cluster *cluster;
+    Mesh mesh;
+    const int32_t *devices; /* mesh device -> cluster device */
+    double memory_fraction;
+    SearchBudget *budget;
+    Candidate *candidates; /* by linkage group size, largest first, then weight */
+    int32_t candidate_count;
+    struct ProblemMemo *memo;
+    Genome best; /* among those that fit; if none, the least excess */
+    PlanPrice best_price;
+    bool has_best;
+} Problem;
+
+AmStatus problem_create(Problem **problem, const PlanContext *context, const Cluster *cluster,
+                        const Mesh *mesh, const int32_t *devices, PlanSpace space, double memory_fraction,
+                        SearchBudget *budget, AmError *error);
+void problem_free(Problem *problem);
+
+/* Prices a genome. A new one counts as an evaluation. */
+AmStatus problem_price(Problem *problem, const Genome *genome, PlanPrice *price, AmError *error);
+
+/* Whether candidate k can be split on the axis at all. */
+bool problem_usable(const Problem *problem, int32_t candidate, int32_t axis);
+/* The budget is spent, the deadline has passed or the user has interrupted. */
+bool problem_must_stop(const Problem *problem);
+/* One number to minimise: seconds, plus a penalty that grows with the excess. */
+double plan_price_score(const PlanPrice *price);
+bool plan_price_better(const PlanPrice *a, const PlanPrice *b);
+
+/* The genome's stage, in the arena; priced and written alike. */
+void problem_stage(const Problem *problem, const Genome *genome, Arena *arena, PlanStage *stage);
+bool genome_insert(Genome *genome, int32_t axis, int32_t place,
+                   int32_t candidate); /* false: full or present */
+void genome_remove(Genome *genome, int32_t axis, int32_t place);
+bool genome_has(const Genome *genome, int32_t axis, int32_t candidate);
+
+#endif

@@ -1,0 +1,353 @@
+/* Search over all meshes of a cluster; see search.h.
+ *
+ * First the expert plans are priced on every mesh, then the searcher gets an
+ * equal share of half the evaluations on each mesh, and what is left polishes
+ * the best plan of each mesh, the most promising mesh first.
+ */
+#include "planners/search.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "cost/simulate.h"
+#include "planners/expert.h"
+#include "planners/searchers.h"
+
+#define EXHAUSTIVE_LIMIT 200000
+#define MAX_MESHES       64
+
+const char *searcher_name(Searcher searcher) {
+    static const char *const names[] = {
+#define SEARCHER_NAME(name, text, help) text,
+        SEARCHER_LIST(SEARCHER_NAME)
+#undef SEARCHER_NAME
+    };
+    return names[searcher];
+}
+
+const char *expert_name(Expert expert) {
+    static const char *const names[] = {
+#define EXPERT_NAME(name, text, help) text,
+        EXPERT_LIST(EXPERT_NAME)
+#undef EXPERT_NAME
+    };
+    return names[expert];
+}
+
+typedef struct Searching {
+    Arena *arena;
+    const PlanContext *context;
+    const Cluster *cluster;
+    const SearchOptions *options;
+    SearchBudget budget;
+    SearchResult *result;
+    int32_t *devices; /* 0, 1, ... */
+    Problem *problems[MAX_MESHES];
+    int32_t problem_count;
+} Searching;
+
+static AmStatus add_problem(Searching *self, const Mesh *mesh, AmError *error) {
+    TRY(problem_create(&self->problems[self->problem_count], self->context, self->cluster, mesh,
+                       self->devices, self->options->space, self->options->memory_fraction, &self->budget,
+                       error));
+    self->problem_count++;
+    return AM_OK;
+}
+
+/* Every ordered split of the devices into data x model, or the one mesh asked for. */
+static AmStatus create_problems(Searching *self, AmError *error) {
+    int32_t devices = self->cluster->device_count;
+    if (self->options->mesh) {
+        Mesh mesh;
+        TRY(mesh_parse(&mesh, self->arena, self->options->mesh, error));
+        if (mesh.axis_count > GENOME_AXES)
+            return am_fail(error, AM_ERROR_USAGE, "", "--mesh %s: at most %d axes can be searched",
+                           self->options->mesh, GENOME_AXES);
+        if (mesh.device_count != devices)
+            return am_fail(error, AM_ERROR_USAGE, "", "--mesh %s has %d devices, cluster %s has %d",
+                           self->options->mesh, mesh.device_count, self->cluster->name, devices);
+        return add_problem(self, &mesh, error);
+    }
+    for (int32_t model = 1; model <= devices && self->problem_count < MAX_MESHES; model++) {
+        if (devices % model != 0) continue;
+        Mesh mesh = {.axis_count = 2,
+                     .axes = {{.name = "data", .size = devices / model}, {.name = "model", .size = model}},
+                     .device_count = devices};
+        TRY(add_problem(self, &mesh, error));
+    }
+    return AM_OK;
+}
+
+/* Devices of the first device's server: the model axis of the Megatron-like recipe. */
+static int32_t server_size(const Cluster *cluster) {
+    int32_t size = 0;
+    for (int32_t d = 0; d < cluster->device_count; d++)
+        if (cluster->server_of[d] == cluster->server_of[0]) size++;
+    return size;
+}
+
+/* The recipe's genome on this mesh. */
+static AmStatus expert_genome(const Problem *problem, Expert expert, Genome *genome, const char **reason,
+                              AmError *error) {
+    *genome = (Genome){0};
+    *reason = NULL;
+    const Mesh *mesh = &problem->mesh;
+    if (expert == EXPERT_DATA_PARALLEL) {
+        bool split = false;
+        for (int32_t axis = 0; axis < mesh->axis_count; axis++)
+            split = expert_batch(problem, axis, genome) || split;
+        if (!split) *reason = "no data input has a batch dimension that the devices divide";
+        return AM_OK;
+    }
+    bool found = false;
+    if (mesh->axis_count > 1) expert_batch(problem, 0, genome);
+    TRY(expert_megatron(problem, mesh->axis_count - 1, genome, &found, error));
+    if (!found) *reason = "no weight dimension can be split by the strict rules on the model axis";
+    return AM_OK;
+}
+
+static const char *price_reason(Searching *self, const Problem *problem, const PlanPrice *price) {
+    if (price->excess <= 0) return NULL;
+    Text text = {0};
+    text_append_string(&text, "needs ");
+    text_append_bytes_size(&text, (double)price->peak_bytes);
+    text_append_string(&text, " a device, over the limit of ");
+    text_append_bytes_size(&text, (double)price->peak_bytes / (1 + price->excess));
+    (void)problem;
+    const char *reason = text.failed ? "does not fit" : arena_copy_string(self->arena, text.data);
+    text_free(&text);
+    return reason;
+}
+
+/* The mesh on which a recipe is quoted: data_parallel all devices on the first
+ * axis; megatron the devices of a server on the model axis. */
+static const Problem *expert_problem(const Searching *self, Expert expert) {
+    if (self->problem_count == 1) return self->problems[0];
+    int32_t wanted = expert == EXPERT_DATA_PARALLEL ? 1 : server_size(self->cluster);
+    const Problem *best = self->problems[0];
+    for (int32_t k = 0; k < self->problem_count; k++)
+        if (self->problems[k]->mesh.axes[1].size <= wanted) best = self->problems[k];
+    return best;
+}
+
+static AmStatus price_experts(Searching *self, AmError *error) {
+    for (int32_t e = 0; e < EXPERT_COUNT; e++) {
+        ExpertResult *result = &self->result->experts[e];
+        Problem *problem = (Problem *)expert_problem(self, (Expert)e);
+        Genome genome;
+        PlanPrice price;
+        result->seconds = NAN;
+        TRY(expert_genome(problem, (Expert)e, &genome, &result->reason, error));
+        if (result->reason) continue;
+        bool had_best = problem->has_best;
+        Genome best = problem->best;
+        PlanPrice best_price = problem->best_price;
+        TRY(problem_price(problem, &genome, &price, error));
+        if (self->options->no_seeds) {
+            problem->has_best = had_best;
+            problem->best = best;
+            problem->best_price = best_price;
+        }
+        result->reason = price_reason(self, problem, &price);
+        if (!result->reason) result->seconds = price.seconds;
+    }
+    return AM_OK;
+}
+
+/* Prices every recipe on every mesh, so that each problem has a start. */
+static AmStatus price_seeds(Searching *self, AmError *error) {
+    for (int32_t k = 0; k < self->problem_count; k++)
+        for (int32_t e = 0; e < EXPERT_COUNT && !problem_must_stop(self->problems[k]); e++) {
+            Genome genome;
+            PlanPrice price;
+            const char *reason;
+            TRY(expert_genome(self->problems[k], (Expert)e, &genome, &reason, error));
+            if (!reason) TRY(problem_price(self->problems[k], &genome, &price, error));
+        }
+    return AM_OK;
+}
+
+/* A given plan whose mesh is searched becomes a start of that mesh. */
+static AmStatus price_initial(Searching *self, AmError *error) {
+    const PlanStage *stage = &self->options->initial->stages[0];
+    for (int32_t k = 0; k < self->problem_count; k++) {
+        Problem *problem = self->problems[k];
+        Genome genome = {0};
+        PlanPrice price;
+        bool same = stage->mesh.axis_count == problem->mesh.axis_count;
+        for (int32_t axis = 0; same && axis < stage->mesh.axis_count; axis++)
+            same = stage->mesh.axes[axis].size == problem->mesh.axes[axis].size;
+        if (!same) continue;
+        for (int32_t axis = 0; axis < stage->mesh.axis_count; axis++)
+            for (int32_t e = 0; e < stage->lists[axis].count; e++)
+                for (int32_t c = 0; c < problem->candidate_count; c++)
+                    for (int32_t m = 0; m < problem->candidates[c].class_count; m++)
+                        if (problem->candidates[c].classes[m] == stage->lists[axis].entries[e].class_index)
+                            genome_insert(&genome, axis, genome.count[axis], c);
+        return problem_price(problem, &genome, &price, error);
+    }
+    return AM_OK;
+}
+
+static AmStatus search_dqn(Searching *self, double reference, AmError *error) {
+    Agent *agent;
+    int64_t left = self->budget.limit - self->budget.evaluations;
+    int64_t share = left / (2 * self->problem_count) + 1;
+    TRY(dqn_search_agent(&agent, self->options, left / 2 + 1, error));
+    AmStatus status = AM_OK;
+    for (int32_t k = 0; k < self->problem_count && status == AM_OK; k++)
+        status = dqn_search(self->problems[k], agent, reference, share, self->options, error);
+    agent_free(agent);
+    return status;
+}
+
+static AmStatus search_exhaustive(Searching *self, AmError *error) {
+    int64_t size = 0;
+    for (int32_t k = 0; k < self->problem_count; k++) {
+        int64_t one = exhaustive_size(self->problems[k]);
+        if (__builtin_add_overflow(size, one, &size)) size = INT64_MAX;
+    }
+    if (size > EXHAUSTIVE_LIMIT)
+        return am_fail(
+            error, AM_ERROR_USAGE, "",
+            "--searcher exhaustive: the space has more than %d plans; narrow it by --space or --mesh",
+            EXHAUSTIVE_LIMIT);
+    self->result->space_size = size;
+    self->budget.limit = INT64_MAX;
+    for (int32_t k = 0; k < self->problem_count; k++) TRY(exhaustive_search(self->problems[k], error));
+    return AM_OK;
+}
+
+static AmStatus search_random(Searching *self, AmError *error) {
+    Random random;
+    random_seed(&random, self->options->seed);
+    while (self->budget.evaluations < self->budget.limit) {
+        Problem *problem = self->problems[random_below(&random, self->problem_count)];
+        Genome genome;
+        PlanPrice price;
+        random_genome(problem, &random, &genome);
+        int64_t before = self->budget.evaluations;
+        TRY(problem_price(problem, &genome, &price, error));
+        if (price.excess <= 0) return AM_OK;
+        if (self->budget.evaluations == before) self->budget.evaluations++;
+    }
+    return AM_OK;
+}
+
+/* Problems by their best plan so far, best first. */
+static void sort_problems(Searching *self) {
+    for (int32_t k = 1; k < self->problem_count; k++) {
+        Problem *problem = self->problems[k];
+        int32_t place = k;
+        for (; place > 0; place--) {
+            const Problem *other = self->problems[place - 1];
+            bool better = problem->has_best &&
+                          (!other->has_best || plan_price_better(&problem->best_price, &other->best_price));
+            if (!better) break;
+            self->problems[place] = self->problems[place - 1];
+        }
+        self->problems[place] = problem;
+    }
+}
+
+static AmStatus polish_problems(Searching *self, AmError *error) {
+    sort_problems(self);
+    for (int32_t k = 0; k < self->problem_count; k++)
+        TRY(polish_search(self->problems[k], self->budget.limit - self->budget.evaluations, error));
+    return AM_OK;
+}
+
+static AmStatus run_searcher(Searching *self, AmError *error) {
+    const SearchOptions *options = self->options;
+    if (options->searcher == SEARCHER_RANDOM) return search_random(self, error);
+    if (options->searcher == SEARCHER_EXPERT) {
+        Problem *problem = (Problem *)expert_problem(self, options->expert);
+        Genome genome;
+        PlanPrice price;
+        const char *reason;
+        TRY(expert_genome(problem, options->expert, &genome, &reason, error));
+        if (reason)
+            return am_fail(error, AM_ERROR_INFEASIBLE, self->context->module->source, "--expert %s: %s",
+                           expert_name(options->expert), reason);
+        return problem_price(problem, &genome, &price, error);
+    }
+    TRY(price_experts(self, error));
+    if (options->initial) TRY(price_initial(self, error));
+    if (!options->no_seeds) TRY(price_seeds(self, error));
+    /* Even a search that is stopped at once returns a plan: each mesh has its unsplit one. */
+    for (int32_t k = 0; k < self->problem_count; k++) {
+        Genome nothing = {0};
+        PlanPrice price;
+        if (!self->problems[k]->has_best) TRY(problem_price(self->problems[k], &nothing, &price, error));
+    }
+    if (options->searcher == SEARCHER_EXHAUSTIVE) return search_exhaustive(self, error);
+    double reference = self->result->experts[EXPERT_DATA_PARALLEL].seconds;
+    TRY(search_dqn(self, isnan(reference) ? self->problems[0]->best_price.seconds : reference, error));
+    return options->no_polish ? AM_OK : polish_problems(self, error);
+}
+
+/* The best problem's genome as a plan, with its record. */
+static AmStatus make_plan(Searching *self, AmError *error) {
+    sort_problems(self);
+    const Problem *best = self->problems[0];
+    Plan *plan = ARENA_ARRAY(self->arena, Plan, 1);
+    PlanStage *stage = ARENA_ARRAY(self->arena, PlanStage, 1);
+    if (self->arena->failed) return am_fail_memory(error, (int64_t)sizeof *plan);
+    problem_stage(best, &best->best, self->arena, stage);
+    *plan = (Plan){.module_name = self->context->canonical->name,
+                   .module_sha256 = self->context->sha256,
+                   .module_instructions = self->context->canonical->instruction_count,
+                   .cluster_name = self->cluster->name,
+                   .cluster_sha256 = self->cluster->sha256,
+                   .cluster_description = self->cluster->description,
+                   .micro_batches = 1,
+                   .schedule = "none",
+                   .stages = stage,
+                   .stage_count = 1,
+                   .searcher = searcher_name(self->options->searcher),
+                   .space = plan_space_name(self->options->space),
+                   .seed = self->options->seed,
+                   .evaluations = self->budget.evaluations,
+                   .bound_seconds = NAN};
+    if (self->result->space_size > 0 && !self->result->interrupted) {
+        plan->bound = "exact";
+        plan->bound_seconds = best->best_price.seconds;
+    }
+    Simulation *simulation;
+    TRY(simulate_plan(&simulation, self->arena, self->context, plan, self->cluster,
+                      self->options->memory_fraction, error));
+    if (!simulation->fit.fits)
+        return memory_fail(&simulation->fit, self->cluster, self->options->memory_fraction, error);
+    TRY(simulation_predict(plan, self->arena, simulation, error));
+    self->result->plan = plan;
+    return AM_OK;
+}
+
+AmStatus search(SearchResult *result, Arena *arena, const PlanContext *context, const Cluster *cluster,
+                const SearchOptions *options, AmError *error) {
+    double start = clock_seconds();
+    *result = (SearchResult){0};
+    Searching self = {
+        .arena = arena,
+        .context = context,
+        .cluster = cluster,
+        .options = options,
+        .result = result,
+        .devices = ARENA_ARRAY(arena, int32_t, cluster->device_count),
+        .budget = {.limit = options->evaluations > 0 ? options->evaluations : SEARCH_DEFAULT_EVALUATIONS,
+                   .deadline = options->seconds > 0 ? start + options->seconds : 0,
+                   .interrupted = options->interrupted}};
+    if (!self.devices) return am_fail_memory(error, cluster->device_count);
+    for (int32_t d = 0; d < cluster->device_count; d++) self.devices[d] = d;
+    AmStatus status;
+    TRY_OR_FAIL(create_problems(&self, error));
+    TRY_OR_FAIL(run_searcher(&self, error));
+    result->evaluations = self.budget.evaluations;
+    result->interrupted = options->interrupted && *options->interrupted;
+    status = make_plan(&self, error);
+    result->search_seconds = clock_seconds() - start;
+fail:
+    for (int32_t k = 0; k < self.problem_count; k++) problem_free(self.problems[k]);
+    return status;
+}

@@ -1,0 +1,77 @@
+/* Search: from a module and a cluster to the best plan found, with its record.
+ *
+ * All meshes that the options allow are searched. A search starts from the
+ * expert plans (unless told not to), keeps the best plan seen, polishes it
+ * locally, and never returns one that is slower than the best expert's.
+ */
+#ifndef PLANNERS_SEARCH_H
+#define PLANNERS_SEARCH_H
+
+#include "base/text.h"
+#include "planners/problem.h"
+
+#define SEARCHER_LIST(X)                                      \
+    X(DQN, "dqn", "deep Q-learning, then polished (default)") \
+    X(EXHAUSTIVE, "exhaustive", "every plan of the space")    \
+    X(RANDOM, "random", "one random valid plan")              \
+    X(EXPERT, "expert", "the expert plan that --expert names")
+typedef enum Searcher {
+#define SEARCHER_ENUM(name, text, help) SEARCHER_##name,
+    SEARCHER_LIST(SEARCHER_ENUM)
+#undef SEARCHER_ENUM
+        SEARCHER_COUNT
+} Searcher;
+const char *searcher_name(Searcher searcher);
+
+#define EXPERT_LIST(X)                                              \
+    X(DATA_PARALLEL, "data_parallel", "the batch over all devices") \
+    X(MEGATRON, "megatron", "heads, MLP width and vocabulary inside a server, the batch between")
+typedef enum Expert {
+#define EXPERT_ENUM(name, text, help) EXPERT_##name,
+    EXPERT_LIST(EXPERT_ENUM)
+#undef EXPERT_ENUM
+        EXPERT_COUNT
+} Expert;
+const char *expert_name(Expert expert);
+
+#define SEARCH_DEFAULT_EVALUATIONS 400
+
+typedef struct SearchOptions {
+    PlanSpace space;
+    Searcher searcher;
+    Expert expert;       /* SEARCHER_EXPERT only */
+    const char *mesh;    /* "data=4,model=8" or NULL: every ordered split of the devices */
+    int64_t evaluations; /* priced plans at most; 0: SEARCH_DEFAULT_EVALUATIONS */
+    double seconds;      /* cap on time, 0: none */
+    double memory_fraction;
+    uint64_t seed;
+    bool no_seeds; /* start without the expert plans */
+    bool no_polish;
+    const Plan *initial; /* --init-plan, or NULL */
+    const volatile sig_atomic_t *interrupted;
+    /* One JSON line per episode: evaluations, reward, best, epsilon, loss; or NULL. */
+    void (*on_episode)(void *user, const char *json_line);
+    void *user;
+} SearchOptions;
+
+typedef struct ExpertResult {
+    double seconds;     /* NAN: no such plan, or it does not fit */
+    const char *reason; /* why not, else NULL */
+} ExpertResult;
+
+typedef struct SearchResult {
+    Plan *plan; /* in the caller's arena */
+    ExpertResult experts[EXPERT_COUNT];
+    int64_t evaluations;
+    int64_t space_size; /* SEARCHER_EXHAUSTIVE: plans in the space, else 0 */
+    double search_seconds;
+    bool interrupted;
+} SearchResult;
+
+/* AM_ERROR_INFEASIBLE if nothing fits: the text names the device, the bytes
+ * needed and the limit of the plan that came nearest. AM_ERROR_USAGE for a mesh
+ * that is not the cluster's size, or a space too large to enumerate. */
+AmStatus search(SearchResult *result, Arena *arena, const PlanContext *context, const Cluster *cluster,
+                const SearchOptions *options, AmError *error);
+
+#endif

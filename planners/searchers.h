@@ -1,0 +1,30 @@
+/* The searchers. All of them price genomes of one problem through
+ * problem_price(), so they share its memory, its count of evaluations and its
+ * best plan; they stop when problem_must_stop() says so or `share` new
+ * evaluations are spent. */
+#ifndef PLANNERS_SEARCHERS_H
+#define PLANNERS_SEARCHERS_H
+
+#include "base/random.h"
+#include "dqn/agent.h"
+#include "planners/search.h"
+
+/* Every ordered list of usable candidates on every axis. */
+AmStatus exhaustive_search(Problem *problem, AmError *error);
+/* How many genomes exhaustive_search() prices; saturates at INT64_MAX. */
+int64_t exhaustive_size(const Problem *problem);
+
+/* A random genome: on every axis a random subset in random order. */
+void random_genome(const Problem *problem, Random *random, Genome *genome);
+
+/* Local search from the problem's best plan until no single change helps:
+ * an entry removed, inserted anywhere, moved, or replaced. */
+AmStatus polish_search(Problem *problem, int64_t share, AmError *error);
+
+/* Deep Q-learning on the environment of ordered lists. The agent may have
+ * learned on other meshes of the same module. */
+AmStatus dqn_search(Problem *problem, Agent *agent, double reference_seconds, int64_t share,
+                    const SearchOptions *options, AmError *error);
+AmStatus dqn_search_agent(Agent **agent, const SearchOptions *options, int64_t evaluations, AmError *error);
+
+#endif

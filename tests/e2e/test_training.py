@@ -1,0 +1,131 @@
+# labels: cpu e2e
+# timeout: 900
+"""Whatever the plan, training gives the one-device result.
+
+The small models are run for 20 steps under the reference (`--plan none`), the expert plans, a
+searched plan and random ones, on several meshes, and their losses and final state are compared
+with JAX's, which are committed beside the models. The modules made for exactness must agree bit
+for bit. Without AUTOMAP_FULL a fixed sample of the matrix is run.
+
+Run as `AUTOMAP=build/automap python3 tests/e2e/test_training.py [MODEL ...]`.
+"""
+
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+
+try:
+    import numpy as np
+except ImportError:
+    print("skipped: numpy is not installed")
+    sys.exit(77)
+
+AUTOMAP = os.environ.get("AUTOMAP", "build/automap")
+MODELS = pathlib.Path(__file__).resolve().parents[2] / "datasets" / "models"
+FULL = os.environ.get("AUTOMAP_FULL") == "1"
+
+LOSS_TOLERANCE = {"mlp_tiny": 2e-6, "vgg_tiny": 2e-6, "gpt2_tiny": 5e-6, "t5_tiny": 5e-6, "bert_tiny": 5e-6}
+EXACT = ["exact_linear", "exact_gather"]
+STATE_TOLERANCE = 1e-4
+STEPS = 20
+
+CLUSTERS = [(2, None), (4, None), (8, None), (4, "data=2,model=2"), (8, "data=2,model=4")]
+PLANS = [
+    ("data_parallel", ["--searcher", "expert", "--expert", "data_parallel"]),
+    ("megatron", ["--searcher", "expert", "--expert", "megatron"]),
+    ("searched", []),
+    ("random_1", ["--searcher", "random", "--seed", "1"]),
+    ("random_2", ["--searcher", "random", "--seed", "2"]),
+    ("random_3", ["--searcher", "random", "--seed", "3"]),
+]
+
+
+def automap(*arguments):
+    """Runs the program; its stdout, or an AssertionError with what it said."""
+    run = subprocess.run([AUTOMAP, *map(str, arguments)], capture_output=True, text=True)
+    assert run.returncode == 0, f"automap {' '.join(map(str, arguments))}: {run.returncode}\n{run.stderr}"
+    return run.stdout
+
+
+def train(model, plan, directory):
+    """Losses of 20 steps and the final state under a plan file or none."""
+    at = MODELS / model
+    saved = pathlib.Path(directory) / "state.safetensors"
+    lines = automap("run", at / "model.hlo.pb", "--plan", plan, "--state", at / "state.npz", "--data",
+                    at / "data.npz", "--steps", STEPS, "--json", "--save", saved)
+    steps = [json.loads(line) for line in lines.splitlines()]
+    return [step["loss"] for step in steps if "loss" in step], read_safetensors(saved)
+
+
+def read_safetensors(path):
+    data = path.read_bytes()
+    length = int.from_bytes(data[:8], "little")
+    header = json.loads(data[8 : 8 + length])
+    types = {"F32": np.float32, "F64": np.float64, "I32": np.int32, "U32": np.uint32, "BOOL": np.bool_}
+    return {
+        name: np.frombuffer(data[8 + length :][slice(*entry["data_offsets"])], types[entry["dtype"]]).reshape(
+            entry["shape"]
+        )
+        for name, entry in header.items()
+        if name != "__metadata__"
+    }
+
+
+def check(model, name, plan, directory, exact):
+    reference = json.loads((MODELS / model / "losses.json").read_text())["losses"][:STEPS]
+    final = np.load(MODELS / model / "final_state.npz")
+    losses, state = train(model, plan, directory)
+    assert len(losses) == len(reference), f"{model} {name}: {len(losses)} losses"
+    if exact:
+        assert losses == reference, f"{model} {name}: losses differ: {losses} {reference}"
+    else:
+        worst = max(abs(a - b) / abs(b) for a, b in zip(losses, reference))
+        assert worst <= LOSS_TOLERANCE[model], f"{model} {name}: a loss is off by {worst:.2e}"
+    for key in final.files:
+        want, have = final[key], state[key]
+        assert want.shape == have.shape, f"{model} {name} {key}: {have.shape}, not {want.shape}"
+        if exact or want.dtype.kind in "iub":
+            assert np.array_equal(want, have), f"{model} {name} {key}: differs"
+        else:
+            error = np.linalg.norm((have - want).astype(np.float64)) / max(np.linalg.norm(want), 1e-30)
+            assert error <= STATE_TOLERANCE, f"{model} {name} {key}: off by {error:.2e}"
+
+
+def cases(models):
+    """(model, plan name, search arguments) of the matrix, or of a fixed sample of it."""
+    number = 0
+    for model in models:
+        yield model, "none", None
+        for devices, mesh in CLUSTERS:
+            for name, arguments in PLANS:
+                number += 1
+                if not FULL and number % 5 != 1:
+                    continue
+                where = ["--cluster", f"host:{devices}"] + (["--mesh", mesh] if mesh else [])
+                yield model, f"{name} host:{devices} {mesh or ''}".strip(), where + arguments
+
+
+def main():
+    models = sys.argv[1:] or list(LOSS_TOLERANCE) + EXACT
+    failures = passed = 0
+    for model, name, search in cases(models):
+        with tempfile.TemporaryDirectory() as directory:
+            try:
+                plan = "none"
+                if search is not None:
+                    plan = pathlib.Path(directory) / "plan.json"
+                    automap("search", MODELS / model / "model.hlo.pb", *search, "-o", plan, "--quiet")
+                check(model, name, plan, directory, model in EXACT)
+                passed += 1
+            except AssertionError as failure:
+                failures += 1
+                print(f"FAILED {failure}")
+    print(f"{passed} plans passed, {failures} failed")
+    return 1 if failures or not passed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

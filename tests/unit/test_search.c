@@ -1,0 +1,171 @@
+/* Searchers against exhaustive search on generated training steps: multi-layer
+ * perceptrons of random widths on clusters of random speeds, small enough to
+ * enumerate every plan. */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "base/random.h"
+#include "base/text.h"
+#include "ir/canonical.h"
+#include "planners/search.h"
+
+#define CASES 24
+
+static int64_t pick(Random *random, const int64_t *values, int32_t count) {
+    return values[random_below(random, count)];
+}
+
+/* A training step: relu layers, a sum loss, plain gradient descent. */
+static void write_module(Text *text, Random *random, int32_t layers) {
+    static const int64_t widths[] = {8, 64, 512, 2048, 8192}, batches[] = {8, 64, 512, 4096};
+    int64_t width[4], batch = pick(random, batches, 4);
+    for (int32_t k = 0; k <= layers; k++) width[k] = pick(random, widths, 5);
+#define MATRIX(rows, columns) (long long)(rows), (long long)(columns)
+    text_append_string(text,
+                       "HloModule generated\n\nsum {\n  a = f32[] parameter(0)\n  b = f32[] parameter(1)\n"
+                       "  ROOT s = f32[] add(a, b)\n}\n\nENTRY main {\n");
+    for (int32_t k = 0; k < layers; k++)
+        text_append(text, "  w%d = f32[%lld,%lld] parameter(%d)\n", k, MATRIX(width[k], width[k + 1]), k);
+    text_append(text, "  h0 = f32[%lld,%lld] parameter(%d)\n", MATRIX(batch, width[0]), layers);
+    text_append_string(
+        text, "  zero = f32[] constant(0)\n  one = f32[] constant(1)\n  rate = f32[] constant(0.5)\n");
+    for (int32_t k = 0; k < layers; k++) {
+        text_append(
+            text,
+            "  z%d = f32[%lld,%lld] dot(h%d, w%d), lhs_contracting_dims={1}, rhs_contracting_dims={0}\n", k,
+            MATRIX(batch, width[k + 1]), k, k);
+        text_append(text, "  zeros%d = f32[%lld,%lld] broadcast(zero), dimensions={}\n", k,
+                    MATRIX(batch, width[k + 1]));
+        text_append(text, "  h%d = f32[%lld,%lld] maximum(z%d, zeros%d)\n", k + 1,
+                    MATRIX(batch, width[k + 1]), k, k);
+    }
+    text_append(text, "  loss = f32[] reduce(h%d, zero), dimensions={0,1}, to_apply=sum\n", layers);
+    text_append(text, "  g%d = f32[%lld,%lld] broadcast(one), dimensions={}\n", layers,
+                MATRIX(batch, width[layers]));
+    for (int32_t k = layers - 1; k >= 0; k--) {
+        text_append(text, "  m%d = pred[%lld,%lld] compare(z%d, zeros%d), direction=GT\n", k,
+                    MATRIX(batch, width[k + 1]), k, k);
+        text_append(text, "  d%d = f32[%lld,%lld] select(m%d, g%d, zeros%d)\n", k,
+                    MATRIX(batch, width[k + 1]), k, k + 1, k);
+        text_append(
+            text,
+            "  dw%d = f32[%lld,%lld] dot(h%d, d%d), lhs_contracting_dims={0}, rhs_contracting_dims={0}\n", k,
+            MATRIX(width[k], width[k + 1]), k, k);
+        if (k > 0)
+            text_append(
+                text,
+                "  g%d = f32[%lld,%lld] dot(d%d, w%d), lhs_contracting_dims={1}, rhs_contracting_dims={1}\n",
+                k, MATRIX(batch, width[k]), k, k);
+        text_append(text, "  r%d = f32[%lld,%lld] broadcast(rate), dimensions={}\n", k,
+                    MATRIX(width[k], width[k + 1]));
+        text_append(text, "  u%d = f32[%lld,%lld] multiply(dw%d, r%d)\n", k, MATRIX(width[k], width[k + 1]),
+                    k, k);
+        text_append(text, "  n%d = f32[%lld,%lld] subtract(w%d, u%d)\n", k, MATRIX(width[k], width[k + 1]), k,
+                    k);
+    }
+    text_append_string(text, "  ROOT out = (");
+    for (int32_t k = 0; k < layers; k++)
+        text_append(text, "f32[%lld,%lld], ", MATRIX(width[k], width[k + 1]));
+    text_append_string(text, "f32[]) tuple(");
+    for (int32_t k = 0; k < layers; k++) text_append(text, "n%d, ", k);
+    text_append_string(text, "loss)\n}\n");
+}
+
+/* Four devices on links of a random speed. */
+static Cluster *make_cluster(Random *random, Arena *arena) {
+    AmError error = {0};
+    static const int64_t speeds[] = {100000000, 1000000000, 10000000000, 100000000000};
+    json_t *object =
+        json_pack("{s:s, s:s, s:{s:{s:I, s:f, s:{s:f}, s:f}}, s:{s:{s:I, s:f}}, s:[{s:i, s:s, s:i, s:s}]}",
+                  "format", "automap-cluster-1", "name", "generated", "device_types", "device",
+                  "memory_bytes", (json_int_t)64000000000, "memory_bytes_per_second", 900e9,
+                  "flops_per_second", "f32", 15e12, "kernel_launch_seconds", 5e-6, "links", "link",
+                  "bytes_per_second", (json_int_t)pick(random, speeds, 4), "latency_seconds", 5e-6, "servers",
+                  "count", 1, "device_type", "device", "devices", 4, "link", "link");
+    assert_non_null(object);
+    Cluster *cluster;
+    AmStatus status = cluster_from_json(&cluster, arena, object, "generated", &error);
+    if (status != AM_OK) fail_msg("%s: %s", error.source, error.text);
+    json_decref(object);
+    return cluster;
+}
+
+static PlanContext *make_context(Random *random, int32_t layers) {
+    AmError error = {0};
+    Text text = {0};
+    write_module(&text, random, layers);
+    char path[] = "/tmp/automap-search-XXXXXX";
+    int file = mkstemp(path);
+    assert_true(file >= 0);
+    FILE *stream = fdopen(file, "w");
+    assert_non_null(stream);
+    fputs(text.data, stream);
+    fclose(stream);
+    PlanContext *context;
+    AmStatus status = plan_context_read(&context, path, NULL, &error);
+    remove(path);
+    if (status != AM_OK) fail_msg("%s:%lld: %s", error.source, (long long)error.line, error.text);
+    text_free(&text);
+    return context;
+}
+
+static double searched(const PlanContext *context, const Cluster *cluster, SearchOptions options) {
+    AmError error = {0};
+    Arena arena = {0};
+    SearchResult result;
+    options.memory_fraction = 0.9;
+    AmStatus status = search(&result, &arena, context, cluster, &options, &error);
+    if (status != AM_OK) fail_msg("%s", error.text);
+    double seconds = result.plan->predicted_step_seconds;
+    for (int32_t e = 0; e < EXPERT_COUNT; e++)
+        if (!isnan(result.experts[e].seconds) && !options.no_seeds && options.searcher != SEARCHER_RANDOM)
+            assert_true(seconds <= result.experts[e].seconds);
+    arena_free(&arena);
+    return seconds;
+}
+
+/* The default search finds the optimum of the space, with and without the
+ * expert plans to start from. */
+static void test_dqn_equals_exhaustive(void **state) {
+    (void)state;
+    int32_t random_was_worse = 0;
+    for (int32_t number = 0; number < CASES; number++) {
+        Random random;
+        random_seed(&random, 1000 + (uint64_t)number);
+        Arena arena = {0};
+        int32_t layers = 1 + number % 2;
+        PlanContext *context = make_context(&random, layers);
+        Cluster *cluster = make_cluster(&random, &arena);
+        SearchOptions options = {.mesh = layers == 1 ? "data=2,model=2" : "data=4", .seed = (uint64_t)number};
+        options.searcher = SEARCHER_EXHAUSTIVE;
+        double best = searched(context, cluster, options);
+        options.searcher = SEARCHER_DQN;
+        double seeded = searched(context, cluster, options);
+        options.no_seeds = true;
+        double unseeded = searched(context, cluster, options);
+        if (seeded > best * (1 + 1e-12) || unseeded > best * (1 + 1e-12))
+            fail_msg("case %d: exhaustive %g, dqn %g, without expert plans %g", number, best, seeded,
+                     unseeded);
+        options.searcher = SEARCHER_RANDOM;
+        random_was_worse += searched(context, cluster, options) > best * 1.01;
+        cluster_free(cluster);
+        arena_free(&arena);
+        plan_context_free(context);
+    }
+    /* The cases decide something: a random plan is usually not the best. */
+    assert_true(random_was_worse > CASES / 2);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_dqn_equals_exhaustive)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
