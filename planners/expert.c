@@ -33,12 +33,12 @@ AmStatus expert_megatron(const Problem *problem, int32_t axis, Genome *genome, b
     *found = false;
     if (problem->mesh.axes[axis].size < 2) return AM_OK;
     Arena arena = {0};
-    StrictGroups *groups;
+    LinkageGroups *groups;
     AmStatus status =
         strict_groups(&groups, &arena, context, problem->mesh.axes[axis].size, STRICT_STATE, error);
     bool chosen[UINT8_MAX + 1] = {false};
     for (int32_t b = 0; status == AM_OK && b < groups->best_count; b++) {
-        const StrictGroup *group = &groups->groups[groups->best[b]];
+        const LinkageGroup *group = &groups->groups[groups->best[b]];
         for (int32_t m = 0; m < group->member_count; m++) {
             int32_t instruction = context->roles->parameters[group->members[m].parameter].instruction;
             int32_t class =

@@ -11,7 +11,7 @@
 typedef struct MemoEntry {
     Genome genome;
     PlanPrice price;
-    bool used;
+    bool used, tried;
 } MemoEntry;
 
 typedef struct ProblemMemo {
@@ -131,6 +131,26 @@ static AmStatus memo_add(Problem *self, const Genome *genome, const PlanPrice *p
     *memo_find(memo, genome) = (MemoEntry){.genome = *genome, .price = *price, .used = true};
     memo->count++;
     return AM_OK;
+}
+
+bool problem_best_untried(const Problem *problem, Genome *genome) {
+    const MemoEntry *best = NULL;
+    for (int32_t k = 0; k < problem->memo->capacity; k++) {
+        const MemoEntry *entry = &problem->memo->entries[k];
+        if (!entry->used || entry->tried) continue;
+        double score = plan_price_score(&entry->price);
+        double least = best ? plan_price_score(&best->price) : 0;
+        if (best && score > least) continue;
+        /* Equal prices are common; the order of the table is not the user's business. */
+        if (best && score == least && memcmp(&entry->genome, &best->genome, sizeof *genome) > 0) continue;
+        best = entry;
+    }
+    if (best) *genome = best->genome;
+    return best != NULL;
+}
+
+void problem_set_tried(Problem *problem, const Genome *genome) {
+    memo_find(problem->memo, genome)->tried = true;
 }
 
 void problem_stage(const Problem *problem, const Genome *genome, Arena *arena, PlanStage *stage) {

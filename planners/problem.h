@@ -75,6 +75,10 @@ void problem_free(Problem *problem);
 /* Prices a genome. A new one counts as an evaluation. */
 AmStatus problem_price(Problem *problem, const Genome *genome, PlanPrice *price, AmError *error);
 
+/* The cheapest priced genome that problem_set_tried() has not been told of; false if there is none. */
+bool problem_best_untried(const Problem *problem, Genome *genome);
+void problem_set_tried(Problem *problem, const Genome *genome);
+
 /* Whether candidate k can be split on the axis at all. */
 bool problem_usable(const Problem *problem, int32_t candidate, int32_t axis);
 /* The budget is spent, the deadline has passed or the user has interrupted. */

@@ -17,8 +17,8 @@ int64_t exhaustive_size(const Problem *problem);
 /* A random genome: on every axis a random subset in random order. */
 void random_genome(const Problem *problem, Random *random, Genome *genome);
 
-/* Local search from the problem's best plan until no single change helps:
- * an entry removed, inserted anywhere, moved, or replaced. */
+/* Local search from the best plans priced so far: entries removed, moved,
+ * replaced or inserted, one at a time. */
 AmStatus polish_search(Problem *problem, int64_t share, AmError *error);
 
 /* Deep Q-learning on the environment of ordered lists. The agent may have
