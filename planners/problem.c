@@ -186,10 +186,18 @@ bool plan_price_better(const PlanPrice *a, const PlanPrice *b) {
     return a->seconds < b->seconds;
 }
 
+static void keep_best(Problem *self, const Genome *genome, const PlanPrice *price) {
+    if (self->has_best && !plan_price_better(price, &self->best_price)) return;
+    self->best = *genome;
+    self->best_price = *price;
+    self->has_best = true;
+}
+
 AmStatus problem_price(Problem *self, const Genome *genome, PlanPrice *price, AmError *error) {
     MemoEntry *seen = memo_find(self->memo, genome);
     if (seen->used) {
         *price = seen->price;
+        keep_best(self, genome, price);
         return AM_OK;
     }
     ArenaMark mark = arena_mark(&self->scratch);
@@ -213,11 +221,7 @@ AmStatus problem_price(Problem *self, const Genome *genome, PlanPrice *price, Am
     arena_release(&self->scratch, mark);
     self->budget->evaluations++;
     TRY(memo_add(self, genome, price, error));
-    if (!self->has_best || plan_price_better(price, &self->best_price)) {
-        self->best = *genome;
-        self->best_price = *price;
-        self->has_best = true;
-    }
+    keep_best(self, genome, price);
     return AM_OK;
 }
 

@@ -45,6 +45,7 @@ typedef struct Searching {
     int32_t *devices; /* 0, 1, ... */
     Problem *problems[MAX_MESHES];
     int32_t problem_count;
+    Plan *expert_plans[EXPERT_COUNT]; /* as quoted; NULL where there is none */
 } Searching;
 
 static AmStatus add_problem(Searching *self, const Mesh *mesh, AmError *error) {
@@ -107,15 +108,42 @@ static AmStatus expert_genome(const Problem *problem, Expert expert, Genome *gen
     return AM_OK;
 }
 
-static const char *price_reason(Searching *self, const Problem *problem, const PlanPrice *price) {
-    if (price->excess <= 0) return NULL;
+/* A genome as a plan, simulated in full; the shown figures are always these. */
+static AmStatus simulate_genome(Searching *self, const Problem *problem, const Genome *genome, Plan **result,
+                                Simulation **simulation, AmError *error) {
+    Plan *plan = ARENA_ARRAY(self->arena, Plan, 1);
+    PlanStage *stage = ARENA_ARRAY(self->arena, PlanStage, 1);
+    if (self->arena->failed) return am_fail_memory(error, (int64_t)sizeof *plan);
+    problem_stage(problem, genome, self->arena, stage);
+    if (self->arena->failed) return am_fail_memory(error, 0);
+    *plan = (Plan){.module_name = self->context->canonical->name,
+                   .module_sha256 = self->context->sha256,
+                   .module_instructions = self->context->canonical->instruction_count,
+                   .cluster_name = self->cluster->name,
+                   .cluster_sha256 = self->cluster->sha256,
+                   .cluster_description = self->cluster->description,
+                   .micro_batches = 1,
+                   .schedule = "none",
+                   .stages = stage,
+                   .stage_count = 1,
+                   .searcher = searcher_name(self->options->searcher),
+                   .space = plan_space_name(self->options->space),
+                   .seed = self->options->seed,
+                   .bound_seconds = NAN};
+    TRY(simulate_plan(simulation, self->arena, self->context, plan, self->cluster,
+                      self->options->memory_fraction, error));
+    TRY(simulation_predict(plan, self->arena, *simulation, error));
+    *result = plan;
+    return AM_OK;
+}
+
+static const char *why_too_large(Arena *arena, const MemoryFit *fit) {
     Text text = {0};
     text_append_string(&text, "needs ");
-    text_append_bytes_size(&text, (double)price->peak_bytes);
-    text_append_string(&text, " a device, over the limit of ");
-    text_append_bytes_size(&text, (double)price->peak_bytes / (1 + price->excess));
-    (void)problem;
-    const char *reason = text.failed ? "does not fit" : arena_copy_string(self->arena, text.data);
+    text_append_bytes_size(&text, (double)fit->needed_bytes);
+    text_append_string(&text, " a device, the limit is ");
+    text_append_bytes_size(&text, (double)fit->limit_bytes);
+    const char *reason = text.failed ? "does not fit" : arena_copy_string(arena, text.data);
     text_free(&text);
     return reason;
 }
@@ -131,26 +159,19 @@ static const Problem *expert_problem(const Searching *self, Expert expert) {
     return best;
 }
 
-static AmStatus price_experts(Searching *self, AmError *error) {
+/* The recipes as they are quoted beside the result; not evaluations of the search. */
+static AmStatus quote_experts(Searching *self, AmError *error) {
     for (int32_t e = 0; e < EXPERT_COUNT; e++) {
         ExpertResult *result = &self->result->experts[e];
-        Problem *problem = (Problem *)expert_problem(self, (Expert)e);
+        const Problem *problem = expert_problem(self, (Expert)e);
         Genome genome;
-        PlanPrice price;
+        Simulation *simulation;
         result->seconds = NAN;
         TRY(expert_genome(problem, (Expert)e, &genome, &result->reason, error));
         if (result->reason) continue;
-        bool had_best = problem->has_best;
-        Genome best = problem->best;
-        PlanPrice best_price = problem->best_price;
-        TRY(problem_price(problem, &genome, &price, error));
-        if (self->options->no_seeds) {
-            problem->has_best = had_best;
-            problem->best = best;
-            problem->best_price = best_price;
-        }
-        result->reason = price_reason(self, problem, &price);
-        if (!result->reason) result->seconds = price.seconds;
+        TRY(simulate_genome(self, problem, &genome, &self->expert_plans[e], &simulation, error));
+        if (simulation->fit.fits) result->seconds = simulation->step_seconds;
+        else result->reason = why_too_large(self->arena, &simulation->fit);
     }
     return AM_OK;
 }
@@ -260,6 +281,7 @@ static AmStatus polish_problems(Searching *self, AmError *error) {
 
 static AmStatus run_searcher(Searching *self, AmError *error) {
     const SearchOptions *options = self->options;
+    TRY(quote_experts(self, error));
     if (options->searcher == SEARCHER_RANDOM) return search_random(self, error);
     if (options->searcher == SEARCHER_EXPERT) {
         Problem *problem = (Problem *)expert_problem(self, options->expert);
@@ -272,7 +294,6 @@ static AmStatus run_searcher(Searching *self, AmError *error) {
                            expert_name(options->expert), reason);
         return problem_price(problem, &genome, &price, error);
     }
-    TRY(price_experts(self, error));
     if (options->initial) TRY(price_initial(self, error));
     if (!options->no_seeds) TRY(price_seeds(self, error));
     /* Even a search that is stopped at once returns a plan: each mesh has its unsplit one. */
@@ -287,39 +308,24 @@ static AmStatus run_searcher(Searching *self, AmError *error) {
     return options->no_polish ? AM_OK : polish_problems(self, error);
 }
 
-/* The best problem's genome as a plan, with its record. */
+/* The best plan found, or a recipe's where rounding made that the faster one. */
 static AmStatus make_plan(Searching *self, AmError *error) {
     sort_problems(self);
-    const Problem *best = self->problems[0];
-    Plan *plan = ARENA_ARRAY(self->arena, Plan, 1);
-    PlanStage *stage = ARENA_ARRAY(self->arena, PlanStage, 1);
-    if (self->arena->failed) return am_fail_memory(error, (int64_t)sizeof *plan);
-    problem_stage(best, &best->best, self->arena, stage);
-    *plan = (Plan){.module_name = self->context->canonical->name,
-                   .module_sha256 = self->context->sha256,
-                   .module_instructions = self->context->canonical->instruction_count,
-                   .cluster_name = self->cluster->name,
-                   .cluster_sha256 = self->cluster->sha256,
-                   .cluster_description = self->cluster->description,
-                   .micro_batches = 1,
-                   .schedule = "none",
-                   .stages = stage,
-                   .stage_count = 1,
-                   .searcher = searcher_name(self->options->searcher),
-                   .space = plan_space_name(self->options->space),
-                   .seed = self->options->seed,
-                   .evaluations = self->budget.evaluations,
-                   .bound_seconds = NAN};
-    if (self->result->space_size > 0 && !self->result->interrupted) {
-        plan->bound = "exact";
-        plan->bound_seconds = best->best_price.seconds;
-    }
+    Plan *plan;
     Simulation *simulation;
-    TRY(simulate_plan(&simulation, self->arena, self->context, plan, self->cluster,
-                      self->options->memory_fraction, error));
+    TRY(simulate_genome(self, self->problems[0], &self->problems[0]->best, &plan, &simulation, error));
     if (!simulation->fit.fits)
         return memory_fail(&simulation->fit, self->cluster, self->options->memory_fraction, error);
-    TRY(simulation_predict(plan, self->arena, simulation, error));
+    bool may_take_expert = !self->options->no_seeds && (self->options->searcher == SEARCHER_DQN ||
+                                                        self->options->searcher == SEARCHER_EXHAUSTIVE);
+    for (int32_t e = 0; e < EXPERT_COUNT && may_take_expert; e++)
+        if (self->expert_plans[e] && self->result->experts[e].seconds < plan->predicted_step_seconds)
+            plan = self->expert_plans[e];
+    if (self->result->space_size > 0 && !self->result->interrupted) {
+        plan->bound = "exact";
+        plan->bound_seconds = plan->predicted_step_seconds;
+    }
+    plan->evaluations = self->budget.evaluations;
     self->result->plan = plan;
     return AM_OK;
 }
