@@ -107,7 +107,11 @@ static AmStatus read_curve(ClusterReader *self, ClusterCurve *curve, json_t *hol
         log_sizes[k] = log2(value);
         fractions[k] = part;
     }
-    *curve = (ClusterCurve){.count = (int32_t)count, .log_sizes = log_sizes, .fractions = fractions};
+    *curve = (ClusterCurve){.count = (int32_t)count,
+                            .least = json_number_value(json_array_get(json_array_get(points, 0), 0)),
+                            .most = last,
+                            .log_sizes = log_sizes,
+                            .fractions = fractions};
     return AM_OK;
 }
 

@@ -23,6 +23,7 @@
  * points: the peak is reached at every size. */
 typedef struct ClusterCurve {
     int32_t count;
+    double least, most;      /* the first and the last size */
     const double *log_sizes; /* [count] log2 of the sizes, ascending */
     const double *fractions; /* [count] in (0, 1] */
 } ClusterCurve;

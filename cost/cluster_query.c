@@ -5,11 +5,11 @@
 
 double cluster_efficiency(const ClusterCurve *curve, double size) {
     if (curve->count == 0) return 1;
+    if (!(size > curve->least)) return curve->fractions[0];
+    if (size >= curve->most) return curve->fractions[curve->count - 1];
     double x = log2(size);
-    int32_t last = curve->count - 1, k = 0;
-    if (!(x > curve->log_sizes[0])) return curve->fractions[0];
-    if (x >= curve->log_sizes[last]) return curve->fractions[last];
-    while (x >= curve->log_sizes[k + 1]) k++;
+    int32_t k = 0;
+    while (k < curve->count - 2 && x >= curve->log_sizes[k + 1]) k++;
     double along = (x - curve->log_sizes[k]) / (curve->log_sizes[k + 1] - curve->log_sizes[k]);
     return curve->fractions[k] + along * (curve->fractions[k + 1] - curve->fractions[k]);
 }

@@ -21,8 +21,15 @@
 
 enum { MOST_PRICED_OPERANDS = 16 };
 
+/* dtype_bytes() as a table: pricing asks some ten thousand times. */
+static const double element_bytes[DTYPE_COUNT] = {
+#define ELEMENT_BYTES(name, text, number, bits, numpy, safetensors) [number] = ((bits) + 7) / 8,
+    DTYPE_LIST(ELEMENT_BYTES)
+#undef ELEMENT_BYTES
+};
+
 static double array_bytes(const IrShape *shape) {
-    double bytes = (double)dtype_bytes(shape->type);
+    double bytes = element_bytes[shape->type];
     for (int32_t d = 0; d < shape->rank; d++) bytes *= (double)shape->dimensions[d];
     return bytes;
 }
@@ -89,19 +96,21 @@ static void instruction_work(OperatorWork *work, const Program *program,
 static void fusion_work(OperatorWork *work, const Program *program, const ProgramFusion *fusion) {
     for (int32_t k = 0; k < fusion->input_count; k++) {
         const ProgramFusionInput *input = &fusion->inputs[k];
-        double bytes = (double)dtype_bytes(program->values[input->value].shape.type);
+        double bytes = element_bytes[program->values[input->value].shape.type];
         for (int32_t d = 0; d < fusion->rank; d++)
             if (input->strides[d] != 0) bytes *= (double)fusion->dimensions[d];
         work->bytes += bytes;
     }
     for (int32_t k = 0; k < fusion->output_count; k++)
-        work->bytes += (double)fusion->elements *
-                       (double)dtype_bytes(program->values[fusion->output_values[k]].shape.type);
+        work->bytes +=
+            (double)fusion->elements * element_bytes[program->values[fusion->output_values[k]].shape.type];
+    int32_t computing = 0;
     for (int32_t k = 0; k < fusion->op_count; k++) {
-        if (fusion->ops[k].operand_count == 0) continue; /* a constant or an iota */
-        work->flops += (double)fusion->elements;
-        if (dtype_bytes(fusion->ops[k].type) > dtype_bytes(work->type)) work->type = fusion->ops[k].type;
+        const ProgramFusionOp *op = &fusion->ops[k];
+        computing += op->operand_count > 0; /* not a constant or an iota */
+        if (element_bytes[op->type] > element_bytes[work->type]) work->type = op->type;
     }
+    work->flops = (double)computing * (double)fusion->elements;
     work->is_run = true;
 }
 
