@@ -45,26 +45,29 @@ static int32_t find_axis(const Mesh *mesh, const char *name, size_t length) {
     return -1;
 }
 
-/* The axes of each dimension, as a state; at most one dimension per axis. */
+/* The axes of each dimension, as a state; at most one dimension per axis, and
+ * axes that split one dimension jointly in the order of the mesh. */
 static AmStatus parse_sharding(SbpState *state, int32_t *rank, const Mesh *mesh, const char *text,
                                AmError *error) {
     *state = (SbpState){{SBP_B}};
     *rank = 1;
-    for (const char *at = text; *at;) {
+    int32_t previous = -1; /* axis of this dimension */
+    for (const char *at = text;; at++) {
         size_t length = strcspn(at, ",+");
         bool is_whole = length == 1 && at[0] == '-';
         int32_t axis = is_whole ? -1 : find_axis(mesh, at, length);
-        if (!is_whole && (axis < 0 || state->axis[axis] != SBP_B || *rank > IR_MAX_RANK)) {
-            return am_fail(error, AM_ERROR_USAGE, "",
-                           "sharding \"%s\": \"%.*s\" is no mesh axis that is still free, nor \"-\"", text,
-                           (int)length, at);
+        if (!is_whole && (axis <= previous || state->axis[axis] != SBP_B || *rank > IR_MAX_RANK)) {
+            return am_fail(
+                error, AM_ERROR_USAGE, "",
+                "sharding \"%s\": \"%.*s\" is neither \"-\" nor a free mesh axis, in the order of the mesh",
+                text, (int)length, at);
         }
         if (axis >= 0) state->axis[axis] = sbp_split(*rank - 1);
         at += length;
+        previous = *at == '+' ? axis : -1;
+        if (*at == '\0') return AM_OK;
         if (*at == ',') (*rank)++;
-        if (*at) at++;
     }
-    return AM_OK;
 }
 
 static AmStatus add_entry(PlanStage *stage, Arena *arena, int32_t axis, int32_t class_index, AmError *error) {
