@@ -1,0 +1,59 @@
+/* One rank: a device's program with its memory, ready to run step by step. */
+#ifndef EXECUTOR_RANK_H
+#define EXECUTOR_RANK_H
+
+#include "executor/comm.h"
+#include "executor/kernels.h"
+
+/* One step, either a kernel or a collective. */
+typedef struct RankStep {
+    KernelCall *kernel;
+    CommCall *collective;
+} RankStep;
+
+/* A parameter's new value that the step left elsewhere. */
+typedef struct RankUpdate {
+    void *to;
+    const void *from;
+    int64_t bytes;
+    void *staging; /* where another update would overwrite `from` first; else NULL */
+} RankUpdate;
+
+/* The part of a whole array that a rank holds. */
+typedef struct RankShard {
+    int32_t value;
+    bool speaks;                                   /* this rank is the one that writes the part to the host */
+    int64_t dimensions[IR_MAX_RANK], start_offset; /* extents, and offset of the first element in the whole */
+    int64_t whole_strides[IR_MAX_RANK], local_strides[IR_MAX_RANK];
+} RankShard;
+
+typedef struct Rank {
+    Arena arena;
+    const KernelBackEnd *back_end;
+    Comm *comm;
+    Program *program;
+    RankStep *steps;
+    RankUpdate *updates;
+    int32_t update_count;
+    RankShard *parameters, *outputs; /* [parameter_count], [output_count] */
+    char *memory;                    /* device memory: the program's, staging, scratch */
+    int64_t memory_bytes;
+    char *host; /* for one shard on its way */
+} Rank;
+
+/* Prepares all steps, allocates and binds. The program lives in rank->arena. */
+AmStatus rank_open(Rank *rank, const KernelBackEnd *back_end, Comm *comm, Program *program, AmError *error);
+void rank_close(Rank *rank);
+
+/* Whole array on the host -> this rank's shard of parameter k. */
+void rank_set_parameter(Rank *rank, int32_t k, const void *whole);
+/* This rank's shard -> its place in the whole array, unless another rank speaks for it. */
+void rank_get_parameter(Rank *rank, int32_t k, void *whole);
+void rank_get_output(Rank *rank, int32_t k, void *whole);
+
+/* Runs the program once, without the updates. */
+AmStatus rank_run(Rank *rank, AmError *error);
+/* Parameters take over their new values. */
+void rank_update(Rank *rank);
+
+#endif

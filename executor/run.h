@@ -1,0 +1,62 @@
+/* Running a module: training steps under a plan, or on one device.
+ *
+ * The module is lowered for every device of the plan; each device is a rank, a
+ * thread with one allocation. State and data come from files of named arrays
+ * (interface, "run") and are cut into the ranks' shards; every step feeds the
+ * next batch, runs the program, reads what is watched and takes over the
+ * updates. Nothing is allocated between the first step and the last.
+ */
+#ifndef EXECUTOR_RUN_H
+#define EXECUTOR_RUN_H
+
+#include <signal.h>
+
+#include "propagation/plan.h"
+
+/* An output that is reported every step, as doubles. */
+typedef struct AmRunWatched {
+    int32_t output;
+    int64_t count;
+    const double *values;
+} AmRunWatched;
+
+typedef struct AmRunStep {
+    int64_t step; /* from 0 */
+    double loss;  /* NAN where the module has none */
+    double seconds;
+    const AmRunWatched *watched; /* [watched_count], as asked for */
+    int32_t watched_count;
+} AmRunStep;
+
+typedef struct AmRunOptions {
+    const Plan *plan; /* NULL: the whole module on one device */
+    int64_t steps;
+    const char *state_path; /* npz or safetensors, "random", or NULL: everything is in data_path */
+    const char *data_path;  /* or NULL */
+    uint64_t seed;          /* of "random" */
+    const int32_t *watch;   /* outputs to report beside the loss */
+    int32_t watch_count;
+    const char *outputs_path;                 /* .npz: every output of the last step as output[k]; or NULL */
+    const char *save_path;                    /* the final state by path; or NULL */
+    const volatile sig_atomic_t *interrupted; /* set: stop after the step in work; or NULL */
+    void (*on_step)(void *user, const AmRunStep *step); /* in the caller's thread; or NULL */
+    void *user;
+    AmWarnings *warnings; /* or NULL */
+} AmRunOptions;
+
+typedef struct AmRunReport {
+    int64_t steps;           /* that were run */
+    double seconds_per_step; /* mean without the first, which warms up */
+    double first_loss, last_loss;
+    int32_t device_count;
+    int64_t *peak_bytes; /* [device_count]: the allocation with scratch memory; in the arena */
+} AmRunReport;
+
+/* AM_ERROR_INPUT: no kernel for an operator, a parameter that no file names, a
+ * shape that does not match (both named). AM_ERROR_RUNTIME: a rank failed.
+ * AM_INTERRUPTED: stopped; what was asked to be saved is saved and the report
+ * holds. */
+AmStatus am_run(const PlanContext *context, const AmRunOptions *options, Arena *arena, AmRunReport *report,
+                AmError *error);
+
+#endif
