@@ -94,7 +94,8 @@ AmStatus memory_use(MemoryUse *use, const Program *program, AmError *error) {
     add_parameters(use, program);
     for (int32_t v = 0; v < program->value_count; v++) {
         const ProgramValue *value = &program->values[v];
-        if (value->kind != PROGRAM_VALUE_TEMPORARY || value->storage != v || made[v] < 0) continue;
+        bool in_memory = value->instruction >= 0 && value->kind != PROGRAM_VALUE_INTERNAL;
+        if (!in_memory || value->storage != v || made[v] < 0) continue;
         if (made[v] > program->peak_step || last[v] < program->peak_step) continue;
         if (made[v] < program->peak_step && is_taken_over(program, value->offset)) continue;
         IrPhase phase = program->roles->phases[value->origin];

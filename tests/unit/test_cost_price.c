@@ -1,0 +1,298 @@
+/* Prices of whole steps, memory by kind, and the simulation of plans of small models. */
+#include <stdlib.h>
+#include <string.h>
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <math.h>
+
+#include "base/json.h"
+#include "cost/simulate.h"
+#include "propagation/lower.h"
+
+#define MODELS SOURCE_DIR "/datasets/models/"
+
+/* Two servers of two devices; the second one's are half as fast and have half the memory. */
+static const char two_speeds[] =
+    "{\"format\": \"automap-cluster-1\", \"name\": \"two speeds\", \"device_types\": {"
+    "\"fast\": {\"memory_bytes\": 2000000, \"memory_bytes_per_second\": 1e9,"
+    "  \"flops_per_second\": {\"f32\": 1e10}, \"kernel_launch_seconds\": 2e-6},"
+    "\"slow\": {\"memory_bytes\": 1000000, \"memory_bytes_per_second\": 5e8,"
+    "  \"flops_per_second\": {\"f32\": 5e9}, \"kernel_launch_seconds\": 4e-6}},"
+    "\"links\": {\"in\": {\"bytes_per_second\": 1e9, \"latency_seconds\": 1e-6},"
+    "\"out\": {\"bytes_per_second\": 1e8, \"latency_seconds\": 1e-5}},"
+    "\"servers\": [{\"device_type\": \"fast\", \"devices\": 2, \"link\": \"in\"},"
+    "{\"device_type\": \"slow\", \"devices\": 2, \"link\": \"in\"}], \"between_servers\": \"out\"}";
+
+typedef struct Fixture {
+    Arena arena;
+    Cluster *cluster;     /* two_speeds */
+    PlanContext *context; /* mlp_tiny */
+    Mesh mesh;
+    PlanStage stage; /* the batch over `mesh` */
+    Plan plan;
+} Fixture;
+
+static void assert_close(double value, double expected) {
+    if (fabs(value - expected) > 1e-9 * fabs(expected)) fail_msg("%.17g is not %.17g", value, expected);
+}
+
+static int32_t devices_in_order[] = {0, 1, 2, 3};
+
+static int set_up(void **state) {
+    static Fixture fixture;
+    AmError error = {0};
+    json_t *root;
+    fixture = (Fixture){0};
+    assert_int_equal(json_parse(&root, "two_speeds", two_speeds, strlen(two_speeds), &error), AM_OK);
+    assert_int_equal(cluster_from_json(&fixture.cluster, &fixture.arena, root, "two_speeds", &error), AM_OK);
+    json_decref(root);
+    AmStatus status = plan_context_read(&fixture.context, MODELS "mlp_tiny/model.hlo.pb", NULL, &error);
+    if (status != AM_OK) fail_msg("%s: %s", error.source, error.text);
+    *state = &fixture;
+    return 0;
+}
+
+static int tear_down(void **state) {
+    Fixture *fixture = *state;
+    cluster_free(fixture->cluster);
+    plan_context_free(fixture->context);
+    arena_free(&fixture->arena);
+    return 0;
+}
+
+/* The plan [batch] on the first axis of a mesh. */
+static void plan_batch(Fixture *fixture, const char *mesh) {
+    AmError error = {0};
+    const PlanContext *context = fixture->context;
+    PlanStage *stage = &fixture->stage;
+    *stage = (PlanStage){.devices = devices_in_order};
+    assert_int_equal(mesh_parse(&stage->mesh, &fixture->arena, mesh, &error), AM_OK);
+    stage->lists[0].entries = ARENA_ARRAY(&fixture->arena, PlanEntry, 1);
+    for (int32_t k = 0; k < context->roles->parameter_count; k++) {
+        const IrParameter *parameter = &context->roles->parameters[k];
+        if (parameter->role != IR_ROLE_DATA) continue;
+        stage->lists[0].entries[0].class_index =
+            classes_of(context->classes, context->rules, parameter->instruction, 0);
+        stage->lists[0].count = 1;
+        break;
+    }
+    assert_int_equal(stage->lists[0].count, 1);
+    fixture->plan = (Plan){.module_name = "mlp_tiny", .stages = stage, .stage_count = 1};
+}
+
+static Program *lower(Fixture *fixture) {
+    AmError error = {0};
+    Completion *completion;
+    Program *program;
+    AmStatus status = plan_complete(&completion, &fixture->arena, fixture->context, &fixture->stage, &error);
+    if (status == AM_OK)
+        status = plan_lower(&program, &fixture->arena, fixture->context, completion, 0, &error);
+    if (status != AM_OK) fail_msg("%s", error.text);
+    return program;
+}
+
+static Simulation *simulate(Fixture *fixture) {
+    AmError error = {0};
+    Simulation *simulation;
+    AmStatus status = simulate_plan(&simulation, &fixture->arena, fixture->context, &fixture->plan,
+                                    fixture->cluster, 0.9, &error);
+    if (status != AM_OK) fail_msg("%s", error.text);
+    return simulation;
+}
+
+static void a_step_is_the_sum_of_its_parts(void **state) {
+    Fixture *fixture = *state;
+    AmError error = {0};
+    StepPrice price;
+    StepCost *costs;
+    plan_batch(fixture, "data=2");
+    Program *program = lower(fixture);
+    size_t used = fixture->arena.used;
+    assert_int_equal(price_program(&price, program, fixture->cluster, devices_in_order, &error), AM_OK);
+    assert_int_equal(fixture->arena.used, used);
+    assert_int_equal(
+        price_steps(&costs, &fixture->arena, program, fixture->cluster, devices_in_order, &error), AM_OK);
+    double compute = price_updates(program, cluster_device_type(fixture->cluster, 0)), communication = 0;
+    int32_t collectives = 0;
+    for (int32_t s = 0; s < program->step_count; s++) {
+        *(costs[s].is_collective ? &communication : &compute) += costs[s].seconds;
+        collectives += costs[s].is_collective;
+        assert_true(costs[s].seconds > 0);
+        assert_true(costs[s].origin >= 0);
+    }
+    assert_close(price.compute_seconds, compute);
+    assert_close(price.communication_seconds, communication);
+    assert_close(price.step_seconds, compute + communication);
+    assert_int_equal(price.collectives[PROGRAM_ALL_REDUCE].count, collectives);
+    assert_true(collectives > 0);
+    assert_int_equal(price.peak_bytes, program->allocation_bytes);
+    assert_int_equal(price.memory_bytes, 2000000);
+}
+
+/* Weights and the loss are reduced: S is their bytes, each device sends 2 (n-1)/n S. */
+static void data_parallelism_sends_the_gradients(void **state) {
+    Fixture *fixture = *state;
+    AmError error = {0};
+    StepPrice price;
+    plan_batch(fixture, "data=4");
+    assert_int_equal(price_program(&price, lower(fixture), fixture->cluster, devices_in_order, &error),
+                     AM_OK);
+    double weights = 0;
+    const IrRoles *roles = fixture->context->roles;
+    for (int32_t k = 0; k < roles->parameter_count; k++)
+        if (roles->parameters[k].role == IR_ROLE_WEIGHT)
+            weights += (double)ir_shape_bytes(
+                &fixture->context->canonical->instructions[roles->parameters[k].instruction].shape);
+    const CollectivePrice *all_reduce = &price.collectives[PROGRAM_ALL_REDUCE];
+    assert_close(all_reduce->tensor_bytes, weights + 4);
+    assert_close(all_reduce->sent_bytes, 1.5 * (weights + 4));
+}
+
+static void the_slowest_type_decides(void **state) {
+    Fixture *fixture = *state;
+    AmError error = {0};
+    StepPrice fast, slow, both;
+    static const int32_t fast_devices[] = {0, 1}, slow_devices[] = {2, 3}, mixed_devices[] = {1, 2};
+    plan_batch(fixture, "data=2");
+    Program *program = lower(fixture);
+    assert_int_equal(price_program(&fast, program, fixture->cluster, fast_devices, &error), AM_OK);
+    assert_int_equal(price_program(&slow, program, fixture->cluster, slow_devices, &error), AM_OK);
+    assert_int_equal(price_program(&both, program, fixture->cluster, mixed_devices, &error), AM_OK);
+    assert_close(slow.compute_seconds, 2 * fast.compute_seconds);
+    assert_close(both.compute_seconds, slow.compute_seconds);
+    assert_true(both.communication_seconds > slow.communication_seconds);
+    assert_int_equal(both.memory_bytes, 1000000);
+}
+
+static void equal_devices_never_wait(void **state) {
+    Fixture *fixture = *state;
+    AmError error = {0};
+    StepPrice price;
+    plan_batch(fixture, "data=2");
+    assert_int_equal(price_program(&price, lower(fixture), fixture->cluster, devices_in_order, &error),
+                     AM_OK);
+    Simulation *simulation = simulate(fixture);
+    assert_close(simulation->step_seconds, price.step_seconds);
+    assert_int_equal(simulation->device_count, 2);
+    for (int32_t d = 0; d < 2; d++) {
+        assert_true(fabs(simulation->devices[d].idle_seconds) < 1e-12);
+        assert_close(simulation->devices[d].compute_seconds, price.compute_seconds);
+    }
+    assert_close(simulation->flops, 2 * price.flops);
+    assert_close(simulation->collectives[PROGRAM_ALL_REDUCE].seconds, price.communication_seconds);
+}
+
+/* A fast device computes half as long as a slow one and waits for it the rest. */
+static void fast_devices_wait_for_slow_ones(void **state) {
+    Fixture *fixture = *state;
+    plan_batch(fixture, "data=4");
+    Simulation *simulation = simulate(fixture);
+    const SimulatedDevice *fast = &simulation->devices[0], *slow = &simulation->devices[3];
+    assert_string_equal(fast->name, "server0/fast-0");
+    assert_string_equal(slow->name, "server1/slow-1");
+    assert_close(slow->compute_seconds, 2 * fast->compute_seconds);
+    assert_close(fast->idle_seconds, fast->compute_seconds);
+    assert_true(fabs(slow->idle_seconds) < 1e-12);
+    for (int32_t d = 0; d < 4; d++) {
+        const SimulatedDevice *device = &simulation->devices[d];
+        assert_close(device->compute_seconds + device->communication_seconds + device->idle_seconds,
+                     simulation->step_seconds);
+    }
+}
+
+static void memory_kinds_add_up(void **state) {
+    Fixture *fixture = *state;
+    AmError error = {0};
+    MemoryUse use;
+    plan_batch(fixture, "data=4");
+    Program *program = lower(fixture);
+    int64_t weights = 0;
+    for (int32_t k = 0; k < program->roles->parameter_count; k++)
+        if (program->roles->parameters[k].role == IR_ROLE_WEIGHT)
+            weights += program->values[program->parameters[k]].bytes;
+    bool any_gradient = false;
+    for (program->peak_step = 0; program->peak_step < program->step_count; program->peak_step++) {
+        assert_int_equal(memory_use(&use, program, &error), AM_OK);
+        assert_int_equal(use.weights_bytes, weights);
+        assert_int_equal(use.peak_bytes, program->allocation_bytes);
+        assert_int_equal(use.weights_bytes + use.gradients_bytes + use.optimizer_bytes + use.activation_bytes,
+                         use.peak_bytes);
+        assert_true(use.activation_bytes >= 0);
+        assert_true(use.gradients_bytes <= 2 * weights);
+        any_gradient = any_gradient || use.gradients_bytes > 0;
+        if (program->peak_step == 0) assert_int_equal(use.gradients_bytes, 0);
+    }
+    assert_true(any_gradient);
+}
+
+static void too_little_memory_is_one_line(void **state) {
+    Fixture *fixture = *state;
+    AmError error = {0};
+    MemoryFit fit = memory_fit(1200000, fixture->cluster, devices_in_order, 4, 0.9);
+    assert_false(fit.fits);
+    assert_int_equal(fit.device, 2);
+    assert_int_equal(fit.limit_bytes, 900000);
+    assert_int_equal(memory_fail(&fit, fixture->cluster, 0.9, &error), AM_ERROR_INFEASIBLE);
+    assert_string_equal(error.text, "no plan fits: device 2 (slow, server 1) needs 1.2 MB and may use 900 kB "
+                                    "(memory fraction 0.9 of 1 MB); devices of 1.33 MB would be enough");
+    fit = memory_fit(950000, fixture->cluster, devices_in_order, 4, 0.9);
+    error = (AmError){0};
+    assert_int_equal(memory_fail(&fit, fixture->cluster, 0.9, &error), AM_ERROR_INFEASIBLE);
+    assert_non_null(strstr(error.text, "a memory fraction of 0.95 would be enough"));
+    assert_true(memory_fit(950000, fixture->cluster, devices_in_order, 2, 0.9).fits);
+}
+
+static void a_simulation_is_written_and_predicted(void **state) {
+    Fixture *fixture = *state;
+    AmError error = {0};
+    plan_batch(fixture, "data=4");
+    Simulation *simulation = simulate(fixture);
+    assert_int_equal(simulation_predict(&fixture->plan, &fixture->arena, simulation, &error), AM_OK);
+    assert_int_equal(fixture->plan.device_count, 4);
+    assert_true(fixture->plan.predicted_step_seconds == simulation->step_seconds);
+    assert_int_equal(fixture->plan.predicted[3].peak_bytes, simulation->devices[3].memory.peak_bytes);
+    json_t *root = simulation_to_json(simulation);
+    assert_non_null(root);
+    assert_true(json_real_value(json_object_get(root, "step_seconds")) == simulation->step_seconds);
+    assert_int_equal(json_array_size(json_object_get(root, "devices")), 4);
+    json_decref(root);
+    Text text = {0};
+    simulation_print(&text, simulation);
+    assert_non_null(strstr(text.data, "all_reduce"));
+    assert_non_null(strstr(text.data, "server0/fast-0 and 1 alike"));
+    text_free(&text);
+}
+
+static void a_plan_for_more_devices_is_refused(void **state) {
+    Fixture *fixture = *state;
+    AmError error = {0};
+    Simulation *simulation;
+    static int32_t beyond[] = {0, 4};
+    plan_batch(fixture, "data=2");
+    fixture->stage.devices = beyond;
+    assert_int_equal(simulate_plan(&simulation, &fixture->arena, fixture->context, &fixture->plan,
+                                   fixture->cluster, 0.9, &error),
+                     AM_ERROR_INPUT);
+    assert_non_null(strstr(error.text, "device 4"));
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_step_is_the_sum_of_its_parts),
+        cmocka_unit_test(data_parallelism_sends_the_gradients),
+        cmocka_unit_test(the_slowest_type_decides),
+        cmocka_unit_test(equal_devices_never_wait),
+        cmocka_unit_test(fast_devices_wait_for_slow_ones),
+        cmocka_unit_test(memory_kinds_add_up),
+        cmocka_unit_test(too_little_memory_is_one_line),
+        cmocka_unit_test(a_simulation_is_written_and_predicted),
+        cmocka_unit_test(a_plan_for_more_devices_is_refused),
+    };
+    return cmocka_run_group_tests(tests, set_up, tear_down);
+}
