@@ -26,6 +26,7 @@
 #define MAX_NESTING      500
 #define MAX_EXPANSION    16
 #define EXPANSION_ALWAYS (1 << 18)
+#define MAX_OP_NAME      4096 /* longer names are not joined */
 
 typedef enum Visit { NOT_VISITED, OPEN, DONE } Visit;
 
@@ -107,6 +108,7 @@ static AmStatus measure(Canonicalizer *work, int32_t index, int32_t depth) {
 static const char *join_op_name(Arena *arena, const char *outer, const char *own) {
     if (!*outer) return own;
     if (!*own) return outer;
+    if (strnlen(outer, MAX_OP_NAME) + strnlen(own, MAX_OP_NAME) >= MAX_OP_NAME) return own;
     size_t component = strcspn(outer, "/");
     if (strncmp(own, outer, component) == 0 && (own[component] == '/' || own[component] == '\0')) return own;
     return arena_format(arena, "%s/%s", outer, own);

@@ -114,17 +114,6 @@ static void add_shape(Feed *feed, const IrShape *shape) {
     }
 }
 
-static void add_literal(Feed *feed, const IrShape *shape, const IrLiteral *literal) {
-    if (shape->type == DTYPE_TUPLE && literal->elements) {
-        for (int32_t e = 0; e < shape->rank; e++)
-            add_literal(feed, &shape->elements[e], &literal->elements[e]);
-    } else if (literal->data) {
-        add_bytes(feed, literal->data, (size_t)literal->bytes);
-    } else {
-        add_string(feed, "elided");
-    }
-}
-
 static bool message_is_default(const ProtobufCMessage *message);
 
 /* The members of a field: how many, where the first is and how far apart they
@@ -236,13 +225,70 @@ static const char *comparison_type(const IrAttributes *attributes, Dtype operand
     return dtype_is_signed(operand) ? "SIGNED" : "UNSIGNED";
 }
 
+/* A large constant is hashed once, however often inlining has copied its instruction. */
+#define LARGE_LITERAL 4096
+
+typedef struct LiteralDigest {
+    const IrLiteral *literal; /* NULL: free slot */
+    char hex[65];
+} LiteralDigest;
+
 /* What stays the same for all computations of a module. */
 typedef struct Hasher {
     const IrModule *module;
-    Digest *digests; /* per computation */
-    Feed feed;       /* of the computation whose callees are done */
+    Digest *digests;         /* per computation */
+    LiteralDigest *literals; /* open-addressed by address */
+    uint64_t literal_mask;   /* number of slots - 1 */
+    Feed feed;               /* of the computation whose callees are done */
     const ProtobufCFieldDescriptor *fields[MESSAGE_FIELD_COUNT];
 } Hasher;
+
+static void add_large_literal(Hasher *hasher, const IrLiteral *literal) {
+    uint64_t at = hash_combine(0, (uint64_t)(uintptr_t)literal) & hasher->literal_mask;
+    while (hasher->literals[at].literal && hasher->literals[at].literal != literal)
+        at = (at + 1) & hasher->literal_mask;
+    LiteralDigest *slot = &hasher->literals[at];
+    if (!slot->literal) {
+        Sha256 sha;
+        sha256_begin(&sha);
+        sha256_add(&sha, literal->data, (size_t)literal->bytes);
+        sha256_end(&sha, slot->hex);
+        slot->literal = literal;
+    }
+    add_integer(&hasher->feed, literal->bytes);
+    add_string(&hasher->feed, slot->hex);
+}
+
+static void add_literal(Hasher *hasher, const IrShape *shape, const IrLiteral *literal) {
+    if (shape->type == DTYPE_TUPLE && literal->elements) {
+        for (int32_t e = 0; e < shape->rank; e++)
+            add_literal(hasher, &shape->elements[e], &literal->elements[e]);
+    } else if (!literal->data) {
+        add_string(&hasher->feed, "elided");
+    } else if (literal->bytes >= LARGE_LITERAL) {
+        add_large_literal(hasher, literal);
+    } else {
+        add_bytes(&hasher->feed, literal->data, (size_t)literal->bytes);
+    }
+}
+
+static int64_t count_large_literals(const IrShape *shape, const IrLiteral *literal) {
+    int64_t count = literal->bytes >= LARGE_LITERAL;
+    for (int32_t e = 0; shape->type == DTYPE_TUPLE && literal->elements && e < shape->rank; e++)
+        count += count_large_literals(&shape->elements[e], &literal->elements[e]);
+    return count;
+}
+
+/* A table with room for every large literal of the module. */
+static LiteralDigest *make_literal_table(const IrModule *module, Arena *scratch, uint64_t *mask) {
+    int64_t count = 0;
+    for (int32_t i = 0; i < module->instruction_count; i++)
+        if (module->instructions[i].literal)
+            count += count_large_literals(&module->instructions[i].shape, module->instructions[i].literal);
+    *mask = 1;
+    while (*mask < 2 * (uint64_t)count) *mask = *mask * 2 + 1;
+    return ARENA_ARRAY(scratch, LiteralDigest, *mask + 1);
+}
 
 static void add_attributes(Feed *feed, const Hasher *hasher, const IrInstruction *instruction) {
     const IrAttributes *attributes = instruction->attributes;
@@ -314,8 +360,8 @@ static void add_attributes(Feed *feed, const Hasher *hasher, const IrInstruction
         if (hasher->fields[f]) add_field(feed, message, hasher->fields[f]);
 }
 
-static void add_instruction(Feed *feed, const Hasher *hasher, const IrInstruction *instruction,
-                            int32_t first) {
+static void add_instruction(Hasher *hasher, const IrInstruction *instruction, int32_t first) {
+    Feed *feed = &hasher->feed;
     add_string(feed, instruction->opcode_name);
     add_shape(feed, &instruction->shape);
     add_integer(feed, instruction->operand_count);
@@ -328,7 +374,7 @@ static void add_instruction(Feed *feed, const Hasher *hasher, const IrInstructio
     for (int32_t k = 0; k < instruction->called_count; k++)
         add_string(feed, hasher->digests[instruction->called[k]].hex);
     add_attributes(feed, hasher, instruction);
-    if (instruction->literal) add_literal(feed, &instruction->shape, instruction->literal);
+    if (instruction->literal) add_literal(hasher, &instruction->shape, instruction->literal);
 }
 
 /* Makes the digest of a computation, callees first. A canonical module has no
@@ -348,7 +394,7 @@ static void hash_computation(Hasher *hasher, int32_t computation) {
     add_integer(&hasher->feed, body->count);
     add_integer(&hasher->feed, body->root - body->first);
     for (int32_t i = body->first; i < body->first + body->count; i++)
-        add_instruction(&hasher->feed, hasher, &module->instructions[i], body->first);
+        add_instruction(hasher, &module->instructions[i], body->first);
     feed_end(&hasher->feed, digest->hex);
 }
 
@@ -377,7 +423,8 @@ void ir_hash(const IrModule *canonical, char hex[65]) {
         hasher.fields[f] = protobuf_c_message_descriptor_get_field_by_name(
             &hlo__hlo_instruction_proto__descriptor, MESSAGE_FIELDS[f]);
     hex[0] = '\0';
-    if (hasher.digests) {
+    hasher.literals = make_literal_table(canonical, &scratch, &hasher.literal_mask);
+    if (hasher.digests && hasher.literals) {
         hash_computation(&hasher, canonical->entry);
         feed_begin(&hasher.feed);
         add_string(&hasher.feed, "automap-hlo-1");

@@ -7,6 +7,10 @@
 
 #include "base/hash.h"
 
+/* Of a longer name only the beginning is hashed and put into new names, so that
+ * one long name that is copied often costs little. */
+#define MAX_PREFIX 256
+
 typedef struct Slot {
     const char *name; /* NULL: free */
     int32_t copies;
@@ -19,8 +23,9 @@ typedef struct NameTable {
 
 /* The slot of `name`, or the free one where it belongs. */
 static Slot *find_slot(const NameTable *table, const char *name) {
-    uint64_t at = hash_bytes(name, strlen(name), 0) & table->mask;
-    while (table->slots[at].name && strcmp(table->slots[at].name, name) != 0) at = (at + 1) & table->mask;
+    uint64_t at = hash_bytes(name, strnlen(name, MAX_PREFIX), 0) & table->mask;
+    for (; table->slots[at].name; at = (at + 1) & table->mask)
+        if (table->slots[at].name == name || strcmp(table->slots[at].name, name) == 0) break;
     return &table->slots[at];
 }
 
@@ -32,7 +37,8 @@ static AmStatus make_unique(const NameTable *table, const char **names, int32_t 
         if (original->copies++ == 0) continue;
         const char *name;
         Slot *fresh;
-        while (name = arena_format(arena, "%s%c%d", names[i], separator, original->copies), name != NULL) {
+        while (name = arena_format(arena, "%.*s%c%d", MAX_PREFIX, names[i], separator, original->copies),
+               name != NULL) {
             fresh = find_slot(table, name);
             if (!fresh->name) break;
             original->copies++;
