@@ -1,0 +1,157 @@
+/* Fields of a protobuf message as part of the hash, by protobuf-c's descriptors.
+ *
+ * One encoding writes a default that another leaves out, so a field whose
+ * members all hold their defaults adds nothing. Other fields add their name,
+ * the number of members and each member; nested messages the same way.
+ */
+#include <stdbool.h>
+#include <string.h>
+
+#include "ir/feed.h"
+
+/* Attributes that IrAttributes does not hold but that change what an
+ * instruction computes: fields of HloInstructionProto, by name. */
+static const char *const MESSAGE_FIELDS[IR_FEED_FIELDS] = {
+    "fusion_kind",
+    "distribution",
+    "epsilon",
+    "feature_index",
+    "fft_type",
+    "fft_length",
+    "rng_algorithm",
+    "delta",
+    "padding_type",
+    "precision_config",
+    "triangular_solve_options",
+    "cholesky_options",
+    "ragged_dot_dimension_numbers",
+    "k",
+    "largest",
+    "backend_config",
+    "infeed_config",
+    "outfeed_config",
+    "replica_groups",
+    "collective_device_list",
+    "iota_collective_device_list",
+    "mesh_axes_replica_group_list",
+    "source_target_pairs",
+    "use_global_device_ids",
+    "is_host_transfer",
+    "is_reverse",
+    "num_carries",
+    "is_associative",
+};
+
+static bool message_is_default(const ProtobufCMessage *message);
+
+/* The members of a field: how many, where the first is and how far apart they
+ * are. A scalar or an absent message counts as one or no member. */
+typedef struct Members {
+    const unsigned char *data;
+    size_t count, size;
+} Members;
+
+static size_t member_size(ProtobufCType type) {
+    switch (type) {
+    case PROTOBUF_C_TYPE_INT32:
+    case PROTOBUF_C_TYPE_SINT32:
+    case PROTOBUF_C_TYPE_SFIXED32:
+    case PROTOBUF_C_TYPE_UINT32:
+    case PROTOBUF_C_TYPE_FIXED32:
+    case PROTOBUF_C_TYPE_FLOAT:
+    case PROTOBUF_C_TYPE_ENUM: return 4;
+    case PROTOBUF_C_TYPE_INT64:
+    case PROTOBUF_C_TYPE_SINT64:
+    case PROTOBUF_C_TYPE_SFIXED64:
+    case PROTOBUF_C_TYPE_UINT64:
+    case PROTOBUF_C_TYPE_FIXED64:
+    case PROTOBUF_C_TYPE_DOUBLE: return 8;
+    case PROTOBUF_C_TYPE_BOOL: return sizeof(protobuf_c_boolean);
+    case PROTOBUF_C_TYPE_STRING:
+    case PROTOBUF_C_TYPE_MESSAGE: return sizeof(void *);
+    case PROTOBUF_C_TYPE_BYTES: return sizeof(ProtobufCBinaryData);
+    }
+    return 0;
+}
+
+static Members field_members(const ProtobufCMessage *message, const ProtobufCFieldDescriptor *field) {
+    const unsigned char *at = (const unsigned char *)message + field->offset;
+    Members members = {at, 1, member_size(field->type)};
+    if (field->label == PROTOBUF_C_LABEL_REPEATED) {
+        memcpy(&members.count, (const unsigned char *)message + field->quantifier_offset,
+               sizeof members.count);
+        memcpy(&members.data, at, sizeof members.data);
+    } else if (field->flags & PROTOBUF_C_FIELD_FLAG_ONEOF) {
+        uint32_t chosen;
+        memcpy(&chosen, (const unsigned char *)message + field->quantifier_offset, sizeof chosen);
+        if (chosen != field->id) members.count = 0;
+    }
+    return members;
+}
+
+static bool member_is_default(ProtobufCType type, const unsigned char *at) {
+    static const unsigned char zeros[8];
+    if (type == PROTOBUF_C_TYPE_MESSAGE) {
+        const ProtobufCMessage *inner;
+        memcpy(&inner, at, sizeof inner);
+        return !inner || message_is_default(inner);
+    }
+    if (type == PROTOBUF_C_TYPE_STRING) {
+        const char *text;
+        memcpy(&text, at, sizeof text);
+        return !text || !*text;
+    }
+    if (type == PROTOBUF_C_TYPE_BYTES) return ((const ProtobufCBinaryData *)(const void *)at)->len == 0;
+    return memcmp(at, zeros, member_size(type)) == 0;
+}
+
+/* A list of default members alone says as much as no list. */
+static bool field_is_default(const ProtobufCMessage *message, const ProtobufCFieldDescriptor *field) {
+    Members members = field_members(message, field);
+    for (size_t i = 0; i < members.count; i++)
+        if (!member_is_default(field->type, members.data + i * members.size)) return false;
+    return true;
+}
+
+static bool message_is_default(const ProtobufCMessage *message) {
+    for (unsigned f = 0; f < message->descriptor->n_fields; f++)
+        if (!field_is_default(message, &message->descriptor->fields[f])) return false;
+    return true;
+}
+
+/* Nothing is added for a field that holds its default. */
+static void add_field(IrFeed *feed, const ProtobufCMessage *message, const ProtobufCFieldDescriptor *field) {
+    if (field_is_default(message, field)) return;
+    Members members = field_members(message, field);
+    ir_feed_string(feed, field->name);
+    ir_feed_integer(feed, (int64_t)members.count);
+    for (size_t i = 0; i < members.count; i++) {
+        const unsigned char *at = members.data + i * members.size;
+        if (field->type == PROTOBUF_C_TYPE_MESSAGE) {
+            const ProtobufCMessage *inner;
+            memcpy(&inner, at, sizeof inner);
+            for (unsigned f = 0; f < inner->descriptor->n_fields; f++)
+                add_field(feed, inner, &inner->descriptor->fields[f]);
+            ir_feed_integer(feed, -1);
+        } else if (field->type == PROTOBUF_C_TYPE_STRING) {
+            const char *text;
+            memcpy(&text, at, sizeof text);
+            ir_feed_string(feed, text);
+        } else if (field->type == PROTOBUF_C_TYPE_BYTES) {
+            const ProtobufCBinaryData *bytes = (const void *)at;
+            ir_feed_bytes(feed, bytes->data, bytes->len);
+        } else {
+            ir_feed_bytes(feed, at, members.size);
+        }
+    }
+}
+
+void ir_feed_message(IrFeed *feed, const Hlo__HloInstructionProto *message) {
+    bool looked_up = feed->fields[0] != NULL;
+    for (size_t f = 0; f < IR_FEED_FIELDS; f++) {
+        if (!looked_up)
+            feed->fields[f] =
+                protobuf_c_message_descriptor_get_field_by_name(message->base.descriptor, MESSAGE_FIELDS[f]);
+        add_field(feed, &message->base, feed->fields[f]);
+    }
+}
