@@ -334,17 +334,21 @@ static AmStatus fail_unknown(const char *name, AmError *error) {
     return am_fail(error, AM_ERROR_USAGE, "", "cluster \"%s\": neither a file nor built in (%s)", name, list);
 }
 
+/* What has a dot or a slash is meant as a path, and so is what exists. */
+static bool is_path(const char *name) {
+    if (strcmp(name, "-") == 0 || strpbrk(name, "./")) return true;
+    FILE *probe = fopen(name, "rb");
+    if (probe) fclose(probe);
+    return probe != NULL;
+}
+
 AmStatus cluster_read(Cluster **cluster, Arena *arena, const char *name_or_path, AmError *error) {
     json_t *root = NULL;
     *cluster = NULL;
     TRY(cluster_builtin(&root, name_or_path, error));
     if (!root) {
         FileBytes bytes = {0};
-        if (strcmp(name_or_path, "-") != 0) {
-            FILE *probe = fopen(name_or_path, "rb");
-            if (!probe) return fail_unknown(name_or_path, error);
-            fclose(probe);
-        }
+        if (!is_path(name_or_path)) return fail_unknown(name_or_path, error);
         TRY(file_read(&bytes, name_or_path, error));
         AmStatus parsed = json_parse(&root, bytes.name, bytes.data, (size_t)bytes.length, error);
         file_release(&bytes);

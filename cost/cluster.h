@@ -65,7 +65,7 @@ typedef struct Cluster {
 /* Reads a built-in cluster ("C", "host:4") or a file ("-": stdin). A built-in
  * name wins over a file of that name. Arrays live in the arena; cluster_free()
  * releases the description. AM_ERROR_INPUT names the file and the JSON path;
- * AM_ERROR_USAGE is a name that is neither. */
+ * AM_ERROR_USAGE is a name that is neither (a missing path is AM_ERROR_INPUT). */
 AmStatus cluster_read(Cluster **cluster, Arena *arena, const char *name_or_path, AmError *error);
 /* The same from an object, which the cluster shares ("cluster.description" of a
  * plan). `source` names it in messages. */

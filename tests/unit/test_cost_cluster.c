@@ -189,6 +189,11 @@ static void names_that_mean_nothing_are_usage_errors(void **state) {
         assert_non_null(strstr(error.text, bad[k]));
         arena_free(&arena);
     }
+    Arena arena = {0};
+    AmError error = {0};
+    Cluster *cluster;
+    assert_int_equal(cluster_read(&cluster, &arena, "no/such/cluster.json", &error), AM_ERROR_INPUT);
+    arena_free(&arena);
 }
 
 int main(void) {
