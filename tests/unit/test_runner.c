@@ -1,5 +1,6 @@
-/* Training the small models of the zoo on one device: losses and final state
- * as JAX computed them on the same state and data, over 20 steps. */
+/* Training the small models of the zoo on one device and split over several:
+ * losses and final state as JAX computed them on the same state and data, over
+ * 20 steps. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -14,6 +15,7 @@
 #include "base/array_file.h"
 #include "base/file.h"
 #include "base/json.h"
+#include "base/random.h"
 #include "executor/run.h"
 
 #define MODELS SOURCE_DIR "/datasets/models/"
@@ -83,8 +85,52 @@ static void compare_states(const char *saved_path, const char *expected_path, do
     array_file_close(&expected);
 }
 
+/* A plan of one stage on `mesh` ("data=2,model=2"): axis k splits the classes that bit k of choose() names.
+ */
+typedef bool Choose(const Classes *classes, int32_t class_index, int32_t axis, uint64_t seed);
+
+static Plan *make_plan(Arena *arena, const PlanContext *context, const char *mesh, Choose *choose,
+                       uint64_t seed) {
+    Plan *plan = ARENA_ARRAY(arena, Plan, 1);
+    PlanStage *stage = ARENA_ARRAY(arena, PlanStage, 1);
+    *plan = (Plan){.micro_batches = 1, .schedule = "none", .stages = stage, .stage_count = 1};
+    stage->range_count = 1;
+    stage->ranges = arena_alloc(arena, sizeof *stage->ranges);
+    stage->ranges[0][1] = context->canonical->computations[0].count;
+    assert_int_equal(mesh_parse(&stage->mesh, arena, mesh, NULL), AM_OK);
+    for (int32_t a = 0; a < stage->mesh.axis_count; a++) {
+        PlanList *list = &stage->lists[a];
+        list->entries = ARENA_ARRAY(arena, PlanEntry, context->classes->count + 1);
+        for (int32_t c = 0; c < context->classes->count; c++)
+            if (choose(context->classes, c, a, seed)) list->entries[list->count++].class_index = c;
+    }
+    return plan;
+}
+
+/* Data parallelism: the first class that data has, on the first axis. */
+static bool choose_batch(const Classes *classes, int32_t c, int32_t axis, uint64_t seed) {
+    (void)seed;
+    int32_t first = 0;
+    while (first < classes->count && classes->classes[first].data_count == 0) first++;
+    for (int32_t k = first + 1; k < classes->count; k++)
+        if (classes->classes[k].data_count > classes->classes[first].data_count) first = k;
+    return axis == 0 && c == first;
+}
+
+/* Any class, by chance. */
+static bool choose_some(const Classes *classes, int32_t c, int32_t axis, uint64_t seed) {
+    (void)classes;
+    return random_at(seed, (uint64_t)axis, (uint64_t)c) % 4 == 0;
+}
+
+typedef struct Split {
+    const char *mesh; /* NULL: one device, without a plan */
+    Choose *choose;
+    uint64_t seed;
+} Split;
+
 /* Runs a model and compares with its losses.json and final_state.npz. */
-static void check_model(const char *model, double loss_tolerance, double state_tolerance) {
+static void check_split(const char *model, Split split, double loss_tolerance, double state_tolerance) {
     char path[512], state[512], data[512], losses_path[512], final_state[512];
     join(path, sizeof path, model, "model.hlo.pb");
     join(state, sizeof state, model, "state.npz");
@@ -104,18 +150,27 @@ static void check_model(const char *model, double loss_tolerance, double state_t
                             .on_step = note_loss,
                             .user = &losses};
     if (plan_context_read(&context, path, NULL, &error) != AM_OK) fail_msg("%s", error.text);
-    if (am_run(context, &options, &arena, &report, &error) != AM_OK) fail_msg("%s", error.text);
+    if (split.mesh) options.plan = make_plan(&arena, context, split.mesh, split.choose, split.seed);
+    const char *mesh = split.mesh ? split.mesh : "one device";
+    if (am_run(context, &options, &arena, &report, &error) != AM_OK) fail_msg("%s: %s", mesh, error.text);
     read_losses(expected, losses_path);
     assert_int_equal(losses.count, STEPS);
     assert_int_equal(report.steps, STEPS);
     for (int k = 0; k < STEPS; k++)
         if (!(fabs(losses.values[k] - expected[k]) <= loss_tolerance * fabs(expected[k])))
-            fail_msg("%s: loss of step %d is %.9g, expected %.9g", model, k, losses.values[k], expected[k]);
-    assert_true(report.device_count == 1 && report.peak_bytes[0] > 0);
+            fail_msg("%s on %s (seed %d): loss of step %d is %.9g, expected %.9g", model, mesh,
+                     (int)split.seed, k, losses.values[k], expected[k]);
+    int32_t devices = options.plan ? options.plan->stages[0].mesh.device_count : 1;
+    assert_int_equal(report.device_count, devices);
+    for (int32_t d = 0; d < devices; d++) assert_true(report.peak_bytes[d] > 0);
     compare_states(FINAL, final_state, state_tolerance);
     unlink(FINAL);
     arena_free(&arena);
     plan_context_free(context);
+}
+
+static void check_model(const char *model, double loss_tolerance, double state_tolerance) {
+    check_split(model, (Split){0}, loss_tolerance, state_tolerance);
 }
 
 static void test_mlp(void **state) {
@@ -150,10 +205,31 @@ static void test_exact(void **state) {
     check_model("exact_gather", 0, 0);
 }
 
+static void test_data_parallel(void **state) {
+    (void)state;
+    check_split("mlp_tiny", (Split){"data=4", choose_batch, 0}, 2e-6, 1e-4);
+    check_split("mlp_tiny", (Split){"data=3", choose_batch, 0}, 2e-6, 1e-4);
+    check_split("t5_tiny", (Split){"data=2", choose_batch, 0}, 5e-6, 1e-4);
+    check_split("gpt2_tiny", (Split){"data=2", choose_batch, 0}, 5e-6, 1e-4);
+}
+
+static void test_any_split(void **state) {
+    (void)state;
+    static const char *const meshes[] = {"model=2", "model=3", "data=2,model=2", "data=2,model=4"};
+    for (uint64_t seed = 0; seed < 4; seed++) {
+        check_split("mlp_tiny", (Split){meshes[seed], choose_some, seed}, 2e-6, 1e-4);
+        check_split("exact_linear", (Split){meshes[seed], choose_some, seed}, 0, 0);
+        check_split("exact_gather", (Split){meshes[seed], choose_some, seed}, 0, 0);
+    }
+    check_split("t5_tiny", (Split){"model=2", choose_some, 5}, 5e-6, 1e-4);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_mlp), cmocka_unit_test(test_vgg),  cmocka_unit_test(test_gpt2),
-        cmocka_unit_test(test_t5),  cmocka_unit_test(test_bert), cmocka_unit_test(test_exact),
+        cmocka_unit_test(test_mlp),           cmocka_unit_test(test_vgg),
+        cmocka_unit_test(test_gpt2),          cmocka_unit_test(test_t5),
+        cmocka_unit_test(test_bert),          cmocka_unit_test(test_exact),
+        cmocka_unit_test(test_data_parallel), cmocka_unit_test(test_any_split),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
