@@ -2,8 +2,8 @@
  * before it up to 4 MiB; a request that is larger gets a block of its own size.
  *
  * Blocks come zeroed from calloc, so fresh memory costs nothing until it is
- * touched; what a release gives back inside a kept block is zeroed again at
- * once, which keeps the promise that every allocation starts as zeros.
+ * touched; what a release gives back is kept and zeroed again at once, which
+ * keeps the promise that every allocation starts as zeros.
  */
 #include "base/arena.h"
 
@@ -41,9 +41,14 @@ void *arena_alloc(Arena *arena, size_t bytes) {
         size_t capacity = block ? block->capacity * 2 : FIRST_BLOCK;
         if (capacity > LARGEST_BLOCK) capacity = LARGEST_BLOCK;
         if (capacity < rounded) capacity = rounded;
-        block = calloc(1, sizeof(ArenaBlock) + capacity);
-        if (!block) return fail(arena);
-        block->capacity = capacity;
+        if (arena->spare && arena->spare->capacity >= rounded) {
+            block = arena->spare;
+            arena->spare = block->older;
+        } else {
+            block = calloc(1, sizeof(ArenaBlock) + capacity);
+            if (!block) return fail(arena);
+            block->capacity = capacity;
+        }
         block->older = arena->blocks;
         arena->blocks = block;
     }
@@ -109,20 +114,37 @@ ArenaMark arena_mark(const Arena *arena) {
     return (ArenaMark){arena->blocks, arena->blocks ? arena->blocks->used : 0, arena->used};
 }
 
+static void zero_from(ArenaBlock *block, size_t from) {
+    memset(block->data + from, 0, block->used - from);
+    block->used = from;
+}
+
+/* Blocks of the usual size are kept for the next round: a search releases its
+ * scratch memory hundreds of times. */
 void arena_release(Arena *arena, ArenaMark mark) {
     while (arena->blocks != mark.block) {
-        ArenaBlock *older = arena->blocks->older;
-        free(arena->blocks);
-        arena->blocks = older;
+        ArenaBlock *block = arena->blocks;
+        arena->blocks = block->older;
+        if (block->capacity > LARGEST_BLOCK) {
+            free(block);
+            continue;
+        }
+        zero_from(block, 0);
+        block->older = arena->spare;
+        arena->spare = block;
     }
-    if (mark.block) {
-        memset(mark.block->data + mark.block_used, 0, mark.block->used - mark.block_used);
-        mark.block->used = mark.block_used;
-    }
+    if (mark.block) zero_from(mark.block, mark.block_used);
     arena->used = mark.used;
 }
 
 void arena_free(Arena *arena) {
-    arena_release(arena, (ArenaMark){0});
+    for (int list = 0; list < 2; list++) {
+        ArenaBlock *block = list ? arena->spare : arena->blocks;
+        while (block) {
+            ArenaBlock *older = block->older;
+            free(block);
+            block = older;
+        }
+    }
     *arena = (Arena){.limit = arena->limit};
 }

@@ -17,6 +17,7 @@
 
 typedef struct Arena {
     struct ArenaBlock *blocks; /* newest first */
+    struct ArenaBlock *spare;  /* released and zeroed, for reuse */
     size_t used;               /* bytes handed out since the last reset */
     size_t limit;              /* 0, or the most bytes that may be handed out */
     bool failed;
@@ -35,7 +36,7 @@ char *arena_copy_bytes(Arena *arena, const void *bytes, size_t count); /* NUL-te
 char *arena_format(Arena *arena, const char *format, ...) __attribute__((format(printf, 2, 3)));
 char *arena_vformat(Arena *arena, const char *format, va_list arguments);
 ArenaMark arena_mark(const Arena *arena);
-void arena_release(Arena *arena, ArenaMark mark); /* frees what was allocated since the mark */
+void arena_release(Arena *arena, ArenaMark mark); /* takes back what was allocated since the mark */
 void arena_free(Arena *arena);
 
 #define ARENA_ARRAY(arena, type, count) ((type *)arena_alloc((arena), sizeof(type) * (size_t)(count)))

@@ -310,6 +310,35 @@ static AmStatus make_classes(ClassBuilder *builder, Arena *arena, AmError *error
     return AM_OK;
 }
 
+static int32_t find_factor_class(const Classes *classes, const Rules *rules, int32_t instruction,
+                                 int32_t factor) {
+    const FactorRule *rule = &rules->rules[instruction];
+    int32_t strand = -1;
+    if (!may_split(&rule->factors[factor])) return -1;
+    for (int32_t slot = 0; slot < rule->operand_count + rule->result_count; slot++) {
+        int32_t node = node_of_slot(classes, rules, instruction, &rule->factors[factor], slot);
+        int32_t found = node < 0 ? -1 : classes->class_of[node];
+        if (found < 0) continue;
+        if (strand < 0 || classes->classes[found].node_count < classes->classes[strand].node_count)
+            strand = found;
+    }
+    return strand;
+}
+
+/* The class of every factor, looked up by every plan that is priced. */
+static AmStatus index_factors(Classes *classes, const Rules *rules, Arena *arena, AmError *error) {
+    classes->first_factor = ARENA_ARRAY(arena, int32_t, rules->count + 1);
+    if (!classes->first_factor) return am_fail_memory(error, rules->count);
+    for (int32_t i = 0; i < rules->count; i++)
+        classes->first_factor[i + 1] = classes->first_factor[i] + rules->rules[i].factor_count;
+    classes->class_of_factor = ARENA_ARRAY(arena, int32_t, classes->first_factor[rules->count] + 1);
+    if (!classes->class_of_factor) return am_fail_memory(error, classes->first_factor[rules->count]);
+    for (int32_t i = 0; i < rules->count; i++)
+        for (int32_t f = 0; f < rules->rules[i].factor_count; f++)
+            classes->class_of_factor[classes->first_factor[i] + f] = find_factor_class(classes, rules, i, f);
+    return AM_OK;
+}
+
 AmStatus classes_build(Classes **classes, Arena *arena, const Rules *rules, const IrRoles *roles,
                        AmError *error) {
     ClassBuilder builder = {.rules = rules, .roles = roles, .classes = ARENA_ARRAY(arena, Classes, 1)};
@@ -320,6 +349,7 @@ AmStatus classes_build(Classes **classes, Arena *arena, const Rules *rules, cons
     TRY_OR_FAIL(gather_operators(&builder, error));
     gather_tensors(&builder);
     TRY_OR_FAIL(make_classes(&builder, arena, error));
+    TRY_OR_FAIL(index_factors(builder.classes, rules, arena, error));
     TRY_OR_FAIL(ties_find(builder.classes, rules, error));
     *classes = builder.classes;
 fail:
@@ -332,20 +362,6 @@ int32_t classes_of(const Classes *classes, const Rules *rules, int32_t instructi
     if (!rules_resolve(rules, &instruction, &leaf, &dimension)) return -1;
     if (rules->rules[instruction].result_count == 0) return -1;
     return classes->class_of[node_of(classes, rules, instruction, leaf, dimension)];
-}
-
-int32_t classes_of_factor(const Classes *classes, const Rules *rules, int32_t instruction, int32_t factor) {
-    const FactorRule *rule = &rules->rules[instruction];
-    int32_t strand = -1;
-    if (!may_split(&rule->factors[factor])) return -1;
-    for (int32_t slot = 0; slot < rule->operand_count + rule->result_count; slot++) {
-        int32_t node = node_of_slot(classes, rules, instruction, &rule->factors[factor], slot);
-        int32_t found = node < 0 ? -1 : classes->class_of[node];
-        if (found < 0) continue;
-        if (strand < 0 || classes->classes[found].node_count < classes->classes[strand].node_count)
-            strand = found;
-    }
-    return strand;
 }
 
 int32_t classes_find(const Classes *classes, bool by_parameter, int32_t number, int32_t dimension) {

@@ -38,6 +38,8 @@ typedef struct Classes {
     int32_t tie_count;
     int32_t *first_node; /* [instruction + 1]: node of dimension d is first_node[i] + d */
     int32_t *class_of;   /* [node]: class, or -1 */
+    int32_t *first_factor;    /* [instruction + 1]: factor f of instruction i is first_factor[i] + f */
+    int32_t *class_of_factor; /* [factor]: class, or -1 */
 } Classes;
 
 AmStatus classes_build(Classes **classes, Arena *arena, const Rules *rules, const IrRoles *roles,
@@ -48,7 +50,9 @@ AmStatus classes_build(Classes **classes, Arena *arena, const Rules *rules, cons
 int32_t classes_of(const Classes *classes, const Rules *rules, int32_t instruction, int32_t dimension);
 /* The class that splitting factor f of instruction i belongs to; -1: none. Of a
  * cut tie it is the strand, which has fewer tensor dimensions. */
-int32_t classes_of_factor(const Classes *classes, const Rules *rules, int32_t instruction, int32_t factor);
+static inline int32_t classes_of_factor(const Classes *classes, int32_t instruction, int32_t factor) {
+    return classes->class_of_factor[classes->first_factor[instruction] + factor];
+}
 /* Finds a class by name; -1 if there is none. */
 int32_t classes_find(const Classes *classes, bool by_parameter, int32_t number, int32_t dimension);
 

@@ -124,7 +124,7 @@ static void choose_factors(Completer *self, int32_t i) {
         for (int32_t f = 0; f < rule->factor_count && f <= INT8_MAX; f++) {
             const Factor *factor = &rule->factors[f];
             if (factor->kind != FACTOR_PARALLEL && factor->kind != FACTOR_REDUCTION) continue;
-            int32_t class = classes_of_factor(self->classes, self->rules, i, f);
+            int32_t class = classes_of_factor(self->classes, i, f);
             if (class < 0 || self->rank[axis][class] > best || self->rank[axis][class] == INT_MAX) continue;
             int64_t ways = mesh->axes[axis].size;
             for (int32_t earlier = 0; earlier < axis; earlier++)

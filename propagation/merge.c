@@ -153,5 +153,7 @@ AmStatus program_merge_collectives(Program *program, AmError *error) {
         for (int32_t i = 0; i < count && !any; i++) any = may_merge(&program->instructions[i], axes);
         if (any) TRY(assign_buckets(program, axes, leader, error));
     }
-    return apply_merges(program, leader, error);
+    for (int32_t i = 0; i < count; i++)
+        if (leader[i] != i) return apply_merges(program, leader, error);
+    return AM_OK;
 }

@@ -30,6 +30,13 @@ static int32_t heap_pop(Heap *heap) {
     return top;
 }
 
+/* No groups: the program's own order will do. */
+static bool is_ungrouped(const int32_t *leader, int32_t count) {
+    for (int32_t i = 0; i < count; i++)
+        if (leader[i] != i) return false;
+    return true;
+}
+
 AmStatus program_order(const int32_t **order, const Program *program, const int32_t *leader, AmError *error) {
     Arena *arena = program->arena;
     int32_t count = program->instruction_count, edges = 0;
@@ -40,6 +47,11 @@ AmStatus program_order(const int32_t **order, const Program *program, const int3
     int32_t *result = ARENA_ARRAY(arena, int32_t, count + 1);
     Heap heap = {.items = ARENA_ARRAY(arena, int32_t, count + 1)};
     if (arena->failed) return am_fail_memory(error, count);
+    if (is_ungrouped(leader, count)) {
+        for (int32_t i = 0; i < count; i++) result[i] = i;
+        *order = result;
+        return AM_OK;
+    }
     for (int32_t i = 0; i < count; i++) {
         next_member[i] = -1;
         if (leader[i] != i) next_member[last_member[leader[i]]] = i;

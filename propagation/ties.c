@@ -68,7 +68,7 @@ static void add_members(Signature *signatures, const Classes *classes, const Rul
                 hash_combine(colours[i], (uint64_t)(node - classes->first_node[i]));
         }
         for (int32_t f = 0; f < rules->rules[i].factor_count; f++) {
-            int32_t class_index = classes_of_factor(classes, rules, i, f);
+            int32_t class_index = classes_of_factor(classes, i, f);
             if (class_index >= 0)
                 signatures[class_index].hash += hash_combine(colours[i], ((uint64_t)f << 8) + IR_MAX_RANK);
         }

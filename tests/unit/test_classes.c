@@ -239,9 +239,9 @@ static void test_strands_and_shared_constants(void **state) {
     assert_true(keys >= 0);
     assert_int_not_equal(keys, queries);
     /* The cut factors belong to the strand: rhs free of s, contracted of o. */
-    assert_int_equal(classes_of_factor(classes, rules, s, 1), queries);
-    assert_int_equal(classes_of_factor(classes, rules, s, 2), keys);
-    assert_int_equal(classes_of_factor(classes, rules, named(context, "o"), 3), keys);
+    assert_int_equal(classes_of_factor(classes, s, 1), queries);
+    assert_int_equal(classes_of_factor(classes, s, 2), keys);
+    assert_int_equal(classes_of_factor(classes, named(context, "o"), 3), keys);
     free_text(context);
 }
 
