@@ -22,14 +22,14 @@ int32_t lower_add_value(Lowering *self, const IrShape *global, int32_t origin, S
     Program *program = self->program;
     ARENA_RESERVE(self->arena, program->values, program->value_count, program->value_capacity);
     if (self->arena->failed) return 0;
-    SbpState shape_state = state;
-    program->values[program->value_count] = (ProgramValue){
-        .shape = sbp_local_shape(self->arena, program->mesh, shape_state, program->device, global),
-        .origin = origin,
-        .instruction = program->instruction_count,
-        .state = state,
-        .storage = program->value_count,
-        .offset = -1};
+    program->values[program->value_count] =
+        (ProgramValue){.shape = sbp_local_shape(self->arena, program->mesh, state, program->device, global),
+                       .kind = PROGRAM_VALUE_TEMPORARY,
+                       .origin = origin,
+                       .instruction = program->instruction_count,
+                       .state = state,
+                       .storage = program->value_count,
+                       .offset = -1};
     return program->value_count++;
 }
 
