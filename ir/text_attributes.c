@@ -24,6 +24,16 @@
 
 #define DOT(name) \
     PART_LIST(dot_dimension_numbers, Hlo__DotDimensionNumbers, hlo__dot_dimension_numbers__descriptor, name)
+#define RAGGED(name)                                                        \
+    PART_LIST(ragged_dot_dimension_numbers, Hlo__RaggedDotDimensionNumbers, \
+              hlo__ragged_dot_dimension_numbers__descriptor, name)
+#define RAGGED_DOT(name)                                                      \
+    .part = offsetof(Hlo__HloInstructionProto, ragged_dot_dimension_numbers), \
+    .part_type = &hlo__ragged_dot_dimension_numbers__descriptor,              \
+    .inner = offsetof(Hlo__RaggedDotDimensionNumbers, dot_dimension_numbers), \
+    .inner_type = &hlo__dot_dimension_numbers__descriptor,                    \
+    .field = offsetof(Hlo__DotDimensionNumbers, name),                        \
+    .count = offsetof(Hlo__DotDimensionNumbers, n_##name), .opcodes = "ragged-dot"
 #define GATHER(name)                                                 \
     PART_LIST(gather_dimension_numbers, Hlo__GatherDimensionNumbers, \
               hlo__gather_dimension_numbers__descriptor, name)
@@ -64,6 +74,12 @@ static const IrAttributeRow ROWS[] = {
     {"rhs_batch_dims", &IR_SYNTAX_INTEGERS, DOT(rhs_batch_dimensions), .opcodes = "dot scaled-dot"},
     {"rhs_contracting_dims", &IR_SYNTAX_INTEGERS, DOT(rhs_contracting_dimensions),
      .opcodes = "dot scaled-dot"},
+    {"lhs_batch_dims", &IR_SYNTAX_INTEGERS, RAGGED_DOT(lhs_batch_dimensions)},
+    {"lhs_contracting_dims", &IR_SYNTAX_INTEGERS, RAGGED_DOT(lhs_contracting_dimensions)},
+    {"rhs_batch_dims", &IR_SYNTAX_INTEGERS, RAGGED_DOT(rhs_batch_dimensions)},
+    {"rhs_contracting_dims", &IR_SYNTAX_INTEGERS, RAGGED_DOT(rhs_contracting_dimensions)},
+    {"lhs_ragged_dims", &IR_SYNTAX_INTEGERS, RAGGED(lhs_ragged_dimensions), .opcodes = "ragged-dot"},
+    {"rhs_group_dims", &IR_SYNTAX_INTEGERS, RAGGED(rhs_group_dimensions), .opcodes = "ragged-dot"},
     {"offset_dims", &IR_SYNTAX_INTEGERS, GATHER(offset_dims), .opcodes = "gather", .is_always_written = true},
     {"collapsed_slice_dims", &IR_SYNTAX_INTEGERS, GATHER(collapsed_slice_dims), .opcodes = "gather",
      .is_always_written = true},
@@ -134,6 +150,15 @@ static const IrAttributeRow ROWS[] = {
      .opcodes = "dot convolution"},
     {"padding_type", &IR_SYNTAX_ENUMERATION, FIELD(padding_type), .names = &hlo__padding_type__descriptor,
      .opcodes = CONVOLVES},
+    {"conv_kind", &IR_SYNTAX_ENUMERATION, FIELD(conv_kind), .names = &hlo__convolution_kind__descriptor,
+     .prefix = "CONVOLUTION_KIND_", .is_lower_case = true, .opcodes = CONVOLVES},
+    {"is_reverse", &IR_SYNTAX_BOOLEAN, FIELD(is_reverse), .opcodes = "scan"},
+    {"num_carries", &IR_SYNTAX_INTEGER, FIELD(num_carries), .opcodes = "scan", .is_always_written = true},
+    {"is_associative", &IR_SYNTAX_ENUMERATION, FIELD(is_associative), .names = &hlo__tri_state__descriptor,
+     .prefix = "TRI_STATE_", .is_lower_case = true, .opcodes = "scan"},
+    {"domain", &IR_SYNTAX_DOMAIN, FIELD(domain_entry_sharding), .opcodes = "domain"},
+    {"cross_program_prefetch_index", &IR_SYNTAX_PREFETCH, FIELD(cross_program_prefetch_index),
+     .opcodes = "copy-start"},
     {"parameter_replication", &IR_SYNTAX_REPLICATION, FIELD(parameter_replication), .opcodes = "parameter"},
     {"infeed_config", &IR_SYNTAX_BYTES, FIELD(infeed_config), .opcodes = "infeed"},
     {"outfeed_config", &IR_SYNTAX_BYTES, FIELD(outfeed_config), .opcodes = "outfeed"},
@@ -223,12 +248,18 @@ static const IrAttributeRow *find_row(const IrTextReader *reader, IrWord name, c
     return &ROWS[first];
 }
 
-/* The message that holds the row's field; made if `arena` is given. */
+/* The message that a pointer at `offset` leads to; made if there is none and `arena` is given. */
+static void *follow(void *message, size_t offset, const ProtobufCMessageDescriptor *type, Arena *arena) {
+    void **pointer = (void **)(void *)((char *)message + offset);
+    if (!*pointer && arena) *pointer = ir_new_message(arena, type);
+    return *pointer;
+}
+
+/* The message that holds the row's field, or NULL; made if `arena` is given. */
 static void *find_part(const IrAttributeRow *row, Hlo__HloInstructionProto *instruction, Arena *arena) {
     if (!row->part) return instruction;
-    void **pointer = (void **)(void *)((char *)instruction + row->part);
-    if (!*pointer && arena) *pointer = ir_new_message(arena, row->part_type);
-    return *pointer;
+    void *part = follow(instruction, row->part, row->part_type, arena);
+    return part && row->inner_type ? follow(part, row->inner, row->inner_type, arena) : part;
 }
 
 static AmStatus read_attribute(IrTextReader *reader, Hlo__HloInstructionProto *instruction, IrWord name) {
@@ -270,9 +301,8 @@ static const struct {
 static AmStatus add_parts(IrScanner *scanner, Hlo__HloInstructionProto *instruction) {
     for (size_t i = 0; i < sizeof PARTS / sizeof PARTS[0]; i++) {
         if (strcmp(PARTS[i].opcode, instruction->opcode) != 0) continue;
-        void **pointer = (void **)(void *)((char *)instruction + PARTS[i].part);
-        if (!*pointer) *pointer = ir_new_message(scanner->arena, PARTS[i].type);
-        if (!*pointer) return ir_scan_memory(scanner);
+        if (!follow(instruction, PARTS[i].part, PARTS[i].type, scanner->arena))
+            return ir_scan_memory(scanner);
     }
     return AM_OK;
 }
@@ -346,8 +376,7 @@ static bool is_left_out(const IrTextWriter *writer, const IrAttributeRow *row,
 AmStatus ir_write_attributes(IrTextWriter *writer, const Hlo__HloInstructionProto *instruction) {
     for (int32_t i = 0; i < ROW_COUNT; i++) {
         const IrAttributeRow *row = &ROWS[i];
-        const char *part = (const char *)instruction;
-        if (row->part) memcpy(&part, part + row->part, sizeof part);
+        const char *part = find_part(row, (Hlo__HloInstructionProto *)(uintptr_t)instruction, NULL);
         if (!part) continue;
         bool is_default = row->syntax->is_default && row->syntax->is_default(row, part, part + row->field);
         if (is_default && (!row->is_always_written || !row->syntax->write)) continue;

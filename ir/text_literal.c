@@ -110,7 +110,7 @@ static AmStatus read_integer(Values *values) {
     }
     TRY(ir_scan_integer(scanner, &value));
     bool is_signed = dtype_is_signed(values->type);
-    int64_t most = is_signed ? (int64_t)(UINT64_MAX >> (65 - width)) : ((int64_t)1 << width) - 1;
+    int64_t most = (int64_t)(((uint64_t)1 << (is_signed ? width - 1 : width)) - 1);
     if (value > most || value < (is_signed ? -most - 1 : 0)) {
         return ir_scan_fail(scanner, start, "value out of range of %s", dtype_name(values->type));
     }

@@ -341,7 +341,10 @@ bool ir_names_add(IrNames *names, Arena *arena, IrWord name, int32_t value) {
     return true;
 }
 
+/* A table much larger than what was in it is let go, so that clearing costs no
+ * more than filling did. */
 void ir_names_clear(IrNames *names) {
+    if (names->capacity > 64 + 16 * names->count) *names = (IrNames){0};
     if (names->count) memset(names->entries, 0, sizeof *names->entries * (size_t)names->capacity);
     names->count = 0;
 }

@@ -541,3 +541,56 @@ static void write_replication(IrTextWriter *writer, const IrAttributeRow *row, c
     text_append_string(writer->out, "}");
 }
 const IrSyntax IR_SYNTAX_REPLICATION = {read_replication, write_replication, is_absent};
+
+/* domain={kind="sharding", entry={..}, exit={..}}: where shardings may differ. What
+ * the text calls entry (the users' side) is the exit of the message, and so round. */
+static AmStatus read_domain(IrTextReader *reader, const IrAttributeRow *row, void *part, void *field) {
+    (void)row, (void)field;
+    IrScanner *scanner = &reader->scanner;
+    Hlo__HloInstructionProto *instruction = part;
+    ProtobufCBinaryData kind;
+    static const char *const marks[] = {"{", "kind", "="};
+    for (int i = 0; i < 3; i++) TRY(ir_scan_expect(scanner, marks[i]));
+    TRY(ir_scan_string(scanner, &kind));
+    TRY(ir_scan_expect(scanner, ","));
+    TRY(ir_scan_expect(scanner, "entry="));
+    TRY(ir_read_sharding(scanner, &instruction->domain_exit_sharding));
+    TRY(ir_scan_expect(scanner, ","));
+    TRY(ir_scan_expect(scanner, "exit="));
+    TRY(ir_read_sharding(scanner, &instruction->domain_entry_sharding));
+    return ir_scan_expect(scanner, "}");
+}
+static void write_domain(IrTextWriter *writer, const IrAttributeRow *row, const void *part,
+                         const void *field) {
+    (void)row, (void)field;
+    const Hlo__HloInstructionProto *instruction = part;
+    text_append_string(writer->out, "{kind=\"sharding\", entry=");
+    ir_write_sharding(writer->out, instruction->domain_exit_sharding);
+    text_append_string(writer->out, ", exit=");
+    ir_write_sharding(writer->out, instruction->domain_entry_sharding);
+    text_append_string(writer->out, "}");
+}
+static bool has_no_domain(const IrAttributeRow *row, const void *part, const void *field) {
+    (void)row, (void)field;
+    const Hlo__HloInstructionProto *instruction = part;
+    return !instruction->domain_entry_sharding || !instruction->domain_exit_sharding;
+}
+const IrSyntax IR_SYNTAX_DOMAIN = {read_domain, write_domain, has_no_domain};
+
+/* cross_program_prefetch_index=0: present or absent, 0 being a value like others. */
+#define PREFETCH_SET \
+    HLO__HLO_INSTRUCTION_PROTO__OPTIONAL_CROSS_PROGRAM_PREFETCH_INDEX_CROSS_PROGRAM_PREFETCH_INDEX
+static AmStatus read_prefetch(IrTextReader *reader, const IrAttributeRow *row, void *part, void *field) {
+    ((Hlo__HloInstructionProto *)part)->optional_cross_program_prefetch_index_case = PREFETCH_SET;
+    return IR_SYNTAX_INTEGER32.read(reader, row, part, field);
+}
+static void write_prefetch(IrTextWriter *writer, const IrAttributeRow *row, const void *part,
+                           const void *field) {
+    IR_SYNTAX_INTEGER32.write(writer, row, part, field);
+}
+static bool has_no_prefetch(const IrAttributeRow *row, const void *part, const void *field) {
+    (void)row, (void)field;
+    const Hlo__HloInstructionProto *instruction = part;
+    return instruction->optional_cross_program_prefetch_index_case != PREFETCH_SET;
+}
+const IrSyntax IR_SYNTAX_PREFETCH = {read_prefetch, write_prefetch, has_no_prefetch};

@@ -28,6 +28,8 @@ typedef struct IrAttributeRow {
     size_t field, count; /* offsets in the part; count: of the n_ of a repeated field */
     size_t part;         /* offset of the pointer to the part in the instruction; 0: the instruction */
     const ProtobufCMessageDescriptor *part_type;
+    size_t inner; /* offset of the pointer to the real part in that one; 0: none */
+    const ProtobufCMessageDescriptor *inner_type;
     const ProtobufCEnumDescriptor *names; /* enumerations: their values' names, */
     const char *prefix;                   /* less this, */
     bool is_lower_case;                   /* in lower case */
@@ -43,6 +45,6 @@ extern const IrSyntax IR_SYNTAX_COMPUTATION, IR_SYNTAX_COMPUTATIONS, IR_SYNTAX_P
 extern const IrSyntax IR_SYNTAX_WINDOW, IR_SYNTAX_DIMENSION_LABELS, IR_SYNTAX_SLICES, IR_SYNTAX_PADDING;
 extern const IrSyntax IR_SYNTAX_SHARDING, IR_SYNTAX_METADATA, IR_SYNTAX_FRONTEND, IR_SYNTAX_IGNORED;
 extern const IrSyntax IR_SYNTAX_PRECISIONS, IR_SYNTAX_GROUPS, IR_SYNTAX_PAIRS, IR_SYNTAX_OPERAND_ALIASES;
-extern const IrSyntax IR_SYNTAX_REPLICATION;
+extern const IrSyntax IR_SYNTAX_REPLICATION, IR_SYNTAX_DOMAIN, IR_SYNTAX_PREFETCH;
 
 #endif
