@@ -60,12 +60,12 @@ AmStatus ir_dataflow_make(IrDataflow *flow, Arena *arena, const IrModule *canoni
     bool packed = root->opcode == IR_TUPLE;
     *flow = (IrDataflow){
         .module = canonical, .count = entry->count, .output_count = packed ? root->operand_count : 1};
-    flow->sources = ARENA_ARRAY(arena, int32_t, flow->count);
+    flow->sources = ARENA_ARRAY(arena, int32_t, canonical->instruction_count);
     flow->outputs = ARENA_ARRAY(arena, int32_t, flow->output_count);
     flow->output_values = ARENA_ARRAY(arena, int32_t, flow->output_count);
     if (!flow->sources || !flow->outputs || !flow->output_values)
-        return am_fail_memory(error, (int64_t)flow->count * 4);
-    for (int32_t i = 0; i < flow->count; i++) {
+        return am_fail_memory(error, (int64_t)canonical->instruction_count * 4);
+    for (int32_t i = 0; i < canonical->instruction_count; i++) {
         const IrInstruction *instruction = &canonical->instructions[i];
         flow->sources[i] = i;
         if (instruction->opcode == IR_GET_TUPLE_ELEMENT) {

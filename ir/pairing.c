@@ -6,7 +6,8 @@
  *    operators: w - lr * g is one from w; b * m + (1 - b) * g is two from m; with
  *    Adam the new w is also a few from m and v. Candidates are accepted nearest
  *    first, so m and v are taken by their own updates. In-place updates
- *    (dynamic-update-slice, scatter) and loop carries count as one operator.
+ *    (dynamic-update-slice, scatter) and loop carries count as one operator; the
+ *    branches of a conditional are searched like the code around it.
  * 2. Order. What is left is paired where it lies between the same neighbours in
  *    the parameters and in the outputs, on this side of the loss, with equal
  *    shapes and an equal number of candidates (random keys that are fed back).
@@ -45,7 +46,9 @@ typedef struct Matcher {
     int32_t candidate_count, candidate_capacity;
     /* the search: a double-ended queue as two stacks would need two passes, so
      * one level of distance after another */
-    int32_t *seen; /* per instruction: 1 + the last output that reached it */
+    int32_t *seen;    /* per instruction of the module: 1 + the last output that reached it */
+    int32_t *owners;  /* per instruction of the module: its computation */
+    int32_t *callers; /* per computation: the conditional through which the search entered it */
     int32_t *level, *next;
     int64_t visits_left;
     int32_t passes_left;
@@ -96,8 +99,9 @@ typedef struct Frontier {
 
 static void reach(Matcher *matcher, Frontier *frontier, int32_t value, int32_t output, bool is_free) {
     const IrShape *shape = &matcher->module->instructions[value].shape;
-    if (matcher->seen[value] == output + 1 || shape->type == DTYPE_PRED) return;
-    if (!ir_same_dimensions(shape, output_shape(matcher, output))) return;
+    const IrShape *wanted = output_shape(matcher, output);
+    if (matcher->seen[value] == output + 1 || !ir_same_dimensions(shape, wanted)) return;
+    if (shape->type == DTYPE_PRED && wanted->type != DTYPE_PRED) return; /* a mask */
     matcher->seen[value] = output + 1;
     if (is_free) matcher->level[frontier->level_count++] = value;
     else matcher->next[frontier->next_count++] = value;
@@ -116,6 +120,57 @@ static void add_candidate(Matcher *matcher, int32_t value, int32_t output, int32
                     matcher->alias_of[output] == parameter};
 }
 
+/* What a value inside a branch is outside: the conditional's operand for a
+ * parameter of the branch, an element of that operand for an element of it. */
+static int32_t outside_of_branch(const Matcher *matcher, const IrInstruction *value) {
+    const IrInstruction *parameter = value;
+    if (value->opcode == IR_GET_TUPLE_ELEMENT)
+        parameter = &matcher->module->instructions[ir_dataflow_operand(matcher->flow, value, 0)];
+    if (parameter->opcode != IR_PARAMETER) return -1;
+    int32_t branch = matcher->owners[parameter - matcher->module->instructions];
+    if (branch == matcher->module->entry) return -1;
+    const IrInstruction *conditional = &matcher->module->instructions[matcher->callers[branch]];
+    for (int32_t b = 0; b < conditional->called_count && b + 1 < conditional->operand_count; b++) {
+        if (conditional->called[b] != branch) continue;
+        int32_t operand = ir_dataflow_operand(matcher->flow, conditional, b + 1);
+        if (parameter == value) return operand;
+        return ir_dataflow_element(matcher->flow, operand, value->attributes->tuple_index);
+    }
+    return -1;
+}
+
+/* Goes on to the results of the branches, if a conditional made the value. */
+static void enter_branches(Matcher *matcher, Frontier *frontier, int32_t value, int32_t output) {
+    const IrInstruction *instruction = &matcher->module->instructions[value];
+    bool is_element = instruction->opcode == IR_GET_TUPLE_ELEMENT;
+    int32_t maker = is_element ? ir_dataflow_operand(matcher->flow, instruction, 0) : value;
+    const IrInstruction *conditional = &matcher->module->instructions[maker];
+    if (conditional->opcode != IR_CONDITIONAL) return;
+    for (int32_t b = 0; b < conditional->called_count; b++) {
+        int32_t root = matcher->flow->sources[matcher->module->computations[conditional->called[b]].root];
+        if (is_element) root = ir_dataflow_element(matcher->flow, root, instruction->attributes->tuple_index);
+        matcher->callers[conditional->called[b]] = maker;
+        if (root >= 0) reach(matcher, frontier, root, output, true);
+    }
+}
+
+/* Goes on from one value to those that it is an element-wise function of. */
+static void search_value(Matcher *matcher, Frontier *frontier, int32_t value, int32_t output,
+                         int32_t distance) {
+    const IrInstruction *instruction = &matcher->module->instructions[value];
+    if (instruction->opcode == IR_PARAMETER && matcher->owners[value] == matcher->module->entry)
+        add_candidate(matcher, value, output, distance);
+    int32_t count = searched_operands(instruction);
+    for (int32_t k = 0; k < count; k++)
+        reach(matcher, frontier, ir_dataflow_operand(matcher->flow, instruction, k), output,
+              is_view(instruction));
+    int32_t start = loop_start(matcher, instruction);
+    if (start >= 0) reach(matcher, frontier, start, output, false);
+    int32_t outside = outside_of_branch(matcher, instruction);
+    if (outside >= 0) reach(matcher, frontier, outside, output, true);
+    enter_branches(matcher, frontier, value, output);
+}
+
 /* All parameters that the output may be an element-wise update of. A value may
  * be seen at a level too far by a view chain; levels only rank candidates. */
 static void search_candidates(Matcher *matcher, int32_t output) {
@@ -125,16 +180,8 @@ static void search_candidates(Matcher *matcher, int32_t output) {
     reach(matcher, &frontier, matcher->flow->output_values[output], output, true);
     for (int32_t distance = 0; frontier.level_count > 0; distance++) {
         for (int32_t at = 0; at < frontier.level_count; at++) {
-            int32_t value = matcher->level[at];
-            const IrInstruction *instruction = &matcher->module->instructions[value];
             if (++visits > MAX_VISITS_PER_OUTPUT || --matcher->visits_left < 0) return;
-            if (instruction->opcode == IR_PARAMETER) add_candidate(matcher, value, output, distance);
-            int32_t count = searched_operands(instruction);
-            for (int32_t k = 0; k < count; k++)
-                reach(matcher, &frontier, ir_dataflow_operand(matcher->flow, instruction, k), output,
-                      is_view(instruction));
-            int32_t start = loop_start(matcher, instruction);
-            if (start >= 0) reach(matcher, &frontier, start, output, false);
+            search_value(matcher, &frontier, matcher->level[at], output, distance);
         }
         int32_t *swap = matcher->level;
         matcher->level = matcher->next;
@@ -319,12 +366,17 @@ AmStatus ir_pair_parameters(IrPairing *pairing, Arena *arena, const IrDataflow *
                        .pairing = pairing,
                        .arena = arena,
                        .alias_of = ARENA_ARRAY(arena, int32_t, outputs),
-                       .seen = ARENA_ARRAY(arena, int32_t, flow->count),
-                       .level = ARENA_ARRAY(arena, int32_t, flow->count),
-                       .next = ARENA_ARRAY(arena, int32_t, flow->count),
+                       .seen = ARENA_ARRAY(arena, int32_t, module->instruction_count),
+                       .owners = ARENA_ARRAY(arena, int32_t, module->instruction_count),
+                       .callers = ARENA_ARRAY(arena, int32_t, module->computation_count),
+                       .level = ARENA_ARRAY(arena, int32_t, module->instruction_count),
+                       .next = ARENA_ARRAY(arena, int32_t, module->instruction_count),
                        .visits_left = 64 * (int64_t)flow->count + MAX_VISITS_PER_OUTPUT,
                        .passes_left = MAX_ANCESTOR_PASSES};
-    if (arena->failed) return am_fail_memory(error, (int64_t)flow->count * 16);
+    if (arena->failed) return am_fail_memory(error, (int64_t)module->instruction_count * 16);
+    for (int32_t c = 0; c < module->computation_count; c++)
+        for (int32_t i = 0; i < module->computations[c].count; i++)
+            matcher.owners[module->computations[c].first + i] = c;
     for (int32_t p = 0; p < parameters; p++) {
         pairing->output_of[p] = -1;
         pairing->paired_by[p] = "";

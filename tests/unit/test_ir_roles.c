@@ -255,6 +255,41 @@ static void keys_pair_by_order(void **state) {
     close_case(&c);
 }
 
+/* An update that is skipped when the loss is not finite: a branch that keeps the state, one that changes it.
+ */
+static void updates_inside_branches(void **state) {
+    (void)state;
+    static const char branches[] =
+        "keep {\n  s = (f32[4,4]{1,0}, f32[4,4]{1,0}, f32[4,4]{1,0}) parameter(0)\n"
+        "  kw = f32[4,4]{1,0} get-tuple-element(s), index=0\n  km = f32[4,4]{1,0} get-tuple-element(s), "
+        "index=1\n"
+        "  ROOT kept = (f32[4,4]{1,0}, f32[4,4]{1,0}) tuple(km, kw)\n}\n\n"
+        "change {\n  u = (f32[4,4]{1,0}, f32[4,4]{1,0}, f32[4,4]{1,0}) parameter(0)\n"
+        "  uw = f32[4,4]{1,0} get-tuple-element(u), index=0\n  um = f32[4,4]{1,0} get-tuple-element(u), "
+        "index=1\n"
+        "  ug = f32[4,4]{1,0} get-tuple-element(u), index=2\n  nm = f32[4,4]{1,0} add(um, ug)\n"
+        "  nw = f32[4,4]{1,0} subtract(uw, nm)\n"
+        "  ROOT changed = (f32[4,4]{1,0}, f32[4,4]{1,0}) tuple(nm, nw)\n}\n\n";
+    char text[4096];
+    Case c;
+    snprintf(
+        text, sizeof text, "HloModule skipped\n\n%s%s%s", branches, SQUARES,
+        "  m = f32[4,4]{1,0} parameter(2)\n  fine = pred[] is-finite(loss)\n"
+        "  state = (f32[4,4]{1,0}, f32[4,4]{1,0}, f32[4,4]{1,0}) tuple(w, m, dw)\n"
+        "  new = (f32[4,4]{1,0}, f32[4,4]{1,0}) conditional(fine, state, state), true_computation=change, "
+        "false_computation=keep\n"
+        "  new_m = f32[4,4]{1,0} get-tuple-element(new), index=0\n"
+        "  new_w = f32[4,4]{1,0} get-tuple-element(new), index=1\n"
+        "  ROOT all = (f32[4,4]{1,0}, f32[4,4]{1,0}, f32[]) tuple(new_m, new_w, loss)\n}\n");
+    open_text(&c, text);
+    assert_parameter(&c, 0, "weight", 1);
+    assert_parameter(&c, 1, "data", -1);
+    assert_parameter(&c, 2, "optimizer", 0);
+    assert_phase(&c, "dw", "backward");
+    assert_phase(&c, "new", "optimizer");
+    close_case(&c);
+}
+
 /* Two parameters equally near to one output: the first, unless a donation decides. */
 static void alias_breaks_a_tie(void **state) {
     (void)state;
@@ -353,6 +388,7 @@ int main(void) {
         cmocka_unit_test(gradient_ends_where_all_parts_meet),
         cmocka_unit_test(loss_scale),
         cmocka_unit_test(keys_pair_by_order),
+        cmocka_unit_test(updates_inside_branches),
         cmocka_unit_test(alias_breaks_a_tie),
         cmocka_unit_test(inference_pairs_nothing),
         cmocka_unit_test(bad_roles_files_are_refused),
