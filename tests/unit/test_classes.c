@@ -137,9 +137,8 @@ static void test_bert_with_fused_bias(void **state) {
 }
 
 /* Repeated layers are tied, and what is not repeated is not. */
-static void test_ties(void **state) {
-    (void)state;
-    PlanContext *context = read_model("t5_paper_6/model.hlo.pb.zst");
+static void check_ties(const char *model, int32_t layers, int32_t expected) {
+    PlanContext *context = read_model(model);
     int32_t with_weights = 0, heads_tie = -1, cross_tie = -1, encoder_tie = -1;
     bool *seen = calloc((size_t)context->classes->tie_count, sizeof *seen);
     for (int32_t c = 0; c < context->classes->count; c++) {
@@ -148,8 +147,8 @@ static void test_ties(void **state) {
         seen[entry->tie] = true;
     }
     free(seen);
-    assert_int_equal(with_weights, 10);
-    for (int32_t layer = 0; layer < 6; layer++) {
+    assert_int_equal(with_weights, expected);
+    for (int32_t layer = 0; layer < layers; layer++) {
         char path[256];
         snprintf(path, sizeof path, "state['params']['decoder'][%d]['attention']['query']['kernel']", layer);
         int32_t tie = context->classes->classes[class_of(context, path, 1)].tie;
@@ -166,8 +165,50 @@ static void test_ties(void **state) {
         assert_int_equal(tie, encoder_tie);
     }
     assert_int_not_equal(heads_tie, cross_tie);
+    assert_int_not_equal(encoder_tie, cross_tie);
     assert_int_not_equal(heads_tie, encoder_tie);
     plan_context_free(context);
+}
+
+static void test_ties(void **state) {
+    (void)state;
+    check_ties("t5_paper_6/model.hlo.pb.zst", 6, 10);
+    /* Encoder and decoder of equal lengths: only their neighbourhoods differ. */
+    check_ties("t5_paper_24_3b/model.hlo.pb.zst", 24, 10);
+}
+
+/* Four equal blocks: the third's result is used, the fourth's input is made, by another operator. */
+static void test_neighbourhoods(void **state) {
+    (void)state;
+    static const char *const inputs[] = {"abs", "abs", "abs", "exponential"};
+    static const char *const users[] = {"add", "add", "multiply", "add"};
+    char text[8192];
+    int length = snprintf(text, sizeof text, "HloModule test\nENTRY main {\n  x = f32[4,16] parameter(0)\n");
+    for (int32_t k = 0; k < 4; k++)
+        length +=
+            snprintf(text + length, sizeof text - (size_t)length,
+                     "  v%d = f32[16,32] parameter(%d)\n  w%d = f32[32,16] parameter(%d)\n"
+                     "  i%d = f32[4,16] %s(x)\n"
+                     "  h%d = f32[4,32] dot(i%d, v%d), lhs_contracting_dims={1}, rhs_contracting_dims={0}\n"
+                     "  o%d = f32[4,16] dot(h%d, w%d), lhs_contracting_dims={1}, rhs_contracting_dims={0}\n"
+                     "  u%d = f32[4,16] %s(o%d, x)\n",
+                     k, 2 * k + 1, k, 2 * k + 2, k, inputs[k], k, k, k, k, k, k, k, users[k], k);
+    snprintf(text + length, sizeof text - (size_t)length,
+             "  ROOT t = (f32[4,16], f32[4,16], f32[4,16], f32[4,16]) tuple(u0, u1, u2, u3)\n}\n");
+    PlanContext *context = read_text(text);
+    int32_t ties[4];
+    for (int32_t k = 0; k < 4; k++) {
+        char name[8];
+        snprintf(name, sizeof name, "h%d", k);
+        ties[k] =
+            context->classes->classes[classes_of(context->classes, context->rules, named(context, name), 1)]
+                .tie;
+    }
+    assert_int_equal(ties[0], ties[1]);
+    assert_int_not_equal(ties[0], ties[2]);
+    assert_int_not_equal(ties[0], ties[3]);
+    assert_int_not_equal(ties[2], ties[3]);
+    free_text(context);
 }
 
 static void test_names_are_found(void **state) {
@@ -217,8 +258,8 @@ static void test_strands_and_shared_constants(void **state) {
         "  x = f32[4,16,8] parameter(0)\n"
         "  y = f32[4,16,8] parameter(1)\n"
         "  w = f32[8,8] parameter(2)\n"
-        "  c = f32[] constant(0)\n"
-        "  z = f32[4,16,8] broadcast(c), dimensions={}\n"
+        "  i = f32[4,16,8] iota(), iota_dimension=1\n"
+        "  z = f32[4,16,8] negate(i)\n"
         "  rx = f32[4,16,8] maximum(x, z)\n"
         "  ry = f32[4,16,8] maximum(y, z)\n"
         "  k = f32[4,16,8] dot(rx, w), lhs_contracting_dims={2}, rhs_contracting_dims={0}\n"
@@ -236,12 +277,40 @@ static void test_strands_and_shared_constants(void **state) {
     assert_int_equal(classes_of(classes, rules, s, 0), classes_of(classes, rules, x, 0));
     int32_t queries = classes_of(classes, rules, s, 1), keys = classes_of(classes, rules, s, 2);
     assert_int_equal(queries, classes_of(classes, rules, x, 1));
+    assert_int_equal(queries, classes_of(classes, rules, named(context, "k"), 1));
     assert_true(keys >= 0);
     assert_int_not_equal(keys, queries);
     /* The cut factors belong to the strand: rhs free of s, contracted of o. */
     assert_int_equal(classes_of_factor(classes, s, 1), queries);
     assert_int_equal(classes_of_factor(classes, s, 2), keys);
     assert_int_equal(classes_of_factor(classes, named(context, "o"), 3), keys);
+    free_text(context);
+}
+
+/* A parameter and the output that updates it are one tensor, whatever is between them. */
+static void test_paired_state(void **state) {
+    (void)state;
+    PlanContext *context = read_text("HloModule test\n"
+                                     "ENTRY main {\n"
+                                     "  a = f32[4,16] parameter(0)\n"
+                                     "  b = f32[4,16] parameter(1)\n"
+                                     "  r = f32[4,16] reverse(b), dimensions={0,1}\n"
+                                     "  ROOT t = (f32[4,16]) tuple(r)\n"
+                                     "}\n");
+    int32_t a = named(context, "a"), r = named(context, "r");
+    for (int32_t pairs = 0; pairs < 2; pairs++) {
+        AmError error = {0};
+        context->roles->parameters[0].output = pairs ? 0 : -1;
+        context->roles->parameters[1].output = -1;
+        assert_int_equal(
+            classes_build(&context->classes, &context->arena, context->rules, context->roles, &error), AM_OK);
+        for (int32_t d = 0; d < 2; d++) {
+            int32_t updated = classes_of(context->classes, context->rules, r, d);
+            int32_t parameter = classes_of(context->classes, context->rules, a, d);
+            assert_true(parameter >= 0);
+            assert_int_equal(updated == parameter, pairs == 1);
+        }
+    }
     free_text(context);
 }
 
@@ -279,9 +348,11 @@ int main(void) {
         cmocka_unit_test(test_t5),
         cmocka_unit_test(test_bert_with_fused_bias),
         cmocka_unit_test(test_ties),
+        cmocka_unit_test(test_neighbourhoods),
         cmocka_unit_test(test_names_are_found),
         cmocka_unit_test(test_one_dimension_per_class),
         cmocka_unit_test(test_strands_and_shared_constants),
+        cmocka_unit_test(test_paired_state),
         cmocka_unit_test(test_groups),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -113,6 +113,14 @@ static void test_propagates_through_t5(void **state) {
         assert_int_equal(found.axis[0], expected[k].data);
         assert_int_equal(found.axis[1], expected[k].model);
     }
+    /* A broadcast of a split bias is made in the state of its use. */
+    int32_t split_broadcasts = 0;
+    for (int32_t i = 0; i < context->rules->count; i++) {
+        const IrInstruction *instruction = &context->canonical->instructions[i];
+        if (instruction->opcode == IR_BROADCAST && !context->rules->is_free[i])
+            split_broadcasts += states[i].axis[1] != SBP_B;
+    }
+    assert_true(split_broadcasts >= 4);
     Text text = {0};
     propagation_instruction_text(&text, context, &stage.mesh, states,
                                  context->canonical->computations[context->canonical->entry].root);

@@ -315,6 +315,7 @@ static void test_alias_and_free(void **state) {
     assert_true(rules->is_free[named(&derived, "z")]);
     assert_true(rules->is_free[named(&derived, "g0")]);
     assert_true(rules->is_free[named(&derived, "s")]);
+    assert_true(rules->on_demand[named(&derived, "s")]);
     assert_false(rules->is_free[named(&derived, "a")]);
     assert_false(rules->is_free[named(&derived, "g1")]);
     assert_false(rules->on_demand[named(&derived, "g1")]);
