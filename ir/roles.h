@@ -20,7 +20,7 @@ typedef enum IrRole {
 const char *ir_role_name(IrRole role); /* "weight", ... */
 
 typedef enum IrPhase {
-    IR_PHASE_FORWARD,   /* an ancestor of the loss */
+    IR_PHASE_FORWARD,   /* an ancestor of the loss, a metric or a running statistic */
     IR_PHASE_BACKWARD,  /* from the loss's cotangent to the weights' gradients */
     IR_PHASE_OPTIMIZER, /* from a gradient to the new weight or optimizer state */
     IR_PHASE_OTHER      /* parameters, constants, and what serves no output */
