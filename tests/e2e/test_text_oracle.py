@@ -15,6 +15,7 @@ import sys
 import tempfile
 
 os.environ["JAX_PLATFORMS"] = "cpu"
+os.environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=8"
 SOURCE = pathlib.Path(__file__).resolve().parents[2]
 AUTOMAP = os.environ.get("AUTOMAP")
 MODELS = ["mlp_tiny", "two_swapped", "vgg_tiny", "exact_gather", "bert_tiny", "t5_tiny"]
@@ -22,6 +23,7 @@ MODELS = ["mlp_tiny", "two_swapped", "vgg_tiny", "exact_gather", "bert_tiny", "t
 try:
     import jax
     import jax.numpy as jnp
+    import numpy as np
     from google.protobuf import descriptor_pb2, descriptor_pool, message_factory, text_format
     from jaxlib import _hlo
 except ImportError as missing:
@@ -90,6 +92,22 @@ def numbers(x, key):
             jax.lax.reduce_precision(x, 8, 3))
 
 
+def libraries(x, scale):
+    return (jax.nn.standardize(x) * scale, jax.lax.approx_max_k(x, 3), jax.lax.erf(x),
+            jax.lax.ragged_dot(x, jnp.ones((2, 5, 4)), jnp.array([1, 5], jnp.int32)),
+            jax.lax.while_loop(lambda t: t[0] < 10, lambda t: (t[0] + 1, t[1] * 2), (0, x)),
+            jnp.linalg.svd(x[:4, :4])[1], jnp.clip(x, 0, 1), jnp.round(x),
+            jax.lax.population_count(x.astype(jnp.int32)), jax.lax.clz(x.astype(jnp.uint8)))
+
+
+def sharded(weights, x):
+    mesh = jax.sharding.Mesh(np.array(jax.devices()).reshape(2, 4), ("data", "model"))
+    both, rows = jax.sharding.PartitionSpec("data", "model"), jax.sharding.PartitionSpec("data")
+    y = jax.lax.with_sharding_constraint(x @ weights, jax.sharding.NamedSharding(mesh, both))
+    total = jax.shard_map(lambda part: jax.lax.psum(part, "model"), mesh=mesh, in_specs=both, out_specs=rows)
+    return total(y)
+
+
 def lowered_steps():
     """Name, binary and the texts that jaxlib prints of each step."""
     shape = jax.ShapeDtypeStruct
@@ -100,7 +118,8 @@ def lowered_steps():
     steps = [(perceptron, (weights, f32(4, 8), s32(4)), (0,)),
              (convolutions, (f32(3, 3, 3, 8), f32(3, 3, 1, 8), f32(2, 16, 16, 3)), ()),
              (control_flow, (f32(6, 5), s32(6)), ()), (indexing, (f32(6, 5), s32(6)), ()),
-             (numbers, (f32(6, 5), key), ())]
+             (numbers, (f32(6, 5), key), ()), (libraries, (f32(6, 5), f32(5)), ()),
+             (sharded, (f32(16, 32), f32(8, 16)), ())]
     for step, arguments, donated in steps:
         lowered = jax.jit(step, donate_argnums=donated).lower(*arguments)
         module = lowered.compiler_ir("hlo")
@@ -194,10 +213,11 @@ def comparable(module, metadata):
 
 
 def check_same(what, left, right, metadata, ordered=True):
-    """jaxlib puts hand-written computations and instructions in an order of its own: not `ordered`."""
+    """Computations in any order, since jaxlib's text may have comparators of sorts last where its binary
+    has them first; instructions as they come, but for hand-written text, which jaxlib reorders."""
     order = list if ordered else sorted
     left, right = comparable(left, metadata), comparable(right, metadata)
-    assert order(left) == order(right), f"{what}: the computations are {list(left)} and {list(right)}"
+    assert sorted(left) == sorted(right), f"{what}: the computations are {list(left)} and {list(right)}"
     for name in left:
         for a, b in zip(order(left[name][2]), order(right[name][2])):
             assert a == b, f"{what}: {name}:\n{a[1:4]}\n{a[4]}\nis not\n{b[1:4]}\n{b[4]}"

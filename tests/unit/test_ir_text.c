@@ -12,6 +12,7 @@
 
 #include "base/clock.h"
 #include "base/file.h"
+#include "ir/canonical.h"
 #include "ir/text.h"
 
 typedef struct Packed {
@@ -365,6 +366,42 @@ static void test_hostile_texts(void **state) {
     check_refused("", '\0', 1000);
 }
 
+static void hash_of(const char *path, char hex[65], const char *written) {
+    AmError error = {0};
+    IrModule *module, *canonical;
+    if (ir_read(&module, path, &error) != AM_OK) fail_msg("%s: %s", error.source, error.text);
+    assert_int_equal(ir_canonicalize(&canonical, module, &error), AM_OK);
+    ir_hash(canonical, hex);
+    if (written) assert_int_equal(ir_write(module, written, &error), AM_OK);
+    ir_module_free(canonical);
+    ir_module_free(module);
+}
+
+/* The binary, the text written of it and, where there are any, jaxlib's texts. */
+static void check_hashes(const char *name, bool has_texts) {
+    char path[512], binary[65], text[65];
+    const char *written = "test_ir_text_written.hlo.txt";
+    snprintf(path, sizeof path, SOURCE_DIR "/datasets/models/%s/model.hlo.pb", name);
+    hash_of(path, binary, written);
+    hash_of(written, text, NULL);
+    remove(written);
+    assert_string_equal(binary, text);
+    static const char *const files[] = {"model.hlo.txt.zst", "model.metadata.hlo.txt.zst"};
+    for (int i = 0; has_texts && i < 2; i++) {
+        snprintf(path, sizeof path, SOURCE_DIR "/datasets/models/%s/%s", name, files[i]);
+        hash_of(path, text, NULL);
+        assert_string_equal(binary, text);
+    }
+}
+
+static void test_text_and_binary_hash_alike(void **state) {
+    (void)state;
+    check_hashes("mlp_tiny", true);
+    check_hashes("t5_tiny", true);
+    check_hashes("vgg_tiny", false);
+    check_hashes("exact_gather", false);
+}
+
 static void test_large_text_is_quick(void **state) {
     (void)state;
     enum { COUNT = 30000 };
@@ -404,6 +441,7 @@ int main(void) {
         cmocka_unit_test(test_names_are_made_fit_and_unique),
         cmocka_unit_test(test_truncated_texts),
         cmocka_unit_test(test_hostile_texts),
+        cmocka_unit_test(test_text_and_binary_hash_alike),
         cmocka_unit_test(test_large_text_is_quick),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
