@@ -1,18 +1,16 @@
 /* Deep Q-learning over an environment (Auto-MAP section 4.2): episodes until
- * the share of evaluations is spent. Plans that were priced before cost
+ * the budget is spent. Plans that were priced before cost
  * nothing, so the agent may walk familiar ground; a run of episodes that finds
  * nothing new ends the search, as the policy has settled. */
-#include <stdio.h>
-
 #include "planners/environment.h"
 #include "planners/searchers.h"
 
 #define MAX_FAMILIAR_EPISODES 40
 #define STEPS_PER_UPDATE      2
 
-AmStatus dqn_search_agent(Agent **agent, const SearchOptions *options, int64_t evaluations, AmError *error) {
+static AmStatus create_agent(Agent **agent, uint64_t seed, int64_t evaluations, AmError *error) {
     AgentSettings settings = agent_default_settings();
-    settings.seed = options->seed;
+    settings.seed = seed;
     settings.batch = 32;
     settings.n_step = 0; /* episodes are short: whole returns */
     settings.hidden_count = 2;
@@ -56,34 +54,31 @@ static AmStatus run_episode(Environment *environment, Agent *agent, int64_t *ste
     return AM_OK;
 }
 
-static void report_episode(const Problem *problem, const Agent *agent, const SearchOptions *options,
-                           double reward, double loss) {
-    if (!options->on_episode) return;
-    char line[256];
-    snprintf(line, sizeof line,
-             "{\"evaluations\":%lld,\"reward\":%.6g,\"best\":%.9g,\"epsilon\":%.4g,\"loss\":%.6g}",
-             (long long)problem->budget->evaluations, reward, problem->best_price.seconds,
-             agent_epsilon(agent), loss);
-    options->on_episode(options->user, line);
+static void log_episode(const Problem *problem, const Agent *agent, Text *log, double reward, double loss) {
+    text_append(log, "{\"evaluations\":%lld,\"reward\":%.6g,\"best\":%.9g,\"epsilon\":%.4g,\"loss\":%.6g}\n",
+                (long long)problem->budget.evaluations, reward, problem->best_price.seconds,
+                agent_epsilon(agent), loss);
 }
 
-AmStatus dqn_search(Problem *problem, Agent *agent, double reference_seconds, int64_t share,
-                    const SearchOptions *options, AmError *error) {
+AmStatus dqn_search(Problem *problem, uint64_t seed, double reference_seconds, Text *log, AmError *error) {
     Environment *environment;
+    Agent *agent;
     TRY(lists_environment_create(&environment, problem, reference_seconds, error));
+    TRY(create_agent(&agent, seed, problem->budget.limit - problem->budget.evaluations, error));
     bool anything = false;
     for (int32_t axis = 0; axis < problem->mesh.axis_count; axis++)
         for (int32_t k = 0; k < problem->candidate_count; k++)
             anything = anything || problem_usable(problem, k, axis);
-    int64_t last = problem->budget->evaluations + share, steps = 0;
+    int64_t steps = 0;
     int32_t familiar = 0;
     double reward, loss = 0;
-    while (anything && familiar < MAX_FAMILIAR_EPISODES && !problem_must_stop(problem) &&
-           problem->budget->evaluations < last) {
-        int64_t before = problem->budget->evaluations;
-        TRY(run_episode(environment, agent, &steps, &reward, &loss, error));
-        familiar = problem->budget->evaluations == before ? familiar + 1 : 0;
-        report_episode(problem, agent, options, reward, loss);
+    AmStatus status = AM_OK;
+    while (anything && status == AM_OK && familiar < MAX_FAMILIAR_EPISODES && !problem_must_stop(problem)) {
+        int64_t before = problem->budget.evaluations;
+        status = run_episode(environment, agent, &steps, &reward, &loss, error);
+        familiar = problem->budget.evaluations == before ? familiar + 1 : 0;
+        log_episode(problem, agent, log, reward, loss);
     }
-    return AM_OK;
+    agent_free(agent);
+    return status;
 }

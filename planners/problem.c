@@ -5,6 +5,7 @@
 
 #include "base/clock.h"
 #include "base/hash.h"
+#include "base/parallel.h"
 #include "cost/price.h"
 #include "propagation/lower.h"
 
@@ -78,7 +79,7 @@ static AmStatus find_candidates(Problem *self, PlanSpace space, AmError *error) 
 
 AmStatus problem_create(Problem **problem, const PlanContext *context, const Cluster *cluster,
                         const Mesh *mesh, const int32_t *devices, PlanSpace space, double memory_fraction,
-                        SearchBudget *budget, AmError *error) {
+                        const SearchBudget *budget, AmError *error) {
     Arena arena = {0};
     Problem *self = ARENA_ARRAY(&arena, Problem, 1);
     if (!self) return am_fail_memory(error, (int64_t)sizeof *self);
@@ -88,7 +89,7 @@ AmStatus problem_create(Problem **problem, const PlanContext *context, const Clu
                       .mesh = *mesh,
                       .devices = devices,
                       .memory_fraction = memory_fraction,
-                      .budget = budget};
+                      .budget = *budget};
     AmStatus status;
     TRY_OR_FAIL(find_candidates(self, space, error));
     self->memo = ARENA_ARRAY(&self->arena, ProblemMemo, 1);
@@ -105,7 +106,7 @@ fail:
 
 void problem_free(Problem *problem) {
     if (!problem) return;
-    arena_free(&problem->scratch);
+    for (int32_t k = 0; k < PROBLEM_BATCH; k++) arena_free(&problem->scratch[k]);
     Arena arena = problem->arena;
     arena_free(&arena);
 }
@@ -193,23 +194,19 @@ static void keep_best(Problem *self, const Genome *genome, const PlanPrice *pric
     self->has_best = true;
 }
 
-AmStatus problem_price(Problem *self, const Genome *genome, PlanPrice *price, AmError *error) {
-    MemoEntry *seen = memo_find(self->memo, genome);
-    if (seen->used) {
-        *price = seen->price;
-        keep_best(self, genome, price);
-        return AM_OK;
-    }
-    ArenaMark mark = arena_mark(&self->scratch);
-    PlanStage *stage = ARENA_ARRAY(&self->scratch, PlanStage, 1);
+/* One evaluation: completes, lowers and prices. Touches nothing but the scratch arena. */
+static AmStatus evaluate(const Problem *self, Arena *scratch, const Genome *genome, PlanPrice *price,
+                         AmError *error) {
+    ArenaMark mark = arena_mark(scratch);
+    PlanStage *stage = ARENA_ARRAY(scratch, PlanStage, 1);
     if (!stage) return am_fail_memory(error, (int64_t)sizeof *stage);
-    problem_stage(self, genome, &self->scratch, stage);
-    if (self->scratch.failed) return am_fail_memory(error, 0);
+    problem_stage(self, genome, scratch, stage);
+    if (scratch->failed) return am_fail_memory(error, 0);
     Completion *completion;
     Program *program;
     StepPrice step;
-    TRY(plan_complete(&completion, &self->scratch, self->context, stage, error));
-    TRY(plan_lower(&program, &self->scratch, self->context, completion, 0, error));
+    TRY(plan_complete(&completion, scratch, self->context, stage, error));
+    TRY(plan_lower(&program, scratch, self->context, completion, 0, error));
     TRY(price_program(&step, program, self->cluster, self->devices, error));
     double limit = (double)cluster_least_memory(self->cluster, self->devices, self->mesh.device_count) *
                    self->memory_fraction;
@@ -218,10 +215,64 @@ AmStatus problem_price(Problem *self, const Genome *genome, PlanPrice *price, Am
                          .communication_seconds = step.communication_seconds,
                          .peak_bytes = step.peak_bytes,
                          .excess = (double)step.peak_bytes > limit ? (double)step.peak_bytes / limit - 1 : 0};
-    arena_release(&self->scratch, mark);
-    self->budget->evaluations++;
+    arena_release(scratch, mark);
+    return AM_OK;
+}
+
+static AmStatus keep_price(Problem *self, const Genome *genome, const PlanPrice *price, AmError *error) {
+    self->budget.evaluations++;
     TRY(memo_add(self, genome, price, error));
     keep_best(self, genome, price);
+    return AM_OK;
+}
+
+AmStatus problem_price(Problem *self, const Genome *genome, PlanPrice *price, AmError *error) {
+    const MemoEntry *seen = memo_find(self->memo, genome);
+    if (seen->used) {
+        *price = seen->price;
+        keep_best(self, genome, price);
+        return AM_OK;
+    }
+    TRY(evaluate(self, &self->scratch[0], genome, price, error));
+    return keep_price(self, genome, price, error);
+}
+
+typedef struct Batch {
+    Problem *problem;
+    Genome genomes[PROBLEM_BATCH];
+    PlanPrice prices[PROBLEM_BATCH];
+    AmStatus status[PROBLEM_BATCH];
+    AmError errors[PROBLEM_BATCH];
+    int32_t count;
+} Batch;
+
+static void evaluate_one(void *user, int32_t k) {
+    Batch *batch = user;
+    batch->status[k] = evaluate(batch->problem, &batch->problem->scratch[k], &batch->genomes[k],
+                                &batch->prices[k], &batch->errors[k]);
+}
+
+static bool batch_has(const Batch *batch, const Genome *genome) {
+    for (int32_t k = 0; k < batch->count; k++)
+        if (memcmp(&batch->genomes[k], genome, sizeof *genome) == 0) return true;
+    return false;
+}
+
+AmStatus problem_price_batch(Problem *self, const Genome *genomes, int32_t count, AmError *error) {
+    Batch batch = {.problem = self};
+    for (int32_t k = 0; k < count; k++) {
+        if (memo_find(self->memo, &genomes[k])->used || batch_has(&batch, &genomes[k])) continue;
+        if (self->budget.evaluations + batch.count >= self->budget.limit) break;
+        batch.genomes[batch.count++] = genomes[k];
+    }
+    parallel_for(batch.count, 0, evaluate_one, &batch);
+    for (int32_t k = 0; k < batch.count; k++) {
+        if (batch.status[k] != AM_OK) {
+            if (error && error->code == AM_OK) *error = batch.errors[k];
+            return batch.status[k];
+        }
+        TRY(keep_price(self, &batch.genomes[k], &batch.prices[k], error));
+    }
     return AM_OK;
 }
 
@@ -235,7 +286,7 @@ bool problem_usable(const Problem *problem, int32_t candidate, int32_t axis) {
 }
 
 bool problem_must_stop(const Problem *problem) {
-    const SearchBudget *budget = problem->budget;
+    const SearchBudget *budget = &problem->budget;
     if (budget->evaluations >= budget->limit) return true;
     if (budget->interrupted && *budget->interrupted) return true;
     return budget->deadline > 0 && clock_seconds() > budget->deadline;

@@ -16,6 +16,7 @@
 
 #define GENOME_MAX_ENTRIES 12
 #define GENOME_AXES        2
+#define PROBLEM_BATCH      4
 
 typedef struct Genome {
     uint8_t count[GENOME_AXES];
@@ -43,22 +44,24 @@ typedef struct PlanPrice {
     double excess; /* 0: fits */
 } PlanPrice;
 
-/* Shared by all problems of one search. */
+/* How much a problem may be searched. Each problem has its own, so that the
+ * meshes of a search can be worked on side by side with the same result. */
 typedef struct SearchBudget {
-    int64_t evaluations, limit;
+    int64_t evaluations; /* plans priced so far */
+    int64_t limit;
     double deadline;                          /* clock_seconds(), or 0 */
     const volatile sig_atomic_t *interrupted; /* or NULL */
 } SearchBudget;
 
 typedef struct Problem {
-    Arena arena;   /* candidates, memo */
-    Arena scratch; /* one evaluation */
+    Arena arena;                  /* candidates, memo */
+    Arena scratch[PROBLEM_BATCH]; /* one evaluation each */
     const PlanContext *context;
     const Cluster *cluster;
     Mesh mesh;
     const int32_t *devices; /* mesh device -> cluster device */
     double memory_fraction;
-    SearchBudget *budget;
+    SearchBudget budget;
     Candidate *candidates; /* by linkage group size, largest first, then weight */
     int32_t candidate_count;
     struct ProblemMemo *memo;
@@ -69,11 +72,16 @@ typedef struct Problem {
 
 AmStatus problem_create(Problem **problem, const PlanContext *context, const Cluster *cluster,
                         const Mesh *mesh, const int32_t *devices, PlanSpace space, double memory_fraction,
-                        SearchBudget *budget, AmError *error);
+                        const SearchBudget *budget, AmError *error);
 void problem_free(Problem *problem);
 
 /* Prices a genome. A new one counts as an evaluation. */
 AmStatus problem_price(Problem *problem, const Genome *genome, PlanPrice *price, AmError *error);
+
+/* Prices up to PROBLEM_BATCH genomes side by side; what is remembered, counted
+ * and kept does not depend on the number of threads. Genomes beyond the budget
+ * are left out. */
+AmStatus problem_price_batch(Problem *problem, const Genome *genomes, int32_t count, AmError *error);
 
 /* The cheapest priced genome that problem_set_tried() has not been told of; false if there is none. */
 bool problem_best_untried(const Problem *problem, Genome *genome);

@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/parallel.h"
 #include "cost/simulate.h"
 #include "planners/expert.h"
 #include "planners/searchers.h"
@@ -40,7 +41,8 @@ typedef struct Searching {
     const PlanContext *context;
     const Cluster *cluster;
     const SearchOptions *options;
-    SearchBudget budget;
+    int64_t limit; /* evaluations of all problems together */
+    double deadline;
     SearchResult *result;
     int32_t *devices; /* 0, 1, ... */
     Problem *problems[MAX_MESHES];
@@ -49,9 +51,10 @@ typedef struct Searching {
 } Searching;
 
 static AmStatus add_problem(Searching *self, const Mesh *mesh, AmError *error) {
+    SearchBudget budget = {
+        .limit = self->limit, .deadline = self->deadline, .interrupted = self->options->interrupted};
     TRY(problem_create(&self->problems[self->problem_count], self->context, self->cluster, mesh,
-                       self->devices, self->options->space, self->options->memory_fraction, &self->budget,
-                       error));
+                       self->devices, self->options->space, self->options->memory_fraction, &budget, error));
     self->problem_count++;
     return AM_OK;
 }
@@ -176,84 +179,93 @@ static AmStatus quote_experts(Searching *self, AmError *error) {
     return AM_OK;
 }
 
-/* Prices every recipe on every mesh, so that each problem has a start. */
-static AmStatus price_seeds(Searching *self, AmError *error) {
-    for (int32_t k = 0; k < self->problem_count; k++)
-        for (int32_t e = 0; e < EXPERT_COUNT && !problem_must_stop(self->problems[k]); e++) {
-            Genome genome;
-            PlanPrice price;
-            const char *reason;
-            TRY(expert_genome(self->problems[k], (Expert)e, &genome, &reason, error));
-            if (!reason) TRY(problem_price(self->problems[k], &genome, &price, error));
-        }
-    return AM_OK;
-}
-
-/* A given plan whose mesh is searched becomes a start of that mesh. */
-static AmStatus price_initial(Searching *self, AmError *error) {
-    const PlanStage *stage = &self->options->initial->stages[0];
-    for (int32_t k = 0; k < self->problem_count; k++) {
-        Problem *problem = self->problems[k];
-        Genome genome = {0};
+/* Prices every recipe on the problem's mesh, as starts. */
+static AmStatus price_seeds(Problem *problem, AmError *error) {
+    for (int32_t e = 0; e < EXPERT_COUNT && !problem_must_stop(problem); e++) {
+        Genome genome;
         PlanPrice price;
-        bool same = stage->mesh.axis_count == problem->mesh.axis_count;
-        for (int32_t axis = 0; same && axis < stage->mesh.axis_count; axis++)
-            same = stage->mesh.axes[axis].size == problem->mesh.axes[axis].size;
-        if (!same) continue;
-        for (int32_t axis = 0; axis < stage->mesh.axis_count; axis++)
-            for (int32_t e = 0; e < stage->lists[axis].count; e++)
-                for (int32_t c = 0; c < problem->candidate_count; c++)
-                    for (int32_t m = 0; m < problem->candidates[c].class_count; m++)
-                        if (problem->candidates[c].classes[m] == stage->lists[axis].entries[e].class_index)
-                            genome_insert(&genome, axis, genome.count[axis], c);
-        return problem_price(problem, &genome, &price, error);
+        const char *reason;
+        TRY(expert_genome(problem, (Expert)e, &genome, &reason, error));
+        if (!reason) TRY(problem_price(problem, &genome, &price, error));
     }
     return AM_OK;
 }
 
-static AmStatus search_dqn(Searching *self, double reference, AmError *error) {
-    Agent *agent;
-    int64_t left = self->budget.limit - self->budget.evaluations;
-    int64_t share = left / (2 * self->problem_count) + 1;
-    TRY(dqn_search_agent(&agent, self->options, left / 2 + 1, error));
+/* A given plan for the problem's mesh is a start, too. */
+static AmStatus price_initial(Problem *problem, const PlanStage *stage, AmError *error) {
+    Genome genome = {0};
+    PlanPrice price;
+    if (stage->mesh.axis_count != problem->mesh.axis_count) return AM_OK;
+    for (int32_t axis = 0; axis < stage->mesh.axis_count; axis++)
+        if (stage->mesh.axes[axis].size != problem->mesh.axes[axis].size) return AM_OK;
+    for (int32_t axis = 0; axis < stage->mesh.axis_count; axis++)
+        for (int32_t e = 0; e < stage->lists[axis].count; e++)
+            for (int32_t c = 0; c < problem->candidate_count; c++)
+                for (int32_t m = 0; m < problem->candidates[c].class_count; m++)
+                    if (problem->candidates[c].classes[m] == stage->lists[axis].entries[e].class_index)
+                        genome_insert(&genome, axis, genome.count[axis], c);
+    return problem_price(problem, &genome, &price, error);
+}
+
+/* The exploration of one problem, for parallel_for(). */
+typedef struct Task {
+    AmStatus status;
+    AmError error;
+    Text log;
+} Task;
+
+typedef struct Exploration {
+    Searching *search;
+    double reference; /* seconds of data parallelism */
+    Task tasks[MAX_MESHES];
+} Exploration;
+
+static AmStatus explore(const Exploration *exploration, Problem *problem, Text *log, AmError *error) {
+    const SearchOptions *options = exploration->search->options;
+    Genome nothing = {0};
+    PlanPrice price;
+    /* Even a search that is stopped at once returns a plan: each mesh has its unsplit one. */
+    TRY(problem_price(problem, &nothing, &price, error));
+    if (options->initial) TRY(price_initial(problem, &options->initial->stages[0], error));
+    if (!options->no_seeds) TRY(price_seeds(problem, error));
+    return dqn_search(problem, options->seed, exploration->reference, log, error);
+}
+
+static void explore_task(void *user, int32_t k) {
+    Exploration *exploration = user;
+    Task *task = &exploration->tasks[k];
+    task->status = explore(exploration, exploration->search->problems[k], &task->log, &task->error);
+}
+
+/* Explores all problems side by side; hands their logs on in order. */
+static AmStatus explore_all(Exploration *exploration, AmError *error) {
+    const Searching *self = exploration->search;
+    const SearchOptions *options = self->options;
     AmStatus status = AM_OK;
-    for (int32_t k = 0; k < self->problem_count && status == AM_OK; k++)
-        status = dqn_search(self->problems[k], agent, reference, share, self->options, error);
-    agent_free(agent);
+    parallel_for(self->problem_count, 0, explore_task, exploration);
+    for (int32_t k = 0; k < self->problem_count; k++) {
+        Task *task = &exploration->tasks[k];
+        if (status == AM_OK && task->status != AM_OK) {
+            status = task->status;
+            if (error && error->code == AM_OK) *error = task->error;
+        }
+        char *line = task->log.data;
+        while (options->on_episode && line && *line) {
+            char *end = strchr(line, '\n');
+            if (!end) break;
+            *end = '\0';
+            options->on_episode(options->user, line);
+            line = end + 1;
+        }
+        text_free(&task->log);
+    }
     return status;
 }
 
-static AmStatus search_exhaustive(Searching *self, AmError *error) {
-    int64_t size = 0;
-    for (int32_t k = 0; k < self->problem_count; k++) {
-        int64_t one = exhaustive_size(self->problems[k]);
-        if (__builtin_add_overflow(size, one, &size)) size = INT64_MAX;
-    }
-    if (size > EXHAUSTIVE_LIMIT)
-        return am_fail(
-            error, AM_ERROR_USAGE, "",
-            "--searcher exhaustive: the space has more than %d plans; narrow it by --space or --mesh",
-            EXHAUSTIVE_LIMIT);
-    self->result->space_size = size;
-    self->budget.limit = INT64_MAX;
-    for (int32_t k = 0; k < self->problem_count; k++) TRY(exhaustive_search(self->problems[k], error));
-    return AM_OK;
-}
-
-static AmStatus search_random(Searching *self, AmError *error) {
-    Random random;
-    random_seed(&random, self->options->seed);
-    while (self->budget.evaluations < self->budget.limit) {
-        Problem *problem = self->problems[random_below(&random, self->problem_count)];
-        Genome genome;
-        PlanPrice price;
-        random_genome(problem, &random, &genome);
-        int64_t before = self->budget.evaluations;
-        TRY(problem_price(problem, &genome, &price, error));
-        if (price.excess <= 0) return AM_OK;
-        if (self->budget.evaluations == before) self->budget.evaluations++;
-    }
-    return AM_OK;
+static int64_t evaluations_of(const Searching *self) {
+    int64_t total = 0;
+    for (int32_t k = 0; k < self->problem_count; k++) total += self->problems[k]->budget.evaluations;
+    return total;
 }
 
 /* Problems by their best plan so far, best first. */
@@ -272,10 +284,55 @@ static void sort_problems(Searching *self) {
     }
 }
 
-static AmStatus polish_problems(Searching *self, AmError *error) {
-    sort_problems(self);
+static AmStatus search_dqn(Searching *self, AmError *error) {
+    Exploration *exploration = ARENA_ARRAY(self->arena, Exploration, 1);
+    if (!exploration) return am_fail_memory(error, (int64_t)sizeof *exploration);
+    const ExpertResult *data_parallel = &self->result->experts[EXPERT_DATA_PARALLEL];
+    *exploration = (Exploration){.search = self,
+                                 .reference = isnan(data_parallel->seconds) ? 0 : data_parallel->seconds};
     for (int32_t k = 0; k < self->problem_count; k++)
-        TRY(polish_search(self->problems[k], self->budget.limit - self->budget.evaluations, error));
+        self->problems[k]->budget.limit = self->limit / (2 * self->problem_count) + 1;
+    TRY(explore_all(exploration, error));
+    /* What is left polishes the most promising mesh; if that is exhausted, the next. */
+    sort_problems(self);
+    for (int32_t k = 0; k < self->problem_count && !self->options->no_polish; k++) {
+        Problem *problem = self->problems[k];
+        problem->budget.limit = problem->budget.evaluations + self->limit - evaluations_of(self);
+        TRY(polish_search(problem, error));
+    }
+    return AM_OK;
+}
+
+static AmStatus search_exhaustive(Searching *self, AmError *error) {
+    int64_t size = 0;
+    for (int32_t k = 0; k < self->problem_count; k++) {
+        int64_t one = exhaustive_size(self->problems[k]);
+        if (__builtin_add_overflow(size, one, &size)) size = INT64_MAX;
+    }
+    if (size > EXHAUSTIVE_LIMIT)
+        return am_fail(
+            error, AM_ERROR_USAGE, "",
+            "--searcher exhaustive: the space has more than %d plans; narrow it by --space or --mesh",
+            EXHAUSTIVE_LIMIT);
+    self->result->space_size = size;
+    for (int32_t k = 0; k < self->problem_count; k++) {
+        self->problems[k]->budget.limit = INT64_MAX;
+        TRY(exhaustive_search(self->problems[k], error));
+    }
+    return AM_OK;
+}
+
+static AmStatus search_random(Searching *self, AmError *error) {
+    Random random;
+    random_seed(&random, self->options->seed);
+    for (int64_t tries = 0; tries < self->limit; tries++) {
+        Problem *problem = self->problems[random_below(&random, self->problem_count)];
+        Genome genome;
+        PlanPrice price;
+        random_genome(problem, &random, &genome);
+        TRY(problem_price(problem, &genome, &price, error));
+        if (price.excess <= 0) break;
+    }
     return AM_OK;
 }
 
@@ -294,18 +351,8 @@ static AmStatus run_searcher(Searching *self, AmError *error) {
                            expert_name(options->expert), reason);
         return problem_price(problem, &genome, &price, error);
     }
-    if (options->initial) TRY(price_initial(self, error));
-    if (!options->no_seeds) TRY(price_seeds(self, error));
-    /* Even a search that is stopped at once returns a plan: each mesh has its unsplit one. */
-    for (int32_t k = 0; k < self->problem_count; k++) {
-        Genome nothing = {0};
-        PlanPrice price;
-        if (!self->problems[k]->has_best) TRY(problem_price(self->problems[k], &nothing, &price, error));
-    }
-    if (options->searcher == SEARCHER_EXHAUSTIVE) return search_exhaustive(self, error);
-    double reference = self->result->experts[EXPERT_DATA_PARALLEL].seconds;
-    TRY(search_dqn(self, isnan(reference) ? self->problems[0]->best_price.seconds : reference, error));
-    return options->no_polish ? AM_OK : polish_problems(self, error);
+    return options->searcher == SEARCHER_EXHAUSTIVE ? search_exhaustive(self, error)
+                                                    : search_dqn(self, error);
 }
 
 /* The best plan found, or a recipe's where rounding made that the faster one. */
@@ -325,7 +372,7 @@ static AmStatus make_plan(Searching *self, AmError *error) {
         plan->bound = "exact";
         plan->bound_seconds = plan->predicted_step_seconds;
     }
-    plan->evaluations = self->budget.evaluations;
+    plan->evaluations = evaluations_of(self);
     self->result->plan = plan;
     return AM_OK;
 }
@@ -334,22 +381,20 @@ AmStatus search(SearchResult *result, Arena *arena, const PlanContext *context, 
                 const SearchOptions *options, AmError *error) {
     double start = clock_seconds();
     *result = (SearchResult){0};
-    Searching self = {
-        .arena = arena,
-        .context = context,
-        .cluster = cluster,
-        .options = options,
-        .result = result,
-        .devices = ARENA_ARRAY(arena, int32_t, cluster->device_count),
-        .budget = {.limit = options->evaluations > 0 ? options->evaluations : SEARCH_DEFAULT_EVALUATIONS,
-                   .deadline = options->seconds > 0 ? start + options->seconds : 0,
-                   .interrupted = options->interrupted}};
+    Searching self = {.arena = arena,
+                      .context = context,
+                      .cluster = cluster,
+                      .options = options,
+                      .result = result,
+                      .devices = ARENA_ARRAY(arena, int32_t, cluster->device_count),
+                      .limit = options->evaluations > 0 ? options->evaluations : SEARCH_DEFAULT_EVALUATIONS,
+                      .deadline = options->seconds > 0 ? start + options->seconds : 0};
     if (!self.devices) return am_fail_memory(error, cluster->device_count);
     for (int32_t d = 0; d < cluster->device_count; d++) self.devices[d] = d;
     AmStatus status;
     TRY_OR_FAIL(create_problems(&self, error));
     TRY_OR_FAIL(run_searcher(&self, error));
-    result->evaluations = self.budget.evaluations;
+    result->evaluations = evaluations_of(&self);
     result->interrupted = options->interrupted && *options->interrupted;
     status = make_plan(&self, error);
     result->search_seconds = clock_seconds() - start;

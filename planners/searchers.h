@@ -1,7 +1,6 @@
 /* The searchers. All of them price genomes of one problem through
- * problem_price(), so they share its memory, its count of evaluations and its
- * best plan; they stop when problem_must_stop() says so or `share` new
- * evaluations are spent. */
+ * problem_price(), so they share its memory, its budget and its best plan, and
+ * stop when problem_must_stop() says so. */
 #ifndef PLANNERS_SEARCHERS_H
 #define PLANNERS_SEARCHERS_H
 
@@ -19,12 +18,10 @@ void random_genome(const Problem *problem, Random *random, Genome *genome);
 
 /* Local search from the best plans priced so far: entries removed, moved,
  * replaced or inserted, one at a time. */
-AmStatus polish_search(Problem *problem, int64_t share, AmError *error);
+AmStatus polish_search(Problem *problem, AmError *error);
 
-/* Deep Q-learning on the environment of ordered lists. The agent may have
- * learned on other meshes of the same module. */
-AmStatus dqn_search(Problem *problem, Agent *agent, double reference_seconds, int64_t share,
-                    const SearchOptions *options, AmError *error);
-AmStatus dqn_search_agent(Agent **agent, const SearchOptions *options, int64_t evaluations, AmError *error);
+/* Deep Q-learning on the environment of ordered lists. `log` gets a JSON line
+ * per episode: evaluations, reward, best, epsilon, loss. */
+AmStatus dqn_search(Problem *problem, uint64_t seed, double reference_seconds, Text *log, AmError *error);
 
 #endif

@@ -1,0 +1,13 @@
+/* Running independent tasks on several threads. */
+#ifndef BASE_PARALLEL_H
+#define BASE_PARALLEL_H
+
+#include <stdint.h>
+
+/* Calls task(user, k) for every k in [0, count), each once, on at most
+ * `threads` threads (0: one per processor). Tasks are taken in order. What a
+ * task does must not depend on which thread does it. Where no thread can be
+ * had, the caller does all. Returns when all are done. */
+void parallel_for(int32_t count, int32_t threads, void (*task)(void *user, int32_t k), void *user);
+
+#endif
