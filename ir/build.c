@@ -78,6 +78,7 @@ static AmStatus build_instruction(const Builder *builder, IrInstruction *instruc
             arena_format(builder->arena, "%s.%lld", message->opcode, (long long)local_id(message->id));
         if (instruction->name == NULL) return am_fail_memory(builder->error, 64);
     }
+    if (message->opcode[0] == '\0') return build_refuse(builder, message, "it has no opcode");
     instruction->opcode = ir_opcode_from_name(message->opcode);
     instruction->opcode_name = message->opcode;
     TRY(build_shape(builder, &instruction->shape, message->shape, message));

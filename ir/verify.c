@@ -108,13 +108,20 @@ static AmStatus verify_convert(const Verifier *verifier, const IrInstruction *in
     return same_dimensions(verifier, instruction, 0);
 }
 
+static bool is_direction(const char *text) {
+    static const char *const directions[] = {"EQ", "NE", "GE", "GT", "LE", "LT"};
+    for (size_t i = 0; i < sizeof directions / sizeof *directions; i++) {
+        if (strcmp(text, directions[i]) == 0) return true;
+    }
+    return false;
+}
+
 static AmStatus verify_compare(const Verifier *verifier, const IrInstruction *instruction) {
-    static const char directions[] = "EQ NE GE GT LE LT";
     TRY(verify_arrays(verifier, instruction));
     const char *direction = instruction->attributes->comparison;
-    if (strlen(direction) != 2 || strstr(directions, direction) == NULL) {
-        return verify_refuse(verifier, instruction, "its direction is %.40s, expected one of %s", direction,
-                             directions);
+    if (!is_direction(direction)) {
+        return verify_refuse(verifier, instruction,
+                             "its direction is %.40s, expected EQ, NE, GE, GT, LE or LT", direction);
     }
     TRY(verify_shape(verifier, instruction, verify_operand(verifier, instruction, 1),
                      verify_operand(verifier, instruction, 0)));

@@ -123,6 +123,7 @@ static void bad_ids_are_refused(void **state) {
     refuse("calls the computation with id 9",
            INSTRUCTIONS(NAMED("y", "call", "", F32("2") ",\"calledComputationIds\":[9]")));
     refuse("calls itself", INSTRUCTIONS(NAMED("y", "call", "", F32("2") ",\"calledComputationIds\":[0]")));
+    refuse("it has no opcode", INSTRUCTIONS("\"name\":\"x\"," F32("2")));
     refuse("parameter number 1", INSTRUCTIONS(PARAMETER("1", F32("2"))));
     refuse("parameter number 0 is taken", INSTRUCTIONS(PARAMETER("0", F32("2")), PARAMETER("0", F32("2"))));
     assert_json_refused("{\"computations\":[{\"name\":\"main\",\"rootId\":4,\"instructions\":[]}]}",
