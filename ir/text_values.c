@@ -329,7 +329,6 @@ static void write_called(IrTextWriter *writer, int64_t id) {
     if (index < 0) {
         am_fail(writer->error, AM_ERROR_INPUT, "",
                 "an instruction calls computation %lld, which is not there", (long long)id);
-        writer->out->failed = true;
         return;
     }
     text_append(writer->out, "%%%s", writer->computation_names[index]);

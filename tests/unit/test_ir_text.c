@@ -321,6 +321,30 @@ static void test_names_are_made_fit_and_unique(void **state) {
     arena_free(&arena);
 }
 
+/* Messages from elsewhere may refer to what is not there; printing says so. */
+static void test_dangling_references_are_not_printed(void **state) {
+    (void)state;
+    Arena arena = {0};
+    const char *source =
+        "HloModule m\nf {\n  q = f32[] parameter(0)\n}\nENTRY e {\n  p = f32[] parameter(0)\n"
+        "  ROOT r = f32[] call(p), to_apply=f\n}\n";
+    Hlo__HloModuleProto *module = parse(&arena, NULL, source, strlen(source));
+    Hlo__HloInstructionProto *call = module->computations[1]->instructions[1];
+    int64_t *const references[] = {&call->called_computation_ids[0], &call->operand_ids[0],
+                                   &module->computations[1]->root_id, &module->entry_computation_id};
+    for (size_t i = 0; i < sizeof references / sizeof references[0]; i++) {
+        Text text = {0};
+        AmError error = {0};
+        int64_t id = *references[i];
+        *references[i] = 77;
+        assert_int_equal(ir_print_text(&text, module, &error), AM_ERROR_INPUT);
+        assert_true(error.text[0] != '\0');
+        *references[i] = id;
+        text_free(&text);
+    }
+    arena_free(&arena);
+}
+
 /* Every prefix of a text ends in an error or a module, never in a crash. */
 static void test_truncated_texts(void **state) {
     (void)state;
@@ -439,6 +463,7 @@ int main(void) {
         cmocka_unit_test(test_errors_name_the_place),
         cmocka_unit_test(test_unknown_attributes_are_skipped_with_a_warning),
         cmocka_unit_test(test_names_are_made_fit_and_unique),
+        cmocka_unit_test(test_dangling_references_are_not_printed),
         cmocka_unit_test(test_truncated_texts),
         cmocka_unit_test(test_hostile_texts),
         cmocka_unit_test(test_text_and_binary_hash_alike),
