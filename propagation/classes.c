@@ -186,15 +186,6 @@ static AmStatus make_nodes(ClassBuilder *builder, Arena *arena, AmError *error) 
     return AM_OK;
 }
 
-static int64_t greatest_common_divisor(int64_t a, int64_t b) {
-    while (b) {
-        int64_t rest = a % b;
-        a = b;
-        b = rest;
-    }
-    return a;
-}
-
 static bool is_heavy(IrOpcode opcode) {
     return opcode == IR_DOT || opcode == IR_CONVOLUTION || opcode == IR_GATHER || opcode == IR_SCATTER ||
            opcode == IR_REDUCE;
@@ -231,7 +222,7 @@ static AmStatus gather_operators(ClassBuilder *builder, AmError *error) {
                 if (node < 0) continue;
                 int32_t root = find(builder->nodes, node);
                 SetFacts *facts = &builder->facts[root];
-                facts->divisor = greatest_common_divisor(facts->divisor, factor->size);
+                facts->divisor = rules_common_divisor(facts->divisor, factor->size);
                 facts->matters |= is_heavy(instruction->opcode);
                 if (strand < 0 || builder->nodes[root].set_size < builder->nodes[strand].set_size)
                     strand = root;

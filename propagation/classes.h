@@ -36,8 +36,8 @@ typedef struct Classes {
         *classes; /* those that can be split at all, in the order of their names: parameters first */
     int32_t count;
     int32_t tie_count;
-    int32_t *first_node; /* [instruction + 1]: node of dimension d is first_node[i] + d */
-    int32_t *class_of;   /* [node]: class, or -1 */
+    int32_t *first_node;      /* [instruction + 1]: node of dimension d is first_node[i] + d */
+    int32_t *class_of;        /* [node]: class, or -1 */
     int32_t *first_factor;    /* [instruction + 1]: factor f of instruction i is first_factor[i] + f */
     int32_t *class_of_factor; /* [factor]: class, or -1 */
 } Classes;

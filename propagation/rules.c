@@ -5,12 +5,17 @@
  * shape (JAX shares the zeros of relu among all layers). Such values cost
  * nothing to make in any state. A value without a parameter among its ancestors
  * is free; a broadcast is on demand, and resolves to what it was broadcast from.
+ * Chains of broadcasts and of barriers are followed for a bounded number of
+ * steps, so that no module takes time out of proportion.
  */
 #include "propagation/rules.h"
 
 #include <string.h>
 
 #include "propagation/rules_builder.h"
+
+/* A broadcast at the end of a longer chain of broadcasts is a stored value. */
+#define BROADCAST_CHAIN 32
 
 typedef enum RuleClass {
     RULE_ELEMENTWISE,
@@ -61,6 +66,15 @@ static void (*const class_function[RULE_CLASS_COUNT])(RuleBuilder *) = {
     [RULE_PARAMETER] = rule_each_dimension,
 };
 
+int64_t rules_common_divisor(int64_t a, int64_t b) {
+    while (b) {
+        int64_t rest = a % b;
+        a = b;
+        b = rest;
+    }
+    return a;
+}
+
 int32_t rules_leaf_count(const IrShape *shape) {
     if (shape->type != DTYPE_TUPLE) return 1;
     int32_t count = 0;
@@ -80,16 +94,27 @@ const IrShape *rules_leaf(const IrShape *shape, int32_t leaf) {
     return shape;
 }
 
+/* Where a tuple value comes from, through barriers and elements of tuples. It
+ * is found from what its operand's was: one step, however long the chain. */
+static int32_t tuple_source(const IrModule *module, const int32_t *source, int32_t instruction) {
+    const IrInstruction *value = &module->instructions[instruction];
+    if (value->opcode == IR_OPT_BARRIER) return source[value->operands[0]];
+    if (value->opcode != IR_GET_TUPLE_ELEMENT) return instruction;
+    const IrInstruction *from = &module->instructions[source[value->operands[0]]];
+    return from->opcode == IR_TUPLE ? source[from->operands[value->attributes->tuple_index]] : instruction;
+}
+
 /* The value that leaf *leaf of *instruction hands on; false if it makes it itself. */
-static bool step_back(const IrModule *module, int32_t *instruction, int32_t *leaf) {
+static bool step_back(const IrModule *module, const int32_t *source, int32_t *instruction, int32_t *leaf) {
     const IrInstruction *from = &module->instructions[*instruction];
     switch (from->opcode) {
-    case IR_OPT_BARRIER: break;
+    case IR_OPT_BARRIER: *instruction = source[from->operands[0]]; return true;
     case IR_GET_TUPLE_ELEMENT: {
         const IrShape *tuple = &module->instructions[from->operands[0]].shape;
         for (int64_t k = 0; k < from->attributes->tuple_index; k++)
             *leaf += rules_leaf_count(&tuple->elements[k]);
-        break;
+        *instruction = source[from->operands[0]];
+        return true;
     }
     case IR_TUPLE: {
         int32_t operand = 0, count;
@@ -97,22 +122,36 @@ static bool step_back(const IrModule *module, int32_t *instruction, int32_t *lea
             *leaf -= count;
             operand++;
         }
-        *instruction = from->operands[operand];
+        *instruction = source[from->operands[operand]];
         return true;
     }
     default: return false;
     }
-    *instruction = from->operands[0];
-    return true;
 }
 
-static void resolve_alias(Rules *rules, int32_t instruction) {
+/* Steps back as far as tuples go: at most once per level of nesting, since
+ * sources of tuples and of arrays are known already. */
+static void resolve_alias(Rules *rules, int32_t *source, int32_t instruction) {
     int32_t from = instruction, leaf = 0;
-    if (rules->module->instructions[instruction].shape.type != DTYPE_TUPLE) {
-        while (step_back(rules->module, &from, &leaf)) continue;
+    bool is_array = rules->module->instructions[instruction].shape.type != DTYPE_TUPLE;
+    while (is_array && step_back(rules->module, source, &from, &leaf)) {
+        if (rules->module->instructions[from].shape.type == DTYPE_TUPLE) continue;
+        leaf = rules->leaf[from];
+        from = rules->alias[from];
+        break;
     }
     rules->alias[instruction] = from;
     rules->leaf[instruction] = leaf;
+    source[instruction] = is_array ? instruction : tuple_source(rules->module, source, instruction);
+}
+
+/* Whether few broadcasts lie between this one and a stored value. */
+static bool is_short_chain(const Rules *rules, int32_t instruction) {
+    for (int32_t steps = 0; steps < BROADCAST_CHAIN; steps++) {
+        instruction = rules->alias[rules->module->instructions[instruction].operands[0]];
+        if (!rules->on_demand[instruction] || rules->is_free[instruction]) return true;
+    }
+    return false;
 }
 
 /* Free: made of nothing but constants, by operators that give the same on every device. */
@@ -129,7 +168,8 @@ static void find_on_demand(Rules *rules, int32_t instruction) {
     for (int32_t k = 0; k < value->operand_count; k++)
         is_free &= rules->is_free[rules->alias[value->operands[k]]];
     rules->is_free[instruction] = is_free;
-    rules->on_demand[instruction] = is_free || value->opcode == IR_BROADCAST;
+    rules->on_demand[instruction] =
+        is_free || (value->opcode == IR_BROADCAST && is_short_chain(rules, instruction));
 }
 
 bool rules_resolve(const Rules *rules, int32_t *instruction, int32_t *leaf, int32_t *dimension) {
@@ -198,7 +238,8 @@ AmStatus rules_build(Rules **rules, Arena *arena, IrModule *canonical, AmError *
     int32_t count = canonical->computations[canonical->entry].count;
     Rules *built = ARENA_ARRAY(arena, Rules, 1);
     const IrShape **shapes = ARENA_ARRAY(arena, const IrShape *, most_slots(canonical, count));
-    if (!built || !shapes) return am_fail_memory(error, (int64_t)sizeof *built);
+    int32_t *source = ARENA_ARRAY(arena, int32_t, count);
+    if (!built || !shapes || !source) return am_fail_memory(error, (int64_t)sizeof *built);
     *built = (Rules){.module = canonical,
                      .rules = ARENA_ARRAY(arena, FactorRule, count),
                      .alias = ARENA_ARRAY(arena, int32_t, count),
@@ -208,7 +249,7 @@ AmStatus rules_build(Rules **rules, Arena *arena, IrModule *canonical, AmError *
                      .count = count};
     if (arena->failed) return am_fail_memory(error, (int64_t)sizeof(FactorRule) * count);
     for (int32_t i = 0; i < count; i++) {
-        resolve_alias(built, i);
+        resolve_alias(built, source, i);
         find_on_demand(built, i);
         TRY(build_rule(built, arena, canonical, i, shapes, error));
     }

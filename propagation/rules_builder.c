@@ -9,6 +9,10 @@
 #include <math.h>
 #include <string.h>
 
+/* How far, and through how large a constant, an identity is looked for. */
+#define IDENTITY_STEPS 32
+#define IDENTITY_BYTES 65536
+
 static Factor *add_factor(RuleBuilder *builder, FactorKind kind) {
     ARENA_RESERVE(builder->arena, builder->factors, builder->count, builder->capacity);
     int32_t slots = builder->operand_count + builder->result_count;
@@ -159,6 +163,7 @@ static bool element_is_identity(const char *data, Dtype type, SbpReduction reduc
 
 bool rule_is_identity(const IrModule *module, int32_t instruction, SbpReduction reduction) {
     const IrInstruction *value = &module->instructions[instruction];
+    int32_t steps = 0;
     while (value->opcode == IR_BROADCAST || value->opcode == IR_RESHAPE || value->opcode == IR_COPY ||
            value->opcode == IR_CONVERT) {
         const IrInstruction *operand = &module->instructions[value->operands[0]];
@@ -166,11 +171,14 @@ bool rule_is_identity(const IrModule *module, int32_t instruction, SbpReduction 
         if (value->opcode == IR_CONVERT && !keeps_extremes && reduction != SBP_ADD &&
             reduction != SBP_MULTIPLY)
             return false;
+        if (++steps > IDENTITY_STEPS) return false;
         value = operand;
     }
     const IrLiteral *literal = value->literal;
     int64_t width = dtype_bytes(value->shape.type);
-    if (value->opcode != IR_CONSTANT || !literal || !literal->data || width <= 0) return false;
+    if (value->opcode != IR_CONSTANT || !literal || !literal->data || width <= 0 ||
+        literal->bytes > IDENTITY_BYTES)
+        return false;
     for (int64_t at = 0; at + width <= literal->bytes; at += width) {
         if (!element_is_identity((const char *)literal->data + at, value->shape.type, reduction))
             return false;

@@ -46,6 +46,13 @@ int64_t rule_size(RuleBuilder *builder, int32_t slot, int64_t dimension);
 /* Blocks the whole instruction unless the condition holds; returns it. */
 bool rule_expect(RuleBuilder *builder, bool condition);
 
+static inline bool rule_contains(const int64_t *values, int32_t count, int64_t value) {
+    for (int32_t k = 0; k < count; k++) {
+        if (values[k] == value) return true;
+    }
+    return false;
+}
+
 /* Whether value `instruction` holds the identity of a reduction in every
  * element: a constant, possibly broadcast, reshaped, copied or converted. */
 bool rule_is_identity(const IrModule *module, int32_t instruction, SbpReduction reduction);

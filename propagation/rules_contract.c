@@ -8,18 +8,12 @@
  */
 #include "propagation/rules_builder.h"
 
-static bool contains(const int64_t *values, int32_t count, int64_t value) {
-    for (int32_t k = 0; k < count; k++) {
-        if (values[k] == value) return true;
-    }
-    return false;
-}
-
 /* The free dimensions of one side of a dot, in order, from result dimension *next. */
 static void dot_free(RuleBuilder *builder, int32_t side, const int64_t *batch, int32_t batch_count,
                      const int64_t *contracting, int32_t contracting_count, int32_t *next) {
     for (int32_t d = 0; d < rule_rank(builder, side); d++) {
-        if (contains(batch, batch_count, d) || contains(contracting, contracting_count, d)) continue;
+        if (rule_contains(batch, batch_count, d) || rule_contains(contracting, contracting_count, d))
+            continue;
         rule_factor(builder, FACTOR_PARALLEL);
         rule_put(builder, side, d);
         rule_put(builder, rule_result(builder), (*next)++);
@@ -86,7 +80,7 @@ void rule_reduce(RuleBuilder *builder) {
                   rule_is_identity(builder->module, instruction->operands[1], reduction);
     int32_t kept = 0;
     for (int32_t d = 0; d < rule_rank(builder, 0); d++) {
-        bool reduced = contains(attributes->dimensions, attributes->dimension_count, d);
+        bool reduced = rule_contains(attributes->dimensions, attributes->dimension_count, d);
         if (reduced && !splits) continue;
         if (reduced) rule_reduction(builder, reduction, false);
         else rule_factor(builder, FACTOR_PARALLEL);

@@ -52,15 +52,6 @@ void rule_broadcast(RuleBuilder *builder) {
     }
 }
 
-static int64_t greatest_common_divisor(int64_t a, int64_t b) {
-    while (b) {
-        int64_t rest = a % b;
-        a = b;
-        b = rest;
-    }
-    return a;
-}
-
 void rule_reshape(RuleBuilder *builder) {
     if (!rule_expect(builder, builder->operand_count == 1 && builder->result_count == 1)) return;
     const IrShape *in = builder->shapes[0], *out = builder->shapes[1];
@@ -78,7 +69,7 @@ void rule_reshape(RuleBuilder *builder) {
         else if (in_before < out_before) in_before *= in->dimensions[i++];
         else if (out_before < in_before) out_before *= out->dimensions[j++];
         else {
-            int64_t size = greatest_common_divisor(in->dimensions[i], out->dimensions[j]);
+            int64_t size = rules_common_divisor(in->dimensions[i], out->dimensions[j]);
             if (size > 1) {
                 rule_major_factor(builder, size);
                 rule_put(builder, 0, i);

@@ -50,6 +50,8 @@ struct StrictProblem {
     Trail *trail;
     int32_t trail_count, trail_capacity;
     bool is_recording_root;
+    Sbp *state_seen;    /* [tensor] scratch of row_holds */
+    bool *row_is_alive; /* [row] scratch of revise */
 };
 
 static Domain bit_of(Sbp sbp) {
@@ -155,7 +157,7 @@ static int32_t tensor_of_use(StrictProblem *problem, int32_t instruction) {
     int32_t from = rules->alias[instruction], leaf = rules->leaf[instruction];
     const IrShape *shape = &rules->module->instructions[instruction].shape;
     if (shape->type == DTYPE_TUPLE || shape->rank == 0 || rules->is_free[from]) return -1;
-    /* A get-tuple-element of a real operator stands for that leaf; find_tuples joins them. */
+    /* An element of an operator with several results; rule_out() keeps it whole. */
     if (leaf > 0 || rules->module->instructions[from].shape.type == DTYPE_TUPLE) return instruction;
     if (!rules->on_demand[from]) return from;
     int32_t copy = add_tensor(problem, shape);
@@ -202,7 +204,7 @@ static AmStatus add_instruction(StrictProblem *problem, int32_t instruction, int
     bool is_array = value->shape.type != DTYPE_TUPLE;
     tensors[rule->operand_count] = is_array && value->shape.rank > 0 ? instruction : -1;
     for (int32_t leaf = is_array ? 1 : 0; leaf < rule->result_count; leaf++)
-        tensors[rule->operand_count + leaf] = -1; /* B by find_tuples */
+        tensors[rule->operand_count + leaf] = -1; /* whole by rule_out() */
     if (is_array && is_pointwise(problem, rule, tensors)) {
         for (int32_t slot = 0; slot < rule->operand_count; slot++) {
             if (tensors[slot] >= 0) join(problem, tensors[slot], instruction);
@@ -262,25 +264,31 @@ static void narrow(StrictProblem *problem, int32_t variable, Domain domain, int3
     queue_uses(problem, variable);
 }
 
-static bool row_holds(const StrictProblem *problem, const Constraint *constraint, const Sbp *row) {
+/* Whether the domains allow a row; a tensor that stands in two slots has one state. */
+static bool row_holds(StrictProblem *problem, const Constraint *constraint, const Sbp *row) {
     const int32_t *variables = &problem->slots[constraint->first_slot];
-    for (int32_t slot = 0; slot < constraint->slot_count; slot++) {
-        if (!(problem->domains[variables[slot]] & bit_of(row[slot]))) return false;
-        for (int32_t other = 0; other < slot; other++) {
-            if (variables[other] == variables[slot] && row[other] != row[slot]) return false;
-        }
-    }
-    return true;
+    bool holds = true;
+    for (int32_t slot = 0; slot < constraint->slot_count; slot++)
+        problem->state_seen[variables[slot]] = row[slot];
+    for (int32_t slot = 0; slot < constraint->slot_count && holds; slot++)
+        holds = (problem->domains[variables[slot]] & bit_of(row[slot])) != 0 &&
+                problem->state_seen[variables[slot]] == row[slot];
+    return holds;
 }
 
-/* Keeps in every variable what some row supports; false if nothing is left. */
+/* Keeps in every variable what some row supports; false if nothing is left. A
+ * variable that is narrowed queues the constraint again. */
 static bool revise(StrictProblem *problem, const Constraint *constraint) {
     const int32_t *variables = &problem->slots[constraint->first_slot];
+    const Sbp *rows = &problem->states[constraint->first_row];
+    for (int32_t r = 0; r < constraint->row_count; r++)
+        problem->row_is_alive[r] =
+            row_holds(problem, constraint, &rows[(size_t)r * (size_t)constraint->slot_count]);
     for (int32_t slot = 0; slot < constraint->slot_count; slot++) {
         Domain supported = 0;
         for (int32_t r = 0; r < constraint->row_count; r++) {
-            const Sbp *row = &problem->states[constraint->first_row + r * constraint->slot_count];
-            if (row_holds(problem, constraint, row)) supported |= bit_of(row[slot]);
+            if (problem->row_is_alive[r])
+                supported |= bit_of(rows[(size_t)r * (size_t)constraint->slot_count + (size_t)slot]);
         }
         if (problem->domains[variables[slot]] & ~supported)
             narrow(problem, variables[slot], supported, constraint->instruction);
@@ -302,7 +310,12 @@ static int32_t propagate(StrictProblem *problem) {
 }
 
 static AmStatus index_uses(StrictProblem *problem, AmError *error) {
-    int32_t variables = problem->tensor_count, constraints = problem->constraint_count;
+    int32_t variables = problem->tensor_count, constraints = problem->constraint_count, most_rows = 1;
+    for (int32_t c = 0; c < constraints; c++) {
+        if (problem->constraints[c].row_count > most_rows) most_rows = problem->constraints[c].row_count;
+    }
+    problem->state_seen = ARENA_ARRAY(problem->arena, Sbp, variables);
+    problem->row_is_alive = ARENA_ARRAY(problem->arena, bool, most_rows);
     problem->first_use = ARENA_ARRAY(problem->arena, int32_t, variables + 2);
     problem->uses = ARENA_ARRAY(problem->arena, int32_t, problem->slot_count);
     problem->queue = ARENA_ARRAY(problem->arena, int32_t, constraints);

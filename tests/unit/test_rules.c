@@ -18,6 +18,9 @@
     "and { a = pred[] parameter(0) b = pred[] parameter(1) ROOT c = pred[] and(a, b) }\n"                  \
     "greater { a = f32[] parameter(0) b = f32[] parameter(1) ROOT c = pred[] compare(a, b), direction=GE " \
     "}\n"                                                                                                  \
+    "pair_greater { a = f32[] parameter(0) b = f32[] parameter(1) i = s32[] parameter(2) j = s32[] "       \
+    "parameter(3)\n"                                                                                       \
+    "  ROOT c = pred[] compare(a, b), direction=GT }\n"                                                    \
     "subtract { a = f32[] parameter(0) b = f32[] parameter(1) ROOT c = f32[] subtract(a, b) }\n"           \
     "pair { a = f32[] parameter(0) i = s32[] parameter(1) b = f32[] parameter(2) j = s32[] parameter(3)\n" \
     "  ROOT t = (f32[], s32[]) tuple(a, i) }\n"
@@ -299,6 +302,32 @@ static int32_t named(const Derived *derived, const char *name) {
     return -1;
 }
 
+/* Elements of tuples in tuples, through a barrier on the outer one. */
+static void test_nested_tuples(void **state) {
+    (void)state;
+    Derived derived = derive("a = f32[8] parameter(0) b = f32[4] parameter(1)\n"
+                             "i = (f32[8], f32[4]) tuple(a, b)\n"
+                             "t = (f32[4], (f32[8], f32[4])) tuple(b, i)\n"
+                             "o = (f32[4], (f32[8], f32[4])) opt-barrier(t)\n"
+                             "g = (f32[8], f32[4]) get-tuple-element(o), index=1\n"
+                             "p = (f32[8], f32[4]) opt-barrier(g)\n"
+                             "x = f32[8] get-tuple-element(p), index=0\n"
+                             "y = f32[4] get-tuple-element(p), index=1\n"
+                             "z = f32[4] get-tuple-element(o), index=0\n"
+                             "c = s32[4] iota(), iota_dimension=0\n"
+                             "s = (f32[4], s32[4]) sort(y, c), dimensions={0}, to_apply=pair_greater\n"
+                             "u = s32[4] get-tuple-element(s), index=1\n"
+                             "ROOT r = (f32[8], f32[4], s32[4]) tuple(x, z, u)");
+    const Rules *rules = derived.rules;
+    assert_int_equal(rules->alias[named(&derived, "x")], named(&derived, "a"));
+    assert_int_equal(rules->alias[named(&derived, "y")], named(&derived, "b"));
+    assert_int_equal(rules->alias[named(&derived, "z")], named(&derived, "b"));
+    assert_int_equal(rules->leaf[named(&derived, "y")], 0);
+    assert_int_equal(rules->alias[named(&derived, "u")], named(&derived, "s"));
+    assert_int_equal(rules->leaf[named(&derived, "u")], 1);
+    release(&derived);
+}
+
 static void test_alias_and_free(void **state) {
     (void)state;
     Derived derived =
@@ -334,12 +363,13 @@ static void test_alias_and_free(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_elementwise),  cmocka_unit_test(test_movement),
-        cmocka_unit_test(test_reshape),      cmocka_unit_test(test_reshape_sizes),
-        cmocka_unit_test(test_dot),          cmocka_unit_test(test_convolution),
-        cmocka_unit_test(test_reduce),       cmocka_unit_test(test_window),
-        cmocka_unit_test(test_gather),       cmocka_unit_test(test_scatter),
-        cmocka_unit_test(test_without_rule), cmocka_unit_test(test_alias_and_free),
+        cmocka_unit_test(test_elementwise),   cmocka_unit_test(test_movement),
+        cmocka_unit_test(test_reshape),       cmocka_unit_test(test_reshape_sizes),
+        cmocka_unit_test(test_dot),           cmocka_unit_test(test_convolution),
+        cmocka_unit_test(test_reduce),        cmocka_unit_test(test_window),
+        cmocka_unit_test(test_gather),        cmocka_unit_test(test_scatter),
+        cmocka_unit_test(test_without_rule),  cmocka_unit_test(test_alias_and_free),
+        cmocka_unit_test(test_nested_tuples),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
