@@ -62,8 +62,8 @@ Dtype element_program_input_type(const ElementProgram *program, int32_t k);
 Dtype element_program_output_type(const ElementProgram *program, int32_t k);
 /* Bytes that begin() and run() work in. */
 int64_t element_program_scratch(const ElementProgram *program);
-/* Fills constants; once before a series of run() on the same scratch. */
-void element_program_begin(const ElementProgram *program, void *scratch);
+/* Fills constants; once before a series of run() of at most `count` elements on the same scratch. */
+void element_program_begin(const ElementProgram *program, int64_t count, void *scratch);
 /* `count` <= ELEMENT_TILE elements; inputs and outputs are packed, in memory
  * types. All inputs are read before any output is written. */
 void element_program_run(const ElementProgram *program, const void *const *inputs, void *const *outputs,

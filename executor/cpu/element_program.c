@@ -335,14 +335,14 @@ int64_t element_program_scratch(const ElementProgram *program) {
     return table_bytes(program) + program->buffer_count * program->buffer_bytes;
 }
 
-void element_program_begin(const ElementProgram *program, void *scratch) {
+void element_program_begin(const ElementProgram *program, int64_t count, void *scratch) {
     void **table = scratch;
     char *buffers = (char *)scratch + table_bytes(program);
     for (int32_t s = 0; s < program->slot_count; s++)
         table[s] = program->buffers[s] >= 0 ? buffers + program->buffers[s] * program->buffer_bytes : NULL;
     for (int32_t k = 0; k < program->constant_count; k++) {
         const ElementStep *step = &program->constants[k];
-        step->loop(table[step->out], NULL, NULL, NULL, ELEMENT_TILE, step->parameter, NULL);
+        step->loop(table[step->out], NULL, NULL, NULL, count, step->parameter, NULL);
     }
 }
 

@@ -1,8 +1,9 @@
 /* Fusions: a chain of element-wise operators over one index space, tile by tile.
  *
  * An input that is read in the order of the index space is read where it lies;
- * one that is the same everywhere is spread over a tile once; any other
- * (a broadcast along some dimensions) is packed tile by tile from its strides.
+ * one that is the same in every tile (a scalar, a bias) is packed once; any
+ * other (a broadcast along inner dimensions) is packed tile by tile from its
+ * strides. Tiles are whole rows where a row fits, so that biases repeat.
  * The operators then run on packed tiles as an element program. An element-wise
  * instruction that stands alone is a fusion of one operator.
  */
@@ -12,7 +13,7 @@
 #include "executor/cpu/element.h"
 #include "executor/cpu/strided.h"
 
-typedef enum InputAccess { INPUT_PACKED, INPUT_UNIFORM, INPUT_STRIDED } InputAccess;
+typedef enum InputAccess { INPUT_PACKED, INPUT_REPEATED, INPUT_STRIDED } InputAccess;
 
 typedef struct FusionInput {
     InputAccess access;
@@ -25,21 +26,32 @@ typedef struct FusionInput {
 typedef struct FusionKernel {
     ElementProgram *program;
     FusionInput *inputs;
-    int64_t elements, pointers_at, program_at; /* the last two: offsets in the scratch memory */
+    int64_t elements, tile, pointers_at, program_at; /* the last two: offsets in the scratch memory */
     int32_t rank;
     const int64_t *dimensions;
 } FusionKernel;
 
-static void classify(FusionInput *input, const int64_t *strides, const int64_t *dimensions, int32_t rank) {
-    bool uniform = true;
+/* Elements per tile: whole rows of the innermost dimension, if one fits. */
+static int64_t tile_of(const int64_t *dimensions, int32_t rank) {
+    int64_t row = 1;
+    for (int32_t d = rank - 1; d >= 0 && row == 1; d--) row = dimensions[d];
+    return row > 0 && row <= ELEMENT_TILE ? ELEMENT_TILE / row * row : ELEMENT_TILE;
+}
+
+static void classify(FusionInput *input, const int64_t *strides, const int64_t *dimensions, int32_t rank,
+                     int64_t tile) {
     for (int32_t d = 0; d < rank; d++) {
         input->dimensions[d] = dimensions[d];
         input->strides[d] = strides[d];
-        if (strides[d] != 0 && dimensions[d] > 1) uniform = false;
     }
     input->rank = strided_coalesce(input->dimensions, input->strides, NULL, rank);
-    if (uniform) input->access = INPUT_UNIFORM;
-    else input->access = input->rank == 1 && input->strides[0] == 1 ? INPUT_PACKED : INPUT_STRIDED;
+    bool repeats = input->rank == 0;
+    if (!repeats && input->strides[0] == 0) {
+        int64_t period = strided_elements(input->dimensions + 1, input->rank - 1);
+        repeats = period > 0 && tile % period == 0;
+    }
+    bool packed = input->rank == 1 && input->strides[0] == 1;
+    input->access = repeats ? INPUT_REPEATED : packed ? INPUT_PACKED : INPUT_STRIDED;
 }
 
 static void run_fusion(const KernelCall *call) {
@@ -48,15 +60,17 @@ static void run_fusion(const KernelCall *call) {
     const void **tiles = (const void **)(scratch + kernel->pointers_at);
     void **outputs = (void **)(tiles + call->operand_count);
     void *work = scratch + kernel->program_at;
-    element_program_begin(kernel->program, work);
-    for (int32_t k = 0; k < call->operand_count; k++) {
+    int64_t most = kernel->elements < kernel->tile ? kernel->elements : kernel->tile;
+    element_program_begin(kernel->program, most, work);
+    for (int32_t k = 0; k < call->operand_count && most > 0; k++) {
         const FusionInput *input = &kernel->inputs[k];
-        if (input->access != INPUT_UNIFORM) continue;
-        strided_fill(scratch + input->staging, call->operands[k], ELEMENT_TILE, input->element_bytes);
+        if (input->access != INPUT_REPEATED) continue;
+        strided_load(scratch + input->staging, call->operands[k], input->strides, input->dimensions,
+                     input->rank, 0, most, input->element_bytes);
         tiles[k] = scratch + input->staging;
     }
-    for (int64_t first = 0; first < kernel->elements; first += ELEMENT_TILE) {
-        int64_t count = kernel->elements - first < ELEMENT_TILE ? kernel->elements - first : ELEMENT_TILE;
+    for (int64_t first = 0; first < kernel->elements; first += kernel->tile) {
+        int64_t count = kernel->elements - first < kernel->tile ? kernel->elements - first : kernel->tile;
         for (int32_t k = 0; k < call->operand_count; k++) {
             const FusionInput *input = &kernel->inputs[k];
             if (input->access == INPUT_PACKED) {
@@ -83,10 +97,11 @@ static AmStatus prepare(KernelCall *call, Arena *arena, const int64_t *const *st
     Dtype *types = ARENA_ARRAY(arena, Dtype, call->operand_count + 1);
     if (arena->failed) return am_fail_memory(error, 256 * call->operand_count);
     int64_t scratch = 0;
+    kernel->tile = tile_of(dimensions, rank);
     for (int32_t k = 0; k < call->operand_count; k++) {
         types[k] = call->operand_shapes[k]->type;
         inputs[k].element_bytes = dtype_bytes(types[k]);
-        classify(&inputs[k], strides[k], dimensions, rank);
+        classify(&inputs[k], strides[k], dimensions, rank, kernel->tile);
         inputs[k].staging = scratch;
         if (inputs[k].access != INPUT_PACKED) scratch += cpu_align(ELEMENT_TILE * inputs[k].element_bytes);
     }

@@ -51,7 +51,7 @@ static void run_scatter(const KernelCall *call) {
     int64_t position[IR_MAX_RANK] = {0};
     if (call->results[0] != call->operands[0])
         memcpy(call->results[0], call->operands[0], (size_t)kernel->operand_bytes);
-    element_program_begin(kernel->combine, call->scratch);
+    element_program_begin(kernel->combine, ELEMENT_TILE, call->scratch);
     for (int64_t p = 0; p < kernel->map.position_count; p++) {
         IndexedWindow window;
         int64_t whole_at;

@@ -76,7 +76,7 @@ static void run_reduce_window(const KernelCall *call) {
     int64_t position[IR_MAX_RANK] = {0}, bytes = kernel->element_bytes;
     const char *in = call->operands[0];
     char *padding = (char *)call->scratch + kernel->current_at;
-    element_program_begin(kernel->combine, call->scratch);
+    element_program_begin(kernel->combine, ELEMENT_TILE, call->scratch);
     strided_fill(padding, call->operands[1], ELEMENT_TILE, bytes);
     strided_fill(call->results[0], call->operands[1], ir_shape_elements(call->result_shapes[0]), bytes);
     for (int64_t p = 0; p < kernel->position_count; p++) {
@@ -148,8 +148,8 @@ static void run_select_and_scatter(const KernelCall *call) {
     int64_t *offsets = (int64_t *)(scratch + kernel->offsets_at);
     const char *in = call->operands[0], *source = call->operands[1];
     strided_fill(call->results[0], call->operands[2], ir_shape_elements(call->result_shapes[0]), bytes);
-    element_program_begin(kernel->select, scratch + kernel->select_at);
-    element_program_begin(kernel->combine, scratch + kernel->combine_at);
+    element_program_begin(kernel->select, ELEMENT_TILE, scratch + kernel->select_at);
+    element_program_begin(kernel->combine, ELEMENT_TILE, scratch + kernel->combine_at);
     for (int64_t p = 0; p < kernel->position_count; p++) {
         for (int64_t first = 0; first < kernel->run; first += ELEMENT_TILE) {
             int64_t n = kernel->run - first < ELEMENT_TILE ? kernel->run - first : ELEMENT_TILE;
