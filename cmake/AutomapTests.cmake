@@ -31,7 +31,7 @@ foreach(source ${UNIT_TESTS})
     set(kind mpi)
   endif()
   add_test(NAME ${name} COMMAND ${name} WORKING_DIRECTORY ${CMAKE_SOURCE_DIR})
-  set_tests_properties(${name} PROPERTIES LABELS "${kind};unit" SKIP_RETURN_CODE 77 TIMEOUT 120)
+  set_tests_properties(${name} PROPERTIES LABELS "${kind};unit" SKIP_RETURN_CODE 77 TIMEOUT 300)
 endforeach()
 
 # Reads "# KEY: value" from the first lines of a script.
