@@ -217,6 +217,7 @@ static const IrAttributeRow ROWS[] = {
 
 static bool has_word(const char *words, const char *word) {
     size_t length = strlen(word);
+    if (length == 0) return false;
     for (const char *at = words; (at = strstr(at, word)) != NULL; at += length) {
         bool starts = at == words || at[-1] == ' ';
         if (starts && (at[length] == ' ' || at[length] == '\0')) return true;
