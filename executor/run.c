@@ -21,8 +21,6 @@
 #include "executor/rank.h"
 #include "propagation/lower.h"
 
-extern void openblas_set_num_threads(int count);
-
 /* An output on its way to the host: whole, in its own type and as doubles. */
 typedef struct Watch {
     int32_t output;

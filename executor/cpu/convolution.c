@@ -53,30 +53,47 @@ static void decode(int64_t *index, int64_t at, const int64_t *sizes, int32_t ran
     }
 }
 
-/* Offset in the input that output position `row` reads through kernel position
- * `depth`, or -1 for padding. */
-static int64_t input_offset(const ConvolutionKernel *kernel, const int64_t *row, const int64_t *depth) {
-    int64_t position[IR_MAX_RANK] = {0}, at = 0;
+/* What an output position, or a kernel position, adds to the place that is read. */
+typedef struct Part {
+    int64_t at;                    /* offset by the batch, or by the feature */
+    int64_t position[IR_MAX_RANK]; /* in each spatial dimension, before base dilation */
+} Part;
+
+static void row_part(Part *part, const ConvolutionKernel *kernel, const int64_t *row) {
+    part->at = 0;
     for (int32_t d = 0; d < kernel->row_rank; d++) {
         int32_t s = kernel->row_spatial[d];
-        if (s == NO_SPATIAL) at += row[d] * kernel->batch_stride;
-        else position[s] += row[d] * kernel->window[s].stride - kernel->window[s].padding_low;
+        if (s == NO_SPATIAL) part->at += row[d] * kernel->batch_stride;
+        else part->position[s] = row[d] * kernel->window[s].stride - kernel->window[s].padding_low;
     }
+}
+
+static void depth_part(Part *part, const ConvolutionKernel *kernel, const int64_t *depth) {
+    part->at = 0;
     for (int32_t d = 0; d < kernel->depth_rank; d++) {
         int32_t s = kernel->depth_spatial[d];
         if (s == NO_SPATIAL) {
-            at += depth[d] * kernel->feature_stride;
+            part->at += depth[d] * kernel->feature_stride;
         } else {
             const IrWindowDimension *window = &kernel->window[s];
             int64_t k = window->reversal ? window->size - 1 - depth[d] : depth[d];
-            position[s] += k * window->window_dilation;
+            part->position[s] = k * window->window_dilation;
         }
     }
+}
+
+/* Offset in the input of what both parts name, or -1 for padding. */
+static int64_t input_offset(const ConvolutionKernel *kernel, const Part *row, const Part *depth) {
+    int64_t at = row->at + depth->at;
     for (int32_t s = 0; s < kernel->spatial_count; s++) {
-        int64_t dilation = kernel->window[s].base_dilation;
-        if (position[s] < 0 || position[s] % dilation != 0) return -1;
-        if (position[s] / dilation >= kernel->input_sizes[s]) return -1;
-        at += position[s] / dilation * kernel->input_strides[s];
+        int64_t position = row->position[s] + depth->position[s], dilation = kernel->window[s].base_dilation;
+        if (position < 0) return -1;
+        if (dilation > 1) {
+            if (position % dilation != 0) return -1;
+            position /= dilation;
+        }
+        if (position >= kernel->input_sizes[s]) return -1;
+        at += position * kernel->input_strides[s];
     }
     return at;
 }
@@ -93,13 +110,16 @@ static void fill_by_rows(const ConvolutionKernel *kernel, float *columns, const 
                          int64_t rows, int64_t first, int64_t depth) {
     int64_t row_index[IR_MAX_RANK], index[IR_MAX_RANK];
     int32_t last = kernel->depth_rank - 1;
+    Part row_at, depth_at;
     decode(row_index, row, kernel->row_sizes, kernel->row_rank);
     for (int64_t r = 0; r < rows; r++) {
+        row_part(&row_at, kernel, row_index);
         decode(index, first, kernel->depth_sizes, kernel->depth_rank);
         for (int64_t done = 0; done < depth;) {
             int64_t count = kernel->run > 1 ? kernel->run - index[last] : 1;
             if (count > depth - done) count = depth - done;
-            put_run(columns + r * depth + done, in, input_offset(kernel, row_index, index),
+            depth_part(&depth_at, kernel, index);
+            put_run(columns + r * depth + done, in, input_offset(kernel, &row_at, &depth_at),
                     kernel->feature_stride, count);
             done += count;
             if (kernel->run > 1) index[last] = kernel->depth_sizes[last] - 1;
@@ -114,13 +134,16 @@ static void fill_by_depth(const ConvolutionKernel *kernel, float *columns, const
                           int64_t rows, int64_t first, int64_t depth) {
     int64_t row_index[IR_MAX_RANK], index[IR_MAX_RANK];
     int32_t last = kernel->row_rank - 1;
+    Part row_at, depth_at;
     decode(index, first, kernel->depth_sizes, kernel->depth_rank);
     for (int64_t k = 0; k < depth; k++) {
+        depth_part(&depth_at, kernel, index);
         decode(row_index, row, kernel->row_sizes, kernel->row_rank);
         for (int64_t done = 0; done < rows;) {
             int64_t count = kernel->row_sizes[last] - row_index[last];
             if (count > rows - done) count = rows - done;
-            put_run(columns + k * rows + done, in, input_offset(kernel, row_index, index),
+            row_part(&row_at, kernel, row_index);
+            put_run(columns + k * rows + done, in, input_offset(kernel, &row_at, &depth_at),
                     kernel->batch_stride, count);
             done += count;
             row_index[last] = kernel->row_sizes[last] - 1;
@@ -209,13 +232,16 @@ static void run_plain(const KernelCall *call) {
     WideKind kind = wide_kind(kernel->output_type);
     for (int64_t row = 0; row < kernel->rows; row++) {
         int64_t row_index[IR_MAX_RANK], out_at = 0;
+        Part row_at, depth_at;
         decode(row_index, row, kernel->row_sizes, kernel->row_rank);
         for (int32_t d = 0; d < kernel->row_rank; d++) out_at += row_index[d] * kernel->row_strides[d];
+        row_part(&row_at, kernel, row_index);
         for (int64_t f = 0; f < kernel->outputs; f++) {
             int64_t group = f / kernel->group_features, index[IR_MAX_RANK] = {0};
             Wide sum = {.is_unsigned = 0};
             for (int64_t k = 0; k < kernel->depth; k++) {
-                int64_t at = input_offset(kernel, row_index, index);
+                depth_part(&depth_at, kernel, index);
+                int64_t at = input_offset(kernel, &row_at, &depth_at);
                 int64_t kernel_at = f * kernel->kernel_feature_stride;
                 for (int32_t d = 0; d < kernel->depth_rank; d++)
                     kernel_at += index[d] * kernel->depth_strides[d];

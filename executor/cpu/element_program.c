@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "executor/cpu/element.h"
+#include "executor/cpu/wide.h"
 
 typedef struct ElementStep {
     ElementLoop *loop;
@@ -117,11 +118,6 @@ static ElementLoop *find_loop(Builder *builder, const ProgramFusionOp *op, Dtype
     }
 }
 
-static bool is_number(Dtype type) {
-    return type == DTYPE_PRED || dtype_is_integer(type) || type == DTYPE_F32 || type == DTYPE_F64 ||
-           is_half(type);
-}
-
 /* Adds a constant: a buffer of its own, filled once. False: not a scalar literal. */
 static bool add_constant(Builder *builder, const ProgramFusionOp *op, int32_t slot) {
     ElementParameter *parameter = new_parameter(builder, op->type, held(op->type));
@@ -143,7 +139,7 @@ static bool add_constant(Builder *builder, const ProgramFusionOp *op, int32_t sl
 /* Adds the loops of operator `index`; false if there is none. */
 static bool add_op(Builder *builder, const ProgramFusionOp *op, int32_t index) {
     int32_t slot = builder->program->input_count + index;
-    if (op->operand_count < 0 || op->operand_count > 3 || !is_number(op->type)) return false;
+    if (op->operand_count < 0 || op->operand_count > 3 || !wide_supports(op->type)) return false;
     builder->types[slot] = op->type;
     builder->read_as[slot] = slot;
     if (op->opcode == IR_CONSTANT) return add_constant(builder, op, slot);
@@ -217,7 +213,8 @@ AmStatus element_program_build(ElementProgram **result, Arena *arena, const Dtyp
     if (arena->failed) return am_fail_memory(error, (int64_t)slots * 64);
     *refused = 0;
     for (int32_t k = 0; k < input_count; k++) {
-        if (!is_number(input_types[k])) return am_fail(error, AM_ERROR_INPUT, "", "no kernel for this type");
+        if (!wide_supports(input_types[k]))
+            return am_fail(error, AM_ERROR_INPUT, "", "no kernel for this type");
         types[k] = input_types[k];
     }
     program->input_count = input_count;

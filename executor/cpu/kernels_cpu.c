@@ -3,6 +3,7 @@
  */
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "executor/cpu/cpu.h"
 
@@ -61,7 +62,13 @@ static AmStatus prepare(KernelCall *call, Arena *arena, AmError *error) {
     return cpu_refuse(call, "this operator cannot be run yet", error);
 }
 
+/* More than the machine has is refused rather than left to the operating system to kill. */
 static AmStatus allocate(void **memory, int64_t bytes, AmError *error) {
+    int64_t present = (int64_t)sysconf(_SC_PHYS_PAGES) * sysconf(_SC_PAGESIZE);
+    if (present > 0 && bytes > present)
+        return am_fail(error, AM_ERROR_RUNTIME, "",
+                       "a rank needs %.1f GB of memory and this machine has %.1f GB in all",
+                       (double)bytes / 1e9, (double)present / 1e9);
     *memory = aligned_alloc(64, (size_t)(cpu_align(bytes) + 64));
     if (!*memory) return am_fail_memory(error, bytes);
     memset(*memory, 0, (size_t)bytes);

@@ -177,6 +177,23 @@ static void test_interruption(void **state) {
     assert_int_equal(self->report.steps, 2);
 }
 
+/* Refused before the first step, by opcode, instruction and source line. */
+static void test_operator_without_kernel(void **state) {
+    Fixture *self = *state;
+    static const char module[] = "HloModule m\n\nENTRY main {\n"
+                                 "  p = f32[4,8]{1,0} parameter(0)\n"
+                                 "  c = c64[4,5]{1,0} fft(p), fft_type=RFFT, fft_length={8}, "
+                                 "metadata={op_name=\"f/fft\" source_file=\"model.py\" source_line=12}\n"
+                                 "  ROOT r = f32[4,5]{1,0} real(c)\n}\n";
+    PlanContext *context;
+    assert_int_equal(file_write(self->path, module, sizeof module - 1, &self->error), AM_OK);
+    assert_int_equal(plan_context_read(&context, self->path, NULL, &self->error), AM_OK);
+    AmRunOptions options = {.steps = 1, .state_path = "random"};
+    assert_int_equal(am_run(context, &options, &self->arena, &self->report, &self->error), AM_ERROR_INPUT);
+    assert_non_null(strstr(self->error.text, "'fft' (instruction c at model.py:12)"));
+    plan_context_free(context);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_missing_parameter_is_named, setup, teardown),
@@ -187,6 +204,7 @@ int main(void) {
         cmocka_unit_test_setup_teardown(test_drawn_state_does_not_depend_on_the_split, setup, teardown),
         cmocka_unit_test_setup_teardown(test_watched_and_saved_outputs, setup, teardown),
         cmocka_unit_test_setup_teardown(test_unknown_output, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_operator_without_kernel, setup, teardown),
         cmocka_unit_test_setup_teardown(test_interruption, setup, teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
