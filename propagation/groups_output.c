@@ -1,5 +1,5 @@
 /* Linkage groups as JSON and as text. */
-#include <string.h>
+#include <stdio.h>
 
 #include "propagation/groups.h"
 
@@ -34,6 +34,12 @@ static json_t *group_to_json(const LinkageGroup *group, int32_t id, const PlanCo
     return object;
 }
 
+/* Text that may be anything, as JSON: "" where it is not valid UTF-8. */
+static json_t *text_to_json(const char *text) {
+    json_t *value = json_string(text);
+    return value ? value : json_string("");
+}
+
 static json_t *rejection_to_json(const LinkageRejection *rejection, const PlanContext *context) {
     json_t *object = member_to_json(context, rejection->member);
     if (!object) return NULL;
@@ -42,18 +48,32 @@ static json_t *rejection_to_json(const LinkageRejection *rejection, const PlanCo
     } else {
         const IrInstruction *instruction = &context->canonical->instructions[rejection->instruction];
         json_object_set_new(object, "instruction", json_integer(rejection->instruction));
-        json_object_set_new(object, "op_name", json_string(instruction->op_name));
-        json_object_set_new(object, "source",
-                            instruction->source_file[0]
-                                ? json_sprintf("%s:%d", instruction->source_file, instruction->source_line)
-                                : json_string(""));
+        json_object_set_new(object, "op_name", text_to_json(instruction->op_name));
+        char source[600] = "";
+        if (instruction->source_file[0])
+            snprintf(source, sizeof source, "%s:%d", instruction->source_file, instruction->source_line);
+        json_object_set_new(object, "source", text_to_json(source));
     }
     json_object_set_new(object, "reason", json_string(rejection->reason));
     return object;
 }
 
+/* JSON is UTF-8 throughout; a path that is not cannot be a member's name. */
+static AmStatus check_paths(const PlanContext *context, AmError *error) {
+    for (int32_t p = 0; p < context->roles->parameter_count; p++) {
+        json_t *path = json_string(context->roles->parameters[p].path);
+        if (!path) {
+            return am_fail(error, AM_ERROR_INPUT, context->canonical->source,
+                           "parameter %d: its path is not valid UTF-8, which JSON needs", p);
+        }
+        json_decref(path);
+    }
+    return AM_OK;
+}
+
 AmStatus groups_to_json(json_t **root, const LinkageGroups *groups, const PlanContext *context,
                         AmError *error) {
+    TRY(check_paths(context, error));
     json_t *list = json_array(), *rejected = json_array();
     for (int32_t g = 0; g < groups->group_count; g++)
         json_array_append_new(list, group_to_json(&groups->groups[g], g, context));

@@ -37,8 +37,9 @@ AmStatus propagate_strictly(SbpState **states, Arena *arena, const PlanContext *
 /* An HLO sharding attribute's value: "{devices=[2,1,4]<=[8] last_tile_dim_replicate}",
  * "{replicated}"; the axes of a state in another order than the mesh's appear as "<=[2,4]T(1,0)". */
 void propagation_sharding_text(Text *text, const Mesh *mesh, SbpState state, int32_t rank);
-/* The value for an instruction of any shape; of a tuple "{{replicated}, {...}}". */
-void propagation_instruction_text(Text *text, const PlanContext *context, const Mesh *mesh,
-                                  const SbpState *states, int32_t instruction);
+
+/* The canonical module as HLO text with a sharding attribute on every instruction of the entry. */
+AmStatus propagation_module_text(Text *text, const PlanContext *context, const Mesh *mesh,
+                                 const SbpState *states, AmError *error);
 
 #endif

@@ -8,6 +8,7 @@
 
 #include <cmocka.h>
 
+#include "ir/canonical.h"
 #include "propagation/propagate.h"
 
 static PlanContext *read_model(const char *name) {
@@ -122,10 +123,19 @@ static void test_propagates_through_t5(void **state) {
     }
     assert_true(split_broadcasts >= 4);
     Text text = {0};
-    propagation_instruction_text(&text, context, &stage.mesh, states,
-                                 context->canonical->computations[context->canonical->entry].root);
-    assert_memory_equal(text.data, "{{", 2);
-    assert_non_null(strstr(text.data, "{devices=[1,4,2]<=[2,4]T(1,0) last_tile_dim_replicate}, "));
+    assert_int_equal(propagation_module_text(&text, context, &stage.mesh, states, &error), AM_OK);
+    assert_non_null(strstr(text.data, "sharding={devices=[1,4,2]<=[2,4]T(1,0) last_tile_dim_replicate}, "));
+    assert_non_null(strstr(text.data, "sharding={{replicated}, "));
+    /* It reads back as the same module. */
+    IrModule *again, *canonical;
+    char sha256[65];
+    if (ir_read_bytes(&again, "text", text.data, (int64_t)text.length, &error) != AM_OK)
+        fail_msg("line %d: %s", (int)error.line, error.text);
+    assert_int_equal(ir_canonicalize(&canonical, again, &error), AM_OK);
+    ir_hash(canonical, sha256);
+    assert_string_equal(sha256, context->sha256);
+    ir_module_free(canonical);
+    ir_module_free(again);
     text_free(&text);
     arena_free(&arena);
     plan_context_free(context);
