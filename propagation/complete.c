@@ -17,12 +17,10 @@ typedef struct Completer {
     const PlanContext *context;
     const IrModule *module;
     const Rules *rules;
-    const Classes *classes;
+    const Choices *choices;
     const PlanStage *stage;
     int32_t count;
     int32_t *rank[MESH_MAX_AXES]; /* [class]: place in the axis's list, INT_MAX if not in it */
-    int32_t *uses;                /* [instruction]: live uses as an operand or output */
-    int32_t *user;                /* [instruction]: the last of them, -1 for an output */
     Completion *result;
 } Completer;
 
@@ -32,52 +30,19 @@ static const PlanException *find_exception(const PlanStage *stage, int32_t instr
     return NULL;
 }
 
-/* The array shape that an instruction's states speak of: its own, or for a
- * tuple result the first leaf's. */
-static const IrShape *array_shape(const IrInstruction *instruction) {
-    const IrShape *shape = &instruction->shape;
-    while (shape->type == DTYPE_TUPLE && shape->rank > 0) shape = &shape->elements[0];
-    return shape;
-}
-
-static void mark_live(Completer *self) {
-    const IrRoles *roles = self->context->roles;
-    const Rules *rules = self->rules;
-    bool *live = self->result->live;
-    for (int32_t k = 0; k < roles->output_count; k++) {
-        int32_t source = rules->alias[roles->outputs[k]];
-        live[source] = true;
-        self->uses[source]++;
-        self->user[source] = -1;
-    }
-    for (int32_t i = self->count - 1; i >= 0; i--) {
-        if (!live[i]) continue;
-        const IrInstruction *instruction = &self->module->instructions[i];
-        for (int32_t k = 0; k < instruction->operand_count; k++) {
-            int32_t source = rules->alias[instruction->operands[k]];
-            if (!live[source]) self->user[source] = i;
-            live[source] = true;
-            self->uses[source]++;
-        }
-    }
-}
-
-static void choose_stored(Completer *self, int32_t i) {
-    const IrShape *shape = array_shape(&self->module->instructions[i]);
-    if (self->rules->on_demand[i] || shape->type == DTYPE_TUPLE) return;
+static void choose_stored(Completer *self, int32_t i, int32_t axis) {
+    const Choices *choices = self->choices;
     const Mesh *mesh = &self->stage->mesh;
     SbpState *state = &self->result->stored[i];
-    for (int32_t axis = 0; axis < mesh->axis_count; axis++) {
-        int32_t best = INT_MAX;
-        if (mesh->axes[axis].size == 1 || self->stage->lists[axis].count == 0) continue;
-        for (int32_t d = 0; d < shape->rank; d++) {
-            int32_t class = classes_of(self->classes, self->rules, i, d);
-            if (class < 0 || self->rank[axis][class] >= best) continue;
-            int64_t ways = (int64_t)sbp_ways(mesh, *state, d) * mesh->axes[axis].size;
-            if (shape->dimensions[d] == 0 || shape->dimensions[d] % ways != 0) continue;
-            best = self->rank[axis][class];
-            state->axis[axis] = sbp_split(d);
-        }
+    int32_t best = INT_MAX;
+    for (int32_t k = choices->first_dimension[i]; k < choices->first_dimension[i + 1]; k++) {
+        const Choice *choice = &choices->dimensions[k];
+        int32_t rank = self->rank[axis][choice->class_index];
+        if (rank >= best) continue;
+        int64_t ways = (int64_t)sbp_ways(mesh, *state, choice->place) * mesh->axes[axis].size;
+        if (choice->size % ways != 0) continue;
+        best = rank;
+        state->axis[axis] = sbp_split(choice->place);
     }
 }
 
@@ -98,44 +63,42 @@ static Sbp factor_result(const Factor *factor, const FactorRule *rule) {
     return factor_sbp(factor, rule->operand_count);
 }
 
-static double factor_boxing(const Completer *self, int32_t i, const Factor *factor, int32_t axis) {
-    const IrInstruction *instruction = &self->module->instructions[i];
+static double factor_boxing(const Completer *self, int32_t i, int32_t f, int32_t axis) {
+    const Choices *choices = self->choices;
     const FactorRule *rule = &self->rules->rules[i];
-    double total = boxing_weight(factor_result(factor, rule), self->result->stored[i].axis[axis],
-                                 (double)ir_shape_bytes(&instruction->shape));
-    for (int32_t k = 0; k < instruction->operand_count; k++) {
-        int32_t source = self->rules->alias[instruction->operands[k]];
+    const Factor *factor = &rule->factors[f];
+    const int32_t *operands = &choices->operands[choices->first_operand[i]];
+    int32_t operand_count = choices->first_operand[i + 1] - choices->first_operand[i];
+    double total =
+        boxing_weight(factor_result(factor, rule), self->result->stored[i].axis[axis], choices->bytes[i]);
+    for (int32_t k = 0; k < operand_count; k++) {
+        int32_t source = operands[k];
         if (self->rules->on_demand[source]) continue;
         total += boxing_weight(self->result->stored[source].axis[axis], factor_sbp(factor, k),
-                               (double)ir_shape_bytes(array_shape(&self->module->instructions[source])));
+                               choices->array_bytes[source]);
     }
     return total;
 }
 
-static void choose_factors(Completer *self, int32_t i) {
-    const FactorRule *rule = &self->rules->rules[i];
+/* Of factors whose classes stand equally early, the one that moves least. */
+static void choose_factor(Completer *self, int32_t i, int32_t axis) {
+    const Choices *choices = self->choices;
     const Mesh *mesh = &self->stage->mesh;
     int8_t *chosen = &self->result->factor[(size_t)i * MESH_MAX_AXES];
-    if (self->rules->on_demand[i]) return;
-    for (int32_t axis = 0; axis < mesh->axis_count; axis++) {
-        int32_t best = INT_MAX;
-        double best_boxing = 0;
-        if (mesh->axes[axis].size == 1 || self->stage->lists[axis].count == 0) continue;
-        for (int32_t f = 0; f < rule->factor_count && f <= INT8_MAX; f++) {
-            const Factor *factor = &rule->factors[f];
-            if (factor->kind != FACTOR_PARALLEL && factor->kind != FACTOR_REDUCTION) continue;
-            int32_t class = classes_of_factor(self->classes, i, f);
-            if (class < 0 || self->rank[axis][class] > best || self->rank[axis][class] == INT_MAX) continue;
-            int64_t ways = mesh->axes[axis].size;
-            for (int32_t earlier = 0; earlier < axis; earlier++)
-                if (chosen[earlier] == f) ways *= mesh->axes[earlier].size;
-            if (factor->size == 0 || factor->size % ways != 0) continue;
-            double boxing = factor_boxing(self, i, factor, axis);
-            if (self->rank[axis][class] == best && boxing >= best_boxing) continue;
-            best = self->rank[axis][class];
-            best_boxing = boxing;
-            chosen[axis] = (int8_t)f;
-        }
+    int32_t best = INT_MAX;
+    for (int32_t k = choices->first_factor[i]; k < choices->first_factor[i + 1]; k++) {
+        const Choice *choice = &choices->factors[k];
+        int32_t rank = self->rank[axis][choice->class_index];
+        if (rank > best || rank == INT_MAX) continue;
+        int64_t ways = mesh->axes[axis].size;
+        for (int32_t earlier = 0; earlier < axis; earlier++)
+            if (chosen[earlier] == choice->place) ways *= mesh->axes[earlier].size;
+        if (choice->size % ways != 0) continue;
+        if (rank == best &&
+            factor_boxing(self, i, choice->place, axis) >= factor_boxing(self, i, chosen[axis], axis))
+            continue;
+        best = rank;
+        chosen[axis] = (int8_t)choice->place;
     }
 }
 
@@ -148,7 +111,7 @@ static AmStatus apply_exceptions(Completer *self, AmError *error) {
             return am_fail(error, AM_ERROR_INPUT, self->module->source,
                            "exception for instruction %d: the module has %d", i, self->count);
         const IrInstruction *instruction = &self->module->instructions[i];
-        const IrShape *shape = array_shape(instruction);
+        const IrShape *shape = choices_array_shape(instruction);
         for (int32_t axis = 0; axis < mesh->axis_count; axis++) {
             if (exception->has_states) {
                 Sbp sbp = exception->states.axis[axis];
@@ -180,20 +143,14 @@ static AmStatus apply_exceptions(Completer *self, AmError *error) {
     return AM_OK;
 }
 
-/* Whether instruction u, given operand places that are P(add) on the axis, is
- * linear in them together: u(sum of parts) = sum of u(parts). */
+/* Whether instruction u gives P(add) on the axis if the operands `partial` are P(add). */
 static bool is_linear(const Completer *self, int32_t u, int32_t axis, const bool *partial) {
-    const IrInstruction *instruction = &self->module->instructions[u];
-    switch (instruction->opcode) {
-    case IR_ADD:
-    case IR_SUBTRACT: return partial[0] && partial[1];
-    case IR_NEGATE:
-    case IR_COPY:
-    case IR_TRANSPOSE:
-    case IR_RESHAPE: return true;
-    case IR_MULTIPLY: {
+    switch ((Linearity)self->choices->linearity[u]) {
+    case LINEARITY_JOINT: return partial[0] && partial[1];
+    case LINEARITY_UNARY: return true;
+    case LINEARITY_BILINEAR: {
         if (partial[0] && partial[1]) return false;
-        int32_t other = self->rules->alias[instruction->operands[partial[0] ? 1 : 0]];
+        int32_t other = self->choices->operands[self->choices->first_operand[u] + (partial[0] ? 1 : 0)];
         return self->rules->on_demand[other] || self->result->stored[other].axis[axis] == SBP_B;
     }
     default: return false;
@@ -202,14 +159,12 @@ static bool is_linear(const Completer *self, int32_t u, int32_t axis, const bool
 
 /* What finishing i's partial result on the axis costs, up to a common factor. */
 static double finish_weight(const Completer *self, int32_t i, int32_t axis) {
-    return boxing_weight(sbp_partial(SBP_ADD), self->result->stored[i].axis[axis],
-                         (double)ir_shape_bytes(&self->module->instructions[i].shape));
+    return boxing_weight(sbp_partial(SBP_ADD), self->result->stored[i].axis[axis], self->choices->bytes[i]);
 }
 
-/* Operand k of u is a partial result on the axis that nobody else uses. */
-static bool is_private_partial(const Completer *self, const double *best, int32_t u, int32_t k) {
-    int32_t source = self->rules->alias[self->module->instructions[u].operands[k]];
-    return best[source] >= 0 && self->uses[source] == 1 && self->user[source] == u;
+/* `source` is a partial result on the axis that nobody but u uses. */
+static bool is_private_partial(const Completer *self, const double *best, int32_t u, int32_t source) {
+    return best[source] >= 0 && self->choices->uses[source] == 1 && self->choices->user[source] == u;
 }
 
 /* best[i]: the cheapest way to finish all partial results that flow into i
@@ -221,24 +176,29 @@ static void place_reductions(Completer *self, Arena *scratch, int32_t axis) {
     bool *carry_wins = ARENA_ARRAY(scratch, bool, self->count); /* and finishing at i is cheaper than above */
     bool *carried = ARENA_ARRAY(scratch, bool, self->count);    /* i's user takes i's result unfinished */
     if (scratch->failed) return;
+    const Choices *choices = self->choices;
     for (int32_t i = 0; i < self->count; i++) {
         best[i] = -1;
-        if (!self->result->live[i] || self->rules->on_demand[i]) continue;
-        const IrInstruction *instruction = &self->module->instructions[i];
-        const FactorRule *rule = &self->rules->rules[i];
+        if (!choices->live[i] || self->rules->on_demand[i]) continue;
         int8_t chosen = self->result->factor[(size_t)i * MESH_MAX_AXES + (size_t)axis];
-        if (chosen >= 0 && rule->factors[chosen].kind == FACTOR_REDUCTION) {
-            if (rule->factors[chosen].reduction == SBP_ADD) best[i] = finish_weight(self, i, axis);
-            continue;
+        if (chosen >= 0) {
+            const Factor *factor = &self->rules->rules[i].factors[chosen];
+            if (factor->kind == FACTOR_REDUCTION) {
+                if (factor->reduction == SBP_ADD) best[i] = finish_weight(self, i, axis);
+                continue;
+            }
         }
-        if (instruction->operand_count > 2 || find_exception(self->stage, i)) continue;
+        if (choices->linearity[i] == LINEARITY_NONE) continue;
+        const int32_t *operands = &choices->operands[choices->first_operand[i]];
+        int32_t operand_count = choices->first_operand[i + 1] - choices->first_operand[i];
         bool partial[2] = {false, false};
         double above = 0;
-        for (int32_t k = 0; k < instruction->operand_count; k++) {
-            partial[k] = is_private_partial(self, best, i, k);
-            if (partial[k]) above += best[self->rules->alias[instruction->operands[k]]];
+        for (int32_t k = 0; k < operand_count; k++) {
+            partial[k] = is_private_partial(self, best, i, operands[k]);
+            if (partial[k]) above += best[operands[k]];
         }
         if (!(partial[0] || partial[1]) || !is_linear(self, i, axis, partial)) continue;
+        if (find_exception(self->stage, i)) continue;
         double here = finish_weight(self, i, axis);
         may_carry[i] = true;
         carry_wins[i] = here < above;
@@ -248,10 +208,9 @@ static void place_reductions(Completer *self, Arena *scratch, int32_t axis) {
         if (!may_carry[i] || !(carried[i] || carry_wins[i])) continue;
         self->result->carries[i] |= (uint8_t)(1u << axis);
         self->result->factor[(size_t)i * MESH_MAX_AXES + (size_t)axis] = -1;
-        const IrInstruction *instruction = &self->module->instructions[i];
-        for (int32_t k = 0; k < instruction->operand_count; k++) {
-            if (!is_private_partial(self, best, i, k)) continue;
-            int32_t source = self->rules->alias[instruction->operands[k]];
+        for (int32_t k = choices->first_operand[i]; k < choices->first_operand[i + 1]; k++) {
+            int32_t source = choices->operands[k];
+            if (!is_private_partial(self, best, i, source)) continue;
             self->result->deferred[source] |= (uint8_t)(1u << axis);
             carried[source] = true;
         }
@@ -266,11 +225,9 @@ AmStatus plan_complete(Completion **completion, Arena *arena, const PlanContext 
     Completer self = {.context = context,
                       .module = module,
                       .rules = context->rules,
-                      .classes = context->classes,
+                      .choices = context->choices,
                       .stage = stage,
                       .count = count,
-                      .uses = ARENA_ARRAY(arena, int32_t, count),
-                      .user = ARENA_ARRAY(arena, int32_t, count),
                       .result = result};
     for (int32_t axis = 0; axis < stage->mesh.axis_count; axis++)
         self.rank[axis] = ARENA_ARRAY(arena, int32_t, context->classes->count + 1);
@@ -280,7 +237,7 @@ AmStatus plan_complete(Completion **completion, Arena *arena, const PlanContext 
                            .stored = ARENA_ARRAY(arena, SbpState, count),
                            .carries = ARENA_ARRAY(arena, uint8_t, count),
                            .deferred = ARENA_ARRAY(arena, uint8_t, count),
-                           .live = ARENA_ARRAY(arena, bool, count)};
+                           .live = context->choices->live};
     if (arena->failed) return am_fail_memory(error, (int64_t)count * MESH_MAX_AXES);
     memset(result->factor, -1, (size_t)count * MESH_MAX_AXES);
     for (int32_t axis = 0; axis < stage->mesh.axis_count; axis++) {
@@ -288,11 +245,16 @@ AmStatus plan_complete(Completion **completion, Arena *arena, const PlanContext 
         for (int32_t k = stage->lists[axis].count - 1; k >= 0; k--)
             self.rank[axis][stage->lists[axis].entries[k].class_index] = k;
     }
-    mark_live(&self);
-    for (int32_t i = 0; i < count; i++)
-        if (result->live[i]) choose_stored(&self, i);
-    for (int32_t i = 0; i < count; i++)
-        if (result->live[i]) choose_factors(&self, i);
+    for (int32_t axis = 0; axis < stage->mesh.axis_count; axis++) {
+        if (stage->mesh.axes[axis].size == 1 || stage->lists[axis].count == 0) continue;
+        for (int32_t i = 0; i < count; i++)
+            if (result->live[i]) choose_stored(&self, i, axis);
+    }
+    for (int32_t axis = 0; axis < stage->mesh.axis_count; axis++) {
+        if (stage->mesh.axes[axis].size == 1 || stage->lists[axis].count == 0) continue;
+        for (int32_t i = 0; i < count; i++)
+            if (result->live[i]) choose_factor(&self, i, axis);
+    }
     TRY(apply_exceptions(&self, error));
     ArenaMark mark = arena_mark(arena);
     for (int32_t axis = 0; axis < stage->mesh.axis_count; axis++)

@@ -31,6 +31,7 @@ AmStatus plan_context_read(PlanContext **context, const char *path, const char *
     TRY_OR_FAIL(ir_find_roles(&self->roles, &self->arena, self->canonical, roles_path, error));
     TRY_OR_FAIL(rules_build(&self->rules, &self->arena, self->canonical, error));
     TRY_OR_FAIL(classes_build(&self->classes, &self->arena, self->rules, self->roles, error));
+    TRY_OR_FAIL(choices_build(&self->choices, &self->arena, self->rules, self->classes, self->roles, error));
     *context = self;
     return AM_OK;
 fail:

@@ -334,7 +334,9 @@ AmStatus program_fuse(Program *program, AmError *error) {
     find_levels(&self);
     form_groups(&self);
     const int32_t *order;
-    TRY(program_order(&order, program, self.leader, error));
+    ProgramGraph graph;
+    TRY(program_graph(&graph, program, error));
+    TRY(program_order(&order, program, &graph, self.leader, error));
     mark_needed(&self, order);
     return build_steps(&self, order, error);
 }

@@ -12,7 +12,7 @@ typedef struct Completion {
     SbpState *stored;  /* [instruction]: how its result is stored, never P; on-demand values: B */
     uint8_t *carries;  /* [instruction]: axes (bits) on which it takes P operands and gives P */
     uint8_t *deferred; /* [instruction]: axes (bits) on which its P result is left to its user */
-    bool *live;        /* [instruction]: reaches an output */
+    const bool *live;  /* [instruction]: reaches an output */
 } Completion;
 
 AmStatus plan_complete(Completion **completion, Arena *arena, const PlanContext *context,

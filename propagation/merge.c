@@ -29,37 +29,38 @@ static const ProgramValue *result_of(const Program *program, const ProgramInstru
     return &program->values[instruction->first_result];
 }
 
-static bool may_merge(const ProgramInstruction *instruction, uint32_t axes) {
-    return instruction->kind == PROGRAM_COLLECTIVE && instruction->collective->kind == PROGRAM_ALL_REDUCE &&
-           instruction->collective->axes == axes;
+/* The axes over which an instruction reduces and may do so together with others, or none. */
+static uint32_t merging_axes(const ProgramInstruction *instruction) {
+    return instruction->kind == PROGRAM_COLLECTIVE && instruction->collective->kind == PROGRAM_ALL_REDUCE
+               ? instruction->collective->axes
+               : 0;
 }
 
 /* leader[i]: instruction that i is merged into (itself where it is not). Levels
  * are those of merged instructions, so members of earlier merges share one. */
-static AmStatus assign_buckets(Program *program, uint32_t axes, int32_t *leader, AmError *error) {
+static AmStatus assign_buckets(const Program *program, const ProgramGraph *graph, const uint8_t *axes_of,
+                               uint8_t axes, int32_t *leader, AmError *error) {
     Arena *arena = program->arena;
-    int32_t count = program->instruction_count;
+    int32_t count = graph->count, candidates = 0;
     const int32_t *order;
-    TRY(program_order(&order, program, leader, error));
+    TRY(program_order(&order, program, graph, leader, error));
+    for (int32_t i = 0; i < count; i++) candidates += axes_of[i] == axes;
     int32_t *level = ARENA_ARRAY(arena, int32_t, count + 1);
-    Bucket *buckets = ARENA_ARRAY(arena, Bucket, count + 1);
+    Bucket *buckets = ARENA_ARRAY(arena, Bucket, candidates);
     if (arena->failed) return am_fail_memory(error, count);
     int32_t bucket_count = 0, oldest = 0;
     for (int32_t place = 0; place < count; place++) {
         int32_t i = order[place];
-        const ProgramInstruction *instruction = &program->instructions[i];
         int32_t *own = &level[leader[i]];
-        for (int32_t k = 0; k < instruction->operand_count; k++) {
-            int32_t producer = program->values[instruction->operands[k]].instruction;
-            if (producer < 0) continue;
-            int32_t above =
-                level[leader[producer]] + (may_merge(&program->instructions[producer], axes) ? 1 : 0);
+        for (int32_t e = graph->first[i]; e < graph->first[i + 1]; e++) {
+            int32_t producer = graph->producers[e];
+            int32_t above = level[leader[producer]] + (axes_of[producer] == axes ? 1 : 0);
             if (above > *own) *own = above;
         }
     }
     for (int32_t i = 0; i < count; i++) {
+        if (axes_of[i] != axes || leader[i] != i) continue;
         const ProgramInstruction *instruction = &program->instructions[i];
-        if (!may_merge(instruction, axes) || leader[i] != i) continue;
         const ProgramValue *value = result_of(program, instruction);
         int64_t bytes = ir_shape_bytes(&value->shape);
         Bucket *found = NULL;
@@ -83,11 +84,12 @@ static AmStatus assign_buckets(Program *program, uint32_t axes, int32_t *leader,
 }
 
 /* Rebuilds the instruction list in order, members folded into their leaders. */
-static AmStatus apply_merges(Program *program, const int32_t *leader, AmError *error) {
+static AmStatus apply_merges(Program *program, const ProgramGraph *graph, const int32_t *leader,
+                             AmError *error) {
     Arena *arena = program->arena;
     int32_t count = program->instruction_count;
     const int32_t *order;
-    TRY(program_order(&order, program, leader, error));
+    TRY(program_order(&order, program, graph, leader, error));
     int32_t *members = ARENA_ARRAY(arena, int32_t, count + 1);
     int32_t *renamed = ARENA_ARRAY(arena, int32_t, program->value_count + 1);
     ProgramInstruction *instructions = ARENA_ARRAY(arena, ProgramInstruction, count + 1);
@@ -120,13 +122,16 @@ static AmStatus apply_merges(Program *program, const int32_t *leader, AmError *e
         place += together;
         made++;
     }
+    int32_t operand_count = 0;
+    for (int32_t i = 0; i < made; i++) operand_count += instructions[i].operand_count;
+    int32_t *operands = ARENA_ARRAY(arena, int32_t, operand_count);
+    if (!operands) return am_fail_memory(error, operand_count);
     for (int32_t i = 0; i < made; i++) {
         ProgramInstruction *instruction = &instructions[i];
-        int32_t *operands = ARENA_ARRAY(arena, int32_t, instruction->operand_count + 1);
-        if (!operands) return am_fail_memory(error, instruction->operand_count);
         for (int32_t k = 0; k < instruction->operand_count; k++)
             operands[k] = renamed[instruction->operands[k]];
         instruction->operands = operands;
+        operands += instruction->operand_count;
         for (int32_t k = 0; k < instruction->result_count; k++)
             program->values[instruction->first_result + k].instruction = i;
     }
@@ -146,14 +151,19 @@ AmStatus program_merge_collectives(Program *program, AmError *error) {
     if (program->mesh->device_count == 1) return AM_OK;
     int32_t count = program->instruction_count;
     int32_t *leader = ARENA_ARRAY(program->arena, int32_t, count + 1);
-    if (!leader) return am_fail_memory(error, count);
-    for (int32_t i = 0; i < count; i++) leader[i] = i;
-    for (uint32_t axes = 1; axes < 1u << program->mesh->axis_count; axes++) {
-        bool any = false;
-        for (int32_t i = 0; i < count && !any; i++) any = may_merge(&program->instructions[i], axes);
-        if (any) TRY(assign_buckets(program, axes, leader, error));
+    uint8_t *axes_of = ARENA_ARRAY(program->arena, uint8_t, count + 1);
+    ProgramGraph graph;
+    if (program->arena->failed) return am_fail_memory(error, count);
+    TRY(program_graph(&graph, program, error));
+    bool is_used[1 << MESH_MAX_AXES] = {false};
+    for (int32_t i = 0; i < count; i++) {
+        leader[i] = i;
+        axes_of[i] = (uint8_t)merging_axes(&program->instructions[i]);
+        is_used[axes_of[i]] = true;
     }
+    for (int32_t axes = 1; axes < 1 << program->mesh->axis_count; axes++)
+        if (is_used[axes]) TRY(assign_buckets(program, &graph, axes_of, (uint8_t)axes, leader, error));
     for (int32_t i = 0; i < count; i++)
-        if (leader[i] != i) return apply_merges(program, leader, error);
+        if (leader[i] != i) return apply_merges(program, &graph, leader, error);
     return AM_OK;
 }

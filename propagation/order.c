@@ -1,33 +1,37 @@
-/* Kahn's algorithm over groups of instructions, with a binary heap on the
- * place of each group's first member: deterministic, and as near to the given
- * order as the groups allow. A group's members keep their own relative order,
- * which respects operands inside the group since it is the program's order. */
+/* Kahn's algorithm over groups of instructions, always taking the group whose
+ * first member comes first: deterministic, and as near to the given order as
+ * the groups allow. A group's members keep their own relative order, which
+ * respects operands inside the group since it is the program's order. The
+ * groups that are ready are bits of a set whose words are summed up, 64 by 64,
+ * by the bits of a smaller one, so that the first is found in a step per level. */
 #include "propagation/order.h"
 
-typedef struct Heap {
-    int32_t *items; /* group leaders; a leader is its group's smallest member */
-    int32_t count;
-} Heap;
+enum { READY_LEVELS = 6 }; /* 64^6 exceeds every int32_t */
 
-static void heap_push(Heap *heap, int32_t item) {
-    int32_t at = heap->count++;
-    for (; at > 0 && heap->items[(at - 1) / 2] > item; at = (at - 1) / 2)
-        heap->items[at] = heap->items[(at - 1) / 2];
-    heap->items[at] = item;
+typedef struct ReadySet {
+    uint64_t *words[READY_LEVELS]; /* bit k of words[n + 1]: words[n][k] is not 0 */
+} ReadySet;
+
+static void ready_add(ReadySet *set, int32_t item) {
+    for (int32_t level = 0; level < READY_LEVELS; level++, item /= 64) {
+        uint64_t *word = &set->words[level][item / 64], before = *word;
+        *word |= (uint64_t)1 << item % 64;
+        if (before) return;
+    }
 }
 
-static int32_t heap_pop(Heap *heap) {
-    int32_t top = heap->items[0], last = heap->items[--heap->count], at = 0;
-    for (;;) {
-        int32_t child = 2 * at + 1;
-        if (child >= heap->count) break;
-        if (child + 1 < heap->count && heap->items[child + 1] < heap->items[child]) child++;
-        if (heap->items[child] >= last) break;
-        heap->items[at] = heap->items[child];
-        at = child;
+/* Takes the smallest item out; -1: there is none. */
+static int32_t ready_take(ReadySet *set) {
+    int32_t item = 0;
+    if (set->words[READY_LEVELS - 1][0] == 0) return -1;
+    for (int32_t level = READY_LEVELS - 1; level >= 0; level--)
+        item = item * 64 + __builtin_ctzll(set->words[level][item]);
+    for (int32_t level = 0, at = item; level < READY_LEVELS; level++, at /= 64) {
+        uint64_t *word = &set->words[level][at / 64];
+        *word &= ~((uint64_t)1 << at % 64);
+        if (*word) break;
     }
-    heap->items[at] = last;
-    return top;
+    return item;
 }
 
 /* No groups: the program's own order will do. */
@@ -37,57 +41,85 @@ static bool is_ungrouped(const int32_t *leader, int32_t count) {
     return true;
 }
 
-AmStatus program_order(const int32_t **order, const Program *program, const int32_t *leader, AmError *error) {
-    Arena *arena = program->arena;
+AmStatus program_graph(ProgramGraph *graph, const Program *program, AmError *error) {
     int32_t count = program->instruction_count, edges = 0;
+    for (int32_t i = 0; i < count; i++) edges += program->instructions[i].operand_count;
+    int32_t *first = ARENA_ARRAY(program->arena, int32_t, count + 1);
+    int32_t *producers = ARENA_ARRAY(program->arena, int32_t, edges);
+    if (program->arena->failed) return am_fail_memory(error, edges);
+    edges = 0;
+    for (int32_t i = 0; i < count; i++) {
+        const ProgramInstruction *instruction = &program->instructions[i];
+        for (int32_t k = 0; k < instruction->operand_count; k++) {
+            int32_t producer = program->values[instruction->operands[k]].instruction;
+            if (producer >= 0) producers[edges++] = producer;
+        }
+        first[i + 1] = edges;
+    }
+    *graph = (ProgramGraph){.count = count, .first = first, .producers = producers};
+    return AM_OK;
+}
+
+static AmStatus order_groups(int32_t *order, Arena *arena, const Program *program, const ProgramGraph *graph,
+                             const int32_t *leader, AmError *error) {
+    int32_t count = graph->count;
     int32_t *waiting = ARENA_ARRAY(arena, int32_t, count + 1);   /* [leader]: operands still to come */
     int32_t *first_use = ARENA_ARRAY(arena, int32_t, count + 3); /* [leader]: range in uses */
     int32_t *next_member = ARENA_ARRAY(arena, int32_t, count + 1);
     int32_t *last_member = ARENA_ARRAY(arena, int32_t, count + 1);
-    int32_t *result = ARENA_ARRAY(arena, int32_t, count + 1);
-    Heap heap = {.items = ARENA_ARRAY(arena, int32_t, count + 1)};
-    if (arena->failed) return am_fail_memory(error, count);
-    if (is_ungrouped(leader, count)) {
-        for (int32_t i = 0; i < count; i++) result[i] = i;
-        *order = result;
-        return AM_OK;
+    int32_t *uses = ARENA_ARRAY(arena, int32_t, graph->first[count]);
+    ReadySet ready;
+    for (int32_t level = 0, words = count; level < READY_LEVELS; level++) {
+        words = words / 64 + 1;
+        ready.words[level] = ARENA_ARRAY(arena, uint64_t, words);
     }
+    if (arena->failed) return am_fail_memory(error, count);
     for (int32_t i = 0; i < count; i++) {
+        int32_t own = leader[i];
         next_member[i] = -1;
-        if (leader[i] != i) next_member[last_member[leader[i]]] = i;
-        last_member[leader[i]] = i;
-        const ProgramInstruction *instruction = &program->instructions[i];
-        for (int32_t k = 0; k < instruction->operand_count; k++) {
-            int32_t producer = program->values[instruction->operands[k]].instruction;
-            if (producer < 0 || leader[producer] == leader[i]) continue;
-            first_use[leader[producer] + 2]++;
-            waiting[leader[i]]++;
-            edges++;
+        if (own != i) next_member[last_member[own]] = i;
+        last_member[own] = i;
+        for (int32_t e = graph->first[i]; e < graph->first[i + 1]; e++) {
+            int32_t source = leader[graph->producers[e]];
+            if (source == own) continue;
+            first_use[source + 2]++;
+            waiting[own]++;
         }
     }
-    int32_t *uses = ARENA_ARRAY(arena, int32_t, edges + 1);
-    if (!uses) return am_fail_memory(error, edges);
     for (int32_t i = 0; i < count; i++) first_use[i + 2] += first_use[i + 1];
     for (int32_t i = 0; i < count; i++) {
-        const ProgramInstruction *instruction = &program->instructions[i];
-        for (int32_t k = 0; k < instruction->operand_count; k++) {
-            int32_t producer = program->values[instruction->operands[k]].instruction;
-            if (producer < 0 || leader[producer] == leader[i]) continue;
-            uses[first_use[leader[producer] + 1]++] = leader[i];
+        int32_t own = leader[i];
+        for (int32_t e = graph->first[i]; e < graph->first[i + 1]; e++) {
+            int32_t source = leader[graph->producers[e]];
+            if (source != own) uses[first_use[source + 1]++] = own;
         }
     }
     for (int32_t i = 0; i < count; i++)
-        if (leader[i] == i && waiting[i] == 0) heap_push(&heap, i);
+        if (leader[i] == i && waiting[i] == 0) ready_add(&ready, i);
     int32_t placed = 0;
-    while (heap.count > 0) {
-        int32_t group = heap_pop(&heap);
-        for (int32_t member = group; member >= 0; member = next_member[member]) result[placed++] = member;
+    for (int32_t group; (group = ready_take(&ready)) >= 0;) {
+        for (int32_t member = group; member >= 0; member = next_member[member]) order[placed++] = member;
         for (int32_t u = first_use[group]; u < first_use[group + 1]; u++)
-            if (--waiting[uses[u]] == 0) heap_push(&heap, uses[u]);
+            if (--waiting[uses[u]] == 0) ready_add(&ready, uses[u]);
     }
     if (placed != count)
         return am_fail(error, AM_ERROR_INTERNAL, program->module->source,
                        "ordering the program: groups of instructions depend on one another");
+    return AM_OK;
+}
+
+AmStatus program_order(const int32_t **order, const Program *program, const ProgramGraph *graph,
+                       const int32_t *leader, AmError *error) {
+    Arena *arena = program->arena;
+    int32_t *result = ARENA_ARRAY(arena, int32_t, graph->count + 1);
+    if (!result) return am_fail_memory(error, graph->count);
     *order = result;
+    if (is_ungrouped(leader, graph->count)) {
+        for (int32_t i = 0; i < graph->count; i++) result[i] = i;
+        return AM_OK;
+    }
+    ArenaMark mark = arena_mark(arena);
+    TRY(order_groups(result, arena, program, graph, leader, error));
+    arena_release(arena, mark);
     return AM_OK;
 }

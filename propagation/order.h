@@ -4,10 +4,22 @@
 
 #include "propagation/program.h"
 
-/* Orders program->instructions so that operands come first and all
- * instructions of equal leader are adjacent; groups whose turn may come are
- * taken by their smallest member (Kahn with a heap). The graph of groups must
- * be acyclic. `*order` lives in the program's arena. */
-AmStatus program_order(const int32_t **order, const Program *program, const int32_t *leader, AmError *error);
+/* Which instructions make the operands of which: instruction i needs
+ * producers[first[i]] .. producers[first[i + 1] - 1]. Parameters need nobody. */
+typedef struct ProgramGraph {
+    int32_t count;
+    const int32_t *first;     /* [count + 1] */
+    const int32_t *producers; /* instructions */
+} ProgramGraph;
+
+/* The graph of the program as it stands, in its arena. */
+AmStatus program_graph(ProgramGraph *graph, const Program *program, AmError *error);
+
+/* Orders the instructions so that operands come first and all instructions of
+ * equal leader (the smallest of them) are adjacent; groups whose turn may come
+ * are taken by their leader. The graph of groups must be acyclic. `*order`
+ * lives in the program's arena. */
+AmStatus program_order(const int32_t **order, const Program *program, const ProgramGraph *graph,
+                       const int32_t *leader, AmError *error);
 
 #endif

@@ -10,7 +10,7 @@
 #include <jansson.h>
 
 #include "ir/roles.h"
-#include "propagation/classes.h"
+#include "propagation/choices.h"
 #include "propagation/mesh.h"
 #include "propagation/sbp.h"
 
@@ -82,6 +82,7 @@ typedef struct PlanContext {
     IrRoles *roles;
     Rules *rules;
     Classes *classes;
+    Choices *choices; /* what completions choose from */
 } PlanContext;
 
 /* Reads the module and derives all of the above. `roles_path`: --roles, or NULL

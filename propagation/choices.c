@@ -1,0 +1,111 @@
+/* Choices: two passes over the canonical entry, one for the sizes of the flat
+ * arrays and one to fill them; liveness then runs backwards from the outputs. */
+#include "propagation/choices.h"
+
+static Linearity linearity_of(const IrInstruction *instruction) {
+    if (instruction->operand_count > 2) return LINEARITY_NONE;
+    switch (instruction->opcode) {
+    case IR_ADD:
+    case IR_SUBTRACT: return LINEARITY_JOINT;
+    case IR_NEGATE:
+    case IR_COPY:
+    case IR_TRANSPOSE:
+    case IR_RESHAPE: return LINEARITY_UNARY;
+    case IR_MULTIPLY: return LINEARITY_BILINEAR;
+    default: return LINEARITY_NONE;
+    }
+}
+
+const IrShape *choices_array_shape(const IrInstruction *instruction) {
+    const IrShape *shape = &instruction->shape;
+    while (shape->type == DTYPE_TUPLE && shape->rank > 0) shape = &shape->elements[0];
+    return shape;
+}
+
+static void mark_live(Choices *self, const Rules *rules, const IrRoles *roles) {
+    for (int32_t k = 0; k < roles->output_count; k++) {
+        int32_t source = rules->alias[roles->outputs[k]];
+        self->live[source] = true;
+        self->uses[source]++;
+        self->user[source] = -1;
+    }
+    for (int32_t i = self->count - 1; i >= 0; i--) {
+        if (!self->live[i]) continue;
+        for (int32_t k = self->first_operand[i]; k < self->first_operand[i + 1]; k++) {
+            int32_t source = self->operands[k];
+            if (!self->live[source]) self->user[source] = i;
+            self->live[source] = true;
+            self->uses[source]++;
+        }
+    }
+}
+
+static void add_dimensions(Choices *self, const Rules *rules, const Classes *classes, int32_t i,
+                           int32_t *made) {
+    const IrShape *shape = choices_array_shape(&rules->module->instructions[i]);
+    if (shape->type == DTYPE_TUPLE) return;
+    for (int32_t d = 0; d < shape->rank; d++) {
+        int32_t class = classes_of(classes, rules, i, d);
+        if (class < 0 || shape->dimensions[d] == 0) continue;
+        self->dimensions[(*made)++] =
+            (Choice){.size = shape->dimensions[d], .class_index = class, .place = d};
+    }
+}
+
+static void add_factors(Choices *self, const Rules *rules, const Classes *classes, int32_t i, int32_t *made) {
+    const FactorRule *rule = &rules->rules[i];
+    for (int32_t f = 0; f < rule->factor_count && f <= INT8_MAX; f++) {
+        const Factor *factor = &rule->factors[f];
+        int32_t class = classes_of_factor(classes, i, f);
+        if (factor->kind != FACTOR_PARALLEL && factor->kind != FACTOR_REDUCTION) continue;
+        if (class < 0 || factor->size == 0) continue;
+        self->factors[(*made)++] = (Choice){.size = factor->size, .class_index = class, .place = f};
+    }
+}
+
+AmStatus choices_build(Choices **choices, Arena *arena, const Rules *rules, const Classes *classes,
+                       const IrRoles *roles, AmError *error) {
+    const IrModule *module = rules->module;
+    int32_t count = rules->count, operands = 0, dimensions = 0, factors = 0;
+    for (int32_t i = 0; i < count; i++) {
+        const IrShape *shape = choices_array_shape(&module->instructions[i]);
+        operands += module->instructions[i].operand_count;
+        dimensions += shape->type == DTYPE_TUPLE ? 0 : shape->rank;
+        factors += rules->rules[i].factor_count;
+    }
+    Choices *self = ARENA_ARRAY(arena, Choices, 1);
+    if (!self) return am_fail_memory(error, (int64_t)sizeof *self);
+    *self = (Choices){.count = count,
+                      .live = ARENA_ARRAY(arena, bool, count),
+                      .uses = ARENA_ARRAY(arena, int32_t, count),
+                      .user = ARENA_ARRAY(arena, int32_t, count),
+                      .linearity = ARENA_ARRAY(arena, uint8_t, count),
+                      .bytes = ARENA_ARRAY(arena, double, count),
+                      .array_bytes = ARENA_ARRAY(arena, double, count),
+                      .first_operand = ARENA_ARRAY(arena, int32_t, count + 1),
+                      .operands = ARENA_ARRAY(arena, int32_t, operands),
+                      .first_dimension = ARENA_ARRAY(arena, int32_t, count + 1),
+                      .first_factor = ARENA_ARRAY(arena, int32_t, count + 1),
+                      .dimensions = ARENA_ARRAY(arena, Choice, dimensions),
+                      .factors = ARENA_ARRAY(arena, Choice, factors)};
+    if (arena->failed) return am_fail_memory(error, count);
+    operands = dimensions = factors = 0;
+    for (int32_t i = 0; i < count; i++) {
+        const IrInstruction *instruction = &module->instructions[i];
+        self->linearity[i] = (uint8_t)linearity_of(instruction);
+        self->bytes[i] = (double)ir_shape_bytes(&instruction->shape);
+        self->array_bytes[i] = (double)ir_shape_bytes(choices_array_shape(instruction));
+        for (int32_t k = 0; k < instruction->operand_count; k++)
+            self->operands[operands++] = rules->alias[instruction->operands[k]];
+        if (!rules->on_demand[i]) {
+            add_dimensions(self, rules, classes, i, &dimensions);
+            add_factors(self, rules, classes, i, &factors);
+        }
+        self->first_operand[i + 1] = operands;
+        self->first_dimension[i + 1] = dimensions;
+        self->first_factor[i + 1] = factors;
+    }
+    mark_live(self, rules, roles);
+    *choices = self;
+    return AM_OK;
+}

@@ -1,0 +1,50 @@
+/* What completion chooses from, laid out flat.
+ *
+ * A search completes one module thousands of times; what depends on the module
+ * alone is found once: which instructions are live and who uses them, how many
+ * bytes they have, and for each the dimensions and factors that some list might
+ * split. All arrays are by canonical entry instruction.
+ */
+#ifndef PROPAGATION_CHOICES_H
+#define PROPAGATION_CHOICES_H
+
+#include "propagation/classes.h"
+
+/* A dimension of a stored tensor, or a factor of an operator, that can be split. */
+typedef struct Choice {
+    int64_t size; /* > 0 */
+    int32_t class_index;
+    int32_t place; /* the dimension, or the factor */
+} Choice;
+
+/* When an operator u on partial sums gives a partial sum: u(sum of parts) = sum of u(parts). */
+typedef enum Linearity {
+    LINEARITY_NONE,
+    LINEARITY_JOINT,   /* all operands partial: add, subtract */
+    LINEARITY_UNARY,   /* negate, copy, transpose, reshape */
+    LINEARITY_BILINEAR /* one operand partial, the other whole: multiply */
+} Linearity;
+
+typedef struct Choices {
+    int32_t count;
+    bool *live;                              /* reaches an output */
+    int32_t *uses;                           /* live uses as an operand or output */
+    int32_t *user;                           /* the last of them, -1 for an output */
+    uint8_t *linearity;                      /* Linearity */
+    double *bytes;                           /* of the whole result */
+    double *array_bytes;                     /* of its first leaf, of which states speak */
+    int32_t *first_operand;                  /* [count + 1] ranges in operands */
+    int32_t *operands;                       /* producing instructions, tuples seen through */
+    int32_t *first_dimension, *first_factor; /* [count + 1] ranges in dimensions and in factors */
+    Choice *dimensions, *factors;            /* none of values made on demand */
+} Choices;
+
+/* Everything lives in the arena. AM_ERROR_INTERNAL without memory. */
+AmStatus choices_build(Choices **choices, Arena *arena, const Rules *rules, const Classes *classes,
+                       const IrRoles *roles, AmError *error);
+
+/* The array that an instruction's states speak of: its result, or of a tuple the
+ * first leaf; a tuple of nothing stays one. */
+const IrShape *choices_array_shape(const IrInstruction *instruction);
+
+#endif
