@@ -12,10 +12,9 @@
 
 #include "propagation/rules_builder.h"
 
-/* The shape of result `leaf` of an instruction. */
-static const IrShape *leaf_shape(const IrInstruction *instruction, int32_t leaf) {
-    const IrShape *shape = &instruction->shape;
-    return shape->type == DTYPE_TUPLE ? &shape->elements[leaf] : shape;
+/* Whether operand k is a tuple as a whole, not an element of one. */
+static bool is_tuple_operand(const Lowering *self, const IrInstruction *instruction, int32_t k) {
+    return self->module->instructions[instruction->operands[k]].shape.type == DTYPE_TUPLE;
 }
 
 int32_t lower_add_value(Lowering *self, const IrShape *global, int32_t origin, SbpState state) {
@@ -189,44 +188,97 @@ static SbpState place_state(const FactorRule *rule, const int8_t *factors, int32
     return state;
 }
 
+/* Arrays that an instruction takes, a tuple counted by its leaves. */
+static int32_t count_operands(const Lowering *self, const IrInstruction *instruction) {
+    int32_t count = 0;
+    for (int32_t k = 0; k < instruction->operand_count; k++) {
+        const IrInstruction *producer =
+            &self->module->instructions[self->rules->alias[instruction->operands[k]]];
+        if (!is_tuple_operand(self, instruction, k)) count++;
+        else if (producer->opcode == IR_TUPLE) count += count_operands(self, producer);
+        else count += rules_leaf_count(&producer->shape);
+    }
+    return count;
+}
+
+/* Asks for the leaves of a tuple operand, whole: loops and calls take tuples. */
+static AmStatus ask_for_tuple(Lowering *self, int32_t producer, int32_t *operands, int32_t *count,
+                              AmError *error) {
+    const IrInstruction *tuple = &self->module->instructions[producer];
+    const SbpState whole = {{0}};
+    if (tuple->opcode != IR_TUPLE) {
+        for (int32_t leaf = 0; leaf < rules_leaf_count(&tuple->shape); leaf++, ++*count)
+            TRY(lower_ask_for(self, producer, leaf, whole, &operands[*count], error));
+        return AM_OK;
+    }
+    for (int32_t k = 0; k < tuple->operand_count; k++) {
+        int32_t source = self->rules->alias[tuple->operands[k]];
+        if (is_tuple_operand(self, tuple, k)) {
+            TRY(ask_for_tuple(self, source, operands, count, error));
+            continue;
+        }
+        TRY(lower_ask_for(self, source, self->rules->leaf[tuple->operands[k]], whole, &operands[*count],
+                          error));
+        ++*count;
+    }
+    return AM_OK;
+}
+
+/* Operand k in the state that the chosen factors need; a carrier takes the
+ * operands that were left unfinished for it as they are. */
+static SbpState operand_state(const Lowering *self, int32_t i, const int8_t *factors, uint8_t carries,
+                              int32_t k) {
+    const IrInstruction *instruction = &self->module->instructions[i];
+    int32_t axes = self->program->mesh->axis_count;
+    SbpState state = place_state(&self->rules->rules[i], factors, axes, k);
+    uint8_t deferred = self->completion->deferred[self->rules->alias[instruction->operands[k]]];
+    for (int32_t axis = 0; axis < axes; axis++)
+        if ((carries & deferred) >> axis & 1) state.axis[axis] = sbp_partial(SBP_ADD);
+    return state;
+}
+
+static AmStatus ask_for_operands(Lowering *self, int32_t i, const int8_t *factors, uint8_t carries,
+                                 int32_t *operands, AmError *error) {
+    const IrInstruction *instruction = &self->module->instructions[i];
+    int32_t count = 0;
+    for (int32_t k = 0; k < instruction->operand_count; k++) {
+        int32_t producer = self->rules->alias[instruction->operands[k]];
+        if (is_tuple_operand(self, instruction, k)) {
+            TRY(ask_for_tuple(self, producer, operands, &count, error));
+            continue;
+        }
+        TRY(lower_ask_for(self, producer, self->rules->leaf[instruction->operands[k]],
+                          operand_state(self, i, factors, carries, k), &operands[count++], error));
+    }
+    return AM_OK;
+}
+
 static AmStatus emit(Lowering *self, int32_t i, const int8_t *factors, uint8_t carries, AmError *error) {
     const IrInstruction *source = &self->module->instructions[i];
     const FactorRule *rule = &self->rules->rules[i];
-    int32_t axes = self->program->mesh->axis_count;
-    int32_t *operands = ARENA_ARRAY(self->arena, int32_t, source->operand_count + 1);
-    if (!operands) return am_fail_memory(error, source->operand_count);
+    int32_t axes = self->program->mesh->axis_count, operand_count = count_operands(self, source);
+    int32_t *operands = ARENA_ARRAY(self->arena, int32_t, operand_count + 1);
+    if (!operands) return am_fail_memory(error, operand_count);
+    TRY(ask_for_operands(self, i, factors, carries, operands, error));
     SbpState first_state = {{0}}, result_state = place_state(rule, factors, axes, rule->operand_count);
-    for (int32_t k = 0; k < source->operand_count; k++) {
-        int32_t producer = self->rules->alias[source->operands[k]];
-        SbpState state = place_state(rule, factors, axes, k);
-        /* A carrier takes the operands that were left unfinished for it; others whole. */
-        for (int32_t axis = 0; axis < axes; axis++)
-            if ((carries >> axis & 1) && (self->completion->deferred[producer] >> axis & 1))
-                state.axis[axis] = sbp_partial(SBP_ADD);
-        if (k == 0) first_state = state;
-        TRY(lower_ask_for(self, producer, self->rules->leaf[source->operands[k]], state, &operands[k],
-                          error));
-    }
+    if (source->operand_count > 0) first_state = operand_state(self, i, factors, carries, 0);
     for (int32_t axis = 0; axis < axes; axis++)
         if (carries >> axis & 1) result_state.axis[axis] = sbp_partial(SBP_ADD);
 
-    int32_t first_result = self->program->value_count, results = 0;
-    int32_t leaves = source->shape.type == DTYPE_TUPLE ? source->shape.rank : 1;
-    for (int32_t leaf = 0; leaf < leaves; leaf++, results++) {
-        int32_t value = lower_add_value(self, leaf_shape(source, leaf), i, result_state);
-        lower_remember(self, i, leaf, value);
-    }
-    const IrShape *operand_shape =
-        source->operand_count > 0
-            ? leaf_shape(&self->module->instructions[self->rules->alias[source->operands[0]]],
-                         self->rules->leaf[source->operands[0]])
-            : NULL;
+    int32_t first_result = self->program->value_count, results = rules_leaf_count(&source->shape);
+    for (int32_t leaf = 0; leaf < results; leaf++)
+        lower_remember(self, i, leaf,
+                       lower_add_value(self, rules_leaf(&source->shape, leaf), i, result_state));
+    const IrShape *operand_shape = NULL;
+    if (source->operand_count > 0 && !is_tuple_operand(self, source, 0))
+        operand_shape = rules_leaf(&self->module->instructions[self->rules->alias[source->operands[0]]].shape,
+                                   self->rules->leaf[source->operands[0]]);
     ProgramInstruction *instruction = lower_add_instruction(self);
-    bool view = source->operand_count > 0 && is_view(self, source, operands[0], first_result);
+    bool view = operand_count > 0 && is_view(self, source, operands[0], first_result);
     instruction->kind = view ? PROGRAM_VIEW : PROGRAM_COMPUTE;
     instruction->opcode = source->opcode;
     instruction->origin = i;
-    instruction->operand_count = view ? 1 : source->operand_count;
+    instruction->operand_count = view ? 1 : operand_count;
     instruction->operands = operands;
     instruction->result_count = results;
     instruction->first_result = first_result;
@@ -282,7 +334,7 @@ AmStatus lower_ask_for(Lowering *self, int32_t i, int32_t leaf, SbpState state, 
     /* Box from what costs least. */
     int32_t from = -1;
     double least = 0;
-    const IrShape *shape = leaf_shape(&self->module->instructions[i], leaf);
+    const IrShape *shape = rules_leaf(&self->module->instructions[i].shape, leaf);
     for (const LoweredState *entry = self->states[i]; entry; entry = entry->next) {
         if (entry->leaf != leaf) continue;
         double cost = box_weight(self->program->mesh, self->program->values[entry->value].state, state);
@@ -318,8 +370,8 @@ static AmStatus lower_instruction(Lowering *self, int32_t i, AmError *error) {
         for (int32_t axis = 0; axis < self->program->mesh->axis_count; axis++)
             if (!sbp_is_partial(state.axis[axis])) state.axis[axis] = completion->stored[i].axis[axis];
         int32_t value;
-        TRY(box_value(self, i, leaf, leaf_shape(&self->module->instructions[i], leaf), first + leaf, state,
-                      &value, error));
+        TRY(box_value(self, i, leaf, rules_leaf(&self->module->instructions[i].shape, leaf), first + leaf,
+                      state, &value, error));
     }
     return AM_OK;
 }
