@@ -1,0 +1,129 @@
+/* Benchmark of search(): how long a plan takes and how good it is.
+ *
+ * For every model of datasets/models on built-in clusters, with the defaults of
+ * `automap search`: seconds (reading the module is apart, under import), priced
+ * plans and what one costs, the plan's step time, and its ratio to the best
+ * expert plan's (below 1: faster than data parallel and Megatron-like).
+ *
+ * The column "paper s" is what Auto-MAP reports for operator partitioning of the
+ * model on its clusters B and C (section 5, tables 3 to 5: VGG-19 30 s, T5 0.5 h,
+ * T5-3B 0.94 h, T5-11B 1.45 h). Its space is one axis inside a server and its
+ * goal a count of partitioned dimensions, so the column tells the scale only.
+ */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "bench/zoo.h"
+#include "planners/search.h"
+
+#define MEMORY_FRACTION 0.9
+#define SEED            1
+#define PAPER_CLUSTER   "C"
+
+static const char *const clusters[] = {"host:4", "A", "C"};
+static const char *const quick_models[] = {"mlp_tiny", "vgg_tiny"};
+
+static const struct {
+    const char *model;
+    double seconds;
+} paper_times[] = {{"vgg19", 30}, {"t5_paper_6", 1800}, {"t5_paper_24_3b", 3384}, {"t5_paper_24_11b", 5220}};
+
+static bool is_quick_model(const char *model) {
+    for (size_t i = 0; i < sizeof(quick_models) / sizeof(*quick_models); i++)
+        if (strcmp(model, quick_models[i]) == 0) return true;
+    return false;
+}
+
+static double paper_seconds(const char *model, const char *cluster) {
+    if (strcmp(cluster, PAPER_CLUSTER) != 0) return NAN;
+    for (size_t i = 0; i < sizeof(paper_times) / sizeof(*paper_times); i++)
+        if (strcmp(model, paper_times[i].model) == 0) return paper_times[i].seconds;
+    return NAN;
+}
+
+/* The fastest expert that fits; NULL where none does. */
+static const ExpertResult *best_expert(const SearchResult *result, const char **name) {
+    const ExpertResult *best = NULL;
+    for (Expert expert = 0; expert < EXPERT_COUNT; expert++) {
+        const ExpertResult *candidate = &result->experts[expert];
+        if (isnan(candidate->seconds) || (best && candidate->seconds >= best->seconds)) continue;
+        best = candidate;
+        *name = expert_name(expert);
+    }
+    return best;
+}
+
+static AmStatus search_one(const PlanContext *context, const char *model, const char *cluster_name,
+                           double import_seconds, AmError *error) {
+    Arena arena = {0};
+    Cluster *cluster = NULL;
+    SearchResult result = {0};
+    const SearchOptions options = {.memory_fraction = MEMORY_FRACTION, .seed = SEED};
+    AmStatus status = cluster_read(&cluster, &arena, cluster_name, error);
+    if (status != AM_OK) goto fail;
+    status = search(&result, &arena, context, cluster, &options, error);
+    printf("%-16s %-7s %9.3f ", model, cluster_name, import_seconds);
+    if (status == AM_ERROR_INFEASIBLE) {
+        printf("no plan fits\n");
+        *error = (AmError){0};
+        status = AM_OK;
+    } else if (status == AM_OK) {
+        const char *name = NULL;
+        const ExpertResult *expert = best_expert(&result, &name);
+        double step = result.plan->predicted_step_seconds, paper = paper_seconds(model, cluster_name);
+        printf("%9.3f %8lld %9.3f %10.3f ", result.search_seconds, (long long)result.evaluations,
+               1e3 * result.search_seconds / (double)result.evaluations, 1e3 * step);
+        if (expert) printf("%10.3f %-14s", step / expert->seconds, name);
+        else printf("%10s %-14s", "", "none fits");
+        if (!isnan(paper)) printf(" %8.0f", paper);
+        printf("\n");
+    }
+fail:
+    cluster_free(cluster);
+    arena_free(&arena);
+    return status;
+}
+
+static AmStatus search_model(const char *model, bool is_quick, AmError *error) {
+    char binary[4096], roles[4096];
+    if (!zoo_paths(model, binary, roles)) return AM_OK;
+    PlanContext *context = NULL;
+    double begin = clock_seconds();
+    TRY(plan_context_read(&context, binary, roles, error));
+    double import_seconds = clock_seconds() - begin;
+    AmStatus status = AM_OK;
+    for (size_t k = 0; k < sizeof(clusters) / sizeof(*clusters) && status == AM_OK; k++) {
+        if (is_quick && k > 0) break;
+        status = search_one(context, model, clusters[k], import_seconds, error);
+        fflush(stdout);
+    }
+    plan_context_free(context);
+    return status;
+}
+
+int main(int count, char **arguments) {
+    bool is_quick = count > 1 && strcmp(arguments[1], "--quick") == 0;
+    const char *only = !is_quick && count > 1 ? arguments[1] : NULL;
+    struct dirent **models;
+    int model_count = zoo_list(&models);
+    if (count > 2 || model_count < 0) {
+        fprintf(stderr, "usage: bench_search [--quick | MODEL], in the source folder\n");
+        return AM_ERROR_USAGE;
+    }
+    printf("%-16s %-7s %9s %9s %8s %9s %10s %10s %-14s %8s\n", "model", "cluster", "import s", "search s",
+           "plans", "ms/plan", "step ms", "to expert", "best expert", "paper s");
+    AmStatus status = AM_OK;
+    for (int i = 0; i < model_count && status == AM_OK; i++) {
+        const char *model = models[i]->d_name;
+        if ((is_quick && !is_quick_model(model)) || (only && strcmp(model, only) != 0)) continue;
+        AmError error = {0};
+        status = search_model(model, is_quick, &error);
+        if (status != AM_OK) fprintf(stderr, "bench_search: %s: %s\n", model, error.text);
+    }
+    for (int i = 0; i < model_count; i++) free(models[i]);
+    free(models);
+    return (int)status;
+}
