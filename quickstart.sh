@@ -68,7 +68,7 @@ title "graded on 384 digits held out"
 show "$automap" run "$models/mlp_evaluate/model.hlo.pb" --roles "$models/mlp_evaluate/model.roles.json" --plan none \
   --state "$work/mlp.safetensors" --data datasets/digits/test.npz --steps 1 --outputs "$work/right.npz" \
   --watch 'output[0]' --json -o "$work/right.jsonl"
-right=$(grep -oE '"output\[0\]": *[0-9]+' "$work/right.jsonl" | grep -oE '[0-9]+$')
+right=$(sed -nE 's/.*"output\[0\]": *\[?([0-9]+).*/\1/p' "$work/right.jsonl" | tail -1)
 awk -v right="$right" 'BEGIN { printf "%d of 384 right: %.1f %%\n", right, 100 * right / 384; exit right < 0.96 * 384 }' ||
   { echo "fewer than 96 % are right" >&2; exit 1; }
 
