@@ -100,7 +100,7 @@ typedef struct IrAttributes {
     const IrPadding *padding;        /* pad: [rank] */
     const int64_t *slice_start, *slice_limit, *slice_stride; /* slice: [rank] */
     const int64_t *slice_sizes;                              /* dynamic-slice: [rank] */
-    const char *comparison;      /* "EQ", "NE", "GE", "GT", "LE", "LT" */
+    const char *comparison;                                  /* "EQ", "NE", "GE", "GT", "LE", "LT" */
     const char *comparison_type; /* "FLOAT", "TOTALORDER", "SIGNED", "UNSIGNED" or NULL */
     int64_t tuple_index;         /* get-tuple-element */
     int64_t parameter_number;    /* parameter */

@@ -20,8 +20,8 @@ AmStatus plan_complete(Completion **completion, Arena *arena, const PlanContext 
 
 /* Lowers one stage for one device of its mesh: local instructions and
  * collectives, merged, fused, with buffers. Everything lives in the arena. */
-AmStatus plan_lower(Program **program, Arena *arena, const PlanContext *context,
-                    const Completion *completion, int32_t device, AmError *error);
+AmStatus plan_lower(Program **program, Arena *arena, const PlanContext *context, const Completion *completion,
+                    int32_t device, AmError *error);
 
 /* The reference: the whole module on one device (`--plan none`). */
 AmStatus plan_lower_whole(Program **program, Arena *arena, const PlanContext *context, AmError *error);
