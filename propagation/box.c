@@ -211,8 +211,7 @@ AmStatus box_value(Lowering *self, int32_t i, int32_t leaf, const IrShape *globa
         int32_t *operand = ARENA_ARRAY(self->arena, int32_t, 1);
         if (!operand) return am_fail_memory(error, (int64_t)sizeof *operand);
         *operand = *value;
-        int32_t result = lower_add_value(self, global, i, step.state);
-        lower_remember(self, i, leaf, result);
+        int32_t result = lower_add_value(self, i, leaf, global, step.state);
         ProgramInstruction *instruction = lower_add_instruction(self);
         instruction->origin = i;
         instruction->operand_count = instruction->result_count = 1;

@@ -17,18 +17,23 @@ static bool is_tuple_operand(const Lowering *self, const IrInstruction *instruct
     return self->module->instructions[instruction->operands[k]].shape.type == DTYPE_TUPLE;
 }
 
-int32_t lower_add_value(Lowering *self, const IrShape *global, int32_t origin, SbpState state) {
+int32_t lower_add_value(Lowering *self, int32_t instruction, int32_t leaf, const IrShape *global,
+                        SbpState state) {
     Program *program = self->program;
-    ARENA_RESERVE(self->arena, program->values, program->value_count, program->value_capacity);
+    int32_t value = program->value_count;
+    ARENA_RESERVE(self->arena, program->values, value, program->value_capacity);
+    ARENA_RESERVE(self->arena, self->states, value, self->state_capacity);
     if (self->arena->failed) return 0;
-    program->values[program->value_count] =
+    program->values[value] =
         (ProgramValue){.shape = sbp_local_shape(self->arena, program->mesh, state, program->device, global),
                        .kind = PROGRAM_VALUE_TEMPORARY,
-                       .origin = origin,
+                       .origin = instruction,
                        .instruction = program->instruction_count,
                        .state = state,
-                       .storage = program->value_count,
+                       .storage = value,
                        .offset = -1};
+    self->states[value] = (LoweredState){.older = self->newest[instruction], .leaf = leaf, .state = state};
+    self->newest[instruction] = value;
     return program->value_count++;
 }
 
@@ -43,17 +48,9 @@ ProgramInstruction *lower_add_instruction(Lowering *self) {
     return instruction;
 }
 
-void lower_remember(Lowering *self, int32_t instruction, int32_t leaf, int32_t value) {
-    LoweredState *entry = ARENA_ARRAY(self->arena, LoweredState, 1);
-    if (!entry) return;
-    *entry = (LoweredState){.next = self->states[instruction], .leaf = leaf, .value = value};
-    self->states[instruction] = entry;
-}
-
 static int32_t find_state(const Lowering *self, int32_t instruction, int32_t leaf, SbpState state) {
-    for (const LoweredState *entry = self->states[instruction]; entry; entry = entry->next)
-        if (entry->leaf == leaf && sbp_equal(self->program->values[entry->value].state, state))
-            return entry->value;
+    for (int32_t value = self->newest[instruction]; value >= 0; value = self->states[value].older)
+        if (self->states[value].leaf == leaf && sbp_equal(self->states[value].state, state)) return value;
     return -1;
 }
 
@@ -77,17 +74,11 @@ static const ProgramShard *make_shard(Lowering *self, const IrShape *shape, SbpS
     return shard;
 }
 
-static bool is_sharded(SbpState state) {
-    for (int32_t axis = 0; axis < MESH_MAX_AXES; axis++)
-        if (sbp_is_split(state.axis[axis])) return true;
-    return false;
-}
-
 /* The part of a constant that this device holds, row-major. */
 static const IrLiteral *slice_literal(Lowering *self, const IrInstruction *instruction, SbpState state) {
     const IrLiteral *whole = instruction->literal;
     const IrShape *shape = &instruction->shape;
-    if (!whole || !whole->data || !is_sharded(state)) return whole;
+    if (!whole || !whole->data || !sbp_has_split(state)) return whole;
     int64_t *starts, *extents = shard_extents(self, shape, state, &starts);
     IrLiteral *part = ARENA_ARRAY(self->arena, IrLiteral, 1);
     if (self->arena->failed) return whole;
@@ -106,39 +97,35 @@ static const IrLiteral *slice_literal(Lowering *self, const IrInstruction *instr
     return part;
 }
 
-/* Attributes that speak of sizes, rewritten for the local operand. */
+/* Attributes that speak of sizes, rewritten for the local operand. A sliced
+ * dimension is never split, so a split one is kept whole: [0, extent). */
 static const IrAttributes *localise(Lowering *self, const IrInstruction *instruction, SbpState operand_state,
                                     const IrShape *operand) {
     const IrAttributes *whole = instruction->attributes;
-    if (!is_sharded(operand_state)) return whole;
+    const int64_t *sizes = instruction->opcode == IR_SLICE           ? whole->slice_limit
+                           : instruction->opcode == IR_GATHER        ? whole->gather->slice_sizes
+                           : instruction->opcode == IR_DYNAMIC_SLICE ? whole->slice_sizes
+                                                                     : NULL;
+    if (!sizes || !sbp_has_split(operand_state)) return whole;
     IrAttributes *local = ARENA_ARRAY(self->arena, IrAttributes, 1);
-    int64_t *starts, *extents = shard_extents(self, operand, operand_state, &starts);
+    int64_t *starts, *local_sizes = shard_extents(self, operand, operand_state, &starts);
     if (self->arena->failed) return whole;
     *local = *whole;
+    for (int32_t d = 0; d < operand->rank; d++) {
+        bool is_kept = instruction->opcode == IR_SLICE ? local_sizes[d] < operand->dimensions[d]
+                                                       : sizes[d] == operand->dimensions[d];
+        if (!is_kept) local_sizes[d] = sizes[d];
+    }
     if (instruction->opcode == IR_SLICE) {
-        /* A sliced dimension is never split, so a split one is kept whole: [0, extent). */
-        int64_t *limits = ARENA_ARRAY(self->arena, int64_t, operand->rank + 1);
-        if (!limits) return whole;
-        for (int32_t d = 0; d < operand->rank; d++)
-            limits[d] = extents[d] < operand->dimensions[d] ? extents[d] : whole->slice_limit[d];
-        local->slice_limit = limits;
-    } else if (instruction->opcode == IR_GATHER || instruction->opcode == IR_DYNAMIC_SLICE) {
-        const int64_t *sizes =
-            instruction->opcode == IR_GATHER ? whole->gather->slice_sizes : whole->slice_sizes;
-        int64_t *local_sizes = ARENA_ARRAY(self->arena, int64_t, operand->rank + 1);
-        IrGather *gather = ARENA_ARRAY(self->arena, IrGather, 1);
-        if (self->arena->failed) return whole;
-        for (int32_t d = 0; d < operand->rank; d++)
-            local_sizes[d] = sizes[d] == operand->dimensions[d] ? extents[d] : sizes[d];
-        if (instruction->opcode == IR_GATHER) {
-            *gather = *whole->gather;
-            gather->slice_sizes = local_sizes;
-            local->gather = gather;
-        } else {
-            local->slice_sizes = local_sizes;
-        }
+        local->slice_limit = local_sizes;
+    } else if (instruction->opcode == IR_DYNAMIC_SLICE) {
+        local->slice_sizes = local_sizes;
     } else {
-        return whole;
+        IrGather *gather = ARENA_ARRAY(self->arena, IrGather, 1);
+        if (!gather) return whole;
+        *gather = *whole->gather;
+        gather->slice_sizes = local_sizes;
+        local->gather = gather;
     }
     return local;
 }
@@ -267,8 +254,7 @@ static AmStatus emit(Lowering *self, int32_t i, const int8_t *factors, uint8_t c
 
     int32_t first_result = self->program->value_count, results = rules_leaf_count(&source->shape);
     for (int32_t leaf = 0; leaf < results; leaf++)
-        lower_remember(self, i, leaf,
-                       lower_add_value(self, rules_leaf(&source->shape, leaf), i, result_state));
+        lower_add_value(self, i, leaf, rules_leaf(&source->shape, leaf), result_state);
     const IrShape *operand_shape = NULL;
     if (source->operand_count > 0 && !is_tuple_operand(self, source, 0))
         operand_shape = rules_leaf(&self->module->instructions[self->rules->alias[source->operands[0]]].shape,
@@ -287,9 +273,9 @@ static AmStatus emit(Lowering *self, int32_t i, const int8_t *factors, uint8_t c
     instruction->literal = source->opcode == IR_CONSTANT ? slice_literal(self, source, result_state) : NULL;
     if (source->called_count > 0) instruction->called = source->called[0];
     if (source->called_count > 1) instruction->called_second = source->called[1];
-    if (source->opcode == IR_IOTA && is_sharded(result_state))
+    if (source->opcode == IR_IOTA && sbp_has_split(result_state))
         instruction->shard = make_shard(self, &source->shape, result_state);
-    if ((source->opcode == IR_GATHER || source->opcode == IR_SCATTER) && is_sharded(first_state))
+    if ((source->opcode == IR_GATHER || source->opcode == IR_SCATTER) && sbp_has_split(first_state))
         instruction->shard = make_shard(self, operand_shape, first_state);
     if (self->arena->failed) return am_fail_memory(error, 0);
     return AM_OK;
@@ -335,11 +321,11 @@ AmStatus lower_ask_for(Lowering *self, int32_t i, int32_t leaf, SbpState state, 
     int32_t from = -1;
     double least = 0;
     const IrShape *shape = rules_leaf(&self->module->instructions[i].shape, leaf);
-    for (const LoweredState *entry = self->states[i]; entry; entry = entry->next) {
-        if (entry->leaf != leaf) continue;
-        double cost = box_weight(self->program->mesh, self->program->values[entry->value].state, state);
+    for (int32_t held = self->newest[i]; held >= 0; held = self->states[held].older) {
+        if (self->states[held].leaf != leaf) continue;
+        double cost = box_weight(self->program->mesh, self->states[held].state, state);
         if (cost < 0 || (from >= 0 && cost > least)) continue;
-        from = entry->value;
+        from = held;
         least = cost;
     }
     if (from < 0)
@@ -388,12 +374,11 @@ static AmStatus lower_parameters(Lowering *self, AmError *error) {
                            "parameter %s is a tuple; only array parameters can be planned",
                            roles->parameters[k].path);
         int32_t value =
-            lower_add_value(self, &self->module->instructions[i].shape, i, self->completion->stored[i]);
+            lower_add_value(self, i, 0, &self->module->instructions[i].shape, self->completion->stored[i]);
         if (self->arena->failed) return am_fail_memory(error, 0);
         program->values[value].kind = PROGRAM_VALUE_PARAMETER;
         program->values[value].instruction = -1;
         program->parameters[k] = value;
-        lower_remember(self, i, 0, value);
     }
     return AM_OK;
 }
@@ -423,6 +408,20 @@ static AmStatus lower_outputs(Lowering *self, AmError *error) {
     return AM_OK;
 }
 
+/* Most programs have a few more instructions than the module: growing by
+ * doubling would copy them again and again. */
+static AmStatus make_room(Lowering *self, int32_t count, AmError *error) {
+    Program *program = self->program;
+    int32_t room = count + count / 4 + 8;
+    program->values = ARENA_ARRAY(self->arena, ProgramValue, room);
+    program->instructions = ARENA_ARRAY(self->arena, ProgramInstruction, room);
+    self->states = ARENA_ARRAY(self->arena, LoweredState, room);
+    if (self->arena->failed) return am_fail_memory(error, room);
+    program->value_capacity = program->instruction_capacity = self->state_capacity = room;
+    for (int32_t i = 0; i < count; i++) self->newest[i] = -1;
+    return AM_OK;
+}
+
 AmStatus plan_lower(Program **program, Arena *arena, const PlanContext *context, const Completion *completion,
                     int32_t device, AmError *error) {
     const IrModule *module = context->canonical;
@@ -433,13 +432,14 @@ AmStatus plan_lower(Program **program, Arena *arena, const PlanContext *context,
                      .roles = context->roles,
                      .completion = completion,
                      .program = ARENA_ARRAY(arena, Program, 1),
-                     .states = ARENA_ARRAY(arena, LoweredState *, count + 1)};
+                     .newest = ARENA_ARRAY(arena, int32_t, count + 1)};
     if (arena->failed) return am_fail_memory(error, count);
     *self.program = (Program){.arena = arena,
                               .module = module,
                               .roles = context->roles,
                               .mesh = &completion->stage->mesh,
                               .device = device};
+    TRY(make_room(&self, count, error));
     TRY(lower_parameters(&self, error));
     for (int32_t i = 0; i < count; i++) {
         if (!completion->live[i] || context->rules->on_demand[i] || context->rules->alias[i] != i ||

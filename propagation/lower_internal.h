@@ -4,10 +4,11 @@
 
 #include "propagation/lower.h"
 
-/* A value that holds (instruction, leaf) in some state. */
+/* Which result of its origin a value holds, and in which state. */
 typedef struct LoweredState {
-    struct LoweredState *next;
-    int32_t leaf, value;
+    int32_t older; /* another value of that origin, or -1 */
+    int32_t leaf;
+    SbpState state;
 } LoweredState;
 
 typedef struct Lowering {
@@ -17,13 +18,16 @@ typedef struct Lowering {
     const IrRoles *roles;
     const Completion *completion;
     Program *program;
-    LoweredState **states; /* [instruction] */
+    LoweredState *states; /* [value] */
+    int32_t state_capacity;
+    int32_t *newest; /* [instruction]: the last of its values, or -1 */
 } Lowering;
 
-/* Adds a value produced by the next instruction to be added. */
-int32_t lower_add_value(Lowering *self, const IrShape *global, int32_t origin, SbpState state);
+/* Adds a value that holds (instruction, leaf) in `state`, produced by the next
+ * instruction to be added. `global` is the whole shape. */
+int32_t lower_add_value(Lowering *self, int32_t instruction, int32_t leaf, const IrShape *global,
+                        SbpState state);
 ProgramInstruction *lower_add_instruction(Lowering *self);
-void lower_remember(Lowering *self, int32_t instruction, int32_t leaf, int32_t value);
 
 /* The value of (instruction i, leaf) in the given state, boxed or made if need be. */
 AmStatus lower_ask_for(Lowering *self, int32_t i, int32_t leaf, SbpState state, int32_t *value,

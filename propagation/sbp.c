@@ -22,8 +22,11 @@ static const struct {
     [SBP_AND] = {"and", IR_AND},     [SBP_OR] = {"or", IR_OR},
 };
 
-bool sbp_equal(SbpState a, SbpState b) {
-    return memcmp(a.axis, b.axis, sizeof a.axis) == 0;
+bool sbp_has_split(SbpState state) {
+    for (int32_t k = 0; k < MESH_MAX_AXES; k++) {
+        if (sbp_is_split(state.axis[k])) return true;
+    }
+    return false;
 }
 
 bool sbp_has_partial(SbpState state) {
@@ -128,12 +131,15 @@ void sbp_shard(const Mesh *mesh, SbpState state, int32_t device, int32_t dimensi
 IrShape sbp_local_shape(Arena *arena, const Mesh *mesh, SbpState state, int32_t device,
                         const IrShape *shape) {
     IrShape local = *shape;
-    if (shape->type == DTYPE_TUPLE || shape->rank == 0) return local;
+    if (shape->type == DTYPE_TUPLE || shape->rank == 0 || !sbp_has_split(state)) return local;
     int64_t *dimensions = ARENA_ARRAY(arena, int64_t, shape->rank);
     if (!dimensions) return local;
-    for (int32_t d = 0; d < shape->rank; d++) {
-        int64_t start;
-        sbp_shard(mesh, state, device, d, shape->dimensions[d], &start, &dimensions[d]);
+    memcpy(dimensions, shape->dimensions, sizeof(int64_t) * (size_t)shape->rank);
+    for (int32_t k = 0; k < mesh->axis_count; k++) {
+        if (!sbp_is_split(state.axis[k]) || sbp_dimension(state.axis[k]) >= shape->rank) continue;
+        int64_t *extent = &dimensions[sbp_dimension(state.axis[k])];
+        int32_t part = mesh_coordinate(mesh, device, k);
+        *extent = part_start(&mesh->axes[k], *extent, part + 1) - part_start(&mesh->axes[k], *extent, part);
     }
     local.dimensions = dimensions;
     return local;

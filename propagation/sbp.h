@@ -9,6 +9,7 @@
 #define PROPAGATION_SBP_H
 
 #include <stdbool.h>
+#include <string.h>
 
 #include "base/text.h"
 #include "ir/module.h"
@@ -51,7 +52,10 @@ typedef struct SbpState {
     Sbp axis[MESH_MAX_AXES]; /* unused axes are B */
 } SbpState;
 
-bool sbp_equal(SbpState a, SbpState b);
+static inline bool sbp_equal(SbpState a, SbpState b) {
+    return memcmp(a.axis, b.axis, sizeof a.axis) == 0;
+}
+bool sbp_has_split(SbpState state);
 bool sbp_has_partial(SbpState state);
 const char *sbp_reduction_name(SbpReduction reduction); /* "add", "max", ... */
 /* The reduction of a to_apply operator (IR_ADD -> SBP_ADD); SBP_REDUCTION_COUNT if none. */
@@ -69,7 +73,7 @@ int32_t sbp_ways(const Mesh *mesh, SbpState state, int32_t dimension);
 /* Size and start of device's shard of a dimension of `size` under `state`. */
 void sbp_shard(const Mesh *mesh, SbpState state, int32_t device, int32_t dimension, int64_t size,
                int64_t *start, int64_t *extent);
-/* Local shape of device's shard; dimensions live in the arena. */
+/* Local shape of device's shard. Dimensions live in the arena, or are those of `shape` where it is whole. */
 IrShape sbp_local_shape(Arena *arena, const Mesh *mesh, SbpState state, int32_t device, const IrShape *shape);
 
 #endif
