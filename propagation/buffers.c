@@ -21,6 +21,7 @@ typedef struct Gap {
 typedef struct Planner {
     Program *program;
     Arena *arena;
+    int32_t *storage;   /* [value]: whose memory it is; becomes the values' own at the end */
     int32_t *last_use;  /* [value]: last step that reads its storage; step_count for outputs */
     int32_t *update_of; /* [value]: index in updates, or -1 */
     int32_t *made_at;   /* [value]: step that makes it */
@@ -116,38 +117,40 @@ static void give(Planner *self, int64_t offset, int64_t bytes) {
 
 static void find_storage_and_lifetimes(Planner *self) {
     Program *program = self->program;
+    for (int32_t v = 0; v < program->value_count; v++) self->storage[v] = v;
     for (int32_t i = 0; i < program->instruction_count; i++) {
         const ProgramInstruction *instruction = &program->instructions[i];
         if (instruction->kind != PROGRAM_VIEW) continue;
         /* A view may stand before its operand's producer only if both are out of order; steps are not. */
-        program->values[instruction->first_result].storage = instruction->operands[0];
+        self->storage[instruction->first_result] = instruction->operands[0];
     }
     for (int32_t v = 0; v < program->value_count; v++) {
         int32_t root = v;
-        while (program->values[root].storage != root) root = program->values[root].storage;
-        program->values[v].storage = root;
+        while (self->storage[root] != root) root = self->storage[root];
+        self->storage[v] = root;
     }
     for (int32_t v = 0; v < program->value_count; v++) self->last_use[v] = self->made_at[v] = -1;
     for (int32_t s = 0; s < program->step_count; s++) {
         const ProgramStep *step = &program->steps[s];
         for (int32_t k = 0; k < step_operands(program, step); k++)
-            self->last_use[program->values[step_operand(program, step, k)].storage] = s;
+            self->last_use[self->storage[step_operand(program, step, k)]] = s;
         for (int32_t k = 0; k < step_results(program, step); k++)
             self->made_at[step_result(program, step, k)] = s;
     }
     for (int32_t k = 0; k < program->roles->output_count; k++)
-        self->last_use[program->values[program->outputs[k]].storage] = program->step_count;
+        self->last_use[self->storage[program->outputs[k]]] = program->step_count;
 }
 
 /* Whether the fusion at step s reads `storage` only element by element, in the
  * place where it writes: the same index, the same width. */
-static bool reads_in_place(const Program *program, const ProgramStep *step, int32_t storage, int32_t result) {
+static bool reads_in_place(const Planner *self, const ProgramStep *step, int32_t storage, int32_t result) {
+    const Program *program = self->program;
     if (step->fusion < 0) return false;
     const ProgramFusion *fusion = &program->fusions[step->fusion];
     int64_t width = dtype_bytes(program->values[result].shape.type);
     for (int32_t k = 0; k < fusion->input_count; k++) {
         const ProgramFusionInput *input = &fusion->inputs[k];
-        if (program->values[input->value].storage != storage) continue;
+        if (self->storage[input->value] != storage) continue;
         if (dtype_bytes(program->values[input->value].shape.type) != width) return false;
         int64_t stride = 1;
         for (int32_t d = fusion->rank - 1; d >= 0; d--) {
@@ -167,21 +170,21 @@ static void place_updates(Planner *self) {
         ProgramUpdate *update = &program->updates[k];
         int32_t value = update->value, parameter = program->parameters[update->parameter];
         int32_t s = self->made_at[value];
-        if (s < 0 || program->values[value].storage != value || self->update_of[value] >= 0) continue;
+        if (s < 0 || self->storage[value] != value || self->update_of[value] >= 0) continue;
         if (self->last_use[parameter] > s) continue;
-        if (self->last_use[parameter] == s && !reads_in_place(program, &program->steps[s], parameter, value))
+        if (self->last_use[parameter] == s && !reads_in_place(self, &program->steps[s], parameter, value))
             continue;
         if (ir_shape_bytes(&program->values[value].shape) !=
             ir_shape_bytes(&program->values[parameter].shape))
             continue;
         self->update_of[value] = k;
         update->in_place = true;
-        program->values[value].storage = parameter;
+        self->storage[value] = parameter;
     }
     /* Views of a value that moved move with it. */
     for (int32_t v = 0; v < program->value_count; v++) {
-        int32_t root = program->values[v].storage;
-        if (program->values[root].storage != root) program->values[v].storage = program->values[root].storage;
+        int32_t root = self->storage[v];
+        if (self->storage[root] != root) self->storage[v] = self->storage[root];
     }
 }
 
@@ -189,14 +192,14 @@ static void place_result(Planner *self, int32_t s, int32_t value) {
     Program *program = self->program;
     const ProgramStep *step = &program->steps[s];
     ProgramValue *result = &program->values[value];
-    if (result->storage != value) return; /* in place of a parameter */
+    if (self->storage[value] != value) return; /* in place of a parameter */
     result->bytes = aligned_bytes(&result->shape);
     for (int32_t k = 0; k < step_operands(program, step); k++) {
-        int32_t storage = program->values[step_operand(program, step, k)].storage;
+        int32_t storage = self->storage[step_operand(program, step, k)];
+        if (self->last_use[storage] != s) continue;
         const ProgramValue *owner = &program->values[storage];
-        if (owner->kind == PROGRAM_VALUE_PARAMETER || owner->offset < 0 || self->last_use[storage] != s)
-            continue;
-        if (owner->bytes != result->bytes || !reads_in_place(program, step, storage, value)) continue;
+        if (owner->kind == PROGRAM_VALUE_PARAMETER || owner->offset < 0) continue;
+        if (owner->bytes != result->bytes || !reads_in_place(self, step, storage, value)) continue;
         /* The operand's memory passes to the result: not freed at the end of this step. */
         result->offset = owner->offset;
         self->last_use[storage] = -2;
@@ -209,6 +212,7 @@ AmStatus program_plan_buffers(Program *program, AmError *error) {
     Arena *arena = program->arena;
     Planner self = {.program = program,
                     .arena = arena,
+                    .storage = ARENA_ARRAY(arena, int32_t, program->value_count + 1),
                     .last_use = ARENA_ARRAY(arena, int32_t, program->value_count + 1),
                     .update_of = ARENA_ARRAY(arena, int32_t, program->value_count + 1),
                     .made_at = ARENA_ARRAY(arena, int32_t, program->value_count + 1)};
@@ -227,23 +231,25 @@ AmStatus program_plan_buffers(Program *program, AmError *error) {
             place_result(&self, s, step_result(program, step, k));
         if (self.used > self.most_used) self.most_used = self.used, self.peak_step = s;
         for (int32_t k = 0; k < step_operands(program, step); k++) {
-            int32_t storage = program->values[step_operand(program, step, k)].storage;
-            ProgramValue *owner = &program->values[storage];
-            if (owner->kind == PROGRAM_VALUE_PARAMETER || self.last_use[storage] != s) continue;
+            int32_t storage = self.storage[step_operand(program, step, k)];
+            if (self.last_use[storage] != s) continue;
+            const ProgramValue *owner = &program->values[storage];
+            if (owner->kind == PROGRAM_VALUE_PARAMETER) continue;
             give(&self, owner->offset, owner->bytes);
             self.last_use[storage] = -2;
         }
         for (int32_t k = 0; k < step_results(program, step); k++) {
             /* A result that nobody reads (one leaf of several) is free again. */
             int32_t result = step_result(program, step, k);
-            if (program->values[result].storage == result && self.last_use[result] == -1)
+            if (self.storage[result] == result && self.last_use[result] == -1)
                 give(&self, program->values[result].offset, program->values[result].bytes);
         }
     }
     for (int32_t v = 0; v < program->value_count; v++) {
+        if (self.storage[v] == v) continue;
         ProgramValue *value = &program->values[v];
-        const ProgramValue *owner = &program->values[value->storage];
-        if (value->storage == v) continue;
+        const ProgramValue *owner = &program->values[self.storage[v]];
+        value->storage = self.storage[v];
         value->offset = owner->offset;
         value->bytes = owner->bytes;
     }

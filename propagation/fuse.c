@@ -20,6 +20,8 @@ typedef struct Fuser {
     Program *program;
     Arena *arena;
     int32_t count;
+    ProgramGraph graph;
+    bool *inner;            /* [edge of the graph]: inside one index space */
     uint8_t *form;          /* [instruction]: Form */
     int32_t *level;         /* [instruction] */
     int32_t *leader;        /* [instruction]: smallest member of its group */
@@ -58,7 +60,8 @@ static bool is_element_wise(IrOpcode opcode) {
 
 static bool same_dimensions(const IrShape *a, const IrShape *b) {
     return a->rank == b->rank &&
-           (a->rank == 0 || memcmp(a->dimensions, b->dimensions, sizeof(int64_t) * (size_t)a->rank) == 0);
+           (a->rank == 0 || a->dimensions == b->dimensions ||
+            memcmp(a->dimensions, b->dimensions, sizeof(int64_t) * (size_t)a->rank) == 0);
 }
 
 static const IrShape *value_shape(const Fuser *self, int32_t value) {
@@ -66,7 +69,7 @@ static const IrShape *value_shape(const Fuser *self, int32_t value) {
 }
 
 static int32_t producer_of(const Fuser *self, int32_t value) {
-    return self->program->values[value].instruction;
+    return self->graph.maker[value];
 }
 
 static Form form_of(const Fuser *self, const ProgramInstruction *instruction) {
@@ -86,25 +89,22 @@ static Form form_of(const Fuser *self, const ProgramInstruction *instruction) {
     return FORM_ELEMENT_WISE;
 }
 
-/* Whether operand value feeds instruction i inside one index space. */
-static bool is_inner_edge(const Fuser *self, int32_t i, int32_t value) {
-    int32_t producer = producer_of(self, value);
-    return producer >= 0 && self->form[producer] == FORM_ELEMENT_WISE && self->form[i] == FORM_ELEMENT_WISE &&
-           same_dimensions(value_shape(self, value),
-                           value_shape(self, self->program->instructions[i].first_result));
-}
-
 static void find_levels(Fuser *self) {
+    int32_t edge = 0;
     for (int32_t i = 0; i < self->count; i++) {
         const ProgramInstruction *instruction = &self->program->instructions[i];
-        self->form[i] = (uint8_t)form_of(self, instruction);
+        Form form = form_of(self, instruction);
+        self->form[i] = (uint8_t)form;
         /* Clones of constants weigh nothing: their users start at level 0. */
-        int32_t level = self->form[i] == FORM_CLONED ? -1 : 0;
+        int32_t level = form == FORM_CLONED ? -1 : 0;
         for (int32_t k = 0; k < instruction->operand_count; k++) {
-            int32_t producer = producer_of(self, instruction->operands[k]);
+            int32_t value = instruction->operands[k], producer = producer_of(self, value);
             if (producer < 0) continue;
-            int32_t step =
-                self->form[i] == FORM_CLONED || is_inner_edge(self, i, instruction->operands[k]) ? 0 : 1;
+            bool inner =
+                form == FORM_ELEMENT_WISE && self->form[producer] == FORM_ELEMENT_WISE &&
+                same_dimensions(value_shape(self, value), value_shape(self, instruction->first_result));
+            self->inner[edge++] = inner;
+            int32_t step = form == FORM_CLONED || inner ? 0 : 1;
             if (self->level[producer] + step > level) level = self->level[producer] + step;
         }
         self->level[i] = level;
@@ -119,11 +119,9 @@ static int32_t find_leader(Fuser *self, int32_t i) {
 static void form_groups(Fuser *self) {
     for (int32_t i = 0; i < self->count; i++) self->leader[i] = i, self->size[i] = 1;
     for (int32_t i = 0; i < self->count; i++) {
-        const ProgramInstruction *instruction = &self->program->instructions[i];
-        for (int32_t k = 0; k < instruction->operand_count; k++) {
-            if (!is_inner_edge(self, i, instruction->operands[k])) continue;
-            int32_t producer = producer_of(self, instruction->operands[k]);
-            if (self->level[producer] != self->level[i]) continue;
+        for (int32_t e = self->graph.first[i]; e < self->graph.first[i + 1]; e++) {
+            int32_t producer = self->graph.producers[e];
+            if (!self->inner[e] || self->level[producer] != self->level[i]) continue;
             int32_t a = find_leader(self, producer), b = find_leader(self, i);
             if (a == b) continue;
             int32_t first = a < b ? a : b, second = a < b ? b : a;
@@ -195,11 +193,13 @@ static const int64_t *input_strides(Fuser *self, const Outside *outside, int32_t
     return strides;
 }
 
+/* The fusion being built; its arrays serve one fusion after the other. */
 typedef struct Building {
     ProgramFusion fusion;
     ProgramFusionInput *inputs;
     ProgramFusionOp *ops;
-    int32_t input_capacity, op_capacity;
+    int32_t *clones; /* [clone_count] instructions that are operators of this fusion too */
+    int32_t input_capacity, op_capacity, clone_capacity, clone_count;
 } Building;
 
 static int32_t add_input(Fuser *self, Building *building, const Outside *outside) {
@@ -226,7 +226,7 @@ static int32_t add_op(Fuser *self, Building *building, const ProgramFusionOp *op
     return ~building->fusion.op_count++;
 }
 
-static int32_t add_clone(Fuser *self, Building *building, int32_t i, int32_t *made, int32_t *made_count) {
+static int32_t add_clone(Fuser *self, Building *building, int32_t i) {
     if (self->constant_slot[i] != 0) return self->constant_slot[i];
     const ProgramInstruction *instruction = &self->program->instructions[i];
     ProgramFusionOp op = {.opcode = instruction->opcode,
@@ -236,7 +236,9 @@ static int32_t add_clone(Fuser *self, Building *building, int32_t i, int32_t *ma
                           .origin = instruction->origin};
     if (instruction->opcode == IR_IOTA && instruction->shard)
         op.iota_start = instruction->shard->start[instruction->attributes->dimensions[0]];
-    made[(*made_count)++] = i;
+    ARENA_RESERVE(self->arena, building->clones, building->clone_count, building->clone_capacity);
+    if (self->arena->failed) return ~0;
+    building->clones[building->clone_count++] = i;
     return self->constant_slot[i] = add_op(self, building, &op);
 }
 
@@ -244,14 +246,19 @@ static int32_t final_slot(const Building *building, int32_t slot) {
     return slot < 0 ? building->fusion.input_count + ~slot : slot;
 }
 
-static AmStatus build_fusion(Fuser *self, const int32_t *members, int32_t count, AmError *error) {
+static AmStatus build_fusion(Fuser *self, Building *building, const int32_t *members, int32_t count,
+                             AmError *error) {
     Program *program = self->program;
     const IrShape *space = value_shape(self, program->instructions[members[0]].first_result);
-    Building building = {.fusion = {.rank = space->rank, .dimensions = space->dimensions}};
-    building.fusion.elements = ir_shape_elements(space);
-    int32_t *made = ARENA_ARRAY(self->arena, int32_t, 3 * count), made_count = 0;
-    int32_t *output_slots = ARENA_ARRAY(self->arena, int32_t, count);
-    int32_t *output_values = ARENA_ARRAY(self->arena, int32_t, count);
+    ProgramFusion *fusion = &building->fusion;
+    *fusion = (ProgramFusion){
+        .rank = space->rank, .dimensions = space->dimensions, .elements = ir_shape_elements(space)};
+    building->clone_count = 0;
+    int32_t needed = 0;
+    for (int32_t m = 0; m < count; m++)
+        needed += self->needed[program->instructions[members[m]].first_result];
+    int32_t *output_slots = ARENA_ARRAY(self->arena, int32_t, needed);
+    int32_t *output_values = ARENA_ARRAY(self->arena, int32_t, needed);
     if (self->arena->failed) return am_fail_memory(error, count);
     for (int32_t m = 0; m < count; m++) {
         const ProgramInstruction *instruction = &program->instructions[members[m]];
@@ -268,29 +275,34 @@ static AmStatus build_fusion(Fuser *self, const int32_t *members, int32_t count,
                 continue;
             }
             Outside outside = look_outside(self, value);
-            op.operands[k] = outside.clone >= 0 ? add_clone(self, &building, outside.clone, made, &made_count)
-                                                : add_input(self, &building, &outside);
+            op.operands[k] = outside.clone >= 0 ? add_clone(self, building, outside.clone)
+                                                : add_input(self, building, &outside);
         }
-        self->slot[result] = add_op(self, &building, &op);
+        self->slot[result] = add_op(self, building, &op);
         if (self->needed[result]) {
-            output_values[building.fusion.output_count] = result;
-            output_slots[building.fusion.output_count++] = self->slot[result];
+            output_values[fusion->output_count] = result;
+            output_slots[fusion->output_count++] = self->slot[result];
         } else {
             program->values[result].kind = PROGRAM_VALUE_INTERNAL;
         }
     }
     if (self->arena->failed) return am_fail_memory(error, count);
-    for (int32_t k = 0; k < building.fusion.op_count; k++)
-        for (int32_t o = 0; o < building.ops[k].operand_count; o++)
-            building.ops[k].operands[o] = final_slot(&building, building.ops[k].operands[o]);
-    for (int32_t k = 0; k < building.fusion.output_count; k++)
-        output_slots[k] = final_slot(&building, output_slots[k]);
-    for (int32_t k = 0; k < made_count; k++) self->constant_slot[made[k]] = 0;
-    building.fusion.inputs = building.inputs;
-    building.fusion.ops = building.ops;
-    building.fusion.output_slots = output_slots;
-    building.fusion.output_values = output_values;
-    program->fusions[program->fusion_count] = building.fusion;
+    for (int32_t k = 0; k < fusion->op_count; k++)
+        for (int32_t o = 0; o < building->ops[k].operand_count; o++)
+            building->ops[k].operands[o] = final_slot(building, building->ops[k].operands[o]);
+    for (int32_t k = 0; k < fusion->output_count; k++)
+        output_slots[k] = final_slot(building, output_slots[k]);
+    for (int32_t k = 0; k < building->clone_count; k++) self->constant_slot[building->clones[k]] = 0;
+    ProgramFusionInput *inputs = ARENA_ARRAY(self->arena, ProgramFusionInput, fusion->input_count);
+    ProgramFusionOp *ops = ARENA_ARRAY(self->arena, ProgramFusionOp, fusion->op_count);
+    if (self->arena->failed) return am_fail_memory(error, count);
+    for (int32_t k = 0; k < fusion->input_count; k++) inputs[k] = building->inputs[k];
+    for (int32_t k = 0; k < fusion->op_count; k++) ops[k] = building->ops[k];
+    fusion->inputs = inputs;
+    fusion->ops = ops;
+    fusion->output_slots = output_slots;
+    fusion->output_values = output_values;
+    program->fusions[program->fusion_count] = *fusion;
     program->steps[program->step_count++] =
         (ProgramStep){.instruction = -1, .fusion = program->fusion_count++};
     return AM_OK;
@@ -298,7 +310,11 @@ static AmStatus build_fusion(Fuser *self, const int32_t *members, int32_t count,
 
 static AmStatus build_steps(Fuser *self, const int32_t *order, AmError *error) {
     Program *program = self->program;
-    program->fusions = ARENA_ARRAY(self->arena, ProgramFusion, self->count + 1);
+    int32_t fusions = 0;
+    for (int32_t i = 0; i < self->count; i++)
+        fusions += self->leader[i] == i && self->form[i] == FORM_ELEMENT_WISE;
+    Building building = {0};
+    program->fusions = ARENA_ARRAY(self->arena, ProgramFusion, fusions);
     program->steps = ARENA_ARRAY(self->arena, ProgramStep, self->count + 1);
     if (self->arena->failed) return am_fail_memory(error, self->count);
     for (int32_t place = 0; place < self->count;) {
@@ -306,7 +322,7 @@ static AmStatus build_steps(Fuser *self, const int32_t *order, AmError *error) {
         const ProgramInstruction *instruction = &program->instructions[i];
         int32_t together = self->size[i];
         if (self->form[i] == FORM_ELEMENT_WISE) {
-            TRY(build_fusion(self, &order[place], together, error));
+            TRY(build_fusion(self, &building, &order[place], together, error));
         } else if (self->form[i] == FORM_CLONED && !self->needed[instruction->first_result]) {
             program->values[instruction->first_result].kind = PROGRAM_VALUE_INTERNAL;
         } else if (instruction->kind != PROGRAM_VIEW) {
@@ -330,13 +346,13 @@ AmStatus program_fuse(Program *program, AmError *error) {
                   .needed = ARENA_ARRAY(arena, bool, program->value_count + 1),
                   .slot = ARENA_ARRAY(arena, int32_t, program->value_count + 1),
                   .constant_slot = ARENA_ARRAY(arena, int32_t, count + 1)};
+    TRY(program_graph(&self.graph, program, error));
+    self.inner = ARENA_ARRAY(arena, bool, self.graph.first[count]);
     if (arena->failed) return am_fail_memory(error, count);
     find_levels(&self);
     form_groups(&self);
     const int32_t *order;
-    ProgramGraph graph;
-    TRY(program_graph(&graph, program, error));
-    TRY(program_order(&order, program, &graph, self.leader, error));
+    TRY(program_order(&order, program, &self.graph, self.leader, error));
     mark_needed(&self, order);
     return build_steps(&self, order, error);
 }

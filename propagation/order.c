@@ -6,32 +6,45 @@
  * by the bits of a smaller one, so that the first is found in a step per level. */
 #include "propagation/order.h"
 
-enum { READY_LEVELS = 6 }; /* 64^6 exceeds every int32_t */
+enum { READY_MOST_LEVELS = 6 }; /* 64^6 exceeds every int32_t */
 
 typedef struct ReadySet {
-    uint64_t *words[READY_LEVELS]; /* bit k of words[n + 1]: words[n][k] is not 0 */
+    int32_t level_count;
+    uint64_t
+        *words[READY_MOST_LEVELS]; /* bit k of words[n + 1]: words[n][k] is not 0; the last is one word */
 } ReadySet;
 
+/* A set of items less than `count`, empty. */
+static void ready_make(ReadySet *set, Arena *arena, int32_t count) {
+    set->level_count = 0;
+    do {
+        count = (count + 63) / 64;
+        set->words[set->level_count++] = ARENA_ARRAY(arena, uint64_t, count);
+    } while (count > 1);
+}
+
 static void ready_add(ReadySet *set, int32_t item) {
-    for (int32_t level = 0; level < READY_LEVELS; level++, item /= 64) {
-        uint64_t *word = &set->words[level][item / 64], before = *word;
-        *word |= (uint64_t)1 << item % 64;
+    uint32_t at = (uint32_t)item;
+    for (int32_t level = 0; level < set->level_count; level++, at /= 64) {
+        uint64_t *word = &set->words[level][at / 64], before = *word;
+        *word |= (uint64_t)1 << at % 64;
         if (before) return;
     }
 }
 
 /* Takes the smallest item out; -1: there is none. */
 static int32_t ready_take(ReadySet *set) {
-    int32_t item = 0;
-    if (set->words[READY_LEVELS - 1][0] == 0) return -1;
-    for (int32_t level = READY_LEVELS - 1; level >= 0; level--)
-        item = item * 64 + __builtin_ctzll(set->words[level][item]);
-    for (int32_t level = 0, at = item; level < READY_LEVELS; level++, at /= 64) {
+    uint32_t item = 0;
+    if (set->words[set->level_count - 1][0] == 0) return -1;
+    for (int32_t level = set->level_count - 1; level >= 0; level--)
+        item = item * 64 + (uint32_t)__builtin_ctzll(set->words[level][item]);
+    uint32_t at = item;
+    for (int32_t level = 0; level < set->level_count; level++, at /= 64) {
         uint64_t *word = &set->words[level][at / 64];
         *word &= ~((uint64_t)1 << at % 64);
         if (*word) break;
     }
-    return item;
+    return (int32_t)item;
 }
 
 /* No groups: the program's own order will do. */
@@ -43,20 +56,27 @@ static bool is_ungrouped(const int32_t *leader, int32_t count) {
 
 AmStatus program_graph(ProgramGraph *graph, const Program *program, AmError *error) {
     int32_t count = program->instruction_count, edges = 0;
-    for (int32_t i = 0; i < count; i++) edges += program->instructions[i].operand_count;
     int32_t *first = ARENA_ARRAY(program->arena, int32_t, count + 1);
+    int32_t *maker = ARENA_ARRAY(program->arena, int32_t, program->value_count + 1);
+    if (program->arena->failed) return am_fail_memory(error, count);
+    for (int32_t v = 0; v < program->value_count; v++) maker[v] = -1;
+    for (int32_t i = 0; i < count; i++) {
+        const ProgramInstruction *instruction = &program->instructions[i];
+        for (int32_t k = 0; k < instruction->result_count; k++) maker[instruction->first_result + k] = i;
+        edges += instruction->operand_count;
+    }
     int32_t *producers = ARENA_ARRAY(program->arena, int32_t, edges);
-    if (program->arena->failed) return am_fail_memory(error, edges);
+    if (!producers) return am_fail_memory(error, edges);
     edges = 0;
     for (int32_t i = 0; i < count; i++) {
         const ProgramInstruction *instruction = &program->instructions[i];
         for (int32_t k = 0; k < instruction->operand_count; k++) {
-            int32_t producer = program->values[instruction->operands[k]].instruction;
+            int32_t producer = maker[instruction->operands[k]];
             if (producer >= 0) producers[edges++] = producer;
         }
         first[i + 1] = edges;
     }
-    *graph = (ProgramGraph){.count = count, .first = first, .producers = producers};
+    *graph = (ProgramGraph){.count = count, .first = first, .producers = producers, .maker = maker};
     return AM_OK;
 }
 
@@ -69,10 +89,7 @@ static AmStatus order_groups(int32_t *order, Arena *arena, const Program *progra
     int32_t *last_member = ARENA_ARRAY(arena, int32_t, count + 1);
     int32_t *uses = ARENA_ARRAY(arena, int32_t, graph->first[count]);
     ReadySet ready;
-    for (int32_t level = 0, words = count; level < READY_LEVELS; level++) {
-        words = words / 64 + 1;
-        ready.words[level] = ARENA_ARRAY(arena, uint64_t, words);
-    }
+    ready_make(&ready, arena, count);
     if (arena->failed) return am_fail_memory(error, count);
     for (int32_t i = 0; i < count; i++) {
         int32_t own = leader[i];

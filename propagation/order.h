@@ -10,6 +10,7 @@ typedef struct ProgramGraph {
     int32_t count;
     const int32_t *first;     /* [count + 1] */
     const int32_t *producers; /* instructions */
+    const int32_t *maker;     /* [value]: the instruction that makes it, -1 for parameters */
 } ProgramGraph;
 
 /* The graph of the program as it stands, in its arena. */
