@@ -1,0 +1,45 @@
+/* automap groups: the linkage groups of a module. */
+#include "cli/common.h"
+#include "propagation/strict.h"
+
+static AmStatus run(const Cli *cli, AmError *error) {
+    PlanContext *context = NULL;
+    LinkageGroups *groups;
+    Arena arena = {0};
+    int64_t axis_size = 8;
+    AmStatus status;
+    TRY_OR_FAIL(cli_integer(cli, "--axis-size", 2, MESH_MAX_DEVICES, &axis_size, error));
+    TRY_OR_FAIL(cli_read_model(cli, 0, &context, error));
+    if (cli_has(cli, "--strict"))
+        TRY_OR_FAIL(strict_groups(&groups, &arena, context, (int32_t)axis_size, STRICT_STATE, error));
+    else TRY_OR_FAIL(groups_of_classes(&groups, &arena, context, (int32_t)axis_size, error));
+    if (cli_has(cli, "--json")) {
+        json_t *root;
+        TRY_OR_FAIL(groups_to_json(&root, groups, context, error));
+        status = cli_output_json(cli, root, JSON_STYLE_COMPACT, error);
+    } else {
+        Text text = {0};
+        groups_print(&text, groups, context);
+        status = cli_output(cli, &text, error);
+        text_free(&text);
+    }
+fail:
+    arena_free(&arena);
+    plan_context_free(context);
+    return status;
+}
+
+static const CliOption options[] = {
+    {"--strict", NULL, "Auto-MAP's own mode: one axis, no conversions between states", false},
+    {"--axis-size", "N", "devices on the axis (default 8)", false},
+    CLI_OPTION_ROLES,
+    {0}};
+
+const CliCommand CLI_GROUPS = {
+    .name = "groups",
+    .arguments = "MODEL",
+    .summary = "the linkage groups: for each decision, every weight dimension that it fixes",
+    .least_arguments = 1,
+    .most_arguments = 1,
+    .options = options,
+    .run = run};

@@ -1,0 +1,195 @@
+/* automap info: what a module is. */
+#include <string.h>
+
+#include "cli/common.h"
+#include "cli/parameters.h"
+#include "ir/flops.h"
+#include "propagation/groups.h"
+#include "propagation/plan_parts.h"
+
+#define PHASE_COUNT (IR_PHASE_OTHER + 1)
+
+typedef struct Opcode {
+    const char *name;
+    int32_t count;
+    int32_t phases[PHASE_COUNT];
+} Opcode;
+
+/* Counts over the canonical module; FLOPs and bytes are the entry's. */
+typedef struct Info {
+    Opcode *opcodes; /* by number, most first */
+    int32_t opcode_count;
+    int32_t phases[PHASE_COUNT];
+    double flops, bytes; /* bytes: operands plus result of every instruction */
+    int32_t groups;
+} Info;
+
+static Opcode *find_opcode(Info *info, Arena *arena, int32_t *capacity, const char *name) {
+    for (int32_t k = 0; k < info->opcode_count; k++)
+        if (strcmp(info->opcodes[k].name, name) == 0) return &info->opcodes[k];
+    ARENA_RESERVE(arena, info->opcodes, info->opcode_count, *capacity);
+    if (!info->opcodes) return NULL;
+    info->opcodes[info->opcode_count] = (Opcode){.name = name};
+    return &info->opcodes[info->opcode_count++];
+}
+
+static AmStatus add_work(Info *info, Arena *arena, const IrModule *module, const IrInstruction *instruction,
+                         AmError *error) {
+    IrShape *operands = ARENA_ARRAY(arena, IrShape, instruction->operand_count + 1);
+    if (!operands) return am_fail_memory(error, instruction->operand_count);
+    double bytes = (double)ir_shape_bytes(&instruction->shape);
+    for (int32_t k = 0; k < instruction->operand_count; k++) {
+        operands[k] = module->instructions[instruction->operands[k]].shape;
+        bytes += (double)ir_shape_bytes(&operands[k]);
+    }
+    bool moves = instruction->opcode != IR_PARAMETER && instruction->opcode != IR_CONSTANT &&
+                 instruction->opcode != IR_TUPLE && instruction->opcode != IR_GET_TUPLE_ELEMENT;
+    if (moves) info->bytes += bytes;
+    info->flops += ir_flops(module, instruction, operands, &instruction->shape);
+    return AM_OK;
+}
+
+static void sort_opcodes(Info *info) {
+    for (int32_t k = 1; k < info->opcode_count; k++) {
+        Opcode opcode = info->opcodes[k];
+        int32_t place = k;
+        for (; place > 0; place--) {
+            const Opcode *other = &info->opcodes[place - 1];
+            if (other->count > opcode.count ||
+                (other->count == opcode.count && strcmp(other->name, opcode.name) < 0))
+                break;
+            info->opcodes[place] = *other;
+        }
+        info->opcodes[place] = opcode;
+    }
+}
+
+static AmStatus gather(Info *info, Arena *arena, const PlanContext *context, AmError *error) {
+    const IrModule *module = context->canonical;
+    int32_t capacity = 0;
+    for (int32_t i = 0; i < module->instruction_count; i++) {
+        const IrInstruction *instruction = &module->instructions[i];
+        bool in_entry = i < context->rules->count; /* others serve reductions and loops */
+        Opcode *opcode = find_opcode(info, arena, &capacity, instruction->opcode_name);
+        if (!opcode) return am_fail_memory(error, 0);
+        opcode->count++;
+        IrPhase phase = in_entry ? context->roles->phases[i] : IR_PHASE_OTHER;
+        opcode->phases[phase]++;
+        info->phases[phase]++;
+        if (in_entry) TRY(add_work(info, arena, module, instruction, error));
+    }
+    sort_opcodes(info);
+    for (int32_t c = 0; c < context->classes->count; c++)
+        info->groups += context->classes->classes[c].weight_count > 0;
+    return AM_OK;
+}
+
+static json_t *parameters_to_json(const PlanContext *context) {
+    json_t *list = json_array();
+    for (int32_t p = 0; p < context->roles->parameter_count; p++) {
+        const IrParameter *parameter = &context->roles->parameters[p];
+        const IrShape *shape = &context->canonical->instructions[parameter->instruction].shape;
+        json_t *dimensions = json_array();
+        for (int32_t d = 0; shape->type != DTYPE_TUPLE && d < shape->rank; d++)
+            json_array_append_new(dimensions, json_integer(shape->dimensions[d]));
+        json_array_append_new(
+            list, json_pack("{s:i, s:o, s:s, s:o, s:s, s:o}", "number", p, "path",
+                            plan_string_to_json(parameter->path), "type", dtype_name(shape->type), "shape",
+                            dimensions, "role", ir_role_name(parameter->role), "output",
+                            parameter->output < 0 ? json_null() : json_integer(parameter->output)));
+    }
+    return list;
+}
+
+static json_t *outputs_to_json(const PlanContext *context) {
+    json_t *list = json_array();
+    for (int32_t k = 0; k < context->roles->output_count; k++) {
+        Text shape = {0};
+        ir_shape_append(&shape, &context->canonical->instructions[context->roles->outputs[k]].shape);
+        json_array_append_new(list,
+                              json_pack("{s:i, s:s, s:b}", "index", k, "shape", shape.data ? shape.data : "",
+                                        "loss", (int)(k == context->roles->loss)));
+        text_free(&shape);
+    }
+    return list;
+}
+
+static void append_warnings(json_t *list, const AmWarnings *warnings) {
+    for (int32_t k = 0; k < warnings->count; k++)
+        json_array_append_new(list, plan_string_to_json(warnings->texts[k]));
+}
+
+static json_t *info_to_json(const Info *info, const PlanContext *context) {
+    json_t *opcodes = json_object(), *phases = json_object(), *warnings = json_array();
+    for (int32_t k = 0; k < info->opcode_count; k++)
+        json_object_set_new(opcodes, info->opcodes[k].name, json_integer(info->opcodes[k].count));
+    for (int32_t p = 0; p < PHASE_COUNT; p++)
+        json_object_set_new(phases, ir_phase_name((IrPhase)p), json_integer(info->phases[p]));
+    append_warnings(warnings, &context->module->warnings);
+    append_warnings(warnings, &context->canonical->warnings);
+    return json_pack("{s:o, s:s, s:i, s:o, s:o, s:o, s:o, s:f, s:f, s:i, s:o}", "name",
+                     plan_string_to_json(context->canonical->name), "sha256", context->sha256, "instructions",
+                     context->canonical->instruction_count, "opcodes", opcodes, "parameters",
+                     parameters_to_json(context), "outputs", outputs_to_json(context), "phases", phases,
+                     "flops", info->flops, "bytes", info->bytes, "groups", info->groups, "warnings",
+                     warnings);
+}
+
+static void print_opcodes(Text *text, const Info *info) {
+    Text rows = {0};
+    text_append_string(&rows, "opcode\tall");
+    for (int32_t p = 0; p < PHASE_COUNT; p++) text_append(&rows, "\t%s", ir_phase_name((IrPhase)p));
+    text_append_string(&rows, "\n");
+    for (int32_t k = 0; k < info->opcode_count; k++) {
+        text_append(&rows, "%s\t%d", info->opcodes[k].name, info->opcodes[k].count);
+        for (int32_t p = 0; p < PHASE_COUNT; p++) text_append(&rows, "\t%d", info->opcodes[k].phases[p]);
+        text_append_string(&rows, "\n");
+    }
+    text_append_table(text, rows.data);
+    text_free(&rows);
+}
+
+static void print_info(Text *text, const Info *info, const PlanContext *context) {
+    text_append(text, "module        %s\nsha256        %s\ninstructions  %d\nFLOPs         ",
+                context->canonical->name, context->sha256, context->canonical->instruction_count);
+    text_append_count(text, info->flops);
+    text_append_string(text, "\nbytes moved   ");
+    text_append_bytes_size(text, info->bytes);
+    text_append(text, "\ngroups        %d linkage groups of weights\nloss          ", info->groups);
+    if (context->roles->loss < 0) text_append_string(text, "none\n\n");
+    else text_append(text, "output %d of %d\n\n", context->roles->loss, context->roles->output_count);
+    parameters_print(text, context, NULL);
+    text_append_string(text, "\n");
+    print_opcodes(text, info);
+}
+
+static AmStatus run(const Cli *cli, AmError *error) {
+    PlanContext *context = NULL;
+    Arena arena = {0};
+    Info info = {0};
+    AmStatus status;
+    TRY_OR_FAIL(cli_read_model(cli, 0, &context, error));
+    TRY_OR_FAIL(gather(&info, &arena, context, error));
+    if (cli_has(cli, "--json")) {
+        status = cli_output_json(cli, info_to_json(&info, context), JSON_STYLE_COMPACT, error);
+    } else {
+        Text text = {0};
+        print_info(&text, &info, context);
+        status = cli_output(cli, &text, error);
+        text_free(&text);
+    }
+fail:
+    arena_free(&arena);
+    plan_context_free(context);
+    return status;
+}
+
+static const CliOption options[] = {CLI_OPTION_ROLES, {0}};
+
+const CliCommand CLI_INFO = {.name = "info",
+                             .arguments = "MODEL",
+                             .summary = "what the module is: instructions, parameters, FLOPs, linkage groups",
+                             .least_arguments = 1,
+                             .most_arguments = 1,
+                             .options = options,
+                             .run = run};

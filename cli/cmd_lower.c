@@ -1,0 +1,64 @@
+/* automap lower: the local program of one device, as text. */
+#include <string.h>
+
+#include "cli/common.h"
+#include "propagation/lower.h"
+
+static AmStatus lower_plan(const Cli *cli, Program **program, Arena *arena, const PlanContext *context,
+                           json_t **root, AmError *error) {
+    Plan *plan;
+    Completion *completion;
+    int64_t device = 0;
+    TRY(plan_read(&plan, root, arena, context, cli_text(cli, "--plan"), error));
+    if (plan->stage_count != 1)
+        return am_fail(error, AM_ERROR_INPUT, cli_text(cli, "--plan"),
+                       "expected a plan of one stage, found %d stages", plan->stage_count);
+    PlanStage *stage = &plan->stages[0];
+    TRY(cli_integer(cli, "--device", 0, stage->mesh.device_count - 1, &device, error));
+    TRY(plan_complete(&completion, arena, context, stage, error));
+    return plan_lower(program, arena, context, completion, (int32_t)device, error);
+}
+
+static AmStatus run(const Cli *cli, AmError *error) {
+    PlanContext *context = NULL;
+    Program *program;
+    Arena arena = {0};
+    json_t *root = NULL;
+    const char *plan;
+    Text text = {0};
+    AmStatus status;
+    TRY_OR_FAIL(cli_need(cli, "--plan", &plan, error));
+    TRY_OR_FAIL(cli_read_model(cli, 0, &context, error));
+    if (strcmp(plan, "none") == 0) TRY_OR_FAIL(plan_lower_whole(&program, &arena, context, error));
+    else TRY_OR_FAIL(lower_plan(cli, &program, &arena, context, &root, error));
+    program_print(&text, program);
+    if (cli_has(cli, "--json"))
+        status = cli_output_json(
+            cli,
+            json_pack("{s:i, s:i, s:I, s:I, s:s}", "device", program->device, "steps", program->step_count,
+                      "allocation_bytes", (json_int_t)program->allocation_bytes, "parameter_bytes",
+                      (json_int_t)program->parameter_bytes, "text", text.data ? text.data : ""),
+            JSON_STYLE_COMPACT, error);
+    else status = cli_output(cli, &text, error);
+fail:
+    text_free(&text);
+    json_decref(root);
+    arena_free(&arena);
+    plan_context_free(context);
+    return status;
+}
+
+static const CliOption options[] = {
+    {"--plan", "PLAN", "the plan; none: the whole module on one device", false},
+    {"--device", "D", "which device of the plan's mesh (default 0)", false},
+    CLI_OPTION_ROLES,
+    {0}};
+
+const CliCommand CLI_LOWER = {.name = "lower",
+                              .arguments = "MODEL",
+                              .summary =
+                                  "the local program of one device: local shapes and explicit collectives",
+                              .least_arguments = 1,
+                              .most_arguments = 1,
+                              .options = options,
+                              .run = run};

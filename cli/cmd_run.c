@@ -1,0 +1,210 @@
+/* automap run: trains a module under a plan, or runs it on one device. */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/file.h"
+#include "cli/common.h"
+#include "executor/run.h"
+
+/* Where the steps go, as they happen. */
+typedef struct Stream {
+    FileWriter writer;
+    bool is_json;
+    AmStatus status;
+    AmError *error;
+} Stream;
+
+static void write_text(Stream *stream, const Text *text) {
+    if (stream->status != AM_OK) return;
+    stream->status = text->failed ? am_fail_memory(stream->error, 0)
+                                  : file_writer_add(&stream->writer, text->data, text->length, stream->error);
+    if (stream->status == AM_OK) fflush(stream->writer.stream);
+}
+
+static json_t *number_or_null(double value) {
+    return isfinite(value) ? json_real(value) : json_null();
+}
+
+static json_t *watched_to_json(const AmRunWatched *watched) {
+    if (watched->count == 1) return number_or_null(watched->values[0]);
+    json_t *values = json_array();
+    for (int64_t k = 0; k < watched->count; k++)
+        json_array_append_new(values, number_or_null(watched->values[k]));
+    return values;
+}
+
+static void write_json_line(Stream *stream, json_t *object) {
+    Text text = {0};
+    if (object) json_write(&text, object, JSON_STYLE_COMPACT);
+    else text.failed = true;
+    json_decref(object);
+    text_append_string(&text, "\n");
+    write_text(stream, &text);
+    text_free(&text);
+}
+
+static void on_step(void *user, const AmRunStep *step) {
+    Stream *stream = user;
+    if (stream->is_json) {
+        json_t *object = json_pack("{s:I, s:o, s:f}", "step", (json_int_t)step->step, "loss",
+                                   number_or_null(step->loss), "seconds", step->seconds);
+        for (int32_t k = 0; k < step->watched_count; k++) {
+            char name[32];
+            snprintf(name, sizeof name, "output[%d]", step->watched[k].output);
+            json_object_set_new(object, name, watched_to_json(&step->watched[k]));
+        }
+        write_json_line(stream, object);
+        return;
+    }
+    Text text = {0};
+    text_append(&text, "step %6lld", (long long)step->step);
+    if (!isnan(step->loss)) text_append(&text, "   loss %-14.9g", step->loss);
+    text_append_string(&text, "   ");
+    text_append_seconds(&text, step->seconds);
+    for (int32_t k = 0; k < step->watched_count; k++) {
+        text_append(&text, "   output[%d]", step->watched[k].output);
+        for (int64_t i = 0; i < step->watched[k].count && i < 8; i++)
+            text_append(&text, " %.9g", step->watched[k].values[i]);
+        if (step->watched[k].count > 8) text_append_string(&text, " ...");
+    }
+    text_append_string(&text, "\n");
+    write_text(stream, &text);
+    text_free(&text);
+}
+
+/* Measured next to predicted, in the form of the stream. */
+static void write_report_json(Stream *stream, const AmRunReport *report, const Plan *plan) {
+    json_t *measured = json_array(), *predicted = json_null();
+    for (int32_t d = 0; d < report->device_count; d++)
+        json_array_append_new(measured, json_pack("{s:I}", "peak_bytes", (json_int_t)report->peak_bytes[d]));
+    if (plan) {
+        json_t *devices = json_array();
+        for (int32_t d = 0; d < plan->device_count; d++)
+            json_array_append_new(
+                devices, json_pack("{s:I}", "peak_bytes", (json_int_t)plan->predicted[d].peak_bytes));
+        predicted = json_pack("{s:f, s:o}", "step_seconds", plan->predicted_step_seconds, "devices", devices);
+    }
+    write_json_line(stream, json_pack("{s:I, s:{s:f, s:o}, s:o}", "steps", (json_int_t)report->steps,
+                                      "measured", "step_seconds", report->seconds_per_step, "devices",
+                                      measured, "predicted", predicted));
+}
+
+static void write_report_text(Stream *stream, const AmRunReport *report, const Plan *plan) {
+    Text text = {0}, rows = {0};
+    text_append_string(&rows, plan ? "\tmeasured\tpredicted\nstep time\t" : "\tmeasured\nstep time\t");
+    text_append_seconds(&rows, report->seconds_per_step);
+    if (plan) text_append_string(&rows, "\t");
+    if (plan) text_append_seconds(&rows, plan->predicted_step_seconds);
+    text_append_string(&rows, "\n");
+    for (int32_t d = 0; d < report->device_count; d++) {
+        text_append(&rows, "peak of device %d\t", d);
+        text_append_bytes_size(&rows, (double)report->peak_bytes[d]);
+        if (plan && d < plan->device_count) {
+            text_append_string(&rows, "\t");
+            text_append_bytes_size(&rows, (double)plan->predicted[d].peak_bytes);
+        }
+        text_append_string(&rows, "\n");
+    }
+    text_append_table(&text, rows.data);
+    write_text(stream, &text);
+    text_free(&rows);
+    text_free(&text);
+}
+
+/* --watch 'output[2]'. */
+static AmStatus read_watch(const Cli *cli, const PlanContext *context, int32_t *watch, int32_t *count,
+                           AmError *error) {
+    const char *const *values;
+    *count = cli_texts(cli, "--watch", &values);
+    for (int32_t k = 0; k < *count; k++) {
+        char *end = NULL;
+        long output = strncmp(values[k], "output[", 7) == 0 ? strtol(values[k] + 7, &end, 10) : -1;
+        if (!end || end == values[k] + 7 || strcmp(end, "]") != 0 || output < 0 ||
+            output >= context->roles->output_count)
+            return am_fail(error, AM_ERROR_USAGE, "", "--watch %.60s: expected output[0] to output[%d]",
+                           values[k], context->roles->output_count - 1);
+        watch[k] = (int32_t)output;
+    }
+    return AM_OK;
+}
+
+typedef struct Running {
+    Arena arena, warnings_arena;
+    PlanContext *context;
+    json_t *root;
+    Stream stream;
+    AmWarnings warnings;
+} Running;
+
+static AmStatus run_all(const Cli *cli, Running *self, AmError *error) {
+    Plan *plan = NULL;
+    const char *plan_path, *out = cli_text(cli, "-o");
+    int32_t watch[CLI_MAX_REPEATS];
+    int64_t steps = 1, seed = 0;
+    AmRunReport report = {0};
+    TRY(cli_need(cli, "--plan", &plan_path, error));
+    TRY(cli_integer(cli, "--steps", 1, INT64_MAX, &steps, error));
+    TRY(cli_integer(cli, "--seed", 0, INT64_MAX, &seed, error));
+    TRY(cli_read_model(cli, 0, &self->context, error));
+    if (strcmp(plan_path, "none") != 0)
+        TRY(plan_read(&plan, &self->root, &self->arena, self->context, plan_path, error));
+    AmRunOptions options = {.plan = plan,
+                            .steps = steps,
+                            .state_path = cli_text(cli, "--state"),
+                            .data_path = cli_text(cli, "--data"),
+                            .seed = (uint64_t)seed,
+                            .watch = watch,
+                            .outputs_path = cli_text(cli, "--outputs"),
+                            .save_path = cli_text(cli, "--save"),
+                            .interrupted = cli_catch_interrupts(),
+                            .on_step = on_step,
+                            .user = &self->stream,
+                            .warnings = &self->warnings};
+    TRY(read_watch(cli, self->context, watch, &options.watch_count, error));
+    TRY(file_writer_begin(&self->stream.writer, out ? out : "-", error));
+    AmStatus status = am_run(self->context, &options, &self->arena, &report, error);
+    cli_warn(cli, &self->warnings);
+    if (status != AM_OK && status != AM_INTERRUPTED) return status;
+    if (self->stream.is_json) write_report_json(&self->stream, &report, plan);
+    else if (!cli_has(cli, "--quiet")) write_report_text(&self->stream, &report, plan);
+    TRY(self->stream.status);
+    TRY(file_writer_commit(&self->stream.writer, error));
+    return status;
+}
+
+static AmStatus run(const Cli *cli, AmError *error) {
+    Running self = {.stream = {.is_json = cli_has(cli, "--json"), .error = error}};
+    self.warnings.arena = &self.warnings_arena;
+    AmStatus status = run_all(cli, &self, error);
+    file_writer_abandon(&self.stream.writer);
+    json_decref(self.root);
+    plan_context_free(self.context);
+    arena_free(&self.warnings_arena);
+    arena_free(&self.arena);
+    return status;
+}
+
+static const CliOption options[] = {
+    {"--plan", "PLAN", "the plan; none: the whole module on one device", false},
+    {"--state", "FILE", "initial values by path, .safetensors or .npz; random: drawn by --seed", false},
+    {"--data", "FILE", "examples by path, .safetensors or .npz, cut into consecutive batches", false},
+    {"--steps", "N", "steps to run (default 1)", false},
+    {"--watch", "'output[K]'", "report output K at every step too", true},
+    {"--outputs", "OUT.npz", "write every output of the last step", false},
+    {"--save", "FILE", "write the final state, .safetensors or .npz", false},
+    CLI_OPTION_SEED,
+    CLI_OPTION_ROLES,
+    {0}};
+
+const CliCommand CLI_RUN = {
+    .name = "run",
+    .arguments = "MODEL",
+    .summary = "trains under a plan: a line per step, then measured next to predicted",
+    .least_arguments = 1,
+    .most_arguments = 1,
+    .options = options,
+    .notes = "Each device of the plan is a thread. An interrupt ends the run after the step in work: what\n"
+             "was asked to be saved is saved, the exit code is 130.",
+    .run = run};

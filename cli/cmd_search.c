@@ -1,0 +1,317 @@
+/* automap search: from a module and a cluster to a plan file. */
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/file.h"
+#include "cli/common.h"
+#include "cli/parameters.h"
+#include "planners/search.h"
+#include "propagation/plan_parts.h"
+
+/* Everything that one search needs and leaves. */
+typedef struct Searched {
+    Arena arena;
+    PlanContext *context;
+    Cluster *cluster;
+    SearchOptions options;
+    SearchResult result;
+    json_t *initial_root;
+    const char *plan_file;
+    double import_seconds;
+    Text log;
+} Searched;
+
+static const char *space_of(int32_t k) {
+    return plan_space_name((PlanSpace)k);
+}
+
+static const char *searcher_of(int32_t k) {
+    return searcher_name((Searcher)k);
+}
+
+static const char *expert_of(int32_t k) {
+    return expert_name((Expert)k);
+}
+
+static AmStatus read_options(const Cli *cli, SearchOptions *options, AmError *error) {
+    int32_t space = SPACE_AUTO, searcher = SEARCHER_DQN, expert = EXPERT_DATA_PARALLEL;
+    int64_t seed = 0;
+    *options = (SearchOptions){.mesh = cli_text(cli, "--mesh"),
+                               .evaluations = SEARCH_DEFAULT_EVALUATIONS,
+                               .memory_fraction = CLUSTER_DEFAULT_MEMORY_FRACTION};
+    TRY(cli_choice(cli, "--space", space_of, SPACE_COUNT, &space, error));
+    TRY(cli_choice(cli, "--searcher", searcher_of, SEARCHER_COUNT, &searcher, error));
+    TRY(cli_choice(cli, "--expert", expert_of, EXPERT_COUNT, &expert, error));
+    TRY(cli_integer(cli, "--evaluations", 1, 1000000000, &options->evaluations, error));
+    TRY(cli_number(cli, "--seconds", 1e-3, 1e9, &options->seconds, error));
+    TRY(cli_number(cli, "--memory-fraction", 1e-6, 1, &options->memory_fraction, error));
+    TRY(cli_integer(cli, "--seed", 0, INT64_MAX, &seed, error));
+    if (cli_has(cli, "--expert") && !cli_has(cli, "--searcher")) searcher = SEARCHER_EXPERT;
+    if (cli_has(cli, "--expert") != (searcher == SEARCHER_EXPERT))
+        return am_fail(error, AM_ERROR_USAGE, "", "--searcher expert and --expert NAME go together");
+    options->space = (PlanSpace)space;
+    options->searcher = (Searcher)searcher;
+    options->expert = (Expert)expert;
+    options->seed = (uint64_t)seed;
+    return AM_OK;
+}
+
+/* MODEL's stem in its folder: model.hlo.pb.zst gives model.plan.json. */
+static const char *default_plan_file(Arena *arena, const char *model) {
+    static const char *const suffixes[] = {".gz", ".zst", ".pb", ".json", ".txt", ".hlo"};
+    if (strcmp(model, "-") == 0) return "model.plan.json";
+    char *stem = arena_copy_string(arena, model);
+    for (size_t k = 0; stem && k < sizeof suffixes / sizeof suffixes[0]; k++) {
+        size_t length = strlen(stem), tail = strlen(suffixes[k]);
+        if (length > tail && stem[length - tail - 1] != '/' && strcmp(stem + length - tail, suffixes[k]) == 0)
+            stem[length - tail] = '\0';
+    }
+    return stem ? arena_format(arena, "%s.plan.json", stem) : NULL;
+}
+
+/* What the search was told, for the plan file; nothing that depends on the clock. */
+static json_t *settings_to_json(const SearchOptions *options) {
+    json_t *settings = json_pack("{s:I, s:f, s:s?}", "evaluations", (json_int_t)options->evaluations,
+                                 "memory_fraction", options->memory_fraction, "mesh", options->mesh);
+    if (settings && options->searcher == SEARCHER_EXPERT)
+        json_object_set_new(settings, "expert", json_string(expert_name(options->expert)));
+    if (settings && options->seconds > 0)
+        json_object_set_new(settings, "seconds", json_real(options->seconds));
+    return settings;
+}
+
+static double gap_of(const Plan *plan) {
+    return plan->predicted_step_seconds / plan->bound_seconds - 1;
+}
+
+static json_t *number_or_null(double value) {
+    return isfinite(value) ? json_real(value) : json_null();
+}
+
+/* "data,-,model" per parameter; "" where it is whole on every device. */
+static AmStatus sharding_columns(const char ***columns, Arena *arena, const Plan *plan,
+                                 const PlanContext *context, AmError *error) {
+    json_t *parameters;
+    TRY(plan_parameters_to_json(&parameters, plan, context, error));
+    size_t count = json_array_size(parameters);
+    *columns = ARENA_ARRAY(arena, const char *, count + 1);
+    for (size_t p = 0; *columns && p < count; p++) {
+        const json_t *sharding = json_object_get(json_array_get(parameters, p), "sharding");
+        Text text = {0};
+        bool is_split = false;
+        for (size_t d = 0; d < json_array_size(sharding); d++) {
+            const json_t *axes = json_array_get(sharding, d);
+            text_append_string(&text, d ? "," : "");
+            for (size_t a = 0; a < json_array_size(axes); a++)
+                text_append(&text, "%s%s", a ? "+" : "", json_string_value(json_array_get(axes, a)));
+            if (json_array_size(axes) == 0) text_append_string(&text, "-");
+            is_split = is_split || json_array_size(axes) > 0;
+        }
+        (*columns)[p] = is_split && text.data ? arena_copy_string(arena, text.data) : "";
+        text_free(&text);
+    }
+    json_decref(parameters);
+    return arena->failed ? am_fail_memory(error, 0) : AM_OK;
+}
+
+static void print_times(Text *text, const Searched *self) {
+    const Plan *plan = self->result.plan;
+    Text rows = {0};
+    text_append_string(&rows, "plan\tstep time\trelative\tremark\nthis one\t");
+    text_append_seconds(&rows, plan->predicted_step_seconds);
+    text_append_string(&rows, "\t1.000\t\n");
+    for (int32_t e = 0; e < EXPERT_COUNT; e++) {
+        const ExpertResult *expert = &self->result.experts[e];
+        text_append(&rows, "%s\t", expert_name((Expert)e));
+        if (isnan(expert->seconds)) {
+            text_append(&rows, "-\t-\t%s\n", expert->reason ? expert->reason : "");
+        } else {
+            text_append_seconds(&rows, expert->seconds);
+            text_append(&rows, "\t%.3f\t\n", expert->seconds / plan->predicted_step_seconds);
+        }
+    }
+    text_append_table(text, rows.data);
+    text_free(&rows);
+}
+
+static void print_memory(Text *text, const Searched *self) {
+    const Plan *plan = self->result.plan;
+    int32_t fullest = 0;
+    for (int32_t d = 1; d < plan->device_count; d++)
+        if (plan->predicted[d].peak_bytes > plan->predicted[fullest].peak_bytes) fullest = d;
+    const PlanDevicePrediction *device = &plan->predicted[fullest];
+    const struct {
+        const char *name;
+        int64_t bytes;
+    } parts[] = {{"weights", device->weights_bytes},
+                 {"gradients", device->gradients_bytes},
+                 {"optimizer", device->optimizer_bytes},
+                 {"activations", device->activation_bytes}};
+    text_append_string(text, "memory  ");
+    text_append_bytes_size(text, (double)device->peak_bytes);
+    text_append_string(text, " at the peak of the fullest device:");
+    for (size_t k = 0; k < sizeof parts / sizeof parts[0]; k++) {
+        text_append(text, "%s %s ", k ? "," : "", parts[k].name);
+        text_append_bytes_size(text, (double)parts[k].bytes);
+    }
+    text_append_string(text, "\n");
+}
+
+static AmStatus print_summary(Text *text, Searched *self, AmError *error) {
+    const Plan *plan = self->result.plan;
+    const Mesh *mesh = &plan->stages[0].mesh;
+    const char **columns;
+    TRY(sharding_columns(&columns, &self->arena, plan, self->context, error));
+    text_append(text, "%s on cluster %s, mesh", plan->module_name, plan->cluster_name);
+    for (int32_t axis = 0; axis < mesh->axis_count; axis++)
+        text_append(text, " %s=%d", mesh->axes[axis].name, mesh->axes[axis].size);
+    text_append_string(text, "\n\n");
+    parameters_print(text, self->context, columns);
+    text_append_string(text, "\n");
+    print_times(text, self);
+    text_append_string(text, "\n");
+    print_memory(text, self);
+    if (!isnan(plan->bound_seconds)) {
+        text_append_string(text, "bound   ");
+        text_append_seconds(text, plan->bound_seconds);
+        text_append(text, " (%s), gap %.2f %%\n", plan->bound, 100 * gap_of(plan));
+    }
+    return AM_OK;
+}
+
+static json_t *devices_to_json(Searched *self) {
+    const Plan *plan = self->result.plan;
+    json_t *devices = json_array();
+    for (int32_t d = 0; d < plan->device_count; d++) {
+        const PlanDevicePrediction *device = &plan->predicted[d];
+        double busy = device->compute_seconds + device->communication_seconds;
+        json_array_append_new(
+            devices, json_pack("{s:s, s:I, s:f}", "name",
+                               cluster_device_name(self->cluster, &self->arena, plan->stages[0].devices[d]),
+                               "peak_bytes", (json_int_t)device->peak_bytes, "busy_fraction",
+                               plan->predicted_step_seconds > 0 ? busy / plan->predicted_step_seconds : 0.0));
+    }
+    return devices;
+}
+
+static json_t *result_to_json(Searched *self, const char *summary) {
+    const Plan *plan = self->result.plan;
+    json_t *experts = json_object(), *reasons = json_object();
+    for (int32_t e = 0; e < EXPERT_COUNT; e++) {
+        const ExpertResult *expert = &self->result.experts[e];
+        json_object_set_new(experts, expert_name((Expert)e), number_or_null(expert->seconds));
+        if (expert->reason)
+            json_object_set_new(reasons, expert_name((Expert)e), plan_string_to_json(expert->reason));
+    }
+    return json_pack("{s:o, s:f, s:o, s:s?, s:o, s:n, s:s, s:s, s:I, s:f, s:f, s:o, s:o, s:o, s:o}",
+                     "plan_file", plan_string_to_json(self->plan_file), "step_seconds",
+                     plan->predicted_step_seconds, "bound_seconds", number_or_null(plan->bound_seconds),
+                     "bound", plan->bound, "gap", number_or_null(gap_of(plan)), "model_gap", "searcher",
+                     plan->searcher, "space", plan->space, "evaluations",
+                     (json_int_t)self->result.evaluations, "search_seconds", self->result.search_seconds,
+                     "import_seconds", self->import_seconds, "expert", experts, "expert_reasons", reasons,
+                     "devices", devices_to_json(self), "summary", plan_string_to_json(summary));
+}
+
+static void log_episode(void *user, const char *line) {
+    text_append((Text *)user, "%s\n", line);
+}
+
+/* The plan goes to -o; what was found to stdout, unless the plan is there. */
+static AmStatus report(const Cli *cli, Searched *self, AmError *error) {
+    Text text = {0};
+    AmStatus status = print_summary(&text, self, error);
+    if (status == AM_OK && cli_has(cli, "--json")) {
+        json_t *root = result_to_json(self, text.data ? text.data : "");
+        text_free(&text);
+        text = (Text){0};
+        if (root) json_write(&text, root, JSON_STYLE_COMPACT);
+        else text.failed = true;
+        json_decref(root);
+        text_append_string(&text, "\n");
+    } else if (status == AM_OK) {
+        text_append(&text, "search  %lld evaluations in ", (long long)self->result.evaluations);
+        text_append_seconds(&text, self->result.search_seconds);
+        text_append_string(&text, ", import ");
+        text_append_seconds(&text, self->import_seconds);
+        text_append(&text, "\nplan    %s\n", self->plan_file);
+    }
+    bool wanted = cli_has(cli, "--json") || !cli_has(cli, "--quiet");
+    if (status == AM_OK && text.failed) status = am_fail_memory(error, 0);
+    if (status == AM_OK && wanted) fputs(text.data, strcmp(self->plan_file, "-") == 0 ? stderr : stdout);
+    text_free(&text);
+    return status;
+}
+
+static AmStatus search_and_write(const Cli *cli, Searched *self, AmError *error) {
+    const char *cluster, *log = cli_text(cli, "--log"), *initial = cli_text(cli, "--init-plan");
+    Plan *plan = NULL;
+    TRY(cli_need(cli, "--cluster", &cluster, error));
+    TRY(read_options(cli, &self->options, error));
+    double started = clock_seconds();
+    TRY(cluster_read(&self->cluster, &self->arena, cluster, error));
+    TRY(cli_read_model(cli, 0, &self->context, error));
+    self->import_seconds = clock_seconds() - started;
+    if (initial) TRY(plan_read(&plan, &self->initial_root, &self->arena, self->context, initial, error));
+    self->options.initial = plan;
+    self->options.interrupted = cli_catch_interrupts();
+    if (log) {
+        self->options.on_episode = log_episode;
+        self->options.user = &self->log;
+    }
+    TRY(search(&self->result, &self->arena, self->context, self->cluster, &self->options, error));
+    self->result.plan->settings = settings_to_json(&self->options);
+    self->plan_file = cli_text(cli, "-o");
+    if (!self->plan_file) self->plan_file = default_plan_file(&self->arena, cli->arguments[0]);
+    if (!self->plan_file || !self->result.plan->settings) return am_fail_memory(error, 0);
+    TRY(plan_write(self->result.plan, self->context, self->plan_file, error));
+    if (log) TRY(file_write(log, self->log.data ? self->log.data : "", self->log.length, error));
+    TRY(report(cli, self, error));
+    if (!self->result.interrupted) return AM_OK;
+    cli_note(cli, "interrupted; the best plan so far is in %s", self->plan_file);
+    return AM_INTERRUPTED;
+}
+
+static AmStatus run(const Cli *cli, AmError *error) {
+    Searched self = {0};
+    AmStatus status = search_and_write(cli, &self, error);
+    if (self.result.plan) json_decref(self.result.plan->settings);
+    json_decref(self.initial_root);
+    text_free(&self.log);
+    cluster_free(self.cluster);
+    plan_context_free(self.context);
+    arena_free(&self.arena);
+    return status;
+}
+
+#define TEXT_OF(x)  #x
+#define VALUE_OF(x) TEXT_OF(x)
+static const CliOption options[] = {
+    {"--cluster", "CLUSTER", "a cluster file, or a built-in name (automap cluster lists them)", false},
+    {"--space", "SPACE", "auto (default: all), operator, data", false},
+    {"--searcher", "NAME",
+     "dqn (default, starts from the expert plans, then polishes), exhaustive, random, expert", false},
+    {"--expert", "NAME", "that recipe's plan, priced: data_parallel, megatron", false},
+    {"--mesh", "data=4,model=8", "the mesh (default: every ordered split of the devices into data x model)",
+     false},
+    {"--evaluations", "N", "plans priced at most (default " VALUE_OF(SEARCH_DEFAULT_EVALUATIONS) ")", false},
+    {"--seconds", "S", "stop after S seconds; the result then depends on the machine", false},
+    {"--memory-fraction", "F", "of a device's memory that a plan may fill (default 0.9)", false},
+    {"--init-plan", "PLAN", "a further plan to start from", false},
+    {"--log", "LOG.jsonl", "one line per episode: evaluations, reward, best, epsilon, loss", false},
+    CLI_OPTION_SEED,
+    CLI_OPTION_ROLES,
+    {0}};
+
+const CliCommand CLI_SEARCH = {
+    .name = "search",
+    .arguments = "MODEL",
+    .summary =
+        "finds a plan for a module on a cluster and writes it to -o (default: MODEL's stem + .plan.json)",
+    .least_arguments = 1,
+    .most_arguments = 1,
+    .options = options,
+    .notes = "An interrupt ends the search: the best plan so far is written, the exit code is 130.",
+    .run = run};

@@ -1,0 +1,52 @@
+/* automap simulate: step time, devices and memory of a plan. */
+#include "cli/common.h"
+#include "cost/simulate.h"
+
+static AmStatus simulate(const Cli *cli, Arena *arena, const PlanContext *context, json_t **root,
+                         Cluster **cluster, AmError *error) {
+    Plan *plan;
+    Simulation *simulation;
+    double fraction = CLUSTER_DEFAULT_MEMORY_FRACTION;
+    const char *other = cli_text(cli, "--cluster");
+    TRY(cli_number(cli, "--memory-fraction", 1e-6, 1, &fraction, error));
+    TRY(plan_read(&plan, root, arena, context, cli->arguments[0], error));
+    if (other) TRY(cluster_read(cluster, arena, other, error));
+    else TRY(cluster_from_json(cluster, arena, plan->cluster_description, cli->arguments[0], error));
+    TRY(simulate_plan(&simulation, arena, context, plan, *cluster, fraction, error));
+    cli_warn(cli, &simulation->warnings);
+    if (cli_has(cli, "--json"))
+        return cli_output_json(cli, simulation_to_json(simulation), JSON_STYLE_COMPACT, error);
+    Text text = {0};
+    simulation_print(&text, simulation);
+    AmStatus status = cli_output(cli, &text, error);
+    text_free(&text);
+    return status;
+}
+
+static AmStatus run(const Cli *cli, AmError *error) {
+    Arena arena = {0};
+    PlanContext *context = NULL;
+    Cluster *cluster = NULL;
+    json_t *root = NULL;
+    AmStatus status = cli_read_model(cli, 1, &context, error);
+    if (status == AM_OK) status = simulate(cli, &arena, context, &root, &cluster, error);
+    cluster_free(cluster);
+    json_decref(root);
+    plan_context_free(context);
+    arena_free(&arena);
+    return status;
+}
+
+static const CliOption options[] = {
+    {"--cluster", "CLUSTER", "price the plan on another cluster", false},
+    {"--memory-fraction", "F", "of a device's memory that a plan may fill (default 0.9)", false},
+    CLI_OPTION_ROLES,
+    {0}};
+
+const CliCommand CLI_SIMULATE = {.name = "simulate",
+                                 .arguments = "PLAN MODEL",
+                                 .summary = "step time, collectives, and each device's time and memory",
+                                 .least_arguments = 2,
+                                 .most_arguments = 2,
+                                 .options = options,
+                                 .run = run};

@@ -1,0 +1,98 @@
+/* What all commands share: their form, options, output and errors.
+ *
+ * A command is a row of a table (cli/main.c): names, positional arguments,
+ * options and a function. Options are parsed by the command's table, and --help
+ * prints the tables, so that what is listed is what is accepted. Data goes to
+ * stdout or -o; progress, warnings and errors go to stderr.
+ */
+#ifndef CLI_COMMON_H
+#define CLI_COMMON_H
+
+#include <jansson.h>
+#include <signal.h>
+
+#include "base/json.h"
+#include "propagation/plan.h"
+
+#define CLI_MAX_ARGUMENTS 2
+#define CLI_MAX_OPTIONS   32
+#define CLI_MAX_REPEATS   64
+
+/* One option. `value` names its argument in --help; NULL for a switch. */
+typedef struct CliOption {
+    const char *name;
+    const char *value;
+    const char *help;
+    bool is_repeatable;
+} CliOption;
+
+typedef struct Cli Cli;
+
+typedef struct CliCommand {
+    const char *name, *arguments, *summary;
+    int32_t least_arguments, most_arguments;
+    const CliOption *options; /* ends with a row without a name */
+    const char *notes;        /* further lines of --help, or NULL */
+    AmStatus (*run)(const Cli *cli, AmError *error);
+} CliCommand;
+
+/* A command line after parsing. */
+struct Cli {
+    const CliCommand *command;
+    const char *arguments[CLI_MAX_ARGUMENTS];
+    int32_t argument_count;
+    struct {
+        const CliOption *option;
+        const char *values[CLI_MAX_REPEATS]; /* of a switch: its own name */
+        int32_t count;
+    } given[CLI_MAX_OPTIONS];
+    int32_t given_count;
+    bool wants_help;
+};
+
+extern const CliCommand CLI_INFO, CLI_CONVERT, CLI_GROUPS, CLI_PROPAGATE, CLI_LOWER, CLI_CLUSTER, CLI_SEARCH,
+    CLI_SIMULATE, CLI_EXPLAIN, CLI_EXPORT, CLI_RUN;
+
+/* Rows that more than one command has. */
+#define CLI_OPTION_ROLES \
+    { "--roles", "FILE", "what the parameters are (default: model.roles.json beside MODEL)", false }
+#define CLI_OPTION_SEED \
+    { "--seed", "N", "start of the random numbers (default 0)", false }
+
+/* Parses arguments[0..count) for the command. AM_ERROR_USAGE names what is wrong. */
+AmStatus cli_parse(Cli *cli, const CliCommand *command, int count, char **arguments, AmError *error);
+void cli_print_help(Text *text, const CliCommand *command);
+
+/* The option's argument, or NULL where it is not given. */
+const char *cli_text(const Cli *cli, const char *name);
+bool cli_has(const Cli *cli, const char *name);
+/* All arguments of a repeatable option; returns their number. */
+int32_t cli_texts(const Cli *cli, const char *name, const char *const **values);
+AmStatus cli_need(const Cli *cli, const char *name, const char **value, AmError *error);
+/* Leave *value as it is where the option is not given. */
+AmStatus cli_integer(const Cli *cli, const char *name, int64_t least, int64_t most, int64_t *value,
+                     AmError *error);
+AmStatus cli_number(const Cli *cli, const char *name, double least, double most, double *value,
+                    AmError *error);
+/* Sets *choice to the index of the argument among `count` names. */
+AmStatus cli_choice(const Cli *cli, const char *name, const char *(*name_of)(int32_t), int32_t count,
+                    int32_t *choice, AmError *error);
+
+/* The module with all that is derived from it; warnings of it go to stderr unless --quiet. */
+AmStatus cli_read_model(const Cli *cli, int32_t argument, PlanContext **context, AmError *error);
+void cli_warn(const Cli *cli, const AmWarnings *warnings);
+/* A line to stderr unless --quiet. */
+void cli_note(const Cli *cli, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+/* Writes to -o or stdout. */
+AmStatus cli_output(const Cli *cli, const Text *text, AmError *error);
+/* The same for one JSON object and a line end; takes the reference. */
+AmStatus cli_output_json(const Cli *cli, json_t *root, JsonStyle style, AmError *error);
+
+/* One line, then the excerpt with a caret; or {"error": {...}}. To stderr. */
+void cli_print_error(const AmError *error, bool as_json);
+
+/* From now on an interrupt sets the flag that is returned; a second one ends the program. */
+const volatile sig_atomic_t *cli_catch_interrupts(void);
+
+#endif

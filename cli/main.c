@@ -1,0 +1,77 @@
+/* automap: the program. It finds the command in a table, parses its options,
+ * runs it and turns its status into the exit code. Everything else is in the
+ * library or in cmd_*.c. */
+#include <stdio.h>
+#include <string.h>
+
+#include "automap_features.h"
+#include "cli/common.h"
+
+static const CliCommand *const commands[] = {
+    &CLI_INFO,   &CLI_CONVERT,  &CLI_GROUPS, &CLI_LOWER, &CLI_CLUSTER,
+    &CLI_SEARCH, &CLI_SIMULATE, &CLI_EXPORT, &CLI_RUN,
+};
+#define COMMAND_COUNT (sizeof commands / sizeof commands[0])
+
+static void print_usage(FILE *stream) {
+    Text text = {0}, rows = {0};
+    text_append_string(&text, "usage: automap COMMAND ARGUMENT... [OPTION...]\n\n"
+                              "Plans distributed training of XLA HLO modules, and runs it.\n\ncommands:\n");
+    for (size_t k = 0; k < COMMAND_COUNT; k++)
+        text_append(&rows, "  %s %s\t%s\n", commands[k]->name, commands[k]->arguments, commands[k]->summary);
+    text_append_table(&text, rows.data);
+    text_append_string(&text,
+                       "\nautomap COMMAND --help tells more; automap --version lists the features built in.\n"
+                       "exit codes: 0 ok, 1 internal, 2 usage, 3 bad input file, 4 no feasible plan,\n"
+                       "5 failure at run time, 130 interrupted\n");
+    if (text.data) fputs(text.data, stream);
+    text_free(&rows);
+    text_free(&text);
+}
+
+static const CliCommand *find_command(const char *name) {
+    for (size_t k = 0; k < COMMAND_COUNT; k++)
+        if (strcmp(commands[k]->name, name) == 0) return commands[k];
+    return NULL;
+}
+
+static bool wants_json(int count, char **words) {
+    for (int k = 0; k < count; k++)
+        if (strcmp(words[k], "--json") == 0) return true;
+    return false;
+}
+
+static AmStatus run_command(int count, char **words, AmError *error) {
+    const CliCommand *command = find_command(words[1]);
+    if (!command)
+        return am_fail(error, AM_ERROR_USAGE, "", "unknown command %.100s; automap --help lists them",
+                       words[1]);
+    static Cli cli;
+    TRY(cli_parse(&cli, command, count - 2, words + 2, error));
+    if (!cli.wants_help) return command->run(&cli, error);
+    Text text = {0};
+    cli_print_help(&text, command);
+    fputs(text.data, stdout);
+    text_free(&text);
+    return AM_OK;
+}
+
+int main(int count, char **words) {
+    if (count < 2) {
+        print_usage(stderr);
+        return AM_ERROR_USAGE;
+    }
+    if (strcmp(words[1], "--help") == 0 || strcmp(words[1], "-h") == 0) {
+        print_usage(stdout);
+        return AM_OK;
+    }
+    if (strcmp(words[1], "--version") == 0) {
+        printf("automap %s\n%s\n", AM_VERSION, AUTOMAP_FEATURES);
+        return AM_OK;
+    }
+    AmError error = {0};
+    AmStatus status = run_command(count, words, &error);
+    if (status != AM_OK && error.code != AM_OK) cli_print_error(&error, wants_json(count, words));
+    if (fflush(stdout) != 0 && status == AM_OK) status = AM_ERROR_RUNTIME;
+    return status;
+}

@@ -1,0 +1,13 @@
+/* Tables of parameters, repeated layers in one row. */
+#ifndef CLI_PARAMETERS_H
+#define CLI_PARAMETERS_H
+
+#include "propagation/plan.h"
+
+/* "layers[{0..5}]['kernel']  weight  f32[8,4]  6": parameters whose paths differ
+ * in numbers only, and that agree in all other columns, share a row. `sharding`
+ * of parameter k is a further column; NULL: none, and parameters for which it
+ * is "" are left out. */
+void parameters_print(Text *text, const PlanContext *context, const char *const *sharding);
+
+#endif

@@ -1,0 +1,126 @@
+/* The derived parts of a plan file, and names that refer to the module.
+ *
+ * `parameters` comes from the completion of each stage (method, section 2), the
+ * very states that lowering starts from. `decisions` repeats the lists, each
+ * entry with the op name and source line of what names its class.
+ */
+#include "propagation/plan_parts.h"
+
+#include <string.h>
+
+#include "propagation/lower.h"
+
+json_t *plan_class_to_json(const DimensionClass *class) {
+    return json_pack("[s, i, i]", class->named_by_parameter ? "parameter" : "instruction", class->number,
+                     class->dimension);
+}
+
+json_t *plan_string_to_json(const char *string) {
+    json_t *value = json_string(string ? string : "");
+    if (value) return value;
+    char clean[256];
+    size_t length = strlen(string);
+    if (length >= sizeof clean) length = sizeof clean - 1;
+    for (size_t i = 0; i < length; i++) {
+        unsigned char byte = (unsigned char)string[i];
+        clean[i] = byte >= 0x20 && byte < 0x7f ? string[i] : '?';
+    }
+    return json_stringn(clean, length);
+}
+
+json_t *plan_source_to_json(const IrInstruction *instruction) {
+    if (!instruction->source_file[0]) return json_string("");
+    char source[1024];
+    Text text = {0};
+    text_append(&text, "%s:%d", instruction->source_file, instruction->source_line);
+    size_t length = text.failed ? 0 : text.length < sizeof source ? text.length : sizeof source - 1;
+    if (length > 0) memcpy(source, text.data, length);
+    source[length] = '\0';
+    text_free(&text);
+    return plan_string_to_json(source);
+}
+
+int32_t plan_stage_of(const Plan *plan, int32_t instruction) {
+    for (int32_t s = 0; s < plan->stage_count; s++) {
+        const PlanStage *stage = &plan->stages[s];
+        for (int32_t r = 0; r < stage->range_count; r++)
+            if (instruction >= stage->ranges[r][0] && instruction < stage->ranges[r][1]) return s;
+    }
+    return -1;
+}
+
+const IrInstruction *plan_class_instruction(const PlanContext *context, const DimensionClass *class) {
+    int32_t index =
+        class->named_by_parameter ? context->roles->parameters[class->number].instruction : class->number;
+    return &context->canonical->instructions[index];
+}
+
+/* Per dimension the names of the axes that split it, major first. */
+static json_t *sharding_to_json(const Mesh *mesh, SbpState state, const IrShape *shape) {
+    json_t *sharding = json_array();
+    int32_t rank = shape->type == DTYPE_TUPLE ? 0 : shape->rank;
+    for (int32_t d = 0; d < rank; d++) {
+        json_t *axes = json_array();
+        for (int32_t axis = 0; axis < mesh->axis_count; axis++)
+            if (state.axis[axis] == sbp_split(d))
+                json_array_append_new(axes, json_string(mesh->axes[axis].name));
+        json_array_append_new(sharding, axes);
+    }
+    return sharding;
+}
+
+AmStatus plan_parameters_to_json(json_t **parameters, const Plan *plan, const PlanContext *context,
+                                 AmError *error) {
+    Arena arena = {0};
+    json_t *list = json_array();
+    AmStatus status = AM_OK;
+    const Completion **completions = ARENA_ARRAY(&arena, const Completion *, plan->stage_count);
+    if (!list || !completions) {
+        status = am_fail_memory(error, 0);
+        goto fail;
+    }
+    for (int32_t s = 0; s < plan->stage_count; s++) {
+        Completion *completion;
+        TRY_OR_FAIL(plan_complete(&completion, &arena, context, &plan->stages[s], error));
+        completions[s] = completion;
+    }
+    for (int32_t p = 0; p < context->roles->parameter_count; p++) {
+        const IrParameter *parameter = &context->roles->parameters[p];
+        int32_t s = plan_stage_of(plan, parameter->instruction);
+        json_t *sharding = NULL;
+        if (s >= 0)
+            sharding = sharding_to_json(&plan->stages[s].mesh, completions[s]->stored[parameter->instruction],
+                                        &context->canonical->instructions[parameter->instruction].shape);
+        json_array_append_new(list, json_pack("{s:i, s:o, s:i, s:o?}", "number", p, "path",
+                                              plan_string_to_json(parameter->path), "stage", s, "sharding",
+                                              sharding));
+    }
+    *parameters = list;
+    list = NULL;
+fail:
+    json_decref(list);
+    arena_free(&arena);
+    return status;
+}
+
+AmStatus plan_decisions_to_json(json_t **decisions, const Plan *plan, const PlanContext *context,
+                                AmError *error) {
+    json_t *list = json_array();
+    if (!list) return am_fail_memory(error, 0);
+    for (int32_t s = 0; s < plan->stage_count; s++) {
+        const PlanStage *stage = &plan->stages[s];
+        for (int32_t axis = 0; axis < stage->mesh.axis_count; axis++)
+            for (int32_t e = 0; e < stage->lists[axis].count; e++) {
+                const DimensionClass *class =
+                    &context->classes->classes[stage->lists[axis].entries[e].class_index];
+                const IrInstruction *named = plan_class_instruction(context, class);
+                json_array_append_new(list,
+                                      json_pack("{s:o, s:s, s:o, s:o}", "class", plan_class_to_json(class),
+                                                "choice", stage->mesh.axes[axis].name, "op_name",
+                                                plan_string_to_json(named->op_name), "source",
+                                                plan_source_to_json(named)));
+            }
+    }
+    *decisions = list;
+    return AM_OK;
+}

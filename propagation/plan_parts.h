@@ -1,0 +1,25 @@
+/* Parts of plan files that writing, reading and reports share. */
+#ifndef PROPAGATION_PLAN_PARTS_H
+#define PROPAGATION_PLAN_PARTS_H
+
+#include "propagation/plan.h"
+
+/* A class's name: ["parameter", 7, 0] or ["instruction", 120, 1]. The caller's reference. */
+json_t *plan_class_to_json(const DimensionClass *class);
+/* A string of the module; bytes that are no UTF-8 become '?'. */
+json_t *plan_string_to_json(const char *string);
+/* "file:line", or "" where the module has none. */
+json_t *plan_source_to_json(const IrInstruction *instruction);
+/* The stage that holds a canonical instruction, or -1. */
+int32_t plan_stage_of(const Plan *plan, int32_t instruction);
+/* The instruction that a class is named by. */
+const IrInstruction *plan_class_instruction(const PlanContext *context, const DimensionClass *class);
+
+/* How every parameter lies: [{"number", "path", "stage", "sharding": [["data"], []]}]. */
+AmStatus plan_parameters_to_json(json_t **parameters, const Plan *plan, const PlanContext *context,
+                                 AmError *error);
+/* Every entry of every list: [{"class", "choice", "op_name", "source"}]. */
+AmStatus plan_decisions_to_json(json_t **decisions, const Plan *plan, const PlanContext *context,
+                                AmError *error);
+
+#endif

@@ -1,0 +1,493 @@
+/* Reads plan files ("automap-plan-1") and checks them against the module.
+ *
+ * Nothing in the file is trusted: keys must be known, indices lie within the
+ * module and the mesh, ranges cover every instruction once, and the derived
+ * parts must be what the stages give (apart from paths, op names and sources,
+ * which a text module may lack).
+ */
+#include <math.h>
+#include <string.h>
+
+#include "base/file.h"
+#include "base/hash.h"
+#include "base/json.h"
+#include "propagation/plan_parts.h"
+
+#define FORMAT_NAME "automap-plan-1"
+
+typedef struct Reader {
+    Arena *arena;
+    const PlanContext *context;
+    const char *source;
+    Plan *plan;
+    AmError *error;
+} Reader;
+
+static const char *where_of(const Reader *self, const char *format, const char *where, int32_t index) {
+    const char *path = arena_format(self->arena, format, where, index);
+    return path ? path : where;
+}
+
+static AmStatus refuse(const Reader *self, const char *where, const char *expected) {
+    return am_fail(self->error, AM_ERROR_INPUT, self->source, "%s: %s", where, expected);
+}
+
+/* One integer of an array, within [least, most]. */
+static AmStatus read_element(const Reader *self, int32_t *value, const json_t *array, int32_t index,
+                             const char *where, int64_t least, int64_t most) {
+    const json_t *element = json_array_get(array, (size_t)index);
+    json_int_t number = json_integer_value(element);
+    if (!json_is_integer(element) || number < least || number > most)
+        return am_fail(self->error, AM_ERROR_INPUT, self->source,
+                       "%s[%d]: expected an integer from %lld to %lld", where, index, (long long)least,
+                       (long long)most);
+    *value = (int32_t)number;
+    return AM_OK;
+}
+
+static AmStatus read_class(const Reader *self, int32_t *class_index, const json_t *name, const char *where) {
+    if (json_is_string(name))
+        return refuse(self, where,
+                      "classes named by a pattern are not supported, expected [kind, number, dimension]");
+    const char *kind = json_string_value(json_array_get(name, 0));
+    bool by_parameter = kind && strcmp(kind, "parameter") == 0;
+    if (!json_is_array(name) || json_array_size(name) != 3 || !kind ||
+        (!by_parameter && strcmp(kind, "instruction") != 0))
+        return refuse(self, where, "expected [\"parameter\" or \"instruction\", number, dimension]");
+    int32_t number, dimension;
+    TRY(read_element(self, &number, name, 1, where, 0, INT32_MAX));
+    TRY(read_element(self, &dimension, name, 2, where, 0, IR_MAX_RANK - 1));
+    *class_index = classes_find(self->context->classes, by_parameter, number, dimension);
+    if (*class_index >= 0) return AM_OK;
+    return am_fail(self->error, AM_ERROR_INPUT, self->source, "%s: the module has no class [\"%s\", %d, %d]",
+                   where, kind, number, dimension);
+}
+
+static AmStatus read_shares(const Reader *self, MeshAxis *axis, const json_t *shares, const char *where) {
+    if (json_is_null(shares)) return AM_OK;
+    if (!json_is_array(shares) || json_array_size(shares) != (size_t)axis->size)
+        return refuse(self, where, "expected null or one share for each part of the axis");
+    double *values = ARENA_ARRAY(self->arena, double, axis->size), sum = 0;
+    if (!values) return am_fail_memory(self->error, axis->size);
+    for (int32_t k = 0; k < axis->size; k++) {
+        values[k] = json_number_value(json_array_get(shares, (size_t)k));
+        if (!(values[k] > 0) || values[k] > 1) return refuse(self, where, "expected shares in (0, 1]");
+        sum += values[k];
+    }
+    if (fabs(sum - 1) > 1e-9) return refuse(self, where, "expected shares that sum to 1");
+    axis->shares = values;
+    return AM_OK;
+}
+
+static AmStatus read_mesh(const Reader *self, Mesh *mesh, const json_t *axes, const char *where) {
+    static const char *const keys[] = {"axis", "size", "shares", NULL};
+    size_t count = json_array_size(axes);
+    if (count < 1 || count > MESH_MAX_AXES) return refuse(self, where, "expected 1 to 4 axes");
+    *mesh = (Mesh){.axis_count = (int32_t)count, .device_count = 1};
+    for (int32_t k = 0; k < mesh->axis_count; k++) {
+        json_t *object = json_array_get(axes, (size_t)k);
+        const char *at = where_of(self, "%s[%d]", where, k), *name;
+        int64_t size;
+        if (!json_is_object(object)) return refuse(self, at, "expected an object");
+        TRY(json_only_keys(object, keys, self->source, at, self->error));
+        TRY(json_get_string(&name, object, "axis", self->source, at, self->error));
+        TRY(json_get_integer(&size, object, "size", 1, MESH_MAX_DEVICES, self->source, at, self->error));
+        if (name[0] == '\0') return refuse(self, at, "expected an axis with a name");
+        for (int32_t other = 0; other < k; other++)
+            if (strcmp(mesh->axes[other].name, name) == 0)
+                return refuse(self, at, "expected axes of different names");
+        if (mesh->device_count > MESH_MAX_DEVICES / size) return refuse(self, where, "too many devices");
+        mesh->device_count *= (int32_t)size;
+        mesh->axes[k].name = arena_copy_string(self->arena, name);
+        mesh->axes[k].size = (int32_t)size;
+        TRY(read_shares(self, &mesh->axes[k], json_object_get(object, "shares"), at));
+    }
+    return AM_OK;
+}
+
+static AmStatus read_devices(const Reader *self, PlanStage *stage, const json_t *devices, const char *where) {
+    int32_t count = stage->mesh.device_count;
+    if (json_array_size(devices) != (size_t)count)
+        return am_fail(self->error, AM_ERROR_INPUT, self->source,
+                       "%s: expected %d devices, as the mesh has, found %zu", where, count,
+                       json_array_size(devices));
+    stage->devices = ARENA_ARRAY(self->arena, int32_t, count);
+    bool *taken = ARENA_ARRAY(self->arena, bool, MESH_MAX_DEVICES);
+    if (!stage->devices || !taken) return am_fail_memory(self->error, count);
+    for (int32_t k = 0; k < count; k++) {
+        TRY(read_element(self, &stage->devices[k], devices, k, where, 0, MESH_MAX_DEVICES - 1));
+        if (taken[stage->devices[k]]) return refuse(self, where, "a device is named twice");
+        taken[stage->devices[k]] = true;
+    }
+    return AM_OK;
+}
+
+static AmStatus read_lists(const Reader *self, PlanStage *stage, json_t *lists, const char *where) {
+    static const char *const keys[] = {"class", "kind", NULL};
+    const char *axis_names[MESH_MAX_AXES + 1] = {NULL};
+    for (int32_t axis = 0; axis < stage->mesh.axis_count; axis++)
+        axis_names[axis] = stage->mesh.axes[axis].name;
+    TRY(json_only_keys(lists, axis_names, self->source, where, self->error));
+    for (int32_t axis = 0; axis < stage->mesh.axis_count; axis++) {
+        json_t *entries;
+        TRY(json_get_array(&entries, lists, axis_names[axis], self->source, where, self->error));
+        const char *at = where_of(self, "%s.axis[%d]", where, axis);
+        PlanList *list = &stage->lists[axis];
+        list->count = (int32_t)json_array_size(entries);
+        if (list->count > self->context->classes->count)
+            return refuse(self, at, "more entries than the module has classes");
+        list->entries = ARENA_ARRAY(self->arena, PlanEntry, list->count + 1);
+        if (!list->entries) return am_fail_memory(self->error, list->count);
+        for (int32_t e = 0; e < list->count; e++) {
+            json_t *entry = json_array_get(entries, (size_t)e);
+            const char *place = where_of(self, "%s[%d]", at, e), *kind;
+            if (!json_is_object(entry)) return refuse(self, place, "expected an object");
+            TRY(json_only_keys(entry, keys, self->source, place, self->error));
+            TRY(json_get_string(&kind, entry, "kind", self->source, place, self->error));
+            if (strcmp(kind, "compute") != 0)
+                return am_fail(self->error, AM_ERROR_INPUT, self->source,
+                               "%s.kind: expected \"compute\", found \"%.40s\", which is not supported",
+                               place, kind);
+            TRY(read_class(self, &list->entries[e].class_index, json_object_get(entry, "class"), place));
+        }
+    }
+    return AM_OK;
+}
+
+static AmStatus read_exception(const Reader *self, PlanException *exception, json_t *object, const Mesh *mesh,
+                               const char *where) {
+    static const char *const keys[] = {"instruction", "factor", "states", NULL};
+    int64_t instruction;
+    if (!json_is_object(object)) return refuse(self, where, "expected an object");
+    TRY(json_only_keys(object, keys, self->source, where, self->error));
+    TRY(json_get_integer(&instruction, object, "instruction", 0, self->context->rules->count - 1,
+                         self->source, where, self->error));
+    *exception = (PlanException){.instruction = (int32_t)instruction};
+    const FactorRule *rule = &self->context->rules->rules[instruction];
+    const IrShape *shape = &self->context->canonical->instructions[instruction].shape;
+    json_t *factors = json_object_get(object, "factor"), *states = json_object_get(object, "states");
+    const char *names[MESH_MAX_AXES + 1] = {NULL};
+    for (int32_t axis = 0; axis < mesh->axis_count; axis++) names[axis] = mesh->axes[axis].name;
+    if ((factors && !json_is_object(factors)) || (states && !json_is_object(states)) || (!factors && !states))
+        return refuse(self, where, "expected \"factor\" or \"states\" as an object by axis");
+    if (factors) TRY(json_only_keys(factors, names, self->source, where, self->error));
+    if (states) TRY(json_only_keys(states, names, self->source, where, self->error));
+    exception->has_factors = factors != NULL;
+    exception->has_states = states != NULL;
+    for (int32_t axis = 0; axis < MESH_MAX_AXES; axis++) {
+        exception->factors[axis] = PLAN_NO_OVERRIDE;
+        if (axis >= mesh->axis_count) continue;
+        const json_t *factor = json_object_get(factors, names[axis]);
+        const json_t *state = json_object_get(states, names[axis]);
+        if (factor) {
+            json_int_t value = json_is_null(factor) ? -1 : json_integer_value(factor);
+            if (!json_is_null(factor) &&
+                (!json_is_integer(factor) || value < 0 || value >= rule->factor_count))
+                return refuse(self, where, "expected a factor of the instruction, or null");
+            exception->factors[axis] = (int32_t)value;
+        }
+        if (!state) continue;
+        Sbp sbp;
+        if (!json_is_string(state)) return refuse(self, where, "expected a state such as \"S(1)\" or \"B\"");
+        TRY(sbp_parse_axis(&sbp, json_string_value(state), self->error));
+        if (sbp_is_partial(sbp)) return refuse(self, where, "a result is never stored as a partial value");
+        if (sbp_is_split(sbp) && (shape->type == DTYPE_TUPLE || sbp_dimension(sbp) >= shape->rank))
+            return refuse(self, where, "the instruction has no such dimension");
+        exception->states.axis[axis] = sbp;
+    }
+    return AM_OK;
+}
+
+static AmStatus read_exceptions(const Reader *self, PlanStage *stage, json_t *list, const char *where) {
+    stage->exception_count = (int32_t)json_array_size(list);
+    stage->exceptions = ARENA_ARRAY(self->arena, PlanException, stage->exception_count + 1);
+    if (!stage->exceptions) return am_fail_memory(self->error, stage->exception_count);
+    if (stage->exception_count > self->context->rules->count)
+        return refuse(self, where, "more exceptions than the module has instructions");
+    for (int32_t k = 0; k < stage->exception_count; k++)
+        TRY(read_exception(self, &stage->exceptions[k], json_array_get(list, (size_t)k), &stage->mesh,
+                           where_of(self, "%s.exceptions[%d]", where, k)));
+    return AM_OK;
+}
+
+static AmStatus read_ranges(const Reader *self, PlanStage *stage, const json_t *ranges, bool *covered,
+                            const char *where) {
+    int32_t count = self->context->rules->count;
+    stage->range_count = (int32_t)json_array_size(ranges);
+    if (stage->range_count > count)
+        return refuse(self, where, "more ranges than the module has instructions");
+    stage->ranges = arena_alloc(self->arena, sizeof *stage->ranges * (size_t)(stage->range_count + 1));
+    if (!stage->ranges) return am_fail_memory(self->error, stage->range_count);
+    for (int32_t r = 0; r < stage->range_count; r++) {
+        const json_t *pair = json_array_get(ranges, (size_t)r);
+        const char *at = where_of(self, "%s.ranges[%d]", where, r);
+        if (!json_is_array(pair) || json_array_size(pair) != 2)
+            return refuse(self, at, "expected [first, end]");
+        TRY(read_element(self, &stage->ranges[r][0], pair, 0, at, 0, count - 1));
+        TRY(read_element(self, &stage->ranges[r][1], pair, 1, at, stage->ranges[r][0] + 1, count));
+        for (int32_t i = stage->ranges[r][0]; i < stage->ranges[r][1]; i++) {
+            if (covered[i]) return refuse(self, at, "an instruction is in two ranges");
+            covered[i] = true;
+        }
+    }
+    return AM_OK;
+}
+
+static AmStatus read_stage(const Reader *self, PlanStage *stage, json_t *object, bool *covered,
+                           const char *where) {
+    static const char *const keys[] = {"ranges",     "devices", "mesh",      "lists",
+                                       "exceptions", "boxing",  "recompute", NULL};
+    static const char *const unsupported[] = {"boxing", "recompute"};
+    json_t *ranges, *devices, *axes, *lists, *exceptions, *list;
+    if (!json_is_object(object)) return refuse(self, where, "expected an object");
+    TRY(json_only_keys(object, keys, self->source, where, self->error));
+    TRY(json_get_array(&ranges, object, "ranges", self->source, where, self->error));
+    TRY(json_get_array(&devices, object, "devices", self->source, where, self->error));
+    TRY(json_get_array(&axes, object, "mesh", self->source, where, self->error));
+    TRY(json_get_object(&lists, object, "lists", self->source, where, self->error));
+    TRY(json_get_array(&exceptions, object, "exceptions", self->source, where, self->error));
+    for (size_t k = 0; k < sizeof unsupported / sizeof unsupported[0]; k++) {
+        TRY(json_get_array(&list, object, unsupported[k], self->source, where, self->error));
+        if (json_array_size(list) > 0)
+            return am_fail(self->error, AM_ERROR_INPUT, self->source,
+                           "%s.%s: expected an empty array, entries are not supported", where,
+                           unsupported[k]);
+    }
+    TRY(read_ranges(self, stage, ranges, covered, where));
+    TRY(read_mesh(self, &stage->mesh, axes, where_of(self, "%s.mesh", where, 0)));
+    TRY(read_devices(self, stage, devices, where_of(self, "%s.devices", where, 0)));
+    TRY(read_lists(self, stage, lists, where_of(self, "%s.lists", where, 0)));
+    return read_exceptions(self, stage, exceptions, where);
+}
+
+static AmStatus read_stages(const Reader *self, const json_t *stages) {
+    Plan *plan = self->plan;
+    int32_t instructions = self->context->rules->count;
+    plan->stage_count = (int32_t)json_array_size(stages);
+    if (plan->stage_count < 1 || plan->stage_count > instructions)
+        return refuse(self, "$.stages", "expected at least one stage, and no more than instructions");
+    plan->stages = ARENA_ARRAY(self->arena, PlanStage, plan->stage_count);
+    bool *covered = ARENA_ARRAY(self->arena, bool, instructions);
+    if (!plan->stages || !covered) return am_fail_memory(self->error, instructions);
+    for (int32_t s = 0; s < plan->stage_count; s++)
+        TRY(read_stage(self, &plan->stages[s], json_array_get(stages, (size_t)s), covered,
+                       where_of(self, "%s.stages[%d]", "$", s)));
+    for (int32_t i = 0; i < instructions; i++)
+        if (!covered[i])
+            return am_fail(self->error, AM_ERROR_INPUT, self->source,
+                           "$.stages: instruction %d is in no stage's ranges", i);
+    return AM_OK;
+}
+
+static AmStatus read_module(const Reader *self, json_t *root) {
+    static const char *const keys[] = {"name", "sha256", "instructions", NULL};
+    json_t *module;
+    const char *sha256;
+    int64_t instructions;
+    const PlanContext *context = self->context;
+    TRY(json_get_object(&module, root, "module", self->source, "$", self->error));
+    TRY(json_only_keys(module, keys, self->source, "$.module", self->error));
+    TRY(json_get_string(&self->plan->module_name, module, "name", self->source, "$.module", self->error));
+    TRY(json_get_string(&sha256, module, "sha256", self->source, "$.module", self->error));
+    TRY(json_get_integer(&instructions, module, "instructions", 0, INT32_MAX, self->source, "$.module",
+                         self->error));
+    if (strcmp(sha256, context->sha256) != 0)
+        return am_fail(
+            self->error, AM_ERROR_INPUT, self->source,
+            "$.module: the plan is for module %.100s (sha256 %.64s), not for %.100s of %s (sha256 %s)",
+            self->plan->module_name, sha256, context->canonical->name, context->module->source,
+            context->sha256);
+    self->plan->module_sha256 = sha256;
+    if (instructions != context->canonical->instruction_count)
+        return refuse(self, "$.module.instructions", "not the module's number of instructions");
+    self->plan->module_instructions = (int32_t)instructions;
+    return AM_OK;
+}
+
+static AmStatus read_cluster(const Reader *self, json_t *root) {
+    static const char *const keys[] = {"name", "sha256", "description", NULL};
+    json_t *cluster;
+    Plan *plan = self->plan;
+    TRY(json_get_object(&cluster, root, "cluster", self->source, "$", self->error));
+    TRY(json_only_keys(cluster, keys, self->source, "$.cluster", self->error));
+    TRY(json_get_string(&plan->cluster_name, cluster, "name", self->source, "$.cluster", self->error));
+    TRY(json_get_string(&plan->cluster_sha256, cluster, "sha256", self->source, "$.cluster", self->error));
+    TRY(json_get_object(&plan->cluster_description, cluster, "description", self->source, "$.cluster",
+                        self->error));
+    Text text = {0};
+    json_write(&text, plan->cluster_description, JSON_STYLE_CANONICAL);
+    if (text.failed) {
+        text_free(&text);
+        return am_fail_memory(self->error, 0);
+    }
+    Sha256 hash;
+    char hex[65];
+    sha256_begin(&hash);
+    sha256_add(&hash, text.data, text.length);
+    sha256_end(&hash, hex);
+    text_free(&text);
+    if (strcmp(hex, plan->cluster_sha256) == 0) return AM_OK;
+    return am_fail(self->error, AM_ERROR_INPUT, self->source,
+                   "$.cluster: the description of cluster %.100s has sha256 %s, not %.64s",
+                   plan->cluster_name, hex, plan->cluster_sha256);
+}
+
+static AmStatus read_predicted(const Reader *self, json_t *root) {
+    static const char *const keys[] = {"step_seconds", "devices", NULL};
+    static const char *const device_keys[] = {"peak_bytes",
+                                              "weights_bytes",
+                                              "gradients_bytes",
+                                              "optimizer_bytes",
+                                              "activation_bytes",
+                                              "compute_seconds",
+                                              "communication_seconds",
+                                              "idle_seconds",
+                                              NULL};
+    json_t *predicted, *devices;
+    Plan *plan = self->plan;
+    int64_t expected = 0;
+    TRY(json_get_object(&predicted, root, "predicted", self->source, "$", self->error));
+    TRY(json_only_keys(predicted, keys, self->source, "$.predicted", self->error));
+    TRY(json_get_number(&plan->predicted_step_seconds, predicted, "step_seconds", 0, 1e300, self->source,
+                        "$.predicted", self->error));
+    TRY(json_get_array(&devices, predicted, "devices", self->source, "$.predicted", self->error));
+    for (int32_t s = 0; s < plan->stage_count; s++) expected += plan->stages[s].mesh.device_count;
+    if ((int64_t)json_array_size(devices) != expected)
+        return refuse(self, "$.predicted.devices", "expected one for each device of the stages");
+    plan->device_count = (int32_t)expected;
+    plan->predicted = ARENA_ARRAY(self->arena, PlanDevicePrediction, expected);
+    if (!plan->predicted) return am_fail_memory(self->error, expected);
+    for (int32_t d = 0; d < plan->device_count; d++) {
+        PlanDevicePrediction *device = &plan->predicted[d];
+        json_t *object = json_array_get(devices, (size_t)d);
+        const char *at = where_of(self, "%s.devices[%d]", "$.predicted", d);
+        int64_t *bytes[] = {&device->peak_bytes, &device->weights_bytes, &device->gradients_bytes,
+                            &device->optimizer_bytes, &device->activation_bytes};
+        double *seconds[] = {&device->compute_seconds, &device->communication_seconds, &device->idle_seconds};
+        if (!json_is_object(object)) return refuse(self, at, "expected an object");
+        TRY(json_only_keys(object, device_keys, self->source, at, self->error));
+        for (int32_t k = 0; k < 5; k++)
+            TRY(json_get_integer(bytes[k], object, device_keys[k], 0, INT64_MAX, self->source, at,
+                                 self->error));
+        for (int32_t k = 0; k < 3; k++)
+            TRY(json_get_number(seconds[k], object, device_keys[5 + k], 0, 1e300, self->source, at,
+                                self->error));
+    }
+    return AM_OK;
+}
+
+static AmStatus read_search(const Reader *self, json_t *root) {
+    static const char *const keys[] = {"searcher", "seed",  "evaluations", "bound_seconds",
+                                       "bound",    "space", "settings",    NULL};
+    json_t *search;
+    Plan *plan = self->plan;
+    int64_t seed;
+    TRY(json_get_object(&search, root, "search", self->source, "$", self->error));
+    TRY(json_only_keys(search, keys, self->source, "$.search", self->error));
+    TRY(json_get_string(&plan->searcher, search, "searcher", self->source, "$.search", self->error));
+    TRY(json_get_string(&plan->space, search, "space", self->source, "$.search", self->error));
+    TRY(json_get_integer(&seed, search, "seed", INT64_MIN, INT64_MAX, self->source, "$.search", self->error));
+    TRY(json_get_integer(&plan->evaluations, search, "evaluations", 0, INT64_MAX, self->source, "$.search",
+                         self->error));
+    TRY(json_get_object(&plan->settings, search, "settings", self->source, "$.search", self->error));
+    plan->seed = (uint64_t)seed;
+    plan->bound_seconds = NAN;
+    if (!json_is_null(json_object_get(search, "bound_seconds")))
+        TRY(json_get_number(&plan->bound_seconds, search, "bound_seconds", 0, 1e300, self->source, "$.search",
+                            self->error));
+    if (!json_is_null(json_object_get(search, "bound")))
+        TRY(json_get_string(&plan->bound, search, "bound", self->source, "$.search", self->error));
+    return AM_OK;
+}
+
+static AmStatus read_relaxations(const Reader *self, json_t *root) {
+    json_t *list;
+    TRY(json_get_array(&list, root, "relaxations", self->source, "$", self->error));
+    if (json_array_size(list) == 0) return AM_OK;
+    return refuse(self, "$.relaxations", "expected an empty array, relaxations are not supported");
+}
+
+/* The same rows with the same values of `keys`; other keys are for readers. */
+static AmStatus check_derived(const Reader *self, json_t *root, const char *name, const json_t *derived,
+                              const char *const *keys) {
+    json_t *given;
+    TRY(json_get_array(&given, root, name, self->source, "$", self->error));
+    const char *at = where_of(self, "$.%s", name, 0);
+    if (json_array_size(given) != json_array_size(derived))
+        return refuse(self, at, "not as many as the stages give");
+    for (size_t k = 0; k < json_array_size(given); k++)
+        for (const char *const *key = keys; *key; key++)
+            if (!json_equal(json_object_get(json_array_get(given, k), *key),
+                            json_object_get(json_array_get(derived, k), *key)))
+                return am_fail(self->error, AM_ERROR_INPUT, self->source,
+                               "%s[%zu].%s: not what the plan's stages give", at, k, *key);
+    return AM_OK;
+}
+
+static AmStatus check_all_derived(const Reader *self, json_t *root) {
+    static const char *const parameter_keys[] = {"number", "stage", "sharding", NULL};
+    static const char *const decision_keys[] = {"class", "choice", NULL};
+    json_t *parameters = NULL, *decisions = NULL;
+    AmStatus status;
+    TRY_OR_FAIL(plan_parameters_to_json(&parameters, self->plan, self->context, self->error));
+    TRY_OR_FAIL(plan_decisions_to_json(&decisions, self->plan, self->context, self->error));
+    TRY_OR_FAIL(check_derived(self, root, "parameters", parameters, parameter_keys));
+    TRY_OR_FAIL(check_derived(self, root, "decisions", decisions, decision_keys));
+fail:
+    json_decref(parameters);
+    json_decref(decisions);
+    return status;
+}
+
+static AmStatus read_plan(const Reader *self, json_t *root) {
+    static const char *const keys[] = {
+        "format",      "automap_version", "module",    "cluster",   "micro_batches", "schedule", "stages",
+        "relaxations", "parameters",      "decisions", "predicted", "search",        NULL};
+    const char *format, *version;
+    int64_t micro_batches;
+    json_t *stages;
+    if (!json_is_object(root)) return refuse(self, "$", "expected an object");
+    TRY(json_get_string(&format, root, "format", self->source, "$", self->error));
+    if (strcmp(format, FORMAT_NAME) != 0)
+        return am_fail(self->error, AM_ERROR_INPUT, self->source,
+                       "$.format: expected \"" FORMAT_NAME "\", found \"%.40s\"", format);
+    TRY(json_only_keys(root, keys, self->source, "$", self->error));
+    TRY(json_get_string(&version, root, "automap_version", self->source, "$", self->error));
+    TRY(read_module(self, root));
+    TRY(read_cluster(self, root));
+    TRY(json_get_integer(&micro_batches, root, "micro_batches", 1, INT32_MAX, self->source, "$",
+                         self->error));
+    TRY(json_get_string(&self->plan->schedule, root, "schedule", self->source, "$", self->error));
+    TRY(json_get_array(&stages, root, "stages", self->source, "$", self->error));
+    self->plan->micro_batches = (int32_t)micro_batches;
+    TRY(read_stages(self, stages));
+    TRY(read_relaxations(self, root));
+    TRY(read_predicted(self, root));
+    TRY(read_search(self, root));
+    return check_all_derived(self, root);
+}
+
+AmStatus plan_read(Plan **plan, json_t **root, Arena *arena, const PlanContext *context, const char *path,
+                   AmError *error) {
+    FileBytes bytes = {0};
+    AmStatus status;
+    json_t *document = NULL;
+    TRY(file_read(&bytes, path, error));
+    const char *source = arena_copy_string(arena, bytes.name);
+    Reader reader = {.arena = arena,
+                     .context = context,
+                     .source = source ? source : "",
+                     .plan = ARENA_ARRAY(arena, Plan, 1),
+                     .error = error};
+    status = reader.plan ? json_parse(&document, reader.source, bytes.data, (size_t)bytes.length, error)
+                         : am_fail_memory(error, (int64_t)sizeof(Plan));
+    file_release(&bytes);
+    if (status == AM_OK) status = read_plan(&reader, document);
+    if (status != AM_OK) {
+        json_decref(document);
+        return status;
+    }
+    *plan = reader.plan;
+    *root = document;
+    return AM_OK;
+}

@@ -1,0 +1,149 @@
+/* Writes plan files ("automap-plan-1").
+ *
+ * Keys stand in the order of the format's description, numbers in the one form
+ * of json_write(), and nothing depends on the clock: the same plan is the same
+ * bytes.
+ */
+#include <math.h>
+
+#include "base/file.h"
+#include "base/json.h"
+#include "propagation/plan_parts.h"
+
+static json_t *integers_to_json(const int32_t *values, int32_t count) {
+    json_t *array = json_array();
+    for (int32_t k = 0; k < count; k++) json_array_append_new(array, json_integer(values[k]));
+    return array;
+}
+
+static json_t *mesh_to_json(const Mesh *mesh) {
+    json_t *axes = json_array();
+    for (int32_t k = 0; k < mesh->axis_count; k++) {
+        const MeshAxis *axis = &mesh->axes[k];
+        json_t *shares = axis->shares ? json_array() : json_null();
+        for (int32_t part = 0; axis->shares && part < axis->size; part++)
+            json_array_append_new(shares, json_real(axis->shares[part]));
+        json_array_append_new(
+            axes, json_pack("{s:s, s:i, s:o}", "axis", axis->name, "size", axis->size, "shares", shares));
+    }
+    return axes;
+}
+
+static json_t *lists_to_json(const PlanStage *stage, const Classes *classes) {
+    json_t *lists = json_object();
+    for (int32_t axis = 0; axis < stage->mesh.axis_count; axis++) {
+        json_t *entries = json_array();
+        for (int32_t e = 0; e < stage->lists[axis].count; e++) {
+            int32_t class = stage->lists[axis].entries[e].class_index;
+            json_array_append_new(entries,
+                                  json_pack("{s:o, s:s}", "class",
+                                            plan_class_to_json(&classes->classes[class]), "kind", "compute"));
+        }
+        json_object_set_new(lists, stage->mesh.axes[axis].name, entries);
+    }
+    return lists;
+}
+
+/* {"instruction", "factor": {axis: factor or null}} or {"instruction", "states": {axis: state}}. */
+static json_t *exception_to_json(const PlanException *exception, const Mesh *mesh) {
+    json_t *object = json_pack("{s:i}", "instruction", exception->instruction);
+    if (exception->has_factors) {
+        json_t *factors = json_object();
+        for (int32_t axis = 0; axis < mesh->axis_count; axis++) {
+            int32_t factor = exception->factors[axis];
+            if (factor == PLAN_NO_OVERRIDE) continue;
+            json_object_set_new(factors, mesh->axes[axis].name,
+                                factor < 0 ? json_null() : json_integer(factor));
+        }
+        json_object_set_new(object, "factor", factors);
+    }
+    if (exception->has_states) {
+        json_t *states = json_object();
+        for (int32_t axis = 0; axis < mesh->axis_count; axis++) {
+            Text text = {0};
+            sbp_print_axis(&text, exception->states.axis[axis]);
+            json_object_set_new(states, mesh->axes[axis].name, json_string(text.data ? text.data : "B"));
+            text_free(&text);
+        }
+        json_object_set_new(object, "states", states);
+    }
+    return object;
+}
+
+static json_t *stage_to_json(const PlanStage *stage, const Classes *classes) {
+    json_t *ranges = json_array(), *exceptions = json_array();
+    for (int32_t r = 0; r < stage->range_count; r++)
+        json_array_append_new(ranges, json_pack("[i, i]", stage->ranges[r][0], stage->ranges[r][1]));
+    for (int32_t k = 0; k < stage->exception_count; k++)
+        json_array_append_new(exceptions, exception_to_json(&stage->exceptions[k], &stage->mesh));
+    return json_pack("{s:o, s:o, s:o, s:o, s:o, s:[], s:[]}", "ranges", ranges, "devices",
+                     integers_to_json(stage->devices, stage->mesh.device_count), "mesh",
+                     mesh_to_json(&stage->mesh), "lists", lists_to_json(stage, classes), "exceptions",
+                     exceptions, "boxing", "recompute");
+}
+
+static json_t *predicted_to_json(const Plan *plan) {
+    json_t *devices = json_array();
+    for (int32_t d = 0; d < plan->device_count; d++) {
+        const PlanDevicePrediction *device = &plan->predicted[d];
+        json_array_append_new(devices,
+                              json_pack("{s:I, s:I, s:I, s:I, s:I, s:f, s:f, s:f}", "peak_bytes",
+                                        (json_int_t)device->peak_bytes, "weights_bytes",
+                                        (json_int_t)device->weights_bytes, "gradients_bytes",
+                                        (json_int_t)device->gradients_bytes, "optimizer_bytes",
+                                        (json_int_t)device->optimizer_bytes, "activation_bytes",
+                                        (json_int_t)device->activation_bytes, "compute_seconds",
+                                        device->compute_seconds, "communication_seconds",
+                                        device->communication_seconds, "idle_seconds", device->idle_seconds));
+    }
+    return json_pack("{s:f, s:o}", "step_seconds", plan->predicted_step_seconds, "devices", devices);
+}
+
+static json_t *search_to_json(const Plan *plan) {
+    json_t *bound = isnan(plan->bound_seconds) ? json_null() : json_real(plan->bound_seconds);
+    return json_pack("{s:s, s:I, s:I, s:o, s:s?, s:s, s:o}", "searcher", plan->searcher, "seed",
+                     (json_int_t)plan->seed, "evaluations", (json_int_t)plan->evaluations, "bound_seconds",
+                     bound, "bound", plan->bound, "space", plan->space, "settings",
+                     plan->settings ? json_incref(plan->settings) : json_object());
+}
+
+AmStatus plan_to_json(json_t **root, const Plan *plan, const PlanContext *context, AmError *error) {
+    json_t *parameters = NULL, *decisions = NULL, *stages = json_array(), *relaxations = json_array();
+    AmStatus status;
+    TRY_OR_FAIL(plan_parameters_to_json(&parameters, plan, context, error));
+    TRY_OR_FAIL(plan_decisions_to_json(&decisions, plan, context, error));
+    for (int32_t s = 0; s < plan->stage_count; s++)
+        json_array_append_new(stages, stage_to_json(&plan->stages[s], context->classes));
+    for (int32_t k = 0; k < plan->relaxation_count; k++)
+        json_array_append_new(relaxations, json_string(plan->relaxations[k]));
+    json_t *object = json_pack(
+        "{s:s, s:s, s:{s:o, s:s, s:i}, s:{s:o, s:s, s:O}, s:i, s:s, s:o, s:o, s:o, s:o, s:o, s:o}", "format",
+        "automap-plan-1", "automap_version", AM_VERSION, "module", "name",
+        plan_string_to_json(plan->module_name), "sha256", plan->module_sha256, "instructions",
+        plan->module_instructions, "cluster", "name", plan_string_to_json(plan->cluster_name), "sha256",
+        plan->cluster_sha256, "description", plan->cluster_description, "micro_batches", plan->micro_batches,
+        "schedule", plan->schedule, "stages", stages, "relaxations", relaxations, "parameters", parameters,
+        "decisions", decisions, "predicted", predicted_to_json(plan), "search", search_to_json(plan));
+    if (!object) return am_fail_memory(error, 0);
+    *root = object;
+    return AM_OK;
+fail:
+    json_decref(parameters);
+    json_decref(decisions);
+    json_decref(stages);
+    json_decref(relaxations);
+    return status;
+}
+
+AmStatus plan_write(const Plan *plan, const PlanContext *context, const char *path, AmError *error) {
+    json_t *root = NULL;
+    TRY(plan_to_json(&root, plan, context, error));
+    Text text = {0};
+    json_write(&text, root, JSON_STYLE_INDENTED);
+    json_decref(root);
+    text_append_string(&text, "\n");
+    AmStatus status =
+        text.failed ? am_fail_memory(error, 0) : file_write(path, text.data, text.length, error);
+    text_free(&text);
+    return status;
+}
