@@ -150,8 +150,9 @@ static bool measure_model(const char *model, const char *binary, const char *rol
 
 int main(int count, char **arguments) {
     bool is_quick = count > 1 && strcmp(arguments[1], "--quick") == 0;
-    if (count > 1 + is_quick) {
-        fprintf(stderr, "usage: bench_import [--quick], in the source folder\n");
+    const char *only = !is_quick && count > 1 ? arguments[1] : NULL;
+    if (count > 2) {
+        fprintf(stderr, "usage: bench_import [--quick | MODEL], in the source folder\n");
         return AM_ERROR_USAGE;
     }
     char folder[] = "/tmp/bench_import.XXXXXX";
@@ -167,6 +168,7 @@ int main(int count, char **arguments) {
     for (int i = 0; i < model_count; i++) {
         char binary[4096], roles[4096];
         struct stat status;
+        if (only && strcmp(models[i]->d_name, only) != 0) continue;
         if (!zoo_paths(models[i]->d_name, binary, roles) || stat(binary, &status) != 0) continue;
         if (is_quick && status.st_size > QUICK_SIZE) continue;
         passed = measure_model(models[i]->d_name, binary, roles, folder) && passed;

@@ -1,0 +1,147 @@
+"""Plans exported for JAX train there: `automap export --format jax` on eight host devices.
+
+For the tiny models, plans of automap (experts, searched, random) become shardings of jax.jit; the
+zoo's step is trained for 20 steps under them from the committed state and data, and its losses must
+be those of one device, which are committed too. automap_jax.plan does the same in one call. Without
+AUTOMAP_FULL=1 a fixed sample of the plans is run.
+
+Run as `AUTOMAP=build/automap PYTHONPATH=datasets python tests/e2e/test_export_jax.py [MODEL ...]`.
+"""
+# labels: jax e2e
+# timeout: 900
+
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+
+os.environ["JAX_PLATFORMS"] = "cpu"
+os.environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=8"
+AUTOMAP = os.environ.get("AUTOMAP")
+
+try:
+    import jax
+    import numpy as np
+except ImportError as missing:
+    print(f"skipped: {missing}")
+    sys.exit(77)
+if not AUTOMAP or not os.path.exists(AUTOMAP):
+    print("skipped: no automap program")
+    sys.exit(77)
+
+import automap_jax
+from automap_jax import reference
+from automap_jax.zoo import MODELS as ZOO
+
+MODELS = pathlib.Path(__file__).resolve().parents[2] / "datasets" / "models"
+FULL = os.environ.get("AUTOMAP_FULL") == "1"
+TOLERANCE = {"mlp_tiny": 2e-6, "vgg_tiny": 2e-6, "gpt2_tiny": 5e-6, "t5_tiny": 5e-6, "bert_tiny": 5e-6}
+SAMPLE = 5  # every fifth case where not all are run: of six plans, each is met
+MESHES = {"host:8": [], "2x4": ["--mesh", "data=2,model=4"]}
+PLANS = {
+    "data_parallel": ["--searcher", "expert", "--expert", "data_parallel"],
+    "megatron": ["--searcher", "expert", "--expert", "megatron"],
+    "searched": [],
+    "random 1": ["--searcher", "random", "--seed", "1"],
+    "random 2": ["--searcher", "random", "--seed", "2"],
+    "random 3": ["--searcher", "random", "--seed", "3"],
+}
+
+
+class Training:
+    """A model of the zoo with its committed state, data and losses."""
+
+    def __init__(self, name):
+        self.name, self.model = name, ZOO[name]()
+        at = MODELS / name
+        self.module = at / "model.hlo.pb"
+        self.losses = json.loads((at / "losses.json").read_text())["losses"]
+        rows = json.loads((at / "model.roles.json").read_text())["parameters"]
+        self.pairs = {row["number"]: row["output"] for row in rows if row["output"] is not None}
+        values = {**np.load(at / "state.npz"), **np.load(at / "data.npz")}
+        leaves = [values[row["path"]] for row in rows]
+        arguments = jax.tree.structure(self.model.arguments).unflatten(leaves)
+        data = sum(row["role"] == "data" for row in rows)
+        self.state, self.data = list(arguments[:-data]), arguments[-data:]
+        self.output = jax.eval_shape(self.model.step, *self.model.arguments)
+
+    def run(self, inputs, outputs=None):
+        """Losses of training with the arguments placed as `inputs`, and results as `outputs`."""
+        settings = {} if outputs is None else {"out_shardings": outputs}
+        step = jax.jit(self.model.step, in_shardings=inputs, **settings)
+        arguments, losses = self.state, []
+        for number in range(len(self.losses)):
+            batch = [array[number % len(array)] for array in self.data]
+            *results, loss = step(*jax.device_put((*arguments, *batch), inputs))
+            arguments = reference.successors(arguments, results)
+            losses.append(float(loss))
+        return losses
+
+    def check(self, what, losses):
+        worst = max(abs(a - b) / abs(b) for a, b in zip(losses, self.losses, strict=True))
+        assert worst <= TOLERANCE[self.name], f"{self.name}, {what}: a loss is off by {worst:.1e}"
+        return worst
+
+
+def automap(*arguments):
+    done = subprocess.run([AUTOMAP, *map(str, arguments)], capture_output=True, text=True)
+    assert done.returncode == 0, f"automap {' '.join(map(str, arguments))}: {done.returncode} {done.stderr}"
+
+
+def check_plan(training, what, search):
+    """Searches, exports, trains; returns how far the losses are off and how many arrays are split."""
+    with tempfile.TemporaryDirectory() as folder:
+        plan, exported = pathlib.Path(folder) / "plan.json", pathlib.Path(folder) / "jax.json"
+        automap("search", training.module, *search, "-o", plan, "--quiet")
+        automap("export", plan, training.module, "--format", "jax", "-o", exported)
+        document = json.loads(exported.read_text())
+    assert int(np.prod(document["mesh"]["shape"])) == 8, f"{training.name}, {what}: {document['mesh']}"
+    specs = [row["spec"] for row in document["parameters"]]
+    results = [row["spec"] for row in document["outputs"]]
+    for number, output in training.pairs.items():
+        assert specs[number] == results[output], f"{training.name}, {what}: parameter {number} returns otherwise"
+    inputs, outputs = automap_jax.shardings(document, training.model.arguments, training.output)
+    return training.check(what, training.run(inputs, outputs)), sum(any(spec) for spec in specs)
+
+
+def check_planning(training):
+    """automap_jax.plan, as a user calls it."""
+    inputs = automap_jax.plan(training.model.step, training.model.arguments, "host:8",
+                              constants=training.model.constants)
+    assert jax.tree.structure(inputs) == jax.tree.structure(training.model.arguments)
+    return training.check("automap_jax.plan", training.run(inputs))
+
+
+def cases(models):
+    """(model, what, search arguments): all, or a fixed sample."""
+    number = 0
+    for model in models:
+        for where, mesh in MESHES.items():
+            for plan, search in PLANS.items():
+                number += 1
+                if FULL or number % SAMPLE == 1:
+                    yield model, f"{plan} on {where}", ["--cluster", "host:8", *mesh, *search]
+
+
+def main():
+    models = sys.argv[1:] or list(TOLERANCE)
+    trainings = {model: Training(model) for model in models}
+    passed = failed = split = 0
+    for model, what, search in cases(models):
+        try:
+            worst, count = check_plan(trainings[model], what, search)
+            print(f"{model:10} {what:24} {count:3} parameters split, losses off by {worst:.1e}", flush=True)
+            passed, split = passed + 1, split + count
+        except AssertionError as failure:
+            failed += 1
+            print(f"FAILED {failure}", flush=True)
+    for model in models if FULL else models[:1]:
+        print(f"{model:10} {'automap_jax.plan':24} losses off by {check_planning(trainings[model]):.1e}", flush=True)
+    print(f"{passed} plans passed, {failed} failed")
+    return 1 if failed or not passed or not split else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
