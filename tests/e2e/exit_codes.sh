@@ -1,0 +1,100 @@
+#!/usr/bin/env bash
+# What goes wrong ends with the documented exit status and an error whose first
+# line names the file and what was expected; nothing is printed on stdout.
+# labels: cpu e2e
+# timeout: 120
+set -uo pipefail
+if [ -z "${AUTOMAP:-}" ]; then
+  echo "skipped: this build has no program"
+  exit 77
+fi
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+models=datasets/models
+mlp=$models/mlp_tiny
+failures=0
+cases=0
+
+# expect STATUS PATTERN ARGUMENT...: runs automap with the arguments; the first
+# line of stderr must match the extended regular expression
+expect() {
+  local status=$1 pattern=$2 got first
+  shift 2
+  cases=$((cases + 1))
+  timeout 60 "$AUTOMAP" "$@" >"$work/stdout" 2>"$work/stderr" </dev/null
+  got=$?
+  first=$(head -1 "$work/stderr")
+  if [ "$got" != "$status" ] || ! grep -qE "$pattern" <<<"$first" || [ -s "$work/stdout" ]; then
+    echo "automap $*"
+    echo "  status $got, expected $status; first line of stderr: $first"
+    echo "  expected there: $pattern; stdout: $(wc -c <"$work/stdout") bytes"
+    failures=$((failures + 1))
+  fi
+}
+
+succeed() {
+  cases=$((cases + 1))
+  if ! timeout 60 "$AUTOMAP" "$@" >"$work/stdout" 2>"$work/stderr" </dev/null; then
+    echo "automap $* failed:"
+    cat "$work/stderr"
+    failures=$((failures + 1))
+  fi
+}
+
+# Usage.
+succeed --help
+succeed --version
+for command in info convert groups lower cluster search simulate run export; do
+  succeed "$command" --help
+done
+expect 2 . no_such_command
+expect 2 'no-such-option' info --no-such-option "$mlp/model.hlo.pb"
+expect 2 . info
+expect 2 . search "$mlp/model.hlo.pb" --cluster host:4 --searcher no_such_searcher -o "$work/p.json"
+
+# Bad input files.
+expect 3 'none\.hlo\.pb' info "$work/none.hlo.pb"
+head -c 3000 "$mlp/model.hlo.pb" >"$work/cut.hlo.pb"
+expect 3 'cut\.hlo\.pb' info "$work/cut.hlo.pb"
+head -c 3000 "$models/t5_paper_6/model.hlo.pb.zst" >"$work/cut.zst"
+expect 3 'cut\.zst.*truncated' info "$work/cut.zst"
+head -c 4000 /dev/urandom >"$work/noise"
+expect 3 'noise' info "$work/noise"
+: >"$work/empty"
+expect 3 'empty' info "$work/empty"
+succeed cluster host:4 --json -o "$work/cluster.json"
+sed 's/"memory_bytes"/"memory_bites"/' "$work/cluster.json" >"$work/misspelt.json"
+expect 3 'misspelt\.json.*memory_bites' search "$mlp/model.hlo.pb" --cluster "$work/misspelt.json" -o "$work/p.json"
+
+# A shape that does not match what a state file holds.
+succeed search "$models/mlp/model.hlo.pb" --cluster host:2 -o "$work/mlp.plan.json"
+expect 3 'state\.npz.*f32\[256\]' run "$models/mlp/model.hlo.pb" --roles "$models/mlp/model.roles.json" --plan none \
+  --state "$mlp/state.npz" --data "$models/mlp/data.npz" --steps 1
+
+# A plan for another module: both names.
+succeed search "$mlp/model.hlo.pb" --cluster host:2 -o "$work/tiny.plan.json"
+expect 3 'tiny\.plan\.json' simulate "$work/tiny.plan.json" "$models/mlp/model.hlo.pb"
+expect 3 'tiny\.plan\.json' run "$models/mlp/model.hlo.pb" --plan "$work/tiny.plan.json" --state "$models/mlp/state.npz" \
+  --data "$models/mlp/data.npz" --steps 1
+
+# A cluster whose memory is too small for any plan.
+sed -E 's/("memory_bytes": *)[0-9.e+]+/\11000/' "$work/cluster.json" >"$work/small.json"
+expect 4 'memory' search "$models/mlp/model.hlo.pb" --cluster "$work/small.json" -o "$work/p.json"
+
+# An operator without a kernel, and one that does not exist: refused when run.
+cat >"$work/fft.hlo.txt" <<'TEXT'
+HloModule fft, entry_computation_layout={(c64[8]{0})->c64[8]{0}}
+
+ENTRY main {
+  x = c64[8]{0} parameter(0)
+  ROOT y = c64[8]{0} fft(x), fft_type=FFT, fft_length={8}
+}
+TEXT
+succeed info "$work/fft.hlo.txt"
+expect 3 'fft' run "$work/fft.hlo.txt" --plan none --state random --data random --steps 1
+sed 's/ fft(x)/ fast_fourier(x)/' "$work/fft.hlo.txt" >"$work/unknown.hlo.txt"
+succeed info "$work/unknown.hlo.txt"
+expect 3 'fast_fourier' run "$work/unknown.hlo.txt" --plan none --state random --data random --steps 1
+
+echo "$cases cases, $failures failures"
+[ "$failures" -eq 0 ]
