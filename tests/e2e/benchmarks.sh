@@ -1,0 +1,26 @@
+#!/usr/bin/env bash
+# Every benchmark runs and prints a table; how fast anything is, is not judged.
+# labels: cpu e2e
+# timeout: 120
+set -euo pipefail
+cd "${AUTOMAP_SOURCE:-$(dirname "$0")/../..}"
+build=${AUTOMAP_BUILD:-build}
+
+# table ROWS COMMAND...: the command prints a head and at least so many rows
+table() {
+  local rows=$1 output
+  shift
+  output=$("$@")
+  [ "$(wc -l <<<"$output")" -gt "$rows" ] || { echo "$*: fewer than $rows rows: $output"; exit 1; }
+  echo "$*: passed"
+}
+
+[ -x "$build/bench_search" ] || { echo "skipped: the benchmarks are not built"; exit 77; }
+table 9 "$build/bench_import" --quick
+table 2 "$build/bench_search" --quick
+if [ -z "${AUTOMAP:-}" ] || [ -z "${AUTOMAP_PYTHON:-}" ]; then
+  echo "left out: comparisons with JAX, which need the program and a Python environment"
+  exit 0
+fi
+table 2 "$AUTOMAP_PYTHON" bench/step_time.py --quick
+table 2 "$AUTOMAP_PYTHON" bench/import_beside_jax.py --quick
