@@ -8,8 +8,8 @@
 #include "cli/common.h"
 
 static const CliCommand *const commands[] = {
-    &CLI_INFO,   &CLI_CONVERT,  &CLI_GROUPS, &CLI_LOWER, &CLI_CLUSTER,
-    &CLI_SEARCH, &CLI_SIMULATE, &CLI_EXPORT, &CLI_RUN,
+    &CLI_INFO,   &CLI_CONVERT,  &CLI_GROUPS,  &CLI_PROPAGATE, &CLI_LOWER, &CLI_CLUSTER,
+    &CLI_SEARCH, &CLI_SIMULATE, &CLI_EXPLAIN, &CLI_EXPORT,    &CLI_RUN,
 };
 #define COMMAND_COUNT (sizeof commands / sizeof commands[0])
 
