@@ -76,6 +76,7 @@ AmStatus choices_build(Choices **choices, Arena *arena, const Rules *rules, cons
     Choices *self = ARENA_ARRAY(arena, Choices, 1);
     if (!self) return am_fail_memory(error, (int64_t)sizeof *self);
     *self = (Choices){.count = count,
+                      .decided = ARENA_ARRAY(arena, int32_t, count),
                       .live = ARENA_ARRAY(arena, bool, count),
                       .uses = ARENA_ARRAY(arena, int32_t, count),
                       .user = ARENA_ARRAY(arena, int32_t, count),
@@ -106,6 +107,8 @@ AmStatus choices_build(Choices **choices, Arena *arena, const Rules *rules, cons
         self->first_factor[i + 1] = factors;
     }
     mark_live(self, rules, roles);
+    for (int32_t i = 0; i < count; i++)
+        if (self->live[i] && !rules->on_demand[i]) self->decided[self->decided_count++] = i;
     *choices = self;
     return AM_OK;
 }

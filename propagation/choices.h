@@ -27,6 +27,8 @@ typedef enum Linearity {
 
 typedef struct Choices {
     int32_t count;
+    int32_t decided_count;
+    int32_t *decided;                        /* [decided_count]: live and not made on demand, ascending */
     bool *live;                              /* reaches an output */
     int32_t *uses;                           /* live uses as an operand or output */
     int32_t *user;                           /* the last of them, -1 for an output */

@@ -177,9 +177,9 @@ static void place_reductions(Completer *self, Arena *scratch, int32_t axis) {
     bool *carried = ARENA_ARRAY(scratch, bool, self->count);    /* i's user takes i's result unfinished */
     if (scratch->failed) return;
     const Choices *choices = self->choices;
-    for (int32_t i = 0; i < self->count; i++) {
-        best[i] = -1;
-        if (!choices->live[i] || self->rules->on_demand[i]) continue;
+    for (int32_t i = 0; i < self->count; i++) best[i] = -1;
+    for (int32_t d = 0; d < choices->decided_count; d++) {
+        int32_t i = choices->decided[d];
         int8_t chosen = self->result->factor[(size_t)i * MESH_MAX_AXES + (size_t)axis];
         if (chosen >= 0) {
             const Factor *factor = &self->rules->rules[i].factors[chosen];
@@ -247,20 +247,21 @@ AmStatus plan_complete(Completion **completion, Arena *arena, const PlanContext 
     }
     for (int32_t axis = 0; axis < stage->mesh.axis_count; axis++) {
         if (stage->mesh.axes[axis].size == 1 || stage->lists[axis].count == 0) continue;
-        for (int32_t i = 0; i < count; i++)
-            if (result->live[i]) choose_stored(&self, i, axis);
+        for (int32_t k = 0; k < self.choices->decided_count; k++)
+            choose_stored(&self, self.choices->decided[k], axis);
     }
     for (int32_t axis = 0; axis < stage->mesh.axis_count; axis++) {
         if (stage->mesh.axes[axis].size == 1 || stage->lists[axis].count == 0) continue;
-        for (int32_t i = 0; i < count; i++)
-            if (result->live[i]) choose_factor(&self, i, axis);
+        for (int32_t k = 0; k < self.choices->decided_count; k++)
+            choose_factor(&self, self.choices->decided[k], axis);
     }
     TRY(apply_exceptions(&self, error));
-    ArenaMark mark = arena_mark(arena);
-    for (int32_t axis = 0; axis < stage->mesh.axis_count; axis++)
+    for (int32_t axis = 0; axis < stage->mesh.axis_count; axis++) {
+        ArenaMark mark = arena_mark(arena);
         if (stage->mesh.axes[axis].size > 1) place_reductions(&self, arena, axis);
-    if (arena->failed) return am_fail_memory(error, count);
-    arena_release(arena, mark);
+        if (arena->failed) return am_fail_memory(error, count);
+        arena_release(arena, mark);
+    }
     *completion = result;
     return AM_OK;
 }

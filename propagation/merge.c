@@ -155,14 +155,14 @@ AmStatus program_merge_collectives(Program *program, AmError *error) {
     ProgramGraph graph;
     if (program->arena->failed) return am_fail_memory(error, count);
     TRY(program_graph(&graph, program, error));
-    bool is_used[1 << MESH_MAX_AXES] = {false};
+    int32_t uses[1 << MESH_MAX_AXES] = {0};
     for (int32_t i = 0; i < count; i++) {
         leader[i] = i;
         axes_of[i] = (uint8_t)merging_axes(&program->instructions[i]);
-        is_used[axes_of[i]] = true;
+        uses[axes_of[i]]++;
     }
     for (int32_t axes = 1; axes < 1 << program->mesh->axis_count; axes++)
-        if (is_used[axes]) TRY(assign_buckets(program, &graph, axes_of, (uint8_t)axes, leader, error));
+        if (uses[axes] > 1) TRY(assign_buckets(program, &graph, axes_of, (uint8_t)axes, leader, error));
     for (int32_t i = 0; i < count; i++)
         if (leader[i] != i) return apply_merges(program, &graph, leader, error);
     return AM_OK;

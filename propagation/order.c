@@ -66,28 +66,39 @@ AmStatus program_graph(ProgramGraph *graph, const Program *program, AmError *err
         edges += instruction->operand_count;
     }
     int32_t *producers = ARENA_ARRAY(program->arena, int32_t, edges);
-    if (!producers) return am_fail_memory(error, edges);
+    int32_t *users = ARENA_ARRAY(program->arena, int32_t, edges);
+    int32_t *next_user = ARENA_ARRAY(program->arena, int32_t, count + 3);
+    if (program->arena->failed) return am_fail_memory(error, edges);
     edges = 0;
     for (int32_t i = 0; i < count; i++) {
         const ProgramInstruction *instruction = &program->instructions[i];
         for (int32_t k = 0; k < instruction->operand_count; k++) {
             int32_t producer = maker[instruction->operands[k]];
-            if (producer >= 0) producers[edges++] = producer;
+            if (producer < 0) continue;
+            producers[edges++] = producer;
+            next_user[producer + 2]++;
         }
         first[i + 1] = edges;
     }
-    *graph = (ProgramGraph){.count = count, .first = first, .producers = producers, .maker = maker};
+    /* Filling moves next_user[i + 1] from the start of i's users to their end. */
+    for (int32_t i = 0; i < count; i++) next_user[i + 2] += next_user[i + 1];
+    for (int32_t i = 0; i < count; i++)
+        for (int32_t e = first[i]; e < first[i + 1]; e++) users[next_user[producers[e] + 1]++] = i;
+    *graph = (ProgramGraph){.count = count,
+                            .first = first,
+                            .producers = producers,
+                            .first_user = next_user,
+                            .users = users,
+                            .maker = maker};
     return AM_OK;
 }
 
 static AmStatus order_groups(int32_t *order, Arena *arena, const Program *program, const ProgramGraph *graph,
                              const int32_t *leader, AmError *error) {
     int32_t count = graph->count;
-    int32_t *waiting = ARENA_ARRAY(arena, int32_t, count + 1);   /* [leader]: operands still to come */
-    int32_t *first_use = ARENA_ARRAY(arena, int32_t, count + 3); /* [leader]: range in uses */
+    int32_t *waiting = ARENA_ARRAY(arena, int32_t, count + 1); /* [leader]: operands still to come */
     int32_t *next_member = ARENA_ARRAY(arena, int32_t, count + 1);
     int32_t *last_member = ARENA_ARRAY(arena, int32_t, count + 1);
-    int32_t *uses = ARENA_ARRAY(arena, int32_t, graph->first[count]);
     ReadySet ready;
     ready_make(&ready, arena, count);
     if (arena->failed) return am_fail_memory(error, count);
@@ -96,28 +107,20 @@ static AmStatus order_groups(int32_t *order, Arena *arena, const Program *progra
         next_member[i] = -1;
         if (own != i) next_member[last_member[own]] = i;
         last_member[own] = i;
-        for (int32_t e = graph->first[i]; e < graph->first[i + 1]; e++) {
-            int32_t source = leader[graph->producers[e]];
-            if (source == own) continue;
-            first_use[source + 2]++;
-            waiting[own]++;
-        }
-    }
-    for (int32_t i = 0; i < count; i++) first_use[i + 2] += first_use[i + 1];
-    for (int32_t i = 0; i < count; i++) {
-        int32_t own = leader[i];
-        for (int32_t e = graph->first[i]; e < graph->first[i + 1]; e++) {
-            int32_t source = leader[graph->producers[e]];
-            if (source != own) uses[first_use[source + 1]++] = own;
-        }
+        for (int32_t e = graph->first[i]; e < graph->first[i + 1]; e++)
+            waiting[own] += leader[graph->producers[e]] != own;
     }
     for (int32_t i = 0; i < count; i++)
         if (leader[i] == i && waiting[i] == 0) ready_add(&ready, i);
     int32_t placed = 0;
     for (int32_t group; (group = ready_take(&ready)) >= 0;) {
-        for (int32_t member = group; member >= 0; member = next_member[member]) order[placed++] = member;
-        for (int32_t u = first_use[group]; u < first_use[group + 1]; u++)
-            if (--waiting[uses[u]] == 0) ready_add(&ready, uses[u]);
+        for (int32_t member = group; member >= 0; member = next_member[member]) {
+            order[placed++] = member;
+            for (int32_t u = graph->first_user[member]; u < graph->first_user[member + 1]; u++) {
+                int32_t user = leader[graph->users[u]];
+                if (user != group && --waiting[user] == 0) ready_add(&ready, user);
+            }
+        }
     }
     if (placed != count)
         return am_fail(error, AM_ERROR_INTERNAL, program->module->source,

@@ -5,12 +5,13 @@
 #include "propagation/program.h"
 
 /* Which instructions make the operands of which: instruction i needs
- * producers[first[i]] .. producers[first[i + 1] - 1]. Parameters need nobody. */
+ * producers[first[i]] .. producers[first[i + 1] - 1] (parameters need nobody)
+ * and is needed by users[first_user[i]] .. users[first_user[i + 1] - 1]. */
 typedef struct ProgramGraph {
     int32_t count;
-    const int32_t *first;     /* [count + 1] */
-    const int32_t *producers; /* instructions */
-    const int32_t *maker;     /* [value]: the instruction that makes it, -1 for parameters */
+    const int32_t *first, *producers;  /* [count + 1], instructions */
+    const int32_t *first_user, *users; /* the same edges backwards */
+    const int32_t *maker;              /* [value]: the instruction that makes it, -1 for parameters */
 } ProgramGraph;
 
 /* The graph of the program as it stands, in its arena. */
