@@ -81,6 +81,30 @@ static int64_t dilated(int64_t size, int64_t dilation) {
     return size > 0 ? (size - 1) * dilation + 1 : 0;
 }
 
+static int64_t greatest_common_divisor(int64_t a, int64_t b) {
+    while (b) {
+        int64_t rest = a % b;
+        a = b;
+        b = rest;
+    }
+    return a;
+}
+
+/* Outputs o < output whose place `first_place + o * stride` is inside [0, span)
+ * and a multiple of the dilation: of those inside, one in every
+ * dilation / gcd(stride, dilation), or none. */
+static int64_t valid_outputs(int64_t first_place, int64_t stride, int64_t dilation, int64_t span,
+                             int64_t output) {
+    if (first_place >= span) return 0;
+    int64_t first = first_place < 0 ? (-first_place + stride - 1) / stride : 0;
+    int64_t end = (span - 1 - first_place) / stride + 1;
+    int64_t period = dilation / greatest_common_divisor(stride, dilation);
+    if (end > output) end = output;
+    for (int64_t o = first; o < end && o < first + period; o++)
+        if ((first_place + o * stride) % dilation == 0) return (end - 1 - o) / period + 1;
+    return 0;
+}
+
 /* Pairs (output o, kernel place k) of one spatial dimension whose input place
  * o * stride + k * window_dilation - padding_low is inside the dilated input and
  * on an element of it. */
@@ -89,11 +113,9 @@ static double valid_positions(const IrWindowDimension *window, int64_t input, in
     int64_t span = dilated(input, window->base_dilation), valid = 0;
     if (window->stride <= 0 || window->base_dilation <= 0) return 0;
     if ((double)kernel * (double)output > MAX_POSITIONS) return (double)kernel * (double)output;
-    for (int64_t k = 0; k < kernel; k++) {
-        int64_t place = k * window->window_dilation - window->padding_low;
-        for (int64_t o = 0; o < output; o++, place += window->stride)
-            valid += place >= 0 && place < span && place % window->base_dilation == 0;
-    }
+    for (int64_t k = 0; k < kernel; k++)
+        valid += valid_outputs(k * window->window_dilation - window->padding_low, window->stride,
+                               window->base_dilation, span, output);
     return (double)valid;
 }
 
