@@ -202,11 +202,36 @@ static void test_buffers_do_not_overlap(void **state) {
     }
 }
 
+/* Values whose lifetimes do not meet lie in one place: what temporaries take
+ * together is at least twice the room made for them. */
+static void test_temporaries_share_memory(void **state) {
+    (void)state;
+    static const char *const models[] = {"gpt2_tiny", "t5_tiny", "vgg_tiny"};
+    for (size_t m = 0; m < sizeof models / sizeof models[0]; m++) {
+        AmError error = {0};
+        Arena arena = {0};
+        PlanContext *context = read_context(models[m]);
+        Program *program;
+        assert_int_equal(plan_lower_whole(&program, &arena, context, &error), AM_OK);
+        int64_t apart = 0;
+        for (int32_t v = 0; v < program->value_count; v++)
+            if (program->values[v].kind == PROGRAM_VALUE_TEMPORARY && program->values[v].storage == v)
+                apart += program->values[v].bytes;
+        int64_t together = program->allocation_bytes - program->parameter_bytes;
+        if (apart < 2 * together)
+            fail_msg("%s: temporaries of %lld bytes take %lld", models[m], (long long)apart,
+                     (long long)together);
+        arena_free(&arena);
+        plan_context_free(context);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_data_parallelism_reduces_gradients),
         cmocka_unit_test(test_devices_run_the_same_instructions),
         cmocka_unit_test(test_buffers_do_not_overlap),
+        cmocka_unit_test(test_temporaries_share_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
