@@ -44,6 +44,47 @@ typedef struct AmError {
     char excerpt[256];
 } AmError;
 
+/* Opaque: a module with what was derived from it, a cluster, a plan of the two. */
+typedef struct AmModule AmModule;
+typedef struct AmCluster AmCluster;
+typedef struct AmPlan AmPlan;
+
+AM_API const char *am_version(void); /* static */
+
+/* Reads an HLO module (binary, JSON or text, by content). `roles_path`: what the
+ * parameters are, or NULL. On success *module is the caller's: am_module_free(). */
+AM_API AmStatus am_module_read(AmModule **module, const char *path, const char *roles_path, AmError *error);
+AM_API void am_module_free(AmModule *module);                /* NULL is allowed */
+AM_API const char *am_module_name(const AmModule *module);   /* the module's */
+AM_API const char *am_module_sha256(const AmModule *module); /* 64 hexadecimal digits; the module's */
+AM_API int32_t am_module_instruction_count(const AmModule *module);
+
+/* Reads a cluster file or a built-in cluster by name ("C", "host:4"). On success
+ * *cluster is the caller's: am_cluster_free(). */
+AM_API AmStatus am_cluster_read(AmCluster **cluster, const char *name_or_path, AmError *error);
+AM_API void am_cluster_free(AmCluster *cluster); /* NULL is allowed */
+AM_API int32_t am_cluster_device_count(const AmCluster *cluster);
+
+/* Zero or NULL: the default. */
+typedef struct AmSearchOptions {
+    const char *mesh;       /* "data=4,model=8"; default: every split of the devices */
+    int64_t evaluations;    /* plans priced at most */
+    double seconds;         /* cap on time; the result then depends on the machine */
+    double memory_fraction; /* of a device's memory that a plan may fill */
+    uint64_t seed;
+} AmSearchOptions;
+
+/* Finds a plan. `options` may be NULL. On success *plan is the caller's:
+ * am_plan_free(), before the module and the cluster, which it refers to.
+ * AM_ERROR_INFEASIBLE: nothing fits; the text says what came nearest. */
+AM_API AmStatus am_search(AmPlan **plan, const AmModule *module, const AmCluster *cluster,
+                          const AmSearchOptions *options, AmError *error);
+/* Reads a plan file and checks it against the module, which must outlive the plan. */
+AM_API AmStatus am_plan_read(AmPlan **plan, const AmModule *module, const char *path, AmError *error);
+AM_API AmStatus am_plan_write(const AmPlan *plan, const char *path, AmError *error); /* "-": stdout */
+AM_API void am_plan_free(AmPlan *plan);                                              /* NULL is allowed */
+AM_API double am_plan_step_seconds(const AmPlan *plan);                              /* predicted */
+
 #ifdef __cplusplus
 }
 #endif

@@ -52,6 +52,31 @@ static const DimensionClass *class_of(const Explainer *self, const PlanEntry *en
     return &self->context->classes->classes[entry->class_index];
 }
 
+/* Names the decision as a reader would: by the first weight that it splits,
+ * else by what names the class. */
+static void name_decision(const Explainer *self, ExplainedDecision *decision, int32_t class_index) {
+    const PlanContext *context = self->context;
+    const IrInstruction *named = plan_class_instruction(context, decision->class);
+    decision->path = named->name;
+    if (decision->class->named_by_parameter)
+        decision->path = context->roles->parameters[decision->class->number].path;
+    decision->dimension = decision->class->dimension;
+    decision->op_name = named->op_name;
+    decision->source = source_text(self->arena, named);
+    for (int32_t p = 0; p < context->roles->parameter_count; p++) {
+        const IrParameter *parameter = &context->roles->parameters[p];
+        const IrShape *shape = &context->canonical->instructions[parameter->instruction].shape;
+        if (parameter->role != IR_ROLE_WEIGHT || shape->type == DTYPE_TUPLE) continue;
+        for (int32_t d = 0; d < shape->rank; d++) {
+            if (classes_of(context->classes, context->rules, parameter->instruction, d) != class_index)
+                continue;
+            decision->path = parameter->path;
+            decision->dimension = d;
+            return;
+        }
+    }
+}
+
 /* Entries first .. first + count - 1 of the axis's list as one decision. */
 static AmStatus add_decision(const Explainer *self, int32_t axis, int32_t first, int32_t count) {
     const PlanStage *stage = &self->plan->stages[0];
@@ -64,16 +89,10 @@ static AmStatus add_decision(const Explainer *self, int32_t axis, int32_t first,
            sizeof *entries * (size_t)(list->count - first - count));
     without.lists[axis] = (PlanList){.count = list->count - count, .entries = entries};
     const DimensionClass *class = class_of(self, &list->entries[first]);
-    const IrInstruction *named = plan_class_instruction(self->context, class);
     ExplainedDecision *decision = &self->result->decisions[self->result->decision_count++];
-    *decision = (ExplainedDecision){.axis = stage->mesh.axes[axis].name,
-                                    .class = class,
-                                    .class_count = count,
-                                    .path = class->named_by_parameter
-                                                ? self->context->roles->parameters[class->number].path
-                                                : named->name,
-                                    .op_name = named->op_name,
-                                    .source = source_text(self->arena, named)};
+    *decision =
+        (ExplainedDecision){.axis = stage->mesh.axes[axis].name, .class = class, .class_count = count};
+    name_decision(self, decision, list->entries[first].class_index);
     return price(self, &without, &decision->seconds_without, &decision->peak_bytes_without);
 }
 
@@ -186,12 +205,12 @@ json_t *explanation_to_json(const Explanation *self) {
     for (int32_t k = 0; k < self->decision_count; k++) {
         const ExplainedDecision *row = &self->decisions[k];
         json_array_append_new(
-            decisions,
-            json_pack("{s:s, s:o, s:i, s:o, s:o, s:o, s:f, s:I}", "axis", row->axis, "class",
-                      plan_class_to_json(row->class), "classes", row->class_count, "path",
-                      plan_string_to_json(row->path), "op_name", plan_string_to_json(row->op_name), "source",
-                      plan_string_to_json(row->source), "seconds_without", row->seconds_without,
-                      "peak_bytes_without", (json_int_t)row->peak_bytes_without));
+            decisions, json_pack("{s:s, s:o, s:i, s:o, s:i, s:o, s:o, s:f, s:I}", "axis", row->axis, "class",
+                                 plan_class_to_json(row->class), "classes", row->class_count, "path",
+                                 plan_string_to_json(row->path), "dimension", row->dimension, "op_name",
+                                 plan_string_to_json(row->op_name), "source",
+                                 plan_string_to_json(row->source), "seconds_without", row->seconds_without,
+                                 "peak_bytes_without", (json_int_t)row->peak_bytes_without));
     }
     for (int32_t k = 0; k < self->collective_count; k++) {
         const ExplainedCollective *row = &self->collectives[k];
@@ -210,7 +229,7 @@ static void print_decisions(Text *text, const Explanation *self) {
     text_append_string(&rows, "axis\tdecision\tlayers\tstep without\tslower by\tpeak without\tsource\n");
     for (int32_t k = 0; k < self->decision_count; k++) {
         const ExplainedDecision *row = &self->decisions[k];
-        text_append(&rows, "%s\tsplit dimension %d of %s\t%d\t", row->axis, row->class->dimension, row->path,
+        text_append(&rows, "%s\tsplit dimension %d of %s\t%d\t", row->axis, row->dimension, row->path,
                     row->class_count);
         text_append_seconds(&rows, row->seconds_without);
         text_append(&rows, "\t%+.1f %%\t", 100 * (row->seconds_without / self->step_seconds - 1));

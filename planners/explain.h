@@ -13,8 +13,10 @@ typedef struct ExplainedDecision {
     const char *axis;
     const DimensionClass *class; /* the first of them */
     int32_t class_count;
-    const char *path, *op_name, *source; /* what names the class; "file:line" or "" */
-    double seconds_without;              /* step time if they were taken out of the list */
+    const char *path;             /* a weight that it splits, else what names the class */
+    int32_t dimension;            /* of that */
+    const char *op_name, *source; /* of what names the class; "file:line" or "" */
+    double seconds_without;       /* step time if they were taken out of the list */
     int64_t peak_bytes_without;
 } ExplainedDecision;
 
