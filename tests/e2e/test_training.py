@@ -101,6 +101,8 @@ def cases(models):
         yield model, "none", None
         for devices, mesh in CLUSTERS:
             for name, arguments in PLANS:
+                if name == "megatron" and model in EXACT:
+                    continue  # no weight of theirs can be split by the strict rules
                 number += 1
                 if not FULL and number % 5 != 1:
                     continue
