@@ -1,8 +1,9 @@
 /* Local search over single changes of the lists: an entry inserted, removed,
- * replaced or moved. The best plan whose changes have not all been tried is
- * taken next; a batch of changes that beats the best plan so far is followed at
- * once. With evaluations enough this walks the whole space, since every plan is
- * within reach of every other, so a local optimum ends nothing.
+ * replaced or moved. A batch of changes that beats the best plan so far is
+ * followed at once. Climbing tries the ends of the lists alone and stops where
+ * no change helps; walking tries every place, and goes on from the best plan
+ * whose changes have not all been tried. With evaluations enough that reaches
+ * the whole space, so a local optimum ends nothing.
  */
 #include <string.h>
 
@@ -15,6 +16,7 @@ typedef struct Polish {
     Genome batch[PROBLEM_BATCH];
     int32_t waiting;
     bool improved;
+    bool every_place; /* of a list, not its ends alone */
 } Polish;
 
 static bool goes_on(const Polish *self) {
@@ -40,6 +42,7 @@ static AmStatus try_insertions(Polish *self, const Genome *base, int32_t axis, i
     if (!problem_usable(self->problem, candidate, axis)) return AM_OK;
     for (int32_t place = base->count[axis]; place >= 0; place--) {
         Genome changed = *base;
+        if (!self->every_place && place > 0 && place < base->count[axis]) continue;
         if (genome_insert(&changed, axis, place, candidate)) TRY(try_genome(self, &changed, error));
     }
     return AM_OK;
@@ -73,13 +76,27 @@ static AmStatus try_changes(Polish *self, AmError *error) {
     return goes_on(self) ? price_waiting(self, error) : AM_OK;
 }
 
-AmStatus polish_search(Problem *problem, AmError *error) {
-    Polish self = {.problem = problem};
+/* Tries the changes of self->genome; false in `improved` if none beats the best plan. */
+static AmStatus try_around(Polish *self, AmError *error) {
+    self->improved = false;
+    self->waiting = 0;
+    self->best = plan_price_score(&self->problem->best_price);
+    return try_changes(self, error);
+}
+
+AmStatus polish_climb(Problem *problem, AmError *error) {
+    Polish self = {.problem = problem, .improved = true};
+    while (problem->has_best && self.improved && !problem_must_stop(problem)) {
+        self.genome = problem->best;
+        TRY(try_around(&self, error));
+    }
+    return AM_OK;
+}
+
+AmStatus polish_walk(Problem *problem, AmError *error) {
+    Polish self = {.problem = problem, .every_place = true};
     while (!problem_must_stop(problem) && problem_best_untried(problem, &self.genome)) {
-        self.improved = false;
-        self.waiting = 0;
-        self.best = plan_price_score(&problem->best_price);
-        TRY(try_changes(&self, error));
+        TRY(try_around(&self, error));
         if (goes_on(&self)) problem_set_tried(problem, &self.genome);
     }
     return AM_OK;

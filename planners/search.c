@@ -284,6 +284,18 @@ static void sort_problems(Searching *self) {
     }
 }
 
+/* Polishes mesh after mesh, the most promising first, with what evaluations are left. */
+static AmStatus polish_all(Searching *self, AmStatus (*polish)(Problem *problem, AmError *error),
+                           AmError *error) {
+    sort_problems(self);
+    for (int32_t k = 0; k < self->problem_count; k++) {
+        Problem *problem = self->problems[k];
+        problem->budget.limit = problem->budget.evaluations + self->limit - evaluations_of(self);
+        TRY(polish(problem, error));
+    }
+    return AM_OK;
+}
+
 static AmStatus search_dqn(Searching *self, AmError *error) {
     Exploration *exploration = ARENA_ARRAY(self->arena, Exploration, 1);
     if (!exploration) return am_fail_memory(error, (int64_t)sizeof *exploration);
@@ -293,13 +305,9 @@ static AmStatus search_dqn(Searching *self, AmError *error) {
     for (int32_t k = 0; k < self->problem_count; k++)
         self->problems[k]->budget.limit = self->limit / (2 * self->problem_count) + 1;
     TRY(explore_all(exploration, error));
-    /* What is left polishes the most promising mesh; if that is exhausted, the next. */
-    sort_problems(self);
-    for (int32_t k = 0; k < self->problem_count && !self->options->no_polish; k++) {
-        Problem *problem = self->problems[k];
-        problem->budget.limit = problem->budget.evaluations + self->limit - evaluations_of(self);
-        TRY(polish_search(problem, error));
-    }
+    if (self->options->no_polish) return AM_OK;
+    TRY(polish_all(self, polish_climb, error));
+    TRY(polish_all(self, polish_walk, error));
     return AM_OK;
 }
 

@@ -16,9 +16,11 @@ int64_t exhaustive_size(const Problem *problem);
 /* A random genome: on every axis a random subset in random order. */
 void random_genome(const Problem *problem, Random *random, Genome *genome);
 
-/* Local search from the best plans priced so far: entries removed, moved,
- * replaced or inserted, one at a time. */
-AmStatus polish_search(Problem *problem, AmError *error);
+/* Local search: entries inserted, removed, replaced or moved, one at a time.
+ * polish_climb() stops at a local optimum, polish_walk() when the budget is
+ * spent or the space exhausted. */
+AmStatus polish_climb(Problem *problem, AmError *error);
+AmStatus polish_walk(Problem *problem, AmError *error);
 
 /* Deep Q-learning on the environment of ordered lists. `log` gets a JSON line
  * per episode: evaluations, reward, best, epsilon, loss. */
