@@ -81,6 +81,7 @@ AmStatus choices_build(Choices **choices, Arena *arena, const Rules *rules, cons
                       .uses = ARENA_ARRAY(arena, int32_t, count),
                       .user = ARENA_ARRAY(arena, int32_t, count),
                       .linearity = ARENA_ARRAY(arena, uint8_t, count),
+                      .takes_tuple = ARENA_ARRAY(arena, bool, count),
                       .bytes = ARENA_ARRAY(arena, double, count),
                       .array_bytes = ARENA_ARRAY(arena, double, count),
                       .first_operand = ARENA_ARRAY(arena, int32_t, count + 1),
@@ -96,8 +97,11 @@ AmStatus choices_build(Choices **choices, Arena *arena, const Rules *rules, cons
         self->linearity[i] = (uint8_t)linearity_of(instruction);
         self->bytes[i] = (double)ir_shape_bytes(&instruction->shape);
         self->array_bytes[i] = (double)ir_shape_bytes(choices_array_shape(instruction));
-        for (int32_t k = 0; k < instruction->operand_count; k++)
-            self->operands[operands++] = rules->alias[instruction->operands[k]];
+        for (int32_t k = 0; k < instruction->operand_count; k++) {
+            int32_t operand = instruction->operands[k];
+            self->operands[operands++] = rules->alias[operand];
+            if (module->instructions[operand].shape.type == DTYPE_TUPLE) self->takes_tuple[i] = true;
+        }
         if (!rules->on_demand[i]) {
             add_dimensions(self, rules, classes, i, &dimensions);
             add_factors(self, rules, classes, i, &factors);

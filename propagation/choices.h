@@ -33,6 +33,7 @@ typedef struct Choices {
     int32_t *uses;                           /* live uses as an operand or output */
     int32_t *user;                           /* the last of them, -1 for an output */
     uint8_t *linearity;                      /* Linearity */
+    bool *takes_tuple;                       /* an operand is a tuple as a whole, not an element of one */
     double *bytes;                           /* of the whole result */
     double *array_bytes;                     /* of its first leaf, of which states speak */
     int32_t *first_operand;                  /* [count + 1] ranges in operands */

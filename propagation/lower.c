@@ -99,16 +99,16 @@ static const IrLiteral *slice_literal(Lowering *self, const IrInstruction *instr
 
 /* Attributes that speak of sizes, rewritten for the local operand. A sliced
  * dimension is never split, so a split one is kept whole: [0, extent). */
-static const IrAttributes *localise(Lowering *self, const IrInstruction *instruction, SbpState operand_state,
+static const IrAttributes *localise(Lowering *self, const IrInstruction *instruction, SbpState state,
                                     const IrShape *operand) {
     const IrAttributes *whole = instruction->attributes;
     const int64_t *sizes = instruction->opcode == IR_SLICE           ? whole->slice_limit
                            : instruction->opcode == IR_GATHER        ? whole->gather->slice_sizes
                            : instruction->opcode == IR_DYNAMIC_SLICE ? whole->slice_sizes
                                                                      : NULL;
-    if (!sizes || !sbp_has_split(operand_state)) return whole;
+    if (!sizes) return whole;
     IrAttributes *local = ARENA_ARRAY(self->arena, IrAttributes, 1);
-    int64_t *starts, *local_sizes = shard_extents(self, operand, operand_state, &starts);
+    int64_t *starts, *local_sizes = shard_extents(self, operand, state, &starts);
     if (self->arena->failed) return whole;
     *local = *whole;
     for (int32_t d = 0; d < operand->rank; d++) {
@@ -215,22 +215,25 @@ static AmStatus ask_for_tuple(Lowering *self, int32_t producer, int32_t *operand
  * operands that were left unfinished for it as they are. */
 static SbpState operand_state(const Lowering *self, int32_t i, const int8_t *factors, uint8_t carries,
                               int32_t k) {
-    const IrInstruction *instruction = &self->module->instructions[i];
     int32_t axes = self->program->mesh->axis_count;
     SbpState state = place_state(&self->rules->rules[i], factors, axes, k);
-    uint8_t deferred = self->completion->deferred[self->rules->alias[instruction->operands[k]]];
+    if (carries == 0) return state;
+    int32_t producer = self->choices->operands[self->choices->first_operand[i] + k];
+    uint8_t unfinished = carries & self->completion->deferred[producer];
     for (int32_t axis = 0; axis < axes; axis++)
-        if ((carries & deferred) >> axis & 1) state.axis[axis] = sbp_partial(SBP_ADD);
+        if (unfinished >> axis & 1) state.axis[axis] = sbp_partial(SBP_ADD);
     return state;
 }
 
 static AmStatus ask_for_operands(Lowering *self, int32_t i, const int8_t *factors, uint8_t carries,
                                  int32_t *operands, AmError *error) {
     const IrInstruction *instruction = &self->module->instructions[i];
+    const int32_t *producers = &self->choices->operands[self->choices->first_operand[i]];
+    bool takes_tuple = self->choices->takes_tuple[i];
     int32_t count = 0;
     for (int32_t k = 0; k < instruction->operand_count; k++) {
-        int32_t producer = self->rules->alias[instruction->operands[k]];
-        if (is_tuple_operand(self, instruction, k)) {
+        int32_t producer = producers[k];
+        if (takes_tuple && is_tuple_operand(self, instruction, k)) {
             TRY(ask_for_tuple(self, producer, operands, &count, error));
             continue;
         }
@@ -240,25 +243,34 @@ static AmStatus ask_for_operands(Lowering *self, int32_t i, const int8_t *factor
     return AM_OK;
 }
 
+/* What depends on where the shard of operand 0 lies in the whole. */
+static void place_operand(Lowering *self, ProgramInstruction *instruction, const IrInstruction *source,
+                          SbpState state) {
+    const IrShape *shape =
+        rules_leaf(&self->module->instructions[self->rules->alias[source->operands[0]]].shape,
+                   self->rules->leaf[source->operands[0]]);
+    if (!sbp_has_split(state)) return;
+    instruction->attributes = localise(self, source, state, shape);
+    if (source->opcode == IR_GATHER || source->opcode == IR_SCATTER)
+        instruction->shard = make_shard(self, shape, state);
+}
+
 static AmStatus emit(Lowering *self, int32_t i, const int8_t *factors, uint8_t carries, AmError *error) {
     const IrInstruction *source = &self->module->instructions[i];
     const FactorRule *rule = &self->rules->rules[i];
-    int32_t axes = self->program->mesh->axis_count, operand_count = count_operands(self, source);
+    int32_t axes = self->program->mesh->axis_count;
+    bool takes_tuple = self->choices->takes_tuple[i];
+    int32_t operand_count = takes_tuple ? count_operands(self, source) : source->operand_count;
     int32_t *operands = ARENA_ARRAY(self->arena, int32_t, operand_count + 1);
     if (!operands) return am_fail_memory(error, operand_count);
     TRY(ask_for_operands(self, i, factors, carries, operands, error));
-    SbpState first_state = {{0}}, result_state = place_state(rule, factors, axes, rule->operand_count);
-    if (source->operand_count > 0) first_state = operand_state(self, i, factors, carries, 0);
+    SbpState result_state = place_state(rule, factors, axes, rule->operand_count);
     for (int32_t axis = 0; axis < axes; axis++)
         if (carries >> axis & 1) result_state.axis[axis] = sbp_partial(SBP_ADD);
 
     int32_t first_result = self->program->value_count, results = rules_leaf_count(&source->shape);
     for (int32_t leaf = 0; leaf < results; leaf++)
         lower_add_value(self, i, leaf, rules_leaf(&source->shape, leaf), result_state);
-    const IrShape *operand_shape = NULL;
-    if (source->operand_count > 0 && !is_tuple_operand(self, source, 0))
-        operand_shape = rules_leaf(&self->module->instructions[self->rules->alias[source->operands[0]]].shape,
-                                   self->rules->leaf[source->operands[0]]);
     ProgramInstruction *instruction = lower_add_instruction(self);
     bool view = operand_count > 0 && is_view(self, source, operands[0], first_result);
     instruction->kind = view ? PROGRAM_VIEW : PROGRAM_COMPUTE;
@@ -268,15 +280,15 @@ static AmStatus emit(Lowering *self, int32_t i, const int8_t *factors, uint8_t c
     instruction->operands = operands;
     instruction->result_count = results;
     instruction->first_result = first_result;
-    instruction->attributes =
-        operand_shape ? localise(self, source, first_state, operand_shape) : source->attributes;
+    instruction->attributes = source->attributes;
     instruction->literal = source->opcode == IR_CONSTANT ? slice_literal(self, source, result_state) : NULL;
     if (source->called_count > 0) instruction->called = source->called[0];
     if (source->called_count > 1) instruction->called_second = source->called[1];
     if (source->opcode == IR_IOTA && sbp_has_split(result_state))
         instruction->shard = make_shard(self, &source->shape, result_state);
-    if ((source->opcode == IR_GATHER || source->opcode == IR_SCATTER) && sbp_has_split(first_state))
-        instruction->shard = make_shard(self, operand_shape, first_state);
+    if (source->opcode == IR_SLICE || source->opcode == IR_DYNAMIC_SLICE || source->opcode == IR_GATHER ||
+        source->opcode == IR_SCATTER)
+        place_operand(self, instruction, source, operand_state(self, i, factors, carries, 0));
     if (self->arena->failed) return am_fail_memory(error, 0);
     return AM_OK;
 }
@@ -429,6 +441,7 @@ AmStatus plan_lower(Program **program, Arena *arena, const PlanContext *context,
     Lowering self = {.arena = arena,
                      .module = module,
                      .rules = context->rules,
+                     .choices = context->choices,
                      .roles = context->roles,
                      .completion = completion,
                      .program = ARENA_ARRAY(arena, Program, 1),

@@ -15,6 +15,7 @@ typedef struct Lowering {
     Arena *arena;
     const IrModule *module;
     const Rules *rules;
+    const Choices *choices;
     const IrRoles *roles;
     const Completion *completion;
     Program *program;
