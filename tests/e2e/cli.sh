@@ -1,0 +1,178 @@
+#!/usr/bin/env bash
+# Every command of the program: what it prints, what it refuses, with which exit code.
+# labels: cpu e2e
+# timeout: 200
+set -uo pipefail
+cd "${AUTOMAP_SOURCE:-$(dirname "$0")/../..}"
+automap=${AUTOMAP:-build/automap}
+export OPENBLAS_NUM_THREADS=1
+models=datasets/models
+model=$models/mlp_tiny/model.hlo.pb
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+failures=0
+
+fail() {
+  echo "FAILED: $*"
+  failures=$((failures + 1))
+}
+
+# expect CODE PATTERN ARGUMENT...: the exit code, and a line of stdout or stderr unless PATTERN is empty
+expect() {
+  local code=$1 pattern=$2 found=0
+  shift 2
+  "$automap" "$@" >"$work/out" 2>"$work/err" </dev/null || found=$?
+  [ "$found" = "$code" ] || fail "automap $*: exit code $found, expected $code: $(head -c 300 "$work/err")"
+  [ -z "$pattern" ] || cat "$work/out" "$work/err" | grep -qE -- "$pattern" || fail "automap $*: no line matches $pattern"
+}
+
+# one_line_error ARGUMENT...: an error is one line, and the same as JSON under --json
+one_line_error() {
+  local first
+  "$automap" "$@" >/dev/null 2>"$work/err"
+  first=$(head -n 1 "$work/err")
+  case $first in
+    "automap: "*) ;;
+    *) fail "automap $*: error does not begin with 'automap: ': $first" ;;
+  esac
+  "$automap" "$@" --json >/dev/null 2>"$work/err"
+  grep -q '^{"error":{"code":[0-9]*,"message":".*","source":".*","line":[0-9]*,"column":[0-9]*}}$' "$work/err" ||
+    fail "automap $* --json: $(head -n 1 "$work/err")"
+}
+
+# Help, version, usage.
+expect 0 'usage: automap COMMAND' --help
+expect 0 'openblas' --version
+expect 2 'usage: automap COMMAND'
+expect 2 'unknown command nothing' nothing
+for command in info convert groups propagate lower cluster search simulate explain export run; do
+  expect 0 "usage: automap $command" "$command" --help
+  expect 2 'unknown option --no-such-option' "$command" --no-such-option
+done
+expect 2 'one argument too many' info "$model" "$model"
+expect 2 'expected MODEL' info
+expect 2 'needs an argument' search "$model" --cluster
+expect 2 'expected an integer' search "$model" --cluster host:4 --seed x
+expect 2 'expected one of dqn' search "$model" --cluster host:4 --searcher best
+expect 2 '--expert NAME go together' search "$model" --cluster host:4 --searcher expert
+expect 2 'cluster host:4 has 4' search "$model" --cluster host:4 --mesh data=3
+expect 2 'expected --cluster' search "$model"
+expect 2 'output\[99\]' run "$model" --plan none --watch 'output[99]'
+
+# The way from a module to a trained one.
+expect 0 'linkage groups' info "$model"
+expect 0 '"instructions":[0-9]+,"opcodes"' info "$model" --json
+expect 0 '^group 0' groups "$model"
+expect 0 '"mode":"strict"' groups "$model" --strict --axis-size 4 --json
+expect 0 'Auto-MAP' cluster
+expect 0 '"format": "automap-cluster-1"' cluster C --json
+expect 0 'data_parallel' search "$model" --cluster host:4 -o "$work/a.json"
+expect 0 '"plan_file":.*"step_seconds":.*"expert":\{"data_parallel"' search "$model" --cluster host:4 -o "$work/b.json" --json
+cmp -s "$work/a.json" "$work/b.json" || fail "the same search gave another plan file"
+expect 0 'peak memory' simulate "$work/a.json" "$model"
+expect 0 '"step_seconds"' simulate "$work/a.json" "$model" --cluster C --json
+expect 0 'slower by|no decisions' explain "$work/a.json" "$model"
+expect 0 'device 3 of' lower "$model" --plan "$work/a.json" --device 3
+expect 2 'expected an integer from 0 to 3' lower "$model" --plan "$work/a.json" --device 4
+expect 0 '"format": "automap-jax-1"' export "$work/a.json" "$model" --format jax
+expect 0 '^step +1 ' run "$model" --plan "$work/a.json" --state random --data "$models/mlp_tiny/data.npz" --steps 2
+expect 0 '^\{"step":1,"loss":[0-9.]+,"seconds"' run "$model" --plan none --state "$models/mlp_tiny/state.npz" \
+  --data "$models/mlp_tiny/data.npz" --steps 2 --json
+expect 0 'sharding=\{devices=' propagate "$model" --mesh model=4 --pin "*'params'*[0]*kernel*=-,model"
+expect 0 '"bound":"exact"' search "$model" --cluster host:2 --mesh data=2 --searcher exhaustive --json -o "$work/c.json"
+expect 0 'data_parallel' search "$model" --cluster host:2 --expert data_parallel -o "$work/c.json"
+expect 0 'plan' search "$model" --cluster host:4 --init-plan "$work/a.json" --log "$work/log.jsonl" -o "$work/c.json"
+grep -q '"epsilon"' "$work/log.jsonl" || fail "--log holds no episodes"
+
+# The default plan file lies beside the module, named by its stem.
+cp "$model" "$work/model.hlo.pb"
+expect 0 'plan' search "$work/model.hlo.pb" --cluster host:2
+[ -s "$work/model.plan.json" ] || fail "no model.plan.json"
+
+# Conversions keep the module; stdin is a module too.
+hash_of() { "$automap" info "$1" --json | grep -o '"sha256":"[0-9a-f]*"'; }
+for suffix in hlo.txt hlo.json hlo.pb.gz hlo.txt.zst; do
+  expect 0 '' convert "$model" "$work/converted.$suffix"
+  [ "$(hash_of "$work/converted.$suffix")" = "$(hash_of "$model")" ] || fail "$suffix: another hash"
+done
+[ "$("$automap" info - --json <"$model" | grep -o '"sha256":"[0-9a-f]*"')" = "$(hash_of "$model")" ] || fail "stdin"
+expect 2 'hlo.txt' convert "$model" "$work/converted.unknown"
+
+# Bad input files.
+head -c 1000 "$model" >"$work/truncated.hlo.pb"
+expect 3 'truncated.hlo.pb' info "$work/truncated.hlo.pb"
+one_line_error info "$work/truncated.hlo.pb"
+expect 3 'missing' info "$work/missing.hlo.pb"
+cat >"$work/bad.hlo.txt" <<'TEXT'
+HloModule bad
+ENTRY main {
+  x = f32[2,3] parameter(0)
+  y = f32[2,4] parameter(1)
+  ROOT z = f32[2,3] add(x, y)
+}
+TEXT
+expect 3 'bad.hlo.txt.*z' info "$work/bad.hlo.txt"
+sed 's/add(x, y)/add(x, )/' "$work/bad.hlo.txt" >"$work/syntax.hlo.txt"
+expect 3 'syntax.hlo.txt:5:[0-9]+: ' info "$work/syntax.hlo.txt"
+grep -qE '^ +\^$' "$work/err" || fail "no caret under the excerpt"
+cat >"$work/unknown.hlo.txt" <<'TEXT'
+HloModule unknown
+ENTRY main {
+  x = f32[4] parameter(0)
+  ROOT z = f32[4] frobnicate(x)
+}
+TEXT
+expect 0 'frobnicate' info "$work/unknown.hlo.txt"
+expect 3 'frobnicate' run "$work/unknown.hlo.txt" --plan none --state random --steps 1
+one_line_error run "$work/unknown.hlo.txt" --plan none --state random --steps 1 --quiet
+
+# Plans that do not belong, and hostile ones.
+other=$models/vgg_tiny/model.hlo.pb
+expect 3 'the plan is for module .*sha256 [0-9a-f]{64}.*sha256 [0-9a-f]{64}' simulate "$work/a.json" "$other"
+one_line_error simulate "$work/a.json" "$other"
+edit() { sed "$1" "$work/a.json" >"$work/edited.json"; }
+edit 's/"micro_batches"/"surprise": 1, "micro_batches"/'
+expect 3 'surprise: unknown key' simulate "$work/edited.json" "$model"
+edit 's/"micro_batches": 1/"micro_batches": -5/'
+expect 3 'micro_batches' simulate "$work/edited.json" "$model"
+edit 's/"micro_batches": 1/"micro_batches": 2/'
+expect 4 'micro-batches' export "$work/edited.json" "$model" --format jax
+edit 's/"devices": \[0, 1, 2, 3\]/"devices": [0, 1, 2, 99999999]/'
+expect 3 'devices\[3\]' simulate "$work/edited.json" "$model"
+edit 's/"devices": \[0, 1, 2, 3\]/"devices": [0, 1, 2, 2]/'
+expect 3 'named twice' simulate "$work/edited.json" "$model"
+edit 's/"devices": \[0, 1, 2, 3\]/"devices": [0, 1, 3, 2]/'
+expect 4 'mesh order' export "$work/edited.json" "$model" --format jax
+edit 's/"size": 2/"size": 1000000000/'
+expect 3 'edited.json' simulate "$work/edited.json" "$model"
+edit 's/"parameter", 0, 0/"parameter", 12345, 0/'
+expect 3 'edited.json' simulate "$work/edited.json" "$model"
+edit 's/"compute"/"optimizer"/'
+expect 3 'optimizer.*not supported' simulate "$work/edited.json" "$model"
+edit 's/"memory_bytes": 4294967296/"memory_bytes": 4294967297/'
+expect 3 'sha256' simulate "$work/edited.json" "$model"
+for bytes in 0 1 100 1000 3000; do
+  head -c "$bytes" "$work/a.json" >"$work/edited.json"
+  expect 3 'edited.json' simulate "$work/edited.json" "$model"
+done
+
+# A cluster that is too small, and one that is none.
+"$automap" cluster host:4 --json | sed 's/"memory_bytes": [0-9]*/"memory_bytes": 4096/' >"$work/small.json"
+expect 4 'needs|bytes|kB' search "$model" --cluster "$work/small.json" -o "$work/c.json"
+one_line_error search "$model" --cluster "$work/small.json" -o "$work/c.json"
+echo '{"format": "automap-cluster-1", "nonsense": 1}' >"$work/nonsense.json"
+expect 3 'nonsense' search "$model" --cluster "$work/nonsense.json" -o "$work/c.json"
+
+# An interrupt leaves the best plan so far.
+rm -f "$work/c.json"
+"$automap" search "$models/gpt2_tiny/model.hlo.pb" --cluster C --evaluations 100000000 -o "$work/c.json" --quiet &
+search=$!
+sleep 1.5
+kill -TERM "$search"
+wait "$search"
+code=$?
+[ "$code" = 130 ] || fail "interrupted search: exit code $code"
+expect 0 'step' simulate "$work/c.json" "$models/gpt2_tiny/model.hlo.pb"
+
+[ "$failures" = 0 ] && echo "all passed"
+[ "$failures" = 0 ]
