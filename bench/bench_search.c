@@ -20,7 +20,7 @@
 #include "planners/search.h"
 
 #define MEMORY_FRACTION 0.9
-#define SEED            1
+#define SEED            0
 #define PAPER_CLUSTER   "C"
 
 static const char *const clusters[] = {"host:4", "A", "C"};
