@@ -91,18 +91,28 @@ def automap(*arguments):
     assert done.returncode == 0, f"automap {' '.join(map(str, arguments))}: {done.returncode} {done.stderr}"
 
 
+def check_document(what, training, plan, document):
+    """The export says what the plan says, and returns parameters as it takes them; their specs."""
+    mesh = {axis["axis"]: axis["size"] for axis in plan["stages"][0]["mesh"]}
+    exported = dict(zip(document["mesh"]["axis_names"], document["mesh"]["shape"], strict=True))
+    assert exported == mesh and np.prod(list(mesh.values())) == 8, f"{what}: mesh {exported}, planned {mesh}"
+    specs = [row["spec"] for row in document["parameters"]]
+    planned = [[axes or None for axes in row["sharding"]] for row in plan["parameters"]]
+    assert specs == planned, f"{what}: parameters are split otherwise than planned"
+    results = [row["spec"] for row in document["outputs"]]
+    for number, output in training.pairs.items():
+        assert specs[number] == results[output], f"{what}: parameter {number} returns otherwise"
+    return specs
+
+
 def check_plan(training, what, search):
     """Searches, exports, trains; returns how far the losses are off and how many arrays are split."""
     with tempfile.TemporaryDirectory() as folder:
         plan, exported = pathlib.Path(folder) / "plan.json", pathlib.Path(folder) / "jax.json"
         automap("search", training.module, *search, "-o", plan, "--quiet")
         automap("export", plan, training.module, "--format", "jax", "-o", exported)
-        document = json.loads(exported.read_text())
-    assert int(np.prod(document["mesh"]["shape"])) == 8, f"{training.name}, {what}: {document['mesh']}"
-    specs = [row["spec"] for row in document["parameters"]]
-    results = [row["spec"] for row in document["outputs"]]
-    for number, output in training.pairs.items():
-        assert specs[number] == results[output], f"{training.name}, {what}: parameter {number} returns otherwise"
+        plan, document = json.loads(plan.read_text()), json.loads(exported.read_text())
+    specs = check_document(f"{training.name}, {what}", training, plan, document)
     inputs, outputs = automap_jax.shardings(document, training.model.arguments, training.output)
     return training.check(what, training.run(inputs, outputs)), sum(any(spec) for spec in specs)
 
