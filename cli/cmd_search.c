@@ -90,7 +90,7 @@ static json_t *number_or_null(double value) {
     return isfinite(value) ? json_real(value) : json_null();
 }
 
-/* "data,-,model" per parameter; "" where it is whole on every device. */
+/* "[data,-,model]" per parameter; "" where it is whole on every device. */
 static AmStatus sharding_columns(const char ***columns, Arena *arena, const Plan *plan,
                                  const PlanContext *context, AmError *error) {
     json_t *parameters;
@@ -101,6 +101,7 @@ static AmStatus sharding_columns(const char ***columns, Arena *arena, const Plan
         const json_t *sharding = json_object_get(json_array_get(parameters, p), "sharding");
         Text text = {0};
         bool is_split = false;
+        text_append_string(&text, "[");
         for (size_t d = 0; d < json_array_size(sharding); d++) {
             const json_t *axes = json_array_get(sharding, d);
             text_append_string(&text, d ? "," : "");
@@ -109,6 +110,7 @@ static AmStatus sharding_columns(const char ***columns, Arena *arena, const Plan
             if (json_array_size(axes) == 0) text_append_string(&text, "-");
             is_split = is_split || json_array_size(axes) > 0;
         }
+        text_append_string(&text, "]");
         (*columns)[p] = is_split && text.data ? arena_copy_string(arena, text.data) : "";
         text_free(&text);
     }

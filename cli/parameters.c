@@ -91,7 +91,7 @@ void parameters_print(Text *text, const PlanContext *context, const char *const 
     int32_t count = 0, left_out = 0;
     for (int32_t p = 0; rows && p < roles->parameter_count; p++) {
         const IrParameter *parameter = &roles->parameters[p];
-        if (sharding && !sharding[p][0]) {
+        if (sharding ? !sharding[p][0] : parameter->role == IR_ROLE_OPTIMIZER) {
             left_out++;
             continue;
         }
@@ -121,7 +121,10 @@ void parameters_print(Text *text, const PlanContext *context, const char *const 
         }
         text_append_table(text, table.data);
         text_free(&table);
-        if (left_out) text_append(text, "%d parameters are whole on every device\n", left_out);
+        if (left_out)
+            text_append(text,
+                        sharding ? "and %d that are whole on every device\n" : "and %d of the optimizer\n",
+                        left_out);
     }
     if (arena.failed) text->failed = true;
     arena_free(&arena);

@@ -6,8 +6,8 @@
 
 /* "layers[{0..5}]['kernel']  weight  f32[8,4]  6": parameters whose paths differ
  * in numbers only, and that agree in all other columns, share a row. `sharding`
- * of parameter k is a further column; NULL: none, and parameters for which it
- * is "" are left out. */
+ * of parameter k is a further column, and parameters for which it is "" are only
+ * counted; NULL: no such column, and the optimizer's parameters are only counted. */
 void parameters_print(Text *text, const PlanContext *context, const char *const *sharding);
 
 #endif

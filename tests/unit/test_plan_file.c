@@ -1,0 +1,104 @@
+/* Plan files round-trip byte for byte; what JAX cannot hold is refused. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "base/file.h"
+#include "planners/export_jax.h"
+#include "planners/search.h"
+
+#define MODEL     SOURCE_DIR "/datasets/models/mlp_tiny/model.hlo.pb"
+#define FILE_NAME "test_plan_file.plan.json"
+
+typedef struct Fixture {
+    PlanContext *context;
+    Cluster *cluster;
+    Arena arena;
+    Plan *plan;
+} Fixture;
+
+static int set_up(void **state) {
+    static Fixture fixture;
+    AmError error = {0};
+    SearchOptions options = {.evaluations = 20, .memory_fraction = 0.9, .mesh = "data=2,model=2", .seed = 3};
+    SearchResult result = {0};
+    assert_int_equal(plan_context_read(&fixture.context, MODEL, NULL, &error), AM_OK);
+    assert_int_equal(cluster_read(&fixture.cluster, &fixture.arena, "host:4", &error), AM_OK);
+    assert_int_equal(search(&result, &fixture.arena, fixture.context, fixture.cluster, &options, &error),
+                     AM_OK);
+    fixture.plan = result.plan;
+    *state = &fixture;
+    return 0;
+}
+
+static int tear_down(void **state) {
+    Fixture *fixture = *state;
+    cluster_free(fixture->cluster);
+    plan_context_free(fixture->context);
+    arena_free(&fixture->arena);
+    remove(FILE_NAME);
+    return 0;
+}
+
+static void test_round_trip(void **state) {
+    Fixture *fixture = *state;
+    AmError error = {0};
+    FileBytes first, second;
+    Plan *plan;
+    json_t *root;
+    /* An exception that repeats nothing of the lists: the loss's reduction kept whole. */
+    PlanException exception = {.instruction = 40, .has_factors = true, .factors = {-1, PLAN_NO_OVERRIDE}};
+    PlanStage stage = fixture->plan->stages[0];
+    Plan written = *fixture->plan;
+    stage.exceptions = &exception;
+    stage.exception_count = 1;
+    written.stages = &stage;
+    assert_int_equal(plan_write(&written, fixture->context, FILE_NAME, &error), AM_OK);
+    assert_int_equal(file_read(&first, FILE_NAME, &error), AM_OK);
+    assert_int_equal(plan_read(&plan, &root, &fixture->arena, fixture->context, FILE_NAME, &error), AM_OK);
+    assert_int_equal(plan->stages[0].exceptions[0].factors[1], PLAN_NO_OVERRIDE);
+    assert_int_equal(plan->seed, 3);
+    assert_int_equal(plan_write(plan, fixture->context, FILE_NAME, &error), AM_OK);
+    assert_int_equal(file_read(&second, FILE_NAME, &error), AM_OK);
+    assert_string_equal(first.data, second.data);
+    file_release(&first);
+    file_release(&second);
+    json_decref(root);
+}
+
+static void test_export_refuses(void **state) {
+    Fixture *fixture = *state;
+    static const double shares[] = {0.25, 0.75};
+    PlanStage stages[2] = {fixture->plan->stages[0], fixture->plan->stages[0]};
+    Plan several = *fixture->plan, batches = *fixture->plan, uneven = *fixture->plan;
+    const struct {
+        const Plan *plan;
+        const char *reason;
+    } cases[] = {{&several, "stages"}, {&batches, "micro-batches"}, {&uneven, "shares"}};
+    json_t *root = NULL;
+    several.stages = stages;
+    several.stage_count = 2;
+    batches.micro_batches = 4;
+    stages[1].mesh.axes[0].shares = shares;
+    uneven.stages = &stages[1];
+    for (size_t k = 0; k < sizeof cases / sizeof cases[0]; k++) {
+        AmError error = {0};
+        assert_int_equal(export_jax(&root, fixture->context, cases[k].plan, &error), AM_ERROR_INFEASIBLE);
+        assert_non_null(strstr(error.text, cases[k].reason));
+    }
+    AmError error = {0};
+    assert_int_equal(export_jax(&root, fixture->context, fixture->plan, &error), AM_OK);
+    assert_int_equal(json_array_size(json_object_get(root, "parameters")),
+                     (size_t)fixture->context->roles->parameter_count);
+    json_decref(root);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_round_trip),
+                                       cmocka_unit_test(test_export_refuses)};
+    return cmocka_run_group_tests(tests, set_up, tear_down);
+}
