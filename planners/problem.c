@@ -1,6 +1,7 @@
 /* Candidates, genomes and their prices; see problem.h. */
 #include "planners/problem.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/clock.h"
@@ -97,6 +98,7 @@ AmStatus problem_create(Problem **problem, const PlanContext *context, const Clu
     if (self->memo) self->memo->entries = ARENA_ARRAY(&self->arena, MemoEntry, self->memo->capacity);
     status = self->arena.failed ? am_fail_memory(error, 0) : AM_OK;
     if (status != AM_OK) goto fail;
+    self->plans = (PriceMemo){.arena = &self->arena};
     *problem = self;
     return AM_OK;
 fail:
@@ -194,35 +196,72 @@ static void keep_best(Problem *self, const Genome *genome, const PlanPrice *pric
     self->has_best = true;
 }
 
-/* One evaluation: completes, lowers and prices. Touches nothing but the scratch arena. */
-static AmStatus evaluate(const Problem *self, Arena *scratch, const Genome *genome, PlanPrice *price,
-                         AmError *error) {
-    ArenaMark mark = arena_mark(scratch);
+/* Everything that lowering depends on beside the module and the mesh. Lists that
+ * differ only in entries or order without effect come to the same. */
+static uint64_t completion_key(const Problem *self, const Completion *completion) {
+    size_t count = (size_t)self->context->rules->count;
+    uint64_t key = hash_bytes(completion->factor, count * MESH_MAX_AXES, 1);
+    key = hash_bytes(completion->stored, count * sizeof *completion->stored, key);
+    key = hash_bytes(completion->carries, count, key);
+    return hash_bytes(completion->deferred, count, key);
+}
+
+/* What one evaluation found. */
+typedef struct Evaluation {
+    Genome genome;
+    PlanPrice price;
+    uint64_t key;
+    bool repeats; /* a plan priced before */
+    AmStatus status;
+    AmError error;
+} Evaluation;
+
+static AmStatus evaluate_in(const Problem *self, Arena *scratch, Evaluation *evaluation, AmError *error) {
     PlanStage *stage = ARENA_ARRAY(scratch, PlanStage, 1);
     if (!stage) return am_fail_memory(error, (int64_t)sizeof *stage);
-    problem_stage(self, genome, scratch, stage);
+    problem_stage(self, &evaluation->genome, scratch, stage);
     if (scratch->failed) return am_fail_memory(error, 0);
     Completion *completion;
     Program *program;
     StepPrice step;
     TRY(plan_complete(&completion, scratch, self->context, stage, error));
+    evaluation->key = completion_key(self, completion);
+    const PlanPrice *known = price_memo_find(&self->plans, evaluation->key);
+    evaluation->repeats = known != NULL;
+    if (known) {
+        evaluation->price = *known;
+        return AM_OK;
+    }
     TRY(plan_lower(&program, scratch, self->context, completion, 0, error));
     TRY(price_program(&step, program, self->cluster, self->devices, error));
     double limit = (double)cluster_least_memory(self->cluster, self->devices, self->mesh.device_count) *
                    self->memory_fraction;
-    *price = (PlanPrice){.seconds = step.step_seconds,
-                         .compute_seconds = step.compute_seconds,
-                         .communication_seconds = step.communication_seconds,
-                         .peak_bytes = step.peak_bytes,
-                         .excess = (double)step.peak_bytes > limit ? (double)step.peak_bytes / limit - 1 : 0};
-    arena_release(scratch, mark);
+    evaluation->price =
+        (PlanPrice){.seconds = step.step_seconds,
+                    .compute_seconds = step.compute_seconds,
+                    .communication_seconds = step.communication_seconds,
+                    .peak_bytes = step.peak_bytes,
+                    .excess = (double)step.peak_bytes > limit ? (double)step.peak_bytes / limit - 1 : 0};
     return AM_OK;
 }
 
-static AmStatus keep_price(Problem *self, const Genome *genome, const PlanPrice *price, AmError *error) {
-    self->budget.evaluations++;
-    TRY(memo_add(self, genome, price, error));
-    keep_best(self, genome, price);
+/* Completes, lowers and prices. Touches nothing of the problem but scratch[k]. */
+static void evaluate(Problem *self, int32_t k, Evaluation *evaluation) {
+    ArenaMark mark = arena_mark(&self->scratch[k]);
+    evaluation->status = evaluate_in(self, &self->scratch[k], evaluation, &evaluation->error);
+    arena_release(&self->scratch[k], mark);
+}
+
+static AmStatus keep(Problem *self, const Evaluation *evaluation, AmError *error) {
+    if (evaluation->status != AM_OK) {
+        if (error && error->code == AM_OK) *error = evaluation->error;
+        return evaluation->status;
+    }
+    if (evaluation->repeats) self->budget.repeats++;
+    else self->budget.evaluations++;
+    if (!price_memo_add(&self->plans, evaluation->key, &evaluation->price)) return am_fail_memory(error, 0);
+    TRY(memo_add(self, &evaluation->genome, &evaluation->price, error));
+    keep_best(self, &evaluation->genome, &evaluation->price);
     return AM_OK;
 }
 
@@ -233,47 +272,45 @@ AmStatus problem_price(Problem *self, const Genome *genome, PlanPrice *price, Am
         keep_best(self, genome, price);
         return AM_OK;
     }
-    TRY(evaluate(self, &self->scratch[0], genome, price, error));
-    return keep_price(self, genome, price, error);
+    Evaluation evaluation = {.genome = *genome};
+    evaluate(self, 0, &evaluation);
+    TRY(keep(self, &evaluation, error));
+    *price = evaluation.price;
+    return AM_OK;
 }
 
 typedef struct Batch {
     Problem *problem;
-    Genome genomes[PROBLEM_BATCH];
-    PlanPrice prices[PROBLEM_BATCH];
-    AmStatus status[PROBLEM_BATCH];
-    AmError errors[PROBLEM_BATCH];
+    Evaluation evaluations[PROBLEM_BATCH];
     int32_t count;
 } Batch;
 
 static void evaluate_one(void *user, int32_t k) {
     Batch *batch = user;
-    batch->status[k] = evaluate(batch->problem, &batch->problem->scratch[k], &batch->genomes[k],
-                                &batch->prices[k], &batch->errors[k]);
+    evaluate(batch->problem, k, &batch->evaluations[k]);
 }
 
 static bool batch_has(const Batch *batch, const Genome *genome) {
     for (int32_t k = 0; k < batch->count; k++)
-        if (memcmp(&batch->genomes[k], genome, sizeof *genome) == 0) return true;
+        if (memcmp(&batch->evaluations[k].genome, genome, sizeof *genome) == 0) return true;
     return false;
 }
 
 AmStatus problem_price_batch(Problem *self, const Genome *genomes, int32_t count, AmError *error) {
-    Batch batch = {.problem = self};
+    Batch *batch = calloc(1, sizeof *batch);
+    AmStatus status = AM_OK;
+    if (!batch) return am_fail_memory(error, (int64_t)sizeof *batch);
+    batch->problem = self;
     for (int32_t k = 0; k < count; k++) {
-        if (memo_find(self->memo, &genomes[k])->used || batch_has(&batch, &genomes[k])) continue;
-        if (self->budget.evaluations + batch.count >= self->budget.limit) break;
-        batch.genomes[batch.count++] = genomes[k];
+        if (memo_find(self->memo, &genomes[k])->used || batch_has(batch, &genomes[k])) continue;
+        if (self->budget.evaluations + batch->count >= self->budget.limit) break;
+        batch->evaluations[batch->count++].genome = genomes[k];
     }
-    parallel_for(batch.count, 0, evaluate_one, &batch);
-    for (int32_t k = 0; k < batch.count; k++) {
-        if (batch.status[k] != AM_OK) {
-            if (error && error->code == AM_OK) *error = batch.errors[k];
-            return batch.status[k];
-        }
-        TRY(keep_price(self, &batch.genomes[k], &batch.prices[k], error));
-    }
-    return AM_OK;
+    parallel_for(batch->count, 0, evaluate_one, batch);
+    for (int32_t k = 0; k < batch->count && status == AM_OK; k++)
+        status = keep(self, &batch->evaluations[k], error);
+    free(batch);
+    return status;
 }
 
 bool problem_usable(const Problem *problem, int32_t candidate, int32_t axis) {
@@ -287,7 +324,8 @@ bool problem_usable(const Problem *problem, int32_t candidate, int32_t axis) {
 
 bool problem_must_stop(const Problem *problem) {
     const SearchBudget *budget = &problem->budget;
-    if (budget->evaluations >= budget->limit) return true;
+    if (budget->evaluations >= budget->limit || budget->repeats >= BUDGET_REPEATS * budget->limit)
+        return true;
     if (budget->interrupted && *budget->interrupted) return true;
     return budget->deadline > 0 && clock_seconds() > budget->deadline;
 }

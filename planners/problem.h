@@ -12,11 +12,13 @@
 #include <signal.h>
 
 #include "cost/cluster.h"
+#include "planners/price_memo.h"
 #include "propagation/plan.h"
 
 #define GENOME_MAX_ENTRIES 12
 #define GENOME_AXES        2
 #define PROBLEM_BATCH      4
+#define BUDGET_REPEATS     8
 
 typedef struct Genome {
     uint8_t count[GENOME_AXES];
@@ -36,20 +38,13 @@ typedef struct Candidate {
     double size;                      /* smallest class size */
 } Candidate;
 
-/* What a genome costs. Infeasible plans keep their time; `excess` says by what
- * fraction of the limit the fullest device is over. */
-typedef struct PlanPrice {
-    double seconds, compute_seconds, communication_seconds;
-    int64_t peak_bytes;
-    double excess; /* 0: fits */
-} PlanPrice;
-
 /* How much a problem may be searched. Each problem has its own, so that the
  * meshes of a search can be worked on side by side with the same result. */
 typedef struct SearchBudget {
     int64_t evaluations; /* plans priced so far */
     int64_t limit;
-    double deadline;                          /* clock_seconds(), or 0 */
+    int64_t repeats; /* genomes that came to a plan priced before; at most BUDGET_REPEATS * limit */
+    double deadline; /* clock_seconds(), or 0 */
     const volatile sig_atomic_t *interrupted; /* or NULL */
 } SearchBudget;
 
@@ -64,8 +59,9 @@ typedef struct Problem {
     SearchBudget budget;
     Candidate *candidates; /* by linkage group size, largest first, then weight */
     int32_t candidate_count;
-    struct ProblemMemo *memo;
-    Genome best; /* among those that fit; if none, the least excess */
+    struct ProblemMemo *memo; /* by genome */
+    PriceMemo plans;          /* by what the lists come to */
+    Genome best;              /* among those that fit; if none, the least excess */
     PlanPrice best_price;
     bool has_best;
 } Problem;
@@ -75,7 +71,7 @@ AmStatus problem_create(Problem **problem, const PlanContext *context, const Clu
                         const SearchBudget *budget, AmError *error);
 void problem_free(Problem *problem);
 
-/* Prices a genome. A new one counts as an evaluation. */
+/* Prices a genome. One that comes to a plan not priced before counts as an evaluation. */
 AmStatus problem_price(Problem *problem, const Genome *genome, PlanPrice *price, AmError *error);
 
 /* Prices up to PROBLEM_BATCH genomes side by side; what is remembered, counted

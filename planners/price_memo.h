@@ -1,0 +1,28 @@
+/* Prices by a 64-bit key: what a plan comes to, whichever lists led there. */
+#ifndef PLANNERS_PRICE_MEMO_H
+#define PLANNERS_PRICE_MEMO_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/arena.h"
+
+/* What a plan costs. Plans that do not fit keep their time; `excess` says by
+ * what fraction of the limit the fullest device is over. */
+typedef struct PlanPrice {
+    double seconds, compute_seconds, communication_seconds;
+    int64_t peak_bytes;
+    double excess; /* 0: fits */
+} PlanPrice;
+
+typedef struct PriceMemo {
+    Arena *arena;
+    struct PriceMemoEntry *entries; /* open addressing, capacity a power of two */
+    int32_t count, capacity;
+} PriceMemo;
+
+const PlanPrice *price_memo_find(const PriceMemo *memo, uint64_t key); /* NULL: not there */
+/* False without memory. A key that is there already keeps its price. */
+bool price_memo_add(PriceMemo *memo, uint64_t key, const PlanPrice *price);
+
+#endif
