@@ -76,4 +76,5 @@ void kernel_bind(KernelCall *call, char *base, void *scratch) {
     for (int32_t k = 0; k < call->result_count; k++)
         call->results[k] = kernel_address(call->program, result_value(call, k), base);
     call->scratch = scratch;
+    if (call->bind) call->bind(call);
 }

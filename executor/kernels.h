@@ -23,6 +23,8 @@ struct KernelCall {
     void *scratch;                                   /* scratch_bytes, aligned to 64 */
     int64_t scratch_bytes;
     const void *compiled; /* what prepare() worked out; in its arena */
+    /* Kernels with steps of their own (loops) pass addresses on to them; or NULL. */
+    void (*bind)(const KernelCall *call);
     void (*run)(const KernelCall *call);
 };
 

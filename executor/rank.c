@@ -77,48 +77,15 @@ static AmStatus prepare_steps(Rank *rank, int64_t *scratch, AmError *error) {
     return AM_OK;
 }
 
-/* Lists the updates that need a copy; returns the bytes of staging that they need. */
-static AmStatus list_updates(Rank *rank, int64_t *staging, AmError *error) {
-    const Program *program = rank->program;
-    rank->updates = ARENA_ARRAY(&rank->arena, RankUpdate, program->update_count + 1);
-    if (!rank->updates) return am_fail_memory(error, (int64_t)sizeof(RankUpdate) * program->update_count);
-    for (int32_t k = 0; k < program->update_count; k++) {
-        const ProgramUpdate *update = &program->updates[k];
-        const ProgramValue *value = &program->values[update->value];
-        if (update->in_place || value->storage == program->parameters[update->parameter]) continue;
-        RankUpdate *copy = &rank->updates[rank->update_count++];
-        copy->bytes = ir_shape_bytes(&value->shape);
-        if (program->values[value->storage].kind == PROGRAM_VALUE_PARAMETER) *staging += aligned(copy->bytes);
-    }
-    return AM_OK;
-}
-
-static void bind_updates(Rank *rank, char *staging) {
-    const Program *program = rank->program;
-    int32_t n = 0;
-    for (int32_t k = 0; k < program->update_count; k++) {
-        const ProgramUpdate *update = &program->updates[k];
-        const ProgramValue *value = &program->values[update->value];
-        int32_t parameter = program->parameters[update->parameter];
-        if (update->in_place || value->storage == parameter) continue;
-        RankUpdate *copy = &rank->updates[n++];
-        copy->to = kernel_address(program, parameter, rank->memory);
-        copy->from = kernel_address(program, update->value, rank->memory);
-        if (program->values[value->storage].kind != PROGRAM_VALUE_PARAMETER) continue;
-        copy->staging = staging;
-        staging += aligned(copy->bytes);
-    }
-}
-
 AmStatus rank_open(Rank *rank, const KernelBackEnd *back_end, Comm *comm, Program *program, AmError *error) {
-    int64_t scratch = 0, staging = 0, largest = 1;
+    int64_t scratch = 0, largest = 1;
     rank->back_end = back_end;
     rank->comm = comm;
     rank->program = program;
     TRY(prepare_steps(rank, &scratch, error));
     TRY(describe_shards(rank, error));
-    TRY(list_updates(rank, &staging, error));
-    int64_t values = aligned(program->allocation_bytes);
+    TRY(updates_prepare(&rank->updates, &rank->arena, program, error));
+    int64_t values = aligned(program->allocation_bytes), staging = rank->updates.staging_bytes;
     rank->memory_bytes = values + staging + aligned(scratch);
     TRY(back_end->allocate((void **)&rank->memory, rank->memory_bytes, error));
     for (int32_t s = 0; s < program->step_count; s++) {
@@ -128,7 +95,7 @@ AmStatus rank_open(Rank *rank, const KernelBackEnd *back_end, Comm *comm, Progra
             comm_bind(rank->steps[s].collective, program,
                       &program->instructions[program->steps[s].instruction], rank->memory);
     }
-    bind_updates(rank, rank->memory + values);
+    updates_bind(&rank->updates, program, rank->memory, rank->memory + values);
     for (int32_t v = 0; v < program->value_count; v++) {
         int64_t bytes =
             program->values[v].kind == PROGRAM_VALUE_INTERNAL ? 0 : ir_shape_bytes(&program->values[v].shape);
@@ -183,13 +150,5 @@ AmStatus rank_run(Rank *rank, AmError *error) {
 }
 
 void rank_update(Rank *rank) {
-    for (int32_t k = 0; k < rank->update_count; k++)
-        if (rank->updates[k].staging)
-            rank->back_end->copy_within(rank->updates[k].staging, rank->updates[k].from,
-                                        rank->updates[k].bytes);
-    for (int32_t k = 0; k < rank->update_count; k++) {
-        const RankUpdate *update = &rank->updates[k];
-        rank->back_end->copy_within(update->to, update->staging ? update->staging : update->from,
-                                    update->bytes);
-    }
+    updates_apply(&rank->updates, rank->back_end);
 }

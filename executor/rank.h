@@ -3,21 +3,13 @@
 #define EXECUTOR_RANK_H
 
 #include "executor/comm.h"
-#include "executor/kernels.h"
+#include "executor/updates.h"
 
 /* One step, either a kernel or a collective. */
 typedef struct RankStep {
     KernelCall *kernel;
     CommCall *collective;
 } RankStep;
-
-/* A parameter's new value that the step left elsewhere. */
-typedef struct RankUpdate {
-    void *to;
-    const void *from;
-    int64_t bytes;
-    void *staging; /* where another update would overwrite `from` first; else NULL */
-} RankUpdate;
 
 /* The part of a whole array that a rank holds. */
 typedef struct RankShard {
@@ -33,8 +25,7 @@ typedef struct Rank {
     Comm *comm;
     Program *program;
     RankStep *steps;
-    RankUpdate *updates;
-    int32_t update_count;
+    Updates updates;
     RankShard *parameters, *outputs; /* [parameter_count], [output_count] */
     char *memory;                    /* device memory: the program's, staging, scratch */
     int64_t memory_bytes;

@@ -26,4 +26,11 @@ AmStatus plan_lower(Program **program, Arena *arena, const PlanContext *context,
 /* The reference: the whole module on one device (`--plan none`). */
 AmStatus plan_lower_whole(Program **program, Arena *arena, const PlanContext *context, AmError *error);
 
+/* A called computation of the canonical module as a program of its own on one
+ * device. Its parameters and outputs are the leaves of the computation's, in
+ * order; `repeats`: output k is the next value of parameter k. `roles` holds no
+ * more than their numbers and `mesh` is NULL. */
+AmStatus program_from_computation(Program **program, Arena *arena, const IrModule *module,
+                                  int32_t computation, bool repeats, AmError *error);
+
 #endif

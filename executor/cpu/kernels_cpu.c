@@ -13,12 +13,16 @@ static const struct {
 } rows[] = {
     {IR_BITCAST, cpu_prepare_reshape},
     {IR_BROADCAST, cpu_prepare_broadcast},
+    {IR_CALL, cpu_prepare_call},
     {IR_CONCATENATE, cpu_prepare_concatenate},
+    {IR_CONDITIONAL, cpu_prepare_conditional},
     {IR_CONSTANT, cpu_prepare_constant},
     {IR_CONVOLUTION, cpu_prepare_convolution},
+    {IR_CUSTOM_CALL, cpu_prepare_custom_call},
     {IR_DOT, cpu_prepare_dot},
     {IR_DYNAMIC_SLICE, cpu_prepare_dynamic_slice},
     {IR_DYNAMIC_UPDATE_SLICE, cpu_prepare_dynamic_update_slice},
+    {IR_FUSION, cpu_prepare_call},
     {IR_GATHER, cpu_prepare_gather},
     {IR_IOTA, cpu_prepare_iota},
     {IR_OPT_BARRIER, cpu_prepare_reshape},
@@ -31,6 +35,7 @@ static const struct {
     {IR_SELECT_AND_SCATTER, cpu_prepare_select_and_scatter},
     {IR_SLICE, cpu_prepare_slice},
     {IR_TRANSPOSE, cpu_prepare_transpose},
+    {IR_WHILE, cpu_prepare_while},
 };
 
 /* The element-wise class of ir/opcodes.def; element programs refuse what they lack. */

@@ -98,6 +98,7 @@ static inline AmStatus case_run(KernelCase *self, const ProgramFusion *fusion, i
     for (int32_t k = 0; k < results; k++)
         call->results[k] = self->memory[fusion ? fusion->output_values[k] : operands + k];
     call->scratch = scratch;
+    if (call->bind) call->bind(call);
     call->run(call);
     free(scratch);
     return AM_OK;

@@ -1,0 +1,196 @@
+/* Control flow: while, conditional, and fusions and calls as the file has them.
+ *
+ * The computations that such an operator names are subprograms that live in the
+ * kernel's scratch memory. A loop is a training step in the small: its carried
+ * values are the body's parameters, which the body updates, in place where the
+ * buffer plan allows it; the condition takes the same parameters, so it reads
+ * them where they lie, and as the two never run at the same time they share the
+ * memory behind the parameters too. The branches of a conditional share their
+ * memory likewise. A run copies operands in, runs, and copies results out.
+ */
+#include <string.h>
+
+#include "executor/cpu/cpu.h"
+#include "executor/cpu/wide.h"
+#include "executor/subprogram.h"
+#include "propagation/rules.h"
+
+/* loop: part 0 is the body, part 1 the condition; conditional: the branches;
+ * fusion, call: the computation. */
+typedef struct ControlKernel {
+    int32_t count;
+    Subprogram **parts;
+    int32_t *first_operand;                /* [part]: where its parameters begin among the operands */
+    int64_t staging_at, scratch_at;        /* offsets in the scratch memory */
+    int64_t *operand_bytes, *result_bytes; /* [operand], [result] */
+} ControlKernel;
+
+static void bind_parts(const KernelCall *call) {
+    const ControlKernel *kernel = call->compiled;
+    char *memory = call->scratch;
+    for (int32_t p = 0; p < kernel->count; p++)
+        subprogram_bind(kernel->parts[p], memory, memory + kernel->staging_at, memory + kernel->scratch_at);
+}
+
+static void copy_in(const KernelCall *call, int32_t part) {
+    const ControlKernel *kernel = call->compiled;
+    const Subprogram *to = kernel->parts[part];
+    for (int32_t k = 0; k < to->parameter_count; k++) {
+        int32_t operand = kernel->first_operand[part] + k;
+        memcpy(to->parameters[k], call->operands[operand], (size_t)kernel->operand_bytes[operand]);
+    }
+}
+
+static void copy_out(const KernelCall *call, void *const *from) {
+    const ControlKernel *kernel = call->compiled;
+    for (int32_t k = 0; k < call->result_count; k++)
+        memcpy(call->results[k], from[k], (size_t)kernel->result_bytes[k]);
+}
+
+static void run_while(const KernelCall *call) {
+    const ControlKernel *kernel = call->compiled;
+    const Subprogram *body = kernel->parts[0], *condition = kernel->parts[1];
+    copy_in(call, 0);
+    for (subprogram_run(condition); *(const uint8_t *)condition->outputs[0]; subprogram_run(condition))
+        subprogram_run(body);
+    copy_out(call, body->parameters);
+}
+
+static void run_part(const KernelCall *call, int32_t part) {
+    const ControlKernel *kernel = call->compiled;
+    copy_in(call, part);
+    subprogram_run(kernel->parts[part]);
+    copy_out(call, kernel->parts[part]->outputs);
+}
+
+/* A pred takes the first branch when true; a number out of range takes the last. */
+static void run_conditional(const KernelCall *call) {
+    const ControlKernel *kernel = call->compiled;
+    Dtype type = call->operand_shapes[0]->type;
+    int64_t branch = wide_index(call->operands[0], type, 0);
+    if (type == DTYPE_PRED) branch = branch ? 0 : 1;
+    run_part(call, branch < 0 || branch >= kernel->count ? kernel->count - 1 : (int32_t)branch);
+}
+
+static void run_call(const KernelCall *call) {
+    run_part(call, 0);
+}
+
+static int64_t larger(int64_t a, int64_t b) {
+    return a > b ? a : b;
+}
+
+/* Whether the parts take and give what the operator does: operands from
+ * first_operand[part] on, `outputs_match`: outputs as the results. */
+static bool shapes_match(const KernelCall *call, const ControlKernel *kernel, int32_t part,
+                         bool outputs_match) {
+    const Program *program = kernel->parts[part]->program;
+    int32_t first = kernel->first_operand[part];
+    if (first + program->roles->parameter_count > call->operand_count) return false;
+    for (int32_t k = 0; k < program->roles->parameter_count; k++)
+        if (!ir_shape_equal(&program->values[program->parameters[k]].shape, call->operand_shapes[first + k]))
+            return false;
+    if (!outputs_match) return true;
+    if (program->roles->output_count != call->result_count) return false;
+    for (int32_t k = 0; k < call->result_count; k++)
+        if (!ir_shape_equal(&program->values[program->outputs[k]].shape, call->result_shapes[k]))
+            return false;
+    return true;
+}
+
+/* Prepares the `count` computations; the first repeats if `loops`. */
+static AmStatus prepare_parts(KernelCall *call, Arena *arena, const int32_t *computations, int32_t count,
+                              int32_t *first_operand, bool loops, AmError *error) {
+    ControlKernel *kernel = ARENA_ARRAY(arena, ControlKernel, 1);
+    Subprogram **parts = ARENA_ARRAY(arena, Subprogram *, count + 1);
+    int64_t *bytes = ARENA_ARRAY(arena, int64_t, call->operand_count + call->result_count + 1);
+    if (arena->failed) return am_fail_memory(error, count * 64);
+    *kernel = (ControlKernel){.count = count,
+                              .parts = parts,
+                              .first_operand = first_operand,
+                              .operand_bytes = bytes,
+                              .result_bytes = bytes + call->operand_count};
+    for (int32_t k = 0; k < call->operand_count; k++) bytes[k] = ir_shape_bytes(call->operand_shapes[k]);
+    for (int32_t k = 0; k < call->result_count; k++)
+        kernel->result_bytes[k] = ir_shape_bytes(call->result_shapes[k]);
+    int64_t values = 0, staging = 0, scratch = 0;
+    for (int32_t p = 0; p < count; p++) {
+        TRY(subprogram_prepare(&parts[p], arena, &kernels_cpu, call->program, computations[p],
+                               loops && p == 0, error));
+        if (!shapes_match(call, kernel, p, !loops || p == 0))
+            return cpu_refuse(call, "a computation that it names has other operands or results", error);
+        values = larger(values, parts[p]->value_bytes);
+        staging = larger(staging, parts[p]->updates.staging_bytes);
+        scratch = larger(scratch, parts[p]->scratch_bytes);
+    }
+    kernel->staging_at = values;
+    kernel->scratch_at = values + staging;
+    call->scratch_bytes = values + staging + cpu_align(scratch);
+    call->compiled = kernel;
+    call->bind = bind_parts;
+    return AM_OK;
+}
+
+AmStatus cpu_prepare_while(KernelCall *call, Arena *arena, AmError *error) {
+    const ProgramInstruction *instruction = call->instruction;
+    int32_t *first_operand = ARENA_ARRAY(arena, int32_t, 2);
+    if (!first_operand) return am_fail_memory(error, 8);
+    const int32_t computations[] = {instruction->called, instruction->called_second};
+    TRY(prepare_parts(call, arena, computations, 2, first_operand, true, error));
+    const ControlKernel *kernel = call->compiled;
+    const Subprogram *condition = kernel->parts[1];
+    if (condition->output_count != 1 ||
+        condition->program->values[condition->program->outputs[0]].shape.type != DTYPE_PRED)
+        return cpu_refuse(call, "its condition gives no pred", error);
+    call->run = run_while;
+    return AM_OK;
+}
+
+AmStatus cpu_prepare_conditional(KernelCall *call, Arena *arena, AmError *error) {
+    const IrModule *module = call->program->module;
+    const IrInstruction *origin = &module->instructions[call->instruction->origin];
+    int32_t *first_operand = ARENA_ARRAY(arena, int32_t, origin->called_count + 1);
+    if (!first_operand) return am_fail_memory(error, origin->called_count * 4);
+    if (origin->called_count < 1 || origin->operand_count != origin->called_count + 1)
+        return cpu_refuse(call, "its branches and operands differ in number", error);
+    first_operand[0] = 1;
+    for (int32_t k = 1; k < origin->called_count; k++)
+        first_operand[k] =
+            first_operand[k - 1] + rules_leaf_count(&module->instructions[origin->operands[k]].shape);
+    TRY(prepare_parts(call, arena, origin->called, origin->called_count, first_operand, false, error));
+    call->run = run_conditional;
+    return AM_OK;
+}
+
+AmStatus cpu_prepare_call(KernelCall *call, Arena *arena, AmError *error) {
+    int32_t *first_operand = ARENA_ARRAY(arena, int32_t, 1);
+    if (!first_operand) return am_fail_memory(error, 4);
+    TRY(prepare_parts(call, arena, &call->instruction->called, 1, first_operand, false, error));
+    call->run = run_call;
+    return AM_OK;
+}
+
+static void run_marker(const KernelCall *call) {
+    for (int32_t k = 0; k < call->result_count; k++)
+        memcpy(call->results[k], call->operands[k], (size_t)ir_shape_bytes(call->result_shapes[k]));
+}
+
+/* Custom calls that only say something to a partitioner or a scheduler. */
+AmStatus cpu_prepare_custom_call(KernelCall *call, Arena *arena, AmError *error) {
+    static const char *const markers[] = {
+        "Sharding",     "SPMDFullToShardShape", "SPMDShardToFullShape",     "LayoutConstraint",
+        "MoveToDevice", "MoveToHost",           "annotate_device_placement"};
+    (void)arena;
+    const char *target = call->instruction->attributes->custom_call_target;
+    bool is_marker = target && strncmp(target, "xla.sdy.", 8) == 0;
+    for (size_t k = 0; target && k < sizeof markers / sizeof *markers; k++)
+        is_marker |= strcmp(markers[k], target) == 0;
+    if (!is_marker) return cpu_refuse(call, "this custom call is not known", error);
+    if (call->operand_count != call->result_count)
+        return cpu_refuse(call, "a marker that takes other arrays than it gives", error);
+    for (int32_t k = 0; k < call->result_count; k++)
+        if (!ir_shape_equal(call->operand_shapes[k], call->result_shapes[k]))
+            return cpu_refuse(call, "a marker that changes shapes", error);
+    call->run = run_marker;
+    return AM_OK;
+}

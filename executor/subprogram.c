@@ -1,0 +1,83 @@
+/* Subprograms: preparation, addresses, and a run.
+ *
+ * A subprogram is to its caller's kernel what a program is to a rank: kernels
+ * prepared once, one piece of memory, and after a run the updates. Steps of a
+ * subprogram may have subprograms themselves, each with memory of its own
+ * inside the scratch memory of its caller. As every mention of a computation is
+ * prepared anew, the size after that is measured first.
+ */
+#include "executor/subprogram.h"
+
+#include <stdlib.h>
+
+#include "propagation/lower.h"
+
+#define MOST_INSTRUCTIONS (1 << 20) /* of a computation with all that it calls, mention by mention */
+
+/* Instructions of a computation and, for each mention, of those it mentions;
+ * saturates. `known` [computation] remembers. Recursion ends, as canonical
+ * modules have none that is endless. */
+static int64_t full_size(const IrModule *module, int32_t computation, int64_t *known) {
+    const IrComputation *body = &module->computations[computation];
+    if (known[computation] > 0) return known[computation];
+    int64_t size = body->count + 1;
+    for (int32_t i = 0; i < body->count && size <= MOST_INSTRUCTIONS; i++) {
+        const IrInstruction *instruction = &module->instructions[body->first + i];
+        for (int32_t k = 0; k < instruction->called_count && size <= MOST_INSTRUCTIONS; k++)
+            size += full_size(module, instruction->called[k], known);
+    }
+    if (size > MOST_INSTRUCTIONS) size = MOST_INSTRUCTIONS + 1;
+    return known[computation] = size;
+}
+
+static AmStatus check_size(const IrModule *module, int32_t computation, AmError *error) {
+    if (computation < 0 || computation >= module->computation_count) return AM_OK;
+    int64_t *known = calloc((size_t)module->computation_count, sizeof *known);
+    if (!known) return am_fail_memory(error, module->computation_count * 8);
+    int64_t size = full_size(module, computation, known);
+    free(known);
+    if (size <= MOST_INSTRUCTIONS) return AM_OK;
+    return am_fail(error, AM_ERROR_INPUT, module->source,
+                   "computation %s: more than %d instructions with the computations that it calls",
+                   module->computations[computation].name, MOST_INSTRUCTIONS);
+}
+
+AmStatus subprogram_prepare(Subprogram **result, Arena *arena, const KernelBackEnd *back_end,
+                            const Program *caller, int32_t computation, bool repeats, AmError *error) {
+    Subprogram *self = ARENA_ARRAY(arena, Subprogram, 1);
+    if (!self) return am_fail_memory(error, (int64_t)sizeof *self);
+    if (caller->mesh) TRY(check_size(caller->module, computation, error)); /* the outermost caller */
+    TRY(program_from_computation(&self->program, arena, caller->module, computation, repeats, error));
+    const Program *program = self->program;
+    self->back_end = back_end;
+    self->parameter_count = program->roles->parameter_count;
+    self->output_count = program->roles->output_count;
+    self->value_bytes = (program->allocation_bytes + 63) / 64 * 64;
+    self->calls = ARENA_ARRAY(arena, KernelCall *, program->step_count + 1);
+    self->parameters = ARENA_ARRAY(arena, void *, self->parameter_count + 1);
+    self->outputs = ARENA_ARRAY(arena, void *, self->output_count + 1);
+    if (arena->failed) return am_fail_memory(error, program->step_count * 8);
+    for (int32_t s = 0; s < program->step_count; s++) {
+        TRY(kernel_prepare(&self->calls[s], arena, back_end, program, &program->steps[s], error));
+        if (self->calls[s]->scratch_bytes > self->scratch_bytes)
+            self->scratch_bytes = self->calls[s]->scratch_bytes;
+    }
+    TRY(updates_prepare(&self->updates, arena, program, error));
+    *result = self;
+    return AM_OK;
+}
+
+void subprogram_bind(Subprogram *self, char *values, char *staging, char *scratch) {
+    const Program *program = self->program;
+    for (int32_t s = 0; s < program->step_count; s++) kernel_bind(self->calls[s], values, scratch);
+    updates_bind(&self->updates, program, values, staging);
+    for (int32_t k = 0; k < self->parameter_count; k++)
+        self->parameters[k] = kernel_address(program, program->parameters[k], values);
+    for (int32_t k = 0; k < self->output_count; k++)
+        self->outputs[k] = kernel_address(program, program->outputs[k], values);
+}
+
+void subprogram_run(const Subprogram *self) {
+    for (int32_t s = 0; s < self->program->step_count; s++) self->calls[s]->run(self->calls[s]);
+    updates_apply(&self->updates, self->back_end);
+}

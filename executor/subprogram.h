@@ -1,0 +1,30 @@
+/* A called computation, prepared to run inside a kernel: a loop's body or
+ * condition, a branch, a fusion as the file has it. */
+#ifndef EXECUTOR_SUBPROGRAM_H
+#define EXECUTOR_SUBPROGRAM_H
+
+#include "executor/updates.h"
+
+typedef struct Subprogram {
+    const KernelBackEnd *back_end;
+    Program *program;
+    KernelCall **calls; /* [program->step_count] */
+    Updates updates;
+    int64_t value_bytes, scratch_bytes; /* memory that it wants, beside updates.staging_bytes */
+    int32_t parameter_count, output_count;
+    void **parameters, **outputs; /* addresses, bound */
+} Subprogram;
+
+/* Lowers and prepares `computation` for an instruction of `caller`. `repeats`:
+ * a run leaves output k in parameter k. The parameters' places in the memory
+ * depend on their shapes only, so that computations which take the same ones
+ * may share it. AM_ERROR_INPUT: an operator in it has no kernel, or the
+ * computations inside one another multiply beyond all proportion. */
+AmStatus subprogram_prepare(Subprogram **subprogram, Arena *arena, const KernelBackEnd *back_end,
+                            const Program *caller, int32_t computation, bool repeats, AmError *error);
+/* Three areas of memory, aligned to 64: value_bytes, updates.staging_bytes, scratch_bytes. */
+void subprogram_bind(Subprogram *subprogram, char *values, char *staging, char *scratch);
+/* Runs it once on the parameters in its memory. */
+void subprogram_run(const Subprogram *subprogram);
+
+#endif

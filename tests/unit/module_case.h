@@ -1,0 +1,75 @@
+/* A module given as HLO text, its entry run once on values made by hand: what
+ * the tests of operators with computations share. */
+#ifndef TESTS_UNIT_MODULE_CASE_H
+#define TESTS_UNIT_MODULE_CASE_H
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "executor/subprogram.h"
+#include "ir/canonical.h"
+
+typedef struct ModuleCase {
+    Arena arena;
+    IrModule *module, *canonical;
+    Program caller;
+    Subprogram *entry;
+    char *memory;
+    AmError error;
+} ModuleCase;
+
+/* AM_OK, or why it cannot be run; self->error says more. */
+static inline AmStatus module_open(ModuleCase *self, const char *text) {
+    *self = (ModuleCase){0};
+    TRY(ir_read_bytes(&self->module, "test", text, (int64_t)strlen(text), &self->error));
+    TRY(ir_canonicalize(&self->canonical, self->module, &self->error));
+    self->caller.module = self->canonical;
+    TRY(subprogram_prepare(&self->entry, &self->arena, &kernels_cpu, &self->caller, self->canonical->entry,
+                           false, &self->error));
+    int64_t values = self->entry->value_bytes, scratch = (self->entry->scratch_bytes + 63) / 64 * 64;
+    self->memory = aligned_alloc(64, (size_t)(values + scratch + 64));
+    memset(self->memory, 0, (size_t)(values + scratch));
+    subprogram_bind(self->entry, self->memory, NULL, self->memory + values);
+    return AM_OK;
+}
+
+static inline void module_close(ModuleCase *self) {
+    free(self->memory);
+    arena_free(&self->arena);
+    ir_module_free(self->canonical);
+    ir_module_free(self->module);
+}
+
+/* Runs with `parameters` [number of parameters]; compares output 0 with `bytes` of `expected`. */
+static inline void check_run(ModuleCase *self, const void *const *parameters, const void *expected,
+                             size_t bytes) {
+    for (int32_t k = 0; k < self->entry->parameter_count; k++)
+        memcpy(self->entry->parameters[k], parameters[k],
+               (size_t)ir_shape_bytes(&self->entry->program->values[k].shape));
+    subprogram_run(self->entry);
+    assert_memory_equal(self->entry->outputs[0], expected, bytes);
+}
+
+/* The same for a module that is run once. */
+static inline void check_module(const char *text, const void *const *parameters, const void *expected,
+                                size_t bytes) {
+    ModuleCase self;
+    if (module_open(&self, text) != AM_OK) fail_msg("%s", self.error.text);
+    check_run(&self, parameters, expected, bytes);
+    module_close(&self);
+}
+
+/* The module is refused, with a message that holds `reason`. */
+static inline void check_refused(const char *text, const char *reason) {
+    ModuleCase self;
+    assert_int_equal(module_open(&self, text), AM_ERROR_INPUT);
+    if (!strstr(self.error.text, reason)) fail_msg("'%s' does not say '%s'", self.error.text, reason);
+    module_close(&self);
+}
+
+#endif
