@@ -11,7 +11,7 @@
 #include <limits.h>
 #include <string.h>
 
-#include "propagation/lower.h"
+#include "propagation/lower_internal.h"
 
 typedef struct Completer {
     const PlanContext *context;

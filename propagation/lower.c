@@ -255,6 +255,12 @@ static void place_operand(Lowering *self, ProgramInstruction *instruction, const
         instruction->shard = make_shard(self, shape, state);
 }
 
+static IrShape widened(const IrShape *shape) {
+    IrShape wide = *shape;
+    wide.type = DTYPE_F32;
+    return wide;
+}
+
 static AmStatus emit(Lowering *self, int32_t i, const int8_t *factors, uint8_t carries, AmError *error) {
     const IrInstruction *source = &self->module->instructions[i];
     const FactorRule *rule = &self->rules->rules[i];
@@ -269,8 +275,13 @@ static AmStatus emit(Lowering *self, int32_t i, const int8_t *factors, uint8_t c
         if (carries >> axis & 1) result_state.axis[axis] = sbp_partial(SBP_ADD);
 
     int32_t first_result = self->program->value_count, results = rules_leaf_count(&source->shape);
-    for (int32_t leaf = 0; leaf < results; leaf++)
-        lower_add_value(self, i, leaf, rules_leaf(&source->shape, leaf), result_state);
+    if (lower_is_half_product(source) && sbp_has_partial(result_state)) {
+        IrShape wide = widened(&source->shape);
+        lower_add_value(self, i, LOWERED_WIDE, &wide, result_state);
+    } else {
+        for (int32_t leaf = 0; leaf < results; leaf++)
+            lower_add_value(self, i, leaf, rules_leaf(&source->shape, leaf), result_state);
+    }
     ProgramInstruction *instruction = lower_add_instruction(self);
     bool view = operand_count > 0 && is_view(self, source, operands[0], first_result);
     instruction->kind = view ? PROGRAM_VIEW : PROGRAM_COMPUTE;
@@ -346,6 +357,25 @@ AmStatus lower_ask_for(Lowering *self, int32_t i, int32_t leaf, SbpState state, 
     return box_value(self, i, leaf, shape, from, state, value, error);
 }
 
+/* The value that i stands for, from the wide one. */
+static AmStatus emit_rounding(Lowering *self, int32_t i, int32_t wide, AmError *error) {
+    static const IrAttributes none;
+    int32_t *operand = ARENA_ARRAY(self->arena, int32_t, 1);
+    if (!operand) return am_fail_memory(error, (int64_t)sizeof *operand);
+    *operand = wide;
+    int32_t result =
+        lower_add_value(self, i, 0, &self->module->instructions[i].shape, self->program->values[wide].state);
+    ProgramInstruction *instruction = lower_add_instruction(self);
+    instruction->kind = PROGRAM_COMPUTE;
+    instruction->opcode = IR_CONVERT;
+    instruction->origin = i;
+    instruction->operand_count = instruction->result_count = 1;
+    instruction->operands = operand;
+    instruction->first_result = result;
+    instruction->attributes = &none;
+    return self->arena->failed ? am_fail_memory(error, 0) : AM_OK;
+}
+
 static AmStatus lower_instruction(Lowering *self, int32_t i, AmError *error) {
     const Completion *completion = self->completion;
     const int8_t *factors = &completion->factor[(size_t)i * MESH_MAX_AXES];
@@ -368,8 +398,12 @@ static AmStatus lower_instruction(Lowering *self, int32_t i, AmError *error) {
         for (int32_t axis = 0; axis < self->program->mesh->axis_count; axis++)
             if (!sbp_is_partial(state.axis[axis])) state.axis[axis] = completion->stored[i].axis[axis];
         int32_t value;
-        TRY(box_value(self, i, leaf, rules_leaf(&self->module->instructions[i].shape, leaf), first + leaf,
-                      state, &value, error));
+        const IrShape *shape = rules_leaf(&self->module->instructions[i].shape, leaf);
+        IrShape wide = widened(shape);
+        bool is_wide = self->program->values[first + leaf].shape.type != shape->type;
+        TRY(box_value(self, i, is_wide ? LOWERED_WIDE : leaf, is_wide ? &wide : shape, first + leaf, state,
+                      &value, error));
+        if (is_wide) TRY(emit_rounding(self, i, value, error));
     }
     return AM_OK;
 }

@@ -4,6 +4,17 @@
 
 #include "propagation/lower.h"
 
+/* Stands for a leaf where a value is not yet what users ask for. */
+#define LOWERED_WIDE (-1)
+
+/* Sums over devices are in f32 for products of 16-bit types: the partial
+ * product is made in f32, added in f32 and rounded once, as on one device. Such
+ * a product is finished where it arises. */
+static inline bool lower_is_half_product(const IrInstruction *instruction) {
+    return instruction->opcode == IR_DOT &&
+           (instruction->shape.type == DTYPE_BF16 || instruction->shape.type == DTYPE_F16);
+}
+
 /* Which result of its origin a value holds, and in which state. */
 typedef struct LoweredState {
     int32_t older; /* another value of that origin, or -1 */

@@ -226,11 +226,40 @@ static void test_temporaries_share_memory(void **state) {
     }
 }
 
+/* A product of bf16 over a split contracted dimension is partial, added and
+ * only then rounded: three types in a row. */
+static void test_half_products_are_added_in_f32(void **state) {
+    (void)state;
+    AmError error = {0};
+    PlanContext *context;
+    AmStatus status =
+        plan_context_read(&context, SOURCE_DIR "/tests/text/half_product.hlo.txt", NULL, &error);
+    if (status != AM_OK) fail_msg("%s", error.text);
+    Arena arena = {0};
+    PlanStage stage;
+    start_stage(&stage, &arena, context, "model=2");
+    stage.lists[0].entries[stage.lists[0].count++].class_index = class_of(context, "a", 1);
+    const Program *program = lower(context, &arena, &stage, 0);
+    const ProgramInstruction *product = NULL;
+    for (int32_t i = 0; i < program->instruction_count; i++)
+        if (program->instructions[i].opcode == IR_DOT) product = &program->instructions[i];
+    assert_non_null(product);
+    const ProgramInstruction *sum = product + 1, *rounding = product + 2;
+    assert_int_equal(program->values[product->first_result].shape.type, DTYPE_F32);
+    assert_int_equal(sum->kind, PROGRAM_COLLECTIVE);
+    assert_int_equal(program->values[sum->first_result].shape.type, DTYPE_F32);
+    assert_int_equal(rounding->opcode, IR_CONVERT);
+    assert_int_equal(program->values[rounding->first_result].shape.type, DTYPE_BF16);
+    arena_free(&arena);
+    plan_context_free(context);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_data_parallelism_reduces_gradients),
         cmocka_unit_test(test_devices_run_the_same_instructions),
         cmocka_unit_test(test_buffers_do_not_overlap),
+        cmocka_unit_test(test_half_products_are_added_in_f32),
         cmocka_unit_test(test_temporaries_share_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
