@@ -1,7 +1,7 @@
 /* Search over all meshes of a cluster; see search.h.
  *
  * First the expert plans are priced on every mesh, then the searcher gets an
- * equal share of half the evaluations on each mesh, and what is left polishes
+ * equal share of a quarter of the evaluations on each mesh, and what is left polishes
  * the best plan of each mesh, the most promising mesh first.
  */
 #include "planners/search.h"
@@ -303,7 +303,7 @@ static AmStatus search_dqn(Searching *self, AmError *error) {
     *exploration = (Exploration){.search = self,
                                  .reference = isnan(data_parallel->seconds) ? 0 : data_parallel->seconds};
     for (int32_t k = 0; k < self->problem_count; k++)
-        self->problems[k]->budget.limit = self->limit / (2 * self->problem_count) + 1;
+        self->problems[k]->budget.limit = self->limit / (4 * self->problem_count) + 1;
     TRY(explore_all(exploration, error));
     if (self->options->no_polish) return AM_OK;
     TRY(polish_all(self, polish_climb, error));
