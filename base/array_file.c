@@ -14,6 +14,7 @@
 #include <zip.h>
 
 #include "base/array_format.h"
+#include "base/file.h"
 
 bool array_byte_count(Dtype type, const int64_t *dimensions, int32_t rank, int64_t *bytes) {
     bool empty = false;
@@ -136,14 +137,25 @@ void array_file_close(ArrayFile *file) {
     *file = (ArrayFile){0};
 }
 
+static AmStatus format_to_write(const ArrayFormat **format, const char *path, AmError *error) {
+    const char *suffix = strrchr(path, '.');
+    *format = suffix && strcmp(suffix, ".npz") == 0           ? &ARRAY_FORMAT_NPZ
+              : suffix && strcmp(suffix, ".safetensors") == 0 ? &ARRAY_FORMAT_SAFETENSORS
+                                                              : NULL;
+    if (*format) return AM_OK;
+    return am_fail(error, AM_ERROR_USAGE, path, "expected a name ending in .safetensors or .npz");
+}
+
+AmStatus array_file_check_writable(const char *path, AmError *error) {
+    const ArrayFormat *format;
+    TRY(format_to_write(&format, path, error));
+    return file_check_writable(path, error);
+}
+
 AmStatus array_file_write(const char *path, const ArrayToWrite *arrays, int32_t count,
                           const char *const *metadata, AmError *error) {
-    const char *suffix = strrchr(path, '.');
-    const ArrayFormat *format = suffix && strcmp(suffix, ".npz") == 0           ? &ARRAY_FORMAT_NPZ
-                                : suffix && strcmp(suffix, ".safetensors") == 0 ? &ARRAY_FORMAT_SAFETENSORS
-                                                                                : NULL;
-    if (!format)
-        return am_fail(error, AM_ERROR_USAGE, path, "expected a name ending in .safetensors or .npz");
+    const ArrayFormat *format;
+    TRY(format_to_write(&format, path, error));
     for (int32_t i = 0; i < count; i++) {
         int64_t bytes;
         if (dtype_bytes(arrays[i].type) == 0 || arrays[i].rank > ARRAY_MAX_RANK ||

@@ -57,4 +57,8 @@ typedef struct ArrayToWrite {
 AmStatus array_file_write(const char *path, const ArrayToWrite *arrays, int32_t count,
                           const char *const *metadata, AmError *error);
 
+/* AM_ERROR_USAGE if array_file_write() to the path could not begin: the suffix
+ * or the place. Leaves nothing behind. */
+AmStatus array_file_check_writable(const char *path, AmError *error);
+
 #endif

@@ -147,6 +147,8 @@ AmStatus file_read(FileBytes *bytes, const char *path, AmError *error) {
     Buffer stored = {0}, expanded = {0};
     AmStatus status = AM_OK;
     *bytes = (FileBytes){.name = name};
+    if (!*path)
+        return am_fail(error, AM_ERROR_INPUT, "", "expected the name of a file to read, found an empty one");
     FILE *stream = standard_input ? stdin : fopen(path, "rb");
     if (!stream) return am_fail(error, AM_ERROR_INPUT, name, "cannot be opened: %s", strerror(errno));
     TRY_OR_FAIL(read_stream(&stored, stream, name, error));
@@ -185,6 +187,8 @@ AmStatus file_writer_begin(FileWriter *writer, const char *path, AmError *error)
         writer->path = strdup("<stdout>");
         return writer->path ? AM_OK : am_fail_memory(error, 16);
     }
+    if (!*path)
+        return am_fail(error, AM_ERROR_USAGE, "", "expected the name of a file to write, found an empty one");
     struct stat facts;
     bool exists = stat(path, &facts) == 0;
     bool in_place = exists && !S_ISREG(facts.st_mode);
@@ -218,7 +222,8 @@ AmStatus file_writer_add(FileWriter *writer, const void *data, size_t length, Am
 }
 
 AmStatus file_writer_commit(FileWriter *writer, AmError *error) {
-    bool written = writer->stream == stdout ? fflush(stdout) == 0 : fclose(writer->stream) == 0;
+    bool written = fflush(writer->stream) == 0 && !ferror(writer->stream);
+    if (writer->stream != stdout) written = fclose(writer->stream) == 0 && written;
     writer->stream = NULL;
     if (written && writer->part) written = rename(writer->part, writer->path) == 0;
     AmStatus status = AM_OK;
@@ -238,6 +243,21 @@ void file_writer_abandon(FileWriter *writer) {
     free(writer->part);
     free(writer->path);
     *writer = (FileWriter){0};
+}
+
+/* A device or pipe is not opened: that could wait for its reader. */
+AmStatus file_check_writable(const char *path, AmError *error) {
+    struct stat facts;
+    FileWriter writer = {0};
+    if (strcmp(path, "-") == 0) return AM_OK;
+    if (stat(path, &facts) == 0 && !S_ISREG(facts.st_mode)) {
+        if (!S_ISDIR(facts.st_mode) && access(path, W_OK) == 0) return AM_OK;
+        return am_fail(error, AM_ERROR_USAGE, path, "cannot be written: %s",
+                       strerror(S_ISDIR(facts.st_mode) ? EISDIR : errno));
+    }
+    AmStatus status = file_writer_begin(&writer, path, error);
+    file_writer_abandon(&writer);
+    return status;
 }
 
 static bool ends_with(const char *text, const char *suffix) {

@@ -51,6 +51,9 @@ static AmStatus read_options(const Cli *cli, SearchOptions *options, AmError *er
     if (cli_has(cli, "--expert") && !cli_has(cli, "--searcher")) searcher = SEARCHER_EXPERT;
     if (cli_has(cli, "--expert") != (searcher == SEARCHER_EXPERT))
         return am_fail(error, AM_ERROR_USAGE, "", "--searcher expert and --expert NAME go together");
+    if (cli_has(cli, "--evaluations") && searcher == SEARCHER_EXHAUSTIVE)
+        return am_fail(error, AM_ERROR_USAGE, "",
+                       "--searcher exhaustive prices every plan: --evaluations does not apply");
     options->space = (PlanSpace)space;
     options->searcher = (Searcher)searcher;
     options->expert = (Expert)expert;
@@ -252,6 +255,11 @@ static AmStatus search_and_write(const Cli *cli, Searched *self, AmError *error)
     Plan *plan = NULL;
     TRY(cli_need(cli, "--cluster", &cluster, error));
     TRY(read_options(cli, &self->options, error));
+    self->plan_file = cli_text(cli, "-o");
+    if (!self->plan_file) self->plan_file = default_plan_file(&self->arena, cli->arguments[0]);
+    if (!self->plan_file) return am_fail_memory(error, 0);
+    TRY(file_check_writable(self->plan_file, error));
+    if (log) TRY(file_check_writable(log, error));
     double started = clock_seconds();
     TRY(cluster_read(&self->cluster, &self->arena, cluster, error));
     TRY(cli_read_model(cli, 0, &self->context, error));
@@ -265,9 +273,7 @@ static AmStatus search_and_write(const Cli *cli, Searched *self, AmError *error)
     }
     TRY(search(&self->result, &self->arena, self->context, self->cluster, &self->options, error));
     self->result.plan->settings = settings_to_json(&self->options);
-    self->plan_file = cli_text(cli, "-o");
-    if (!self->plan_file) self->plan_file = default_plan_file(&self->arena, cli->arguments[0]);
-    if (!self->plan_file || !self->result.plan->settings) return am_fail_memory(error, 0);
+    if (!self->result.plan->settings) return am_fail_memory(error, 0);
     TRY(plan_write(self->result.plan, self->context, self->plan_file, error));
     if (log) TRY(file_write(log, self->log.data ? self->log.data : "", self->log.length, error));
     TRY(report(cli, self, error));

@@ -56,6 +56,14 @@ static AmStatus run_command(int count, char **words, AmError *error) {
     return AM_OK;
 }
 
+/* What was printed must have arrived: a full disk is a failure. */
+static AmStatus close_output(AmStatus status) {
+    bool arrived = fflush(stdout) == 0 && !ferror(stdout);
+    if (arrived || status != AM_OK) return status;
+    fputs("automap: <stdout>: writing failed\n", stderr);
+    return AM_ERROR_RUNTIME;
+}
+
 int main(int count, char **words) {
     if (count < 2) {
         print_usage(stderr);
@@ -63,15 +71,14 @@ int main(int count, char **words) {
     }
     if (strcmp(words[1], "--help") == 0 || strcmp(words[1], "-h") == 0) {
         print_usage(stdout);
-        return AM_OK;
+        return close_output(AM_OK);
     }
     if (strcmp(words[1], "--version") == 0) {
         printf("automap %s\n%s\n", AM_VERSION, AUTOMAP_FEATURES);
-        return AM_OK;
+        return close_output(AM_OK);
     }
     AmError error = {0};
     AmStatus status = run_command(count, words, &error);
     if (status != AM_OK && error.code != AM_OK) cli_print_error(&error, wants_json(count, words));
-    if (fflush(stdout) != 0 && status == AM_OK) status = AM_ERROR_RUNTIME;
-    return status;
+    return close_output(status);
 }

@@ -310,13 +310,15 @@ AmStatus am_run(const PlanContext *context, const AmRunOptions *options, Arena *
     AmStatus status;
     if (options->steps < 1)
         return am_fail(error, AM_ERROR_USAGE, "", "the number of steps must be at least 1");
+    if (options->outputs_path) TRY(array_file_check_writable(options->outputs_path, error));
+    if (options->save_path) TRY(array_file_check_writable(options->save_path, error));
     TRY_OR_FAIL(lower(&run, error));
     TRY_OR_FAIL(prepare_outputs(&run, error));
     TRY_OR_FAIL(load(&run, error));
     TRY_OR_FAIL(run_all(&run, error));
     TRY_OR_FAIL(fill_report(&run, report, error));
-    if (options->outputs_path && run.steps_done > 0) TRY_OR_FAIL(save_outputs(&run, error));
     if (options->save_path) TRY_OR_FAIL(save_state(&run, error));
+    if (options->outputs_path && run.steps_done > 0) TRY_OR_FAIL(save_outputs(&run, error));
     if (run.stop)
         status =
             am_fail(error, AM_INTERRUPTED, "", "interrupted after %lld steps", (long long)run.steps_done);

@@ -18,7 +18,7 @@ static AmStatus create_agent(Agent **agent, uint64_t seed, int64_t evaluations, 
     /* From scratch on a budget of some hundred plans: explore little, and soon less. */
     settings.epsilon_start = 0.5;
     settings.epsilon_end = 0.05;
-    settings.epsilon_decay = 2 * evaluations;
+    settings.epsilon_decay = evaluations > 0 ? 2 * evaluations : 0;
     return agent_create(agent, &settings, LISTS_OBSERVATION_SIZE, LISTS_ACTION_COUNT, error);
 }
 

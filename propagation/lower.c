@@ -438,6 +438,10 @@ static AmStatus lower_outputs(Lowering *self, AmError *error) {
     SbpState *states = ARENA_ARRAY(self->arena, SbpState, roles->output_count + 1);
     if (self->arena->failed) return am_fail_memory(error, roles->output_count);
     for (int32_t k = 0; k < roles->output_count; k++)
+        if (self->module->instructions[roles->outputs[k]].shape.type == DTYPE_TUPLE)
+            return am_fail(error, AM_ERROR_INPUT, self->module->source,
+                           "output %d is a tuple within the result; only array outputs can be planned", k);
+    for (int32_t k = 0; k < roles->output_count; k++)
         states[k] = self->completion->stored[self->rules->alias[roles->outputs[k]]];
     for (int32_t k = 0; k < roles->parameter_count; k++)
         if (roles->parameters[k].output >= 0)

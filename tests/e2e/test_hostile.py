@@ -1,0 +1,272 @@
+"""Hostile input: one clear line, the documented exit status, and nothing lost.
+
+Damaged modules, plans, clusters, roles and arrays go through every command; no outcome but success
+or a named refusal is allowed, within a bound on time and memory. Then what happens on a bad day:
+outputs that cannot be written, a full disk, an interrupt, odd modules.
+"""
+# labels: cpu e2e
+# timeout: 240
+
+import copy
+import json
+import os
+import pathlib
+import random
+import resource
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+
+SOURCE = pathlib.Path(__file__).resolve().parents[2]
+TINY = SOURCE / "datasets" / "models" / "mlp_tiny"
+MODEL = TINY / "model.hlo.pb"
+AUTOMAP = os.environ.get("AUTOMAP")
+REFUSALS = {3, 4, 5}
+LARGEST_BYTES = 4 << 30  # of address space; sanitizers reserve more, so they run without the limit
+WRONG_VALUES = [-1, 0, 3, 2**31, 2**63, 2**64, "@1e308", "@1e400", "@NaN", "", "x", None, True, [], {}, [[]],
+                [0] * 3000, "@" + "[" * 100000 + "]" * 100000, '@"\\ud800"']
+
+if not AUTOMAP or not os.path.exists(AUTOMAP):
+    print("skipped: this build has no program")
+    sys.exit(77)
+AUTOMAP = os.path.abspath(AUTOMAP)
+SANITIZED = b"__asan_init" in pathlib.Path(AUTOMAP).read_bytes()
+cases = 0
+
+
+def limit_memory():
+    if not SANITIZED:
+        resource.setrlimit(resource.RLIMIT_AS, (LARGEST_BYTES, LARGEST_BYTES))
+
+
+def automap(*arguments, allowed=frozenset({0} | REFUSALS), stdout=subprocess.PIPE):
+    """Runs the program, which must end with an allowed status: that, stdout and the error line."""
+    global cases
+    cases += 1
+    done = subprocess.run([AUTOMAP, *map(str, arguments)], stdin=subprocess.DEVNULL, stdout=stdout,
+                          stderr=subprocess.PIPE, timeout=60, preexec_fn=limit_memory)
+    words = " ".join(map(str, arguments))
+    lines = [line for line in done.stderr.decode(errors="replace").split("\n") if "warning:" not in line]
+    assert done.returncode in allowed, f"automap {words}: {done.returncode} {lines[:3]}"
+    error = lines[0] if done.returncode else ""
+    assert done.returncode == 0 or error.startswith("automap: "), f"automap {words}: no error line, {lines[:3]}"
+    return done.returncode, (done.stdout or b"").decode(errors="replace"), error
+
+
+def expect(status, pattern, *arguments, **options):
+    _, output, error = automap(*arguments, allowed={status}, **options)
+    assert pattern in error, f"automap {arguments}: {error}, expected {pattern}"
+    return output
+
+
+def damage(chance, content, is_text):
+    """Cut short, or a few bytes changed, removed or doubled; in text also numbers and words."""
+    if chance.random() < 0.2:
+        return content[: chance.randrange(len(content))]
+    content = bytearray(content)
+    for _ in range(chance.choice([1, 1, 2, 4])):
+        at = chance.randrange(len(content))
+        kind = chance.randrange(4)
+        if kind == 0:
+            content[at] = chance.choice(b"{}[]()=,\"%: \n\0\xff-9") if is_text else chance.randrange(256)
+        elif kind == 1:
+            del content[at : at + chance.randrange(1, 20)]
+        elif kind == 2:
+            content[at:at] = content[at : at + chance.randrange(1, 50)]
+        else:
+            content[at] ^= 1 << chance.randrange(8)
+    return bytes(content)
+
+
+def places(value, path=()):
+    if path:
+        yield path
+    children = value.items() if isinstance(value, dict) else enumerate(value[:2]) if isinstance(value, list) else ()
+    for key, child in children:
+        yield from places(child, path + (key,))
+
+
+def mistyped(chance, document):
+    """The document as JSON with one value removed or replaced."""
+    document = copy.deepcopy(document)
+    *path, last = chance.choice(list(places(document)))
+    parent = document
+    for key in path:
+        parent = parent[key]
+    wrong = chance.choice(WRONG_VALUES + ["remove"])
+    raw = isinstance(wrong, str) and wrong.startswith("@")
+    if wrong == "remove":
+        del parent[last]
+    else:
+        parent[last] = "@raw@" if raw else wrong
+    text = json.dumps(document)
+    return text.replace('"@raw@"', wrong[1:]) if raw else text
+
+
+def test_damaged_modules(work, plan):
+    chance = random.Random(1)
+    text, object_notation = work / "m.hlo.txt", work / "m.hlo.json"
+    expect(0, "", "convert", MODEL, text)
+    expect(0, "", "convert", MODEL, object_notation)
+    contents = [(MODEL.read_bytes(), False), (text.read_bytes(), True), (object_notation.read_bytes(), True)]
+    broken, out = work / "broken", work / "out"
+    commands = [["info", broken], ["groups", broken], ["groups", broken, "--strict"],
+                ["convert", broken, f"{out}.hlo.txt"], ["convert", broken, f"{out}.hlo.json"],
+                ["search", broken, "--cluster", "host:2", "--evaluations", "5", "-o", f"{out}.plan.json"],
+                ["run", broken, "--plan", "none", "--state", "random"], ["simulate", plan, broken]]
+    for _ in range(150):
+        broken.write_bytes(damage(chance, *chance.choice(contents)))
+        automap(*chance.choice(commands))
+
+
+def test_mistyped_documents(work, plan):
+    chance = random.Random(2)
+    cluster, broken = work / "cluster.json", work / "broken.json"
+    expect(0, "", "cluster", "host:4", "--json", "-o", cluster)
+    out = work / "out.plan.json"
+    search = ["search", MODEL, "--evaluations", "5", "-o", out]
+    for original, commands in [
+        (plan, [["simulate", broken, MODEL], ["lower", MODEL, "--plan", broken], ["explain", broken, MODEL],
+                ["export", broken, MODEL, "--format", "jax"],
+                ["run", MODEL, "--plan", broken, "--state", "random"],
+                [*search, "--cluster", "host:4", "--init-plan", broken]]),
+        (cluster, [[*search, "--cluster", broken], ["cluster", broken], ["simulate", plan, MODEL, "--cluster", broken]]),
+        (TINY / "model.roles.json", [["info", MODEL, "--roles", broken],
+                                     [*search, "--cluster", "host:2", "--roles", broken]]),
+    ]:
+        document = json.loads(original.read_text())
+        for _ in range(80):
+            broken.write_text(mistyped(chance, document))
+            automap(*chance.choice(commands))
+    # A budget that the first plans use up is no error.
+    for evaluations in range(1, 9):
+        expect(0, "", "search", MODEL, "--cluster", "host:4", "--mesh", "data=2,model=2", "--init-plan", plan,
+               "--evaluations", evaluations, "-o", out)
+
+
+def test_damaged_arrays(work, plan):
+    chance = random.Random(3)
+    saved = work / "state.safetensors"
+    run = ["run", MODEL, "--plan", plan, "--steps", "1", "--quiet"]
+    expect(0, "", *run, "--state", TINY / "state.npz", "--data", TINY / "data.npz", "--save", saved)
+    for suffix, content in [(".npz", (TINY / "state.npz").read_bytes()), (".safetensors", saved.read_bytes())]:
+        broken = work / f"broken{suffix}"
+        for _ in range(30):
+            broken.write_bytes(damage(chance, content, suffix == ".safetensors"))
+            automap(*run, "--state", broken, "--data", TINY / "data.npz")
+            automap(*run, "--state", TINY / "state.npz", "--data", broken)
+
+
+def test_outputs_that_cannot_be_written(work, plan):
+    nowhere = work / "no_such_folder"
+    search = ["search", MODEL, "--cluster", "host:4", "--evaluations", "20"]
+    run = ["run", MODEL, "--plan", plan, "--state", "random"]
+    # Known before the work begins: a missing model is not even looked for.
+    missing = ["search", work / "missing.hlo.pb", "--cluster", "host:4"]
+    expect(2, "no_such_folder/p.json: cannot be written", *missing, "-o", nowhere / "p.json")
+    expect(2, "no_such_folder/log: cannot be written", *missing, "-o", work / "p.json", "--log", nowhere / "log")
+    expect(2, "cannot be written: Is a directory", *missing, "-o", work)
+    expect(2, "found an empty one", *missing, "-o", "")
+    for option in ["--save", "--outputs"]:
+        assert expect(2, "cannot be written", *run, option, nowhere / "x.npz") == ""
+        assert expect(2, "expected a name ending in", *run, option, work / "x.other") == ""
+    # A full disk.
+    expect(5, "/dev/full", *search, "-o", "/dev/full")
+    expect(5, "/dev/full", *run, "-o", "/dev/full")
+    with open("/dev/full", "wb") as full:
+        for arguments in [["--help"], ["info", MODEL], run, [*search, "-o", work / "kept.plan.json"]]:
+            expect(5, "<stdout>: writing failed", *arguments, stdout=full)
+    expect(0, "", "simulate", work / "kept.plan.json", MODEL)  # the plan was not lost
+    assert not list(work.glob("*.part-*")), "a partial file was left"
+
+
+def test_interrupts(work):
+    plan = work / "interrupted.plan.json"
+    model = SOURCE / "datasets" / "models" / "gpt2_tiny" / "model.hlo.pb"
+    for delay in [0.6, 1.0, 1.5]:
+        plan.unlink(missing_ok=True)
+        search = subprocess.Popen([AUTOMAP, "search", model, "--cluster", "host:8", "--evaluations", "100000", "-o", plan],
+                                  stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+        time.sleep(delay)
+        search.send_signal(signal.SIGINT)
+        _, error = search.communicate(timeout=30)
+        assert search.returncode in {0, 130, -signal.SIGINT}, f"{search.returncode} {error}"
+        if search.returncode == 130:
+            expect(0, "", "simulate", plan, model)
+        else:
+            assert search.returncode == 0 or not plan.exists(), "stopped while reading, yet there is a plan"
+
+
+def test_options():
+    search = ["search", MODEL, "--cluster", "host:4", "-o", os.devnull]
+    for mesh in ["data=0", "data=-1", "data=999999999", "data=2,data=2", "data=3", "data", "", "data=4,", "=4"]:
+        expect(2, "mesh", *search, "--mesh", mesh)
+    expect(2, "expected one of", *search, "--searcher", "no_such")
+    expect(2, "from 1 to", *search, "--evaluations", "0")
+    expect(2, "does not apply", *search, "--searcher", "exhaustive", "--evaluations", "5")
+    expect(2, "given twice: -o", *search, "-o", os.devnull)
+    expect(2, "found an empty one", *search[:4], "-o", "")
+    expect(3, "found an empty one", "info", "")
+    expect(2, "from 1 to", "run", MODEL, "--plan", "none", "--steps", "0")
+
+
+MODULES = {  # name: lines of the entry computation, what search and run answer
+    "no_elements": (["x = f32[0,4]{1,0} parameter(0)", "w = f32[4,2]{1,0} parameter(1)",
+                     "ROOT y = f32[0,2]{1,0} dot(x, w), lhs_contracting_dims={1}, rhs_contracting_dims={0}"], 0, 0, ""),
+    "scalars": (["x = f32[] parameter(0)", "w = f32[] parameter(1)", "ROOT y = f32[] multiply(x, w)"], 0, 0, ""),
+    "root_is_parameter": (["ROOT x = f32[8,4]{1,0} parameter(0)"], 0, 0, ""),
+    "no_parameter": (["ROOT x = f32[] constant(3)"], 0, 0, ""),
+    "dead": (["p = f32[8]{0} parameter(0)", "unused = f32[16]{0} parameter(1)", "q = f32[16]{0} negate(unused)",
+              "ROOT y = f32[8]{0} abs(p)"], 0, 0, ""),
+    "no_result": (["p = f32[8]{0} parameter(0)", "ROOT y = () tuple()"], 0, 0, ""),
+    "unknown": (["p = f32[8]{0} parameter(0)", "ROOT y = f32[8]{0} frobnicate(p)"], 0, 3, "'frobnicate' (instruction y)"),
+    "tuple_parameter": (["p = (f32[8]{0}, f32[8]{0}) parameter(0)",
+                         "ROOT y = f32[8]{0} get-tuple-element(p), index=0"], 3, 3, "parameter p is a tuple"),
+    "nested_result": (["p = f32[8]{0} parameter(0)", "a = (f32[8]{0}, f32[8]{0}) tuple(p, p)",
+                       "ROOT y = ((f32[8]{0}, f32[8]{0}), f32[8]{0}) tuple(a, p)"], 3, 3, "output 0 is a tuple"),
+    "petabytes": (["p = f32[1000000000,1000000]{1,0} parameter(0)",
+                   "ROOT q = f32[1000000000,1000000]{1,0} negate(p)"], 4, 5, "memory"),
+    "no_utf8": (["x = f32[8]{0} parameter(0), metadata={op_name=\"a\udcff\"}", "ROOT y = f32[8]{0} negate(x)"], 0, 0, ""),
+}
+
+
+def test_odd_modules(work):
+    for name, (lines, searched, ran, pattern) in MODULES.items():
+        module = work / f"{name}.hlo.txt"
+        module.write_text(f"HloModule {name}\n\nENTRY main {{\n  " + "\n  ".join(lines) + "\n}\n",
+                          encoding="utf-8", errors="surrogateescape")
+        json.loads(expect(0, "", "info", module, "--json"))
+        expect(0, "", "groups", module)
+        for cluster in ["host:1", "host:64"]:
+            expect(searched, pattern if searched else "", "search", module, "--cluster", cluster,
+                   "--evaluations", "20", "-o", work / "odd.plan.json")
+        expect(ran, pattern if ran else "", "run", module, "--plan", "none", "--state", "random")
+    functions = ["f0 {\n  a = f32[] parameter(0)\n  ROOT r = f32[] negate(a)\n}"]
+    for k in range(1, 40):
+        functions.append(f"f{k} {{\n  a = f32[] parameter(0)\n  b = f32[] call(a), to_apply=f{k - 1}\n"
+                         f"  ROOT r = f32[] call(b), to_apply=f{k - 1}\n}}")
+    bomb = work / "bomb.hlo.txt"
+    bomb.write_text("HloModule bomb\n\n" + "\n\n".join(functions) +
+                    "\n\nENTRY main {\n  p = f32[] parameter(0)\n  ROOT y = f32[] call(p), to_apply=f39\n}\n")
+    expect(3, "instructions after inlining", "info", bomb)
+
+
+def main():
+    with tempfile.TemporaryDirectory() as folder:
+        work = pathlib.Path(folder)
+        plan = work / "good.plan.json"
+        expect(0, "", "search", MODEL, "--cluster", "host:4", "--mesh", "data=2,model=2", "--evaluations", "20", "-o", plan)
+        test_options()
+        test_odd_modules(work)
+        test_outputs_that_cannot_be_written(work, plan)
+        test_damaged_modules(work, plan)
+        test_mistyped_documents(work, plan)
+        test_damaged_arrays(work, plan)
+        test_interrupts(work)
+    print(f"{cases} runs, every refusal named")
+
+
+if __name__ == "__main__":
+    main()
