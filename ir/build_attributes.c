@@ -262,22 +262,55 @@ static AmStatus fill_precision(const Filler *filler) {
     return AM_OK;
 }
 
+static AmStatus fill_options(const Filler *filler) {
+    const Hlo__HloInstructionProto *message = filler->message;
+    const Hlo__TriangularSolveOptions *solve = message->triangular_solve_options;
+    IrOptions *options = ARENA_ARRAY(filler->builder->arena, IrOptions, 1);
+    if (options == NULL) return out_of_memory(filler, sizeof *options);
+    *options = (IrOptions){.largest = message->largest,
+                           .lower = message->cholesky_options && message->cholesky_options->lower,
+                           .random = (IrRandomAlgorithm)message->rng_algorithm,
+                           .epsilon = message->epsilon,
+                           .feature_index = message->feature_index,
+                           .fft_type = (IrFftType)message->fft_type,
+                           .fft_rank = (int32_t)message->n_fft_length,
+                           .fft_length = message->fft_length};
+    if (solve != NULL) {
+        options->lower = solve->lower;
+        options->left_side = solve->left_side;
+        options->unit_diagonal = solve->unit_diagonal;
+        options->is_transposed = solve->transpose_a == HLO__TRIANGULAR_SOLVE_OPTIONS__TRANSPOSE__TRANSPOSE ||
+                                 solve->transpose_a == HLO__TRIANGULAR_SOLVE_OPTIONS__TRANSPOSE__ADJOINT;
+        options->adjoint = solve->transpose_a == HLO__TRIANGULAR_SOLVE_OPTIONS__TRANSPOSE__ADJOINT;
+    }
+    filler->attributes->options = options;
+    return AM_OK;
+}
+
 static FillFunction *const fillers[IR_OPCODE_COUNT + 1] = {
+    [IR_BATCH_NORM_GRAD] = fill_options,
+    [IR_BATCH_NORM_INFERENCE] = fill_options,
+    [IR_BATCH_NORM_TRAINING] = fill_options,
+    [IR_CHOLESKY] = fill_options,
     [IR_COMPARE] = fill_compare,
     [IR_CONVOLUTION] = fill_convolution,
     [IR_CUSTOM_CALL] = fill_custom_call,
     [IR_DOT] = fill_dot,
     [IR_DYNAMIC_SLICE] = fill_dynamic_slice,
+    [IR_FFT] = fill_options,
     [IR_GATHER] = fill_gather,
     [IR_GET_TUPLE_ELEMENT] = fill_tuple_index,
     [IR_PAD] = fill_padding,
     [IR_PARAMETER] = fill_parameter,
     [IR_REDUCE_PRECISION] = fill_precision,
     [IR_REDUCE_WINDOW] = fill_window,
+    [IR_RNG_BIT_GENERATOR] = fill_options,
     [IR_SCATTER] = fill_scatter,
     [IR_SELECT_AND_SCATTER] = fill_window,
     [IR_SLICE] = fill_slice,
     [IR_SORT] = fill_sort,
+    [IR_TOPK] = fill_options,
+    [IR_TRIANGULAR_SOLVE] = fill_options,
 };
 
 AmStatus build_attributes(const Builder *builder, const IrAttributes **attributes, IrOpcode opcode,

@@ -87,6 +87,22 @@ typedef struct IrPadding {
     int64_t low, high, interior;
 } IrPadding;
 
+typedef enum IrRandomAlgorithm { IR_RANDOM_DEFAULT, IR_RANDOM_THREEFRY, IR_RANDOM_PHILOX } IrRandomAlgorithm;
+typedef enum IrFftType { IR_FFT_FORWARD, IR_FFT_INVERSE, IR_FFT_REAL, IR_FFT_INVERSE_REAL } IrFftType;
+
+/* Settings of few operators. */
+typedef struct IrOptions {
+    bool largest;                                          /* topk */
+    bool lower;                                            /* cholesky, triangular-solve */
+    bool left_side, unit_diagonal, is_transposed, adjoint; /* triangular-solve */
+    IrRandomAlgorithm random;                              /* rng-bit-generator */
+    double epsilon;                                        /* batch-norm-* */
+    int64_t feature_index;                                 /* batch-norm-* */
+    IrFftType fft_type;                                    /* fft */
+    int32_t fft_rank;                                      /* fft */
+    const int64_t *fft_length;                             /* fft: [fft_rank] */
+} IrOptions;
+
 /* What an instruction says beside its operands. Fields that an opcode does not
  * use are zero. Attributes that no analysis reads stay in `message`. */
 typedef struct IrAttributes {
@@ -107,6 +123,7 @@ typedef struct IrAttributes {
     const char *custom_call_target;
     bool is_stable, indices_are_sorted, unique_indices;
     int32_t exponent_bits, mantissa_bits; /* reduce-precision */
+    const IrOptions *options;             /* of the operators named there, else NULL */
 } IrAttributes;
 
 typedef struct IrInstruction {

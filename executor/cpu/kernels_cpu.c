@@ -34,6 +34,8 @@ static const struct {
     {IR_SCATTER, cpu_prepare_scatter},
     {IR_SELECT_AND_SCATTER, cpu_prepare_select_and_scatter},
     {IR_SLICE, cpu_prepare_slice},
+    {IR_SORT, cpu_prepare_sort},
+    {IR_TOPK, cpu_prepare_topk},
     {IR_TRANSPOSE, cpu_prepare_transpose},
     {IR_WHILE, cpu_prepare_while},
 };

@@ -104,6 +104,41 @@ def branches(rng):
     ), [x]
 
 
+# Order.
+
+
+def special(rng, *shape, type=np.float32):
+    """Floats with NaN, infinities, zeros of both signs and many that are equal."""
+    values = np.array([0.0, -0.0, np.nan, np.inf, -np.inf, 1.5, -1.5], np.float64).astype(type)
+    return np.where(rng.random(shape) < 0.5, rng.choice(values, shape), floats(rng, *shape, type=type))
+
+
+@family
+def order(rng):
+    for type in (np.float32, np.float64, jnp.bfloat16):
+        yield f"sort_{np.dtype(type).name}", lambda x: lax.sort(x, dimension=0), [special(rng, 17, 5, type=type)]
+    for type in (np.int8, np.uint8, np.int64, np.uint32, np.bool_):
+        yield f"sort_{np.dtype(type).name}", lambda x: lax.sort(x), [integers(rng, 4, 33, type=type, low=0)]
+    yield "sort_pairs", lambda k, v, w: lax.sort((k, v, w), dimension=1, num_keys=2), [
+        integers(rng, 3, 40, low=0, high=5),
+        special(rng, 3, 40),
+        integers(rng, 3, 40, type=np.int16),
+    ]
+    yield "argsort", lambda x: jnp.argsort(x, axis=1, descending=True), [integers(rng, 3, 70, low=0, high=9)]
+    yield "sort_one", lambda x: lax.sort(x), [floats(rng, 1)]
+    yield "sort_none", lambda x: lax.sort(x, dimension=0), [floats(rng, 0, 3)]
+    for type in (np.float32, np.int32, np.uint8, jnp.bfloat16):
+        x = special(rng, 5, 37, type=type) if jnp.issubdtype(type, jnp.floating) else integers(
+            rng, 5, 37, type=type, low=0, high=12
+        )
+        yield f"top_k_{np.dtype(type).name}", lambda x: lax.top_k(x, 6), [x]
+    yield "top_k_all", lambda x: lax.top_k(x, 9), [floats(rng, 9)]
+    yield "top_k_gradient", jax.grad(lambda x: (lax.top_k(x, 3)[0] ** 2).sum()), [floats(rng, 4, 8)], 4
+    yield "median", lambda x: jnp.median(x, axis=0), [floats(rng, 11, 3)], 2
+    yield "unique", lambda x: jnp.unique(x, size=8, fill_value=-1), [integers(rng, 20, low=0, high=6)]
+    yield "argmax", lambda x: (jnp.argmax(x, 1), jnp.argmin(x, 0)), [special(rng, 6, 9)]
+
+
 # Running and comparing.
 
 
