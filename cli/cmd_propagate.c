@@ -2,18 +2,32 @@
 #include "cli/common.h"
 #include "propagation/propagate.h"
 
+/* The mesh of --mesh, or of the shardings that the module carries. */
+static AmStatus find_mesh(const Cli *cli, Mesh *mesh, Arena *arena, const KeptShardings *kept,
+                          AmError *error) {
+    const char *text = cli_text(cli, "--mesh");
+    if (kept && !text) return propagation_infer_mesh(mesh, arena, kept, error);
+    TRY(cli_need(cli, "--mesh", &text, error));
+    return mesh_parse(mesh, arena, text, error);
+}
+
 static AmStatus find_states(const Cli *cli, SbpState **states, PlanStage *stage, Arena *arena,
                             const PlanContext *context, AmError *error) {
-    const char *mesh;
     const char *const *texts;
     PropagationPin pins[CLI_MAX_REPEATS];
+    KeptShardings *kept = NULL;
+    AmWarnings warnings = {.arena = arena};
     int32_t count = cli_texts(cli, "--pin", &texts);
-    TRY(cli_need(cli, "--mesh", &mesh, error));
-    TRY(mesh_parse(&stage->mesh, arena, mesh, error));
+    if (cli_has(cli, "--strict") && cli_has(cli, "--keep-shardings"))
+        return am_fail(error, AM_ERROR_USAGE, "", "--strict and --keep-shardings exclude each other");
+    if (cli_has(cli, "--keep-shardings")) TRY(propagation_read_shardings(&kept, arena, context, error));
+    TRY(find_mesh(cli, &stage->mesh, arena, kept, error));
     for (int32_t k = 0; k < count; k++) TRY(propagation_parse_pin(&pins[k], arena, texts[k], error));
     if (cli_has(cli, "--strict"))
         return propagate_strictly(states, arena, context, &stage->mesh, pins, count, error);
     TRY(propagation_pin_lists(stage, arena, context, pins, count, error));
+    if (kept) TRY(propagation_keep_shardings(stage, arena, context, kept, &warnings, error));
+    cli_warn(cli, &warnings);
     return propagate(states, arena, context, stage, error);
 }
 
@@ -41,6 +55,9 @@ static const CliOption options[] = {
     {"--mesh", "data=2,model=4", "the axes and their sizes", false},
     {"--pin", "PATTERN=SHARDING",
      "how parameters lie whose path matches, per dimension - or axes joined by +: '*kernel=-,model'", true},
+    {"--keep-shardings", NULL,
+     "also from the shardings that the module carries; without --mesh the axes are inferred from them",
+     false},
     {"--strict", NULL, "Auto-MAP's own mode: one axis, no conversions between states", false},
     CLI_OPTION_ROLES,
     {0}};
@@ -48,7 +65,7 @@ static const CliOption options[] = {
 const CliCommand CLI_PROPAGATE = {
     .name = "propagate",
     .arguments = "MODEL",
-    .summary = "the module as HLO text with a sharding on every instruction, from pins",
+    .summary = "the module as HLO text with a sharding on every instruction, from pins and its own shardings",
     .least_arguments = 1,
     .most_arguments = 1,
     .options = options,

@@ -24,6 +24,21 @@ AmStatus propagation_parse_pin(PropagationPin *pin, Arena *arena, const char *te
 AmStatus propagation_pin_lists(PlanStage *stage, Arena *arena, const PlanContext *context,
                                const PropagationPin *pins, int32_t count, AmError *error);
 
+/* The shardings that the module's own entry instructions carry, as seeds. */
+typedef struct KeptShardings KeptShardings;
+/* AM_ERROR_INPUT names the instruction whose sharding cannot be read or is of
+ * another rank. Shardings of tuples other than those that `tuple` makes are left out. */
+AmStatus propagation_read_shardings(KeptShardings **kept, Arena *arena, const PlanContext *context,
+                                    AmError *error);
+/* The mesh of fewest axes on which all of them can be; axes are x0, x1, ... unless they have names. */
+AmStatus propagation_infer_mesh(Mesh *mesh, Arena *arena, const KeptShardings *kept, AmError *error);
+/* Appends to the lists of `stage`, after any pins, what makes completion find
+ * these shardings, and as exceptions those that it does not find by itself; a
+ * pinned class stays as pinned. Dimensions that do not divide stay whole, with a
+ * warning. AM_ERROR_INPUT names a value whose sharding is no state on the mesh. */
+AmStatus propagation_keep_shardings(PlanStage *stage, Arena *arena, const PlanContext *context,
+                                    const KeptShardings *kept, AmWarnings *warnings, AmError *error);
+
 /* The state of every canonical entry instruction, [rules->count], of its first
  * leaf. Values made on demand show the state that their first use needs. */
 AmStatus propagate(SbpState **states, Arena *arena, const PlanContext *context, const PlanStage *stage,

@@ -79,6 +79,12 @@ expect 0 '^step +1 ' run "$model" --plan "$work/a.json" --state random --data "$
 expect 0 '^\{"step":1,"loss":[0-9.]+,"seconds"' run "$model" --plan none --state "$models/mlp_tiny/state.npz" \
   --data "$models/mlp_tiny/data.npz" --steps 2 --json
 expect 0 'sharding=\{devices=' propagate "$model" --mesh model=4 --pin "*'params'*[0]*kernel*=-,model"
+expect 0 '' propagate "$model" --mesh x0=2,x1=2 --pin '*kernel*=x0,x1' -o "$work/pinned.hlo.txt"
+expect 0 '' propagate "$work/pinned.hlo.txt" --keep-shardings -o "$work/kept.hlo.txt"
+cmp -s "$work/pinned.hlo.txt" "$work/kept.hlo.txt" || fail "propagate --keep-shardings changed the shardings"
+expect 3 'its sharding is none that axes' propagate "$work/pinned.hlo.txt" --keep-shardings --mesh x0=4
+expect 3 'no value is split.*give --mesh' propagate "$model" --keep-shardings
+expect 2 'exclude each other' propagate "$model" --keep-shardings --strict --mesh x0=4
 expect 0 '"bound":"exact"' search "$model" --cluster host:2 --mesh data=2 --searcher exhaustive --json -o "$work/c.json"
 expect 0 'data_parallel' search "$model" --cluster host:2 --expert data_parallel -o "$work/c.json"
 expect 0 'plan' search "$model" --cluster host:4 --init-plan "$work/a.json" --log "$work/log.jsonl" -o "$work/c.json"

@@ -8,6 +8,7 @@
 
 #include <cmocka.h>
 
+#include "base/file.h"
 #include "ir/canonical.h"
 #include "propagation/propagate.h"
 
@@ -141,6 +142,210 @@ static void test_propagates_through_t5(void **state) {
     plan_context_free(context);
 }
 
+static PlanContext *read_text(const char *text, size_t length) {
+    const char *path = "test_propagate.hlo.txt";
+    AmError error = {0};
+    PlanContext *context;
+    assert_int_equal(file_write(path, text, length, &error), AM_OK);
+    if (plan_context_read(&context, path, NULL, &error) != AM_OK) fail_msg("%s", error.text);
+    remove(path);
+    return context;
+}
+
+/* The module's own shardings, on `mesh` or, where that is NULL, on the mesh that they infer. */
+static AmStatus keep(SbpState **states, PlanStage *stage, Arena *arena, const PlanContext *context,
+                     const char *mesh, AmWarnings *warnings, AmError *error) {
+    KeptShardings *kept;
+    *stage = (PlanStage){0};
+    TRY(propagation_read_shardings(&kept, arena, context, error));
+    if (mesh) TRY(mesh_parse(&stage->mesh, arena, mesh, error));
+    else TRY(propagation_infer_mesh(&stage->mesh, arena, kept, error));
+    TRY(propagation_keep_shardings(stage, arena, context, kept, warnings, error));
+    return propagate(states, arena, context, stage, error);
+}
+
+/* What propagation printed is read back as what it was. */
+static void test_keeps_its_own_shardings(void **state) {
+    (void)state;
+    static const struct {
+        const char *model, *mesh;
+        const char *pins[2];
+    } cases[] = {
+        {"t5_tiny/model.hlo.pb", "x0=2,x1=4", {"inputs=x0,-", "*['mlp_in']['kernel']=-,x1"}},
+        {"t5_tiny/model.hlo.pb", "x0=2,x1=2,x2=2", {"inputs=x0+x2,-", "*['mlp_in']['kernel']=x1,-"}},
+        {"mlp_tiny/model.hlo.pb", "x0=2,x1=4", {"*kernel*=x1,x0", "*kernel*=x0,-"}},
+    };
+    for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
+        PlanContext *context = read_model(cases[k].model);
+        Arena arena = {0};
+        AmError error = {0};
+        AmWarnings warnings = {.arena = &arena};
+        PlanStage stage = {0};
+        PropagationPin pins[2];
+        SbpState *pinned, *states;
+        Text text = {0};
+        parse_pins(pins, &arena, cases[k].pins, 2);
+        assert_int_equal(mesh_parse(&stage.mesh, &arena, cases[k].mesh, &error), AM_OK);
+        assert_int_equal(propagation_pin_lists(&stage, &arena, context, pins, 2, &error), AM_OK);
+        assert_int_equal(propagate(&pinned, &arena, context, &stage, &error), AM_OK);
+        assert_int_equal(propagation_module_text(&text, context, &stage.mesh, pinned, &error), AM_OK);
+        PlanContext *again = read_text(text.data, text.length);
+        assert_string_equal(again->sha256, context->sha256);
+        for (int32_t inferred = 0; inferred < 2; inferred++) {
+            PlanStage kept;
+            AmStatus status =
+                keep(&states, &kept, &arena, again, inferred ? NULL : cases[k].mesh, &warnings, &error);
+            if (status != AM_OK) fail_msg("%s", error.text);
+            assert_int_equal(warnings.count, 0);
+            assert_int_equal(kept.mesh.axis_count, stage.mesh.axis_count);
+            for (int32_t axis = 0; axis < stage.mesh.axis_count; axis++) {
+                assert_int_equal(kept.mesh.axes[axis].size, stage.mesh.axes[axis].size);
+                assert_string_equal(kept.mesh.axes[axis].name, stage.mesh.axes[axis].name);
+            }
+            assert_memory_equal(states, pinned, sizeof *states * (size_t)context->rules->count);
+        }
+        /* Another mesh of as many devices cannot give them. */
+        PlanStage kept;
+        assert_int_equal(keep(&states, &kept, &arena, again, "x0=8", &warnings, &error), AM_ERROR_INPUT);
+        assert_non_null(strstr(error.text, "of the mesh"));
+        text_free(&text);
+        plan_context_free(again);
+        arena_free(&arena);
+        plan_context_free(context);
+    }
+}
+
+/* A step that JAX lowered with in_shardings and with_sharding_constraint over (data=2, model=4). */
+static void test_keeps_shardings_of_jax(void **state) {
+    (void)state;
+    PlanContext *context;
+    AmError error = {0};
+    Arena arena = {0};
+    AmWarnings warnings = {.arena = &arena};
+    PlanStage stage;
+    SbpState *states;
+    assert_int_equal(plan_context_read(&context, SOURCE_DIR "/tests/text/sharded.hlo.txt", NULL, &error),
+                     AM_OK);
+    if (keep(&states, &stage, &arena, context, NULL, &warnings, &error) != AM_OK) fail_msg("%s", error.text);
+    assert_int_equal(stage.mesh.axis_count, 2);
+    assert_int_equal(stage.mesh.axes[0].size, 2);
+    assert_int_equal(stage.mesh.axes[1].size, 4);
+    assert_int_equal(stage.exception_count, 0);
+    static const struct {
+        const char *name;
+        Sbp data, model;
+    } expected[] = {{"w1.1", 0, 2},          {"w2.1", 0, 1},  {"x.1", 1, 0},    {"y.1", 1, 0},
+                    {"dot_general.5", 1, 2}, {"max.1", 1, 2}, {"mul.11", 1, 2}, {"sub.5", 0, 1}};
+    for (int32_t i = 0; i < context->rules->count; i++) {
+        for (size_t k = 0; k < sizeof expected / sizeof *expected; k++) {
+            if (strcmp(context->canonical->instructions[i].name, expected[k].name) != 0) continue;
+            assert_int_equal(states[i].axis[0], expected[k].data);
+            assert_int_equal(states[i].axis[1], expected[k].model);
+        }
+    }
+    arena_free(&arena);
+    plan_context_free(context);
+}
+
+/* One parameter of 8 x 6 with this sharding. */
+static PlanContext *read_one(const char *sharding) {
+    Text text = {0};
+    text_append(&text,
+                "HloModule one\n\nENTRY main {\n  a = f32[8,6] parameter(0), sharding=%s\n"
+                "  ROOT r = f32[8,6] negate(a)\n}\n",
+                sharding);
+    PlanContext *context = read_text(text.data, text.length);
+    text_free(&text);
+    return context;
+}
+
+static void test_reads_shardings(void **state) {
+    (void)state;
+    static const struct {
+        const char *sharding;
+        const char *mesh;   /* inferred; NULL: refused */
+        const char *answer; /* the state as text, or what the refusal says */
+        int32_t warnings;
+    } cases[] = {
+        {"{devices=[2,1]<=[2]}", "x0=2", "{devices=[2,1]<=[2]}", 0},
+        {"{devices=[2,2]0,1,2,3}", "x0=2 x1=2", "{devices=[2,2]<=[4]}", 0},
+        {"{devices=[2,2]0,2,1,3}", "x0=2 x1=2", "{devices=[2,2]<=[2,2]T(1,0)}", 0},
+        {"{devices=[1,2,2]0,1,2,3 last_tile_dim_replicate}", "x0=2 x1=2",
+         "{devices=[1,2,2]<=[4] last_tile_dim_replicate}", 0},
+        {"{devices=[1,3,2]<=[2,3]T(1,0) last_tile_dims={replicated}}", "x0=2 x1=3",
+         "{devices=[1,3,2]<=[2,3]T(1,0) last_tile_dim_replicate}", 0},
+        {"{devices=[4,1,2]<=[2,2,2]T(0,2,1) last_tile_dim_replicate}", "x0=2 x1=2 x2=2",
+         "{devices=[4,1,2]<=[2,2,2]T(0,2,1) last_tile_dim_replicate}", 0},
+        {"{devices=[1,4]<=[4]}", "x0=4", "{replicated}", 1},         /* 6 over 4 */
+        {"{devices=[4,1]<=[2,2]T(1,0)}", NULL, "in their order", 0}, /* minor axis first */
+        {"{devices=[4,1]0,3,1,2}", NULL, "in their order", 0},
+        {"{devices=[2,2]0,3,1,2}", NULL, "no mesh", 0},
+        {"{devices=[2,1]0,0}", NULL, "each device", 0},
+        {"{devices=[2,1]0,7}", NULL, "each device", 0},
+        {"{devices=[2,2]0,1}", NULL, "as many devices", 0},
+        {"{devices=[2]<=[2]}", NULL, "another rank", 0},
+        {"{devices=[2,1]<=[3]}", NULL, "do not come to", 0},
+        {"{devices=[2,1]<=[2,1]T(0,0)}", NULL, "not a permutation", 0},
+        {"{devices=[100000,100000]<=[100000,100000]}", NULL, "devices were expected", 0},
+        {"{devices=[2,0]<=[2]}", NULL, "devices were expected", 0},
+        {"{maximal device=1}", NULL, "maximal", 0},
+        {"{manual}", NULL, "manual", 0},
+        {"{devices=[1,1,2]<=[2] last_tile_dims={unreduced}}", NULL, "unreduced", 0},
+        {"{replicated}", NULL, "give --mesh", 0},
+    };
+    for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
+        PlanContext *context = read_one(cases[k].sharding);
+        Arena arena = {0};
+        AmError error = {0};
+        AmWarnings warnings = {.arena = &arena};
+        PlanStage stage;
+        SbpState *states;
+        AmStatus status = keep(&states, &stage, &arena, context, NULL, &warnings, &error);
+        Text mesh = {0}, text = {0};
+        if (cases[k].mesh) {
+            if (status != AM_OK) fail_msg("%s: %s", cases[k].sharding, error.text);
+            for (int32_t axis = 0; axis < stage.mesh.axis_count; axis++)
+                text_append(&mesh, "%s%s=%d", axis ? " " : "", stage.mesh.axes[axis].name,
+                            stage.mesh.axes[axis].size);
+            propagation_sharding_text(&text, &stage.mesh, states[0], 2);
+            assert_string_equal(mesh.data, cases[k].mesh);
+            assert_string_equal(text.data, cases[k].answer);
+            assert_int_equal(warnings.count, cases[k].warnings);
+        } else {
+            if (status != AM_ERROR_INPUT) fail_msg("%s was read", cases[k].sharding);
+            if (!strstr(error.text, cases[k].answer)) fail_msg("%s: %s", cases[k].sharding, error.text);
+        }
+        text_free(&mesh);
+        text_free(&text);
+        arena_free(&arena);
+        plan_context_free(context);
+    }
+}
+
+/* A pin prevails over what the module carries, wherever it reaches. */
+static void test_pins_prevail(void **state) {
+    (void)state;
+    PlanContext *context = read_one("{devices=[2,1,2]<=[4] last_tile_dim_replicate}");
+    Arena arena = {0};
+    AmError error = {0};
+    AmWarnings warnings = {.arena = &arena};
+    PlanStage stage = {0};
+    KeptShardings *kept;
+    SbpState *states;
+    PropagationPin pin;
+    static const char *const text = "a=-,y";
+    parse_pins(&pin, &arena, &text, 1);
+    assert_int_equal(mesh_parse(&stage.mesh, &arena, "x=2,y=2", &error), AM_OK);
+    assert_int_equal(propagation_pin_lists(&stage, &arena, context, &pin, 1, &error), AM_OK);
+    assert_int_equal(propagation_read_shardings(&kept, &arena, context, &error), AM_OK);
+    assert_int_equal(propagation_keep_shardings(&stage, &arena, context, kept, &warnings, &error), AM_OK);
+    assert_int_equal(propagate(&states, &arena, context, &stage, &error), AM_OK);
+    assert_int_equal(states[0].axis[0], 1); /* as carried */
+    assert_int_equal(states[0].axis[1], 2); /* as pinned */
+    arena_free(&arena);
+    plan_context_free(context);
+}
+
 static void test_refuses_pins(void **state) {
     (void)state;
     PlanContext *context = read_model("mlp_tiny/model.hlo.pb");
@@ -193,6 +398,10 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_sharding_text),
         cmocka_unit_test(test_propagates_through_t5),
+        cmocka_unit_test(test_keeps_its_own_shardings),
+        cmocka_unit_test(test_keeps_shardings_of_jax),
+        cmocka_unit_test(test_reads_shardings),
+        cmocka_unit_test(test_pins_prevail),
         cmocka_unit_test(test_refuses_pins),
         cmocka_unit_test(test_strict),
     };

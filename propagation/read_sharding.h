@@ -1,0 +1,34 @@
+/* HLO sharding attributes as SBP states (internal to `propagate`). */
+#ifndef PROPAGATION_READ_SHARDING_H
+#define PROPAGATION_READ_SHARDING_H
+
+#include "propagation/mesh.h"
+#include "propagation/sbp.h"
+
+struct Hlo__OpSharding;
+
+/* Which part of a tensor each device holds. */
+typedef struct DeviceTiles {
+    const struct Hlo__OpSharding *message;
+    int32_t rank;                      /* of the tensor; 0 where it is replicated */
+    int32_t device_count;              /* 0: replicated on any number of devices */
+    int32_t tiles[IR_MAX_RANK];        /* parts of each dimension */
+    int32_t stride[IR_MAX_RANK];       /* in `place`: (place / stride) % tiles is the part */
+    const int32_t *place;              /* [device_count]: the device's place in the array of devices */
+    const struct Hlo__MeshProto *mesh; /* of a sharding by named axes, else NULL */
+} DeviceTiles;
+
+/* Reads the sharding of an array. AM_ERROR_INPUT where it is not an arrangement
+ * of all devices, or of a kind that no state is: maximal, manual, unreduced. */
+AmStatus sharding_read(DeviceTiles *tiles, Arena *arena, const struct Hlo__OpSharding *message,
+                       AmError *error);
+
+/* The mesh of fewest axes on which all of `tiles` can be states; its axes have
+ * the names of a sharding that has some, else x0, x1, ... AM_ERROR_INPUT if there is none. */
+AmStatus sharding_infer_mesh(Mesh *mesh, Arena *arena, const DeviceTiles *const *tiles, int32_t count,
+                             AmError *error);
+
+/* The state on this mesh that puts the same parts on the same devices; false if there is none. */
+bool sharding_to_state(SbpState *state, const DeviceTiles *tiles, const Mesh *mesh);
+
+#endif
