@@ -85,6 +85,7 @@ static Form form_of(const Fuser *self, const ProgramInstruction *instruction) {
     for (int32_t k = 0; k < instruction->operand_count; k++) {
         const IrShape *operand = value_shape(self, instruction->operands[k]);
         if (operand->rank != 0 && !same_dimensions(operand, shape)) return FORM_PLAIN;
+        if (instruction->opcode == IR_BITCAST_CONVERT && operand->rank != shape->rank) return FORM_PLAIN;
     }
     return FORM_ELEMENT_WISE;
 }

@@ -12,6 +12,7 @@ static const struct {
     CpuPrepare *prepare;
 } rows[] = {
     {IR_BITCAST, cpu_prepare_reshape},
+    {IR_BITCAST_CONVERT, cpu_prepare_bitcast_convert},
     {IR_BROADCAST, cpu_prepare_broadcast},
     {IR_CALL, cpu_prepare_call},
     {IR_CONCATENATE, cpu_prepare_concatenate},
@@ -31,6 +32,7 @@ static const struct {
     {IR_REDUCE_WINDOW, cpu_prepare_reduce_window},
     {IR_RESHAPE, cpu_prepare_reshape},
     {IR_REVERSE, cpu_prepare_reverse},
+    {IR_RNG_BIT_GENERATOR, cpu_prepare_random_bits},
     {IR_SCATTER, cpu_prepare_scatter},
     {IR_SELECT_AND_SCATTER, cpu_prepare_select_and_scatter},
     {IR_SLICE, cpu_prepare_slice},

@@ -170,6 +170,13 @@ AmStatus cpu_prepare_reshape(KernelCall *call, Arena *arena, AmError *error) {
     return AM_OK;
 }
 
+/* Between widths the smaller type has one more dimension, the innermost: the bytes stay as they lie. */
+AmStatus cpu_prepare_bitcast_convert(KernelCall *call, Arena *arena, AmError *error) {
+    if (dtype_bits(call->operand_shapes[0]->type) == dtype_bits(call->result_shapes[0]->type))
+        return cpu_prepare_single(call, arena, error);
+    return cpu_prepare_reshape(call, arena, error);
+}
+
 static void run_constant(const KernelCall *call) {
     const MoveKernel *kernel = call->compiled;
     memcpy(call->results[0], call->instruction->literal->data, (size_t)kernel->result_bytes);

@@ -139,6 +139,38 @@ def order(rng):
     yield "argmax", lambda x: (jnp.argmax(x, 1), jnp.argmin(x, 0)), [special(rng, 6, 9)]
 
 
+# Random numbers.
+
+
+@family
+def random(rng):
+    key = integers(rng, 4, type=np.uint32, low=0, high=2**32)
+    full = np.array([7, 9, 0xFFFFFFFE, 0xFFFFFFFF], np.uint32)
+    algorithms = lax.RandomAlgorithm
+    shapes = [(), (1,), (7,), (6, 3), (3, 5), (3, 4, 5), (5, 3, 7), (0, 3)]
+    for shape in shapes:
+        for algorithm in (algorithms.RNG_THREE_FRY, algorithms.RNG_PHILOX):
+            make = lambda k: lax.rng_bit_generator(k, shape, algorithm=algorithm)
+            yield f"bits_{algorithm.name}_{shape}", make, [key]
+    for type in (np.uint8, np.uint16, np.uint64):
+        for algorithm in (algorithms.RNG_THREE_FRY, algorithms.RNG_DEFAULT):
+            make = lambda k: lax.rng_bit_generator(k, (3, 5), dtype=type, algorithm=algorithm)
+            yield f"bits_{algorithm.name}_{type.__name__}", make, [full]
+    seed = np.uint32(rng.integers(2**31))
+    for kind in ("threefry2x32", "rbg", "unsafe_rbg"):
+        def draw(seed):
+            first, second = jax.random.split(jax.random.key(seed, impl=kind))
+            return jax.random.bits(first, (5, 7)), jax.random.bernoulli(second, 0.3, (11,))
+
+        yield f"draw_{kind}", draw, [seed]
+    yield "fold_in", lambda s: jax.random.key_data(jax.random.fold_in(jax.random.key(s), 17)), [seed]
+    yield "uniform", lambda s: jax.random.uniform(jax.random.key(s), (9, 3)), [seed]
+    yield "randint", lambda s: jax.random.randint(jax.random.key(s), (12,), -4, 100), [seed]
+    yield "permutation", lambda s: jax.random.permutation(jax.random.key(s), 12), [seed]
+    yield "normal", lambda s: jax.random.normal(jax.random.key(s), (50,)), [seed], 8
+    yield "categorical", lambda s, x: jax.random.categorical(jax.random.key(s), x), [seed, floats(rng, 5, 9)]
+
+
 # Running and comparing.
 
 

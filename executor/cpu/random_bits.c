@@ -1,0 +1,159 @@
+/* rng-bit-generator: counter-based random bits, bit for bit those of XLA on CPU.
+ *
+ * The state is the key, 64 bits, then the counter, 64 bits or (Philox) 128. A
+ * block of counter c is a keyed bijection of c: Threefry-2x32 with 20 rounds
+ * gives two words of 32 bits, Philox-4x32 with 10 rounds four (Salmon et al.,
+ * "Parallel Random Numbers: As Easy as 1, 2, 3", SC 2011). Elements of 64 bits
+ * take two words, the low one first; narrower ones take a word each and keep its
+ * low bits. Philox, which is also the default, has the key in the upper half of
+ * a 64-bit state's counter and hands out its words in row-major order. So does Threefry for 64 bits; for 32
+ * it splits the first even dimension (else the largest, rounded up) in pairs, counts the pairs in row-major
+ * order and gives the words of a block to the two members of its pair. The new state counts the blocks that
+ * were used.
+ */
+#include <string.h>
+
+#include "executor/cpu/cpu.h"
+#include "executor/cpu/strided.h"
+
+typedef struct BitsKernel {
+    int64_t elements, bytes;     /* of the result; bytes per element */
+    bool long_counter;           /* 128 bits */
+    int64_t outer, split, inner; /* Threefry, up to 32 bits: the result with its split dimension */
+} BitsKernel;
+
+static uint32_t rotate_left(uint32_t x, int32_t by) {
+    return x << by | x >> (32 - by);
+}
+
+static void threefry(uint32_t words[2], uint64_t key, uint64_t counter) {
+    static const int32_t rotations[2][4] = {{13, 15, 26, 6}, {17, 29, 16, 24}};
+    const uint32_t k0 = (uint32_t)key, k1 = (uint32_t)(key >> 32), keys[3] = {k0, k1, k0 ^ k1 ^ 0x1BD11BDAu};
+    uint32_t a = (uint32_t)counter + keys[0], b = (uint32_t)(counter >> 32) + keys[1];
+    for (uint32_t group = 0; group < 5; group++) {
+        for (int32_t round = 0; round < 4; round++) {
+            a += b;
+            b = rotate_left(b, rotations[group % 2][round]) ^ a;
+        }
+        a += keys[(group + 1) % 3];
+        b += keys[(group + 2) % 3] + group + 1;
+    }
+    words[0] = a;
+    words[1] = b;
+}
+
+static void philox(uint32_t words[4], uint64_t key, uint64_t counter_low, uint64_t counter_high) {
+    uint32_t k0 = (uint32_t)key, k1 = (uint32_t)(key >> 32);
+    uint32_t c0 = (uint32_t)counter_low, c1 = (uint32_t)(counter_low >> 32);
+    uint32_t c2 = (uint32_t)counter_high, c3 = (uint32_t)(counter_high >> 32);
+    for (int32_t round = 0; round < 10; round++) {
+        uint64_t p0 = 0xD2511F53ull * c0, p1 = 0xCD9E8D57ull * c2;
+        c0 = (uint32_t)(p1 >> 32) ^ c1 ^ k0;
+        c1 = (uint32_t)p1;
+        c2 = (uint32_t)(p0 >> 32) ^ c3 ^ k1;
+        c3 = (uint32_t)p0;
+        k0 += 0x9E3779B9u;
+        k1 += 0xBB67AE85u;
+    }
+    words[0] = c0;
+    words[1] = c1;
+    words[2] = c2;
+    words[3] = c3;
+}
+
+/* Elements of up to 32 bits keep the low bits of a word. */
+static void store_word(char *out, int64_t bytes, int64_t at, uint32_t word) {
+    memcpy(out + at * bytes, &word, (size_t)bytes);
+}
+
+static void store_words(char *out, int64_t at, uint32_t low, uint32_t high) {
+    uint64_t both = (uint64_t)high << 32 | low;
+    memcpy(out + at * 8, &both, 8);
+}
+
+static void run_philox(const KernelCall *call) {
+    const BitsKernel *kernel = call->compiled;
+    const uint64_t *state = call->operands[0];
+    uint64_t key = state[0], low = state[1], high = kernel->long_counter ? state[2] : key,
+             *next = call->results[0];
+    int64_t per_block = kernel->bytes == 8 ? 2 : 4;
+    char *out = call->results[1];
+    for (int64_t first = 0; first < kernel->elements; first += per_block) {
+        uint32_t words[4];
+        philox(words, key, low, high);
+        for (int64_t i = 0; i < per_block && first + i < kernel->elements; i++) {
+            if (kernel->bytes == 8) store_words(out, first + i, words[2 * i], words[2 * i + 1]);
+            else store_word(out, kernel->bytes, first + i, words[i]);
+        }
+        if (++low == 0) high++;
+    }
+    next[0] = key;
+    next[1] = low;
+    if (kernel->long_counter) next[2] = high;
+}
+
+static void run_threefry(const KernelCall *call) {
+    const BitsKernel *kernel = call->compiled;
+    const uint64_t *state = call->operands[0];
+    uint64_t key = state[0], counter = state[1], *next = call->results[0];
+    char *out = call->results[1];
+    uint32_t words[2];
+    if (kernel->bytes == 8) {
+        for (int64_t i = 0; i < kernel->elements; i++) {
+            threefry(words, key, counter++);
+            store_words(out, i, words[0], words[1]);
+        }
+    } else if (kernel->elements > 0) {
+        for (int64_t outer = 0; outer < kernel->outer; outer++)
+            for (int64_t pair = 0; pair < kernel->split; pair += 2)
+                for (int64_t inner = 0; inner < kernel->inner; inner++) {
+                    int64_t at = (outer * kernel->split + pair) * kernel->inner + inner;
+                    threefry(words, key, counter++);
+                    store_word(out, kernel->bytes, at, words[0]);
+                    if (pair + 1 < kernel->split)
+                        store_word(out, kernel->bytes, at + kernel->inner, words[1]);
+                }
+    }
+    next[0] = key;
+    next[1] = counter;
+}
+
+/* The first even dimension, else the largest. */
+static int32_t split_dimension(const IrShape *shape) {
+    int32_t largest = 0;
+    for (int32_t d = 0; d < shape->rank; d++) {
+        if (shape->dimensions[d] % 2 == 0) return d;
+        if (shape->dimensions[d] > shape->dimensions[largest]) largest = d;
+    }
+    return largest;
+}
+
+AmStatus cpu_prepare_random_bits(KernelCall *call, Arena *arena, AmError *error) {
+    BitsKernel *kernel = ARENA_ARRAY(arena, BitsKernel, 1);
+    if (!kernel) return am_fail_memory(error, (int64_t)sizeof *kernel);
+    const IrOptions *options = call->instruction->attributes->options;
+    const IrShape *state = call->operand_shapes[0];
+    if (call->operand_count != 1 || call->result_count != 2)
+        return cpu_refuse(call, "not with these operands", error);
+    const IrShape *bits = call->result_shapes[1];
+    bool philox_runs = options->random != IR_RANDOM_THREEFRY;
+    if (state->type != DTYPE_U64 || state->rank != 1 || !ir_shape_equal(state, call->result_shapes[0]) ||
+        (state->dimensions[0] != 2 && !(philox_runs && state->dimensions[0] == 3)))
+        return cpu_refuse(call, "its state is not u64[2], or for Philox u64[3]", error);
+    if (!dtype_is_integer(bits->type)) return cpu_refuse(call, "not on this type", error);
+    *kernel = (BitsKernel){.elements = ir_shape_elements(bits),
+                           .bytes = dtype_bytes(bits->type),
+                           .long_counter = state->dimensions[0] == 3,
+                           .outer = 1,
+                           .split = 1,
+                           .inner = 1};
+    if (bits->rank > 0) {
+        int32_t split = split_dimension(bits);
+        kernel->outer = strided_elements(bits->dimensions, split);
+        kernel->split = bits->dimensions[split];
+        kernel->inner = strided_elements(bits->dimensions + split + 1, bits->rank - split - 1);
+    }
+    call->compiled = kernel;
+    call->run = philox_runs ? run_philox : run_threefry;
+    return AM_OK;
+}
