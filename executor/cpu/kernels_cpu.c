@@ -11,10 +11,14 @@ static const struct {
     IrOpcode opcode;
     CpuPrepare *prepare;
 } rows[] = {
+    {IR_BATCH_NORM_GRAD, cpu_prepare_batch_norm_gradient},
+    {IR_BATCH_NORM_INFERENCE, cpu_prepare_batch_norm_inference},
+    {IR_BATCH_NORM_TRAINING, cpu_prepare_batch_norm_training},
     {IR_BITCAST, cpu_prepare_reshape},
     {IR_BITCAST_CONVERT, cpu_prepare_bitcast_convert},
     {IR_BROADCAST, cpu_prepare_broadcast},
     {IR_CALL, cpu_prepare_call},
+    {IR_CHOLESKY, cpu_prepare_cholesky},
     {IR_CONCATENATE, cpu_prepare_concatenate},
     {IR_CONDITIONAL, cpu_prepare_conditional},
     {IR_CONSTANT, cpu_prepare_constant},
@@ -39,6 +43,7 @@ static const struct {
     {IR_SORT, cpu_prepare_sort},
     {IR_TOPK, cpu_prepare_topk},
     {IR_TRANSPOSE, cpu_prepare_transpose},
+    {IR_TRIANGULAR_SOLVE, cpu_prepare_triangular_solve},
     {IR_WHILE, cpu_prepare_while},
 };
 

@@ -34,6 +34,9 @@ AUTOMAP = os.environ.get("AUTOMAP", "build/automap")
 ROUNDS = 6 if os.environ.get("AUTOMAP_FULL") == "1" else 1
 
 FAMILIES = {}
+# Families whose programs are lowered for another platform, where JAX uses the operators themselves
+# instead of library calls, and unrolls its random generator.
+PLATFORMS = {"matrices": "tpu", "unrolled_random": "tpu"}
 
 
 def family(function):
@@ -171,6 +174,42 @@ def random(rng):
     yield "categorical", lambda s, x: jax.random.categorical(jax.random.key(s), x), [seed, floats(rng, 5, 9)]
 
 
+@family
+def unrolled_random(rng):
+    seed = np.uint32(rng.integers(2**31))
+    yield "bits", lambda s: jax.random.bits(jax.random.key(s), (3, 7)), [seed]
+    yield "split", lambda s: jax.random.key_data(jax.random.split(jax.random.key(s), 3)), [seed]
+    yield "uniform", lambda s: jax.random.uniform(jax.random.key(s), (5,), np.float64), [seed]
+
+
+# Matrices.
+
+
+@family
+def matrices(rng):
+    def positive(*shape, type=np.float32):
+        a = floats(rng, *shape, shape[-1], type=np.float64)
+        return (a @ a.swapaxes(-1, -2) + shape[-1] * np.eye(shape[-1])).astype(type)
+
+    yield "cholesky", lambda a: lax.linalg.cholesky(a), [positive(6)], 8, "largest"
+    yield "cholesky_batch", lambda a: lax.linalg.cholesky(a), [positive(2, 3, 4, type=np.float64)], 8, "largest"
+    yield "cholesky_fails", lambda a: lax.linalg.cholesky(a), [-positive(3)]
+    yield "cholesky_one_triangle", lambda a: lax.linalg.cholesky(a, symmetrize_input=False), [
+        np.tril(positive(5)) + np.triu(floats(rng, 5, 5), 1)
+    ], 8, "largest"
+    yield "cholesky_gradient", jax.grad(lambda a: lax.linalg.cholesky(a).sum()), [positive(5)], 64, "largest"
+    for left in (True, False):
+        for lower in (True, False):
+            for transpose in (True, False):
+                unit = bool(rng.integers(2))
+                a = (floats(rng, 2, 5, 5) + 4 * np.eye(5)).astype(np.float32)
+                b = floats(rng, 2, *((5, 3) if left else (3, 5)))
+                solve = lambda a, b: lax.linalg.triangular_solve(
+                    a, b, left_side=left, lower=lower, transpose_a=transpose, unit_diagonal=unit
+                )
+                yield f"triangular_solve_{left}_{lower}_{transpose}_{unit}", solve, [a, b], 256, "largest"
+
+
 # Running and comparing.
 
 
@@ -209,12 +248,12 @@ def difference(got, expected, units, of):
     return f"{wrong.size} of {b.size} differ, e.g. {a.flat[at]!r}, not {b.flat[at]!r}"
 
 
-def run(name, program, arguments, units=0, of="element", folder="."):
+def run(name, program, arguments, units=0, of="element", folder=".", platform="cpu"):
     """One program: JAX's results against ours; what is wrong, or None."""
     function = jax.jit(lambda *a: program(*a), keep_unused=True)
     arguments = [np.asarray(argument) for argument in arguments]
-    lowered = function.lower(*arguments)
-    expected = [np.asarray(leaf) for leaf in jax.tree.leaves(lowered.compile()(*arguments))]
+    lowered = function.trace(*arguments).lower(lowering_platforms=(platform,))
+    expected = [np.asarray(leaf) for leaf in jax.tree.leaves(function(*arguments))]
     at = pathlib.Path(folder)
     (at / "operator.hlo.pb").write_bytes(lowered.compiler_ir("hlo").as_serialized_hlo_module_proto())
     np.savez(at / "state.npz", **{f"a[{k}]": argument for k, argument in enumerate(arguments)})
@@ -239,7 +278,7 @@ def main():
             for round in range(ROUNDS):
                 rng = np.random.default_rng([zlib.crc32(name.encode()), round])
                 for case in FAMILIES[name](rng):
-                    wrong = run(*case, folder=folder)
+                    wrong = run(*case, folder=folder, platform=PLATFORMS.get(name, "cpu"))
                     count += 1
                     if wrong:
                         failures.append(f"{name}/{case[0]} (round {round}): {wrong}")
