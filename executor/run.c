@@ -13,6 +13,7 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/array_file.h"
 #include "base/clock.h"
@@ -20,6 +21,8 @@
 #include "executor/feed.h"
 #include "executor/rank.h"
 #include "propagation/lower.h"
+
+enum { MAX_RANKS = 1024 };
 
 /* An output on its way to the host: whole, in its own type and as doubles. */
 typedef struct Watch {
@@ -55,6 +58,16 @@ typedef struct RankThread {
     AmError error;
 } RankThread;
 
+/* Ranks that fit one by one may still be too many for the machine together; the first speaks for all. */
+static AmStatus check_memory(const Run *run, AmError *error) {
+    double present = (double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGESIZE);
+    double needed = (double)run->ranks[0].memory_bytes;
+    if (present <= 0 || needed * run->rank_count <= present) return AM_OK;
+    return am_fail(error, AM_ERROR_RUNTIME, "",
+                   "%d ranks need %.1f GB of memory each and this machine has %.1f GB in all",
+                   run->rank_count, needed / 1e9, present / 1e9);
+}
+
 static AmStatus lower(Run *run, AmError *error) {
     const PlanContext *context = run->context;
     const Plan *plan = run->options->plan;
@@ -66,6 +79,10 @@ static AmStatus lower(Run *run, AmError *error) {
         return am_fail(error, AM_ERROR_USAGE, "",
                        "this plan has %d micro-batches: only plans of one can be run", plan->micro_batches);
     run->rank_count = plan ? plan->stages[0].mesh.device_count : 1;
+    if (run->rank_count > MAX_RANKS)
+        return am_fail(error, AM_ERROR_RUNTIME, "",
+                       "this plan has %d devices, each of them a thread: at most %d can be run",
+                       run->rank_count, MAX_RANKS);
     run->ranks = ARENA_ARRAY(run->arena, Rank, run->rank_count);
     run->comms = ARENA_ARRAY(run->arena, Comm, run->rank_count);
     if (run->arena->failed) return am_fail_memory(error, (int64_t)sizeof(Rank) * run->rank_count);
@@ -78,6 +95,7 @@ static AmStatus lower(Run *run, AmError *error) {
         if (plan) TRY(plan_lower(&program, &rank->arena, context, completion, r, error));
         else TRY(plan_lower_whole(&program, &rank->arena, context, error));
         TRY(rank_open(rank, &kernels_cpu, &run->comms[r], program, error));
+        if (r == 0) TRY(check_memory(run, error));
     }
     return AM_OK;
 }

@@ -243,6 +243,13 @@ def test_odd_modules(work):
             expect(searched, pattern if searched else "", "search", module, "--cluster", cluster,
                    "--evaluations", "20", "-o", work / "odd.plan.json")
         expect(ran, pattern if ran else "", "run", module, "--plan", "none", "--state", "random")
+    # More threads than any machine should start.
+    cluster = json.loads(expect(0, "", "cluster", "host:4", "--json"))
+    cluster["servers"][0]["devices"] = 4096
+    (work / "large.json").write_text(json.dumps(cluster))
+    expect(0, "", "search", MODEL, "--cluster", work / "large.json", "--mesh", "data=4096", "--evaluations", "1",
+           "-o", work / "odd.plan.json")
+    expect(5, "4096 devices", "run", MODEL, "--plan", work / "odd.plan.json", "--state", "random")
     functions = ["f0 {\n  a = f32[] parameter(0)\n  ROOT r = f32[] negate(a)\n}"]
     for k in range(1, 40):
         functions.append(f"f{k} {{\n  a = f32[] parameter(0)\n  b = f32[] call(a), to_apply=f{k - 1}\n"
