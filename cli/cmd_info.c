@@ -4,6 +4,7 @@
 #include "cli/common.h"
 #include "cli/parameters.h"
 #include "ir/flops.h"
+#include "ir/loops.h"
 #include "propagation/groups.h"
 #include "propagation/plan_parts.h"
 
@@ -15,7 +16,8 @@ typedef struct Opcode {
     int32_t phases[PHASE_COUNT];
 } Opcode;
 
-/* Counts over the canonical module; FLOPs and bytes are the entry's. */
+/* Counts over the canonical module; FLOPs and bytes are the entry's, loops by
+ * their trips (as they are priced; XLA's cost analysis counts a body once). */
 typedef struct Info {
     Opcode *opcodes; /* by number, most first */
     int32_t opcode_count;
@@ -35,6 +37,12 @@ static Opcode *find_opcode(Info *info, Arena *arena, int32_t *capacity, const ch
 
 static AmStatus add_work(Info *info, Arena *arena, const IrModule *module, const IrInstruction *instruction,
                          AmError *error) {
+    const IrRegion *region = ir_region_of(module, (int32_t)(instruction - module->instructions));
+    if (region) {
+        info->flops += region->flops;
+        info->bytes += region->bytes;
+        return AM_OK;
+    }
     IrShape *operands = ARENA_ARRAY(arena, IrShape, instruction->operand_count + 1);
     if (!operands) return am_fail_memory(error, instruction->operand_count);
     double bytes = (double)ir_shape_bytes(&instruction->shape);
@@ -114,6 +122,21 @@ static json_t *outputs_to_json(const PlanContext *context) {
     return list;
 }
 
+static json_t *loops_to_json(const IrModule *module) {
+    json_t *list = json_array();
+    for (int32_t k = 0; k < module->loops->loop_count; k++) {
+        const IrLoop *loop = &module->loops->loops[k];
+        const IrInstruction *instruction = &module->instructions[loop->instruction];
+        json_array_append_new(list, json_pack("{s:o, s:o, s:o, s:i, s:o}", "instruction",
+                                              plan_string_to_json(instruction->name), "op_name",
+                                              plan_string_to_json(instruction->op_name), "source_file",
+                                              plan_string_to_json(instruction->source_file), "source_line",
+                                              instruction->source_line, "trips",
+                                              loop->trips < 0 ? json_null() : json_integer(loop->trips)));
+    }
+    return list;
+}
+
 static void append_warnings(json_t *list, const AmWarnings *warnings) {
     for (int32_t k = 0; k < warnings->count; k++)
         json_array_append_new(list, plan_string_to_json(warnings->texts[k]));
@@ -127,12 +150,12 @@ static json_t *info_to_json(const Info *info, const PlanContext *context) {
         json_object_set_new(phases, ir_phase_name((IrPhase)p), json_integer(info->phases[p]));
     append_warnings(warnings, &context->module->warnings);
     append_warnings(warnings, &context->canonical->warnings);
-    return json_pack("{s:o, s:s, s:i, s:o, s:o, s:o, s:o, s:f, s:f, s:i, s:o}", "name",
+    return json_pack("{s:o, s:s, s:i, s:o, s:o, s:o, s:o, s:o, s:f, s:f, s:i, s:o}", "name",
                      plan_string_to_json(context->canonical->name), "sha256", context->sha256, "instructions",
                      context->canonical->instruction_count, "opcodes", opcodes, "parameters",
                      parameters_to_json(context), "outputs", outputs_to_json(context), "phases", phases,
-                     "flops", info->flops, "bytes", info->bytes, "groups", info->groups, "warnings",
-                     warnings);
+                     "loops", loops_to_json(context->canonical), "flops", info->flops, "bytes", info->bytes,
+                     "groups", info->groups, "warnings", warnings);
 }
 
 static void print_opcodes(Text *text, const Info *info) {
@@ -149,6 +172,26 @@ static void print_opcodes(Text *text, const Info *info) {
     text_free(&rows);
 }
 
+static void print_loops(Text *text, const IrModule *module) {
+    Text rows = {0};
+    if (module->loops->loop_count == 0) return;
+    text_append_string(&rows, "loop\ttrips\top_name\tsource\n");
+    for (int32_t k = 0; k < module->loops->loop_count; k++) {
+        const IrLoop *loop = &module->loops->loops[k];
+        const IrInstruction *instruction = &module->instructions[loop->instruction];
+        text_append(&rows, "%s\t", instruction->name);
+        if (loop->trips < 0) text_append_string(&rows, "unknown");
+        else text_append(&rows, "%lld", (long long)loop->trips);
+        text_append(&rows, "\t%s\t", *instruction->op_name ? instruction->op_name : "-");
+        if (*instruction->source_file)
+            text_append(&rows, "%s:%d\n", instruction->source_file, (int)instruction->source_line);
+        else text_append_string(&rows, "-\n");
+    }
+    text_append_table(text, rows.data);
+    text_append_string(text, "\n");
+    text_free(&rows);
+}
+
 static void print_info(Text *text, const Info *info, const PlanContext *context) {
     text_append(text, "module        %s\nsha256        %s\ninstructions  %d\nFLOPs         ",
                 context->canonical->name, context->sha256, context->canonical->instruction_count);
@@ -160,6 +203,7 @@ static void print_info(Text *text, const Info *info, const PlanContext *context)
     else text_append(text, "output %d of %d\n\n", context->roles->loss, context->roles->output_count);
     parameters_print(text, context, NULL);
     text_append_string(text, "\n");
+    print_loops(text, context->canonical);
     print_opcodes(text, info);
 }
 

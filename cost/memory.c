@@ -9,6 +9,8 @@
  */
 #include "cost/memory.h"
 
+#include "ir/loops.h"
+
 enum { USED_BY_UPDATE = 1, USED_BY_OTHERS = 2 };
 
 /* Operators that pass a gradient on without taking it apart. */
@@ -79,10 +81,21 @@ static void add_parameters(MemoryUse *use, const Program *program) {
     }
 }
 
+int64_t memory_peak(const Program *program) {
+    const IrLoops *loops = program->module->loops;
+    int64_t most = 0;
+    if (!loops || loops->region_count == 0) return program->allocation_bytes;
+    for (int32_t i = 0; i < program->instruction_count; i++) {
+        const IrRegion *region = ir_region_of(program->module, program->instructions[i].origin);
+        if (region && region->live_bytes > most) most = region->live_bytes;
+    }
+    return program->allocation_bytes + most;
+}
+
 AmStatus memory_use(MemoryUse *use, const Program *program, AmError *error) {
     Arena *arena = program->arena;
     ArenaMark mark = arena_mark(arena);
-    *use = (MemoryUse){.peak_bytes = program->allocation_bytes};
+    *use = (MemoryUse){.peak_bytes = memory_peak(program)};
     uint8_t *uses = find_gradients(arena, program->module, program->roles);
     int32_t *made = ARENA_ARRAY(arena, int32_t, program->value_count + 1);
     int32_t *last = ARENA_ARRAY(arena, int32_t, program->value_count + 1);

@@ -14,6 +14,11 @@ typedef struct MemoryUse {
     int64_t activation_bytes; /* all else: activations, data, state, constants, gaps of the allocation */
 } MemoryUse;
 
+/* Bytes of a device at the peak: the allocation, and the temporaries inside the
+ * loop or conditional that holds most of them, as if it ran when the allocation
+ * is fullest (an upper bound). */
+int64_t memory_peak(const Program *program);
+
 /* What a device's allocation holds at program->peak_step. Scratch memory is
  * taken from the program's arena and given back. */
 AmStatus memory_use(MemoryUse *use, const Program *program, AmError *error);

@@ -14,6 +14,10 @@
  * as much as it writes, and the indices) or needs none of it. A fusion reads
  * each input once, a broadcast input (stride 0) in its own small size, and
  * writes its outputs; what lives inside it never reaches the memory.
+ *
+ * A loop takes the sum over what is inside it, each by the same roofline and
+ * times its trips: seconds = sum of times x (launch + max(...)), where chains of
+ * element-wise operators are one launch (ir/regions.c).
  */
 #include "cost/operator.h"
 
@@ -74,6 +78,11 @@ static double instruction_flops(const Program *program, const ProgramInstruction
     return ir_flops(program->module, &local, operands, &local.shape);
 }
 
+static OperatorUnit unit_of(IrOpcode opcode) {
+    if (opcode == IR_DOT) return OPERATOR_DOT;
+    return opcode == IR_CONVOLUTION ? OPERATOR_CONVOLUTION : OPERATOR_VECTOR;
+}
+
 static void instruction_work(OperatorWork *work, const Program *program,
                              const ProgramInstruction *instruction) {
     const IrShape *result = &program->values[instruction->first_result].shape;
@@ -82,14 +91,20 @@ static void instruction_work(OperatorWork *work, const Program *program,
     work->type = operand->type;
     work->is_run = instruction->kind == PROGRAM_COMPUTE;
     if (!work->is_run) return;
+    work->region = ir_region_of(program->module, instruction->origin);
+    if (work->region) {
+        work->module = program->module;
+        work->flops = work->region->flops;
+        work->bytes = work->region->bytes;
+        return;
+    }
     for (int32_t k = 0; k < instruction->result_count; k++)
         work->bytes += array_bytes(&program->values[instruction->first_result + k].shape);
     bool part = reads_a_part(instruction->opcode);
     if (part) work->bytes *= 2;
     for (int32_t k = part ? 1 : 0; k < instruction->operand_count; k++)
         work->bytes += array_bytes(&program->values[instruction->operands[k]].shape);
-    if (instruction->opcode == IR_DOT) work->unit = OPERATOR_DOT;
-    else if (instruction->opcode == IR_CONVOLUTION) work->unit = OPERATOR_CONVOLUTION;
+    work->unit = unit_of(instruction->opcode);
     if (!moves_only(instruction->opcode)) work->flops = instruction_flops(program, instruction);
 }
 
@@ -120,8 +135,27 @@ void operator_work(OperatorWork *work, const Program *program, const ProgramStep
     else instruction_work(work, program, &program->instructions[step->instruction]);
 }
 
+/* Seconds of a region; its rows have no regions inside. */
+static double region_seconds(const IrModule *module, const IrRegion *region, const ClusterDeviceType *type) {
+    double seconds = 0;
+    for (int32_t k = region->first_work; k < region->first_work + region->work_count; k++) {
+        const IrRegionWork *row = &module->loops->works[k];
+        const IrInstruction *instruction = &module->instructions[row->instruction];
+        const IrShape *operand =
+            instruction->operand_count > 0 ? &module->instructions[instruction->operands[0]].shape : NULL;
+        OperatorWork work = {.flops = row->flops,
+                             .bytes = row->bytes,
+                             .unit = unit_of(instruction->opcode),
+                             .type = operand ? operand->type : instruction->shape.type,
+                             .is_run = true};
+        seconds += row->times * operator_seconds(&work, type);
+    }
+    return seconds;
+}
+
 double operator_seconds(const OperatorWork *work, const ClusterDeviceType *type) {
     if (!work->is_run) return 0;
+    if (work->region) return region_seconds(work->module, work->region, type);
     double arithmetic = 0, memory = 0;
     if (work->flops > 0) {
         if (work->unit == OPERATOR_VECTOR) {

@@ -3,6 +3,7 @@
 #define COST_OPERATOR_H
 
 #include "cost/cluster.h"
+#include "ir/loops.h"
 #include "propagation/program.h"
 
 typedef enum OperatorUnit {
@@ -17,6 +18,9 @@ typedef struct OperatorWork {
     OperatorUnit unit;
     Dtype type;  /* of the operands; decides the peak */
     bool is_run; /* false: nothing is launched (a view) */
+    /* A loop or a conditional: what is inside it, whose sum flops and bytes are; else NULL. */
+    const IrModule *module;
+    const IrRegion *region;
 } OperatorWork;
 
 /* Work of a step that computes; collectives have none (cost/collective.h). */

@@ -7,9 +7,11 @@
  * programs the slowest type's sum counts, because every collective waits for
  * it; where the groups of a collective lie differently in the cluster, the
  * slowest group does. Memory is the program's allocation, which the buffer
- * planner has already packed by lifetimes.
+ * planner has already packed by lifetimes, and what a loop's body holds.
  */
 #include "cost/price.h"
+
+#include "cost/memory.h"
 
 /* What one pricing derives from mesh, cluster and devices. */
 typedef struct Pricer {
@@ -106,7 +108,7 @@ static AmStatus price_all(Pricer *self, StepPrice *price, AmError *error) {
         if (seconds > price->compute_seconds) price->compute_seconds = seconds;
     }
     price->step_seconds = price->compute_seconds + price->communication_seconds;
-    price->peak_bytes = program->allocation_bytes;
+    price->peak_bytes = memory_peak(program);
     price->memory_bytes = cluster_least_memory(self->cluster, self->devices, program->mesh->device_count);
     return AM_OK;
 }

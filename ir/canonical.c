@@ -17,6 +17,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "ir/loops.h"
 #include "ir/names.h"
 #include "ir/order.h"
 
@@ -351,7 +352,7 @@ static AmStatus canonicalize(Canonicalizer *work) {
         arena_release(&work->frames, mark);
         result->computation_count++;
     }
-    return AM_OK;
+    return ir_find_loops(result, work->error);
 }
 
 AmStatus ir_canonicalize(IrModule **canonical, const IrModule *module, AmError *error) {

@@ -4,6 +4,7 @@
  * is computation 0 and its instructions come first, numbered topologically,
  * ties by file order, dead instructions included. Other computations
  * (to_apply, loop bodies) follow. Instruction i of a plan is instructions[i].
+ * Its loops have their trip counts (ir/loops.h).
  */
 #ifndef IR_CANONICAL_H
 #define IR_CANONICAL_H

@@ -169,6 +169,7 @@ typedef struct IrModule {
     int32_t alias_count;
     AmWarnings warnings;
     struct Hlo__HloModuleProto *message; /* in the same arena; NULL in derived modules */
+    const struct IrLoops *loops;         /* canonical modules only (ir/loops.h) */
 } IrModule;
 
 /* Reads a module in any of the three encodings, recognised by content (gz and

@@ -1,6 +1,7 @@
 /* Prices of whole steps, memory by kind, and the simulation of plans of small models. */
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -282,6 +283,99 @@ static void a_plan_for_more_devices_is_refused(void **state) {
     assert_non_null(strstr(error.text, "device 4"));
 }
 
+/* tanh(h w[0]) ... tanh(h w[layers - 1]) as JAX's scan, or one layer of it. */
+static const char scan_text[] =
+    "HloModule scan\n\n"
+    "body {\n"
+    "  p = (s32[], f32[512,256]{1,0}, f32[12,256,256]{2,1,0}) parameter(0)\n"
+    "  i = s32[] get-tuple-element(p), index=0\n"
+    "  one = s32[] constant(1)\n"
+    "  zero = s32[] constant(0)\n"
+    "  next = s32[] add(i, one)\n"
+    "  h = f32[512,256]{1,0} get-tuple-element(p), index=1\n"
+    "  w = f32[12,256,256]{2,1,0} get-tuple-element(p), index=2\n"
+    "  slice = f32[1,256,256]{2,1,0} dynamic-slice(w, i, zero, zero), dynamic_slice_sizes={1,256,256}\n"
+    "  layer = f32[256,256]{1,0} reshape(slice)\n"
+    "  product = f32[512,256]{1,0} dot(h, layer), lhs_contracting_dims={1}, rhs_contracting_dims={0}\n"
+    "  new = f32[512,256]{1,0} tanh(product)\n"
+    "  ROOT r = (s32[], f32[512,256]{1,0}, f32[12,256,256]{2,1,0}) tuple(next, new, w)\n"
+    "}\n\n"
+    "condition {\n"
+    "  p = (s32[], f32[512,256]{1,0}, f32[12,256,256]{2,1,0}) parameter(0)\n"
+    "  i = s32[] get-tuple-element(p), index=0\n"
+    "  layers = s32[] constant(12)\n"
+    "  ROOT more = pred[] compare(i, layers), direction=LT\n"
+    "}\n\n"
+    "ENTRY main {\n"
+    "  h = f32[512,256]{1,0} parameter(0)\n"
+    "  w = f32[12,256,256]{2,1,0} parameter(1)\n"
+    "  zero = s32[] constant(0)\n"
+    "  carry = (s32[], f32[512,256]{1,0}, f32[12,256,256]{2,1,0}) tuple(zero, h, w)\n"
+    "  loop = (s32[], f32[512,256]{1,0}, f32[12,256,256]{2,1,0}) while(carry), condition=condition, "
+    "body=body\n"
+    "  ROOT out = f32[512,256]{1,0} get-tuple-element(loop), index=1\n"
+    "}\n";
+static const char layer_text[] =
+    "HloModule layer\n\n"
+    "ENTRY main {\n"
+    "  h = f32[512,256]{1,0} parameter(0)\n"
+    "  w = f32[256,256]{1,0} parameter(1)\n"
+    "  ROOT product = f32[512,256]{1,0} dot(h, w), lhs_contracting_dims={1}, rhs_contracting_dims={0}\n"
+    "}\n";
+
+/* A device whose memory is fast for its arithmetic, so that the products decide. */
+static const char balanced[] = "{\"format\": \"automap-cluster-1\", \"name\": \"one\", \"device_types\": {"
+                               "\"d\": {\"memory_bytes\": 1e9, \"memory_bytes_per_second\": 1e11,"
+                               "  \"flops_per_second\": {\"f32\": 1e11}, \"kernel_launch_seconds\": 1e-6}},"
+                               "\"links\": {\"in\": {\"bytes_per_second\": 1e9, \"latency_seconds\": 1e-6}},"
+                               "\"servers\": [{\"device_type\": \"d\", \"devices\": 1, \"link\": \"in\"}], "
+                               "\"between_servers\": \"in\"}";
+
+/* The price of a whole module on the one device of `balanced`. */
+static StepPrice price_text(const char *text) {
+    AmError error = {0};
+    Arena arena = {0};
+    Cluster *cluster;
+    json_t *root;
+    char path[] = "/tmp/automap-price-XXXXXX";
+    int file = mkstemp(path);
+    assert_true(file >= 0);
+    assert_int_equal(write(file, text, strlen(text)), (int64_t)strlen(text));
+    close(file);
+    assert_int_equal(json_parse(&root, "balanced", balanced, strlen(balanced), &error), AM_OK);
+    assert_int_equal(cluster_from_json(&cluster, &arena, root, "balanced", &error), AM_OK);
+    json_decref(root);
+    PlanContext *context;
+    AmStatus status = plan_context_read(&context, path, NULL, &error);
+    unlink(path);
+    if (status != AM_OK) fail_msg("%s", error.text);
+    PlanStage stage = {.devices = devices_in_order};
+    Completion *completion;
+    Program *program;
+    StepPrice price;
+    assert_int_equal(mesh_parse(&stage.mesh, &arena, "data=1", &error), AM_OK);
+    assert_int_equal(plan_complete(&completion, &arena, context, &stage, &error), AM_OK);
+    assert_int_equal(plan_lower(&program, &arena, context, completion, 0, &error), AM_OK);
+    assert_int_equal(price_program(&price, program, cluster, devices_in_order, &error), AM_OK);
+    cluster_free(cluster);
+    plan_context_free(context);
+    arena_free(&arena);
+    return price;
+}
+
+static void a_scan_costs_its_layers(void **state) {
+    (void)state;
+    StepPrice scan = price_text(scan_text), layer = price_text(layer_text);
+    const double product = 2. * 512 * 256 * 256;
+    assert_close(layer.flops, product);
+    assert_close(scan.flops, 12 * (product + 512 * 256 + 2)); /* tanh, the counter, the comparison */
+    /* Weights, state before and after, counters; in the body a layer's slice and its two results. */
+    const int64_t values = 4 * 512 * 256, weights = 4 * 256 * 256;
+    assert_true(scan.peak_bytes >= 12 * weights + 2 * values + weights + values);
+    double ratio = scan.step_seconds / (12 * layer.step_seconds);
+    if (ratio < 1 || ratio > 1.05) fail_msg("a scan of 12 layers costs %g times its layers", ratio);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_step_is_the_sum_of_its_parts),
@@ -293,6 +387,7 @@ int main(void) {
         cmocka_unit_test(too_little_memory_is_one_line),
         cmocka_unit_test(a_simulation_is_written_and_predicted),
         cmocka_unit_test(a_plan_for_more_devices_is_refused),
+        cmocka_unit_test(a_scan_costs_its_layers),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }
