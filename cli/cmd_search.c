@@ -16,6 +16,7 @@ typedef struct Searched {
     PlanContext *context;
     Cluster *cluster;
     SearchOptions options;
+    PropagationPin pins[CLI_MAX_REPEATS];
     SearchResult result;
     json_t *initial_root;
     const char *plan_file;
@@ -61,6 +62,16 @@ static AmStatus read_options(const Cli *cli, SearchOptions *options, AmError *er
     return AM_OK;
 }
 
+static AmStatus read_pins(const Cli *cli, Searched *self, AmError *error) {
+    const char *const *texts;
+    int32_t count = cli_texts(cli, "--pin", &texts);
+    for (int32_t k = 0; k < count; k++)
+        TRY(propagation_parse_pin(&self->pins[k], &self->arena, texts[k], error));
+    self->options.pins = self->pins;
+    self->options.pin_count = count;
+    return AM_OK;
+}
+
 /* MODEL's stem in its folder: model.hlo.pb.zst gives model.plan.json. */
 static const char *default_plan_file(Arena *arena, const char *model) {
     static const char *const suffixes[] = {".gz", ".zst", ".pb", ".json", ".txt", ".hlo"};
@@ -80,6 +91,11 @@ static json_t *settings_to_json(const SearchOptions *options) {
                                  "memory_fraction", options->memory_fraction, "mesh", options->mesh);
     if (settings && options->searcher == SEARCHER_EXPERT)
         json_object_set_new(settings, "expert", json_string(expert_name(options->expert)));
+    json_t *pins = options->pin_count > 0 ? json_array() : NULL;
+    for (int32_t k = 0; k < options->pin_count; k++)
+        json_array_append_new(pins,
+                              json_sprintf("%s=%s", options->pins[k].pattern, options->pins[k].sharding));
+    if (settings && pins) json_object_set_new(settings, "pins", pins);
     if (settings && options->seconds > 0)
         json_object_set_new(settings, "seconds", json_real(options->seconds));
     return settings;
@@ -255,6 +271,7 @@ static AmStatus search_and_write(const Cli *cli, Searched *self, AmError *error)
     Plan *plan = NULL;
     TRY(cli_need(cli, "--cluster", &cluster, error));
     TRY(read_options(cli, &self->options, error));
+    TRY(read_pins(cli, self, error));
     self->plan_file = cli_text(cli, "-o");
     if (!self->plan_file) self->plan_file = default_plan_file(&self->arena, cli->arguments[0]);
     if (!self->plan_file) return am_fail_memory(error, 0);
@@ -307,6 +324,10 @@ static const CliOption options[] = {
     {"--evaluations", "N", "plans priced at most (default " VALUE_OF(SEARCH_DEFAULT_EVALUATIONS) ")", false},
     {"--seconds", "S", "stop after S seconds; the result then depends on the machine", false},
     {"--memory-fraction", "F", "of a device's memory that a plan may fill (default 0.9)", false},
+    {"--pin", "PATTERN=SHARDING",
+     "a decision that every plan keeps: how parameters lie whose path matches, per dimension - or axes "
+     "joined by + : '*kernel=-,model'",
+     true},
     {"--init-plan", "PLAN", "a further plan to start from", false},
     {"--log", "LOG.jsonl", "one line per episode: evaluations, reward, best, epsilon, loss", false},
     CLI_OPTION_SEED,

@@ -55,7 +55,7 @@ static AmStatus find_candidates(Problem *self, PlanSpace space, AmError *error) 
         if (!members) return am_fail_memory(error, classes->count);
         for (int32_t c = 0; c < classes->count; c++) {
             const DimensionClass *class = &classes->classes[c];
-            if (class->tie != tie) continue;
+            if (class->tie != tie || self->pins.is_pinned[c]) continue;
             members[candidate.class_count++] = c;
             candidate.group += class->weight_count;
             candidate.splits_data = candidate.splits_data || class->data_count > 0;
@@ -79,8 +79,8 @@ static AmStatus find_candidates(Problem *self, PlanSpace space, AmError *error) 
 }
 
 AmStatus problem_create(Problem **problem, const PlanContext *context, const Cluster *cluster,
-                        const Mesh *mesh, const int32_t *devices, PlanSpace space, double memory_fraction,
-                        const SearchBudget *budget, AmError *error) {
+                        const Mesh *mesh, const int32_t *devices, const ProblemSettings *settings,
+                        AmError *error) {
     Arena arena = {0};
     Problem *self = ARENA_ARRAY(&arena, Problem, 1);
     if (!self) return am_fail_memory(error, (int64_t)sizeof *self);
@@ -89,10 +89,12 @@ AmStatus problem_create(Problem **problem, const PlanContext *context, const Clu
                       .cluster = cluster,
                       .mesh = *mesh,
                       .devices = devices,
-                      .memory_fraction = memory_fraction,
-                      .budget = *budget};
+                      .memory_fraction = settings->memory_fraction,
+                      .budget = settings->budget};
     AmStatus status;
-    TRY_OR_FAIL(find_candidates(self, space, error));
+    TRY_OR_FAIL(
+        pins_on_mesh(&self->pins, &self->arena, context, mesh, settings->pins, settings->pin_count, error));
+    TRY_OR_FAIL(find_candidates(self, settings->space, error));
     self->memo = ARENA_ARRAY(&self->arena, ProblemMemo, 1);
     if (self->memo) self->memo->capacity = 256;
     if (self->memo) self->memo->entries = ARENA_ARRAY(&self->arena, MemoEntry, self->memo->capacity);
@@ -166,11 +168,13 @@ void problem_stage(const Problem *problem, const Genome *genome, Arena *arena, P
     memcpy(stage->devices, problem->devices, sizeof(int32_t) * (size_t)problem->mesh.device_count);
     for (int32_t axis = 0; axis < problem->mesh.axis_count; axis++) {
         PlanList *list = &stage->lists[axis];
-        int32_t total = 0;
+        const PlanList *prefix = &problem->pins.prefix[axis];
+        int32_t total = prefix->count;
         for (int32_t k = 0; k < genome->count[axis]; k++)
             total += problem->candidates[genome->entries[axis][k]].class_count;
         list->entries = ARENA_ARRAY(arena, PlanEntry, total + 1);
         if (!list->entries) return;
+        for (int32_t k = 0; k < prefix->count; k++) list->entries[list->count++] = prefix->entries[k];
         for (int32_t k = 0; k < genome->count[axis]; k++) {
             const Candidate *candidate = &problem->candidates[genome->entries[axis][k]];
             for (int32_t c = 0; c < candidate->class_count; c++)

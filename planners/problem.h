@@ -12,8 +12,8 @@
 #include <signal.h>
 
 #include "cost/cluster.h"
+#include "planners/pins.h"
 #include "planners/price_memo.h"
-#include "propagation/plan.h"
 
 #define GENOME_MAX_ENTRIES 12
 #define GENOME_AXES        2
@@ -48,6 +48,15 @@ typedef struct SearchBudget {
     const volatile sig_atomic_t *interrupted; /* or NULL */
 } SearchBudget;
 
+/* What plans a problem has and how far it is searched. */
+typedef struct ProblemSettings {
+    PlanSpace space;
+    double memory_fraction;
+    SearchBudget budget;
+    const PropagationPin *pins; /* [pin_count] */
+    int32_t pin_count;
+} ProblemSettings;
+
 typedef struct Problem {
     Arena arena;                  /* candidates, memo */
     Arena scratch[PROBLEM_BATCH]; /* one evaluation each */
@@ -57,6 +66,7 @@ typedef struct Problem {
     const int32_t *devices; /* mesh device -> cluster device */
     double memory_fraction;
     SearchBudget budget;
+    MeshPins pins;
     Candidate *candidates; /* by linkage group size, largest first, then weight */
     int32_t candidate_count;
     struct ProblemMemo *memo; /* by genome */
@@ -66,9 +76,10 @@ typedef struct Problem {
     bool has_best;
 } Problem;
 
+/* AM_ERROR_INFEASIBLE names a pin that cannot hold on this mesh. */
 AmStatus problem_create(Problem **problem, const PlanContext *context, const Cluster *cluster,
-                        const Mesh *mesh, const int32_t *devices, PlanSpace space, double memory_fraction,
-                        const SearchBudget *budget, AmError *error);
+                        const Mesh *mesh, const int32_t *devices, const ProblemSettings *settings,
+                        AmError *error);
 void problem_free(Problem *problem);
 
 /* Prices a genome. One that comes to a plan not priced before counts as an evaluation. */

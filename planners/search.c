@@ -51,15 +51,21 @@ typedef struct Searching {
 } Searching;
 
 static AmStatus add_problem(Searching *self, const Mesh *mesh, AmError *error) {
-    SearchBudget budget = {
-        .limit = self->limit, .deadline = self->deadline, .interrupted = self->options->interrupted};
+    const SearchOptions *options = self->options;
+    ProblemSettings settings = {
+        .space = options->space,
+        .memory_fraction = options->memory_fraction,
+        .budget = {.limit = self->limit, .deadline = self->deadline, .interrupted = options->interrupted},
+        .pins = options->pins,
+        .pin_count = options->pin_count};
     TRY(problem_create(&self->problems[self->problem_count], self->context, self->cluster, mesh,
-                       self->devices, self->options->space, self->options->memory_fraction, &budget, error));
+                       self->devices, &settings, error));
     self->problem_count++;
     return AM_OK;
 }
 
-/* Every ordered split of the devices into data x model, or the one mesh asked for. */
+/* Every ordered split of the devices into data x model on which the pins can
+ * hold, or the one mesh asked for. */
 static AmStatus create_problems(Searching *self, AmError *error) {
     int32_t devices = self->cluster->device_count;
     if (self->options->mesh) {
@@ -73,14 +79,21 @@ static AmStatus create_problems(Searching *self, AmError *error) {
                            self->options->mesh, mesh.device_count, self->cluster->name, devices);
         return add_problem(self, &mesh, error);
     }
+    AmError refusal = {0}; /* of the last mesh left out */
     for (int32_t model = 1; model <= devices && self->problem_count < MAX_MESHES; model++) {
         if (devices % model != 0) continue;
         Mesh mesh = {.axis_count = 2,
                      .axes = {{.name = "data", .size = devices / model}, {.name = "model", .size = model}},
                      .device_count = devices};
-        TRY(add_problem(self, &mesh, error));
+        refusal = (AmError){0};
+        AmStatus status = add_problem(self, &mesh, &refusal);
+        if (status == AM_OK || status == AM_ERROR_INFEASIBLE) continue;
+        if (error) *error = refusal;
+        return status;
     }
-    return AM_OK;
+    if (self->problem_count > 0) return AM_OK;
+    return am_fail(error, AM_ERROR_INFEASIBLE, self->context->module->source,
+                   "no mesh of data x model can hold the pins; the last that was tried: %s", refusal.text);
 }
 
 /* Devices of the first device's server: the model axis of the Megatron-like recipe. */
@@ -91,23 +104,28 @@ static int32_t server_size(const Cluster *cluster) {
     return size;
 }
 
-/* The recipe's genome on this mesh. */
+/* The recipe's genome on this mesh, beside the pins. */
 static AmStatus expert_genome(const Problem *problem, Expert expert, Genome *genome, const char **reason,
                               AmError *error) {
     *genome = (Genome){0};
     *reason = NULL;
     const Mesh *mesh = &problem->mesh;
+    bool is_pinned = problem->pins.count > 0;
     if (expert == EXPERT_DATA_PARALLEL) {
         bool split = false;
         for (int32_t axis = 0; axis < mesh->axis_count; axis++)
             split = expert_batch(problem, axis, genome) || split;
-        if (!split) *reason = "no data input has a batch dimension that the devices divide";
+        if (!split)
+            *reason = is_pinned ? "the pins leave it nothing to split"
+                                : "no data input has a batch dimension that the devices divide";
         return AM_OK;
     }
     bool found = false;
     if (mesh->axis_count > 1) expert_batch(problem, 0, genome);
     TRY(expert_megatron(problem, mesh->axis_count - 1, genome, &found, error));
-    if (!found) *reason = "no weight dimension can be split by the strict rules on the model axis";
+    if (!found)
+        *reason = is_pinned ? "the pins leave it nothing to split"
+                            : "no weight dimension can be split by the strict rules on the model axis";
     return AM_OK;
 }
 
@@ -223,12 +241,13 @@ typedef struct Exploration {
 static AmStatus explore(const Exploration *exploration, Problem *problem, Text *log, AmError *error) {
     const SearchOptions *options = exploration->search->options;
     Genome nothing = {0};
-    PlanPrice price;
+    PlanPrice unsplit; /* but for the pins */
     /* Even a search that is stopped at once returns a plan: each mesh has its unsplit one. */
-    TRY(problem_price(problem, &nothing, &price, error));
+    TRY(problem_price(problem, &nothing, &unsplit, error));
     if (options->initial) TRY(price_initial(problem, &options->initial->stages[0], error));
     if (!options->no_seeds) TRY(price_seeds(problem, error));
-    return dqn_search(problem, options->seed, exploration->reference, log, error);
+    double reference = exploration->reference > 0 ? exploration->reference : unsplit.seconds;
+    return dqn_search(problem, options->seed, reference, log, error);
 }
 
 static void explore_task(void *user, int32_t k) {
@@ -324,7 +343,7 @@ static AmStatus search_exhaustive(Searching *self, AmError *error) {
             EXHAUSTIVE_LIMIT);
     self->result->space_size = size;
     for (int32_t k = 0; k < self->problem_count; k++) {
-        self->problems[k]->budget.limit = INT64_MAX;
+        self->problems[k]->budget.limit = INT64_MAX / BUDGET_REPEATS; /* none */
         TRY(exhaustive_search(self->problems[k], error));
     }
     return AM_OK;

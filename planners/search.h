@@ -47,6 +47,8 @@ typedef struct SearchOptions {
     uint64_t seed;
     bool no_seeds; /* start without the expert plans */
     bool no_polish;
+    const PropagationPin *pins; /* [pin_count]: decisions that every plan keeps */
+    int32_t pin_count;
     const Plan *initial; /* --init-plan, or NULL */
     const volatile sig_atomic_t *interrupted;
     /* One JSON line per episode: evaluations, reward, best, epsilon, loss; or NULL. */
@@ -69,7 +71,8 @@ typedef struct SearchResult {
 } SearchResult;
 
 /* AM_ERROR_INFEASIBLE if nothing fits: the text names the device, the bytes
- * needed and the limit of the plan that came nearest. AM_ERROR_USAGE for a mesh
+ * needed and the limit of the plan that came nearest; or if some pin can hold on
+ * no mesh: it names the pin. AM_ERROR_USAGE for a pin that means nothing, a mesh
  * that is not the cluster's size, or a space too large to enumerate. */
 AmStatus search(SearchResult *result, Arena *arena, const PlanContext *context, const Cluster *cluster,
                 const SearchOptions *options, AmError *error);

@@ -82,20 +82,20 @@ static AmStatus add_entry(PlanStage *stage, Arena *arena, int32_t axis, int32_t 
     return AM_OK;
 }
 
-static AmStatus check_split(const PlanContext *context, const IrParameter *parameter, const Mesh *mesh,
-                            SbpState state, int32_t dimension, AmError *error) {
+static AmStatus check_split(const PlanContext *context, const PropagationPin *pin,
+                            const IrParameter *parameter, const Mesh *mesh, SbpState state, int32_t dimension,
+                            AmError *error) {
     int64_t size = context->canonical->instructions[parameter->instruction].shape.dimensions[dimension];
     int32_t ways = sbp_ways(mesh, state, dimension);
     if (size > 0 && size % ways == 0) return AM_OK;
-    return am_fail(error, AM_ERROR_USAGE, "", "pin: dimension %d of %s has size %lld, no multiple of %d",
-                   dimension, parameter->path, (long long)size, ways);
+    return am_fail(error, AM_ERROR_INFEASIBLE, "",
+                   "pin \"%s=%s\": dimension %d of %s has size %lld, no multiple of %d", pin->pattern,
+                   pin->sharding, dimension, parameter->path, (long long)size, ways);
 }
 
-typedef AmStatus PinFunction(void *data, const IrParameter *parameter, SbpState state, AmError *error);
-
-/* Calls `apply` for every parameter that a pin matches. */
-static AmStatus for_each_pinned(const PlanContext *context, const Mesh *mesh, const PropagationPin *pins,
-                                int32_t count, PinFunction *apply, void *data, AmError *error) {
+AmStatus propagation_for_each_pinned(const PlanContext *context, const Mesh *mesh, const PropagationPin *pins,
+                                     int32_t count, PropagationPinFunction *apply, void *data,
+                                     AmError *error) {
     for (int32_t k = 0; k < count; k++) {
         SbpState state;
         int32_t rank, found = 0;
@@ -108,7 +108,7 @@ static AmStatus for_each_pinned(const PlanContext *context, const Mesh *mesh, co
                 return am_fail(error, AM_ERROR_USAGE, "", "pin: \"%s\" is for rank %d, %s has rank %d",
                                pins[k].sharding, rank, parameter->path, shape->rank);
             }
-            TRY(apply(data, parameter, state, error));
+            TRY(apply(data, &pins[k], parameter, state, error));
             found++;
         }
         if (found == 0) {
@@ -125,18 +125,19 @@ typedef struct ListTarget {
     const PlanContext *context;
 } ListTarget;
 
-static AmStatus pin_to_lists(void *data, const IrParameter *parameter, SbpState state, AmError *error) {
+static AmStatus pin_to_lists(void *data, const PropagationPin *pin, const IrParameter *parameter,
+                             SbpState state, AmError *error) {
     ListTarget *target = data;
     const PlanContext *context = target->context;
     for (int32_t axis = 0; axis < target->stage->mesh.axis_count; axis++) {
         if (!sbp_is_split(state.axis[axis])) continue;
         int32_t dimension = sbp_dimension(state.axis[axis]);
-        TRY(check_split(context, parameter, &target->stage->mesh, state, dimension, error));
+        TRY(check_split(context, pin, parameter, &target->stage->mesh, state, dimension, error));
         int32_t class_index = classes_of(context->classes, context->rules, parameter->instruction, dimension);
         if (class_index < 0) {
-            return am_fail(error, AM_ERROR_USAGE, "",
-                           "pin: every operator that uses %s needs its dimension %d whole", parameter->path,
-                           dimension);
+            return am_fail(error, AM_ERROR_INFEASIBLE, "",
+                           "pin \"%s=%s\": every operator that uses %s needs its dimension %d whole",
+                           pin->pattern, pin->sharding, parameter->path, dimension);
         }
         TRY(add_entry(target->stage, target->arena, axis, class_index, error));
     }
@@ -146,7 +147,7 @@ static AmStatus pin_to_lists(void *data, const IrParameter *parameter, SbpState 
 AmStatus propagation_pin_lists(PlanStage *stage, Arena *arena, const PlanContext *context,
                                const PropagationPin *pins, int32_t count, AmError *error) {
     ListTarget target = {stage, arena, context};
-    return for_each_pinned(context, &stage->mesh, pins, count, pin_to_lists, &target, error);
+    return propagation_for_each_pinned(context, &stage->mesh, pins, count, pin_to_lists, &target, error);
 }
 
 /* The state in which user u needs operand k: by its factors, or by its own state
@@ -208,11 +209,12 @@ static AmStatus fail_strictly(const PlanContext *context, int32_t instruction, A
                    value->name, value->source_file, value->source_line);
 }
 
-static AmStatus pin_strictly(void *data, const IrParameter *parameter, SbpState state, AmError *error) {
+static AmStatus pin_strictly(void *data, const PropagationPin *pin, const IrParameter *parameter,
+                             SbpState state, AmError *error) {
     StrictTarget *target = data;
     if (!sbp_is_split(state.axis[0])) return AM_OK;
     int32_t dimension = sbp_dimension(state.axis[0]);
-    TRY(check_split(target->context, parameter, target->mesh, state, dimension, error));
+    TRY(check_split(target->context, pin, parameter, target->mesh, state, dimension, error));
     int32_t conflict = strict_partition(target->problem, parameter->number, dimension);
     return conflict < 0 ? AM_OK : fail_strictly(target->context, conflict, error);
 }
@@ -225,7 +227,7 @@ AmStatus propagate_strictly(SbpState **states, Arena *arena, const PlanContext *
     }
     StrictTarget target = {.context = context, .mesh = mesh};
     TRY(strict_build(&target.problem, arena, context, mesh->axes[0].size, STRICT_STATE, error));
-    TRY(for_each_pinned(context, mesh, pins, count, pin_strictly, &target, error));
+    TRY(propagation_for_each_pinned(context, mesh, pins, count, pin_strictly, &target, error));
     SbpState *built = ARENA_ARRAY(arena, SbpState, context->rules->count);
     if (!built) return am_fail_memory(error, (int64_t)sizeof(SbpState) * context->rules->count);
     int32_t conflict = strict_complete(target.problem);

@@ -19,8 +19,18 @@ typedef struct PropagationPin {
 /* Splits "PATTERN=SHARDING" at its last '='. AM_ERROR_USAGE. */
 AmStatus propagation_parse_pin(PropagationPin *pin, Arena *arena, const char *text, AmError *error);
 
-/* Turns pins into the lists of `stage`, whose mesh is set. AM_ERROR_USAGE names
- * a pin that matches nothing, has another rank, or cannot be. */
+/* Calls `apply` for every parameter that a pin matches, with the state that it
+ * asks for. AM_ERROR_USAGE names a pin that matches nothing, has another rank or
+ * names no axis. */
+typedef AmStatus PropagationPinFunction(void *data, const PropagationPin *pin, const IrParameter *parameter,
+                                        SbpState state, AmError *error);
+AmStatus propagation_for_each_pinned(const PlanContext *context, const Mesh *mesh, const PropagationPin *pins,
+                                     int32_t count, PropagationPinFunction *apply, void *data,
+                                     AmError *error);
+
+/* Turns pins into the lists of `stage`, whose mesh is set. AM_ERROR_USAGE as
+ * above; AM_ERROR_INFEASIBLE names a pin whose sizes do not divide, or of a
+ * dimension that nothing can split. */
 AmStatus propagation_pin_lists(PlanStage *stage, Arena *arena, const PlanContext *context,
                                const PropagationPin *pins, int32_t count, AmError *error);
 

@@ -85,6 +85,10 @@ cmp -s "$work/pinned.hlo.txt" "$work/kept.hlo.txt" || fail "propagate --keep-sha
 expect 3 'its sharding is none that axes' propagate "$work/pinned.hlo.txt" --keep-shardings --mesh x0=4
 expect 3 'no value is split.*give --mesh' propagate "$model" --keep-shardings
 expect 2 'exclude each other' propagate "$model" --keep-shardings --strict --mesh x0=4
+expect 0 "\\['params'\\]\\[0\\]\\['kernel'\\].*\\[-,model\\]" search "$model" --cluster host:4 --pin "*'params'*[0]*kernel*=-,model" -o "$work/c.json"
+expect 0 'the pins leave it nothing' search "$model" --cluster host:2 --mesh data=2 --pin '*kernel*=-,-' --pin '*bias*=-' -o "$work/c.json"
+expect 4 'pin "\*kernel\*=-,model": dimension 1' search "$model" --cluster host:4 --mesh data=1,model=4 --pin '*kernel*=-,model' -o "$work/c.json"
+expect 2 'neither "-" nor a free mesh axis' search "$model" --cluster host:4 --pin '*kernel*=-,rows' -o "$work/c.json"
 expect 0 '"bound":"exact"' search "$model" --cluster host:2 --mesh data=2 --searcher exhaustive --json -o "$work/c.json"
 expect 0 'data_parallel' search "$model" --cluster host:2 --expert data_parallel -o "$work/c.json"
 expect 0 'plan' search "$model" --cluster host:4 --init-plan "$work/a.json" --log "$work/log.jsonl" -o "$work/c.json"

@@ -1,0 +1,48 @@
+/* Pins as prefixes of lists; see pins.h. Completion of the prefixes alone shows
+ * whether the pins hold, once for all plans: a pinned parameter has no dimension
+ * in a class that could be listed after them. */
+#include "planners/pins.h"
+
+#include "propagation/lower.h"
+
+typedef struct Pinning {
+    MeshPins *result;
+    const PlanContext *context;
+    const Mesh *mesh;
+    const Completion *completion; /* of the prefixes */
+} Pinning;
+
+static AmStatus pin_parameter(void *data, const PropagationPin *pin, const IrParameter *parameter,
+                              SbpState state, AmError *error) {
+    Pinning *self = data;
+    const PlanContext *context = self->context;
+    int32_t instruction = parameter->instruction;
+    for (int32_t d = 0; d < context->canonical->instructions[instruction].shape.rank; d++) {
+        int32_t class_index = classes_of(context->classes, context->rules, instruction, d);
+        if (class_index >= 0) self->result->is_pinned[class_index] = true;
+    }
+    if (sbp_equal(self->completion->stored[instruction], state)) return AM_OK;
+    Text mesh = {0};
+    for (int32_t axis = 0; axis < self->mesh->axis_count; axis++)
+        text_append(&mesh, " %s=%d", self->mesh->axes[axis].name, self->mesh->axes[axis].size);
+    am_fail(error, AM_ERROR_INFEASIBLE, "",
+            "pin \"%s=%s\": %s cannot be so on mesh%s: an axis of one device, or at odds with another pin",
+            pin->pattern, pin->sharding, parameter->path, mesh.data ? mesh.data : "");
+    text_free(&mesh);
+    return AM_ERROR_INFEASIBLE;
+}
+
+AmStatus pins_on_mesh(MeshPins *result, Arena *arena, const PlanContext *context, const Mesh *mesh,
+                      const PropagationPin *pins, int32_t count, AmError *error) {
+    *result = (MeshPins){.is_pinned = ARENA_ARRAY(arena, bool, context->classes->count), .count = count};
+    PlanStage *stage = ARENA_ARRAY(arena, PlanStage, 1);
+    Pinning self = {.result = result, .context = context, .mesh = mesh};
+    Completion *completion;
+    if (arena->failed) return am_fail_memory(error, context->classes->count);
+    stage->mesh = *mesh;
+    TRY(propagation_pin_lists(stage, arena, context, pins, count, error));
+    TRY(plan_complete(&completion, arena, context, stage, error));
+    self.completion = completion;
+    for (int32_t axis = 0; axis < mesh->axis_count; axis++) result->prefix[axis] = stage->lists[axis];
+    return propagation_for_each_pinned(context, mesh, pins, count, pin_parameter, &self, error);
+}
