@@ -51,7 +51,8 @@ static void append_shape(Text *text, Dtype type, const int64_t *dimensions, int3
 static AmStatus fail_shape(const ArrayFile *file, const ArrayEntry *entry, const IrShape *shape,
                            const char *what, AmError *error) {
     Text text = {0};
-    append_shape(&text, entry->type, entry->dimensions, entry->rank);
+    if (entry->type == DTYPE_INVALID) text_append_string(&text, "not of numbers");
+    else append_shape(&text, entry->type, entry->dimensions, entry->rank);
     text_append(&text, ", expected ");
     append_shape(&text, shape->type, shape->dimensions, shape->rank);
     AmStatus status = am_fail(error, AM_ERROR_INPUT, file->path, "array '%s' is %s%s", entry->name,

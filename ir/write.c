@@ -1,6 +1,7 @@
 /* Writing a module: the message it was read from, in the encoding that the
  * file's suffix names. The suffix may be followed by .gz or .zst.
  */
+#include <stdio.h>
 #include <string.h>
 
 #include "base/file.h"
@@ -51,6 +52,8 @@ AmStatus ir_write(const IrModule *module, const char *path, AmError *error) {
     }
     Text text = {0};
     AmStatus status = encoding->print(&text, module->message, error);
+    if (status != AM_OK && error && !error->source[0])
+        snprintf(error->source, sizeof error->source, "%s", module->source);
     if (status == AM_OK) status = file_write(path, text.data, text.length, error);
     text_free(&text);
     return status;

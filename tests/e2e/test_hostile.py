@@ -18,6 +18,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import zipfile
 
 SOURCE = pathlib.Path(__file__).resolve().parents[2]
 TINY = SOURCE / "datasets" / "models" / "mlp_tiny"
@@ -159,6 +160,16 @@ def test_damaged_arrays(work, plan):
             automap(*run, "--state", TINY / "state.npz", "--data", broken)
 
 
+def test_array_of_words(work):
+    """An array of another kind than numbers: what it is and what was expected."""
+    words = work / "words.npz"
+    header = b"{'descr': '|S2', 'fortran_order': False, 'shape': (32,), }"
+    header += b" " * (117 - len(header)) + b"\n"
+    with zipfile.ZipFile(words, "w") as archive:
+        archive.writestr("state['params'][0]['bias'].npy", b"\x93NUMPY\x01\x00\x76\x00" + header + b"ab" * 32)
+    expect(3, "is not of numbers, expected f32[32]", "run", MODEL, "--plan", "none", "--state", words)
+
+
 def test_outputs_that_cannot_be_written(work, plan):
     nowhere = work / "no_such_folder"
     search = ["search", MODEL, "--cluster", "host:4", "--evaluations", "20"]
@@ -243,6 +254,8 @@ def test_odd_modules(work):
             expect(searched, pattern if searched else "", "search", module, "--cluster", cluster,
                    "--evaluations", "20", "-o", work / "odd.plan.json")
         expect(ran, pattern if ran else "", "run", module, "--plan", "none", "--state", "random")
+    expect(3, "no_utf8.hlo.txt: module no_utf8: a name is not valid UTF-8", "convert", work / "no_utf8.hlo.txt",
+           work / "out.hlo.json")
     # More threads than any machine should start.
     cluster = json.loads(expect(0, "", "cluster", "host:4", "--json"))
     cluster["servers"][0]["devices"] = 4096
@@ -271,6 +284,7 @@ def main():
         test_damaged_modules(work, plan)
         test_mistyped_documents(work, plan)
         test_damaged_arrays(work, plan)
+        test_array_of_words(work)
         test_interrupts(work)
     print(f"{cases} runs, every refusal named")
 
