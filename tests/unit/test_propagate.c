@@ -10,7 +10,9 @@
 
 #include "base/file.h"
 #include "ir/canonical.h"
+#include "ir/hlo.pb-c.h"
 #include "propagation/propagate.h"
+#include "propagation/read_sharding.h"
 
 static PlanContext *read_model(const char *name) {
     PlanContext *context;
@@ -322,6 +324,58 @@ static void test_reads_shardings(void **state) {
     }
 }
 
+/* Shardings over named axes: the axes of a dimension come major first. */
+static void test_reads_named_shardings(void **state) {
+    (void)state;
+    Hlo__MeshProto__MeshAxis axes[2];
+    Hlo__AxisRefProto rows, columns;
+    Hlo__NamedShardingProto__DimensionSharding whole, split;
+    Hlo__MeshProto mesh_message;
+    Hlo__NamedShardingProto named;
+    Hlo__OpSharding message;
+    hlo__mesh_proto__mesh_axis__init(&axes[0]);
+    hlo__mesh_proto__mesh_axis__init(&axes[1]);
+    hlo__axis_ref_proto__init(&rows);
+    hlo__axis_ref_proto__init(&columns);
+    hlo__named_sharding_proto__dimension_sharding__init(&whole);
+    hlo__named_sharding_proto__dimension_sharding__init(&split);
+    hlo__mesh_proto__init(&mesh_message);
+    hlo__named_sharding_proto__init(&named);
+    hlo__op_sharding__init(&message);
+    axes[0].name = "rows", axes[0].size = 2;
+    axes[1].name = "columns", axes[1].size = 4;
+    columns.mesh_axis_index = 1;
+    mesh_message.n_axes = 2;
+    mesh_message.axes = (Hlo__MeshProto__MeshAxis *[]){&axes[0], &axes[1]};
+    split.n_axes = 2;
+    split.axes = (Hlo__AxisRefProto *[]){&rows, &columns};
+    named.mesh = &mesh_message;
+    named.n_dim_shardings = 2;
+    named.dim_shardings = (Hlo__NamedShardingProto__DimensionSharding *[]){&whole, &split};
+    message.named_sharding = &named;
+    Arena arena = {0};
+    AmError error = {0};
+    DeviceTiles tiles;
+    const DeviceTiles *all = &tiles;
+    Mesh mesh;
+    SbpState found;
+    assert_int_equal(sharding_read(&tiles, &arena, &message, &error), AM_OK);
+    assert_int_equal(sharding_infer_mesh(&mesh, &arena, &all, 1, &error), AM_OK);
+    assert_int_equal(mesh.axis_count, 2);
+    assert_string_equal(mesh.axes[1].name, "columns");
+    assert_true(sharding_to_state(&found, &tiles, &mesh));
+    assert_int_equal(found.axis[0], sbp_split(1));
+    assert_int_equal(found.axis[1], sbp_split(1));
+    split.axes = (Hlo__AxisRefProto *[]){&columns, &rows}; /* columns major: no state of this mesh */
+    assert_int_equal(sharding_read(&tiles, &arena, &message, &error), AM_OK);
+    assert_false(sharding_to_state(&found, &tiles, &mesh));
+    split.axes = (Hlo__AxisRefProto *[]){&columns, &columns};
+    assert_int_equal(sharding_read(&tiles, &arena, &message, &error), AM_ERROR_INPUT);
+    columns.mesh_axis_index = 7;
+    assert_int_equal(sharding_read(&tiles, &arena, &message, NULL), AM_ERROR_INPUT);
+    arena_free(&arena);
+}
+
 /* A pin prevails over what the module carries, wherever it reaches. */
 static void test_pins_prevail(void **state) {
     (void)state;
@@ -401,6 +455,7 @@ int main(void) {
         cmocka_unit_test(test_keeps_its_own_shardings),
         cmocka_unit_test(test_keeps_shardings_of_jax),
         cmocka_unit_test(test_reads_shardings),
+        cmocka_unit_test(test_reads_named_shardings),
         cmocka_unit_test(test_pins_prevail),
         cmocka_unit_test(test_refuses_pins),
         cmocka_unit_test(test_strict),
