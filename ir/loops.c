@@ -20,6 +20,12 @@
  * hostile ones double at every level. It bounds the depth of recursion too. */
 #define MAX_LOOKS 400
 
+/* Copies and barriers in a row that are seen through. */
+#define MAX_HANDED_ON 16
+
+/* So many loops without a count are named in warnings of their own. */
+#define MAX_NAMED 100
+
 /* Beyond this magnitude nothing is counted; sums and negations stay in range. */
 #define MAX_MAGNITUDE (INT64_C(1) << 60)
 
@@ -61,7 +67,7 @@ static bool hands_on(IrOpcode opcode) {
 }
 
 static int32_t see_through(const Finder *finder, int32_t value) {
-    while (hands_on(instruction_at(finder, value)->opcode))
+    for (int32_t k = 0; k < MAX_HANDED_ON && hands_on(instruction_at(finder, value)->opcode); k++)
         value = instruction_at(finder, value)->operands[0];
     return value;
 }
@@ -349,16 +355,18 @@ AmStatus ir_find_loops(IrModule *module, AmError *error) {
             return am_fail_memory(error, (int64_t)module->instruction_count * 4);
         }
         find_callers(&finder);
-        int32_t count = 0;
+        int32_t count = 0, unknown_count = 0;
         for (int32_t i = 0; i < module->instruction_count; i++) {
             const IrInstruction *loop = &module->instructions[i];
             if (loop->opcode != IR_WHILE) continue;
             finder.loop = loop;
             finder.looks_left = MAX_LOOKS;
             int64_t trips = count_condition(&finder, NULL, module->computations[loop->called[1]].root);
-            if (trips < 0) warn_unknown(module, loop);
+            if (trips < 0 && ++unknown_count <= MAX_NAMED) warn_unknown(module, loop);
             loops->loops[count++] = (IrLoop){i, trips};
         }
+        if (unknown_count > MAX_NAMED)
+            am_warn(&module->warnings, "%d more loops have no known trip count", unknown_count - MAX_NAMED);
         arena_free(&scratch);
     }
     module->loops = loops;

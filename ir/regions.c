@@ -29,8 +29,13 @@
 #define ALWAYS_WORKS          (1 << 16)
 #define WORKS_PER_INSTRUCTION 4
 
+/* More than that is not told apart: sums and prices stay finite. */
+#define MOST_WORK  1e30
+#define MOST_BYTES (INT64_MAX / 4)
+
 typedef struct Body {
-    bool is_done;
+    bool is_done, is_fusion_counted;
+    double fusion_flops;          /* where a fusion calls it */
     int32_t first_row, row_count; /* in `rows`; of a nested region FLOPs and bytes are its sum */
     double flops, bytes;
     int64_t live_bytes;
@@ -54,7 +59,8 @@ typedef struct Analyser {
     IrRegionWork *rows;
     int32_t row_count, row_capacity;
     IrLoops *loops;
-    int32_t work_capacity, work_limit;
+    int32_t work_capacity;
+    int32_t visits_left; /* rows that may still be looked at for the lists */
 } Analyser;
 
 static bool is_region(IrOpcode opcode) {
@@ -153,7 +159,11 @@ static AmStatus add_operator(Analyser *self, Node *node, const IrInstruction *in
     if (!shapes) return am_fail_memory(error, instruction->operand_count);
     for (int32_t k = 0; k < instruction->operand_count; k++)
         shapes[k] = module->instructions[instruction->operands[k]].shape;
-    node->flops = ir_flops(module, instruction, shapes, &instruction->shape);
+    bool is_fusion = instruction->opcode == IR_FUSION && instruction->called_count == 1;
+    Body *fused = is_fusion ? &self->bodies[instruction->called[0]] : NULL;
+    if (fused && fused->is_fusion_counted) node->flops = fused->fusion_flops;
+    else node->flops = ir_flops(module, instruction, shapes, &instruction->shape);
+    if (fused) fused->is_fusion_counted = true, fused->fusion_flops = node->flops;
     bool reads_a_part = instruction->opcode == IR_GATHER || instruction->opcode == IR_SLICE ||
                         instruction->opcode == IR_DYNAMIC_SLICE;
     bool in_place = instruction->opcode == IR_DYNAMIC_UPDATE_SLICE;
@@ -164,6 +174,11 @@ static AmStatus add_operator(Analyser *self, Node *node, const IrInstruction *in
         node->bytes += (double)ir_shape_bytes(&shapes[k]);
     arena_release(&self->frames, mark);
     return AM_OK;
+}
+
+/* Loops inside loops multiply beyond all numbers. */
+static double bounded(double value) {
+    return value < MOST_WORK ? value : MOST_WORK;
 }
 
 /* Trips of a loop for counting: one where they are unknown. */
@@ -199,8 +214,8 @@ static AmStatus add_region(Analyser *self, Node *node, int32_t i, int64_t *live_
         const Body *body = &self->bodies[instruction->called[k]];
         if (body->live_bytes > *live_bytes) *live_bytes = body->live_bytes;
         if (dearest >= 0 && instruction->called[k] != dearest) continue;
-        node->flops += times * body->flops;
-        node->bytes += times * body->bytes;
+        node->flops = bounded(node->flops + times * body->flops);
+        node->bytes = bounded(node->bytes + times * body->bytes);
         if (dearest >= 0) dearest = INT32_MAX; /* counted; it may be named twice */
     }
     return AM_OK;
@@ -256,19 +271,18 @@ static void find_storage(const IrModule *module, Node *nodes, const IrComputatio
 static AmStatus find_live_bytes(Analyser *self, Body *result, Node *nodes, const IrComputation *body,
                                 const int64_t *inside, AmError *error) {
     const IrModule *module = self->module;
-    int64_t *freed = ARENA_ARRAY(&self->frames, int64_t, body->count + 1), alive = 0;
+    double *freed = ARENA_ARRAY(&self->frames, double, body->count + 1), alive = 0, most = 0;
     if (!freed) return am_fail_memory(error, (int64_t)body->count * 8);
     find_storage(module, nodes, body);
     for (int32_t n = 0; n < body->count; n++)
         if (nodes[n].storage == body->first + n)
-            freed[nodes[n].last - body->first] +=
-                ir_shape_bytes(&module->instructions[body->first + n].shape);
+            freed[nodes[n].last - body->first] += bytes_of(&module->instructions[body->first + n]);
     for (int32_t n = 0; n < body->count; n++) {
-        if (nodes[n].storage == body->first + n)
-            alive += ir_shape_bytes(&module->instructions[body->first + n].shape);
-        if (alive + inside[n] > result->live_bytes) result->live_bytes = alive + inside[n];
+        if (nodes[n].storage == body->first + n) alive += bytes_of(&module->instructions[body->first + n]);
+        if (alive + (double)inside[n] > most) most = alive + (double)inside[n];
         alive -= freed[n];
     }
+    result->live_bytes = most < (double)MOST_BYTES ? (int64_t)most : MOST_BYTES;
     return AM_OK;
 }
 
@@ -328,7 +342,7 @@ static AmStatus list_body(Analyser *self, int32_t computation, double times, AmE
     IrLoops *loops = self->loops;
     for (int32_t r = body->first_row; r < body->first_row + body->row_count; r++) {
         IrRegionWork work = self->rows[r];
-        if (loops->work_count >= self->work_limit) return AM_OK;
+        if (--self->visits_left < 0) return AM_OK;
         if (is_region(self->module->instructions[work.instruction].opcode)) {
             TRY(list_region(self, work.instruction, times, error));
             continue;
@@ -349,7 +363,7 @@ static AmStatus list_region(Analyser *self, int32_t region, double times, AmErro
     }
     double trips = counted_trips(self->module, region);
     for (int32_t k = 0; k < instruction->called_count; k++)
-        TRY(list_body(self, instruction->called[k], times * trips, error));
+        TRY(list_body(self, instruction->called[k], bounded(times * trips), error));
     return AM_OK;
 }
 
@@ -376,7 +390,7 @@ AmStatus ir_find_regions(IrLoops *loops, IrModule *module, AmError *error) {
     if (count == 0) return AM_OK;
     Analyser self = {.module = module, .loops = loops};
     int64_t limit = ALWAYS_WORKS + (int64_t)WORKS_PER_INSTRUCTION * module->instruction_count;
-    self.work_limit = limit < INT32_MAX / 2 ? (int32_t)limit : INT32_MAX / 2;
+    self.visits_left = limit < INT32_MAX / 2 ? (int32_t)limit : INT32_MAX / 2;
     self.bodies = ARENA_ARRAY(&self.scratch, Body, module->computation_count);
     loops->regions = ARENA_ARRAY(&module->arena, IrRegion, count);
     AmStatus status = self.bodies && loops->regions ? AM_OK : am_fail_memory(error, count);

@@ -292,12 +292,52 @@ static void chains_are_one_launch(void **state) {
     release(read);
 }
 
+/* Each of 100 bodies runs the one before twice, in loops of 10^15 trips: every
+ * list and every number stays finite. */
+static void deep_nests_stay_finite(void **state) {
+    (void)state;
+    Text text = {0};
+    text_append_string(&text, "HloModule deep\n\n"
+                              "condition {\n"
+                              "  p = (s64[]) parameter(0)\n"
+                              "  i = s64[] get-tuple-element(p), index=0\n"
+                              "  n = s64[] constant(1000000000000000)\n"
+                              "  ROOT go = pred[] compare(i, n), direction=LT\n}\n\n");
+    for (int32_t d = 0; d < 100; d++) {
+        text_append(&text,
+                    "body%d {\n"
+                    "  p = (s64[]) parameter(0)\n"
+                    "  i = s64[] get-tuple-element(p), index=0\n"
+                    "  one = s64[] constant(1)\n"
+                    "  zero = s64[] constant(0)\n"
+                    "  t = (s64[]) tuple(zero)\n",
+                    d);
+        for (int32_t k = 0; k < 2 && d > 0; k++)
+            text_append(&text, "  w%d = (s64[]) while(t), condition=condition, body=body%d\n", k, d - 1);
+        text_append_string(&text, "  j = s64[] add(i, one)\n  ROOT r = (s64[]) tuple(j)\n}\n\n");
+    }
+    text_append_string(&text, "ENTRY main {\n"
+                              "  zero = s64[] constant(0)\n"
+                              "  t = (s64[]) tuple(zero)\n"
+                              "  ROOT w = (s64[]) while(t), condition=condition, body=body99\n}\n");
+    Read read = read_text(text.data);
+    text_free(&text);
+    const IrLoops *loops = read.canonical->loops;
+    assert_int_equal(loops->loop_count, 199);
+    assert_int_equal(loops->loops[198].trips, INT64_C(1000000000000000));
+    assert_int_equal(loops->region_count, 1);
+    assert_true(loops->regions[0].flops <= 1e30 && loops->regions[0].bytes <= 1e30);
+    assert_true(loops->work_count > 200 && loops->work_count < 1000000);
+    for (int32_t k = 0; k < loops->work_count; k++) assert_true(loops->works[k].times <= 1e30);
+    release(read);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(counters_give_trips),     cmocka_unit_test(conditions_may_be_computed),
         cmocka_unit_test(unknown_loops_are_named), cmocka_unit_test(jax_scan_is_counted),
         cmocka_unit_test(nested_loops_multiply),   cmocka_unit_test(bounds_may_be_carried),
-        cmocka_unit_test(chains_are_one_launch),
+        cmocka_unit_test(chains_are_one_launch),   cmocka_unit_test(deep_nests_stay_finite),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
