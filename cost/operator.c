@@ -135,19 +135,23 @@ void operator_work(OperatorWork *work, const Program *program, const ProgramStep
     else instruction_work(work, program, &program->instructions[step->instruction]);
 }
 
-/* Seconds of a region; its rows have no regions inside. */
+void operator_region_work(OperatorWork *work, const IrModule *module, const IrRegionWork *row) {
+    const IrInstruction *instruction = &module->instructions[row->instruction];
+    const IrShape *operand =
+        instruction->operand_count > 0 ? &module->instructions[instruction->operands[0]].shape : NULL;
+    *work = (OperatorWork){.flops = row->flops,
+                           .bytes = row->bytes,
+                           .unit = unit_of(instruction->opcode),
+                           .type = operand ? operand->type : instruction->shape.type,
+                           .is_run = true};
+}
+
 static double region_seconds(const IrModule *module, const IrRegion *region, const ClusterDeviceType *type) {
     double seconds = 0;
     for (int32_t k = region->first_work; k < region->first_work + region->work_count; k++) {
         const IrRegionWork *row = &module->loops->works[k];
-        const IrInstruction *instruction = &module->instructions[row->instruction];
-        const IrShape *operand =
-            instruction->operand_count > 0 ? &module->instructions[instruction->operands[0]].shape : NULL;
-        OperatorWork work = {.flops = row->flops,
-                             .bytes = row->bytes,
-                             .unit = unit_of(instruction->opcode),
-                             .type = operand ? operand->type : instruction->shape.type,
-                             .is_run = true};
+        OperatorWork work;
+        operator_region_work(&work, module, row);
         seconds += row->times * operator_seconds(&work, type);
     }
     return seconds;

@@ -25,6 +25,8 @@ typedef struct OperatorWork {
 
 /* Work of a step that computes; collectives have none (cost/collective.h). */
 void operator_work(OperatorWork *work, const Program *program, const ProgramStep *step);
+/* Work of one row of a region, once; a row has no region inside. */
+void operator_region_work(OperatorWork *work, const IrModule *module, const IrRegionWork *row);
 double operator_seconds(const OperatorWork *work, const ClusterDeviceType *type);
 
 #endif

@@ -160,14 +160,24 @@ AmStatus price_steps(StepCost **costs, Arena *arena, const Program *program, con
     return AM_OK;
 }
 
+static void warn_type(AmWarnings *warnings, const OperatorWork *work, const Cluster *cluster) {
+    if (!work->is_run || work->unit == OPERATOR_VECTOR) return;
+    for (int32_t t = 0; t < cluster->type_count; t++)
+        if (!cluster->types[t].named[work->type])
+            am_warn(warnings, "cluster %s: device type %s names no FLOP/s for %s; a wider type's is used",
+                    cluster->name, cluster->types[t].name, dtype_name(work->type));
+}
+
 void price_warn_types(AmWarnings *warnings, const Program *program, const Cluster *cluster) {
     for (int32_t s = 0; s < program->step_count; s++) {
         OperatorWork work;
         operator_work(&work, program, &program->steps[s]);
-        if (!work.is_run || work.unit == OPERATOR_VECTOR) continue;
-        for (int32_t t = 0; t < cluster->type_count; t++)
-            if (!cluster->types[t].named[work.type])
-                am_warn(warnings, "cluster %s: device type %s names no FLOP/s for %s; a wider type's is used",
-                        cluster->name, cluster->types[t].name, dtype_name(work.type));
+        const IrRegion *region = work.region;
+        const IrModule *module = program->module;
+        warn_type(warnings, &work, cluster);
+        for (int32_t k = 0; region && k < region->work_count; k++) {
+            operator_region_work(&work, module, &module->loops->works[region->first_work + k]);
+            warn_type(warnings, &work, cluster);
+        }
     }
 }

@@ -331,8 +331,9 @@ static const char balanced[] = "{\"format\": \"automap-cluster-1\", \"name\": \"
                                "\"servers\": [{\"device_type\": \"d\", \"devices\": 1, \"link\": \"in\"}], "
                                "\"between_servers\": \"in\"}";
 
-/* The price of a whole module on the one device of `balanced`. */
-static StepPrice price_text(const char *text) {
+/* The price of a whole module on the one device of `balanced`, and how many
+ * warnings of types without a rate there were. */
+static StepPrice price_text(const char *text, int32_t *warnings) {
     AmError error = {0};
     Arena arena = {0};
     Cluster *cluster;
@@ -357,6 +358,9 @@ static StepPrice price_text(const char *text) {
     assert_int_equal(plan_complete(&completion, &arena, context, &stage, &error), AM_OK);
     assert_int_equal(plan_lower(&program, &arena, context, completion, 0, &error), AM_OK);
     assert_int_equal(price_program(&price, program, cluster, devices_in_order, &error), AM_OK);
+    AmWarnings types = {.arena = &arena};
+    price_warn_types(&types, program, cluster);
+    *warnings = types.count;
     cluster_free(cluster);
     plan_context_free(context);
     arena_free(&arena);
@@ -365,7 +369,9 @@ static StepPrice price_text(const char *text) {
 
 static void a_scan_costs_its_layers(void **state) {
     (void)state;
-    StepPrice scan = price_text(scan_text), layer = price_text(layer_text);
+    int32_t warnings;
+    StepPrice scan = price_text(scan_text, &warnings), layer = price_text(layer_text, &warnings);
+    assert_int_equal(warnings, 0);
     const double product = 2. * 512 * 256 * 256;
     assert_close(layer.flops, product);
     assert_close(scan.flops, 12 * (product + 512 * 256 + 2)); /* tanh, the counter, the comparison */
@@ -374,6 +380,17 @@ static void a_scan_costs_its_layers(void **state) {
     assert_true(scan.peak_bytes >= 12 * weights + 2 * values + weights + values);
     double ratio = scan.step_seconds / (12 * layer.step_seconds);
     if (ratio < 1 || ratio > 1.05) fail_msg("a scan of 12 layers costs %g times its layers", ratio);
+}
+
+/* The scan in f16: the one product's rate is not named. */
+static void types_inside_loops_are_warned_of(void **state) {
+    (void)state;
+    char text[sizeof scan_text];
+    int32_t warnings;
+    memcpy(text, scan_text, sizeof text);
+    for (char *at = strstr(text, "f32["); at; at = strstr(at, "f32[")) memcpy(at, "f16[", 4);
+    price_text(text, &warnings);
+    assert_int_equal(warnings, 1);
 }
 
 int main(void) {
@@ -388,6 +405,7 @@ int main(void) {
         cmocka_unit_test(a_simulation_is_written_and_predicted),
         cmocka_unit_test(a_plan_for_more_devices_is_refused),
         cmocka_unit_test(a_scan_costs_its_layers),
+        cmocka_unit_test(types_inside_loops_are_warned_of),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }
