@@ -4,9 +4,10 @@
  * lives from the step that makes it to the last step that reads it or a view of
  * it. Places are found step by step: results are put best-fit into the free
  * gaps, then operands that died are freed and their gaps joined. Two ways to
- * work in place: a fusion's output takes over an input that dies there and is
- * read element by element, and a parameter's new value is written over the old
- * one where nobody reads that later.
+ * work in place: a result takes over an operand that dies there and is read
+ * where the result is written (a fusion's element by element, or the array that
+ * a dynamic-update-slice changes), and a parameter's new value is written over
+ * the old one where nobody reads that later.
  */
 #include <string.h>
 
@@ -141,11 +142,19 @@ static void find_storage_and_lifetimes(Planner *self) {
         self->last_use[self->storage[program->outputs[k]]] = program->step_count;
 }
 
-/* Whether the fusion at step s reads `storage` only element by element, in the
- * place where it writes: the same index, the same width. */
+/* A dynamic-update-slice changes operand 0 where it lies, unless its other operands lie there too. */
+static bool updates_in_place(const Planner *self, const ProgramInstruction *instruction, int32_t storage) {
+    if (instruction->opcode != IR_DYNAMIC_UPDATE_SLICE) return false;
+    for (int32_t k = 0; k < instruction->operand_count; k++)
+        if ((self->storage[instruction->operands[k]] == storage) != (k == 0)) return false;
+    return true;
+}
+
+/* Whether step s reads `storage` only in the place where it writes: a fusion element by element, at
+ * the same index and of the same width; or an update of a part. */
 static bool reads_in_place(const Planner *self, const ProgramStep *step, int32_t storage, int32_t result) {
     const Program *program = self->program;
-    if (step->fusion < 0) return false;
+    if (step->fusion < 0) return updates_in_place(self, &program->instructions[step->instruction], storage);
     const ProgramFusion *fusion = &program->fusions[step->fusion];
     int64_t width = dtype_bytes(program->values[result].shape.type);
     for (int32_t k = 0; k < fusion->input_count; k++) {

@@ -162,7 +162,9 @@ typedef struct Program {
  * for the ordering heap. */
 AmStatus program_fuse(Program *program, AmError *error);
 /* Offsets for all values: parameters first, temporaries best-fit by lifetime,
- * in-place where a step's input dies there and is read element by element. */
+ * in-place where a step's input dies there and is read element by element, or
+ * changed in part by a dynamic-update-slice (whose result may then be operand 0's
+ * own memory). */
 AmStatus program_plan_buffers(Program *program, AmError *error);
 
 /* The program as text, one line per step, fusions indented. */

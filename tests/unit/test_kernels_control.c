@@ -2,6 +2,7 @@
 #include <stdio.h>
 
 #include "module_case.h"
+#include "propagation/lower.h"
 
 /* (a, b, n): while n > 0 { a, b = b, a + b; n-- }, so Fibonacci; a swap that reads what it overwrites. */
 static const char loop[] = "HloModule m\n"
@@ -38,6 +39,46 @@ static void test_while(void **state) {
     const int32_t expected[][2] = {{55, 123}, {0, 2}, {1, 1}};
     for (int k = 0; k < 3; k++)
         check_run(&c, (const void *[]){a, b, &counts[k]}, expected[k], sizeof expected[k]);
+    module_close(&c);
+}
+
+/* Filling an array one element a turn changes it where it lies, without a copy of it. */
+static void test_loop_fills_in_place(void **state) {
+    (void)state;
+    const char *text = "HloModule m\n"
+                       "condition {\n"
+                       "  s = (s32[5], s32[]) parameter(0)\n"
+                       "  i = s32[] get-tuple-element(s), index=1\n"
+                       "  n = s32[] constant(5)\n"
+                       "  ROOT c = pred[] compare(i, n), direction=LT\n"
+                       "}\n"
+                       "body {\n"
+                       "  s = (s32[5], s32[]) parameter(0)\n"
+                       "  a = s32[5] get-tuple-element(s), index=0\n"
+                       "  i = s32[] get-tuple-element(s), index=1\n"
+                       "  square = s32[] multiply(i, i)\n"
+                       "  part = s32[1] reshape(square)\n"
+                       "  b = s32[5] dynamic-update-slice(a, part, i)\n"
+                       "  one = s32[] constant(1)\n"
+                       "  next = s32[] add(i, one)\n"
+                       "  ROOT r = (s32[5], s32[]) tuple(b, next)\n"
+                       "}\n"
+                       "ENTRY e {\n"
+                       "  a = s32[5] parameter(0)\n"
+                       "  i = s32[] parameter(1)\n"
+                       "  t = (s32[5], s32[]) tuple(a, i)\n"
+                       "  w = (s32[5], s32[]) while(t), condition=condition, body=body\n"
+                       "  ROOT r = s32[5] get-tuple-element(w), index=0\n"
+                       "}\n";
+    const int32_t array[] = {7, 7, 7, 7, 7}, first = 2, expected[] = {7, 7, 4, 9, 16};
+    ModuleCase c;
+    if (module_open(&c, text) != AM_OK) fail_msg("%s", c.error.text);
+    check_run(&c, (const void *[]){array, &first}, expected, sizeof expected);
+    Program *body;
+    int32_t called = c.entry->program->instructions[0].called;
+    assert_int_equal(program_from_computation(&body, &c.arena, c.canonical, called, true, &c.error), AM_OK);
+    assert_int_equal(body->update_count, 2);
+    assert_true(body->updates[0].in_place);
     module_close(&c);
 }
 
@@ -138,6 +179,7 @@ static void test_multiplying_computations(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_while),
+        cmocka_unit_test(test_loop_fills_in_place),
         cmocka_unit_test(test_conditional),
         cmocka_unit_test(test_conditional_by_pred),
         cmocka_unit_test(test_fusion),
