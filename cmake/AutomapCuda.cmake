@@ -1,5 +1,6 @@
 # The CUDA back end: decides by AUTOMAP_CUDA whether to build it, finds what
-# goes with it, and leaves an object library `automap_cuda` behind.
+# goes with it, and leaves the object libraries `automap_cuda` (kernels, by
+# nvcc) and `automap_cuda_host` (plain C) behind.
 #
 # OFF takes no look at CUDA at all. AUTO builds it where a toolkit works; ON
 # makes its absence an error. Kernels are compiled for sm_80 and sm_90.
@@ -20,9 +21,9 @@ endif()
 include(CheckLanguage)
 check_language(CUDA)
 find_package(CUDAToolkit QUIET)
-if(NOT CMAKE_CUDA_COMPILER OR NOT TARGET CUDA::cudart_static)
+if(NOT CMAKE_CUDA_COMPILER OR NOT TARGET CUDA::cudart_static OR NOT TARGET CUDA::nvrtc)
   if(AUTOMAP_CUDA STREQUAL "ON")
-    message(FATAL_ERROR "AUTOMAP_CUDA=ON, but no working CUDA toolkit (nvcc and libcudart_static) was found. "
+    message(FATAL_ERROR "AUTOMAP_CUDA=ON, but no working CUDA toolkit (nvcc, libcudart_static and libnvrtc) was found. "
       "Install one, name its compiler by -DCMAKE_CUDA_COMPILER=, or use AUTOMAP_CUDA=AUTO or OFF.")
   endif()
   return()
@@ -60,3 +61,11 @@ file(GLOB CUDA_SOURCES CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/*/cuda/*.cu)
 add_library(automap_cuda OBJECT ${CUDA_SOURCES})
 target_include_directories(automap_cuda PRIVATE ${CMAKE_SOURCE_DIR} ${CMAKE_SOURCE_DIR}/include)
 target_compile_options(automap_cuda PRIVATE --Werror=all-warnings -Xcompiler=-Wall)
+
+file(GLOB CUDA_HOST_SOURCES CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/*/cuda/*.c)
+add_library(automap_cuda_host OBJECT ${CUDA_HOST_SOURCES})
+target_link_libraries(automap_cuda_host PRIVATE automap_flags)
+target_include_directories(automap_cuda_host SYSTEM PRIVATE ${CUDAToolkit_INCLUDE_DIRS})
+# NVRTC is opened at run time: by its name, else where the toolkit is now.
+set_source_files_properties(${CMAKE_SOURCE_DIR}/executor/cuda/nvrtc.c PROPERTIES COMPILE_DEFINITIONS
+  "AUTOMAP_NVRTC_SONAME=\"libnvrtc.so.${CUDAToolkit_VERSION_MAJOR}\";AUTOMAP_NVRTC_LIBRARY=\"${CUDA_nvrtc_LIBRARY}\"")

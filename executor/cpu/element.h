@@ -51,8 +51,17 @@ AmStatus element_program_build(ElementProgram **program, Arena *arena, const Dty
                                int32_t input_count, const ProgramFusionOp *ops, int32_t op_count,
                                const int32_t *output_slots, int32_t output_count, int32_t *refused,
                                AmError *error);
-/* A scalar computation (to_apply) as a program over lanes: its parameters are
- * the inputs, its result or the elements of its result tuple the outputs. */
+/* A scalar computation (to_apply) as operators on slots: its parameters are the
+ * inputs, its result or the elements of its result tuple the outputs. */
+typedef struct ElementComputation {
+    int32_t input_count, op_count, output_count;
+    const Dtype *input_types;
+    const ProgramFusionOp *ops;
+    const int32_t *output_slots;
+} ElementComputation;
+AmStatus element_computation_read(ElementComputation *result, Arena *arena, const IrModule *module,
+                                  int32_t computation, AmError *error);
+/* The same compiled, a program over lanes. */
 AmStatus element_program_from_computation(ElementProgram **program, Arena *arena, const IrModule *module,
                                           int32_t computation, AmError *error);
 int32_t element_program_inputs(const ElementProgram *program);

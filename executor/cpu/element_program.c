@@ -252,8 +252,8 @@ AmStatus element_program_build(ElementProgram **result, Arena *arena, const Dtyp
     return AM_OK;
 }
 
-AmStatus element_program_from_computation(ElementProgram **program, Arena *arena, const IrModule *module,
-                                          int32_t computation, AmError *error) {
+AmStatus element_computation_read(ElementComputation *result, Arena *arena, const IrModule *module,
+                                  int32_t computation, AmError *error) {
     if (computation < 0 || computation >= module->computation_count)
         return am_fail(error, AM_ERROR_INPUT, module->source, "an operator lacks its computation");
     const IrComputation *body = &module->computations[computation];
@@ -265,7 +265,7 @@ AmStatus element_program_from_computation(ElementProgram **program, Arena *arena
         inputs[k] = module->instructions[body->parameters[k]].shape.type;
         slots[body->parameters[k] - body->first] = k;
     }
-    int32_t op_count = 0, output_count = 1, refused = -1;
+    int32_t op_count = 0, output_count = 1;
     const int32_t *roots = &body->root;
     for (int32_t i = 0; i < body->count; i++) {
         const IrInstruction *instruction = &module->instructions[body->first + i];
@@ -299,12 +299,28 @@ AmStatus element_program_from_computation(ElementProgram **program, Arena *arena
     int32_t *outputs = ARENA_ARRAY(arena, int32_t, output_count + 1);
     if (!outputs) return am_fail_memory(error, output_count * 4);
     for (int32_t k = 0; k < output_count; k++) outputs[k] = slots[roots[k] - body->first];
-    AmStatus status = element_program_build(program, arena, inputs, body->parameter_count, ops, op_count,
-                                            outputs, output_count, &refused, NULL);
+    *result = (ElementComputation){.input_count = body->parameter_count,
+                                   .op_count = op_count,
+                                   .output_count = output_count,
+                                   .input_types = inputs,
+                                   .ops = ops,
+                                   .output_slots = outputs};
+    return AM_OK;
+}
+
+AmStatus element_program_from_computation(ElementProgram **program, Arena *arena, const IrModule *module,
+                                          int32_t computation, AmError *error) {
+    ElementComputation body;
+    int32_t refused = -1;
+    TRY(element_computation_read(&body, arena, module, computation, error));
+    AmStatus status =
+        element_program_build(program, arena, body.input_types, body.input_count, body.ops, body.op_count,
+                              body.output_slots, body.output_count, &refused, NULL);
     if (status == AM_OK) return AM_OK;
-    const char *name = op_count > 0 && refused >= 0 ? ir_opcode_name(ops[refused].opcode) : "parameter";
+    const char *name =
+        body.op_count > 0 && refused >= 0 ? ir_opcode_name(body.ops[refused].opcode) : "parameter";
     return am_fail(error, status, module->source, "no kernel for '%s' in the computation %s", name,
-                   body->name);
+                   module->computations[computation].name);
 }
 
 int32_t element_program_inputs(const ElementProgram *program) {

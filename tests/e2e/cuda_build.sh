@@ -16,7 +16,7 @@ trap 'rm -rf "$work"' EXIT
 has() { grep -qaF "$1" "$2"; }
 
 grep -q '^AUTOMAP_CUDA:STRING=OFF$' "$AUTOMAP_BUILD/CMakeCache.txt" || { echo "skipped: this is a build with CUDA"; exit 77; }
-for trace in cudaMalloc cuda_probe libcudart NVIDIA; do
+for trace in cudaMalloc cuda_probe libcudart nvrtc cuda_source NVIDIA; do
   if has $trace "$AUTOMAP_LIBRARY"; then
     echo "AUTOMAP_CUDA=OFF, but the library holds $trace"
     exit 1
@@ -38,7 +38,7 @@ if ! configure cuda -DAUTOMAP_CUDA=ON; then
 fi
 ninja -C "$work/cuda" automap_shared >"$work/log" 2>&1 || { tail -30 "$work/log"; exit 1; }
 library=$work/cuda/libautomap.so
-for part in sm_80 sm_90 cudaMalloc; do
+for part in sm_80 sm_90 cudaMalloc nvrtcCompileProgram; do
   has $part "$library" || { echo "AUTOMAP_CUDA=ON, but the library lacks $part"; exit 1; }
 done
 echo "CUDA sources compiled for sm_80 and sm_90 and linked"

@@ -1,0 +1,171 @@
+/* Translation units: the types, the helpers that kernels call, and naming.
+ *
+ * NVRTC has no standard headers, so the types are built in and the helpers are
+ * short. A helper goes into a unit if its name stands in a kernel or in a
+ * helper that goes in; the table is in the order of definition, so one pass
+ * from its end finds them all.
+ */
+#include <ctype.h>
+#include <string.h>
+
+#include "base/hash.h"
+#include "executor/cuda/source_text.h"
+
+static const char types[] = "typedef unsigned char pred, u8;\n"
+                            "typedef unsigned short u16;\n"
+                            "typedef unsigned int u32;\n"
+                            "typedef unsigned long long u64;\n"
+                            "typedef signed char s8;\n"
+                            "typedef short s16;\n"
+                            "typedef int s32;\n"
+                            "typedef long long s64;\n"
+                            "typedef float f32;\n"
+                            "typedef double f64;\n";
+
+static const struct {
+    const char *name, *text;
+} helpers[] = {
+    {"bits_as", "template <typename To, typename From> __device__ To bits_as(From value) {\n"
+                "    union { From from; To to; } word;\n"
+                "    word.from = value;\n"
+                "    return word.to;\n"
+                "}\n"},
+    {"bf16_load", "__device__ f32 bf16_load(u16 bits) { return bits_as<f32>((u32)bits << 16); }\n"},
+    {"bf16_store", "__device__ u16 bf16_store(f32 value) {\n"
+                   "    const u32 bits = bits_as<u32>(value);\n"
+                   "    if ((bits & 0x7fffffffu) > 0x7f800000u) return (u16)(bits >> 16 | 0x40u);\n"
+                   "    return (u16)((bits + 0x7fffu + (bits >> 16 & 1u)) >> 16);\n"
+                   "}\n"},
+    {"bf16_round", "__device__ f32 bf16_round(f32 value) { return bf16_load(bf16_store(value)); }\n"},
+    {"f16_load",
+     "__device__ f32 f16_load(u16 bits) {\n"
+     "    const u32 sign = (u32)(bits & 0x8000u) << 16, exponent = bits >> 10 & 31u;\n"
+     "    const u32 fraction = bits & 0x3ffu;\n"
+     "    if (exponent == 31u) return bits_as<f32>(sign | 0x7f800000u | fraction << 13);\n"
+     "    if (exponent > 0u) return bits_as<f32>(sign | (exponent + 112u) << 23 | fraction << 13);\n"
+     "    const f32 subnormal = (f32)fraction * 5.9604644775390625e-8f;\n"
+     "    return sign ? -subnormal : subnormal;\n"
+     "}\n"},
+    {"f16_store", "__device__ u16 f16_store(f32 value) {\n"
+                  "    const u32 bits = bits_as<u32>(value), sign = bits >> 16 & 0x8000u;\n"
+                  "    const u32 size = bits & 0x7fffffffu;\n"
+                  "    if (size > 0x7f800000u) return (u16)(sign | 0x7e00u | (size >> 13 & 0x3ffu));\n"
+                  "    if (size >= 0x477ff000u) return (u16)(sign | 0x7c00u);\n"
+                  "    if (size < 0x38800000u)\n"
+                  "        return (u16)(sign | (bits_as<u32>(bits_as<f32>(size) + 0.5f) - 0x3f000000u));\n"
+                  "    return (u16)(sign | ((size + 0xfffu + (size >> 13 & 1u) - 0x38000000u) >> 13));\n"
+                  "}\n"},
+    {"f16_round", "__device__ f32 f16_round(f32 value) { return f16_load(f16_store(value)); }\n"},
+    {"greatest_of", "template <typename T> __device__ T greatest_of(T x, T y) { return x > y || x != x ? x : "
+                    "y; }\n"},
+    {"least_of", "template <typename T> __device__ T least_of(T x, T y) { return x < y || x != x ? x : y; "
+                 "}\n"},
+    {"saturate", "template <typename T, typename F> __device__ T saturate(F value, T least, T most) {\n"
+                 "    if (value != value) return 0;\n"
+                 "    if (value <= (F)least) return least;\n"
+                 "    return value >= (F)most ? most : (T)value;\n"
+                 "}\n"},
+    {"total_order", "__device__ s32 total_order(f32 value) {\n"
+                    "    const s32 bits = bits_as<s32>(value);\n"
+                    "    return bits < 0 ? -(bits & 0x7fffffff) - 1 : bits;\n"
+                    "}\n"
+                    "__device__ s64 total_order(f64 value) {\n"
+                    "    const s64 bits = bits_as<s64>(value);\n"
+                    "    return bits < 0 ? -(bits & 0x7fffffffffffffffll) - 1 : bits;\n"
+                    "}\n"},
+    {"reduce_precision",
+     "__device__ f32 reduce_precision(f32 value, s32 exponent_bits, s32 mantissa_bits) {\n"
+     "    u32 bits = bits_as<u32>(value);\n"
+     "    if ((bits & 0x7f800000u) == 0x7f800000u) return value;\n"
+     "    const u32 sign = bits & 0x80000000u;\n"
+     "    const s32 dropped = 23 - mantissa_bits;\n"
+     "    if (dropped > 0) {\n"
+     "        bits += ((1u << (dropped - 1)) - 1u) + (bits >> dropped & 1u);\n"
+     "        bits &= ~((1u << dropped) - 1u);\n"
+     "    }\n"
+     "    const s32 most = (1 << (exponent_bits - 1)) - 1, exponent = (s32)(bits >> 23 & 255u) - 127;\n"
+     "    if (exponent_bits < 8 && exponent > most) return bits_as<f32>(sign | 0x7f800000u);\n"
+     "    if (exponent_bits < 8 && exponent < 1 - most) return bits_as<f32>(sign);\n"
+     "    return bits_as<f32>(bits);\n"
+     "}\n"},
+    {"divide_signed", "template <typename T> __device__ T divide_signed(T x, T y) {\n"
+                      "    if (y == 0) return -1;\n"
+                      "    return y == -1 ? (T)(0 - (u64)x) : (T)(x / y);\n"
+                      "}\n"},
+    {"divide_unsigned", "template <typename T> __device__ T divide_unsigned(T x, T y) {\n"
+                        "    return y == 0 ? (T)~(T)0 : (T)(x / y);\n"
+                        "}\n"},
+    {"remainder_signed", "template <typename T> __device__ T remainder_signed(T x, T y) {\n"
+                         "    if (y == 0) return x;\n"
+                         "    return y == -1 ? (T)0 : (T)(x % y);\n"
+                         "}\n"},
+    {"remainder_unsigned", "template <typename T> __device__ T remainder_unsigned(T x, T y) {\n"
+                           "    return y == 0 ? x : (T)(x % y);\n"
+                           "}\n"},
+    {"power_unsigned", "__device__ u64 power_unsigned(u64 base, u64 exponent) {\n"
+                       "    u64 result = 1;\n"
+                       "    for (; exponent; exponent >>= 1, base *= base)\n"
+                       "        if (exponent & 1) result *= base;\n"
+                       "    return result;\n"
+                       "}\n"},
+    {"power_signed", "__device__ s64 power_signed(s64 base, s64 exponent) {\n"
+                     "    if (exponent >= 0) return (s64)power_unsigned((u64)base, (u64)exponent);\n"
+                     "    if (base == 1) return 1;\n"
+                     "    return base == -1 ? (exponent & 1 ? -1 : 1) : 0;\n"
+                     "}\n"},
+};
+enum { HELPER_COUNT = sizeof helpers / sizeof *helpers };
+
+/* Whether `name` stands in the text as a whole word. */
+static bool names(const char *text, const char *name) {
+    size_t length = strlen(name);
+    for (const char *at = text; (at = strstr(at, name)) != NULL; at += length) {
+        char before = at == text ? ' ' : at[-1], after = at[length];
+        if (!isalnum((unsigned char)before) && before != '_' && !isalnum((unsigned char)after) &&
+            after != '_')
+            return true;
+    }
+    return false;
+}
+
+static bool is_repeated(const CudaSource *sources, int32_t k) {
+    for (int32_t before = 0; before < k; before++)
+        if (strcmp(sources[before].name, sources[k].name) == 0) return true;
+    return false;
+}
+
+AmStatus cuda_source_unit(const char **unit, Arena *arena, const CudaSource *sources, int32_t count,
+                          AmError *error) {
+    bool used[HELPER_COUNT] = {false};
+    for (int32_t h = HELPER_COUNT - 1; h >= 0; h--) {
+        for (int32_t k = 0; k < count && !used[h]; k++) used[h] = names(sources[k].text, helpers[h].name);
+        for (int32_t later = h + 1; later < HELPER_COUNT && !used[h]; later++)
+            used[h] = used[later] && names(helpers[later].text, helpers[h].name);
+    }
+    Text text = {0};
+    text_append_string(&text, types);
+    for (int32_t h = 0; h < HELPER_COUNT; h++)
+        if (used[h]) text_append(&text, "\n%s", helpers[h].text);
+    for (int32_t k = 0; k < count; k++)
+        if (!is_repeated(sources, k)) text_append(&text, "\n%s", sources[k].text);
+    *unit = text.failed ? NULL : arena_copy_bytes(arena, text.data, text.length);
+    text_free(&text);
+    return *unit ? AM_OK : am_fail_memory(error, 1 << 16);
+}
+
+AmStatus cuda_source_finish(CudaSource *source, Arena *arena, const char *kind, Text *body, AmError *error) {
+    char digest[65];
+    Sha256 hash;
+    source->name = source->text = NULL;
+    if (!body->failed) {
+        sha256_begin(&hash);
+        sha256_add(&hash, body->data, body->length);
+        sha256_end(&hash, digest);
+        digest[16] = '\0';
+        source->name = arena_format(arena, "%s_%s", kind, digest);
+        source->text = arena_format(arena, "extern \"C\" __global__ void __launch_bounds__(%d) %s_%s%s",
+                                    source->threads, kind, digest, body->data);
+    }
+    text_free(body);
+    return source->name && source->text ? AM_OK : am_fail_memory(error, 1 << 14);
+}

@@ -1,0 +1,192 @@
+/* Generated kernels in tests: those of the zoo's small models, and a library
+ * that runs them on the host (tests/cuda/host.h). */
+#ifndef TESTS_UNIT_GENERATED_CASE_H
+#define TESTS_UNIT_GENERATED_CASE_H
+
+#include <dlfcn.h>
+#include <math.h>
+#include <stdio.h>
+#include <unistd.h>
+
+#include "base/random.h"
+#include "executor/cuda/source.h"
+#include "kernel_case.h"
+#include "propagation/lower.h"
+
+typedef void HostKernel(void **addresses, unsigned blocks, unsigned threads, bool waits);
+
+/* Different kernels, each with a call that it serves. */
+typedef struct Generated {
+    Arena arena;
+    CudaSource *sources;
+    KernelCall **calls;
+    int32_t count, capacity, call_capacity;
+    void *library;
+} Generated;
+
+static inline void generated_add(Generated *self, KernelCall *call) {
+    AmError error = {0};
+    CudaSource source;
+    if (cuda_source_make(&source, &self->arena, call, &error) != AM_OK) fail_msg("%s", error.text);
+    for (int32_t k = 0; k < self->count; k++)
+        if (strcmp(self->sources[k].name, source.name) == 0) return;
+    int32_t count = self->count;
+    ARENA_RESERVE(&self->arena, self->sources, count, self->capacity);
+    ARENA_RESERVE(&self->arena, self->calls, count, self->call_capacity);
+    self->sources[self->count] = source;
+    self->calls[self->count++] = call;
+}
+
+/* Adds every step of a program that is a generated kernel. */
+static inline void generated_add_program(Generated *self, const Program *program) {
+    AmError error = {0};
+    for (int32_t s = 0; s < program->step_count; s++) {
+        const ProgramStep *step = &program->steps[s];
+        KernelCall *call;
+        if (step->fusion < 0) {
+            const ProgramInstruction *instruction = &program->instructions[step->instruction];
+            if (instruction->kind != PROGRAM_COMPUTE || !cuda_source_covers(instruction->opcode)) continue;
+        }
+        if (kernel_prepare(&call, &self->arena, &kernels_cpu, program, step, &error) != AM_OK)
+            fail_msg("%s", error.text);
+        generated_add(self, call);
+    }
+}
+
+/* The model on one device, and twice split at random on data=2,model=2. */
+static inline void generated_add_model(Generated *self, PlanContext *context) {
+    AmError error = {0};
+    Program *program;
+    assert_int_equal(plan_lower_whole(&program, &self->arena, context, &error), AM_OK);
+    generated_add_program(self, program);
+    for (uint64_t seed = 0; seed < 2; seed++) {
+        Random random;
+        random_seed(&random, seed);
+        PlanStage stage = {0};
+        Completion *completion;
+        assert_int_equal(mesh_parse(&stage.mesh, &self->arena, "data=2,model=2", &error), AM_OK);
+        for (int32_t axis = 0; axis < stage.mesh.axis_count; axis++) {
+            PlanList *list = &stage.lists[axis];
+            list->entries = ARENA_ARRAY(&self->arena, PlanEntry, context->classes->count + 1);
+            for (int32_t c = 0; c < context->classes->count; c++)
+                if (random_below(&random, 3) == 0) list->entries[list->count++].class_index = c;
+        }
+        if (plan_complete(&completion, &self->arena, context, &stage, &error) != AM_OK ||
+            plan_lower(&program, &self->arena, context, completion, 3, &error) != AM_OK)
+            fail_msg("%s", error.text);
+        generated_add_program(self, program);
+    }
+}
+
+static inline PlanContext *generated_read(const char *model) {
+    AmError error = {0};
+    PlanContext *context;
+    char path[512];
+    snprintf(path, sizeof path, SOURCE_DIR "/datasets/models/%s/model.hlo.pb", model);
+    if (plan_context_read(&context, path, NULL, &error) != AM_OK)
+        fail_msg("%s: %s", error.source, error.text);
+    return context;
+}
+
+/* Compiles all kernels for the host. Without contraction, as for the GPU. */
+static inline void generated_compile(Generated *self) {
+    char folder[] = "/tmp/automap_generated_XXXXXX", path[128], command[1024];
+    const char *unit;
+    assert_non_null(mkdtemp(folder));
+    assert_int_equal(cuda_source_unit(&unit, &self->arena, self->sources, self->count, NULL), AM_OK);
+    snprintf(path, sizeof path, "%s/unit.cpp", folder);
+    FILE *file = fopen(path, "w");
+    assert_non_null(file);
+    fprintf(file, "#include \"tests/cuda/host.h\"\n%s\n", unit);
+    for (int32_t k = 0; k < self->count; k++) fprintf(file, "LAUNCHER(%s)\n", self->sources[k].name);
+    assert_int_equal(fclose(file), 0);
+    snprintf(
+        command, sizeof command,
+        "c++ -std=c++17 -O0 -U_FORTIFY_SOURCE -w -shared -fPIC -ffp-contract=off -I'%s' %s -o %s/unit.so",
+        SOURCE_DIR, path, folder);
+    assert_int_equal(system(command), 0);
+    unlink(path);
+    snprintf(path, sizeof path, "%s/unit.so", folder);
+    self->library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    if (!self->library) fail_msg("%s", dlerror());
+    unlink(path);
+    rmdir(folder);
+}
+
+static inline void generated_run(const Generated *self, int32_t k, void **addresses) {
+    const CudaSource *source = &self->sources[k];
+    char name[128];
+    HostKernel *run;
+    snprintf(name, sizeof name, "run_%s", source->name);
+    *(void **)&run = dlsym(self->library, name);
+    assert_non_null(run);
+    run(addresses, (unsigned)source->blocks, (unsigned)source->threads,
+        strstr(source->text, "__syncthreads") != NULL);
+}
+
+/* Corner cases of a type first, in all pairs of the first 16 * 16 elements, then random values.
+ * `second`: of the two in a pair. pred holds 0 or 1. */
+static inline void generated_fill(void *data, Dtype type, int64_t count, bool second, Random *random) {
+    static const double floats[16] = {0,   -0.0,  1,     -1,   0.5,    -2.5,  NAN,  INFINITY,
+                                      3.7, 1e-41, -1e20, 1e20, 126.99, 300.4, -300, -INFINITY};
+    for (int64_t i = 0; i < count; i++) {
+        int64_t corner = second ? i / 16 : i % 16;
+        bool is_corner = i < 256;
+        uint64_t bits = random_bits(random);
+        int32_t width = dtype_bits(type);
+        double value = is_corner ? floats[corner] : random_normal(random) * 3;
+        uint64_t shift = random_bits(random) % (uint64_t)width;
+        if (is_corner) {
+            uint64_t sign = UINT64_C(1) << (width - 1);
+            const uint64_t integers[16] = {0, 1,  UINT64_MAX, sign, sign - 1, 2,  3,   7,
+                                           8, 15, 31,         33,   63,       64, 100, sign + 1};
+            bits = integers[corner];
+        } else {
+            bits >>= shift;
+        }
+        switch (type) {
+        case DTYPE_PRED: ((uint8_t *)data)[i] = bits & 1; break;
+        case DTYPE_F32: ((float *)data)[i] = (float)value; break;
+        case DTYPE_F64: ((double *)data)[i] = value; break;
+        case DTYPE_BF16: ((uint16_t *)data)[i] = dtype_float_to_bf16((float)value); break;
+        case DTYPE_F16: ((uint16_t *)data)[i] = dtype_float_to_f16((float)value); break;
+        default: memcpy((char *)data + i * dtype_bytes(type), &bits, (size_t)dtype_bytes(type));
+        }
+    }
+}
+
+static inline double generated_value(const void *data, Dtype type, int64_t i) {
+    switch (type) {
+    case DTYPE_F32: return ((const float *)data)[i];
+    case DTYPE_F64: return ((const double *)data)[i];
+    case DTYPE_BF16: return dtype_bf16_to_float(((const uint16_t *)data)[i]);
+    default: return dtype_f16_to_float(((const uint16_t *)data)[i]);
+    }
+}
+
+/* Integers bit for bit; floating values to `tolerance` of their size, NaN like NaN. The first that
+ * differs, or -1. */
+static inline int64_t generated_difference(const void *a, const void *b, Dtype type, int64_t count,
+                                           double tolerance) {
+    int64_t bytes = dtype_bytes(type);
+    for (int64_t i = 0; i < count; i++) {
+        if (memcmp((const char *)a + i * bytes, (const char *)b + i * bytes, (size_t)bytes) == 0) continue;
+        if (!dtype_is_floating(type)) return i;
+        double x = generated_value(a, type, i), y = generated_value(b, type, i);
+        if (isnan(x) && isnan(y)) continue;
+        if (!(fabs(x - y) <= tolerance * fabs(y))) return i;
+    }
+    return -1;
+}
+
+/* Two units in the last place. */
+static inline double generated_tolerance(Dtype type) {
+    return type == DTYPE_F64 ? 0x1p-51 : type == DTYPE_F32 ? 0x1p-22 : type == DTYPE_BF16 ? 0x1p-6 : 0x1p-9;
+}
+
+static inline void generated_free(Generated *self) {
+    if (self->library) dlclose(self->library);
+    arena_free(&self->arena);
+}
+
+#endif

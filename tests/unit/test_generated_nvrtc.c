@@ -1,0 +1,146 @@
+/* NVRTC compiles every generated kernel of the zoo's small models for sm_80 and
+ * sm_90 without a word; the cache on disk serves, notices damage and may be
+ * missing; refusals are clear. Skipped (77) in a build without CUDA and where
+ * there is no NVRTC. Needs no GPU. */
+#include <stdio.h>
+
+#include "automap_features.h"
+
+enum { SKIPPED = 77 };
+
+#ifdef AUTOMAP_HAVE_CUDA
+#include <glob.h>
+
+#include "base/file.h"
+#include "executor/cuda/nvrtc.h"
+#include "generated_case.h"
+
+static const int32_t architectures[] = {80, 90};
+static char cache[] = "/tmp/automap_cache_XXXXXX";
+
+static void empty_cache(void) {
+    char pattern[128];
+    glob_t found;
+    snprintf(pattern, sizeof pattern, "%s/automap/kernels/*", cache);
+    if (glob(pattern, 0, NULL, &found) == 0) {
+        for (size_t k = 0; k < found.gl_pathc; k++) unlink(found.gl_pathv[k]);
+        globfree(&found);
+    }
+}
+
+static bool holds(const CudaImage *image, const char *name) {
+    int64_t length = (int64_t)strlen(name);
+    for (int64_t at = 0; at + length <= image->bytes; at++)
+        if (image->data[at] == name[0] && memcmp(image->data + at, name, (size_t)length) == 0) return true;
+    return false;
+}
+
+static void compile_model(const char *model) {
+    Generated generated = {0};
+    PlanContext *context = generated_read(model);
+    const char *unit;
+    generated_add_model(&generated, context);
+    assert_int_equal(cuda_source_unit(&unit, &generated.arena, generated.sources, generated.count, NULL),
+                     AM_OK);
+    for (int32_t a = 0; a < 2; a++) {
+        AmError error = {0};
+        CudaImage image;
+        if (cuda_compile(&image, &generated.arena, unit, architectures[a], &error) != AM_OK)
+            fail_msg("%s: %s", model, error.text);
+        assert_string_equal(image.log, "");
+        assert_memory_equal(image.data, "\177ELF", 4);
+        for (int32_t k = 0; k < generated.count; k++) assert_true(holds(&image, generated.sources[k].name));
+    }
+    generated_free(&generated);
+    plan_context_free(context);
+}
+
+static void test_models_compile(void **state) {
+    (void)state;
+    static const char *const models[] = {"mlp_tiny",     "mlp_evaluate", "gpt2_tiny",
+                                         "t5_tiny",      "bert_tiny",    "vgg_tiny",
+                                         "exact_gather", "exact_linear", "two_swapped"};
+    for (size_t k = 0; k < sizeof models / sizeof *models; k++) compile_model(models[k]);
+}
+
+static const char small[] = "extern \"C\" __global__ void small(float *x) { x[threadIdx.x] += 1; }\n";
+
+static void test_cache(void **state) {
+    (void)state;
+    Arena arena = {0};
+    CudaImage first, second;
+    char pattern[128];
+    glob_t found;
+    FileBytes file;
+    empty_cache();
+    assert_int_equal(cuda_compile(&first, &arena, small, 80, NULL), AM_OK);
+    assert_false(first.cached);
+    assert_int_equal(cuda_compile(&second, &arena, small, 80, NULL), AM_OK);
+    assert_true(second.cached);
+    assert_int_equal(first.bytes, second.bytes);
+    assert_memory_equal(first.data, second.data, (size_t)first.bytes);
+    snprintf(pattern, sizeof pattern, "%s/automap/kernels/*.cubin", cache);
+    assert_int_equal(glob(pattern, 0, NULL, &found), 0);
+    assert_int_equal(found.gl_pathc, 1);
+    assert_int_equal(file_read(&file, found.gl_pathv[0], NULL), AM_OK);
+    file.data[file.length - 1] ^= 1;
+    assert_int_equal(file_write(found.gl_pathv[0], file.data, (size_t)file.length, NULL), AM_OK);
+    file_release(&file);
+    globfree(&found);
+    assert_int_equal(cuda_compile(&second, &arena, small, 80, NULL), AM_OK);
+    assert_false(second.cached);
+    assert_int_equal(cuda_compile(&second, &arena, small, 90, NULL), AM_OK);
+    assert_false(second.cached);
+    setenv("XDG_CACHE_HOME", "/dev/null", 1);
+    assert_int_equal(cuda_compile(&second, &arena, small, 80, NULL), AM_OK);
+    assert_false(second.cached);
+    setenv("XDG_CACHE_HOME", cache, 1);
+    arena_free(&arena);
+}
+
+static void test_refusals(void **state) {
+    (void)state;
+    Arena arena = {0};
+    CudaImage image;
+    AmError error = {0};
+    assert_int_equal(cuda_compile(&image, &arena, "int f( {", 80, &error), AM_ERROR_INTERNAL);
+    assert_non_null(strstr(error.text, "automap.cu(1)"));
+    error = (AmError){0};
+    assert_int_equal(cuda_compile(&image, &arena, small, 7, &error), AM_ERROR_RUNTIME);
+    assert_non_null(strstr(error.text, "sm_7"));
+    arena_free(&arena);
+}
+
+static int remove_cache(void **state) {
+    (void)state;
+    char path[128];
+    empty_cache();
+    static const char *const folders[] = {"/automap/kernels", "/automap", ""};
+    for (size_t k = 0; k < 3; k++) {
+        snprintf(path, sizeof path, "%s%s", cache, folders[k]);
+        rmdir(path);
+    }
+    return 0;
+}
+
+int main(void) {
+    AmError error = {0};
+    if (cuda_compiler_present(&error) != AM_OK) {
+        printf("skipped: %s\n", error.text);
+        return SKIPPED;
+    }
+    if (!mkdtemp(cache)) return 1;
+    setenv("XDG_CACHE_HOME", cache, 1);
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_models_compile),
+        cmocka_unit_test(test_cache),
+        cmocka_unit_test(test_refusals),
+    };
+    return cmocka_run_group_tests(tests, NULL, remove_cache);
+}
+#else
+int main(void) {
+    puts("skipped: built without CUDA");
+    return SKIPPED;
+}
+#endif

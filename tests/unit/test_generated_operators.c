@@ -1,0 +1,164 @@
+/* Every element-wise operator on every type, with corner cases: the generated
+ * kernel, compiled for the host, beside the CPU's; and what the CPU refuses is
+ * refused. Skipped (77) in a build without CUDA. Needs no GPU. */
+#include <stdio.h>
+
+#include "automap_features.h"
+
+enum { SKIPPED = 77 };
+
+#ifdef AUTOMAP_HAVE_CUDA
+#include "generated_case.h"
+
+enum { ELEMENTS = 600, MOST_CASES = 2048 };
+
+static const Dtype types[] = {DTYPE_PRED, DTYPE_S8,  DTYPE_S16, DTYPE_S32,  DTYPE_S64, DTYPE_U8, DTYPE_U16,
+                              DTYPE_U32,  DTYPE_U64, DTYPE_F16, DTYPE_BF16, DTYPE_F32, DTYPE_F64};
+enum { TYPE_COUNT = sizeof types / sizeof *types };
+
+static const struct {
+    IrOpcode opcode;
+    int32_t arity;
+    const char *rule;
+} operators[] = {
+#define OPCODE(name, text, arity, rule) {IR_##name, arity, #rule},
+#include "ir/opcodes.def"
+#undef OPCODE
+};
+
+/* One instruction, its CPU call and where its kernel is. */
+typedef struct Case {
+    KernelCase *values;
+    KernelCall *call;
+    int32_t kernel;
+} Case;
+
+typedef struct Cases {
+    Generated generated;
+    Random random;
+    Case list[MOST_CASES];
+    int32_t count, refused;
+} Cases;
+
+/* Adds an instruction whose operands have the given types, if there is a kernel for it. */
+static void add(Cases *self, IrOpcode opcode, const IrAttributes *attributes, int32_t arity,
+                const Dtype *operands, Dtype result) {
+    KernelCase *values = case_new(opcode);
+    KernelCall *call;
+    CudaSource source;
+    AmError error = {0};
+    for (int32_t k = 0; k < arity; k++) {
+        int32_t v = VALUE(values, operands[k], ELEMENTS);
+        generated_fill(values->memory[v], operands[k], ELEMENTS, k == 1, &self->random);
+    }
+    VALUE(values, result, ELEMENTS);
+    if (attributes) values->attributes = *attributes;
+    values->instruction.operands = memcpy(ARENA_ARRAY(&values->arena, int32_t, 3), (int32_t[]){0, 1, 2}, 12);
+    values->instruction.operand_count = values->instruction.first_result = arity;
+    values->instruction.result_count = 1;
+    ProgramStep step = {.instruction = 0, .fusion = -1};
+    AmStatus status = kernel_prepare(&call, &values->arena, &kernels_cpu, &values->program, &step, &error);
+    AmStatus generated = cuda_source_make(&source, &values->arena, call, &error);
+    if (status != generated)
+        fail_msg("%s on %s: the CPU says %d, the generator %d", ir_opcode_name(opcode),
+                 dtype_name(arity > 0 ? operands[0] : result), status, generated);
+    if (status != AM_OK) {
+        self->refused++;
+        case_free(values);
+        return;
+    }
+    assert_true(self->count < MOST_CASES);
+    generated_add(&self->generated, call);
+    int32_t kernel = 0;
+    while (strcmp(self->generated.sources[kernel].name, source.name) != 0) kernel++;
+    self->list[self->count++] = (Case){values, call, kernel};
+}
+
+static void add_table(Cases *self) {
+    for (size_t k = 0; k < sizeof operators / sizeof *operators; k++) {
+        IrOpcode opcode = operators[k].opcode;
+        int32_t arity = operators[k].arity;
+        if (strcmp(operators[k].rule, "ELEMENTWISE") != 0 || opcode == IR_COMPARE || opcode == IR_CONVERT ||
+            opcode == IR_BITCAST_CONVERT || opcode == IR_COMPLEX || opcode == IR_REAL || opcode == IR_IMAG ||
+            opcode == IR_STOCHASTIC_CONVERT || opcode == IR_REDUCE_PRECISION)
+            continue;
+        for (int32_t t = 0; t < TYPE_COUNT; t++) {
+            Dtype operands[3] = {opcode == IR_SELECT ? DTYPE_PRED : types[t], types[t], types[t]};
+            add(self, opcode, NULL, arity, operands, opcode == IR_IS_FINITE ? DTYPE_PRED : types[t]);
+        }
+    }
+}
+
+static void add_others(Cases *self) {
+    static const char *const directions[] = {"EQ", "NE", "GE", "GT", "LE", "LT"};
+    for (int32_t t = 0; t < TYPE_COUNT; t++) {
+        for (int32_t d = 0; d < 12; d++) {
+            IrAttributes compare = {.comparison = directions[d % 6],
+                                    .comparison_type = d < 6 ? NULL : "TOTALORDER"};
+            add(self, IR_COMPARE, &compare, 2, (Dtype[]){types[t], types[t]}, DTYPE_PRED);
+        }
+        static const int64_t first = 0;
+        IrAttributes iota = {.dimension_count = 1, .dimensions = &first};
+        add(self, IR_IOTA, &iota, 0, NULL, types[t]);
+        for (int32_t to = 0; to < TYPE_COUNT; to++) {
+            add(self, IR_CONVERT, NULL, 1, &types[t], types[to]);
+            if (dtype_bits(types[t]) == dtype_bits(types[to]) && types[t] != types[to] &&
+                types[t] != DTYPE_PRED && types[to] != DTYPE_PRED)
+                add(self, IR_BITCAST_CONVERT, NULL, 1, &types[t], types[to]);
+        }
+    }
+    static const int32_t precisions[][2] = {{5, 10}, {8, 7}, {4, 3}, {8, 23}, {5, 0}, {11, 52}};
+    for (size_t k = 0; k < sizeof precisions / sizeof *precisions; k++) {
+        IrAttributes bits = {.exponent_bits = precisions[k][0], .mantissa_bits = precisions[k][1]};
+        add(self, IR_REDUCE_PRECISION, &bits, 1, (Dtype[]){DTYPE_F32}, DTYPE_F32);
+        add(self, IR_REDUCE_PRECISION, &bits, 1, (Dtype[]){DTYPE_F16}, DTYPE_F16);
+    }
+}
+
+static void run_case(const Cases *self, const Case *one) {
+    KernelCase *values = one->values;
+    int32_t result = values->program.value_count - 1;
+    Dtype type = values->values[result].shape.type;
+    void *addresses[4], *out = calloc(ELEMENTS, 8);
+    for (int32_t k = 0; k < result; k++) addresses[k] = one->call->operands[k] = values->memory[k];
+    addresses[result] = out;
+    one->call->results[0] = values->memory[result];
+    one->call->scratch = aligned_alloc(64, (size_t)(one->call->scratch_bytes + 127) / 64 * 64);
+    one->call->run(one->call);
+    generated_run(&self->generated, one->kernel, addresses);
+    int64_t at = generated_difference(out, values->memory[result], type, ELEMENTS, generated_tolerance(type));
+    if (at >= 0)
+        fail_msg("element %lld differs, of\n%s", (long long)at, self->generated.sources[one->kernel].text);
+    free(one->call->scratch);
+    free(out);
+}
+
+static void test_every_operator_on_every_type(void **state) {
+    (void)state;
+    Cases *cases = calloc(1, sizeof *cases);
+    random_seed(&cases->random, 1);
+    add_table(cases);
+    add_others(cases);
+    assert_true(cases->count > 600);
+    assert_true(cases->refused > 100);
+    generated_compile(&cases->generated);
+    for (int32_t k = 0; k < cases->count; k++) run_case(cases, &cases->list[k]);
+    for (int32_t k = 0; k < cases->count; k++) case_free(cases->list[k].values);
+    generated_free(&cases->generated);
+    free(cases);
+}
+
+int main(void) {
+    if (system("c++ --version >/dev/null 2>&1") != 0) {
+        puts("skipped: no C++ compiler");
+        return SKIPPED;
+    }
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_every_operator_on_every_type)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
+#else
+int main(void) {
+    puts("skipped: built without CUDA");
+    return SKIPPED;
+}
+#endif
