@@ -1,8 +1,8 @@
 /* Search over all meshes of a cluster; see search.h.
  *
- * First the expert plans are priced on every mesh, then the searcher gets an
- * equal share of a quarter of the evaluations on each mesh, and what is left polishes
- * the best plan of each mesh, the most promising mesh first.
+ * Every mesh gets an equal share of a part of the evaluations: the expert plans
+ * are priced, the searcher explores, and the best plan is climbed from. What is
+ * left polishes mesh after mesh, the most promising first.
  */
 #include "planners/search.h"
 
@@ -17,6 +17,7 @@
 
 #define EXHAUSTIVE_LIMIT 200000
 #define MAX_MESHES       64
+#define EXPLORE_PART     2 /* of the evaluations, one in so many finds the promising meshes */
 
 const char *searcher_name(Searcher searcher) {
     static const char *const names[] = {
@@ -247,7 +248,12 @@ static AmStatus explore(const Exploration *exploration, Problem *problem, Text *
     if (options->initial) TRY(price_initial(problem, &options->initial->stages[0], error));
     if (!options->no_seeds) TRY(price_seeds(problem, error));
     double reference = exploration->reference > 0 ? exploration->reference : unsplit.seconds;
-    return dqn_search(problem, options->seed, reference, log, error);
+    /* A part of the share explores, the rest climbs: meshes are told apart by what can be reached on them. */
+    int64_t share = problem->budget.limit;
+    if (!options->no_polish) problem->budget.limit = share / 3 + 1;
+    TRY(dqn_search(problem, options->seed, reference, log, error));
+    problem->budget.limit = share;
+    return options->no_polish ? AM_OK : polish_climb(problem, error);
 }
 
 static void explore_task(void *user, int32_t k) {
@@ -322,7 +328,7 @@ static AmStatus search_dqn(Searching *self, AmError *error) {
     *exploration = (Exploration){.search = self,
                                  .reference = isnan(data_parallel->seconds) ? 0 : data_parallel->seconds};
     for (int32_t k = 0; k < self->problem_count; k++)
-        self->problems[k]->budget.limit = self->limit / (4 * self->problem_count) + 1;
+        self->problems[k]->budget.limit = self->limit / (EXPLORE_PART * self->problem_count) + 1;
     TRY(explore_all(exploration, error));
     if (self->options->no_polish) return AM_OK;
     TRY(polish_all(self, polish_climb, error));
