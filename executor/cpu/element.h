@@ -36,6 +36,9 @@ typedef void ElementLoop(void *out, const void *a, const void *b, const void *c,
 /* The loop of an operator on operands of `type` (pred, integers, f32, f64), NULL if there is none. */
 ElementLoop *element_floating_loop(IrOpcode opcode, Dtype type);
 ElementLoop *element_integer_loop(IrOpcode opcode, Dtype type);
+/* Where operands are c64, or f32 and the result is c64. */
+ElementLoop *element_complex_loop(IrOpcode opcode, Dtype from, Dtype to);
+ElementLoop *element_complex_compare_loop(const char *direction); /* "EQ", "NE" */
 /* `direction` "EQ" ...; `total_order` ranks NaN and signed zeros of floating types. */
 ElementLoop *element_compare_loop(const char *direction, bool total_order, Dtype type);
 ElementLoop *element_select_loop(Dtype type);

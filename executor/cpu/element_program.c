@@ -44,6 +44,11 @@ static bool is_half(Dtype type) {
     return type == DTYPE_BF16 || type == DTYPE_F16;
 }
 
+/* Types that inputs and operators may have. */
+static bool is_supported(Dtype type) {
+    return wide_supports(type) || type == DTYPE_C64;
+}
+
 /* The type in which a program holds values of `type`. */
 static Dtype held(Dtype type) {
     return is_half(type) ? DTYPE_F32 : type;
@@ -73,11 +78,23 @@ static ElementStep *add_step(Builder *builder, ElementLoop *loop, int32_t out, i
     return step;
 }
 
+/* The loop of an operator that has to do with complex numbers. */
+static ElementLoop *find_complex_loop(const ProgramFusionOp *op, Dtype from) {
+    switch (op->opcode) {
+    case IR_COMPARE: return op->attributes ? element_complex_compare_loop(op->attributes->comparison) : NULL;
+    case IR_SELECT: return element_select_loop(op->type);
+    case IR_RESHAPE:
+    case IR_BROADCAST: return element_complex_loop(IR_COPY, from, op->type);
+    default: return element_complex_loop(op->opcode, from, op->type);
+    }
+}
+
 /* The loop of an operator whose operands are held as `type`; fills in the parameter. */
 static ElementLoop *find_loop(Builder *builder, const ProgramFusionOp *op, Dtype operand,
                               const ElementParameter **parameter) {
     Dtype from = held(operand), to = held(op->type);
     const IrAttributes *attributes = op->attributes;
+    if (dtype_is_complex(from) || dtype_is_complex(to)) return find_complex_loop(op, from);
     switch (op->opcode) {
     case IR_COMPARE: {
         const char *kind = attributes ? attributes->comparison_type : NULL;
@@ -139,7 +156,7 @@ static bool add_constant(Builder *builder, const ProgramFusionOp *op, int32_t sl
 /* Adds the loops of operator `index`; false if there is none. */
 static bool add_op(Builder *builder, const ProgramFusionOp *op, int32_t index) {
     int32_t slot = builder->program->input_count + index;
-    if (op->operand_count < 0 || op->operand_count > 3 || !wide_supports(op->type)) return false;
+    if (op->operand_count < 0 || op->operand_count > 3 || !is_supported(op->type)) return false;
     builder->types[slot] = op->type;
     builder->read_as[slot] = slot;
     if (op->opcode == IR_CONSTANT) return add_constant(builder, op, slot);
@@ -213,7 +230,7 @@ AmStatus element_program_build(ElementProgram **result, Arena *arena, const Dtyp
     if (arena->failed) return am_fail_memory(error, (int64_t)slots * 64);
     *refused = 0;
     for (int32_t k = 0; k < input_count; k++) {
-        if (!wide_supports(input_types[k]))
+        if (!is_supported(input_types[k]))
             return am_fail(error, AM_ERROR_INPUT, "", "no kernel for this type");
         types[k] = input_types[k];
     }

@@ -297,6 +297,32 @@ def conversions(rng):
     ]
 
 
+@family
+def complex_numbers(rng):
+    def parts(z):
+        return lax.real(z), lax.imag(z)
+
+    x, y, u, v = (floats(rng, 4, 6) for _ in range(4))
+    for function in (lax.add, lax.sub, lax.mul, lax.div):
+        yield function.__name__, lambda x, y, u, v: parts(function(lax.complex(x, y), lax.complex(u, v))), [
+            x, y, u, v
+        ], 8, "largest"
+    for function in (lax.neg, lax.conj, lax.exp, lax.log, lax.sqrt, lax.sin, lax.cos, lax.tanh):
+        yield function.__name__, lambda x, y: parts(function(lax.complex(x, y))), [x, y], 32, "largest"
+    yield "abs", lambda x, y: jnp.abs(lax.complex(x, y)), [x, y], 4
+    yield "sum", lambda x, y: parts(lax.complex(x, y).sum(1)), [x, y], 8, "largest"
+    yield "equal", lambda x, y, u: (lax.complex(x, y) == lax.complex(u, y), lax.complex(x, y) != 1), [x, y, x]
+    yield "moved", lambda x, y: parts(lax.rev(lax.complex(x, y).T, (1,))[1:4]), [x, y]
+
+    def rotary(x, angles):
+        pairs = x.reshape(4, 3, 2)
+        turned = lax.complex(pairs[..., 0], pairs[..., 1]) * jnp.exp(1j * angles).astype(np.complex64)
+        return jnp.stack(parts(turned), -1).reshape(4, 6)
+
+    yield "rotary", lambda x, a: rotary(x, a), [x, floats(rng, 4, 3)], 16, "largest"
+    yield "rotary_gradient", jax.grad(lambda x, a: (rotary(x, a) ** 3).sum()), [x, floats(rng, 4, 3)], 32, "largest"
+
+
 # Moving data.
 
 

@@ -1,0 +1,57 @@
+/* Complex element-wise operators on values made by hand. */
+#include <math.h>
+
+#include "module_case.h"
+
+static void check_near(const char *text, const float *x, const float *y, const float *expected, int count) {
+    ModuleCase c;
+    if (module_open(&c, text) != AM_OK) fail_msg("%s", c.error.text);
+    const float *parameters[] = {x, y};
+    for (int32_t k = 0; k < c.entry->parameter_count; k++)
+        memcpy(c.entry->parameters[k], parameters[k],
+               (size_t)ir_shape_bytes(&c.entry->program->values[k].shape));
+    subprogram_run(c.entry);
+    const float *got = c.entry->outputs[0];
+    for (int k = 0; k < count; k++)
+        if (!(fabsf(got[k] - expected[k]) <= 1e-6f))
+            fail_msg("[%d] is %g, expected %g", k, got[k], expected[k]);
+    module_close(&c);
+}
+
+/* (x y) / y + conj(x), and |x|. */
+static void test_arithmetic(void **state) {
+    (void)state;
+    const float x[] = {3, 4, -5, 12}, y[] = {1, -2, 0.5f, 1}, expected[] = {6, 0, -10, 0},
+                magnitude[] = {5, 13};
+    check_near("HloModule m\nENTRY e { x = c64[2] parameter(0) y = c64[2] parameter(1)\n"
+               "  p = c64[2] multiply(x, y) q = c64[2] divide(p, y)\n"
+               "  r = f32[2] real(x) i = f32[2] imag(x) n = f32[2] negate(i) c = c64[2] complex(r, n)\n"
+               "  ROOT s = c64[2] add(q, c) }\n",
+               x, y, expected, 4);
+    check_near("HloModule m\nENTRY e { x = c64[2] parameter(0) ROOT a = f32[2] abs(x) }\n", x, NULL,
+               magnitude, 2);
+}
+
+/* An overflow of the squares does not reach the quotient. */
+static void test_large_quotient(void **state) {
+    (void)state;
+    const float x[] = {1e30f, 1e30f}, expected[] = {1, 0};
+    check_near("HloModule m\nENTRY e { x = c64[] parameter(0) ROOT q = c64[] divide(x, x) }\n", x, NULL,
+               expected, 2);
+}
+
+static void test_is_refused_where_there_is_no_order(void **state) {
+    (void)state;
+    check_refused(
+        "HloModule m\nENTRY e { x = c64[] parameter(0) ROOT q = pred[] compare(x, x), direction=LT }\n",
+        "no kernel for 'compare'");
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_arithmetic),
+        cmocka_unit_test(test_large_quotient),
+        cmocka_unit_test(test_is_refused_where_there_is_no_order),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
