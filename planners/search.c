@@ -49,6 +49,7 @@ typedef struct Searching {
     Problem *problems[MAX_MESHES];
     int32_t problem_count;
     Plan *expert_plans[EXPERT_COUNT]; /* as quoted; NULL where there is none */
+    Problem *expert_problems[EXPERT_COUNT];
 } Searching;
 
 static AmStatus add_problem(Searching *self, const Mesh *mesh, AmError *error) {
@@ -122,6 +123,10 @@ static AmStatus expert_genome(const Problem *problem, Expert expert, Genome *gen
         return AM_OK;
     }
     bool found = false;
+    if (mesh->device_count == 1) {
+        *reason = "there is one device";
+        return AM_OK;
+    }
     if (mesh->axis_count > 1) expert_batch(problem, 0, genome);
     TRY(expert_megatron(problem, mesh->axis_count - 1, genome, &found, error));
     if (!found)
@@ -170,31 +175,45 @@ static const char *why_too_large(Arena *arena, const MemoryFit *fit) {
     return reason;
 }
 
-/* The mesh on which a recipe is quoted: data_parallel all devices on the first
- * axis; megatron the devices of a server on the model axis. */
-static const Problem *expert_problem(const Searching *self, Expert expert) {
-    if (self->problem_count == 1) return self->problems[0];
-    int32_t wanted = expert == EXPERT_DATA_PARALLEL ? 1 : server_size(self->cluster);
-    const Problem *best = self->problems[0];
-    for (int32_t k = 0; k < self->problem_count; k++)
-        if (self->problems[k]->mesh.axes[1].size <= wanted) best = self->problems[k];
-    return best;
+/* Whether a recipe may be quoted on this mesh: data_parallel with all devices
+ * on the first axis; megatron with the model axis inside a server. */
+static bool is_expert_mesh(const Searching *self, Expert expert, const Mesh *mesh) {
+    if (self->problem_count == 1) return true;
+    int32_t model = mesh->axes[1].size;
+    return expert == EXPERT_DATA_PARALLEL ? model == 1 : model > 1 && model <= server_size(self->cluster);
 }
 
 /* The recipes as they are quoted beside the result; not evaluations of the search. */
-static AmStatus quote_experts(Searching *self, AmError *error) {
-    for (int32_t e = 0; e < EXPERT_COUNT; e++) {
-        ExpertResult *result = &self->result->experts[e];
-        const Problem *problem = expert_problem(self, (Expert)e);
+static AmStatus quote_expert(Searching *self, Expert expert, AmError *error) {
+    ExpertResult *result = &self->result->experts[expert];
+    *result = (ExpertResult){.seconds = NAN};
+    /* The widest model axis first; a narrower one where that does not fit. */
+    for (int32_t k = self->problem_count - 1; k >= 0 && isnan(result->seconds); k--) {
+        Problem *problem = self->problems[k];
         Genome genome;
         Simulation *simulation;
-        result->seconds = NAN;
-        TRY(expert_genome(problem, (Expert)e, &genome, &result->reason, error));
-        if (result->reason) continue;
-        TRY(simulate_genome(self, problem, &genome, &self->expert_plans[e], &simulation, error));
-        if (simulation->fit.fits) result->seconds = simulation->step_seconds;
-        else result->reason = why_too_large(self->arena, &simulation->fit);
+        const char *reason;
+        if (!is_expert_mesh(self, expert, &problem->mesh)) continue;
+        TRY(expert_genome(problem, expert, &genome, &reason, error));
+        if (!reason) {
+            Plan *plan;
+            TRY(simulate_genome(self, problem, &genome, &plan, &simulation, error));
+            if (simulation->fit.fits) result->seconds = simulation->step_seconds;
+            else reason = why_too_large(self->arena, &simulation->fit);
+            if (simulation->fit.fits || !self->expert_plans[expert]) {
+                self->expert_plans[expert] = plan;
+                self->expert_problems[expert] = problem;
+            }
+        }
+        if (!result->reason) result->reason = reason;
     }
+    if (!isnan(result->seconds)) result->reason = NULL;
+    else if (!result->reason) result->reason = "the devices make no mesh for it";
+    return AM_OK;
+}
+
+static AmStatus quote_experts(Searching *self, AmError *error) {
+    for (int32_t e = 0; e < EXPERT_COUNT; e++) TRY(quote_expert(self, (Expert)e, error));
     return AM_OK;
 }
 
@@ -374,14 +393,14 @@ static AmStatus run_searcher(Searching *self, AmError *error) {
     TRY(quote_experts(self, error));
     if (options->searcher == SEARCHER_RANDOM) return search_random(self, error);
     if (options->searcher == SEARCHER_EXPERT) {
-        Problem *problem = (Problem *)expert_problem(self, options->expert);
+        Problem *problem = self->expert_problems[options->expert];
         Genome genome;
         PlanPrice price;
         const char *reason;
-        TRY(expert_genome(problem, options->expert, &genome, &reason, error));
-        if (reason)
+        if (!problem)
             return am_fail(error, AM_ERROR_INFEASIBLE, self->context->module->source, "--expert %s: %s",
-                           expert_name(options->expert), reason);
+                           expert_name(options->expert), self->result->experts[options->expert].reason);
+        TRY(expert_genome(problem, options->expert, &genome, &reason, error));
         return problem_price(problem, &genome, &price, error);
     }
     return options->searcher == SEARCHER_EXHAUSTIVE ? search_exhaustive(self, error)
