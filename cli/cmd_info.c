@@ -23,8 +23,11 @@ typedef struct Info {
     int32_t opcode_count;
     int32_t phases[PHASE_COUNT];
     double flops, bytes; /* bytes: operands plus result of every instruction */
-    int32_t groups;
+    const LinkageGroups *groups;
 } Info;
+
+/* Devices on the axis that groups are counted for, as `automap groups` does. */
+enum { GROUPS_AXIS_SIZE = 8 };
 
 static Opcode *find_opcode(Info *info, Arena *arena, int32_t *capacity, const char *name) {
     for (int32_t k = 0; k < info->opcode_count; k++)
@@ -87,8 +90,9 @@ static AmStatus gather(Info *info, Arena *arena, const PlanContext *context, AmE
         if (in_entry) TRY(add_work(info, arena, module, instruction, error));
     }
     sort_opcodes(info);
-    for (int32_t c = 0; c < context->classes->count; c++)
-        info->groups += context->classes->classes[c].weight_count > 0;
+    LinkageGroups *groups;
+    TRY(groups_of_classes(&groups, arena, context, GROUPS_AXIS_SIZE, error));
+    info->groups = groups;
     return AM_OK;
 }
 
@@ -155,7 +159,7 @@ static json_t *info_to_json(const Info *info, const PlanContext *context) {
                      context->canonical->instruction_count, "opcodes", opcodes, "parameters",
                      parameters_to_json(context), "outputs", outputs_to_json(context), "phases", phases,
                      "loops", loops_to_json(context->canonical), "flops", info->flops, "bytes", info->bytes,
-                     "groups", info->groups, "warnings", warnings);
+                     "groups", info->groups->group_count, "warnings", warnings);
 }
 
 static void print_opcodes(Text *text, const Info *info) {
@@ -198,7 +202,9 @@ static void print_info(Text *text, const Info *info, const PlanContext *context)
     text_append_count(text, info->flops);
     text_append_string(text, "\nbytes moved   ");
     text_append_bytes_size(text, info->bytes);
-    text_append(text, "\ngroups        %d linkage groups of weights\nloss          ", info->groups);
+    text_append(text,
+                "\ngroups        %d linkage groups of weights, for an axis of %d devices\nloss          ",
+                info->groups->group_count, info->groups->axis_size);
     if (context->roles->loss < 0) text_append_string(text, "none\n\n");
     else text_append(text, "output %d of %d\n\n", context->roles->loss, context->roles->output_count);
     parameters_print(text, context, NULL);

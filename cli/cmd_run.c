@@ -78,7 +78,9 @@ static void on_step(void *user, const AmRunStep *step) {
 static void write_report_json(Stream *stream, const AmRunReport *report, const Plan *plan) {
     json_t *measured = json_array(), *predicted = json_null();
     for (int32_t d = 0; d < report->device_count; d++)
-        json_array_append_new(measured, json_pack("{s:I}", "peak_bytes", (json_int_t)report->peak_bytes[d]));
+        json_array_append_new(measured,
+                              json_pack("{s:I, s:I}", "peak_bytes", (json_int_t)report->peak_bytes[d],
+                                        "scratch_bytes", (json_int_t)report->scratch_bytes[d]));
     if (plan) {
         json_t *devices = json_array();
         for (int32_t d = 0; d < plan->device_count; d++)
@@ -89,6 +91,19 @@ static void write_report_json(Stream *stream, const AmRunReport *report, const P
     write_json_line(stream, json_pack("{s:I, s:{s:f, s:o}, s:o}", "steps", (json_int_t)report->steps,
                                       "measured", "step_seconds", report->seconds_per_step, "devices",
                                       measured, "predicted", predicted));
+}
+
+/* Scratch memory is not predicted: it depends on the kernels, so it stands beside the table. */
+static void append_scratch(Text *text, const AmRunReport *report) {
+    int64_t most = 0;
+    for (int32_t d = 0; d < report->device_count; d++)
+        if (report->scratch_bytes[d] > most) most = report->scratch_bytes[d];
+    if (most == 0) return;
+    text_append_string(text, "kernels took ");
+    text_append_bytes_size(text, (double)most);
+    text_append_string(text, report->device_count > 1
+                                 ? " of scratch memory beside it, on the device that took most\n"
+                                 : " of scratch memory beside it\n");
 }
 
 static void write_report_text(Stream *stream, const AmRunReport *report, const Plan *plan) {
@@ -108,6 +123,7 @@ static void write_report_text(Stream *stream, const AmRunReport *report, const P
         text_append_string(&rows, "\n");
     }
     text_append_table(&text, rows.data);
+    append_scratch(&text, report);
     write_text(stream, &text);
     text_free(&rows);
     text_free(&text);

@@ -207,12 +207,13 @@ static json_t *devices_to_json(Searched *self) {
     json_t *devices = json_array();
     for (int32_t d = 0; d < plan->device_count; d++) {
         const PlanDevicePrediction *device = &plan->predicted[d];
-        double busy = device->compute_seconds + device->communication_seconds;
+        double seconds = plan->predicted_step_seconds;
+        double busy = (device->compute_seconds + device->communication_seconds) / seconds;
         json_array_append_new(
             devices, json_pack("{s:s, s:I, s:f}", "name",
                                cluster_device_name(self->cluster, &self->arena, plan->stages[0].devices[d]),
                                "peak_bytes", (json_int_t)device->peak_bytes, "busy_fraction",
-                               plan->predicted_step_seconds > 0 ? busy / plan->predicted_step_seconds : 0.0));
+                               seconds > 0 ? fmin(busy, 1) : 0.0));
     }
     return devices;
 }
@@ -257,7 +258,8 @@ static AmStatus report(const Cli *cli, Searched *self, AmError *error) {
         text_append_seconds(&text, self->result.search_seconds);
         text_append_string(&text, ", import ");
         text_append_seconds(&text, self->import_seconds);
-        text_append(&text, "\nplan    %s\n", self->plan_file);
+        bool to_stdout = strcmp(self->plan_file, "-") == 0;
+        text_append(&text, "\nplan    %s\n", to_stdout ? "on standard output" : self->plan_file);
     }
     bool wanted = cli_has(cli, "--json") || !cli_has(cli, "--quiet");
     if (status == AM_OK && text.failed) status = am_fail_memory(error, 0);

@@ -84,6 +84,16 @@ static void join(Row *rows, int32_t count, Arena *arena) {
     }
 }
 
+/* The line for the parameters that have no row. */
+static void print_left_out(Text *text, int32_t row_count, int32_t left_out, bool has_shardings) {
+    if (left_out == 0) return;
+    if (!has_shardings) text_append(text, "and %d of the optimizer\n", left_out);
+    else if (row_count > 0)
+        text_append(text, "and %d that %s whole on every device\n", left_out, left_out == 1 ? "is" : "are");
+    else if (left_out == 1) text_append_string(text, "the parameter is whole on every device\n");
+    else text_append(text, "all %d parameters are whole on every device\n", left_out);
+}
+
 void parameters_print(Text *text, const PlanContext *context, const char *const *sharding) {
     Arena arena = {0};
     const IrRoles *roles = context->roles;
@@ -113,18 +123,16 @@ void parameters_print(Text *text, const PlanContext *context, const char *const 
     if (!arena.failed && rows) {
         join(rows, count, &arena);
         Text table = {0};
-        text_append(&table, "parameter\trole\tshape%s\tnumber\n", sharding ? "\tsharding" : "");
+        if (count > 0)
+            text_append(&table, "parameter\trole\tshape%s\tnumber\n", sharding ? "\tsharding" : "");
         for (int32_t k = 0; k < count; k++) {
             if (rows[k].count == 0) continue;
             print_path(&table, &rows[k]);
             text_append(&table, "%s\t%d\n", rows[k].columns, rows[k].count);
         }
-        text_append_table(text, table.data);
+        if (count > 0) text_append_table(text, table.data);
         text_free(&table);
-        if (left_out)
-            text_append(text,
-                        sharding ? "and %d that are whole on every device\n" : "and %d of the optimizer\n",
-                        left_out);
+        print_left_out(text, count, left_out, sharding);
     }
     if (arena.failed) text->failed = true;
     arena_free(&arena);

@@ -6,8 +6,11 @@
  * optimizer's phase, and, upwards, what reaches such an instruction only
  * through operators that keep its elements (element-wise, transpose, reshape,
  * convert). A gradient's partial sums and shards have its origin and count too.
+ * What the update itself makes on the way counts with the activations.
  */
 #include "cost/memory.h"
+
+#include <math.h>
 
 #include "ir/loops.h"
 
@@ -112,8 +115,7 @@ AmStatus memory_use(MemoryUse *use, const Program *program, AmError *error) {
         if (made[v] > program->peak_step || last[v] < program->peak_step) continue;
         if (made[v] < program->peak_step && is_taken_over(program, value->offset)) continue;
         IrPhase phase = program->roles->phases[value->origin];
-        if (phase == IR_PHASE_OPTIMIZER) use->optimizer_bytes += value->bytes;
-        else if (phase == IR_PHASE_BACKWARD && (uses[value->origin] & USED_BY_UPDATE))
+        if (phase == IR_PHASE_BACKWARD && (uses[value->origin] & USED_BY_UPDATE))
             use->gradients_bytes += value->bytes;
     }
     use->activation_bytes =
@@ -138,6 +140,13 @@ MemoryFit memory_fit(int64_t peak_bytes, const Cluster *cluster, const int32_t *
     return fit;
 }
 
+/* The least number of bytes at which `needed` fit, rounded up to the three digits that are printed. */
+static double enough_bytes(int64_t needed, double fraction) {
+    double bytes = (double)needed / fraction + 1, digit = 1;
+    while (bytes / digit >= 1000) digit *= 10;
+    return ceil(bytes / digit) * digit;
+}
+
 AmStatus memory_fail(const MemoryFit *fit, const Cluster *cluster, double fraction, AmError *error) {
     const ClusterDeviceType *type = cluster_device_type(cluster, fit->device);
     Text text = {0};
@@ -153,7 +162,7 @@ AmStatus memory_fail(const MemoryFit *fit, const Cluster *cluster, double fracti
         text_append(&text, "a memory fraction of %.3g would be enough", fit->needed_fraction + 0.0005);
     } else {
         text_append_string(&text, "devices of ");
-        text_append_bytes_size(&text, (double)fit->needed_bytes / fraction);
+        text_append_bytes_size(&text, enough_bytes(fit->needed_bytes, fraction));
         text_append_string(&text, " would be enough");
     }
     AmStatus status = am_fail(error, AM_ERROR_INFEASIBLE, "", "%s", text.data ? text.data : "no plan fits");

@@ -8,10 +8,11 @@
 /* The kinds add up to peak_bytes. */
 typedef struct MemoryUse {
     int64_t peak_bytes;
-    int64_t weights_bytes;    /* parameters of role weight */
-    int64_t optimizer_bytes;  /* parameters of role optimizer, and temporaries of the update */
-    int64_t gradients_bytes;  /* weights' gradients that are alive at the peak */
-    int64_t activation_bytes; /* all else: activations, data, state, constants, gaps of the allocation */
+    int64_t weights_bytes;   /* parameters of role weight */
+    int64_t optimizer_bytes; /* parameters of role optimizer */
+    int64_t gradients_bytes; /* weights' gradients that are alive at the peak */
+    int64_t
+        activation_bytes; /* all else: activations, temporaries of the update, data, state, constants, gaps */
 } MemoryUse;
 
 /* Bytes of a device at the peak: the allocation, and the temporaries inside the

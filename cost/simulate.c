@@ -13,6 +13,7 @@
 
 #include <string.h>
 
+#include "ir/flops.h"
 #include "propagation/lower.h"
 
 /* One distinct program: seconds of its steps on each device type. */
@@ -165,6 +166,28 @@ static AmStatus check_devices(const Plan *plan, const Cluster *cluster, AmError 
     return AM_OK;
 }
 
+/* FLOPs of the whole module, loops by their trips: what the devices have to get done together. */
+static AmStatus count_useful(Simulator *self, AmError *error) {
+    const IrModule *module = self->context->canonical;
+    const IrComputation *entry = &module->computations[module->entry];
+    for (int32_t i = entry->first; i < entry->first + entry->count; i++) {
+        const IrInstruction *instruction = &module->instructions[i];
+        const IrRegion *region = ir_region_of(module, i);
+        if (region) {
+            self->simulation->flops += region->flops;
+            continue;
+        }
+        ArenaMark mark = arena_mark(self->arena);
+        IrShape *operands = ARENA_ARRAY(self->arena, IrShape, instruction->operand_count + 1);
+        if (!operands) return am_fail_memory(error, instruction->operand_count);
+        for (int32_t k = 0; k < instruction->operand_count; k++)
+            operands[k] = module->instructions[instruction->operands[k]].shape;
+        self->simulation->flops += ir_flops(module, instruction, operands, &instruction->shape);
+        arena_release(self->arena, mark);
+    }
+    return AM_OK;
+}
+
 static void describe_devices(Simulator *self) {
     Simulation *simulation = self->simulation;
     double fullest = -1;
@@ -174,7 +197,7 @@ static void describe_devices(Simulator *self) {
         device->name = cluster_device_name(self->cluster, self->arena, device->device);
         device->memory = costs_of(self, d)->memory;
         device->memory_bytes = cluster_device_type(self->cluster, device->device)->memory_bytes;
-        simulation->flops += costs_of(self, d)->flops;
+        simulation->executed_flops += costs_of(self, d)->flops;
         double fullness = (double)device->memory.peak_bytes / (double)device->memory_bytes;
         if (fullness <= fullest) continue;
         fullest = fullness;
@@ -205,6 +228,7 @@ AmStatus simulate_plan(Simulation **simulation, Arena *arena, const PlanContext 
                            .warnings = {.arena = arena}};
     TRY(lower_all(&self, error));
     TRY(run(&self, error));
+    TRY(count_useful(&self, error));
     describe_devices(&self);
     *simulation = result;
     return arena->failed ? am_fail_memory(error, 0) : AM_OK;

@@ -21,7 +21,8 @@ typedef struct Simulation {
     int32_t device_count; /* devices of all stages, in order */
     SimulatedDevice *devices;
     CollectivePrice collectives[PRICE_COLLECTIVE_KINDS]; /* of device 0's program */
-    double flops;                                        /* of all devices together */
+    double flops;                                        /* of the module: useful work, however it is cut */
+    double executed_flops; /* of all devices together, with what several of them repeat */
     double memory_fraction;
     MemoryFit fit; /* of the device with least room */
     AmWarnings warnings;

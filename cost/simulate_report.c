@@ -4,7 +4,14 @@
 #include "cost/simulate.h"
 
 static double busy_fraction(const Simulation *simulation, const SimulatedDevice *device) {
-    return simulation->step_seconds > 0 ? device->compute_seconds / simulation->step_seconds : 0;
+    if (simulation->step_seconds <= 0) return 0;
+    double busy = device->compute_seconds / simulation->step_seconds;
+    return busy > 1 ? 1 : busy; /* sums in another order may differ in the last digit */
+}
+
+/* Of useful work, all devices together. */
+static double flops_per_second(const Simulation *simulation) {
+    return simulation->step_seconds > 0 ? simulation->flops / simulation->step_seconds : 0;
 }
 
 static json_t *device_to_json(const Simulation *simulation, const SimulatedDevice *device) {
@@ -33,10 +40,11 @@ json_t *simulation_to_json(const Simulation *simulation) {
     }
     for (int32_t k = 0; k < simulation->warnings.count; k++)
         json_array_append_new(warnings, json_string(simulation->warnings.texts[k]));
-    return json_pack("{s:s, s:s, s:f, s:f, s:b, s:I, s:I, s:o, s:o, s:o}", "module",
+    return json_pack("{s:s, s:s, s:f, s:f, s:f, s:f, s:b, s:I, s:I, s:o, s:o, s:o}", "module",
                      simulation->module_name ? simulation->module_name : "", "cluster",
                      simulation->cluster_name, "step_seconds", simulation->step_seconds, "flops",
-                     simulation->flops, "fits", (int)simulation->fit.fits, "peak_bytes",
+                     simulation->flops, "flops_per_second", flops_per_second(simulation), "executed_flops",
+                     simulation->executed_flops, "fits", (int)simulation->fit.fits, "peak_bytes",
                      (json_int_t)simulation->fit.needed_bytes, "limit_bytes",
                      (json_int_t)simulation->fit.limit_bytes, "collectives", collectives, "devices", devices,
                      "warnings", warnings);
@@ -110,8 +118,8 @@ void simulation_print(Text *text, const Simulation *simulation) {
                 simulation->device_count);
     text_append_seconds(text, simulation->step_seconds);
     text_append_string(text, ", ");
-    text_append_count(text, simulation->step_seconds > 0 ? simulation->flops / simulation->step_seconds : 0);
-    text_append_string(text, "FLOP/s; fullest device ");
+    text_append_count(text, flops_per_second(simulation));
+    text_append_string(text, "FLOP/s of useful work; fullest device ");
     text_append_bytes_size(text, (double)simulation->fit.needed_bytes);
     text_append_string(text, " of ");
     text_append_bytes_size(text, (double)simulation->fit.limit_bytes);

@@ -86,7 +86,8 @@ AmStatus rank_open(Rank *rank, const KernelBackEnd *back_end, Comm *comm, Progra
     TRY(describe_shards(rank, error));
     TRY(updates_prepare(&rank->updates, &rank->arena, program, error));
     int64_t values = aligned(program->allocation_bytes), staging = rank->updates.staging_bytes;
-    rank->memory_bytes = values + staging + aligned(scratch);
+    rank->scratch_bytes = aligned(scratch);
+    rank->memory_bytes = values + staging + rank->scratch_bytes;
     TRY(back_end->allocate((void **)&rank->memory, rank->memory_bytes, error));
     for (int32_t s = 0; s < program->step_count; s++) {
         if (rank->steps[s].kernel)

@@ -26,10 +26,10 @@ typedef struct Rank {
     Program *program;
     RankStep *steps;
     Updates updates;
-    RankShard *parameters, *outputs; /* [parameter_count], [output_count] */
-    char *memory;                    /* device memory: the program's, staging, scratch */
-    int64_t memory_bytes;
-    char *host; /* for one shard on its way */
+    RankShard *parameters, *outputs;     /* [parameter_count], [output_count] */
+    char *memory;                        /* device memory: the program's, staging, scratch */
+    int64_t memory_bytes, scratch_bytes; /* all of it; the kernels' scratch in it */
+    char *host;                          /* for one shard on its way */
 } Rank;
 
 /* Prepares all steps, allocates and binds. The program lives in rank->arena. */

@@ -316,9 +316,13 @@ static AmStatus fill_report(const Run *run, AmRunReport *report, AmError *error)
                             .first_loss = run->first_loss,
                             .last_loss = run->last_loss,
                             .device_count = run->rank_count,
-                            .peak_bytes = ARENA_ARRAY(run->arena, int64_t, run->rank_count)};
-    if (!report->peak_bytes) return am_fail_memory(error, run->rank_count * 8);
-    for (int32_t r = 0; r < run->rank_count; r++) report->peak_bytes[r] = run->ranks[r].memory_bytes;
+                            .peak_bytes = ARENA_ARRAY(run->arena, int64_t, run->rank_count),
+                            .scratch_bytes = ARENA_ARRAY(run->arena, int64_t, run->rank_count)};
+    if (!report->peak_bytes || !report->scratch_bytes) return am_fail_memory(error, run->rank_count * 16);
+    for (int32_t r = 0; r < run->rank_count; r++) {
+        report->scratch_bytes[r] = run->ranks[r].scratch_bytes;
+        report->peak_bytes[r] = run->ranks[r].memory_bytes - run->ranks[r].scratch_bytes;
+    }
     return AM_OK;
 }
 

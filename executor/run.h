@@ -49,7 +49,8 @@ typedef struct AmRunReport {
     double seconds_per_step; /* mean without the first, which warms up */
     double first_loss, last_loss;
     int32_t device_count;
-    int64_t *peak_bytes; /* [device_count]: the allocation with scratch memory; in the arena */
+    int64_t *peak_bytes;    /* [device_count]: the allocation without scratch memory; in the arena */
+    int64_t *scratch_bytes; /* [device_count]: what the kernels took beside it; in the arena */
 } AmRunReport;
 
 /* AM_ERROR_INPUT: no kernel for an operator, a parameter that no file names, a

@@ -185,7 +185,7 @@ static void equal_devices_never_wait(void **state) {
         assert_true(fabs(simulation->devices[d].idle_seconds) < 1e-12);
         assert_close(simulation->devices[d].compute_seconds, price.compute_seconds);
     }
-    assert_close(simulation->flops, 2 * price.flops);
+    assert_close(simulation->executed_flops, 2 * price.flops);
     assert_close(simulation->collectives[PROGRAM_ALL_REDUCE].seconds, price.communication_seconds);
 }
 
@@ -213,14 +213,18 @@ static void memory_kinds_add_up(void **state) {
     MemoryUse use;
     plan_batch(fixture, "data=4");
     Program *program = lower(fixture);
-    int64_t weights = 0;
-    for (int32_t k = 0; k < program->roles->parameter_count; k++)
-        if (program->roles->parameters[k].role == IR_ROLE_WEIGHT)
-            weights += program->values[program->parameters[k]].bytes;
+    int64_t weights = 0, optimizer = 0;
+    for (int32_t k = 0; k < program->roles->parameter_count; k++) {
+        IrRole role = program->roles->parameters[k].role;
+        int64_t bytes = program->values[program->parameters[k]].bytes;
+        if (role == IR_ROLE_WEIGHT) weights += bytes;
+        if (role == IR_ROLE_OPTIMIZER) optimizer += bytes;
+    }
     bool any_gradient = false;
     for (program->peak_step = 0; program->peak_step < program->step_count; program->peak_step++) {
         assert_int_equal(memory_use(&use, program, &error), AM_OK);
         assert_int_equal(use.weights_bytes, weights);
+        assert_int_equal(use.optimizer_bytes, optimizer);
         assert_int_equal(use.peak_bytes, program->allocation_bytes);
         assert_int_equal(use.weights_bytes + use.gradients_bytes + use.optimizer_bytes + use.activation_bytes,
                          use.peak_bytes);
@@ -241,12 +245,38 @@ static void too_little_memory_is_one_line(void **state) {
     assert_int_equal(fit.limit_bytes, 900000);
     assert_int_equal(memory_fail(&fit, fixture->cluster, 0.9, &error), AM_ERROR_INFEASIBLE);
     assert_string_equal(error.text, "no plan fits: device 2 (slow, server 1) needs 1.2 MB and may use 900 kB "
-                                    "(memory fraction 0.9 of 1 MB); devices of 1.33 MB would be enough");
+                                    "(memory fraction 0.9 of 1 MB); devices of 1.34 MB would be enough");
+    fit = memory_fit(304600, fixture->cluster, devices_in_order, 4, 0.1);
+    error = (AmError){0};
+    assert_int_equal(memory_fail(&fit, fixture->cluster, 0.1, &error), AM_ERROR_INFEASIBLE);
+    assert_non_null(strstr(error.text, "a memory fraction of 0.305 would be enough"));
+    assert_true(memory_fit(304600, fixture->cluster, devices_in_order, 4, 0.305).fits);
+    fit = memory_fit(1000400, fixture->cluster, devices_in_order, 4, 1);
+    error = (AmError){0};
+    assert_int_equal(memory_fail(&fit, fixture->cluster, 1, &error), AM_ERROR_INFEASIBLE);
+    assert_non_null(strstr(error.text, "devices of 1.01 MB would be enough"));
     fit = memory_fit(950000, fixture->cluster, devices_in_order, 4, 0.9);
     error = (AmError){0};
     assert_int_equal(memory_fail(&fit, fixture->cluster, 0.9, &error), AM_ERROR_INFEASIBLE);
     assert_non_null(strstr(error.text, "a memory fraction of 0.95 would be enough"));
     assert_true(memory_fit(950000, fixture->cluster, devices_in_order, 2, 0.9).fits);
+}
+
+/* What devices repeat is executed, not achieved: the rate is that of the module's own work. */
+static void the_rate_counts_useful_work(void **state) {
+    Fixture *fixture = *state;
+    plan_batch(fixture, "data=4");
+    Simulation *split = simulate(fixture);
+    fixture->stage.lists[0].count = 0; /* every device does everything */
+    Simulation *repeated = simulate(fixture);
+    assert_true(split->flops > 0);
+    assert_true(repeated->flops == split->flops);
+    assert_close(repeated->executed_flops, 4 * repeated->flops);
+    assert_true(split->executed_flops < repeated->executed_flops);
+    json_t *root = simulation_to_json(repeated);
+    assert_close(json_real_value(json_object_get(root, "flops_per_second")),
+                 repeated->flops / repeated->step_seconds);
+    json_decref(root);
 }
 
 static void a_simulation_is_written_and_predicted(void **state) {
@@ -402,6 +432,7 @@ int main(void) {
         cmocka_unit_test(fast_devices_wait_for_slow_ones),
         cmocka_unit_test(memory_kinds_add_up),
         cmocka_unit_test(too_little_memory_is_one_line),
+        cmocka_unit_test(the_rate_counts_useful_work),
         cmocka_unit_test(a_simulation_is_written_and_predicted),
         cmocka_unit_test(a_plan_for_more_devices_is_refused),
         cmocka_unit_test(a_scan_costs_its_layers),
