@@ -117,7 +117,7 @@ static AmStatus expert_genome(const Problem *problem, Expert expert, Genome *gen
         bool split = false;
         for (int32_t axis = 0; axis < mesh->axis_count; axis++)
             split = expert_batch(problem, axis, genome) || split;
-        if (!split)
+        if (!split && mesh->device_count > 1)
             *reason = is_pinned ? "the pins leave it nothing to split"
                                 : "no data input has a batch dimension that the devices divide";
         return AM_OK;
