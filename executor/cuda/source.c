@@ -1,5 +1,26 @@
-/* From a kernel call to its source: checks the types, then the family's part. */
+/* From a kernel call to its source: a table of families, and what all of them check. */
 #include "executor/cuda/source_text.h"
+
+typedef AmStatus SourceWriter(CudaSource *source, Arena *arena, const KernelCall *call, AmError *error);
+
+static const struct {
+    IrOpcode opcode;
+    SourceWriter *write;
+} writers[] = {
+    {IR_CONCATENATE, cuda_source_concatenate},
+    {IR_PAD, cuda_source_pad},
+    {IR_REDUCE, cuda_source_reduce},
+};
+
+static SourceWriter *writer_of(IrOpcode opcode) {
+    for (size_t k = 0; k < sizeof writers / sizeof *writers; k++)
+        if (writers[k].opcode == opcode) return writers[k].write;
+    return cuda_source_is_element_wise(opcode) ? cuda_source_elements : NULL;
+}
+
+bool cuda_source_covers(IrOpcode opcode) {
+    return writer_of(opcode) != NULL;
+}
 
 AmStatus cuda_source_refuse(const KernelCall *call, const char *reason, AmError *error) {
     return kernel_refuse(call->program, call->instruction->origin, call->instruction->opcode, reason, error);
@@ -13,15 +34,17 @@ static AmStatus refuse_type(const KernelCall *call, AmError *error) {
 }
 
 AmStatus cuda_source_make(CudaSource *source, Arena *arena, const KernelCall *call, AmError *error) {
-    if (call->instruction && !cuda_source_covers(call->instruction->opcode))
-        return cuda_source_refuse(call, "it is not a generated kernel", error);
+    SourceWriter *write = call->instruction ? writer_of(call->instruction->opcode) : cuda_source_elements;
+    if (!write) return cuda_source_refuse(call, "it is not a generated kernel", error);
     for (int32_t k = 0; k < call->operand_count + call->result_count; k++) {
         const IrShape *shape =
             k < call->operand_count ? call->operand_shapes[k] : call->result_shapes[k - call->operand_count];
         if (!cuda_memory_type(shape->type)) return refuse_type(call, error);
     }
-    bool reduces = call->instruction && call->instruction->opcode == IR_REDUCE;
-    TRY((reduces ? cuda_source_reduce : cuda_source_elements)(source, arena, call, error));
+    TRY(write(source, arena, call, error));
+    if (source->parameters > CUDA_MOST_PARAMETERS)
+        return am_fail(error, AM_ERROR_INPUT, "", "a kernel of %d arrays is more than one may read and write",
+                       source->parameters);
     if (source->blocks > CUDA_MOST_BLOCKS)
         return am_fail(error, AM_ERROR_INPUT, "", "a kernel of %lld blocks is more than a grid holds",
                        (long long)source->blocks);

@@ -1,4 +1,4 @@
-/* CUDA C text of generated kernels: element-wise fusions, moves and reductions.
+/* CUDA C text of generated kernels: element-wise fusions, moves, pads and reductions.
  *
  * One kernel serves one step of a lowered program. Shapes and strides are
  * numbers in its text, so its only arguments are the addresses of the operands

@@ -310,8 +310,8 @@ static bool is_element_wise(IrOpcode opcode) {
     return opcode < IR_OPCODE_COUNT && strcmp(classes[opcode], "ELEMENTWISE") == 0;
 }
 
-bool cuda_source_covers(IrOpcode opcode) {
-    return opcode == IR_IOTA || opcode == IR_REDUCE || is_element_wise(opcode) || kind_of_move(opcode);
+bool cuda_source_is_element_wise(IrOpcode opcode) {
+    return opcode == IR_IOTA || is_element_wise(opcode) || kind_of_move(opcode);
 }
 
 static AmStatus write_instruction(CudaSource *source, Arena *arena, const KernelCall *call, Space *space,

@@ -6,8 +6,9 @@
 #include "base/text.h"
 #include "executor/cuda/source.h"
 
-#define CUDA_THREADS     256
-#define CUDA_MOST_BLOCKS INT64_C(2147483647) /* of a grid, in its first dimension */
+#define CUDA_MOST_PARAMETERS 512 /* addresses in the 4,096 bytes that a kernel takes */
+#define CUDA_THREADS         256
+#define CUDA_MOST_BLOCKS     INT64_C(2147483647) /* of a grid, in its first dimension */
 
 /* Name of the C type of elements in memory ("u16" for bf16) and of values in
  * registers ("f32" for bf16); NULL: a type without arithmetic. */
@@ -34,6 +35,10 @@ AmStatus cuda_source_finish(CudaSource *source, Arena *arena, const char *kind, 
 AmStatus cuda_source_refuse(const KernelCall *call, const char *reason, AmError *error);
 
 AmStatus cuda_source_reduce(CudaSource *source, Arena *arena, const KernelCall *call, AmError *error);
+AmStatus cuda_source_pad(CudaSource *source, Arena *arena, const KernelCall *call, AmError *error);
+AmStatus cuda_source_concatenate(CudaSource *source, Arena *arena, const KernelCall *call, AmError *error);
+/* Whether an opcode's result is, element by element, a function of operands at given strides. */
+bool cuda_source_is_element_wise(IrOpcode opcode);
 AmStatus cuda_source_elements(CudaSource *source, Arena *arena, const KernelCall *call, AmError *error);
 
 #endif
