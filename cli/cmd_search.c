@@ -254,7 +254,8 @@ static AmStatus report(const Cli *cli, Searched *self, AmError *error) {
         json_decref(root);
         text_append_string(&text, "\n");
     } else if (status == AM_OK) {
-        text_append(&text, "search  %lld evaluations in ", (long long)self->result.evaluations);
+        text_append(&text, "search  %lld evaluation%s in ", (long long)self->result.evaluations,
+                    self->result.evaluations == 1 ? "" : "s");
         text_append_seconds(&text, self->result.search_seconds);
         text_append_string(&text, ", import ");
         text_append_seconds(&text, self->import_seconds);

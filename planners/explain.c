@@ -3,17 +3,22 @@
  * A decision's worth is the difference that taking it out of its list makes to
  * the simulated step: everything else is completed anew, so the figure contains
  * what the other entries make of the freedom. Collectives are those of the first
- * device's lowered program, priced one by one; numbers in op names are ignored
- * when they are added up, so that repeated layers come together.
+ * device's lowered program, priced one by one; a merged one is shared out over
+ * the operators that it serves, by bytes. Numbers in op names are ignored when
+ * they are added up, so that repeated layers come together.
  */
 #include "planners/explain.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "cost/simulate.h"
 #include "propagation/lower.h"
 #include "propagation/plan_parts.h"
+
+/* Changes below this share are not listed as text. */
+#define LEAST_CHANGE 0.0005
 
 typedef struct Explainer {
     Arena *arena;
@@ -137,8 +142,10 @@ static bool is_same_name(const char *a, const char *b) {
     return true;
 }
 
-static void add_collective(const Explainer *self, const StepCost *cost) {
-    const IrInstruction *origin = &self->context->canonical->instructions[cost->origin];
+/* One tensor that the collective of `step` moves, with its share of bytes and time. */
+static void add_tensor(const Explainer *self, int32_t step, const StepCost *cost, int32_t origin_index,
+                       double share) {
+    const IrInstruction *origin = &self->context->canonical->instructions[origin_index];
     const char *kind = program_collective_name(cost->kind), *axes = axes_text(self, cost->axes);
     const char *op_name = origin->op_name[0] ? origin->op_name : origin->name;
     Explanation *result = self->result;
@@ -146,13 +153,33 @@ static void add_collective(const Explainer *self, const StepCost *cost) {
     for (; row < result->collectives + result->collective_count; row++)
         if (row->kind == kind && strcmp(row->axes, axes) == 0 && is_same_name(row->op_name, op_name)) break;
     if (row == result->collectives + result->collective_count) {
-        *row = (ExplainedCollective){
-            .kind = kind, .axes = axes, .op_name = op_name, .source = source_text(self->arena, origin)};
+        *row = (ExplainedCollective){.kind = kind,
+                                     .axes = axes,
+                                     .op_name = op_name,
+                                     .source = source_text(self->arena, origin),
+                                     .last_step = -1};
         result->collective_count++;
     }
-    row->count++;
-    row->bytes += cost->bytes;
-    row->seconds += cost->seconds;
+    if (row->last_step != step) row->count++;
+    row->last_step = step;
+    row->tensors++;
+    row->bytes += share * cost->bytes;
+    row->seconds += share * cost->seconds;
+}
+
+/* All tensors of one collective; only those of one kind are merged, so their results tell the shares. */
+static void add_collective(const Explainer *self, const Program *program, int32_t step,
+                           const StepCost *cost) {
+    const ProgramInstruction *instruction = &program->instructions[program->steps[step].instruction];
+    const ProgramValue *results = &program->values[instruction->first_result];
+    double total = 0;
+    for (int32_t k = 0; k < instruction->result_count; k++)
+        total += (double)ir_shape_bytes(&results[k].shape);
+    for (int32_t k = 0; k < instruction->result_count; k++) {
+        double bytes = (double)ir_shape_bytes(&results[k].shape);
+        add_tensor(self, step, cost, results[k].origin,
+                   total > 0 ? bytes / total : 1.0 / instruction->result_count);
+    }
 }
 
 static int compare_collectives(const void *left, const void *right) {
@@ -171,11 +198,13 @@ static AmStatus explain_collectives(const Explainer *self) {
     TRY(plan_complete(&completion, self->arena, self->context, stage, self->error));
     TRY(plan_lower(&program, self->arena, self->context, completion, 0, self->error));
     TRY(price_steps(&costs, self->arena, program, self->cluster, stage->devices, self->error));
-    for (int32_t k = 0; k < program->step_count; k++) count += costs[k].is_collective;
+    for (int32_t k = 0; k < program->step_count; k++)
+        if (costs[k].is_collective)
+            count += program->instructions[program->steps[k].instruction].result_count;
     self->result->collectives = ARENA_ARRAY(self->arena, ExplainedCollective, count + 1);
     if (!self->result->collectives) return am_fail_memory(self->error, count);
     for (int32_t k = 0; k < program->step_count; k++)
-        if (costs[k].is_collective) add_collective(self, &costs[k]);
+        if (costs[k].is_collective) add_collective(self, program, k, &costs[k]);
     qsort(self->result->collectives, (size_t)self->result->collective_count,
           sizeof *self->result->collectives, compare_collectives);
     return self->arena->failed ? am_fail_memory(self->error, 0) : AM_OK;
@@ -215,20 +244,31 @@ json_t *explanation_to_json(const Explanation *self) {
     for (int32_t k = 0; k < self->collective_count; k++) {
         const ExplainedCollective *row = &self->collectives[k];
         json_array_append_new(collectives,
-                              json_pack("{s:s, s:s, s:i, s:f, s:f, s:o, s:o}", "kind", row->kind, "axes",
-                                        row->axes, "count", row->count, "bytes", row->bytes, "seconds",
-                                        row->seconds, "op_name", plan_string_to_json(row->op_name), "source",
+                              json_pack("{s:s, s:s, s:i, s:i, s:f, s:f, s:o, s:o}", "kind", row->kind, "axes",
+                                        row->axes, "count", row->count, "tensors", row->tensors, "bytes",
+                                        row->bytes, "seconds", row->seconds, "op_name",
+                                        plan_string_to_json(row->op_name), "source",
                                         plan_string_to_json(row->source)));
     }
     return json_pack("{s:f, s:I, s:o, s:o}", "step_seconds", self->step_seconds, "peak_bytes",
                      (json_int_t)self->peak_bytes, "decisions", decisions, "collectives", collectives);
 }
 
+/* Whether a decision moves the step time or the peak by as much as the table shows. */
+static bool is_felt(const Explanation *self, const ExplainedDecision *row) {
+    double seconds = fabs(row->seconds_without / self->step_seconds - 1);
+    double bytes = fabs((double)row->peak_bytes_without / (double)self->peak_bytes - 1);
+    return seconds >= LEAST_CHANGE || bytes >= LEAST_CHANGE;
+}
+
 static void print_decisions(Text *text, const Explanation *self) {
     Text rows = {0};
+    int32_t felt = 0;
     text_append_string(&rows, "axis\tdecision\tlayers\tstep without\tslower by\tpeak without\tsource\n");
     for (int32_t k = 0; k < self->decision_count; k++) {
         const ExplainedDecision *row = &self->decisions[k];
+        if (!is_felt(self, row)) continue;
+        felt++;
         text_append(&rows, "%s\tsplit dimension %d of %s\t%d\t", row->axis, row->dimension, row->path,
                     row->class_count);
         text_append_seconds(&rows, row->seconds_without);
@@ -236,16 +276,20 @@ static void print_decisions(Text *text, const Explanation *self) {
         text_append_bytes_size(&rows, (double)row->peak_bytes_without);
         text_append(&rows, "\t%s\n", row->source);
     }
-    text_append_table(text, rows.data);
+    int32_t rest = self->decision_count - felt;
+    if (felt > 0) text_append_table(text, rows.data);
+    if (rest > 0)
+        text_append(text, "%s%d decision%s that change%s time and peak by less than %g %%\n",
+                    felt ? "and " : "", rest, rest == 1 ? "" : "s", rest == 1 ? "s" : "", 100 * LEAST_CHANGE);
     text_free(&rows);
 }
 
 static void print_collectives(Text *text, const Explanation *self) {
     Text rows = {0};
-    text_append_string(&rows, "collective\taxes\tnumber\ttensors\ttime\toperator\tsource\n");
+    text_append_string(&rows, "collective\taxes\tnumber\ttensors\tbytes\ttime\toperator\tsource\n");
     for (int32_t k = 0; k < self->collective_count; k++) {
         const ExplainedCollective *row = &self->collectives[k];
-        text_append(&rows, "%s\t%s\t%d\t", row->kind, row->axes, row->count);
+        text_append(&rows, "%s\t%s\t%d\t%d\t", row->kind, row->axes, row->count, row->tensors);
         text_append_bytes_size(&rows, row->bytes);
         text_append_string(&rows, "\t");
         text_append_seconds(&rows, row->seconds);

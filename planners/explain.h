@@ -20,12 +20,16 @@ typedef struct ExplainedDecision {
     int64_t peak_bytes_without;
 } ExplainedDecision;
 
-/* Collectives of one kind over the same axes that serve operators of one name. */
+/* Collectives of one kind over the same axes that serve operators of one name.
+ * A merged collective serves several: each has its tensors and, by their bytes,
+ * its share of the time. */
 typedef struct ExplainedCollective {
     const char *kind, *axes;
     const char *op_name, *source; /* of the first operator */
-    int32_t count;
+    int32_t count;                /* collectives with tensors of these operators */
+    int32_t tensors;
     double bytes, seconds; /* all together */
+    int32_t last_step;     /* of the program that was counted; keeps a collective from counting twice */
 } ExplainedCollective;
 
 typedef struct Explanation {

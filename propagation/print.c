@@ -6,7 +6,7 @@
  *       %20 = add(%13, %4[.,c])
  *     } -> %20
  */
-#include "ir/module.h"
+#include "ir/text.h"
 #include "propagation/program.h"
 
 #include <string.h>
@@ -38,6 +38,33 @@ static void print_origin(Text *text, const Program *program, int32_t origin) {
         text_append(text, " %s:%d", instruction->source_file, instruction->source_line);
 }
 
+static void print_number(Text *text, Dtype type, const char *data) {
+    int32_t bits = dtype_bits(type);
+    uint64_t raw = 0;
+    memcpy(&raw, data, (size_t)dtype_bytes(type));
+    if (type == DTYPE_PRED) text_append_string(text, raw ? "true" : "false");
+    else if (dtype_is_floating(type)) ir_float_write(text, type, raw);
+    else if (dtype_is_signed(type))
+        text_append(text, "%lld", (long long)((int64_t)(raw << (64 - bits)) >> (64 - bits)));
+    else text_append(text, "%llu", (unsigned long long)raw);
+}
+
+/* A scalar's value; arrays and elided values are shortened. */
+static void print_literal(Text *text, Dtype type, int64_t elements, const IrLiteral *literal) {
+    if (!literal || !literal->data || elements != 1 || dtype_bits(type) == 0) {
+        text_append_string(text, "{...}");
+    } else if (dtype_is_complex(type)) {
+        Dtype part = type == DTYPE_C64 ? DTYPE_F32 : DTYPE_F64;
+        text_append_string(text, "(");
+        print_number(text, part, literal->data);
+        text_append_string(text, ", ");
+        print_number(text, part, (const char *)literal->data + dtype_bytes(part));
+        text_append_string(text, ")");
+    } else {
+        print_number(text, type, literal->data);
+    }
+}
+
 static void print_attributes(Text *text, const Program *program, const ProgramInstruction *instruction) {
     const IrAttributes *attributes = instruction->attributes;
     int32_t rank = instruction->operand_count > 0 ? program->values[instruction->operands[0]].shape.rank
@@ -60,8 +87,12 @@ static void print_attributes(Text *text, const Program *program, const ProgramIn
         print_numbers(text, "shard_start", instruction->shard->start, rank);
         print_numbers(text, "of", instruction->shard->global, rank);
     }
-    if (instruction->called >= 0)
-        text_append(text, " to_apply=%s", program->module->computations[instruction->called].name);
+    if (instruction->called >= 0) {
+        IrOpcode combined = ir_computation_operator(program->module, instruction->called);
+        text_append(text, " to_apply=%s",
+                    combined != IR_UNKNOWN ? ir_opcode_name(combined)
+                                           : program->module->computations[instruction->called].name);
+    }
 }
 
 static void print_collective(Text *text, const Program *program, const ProgramInstruction *instruction) {
@@ -82,24 +113,49 @@ static void print_collective(Text *text, const Program *program, const ProgramIn
     text_append_string(text, "]");
 }
 
+/* One shape, or as in HLO a tuple of those that a merged collective makes. */
+static void print_shapes(Text *text, const Program *program, const ProgramInstruction *instruction) {
+    if (instruction->result_count > 1) text_append_string(text, "(");
+    for (int32_t k = 0; k < instruction->result_count; k++) {
+        if (k) text_append_string(text, ", ");
+        print_shape(text, &program->values[instruction->first_result + k].shape);
+    }
+    if (instruction->result_count > 1) text_append_string(text, ")");
+}
+
+/* The states of the results, once where all are the same. */
+static void print_states(Text *text, const Program *program, const ProgramInstruction *instruction) {
+    const ProgramValue *results = &program->values[instruction->first_result];
+    bool is_one = true;
+    for (int32_t k = 1; k < instruction->result_count; k++)
+        if (!sbp_equal(results[k].state, results[0].state)) is_one = false;
+    text_append_string(text, "  @ ");
+    for (int32_t k = 0; k < (is_one ? 1 : instruction->result_count); k++) {
+        if (k) text_append_string(text, ", ");
+        sbp_print(text, program->mesh, results[k].state);
+    }
+}
+
 static void print_instruction(Text *text, const Program *program, const ProgramInstruction *instruction) {
+    const ProgramValue *result = &program->values[instruction->first_result];
     for (int32_t k = 0; k < instruction->result_count; k++)
         text_append(text, "%s%%%d", k ? ", " : "", instruction->first_result + k);
     text_append_string(text, " = ");
-    const ProgramValue *result = &program->values[instruction->first_result];
-    print_shape(text, &result->shape);
+    print_shapes(text, program, instruction);
     text_append(text, " %s(",
                 instruction->kind == PROGRAM_COLLECTIVE
                     ? program_collective_name(instruction->collective->kind)
                     : ir_opcode_name(instruction->opcode));
     for (int32_t k = 0; k < instruction->operand_count; k++)
         text_append(text, "%s%%%d", k ? ", " : "", instruction->operands[k]);
+    if (instruction->opcode == IR_CONSTANT && instruction->kind == PROGRAM_COMPUTE)
+        print_literal(text, result->shape.type, ir_shape_elements(&result->shape), instruction->literal);
     text_append_string(text, ")");
     if (instruction->kind == PROGRAM_COLLECTIVE) print_collective(text, program, instruction);
     else print_attributes(text, program, instruction);
-    text_append_string(text, "  @ ");
-    sbp_print(text, program->mesh, result->state);
-    print_origin(text, program, instruction->origin);
+    print_states(text, program, instruction);
+    print_origin(text, program, result->origin);
+    if (instruction->result_count > 1) text_append(text, " and %d more", instruction->result_count - 1);
     text_append_string(text, "\n");
 }
 
@@ -123,18 +179,6 @@ static void print_slot(Text *text, const ProgramFusion *fusion, int32_t slot) {
     text_append_string(text, "]");
 }
 
-static void print_scalar(Text *text, const ProgramFusionOp *op) {
-    if (!op->literal || !op->literal->data) text_append_string(text, "{...}");
-    else if (op->type == DTYPE_F32) text_append_double(text, (double)*(const float *)op->literal->data);
-    else if (op->type == DTYPE_F64) text_append_double(text, *(const double *)op->literal->data);
-    else {
-        uint64_t bits = 0;
-        memcpy(&bits, op->literal->data,
-               (size_t)dtype_bytes(op->type) < 8 ? (size_t)dtype_bytes(op->type) : 8);
-        text_append(text, "0x%llx", (unsigned long long)bits);
-    }
-}
-
 static void print_fusion(Text *text, const Program *program, const ProgramFusion *fusion) {
     IrShape space = {.type = fusion->ops[fusion->op_count - 1].type,
                      .rank = fusion->rank,
@@ -149,7 +193,7 @@ static void print_fusion(Text *text, const Program *program, const ProgramFusion
             if (o) text_append_string(text, ", ");
             print_slot(text, fusion, op->operands[o]);
         }
-        if (op->opcode == IR_CONSTANT) print_scalar(text, op);
+        if (op->opcode == IR_CONSTANT) print_literal(text, op->type, 1, op->literal);
         if (op->opcode == IR_IOTA) text_append(text, "%lld..", (long long)op->iota_start);
         text_append_string(text, ")");
         if (op->attributes && op->attributes->comparison)

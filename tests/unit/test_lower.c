@@ -254,6 +254,46 @@ static void test_half_products_are_added_in_f32(void **state) {
     plan_context_free(context);
 }
 
+/* A merged collective shows every result's shape, a scalar its value, a reduction its operator. */
+static void test_the_text_shows_what_is_computed(void **state) {
+    (void)state;
+    PlanContext *context = read_context("mlp_tiny");
+    Arena arena = {0};
+    PlanStage stage;
+    Text text = {0};
+    bool any_merged = false;
+    start_stage(&stage, &arena, context, "data=2");
+    for (int32_t k = 0; k < context->roles->parameter_count; k++)
+        if (context->roles->parameters[k].role == IR_ROLE_DATA) {
+            list_tied(context, &stage.lists[0], context->roles->parameters[k].path, 0);
+            break;
+        }
+    const Program *program = lower(context, &arena, &stage, 0);
+    program_print(&text, program);
+    assert_non_null(text.data);
+    for (int32_t i = 0; i < program->instruction_count; i++) {
+        const ProgramInstruction *instruction = &program->instructions[i];
+        if (instruction->result_count < 2) continue;
+        Text shapes = {0};
+        for (int32_t k = 0; k < instruction->result_count; k++) {
+            text_append_string(&shapes, k ? ", " : " = (");
+            ir_shape_append(&shapes, &program->values[instruction->first_result + k].shape);
+        }
+        text_append_string(&shapes, ") all_reduce(");
+        if (!strstr(text.data, shapes.data)) fail_msg("no %s in\n%s", shapes.data, text.data);
+        text_free(&shapes);
+        any_merged = true;
+    }
+    assert_true(any_merged);
+    assert_non_null(strstr(text.data, " f32[] constant(0)"));
+    assert_null(strstr(text.data, "constant()"));
+    assert_non_null(strstr(text.data, "to_apply=add "));
+    assert_null(strstr(text.data, "to_apply=region"));
+    text_free(&text);
+    arena_free(&arena);
+    plan_context_free(context);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_data_parallelism_reduces_gradients),
@@ -261,6 +301,7 @@ int main(void) {
         cmocka_unit_test(test_buffers_do_not_overlap),
         cmocka_unit_test(test_half_products_are_added_in_f32),
         cmocka_unit_test(test_temporaries_share_memory),
+        cmocka_unit_test(test_the_text_shows_what_is_computed),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
