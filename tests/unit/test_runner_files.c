@@ -1,5 +1,6 @@
 /* What a run reads and writes: missing and ill-fitting arrays, batches, drawn
  * state, watched and saved outputs, interruption. */
+#include "propagation/lower.h"
 #include "runner_case.h"
 
 static const char path_in_models[] = MODELS "mlp_tiny/model.hlo.pb";
@@ -150,6 +151,19 @@ static void test_watched_and_saved_outputs(void **state) {
     array_file_close(&file);
 }
 
+/* The measured peak is the program's allocation; what kernels take beside it is told apart. */
+static void test_scratch_memory_is_told_apart(void **state) {
+    Fixture *self = *state;
+    Program *program;
+    AmRunOptions options = {.steps = 1, .state_path = state_file, .data_path = data_file};
+    assert_int_equal(run(self, options), AM_OK);
+    assert_int_equal(plan_lower_whole(&program, &self->arena, self->context, &self->error), AM_OK);
+    for (int32_t k = 0; k < program->update_count; k++) assert_true(program->updates[k].in_place);
+    assert_true(self->report.scratch_bytes[0] > 0); /* products pack their operands */
+    assert_true(self->report.peak_bytes[0] >= program->allocation_bytes);
+    assert_true(self->report.peak_bytes[0] < program->allocation_bytes + 64);
+}
+
 static void test_unknown_output(void **state) {
     Fixture *self = *state;
     int32_t watch = 7;
@@ -203,6 +217,7 @@ int main(void) {
         cmocka_unit_test_setup_teardown(test_numbers_of_batches_must_agree, setup, teardown),
         cmocka_unit_test_setup_teardown(test_drawn_state_does_not_depend_on_the_split, setup, teardown),
         cmocka_unit_test_setup_teardown(test_watched_and_saved_outputs, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_scratch_memory_is_told_apart, setup, teardown),
         cmocka_unit_test_setup_teardown(test_unknown_output, setup, teardown),
         cmocka_unit_test_setup_teardown(test_operator_without_kernel, setup, teardown),
         cmocka_unit_test_setup_teardown(test_interruption, setup, teardown),
