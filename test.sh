@@ -13,7 +13,7 @@ into build/, and runs the tests:
 
   format   clang-format on every C file
   unit     every unit test again under the address and undefined-behaviour
-           sanitizers (build-asan/), and the executor's under the thread
+           sanitizers (build-asan/), and those with threads under the thread
            sanitizer (build-tsan/)
   ctest    everything registered with CMake; the summary gives the time of each
            label: unit, check, e2e, jax, mpi, gpu. Tests that need what is not
@@ -100,7 +100,7 @@ test_sanitized() {
 # The programs that include the executor are those that run ranks as threads.
 test_threads() {
   local names
-  names=$(grep -l '"executor/' tests/unit/test_*.c 2>/dev/null | xargs -rn1 basename -s .c | paste -sd '|')
+  names=$(grep -lE '"(executor/(comm|run)|runner_case|planners/search|base/parallel)' tests/unit/test_*.c 2>/dev/null | xargs -rn1 basename -s .c | paste -sd '|')
   [ -n "$names" ] || return 0
   configure_and_build build-tsan -DAUTOMAP_SANITIZE=thread -DCMAKE_BUILD_TYPE=Debug \
     "-DCMAKE_C_FLAGS_DEBUG=-O1 -g" && run_tests build-tsan -R "^($names)\$"
@@ -120,7 +120,7 @@ main() {
   if [ "$full" = 1 ]; then step "clang-tidy" check_tidy; fi
   if [ "$quick" = 0 ]; then
     step "unit tests, address and undefined-behaviour sanitizers" test_sanitized
-    step "executor's unit tests, thread sanitizer" test_threads
+    step "unit tests with threads, thread sanitizer" test_threads
   fi
   local selection=(-LE full)
   if [ "$full" = 1 ]; then selection=(); fi

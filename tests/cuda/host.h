@@ -95,7 +95,7 @@ static void launch(void (*kernel)(Arguments...), void **addresses, unsigned bloc
     }
 }
 
-#define LAUNCHER(kernel)                                                                              \
-    extern "C" void run_##kernel(void **addresses, unsigned blocks, unsigned threads, bool waits) {   \
-        launch(kernel, addresses, blocks, threads, waits);                                            \
+#define LAUNCHER(kernel)                                                                            \
+    extern "C" void run_##kernel(void **addresses, unsigned blocks, unsigned threads, bool waits) { \
+        launch(kernel, addresses, blocks, threads, waits);                                          \
     }

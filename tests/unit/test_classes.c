@@ -198,7 +198,7 @@ static void test_neighbourhoods(void **state) {
     PlanContext *context = read_text(text);
     int32_t ties[4];
     for (int32_t k = 0; k < 4; k++) {
-        char name[8];
+        char name[16];
         snprintf(name, sizeof name, "h%d", k);
         ties[k] =
             context->classes->classes[classes_of(context->classes, context->rules, named(context, name), 1)]
