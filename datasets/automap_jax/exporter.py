@@ -17,12 +17,36 @@ from .roles import roles, write
 STATE_ROLES = ("weight", "optimizer", "state", "constant")
 
 
-def lower(step, arguments, constants=(), updates=None):
+def without_jit(step):
+    """The function inside of jax.jit; any other wrapper is part of what the step computes."""
+    is_jitted = isinstance(step, type(jax.jit(abs)))
+    return step.__wrapped__ if is_jitted else step
+
+
+def names_of_arguments(step, count):
+    """Names for messages; a wrapper with *args leaves positions."""
+    try:
+        names = list(inspect.signature(step).parameters.values())
+    except (TypeError, ValueError):
+        return []
+    return [name.name for name in names if name.kind == name.POSITIONAL_OR_KEYWORD][:count]
+
+
+def lower(step, arguments, constants=(), updates=None, *, data_arguments=(), loss=None):
     """Lowers `step`; returns (the lowered step, serialised HloModuleProto, roles document)."""
-    plain = inspect.unwrap(step)
+    plain = without_jit(step)
     traced = jax.jit(plain).trace(*arguments)
     shapes = jax.eval_shape(lambda *leaves: leaves, *arguments)
-    document = roles(shapes, traced.out_info, traced.jaxpr.jaxpr, constants, updates)
+    document = roles(
+        shapes,
+        traced.out_info,
+        traced.jaxpr.jaxpr,
+        constants,
+        updates,
+        data_arguments=data_arguments,
+        loss=loss,
+        argument_names=names_of_arguments(plain, len(arguments)),
+    )
     paired = iter(row["output"] is not None for row in document["parameters"])
     donated = tuple(
         position
@@ -40,32 +64,69 @@ def lower(step, arguments, constants=(), updates=None):
     return lowered, module, document
 
 
-def as_numpy(leaf):
-    """The array as its module's parameter sees it: a random key is the integers it holds."""
+def as_numpy(leaf, dtype=None):
+    """The array as its module's parameter sees it: of the type that JAX lowered, which need not be
+    NumPy's; a random key is the integers it holds."""
     if jax.dtypes.issubdtype(getattr(leaf, "dtype", None), jax.dtypes.prng_key):
-        leaf = jax.random.key_data(leaf)
-    return np.asarray(leaf)
+        return np.asarray(jax.random.key_data(leaf))
+    if dtype is None or jax.dtypes.issubdtype(dtype, jax.dtypes.prng_key):
+        return np.asarray(leaf)
+    return np.asarray(leaf).astype(dtype, copy=False)
 
 
-def named_arrays(rows, values):
-    """{path: array} of the leaves of `values`, one for each row of the roles document."""
+def named_arrays(rows, values, dtypes=None, what="state"):
+    """{path: array} of the leaves of `values`, one for each row of the roles document; `dtypes`
+    are those of all the arguments' leaves."""
     leaves = jax.tree.leaves(values)
     if len(leaves) != len(rows):
-        raise ValueError(f"{len(leaves)} arrays given for {len(rows)} parameters")
-    return {row["path"]: as_numpy(leaf) for row, leaf in zip(rows, leaves)}
+        names = ", ".join(row["path"] for row in rows) or "nothing"
+        raise ValueError(f"{what}: {len(leaves)} arrays given, but {what} is: {names}")
+    return {
+        row["path"]: as_numpy(leaf, dtypes and dtypes[row["number"]])
+        for row, leaf in zip(rows, leaves)
+    }
 
 
-def write_module(step, arguments, directory, constants=(), updates=None):
+def write_module(
+    step, arguments, directory, constants=(), updates=None, *, data_arguments=(), loss=None
+):
     """Writes model.hlo.pb and model.roles.json; returns the lowered step and the roles document."""
     directory.mkdir(parents=True, exist_ok=True)
-    lowered, module, document = lower(step, arguments, constants, updates)
+    lowered, module, document = lower(
+        step, arguments, constants, updates, data_arguments=data_arguments, loss=loss
+    )
     (directory / "model.hlo.pb").write_bytes(module)
     write(document, directory / "model.roles.json")
     return lowered, document
 
 
+def arguments_of_data(arguments, data, apart):
+    """Positions of the arguments whose values `data` holds, found by shape from the last backward:
+    a leaf of data has the shape of its argument, or a dimension of batches more."""
+    values = [np.shape(leaf) for leaf in jax.tree.leaves(data)]
+    found = []
+    for position in reversed(range(len(arguments))):
+        shapes = [np.shape(leaf) for leaf in jax.tree.leaves(arguments[position])]
+        given = values[len(values) - len(shapes) :]
+        if position in apart or not shapes or len(given) < len(shapes):
+            continue
+        if all(value in (shape, (*value[:1], *shape)) for value, shape in zip(given, shapes)):
+            found.append(position)
+            values = values[: len(values) - len(shapes)]
+    return () if values else tuple(found)
+
+
 def export(
-    step, example_arguments, directory, state=None, data=None, *, constants=(), updates=None
+    step,
+    example_arguments,
+    directory,
+    state=None,
+    data=None,
+    *,
+    constants=(),
+    updates=None,
+    data_arguments=(),
+    loss=None,
 ):
     """Writes model.hlo.pb and model.roles.json, and state.npz and data.npz where values are known.
 
@@ -73,21 +134,35 @@ def export(
     example_arguments  its positional arguments: arrays or ShapeDtypeStructs
     state              values of all arguments that are not data, in their order, as any pytree;
                        left out, the example arguments are taken where they are arrays
-    data               likewise for the data; a leading dimension more holds successive batches
+    data               likewise for the data; a leading dimension more holds successive batches;
+                       arguments whose values it holds are data
     constants          positions of the arguments that are neither updated nor data
     updates            {argument position: first output leaf}, where the pytrees do not tell
+    data_arguments     positions of arguments that are data although they look like state
+    loss               the output leaf that is the loss, by number, path or a part of its path;
+                       left out, the floating scalar whose path says loss, else the first
 
     Returns the lowered step and the roles document.
     """
     directory = pathlib.Path(directory)
     arguments = tuple(example_arguments)
-    lowered, document = write_module(step, arguments, directory, constants, updates)
+    lowered, document = write_module(
+        step, arguments, directory, constants, updates, data_arguments=data_arguments, loss=loss
+    )
+    found = [row for row in document["parameters"] if row["role"] not in STATE_ROLES]
+    if data is not None and len(jax.tree.leaves(data)) > len(found):
+        data_arguments = arguments_of_data(arguments, data, {*constants, *(updates or {})})
+        lowered, document = write_module(
+            step, arguments, directory, constants, updates, data_arguments=data_arguments, loss=loss
+        )
     leaves = jax.tree.leaves(arguments)
+    shapes = jax.eval_shape(lambda *values: values, *arguments)
+    dtypes = [leaf.dtype for leaf in jax.tree.leaves(shapes)]
     for name, values, is_state in (("state", state, True), ("data", data, False)):
         rows = [row for row in document["parameters"] if (row["role"] in STATE_ROLES) == is_state]
         if values is None:
             values = [leaves[row["number"]] for row in rows]
         if any(isinstance(leaf, jax.ShapeDtypeStruct) for leaf in jax.tree.leaves(values)):
             continue
-        np.savez_compressed(directory / f"{name}.npz", **named_arrays(rows, values))
+        np.savez_compressed(directory / f"{name}.npz", **named_arrays(rows, values, dtypes, name))
     return lowered, document

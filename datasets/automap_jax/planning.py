@@ -29,6 +29,13 @@ def automap(*arguments):
         raise RuntimeError(f"{program} {arguments[0]}: {done.stderr.strip()}")
 
 
+def partition(leaf, spec):
+    """The PartitionSpec of one leaf; a random key is one element, whatever integers it holds."""
+    if jax.dtypes.issubdtype(getattr(leaf, "dtype", None), jax.dtypes.prng_key):
+        spec = ()
+    return PartitionSpec(*(axes and tuple(axes) for axes in spec))
+
+
 def shardings(document, arguments, output=None, devices=None):
     """NamedShardings for the arguments, and for the output where its tree is given.
 
@@ -48,27 +55,45 @@ def shardings(document, arguments, output=None, devices=None):
 
     def tree(like, rows, key):
         specs = {row[key]: row["spec"] for row in rows}
-        structure = jax.tree.structure(like)
+        leaves, structure = jax.tree.flatten(like)
         return structure.unflatten(
-            NamedSharding(mesh, PartitionSpec(*(axes and tuple(axes) for axes in specs[number])))
-            for number in range(structure.num_leaves)
+            NamedSharding(mesh, partition(leaf, specs[number]))
+            for number, leaf in enumerate(leaves)
         )
 
     inputs = tree(tuple(arguments), document["parameters"], "number")
     return inputs if output is None else (inputs, tree(output, document["outputs"], "index"))
 
 
-def plan(step, example_arguments, cluster, *, constants=(), updates=None, options=()):
+def plan(
+    step,
+    example_arguments,
+    cluster,
+    *,
+    constants=(),
+    updates=None,
+    data_arguments=(),
+    loss=None,
+    options=(),
+):
     """Searches a plan for `step` on a cluster, a built-in name or a file, and returns a tuple of
     NamedShardings like the arguments, for jax.jit's in_shardings.
 
-    constants and updates are those of `export`; options go to `automap search`, for instance
+    constants, updates, data_arguments and loss are those of `export`; options go to `automap search`, for instance
     ["--seed", 1]. Shardings cannot say pipeline stages or micro-batches: where such a plan is
     found, automap's refusal is raised, and ["--space", "operator"] keeps the search to what fits.
     """
     with tempfile.TemporaryDirectory() as name:
         directory = pathlib.Path(name)
-        write_module(step, tuple(example_arguments), directory, constants, updates)
+        write_module(
+            step,
+            tuple(example_arguments),
+            directory,
+            constants,
+            updates,
+            data_arguments=data_arguments,
+            loss=loss,
+        )
         module, roles = directory / "model.hlo.pb", directory / "model.roles.json"
         found, result = directory / "plan.json", directory / "jax.json"
         automap("search", module, "--roles", roles, "--cluster", cluster, "-o", found, *options)

@@ -1,9 +1,10 @@
 """What every argument of a step is, and which output updates it: the contents of model.roles.json.
 
-A step takes its state first and hands it back: `step(state, x, y) -> (new_state, loss)`. An
-argument and a part of the output with the same tree, shapes and types are a pair, first come
-first served; their leaves correspond one to one. The pytrees tell this exactly, where a module
-alone only knows shapes.
+A step hands its state back: `step(state, x, y) -> (new_state, loss)`. An argument with a tree of
+its own and the part of the output with the same tree, shapes and types are a pair, first come
+first served. An argument that is an array alone looks like any result of its shape, such as a
+prediction: it is a pair only next to one, in the arguments and in the output, or as the first
+argument of a step without other state. No new value is taken that does not depend on the old.
 
 weight     paired, floating, an ancestor of the loss
 optimizer  paired, floating, no ancestor of the loss, an ancestor of an updated weight
@@ -13,6 +14,7 @@ constant   not paired, in an argument that the caller names as constant
 """
 
 import json
+import warnings
 
 import jax
 from jax.interpreters import partial_eval
@@ -35,32 +37,146 @@ def subtrees(tree, first=0):
             first += len(jax.tree.leaves(child))
 
 
-def pair(arguments, output, updates):
+class Pairing:
+    """Pairs of argument leaves with output leaves, found one argument at a time.
+
+    arguments, output  trees of ShapeDtypeStructs
+    jaxpr              the step, traced
+    apart              positions of arguments without a new value: data and constants
+    loss               number of the output leaf that is the loss, or None: no new value
+    """
+
+    def __init__(self, arguments, output, jaxpr, apart, loss):
+        self.arguments, self.output, self.jaxpr, self.apart = arguments, output, jaxpr, apart
+        self.leaves = jax.tree.leaves(output)
+        self.claimed = set() if loss is None else {loss}
+        self.first = {}  # argument position: number of its first output leaf
+        self.sizes = [len(jax.tree.leaves(argument)) for argument in arguments]
+
+    def claim(self, position, first):
+        self.first[position] = first
+        self.claimed.update(range(first, first + self.sizes[position]))
+
+    def is_update(self, position, first):
+        """Whether free outputs from `first` on depend on the argument."""
+        wanted = range(first, first + self.sizes[position])
+        if not self.claimed.isdisjoint(wanted):
+            return False
+        before = sum(self.sizes[:position])
+        used = ancestors(self.jaxpr, set(wanted))
+        return any(used[before : before + self.sizes[position]])
+
+    def pair_trees(self):
+        for position, argument in enumerate(self.arguments):
+            if self.is_settled(position) or jax.tree_util.all_leaves([argument]):
+                continue
+            wanted = signature(argument)
+            if self.sizes[position] == 0 or is_floating_scalar(wanted[1]):
+                continue
+            for start, part in subtrees(self.output):
+                if signature(part) == wanted and self.is_update(position, start):
+                    self.claim(position, start)
+                    break
+
+    def is_settled(self, position):
+        return position in self.apart or position in self.first
+
+    def pair_array(self, position, at):
+        """Pairs the array at `position` with output leaf `at` if it can be its new value."""
+        if self.is_settled(position) or not jax.tree_util.all_leaves([self.arguments[position]]):
+            return
+        wanted = signature(self.arguments[position])
+        if not 0 <= at < len(self.leaves) or signature(self.leaves[at]) != wanted:
+            return
+        if not is_floating_scalar(wanted[1]) and self.is_update(position, at):
+            self.claim(position, at)
+
+    def pair_arrays(self):
+        """Arrays alone, next to pairs; without any, the first argument starts the run."""
+        order = [at for at in range(len(self.arguments)) if at not in self.apart and self.sizes[at]]
+        if not self.first and order:
+            for start, part in subtrees(self.output):
+                if jax.tree_util.all_leaves([part]):
+                    self.pair_array(order[0], start)
+        for position, after in zip(order, order[1:]):
+            if position in self.first:
+                self.pair_array(after, self.first[position] + self.sizes[position])
+        for position, before in zip(order[:0:-1], order[-2::-1]):
+            if position in self.first:
+                self.pair_array(before, self.first[position] - 1)
+
+    def of_leaves(self):
+        """For each argument leaf, the number of the output leaf that updates it, or None."""
+        pairs = []
+        for position, size in enumerate(self.sizes):
+            first = self.first.get(position)
+            pairs += [None] * size if first is None else range(first, first + size)
+        return pairs
+
+
+def is_floating_scalar(leaves):
+    """Whether a tree is one floating scalar, which the loss looks like: never paired unasked."""
+    return len(leaves) == 1 and leaves[0][0] == () and is_floating(leaves[0][1])
+
+
+def is_floating(dtype):
+    return jax.numpy.issubdtype(dtype, jax.numpy.floating)
+
+
+def argument_name(argument_names, position):
+    return argument_names[position] if position < len(argument_names) else f"argument {position}"
+
+
+def pair(arguments, output, jaxpr, apart, updates, loss, argument_names):
     """For each leaf of `arguments`, the number of the output leaf that updates it, or None.
 
     `updates` maps an argument's position to the number of its first output leaf, where the
-    caller knows better. A scalar on its own is never paired unasked: the loss looks like one.
+    caller knows better.
     """
-    claimed, pairs = set(), []
-    for position, argument in enumerate(arguments):
-        wanted = signature(argument)
-        size = len(wanted[1])
-        first = updates.get(position)
-        if first is None and size and wanted[1] != (((), wanted[1][0][1]),):
-            first = next(
-                (
-                    start
-                    for start, part in subtrees(output)
-                    if claimed.isdisjoint(range(start, start + size)) and signature(part) == wanted
-                ),
-                None,
+    pairing = Pairing(arguments, output, jaxpr, apart, loss)
+    for position, first in updates.items():
+        if first is not None:
+            pairing.claim(position, first)
+    pairing.pair_trees()
+    trees = set(pairing.first)
+    pairing.pair_arrays()
+    for position in sorted(set(pairing.first) - trees if trees else ()):
+        if is_floating(arguments[position].dtype):
+            name = argument_name(argument_names, position)
+            warnings.warn(
+                f"{name} is taken for state, updated by output {pairing.first[position]}; "
+                f"if it is data, say data_arguments=({position},)",
+                stacklevel=2,
             )
-        if first is None:
-            pairs += [None] * size
-        else:
-            claimed.update(range(first, first + size))
-            pairs += range(first, first + size)
-    return pairs
+    return pairing.of_leaves()
+
+
+def find_loss(output, wanted):
+    """The output leaf that the caller names as the loss: by number, path or part of a path."""
+    paths = [jax.tree_util.keystr(path) for path, _ in jax.tree_util.tree_leaves_with_path(output)]
+    if isinstance(wanted, int):
+        found = [wanted] if 0 <= wanted < len(paths) else []
+    else:
+        found = [number for number, path in enumerate(paths) if path == wanted] or [
+            number for number, path in enumerate(paths) if wanted in path
+        ]
+    if len(found) != 1:
+        raise ValueError(f"loss={wanted!r} names {len(found)} of the outputs {paths}")
+    leaf = jax.tree.leaves(output)[found[0]]
+    if leaf.shape != () or not is_floating(leaf.dtype):
+        raise ValueError(f"loss={wanted!r}: output {paths[found[0]]} is no floating scalar")
+    return found[0]
+
+
+def guess_loss(output, pairs):
+    """The free floating scalar whose path says loss, else the first one, else None."""
+    free = [
+        (jax.tree_util.keystr(path), number)
+        for number, (path, leaf) in enumerate(jax.tree_util.tree_leaves_with_path(output))
+        if leaf.shape == () and is_floating(leaf.dtype) and number not in pairs
+    ]
+    named = [number for path, number in free if "loss" in path.lower()]
+    return next(iter(named + [number for _, number in free]), None)
 
 
 def ancestors(jaxpr, outputs):
@@ -69,24 +185,30 @@ def ancestors(jaxpr, outputs):
     return partial_eval.dce_jaxpr(jaxpr, used)[1]
 
 
-def roles(arguments, output, jaxpr, constants=(), updates=None):
+def roles(
+    arguments,
+    output,
+    jaxpr,
+    constants=(),
+    updates=None,
+    *,
+    data_arguments=(),
+    loss=None,
+    argument_names=(),
+):
     """The roles document, without paths, of a step traced to `jaxpr`.
 
     `arguments` and `output` are trees of ShapeDtypeStructs.
-    `constants` are the positions of arguments that are neither state nor data.
+    `constants` are the positions of arguments that are neither state nor data, `data_arguments`
+    of those that are data; `loss` names an output leaf.
     """
-    pairs = pair(arguments, output, updates or {})
+    loss = None if loss is None else find_loss(output, loss)
+    apart = {*constants, *data_arguments}
+    pairs = pair(arguments, output, jaxpr, apart, updates or {}, loss, argument_names)
     leaves = jax.tree.leaves(arguments)
-    outputs = jax.tree.leaves(output)
-    floating = lambda leaf: jax.numpy.issubdtype(leaf.dtype, jax.numpy.floating)
-    loss = next(
-        (
-            number
-            for number, leaf in enumerate(outputs)
-            if leaf.shape == () and floating(leaf) and number not in pairs
-        ),
-        None,
-    )
+    floating = lambda leaf: is_floating(leaf.dtype)
+    if loss is None:
+        loss = guess_loss(output, pairs)
     feeds_loss = ancestors(jaxpr, {loss})
     weights = {
         pairs[number]

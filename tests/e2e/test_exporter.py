@@ -4,6 +4,7 @@ Run as `python3 tests/e2e/test_exporter.py`. Exits 0 if all is well, 1 with the 
 (skipped) without JAX. With an automap program in $AUTOMAP, `plan` is tested against it too.
 """
 
+import functools
 import json
 import os
 import pathlib
@@ -219,6 +220,122 @@ def test_plan(_):
     found = automap_jax.plan(model.step, model.arguments, "host:8")
     assert jax.tree.structure(found) == jax.tree.structure(model.arguments)
     jax.jit(model.step, in_shardings=found).lower(*model.arguments).compile()
+
+
+def training(forward):
+    """A step of gradient descent that returns what `forward(w, *data)` predicts beside the loss."""
+
+    def step(params, *data):
+        gradient, (loss, predicted) = jax.grad(
+            lambda params: (lambda l, p: (l, (l, p)))(*forward(params["w"], *data)), has_aux=True
+        )(params)
+        return jax.tree.map(lambda w, g: w - 0.1 * g, params, gradient), loss, predicted
+
+    return step
+
+
+def regress(w, x, y):
+    return jnp.mean((x @ w - y) ** 2), x @ w
+
+
+def classify(w, x, y):
+    logits = jax.nn.log_softmax(x @ w)
+    loss = -jnp.take_along_axis(logits, y[:, None], 1).mean()
+    return loss, logits.argmax(-1).astype(jnp.int32)
+
+
+def reconstruct(w, x):
+    return jnp.mean((x @ w - x) ** 2), x @ w
+
+
+def test_results_like_data_update_nothing(directory):
+    x, y, labels = jnp.ones((16, 4)), jnp.ones((16, 4)), jnp.zeros(16, jnp.int32)
+    for forward, data in ((regress, (x, y)), (classify, (x, labels)), (reconstruct, (x,))):
+        _, document = automap_jax.export(
+            training(forward), ({"w": jnp.ones((4, 4))}, *data), directory
+        )
+        rows = document["parameters"]
+        assert [row["role"] for row in rows] == ["weight"] + ["data"] * len(data), rows
+        assert document["loss"] == 1
+
+
+def test_arrays_alone_are_paired_in_a_run(directory):
+    def step(w, b, key, x):
+        loss, (dw, db) = jax.value_and_grad(
+            lambda p: jnp.mean((x @ p[0] + p[1]) ** 2), argnums=0
+        )((w, b))
+        return w - dw, b - db, jax.random.split(key)[0], loss
+
+    arguments = (jnp.ones((4, 4)), jnp.ones(4), jax.random.PRNGKey(0), jnp.ones((8, 4)))
+    _, document = automap_jax.export(step, arguments, directory)
+    assert [row["output"] for row in document["parameters"]] == [0, 1, 2, None]
+
+
+def test_data_in_the_place_of_state(directory):
+    def step(params, x):
+        new, loss, made = training(reconstruct)(params, x)
+        return new, made, loss
+
+    arguments = ({"w": jnp.ones((4, 4))}, jnp.ones((16, 4)))
+    for more in ({"data": (np.ones((3, 16, 4)),)}, {"data_arguments": (1,)}):
+        _, document = automap_jax.export(step, arguments, directory, **more)
+        assert [row["role"] for row in document["parameters"]] == ["weight", "data"], more
+
+
+def test_wrappers_are_kept(directory):
+    def step(params, x):
+        return training(reconstruct)(params, x)[:2]
+
+    @functools.wraps(step)
+    def precise(*arguments):
+        with jax.default_matmul_precision("highest"):
+            return step(*arguments)
+
+    shapes = ({"w": jax.ShapeDtypeStruct((4, 4), "float32")},)
+    shapes += (jax.ShapeDtypeStruct((16, 4), "float32"),)
+    for given in (precise, jax.jit(precise)):
+        lowered, document = automap_jax.export(given, shapes, directory)
+        assert "HIGHEST" in lowered.as_text()
+        assert [row["output"] for row in document["parameters"]] == [0, None]
+
+
+def test_loss_by_name(directory):
+    def step(params, x):
+        new, loss, _ = training(reconstruct)(params, x)
+        return new, {"accuracy": jnp.abs(x).max(), "loss": loss, "norm": x.sum()}
+
+    arguments = ({"w": jnp.ones((4, 4))}, jnp.ones((16, 4)))
+    for wanted, number in ((None, 2), ("norm", 3), (1, 1), ("[1]['loss']", 2)):
+        _, document = automap_jax.export(step, arguments, directory, loss=wanted)
+        assert document["loss"] == number, (wanted, document["loss"])
+
+
+def test_arrays_are_written_in_the_types_of_the_module(directory):
+    def step(params, x, labels, rate):
+        new, loss, _ = training(classify)(params, x, labels)
+        return jax.tree.map(lambda a, b: a + rate * (b - a), params, new), loss
+
+    arguments = ({"w": np.ones((4, 4))}, np.ones((16, 4)), np.zeros(16, np.int64), 0.1)
+    automap_jax.export(step, arguments, directory)
+    state, data = np.load(directory / "state.npz"), np.load(directory / "data.npz")
+    assert state["params['w']"].dtype == np.float32
+    assert [data[name].dtype for name in data.files] == [np.float32, np.int32, np.float32]
+    try:
+        automap_jax.export(step, arguments, directory, state=(1, 2))
+        raise AssertionError("two arrays for one weight")
+    except ValueError as error:
+        assert "params['w']" in str(error), error
+
+
+def test_shardings_of_random_keys(_):
+    plan = {
+        "format": "automap-jax-1",
+        "mesh": {"shape": [2], "axis_names": ["data"]},
+        "parameters": [{"number": 0, "spec": [None]}],
+        "outputs": [],
+    }
+    (found,) = automap_jax.shardings(plan, (jax.random.key(0),))
+    assert found.spec == jax.sharding.PartitionSpec()
 
 
 def main():
