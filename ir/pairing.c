@@ -10,7 +10,10 @@
  *    branches of a conditional are searched like the code around it.
  * 2. Order. What is left is paired where it lies between the same neighbours in
  *    the parameters and in the outputs, on this side of the loss, with equal
- *    shapes and an equal number of candidates (random keys that are fed back).
+ *    shapes and an equal number of candidates, if the output depends on the
+ *    parameter. Random keys that are fed back need no more; what may as well be
+ *    a result in the shape of its data (a prediction, a reconstruction) must be
+ *    donated, or be the next of a pair in the parameters and in the outputs.
  * 3. A donation pairs what is left; before, it only breaks ties.
  *
  * Two outputs that look like updates are not. A loss that a scalar parameter
@@ -267,9 +270,9 @@ static AmStatus drop_results(Matcher *matcher, AmError *error) {
     return AM_OK;
 }
 
-/* Whether the output depends on the parameter; assumed once the passes are used up. */
+/* Whether the output depends on the parameter; not known, so no, once the passes are used up. */
 static bool depends_on_parameter(Matcher *matcher, int32_t output, int32_t parameter) {
-    if (matcher->passes_left-- <= 0) return true;
+    if (matcher->passes_left-- <= 0) return false;
     ArenaMark mark = arena_mark(matcher->arena);
     bool *marks = ARENA_ARRAY(matcher->arena, bool, matcher->flow->count);
     bool depends = false;
@@ -280,6 +283,19 @@ static bool depends_on_parameter(Matcher *matcher, int32_t output, int32_t param
     }
     arena_release(matcher->arena, mark);
     return depends;
+}
+
+/* Whether the place of the output is that of the parameter: a donation, the next of a pair, or any
+ * for unsigned integers, which are random keys. */
+static bool is_in_place(const Matcher *matcher, int32_t output, int32_t parameter) {
+    const IrPairing *pairing = matcher->pairing;
+    Dtype type = output_shape(matcher, output)->type;
+    if (dtype_is_integer(type) && !dtype_is_signed(type)) return true;
+    if (matcher->alias_of[output] == parameter) return true;
+    bool follows = output > 0 && parameter > 0 && pairing->parameter_of[output - 1] == parameter - 1;
+    bool precedes =
+        output + 1 < matcher->flow->output_count && pairing->parameter_of[output + 1] == parameter + 1;
+    return follows || precedes;
 }
 
 /* Free outputs in [from, to) and free parameters in (after, before): pairs equal
@@ -300,7 +316,7 @@ static void pair_gap(Matcher *matcher, int32_t from, int32_t to, int32_t after, 
             if (chosen < 0) chosen = p;
             offered++;
         }
-        if (wanted == offered && depends_on_parameter(matcher, o, chosen))
+        if (wanted == offered && is_in_place(matcher, o, chosen) && depends_on_parameter(matcher, o, chosen))
             set_pair(matcher, chosen, o, "order");
     }
 }

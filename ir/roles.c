@@ -12,6 +12,8 @@
  */
 #include "ir/roles.h"
 
+#include <string.h>
+
 #include "ir/batch.h"
 #include "ir/dataflow.h"
 #include "ir/names.h"
@@ -129,6 +131,54 @@ static void warn_of_data_flow(const IrRoles *roles, const IrPairing *pairing, Ir
                 pairing->paired_by[example->number]);
 }
 
+static bool is_donated(const IrModule *canonical, const IrParameter *parameter) {
+    for (int32_t a = 0; a < canonical->alias_count; a++) {
+        int32_t output = canonical->aliases[a].output < 0 ? 0 : canonical->aliases[a].output;
+        if (canonical->aliases[a].parameter == parameter->number && output == parameter->output) return true;
+    }
+    return false;
+}
+
+/* Warns of the first floating pair that only its place tells: it may be data and a result like it. */
+static void warn_of_order(const IrRoles *roles, IrModule *canonical) {
+    for (int32_t p = 0; p < roles->parameter_count; p++) {
+        const IrParameter *parameter = &roles->parameters[p];
+        if (parameter->output < 0 || strcmp(parameter->paired_by, "order") != 0) continue;
+        if (!dtype_is_floating(canonical->instructions[parameter->instruction].shape.type)) continue;
+        if (is_donated(canonical, parameter)) continue;
+        am_warn(&canonical->warnings,
+                "parameter %d, %s, is taken for state that output %d updates, by their places alone; a "
+                "roles file decides",
+                parameter->number, parameter->path, parameter->output);
+        return;
+    }
+}
+
+/* Warns of a loss that trains nothing although there is state, and, where it was chosen here, of a choice. */
+static void warn_of_loss(const IrRoles *roles, const IrDataflow *flow, const bool *forward, bool is_told,
+                         const int32_t *parameter_of, IrModule *canonical) {
+    int32_t possible = 0;
+    bool has_state = false, has_weight = false;
+    if (roles->loss < 0) return;
+    for (int32_t o = 0; o < flow->output_count; o++)
+        possible +=
+            parameter_of[o] < 0 && is_floating_scalar(&canonical->instructions[flow->outputs[o]].shape);
+    for (int32_t p = 0; p < roles->parameter_count; p++) {
+        const IrParameter *parameter = &roles->parameters[p];
+        if (parameter->output < 0) continue;
+        if (!dtype_is_floating(canonical->instructions[parameter->instruction].shape.type)) continue;
+        has_state = true;
+        has_weight = has_weight || forward[parameter->instruction];
+    }
+    if (has_state && !has_weight)
+        am_warn(&canonical->warnings, "the loss, output %d, depends on no weight; a roles file names another",
+                roles->loss);
+    else if (!is_told && possible > 1)
+        am_warn(&canonical->warnings,
+                "%d outputs could be the loss; output %d, the first, is taken: a roles file names another",
+                possible, roles->loss);
+}
+
 /* Numbers, paths and instructions of the parameters; no roles yet. */
 static AmStatus list_parameters(IrRoles *roles, Arena *arena, const IrDataflow *flow, AmError *error) {
     const IrComputation *entry = &flow->module->computations[flow->module->entry];
@@ -181,6 +231,8 @@ AmStatus ir_find_roles(IrRoles **result, Arena *arena, IrModule *canonical, cons
         TRY(find_unpaired_roles(roles, arena, &flow, &pairing, error));
     }
     warn_of_aliases(roles, canonical);
+    warn_of_order(roles, canonical);
+    warn_of_loss(roles, &flow, forward, roles_path != NULL, pairing.parameter_of, canonical);
     TRY(ir_find_phases(roles, arena, &flow, forward, error));
     *result = roles;
     return AM_OK;

@@ -255,6 +255,81 @@ static void keys_pair_by_order(void **state) {
     close_case(&c);
 }
 
+/* Results in the shape of the data, such as predictions and a reconstruction, are no new data. */
+static void results_like_data_update_nothing(void **state) {
+    (void)state;
+    static const char update[] = "  dws = f32[4,4]{1,0} multiply(dw, rates)\n"
+                                 "  new_w = f32[4,4]{1,0} subtract(w, dws)\n";
+    static const struct {
+        const char *body;
+        int32_t loss;
+    } steps[] = {
+        {"  labels = f32[8,4]{1,0} parameter(2)\n"
+         "  ROOT all = (f32[4,4]{1,0}, f32[], f32[8,4]{1,0}) tuple(new_w, loss, y)\n}\n",
+         1},
+        {"  labels = s32[8,4]{1,0} parameter(2)\n  found = s32[8,4]{1,0} convert(y)\n"
+         "  ROOT all = (f32[4,4]{1,0}, s32[8,4]{1,0}, f32[]) tuple(new_w, found, loss)\n}\n",
+         2},
+        {"  unused = s32[] parameter(2)\n"
+         "  ROOT all = (f32[8,4]{1,0}, f32[], f32[4,4]{1,0}) tuple(y, loss, new_w)\n}\n",
+         1},
+    };
+    for (size_t i = 0; i < sizeof steps / sizeof *steps; i++) {
+        char text[4096];
+        Case c;
+        snprintf(text, sizeof text, "HloModule results\n\n%s%s%s", SQUARES, update, steps[i].body);
+        open_text(&c, text);
+        assert_int_equal(c.roles->loss, steps[i].loss);
+        assert_int_equal(c.roles->parameters[1].output, -1);
+        assert_int_equal(c.roles->parameters[2].output, -1);
+        close_case(&c);
+    }
+}
+
+/* A state that its place alone tells is named in a warning, unless it is donated. */
+static void places_alone_are_warned_of(void **state) {
+    (void)state;
+    static const char body[] =
+        SQUARES "  dws = f32[4,4]{1,0} multiply(dw, rates)\n  new_w = f32[4,4]{1,0} subtract(w, dws)\n"
+                "  ROOT all = (f32[4,4]{1,0}, f32[8,4]{1,0}, f32[]) tuple(new_w, y, loss)\n}\n";
+    char text[4096];
+    Case c;
+    snprintf(text, sizeof text, "HloModule carry\n\n%s", body);
+    open_text(&c, text);
+    assert_int_equal(c.roles->parameters[1].output, 1);
+    assert_int_equal(c.canonical->warnings.count, 1);
+    assert_non_null(strstr(c.canonical->warnings.texts[0], "by their places alone"));
+    close_case(&c);
+    snprintf(text, sizeof text, "HloModule carry, input_output_alias={ {1}: (1, {}, may-alias) }\n\n%s",
+             body);
+    open_text(&c, text);
+    assert_int_equal(c.roles->parameters[1].output, 1);
+    assert_int_equal(c.canonical->warnings.count, 0);
+    close_case(&c);
+}
+
+/* Of several scalars the first is taken, with a warning; another one if it follows no weight. */
+static void doubtful_losses_are_warned_of(void **state) {
+    (void)state;
+    static const char *const orders[] = {"(loss, size, new_w)", "(size, loss, new_w)"};
+    static const char *const warnings[] = {"2 outputs could be the loss", "output 0, depends on no weight"};
+    for (int i = 0; i < 2; i++) {
+        char text[4096];
+        Case c;
+        snprintf(text, sizeof text,
+                 "HloModule doubt\n\n%s  dws = f32[4,4]{1,0} multiply(dw, rates)\n"
+                 "  new_w = f32[4,4]{1,0} subtract(w, dws)\n"
+                 "  size = f32[] reduce(x, zero), dimensions={0,1}, to_apply=add_up\n"
+                 "  ROOT all = (f32[], f32[], f32[4,4]{1,0}) tuple%s\n}\n",
+                 SQUARES, orders[i]);
+        open_text(&c, text);
+        assert_int_equal(c.roles->loss, 0);
+        assert_int_equal(c.canonical->warnings.count, 1);
+        assert_non_null(strstr(c.canonical->warnings.texts[0], warnings[i]));
+        close_case(&c);
+    }
+}
+
 /* An update that is skipped when the loss is not finite: a branch that keeps the state, one that changes it.
  */
 static void updates_inside_branches(void **state) {
@@ -388,6 +463,9 @@ int main(void) {
         cmocka_unit_test(gradient_ends_where_all_parts_meet),
         cmocka_unit_test(loss_scale),
         cmocka_unit_test(keys_pair_by_order),
+        cmocka_unit_test(results_like_data_update_nothing),
+        cmocka_unit_test(places_alone_are_warned_of),
+        cmocka_unit_test(doubtful_losses_are_warned_of),
         cmocka_unit_test(updates_inside_branches),
         cmocka_unit_test(alias_breaks_a_tie),
         cmocka_unit_test(inference_pairs_nothing),
