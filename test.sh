@@ -97,7 +97,7 @@ test_sanitized() {
     "-DCMAKE_C_FLAGS_DEBUG=-O1 -g" && run_tests build-asan -L unit
 }
 
-# The programs that include the executor are those that run ranks as threads.
+# The programs that start threads: ranks, searches, parallel loops.
 test_threads() {
   local names
   names=$(grep -lE '"(executor/(comm|run)|runner_case|planners/search|base/parallel)' tests/unit/test_*.c 2>/dev/null | xargs -rn1 basename -s .c | paste -sd '|')
