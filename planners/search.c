@@ -1,8 +1,7 @@
 /* Search over all meshes of a cluster; see search.h.
  *
- * Every mesh gets an equal share of a part of the evaluations: the expert plans
- * are priced, the searcher explores, and the best plan is climbed from. What is
- * left polishes mesh after mesh, the most promising first.
+ * On every mesh the expert plans are priced, the searcher explores, and the best
+ * plan is polished; then the meshes compete for what evaluations are left.
  */
 #include "planners/search.h"
 
@@ -17,7 +16,6 @@
 
 #define EXHAUSTIVE_LIMIT 200000
 #define MAX_MESHES       64
-#define EXPLORE_PART     2 /* of the evaluations, one in so many finds the promising meshes */
 
 const char *searcher_name(Searcher searcher) {
     static const char *const names[] = {
@@ -281,13 +279,22 @@ static void explore_task(void *user, int32_t k) {
     task->status = explore(exploration, exploration->search->problems[k], &task->log, &task->error);
 }
 
-/* Explores all problems side by side; hands their logs on in order. */
-static AmStatus explore_all(Exploration *exploration, AmError *error) {
-    const Searching *self = exploration->search;
-    const SearchOptions *options = self->options;
+static void polish_task(void *user, int32_t k) {
+    Exploration *exploration = user;
+    Task *task = &exploration->tasks[k];
+    Problem *problem = exploration->search->problems[k];
+    task->status = polish_climb(problem, &task->error);
+    if (task->status == AM_OK) task->status = polish_walk(problem, &task->error);
+}
+
+/* Runs a task for each of the first `count` problems side by side; hands their logs on in order. */
+static AmStatus run_tasks(Exploration *exploration, int32_t count, void (*run)(void *user, int32_t k),
+                          AmError *error) {
+    const SearchOptions *options = exploration->search->options;
     AmStatus status = AM_OK;
-    parallel_for(self->problem_count, 0, explore_task, exploration);
-    for (int32_t k = 0; k < self->problem_count; k++) {
+    memset(exploration->tasks, 0, sizeof exploration->tasks);
+    parallel_for(count, 0, run, exploration);
+    for (int32_t k = 0; k < count; k++) {
         Task *task = &exploration->tasks[k];
         if (status == AM_OK && task->status != AM_OK) {
             status = task->status;
@@ -328,30 +335,36 @@ static void sort_problems(Searching *self) {
     }
 }
 
-/* Polishes mesh after mesh, the most promising first, with what evaluations are left. */
-static AmStatus polish_all(Searching *self, AmStatus (*polish)(Problem *problem, AmError *error),
-                           AmError *error) {
-    sort_problems(self);
-    for (int32_t k = 0; k < self->problem_count; k++) {
-        Problem *problem = self->problems[k];
-        problem->budget.limit = problem->budget.evaluations + self->limit - evaluations_of(self);
-        TRY(polish(problem, error));
-    }
-    return AM_OK;
+/* Gives the first `count` problems `share` more evaluations each. */
+static void allow(Searching *self, int32_t count, int64_t share) {
+    for (int32_t k = 0; k < count; k++)
+        self->problems[k]->budget.limit = self->problems[k]->budget.evaluations + share;
 }
 
+/* Successive halving: every round has an equal part of the evaluations, which
+ * the meshes that are left share; the better half goes on. */
 static AmStatus search_dqn(Searching *self, AmError *error) {
     Exploration *exploration = ARENA_ARRAY(self->arena, Exploration, 1);
     if (!exploration) return am_fail_memory(error, (int64_t)sizeof *exploration);
     const ExpertResult *data_parallel = &self->result->experts[EXPERT_DATA_PARALLEL];
     *exploration = (Exploration){.search = self,
                                  .reference = isnan(data_parallel->seconds) ? 0 : data_parallel->seconds};
-    for (int32_t k = 0; k < self->problem_count; k++)
-        self->problems[k]->budget.limit = self->limit / (EXPLORE_PART * self->problem_count) + 1;
-    TRY(explore_all(exploration, error));
+    int32_t count = self->problem_count, rounds = 1;
+    for (int32_t left = count; left > 1 && !self->options->no_polish; left = (left + 1) / 2) rounds++;
+    allow(self, count, self->limit / ((int64_t)rounds * count) + 1);
+    TRY(run_tasks(exploration, count, explore_task, error));
     if (self->options->no_polish) return AM_OK;
-    TRY(polish_all(self, polish_climb, error));
-    TRY(polish_all(self, polish_walk, error));
+    for (int32_t left = rounds; left > 0; left--) {
+        sort_problems(self);
+        if (left < rounds) count = (count + 1) / 2;
+        allow(self, count, (self->limit - evaluations_of(self)) / ((int64_t)left * count));
+        TRY(run_tasks(exploration, count, polish_task, error));
+    }
+    /* Spaces that are exhausted leave evaluations to the others. */
+    for (int32_t k = 0; k < self->problem_count; k++) {
+        allow(self, self->problem_count, self->limit - evaluations_of(self));
+        TRY(polish_walk(self->problems[k], error));
+    }
     return AM_OK;
 }
 

@@ -34,7 +34,7 @@ typedef enum Expert {
 } Expert;
 const char *expert_name(Expert expert);
 
-#define SEARCH_DEFAULT_EVALUATIONS 300
+#define SEARCH_DEFAULT_EVALUATIONS 250
 
 typedef struct SearchOptions {
     PlanSpace space;
