@@ -141,6 +141,7 @@ def export(
     data_arguments     positions of arguments that are data although they look like state
     loss               the output leaf that is the loss, by number, path or a part of its path;
                        left out, the floating scalar whose path says loss, else the first
+                       that depends on the state
 
     Returns the lowered step and the roles document.
     """

@@ -168,15 +168,28 @@ def find_loss(output, wanted):
     return found[0]
 
 
-def guess_loss(output, pairs):
-    """The free floating scalar whose path says loss, else the first one, else None."""
+def guess_loss(output, pairs, jaxpr):
+    """The free floating scalar whose path says loss, else the first that depends on what is
+    updated, else the first, else None."""
     free = [
         (jax.tree_util.keystr(path), number)
         for number, (path, leaf) in enumerate(jax.tree_util.tree_leaves_with_path(output))
         if leaf.shape == () and is_floating(leaf.dtype) and number not in pairs
     ]
     named = [number for path, number in free if "loss" in path.lower()]
-    return next(iter(named + [number for _, number in free]), None)
+    trained = []
+    if not named and len(free) > 1:
+        updated = [new is not None for new in pairs]
+        for _, number in free:
+            used = ancestors(jaxpr, {number})
+            if any(is_used and is_updated for is_used, is_updated in zip(used, updated)):
+                trained.append(number)
+        if len(trained) > 1:
+            warnings.warn(
+                f"outputs {trained} could be the loss; {trained[0]} is taken: say loss=",
+                stacklevel=2,
+            )
+    return next(iter(named + trained + [number for _, number in free]), None)
 
 
 def ancestors(jaxpr, outputs):
@@ -208,7 +221,7 @@ def roles(
     leaves = jax.tree.leaves(arguments)
     floating = lambda leaf: is_floating(leaf.dtype)
     if loss is None:
-        loss = guess_loss(output, pairs)
+        loss = guess_loss(output, pairs, jaxpr)
     feeds_loss = ancestors(jaxpr, {loss})
     weights = {
         pairs[number]

@@ -310,6 +310,16 @@ def test_loss_by_name(directory):
         assert document["loss"] == number, (wanted, document["loss"])
 
 
+def test_loss_follows_the_state(directory):
+    def step(params, x):
+        new, loss, _ = training(reconstruct)(params, x)
+        return new, (jnp.abs(x).max(), loss)
+
+    arguments = ({"w": jnp.ones((4, 4))}, jnp.ones((16, 4)))
+    _, document = automap_jax.export(step, arguments, directory)
+    assert document["loss"] == 2, document
+
+
 def test_arrays_are_written_in_the_types_of_the_module(directory):
     def step(params, x, labels, rate):
         new, loss, _ = training(classify)(params, x, labels)
