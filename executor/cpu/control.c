@@ -20,7 +20,7 @@
 typedef struct ControlKernel {
     int32_t count;
     Subprogram **parts;
-    int32_t *first_operand;                /* [part]: where its parameters begin among the operands */
+    const int32_t *first_operand;          /* [part]: where its parameters begin among the operands */
     int64_t staging_at, scratch_at;        /* offsets in the scratch memory */
     int64_t *operand_bytes, *result_bytes; /* [operand], [result] */
 } ControlKernel;
@@ -100,7 +100,7 @@ static bool shapes_match(const KernelCall *call, const ControlKernel *kernel, in
 
 /* Prepares the `count` computations; the first repeats if `loops`. */
 static AmStatus prepare_parts(KernelCall *call, Arena *arena, const int32_t *computations, int32_t count,
-                              int32_t *first_operand, bool loops, AmError *error) {
+                              const int32_t *first_operand, bool loops, AmError *error) {
     ControlKernel *kernel = ARENA_ARRAY(arena, ControlKernel, 1);
     Subprogram **parts = ARENA_ARRAY(arena, Subprogram *, count + 1);
     int64_t *bytes = ARENA_ARRAY(arena, int64_t, call->operand_count + call->result_count + 1);
