@@ -27,26 +27,22 @@ AmStatus cuda_source_refuse(const KernelCall *call, const char *reason, AmError 
 }
 
 static AmStatus refuse_type(const KernelCall *call, AmError *error) {
-    if (call->instruction) return cuda_source_refuse(call, "no arithmetic on this element type", error);
+    if (call->instruction) return cuda_source_refuse(call, "it is on no array of numbers", error);
     const ProgramFusionOp *op = call->fusion->op_count > 0 ? &call->fusion->ops[0] : NULL;
     return kernel_refuse(call->program, op ? op->origin : -1, op ? op->opcode : IR_UNKNOWN,
-                         "no arithmetic on this element type", error);
+                         "it is on no array of numbers", error);
 }
 
 AmStatus cuda_source_make(CudaSource *source, Arena *arena, const KernelCall *call, AmError *error) {
     SourceWriter *write = call->instruction ? writer_of(call->instruction->opcode) : cuda_source_elements;
     if (!write) return cuda_source_refuse(call, "it is not a generated kernel", error);
-    for (int32_t k = 0; k < call->operand_count + call->result_count; k++) {
-        const IrShape *shape =
-            k < call->operand_count ? call->operand_shapes[k] : call->result_shapes[k - call->operand_count];
-        if (!cuda_memory_type(shape->type)) return refuse_type(call, error);
-    }
-    TRY(write(source, arena, call, error));
+    for (int32_t k = 0; k < call->operand_count; k++)
+        if (dtype_bytes(call->operand_shapes[k]->type) == 0) return refuse_type(call, error);
+    for (int32_t k = 0; k < call->result_count; k++)
+        if (dtype_bytes(call->result_shapes[k]->type) == 0) return refuse_type(call, error);
+    *source = (CudaSource){.parameters = call->operand_count + call->result_count};
     if (source->parameters > CUDA_MOST_PARAMETERS)
         return am_fail(error, AM_ERROR_INPUT, "", "a kernel of %d arrays is more than one may read and write",
                        source->parameters);
-    if (source->blocks > CUDA_MOST_BLOCKS)
-        return am_fail(error, AM_ERROR_INPUT, "", "a kernel of %lld blocks is more than a grid holds",
-                       (long long)source->blocks);
-    return AM_OK;
+    return write(source, arena, call, error);
 }

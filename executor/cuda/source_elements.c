@@ -147,16 +147,6 @@ static void append_indices(Text *out, const Space *space) {
     }
 }
 
-static void append_signature(Text *out, const Space *space) {
-    text_append_string(out, "(");
-    for (int32_t k = 0; k < space->input_count; k++)
-        text_append(out, "%sconst %s *in%d", k > 0 ? ", " : "", cuda_memory_type(space->inputs[k].type), k);
-    for (int32_t k = 0; k < space->output_count; k++)
-        text_append(out, "%s%s *out%d", space->input_count + k > 0 ? ", " : "",
-                    cuda_memory_type(space->types[space->output_slots[k]]), k);
-    text_append_string(out, ") {\n");
-}
-
 static void append_loads(Text *out, const Space *space) {
     for (int32_t k = 0; k < space->input_count; k++) {
         Text element = {0};
@@ -193,8 +183,8 @@ static void append_operators(Text *out, Space *space) {
 }
 
 /* Writes the kernel of a space whose inputs, operators and outputs are known. */
-static AmStatus write_kernel(CudaSource *source, Arena *arena, Space *space, const char *kind,
-                             AmError *error) {
+static AmStatus write_kernel(CudaSource *source, Arena *arena, const KernelCall *call, Space *space,
+                             const char *kind, AmError *error) {
     Text body = {0}, statements = {0};
     int32_t slots = space->input_count + space->op_count;
     space->types = ARENA_ARRAY(arena, Dtype, slots + 1);
@@ -203,9 +193,6 @@ static AmStatus write_kernel(CudaSource *source, Arena *arena, Space *space, con
     space->refused = -1;
     space->elements = strided_elements(space->dimensions, space->rank);
     for (int32_t k = 0; k < space->input_count; k++) space->types[k] = space->inputs[k].type;
-    *source = (CudaSource){.blocks = space->elements / CUDA_THREADS + (space->elements % CUDA_THREADS > 0),
-                           .threads = CUDA_THREADS,
-                           .parameters = space->input_count + space->output_count};
     if (space->elements > 0) {
         join_dimensions(space);
         choose_index_type(space);
@@ -214,9 +201,11 @@ static AmStatus write_kernel(CudaSource *source, Arena *arena, Space *space, con
         for (int32_t d = 0; d < IR_MAX_RANK; d++) space->joined[d] = -1;
     }
     mark_used(space);
+    for (int32_t k = 0; k < space->input_count && space->op_count > 0; k++)
+        if (!cuda_has_arithmetic(space->inputs[k].type)) space->refused = 0;
     append_operators(&statements, space);
     if (space->refused < 0) {
-        append_signature(&body, space);
+        cuda_append_signature(&body, call, source, NULL, false);
         append_indices(&body, space);
         append_loads(&body, space);
         text_append_string(&body, statements.length > 0 ? statements.data : "");
@@ -232,7 +221,7 @@ static AmStatus write_kernel(CudaSource *source, Arena *arena, Space *space, con
     body.failed = body.failed || statements.failed;
     text_free(&statements);
     if (space->refused >= 0) return AM_OK; /* the caller knows the instruction */
-    return cuda_source_finish(source, arena, kind, &body, error);
+    return cuda_source_launch(source, arena, kind, &body, cuda_blocks(space->elements), CUDA_THREADS, error);
 }
 
 static void copy_list(int64_t *to, const int64_t *from, int32_t count) {
@@ -249,7 +238,7 @@ static AmStatus write_fusion(CudaSource *source, Arena *arena, const KernelCall 
     space->op_count = fusion->op_count;
     space->ops = fusion->ops;
     space->output_slots = fusion->output_slots;
-    TRY(write_kernel(source, arena, space, "fusion", error));
+    TRY(write_kernel(source, arena, call, space, "fusion", error));
     if (space->refused < 0) return AM_OK;
     const ProgramFusionOp *op = &fusion->ops[space->refused];
     return kernel_refuse(call->program, op->origin, op->opcode, "not on this element type", error);
@@ -340,7 +329,7 @@ static AmStatus write_instruction(CudaSource *source, Arena *arena, const Kernel
     for (int32_t k = 0; k < call->operand_count && !move; k++)
         if (call->operand_shapes[k]->rank == shape->rank)
             strided_row_major(space->inputs[k].strides, shape->dimensions, shape->rank);
-    TRY(write_kernel(source, arena, space, move ? move : "element", error));
+    TRY(write_kernel(source, arena, call, space, move ? move : "element", error));
     return space->refused < 0 ? AM_OK : cuda_source_refuse(call, "not on this element type", error);
 }
 

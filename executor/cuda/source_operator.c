@@ -143,9 +143,15 @@ static const TypeRow *row_of(Dtype type) {
     return NULL;
 }
 
+bool cuda_has_arithmetic(Dtype type) {
+    return row_of(type) != NULL;
+}
+
 const char *cuda_value_type(Dtype type) {
+    static const char *const bits[] = {[1] = "u8", [2] = "u16", [4] = "u32", [8] = "u64"};
     const TypeRow *row = row_of(type);
-    return row ? row->name : NULL;
+    if (row) return row->name;
+    return dtype_bytes(type) == 16 ? "b128" : bits[dtype_bytes(type)];
 }
 
 const char *cuda_memory_type(Dtype type) {
@@ -332,7 +338,7 @@ bool cuda_append_operator(Text *out, const ProgramFusionOp *op, int32_t slot, Dt
                                      IR_IOTA,   IR_CONVERT, IR_CLAMP,   IR_BITCAST_CONVERT};
     if (op->operand_count < 0 || op->operand_count > 3 || !row_of(op->type)) return false;
     for (int32_t k = 0; k < op->operand_count; k++)
-        if (op->operands[k] < 0 || op->operands[k] >= slot) return false;
+        if (op->operands[k] < 0 || op->operands[k] >= slot || !row_of(types[op->operands[k]])) return false;
     types[slot] = op->type;
     bool rounds = half_name(op->type) != NULL;
     for (size_t k = 0; k < sizeof exact / sizeof *exact; k++) rounds = rounds && exact[k] != op->opcode;

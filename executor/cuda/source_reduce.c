@@ -157,19 +157,18 @@ static void append_folds(Text *out, const Reduction *self, SbpReduction reductio
 }
 
 static AmStatus write_by_operator(CudaSource *source, Arena *arena, const Reduction *self,
-                                  SbpReduction reduction, Dtype type, AmError *error) {
+                                  const KernelCall *call, SbpReduction reduction, Dtype type,
+                                  AmError *error) {
     static const char *const wide_names[] = {"f64", "s64", "u64"};
     bool by_columns = self->kept_rank > 0 && self->kept_strides[self->kept_rank - 1] == 1;
     int32_t columns = by_columns ? COLUMNS : 1, lanes = by_columns ? CUDA_THREADS / COLUMNS : LEAST_THREADS;
     while (!by_columns && lanes < CUDA_THREADS && lanes < self->reduced_count) lanes *= 2;
     Text body = {0};
-    const char *memory = cuda_memory_type(type);
-    *source = (CudaSource){.blocks = self->results / columns + (self->results % columns > 0),
-                           .threads = lanes * columns,
-                           .parameters = 3};
-    text_append(&body, "(const %s *in0, const %s *in1, %s *out0) {\n", memory, memory, memory);
+    int64_t blocks = self->results / columns + (self->results % columns > 0);
+    int32_t threads = lanes * columns;
+    cuda_append_signature(&body, call, source, NULL, false);
     text_append(&body, "    typedef %s Wide;\n    __shared__ Wide partial[%d];\n",
-                wide_names[wide_kind(type)], source->threads);
+                wide_names[wide_kind(type)], threads);
     if (by_columns)
         text_append(&body,
                     "    const u32 t = threadIdx.x, lane = t / %d;\n"
@@ -179,7 +178,7 @@ static AmStatus write_by_operator(CudaSource *source, Arena *arena, const Reduct
         text_append(&body, "    const u32 t = threadIdx.x, lane = t;\n    const %s result = blockIdx.x;\n",
                     self->index);
     append_folds(&body, self, reduction, type, lanes, columns);
-    return cuda_source_finish(source, arena, "reduce", &body, error);
+    return cuda_source_launch(source, arena, "reduce", &body, blocks, threads, error);
 }
 
 /* The loop over the reduced elements: values v0.. are the accumulators, then the elements. */
@@ -203,22 +202,14 @@ static bool append_loop(Text *out, const Reduction *self, const ElementComputati
     return true;
 }
 
-static void append_signature(Text *out, const KernelCall *call) {
-    text_append_string(out, "(");
-    for (int32_t k = 0; k < call->operand_count; k++)
-        text_append(out, "const %s *in%d, ", cuda_memory_type(call->operand_shapes[k]->type), k);
-    for (int32_t k = 0; k < call->result_count; k++)
-        text_append(out, "%s%s *out%d", k > 0 ? ", " : "", cuda_memory_type(call->result_shapes[k]->type), k);
-    text_append_string(out, ") {\n");
-}
-
 static bool fits(const ElementComputation *body, const KernelCall *call) {
     int32_t count = call->result_count;
     if (body->input_count != 2 * count || body->output_count != count || call->operand_count != 2 * count)
         return false;
     for (int32_t k = 0; k < count; k++) {
         Dtype type = call->result_shapes[k]->type;
-        if (body->input_types[k] != type || body->input_types[count + k] != call->operand_shapes[k]->type ||
+        if (!cuda_has_arithmetic(type) || body->input_types[k] != type ||
+            body->input_types[count + k] != call->operand_shapes[k]->type ||
             call->operand_shapes[count + k]->type != type)
             return false;
     }
@@ -236,10 +227,7 @@ static AmStatus write_by_computation(CudaSource *source, Arena *arena, const Red
     int32_t count = call->result_count;
     Dtype *types = ARENA_ARRAY(arena, Dtype, computation.input_count + computation.op_count + 1);
     if (!types) return am_fail_memory(error, computation.op_count * 4);
-    *source = (CudaSource){.blocks = self->results / CUDA_THREADS + (self->results % CUDA_THREADS > 0),
-                           .threads = CUDA_THREADS,
-                           .parameters = 3 * count};
-    append_signature(&body, call);
+    cuda_append_signature(&body, call, source, NULL, false);
     text_append(&body, "    const %s result = (%s)blockIdx.x * %d + threadIdx.x;\n", self->index, self->index,
                 CUDA_THREADS);
     text_append(&body, "    if (result >= %lld%s) return;\n    ", (long long)self->results, self->suffix);
@@ -263,7 +251,7 @@ static AmStatus write_by_computation(CudaSource *source, Arena *arena, const Red
         text_append_string(&body, ";\n");
     }
     text_append_string(&body, "}\n");
-    return cuda_source_finish(source, arena, "fold", &body, error);
+    return cuda_source_launch(source, arena, "fold", &body, cuda_blocks(self->results), CUDA_THREADS, error);
 }
 
 AmStatus cuda_source_reduce(CudaSource *source, Arena *arena, const KernelCall *call, AmError *error) {
@@ -275,7 +263,7 @@ AmStatus cuda_source_reduce(CudaSource *source, Arena *arena, const KernelCall *
             ? sbp_reduction_of(ir_computation_operator(call->program->module, call->instruction->called))
             : SBP_REDUCTION_COUNT;
     /* Nothing to reduce: a fold over no elements gives the initial value. */
-    bool by_operator = reduction != SBP_REDUCTION_COUNT && self.reduced_count > 0;
-    return by_operator ? write_by_operator(source, arena, &self, reduction, type, error)
+    bool by_operator = reduction != SBP_REDUCTION_COUNT && wide_supports(type) && self.reduced_count > 0;
+    return by_operator ? write_by_operator(source, arena, &self, call, reduction, type, error)
                        : write_by_computation(source, arena, &self, call, error);
 }

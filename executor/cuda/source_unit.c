@@ -25,6 +25,7 @@ static const char types[] = "typedef unsigned char pred, u8;\n"
 static const struct {
     const char *name, *text;
 } helpers[] = {
+    {"b128", "struct alignas(16) b128 { u64 low, high; };\n"},
     {"bits_as", "template <typename To, typename From> __device__ To bits_as(From value) {\n"
                 "    union { From from; To to; } word;\n"
                 "    word.from = value;\n"
@@ -128,17 +129,37 @@ static bool names(const char *text, const char *name) {
     return false;
 }
 
-static bool is_repeated(const CudaSource *sources, int32_t k) {
-    for (int32_t before = 0; before < k; before++)
-        if (strcmp(sources[before].name, sources[k].name) == 0) return true;
-    return false;
+/* The different kernels of all sources. */
+typedef struct Kernels {
+    const CudaLaunch **list;
+    int32_t count;
+} Kernels;
+
+static AmStatus find_kernels(Kernels *self, Arena *arena, const CudaSource *sources, int32_t count,
+                             AmError *error) {
+    int32_t launches = 0;
+    for (int32_t s = 0; s < count; s++) launches += sources[s].launch_count;
+    *self = (Kernels){.list = ARENA_ARRAY(arena, const CudaLaunch *, launches + 1)};
+    if (!self->list) return am_fail_memory(error, (int64_t)launches * 8);
+    for (int32_t s = 0; s < count; s++)
+        for (int32_t k = 0; k < sources[s].launch_count; k++) {
+            const CudaLaunch *launch = &sources[s].launches[k];
+            bool repeated = false;
+            for (int32_t before = 0; before < self->count && !repeated; before++)
+                repeated = strcmp(self->list[before]->name, launch->name) == 0;
+            if (!repeated) self->list[self->count++] = launch;
+        }
+    return AM_OK;
 }
 
 AmStatus cuda_source_unit(const char **unit, Arena *arena, const CudaSource *sources, int32_t count,
                           AmError *error) {
     bool used[HELPER_COUNT] = {false};
+    Kernels kernels;
+    TRY(find_kernels(&kernels, arena, sources, count, error));
     for (int32_t h = HELPER_COUNT - 1; h >= 0; h--) {
-        for (int32_t k = 0; k < count && !used[h]; k++) used[h] = names(sources[k].text, helpers[h].name);
+        for (int32_t k = 0; k < kernels.count && !used[h]; k++)
+            used[h] = names(kernels.list[k]->text, helpers[h].name);
         for (int32_t later = h + 1; later < HELPER_COUNT && !used[h]; later++)
             used[h] = used[later] && names(helpers[later].text, helpers[h].name);
     }
@@ -146,26 +167,52 @@ AmStatus cuda_source_unit(const char **unit, Arena *arena, const CudaSource *sou
     text_append_string(&text, types);
     for (int32_t h = 0; h < HELPER_COUNT; h++)
         if (used[h]) text_append(&text, "\n%s", helpers[h].text);
-    for (int32_t k = 0; k < count; k++)
-        if (!is_repeated(sources, k)) text_append(&text, "\n%s", sources[k].text);
+    for (int32_t k = 0; k < kernels.count; k++) text_append(&text, "\n%s", kernels.list[k]->text);
     *unit = text.failed ? NULL : arena_copy_bytes(arena, text.data, text.length);
     text_free(&text);
     return *unit ? AM_OK : am_fail_memory(error, 1 << 16);
 }
 
-AmStatus cuda_source_finish(CudaSource *source, Arena *arena, const char *kind, Text *body, AmError *error) {
+void cuda_append_signature(Text *out, const KernelCall *call, const CudaSource *source, const char *scratch,
+                           bool numbered) {
+    const char *separator = "(";
+    for (int32_t k = 0; k < call->operand_count; k++, separator = ", ")
+        text_append(out, "%sconst %s *in%d", separator, cuda_memory_type(call->operand_shapes[k]->type), k);
+    for (int32_t k = 0; k < call->result_count; k++, separator = ", ")
+        text_append(out, "%s%s *out%d", separator, cuda_memory_type(call->result_shapes[k]->type), k);
+    if (source->scratch_bytes > 0) text_append(out, ", %s *scratch", scratch);
+    if (source->upload_bytes > 0) text_append_string(out, ", const u8 *upload");
+    text_append(out, "%s) {\n", numbered ? ", s64 number" : "");
+}
+
+AmStatus cuda_source_add(CudaSource *source, Arena *arena, const CudaLaunch *launch, AmError *error) {
+    int32_t count = source->launch_count;
+    if (launch->blocks > CUDA_MOST_BLOCKS)
+        return am_fail(error, AM_ERROR_INPUT, "", "a kernel of %lld blocks is more than a grid holds",
+                       (long long)launch->blocks);
+    ARENA_RESERVE(arena, source->launches, count, source->launch_capacity);
+    if (!source->launches) return am_fail_memory(error, (int64_t)sizeof *launch * (count + 1));
+    source->launches[source->launch_count++] = *launch;
+    return AM_OK;
+}
+
+AmStatus cuda_source_launch(CudaSource *source, Arena *arena, const char *kind, Text *body, int64_t blocks,
+                            int32_t threads, AmError *error) {
     char digest[65];
     Sha256 hash;
-    source->name = source->text = NULL;
-    if (!body->failed) {
+    CudaLaunch launch = {.blocks = blocks, .threads = threads};
+    bool failed = body->failed;
+    if (!failed && blocks > 0) {
         sha256_begin(&hash);
         sha256_add(&hash, body->data, body->length);
         sha256_end(&hash, digest);
         digest[16] = '\0';
-        source->name = arena_format(arena, "%s_%s", kind, digest);
-        source->text = arena_format(arena, "extern \"C\" __global__ void __launch_bounds__(%d) %s_%s%s",
-                                    source->threads, kind, digest, body->data);
+        launch.name = arena_format(arena, "%s_%s", kind, digest);
+        launch.text = arena_format(arena, "extern \"C\" __global__ void __launch_bounds__(%d) %s_%s%s",
+                                   threads, kind, digest, body->data);
+        failed = !launch.name || !launch.text;
     }
     text_free(body);
-    return source->name && source->text ? AM_OK : am_fail_memory(error, 1 << 14);
+    if (failed) return am_fail_memory(error, 1 << 14);
+    return blocks > 0 ? cuda_source_add(source, arena, &launch, error) : AM_OK;
 }

@@ -24,12 +24,28 @@ typedef struct Generated {
     void *library;
 } Generated;
 
+/* Whether two sources are the same kernels. */
+static inline bool generated_equal(const CudaSource *a, const CudaSource *b) {
+    if (a->launch_count != b->launch_count || a->upload != b->upload) return false;
+    for (int32_t k = 0; k < a->launch_count; k++)
+        if (strcmp(a->launches[k].name, b->launches[k].name) != 0 ||
+            a->launches[k].number != b->launches[k].number)
+            return false;
+    return true;
+}
+
+/* Which source has the kernels of `source`. */
+static inline int32_t generated_find(const Generated *self, const CudaSource *source) {
+    for (int32_t k = 0; k < self->count; k++)
+        if (generated_equal(&self->sources[k], source)) return k;
+    return -1;
+}
+
 static inline void generated_add(Generated *self, KernelCall *call) {
     AmError error = {0};
     CudaSource source;
     if (cuda_source_make(&source, &self->arena, call, &error) != AM_OK) fail_msg("%s", error.text);
-    for (int32_t k = 0; k < self->count; k++)
-        if (strcmp(self->sources[k].name, source.name) == 0) return;
+    if (generated_find(self, &source) >= 0) return;
     int32_t count = self->count;
     ARENA_RESERVE(&self->arena, self->sources, count, self->capacity);
     ARENA_RESERVE(&self->arena, self->calls, count, self->call_capacity);
@@ -88,6 +104,19 @@ static inline PlanContext *generated_read(const char *model) {
     return context;
 }
 
+/* One launcher for every kernel. */
+static inline void generated_write_launchers(const Generated *self, FILE *file) {
+    for (int32_t k = 0; k < self->count; k++)
+        for (int32_t n = 0; n < self->sources[k].launch_count; n++) {
+            const char *name = self->sources[k].launches[n].name;
+            bool repeated = false;
+            for (int32_t other = 0; other <= k && !repeated; other++)
+                for (int32_t m = 0; m < (other < k ? self->sources[other].launch_count : n); m++)
+                    repeated = repeated || strcmp(self->sources[other].launches[m].name, name) == 0;
+            if (!repeated) fprintf(file, "LAUNCHER(%s)\n", name);
+        }
+}
+
 /* Compiles all kernels for the host. Without contraction, as for the GPU. */
 static inline void generated_compile(Generated *self) {
     char folder[] = "/tmp/automap_generated_XXXXXX", path[128], command[1024];
@@ -98,7 +127,7 @@ static inline void generated_compile(Generated *self) {
     FILE *file = fopen(path, "w");
     assert_non_null(file);
     fprintf(file, "#include \"tests/cuda/host.h\"\n%s\n", unit);
-    for (int32_t k = 0; k < self->count; k++) fprintf(file, "LAUNCHER(%s)\n", self->sources[k].name);
+    generated_write_launchers(self, file);
     assert_int_equal(fclose(file), 0);
     snprintf(
         command, sizeof command,
@@ -113,15 +142,33 @@ static inline void generated_compile(Generated *self) {
     rmdir(folder);
 }
 
-static inline void generated_run(const Generated *self, int32_t k, void **addresses) {
+/* All launches of source `k`. `addresses`: of operands, then results. Scratch memory is poisoned. */
+static inline void generated_run(const Generated *self, int32_t k, void *const *addresses) {
     const CudaSource *source = &self->sources[k];
-    char name[128];
-    HostKernel *run;
-    snprintf(name, sizeof name, "run_%s", source->name);
-    *(void **)&run = dlsym(self->library, name);
-    assert_non_null(run);
-    run(addresses, (unsigned)source->blocks, (unsigned)source->threads,
-        strstr(source->text, "__syncthreads") != NULL);
+    void *arguments[128], *scratch = aligned_alloc(64, (size_t)(source->scratch_bytes + 127) / 64 * 64);
+    int32_t count = source->parameters;
+    assert_true(count + 3 <= 128);
+    memcpy(arguments, addresses, (size_t)count * sizeof *arguments);
+    memset(scratch, 0xA5, (size_t)source->scratch_bytes);
+    if (source->scratch_bytes > 0) arguments[count++] = scratch;
+    if (source->upload_bytes > 0) memcpy(&arguments[count++], &source->upload, sizeof source->upload);
+    for (int32_t n = 0; n < source->launch_count; n++) {
+        const CudaLaunch *launch = &source->launches[n];
+        char name[128];
+        HostKernel *run;
+        snprintf(name, sizeof name, "run_%s", launch->name);
+        *(void **)&run = dlsym(self->library, name);
+        assert_non_null(run);
+        if (launch->numbered) memcpy(&arguments[count], &launch->number, sizeof launch->number);
+        run(arguments, (unsigned)launch->blocks, (unsigned)launch->threads,
+            strstr(launch->text, "__syncthreads") != NULL);
+    }
+    free(scratch);
+}
+
+/* The text of the first kernel of source `k`, for messages. */
+static inline const char *generated_text(const Generated *self, int32_t k) {
+    return self->sources[k].launch_count > 0 ? self->sources[k].launches[0].text : "";
 }
 
 /* Corner cases of a type first, in all pairs of the first 16 * 16 elements, then random values.

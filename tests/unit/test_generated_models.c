@@ -37,7 +37,7 @@ static void compare(const Generated *self, int32_t k, Random *random) {
         int64_t at = generated_difference(addresses[call->operand_count + r], expected[r], shape->type,
                                           ir_shape_elements(shape), generated_tolerance(shape->type));
         if (at >= 0)
-            fail_msg("result %d differs at element %lld, of\n%s", r, (long long)at, self->sources[k].text);
+            fail_msg("result %d differs at element %lld, of\n%s", r, (long long)at, generated_text(self, k));
         free(expected[r]);
     }
     for (int32_t a = 0; a < call->operand_count + call->result_count; a++) free(addresses[a]);

@@ -45,7 +45,7 @@ static void check(KernelCase *self, int32_t results) {
                                           ir_shape_elements(shape), 0);
         if (at >= 0)
             fail_msg("result %d differs at element %lld, of\n%s", k, (long long)at,
-                     generated.sources[0].text);
+                     generated_text(&generated, 0));
         free(addresses[operands + k]);
     }
     free(scratch);

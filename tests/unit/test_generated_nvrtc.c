@@ -49,7 +49,9 @@ static void compile_model(const char *model) {
             fail_msg("%s: %s", model, error.text);
         assert_string_equal(image.log, "");
         assert_memory_equal(image.data, "\177ELF", 4);
-        for (int32_t k = 0; k < generated.count; k++) assert_true(holds(&image, generated.sources[k].name));
+        for (int32_t k = 0; k < generated.count; k++)
+            for (int32_t n = 0; n < generated.sources[k].launch_count; n++)
+                assert_true(holds(&image, generated.sources[k].launches[n].name));
     }
     generated_free(&generated);
     plan_context_free(context);

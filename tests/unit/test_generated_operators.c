@@ -69,9 +69,7 @@ static void add(Cases *self, IrOpcode opcode, const IrAttributes *attributes, in
     }
     assert_true(self->count < MOST_CASES);
     generated_add(&self->generated, call);
-    int32_t kernel = 0;
-    while (strcmp(self->generated.sources[kernel].name, source.name) != 0) kernel++;
-    self->list[self->count++] = (Case){values, call, kernel};
+    self->list[self->count++] = (Case){values, call, generated_find(&self->generated, &source)};
 }
 
 static void add_table(Cases *self) {
@@ -128,7 +126,8 @@ static void run_case(const Cases *self, const Case *one) {
     generated_run(&self->generated, one->kernel, addresses);
     int64_t at = generated_difference(out, values->memory[result], type, ELEMENTS, generated_tolerance(type));
     if (at >= 0)
-        fail_msg("element %lld differs, of\n%s", (long long)at, self->generated.sources[one->kernel].text);
+        fail_msg("element %lld differs, of\n%s", (long long)at,
+                 generated_text(&self->generated, one->kernel));
     free(one->call->scratch);
     free(out);
 }

@@ -82,8 +82,8 @@ static void test_chain_with_broadcasts(void **state) {
                             .output_slots = &output_slot,
                             .output_values = &y};
     CudaSource source = make(c, &fusion, 1);
-    assert_int_equal(source.blocks, 9);
-    assert_int_equal(source.threads, 256);
+    assert_int_equal(source.launches[0].blocks, 9);
+    assert_int_equal(source.launches[0].threads, 256);
     check_unit(c, "chain", &source);
     case_free(c);
 }
@@ -141,8 +141,8 @@ static void test_reductions(void **state) {
     c->instruction.called = case_computation(c, IR_ADD, DTYPE_F32, DTYPE_F32);
     c->attributes = (IrAttributes){.dimension_count = 1, .dimensions = LIST(c, 1)};
     CudaSource source = make(c, NULL, 1);
-    assert_int_equal(source.blocks, 100);
-    assert_int_equal(source.threads, 256);
+    assert_int_equal(source.launches[0].blocks, 100);
+    assert_int_equal(source.launches[0].threads, 256);
     check_unit(c, "reduce_rows", &source);
     VALUE(d, DTYPE_S32, 100, 50);
     case_value(d, DTYPE_S32, 0, NULL);
@@ -150,8 +150,8 @@ static void test_reductions(void **state) {
     d->instruction.called = case_computation(d, IR_MAXIMUM, DTYPE_S32, DTYPE_S32);
     d->attributes = (IrAttributes){.dimension_count = 1, .dimensions = LIST(d, 0)};
     source = make(d, NULL, 1);
-    assert_int_equal(source.blocks, 2);
-    assert_int_equal(source.threads, 256);
+    assert_int_equal(source.launches[0].blocks, 2);
+    assert_int_equal(source.launches[0].threads, 256);
     check_unit(d, "reduce_columns", &source);
     case_free(c);
     case_free(d);
@@ -169,16 +169,16 @@ static void test_names(void **state) {
         VALUE(cases[k], DTYPE_F32, sizes[k]);
         sources[k] = make(cases[k], NULL, 1);
     }
-    assert_string_equal(sources[0].name, sources[1].name);
-    assert_string_not_equal(sources[0].name, sources[2].name);
-    assert_int_equal(sources[2].blocks, 1);
-    assert_int_equal(sources[3].blocks, 0);
+    assert_string_equal(sources[0].launches[0].name, sources[1].launches[0].name);
+    assert_string_not_equal(sources[0].launches[0].name, sources[2].launches[0].name);
+    assert_int_equal(sources[2].launches[0].blocks, 1);
+    assert_int_equal(sources[3].launch_count, 0);
     const char *unit;
     assert_int_equal(cuda_source_unit(&unit, &cases[0]->arena, sources, 3, NULL), AM_OK);
-    const char *first = strstr(unit, sources[0].name);
+    const char *first = strstr(unit, sources[0].launches[0].name);
     assert_non_null(first);
-    assert_null(strstr(first + 1, sources[0].name));
-    assert_non_null(strstr(unit, sources[2].name));
+    assert_null(strstr(first + 1, sources[0].launches[0].name));
+    assert_non_null(strstr(unit, sources[2].launches[0].name));
     for (int32_t k = 0; k < 4; k++) case_free(cases[k]);
 }
 
