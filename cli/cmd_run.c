@@ -168,6 +168,9 @@ static AmStatus run_all(const Cli *cli, Running *self, AmError *error) {
         TRY(plan_read(&plan, &self->root, &self->arena, self->context, plan_path, error));
     AmRunOptions options = {.plan = plan,
                             .steps = steps,
+                            .device = cli_text(cli, "--device"),
+                            .comm = cli_text(cli, "--comm"),
+                            .tf32 = cli_has(cli, "--tf32"),
                             .state_path = cli_text(cli, "--state"),
                             .data_path = cli_text(cli, "--data"),
                             .seed = (uint64_t)seed,
@@ -210,6 +213,9 @@ static const CliOption options[] = {
     {"--watch", "'output[K]'", "report output K at every step too", true},
     {"--outputs", "OUT.npz", "write every output of the last step", false},
     {"--save", "FILE", "write the final state, .safetensors or .npz", false},
+    {"--device", "cpu|cuda", "what the ranks compute on (default cpu)", false},
+    {"--comm", "local", "how ranks talk: as threads of this process (default local)", false},
+    {"--tf32", NULL, "matrix products of f32 may round their operands to tf32 (--device cuda)", false},
     CLI_OPTION_SEED,
     CLI_OPTION_ROLES,
     {0}};

@@ -1,8 +1,26 @@
 /* From a program's collective to a call: what all back ends share. */
 #include "executor/comm.h"
 
+#include <string.h>
+
 #include "executor/cpu/wide.h"
-#include "executor/kernels.h"
+
+AmStatus comm_back_end_find(const CommBackEnd **result, const char *name, const KernelBackEnd *kernels,
+                            AmError *error) {
+    static const struct {
+        const char *device;
+        const CommBackEnd *back_end;
+    } rows[] = {
+        {"cpu", &comm_local},
+    };
+    for (size_t k = 0; k < sizeof rows / sizeof *rows; k++)
+        if (strcmp(rows[k].device, kernels->name) == 0 && strcmp(rows[k].back_end->name, name) == 0) {
+            *result = rows[k].back_end;
+            return AM_OK;
+        }
+    return am_fail(error, AM_ERROR_RUNTIME, "", "this build has no collectives '%s' for device '%s'", name,
+                   kernels->name);
+}
 
 AmStatus comm_prepare(CommCall **result, Arena *arena, Comm *comm, const Program *program,
                       const ProgramInstruction *instruction, AmError *error) {

@@ -3,15 +3,21 @@
  *
  * Every rank holds a Comm. Before the first training step each collective of
  * the program becomes a CommCall (shapes and group resolved), then the runner
- * binds addresses, and every step runs it. Results do not depend on timing:
- * reductions go in group order, floating ones accumulate in double and are
- * rounded once. When one rank fails the others are released: their collectives
- * return AM_ERROR_RUNTIME instead of waiting for ever.
+ * binds addresses, every rank's thread calls start(), and every step runs the
+ * call. Results do not depend on timing: reductions go in group order, floating
+ * ones accumulate in double and are rounded once (NCCL, which chooses its own
+ * order, is the exception). When one rank fails the others are released: their
+ * collectives return AM_ERROR_RUNTIME instead of waiting for ever.
+ *
+ * On a device that works by itself run() only issues the collective: it takes
+ * place after all that was issued to the device before, and beside what is
+ * issued later until wait(). The runner (overlap.c) waits before the first step
+ * that touches the memory of the call.
  */
 #ifndef EXECUTOR_COMM_H
 #define EXECUTOR_COMM_H
 
-#include "propagation/program.h"
+#include "executor/kernels.h"
 
 typedef struct Comm Comm;
 
@@ -27,9 +33,21 @@ typedef struct CommCall {
 
 typedef struct CommBackEnd {
     const char *name; /* "local" */
+    /* Opens comms[count], those of the ranks first .. first + count - 1 of
+     * `size`, which are this process's; devices[count] are theirs. close() once,
+     * with the same array, when no thread uses them any more. */
+    AmStatus (*open)(Comm *comms, int32_t first, int32_t count, int32_t size, KernelDevice *const *devices,
+                     AmError *error);
+    void (*close)(Comm *comms);
     /* Names the group of these ranks (the caller is one of them); the same ranks, the same name. */
     AmStatus (*join)(Comm *comm, const int32_t *ranks, int32_t count, int32_t *group, AmError *error);
+    /* By each rank in a thread of its own, after its last join(); NULL: nothing to do. */
+    AmStatus (*start)(Comm *comm, AmError *error);
     AmStatus (*run)(Comm *comm, const CommCall *call, AmError *error);
+    /* What is issued to the device from now on comes after this call and all
+     * before it. NULL: run() has done it all. */
+    void (*wait)(Comm *comm, const CommCall *call);
+    bool meets_on_host; /* run() waits for other ranks, so it cannot be recorded (KernelBackEnd.begin) */
     AmStatus (*barrier)(Comm *comm, AmError *error); /* of all ranks */
     /* Releases all ranks from what they wait for; any rank, any number of times. */
     void (*abort)(Comm *comm);
@@ -38,6 +56,7 @@ typedef struct CommBackEnd {
 struct Comm {
     const CommBackEnd *back_end;
     int32_t rank, size;
+    KernelDevice *device;
     struct CommWorld *world; /* the back end's own */
 };
 
@@ -46,8 +65,11 @@ AmStatus comm_prepare(CommCall **call, Arena *arena, Comm *comm, const Program *
                       const ProgramInstruction *instruction, AmError *error);
 void comm_bind(CommCall *call, const Program *program, const ProgramInstruction *instruction, char *base);
 
-/* Ranks as threads: fills comms[size]; close once, when no thread uses them any more. */
-AmStatus comm_local_open(Comm *comms, int32_t size, AmError *error);
-void comm_local_close(Comm *comms);
+/* The back end of that name for ranks that compute on `kernels`;
+ * AM_ERROR_RUNTIME where this build has none. */
+AmStatus comm_back_end_find(const CommBackEnd **back_end, const char *name, const KernelBackEnd *kernels,
+                            AmError *error);
+
+extern const CommBackEnd comm_local; /* threads of one process, on the host's memory */
 
 #endif

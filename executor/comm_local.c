@@ -258,10 +258,11 @@ static void abort_all(Comm *comm) {
     pthread_mutex_unlock(&world->mutex);
 }
 
-static const CommBackEnd local = {
-    .name = "local", .join = join, .run = run, .barrier = barrier, .abort = abort_all};
-
-AmStatus comm_local_open(Comm *comms, int32_t size, AmError *error) {
+static AmStatus open_world(Comm *comms, int32_t first, int32_t count, int32_t size,
+                           KernelDevice *const *devices, AmError *error) {
+    if (first != 0 || count != size)
+        return am_fail(error, AM_ERROR_USAGE, "",
+                       "local collectives join the %d ranks of one process; the plan has %d", count, size);
     CommWorld *world = calloc(1, sizeof *world);
     int32_t *everybody = malloc(sizeof(int32_t) * (size_t)(size > 0 ? size : 1));
     int32_t name = 0;
@@ -275,7 +276,8 @@ AmStatus comm_local_open(Comm *comms, int32_t size, AmError *error) {
     pthread_mutex_init(&world->mutex, NULL);
     for (int32_t r = 0; r < size; r++) {
         everybody[r] = r;
-        comms[r] = (Comm){.back_end = &local, .rank = r, .size = size, .world = world};
+        comms[r] =
+            (Comm){.back_end = &comm_local, .rank = r, .size = size, .device = devices[r], .world = world};
     }
     AmStatus status = join(&comms[0], everybody, size, &name, error);
     free(everybody);
@@ -287,7 +289,7 @@ AmStatus comm_local_open(Comm *comms, int32_t size, AmError *error) {
     return AM_OK;
 }
 
-void comm_local_close(Comm *comms) {
+static void close_world(Comm *comms) {
     CommWorld *world = comms[0].world;
     while (world->groups) {
         Rendezvous *next = world->groups->next;
@@ -299,3 +301,14 @@ void comm_local_close(Comm *comms) {
     pthread_mutex_destroy(&world->mutex);
     free(world);
 }
+
+const CommBackEnd comm_local = {
+    .name = "local",
+    .open = open_world,
+    .close = close_world,
+    .join = join,
+    .run = run,
+    .meets_on_host = true,
+    .barrier = barrier,
+    .abort = abort_all,
+};

@@ -6,6 +6,20 @@
 #include "executor/kernels.h"
 
 #include <stdio.h>
+#include <string.h>
+
+AmStatus kernel_back_end_find(const KernelBackEnd **result, const char *name, AmError *error) {
+    static const KernelBackEnd *const back_ends[] = {
+        &kernels_cpu,
+    };
+    for (size_t k = 0; k < sizeof back_ends / sizeof *back_ends; k++)
+        if (strcmp(back_ends[k]->name, name) == 0) {
+            *result = back_ends[k];
+            return AM_OK;
+        }
+    return am_fail(error, AM_ERROR_RUNTIME, "",
+                   "this build has no kernels for device '%s' (configure it with -DAUTOMAP_CUDA=ON)", name);
+}
 
 AmStatus kernel_refuse(const Program *program, int32_t origin, IrOpcode opcode, const char *reason,
                        AmError *error) {
@@ -27,6 +41,13 @@ AmStatus kernel_refuse(const Program *program, int32_t origin, IrOpcode opcode, 
     return am_fail(error, AM_ERROR_INPUT, source, "no kernel for '%s'%s: %s", name, place, reason);
 }
 
+AmStatus kernel_call_refuse(const KernelCall *call, const char *reason, AmError *error) {
+    if (call->fusion)
+        return kernel_refuse(call->program, call->fusion->ops[call->fusion->op_count - 1].origin, IR_FUSION,
+                             reason, error);
+    return kernel_refuse(call->program, call->instruction->origin, call->instruction->opcode, reason, error);
+}
+
 void *kernel_address(const Program *program, int32_t value, char *base) {
     return base + program->values[program->values[value].storage].offset;
 }
@@ -40,10 +61,11 @@ static int32_t result_value(const KernelCall *call, int32_t k) {
     return call->fusion ? call->fusion->output_values[k] : call->instruction->first_result + k;
 }
 
-AmStatus kernel_prepare(KernelCall **result, Arena *arena, const KernelBackEnd *back_end,
-                        const Program *program, const ProgramStep *step, AmError *error) {
+AmStatus kernel_prepare(KernelCall **result, Arena *arena, KernelDevice *device, const Program *program,
+                        const ProgramStep *step, AmError *error) {
     KernelCall *call = ARENA_ARRAY(arena, KernelCall, 1);
     if (!call) return am_fail_memory(error, (int64_t)sizeof *call);
+    call->device = device;
     call->program = program;
     if (step->fusion >= 0) {
         call->fusion = &program->fusions[step->fusion];
@@ -67,7 +89,7 @@ AmStatus kernel_prepare(KernelCall **result, Arena *arena, const KernelBackEnd *
     for (int32_t k = 0; k < call->result_count; k++)
         call->result_shapes[k] = &program->values[result_value(call, k)].shape;
     *result = call;
-    return back_end->prepare(call, arena, error);
+    return device->back_end->prepare(call, arena, error);
 }
 
 void kernel_bind(KernelCall *call, char *base, void *scratch) {

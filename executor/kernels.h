@@ -1,19 +1,30 @@
 /* Kernels: what runs the steps of a lowered program. One interface for several
- * back ends (architecture, decision 9); executor/cpu is the first.
+ * back ends (architecture, decision 9): executor/cpu and executor/cuda.
  *
- * A step becomes a KernelCall once, before the first training step: prepare()
- * checks that the back end can run it, works out everything that depends on
- * shapes alone and says how much scratch memory it wants. The runner then binds
- * addresses, and every training step calls run(), which allocates nothing and
- * cannot fail. A device that fails later says so in synchronize().
+ * Every rank opens a device. A step becomes a KernelCall once, before the first
+ * training step: prepare() checks that the back end can run it, works out
+ * everything that depends on shapes alone and says how much scratch memory it
+ * wants. The runner then binds addresses and calls finish(), which compiles and
+ * uploads what the calls need. Every training step calls run(), which allocates
+ * nothing and cannot fail; it may return before the work is done, which the
+ * device does in the order of the calls. A device that fails later says so in
+ * synchronize().
  */
 #ifndef EXECUTOR_KERNELS_H
 #define EXECUTOR_KERNELS_H
 
 #include "propagation/program.h"
 
+typedef struct KernelBackEnd KernelBackEnd;
+
+/* What a rank computes on; a back end's own device begins with this. */
+typedef struct KernelDevice {
+    const KernelBackEnd *back_end;
+} KernelDevice;
+
 typedef struct KernelCall KernelCall;
 struct KernelCall {
+    KernelDevice *device;
     const Program *program;
     const ProgramInstruction *instruction; /* NULL: a fusion */
     const ProgramFusion *fusion;           /* NULL: an instruction */
@@ -23,31 +34,55 @@ struct KernelCall {
     void *scratch;                                   /* scratch_bytes, aligned to 64 */
     int64_t scratch_bytes;
     const void *compiled; /* what prepare() worked out; in its arena */
+    bool waits_on_host;   /* run() reads results of the device, so it cannot be recorded */
     /* Kernels with steps of their own (loops) pass addresses on to them; or NULL. */
     void (*bind)(const KernelCall *call);
     void (*run)(const KernelCall *call);
 };
 
-typedef struct KernelBackEnd {
+typedef struct KernelOptions {
+    int32_t index; /* which device of this machine, modulo their number */
+    bool tf32;     /* f32 products may round their operands to 10 bits of fraction */
+} KernelOptions;
+
+/* All functions but open() may be called by any one thread at a time. */
+struct KernelBackEnd {
     const char *name; /* "cpu" */
+    AmStatus (*open)(KernelDevice **device, const KernelOptions *options, AmError *error);
+    void (*close)(KernelDevice *device);
     /* Fills scratch_bytes, compiled and run. AM_ERROR_INPUT names opcode and
      * place where there is no kernel. */
     AmStatus (*prepare)(KernelCall *call, Arena *arena, AmError *error);
-    /* Memory of the device, zeroed and aligned to 64 bytes. */
-    AmStatus (*allocate)(void **memory, int64_t bytes, AmError *error);
-    void (*release)(void *memory);
-    void (*copy_in)(void *device, const void *host, int64_t bytes);
-    void (*copy_out)(void *host, const void *device, int64_t bytes);
-    void (*copy_within)(void *to, const void *from, int64_t bytes);
-    AmStatus (*synchronize)(AmError *error);
-} KernelBackEnd;
+    /* After all calls of a device are prepared and bound; NULL: nothing to do. */
+    AmStatus (*finish)(KernelDevice *device, AmError *error);
+    /* Memory of the device, zeroed and aligned to 64 bytes or more. */
+    AmStatus (*allocate)(KernelDevice *device, void **memory, int64_t bytes, AmError *error);
+    void (*release)(KernelDevice *device, void *memory);
+    /* The host's memory may be used again when these return. */
+    void (*copy_in)(KernelDevice *device, void *to, const void *host, int64_t bytes);
+    void (*copy_out)(KernelDevice *device, void *host, const void *from, int64_t bytes);
+    void (*copy_within)(KernelDevice *device, void *to, const void *from, int64_t bytes);
+    /* A stretch is work that is the same in every step and in which the host
+     * waits for nothing. begin(): true, it was replayed from *record and is not
+     * to be issued again; false, it is issued now, between begin() and end(),
+     * which may record it. *record starts as NULL; close() releases it. Both or
+     * neither are NULL. */
+    bool (*begin)(KernelDevice *device, void **record);
+    void (*end)(KernelDevice *device, void **record);
+    /* Waits for all that was issued; reports what failed since the last time. */
+    AmStatus (*synchronize)(KernelDevice *device, AmError *error);
+};
 
 extern const KernelBackEnd kernels_cpu;
+extern KernelDevice kernel_device_cpu; /* the host has no state, so all ranks share it */
+
+/* The back end of that name ("cpu", "cuda"); AM_ERROR_RUNTIME where this build has none. */
+AmStatus kernel_back_end_find(const KernelBackEnd **back_end, const char *name, AmError *error);
 
 /* Makes the call of one step that is no collective: shapes, then the back end's
  * prepare(). Addresses are NULL until kernel_bind(). */
-AmStatus kernel_prepare(KernelCall **call, Arena *arena, const KernelBackEnd *back_end,
-                        const Program *program, const ProgramStep *step, AmError *error);
+AmStatus kernel_prepare(KernelCall **call, Arena *arena, KernelDevice *device, const Program *program,
+                        const ProgramStep *step, AmError *error);
 /* Sets the addresses in the rank's allocation at `base`. */
 void kernel_bind(KernelCall *call, char *base, void *scratch);
 /* Address of a value in the rank's allocation. */
@@ -56,5 +91,12 @@ void *kernel_address(const Program *program, int32_t value, char *base);
 /* "no kernel for 'fft' on c64[4] (instruction fft.3 at model.py:12): REASON", AM_ERROR_INPUT. */
 AmStatus kernel_refuse(const Program *program, int32_t origin, IrOpcode opcode, const char *reason,
                        AmError *error);
+/* The same for a call, be it an instruction or a fusion. */
+AmStatus kernel_call_refuse(const KernelCall *call, const char *reason, AmError *error);
+
+/* Bytes rounded up to 64, as the buffer plan aligns values. */
+static inline int64_t kernel_align(int64_t bytes) {
+    return (bytes + 63) / 64 * 64;
+}
 
 #endif

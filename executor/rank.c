@@ -11,10 +11,6 @@
 
 #include "executor/cpu/strided.h"
 
-static int64_t aligned(int64_t bytes) {
-    return (bytes + 63) / 64 * 64;
-}
-
 static AmStatus describe_shard(RankShard *shard, const Rank *rank, int32_t value, const IrShape *whole,
                                AmError *error) {
     const Program *program = rank->program;
@@ -71,24 +67,24 @@ static AmStatus prepare_steps(Rank *rank, int64_t *scratch, AmError *error) {
             TRY(comm_prepare(&ready->collective, &rank->arena, rank->comm, program, instruction, error));
             continue;
         }
-        TRY(kernel_prepare(&ready->kernel, &rank->arena, rank->back_end, program, step, error));
+        TRY(kernel_prepare(&ready->kernel, &rank->arena, rank->device, program, step, error));
         if (ready->kernel->scratch_bytes > *scratch) *scratch = ready->kernel->scratch_bytes;
     }
     return AM_OK;
 }
 
-AmStatus rank_open(Rank *rank, const KernelBackEnd *back_end, Comm *comm, Program *program, AmError *error) {
+AmStatus rank_open(Rank *rank, KernelDevice *device, Comm *comm, Program *program, AmError *error) {
     int64_t scratch = 0, largest = 1;
-    rank->back_end = back_end;
+    rank->device = device;
     rank->comm = comm;
     rank->program = program;
     TRY(prepare_steps(rank, &scratch, error));
     TRY(describe_shards(rank, error));
     TRY(updates_prepare(&rank->updates, &rank->arena, program, error));
-    int64_t values = aligned(program->allocation_bytes), staging = rank->updates.staging_bytes;
-    rank->scratch_bytes = aligned(scratch);
+    int64_t values = kernel_align(program->allocation_bytes), staging = rank->updates.staging_bytes;
+    rank->scratch_bytes = kernel_align(scratch);
     rank->memory_bytes = values + staging + rank->scratch_bytes;
-    TRY(back_end->allocate((void **)&rank->memory, rank->memory_bytes, error));
+    TRY(device->back_end->allocate(device, (void **)&rank->memory, rank->memory_bytes, error));
     for (int32_t s = 0; s < program->step_count; s++) {
         if (rank->steps[s].kernel)
             kernel_bind(rank->steps[s].kernel, rank->memory, rank->memory + values + staging);
@@ -97,6 +93,10 @@ AmStatus rank_open(Rank *rank, const KernelBackEnd *back_end, Comm *comm, Progra
                       &program->instructions[program->steps[s].instruction], rank->memory);
     }
     updates_bind(&rank->updates, program, rank->memory, rank->memory + values);
+    if (comm->back_end->wait)
+        TRY(overlap_find_waits(rank->steps, program->step_count, &rank->last_wait, error));
+    TRY(overlap_find_stretches(&rank->stretches, &rank->stretch_count, &rank->arena, rank->steps,
+                               program->step_count, comm->back_end->meets_on_host, error));
     for (int32_t v = 0; v < program->value_count; v++) {
         int64_t bytes =
             program->values[v].kind == PROGRAM_VALUE_INTERNAL ? 0 : ir_shape_bytes(&program->values[v].shape);
@@ -107,7 +107,7 @@ AmStatus rank_open(Rank *rank, const KernelBackEnd *back_end, Comm *comm, Progra
 }
 
 void rank_close(Rank *rank) {
-    if (rank->memory) rank->back_end->release(rank->memory);
+    if (rank->memory) rank->device->back_end->release(rank->device, rank->memory);
     free(rank->host);
     arena_free(&rank->arena);
     memset(rank, 0, sizeof *rank);
@@ -119,16 +119,17 @@ void rank_set_parameter(Rank *rank, int32_t k, const void *whole) {
     int64_t bytes = dtype_bytes(shape->type);
     strided_copy(rank->host, shard->local_strides, (const char *)whole + shard->start_offset * bytes,
                  shard->whole_strides, shard->dimensions, shape->rank, bytes);
-    rank->back_end->copy_in(kernel_address(rank->program, shard->value, rank->memory), rank->host,
-                            ir_shape_bytes(shape));
+    rank->device->back_end->copy_in(rank->device, kernel_address(rank->program, shard->value, rank->memory),
+                                    rank->host, ir_shape_bytes(shape));
 }
 
 static void get(Rank *rank, const RankShard *shard, void *whole) {
     const IrShape *shape = &rank->program->values[shard->value].shape;
     int64_t bytes = dtype_bytes(shape->type);
     if (!shard->speaks) return;
-    rank->back_end->copy_out(rank->host, kernel_address(rank->program, shard->value, rank->memory),
-                             ir_shape_bytes(shape));
+    rank->device->back_end->copy_out(rank->device, rank->host,
+                                     kernel_address(rank->program, shard->value, rank->memory),
+                                     ir_shape_bytes(shape));
     strided_copy((char *)whole + shard->start_offset * bytes, shard->whole_strides, rank->host,
                  shard->local_strides, shard->dimensions, shape->rank, bytes);
 }
@@ -141,15 +142,38 @@ void rank_get_output(Rank *rank, int32_t k, void *whole) {
     get(rank, &rank->outputs[k], whole);
 }
 
-AmStatus rank_run(Rank *rank, AmError *error) {
-    for (int32_t s = 0; s < rank->program->step_count; s++) {
+AmStatus rank_start(Rank *rank, AmError *error) {
+    const KernelBackEnd *kernels = rank->device->back_end;
+    if (kernels->finish) TRY(kernels->finish(rank->device, error));
+    if (rank->comm->back_end->start) TRY(rank->comm->back_end->start(rank->comm, error));
+    return AM_OK;
+}
+
+static AmStatus run_steps(Rank *rank, int32_t first, int32_t end, AmError *error) {
+    const CommBackEnd *collectives = rank->comm->back_end;
+    for (int32_t s = first; s < end; s++) {
         const RankStep *step = &rank->steps[s];
+        if (step->wait) collectives->wait(rank->comm, step->wait);
         if (step->kernel) step->kernel->run(step->kernel);
-        else TRY(rank->comm->back_end->run(rank->comm, step->collective, error));
+        else TRY(collectives->run(rank->comm, step->collective, error));
     }
-    return rank->back_end->synchronize(error);
+    if (end == rank->program->step_count && rank->last_wait) collectives->wait(rank->comm, rank->last_wait);
+    return AM_OK;
+}
+
+AmStatus rank_run(Rank *rank, AmError *error) {
+    const KernelBackEnd *kernels = rank->device->back_end;
+    for (int32_t k = 0; k < rank->stretch_count; k++) {
+        RankStretch *stretch = &rank->stretches[k];
+        bool recordable = kernels->begin && stretch->recordable;
+        if (recordable && kernels->begin(rank->device, &stretch->record)) continue;
+        AmStatus status = run_steps(rank, stretch->first, stretch->end, error);
+        if (recordable) kernels->end(rank->device, &stretch->record);
+        TRY(status);
+    }
+    return kernels->synchronize(rank->device, error);
 }
 
 void rank_update(Rank *rank) {
-    updates_apply(&rank->updates, rank->back_end);
+    updates_apply(&rank->updates, rank->device);
 }

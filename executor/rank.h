@@ -2,14 +2,8 @@
 #ifndef EXECUTOR_RANK_H
 #define EXECUTOR_RANK_H
 
-#include "executor/comm.h"
+#include "executor/overlap.h"
 #include "executor/updates.h"
-
-/* One step, either a kernel or a collective. */
-typedef struct RankStep {
-    KernelCall *kernel;
-    CommCall *collective;
-} RankStep;
 
 /* The part of a whole array that a rank holds. */
 typedef struct RankShard {
@@ -21,10 +15,13 @@ typedef struct RankShard {
 
 typedef struct Rank {
     Arena arena;
-    const KernelBackEnd *back_end;
+    KernelDevice *device;
     Comm *comm;
     Program *program;
-    RankStep *steps;
+    RankStep *steps; /* [program->step_count] */
+    RankStretch *stretches;
+    int32_t stretch_count;
+    const CommCall *last_wait; /* after the last step; or NULL */
     Updates updates;
     RankShard *parameters, *outputs;     /* [parameter_count], [output_count] */
     char *memory;                        /* device memory: the program's, staging, scratch */
@@ -32,8 +29,11 @@ typedef struct Rank {
     char *host;                          /* for one shard on its way */
 } Rank;
 
-/* Prepares all steps, allocates and binds. The program lives in rank->arena. */
-AmStatus rank_open(Rank *rank, const KernelBackEnd *back_end, Comm *comm, Program *program, AmError *error);
+/* Prepares all steps, allocates and binds. The program lives in rank->arena;
+ * device and comm stay the caller's. */
+AmStatus rank_open(Rank *rank, KernelDevice *device, Comm *comm, Program *program, AmError *error);
+/* Once before the first run, in the rank's own thread: what needs the other ranks, or takes time. */
+AmStatus rank_start(Rank *rank, AmError *error);
 void rank_close(Rank *rank);
 
 /* Whole array on the host -> this rank's shard of parameter k. */

@@ -38,6 +38,7 @@ typedef struct Run {
     Arena *arena;
     int32_t rank_count;
     Rank *ranks;
+    KernelDevice **devices; /* [rank_count], opened */
     Comm *comms;
     bool has_comm;
     Feed *feeds;    /* [parameter_count] */
@@ -58,14 +59,31 @@ typedef struct RankThread {
     AmError error;
 } RankThread;
 
-/* Ranks that fit one by one may still be too many for the machine together; the first speaks for all. */
+/* Ranks that fit one by one may still be too many for the machine together; the
+ * first speaks for all. On the host only: other devices refuse what they lack. */
 static AmStatus check_memory(const Run *run, AmError *error) {
     double present = (double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGESIZE);
     double needed = (double)run->ranks[0].memory_bytes;
-    if (present <= 0 || needed * run->rank_count <= present) return AM_OK;
+    bool on_host = run->devices[0] == &kernel_device_cpu;
+    if (!on_host || present <= 0 || needed * run->rank_count <= present) return AM_OK;
     return am_fail(error, AM_ERROR_RUNTIME, "",
                    "%d ranks need %.1f GB of memory each and this machine has %.1f GB in all",
                    run->rank_count, needed / 1e9, present / 1e9);
+}
+
+static AmStatus open_devices(Run *run, AmError *error) {
+    const AmRunOptions *options = run->options;
+    const KernelBackEnd *kernels;
+    const CommBackEnd *collectives;
+    TRY(kernel_back_end_find(&kernels, options->device ? options->device : "cpu", error));
+    TRY(comm_back_end_find(&collectives, options->comm ? options->comm : "local", kernels, error));
+    for (int32_t r = 0; r < run->rank_count; r++) {
+        KernelOptions of_rank = {.index = r, .tf32 = options->tf32};
+        TRY(kernels->open(&run->devices[r], &of_rank, error));
+    }
+    TRY(collectives->open(run->comms, 0, run->rank_count, run->rank_count, run->devices, error));
+    run->has_comm = true;
+    return AM_OK;
 }
 
 static AmStatus lower(Run *run, AmError *error) {
@@ -85,16 +103,16 @@ static AmStatus lower(Run *run, AmError *error) {
                        run->rank_count, MAX_RANKS);
     run->ranks = ARENA_ARRAY(run->arena, Rank, run->rank_count);
     run->comms = ARENA_ARRAY(run->arena, Comm, run->rank_count);
+    run->devices = ARENA_ARRAY(run->arena, KernelDevice *, run->rank_count);
     if (run->arena->failed) return am_fail_memory(error, (int64_t)sizeof(Rank) * run->rank_count);
-    TRY(comm_local_open(run->comms, run->rank_count, error));
-    run->has_comm = true;
+    TRY(open_devices(run, error));
     if (plan) TRY(plan_complete(&completion, run->arena, context, &plan->stages[0], error));
     for (int32_t r = 0; r < run->rank_count; r++) {
         Rank *rank = &run->ranks[r];
         Program *program;
         if (plan) TRY(plan_lower(&program, &rank->arena, context, completion, r, error));
         else TRY(plan_lower_whole(&program, &rank->arena, context, error));
-        TRY(rank_open(rank, &kernels_cpu, &run->comms[r], program, error));
+        TRY(rank_open(rank, run->devices[r], &run->comms[r], program, error));
         if (r == 0) TRY(check_memory(run, error));
     }
     return AM_OK;
@@ -213,6 +231,7 @@ static AmStatus run_step(Run *run, Rank *rank, int64_t step, AmError *error) {
 static AmStatus run_steps(Run *run, Rank *rank, AmError *error) {
     const CommBackEnd *back_end = rank->comm->back_end;
     bool leads = rank->comm->rank == 0;
+    TRY(rank_start(rank, error));
     for (int64_t step = 0; step < run->options->steps; step++) {
         if (leads && run->options->interrupted && *run->options->interrupted) run->stop = true;
         TRY(back_end->barrier(rank->comm, error));
@@ -346,7 +365,9 @@ AmStatus am_run(const PlanContext *context, const AmRunOptions *options, Arena *
             am_fail(error, AM_INTERRUPTED, "", "interrupted after %lld steps", (long long)run.steps_done);
 fail:
     for (int32_t r = 0; run.ranks && r < run.rank_count; r++) rank_close(&run.ranks[r]);
-    if (run.has_comm) comm_local_close(run.comms);
+    if (run.has_comm) run.comms[0].back_end->close(run.comms);
+    for (int32_t r = 0; run.devices && r < run.rank_count; r++)
+        if (run.devices[r]) run.devices[r]->back_end->close(run.devices[r]);
     for (int32_t k = 0; run.feeds && k < context->roles->parameter_count; k++) feed_release(&run.feeds[k]);
     for (int32_t k = 0; run.outputs && k < context->roles->output_count; k++) free(run.outputs[k]);
     return status;

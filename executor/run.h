@@ -29,7 +29,10 @@ typedef struct AmRunStep {
 } AmRunStep;
 
 typedef struct AmRunOptions {
-    const Plan *plan; /* NULL: the whole module on one device */
+    const Plan *plan;   /* NULL: the whole module on one device */
+    const char *device; /* kernel_back_end_find(); NULL: "cpu" */
+    const char *comm;   /* comm_back_end_find(); NULL: "local" */
+    bool tf32;          /* KernelOptions */
     int64_t steps;
     const char *state_path; /* npz or safetensors, "random", or NULL: everything is in data_path */
     const char *data_path;  /* or NULL */

@@ -42,25 +42,26 @@ static AmStatus check_size(const IrModule *module, int32_t computation, AmError 
                    module->computations[computation].name, MOST_INSTRUCTIONS);
 }
 
-AmStatus subprogram_prepare(Subprogram **result, Arena *arena, const KernelBackEnd *back_end,
-                            const Program *caller, int32_t computation, bool repeats, AmError *error) {
+AmStatus subprogram_prepare(Subprogram **result, Arena *arena, KernelDevice *device, const Program *caller,
+                            int32_t computation, bool repeats, AmError *error) {
     Subprogram *self = ARENA_ARRAY(arena, Subprogram, 1);
     if (!self) return am_fail_memory(error, (int64_t)sizeof *self);
     if (caller->mesh) TRY(check_size(caller->module, computation, error)); /* the outermost caller */
     TRY(program_from_computation(&self->program, arena, caller->module, computation, repeats, error));
     const Program *program = self->program;
-    self->back_end = back_end;
+    self->device = device;
     self->parameter_count = program->roles->parameter_count;
     self->output_count = program->roles->output_count;
-    self->value_bytes = (program->allocation_bytes + 63) / 64 * 64;
+    self->value_bytes = kernel_align(program->allocation_bytes);
     self->calls = ARENA_ARRAY(arena, KernelCall *, program->step_count + 1);
     self->parameters = ARENA_ARRAY(arena, void *, self->parameter_count + 1);
     self->outputs = ARENA_ARRAY(arena, void *, self->output_count + 1);
     if (arena->failed) return am_fail_memory(error, program->step_count * 8);
     for (int32_t s = 0; s < program->step_count; s++) {
-        TRY(kernel_prepare(&self->calls[s], arena, back_end, program, &program->steps[s], error));
+        TRY(kernel_prepare(&self->calls[s], arena, device, program, &program->steps[s], error));
         if (self->calls[s]->scratch_bytes > self->scratch_bytes)
             self->scratch_bytes = self->calls[s]->scratch_bytes;
+        self->waits_on_host |= self->calls[s]->waits_on_host;
     }
     TRY(updates_prepare(&self->updates, arena, program, error));
     *result = self;
@@ -79,5 +80,5 @@ void subprogram_bind(Subprogram *self, char *values, char *staging, char *scratc
 
 void subprogram_run(const Subprogram *self) {
     for (int32_t s = 0; s < self->program->step_count; s++) self->calls[s]->run(self->calls[s]);
-    updates_apply(&self->updates, self->back_end);
+    updates_apply(&self->updates, self->device);
 }

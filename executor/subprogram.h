@@ -6,11 +6,12 @@
 #include "executor/updates.h"
 
 typedef struct Subprogram {
-    const KernelBackEnd *back_end;
+    KernelDevice *device;
     Program *program;
     KernelCall **calls; /* [program->step_count] */
     Updates updates;
     int64_t value_bytes, scratch_bytes; /* memory that it wants, beside updates.staging_bytes */
+    bool waits_on_host;                 /* a step of it does, see KernelCall */
     int32_t parameter_count, output_count;
     void **parameters, **outputs; /* addresses, bound */
 } Subprogram;
@@ -20,7 +21,7 @@ typedef struct Subprogram {
  * depend on their shapes only, so that computations which take the same ones
  * may share it. AM_ERROR_INPUT: an operator in it has no kernel, or the
  * computations inside one another multiply beyond all proportion. */
-AmStatus subprogram_prepare(Subprogram **subprogram, Arena *arena, const KernelBackEnd *back_end,
+AmStatus subprogram_prepare(Subprogram **subprogram, Arena *arena, KernelDevice *device,
                             const Program *caller, int32_t computation, bool repeats, AmError *error);
 /* Three areas of memory, aligned to 64: value_bytes, updates.staging_bytes, scratch_bytes. */
 void subprogram_bind(Subprogram *subprogram, char *values, char *staging, char *scratch);

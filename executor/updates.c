@@ -6,10 +6,6 @@
  */
 #include "executor/updates.h"
 
-static int64_t aligned(int64_t bytes) {
-    return (bytes + 63) / 64 * 64;
-}
-
 static bool needs_copy(const Program *program, const ProgramUpdate *update) {
     const ProgramValue *value = &program->values[update->value];
     return !update->in_place && value->storage != program->parameters[update->parameter];
@@ -27,7 +23,7 @@ AmStatus updates_prepare(Updates *updates, Arena *arena, const Program *program,
         if (!needs_copy(program, update)) continue;
         Update *copy = &updates->list[updates->count++];
         copy->bytes = ir_shape_bytes(&program->values[update->value].shape);
-        if (lies_in_parameter(program, update)) updates->staging_bytes += aligned(copy->bytes);
+        if (lies_in_parameter(program, update)) updates->staging_bytes += kernel_align(copy->bytes);
     }
     return AM_OK;
 }
@@ -43,17 +39,19 @@ void updates_bind(Updates *updates, const Program *program, char *base, char *st
         copy->staging = NULL;
         if (!lies_in_parameter(program, update)) continue;
         copy->staging = staging;
-        staging += aligned(copy->bytes);
+        staging += kernel_align(copy->bytes);
     }
 }
 
-void updates_apply(const Updates *updates, const KernelBackEnd *back_end) {
+void updates_apply(const Updates *updates, KernelDevice *device) {
+    const KernelBackEnd *back_end = device->back_end;
     for (int32_t k = 0; k < updates->count; k++) {
         const Update *update = &updates->list[k];
-        if (update->staging) back_end->copy_within(update->staging, update->from, update->bytes);
+        if (update->staging) back_end->copy_within(device, update->staging, update->from, update->bytes);
     }
     for (int32_t k = 0; k < updates->count; k++) {
         const Update *update = &updates->list[k];
-        back_end->copy_within(update->to, update->staging ? update->staging : update->from, update->bytes);
+        back_end->copy_within(device, update->to, update->staging ? update->staging : update->from,
+                              update->bytes);
     }
 }

@@ -23,6 +23,6 @@ typedef struct Updates {
 AmStatus updates_prepare(Updates *updates, Arena *arena, const Program *program, AmError *error);
 /* Sets the addresses in the allocation at `base`. */
 void updates_bind(Updates *updates, const Program *program, char *base, char *staging);
-void updates_apply(const Updates *updates, const KernelBackEnd *back_end);
+void updates_apply(const Updates *updates, KernelDevice *device);
 
 #endif

@@ -322,12 +322,13 @@ static void plan_blocks(KernelCall *call, ConvolutionKernel *kernel, bool output
     kernel->depth_block = kernel->depth < DEPTH_BLOCK ? kernel->depth : DEPTH_BLOCK;
     kernel->row_block = kernel->depth_block > 0 ? COLUMN_ELEMENTS / kernel->depth_block : 1;
     if (kernel->row_block > kernel->rows) kernel->row_block = kernel->rows;
-    int64_t scratch = cpu_align(kernel->row_block * kernel->depth_block * (int64_t)sizeof(float));
+    int64_t scratch = kernel_align(kernel->row_block * kernel->depth_block * (int64_t)sizeof(float));
     kernel->kernel_at = scratch;
-    if (kernel->kernel_form == KERNEL_PACKED) scratch += cpu_align(ir_shape_bytes(call->operand_shapes[1]));
+    if (kernel->kernel_form == KERNEL_PACKED)
+        scratch += kernel_align(ir_shape_bytes(call->operand_shapes[1]));
     kernel->product_at = output_is_direct ? -1 : scratch;
     if (!output_is_direct)
-        scratch += cpu_align(kernel->row_block * kernel->group_features * (int64_t)sizeof(float));
+        scratch += kernel_align(kernel->row_block * kernel->group_features * (int64_t)sizeof(float));
     call->scratch_bytes = scratch;
 }
 
@@ -338,7 +339,7 @@ AmStatus cpu_prepare_convolution(KernelCall *call, Arena *arena, AmError *error)
     ConvolutionKernel *kernel = ARENA_ARRAY(arena, ConvolutionKernel, 1);
     if (!kernel) return am_fail_memory(error, (int64_t)sizeof *kernel);
     if (!form || attributes->window_count != form->spatial_count)
-        return cpu_refuse(call, "its window does not fit its dimensions", error);
+        return kernel_call_refuse(call, "its window does not fit its dimensions", error);
     kernel->spatial_count = form->spatial_count;
     for (int32_t s = 0; s < form->spatial_count; s++) {
         kernel->window[s] = attributes->window[s];
@@ -351,7 +352,7 @@ AmStatus cpu_prepare_convolution(KernelCall *call, Arena *arena, AmError *error)
     bool by_batch = form->batch_group_count > 1;
     kernel->groups = by_batch ? form->batch_group_count : form->feature_group_count;
     if (kernel->groups < 1 || kernel->outputs % kernel->groups != 0)
-        return cpu_refuse(call, "its groups do not divide the features", error);
+        return kernel_call_refuse(call, "its groups do not divide the features", error);
     kernel->group_features = kernel->outputs / kernel->groups;
     kernel->group_input_step =
         by_batch ? output->dimensions[form->output_batch] * kernel->batch_stride
@@ -364,12 +365,12 @@ AmStatus cpu_prepare_convolution(KernelCall *call, Arena *arena, AmError *error)
     if (!single) {
         if (!wide_supports(input->type) || !wide_supports(kernel->kernel_type) ||
             !wide_supports(output->type) || dtype_is_floating(input->type) != dtype_is_floating(output->type))
-            return cpu_refuse(call, "not on these types", error);
+            return kernel_call_refuse(call, "not on these types", error);
         call->run = run_plain;
         return AM_OK;
     }
     if (kernel->outputs > INT_MAX || kernel->depth > INT_MAX)
-        return cpu_refuse(call, "a dimension is above 2^31", error);
+        return kernel_call_refuse(call, "a dimension is above 2^31", error);
     plan_blocks(call, kernel, form->output_feature == output->rank - 1);
     call->run = run_convolution;
     return AM_OK;

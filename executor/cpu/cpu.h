@@ -20,24 +20,14 @@ CpuPrepare cpu_prepare_reduce;      /* reduce.c */
 CpuPrepare cpu_prepare_gather;      /* gather.c */
 CpuPrepare cpu_prepare_scatter;     /* scatter.c */
 CpuPrepare cpu_prepare_reduce_window, cpu_prepare_select_and_scatter; /* window.c */
-/* control.c */
-CpuPrepare cpu_prepare_while, cpu_prepare_conditional, cpu_prepare_call, cpu_prepare_custom_call;
-CpuPrepare cpu_prepare_random_bits;                            /* random_bits.c */
-CpuPrepare cpu_prepare_sort, cpu_prepare_topk;                 /* sort.c */
-CpuPrepare cpu_prepare_cholesky, cpu_prepare_triangular_solve; /* linear_algebra.c */
+CpuPrepare cpu_prepare_random_bits;                                   /* random_bits.c */
+CpuPrepare cpu_prepare_sort, cpu_prepare_topk;                        /* sort.c */
+CpuPrepare cpu_prepare_cholesky, cpu_prepare_triangular_solve;        /* linear_algebra.c */
 /* batch_norm.c */
 CpuPrepare cpu_prepare_batch_norm_training, cpu_prepare_batch_norm_inference, cpu_prepare_batch_norm_gradient;
 /* move.c */
 CpuPrepare cpu_prepare_broadcast, cpu_prepare_transpose, cpu_prepare_slice, cpu_prepare_pad,
     cpu_prepare_concatenate, cpu_prepare_reverse, cpu_prepare_reshape, cpu_prepare_constant, cpu_prepare_iota,
     cpu_prepare_bitcast_convert, cpu_prepare_dynamic_slice, cpu_prepare_dynamic_update_slice;
-
-/* kernel_refuse() for the call's instruction. */
-AmStatus cpu_refuse(const KernelCall *call, const char *reason, AmError *error);
-
-/* Bytes rounded up to 64, so that parts of the scratch memory are aligned. */
-static inline int64_t cpu_align(int64_t bytes) {
-    return (bytes + 63) / 64 * 64;
-}
 
 #endif

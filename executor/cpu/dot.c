@@ -213,7 +213,7 @@ AmStatus cpu_prepare_dot(KernelCall *call, Arena *arena, AmError *error) {
     kernel->right_type = right->type;
     kernel->result_type = call->result_shapes[0]->type;
     kernel->type = product_type(left->type, right->type, kernel->result_type);
-    if (!dot || kernel->type == DTYPE_INVALID) return cpu_refuse(call, "not on these types", error);
+    if (!dot || kernel->type == DTYPE_INVALID) return kernel_call_refuse(call, "not on these types", error);
     lay_out(&kernel->left, left, dot->lhs_batch, dot->batch_count, dot->lhs_contracting,
             dot->contracting_count, left->type != kernel->type);
     lay_out(&kernel->right, right, dot->rhs_batch, dot->batch_count, dot->rhs_contracting,
@@ -228,16 +228,16 @@ AmStatus cpu_prepare_dot(KernelCall *call, Arena *arena, AmError *error) {
     kernel->columns = strided_elements(kernel->right.dimensions + dot->batch_count,
                                        kernel->right.rank - dot->batch_count - dot->contracting_count);
     if (kernel->rows > INT_MAX || kernel->columns > INT_MAX || kernel->depth > INT_MAX)
-        return cpu_refuse(call, "a dimension is above 2^31", error);
+        return kernel_call_refuse(call, "a dimension is above 2^31", error);
     int64_t scratch = 0, bytes = dtype_bytes(kernel->type);
     kernel->left.packed_at = scratch;
-    if (kernel->left.pack) scratch += cpu_align(ir_shape_elements(left) * bytes);
+    if (kernel->left.pack) scratch += kernel_align(ir_shape_elements(left) * bytes);
     kernel->right.packed_at = scratch;
-    if (kernel->right.pack) scratch += cpu_align(ir_shape_elements(right) * bytes);
+    if (kernel->right.pack) scratch += kernel_align(ir_shape_elements(right) * bytes);
     kernel->result_at = -1;
     if (kernel->result_type != kernel->type) {
         kernel->result_at = scratch;
-        scratch += cpu_align(ir_shape_elements(call->result_shapes[0]) * bytes);
+        scratch += kernel_align(ir_shape_elements(call->result_shapes[0]) * bytes);
     }
     call->scratch_bytes = scratch;
     call->compiled = kernel;

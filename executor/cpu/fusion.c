@@ -103,7 +103,7 @@ static AmStatus prepare(KernelCall *call, Arena *arena, const int64_t *const *st
         inputs[k].element_bytes = dtype_bytes(types[k]);
         classify(&inputs[k], strides[k], dimensions, rank, kernel->tile);
         inputs[k].staging = scratch;
-        if (inputs[k].access != INPUT_PACKED) scratch += cpu_align(ELEMENT_TILE * inputs[k].element_bytes);
+        if (inputs[k].access != INPUT_PACKED) scratch += kernel_align(ELEMENT_TILE * inputs[k].element_bytes);
     }
     int32_t refused = -1;
     AmStatus status = element_program_build(&kernel->program, arena, types, call->operand_count, ops,
@@ -119,7 +119,7 @@ static AmStatus prepare(KernelCall *call, Arena *arena, const int64_t *const *st
     kernel->elements = strided_elements(dimensions, rank);
     kernel->pointers_at = scratch;
     kernel->program_at =
-        scratch + cpu_align((int64_t)sizeof(void *) * (call->operand_count + call->result_count));
+        scratch + kernel_align((int64_t)sizeof(void *) * (call->operand_count + call->result_count));
     call->scratch_bytes = kernel->program_at + element_program_scratch(kernel->program);
     call->compiled = kernel;
     call->run = run_fusion;
@@ -138,7 +138,7 @@ AmStatus cpu_prepare_fusion(KernelCall *call, Arena *arena, AmError *error) {
 AmStatus cpu_prepare_single(KernelCall *call, Arena *arena, AmError *error) {
     const ProgramInstruction *instruction = call->instruction;
     const IrShape *shape = call->result_shapes[0];
-    if (instruction->operand_count > 3) return cpu_refuse(call, "more than three operands", error);
+    if (instruction->operand_count > 3) return kernel_call_refuse(call, "more than three operands", error);
     ProgramFusionOp *op = ARENA_ARRAY(arena, ProgramFusionOp, 1);
     int32_t *slot = ARENA_ARRAY(arena, int32_t, 1);
     const int64_t **strides = ARENA_ARRAY(arena, const int64_t *, 4);

@@ -42,7 +42,7 @@ AmStatus cpu_prepare_gather(KernelCall *call, Arena *arena, AmError *error) {
     if (!kernel) return am_fail_memory(error, (int64_t)sizeof *kernel);
     if (!index_map_describe(&kernel->map, call->instruction->attributes->gather, call->operand_shapes[0],
                             call->operand_shapes[1], call->result_shapes[0], call->instruction->shard))
-        return cpu_refuse(call, "its dimension numbers do not fit its shapes", error);
+        return kernel_call_refuse(call, "its dimension numbers do not fit its shapes", error);
     kernel->element_bytes = dtype_bytes(call->operand_shapes[0]->type);
     call->compiled = kernel;
     call->run = run_gather;

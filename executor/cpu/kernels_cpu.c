@@ -5,6 +5,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "executor/control.h"
 #include "executor/cpu/cpu.h"
 
 static const struct {
@@ -17,17 +18,13 @@ static const struct {
     {IR_BITCAST, cpu_prepare_reshape},
     {IR_BITCAST_CONVERT, cpu_prepare_bitcast_convert},
     {IR_BROADCAST, cpu_prepare_broadcast},
-    {IR_CALL, cpu_prepare_call},
     {IR_CHOLESKY, cpu_prepare_cholesky},
     {IR_CONCATENATE, cpu_prepare_concatenate},
-    {IR_CONDITIONAL, cpu_prepare_conditional},
     {IR_CONSTANT, cpu_prepare_constant},
     {IR_CONVOLUTION, cpu_prepare_convolution},
-    {IR_CUSTOM_CALL, cpu_prepare_custom_call},
     {IR_DOT, cpu_prepare_dot},
     {IR_DYNAMIC_SLICE, cpu_prepare_dynamic_slice},
     {IR_DYNAMIC_UPDATE_SLICE, cpu_prepare_dynamic_update_slice},
-    {IR_FUSION, cpu_prepare_call},
     {IR_GATHER, cpu_prepare_gather},
     {IR_IOTA, cpu_prepare_iota},
     {IR_OPT_BARRIER, cpu_prepare_reshape},
@@ -44,7 +41,6 @@ static const struct {
     {IR_TOPK, cpu_prepare_topk},
     {IR_TRANSPOSE, cpu_prepare_transpose},
     {IR_TRIANGULAR_SOLVE, cpu_prepare_triangular_solve},
-    {IR_WHILE, cpu_prepare_while},
 };
 
 /* The element-wise class of ir/opcodes.def; element programs refuse what they lack. */
@@ -57,54 +53,72 @@ static bool is_element_wise(IrOpcode opcode) {
     return opcode < IR_OPCODE_COUNT && strcmp(classes[opcode], "ELEMENTWISE") == 0;
 }
 
-AmStatus cpu_refuse(const KernelCall *call, const char *reason, AmError *error) {
-    return kernel_refuse(call->program, call->instruction->origin, call->instruction->opcode, reason, error);
-}
-
 static AmStatus prepare(KernelCall *call, Arena *arena, AmError *error) {
     if (call->fusion) return cpu_prepare_fusion(call, arena, error);
     IrOpcode opcode = call->instruction->opcode;
     for (int32_t k = 0; k < call->result_count; k++)
         if (dtype_bytes(call->result_shapes[k]->type) == 0)
-            return cpu_refuse(call, "its result is no array of numbers", error);
+            return kernel_call_refuse(call, "its result is no array of numbers", error);
     for (int32_t k = 0; k < call->operand_count; k++)
         if (dtype_bytes(call->operand_shapes[k]->type) == 0)
-            return cpu_refuse(call, "an operand is no array of numbers", error);
+            return kernel_call_refuse(call, "an operand is no array of numbers", error);
+    if (control_covers(opcode)) return control_prepare(call, arena, error);
     for (size_t k = 0; k < sizeof rows / sizeof *rows; k++)
         if (rows[k].opcode == opcode) return rows[k].prepare(call, arena, error);
     if (is_element_wise(opcode)) return cpu_prepare_single(call, arena, error);
-    return cpu_refuse(call, "this operator cannot be run yet", error);
+    return kernel_call_refuse(call, "this operator cannot be run yet", error);
+}
+
+static AmStatus open_device(KernelDevice **device, const KernelOptions *options, AmError *error) {
+    (void)options, (void)error;
+    *device = &kernel_device_cpu;
+    return AM_OK;
+}
+
+static void close_device(KernelDevice *device) {
+    (void)device;
 }
 
 /* More than the machine has is refused rather than left to the operating system to kill. */
-static AmStatus allocate(void **memory, int64_t bytes, AmError *error) {
+static AmStatus allocate(KernelDevice *device, void **memory, int64_t bytes, AmError *error) {
     int64_t present = (int64_t)sysconf(_SC_PHYS_PAGES) * sysconf(_SC_PAGESIZE);
+    (void)device;
     if (present > 0 && bytes > present)
         return am_fail(error, AM_ERROR_RUNTIME, "",
                        "a rank needs %.1f GB of memory and this machine has %.1f GB in all",
                        (double)bytes / 1e9, (double)present / 1e9);
-    *memory = aligned_alloc(64, (size_t)(cpu_align(bytes) + 64));
+    *memory = aligned_alloc(64, (size_t)(kernel_align(bytes) + 64));
     if (!*memory) return am_fail_memory(error, bytes);
     memset(*memory, 0, (size_t)bytes);
     return AM_OK;
 }
 
-static void copy(void *to, const void *from, int64_t bytes) {
+static void release(KernelDevice *device, void *memory) {
+    (void)device;
+    free(memory);
+}
+
+static void copy(KernelDevice *device, void *to, const void *from, int64_t bytes) {
+    (void)device;
     memcpy(to, from, (size_t)bytes);
 }
 
-static AmStatus synchronize(AmError *error) {
-    (void)error;
+static AmStatus synchronize(KernelDevice *device, AmError *error) {
+    (void)device, (void)error;
     return AM_OK;
 }
 
 const KernelBackEnd kernels_cpu = {
     .name = "cpu",
+    .open = open_device,
+    .close = close_device,
     .prepare = prepare,
     .allocate = allocate,
-    .release = free,
+    .release = release,
     .copy_in = copy,
     .copy_out = copy,
     .copy_within = copy,
     .synchronize = synchronize,
 };
+
+KernelDevice kernel_device_cpu = {&kernels_cpu};

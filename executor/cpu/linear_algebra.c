@@ -120,9 +120,9 @@ static AmStatus prepare_square(MatrixKernel **result, KernelCall *call, Arena *a
     if (!kernel) return am_fail_memory(error, (int64_t)sizeof *kernel);
     const IrShape *shape = call->operand_shapes[0];
     if (!dtype_is_floating(shape->type) || !wide_supports(shape->type))
-        return cpu_refuse(call, "not on this type", error);
+        return kernel_call_refuse(call, "not on this type", error);
     if (shape->rank < 2 || shape->dimensions[shape->rank - 1] != shape->dimensions[shape->rank - 2])
-        return cpu_refuse(call, "its matrices are not square", error);
+        return kernel_call_refuse(call, "its matrices are not square", error);
     kernel->batches = strided_elements(shape->dimensions, shape->rank - 2);
     kernel->size = shape->dimensions[shape->rank - 1];
     kernel->type = shape->type;
@@ -146,11 +146,11 @@ AmStatus cpu_prepare_triangular_solve(KernelCall *call, Arena *arena, AmError *e
     const IrShape *a = call->operand_shapes[0], *b = call->operand_shapes[1];
     if (b->rank != a->rank || b->type != a->type || !ir_shape_equal(b, call->result_shapes[0]) ||
         strided_elements(b->dimensions, b->rank - 2) != kernel->batches)
-        return cpu_refuse(call, "its operands do not fit together", error);
+        return kernel_call_refuse(call, "its operands do not fit together", error);
     kernel->rows = b->dimensions[b->rank - 2];
     kernel->columns = b->dimensions[b->rank - 1];
     if ((kernel->options->left_side ? kernel->rows : kernel->columns) != kernel->size)
-        return cpu_refuse(call, "its operands do not fit together", error);
+        return kernel_call_refuse(call, "its operands do not fit together", error);
     call->scratch_bytes += kernel->rows * kernel->columns * (int64_t)sizeof(double);
     call->run = run_triangular_solve;
     return AM_OK;

@@ -165,7 +165,7 @@ AmStatus cpu_prepare_reshape(KernelCall *call, Arena *arena, AmError *error) {
     MoveKernel *kernel;
     TRY(new_kernel(&kernel, call, arena, 0, error));
     if (ir_shape_bytes(call->operand_shapes[0]) != kernel->result_bytes)
-        return cpu_refuse(call, "operand and result differ in size", error);
+        return kernel_call_refuse(call, "operand and result differ in size", error);
     call->run = run_reshape;
     return AM_OK;
 }
@@ -187,7 +187,7 @@ AmStatus cpu_prepare_constant(KernelCall *call, Arena *arena, AmError *error) {
     TRY(new_kernel(&kernel, call, arena, 0, error));
     const IrLiteral *literal = call->instruction->literal;
     if (!literal || !literal->data || literal->bytes < kernel->result_bytes)
-        return cpu_refuse(call, "the constant's value is not in the file (written {...})", error);
+        return kernel_call_refuse(call, "the constant's value is not in the file (written {...})", error);
     call->run = run_constant;
     return AM_OK;
 }
@@ -209,7 +209,8 @@ static void run_iota(const KernelCall *call) {
 
 AmStatus cpu_prepare_iota(KernelCall *call, Arena *arena, AmError *error) {
     (void)arena;
-    if (!wide_supports(call->result_shapes[0]->type)) return cpu_refuse(call, "not on this type", error);
+    if (!wide_supports(call->result_shapes[0]->type))
+        return kernel_call_refuse(call, "not on this type", error);
     call->run = run_iota;
     return AM_OK;
 }
@@ -246,7 +247,7 @@ static bool has_scalar_indices(const KernelCall *call, int32_t first) {
 AmStatus cpu_prepare_dynamic_slice(KernelCall *call, Arena *arena, AmError *error) {
     MoveKernel *kernel;
     TRY(new_kernel(&kernel, call, arena, 1, error));
-    if (!has_scalar_indices(call, 1)) return cpu_refuse(call, "not with these indices", error);
+    if (!has_scalar_indices(call, 1)) return kernel_call_refuse(call, "not with these indices", error);
     strided_row_major(kernel->boxes->in_strides, call->operand_shapes[0]->dimensions,
                       call->operand_shapes[0]->rank);
     call->run = run_dynamic_slice;
@@ -264,7 +265,7 @@ static void run_dynamic_update_slice(const KernelCall *call) {
 AmStatus cpu_prepare_dynamic_update_slice(KernelCall *call, Arena *arena, AmError *error) {
     MoveKernel *kernel;
     TRY(new_kernel(&kernel, call, arena, 1, error));
-    if (!has_scalar_indices(call, 2)) return cpu_refuse(call, "not with these indices", error);
+    if (!has_scalar_indices(call, 2)) return kernel_call_refuse(call, "not with these indices", error);
     const IrShape *update = call->operand_shapes[1];
     Box *box = kernel->boxes;
     box->operand = 1;

@@ -134,13 +134,13 @@ AmStatus cpu_prepare_random_bits(KernelCall *call, Arena *arena, AmError *error)
     const IrOptions *options = call->instruction->attributes->options;
     const IrShape *state = call->operand_shapes[0];
     if (call->operand_count != 1 || call->result_count != 2)
-        return cpu_refuse(call, "not with these operands", error);
+        return kernel_call_refuse(call, "not with these operands", error);
     const IrShape *bits = call->result_shapes[1];
     bool philox_runs = options->random != IR_RANDOM_THREEFRY;
     if (state->type != DTYPE_U64 || state->rank != 1 || !ir_shape_equal(state, call->result_shapes[0]) ||
         (state->dimensions[0] != 2 && !(philox_runs && state->dimensions[0] == 3)))
-        return cpu_refuse(call, "its state is not u64[2], or for Philox u64[3]", error);
-    if (!dtype_is_integer(bits->type)) return cpu_refuse(call, "not on this type", error);
+        return kernel_call_refuse(call, "its state is not u64[2], or for Philox u64[3]", error);
+    if (!dtype_is_integer(bits->type)) return kernel_call_refuse(call, "not on this type", error);
     *kernel = (BitsKernel){.elements = ir_shape_elements(bits),
                            .bytes = dtype_bytes(bits->type),
                            .long_counter = state->dimensions[0] == 3,

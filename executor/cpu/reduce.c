@@ -132,7 +132,7 @@ static void run_by_computation(const KernelCall *call) {
     char *scratch = call->scratch, *work = scratch + kernel->program_at;
     const void **tiles = (const void **)scratch;
     void **outputs = (void **)(tiles + 2 * inputs);
-    char *elements = scratch + cpu_align((int64_t)sizeof(void *) * 3 * inputs);
+    char *elements = scratch + kernel_align((int64_t)sizeof(void *) * 3 * inputs);
     element_program_begin(kernel->program, ELEMENT_TILE, work);
     for (int64_t first = 0; first < kernel->results; first += ELEMENT_TILE) {
         int64_t n = kernel->results - first < ELEMENT_TILE ? kernel->results - first : ELEMENT_TILE;
@@ -163,13 +163,14 @@ static AmStatus prepare_computation(KernelCall *call, ReduceKernel *kernel, Aren
                                          call->instruction->called, error));
     if (element_program_inputs(kernel->program) != 2 * inputs ||
         element_program_outputs(kernel->program) != inputs)
-        return cpu_refuse(call, "its computation has other operands", error);
+        return kernel_call_refuse(call, "its computation has other operands", error);
     for (int32_t k = 0; k < inputs; k++)
         if (element_program_output_type(kernel->program, k) != call->result_shapes[k]->type ||
             element_program_input_type(kernel->program, k) != call->result_shapes[k]->type ||
             element_program_input_type(kernel->program, inputs + k) != call->operand_shapes[k]->type)
-            return cpu_refuse(call, "its computation has other types", error);
-    kernel->program_at = cpu_align((int64_t)sizeof(void *) * 3 * inputs) + (int64_t)inputs * ELEMENT_TILE * 8;
+            return kernel_call_refuse(call, "its computation has other types", error);
+    kernel->program_at =
+        kernel_align((int64_t)sizeof(void *) * 3 * inputs) + (int64_t)inputs * ELEMENT_TILE * 8;
     call->scratch_bytes = kernel->program_at + element_program_scratch(kernel->program);
     call->run = run_by_computation;
     return AM_OK;

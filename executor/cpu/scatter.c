@@ -65,21 +65,21 @@ AmStatus cpu_prepare_scatter(KernelCall *call, Arena *arena, AmError *error) {
     ScatterKernel *kernel = ARENA_ARRAY(arena, ScatterKernel, 1);
     if (!kernel) return am_fail_memory(error, (int64_t)sizeof *kernel);
     if (call->operand_count != 3 || call->result_count != 1)
-        return cpu_refuse(call, "only with one operand", error);
+        return kernel_call_refuse(call, "only with one operand", error);
     Dtype type = call->operand_shapes[0]->type;
     if (!index_map_describe(&kernel->map, call->instruction->attributes->gather, call->operand_shapes[0],
                             call->operand_shapes[1], call->operand_shapes[2], call->instruction->shard))
-        return cpu_refuse(call, "its dimension numbers do not fit its shapes", error);
+        return kernel_call_refuse(call, "its dimension numbers do not fit its shapes", error);
     TRY(element_program_from_computation(&kernel->combine, arena, call->program->module,
                                          call->instruction->called, error));
     if (element_program_inputs(kernel->combine) != 2 || element_program_outputs(kernel->combine) != 1 ||
         element_program_input_type(kernel->combine, 0) != type ||
         element_program_input_type(kernel->combine, 1) != type ||
         element_program_output_type(kernel->combine, 0) != type || call->operand_shapes[2]->type != type)
-        return cpu_refuse(call, "its computation is not of two elements", error);
+        return kernel_call_refuse(call, "its computation is not of two elements", error);
     kernel->element_bytes = dtype_bytes(type);
     kernel->operand_bytes = ir_shape_bytes(call->operand_shapes[0]);
-    kernel->current_at = cpu_align(element_program_scratch(kernel->combine));
+    kernel->current_at = kernel_align(element_program_scratch(kernel->combine));
     kernel->update_at = kernel->current_at + ELEMENT_TILE * 8;
     call->scratch_bytes = kernel->update_at + ELEMENT_TILE * 8;
     call->compiled = kernel;

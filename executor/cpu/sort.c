@@ -119,28 +119,28 @@ AmStatus cpu_prepare_sort(KernelCall *call, Arena *arena, AmError *error) {
     const IrShape *shape = call->operand_shapes[0];
     const IrAttributes *attributes = call->instruction->attributes;
     if (call->operand_count != call->result_count || attributes->dimension_count != 1)
-        return cpu_refuse(call, "not with these operands", error);
+        return kernel_call_refuse(call, "not with these operands", error);
     TRY(element_program_from_computation(&kernel->comparator, arena, call->program->module,
                                          call->instruction->called, error));
     if (element_program_inputs(kernel->comparator) != 2 * call->operand_count ||
         element_program_outputs(kernel->comparator) != 1 ||
         element_program_output_type(kernel->comparator, 0) != DTYPE_PRED)
-        return cpu_refuse(call, "its comparator has other operands", error);
+        return kernel_call_refuse(call, "its comparator has other operands", error);
     kernel->lines = lines_along(shape, attributes->dimensions[0]);
     kernel->count = call->operand_count;
     kernel->element_bytes = numbers;
     kernel->packed_at = numbers + call->operand_count;
-    int64_t at = cpu_align((int64_t)sizeof(void *) * 2 * call->operand_count);
+    int64_t at = kernel_align((int64_t)sizeof(void *) * 2 * call->operand_count);
     for (int32_t k = 0; k < call->operand_count; k++) {
         if (element_program_input_type(kernel->comparator, 2 * k) != call->operand_shapes[k]->type ||
             element_program_input_type(kernel->comparator, 2 * k + 1) != call->operand_shapes[k]->type)
-            return cpu_refuse(call, "its comparator has other types", error);
+            return kernel_call_refuse(call, "its comparator has other types", error);
         kernel->element_bytes[k] = dtype_bytes(call->operand_shapes[k]->type);
         kernel->packed_at[k] = at;
-        at += cpu_align(kernel->lines.length * kernel->element_bytes[k]);
+        at += kernel_align(kernel->lines.length * kernel->element_bytes[k]);
     }
     kernel->items_at = at;
-    kernel->program_at = at + cpu_align(2 * (int64_t)sizeof(int64_t) * kernel->lines.length);
+    kernel->program_at = at + kernel_align(2 * (int64_t)sizeof(int64_t) * kernel->lines.length);
     call->scratch_bytes = kernel->program_at + element_program_scratch(kernel->comparator);
     call->compiled = kernel;
     call->run = run_sort;
@@ -205,17 +205,18 @@ AmStatus cpu_prepare_topk(KernelCall *call, Arena *arena, AmError *error) {
     const IrShape *shape = call->operand_shapes[0];
     if (call->operand_count != 1 || call->result_count != 2 || shape->rank < 1 ||
         !wide_supports(shape->type) || !dtype_is_integer(call->result_shapes[1]->type))
-        return cpu_refuse(call, "not with these operands", error);
+        return kernel_call_refuse(call, "not with these operands", error);
     *kernel = (TopkKernel){.lines = lines_along(shape, shape->rank - 1),
                            .largest = call->instruction->attributes->options->largest};
     for (int32_t r = 0; r < 2; r++) {
         const IrShape *result = call->result_shapes[r];
-        if (result->rank != shape->rank) return cpu_refuse(call, "its results have another rank", error);
+        if (result->rank != shape->rank)
+            return kernel_call_refuse(call, "its results have another rank", error);
         kernel->kept = result->dimensions[shape->rank - 1];
         if (kernel->kept > kernel->lines.length || (r == 0 && result->type != shape->type) ||
             ir_shape_elements(result) != kernel->kept * kernel->lines.count ||
             kernel->kept != call->result_shapes[0]->dimensions[shape->rank - 1])
-            return cpu_refuse(call, "its results have other sizes", error);
+            return kernel_call_refuse(call, "its results have other sizes", error);
     }
     call->scratch_bytes = 3 * (int64_t)sizeof(int64_t) * kernel->lines.length;
     call->compiled = kernel;

@@ -67,7 +67,7 @@ static AmStatus build_pair(ElementProgram **program, KernelCall *call, Arena *ar
     if (element_program_inputs(*program) != 2 || element_program_outputs(*program) != 1 ||
         element_program_input_type(*program, 0) != type || element_program_input_type(*program, 1) != type ||
         element_program_output_type(*program, 0) != result)
-        return cpu_refuse(call, "its computation is not of two elements", error);
+        return kernel_call_refuse(call, "its computation is not of two elements", error);
     return AM_OK;
 }
 
@@ -101,11 +101,11 @@ AmStatus cpu_prepare_reduce_window(KernelCall *call, Arena *arena, AmError *erro
     WindowKernel *kernel = ARENA_ARRAY(arena, WindowKernel, 1);
     if (!kernel) return am_fail_memory(error, (int64_t)sizeof *kernel);
     if (call->result_count != 1 || attributes->window_count != input->rank)
-        return cpu_refuse(call, "only with one input and a window over all dimensions", error);
+        return kernel_call_refuse(call, "only with one input and a window over all dimensions", error);
     describe(kernel, call, input, call->result_shapes[0]);
     TRY(build_pair(&kernel->combine, call, arena, call->instruction->called, input->type, input->type,
                    error));
-    kernel->current_at = cpu_align(element_program_scratch(kernel->combine));
+    kernel->current_at = kernel_align(element_program_scratch(kernel->combine));
     call->scratch_bytes = kernel->current_at + ELEMENT_TILE * 8;
     call->compiled = kernel;
     call->run = run_reduce_window;
@@ -178,13 +178,13 @@ AmStatus cpu_prepare_select_and_scatter(KernelCall *call, Arena *arena, AmError 
     WindowKernel *kernel = ARENA_ARRAY(arena, WindowKernel, 1);
     if (!kernel) return am_fail_memory(error, (int64_t)sizeof *kernel);
     if (call->instruction->attributes->window_count != input->rank)
-        return cpu_refuse(call, "only with a window over all dimensions", error);
+        return kernel_call_refuse(call, "only with a window over all dimensions", error);
     describe(kernel, call, input, source);
     Dtype type = input->type;
     TRY(build_pair(&kernel->select, call, arena, call->instruction->called, type, DTYPE_PRED, error));
     TRY(build_pair(&kernel->combine, call, arena, call->instruction->called_second, type, type, error));
-    kernel->combine_at = cpu_align(element_program_scratch(kernel->select));
-    kernel->best_at = kernel->combine_at + cpu_align(element_program_scratch(kernel->combine));
+    kernel->combine_at = kernel_align(element_program_scratch(kernel->select));
+    kernel->best_at = kernel->combine_at + kernel_align(element_program_scratch(kernel->combine));
     kernel->current_at = kernel->best_at + ELEMENT_TILE * 8;
     kernel->chosen_at = kernel->current_at + ELEMENT_TILE * 8;
     kernel->offsets_at = kernel->chosen_at + ELEMENT_TILE;

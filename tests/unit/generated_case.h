@@ -63,7 +63,7 @@ static inline void generated_add_program(Generated *self, const Program *program
             const ProgramInstruction *instruction = &program->instructions[step->instruction];
             if (instruction->kind != PROGRAM_COMPUTE || !cuda_source_covers(instruction->opcode)) continue;
         }
-        if (kernel_prepare(&call, &self->arena, &kernels_cpu, program, step, &error) != AM_OK)
+        if (kernel_prepare(&call, &self->arena, &kernel_device_cpu, program, step, &error) != AM_OK)
             fail_msg("%s", error.text);
         generated_add(self, call);
     }

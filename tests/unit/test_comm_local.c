@@ -52,14 +52,16 @@ static void *run_job(void *argument) {
 static void run_jobs(Job *jobs, int32_t ranks) {
     pthread_t threads[MOST_RANKS];
     Comm comms[MOST_RANKS];
-    assert_int_equal(comm_local_open(comms, ranks, NULL), AM_OK);
+    KernelDevice *devices[MOST_RANKS] = {NULL};
+    for (int32_t r = 0; r < ranks; r++) devices[r] = &kernel_device_cpu;
+    assert_int_equal(comm_local.open(comms, 0, ranks, ranks, devices, NULL), AM_OK);
     for (int32_t r = 0; r < ranks; r++) {
         jobs[r].comm = &comms[r];
         if (jobs[r].repeats == 0) jobs[r].repeats = 1;
         pthread_create(&threads[r], NULL, run_job, &jobs[r]);
     }
     for (int32_t r = 0; r < ranks; r++) pthread_join(threads[r], NULL);
-    comm_local_close(comms);
+    comm_local.close(comms);
 }
 
 /* Part k of the split dimension has k % 3 + 1 elements. */

@@ -27,7 +27,7 @@ static void check(KernelCase *self, int32_t results) {
     self->instruction.result_count = results;
     ProgramStep step = {.instruction = 0, .fusion = -1};
     KernelCall *call;
-    assert_int_equal(kernel_prepare(&call, &self->arena, &kernels_cpu, &self->program, &step, &self->error),
+    assert_int_equal(kernel_prepare(&call, &self->arena, &kernel_device_cpu, &self->program, &step, &self->error),
                      AM_OK);
     generated_add(&generated, call);
     generated_compile(&generated);

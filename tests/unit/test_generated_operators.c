@@ -57,7 +57,7 @@ static void add(Cases *self, IrOpcode opcode, const IrAttributes *attributes, in
     values->instruction.operand_count = values->instruction.first_result = arity;
     values->instruction.result_count = 1;
     ProgramStep step = {.instruction = 0, .fusion = -1};
-    AmStatus status = kernel_prepare(&call, &values->arena, &kernels_cpu, &values->program, &step, &error);
+    AmStatus status = kernel_prepare(&call, &values->arena, &kernel_device_cpu, &values->program, &step, &error);
     AmStatus generated = cuda_source_make(&source, &values->arena, call, &error);
     if (status != generated)
         fail_msg("%s on %s: the CPU says %d, the generator %d", ir_opcode_name(opcode),

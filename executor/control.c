@@ -6,11 +6,13 @@
  * buffer plan allows it; the condition takes the same parameters, so it reads
  * them where they lie, and as the two never run at the same time they share the
  * memory behind the parameters too. The branches of a conditional share their
- * memory likewise. A run copies operands in, runs, and copies results out.
+ * memory likewise. A run copies operands in, runs, and copies results out. What
+ * a condition gave is read by the host, on any device.
  */
+#include "executor/control.h"
+
 #include <string.h>
 
-#include "executor/cpu/cpu.h"
 #include "executor/cpu/wide.h"
 #include "executor/subprogram.h"
 #include "propagation/rules.h"
@@ -32,27 +34,38 @@ static void bind_parts(const KernelCall *call) {
         subprogram_bind(kernel->parts[p], memory, memory + kernel->staging_at, memory + kernel->scratch_at);
 }
 
+static void copy(const KernelCall *call, void *to, const void *from, int64_t bytes) {
+    call->device->back_end->copy_within(call->device, to, from, bytes);
+}
+
 static void copy_in(const KernelCall *call, int32_t part) {
     const ControlKernel *kernel = call->compiled;
     const Subprogram *to = kernel->parts[part];
     for (int32_t k = 0; k < to->parameter_count; k++) {
         int32_t operand = kernel->first_operand[part] + k;
-        memcpy(to->parameters[k], call->operands[operand], (size_t)kernel->operand_bytes[operand]);
+        copy(call, to->parameters[k], call->operands[operand], kernel->operand_bytes[operand]);
     }
 }
 
 static void copy_out(const KernelCall *call, void *const *from) {
     const ControlKernel *kernel = call->compiled;
     for (int32_t k = 0; k < call->result_count; k++)
-        memcpy(call->results[k], from[k], (size_t)kernel->result_bytes[k]);
+        copy(call, call->results[k], from[k], kernel->result_bytes[k]);
+}
+
+/* A device that has failed gives false, so that no loop runs on for ever. */
+static bool holds(const Subprogram *condition) {
+    uint8_t value = 0;
+    subprogram_run(condition);
+    condition->device->back_end->copy_out(condition->device, &value, condition->outputs[0], 1);
+    return value != 0;
 }
 
 static void run_while(const KernelCall *call) {
     const ControlKernel *kernel = call->compiled;
     const Subprogram *body = kernel->parts[0], *condition = kernel->parts[1];
     copy_in(call, 0);
-    for (subprogram_run(condition); *(const uint8_t *)condition->outputs[0]; subprogram_run(condition))
-        subprogram_run(body);
+    while (holds(condition)) subprogram_run(body);
     copy_out(call, body->parameters);
 }
 
@@ -67,7 +80,9 @@ static void run_part(const KernelCall *call, int32_t part) {
 static void run_conditional(const KernelCall *call) {
     const ControlKernel *kernel = call->compiled;
     Dtype type = call->operand_shapes[0]->type;
-    int64_t branch = wide_index(call->operands[0], type, 0);
+    char number[16] = {0};
+    call->device->back_end->copy_out(call->device, number, call->operands[0], dtype_bytes(type));
+    int64_t branch = wide_index(number, type, 0);
     if (type == DTYPE_PRED) branch = branch ? 0 : 1;
     run_part(call, branch < 0 || branch >= kernel->count ? kernel->count - 1 : (int32_t)branch);
 }
@@ -115,23 +130,25 @@ static AmStatus prepare_parts(KernelCall *call, Arena *arena, const int32_t *com
         kernel->result_bytes[k] = ir_shape_bytes(call->result_shapes[k]);
     int64_t values = 0, staging = 0, scratch = 0;
     for (int32_t p = 0; p < count; p++) {
-        TRY(subprogram_prepare(&parts[p], arena, &kernels_cpu, call->program, computations[p],
+        TRY(subprogram_prepare(&parts[p], arena, call->device, call->program, computations[p],
                                loops && p == 0, error));
         if (!shapes_match(call, kernel, p, !loops || p == 0))
-            return cpu_refuse(call, "a computation that it names has other operands or results", error);
+            return kernel_call_refuse(call, "a computation that it names has other operands or results",
+                                      error);
+        call->waits_on_host |= parts[p]->waits_on_host;
         values = larger(values, parts[p]->value_bytes);
         staging = larger(staging, parts[p]->updates.staging_bytes);
         scratch = larger(scratch, parts[p]->scratch_bytes);
     }
     kernel->staging_at = values;
     kernel->scratch_at = values + staging;
-    call->scratch_bytes = values + staging + cpu_align(scratch);
+    call->scratch_bytes = values + staging + kernel_align(scratch);
     call->compiled = kernel;
     call->bind = bind_parts;
     return AM_OK;
 }
 
-AmStatus cpu_prepare_while(KernelCall *call, Arena *arena, AmError *error) {
+static AmStatus prepare_while(KernelCall *call, Arena *arena, AmError *error) {
     const ProgramInstruction *instruction = call->instruction;
     int32_t *first_operand = ARENA_ARRAY(arena, int32_t, 2);
     if (!first_operand) return am_fail_memory(error, 8);
@@ -141,28 +158,30 @@ AmStatus cpu_prepare_while(KernelCall *call, Arena *arena, AmError *error) {
     const Subprogram *condition = kernel->parts[1];
     if (condition->output_count != 1 ||
         condition->program->values[condition->program->outputs[0]].shape.type != DTYPE_PRED)
-        return cpu_refuse(call, "its condition gives no pred", error);
+        return kernel_call_refuse(call, "its condition gives no pred", error);
+    call->waits_on_host = true;
     call->run = run_while;
     return AM_OK;
 }
 
-AmStatus cpu_prepare_conditional(KernelCall *call, Arena *arena, AmError *error) {
+static AmStatus prepare_conditional(KernelCall *call, Arena *arena, AmError *error) {
     const IrModule *module = call->program->module;
     const IrInstruction *origin = &module->instructions[call->instruction->origin];
     int32_t *first_operand = ARENA_ARRAY(arena, int32_t, origin->called_count + 1);
     if (!first_operand) return am_fail_memory(error, origin->called_count * 4);
     if (origin->called_count < 1 || origin->operand_count != origin->called_count + 1)
-        return cpu_refuse(call, "its branches and operands differ in number", error);
+        return kernel_call_refuse(call, "its branches and operands differ in number", error);
     first_operand[0] = 1;
     for (int32_t k = 1; k < origin->called_count; k++)
         first_operand[k] =
             first_operand[k - 1] + rules_leaf_count(&module->instructions[origin->operands[k]].shape);
     TRY(prepare_parts(call, arena, origin->called, origin->called_count, first_operand, false, error));
+    call->waits_on_host = true;
     call->run = run_conditional;
     return AM_OK;
 }
 
-AmStatus cpu_prepare_call(KernelCall *call, Arena *arena, AmError *error) {
+static AmStatus prepare_call(KernelCall *call, Arena *arena, AmError *error) {
     int32_t *first_operand = ARENA_ARRAY(arena, int32_t, 1);
     if (!first_operand) return am_fail_memory(error, 4);
     TRY(prepare_parts(call, arena, &call->instruction->called, 1, first_operand, false, error));
@@ -172,11 +191,11 @@ AmStatus cpu_prepare_call(KernelCall *call, Arena *arena, AmError *error) {
 
 static void run_marker(const KernelCall *call) {
     for (int32_t k = 0; k < call->result_count; k++)
-        memcpy(call->results[k], call->operands[k], (size_t)ir_shape_bytes(call->result_shapes[k]));
+        copy(call, call->results[k], call->operands[k], ir_shape_bytes(call->result_shapes[k]));
 }
 
 /* Custom calls that only say something to a partitioner or a scheduler. */
-AmStatus cpu_prepare_custom_call(KernelCall *call, Arena *arena, AmError *error) {
+static AmStatus prepare_custom_call(KernelCall *call, Arena *arena, AmError *error) {
     static const char *const markers[] = {
         "Sharding",     "SPMDFullToShardShape", "SPMDShardToFullShape",     "LayoutConstraint",
         "MoveToDevice", "MoveToHost",           "annotate_device_placement"};
@@ -185,12 +204,35 @@ AmStatus cpu_prepare_custom_call(KernelCall *call, Arena *arena, AmError *error)
     bool is_marker = target && strncmp(target, "xla.sdy.", 8) == 0;
     for (size_t k = 0; target && k < sizeof markers / sizeof *markers; k++)
         is_marker |= strcmp(markers[k], target) == 0;
-    if (!is_marker) return cpu_refuse(call, "this custom call is not known", error);
+    if (!is_marker) return kernel_call_refuse(call, "this custom call is not known", error);
     if (call->operand_count != call->result_count)
-        return cpu_refuse(call, "a marker that takes other arrays than it gives", error);
+        return kernel_call_refuse(call, "a marker that takes other arrays than it gives", error);
     for (int32_t k = 0; k < call->result_count; k++)
         if (!ir_shape_equal(call->operand_shapes[k], call->result_shapes[k]))
-            return cpu_refuse(call, "a marker that changes shapes", error);
+            return kernel_call_refuse(call, "a marker that changes shapes", error);
     call->run = run_marker;
     return AM_OK;
+}
+
+static const struct {
+    IrOpcode opcode;
+    AmStatus (*prepare)(KernelCall *call, Arena *arena, AmError *error);
+} rows[] = {
+    {IR_CALL, prepare_call},
+    {IR_CONDITIONAL, prepare_conditional},
+    {IR_CUSTOM_CALL, prepare_custom_call},
+    {IR_FUSION, prepare_call},
+    {IR_WHILE, prepare_while},
+};
+
+bool control_covers(IrOpcode opcode) {
+    for (size_t k = 0; k < sizeof rows / sizeof *rows; k++)
+        if (rows[k].opcode == opcode) return true;
+    return false;
+}
+
+AmStatus control_prepare(KernelCall *call, Arena *arena, AmError *error) {
+    for (size_t k = 0; k < sizeof rows / sizeof *rows; k++)
+        if (rows[k].opcode == call->instruction->opcode) return rows[k].prepare(call, arena, error);
+    return kernel_call_refuse(call, "this is no control flow", error);
 }

@@ -1,0 +1,112 @@
+/* Overlap: which kernels wait for which collective, and where stretches end. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+
+#include "executor/overlap.h"
+
+enum { STEPS = 8 };
+
+static const int64_t four[] = {4};
+static const IrShape shape = {.type = DTYPE_F32, .rank = 1, .dimensions = (int64_t *)four}; /* 16 bytes */
+
+/* Steps with one operand and one result each, at offsets in `memory`. */
+typedef struct Steps {
+    char memory[256];
+    RankStep steps[STEPS];
+    KernelCall kernels[STEPS];
+    CommCall collectives[STEPS];
+    const IrShape *shapes[1];
+    void *addresses[STEPS][2];
+    int32_t count;
+} Steps;
+
+static void add(Steps *self, bool collective, int32_t operand, int32_t result) {
+    int32_t s = self->count++;
+    self->shapes[0] = &shape;
+    self->addresses[s][0] = self->memory + operand;
+    self->addresses[s][1] = self->memory + result;
+    void **operands = &self->addresses[s][0], **results = &self->addresses[s][1];
+    if (collective) {
+        self->collectives[s] = (CommCall){.operand_count = 1,
+                                          .operand_shapes = self->shapes,
+                                          .result_shapes = self->shapes,
+                                          .operands = operands,
+                                          .results = results};
+        self->steps[s].collective = &self->collectives[s];
+    } else {
+        self->kernels[s] = (KernelCall){.operand_count = 1,
+                                        .result_count = 1,
+                                        .operand_shapes = self->shapes,
+                                        .result_shapes = self->shapes,
+                                        .operands = operands,
+                                        .results = results};
+        self->steps[s].kernel = &self->kernels[s];
+    }
+}
+
+static void test_waits(void **state) {
+    (void)state;
+    Steps s = {0};
+    const CommCall *last = NULL;
+    add(&s, true, 0, 16);    /* 0: reads 0, writes 16 */
+    add(&s, false, 64, 80);  /* 1: touches nothing of it */
+    add(&s, false, 0, 96);   /* 2: reads what 0 reads: no wait */
+    add(&s, true, 32, 48);   /* 3 */
+    add(&s, false, 64, 44);  /* 4: overlaps what 3 reads and writes: waits for 3, and so for 0 */
+    add(&s, false, 16, 112); /* 5: reads what 0 wrote: no longer under way */
+    add(&s, true, 128, 128); /* 6 */
+    add(&s, false, 64, 144); /* 7: begins where 6 ends */
+    assert_int_equal(overlap_find_waits(s.steps, s.count, &last, NULL), AM_OK);
+    for (int32_t k = 0; k < s.count; k++)
+        assert_ptr_equal(s.steps[k].wait, k == 4 ? &s.collectives[3] : NULL);
+    assert_ptr_equal(last, &s.collectives[6]);
+}
+
+/* Only the older of two is needed: the newer stays under way. */
+static void test_older_first(void **state) {
+    (void)state;
+    Steps s = {0};
+    const CommCall *last = NULL;
+    add(&s, true, 0, 16);
+    add(&s, true, 32, 48);
+    add(&s, false, 64, 0);  /* overwrites what the first reads */
+    add(&s, false, 48, 80); /* reads what the second writes */
+    assert_int_equal(overlap_find_waits(s.steps, s.count, &last, NULL), AM_OK);
+    assert_ptr_equal(s.steps[2].wait, &s.collectives[0]);
+    assert_ptr_equal(s.steps[3].wait, &s.collectives[1]);
+    assert_null(last);
+}
+
+static void test_stretches(void **state) {
+    (void)state;
+    Arena arena = {0};
+    Steps s = {0};
+    RankStretch *stretches;
+    int32_t count;
+    add(&s, false, 0, 16);
+    add(&s, true, 0, 16);
+    add(&s, false, 0, 16);
+    add(&s, false, 0, 16);
+    s.kernels[3].waits_on_host = true;
+    assert_int_equal(overlap_find_stretches(&stretches, &count, &arena, s.steps, s.count, false, NULL),
+                     AM_OK);
+    assert_int_equal(count, 2);
+    assert_true(stretches[0].recordable && stretches[0].end == 3);
+    assert_true(!stretches[1].recordable && stretches[1].first == 3 && stretches[1].end == 4);
+    assert_int_equal(overlap_find_stretches(&stretches, &count, &arena, s.steps, s.count, true, NULL), AM_OK);
+    assert_int_equal(count, 4);
+    for (int32_t k = 0; k < count; k++) assert_int_equal(stretches[k].recordable, k % 2 == 0);
+    arena_free(&arena);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_waits),
+        cmocka_unit_test(test_older_first),
+        cmocka_unit_test(test_stretches),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
