@@ -1,0 +1,349 @@
+/* cuBLASLt behind dlopen(): see blas.h.
+ *
+ * A row-major matrix [r, c] is the column-major matrix [c, r] of cuBLASLt, so
+ * D = A B is asked for as D' = B' A': our B is its A, our A its B, its D has
+ * `columns` rows, and its bias, which runs along the rows, runs along our
+ * columns. The only file that includes cublasLt.h.
+ */
+#include "base/cuda/blas.h"
+
+#include <assert.h>
+#include <cublasLt.h>
+#include <dlfcn.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#define DEFAULT_WORKSPACE   (INT64_C(32) << 20)
+#define WORKSPACE_ALIGNMENT 256 /* what cublasLtMatmul() asks for */
+#define MASK_BITS           128 /* a row of the mask is a multiple of so many bits */
+#define DEFAULT_ALIGNMENT   16
+#define MOST_SIZE           INT32_MAX /* of a dimension */
+
+#define BLAS_FUNCTIONS(X)               \
+    X(cublasLtCreate)                   \
+    X(cublasLtDestroy)                  \
+    X(cublasLtGetVersion)               \
+    X(cublasLtGetStatusString)          \
+    X(cublasLtMatmul)                   \
+    X(cublasLtMatmulAlgoGetHeuristic)   \
+    X(cublasLtMatmulDescCreate)         \
+    X(cublasLtMatmulDescDestroy)        \
+    X(cublasLtMatmulDescSetAttribute)   \
+    X(cublasLtMatrixLayoutCreate)       \
+    X(cublasLtMatrixLayoutDestroy)      \
+    X(cublasLtMatrixLayoutSetAttribute) \
+    X(cublasLtMatmulPreferenceCreate)   \
+    X(cublasLtMatmulPreferenceDestroy)  \
+    X(cublasLtMatmulPreferenceSetAttribute)
+
+static struct {
+    char reason[256]; /* why it cannot be used, "" if it can */
+    char version[32];
+#define MEMBER(name) __typeof__(name) *name;
+    BLAS_FUNCTIONS(MEMBER)
+#undef MEMBER
+} blas_library;
+static pthread_once_t opened = PTHREAD_ONCE_INIT;
+
+struct CudaBlas {
+    cublasLtHandle_t handle;
+    CudaProduct *products; /* newest first */
+};
+
+struct CudaProduct {
+    CudaBlas *blas;
+    CudaProduct *next;
+    CudaProductShape shape; /* as it was asked for */
+    cublasLtMatmulDesc_t operation;
+    cublasLtMatrixLayout_t a, b, d; /* of our matrices */
+    cublasLtMatmulAlgo_t algorithm;
+    int64_t workspace_bytes; /* of the algorithm */
+};
+
+/* Of our epilogues: cuBLASLt's name and what it takes. */
+static const struct {
+    cublasLtEpilogue_t epilogue;
+    bool bias, mask;
+} epilogues[CUDA_EPILOGUE_COUNT] = {
+    [CUDA_EPILOGUE_NONE] = {CUBLASLT_EPILOGUE_DEFAULT, false, false},
+    [CUDA_EPILOGUE_BIAS] = {CUBLASLT_EPILOGUE_BIAS, true, false},
+    [CUDA_EPILOGUE_RELU] = {CUBLASLT_EPILOGUE_RELU, false, false},
+    [CUDA_EPILOGUE_RELU_BIAS] = {CUBLASLT_EPILOGUE_RELU_BIAS, true, false},
+    [CUDA_EPILOGUE_RELU_BIAS_MASK] = {CUBLASLT_EPILOGUE_RELU_AUX_BIAS, true, true},
+    [CUDA_EPILOGUE_RELU_GRADIENT] = {CUBLASLT_EPILOGUE_DRELU, false, true},
+    [CUDA_EPILOGUE_RELU_GRADIENT_BIAS] = {CUBLASLT_EPILOGUE_DRELU_BGRAD, true, true},
+    [CUDA_EPILOGUE_SUM_A] = {CUBLASLT_EPILOGUE_BGRADB, true, false},
+    [CUDA_EPILOGUE_SUM_B] = {CUBLASLT_EPILOGUE_BGRADA, true, false},
+};
+
+static const struct {
+    bool multiplied; /* by cuBLASLt */
+    cudaDataType data, scale;
+    cublasComputeType_t compute;
+} types[DTYPE_COUNT] = {
+    [DTYPE_F32] = {true, CUDA_R_32F, CUDA_R_32F, CUBLAS_COMPUTE_32F},
+    [DTYPE_F64] = {true, CUDA_R_64F, CUDA_R_64F, CUBLAS_COMPUTE_64F},
+    [DTYPE_BF16] = {true, CUDA_R_16BF, CUDA_R_32F, CUBLAS_COMPUTE_32F},
+    [DTYPE_F16] = {true, CUDA_R_16F, CUDA_R_32F, CUBLAS_COMPUTE_32F},
+};
+
+static void open_library(void) {
+    static const char *const names[] = {"libcublasLt.so.13", "libcublasLt.so.12"};
+    void *library = NULL;
+    for (size_t k = 0; k < sizeof names / sizeof *names && !library; k++)
+        library = dlopen(names[k], RTLD_NOW | RTLD_LOCAL);
+    if (!library) {
+        snprintf(blas_library.reason, sizeof blas_library.reason,
+                 "cannot open %s, which multiplies matrices: %s", names[0], dlerror());
+        return;
+    }
+#define FIND(name)                                        \
+    *(void **)&blas_library.name = dlsym(library, #name); \
+    if (!blas_library.name)                               \
+        snprintf(blas_library.reason, sizeof blas_library.reason, "libcublasLt lacks %s", #name);
+    BLAS_FUNCTIONS(FIND)
+#undef FIND
+    if (blas_library.reason[0]) return;
+    size_t version = blas_library.cublasLtGetVersion();
+    snprintf(blas_library.version, sizeof blas_library.version, "%zu.%zu.%zu", version / 10000,
+             version / 100 % 100, version % 100);
+}
+
+const char *cuda_blas_version(void) {
+    pthread_once(&opened, open_library);
+    return blas_library.reason[0] ? NULL : blas_library.version;
+}
+
+static AmStatus check(cublasStatus_t result, const char *what, AmError *error) {
+    if (result == CUBLAS_STATUS_SUCCESS) return AM_OK;
+    const char *reason = blas_library.cublasLtGetStatusString(result);
+    return am_fail(error, AM_ERROR_RUNTIME, "", "cuBLASLt: %s: %s", what, reason ? reason : "unknown error");
+}
+
+AmStatus cuda_blas_open(CudaBlas **blas, AmError *error) {
+    *blas = NULL;
+    pthread_once(&opened, open_library);
+    if (blas_library.reason[0]) return am_fail(error, AM_ERROR_RUNTIME, "", "%s", blas_library.reason);
+    CudaBlas *made = calloc(1, sizeof *made);
+    if (!made) return am_fail_memory(error, (int64_t)sizeof *made);
+    AmStatus status = check(blas_library.cublasLtCreate(&made->handle), "no handle", error);
+    if (status == AM_OK) *blas = made;
+    else free(made);
+    return status;
+}
+
+static void free_product(CudaProduct *product) {
+    if (product->operation) blas_library.cublasLtMatmulDescDestroy(product->operation);
+    if (product->a) blas_library.cublasLtMatrixLayoutDestroy(product->a);
+    if (product->b) blas_library.cublasLtMatrixLayoutDestroy(product->b);
+    if (product->d) blas_library.cublasLtMatrixLayoutDestroy(product->d);
+    free(product);
+}
+
+void cuda_blas_close(CudaBlas *blas) {
+    if (!blas) return;
+    for (CudaProduct *product = blas->products, *next; product; product = next) {
+        next = product->next;
+        free_product(product);
+    }
+    blas_library.cublasLtDestroy(blas->handle);
+    free(blas);
+}
+
+static bool same_matrix(const CudaMatrix *x, const CudaMatrix *y) {
+    return x->type == y->type && x->transposed == y->transposed && x->leading == y->leading &&
+           x->batch_stride == y->batch_stride && x->alignment == y->alignment;
+}
+
+static bool same_shape(const CudaProductShape *x, const CudaProductShape *y) {
+    return x->batch == y->batch && x->rows == y->rows && x->columns == y->columns && x->depth == y->depth &&
+           same_matrix(&x->a, &y->a) && same_matrix(&x->b, &y->b) && same_matrix(&x->d, &y->d) &&
+           x->epilogue == y->epilogue && x->tf32 == y->tf32 && x->alpha == y->alpha && x->beta == y->beta &&
+           x->workspace_limit == y->workspace_limit;
+}
+
+static AmStatus refuse(const char *reason, AmError *error) {
+    return am_fail(error, AM_ERROR_INPUT, "", "no matrix product by cuBLASLt: %s", reason);
+}
+
+/* What no algorithm could make sense of. */
+static AmStatus check_shape(const CudaProductShape *shape, AmError *error) {
+    const int64_t sizes[] = {shape->batch, shape->rows, shape->columns, shape->depth};
+    for (size_t k = 0; k < sizeof sizes / sizeof *sizes; k++)
+        if (sizes[k] < 1 || sizes[k] > MOST_SIZE) return refuse("a size is below 1 or above 2^31", error);
+    Dtype in = shape->a.type, out = shape->d.type;
+    bool widens = (in == DTYPE_BF16 || in == DTYPE_F16) && out == DTYPE_F32;
+    if (!types[in].multiplied || shape->b.type != in || (out != in && !widens))
+        return am_fail(error, AM_ERROR_INPUT, "", "no matrix product by cuBLASLt of %s and %s into %s",
+                       dtype_name(in), dtype_name(shape->b.type), dtype_name(out));
+    if (shape->d.transposed) return refuse("its result is to be transposed", error);
+    if (shape->batch > 1 && shape->d.batch_stride < 1) return refuse("its results would overlap", error);
+    if ((unsigned)shape->epilogue >= CUDA_EPILOGUE_COUNT) return refuse("an unknown epilogue", error);
+    if (shape->batch > 1 && shape->epilogue != CUDA_EPILOGUE_NONE)
+        return refuse("an epilogue on a batch", error);
+    return AM_OK;
+}
+
+/* The layout of a matrix [rows, columns], or of its transpose where that is what lies in memory. */
+static AmStatus make_layout(cublasLtMatrixLayout_t *layout, const CudaMatrix *matrix, int64_t rows,
+                            int64_t columns, int64_t batch, AmError *error) {
+    int64_t outer = matrix->transposed ? columns : rows, inner = matrix->transposed ? rows : columns;
+    int64_t leading = matrix->leading ? matrix->leading : inner;
+    if (leading < inner) return refuse("rows overlap in memory", error);
+    TRY(check(blas_library.cublasLtMatrixLayoutCreate(layout, types[matrix->type].data, (uint64_t)inner,
+                                                      (uint64_t)outer, leading),
+              "no layout", error));
+    int32_t count = (int32_t)batch;
+    if (batch == 1) return AM_OK;
+    TRY(check(blas_library.cublasLtMatrixLayoutSetAttribute(*layout, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT,
+                                                            &count, sizeof count),
+              "batch count", error));
+    return check(blas_library.cublasLtMatrixLayoutSetAttribute(*layout,
+                                                               CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET,
+                                                               &matrix->batch_stride, sizeof(int64_t)),
+                 "batch stride", error);
+}
+
+static AmStatus set_operation(CudaProduct *product, cublasLtMatmulDescAttributes_t attribute,
+                              const void *value, size_t bytes, AmError *error) {
+    return check(blas_library.cublasLtMatmulDescSetAttribute(product->operation, attribute, value, bytes),
+                 "attribute of the product", error);
+}
+
+static int64_t mask_leading(int64_t columns) {
+    return (columns + MASK_BITS - 1) / MASK_BITS * MASK_BITS;
+}
+
+int64_t cuda_product_mask_bytes(int64_t rows, int64_t columns) {
+    return rows * mask_leading(columns) / 8;
+}
+
+static AmStatus set_pointers(CudaProduct *product, const void *bias, const void *mask, AmError *error) {
+    CudaEpilogue epilogue = product->shape.epilogue;
+    if (epilogues[epilogue].bias)
+        TRY(set_operation(product, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &bias, sizeof bias, error));
+    if (epilogues[epilogue].mask)
+        TRY(set_operation(product, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, &mask, sizeof mask, error));
+    return AM_OK;
+}
+
+static AmStatus describe_operation(CudaProduct *product, AmError *error) {
+    const CudaProductShape *shape = &product->shape;
+    cublasComputeType_t compute = types[shape->a.type].compute;
+    if (shape->tf32 && shape->a.type == DTYPE_F32) compute = CUBLAS_COMPUTE_32F_FAST_TF32;
+    TRY(check(blas_library.cublasLtMatmulDescCreate(&product->operation, compute, types[shape->a.type].scale),
+              "no description", error));
+    int32_t our_a = shape->a.transposed ? CUBLAS_OP_T : CUBLAS_OP_N;
+    int32_t our_b = shape->b.transposed ? CUBLAS_OP_T : CUBLAS_OP_N;
+    TRY(set_operation(product, CUBLASLT_MATMUL_DESC_TRANSA, &our_b, sizeof our_b, error));
+    TRY(set_operation(product, CUBLASLT_MATMUL_DESC_TRANSB, &our_a, sizeof our_a, error));
+    uint32_t epilogue = epilogues[shape->epilogue].epilogue;
+    TRY(set_operation(product, CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue, sizeof epilogue, error));
+    if (epilogues[shape->epilogue].mask) {
+        int64_t leading = mask_leading(shape->columns);
+        TRY(set_operation(product, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, &leading, sizeof leading, error));
+    }
+    /* The heuristic looks at the alignment of these, not at what they point to. */
+    const void *aligned = (const void *)(uintptr_t)DEFAULT_ALIGNMENT;
+    return set_pointers(product, aligned, aligned, error);
+}
+
+static AmStatus set_preference(cublasLtMatmulPreference_t preference, const CudaProductShape *shape,
+                               AmError *error) {
+    uint64_t workspace = (uint64_t)(shape->workspace_limit ? shape->workspace_limit : DEFAULT_WORKSPACE);
+    uint32_t scheme = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
+    uint32_t a = (uint32_t)(shape->a.alignment ? shape->a.alignment : DEFAULT_ALIGNMENT);
+    uint32_t b = (uint32_t)(shape->b.alignment ? shape->b.alignment : DEFAULT_ALIGNMENT);
+    uint32_t d = (uint32_t)(shape->d.alignment ? shape->d.alignment : DEFAULT_ALIGNMENT);
+    const struct {
+        cublasLtMatmulPreferenceAttributes_t attribute;
+        const void *value;
+        size_t bytes;
+    } rows[] = {
+        {CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &workspace, sizeof workspace},
+        {CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, &scheme, sizeof scheme},
+        {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, &b, sizeof b},
+        {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, &a, sizeof a},
+        {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, &d, sizeof d},
+        {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, &d, sizeof d},
+    };
+    for (size_t k = 0; k < sizeof rows / sizeof *rows; k++)
+        TRY(check(blas_library.cublasLtMatmulPreferenceSetAttribute(preference, rows[k].attribute,
+                                                                    rows[k].value, rows[k].bytes),
+                  "preference", error));
+    return AM_OK;
+}
+
+static AmStatus choose_algorithm(CudaProduct *product, AmError *error) {
+    cublasLtMatmulPreference_t preference = NULL;
+    cublasLtMatmulHeuristicResult_t found = {0};
+    int count = 0;
+    TRY(check(blas_library.cublasLtMatmulPreferenceCreate(&preference), "no preference", error));
+    AmStatus status = set_preference(preference, &product->shape, error);
+    cublasStatus_t result = CUBLAS_STATUS_SUCCESS;
+    if (status == AM_OK)
+        result = blas_library.cublasLtMatmulAlgoGetHeuristic(product->blas->handle, product->operation,
+                                                             product->b, product->a, product->d, product->d,
+                                                             preference, 1, &found, &count);
+    blas_library.cublasLtMatmulPreferenceDestroy(preference);
+    TRY(status);
+    bool none = result == CUBLAS_STATUS_NOT_SUPPORTED || result == CUBLAS_STATUS_INVALID_VALUE;
+    if (!none) TRY(check(result, "choice of an algorithm", error));
+    if (none || count < 1 || found.state != CUBLAS_STATUS_SUCCESS)
+        return refuse("it has no algorithm for this shape", error);
+    product->algorithm = found.algo;
+    product->workspace_bytes = (int64_t)found.workspaceSize;
+    return AM_OK;
+}
+
+AmStatus cuda_product_make(CudaProduct **product, CudaBlas *blas, const CudaProductShape *shape,
+                           AmError *error) {
+    *product = NULL;
+    TRY(check_shape(shape, error));
+    for (CudaProduct *known = blas->products; known; known = known->next)
+        if (same_shape(&known->shape, shape)) {
+            *product = known;
+            return AM_OK;
+        }
+    CudaProduct *made = calloc(1, sizeof *made);
+    if (!made) return am_fail_memory(error, (int64_t)sizeof *made);
+    AmStatus status;
+    made->blas = blas;
+    made->shape = *shape;
+    TRY_OR_FAIL(make_layout(&made->a, &shape->a, shape->rows, shape->depth, shape->batch, error));
+    TRY_OR_FAIL(make_layout(&made->b, &shape->b, shape->depth, shape->columns, shape->batch, error));
+    TRY_OR_FAIL(make_layout(&made->d, &shape->d, shape->rows, shape->columns, shape->batch, error));
+    TRY_OR_FAIL(describe_operation(made, error));
+    TRY_OR_FAIL(choose_algorithm(made, error));
+    made->next = blas->products;
+    blas->products = made;
+    *product = made;
+    return AM_OK;
+fail:
+    free_product(made);
+    return status;
+}
+
+int64_t cuda_product_workspace(const CudaProduct *product) {
+    return product->workspace_bytes > 0 ? product->workspace_bytes + WORKSPACE_ALIGNMENT - 1 : 0;
+}
+
+AmStatus cuda_product_run(CudaProduct *product, CUstream stream, const CudaProductBuffers *buffers,
+                          AmError *error) {
+    assert(buffers->bias || !epilogues[product->shape.epilogue].bias);
+    assert(buffers->mask || !epilogues[product->shape.epilogue].mask);
+    TRY(set_pointers(product, buffers->bias, buffers->mask, error));
+    uintptr_t workspace = (uintptr_t)buffers->workspace;
+    workspace = (workspace + WORKSPACE_ALIGNMENT - 1) / WORKSPACE_ALIGNMENT * WORKSPACE_ALIGNMENT;
+    bool twice = product->shape.a.type == DTYPE_F64;
+    float alpha = (float)product->shape.alpha, beta = (float)product->shape.beta;
+    const void *alpha_at = twice ? (const void *)&product->shape.alpha : &alpha;
+    const void *beta_at = twice ? (const void *)&product->shape.beta : &beta;
+    const void *c = buffers->c ? buffers->c : buffers->d;
+    return check(blas_library.cublasLtMatmul(product->blas->handle, product->operation, alpha_at, buffers->b,
+                                             product->b, buffers->a, product->a, beta_at, c, product->d,
+                                             buffers->d, product->d, &product->algorithm, (void *)workspace,
+                                             (size_t)product->workspace_bytes, stream),
+                 "product", error);
+}

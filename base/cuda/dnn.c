@@ -1,0 +1,430 @@
+/* cuDNN behind dlopen(): see dnn.h.
+ *
+ * The convolution functions of cudnn_cnn.h serve: version 9 still has them, and
+ * they cover every layout that strides can say. The three kinds differ in the
+ * order of their arguments and in their enumerations of algorithms, so each has
+ * three small functions (candidates, workspace, run) in a table. The only file
+ * that includes cudnn.h.
+ */
+#include "base/cuda/dnn.h"
+
+#include <assert.h>
+#include <cudnn.h>
+#include <dlfcn.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define DEFAULT_WORKSPACE   (INT64_C(256) << 20)
+#define WORKSPACE_ALIGNMENT 256
+#define MOST_RANK           (2 + CUDA_MOST_SPATIAL)
+#define MOST_CANDIDATES     16
+
+#define DNN_FUNCTIONS(X)                              \
+    X(cudnnCreate)                                    \
+    X(cudnnDestroy)                                   \
+    X(cudnnGetVersion)                                \
+    X(cudnnGetErrorString)                            \
+    X(cudnnSetStream)                                 \
+    X(cudnnCreateTensorDescriptor)                    \
+    X(cudnnDestroyTensorDescriptor)                   \
+    X(cudnnSetTensorNdDescriptor)                     \
+    X(cudnnCreateFilterDescriptor)                    \
+    X(cudnnDestroyFilterDescriptor)                   \
+    X(cudnnSetFilterNdDescriptor)                     \
+    X(cudnnCreateConvolutionDescriptor)               \
+    X(cudnnDestroyConvolutionDescriptor)              \
+    X(cudnnSetConvolutionNdDescriptor)                \
+    X(cudnnSetConvolutionGroupCount)                  \
+    X(cudnnSetConvolutionMathType)                    \
+    X(cudnnGetConvolutionForwardAlgorithm_v7)         \
+    X(cudnnGetConvolutionForwardWorkspaceSize)        \
+    X(cudnnConvolutionForward)                        \
+    X(cudnnGetConvolutionBackwardDataAlgorithm_v7)    \
+    X(cudnnGetConvolutionBackwardDataWorkspaceSize)   \
+    X(cudnnConvolutionBackwardData)                   \
+    X(cudnnGetConvolutionBackwardFilterAlgorithm_v7)  \
+    X(cudnnGetConvolutionBackwardFilterWorkspaceSize) \
+    X(cudnnConvolutionBackwardFilter)
+
+static struct {
+    char reason[256]; /* why it cannot be used, "" if it can */
+    char version[32];
+#define MEMBER(name) __typeof__(name) *name;
+    DNN_FUNCTIONS(MEMBER)
+#undef MEMBER
+} dnn_library;
+static pthread_once_t opened = PTHREAD_ONCE_INIT;
+
+struct CudaDnn {
+    cudnnHandle_t handle;
+    CudaConvolution *convolutions; /* newest first */
+};
+
+struct CudaConvolution {
+    CudaDnn *dnn;
+    CudaConvolution *next;
+    CudaConvolutionShape shape; /* as it was asked for */
+    cudnnTensorDescriptor_t input, output;
+    cudnnFilterDescriptor_t filter;
+    cudnnConvolutionDescriptor_t window;
+    int algorithm;
+    size_t workspace_bytes; /* of the algorithm */
+};
+
+/* An algorithm that the heuristic proposes. */
+typedef struct Candidate {
+    int algorithm;
+    bool usable, deterministic;
+    cudnnMathType_t math;
+} Candidate;
+
+static const struct {
+    bool convolved; /* by cuDNN */
+    cudnnDataType_t data, compute;
+} types[DTYPE_COUNT] = {
+    [DTYPE_F32] = {true, CUDNN_DATA_FLOAT, CUDNN_DATA_FLOAT},
+    [DTYPE_F64] = {true, CUDNN_DATA_DOUBLE, CUDNN_DATA_DOUBLE},
+    [DTYPE_BF16] = {true, CUDNN_DATA_BFLOAT16, CUDNN_DATA_FLOAT},
+    [DTYPE_F16] = {true, CUDNN_DATA_HALF, CUDNN_DATA_FLOAT},
+};
+
+static void open_library(void) {
+    static const char name[] = "libcudnn.so.9";
+    void *library = dlopen(name, RTLD_NOW | RTLD_LOCAL);
+    if (!library) {
+        snprintf(dnn_library.reason, sizeof dnn_library.reason, "cannot open %s, which convolves: %s", name,
+                 dlerror());
+        return;
+    }
+#define FIND(function)                                           \
+    *(void **)&dnn_library.function = dlsym(library, #function); \
+    if (!dnn_library.function)                                   \
+        snprintf(dnn_library.reason, sizeof dnn_library.reason, "%s lacks %s", name, #function);
+    DNN_FUNCTIONS(FIND)
+#undef FIND
+    if (dnn_library.reason[0]) return;
+    size_t version = dnn_library.cudnnGetVersion();
+    snprintf(dnn_library.version, sizeof dnn_library.version, "%zu.%zu.%zu", version / 10000,
+             version / 100 % 100, version % 100);
+}
+
+const char *cuda_dnn_version(void) {
+    pthread_once(&opened, open_library);
+    return dnn_library.reason[0] ? NULL : dnn_library.version;
+}
+
+static AmStatus check(cudnnStatus_t result, const char *what, AmError *error) {
+    if (result == CUDNN_STATUS_SUCCESS) return AM_OK;
+    return am_fail(error, AM_ERROR_RUNTIME, "", "cuDNN: %s: %s", what,
+                   dnn_library.cudnnGetErrorString(result));
+}
+
+static AmStatus refuse(const char *reason, AmError *error) {
+    return am_fail(error, AM_ERROR_INPUT, "", "no convolution by cuDNN: %s", reason);
+}
+
+/* A description that cuDNN does not take is no failure of it. */
+static AmStatus describe(cudnnStatus_t result, AmError *error) {
+    return result == CUDNN_STATUS_SUCCESS ? AM_OK : refuse(dnn_library.cudnnGetErrorString(result), error);
+}
+
+AmStatus cuda_dnn_open(CudaDnn **dnn, AmError *error) {
+    *dnn = NULL;
+    pthread_once(&opened, open_library);
+    if (dnn_library.reason[0]) return am_fail(error, AM_ERROR_RUNTIME, "", "%s", dnn_library.reason);
+    CudaDnn *made = calloc(1, sizeof *made);
+    if (!made) return am_fail_memory(error, (int64_t)sizeof *made);
+    AmStatus status = check(dnn_library.cudnnCreate(&made->handle), "no handle", error);
+    if (status == AM_OK) *dnn = made;
+    else free(made);
+    return status;
+}
+
+static void free_convolution(CudaConvolution *convolution) {
+    if (convolution->input) dnn_library.cudnnDestroyTensorDescriptor(convolution->input);
+    if (convolution->output) dnn_library.cudnnDestroyTensorDescriptor(convolution->output);
+    if (convolution->filter) dnn_library.cudnnDestroyFilterDescriptor(convolution->filter);
+    if (convolution->window) dnn_library.cudnnDestroyConvolutionDescriptor(convolution->window);
+    free(convolution);
+}
+
+void cuda_dnn_close(CudaDnn *dnn) {
+    if (!dnn) return;
+    for (CudaConvolution *convolution = dnn->convolutions, *next; convolution; convolution = next) {
+        next = convolution->next;
+        free_convolution(convolution);
+    }
+    dnn_library.cudnnDestroy(dnn->handle);
+    free(dnn);
+}
+
+/* Each kind's heuristic, as a list of candidates, best first. */
+#define DEFINE_CANDIDATES(name, Performance, get, x, y, z)                                               \
+    static cudnnStatus_t name(const CudaConvolution *it, Candidate *candidates, int *count) {            \
+        Performance found[MOST_CANDIDATES];                                                              \
+        cudnnStatus_t result = dnn_library.get(it->dnn->handle, it->x, it->y, it->window, it->z,         \
+                                               MOST_CANDIDATES, count, found);                           \
+        if (result != CUDNN_STATUS_SUCCESS) return result;                                               \
+        for (int k = 0; k < *count; k++)                                                                 \
+            candidates[k] = (Candidate){(int)found[k].algo, found[k].status == CUDNN_STATUS_SUCCESS,     \
+                                        found[k].determinism == CUDNN_DETERMINISTIC, found[k].mathType}; \
+        return result;                                                                                   \
+    }
+DEFINE_CANDIDATES(forward_candidates, cudnnConvolutionFwdAlgoPerf_t, cudnnGetConvolutionForwardAlgorithm_v7,
+                  input, filter, output)
+DEFINE_CANDIDATES(input_candidates, cudnnConvolutionBwdDataAlgoPerf_t,
+                  cudnnGetConvolutionBackwardDataAlgorithm_v7, filter, output, input)
+DEFINE_CANDIDATES(filter_candidates, cudnnConvolutionBwdFilterAlgoPerf_t,
+                  cudnnGetConvolutionBackwardFilterAlgorithm_v7, input, output, filter)
+
+static cudnnStatus_t forward_workspace(const CudaConvolution *it, int algorithm, size_t *bytes) {
+    return dnn_library.cudnnGetConvolutionForwardWorkspaceSize(it->dnn->handle, it->input, it->filter,
+                                                               it->window, it->output,
+                                                               (cudnnConvolutionFwdAlgo_t)algorithm, bytes);
+}
+
+static cudnnStatus_t input_workspace(const CudaConvolution *it, int algorithm, size_t *bytes) {
+    return dnn_library.cudnnGetConvolutionBackwardDataWorkspaceSize(
+        it->dnn->handle, it->filter, it->output, it->window, it->input,
+        (cudnnConvolutionBwdDataAlgo_t)algorithm, bytes);
+}
+
+static cudnnStatus_t filter_workspace(const CudaConvolution *it, int algorithm, size_t *bytes) {
+    return dnn_library.cudnnGetConvolutionBackwardFilterWorkspaceSize(
+        it->dnn->handle, it->input, it->output, it->window, it->filter,
+        (cudnnConvolutionBwdFilterAlgo_t)algorithm, bytes);
+}
+
+static cudnnStatus_t run_forward(const CudaConvolution *it, const CudaConvolutionBuffers *buffers,
+                                 void *workspace, const void *one, const void *zero) {
+    return dnn_library.cudnnConvolutionForward(it->dnn->handle, one, it->input, buffers->input, it->filter,
+                                               buffers->filter, it->window,
+                                               (cudnnConvolutionFwdAlgo_t)it->algorithm, workspace,
+                                               it->workspace_bytes, zero, it->output, buffers->output);
+}
+
+static cudnnStatus_t run_input(const CudaConvolution *it, const CudaConvolutionBuffers *buffers,
+                               void *workspace, const void *one, const void *zero) {
+    return dnn_library.cudnnConvolutionBackwardData(it->dnn->handle, one, it->filter, buffers->filter,
+                                                    it->output, buffers->output, it->window,
+                                                    (cudnnConvolutionBwdDataAlgo_t)it->algorithm, workspace,
+                                                    it->workspace_bytes, zero, it->input, buffers->input);
+}
+
+static cudnnStatus_t run_filter(const CudaConvolution *it, const CudaConvolutionBuffers *buffers,
+                                void *workspace, const void *one, const void *zero) {
+    return dnn_library.cudnnConvolutionBackwardFilter(
+        it->dnn->handle, one, it->input, buffers->input, it->output, buffers->output, it->window,
+        (cudnnConvolutionBwdFilterAlgo_t)it->algorithm, workspace, it->workspace_bytes, zero, it->filter,
+        buffers->filter);
+}
+
+#define BIT(algorithm) (UINT32_C(1) << (algorithm))
+
+static const struct {
+    cudnnStatus_t (*candidates)(const CudaConvolution *, Candidate *, int *);
+    cudnnStatus_t (*workspace)(const CudaConvolution *, int, size_t *);
+    cudnnStatus_t (*run)(const CudaConvolution *, const CudaConvolutionBuffers *, void *, const void *,
+                         const void *);
+    uint32_t plain; /* algorithms that sum by the definition, not through a transform */
+} kinds[CUDA_CONVOLUTION_KIND_COUNT] = {
+    [CUDA_CONVOLUTION_FORWARD] = {forward_candidates, forward_workspace, run_forward,
+                                  BIT(CUDNN_CONVOLUTION_FWD_ALGO_IMPLICIT_GEMM) |
+                                      BIT(CUDNN_CONVOLUTION_FWD_ALGO_IMPLICIT_PRECOMP_GEMM) |
+                                      BIT(CUDNN_CONVOLUTION_FWD_ALGO_GEMM) |
+                                      BIT(CUDNN_CONVOLUTION_FWD_ALGO_DIRECT)},
+    [CUDA_CONVOLUTION_INPUT_GRADIENT] = {input_candidates, input_workspace, run_input,
+                                         BIT(CUDNN_CONVOLUTION_BWD_DATA_ALGO_0) |
+                                             BIT(CUDNN_CONVOLUTION_BWD_DATA_ALGO_1)},
+    [CUDA_CONVOLUTION_FILTER_GRADIENT] = {filter_candidates, filter_workspace, run_filter,
+                                          BIT(CUDNN_CONVOLUTION_BWD_FILTER_ALGO_0) |
+                                              BIT(CUDNN_CONVOLUTION_BWD_FILTER_ALGO_1) |
+                                              BIT(CUDNN_CONVOLUTION_BWD_FILTER_ALGO_3)},
+};
+
+static bool same(const int64_t *x, const int64_t *y, int32_t count) {
+    return memcmp(x, y, sizeof *x * (size_t)count) == 0;
+}
+
+static bool same_shape(const CudaConvolutionShape *x, const CudaConvolutionShape *y) {
+    int32_t n = x->spatial_count;
+    return x->kind == y->kind && x->type == y->type && x->tf32 == y->tf32 && x->flipped == y->flipped &&
+           x->features_last == y->features_last && n == y->spatial_count && x->batch == y->batch &&
+           x->input_features == y->input_features && x->output_features == y->output_features &&
+           x->groups == y->groups && x->workspace_limit == y->workspace_limit &&
+           same(x->input_sizes, y->input_sizes, n) && same(x->filter_sizes, y->filter_sizes, n) &&
+           same(x->output_sizes, y->output_sizes, n) && same(x->stride, y->stride, n) &&
+           same(x->dilation, y->dilation, n) && same(x->padding, y->padding, n) &&
+           same(x->input_strides, y->input_strides, n + 2) &&
+           same(x->output_strides, y->output_strides, n + 2);
+}
+
+static bool fits(int64_t value, int64_t least) {
+    return value >= least && value <= INT32_MAX;
+}
+
+static AmStatus check_spatial(const CudaConvolutionShape *shape, int32_t s, AmError *error) {
+    int64_t in = shape->input_sizes[s], k = shape->filter_sizes[s], out = shape->output_sizes[s];
+    int64_t stride = shape->stride[s], dilation = shape->dilation[s], padding = shape->padding[s];
+    if (!fits(in, 1) || !fits(k, 1) || !fits(out, 1) || !fits(stride, 1) || !fits(dilation, 1) ||
+        !fits(padding, 0))
+        return refuse("a size, stride, dilation or padding is out of range", error);
+    int64_t room = in + 2 * padding - ((k - 1) * dilation + 1);
+    if (room < 0 || room / stride + 1 != out) return refuse("its sizes do not fit each other", error);
+    return AM_OK;
+}
+
+static AmStatus check_shape(const CudaConvolutionShape *shape, AmError *error) {
+    if ((unsigned)shape->kind >= CUDA_CONVOLUTION_KIND_COUNT) return refuse("an unknown kind", error);
+    if (!types[shape->type].convolved) return refuse(dtype_name(shape->type), error);
+    if (shape->spatial_count < 1 || shape->spatial_count > CUDA_MOST_SPATIAL)
+        return refuse("it has other than 1 to 3 spatial dimensions", error);
+    if (!fits(shape->batch, 1) || !fits(shape->input_features, 1) || !fits(shape->output_features, 1) ||
+        !fits(shape->groups, 1) || shape->input_features % shape->groups != 0 ||
+        shape->output_features % shape->groups != 0)
+        return refuse("its batch, features or groups are out of range", error);
+    for (int32_t d = 0; d < shape->spatial_count + 2; d++)
+        if (!fits(shape->input_strides[d], 1) || !fits(shape->output_strides[d], 1))
+            return refuse("a stride is out of range", error);
+    for (int32_t s = 0; s < shape->spatial_count; s++) TRY(check_spatial(shape, s, error));
+    return AM_OK;
+}
+
+/* A spatial list as cuDNN takes it: at least two, `before` in front of a single one. */
+static int spatial_list(int *out, const int64_t *values, int32_t count, int before) {
+    int n = 0;
+    if (count == 1) out[n++] = before;
+    for (int32_t s = 0; s < count; s++) out[n++] = (int)values[s];
+    return n;
+}
+
+static AmStatus describe_tensor(cudnnTensorDescriptor_t *tensor, const CudaConvolutionShape *shape,
+                                int64_t features, const int64_t *sizes, const int64_t *strides,
+                                AmError *error) {
+    int dimensions[MOST_RANK] = {(int)shape->batch, (int)features};
+    int steps[MOST_RANK] = {(int)strides[0], (int)strides[1]};
+    int rank = 2 + spatial_list(dimensions + 2, sizes, shape->spatial_count, 1);
+    /* The row that is put in front of one dimension ends where that does. */
+    int64_t row = shape->spatial_count == 1 ? sizes[0] * strides[2] : 1;
+    if (!fits(row, 1)) return refuse("a stride is out of range", error);
+    spatial_list(steps + 2, strides + 2, shape->spatial_count, (int)row);
+    TRY(check(dnn_library.cudnnCreateTensorDescriptor(tensor), "no description", error));
+    return describe(
+        dnn_library.cudnnSetTensorNdDescriptor(*tensor, types[shape->type].data, rank, dimensions, steps),
+        error);
+}
+
+static AmStatus describe_filter(CudaConvolution *it, AmError *error) {
+    const CudaConvolutionShape *shape = &it->shape;
+    int dimensions[MOST_RANK] = {(int)shape->output_features, (int)(shape->input_features / shape->groups)};
+    int rank = 2 + spatial_list(dimensions + 2, shape->filter_sizes, shape->spatial_count, 1);
+    TRY(check(dnn_library.cudnnCreateFilterDescriptor(&it->filter), "no description", error));
+    return describe(dnn_library.cudnnSetFilterNdDescriptor(
+                        it->filter, types[shape->type].data,
+                        shape->features_last ? CUDNN_TENSOR_NHWC : CUDNN_TENSOR_NCHW, rank, dimensions),
+                    error);
+}
+
+/* f32 without tf32 must be told to stay off the tensor cores. */
+static bool is_strict(const CudaConvolutionShape *shape) {
+    return shape->type == DTYPE_F32 && !shape->tf32;
+}
+
+static cudnnMathType_t math_of(const CudaConvolutionShape *shape) {
+    if (is_strict(shape)) return CUDNN_FMA_MATH;
+    bool half = shape->type == DTYPE_F16 || shape->type == DTYPE_BF16;
+    return half ? CUDNN_TENSOR_OP_MATH : CUDNN_DEFAULT_MATH;
+}
+
+static AmStatus describe_window(CudaConvolution *it, AmError *error) {
+    const CudaConvolutionShape *shape = &it->shape;
+    int padding[MOST_RANK], stride[MOST_RANK], dilation[MOST_RANK];
+    int count = spatial_list(padding, shape->padding, shape->spatial_count, 0);
+    spatial_list(stride, shape->stride, shape->spatial_count, 1);
+    spatial_list(dilation, shape->dilation, shape->spatial_count, 1);
+    TRY(check(dnn_library.cudnnCreateConvolutionDescriptor(&it->window), "no description", error));
+    TRY(describe(dnn_library.cudnnSetConvolutionNdDescriptor(it->window, count, padding, stride, dilation,
+                                                             shape->flipped ? CUDNN_CONVOLUTION
+                                                                            : CUDNN_CROSS_CORRELATION,
+                                                             types[shape->type].compute),
+                 error));
+    TRY(describe(dnn_library.cudnnSetConvolutionGroupCount(it->window, (int)shape->groups), error));
+    return describe(dnn_library.cudnnSetConvolutionMathType(it->window, math_of(shape)), error);
+}
+
+/* The first candidate that is allowed and whose workspace fits. */
+static AmStatus choose_algorithm(CudaConvolution *it, AmError *error) {
+    Candidate candidates[MOST_CANDIDATES];
+    int count = 0;
+    size_t limit = (size_t)(it->shape.workspace_limit ? it->shape.workspace_limit : DEFAULT_WORKSPACE);
+    TRY(describe(kinds[it->shape.kind].candidates(it, candidates, &count), error));
+    for (int k = 0; k < count; k++) {
+        const Candidate *candidate = &candidates[k];
+        if (!candidate->usable || !candidate->deterministic) continue;
+        if (is_strict(&it->shape)) {
+            if (!(kinds[it->shape.kind].plain & BIT(candidate->algorithm))) continue;
+        } else {
+            TRY(describe(dnn_library.cudnnSetConvolutionMathType(it->window, candidate->math), error));
+        }
+        size_t bytes = 0;
+        if (kinds[it->shape.kind].workspace(it, candidate->algorithm, &bytes) != CUDNN_STATUS_SUCCESS)
+            continue;
+        if (bytes > limit) continue;
+        it->algorithm = candidate->algorithm;
+        it->workspace_bytes = bytes;
+        return AM_OK;
+    }
+    return refuse("it has no algorithm for this shape that gives equal results each time", error);
+}
+
+AmStatus cuda_convolution_make(CudaConvolution **convolution, CudaDnn *dnn, const CudaConvolutionShape *shape,
+                               AmError *error) {
+    *convolution = NULL;
+    TRY(check_shape(shape, error));
+    for (CudaConvolution *known = dnn->convolutions; known; known = known->next)
+        if (same_shape(&known->shape, shape)) {
+            *convolution = known;
+            return AM_OK;
+        }
+    CudaConvolution *made = calloc(1, sizeof *made);
+    if (!made) return am_fail_memory(error, (int64_t)sizeof *made);
+    AmStatus status;
+    made->dnn = dnn;
+    made->shape = *shape;
+    TRY_OR_FAIL(describe_tensor(&made->input, shape, shape->input_features, shape->input_sizes,
+                                shape->input_strides, error));
+    TRY_OR_FAIL(describe_tensor(&made->output, shape, shape->output_features, shape->output_sizes,
+                                shape->output_strides, error));
+    TRY_OR_FAIL(describe_filter(made, error));
+    TRY_OR_FAIL(describe_window(made, error));
+    TRY_OR_FAIL(choose_algorithm(made, error));
+    made->next = dnn->convolutions;
+    dnn->convolutions = made;
+    *convolution = made;
+    return AM_OK;
+fail:
+    free_convolution(made);
+    return status;
+}
+
+int64_t cuda_convolution_workspace(const CudaConvolution *convolution) {
+    int64_t bytes = (int64_t)convolution->workspace_bytes;
+    return bytes > 0 ? bytes + WORKSPACE_ALIGNMENT - 1 : 0;
+}
+
+AmStatus cuda_convolution_run(CudaConvolution *convolution, CUstream stream,
+                              const CudaConvolutionBuffers *buffers, AmError *error) {
+    static const float one = 1, zero = 0;
+    static const double one_twice = 1, zero_twice = 0;
+    assert(buffers->input && buffers->filter && buffers->output);
+    bool twice = convolution->shape.type == DTYPE_F64;
+    uintptr_t workspace = (uintptr_t)buffers->workspace;
+    workspace = (workspace + WORKSPACE_ALIGNMENT - 1) / WORKSPACE_ALIGNMENT * WORKSPACE_ALIGNMENT;
+    TRY(check(dnn_library.cudnnSetStream(convolution->dnn->handle, stream), "stream", error));
+    return check(kinds[convolution->shape.kind].run(convolution, buffers, (void *)workspace,
+                                                    twice ? (const void *)&one_twice : &one,
+                                                    twice ? (const void *)&zero_twice : &zero),
+                 "convolution", error);
+}
