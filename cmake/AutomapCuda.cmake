@@ -1,9 +1,12 @@
-# The CUDA back end: decides by AUTOMAP_CUDA whether to build it, finds what
-# goes with it, and leaves the object libraries `automap_cuda` (kernels, by
-# nvcc) and `automap_cuda_host` (plain C) behind.
+# The CUDA back end: decides by AUTOMAP_CUDA whether to build it, finds the
+# headers, and leaves two targets behind: the object library `automap_cuda`
+# (every */cuda/*.c) and `automap_cuda_check` (every */cuda/*.cu through nvcc).
 #
 # OFF takes no look at CUDA at all. AUTO builds it where a toolkit works; ON
-# makes its absence an error. Kernels are compiled for sm_80 and sm_90.
+# makes its absence an error. Nothing of CUDA is linked: libraries are opened at
+# run time (base/cuda/library.h), and device code is text that NVRTC compiles
+# there. A .cu file becomes a C string, `cuda_text_<name>` in "<path>.cu.h"; nvcc
+# compiles it for sm_80, sm_90 and as PTX only to find its mistakes here.
 
 set(AUTOMAP_HAVE_CUDA OFF)
 if(AUTOMAP_CUDA STREQUAL "OFF")
@@ -11,61 +14,85 @@ if(AUTOMAP_CUDA STREQUAL "OFF")
 endif()
 
 # A toolkit is often installed beside the search path.
-find_program(AUTOMAP_NVCC nvcc HINTS ENV CUDA_PATH ENV CUDA_HOME PATHS /usr/local/cuda PATH_SUFFIXES bin)
-if(AUTOMAP_NVCC AND NOT DEFINED CMAKE_CUDA_COMPILER AND NOT DEFINED ENV{CUDACXX})
-  set(CMAKE_CUDA_COMPILER ${AUTOMAP_NVCC})
+find_program(CMAKE_CUDA_COMPILER nvcc HINTS ENV CUDACXX ENV CUDA_PATH ENV CUDA_HOME PATHS /usr/local/cuda
+  PATH_SUFFIXES bin DOC "nvcc of the CUDA toolkit to build with")
+set(nvcc_result 1)
+if(CMAKE_CUDA_COMPILER)
+  execute_process(COMMAND ${CMAKE_CUDA_COMPILER} --version RESULT_VARIABLE nvcc_result OUTPUT_QUIET ERROR_QUIET)
 endif()
-if(NOT DEFINED CMAKE_CUDA_ARCHITECTURES)
-  set(CMAKE_CUDA_ARCHITECTURES 80 90)
+if(nvcc_result EQUAL 0)
+  get_filename_component(nvcc_folder ${CMAKE_CUDA_COMPILER} REALPATH)
+  get_filename_component(nvcc_folder ${nvcc_folder} DIRECTORY)
+  list(APPEND CMAKE_PREFIX_PATH ${nvcc_folder}/..)
+  find_package(CUDAToolkit QUIET)
 endif()
-include(CheckLanguage)
-check_language(CUDA)
-find_package(CUDAToolkit QUIET)
-if(NOT CMAKE_CUDA_COMPILER OR NOT TARGET CUDA::cudart_static OR NOT TARGET CUDA::nvrtc)
+find_path(AUTOMAP_NVRTC_HEADERS nvrtc.h HINTS ${CUDAToolkit_INCLUDE_DIRS} NO_DEFAULT_PATH)
+if(NOT nvcc_result EQUAL 0 OR NOT CUDAToolkit_FOUND OR NOT AUTOMAP_NVRTC_HEADERS)
   if(AUTOMAP_CUDA STREQUAL "ON")
-    message(FATAL_ERROR "AUTOMAP_CUDA=ON, but no working CUDA toolkit (nvcc, libcudart_static and libnvrtc) was found. "
+    message(FATAL_ERROR "AUTOMAP_CUDA=ON, but no working CUDA toolkit (nvcc, cuda.h and nvrtc.h) was found. "
       "Install one, name its compiler by -DCMAKE_CUDA_COMPILER=, or use AUTOMAP_CUDA=AUTO or OFF.")
   endif()
   return()
 endif()
-enable_language(CUDA)
 set(AUTOMAP_HAVE_CUDA ON)
-set(CMAKE_CUDA_STANDARD 17)
-set(CMAKE_CUDA_STANDARD_REQUIRED ON)
-set(CMAKE_CUDA_VISIBILITY_PRESET hidden)
 
 # Versions of the libraries beside the toolkit, read from their headers.
-function(read_version header_names pattern output)
-  foreach(name ${header_names})
-    find_file(AUTOMAP_HEADER_${name} ${name} HINTS ${CUDAToolkit_INCLUDE_DIRS} NO_CACHE)
-    if(AUTOMAP_HEADER_${name})
-      file(STRINGS ${AUTOMAP_HEADER_${name}} lines REGEX "#define ${pattern}_(MAJOR|MINOR|PATCH|PATCHLEVEL) +[0-9]+")
-      string(REGEX MATCHALL "[0-9]+" numbers "${lines}")
-      list(SUBLIST numbers 0 3 numbers)
-      list(JOIN numbers "." version)
-      set(${output} ${version} PARENT_SCOPE)
-      return()
-    endif()
-  endforeach()
+function(read_version header pattern output)
+  find_file(AUTOMAP_HEADER_${header} ${header} HINTS ${CUDAToolkit_INCLUDE_DIRS} NO_CACHE)
+  if(AUTOMAP_HEADER_${header})
+    file(STRINGS ${AUTOMAP_HEADER_${header}} lines REGEX "#define +${pattern}_(MAJOR|MINOR|PATCH|PATCHLEVEL) +[0-9]+")
+    string(REGEX MATCHALL " [0-9]+" numbers "${lines}")
+    list(SUBLIST numbers 0 3 numbers)
+    list(JOIN numbers "." version)
+    string(REPLACE " " "" version "${version}")
+    set(${output} ${version} PARENT_SCOPE)
+  endif()
 endfunction()
-find_library(AUTOMAP_NCCL_LIBRARY nccl HINTS ${CUDAToolkit_LIBRARY_DIR})
-if(AUTOMAP_NCCL_LIBRARY)
-  read_version("nccl.h" "NCCL" AUTOMAP_NCCL_VERSION)
-endif()
-find_library(AUTOMAP_CUDNN_LIBRARY cudnn HINTS ${CUDAToolkit_LIBRARY_DIR})
-if(AUTOMAP_CUDNN_LIBRARY)
-  read_version("cudnn_version.h" "CUDNN" AUTOMAP_CUDNN_VERSION)
-endif()
+read_version(cublas_api.h CUBLAS_VER AUTOMAP_CUBLAS_VERSION)
+read_version(cudnn_version.h CUDNN AUTOMAP_CUDNN_VERSION)
+read_version(nccl.h NCCL AUTOMAP_NCCL_VERSION)
+foreach(part CUBLAS CUDNN NCCL)
+  if(AUTOMAP_${part}_VERSION)
+    set(AUTOMAP_HAVE_${part} ON)
+  endif()
+endforeach()
 
-file(GLOB CUDA_SOURCES CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/*/cuda/*.cu)
+# Adds to the list `headers` the one that holds the text of a .cu file.
+function(automap_embed source headers)
+  file(RELATIVE_PATH path ${CMAKE_SOURCE_DIR} ${source})
+  get_filename_component(name ${source} NAME_WE)
+  set(header ${CMAKE_BINARY_DIR}/${path}.h)
+  add_custom_command(OUTPUT ${header}
+    COMMAND ${CMAKE_COMMAND} -D SOURCE=${source} -D HEADER=${header} -D NAME=${name} -P ${CMAKE_SOURCE_DIR}/cmake/embed.cmake
+    DEPENDS ${source} ${CMAKE_SOURCE_DIR}/cmake/embed.cmake VERBATIM)
+  set(${headers} ${${headers}} ${header} PARENT_SCOPE)
+endfunction()
+
+# Adds to the list `images` what nvcc makes of a .cu file for every architecture.
+function(automap_nvcc source images)
+  file(RELATIVE_PATH path ${CMAKE_SOURCE_DIR} ${source})
+  set(image ${CMAKE_BINARY_DIR}/${path}.fatbin)
+  add_custom_command(OUTPUT ${image}
+    COMMAND ${CMAKE_CUDA_COMPILER} -fatbin --no-compress -std=c++17 --fmad=false --Werror=all-warnings -Xcompiler=-Wall,-Wextra
+      -gencode=arch=compute_80,code=sm_80 -gencode=arch=compute_90,code=[sm_90,compute_90] -o ${image} ${source}
+    DEPENDS ${source} COMMENT "Checking ${path} for sm_80, sm_90 and PTX" VERBATIM)
+  set(${images} ${${images}} ${image} PARENT_SCOPE)
+endfunction()
+
+file(GLOB CUDA_TEXTS CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/*/cuda/*.cu)
+set(CUDA_HEADERS)
+set(CUDA_IMAGES)
+foreach(source ${CUDA_TEXTS})
+  automap_embed(${source} CUDA_HEADERS)
+  automap_nvcc(${source} CUDA_IMAGES)
+endforeach()
+add_custom_target(automap_cuda_check ALL DEPENDS ${CUDA_IMAGES})
+add_custom_target(automap_cuda_texts DEPENDS ${CUDA_HEADERS})
+
+file(GLOB CUDA_SOURCES CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/base/cuda/*.c ${CMAKE_SOURCE_DIR}/dqn/cuda/*.c
+  ${CMAKE_SOURCE_DIR}/executor/cuda/*.c)
 add_library(automap_cuda OBJECT ${CUDA_SOURCES})
-target_include_directories(automap_cuda PRIVATE ${CMAKE_SOURCE_DIR} ${CMAKE_SOURCE_DIR}/include)
-target_compile_options(automap_cuda PRIVATE --Werror=all-warnings -Xcompiler=-Wall)
-
-file(GLOB CUDA_HOST_SOURCES CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/*/cuda/*.c)
-add_library(automap_cuda_host OBJECT ${CUDA_HOST_SOURCES})
-target_link_libraries(automap_cuda_host PRIVATE automap_flags)
-target_include_directories(automap_cuda_host SYSTEM PRIVATE ${CUDAToolkit_INCLUDE_DIRS})
-# NVRTC is opened at run time: by its name, else where the toolkit is now.
-set_source_files_properties(${CMAKE_SOURCE_DIR}/executor/cuda/nvrtc.c PROPERTIES COMPILE_DEFINITIONS
-  "AUTOMAP_NVRTC_SONAME=\"libnvrtc.so.${CUDAToolkit_VERSION_MAJOR}\";AUTOMAP_NVRTC_LIBRARY=\"${CUDA_nvrtc_LIBRARY}\"")
+add_dependencies(automap_cuda automap_cuda_texts)
+target_link_libraries(automap_cuda PRIVATE automap_flags)
+set_source_files_properties(${CMAKE_SOURCE_DIR}/base/cuda/library.c PROPERTIES COMPILE_DEFINITIONS
+  "AUTOMAP_CUDA_LIBRARY_FOLDER=\"${CUDAToolkit_LIBRARY_DIR}\"")

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # AUTOMAP_CUDA: OFF leaves no trace of CUDA in the library; ON compiles every
-# .cu file for both architectures and links it; ON without a toolkit is an error
-# that says so. Needs no GPU; what needs nvcc is skipped without it.
+# .cu file for both architectures, holds their texts and needs no library of CUDA
+# to start; ON without a toolkit is an error that says so. Needs no GPU; what
+# needs nvcc is skipped without it.
 # labels: cpu full
 # timeout: 900
 set -euo pipefail
@@ -16,7 +17,7 @@ trap 'rm -rf "$work"' EXIT
 has() { grep -qaF "$1" "$2"; }
 
 grep -q '^AUTOMAP_CUDA:STRING=OFF$' "$AUTOMAP_BUILD/CMakeCache.txt" || { echo "skipped: this is a build with CUDA"; exit 77; }
-for trace in cudaMalloc cuda_probe libcudart nvrtc cuda_source NVIDIA; do
+for trace in cuMemAlloc libcuda nvrtc cublas cudnn nccl cuda_source __global__ NVIDIA; do
   if has $trace "$AUTOMAP_LIBRARY"; then
     echo "AUTOMAP_CUDA=OFF, but the library holds $trace"
     exit 1
@@ -36,9 +37,22 @@ if ! configure cuda -DAUTOMAP_CUDA=ON; then
   echo "skipped: no CUDA toolkit; without one, ON is refused as it should be"
   exit 77
 fi
-ninja -C "$work/cuda" automap_shared >"$work/log" 2>&1 || { tail -30 "$work/log"; exit 1; }
+ninja -C "$work/cuda" automap_shared automap automap_cuda_check >"$work/log" 2>&1 || { tail -30 "$work/log"; exit 1; }
 library=$work/cuda/libautomap.so
-for part in sm_80 sm_90 cudaMalloc nvrtcCompileProgram; do
+for part in libcuda.so.1 cuMemAlloc_v2 libnvrtc.so nvrtcCompileProgram; do
   has $part "$library" || { echo "AUTOMAP_CUDA=ON, but the library lacks $part"; exit 1; }
 done
-echo "CUDA sources compiled for sm_80 and sm_90 and linked"
+if readelf -d "$library" "$work/cuda/automap" | grep -E 'NEEDED.*(libcuda|libnvrtc|libcublas|libcudnn|libnccl)'; then
+  echo "AUTOMAP_CUDA=ON, and the library does not start without CUDA"
+  exit 1
+fi
+"$work/cuda/automap" --version | grep -q 'cuda [0-9]' || { echo "automap --version does not tell of CUDA"; exit 1; }
+count=0
+while read -r image; do
+  for target in 'sm_80' 'sm_90' 'target sm_90'; do
+    has "$target" "$image" || { echo "$image lacks $target"; exit 1; }
+  done
+  count=$((count + 1))
+done < <(find "$work/cuda" -name '*.cu.fatbin')
+[ "$count" -gt 0 ] || { echo "nvcc has compiled nothing"; exit 1; }
+echo "$count CUDA sources compiled for sm_80, sm_90 and PTX; nothing of CUDA is linked"

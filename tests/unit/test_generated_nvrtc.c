@@ -11,8 +11,8 @@ enum { SKIPPED = 77 };
 #ifdef AUTOMAP_HAVE_CUDA
 #include <glob.h>
 
+#include "base/cuda/nvrtc.h"
 #include "base/file.h"
-#include "executor/cuda/nvrtc.h"
 #include "generated_case.h"
 
 static const int32_t architectures[] = {80, 90};
@@ -113,6 +113,21 @@ static void test_refusals(void **state) {
     arena_free(&arena);
 }
 
+/* A card that NVRTC does not know yet gets PTX of the newest below it. */
+static void test_newer_card(void **state) {
+    (void)state;
+    Arena arena = {0};
+    CudaImage image;
+    AmError error = {0};
+    for (int32_t round = 0; round < 2; round++) {
+        if (cuda_compile(&image, &arena, small, 9999, &error) != AM_OK) fail_msg("%s", error.text);
+        assert_non_null(strstr(image.data, ".target sm_"));
+        assert_int_equal(image.data[image.bytes - 1], '\0');
+        assert_int_equal(image.cached, round);
+    }
+    arena_free(&arena);
+}
+
 static int remove_cache(void **state) {
     (void)state;
     char path[128];
@@ -137,6 +152,7 @@ int main(void) {
         cmocka_unit_test(test_models_compile),
         cmocka_unit_test(test_cache),
         cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_newer_card),
     };
     return cmocka_run_group_tests(tests, NULL, remove_cache);
 }

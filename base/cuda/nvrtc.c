@@ -3,16 +3,15 @@
  * A file of the cache is the SHA-256 of the machine code as 64 hexadecimal
  * digits, a new line, and the machine code.
  */
-#include "executor/cuda/nvrtc.h"
+#include "base/cuda/nvrtc.h"
 
-#include <dlfcn.h>
 #include <nvrtc.h>
-#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 
+#include "base/cuda/library.h"
 #include "base/file.h"
 #include "base/hash.h"
 
@@ -20,57 +19,72 @@
 static const char *const options[] = {"--fmad=false", "--std=c++17"};
 enum { OPTION_COUNT = sizeof options / sizeof *options, DIGEST = 64 };
 
-#define NVRTC_FUNCTIONS(X)    \
-    X(nvrtcVersion)           \
-    X(nvrtcGetErrorString)    \
-    X(nvrtcCreateProgram)     \
-    X(nvrtcCompileProgram)    \
-    X(nvrtcDestroyProgram)    \
-    X(nvrtcGetProgramLogSize) \
-    X(nvrtcGetProgramLog)     \
-    X(nvrtcGetCUBINSize)      \
+#define NVRTC_FUNCTIONS(X)       \
+    X(nvrtcVersion)              \
+    X(nvrtcGetErrorString)       \
+    X(nvrtcGetNumSupportedArchs) \
+    X(nvrtcGetSupportedArchs)    \
+    X(nvrtcCreateProgram)        \
+    X(nvrtcCompileProgram)       \
+    X(nvrtcDestroyProgram)       \
+    X(nvrtcGetProgramLogSize)    \
+    X(nvrtcGetProgramLog)        \
+    X(nvrtcGetPTXSize)           \
+    X(nvrtcGetPTX)               \
+    X(nvrtcGetCUBINSize)         \
     X(nvrtcGetCUBIN)
 
-static struct {
-    char reason[256]; /* why it cannot be used, "" if it can */
-    int major, minor;
-#define MEMBER(name) __typeof__(name) *name;
-    NVRTC_FUNCTIONS(MEMBER)
-#undef MEMBER
-} nvrtc;
-static pthread_once_t opened = PTHREAD_ONCE_INIT;
+static struct { NVRTC_FUNCTIONS(CUDA_MEMBER) } nvrtc;
 
-/* First where the loader looks, then where the toolkit was at build time. */
-static void *open_library(void) {
-    static const char *const names[] = {AUTOMAP_NVRTC_SONAME, AUTOMAP_NVRTC_LIBRARY};
-    for (size_t k = 0; k < sizeof names / sizeof *names; k++) {
-        void *library = dlopen(names[k], RTLD_NOW | RTLD_LOCAL);
-        if (library) return library;
-    }
-    return NULL;
-}
+#define SYMBOL(function) CUDA_SYMBOL_IN(nvrtc, function)
+static const CudaSymbol symbols[] = {NVRTC_FUNCTIONS(SYMBOL)};
+static const char *const names[] = {"libnvrtc.so.13", "libnvrtc.so.12", NULL};
+static CudaLibrary library = {.title = "NVRTC, the compiler of kernels in the CUDA toolkit",
+                              .names = names,
+                              .symbols = symbols,
+                              .symbol_count = sizeof symbols / sizeof *symbols};
 
-static void open_nvrtc(void) {
-    void *library = open_library();
-    if (!library) {
-        const char *why = dlerror();
-        snprintf(nvrtc.reason, sizeof nvrtc.reason,
-                 "cannot open %s of the CUDA toolkit, which compiles kernels: %s", AUTOMAP_NVRTC_SONAME,
-                 why ? why : "no reason is given");
-        return;
-    }
-#define FIND(name)                                 \
-    *(void **)&nvrtc.name = dlsym(library, #name); \
-    if (!nvrtc.name) snprintf(nvrtc.reason, sizeof nvrtc.reason, "%s lacks %s", AUTOMAP_NVRTC_SONAME, #name);
-    NVRTC_FUNCTIONS(FIND)
-#undef FIND
-    if (!nvrtc.reason[0] && nvrtc.nvrtcVersion(&nvrtc.major, &nvrtc.minor) != NVRTC_SUCCESS)
-        snprintf(nvrtc.reason, sizeof nvrtc.reason, "%s does not tell its version", AUTOMAP_NVRTC_SONAME);
-}
+/* What NVRTC is asked for: machine code of this architecture, or PTX. */
+typedef struct Target {
+    int32_t architecture;
+    bool ptx;
+    int major, minor; /* NVRTC's version */
+    char option[48];
+} Target;
 
 AmStatus cuda_compiler_present(AmError *error) {
-    pthread_once(&opened, open_nvrtc);
-    return nvrtc.reason[0] ? am_fail(error, AM_ERROR_RUNTIME, "", "%s", nvrtc.reason) : AM_OK;
+    return cuda_library_open(&library, error);
+}
+
+int32_t cuda_compiler_version(void) {
+    int major = 0, minor = 0;
+    if (cuda_compiler_present(NULL) != AM_OK || nvrtc.nvrtcVersion(&major, &minor) != NVRTC_SUCCESS) return 0;
+    return 1000 * major + 10 * minor;
+}
+
+/* The newest architecture that NVRTC knows and that is not above the card's; 0: none. */
+static int32_t newest_known(int32_t architecture) {
+    enum { MOST = 128 };
+    int known[MOST], count = 0, newest = 0;
+    if (nvrtc.nvrtcGetNumSupportedArchs(&count) != NVRTC_SUCCESS || count > MOST) return 0;
+    if (nvrtc.nvrtcGetSupportedArchs(known) != NVRTC_SUCCESS) return 0;
+    for (int k = 0; k < count; k++)
+        if (known[k] <= architecture && known[k] > newest) newest = known[k];
+    return newest;
+}
+
+static AmStatus choose_target(Target *target, int32_t architecture, AmError *error) {
+    if (nvrtc.nvrtcVersion(&target->major, &target->minor) != NVRTC_SUCCESS)
+        return am_fail(error, AM_ERROR_RUNTIME, "", "%s does not tell its version", library.title);
+    target->architecture = newest_known(architecture);
+    target->ptx = target->architecture < architecture;
+    if (target->architecture == 0)
+        return am_fail(error, AM_ERROR_RUNTIME, "",
+                       "NVRTC %d.%d does not compile for sm_%d: the GPU is too old", target->major,
+                       target->minor, architecture);
+    snprintf(target->option, sizeof target->option, "--gpu-architecture=%s_%d",
+             target->ptx ? "compute" : "sm", target->architecture);
+    return AM_OK;
 }
 
 static void digest_of(char digest[DIGEST + 1], const char *data, int64_t bytes) {
@@ -81,7 +95,7 @@ static void digest_of(char digest[DIGEST + 1], const char *data, int64_t bytes) 
 }
 
 /* Where this compilation is kept, or NULL: there is no home. Makes the folders. */
-static const char *cache_path(Arena *arena, const char *unit, int32_t architecture) {
+static const char *cache_path(Arena *arena, const char *unit, const Target *target) {
     const char *base = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
     bool given = base && base[0] == '/';
     if (!given && (!home || !home[0])) return NULL;
@@ -95,12 +109,12 @@ static const char *cache_path(Arena *arena, const char *unit, int32_t architectu
     }
     mkdir(folder, 0700);
     char digest[DIGEST + 1],
-        *key = arena_format(arena, "nvrtc %d.%d sm_%d", nvrtc.major, nvrtc.minor, architecture);
+        *key = arena_format(arena, "nvrtc %d.%d %s", target->major, target->minor, target->option);
     for (int32_t k = 0; k < OPTION_COUNT && key; k++) key = arena_format(arena, "%s %s", key, options[k]);
     if (key) key = arena_format(arena, "%s\n%s", key, unit);
     if (!key) return NULL;
     digest_of(digest, key, (int64_t)strlen(key));
-    return arena_format(arena, "%s/%s.cubin", folder, digest);
+    return arena_format(arena, "%s/%s.%s", folder, digest, target->ptx ? "ptx" : "cubin");
 }
 
 static bool read_cache(CudaImage *image, Arena *arena, const char *path) {
@@ -140,26 +154,22 @@ static const char *log_of(nvrtcProgram program, Arena *arena) {
     return log && nvrtc.nvrtcGetProgramLog(program, log) == NVRTC_SUCCESS ? log : "";
 }
 
-static AmStatus compile(CudaImage *image, Arena *arena, nvrtcProgram program, int32_t architecture,
+static AmStatus compile(CudaImage *image, Arena *arena, nvrtcProgram program, const Target *target,
                         AmError *error) {
     const char *arguments[OPTION_COUNT + 1];
-    char target[48];
-    snprintf(target, sizeof target, "--gpu-architecture=sm_%d", architecture);
     for (int32_t k = 0; k < OPTION_COUNT; k++) arguments[k] = options[k];
-    arguments[OPTION_COUNT] = target;
+    arguments[OPTION_COUNT] = target->option;
     nvrtcResult result = nvrtc.nvrtcCompileProgram(program, OPTION_COUNT + 1, arguments);
     image->log = log_of(program, arena);
-    if (result == NVRTC_ERROR_INVALID_OPTION)
-        return am_fail(error, AM_ERROR_RUNTIME, "", "NVRTC %d.%d does not compile for sm_%d: %.300s",
-                       nvrtc.major, nvrtc.minor, architecture, image->log);
     size_t bytes = 0;
-    if (result == NVRTC_SUCCESS) result = nvrtc.nvrtcGetCUBINSize(program, &bytes);
+    if (result == NVRTC_SUCCESS)
+        result = (target->ptx ? nvrtc.nvrtcGetPTXSize : nvrtc.nvrtcGetCUBINSize)(program, &bytes);
     if (result != NVRTC_SUCCESS)
-        return am_fail(error, AM_ERROR_INTERNAL, "", "a generated kernel does not compile: %s: %.300s",
+        return am_fail(error, AM_ERROR_INTERNAL, "", "a kernel does not compile: %s: %.300s",
                        nvrtc.nvrtcGetErrorString(result), image->log);
     char *data = arena_alloc(arena, bytes + 1);
     if (!data) return am_fail_memory(error, (int64_t)bytes);
-    result = nvrtc.nvrtcGetCUBIN(program, data);
+    result = (target->ptx ? nvrtc.nvrtcGetPTX : nvrtc.nvrtcGetCUBIN)(program, data);
     image->data = data;
     image->bytes = (int64_t)bytes;
     if (result == NVRTC_SUCCESS && bytes > 0) return AM_OK;
@@ -169,16 +179,18 @@ static AmStatus compile(CudaImage *image, Arena *arena, nvrtcProgram program, in
 
 AmStatus cuda_compile(CudaImage *image, Arena *arena, const char *unit, int32_t architecture,
                       AmError *error) {
+    Target target = {0};
     *image = (CudaImage){.log = ""};
     TRY(cuda_compiler_present(error));
-    const char *path = cache_path(arena, unit, architecture);
+    TRY(choose_target(&target, architecture, error));
+    const char *path = cache_path(arena, unit, &target);
     if (arena->failed) return am_fail_memory(error, (int64_t)strlen(unit));
     if (path && read_cache(image, arena, path)) return AM_OK;
     nvrtcProgram program;
     nvrtcResult result = nvrtc.nvrtcCreateProgram(&program, unit, "automap.cu", 0, NULL, NULL);
     if (result != NVRTC_SUCCESS)
         return am_fail(error, AM_ERROR_INTERNAL, "", "NVRTC: %s", nvrtc.nvrtcGetErrorString(result));
-    AmStatus status = compile(image, arena, program, architecture, error);
+    AmStatus status = compile(image, arena, program, &target, error);
     nvrtc.nvrtcDestroyProgram(&program);
     if (status == AM_OK && path) write_cache(image, arena, path);
     return status;

@@ -1,0 +1,141 @@
+/* The CUDA driver and its devices: see driver.h. */
+#include "base/cuda/driver.h"
+
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/text.h"
+
+CudaFunctions cuda;
+
+#define SYMBOL(function) CUDA_SYMBOL_IN(cuda, function)
+static const CudaSymbol symbols[] = {CUDA_FUNCTIONS(SYMBOL)};
+static const char *const names[] = {"libcuda.so.1", NULL};
+static CudaLibrary library = {.title = "the NVIDIA driver",
+                              .names = names,
+                              .symbols = symbols,
+                              .symbol_count = sizeof symbols / sizeof *symbols};
+
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+static AmStatus opened;
+static AmError failure;
+
+AmStatus cuda_check(CUresult result, const char *what, AmError *error) {
+    const char *name = NULL, *words = NULL;
+    if (result == CUDA_SUCCESS) return AM_OK;
+    cuda.cuGetErrorName(result, &name);
+    cuda.cuGetErrorString(result, &words);
+    return am_fail(error, AM_ERROR_RUNTIME, "", "CUDA: %s: %s (%s)", what,
+                   words ? words : "an error unknown to the driver", name ? name : "unnamed");
+}
+
+/* Machine code and renamed functions are bound to the major version alone. */
+static AmStatus check_version(AmError *error) {
+    int32_t version = cuda_driver_version(), needed = CUDA_VERSION / 1000;
+    if (version / 1000 >= needed) return AM_OK;
+    return am_fail(error, AM_ERROR_RUNTIME, "",
+                   "the NVIDIA driver is too old: it serves CUDA %d.%d, and CUDA %d.0 is needed",
+                   version / 1000, version % 1000 / 10, needed);
+}
+
+static AmStatus open_driver(AmError *error) {
+    TRY(cuda_library_open(&library, error));
+    TRY(check_version(error));
+    CUresult result = cuda.cuInit(0);
+    int count = 0;
+    if (result == CUDA_SUCCESS) result = cuda.cuDeviceGetCount(&count);
+    if (result == CUDA_ERROR_NO_DEVICE || (result == CUDA_SUCCESS && count == 0))
+        return am_fail(error, AM_ERROR_RUNTIME, "", "there is no GPU: the NVIDIA driver finds no device");
+    return cuda_check(result, "starting the NVIDIA driver", error);
+}
+
+static void open_once(void) {
+    opened = open_driver(&failure);
+}
+
+AmStatus cuda_driver_open(AmError *error) {
+    pthread_once(&once, open_once);
+    return opened == AM_OK ? AM_OK : am_fail(error, opened, "", "%s", failure.text);
+}
+
+int32_t cuda_driver_version(void) {
+    int version = 0;
+    if (cuda_library_open(&library, NULL) != AM_OK) return 0;
+    return cuda.cuDriverGetVersion(&version) == CUDA_SUCCESS ? version : 0;
+}
+
+int32_t cuda_device_count(void) {
+    int count = 0;
+    if (cuda_driver_open(NULL) != AM_OK) return 0;
+    return cuda.cuDeviceGetCount(&count) == CUDA_SUCCESS ? count : 0;
+}
+
+static AmStatus describe(CudaDevice *device, AmError *error) {
+    static const char what[] = "asking for the device's properties";
+    int major = 0, minor = 0, multiprocessors = 0;
+    size_t bytes = 0;
+    TRY(cuda_check(cuda.cuDeviceGetName(device->name, (int)sizeof device->name, device->device), what,
+                   error));
+    TRY(cuda_check(cuda.cuDeviceTotalMem(&bytes, device->device), what, error));
+    const struct {
+        int *value;
+        CUdevice_attribute attribute;
+    } asked[] = {{&major, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR},
+                 {&minor, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR},
+                 {&multiprocessors, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT}};
+    for (size_t k = 0; k < sizeof asked / sizeof *asked; k++)
+        TRY(cuda_check(cuda.cuDeviceGetAttribute(asked[k].value, asked[k].attribute, device->device), what,
+                       error));
+    device->architecture = 10 * major + minor;
+    device->multiprocessors = multiprocessors;
+    device->memory_bytes = (int64_t)bytes;
+    return AM_OK;
+}
+
+AmStatus cuda_device_open(CudaDevice *device, int32_t ordinal, AmError *error) {
+    *device = (CudaDevice){.ordinal = ordinal};
+    TRY(cuda_driver_open(error));
+    int32_t count = cuda_device_count();
+    if (ordinal < 0 || ordinal >= count)
+        return am_fail(error, AM_ERROR_RUNTIME, "", "there is no GPU %d: this machine has %d", ordinal,
+                       count);
+    TRY(cuda_check(cuda.cuDeviceGet(&device->device, ordinal), "opening the device", error));
+    TRY(describe(device, error));
+    TRY(cuda_check(cuda.cuDevicePrimaryCtxRetain(&device->context, device->device),
+                   "making the device's context", error));
+    AmStatus status = cuda_device_use(device, error);
+    if (status != AM_OK) cuda_device_close(device);
+    return status;
+}
+
+void cuda_device_close(CudaDevice *device) {
+    if (device->context) cuda.cuDevicePrimaryCtxRelease(device->device);
+    device->context = NULL;
+}
+
+AmStatus cuda_device_use(const CudaDevice *device, AmError *error) {
+    return cuda_check(cuda.cuCtxSetCurrent(device->context), "making the device current", error);
+}
+
+AmStatus cuda_memory_alloc(CUdeviceptr *memory, const CudaDevice *device, int64_t bytes, AmError *error) {
+    *memory = 0;
+    CUresult result = cuda.cuMemAlloc(memory, bytes > 0 ? (size_t)bytes : 1);
+    if (result != CUDA_ERROR_OUT_OF_MEMORY) return cuda_check(result, "allocating device memory", error);
+    size_t unused = 0, total = 0;
+    Text text = {0};
+    cuda.cuMemGetInfo(&unused, &total);
+    text_append_bytes_size(&text, (double)bytes);
+    text_append_string(&text, " are wanted, ");
+    text_append_bytes_size(&text, (double)unused);
+    text_append_string(&text, " of ");
+    text_append_bytes_size(&text, (double)total);
+    am_fail(error, AM_ERROR_RUNTIME, "", "out of memory on GPU %d (%s): %s are free", device->ordinal,
+            device->name, text.failed ? "more is wanted than" : text.data);
+    text_free(&text);
+    return AM_ERROR_RUNTIME;
+}
+
+void cuda_memory_free(CUdeviceptr memory) {
+    if (memory) cuda.cuMemFree(memory);
+}
