@@ -162,6 +162,10 @@ static double finish_weight(const Completer *self, int32_t i, int32_t axis) {
     return boxing_weight(sbp_partial(SBP_ADD), self->result->stored[i].axis[axis], self->choices->bytes[i]);
 }
 
+static bool finishes_at_once(const Completer *self, int32_t i) {
+    return lower_is_half_product(&self->module->instructions[i]);
+}
+
 /* `source` is a partial result on the axis that nobody but u uses. */
 static bool is_private_partial(const Completer *self, const double *best, int32_t u, int32_t source) {
     return best[source] >= 0 && self->choices->uses[source] == 1 && self->choices->user[source] == u;
@@ -184,11 +188,12 @@ static void place_reductions(Completer *self, Arena *scratch, int32_t axis) {
         if (chosen >= 0) {
             const Factor *factor = &self->rules->rules[i].factors[chosen];
             if (factor->kind == FACTOR_REDUCTION) {
-                if (factor->reduction == SBP_ADD) best[i] = finish_weight(self, i, axis);
+                if (factor->reduction == SBP_ADD && !finishes_at_once(self, i))
+                    best[i] = finish_weight(self, i, axis);
                 continue;
             }
         }
-        if (choices->linearity[i] == LINEARITY_NONE) continue;
+        if (choices->linearity[i] == LINEARITY_NONE || finishes_at_once(self, i)) continue;
         const int32_t *operands = &choices->operands[choices->first_operand[i]];
         int32_t operand_count = choices->first_operand[i + 1] - choices->first_operand[i];
         bool partial[2] = {false, false};

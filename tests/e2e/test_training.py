@@ -27,9 +27,14 @@ AUTOMAP = os.environ.get("AUTOMAP", "build/automap")
 MODELS = pathlib.Path(__file__).resolve().parents[2] / "datasets" / "models"
 FULL = os.environ.get("AUTOMAP_FULL") == "1"
 
-LOSS_TOLERANCE = {"mlp_tiny": 2e-6, "vgg_tiny": 2e-6, "gpt2_tiny": 5e-6, "t5_tiny": 5e-6, "bert_tiny": 5e-6}
+LOSS_TOLERANCE = {"mlp_tiny": 2e-6, "vgg_tiny": 2e-6, "gpt2_tiny": 5e-6, "t5_tiny": 5e-6, "bert_tiny": 5e-6,
+                  "gpt2_bf16_tiny": 1e-2}
 EXACT = ["exact_linear", "exact_gather"]
 STATE_TOLERANCE = 1e-4
+# A bfloat16 keeps 8 bits, and compilers differ in where they round to it: XLA drops a rounding between
+# two operators that it fuses. Adam divides a gradient by its own size, so an element whose gradient is
+# all rounding may go the other way: of the state, less is asked.
+BFLOAT16_STATE_TOLERANCE = {"gpt2_bf16_tiny": 0.1}
 STEPS = 20
 
 CLUSTERS = [(2, None), (4, None), (8, None), (4, "data=2,model=2"), (8, "data=2,model=4")]
@@ -91,7 +96,7 @@ def check(model, name, plan, directory, exact):
             assert np.array_equal(want, have), f"{model} {name} {key}: differs"
         else:
             error = np.linalg.norm((have - want).astype(np.float64)) / max(np.linalg.norm(want), 1e-30)
-            assert error <= STATE_TOLERANCE, f"{model} {name} {key}: off by {error:.2e}"
+            assert error <= BFLOAT16_STATE_TOLERANCE.get(model, STATE_TOLERANCE), f"{model} {name} {key}: off by {error:.2e}"
 
 
 def cases(models):

@@ -254,6 +254,36 @@ static void test_half_products_are_added_in_f32(void **state) {
     plan_context_free(context);
 }
 
+/* A sum of two such products could be finished once, at the sum, but not rounded as on one device:
+ * both are finished where they arise. */
+static void test_sums_of_half_products_are_not_carried(void **state) {
+    (void)state;
+    AmError error = {0};
+    PlanContext *context;
+    AmStatus status =
+        plan_context_read(&context, SOURCE_DIR "/tests/text/half_products_added.hlo.txt", NULL, &error);
+    if (status != AM_OK) fail_msg("%s", error.text);
+    Arena arena = {0};
+    PlanStage stage;
+    start_stage(&stage, &arena, context, "model=2");
+    stage.lists[0].entries[stage.lists[0].count++].class_index = class_of(context, "a", 1);
+    const Program *program = lower(context, &arena, &stage, 0);
+    int32_t roundings = 0;
+    for (int32_t i = 0; i < program->instruction_count; i++) {
+        const ProgramInstruction *instruction = &program->instructions[i];
+        if (instruction->opcode == IR_CONVERT) roundings++;
+        if (instruction->opcode != IR_ADD) continue;
+        for (int32_t k = 0; k < 2; k++) {
+            const ProgramValue *operand = &program->values[instruction->operands[k]];
+            assert_int_equal(operand->shape.type, DTYPE_BF16);
+            assert_false(sbp_has_partial(operand->state));
+        }
+    }
+    assert_int_equal(roundings, 2);
+    arena_free(&arena);
+    plan_context_free(context);
+}
+
 /* A merged collective shows every result's shape, a scalar its value, a reduction its operator. */
 static void test_the_text_shows_what_is_computed(void **state) {
     (void)state;
@@ -300,6 +330,7 @@ int main(void) {
         cmocka_unit_test(test_devices_run_the_same_instructions),
         cmocka_unit_test(test_buffers_do_not_overlap),
         cmocka_unit_test(test_half_products_are_added_in_f32),
+        cmocka_unit_test(test_sums_of_half_products_are_not_carried),
         cmocka_unit_test(test_temporaries_share_memory),
         cmocka_unit_test(test_the_text_shows_what_is_computed),
     };

@@ -41,7 +41,7 @@ def attention(x, memory, p, heads, causal=False):
         rows = jax.lax.broadcasted_iota(jnp.int32, scores.shape[-2:], 0)
         columns = jax.lax.broadcasted_iota(jnp.int32, scores.shape[-2:], 1)
         scores = jnp.where(rows >= columns, scores, -1e9)
-    mixed = jnp.einsum("bhts,bshe->bthe", jax.nn.softmax(scores), value)
+    mixed = jnp.einsum("bhts,bshe->bthe", jax.nn.softmax(scores.astype(jnp.float32)).astype(x.dtype), value)
     return project(mixed.reshape(*x.shape[:2], -1), "output")
 
 
