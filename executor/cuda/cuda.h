@@ -1,0 +1,29 @@
+/* The CUDA back end's parts: how each family of operators is prepared.
+ *
+ * A prepare function does what KernelBackEnd.prepare() does for the calls that
+ * are its own. call->device is a CudaKernelDevice (device.h) that is current in
+ * this thread; run() launches on its compute stream, allocates nothing, and
+ * notes failures by cuda_note().
+ */
+#ifndef EXECUTOR_CUDA_CUDA_H
+#define EXECUTOR_CUDA_CUDA_H
+
+#include "executor/cuda/device.h"
+
+typedef AmStatus CudaPrepare(KernelCall *call, Arena *arena, AmError *error);
+
+CudaPrepare cuda_prepare_dot;         /* dot.c: cuBLASLt */
+CudaPrepare cuda_prepare_convolution; /* convolution.c: cuDNN */
+CudaPrepare cuda_prepare_generated;   /* generated.c: kernels of source.h, fusions too */
+
+/* Compiles and loads the generated kernels of all calls prepared since the last time, and uploads what
+ * they need; the device is current. */
+AmStatus cuda_finish_generated(CudaKernelDevice *device, AmError *error);
+
+/* KernelBackEnd.begin() and end(): graph.c. */
+bool cuda_begin_stretch(KernelDevice *device, void **record);
+bool cuda_end_stretch(KernelDevice *device, void **record);
+
+extern const KernelBackEnd kernels_cuda;
+
+#endif

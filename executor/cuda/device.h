@@ -1,0 +1,90 @@
+/* The CUDA back end's device: what one rank computes on.
+ *
+ * Ranks on the same card share its context and its compiled kernels; each has a
+ * compute stream, on which everything is issued in the order of the calls, and
+ * a communication stream for collectives. Neither waits for the legacy default
+ * stream, which nobody may use. A collective forks: its stream takes up what
+ * the compute stream has been given so far, goes on beside it and leaves a mark,
+ * which the compute stream waits for before the first kernel that needs it.
+ * Sections, between which the communication stream is joined whole, keep marks
+ * from crossing the bounds of a recorded graph.
+ *
+ * Kernels cannot fail when they are issued, so a failure is noted on the device
+ * and comes out of synchronize(). One thread at a time uses a device; it makes
+ * it current by cuda_rank_use() before anything else.
+ */
+#ifndef EXECUTOR_CUDA_DEVICE_H
+#define EXECUTOR_CUDA_DEVICE_H
+
+#include "base/cuda/driver.h"
+#include "executor/kernels.h"
+
+struct CudaBlas;
+struct CudaDnn;
+
+/* An object that is released with the device. */
+typedef struct CudaKept {
+    void *object;
+    void (*release)(void *object);
+    struct CudaKept *next;
+} CudaKept;
+
+typedef struct CudaKernelDevice {
+    KernelDevice base; /* first: a KernelDevice of this back end is a CudaKernelDevice */
+    CudaDevice device;
+    CUstream compute, communication; /* neither is ordered with the legacy default stream */
+    CUevent forked, joined;          /* of cuda_fork() and cuda_join() */
+    bool tf32;                       /* KernelOptions */
+    bool communicates;               /* the communication stream has work that is not joined yet */
+    bool records;                    /* what is issued goes into a graph and does not run */
+    bool record_failed;              /* and some of it could not be recorded */
+    int64_t section;                 /* counts up where the communication stream is joined whole */
+    struct CudaBlas *blas;           /* opened and kept by whoever needs it first; else NULL */
+    struct CudaDnn *dnn;
+    struct CudaGenerated *generated; /* calls that finish() compiles, the newest first */
+    AmStatus status;                 /* of the first failure since the last synchronize() */
+    AmError failure;
+    CudaKept *kept; /* newest first, as they are released */
+} CudaKernelDevice;
+
+/* The back end's own device behind the general one. */
+static inline CudaKernelDevice *cuda_device_of(KernelDevice *device) {
+    return (CudaKernelDevice *)device;
+}
+
+AmStatus cuda_rank_open(KernelDevice **device, const KernelOptions *options, AmError *error);
+void cuda_rank_close(KernelDevice *device);
+
+/* Makes the device current in this thread; a failure is noted. */
+void cuda_rank_use(CudaKernelDevice *device);
+
+/* The object is released with the device, after all that was kept later. On
+ * failure it is released at once. */
+AmStatus cuda_keep(CudaKernelDevice *device, void *object, void (*release)(void *object), AmError *error);
+
+/* Notes a failure, unless there is one already; successes are let pass. While a
+ * graph is recorded it only ends the recording: what failed is issued again. */
+void cuda_note(CudaKernelDevice *device, CUresult result, const char *what);
+void cuda_note_failure(CudaKernelDevice *device, AmStatus status, const AmError *failure);
+
+/* What is issued to the communication stream from now on comes after all that
+ * was issued to the compute stream. */
+void cuda_fork(CudaKernelDevice *device);
+/* The compute stream goes on after all that was issued to the communication
+ * stream; a new section begins. */
+void cuda_join(CudaKernelDevice *device);
+
+/* A place in the communication stream. */
+typedef struct CudaMark {
+    CUevent event;
+    int64_t section;
+} CudaMark;
+
+AmStatus cuda_mark_open(CudaMark *mark, AmError *error);
+void cuda_mark_close(CudaMark *mark); /* may be called on a zeroed one */
+/* Here: after all that was issued to the communication stream. */
+void cuda_mark_set(CudaKernelDevice *device, CudaMark *mark);
+/* The compute stream goes on after the mark, which has been set, if that is not so already. */
+void cuda_mark_wait(CudaKernelDevice *device, const CudaMark *mark);
+
+#endif
