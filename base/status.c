@@ -74,6 +74,27 @@ AmStatus am_fail_at(AmError *error, AmStatus code, const char *source, const cha
     return code;
 }
 
+void am_error_locate(AmError *error, const char *text, int64_t length, int64_t at) {
+    if (error && error->code != AM_OK && error->line == 0) locate(error, text, length, at);
+}
+
+void am_error_prefix(AmError *error, const char *format, ...) {
+    char before[sizeof error->text];
+    if (!error || error->code == AM_OK) return;
+    va_list arguments;
+    va_start(arguments, format);
+    int length = vsnprintf(before, sizeof before, format, arguments);
+    va_end(arguments);
+    size_t room = sizeof error->text - 1, kept = strlen(error->text);
+    if (length < 0 || (size_t)length > room) return;
+    if (kept > room - (size_t)length) kept = room - (size_t)length;
+    bool is_cut = error->text[kept] != '\0';
+    memmove(error->text + length, error->text, kept);
+    memcpy(error->text, before, (size_t)length);
+    error->text[(size_t)length + kept] = '\0';
+    if (is_cut) trim_partial_character(error->text);
+}
+
 AmStatus am_fail_memory(AmError *error, int64_t bytes) {
     return am_fail(error, AM_ERROR_INTERNAL, "", "out of memory: %lld bytes were asked for",
                    (long long)bytes);

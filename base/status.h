@@ -33,6 +33,11 @@ AmStatus am_fail(AmError *error, AmStatus code, const char *source, const char *
 AmStatus am_fail_at(AmError *error, AmStatus code, const char *source, const char *text, int64_t length,
                     int64_t at, const char *format, ...) __attribute__((format(printf, 7, 8)));
 
+/* Adds what was not known where an error was made: its place in a text, found
+ * as by am_fail_at(), or words to stand before its own. No error, nothing done. */
+void am_error_locate(AmError *error, const char *text, int64_t length, int64_t at);
+void am_error_prefix(AmError *error, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
 /* Out of memory: AM_ERROR_INTERNAL with the number of bytes asked for. */
 AmStatus am_fail_memory(AmError *error, int64_t bytes);
 

@@ -20,6 +20,7 @@ AmStatus build_refuse(const Builder *builder, const Hlo__HloInstructionProto *me
     va_start(arguments, format);
     vsnprintf(text, sizeof text, format, arguments);
     va_end(arguments);
+    builder->module->refused = message;
     return am_fail(builder->error, AM_ERROR_INPUT, builder->module->source, "instruction %s (%s): %s",
                    message->name, message->opcode, text);
 }

@@ -41,6 +41,10 @@ AmStatus ir_print_text(Text *out, const Hlo__HloModuleProto *message, AmError *e
 AmStatus ir_build(IrModule *module, Hlo__HloModuleProto *message, AmError *error);
 
 /* Checks arity and the shapes that the operators imply; names the instruction. */
-AmStatus ir_verify(const IrModule *module, AmError *error);
+AmStatus ir_verify(IrModule *module, AmError *error);
+
+/* The byte at which ir_parse_text() found the instruction of that id in a text
+ * that it has read without an error; -1 where there is none. */
+int64_t ir_find_in_text(const char *data, int64_t length, int64_t id);
 
 #endif

@@ -168,8 +168,9 @@ typedef struct IrModule {
     IrAlias *aliases;
     int32_t alias_count;
     AmWarnings warnings;
-    struct Hlo__HloModuleProto *message; /* in the same arena; NULL in derived modules */
-    const struct IrLoops *loops;         /* canonical modules only (ir/loops.h) */
+    struct Hlo__HloModuleProto *message;            /* in the same arena; NULL in derived modules */
+    const struct Hlo__HloInstructionProto *refused; /* while it is read: whose error it is; or NULL */
+    const struct IrLoops *loops;                    /* canonical modules only (ir/loops.h) */
 } IrModule;
 
 /* Reads a module in any of the three encodings, recognised by content (gz and

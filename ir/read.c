@@ -31,6 +31,25 @@ static ParseFunction *recognise(const char *data, int64_t length) {
     return is_text(data, length) ? ir_parse_text : ir_parse_pb;
 }
 
+/* Tells where in the file the instruction is that could not be taken. */
+static void add_place(const IrModule *module, const Hlo__HloModuleProto *message, ParseFunction *parse,
+                      const char *data, int64_t length, AmError *error) {
+    if (module->refused == NULL || message == NULL) return;
+    if (parse == ir_parse_text) {
+        int64_t at = ir_find_in_text(data, length, module->refused->id);
+        if (at >= 0) am_error_locate(error, data, length, at);
+        return;
+    }
+    for (size_t c = 0; c < message->n_computations; c++) {
+        const Hlo__HloComputationProto *computation = message->computations[c];
+        for (size_t i = 0; i < computation->n_instructions; i++) {
+            if (computation->instructions[i] != module->refused) continue;
+            am_error_prefix(error, "computations[%zu].instructions[%zu]: ", c, i);
+            return;
+        }
+    }
+}
+
 AmStatus ir_read_bytes(IrModule **module, const char *source, const char *data, int64_t length,
                        AmError *error) {
     AmStatus status;
@@ -47,6 +66,7 @@ AmStatus ir_read_bytes(IrModule **module, const char *source, const char *data, 
     *module = read;
     return AM_OK;
 fail:
+    add_place(read, message, parse, data, length, error);
     ir_module_free(read);
     return status;
 }

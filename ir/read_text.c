@@ -72,6 +72,7 @@ static AmStatus read_instruction(IrTextReader *reader) {
         ir_new_message(scanner->arena, &hlo__hlo_instruction_proto__descriptor);
     if (!instruction || !(instruction->name = ir_word_copy(scanner, word))) return ir_scan_memory(scanner);
     instruction->id = reader->next_id++;
+    if (instruction->id == reader->find_id) reader->found_at = start;
     TRY(ir_scan_expect(scanner, "="));
     if (!ir_at_shape(scanner)) return ir_scan_fail(scanner, scanner->at, "expected the shape of the result");
     TRY(ir_read_shape(scanner, &instruction->shape));
@@ -219,25 +220,34 @@ static void finish_module(Hlo__HloModuleProto *module) {
     module->host_program_shape->parameter_names = program->parameter_names;
 }
 
+static AmStatus read_module(IrTextReader *reader) {
+    IrScanner *scanner = &reader->scanner;
+    reader->module = ir_new_message(scanner->arena, &hlo__hlo_module_proto__descriptor);
+    reader->next_id = 1;
+    if (!reader->module) return ir_scan_memory(scanner);
+    TRY(ir_attributes_index(reader));
+    TRY(ir_read_header(reader));
+    TRY(ir_read_tables(reader));
+    while (ir_scan_peek(scanner)) TRY(read_computation(reader));
+    if (scanner->at < scanner->length) return ir_scan_fail(scanner, scanner->at, "unexpected NUL byte");
+    if (reader->module->n_computations == 0)
+        return ir_scan_fail(scanner, scanner->length, "expected a computation, found the end of the text");
+    finish_module(reader->module);
+    return AM_OK;
+}
+
 AmStatus ir_parse_text(Hlo__HloModuleProto **message, Arena *arena, AmWarnings *warnings, const char *source,
                        const char *data, int64_t length, AmError *error) {
-    IrTextReader reader = {
-        .scanner = {source, data, length, 0, arena, error},
-        .warnings = warnings,
-        .module = ir_new_message(arena, &hlo__hlo_module_proto__descriptor),
-        .next_id = 1,
-    };
-    if (!reader.module) return am_fail_memory(error, length);
-    TRY(ir_attributes_index(&reader));
-    TRY(ir_read_header(&reader));
-    TRY(ir_read_tables(&reader));
-    while (ir_scan_peek(&reader.scanner)) TRY(read_computation(&reader));
-    if (reader.scanner.at < length)
-        return ir_scan_fail(&reader.scanner, reader.scanner.at, "unexpected NUL byte");
-    if (reader.module->n_computations == 0) {
-        return ir_scan_fail(&reader.scanner, length, "expected a computation, found the end of the text");
-    }
-    finish_module(reader.module);
+    IrTextReader reader = {.scanner = {source, data, length, 0, arena, error}, .warnings = warnings};
+    TRY(read_module(&reader));
     *message = reader.module;
     return AM_OK;
+}
+
+int64_t ir_find_in_text(const char *data, int64_t length, int64_t id) {
+    Arena arena = {0};
+    IrTextReader reader = {.scanner = {"", data, length, 0, &arena, NULL}, .find_id = id, .found_at = -1};
+    AmStatus status = read_module(&reader);
+    arena_free(&arena);
+    return status == AM_OK ? reader.found_at : -1;
 }

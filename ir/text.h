@@ -100,6 +100,7 @@ typedef struct IrTextReader {
     IrNames computations, instructions;    /* values: positions in the module, in the computation */
     IrNames attributes;                    /* values: first row of that name */
     int64_t next_id;                       /* of instructions: 1, 2, ... through the module */
+    int64_t find_id, found_at;             /* where the instruction `find_id` begins; 0: none is sought */
 } IrTextReader;
 
 /* What printing one module carries along. */

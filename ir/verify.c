@@ -21,6 +21,7 @@ AmStatus verify_refuse(const Verifier *verifier, const IrInstruction *instructio
     vsnprintf(text, sizeof text, format, arguments);
     va_end(arguments);
     const char *source = verifier->module->source;
+    verifier->module->refused = instruction->message;
     if (instruction->source_file[0] == '\0') {
         return am_fail(verifier->error, AM_ERROR_INPUT, source, "instruction %s (%s): %s", instruction->name,
                        instruction->opcode_name, text);
@@ -579,7 +580,7 @@ static AmStatus verify_instruction(const Verifier *verifier, const IrInstruction
     return rule(verifier, instruction);
 }
 
-AmStatus ir_verify(const IrModule *module, AmError *error) {
+AmStatus ir_verify(IrModule *module, AmError *error) {
     Verifier verifier = {module, error};
     for (int32_t i = 0; i < module->instruction_count; i++) {
         TRY(verify_instruction(&verifier, &module->instructions[i]));

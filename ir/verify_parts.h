@@ -5,7 +5,7 @@
 #include "ir/module.h"
 
 typedef struct Verifier {
-    const IrModule *module;
+    IrModule *module;
     AmError *error;
 } Verifier;
 

@@ -216,10 +216,38 @@ static void every_case(void **state) {
         if (strstr(error.text, cases[i].message) == NULL) {
             fail_msg("%s: found: %s, expected: %s", cases[i].instruction, error.text, cases[i].message);
         }
+        assert_int_equal(error.line, 37); /* of the case's own line, behind the indent */
+        assert_int_equal(error.column, 3);
+        assert_non_null(strstr(error.excerpt, "ROOT r = "));
     }
 }
 
+/* A wrong module in the other encodings: the path of the instruction. */
+static void other_encodings(void **state) {
+    (void)state;
+    static const char right[] = "HloModule m\none {\n  ROOT a = f32[] parameter(0)\n}\n"
+                                "ENTRY main {\n  a = f32[2] parameter(0)\n  ROOT r = f32[2] negate(a)\n}\n";
+    IrModule *module, *read;
+    int64_t *dimensions;
+    assert_int_equal(ir_read_bytes(&module, "m.txt", right, sizeof right - 1, NULL), AM_OK);
+    dimensions = module->message->computations[1]->instructions[1]->shape->dimensions;
+    dimensions[0] = 3;
+    for (int32_t binary = 0; binary < 2; binary++) {
+        Text text = {0};
+        AmError error = {0};
+        assert_int_equal(binary ? ir_print_pb(&text, module->message, NULL)
+                                : ir_print_json(&text, module->message, NULL),
+                         AM_OK);
+        assert_int_equal(ir_read_bytes(&read, "m", text.data, (int64_t)text.length, &error), AM_ERROR_INPUT);
+        assert_string_equal(error.text, "computations[1].instructions[1]: instruction r (negate): found the "
+                                        "shape f32[2], expected f32[3]");
+        assert_int_equal(error.line, 0);
+        text_free(&text);
+    }
+    ir_module_free(module);
+}
+
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(every_case)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(every_case), cmocka_unit_test(other_encodings)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
