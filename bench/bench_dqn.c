@@ -1,98 +1,175 @@
-/* Benchmark of the learning step on one core.
+/* Benchmark of the learning step.
+ *
+ *   bench_dqn [--device cpu|cuda]
  *
  * For a few shapes: full updates per second (draw a batch, two forward passes,
- * backward, Adam, new priorities), and how much of an update is replay and Adam;
- * and the time of one greedy choice.
+ * backward, Adam, new priorities), the time to store one transition, and the
+ * time of one greedy choice; on the CPU also how much of an update is drawing
+ * and setting priorities, and how much is Adam.
  * Reference: about 10,000 updates per second for a 64-128-16 network with a
- * batch of 32, on one core with OpenBLAS.
+ * batch of 32, on one core with OpenBLAS; on a card at least as many.
  */
 #include <stdio.h>
+#include <string.h>
 
 #include "base/clock.h"
-#include "dqn/agent_state.h"
+#include "base/random.h"
+#include "dqn/agent.h"
+#include "dqn/replay.h"
 
 #define REFERENCE_UPDATES 10000
 #define SECONDS           0.3
+#define MOST_OBSERVATION  512
 
 typedef struct Case {
     const char *name;
     int32_t observation_size, action_count, batch, hidden_count;
     int32_t hidden[2];
+    int32_t channels, length; /* with two convolutions if channels > 0 */
 } Case;
 
 static const Case cases[] = {
-    {"64-128-16 batch 32", 64, 16, 32, 1, {128}},
-    {"64-128-16 batch 64", 64, 16, 64, 1, {128}},
-    {"16-64-64-4 batch 64", 16, 4, 64, 2, {64, 64}},
-    {"128-256-256-128 batch 64", 128, 128, 64, 2, {256, 256}},
+    {"64-128-16 batch 32", 64, 16, 32, 1, {128}, 0, 0},
+    {"64-128-16 batch 64", 64, 16, 64, 1, {128}, 0, 0},
+    {"16-64-64-4 batch 64", 16, 4, 64, 2, {64, 64}, 0, 0},
+    {"128-256-256-128 batch 64", 128, 128, 64, 2, {256, 256}, 0, 0},
+    {"3x128 conv-128-128 batch 64", 448, 128, 64, 1, {128}, 3, 128},
 };
 
-static void fill_replay(Agent *agent, Random *random) {
-    const NetworkShape *shape = agent_shape(agent);
-    for (int32_t i = 0; i < agent->replay.capacity; i++) {
-        for (int32_t k = 0; k < shape->observation_size; k++)
-            agent->observations[k] = (float)random_normal(random);
-        const AgentStep step = {.observation = agent->observations,
-                                .action = (int32_t)random_below(random, shape->action_count),
-                                .reward = random_normal(random),
-                                .next_observation = agent->observations,
-                                .terminal = i % 10 == 9};
-        if (agent_observe(agent, &step, NULL) != AM_OK) return;
-    }
+/* What one case is measured with. */
+typedef struct Bench {
+    Agent *agent;
+    AgentSettings settings;
+    AgentStep step;
+    float observation[MOST_OBSERVATION];
+    Arena arena;
+    Replay replay;
+    Adam adam;
+    float *parameters, *gradients, *errors, *weights;
+    int32_t *indices;
+    int64_t draws;
+} Bench;
+
+static void update(Bench *bench) {
+    agent_learn(bench->agent, 1);
 }
 
-static void update(Agent *agent) {
-    agent_learn(agent, NULL);
+static void observe(Bench *bench) {
+    agent_observe(bench->agent, &bench->step, NULL);
 }
 
-static void draw_and_set_priorities(Agent *agent) {
-    replay_sample(&agent->replay, &agent->random, agent->settings.batch, agent->indices, agent->weights);
-    replay_update(&agent->replay, agent->indices, agent->errors, agent->settings.batch);
+static void act(Bench *bench) {
+    agent_act(bench->agent, bench->observation, NULL, true);
 }
 
-static void adam(Agent *agent) {
-    adam_update(&agent->adam, agent->online, agent->gradients);
+static void draw_and_set_priorities(Bench *bench) {
+    int32_t batch = bench->settings.batch;
+    replay_sample(&bench->replay, 1, bench->draws++, batch, bench->indices, bench->weights);
+    replay_update(&bench->replay, bench->indices, bench->errors, batch);
 }
 
-static void act(Agent *agent) {
-    agent_act(agent, agent->observations, NULL, true);
+static void adam(Bench *bench) {
+    adam_update(&bench->adam, bench->parameters, bench->gradients);
 }
 
-/* Seconds of one call. */
-static double time_of(void (*call)(Agent *), Agent *agent) {
+/* Seconds of one call; what was asked of a device is waited for at the end. */
+static double time_of(void (*call)(Bench *), Bench *bench) {
     int64_t calls = 0;
+    agent_loss(bench->agent);
     double begin = clock_seconds(), now = begin;
     while (now - begin < SECONDS) {
-        for (int32_t i = 0; i < 50; i++, calls++) call(agent);
+        for (int32_t i = 0; i < 50; i++, calls++) call(bench);
         now = clock_seconds();
     }
-    return (now - begin) / (double)calls;
+    agent_loss(bench->agent);
+    return (clock_seconds() - begin) / (double)calls;
 }
 
-int main(void) {
-    printf("%-26s %10s %10s %10s %10s %10s\n", "network (input-..-actions)", "updates/s", "update us",
-           "replay us", "Adam us", "act us");
-    for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
-        const Case *c = &cases[i];
-        AgentSettings settings = agent_default_settings();
-        settings.batch = c->batch;
-        settings.hidden_count = c->hidden_count;
-        for (int32_t k = 0; k < c->hidden_count; k++) settings.hidden[k] = c->hidden[k];
-        Agent *agent;
-        AmError error = {0};
-        if (agent_create(&agent, &settings, c->observation_size, c->action_count, &error) != AM_OK) {
+static AmStatus create(Bench *bench, const Case *c, DqnDevice device, AmError *error) {
+    AgentSettings *settings = &bench->settings;
+    *settings = agent_default_settings();
+    settings->device = device;
+    settings->batch = c->batch;
+    settings->hidden_count = c->hidden_count;
+    for (int32_t k = 0; k < c->hidden_count; k++) settings->hidden[k] = c->hidden[k];
+    if (c->channels > 0) {
+        settings->channels = c->channels;
+        settings->length = c->length;
+        settings->convolution_count = 2;
+        settings->convolutions[0] = (NetworkConvolution){16, 8, 2};
+        settings->convolutions[1] = (NetworkConvolution){32, 4, 2};
+    }
+    TRY(agent_create(&bench->agent, settings, c->observation_size, c->action_count, error));
+    int64_t parameters = agent_parameter_count(bench->agent);
+    TRY(replay_create(&bench->replay, &bench->arena, c->observation_size, c->action_count,
+                      settings->replay_capacity, settings->alpha, settings->beta, settings->priority_epsilon,
+                      error));
+    TRY(adam_create(&bench->adam, &bench->arena, parameters, settings->learning_rate, error));
+    bench->parameters = ARENA_ARRAY(&bench->arena, float, parameters);
+    bench->gradients = ARENA_ARRAY(&bench->arena, float, parameters);
+    bench->errors = ARENA_ARRAY(&bench->arena, float, c->batch);
+    bench->weights = ARENA_ARRAY(&bench->arena, float, c->batch);
+    bench->indices = ARENA_ARRAY(&bench->arena, int32_t, c->batch);
+    return bench->arena.failed ? am_fail_memory(error, 4 * parameters) : AM_OK;
+}
+
+static AmStatus fill(Bench *bench, const Case *c, AmError *error) {
+    Random random;
+    random_seed(&random, 7);
+    for (int32_t i = 0; i < bench->settings.replay_capacity; i++) {
+        for (int32_t k = 0; k < c->observation_size; k++)
+            bench->observation[k] = (float)random_normal(&random);
+        bench->step = (AgentStep){.observation = bench->observation,
+                                  .action = (int32_t)random_below(&random, c->action_count),
+                                  .reward = random_normal(&random),
+                                  .next_observation = bench->observation,
+                                  .terminal = i % 10 == 9};
+        TRY(agent_observe(bench->agent, &bench->step, error));
+        replay_add(&bench->replay, &(Transition){.observation = bench->observation,
+                                                 .next_observation = bench->observation,
+                                                 .reward = 1,
+                                                 .discount = 0.5});
+    }
+    for (int64_t k = 0; k < bench->adam.count; k++) bench->gradients[k] = 1e-3f;
+    return AM_OK;
+}
+
+static AmStatus measure(const Case *c, DqnDevice device, AmError *error) {
+    static Bench bench;
+    bench = (Bench){0};
+    AmStatus status = create(&bench, c, device, error);
+    if (status == AM_OK) status = fill(&bench, c, error);
+    if (status == AM_OK) {
+        double seconds = time_of(update, &bench);
+        printf("%-28s %10.0f %10.1f %10.2f %10.1f", c->name, 1 / seconds, 1e6 * seconds,
+               1e6 * time_of(observe, &bench), 1e6 * time_of(act, &bench));
+        if (device == DQN_CPU)
+            printf(" %10.1f %10.1f", 1e6 * time_of(draw_and_set_priorities, &bench),
+                   1e6 * time_of(adam, &bench));
+        printf("\n");
+        status = agent_check(bench.agent, error);
+    }
+    agent_free(bench.agent);
+    arena_free(&bench.arena);
+    return status;
+}
+
+int main(int count, char **arguments) {
+    DqnDevice device = DQN_CPU;
+    AmError error = {0};
+    if (count == 3 && strcmp(arguments[1], "--device") == 0 && strcmp(arguments[2], "cuda") == 0) {
+        device = DQN_CUDA;
+    } else if (count != 1 && !(count == 3 && strcmp(arguments[2], "cpu") == 0)) {
+        fprintf(stderr, "usage: bench_dqn [--device cpu|cuda]\n");
+        return AM_ERROR_USAGE;
+    }
+    printf("%-28s %10s %10s %10s %10s%s\n", "network (input-..-actions)", "updates/s", "update us",
+           "store us", "act us", device == DQN_CPU ? "  replay us    Adam us" : "");
+    for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++)
+        if (measure(&cases[i], device, &error) != AM_OK) {
             fprintf(stderr, "bench_dqn: %s\n", error.text);
             return error.code;
         }
-        Random random;
-        random_seed(&random, 7);
-        fill_replay(agent, &random);
-        double seconds = time_of(update, agent);
-        printf("%-26s %10.0f %10.1f %10.1f %10.1f %10.1f\n", c->name, 1 / seconds, 1e6 * seconds,
-               1e6 * time_of(draw_and_set_priorities, agent), 1e6 * time_of(adam, agent),
-               1e6 * time_of(act, agent));
-        agent_free(agent);
-    }
     printf("reference: about %d updates/s for 64-128-16 batch 32\n", REFERENCE_UPDATES);
     return 0;
 }

@@ -36,8 +36,12 @@ static const char *expert_of(int32_t k) {
     return expert_name((Expert)k);
 }
 
+static const char *device_of(int32_t k) {
+    return dqn_device_name((DqnDevice)k);
+}
+
 static AmStatus read_options(const Cli *cli, SearchOptions *options, AmError *error) {
-    int32_t space = SPACE_AUTO, searcher = SEARCHER_DQN, expert = EXPERT_DATA_PARALLEL;
+    int32_t space = SPACE_AUTO, searcher = SEARCHER_DQN, expert = EXPERT_DATA_PARALLEL, device = DQN_CPU;
     int64_t seed = 0;
     *options = (SearchOptions){.mesh = cli_text(cli, "--mesh"),
                                .evaluations = SEARCH_DEFAULT_EVALUATIONS,
@@ -45,6 +49,7 @@ static AmStatus read_options(const Cli *cli, SearchOptions *options, AmError *er
     TRY(cli_choice(cli, "--space", space_of, SPACE_COUNT, &space, error));
     TRY(cli_choice(cli, "--searcher", searcher_of, SEARCHER_COUNT, &searcher, error));
     TRY(cli_choice(cli, "--expert", expert_of, EXPERT_COUNT, &expert, error));
+    TRY(cli_choice(cli, "--device", device_of, DQN_DEVICE_COUNT, &device, error));
     TRY(cli_integer(cli, "--evaluations", 1, 1000000000, &options->evaluations, error));
     TRY(cli_number(cli, "--seconds", 1e-3, 1e9, &options->seconds, error));
     TRY(cli_number(cli, "--memory-fraction", 1e-6, 1, &options->memory_fraction, error));
@@ -55,9 +60,15 @@ static AmStatus read_options(const Cli *cli, SearchOptions *options, AmError *er
     if (cli_has(cli, "--evaluations") && searcher == SEARCHER_EXHAUSTIVE)
         return am_fail(error, AM_ERROR_USAGE, "",
                        "--searcher exhaustive prices every plan: --evaluations does not apply");
+    if (cli_has(cli, "--device") && searcher != SEARCHER_DQN)
+        return am_fail(error, AM_ERROR_USAGE, "",
+                       "--device is where the DQN is trained: --searcher %s has none",
+                       searcher_name((Searcher)searcher));
+    TRY(dqn_device_check((DqnDevice)device, error));
     options->space = (PlanSpace)space;
     options->searcher = (Searcher)searcher;
     options->expert = (Expert)expert;
+    options->device = (DqnDevice)device;
     options->seed = (uint64_t)seed;
     return AM_OK;
 }
@@ -322,6 +333,7 @@ static const CliOption options[] = {
     {"--searcher", "NAME",
      "dqn (default, starts from the expert plans, then polishes), exhaustive, random, expert", false},
     {"--expert", "NAME", "that recipe's plan, priced: data_parallel, megatron", false},
+    {"--device", "cpu|cuda", "where the DQN is trained (default cpu)", false},
     {"--mesh", "data=4,model=8", "the mesh (default: every ordered split of the devices into data x model)",
      false},
     {"--evaluations", "N", "plans priced at most (default " VALUE_OF(SEARCH_DEFAULT_EVALUATIONS) ")", false},

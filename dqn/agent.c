@@ -1,10 +1,5 @@
-/* Agent: acting, observing and learning (see agent.h).
- *
- * One update: draw a batch by priority; Q of the states and of the next states
- * in one pass of the online network, of the next states by the target network;
- * double-DQN targets; weighted Huber loss; Adam; new priorities from the
- * unweighted errors; every target_update updates the target becomes a copy of
- * the online network.
+/* Agent: acting and observing (see agent.h). What it learns with, it leaves to
+ * a learner; a failure of that one is kept and ends all work.
  */
 #include <math.h>
 #include <stdlib.h>
@@ -36,22 +31,6 @@ AgentSettings agent_default_settings(void) {
                            .double_q = true,
                            .dueling = true,
                            .seed = 1};
-}
-
-/* Memory of an agent, to within the small parts: below 2^62 for any sizes that
- * passed their checks. */
-static int64_t memory_bytes(const Network *network, const AgentSettings *settings) {
-    int64_t size = network->shape.observation_size, actions = network->shape.action_count;
-    int64_t replay_row = 8 * size + actions + 12 + 2 * 2 * (int64_t)sizeof(double);
-    int64_t widths = 0, widest = 0;
-    for (int32_t i = 0; i < network->layer_count; i++) {
-        int64_t width = network->layers[i].outputs;
-        widths += width;
-        if (width > widest) widest = width;
-    }
-    int64_t batch_row = 4 * (2 * size + 5 * actions + 3 * (widths + 2 * widest));
-    return replay_row * settings->replay_capacity + batch_row * settings->batch +
-           5 * 4 * network->parameter_count;
 }
 
 typedef struct Range {
@@ -86,76 +65,49 @@ static AmStatus check_settings(const AgentSettings *settings, AmError *error) {
     return check_ranges(ranges, sizeof(ranges) / sizeof(*ranges), error);
 }
 
-static AmStatus allocate(Agent *agent, AmError *error) {
-    Arena *arena = &agent->arena;
-    const AgentSettings *settings = &agent->settings;
-    int64_t parameters = agent->network.parameter_count, batch = settings->batch;
-    int32_t size = agent->network.shape.observation_size, actions = agent->network.shape.action_count;
-    TRY(network_pass_create(&agent->online_pass, arena, &agent->network, 2 * settings->batch, error));
-    TRY(network_pass_create(&agent->target_pass, arena, &agent->network, settings->batch, error));
-    TRY(adam_create(&agent->adam, arena, parameters, settings->learning_rate, error));
-    TRY(replay_create(&agent->replay, arena, size, actions, settings->replay_capacity, settings->alpha,
-                      settings->beta, settings->priority_epsilon, error));
-    TRY(n_step_create(&agent->waiting, arena, settings->n_step, settings->gamma, size, actions, error));
-    const struct {
-        float **array;
-        int64_t count;
-    } arrays[] = {
-        {&agent->online, parameters},
-        {&agent->target, parameters},
-        {&agent->gradients, parameters},
-        {&agent->observations, 2 * batch * size},
-        {&agent->values, 2 * batch * actions},
-        {&agent->target_values, batch * actions},
-        {&agent->value_gradients, batch * actions},
-        {&agent->rewards, batch},
-        {&agent->discounts, batch},
-        {&agent->errors, batch},
-        {&agent->weights, batch},
-        {&agent->targets, batch},
-    };
-    for (size_t i = 0; i < sizeof(arrays) / sizeof(*arrays); i++) {
-        *arrays[i].array = ARENA_ARRAY(arena, float, arrays[i].count);
-        if (!*arrays[i].array) return am_fail_memory(error, arrays[i].count * (int64_t)sizeof(float));
-    }
-    agent->indices = ARENA_ARRAY(arena, int32_t, batch);
-    agent->actions = ARENA_ARRAY(arena, int32_t, batch);
-    agent->next_masks = ARENA_ARRAY(arena, uint8_t, batch * actions);
-    if (!agent->indices || !agent->actions || !agent->next_masks)
-        return am_fail_memory(error, batch * actions);
-    return AM_OK;
-}
-
-AmStatus agent_create(Agent **agent, const AgentSettings *settings, int32_t observation_size,
-                      int32_t action_count, AmError *error) {
-    return agent_create_within(agent, settings, observation_size, action_count, MOST_BYTES, error);
+static LearnerSettings learner_settings(const AgentSettings *settings, int32_t observation_size,
+                                        int32_t action_count) {
+    LearnerSettings result = {.shape = {.observation_size = observation_size,
+                                        .action_count = action_count,
+                                        .convolution_count = settings->convolution_count,
+                                        .channels = settings->channels,
+                                        .length = settings->length,
+                                        .hidden_count = settings->hidden_count,
+                                        .dueling = settings->dueling},
+                              .learning_rate = settings->learning_rate,
+                              .alpha = settings->alpha,
+                              .beta = settings->beta,
+                              .priority_epsilon = settings->priority_epsilon,
+                              .huber = settings->huber,
+                              .batch = settings->batch,
+                              .target_update = settings->target_update,
+                              .replay_capacity = settings->replay_capacity,
+                              .double_q = settings->double_q,
+                              .seed = settings->seed};
+    memcpy(result.shape.convolutions, settings->convolutions, sizeof(result.shape.convolutions));
+    memcpy(result.shape.hidden, settings->hidden, sizeof(result.shape.hidden));
+    return result;
 }
 
 AmStatus agent_create_within(Agent **result, const AgentSettings *settings, int32_t observation_size,
                              int32_t action_count, int64_t most_bytes, AmError *error) {
     *result = NULL;
     TRY(check_settings(settings, error));
-    NetworkShape shape = {.observation_size = observation_size,
-                          .action_count = action_count,
-                          .hidden_count = settings->hidden_count,
-                          .dueling = settings->dueling};
-    memcpy(shape.hidden, settings->hidden, sizeof(shape.hidden));
-    Network network;
-    TRY(network_create(&network, &shape, error));
-    int64_t bytes = memory_bytes(&network, settings);
-    if (bytes > most_bytes)
-        return am_fail(error, AM_ERROR_USAGE, "",
-                       "the agent would take %lld bytes of memory; expected at most %lld", (long long)bytes,
-                       (long long)most_bytes);
     Agent *agent = calloc(1, sizeof(*agent));
     if (!agent) return am_fail_memory(error, sizeof(*agent));
     agent->settings = *settings;
-    agent->network = network;
     AmStatus status = AM_OK;
-    TRY_OR_FAIL(allocate(agent, error));
+    LearnerSettings learning = learner_settings(settings, observation_size, action_count);
+    TRY_OR_FAIL(learner_create(&agent->learner, settings->device, &learning, most_bytes, error));
+    agent->shape = agent->learner->network.shape;
+    agent->values = ARENA_ARRAY(&agent->arena, float, action_count);
+    if (!agent->values) {
+        status = am_fail_memory(error, (int64_t)sizeof(float) * action_count);
+        goto fail;
+    }
+    TRY_OR_FAIL(n_step_create(&agent->waiting, &agent->arena, settings->n_step, settings->gamma,
+                              observation_size, action_count, error));
     random_seed(&agent->random, settings->seed);
-    network_initialize(&agent->network, agent->online, &agent->random);
-    memcpy(agent->target, agent->online, sizeof(float) * (size_t)network.parameter_count);
     *result = agent;
     return AM_OK;
 fail:
@@ -163,8 +115,29 @@ fail:
     return status;
 }
 
+AmStatus agent_create(Agent **result, const AgentSettings *settings, int32_t observation_size,
+                      int32_t action_count, AmError *error) {
+    Agent *agent = NULL;
+    *result = NULL;
+    TRY(agent_create_within(&agent, settings, observation_size, action_count, MOST_BYTES, error));
+    AmStatus status = AM_OK;
+    const Network *network = &agent->learner->network;
+    float *parameters = malloc(sizeof(float) * (size_t)network->parameter_count);
+    if (parameters) {
+        network_initialize(network, parameters, &agent->random);
+        status = learner_set_parameters(agent->learner, parameters, error);
+        free(parameters);
+    } else {
+        status = am_fail_memory(error, (int64_t)sizeof(float) * network->parameter_count);
+    }
+    if (status == AM_OK) *result = agent;
+    else agent_free(agent);
+    return status;
+}
+
 void agent_free(Agent *agent) {
     if (!agent) return;
+    learner_free(agent->learner);
     arena_free(&agent->arena);
     free(agent);
 }
@@ -174,11 +147,11 @@ const AgentSettings *agent_settings(const Agent *agent) {
 }
 
 const NetworkShape *agent_shape(const Agent *agent) {
-    return &agent->network.shape;
+    return &agent->shape;
 }
 
 int64_t agent_updates(const Agent *agent) {
-    return agent->updates;
+    return agent->learner->updates;
 }
 
 double agent_epsilon(const Agent *agent) {
@@ -186,6 +159,12 @@ double agent_epsilon(const Agent *agent) {
     if (agent->explored >= settings->epsilon_decay) return settings->epsilon_end;
     double done = (double)agent->explored / (double)settings->epsilon_decay;
     return settings->epsilon_start + done * (settings->epsilon_end - settings->epsilon_start);
+}
+
+AmStatus agent_check(const Agent *agent, AmError *error) {
+    const AmError *failure = &agent->failure;
+    return failure->code == AM_OK ? AM_OK
+                                  : am_fail(error, failure->code, failure->source, "%s", failure->text);
 }
 
 AmStatus agent_explore(Agent *agent, double epsilon_start, double epsilon_end, int64_t epsilon_decay,
@@ -202,7 +181,7 @@ AmStatus agent_explore(Agent *agent, double epsilon_start, double epsilon_end, i
 
 /* A legal action, each with the same probability; -1 if there is none. */
 static int32_t random_action(Agent *agent, const uint8_t *mask) {
-    int32_t actions = agent->network.shape.action_count, legal = 0;
+    int32_t actions = agent->shape.action_count, legal = 0;
     if (!mask) return (int32_t)random_below(&agent->random, actions);
     for (int32_t a = 0; a < actions; a++) legal += mask[a] != 0;
     if (legal == 0) return -1;
@@ -218,19 +197,20 @@ int32_t agent_act(Agent *agent, const float *observation, const uint8_t *mask, b
         agent->explored++;
         if (random_uniform(&agent->random) < epsilon) return random_action(agent, mask);
     }
-    network_forward(&agent->network, agent->online, &agent->online_pass, observation, 1, agent->values);
-    return loss_best_action(agent->values, mask, agent->network.shape.action_count);
+    if (agent_values(agent, observation, 1, agent->values, NULL) != AM_OK) return -1;
+    return loss_best_action(agent->values, mask, agent->shape.action_count);
 }
 
-void agent_values(Agent *agent, const float *observations, int32_t count, float *values) {
-    const NetworkShape *shape = &agent->network.shape;
-    int32_t most = agent->online_pass.capacity;
-    for (int32_t begin = 0; begin < count; begin += most) {
-        int32_t rows = count - begin < most ? count - begin : most;
-        network_forward(&agent->network, agent->online, &agent->online_pass,
-                        observations + (int64_t)begin * shape->observation_size, rows,
-                        values + (int64_t)begin * shape->action_count);
-    }
+/* Keeps the first failure and hands it to the caller. */
+static AmStatus keep(Agent *agent, AmStatus status, AmError *error) {
+    if (status == AM_OK) return AM_OK;
+    if (agent->failure.code == AM_OK) agent->failure.code = status;
+    return agent_check(agent, error);
+}
+
+AmStatus agent_values(Agent *agent, const float *observations, int32_t count, float *values, AmError *error) {
+    TRY(agent_check(agent, error));
+    return keep(agent, learner_values(agent->learner, observations, count, values, &agent->failure), error);
 }
 
 static bool all_finite(const float *numbers, int64_t count) {
@@ -239,88 +219,61 @@ static bool all_finite(const float *numbers, int64_t count) {
     return true;
 }
 
+static AmStatus store(void *user, const Transition *transition, AmError *error) {
+    return learner_add(((Agent *)user)->learner, transition, 1, error);
+}
+
 AmStatus agent_observe(Agent *agent, const AgentStep *step, AmError *error) {
-    const NetworkShape *shape = &agent->network.shape;
+    const NetworkShape *shape = &agent->shape;
+    TRY(agent_check(agent, error));
     if (step->action < 0 || step->action >= shape->action_count)
         return am_fail(error, AM_ERROR_USAGE, "", "action %d was observed; expected 0 to %d", step->action,
                        shape->action_count - 1);
     if (!isfinite((float)step->reward) || !all_finite(step->observation, shape->observation_size) ||
         (!step->terminal && !all_finite(step->next_observation, shape->observation_size)))
         return am_fail(error, AM_ERROR_USAGE, "", "a reward or an observation is not a finite number");
-    return n_step_observe(&agent->waiting, &agent->arena, &agent->replay, step->observation, step->action,
-                          step->reward, step->next_observation, step->next_mask, step->terminal, error);
+    const NStepSink sink = {store, agent};
+    AmStatus status =
+        n_step_observe(&agent->waiting, &agent->arena, &sink, step->observation, step->action, step->reward,
+                       step->next_observation, step->next_mask, step->terminal, &agent->failure);
+    return keep(agent, status, error);
 }
 
 void agent_end_episode(Agent *agent) {
-    n_step_truncate(&agent->waiting, &agent->replay);
+    if (agent->failure.code != AM_OK) return;
+    const NStepSink sink = {store, agent};
+    keep(agent, n_step_truncate(&agent->waiting, &sink, &agent->failure), NULL);
 }
 
-/* Draws a batch and copies its rows next to each other. */
-static void gather_batch(Agent *agent) {
-    const Replay *replay = &agent->replay;
-    int32_t batch = agent->settings.batch;
-    size_t size = (size_t)replay->observation_size, actions = (size_t)replay->action_count;
-    replay_sample(replay, &agent->random, batch, agent->indices, agent->weights);
-    for (int32_t row = 0; row < batch; row++) {
-        size_t from = (size_t)agent->indices[row], next = (size_t)(batch + row);
-        memcpy(agent->observations + (size_t)row * size, replay->observations + from * size,
-               size * sizeof(float));
-        memcpy(agent->observations + next * size, replay->next_observations + from * size,
-               size * sizeof(float));
-        memcpy(agent->next_masks + (size_t)row * actions, replay->next_masks + from * actions, actions);
-        agent->actions[row] = replay->actions[from];
-        agent->rewards[row] = replay->rewards[from];
-        agent->discounts[row] = replay->discounts[from];
-    }
+bool agent_learn(Agent *agent, int32_t updates) {
+    if (agent->failure.code != AM_OK || agent->learner->count < agent->settings.batch) return false;
+    return keep(agent, learner_learn(agent->learner, updates, &agent->failure), NULL) == AM_OK;
 }
 
-bool agent_learn(Agent *agent, double *loss) {
-    const AgentSettings *settings = &agent->settings;
-    const Network *network = &agent->network;
-    int32_t batch = settings->batch, actions = network->shape.action_count;
-    if (agent->replay.count < batch) return false;
-    gather_batch(agent);
-    const float *next_observations = agent->observations + (int64_t)batch * network->shape.observation_size;
-    int32_t online_rows = settings->double_q ? 2 * batch : batch;
-    network_forward(network, agent->online, &agent->online_pass, agent->observations, online_rows,
-                    agent->values);
-    network_forward(network, agent->target, &agent->target_pass, next_observations, batch,
-                    agent->target_values);
-    const float *choosing =
-        settings->double_q ? agent->values + (int64_t)batch * actions : agent->target_values;
-    loss_targets(choosing, agent->target_values, agent->next_masks, agent->rewards, agent->discounts, batch,
-                 actions, agent->targets);
-    double batch_loss =
-        loss_gradients(agent->values, agent->actions, agent->targets, agent->weights, settings->huber, batch,
-                       actions, agent->errors, agent->value_gradients);
-    if (loss) *loss = batch_loss;
-    network_backward(network, agent->online, &agent->online_pass, agent->observations, batch,
-                     agent->value_gradients, agent->gradients);
-    adam_update(&agent->adam, agent->online, agent->gradients);
-    replay_update(&agent->replay, agent->indices, agent->errors, batch);
-    agent->updates++;
-    if (agent->updates % settings->target_update == 0)
-        memcpy(agent->target, agent->online, sizeof(float) * (size_t)network->parameter_count);
-    return true;
+double agent_loss(Agent *agent) {
+    double mean;
+    if (agent->failure.code != AM_OK) return agent->loss;
+    if (keep(agent, learner_take_loss(agent->learner, &mean, &agent->failure), NULL) == AM_OK && !isnan(mean))
+        agent->loss = mean;
+    return agent->loss;
 }
 
-const float *agent_parameters(const Agent *agent, int64_t *count) {
-    *count = agent->network.parameter_count;
-    return agent->online;
+int64_t agent_parameter_count(const Agent *agent) {
+    return agent->learner->network.parameter_count;
+}
+
+AmStatus agent_parameters(Agent *agent, float *parameters, AmError *error) {
+    TRY(agent_check(agent, error));
+    return keep(agent, learner_get_parameters(agent->learner, parameters, &agent->failure), error);
 }
 
 AmStatus agent_set_parameters(Agent *agent, const float *parameters, int64_t count, const char *source,
                               AmError *error) {
-    if (count != agent->network.parameter_count)
+    TRY(agent_check(agent, error));
+    if (count != agent_parameter_count(agent))
         return am_fail(error, AM_ERROR_INPUT, source, "%lld network parameters; expected %lld",
-                       (long long)count, (long long)agent->network.parameter_count);
+                       (long long)count, (long long)agent_parameter_count(agent));
     if (!all_finite(parameters, count))
         return am_fail(error, AM_ERROR_INPUT, source, "a network parameter is not a finite number");
-    size_t bytes = sizeof(float) * (size_t)count;
-    memmove(agent->online, parameters, bytes);
-    memcpy(agent->target, agent->online, bytes);
-    memset(agent->adam.first, 0, bytes);
-    memset(agent->adam.second, 0, bytes);
-    agent->adam.step = 0;
-    return AM_OK;
+    return keep(agent, learner_set_parameters(agent->learner, parameters, &agent->failure), error);
 }

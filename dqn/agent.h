@@ -8,12 +8,17 @@
  *       action = agent_act(agent, observation, mask, false)
  *       (the environment steps)
  *       agent_observe(agent, &(AgentStep){...}, error)
- *       agent_learn(agent, &loss)
+ *       agent_learn(agent, 1)
  *   agent_end_episode(agent)
  *
- * Given the same settings, seed and calls it does the same, bit for bit, on the
- * same kind of processor; agent_save and agent_load continue such a run as if it
- * had not been interrupted. An agent is used by one thread at a time.
+ * Networks, replay and updates live on a device (learner.h). Given the same
+ * settings, seed and calls the agent does the same, bit for bit, on the same kind
+ * of processor; agent_save and agent_load continue such a run as if it had not
+ * been interrupted. An agent is used by one thread at a time.
+ *
+ * A device may fail at any call. The first failure stays: from then on nothing
+ * is done, agent_act gives -1, and agent_check and every call with an AmError
+ * return it.
  */
 #ifndef DQN_AGENT_H
 #define DQN_AGENT_H
@@ -24,9 +29,11 @@
 
 #include "base/status.h"
 #include "base/text.h"
+#include "dqn/learner.h"
 #include "dqn/network.h"
 
 typedef struct AgentSettings {
+    DqnDevice device;
     double gamma;         /* discount per step, 0 .. 1 */
     double learning_rate; /* Adam's */
     /* Probability of a random legal action: from start to end, linearly over
@@ -40,6 +47,9 @@ typedef struct AgentSettings {
     double priority_epsilon; /* added to |error|, so that nothing becomes unreachable */
     double huber;            /* errors beyond this count linearly; 0: squared throughout */
     int32_t n_step;          /* steps per return; 0: whole episodes */
+    /* Convolutions over the arrays that an observation begins with: network.h. */
+    int32_t convolution_count, channels, length;
+    NetworkConvolution convolutions[NETWORK_MAX_CONVOLUTIONS];
     int32_t hidden_count;
     int32_t hidden[NETWORK_MAX_HIDDEN];
     bool double_q, dueling;
@@ -53,15 +63,17 @@ AgentSettings agent_default_settings(void);
 typedef struct Agent Agent;
 
 /* A new agent with random weights; agent_free releases it. AM_ERROR_USAGE names
- * a setting that is out of range. */
+ * a setting that is out of range, AM_ERROR_RUNTIME says why the device cannot be
+ * used. */
 AmStatus agent_create(Agent **agent, const AgentSettings *settings, int32_t observation_size,
                       int32_t action_count, AmError *error);
 void agent_free(Agent *agent);
 
 const AgentSettings *agent_settings(const Agent *agent);
 const NetworkShape *agent_shape(const Agent *agent);
-int64_t agent_updates(const Agent *agent); /* made by agent_learn */
-double agent_epsilon(const Agent *agent);  /* of the next exploring action */
+int64_t agent_updates(const Agent *agent);                /* made by agent_learn */
+double agent_epsilon(const Agent *agent);                 /* of the next exploring action */
+AmStatus agent_check(const Agent *agent, AmError *error); /* the failure that stays, or AM_OK */
 
 /* A new exploration schedule, counted from now. */
 AmStatus agent_explore(Agent *agent, double epsilon_start, double epsilon_end, int64_t epsilon_decay,
@@ -69,13 +81,13 @@ AmStatus agent_explore(Agent *agent, double epsilon_start, double epsilon_end, i
 
 /* The action for observation[observation_size]. `mask` [action_count] is 1 for
  * legal actions, NULL if all are; random choices keep to it too. -1 if nothing
- * is legal. Greedy: the best value, the first among equals, without moving the
+ * is legal, or after a failure. Greedy: the best value, the first among equals, without moving the
  * exploration schedule or the random numbers. */
 int32_t agent_act(Agent *agent, const float *observation, const uint8_t *mask, bool greedy);
 
 /* values[count, action_count] of observations[count, observation_size], for
  * planners that rank many candidates at once. */
-void agent_values(Agent *agent, const float *observations, int32_t count, float *values);
+AmStatus agent_values(Agent *agent, const float *observations, int32_t count, float *values, AmError *error);
 
 /* One step of the environment; the arrays stay the caller's. */
 typedef struct AgentStep {
@@ -95,23 +107,31 @@ AmStatus agent_observe(Agent *agent, const AgentStep *step, AmError *error);
  * bootstrap from the state the episode stopped in. */
 void agent_end_episode(Agent *agent);
 
-/* One update from one batch; false, and nothing done, until the replay holds a
- * batch. `loss` (may be NULL) is the weighted mean over the batch. */
-bool agent_learn(Agent *agent, double *loss);
+/* `updates` updates from a batch each, without waiting for the device; false, and
+ * nothing done, until the replay holds a batch, and after a failure. */
+bool agent_learn(Agent *agent, int32_t updates);
+
+/* The mean loss of the updates since the last call (each the weighted mean over
+ * its batch); where there were none, the last result again, 0 at first. */
+double agent_loss(Agent *agent);
 
 /* Appends the whole state (settings, networks, Adam, replay, waiting steps,
  * random numbers) to `bytes`. AM_ERROR_INTERNAL if memory is short. */
-AmStatus agent_save(const Agent *agent, Text *bytes, AmError *error);
+AmStatus agent_save(Agent *agent, Text *bytes, AmError *error);
 
-/* The agent that agent_save wrote, ready to go on. AM_ERROR_INPUT if the bytes
- * are not exactly such a state; `source` names them in messages. */
-AmStatus agent_load(Agent **agent, const void *bytes, size_t length, const char *source, AmError *error);
+/* The agent that agent_save wrote, on whichever device, ready to go on on this
+ * one. AM_ERROR_INPUT if the bytes are not exactly such a state; `source` names
+ * them in messages. */
+AmStatus agent_load(Agent **agent, DqnDevice device, const void *bytes, size_t length, const char *source,
+                    AmError *error);
 
 /* The online parameters alone, network.h's layout: to ship a trained agent, and
- * to start another of the same shape from it. Setting them copies into both
- * networks and restarts Adam; AM_ERROR_INPUT unless count is the network's and
- * every number is finite. */
-const float *agent_parameters(const Agent *agent, int64_t *count);
+ * to start another of the same shape from it. Getting them fills
+ * parameters[agent_parameter_count]. Setting them copies into both networks and
+ * restarts Adam; AM_ERROR_INPUT unless count is the network's and every number
+ * is finite. */
+int64_t agent_parameter_count(const Agent *agent);
+AmStatus agent_parameters(Agent *agent, float *parameters, AmError *error);
 AmStatus agent_set_parameters(Agent *agent, const float *parameters, int64_t count, const char *source,
                               AmError *error);
 

@@ -3,9 +3,11 @@
  * One function walks over the state and either appends every field to a Text or
  * takes it from the bytes, so that both directions agree by construction. The
  * form is a magic number, the settings and sizes, then the arrays, in this
- * machine's byte order (the magic number tells). Only replay rows in use are
- * kept. The sum tree is rebuilt from its leaves, which gives the same inner
- * nodes because each is the sum of its two children.
+ * machine's byte order (the magic number tells, and its last digit counts the
+ * versions of the form). Only replay rows in use are kept. The sum tree is
+ * rebuilt from its leaves, which gives the same inner nodes because each is the
+ * sum of its two children. The device is no part of the state: what one saved,
+ * another continues.
  *
  * What is read is not trusted: memory is asked for in proportion to the length,
  * and everything that later code relies on is checked.
@@ -15,7 +17,8 @@
 
 #include "dqn/agent_state.h"
 
-#define MAGIC          0x31544e4741514441 /* "ADQAGNT1", little-endian */
+#define MAGIC          0x32544e4741514441 /* "ADQAGNT2", little-endian */
+#define MOST_UPDATES   ((int64_t)1 << 53)
 #define FREE_BYTES     ((int64_t)64 << 20)
 #define BYTES_PER_BYTE 64 /* memory granted per byte of the file, beyond FREE_BYTES */
 
@@ -60,6 +63,10 @@ static void transfer_settings(Stream *stream, AgentSettings *settings) {
     TRANSFER(stream, settings->priority_epsilon);
     TRANSFER(stream, settings->huber);
     TRANSFER(stream, settings->n_step);
+    TRANSFER(stream, settings->convolution_count);
+    TRANSFER(stream, settings->channels);
+    TRANSFER(stream, settings->length);
+    TRANSFER(stream, settings->convolutions);
     TRANSFER(stream, settings->hidden_count);
     TRANSFER(stream, settings->hidden);
     transfer_flag(stream, &settings->double_q);
@@ -76,38 +83,29 @@ static void transfer_header(Stream *stream, uint64_t *magic, AgentSettings *sett
     transfer(stream, action_count, sizeof(*action_count));
 }
 
-static void transfer_networks(Stream *stream, Agent *agent) {
-    size_t bytes = sizeof(float) * (size_t)agent->network.parameter_count;
-    transfer(stream, agent->online, bytes);
-    transfer(stream, agent->target, bytes);
-    transfer(stream, agent->adam.first, bytes);
-    transfer(stream, agent->adam.second, bytes);
-    TRANSFER(stream, agent->adam.step);
-    TRANSFER(stream, agent->random.state);
-    TRANSFER(stream, agent->explored);
-    TRANSFER(stream, agent->updates);
+/* The counters that come before the arrays say how large those are. */
+static void transfer_counters(Stream *stream, LearnerState *state) {
+    TRANSFER(stream, state->updates);
+    TRANSFER(stream, state->adam_steps);
+    TRANSFER(stream, state->count);
+    TRANSFER(stream, state->next);
+    TRANSFER(stream, state->max_priority);
 }
 
-static void transfer_replay(Stream *stream, Replay *replay) {
-    TRANSFER(stream, replay->count);
-    TRANSFER(stream, replay->next);
-    TRANSFER(stream, replay->max_priority);
-    if (replay->count < 0 || replay->count > replay->capacity) stream->failed = true;
-    if (stream->failed) return;
-    size_t rows = (size_t)replay->count, size = (size_t)replay->observation_size;
-    transfer(stream, replay->observations, rows * size * sizeof(float));
-    transfer(stream, replay->next_observations, rows * size * sizeof(float));
-    transfer(stream, replay->next_masks, rows * (size_t)replay->action_count);
-    transfer(stream, replay->actions, rows * sizeof(int32_t));
-    transfer(stream, replay->rewards, rows * sizeof(float));
-    transfer(stream, replay->discounts, rows * sizeof(float));
-    for (int32_t i = 0; i < replay->count; i++) {
-        double mass = sum_tree_get(&replay->tree, i);
-        TRANSFER(stream, mass);
-        if (!isfinite(mass) || mass <= 0) stream->failed = true;
-        if (stream->failed) return;
-        if (stream->in) sum_tree_set(&replay->tree, i, mass);
-    }
+static void transfer_arrays(Stream *stream, const LearnerState *state, const NetworkShape *shape) {
+    size_t bytes = sizeof(float) * (size_t)state->parameter_count, rows = (size_t)state->count;
+    size_t row_bytes = rows * sizeof(float) * (size_t)shape->observation_size;
+    transfer(stream, state->online, bytes);
+    transfer(stream, state->target, bytes);
+    transfer(stream, state->first, bytes);
+    transfer(stream, state->second, bytes);
+    transfer(stream, state->observations, row_bytes);
+    transfer(stream, state->next_observations, row_bytes);
+    transfer(stream, state->next_masks, rows * (size_t)shape->action_count);
+    transfer(stream, state->actions, rows * sizeof(int32_t));
+    transfer(stream, state->rewards, rows * sizeof(float));
+    transfer(stream, state->discounts, rows * sizeof(float));
+    transfer(stream, state->masses, rows * sizeof(double));
 }
 
 static AmStatus transfer_waiting(Stream *stream, Agent *agent, AmError *error) {
@@ -128,21 +126,33 @@ static AmStatus transfer_waiting(Stream *stream, Agent *agent, AmError *error) {
     return AM_OK;
 }
 
-static AmStatus transfer_state(Stream *stream, Agent *agent, AmError *error) {
-    transfer_networks(stream, agent);
-    transfer_replay(stream, &agent->replay);
+static AmStatus transfer_acting(Stream *stream, Agent *agent, AmError *error) {
+    TRANSFER(stream, agent->random.state);
+    TRANSFER(stream, agent->explored);
     return transfer_waiting(stream, agent, error);
 }
 
-AmStatus agent_save(const Agent *agent, Text *bytes, AmError *error) {
+static AmStatus save(Agent *agent, Arena *scratch, Text *bytes, AmError *error) {
+    Learner *learner = agent->learner;
+    LearnerState state;
+    TRY(learner_state_create(&state, scratch, learner, learner->count, error));
+    TRY(learner_get_state(learner, &state, error));
     Stream stream = {.out = bytes};
-    Agent view = *agent; /* saving changes nothing that the copy points at */
     uint64_t magic = MAGIC;
-    int32_t size = view.network.shape.observation_size, actions = view.network.shape.action_count;
-    transfer_header(&stream, &magic, &view.settings, &size, &actions);
-    TRY(transfer_state(&stream, &view, error));
-    if (bytes->failed) return am_fail_memory(error, (int64_t)bytes->capacity * 2);
-    return AM_OK;
+    int32_t size = agent->shape.observation_size, actions = agent->shape.action_count;
+    transfer_header(&stream, &magic, &agent->settings, &size, &actions);
+    transfer_counters(&stream, &state);
+    transfer_arrays(&stream, &state, &agent->shape);
+    TRY(transfer_acting(&stream, agent, error));
+    return bytes->failed ? am_fail_memory(error, (int64_t)bytes->capacity * 2) : AM_OK;
+}
+
+AmStatus agent_save(Agent *agent, Text *bytes, AmError *error) {
+    TRY(agent_check(agent, error));
+    Arena scratch = {0};
+    AmStatus status = save(agent, &scratch, bytes, error);
+    arena_free(&scratch);
+    return status;
 }
 
 static bool in_range(const float *numbers, size_t count, float least, float most) {
@@ -163,55 +173,94 @@ static bool are_finite(const double *numbers, int32_t count) {
     return true;
 }
 
-/* What the rest of the agent takes for granted. */
-static bool state_is_sound(const Agent *agent) {
-    const Replay *replay = &agent->replay;
-    const NStep *waiting = &agent->waiting;
+static bool are_masses(const double *numbers, int32_t count) {
+    for (int32_t i = 0; i < count; i++)
+        if (!isfinite(numbers[i]) || numbers[i] <= 0) return false;
+    return true;
+}
+
+/* What the learner takes for granted. */
+static bool state_is_sound(const LearnerState *state, const NetworkShape *shape, int32_t capacity) {
     const float most = 3.402823466e+38f; /* any finite number */
-    size_t parameters = (size_t)agent->network.parameter_count, rows = (size_t)replay->count;
-    size_t size = (size_t)replay->observation_size;
-    int32_t next = replay->count < replay->capacity ? replay->count : replay->next;
+    size_t parameters = (size_t)state->parameter_count, rows = (size_t)state->count;
+    size_t size = (size_t)shape->observation_size;
+    int32_t next = state->count < capacity ? state->count : state->next;
+    return in_range(state->online, parameters, -most, most) &&
+           in_range(state->target, parameters, -most, most) &&
+           in_range(state->first, parameters, -most, most) && in_range(state->second, parameters, 0, most) &&
+           state->updates >= 0 && state->adam_steps >= 0 && state->adam_steps <= state->updates &&
+           state->updates <= MOST_UPDATES && state->next == next && next >= 0 && next < capacity &&
+           isfinite(state->max_priority) && state->max_priority > 0 &&
+           in_range(state->observations, rows * size, -most, most) &&
+           in_range(state->next_observations, rows * size, -most, most) &&
+           in_range(state->rewards, rows, -most, most) && in_range(state->discounts, rows, 0, 1) &&
+           are_actions(state->actions, state->count, shape->action_count) &&
+           are_masses(state->masses, state->count);
+}
+
+static bool acting_is_sound(const Agent *agent) {
+    const NStep *waiting = &agent->waiting;
+    const float most = 3.402823466e+38f;
+    size_t size = (size_t)waiting->observation_size;
     const uint64_t *random = agent->random.state;
-    return in_range(agent->online, parameters, -most, most) &&
-           in_range(agent->target, parameters, -most, most) &&
-           in_range(agent->adam.first, parameters, -most, most) &&
-           in_range(agent->adam.second, parameters, 0, most) && agent->adam.step >= 0 &&
-           agent->explored >= 0 && agent->updates >= 0 &&
-           (random[0] | random[1] | random[2] | random[3]) != 0 && replay->next == next && next >= 0 &&
-           (next < replay->capacity || replay->count < replay->capacity) && isfinite(replay->max_priority) &&
-           replay->max_priority > 0 && in_range(replay->observations, rows * size, -most, most) &&
-           in_range(replay->next_observations, rows * size, -most, most) &&
-           in_range(replay->rewards, rows, -most, most) && in_range(replay->discounts, rows, 0, 1) &&
-           are_actions(replay->actions, replay->count, replay->action_count) &&
+    return agent->explored >= 0 && (random[0] | random[1] | random[2] | random[3]) != 0 &&
            are_actions(waiting->actions, waiting->count, waiting->action_count) &&
            are_finite(waiting->rewards, waiting->count) &&
            in_range(waiting->observations, (size_t)waiting->count * size, -most, most) &&
            in_range(waiting->last_observation, size, -most, most);
 }
 
-AmStatus agent_load(Agent **result, const void *bytes, size_t length, const char *source, AmError *error) {
+/* Takes the state from the bytes; stream->failed if they are not one. */
+static AmStatus load_state(Stream *stream, Agent *agent, Arena *scratch, AmError *error) {
+    LearnerState counters = {0}, state;
+    int32_t capacity = agent->settings.replay_capacity;
+    transfer_counters(stream, &counters);
+    /* A transition takes more than its two observations. */
+    size_t row_bytes = 2 * sizeof(float) * (size_t)agent->shape.observation_size;
+    if (stream->failed || counters.count < 0 || counters.count > capacity ||
+        (size_t)counters.count > stream->left / row_bytes) {
+        stream->failed = true;
+        return AM_OK;
+    }
+    TRY(learner_state_create(&state, scratch, agent->learner, counters.count, error));
+    state.updates = counters.updates;
+    state.adam_steps = counters.adam_steps;
+    state.next = counters.next;
+    state.max_priority = counters.max_priority;
+    transfer_arrays(stream, &state, &agent->shape);
+    TRY(transfer_acting(stream, agent, error));
+    if (stream->failed || stream->left > 0 || !state_is_sound(&state, &agent->shape, capacity) ||
+        !acting_is_sound(agent)) {
+        stream->failed = true;
+        return AM_OK;
+    }
+    return learner_set_state(agent->learner, &state, error);
+}
+
+AmStatus agent_load(Agent **result, DqnDevice device, const void *bytes, size_t length, const char *source,
+                    AmError *error) {
     *result = NULL;
     Stream stream = {.in = bytes, .left = length};
     uint64_t magic = 0;
-    AgentSettings settings = {0};
+    AgentSettings settings = {.device = device};
     int32_t size = 0, actions = 0;
     transfer_header(&stream, &magic, &settings, &size, &actions);
     if (stream.failed || magic != MAGIC)
-        return am_fail(error, AM_ERROR_INPUT, source, "not the saved state of an agent");
+        return am_fail(error, AM_ERROR_INPUT, source,
+                       "not the saved state of an agent, or that of another version");
     int64_t granted = FREE_BYTES + BYTES_PER_BYTE * (int64_t)length;
     Agent *agent = NULL;
+    Arena scratch = {0};
     AmError reason = {0};
-    if (agent_create_within(&agent, &settings, size, actions, granted, &reason) != AM_OK)
+    AmStatus status = agent_create_within(&agent, &settings, size, actions, granted, &reason);
+    if (status == AM_ERROR_RUNTIME) return am_fail(error, status, reason.source, "%s", reason.text);
+    if (status != AM_OK)
         return am_fail(error, AM_ERROR_INPUT, source, "the saved agent cannot be made: %s", reason.text);
-    AmStatus status = AM_OK;
-    TRY_OR_FAIL(transfer_state(&stream, agent, error));
-    if (stream.failed || stream.left > 0 || !state_is_sound(agent)) {
+    status = load_state(&stream, agent, &scratch, error);
+    if (status == AM_OK && stream.failed)
         status = am_fail(error, AM_ERROR_INPUT, source, "the saved agent is damaged or has the wrong length");
-        goto fail;
-    }
-    *result = agent;
-    return AM_OK;
-fail:
-    agent_free(agent);
+    arena_free(&scratch);
+    if (status == AM_OK) *result = agent;
+    else agent_free(agent);
     return status;
 }

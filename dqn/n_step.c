@@ -38,59 +38,60 @@ AmStatus n_step_reserve(NStep *queue, Arena *arena, int32_t count, AmError *erro
 }
 
 /* Stores waiting step `index` with the given return; `terminal` cuts the bootstrap. */
-static void store(const NStep *queue, Replay *replay, int32_t index, double reward, double discount,
-                  bool terminal) {
-    replay_add(replay, &(ReplayEntry){.observation = queue->observations +
-                                                     (size_t)index * (size_t)queue->observation_size,
-                                      .next_observation = queue->last_observation,
-                                      .next_mask = queue->last_mask,
-                                      .action = queue->actions[index],
-                                      .reward = reward,
-                                      .discount = terminal ? 0 : discount});
+static AmStatus store(const NStep *queue, const NStepSink *sink, int32_t index, double reward,
+                      double discount, bool terminal, AmError *error) {
+    const Transition transition = {.observation =
+                                       queue->observations + (size_t)index * (size_t)queue->observation_size,
+                                   .next_observation = queue->last_observation,
+                                   .next_mask = queue->last_mask,
+                                   .action = queue->actions[index],
+                                   .reward = reward,
+                                   .discount = terminal ? 0 : discount};
+    return sink->store(sink->user, &transition, error);
 }
 
 /* Stores every waiting step with the return up to the newest one, newest first,
  * so that each return follows from the one after it. */
-static void flush(NStep *queue, Replay *replay, bool terminal) {
+static AmStatus flush(NStep *queue, const NStepSink *sink, bool terminal, AmError *error) {
     double reward = 0, discount = 1;
-    for (int32_t i = queue->count - 1; i >= 0; i--) {
+    int32_t count = queue->count;
+    queue->count = 0;
+    for (int32_t i = count - 1; i >= 0; i--) {
         reward = queue->rewards[i] + queue->gamma * reward;
         discount *= queue->gamma;
-        store(queue, replay, i, reward, discount, terminal);
+        TRY(store(queue, sink, i, reward, discount, terminal, error));
     }
-    queue->count = 0;
+    return AM_OK;
 }
 
-static void store_oldest(NStep *queue, Replay *replay) {
+static AmStatus store_oldest(NStep *queue, const NStepSink *sink, AmError *error) {
     double reward = 0;
     for (int32_t i = queue->count - 1; i >= 0; i--) reward = queue->rewards[i] + queue->gamma * reward;
-    store(queue, replay, 0, reward, pow(queue->gamma, queue->count), false);
+    TRY(store(queue, sink, 0, reward, pow(queue->gamma, queue->count), false, error));
     size_t rest = (size_t)queue->count - 1, size = (size_t)queue->observation_size;
     memmove(queue->observations, queue->observations + size, rest * size * sizeof(float));
     memmove(queue->actions, queue->actions + 1, rest * sizeof(int32_t));
     memmove(queue->rewards, queue->rewards + 1, rest * sizeof(double));
     queue->count--;
+    return AM_OK;
 }
 
-AmStatus n_step_observe(NStep *queue, Arena *arena, Replay *replay, const float *observation, int32_t action,
-                        double reward, const float *next_observation, const uint8_t *next_mask, bool terminal,
-                        AmError *error) {
+AmStatus n_step_observe(NStep *queue, Arena *arena, const NStepSink *sink, const float *observation,
+                        int32_t action, double reward, const float *next_observation,
+                        const uint8_t *next_mask, bool terminal, AmError *error) {
     TRY(n_step_reserve(queue, arena, queue->count + 1, error));
     size_t size = (size_t)queue->observation_size, actions = (size_t)queue->action_count;
     memcpy(queue->observations + (size_t)queue->count * size, observation, size * sizeof(float));
     queue->actions[queue->count] = action;
     queue->rewards[queue->count] = reward;
     queue->count++;
-    if (terminal) {
-        flush(queue, replay, true);
-        return AM_OK;
-    }
+    if (terminal) return flush(queue, sink, true, error);
     memcpy(queue->last_observation, next_observation, size * sizeof(float));
     for (size_t a = 0; a < actions; a++) queue->last_mask[a] = !next_mask || next_mask[a];
-    if (queue->n > 0 && queue->count >= queue->n) store_oldest(queue, replay);
+    if (queue->n > 0 && queue->count >= queue->n) return store_oldest(queue, sink, error);
     return AM_OK;
 }
 
-void n_step_truncate(NStep *queue, Replay *replay) {
-    flush(queue, replay, false);
+AmStatus n_step_truncate(NStep *queue, const NStepSink *sink, AmError *error) {
+    return flush(queue, sink, false, error);
 }

@@ -17,7 +17,13 @@
 
 #include "base/arena.h"
 #include "base/status.h"
-#include "dqn/replay.h"
+#include "dqn/transition.h"
+
+/* Where finished transitions go; their arrays live until it returns. */
+typedef struct NStepSink {
+    AmStatus (*store)(void *user, const Transition *transition, AmError *error);
+    void *user;
+} NStepSink;
 
 typedef struct NStep {
     int32_t n; /* 0: whole episodes */
@@ -37,13 +43,13 @@ AmStatus n_step_create(NStep *queue, Arena *arena, int32_t n, double gamma, int3
 /* Makes room for `count` waiting steps; old steps are kept. */
 AmStatus n_step_reserve(NStep *queue, Arena *arena, int32_t count, AmError *error);
 
-/* Takes one step and stores what it completes into `replay`. `next_observation`
- * and `next_mask` (NULL: all legal) are not read if `terminal`. */
-AmStatus n_step_observe(NStep *queue, Arena *arena, Replay *replay, const float *observation, int32_t action,
-                        double reward, const float *next_observation, const uint8_t *next_mask, bool terminal,
-                        AmError *error);
+/* Takes one step and stores what it completes. `next_observation` and `next_mask`
+ * (NULL: all legal) are not read if `terminal`. */
+AmStatus n_step_observe(NStep *queue, Arena *arena, const NStepSink *sink, const float *observation,
+                        int32_t action, double reward, const float *next_observation,
+                        const uint8_t *next_mask, bool terminal, AmError *error);
 
 /* Ends the episode without a termination: stores every waiting step. */
-void n_step_truncate(NStep *queue, Replay *replay);
+AmStatus n_step_truncate(NStep *queue, const NStepSink *sink, AmError *error);
 
 #endif

@@ -9,6 +9,50 @@ static bool width_ok(int32_t width) {
     return width >= 1 && width <= NETWORK_MAX_WIDTH;
 }
 
+/* Lays the convolutions out from `offset` on and gives the inputs of the first
+ * dense layer. */
+static AmStatus create_filters(Network *network, int64_t *offset, int32_t *dense_inputs, AmError *error) {
+    const NetworkShape *shape = &network->shape;
+    *dense_inputs = shape->observation_size;
+    if (shape->convolution_count < 0 || shape->convolution_count > NETWORK_MAX_CONVOLUTIONS)
+        return am_fail(error, AM_ERROR_USAGE, "", "network: %d convolutions; expected 0 to %d",
+                       shape->convolution_count, NETWORK_MAX_CONVOLUTIONS);
+    if (shape->convolution_count == 0) return AM_OK;
+    int32_t channels = shape->channels, length = shape->length, row = shape->observation_size;
+    if (!width_ok(channels) || !width_ok(length) || (int64_t)channels * length > shape->observation_size)
+        return am_fail(error, AM_ERROR_USAGE, "", "network: %d arrays of %d do not fit an observation of %d",
+                       channels, length, shape->observation_size);
+    int32_t rest = shape->observation_size - channels * length;
+    for (int32_t i = 0; i < shape->convolution_count; i++) {
+        const NetworkConvolution *given = &shape->convolutions[i];
+        if (!width_ok(given->filters) || given->width < 1 || given->width > length || given->stride < 1)
+            return am_fail(error, AM_ERROR_USAGE, "",
+                           "network: a convolution of %d filters of width %d, stride %d, over arrays of %d",
+                           given->filters, given->width, given->stride, length);
+        NetworkFilter *filter = &network->filters[i];
+        *filter = (NetworkFilter){.channels = channels,
+                                  .length = length,
+                                  .filters = given->filters,
+                                  .width = given->width,
+                                  .stride = given->stride,
+                                  .output_length = (length - given->width) / given->stride + 1,
+                                  .weights = *offset,
+                                  .input_row = row};
+        filter->biases = *offset + (int64_t)filter->filters * channels * filter->width;
+        *offset = filter->biases + filter->filters;
+        int64_t outputs = (int64_t)filter->filters * filter->output_length;
+        if (i == shape->convolution_count - 1) outputs += rest;
+        if (outputs > NETWORK_MAX_WIDTH)
+            return am_fail(error, AM_ERROR_USAGE, "", "network: a convolution with %lld outputs; at most %d",
+                           (long long)outputs, NETWORK_MAX_WIDTH);
+        row = filter->output_row = (int32_t)outputs;
+        channels = filter->filters;
+        length = filter->output_length;
+    }
+    *dense_inputs = row;
+    return AM_OK;
+}
+
 AmStatus network_create(Network *network, const NetworkShape *shape, AmError *error) {
     if (!width_ok(shape->observation_size) || !width_ok(shape->action_count))
         return am_fail(error, AM_ERROR_USAGE, "", "network: %d observations and %d actions; expected 1 to %d",
@@ -18,10 +62,12 @@ AmStatus network_create(Network *network, const NetworkShape *shape, AmError *er
                        shape->hidden_count, NETWORK_MAX_HIDDEN);
     *network = (Network){.shape = *shape, .layer_count = shape->hidden_count + 1};
     int64_t offset = 0;
+    int32_t inputs;
+    TRY(create_filters(network, &offset, &inputs, error));
     for (int32_t i = 0; i < network->layer_count; i++) {
         NetworkLayer *layer = &network->layers[i];
         bool head = i == shape->hidden_count;
-        layer->inputs = i == 0 ? shape->observation_size : shape->hidden[i - 1];
+        layer->inputs = inputs;
         layer->outputs = head ? shape->action_count + (shape->dueling ? 1 : 0) : shape->hidden[i];
         if (!head && !width_ok(layer->outputs))
             return am_fail(error, AM_ERROR_USAGE, "", "network: a hidden layer of %d; expected 1 to %d",
@@ -29,6 +75,7 @@ AmStatus network_create(Network *network, const NetworkShape *shape, AmError *er
         layer->weights = offset;
         layer->biases = offset + (int64_t)layer->inputs * layer->outputs;
         offset = layer->biases + layer->outputs;
+        inputs = layer->outputs;
     }
     if (offset > NETWORK_MAX_COUNT)
         return am_fail(error, AM_ERROR_USAGE, "", "network: %lld parameters; at most %lld are allowed",
@@ -37,32 +84,61 @@ AmStatus network_create(Network *network, const NetworkShape *shape, AmError *er
     return AM_OK;
 }
 
+int64_t network_widest(const Network *network) {
+    int64_t widest = 1;
+    for (int32_t i = 0; i < network->shape.convolution_count; i++)
+        if (network->filters[i].output_row > widest) widest = network->filters[i].output_row;
+    for (int32_t i = 0; i < network->layer_count; i++)
+        if (network->layers[i].outputs > widest) widest = network->layers[i].outputs;
+    return widest;
+}
+
+int64_t network_pass_width(const Network *network) {
+    int64_t sum = 2 * network_widest(network);
+    for (int32_t i = 0; i < network->shape.convolution_count; i++) sum += network->filters[i].output_row;
+    for (int32_t i = 0; i < network->layer_count; i++) sum += network->layers[i].outputs;
+    return sum;
+}
+
+static AmStatus allocate(Real **array, Arena *arena, int64_t count, AmError *error) {
+    *array = ARENA_ARRAY(arena, Real, count);
+    return *array ? AM_OK : am_fail_memory(error, count * (int64_t)sizeof(Real));
+}
+
 AmStatus network_pass_create(NetworkPass *pass, Arena *arena, const Network *network, int32_t capacity,
                              AmError *error) {
     *pass = (NetworkPass){.capacity = capacity};
-    int64_t widest = 1;
-    for (int32_t i = 0; i < network->layer_count; i++) {
-        int64_t width = network->layers[i].outputs;
-        if (width > widest) widest = width;
-        pass->outputs[i] = ARENA_ARRAY(arena, Real, capacity * width);
-        if (!pass->outputs[i]) return am_fail_memory(error, capacity * width * (int64_t)sizeof(Real));
+    int64_t rows = capacity, columns = 0;
+    for (int32_t i = 0; i < network->shape.convolution_count; i++) {
+        const NetworkFilter *filter = &network->filters[i];
+        int64_t needed = (int64_t)filter->channels * filter->width * filter->output_length;
+        if (needed > columns) columns = needed;
+        TRY(allocate(&pass->maps[i], arena, rows * filter->output_row, error));
     }
-    pass->gradient = ARENA_ARRAY(arena, Real, capacity * widest);
-    pass->next_gradient = ARENA_ARRAY(arena, Real, capacity * widest);
-    if (!pass->gradient || !pass->next_gradient)
-        return am_fail_memory(error, capacity * widest * (int64_t)sizeof(Real));
-    return AM_OK;
+    if (columns > 0) TRY(allocate(&pass->columns, arena, columns, error));
+    for (int32_t i = 0; i < network->layer_count; i++)
+        TRY(allocate(&pass->outputs[i], arena, rows * network->layers[i].outputs, error));
+    TRY(allocate(&pass->gradient, arena, rows * network_widest(network), error));
+    return allocate(&pass->next_gradient, arena, rows * network_widest(network), error);
+}
+
+static void initialize(Real *weights, int64_t count, double deviation, Random *random) {
+    for (int64_t k = 0; k < count; k++) weights[k] = (Real)(deviation * random_normal(random));
 }
 
 void network_initialize(const Network *network, Real *parameters, Random *random) {
+    for (int64_t k = 0; k < network->parameter_count; k++) parameters[k] = 0;
+    for (int32_t i = 0; i < network->shape.convolution_count; i++) {
+        const NetworkFilter *filter = &network->filters[i];
+        int64_t inputs = (int64_t)filter->channels * filter->width;
+        initialize(parameters + filter->weights, inputs * filter->filters, sqrt(2.0 / (double)inputs),
+                   random);
+    }
     for (int32_t i = 0; i < network->layer_count; i++) {
         const NetworkLayer *layer = &network->layers[i];
         double scale = i == network->layer_count - 1 ? 0.1 : 1.0;
-        double deviation = scale * sqrt(2.0 / layer->inputs);
-        int64_t count = (int64_t)layer->inputs * layer->outputs;
-        for (int64_t k = 0; k < count; k++)
-            parameters[layer->weights + k] = (Real)(deviation * random_normal(random));
-        for (int32_t k = 0; k < layer->outputs; k++) parameters[layer->biases + k] = 0;
+        initialize(parameters + layer->weights, (int64_t)layer->inputs * layer->outputs,
+                   scale * sqrt(2.0 / layer->inputs), random);
     }
 }
 

@@ -1,6 +1,9 @@
-/* Network: a multilayer perceptron with a dueling head, over flat buffers.
+/* Network: a multilayer perceptron with a dueling head, over flat buffers; in
+ * front of it, where the observation holds arrays, 1-D convolutions over them.
  *
- *   hidden:  h_0 = observation,  h_i = relu(h_{i-1} W_i + b_i)
+ *   convolution:  x_i[f, o] = relu(sum_{c, w} K_i[f, c, w] x_{i-1}[c, o stride + w] + k_i[f])
+ *   hidden:  h_0 = observation, or (x_last flattened, the rest of the observation),
+ *            h_i = relu(h_{i-1} W_i + b_i)
  *   head:    [v, a_1 .. a_A] = h_last W + b
  *   values:  Q_j = v + a_j - mean(a_1 .. a_A)         (Wang et al. 2016, formula 9)
  *
@@ -37,12 +40,22 @@ typedef double Real;
 typedef float Real;
 #endif
 
-#define NETWORK_MAX_HIDDEN 8
-#define NETWORK_MAX_WIDTH  (1 << 20)
-#define NETWORK_MAX_COUNT  ((int64_t)1 << 28) /* parameters */
+#define NETWORK_MAX_HIDDEN       8
+#define NETWORK_MAX_CONVOLUTIONS 4
+#define NETWORK_MAX_WIDTH        (1 << 20)
+#define NETWORK_MAX_COUNT        ((int64_t)1 << 28) /* parameters */
+
+typedef struct NetworkConvolution {
+    int32_t filters, width, stride; /* no padding: (length - width) / stride + 1 outputs */
+} NetworkConvolution;
 
 typedef struct NetworkShape {
     int32_t observation_size, action_count;
+    /* With convolutions an observation begins with arrays [channels, length];
+     * what follows goes past the convolutions to the first dense layer. */
+    int32_t convolution_count; /* 0 .. NETWORK_MAX_CONVOLUTIONS */
+    int32_t channels, length;  /* not read without convolutions */
+    NetworkConvolution convolutions[NETWORK_MAX_CONVOLUTIONS];
     int32_t hidden_count; /* 0 .. NETWORK_MAX_HIDDEN */
     int32_t hidden[NETWORK_MAX_HIDDEN];
     bool dueling;
@@ -55,30 +68,48 @@ typedef struct NetworkLayer {
     int64_t weights, biases;
 } NetworkLayer;
 
+/* A convolution: kernel [filters, channels, width] and biases [filters] as
+ * offsets, and how far apart the rows of its input and of its output lie. */
+typedef struct NetworkFilter {
+    int32_t channels, length; /* of the input */
+    int32_t filters, width, stride, output_length;
+    int64_t weights, biases;
+    int32_t input_row, output_row;
+} NetworkFilter;
+
 typedef struct Network {
     NetworkShape shape;
+    NetworkFilter filters[NETWORK_MAX_CONVOLUTIONS];
     NetworkLayer layers[NETWORK_MAX_HIDDEN + 1]; /* the hidden layers, then the head */
     int32_t layer_count;
     int64_t parameter_count;
 } Network;
 
 /* What a forward pass leaves for the backward pass, for up to `capacity` rows.
- * outputs[i] is [capacity, layers[i].outputs]. */
+ * maps[i] is [capacity, filters[i].output_row], the last one with the rest of
+ * the observation behind it: the input of the first dense layer. outputs[i] is
+ * [capacity, layers[i].outputs]. */
 typedef struct NetworkPass {
     int32_t capacity;
+    Real *maps[NETWORK_MAX_CONVOLUTIONS];
     Real *outputs[NETWORK_MAX_HIDDEN + 1];
     Real *gradient, *next_gradient; /* [capacity, widest layer] */
+    Real *columns;                  /* of one row: [channels width, output_length] */
 } NetworkPass;
 
 /* Checks the shape and lays the layers out. AM_ERROR_USAGE for sizes out of range. */
 AmStatus network_create(Network *network, const NetworkShape *shape, AmError *error);
 
+/* Numbers that a pass takes per row, and the most that one layer has. */
+int64_t network_pass_width(const Network *network);
+int64_t network_widest(const Network *network);
+
 /* Memory of a pass of `capacity` rows; the arena owns it. */
 AmStatus network_pass_create(NetworkPass *pass, Arena *arena, const Network *network, int32_t capacity,
                              AmError *error);
 
-/* Fills parameters[parameter_count]: normal weights of variance 2 / inputs (He
- * et al. 2015), a tenth of that deviation in the head so that the first values
+/* Fills parameters[parameter_count]: normal weights of variance 2 / inputs of one
+ * output (He et al. 2015), a tenth of that deviation in the head so that the first values
  * are near 0; biases 0. */
 void network_initialize(const Network *network, Real *parameters, Random *random);
 

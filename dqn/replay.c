@@ -4,6 +4,8 @@
 #include <math.h>
 #include <string.h>
 
+#include "base/random.h"
+
 AmStatus replay_create(Replay *replay, Arena *arena, int32_t observation_size, int32_t action_count,
                        int32_t capacity, double alpha, double beta, double epsilon, AmError *error) {
     *replay = (Replay){.observation_size = observation_size,
@@ -28,31 +30,33 @@ AmStatus replay_create(Replay *replay, Arena *arena, int32_t observation_size, i
     return AM_OK;
 }
 
-void replay_add(Replay *replay, const ReplayEntry *entry) {
+void replay_add(Replay *replay, const Transition *transition) {
     int32_t at = replay->next;
     size_t size = (size_t)replay->observation_size, actions = (size_t)replay->action_count;
     float *next_observation = replay->next_observations + (size_t)at * size;
     uint8_t *next_mask = replay->next_masks + (size_t)at * actions;
-    memcpy(replay->observations + (size_t)at * size, entry->observation, size * sizeof(float));
-    if (entry->discount == 0) {
+    memcpy(replay->observations + (size_t)at * size, transition->observation, size * sizeof(float));
+    if (transition->discount == 0) {
         memset(next_observation, 0, size * sizeof(float));
         memset(next_mask, 1, actions);
     } else {
-        memcpy(next_observation, entry->next_observation, size * sizeof(float));
-        for (size_t a = 0; a < actions; a++) next_mask[a] = !entry->next_mask || entry->next_mask[a];
+        memcpy(next_observation, transition->next_observation, size * sizeof(float));
+        for (size_t a = 0; a < actions; a++)
+            next_mask[a] = !transition->next_mask || transition->next_mask[a];
     }
-    replay->actions[at] = entry->action;
-    replay->rewards[at] = (float)entry->reward;
-    replay->discounts[at] = (float)entry->discount;
+    replay->actions[at] = transition->action;
+    replay->rewards[at] = (float)transition->reward;
+    replay->discounts[at] = (float)transition->discount;
     sum_tree_set(&replay->tree, at, pow(replay->max_priority, replay->alpha));
     replay->next = at + 1 == replay->capacity ? 0 : at + 1;
     if (replay->count < replay->capacity) replay->count++;
 }
 
-void replay_sample(const Replay *replay, Random *random, int32_t batch, int32_t *indices, float *weights) {
+void replay_sample(const Replay *replay, uint64_t seed, int64_t update, int32_t batch, int32_t *indices,
+                   float *weights) {
     double total = sum_tree_total(&replay->tree), largest = 0;
     for (int32_t i = 0; i < batch; i++) {
-        double position = total * (i + random_uniform(random)) / batch;
+        double position = total * (i + random_uniform_at(seed, (uint64_t)update, (uint64_t)i)) / batch;
         int32_t index = sum_tree_find(&replay->tree, position);
         if (index < 0 || index >= replay->count) index = replay->count - 1;
         double probability = sum_tree_get(&replay->tree, index) / total;

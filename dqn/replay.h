@@ -8,10 +8,9 @@
  * raw and raised to alpha once, when the leaf is written. Priorities come from
  * the unweighted error; the weight multiplies the gradient alone.
  *
- * A transition covers one or more steps: `reward` is their discounted sum and
- * `discount` what the value of `next_observation` is multiplied by, gamma^k for
- * the k steps covered, or 0 after a termination. The legal actions of the next
- * state are kept with it.
+ * Sampling keeps no generator: stratum i of update t draws
+ * random_uniform_at(seed, t, i), so that a batch depends on the state of the
+ * replay and the number of the update alone, on every device.
  */
 #ifndef DQN_REPLAY_H
 #define DQN_REPLAY_H
@@ -19,9 +18,9 @@
 #include <stdint.h>
 
 #include "base/arena.h"
-#include "base/random.h"
 #include "base/status.h"
 #include "dqn/sum_tree.h"
+#include "dqn/transition.h"
 
 typedef struct Replay {
     int32_t observation_size, action_count, capacity;
@@ -35,26 +34,18 @@ typedef struct Replay {
     float *rewards, *discounts;
 } Replay;
 
-/* One transition; the arrays stay the caller's. `next_mask` may be NULL: every
- * action is legal. */
-typedef struct ReplayEntry {
-    const float *observation, *next_observation;
-    const uint8_t *next_mask;
-    int32_t action;
-    double reward, discount;
-} ReplayEntry;
-
 /* Sizes are positive; the arena owns the memory. */
 AmStatus replay_create(Replay *replay, Arena *arena, int32_t observation_size, int32_t action_count,
                        int32_t capacity, double alpha, double beta, double epsilon, AmError *error);
 
-/* Stores a copy over the oldest transition. After a termination
- * (discount 0) the next observation and mask are not read. */
-void replay_add(Replay *replay, const ReplayEntry *entry);
+/* Stores a copy over the oldest transition. */
+void replay_add(Replay *replay, const Transition *transition);
 
 /* Draws `batch` indices, one from each of `batch` equal parts of the mass, with
- * their importance weights. The replay holds at least one transition. */
-void replay_sample(const Replay *replay, Random *random, int32_t batch, int32_t *indices, float *weights);
+ * their importance weights. `update` counts the draws under `seed`. The replay
+ * holds at least one transition. */
+void replay_sample(const Replay *replay, uint64_t seed, int64_t update, int32_t batch, int32_t *indices,
+                   float *weights);
 
 /* Sets the priorities of indices[count] from their errors. An index may occur
  * twice; the last error counts. An error that is not finite gives the largest

@@ -8,9 +8,11 @@
 #define MAX_FAMILIAR_EPISODES 40
 #define STEPS_PER_UPDATE      2
 
-static AmStatus create_agent(Agent **agent, uint64_t seed, int64_t evaluations, AmError *error) {
+static AmStatus create_agent(Agent **agent, uint64_t seed, DqnDevice device, int64_t evaluations,
+                             AmError *error) {
     AgentSettings settings = agent_default_settings();
     settings.seed = seed;
+    settings.device = device;
     settings.batch = 32;
     settings.n_step = 0; /* episodes are short: whole returns */
     settings.hidden_count = 2;
@@ -23,7 +25,7 @@ static AmStatus create_agent(Agent **agent, uint64_t seed, int64_t evaluations, 
 }
 
 static AmStatus run_episode(Environment *environment, Agent *agent, int64_t *steps, double *total,
-                            double *loss, AmError *error) {
+                            AmError *error) {
     float observation[LISTS_OBSERVATION_SIZE], next[LISTS_OBSERVATION_SIZE];
     uint8_t mask[LISTS_ACTION_COUNT], next_mask[LISTS_ACTION_COUNT];
     bool done = false;
@@ -34,6 +36,7 @@ static AmStatus run_episode(Environment *environment, Agent *agent, int64_t *ste
     while (!done) {
         int32_t action = agent_act(agent, observation, mask, false);
         double reward;
+        TRY(agent_check(agent, error));
         TRY(environment->methods->step(environment, action, &reward, &done, error));
         environment->methods->observe(environment, next);
         environment->methods->mask(environment, next_mask);
@@ -45,7 +48,7 @@ static AmStatus run_episode(Environment *environment, Agent *agent, int64_t *ste
                                        .next_mask = next_mask,
                                        .terminal = done},
                           error));
-        if (++*steps % STEPS_PER_UPDATE == 0) agent_learn(agent, loss);
+        if (++*steps % STEPS_PER_UPDATE == 0) agent_learn(agent, 1);
         *total += reward;
         for (int32_t k = 0; k < LISTS_OBSERVATION_SIZE; k++) observation[k] = next[k];
         for (int32_t k = 0; k < LISTS_ACTION_COUNT; k++) mask[k] = next_mask[k];
@@ -54,31 +57,33 @@ static AmStatus run_episode(Environment *environment, Agent *agent, int64_t *ste
     return AM_OK;
 }
 
-static void log_episode(const Problem *problem, const Agent *agent, Text *log, double reward, double loss) {
+static void log_episode(const Problem *problem, Agent *agent, Text *log, double reward) {
     text_append(log, "{\"evaluations\":%lld,\"reward\":%.6g,\"best\":%.9g,\"epsilon\":%.4g,\"loss\":%.6g}\n",
                 (long long)problem->budget.evaluations, reward, problem->best_price.seconds,
-                agent_epsilon(agent), loss);
+                agent_epsilon(agent), agent_loss(agent));
 }
 
-AmStatus dqn_search(Problem *problem, uint64_t seed, double reference_seconds, Text *log, AmError *error) {
+AmStatus dqn_search(Problem *problem, uint64_t seed, DqnDevice device, double reference_seconds, Text *log,
+                    AmError *error) {
     Environment *environment;
     Agent *agent;
     TRY(lists_environment_create(&environment, problem, reference_seconds, error));
-    TRY(create_agent(&agent, seed, problem->budget.limit - problem->budget.evaluations, error));
+    TRY(create_agent(&agent, seed, device, problem->budget.limit - problem->budget.evaluations, error));
     bool anything = false;
     for (int32_t axis = 0; axis < problem->mesh.axis_count; axis++)
         for (int32_t k = 0; k < problem->candidate_count; k++)
             anything = anything || problem_usable(problem, k, axis);
     int64_t steps = 0;
     int32_t familiar = 0;
-    double reward, loss = 0;
+    double reward;
     AmStatus status = AM_OK;
     while (anything && status == AM_OK && familiar < MAX_FAMILIAR_EPISODES && !problem_must_stop(problem)) {
         int64_t before = problem->budget.evaluations;
-        status = run_episode(environment, agent, &steps, &reward, &loss, error);
+        status = run_episode(environment, agent, &steps, &reward, error);
         familiar = problem->budget.evaluations == before ? familiar + 1 : 0;
-        log_episode(problem, agent, log, reward, loss);
+        log_episode(problem, agent, log, reward);
     }
+    if (status == AM_OK) status = agent_check(agent, error);
     agent_free(agent);
     return status;
 }

@@ -268,7 +268,7 @@ static AmStatus explore(const Exploration *exploration, Problem *problem, Text *
     /* A part of the share explores, the rest climbs: meshes are told apart by what can be reached on them. */
     int64_t share = problem->budget.limit;
     if (!options->no_polish) problem->budget.limit = share / 3 + 1;
-    TRY(dqn_search(problem, options->seed, reference, log, error));
+    TRY(dqn_search(problem, options->seed, options->device, reference, log, error));
     problem->budget.limit = share;
     return options->no_polish ? AM_OK : polish_climb(problem, error);
 }

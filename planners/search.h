@@ -8,6 +8,7 @@
 #define PLANNERS_SEARCH_H
 
 #include "base/text.h"
+#include "dqn/learner.h"
 #include "planners/problem.h"
 
 #define SEARCHER_LIST(X)                                      \
@@ -45,6 +46,7 @@ typedef struct SearchOptions {
     double seconds;      /* cap on time, 0: none */
     double memory_fraction;
     uint64_t seed;
+    DqnDevice device; /* of the DQN: where its network is trained */
     bool no_seeds; /* start without the expert plans */
     bool no_polish;
     const PropagationPin *pins; /* [pin_count]: decisions that every plan keeps */

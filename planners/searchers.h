@@ -23,7 +23,9 @@ AmStatus polish_climb(Problem *problem, AmError *error);
 AmStatus polish_walk(Problem *problem, AmError *error);
 
 /* Deep Q-learning on the environment of ordered lists. `log` gets a JSON line
- * per episode: evaluations, reward, best, epsilon, loss. */
-AmStatus dqn_search(Problem *problem, uint64_t seed, double reference_seconds, Text *log, AmError *error);
+ * per episode: evaluations, reward, best, epsilon, mean loss of its updates.
+ * `device` is where the network is trained; plans are priced here. */
+AmStatus dqn_search(Problem *problem, uint64_t seed, DqnDevice device, double reference_seconds, Text *log,
+                    AmError *error);
 
 #endif

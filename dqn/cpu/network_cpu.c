@@ -8,20 +8,10 @@
  * Through the dueling head Q_j = v + a_j - mean(a):
  *   dv = sum_j dQ_j,  da_j = dQ_j - mean(dQ).
  */
-#include <cblas.h>
 #include <string.h>
 
-#include "dqn/network.h"
-
-#ifdef DQN_DOUBLE
-#define GEMM cblas_dgemm
-#else
-#define GEMM cblas_sgemm
-#endif
-
-static void use_one_thread(void) {
-    if (openblas_get_num_threads() != 1) openblas_set_num_threads(1);
-}
+#include "dqn/cpu/convolution_cpu.h"
+#include "dqn/cpu/product_cpu.h"
 
 /* outputs[batch, layer outputs] = inputs W + b. */
 static void layer_forward(const NetworkLayer *layer, const Real *parameters, const Real *inputs,
@@ -31,10 +21,6 @@ static void layer_forward(const NetworkLayer *layer, const Real *parameters, con
         memcpy(outputs + (int64_t)row * layer->outputs, biases, sizeof(Real) * (size_t)layer->outputs);
     GEMM(CblasRowMajor, CblasNoTrans, CblasNoTrans, batch, layer->outputs, layer->inputs, 1, inputs,
          layer->inputs, parameters + layer->weights, layer->outputs, 1, outputs, layer->outputs);
-}
-
-static void relu(Real *values, int64_t count) {
-    for (int64_t i = 0; i < count; i++) values[i] = values[i] > 0 ? values[i] : 0;
 }
 
 /* values[batch, actions] from head[batch, 1 + actions]. */
@@ -61,7 +47,7 @@ static void dueling_backward(const Real *value_gradients, int32_t batch, int32_t
 void network_forward(const Network *network, const Real *parameters, NetworkPass *pass,
                      const Real *observations, int32_t batch, Real *values) {
     use_one_thread();
-    const Real *inputs = observations;
+    const Real *inputs = convolutions_forward(network, parameters, pass, observations, batch);
     int32_t head = network->layer_count - 1, actions = network->shape.action_count;
     for (int32_t i = 0; i <= head; i++) {
         layer_forward(&network->layers[i], parameters, inputs, batch, pass->outputs[i]);
@@ -89,14 +75,16 @@ void network_backward(const Network *network, const Real *parameters, NetworkPas
                       const Real *observations, int32_t batch, const Real *value_gradients, Real *gradients) {
     use_one_thread();
     int32_t head = network->layer_count - 1, actions = network->shape.action_count;
+    int32_t convolutions = network->shape.convolution_count;
+    const Real *dense_inputs = convolutions > 0 ? pass->maps[convolutions - 1] : observations;
     Real *current = pass->gradient, *below = pass->next_gradient;
     if (network->shape.dueling) dueling_backward(value_gradients, batch, actions, current);
     else memcpy(current, value_gradients, sizeof(Real) * (size_t)batch * (size_t)actions);
     for (int32_t i = head; i >= 0; i--) {
         const NetworkLayer *layer = &network->layers[i];
-        const Real *inputs = i == 0 ? observations : pass->outputs[i - 1];
+        const Real *inputs = i == 0 ? dense_inputs : pass->outputs[i - 1];
         layer_backward(layer, inputs, batch, current, gradients);
-        if (i == 0) break;
+        if (i == 0 && convolutions == 0) return;
         GEMM(CblasRowMajor, CblasNoTrans, CblasTrans, batch, layer->inputs, layer->outputs, 1, current,
              layer->outputs, parameters + layer->weights, layer->outputs, 0, below, layer->inputs);
         int64_t count = (int64_t)batch * layer->inputs;
@@ -105,4 +93,5 @@ void network_backward(const Network *network, const Real *parameters, NetworkPas
         current = below;
         below = swap;
     }
+    convolutions_backward(network, parameters, pass, observations, batch, current, below, gradients);
 }

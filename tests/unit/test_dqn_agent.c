@@ -6,9 +6,9 @@
 
 #include <cmocka.h>
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
+#include "automap_features.h"
 #include "dqn/agent_state.h"
 
 enum { STATES = 5, LEFT = 0, RIGHT = 1 };
@@ -73,9 +73,7 @@ static double walk(Agent *agent, Random *random, int32_t steps) {
         step.next_observation = there;
         step.terminal = terminal;
         assert_int_equal(agent_observe(agent, &step, NULL), AM_OK);
-        double loss = 0;
-        agent_learn(agent, &loss);
-        losses += loss;
+        if (agent_learn(agent, 1)) losses += agent_loss(agent);
         if (terminal || ++length >= 30) {
             agent_end_episode(agent);
             at = (int32_t)random_below(random, STATES);
@@ -86,6 +84,25 @@ static double walk(Agent *agent, Random *random, int32_t steps) {
     return losses;
 }
 
+/* What the agent's learner holds, in host memory that the arena owns. */
+static LearnerState state_of(Agent *agent, Arena *arena) {
+    LearnerState result;
+    AmError error = {0};
+    Learner *learner = agent->learner;
+    assert_int_equal(learner_state_create(&result, arena, learner, learner->count, &error), AM_OK);
+    assert_int_equal(learner_get_state(learner, &result, &error), AM_OK);
+    return result;
+}
+
+/* Gives the learner another mass for transition `index`. */
+static void set_mass(Agent *agent, int32_t index, double mass) {
+    Arena arena = {0};
+    LearnerState changed = state_of(agent, &arena);
+    changed.masses[index] = mass;
+    assert_int_equal(learner_set_state(agent->learner, &changed, NULL), AM_OK);
+    arena_free(&arena);
+}
+
 /* The largest distance of the learnt values from the true ones. */
 static double chain_error(Agent *agent, double gamma) {
     double exact[STATES][2], worst = 0;
@@ -93,7 +110,7 @@ static double chain_error(Agent *agent, double gamma) {
     for (int32_t s = 0; s < STATES; s++) {
         float observation[STATES], values[2];
         observe_state(s, observation);
-        agent_values(agent, observation, 1, values);
+        agent_values(agent, observation, 1, values, NULL);
         for (int32_t a = 0; a < 2; a++) worst = fmax(worst, fabs(values[a] - exact[s][a]));
         assert_int_equal(agent_act(agent, observation, NULL, true), exact[s][1] > exact[s][0]);
     }
@@ -132,7 +149,7 @@ static void masks_bind_greedy_and_random_choices(void **state) {
     assert_int_equal(counts[0] + counts[2] + counts[3], 0);
     assert_true(counts[1] > 50 && counts[4] > 50 && counts[5] > 50);
     float values[6];
-    agent_values(agent, observation, 1, values);
+    agent_values(agent, observation, 1, values, NULL);
     int32_t greedy = agent_act(agent, observation, mask, true);
     assert_true(mask[greedy] == 1);
     for (int32_t a = 0; a < 6; a++) assert_true(!mask[a] || values[a] <= values[greedy]);
@@ -169,50 +186,61 @@ static void the_target_is_copied_by_count_of_updates(void **state) {
     Agent *agent = make_agent(&settings);
     const float here[STATES] = {1};
     const AgentStep step = {.observation = here, .reward = 1, .terminal = true};
-    size_t bytes = sizeof(float) * (size_t)agent->network.parameter_count;
-    float *before = malloc(bytes);
-    assert_non_null(before);
+    size_t bytes = sizeof(float) * (size_t)agent_parameter_count(agent);
+    Arena arena = {0};
     for (int32_t i = 0; i < settings.batch - 1; i++) agent_observe(agent, &step, NULL);
-    assert_false(agent_learn(agent, NULL));
+    assert_false(agent_learn(agent, 1));
     assert_int_equal(agent_updates(agent), 0);
     agent_observe(agent, &step, NULL);
     for (int32_t i = 1; i <= 12; i++) {
-        memcpy(before, agent->target, bytes);
-        assert_true(agent_learn(agent, NULL));
+        LearnerState before = state_of(agent, &arena);
+        assert_true(agent_learn(agent, 1));
         assert_int_equal(agent_updates(agent), i);
-        bool copied = memcmp(before, agent->target, bytes) != 0;
+        LearnerState after = state_of(agent, &arena);
+        bool copied = memcmp(before.target, after.target, bytes) != 0;
         assert_int_equal(copied, i % 5 == 0);
-        if (copied) assert_memory_equal(agent->target, agent->online, bytes);
+        if (copied) assert_memory_equal(after.target, after.online, bytes);
     }
-    free(before);
+    arena_free(&arena);
     agent_free(agent);
 }
 
-/* New priorities are |delta| + epsilon without the importance weight. Half of
- * the transitions have a large reward and a small priority, so weights differ. */
+/* New priorities are |delta| + epsilon without the importance weight: half of the
+ * transitions have six times the mass of the others, so weights differ. What
+ * was drawn is known: the strata's uniforms depend on seed, update and row. */
 static void an_update_sets_unweighted_priorities(void **state) {
     (void)state;
     AgentSettings settings = chain_settings();
     settings.alpha = 1;
     settings.replay_capacity = settings.batch;
     Agent *agent = make_agent(&settings);
+    Arena arena = {0};
     double expected[64];
-    const float errors[2] = {0.5f, 3};
     for (int32_t i = 0; i < settings.batch; i++) {
         float here[STATES], values[2];
         observe_state(i % STATES, here);
-        agent_values(agent, here, 1, values);
+        agent_values(agent, here, 1, values, NULL);
         const AgentStep step = {.observation = here, .action = i % 2, .reward = i % 3, .terminal = true};
         assert_int_equal(agent_observe(agent, &step, NULL), AM_OK);
-        replay_update(&agent->replay, &i, &errors[i % 2], 1);
+        set_mass(agent, i, i % 2 ? 3 : 0.5);
         expected[i] = fabs(i % 3 - (double)values[i % 2]) + settings.priority_epsilon;
     }
-    assert_true(agent_learn(agent, NULL));
+    bool drawn[64] = {false};
+    double total = 0;
+    for (int32_t i = 0; i < settings.batch; i++) total += i % 2 ? 3 : 0.5;
     for (int32_t k = 0; k < settings.batch; k++) {
-        int32_t drawn = agent->indices[k];
-        assert_true(fabs(sum_tree_get(&agent->replay.tree, drawn) - expected[drawn]) < 1e-5);
-        assert_int_equal(agent->weights[k] < 0.9f, drawn % 2);
+        double position = total * (k + random_uniform_at(settings.seed, 0, (uint64_t)k)) / settings.batch;
+        int32_t at = 0;
+        for (; position >= (at % 2 ? 3 : 0.5); at++) position -= at % 2 ? 3 : 0.5;
+        drawn[at] = true;
     }
+    assert_true(agent_learn(agent, 1));
+    LearnerState after = state_of(agent, &arena);
+    for (int32_t i = 0; i < settings.batch; i++) {
+        double mass = drawn[i] ? expected[i] : i % 2 ? 3 : 0.5;
+        assert_true(fabs(after.masses[i] - mass) < 1e-5);
+    }
+    arena_free(&arena);
     agent_free(agent);
 }
 
@@ -226,12 +254,15 @@ static void an_episode_cut_short_bootstraps(void **state) {
     const uint8_t mask[2] = {0, 1};
     const AgentStep step = {.observation = here, .reward = 1, .next_observation = there, .next_mask = mask};
     assert_int_equal(agent_observe(agent, &step, NULL), AM_OK);
-    assert_int_equal(agent->replay.count, 0);
+    assert_int_equal(agent->learner->count, 0);
     agent_end_episode(agent);
-    assert_int_equal(agent->replay.count, 1);
-    assert_true(fabs(agent->replay.discounts[0] - 0.9) < 1e-6);
-    assert_memory_equal(agent->replay.next_masks, mask, 2);
-    assert_memory_equal(agent->replay.next_observations, there, sizeof(there));
+    assert_int_equal(agent->learner->count, 1);
+    Arena arena = {0};
+    LearnerState stored = state_of(agent, &arena);
+    assert_true(fabs(stored.discounts[0] - 0.9) < 1e-6);
+    assert_memory_equal(stored.next_masks, mask, 2);
+    assert_memory_equal(stored.next_observations, there, sizeof(there));
+    arena_free(&arena);
     agent_free(agent);
 }
 
@@ -271,7 +302,7 @@ static void a_loaded_agent_continues_bit_for_bit(void **state) {
             Text saved = {0}, first = {0}, second = {0};
             AmError error = {0};
             assert_int_equal(agent_save(agent, &saved, &error), AM_OK);
-            assert_int_equal(agent_load(&loaded, saved.data, saved.length, "state", &error), AM_OK);
+            assert_int_equal(agent_load(&loaded, DQN_CPU, saved.data, saved.length, "state", &error), AM_OK);
             assert_int_equal(loaded->waiting.count, 1);
             Random copy = random;
             double losses = walk(agent, &random, 300);
@@ -280,7 +311,7 @@ static void a_loaded_agent_continues_bit_for_bit(void **state) {
             assert_int_equal(agent_save(loaded, &second, &error), AM_OK);
             assert_int_equal(first.length, second.length);
             assert_memory_equal(first.data, second.data, first.length);
-            assert_int_equal(loaded->adam.step, agent_updates(agent));
+            assert_int_equal(loaded->learner->adam_steps, agent_updates(agent));
             text_free(&saved);
             text_free(&first);
             text_free(&second);
@@ -306,14 +337,14 @@ static void damaged_states_are_refused(void **state) {
     assert_int_equal(agent_save(agent, &saved, &error), AM_OK);
     for (size_t length = 0; length < saved.length; length++) {
         AmError reason = {0};
-        assert_int_equal(agent_load(&loaded, saved.data, length, "state", &reason), AM_ERROR_INPUT);
+        assert_int_equal(agent_load(&loaded, DQN_CPU, saved.data, length, "state", &reason), AM_ERROR_INPUT);
         assert_null(loaded);
         assert_string_equal(reason.source, "state");
     }
     for (size_t at = 0; at < saved.length; at++) {
         char kept = saved.data[at];
         saved.data[at] = (char)(kept ^ (at % 2 ? 0x80 : 0x7f));
-        AmStatus status = agent_load(&loaded, saved.data, saved.length, "state", NULL);
+        AmStatus status = agent_load(&loaded, DQN_CPU, saved.data, saved.length, "state", NULL);
         saved.data[at] = kept;
         if (status == AM_OK) {
             walk(loaded, &random, 3);
@@ -336,29 +367,71 @@ static void parameters_move_between_agents(void **state) {
     random_seed(&random, 6);
     walk(teacher, &random, 100);
     walk(student, &random, 100);
-    int64_t count;
-    const float *parameters = agent_parameters(teacher, &count);
+    int64_t count = agent_parameter_count(teacher);
+    Arena arena = {0};
+    float *parameters = ARENA_ARRAY(&arena, float, count);
+    assert_int_equal(agent_parameters(teacher, parameters, NULL), AM_OK);
     assert_int_equal(agent_set_parameters(student, parameters, count, "file", NULL), AM_OK);
     const float observations[2 * STATES] = {0, 1, 0, 0, 0, 0, 0, 0, 1, 0};
     float expected[4], values[4];
-    agent_values(teacher, observations, 2, expected);
-    agent_values(student, observations, 2, values);
+    agent_values(teacher, observations, 2, expected, NULL);
+    agent_values(student, observations, 2, values, NULL);
     assert_memory_equal(values, expected, sizeof(values));
-    assert_int_equal(student->adam.step, 0);
-    assert_memory_equal(student->target, student->online, sizeof(float) * (size_t)count);
-    for (int64_t i = 0; i < count; i++)
-        assert_true(student->adam.first[i] == 0 && student->adam.second[i] == 0);
+    LearnerState learnt = state_of(student, &arena);
+    assert_int_equal(learnt.adam_steps, 0);
+    assert_memory_equal(learnt.target, parameters, sizeof(float) * (size_t)count);
+    assert_memory_equal(learnt.online, parameters, sizeof(float) * (size_t)count);
+    for (int64_t i = 0; i < count; i++) assert_true(learnt.first[i] == 0 && learnt.second[i] == 0);
     AmError error = {0};
     assert_int_equal(agent_set_parameters(student, parameters, count - 1, "file", &error), AM_ERROR_INPUT);
-    float *bad = malloc(sizeof(float) * (size_t)count);
-    assert_non_null(bad);
-    memcpy(bad, parameters, sizeof(float) * (size_t)count);
-    bad[count / 2] = NAN;
-    assert_int_equal(agent_set_parameters(student, bad, count, "file", NULL), AM_ERROR_INPUT);
-    free(bad);
+    parameters[count / 2] = NAN;
+    assert_int_equal(agent_set_parameters(student, parameters, count, "file", NULL), AM_ERROR_INPUT);
+    arena_free(&arena);
     agent_free(teacher);
     agent_free(student);
 }
+
+/* Several updates in one call are those of several calls, and the loss that is
+ * then asked for is their mean; asked for again it stays. */
+static void updates_in_one_call_are_those_of_several(void **state) {
+    (void)state;
+    AgentSettings settings = chain_settings();
+    Agent *agents[2];
+    double losses[2] = {0};
+    Arena arena = {0};
+    LearnerState states[2];
+    for (int32_t i = 0; i < 2; i++) {
+        agents[i] = make_agent(&settings);
+        Random random;
+        random_seed(&random, 3);
+        walk(agents[i], &random, 60);
+        for (int32_t k = 0; k < (i == 0 ? 8 : 1); k++) {
+            assert_true(agent_learn(agents[i], i == 0 ? 1 : 8));
+            losses[i] += agent_loss(agents[i]) / (i == 0 ? 8 : 1);
+        }
+        states[i] = state_of(agents[i], &arena);
+    }
+    assert_true(fabs(losses[0] - losses[1]) < 1e-12);
+    assert_true(agent_loss(agents[1]) == losses[1]);
+    size_t bytes = sizeof(float) * (size_t)states[0].parameter_count;
+    assert_memory_equal(states[0].online, states[1].online, bytes);
+    assert_memory_equal(states[0].masses, states[1].masses, sizeof(double) * (size_t)states[0].count);
+    for (int32_t i = 0; i < 2; i++) agent_free(agents[i]);
+    arena_free(&arena);
+}
+
+#ifndef AUTOMAP_HAVE_CUDA
+static void a_device_that_is_not_there_is_named(void **state) {
+    (void)state;
+    AgentSettings settings = chain_settings();
+    settings.device = DQN_CUDA;
+    Agent *agent = NULL;
+    AmError error = {0};
+    assert_int_equal(agent_create(&agent, &settings, STATES, 2, &error), AM_ERROR_RUNTIME);
+    assert_null(agent);
+    assert_non_null(strstr(error.text, "CUDA"));
+}
+#endif
 
 static void senseless_arguments_are_refused(void **state) {
     (void)state;
@@ -385,7 +458,7 @@ static void senseless_arguments_are_refused(void **state) {
     };
     for (size_t i = 0; i < sizeof(steps) / sizeof(*steps); i++)
         assert_int_equal(agent_observe(agent, &steps[i], NULL), AM_ERROR_USAGE);
-    assert_int_equal(agent->replay.count, 0);
+    assert_int_equal(agent->learner->count, 0);
     agent_free(agent);
 }
 
@@ -401,6 +474,10 @@ int main(void) {
         cmocka_unit_test(a_loaded_agent_continues_bit_for_bit),
         cmocka_unit_test(damaged_states_are_refused),
         cmocka_unit_test(parameters_move_between_agents),
+        cmocka_unit_test(updates_in_one_call_are_those_of_several),
+#ifndef AUTOMAP_HAVE_CUDA
+        cmocka_unit_test(a_device_that_is_not_there_is_named),
+#endif
         cmocka_unit_test(senseless_arguments_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

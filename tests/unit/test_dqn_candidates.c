@@ -36,7 +36,7 @@ static void run_problem(Agent *agent, Random *random, int32_t count) {
                                 .next_observation = there,
                                 .terminal = i == count - 1};
         assert_int_equal(agent_observe(agent, &step, NULL), AM_OK);
-        agent_learn(agent, NULL);
+        agent_learn(agent, 1);
     }
     agent_end_episode(agent);
 }
@@ -63,7 +63,7 @@ static void one_network_ranks_candidates_of_any_problem(void **state) {
         worth[i] = make_candidate(&random, features[i]);
         best = fmax(best, worth[i]);
     }
-    agent_values(agent, features[0], LARGE, values[0]);
+    agent_values(agent, features[0], LARGE, values[0], NULL);
     for (int32_t i = 0; i < LARGE; i++) {
         double advantage = (double)values[i][TAKE] - values[i][LEAVE];
         if (advantage > most) most = advantage, chosen = worth[i];
@@ -89,9 +89,9 @@ static void values_of_many_rows_are_those_of_each(void **state) {
     random_seed(&random, 8);
     float features[20][FEATURES], values[20][5], alone[5];
     for (int32_t i = 0; i < 20; i++) make_candidate(&random, features[i]);
-    agent_values(agent, features[0], 20, values[0]);
+    agent_values(agent, features[0], 20, values[0], NULL);
     for (int32_t i = 0; i < 20; i++) {
-        agent_values(agent, features[i], 1, alone);
+        agent_values(agent, features[i], 1, alone, NULL);
         for (int32_t a = 0; a < 5; a++) assert_true(fabsf(alone[a] - values[i][a]) < 1e-5f);
     }
     agent_free(agent);

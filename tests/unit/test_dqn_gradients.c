@@ -9,16 +9,17 @@
 #include <cmocka.h>
 #include <math.h>
 
+#include "dqn/cpu/convolution_cpu.c"
 #include "dqn/cpu/network_cpu.c"
 #include "dqn/network.c"
 
-enum { BATCH = 5, MOST_PARAMETERS = 2000 };
+enum { BATCH = 5, MOST_PARAMETERS = 2000, MOST_OBSERVATIONS = 32 };
 
 typedef struct Problem {
     Network network;
     NetworkPass pass;
     double parameters[MOST_PARAMETERS], gradients[MOST_PARAMETERS];
-    double observations[BATCH * 7], coefficients[BATCH * 6], values[BATCH * 6];
+    double observations[BATCH * MOST_OBSERVATIONS], coefficients[BATCH * 6], values[BATCH * 6];
 } Problem;
 
 static double loss(Problem *problem) {
@@ -42,7 +43,7 @@ static void check_shape(const NetworkShape *shape) {
     network_initialize(&problem.network, problem.parameters, &random);
     for (int64_t i = 0; i < problem.network.parameter_count; i++)
         problem.parameters[i] += 0.1 * random_normal(&random);
-    for (int32_t i = 0; i < BATCH * 7; i++) problem.observations[i] = random_normal(&random);
+    for (int32_t i = 0; i < BATCH * MOST_OBSERVATIONS; i++) problem.observations[i] = random_normal(&random);
     for (int32_t i = 0; i < BATCH * 6; i++) problem.coefficients[i] = random_normal(&random);
 
     loss(&problem);
@@ -77,6 +78,23 @@ static void gradients_equal_central_differences(void **state) {
          .hidden_count = 4,
          .hidden = {5, 1, 12, 3},
          .dueling = true},
+        /* 2 arrays of 11 and 4 more numbers; 6 of the last 3 inputs overlap. */
+        {.observation_size = 26,
+         .action_count = 3,
+         .convolution_count = 2,
+         .channels = 2,
+         .length = 11,
+         .convolutions = {{4, 3, 2}, {5, 2, 1}},
+         .hidden_count = 1,
+         .hidden = {6},
+         .dueling = true},
+        /* A width that leaves the last number out, a stride beyond the width, no hidden layer. */
+        {.observation_size = 30,
+         .action_count = 2,
+         .convolution_count = 3,
+         .channels = 3,
+         .length = 10,
+         .convolutions = {{3, 1, 1}, {2, 3, 4}, {4, 2, 3}}},
     };
     for (size_t i = 0; i < sizeof(shapes) / sizeof(*shapes); i++) check_shape(&shapes[i]);
 }
@@ -101,6 +119,31 @@ static void dueling_subtracts_the_mean_over_all_actions(void **state) {
     arena_free(&arena);
 }
 
+/* One filter (1, 10) over one array, stride 2; its outputs and the rest of the
+ * observation go to one action with weights 1, 1000, 100000. */
+static void a_convolution_by_hand(void **state) {
+    (void)state;
+    const NetworkShape shape = {.observation_size = 6,
+                                .action_count = 1,
+                                .convolution_count = 1,
+                                .channels = 1,
+                                .length = 5,
+                                .convolutions = {{1, 2, 2}}};
+    Network network;
+    NetworkPass pass;
+    Arena arena = {0};
+    assert_int_equal(network_create(&network, &shape, NULL), AM_OK);
+    assert_int_equal(network.parameter_count, 2 + 1 + 3 + 1);
+    assert_int_equal(network_pass_create(&pass, &arena, &network, 2, NULL), AM_OK);
+    const double parameters[7] = {1, 10, 0.5, 1, 1000, 100000, 0.25};
+    const double observations[12] = {1, 2, 3, 4, 9, 7, -5, 0, 2, 1, 9, -1};
+    double values[2];
+    network_forward(&network, parameters, &pass, observations, 2, values);
+    assert_true(fabs(values[0] - (21.5 + 1000 * 43.5 + 100000 * 7 + 0.25)) < 1e-9);
+    assert_true(fabs(values[1] - (0 + 1000 * 12.5 - 100000 + 0.25)) < 1e-9);
+    arena_free(&arena);
+}
+
 static void shapes_out_of_range_are_refused(void **state) {
     (void)state;
     const NetworkShape shapes[] = {
@@ -109,6 +152,31 @@ static void shapes_out_of_range_are_refused(void **state) {
         {.observation_size = 3, .action_count = 3, .hidden_count = NETWORK_MAX_HIDDEN + 1},
         {.observation_size = 3, .action_count = 3, .hidden_count = 1, .hidden = {0}},
         {.observation_size = 1 << 20, .action_count = 3, .hidden_count = 1, .hidden = {1 << 20}},
+        {.observation_size = 9, .action_count = 3, .convolution_count = 5, .channels = 1, .length = 9},
+        {.observation_size = 9,
+         .action_count = 3,
+         .convolution_count = 1,
+         .channels = 2,
+         .length = 5,
+         .convolutions = {{1, 1, 1}}},
+        {.observation_size = 9,
+         .action_count = 3,
+         .convolution_count = 1,
+         .channels = 2,
+         .length = 4,
+         .convolutions = {{1, 5, 1}}},
+        {.observation_size = 9,
+         .action_count = 3,
+         .convolution_count = 1,
+         .channels = 2,
+         .length = 4,
+         .convolutions = {{1, 2, 0}}},
+        {.observation_size = 1 << 20,
+         .action_count = 3,
+         .convolution_count = 1,
+         .channels = 1,
+         .length = 1 << 20,
+         .convolutions = {{2, 1, 1}}},
     };
     for (size_t i = 0; i < sizeof(shapes) / sizeof(*shapes); i++) {
         Network network;
@@ -122,6 +190,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(gradients_equal_central_differences),
         cmocka_unit_test(dueling_subtracts_the_mean_over_all_actions),
+        cmocka_unit_test(a_convolution_by_hand),
         cmocka_unit_test(shapes_out_of_range_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -7,6 +7,7 @@
 #include <cmocka.h>
 #include <math.h>
 
+#include "base/random.h"
 #include "dqn/replay.h"
 
 static void inner_nodes_are_sums_of_their_children(void **state) {
@@ -60,7 +61,7 @@ static void make_replay(Replay *replay, Arena *arena, int32_t capacity, int32_t 
     for (int32_t i = 0; i < count; i++) {
         const float here = (float)i, there = here + 0.5f;
         const uint8_t mask[3] = {1, (uint8_t)(i % 2), 0};
-        replay_add(replay, &(ReplayEntry){&here, &there, mask, i % 3, i, 0.9});
+        replay_add(replay, &(Transition){&here, &there, mask, i % 3, i, 0.9});
     }
 }
 
@@ -81,12 +82,10 @@ static void draws_follow_the_priorities(void **state) {
         total += mass[i];
     }
     int64_t counts[ENTRIES] = {0};
-    Random random;
-    random_seed(&random, 3);
     for (int32_t round = 0; round < ROUNDS; round++) {
         int32_t indices[BATCH];
         float weights[BATCH];
-        replay_sample(&replay, &random, BATCH, indices, weights);
+        replay_sample(&replay, 3, round, BATCH, indices, weights);
         for (int32_t k = 0; k < BATCH; k++) {
             assert_in_range(indices[k], 0, ENTRIES - 1);
             counts[indices[k]]++;
@@ -112,11 +111,9 @@ static void importance_weights_by_hand(void **state) {
     const int32_t all[3] = {0, 1, 2};
     const float errors[3] = {0.5f, -1.5f, 4.5f};
     replay_update(&replay, all, errors, 3);
-    Random random;
-    random_seed(&random, 5);
     int32_t indices[BATCH];
     float weights[BATCH];
-    replay_sample(&replay, &random, BATCH, indices, weights);
+    replay_sample(&replay, 5, 0, BATCH, indices, weights);
     /* Each eighth of the mass belongs to one leaf. */
     const int32_t expected[BATCH] = {0, 1, 1, 2, 2, 2, 2, 2};
     const double by_leaf[3] = {pow(3 * 1 / 8.0, -0.5), pow(3 * 2 / 8.0, -0.5), pow(3 * 5 / 8.0, -0.5)};
@@ -125,8 +122,27 @@ static void importance_weights_by_hand(void **state) {
         assert_true(fabs(weights[k] - by_leaf[expected[k]] / by_leaf[0]) < 1e-6);
     }
     /* A batch of one is its own maximum. */
-    replay_sample(&replay, &random, 1, indices, weights);
+    replay_sample(&replay, 5, 1, 1, indices, weights);
     assert_true(weights[0] == 1);
+    arena_free(&arena);
+}
+
+/* A batch depends on the seed, the number of the update and the masses alone. */
+static void draws_are_counted_and_not_generated(void **state) {
+    (void)state;
+    enum { BATCH = 32 };
+    Arena arena = {0};
+    Replay replay;
+    make_replay(&replay, &arena, 500, 500, 0.7, 0.6);
+    int32_t first[BATCH], again[BATCH], later[BATCH], other[BATCH];
+    float weights[BATCH];
+    replay_sample(&replay, 5, 10, BATCH, first, weights);
+    replay_sample(&replay, 5, 11, BATCH, later, weights);
+    replay_sample(&replay, 6, 10, BATCH, other, weights);
+    replay_sample(&replay, 5, 10, BATCH, again, weights);
+    assert_memory_equal(first, again, sizeof(first));
+    assert_memory_not_equal(first, later, sizeof(first));
+    assert_memory_not_equal(first, other, sizeof(first));
     arena_free(&arena);
 }
 
@@ -146,7 +162,7 @@ static void inserts_take_the_raw_maximum_raised_once(void **state) {
     assert_true(sum_tree_get(&replay.tree, 0) == 1);
     for (int32_t i = 1; i < 4; i++) {
         const float here = 0;
-        replay_add(&replay, &(ReplayEntry){&here, &here, NULL, 0, 0, 1});
+        replay_add(&replay, &(Transition){&here, &here, NULL, 0, 0, 1});
         assert_true(sum_tree_get(&replay.tree, i) == 4);
     }
     arena_free(&arena);
@@ -192,6 +208,7 @@ int main(void) {
         cmocka_unit_test(sizes_out_of_range_are_refused),
         cmocka_unit_test(draws_follow_the_priorities),
         cmocka_unit_test(importance_weights_by_hand),
+        cmocka_unit_test(draws_are_counted_and_not_generated),
         cmocka_unit_test(inserts_take_the_raw_maximum_raised_once),
         cmocka_unit_test(duplicates_and_bad_errors_keep_the_tree_sound),
         cmocka_unit_test(the_oldest_is_overwritten),

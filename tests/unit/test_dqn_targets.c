@@ -10,6 +10,7 @@
 #include "dqn/loss.h"
 #include "dqn/n_step.h"
 #include "dqn/network.h"
+#include "dqn/replay.h"
 
 static bool near(double a, double b, double tolerance) {
     return fabs(a - b) <= tolerance * (1 + fabs(b));
@@ -114,23 +115,30 @@ static void the_loss_by_hand(void **state) {
     assert_true(near(loss, (0.125 + 0.5 * 18 + 0.25 * 0.5) / 3, 1e-7));
 }
 
+static AmStatus store(void *user, const Transition *transition, AmError *error) {
+    (void)error;
+    replay_add(user, transition);
+    return AM_OK;
+}
+
 /* Runs rewards 1, 10, 100, .. through n-step returns with gamma 0.5. State t is
  * the number t; the action is t % 2. */
 static void run_episode(Replay *replay, Arena *arena, int32_t n, int32_t steps, bool terminal) {
     static NStep queue;
+    const NStepSink sink = {store, replay};
     assert_int_equal(replay_create(replay, arena, 1, 2, 100, 1, 0.6, 1e-6, NULL), AM_OK);
     assert_int_equal(n_step_create(&queue, arena, n, 0.5, 1, 2, NULL), AM_OK);
     double reward = 1;
     for (int32_t t = 0; t < steps; t++, reward *= 10) {
         const float here = (float)t, there = (float)(t + 1);
         const uint8_t mask[2] = {1, (uint8_t)(t % 2)};
-        assert_int_equal(n_step_observe(&queue, arena, replay, &here, t % 2, reward, &there, mask,
+        assert_int_equal(n_step_observe(&queue, arena, &sink, &here, t % 2, reward, &there, mask,
                                         terminal && t == steps - 1, NULL),
                          AM_OK);
     }
-    n_step_truncate(&queue, replay);
+    assert_int_equal(n_step_truncate(&queue, &sink, NULL), AM_OK);
     assert_int_equal(queue.count, 0);
-    n_step_truncate(&queue, replay);
+    assert_int_equal(n_step_truncate(&queue, &sink, NULL), AM_OK);
 }
 
 /* The row that starts in state `start`; fails the test unless there is one. */

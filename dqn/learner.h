@@ -1,0 +1,136 @@
+/* Learner: everything of an agent that lives where the arithmetic is done.
+ *
+ * It owns the online and the target parameters, Adam's moments, the replay with
+ * its priorities, and the random numbers of sampling; the agent keeps what
+ * belongs to acting (exploration, n-step returns). Back ends: dqn/cpu
+ * (OpenBLAS), dqn/cuda (the whole update as one graph on the device). Both draw
+ * the same samples: stratum i of update t takes random_uniform_at(seed, t, i).
+ *
+ * One update (Rainbow's parts, Hessel et al. 2018): draw a batch by priority; Q
+ * of the states and of the next states by the online network, of the next
+ * states by the target network; double-DQN targets; weighted Huber loss; Adam;
+ * new priorities from the unweighted errors; every target_update updates the
+ * target becomes a copy of the online network.
+ *
+ * Calls may return before a device has done the work. Nothing is read back by
+ * learner_add and learner_learn; what went wrong on a device comes out of a
+ * later call that reads. After a failed call only learner_free is allowed.
+ */
+#ifndef DQN_LEARNER_H
+#define DQN_LEARNER_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/arena.h"
+#include "base/status.h"
+#include "dqn/network.h"
+#include "dqn/transition.h"
+
+#define DQN_DEVICE_LIST(X) \
+    X(CPU, "cpu")          \
+    X(CUDA, "cuda")
+typedef enum DqnDevice {
+#define DQN_DEVICE_ENUM(name, text) DQN_##name,
+    DQN_DEVICE_LIST(DQN_DEVICE_ENUM)
+#undef DQN_DEVICE_ENUM
+        DQN_DEVICE_COUNT
+} DqnDevice;
+const char *dqn_device_name(DqnDevice device);
+
+/* AM_OK if a learner can be made there; else AM_ERROR_RUNTIME with one line
+ * that says why: a build without CUDA, no driver, no device. */
+AmStatus dqn_device_check(DqnDevice device, AmError *error);
+
+/* Ranges are the caller's to check (agent.c). */
+typedef struct LearnerSettings {
+    NetworkShape shape;
+    double learning_rate;
+    double alpha, beta, priority_epsilon; /* of prioritized replay */
+    double huber;
+    int32_t batch, target_update, replay_capacity;
+    bool double_q;
+    uint64_t seed; /* of sampling */
+} LearnerSettings;
+
+/* The whole state in host memory, arrays of `count` rows owned by an arena. */
+typedef struct LearnerState {
+    int64_t parameter_count, updates, adam_steps;
+    float *online, *target, *first, *second; /* [parameter_count], network.h's layout */
+    int32_t count, next;                     /* transitions held; the place written next */
+    double max_priority;                     /* raw: not yet raised to alpha */
+    float *observations, *next_observations; /* [count, observation_size] */
+    uint8_t *next_masks;                     /* [count, action_count] */
+    int32_t *actions;
+    float *rewards, *discounts;
+    double *masses; /* p_i^alpha */
+} LearnerState;
+
+typedef struct Learner Learner;
+
+/* A back end. Functions are called with arguments that learner.c has checked. */
+typedef struct LearnerMethods {
+    void (*free)(Learner *learner);
+    AmStatus (*add)(Learner *learner, const Transition *transitions, int32_t count, AmError *error);
+    AmStatus (*values)(Learner *learner, const float *observations, int32_t count, float *values,
+                       AmError *error);
+    AmStatus (*learn)(Learner *learner, int32_t updates, AmError *error);
+    AmStatus (*take_loss)(Learner *learner, double *sum, AmError *error);
+    AmStatus (*get_parameters)(Learner *learner, float *parameters, AmError *error);
+    AmStatus (*set_parameters)(Learner *learner, const float *parameters, AmError *error);
+    AmStatus (*get_state)(Learner *learner, LearnerState *state, AmError *error);
+    AmStatus (*set_state)(Learner *learner, const LearnerState *state, AmError *error);
+} LearnerMethods;
+
+/* What all back ends begin with. The counters are known without asking the
+ * device, since they depend on the calls alone. */
+struct Learner {
+    const LearnerMethods *methods;
+    LearnerSettings settings;
+    Network network;
+    int32_t count, next; /* transitions held; the place written next */
+    int64_t updates;
+    int64_t adam_steps;     /* updates since the parameters were set */
+    int64_t losses_waiting; /* updates whose loss was not taken yet */
+};
+
+/* The makers that learner_create chooses from; they fill everything behind
+ * `base`, which is given. Parameters start as 0. */
+AmStatus learner_cpu_create(Learner **learner, const Learner *base, AmError *error);
+AmStatus learner_cuda_create(Learner **learner, const Learner *base, AmError *error);
+AmStatus learner_cuda_check(AmError *error);
+
+/* AM_ERROR_USAGE for a shape out of range or more than `most_bytes` of memory;
+ * AM_ERROR_RUNTIME if the device cannot be used. learner_free releases it. */
+AmStatus learner_create(Learner **learner, DqnDevice device, const LearnerSettings *settings,
+                        int64_t most_bytes, AmError *error);
+void learner_free(Learner *learner);
+
+/* Stores copies over the oldest transitions, in order. */
+AmStatus learner_add(Learner *learner, const Transition *transitions, int32_t count, AmError *error);
+
+/* values[count, action_count] of observations[count, observation_size]. */
+AmStatus learner_values(Learner *learner, const float *observations, int32_t count, float *values,
+                        AmError *error);
+
+/* `updates` updates; the replay holds at least one batch. */
+AmStatus learner_learn(Learner *learner, int32_t updates, AmError *error);
+
+/* The mean loss of the updates since the last call; NAN if there were none.
+ * The loss of one update is the weighted mean over its batch. */
+AmStatus learner_take_loss(Learner *learner, double *mean, AmError *error);
+
+/* The online parameters[parameter_count]. Setting them sets both networks and
+ * restarts Adam. */
+AmStatus learner_get_parameters(Learner *learner, float *parameters, AmError *error);
+AmStatus learner_set_parameters(Learner *learner, const float *parameters, AmError *error);
+
+/* Memory of a state of `count` transitions; the arena owns it. */
+AmStatus learner_state_create(LearnerState *state, Arena *arena, const Learner *learner, int32_t count,
+                              AmError *error);
+/* `state` was created with the learner's count (get), or by its own (set). The
+ * same learner after a set does what the one of the get would have done. */
+AmStatus learner_get_state(Learner *learner, LearnerState *state, AmError *error);
+AmStatus learner_set_state(Learner *learner, const LearnerState *state, AmError *error);
+
+#endif
