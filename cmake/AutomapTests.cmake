@@ -59,7 +59,7 @@ function(automap_script_test script default_labels)
   elseif(AUTOMAP_PYTHON)
     set(command ${AUTOMAP_PYTHON} ${script})
   else()
-    set(command sh -c "echo skipped: no Python environment was found by CMake; exit 77")
+    set(command sh -c "echo skipped: no Python environment was found by CMake && exit 77")
   endif()
   add_test(NAME ${name} COMMAND ${command} WORKING_DIRECTORY ${CMAKE_SOURCE_DIR})
   set(environment AUTOMAP_BUILD=${CMAKE_BINARY_DIR} AUTOMAP_SOURCE=${CMAKE_SOURCE_DIR}
