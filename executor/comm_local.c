@@ -1,117 +1,31 @@
 /* Collectives between threads of one process, on shared memory.
  *
- * Each group has a rendezvous: its members publish their calls, wait for one
- * another, then each builds its own results by reading the others' operands,
- * and all wait again before anybody's operand may change. all_reduce works in
- * two rounds, as in a ring but without copies on the way: member k reduces the
- * k-th part of the elements from all operands into its own result, then
- * everybody copies the parts of the others; that is correct in place.
- * A failure sets one flag and wakes every rendezvous.
+ * The members of a group show one another their calls and meet (rendezvous.h),
+ * then each builds its own results by reading the others' operands, and all
+ * meet again before anybody's operand may change. all_reduce works in two
+ * rounds, as in a ring but without copies on the way: member k reduces the k-th
+ * part of the elements from all operands into its own result, then everybody
+ * copies the parts of the others; that is correct in place.
  */
-#include <pthread.h>
-#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "executor/comm.h"
 #include "executor/cpu/strided.h"
 #include "executor/cpu/wide.h"
-
-typedef struct Rendezvous {
-    int32_t count, arrived;
-    uint64_t round;
-    pthread_mutex_t mutex;
-    pthread_cond_t all_here;
-    int32_t *ranks;         /* [count] */
-    const CommCall **calls; /* [count], of the collective in work */
-    struct Rendezvous *next;
-    int32_t name;
-} Rendezvous;
+#include "executor/rendezvous.h"
 
 typedef struct CommWorld {
-    int32_t size;
-    atomic_bool failed;
-    pthread_mutex_t mutex; /* guards the list of groups */
-    Rendezvous *groups;    /* newest first; nodes stay where they are */
-    int32_t group_count;
-    Rendezvous *everybody;
+    Rendezvous *rendezvous;
 } CommWorld;
 
-static AmStatus released(Comm *comm, AmError *error) {
-    return am_fail(error, AM_ERROR_RUNTIME, "", "rank %d was stopped because another rank failed",
-                   comm->rank);
-}
-
-/* Waits until all members have come here; AM_ERROR_RUNTIME if a rank failed meanwhile. */
-static AmStatus meet(Comm *comm, Rendezvous *group, AmError *error) {
-    bool complete = true;
-    pthread_mutex_lock(&group->mutex);
-    uint64_t round = group->round;
-    if (++group->arrived == group->count) {
-        group->arrived = 0;
-        group->round++;
-        pthread_cond_broadcast(&group->all_here);
-    } else {
-        while (group->round == round && !atomic_load(&comm->world->failed))
-            pthread_cond_wait(&group->all_here, &group->mutex);
-        complete = group->round != round;
-    }
-    pthread_mutex_unlock(&group->mutex);
-    return complete ? AM_OK : released(comm, error);
-}
-
-static void free_group(Rendezvous *group) {
-    if (!group) return;
-    free(group->ranks);
-    free(group->calls);
-    free(group);
-}
-
-static AmStatus new_group(Rendezvous **result, const int32_t *ranks, int32_t count, AmError *error) {
-    Rendezvous *group = calloc(1, sizeof *group);
-    if (group) {
-        group->ranks = malloc(sizeof(int32_t) * (size_t)count);
-        group->calls = calloc((size_t)count, sizeof *group->calls);
-    }
-    if (!group || !group->ranks || !group->calls) {
-        free_group(group);
-        return am_fail_memory(error, count * 16);
-    }
-    memcpy(group->ranks, ranks, sizeof(int32_t) * (size_t)count);
-    group->count = count;
-    pthread_mutex_init(&group->mutex, NULL);
-    pthread_cond_init(&group->all_here, NULL);
-    *result = group;
-    return AM_OK;
+/* What member `position` of the group runs at this moment. */
+static const CommCall *call_of(const RendezvousGroup *group, int32_t position) {
+    return group->brought[position];
 }
 
 static AmStatus join(Comm *comm, const int32_t *ranks, int32_t count, int32_t *name, AmError *error) {
-    CommWorld *world = comm->world;
-    AmStatus status = AM_OK;
-    pthread_mutex_lock(&world->mutex);
-    Rendezvous *group = world->groups;
-    while (group &&
-           (group->count != count || memcmp(group->ranks, ranks, sizeof(int32_t) * (size_t)count) != 0))
-        group = group->next;
-    if (!group) {
-        status = new_group(&group, ranks, count, error);
-        if (status == AM_OK) {
-            group->next = world->groups;
-            group->name = world->group_count++;
-            world->groups = group;
-        }
-    }
-    if (status == AM_OK) *name = group->name;
-    pthread_mutex_unlock(&world->mutex);
-    return status;
-}
-
-static Rendezvous *find_group(CommWorld *world, int32_t name) {
-    pthread_mutex_lock(&world->mutex);
-    Rendezvous *group = world->groups;
-    while (group && group->name != name) group = group->next;
-    pthread_mutex_unlock(&world->mutex);
-    return group;
+    return rendezvous_join(comm->world->rendezvous, ranks, count, name, error);
 }
 
 static int64_t part_start(const int64_t *parts, int32_t k) {
@@ -121,15 +35,16 @@ static int64_t part_start(const int64_t *parts, int32_t k) {
 }
 
 /* out[0..count) = reduction over members, in group order, of operand k from element `at` on. */
-static void reduce_run(const Rendezvous *group, int32_t k, int64_t at, int64_t count, Dtype type, char *out) {
+static void reduce_run(const RendezvousGroup *group, int32_t k, int64_t at, int64_t count, Dtype type,
+                       char *out) {
     Wide sum[WIDE_RUN], run[WIDE_RUN];
     WideKind kind = wide_kind(type);
     int64_t bytes = dtype_bytes(type);
-    SbpReduction reduction = group->calls[0]->collective->reduction;
+    SbpReduction reduction = call_of(group, 0)->collective->reduction;
     for (int64_t done = 0; done < count; done += WIDE_RUN) {
         int64_t n = count - done < WIDE_RUN ? count - done : WIDE_RUN;
         for (int32_t member = 0; member < group->count; member++) {
-            const char *in = (const char *)group->calls[member]->operands[k] + (at + done) * bytes;
+            const char *in = (const char *)call_of(group, member)->operands[k] + (at + done) * bytes;
             wide_load(member == 0 ? sum : run, in, type, n, 1);
             if (member > 0) wide_fold(sum, run, kind, reduction, n);
         }
@@ -141,7 +56,7 @@ static int64_t slice_start(int64_t elements, int32_t k, int32_t count) {
     return elements / count * k + (elements % count < k ? elements % count : k);
 }
 
-static AmStatus all_reduce(Comm *comm, Rendezvous *group, const CommCall *call, AmError *error) {
+static AmStatus all_reduce(Comm *comm, RendezvousGroup *group, const CommCall *call, AmError *error) {
     for (int32_t k = 0; k < call->operand_count; k++) {
         const IrShape *shape = call->operand_shapes[k];
         int64_t elements = ir_shape_elements(shape), bytes = dtype_bytes(shape->type);
@@ -149,7 +64,7 @@ static AmStatus all_reduce(Comm *comm, Rendezvous *group, const CommCall *call, 
         int64_t end = slice_start(elements, call->position + 1, group->count);
         reduce_run(group, k, first, end - first, shape->type, (char *)call->results[k] + first * bytes);
     }
-    TRY(meet(comm, group, error));
+    TRY(rendezvous_meet(comm->world->rendezvous, group, comm->rank, error));
     for (int32_t k = 0; k < call->operand_count; k++) {
         const IrShape *shape = call->operand_shapes[k];
         int64_t elements = ir_shape_elements(shape), bytes = dtype_bytes(shape->type);
@@ -158,14 +73,14 @@ static AmStatus all_reduce(Comm *comm, Rendezvous *group, const CommCall *call, 
             int64_t end = slice_start(elements, member + 1, group->count);
             if (member == call->position) continue;
             memcpy((char *)call->results[k] + first * bytes,
-                   (const char *)group->calls[member]->results[k] + first * bytes,
+                   (const char *)call_of(group, member)->results[k] + first * bytes,
                    (size_t)((end - first) * bytes));
         }
     }
     return AM_OK;
 }
 
-static AmStatus all_gather(Comm *comm, Rendezvous *group, const CommCall *call, AmError *error) {
+static AmStatus all_gather(Comm *comm, RendezvousGroup *group, const CommCall *call, AmError *error) {
     (void)comm, (void)error;
     for (int32_t k = 0; k < call->operand_count; k++) {
         const IrShape *shape = call->result_shapes[k];
@@ -179,13 +94,13 @@ static AmStatus all_gather(Comm *comm, Rendezvous *group, const CommCall *call, 
             strided_row_major(in_strides, box, shape->rank);
             int64_t at = part_start(movement->parts, member) * out_strides[movement->dimension];
             strided_copy((char *)call->results[k] + at * bytes, out_strides,
-                         group->calls[member]->operands[k], in_strides, box, shape->rank, bytes);
+                         call_of(group, member)->operands[k], in_strides, box, shape->rank, bytes);
         }
     }
     return AM_OK;
 }
 
-static AmStatus reduce_scatter(Comm *comm, Rendezvous *group, const CommCall *call, AmError *error) {
+static AmStatus reduce_scatter(Comm *comm, RendezvousGroup *group, const CommCall *call, AmError *error) {
     (void)comm, (void)error;
     for (int32_t k = 0; k < call->operand_count; k++) {
         const IrShape *whole = call->operand_shapes[k];
@@ -202,7 +117,7 @@ static AmStatus reduce_scatter(Comm *comm, Rendezvous *group, const CommCall *ca
     return AM_OK;
 }
 
-static AmStatus all_to_all(Comm *comm, Rendezvous *group, const CommCall *call, AmError *error) {
+static AmStatus all_to_all(Comm *comm, RendezvousGroup *group, const CommCall *call, AmError *error) {
     (void)comm, (void)error;
     for (int32_t k = 0; k < call->operand_count; k++) {
         const IrShape *shape = call->result_shapes[k];
@@ -220,7 +135,7 @@ static AmStatus all_to_all(Comm *comm, Rendezvous *group, const CommCall *call, 
             int64_t out_at = part_start(movement->parts, member) * out_strides[d];
             int64_t in_at = part_start(movement->other_parts, call->position) * in_strides[other];
             strided_copy((char *)call->results[k] + out_at * bytes, out_strides,
-                         (const char *)group->calls[member]->operands[k] + in_at * bytes, in_strides, box,
+                         (const char *)call_of(group, member)->operands[k] + in_at * bytes, in_strides, box,
                          shape->rank, bytes);
         }
     }
@@ -228,34 +143,27 @@ static AmStatus all_to_all(Comm *comm, Rendezvous *group, const CommCall *call, 
 }
 
 static AmStatus run(Comm *comm, const CommCall *call, AmError *error) {
-    static AmStatus (*const kinds[])(Comm *, Rendezvous *, const CommCall *, AmError *) = {
+    static AmStatus (*const kinds[])(Comm *, RendezvousGroup *, const CommCall *, AmError *) = {
         [PROGRAM_ALL_REDUCE] = all_reduce,
         [PROGRAM_ALL_GATHER] = all_gather,
         [PROGRAM_REDUCE_SCATTER] = reduce_scatter,
         [PROGRAM_ALL_TO_ALL] = all_to_all,
     };
-    Rendezvous *group = find_group(comm->world, call->group);
+    Rendezvous *rendezvous = comm->world->rendezvous;
+    RendezvousGroup *group = rendezvous_group(rendezvous, call->group);
     if (!group) return am_fail(error, AM_ERROR_INTERNAL, "", "a collective of an unknown group");
-    group->calls[call->position] = call; /* read by the others after they met */
-    TRY(meet(comm, group, error));
+    group->brought[call->position] = call;
+    TRY(rendezvous_meet(rendezvous, group, comm->rank, error));
     TRY(kinds[call->collective->kind](comm, group, call, error));
-    return meet(comm, group, error);
+    return rendezvous_meet(rendezvous, group, comm->rank, error);
 }
 
 static AmStatus barrier(Comm *comm, AmError *error) {
-    return meet(comm, comm->world->everybody, error);
+    return rendezvous_barrier(comm->world->rendezvous, comm->rank, error);
 }
 
 static void abort_all(Comm *comm) {
-    CommWorld *world = comm->world;
-    atomic_store(&world->failed, true);
-    pthread_mutex_lock(&world->mutex);
-    for (Rendezvous *group = world->groups; group; group = group->next) {
-        pthread_mutex_lock(&group->mutex);
-        pthread_cond_broadcast(&group->all_here);
-        pthread_mutex_unlock(&group->mutex);
-    }
-    pthread_mutex_unlock(&world->mutex);
+    rendezvous_abort(comm->world->rendezvous);
 }
 
 static AmStatus open_world(Comm *comms, int32_t first, int32_t count, int32_t size,
@@ -264,42 +172,21 @@ static AmStatus open_world(Comm *comms, int32_t first, int32_t count, int32_t si
         return am_fail(error, AM_ERROR_USAGE, "",
                        "local collectives join the %d ranks of one process; the plan has %d", count, size);
     CommWorld *world = calloc(1, sizeof *world);
-    int32_t *everybody = malloc(sizeof(int32_t) * (size_t)(size > 0 ? size : 1));
-    int32_t name = 0;
-    if (!world || !everybody) {
-        free(world);
-        free(everybody);
-        return am_fail_memory(error, size * 4);
-    }
-    world->size = size;
-    atomic_init(&world->failed, false);
-    pthread_mutex_init(&world->mutex, NULL);
-    for (int32_t r = 0; r < size; r++) {
-        everybody[r] = r;
-        comms[r] =
-            (Comm){.back_end = &comm_local, .rank = r, .size = size, .device = devices[r], .world = world};
-    }
-    AmStatus status = join(&comms[0], everybody, size, &name, error);
-    free(everybody);
+    if (!world) return am_fail_memory(error, sizeof *world);
+    AmStatus status = rendezvous_open(&world->rendezvous, size, error);
     if (status != AM_OK) {
         free(world);
         return status;
     }
-    world->everybody = world->groups;
+    for (int32_t r = 0; r < size; r++)
+        comms[r] =
+            (Comm){.back_end = &comm_local, .rank = r, .size = size, .device = devices[r], .world = world};
     return AM_OK;
 }
 
 static void close_world(Comm *comms) {
-    CommWorld *world = comms[0].world;
-    while (world->groups) {
-        Rendezvous *next = world->groups->next;
-        pthread_mutex_destroy(&world->groups->mutex);
-        pthread_cond_destroy(&world->groups->all_here);
-        free_group(world->groups);
-        world->groups = next;
-    }
-    pthread_mutex_destroy(&world->mutex);
-    free(world);
+    rendezvous_close(comms[0].world->rendezvous);
+    free(comms[0].world);
 }
 
 const CommBackEnd comm_local = {
