@@ -1,0 +1,72 @@
+/* The stand-in libraries of CUDA: what tests read, and what stand-ins share.
+ *
+ * ctest puts libcuda.so.1, libnvrtc.so.13, libcublasLt.so.13, libcudnn.so.9 and
+ * libnccl.so.2 of this folder before the real ones, so that the product's code
+ * runs unchanged where there is no GPU. The driver among them keeps device memory
+ * in host memory that only queued work may touch (it holds 0xA5 at first; a host
+ * access faults, an overrun is found), runs kernels on the host block by block,
+ * and runs a stream as late as possible: only what a synchronisation needs. A
+ * missing event wait so shows as a wrong number. Every call is counted.
+ *
+ * Tests and the other stand-ins reach it through one table, which the real
+ * driver does not have:
+ *
+ *   const StandIn *stand = stand_in();
+ *   if (stand) assert_int_equal(stand->count("cuGraphLaunch"), 20);
+ *
+ * Environment: STAND_IN_DEVICES (1), STAND_IN_MEMORY (bytes of each, 4 GiB),
+ * STAND_IN_ARCHITECTURE (90), STAND_IN_VERSION (of the driver, as 13000),
+ * STAND_IN_FAIL ("cuInit=100" or several with commas: that call returns that
+ * code; "cuMemAlloc=2@3": from its third call on).
+ */
+#ifndef TESTS_CUDA_STAND_IN_H
+#define TESTS_CUDA_STAND_IN_H
+
+#include <cuda.h>
+#include <dlfcn.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+/* What a stream was given so far, by kind; work captured into a graph counts when it is captured. */
+typedef struct StandInStream {
+    int64_t launches, copies, sets, waits, records, calls, host_functions, graph_launches;
+} StandInStream;
+
+typedef struct StandInMemory {
+    int64_t allocations, bytes, peak_bytes; /* alive now; the most at once since the last reset */
+} StandInMemory;
+
+typedef struct StandIn {
+    /* Queues work of another stand-in on a stream, also into a capture. `argument` (`bytes` of it)
+     * is copied now; run(copy) does the work later, with device memory open to it, and returns
+     * true. Work of several streams that meets (a collective) names a `group`, the same pointer
+     * for all that meet, NULL otherwise: its run() notes its arrival and returns false until all
+     * are there; it is called again after the others have moved on, and once more when a graph
+     * is launched again. run() is under the stand-in's lock: it must not block, nor call CUDA. */
+    CUresult (*enqueue)(CUstream stream, const char *name, bool (*run)(void *argument), const void *argument,
+                        size_t bytes, const void *group);
+    /* First thing in every function of a stand-in: counts the call, and returns the code that
+     * STAND_IN_FAIL wants of it, else 0. */
+    int (*enter)(const char *call);
+    int64_t (*count)(const char *call);               /* calls of a function, by its name without _v2 */
+    int64_t (*runs)(const char *name);                /* times that a kernel, or work enqueue()d, has run */
+    void (*stream)(CUstream stream, StandInStream *); /* NULL: all streams together */
+    void (*memory)(StandInMemory *);
+    bool (*is_device)(const void *pointer, size_t bytes); /* these bytes lie in one allocation */
+    void (*fail)(const char *failures);                   /* replaces STAND_IN_FAIL; "" for none */
+    void (*reset)(void);                                  /* all counts to zero */
+} StandIn;
+
+/* The stand-in driver's table; NULL where the real driver, or none, is loaded. */
+static inline const StandIn *stand_in(void) {
+    const StandIn *(*table)(void) = NULL;
+    void *driver = dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD), *symbol;
+    if (!driver) return NULL;
+    symbol = dlsym(driver, "stand_in_table");
+    memcpy(&table, &symbol, sizeof table);
+    return symbol ? table() : NULL;
+}
+
+#endif
