@@ -8,9 +8,14 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "automap_features.h"
+
 AmStatus kernel_back_end_find(const KernelBackEnd **result, const char *name, AmError *error) {
     static const KernelBackEnd *const back_ends[] = {
         &kernels_cpu,
+#ifdef AUTOMAP_HAVE_CUDA
+        &kernels_cuda,
+#endif
     };
     for (size_t k = 0; k < sizeof back_ends / sizeof *back_ends; k++)
         if (strcmp(back_ends[k]->name, name) == 0) {

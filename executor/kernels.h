@@ -65,16 +65,18 @@ struct KernelBackEnd {
     /* A stretch is work that is the same in every step and in which the host
      * waits for nothing. begin(): true, it was replayed from *record and is not
      * to be issued again; false, it is issued now, between begin() and end(),
-     * which may record it. *record starts as NULL; close() releases it. Both or
-     * neither are NULL. */
+     * which may record it. end(): false, what was issued had to be recorded, could
+     * not be and has not run, so it is to be issued once more, from begin() on.
+     * *record starts as NULL; close() releases it. Both or neither are NULL. */
     bool (*begin)(KernelDevice *device, void **record);
-    void (*end)(KernelDevice *device, void **record);
+    bool (*end)(KernelDevice *device, void **record);
     /* Waits for all that was issued; reports what failed since the last time. */
     AmStatus (*synchronize)(KernelDevice *device, AmError *error);
 };
 
 extern const KernelBackEnd kernels_cpu;
-extern KernelDevice kernel_device_cpu; /* the host has no state, so all ranks share it */
+extern const KernelBackEnd kernels_cuda; /* in a build with CUDA */
+extern KernelDevice kernel_device_cpu;   /* the host has no state, so all ranks share it */
 
 /* The back end of that name ("cpu", "cuda"); AM_ERROR_RUNTIME where this build has none. */
 AmStatus kernel_back_end_find(const KernelBackEnd **back_end, const char *name, AmError *error);

@@ -161,17 +161,22 @@ static AmStatus run_steps(Rank *rank, int32_t first, int32_t end, AmError *error
     return AM_OK;
 }
 
-AmStatus rank_run(Rank *rank, AmError *error) {
+/* Runs a stretch, or lets the device replay it. */
+static AmStatus run_stretch(Rank *rank, RankStretch *stretch, AmError *error) {
     const KernelBackEnd *kernels = rank->device->back_end;
-    for (int32_t k = 0; k < rank->stretch_count; k++) {
-        RankStretch *stretch = &rank->stretches[k];
-        bool recordable = kernels->begin && stretch->recordable;
-        if (recordable && kernels->begin(rank->device, &stretch->record)) continue;
+    bool done = false, recordable = kernels->begin && stretch->recordable;
+    while (!done) {
+        if (recordable && kernels->begin(rank->device, &stretch->record)) return AM_OK;
         AmStatus status = run_steps(rank, stretch->first, stretch->end, error);
-        if (recordable) kernels->end(rank->device, &stretch->record);
+        done = !recordable || kernels->end(rank->device, &stretch->record);
         TRY(status);
     }
-    return kernels->synchronize(rank->device, error);
+    return AM_OK;
+}
+
+AmStatus rank_run(Rank *rank, AmError *error) {
+    for (int32_t k = 0; k < rank->stretch_count; k++) TRY(run_stretch(rank, &rank->stretches[k], error));
+    return rank->device->back_end->synchronize(rank->device, error);
 }
 
 void rank_update(Rank *rank) {

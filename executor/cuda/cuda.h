@@ -24,6 +24,4 @@ AmStatus cuda_finish_generated(CudaKernelDevice *device, AmError *error);
 bool cuda_begin_stretch(KernelDevice *device, void **record);
 bool cuda_end_stretch(KernelDevice *device, void **record);
 
-extern const KernelBackEnd kernels_cuda;
-
 #endif

@@ -42,9 +42,8 @@ typedef struct CudaKernelDevice {
     struct CudaBlas *blas;           /* opened and kept by whoever needs it first; else NULL */
     struct CudaDnn *dnn;
     struct CudaGenerated *generated; /* calls that finish() compiles, the newest first */
-    AmStatus status;                 /* of the first failure since the last synchronize() */
-    AmError failure;
-    CudaKept *kept; /* newest first, as they are released */
+    AmError failure;                 /* the first since the last synchronize(); its code is AM_OK: none */
+    CudaKept *kept;                  /* newest first, as they are released */
 } CudaKernelDevice;
 
 /* The back end's own device behind the general one. */
@@ -65,7 +64,7 @@ AmStatus cuda_keep(CudaKernelDevice *device, void *object, void (*release)(void 
 /* Notes a failure, unless there is one already; successes are let pass. While a
  * graph is recorded it only ends the recording: what failed is issued again. */
 void cuda_note(CudaKernelDevice *device, CUresult result, const char *what);
-void cuda_note_failure(CudaKernelDevice *device, AmStatus status, const AmError *failure);
+void cuda_note_failure(CudaKernelDevice *device, const AmError *failure);
 
 /* What is issued to the communication stream from now on comes after all that
  * was issued to the compute stream. */

@@ -1,0 +1,113 @@
+/* A rank's device, its streams and its failures: see device.h. */
+#include "executor/cuda/device.h"
+
+#include <stdlib.h>
+
+#include "executor/cuda/cuda.h"
+
+static AmStatus open_streams(CudaKernelDevice *self, AmError *error) {
+    static const char what[] = "making streams and events";
+    TRY(cuda_check(cuda.cuStreamCreate(&self->compute, CU_STREAM_NON_BLOCKING), what, error));
+    TRY(cuda_check(cuda.cuStreamCreate(&self->communication, CU_STREAM_NON_BLOCKING), what, error));
+    TRY(cuda_check(cuda.cuEventCreate(&self->forked, CU_EVENT_DISABLE_TIMING), what, error));
+    return cuda_check(cuda.cuEventCreate(&self->joined, CU_EVENT_DISABLE_TIMING), what, error);
+}
+
+AmStatus cuda_rank_open(KernelDevice **device, const KernelOptions *options, AmError *error) {
+    TRY(cuda_driver_open(error));
+    CudaKernelDevice *self = calloc(1, sizeof *self);
+    if (!self) return am_fail_memory(error, (int64_t)sizeof *self);
+    self->base.back_end = &kernels_cuda;
+    self->tf32 = options->tf32;
+    int32_t ordinal = options->index % cuda_device_count();
+    AmStatus status = cuda_device_open(&self->device, ordinal, error);
+    if (status == AM_OK) status = open_streams(self, error);
+    if (status == AM_OK) *device = &self->base;
+    else cuda_rank_close(&self->base);
+    return status;
+}
+
+void cuda_rank_close(KernelDevice *device) {
+    CudaKernelDevice *self = cuda_device_of(device);
+    if (self->device.context) cuda_device_use(&self->device, NULL);
+    if (self->compute) cuda.cuStreamSynchronize(self->compute);
+    if (self->communication) cuda.cuStreamSynchronize(self->communication);
+    while (self->kept) {
+        CudaKept *kept = self->kept;
+        self->kept = kept->next;
+        kept->release(kept->object);
+        free(kept);
+    }
+    if (self->forked) cuda.cuEventDestroy(self->forked);
+    if (self->joined) cuda.cuEventDestroy(self->joined);
+    if (self->compute) cuda.cuStreamDestroy(self->compute);
+    if (self->communication) cuda.cuStreamDestroy(self->communication);
+    cuda_device_close(&self->device);
+    free(self);
+}
+
+void cuda_rank_use(CudaKernelDevice *device) {
+    AmError failure = {0};
+    if (cuda_device_use(&device->device, &failure) != AM_OK) cuda_note_failure(device, &failure);
+}
+
+AmStatus cuda_keep(CudaKernelDevice *device, void *object, void (*release)(void *object), AmError *error) {
+    CudaKept *kept = malloc(sizeof *kept);
+    if (!kept) {
+        release(object);
+        return am_fail_memory(error, (int64_t)sizeof *kept);
+    }
+    *kept = (CudaKept){object, release, device->kept};
+    device->kept = kept;
+    return AM_OK;
+}
+
+void cuda_note_failure(CudaKernelDevice *device, const AmError *failure) {
+    if (device->records) device->record_failed = true;
+    else if (device->failure.code == AM_OK) device->failure = *failure;
+}
+
+void cuda_note(CudaKernelDevice *device, CUresult result, const char *what) {
+    if (result == CUDA_SUCCESS) return;
+    AmError failure = {0};
+    cuda_check(result, what, &failure);
+    cuda_note_failure(device, &failure);
+}
+
+/* `waiting` goes on after what was issued to `issued` so far. */
+static void order(CudaKernelDevice *device, CUstream issued, CUevent event, CUstream waiting) {
+    static const char what[] = "ordering the streams";
+    cuda_note(device, cuda.cuEventRecord(event, issued), what);
+    cuda_note(device, cuda.cuStreamWaitEvent(waiting, event, 0), what);
+}
+
+void cuda_fork(CudaKernelDevice *device) {
+    order(device, device->compute, device->forked, device->communication);
+    device->communicates = true;
+}
+
+void cuda_join(CudaKernelDevice *device) {
+    if (device->communicates) order(device, device->communication, device->joined, device->compute);
+    device->communicates = false;
+    device->section++;
+}
+
+AmStatus cuda_mark_open(CudaMark *mark, AmError *error) {
+    *mark = (CudaMark){.section = -1};
+    return cuda_check(cuda.cuEventCreate(&mark->event, CU_EVENT_DISABLE_TIMING), "making an event", error);
+}
+
+void cuda_mark_close(CudaMark *mark) {
+    if (mark->event) cuda.cuEventDestroy(mark->event);
+    mark->event = NULL;
+}
+
+void cuda_mark_set(CudaKernelDevice *device, CudaMark *mark) {
+    cuda_note(device, cuda.cuEventRecord(mark->event, device->communication), "marking a collective");
+    mark->section = device->section;
+}
+
+void cuda_mark_wait(CudaKernelDevice *device, const CudaMark *mark) {
+    if (mark->section != device->section) return;
+    cuda_note(device, cuda.cuStreamWaitEvent(device->compute, mark->event, 0), "waiting for a collective");
+}

@@ -1,0 +1,132 @@
+/* Generated kernels, launched: from a call to the launches of its source.
+ *
+ * A call's kernels are written as text when it is prepared (source.h) and put on
+ * the device's list. finish() compiles the texts of the whole list as one unit,
+ * looks up each kernel once and uploads the constants, all in one piece of
+ * memory. As the addresses of a call are fixed by then, the argument list of a
+ * launch is made when it is prepared, and running it is one call to the driver.
+ */
+#include <stdlib.h>
+
+#include "executor/cuda/cuda.h"
+#include "executor/cuda/source.h"
+#include "executor/cuda/unit_cache.h"
+
+typedef struct CudaGenerated CudaGenerated;
+struct CudaGenerated {
+    CudaSource source;
+    CUfunction *functions; /* [launch_count] */
+    void **arguments;      /* pointers to the arguments of every launch; last, the number's place */
+    int32_t number_at;     /* of arguments */
+    CUdeviceptr upload;
+    CudaGenerated *next;
+};
+
+static void run_generated(const KernelCall *call) {
+    const CudaGenerated *kernel = call->compiled;
+    CudaKernelDevice *device = cuda_device_of(call->device);
+    for (int32_t k = 0; k < kernel->source.launch_count; k++) {
+        CudaLaunch *launch = &kernel->source.launches[k];
+        kernel->arguments[kernel->number_at] = &launch->number;
+        cuda_note(device,
+                  cuda.cuLaunchKernel(kernel->functions[k], (unsigned)launch->blocks, 1, 1,
+                                      (unsigned)launch->threads, 1, 1, 0, device->compute, kernel->arguments,
+                                      NULL),
+                  launch->name);
+    }
+}
+
+/* The order that source.h lays down: operands and results, scratch memory, what is uploaded, number. */
+static void list_arguments(CudaGenerated *kernel, KernelCall *call) {
+    int32_t n = 0;
+    for (int32_t k = 0; k < call->operand_count; k++) kernel->arguments[n++] = &call->operands[k];
+    for (int32_t k = 0; k < call->result_count; k++) kernel->arguments[n++] = &call->results[k];
+    if (kernel->source.scratch_bytes > 0) kernel->arguments[n++] = &call->scratch;
+    if (kernel->source.upload_bytes > 0) kernel->arguments[n++] = &kernel->upload;
+    kernel->number_at = n;
+}
+
+AmStatus cuda_prepare_generated(KernelCall *call, Arena *arena, AmError *error) {
+    CudaKernelDevice *device = cuda_device_of(call->device);
+    CudaGenerated *kernel = ARENA_ARRAY(arena, CudaGenerated, 1);
+    if (!kernel) return am_fail_memory(error, (int64_t)sizeof *kernel);
+    TRY(cuda_source_make(&kernel->source, arena, call, error));
+    kernel->functions = ARENA_ARRAY(arena, CUfunction, kernel->source.launch_count + 1);
+    kernel->arguments = ARENA_ARRAY(arena, void *, kernel->source.parameters + 3);
+    if (arena->failed) return am_fail_memory(error, kernel->source.parameters * 8);
+    list_arguments(kernel, call);
+    call->scratch_bytes = kernel->source.scratch_bytes;
+    call->compiled = kernel;
+    call->run = run_generated;
+    kernel->next = device->generated;
+    device->generated = kernel;
+    return AM_OK;
+}
+
+static void release_unit(void *unit) {
+    unit_cache_return(unit);
+}
+
+static void release_constants(void *memory) {
+    cuda_memory_free((CUdeviceptr)(uintptr_t)memory);
+}
+
+/* One allocation for the uploads of all calls. */
+static AmStatus upload(CudaKernelDevice *device, AmError *error) {
+    CUdeviceptr memory;
+    int64_t bytes = 0;
+    for (CudaGenerated *kernel = device->generated; kernel; kernel = kernel->next)
+        bytes += kernel_align(kernel->source.upload_bytes);
+    if (bytes == 0) return AM_OK;
+    TRY(cuda_memory_alloc(&memory, &device->device, bytes, error));
+    TRY(cuda_keep(device, (void *)(uintptr_t)memory, release_constants, error));
+    for (CudaGenerated *kernel = device->generated; kernel; kernel = kernel->next) {
+        size_t count = (size_t)kernel->source.upload_bytes;
+        if (count == 0) continue;
+        kernel->upload = memory;
+        memory += (CUdeviceptr)kernel_align((int64_t)count);
+        TRY(cuda_check(cuda.cuMemcpyHtoDAsync(kernel->upload, kernel->source.upload, count, device->compute),
+                       "uploading constants", error));
+    }
+    return cuda_check(cuda.cuStreamSynchronize(device->compute), "uploading constants", error);
+}
+
+static AmStatus find_functions(CudaGenerated *kernel, const CudaUnit *unit, AmError *error) {
+    for (int32_t k = 0; k < kernel->source.launch_count; k++)
+        TRY(cuda_unit_function(&kernel->functions[k], unit, kernel->source.launches[k].name, error));
+    return AM_OK;
+}
+
+/* The text of all kernels on the list; NULL: there are none. */
+static AmStatus write_unit(const char **text, Arena *arena, const CudaGenerated *list, AmError *error) {
+    int32_t count = 0, launches = 0;
+    for (const CudaGenerated *kernel = list; kernel; kernel = kernel->next) count++;
+    CudaSource *sources = ARENA_ARRAY(arena, CudaSource, count + 1);
+    if (!sources) return am_fail_memory(error, (int64_t)sizeof *sources * count);
+    for (const CudaGenerated *kernel = list; kernel; kernel = kernel->next) {
+        sources[--count] = kernel->source; /* the list is the newest first */
+        launches += kernel->source.launch_count;
+    }
+    for (const CudaGenerated *kernel = list; kernel; kernel = kernel->next) count++;
+    *text = NULL;
+    return launches > 0 ? cuda_source_unit(text, arena, sources, count, error) : AM_OK;
+}
+
+AmStatus cuda_finish_generated(CudaKernelDevice *device, AmError *error) {
+    Arena arena = {0};
+    const char *text;
+    SharedUnit *unit;
+    AmStatus status;
+    TRY_OR_FAIL(write_unit(&text, &arena, device->generated, error));
+    if (text) {
+        TRY_OR_FAIL(unit_cache_take(&unit, &device->device, text, error));
+        TRY_OR_FAIL(cuda_keep(device, unit, release_unit, error));
+        for (CudaGenerated *kernel = device->generated; kernel; kernel = kernel->next)
+            TRY_OR_FAIL(find_functions(kernel, unit_cache_unit(unit), error));
+    }
+    TRY_OR_FAIL(upload(device, error));
+    device->generated = NULL;
+fail:
+    arena_free(&arena);
+    return status;
+}

@@ -1,0 +1,77 @@
+/* Stretches of a step as CUDA graphs.
+ *
+ * The first time a stretch runs it is issued plainly, so that libraries settle
+ * what they settle on first use. The second time it is recorded (captured from
+ * the compute stream, with what the communication stream does in it),
+ * instantiated and launched; from then on it is one launch. What cannot be
+ * recorded is issued again, and plainly from then on.
+ */
+#include <stdlib.h>
+
+#include "executor/cuda/cuda.h"
+
+typedef enum RecordState { NEW, WARM, RECORDED, PLAIN } RecordState;
+
+typedef struct CudaRecord {
+    RecordState state;
+    CUgraphExec graph;
+} CudaRecord;
+
+static void release_record(void *object) {
+    CudaRecord *record = object;
+    if (record->graph) cuda.cuGraphExecDestroy(record->graph);
+    free(record);
+}
+
+/* A failure is noted; the stretch is then issued plainly. */
+static CudaRecord *make_record(CudaKernelDevice *device) {
+    AmError failure = {0};
+    CudaRecord *record = calloc(1, sizeof *record);
+    if (!record) am_fail_memory(&failure, (int64_t)sizeof *record);
+    else if (cuda_keep(device, record, release_record, &failure) == AM_OK) return record;
+    cuda_note_failure(device, &failure);
+    return NULL;
+}
+
+bool cuda_begin_stretch(KernelDevice *device, void **place) {
+    CudaKernelDevice *self = cuda_device_of(device);
+    if (!*place) *place = make_record(self);
+    CudaRecord *record = *place;
+    cuda_join(self);
+    if (!record) return false;
+    if (record->state == RECORDED) {
+        cuda_note(self, cuda.cuGraphLaunch(record->graph, self->compute), "launching a graph");
+        return true;
+    }
+    if (record->state == WARM) {
+        CUresult result = cuda.cuStreamBeginCapture(self->compute, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL);
+        self->records = result == CUDA_SUCCESS;
+        self->record_failed = false;
+        if (!self->records) record->state = PLAIN;
+    }
+    return false;
+}
+
+/* Whether the graph of what was recorded is there to be launched. */
+static bool instantiate(CudaKernelDevice *device, CudaRecord *record) {
+    CUgraph graph = NULL;
+    CUresult result = cuda.cuStreamEndCapture(device->compute, &graph);
+    if (result == CUDA_SUCCESS && !device->record_failed)
+        result = cuda.cuGraphInstantiate(&record->graph, graph, 0);
+    if (graph) cuda.cuGraphDestroy(graph);
+    return result == CUDA_SUCCESS && !device->record_failed;
+}
+
+bool cuda_end_stretch(KernelDevice *device, void **place) {
+    CudaKernelDevice *self = cuda_device_of(device);
+    CudaRecord *record = *place;
+    cuda_join(self);
+    if (record && record->state == NEW) record->state = WARM;
+    if (!self->records) return true;
+    bool recorded = instantiate(self, record);
+    self->records = self->record_failed = false;
+    record->state = recorded ? RECORDED : PLAIN;
+    if (!recorded) return false;
+    cuda_note(self, cuda.cuGraphLaunch(record->graph, self->compute), "launching a graph");
+    return true;
+}

@@ -1,0 +1,118 @@
+/* The CUDA back end: which part prepares which operator, memory, copies and the
+ * end of a step.
+ *
+ * Copies are issued to the compute stream, so they are ordered with the kernels;
+ * those from and to the host are waited for, as the host's memory is ordinary.
+ */
+#include <string.h>
+
+#include "executor/control.h"
+#include "executor/cuda/cuda.h"
+
+static const struct {
+    IrOpcode opcode;
+    CudaPrepare *prepare;
+} rows[] = {
+    {IR_CONVOLUTION, cuda_prepare_convolution},
+    {IR_DOT, cuda_prepare_dot},
+};
+
+static CudaPrepare *prepare_of(const KernelCall *call) {
+    if (call->fusion) return cuda_prepare_generated;
+    for (size_t k = 0; k < sizeof rows / sizeof *rows; k++)
+        if (rows[k].opcode == call->instruction->opcode) return rows[k].prepare;
+    return control_covers(call->instruction->opcode) ? control_prepare : cuda_prepare_generated;
+}
+
+static AmStatus prepare(KernelCall *call, Arena *arena, AmError *error) {
+    for (int32_t k = 0; k < call->operand_count + call->result_count; k++)
+        if (dtype_bytes(call->operand_shapes[k]->type) == 0)
+            return kernel_call_refuse(call, "an operand or result is no array of numbers", error);
+    TRY(cuda_device_use(&cuda_device_of(call->device)->device, error));
+    return prepare_of(call)(call, arena, error);
+}
+
+static AmStatus finish(KernelDevice *device, AmError *error) {
+    CudaKernelDevice *self = cuda_device_of(device);
+    TRY(cuda_device_use(&self->device, error));
+    return cuda_finish_generated(self, error);
+}
+
+static AmStatus allocate(KernelDevice *device, void **memory, int64_t bytes, AmError *error) {
+    CudaKernelDevice *self = cuda_device_of(device);
+    CUdeviceptr address;
+    TRY(cuda_device_use(&self->device, error));
+    TRY(cuda_memory_alloc(&address, &self->device, bytes, error));
+    CUresult result = cuda.cuMemsetD8Async(address, 0, (size_t)bytes, self->compute);
+    AmStatus status = cuda_check(result, "clearing device memory", error);
+    if (status == AM_OK) *memory = (void *)(uintptr_t)address;
+    else cuda_memory_free(address);
+    return status;
+}
+
+static void release(KernelDevice *device, void *memory) {
+    CudaKernelDevice *self = cuda_device_of(device);
+    cuda_rank_use(self);
+    cuda.cuStreamSynchronize(self->compute);
+    cuda.cuStreamSynchronize(self->communication);
+    cuda_memory_free((CUdeviceptr)(uintptr_t)memory);
+}
+
+static CUdeviceptr address_of(const void *memory) {
+    return (CUdeviceptr)(uintptr_t)memory;
+}
+
+static void copy_in(KernelDevice *device, void *to, const void *host, int64_t bytes) {
+    static const char what[] = "copying to the device";
+    CudaKernelDevice *self = cuda_device_of(device);
+    if (bytes <= 0) return;
+    cuda_rank_use(self);
+    cuda_note(self, cuda.cuMemcpyHtoDAsync(address_of(to), host, (size_t)bytes, self->compute), what);
+    cuda_note(self, cuda.cuStreamSynchronize(self->compute), what);
+}
+
+/* Zeros where it fails, so that a loop whose condition cannot be read ends. */
+static void copy_out(KernelDevice *device, void *host, const void *from, int64_t bytes) {
+    static const char what[] = "copying from the device";
+    CudaKernelDevice *self = cuda_device_of(device);
+    if (bytes <= 0) return;
+    cuda_rank_use(self);
+    cuda_note(self, cuda.cuMemcpyDtoHAsync(host, address_of(from), (size_t)bytes, self->compute), what);
+    cuda_note(self, cuda.cuStreamSynchronize(self->compute), what);
+    if (self->failure.code != AM_OK) memset(host, 0, (size_t)bytes);
+}
+
+static void copy_within(KernelDevice *device, void *to, const void *from, int64_t bytes) {
+    CudaKernelDevice *self = cuda_device_of(device);
+    if (bytes <= 0 || to == from) return;
+    cuda_note(self, cuda.cuMemcpyDtoDAsync(address_of(to), address_of(from), (size_t)bytes, self->compute),
+              "copying within the device");
+}
+
+static AmStatus synchronize(KernelDevice *device, AmError *error) {
+    CudaKernelDevice *self = cuda_device_of(device);
+    cuda_rank_use(self);
+    cuda_join(self);
+    cuda_note(self, cuda.cuStreamSynchronize(self->compute), "running the step");
+    if (self->failure.code == AM_OK) return AM_OK;
+    AmStatus status = am_fail(error, self->failure.code, "", "GPU %d (%s): %s", self->device.ordinal,
+                              self->device.name, self->failure.text);
+    self->failure = (AmError){0};
+    return status;
+}
+
+const KernelBackEnd kernels_cuda = {
+    .name = "cuda",
+    .open = cuda_rank_open,
+    .close = cuda_rank_close,
+    .prepare = prepare,
+    .finish = finish,
+    .allocate = allocate,
+    .release = release,
+    .copy_in = copy_in,
+    .copy_out = copy_out,
+    .copy_within = copy_within,
+    .begin = cuda_begin_stretch,
+    .end = cuda_end_stretch,
+    .synchronize = synchronize,
+};
