@@ -9,25 +9,21 @@
 #include "executor/control.h"
 #include "executor/cuda/cuda.h"
 
-static const struct {
-    IrOpcode opcode;
-    CudaPrepare *prepare;
-} rows[] = {
-    {IR_CONVOLUTION, cuda_prepare_convolution},
-    {IR_DOT, cuda_prepare_dot},
-};
-
 static CudaPrepare *prepare_of(const KernelCall *call) {
-    if (call->fusion) return cuda_prepare_generated;
-    for (size_t k = 0; k < sizeof rows / sizeof *rows; k++)
-        if (rows[k].opcode == call->instruction->opcode) return rows[k].prepare;
-    return control_covers(call->instruction->opcode) ? control_prepare : cuda_prepare_generated;
+    if (call->instruction && control_covers(call->instruction->opcode)) return control_prepare;
+    return cuda_prepare_generated;
+}
+
+static bool holds_numbers(const IrShape *const *shapes, int32_t count) {
+    for (int32_t k = 0; k < count; k++)
+        if (dtype_bytes(shapes[k]->type) == 0) return false;
+    return true;
 }
 
 static AmStatus prepare(KernelCall *call, Arena *arena, AmError *error) {
-    for (int32_t k = 0; k < call->operand_count + call->result_count; k++)
-        if (dtype_bytes(call->operand_shapes[k]->type) == 0)
-            return kernel_call_refuse(call, "an operand or result is no array of numbers", error);
+    if (!holds_numbers(call->operand_shapes, call->operand_count) ||
+        !holds_numbers(call->result_shapes, call->result_count))
+        return kernel_call_refuse(call, "an operand or result is no array of numbers", error);
     TRY(cuda_device_use(&cuda_device_of(call->device)->device, error));
     return prepare_of(call)(call, arena, error);
 }
