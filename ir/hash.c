@@ -6,7 +6,8 @@
  * are hashed callees first, and an instruction refers to a computation by its
  * digest, so that neither names nor the order of computations matter. Layouts,
  * names, ids, metadata, shardings and front-end attributes are left out, and so
- * is whatever one encoding writes and another leaves to a default.
+ * is whatever one encoding writes and another leaves to a default: also the
+ * payload of a NaN, for which JSON has no word.
  */
 #include <string.h>
 
@@ -51,7 +52,26 @@ typedef struct Hasher {
     IrFeed feed;             /* of the computation whose callees are done */
 } Hasher;
 
-static void add_large_literal(Hasher *hasher, const IrLiteral *literal) {
+/* out[bytes] = values, with one NaN for all; bytes <= LARGE_LITERAL, whole values. */
+static const char *plain_values(char *out, const char *values, size_t bytes, Dtype type) {
+    bool is_float = type == DTYPE_F32 || type == DTYPE_C64,
+         is_double = type == DTYPE_F64 || type == DTYPE_C128;
+    if (!is_float && !is_double) return values;
+    memcpy(out, values, bytes);
+    for (size_t at = 0; is_float && at < bytes; at += sizeof(float)) {
+        float value;
+        memcpy(&value, out + at, sizeof value);
+        if (value != value) memcpy(out + at, &(uint32_t){0x7FC00000}, sizeof value);
+    }
+    for (size_t at = 0; is_double && at < bytes; at += sizeof(double)) {
+        double value;
+        memcpy(&value, out + at, sizeof value);
+        if (value != value) memcpy(out + at, &(uint64_t){UINT64_C(0x7FF8) << 48}, sizeof value);
+    }
+    return out;
+}
+
+static void add_large_literal(Hasher *hasher, Dtype type, const IrLiteral *literal) {
     uint64_t at = hash_combine(0, (uint64_t)(uintptr_t)literal) & hasher->literal_mask;
     while (hasher->literals[at].literal && hasher->literals[at].literal != literal)
         at = (at + 1) & hasher->literal_mask;
@@ -59,7 +79,12 @@ static void add_large_literal(Hasher *hasher, const IrLiteral *literal) {
     if (!slot->literal) {
         Sha256 sha;
         sha256_begin(&sha);
-        sha256_add(&sha, literal->data, (size_t)literal->bytes);
+        for (int64_t begin = 0; begin < literal->bytes; begin += LARGE_LITERAL) {
+            char plain[LARGE_LITERAL];
+            int64_t left = literal->bytes - begin;
+            size_t bytes = left < LARGE_LITERAL ? (size_t)left : LARGE_LITERAL;
+            sha256_add(&sha, plain_values(plain, (const char *)literal->data + begin, bytes, type), bytes);
+        }
         sha256_end(&sha, slot->hex);
         slot->literal = literal;
     }
@@ -74,9 +99,11 @@ static void add_literal(Hasher *hasher, const IrShape *shape, const IrLiteral *l
     } else if (!literal->data) {
         ir_feed_string(&hasher->feed, "elided");
     } else if (literal->bytes >= LARGE_LITERAL) {
-        add_large_literal(hasher, literal);
+        add_large_literal(hasher, shape->type, literal);
     } else {
-        ir_feed_bytes(&hasher->feed, literal->data, (size_t)literal->bytes);
+        char plain[LARGE_LITERAL];
+        size_t bytes = (size_t)literal->bytes;
+        ir_feed_bytes(&hasher->feed, plain_values(plain, literal->data, bytes, shape->type), bytes);
     }
 }
 
