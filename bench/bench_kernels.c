@@ -1,0 +1,290 @@
+/* Benchmark of single kernels against what the device can do at best.
+ *
+ * Each case is a small HLO module, lowered, fused and prepared as in a training
+ * step and run on random values, again and again, until the clock has something
+ * to measure. Kernels that move memory are given in GB/s (bytes that have to be
+ * read and written, each once) and as a share of what a plain copy on the device
+ * reaches; matrix products and convolutions in TFLOP/s and as a share of the
+ * fastest product of their type here.
+ *
+ *   bench_kernels [--device cpu|cuda] [--tf32] [--quick]
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/random.h"
+#include "base/text.h"
+#include "executor/subprogram.h"
+#include "ir/canonical.h"
+
+#define SECONDS 0.05 /* of one measurement, at least */
+#define ROUNDS  3
+#define CHUNK   (1 << 20) /* bytes of random values, repeated to fill a parameter */
+
+enum { WORD = 4, HALF = 2, WIDTH = 1024, DEEP = 4096 };
+
+/* ROWS in a module stands for as many rows as the device is given; the work is per row. */
+typedef struct Case {
+    const char *name;
+    int64_t rows, rows_cpu;
+    double bytes, flops; /* of a row; one of them is 0 */
+    Dtype type;          /* of the products whose rate is the limit */
+    const char *module;
+} Case;
+
+static const Case cases[] = {
+    {"add and multiply f32", 65536, 4096, 4 * WORD *WIDTH, 0, DTYPE_F32,
+     "a = f32[ROWS,1024] parameter(0)\n b = f32[ROWS,1024] parameter(1)\n c = f32[ROWS,1024] parameter(2)\n"
+     "product = f32[ROWS,1024] multiply(a, b)\n ROOT sum = f32[ROWS,1024] add(product, c)\n"},
+    {"tanh of bf16", 65536, 1024, 2 * HALF *WIDTH, 0, DTYPE_BF16,
+     "a = bf16[ROWS,1024] parameter(0)\n ROOT result = bf16[ROWS,1024] tanh(a)\n"},
+    {"sum of each row", 65536, 4096, WORD *WIDTH, 0, DTYPE_F32,
+     "a = f32[ROWS,1024] parameter(0)\n zero = f32[] constant(0)\n"
+     "ROOT sums = f32[ROWS] reduce(a, zero), dimensions={1}, to_apply=add\n"},
+    {"sum of each column", 65536, 4096, WORD *WIDTH, 0, DTYPE_F32,
+     "a = f32[ROWS,1024] parameter(0)\n zero = f32[] constant(0)\n"
+     "ROOT sums = f32[1024] reduce(a, zero), dimensions={0}, to_apply=add\n"},
+    {"transpose f32", 65536, 4096, 2 * WORD *WIDTH, 0, DTYPE_F32,
+     "a = f32[ROWS,1024] parameter(0)\n ROOT result = f32[1024,ROWS] transpose(a), dimensions={1,0}\n"},
+    {"gather of rows", 65536, 4096, 2 * WORD *WIDTH, 0, DTYPE_F32,
+     "a = f32[ROWS,1024] parameter(0)\n at = s32[ROWS,1] parameter(1)\n"
+     "ROOT result = f32[ROWS,1024] gather(a, at), offset_dims={1}, collapsed_slice_dims={0}, "
+     "start_index_map={0}, index_vector_dim=1, slice_sizes={1,1024}\n"},
+    {"scatter-add of rows", 65536, 4096, 4 * WORD *WIDTH, 0, DTYPE_F32,
+     "a = f32[ROWS,1024] parameter(0)\n at = s32[ROWS,1] parameter(1)\n b = f32[ROWS,1024] parameter(2)\n"
+     "ROOT result = f32[ROWS,1024] scatter(a, at, b), update_window_dims={1}, inserted_window_dims={0}, "
+     "scatter_dims_to_operand_dims={0}, index_vector_dim=1, to_apply=add\n"},
+    {"product f32", 8192, 128, 0, 2.0 * DEEP *DEEP, DTYPE_F32,
+     "a = f32[ROWS,4096] parameter(0)\n b = f32[4096,4096] parameter(1)\n"
+     "ROOT result = f32[ROWS,4096] dot(a, b), lhs_contracting_dims={1}, rhs_contracting_dims={0}\n"},
+    {"product f32, b transposed", 8192, 128, 0, 2.0 * DEEP *DEEP, DTYPE_F32,
+     "a = f32[ROWS,4096] parameter(0)\n b = f32[4096,4096] parameter(1)\n"
+     "ROOT result = f32[ROWS,4096] dot(a, b), lhs_contracting_dims={1}, rhs_contracting_dims={1}\n"},
+    {"product bf16", 8192, 16, 0, 2.0 * DEEP *DEEP, DTYPE_BF16,
+     "a = bf16[ROWS,4096] parameter(0)\n b = bf16[4096,4096] parameter(1)\n"
+     "ROOT result = bf16[ROWS,4096] dot(a, b), lhs_contracting_dims={1}, rhs_contracting_dims={0}\n"},
+    {"products of heads bf16", 96, 1, 0, 2.0 * 1024 * 1024 * 64, DTYPE_BF16,
+     "a = bf16[ROWS,1024,64] parameter(0)\n b = bf16[ROWS,1024,64] parameter(1)\n"
+     "ROOT result = bf16[ROWS,1024,1024] dot(a, b), lhs_batch_dims={0}, rhs_batch_dims={0}, "
+     "lhs_contracting_dims={2}, rhs_contracting_dims={2}\n"},
+    {"convolution f32, 3x3", 128, 1, 0, 2.0 * 56 * 56 * 64 * 64 * 9, DTYPE_F32,
+     "a = f32[ROWS,56,56,64] parameter(0)\n b = f32[3,3,64,64] parameter(1)\n"
+     "ROOT result = f32[ROWS,56,56,64] convolution(a, b), window={size=3x3 pad=1_1x1_1}, "
+     "dim_labels=b01f_01io->b01f\n"},
+};
+enum { CASES = sizeof cases / sizeof *cases };
+
+typedef struct Bench {
+    KernelDevice *device;
+    bool is_cpu;
+    double seconds; /* of one measurement */
+    char *chunk;    /* CHUNK bytes on the host */
+    AmError error;
+} Bench;
+
+/* One case, ready to run. */
+typedef struct Loaded {
+    Arena arena;
+    IrModule *module, *canonical;
+    Program caller;
+    Subprogram *entry;
+    char *memory;
+    int64_t rows;
+} Loaded;
+
+/* The module's text with ROWS replaced; the caller frees it. */
+static Text module_text(const char *body, int64_t rows) {
+    Text text = {0};
+    text_append_string(&text, "HloModule bench\n\nadd {\n x = f32[] parameter(0)\n y = f32[] parameter(1)\n"
+                              " ROOT sum = f32[] add(x, y)\n}\n\nENTRY main {\n ");
+    for (const char *at = body; *at;) {
+        const char *next = strstr(at, "ROWS");
+        if (!next) {
+            text_append_string(&text, at);
+            break;
+        }
+        text_append(&text, "%.*s%lld", (int)(next - at), at, (long long)rows);
+        at = next + 4;
+    }
+    text_append_string(&text, "}\n");
+    return text;
+}
+
+/* Uniform in [-1, 1), or indices below `rows`. */
+static void fill_chunk(char *chunk, Dtype type, int64_t rows) {
+    Random random;
+    random_seed(&random, 1);
+    for (int32_t k = 0; k < CHUNK / WORD; k++) {
+        float value = (float)(2 * random_uniform(&random) - 1);
+        int32_t index = (int32_t)random_below(&random, rows);
+        uint32_t bits;
+        memcpy(&bits, &value, sizeof bits);
+        bits = bits >> 16 | (bits & 0xffff0000u);
+        const void *word = type == DTYPE_F32 ? (void *)&value : type == DTYPE_S32 ? (void *)&index : &bits;
+        memcpy(chunk + (int64_t)k * WORD, word, WORD);
+    }
+}
+
+static void fill_parameter(Bench *self, const Loaded *loaded, int32_t k) {
+    const Program *program = loaded->entry->program;
+    const IrShape *shape = &program->values[program->parameters[k]].shape;
+    int64_t bytes = ir_shape_bytes(shape);
+    fill_chunk(self->chunk, shape->type, loaded->rows);
+    for (int64_t at = 0; at < bytes; at += CHUNK)
+        self->device->back_end->copy_in(self->device, (char *)loaded->entry->parameters[k] + at, self->chunk,
+                                        bytes - at < CHUNK ? bytes - at : CHUNK);
+}
+
+static void unload(const Bench *self, Loaded *loaded) {
+    if (loaded->memory) self->device->back_end->release(self->device, loaded->memory);
+    arena_free(&loaded->arena);
+    ir_module_free(loaded->canonical);
+    ir_module_free(loaded->module);
+}
+
+static AmStatus load(Bench *self, const Case *bench, Loaded *loaded) {
+    const KernelBackEnd *back_end = self->device->back_end;
+    *loaded = (Loaded){.rows = self->is_cpu ? bench->rows_cpu : bench->rows};
+    Text text = module_text(bench->module, loaded->rows);
+    AmStatus status = text.failed
+                          ? am_fail_memory(&self->error, 0)
+                          : ir_read_bytes(&loaded->module, bench->name, text.data, text.length, &self->error);
+    text_free(&text);
+    TRY(status);
+    TRY(ir_canonicalize(&loaded->canonical, loaded->module, &self->error));
+    loaded->caller.module = loaded->canonical;
+    TRY(subprogram_prepare(&loaded->entry, &loaded->arena, self->device, &loaded->caller,
+                           loaded->canonical->entry, false, &self->error));
+    int64_t values = loaded->entry->value_bytes;
+    TRY(back_end->allocate(self->device, (void **)&loaded->memory,
+                           values + kernel_align(loaded->entry->scratch_bytes) + 64, &self->error));
+    subprogram_bind(loaded->entry, loaded->memory, NULL, loaded->memory + values);
+    if (back_end->finish) TRY(back_end->finish(self->device, &self->error));
+    for (int32_t k = 0; k < loaded->entry->parameter_count; k++) fill_parameter(self, loaded, k);
+    return back_end->synchronize(self->device, &self->error);
+}
+
+/* Seconds of one run: many are given to the device before it is waited for. */
+static AmStatus measure(Bench *self, void (*run)(Bench *, void *), void *what, double *seconds) {
+    int32_t count = 1;
+    double once = 0;
+    for (int32_t warm = 0; warm < 2; warm++) {
+        double begin = clock_seconds();
+        run(self, what);
+        TRY(self->device->back_end->synchronize(self->device, &self->error));
+        once = clock_seconds() - begin;
+    }
+    if (once < self->seconds)
+        count = once > 0 && self->seconds / once < 1000 ? (int32_t)(self->seconds / once) + 1 : 1000;
+    *seconds = 0;
+    for (int32_t round = 0; round < ROUNDS; round++) {
+        double begin = clock_seconds();
+        for (int32_t k = 0; k < count; k++) run(self, what);
+        TRY(self->device->back_end->synchronize(self->device, &self->error));
+        double mean = (clock_seconds() - begin) / count;
+        if (round == 0 || mean < *seconds) *seconds = mean;
+    }
+    return AM_OK;
+}
+
+static void run_case(Bench *self, void *what) {
+    (void)self;
+    subprogram_run(((const Loaded *)what)->entry);
+}
+
+typedef struct Copy {
+    char *memory;
+    int64_t bytes; /* read; as many are written behind them */
+} Copy;
+
+static void run_copy(Bench *self, void *what) {
+    const Copy *copy = what;
+    self->device->back_end->copy_within(self->device, copy->memory + copy->bytes, copy->memory, copy->bytes);
+}
+
+static AmStatus measure_copy(Bench *self, double *bytes_per_second) {
+    Copy copy = {.bytes = (int64_t)(self->is_cpu ? 32 : 512) << 20};
+    double seconds;
+    TRY(self->device->back_end->allocate(self->device, (void **)&copy.memory, 2 * copy.bytes, &self->error));
+    AmStatus status = measure(self, run_copy, &copy, &seconds);
+    self->device->back_end->release(self->device, copy.memory);
+    TRY(status);
+    *bytes_per_second = 2 * (double)copy.bytes / seconds;
+    return AM_OK;
+}
+
+static AmStatus measure_case(Bench *self, const Case *bench, double *per_second) {
+    Loaded loaded;
+    double seconds = 0;
+    AmStatus status = load(self, bench, &loaded);
+    if (status == AM_OK) status = measure(self, run_case, &loaded, &seconds);
+    double work = (bench->bytes + bench->flops) * (double)loaded.rows;
+    unload(self, &loaded);
+    *per_second = status == AM_OK ? work / seconds : 0;
+    return status;
+}
+
+static void print_rate(const char *name, double per_second, bool computes, double share) {
+    bool is_tera = computes && per_second >= 1e12;
+    const char *unit = is_tera ? "TFLOP/s" : computes ? "GFLOP/s" : "GB/s";
+    printf("%-28s %8.1f %-7s %6.2f\n", name, per_second / (is_tera ? 1e12 : 1e9), unit, share);
+}
+
+/* 1 where a kernel is missing or failed; its line says why. */
+static int run_cases(Bench *self, bool quick) {
+    double rates[CASES] = {0}, copy = 0, products[2] = {0};
+    int failed = 0;
+    char reasons[CASES][160] = {{0}};
+    if (measure_copy(self, &copy) != AM_OK) {
+        fprintf(stderr, "bench_kernels: %s\n", self->error.text);
+        return 1;
+    }
+    for (int32_t k = 0; k < CASES; k++) {
+        self->error = (AmError){0};
+        if (measure_case(self, &cases[k], &rates[k]) != AM_OK) {
+            snprintf(reasons[k], sizeof reasons[k], "%.150s", self->error.text);
+            failed = 1;
+        }
+        double *best = &products[cases[k].type == DTYPE_BF16];
+        if (cases[k].flops > 0 && rates[k] > *best) *best = rates[k];
+    }
+    printf("%-28s %14s %8s\n", quick ? "kernel (quick)" : "kernel", "rate", "share");
+    print_rate("copy, the limit of memory", copy, false, 1);
+    for (int32_t k = 0; k < CASES; k++) {
+        bool computes = cases[k].flops > 0;
+        double limit = computes ? products[cases[k].type == DTYPE_BF16] : copy;
+        if (reasons[k][0]) printf("%-28s %s\n", cases[k].name, reasons[k]);
+        else print_rate(cases[k].name, rates[k], computes, rates[k] / limit);
+    }
+    return failed;
+}
+
+int main(int argc, char **argv) {
+    const char *device = "cpu";
+    KernelOptions options = {0};
+    bool quick = false;
+    for (int k = 1; k < argc; k++) {
+        if (strcmp(argv[k], "--device") == 0 && k + 1 < argc) device = argv[++k];
+        else if (strcmp(argv[k], "--tf32") == 0) options.tf32 = true;
+        else if (strcmp(argv[k], "--quick") == 0) quick = true;
+        else {
+            fprintf(stderr, "usage: bench_kernels [--device cpu|cuda] [--tf32] [--quick]\n");
+            return AM_ERROR_USAGE;
+        }
+    }
+    const KernelBackEnd *back_end;
+    Bench self = {
+        .is_cpu = strcmp(device, "cpu") == 0, .seconds = quick ? 0 : SECONDS, .chunk = malloc(CHUNK)};
+    if (!self.chunk || kernel_back_end_find(&back_end, device, &self.error) != AM_OK ||
+        back_end->open(&self.device, &options, &self.error) != AM_OK) {
+        fprintf(stderr, "bench_kernels: %s\n", self.chunk ? self.error.text : "out of memory");
+        free(self.chunk);
+        return AM_ERROR_RUNTIME;
+    }
+    int result = run_cases(&self, quick);
+    back_end->close(self.device);
+    free(self.chunk);
+    return result;
+}
