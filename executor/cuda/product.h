@@ -1,0 +1,48 @@
+/* Kernels of text around matrix products and convolutions: those that stand in
+ * where the libraries have none, and the one that lays operands out for them.
+ *
+ * The stand-ins have one thread per element of the result, which sums its
+ * products one after the other: right for every type, layout and window that
+ * the CPU takes, and slow. They mean what executor/cpu means: operands are
+ * converted to the type of the product, floating sums are carried in f64 and
+ * rounded once, integers wrap in 64 bits.
+ */
+#ifndef EXECUTOR_CUDA_PRODUCT_H
+#define EXECUTOR_CUDA_PRODUCT_H
+
+#include "base/text.h"
+#include "executor/cuda/source.h"
+
+#define CUDA_PACK_RANK 8
+
+/* A dense array [sizes], row-major, made of another: element i is the element at
+ * the sum of (i_d - low_d) strides_d where every i_d - low_d is in [0, limits_d),
+ * and 0 elsewhere. Transposes, pads, crops. */
+typedef struct CudaPack {
+    int32_t rank;
+    int64_t sizes[CUDA_PACK_RANK], strides[CUDA_PACK_RANK];
+    int64_t low[CUDA_PACK_RANK], limits[CUDA_PACK_RANK];
+} CudaPack;
+
+/* Appends a dimension that is read as it is. */
+void cuda_pack_add(CudaPack *pack, int64_t size, int64_t stride);
+int64_t cuda_pack_elements(const CudaPack *pack);
+
+/* The kernel of a pack of elements of `type`; its parameters are the addresses of the array and of the
+ * packed one. */
+AmStatus cuda_source_pack(CudaSource *source, Arena *arena, const CudaPack *pack, Dtype type, AmError *error);
+
+/* The kernels of a dot and of a convolution by themselves. AM_ERROR_INPUT as kernel_refuse(). */
+AmStatus cuda_source_dot(CudaSource *source, Arena *arena, const KernelCall *call, AmError *error);
+AmStatus cuda_source_convolution(CudaSource *source, Arena *arena, const KernelCall *call, AmError *error);
+
+/* The type in which operands are multiplied: f32, f64, or s64 for integers; DTYPE_INVALID: there is none. */
+Dtype cuda_product_type(Dtype left, Dtype right, Dtype result);
+/* What such a kernel begins with: thread and bound, and the indices d0, d1, ... of its element. */
+void cuda_append_result_index(Text *out, const KernelCall *call);
+/* "sum", declared, grown by in0[at0] in1[at1], and stored in out0[i]. */
+void cuda_append_sum(Text *out, Dtype product);
+void cuda_append_product(Text *out, const KernelCall *call, Dtype product);
+void cuda_append_result(Text *out, const KernelCall *call, Dtype product);
+
+#endif

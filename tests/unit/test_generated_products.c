@@ -1,0 +1,139 @@
+/* dot and convolution by themselves, and the packing of operands: generated
+ * kernels, compiled for the host, beside the CPU's. Values are small whole
+ * numbers, so results are equal bit for bit. Skipped (77) in a build without
+ * CUDA. Needs no GPU. */
+#include <stdio.h>
+
+#include "automap_features.h"
+
+enum { SKIPPED = 77 };
+
+#ifdef AUTOMAP_HAVE_CUDA
+#include "executor/cuda/product.h"
+#include "generated_case.h"
+#include "product_rows.h"
+
+typedef AmStatus Writer(CudaSource *source, Arena *arena, const KernelCall *call, AmError *error);
+
+/* Adds the plain kernel of a case, prepared for the CPU too. */
+static void add(Generated *generated, KernelCase *self, Writer *write) {
+    ProgramStep step = {.instruction = 0, .fusion = -1};
+    KernelCall *call;
+    CudaSource source;
+    if (kernel_prepare(&call, &generated->arena, &kernel_device_cpu, &self->program, &step, &self->error) !=
+            AM_OK ||
+        write(&source, &generated->arena, call, &self->error) != AM_OK)
+        fail_msg("%s", self->error.text);
+    int32_t count = generated->count;
+    ARENA_RESERVE(&generated->arena, generated->sources, count, generated->capacity);
+    ARENA_RESERVE(&generated->arena, generated->calls, count, generated->call_capacity);
+    generated->sources[generated->count] = source;
+    generated->calls[generated->count++] = call;
+}
+
+static void compare(const Generated *generated, int32_t k, KernelCase *self, const char *name) {
+    KernelCall *call = generated->calls[k];
+    const IrShape *shape = call->result_shapes[0];
+    void *own = calloc(1, (size_t)ir_shape_bytes(shape) + 1);
+    void *addresses[] = {self->memory[0], self->memory[1], own};
+    call->scratch = aligned_alloc(64, (size_t)(call->scratch_bytes + 127) / 64 * 64);
+    memcpy(call->operands, addresses, 2 * sizeof(void *));
+    call->results[0] = self->memory[2];
+    call->run(call);
+    generated_run(generated, k, addresses);
+    if (memcmp(own, self->memory[2], (size_t)ir_shape_bytes(shape)) != 0)
+        fail_msg("%s differs, of\n%s", name, generated_text(generated, k));
+    free(own);
+    free(call->scratch);
+}
+
+
+static void test_dots(void **state) {
+    (void)state;
+    enum { COUNT = sizeof dot_rows / sizeof *dot_rows };
+    Generated generated = {0};
+    KernelCase *cases[COUNT];
+    Random random;
+    random_seed(&random, 5);
+    for (int32_t k = 0; k < COUNT; k++) {
+        cases[k] = dot_case(&dot_rows[k], &random);
+        add(&generated, cases[k], cuda_source_dot);
+    }
+    generated_compile(&generated);
+    for (int32_t k = 0; k < COUNT; k++) compare(&generated, k, cases[k], dot_rows[k].name);
+    generated_free(&generated);
+    for (int32_t k = 0; k < COUNT; k++) case_free(cases[k]);
+}
+
+static void test_convolutions(void **state) {
+    (void)state;
+    enum { COUNT = sizeof convolution_rows / sizeof *convolution_rows };
+    Generated generated = {0};
+    KernelCase *cases[COUNT];
+    Random random;
+    random_seed(&random, 6);
+    for (int32_t k = 0; k < COUNT; k++) {
+        cases[k] = convolution_case(&convolution_rows[k], &random);
+        add(&generated, cases[k], cuda_source_convolution);
+    }
+    generated_compile(&generated);
+    for (int32_t k = 0; k < COUNT; k++) compare(&generated, k, cases[k], convolution_rows[k].name);
+    generated_free(&generated);
+    for (int32_t k = 0; k < COUNT; k++) case_free(cases[k]);
+}
+
+/* out[j, i] = in[i, j] with a border above, and a crop of the other dimension. */
+static void test_pack(void **state) {
+    (void)state;
+    Generated generated = {0};
+    float in[4 * 5], out[3 * 6];
+    void *addresses[] = {in, out};
+    CudaSource source;
+    CudaPack pack = {.rank = 2, .sizes = {3, 6}, .strides = {1, 5}, .low = {-2, 1}, .limits = {5, 4}};
+    for (int32_t k = 0; k < 20; k++) in[k] = (float)k;
+    assert_int_equal(cuda_source_pack(&source, &generated.arena, &pack, DTYPE_F32, NULL), AM_OK);
+    generated.sources = &source;
+    generated.count = 1;
+    generated_compile(&generated);
+    generated_run(&generated, 0, addresses);
+    for (int32_t j = 0; j < 3; j++)
+        for (int32_t i = 0; i < 6; i++) {
+            bool inside = i >= 1 && i - 1 < 4;
+            assert_float_equal(out[j * 6 + i], inside ? (float)((i - 1) * 5 + j + 2) : 0, 0);
+        }
+    generated_free(&generated);
+}
+
+/* What the CPU refuses is refused here. */
+static void test_refusals(void **state) {
+    (void)state;
+    static const DotCase row = {"complex", DTYPE_C64, DTYPE_C64, DTYPE_C64, {2, 3}, {3, 2},
+                                0,         1,         {0},       {0},       {1},    {0}};
+    Generated generated = {0};
+    Random random;
+    random_seed(&random, 7);
+    KernelCase *self = dot_case(&row, &random);
+    KernelCall call = {.program = &self->program, .instruction = &self->instruction};
+    const IrShape *shapes[] = {&self->values[0].shape, &self->values[1].shape, &self->values[2].shape};
+    CudaSource source;
+    call.operand_shapes = shapes;
+    call.result_shapes = shapes + 2;
+    call.operand_count = 2;
+    call.result_count = 1;
+    assert_int_equal(cuda_source_dot(&source, &generated.arena, &call, &self->error), AM_ERROR_INPUT);
+    assert_non_null(strstr(self->error.text, "not on these types"));
+    generated_free(&generated);
+    case_free(self);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_dots), cmocka_unit_test(test_convolutions),
+                                       cmocka_unit_test(test_pack), cmocka_unit_test(test_refusals)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
+#else
+int main(void) {
+    printf("skipped: the build has no CUDA\n");
+    return SKIPPED;
+}
+#endif
