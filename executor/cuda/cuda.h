@@ -9,12 +9,16 @@
 #define EXECUTOR_CUDA_CUDA_H
 
 #include "executor/cuda/device.h"
+#include "executor/cuda/source.h"
 
 typedef AmStatus CudaPrepare(KernelCall *call, Arena *arena, AmError *error);
 
 CudaPrepare cuda_prepare_dot;         /* dot.c: cuBLASLt */
 CudaPrepare cuda_prepare_convolution; /* convolution.c: cuDNN */
 CudaPrepare cuda_prepare_generated;   /* generated.c: kernels of source.h, fusions too */
+
+/* The same for kernels that are written already, by whatever family (generated.c). The source is copied. */
+AmStatus cuda_prepare_source(KernelCall *call, Arena *arena, const CudaSource *source, AmError *error);
 
 /* Compiles and loads the generated kernels of all calls prepared since the last time, and uploads what
  * they need; the device is current. */
