@@ -1,0 +1,146 @@
+/* Where a process stands, from the variables of torchrun and Slurm. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "executor/bootstrap.h"
+
+static const char *const variables[] = {"RANK",
+                                        "WORLD_SIZE",
+                                        "LOCAL_RANK",
+                                        "LOCAL_WORLD_SIZE",
+                                        "MASTER_ADDR",
+                                        "MASTER_PORT",
+                                        "TORCHELASTIC_RUN_ID",
+                                        "TORCHELASTIC_USE_AGENT_STORE",
+                                        "OMPI_COMM_WORLD_SIZE",
+                                        "OMPI_COMM_WORLD_RANK",
+                                        "PMI_SIZE",
+                                        "PMI_RANK",
+                                        "MPI_LOCALNRANKS",
+                                        "SLURM_PROCID",
+                                        "SLURM_NTASKS",
+                                        "SLURM_LOCALID",
+                                        "SLURM_NODEID",
+                                        "SLURM_JOB_ID",
+                                        "SLURM_STEP_ID",
+                                        "SLURM_STEP_NUM_TASKS",
+                                        "SLURM_STEP_NODELIST",
+                                        "SLURM_JOB_NODELIST",
+                                        "SLURM_STEP_TASKS_PER_NODE",
+                                        "AUTOMAP_SECRET",
+                                        "AUTOMAP_PORT"};
+
+/* "NAME=value ..." becomes the environment. */
+static void set(const char *assignments) {
+    char copy[1024], *rest = copy;
+    for (size_t k = 0; k < sizeof variables / sizeof variables[0]; k++) unsetenv(variables[k]);
+    strcpy(copy, assignments);
+    for (char *word; (word = strtok_r(rest, " ", &rest));) {
+        char *value = strchr(word, '=');
+        *value = '\0';
+        setenv(word, value + 1, 1);
+    }
+}
+
+static WorldPlace read_place(const char *assignments) {
+    WorldPlace place;
+    AmError error = {0};
+    set(assignments);
+    if (bootstrap_read(&place, &error) != AM_OK) fail_msg("%s: %s", assignments, error.text);
+    return place;
+}
+
+static void expect_error(const char *assignments, const char *text) {
+    WorldPlace place;
+    AmError error = {0};
+    set(assignments);
+    assert_int_equal(bootstrap_read(&place, &error), AM_ERROR_USAGE);
+    if (!strstr(error.text, text)) fail_msg("%s: '%s', expected '%s'", assignments, error.text, text);
+}
+
+#define TORCHRUN "RANK=5 WORLD_SIZE=8 LOCAL_RANK=1 LOCAL_WORLD_SIZE=4 MASTER_ADDR=node7 MASTER_PORT=29500"
+
+static void test_torchrun(void **state) {
+    (void)state;
+    WorldPlace place = read_place(TORCHRUN);
+    assert_string_equal(place.launcher, "torchrun");
+    assert_int_equal(place.process, 5);
+    assert_int_equal(place.count, 8);
+    assert_int_equal(place.local_process, 1);
+    assert_int_equal(place.local_count, 4);
+    assert_string_equal(place.host, "node7");
+    assert_int_equal(place.port, 29500);
+    assert_int_equal(read_place(TORCHRUN " TORCHELASTIC_USE_AGENT_STORE=True").port, 29501);
+    assert_int_equal(read_place(TORCHRUN " AUTOMAP_PORT=4000").port, 4000);
+    WorldPlace other = read_place(TORCHRUN " TORCHELASTIC_RUN_ID=other");
+    assert_string_not_equal(place.secret, other.secret);
+    other = read_place(TORCHRUN " AUTOMAP_SECRET=mine");
+    assert_string_not_equal(place.secret, other.secret);
+    assert_int_equal(strlen(place.secret), 64);
+    expect_error("RANK=8 WORLD_SIZE=8 LOCAL_RANK=1 LOCAL_WORLD_SIZE=4", "RANK is 8: expected");
+    expect_error("RANK=1 WORLD_SIZE=8 LOCAL_RANK=1 LOCAL_WORLD_SIZE=4", "MASTER_ADDR is missing");
+    expect_error("RANK=1 WORLD_SIZE=8 LOCAL_RANK=1", "LOCAL_WORLD_SIZE is missing");
+    expect_error("RANK=1 WORLD_SIZE=9999999999999 LOCAL_RANK=1", "WORLD_SIZE is 9999999999999");
+    expect_error(TORCHRUN " AUTOMAP_PORT=70000", "AUTOMAP_PORT");
+}
+
+#define SLURM                                                                       \
+    "SLURM_PROCID=3 SLURM_NTASKS=8 SLURM_LOCALID=1 SLURM_NODEID=1 SLURM_JOB_ID=77 " \
+    "SLURM_JOB_NODELIST=login,gpu[1-4] SLURM_STEP_NODELIST=gpu[003-004,9]-ib,x "    \
+    "SLURM_STEP_TASKS_PER_NODE=2(x2),4"
+
+static void test_slurm(void **state) {
+    (void)state;
+    WorldPlace place = read_place(SLURM " SLURM_STEP_ID=2");
+    assert_string_equal(place.launcher, "Slurm");
+    assert_int_equal(place.process, 3);
+    assert_int_equal(place.count, 8);
+    assert_int_equal(place.local_process, 1);
+    assert_int_equal(place.local_count, 2);
+    assert_string_equal(place.host, "gpu003-ib");
+    assert_true(place.port >= 1024 && place.port < 32768);
+    WorldPlace other = read_place(SLURM " SLURM_STEP_ID=3");
+    assert_true(place.port != other.port);
+    assert_string_not_equal(place.secret, other.secret);
+    assert_int_equal(read_place(SLURM " SLURM_STEP_ID=2 SLURM_STEP_NUM_TASKS=4").count, 4);
+    /* The batch script itself runs before any step. */
+    assert_int_equal(read_place(SLURM).count, 1);
+    assert_string_equal(read_place("").launcher, "none");
+}
+
+static void test_node_lists(void **state) {
+    (void)state;
+    static const char *const lists[][2] = {{"node1", "node1"},
+                                           {"node1,node2", "node1"},
+                                           {"node[1-3]", "node1"},
+                                           {"node[007,9-12]", "node007"},
+                                           {"r[1-2]n[05-06],x", "r1n05"},
+                                           {"a.b-c_d", "a.b-c_d"},
+                                           {"n[12]", "n12"},
+                                           {"gpu-a100-[3,5]", "gpu-a100-3"}};
+    static const char *const wrong[] = {"",     ",a",   "a[",   "a[]", "a[-3]", "a[1",
+                                        "a[1-", "a[x]", "a]1[", "a b", "a;rm"};
+    char host[BOOTSTRAP_HOST];
+    for (size_t k = 0; k < sizeof lists / sizeof lists[0]; k++) {
+        assert_int_equal(bootstrap_first_node(host, lists[k][0], NULL), AM_OK);
+        assert_string_equal(host, lists[k][1]);
+    }
+    for (size_t k = 0; k < sizeof wrong / sizeof wrong[0]; k++)
+        assert_int_equal(bootstrap_first_node(host, wrong[k], NULL), AM_ERROR_USAGE);
+    char *endless = malloc(10001);
+    memset(endless, 'a', 10000);
+    endless[10000] = '\0';
+    assert_int_equal(bootstrap_first_node(host, endless, NULL), AM_ERROR_USAGE);
+    free(endless);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_torchrun), cmocka_unit_test(test_slurm),
+                                       cmocka_unit_test(test_node_lists)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
