@@ -3,6 +3,7 @@
 
 #include <string.h>
 
+#include "automap_features.h"
 #include "executor/cpu/wide.h"
 
 AmStatus comm_back_end_find(const CommBackEnd **result, const char *name, const KernelBackEnd *kernels,
@@ -12,6 +13,9 @@ AmStatus comm_back_end_find(const CommBackEnd **result, const char *name, const 
         const CommBackEnd *back_end;
     } rows[] = {
         {"cpu", &comm_local},
+#ifdef AUTOMAP_HAVE_CUDA
+        {"cuda", &comm_local_cuda},
+#endif
     };
     for (size_t k = 0; k < sizeof rows / sizeof *rows; k++)
         if (strcmp(rows[k].device, kernels->name) == 0 && strcmp(rows[k].back_end->name, name) == 0) {
@@ -52,10 +56,13 @@ AmStatus comm_prepare(CommCall **result, Arena *arena, Comm *comm, const Program
         return am_fail(error, AM_ERROR_INTERNAL, "", "rank %d is not in the group of its own collective",
                        comm->rank);
     *result = call;
-    return comm->back_end->join(comm, collective->group, collective->group_count, &call->group, error);
+    TRY(comm->back_end->join(comm, collective->group, collective->group_count, &call->group, error));
+    return comm->back_end->prepare ? comm->back_end->prepare(comm, call, error) : AM_OK;
 }
 
-void comm_bind(CommCall *call, const Program *program, const ProgramInstruction *instruction, char *base) {
+void comm_bind(CommCall *call, const Program *program, const ProgramInstruction *instruction, char *base,
+               void *scratch) {
+    call->scratch = scratch;
     for (int32_t k = 0; k < call->operand_count; k++) {
         call->operands[k] = kernel_address(program, instruction->operands[k], base);
         call->results[k] = kernel_address(program, instruction->first_result + k, base);

@@ -1,5 +1,6 @@
 /* Collectives: one interface for several back ends (architecture, decision 9).
- * executor/comm_local.c, ranks as threads of one process, is the first.
+ * executor/comm_local.c, ranks as threads of one process, is the first; for
+ * CUDA there are executor/cuda/comm_local_cuda.c and comm_nccl.c.
  *
  * Every rank holds a Comm. Before the first training step each collective of
  * the program becomes a CommCall (shapes and group resolved), then the runner
@@ -29,6 +30,9 @@ typedef struct CommCall {
     int32_t operand_count;
     const IrShape **operand_shapes, **result_shapes; /* local */
     void **operands, **results;
+    int64_t scratch_bytes; /* memory that the call needs while it is under way, */
+    void *scratch;         /* aligned to 64; calls of one rank share it */
+    void *prepared;        /* the back end's own */
 } CommCall;
 
 typedef struct CommBackEnd {
@@ -41,12 +45,19 @@ typedef struct CommBackEnd {
     void (*close)(Comm *comms);
     /* Names the group of these ranks (the caller is one of them); the same ranks, the same name. */
     AmStatus (*join)(Comm *comm, const int32_t *ranks, int32_t count, int32_t *group, AmError *error);
-    /* By each rank in a thread of its own, after its last join(); NULL: nothing to do. */
+    /* After the call's join(), addresses not being bound yet: fills scratch_bytes
+     * and prepared. AM_ERROR_INPUT where the back end cannot do it. NULL: nothing to do. */
+    AmStatus (*prepare)(Comm *comm, CommCall *call, AmError *error);
+    /* By each rank in a thread of its own, after its last join() and with all
+     * addresses bound; NULL: nothing to do. */
     AmStatus (*start)(Comm *comm, AmError *error);
     AmStatus (*run)(Comm *comm, const CommCall *call, AmError *error);
     /* What is issued to the device from now on comes after this call and all
      * before it. NULL: run() has done it all. */
     void (*wait)(Comm *comm, const CommCall *call);
+    /* Waits until the collectives that were issued are done, or cannot be done any
+     * more; to be called before the device is synchronized. NULL: that does it. */
+    AmStatus (*await)(Comm *comm, AmError *error);
     bool meets_on_host; /* run() waits for other ranks, so it cannot be recorded (KernelBackEnd.begin) */
     AmStatus (*barrier)(Comm *comm, AmError *error); /* of all ranks */
     /* Releases all ranks from what they wait for; any rank, any number of times. */
@@ -63,13 +74,16 @@ struct Comm {
 /* Makes a step's collective ready: shapes and group. Addresses are bound by comm_bind(). */
 AmStatus comm_prepare(CommCall **call, Arena *arena, Comm *comm, const Program *program,
                       const ProgramInstruction *instruction, AmError *error);
-void comm_bind(CommCall *call, const Program *program, const ProgramInstruction *instruction, char *base);
+void comm_bind(CommCall *call, const Program *program, const ProgramInstruction *instruction, char *base,
+               void *scratch);
 
 /* The back end of that name for ranks that compute on `kernels`;
  * AM_ERROR_RUNTIME where this build has none. */
 AmStatus comm_back_end_find(const CommBackEnd **back_end, const char *name, const KernelBackEnd *kernels,
                             AmError *error);
 
-extern const CommBackEnd comm_local; /* threads of one process, on the host's memory */
+extern const CommBackEnd comm_local;      /* threads of one process, on the host's memory */
+extern const CommBackEnd comm_local_cuda; /* threads of one process, on the memory of its GPUs */
+extern const CommBackEnd comm_nccl;       /* one GPU per rank, any number of processes */
 
 #endif

@@ -2,7 +2,7 @@
  *
  * The allocation holds the program's values, then the staging area of updates
  * that read another parameter's memory, then the scratch memory of the kernel
- * that wants most.
+ * that wants most and, as they work beside kernels, of the collective that does.
  */
 #include "executor/rank.h"
 
@@ -54,7 +54,7 @@ static AmStatus describe_shards(Rank *rank, AmError *error) {
     return AM_OK;
 }
 
-static AmStatus prepare_steps(Rank *rank, int64_t *scratch, AmError *error) {
+static AmStatus prepare_steps(Rank *rank, int64_t *scratch, int64_t *comm_scratch, AmError *error) {
     const Program *program = rank->program;
     rank->steps = ARENA_ARRAY(&rank->arena, RankStep, program->step_count + 1);
     if (!rank->steps) return am_fail_memory(error, (int64_t)sizeof(RankStep) * program->step_count);
@@ -65,6 +65,8 @@ static AmStatus prepare_steps(Rank *rank, int64_t *scratch, AmError *error) {
         RankStep *ready = &rank->steps[s];
         if (instruction && instruction->kind == PROGRAM_COLLECTIVE) {
             TRY(comm_prepare(&ready->collective, &rank->arena, rank->comm, program, instruction, error));
+            if (ready->collective->scratch_bytes > *comm_scratch)
+                *comm_scratch = ready->collective->scratch_bytes;
             continue;
         }
         TRY(kernel_prepare(&ready->kernel, &rank->arena, rank->device, program, step, error));
@@ -74,23 +76,24 @@ static AmStatus prepare_steps(Rank *rank, int64_t *scratch, AmError *error) {
 }
 
 AmStatus rank_open(Rank *rank, KernelDevice *device, Comm *comm, Program *program, AmError *error) {
-    int64_t scratch = 0, largest = 1;
+    int64_t scratch = 0, comm_scratch = 0, largest = 1;
     rank->device = device;
     rank->comm = comm;
     rank->program = program;
-    TRY(prepare_steps(rank, &scratch, error));
+    TRY(prepare_steps(rank, &scratch, &comm_scratch, error));
     TRY(describe_shards(rank, error));
     TRY(updates_prepare(&rank->updates, &rank->arena, program, error));
     int64_t values = kernel_align(program->allocation_bytes), staging = rank->updates.staging_bytes;
-    rank->scratch_bytes = kernel_align(scratch);
+    rank->scratch_bytes = kernel_align(scratch) + kernel_align(comm_scratch);
     rank->memory_bytes = values + staging + rank->scratch_bytes;
     TRY(device->back_end->allocate(device, (void **)&rank->memory, rank->memory_bytes, error));
+    char *for_kernels = rank->memory + values + staging,
+         *for_collectives = for_kernels + kernel_align(scratch);
     for (int32_t s = 0; s < program->step_count; s++) {
-        if (rank->steps[s].kernel)
-            kernel_bind(rank->steps[s].kernel, rank->memory, rank->memory + values + staging);
+        if (rank->steps[s].kernel) kernel_bind(rank->steps[s].kernel, rank->memory, for_kernels);
         else
             comm_bind(rank->steps[s].collective, program,
-                      &program->instructions[program->steps[s].instruction], rank->memory);
+                      &program->instructions[program->steps[s].instruction], rank->memory, for_collectives);
     }
     updates_bind(&rank->updates, program, rank->memory, rank->memory + values);
     if (comm->back_end->wait)
@@ -176,6 +179,7 @@ static AmStatus run_stretch(Rank *rank, RankStretch *stretch, AmError *error) {
 
 AmStatus rank_run(Rank *rank, AmError *error) {
     for (int32_t k = 0; k < rank->stretch_count; k++) TRY(run_stretch(rank, &rank->stretches[k], error));
+    if (rank->comm->back_end->await) TRY(rank->comm->back_end->await(rank->comm, error));
     return rank->device->back_end->synchronize(rank->device, error);
 }
 

@@ -25,7 +25,7 @@ typedef struct Rank {
     Updates updates;
     RankShard *parameters, *outputs;     /* [parameter_count], [output_count] */
     char *memory;                        /* device memory: the program's, staging, scratch */
-    int64_t memory_bytes, scratch_bytes; /* all of it; the kernels' scratch in it */
+    int64_t memory_bytes, scratch_bytes; /* all of it; scratch of kernels and collectives in it */
     char *host;                          /* for one shard on its way */
 } Rank;
 

@@ -25,10 +25,12 @@
     X(cuDeviceGetName)           \
     X(cuDeviceTotalMem)          \
     X(cuDeviceGetAttribute)      \
+    X(cuDeviceCanAccessPeer)     \
     X(cuDevicePrimaryCtxRetain)  \
     X(cuDevicePrimaryCtxRelease) \
     X(cuCtxSetCurrent)           \
     X(cuCtxGetCurrent)           \
+    X(cuCtxEnablePeerAccess)     \
     X(cuCtxSynchronize)          \
     X(cuModuleLoadDataEx)        \
     X(cuModuleUnload)            \
