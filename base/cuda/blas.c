@@ -1,4 +1,4 @@
-/* cuBLASLt behind dlopen(): see blas.h.
+/* cuBLASLt through a table of functions: see blas.h.
  *
  * A row-major matrix [r, c] is the column-major matrix [c, r] of cuBLASLt, so
  * D = A B is asked for as D' = B' A': our B is its A, our A its B, its D has
@@ -9,10 +9,9 @@
 
 #include <assert.h>
 #include <cublasLt.h>
-#include <dlfcn.h>
-#include <pthread.h>
-#include <stdio.h>
 #include <stdlib.h>
+
+#include "base/cuda/library.h"
 
 #define DEFAULT_WORKSPACE   (INT64_C(32) << 20)
 #define WORKSPACE_ALIGNMENT 256 /* what cublasLtMatmul() asks for */
@@ -37,14 +36,15 @@
     X(cublasLtMatmulPreferenceDestroy)  \
     X(cublasLtMatmulPreferenceSetAttribute)
 
-static struct {
-    char reason[256]; /* why it cannot be used, "" if it can */
-    char version[32];
-#define MEMBER(name) __typeof__(name) *name;
-    BLAS_FUNCTIONS(MEMBER)
-#undef MEMBER
-} blas_library;
-static pthread_once_t opened = PTHREAD_ONCE_INIT;
+static struct { BLAS_FUNCTIONS(CUDA_MEMBER) } lt;
+
+#define SYMBOL(function) CUDA_SYMBOL_IN(lt, function)
+static const CudaSymbol symbols[] = {BLAS_FUNCTIONS(SYMBOL)};
+static const char *const names[] = {"libcublasLt.so.13", "libcublasLt.so.12", NULL};
+static CudaLibrary library = {.title = "cuBLASLt, which multiplies matrices",
+                              .names = names,
+                              .symbols = symbols,
+                              .symbol_count = sizeof symbols / sizeof *symbols};
 
 struct CudaBlas {
     cublasLtHandle_t handle;
@@ -88,56 +88,32 @@ static const struct {
     [DTYPE_F16] = {true, CUDA_R_16F, CUDA_R_32F, CUBLAS_COMPUTE_32F},
 };
 
-static void open_library(void) {
-    static const char *const names[] = {"libcublasLt.so.13", "libcublasLt.so.12"};
-    void *library = NULL;
-    for (size_t k = 0; k < sizeof names / sizeof *names && !library; k++)
-        library = dlopen(names[k], RTLD_NOW | RTLD_LOCAL);
-    if (!library) {
-        snprintf(blas_library.reason, sizeof blas_library.reason,
-                 "cannot open %s, which multiplies matrices: %s", names[0], dlerror());
-        return;
-    }
-#define FIND(name)                                        \
-    *(void **)&blas_library.name = dlsym(library, #name); \
-    if (!blas_library.name)                               \
-        snprintf(blas_library.reason, sizeof blas_library.reason, "libcublasLt lacks %s", #name);
-    BLAS_FUNCTIONS(FIND)
-#undef FIND
-    if (blas_library.reason[0]) return;
-    size_t version = blas_library.cublasLtGetVersion();
-    snprintf(blas_library.version, sizeof blas_library.version, "%zu.%zu.%zu", version / 10000,
-             version / 100 % 100, version % 100);
-}
-
-const char *cuda_blas_version(void) {
-    pthread_once(&opened, open_library);
-    return blas_library.reason[0] ? NULL : blas_library.version;
+int32_t cuda_blas_version(void) {
+    return cuda_library_open(&library, NULL) == AM_OK ? (int32_t)lt.cublasLtGetVersion() : 0;
 }
 
 static AmStatus check(cublasStatus_t result, const char *what, AmError *error) {
     if (result == CUBLAS_STATUS_SUCCESS) return AM_OK;
-    const char *reason = blas_library.cublasLtGetStatusString(result);
+    const char *reason = lt.cublasLtGetStatusString(result);
     return am_fail(error, AM_ERROR_RUNTIME, "", "cuBLASLt: %s: %s", what, reason ? reason : "unknown error");
 }
 
 AmStatus cuda_blas_open(CudaBlas **blas, AmError *error) {
     *blas = NULL;
-    pthread_once(&opened, open_library);
-    if (blas_library.reason[0]) return am_fail(error, AM_ERROR_RUNTIME, "", "%s", blas_library.reason);
+    TRY(cuda_library_open(&library, error));
     CudaBlas *made = calloc(1, sizeof *made);
     if (!made) return am_fail_memory(error, (int64_t)sizeof *made);
-    AmStatus status = check(blas_library.cublasLtCreate(&made->handle), "no handle", error);
+    AmStatus status = check(lt.cublasLtCreate(&made->handle), "no handle", error);
     if (status == AM_OK) *blas = made;
     else free(made);
     return status;
 }
 
 static void free_product(CudaProduct *product) {
-    if (product->operation) blas_library.cublasLtMatmulDescDestroy(product->operation);
-    if (product->a) blas_library.cublasLtMatrixLayoutDestroy(product->a);
-    if (product->b) blas_library.cublasLtMatrixLayoutDestroy(product->b);
-    if (product->d) blas_library.cublasLtMatrixLayoutDestroy(product->d);
+    if (product->operation) lt.cublasLtMatmulDescDestroy(product->operation);
+    if (product->a) lt.cublasLtMatrixLayoutDestroy(product->a);
+    if (product->b) lt.cublasLtMatrixLayoutDestroy(product->b);
+    if (product->d) lt.cublasLtMatrixLayoutDestroy(product->d);
     free(product);
 }
 
@@ -147,7 +123,7 @@ void cuda_blas_close(CudaBlas *blas) {
         next = product->next;
         free_product(product);
     }
-    blas_library.cublasLtDestroy(blas->handle);
+    lt.cublasLtDestroy(blas->handle);
     free(blas);
 }
 
@@ -191,23 +167,22 @@ static AmStatus make_layout(cublasLtMatrixLayout_t *layout, const CudaMatrix *ma
     int64_t outer = matrix->transposed ? columns : rows, inner = matrix->transposed ? rows : columns;
     int64_t leading = matrix->leading ? matrix->leading : inner;
     if (leading < inner) return refuse("rows overlap in memory", error);
-    TRY(check(blas_library.cublasLtMatrixLayoutCreate(layout, types[matrix->type].data, (uint64_t)inner,
-                                                      (uint64_t)outer, leading),
+    TRY(check(lt.cublasLtMatrixLayoutCreate(layout, types[matrix->type].data, (uint64_t)inner,
+                                            (uint64_t)outer, leading),
               "no layout", error));
     int32_t count = (int32_t)batch;
     if (batch == 1) return AM_OK;
-    TRY(check(blas_library.cublasLtMatrixLayoutSetAttribute(*layout, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT,
-                                                            &count, sizeof count),
+    TRY(check(lt.cublasLtMatrixLayoutSetAttribute(*layout, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, &count,
+                                                  sizeof count),
               "batch count", error));
-    return check(blas_library.cublasLtMatrixLayoutSetAttribute(*layout,
-                                                               CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET,
-                                                               &matrix->batch_stride, sizeof(int64_t)),
+    return check(lt.cublasLtMatrixLayoutSetAttribute(*layout, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET,
+                                                     &matrix->batch_stride, sizeof(int64_t)),
                  "batch stride", error);
 }
 
 static AmStatus set_operation(CudaProduct *product, cublasLtMatmulDescAttributes_t attribute,
                               const void *value, size_t bytes, AmError *error) {
-    return check(blas_library.cublasLtMatmulDescSetAttribute(product->operation, attribute, value, bytes),
+    return check(lt.cublasLtMatmulDescSetAttribute(product->operation, attribute, value, bytes),
                  "attribute of the product", error);
 }
 
@@ -232,7 +207,7 @@ static AmStatus describe_operation(CudaProduct *product, AmError *error) {
     const CudaProductShape *shape = &product->shape;
     cublasComputeType_t compute = types[shape->a.type].compute;
     if (shape->tf32 && shape->a.type == DTYPE_F32) compute = CUBLAS_COMPUTE_32F_FAST_TF32;
-    TRY(check(blas_library.cublasLtMatmulDescCreate(&product->operation, compute, types[shape->a.type].scale),
+    TRY(check(lt.cublasLtMatmulDescCreate(&product->operation, compute, types[shape->a.type].scale),
               "no description", error));
     int32_t our_a = shape->a.transposed ? CUBLAS_OP_T : CUBLAS_OP_N;
     int32_t our_b = shape->b.transposed ? CUBLAS_OP_T : CUBLAS_OP_N;
@@ -269,8 +244,8 @@ static AmStatus set_preference(cublasLtMatmulPreference_t preference, const Cuda
         {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, &d, sizeof d},
     };
     for (size_t k = 0; k < sizeof rows / sizeof *rows; k++)
-        TRY(check(blas_library.cublasLtMatmulPreferenceSetAttribute(preference, rows[k].attribute,
-                                                                    rows[k].value, rows[k].bytes),
+        TRY(check(lt.cublasLtMatmulPreferenceSetAttribute(preference, rows[k].attribute, rows[k].value,
+                                                          rows[k].bytes),
                   "preference", error));
     return AM_OK;
 }
@@ -279,14 +254,14 @@ static AmStatus choose_algorithm(CudaProduct *product, AmError *error) {
     cublasLtMatmulPreference_t preference = NULL;
     cublasLtMatmulHeuristicResult_t found = {0};
     int count = 0;
-    TRY(check(blas_library.cublasLtMatmulPreferenceCreate(&preference), "no preference", error));
+    TRY(check(lt.cublasLtMatmulPreferenceCreate(&preference), "no preference", error));
     AmStatus status = set_preference(preference, &product->shape, error);
     cublasStatus_t result = CUBLAS_STATUS_SUCCESS;
     if (status == AM_OK)
-        result = blas_library.cublasLtMatmulAlgoGetHeuristic(product->blas->handle, product->operation,
-                                                             product->b, product->a, product->d, product->d,
-                                                             preference, 1, &found, &count);
-    blas_library.cublasLtMatmulPreferenceDestroy(preference);
+        result = lt.cublasLtMatmulAlgoGetHeuristic(product->blas->handle, product->operation, product->b,
+                                                   product->a, product->d, product->d, preference, 1, &found,
+                                                   &count);
+    lt.cublasLtMatmulPreferenceDestroy(preference);
     TRY(status);
     bool none = result == CUBLAS_STATUS_NOT_SUPPORTED || result == CUBLAS_STATUS_INVALID_VALUE;
     if (!none) TRY(check(result, "choice of an algorithm", error));
@@ -341,9 +316,9 @@ AmStatus cuda_product_run(CudaProduct *product, CUstream stream, const CudaProdu
     const void *alpha_at = twice ? (const void *)&product->shape.alpha : &alpha;
     const void *beta_at = twice ? (const void *)&product->shape.beta : &beta;
     const void *c = buffers->c ? buffers->c : buffers->d;
-    return check(blas_library.cublasLtMatmul(product->blas->handle, product->operation, alpha_at, buffers->b,
-                                             product->b, buffers->a, product->a, beta_at, c, product->d,
-                                             buffers->d, product->d, &product->algorithm, (void *)workspace,
-                                             (size_t)product->workspace_bytes, stream),
+    return check(lt.cublasLtMatmul(product->blas->handle, product->operation, alpha_at, buffers->b,
+                                   product->b, buffers->a, product->a, beta_at, c, product->d, buffers->d,
+                                   product->d, &product->algorithm, (void *)workspace,
+                                   (size_t)product->workspace_bytes, stream),
                  "product", error);
 }

@@ -74,8 +74,8 @@ typedef struct CudaProductBuffers {
  * AM_ERROR_RUNTIME in one line where the library is missing or unusable. */
 AmStatus cuda_blas_open(CudaBlas **blas, AmError *error);
 void cuda_blas_close(CudaBlas *blas); /* with all its products; NULL is allowed */
-/* "13.1.0" of the library that is found, or NULL; static. */
-const char *cuda_blas_version(void);
+/* Version of the library that is found, as it counts: 10000 major + 100 minor + patch; 0: there is none. */
+int32_t cuda_blas_version(void);
 
 /* The product of this shape; the handle keeps it and gives it out again for an
  * equal shape. AM_ERROR_INPUT: cuBLASLt has no algorithm for it on this device,

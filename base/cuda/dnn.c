@@ -1,4 +1,4 @@
-/* cuDNN behind dlopen(): see dnn.h.
+/* cuDNN through a table of functions: see dnn.h.
  *
  * The convolution functions of cudnn_cnn.h serve: version 9 still has them, and
  * they cover every layout that strides can say. The three kinds differ in the
@@ -10,11 +10,10 @@
 
 #include <assert.h>
 #include <cudnn.h>
-#include <dlfcn.h>
-#include <pthread.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include "base/cuda/library.h"
 
 #define DEFAULT_WORKSPACE   (INT64_C(256) << 20)
 #define WORKSPACE_ALIGNMENT 256
@@ -48,14 +47,15 @@
     X(cudnnGetConvolutionBackwardFilterWorkspaceSize) \
     X(cudnnConvolutionBackwardFilter)
 
-static struct {
-    char reason[256]; /* why it cannot be used, "" if it can */
-    char version[32];
-#define MEMBER(name) __typeof__(name) *name;
-    DNN_FUNCTIONS(MEMBER)
-#undef MEMBER
-} dnn_library;
-static pthread_once_t opened = PTHREAD_ONCE_INIT;
+static struct { DNN_FUNCTIONS(CUDA_MEMBER) } cudnn;
+
+#define SYMBOL(function) CUDA_SYMBOL_IN(cudnn, function)
+static const CudaSymbol symbols[] = {DNN_FUNCTIONS(SYMBOL)};
+static const char *const names[] = {"libcudnn.so.9", NULL};
+static CudaLibrary library = {.title = "cuDNN, which convolves",
+                              .names = names,
+                              .symbols = symbols,
+                              .symbol_count = sizeof symbols / sizeof *symbols};
 
 struct CudaDnn {
     cudnnHandle_t handle;
@@ -90,35 +90,13 @@ static const struct {
     [DTYPE_F16] = {true, CUDNN_DATA_HALF, CUDNN_DATA_FLOAT},
 };
 
-static void open_library(void) {
-    static const char name[] = "libcudnn.so.9";
-    void *library = dlopen(name, RTLD_NOW | RTLD_LOCAL);
-    if (!library) {
-        snprintf(dnn_library.reason, sizeof dnn_library.reason, "cannot open %s, which convolves: %s", name,
-                 dlerror());
-        return;
-    }
-#define FIND(function)                                           \
-    *(void **)&dnn_library.function = dlsym(library, #function); \
-    if (!dnn_library.function)                                   \
-        snprintf(dnn_library.reason, sizeof dnn_library.reason, "%s lacks %s", name, #function);
-    DNN_FUNCTIONS(FIND)
-#undef FIND
-    if (dnn_library.reason[0]) return;
-    size_t version = dnn_library.cudnnGetVersion();
-    snprintf(dnn_library.version, sizeof dnn_library.version, "%zu.%zu.%zu", version / 10000,
-             version / 100 % 100, version % 100);
-}
-
-const char *cuda_dnn_version(void) {
-    pthread_once(&opened, open_library);
-    return dnn_library.reason[0] ? NULL : dnn_library.version;
+int32_t cuda_dnn_version(void) {
+    return cuda_library_open(&library, NULL) == AM_OK ? (int32_t)cudnn.cudnnGetVersion() : 0;
 }
 
 static AmStatus check(cudnnStatus_t result, const char *what, AmError *error) {
     if (result == CUDNN_STATUS_SUCCESS) return AM_OK;
-    return am_fail(error, AM_ERROR_RUNTIME, "", "cuDNN: %s: %s", what,
-                   dnn_library.cudnnGetErrorString(result));
+    return am_fail(error, AM_ERROR_RUNTIME, "", "cuDNN: %s: %s", what, cudnn.cudnnGetErrorString(result));
 }
 
 static AmStatus refuse(const char *reason, AmError *error) {
@@ -127,26 +105,25 @@ static AmStatus refuse(const char *reason, AmError *error) {
 
 /* A description that cuDNN does not take is no failure of it. */
 static AmStatus describe(cudnnStatus_t result, AmError *error) {
-    return result == CUDNN_STATUS_SUCCESS ? AM_OK : refuse(dnn_library.cudnnGetErrorString(result), error);
+    return result == CUDNN_STATUS_SUCCESS ? AM_OK : refuse(cudnn.cudnnGetErrorString(result), error);
 }
 
 AmStatus cuda_dnn_open(CudaDnn **dnn, AmError *error) {
     *dnn = NULL;
-    pthread_once(&opened, open_library);
-    if (dnn_library.reason[0]) return am_fail(error, AM_ERROR_RUNTIME, "", "%s", dnn_library.reason);
+    TRY(cuda_library_open(&library, error));
     CudaDnn *made = calloc(1, sizeof *made);
     if (!made) return am_fail_memory(error, (int64_t)sizeof *made);
-    AmStatus status = check(dnn_library.cudnnCreate(&made->handle), "no handle", error);
+    AmStatus status = check(cudnn.cudnnCreate(&made->handle), "no handle", error);
     if (status == AM_OK) *dnn = made;
     else free(made);
     return status;
 }
 
 static void free_convolution(CudaConvolution *convolution) {
-    if (convolution->input) dnn_library.cudnnDestroyTensorDescriptor(convolution->input);
-    if (convolution->output) dnn_library.cudnnDestroyTensorDescriptor(convolution->output);
-    if (convolution->filter) dnn_library.cudnnDestroyFilterDescriptor(convolution->filter);
-    if (convolution->window) dnn_library.cudnnDestroyConvolutionDescriptor(convolution->window);
+    if (convolution->input) cudnn.cudnnDestroyTensorDescriptor(convolution->input);
+    if (convolution->output) cudnn.cudnnDestroyTensorDescriptor(convolution->output);
+    if (convolution->filter) cudnn.cudnnDestroyFilterDescriptor(convolution->filter);
+    if (convolution->window) cudnn.cudnnDestroyConvolutionDescriptor(convolution->window);
     free(convolution);
 }
 
@@ -156,7 +133,7 @@ void cuda_dnn_close(CudaDnn *dnn) {
         next = convolution->next;
         free_convolution(convolution);
     }
-    dnn_library.cudnnDestroy(dnn->handle);
+    cudnn.cudnnDestroy(dnn->handle);
     free(dnn);
 }
 
@@ -164,8 +141,8 @@ void cuda_dnn_close(CudaDnn *dnn) {
 #define DEFINE_CANDIDATES(name, Performance, get, x, y, z)                                               \
     static cudnnStatus_t name(const CudaConvolution *it, Candidate *candidates, int *count) {            \
         Performance found[MOST_CANDIDATES];                                                              \
-        cudnnStatus_t result = dnn_library.get(it->dnn->handle, it->x, it->y, it->window, it->z,         \
-                                               MOST_CANDIDATES, count, found);                           \
+        cudnnStatus_t result =                                                                           \
+            cudnn.get(it->dnn->handle, it->x, it->y, it->window, it->z, MOST_CANDIDATES, count, found);  \
         if (result != CUDNN_STATUS_SUCCESS) return result;                                               \
         for (int k = 0; k < *count; k++)                                                                 \
             candidates[k] = (Candidate){(int)found[k].algo, found[k].status == CUDNN_STATUS_SUCCESS,     \
@@ -180,45 +157,45 @@ DEFINE_CANDIDATES(filter_candidates, cudnnConvolutionBwdFilterAlgoPerf_t,
                   cudnnGetConvolutionBackwardFilterAlgorithm_v7, input, output, filter)
 
 static cudnnStatus_t forward_workspace(const CudaConvolution *it, int algorithm, size_t *bytes) {
-    return dnn_library.cudnnGetConvolutionForwardWorkspaceSize(it->dnn->handle, it->input, it->filter,
-                                                               it->window, it->output,
-                                                               (cudnnConvolutionFwdAlgo_t)algorithm, bytes);
+    return cudnn.cudnnGetConvolutionForwardWorkspaceSize(it->dnn->handle, it->input, it->filter, it->window,
+                                                         it->output, (cudnnConvolutionFwdAlgo_t)algorithm,
+                                                         bytes);
 }
 
 static cudnnStatus_t input_workspace(const CudaConvolution *it, int algorithm, size_t *bytes) {
-    return dnn_library.cudnnGetConvolutionBackwardDataWorkspaceSize(
+    return cudnn.cudnnGetConvolutionBackwardDataWorkspaceSize(
         it->dnn->handle, it->filter, it->output, it->window, it->input,
         (cudnnConvolutionBwdDataAlgo_t)algorithm, bytes);
 }
 
 static cudnnStatus_t filter_workspace(const CudaConvolution *it, int algorithm, size_t *bytes) {
-    return dnn_library.cudnnGetConvolutionBackwardFilterWorkspaceSize(
+    return cudnn.cudnnGetConvolutionBackwardFilterWorkspaceSize(
         it->dnn->handle, it->input, it->output, it->window, it->filter,
         (cudnnConvolutionBwdFilterAlgo_t)algorithm, bytes);
 }
 
 static cudnnStatus_t run_forward(const CudaConvolution *it, const CudaConvolutionBuffers *buffers,
                                  void *workspace, const void *one, const void *zero) {
-    return dnn_library.cudnnConvolutionForward(it->dnn->handle, one, it->input, buffers->input, it->filter,
-                                               buffers->filter, it->window,
-                                               (cudnnConvolutionFwdAlgo_t)it->algorithm, workspace,
-                                               it->workspace_bytes, zero, it->output, buffers->output);
+    return cudnn.cudnnConvolutionForward(it->dnn->handle, one, it->input, buffers->input, it->filter,
+                                         buffers->filter, it->window,
+                                         (cudnnConvolutionFwdAlgo_t)it->algorithm, workspace,
+                                         it->workspace_bytes, zero, it->output, buffers->output);
 }
 
 static cudnnStatus_t run_input(const CudaConvolution *it, const CudaConvolutionBuffers *buffers,
                                void *workspace, const void *one, const void *zero) {
-    return dnn_library.cudnnConvolutionBackwardData(it->dnn->handle, one, it->filter, buffers->filter,
-                                                    it->output, buffers->output, it->window,
-                                                    (cudnnConvolutionBwdDataAlgo_t)it->algorithm, workspace,
-                                                    it->workspace_bytes, zero, it->input, buffers->input);
+    return cudnn.cudnnConvolutionBackwardData(it->dnn->handle, one, it->filter, buffers->filter, it->output,
+                                              buffers->output, it->window,
+                                              (cudnnConvolutionBwdDataAlgo_t)it->algorithm, workspace,
+                                              it->workspace_bytes, zero, it->input, buffers->input);
 }
 
 static cudnnStatus_t run_filter(const CudaConvolution *it, const CudaConvolutionBuffers *buffers,
                                 void *workspace, const void *one, const void *zero) {
-    return dnn_library.cudnnConvolutionBackwardFilter(
-        it->dnn->handle, one, it->input, buffers->input, it->output, buffers->output, it->window,
-        (cudnnConvolutionBwdFilterAlgo_t)it->algorithm, workspace, it->workspace_bytes, zero, it->filter,
-        buffers->filter);
+    return cudnn.cudnnConvolutionBackwardFilter(it->dnn->handle, one, it->input, buffers->input, it->output,
+                                                buffers->output, it->window,
+                                                (cudnnConvolutionBwdFilterAlgo_t)it->algorithm, workspace,
+                                                it->workspace_bytes, zero, it->filter, buffers->filter);
 }
 
 #define BIT(algorithm) (UINT32_C(1) << (algorithm))
@@ -310,18 +287,17 @@ static AmStatus describe_tensor(cudnnTensorDescriptor_t *tensor, const CudaConvo
     int64_t row = shape->spatial_count == 1 ? sizes[0] * strides[2] : 1;
     if (!fits(row, 1)) return refuse("a stride is out of range", error);
     spatial_list(steps + 2, strides + 2, shape->spatial_count, (int)row);
-    TRY(check(dnn_library.cudnnCreateTensorDescriptor(tensor), "no description", error));
+    TRY(check(cudnn.cudnnCreateTensorDescriptor(tensor), "no description", error));
     return describe(
-        dnn_library.cudnnSetTensorNdDescriptor(*tensor, types[shape->type].data, rank, dimensions, steps),
-        error);
+        cudnn.cudnnSetTensorNdDescriptor(*tensor, types[shape->type].data, rank, dimensions, steps), error);
 }
 
 static AmStatus describe_filter(CudaConvolution *it, AmError *error) {
     const CudaConvolutionShape *shape = &it->shape;
     int dimensions[MOST_RANK] = {(int)shape->output_features, (int)(shape->input_features / shape->groups)};
     int rank = 2 + spatial_list(dimensions + 2, shape->filter_sizes, shape->spatial_count, 1);
-    TRY(check(dnn_library.cudnnCreateFilterDescriptor(&it->filter), "no description", error));
-    return describe(dnn_library.cudnnSetFilterNdDescriptor(
+    TRY(check(cudnn.cudnnCreateFilterDescriptor(&it->filter), "no description", error));
+    return describe(cudnn.cudnnSetFilterNdDescriptor(
                         it->filter, types[shape->type].data,
                         shape->features_last ? CUDNN_TENSOR_NHWC : CUDNN_TENSOR_NCHW, rank, dimensions),
                     error);
@@ -344,14 +320,14 @@ static AmStatus describe_window(CudaConvolution *it, AmError *error) {
     int count = spatial_list(padding, shape->padding, shape->spatial_count, 0);
     spatial_list(stride, shape->stride, shape->spatial_count, 1);
     spatial_list(dilation, shape->dilation, shape->spatial_count, 1);
-    TRY(check(dnn_library.cudnnCreateConvolutionDescriptor(&it->window), "no description", error));
-    TRY(describe(dnn_library.cudnnSetConvolutionNdDescriptor(it->window, count, padding, stride, dilation,
-                                                             shape->flipped ? CUDNN_CONVOLUTION
-                                                                            : CUDNN_CROSS_CORRELATION,
-                                                             types[shape->type].compute),
-                 error));
-    TRY(describe(dnn_library.cudnnSetConvolutionGroupCount(it->window, (int)shape->groups), error));
-    return describe(dnn_library.cudnnSetConvolutionMathType(it->window, math_of(shape)), error);
+    TRY(check(cudnn.cudnnCreateConvolutionDescriptor(&it->window), "no description", error));
+    TRY(describe(
+        cudnn.cudnnSetConvolutionNdDescriptor(it->window, count, padding, stride, dilation,
+                                              shape->flipped ? CUDNN_CONVOLUTION : CUDNN_CROSS_CORRELATION,
+                                              types[shape->type].compute),
+        error));
+    TRY(describe(cudnn.cudnnSetConvolutionGroupCount(it->window, (int)shape->groups), error));
+    return describe(cudnn.cudnnSetConvolutionMathType(it->window, math_of(shape)), error);
 }
 
 /* The first candidate that is allowed and whose workspace fits. */
@@ -366,7 +342,7 @@ static AmStatus choose_algorithm(CudaConvolution *it, AmError *error) {
         if (is_strict(&it->shape)) {
             if (!(kinds[it->shape.kind].plain & BIT(candidate->algorithm))) continue;
         } else {
-            TRY(describe(dnn_library.cudnnSetConvolutionMathType(it->window, candidate->math), error));
+            TRY(describe(cudnn.cudnnSetConvolutionMathType(it->window, candidate->math), error));
         }
         size_t bytes = 0;
         if (kinds[it->shape.kind].workspace(it, candidate->algorithm, &bytes) != CUDNN_STATUS_SUCCESS)
@@ -422,7 +398,7 @@ AmStatus cuda_convolution_run(CudaConvolution *convolution, CUstream stream,
     bool twice = convolution->shape.type == DTYPE_F64;
     uintptr_t workspace = (uintptr_t)buffers->workspace;
     workspace = (workspace + WORKSPACE_ALIGNMENT - 1) / WORKSPACE_ALIGNMENT * WORKSPACE_ALIGNMENT;
-    TRY(check(dnn_library.cudnnSetStream(convolution->dnn->handle, stream), "stream", error));
+    TRY(check(cudnn.cudnnSetStream(convolution->dnn->handle, stream), "stream", error));
     return check(kinds[convolution->shape.kind].run(convolution, buffers, (void *)workspace,
                                                     twice ? (const void *)&one_twice : &one,
                                                     twice ? (const void *)&zero_twice : &zero),

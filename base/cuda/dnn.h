@@ -64,8 +64,8 @@ typedef struct CudaConvolutionBuffers {
  * AM_ERROR_RUNTIME in one line where the library is missing or unusable. */
 AmStatus cuda_dnn_open(CudaDnn **dnn, AmError *error);
 void cuda_dnn_close(CudaDnn *dnn); /* with all its convolutions; NULL is allowed */
-/* "9.19.0" of the library that is found, or NULL; static. */
-const char *cuda_dnn_version(void);
+/* Version of the library that is found, as it counts: 10000 major + 100 minor + patch; 0: there is none. */
+int32_t cuda_dnn_version(void);
 
 /* The convolution of this shape; the handle keeps it and gives it out again for
  * an equal shape. AM_ERROR_INPUT: cuDNN has no algorithm for it, or the sizes

@@ -1,7 +1,7 @@
-/* Kernels of text around matrix products and convolutions: those that stand in
- * where the libraries have none, and the one that lays operands out for them.
+/* Kernels of text that sum products: they stand in where the libraries have no
+ * dot or convolution.
  *
- * The stand-ins have one thread per element of the result, which sums its
+ * There is one thread per element of the result, which sums its
  * products one after the other: right for every type, layout and window that
  * the CPU takes, and slow. They mean what executor/cpu means: operands are
  * converted to the type of the product, floating sums are carried in f64 and
@@ -12,25 +12,6 @@
 
 #include "base/text.h"
 #include "executor/cuda/source.h"
-
-#define CUDA_PACK_RANK 8
-
-/* A dense array [sizes], row-major, made of another: element i is the element at
- * the sum of (i_d - low_d) strides_d where every i_d - low_d is in [0, limits_d),
- * and 0 elsewhere. Transposes, pads, crops. */
-typedef struct CudaPack {
-    int32_t rank;
-    int64_t sizes[CUDA_PACK_RANK], strides[CUDA_PACK_RANK];
-    int64_t low[CUDA_PACK_RANK], limits[CUDA_PACK_RANK];
-} CudaPack;
-
-/* Appends a dimension that is read as it is. */
-void cuda_pack_add(CudaPack *pack, int64_t size, int64_t stride);
-int64_t cuda_pack_elements(const CudaPack *pack);
-
-/* The kernel of a pack of elements of `type`; its parameters are the addresses of the array and of the
- * packed one. */
-AmStatus cuda_source_pack(CudaSource *source, Arena *arena, const CudaPack *pack, Dtype type, AmError *error);
 
 /* The kernels of a dot and of a convolution by themselves. AM_ERROR_INPUT as kernel_refuse(). */
 AmStatus cuda_source_dot(CudaSource *source, Arena *arena, const KernelCall *call, AmError *error);

@@ -9,6 +9,7 @@
 enum { SKIPPED = 77 };
 
 #ifdef AUTOMAP_HAVE_CUDA
+#include "executor/cuda/pack.h"
 #include "executor/cuda/product.h"
 #include "generated_case.h"
 #include "product_rows.h"

@@ -1,6 +1,8 @@
-/* The kernel that lays an operand out for a library: see CudaPack in product.h. */
+/* The kernel that lays an operand out: one thread per element of the packed
+ * array finds its place in the other. See pack.h. */
+#include "executor/cuda/pack.h"
+
 #include "executor/cpu/strided.h"
-#include "executor/cuda/product.h"
 #include "executor/cuda/source_text.h"
 
 void cuda_pack_add(CudaPack *pack, int64_t size, int64_t stride) {

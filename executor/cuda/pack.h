@@ -1,0 +1,32 @@
+/* Packing: how an operand is laid out anew for a library that cannot read it as
+ * it lies, or a result taken out of what a library wrote. */
+#ifndef EXECUTOR_CUDA_PACK_H
+#define EXECUTOR_CUDA_PACK_H
+
+#include "executor/cuda/source.h"
+
+#define CUDA_PACK_RANK (IR_MAX_RANK + 2)
+
+/* A dense array [sizes], row-major, made of another: element i is the element at
+ * the sum of (i_d - low_d) strides_d where every i_d - low_d is in [0, limits_d),
+ * and 0 elsewhere. Transposes, pads, crops. */
+typedef struct CudaPack {
+    int32_t rank;
+    int64_t sizes[CUDA_PACK_RANK], strides[CUDA_PACK_RANK];
+    int64_t low[CUDA_PACK_RANK], limits[CUDA_PACK_RANK];
+} CudaPack;
+
+/* Appends a dimension that is read as it is. */
+void cuda_pack_add(CudaPack *pack, int64_t size, int64_t stride);
+int64_t cuda_pack_elements(const CudaPack *pack);
+
+/* The kernel of a pack of elements of `type`; its parameters are the addresses of the array and of the
+ * packed one. */
+AmStatus cuda_source_pack(CudaSource *source, Arena *arena, const CudaPack *pack, Dtype type, AmError *error);
+
+/* The same as a call of its own, which a call with a pack among its steps runs when it is run. Its
+ * operands[0] and results[0] are addresses that the caller sets in bind(). `type`: as above. */
+AmStatus cuda_prepare_pack(KernelCall *pack, Arena *arena, const KernelCall *call, const CudaPack *shape,
+                           Dtype type, AmError *error);
+
+#endif
