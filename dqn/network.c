@@ -142,8 +142,12 @@ void network_initialize(const Network *network, Real *parameters, Random *random
     }
 }
 
+Adam adam_constants(double learning_rate) {
+    return (Adam){.learning_rate = learning_rate, .beta1 = 0.9, .beta2 = 0.999, .epsilon = 1e-8};
+}
+
 AmStatus adam_create(Adam *adam, Arena *arena, int64_t count, double learning_rate, AmError *error) {
-    *adam = (Adam){.learning_rate = learning_rate, .beta1 = 0.9, .beta2 = 0.999, .epsilon = 1e-8};
+    *adam = adam_constants(learning_rate);
     adam->count = count;
     adam->first = ARENA_ARRAY(arena, Real, count);
     adam->second = ARENA_ARRAY(arena, Real, count);

@@ -132,7 +132,10 @@ typedef struct Adam {
     Real *first, *second; /* running means of the gradient and of its square */
 } Adam;
 
-/* The usual beta1 0.9, beta2 0.999, epsilon 1e-8; the arena owns the moments. */
+/* The usual beta1 0.9, beta2 0.999, epsilon 1e-8, without moments. */
+Adam adam_constants(double learning_rate);
+
+/* The same with moments, which the arena owns. */
 AmStatus adam_create(Adam *adam, Arena *arena, int64_t count, double learning_rate, AmError *error);
 
 /* One update of parameters[count] by gradients[count]. */

@@ -1,0 +1,326 @@
+/* The network on a device: see network_cuda.h.
+ *
+ * Backward through a dense layer with D the derivative by its output before relu:
+ * one product gives dW = X' D, one gives D W', masked by the relu below and with
+ * its column sums, the biases' gradients of the layer below, from the same
+ * epilogue. Only the head takes its biases' gradients from the product dW.
+ */
+#include "dqn/cuda/network_cuda.h"
+
+#define ALIGNED_NUMBERS 4 /* 16 bytes */
+
+static const void *pointer(CUdeviceptr address) {
+    return (const void *)(uintptr_t)address;
+}
+
+static void *writable(CUdeviceptr address) {
+    return (void *)(uintptr_t)address;
+}
+
+static CUdeviceptr at(CUdeviceptr array, int64_t number) {
+    return array + (CUdeviceptr)number * sizeof(float);
+}
+
+static int64_t align(int64_t offset) {
+    return (offset + ALIGNED_NUMBERS - 1) / ALIGNED_NUMBERS * ALIGNED_NUMBERS;
+}
+
+static void lay_out(Network *layout) {
+    int64_t offset = 0;
+    for (int32_t i = 0; i < layout->shape.convolution_count; i++) {
+        NetworkFilter *filter = &layout->filters[i];
+        filter->weights = offset;
+        filter->biases = align(offset + (int64_t)filter->filters * filter->channels * filter->width);
+        offset = align(filter->biases + filter->filters);
+    }
+    for (int32_t i = 0; i < layout->layer_count; i++) {
+        NetworkLayer *layer = &layout->layers[i];
+        layer->weights = offset;
+        layer->biases = align(offset + (int64_t)layer->inputs * layer->outputs);
+        offset = align(layer->biases + layer->outputs);
+    }
+    layout->parameter_count = offset;
+}
+
+/* A shape that a library has no algorithm for is a limit of the device here. */
+static AmStatus as_runtime(AmStatus status, const AmError *reason, AmError *error) {
+    if (status == AM_OK) return AM_OK;
+    return am_fail(error, status == AM_ERROR_INPUT ? AM_ERROR_RUNTIME : status, "",
+                   "training the network on a GPU: %s", reason->text);
+}
+
+static AmStatus make_product(const NetworkCuda *self, CudaProduct **product, CudaProductShape shape,
+                             AmError *error) {
+    AmError reason = {0};
+    shape.batch = 1;
+    shape.alpha = 1;
+    shape.a.type = shape.b.type = shape.d.type = DTYPE_F32;
+    return as_runtime(cuda_product_make(product, self->blas, &shape, &reason), &reason, error);
+}
+
+static AmStatus make_convolution(const NetworkCuda *self, CudaConvolution **convolution,
+                                 const NetworkFilter *filter, CudaConvolutionKind kind, int32_t rows,
+                                 AmError *error) {
+    AmError reason = {0};
+    const CudaConvolutionShape shape = {.kind = kind,
+                                        .type = DTYPE_F32,
+                                        .spatial_count = 1,
+                                        .batch = rows,
+                                        .input_features = filter->channels,
+                                        .output_features = filter->filters,
+                                        .groups = 1,
+                                        .input_sizes = {filter->length},
+                                        .filter_sizes = {filter->width},
+                                        .output_sizes = {filter->output_length},
+                                        .stride = {filter->stride},
+                                        .dilation = {1},
+                                        .input_strides = {filter->input_row, filter->length, 1},
+                                        .output_strides = {filter->output_row, filter->output_length, 1}};
+    return as_runtime(cuda_convolution_make(convolution, self->dnn, &shape, &reason), &reason, error);
+}
+
+AmStatus network_cuda_create(NetworkCuda *self, const Network *network, int32_t batch, const CudaUnit *unit,
+                             CUstream stream, AmError *error) {
+    *self = (NetworkCuda){.layout = *network, .batch = batch, .stream = stream};
+    lay_out(&self->layout);
+    TRY(cuda_unit_function(&self->map, unit, "dqn_map", error));
+    TRY(cuda_unit_function(&self->map_gradient, unit, "dqn_map_gradient", error));
+    TRY(cuda_blas_open(&self->blas, error));
+    int32_t convolutions = network->shape.convolution_count;
+    if (convolutions > 0) TRY(cuda_dnn_open(&self->dnn, error));
+    for (int32_t i = 0; i < convolutions; i++) {
+        const NetworkFilter *filter = &self->layout.filters[i];
+        TRY(make_convolution(self, &self->kernel_gradients[i], filter, CUDA_CONVOLUTION_FILTER_GRADIENT,
+                             batch, error));
+        if (i > 0)
+            TRY(make_convolution(self, &self->input_gradients[i], filter, CUDA_CONVOLUTION_INPUT_GRADIENT,
+                                 batch, error));
+    }
+    for (int32_t i = 0; i < network->layer_count; i++) {
+        const NetworkLayer *layer = &self->layout.layers[i];
+        bool is_head = i == network->layer_count - 1;
+        TRY(make_product(self, &self->weight_gradients[i],
+                         (CudaProductShape){.rows = layer->inputs,
+                                            .columns = layer->outputs,
+                                            .depth = batch,
+                                            .a = {.transposed = true},
+                                            .epilogue = is_head ? CUDA_EPILOGUE_SUM_B : CUDA_EPILOGUE_NONE},
+                         error));
+        if (i == 0 && convolutions == 0) continue;
+        TRY(make_product(
+            self, &self->below[i],
+            (CudaProductShape){.rows = batch,
+                               .columns = layer->inputs,
+                               .depth = layer->outputs,
+                               .b = {.transposed = true},
+                               .epilogue = i > 0 ? CUDA_EPILOGUE_RELU_GRADIENT_BIAS : CUDA_EPILOGUE_NONE},
+            error));
+    }
+    return AM_OK;
+}
+
+void network_cuda_free(NetworkCuda *self) {
+    cuda_dnn_close(self->dnn);
+    cuda_blas_close(self->blas);
+    *self = (NetworkCuda){0};
+}
+
+AmStatus network_cuda_pass(NetworkCuda *self, PassCuda *pass, int32_t rows, bool trained,
+                           int32_t input_alignment, DeviceMemory *memory, AmError *error) {
+    const Network *layout = &self->layout;
+    *pass = (PassCuda){.rows = rows, .trained = trained};
+    for (int32_t i = 0; i < layout->shape.convolution_count; i++) {
+        const NetworkFilter *filter = &layout->filters[i];
+        TRY(make_convolution(self, &pass->convolutions[i], filter, CUDA_CONVOLUTION_FORWARD, rows, error));
+        memory_reserve(memory, &pass->maps[i], (int64_t)rows * filter->output_row * (int64_t)sizeof(float));
+    }
+    for (int32_t i = 0; i < layout->layer_count; i++) {
+        const NetworkLayer *layer = &layout->layers[i];
+        bool is_head = i == layout->layer_count - 1,
+             is_input = i == 0 && layout->shape.convolution_count == 0;
+        CudaEpilogue hidden = trained ? CUDA_EPILOGUE_RELU_BIAS_MASK : CUDA_EPILOGUE_RELU_BIAS;
+        TRY(make_product(self, &pass->products[i],
+                         (CudaProductShape){.rows = rows,
+                                            .columns = layer->outputs,
+                                            .depth = layer->inputs,
+                                            .a = {.alignment = is_input ? input_alignment : 0},
+                                            .epilogue = is_head ? CUDA_EPILOGUE_BIAS : hidden},
+                         error));
+        memory_reserve(memory, &pass->outputs[i], (int64_t)rows * layer->outputs * (int64_t)sizeof(float));
+        if (trained && !is_head)
+            memory_reserve(memory, &pass->masks[i], cuda_product_mask_bytes(rows, layer->outputs));
+    }
+    return AM_OK;
+}
+
+static void grow(int64_t *bytes, int64_t needed) {
+    if (needed > *bytes) *bytes = needed;
+}
+
+void network_cuda_reserve(NetworkCuda *self, const PassCuda *passes, int32_t pass_count,
+                          DeviceMemory *memory) {
+    int64_t workspace = 0;
+    int64_t widest = (int64_t)self->batch * network_widest(&self->layout) * (int64_t)sizeof(float);
+    for (int32_t i = 0; i < self->layout.layer_count; i++) {
+        grow(&workspace, cuda_product_workspace(self->weight_gradients[i]));
+        if (self->below[i]) grow(&workspace, cuda_product_workspace(self->below[i]));
+        for (int32_t p = 0; p < pass_count; p++)
+            grow(&workspace, cuda_product_workspace(passes[p].products[i]));
+    }
+    for (int32_t i = 0; i < self->layout.shape.convolution_count; i++) {
+        grow(&workspace, cuda_convolution_workspace(self->kernel_gradients[i]));
+        if (i > 0) grow(&workspace, cuda_convolution_workspace(self->input_gradients[i]));
+        for (int32_t p = 0; p < pass_count; p++)
+            grow(&workspace, cuda_convolution_workspace(passes[p].convolutions[i]));
+    }
+    memory_reserve(memory, &self->gradient, widest);
+    memory_reserve(memory, &self->next_gradient, widest);
+    memory_reserve(memory, &self->workspace, workspace);
+}
+
+AmStatus dqn_cuda_launch(CUfunction function, int64_t blocks_x, int64_t blocks_y, CUstream stream,
+                         void **arguments, AmError *error) {
+    CUresult result = cuda.cuLaunchKernel(function, (unsigned)blocks_x, (unsigned)blocks_y, 1,
+                                          DQN_CUDA_THREADS, 1, 1, 0, stream, arguments, NULL);
+    return cuda_check(result, "starting a kernel", error);
+}
+
+static AmStatus filter_forward(const NetworkCuda *self, const PassCuda *pass, int32_t i,
+                               CUdeviceptr parameters, CUdeviceptr inputs, CUdeviceptr observations,
+                               AmError *error) {
+    const NetworkShape *shape = &self->layout.shape;
+    const NetworkFilter *filter = &self->layout.filters[i];
+    CUdeviceptr map = pass->maps[i], biases = at(parameters, filter->biases);
+    TRY(cuda_convolution_run(pass->convolutions[i], self->stream,
+                             &(CudaConvolutionBuffers){.input = writable(inputs),
+                                                       .filter = writable(at(parameters, filter->weights)),
+                                                       .output = writable(map),
+                                                       .workspace = writable(self->workspace)},
+                             error));
+    int32_t filters = filter->filters, length = filter->output_length, row = filter->output_row;
+    int32_t size = shape->observation_size, arrays = shape->channels * shape->length;
+    void *arguments[] = {&map, &biases, &filters, &length, &row, &observations, &size, &arrays};
+    int64_t blocks = (row + DQN_CUDA_THREADS - 1) / DQN_CUDA_THREADS;
+    return dqn_cuda_launch(self->map, blocks, pass->rows, self->stream, arguments, error);
+}
+
+AmStatus network_cuda_forward(const NetworkCuda *self, const PassCuda *pass, CUdeviceptr parameters,
+                              CUdeviceptr observations, AmError *error) {
+    CUdeviceptr inputs = observations;
+    for (int32_t i = 0; i < self->layout.shape.convolution_count; i++) {
+        TRY(filter_forward(self, pass, i, parameters, inputs, observations, error));
+        inputs = pass->maps[i];
+    }
+    for (int32_t i = 0; i < self->layout.layer_count; i++) {
+        const NetworkLayer *layer = &self->layout.layers[i];
+        TRY(cuda_product_run(pass->products[i], self->stream,
+                             &(CudaProductBuffers){.a = pointer(inputs),
+                                                   .b = pointer(at(parameters, layer->weights)),
+                                                   .d = writable(pass->outputs[i]),
+                                                   .bias = writable(at(parameters, layer->biases)),
+                                                   .mask = writable(pass->masks[i]),
+                                                   .workspace = writable(self->workspace)},
+                             error));
+        inputs = pass->outputs[i];
+    }
+    return AM_OK;
+}
+
+static AmStatus filter_backward(const NetworkCuda *self, const PassCuda *pass, int32_t i,
+                                CUdeviceptr parameters, CUdeviceptr inputs, CUdeviceptr current,
+                                CUdeviceptr below, CUdeviceptr gradients, AmError *error) {
+    const NetworkFilter *filter = &self->layout.filters[i];
+    CUdeviceptr map = pass->maps[i], bias_gradients = at(gradients, filter->biases);
+    int32_t rows = self->batch, length = filter->output_length, row = filter->output_row;
+    void *arguments[] = {&current, &map, &rows, &length, &row, &bias_gradients};
+    TRY(dqn_cuda_launch(self->map_gradient, filter->filters, 1, self->stream, arguments, error));
+    CudaConvolutionBuffers buffers = {.input = writable(inputs),
+                                      .filter = writable(at(gradients, filter->weights)),
+                                      .output = writable(current),
+                                      .workspace = writable(self->workspace)};
+    TRY(cuda_convolution_run(self->kernel_gradients[i], self->stream, &buffers, error));
+    if (i == 0) return AM_OK;
+    buffers.input = writable(below);
+    buffers.filter = writable(at(parameters, filter->weights));
+    return cuda_convolution_run(self->input_gradients[i], self->stream, &buffers, error);
+}
+
+AmStatus network_cuda_backward(const NetworkCuda *self, const PassCuda *pass, CUdeviceptr parameters,
+                               CUdeviceptr observations, CUdeviceptr gradients, AmError *error) {
+    int32_t convolutions = self->layout.shape.convolution_count;
+    CUdeviceptr dense_inputs = convolutions > 0 ? pass->maps[convolutions - 1] : observations;
+    CUdeviceptr current = self->gradient, below = self->next_gradient, swap;
+    for (int32_t i = self->layout.layer_count - 1; i >= 0; i--) {
+        const NetworkLayer *layer = &self->layout.layers[i];
+        CudaProductBuffers buffers = {.a = pointer(i > 0 ? pass->outputs[i - 1] : dense_inputs),
+                                      .b = pointer(current),
+                                      .d = writable(at(gradients, layer->weights)),
+                                      .bias = writable(at(gradients, layer->biases)),
+                                      .workspace = writable(self->workspace)};
+        TRY(cuda_product_run(self->weight_gradients[i], self->stream, &buffers, error));
+        if (!self->below[i]) return AM_OK;
+        buffers.a = pointer(current);
+        buffers.b = pointer(at(parameters, layer->weights));
+        buffers.d = writable(below);
+        if (i > 0) {
+            buffers.bias = writable(at(gradients, self->layout.layers[i - 1].biases));
+            buffers.mask = writable(pass->masks[i - 1]);
+        }
+        TRY(cuda_product_run(self->below[i], self->stream, &buffers, error));
+        swap = current;
+        current = below;
+        below = swap;
+    }
+    for (int32_t i = convolutions - 1; i >= 0; i--) {
+        CUdeviceptr inputs = i > 0 ? pass->maps[i - 1] : observations;
+        TRY(filter_backward(self, pass, i, parameters, inputs, current, below, gradients, error));
+        swap = current;
+        current = below;
+        below = swap;
+    }
+    return AM_OK;
+}
+
+/* A run of parameters that lies close in both layouts. */
+typedef struct Piece {
+    int64_t host, device, count;
+} Piece;
+
+enum { MOST_PIECES = 2 * (NETWORK_MAX_CONVOLUTIONS + NETWORK_MAX_HIDDEN + 1) };
+
+static int32_t list_pieces(const NetworkCuda *self, const Network *network, Piece pieces[MOST_PIECES]) {
+    int32_t count = 0;
+    for (int32_t i = 0; i < network->shape.convolution_count; i++) {
+        const NetworkFilter *host = &network->filters[i], *device = &self->layout.filters[i];
+        pieces[count++] = (Piece){host->weights, device->weights, host->biases - host->weights};
+        pieces[count++] = (Piece){host->biases, device->biases, host->filters};
+    }
+    for (int32_t i = 0; i < network->layer_count; i++) {
+        const NetworkLayer *host = &network->layers[i], *device = &self->layout.layers[i];
+        pieces[count++] = (Piece){host->weights, device->weights, host->biases - host->weights};
+        pieces[count++] = (Piece){host->biases, device->biases, host->outputs};
+    }
+    return count;
+}
+
+AmStatus network_cuda_upload(const NetworkCuda *self, const Network *network, CUdeviceptr to,
+                             const float *from, AmError *error) {
+    Piece pieces[MOST_PIECES];
+    int32_t count = list_pieces(self, network, pieces);
+    for (int32_t i = 0; i < count; i++)
+        TRY(cuda_check(cuda.cuMemcpyHtoDAsync(at(to, pieces[i].device), from + pieces[i].host,
+                                              sizeof(float) * (size_t)pieces[i].count, self->stream),
+                       "copying parameters to the device", error));
+    return cuda_check(cuda.cuStreamSynchronize(self->stream), "copying parameters to the device", error);
+}
+
+AmStatus network_cuda_download(const NetworkCuda *self, const Network *network, float *to, CUdeviceptr from,
+                               AmError *error) {
+    Piece pieces[MOST_PIECES];
+    int32_t count = list_pieces(self, network, pieces);
+    for (int32_t i = 0; i < count; i++)
+        TRY(cuda_check(cuda.cuMemcpyDtoHAsync(to + pieces[i].host, at(from, pieces[i].device),
+                                              sizeof(float) * (size_t)pieces[i].count, self->stream),
+                       "copying parameters from the device", error));
+    return cuda_check(cuda.cuStreamSynchronize(self->stream), "copying parameters from the device", error);
+}
