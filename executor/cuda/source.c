@@ -1,18 +1,24 @@
 /* From a kernel call to its source: a table of families, and what all of them check. */
 #include "executor/cuda/source_text.h"
 
-typedef AmStatus SourceWriter(CudaSource *source, Arena *arena, const KernelCall *call, AmError *error);
-
 static const struct {
     IrOpcode opcode;
-    SourceWriter *write;
+    CudaSourceWriter *write;
 } writers[] = {
+    {IR_BITCAST_CONVERT, cuda_source_bitcast_convert},
     {IR_CONCATENATE, cuda_source_concatenate},
+    {IR_CONSTANT, cuda_source_constant},
+    {IR_DYNAMIC_SLICE, cuda_source_dynamic_slice},
+    {IR_DYNAMIC_UPDATE_SLICE, cuda_source_dynamic_update_slice},
+    {IR_GATHER, cuda_source_gather},
     {IR_PAD, cuda_source_pad},
     {IR_REDUCE, cuda_source_reduce},
+    {IR_REDUCE_WINDOW, cuda_source_reduce_window},
+    {IR_SCATTER, cuda_source_scatter},
+    {IR_SELECT_AND_SCATTER, cuda_source_select_and_scatter},
 };
 
-static SourceWriter *writer_of(IrOpcode opcode) {
+static CudaSourceWriter *writer_of(IrOpcode opcode) {
     for (size_t k = 0; k < sizeof writers / sizeof *writers; k++)
         if (writers[k].opcode == opcode) return writers[k].write;
     return cuda_source_is_element_wise(opcode) ? cuda_source_elements : NULL;
@@ -34,7 +40,7 @@ static AmStatus refuse_type(const KernelCall *call, AmError *error) {
 }
 
 AmStatus cuda_source_make(CudaSource *source, Arena *arena, const KernelCall *call, AmError *error) {
-    SourceWriter *write = call->instruction ? writer_of(call->instruction->opcode) : cuda_source_elements;
+    CudaSourceWriter *write = call->instruction ? writer_of(call->instruction->opcode) : cuda_source_elements;
     if (!write) return cuda_source_refuse(call, "it is not a generated kernel", error);
     for (int32_t k = 0; k < call->operand_count; k++)
         if (dtype_bytes(call->operand_shapes[k]->type) == 0) return refuse_type(call, error);

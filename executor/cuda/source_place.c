@@ -1,49 +1,47 @@
-/* Pad and concatenate: one thread per element of the result finds the operand
- * that it comes from, and the place there.
+/* Moves whose source is not a strided box: pad and concatenate, constants, the
+ * dynamic slices, and bitcast-convert between widths. One thread per element of
+ * the result finds where it comes from; dynamic-update-slice copies its operand
+ * (where the result has memory of its own), then has one thread per element of
+ * the update.
  */
 #include "executor/cpu/strided.h"
 #include "executor/cuda/source_text.h"
 
-/* "i / 7ll % 5ll": the index along dimension d of a row-major shape. */
-static void append_index(Text *out, const IrShape *shape, int32_t d, const int64_t *strides) {
-    text_append_string(out, "i");
-    if (strides[d] > 1) text_append(out, " / %lldll", (long long)strides[d]);
-    if (d > 0) text_append(out, " %% %lldll", (long long)shape->dimensions[d]);
+static void append_start(Text *out, const KernelCall *call, const CudaSource *source, int64_t elements) {
+    cuda_append_signature(out, call, source, NULL, false);
+    cuda_append_guard(out, elements);
 }
 
-static void append_start(Text *out, const KernelCall *call, const CudaSource *source) {
-    cuda_append_signature(out, call, source, NULL, false);
-    text_append(out, "    const s64 i = (s64)blockIdx.x * %d + threadIdx.x;\n", CUDA_THREADS);
-    text_append(out, "    if (i >= %lldll) return;\n", (long long)ir_shape_elements(call->result_shapes[0]));
+static AmStatus launch(CudaSource *source, Arena *arena, const char *kind, Text *body, int64_t elements,
+                       AmError *error) {
+    return cuda_source_launch(source, arena, kind, body, cuda_blocks(elements), CUDA_THREADS, error);
 }
 
 /* Operand element p stands at low + p * (interior + 1); elsewhere is operand 1. */
 AmStatus cuda_source_pad(CudaSource *source, Arena *arena, const KernelCall *call, AmError *error) {
     const IrShape *shape = call->result_shapes[0], *operand = call->operand_shapes[0];
-    int64_t strides[IR_MAX_RANK], operand_strides[IR_MAX_RANK], elements = ir_shape_elements(shape);
+    const IrPadding *padding = call->instruction->attributes->padding;
+    int64_t operand_strides[IR_MAX_RANK], elements = ir_shape_elements(shape);
     Text body = {0};
-    strided_row_major(strides, shape->dimensions, shape->rank);
+    if (elements == 0) return AM_OK;
     strided_row_major(operand_strides, operand->dimensions, operand->rank);
-    append_start(&body, call, source);
-    for (int32_t d = 0; d < shape->rank && elements > 0; d++) {
-        text_append(&body, "    const s64 p%d = (", d);
-        append_index(&body, shape, d, strides);
-        text_append(&body, ") - (%lldll);\n", (long long)call->instruction->attributes->padding[d].low);
-    }
+    append_start(&body, call, source, elements);
+    cuda_append_coordinates(&body, "d", shape->dimensions, shape->rank);
+    for (int32_t d = 0; d < shape->rank; d++)
+        text_append(&body, "    const s64 p%d = d%d - (%lldll);\n", d, d, (long long)padding[d].low);
     text_append_string(&body, "    const bool inside = true");
-    for (int32_t d = 0; d < shape->rank && elements > 0; d++) {
-        long long step = (long long)call->instruction->attributes->padding[d].interior + 1;
+    for (int32_t d = 0; d < shape->rank; d++) {
+        long long step = (long long)padding[d].interior + 1;
         text_append(&body, " && p%d >= 0", d);
         if (step > 1) text_append(&body, " && p%d %% %lldll == 0", d, step);
         text_append(&body, " && p%d < %lldll", d, (long long)operand->dimensions[d] * step);
     }
     text_append_string(&body, ";\n    out0[i] = inside ? in0[0");
-    for (int32_t d = 0; d < shape->rank && elements > 0; d++)
-        text_append(&body, " + p%d / %lldll * %lldll", d,
-                    (long long)call->instruction->attributes->padding[d].interior + 1,
+    for (int32_t d = 0; d < shape->rank; d++)
+        text_append(&body, " + p%d / %lldll * %lldll", d, (long long)padding[d].interior + 1,
                     (long long)operand_strides[d]);
     text_append_string(&body, "] : in1[0];\n}\n");
-    return cuda_source_launch(source, arena, "pad", &body, cuda_blocks(elements), CUDA_THREADS, error);
+    return launch(source, arena, "pad", &body, elements, error);
 }
 
 /* Along the dimension, operand k holds the elements that follow those of operand k - 1. */
@@ -52,24 +50,126 @@ AmStatus cuda_source_concatenate(CudaSource *source, Arena *arena, const KernelC
     int32_t dimension = (int32_t)call->instruction->attributes->dimensions[0];
     int64_t strides[IR_MAX_RANK], start = 0, elements = ir_shape_elements(shape);
     Text body = {0};
+    if (elements == 0) return AM_OK;
     strided_row_major(strides, shape->dimensions, shape->rank);
-    long long inner = (long long)strides[dimension], whole = (long long)shape->dimensions[dimension];
-    append_start(&body, call, source);
-    if (elements > 0) {
-        text_append(&body, "    const s64 outer = i / %lldll, rest = i %% %lldll, d = ", inner * whole,
-                    inner);
-        append_index(&body, shape, dimension, strides);
-        text_append_string(&body, ";\n");
-    }
-    for (int32_t k = 0; k < call->operand_count && elements > 0; k++) {
-        int64_t size = call->operand_shapes[k]->dimensions[dimension];
+    int64_t inner = strides[dimension], size = shape->dimensions[dimension];
+    append_start(&body, call, source, elements);
+    cuda_append_coordinate(&body, "outer", 0, elements, inner * size, elements / (inner * size));
+    cuda_append_coordinate(&body, "d", 0, elements, inner, size);
+    cuda_append_coordinate(&body, "inner", 0, elements, 1, inner);
+    for (int32_t k = 0; k < call->operand_count; k++) {
+        int64_t part = call->operand_shapes[k]->dimensions[dimension];
         text_append(&body, "    %s", k > 0 ? "else " : "");
-        if (k + 1 < call->operand_count) text_append(&body, "if (d < %lldll) ", (long long)(start + size));
-        text_append(&body, "out0[i] = in%d[(outer * %lldll + d - %lldll) * %lldll + rest];\n", k,
-                    (long long)size, (long long)start, inner);
-        start += size;
+        if (k + 1 < call->operand_count) text_append(&body, "if (d0 < %lldll) ", (long long)(start + part));
+        text_append(&body, "out0[i] = in%d[(outer0 * %lldll + d0 - %lldll) * %lldll + inner0];\n", k,
+                    (long long)part, (long long)start, (long long)inner);
+        start += part;
     }
     text_append_string(&body, "}\n");
-    return cuda_source_launch(source, arena, "concatenate", &body, cuda_blocks(elements), CUDA_THREADS,
-                              error);
+    return launch(source, arena, "concatenate", &body, elements, error);
+}
+
+/* The literal's bytes are uploaded: a program's constants have one kernel per type and size. */
+AmStatus cuda_source_constant(CudaSource *source, Arena *arena, const KernelCall *call, AmError *error) {
+    const IrLiteral *literal = call->instruction->literal;
+    int64_t elements = ir_shape_elements(call->result_shapes[0]);
+    const char *type = cuda_memory_type(call->result_shapes[0]->type);
+    Text body = {0};
+    if (!literal || !literal->data || literal->bytes < ir_shape_bytes(call->result_shapes[0]))
+        return cuda_source_refuse(call, "the constant's value is not in the file (written {...})", error);
+    if (elements == 0) return AM_OK;
+    source->upload = literal->data;
+    source->upload_bytes = ir_shape_bytes(call->result_shapes[0]);
+    append_start(&body, call, source, elements);
+    text_append(&body, "    out0[i] = ((const %s *)upload)[i];\n}\n", type);
+    return launch(source, arena, "constant", &body, elements, error);
+}
+
+/* Between widths the smaller type has one more dimension, the innermost: the bytes stay as they lie. */
+AmStatus cuda_source_bitcast_convert(CudaSource *source, Arena *arena, const KernelCall *call,
+                                     AmError *error) {
+    static const char *const units[] = {[1] = "u8", [2] = "u16", [4] = "u32", [8] = "u64"};
+    const IrShape *from = call->operand_shapes[0], *to = call->result_shapes[0];
+    if (dtype_bits(from->type) == dtype_bits(to->type))
+        return cuda_source_elements(source, arena, call, error);
+    if (ir_shape_bytes(from) != ir_shape_bytes(to))
+        return cuda_source_refuse(call, "operand and result differ in size", error);
+    int64_t unit =
+        dtype_bytes(from->type) < dtype_bytes(to->type) ? dtype_bytes(to->type) : dtype_bytes(from->type);
+    if (unit > 8) unit = 8;
+    int64_t elements = ir_shape_bytes(to) / unit;
+    Text body = {0};
+    if (elements == 0) return AM_OK;
+    append_start(&body, call, source, elements);
+    text_append(&body, "    ((%s *)out0)[i] = ((const %s *)in0)[i];\n}\n", units[unit], units[unit]);
+    return launch(source, arena, "bits", &body, elements, error);
+}
+
+/* Scalar integers from operand `first` on, one per dimension of operand 0. */
+static bool has_scalar_indices(const KernelCall *call, int32_t first) {
+    if (call->operand_count - first != call->operand_shapes[0]->rank) return false;
+    for (int32_t k = first; k < call->operand_count; k++)
+        if (call->operand_shapes[k]->rank != 0 || !dtype_is_integer(call->operand_shapes[k]->type) ||
+            !cuda_has_arithmetic(call->operand_shapes[k]->type))
+            return false;
+    return call->instruction->shard == NULL;
+}
+
+/* "const s64 at = ...;" the place in `whole` of the first element of a box of `sizes`, whose starts,
+ * clamped so that the box lies inside, are operands `first` and so on. */
+static void append_offset(Text *out, const KernelCall *call, int32_t first, const IrShape *whole,
+                          const int64_t *sizes) {
+    int64_t strides[IR_MAX_RANK];
+    strided_row_major(strides, whole->dimensions, whole->rank);
+    text_append_string(out, "    const s64 at = 0");
+    for (int32_t d = 0; d < whole->rank; d++) {
+        text_append_string(out, " + clamped_index(");
+        cuda_append_index_load(out, call->operand_shapes[first + d]->type, first + d, "0");
+        text_append(out, ", %lldll) * %lldll", (long long)(whole->dimensions[d] - sizes[d]),
+                    (long long)strides[d]);
+    }
+    text_append_string(out, ";\n");
+}
+
+AmStatus cuda_source_dynamic_slice(CudaSource *source, Arena *arena, const KernelCall *call, AmError *error) {
+    const IrShape *whole = call->operand_shapes[0], *shape = call->result_shapes[0];
+    int64_t strides[IR_MAX_RANK], elements = ir_shape_elements(shape);
+    Text body = {0};
+    if (!has_scalar_indices(call, 1)) return cuda_source_refuse(call, "not with these indices", error);
+    if (elements == 0) return AM_OK;
+    strided_row_major(strides, whole->dimensions, whole->rank);
+    append_start(&body, call, source, elements);
+    cuda_append_coordinates(&body, "d", shape->dimensions, shape->rank);
+    append_offset(&body, call, 1, whole, shape->dimensions);
+    text_append_string(&body, "    out0[i] = in0[at + ");
+    cuda_append_dot(&body, "d", strides, whole->rank);
+    text_append_string(&body, "];\n}\n");
+    return launch(source, arena, "dynamic_slice", &body, elements, error);
+}
+
+AmStatus cuda_source_copy_operand(CudaSource *source, Arena *arena, const KernelCall *call, AmError *error) {
+    int64_t elements = ir_shape_elements(call->result_shapes[0]);
+    Text body = {0};
+    if (elements == 0) return AM_OK;
+    append_start(&body, call, source, elements);
+    text_append_string(&body, "    if (out0 != in0) out0[i] = in0[i];\n}\n");
+    return launch(source, arena, "copy", &body, elements, error);
+}
+
+AmStatus cuda_source_dynamic_update_slice(CudaSource *source, Arena *arena, const KernelCall *call,
+                                          AmError *error) {
+    const IrShape *whole = call->result_shapes[0], *update = call->operand_shapes[1];
+    int64_t strides[IR_MAX_RANK], elements = ir_shape_elements(update);
+    Text body = {0};
+    if (!has_scalar_indices(call, 2)) return cuda_source_refuse(call, "not with these indices", error);
+    TRY(cuda_source_copy_operand(source, arena, call, error));
+    if (elements == 0) return AM_OK;
+    strided_row_major(strides, whole->dimensions, whole->rank);
+    append_start(&body, call, source, elements);
+    cuda_append_coordinates(&body, "d", update->dimensions, update->rank);
+    append_offset(&body, call, 2, whole, update->dimensions);
+    text_append_string(&body, "    out0[at + ");
+    cuda_append_dot(&body, "d", strides, whole->rank);
+    text_append_string(&body, "] = in1[i];\n}\n");
+    return launch(source, arena, "dynamic_update", &body, elements, error);
 }

@@ -4,6 +4,7 @@
 #define EXECUTOR_CUDA_SOURCE_TEXT_H
 
 #include "base/text.h"
+#include "executor/cpu/element.h"
 #include "executor/cuda/source.h"
 
 #define CUDA_MOST_PARAMETERS 512 /* addresses in the 4,096 bytes that a kernel takes */
@@ -34,7 +35,8 @@ static inline int64_t cuda_blocks(int64_t count) {
 }
 
 /* "(const f32 *in0, f32 *out0) {" and a new line. Where the source has them, the scratch memory (an
- * address of `scratch`, say "f64") and the uploaded bytes follow, and "s64 number" if `numbered`. */
+ * address of `scratch`, say "f64"; NULL if it is not used) and the uploaded bytes follow, and "s64 number"
+ * if `numbered`. */
 void cuda_append_signature(Text *out, const KernelCall *call, const CudaSource *source, const char *scratch,
                            bool numbered);
 
@@ -45,14 +47,47 @@ AmStatus cuda_source_launch(CudaSource *source, Arena *arena, const char *kind, 
 /* Adds a launch of a kernel that is there already, with another number. */
 AmStatus cuda_source_add(CudaSource *source, Arena *arena, const CudaLaunch *launch, AmError *error);
 
+/* "const u32 i = ...;" the number of this thread, and the return of those past `elements`. */
+void cuda_append_guard(Text *out, int64_t elements);
+/* "const s64 d3 = i / 7u % 5u;" for the name "d" and n 3: where thread i of `elements` (> 0) stands along
+ * a dimension of that size and stride. */
+void cuda_append_coordinate(Text *out, const char *name, int32_t n, int64_t elements, int64_t stride,
+                            int64_t size);
+/* All coordinates, NAME0 and so on, of thread i in a row-major array that is not empty. */
+void cuda_append_coordinates(Text *out, const char *name, const int64_t *dimensions, int32_t rank);
+/* "d0 * 35ll + d1": the sum of coordinates times strides, or "0". */
+void cuda_append_dot(Text *out, const char *name, const int64_t *strides, int32_t rank);
+/* An index of an integer type as s64: "(s64)in1[PLACE]"; a u64 is at most the greatest s64. */
+void cuda_append_index_load(Text *out, Dtype type, int32_t operand, const char *place);
+/* "bf16_load(in0[PLACE])". */
+void cuda_append_element(Text *out, Dtype type, const char *array, const char *place);
+
+/* A computation of scalars (to_apply, ...), refused unless its inputs and its one output have these
+ * types, which must have arithmetic. */
+AmStatus cuda_computation_read(ElementComputation *computation, Arena *arena, const KernelCall *call,
+                               int32_t index, const Dtype *inputs, int32_t input_count, Dtype output,
+                               AmError *error);
+/* "const auto NAME = [](const f32 v0, const f32 v1) -> f32 { ... };" On failure what was appended is of
+ * no use. */
+AmStatus cuda_append_computation(Text *out, Arena *arena, const KernelCall *call, const char *name,
+                                 const ElementComputation *computation, AmError *error);
+
+/* The launch that copies operand 0 to result 0, unless they are the same memory. */
+AmStatus cuda_source_copy_operand(CudaSource *source, Arena *arena, const KernelCall *call, AmError *error);
+
 /* kernel_refuse() for a call's instruction. */
 AmStatus cuda_source_refuse(const KernelCall *call, const char *reason, AmError *error);
 
-AmStatus cuda_source_reduce(CudaSource *source, Arena *arena, const KernelCall *call, AmError *error);
-AmStatus cuda_source_pad(CudaSource *source, Arena *arena, const KernelCall *call, AmError *error);
-AmStatus cuda_source_concatenate(CudaSource *source, Arena *arena, const KernelCall *call, AmError *error);
+typedef AmStatus CudaSourceWriter(CudaSource *source, Arena *arena, const KernelCall *call, AmError *error);
+
+CudaSourceWriter cuda_source_reduce;                                             /* source_reduce.c */
+CudaSourceWriter cuda_source_pad, cuda_source_concatenate, cuda_source_constant; /* source_place.c */
+CudaSourceWriter cuda_source_bitcast_convert, cuda_source_dynamic_slice, cuda_source_dynamic_update_slice;
+CudaSourceWriter cuda_source_gather;                                        /* source_gather.c */
+CudaSourceWriter cuda_source_scatter;                                       /* source_scatter.c */
+CudaSourceWriter cuda_source_reduce_window, cuda_source_select_and_scatter; /* source_window.c */
+CudaSourceWriter cuda_source_elements;                                      /* source_elements.c */
 /* Whether an opcode's result is, element by element, a function of operands at given strides. */
 bool cuda_source_is_element_wise(IrOpcode opcode);
-AmStatus cuda_source_elements(CudaSource *source, Arena *arena, const KernelCall *call, AmError *error);
 
 #endif

@@ -26,6 +26,13 @@ static const struct {
     const char *name, *text;
 } helpers[] = {
     {"b128", "struct alignas(16) b128 { u64 low, high; };\n"},
+    {"index_of_u64", "__device__ s64 index_of_u64(u64 index) {\n"
+                     "    return index > 0x7fffffffffffffffull ? 0x7fffffffffffffffll : (s64)index;\n"
+                     "}\n"},
+    {"clamped_index", "__device__ s64 clamped_index(s64 index, s64 most) {\n"
+                      "    if (index > most) index = most;\n"
+                      "    return index < 0 ? 0 : index;\n"
+                      "}\n"},
     {"bits_as", "template <typename To, typename From> __device__ To bits_as(From value) {\n"
                 "    union { From from; To to; } word;\n"
                 "    word.from = value;\n"
@@ -180,7 +187,7 @@ void cuda_append_signature(Text *out, const KernelCall *call, const CudaSource *
         text_append(out, "%sconst %s *in%d", separator, cuda_memory_type(call->operand_shapes[k]->type), k);
     for (int32_t k = 0; k < call->result_count; k++, separator = ", ")
         text_append(out, "%s%s *out%d", separator, cuda_memory_type(call->result_shapes[k]->type), k);
-    if (source->scratch_bytes > 0) text_append(out, ", %s *scratch", scratch);
+    if (source->scratch_bytes > 0) text_append(out, ", %s *scratch", scratch ? scratch : "void");
     if (source->upload_bytes > 0) text_append_string(out, ", const u8 *upload");
     text_append(out, "%s) {\n", numbered ? ", s64 number" : "");
 }

@@ -231,6 +231,76 @@ static inline double generated_tolerance(Dtype type) {
     return type == DTYPE_F64 ? 0x1p-51 : type == DTYPE_F32 ? 0x1p-22 : type == DTYPE_BF16 ? 0x1p-6 : 0x1p-9;
 }
 
+/* The operands of an instruction on hand-made values are the first values, its results the last `results`. */
+static inline void generated_add_case(Generated *self, KernelCase *values, int32_t results) {
+    int32_t operands = values->program.value_count - results;
+    int32_t *list = ARENA_ARRAY(&values->arena, int32_t, operands + 1);
+    for (int32_t k = 0; k < operands; k++) list[k] = k;
+    values->instruction.operands = list;
+    values->instruction.operand_count = values->instruction.first_result = operands;
+    values->instruction.result_count = results;
+    ProgramStep step = {.instruction = 0, .fusion = -1};
+    KernelCall *call;
+    if (kernel_prepare(&call, &values->arena, &kernel_device_cpu, &values->program, &step, &values->error) !=
+        AM_OK)
+        fail_msg("%s", values->error.text);
+    generated_add(self, call);
+}
+
+/* Operand `o` of a call at random. Indices are near what they may be, on both sides of it. */
+static inline void generated_fill_operand(void *data, const KernelCall *call, int32_t o, bool corners,
+                                          Random *random) {
+    const IrShape *shape = call->operand_shapes[o];
+    IrOpcode opcode = call->instruction ? call->instruction->opcode : IR_UNKNOWN;
+    int64_t count = ir_shape_elements(shape);
+    generated_fill(data, shape->type, count, o % 2 == 1, random);
+    if (!corners && shape->type == DTYPE_F32)
+        for (int64_t i = 0; i < count; i++) ((float *)data)[i] = (float)random_normal(random);
+    bool indexed = (opcode == IR_GATHER || opcode == IR_SCATTER) && o == 1;
+    for (int64_t i = 0; indexed && i < count; i++) {
+        int64_t index =
+            (int64_t)random_below(random, (uint64_t)call->operand_shapes[0]->dimensions[0] + 4) - 2;
+        memcpy((char *)data + i * dtype_bytes(shape->type), &index, (size_t)dtype_bytes(shape->type));
+    }
+}
+
+/* Runs source `k` beside the CPU's kernel on random values, in f32 with `corners` or without, and compares
+ * every result: within `tolerance` times generated_tolerance(). */
+static inline void generated_compare(const Generated *self, int32_t k, bool corners, double tolerance,
+                                     Random *random) {
+    KernelCall *call = self->calls[k];
+    int32_t operands = call->operand_count, count = operands + call->result_count;
+    void *addresses[80], *expected[16];
+    assert_true(count <= 80 && call->result_count <= 16);
+    for (int32_t a = 0; a < count; a++) {
+        const IrShape *shape = a < operands ? call->operand_shapes[a] : call->result_shapes[a - operands];
+        size_t bytes = (size_t)ir_shape_bytes(shape);
+        addresses[a] = aligned_alloc(64, bytes / 64 * 64 + 64);
+        memset(addresses[a], 0xA5, bytes);
+        if (a < operands) {
+            generated_fill_operand(addresses[a], call, a, corners, random);
+            call->operands[a] = addresses[a];
+        } else {
+            call->results[a - operands] = expected[a - operands] = calloc(bytes + 1, 1);
+        }
+    }
+    call->scratch = aligned_alloc(64, (size_t)(call->scratch_bytes + 127) / 64 * 64);
+    call->run(call);
+    generated_run(self, k, addresses);
+    for (int32_t r = 0; r < call->result_count; r++) {
+        const IrShape *shape = call->result_shapes[r];
+        int64_t at =
+            generated_difference(addresses[operands + r], expected[r], shape->type, ir_shape_elements(shape),
+                                 tolerance * generated_tolerance(shape->type));
+        if (at >= 0)
+            fail_msg("result %d (%s) differs at element %lld, of\n%s", r, dtype_name(shape->type),
+                     (long long)at, generated_text(self, k));
+        free(expected[r]);
+    }
+    for (int32_t a = 0; a < count; a++) free(addresses[a]);
+    free(call->scratch);
+}
+
 static inline void generated_free(Generated *self) {
     if (self->library) dlclose(self->library);
     arena_free(&self->arena);

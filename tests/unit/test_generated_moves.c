@@ -1,5 +1,6 @@
-/* Hand-made moves, pads and folds: the generated kernel, compiled for the host,
- * beside the CPU's. Skipped (77) in a build without CUDA. Needs no GPU. */
+/* Moves, pads, constants, dynamic slices and folds in HLO text: the generated
+ * kernels, compiled for the host, beside the CPU's. Skipped (77) in a build
+ * without CUDA. Needs no GPU. */
 #include <stdio.h>
 
 #include "automap_features.h"
@@ -7,111 +8,79 @@
 enum { SKIPPED = 77 };
 
 #ifdef AUTOMAP_HAVE_CUDA
-#include "generated_case.h"
+#include "generated_module.h"
 
-/* Fills all operands, runs both kernels and compares every result. */
-static void check(KernelCase *self, int32_t results) {
-    Generated generated = {0};
-    Random random;
-    int32_t operands = self->program.value_count - results;
-    int32_t *list = ARENA_ARRAY(&self->arena, int32_t, operands + 1);
-    void *addresses[CASE_VALUES], *scratch;
-    random_seed(&random, 3);
-    for (int32_t k = 0; k < operands; k++) {
-        const IrShape *shape = &self->values[k].shape;
-        list[k] = k;
-        generated_fill(self->memory[k], shape->type, ir_shape_elements(shape), k % 2 == 1, &random);
+static const char *const moves[] = {
+    /* Negative, interior and high padding. */
+    "ENTRY e { x = f32[5,7] parameter(0) v = f32[] parameter(1)\n"
+    "  ROOT r = f32[14,8] pad(x, v), padding=-1_2_2x3_-2 }\n",
+    "ENTRY e { x = f8e5m2[40] parameter(0) v = f8e5m2[] parameter(1)\n"
+    "  ROOT r = f8e5m2[300] pad(x, v), padding=100_160 }\n",
+    "ENTRY e { a = bf16[4,3,5] parameter(0) b = bf16[4,1,5] parameter(1) c = bf16[4,0,5] parameter(2)\n"
+    "  d = bf16[4,6,5] parameter(3) ROOT r = bf16[4,10,5] concatenate(a, b, c, d), dimensions={1} }\n",
+    "ENTRY e { x = s16[9,8] parameter(0) ROOT r = s16[3,5] slice(x), slice={[1:9:3], [2:7]} }\n",
+    "ENTRY e { x = u64[3,4,5,6] parameter(0) ROOT r = u64[5,3,6,4] transpose(x), dimensions={2,0,3,1} }\n",
+    "ENTRY e { x = c128[3,50] parameter(0) ROOT r = c128[50,3] transpose(x), dimensions={1,0} }\n",
+    "ENTRY e { x = f8e4m3fn[3,50] parameter(0) ROOT r = f8e4m3fn[3,50] reverse(x), dimensions={0,1} }\n",
+    "ENTRY e { x = f16[3] parameter(0) ROOT r = f16[2,3,4] broadcast(x), dimensions={1} }\n",
+};
+
+static const char *const constants[] = {
+    "ENTRY e { ROOT r = f32[2,3] constant({{1,2,3},{4,5,nan}}) }\n",
+    "ENTRY e { ROOT r = s8[5] constant({1,-2,3,-4,5}) }\n",
+    "ENTRY e { ROOT r = bf16[3] constant({0.5,2,-inf}) }\n",
+};
+
+static const char *const dynamic[] = {
+    "ENTRY e { x = f32[20,9,4] parameter(0) i = s32[] parameter(1) j = u8[] parameter(2) k = s64[] "
+    "parameter(3)\n"
+    "  ROOT r = f32[3,9,2] dynamic-slice(x, i, j, k), dynamic_slice_sizes={3,9,2} }\n",
+    "ENTRY e { x = f16[700] parameter(0) i = u64[] parameter(1)\n"
+    "  ROOT r = f16[300] dynamic-slice(x, i), dynamic_slice_sizes={300} }\n",
+    "ENTRY e { x = s32[20,30] parameter(0) u = s32[5,30] parameter(1) i = s32[] parameter(2) j = u64[] "
+    "parameter(3)\n  ROOT r = s32[20,30] dynamic-update-slice(x, u, i, j) }\n",
+    "ENTRY e { x = pred[600] parameter(0) u = pred[1] parameter(1) i = s16[] parameter(2)\n"
+    "  ROOT r = pred[600] dynamic-update-slice(x, u, i) }\n",
+};
+
+static const char *const bits[] = {
+    "ENTRY e { x = f64[50] parameter(0) ROOT r = s16[50,4] bitcast-convert(x) }\n",
+    "ENTRY e { x = u8[70,4] parameter(0) ROOT r = f32[70] bitcast-convert(x) }\n",
+    "ENTRY e { x = c128[3] parameter(0) ROOT r = u32[3,4] bitcast-convert(x) }\n",
+};
+
+/* Every operator that is folded in lanes, by columns and by rows, and folds of nothing. */
+static const char *const operators[] = {"add", "multiply", "maximum", "minimum", "and", "or"};
+
+static void add_reductions(GeneratedModules *self) {
+    char text[512];
+    for (size_t k = 0; k < sizeof operators / sizeof *operators; k++) {
+        const char *name = operators[k];
+        snprintf(text, sizeof text,
+                 "f { a = s8[] parameter(0) b = s8[] parameter(1) ROOT c = s8[] %s(a, b) }\n"
+                 "ENTRY e { x = s8[45,70] parameter(0) v = s8[] parameter(1)\n"
+                 "  ROOT r = s8[%d] reduce(x, v), dimensions={%d}, to_apply=f }\n",
+                 name, k % 2 == 0 ? 70 : 45, k % 2 == 0 ? 0 : 1);
+        generated_add_text(self, text);
     }
-    self->instruction.operands = list;
-    self->instruction.operand_count = self->instruction.first_result = operands;
-    self->instruction.result_count = results;
-    ProgramStep step = {.instruction = 0, .fusion = -1};
-    KernelCall *call;
-    assert_int_equal(kernel_prepare(&call, &self->arena, &kernel_device_cpu, &self->program, &step, &self->error),
-                     AM_OK);
-    generated_add(&generated, call);
-    generated_compile(&generated);
-    for (int32_t k = 0; k < operands; k++) addresses[k] = call->operands[k] = self->memory[k];
-    for (int32_t k = 0; k < results; k++) {
-        call->results[k] = self->memory[operands + k];
-        addresses[operands + k] = calloc((size_t)ir_shape_bytes(call->result_shapes[k]) + 1, 1);
-    }
-    scratch = call->scratch = aligned_alloc(64, (size_t)(call->scratch_bytes + 127) / 64 * 64);
-    call->run(call);
-    generated_run(&generated, 0, addresses);
-    for (int32_t k = 0; k < results; k++) {
-        const IrShape *shape = call->result_shapes[k];
-        int64_t at = generated_difference(addresses[operands + k], call->results[k], shape->type,
-                                          ir_shape_elements(shape), 0);
-        if (at >= 0)
-            fail_msg("result %d differs at element %lld, of\n%s", k, (long long)at,
-                     generated_text(&generated, 0));
-        free(addresses[operands + k]);
-    }
-    free(scratch);
-    generated_free(&generated);
-    case_free(self);
+    generated_add_text(self, "f { a = f64[] parameter(0) b = f64[] parameter(1) ROOT c = f64[] add(a, b) }\n"
+                             "ENTRY e { x = f64[5,0] parameter(0) v = f64[] parameter(1)\n"
+                             "  ROOT r = f64[5] reduce(x, v), dimensions={1}, to_apply=f }\n");
 }
 
-/* Negative, interior and high padding. */
-static void test_pad(void **state) {
-    (void)state;
-    static const IrPadding padding[] = {{.low = -1, .high = 2, .interior = 2}, {.low = 3, .high = -2}};
-    KernelCase *c = case_new(IR_PAD);
-    VALUE(c, DTYPE_F32, 5, 7);
-    case_value(c, DTYPE_F32, 0, NULL);
-    VALUE(c, DTYPE_F32, 14, 8);
-    c->attributes = (IrAttributes){.padding = padding};
-    check(c, 1);
+static void add_all(GeneratedModules *self, const char *const *texts, size_t count) {
+    for (size_t k = 0; k < count; k++) generated_add_text(self, texts[k]);
 }
 
-static void test_concatenate(void **state) {
+static void test_moves_and_folds(void **state) {
     (void)state;
-    KernelCase *c = case_new(IR_CONCATENATE);
-    VALUE(c, DTYPE_BF16, 4, 3, 5);
-    VALUE(c, DTYPE_BF16, 4, 1, 5);
-    VALUE(c, DTYPE_BF16, 4, 0, 5);
-    VALUE(c, DTYPE_BF16, 4, 6, 5);
-    VALUE(c, DTYPE_BF16, 4, 10, 5);
-    c->attributes = (IrAttributes){.dimension_count = 1, .dimensions = LIST(c, 1)};
-    check(c, 1);
-}
-
-static void test_slice_and_transpose(void **state) {
-    (void)state;
-    KernelCase *c = case_new(IR_SLICE), *d = case_new(IR_TRANSPOSE);
-    VALUE(c, DTYPE_S16, 9, 8);
-    VALUE(c, DTYPE_S16, 3, 5);
-    c->attributes = (IrAttributes){
-        .slice_start = LIST(c, 1, 2), .slice_limit = LIST(c, 9, 7), .slice_stride = LIST(c, 3, 1)};
-    check(c, 1);
-    VALUE(d, DTYPE_U64, 3, 4, 5, 6);
-    VALUE(d, DTYPE_U64, 5, 3, 6, 4);
-    d->attributes = (IrAttributes){.dimension_count = 4, .dimensions = LIST(d, 2, 0, 3, 1)};
-    check(d, 1);
-}
-
-/* Every operator that is folded in lanes, by columns and by rows in turn, and a fold of no elements. */
-static void test_reductions(void **state) {
-    (void)state;
-    static const IrOpcode opcodes[] = {IR_ADD, IR_MULTIPLY, IR_MAXIMUM, IR_MINIMUM, IR_AND, IR_OR};
-    for (size_t k = 0; k < sizeof opcodes / sizeof *opcodes; k++) {
-        int64_t dimension = (int64_t)k % 2;
-        KernelCase *c = case_new(IR_REDUCE);
-        VALUE(c, DTYPE_S8, 45, 70);
-        case_value(c, DTYPE_S8, 0, NULL);
-        VALUE(c, DTYPE_S8, dimension == 0 ? 70 : 45);
-        c->instruction.called = case_computation(c, opcodes[k], DTYPE_S8, DTYPE_S8);
-        c->attributes = (IrAttributes){.dimension_count = 1, .dimensions = LIST(c, dimension)};
-        check(c, 1);
-    }
-    KernelCase *c = case_new(IR_REDUCE);
-    VALUE(c, DTYPE_F64, 5, 0);
-    case_value(c, DTYPE_F64, 0, NULL);
-    VALUE(c, DTYPE_F64, 5);
-    c->instruction.called = case_computation(c, IR_ADD, DTYPE_F64, DTYPE_F64);
-    c->attributes = (IrAttributes){.dimension_count = 1, .dimensions = LIST(c, 1)};
-    check(c, 1);
+    GeneratedModules *modules = calloc(1, sizeof *modules);
+    add_all(modules, moves, sizeof moves / sizeof *moves);
+    add_all(modules, constants, sizeof constants / sizeof *constants);
+    add_all(modules, dynamic, sizeof dynamic / sizeof *dynamic);
+    add_all(modules, bits, sizeof bits / sizeof *bits);
+    add_reductions(modules);
+    generated_finish(modules, true, 0);
 }
 
 int main(void) {
@@ -119,12 +88,7 @@ int main(void) {
         puts("skipped: no C++ compiler");
         return SKIPPED;
     }
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_pad),
-        cmocka_unit_test(test_concatenate),
-        cmocka_unit_test(test_slice_and_transpose),
-        cmocka_unit_test(test_reductions),
-    };
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_moves_and_folds)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
 #else

@@ -1,0 +1,169 @@
+/* reduce-window and select-and-scatter: pooling and its gradient.
+ *
+ * reduce-window has one thread per element of the result, which goes through the
+ * window's cells in row-major order; padding has the initial value.
+ * select-and-scatter first has one thread per element of the source, which finds
+ * the element that its window selects (padding is never selected) and leaves its
+ * place in the scratch memory; then one thread per element of the result, which
+ * goes through the windows that it lies in, in row-major order, and combines
+ * what is scattered to it. Both orders are those of executor/cpu/window.c.
+ */
+#include "executor/cpu/strided.h"
+#include "executor/cuda/source_text.h"
+
+static long long dilation_of(int64_t dilation) {
+    return dilation > 1 ? dilation : 1;
+}
+
+/* Loops c0, c1, ... over the cells and, in each, "place" and whether it is "inside" the input. */
+static void append_cells(Text *out, const IrWindowDimension *window, const IrShape *input) {
+    int64_t strides[IR_MAX_RANK];
+    strided_row_major(strides, input->dimensions, input->rank);
+    for (int32_t d = 0; d < input->rank; d++)
+        if (window[d].size != 1)
+            text_append(out, "    for (s64 c%d = 0; c%d < %lldll; c%d++)\n", d, d, (long long)window[d].size,
+                        d);
+    text_append_string(out, "    {\n");
+    for (int32_t d = 0; d < input->rank; d++) {
+        text_append(out, "        const s64 x%d = d%d * %lldll - (%lldll)", d, d, (long long)window[d].stride,
+                    (long long)window[d].padding_low);
+        if (window[d].size != 1)
+            text_append(out, " + c%d * %lldll", d, dilation_of(window[d].window_dilation));
+        text_append_string(out, ";\n");
+    }
+    text_append_string(out, "        const bool inside = true");
+    for (int32_t d = 0; d < input->rank; d++) {
+        long long base = dilation_of(window[d].base_dilation);
+        text_append(out, " && x%d >= 0 && x%d < %lldll", d, d, (long long)input->dimensions[d] * base);
+        if (base > 1) text_append(out, " && x%d %% %lldll == 0", d, base);
+    }
+    text_append_string(out, ";\n        const s64 place = 0");
+    for (int32_t d = 0; d < input->rank; d++) {
+        text_append(out, " + x%d", d);
+        if (dilation_of(window[d].base_dilation) > 1)
+            text_append(out, " / %lldll", dilation_of(window[d].base_dilation));
+        text_append(out, " * %lldll", (long long)strides[d]);
+    }
+    text_append_string(out, ";\n");
+}
+
+/* A kernel with a thread per element of `shape` at d0, ... that begins with `computation` as "NAME". */
+static AmStatus begin(Text *body, Arena *arena, const KernelCall *call, const CudaSource *source,
+                      const IrShape *shape, const char *name, const ElementComputation *computation,
+                      AmError *error) {
+    cuda_append_signature(body, call, source, "s64", false);
+    cuda_append_guard(body, ir_shape_elements(shape));
+    AmStatus status = cuda_append_computation(body, arena, call, name, computation, error);
+    if (status != AM_OK) {
+        text_free(body);
+        return status;
+    }
+    cuda_append_coordinates(body, "d", shape->dimensions, shape->rank);
+    return AM_OK;
+}
+
+AmStatus cuda_source_reduce_window(CudaSource *source, Arena *arena, const KernelCall *call, AmError *error) {
+    const IrAttributes *attributes = call->instruction->attributes;
+    const IrShape *input = call->operand_shapes[0], *result = call->result_shapes[0];
+    Dtype type = input->type;
+    ElementComputation combine;
+    Text body = {0};
+    if (call->result_count != 1 || call->operand_count != 2 || attributes->window_count != input->rank)
+        return cuda_source_refuse(call, "only with one input and a window over all dimensions", error);
+    TRY(cuda_computation_read(&combine, arena, call, call->instruction->called, (Dtype[]){type, type}, 2,
+                              type, error));
+    if (ir_shape_elements(result) == 0) return AM_OK;
+    TRY(begin(&body, arena, call, source, result, "combine", &combine, error));
+    text_append(&body, "    const %s initial = ", cuda_value_type(type));
+    cuda_append_element(&body, type, "in1", "0");
+    text_append(&body, ";\n    %s value = initial;\n", cuda_value_type(type));
+    append_cells(&body, attributes->window, input);
+    text_append_string(&body, "        value = combine(value, inside ? ");
+    cuda_append_element(&body, type, "in0", "place");
+    text_append_string(&body, " : initial);\n    }\n    out0[i] = ");
+    cuda_append_store(&body, type, "value");
+    text_append_string(&body, ";\n}\n");
+    return cuda_source_launch(source, arena, "reduce_window", &body, cuda_blocks(ir_shape_elements(result)),
+                              CUDA_THREADS, error);
+}
+
+/* scratch[i]: the place that window i selects, or -1 where all of it is padding. */
+static AmStatus launch_selection(CudaSource *source, Arena *arena, const KernelCall *call,
+                                 const ElementComputation *select, AmError *error) {
+    const IrShape *input = call->operand_shapes[0], *windows = call->operand_shapes[1];
+    const char *type = cuda_value_type(input->type);
+    Text body = {0};
+    TRY(begin(&body, arena, call, source, windows, "selects", select, error));
+    text_append(&body, "    s64 best = -1;\n    %s value = {};\n", type);
+    append_cells(&body, call->instruction->attributes->window, input);
+    text_append(&body, "        if (inside) {\n            const %s candidate = ", type);
+    cuda_append_element(&body, input->type, "in0", "place");
+    text_append_string(&body, ";\n"
+                              "            if (best < 0 || !selects(value, candidate)) {\n"
+                              "                best = place;\n"
+                              "                value = candidate;\n"
+                              "            }\n"
+                              "        }\n"
+                              "    }\n"
+                              "    scratch[i] = best;\n}\n");
+    return cuda_source_launch(source, arena, "select", &body, cuda_blocks(ir_shape_elements(windows)),
+                              CUDA_THREADS, error);
+}
+
+/* Loops p0, p1, ... over the windows that may hold element d0, ...: along a dimension those that begin
+ * no more than a window before it and not after it. */
+static void append_windows(Text *out, const IrWindowDimension *window, const IrShape *windows) {
+    for (int32_t d = 0; d < windows->rank; d++) {
+        const IrWindowDimension *w = &window[d];
+        long long reach = (long long)(w->size - 1) * dilation_of(w->window_dilation);
+        text_append(out, "    const s64 x%d = d%d * %lldll + (%lldll);\n", d, d,
+                    dilation_of(w->base_dilation), (long long)w->padding_low);
+        text_append(out, "    const s64 first%d = x%d <= %lldll ? 0 : (x%d - %lldll) / %lldll;\n", d, d,
+                    reach, d, reach - (long long)w->stride + 1, (long long)w->stride);
+        text_append(out, "    const s64 last%d = x%d < 0 ? -1 : least_of(x%d / %lldll, %lldll);\n", d, d, d,
+                    (long long)w->stride, (long long)windows->dimensions[d] - 1);
+    }
+    for (int32_t d = 0; d < windows->rank; d++)
+        text_append(out, "    for (s64 p%d = first%d; p%d <= last%d; p%d++)\n", d, d, d, d, d);
+}
+
+static AmStatus launch_combination(CudaSource *source, Arena *arena, const KernelCall *call,
+                                   const ElementComputation *combine, AmError *error) {
+    const IrShape *windows = call->operand_shapes[1], *result = call->result_shapes[0];
+    int64_t strides[IR_MAX_RANK];
+    Text body = {0};
+    TRY(begin(&body, arena, call, source, result, "combine", combine, error));
+    text_append(&body, "    %s value = ", cuda_value_type(result->type));
+    cuda_append_element(&body, result->type, "in2", "0");
+    text_append_string(&body, ";\n");
+    append_windows(&body, call->instruction->attributes->window, windows);
+    strided_row_major(strides, windows->dimensions, windows->rank);
+    text_append_string(&body, "    {\n        const s64 window = ");
+    cuda_append_dot(&body, "p", strides, windows->rank);
+    text_append_string(&body, ";\n        if (scratch[window] == (s64)i) value = combine(value, ");
+    cuda_append_element(&body, windows->type, "in1", "window");
+    text_append_string(&body, ");\n    }\n    out0[i] = ");
+    cuda_append_store(&body, result->type, "value");
+    text_append_string(&body, ";\n}\n");
+    return cuda_source_launch(source, arena, "select_and_scatter", &body,
+                              cuda_blocks(ir_shape_elements(result)), CUDA_THREADS, error);
+}
+
+AmStatus cuda_source_select_and_scatter(CudaSource *source, Arena *arena, const KernelCall *call,
+                                        AmError *error) {
+    const IrAttributes *attributes = call->instruction->attributes;
+    const IrShape *input = call->operand_shapes[0], *windows = call->operand_shapes[1];
+    Dtype type = input->type;
+    ElementComputation select, combine;
+    if (attributes->window_count != input->rank)
+        return cuda_source_refuse(call, "only with a window over all dimensions", error);
+    TRY(cuda_computation_read(&select, arena, call, call->instruction->called, (Dtype[]){type, type}, 2,
+                              DTYPE_PRED, error));
+    TRY(cuda_computation_read(&combine, arena, call, call->instruction->called_second, (Dtype[]){type, type},
+                              2, type, error));
+    if (ir_shape_elements(input) == 0) return AM_OK;
+    source->scratch_bytes = ir_shape_elements(windows) * (int64_t)sizeof(int64_t);
+    if (source->scratch_bytes == 0) source->scratch_bytes = (int64_t)sizeof(int64_t);
+    if (ir_shape_elements(windows) > 0) TRY(launch_selection(source, arena, call, &select, error));
+    return launch_combination(source, arena, call, &combine, error);
+}
