@@ -14,8 +14,11 @@ static const struct {
     {IR_PAD, cuda_source_pad},
     {IR_REDUCE, cuda_source_reduce},
     {IR_REDUCE_WINDOW, cuda_source_reduce_window},
+    {IR_RNG_BIT_GENERATOR, cuda_source_random_bits},
     {IR_SCATTER, cuda_source_scatter},
     {IR_SELECT_AND_SCATTER, cuda_source_select_and_scatter},
+    {IR_SORT, cuda_source_sort},
+    {IR_TOPK, cuda_source_topk},
 };
 
 static CudaSourceWriter *writer_of(IrOpcode opcode) {

@@ -86,6 +86,8 @@ CudaSourceWriter cuda_source_bitcast_convert, cuda_source_dynamic_slice, cuda_so
 CudaSourceWriter cuda_source_gather;                                        /* source_gather.c */
 CudaSourceWriter cuda_source_scatter;                                       /* source_scatter.c */
 CudaSourceWriter cuda_source_reduce_window, cuda_source_select_and_scatter; /* source_window.c */
+CudaSourceWriter cuda_source_sort, cuda_source_topk;                        /* source_sort.c */
+CudaSourceWriter cuda_source_random_bits;                                   /* source_random.c */
 CudaSourceWriter cuda_source_elements;                                      /* source_elements.c */
 /* Whether an opcode's result is, element by element, a function of operands at given strides. */
 bool cuda_source_is_element_wise(IrOpcode opcode);
