@@ -18,12 +18,15 @@ find_program(AUTOMAP_PYTHON python NO_DEFAULT_PATH
   PATHS ${CMAKE_BINARY_DIR}/.venv/bin ${CMAKE_SOURCE_DIR}/.venv/bin ${CMAKE_SOURCE_DIR}/build/.venv/bin
   DOC "Python with jax, numpy, scikit-learn and safetensors, for the tests that need it")
 
+# Programs that are carried elsewhere find their files by another path.
+set(AUTOMAP_TEST_DATA ${CMAKE_SOURCE_DIR} CACHE STRING "Folder in which test programs find datasets/ and tests/")
+
 file(GLOB UNIT_TESTS CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tests/unit/test_*.c)
 foreach(source ${UNIT_TESTS})
   get_filename_component(name ${source} NAME_WE)
   add_executable(${name} ${source})
   target_link_libraries(${name} PRIVATE automap_static PkgConfig::CMOCKA)
-  target_compile_definitions(${name} PRIVATE SOURCE_DIR="${CMAKE_SOURCE_DIR}")
+  target_compile_definitions(${name} PRIVATE SOURCE_DIR="${AUTOMAP_TEST_DATA}")
   if(AUTOMAP_HAVE_CUDA)
     add_dependencies(${name} automap_cuda_texts)
   endif()

@@ -1,0 +1,326 @@
+"""The stages of bench/gpu.sh, in the folder where its pack was unpacked: tests, training, figures.
+
+Each stage has a time limit, each program in it one of its own, and all together a deadline; what
+does not finish is ended and said so. Results are shown as they come and once more in one table at
+the end, with the card, the driver and the libraries. Exit status 1 if a test failed or did not end.
+
+With --dry-run nothing needs a card: programs of the CUDA path run on the stand-in libraries, which
+play the card on the host (their times mean nothing), the rest on the CPU.
+"""
+
+import argparse
+import concurrent.futures
+import glob
+import json
+import os
+import pathlib
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from dataclasses import dataclass, field
+
+import gpu_train
+
+DEADLINE = 570  # seconds of all stages
+SKIPPED = 77
+PARALLEL = max(2, min(6, (os.cpu_count() or 2) // 2))
+
+# Sanitizers of the toolkit, with what keeps refusals that tests provoke from counting as errors.
+SANITIZERS = {
+    "memcheck": ["--report-api-errors", "no"],
+    "racecheck": [],
+    "initcheck": [],
+}
+SANITIZER_FOUND = 99
+
+
+@dataclass
+class Done:
+    """A program that has ended: its status (None: it was ended by its limit), output, seconds."""
+
+    status: int | None
+    output: str
+    seconds: float
+    limit: float
+
+    @property
+    def reason(self):
+        """One line on what went wrong."""
+        if self.status is None:
+            return f"did not finish in {self.limit:.0f} s" if self.limit else "no time was left"
+        if self.status < 0:
+            return f"ended by {signal.Signals(-self.status).name}"
+        lines = [line.strip() for line in self.output.splitlines() if line.strip()]
+        told = [line for line in lines if re.search(r"^automap:|error|FAILED|skipped", line, re.IGNORECASE)]
+        return (told or lines or [f"exit status {self.status}"])[-1][:160]
+
+
+@dataclass
+class Row:
+    stage: str
+    name: str
+    result: str
+    detail: str = ""
+
+
+@dataclass
+class Session:
+    """What all stages share: where programs run, until when, and what was found."""
+
+    dry_run: bool
+    log: pathlib.Path  # what all programs printed
+    end: float
+    rows: list = field(default_factory=list)
+    failed: bool = False
+    stage: str = ""
+    stage_end: float = 0
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+    @property
+    def device(self):
+        return "cpu" if self.dry_run else "cuda"
+
+    def environment(self):
+        """For automap's programs: CUDA's libraries, behind the stand-ins where those play the card."""
+        folders = [os.path.abspath("stand_in")] if self.dry_run else []
+        folders += [folder for folder in (os.environ.get("GPU_LIBRARY_PATH"), os.environ.get("LD_LIBRARY_PATH")) if folder]
+        return dict(os.environ, LD_LIBRARY_PATH=":".join(folders), XDG_CACHE_HOME=os.path.abspath("cache"),
+                    OPENBLAS_NUM_THREADS=os.environ.get("OPENBLAS_NUM_THREADS", "1"))
+
+    def left(self):
+        return max(0.0, min(self.stage_end, self.end) - time.monotonic())
+
+    def run(self, command, limit=60, environment=None):
+        """Runs a program with all that it starts; ends it at its limit or the stage's."""
+        command = [str(part) for part in command]
+        limit, begin = min(limit, self.left()), time.monotonic()
+        if limit < 1:
+            return Done(None, "", 0, 0)
+        with tempfile.TemporaryFile("w+", errors="replace") as stream:
+            process = subprocess.Popen(command, stdout=stream, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL,
+                                       env=environment or self.environment(), start_new_session=True)
+            try:
+                status = process.wait(timeout=limit)
+            except subprocess.TimeoutExpired:
+                os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
+                status = None
+            stream.seek(0)
+            done = Done(status, stream.read(), time.monotonic() - begin, limit)
+        with self.lock, open(self.log, "a") as log:
+            log.write(f"$ {' '.join(command)}\n{done.output[-200000:]}[{status}, {done.seconds:.1f} s]\n\n")
+        return done
+
+    def add(self, name, result, detail="", failed=False):
+        with self.lock:
+            self.rows.append(Row(self.stage, name, result, detail))
+            self.failed |= failed
+        print(f"  {name}: {result}{f' ({detail})' if detail else ''}")
+
+    def add_test(self, name, done):
+        """A test's result by its exit status; not having finished is a failure."""
+        if done.status == 0:
+            self.add(name, "passed", f"{done.seconds:.1f} s")
+        elif done.status == SKIPPED:
+            self.add(name, "skipped", done.reason)
+        else:
+            self.add(name, "not finished" if done.status is None else "FAILED", done.reason, failed=True)
+
+    def each(self, work, items):
+        """Runs work(item) for several items at once."""
+        with concurrent.futures.ThreadPoolExecutor(PARALLEL) as pool:
+            list(pool.map(work, items))
+
+
+def test_programs():
+    return sorted(glob.glob("bin/test_*"))
+
+
+def has_stand_ins():
+    return bool(glob.glob("stand_in/libcuda.so*"))
+
+
+def unit_tests(session):
+    if session.dry_run and not has_stand_ins():
+        session.add("all", "not run", "this pack has no stand-in libraries")
+        return
+    session.each(lambda program: session.add_test(pathlib.Path(program).name, session.run([program], 90)),
+                 test_programs())
+
+
+def training(session):
+    def report(name, passed, detail):
+        session.add(name, "passed" if passed else "FAILED", detail, failed=not passed)
+
+    folder = pathlib.Path("plans")
+    folder.mkdir(exist_ok=True)
+    gpu_train.train_all(lambda command: session.run(command, 60), session.device, folder, PARALLEL, report)
+
+
+def probe(session):
+    done = session.run(["bin/automap", "cluster", "--probe"], 30)
+    if done.status != 0:
+        session.add("cluster --probe", "FAILED", done.reason, failed=True)
+        return
+    for line in done.output.splitlines():
+        if line.strip():
+            session.add("cluster --probe", "", line.rstrip())
+
+
+def add_table(session, command, limit):
+    """A benchmark's own lines; it may be cut short."""
+    done = session.run(command, limit)
+    for line in done.output.splitlines():
+        if line.strip():
+            session.add(pathlib.Path(command[0]).name, "", line.rstrip())
+    if done.status != 0:
+        session.add(pathlib.Path(command[0]).name, "not finished" if done.status is None else "FAILED", done.reason,
+                    failed=done.status is not None)
+
+
+def kernels(session):
+    add_table(session, ["bin/bench_kernels", "--device", session.device] + ["--quick"] * session.dry_run, 60)
+
+
+def learning(session):
+    add_table(session, ["bin/bench_dqn", "--device", session.device], 60)
+
+
+def beside_jax(session):
+    environment = dict(os.environ, PYTHONPATH="datasets", AUTOMAP="bin/automap", PYTHONDONTWRITEBYTECODE="1")
+    probe_jax = session.run([sys.executable, "-c", "import jax; print(jax.__version__, jax.devices())"], 60, environment)
+    if probe_jax.status != 0:
+        session.add("jax.jit", "skipped", probe_jax.reason)
+        return
+    session.add("JAX", "", probe_jax.output.strip().splitlines()[-1])
+    command = [sys.executable, "-u", "bench/gpu_beside_jax.py", "--json", "--device", session.device]
+    done = session.run(command + ["mlp", "gpt2_tiny", "gpt2_bf16_tiny"] * session.dry_run, 400, environment)
+    cases = {}
+    for line in done.output.splitlines():
+        if line.startswith("{"):
+            row = json.loads(line)
+            cases.setdefault((row["model"], row["precision"]), {}).update(row)
+    for (model, precision), row in cases.items():
+        ours, theirs = row.get("automap_ms"), row.get("jax_ms")
+        detail = "   ".join(f"{side} {row[f'{side}_ms']:.3f} ms" if f"{side}_ms" in row
+                            else f"{side}: {row.get(f'{side}_failure', 'not finished')}" for side in ("automap", "jax"))
+        session.add(f"{model}, {precision}", f"{ours / theirs:.2f} x JAX" if ours and theirs else "no ratio", detail,
+                    failed="automap_failure" in row)
+    if done.status is None:
+        session.add("jax.jit", "not finished", done.reason)
+    elif done.status != 0:
+        session.add("jax.jit", "FAILED", done.reason, failed=True)
+
+
+def sanitizer():
+    places = ["compute-sanitizer", "/usr/local/cuda/bin/compute-sanitizer", *glob.glob("/opt/nvidia/*/compute-sanitizer")]
+    return next((found for found in map(shutil.which, places) if found), None)
+
+
+def sanitizers(session):
+    program = sanitizer()
+    if session.dry_run or not program:
+        session.add("compute-sanitizer", "not run", "needs a card" if session.dry_run else "not installed here")
+        return
+
+    def check(case):
+        tool, test = case
+        name = f"{pathlib.Path(test).name}, {tool}"
+        done = session.run([program, "--tool", tool, *SANITIZERS[tool], "--error-exitcode", SANITIZER_FOUND,
+                            "--require-cuda-init", "no", test], 90)
+        if "not supported" in done.output and done.status != 0:
+            session.add(name, "skipped", "the sanitizer does not support this device or driver")
+        elif done.status is None:
+            session.add(name, "not finished", done.reason)
+        else:
+            session.add_test(name, done)
+
+    session.each(check, [(tool, test) for tool in SANITIZERS for test in test_programs()])
+
+
+# Title, seconds that it may take, what it does. The sanitizers come last: they take what is left.
+STAGES = [
+    ("GPU tests", 110, unit_tests),
+    ("training, 20 steps", 130, training),
+    ("probe", 30, probe),
+    ("kernels", 60, kernels),
+    ("learning", 60, learning),
+    ("step time beside jax.jit", 200, beside_jax),
+    ("sanitizers", 200, sanitizers),
+]
+
+
+def first_line(session, command):
+    """What a program says of itself, or nothing where there is no such program."""
+    try:
+        done = session.run(command, 20)
+    except OSError:
+        return ""
+    return done.output.strip() if done.status == 0 else ""
+
+
+def describe(session):
+    """The machine and the libraries, as lines of the table's head."""
+    card = first_line(session, ["nvidia-smi", "--query-gpu=name,compute_cap,memory.total,driver_version",
+                                "--format=csv,noheader"])
+    if session.dry_run:
+        card = "none: a dry run, stand-in libraries and the CPU in its place"
+    lines = [f"card        {line}" for line in (card or "unknown to nvidia-smi").splitlines()]
+    version = first_line(session, ["bin/automap", "--version"]).splitlines()
+    lines += [f"automap     {line}" for line in version]
+    for line in first_line(session, ["nvcc", "--version"]).splitlines():
+        if "release" in line:
+            lines.append(f"nvcc        {line}")
+    libraries = ("libcublasLt.so.", "libnvrtc.so.", "libcudnn.so.", "libnccl.so.")
+    for folder in (os.environ.get("GPU_LIBRARY_PATH") or "").split(":"):
+        names = [os.path.basename(path) for name in libraries for path in sorted(glob.glob(f"{folder}/{name}[0-9]*"))]
+        if names:
+            lines.append(f"libraries   {folder}: {', '.join(names)}")
+    lines.append(f"sanitizer   {sanitizer() or 'none'}")
+    return lines
+
+
+def table(session, head):
+    lines = ["", *head]
+    width = min(56, max((len(row.name) for row in session.rows), default=0))
+    for title, _, _ in STAGES:
+        lines += ["", f"== {title}"]
+        for row in session.rows:
+            if row.stage == title:
+                lines.append(f"{row.name:{width}}  {row.result:14}  {row.detail}".rstrip())
+    counts = {result: sum(row.result == result for row in session.rows)
+              for result in ("passed", "FAILED", "skipped", "not finished", "not run")}
+    lines += ["", ", ".join(f"{count} {result}" for result, count in counts.items() if count)]
+    return "\n".join(lines) + "\n"
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--dry-run", action="store_true")
+    parser.add_argument("--logs", type=pathlib.Path, default=pathlib.Path("logs"), help="for table.txt and programs.log")
+    options = parser.parse_args()
+    options.logs.mkdir(parents=True, exist_ok=True)
+    begin = time.monotonic()
+    session = Session(options.dry_run, options.logs / "programs.log", begin + DEADLINE, stage_end=begin + 30)
+    head = describe(session)
+    print("\n".join(head))
+    for title, limit, stage in STAGES:
+        session.stage, session.stage_end = title, time.monotonic() + limit
+        print(f"== {title} ({time.monotonic() - begin:.0f} s)")
+        if session.left() < 1:
+            session.add("all", "not run", "out of time")
+            continue
+        stage(session)
+    result = table(session, head) + f"{time.monotonic() - begin:.0f} s\n"
+    print(result)
+    (options.logs / "table.txt").write_text(result)
+    return 1 if session.failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,92 @@
+"""Training on the card equals training on the CPU: the end-to-end stage of bench/gpu.sh.
+
+Every small model of the zoo takes 20 steps on one rank and, by two plans each, on 2 and on 4 ranks
+that share the card. Its losses are compared with those of automap's own CPU executor on one device
+and with JAX's, which are kept beside the model.
+"""
+
+import json
+import pathlib
+from concurrent.futures import ThreadPoolExecutor
+
+STEPS = 20
+RANKS = (2, 4)
+PLANS = {"data parallel": ["--searcher", "expert", "--expert", "data_parallel"], "searched": []}
+
+# Relative to the loss. f32 sums are folded in another order; a bfloat16 keeps 8 bits; whole numbers
+# are exact in any order.
+TOLERANCE = 1e-5
+BFLOAT16_TOLERANCE = 1e-2
+EXACT = ("exact_linear", "exact_gather", "two_swapped")
+
+
+def tolerance_of(model):
+    if model in EXACT:
+        return 0.0
+    return BFLOAT16_TOLERANCE if "bf16" in model else TOLERANCE
+
+
+def models():
+    """Names of the models that come with state, data and JAX's losses."""
+    return sorted(path.parent.name for path in pathlib.Path("datasets/models").glob("*/losses.json"))
+
+
+def losses_of(run, model, plan, device):
+    """Losses of the first steps by `automap run`, or the reason why there are none."""
+    at = f"datasets/models/{model}"
+    done = run(["bin/automap", "run", f"{at}/model.hlo.pb", "--plan", plan, "--state", f"{at}/state.npz",
+                "--data", f"{at}/data.npz", "--steps", STEPS, "--device", device, "--json", "--quiet"])
+    if done.status != 0:
+        return [], done.reason
+    rows = [json.loads(line) for line in done.output.splitlines() if line.startswith("{")]
+    return [row["loss"] for row in rows if row.get("loss") is not None], ""
+
+
+def worst_difference(losses, wanted):
+    """The largest relative difference; None where the counts differ or a loss is no number."""
+    if len(losses) != len(wanted) or not losses:
+        return None
+    differences = [abs(a - b) / max(abs(b), 1e-30) for a, b in zip(losses, wanted)]
+    return None if any(d != d for d in differences) else max(differences)
+
+
+def check(run, model, what, plan, device, references):
+    """(name, passed, detail) of one training run."""
+    losses, reason = losses_of(run, model, plan, device)
+    if reason:
+        return f"{model}, {what}", False, reason
+    worst = [worst_difference(losses, reference) for reference in references]
+    if None in worst:
+        return f"{model}, {what}", False, f"{len(losses)} losses, not {len(references[0])}"
+    detail = f"off by {worst[0]:.1e} from the CPU, {worst[1]:.1e} from JAX"
+    return f"{model}, {what}", max(worst) <= tolerance_of(model), detail
+
+
+def cases(run, model, device, folder):
+    """Yields the results of one model: one rank, then the plans."""
+    wanted = json.loads(pathlib.Path(f"datasets/models/{model}/losses.json").read_text())["losses"][:STEPS]
+    reference, reason = losses_of(run, model, "none", "cpu")
+    if reason or not reference:
+        yield f"{model}, on the CPU", False, reason or "no losses"
+        return
+    yield check(run, model, "1 rank", "none", device, (reference, wanted))
+    for ranks in RANKS:
+        for name, arguments in PLANS.items():
+            plan = folder / f"{model}.{ranks}.{name.replace(' ', '_')}.json"
+            done = run(["bin/automap", "search", f"datasets/models/{model}/model.hlo.pb", "--cluster",
+                        f"host:{ranks}", *arguments, "-o", plan, "--quiet"])
+            if done.status != 0:
+                yield f"{model}, {ranks} ranks, {name}", False, done.reason
+            else:
+                yield check(run, model, f"{ranks} ranks, {name}", plan, device, (reference, wanted))
+
+
+def train_all(run, device, folder, workers, report):
+    """All models, several at once; report(name, passed, detail) for each run as it ends."""
+
+    def train(model):
+        for result in cases(run, model, device, folder):
+            report(*result)
+
+    with ThreadPoolExecutor(workers) as pool:
+        list(pool.map(train, models()))
