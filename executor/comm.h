@@ -19,6 +19,7 @@
 #define EXECUTOR_COMM_H
 
 #include "executor/kernels.h"
+#include "executor/world.h"
 
 typedef struct Comm Comm;
 
@@ -38,10 +39,12 @@ typedef struct CommCall {
 typedef struct CommBackEnd {
     const char *name; /* "local" */
     /* Opens comms[count], those of the ranks first .. first + count - 1 of
-     * `size`, which are this process's; devices[count] are theirs. close() once,
-     * with the same array, when no thread uses them any more. */
+     * `size`, which are this process's; devices[count] are theirs. `processes`:
+     * those that the ranks are in, NULL where this one has them all. Rank `first`
+     * may use its operations in start() and barrier(). close() once, with the same
+     * array, when no thread uses them any more. */
     AmStatus (*open)(Comm *comms, int32_t first, int32_t count, int32_t size, KernelDevice *const *devices,
-                     AmError *error);
+                     World *processes, AmError *error);
     void (*close)(Comm *comms);
     /* Names the group of these ranks (the caller is one of them); the same ranks, the same name. */
     AmStatus (*join)(Comm *comm, const int32_t *ranks, int32_t count, int32_t *group, AmError *error);

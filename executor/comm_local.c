@@ -167,7 +167,8 @@ static void abort_all(Comm *comm) {
 }
 
 static AmStatus open_world(Comm *comms, int32_t first, int32_t count, int32_t size,
-                           KernelDevice *const *devices, AmError *error) {
+                           KernelDevice *const *devices, World *processes, AmError *error) {
+    (void)processes;
     if (first != 0 || count != size)
         return am_fail(error, AM_ERROR_USAGE, "",
                        "local collectives join the %d ranks of one process; the plan has %d", count, size);

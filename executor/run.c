@@ -81,7 +81,7 @@ static AmStatus open_devices(Run *run, AmError *error) {
         KernelOptions of_rank = {.index = r, .tf32 = options->tf32};
         TRY(kernels->open(&run->devices[r], &of_rank, error));
     }
-    TRY(collectives->open(run->comms, 0, run->rank_count, run->rank_count, run->devices, error));
+    TRY(collectives->open(run->comms, 0, run->rank_count, run->rank_count, run->devices, NULL, error));
     run->has_comm = true;
     return AM_OK;
 }

@@ -273,7 +273,8 @@ static void free_world(CommWorld *world) {
 }
 
 static AmStatus open_world(Comm *comms, int32_t first, int32_t count, int32_t size,
-                           KernelDevice *const *devices, AmError *error) {
+                           KernelDevice *const *devices, World *processes, AmError *error) {
+    (void)processes;
     AmStatus status;
     if (first != 0 || count != size)
         return am_fail(error, AM_ERROR_USAGE, "",

@@ -54,7 +54,7 @@ static void run_jobs(Job *jobs, int32_t ranks) {
     Comm comms[MOST_RANKS];
     KernelDevice *devices[MOST_RANKS] = {NULL};
     for (int32_t r = 0; r < ranks; r++) devices[r] = &kernel_device_cpu;
-    assert_int_equal(comm_local.open(comms, 0, ranks, ranks, devices, NULL), AM_OK);
+    assert_int_equal(comm_local.open(comms, 0, ranks, ranks, devices, NULL, NULL), AM_OK);
     for (int32_t r = 0; r < ranks; r++) {
         jobs[r].comm = &comms[r];
         if (jobs[r].repeats == 0) jobs[r].repeats = 1;
