@@ -127,6 +127,7 @@ typedef struct Split {
     const char *mesh; /* NULL: one device, without a plan */
     Choose *choose;
     uint64_t seed;
+    const char *device; /* NULL: "cpu" */
 } Split;
 
 /* Runs a model and compares with its losses.json and final_state.npz. */
@@ -147,6 +148,7 @@ static inline void check_split(const char *model, Split split, double loss_toler
     char final_path[64];
     snprintf(final_path, sizeof final_path, "test_runner_%d.safetensors", (int)getpid());
     AmRunOptions options = {.steps = STEPS,
+                            .device = split.device,
                             .state_path = state,
                             .data_path = data,
                             .save_path = final_path,

@@ -1,0 +1,297 @@
+/* The CUDA back end beside the CPU's on small modules; graphs, failures, shared
+ * units and the two streams. Skipped (77) in a build without CUDA and where there
+ * is neither a GPU nor a stand-in. */
+#include <stdio.h>
+
+#include "automap_features.h"
+
+enum { SKIPPED = 77 };
+
+#ifdef AUTOMAP_HAVE_CUDA
+#include "base/file.h"
+#include "base/random.h"
+#include "cuda_case.h"
+
+/* x + 1, squared, and its sum: two kernels at least. */
+static const char small[] = "HloModule m\n"
+                            "add { a = f32[] parameter(0) b = f32[] parameter(1) ROOT s = f32[] add(a, b) }\n"
+                            "ENTRY e {\n"
+                            "  x = f32[64] parameter(0)\n"
+                            "  one = f32[] constant(1)\n"
+                            "  ones = f32[64] broadcast(one), dimensions={}\n"
+                            "  y = f32[64] add(x, ones)\n"
+                            "  z = f32[64] multiply(y, y)\n"
+                            "  zero = f32[] constant(0)\n"
+                            "  s = f32[] reduce(z, zero), dimensions={0}, to_apply=add\n"
+                            "  ROOT r = (f32[64], f32[]) tuple(z, s)\n"
+                            "}\n";
+
+/* Constants too long to stand in a kernel's text, a branch and a call. */
+static const char branches[] =
+    "HloModule m\n"
+    "double { a = s32[8] parameter(0) ROOT s = s32[8] add(a, a) }\n"
+    "negative { a = s32[8] parameter(0) ROOT s = s32[8] negate(a) }\n"
+    "ENTRY e {\n"
+    "  x = s32[8] parameter(0)\n"
+    "  which = s32[] parameter(1)\n"
+    "  primes = s32[8] constant({2, 3, 5, 7, 11, 13, 17, 19})\n"
+    "  c = s32[8] call(x), to_apply=double\n"
+    "  d = s32[8] conditional(which, c, x), branch_computations={double, negative}\n"
+    "  ROOT r = s32[8] add(d, primes)\n"
+    "}\n";
+
+static void fill(CudaCase *gpu, CudaCase *cpu, int32_t seed) {
+    Random random;
+    random_seed(&random, (uint64_t)seed);
+    for (int32_t k = 0; k < cpu->entry->parameter_count; k++) {
+        const IrShape *shape = &cpu->entry->program->values[cpu->entry->program->parameters[k]].shape;
+        int64_t count = ir_shape_elements(shape);
+        int32_t *data = calloc((size_t)count + 2, 8);
+        for (int64_t i = 0; i < count; i++)
+            if (shape->type == DTYPE_F32) ((float *)data)[i] = (float)random_normal(&random);
+            else data[i] = (int32_t)random_below(&random, 3);
+        cuda_case_set(gpu, k, data);
+        cuda_case_set(cpu, k, data);
+        free(data);
+    }
+}
+
+/* All outputs, floating ones to 1e-6 of their size. */
+static void compare(CudaCase *gpu, CudaCase *cpu) {
+    for (int32_t k = 0; k < cpu->entry->output_count; k++) {
+        const IrShape *shape = &cpu->entry->program->values[cpu->entry->program->outputs[k]].shape;
+        int64_t bytes = ir_shape_bytes(shape);
+        float *a = calloc((size_t)bytes + 8, 1), *b = calloc((size_t)bytes + 8, 1);
+        cuda_case_get(gpu, k, a);
+        cuda_case_get(cpu, k, b);
+        if (shape->type != DTYPE_F32) assert_memory_equal(a, b, (size_t)bytes);
+        for (int64_t i = 0; shape->type == DTYPE_F32 && i < bytes / 4; i++) {
+            float difference = a[i] > b[i] ? a[i] - b[i] : b[i] - a[i], size = b[i] > 0 ? b[i] : -b[i];
+            if (!(difference <= 1e-6f * size))
+                fail_msg("output %d, element %d: %.9g, on the CPU %.9g", k, (int)i, a[i], b[i]);
+        }
+        free(a);
+        free(b);
+    }
+}
+
+static void check_module(const char *text, int32_t runs) {
+    KernelDevice *device = cuda_case_device(&kernels_cuda);
+    CudaCase gpu, cpu;
+    cuda_case_check(cuda_case_open(&gpu, device, text), &gpu.error);
+    cuda_case_check(cuda_case_open(&cpu, &kernel_device_cpu, text), &cpu.error);
+    for (int32_t seed = 0; seed < runs; seed++) {
+        fill(&gpu, &cpu, seed);
+        subprogram_run(gpu.entry);
+        subprogram_run(cpu.entry);
+        cuda_case_synchronize(&gpu);
+        compare(&gpu, &cpu);
+    }
+    cuda_case_close(&gpu);
+    cuda_case_close(&cpu);
+    device->back_end->close(device);
+}
+
+static void test_modules(void **state) {
+    (void)state;
+    static const char *const files[] = {"while_carried", "fori_nested", "fori_traced"};
+    check_module(small, 1);
+    check_module(branches, 4);
+    for (size_t k = 0; k < sizeof files / sizeof *files; k++) {
+        char path[512];
+        FileBytes bytes;
+        snprintf(path, sizeof path, SOURCE_DIR "/tests/text/%s.hlo.txt", files[k]);
+        assert_int_equal(file_read(&bytes, path, NULL), AM_OK);
+        check_module(bytes.data, 2);
+        file_release(&bytes);
+    }
+}
+
+static bool run_stretch(CudaCase *self, void **record) {
+    if (self->device->back_end->begin(self->device, record)) return true;
+    subprogram_run(self->entry);
+    return self->device->back_end->end(self->device, record);
+}
+
+/* Plainly, recorded, and from then on one launch; right every time. */
+static void test_a_stretch_becomes_a_graph(void **state) {
+    (void)state;
+    KernelDevice *device = cuda_case_device(&kernels_cuda);
+    CudaCase gpu, cpu;
+    void *record = NULL;
+    cuda_case_check(cuda_case_open(&gpu, device, small), &gpu.error);
+    cuda_case_check(cuda_case_open(&cpu, &kernel_device_cpu, small), &cpu.error);
+    for (int32_t step = 0; step < 4; step++) {
+        fill(&gpu, &cpu, step);
+        int64_t launches = cuda_case_count("cuLaunchKernel"), graphs = cuda_case_count("cuGraphLaunch");
+        assert_true(run_stretch(&gpu, &record));
+        ASSERT_COUNT("cuGraphLaunch", graphs + (step > 0));
+        if (step > 1) ASSERT_COUNT("cuLaunchKernel", launches);
+        subprogram_run(cpu.entry);
+        cuda_case_synchronize(&gpu);
+        compare(&gpu, &cpu);
+    }
+    cuda_case_close(&gpu);
+    cuda_case_close(&cpu);
+    device->back_end->close(device);
+}
+
+/* What cannot be recorded is to be issued again, and plainly from then on. */
+static void test_a_stretch_that_cannot_be_recorded(void **state) {
+    (void)state;
+    if (!stand_in()) skip();
+    KernelDevice *device = cuda_case_device(&kernels_cuda);
+    CudaCase gpu, cpu;
+    void *record = NULL;
+    cuda_case_check(cuda_case_open(&gpu, device, small), &gpu.error);
+    cuda_case_check(cuda_case_open(&cpu, &kernel_device_cpu, small), &cpu.error);
+    cuda_case_fail("cuGraphInstantiate=999");
+    for (int32_t step = 0; step < 4; step++) {
+        fill(&gpu, &cpu, step);
+        bool done = run_stretch(&gpu, &record);
+        assert_int_equal(done, step != 1);
+        if (!done) assert_true(run_stretch(&gpu, &record));
+        subprogram_run(cpu.entry);
+        cuda_case_synchronize(&gpu);
+        compare(&gpu, &cpu);
+    }
+    cuda_case_fail("");
+    cuda_case_close(&gpu);
+    cuda_case_close(&cpu);
+    device->back_end->close(device);
+}
+
+/* Told once, in one line that names the device; what is read meanwhile is zero. */
+static void test_a_failure_comes_out_of_synchronize(void **state) {
+    (void)state;
+    if (!stand_in()) skip();
+    KernelDevice *device = cuda_case_device(&kernels_cuda);
+    CudaCase gpu;
+    float values[64] = {5}, sum = 7;
+    cuda_case_check(cuda_case_open(&gpu, device, small), &gpu.error);
+    cuda_case_set(&gpu, 0, values);
+    cuda_case_fail("cuLaunchKernel=700");
+    subprogram_run(gpu.entry);
+    cuda_case_fail("");
+    cuda_case_get(&gpu, 1, &sum);
+    assert_true(sum == 0);
+    assert_int_equal(device->back_end->synchronize(device, &gpu.error), AM_ERROR_RUNTIME);
+    assert_non_null(strstr(gpu.error.text, "GPU 0"));
+    assert_non_null(strstr(gpu.error.text, "CUDA_ERROR_ILLEGAL_ADDRESS"));
+    assert_null(strchr(gpu.error.text, '\n'));
+    gpu.error = (AmError){0};
+    subprogram_run(gpu.entry);
+    cuda_case_synchronize(&gpu);
+    cuda_case_get(&gpu, 1, &sum);
+    assert_true(sum == 36 + 63);
+    cuda_case_close(&gpu);
+    device->back_end->close(device);
+}
+
+static void test_too_much_memory_is_refused(void **state) {
+    (void)state;
+    KernelDevice *device = cuda_case_device(&kernels_cuda);
+    AmError error = {0};
+    void *memory = NULL;
+    assert_int_equal(device->back_end->allocate(device, &memory, INT64_C(1) << 50, &error), AM_ERROR_RUNTIME);
+    assert_non_null(strstr(error.text, "out of memory on GPU 0"));
+    assert_null(strchr(error.text, '\n'));
+    device->back_end->close(device);
+}
+
+/* Two ranks on one card, alike: one unit, loaded once; all memory comes back. */
+static void test_ranks_share_units(void **state) {
+    (void)state;
+    KernelDevice *devices[2];
+    CudaCase cases[2];
+    for (int r = 0; r < 2; r++) {
+        devices[r] = cuda_case_device(&kernels_cuda);
+        int64_t loads = cuda_case_count("cuModuleLoadDataEx");
+        cuda_case_check(cuda_case_open(&cases[r], devices[r], small), &cases[r].error);
+        ASSERT_COUNT("cuModuleLoadDataEx", loads + (r == 0));
+    }
+    for (int r = 0; r < 2; r++) {
+        float values[64] = {(float)r}, sum;
+        cuda_case_set(&cases[r], 0, values);
+        subprogram_run(cases[r].entry);
+        cuda_case_get(&cases[r], 1, &sum);
+        cuda_case_synchronize(&cases[r]);
+        assert_true(sum == (r == 0 ? 64 : 67));
+        cuda_case_close(&cases[r]);
+        devices[r]->back_end->close(devices[r]);
+    }
+    StandInMemory memory = {0};
+    if (stand_in()) stand_in()->memory(&memory);
+    assert_int_equal(memory.allocations, 0);
+}
+
+/* Three arrays: what is copied beside the computation takes up what was there
+ * when it forked, and the computation goes on after the mark. */
+typedef struct Streams {
+    KernelDevice *device;
+    char *memory;
+    CudaMark mark;
+} Streams;
+
+enum { PART = 4096 };
+
+static void issue(Streams *self) {
+    CudaKernelDevice *device = cuda_device_of(self->device);
+    CUdeviceptr memory = (CUdeviceptr)(uintptr_t)self->memory;
+    self->device->back_end->copy_within(self->device, self->memory + PART, self->memory, PART);
+    cuda_fork(device);
+    cuda_note(device, cuda.cuMemcpyDtoDAsync(memory + 2 * PART, memory + PART, PART, device->communication),
+              "copying");
+    cuda_mark_set(device, &self->mark);
+    cuda_mark_wait(device, &self->mark);
+    self->device->back_end->copy_within(self->device, self->memory + 3 * PART, self->memory + 2 * PART, PART);
+}
+
+static void test_streams_are_ordered(void **state) {
+    (void)state;
+    Streams self = {.device = cuda_case_device(&kernels_cuda)};
+    const KernelBackEnd *back_end = self.device->back_end;
+    AmError error = {0};
+    void *record = NULL;
+    cuda_case_check(back_end->allocate(self.device, (void **)&self.memory, 4 * PART, &error), &error);
+    cuda_case_check(cuda_mark_open(&self.mark, &error), &error);
+    for (char step = 1; step < 6; step++) {
+        char given[PART], taken[PART];
+        memset(given, step, sizeof given);
+        back_end->copy_in(self.device, self.memory, given, PART);
+        if (!back_end->begin(self.device, &record)) {
+            issue(&self);
+            assert_true(back_end->end(self.device, &record));
+        }
+        cuda_case_check(back_end->synchronize(self.device, &error), &error);
+        back_end->copy_out(self.device, taken, self.memory + 3 * PART, PART);
+        assert_memory_equal(taken, given, PART);
+    }
+    cuda_mark_close(&self.mark);
+    back_end->release(self.device, self.memory);
+    back_end->close(self.device);
+}
+
+int main(void) {
+    AmError error = {0};
+    if (cuda_driver_open(&error) != AM_OK) {
+        printf("skipped: %s\n", error.text);
+        return SKIPPED;
+    }
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_modules),
+        cmocka_unit_test(test_a_stretch_becomes_a_graph),
+        cmocka_unit_test(test_a_stretch_that_cannot_be_recorded),
+        cmocka_unit_test(test_a_failure_comes_out_of_synchronize),
+        cmocka_unit_test(test_too_much_memory_is_refused),
+        cmocka_unit_test(test_ranks_share_units),
+        cmocka_unit_test(test_streams_are_ordered),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
+#else
+int main(void) {
+    puts("skipped: built without CUDA");
+    return SKIPPED;
+}
+#endif
