@@ -9,7 +9,6 @@
 #include <stdlib.h>
 
 #include "executor/cuda/cuda.h"
-#include "executor/cuda/source.h"
 #include "executor/cuda/unit_cache.h"
 
 typedef struct CudaGenerated CudaGenerated;
@@ -46,11 +45,11 @@ static void list_arguments(CudaGenerated *kernel, KernelCall *call) {
     kernel->number_at = n;
 }
 
-AmStatus cuda_prepare_generated(KernelCall *call, Arena *arena, AmError *error) {
+AmStatus cuda_prepare_source(KernelCall *call, Arena *arena, const CudaSource *source, AmError *error) {
     CudaKernelDevice *device = cuda_device_of(call->device);
     CudaGenerated *kernel = ARENA_ARRAY(arena, CudaGenerated, 1);
     if (!kernel) return am_fail_memory(error, (int64_t)sizeof *kernel);
-    TRY(cuda_source_make(&kernel->source, arena, call, error));
+    kernel->source = *source;
     kernel->functions = ARENA_ARRAY(arena, CUfunction, kernel->source.launch_count + 1);
     kernel->arguments = ARENA_ARRAY(arena, void *, kernel->source.parameters + 3);
     if (arena->failed) return am_fail_memory(error, kernel->source.parameters * 8);
@@ -61,6 +60,12 @@ AmStatus cuda_prepare_generated(KernelCall *call, Arena *arena, AmError *error) 
     kernel->next = device->generated;
     device->generated = kernel;
     return AM_OK;
+}
+
+AmStatus cuda_prepare_generated(KernelCall *call, Arena *arena, AmError *error) {
+    CudaSource source;
+    TRY(cuda_source_make(&source, arena, call, error));
+    return cuda_prepare_source(call, arena, &source, error);
 }
 
 static void release_unit(void *unit) {

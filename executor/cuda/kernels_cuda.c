@@ -9,9 +9,18 @@
 #include "executor/control.h"
 #include "executor/cuda/cuda.h"
 
+static const struct {
+    IrOpcode opcode;
+    CudaPrepare *prepare;
+} rows[] = {
+    {IR_DOT, cuda_prepare_dot},
+};
+
 static CudaPrepare *prepare_of(const KernelCall *call) {
-    if (call->instruction && control_covers(call->instruction->opcode)) return control_prepare;
-    return cuda_prepare_generated;
+    if (call->fusion) return cuda_prepare_generated;
+    for (size_t k = 0; k < sizeof rows / sizeof *rows; k++)
+        if (rows[k].opcode == call->instruction->opcode) return rows[k].prepare;
+    return control_covers(call->instruction->opcode) ? control_prepare : cuda_prepare_generated;
 }
 
 static bool holds_numbers(const IrShape *const *shapes, int32_t count) {

@@ -127,12 +127,11 @@ typedef struct Split {
     const char *mesh; /* NULL: one device, without a plan */
     Choose *choose;
     uint64_t seed;
-    const char *device; /* NULL: "cpu" */
 } Split;
 
-/* Runs a model and compares with its losses.json and final_state.npz. */
-static inline void check_split(const char *model, Split split, double loss_tolerance,
-                               double state_tolerance) {
+/* Runs a model on `device` and compares with its losses.json and final_state.npz. */
+static inline void check_split_on(const char *device, const char *model, Split split, double loss_tolerance,
+                                  double state_tolerance) {
     char path[512], state[512], data[512], losses_path[512], final_state[512];
     join(path, sizeof path, model, "model.hlo.pb");
     join(state, sizeof state, model, "state.npz");
@@ -148,7 +147,7 @@ static inline void check_split(const char *model, Split split, double loss_toler
     char final_path[64];
     snprintf(final_path, sizeof final_path, "test_runner_%d.safetensors", (int)getpid());
     AmRunOptions options = {.steps = STEPS,
-                            .device = split.device,
+                            .device = device,
                             .state_path = state,
                             .data_path = data,
                             .save_path = final_path,
@@ -172,6 +171,11 @@ static inline void check_split(const char *model, Split split, double loss_toler
     unlink(final_path);
     arena_free(&arena);
     plan_context_free(context);
+}
+
+static inline void check_split(const char *model, Split split, double loss_tolerance,
+                               double state_tolerance) {
+    check_split_on("cpu", model, split, loss_tolerance, state_tolerance);
 }
 
 #endif

@@ -26,8 +26,8 @@ static void test_models(void **state) {
     };
     for (size_t k = 0; k < sizeof rows / sizeof *rows; k++)
         if (!rows[k].full || getenv("AUTOMAP_FULL"))
-            check_split(rows[k].model, (Split){.device = "cuda"}, rows[k].loss_tolerance,
-                        rows[k].state_tolerance);
+            check_split_on("cuda", rows[k].model, (Split){0}, rows[k].loss_tolerance,
+                           rows[k].state_tolerance);
 }
 
 /* Calls of the driver up to the end of a step. */
