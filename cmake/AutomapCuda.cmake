@@ -91,6 +91,9 @@ add_custom_target(automap_cuda_texts DEPENDS ${CUDA_HEADERS})
 
 file(GLOB CUDA_SOURCES CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/base/cuda/*.c ${CMAKE_SOURCE_DIR}/dqn/cuda/*.c
   ${CMAKE_SOURCE_DIR}/executor/cuda/*.c)
+if(NOT AUTOMAP_HAVE_NCCL)
+  list(FILTER CUDA_SOURCES EXCLUDE REGEX "/comm_nccl[.]c$")
+endif()
 if(CUDA_SOURCES MATCHES "/dqn/cuda/")
   set(AUTOMAP_HAVE_CUDA_LEARNER ON)
 endif()

@@ -16,6 +16,9 @@ AmStatus comm_back_end_find(const CommBackEnd **result, const char *name, const 
 #ifdef AUTOMAP_HAVE_CUDA
         {"cuda", &comm_local_cuda},
 #endif
+#ifdef AUTOMAP_HAVE_NCCL
+        {"cuda", &comm_nccl},
+#endif
     };
     for (size_t k = 0; k < sizeof rows / sizeof *rows; k++)
         if (strcmp(rows[k].device, kernels->name) == 0 && strcmp(rows[k].back_end->name, name) == 0) {

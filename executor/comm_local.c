@@ -174,7 +174,7 @@ static AmStatus open_world(Comm *comms, int32_t first, int32_t count, int32_t si
                        "local collectives join the %d ranks of one process; the plan has %d", count, size);
     CommWorld *world = calloc(1, sizeof *world);
     if (!world) return am_fail_memory(error, sizeof *world);
-    AmStatus status = rendezvous_open(&world->rendezvous, size, error);
+    AmStatus status = rendezvous_open(&world->rendezvous, 0, size, error);
     if (status != AM_OK) {
         free(world);
         return status;

@@ -84,19 +84,19 @@ RendezvousGroup *rendezvous_group(Rendezvous *rendezvous, int32_t name) {
     return group;
 }
 
-AmStatus rendezvous_open(Rendezvous **result, int32_t size, AmError *error) {
+AmStatus rendezvous_open(Rendezvous **result, int32_t first, int32_t count, AmError *error) {
     Rendezvous *rendezvous = calloc(1, sizeof *rendezvous);
-    int32_t *everybody = malloc(sizeof(int32_t) * (size_t)(size > 0 ? size : 1));
+    int32_t *everybody = malloc(sizeof(int32_t) * (size_t)(count > 0 ? count : 1));
     int32_t name;
     if (!rendezvous || !everybody) {
         free(rendezvous);
         free(everybody);
-        return am_fail_memory(error, size * 4);
+        return am_fail_memory(error, count * 4);
     }
     atomic_init(&rendezvous->failed, false);
     pthread_mutex_init(&rendezvous->mutex, NULL);
-    for (int32_t r = 0; r < size; r++) everybody[r] = r;
-    AmStatus status = rendezvous_join(rendezvous, everybody, size, &name, error);
+    for (int32_t r = 0; r < count; r++) everybody[r] = first + r;
+    AmStatus status = rendezvous_join(rendezvous, everybody, count, &name, error);
     free(everybody);
     if (status != AM_OK) {
         rendezvous_close(rendezvous);

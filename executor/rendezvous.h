@@ -24,8 +24,8 @@ typedef struct RendezvousGroup {
     struct RendezvousGroup *next;
 } RendezvousGroup;
 
-/* For ranks 0 .. size - 1. */
-AmStatus rendezvous_open(Rendezvous **rendezvous, int32_t size, AmError *error);
+/* For ranks first .. first + count - 1. */
+AmStatus rendezvous_open(Rendezvous **rendezvous, int32_t first, int32_t count, AmError *error);
 /* When no thread uses it any more; NULL is fine. */
 void rendezvous_close(Rendezvous *rendezvous);
 

@@ -287,7 +287,7 @@ static AmStatus open_world(Comm *comms, int32_t first, int32_t count, int32_t si
         status = am_fail_memory(error, (int64_t)sizeof *world->ranks * size);
         goto fail;
     }
-    TRY_OR_FAIL(rendezvous_open(&world->rendezvous, size, error));
+    TRY_OR_FAIL(rendezvous_open(&world->rendezvous, 0, size, error));
     for (int32_t r = 0; r < size; r++) {
         TRY_OR_FAIL(open_rank(&world->ranks[r], devices[r], error));
         comms[r] = (Comm){

@@ -16,6 +16,7 @@ void cuda_comm_rank_close(CudaCommRank *rank) {
     while (rank->calls) {
         CudaCommCall *next = rank->calls->next;
         cuda_mark_close(&rank->calls->done);
+        free(rank->calls->transfers);
         free(rank->calls);
         rank->calls = next;
     }

@@ -12,7 +12,8 @@
 /* CommCall.prepared. Kept until the rank is closed, longer than the call. */
 typedef struct CudaCommCall {
     const CommCall *call;
-    CudaPhase first, second; /* the back end's own, made by start() */
+    CudaPhase first, second;        /* the back end's own, made by start() */
+    struct CudaTransfer *transfers; /* [operand_count] pieces.h; or NULL; C heap */
     CudaMark done;
     struct CudaCommCall *next;
 } CudaCommCall;

@@ -1,0 +1,114 @@
+/* Packing and unpacking of pieces: see pieces.h. */
+#include "executor/cuda/pieces.h"
+
+#include <stdlib.h>
+
+#include "executor/cpu/strided.h"
+
+bool cuda_pieces_sent(CudaPieces *pieces, const CommCall *call, int32_t k) {
+    const ProgramCollective *collective = call->collective;
+    bool exchanges = collective->kind == PROGRAM_ALL_TO_ALL;
+    if (!exchanges && collective->kind != PROGRAM_REDUCE_SCATTER) return false;
+    const ProgramMovement *movement = &collective->movements[k];
+    *pieces = (CudaPieces){.shape = call->operand_shapes[k],
+                           .dimension = exchanges ? movement->other : movement->dimension,
+                           .parts = exchanges ? movement->other_parts : movement->parts,
+                           .count = collective->group_count};
+    return true;
+}
+
+bool cuda_pieces_received(CudaPieces *pieces, const CommCall *call, int32_t k) {
+    const ProgramCollective *collective = call->collective;
+    if (collective->kind != PROGRAM_ALL_GATHER && collective->kind != PROGRAM_ALL_TO_ALL) return false;
+    const ProgramMovement *movement = &collective->movements[k];
+    *pieces = (CudaPieces){.shape = call->result_shapes[k],
+                           .dimension = movement->dimension,
+                           .parts = movement->parts,
+                           .count = collective->group_count};
+    return true;
+}
+
+int64_t cuda_piece_elements(const CudaPieces *pieces, int32_t member) {
+    const IrShape *shape = pieces->shape;
+    int64_t size = shape->dimensions[pieces->dimension];
+    return size > 0 ? ir_shape_elements(shape) / size * pieces->parts[member] : 0;
+}
+
+bool cuda_pieces_are_even(const CudaPieces *pieces) {
+    for (int32_t m = 1; m < pieces->count; m++)
+        if (pieces->parts[m] != pieces->parts[0]) return false;
+    return true;
+}
+
+static bool are_in_runs(const CudaPieces *pieces) {
+    return strided_elements(pieces->shape->dimensions, pieces->dimension) == 1;
+}
+
+int64_t cuda_transfers_plan(CudaTransfer *transfers, const CommCall *call) {
+    int64_t bytes = 0;
+    for (int32_t k = 0; k < call->operand_count; k++) {
+        CudaPieces pieces;
+        transfers[k] = (CudaTransfer){-1, -1};
+        if (cuda_pieces_sent(&pieces, call, k) && !are_in_runs(&pieces)) {
+            transfers[k].send_offset = bytes;
+            bytes += kernel_align(ir_shape_bytes(pieces.shape));
+        }
+        if (cuda_pieces_received(&pieces, call, k) && !are_in_runs(&pieces)) {
+            transfers[k].receive_offset = bytes;
+            bytes += kernel_align(ir_shape_bytes(pieces.shape));
+        }
+    }
+    return bytes;
+}
+
+char *cuda_transfer_source(const CudaTransfer *transfer, const CommCall *call, int32_t k) {
+    return transfer->send_offset < 0 ? call->operands[k] : (char *)call->scratch + transfer->send_offset;
+}
+
+char *cuda_transfer_target(const CudaTransfer *transfer, const CommCall *call, int32_t k) {
+    return transfer->receive_offset < 0 ? call->results[k] : (char *)call->scratch + transfer->receive_offset;
+}
+
+/* Appends the moves of all pieces between `array` and the run of pieces at `packed`. */
+static void add_moves(CudaMove *moves, int32_t *count, const CudaPieces *pieces, void *array, char *packed,
+                      bool packs) {
+    int64_t element_bytes = dtype_bytes(pieces->shape->type);
+    for (int32_t m = 0; m < pieces->count; m++) {
+        CudaPart placed = cuda_part(array, pieces->shape, pieces->dimension,
+                                    cuda_comm_part_start(pieces->parts, m), pieces->parts[m]);
+        CudaPart in_run = cuda_part_contiguous(packed, placed.elements);
+        packed += placed.elements * element_bytes;
+        if (placed.elements == 0) continue;
+        moves[(*count)++] =
+            packs ? cuda_move(&placed, &in_run, element_bytes) : cuda_move(&in_run, &placed, element_bytes);
+    }
+}
+
+AmStatus cuda_transfers_upload(CudaCommCall *prepared, CudaCommRank *rank, const CudaTransfer *transfers,
+                               AmError *error) {
+    const CommCall *call = prepared->call;
+    const CudaDevice *device = &rank->device->device;
+    size_t most = (size_t)call->operand_count * (size_t)call->collective->group_count + 1;
+    int32_t packed = 0, unpacked = 0;
+    CudaMove *packs = malloc(sizeof *packs * most), *unpacks = malloc(sizeof *unpacks * most);
+    AmStatus status;
+    if (!packs || !unpacks) {
+        status = am_fail_memory(error, (int64_t)(sizeof *packs * most));
+        goto fail;
+    }
+    for (int32_t k = 0; k < call->operand_count; k++) {
+        CudaPieces pieces;
+        if (transfers[k].send_offset >= 0 && cuda_pieces_sent(&pieces, call, k))
+            add_moves(packs, &packed, &pieces, call->operands[k],
+                      cuda_transfer_source(&transfers[k], call, k), true);
+        if (transfers[k].receive_offset >= 0 && cuda_pieces_received(&pieces, call, k))
+            add_moves(unpacks, &unpacked, &pieces, call->results[k],
+                      cuda_transfer_target(&transfers[k], call, k), false);
+    }
+    TRY_OR_FAIL(cuda_phase_of_moves(&prepared->first, &rank->movement, device, packs, packed, error));
+    TRY_OR_FAIL(cuda_phase_of_moves(&prepared->second, &rank->movement, device, unpacks, unpacked, error));
+fail:
+    free(packs);
+    free(unpacks);
+    return status;
+}

@@ -1,0 +1,46 @@
+/* Pieces: the parts of its arrays that a rank sends to the members of its group,
+ * and those that it gets from them.
+ *
+ * A library that moves contiguous memory needs every piece in one run. Where an
+ * array is cut along its outermost dimension (or all before it have size 1) the
+ * pieces lie so already. Elsewhere they are packed, one after another in group
+ * order, into scratch memory before the transfer, and unpacked after it.
+ */
+#ifndef EXECUTOR_CUDA_PIECES_H
+#define EXECUTOR_CUDA_PIECES_H
+
+#include "executor/cuda/comm_rank.h"
+
+/* An array cut along a dimension; member k has parts[k] of it. */
+typedef struct CudaPieces {
+    const IrShape *shape;
+    int32_t dimension;
+    const int64_t *parts; /* [count] */
+    int32_t count;
+} CudaPieces;
+
+/* How operand k of a call travels. Offsets are in the call's scratch memory; -1:
+ * the array itself. */
+typedef struct CudaTransfer {
+    int64_t send_offset, receive_offset;
+} CudaTransfer;
+
+/* What is sent of operand k: false where every member gets the same, or all of
+ * it is reduced. And what result k is made of: false where it comes whole. */
+bool cuda_pieces_sent(CudaPieces *pieces, const CommCall *call, int32_t k);
+bool cuda_pieces_received(CudaPieces *pieces, const CommCall *call, int32_t k);
+
+int64_t cuda_piece_elements(const CudaPieces *pieces, int32_t member);
+bool cuda_pieces_are_even(const CudaPieces *pieces);
+
+/* Fills transfers[call->operand_count]; returns the bytes of scratch memory that they take. */
+int64_t cuda_transfers_plan(CudaTransfer *transfers, const CommCall *call);
+/* Where operand k's pieces are sent from, and result k's received to; the call is bound. */
+char *cuda_transfer_source(const CudaTransfer *transfer, const CommCall *call, int32_t k);
+char *cuda_transfer_target(const CudaTransfer *transfer, const CommCall *call, int32_t k);
+
+/* prepared->first packs, prepared->second unpacks; the call is bound and the device current. */
+AmStatus cuda_transfers_upload(CudaCommCall *prepared, CudaCommRank *rank, const CudaTransfer *transfers,
+                               AmError *error);
+
+#endif
