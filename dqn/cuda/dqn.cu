@@ -19,23 +19,23 @@ typedef unsigned char Byte;
 
 enum { UPDATES, ADAM_STEPS, HELD, NEXT };
 enum { MAX_PRIORITY, LOSS };
-enum { THREADS = 256 };
+enum { THREADS = 256 }; /* of a block, where rows of a batch do not have blocks of their own */
 
 /* base/random.c: splitmix64's mixing function over (seed, stream, index). */
-static __device__ Bits mix(Bits z) {
+__device__ Bits mix(Bits z) {
     z = (z ^ z >> 30) * 0xBF58476D1CE4E5B9ull;
     z = (z ^ z >> 27) * 0x94D049BB133111EBull;
     return z ^ z >> 31;
 }
 
-static __device__ double uniform_at(Bits seed, Bits stream, Bits index) {
+__device__ double uniform_at(Bits seed, Bits stream, Bits index) {
     const Bits golden = 0x9E3779B97F4A7C15ull;
     Bits key = mix(mix(seed + golden) + (stream + 1) * golden);
     return (double)(mix(key + (index + 1) * golden) >> 11) * 0x1p-53;
 }
 
 /* sum_tree.c: a subtree without mass is never entered. */
-static __device__ int find(const double *tree, int width, double position) {
+__device__ int find(const double *tree, int width, double position) {
     int node = 1;
     while (node < width) {
         double left = tree[2 * node], right = tree[2 * node + 1];
@@ -49,7 +49,7 @@ static __device__ int find(const double *tree, int width, double position) {
 }
 
 /* The largest value[t] of a block; `shared` has room for one per thread. */
-static __device__ double block_maximum(double value, double *shared) {
+__device__ double block_maximum(double value, double *shared) {
     shared[threadIdx.x] = value;
     __syncthreads();
     for (int half = THREADS / 2; half > 0; half /= 2) {
@@ -127,11 +127,11 @@ extern "C" __global__ void dqn_gather(const int *indices, int batch, int size, i
                                       const float *discounts, float *batch_rows, Byte *batch_masks,
                                       int *batch_taken, float *batch_rewards, float *batch_discounts) {
     Integer row = blockIdx.x, from = indices[row];
-    for (int k = threadIdx.x; k < size; k += THREADS) {
+    for (int k = threadIdx.x; k < size; k += (int)blockDim.x) {
         batch_rows[row * size + k] = observations[from * size + k];
         batch_rows[(batch + row) * size + k] = next_observations[from * size + k];
     }
-    for (int k = threadIdx.x; k < actions; k += THREADS)
+    for (int k = threadIdx.x; k < actions; k += (int)blockDim.x)
         batch_masks[row * actions + k] = next_masks[from * actions + k];
     if (threadIdx.x != 0) return;
     batch_taken[row] = taken[from];
@@ -140,7 +140,7 @@ extern "C" __global__ void dqn_gather(const int *indices, int batch, int size, i
 }
 
 /* What is added to the advantages of a row: v - mean(a), or 0 without dueling. */
-static __device__ float value_base(const float *head, int actions, int dueling) {
+__device__ float value_base(const float *head, int actions, int dueling) {
     float sum = 0;
     if (!dueling) return 0;
     for (int a = 0; a < actions; a++) sum += head[1 + a];
@@ -153,7 +153,7 @@ extern "C" __global__ void dqn_values(const float *head, int actions, int duelin
     const float *row = head + (Integer)blockIdx.x * (actions + dueling);
     if (threadIdx.x == 0) base = value_base(row, actions, dueling);
     __syncthreads();
-    for (int a = threadIdx.x; a < actions; a += THREADS)
+    for (int a = threadIdx.x; a < actions; a += (int)blockDim.x)
         values[(Integer)blockIdx.x * actions + a] = base + row[dueling + a];
 }
 
@@ -198,7 +198,7 @@ extern "C" __global__ void dqn_loss(const float *online, const float *target, co
     float slope = slope_shared, mean = dueling ? slope / (float)actions : 0;
     float *gradient = gradients + row * width;
     if (dueling && threadIdx.x == 0) gradient[0] = slope;
-    for (int a = threadIdx.x; a < actions; a += THREADS)
+    for (int a = threadIdx.x; a < actions; a += (int)blockDim.x)
         gradient[dueling + a] = (a == action ? slope : 0) - mean;
 }
 
@@ -236,7 +236,7 @@ extern "C" __global__ void dqn_adam(int count, double learning_rate, double beta
 
 /* The raw priority of row i; an error that is not finite takes the largest one
  * that was known when its turn came. */
-static __device__ double raw_priority(const float *errors, int i, double epsilon, double largest) {
+__device__ double raw_priority(const float *errors, int i, double epsilon, double largest) {
     double priority = fabs((double)errors[i]) + epsilon;
     if (isfinite(priority)) return priority;
     for (int k = 0; k < i; k++) {

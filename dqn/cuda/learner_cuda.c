@@ -66,7 +66,12 @@ typedef struct LearnerCuda {
 
 static AmStatus launch(LearnerCuda *learner, CUfunction function, int64_t blocks, void **arguments,
                        AmError *error) {
-    return dqn_cuda_launch(function, blocks, 1, learner->stream, arguments, error);
+    return dqn_cuda_launch(function, blocks, 1, DQN_CUDA_THREADS, learner->stream, arguments, error);
+}
+
+static AmStatus launch_rows(LearnerCuda *learner, CUfunction function, int64_t rows, void **arguments,
+                            AmError *error) {
+    return dqn_cuda_launch(function, rows, 1, DQN_CUDA_ROW_THREADS, learner->stream, arguments, error);
 }
 
 static AmStatus wait(LearnerCuda *learner, AmError *error) {
@@ -146,7 +151,7 @@ static AmStatus read_rows(LearnerCuda *learner, const float *observations, int32
     CUdeviceptr head = pass->outputs[learner->network.layout.layer_count - 1], to = learner->values;
     int32_t actions = shape->action_count, dueling = shape->dueling;
     void *arguments[] = {&head, &actions, &dueling, &to};
-    TRY(launch(learner, learner->kernels.values, rows, arguments, error));
+    TRY(launch_rows(learner, learner->kernels.values, rows, arguments, error));
     TRY(cuda_check(cuda.cuMemcpyDtoHAsync(learner->answers, to, value_bytes, learner->stream),
                    "copying values from the device", error));
     TRY(wait(learner, error));
@@ -192,7 +197,7 @@ static AmStatus draw_batch(LearnerCuda *learner, AmError *error) {
                       &learner->batch_actions,
                       &learner->batch_rewards,
                       &learner->batch_discounts};
-    return launch(learner, learner->kernels.gather, batch, gather, error);
+    return launch_rows(learner, learner->kernels.gather, batch, gather, error);
 }
 
 static AmStatus run_networks(LearnerCuda *learner, AmError *error) {
@@ -222,7 +227,7 @@ static AmStatus run_networks(LearnerCuda *learner, AmError *error) {
                          &learner->errors,
                          &learner->losses,
                          &network->gradient};
-    TRY(launch(learner, learner->kernels.loss, batch, arguments, error));
+    TRY(launch_rows(learner, learner->kernels.loss, batch, arguments, error));
     return network_cuda_backward(network, online, learner->online, learner->batch_rows, learner->gradients,
                                  error);
 }

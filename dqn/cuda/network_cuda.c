@@ -178,10 +178,10 @@ void network_cuda_reserve(NetworkCuda *self, const PassCuda *passes, int32_t pas
     memory_reserve(memory, &self->workspace, workspace);
 }
 
-AmStatus dqn_cuda_launch(CUfunction function, int64_t blocks_x, int64_t blocks_y, CUstream stream,
-                         void **arguments, AmError *error) {
+AmStatus dqn_cuda_launch(CUfunction function, int64_t blocks_x, int64_t blocks_y, int32_t threads,
+                         CUstream stream, void **arguments, AmError *error) {
     CUresult result = cuda.cuLaunchKernel(function, (unsigned)blocks_x, (unsigned)blocks_y, 1,
-                                          DQN_CUDA_THREADS, 1, 1, 0, stream, arguments, NULL);
+                                          (unsigned)threads, 1, 1, 0, stream, arguments, NULL);
     return cuda_check(result, "starting a kernel", error);
 }
 
@@ -201,7 +201,7 @@ static AmStatus filter_forward(const NetworkCuda *self, const PassCuda *pass, in
     int32_t size = shape->observation_size, arrays = shape->channels * shape->length;
     void *arguments[] = {&map, &biases, &filters, &length, &row, &observations, &size, &arrays};
     int64_t blocks = (row + DQN_CUDA_THREADS - 1) / DQN_CUDA_THREADS;
-    return dqn_cuda_launch(self->map, blocks, pass->rows, self->stream, arguments, error);
+    return dqn_cuda_launch(self->map, blocks, pass->rows, DQN_CUDA_THREADS, self->stream, arguments, error);
 }
 
 AmStatus network_cuda_forward(const NetworkCuda *self, const PassCuda *pass, CUdeviceptr parameters,
@@ -233,7 +233,8 @@ static AmStatus filter_backward(const NetworkCuda *self, const PassCuda *pass, i
     CUdeviceptr map = pass->maps[i], bias_gradients = at(gradients, filter->biases);
     int32_t rows = self->batch, length = filter->output_length, row = filter->output_row;
     void *arguments[] = {&current, &map, &rows, &length, &row, &bias_gradients};
-    TRY(dqn_cuda_launch(self->map_gradient, filter->filters, 1, self->stream, arguments, error));
+    TRY(dqn_cuda_launch(self->map_gradient, filter->filters, 1, DQN_CUDA_THREADS, self->stream, arguments,
+                        error));
     CudaConvolutionBuffers buffers = {.input = writable(inputs),
                                       .filter = writable(at(gradients, filter->weights)),
                                       .output = writable(current),

@@ -16,7 +16,8 @@
 #include "dqn/cuda/memory_cuda.h"
 #include "dqn/network.h"
 
-#define DQN_CUDA_THREADS 256 /* of every block: dqn.cu */
+#define DQN_CUDA_THREADS     256 /* of a block: dqn.cu */
+#define DQN_CUDA_ROW_THREADS 64  /* of a block that takes one row of a batch */
 
 /* The layer outputs of one forward pass of `rows` rows (network.h's NetworkPass).
  * A pass that is trained keeps a mask of each hidden layer for its way back. */
@@ -73,7 +74,7 @@ AmStatus network_cuda_download(const NetworkCuda *self, const Network *network, 
                                AmError *error);
 
 /* Launches a kernel of dqn.cu on the stream. */
-AmStatus dqn_cuda_launch(CUfunction function, int64_t blocks_x, int64_t blocks_y, CUstream stream,
-                         void **arguments, AmError *error);
+AmStatus dqn_cuda_launch(CUfunction function, int64_t blocks_x, int64_t blocks_y, int32_t threads,
+                         CUstream stream, void **arguments, AmError *error);
 
 #endif
