@@ -11,9 +11,9 @@ static AmStatus cpu_check(AmError *error) {
     return AM_OK;
 }
 
-#ifndef AUTOMAP_HAVE_CUDA_LEARNER
+#ifndef AUTOMAP_HAVE_CUDA
 AmStatus learner_cuda_check(AmError *error) {
-    return am_fail(error, AM_ERROR_RUNTIME, "", "device cuda: this build of automap has no learner on CUDA");
+    return am_fail(error, AM_ERROR_RUNTIME, "", "device cuda: this build of automap has no CUDA");
 }
 
 AmStatus learner_cuda_create(Learner **learner, const Learner *base, AmError *error) {
