@@ -34,16 +34,17 @@ copy_libraries() {
 
 # The programs, without debugging information, that look for libraries and test data in the pack.
 build_programs() {
-  local source=$1 build=$2 tree=$3 launcher=() targets=(automap bench_dqn bench_kernels) test
+  local source=$1 build=$2 tree=$3 log=$2/pack.log launcher=() targets=(automap bench_dqn bench_kernels) test
+  mkdir -p "$build"
   if command -v ccache >/dev/null; then launcher=(-DCMAKE_C_COMPILER_LAUNCHER=ccache); fi
   for test in "$source"/tests/unit/test_*cuda*.c "$source"/tests/unit/test_*nvrtc*.c; do
     [ -e "$test" ] && targets+=("$(basename "$test" .c)")
   done
   cmake -S "$source" -B "$build" -G Ninja "${launcher[@]}" -DCMAKE_BUILD_TYPE=Release -DAUTOMAP_CUDA=ON \
     -DAUTOMAP_TEST_DATA=. -DCMAKE_BUILD_WITH_INSTALL_RPATH=ON '-DCMAKE_INSTALL_RPATH=$ORIGIN/../lib' \
-    -DCMAKE_EXE_LINKER_FLAGS=-Wl,--disable-new-dtags >"$build.log" 2>&1 || { tail -5 "$build.log"; return 1; }
+    -DCMAKE_EXE_LINKER_FLAGS=-Wl,--disable-new-dtags >"$log" 2>&1 || { tail -5 "$log"; return 1; }
   if ninja -C "$build" -t targets all | grep -q '^stand_in: '; then targets+=(stand_in); fi
-  ninja -C "$build" "${targets[@]}" >>"$build.log" 2>&1 || { tail -20 "$build.log"; return 1; }
+  ninja -C "$build" "${targets[@]}" >>"$log" 2>&1 || { tail -20 "$log"; return 1; }
   for test in "${targets[@]}"; do
     if [ -f "$build/$test" ]; then install -s -m 755 "$build/$test" "$tree/bin/"; fi
   done
@@ -71,7 +72,7 @@ pack() {
     git -C "$source" check-ignore -q "$target/" || fail "$target lies in the source folder and is not ignored by git"
   fi
   tree=$(mktemp -d)
-  trap 'rm -rf "$tree"' EXIT
+  trap "rm -rf '$tree'" EXIT
   mkdir -p "$tree"/{bin,lib,stand_in,bench,datasets/models,tests/unit}
   build_programs "$source" "${AUTOMAP_PACK_BUILD:-$source/build-pack}" "$tree" || fail "the build failed"
   copy_libraries "$tree"
@@ -112,7 +113,7 @@ run_pack() {
   [ -f "$folder/payload.tar.gz" ] || fail "no payload.tar.gz in $folder: make it by bench/gpu.sh --pack $folder"
   command -v "$python" >/dev/null || fail "no $python: name one by AUTOMAP_PYTHON"
   work=$(mktemp -d)
-  trap 'rm -rf "$work"' EXIT
+  trap "rm -rf '$work'" EXIT
   tar -xzf "$folder/payload.tar.gz" -C "$work"
   if [ "$dry_run" = 0 ] && ! has_card; then
     echo "no card here, or no driver that opens it: a dry run instead"

@@ -120,7 +120,7 @@ class Session:
         with self.lock:
             self.rows.append(Row(self.stage, name, result, detail))
             self.failed |= failed
-        print(f"  {name}: {result}{f' ({detail})' if detail else ''}")
+        print(f"  {name}{f': {result}' if result else ''}{f' ({detail})' if detail else ''}")
 
     def add_test(self, name, done):
         """A test's result by its exit status; not having finished is a failure."""
@@ -167,17 +167,15 @@ def probe(session):
     if done.status != 0:
         session.add("cluster --probe", "FAILED", done.reason, failed=True)
         return
-    for line in done.output.splitlines():
-        if line.strip():
-            session.add("cluster --probe", "", line.rstrip())
+    for line in filter(str.strip, done.output.splitlines()):
+        session.add(line.rstrip(), "")
 
 
 def add_table(session, command, limit):
     """A benchmark's own lines; it may be cut short."""
     done = session.run(command, limit)
-    for line in done.output.splitlines():
-        if line.strip():
-            session.add(pathlib.Path(command[0]).name, "", line.rstrip())
+    for line in filter(str.strip, done.output.splitlines()):
+        session.add(line.rstrip(), "")
     if done.status != 0:
         session.add(pathlib.Path(command[0]).name, "not finished" if done.status is None else "FAILED", done.reason,
                     failed=done.status is not None)
@@ -197,7 +195,7 @@ def beside_jax(session):
     if probe_jax.status != 0:
         session.add("jax.jit", "skipped", probe_jax.reason)
         return
-    session.add("JAX", "", probe_jax.output.strip().splitlines()[-1])
+    session.add(f"JAX {probe_jax.output.strip().splitlines()[-1]}", "")
     command = [sys.executable, "-u", "bench/gpu_beside_jax.py", "--json", "--device", session.device]
     done = session.run(command + ["mlp", "gpt2_tiny", "gpt2_bf16_tiny"] * session.dry_run, 400, environment)
     cases = {}
@@ -287,12 +285,13 @@ def describe(session):
 
 def table(session, head):
     lines = ["", *head]
-    width = min(56, max((len(row.name) for row in session.rows), default=0))
+    width = max((len(row.name) for row in session.rows if row.result), default=0)
     for title, _, _ in STAGES:
-        lines += ["", f"== {title}"]
-        for row in session.rows:
-            if row.stage == title:
-                lines.append(f"{row.name:{width}}  {row.result:14}  {row.detail}".rstrip())
+        rows = [row for row in session.rows if row.stage == title]
+        if all(row.result for row in rows):  # these came as they ended; a benchmark's lines are in order
+            rows.sort(key=lambda row: row.name)
+        lines += ["", f"== {title}{', without a card' if session.dry_run else ''}"]
+        lines += [f"{row.name:{width}}  {row.result:12}  {row.detail}".rstrip() for row in rows]
     counts = {result: sum(row.result == result for row in session.rows)
               for result in ("passed", "FAILED", "skipped", "not finished", "not run")}
     lines += ["", ", ".join(f"{count} {result}" for result, count in counts.items() if count)]

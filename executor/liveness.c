@@ -40,7 +40,7 @@ static bool is_connected(const LivenessPeer *peer) {
 static void send_notice(LivenessPeer *peer, uint32_t kind, int32_t process, const char *text) {
     LivenessNotice notice = {.magic = NOTICE_MAGIC, .kind = kind, .process = process};
     if (!is_connected(peer) || peer->said_bye) return;
-    snprintf(notice.text, sizeof notice.text, "%s", text);
+    liveness_copy_text(notice.text, sizeof notice.text, text, strlen(text));
     ssize_t sent = send(peer->control, &notice, sizeof notice, MSG_NOSIGNAL | MSG_DONTWAIT);
     if (sent != (ssize_t)sizeof notice) shutdown(peer->control, SHUT_RDWR);
 }
