@@ -2,6 +2,9 @@
 #
 #   tests/unit/test_*.c   one cmocka program each; label "unit", and "gpu" or
 #                         "mpi" where the name says cuda or mpi, else "cpu"
+#   tests/unit/test_cuda_*.c  in a build with CUDA run on the stand-in libraries
+#                         (AutomapStandIns.cmake), labels "cpu" and "cuda", and as
+#                         <name>_gpu on the real ones, label "gpu"
 #   tests/check_*         scripts that look at the sources and the library
 #   tests/e2e/*.sh, *.py  end-to-end scripts, in the source folder, with
 #                         AUTOMAP (the program), AUTOMAP_BUILD, AUTOMAP_SOURCE
@@ -21,6 +24,9 @@ find_program(AUTOMAP_PYTHON python NO_DEFAULT_PATH
 # Programs that are carried elsewhere find their files by another path.
 set(AUTOMAP_TEST_DATA ${CMAKE_SOURCE_DIR} CACHE STRING "Folder in which test programs find datasets/ and tests/")
 
+if(AUTOMAP_HAVE_CUDA)
+  include(cmake/AutomapStandIns.cmake)
+endif()
 file(GLOB UNIT_TESTS CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tests/unit/test_*.c)
 foreach(source ${UNIT_TESTS})
   get_filename_component(name ${source} NAME_WE)
@@ -29,6 +35,10 @@ foreach(source ${UNIT_TESTS})
   target_compile_definitions(${name} PRIVATE SOURCE_DIR="${AUTOMAP_TEST_DATA}")
   if(AUTOMAP_HAVE_CUDA)
     add_dependencies(${name} automap_cuda_texts)
+  endif()
+  if(AUTOMAP_HAVE_CUDA AND name MATCHES "^test_cuda_")
+    automap_stand_in_test(${name})
+    continue()
   endif()
   set(kind cpu)
   if(name MATCHES "cuda")

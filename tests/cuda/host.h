@@ -1,101 +1,273 @@
-/* Runs generated kernels on the host, so that they can be tested without a GPU:
- * what CUDA C adds to C++, a grid that runs block after block, and threads of a
- * block as fibers that take turns at __syncthreads(). Included before a unit.
+/* Runs device code on the host, so that it can be tested without a GPU: what CUDA
+ * C adds to C++, a grid that runs block after block, and threads of a block as
+ * fibers that take turns at __syncthreads(). Included before a unit; after it
+ * stands one LAUNCHER or DRIVER_LAUNCHER for each kernel.
+ *
+ * A thread that never waits costs no fiber of its own: the next one runs on the
+ * same stack. Every other block runs its threads backwards, and shared memory
+ * holds 0xA5 when a block begins, so that a missing barrier and a missing
+ * initialization show. Atomics are plain: one thread runs at a time.
  */
 #include <math.h>
 #include <setjmp.h>
 #include <stddef.h>
+#include <string.h>
 #include <ucontext.h>
 
+#include <type_traits>
 #include <utility>
 
 #define __global__
-#define __device__ static inline
-#define __shared__ static
-#define __launch_bounds__(threads)
+#define __host__
+#define __device__   __attribute__((unused))
+#define __constant__ __attribute__((unused))
+#define __forceinline__
+#define __shared__ static __attribute__((section("host_shared")))
+#define __launch_bounds__(...)
 
+namespace host {
 struct Index {
-    unsigned x;
+    unsigned x, y, z;
 };
-static Index blockIdx, threadIdx;
+} // namespace host
+static host::Index blockIdx, threadIdx, blockDim, gridDim;
 
+/* The shared variables of the unit lie together, between these. */
+static char host_shared_anchor __attribute__((section("host_shared"), used));
+extern "C" char __start_host_shared[] __attribute__((visibility("hidden")));
+extern "C" char __stop_host_shared[] __attribute__((visibility("hidden")));
+
+/* Functions that CUDA has built in. */
+template <typename To, typename From> static inline To host_bits(From value) {
+    To result;
+    static_assert(sizeof result == sizeof value, "as many bits");
+    memcpy(&result, &value, sizeof result);
+    return result;
+}
+static inline int __float_as_int(float value) {
+    return host_bits<int>(value);
+}
+static inline unsigned __float_as_uint(float value) {
+    return host_bits<unsigned>(value);
+}
+static inline float __int_as_float(int value) {
+    return host_bits<float>(value);
+}
+static inline float __uint_as_float(unsigned value) {
+    return host_bits<float>(value);
+}
+static inline long long __double_as_longlong(double value) {
+    return host_bits<long long>(value);
+}
+static inline double __longlong_as_double(long long value) {
+    return host_bits<double>(value);
+}
+static inline int __clz(int value) {
+    return value ? __builtin_clz((unsigned)value) : 32;
+}
 static inline int __clzll(unsigned long long value) {
     return value ? __builtin_clzll(value) : 64;
+}
+static inline int __popc(unsigned value) {
+    return __builtin_popcount(value);
 }
 static inline int __popcll(unsigned long long value) {
     return __builtin_popcountll(value);
 }
+static inline int __ffs(int value) {
+    return __builtin_ffs(value);
+}
+static inline unsigned __umulhi(unsigned a, unsigned b) {
+    return (unsigned)((unsigned long long)a * b >> 32);
+}
+static inline unsigned long long __umul64hi(unsigned long long a, unsigned long long b) {
+    return (unsigned long long)((unsigned __int128)a * b >> 64);
+}
+static inline float rsqrtf(float value) {
+    return 1 / sqrtf(value);
+}
+static inline double rsqrt(double value) {
+    return 1 / sqrt(value);
+}
+template <typename A, typename B> static inline typename std::common_type<A, B>::type min(A a, B b) {
+    return b < a ? b : a;
+}
+template <typename A, typename B> static inline typename std::common_type<A, B>::type max(A a, B b) {
+    return a < b ? b : a;
+}
 
-enum { MOST_THREADS = 256, STACK_BYTES = 32768 };
+/* Atomics: of the types that CUDA has them for on sm_80 and later; they return the old value. */
+template <typename Value> static inline Value host_exchange(Value *address, Value value) {
+    Value old = *address;
+    *address = value;
+    return old;
+}
+#define HOST_ATOMIC(name, Value, result)                       \
+    static inline Value name(Value *address, Value value) {    \
+        Value old = *address;                                  \
+        return host_exchange<Value>(address, (Value)(result)); \
+    }
+#define HOST_INTEGER_ATOMICS(Value)                          \
+    HOST_ATOMIC(atomicMax, Value, old < value ? value : old) \
+    HOST_ATOMIC(atomicMin, Value, value < old ? value : old) \
+    HOST_ATOMIC(atomicAnd, Value, old &value)                \
+    HOST_ATOMIC(atomicOr, Value, old | value)                \
+    HOST_ATOMIC(atomicXor, Value, old ^ value)
+#define HOST_COMPARE_AND_SWAP(Value)                                             \
+    static inline Value atomicCAS(Value *address, Value expected, Value value) { \
+        Value old = *address;                                                    \
+        if (old == expected) *address = value;                                   \
+        return old;                                                              \
+    }
+HOST_ATOMIC(atomicAdd, int, (unsigned)old + (unsigned)value)
+HOST_ATOMIC(atomicAdd, unsigned, old + value)
+HOST_ATOMIC(atomicAdd, unsigned long long, old + value)
+HOST_ATOMIC(atomicAdd, float, old + value)
+HOST_ATOMIC(atomicAdd, double, old + value)
+HOST_ATOMIC(atomicSub, int, (unsigned)old - (unsigned)value)
+HOST_ATOMIC(atomicSub, unsigned, old - value)
+HOST_ATOMIC(atomicExch, int, value)
+HOST_ATOMIC(atomicExch, unsigned, value)
+HOST_ATOMIC(atomicExch, unsigned long long, value)
+HOST_ATOMIC(atomicExch, float, value)
+HOST_INTEGER_ATOMICS(int)
+HOST_INTEGER_ATOMICS(unsigned)
+HOST_INTEGER_ATOMICS(long long)
+HOST_INTEGER_ATOMICS(unsigned long long)
+HOST_COMPARE_AND_SWAP(int)
+HOST_COMPARE_AND_SWAP(unsigned)
+HOST_COMPARE_AND_SWAP(unsigned short)
+HOST_COMPARE_AND_SWAP(unsigned long long)
+static inline void __threadfence() {}
+static inline void __threadfence_block() {}
+
+namespace host {
+
+enum { MOST_THREADS = 1024, STACK_BYTES = 65536 };
 static char stacks[MOST_THREADS][STACK_BYTES];
 static ucontext_t fibers[MOST_THREADS], scheduler;
 static jmp_buf waiting[MOST_THREADS], turn;
-static bool started[MOST_THREADS], ended[MOST_THREADS];
-static void (*fiber_body)(void *);
-static void *fiber_argument;
+static bool waits[MOST_THREADS];
+static volatile unsigned fiber; /* the one that runs */
+static unsigned threads, next_thread;
+static bool backwards;
+static void (*body)(void *);
+static void *argument;
 
-static void __syncthreads() {
-    unsigned thread = threadIdx.x;
-    if (_setjmp(waiting[thread]) == 0) _longjmp(turn, 1);
-    threadIdx.x = thread;
-}
-
-static void start_fiber() {
-    fiber_body(fiber_argument);
-    ended[threadIdx.x] = true;
+/* Runs threads that have not begun, one after the other, on this fiber. */
+static void run_threads() {
+    while (next_thread < threads) {
+        unsigned thread = backwards ? threads - 1 - next_thread : next_thread;
+        next_thread++;
+        threadIdx.x = thread % blockDim.x;
+        threadIdx.y = thread / blockDim.x % blockDim.y;
+        threadIdx.z = thread / blockDim.x / blockDim.y;
+        body(argument);
+    }
+    waits[fiber] = false;
     _longjmp(turn, 1);
 }
 
-/* One turn of every thread after the other, until all have ended. */
-static void run_fibers(unsigned threads) {
-    static volatile unsigned thread, left;
-    for (unsigned k = 0; k < threads; k++) started[k] = ended[k] = false;
+static void barrier() {
+    unsigned self = fiber;
+    Index thread = threadIdx;
+    waits[self] = true;
+    if (_setjmp(waiting[self]) == 0) _longjmp(turn, 1);
+    fiber = self;
+    threadIdx = thread;
+}
+
+/* Fibers begin until all threads have, then take turns from barrier to barrier. */
+static void run_block() {
+    static volatile unsigned begun, left;
+    memset(__start_host_shared, 0xA5, (size_t)(__stop_host_shared - __start_host_shared));
+    next_thread = 0;
+    for (begun = 0; next_thread < threads; begun++) {
+        fiber = begun;
+        if (_setjmp(turn) == 0) {
+            getcontext(&fibers[fiber]);
+            fibers[fiber].uc_stack.ss_sp = stacks[fiber];
+            fibers[fiber].uc_stack.ss_size = STACK_BYTES;
+            fibers[fiber].uc_link = &scheduler;
+            makecontext(&fibers[fiber], run_threads, 0);
+            setcontext(&fibers[fiber]);
+        }
+    }
     do {
         left = 0;
-        for (thread = 0; thread < threads; thread++) {
-            if (ended[thread]) continue;
-            threadIdx.x = thread;
-            if (_setjmp(turn) == 0) {
-                if (started[thread]) _longjmp(waiting[thread], 1);
-                started[thread] = true;
-                getcontext(&fibers[thread]);
-                fibers[thread].uc_stack.ss_sp = stacks[thread];
-                fibers[thread].uc_stack.ss_size = STACK_BYTES;
-                fibers[thread].uc_link = &scheduler;
-                makecontext(&fibers[thread], start_fiber, 0);
-                setcontext(&fibers[thread]);
-            }
-            left += !ended[thread];
+        for (fiber = 0; fiber < begun; fiber = fiber + 1) {
+            if (!waits[fiber]) continue;
+            if (_setjmp(turn) == 0) _longjmp(waiting[fiber], 1);
+            left = left + waits[fiber];
         }
     } while (left > 0);
 }
 
+/* A kernel and its arguments: the i-th is of its own type, at addresses[i]. */
 template <typename... Arguments> struct Launch {
     void (*kernel)(Arguments...);
     void **addresses;
     template <size_t... Place> void call(std::index_sequence<Place...>) {
-        kernel((Arguments)addresses[Place]...);
+        kernel(*(typename std::remove_reference<Arguments>::type *)addresses[Place]...);
     }
-    static void body(void *self) {
+    static void run(void *self) {
         ((Launch *)self)->call(std::index_sequence_for<Arguments...>());
     }
 };
 
-/* `waits`: the kernel calls __syncthreads(), or might. */
 template <typename... Arguments>
-static void launch(void (*kernel)(Arguments...), void **addresses, unsigned blocks, unsigned threads,
-                   bool waits) {
+static void launch(void (*kernel)(Arguments...), void **addresses, const unsigned *grid,
+                   const unsigned *block) {
     Launch<Arguments...> call = {kernel, addresses};
-    fiber_body = call.body;
-    fiber_argument = &call;
-    for (blockIdx.x = 0; blockIdx.x < blocks; blockIdx.x++) {
-        if (waits) run_fibers(threads);
-        else
-            for (threadIdx.x = 0; threadIdx.x < threads; threadIdx.x++) call.body(&call);
-    }
+    gridDim = {grid[0], grid[1], grid[2]};
+    blockDim = {block[0], block[1], block[2]};
+    threads = block[0] * block[1] * block[2];
+    body = call.run;
+    argument = &call;
+    backwards = false;
+    for (blockIdx.z = 0; blockIdx.z < grid[2]; blockIdx.z++)
+        for (blockIdx.y = 0; blockIdx.y < grid[1]; blockIdx.y++)
+            for (blockIdx.x = 0; blockIdx.x < grid[0]; blockIdx.x++) {
+                run_block();
+                backwards = !backwards;
+            }
 }
 
-#define LAUNCHER(kernel)                                                                            \
-    extern "C" void run_##kernel(void **addresses, unsigned blocks, unsigned threads, bool waits) { \
-        launch(kernel, addresses, blocks, threads, waits);                                          \
+/* What a launch has to copy: the bytes of each argument, negative for a pointer. */
+template <typename... Arguments> static int describe(void (*)(Arguments...), int *sizes, int most) {
+    const int all[] = {
+        (std::is_pointer<Arguments>::value ? -(int)sizeof(Arguments) : (int)sizeof(Arguments))..., 0};
+    int count = sizeof...(Arguments);
+    for (int k = 0; k < count && k < most; k++) sizes[k] = all[k];
+    return count;
+}
+
+/* Kernels whose arguments are all pointers: `pointers` holds them. */
+template <typename... Arguments>
+static void launch_pointers(void (*kernel)(Arguments...), void **pointers, unsigned blocks,
+                            unsigned block_threads) {
+    void *addresses[sizeof...(Arguments) + 1];
+    const unsigned grid[] = {blocks, 1, 1}, block[] = {block_threads, 1, 1};
+    for (size_t k = 0; k < sizeof...(Arguments); k++) addresses[k] = &pointers[k];
+    launch(kernel, addresses, grid, block);
+}
+
+} // namespace host
+
+static inline void __syncthreads() {
+    host::barrier();
+}
+
+/* For a test that calls a kernel of pointers itself. */
+#define LAUNCHER(kernel)                                                                     \
+    extern "C" void run_##kernel(void **pointers, unsigned blocks, unsigned threads, bool) { \
+        host::launch_pointers(kernel, pointers, blocks, threads);                            \
+    }
+/* For the stand-in driver (tests/cuda/stand_in/cuda_module.c). */
+#define DRIVER_LAUNCHER(kernel)                                                                   \
+    extern "C" void run_##kernel(void **addresses, const unsigned *grid, const unsigned *block) { \
+        host::launch(kernel, addresses, grid, block);                                             \
+    }                                                                                             \
+    extern "C" int describe_##kernel(int *sizes, int most) {                                      \
+        return host::describe(kernel, sizes, most);                                               \
     }

@@ -1,0 +1,40 @@
+# The stand-in libraries of CUDA, with which tests run where there is no GPU: see
+# tests/cuda/stand_in/stand_in.h. They go to tests/stand_in/ of the build folder,
+# under the names of the real ones, which LD_LIBRARY_PATH puts them before. The
+# sources of each are the files of tests/cuda/stand_in/ that begin with its name.
+
+set(STAND_INS ${CMAKE_BINARY_DIR}/tests/stand_in)
+set(STAND_IN_TARGETS)
+foreach(library cuda.so.1 nvrtc.so.13 cublasLt.so.13 cudnn.so.9 nccl.so.2)
+  string(REGEX MATCH "^[^.]*" part ${library})
+  string(TOLOWER ${part} prefix)
+  file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tests/cuda/stand_in/${prefix}*.c)
+  if(sources)
+    add_library(stand_in_${part} MODULE ${sources})
+    set_target_properties(stand_in_${part} PROPERTIES PREFIX lib OUTPUT_NAME ${part}
+      LIBRARY_OUTPUT_DIRECTORY ${STAND_INS})
+    string(REGEX MATCH "[.].*" suffix ${library})
+    set_target_properties(stand_in_${part} PROPERTIES SUFFIX ${suffix})
+    target_link_libraries(stand_in_${part} PRIVATE automap_flags Threads::Threads ${CMAKE_DL_LIBS} m)
+    target_compile_definitions(stand_in_${part} PRIVATE STAND_IN_SOURCE="${CMAKE_SOURCE_DIR}"
+      STAND_IN_FOLDER="${STAND_INS}/kernels")
+    list(APPEND STAND_IN_TARGETS stand_in_${part})
+  endif()
+endforeach()
+
+set(path ${STAND_INS})
+if(DEFINED ENV{LD_LIBRARY_PATH})
+  string(APPEND path ":$ENV{LD_LIBRARY_PATH}")
+endif()
+# The cache of compiled kernels is kept apart from a user's.
+set(AUTOMAP_STAND_IN_ENVIRONMENT "LD_LIBRARY_PATH=${path};XDG_CACHE_HOME=${STAND_INS}/cache")
+
+# A test program twice: on the stand-ins, and as <name>_gpu on the real libraries.
+function(automap_stand_in_test name)
+  add_dependencies(${name} ${STAND_IN_TARGETS})
+  add_test(NAME ${name} COMMAND ${name} WORKING_DIRECTORY ${CMAKE_SOURCE_DIR})
+  set_tests_properties(${name} PROPERTIES LABELS "cpu;cuda;unit" SKIP_RETURN_CODE 77 TIMEOUT 300
+    ENVIRONMENT "${AUTOMAP_STAND_IN_ENVIRONMENT}")
+  add_test(NAME ${name}_gpu COMMAND ${name} WORKING_DIRECTORY ${CMAKE_SOURCE_DIR})
+  set_tests_properties(${name}_gpu PROPERTIES LABELS "gpu;unit" SKIP_RETURN_CODE 77 TIMEOUT 300)
+endfunction()
