@@ -289,6 +289,72 @@ extern "C" __global__ void dqn_build_tree(double *tree, int width) {
     }
 }
 
+/* A dense layer, for shapes that cuBLASLt has no product for: a thread computes
+ * the elements first, first + step, .. of the result, each sum in one thread. */
+__device__ void dense_forward(Integer first, Integer step, const float *inputs, const float *weights,
+                              const float *biases, int rows, int input_count, int output_count, int relu,
+                              float *outputs) {
+    for (Integer i = first; i < (Integer)rows * output_count; i += step) {
+        int column = (int)(i % output_count);
+        const float *row = inputs + i / output_count * input_count;
+        float sum = biases[column];
+        for (int k = 0; k < input_count; k++) sum += row[k] * weights[(Integer)k * output_count + column];
+        outputs[i] = relu && !(sum > 0) ? 0 : sum;
+    }
+}
+
+/* dW = X' D, and behind it db = sums of D over the rows. */
+__device__ void dense_gradients(Integer first, Integer step, const float *inputs,
+                                const float *output_gradients, int rows, int input_count, int output_count,
+                                float *weight_gradients, float *bias_gradients) {
+    Integer weights = (Integer)input_count * output_count;
+    for (Integer i = first; i < weights + output_count; i += step) {
+        int column = (int)(i % output_count);
+        Integer k = i / output_count;
+        float sum = 0;
+        for (int row = 0; row < rows; row++) {
+            float gradient = output_gradients[(Integer)row * output_count + column];
+            sum += i < weights ? inputs[(Integer)row * input_count + k] * gradient : gradient;
+        }
+        if (i < weights) weight_gradients[i] = sum;
+        else bias_gradients[column] = sum;
+    }
+}
+
+/* D W', 0 where `masked` and the layer's input is not positive. */
+__device__ void dense_below(Integer first, Integer step, const float *output_gradients, const float *weights,
+                            const float *inputs, int rows, int input_count, int output_count, int masked,
+                            float *below) {
+    for (Integer i = first; i < (Integer)rows * input_count; i += step) {
+        const float *gradient = output_gradients + i / input_count * output_count;
+        const float *weight = weights + i % input_count * output_count;
+        float sum = 0;
+        for (int j = 0; j < output_count; j++) sum += gradient[j] * weight[j];
+        below[i] = masked && !(inputs[i] > 0) ? 0 : sum;
+    }
+}
+
+extern "C" __global__ void dqn_dense_forward(const float *inputs, const float *weights, const float *biases,
+                                             int rows, int input_count, int output_count, int relu,
+                                             float *outputs) {
+    dense_forward((Integer)blockIdx.x * THREADS + threadIdx.x, (Integer)gridDim.x * THREADS, inputs, weights,
+                  biases, rows, input_count, output_count, relu, outputs);
+}
+
+extern "C" __global__ void dqn_dense_gradients(const float *inputs, const float *output_gradients, int rows,
+                                               int input_count, int output_count, float *weight_gradients,
+                                               float *bias_gradients) {
+    dense_gradients((Integer)blockIdx.x * THREADS + threadIdx.x, (Integer)gridDim.x * THREADS, inputs,
+                    output_gradients, rows, input_count, output_count, weight_gradients, bias_gradients);
+}
+
+extern "C" __global__ void dqn_dense_below(const float *output_gradients, const float *weights,
+                                           const float *inputs, int rows, int input_count, int output_count,
+                                           int masked, float *below) {
+    dense_below((Integer)blockIdx.x * THREADS + threadIdx.x, (Integer)gridDim.x * THREADS, output_gradients,
+                weights, inputs, rows, input_count, output_count, masked, below);
+}
+
 /* Behind a convolution: adds the biases and takes relu in map[rows, row_width],
  * whose first filters * length numbers of a row are the convolution's; the rest
  * come from the observation, from its number `arrays` on. Block (x, y): columns

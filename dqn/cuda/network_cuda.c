@@ -3,7 +3,8 @@
  * Backward through a dense layer with D the derivative by its output before relu:
  * one product gives dW = X' D, one gives D W', masked by the relu below and with
  * its column sums, the biases' gradients of the layer below, from the same
- * epilogue. Only the head takes its biases' gradients from the product dW.
+ * epilogue. Only the head takes its biases' gradients from the product dW. Our own
+ * kernels keep the same order of work and mask by the layer's output itself.
  */
 #include "dqn/cuda/network_cuda.h"
 
@@ -42,20 +43,18 @@ static void lay_out(Network *layout) {
     layout->parameter_count = offset;
 }
 
-/* A shape that a library has no algorithm for is a limit of the device here. */
-static AmStatus as_runtime(AmStatus status, const AmError *reason, AmError *error) {
-    if (status == AM_OK) return AM_OK;
-    return am_fail(error, status == AM_ERROR_INPUT ? AM_ERROR_RUNTIME : status, "",
-                   "training the network on a GPU: %s", reason->text);
-}
-
-static AmStatus make_product(const NetworkCuda *self, CudaProduct **product, CudaProductShape shape,
+/* Without a product for the shape, the network goes on with our own kernels. */
+static AmStatus make_product(NetworkCuda *self, CudaProduct **product, CudaProductShape shape,
                              AmError *error) {
     AmError reason = {0};
     shape.batch = 1;
     shape.alpha = 1;
     shape.a.type = shape.b.type = shape.d.type = DTYPE_F32;
-    return as_runtime(cuda_product_make(product, self->blas, &shape, &reason), &reason, error);
+    AmStatus status = cuda_product_make(product, self->blas, &shape, &reason);
+    if (status == AM_OK) return AM_OK;
+    if (status != AM_ERROR_INPUT) return am_fail(error, status, "", "%s", reason.text);
+    self->own_products = true;
+    return AM_OK;
 }
 
 static AmStatus make_convolution(const NetworkCuda *self, CudaConvolution **convolution,
@@ -76,15 +75,26 @@ static AmStatus make_convolution(const NetworkCuda *self, CudaConvolution **conv
                                         .dilation = {1},
                                         .input_strides = {filter->input_row, filter->length, 1},
                                         .output_strides = {filter->output_row, filter->output_length, 1}};
-    return as_runtime(cuda_convolution_make(convolution, self->dnn, &shape, &reason), &reason, error);
+    AmStatus status = cuda_convolution_make(convolution, self->dnn, &shape, &reason);
+    if (status == AM_OK) return AM_OK;
+    return am_fail(error, status == AM_ERROR_INPUT ? AM_ERROR_RUNTIME : status, "",
+                   "training the network on a GPU: %s", reason.text);
 }
 
 AmStatus network_cuda_create(NetworkCuda *self, const Network *network, int32_t batch, const CudaUnit *unit,
                              CUstream stream, AmError *error) {
     *self = (NetworkCuda){.layout = *network, .batch = batch, .stream = stream};
     lay_out(&self->layout);
-    TRY(cuda_unit_function(&self->map, unit, "dqn_map", error));
-    TRY(cuda_unit_function(&self->map_gradient, unit, "dqn_map_gradient", error));
+    const struct {
+        CUfunction *function;
+        const char *name;
+    } kernels[] = {{&self->map, "dqn_map"},
+                   {&self->map_gradient, "dqn_map_gradient"},
+                   {&self->dense_forward, "dqn_dense_forward"},
+                   {&self->dense_gradients, "dqn_dense_gradients"},
+                   {&self->dense_below, "dqn_dense_below"}};
+    for (size_t i = 0; i < sizeof(kernels) / sizeof(*kernels); i++)
+        TRY(cuda_unit_function(kernels[i].function, unit, kernels[i].name, error));
     TRY(cuda_blas_open(&self->blas, error));
     int32_t convolutions = network->shape.convolution_count;
     if (convolutions > 0) TRY(cuda_dnn_open(&self->dnn, error));
@@ -157,15 +167,18 @@ static void grow(int64_t *bytes, int64_t needed) {
     if (needed > *bytes) *bytes = needed;
 }
 
+static void grow_for(int64_t *bytes, const CudaProduct *product) {
+    if (product) grow(bytes, cuda_product_workspace(product));
+}
+
 void network_cuda_reserve(NetworkCuda *self, const PassCuda *passes, int32_t pass_count,
                           DeviceMemory *memory) {
     int64_t workspace = 0;
     int64_t widest = (int64_t)self->batch * network_widest(&self->layout) * (int64_t)sizeof(float);
     for (int32_t i = 0; i < self->layout.layer_count; i++) {
-        grow(&workspace, cuda_product_workspace(self->weight_gradients[i]));
-        if (self->below[i]) grow(&workspace, cuda_product_workspace(self->below[i]));
-        for (int32_t p = 0; p < pass_count; p++)
-            grow(&workspace, cuda_product_workspace(passes[p].products[i]));
+        grow_for(&workspace, self->weight_gradients[i]);
+        grow_for(&workspace, self->below[i]);
+        for (int32_t p = 0; p < pass_count; p++) grow_for(&workspace, passes[p].products[i]);
     }
     for (int32_t i = 0; i < self->layout.shape.convolution_count; i++) {
         grow(&workspace, cuda_convolution_workspace(self->kernel_gradients[i]));
@@ -204,6 +217,33 @@ static AmStatus filter_forward(const NetworkCuda *self, const PassCuda *pass, in
     return dqn_cuda_launch(self->map, blocks, pass->rows, DQN_CUDA_THREADS, self->stream, arguments, error);
 }
 
+/* A kernel over `count` elements, one each. */
+static AmStatus launch_elements(const NetworkCuda *self, CUfunction function, int64_t count, void **arguments,
+                                AmError *error) {
+    int64_t blocks = (count + DQN_CUDA_THREADS - 1) / DQN_CUDA_THREADS;
+    return dqn_cuda_launch(function, blocks, 1, DQN_CUDA_THREADS, self->stream, arguments, error);
+}
+
+static AmStatus layer_forward(const NetworkCuda *self, const PassCuda *pass, int32_t i,
+                              CUdeviceptr parameters, CUdeviceptr inputs, AmError *error) {
+    const NetworkLayer *layer = &self->layout.layers[i];
+    CUdeviceptr weights = at(parameters, layer->weights), biases = at(parameters, layer->biases);
+    CUdeviceptr outputs = pass->outputs[i];
+    if (!self->own_products)
+        return cuda_product_run(pass->products[i], self->stream,
+                                &(CudaProductBuffers){.a = pointer(inputs),
+                                                      .b = pointer(weights),
+                                                      .d = writable(outputs),
+                                                      .bias = writable(biases),
+                                                      .mask = writable(pass->masks[i]),
+                                                      .workspace = writable(self->workspace)},
+                                error);
+    int32_t rows = pass->rows, input_count = layer->inputs, output_count = layer->outputs;
+    int32_t relu = i < self->layout.layer_count - 1;
+    void *arguments[] = {&inputs, &weights, &biases, &rows, &input_count, &output_count, &relu, &outputs};
+    return launch_elements(self, self->dense_forward, (int64_t)rows * output_count, arguments, error);
+}
+
 AmStatus network_cuda_forward(const NetworkCuda *self, const PassCuda *pass, CUdeviceptr parameters,
                               CUdeviceptr observations, AmError *error) {
     CUdeviceptr inputs = observations;
@@ -212,15 +252,7 @@ AmStatus network_cuda_forward(const NetworkCuda *self, const PassCuda *pass, CUd
         inputs = pass->maps[i];
     }
     for (int32_t i = 0; i < self->layout.layer_count; i++) {
-        const NetworkLayer *layer = &self->layout.layers[i];
-        TRY(cuda_product_run(pass->products[i], self->stream,
-                             &(CudaProductBuffers){.a = pointer(inputs),
-                                                   .b = pointer(at(parameters, layer->weights)),
-                                                   .d = writable(pass->outputs[i]),
-                                                   .bias = writable(at(parameters, layer->biases)),
-                                                   .mask = writable(pass->masks[i]),
-                                                   .workspace = writable(self->workspace)},
-                             error));
+        TRY(layer_forward(self, pass, i, parameters, inputs, error));
         inputs = pass->outputs[i];
     }
     return AM_OK;
@@ -246,28 +278,55 @@ static AmStatus filter_backward(const NetworkCuda *self, const PassCuda *pass, i
     return cuda_convolution_run(self->input_gradients[i], self->stream, &buffers, error);
 }
 
+/* The gradients of layer i from `current`, the derivative by its output before
+ * relu, and `below`, the same of what it read, unless nothing below has parameters. */
+static AmStatus layer_backward(const NetworkCuda *self, const PassCuda *pass, int32_t i,
+                               CUdeviceptr parameters, CUdeviceptr inputs, CUdeviceptr current,
+                               CUdeviceptr below, CUdeviceptr gradients, AmError *error) {
+    const NetworkLayer *layer = &self->layout.layers[i];
+    CudaProductBuffers buffers = {.a = pointer(inputs),
+                                  .b = pointer(current),
+                                  .d = writable(at(gradients, layer->weights)),
+                                  .bias = writable(at(gradients, layer->biases)),
+                                  .workspace = writable(self->workspace)};
+    TRY(cuda_product_run(self->weight_gradients[i], self->stream, &buffers, error));
+    if (!self->below[i]) return AM_OK;
+    buffers.a = pointer(current);
+    buffers.b = pointer(at(parameters, layer->weights));
+    buffers.d = writable(below);
+    if (i > 0) {
+        buffers.bias = writable(at(gradients, self->layout.layers[i - 1].biases));
+        buffers.mask = writable(pass->masks[i - 1]);
+    }
+    return cuda_product_run(self->below[i], self->stream, &buffers, error);
+}
+
+/* The same by our own kernels; every layer sums its own biases' gradients. */
+static AmStatus own_layer_backward(const NetworkCuda *self, int32_t i, CUdeviceptr parameters,
+                                   CUdeviceptr inputs, CUdeviceptr current, CUdeviceptr below,
+                                   CUdeviceptr gradients, AmError *error) {
+    const NetworkLayer *layer = &self->layout.layers[i];
+    CUdeviceptr weights = at(parameters, layer->weights);
+    CUdeviceptr weight_gradients = at(gradients, layer->weights),
+                bias_gradients = at(gradients, layer->biases);
+    int32_t rows = self->batch, input_count = layer->inputs, output_count = layer->outputs, masked = i > 0;
+    void *own[] = {&inputs, &current, &rows, &input_count, &output_count, &weight_gradients, &bias_gradients};
+    TRY(launch_elements(self, self->dense_gradients, (int64_t)(input_count + 1) * output_count, own, error));
+    if (i == 0 && self->layout.shape.convolution_count == 0) return AM_OK;
+    void *passed_on[] = {&current, &weights, &inputs, &rows, &input_count, &output_count, &masked, &below};
+    return launch_elements(self, self->dense_below, (int64_t)rows * input_count, passed_on, error);
+}
+
 AmStatus network_cuda_backward(const NetworkCuda *self, const PassCuda *pass, CUdeviceptr parameters,
                                CUdeviceptr observations, CUdeviceptr gradients, AmError *error) {
     int32_t convolutions = self->layout.shape.convolution_count;
     CUdeviceptr dense_inputs = convolutions > 0 ? pass->maps[convolutions - 1] : observations;
     CUdeviceptr current = self->gradient, below = self->next_gradient, swap;
     for (int32_t i = self->layout.layer_count - 1; i >= 0; i--) {
-        const NetworkLayer *layer = &self->layout.layers[i];
-        CudaProductBuffers buffers = {.a = pointer(i > 0 ? pass->outputs[i - 1] : dense_inputs),
-                                      .b = pointer(current),
-                                      .d = writable(at(gradients, layer->weights)),
-                                      .bias = writable(at(gradients, layer->biases)),
-                                      .workspace = writable(self->workspace)};
-        TRY(cuda_product_run(self->weight_gradients[i], self->stream, &buffers, error));
-        if (!self->below[i]) return AM_OK;
-        buffers.a = pointer(current);
-        buffers.b = pointer(at(parameters, layer->weights));
-        buffers.d = writable(below);
-        if (i > 0) {
-            buffers.bias = writable(at(gradients, self->layout.layers[i - 1].biases));
-            buffers.mask = writable(pass->masks[i - 1]);
-        }
-        TRY(cuda_product_run(self->below[i], self->stream, &buffers, error));
+        CUdeviceptr inputs = i > 0 ? pass->outputs[i - 1] : dense_inputs;
+        if (self->own_products)
+            TRY(own_layer_backward(self, i, parameters, inputs, current, below, gradients, error));
+        else TRY(layer_backward(self, pass, i, parameters, inputs, current, below, gradients, error));
         swap = current;
         current = below;
         below = swap;

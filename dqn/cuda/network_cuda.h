@@ -1,6 +1,7 @@
 /* The network on a device: a dense layer is one cuBLASLt product with bias and
  * relu in its epilogue forward and two back, a convolution one cuDNN call and one
- * kernel each way.
+ * kernel each way. Where cuBLASLt has no product for some shape, the dense layers
+ * are computed by kernels of our own, all of them: a mask is read by who wrote it.
  *
  * Parameters lie as in network.h, but every matrix and vector begins at a
  * multiple of 16 bytes, which the fast products want; the gaps stay 0. All calls
@@ -36,7 +37,8 @@ typedef struct NetworkCuda {
     CUstream stream;
     CudaBlas *blas;
     CudaDnn *dnn; /* NULL without convolutions */
-    CUfunction map, map_gradient;
+    CUfunction map, map_gradient, dense_forward, dense_gradients, dense_below;
+    bool own_products; /* cuBLASLt lacks one */
     CudaProduct *weight_gradients[NETWORK_MAX_HIDDEN + 1], *below[NETWORK_MAX_HIDDEN + 1];
     CudaConvolution *kernel_gradients[NETWORK_MAX_CONVOLUTIONS], *input_gradients[NETWORK_MAX_CONVOLUTIONS];
     CUdeviceptr gradient, next_gradient; /* [batch, widest]; the head's begins in `gradient` */

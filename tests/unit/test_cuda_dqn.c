@@ -175,6 +175,27 @@ static void convolutions_learn_the_same(void **state) {
     run_twins(&settings, 30, 1e-3);
 }
 
+/* Where cuBLASLt has no product (15: CUBLAS_STATUS_NOT_SUPPORTED), our own
+ * kernels take its place, behind convolutions too. */
+static void shapes_without_a_product_learn_the_same(void **state) {
+    const StandIn *stand = *state;
+    if (!stand) skip();
+    LearnerSettings settings = small_settings();
+    (stand->fail)("cublasLtMatmulAlgoGetHeuristic=15@3");
+    settings.shape.hidden_count = 2;
+    settings.shape.hidden[1] = 11;
+    stand->reset();
+    run_twins(&settings, 60, 1e-3);
+    assert_int_equal(stand->count("cublasLtMatmul"), 0);
+    settings.shape.observation_size = 24;
+    settings.shape.channels = 2;
+    settings.shape.length = 10;
+    settings.shape.convolution_count = 1;
+    settings.shape.convolutions[0] = (NetworkConvolution){4, 3, 2};
+    run_twins(&settings, 30, 1e-3);
+    (stand->fail)("");
+}
+
 static void values_are_those_of_the_cpu(void **state) {
     (void)state;
     enum { ROWS = 37 };
@@ -324,6 +345,7 @@ int main(void) {
         cmocka_unit_test(losses_over_1000_updates_are_those_of_the_cpu),
         cmocka_unit_test(other_shapes_learn_the_same),
         cmocka_unit_test(convolutions_learn_the_same),
+        cmocka_unit_test_prestate(shapes_without_a_product_learn_the_same, stand),
         cmocka_unit_test(values_are_those_of_the_cpu),
         cmocka_unit_test(agents_move_between_devices),
         cmocka_unit_test_prestate(an_update_is_one_graph, stand),
