@@ -54,18 +54,18 @@ static void copy_out(const KernelCall *call, void *const *from) {
 }
 
 /* A device that has failed gives false, so that no loop runs on for ever. */
-static bool holds(const Subprogram *condition) {
+static bool holds(Subprogram *condition) {
     uint8_t value = 0;
-    subprogram_run(condition);
+    subprogram_replay(condition);
     condition->device->back_end->copy_out(condition->device, &value, condition->outputs[0], 1);
     return value != 0;
 }
 
 static void run_while(const KernelCall *call) {
     const ControlKernel *kernel = call->compiled;
-    const Subprogram *body = kernel->parts[0], *condition = kernel->parts[1];
+    Subprogram *body = kernel->parts[0], *condition = kernel->parts[1];
     copy_in(call, 0);
-    while (holds(condition)) subprogram_run(body);
+    while (holds(condition)) subprogram_replay(body);
     copy_out(call, body->parameters);
 }
 

@@ -22,8 +22,10 @@ AmStatus kernel_back_end_find(const KernelBackEnd **result, const char *name, Am
             *result = back_ends[k];
             return AM_OK;
         }
+    if (strcmp(name, "cuda") != 0)
+        return am_fail(error, AM_ERROR_USAGE, "", "there is no device '%s': cpu or cuda", name);
     return am_fail(error, AM_ERROR_RUNTIME, "",
-                   "this build has no kernels for device '%s' (configure it with -DAUTOMAP_CUDA=ON)", name);
+                   "this build has no kernels for device 'cuda' (configure it with -DAUTOMAP_CUDA=ON)");
 }
 
 AmStatus kernel_refuse(const Program *program, int32_t origin, IrOpcode opcode, const char *reason,

@@ -78,7 +78,8 @@ extern const KernelBackEnd kernels_cpu;
 extern const KernelBackEnd kernels_cuda; /* in a build with CUDA */
 extern KernelDevice kernel_device_cpu;   /* the host has no state, so all ranks share it */
 
-/* The back end of that name ("cpu", "cuda"); AM_ERROR_RUNTIME where this build has none. */
+/* The back end of that name ("cpu", "cuda"). AM_ERROR_RUNTIME: this build has none; AM_ERROR_USAGE:
+ * there is none. */
 AmStatus kernel_back_end_find(const KernelBackEnd **back_end, const char *name, AmError *error);
 
 /* Makes the call of one step that is no collective: shapes, then the back end's

@@ -82,3 +82,13 @@ void subprogram_run(const Subprogram *self) {
     for (int32_t s = 0; s < self->program->step_count; s++) self->calls[s]->run(self->calls[s]);
     updates_apply(&self->updates, self->device);
 }
+
+void subprogram_replay(Subprogram *self) {
+    const KernelBackEnd *back_end = self->device->back_end;
+    bool done = false, recordable = back_end->begin && !self->waits_on_host;
+    while (!done) {
+        if (recordable && back_end->begin(self->device, &self->record)) return;
+        subprogram_run(self);
+        done = !recordable || back_end->end(self->device, &self->record);
+    }
+}

@@ -14,6 +14,7 @@ typedef struct Subprogram {
     bool waits_on_host;                 /* a step of it does, see KernelCall */
     int32_t parameter_count, output_count;
     void **parameters, **outputs; /* addresses, bound */
+    void *record;                 /* the device's, of subprogram_replay() */
 } Subprogram;
 
 /* Lowers and prepares `computation` for an instruction of `caller`. `repeats`:
@@ -27,5 +28,8 @@ AmStatus subprogram_prepare(Subprogram **subprogram, Arena *arena, KernelDevice 
 void subprogram_bind(Subprogram *subprogram, char *values, char *staging, char *scratch);
 /* Runs it once on the parameters in its memory. */
 void subprogram_run(const Subprogram *subprogram);
+/* The same for one that runs many times, outside of what the device records: the
+ * device may record it and replay it. */
+void subprogram_replay(Subprogram *subprogram);
 
 #endif
