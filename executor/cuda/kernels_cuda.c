@@ -13,6 +13,7 @@ static const struct {
     IrOpcode opcode;
     CudaPrepare *prepare;
 } rows[] = {
+    {IR_CONVOLUTION, cuda_prepare_convolution},
     {IR_DOT, cuda_prepare_dot},
 };
 
