@@ -52,6 +52,23 @@ static const char *const bits[] = {
 /* Every operator that is folded in lanes, by columns and by rows, and folds of nothing. */
 static const char *const operators[] = {"add", "multiply", "maximum", "minimum", "and", "or"};
 
+/* Few lanes and many, few columns and many, in parts (by rows, by columns, of one result) and not. */
+#define FOLD(operator, type, from, to, dimensions)                                     \
+    "f { a = " type "[] parameter(0) b = " type "[] parameter(1) ROOT c = " type "[] " \
+    operator"(a, b) }\n"                                                               \
+            "ENTRY e { x = " type from " parameter(0) v = " type "[] parameter(1)\n"   \
+            "  ROOT r = " type to " reduce(x, v), dimensions=" dimensions ", to_apply=f }\n"
+static const char *const folds[] = {
+    FOLD("maximum", "f32", "[1000,3]", "[1000]", "{1}"),
+    FOLD("minimum", "bf16", "[7,100,5]", "[100]", "{0,2}"),
+    FOLD("add", "s64", "[40000]", "[]", "{0}"),
+    FOLD("maximum", "f16", "[9000,3]", "[3]", "{0}"),
+    FOLD("multiply", "u32", "[5,3001,40]", "[5,40]", "{1}"),
+    FOLD("minimum", "s32", "[2,3,5000]", "[2,3]", "{2}"),
+    FOLD("or", "pred", "[2,9000]", "[2]", "{1}"),
+    FOLD("add", "f64", "[1,4,1]", "[4]", "{0,2}"),
+};
+
 static void add_reductions(GeneratedModules *self) {
     char text[512];
     for (size_t k = 0; k < sizeof operators / sizeof *operators; k++) {
@@ -63,6 +80,7 @@ static void add_reductions(GeneratedModules *self) {
                  name, k % 2 == 0 ? 70 : 45, k % 2 == 0 ? 0 : 1);
         generated_add_text(self, text);
     }
+    for (size_t k = 0; k < sizeof folds / sizeof *folds; k++) generated_add_text(self, folds[k]);
     generated_add_text(self, "f { a = f64[] parameter(0) b = f64[] parameter(1) ROOT c = f64[] add(a, b) }\n"
                              "ENTRY e { x = f64[5,0] parameter(0) v = f64[] parameter(1)\n"
                              "  ROOT r = f64[5] reduce(x, v), dimensions={1}, to_apply=f }\n");
