@@ -5,7 +5,11 @@ static const struct {
     IrOpcode opcode;
     CudaSourceWriter *write;
 } writers[] = {
+    {IR_BATCH_NORM_GRAD, cuda_source_batch_norm_gradient},
+    {IR_BATCH_NORM_INFERENCE, cuda_source_batch_norm_inference},
+    {IR_BATCH_NORM_TRAINING, cuda_source_batch_norm_training},
     {IR_BITCAST_CONVERT, cuda_source_bitcast_convert},
+    {IR_CHOLESKY, cuda_source_cholesky},
     {IR_CONCATENATE, cuda_source_concatenate},
     {IR_CONSTANT, cuda_source_constant},
     {IR_DYNAMIC_SLICE, cuda_source_dynamic_slice},
@@ -19,6 +23,7 @@ static const struct {
     {IR_SELECT_AND_SCATTER, cuda_source_select_and_scatter},
     {IR_SORT, cuda_source_sort},
     {IR_TOPK, cuda_source_topk},
+    {IR_TRIANGULAR_SOLVE, cuda_source_triangular_solve},
 };
 
 static CudaSourceWriter *writer_of(IrOpcode opcode) {

@@ -88,7 +88,11 @@ CudaSourceWriter cuda_source_scatter;                                       /* s
 CudaSourceWriter cuda_source_reduce_window, cuda_source_select_and_scatter; /* source_window.c */
 CudaSourceWriter cuda_source_sort, cuda_source_topk;                        /* source_sort.c */
 CudaSourceWriter cuda_source_random_bits;                                   /* source_random.c */
-CudaSourceWriter cuda_source_elements;                                      /* source_elements.c */
+/* source_batch_norm.c */
+CudaSourceWriter cuda_source_batch_norm_training, cuda_source_batch_norm_inference,
+    cuda_source_batch_norm_gradient;
+CudaSourceWriter cuda_source_cholesky, cuda_source_triangular_solve; /* source_matrix.c */
+CudaSourceWriter cuda_source_elements;                               /* source_elements.c */
 /* Whether an opcode's result is, element by element, a function of operands at given strides. */
 bool cuda_source_is_element_wise(IrOpcode opcode);
 
