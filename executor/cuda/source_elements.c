@@ -202,7 +202,7 @@ static AmStatus write_kernel(CudaSource *source, Arena *arena, const KernelCall 
     }
     mark_used(space);
     for (int32_t k = 0; k < space->input_count && space->op_count > 0; k++)
-        if (!cuda_has_arithmetic(space->inputs[k].type)) space->refused = 0;
+        if (!cuda_has_operators(space->inputs[k].type)) space->refused = 0;
     append_operators(&statements, space);
     if (space->refused < 0) {
         cuda_append_signature(&body, call, source, NULL, false);

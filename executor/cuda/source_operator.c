@@ -13,7 +13,15 @@
 
 #include "executor/cuda/source_text.h"
 
-typedef enum TypeClass { FLOATING = 1, SIGNED = 2, UNSIGNED = 4, INTEGER = 6, PRED = 8, ANY = 15 } TypeClass;
+typedef enum TypeClass {
+    FLOATING = 1,
+    SIGNED = 2,
+    UNSIGNED = 4,
+    INTEGER = 6,
+    PRED = 8,
+    ANY = 15,
+    COMPLEX = 16 /* see source_complex.c */
+} TypeClass;
 
 typedef struct OperatorRow {
     IrOpcode opcode;
@@ -125,6 +133,7 @@ static const TypeRow types_of_values[] = {
     {DTYPE_U64, UNSIGNED, "u64", "u64", "s64", "u64", "64", "", "0", "18446744073709551615ull"},
     {DTYPE_F32, FLOATING, "f32", "u32", "s32", "u32", "32", "f", NULL, NULL},
     {DTYPE_F64, FLOATING, "f64", "u64", "s64", "u64", "64", "", NULL, NULL},
+    {DTYPE_C64, COMPLEX, "c64", "u64", "s64", "u64", "64", "", NULL, NULL},
 };
 
 /* 16-bit floating types: computed in f32, rounded by the helper NAME_round, moved by NAME_load and
@@ -144,6 +153,10 @@ static const TypeRow *row_of(Dtype type) {
 }
 
 bool cuda_has_arithmetic(Dtype type) {
+    return cuda_has_operators(type) && !dtype_is_complex(type);
+}
+
+bool cuda_has_operators(Dtype type) {
     return row_of(type) != NULL;
 }
 
@@ -209,6 +222,13 @@ static void append_floating(Text *out, double value, bool single) {
     text_append(out, "%s%s%s", digits, whole ? ".0" : "", single ? "f" : "");
 }
 
+static void append_single(Text *out, float value) {
+    uint32_t bits;
+    memcpy(&bits, &value, sizeof bits);
+    if (isfinite(value)) append_floating(out, value, true);
+    else text_append(out, "bits_as<f32>(0x%08xu)", bits);
+}
+
 /* A scalar literal; what has no digits (infinities, NaN) is written by its bits. */
 static bool append_constant(Text *out, const ProgramFusionOp *op) {
     union {
@@ -222,6 +242,7 @@ static bool append_constant(Text *out, const ProgramFusionOp *op) {
         uint64_t u64;
         float f32;
         double f64;
+        float c64[2];
     } value = {.u64 = 0};
     if (!op->literal || !op->literal->data || op->literal->bytes < dtype_bytes(op->type)) return false;
     memcpy(&value, op->literal->data, (size_t)dtype_bytes(op->type));
@@ -237,13 +258,17 @@ static bool append_constant(Text *out, const ProgramFusionOp *op) {
     case DTYPE_U16: text_append(out, "%u", value.u16); return true;
     case DTYPE_U32: text_append(out, "%uu", value.u32); return true;
     case DTYPE_U64: text_append(out, "%lluull", (unsigned long long)value.u64); return true;
-    case DTYPE_F32:
-        if (isfinite(value.f32)) append_floating(out, value.f32, true);
-        else text_append(out, "bits_as<f32>(0x%08xu)", value.u32);
-        return true;
+    case DTYPE_F32: append_single(out, value.f32); return true;
     case DTYPE_F64:
         if (isfinite(value.f64)) append_floating(out, value.f64, false);
         else text_append(out, "bits_as<f64>(0x%016llxull)", (unsigned long long)value.u64);
+        return true;
+    case DTYPE_C64:
+        text_append_string(out, "c64{");
+        append_single(out, value.c64[0]);
+        text_append_string(out, ", ");
+        append_single(out, value.c64[1]);
+        text_append_string(out, "}");
         return true;
     default: return false;
     }
@@ -315,8 +340,9 @@ static bool append_table_row(Text *out, const ProgramFusionOp *op, Dtype operand
 static bool append_expression(Text *out, const ProgramFusionOp *op, const Dtype *types, const char *iota) {
     Dtype operand = op->operand_count > 0 ? types[op->operands[0]] : op->type;
     char value[32];
+    if (op->opcode == IR_CONSTANT) return append_constant(out, op);
+    if (dtype_is_complex(operand) || dtype_is_complex(op->type)) return cuda_append_complex(out, op, types);
     switch (op->opcode) {
-    case IR_CONSTANT: return append_constant(out, op);
     case IR_COMPARE: return op->type == DTYPE_PRED && append_comparison(out, op, operand);
     case IR_BITCAST_CONVERT: return append_bitcast(out, op, operand);
     case IR_REDUCE_PRECISION: return operand == op->type && append_reduced_precision(out, op);

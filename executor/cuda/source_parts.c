@@ -73,7 +73,7 @@ AmStatus cuda_computation_read(ElementComputation *computation, Arena *arena, co
     TRY(element_computation_read(computation, arena, call->program->module, index, error));
     bool fits = computation->input_count == input_count && computation->output_count == 1;
     for (int32_t k = 0; k < input_count && fits; k++)
-        fits = computation->input_types[k] == inputs[k] && cuda_has_arithmetic(inputs[k]);
+        fits = computation->input_types[k] == inputs[k] && cuda_has_operators(inputs[k]);
     if (!fits) return cuda_source_refuse(call, "its computation has other operands", error);
     int32_t slot = computation->output_slots[0];
     Dtype type = slot < input_count ? inputs[slot] : computation->ops[slot - input_count].type;

@@ -83,7 +83,7 @@ static bool fits(const ElementComputation *body, const KernelCall *call) {
         return false;
     for (int32_t k = 0; k < count; k++) {
         Dtype type = call->result_shapes[k]->type;
-        if (!cuda_has_arithmetic(type) || body->input_types[k] != type ||
+        if (!cuda_has_operators(type) || body->input_types[k] != type ||
             body->input_types[count + k] != call->operand_shapes[k]->type ||
             call->operand_shapes[count + k]->type != type)
             return false;

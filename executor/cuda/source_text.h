@@ -15,7 +15,8 @@
  * registers ("f32" for bf16). A type without arithmetic is bits of its width. */
 const char *cuda_memory_type(Dtype type);
 const char *cuda_value_type(Dtype type);
-bool cuda_has_arithmetic(Dtype type);
+bool cuda_has_arithmetic(Dtype type); /* pred, integers, floating types */
+bool cuda_has_operators(Dtype type);  /* these and c64 */
 
 /* `text` as a value of `type` in registers: "bf16_load(TEXT)" or the text itself; and back. */
 void cuda_append_load(Text *out, Dtype type, const char *text);
@@ -28,6 +29,9 @@ void cuda_append_convert(Text *out, Dtype from, Dtype to, const char *text);
  * is the expression of iota's value, else NULL. False: no such operator on
  * these types, and what was appended is of no use. */
 bool cuda_append_operator(Text *out, const ProgramFusionOp *op, int32_t slot, Dtype *types, const char *iota);
+
+/* The expression of an operator that has to do with c64; false as cuda_append_operator(). */
+bool cuda_append_complex(Text *out, const ProgramFusionOp *op, const Dtype *types);
 
 /* Blocks of CUDA_THREADS that have a thread for each of `count` elements. */
 static inline int64_t cuda_blocks(int64_t count) {

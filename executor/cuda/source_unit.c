@@ -26,6 +26,51 @@ static const struct {
     const char *name, *text;
 } helpers[] = {
     {"b128", "struct alignas(16) b128 { u64 low, high; };\n"},
+    {"c64", "struct alignas(8) c64 { f32 re, im; };\n"
+            "__device__ c64 operator+(c64 x, c64 y) { return c64{x.re + y.re, x.im + y.im}; }\n"
+            "__device__ c64 operator-(c64 x, c64 y) { return c64{x.re - y.re, x.im - y.im}; }\n"
+            "__device__ c64 operator*(c64 x, c64 y) {\n"
+            "    return c64{x.re * y.re - x.im * y.im, x.re * y.im + x.im * y.re};\n"
+            "}\n"
+            "__device__ c64 operator/(c64 x, c64 y) {\n"
+            "    const f64 a = x.re, b = x.im, c = y.re, d = y.im, norm = c * c + d * d;\n"
+            "    return c64{(f32)((a * c + b * d) / norm), (f32)((b * c - a * d) / norm)};\n"
+            "}\n"},
+    {"complex_exponential", "__device__ c64 complex_exponential(f64 re, f64 im) {\n"
+                            "    const f64 size = exp(re);\n"
+                            "    return c64{(f32)(size * cos(im)), (f32)(size * sin(im))};\n"
+                            "}\n"},
+    {"complex_logarithm", "__device__ c64 complex_logarithm(c64 x) {\n"
+                          "    return c64{(f32)log(hypot((f64)x.re, (f64)x.im)), atan2f(x.im, x.re)};\n"
+                          "}\n"},
+    {"complex_power",
+     "__device__ c64 complex_power(c64 x, c64 y) {\n"
+     "    const f64 size = log(hypot((f64)x.re, (f64)x.im));\n"
+     "    const f64 angle = atan2((f64)x.im, (f64)x.re);\n"
+     "    return complex_exponential(y.re * size - y.im * angle, y.re * angle + y.im * size);\n"
+     "}\n"},
+    {"complex_root", "__device__ c64 complex_root(c64 x) {\n"
+                     "    const f64 a = x.re, b = x.im, size = sqrt((fabs(a) + hypot(a, b)) / 2);\n"
+                     "    if (size == 0) return c64{0.0f, x.im};\n"
+                     "    if (a >= 0) return c64{(f32)size, (f32)(b / (2 * size))};\n"
+                     "    return c64{(f32)(fabs(b) / (2 * size)), (f32)copysign(size, b)};\n"
+                     "}\n"},
+    {"complex_sine", "__device__ c64 complex_sine(c64 x) {\n"
+                     "    const f64 a = x.re, b = x.im;\n"
+                     "    return c64{(f32)(sin(a) * cosh(b)), (f32)(cos(a) * sinh(b))};\n"
+                     "}\n"},
+    {"complex_cosine", "__device__ c64 complex_cosine(c64 x) {\n"
+                       "    const f64 a = x.re, b = x.im;\n"
+                       "    return c64{(f32)(cos(a) * cosh(b)), (f32)(-sin(a) * sinh(b))};\n"
+                       "}\n"},
+    {"complex_tangent",
+     "__device__ c64 complex_tangent(c64 x) {\n"
+     "    const f64 a = x.re, b = x.im;\n"
+     "    if (fabs(a) > 40)\n"
+     "        return c64{(f32)copysign(1.0, a), (f32)(4 * sin(b) * cos(b) * exp(-2 * fabs(a)))};\n"
+     "    const f64 norm = sinh(a) * sinh(a) + cos(b) * cos(b);\n"
+     "    return c64{(f32)(sinh(a) * cosh(a) / norm), (f32)(sin(b) * cos(b) / norm)};\n"
+     "}\n"},
     {"index_of_u64", "__device__ s64 index_of_u64(u64 index) {\n"
                      "    return index > 0x7fffffffffffffffull ? 0x7fffffffffffffffll : (s64)index;\n"
                      "}\n"},

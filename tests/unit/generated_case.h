@@ -197,6 +197,10 @@ static inline void generated_fill(void *data, Dtype type, int64_t count, bool se
         case DTYPE_F64: ((double *)data)[i] = value; break;
         case DTYPE_BF16: ((uint16_t *)data)[i] = dtype_float_to_bf16((float)value); break;
         case DTYPE_F16: ((uint16_t *)data)[i] = dtype_float_to_f16((float)value); break;
+        case DTYPE_C64:
+            ((float *)data)[2 * i] = (float)random_normal(random);
+            ((float *)data)[2 * i + 1] = (float)random_normal(random) * 2;
+            break;
         default: memcpy((char *)data + i * dtype_bytes(type), &bits, (size_t)dtype_bytes(type));
         }
     }
@@ -211,10 +215,20 @@ static inline double generated_value(const void *data, Dtype type, int64_t i) {
     }
 }
 
-/* Integers bit for bit; floating values to `tolerance` of their size, NaN like NaN. The first that
+/* Integers bit for bit; floating values to `tolerance` of their size (complex ones: of
+ * their modulus), NaN like NaN. The first that
  * differs, or -1. */
 static inline int64_t generated_difference(const void *a, const void *b, Dtype type, int64_t count,
                                            double tolerance) {
+    if (type == DTYPE_C64) {
+        const float *x = a, *y = b;
+        for (int64_t i = 0; i < 2 * count; i += 2) {
+            bool missing = isnan(x[i]) || isnan(x[i + 1]), expected = isnan(y[i]) || isnan(y[i + 1]);
+            if (memcmp(x + i, y + i, 8) == 0 || (missing && expected)) continue;
+            if (!(hypot(x[i] - y[i], x[i + 1] - y[i + 1]) <= tolerance * hypot(y[i], y[i + 1]))) return i / 2;
+        }
+        return -1;
+    }
     int64_t bytes = dtype_bytes(type);
     for (int64_t i = 0; i < count; i++) {
         if (memcmp((const char *)a + i * bytes, (const char *)b + i * bytes, (size_t)bytes) == 0) continue;
@@ -228,7 +242,10 @@ static inline int64_t generated_difference(const void *a, const void *b, Dtype t
 
 /* Two units in the last place. */
 static inline double generated_tolerance(Dtype type) {
-    return type == DTYPE_F64 ? 0x1p-51 : type == DTYPE_F32 ? 0x1p-22 : type == DTYPE_BF16 ? 0x1p-6 : 0x1p-9;
+    return type == DTYPE_F64                        ? 0x1p-51
+           : type == DTYPE_F32 || type == DTYPE_C64 ? 0x1p-22
+           : type == DTYPE_BF16                     ? 0x1p-6
+                                                    : 0x1p-9;
 }
 
 /* The operands of an instruction on hand-made values are the first values, its results the last `results`. */

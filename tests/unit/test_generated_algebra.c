@@ -1,4 +1,4 @@
-/* cholesky, triangular-solve and the batch normalizations in HLO text: the
+/* cholesky, triangular-solve, batch normalizations and complex numbers: the
  * generated kernels, compiled for the host, beside the CPU's. Skipped (77) in a
  * build without CUDA. Needs no GPU. */
 #include <stdio.h>
@@ -62,6 +62,34 @@ static void test_norms(void **state) {
     generated_finish(modules, false, 16);
 }
 
+/* One fusion of all that there is for complex numbers, a scatter and a fold of them. */
+static const char *const complex_numbers[] = {
+    "ENTRY e { x = c64[70] parameter(0) y = c64[70] parameter(1) k = c64[] constant((0.5, -2))\n"
+    "  kk = c64[70] broadcast(k), dimensions={} a = c64[70] add(x, kk) s = c64[70] sine(a) c = c64[70] "
+    "cosine(a)\n"
+    "  t = c64[70] tanh(s) l = c64[70] log(c) q = c64[70] sqrt(t) r = c64[70] rsqrt(y) e = c64[70] "
+    "exponential(x)\n"
+    "  m = c64[70] multiply(q, r) n = c64[70] negate(l) d = c64[70] divide(m, e) w = c64[70] power(x, y)\n"
+    "  u = c64[70] subtract(d, n) p = pred[70] compare(u, w), direction=NE v = c64[70] select(p, u, w)\n"
+    "  re = f32[70] real(v) im = f32[70] imag(v) ab = f32[70] abs(w) z = c64[70] complex(re, im)\n"
+    "  f = c64[70] convert(ab) ROOT o = c64[70] add(z, f) }\n",
+    "f { a = c64[] parameter(0) b = c64[] parameter(1) ROOT c = c64[] multiply(a, b) }\n"
+    "ENTRY e { x = c64[9] parameter(0) i = s32[30] parameter(1) u = c64[30] parameter(2)\n"
+    "  ROOT r = c64[9] scatter(x, i, u), update_window_dims={}, inserted_window_dims={0}, "
+    "scatter_dims_to_operand_dims={0}, index_vector_dim=1, to_apply=f }\n",
+    "f { a = c64[] parameter(0) b = c64[] parameter(1) ROOT c = c64[] add(a, b) }\n"
+    "ENTRY e { x = c64[9,5] parameter(0) v = c64[] parameter(1)\n"
+    "  ROOT r = c64[9] reduce(x, v), dimensions={1}, to_apply=f }\n",
+};
+
+static void test_complex_numbers(void **state) {
+    (void)state;
+    GeneratedModules *modules = calloc(1, sizeof *modules);
+    for (size_t k = 0; k < sizeof complex_numbers / sizeof *complex_numbers; k++)
+        generated_add_text(modules, complex_numbers[k]);
+    generated_finish(modules, false, 64);
+}
+
 /* Positive definite matrices in a batch with one that is not. */
 static void test_cholesky(void **state) {
     (void)state;
@@ -105,6 +133,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_solves),
         cmocka_unit_test(test_norms),
+        cmocka_unit_test(test_complex_numbers),
         cmocka_unit_test(test_cholesky),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

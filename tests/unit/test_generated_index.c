@@ -86,9 +86,9 @@ static KernelCase *new_shard(IrOpcode opcode, bool windows, int64_t first, int64
                        .collapsed_dimensions = LIST(c, 0),
                        .start_index_map = LIST(c, 0, 1),
                        .index_vector_dimension = 1,
-                       .slice_sizes = is_scatter  ? NULL
-                                      : windows ? LIST(c, 2, 3)
-                                                : LIST(c, 1, columns)};
+                       .slice_sizes = is_scatter ? NULL
+                                      : windows  ? LIST(c, 2, 3)
+                                                 : LIST(c, 1, columns)};
     *shard = (ProgramShard){.start = LIST(c, first, 0), .global = LIST(c, 9, columns)};
     c->attributes = (IrAttributes){.gather = form};
     c->instruction.shard = shard;

@@ -12,8 +12,8 @@ enum { SKIPPED = 77 };
 
 enum { ELEMENTS = 600, MOST_CASES = 2048 };
 
-static const Dtype types[] = {DTYPE_PRED, DTYPE_S8,  DTYPE_S16, DTYPE_S32,  DTYPE_S64, DTYPE_U8, DTYPE_U16,
-                              DTYPE_U32,  DTYPE_U64, DTYPE_F16, DTYPE_BF16, DTYPE_F32, DTYPE_F64};
+static const Dtype types[] = {DTYPE_PRED, DTYPE_S8,  DTYPE_S16, DTYPE_S32,  DTYPE_S64, DTYPE_U8,  DTYPE_U16,
+                              DTYPE_U32,  DTYPE_U64, DTYPE_F16, DTYPE_BF16, DTYPE_F32, DTYPE_F64, DTYPE_C64};
 enum { TYPE_COUNT = sizeof types / sizeof *types };
 
 static const struct {
@@ -57,7 +57,8 @@ static void add(Cases *self, IrOpcode opcode, const IrAttributes *attributes, in
     values->instruction.operand_count = values->instruction.first_result = arity;
     values->instruction.result_count = 1;
     ProgramStep step = {.instruction = 0, .fusion = -1};
-    AmStatus status = kernel_prepare(&call, &values->arena, &kernel_device_cpu, &values->program, &step, &error);
+    AmStatus status =
+        kernel_prepare(&call, &values->arena, &kernel_device_cpu, &values->program, &step, &error);
     AmStatus generated = cuda_source_make(&source, &values->arena, call, &error);
     if (status != generated)
         fail_msg("%s on %s: the CPU says %d, the generator %d", ir_opcode_name(opcode),
@@ -105,6 +106,13 @@ static void add_others(Cases *self) {
                 add(self, IR_BITCAST_CONVERT, NULL, 1, &types[t], types[to]);
         }
     }
+    static const Dtype parts[] = {DTYPE_F16, DTYPE_BF16, DTYPE_F32, DTYPE_F64};
+    for (size_t k = 0; k < sizeof parts / sizeof *parts; k++) {
+        add(self, IR_COMPLEX, NULL, 2, (Dtype[]){parts[k], parts[k]}, DTYPE_C64);
+        add(self, IR_REAL, NULL, 1, (Dtype[]){DTYPE_C64}, parts[k]);
+        add(self, IR_IMAG, NULL, 1, (Dtype[]){DTYPE_C64}, parts[k]);
+        add(self, IR_ABS, NULL, 1, (Dtype[]){DTYPE_C64}, parts[k]);
+    }
     static const int32_t precisions[][2] = {{5, 10}, {8, 7}, {4, 3}, {8, 23}, {5, 0}, {11, 52}};
     for (size_t k = 0; k < sizeof precisions / sizeof *precisions; k++) {
         IrAttributes bits = {.exponent_bits = precisions[k][0], .mantissa_bits = precisions[k][1]};
@@ -124,7 +132,9 @@ static void run_case(const Cases *self, const Case *one) {
     one->call->scratch = aligned_alloc(64, (size_t)(one->call->scratch_bytes + 127) / 64 * 64);
     one->call->run(one->call);
     generated_run(&self->generated, one->kernel, addresses);
-    int64_t at = generated_difference(out, values->memory[result], type, ELEMENTS, generated_tolerance(type));
+    bool is_complex = type == DTYPE_C64 || values->values[0].shape.type == DTYPE_C64;
+    double tolerance = generated_tolerance(type) * (is_complex ? 64 : 1);
+    int64_t at = generated_difference(out, values->memory[result], type, ELEMENTS, tolerance);
     if (at >= 0)
         fail_msg("element %lld differs, of\n%s", (long long)at,
                  generated_text(&self->generated, one->kernel));

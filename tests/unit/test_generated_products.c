@@ -48,7 +48,6 @@ static void compare(const Generated *generated, int32_t k, KernelCase *self, con
     free(call->scratch);
 }
 
-
 static void test_dots(void **state) {
     (void)state;
     enum { COUNT = sizeof dot_rows / sizeof *dot_rows };

@@ -33,8 +33,8 @@ static CudaSource make(KernelCase *self, const ProgramFusion *fusion, int32_t re
     ProgramStep step = {.instruction = fusion ? -1 : 0, .fusion = fusion ? 0 : -1};
     KernelCall *call;
     CudaSource source;
-    assert_int_equal(kernel_prepare(&call, &self->arena, &kernel_device_cpu, &self->program, &step, &self->error),
-                     AM_OK);
+    assert_int_equal(
+        kernel_prepare(&call, &self->arena, &kernel_device_cpu, &self->program, &step, &self->error), AM_OK);
     assert_int_equal(cuda_source_make(&source, &self->arena, call, &self->error), AM_OK);
     assert_int_equal(source.parameters, call->operand_count + call->result_count);
     return source;

@@ -12,7 +12,7 @@ enum { SKIPPED = 77 };
 
 #define PAIR(name, type, opcode)                                                                            \
     name " { a = " type "[] parameter(0) b = " type "[] parameter(1) ROOT c = " type "[] " opcode "(a, b) " \
-                                                                                                  "}\n"
+         "}\n"
 #define WHICH(type, direction)                                      \
     "g { a = " type "[] parameter(0) b = " type "[] parameter(1)\n" \
     "  ROOT c = pred[] compare(a, b), direction=" direction " }\n"
