@@ -90,6 +90,8 @@ static const struct {
      "no kernel image is available for execution on the device"},
     {CUDA_ERROR_INVALID_PTX, "CUDA_ERROR_INVALID_PTX", "a PTX JIT compilation failed"},
     {CUDA_ERROR_INVALID_HANDLE, "CUDA_ERROR_INVALID_HANDLE", "invalid resource handle"},
+    {CUDA_ERROR_PEER_ACCESS_UNSUPPORTED, "CUDA_ERROR_PEER_ACCESS_UNSUPPORTED",
+     "peer access is not supported between these two devices"},
     {CUDA_ERROR_NOT_FOUND, "CUDA_ERROR_NOT_FOUND", "named symbol not found"},
     {CUDA_ERROR_NOT_READY, "CUDA_ERROR_NOT_READY", "device not ready"},
     {CUDA_ERROR_ILLEGAL_ADDRESS, "CUDA_ERROR_ILLEGAL_ADDRESS", "an illegal memory access was encountered"},
@@ -201,6 +203,19 @@ EXPORT CUresult CUDAAPI cuCtxGetCurrent(CUcontext *context) {
     API(cuCtxGetCurrent);
     *context = (CUcontext)(void *)current;
     return api_end(CUDA_SUCCESS);
+}
+
+/* All devices are one range of host memory, so that each reaches each. */
+EXPORT CUresult CUDAAPI cuDeviceCanAccessPeer(int *can, CUdevice device, CUdevice peer) {
+    API(cuDeviceCanAccessPeer);
+    *can = device != peer;
+    return api_end(CUDA_SUCCESS);
+}
+
+EXPORT CUresult CUDAAPI cuCtxEnablePeerAccess(CUcontext peer, unsigned flags) {
+    DEVICE_API(cuCtxEnablePeerAccess);
+    if (flags != 0 || !peer) return api_end(CUDA_ERROR_INVALID_VALUE);
+    return api_end((Device *)(void *)peer == current ? CUDA_ERROR_INVALID_DEVICE : CUDA_SUCCESS);
 }
 
 EXPORT CUresult CUDAAPI cuCtxSynchronize(void) {

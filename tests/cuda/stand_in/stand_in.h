@@ -55,7 +55,7 @@ typedef struct StandIn {
     void (*stream)(CUstream stream, StandInStream *); /* NULL: all streams together */
     void (*memory)(StandInMemory *);
     bool (*is_device)(const void *pointer, size_t bytes); /* these bytes lie in one allocation */
-    void (*fail)(const char *failures);                   /* replaces STAND_IN_FAIL; "" for none */
+    void (*fail_calls)(const char *failures);             /* replaces STAND_IN_FAIL; "" for none */
     void (*reset)(void);                                  /* all counts to zero */
 } StandIn;
 
