@@ -218,12 +218,12 @@ static void test_memory_limit(void **state) {
     StandInMemory now;
     assert_int_equal(cuda_memory_alloc(&more, &device, 1000000, &error), AM_ERROR_RUNTIME);
     assert_non_null(strstr(error.text, "out of memory on GPU 0 (stand-in 0): 1 MB are wanted, "));
-    stand->fail_calls("cuMemAlloc=2@2");
+    (stand->fail)("cuMemAlloc=2@2");
     stand->reset();
     check(cuda.cuMemAlloc(&more, 8));
     check(cuda.cuMemFree(more));
     assert_int_equal(cuda.cuMemAlloc(&more, 8), CUDA_ERROR_OUT_OF_MEMORY);
-    stand->fail_calls("");
+    (stand->fail)("");
     stand->memory(&now);
     assert_int_equal(now.allocations, 2);
     assert_int_equal(now.bytes, 2 * BYTES);

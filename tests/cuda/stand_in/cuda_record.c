@@ -162,7 +162,7 @@ const StandIn *stand_in_table(void) {
                                   .stream = table_stream,
                                   .memory = table_memory,
                                   .is_device = table_is_device,
-                                  .fail_calls = table_fail,
+                                  .fail = table_fail,
                                   .reset = table_reset};
     return &table;
 }

@@ -55,8 +55,8 @@ typedef struct StandIn {
     void (*stream)(CUstream stream, StandInStream *); /* NULL: all streams together */
     void (*memory)(StandInMemory *);
     bool (*is_device)(const void *pointer, size_t bytes); /* these bytes lie in one allocation */
-    void (*fail_calls)(const char *failures);             /* replaces STAND_IN_FAIL; "" for none */
-    void (*reset)(void);                                  /* all counts to zero */
+    void (*fail)(const char *failures); /* replaces STAND_IN_FAIL; (stand->fail)("") for none */
+    void (*reset)(void);                /* all counts to zero */
 } StandIn;
 
 /* The stand-in driver's table; NULL where the real driver, or none, is loaded. */
