@@ -7,6 +7,7 @@
 #include "base/file.h"
 #include "cli/common.h"
 #include "executor/run.h"
+#include "executor/world.h"
 
 /* Where the steps go, as they happen. */
 typedef struct Stream {
@@ -148,29 +149,53 @@ static AmStatus read_watch(const Cli *cli, const PlanContext *context, int32_t *
 
 typedef struct Running {
     Arena arena, warnings_arena;
+    World *world; /* process 0 alone prints and writes */
     PlanContext *context;
     json_t *root;
     Stream stream;
     AmWarnings warnings;
 } Running;
 
+static AmStatus open_world(const Cli *cli, Running *self, AmError *error) {
+    WorldOptions options = {0};
+    TRY(cli_number(cli, "--join-seconds", 0.1, 1e6, &options.join_seconds, error));
+    return world_open(&self->world, &options, error);
+}
+
+static AmStatus read_inputs(const Cli *cli, Running *self, Plan **plan, AmError *error) {
+    const char *plan_path;
+    TRY(cli_need(cli, "--plan", &plan_path, error));
+    if (self->world->process == 0) TRY(cli_read_model(cli, 0, &self->context, error));
+    else TRY(plan_context_read(&self->context, cli->arguments[0], cli_text(cli, "--roles"), error));
+    if (strcmp(plan_path, "none") != 0)
+        TRY(plan_read(plan, &self->root, &self->arena, self->context, plan_path, error));
+    return AM_OK;
+}
+
+static AmStatus write_results(const Cli *cli, Running *self, const AmRunReport *report, const Plan *plan,
+                              AmError *error) {
+    if (self->stream.is_json) write_report_json(&self->stream, report, plan);
+    else if (!cli_has(cli, "--quiet")) write_report_text(&self->stream, report, plan);
+    TRY(self->stream.status);
+    return file_writer_commit(&self->stream.writer, error);
+}
+
 static AmStatus run_all(const Cli *cli, Running *self, AmError *error) {
     Plan *plan = NULL;
-    const char *plan_path, *out = cli_text(cli, "-o");
+    const char *out = cli_text(cli, "-o");
     int32_t watch[CLI_MAX_REPEATS];
     int64_t steps = 1, seed = 0;
     AmRunReport report = {0};
-    TRY(cli_need(cli, "--plan", &plan_path, error));
     TRY(cli_integer(cli, "--steps", 1, INT64_MAX, &steps, error));
     TRY(cli_integer(cli, "--seed", 0, INT64_MAX, &seed, error));
-    TRY(cli_read_model(cli, 0, &self->context, error));
-    if (strcmp(plan_path, "none") != 0)
-        TRY(plan_read(&plan, &self->root, &self->arena, self->context, plan_path, error));
+    TRY(read_inputs(cli, self, &plan, error));
+    bool writes = self->world->process == 0;
     AmRunOptions options = {.plan = plan,
                             .steps = steps,
                             .device = cli_text(cli, "--device"),
                             .comm = cli_text(cli, "--comm"),
                             .tf32 = cli_has(cli, "--tf32"),
+                            .world = self->world,
                             .state_path = cli_text(cli, "--state"),
                             .data_path = cli_text(cli, "--data"),
                             .seed = (uint64_t)seed,
@@ -182,22 +207,22 @@ static AmStatus run_all(const Cli *cli, Running *self, AmError *error) {
                             .user = &self->stream,
                             .warnings = &self->warnings};
     TRY(read_watch(cli, self->context, watch, &options.watch_count, error));
-    TRY(file_writer_begin(&self->stream.writer, out ? out : "-", error));
+    if (writes) TRY(file_writer_begin(&self->stream.writer, out ? out : "-", error));
     AmStatus status = am_run(self->context, &options, &self->arena, &report, error);
-    cli_warn(cli, &self->warnings);
+    if (writes) cli_warn(cli, &self->warnings);
     if (status != AM_OK && status != AM_INTERRUPTED) return status;
-    if (self->stream.is_json) write_report_json(&self->stream, &report, plan);
-    else if (!cli_has(cli, "--quiet")) write_report_text(&self->stream, &report, plan);
-    TRY(self->stream.status);
-    TRY(file_writer_commit(&self->stream.writer, error));
+    if (writes) TRY(write_results(cli, self, &report, plan, error));
     return status;
 }
 
 static AmStatus run(const Cli *cli, AmError *error) {
     Running self = {.stream = {.is_json = cli_has(cli, "--json"), .error = error}};
     self.warnings.arena = &self.warnings_arena;
-    AmStatus status = run_all(cli, &self, error);
+    AmStatus status = open_world(cli, &self, error);
+    if (status == AM_OK) status = run_all(cli, &self, error);
+    if (self.world && status != AM_OK && status != AM_INTERRUPTED) world_abort(self.world, error->text);
     file_writer_abandon(&self.stream.writer);
+    world_close(self.world);
     json_decref(self.root);
     plan_context_free(self.context);
     arena_free(&self.warnings_arena);
@@ -214,7 +239,8 @@ static const CliOption options[] = {
     {"--outputs", "OUT.npz", "write every output of the last step", false},
     {"--save", "FILE", "write the final state, .safetensors or .npz", false},
     {"--device", "cpu|cuda", "what the ranks compute on (default cpu)", false},
-    {"--comm", "local", "how ranks talk: as threads of this process (default local)", false},
+    {"--comm", "local|nccl", "how ranks talk: as threads of one process (default), or by NCCL", false},
+    {"--join-seconds", "S", "how long processes wait for one another at the start (default 60)", false},
     {"--tf32", NULL, "matrix products of f32 may round their operands to tf32 (--device cuda)", false},
     CLI_OPTION_SEED,
     CLI_OPTION_ROLES,
@@ -227,6 +253,12 @@ const CliCommand CLI_RUN = {
     .least_arguments = 1,
     .most_arguments = 1,
     .options = options,
-    .notes = "Each device of the plan is a thread. An interrupt ends the run after the step in work: what\n"
-             "was asked to be saved is saved, the exit code is 130.",
+    .notes =
+        "Each device of the plan is a thread. An interrupt ends the run after the step in work: what\n"
+        "was asked to be saved is saved, the exit code is 130.\n"
+        "\n"
+        "Started by torchrun (--no-python), srun or mpirun, the processes share the plan's devices evenly\n"
+        "and need --device cuda; process 0 prints and writes. When one fails, all others end with exit\n"
+        "code 5 and a line that names it. Where others can reach the network, set AUTOMAP_SECRET to the\n"
+        "same words for all; AUTOMAP_PORT replaces the port on which process 0 waits for them.",
     .run = run};

@@ -19,6 +19,7 @@
 #define EXECUTOR_COMM_H
 
 #include "executor/kernels.h"
+#include "executor/rendezvous.h"
 #include "executor/world.h"
 
 typedef struct Comm Comm;
@@ -85,7 +86,11 @@ void comm_bind(CommCall *call, const Program *program, const ProgramInstruction 
 AmStatus comm_back_end_find(const CommBackEnd **back_end, const char *name, const KernelBackEnd *kernels,
                             AmError *error);
 
-extern const CommBackEnd comm_local;      /* threads of one process, on the host's memory */
+extern const CommBackEnd comm_local; /* threads of one process, on the host's memory */
+/* Results of one call from what all members of its group brought (CommCalls with
+ * operands in this process), the results overlapping no operand; for back ends that
+ * have carried the operands here. */
+void comm_local_compute(RendezvousGroup *group, const CommCall *call);
 extern const CommBackEnd comm_local_cuda; /* threads of one process, on the memory of its GPUs */
 extern const CommBackEnd comm_nccl;       /* one GPU per rank, any number of processes */
 

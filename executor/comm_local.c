@@ -142,13 +142,25 @@ static AmStatus all_to_all(Comm *comm, RendezvousGroup *group, const CommCall *c
     return AM_OK;
 }
 
+static AmStatus (*const kinds[])(Comm *, RendezvousGroup *, const CommCall *, AmError *) = {
+    [PROGRAM_ALL_REDUCE] = all_reduce,
+    [PROGRAM_ALL_GATHER] = all_gather,
+    [PROGRAM_REDUCE_SCATTER] = reduce_scatter,
+    [PROGRAM_ALL_TO_ALL] = all_to_all,
+};
+
+void comm_local_compute(RendezvousGroup *group, const CommCall *call) {
+    if (call->collective->kind != PROGRAM_ALL_REDUCE) {
+        kinds[call->collective->kind](NULL, group, call, NULL);
+        return;
+    }
+    for (int32_t k = 0; k < call->operand_count; k++) {
+        const IrShape *shape = call->operand_shapes[k];
+        reduce_run(group, k, 0, ir_shape_elements(shape), shape->type, call->results[k]);
+    }
+}
+
 static AmStatus run(Comm *comm, const CommCall *call, AmError *error) {
-    static AmStatus (*const kinds[])(Comm *, RendezvousGroup *, const CommCall *, AmError *) = {
-        [PROGRAM_ALL_REDUCE] = all_reduce,
-        [PROGRAM_ALL_GATHER] = all_gather,
-        [PROGRAM_REDUCE_SCATTER] = reduce_scatter,
-        [PROGRAM_ALL_TO_ALL] = all_to_all,
-    };
     Rendezvous *rendezvous = comm->world->rendezvous;
     RendezvousGroup *group = rendezvous_group(rendezvous, call->group);
     if (!group) return am_fail(error, AM_ERROR_INTERNAL, "", "a collective of an unknown group");

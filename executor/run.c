@@ -1,10 +1,12 @@
-/* Running a module: lowering for every rank, feeding, the step loop, results.
+/* Running a module: lowering for every rank, feeding, the step loop.
  *
- * Rank 0 runs in the caller's thread, so that on_step is called there; every
- * other rank has a thread of its own. A step begins and ends at a barrier of
- * all ranks: before the first rank 0 decides whether to go on, after the second
- * it reports, while the others already wait for the next step. A rank that
- * fails releases the others; the first failure is what is reported.
+ * The first of this process's ranks leads: it runs in the caller's thread, so
+ * that on_step is called there, and speaks for the process among the others;
+ * every other rank has a thread of its own. A step begins and ends at a barrier
+ * of all ranks: before the first the leaders agree whether to go on, after the
+ * second process 0 reports, while the others already wait for the next step. A
+ * rank that fails releases the others, of all processes; the first failure is
+ * what is reported.
  */
 #include "executor/run.h"
 
@@ -17,36 +19,29 @@
 
 #include "base/array_file.h"
 #include "base/clock.h"
-#include "executor/cpu/wide.h"
+#include "base/hash.h"
+#include "base/json.h"
+#include "base/text.h"
 #include "executor/feed.h"
-#include "executor/rank.h"
+#include "executor/results.h"
 #include "propagation/lower.h"
 
 enum { MAX_RANKS = 1024 };
-
-/* An output on its way to the host: whole, in its own type and as doubles. */
-typedef struct Watch {
-    int32_t output;
-    char *whole;
-    double *values;
-    int64_t count;
-} Watch;
 
 typedef struct Run {
     const PlanContext *context;
     const AmRunOptions *options;
     Arena *arena;
-    int32_t rank_count;
+    World *world;              /* NULL: one process */
+    int32_t device_count;      /* of the plan */
+    int32_t first, rank_count; /* this process's ranks are first .. first + rank_count - 1 */
     Rank *ranks;
     KernelDevice **devices; /* [rank_count], opened */
     Comm *comms;
     bool has_comm;
-    Feed *feeds;    /* [parameter_count] */
-    Watch *watches; /* the loss first, if there is one, then options->watch */
-    AmRunWatched *watched;
-    int32_t watch_count, loss_count; /* loss_count: 0 or 1 */
-    char **outputs;                  /* [output_count] whole, of the last step; NULL where not wanted */
-    bool stop;                       /* set by rank 0 before a barrier, read after it */
+    Feed *feeds; /* [parameter_count] */
+    Results results;
+    bool stop; /* set by the leading rank before a barrier, read after it */
     int64_t steps_done;
     double first_step_seconds, total_seconds, first_loss, last_loss;
 } Run;
@@ -59,16 +54,80 @@ typedef struct RankThread {
     AmError error;
 } RankThread;
 
+/* The plan's hash, or "none". */
+static AmStatus hash_plan(const Run *run, char hex[65], AmError *error) {
+    json_t *root;
+    Text text = {0};
+    Sha256 hash;
+    strcpy(hex, "none");
+    if (!run->options->plan) return AM_OK;
+    TRY(plan_to_json(&root, run->options->plan, run->context, error));
+    json_write(&text, root, JSON_STYLE_COMPACT);
+    json_decref(root);
+    bool failed = text.failed;
+    sha256_begin(&hash);
+    sha256_add(&hash, text.data, text.length);
+    sha256_end(&hash, hex);
+    text_free(&text);
+    return failed ? am_fail_memory(error, 0) : AM_OK;
+}
+
+/* Processes that would not do the same would wait for one another, or compute nonsense. */
+static AmStatus agree(const Run *run, AmError *error) {
+    const AmRunOptions *options = run->options;
+    char plan[65];
+    Arena *arena = run->arena;
+    Text watch = {0};
+    TRY(hash_plan(run, plan, error));
+    for (int32_t k = 0; k < options->watch_count; k++) text_append(&watch, "output[%d] ", options->watch[k]);
+    text_append_string(&watch, options->outputs_path ? "all " : "");
+    text_append_string(&watch, options->save_path ? "state" : "");
+    const WorldFact facts[] = {
+        {"module", run->context->sha256},
+        {"plan", plan},
+        {"number of steps", arena_format(arena, "%lld", (long long)options->steps)},
+        {"seed", arena_format(arena, "%llu", (unsigned long long)options->seed)},
+        {"device", options->device ? options->device : "cpu"},
+        {"collectives", options->comm ? options->comm : "default"},
+        {"precision", options->tf32 ? "tf32" : "f32"},
+        {"list of results", arena_copy_string(arena, watch.data ? watch.data : "")},
+    };
+    bool failed = watch.failed || arena->failed;
+    text_free(&watch);
+    if (failed) return am_fail_memory(error, 64);
+    return world_agree(run->world, facts, sizeof facts / sizeof *facts, error);
+}
+
 /* Ranks that fit one by one may still be too many for the machine together; the
  * first speaks for all. On the host only: other devices refuse what they lack. */
 static AmStatus check_memory(const Run *run, AmError *error) {
     double present = (double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGESIZE);
     double needed = (double)run->ranks[0].memory_bytes;
+    int32_t here = run->rank_count * (run->world ? run->world->local_count : 1);
     bool on_host = run->devices[0] == &kernel_device_cpu;
-    if (!on_host || present <= 0 || needed * run->rank_count <= present) return AM_OK;
+    if (!on_host || present <= 0 || needed * here <= present) return AM_OK;
     return am_fail(error, AM_ERROR_RUNTIME, "",
-                   "%d ranks need %.1f GB of memory each and this machine has %.1f GB in all",
-                   run->rank_count, needed / 1e9, present / 1e9);
+                   "%d ranks need %.1f GB of memory each and this machine has %.1f GB in all", here,
+                   needed / 1e9, present / 1e9);
+}
+
+static AmStatus choose_collectives(const Run *run, const KernelBackEnd *kernels,
+                                   const CommBackEnd **collectives, AmError *error) {
+    const char *name = run->options->comm;
+    bool on_cpu = strcmp(kernels->name, "cpu") == 0;
+    *collectives = run->options->collectives;
+    if (*collectives) return AM_OK;
+    if (name && strcmp(name, "mpi") == 0)
+        return am_fail(error, AM_ERROR_USAGE, "",
+                       "there are no collectives 'mpi' yet: use 'local', ranks as threads of one process, or "
+                       "'nccl' on device 'cuda'");
+    if (run->world && (on_cpu || (name && strcmp(name, "local") == 0)))
+        return am_fail(
+            error, AM_ERROR_USAGE, "",
+            "%d processes need collectives 'nccl' on device 'cuda'; with collectives 'local' or on "
+            "device 'cpu' all ranks are threads of one process",
+            run->world->count);
+    return comm_back_end_find(collectives, name ? name : run->world ? "nccl" : "local", kernels, error);
 }
 
 static AmStatus open_devices(Run *run, AmError *error) {
@@ -76,31 +135,46 @@ static AmStatus open_devices(Run *run, AmError *error) {
     const KernelBackEnd *kernels;
     const CommBackEnd *collectives;
     TRY(kernel_back_end_find(&kernels, options->device ? options->device : "cpu", error));
-    TRY(comm_back_end_find(&collectives, options->comm ? options->comm : "local", kernels, error));
+    TRY(choose_collectives(run, kernels, &collectives, error));
+    int32_t first_here = run->world ? run->world->local_process * run->rank_count : 0;
     for (int32_t r = 0; r < run->rank_count; r++) {
-        KernelOptions of_rank = {.index = r, .tf32 = options->tf32};
+        KernelOptions of_rank = {.index = first_here + r, .tf32 = options->tf32};
         TRY(kernels->open(&run->devices[r], &of_rank, error));
     }
-    TRY(collectives->open(run->comms, 0, run->rank_count, run->rank_count, run->devices, NULL, error));
+    TRY(collectives->open(run->comms, run->first, run->rank_count, run->device_count, run->devices,
+                          run->world, error));
     run->has_comm = true;
     return AM_OK;
 }
 
-static AmStatus lower(Run *run, AmError *error) {
-    const PlanContext *context = run->context;
+/* Which devices of the plan are this process's ranks. */
+static AmStatus deal_ranks(Run *run, AmError *error) {
     const Plan *plan = run->options->plan;
-    Completion *completion = NULL;
+    int32_t processes = run->world ? run->world->count : 1;
     if (plan && plan->stage_count != 1)
         return am_fail(error, AM_ERROR_USAGE, "",
                        "this plan has %d stages: only plans of one stage can be run", plan->stage_count);
     if (plan && plan->micro_batches > 1)
         return am_fail(error, AM_ERROR_USAGE, "",
                        "this plan has %d micro-batches: only plans of one can be run", plan->micro_batches);
-    run->rank_count = plan ? plan->stages[0].mesh.device_count : 1;
-    if (run->rank_count > MAX_RANKS)
-        return am_fail(error, AM_ERROR_RUNTIME, "",
-                       "this plan has %d devices, each of them a thread: at most %d can be run",
-                       run->rank_count, MAX_RANKS);
+    run->device_count = plan ? plan->stages[0].mesh.device_count : 1;
+    if (run->device_count % processes != 0)
+        return am_fail(error, AM_ERROR_USAGE, "",
+                       "this plan has %d device%s, which %d processes cannot share evenly", run->device_count,
+                       run->device_count == 1 ? "" : "s", processes);
+    run->rank_count = run->device_count / processes;
+    run->first = run->world ? run->world->process * run->rank_count : 0;
+    if (run->rank_count <= MAX_RANKS) return AM_OK;
+    return am_fail(error, AM_ERROR_RUNTIME, "",
+                   "this plan has %d devices for each process, each of them a thread: at most %d can be run",
+                   run->rank_count, MAX_RANKS);
+}
+
+static AmStatus lower(Run *run, AmError *error) {
+    const PlanContext *context = run->context;
+    const Plan *plan = run->options->plan;
+    Completion *completion = NULL;
+    TRY(deal_ranks(run, error));
     run->ranks = ARENA_ARRAY(run->arena, Rank, run->rank_count);
     run->comms = ARENA_ARRAY(run->arena, Comm, run->rank_count);
     run->devices = ARENA_ARRAY(run->arena, KernelDevice *, run->rank_count);
@@ -110,7 +184,7 @@ static AmStatus lower(Run *run, AmError *error) {
     for (int32_t r = 0; r < run->rank_count; r++) {
         Rank *rank = &run->ranks[r];
         Program *program;
-        if (plan) TRY(plan_lower(&program, &rank->arena, context, completion, r, error));
+        if (plan) TRY(plan_lower(&program, &rank->arena, context, completion, run->first + r, error));
         else TRY(plan_lower_whole(&program, &rank->arena, context, error));
         TRY(rank_open(rank, run->devices[r], &run->comms[r], program, error));
         if (r == 0) TRY(check_memory(run, error));
@@ -137,65 +211,10 @@ static AmStatus load(Run *run, AmError *error) {
     return status;
 }
 
-static const IrShape *output_shape(const Run *run, int32_t output) {
-    return &run->context->canonical->instructions[run->context->roles->outputs[output]].shape;
-}
-
-static AmStatus add_watch(Run *run, int32_t output, AmError *error) {
-    Watch *watch = &run->watches[run->watch_count];
-    const IrShape *shape = output_shape(run, output);
-    watch->output = output;
-    watch->count = ir_shape_elements(shape);
-    watch->whole = arena_alloc(run->arena, (size_t)ir_shape_bytes(shape) + 1);
-    watch->values = ARENA_ARRAY(run->arena, double, watch->count + 1);
-    if (run->arena->failed) return am_fail_memory(error, watch->count * 8);
-    run->watched[run->watch_count++] = (AmRunWatched){output, watch->count, watch->values};
-    return AM_OK;
-}
-
-static AmStatus prepare_outputs(Run *run, AmError *error) {
-    const IrRoles *roles = run->context->roles;
-    int32_t count = run->options->watch_count;
-    run->watches = ARENA_ARRAY(run->arena, Watch, count + 1);
-    run->watched = ARENA_ARRAY(run->arena, AmRunWatched, count + 1);
-    run->outputs = ARENA_ARRAY(run->arena, char *, roles->output_count + 1);
-    if (run->arena->failed) return am_fail_memory(error, count * 32);
-    run->loss_count = roles->loss >= 0 ? 1 : 0;
-    if (run->loss_count) TRY(add_watch(run, roles->loss, error));
-    for (int32_t k = 0; k < count; k++) {
-        int32_t output = run->options->watch[k];
-        if (output < 0 || output >= roles->output_count)
-            return am_fail(error, AM_ERROR_USAGE, "", "there is no output[%d]: the module has %d outputs",
-                           output, roles->output_count);
-        if (!wide_supports(output_shape(run, output)->type))
-            return am_fail(error, AM_ERROR_USAGE, "", "output[%d] is %s and cannot be watched", output,
-                           dtype_name(output_shape(run, output)->type));
-        TRY(add_watch(run, output, error));
-    }
-    for (int32_t k = 0; k < roles->output_count && run->options->outputs_path; k++) {
-        int64_t bytes = ir_shape_bytes(output_shape(run, k));
-        run->outputs[k] = malloc((size_t)bytes + 1);
-        if (!run->outputs[k]) return am_fail_memory(error, bytes);
-    }
-    return AM_OK;
-}
-
-/* A whole output as doubles; by rank 0 after the barrier. */
-static void read_watches(Run *run) {
-    for (int32_t k = 0; k < run->watch_count; k++) {
-        Watch *watch = &run->watches[k];
-        Dtype type = output_shape(run, watch->output)->type;
-        for (int64_t i = 0; i < watch->count; i++) {
-            Wide value;
-            wide_load(&value, watch->whole + i * dtype_bytes(type), type, 1, 1);
-            wide_store(&watch->values[i], DTYPE_F64, &value, wide_kind(type), 1, 1);
-        }
-    }
-}
-
+/* By process 0, with what has come together there. */
 static void report_step(Run *run, double seconds) {
-    read_watches(run);
-    double loss = run->loss_count ? run->watches[0].values[0] : NAN;
+    const Results *results = &run->results;
+    double loss = results_loss(results);
     if (run->steps_done == 0) {
         run->first_loss = loss;
         run->first_step_seconds = seconds;
@@ -205,9 +224,8 @@ static void report_step(Run *run, double seconds) {
     AmRunStep step = {.step = run->steps_done,
                       .loss = loss,
                       .seconds = seconds,
-                      .watched = run->watched + run->loss_count,
-                      .watched_count = run->watch_count - run->loss_count};
-    run->steps_done++;
+                      .watched = results->values + results->loss_count,
+                      .watched_count = results->watched_count - results->loss_count};
     if (run->options->on_step) run->options->on_step(run->options->user, &step);
 }
 
@@ -220,46 +238,82 @@ static AmStatus run_step(Run *run, Rank *rank, int64_t step, AmError *error) {
             rank_set_parameter(rank, k, feed->data + step % feed->batches * feed->batch_bytes);
     }
     TRY(rank_run(rank, error));
-    for (int32_t k = 0; k < run->watch_count; k++)
-        rank_get_output(rank, run->watches[k].output, run->watches[k].whole);
-    for (int32_t k = 0; k < roles->output_count; k++)
-        if (run->outputs[k]) rank_get_output(rank, k, run->outputs[k]);
+    results_take(&run->results, rank->comm->rank - run->first);
     rank_update(rank);
+    return AM_OK;
+}
+
+/* Whether anybody's user asked to stop; the leading rank of every process together. */
+static AmStatus agree_to_stop(Run *run, AmError *error) {
+    const volatile sig_atomic_t *interrupted = run->options->interrupted;
+    World *world = run->world;
+    char stop = interrupted && *interrupted;
+    if (world) {
+        WorldPart *parts = calloc((size_t)world->count, sizeof *parts);
+        if (!parts) return am_fail_memory(error, (int64_t)sizeof *parts * world->count);
+        AmStatus status = world_gather(world, &stop, 1, 1, parts, error);
+        for (int32_t p = 0; p < world->count && world->process == 0 && status == AM_OK; p++)
+            stop |= parts[p].count == 1 && *(const char *)parts[p].bytes;
+        world_release_parts(world, parts);
+        free(parts);
+        TRY(status);
+        TRY(world_broadcast(world, &stop, 1, error));
+    }
+    run->stop = stop != 0;
     return AM_OK;
 }
 
 static AmStatus run_steps(Run *run, Rank *rank, AmError *error) {
     const CommBackEnd *back_end = rank->comm->back_end;
-    bool leads = rank->comm->rank == 0;
+    bool leads = rank->comm->rank == run->first;
     TRY(rank_start(rank, error));
     for (int64_t step = 0; step < run->options->steps; step++) {
-        if (leads && run->options->interrupted && *run->options->interrupted) run->stop = true;
+        if (leads) TRY(agree_to_stop(run, error));
         TRY(back_end->barrier(rank->comm, error));
         if (run->stop) return AM_OK;
         double start = clock_seconds();
         TRY(run_step(run, rank, step, error));
         TRY(back_end->barrier(rank->comm, error));
-        if (leads) report_step(run, clock_seconds() - start);
+        if (!leads) continue;
+        TRY(results_gather_step(&run->results, error));
+        if (!run->world || run->world->process == 0) report_step(run, clock_seconds() - start);
+        run->steps_done++;
     }
     return AM_OK;
 }
 
+/* The other processes hear of a failure before this one's ranks are released, so that they hear of its cause.
+ */
 static void *run_rank(void *argument) {
     RankThread *thread = argument;
+    Comm *comm = thread->rank->comm;
+    char text[sizeof thread->error.text + 32];
     thread->status = run_steps(thread->run, thread->rank, &thread->error);
-    if (thread->status != AM_OK) thread->rank->comm->back_end->abort(thread->rank->comm);
+    if (thread->status == AM_OK) return NULL;
+    snprintf(text, sizeof text, "rank %d: %s", comm->rank, thread->error.text);
+    if (thread->run->world) world_abort(thread->run->world, text);
+    comm->back_end->abort(comm);
     return NULL;
 }
 
-/* The failure that started it: one that is not "stopped because another failed", if there is one. */
-static AmStatus first_failure(const RankThread *threads, int32_t count, AmError *error) {
+/* Another process has failed: in the world's own thread. */
+static void release_ranks(void *user) {
+    Run *run = user;
+    run->comms[0].back_end->abort(&run->comms[0]);
+}
+
+/* The failure that started it: that of the processes, where it is known, else one
+ * that is not "stopped because another failed", if there is one. */
+static AmStatus first_failure(const Run *run, const RankThread *threads, AmError *error) {
     const RankThread *failed = NULL;
-    for (int32_t r = 0; r < count; r++) {
+    for (int32_t r = 0; r < run->rank_count; r++) {
         if (threads[r].status == AM_OK) continue;
         if (!failed || strstr(failed->error.text, "another rank failed")) failed = &threads[r];
     }
     if (!failed) return AM_OK;
-    return am_fail(error, AM_ERROR_RUNTIME, "", "rank %d: %s", (int)(failed - threads), failed->error.text);
+    if (run->world) TRY(world_check(run->world, error));
+    return am_fail(error, AM_ERROR_RUNTIME, "", "rank %d: %s", run->first + (int)(failed - threads),
+                   failed->error.text);
 }
 
 static AmStatus run_all(Run *run, AmError *error) {
@@ -276,54 +330,34 @@ static AmStatus run_all(Run *run, AmError *error) {
             am_fail(&threads[started].error, AM_ERROR_RUNTIME, "", "cannot start a thread");
         run->comms[0].back_end->abort(&run->comms[0]);
     }
+    if (run->world) world_on_failure(run->world, release_ranks, run);
     run_rank(&threads[0]);
     for (int32_t r = 1; r < started; r++) pthread_join(threads[r].thread, NULL);
-    return first_failure(threads, run->rank_count, error);
+    if (run->world) world_on_failure(run->world, NULL, NULL);
+    return first_failure(run, threads, error);
 }
 
-static AmStatus save_outputs(Run *run, AmError *error) {
-    const IrRoles *roles = run->context->roles;
-    ArrayToWrite *arrays = ARENA_ARRAY(run->arena, ArrayToWrite, roles->output_count + 1);
-    if (!arrays) return am_fail_memory(error, roles->output_count * 64);
-    for (int32_t k = 0; k < roles->output_count; k++) {
-        const IrShape *shape = output_shape(run, k);
-        arrays[k] = (ArrayToWrite){.name = arena_format(run->arena, "output[%d]", k),
-                                   .type = shape->type,
-                                   .rank = shape->rank,
-                                   .dimensions = shape->dimensions,
-                                   .data = run->outputs[k]};
+/* Allocation and scratch memory of every rank, in process 0. */
+static AmStatus gather_memory(const Run *run, AmRunReport *report, AmError *error) {
+    World *world = run->world;
+    int64_t bytes = (int64_t)sizeof(int64_t) * run->rank_count;
+    int64_t *peak = report->peak_bytes, *scratch = report->scratch_bytes;
+    WorldPart *parts = ARENA_ARRAY(run->arena, WorldPart, world ? world->count : 1);
+    if (!parts) return am_fail_memory(error, bytes);
+    for (int32_t r = 0; r < run->rank_count; r++) {
+        scratch[r] = run->ranks[r].scratch_bytes;
+        peak[r] = run->ranks[r].memory_bytes - scratch[r];
     }
-    if (run->arena->failed) return am_fail_memory(error, roles->output_count * 16);
-    return array_file_write(run->options->outputs_path, arrays, roles->output_count, NULL, error);
-}
-
-/* Everything but the data, whole, by path: a state that the next run can start from. */
-static AmStatus save_state(Run *run, AmError *error) {
-    const IrRoles *roles = run->context->roles;
-    ArrayToWrite *arrays = ARENA_ARRAY(run->arena, ArrayToWrite, roles->parameter_count + 1);
-    if (!arrays) return am_fail_memory(error, roles->parameter_count * 64);
-    int32_t count = 0;
-    AmStatus status = AM_OK;
-    for (int32_t k = 0; k < roles->parameter_count && status == AM_OK; k++) {
-        const IrParameter *parameter = &roles->parameters[k];
-        const IrShape *shape = &run->context->canonical->instructions[parameter->instruction].shape;
-        if (parameter->role == IR_ROLE_DATA || run->feeds[k].batches > 1) continue;
-        char *whole = malloc((size_t)ir_shape_bytes(shape) + 1);
-        if (!whole) {
-            status = am_fail_memory(error, ir_shape_bytes(shape));
-            break;
-        }
-        for (int32_t r = 0; r < run->rank_count; r++) rank_get_parameter(&run->ranks[r], k, whole);
-        arrays[count++] = (ArrayToWrite){.name = parameter->path,
-                                         .type = shape->type,
-                                         .rank = shape->rank,
-                                         .dimensions = shape->dimensions,
-                                         .data = whole};
+    for (int k = 0; k < 2 && world; k++) {
+        int64_t *figures = k == 0 ? peak : scratch;
+        TRY(world_gather(world, figures, bytes, bytes, parts, error));
+        if (world->process != 0) continue;
+        for (int32_t p = 1; p < world->count; p++)
+            if (parts[p].count == bytes)
+                memcpy(figures + (int64_t)p * run->rank_count, parts[p].bytes, (size_t)bytes);
+        world_release_parts(world, parts);
     }
-    const char *metadata[] = {"format", "automap-state-1", NULL};
-    if (status == AM_OK) status = array_file_write(run->options->save_path, arrays, count, metadata, error);
-    for (int32_t k = 0; k < count; k++) free((void *)arrays[k].data);
-    return status;
+    return AM_OK;
 }
 
 static AmStatus fill_report(const Run *run, AmRunReport *report, AmError *error) {
@@ -334,41 +368,57 @@ static AmStatus fill_report(const Run *run, AmRunReport *report, AmError *error)
                                          : run->total_seconds,
                             .first_loss = run->first_loss,
                             .last_loss = run->last_loss,
-                            .device_count = run->rank_count,
-                            .peak_bytes = ARENA_ARRAY(run->arena, int64_t, run->rank_count),
-                            .scratch_bytes = ARENA_ARRAY(run->arena, int64_t, run->rank_count)};
-    if (!report->peak_bytes || !report->scratch_bytes) return am_fail_memory(error, run->rank_count * 16);
-    for (int32_t r = 0; r < run->rank_count; r++) {
-        report->scratch_bytes[r] = run->ranks[r].scratch_bytes;
-        report->peak_bytes[r] = run->ranks[r].memory_bytes - run->ranks[r].scratch_bytes;
-    }
+                            .device_count = run->device_count,
+                            .peak_bytes = ARENA_ARRAY(run->arena, int64_t, run->device_count),
+                            .scratch_bytes = ARENA_ARRAY(run->arena, int64_t, run->device_count)};
+    if (!report->peak_bytes || !report->scratch_bytes) return am_fail_memory(error, run->device_count * 16);
+    return gather_memory(run, report, error);
+}
+
+static AmStatus check_writable(const Run *run, AmError *error) {
+    const AmRunOptions *options = run->options;
+    if (run->world && run->world->process != 0) return AM_OK;
+    if (options->outputs_path) TRY(array_file_check_writable(options->outputs_path, error));
+    if (options->save_path) TRY(array_file_check_writable(options->save_path, error));
     return AM_OK;
+}
+
+static AmStatus run_plan(Run *run, AmRunReport *report, AmError *error) {
+    const AmRunOptions *options = run->options;
+    if (options->steps < 1)
+        return am_fail(error, AM_ERROR_USAGE, "", "the number of steps must be at least 1");
+    TRY(check_writable(run, error));
+    if (run->world) TRY(agree(run, error));
+    TRY(lower(run, error));
+    WholeOwner owner = {.ranks = run->ranks, .rank_count = run->rank_count, .world = run->world};
+    TRY(results_open(&run->results, run->context, options, &owner, run->arena, error));
+    TRY(load(run, error));
+    TRY(run_all(run, error));
+    TRY(fill_report(run, report, error));
+    if (options->save_path) TRY(results_save_state(&run->results, run->feeds, error));
+    if (options->outputs_path && run->steps_done > 0) TRY(results_save_outputs(&run->results, error));
+    if (!run->stop) return AM_OK;
+    return am_fail(error, AM_INTERRUPTED, "", "interrupted after %lld steps", (long long)run->steps_done);
 }
 
 AmStatus am_run(const PlanContext *context, const AmRunOptions *options, Arena *arena, AmRunReport *report,
                 AmError *error) {
-    Run run = {.context = context, .options = options, .arena = arena, .first_loss = NAN, .last_loss = NAN};
-    AmStatus status;
-    if (options->steps < 1)
-        return am_fail(error, AM_ERROR_USAGE, "", "the number of steps must be at least 1");
-    if (options->outputs_path) TRY(array_file_check_writable(options->outputs_path, error));
-    if (options->save_path) TRY(array_file_check_writable(options->save_path, error));
-    TRY_OR_FAIL(lower(&run, error));
-    TRY_OR_FAIL(prepare_outputs(&run, error));
-    TRY_OR_FAIL(load(&run, error));
-    TRY_OR_FAIL(run_all(&run, error));
-    TRY_OR_FAIL(fill_report(&run, report, error));
-    if (options->save_path) TRY_OR_FAIL(save_state(&run, error));
-    if (options->outputs_path && run.steps_done > 0) TRY_OR_FAIL(save_outputs(&run, error));
-    if (run.stop)
-        status =
-            am_fail(error, AM_INTERRUPTED, "", "interrupted after %lld steps", (long long)run.steps_done);
-fail:
+    World *world = options->world && options->world->count > 1 ? options->world : NULL;
+    Run run = {.context = context,
+               .options = options,
+               .arena = arena,
+               .world = world,
+               .first_loss = NAN,
+               .last_loss = NAN};
+    AmError own = {0};
+    AmStatus status = run_plan(&run, report, &own);
+    if (world && status != AM_OK && status != AM_INTERRUPTED) world_abort(world, own.text);
+    if (status != AM_OK && error && error->code == AM_OK) *error = own;
+    if (run.results.context) results_close(&run.results);
     for (int32_t r = 0; run.ranks && r < run.rank_count; r++) rank_close(&run.ranks[r]);
     if (run.has_comm) run.comms[0].back_end->close(run.comms);
     for (int32_t r = 0; run.devices && r < run.rank_count; r++)
         if (run.devices[r]) run.devices[r]->back_end->close(run.devices[r]);
     for (int32_t k = 0; run.feeds && k < context->roles->parameter_count; k++) feed_release(&run.feeds[k]);
-    for (int32_t k = 0; run.outputs && k < context->roles->output_count; k++) free(run.outputs[k]);
     return status;
 }

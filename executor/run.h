@@ -1,16 +1,20 @@
 /* Running a module: training steps under a plan, or on one device.
  *
  * The module is lowered for every device of the plan; each device is a rank, a
- * thread with one allocation. State and data come from files of named arrays
- * (interface, "run") and are cut into the ranks' shards; every step feeds the
- * next batch, runs the program, reads what is watched and takes over the
- * updates. Nothing is allocated between the first step and the last.
+ * thread with one allocation. Several processes may share a plan: each has the
+ * same number of consecutive ranks and reads the files itself, and what the run
+ * gives back comes to process 0, which alone reports and writes. State and data come from files of named
+ * arrays (interface, "run") and are cut into the ranks' shards; every step feeds the next batch, runs the
+ * program, reads what is watched and takes over the updates. Nothing is allocated between the first step and
+ * the last.
  */
 #ifndef EXECUTOR_RUN_H
 #define EXECUTOR_RUN_H
 
 #include <signal.h>
 
+#include "executor/comm.h"
+#include "executor/world.h"
 #include "propagation/plan.h"
 
 /* An output that is reported every step, as doubles. */
@@ -29,10 +33,12 @@ typedef struct AmRunStep {
 } AmRunStep;
 
 typedef struct AmRunOptions {
-    const Plan *plan;   /* NULL: the whole module on one device */
-    const char *device; /* kernel_back_end_find(); NULL: "cpu" */
-    const char *comm;   /* comm_back_end_find(); NULL: "local" */
-    bool tf32;          /* KernelOptions */
+    const Plan *plan;               /* NULL: the whole module on one device */
+    const char *device;             /* kernel_back_end_find(); NULL: "cpu" */
+    const char *comm;               /* comm_back_end_find(); NULL: "local", for several processes "nccl" */
+    bool tf32;                      /* KernelOptions */
+    World *world;                   /* the processes that run the plan together; NULL: this one alone */
+    const CommBackEnd *collectives; /* a back end of the caller's own in place of `comm`; or NULL */
     int64_t steps;
     const char *state_path; /* npz or safetensors, "random", or NULL: everything is in data_path */
     const char *data_path;  /* or NULL */
@@ -42,7 +48,7 @@ typedef struct AmRunOptions {
     const char *outputs_path;                 /* .npz: every output of the last step as output[k]; or NULL */
     const char *save_path;                    /* the final state by path; or NULL */
     const volatile sig_atomic_t *interrupted; /* set: stop after the step in work; or NULL */
-    void (*on_step)(void *user, const AmRunStep *step); /* in the caller's thread; or NULL */
+    void (*on_step)(void *user, const AmRunStep *step); /* in the caller's thread of process 0; or NULL */
     void *user;
     AmWarnings *warnings; /* or NULL */
 } AmRunOptions;
@@ -51,15 +57,16 @@ typedef struct AmRunReport {
     int64_t steps;           /* that were run */
     double seconds_per_step; /* mean without the first, which warms up */
     double first_loss, last_loss;
-    int32_t device_count;
+    int32_t device_count;   /* of the whole plan */
     int64_t *peak_bytes;    /* [device_count]: the allocation without scratch memory; in the arena */
     int64_t *scratch_bytes; /* [device_count]: what the kernels took beside it; in the arena */
 } AmRunReport;
 
-/* AM_ERROR_INPUT: no kernel for an operator, a parameter that no file names, a
- * shape that does not match (both named). AM_ERROR_RUNTIME: a rank failed.
- * AM_INTERRUPTED: stopped; what was asked to be saved is saved and the report
- * holds. */
+/* All processes of options->world together, with the same module, plan and options
+ * (checked; files may lie elsewhere); the report is process 0's. A failure here ends
+ * the others with AM_ERROR_RUNTIME. AM_ERROR_INPUT: no kernel for an operator, a parameter that no file
+ * names, a shape that does not match (both named). AM_ERROR_RUNTIME: a rank failed. AM_INTERRUPTED: stopped;
+ * what was asked to be saved is saved and the report holds. */
 AmStatus am_run(const PlanContext *context, const AmRunOptions *options, Arena *arena, AmRunReport *report,
                 AmError *error);
 
