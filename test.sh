@@ -12,6 +12,8 @@ Installs what is missing (Debian packages; Python packages into .venv), builds
 into build/, and runs the tests:
 
   format   clang-format on every C file
+  fuzz     every fuzzer for 10 seconds (60 with --full) under the address and
+           undefined-behaviour sanitizers (build-fuzz/)
   unit     every unit test again under the address and undefined-behaviour
            sanitizers (build-asan/), and those with threads under the thread
            sanitizer (build-tsan/)
@@ -100,6 +102,23 @@ test_sanitized() {
     "-DCMAKE_C_FLAGS_DEBUG=-O1 -g" && run_tests build-asan -L unit
 }
 
+# Where clang has no libFuzzer the fuzzers' own tests (ctest -L fuzz) remain.
+test_fuzzers() {
+  local seconds=10 fuzzer name
+  if [ "$full" = 1 ]; then seconds=60; fi
+  configure_and_build build-fuzz -DAUTOMAP_FUZZ=ON -DAUTOMAP_SANITIZE=address,undefined -DCMAKE_C_COMPILER=clang || return 1
+  tests/fuzz/seeds.sh build/automap build-fuzz/seeds || return 1
+  for fuzzer in tests/fuzz/fuzz_*.c; do
+    name=$(basename "$fuzzer" .c)
+    mkdir -p "build-fuzz/corpus/$name"
+    echo "$name"
+  done | xargs -P "$(nproc)" -I NAME sh -c 'reader=NAME; reader=${reader#fuzz_}
+      build-fuzz/NAME -seed=1 -max_total_time='$seconds' -timeout=10 -rss_limit_mb=4096 -artifact_prefix=build-fuzz/NAME- \
+        build-fuzz/corpus/NAME "build-fuzz/seeds/$reader" >build-fuzz/NAME.log 2>&1 ||
+        { tail -40 build-fuzz/NAME.log; exit 255; }
+      echo "NAME: $(grep -o "Done .*" build-fuzz/NAME.log)"'
+}
+
 # The programs that start threads: ranks, searches, parallel loops.
 test_threads() {
   local names
@@ -124,6 +143,7 @@ main() {
   if [ "$quick" = 0 ]; then
     step "unit tests, address and undefined-behaviour sanitizers" test_sanitized
     step "unit tests with threads, thread sanitizer" test_threads
+    step "fuzzers" test_fuzzers
   fi
   local selection=(-LE full)
   if [ "$full" = 1 ]; then selection=(); fi

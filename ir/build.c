@@ -70,6 +70,12 @@ static AmStatus resolve_called(const Builder *builder, IrInstruction *instructio
     return AM_OK;
 }
 
+/* Opcodes that nobody knows are kept, as long as they are words. */
+static bool is_opcode(const char *opcode) {
+    static const char letters[] = "abcdefghijklmnopqrstuvwxyz0123456789-_";
+    return opcode[0] != '\0' && opcode[strspn(opcode, letters)] == '\0';
+}
+
 static AmStatus build_instruction(const Builder *builder, IrInstruction *instruction,
                                   const Hlo__HloInstructionProto *message) {
     instruction->message = message;
@@ -80,6 +86,7 @@ static AmStatus build_instruction(const Builder *builder, IrInstruction *instruc
         if (instruction->name == NULL) return am_fail_memory(builder->error, 64);
     }
     if (message->opcode[0] == '\0') return build_refuse(builder, message, "it has no opcode");
+    if (!is_opcode(message->opcode)) return build_refuse(builder, message, "its opcode is no word");
     instruction->opcode = ir_opcode_from_name(message->opcode);
     instruction->opcode_name = message->opcode;
     TRY(build_shape(builder, &instruction->shape, message->shape, message));

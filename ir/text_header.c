@@ -302,6 +302,38 @@ static void write_donors(Text *out, const Hlo__HloBufferDonorProto *donors) {
     text_append_string(out, " }");
 }
 
+/* The program shape only repeats what the instructions say, so no reader has
+ * checked it: whether it can be read back. */
+static bool is_sound(const Hlo__ShapeProto *shape, int32_t depth) {
+    if (!shape || depth > IR_MAX_TUPLE_DEPTH) return false;
+    if ((Dtype)shape->element_type == DTYPE_TUPLE) {
+        for (size_t i = 0; i < shape->n_tuple_shapes; i++)
+            if (!is_sound(shape->tuple_shapes[i], depth + 1)) return false;
+        return true;
+    }
+    if (!strcmp(dtype_name((Dtype)shape->element_type), "invalid") || shape->n_dimensions > IR_MAX_RANK)
+        return false;
+    for (size_t i = 0; i < shape->n_dimensions; i++)
+        if (shape->dimensions[i] < 0) return false;
+    const Hlo__LayoutProto *layout = shape->layout;
+    uint64_t seen = 0;
+    if (layout && layout->n_minor_to_major > 0 && layout->n_minor_to_major != shape->n_dimensions)
+        return false;
+    for (size_t i = 0; layout && i < layout->n_minor_to_major; i++) {
+        int64_t dimension = layout->minor_to_major[i];
+        if (dimension < 0 || dimension >= (int64_t)shape->n_dimensions || (seen >> dimension & 1))
+            return false;
+        seen |= UINT64_C(1) << dimension;
+    }
+    return true;
+}
+
+static bool is_sound_program(const Hlo__ProgramShapeProto *program) {
+    for (size_t i = 0; program && i < program->n_parameters; i++)
+        if (!is_sound(program->parameters[i], 0)) return false;
+    return program && is_sound(program->result, 0);
+}
+
 static void write_layout(Text *out, const Hlo__ProgramShapeProto *program) {
     text_append_string(out, ", entry_computation_layout={(");
     for (size_t i = 0; i < program->n_parameters; i++) {
@@ -319,9 +351,7 @@ void ir_write_header(IrTextWriter *writer, const char *name) {
     text_append(out, "HloModule %s", name);
     write_aliases(out, module->input_output_alias);
     write_donors(out, module->buffer_donor);
-    if (module->host_program_shape && module->host_program_shape->result) {
-        write_layout(out, module->host_program_shape);
-    }
+    if (is_sound_program(module->host_program_shape)) write_layout(out, module->host_program_shape);
     if (module->frontend_attributes && module->frontend_attributes->n_map) {
         text_append_string(out, ", frontend_attributes=");
         ir_write_frontend(out, module->frontend_attributes);

@@ -198,8 +198,11 @@ void ir_write_sharding(Text *out, const Hlo__OpSharding *sharding) {
         if (i) text_append_string(out, ", ");
         ir_write_sharding(out, sharding->tuple_shardings[i]);
     }
-    if (sharding->type == HLO__OP_SHARDING__TYPE__OTHER) {
+    bool has_devices = sharding->n_iota_reshape_dims > 0 || sharding->n_tile_assignment_devices > 0;
+    if (sharding->type == HLO__OP_SHARDING__TYPE__OTHER && has_devices) {
         write_devices(out, sharding);
+    } else if (sharding->type == HLO__OP_SHARDING__TYPE__OTHER) { /* tiles without devices say nothing */
+        text_append_string(out, kind_name(HLO__OP_SHARDING__TYPE__UNKNOWN));
     } else if (sharding->type != HLO__OP_SHARDING__TYPE__TUPLE) {
         text_append_string(out, kind_name(sharding->type));
     }

@@ -13,6 +13,10 @@
     void *out, const void *a, const void *b, const void *c, int64_t count, \
         const ElementParameter *parameter, const ElementTile *tile
 
+#ifndef CMPLXF /* glibc defines it for GCC alone */
+#define CMPLXF(real, imaginary) __builtin_complex((float)(real), (float)(imaginary))
+#endif
+
 typedef float complex Complex;
 
 static inline Complex multiply(Complex x, Complex y) {

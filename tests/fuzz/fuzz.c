@@ -38,30 +38,43 @@ static bool hash(const IrModule *module, char hex[65]) {
     return true;
 }
 
-void fuzz_module(const uint8_t *data, size_t size) {
+/* Prints, reads back, and gives the hash of what came back. False where the form cannot hold the module. */
+static bool pass_through(size_t form, const Hlo__HloModuleProto *message, IrModule **again, char hex[65]) {
     static AmStatus (*const printers[])(Text *, const Hlo__HloModuleProto *,
                                         AmError *) = {ir_print_pb, ir_print_json, ir_print_text};
-    static const char *const names[] = {"binary", "JSON", "text"};
+    Text text = {0};
     AmError error = {0};
-    IrModule *module, *again;
+    AmStatus status = printers[form](&text, message, &error);
+    fuzz_check(status != AM_ERROR_INTERNAL, "printing", &error);
+    if (status == AM_OK) {
+        status = ir_read_bytes(again, "printed", text.data, (int64_t)text.length, &error);
+        fuzz_check(status == AM_OK, "what was printed cannot be read", &error);
+        fuzz_check(hash(*again, hex), "what was printed has no hash", NULL);
+    }
+    text_free(&text);
+    return status == AM_OK;
+}
+
+/* Text leaves out what an opcode does not use and has no words for the
+ * attributes of unknown ones; what came out of it once must stay the same. */
+void fuzz_module(const uint8_t *data, size_t size) {
+    AmError error = {0};
+    IrModule *module, *again, *third;
     char expected[65], found[65];
     if (ir_read_bytes(&module, "input", (const char *)data, (int64_t)size, &error) != AM_OK) {
         fuzz_check(error.code != AM_OK && error.text[0], "a refusal without words", NULL);
         return;
     }
-    for (size_t k = 0; hash(module, expected) && k < sizeof printers / sizeof *printers; k++) {
-        Text text = {0};
-        AmStatus status = printers[k](&text, module->message, &error);
-        if (status == AM_OK) {
-            status = ir_read_bytes(&again, names[k], text.data, (int64_t)text.length, &error);
-            fuzz_check(status == AM_OK, "what was printed cannot be read", &error);
-            fuzz_check(hash(again, found) && strcmp(found, expected) == 0,
-                       "printed and read it is another module", NULL);
-            ir_module_free(again);
+    bool hashed = hash(module, expected);
+    for (size_t form = 0; hashed && form < 3; form++) {
+        if (!pass_through(form, module->message, &again, found)) continue;
+        if (form == 2) {
+            memcpy(expected, found, sizeof expected);
+            fuzz_check(pass_through(form, again->message, &third, found), "text of text", NULL);
+            ir_module_free(third);
         }
-        fuzz_check(status != AM_ERROR_INTERNAL, names[k], &error);
-        error = (AmError){0};
-        text_free(&text);
+        fuzz_check(strcmp(found, expected) == 0, "printed and read it is another module", NULL);
+        ir_module_free(again);
     }
     ir_module_free(module);
 }
