@@ -163,13 +163,16 @@ static AmStatus join(Comm *comm, const int32_t *ranks, int32_t count, int32_t *n
     return AM_OK;
 }
 
+/* ncclBfloat16, which NCCL's headers of CUDA 12 declare for C++ alone. */
+#define NCCL_BFLOAT16 ((ncclDataType_t)9)
+
 static const struct {
     Dtype type;
     ncclDataType_t name;
 } types[] = {
-    {DTYPE_PRED, ncclUint8},    {DTYPE_S8, ncclInt8},     {DTYPE_U8, ncclUint8},    {DTYPE_S32, ncclInt32},
-    {DTYPE_U32, ncclUint32},    {DTYPE_S64, ncclInt64},   {DTYPE_U64, ncclUint64},  {DTYPE_F16, ncclFloat16},
-    {DTYPE_BF16, ncclBfloat16}, {DTYPE_F32, ncclFloat32}, {DTYPE_F64, ncclFloat64},
+    {DTYPE_PRED, ncclUint8},     {DTYPE_S8, ncclInt8},     {DTYPE_U8, ncclUint8},    {DTYPE_S32, ncclInt32},
+    {DTYPE_U32, ncclUint32},     {DTYPE_S64, ncclInt64},   {DTYPE_U64, ncclUint64},  {DTYPE_F16, ncclFloat16},
+    {DTYPE_BF16, NCCL_BFLOAT16}, {DTYPE_F32, ncclFloat32}, {DTYPE_F64, ncclFloat64},
 };
 
 static bool find_type(Dtype type, ncclDataType_t *name) {
