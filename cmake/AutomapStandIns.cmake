@@ -5,6 +5,7 @@
 
 set(STAND_INS ${CMAKE_BINARY_DIR}/tests/stand_in)
 set(STAND_IN_TARGETS)
+set(AUTOMAP_STAND_IN_KERNELS ${STAND_INS}/kernels CACHE STRING "Folder in which the stand-in driver keeps kernels for the host")
 foreach(library cuda.so.1 nvrtc.so.13 cublasLt.so.13 cudnn.so.9 nccl.so.2)
   string(REGEX MATCH "^[^.]*" part ${library})
   string(TOLOWER ${part} prefix)
@@ -16,8 +17,8 @@ foreach(library cuda.so.1 nvrtc.so.13 cublasLt.so.13 cudnn.so.9 nccl.so.2)
     string(REGEX MATCH "[.].*" suffix ${library})
     set_target_properties(stand_in_${part} PROPERTIES SUFFIX ${suffix})
     target_link_libraries(stand_in_${part} PRIVATE automap_flags Threads::Threads ${CMAKE_DL_LIBS} m)
-    target_compile_definitions(stand_in_${part} PRIVATE STAND_IN_SOURCE="${CMAKE_SOURCE_DIR}"
-      STAND_IN_FOLDER="${STAND_INS}/kernels")
+    target_compile_definitions(stand_in_${part} PRIVATE STAND_IN_SOURCE="${AUTOMAP_TEST_DATA}"
+      STAND_IN_FOLDER="${AUTOMAP_STAND_IN_KERNELS}")
     list(APPEND STAND_IN_TARGETS stand_in_${part})
   endif()
 endforeach()
