@@ -81,12 +81,12 @@ def cases(run, model, device, folder):
                 yield check(run, model, f"{ranks} ranks, {name}", plan, device, (reference, wanted))
 
 
-def train_all(run, device, folder, workers, report):
-    """All models, several at once; report(name, passed, detail) for each run as it ends."""
+def train_all(run, names, device, folder, workers, report):
+    """These models, several at once; report(name, passed, detail) for each run as it ends."""
 
     def train(model):
         for result in cases(run, model, device, folder):
             report(*result)
 
     with ThreadPoolExecutor(workers) as pool:
-        list(pool.map(train, models()))
+        list(pool.map(train, names))
