@@ -1,13 +1,15 @@
 /* Benchmark of the learning step.
  *
- *   bench_dqn [--device cpu|cuda]
+ *   bench_dqn [--device cpu|cuda] [--one-block]
  *
  * For a few shapes: full updates per second (draw a batch, two forward passes,
  * backward, Adam, new priorities), the time to store one transition, and the
  * time of one greedy choice; on the CPU also how much of an update is drawing
  * and setting priorities, and how much is Adam.
  * Reference: about 10,000 updates per second for a 64-128-16 network with a
- * batch of 32, on one core with OpenBLAS; on a card at least as many.
+ * batch of 32, on one core with OpenBLAS; on a card at least as many. One block:
+ * whole updates of dense networks in one block of threads instead of a graph of
+ * cuBLASLt's products.
  */
 #include <stdio.h>
 #include <string.h>
@@ -20,6 +22,7 @@
 #define REFERENCE_UPDATES 10000
 #define SECONDS           0.3
 #define MOST_OBSERVATION  512
+#define UPDATES_PER_CALL  10
 
 typedef struct Case {
     const char *name;
@@ -51,7 +54,7 @@ typedef struct Bench {
 } Bench;
 
 static void update(Bench *bench) {
-    agent_learn(bench->agent, 1);
+    agent_learn(bench->agent, UPDATES_PER_CALL);
 }
 
 static void observe(Bench *bench) {
@@ -85,10 +88,9 @@ static double time_of(void (*call)(Bench *), Bench *bench) {
     return (clock_seconds() - begin) / (double)calls;
 }
 
-static AmStatus create(Bench *bench, const Case *c, DqnDevice device, AmError *error) {
+static AmStatus create(Bench *bench, const Case *c, const AgentSettings *chosen, AmError *error) {
     AgentSettings *settings = &bench->settings;
-    *settings = agent_default_settings();
-    settings->device = device;
+    *settings = *chosen;
     settings->batch = c->batch;
     settings->hidden_count = c->hidden_count;
     for (int32_t k = 0; k < c->hidden_count; k++) settings->hidden[k] = c->hidden[k];
@@ -134,16 +136,16 @@ static AmStatus fill(Bench *bench, const Case *c, AmError *error) {
     return AM_OK;
 }
 
-static AmStatus measure(const Case *c, DqnDevice device, AmError *error) {
+static AmStatus measure(const Case *c, const AgentSettings *chosen, AmError *error) {
     static Bench bench;
     bench = (Bench){0};
-    AmStatus status = create(&bench, c, device, error);
+    AmStatus status = create(&bench, c, chosen, error);
     if (status == AM_OK) status = fill(&bench, c, error);
     if (status == AM_OK) {
-        double seconds = time_of(update, &bench);
+        double seconds = time_of(update, &bench) / UPDATES_PER_CALL;
         printf("%-28s %10.0f %10.1f %10.2f %10.1f", c->name, 1 / seconds, 1e6 * seconds,
                1e6 * time_of(observe, &bench), 1e6 * time_of(act, &bench));
-        if (device == DQN_CPU)
+        if (chosen->device == DQN_CPU)
             printf(" %10.1f %10.1f", 1e6 * time_of(draw_and_set_priorities, &bench),
                    1e6 * time_of(adam, &bench));
         printf("\n");
@@ -154,19 +156,32 @@ static AmStatus measure(const Case *c, DqnDevice device, AmError *error) {
     return status;
 }
 
+static bool read_arguments(AgentSettings *chosen, int count, char **arguments) {
+    *chosen = agent_default_settings();
+    for (int k = 1; k < count; k++) {
+        bool names_device = strcmp(arguments[k], "--device") == 0 && k + 1 < count;
+        if (strcmp(arguments[k], "--one-block") == 0) chosen->one_block = true;
+        else if (names_device && strcmp(arguments[++k], "cuda") == 0) chosen->device = DQN_CUDA;
+        else if (!names_device || strcmp(arguments[k], "cpu") != 0) return false;
+    }
+    return true;
+}
+
 int main(int count, char **arguments) {
-    DqnDevice device = DQN_CPU;
+    AgentSettings chosen;
     AmError error = {0};
-    if (count == 3 && strcmp(arguments[1], "--device") == 0 && strcmp(arguments[2], "cuda") == 0) {
-        device = DQN_CUDA;
-    } else if (count != 1 && !(count == 3 && strcmp(arguments[2], "cpu") == 0)) {
-        fprintf(stderr, "usage: bench_dqn [--device cpu|cuda]\n");
+    if (!read_arguments(&chosen, count, arguments)) {
+        fprintf(stderr, "usage: bench_dqn [--device cpu|cuda] [--one-block]\n");
         return AM_ERROR_USAGE;
     }
+    if (dqn_device_check(chosen.device, &error) != AM_OK) {
+        fprintf(stderr, "bench_dqn: %s\n", error.text);
+        return error.code;
+    }
     printf("%-28s %10s %10s %10s %10s%s\n", "network (input-..-actions)", "updates/s", "update us",
-           "store us", "act us", device == DQN_CPU ? "  replay us    Adam us" : "");
+           "store us", "act us", chosen.device == DQN_CPU ? "  replay us    Adam us" : "");
     for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++)
-        if (measure(&cases[i], device, &error) != AM_OK) {
+        if (measure(&cases[i], &chosen, &error) != AM_OK) {
             fprintf(stderr, "bench_dqn: %s\n", error.text);
             return error.code;
         }

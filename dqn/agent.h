@@ -34,6 +34,7 @@
 
 typedef struct AgentSettings {
     DqnDevice device;
+    bool one_block;       /* learner.h; like the device no part of a saved agent */
     double gamma;         /* discount per step, 0 .. 1 */
     double learning_rate; /* Adam's */
     /* Probability of a random legal action: from start to end, linearly over

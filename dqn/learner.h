@@ -50,7 +50,8 @@ typedef struct LearnerSettings {
     double huber;
     int32_t batch, target_update, replay_capacity;
     bool double_q;
-    uint64_t seed; /* of sampling */
+    bool one_block; /* on CUDA: whole updates of a dense network in one block of threads */
+    uint64_t seed;  /* of sampling */
 } LearnerSettings;
 
 /* The whole state in host memory, arrays of `count` rows owned by an arena. */

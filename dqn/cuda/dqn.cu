@@ -1,6 +1,6 @@
 /* Device code of the DQN: all of an update except the matrix products and the
- * convolutions. Compiled by NVRTC for the card at hand; plain kernels without
- * includes.
+ * convolutions; and, for dense networks, a whole update in one block. Compiled by
+ * NVRTC for the card at hand; plain kernels without includes.
  *
  * Counters live in device memory, so that a graph of one update can be replayed
  * without new arguments: counters[] = {updates, Adam's steps, transitions held,
@@ -19,7 +19,41 @@ typedef unsigned char Byte;
 
 enum { UPDATES, ADAM_STEPS, HELD, NEXT };
 enum { MAX_PRIORITY, LOSS };
-enum { THREADS = 256 }; /* of a block, where rows of a batch do not have blocks of their own */
+enum { MOST_THREADS = 1024, MOST_LAYERS = 9 };
+
+/* A dense layer: offsets of its weights [inputs, outputs] and biases. */
+struct Layer {
+    Integer weights, biases;
+    int inputs, outputs;
+};
+
+/* Where everything is, and the settings: the same struct as UpdateCuda in
+ * learner_cuda.h, field by field. */
+struct Update {
+    /* The replay: [capacity, ..]. owners is 0 between kernels. */
+    float *observations, *next_observations, *rewards, *discounts;
+    Byte *next_masks;
+    int *taken, *owners;
+    double *tree, *sums;
+    Integer *counters;
+    /* The parameters and what is like them. */
+    float *online, *target, *gradients, *first, *second;
+    /* One batch. batch_rows is [2 batch, size]: the states, then the states that follow. */
+    float *batch_rows, *batch_rewards, *batch_discounts, *weights, *errors;
+    double *losses;
+    Byte *batch_masks;
+    int *batch_taken, *indices;
+    /* Layer outputs of the online network [2 batch or batch, ..] and of the target
+     * network on the states that follow [batch, ..]; derivatives by them. */
+    float *outputs[MOST_LAYERS], *target_outputs[MOST_LAYERS];
+    float *gradient, *next_gradient;
+    Bits seed;
+    double alpha, beta, priority_epsilon, huber;
+    double learning_rate, beta1, beta2, adam_epsilon;
+    int batch, online_rows, size, actions, dueling, double_q, capacity, width;
+    int target_update, parameter_count, layer_count;
+    Layer layers[MOST_LAYERS];
+};
 
 /* base/random.c: splitmix64's mixing function over (seed, stream, index). */
 __device__ Bits mix(Bits z) {
@@ -48,12 +82,13 @@ __device__ int find(const double *tree, int width, double position) {
     return node - width;
 }
 
-/* The largest value[t] of a block; `shared` has room for one per thread. */
-__device__ double block_maximum(double value, double *shared) {
+/* The largest value of a block, whose threads are a power of two. */
+__device__ double block_maximum(double value) {
+    __shared__ double shared[MOST_THREADS];
     shared[threadIdx.x] = value;
     __syncthreads();
-    for (int half = THREADS / 2; half > 0; half /= 2) {
-        if ((int)threadIdx.x < half && shared[threadIdx.x + half] > shared[threadIdx.x])
+    for (unsigned half = blockDim.x / 2; half > 0; half /= 2) {
+        if (threadIdx.x < half && shared[threadIdx.x + half] > shared[threadIdx.x])
             shared[threadIdx.x] = shared[threadIdx.x + half];
         __syncthreads();
     }
@@ -65,78 +100,79 @@ __device__ double block_maximum(double value, double *shared) {
 /* Stores `rows` transitions, at most the capacity, over the oldest. staging is
  * [rows, 2 size + actions + 3]: observation, next observation, mask, action,
  * reward, discount, all as floats. New masses are the largest priority ^ alpha. */
-extern "C" __global__ void dqn_store(const float *staging, int rows, int size, int actions, int capacity,
-                                     int width, double alpha, Integer *counters, const double *sums,
-                                     float *observations, float *next_observations, Byte *next_masks,
-                                     int *taken, float *rewards, float *discounts, double *tree) {
-    int row_width = 2 * size + actions + 3;
-    int next = (int)counters[NEXT];
+extern "C" __global__ void dqn_store(Update u, const float *staging, int rows) {
+    int row_width = 2 * u.size + u.actions + 3, threads = (int)blockDim.x;
+    int next = (int)u.counters[NEXT];
     for (int row = 0; row < rows; row++) {
         const float *from = staging + (Integer)row * row_width;
-        Integer at = (next + row) % capacity;
-        for (int k = threadIdx.x; k < row_width; k += THREADS) {
-            int rest = k - 2 * size - actions;
-            if (k < size) observations[at * size + k] = from[k];
-            else if (k < 2 * size) next_observations[at * size + k - size] = from[k];
-            else if (rest < 0) next_masks[at * actions + k - 2 * size] = from[k] != 0;
-            else if (rest == 0) taken[at] = (int)from[k];
-            else if (rest == 1) rewards[at] = from[k];
-            else discounts[at] = from[k];
+        Integer at = (next + row) % u.capacity;
+        for (int k = threadIdx.x; k < row_width; k += threads) {
+            int rest = k - 2 * u.size - u.actions;
+            if (k < u.size) u.observations[at * u.size + k] = from[k];
+            else if (k < 2 * u.size) u.next_observations[at * u.size + k - u.size] = from[k];
+            else if (rest < 0) u.next_masks[at * u.actions + k - 2 * u.size] = from[k] != 0;
+            else if (rest == 0) u.taken[at] = (int)from[k];
+            else if (rest == 1) u.rewards[at] = from[k];
+            else u.discounts[at] = from[k];
         }
     }
-    double mass = pow(sums[MAX_PRIORITY], alpha);
-    for (int row = threadIdx.x; row < rows; row += THREADS) tree[width + (next + row) % capacity] = mass;
-    for (int level = 2; level <= width; level *= 2) {
+    double mass = pow(u.sums[MAX_PRIORITY], u.alpha);
+    for (int row = threadIdx.x; row < rows; row += threads)
+        u.tree[u.width + (next + row) % u.capacity] = mass;
+    for (int level = 2; level <= u.width; level *= 2) {
         __syncthreads();
-        for (int row = threadIdx.x; row < rows; row += THREADS) {
-            int node = (width + (next + row) % capacity) / level;
-            tree[node] = tree[2 * node] + tree[2 * node + 1];
+        for (int row = threadIdx.x; row < rows; row += threads) {
+            int node = (u.width + (next + row) % u.capacity) / level;
+            u.tree[node] = u.tree[2 * node] + u.tree[2 * node + 1];
         }
     }
     __syncthreads();
     if (threadIdx.x != 0) return;
-    counters[NEXT] = (next + rows) % capacity;
-    counters[HELD] = counters[HELD] + rows < capacity ? counters[HELD] + rows : capacity;
+    u.counters[NEXT] = (next + rows) % u.capacity;
+    u.counters[HELD] = u.counters[HELD] + rows < u.capacity ? u.counters[HELD] + rows : u.capacity;
 }
 
 /* One index from each of `batch` equal parts of the mass, with its importance
- * weight (N P)^-beta over the largest of the batch. One block. */
-extern "C" __global__ void dqn_draw(const double *tree, int width, int batch, Bits seed, double beta,
-                                    const Integer *counters, int *indices, float *weights) {
-    __shared__ double shared[THREADS];
-    int held = (int)counters[HELD];
-    double total = tree[1], largest = 0;
-    for (int i = threadIdx.x; i < batch; i += THREADS) {
-        double position = total * (i + uniform_at(seed, (Bits)counters[UPDATES], (Bits)i)) / batch;
-        int index = find(tree, width, position);
+ * weight (N P)^-beta over the largest of the batch. Work of one block. */
+__device__ void draw(const Update &u) {
+    int held = (int)u.counters[HELD], threads = (int)blockDim.x;
+    double total = u.tree[1], largest = 0;
+    for (int i = threadIdx.x; i < u.batch; i += threads) {
+        double position = total * (i + uniform_at(u.seed, (Bits)u.counters[UPDATES], (Bits)i)) / u.batch;
+        int index = find(u.tree, u.width, position);
         if (index >= held) index = held - 1;
-        double weight = pow(held * (tree[width + index] / total), -beta);
-        indices[i] = index;
-        weights[i] = (float)weight;
+        double weight = pow(held * (u.tree[u.width + index] / total), -u.beta);
+        u.indices[i] = index;
+        u.weights[i] = (float)weight;
         if (weight > largest) largest = weight;
     }
-    largest = block_maximum(largest, shared);
-    for (int i = threadIdx.x; i < batch; i += THREADS) weights[i] = (float)(weights[i] / largest);
+    largest = block_maximum(largest);
+    for (int i = threadIdx.x; i < u.batch; i += threads) u.weights[i] = (float)(u.weights[i] / largest);
 }
 
-/* Copies what was drawn next to each other; block i takes row i. `batch_rows` is
- * [2 batch, size]: the states, then the states that follow. */
-extern "C" __global__ void dqn_gather(const int *indices, int batch, int size, int actions,
-                                      const float *observations, const float *next_observations,
-                                      const Byte *next_masks, const int *taken, const float *rewards,
-                                      const float *discounts, float *batch_rows, Byte *batch_masks,
-                                      int *batch_taken, float *batch_rewards, float *batch_discounts) {
-    Integer row = blockIdx.x, from = indices[row];
-    for (int k = threadIdx.x; k < size; k += (int)blockDim.x) {
-        batch_rows[row * size + k] = observations[from * size + k];
-        batch_rows[(batch + row) * size + k] = next_observations[from * size + k];
+extern "C" __global__ void dqn_draw(Update u) {
+    draw(u);
+}
+
+/* Copies what was drawn for a row of the batch, all threads of the block. */
+__device__ void gather(const Update &u, int row) {
+    Integer from = u.indices[row], states = (Integer)row * u.size;
+    Integer following = (Integer)(u.batch + row) * u.size;
+    int threads = (int)blockDim.x;
+    for (int k = threadIdx.x; k < u.size; k += threads) {
+        u.batch_rows[states + k] = u.observations[from * u.size + k];
+        u.batch_rows[following + k] = u.next_observations[from * u.size + k];
     }
-    for (int k = threadIdx.x; k < actions; k += (int)blockDim.x)
-        batch_masks[row * actions + k] = next_masks[from * actions + k];
+    for (int k = threadIdx.x; k < u.actions; k += threads)
+        u.batch_masks[(Integer)row * u.actions + k] = u.next_masks[from * u.actions + k];
     if (threadIdx.x != 0) return;
-    batch_taken[row] = taken[from];
-    batch_rewards[row] = rewards[from];
-    batch_discounts[row] = discounts[from];
+    u.batch_taken[row] = u.taken[from];
+    u.batch_rewards[row] = u.rewards[from];
+    u.batch_discounts[row] = u.discounts[from];
+}
+
+extern "C" __global__ void dqn_gather(Update u) {
+    gather(u, (int)blockIdx.x);
 }
 
 /* What is added to the advantages of a row: v - mean(a), or 0 without dueling. */
@@ -147,150 +183,157 @@ __device__ float value_base(const float *head, int actions, int dueling) {
     return head[0] - sum / (float)actions;
 }
 
-/* values[rows, actions] from head[rows, dueling + actions]; block i takes row i. */
-extern "C" __global__ void dqn_values(const float *head, int actions, int dueling, float *values) {
+/* values[rows, actions] of the online network's heads; block i takes row i. */
+extern "C" __global__ void dqn_values(Update u, float *values) {
     __shared__ float base;
-    const float *row = head + (Integer)blockIdx.x * (actions + dueling);
-    if (threadIdx.x == 0) base = value_base(row, actions, dueling);
+    const float *row = u.outputs[u.layer_count - 1] + (Integer)blockIdx.x * (u.actions + u.dueling);
+    if (threadIdx.x == 0) base = value_base(row, u.actions, u.dueling);
     __syncthreads();
-    for (int a = threadIdx.x; a < actions; a += (int)blockDim.x)
-        values[(Integer)blockIdx.x * actions + a] = base + row[dueling + a];
+    for (int a = threadIdx.x; a < u.actions; a += (int)blockDim.x)
+        values[(Integer)blockIdx.x * u.actions + a] = base + row[u.dueling + a];
 }
 
-/* The learning targets, the loss and its derivative by the head's outputs; block
- * i takes row i. online[2 batch or batch, dueling + actions] are the heads of the
- * states and, where double_q, of the states that follow; target[batch, ..] those
- * of the states that follow. Fills errors[batch] (unweighted), losses[batch]
- * (weighted, over the batch) and gradients[batch, dueling + actions]. */
-extern "C" __global__ void dqn_loss(const float *online, const float *target, const Byte *masks,
-                                    const int *taken, const float *rewards, const float *discounts,
-                                    const float *weights, int batch, int actions, int dueling, int double_q,
-                                    double huber, float *errors, double *losses, float *gradients) {
-    __shared__ float bases[3], slope_shared;
-    Integer row = blockIdx.x, width = actions + dueling;
-    const float *here = online + row * width, *there = target + row * width;
-    const float *choosing = double_q ? online + (batch + row) * width : there;
-    const float *heads[3] = {here, there, choosing};
-    if (threadIdx.x < 3) bases[threadIdx.x] = value_base(heads[threadIdx.x], actions, dueling);
-    __syncthreads();
-    int action = taken[row];
-    if (threadIdx.x == 0) {
-        float goal = rewards[row];
+/* The learning target and the loss of one row, by one thread. Fills errors[row]
+ * (unweighted) and losses[row] (weighted, over the batch); returns the derivative
+ * of the loss by the value of the action taken. */
+__device__ float row_loss(const Update &u, int row) {
+    Integer head_width = u.actions + u.dueling;
+    int head = u.layer_count - 1, dueling = u.dueling, actions = u.actions;
+    const float *here = u.outputs[head] + row * head_width;
+    const float *there = u.target_outputs[head] + row * head_width;
+    const float *choosing = u.double_q ? u.outputs[head] + (u.batch + row) * head_width : there;
+    float goal = u.batch_rewards[row], discount = u.batch_discounts[row];
+    if (discount != 0) {
+        float base = value_base(choosing, actions, dueling), most = 0;
         int best = -1;
-        float most = 0;
-        for (int a = 0; discounts[row] != 0 && a < actions; a++) {
-            float value = bases[2] + choosing[dueling + a];
-            if (masks[row * actions + a] && (best < 0 || value > most)) {
+        for (int a = 0; a < actions; a++) {
+            float value = base + choosing[dueling + a];
+            if (u.batch_masks[(Integer)row * actions + a] && (best < 0 || value > most)) {
                 best = a;
                 most = value;
             }
         }
-        if (best >= 0) goal += discounts[row] * (bases[1] + there[dueling + best]);
-        double delta = (double)goal - (bases[0] + here[dueling + action]);
-        bool linear = huber > 0 && fabs(delta) > huber;
-        double slope = linear ? copysign(huber, delta) : delta;
-        double loss = linear ? huber * (fabs(delta) - huber / 2) : delta * delta / 2;
-        errors[row] = (float)delta;
-        losses[row] = weights[row] * loss / batch;
-        slope_shared = (float)(-weights[row] * slope / batch);
+        if (best >= 0) goal += discount * (value_base(there, actions, dueling) + there[dueling + best]);
     }
-    __syncthreads();
-    float slope = slope_shared, mean = dueling ? slope / (float)actions : 0;
-    float *gradient = gradients + row * width;
-    if (dueling && threadIdx.x == 0) gradient[0] = slope;
-    for (int a = threadIdx.x; a < actions; a += (int)blockDim.x)
-        gradient[dueling + a] = (a == action ? slope : 0) - mean;
+    float value = value_base(here, actions, dueling) + here[dueling + u.batch_taken[row]];
+    double delta = (double)goal - value;
+    bool linear = u.huber > 0 && fabs(delta) > u.huber;
+    double slope = linear ? copysign(u.huber, delta) : delta;
+    double loss = linear ? u.huber * (fabs(delta) - u.huber / 2) : delta * delta / 2;
+    u.errors[row] = (float)delta;
+    u.losses[row] = u.weights[row] * loss / u.batch;
+    return (float)(-u.weights[row] * slope / u.batch);
 }
 
-/* Adam over all parameters (adam_cpu.c), and every target_update updates the copy
- * into the target network. */
-extern "C" __global__ void dqn_adam(int count, double learning_rate, double beta1, double beta2,
-                                    double epsilon, int target_update, const Integer *counters,
-                                    const float *gradients, float *parameters, float *target, float *first,
-                                    float *second) {
+/* Output `k` of a row's derivative by the head's outputs: through the dueling head
+ * the value takes the whole slope and every advantage loses its mean. */
+__device__ float head_gradient(const Update &u, int row, int k, float slope) {
+    if (!u.dueling) return k == u.batch_taken[row] ? slope : 0;
+    if (k == 0) return slope;
+    return (k - 1 == u.batch_taken[row] ? slope : 0) - slope / (float)u.actions;
+}
+
+/* Targets, loss and its derivative by the heads; block i takes row i. */
+extern "C" __global__ void dqn_loss(Update u) {
+    __shared__ float slope;
+    int row = (int)blockIdx.x, head_width = u.actions + u.dueling;
+    if (threadIdx.x == 0) slope = row_loss(u, row);
+    __syncthreads();
+    for (int k = threadIdx.x; k < head_width; k += (int)blockDim.x)
+        u.gradient[(Integer)row * head_width + k] = head_gradient(u, row, k, slope);
+}
+
+/* Adam (adam_cpu.c) over the parameters first, first + step, .., and every
+ * target_update updates the copy into the target network. All threads of a block. */
+__device__ void adam(const Update &u, int first, int step) {
     __shared__ float shared[2];
     if (threadIdx.x == 0) {
-        double step = (double)(counters[ADAM_STEPS] + 1);
-        double correction1 = 1 - pow(beta1, step), correction2 = sqrt(1 - pow(beta2, step));
-        shared[0] = (float)(learning_rate * correction2 / correction1);
-        shared[1] = (float)(epsilon * correction2);
+        double steps = (double)(u.counters[ADAM_STEPS] + 1);
+        double correction1 = 1 - pow(u.beta1, steps), correction2 = sqrt(1 - pow(u.beta2, steps));
+        shared[0] = (float)(u.learning_rate * correction2 / correction1);
+        shared[1] = (float)(u.adam_epsilon * correction2);
     }
     __syncthreads();
-    const float negligible = 1e-30f;
-    float keep1 = (float)beta1, keep2 = (float)beta2;
-    float rest1 = (float)(1 - beta1), rest2 = (float)(1 - beta2);
-    bool copies = (counters[UPDATES] + 1) % target_update == 0;
-    int i = (int)(blockIdx.x * THREADS + threadIdx.x);
-    if (i >= count) return;
-    float gradient = gradients[i];
-    float m = keep1 * first[i] + rest1 * gradient;
-    float v = keep2 * second[i] + rest2 * gradient * gradient;
-    m = fabsf(m) < negligible ? 0 : m;
-    v = v < negligible ? 0 : v;
-    float parameter = parameters[i] - shared[0] * m / (sqrtf(v) + shared[1]);
-    first[i] = m;
-    second[i] = v;
-    parameters[i] = parameter;
-    if (copies) target[i] = parameter;
+    const float negligible = 1e-30f, rate = shared[0], epsilon = shared[1];
+    float keep1 = (float)u.beta1, keep2 = (float)u.beta2;
+    float rest1 = (float)(1 - u.beta1), rest2 = (float)(1 - u.beta2);
+    bool copies = (u.counters[UPDATES] + 1) % u.target_update == 0;
+    for (int i = first; i < u.parameter_count; i += step) {
+        float gradient = u.gradients[i];
+        float m = keep1 * u.first[i] + rest1 * gradient;
+        float v = keep2 * u.second[i] + rest2 * gradient * gradient;
+        m = fabsf(m) < negligible ? 0 : m;
+        v = v < negligible ? 0 : v;
+        float parameter = u.online[i] - rate * m / (sqrtf(v) + epsilon);
+        u.first[i] = m;
+        u.second[i] = v;
+        u.online[i] = parameter;
+        if (copies) u.target[i] = parameter;
+    }
+}
+
+extern "C" __global__ void dqn_adam(Update u) {
+    adam(u, (int)(blockIdx.x * blockDim.x + threadIdx.x), (int)(gridDim.x * blockDim.x));
 }
 
 /* The raw priority of row i; an error that is not finite takes the largest one
  * that was known when its turn came. */
-__device__ double raw_priority(const float *errors, int i, double epsilon, double largest) {
-    double priority = fabs((double)errors[i]) + epsilon;
+__device__ double raw_priority(const Update &u, int i, double largest) {
+    double priority = fabs((double)u.errors[i]) + u.priority_epsilon;
     if (isfinite(priority)) return priority;
     for (int k = 0; k < i; k++) {
-        double earlier = fabs((double)errors[k]) + epsilon;
+        double earlier = fabs((double)u.errors[k]) + u.priority_epsilon;
         if (isfinite(earlier) && earlier > largest) largest = earlier;
     }
     return largest;
 }
 
-/* The end of an update: new priorities of indices[batch] from errors[batch] (of
- * equal indices the last counts), the tree above them, the sum of losses, and
- * the counters. `owners` [capacity] is 0 before and after. One block. */
-extern "C" __global__ void dqn_finish(const int *indices, const float *errors, const double *losses,
-                                      int batch, int width, double alpha, double epsilon, int *owners,
-                                      double *tree, double *sums, Integer *counters) {
-    __shared__ double shared[THREADS];
-    double before = sums[MAX_PRIORITY], largest = before;
-    for (int i = threadIdx.x; i < batch; i += THREADS) atomicMax(&owners[indices[i]], i + 1);
+/* The end of an update: new priorities from the errors (of equal indices the last
+ * counts), the tree above them, the sum of losses, the counters. One block. */
+__device__ void finish(const Update &u) {
+    int threads = (int)blockDim.x;
+    double before = u.sums[MAX_PRIORITY], largest = before;
+    for (int i = threadIdx.x; i < u.batch; i += threads) atomicMax(&u.owners[u.indices[i]], i + 1);
     __syncthreads();
-    for (int i = threadIdx.x; i < batch; i += THREADS) {
-        double priority = raw_priority(errors, i, epsilon, before);
+    for (int i = threadIdx.x; i < u.batch; i += threads) {
+        double priority = raw_priority(u, i, before);
         if (priority > largest) largest = priority;
-        if (owners[indices[i]] == i + 1) tree[width + indices[i]] = pow(priority, alpha);
+        if (u.owners[u.indices[i]] == i + 1) u.tree[u.width + u.indices[i]] = pow(priority, u.alpha);
     }
-    largest = block_maximum(largest, shared);
-    for (int i = threadIdx.x; i < batch; i += THREADS) owners[indices[i]] = 0;
-    for (int level = 2; level <= width; level *= 2) {
+    largest = block_maximum(largest);
+    for (int i = threadIdx.x; i < u.batch; i += threads) u.owners[u.indices[i]] = 0;
+    for (int level = 2; level <= u.width; level *= 2) {
         __syncthreads();
-        for (int i = threadIdx.x; i < batch; i += THREADS) {
-            int node = (width + indices[i]) / level;
-            tree[node] = tree[2 * node] + tree[2 * node + 1];
+        for (int i = threadIdx.x; i < u.batch; i += threads) {
+            int node = (u.width + u.indices[i]) / level;
+            u.tree[node] = u.tree[2 * node] + u.tree[2 * node + 1];
         }
     }
     __syncthreads();
     if (threadIdx.x != 0) return;
     double loss = 0;
-    for (int i = 0; i < batch; i++) loss += losses[i];
-    sums[LOSS] += loss;
-    sums[MAX_PRIORITY] = largest;
-    counters[UPDATES]++;
-    counters[ADAM_STEPS]++;
+    for (int i = 0; i < u.batch; i++) loss += u.losses[i];
+    u.sums[LOSS] += loss;
+    u.sums[MAX_PRIORITY] = largest;
+    u.counters[UPDATES]++;
+    u.counters[ADAM_STEPS]++;
+}
+
+extern "C" __global__ void dqn_finish(Update u) {
+    finish(u);
 }
 
 /* Every inner node of the tree, after all leaves were written. One block. */
-extern "C" __global__ void dqn_build_tree(double *tree, int width) {
-    for (int first = width / 2; first >= 1; first /= 2) {
-        for (int node = first + threadIdx.x; node < 2 * first; node += THREADS)
-            tree[node] = tree[2 * node] + tree[2 * node + 1];
+extern "C" __global__ void dqn_build_tree(Update u) {
+    for (int first = u.width / 2; first >= 1; first /= 2) {
+        for (int node = first + threadIdx.x; node < 2 * first; node += (int)blockDim.x)
+            u.tree[node] = u.tree[2 * node] + u.tree[2 * node + 1];
         __syncthreads();
     }
 }
 
-/* A dense layer, for shapes that cuBLASLt has no product for: a thread computes
- * the elements first, first + step, .. of the result, each sum in one thread. */
+/* A dense layer, for shapes that cuBLASLt has no product for and for updates in
+ * one block: a thread computes the elements first, first + step, .. of the result, each sum in one thread. */
 __device__ void dense_forward(Integer first, Integer step, const float *inputs, const float *weights,
                               const float *biases, int rows, int input_count, int output_count, int relu,
                               float *outputs) {
@@ -337,31 +380,85 @@ __device__ void dense_below(Integer first, Integer step, const float *output_gra
 extern "C" __global__ void dqn_dense_forward(const float *inputs, const float *weights, const float *biases,
                                              int rows, int input_count, int output_count, int relu,
                                              float *outputs) {
-    dense_forward((Integer)blockIdx.x * THREADS + threadIdx.x, (Integer)gridDim.x * THREADS, inputs, weights,
-                  biases, rows, input_count, output_count, relu, outputs);
+    dense_forward((Integer)blockIdx.x * blockDim.x + threadIdx.x, (Integer)gridDim.x * blockDim.x, inputs,
+                  weights, biases, rows, input_count, output_count, relu, outputs);
 }
 
 extern "C" __global__ void dqn_dense_gradients(const float *inputs, const float *output_gradients, int rows,
                                                int input_count, int output_count, float *weight_gradients,
                                                float *bias_gradients) {
-    dense_gradients((Integer)blockIdx.x * THREADS + threadIdx.x, (Integer)gridDim.x * THREADS, inputs,
+    dense_gradients((Integer)blockIdx.x * blockDim.x + threadIdx.x, (Integer)gridDim.x * blockDim.x, inputs,
                     output_gradients, rows, input_count, output_count, weight_gradients, bias_gradients);
 }
 
 extern "C" __global__ void dqn_dense_below(const float *output_gradients, const float *weights,
                                            const float *inputs, int rows, int input_count, int output_count,
                                            int masked, float *below) {
-    dense_below((Integer)blockIdx.x * THREADS + threadIdx.x, (Integer)gridDim.x * THREADS, output_gradients,
-                weights, inputs, rows, input_count, output_count, masked, below);
+    dense_below((Integer)blockIdx.x * blockDim.x + threadIdx.x, (Integer)gridDim.x * blockDim.x,
+                output_gradients, weights, inputs, rows, input_count, output_count, masked, below);
+}
+
+/* The heads of a dense network, by one block. */
+__device__ void block_forward(const Update &u, const float *parameters, const float *rows, int count,
+                              float *const *outputs) {
+    for (int i = 0; i < u.layer_count; i++) {
+        const Layer &layer = u.layers[i];
+        dense_forward(threadIdx.x, blockDim.x, i == 0 ? rows : outputs[i - 1], parameters + layer.weights,
+                      parameters + layer.biases, count, layer.inputs, layer.outputs, i < u.layer_count - 1,
+                      outputs[i]);
+        __syncthreads();
+    }
+}
+
+__device__ void block_backward(const Update &u) {
+    float *current = u.gradient, *below = u.next_gradient;
+    for (int i = u.layer_count - 1; i >= 0; i--) {
+        const Layer &layer = u.layers[i];
+        const float *inputs = i == 0 ? u.batch_rows : u.outputs[i - 1];
+        dense_gradients(threadIdx.x, blockDim.x, inputs, current, u.batch, layer.inputs, layer.outputs,
+                        u.gradients + layer.weights, u.gradients + layer.biases);
+        if (i > 0)
+            dense_below(threadIdx.x, blockDim.x, current, u.online + layer.weights, inputs, u.batch,
+                        layer.inputs, layer.outputs, 1, below);
+        __syncthreads();
+        float *swap = current;
+        current = below;
+        below = swap;
+    }
+}
+
+/* `updates` whole updates of a dense network in one block: nothing is launched in
+ * between, at the price of one multiprocessor's arithmetic. */
+extern "C" __global__ void dqn_update(Update u, int updates) {
+    int head_width = u.actions + u.dueling, threads = (int)blockDim.x;
+    for (int update = 0; update < updates; update++) {
+        draw(u);
+        __syncthreads();
+        for (int row = 0; row < u.batch; row++) gather(u, row);
+        __syncthreads();
+        block_forward(u, u.online, u.batch_rows, u.online_rows, u.outputs);
+        block_forward(u, u.target, u.batch_rows + (Integer)u.batch * u.size, u.batch, u.target_outputs);
+        for (int row = threadIdx.x; row < u.batch; row += threads) {
+            float slope = row_loss(u, row);
+            for (int k = 0; k < head_width; k++)
+                u.gradient[(Integer)row * head_width + k] = head_gradient(u, row, k, slope);
+        }
+        __syncthreads();
+        block_backward(u);
+        adam(u, (int)threadIdx.x, threads);
+        __syncthreads();
+        finish(u);
+        __syncthreads();
+    }
 }
 
 /* Behind a convolution: adds the biases and takes relu in map[rows, row_width],
  * whose first filters * length numbers of a row are the convolution's; the rest
- * come from the observation, from its number `arrays` on. Block (x, y): columns
- * x THREADS .., row y. */
+ * come from the observation, from its number `arrays` on. Block (x, y): its
+ * threads' columns, row y. */
 extern "C" __global__ void dqn_map(float *map, const float *biases, int filters, int length, int row_width,
                                    const float *observations, int size, int arrays) {
-    int k = (int)(blockIdx.x * THREADS + threadIdx.x), mapped = filters * length;
+    int k = (int)(blockIdx.x * blockDim.x + threadIdx.x), mapped = filters * length;
     float *row = map + (Integer)blockIdx.y * row_width;
     if (k >= row_width) return;
     float value = k < mapped ? row[k] + biases[k / length]
@@ -374,10 +471,10 @@ extern "C" __global__ void dqn_map(float *map, const float *biases, int filters,
  * filter f. */
 extern "C" __global__ void dqn_map_gradient(float *gradients, const float *map, int rows, int length,
                                             int row_width, float *bias_gradients) {
-    __shared__ float shared[THREADS];
+    __shared__ float shared[MOST_THREADS];
     Integer count = (Integer)rows * length;
     float sum = 0;
-    for (Integer k = threadIdx.x; k < count; k += THREADS) {
+    for (Integer k = threadIdx.x; k < count; k += blockDim.x) {
         Integer at = k / length * row_width + (Integer)blockIdx.x * length + k % length;
         float gradient = map[at] > 0 ? gradients[at] : 0;
         gradients[at] = gradient;
@@ -385,8 +482,8 @@ extern "C" __global__ void dqn_map_gradient(float *gradients, const float *map, 
     }
     shared[threadIdx.x] = sum;
     __syncthreads();
-    for (int half = THREADS / 2; half > 0; half /= 2) {
-        if ((int)threadIdx.x < half) shared[threadIdx.x] += shared[threadIdx.x + half];
+    for (unsigned half = blockDim.x / 2; half > 0; half /= 2) {
+        if (threadIdx.x < half) shared[threadIdx.x] += shared[threadIdx.x + half];
         __syncthreads();
     }
     if (threadIdx.x == 0) bias_gradients[blockIdx.x] = shared[0];

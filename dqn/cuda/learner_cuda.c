@@ -9,7 +9,9 @@
  *
  * The graph: draw, gather, forward (online: the states and the next states in one
  * pass; target), targets and loss, backward, Adam with the copy into the target
- * network, priorities and counters: 8 + 4 layers nodes (kernels: dqn.cu).
+ * network, priorities and counters: 5 + 4 nodes a layer (kernels: dqn.cu). With
+ * settings.one_block a dense network is updated by one kernel of one block, which
+ * makes several updates in a launch.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -22,19 +24,46 @@
 
 #define MOST_STAGED       64                 /* transitions */
 #define MOST_STAGED_BYTES ((int64_t)1 << 20) /* of one half, unless a transition is larger */
+#define BLOCK_THREADS     512                /* of the block that makes whole updates */
+#define BLOCK_UPDATES     64                 /* that it makes at most in one launch */
 
 enum { COUNTER_UPDATES, COUNTER_ADAM_STEPS, COUNTER_HELD, COUNTER_NEXT, COUNTER_COUNT };
 enum { SUM_MAX_PRIORITY, SUM_LOSS, SUM_COUNT };
 enum { PASS_ONLINE, PASS_TARGET, PASS_COUNT };
 
-#define KERNELS(X) X(store) X(draw) X(gather) X(values) X(loss) X(adam) X(finish) X(build_tree)
+#define KERNELS(X) X(store) X(draw) X(gather) X(values) X(loss) X(adam) X(finish) X(build_tree) X(update)
+
+/* The argument of the kernels: struct Update of dqn.cu, field by field. */
+typedef struct UpdateCuda {
+    CUdeviceptr observations, next_observations, rewards, discounts;
+    CUdeviceptr next_masks;
+    CUdeviceptr taken, owners;
+    CUdeviceptr tree, sums;
+    CUdeviceptr counters;
+    CUdeviceptr online, target, gradients, first, second;
+    CUdeviceptr batch_rows, batch_rewards, batch_discounts, weights, errors;
+    CUdeviceptr losses;
+    CUdeviceptr batch_masks;
+    CUdeviceptr batch_taken, indices;
+    CUdeviceptr outputs[NETWORK_MAX_HIDDEN + 1], target_outputs[NETWORK_MAX_HIDDEN + 1];
+    CUdeviceptr gradient, next_gradient;
+    uint64_t seed;
+    double alpha, beta, priority_epsilon, huber;
+    double learning_rate, beta1, beta2, adam_epsilon;
+    int32_t batch, online_rows, size, actions, dueling, double_q, capacity, width;
+    int32_t target_update, parameter_count, layer_count;
+    struct {
+        int64_t weights, biases;
+        int32_t inputs, outputs;
+    } layers[NETWORK_MAX_HIDDEN + 1];
+} UpdateCuda;
 
 typedef struct LearnerCuda {
     Learner base;
     CudaDevice device;
     CudaUnit unit;
     CUstream stream;
-    CUgraphExec update; /* NULL until the first update */
+    CUgraphExec graph; /* of one update; NULL until the first */
 #define KERNEL_MEMBER(name) CUfunction name;
     struct {
         KERNELS(KERNEL_MEMBER)
@@ -42,22 +71,15 @@ typedef struct LearnerCuda {
 #undef KERNEL_MEMBER
     NetworkCuda network;
     PassCuda passes[PASS_COUNT];
-    Adam adam; /* its constants */
     DeviceMemory memory;
-    int32_t tree_width; /* leaf i is tree[tree_width + i] */
-
-    /* On the device. Parameters and what is like them: network_cuda.h's layout. */
-    CUdeviceptr online, target, gradients, first, second;
-    CUdeviceptr tree, owners, counters, sums;
-    CUdeviceptr observations, next_observations, next_masks, actions, rewards, discounts; /* the replay */
-    CUdeviceptr batch_rows, batch_masks, batch_actions, batch_rewards, batch_discounts;   /* one batch */
-    CUdeviceptr indices, weights, errors, losses;
-    CUdeviceptr staging, values;
+    UpdateCuda update;           /* where everything is on the device */
+    CUdeviceptr staging, values; /* on the device */
 
     /* Pinned. */
     float *staged[2];      /* [staged_most, transition_width] each */
-    float *rows, *answers; /* observations and values of one pass of PASS_ONLINE's rows */
+    float *rows, *answers; /* observations and values of one online pass */
     double *read_sums;     /* [SUM_COUNT] */
+
     CUevent copied[2];     /* after the copy out of a half */
     int32_t half, waiting; /* the half that fills, and its transitions */
     int32_t staged_most;   /* transitions in a half */
@@ -81,30 +103,12 @@ static AmStatus wait(LearnerCuda *learner, AmError *error) {
 /* Hands the transitions that wait in pinned memory over to the device. */
 static AmStatus flush(LearnerCuda *learner, AmError *error) {
     if (learner->waiting == 0) return AM_OK;
-    const LearnerSettings *settings = &learner->base.settings;
-    int32_t rows = learner->waiting, half = learner->half, capacity = settings->replay_capacity;
-    int32_t size = settings->shape.observation_size, actions = settings->shape.action_count;
-    double alpha = settings->alpha;
+    int32_t rows = learner->waiting, half = learner->half;
     size_t bytes = sizeof(float) * (size_t)rows * (size_t)learner->transition_width;
     TRY(cuda_check(cuda.cuMemcpyHtoDAsync(learner->staging, learner->staged[half], bytes, learner->stream),
                    "copying transitions to the device", error));
     TRY(cuda_check(cuda.cuEventRecord(learner->copied[half], learner->stream), "recording an event", error));
-    void *arguments[] = {&learner->staging,
-                         &rows,
-                         &size,
-                         &actions,
-                         &capacity,
-                         &learner->tree_width,
-                         &alpha,
-                         &learner->counters,
-                         &learner->sums,
-                         &learner->observations,
-                         &learner->next_observations,
-                         &learner->next_masks,
-                         &learner->actions,
-                         &learner->rewards,
-                         &learner->discounts,
-                         &learner->tree};
+    void *arguments[] = {&learner->update, &learner->staging, &rows};
     TRY(launch(learner, learner->kernels.store, 1, arguments, error));
     learner->waiting = 0;
     learner->half = 1 - half;
@@ -145,14 +149,14 @@ static AmStatus read_rows(LearnerCuda *learner, const float *observations, int32
     size_t row_bytes = sizeof(float) * (size_t)rows * (size_t)shape->observation_size;
     size_t value_bytes = sizeof(float) * (size_t)rows * (size_t)shape->action_count;
     memcpy(learner->rows, observations, row_bytes);
-    TRY(cuda_check(cuda.cuMemcpyHtoDAsync(learner->batch_rows, learner->rows, row_bytes, learner->stream),
-                   "copying observations to the device", error));
-    TRY(network_cuda_forward(&learner->network, pass, learner->online, learner->batch_rows, error));
-    CUdeviceptr head = pass->outputs[learner->network.layout.layer_count - 1], to = learner->values;
-    int32_t actions = shape->action_count, dueling = shape->dueling;
-    void *arguments[] = {&head, &actions, &dueling, &to};
+    TRY(cuda_check(
+        cuda.cuMemcpyHtoDAsync(learner->update.batch_rows, learner->rows, row_bytes, learner->stream),
+        "copying observations to the device", error));
+    TRY(network_cuda_forward(&learner->network, pass, learner->update.online, learner->update.batch_rows,
+                             error));
+    void *arguments[] = {&learner->update, &learner->values};
     TRY(launch_rows(learner, learner->kernels.values, rows, arguments, error));
-    TRY(cuda_check(cuda.cuMemcpyDtoHAsync(learner->answers, to, value_bytes, learner->stream),
+    TRY(cuda_check(cuda.cuMemcpyDtoHAsync(learner->answers, learner->values, value_bytes, learner->stream),
                    "copying values from the device", error));
     TRY(wait(learner, error));
     memcpy(values, learner->answers, value_bytes);
@@ -173,92 +177,29 @@ static AmStatus cuda_values(Learner *base, const float *observations, int32_t co
     return AM_OK;
 }
 
-static AmStatus draw_batch(LearnerCuda *learner, AmError *error) {
-    const LearnerSettings *settings = &learner->base.settings;
-    int32_t batch = settings->batch;
-    int32_t size = settings->shape.observation_size, actions = settings->shape.action_count;
-    unsigned long long seed = settings->seed;
-    double beta = settings->beta;
-    void *draw[] = {&learner->tree,     &learner->tree_width, &batch,           &seed, &beta,
-                    &learner->counters, &learner->indices,    &learner->weights};
-    TRY(launch(learner, learner->kernels.draw, 1, draw, error));
-    void *gather[] = {&learner->indices,
-                      &batch,
-                      &size,
-                      &actions,
-                      &learner->observations,
-                      &learner->next_observations,
-                      &learner->next_masks,
-                      &learner->actions,
-                      &learner->rewards,
-                      &learner->discounts,
-                      &learner->batch_rows,
-                      &learner->batch_masks,
-                      &learner->batch_actions,
-                      &learner->batch_rewards,
-                      &learner->batch_discounts};
-    return launch_rows(learner, learner->kernels.gather, batch, gather, error);
-}
-
+/* Forward by both networks, the loss, and backward. */
 static AmStatus run_networks(LearnerCuda *learner, AmError *error) {
-    const LearnerSettings *settings = &learner->base.settings;
-    NetworkCuda *network = &learner->network;
-    const PassCuda *online = &learner->passes[PASS_ONLINE], *target = &learner->passes[PASS_TARGET];
-    int32_t batch = settings->batch, actions = settings->shape.action_count;
-    int32_t dueling = settings->shape.dueling, double_q = settings->double_q;
-    int32_t head = network->layout.layer_count - 1;
-    double huber = settings->huber;
-    size_t states = sizeof(float) * (size_t)batch * (size_t)settings->shape.observation_size;
-    TRY(network_cuda_forward(network, online, learner->online, learner->batch_rows, error));
-    TRY(network_cuda_forward(network, target, learner->target, learner->batch_rows + states, error));
-    CUdeviceptr online_head = online->outputs[head], target_head = target->outputs[head];
-    void *arguments[] = {&online_head,
-                         &target_head,
-                         &learner->batch_masks,
-                         &learner->batch_actions,
-                         &learner->batch_rewards,
-                         &learner->batch_discounts,
-                         &learner->weights,
-                         &batch,
-                         &actions,
-                         &dueling,
-                         &double_q,
-                         &huber,
-                         &learner->errors,
-                         &learner->losses,
-                         &network->gradient};
-    TRY(launch_rows(learner, learner->kernels.loss, batch, arguments, error));
-    return network_cuda_backward(network, online, learner->online, learner->batch_rows, learner->gradients,
-                                 error);
-}
-
-static AmStatus move_parameters(LearnerCuda *learner, AmError *error) {
-    const LearnerSettings *settings = &learner->base.settings;
-    Adam adam = learner->adam;
-    int32_t count = (int32_t)learner->network.layout.parameter_count;
-    int32_t target_update = settings->target_update;
-    void *arguments[] = {&count,           &adam.learning_rate, &adam.beta1,        &adam.beta2,
-                         &adam.epsilon,    &target_update,      &learner->counters, &learner->gradients,
-                         &learner->online, &learner->target,    &learner->first,    &learner->second};
-    int64_t blocks = ((int64_t)count + DQN_CUDA_THREADS - 1) / DQN_CUDA_THREADS;
-    return launch(learner, learner->kernels.adam, blocks, arguments, error);
-}
-
-static AmStatus finish_update(LearnerCuda *learner, AmError *error) {
-    const LearnerSettings *settings = &learner->base.settings;
-    int32_t batch = settings->batch;
-    double alpha = settings->alpha, epsilon = settings->priority_epsilon;
-    void *arguments[] = {&learner->indices,    &learner->errors, &learner->losses,  &batch,
-                         &learner->tree_width, &alpha,           &epsilon,          &learner->owners,
-                         &learner->tree,       &learner->sums,   &learner->counters};
-    return launch(learner, learner->kernels.finish, 1, arguments, error);
+    const UpdateCuda *update = &learner->update;
+    const PassCuda *passes = learner->passes;
+    CUdeviceptr following = update->batch_rows + sizeof(float) * (size_t)update->batch * (size_t)update->size;
+    void *arguments[] = {&learner->update};
+    TRY(network_cuda_forward(&learner->network, &passes[PASS_ONLINE], update->online, update->batch_rows,
+                             error));
+    TRY(network_cuda_forward(&learner->network, &passes[PASS_TARGET], update->target, following, error));
+    TRY(launch_rows(learner, learner->kernels.loss, update->batch, arguments, error));
+    return network_cuda_backward(&learner->network, &passes[PASS_ONLINE], update->online, update->batch_rows,
+                                 update->gradients, error);
 }
 
 static AmStatus enqueue_update(LearnerCuda *learner, AmError *error) {
-    TRY(draw_batch(learner, error));
+    int64_t parameters = learner->update.parameter_count;
+    void *arguments[] = {&learner->update};
+    TRY(launch(learner, learner->kernels.draw, 1, arguments, error));
+    TRY(launch_rows(learner, learner->kernels.gather, learner->update.batch, arguments, error));
     TRY(run_networks(learner, error));
-    TRY(move_parameters(learner, error));
-    return finish_update(learner, error);
+    TRY(launch(learner, learner->kernels.adam, (parameters + DQN_CUDA_THREADS - 1) / DQN_CUDA_THREADS,
+               arguments, error));
+    return launch(learner, learner->kernels.finish, 1, arguments, error);
 }
 
 /* Records one update as a graph; nothing of it runs. */
@@ -270,25 +211,36 @@ static AmStatus capture_update(LearnerCuda *learner, AmError *error) {
     CUresult ended = cuda.cuStreamEndCapture(learner->stream, &graph);
     if (status == AM_OK) status = cuda_check(ended, "recording an update", error);
     if (status == AM_OK)
-        status =
-            cuda_check(cuda.cuGraphInstantiate(&learner->update, graph, 0), "preparing an update", error);
+        status = cuda_check(cuda.cuGraphInstantiate(&learner->graph, graph, 0), "preparing an update", error);
     if (graph) cuda.cuGraphDestroy(graph);
     return status;
+}
+
+static AmStatus learn_in_one_block(LearnerCuda *learner, int32_t updates, AmError *error) {
+    while (updates > 0) {
+        int32_t some = updates < BLOCK_UPDATES ? updates : BLOCK_UPDATES;
+        void *arguments[] = {&learner->update, &some};
+        TRY(dqn_cuda_launch(learner->kernels.update, 1, 1, BLOCK_THREADS, learner->stream, arguments, error));
+        updates -= some;
+    }
+    return AM_OK;
 }
 
 static AmStatus cuda_learn(Learner *base, int32_t updates, AmError *error) {
     LearnerCuda *learner = (LearnerCuda *)base;
     TRY(cuda_device_use(&learner->device, error));
     TRY(flush(learner, error));
-    if (!learner->update) TRY(capture_update(learner, error));
+    if (base->settings.one_block && base->network.shape.convolution_count == 0)
+        return learn_in_one_block(learner, updates, error);
+    if (!learner->graph) TRY(capture_update(learner, error));
     for (int32_t i = 0; i < updates; i++)
-        TRY(cuda_check(cuda.cuGraphLaunch(learner->update, learner->stream), "starting an update", error));
+        TRY(cuda_check(cuda.cuGraphLaunch(learner->graph, learner->stream), "starting an update", error));
     return AM_OK;
 }
 
 static AmStatus read_sums(LearnerCuda *learner, AmError *error) {
-    TRY(cuda_check(cuda.cuMemcpyDtoHAsync(learner->read_sums, learner->sums, SUM_COUNT * sizeof(double),
-                                          learner->stream),
+    TRY(cuda_check(cuda.cuMemcpyDtoHAsync(learner->read_sums, learner->update.sums,
+                                          SUM_COUNT * sizeof(double), learner->stream),
                    "reading the loss", error));
     return wait(learner, error);
 }
@@ -298,15 +250,16 @@ static AmStatus cuda_take_loss(Learner *base, double *sum, AmError *error) {
     TRY(cuda_device_use(&learner->device, error));
     TRY(read_sums(learner, error));
     *sum = learner->read_sums[SUM_LOSS];
-    return cuda_check(
-        cuda.cuMemsetD8Async(learner->sums + SUM_LOSS * sizeof(double), 0, sizeof(double), learner->stream),
-        "clearing the loss", error);
+    return cuda_check(cuda.cuMemsetD8Async(learner->update.sums + SUM_LOSS * sizeof(double), 0,
+                                           sizeof(double), learner->stream),
+                      "clearing the loss", error);
 }
 
 static AmStatus cuda_get_parameters(Learner *base, float *parameters, AmError *error) {
     LearnerCuda *learner = (LearnerCuda *)base;
     TRY(cuda_device_use(&learner->device, error));
-    return network_cuda_download(&learner->network, &base->network, parameters, learner->online, error);
+    return network_cuda_download(&learner->network, &base->network, parameters, learner->update.online,
+                                 error);
 }
 
 static AmStatus set_counters(LearnerCuda *learner, int64_t updates, int64_t adam_steps, int32_t held,
@@ -315,8 +268,9 @@ static AmStatus set_counters(LearnerCuda *learner, int64_t updates, int64_t adam
                                              [COUNTER_ADAM_STEPS] = adam_steps,
                                              [COUNTER_HELD] = held,
                                              [COUNTER_NEXT] = next};
-    TRY(cuda_check(cuda.cuMemcpyHtoDAsync(learner->counters, counters, sizeof(counters), learner->stream),
-                   "setting the counters", error));
+    TRY(cuda_check(
+        cuda.cuMemcpyHtoDAsync(learner->update.counters, counters, sizeof(counters), learner->stream),
+        "setting the counters", error));
     return wait(learner, error);
 }
 
@@ -326,11 +280,11 @@ static AmStatus cuda_set_parameters(Learner *base, const float *parameters, AmEr
     size_t bytes = sizeof(float) * (size_t)network->layout.parameter_count;
     TRY(cuda_device_use(&learner->device, error));
     TRY(flush(learner, error));
-    TRY(network_cuda_upload(network, &base->network, learner->online, parameters, error));
-    TRY(network_cuda_upload(network, &base->network, learner->target, parameters, error));
-    TRY(cuda_check(cuda.cuMemsetD8Async(learner->first, 0, bytes, learner->stream), "restarting Adam",
+    TRY(network_cuda_upload(network, &base->network, learner->update.online, parameters, error));
+    TRY(network_cuda_upload(network, &base->network, learner->update.target, parameters, error));
+    TRY(cuda_check(cuda.cuMemsetD8Async(learner->update.first, 0, bytes, learner->stream), "restarting Adam",
                    error));
-    TRY(cuda_check(cuda.cuMemsetD8Async(learner->second, 0, bytes, learner->stream), "restarting Adam",
+    TRY(cuda_check(cuda.cuMemsetD8Async(learner->update.second, 0, bytes, learner->stream), "restarting Adam",
                    error));
     return set_counters(learner, base->updates, 0, base->count, base->next, error);
 }
@@ -348,13 +302,14 @@ static void list_parts(const LearnerCuda *learner, const LearnerState *state, Pa
     const NetworkShape *shape = &learner->base.settings.shape;
     size_t rows = (size_t)state->count, row_bytes = rows * sizeof(float) * (size_t)shape->observation_size;
     const Part all[PART_COUNT] = {
-        {learner->observations, state->observations, row_bytes},
-        {learner->next_observations, state->next_observations, row_bytes},
-        {learner->next_masks, state->next_masks, rows * (size_t)shape->action_count},
-        {learner->actions, state->actions, rows * sizeof(int32_t)},
-        {learner->rewards, state->rewards, rows * sizeof(float)},
-        {learner->discounts, state->discounts, rows * sizeof(float)},
-        {learner->tree + sizeof(double) * (size_t)learner->tree_width, state->masses, rows * sizeof(double)},
+        {learner->update.observations, state->observations, row_bytes},
+        {learner->update.next_observations, state->next_observations, row_bytes},
+        {learner->update.next_masks, state->next_masks, rows * (size_t)shape->action_count},
+        {learner->update.taken, state->actions, rows * sizeof(int32_t)},
+        {learner->update.rewards, state->rewards, rows * sizeof(float)},
+        {learner->update.discounts, state->discounts, rows * sizeof(float)},
+        {learner->update.tree + sizeof(double) * (size_t)learner->update.width, state->masses,
+         rows * sizeof(double)},
     };
     memcpy(parts, all, sizeof(all));
 }
@@ -365,10 +320,10 @@ static AmStatus cuda_get_state(Learner *base, LearnerState *state, AmError *erro
     Part parts[PART_COUNT];
     TRY(cuda_device_use(&learner->device, error));
     TRY(flush(learner, error));
-    TRY(network_cuda_download(network, &base->network, state->online, learner->online, error));
-    TRY(network_cuda_download(network, &base->network, state->target, learner->target, error));
-    TRY(network_cuda_download(network, &base->network, state->first, learner->first, error));
-    TRY(network_cuda_download(network, &base->network, state->second, learner->second, error));
+    TRY(network_cuda_download(network, &base->network, state->online, learner->update.online, error));
+    TRY(network_cuda_download(network, &base->network, state->target, learner->update.target, error));
+    TRY(network_cuda_download(network, &base->network, state->first, learner->update.first, error));
+    TRY(network_cuda_download(network, &base->network, state->second, learner->update.second, error));
     list_parts(learner, state, parts);
     for (int32_t i = 0; i < PART_COUNT && state->count > 0; i++)
         TRY(cuda_check(cuda.cuMemcpyDtoHAsync(parts[i].copy, parts[i].own, parts[i].bytes, learner->stream),
@@ -380,8 +335,8 @@ static AmStatus cuda_get_state(Learner *base, LearnerState *state, AmError *erro
 
 static AmStatus set_priorities(LearnerCuda *learner, double max_priority, AmError *error) {
     const double sums[SUM_COUNT] = {[SUM_MAX_PRIORITY] = max_priority};
-    void *arguments[] = {&learner->tree, &learner->tree_width};
-    TRY(cuda_check(cuda.cuMemcpyHtoDAsync(learner->sums, sums, sizeof(sums), learner->stream),
+    void *arguments[] = {&learner->update};
+    TRY(cuda_check(cuda.cuMemcpyHtoDAsync(learner->update.sums, sums, sizeof(sums), learner->stream),
                    "setting the priorities", error));
     TRY(launch(learner, learner->kernels.build_tree, 1, arguments, error));
     return wait(learner, error);
@@ -393,12 +348,12 @@ static AmStatus cuda_set_state(Learner *base, const LearnerState *state, AmError
     Part parts[PART_COUNT];
     TRY(cuda_device_use(&learner->device, error));
     learner->waiting = 0;
-    TRY(network_cuda_upload(network, &base->network, learner->online, state->online, error));
-    TRY(network_cuda_upload(network, &base->network, learner->target, state->target, error));
-    TRY(network_cuda_upload(network, &base->network, learner->first, state->first, error));
-    TRY(network_cuda_upload(network, &base->network, learner->second, state->second, error));
-    TRY(cuda_check(cuda.cuMemsetD8Async(learner->tree, 0, 2 * sizeof(double) * (size_t)learner->tree_width,
-                                        learner->stream),
+    TRY(network_cuda_upload(network, &base->network, learner->update.online, state->online, error));
+    TRY(network_cuda_upload(network, &base->network, learner->update.target, state->target, error));
+    TRY(network_cuda_upload(network, &base->network, learner->update.first, state->first, error));
+    TRY(network_cuda_upload(network, &base->network, learner->update.second, state->second, error));
+    TRY(cuda_check(cuda.cuMemsetD8Async(learner->update.tree, 0,
+                                        2 * sizeof(double) * (size_t)learner->update.width, learner->stream),
                    "clearing the priorities", error));
     list_parts(learner, state, parts);
     for (int32_t i = 0; i < PART_COUNT && state->count > 0; i++)
@@ -412,7 +367,7 @@ static void cuda_free(Learner *base) {
     LearnerCuda *learner = (LearnerCuda *)base;
     if (learner->device.context && cuda_device_use(&learner->device, NULL) == AM_OK) {
         if (learner->stream) cuda.cuStreamSynchronize(learner->stream);
-        if (learner->update) cuda.cuGraphExecDestroy(learner->update);
+        if (learner->graph) cuda.cuGraphExecDestroy(learner->graph);
         void *const pinned[] = {learner->staged[0], learner->staged[1], learner->rows, learner->answers,
                                 learner->read_sums};
         for (size_t i = 0; i < sizeof(pinned) / sizeof(*pinned); i++)
@@ -471,42 +426,63 @@ static AmStatus prepare_networks(LearnerCuda *learner, AmError *error) {
 
 static void reserve_arrays(LearnerCuda *learner) {
     const LearnerSettings *settings = &learner->base.settings;
+    UpdateCuda *update = &learner->update;
     int64_t number = sizeof(float), capacity = settings->replay_capacity, batch = settings->batch;
     int64_t size = settings->shape.observation_size, actions = settings->shape.action_count;
-    int64_t parameters = learner->network.layout.parameter_count, width = learner->tree_width;
+    int64_t parameters = learner->network.layout.parameter_count, width = update->width;
     const struct {
         CUdeviceptr *place;
         int64_t bytes;
     } arrays[] = {
-        {&learner->online, parameters * number},
-        {&learner->target, parameters * number},
-        {&learner->gradients, parameters * number},
-        {&learner->first, parameters * number},
-        {&learner->second, parameters * number},
-        {&learner->tree, 2 * width * (int64_t)sizeof(double)},
-        {&learner->owners, capacity * (int64_t)sizeof(int32_t)},
-        {&learner->counters, COUNTER_COUNT * (int64_t)sizeof(int64_t)},
-        {&learner->sums, SUM_COUNT * (int64_t)sizeof(double)},
-        {&learner->observations, capacity * size * number},
-        {&learner->next_observations, capacity * size * number},
-        {&learner->next_masks, capacity * actions},
-        {&learner->actions, capacity * (int64_t)sizeof(int32_t)},
-        {&learner->rewards, capacity * number},
-        {&learner->discounts, capacity * number},
-        {&learner->batch_rows, 2 * batch * size * number},
-        {&learner->batch_masks, batch * actions},
-        {&learner->batch_actions, batch * (int64_t)sizeof(int32_t)},
-        {&learner->batch_rewards, batch * number},
-        {&learner->batch_discounts, batch * number},
-        {&learner->indices, batch * (int64_t)sizeof(int32_t)},
-        {&learner->weights, batch * number},
-        {&learner->errors, batch * number},
-        {&learner->losses, batch * (int64_t)sizeof(double)},
+        {&update->online, parameters * number},
+        {&update->target, parameters * number},
+        {&update->gradients, parameters * number},
+        {&update->first, parameters * number},
+        {&update->second, parameters * number},
+        {&update->tree, 2 * width * (int64_t)sizeof(double)},
+        {&update->owners, capacity * (int64_t)sizeof(int32_t)},
+        {&update->counters, COUNTER_COUNT * (int64_t)sizeof(int64_t)},
+        {&update->sums, SUM_COUNT * (int64_t)sizeof(double)},
+        {&update->observations, capacity * size * number},
+        {&update->next_observations, capacity * size * number},
+        {&update->next_masks, capacity * actions},
+        {&update->taken, capacity * (int64_t)sizeof(int32_t)},
+        {&update->rewards, capacity * number},
+        {&update->discounts, capacity * number},
+        {&update->batch_rows, 2 * batch * size * number},
+        {&update->batch_masks, batch * actions},
+        {&update->batch_taken, batch * (int64_t)sizeof(int32_t)},
+        {&update->batch_rewards, batch * number},
+        {&update->batch_discounts, batch * number},
+        {&update->indices, batch * (int64_t)sizeof(int32_t)},
+        {&update->weights, batch * number},
+        {&update->errors, batch * number},
+        {&update->losses, batch * (int64_t)sizeof(double)},
         {&learner->staging, (int64_t)learner->staged_most * learner->transition_width * number},
         {&learner->values, learner->passes[PASS_ONLINE].rows * actions * number},
     };
     for (size_t i = 0; i < sizeof(arrays) / sizeof(*arrays); i++)
         memory_reserve(&learner->memory, arrays[i].place, arrays[i].bytes);
+}
+
+/* What the kernels are to know of the network, once its arrays have places. */
+static void describe_network(LearnerCuda *learner) {
+    const NetworkCuda *network = &learner->network;
+    UpdateCuda *update = &learner->update;
+    update->gradient = network->gradient;
+    update->next_gradient = network->next_gradient;
+    update->online_rows = learner->passes[PASS_ONLINE].rows;
+    update->parameter_count = (int32_t)network->layout.parameter_count;
+    update->layer_count = network->layout.layer_count;
+    for (int32_t i = 0; i < update->layer_count; i++) {
+        const NetworkLayer *layer = &network->layout.layers[i];
+        update->outputs[i] = learner->passes[PASS_ONLINE].outputs[i];
+        update->target_outputs[i] = learner->passes[PASS_TARGET].outputs[i];
+        update->layers[i].weights = layer->weights;
+        update->layers[i].biases = layer->biases;
+        update->layers[i].inputs = layer->inputs;
+        update->layers[i].outputs = layer->outputs;
+    }
 }
 
 static AmStatus allocate_pinned(LearnerCuda *learner, AmError *error) {
@@ -532,15 +508,34 @@ static AmStatus allocate_pinned(LearnerCuda *learner, AmError *error) {
     return AM_OK;
 }
 
+/* The settings as the kernels take them, and the sizes of the staging area. */
 static void set_sizes(LearnerCuda *learner) {
     const LearnerSettings *settings = &learner->base.settings;
-    learner->transition_width = 2 * settings->shape.observation_size + settings->shape.action_count + 3;
+    const NetworkShape *shape = &settings->shape;
+    Adam adam = adam_constants(settings->learning_rate);
+    learner->update = (UpdateCuda){.seed = settings->seed,
+                                   .alpha = settings->alpha,
+                                   .beta = settings->beta,
+                                   .priority_epsilon = settings->priority_epsilon,
+                                   .huber = settings->huber,
+                                   .learning_rate = adam.learning_rate,
+                                   .beta1 = adam.beta1,
+                                   .beta2 = adam.beta2,
+                                   .adam_epsilon = adam.epsilon,
+                                   .batch = settings->batch,
+                                   .size = shape->observation_size,
+                                   .actions = shape->action_count,
+                                   .dueling = shape->dueling,
+                                   .double_q = settings->double_q,
+                                   .capacity = settings->replay_capacity,
+                                   .width = 1,
+                                   .target_update = settings->target_update};
+    while (learner->update.width < settings->replay_capacity) learner->update.width *= 2;
+    learner->transition_width = 2 * shape->observation_size + shape->action_count + 3;
     int64_t most = MOST_STAGED_BYTES / ((int64_t)sizeof(float) * learner->transition_width);
     if (most > MOST_STAGED) most = MOST_STAGED;
     if (most > settings->replay_capacity) most = settings->replay_capacity;
     learner->staged_most = most > 1 ? (int32_t)most : 1;
-    learner->tree_width = 1;
-    while (learner->tree_width < settings->replay_capacity) learner->tree_width *= 2;
 }
 
 /* Runs the products and convolutions once over zeros: libraries load their code
@@ -555,9 +550,9 @@ static AmStatus prepare(LearnerCuda *learner, AmError *error) {
     TRY(cuda_check(cuda.cuStreamCreate(&learner->stream, CU_STREAM_NON_BLOCKING), "making a stream", error));
     TRY(load_kernels(learner, error));
     TRY(prepare_networks(learner, error));
-    learner->adam = adam_constants(learner->base.settings.learning_rate);
     reserve_arrays(learner);
     TRY(memory_allocate(&learner->memory, &learner->device, learner->stream, error));
+    describe_network(learner);
     TRY(allocate_pinned(learner, error));
     TRY(warm_up(learner, error));
     return set_priorities(learner, 1, error);

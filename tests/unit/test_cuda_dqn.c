@@ -196,6 +196,18 @@ static void shapes_without_a_product_learn_the_same(void **state) {
     (stand->fail)("");
 }
 
+/* Whole updates in one block, many in a launch. */
+static void updates_in_one_block_learn_the_same(void **state) {
+    (void)state;
+    LearnerSettings settings = small_settings();
+    settings.one_block = true;
+    run_twins(&settings, 100, 1e-3);
+    settings.shape.dueling = settings.double_q = false;
+    settings.shape.hidden_count = 2;
+    settings.shape.hidden[1] = 9;
+    run_twins(&settings, 40, 1e-3);
+}
+
 static void values_are_those_of_the_cpu(void **state) {
     (void)state;
     enum { ROWS = 37 };
@@ -346,6 +358,7 @@ int main(void) {
         cmocka_unit_test(other_shapes_learn_the_same),
         cmocka_unit_test(convolutions_learn_the_same),
         cmocka_unit_test_prestate(shapes_without_a_product_learn_the_same, stand),
+        cmocka_unit_test(updates_in_one_block_learn_the_same),
         cmocka_unit_test(values_are_those_of_the_cpu),
         cmocka_unit_test(agents_move_between_devices),
         cmocka_unit_test_prestate(an_update_is_one_graph, stand),
