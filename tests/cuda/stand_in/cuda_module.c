@@ -16,6 +16,9 @@
 
 enum { MOST_ARGUMENTS = 256, PATH_BYTES = 512 };
 
+static const char compilation[] =
+    "-O1 -w -shared -fPIC -ffp-contract=off -fno-strict-aliasing -U_FORTIFY_SOURCE -Wl,-Bsymbolic";
+
 struct CUmod_st {
     void *library;
     struct CUfunc_st *functions;
@@ -65,22 +68,54 @@ static void write_launcher(void *file, const char *name) {
     fprintf(file, "DRIVER_LAUNCHER(%s)\n", name);
 }
 
+static void write_name(void *file, const char *name) {
+    fprintf(file, "\"%s\", ", name);
+}
+
+static bool run_compiler(const char *what, const char *from, const char *to, const char *words) {
+    char command[4 * PATH_BYTES];
+    snprintf(command, sizeof command, "c++ -std=c++17 %s -I'%s' '%s' -o '%s' 2>'%s'", what, STAND_IN_SOURCE,
+             from, to, words);
+    return system(command) == 0;
+}
+
+/* The text, then a launcher for each kernel and a list of their names. Kernels may come out of
+ * macros, so they are looked for in the preprocessed text. */
+static bool write_source(const char *text, const char *source, const char *scratch, const char *words) {
+    FILE *file = fopen(source, "w");
+    if (!file) return false;
+    fputs(text, file);
+    fclose(file);
+    if (!run_compiler("-E -P", source, scratch, words) || !(file = fopen(scratch, "r"))) return false;
+    fseek(file, 0, SEEK_END);
+    size_t bytes = (size_t)ftell(file);
+    char *preprocessed = calloc(1, bytes + 1);
+    if (!preprocessed) abort();
+    rewind(file);
+    bytes = fread(preprocessed, 1, bytes, file);
+    fclose(file);
+    file = fopen(source, "w");
+    if (file) {
+        fprintf(file, "#include \"tests/cuda/host.h\"\n#line 1 \"automap.cu\"\n%s\n", text);
+        each_kernel(preprocessed, write_launcher, file);
+        fputs("extern \"C\" const char *const host_kernels[] = {", file);
+        each_kernel(preprocessed, write_name, file);
+        fputs("nullptr};\n", file);
+        fclose(file);
+    }
+    free(preprocessed);
+    return file;
+}
+
 /* Compiles to a name of this process and renames, so that test programs may do it at the same time. */
 static bool compile(const char *text, const char *path, char *log, size_t log_bytes) {
-    char source[PATH_BYTES + 32], library[PATH_BYTES + 32], words[PATH_BYTES + 32], command[4 * PATH_BYTES];
+    char source[PATH_BYTES + 32], library[PATH_BYTES + 32], words[PATH_BYTES + 32];
     snprintf(source, sizeof source, "%s.%d.cpp", path, (int)getpid());
     snprintf(library, sizeof library, "%s.%d.so", path, (int)getpid());
     snprintf(words, sizeof words, "%s.%d.log", path, (int)getpid());
-    FILE *file = fopen(source, "w");
-    if (!file) return false;
-    fprintf(file, "#include \"tests/cuda/host.h\"\n#line 1 \"automap.cu\"\n%s\n", text);
-    each_kernel(text, write_launcher, file);
-    fclose(file);
-    snprintf(command, sizeof command,
-             "c++ -std=c++17 -O1 -w -shared -fPIC -ffp-contract=off -fno-strict-aliasing -U_FORTIFY_SOURCE "
-             "-Wl,-Bsymbolic -I'%s' '%s' -o '%s' 2>'%s'",
-             STAND_IN_SOURCE, source, library, words);
-    bool done = system(command) == 0 && rename(library, path) == 0;
+    bool done = write_source(text, source, library, words) &&
+                run_compiler(compilation, source, library, words) && rename(library, path) == 0;
+    FILE *file = NULL;
     if (!done && log && log_bytes > 0 && (file = fopen(words, "r"))) {
         log[0] = '\0';
         while (fgets(log, (int)log_bytes, file) && !strstr(log, "error:")) continue;
@@ -88,11 +123,11 @@ static bool compile(const char *text, const char *path, char *log, size_t log_by
     }
     unlink(source);
     unlink(words);
+    if (!done) unlink(library);
     return done;
 }
 
-static void add_function(void *context, const char *name) {
-    CUmodule module = context;
+static void add_function(CUmodule module, const char *name) {
     char symbol[128];
     int (*describe)(int *, int);
     struct CUfunc_st *function = calloc(1, sizeof *function);
@@ -122,8 +157,8 @@ static CUresult load(CUmodule *module, const char *image, char *log, size_t log_
     sscanf(image + strlen(STAND_IN_IMAGE), "%31s", target);
     if (!target_fits(target)) return CUDA_ERROR_NO_BINARY_FOR_GPU;
     const char *text = strchr(image, '\n') + 1;
-    uint64_t hash =
-        hash_of(text, hash_of_file(STAND_IN_SOURCE "/tests/cuda/host.h", UINT64_C(0xcbf29ce484222325)));
+    uint64_t hash = hash_of(text, hash_of_file(STAND_IN_SOURCE "/tests/cuda/host.h",
+                                               hash_of(compilation, UINT64_C(0xcbf29ce484222325))));
     mkdir(STAND_IN_FOLDER, 0777);
     snprintf(path, sizeof path, "%s/%016llx.so", STAND_IN_FOLDER, (unsigned long long)hash);
     if (access(path, R_OK) != 0 && !compile(text, path, log, log_bytes)) return CUDA_ERROR_INVALID_PTX;
@@ -135,7 +170,8 @@ static CUresult load(CUmodule *module, const char *image, char *log, size_t log_
     *module = calloc(1, sizeof **module);
     if (!*module) abort();
     (*module)->library = library;
-    each_kernel(text, add_function, *module);
+    const char *const *names = dlsym(library, "host_kernels");
+    while (names && *names) add_function(*module, *names++);
     return CUDA_SUCCESS;
 }
 
