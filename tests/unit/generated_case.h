@@ -99,6 +99,8 @@ static inline PlanContext *generated_read(const char *model) {
     PlanContext *context;
     char path[512];
     snprintf(path, sizeof path, SOURCE_DIR "/datasets/models/%s/model.hlo.pb", model);
+    if (access(path, R_OK) != 0)
+        snprintf(path, sizeof path, SOURCE_DIR "/datasets/models/%s/model.hlo.pb.zst", model);
     if (plan_context_read(&context, path, NULL, &error) != AM_OK)
         fail_msg("%s: %s", error.source, error.text);
     return context;

@@ -182,6 +182,44 @@ static void test_names(void **state) {
     for (int32_t k = 0; k < 4; k++) case_free(cases[k]);
 }
 
+/* What is left to libraries and to the host is all that is not generated. */
+static void test_coverage(void **state) {
+    (void)state;
+    static const IrOpcode others[] = {IR_DOT,  IR_CONVOLUTION, IR_WHILE, IR_CONDITIONAL,
+                                      IR_CALL, IR_CUSTOM_CALL, IR_FUSION};
+    static const IrOpcode covered[] = {IR_BATCH_NORM_GRAD,
+                                       IR_BATCH_NORM_INFERENCE,
+                                       IR_BATCH_NORM_TRAINING,
+                                       IR_BITCAST,
+                                       IR_BITCAST_CONVERT,
+                                       IR_BROADCAST,
+                                       IR_CHOLESKY,
+                                       IR_CONCATENATE,
+                                       IR_CONSTANT,
+                                       IR_DYNAMIC_SLICE,
+                                       IR_DYNAMIC_UPDATE_SLICE,
+                                       IR_GATHER,
+                                       IR_IOTA,
+                                       IR_OPT_BARRIER,
+                                       IR_PAD,
+                                       IR_REDUCE,
+                                       IR_REDUCE_WINDOW,
+                                       IR_RESHAPE,
+                                       IR_REVERSE,
+                                       IR_RNG_BIT_GENERATOR,
+                                       IR_SCATTER,
+                                       IR_SELECT_AND_SCATTER,
+                                       IR_SLICE,
+                                       IR_SORT,
+                                       IR_TOPK,
+                                       IR_TRANSPOSE,
+                                       IR_TRIANGULAR_SOLVE,
+                                       IR_ADD};
+    for (size_t k = 0; k < sizeof others / sizeof *others; k++) assert_false(cuda_source_covers(others[k]));
+    for (size_t k = 0; k < sizeof covered / sizeof *covered; k++)
+        if (!cuda_source_covers(covered[k])) fail_msg("%s", ir_opcode_name(covered[k]));
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_chain_with_broadcasts),
@@ -189,6 +227,7 @@ int main(void) {
         cmocka_unit_test(test_transpose_and_reverse),
         cmocka_unit_test(test_reductions),
         cmocka_unit_test(test_names),
+        cmocka_unit_test(test_coverage),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
