@@ -23,6 +23,7 @@ static const struct {
     {IR_SELECT_AND_SCATTER, cuda_source_select_and_scatter},
     {IR_SORT, cuda_source_sort},
     {IR_TOPK, cuda_source_topk},
+    {IR_TRANSPOSE, cuda_source_transpose},
     {IR_TRIANGULAR_SOLVE, cuda_source_triangular_solve},
 };
 

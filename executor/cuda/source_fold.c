@@ -16,7 +16,8 @@
 
 enum {
     MOST_COLUMNS = 32,
-    LANE_ELEMENTS = 4,   /* that a lane should have before there are more lanes */
+    LANE_ELEMENTS = 4,   /* that a lane should have before there are more lanes, */
+    MORE_ELEMENTS = 16,  /* or rather these, where there are results enough */
     PART_ELEMENTS = 8,   /* that a lane should have before there are more parts */
     ENOUGH_BLOCKS = 512, /* that fill a large device */
 };
@@ -107,7 +108,10 @@ static void choose_block(CudaFold *fold) {
         fold->columns = power_of_two(fold->kept[inner], MOST_COLUMNS);
         fold->lanes = CUDA_THREADS / fold->columns;
     } else {
-        fold->lanes = power_of_two((fold->reduced_count + LANE_ELEMENTS - 1) / LANE_ELEMENTS, CUDA_THREADS);
+        int64_t enough = fold->results * fold->reduced_count / MORE_ELEMENTS / CUDA_THREADS > ENOUGH_BLOCKS
+                             ? MORE_ELEMENTS
+                             : LANE_ELEMENTS;
+        fold->lanes = power_of_two((fold->reduced_count + enough - 1) / enough, CUDA_THREADS);
         fold->columns = CUDA_THREADS / fold->lanes;
     }
 }

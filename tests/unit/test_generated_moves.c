@@ -20,6 +20,13 @@ static const char *const moves[] = {
     "  d = bf16[4,6,5] parameter(3) ROOT r = bf16[4,10,5] concatenate(a, b, c, d), dimensions={1} }\n",
     "ENTRY e { x = s16[9,8] parameter(0) ROOT r = s16[3,5] slice(x), slice={[1:9:3], [2:7]} }\n",
     "ENTRY e { x = u64[3,4,5,6] parameter(0) ROOT r = u64[5,3,6,4] transpose(x), dimensions={2,0,3,1} }\n",
+    "ENTRY e { x = bf16[40,33] parameter(0) ROOT r = bf16[33,40] transpose(x), dimensions={1,0} }\n",
+    "ENTRY e { x = u16[5,2,10,34] parameter(0) ROOT r = u16[34,5,10,2] transpose(x), dimensions={3,0,2,1} "
+    "}\n",
+    "ENTRY e { x = u16[5,10,34] parameter(0) ROOT r = u16[5,34,10] transpose(x), dimensions={0,2,1} }\n",
+    "ENTRY e { x = f64[3,8,2,70] parameter(0) ROOT r = f64[2,70,3,8] transpose(x), dimensions={2,3,0,1} }\n",
+    "ENTRY e { x = c64[9,3,64] parameter(0) ROOT r = c64[3,64,9] transpose(x), dimensions={1,2,0} }\n",
+    "ENTRY e { x = c128[12,50] parameter(0) ROOT r = c128[50,12] transpose(x), dimensions={1,0} }\n",
     "ENTRY e { x = c128[3,50] parameter(0) ROOT r = c128[50,3] transpose(x), dimensions={1,0} }\n",
     "ENTRY e { x = f8e4m3fn[3,50] parameter(0) ROOT r = f8e4m3fn[3,50] reverse(x), dimensions={0,1} }\n",
     "ENTRY e { x = f16[3] parameter(0) ROOT r = f16[2,3,4] broadcast(x), dimensions={1} }\n",
