@@ -20,6 +20,7 @@ CpuPrepare cpu_prepare_reduce;      /* reduce.c */
 CpuPrepare cpu_prepare_gather;      /* gather.c */
 CpuPrepare cpu_prepare_scatter;     /* scatter.c */
 CpuPrepare cpu_prepare_reduce_window, cpu_prepare_select_and_scatter; /* window.c */
+CpuPrepare cpu_prepare_fft;                                           /* fft.c */
 CpuPrepare cpu_prepare_random_bits;                                   /* random_bits.c */
 CpuPrepare cpu_prepare_sort, cpu_prepare_topk;                        /* sort.c */
 CpuPrepare cpu_prepare_cholesky, cpu_prepare_triangular_solve;        /* linear_algebra.c */

@@ -25,6 +25,7 @@ static const struct {
     {IR_DOT, cpu_prepare_dot},
     {IR_DYNAMIC_SLICE, cpu_prepare_dynamic_slice},
     {IR_DYNAMIC_UPDATE_SLICE, cpu_prepare_dynamic_update_slice},
+    {IR_FFT, cpu_prepare_fft},
     {IR_GATHER, cpu_prepare_gather},
     {IR_IOTA, cpu_prepare_iota},
     {IR_OPT_BARRIER, cpu_prepare_reshape},

@@ -439,6 +439,25 @@ def reductions(rng):
         yield f"sum_pool_gradient_{k}", jax.grad(lambda x: (mean(x) ** 2).sum()), [floats(rng, 9, 8)], 16, "largest"
 
 
+# Fourier transforms.
+
+
+@family
+def fourier(rng):
+    for shape, axes in [((16,), 1), ((3, 12), 1), ((2, 7), 1), ((2, 67), 1), ((134,), 1), ((4, 6, 10), 2), ((3, 4, 5, 9), 3),
+                        ((2, 1), 1), ((0, 4), 1)]:
+        x, y = floats(rng, *shape), floats(rng, *shape)
+        z, last = (x + 1j * y).astype(np.complex64), shape[-1]
+        lengths = shape[len(shape) - axes:]
+        half = z[..., : last // 2 + 1]
+        for kind, operand in [("FFT", z), ("IFFT", z), ("RFFT", x), ("IRFFT", half)]:
+            yield f"{kind}_{shape}_{axes}", lambda v: lax.fft(v, kind, lengths), [operand], 16, "largest"
+    wide = (rng.standard_normal((2, 15)) + 1j * rng.standard_normal((2, 15))).astype(np.complex128)
+    yield "FFT_c128", lambda v: lax.fft(v, "FFT", (15,)), [wide], 16, "largest"
+    yield "RFFT_f64", lambda v: lax.fft(v, "RFFT", (15,)), [wide.real], 16, "largest"
+    yield "gradient", jax.grad(lambda v: (jnp.abs(jnp.fft.rfft(v)) ** 2).sum()), [floats(rng, 3, 10)], 16, "largest"
+
+
 # Running and comparing.
 
 
