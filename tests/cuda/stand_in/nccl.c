@@ -1,0 +1,484 @@
+/* Stand-in for libnccl.so.2: communicators between threads and between processes,
+ * on the memory of the stand-in driver.
+ *
+ * A unique id names a file. Its members map it: a line for each member with two
+ * counters, and an area for each member's data. A batch (the calls of one group,
+ * or one call) is queued on its stream. When its turn comes a member copies what
+ * it gives into its area and counts `arrived` up; when all have arrived it works
+ * out its own results from the areas and counts `read` up; nobody writes his area
+ * again before all have read. Reductions go in the order of the ranks.
+ *
+ * A communicator that does not block says ncclInProgress for a few polls after
+ * its start and after its first batch, and refuses calls meanwhile, as the real
+ * one may. Memory that is not the device's is refused. STAND_IN_FAIL works on
+ * every function; on ncclCommGetAsyncError it sets the state.
+ * STAND_IN_NCCL_VERSION (23200) is what ncclGetVersion says.
+ */
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <time.h>
+#include <unistd.h>
+
+#pragma GCC visibility push(default)
+#include <nccl.h>
+#pragma GCC visibility pop
+
+#include "executor/cpu/wide.h"
+#include "tests/cuda/stand_in/stand_in.h"
+
+enum { MOST_MEMBERS = 64, MOST_CALLS = 1024, AREA_BYTES = 32 << 20, POLLS = 3, PATH_BYTES = 100 };
+
+typedef struct Line {
+    _Atomic uint64_t present, arrived, read;
+    char unused[104]; /* a cache line of its own */
+} Line;
+
+typedef struct Board {
+    Line lines[MOST_MEMBERS];
+} Board;
+
+typedef enum Kind { ALL_REDUCE, ALL_GATHER, REDUCE_SCATTER, REDUCE, SEND, RECEIVE } Kind;
+
+typedef struct Call {
+    Kind kind;
+    const void *send; /* NULL: gives nothing */
+    void *receive;    /* NULL: gets nothing */
+    uint64_t send_bytes, receive_bytes, count;
+    ncclDataType_t type;
+    ncclRedOp_t reduction;
+    int32_t peer;    /* or the root */
+    uint64_t offset; /* of what it gives, in the area */
+} Call;
+
+/* Begins an area. */
+typedef struct Notice {
+    int32_t call_count;
+    Call calls[MOST_CALLS];
+} Notice;
+
+struct ncclComm {
+    char path[PATH_BYTES];
+    int32_t rank, count;
+    bool blocking, aborted, used;
+    int32_t polls; /* that still say "in progress" */
+    pthread_mutex_t mutex;
+    char *memory; /* the board, then an area for each member */
+    uint64_t round;
+    ncclResult_t error;
+    struct ncclComm *next;
+};
+
+typedef struct Batch {
+    struct ncclComm *communicator;
+    bool here; /* has arrived for this run */
+    int32_t call_count;
+    Call calls[];
+} Batch;
+
+/* What this thread has begun by ncclGroupStart(). */
+typedef struct Pending {
+    struct ncclComm *communicator;
+    cudaStream_t stream;
+    Call call;
+} Pending;
+
+static _Thread_local Pending pending[MOST_CALLS];
+static _Thread_local int32_t pending_count, depth;
+static pthread_mutex_t list_mutex = PTHREAD_MUTEX_INITIALIZER;
+static struct ncclComm *communicators; /* all that ever were: queued work may name them */
+static int64_t ids;
+
+static int enter(const char *call) {
+    const StandIn *stand = stand_in();
+    return stand ? stand->enter(call) : 0;
+}
+
+#define ENTER(call)                                       \
+    do {                                                  \
+        int failure_ = enter(call);                       \
+        if (failure_ != 0) return (ncclResult_t)failure_; \
+    } while (0)
+
+static size_t area_offset(int32_t member) {
+    size_t board = (sizeof(Board) + 4095) / 4096 * 4096;
+    return board + (size_t)member * AREA_BYTES;
+}
+
+static Line *line_of(const struct ncclComm *self, int32_t member) {
+    return &((Board *)self->memory)->lines[member];
+}
+
+static char *area_of(const struct ncclComm *self, int32_t member) {
+    return self->memory + area_offset(member);
+}
+
+static const struct {
+    ncclDataType_t type;
+    Dtype element;
+} types[] = {
+    {ncclInt8, DTYPE_S8},     {ncclUint8, DTYPE_U8},    {ncclInt32, DTYPE_S32},   {ncclUint32, DTYPE_U32},
+    {ncclInt64, DTYPE_S64},   {ncclUint64, DTYPE_U64},  {ncclFloat16, DTYPE_F16}, {ncclBfloat16, DTYPE_BF16},
+    {ncclFloat32, DTYPE_F32}, {ncclFloat64, DTYPE_F64},
+};
+
+static Dtype element_of(ncclDataType_t type) {
+    for (size_t k = 0; k < sizeof types / sizeof *types; k++)
+        if (types[k].type == type) return types[k].element;
+    return DTYPE_INVALID;
+}
+
+/* The n-th call of a member that `is_like` the model: same kind, and for sends the same peer. */
+static const Call *find_call(const Notice *notice, Kind kind, int32_t peer, int32_t n) {
+    for (int32_t k = 0; k < notice->call_count; k++) {
+        const Call *call = &notice->calls[k];
+        if (call->kind == kind && (kind != SEND || call->peer == peer) && n-- == 0) return call;
+    }
+    return NULL;
+}
+
+static const Notice *notice_of(const struct ncclComm *self, int32_t member) {
+    return (const Notice *)(const void *)area_of(self, member);
+}
+
+/* Call `at` of this batch is the how-many-th of its kind (of receives: from its peer)? */
+static int32_t number_of(const Batch *batch, int32_t at) {
+    int32_t n = 0;
+    for (int32_t k = 0; k < at; k++)
+        n += batch->calls[k].kind == batch->calls[at].kind &&
+             (batch->calls[at].kind != RECEIVE || batch->calls[k].peer == batch->calls[at].peer);
+    return n;
+}
+
+/* What a member gave for the same call; NULL, and an error of the communicator, where it made none. */
+static const Call *given_by(const Batch *batch, int32_t at, int32_t member) {
+    struct ncclComm *self = batch->communicator;
+    const Call *own = &batch->calls[at];
+    bool receives = own->kind == RECEIVE;
+    const Call *given =
+        find_call(notice_of(self, member), receives ? SEND : own->kind, self->rank, number_of(batch, at));
+    if (given && given->count == own->count && given->type == own->type &&
+        (receives || (given->reduction == own->reduction && given->peer == own->peer)))
+        return given;
+    self->error = ncclInvalidUsage;
+    return NULL;
+}
+
+static void reduce(const Batch *batch, int32_t at, uint64_t first, uint64_t count) {
+    static const SbpReduction reductions[] = {
+        [ncclSum] = SBP_ADD, [ncclProd] = SBP_MULTIPLY, [ncclMax] = SBP_MAX, [ncclMin] = SBP_MIN};
+    const Call *own = &batch->calls[at];
+    Dtype type = element_of(own->type);
+    uint64_t bytes = (uint64_t)dtype_bytes(type);
+    Wide sum[WIDE_RUN], run[WIDE_RUN];
+    for (uint64_t done = 0; done < count; done += WIDE_RUN) {
+        int64_t n = (int64_t)(count - done < WIDE_RUN ? count - done : WIDE_RUN);
+        for (int32_t m = 0; m < batch->communicator->count; m++) {
+            const Call *given = given_by(batch, at, m);
+            if (!given) return;
+            wide_load(m == 0 ? sum : run,
+                      area_of(batch->communicator, m) + given->offset + (first + done) * bytes, type, n, 1);
+            if (m > 0) wide_fold(sum, run, wide_kind(type), reductions[own->reduction], n);
+        }
+        wide_store((char *)own->receive + done * bytes, type, sum, wide_kind(type), n, 1);
+    }
+}
+
+static void copy_from(const Batch *batch, int32_t at, int32_t member, void *to) {
+    const Call *given = given_by(batch, at, member);
+    if (given) memcpy(to, area_of(batch->communicator, member) + given->offset, given->send_bytes);
+}
+
+static void finish_call(const Batch *batch, int32_t at) {
+    const Call *own = &batch->calls[at];
+    int32_t rank = batch->communicator->rank;
+    if (!own->receive) return;
+    switch (own->kind) {
+    case ALL_REDUCE: reduce(batch, at, 0, own->count); break;
+    case REDUCE_SCATTER: reduce(batch, at, (uint64_t)rank * own->count, own->count); break;
+    case REDUCE: reduce(batch, at, 0, own->count); break;
+    case ALL_GATHER:
+        for (int32_t m = 0; m < batch->communicator->count; m++)
+            copy_from(batch, at, m, (char *)own->receive + (uint64_t)m * own->send_bytes);
+        break;
+    case RECEIVE: copy_from(batch, at, own->peer, own->receive); break;
+    case SEND: break;
+    }
+}
+
+/* Whether all members' counters have come to `round`. */
+static bool all_have(const struct ncclComm *self, size_t counter, uint64_t round) {
+    for (int32_t m = 0; m < self->count; m++) {
+        const char *line = (const char *)line_of(self, m);
+        if (atomic_load((const _Atomic uint64_t *)(const void *)(line + counter)) < round) return false;
+    }
+    return true;
+}
+
+/* One step of a batch: true when it is done. */
+static bool advance(Batch *batch) {
+    struct ncclComm *self = batch->communicator;
+    if (self->aborted) {
+        batch->here = false;
+        return true;
+    }
+    if (!batch->here) {
+        if (!all_have(self, offsetof(Line, read), self->round)) return false;
+        char *area = area_of(self, self->rank);
+        for (int32_t k = 0; k < batch->call_count; k++)
+            if (batch->calls[k].send)
+                memcpy(area + batch->calls[k].offset, batch->calls[k].send, batch->calls[k].send_bytes);
+        Notice *notice = (Notice *)(void *)area;
+        notice->call_count = batch->call_count;
+        memcpy(notice->calls, batch->calls, sizeof *batch->calls * (size_t)batch->call_count);
+        atomic_store(&line_of(self, self->rank)->arrived, ++self->round);
+        batch->here = true;
+    }
+    if (!all_have(self, offsetof(Line, arrived), self->round)) return false;
+    for (int32_t k = 0; k < batch->call_count; k++) finish_call(batch, k);
+    atomic_store(&line_of(self, self->rank)->read, self->round);
+    batch->here = false;
+    return true;
+}
+
+static bool run_batch(void *argument) {
+    Batch *batch = *(Batch **)argument;
+    pthread_mutex_lock(&batch->communicator->mutex);
+    bool done = advance(batch);
+    pthread_mutex_unlock(&batch->communicator->mutex);
+    return done;
+}
+
+/* The same address for all communicators of one group in this process. */
+static const void *meeting_of(const struct ncclComm *self) {
+    const void *meeting = NULL;
+    pthread_mutex_lock(&list_mutex);
+    for (const struct ncclComm *other = communicators; other; other = other->next)
+        if (strcmp(other->path, self->path) == 0) meeting = other;
+    pthread_mutex_unlock(&list_mutex);
+    return meeting;
+}
+
+/* Queues this thread's calls of one communicator. A batch is never released: a graph may hold it. */
+static ncclResult_t queue_batch(struct ncclComm *self, cudaStream_t stream) {
+    const StandIn *stand = stand_in();
+    uint64_t offset = (sizeof(Notice) + 63) / 64 * 64;
+    Batch *batch = calloc(1, sizeof *batch + sizeof(Call) * (size_t)pending_count);
+    if (!batch || !stand) {
+        free(batch);
+        return ncclSystemError;
+    }
+    batch->communicator = self;
+    for (int32_t k = 0; k < pending_count; k++) {
+        if (pending[k].communicator != self) continue;
+        Call *call = &batch->calls[batch->call_count++];
+        *call = pending[k].call;
+        call->offset = offset;
+        if (call->send) offset += (call->send_bytes + 63) / 64 * 64;
+    }
+    if (offset > AREA_BYTES) {
+        free(batch);
+        return ncclInvalidUsage;
+    }
+    CUresult result =
+        stand->enqueue((CUstream)stream, "nccl", run_batch, &batch, sizeof batch, meeting_of(self));
+    return result == CUDA_SUCCESS ? ncclSuccess : ncclUnhandledCudaError;
+}
+
+static ncclResult_t flush(void) {
+    ncclResult_t result = ncclSuccess;
+    for (int32_t k = 0; k < pending_count && result == ncclSuccess; k++) {
+        struct ncclComm *self = pending[k].communicator;
+        bool first = true;
+        for (int32_t j = 0; j < k; j++) first = first && pending[j].communicator != self;
+        if (first) result = queue_batch(self, pending[k].stream);
+        if (first && result == ncclSuccess && !self->blocking && !self->used) self->polls = POLLS;
+        self->used = true;
+    }
+    bool waits = pending_count > 0 && pending[0].communicator->polls > 0;
+    pending_count = 0;
+    return result == ncclSuccess && waits ? ncclInProgress : result;
+}
+
+static ncclResult_t add(struct ncclComm *self, cudaStream_t stream, Call call) {
+    const StandIn *stand = stand_in();
+    if (!self || self->aborted || pending_count == MOST_CALLS) return ncclInvalidArgument;
+    if (self->polls > 0) return ncclInvalidUsage;
+    bool reduces = call.kind == ALL_REDUCE || call.kind == REDUCE_SCATTER || call.kind == REDUCE;
+    if (element_of(call.type) == DTYPE_INVALID || (reduces && (unsigned)call.reduction > ncclMin) ||
+        call.peer < 0 || call.peer >= self->count)
+        return ncclInvalidArgument;
+    if ((call.send && !stand->is_device(call.send, call.send_bytes)) ||
+        (call.receive && !stand->is_device(call.receive, call.receive_bytes)))
+        return ncclInvalidArgument;
+    pending[pending_count++] = (Pending){self, stream, call};
+    return depth == 0 ? flush() : ncclSuccess;
+}
+
+ncclResult_t ncclGetVersion(int *version) {
+    ENTER("ncclGetVersion");
+    const char *text = getenv("STAND_IN_NCCL_VERSION");
+    *version = text ? atoi(text) : 23200;
+    return ncclSuccess;
+}
+
+const char *ncclGetErrorString(ncclResult_t result) {
+    static const char *const words[] = {
+        "no error",         "unhandled CUDA error", "system error",          "internal error",
+        "invalid argument", "invalid usage",        "remote process exited", "in progress"};
+    return (unsigned)result < ncclNumResults ? words[result] : "unknown result code";
+}
+
+ncclResult_t ncclGetUniqueId(ncclUniqueId *id) {
+    ENTER("ncclGetUniqueId");
+    const char *folder = access("/dev/shm", W_OK) == 0 ? "/dev/shm" : "/tmp";
+    memset(id, 0, sizeof *id);
+    pthread_mutex_lock(&list_mutex);
+    snprintf(id->internal, PATH_BYTES, "%s/automap-nccl-%ld-%lld", folder, (long)getpid(), (long long)ids++);
+    pthread_mutex_unlock(&list_mutex);
+    int file = open(id->internal, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    if (file < 0) return ncclSystemError;
+    bool sized = ftruncate(file, (off_t)area_offset(MOST_MEMBERS)) == 0;
+    close(file);
+    return sized ? ncclSuccess : ncclSystemError;
+}
+
+static char *map_board(const char *path, int32_t count) {
+    int file = open(path, O_RDWR | O_CLOEXEC);
+    if (file < 0) return NULL;
+    void *memory = mmap(NULL, area_offset(count), PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+    close(file);
+    return memory == MAP_FAILED ? NULL : memory;
+}
+
+static bool all_are_present(const struct ncclComm *self) {
+    if (!all_have(self, offsetof(Line, present), 1)) return false;
+    if (self->rank == 0) unlink(self->path);
+    return true;
+}
+
+ncclResult_t ncclCommInitRankConfig(ncclComm_t *result, int count, ncclUniqueId id, int rank,
+                                    ncclConfig_t *config) {
+    ENTER("ncclCommInitRankConfig");
+    if (count < 1 || count > MOST_MEMBERS || rank < 0 || rank >= count) return ncclInvalidArgument;
+    struct ncclComm *self = calloc(1, sizeof *self);
+    if (!self) return ncclSystemError;
+    memcpy(self->path, id.internal, PATH_BYTES - 1);
+    self->memory = map_board(self->path, count);
+    if (!self->memory) {
+        free(self);
+        return ncclSystemError;
+    }
+    self->rank = rank;
+    self->count = count;
+    self->blocking = !config || config->blocking != 0;
+    self->polls = self->blocking ? 0 : POLLS;
+    pthread_mutex_init(&self->mutex, NULL);
+    pthread_mutex_lock(&list_mutex);
+    self->next = communicators;
+    communicators = self;
+    pthread_mutex_unlock(&list_mutex);
+    atomic_store(&line_of(self, rank)->present, 1);
+    while (self->blocking && !all_are_present(self)) nanosleep(&(struct timespec){.tv_nsec = 100000}, NULL);
+    *result = self;
+    return self->blocking ? ncclSuccess : ncclInProgress;
+}
+
+ncclResult_t ncclCommGetAsyncError(ncclComm_t self, ncclResult_t *state) {
+    int failure = enter("ncclCommGetAsyncError");
+    *state = failure != 0 ? (ncclResult_t)failure : ncclSuccess;
+    if (failure != 0) return ncclSuccess;
+    pthread_mutex_lock(&self->mutex);
+    if (self->aborted) *state = ncclInvalidUsage;
+    else if (self->error != ncclSuccess) *state = self->error;
+    else if (self->polls > 0) {
+        *state = ncclInProgress;
+        if (self->polls > 1 || all_are_present(self)) self->polls--;
+    }
+    pthread_mutex_unlock(&self->mutex);
+    return ncclSuccess;
+}
+
+ncclResult_t ncclCommAbort(ncclComm_t self) {
+    ENTER("ncclCommAbort");
+    pthread_mutex_lock(&self->mutex);
+    bool twice = self->aborted;
+    if (!twice) {
+        self->aborted = true;
+        munmap(self->memory, area_offset(self->count));
+        self->memory = NULL;
+        unlink(self->path);
+    }
+    pthread_mutex_unlock(&self->mutex);
+    return twice ? ncclInvalidUsage : ncclSuccess;
+}
+
+ncclResult_t ncclGroupStart(void) {
+    ENTER("ncclGroupStart");
+    depth++;
+    return ncclSuccess;
+}
+
+ncclResult_t ncclGroupEnd(void) {
+    if (depth == 0) return ncclInvalidUsage;
+    depth--;
+    int failure = enter("ncclGroupEnd");
+    if (failure != 0) {
+        pending_count = 0;
+        return (ncclResult_t)failure;
+    }
+    return depth == 0 ? flush() : ncclSuccess;
+}
+
+static uint64_t bytes_of(uint64_t count, ncclDataType_t type) {
+    return count * (uint64_t)dtype_bytes(element_of(type));
+}
+
+ncclResult_t ncclAllReduce(const void *send, void *receive, size_t count, ncclDataType_t type,
+                           ncclRedOp_t reduction, ncclComm_t self, cudaStream_t stream) {
+    ENTER("ncclAllReduce");
+    uint64_t bytes = bytes_of(count, type);
+    return add(self, stream, (Call){ALL_REDUCE, send, receive, bytes, bytes, count, type, reduction, 0, 0});
+}
+
+ncclResult_t ncclAllGather(const void *send, void *receive, size_t count, ncclDataType_t type,
+                           ncclComm_t self, cudaStream_t stream) {
+    ENTER("ncclAllGather");
+    uint64_t bytes = bytes_of(count, type);
+    return add(self, stream,
+               (Call){ALL_GATHER, send, receive, bytes, bytes * (uint64_t)self->count, count, type, 0, 0, 0});
+}
+
+ncclResult_t ncclReduceScatter(const void *send, void *receive, size_t count, ncclDataType_t type,
+                               ncclRedOp_t reduction, ncclComm_t self, cudaStream_t stream) {
+    ENTER("ncclReduceScatter");
+    uint64_t bytes = bytes_of(count, type);
+    return add(self, stream,
+               (Call){REDUCE_SCATTER, send, receive, bytes * (uint64_t)self->count, bytes, count, type,
+                      reduction, 0, 0});
+}
+
+ncclResult_t ncclReduce(const void *send, void *receive, size_t count, ncclDataType_t type,
+                        ncclRedOp_t reduction, int root, ncclComm_t self, cudaStream_t stream) {
+    ENTER("ncclReduce");
+    uint64_t bytes = bytes_of(count, type);
+    void *own = self->rank == root ? receive : NULL;
+    return add(self, stream, (Call){REDUCE, send, own, bytes, bytes, count, type, reduction, root, 0});
+}
+
+ncclResult_t ncclSend(const void *send, size_t count, ncclDataType_t type, int peer, ncclComm_t self,
+                      cudaStream_t stream) {
+    ENTER("ncclSend");
+    return add(self, stream, (Call){SEND, send, NULL, bytes_of(count, type), 0, count, type, 0, peer, 0});
+}
+
+ncclResult_t ncclRecv(void *receive, size_t count, ncclDataType_t type, int peer, ncclComm_t self,
+                      cudaStream_t stream) {
+    ENTER("ncclRecv");
+    return add(self, stream,
+               (Call){RECEIVE, NULL, receive, 0, bytes_of(count, type), count, type, 0, peer, 0});
+}

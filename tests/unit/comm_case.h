@@ -1,0 +1,394 @@
+/* Collectives of any back end against what they mean, worked out on the host from
+ * whole arrays. Every rank is a thread; it prepares all cases, starts once and
+ * runs them one after the other without waiting on the host in between. Right
+ * after the wait for a collective its results are put aside and its operands
+ * overwritten, which is wrong wherever a member still reads them. Values are
+ * small integers, so every sum is exact in every type. */
+#ifndef TESTS_UNIT_COMM_CASE_H
+#define TESTS_UNIT_COMM_CASE_H
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "executor/comm.h"
+#include "executor/cpu/wide.h"
+
+enum { CASE_MOST_RANKS = 8, CASE_MOST_OPERANDS = 3, CASE_RANK = 3, CASE_MOST = 256 };
+
+typedef struct CommCase {
+    ProgramCollectiveKind kind;
+    SbpReduction reduction;
+    Dtype type;
+    int32_t operand_count, dimension, other;
+    bool uneven;        /* parts of 1, 2, 0, 1, 2, ... elements; else of 2 each */
+    bool in_place;      /* all_reduce: results are the operands' memory */
+    int32_t group_size; /* 0: all ranks are one group; else ranks r, r + n / size, ... are */
+} CommCase;
+
+/* One rank's share of a case. */
+typedef struct CaseCall {
+    const CommCase *its;
+    ProgramCollective collective;
+    ProgramMovement movements[CASE_MOST_OPERANDS];
+    int32_t group[CASE_MOST_RANKS];
+    int64_t parts[CASE_MOST_RANKS], others[CASE_MOST_RANKS];
+    int64_t whole[CASE_MOST_OPERANDS][CASE_RANK]; /* of the arrays that are cut */
+    int64_t dimensions[2 * CASE_MOST_OPERANDS][CASE_RANK];
+    IrShape shapes[2 * CASE_MOST_OPERANDS];
+    const IrShape *shape_places[2 * CASE_MOST_OPERANDS];
+    void *addresses[2 * CASE_MOST_OPERANDS];
+    void *given[CASE_MOST_OPERANDS], *taken[CASE_MOST_OPERANDS], *rubbish; /* device memory */
+    CommCall call;
+} CaseCall;
+
+typedef struct CaseRank {
+    Comm *comm;
+    const CommCase *cases;
+    int32_t case_count, repeats, failing_case; /* a case before which this rank gives up; or -1 */
+    CaseCall *calls;
+    void *scratch, *record;
+    int32_t wrong; /* the first case with a wrong result; or -1 */
+    AmStatus status;
+    AmError error;
+} CaseRank;
+
+static inline int64_t case_sum(const int64_t *parts, int32_t count) {
+    int64_t sum = 0;
+    for (int32_t k = 0; k < count; k++) sum += parts[k];
+    return sum;
+}
+
+/* Value number `index` of the whole operand k that rank `rank` has; rank -1: all have the same. */
+static inline int64_t case_value(const CommCase *its, int32_t rank, int32_t k, int64_t index) {
+    int64_t mixed = (index * 31 + (rank + 1) * 17 + k * 7) % 101;
+    if (its->type == DTYPE_PRED) return mixed % 2;
+    return its->reduction == SBP_MULTIPLY ? 1 + mixed % 2 : mixed % 5;
+}
+
+/* Element `local` of a slab that begins at `start` along `dimension`: its number in the whole. */
+static inline int64_t case_number(const int64_t *whole, const int64_t *slab, int32_t dimension, int64_t start,
+                                  int64_t local) {
+    int64_t number = 0, scale = 1;
+    for (int32_t d = CASE_RANK - 1; d >= 0; d--) {
+        number += (local % slab[d] + (d == dimension ? start : 0)) * scale;
+        local /= slab[d];
+        scale *= whole[d];
+    }
+    return number;
+}
+
+static inline Wide case_wide(Dtype type, int64_t value) {
+    return wide_kind(type) == WIDE_FLOATING ? (Wide){.floating = (double)value} : (Wide){.is_signed = value};
+}
+
+/* Element i of rank's operand k (`result` false) or of the result that it is to have. */
+static inline void case_element(const CaseCall *self, int32_t k, bool result, int64_t i, void *out) {
+    const CommCase *its = self->its;
+    const IrShape *shape = &self->shapes[result ? CASE_MOST_OPERANDS + k : k];
+    int32_t position = self->call.position, rank = self->group[position], size = self->collective.group_count;
+    bool reduces = its->kind == PROGRAM_ALL_REDUCE || its->kind == PROGRAM_REDUCE_SCATTER;
+    int64_t start = case_sum(self->parts, position), number = i;
+    if (its->kind == PROGRAM_ALL_TO_ALL && result)
+        number =
+            case_number(self->whole[k], shape->dimensions, its->other, case_sum(self->others, position), i);
+    else if ((its->kind == PROGRAM_REDUCE_SCATTER) == result && its->kind != PROGRAM_ALL_REDUCE)
+        number = case_number(self->whole[k], shape->dimensions, its->dimension, start, i);
+    Wide value =
+        case_wide(its->type, case_value(its, reduces ? (result ? self->group[0] : rank) : -1, k, number));
+    for (int32_t m = 1; reduces && result && m < size; m++) {
+        Wide next = case_wide(its->type, case_value(its, self->group[m], k, number));
+        wide_fold(&value, &next, wide_kind(its->type), its->reduction, 1);
+    }
+    wide_store(out, its->type, &value, wide_kind(its->type), 1, 1);
+}
+
+/* The whole array, or the part along `dimension` that this rank has. */
+static inline void case_shape(CaseCall *self, int32_t place, int32_t k, int32_t dimension,
+                              const int64_t *parts) {
+    memcpy(self->dimensions[place], self->whole[k], sizeof self->whole[k]);
+    if (dimension >= 0) self->dimensions[place][dimension] = parts[self->call.position];
+    self->shapes[place] =
+        (IrShape){.type = self->its->type, .rank = CASE_RANK, .dimensions = self->dimensions[place]};
+}
+
+static inline void case_describe(CaseCall *self, const CommCase *its, int32_t rank, int32_t ranks) {
+    int32_t size = its->group_size > 0 ? its->group_size : ranks, stride = ranks / size;
+    *self = (CaseCall){.its = its};
+    self->call.position = rank / stride;
+    for (int32_t m = 0; m < size; m++) {
+        self->group[m] = rank % stride + m * stride;
+        self->parts[m] = its->uneven ? (m + 1) % 3 : 2;
+        self->others[m] = its->uneven ? m % 3 : 1;
+    }
+    bool scatters = its->kind == PROGRAM_REDUCE_SCATTER, exchanges = its->kind == PROGRAM_ALL_TO_ALL;
+    for (int32_t k = 0; k < its->operand_count; k++) {
+        for (int32_t d = 0; d < CASE_RANK; d++) self->whole[k][d] = d == CASE_RANK - 1 ? 4 + k : 3;
+        self->whole[k][its->dimension] = case_sum(self->parts, size);
+        if (exchanges) self->whole[k][its->other] = case_sum(self->others, size);
+        bool whole = its->kind == PROGRAM_ALL_REDUCE;
+        case_shape(self, k, k, whole || scatters ? -1 : its->dimension, self->parts);
+        int32_t cut = exchanges ? its->other : scatters ? its->dimension : -1;
+        case_shape(self, CASE_MOST_OPERANDS + k, k, cut, exchanges ? self->others : self->parts);
+        self->movements[k] = (ProgramMovement){its->dimension, its->other, self->parts, self->others};
+    }
+    for (int32_t p = 0; p < 2 * CASE_MOST_OPERANDS; p++) self->shape_places[p] = &self->shapes[p];
+    self->collective = (ProgramCollective){.kind = its->kind,
+                                           .reduction = its->reduction,
+                                           .group_count = size,
+                                           .group = self->group,
+                                           .movements = self->movements};
+    self->call.collective = &self->collective;
+    self->call.operand_count = its->operand_count;
+    self->call.operand_shapes = self->shape_places;
+    self->call.result_shapes = self->shape_places + CASE_MOST_OPERANDS;
+    self->call.operands = self->addresses;
+    self->call.results = self->addresses + CASE_MOST_OPERANDS;
+}
+
+/* Device memory of a shape, with the elements of operand k in it; 0x5a where k < 0. */
+static inline AmStatus case_allocate(CaseCall *self, KernelDevice *device, void **memory,
+                                     const IrShape *shape, int32_t k, AmError *error) {
+    int64_t bytes = ir_shape_bytes(shape), element = dtype_bytes(shape->type);
+    char *host = malloc((size_t)bytes + 1);
+    memset(host, 0x5a, (size_t)bytes + 1);
+    for (int64_t i = 0; k >= 0 && i < ir_shape_elements(shape); i++)
+        case_element(self, k, false, i, host + i * element);
+    AmStatus status = device->back_end->allocate(device, memory, bytes, error);
+    if (status == AM_OK) device->back_end->copy_in(device, *memory, host, bytes);
+    free(host);
+    return status;
+}
+
+static inline AmStatus case_prepare(CaseCall *self, Comm *comm, AmError *error) {
+    const CommBackEnd *back_end = comm->back_end;
+    TRY(back_end->join(comm, self->group, self->collective.group_count, &self->call.group, error));
+    if (back_end->prepare) TRY(back_end->prepare(comm, &self->call, error));
+    for (int32_t k = 0; k < self->its->operand_count; k++) {
+        const IrShape *operand = &self->shapes[k], *result = &self->shapes[CASE_MOST_OPERANDS + k];
+        TRY(case_allocate(self, comm->device, &self->given[k], operand, k, error));
+        TRY(case_allocate(self, comm->device, &self->addresses[k], operand, -1, error));
+        TRY(case_allocate(self, comm->device, &self->taken[k], result, -1, error));
+        if (self->its->in_place) self->call.results[k] = self->addresses[k];
+        else TRY(case_allocate(self, comm->device, &self->call.results[k], result, -1, error));
+    }
+    const IrShape *last = &self->shapes[self->its->operand_count - 1];
+    return case_allocate(self, comm->device, &self->rubbish, last, -1, error);
+}
+
+static inline AmStatus case_run(CaseCall *self, Comm *comm, AmError *error) {
+    const KernelBackEnd *kernels = comm->device->back_end;
+    int64_t rubbish = ir_shape_bytes(&self->shapes[self->its->operand_count - 1]);
+    for (int32_t k = 0; k < self->its->operand_count; k++)
+        kernels->copy_within(comm->device, self->addresses[k], self->given[k],
+                             ir_shape_bytes(&self->shapes[k]));
+    TRY(comm->back_end->run(comm, &self->call, error));
+    if (comm->back_end->wait) comm->back_end->wait(comm, &self->call);
+    for (int32_t k = 0; k < self->its->operand_count; k++) {
+        int64_t bytes = ir_shape_bytes(&self->shapes[k]);
+        kernels->copy_within(comm->device, self->taken[k], self->call.results[k],
+                             ir_shape_bytes(&self->shapes[CASE_MOST_OPERANDS + k]));
+        kernels->copy_within(comm->device, self->addresses[k], self->rubbish,
+                             bytes < rubbish ? bytes : rubbish);
+    }
+    return AM_OK;
+}
+
+static inline bool case_is_right(const CaseCall *self, KernelDevice *device) {
+    bool right = true;
+    for (int32_t k = 0; k < self->its->operand_count; k++) {
+        const IrShape *shape = &self->shapes[CASE_MOST_OPERANDS + k];
+        int64_t bytes = ir_shape_bytes(shape), element = dtype_bytes(shape->type);
+        char expected[16], *host = malloc((size_t)bytes + 1);
+        device->back_end->copy_out(device, host, self->taken[k], bytes);
+        for (int64_t i = 0; i < ir_shape_elements(shape); i++) {
+            case_element(self, k, true, i, expected);
+            right = right && memcmp(expected, host + i * element, (size_t)element) == 0;
+        }
+        free(host);
+    }
+    return right;
+}
+
+static inline AmStatus case_run_all(CaseRank *self) {
+    Comm *comm = self->comm;
+    for (int32_t c = 0; c < self->case_count; c++) {
+        if (c == self->failing_case) return am_fail(&self->error, AM_ERROR_RUNTIME, "", "this rank gives up");
+        TRY(case_run(&self->calls[c], comm, &self->error));
+    }
+    return AM_OK;
+}
+
+/* Prepares, starts and runs all cases; where nobody meets on the host, as a recorded stretch. */
+static inline AmStatus case_work(CaseRank *self) {
+    Comm *comm = self->comm;
+    const KernelBackEnd *kernels = comm->device->back_end;
+    int64_t scratch = 1;
+    for (int32_t c = 0; c < self->case_count; c++) {
+        case_describe(&self->calls[c], &self->cases[c], comm->rank, comm->size);
+        TRY(case_prepare(&self->calls[c], comm, &self->error));
+        if (self->calls[c].call.scratch_bytes > scratch) scratch = self->calls[c].call.scratch_bytes;
+    }
+    TRY(kernels->allocate(comm->device, &self->scratch, scratch, &self->error));
+    for (int32_t c = 0; c < self->case_count; c++) self->calls[c].call.scratch = self->scratch;
+    if (comm->back_end->start) TRY(comm->back_end->start(comm, &self->error));
+    bool records = kernels->begin && !comm->back_end->meets_on_host;
+    for (int32_t k = 0; k < self->repeats; k++) {
+        bool done = records && kernels->begin(comm->device, &self->record);
+        while (!done) {
+            TRY(case_run_all(self));
+            done = !records || kernels->end(comm->device, &self->record);
+        }
+        if (comm->back_end->await) TRY(comm->back_end->await(comm, &self->error));
+        TRY(kernels->synchronize(comm->device, &self->error));
+        for (int32_t c = 0; c < self->case_count; c++)
+            if (self->wrong < 0 && !case_is_right(&self->calls[c], comm->device)) self->wrong = c;
+    }
+    return AM_OK;
+}
+
+static inline void *case_thread(void *argument) {
+    CaseRank *self = argument;
+    self->wrong = -1;
+    self->calls = calloc((size_t)self->case_count, sizeof *self->calls);
+    self->status = case_work(self);
+    if (self->status != AM_OK) self->comm->back_end->abort(self->comm);
+    return NULL;
+}
+
+static inline void case_release(CaseRank *self) {
+    KernelDevice *device = self->comm->device;
+    for (int32_t c = 0; c < self->case_count; c++) {
+        CaseCall *call = &self->calls[c];
+        for (int32_t k = 0; k < self->cases[c].operand_count; k++) {
+            void *memory[] = {call->given[k], call->addresses[k], call->taken[k],
+                              self->cases[c].in_place ? NULL : call->addresses[CASE_MOST_OPERANDS + k]};
+            for (int j = 0; j < 4; j++)
+                if (memory[j]) device->back_end->release(device, memory[j]);
+        }
+        if (call->rubbish) device->back_end->release(device, call->rubbish);
+    }
+    if (self->scratch) device->back_end->release(device, self->scratch);
+    free(self->calls);
+}
+
+/* Opens `ranks` devices, runs the cases, and closes everything. Each rank's outcome
+ * is left in all[]; `failing` is the rank that gives up before `failing_case`, or -1. */
+static inline AmStatus case_run_ranks(const KernelBackEnd *kernels, const CommBackEnd *collectives,
+                                      int32_t ranks, const CommCase *cases, int32_t case_count, CaseRank *all,
+                                      int32_t failing, int32_t failing_case, AmError *error) {
+    KernelDevice *devices[CASE_MOST_RANKS] = {NULL};
+    Comm comms[CASE_MOST_RANKS];
+    pthread_t threads[CASE_MOST_RANKS];
+    AmStatus status = AM_OK;
+    for (int32_t r = 0; r < ranks && status == AM_OK; r++)
+        status = kernels->open(&devices[r], &(KernelOptions){.index = r}, error);
+    if (status == AM_OK) status = collectives->open(comms, 0, ranks, ranks, devices, NULL, error);
+    if (status == AM_OK) {
+        for (int32_t r = 0; r < ranks; r++) {
+            all[r] = (CaseRank){.comm = &comms[r],
+                                .cases = cases,
+                                .case_count = case_count,
+                                .repeats = 3,
+                                .failing_case = r == failing ? failing_case : -1};
+            pthread_create(&threads[r], NULL, case_thread, &all[r]);
+        }
+        for (int32_t r = 0; r < ranks; r++) pthread_join(threads[r], NULL);
+        for (int32_t r = 0; r < ranks; r++) case_release(&all[r]);
+        collectives->close(comms);
+    }
+    for (int32_t r = 0; r < ranks; r++)
+        if (devices[r]) kernels->close(devices[r]);
+    return status;
+}
+
+/* Every kind along every dimension, even and uneven, every type and reduction that `supports`. */
+static inline int32_t case_list(CommCase *cases, bool (*supports)(SbpReduction reduction, Dtype type),
+                                int32_t ranks) {
+    static const Dtype types[] = {DTYPE_PRED, DTYPE_S8,  DTYPE_S16, DTYPE_S32, DTYPE_S64,
+                                  DTYPE_U8,   DTYPE_U16, DTYPE_U32, DTYPE_U64, DTYPE_F16,
+                                  DTYPE_BF16, DTYPE_F32, DTYPE_F64};
+    int32_t n = 0, t = 0, type_count = sizeof types / sizeof *types;
+    for (int32_t d = 0; d < CASE_RANK; d++)
+        for (int uneven = 0; uneven < 2; uneven++) {
+            CommCase one = {.dimension = d,
+                            .other = (d + 1) % CASE_RANK,
+                            .uneven = uneven,
+                            .operand_count = 1 + 2 * uneven};
+            one.type = types[t++ % type_count];
+            one.kind = PROGRAM_ALL_GATHER;
+            cases[n++] = one;
+            one.type = types[t++ % type_count];
+            one.kind = PROGRAM_ALL_TO_ALL;
+            cases[n++] = one;
+            one.other = (d + 2) % CASE_RANK;
+            cases[n++] = one;
+            one.kind = PROGRAM_REDUCE_SCATTER;
+            one.type = d == 1 ? DTYPE_BF16 : DTYPE_F32;
+            cases[n++] = one;
+        }
+    for (t = 0; t < type_count; t++)
+        for (SbpReduction reduction = SBP_ADD; reduction < SBP_REDUCTION_COUNT; reduction++)
+            if (supports(reduction, types[t]))
+                cases[n++] = (CommCase){.kind = t % 2 ? PROGRAM_REDUCE_SCATTER : PROGRAM_ALL_REDUCE,
+                                        .reduction = reduction,
+                                        .type = types[t],
+                                        .operand_count = 1 + (int32_t)reduction % 3,
+                                        .dimension = t % 3,
+                                        .uneven = t % 4 < 2,
+                                        .in_place = t % 2 == 0 && reduction == SBP_ADD};
+    if (ranks % 2 == 0) {
+        cases[n++] = (CommCase){
+            .kind = PROGRAM_ALL_REDUCE, .type = DTYPE_F32, .operand_count = 2, .group_size = ranks / 2};
+        cases[n++] = (CommCase){.kind = PROGRAM_ALL_GATHER,
+                                .type = DTYPE_S32,
+                                .operand_count = 2,
+                                .dimension = 1,
+                                .group_size = 2};
+    }
+    return n;
+}
+
+static inline void case_check_all(const KernelBackEnd *kernels, const CommBackEnd *collectives,
+                                  bool (*supports)(SbpReduction reduction, Dtype type), int32_t ranks) {
+    CommCase cases[CASE_MOST];
+    CaseRank all[CASE_MOST_RANKS];
+    AmError error = {0};
+    int32_t count = case_list(cases, supports, ranks);
+    assert_in_range(count, 1, CASE_MOST);
+    if (case_run_ranks(kernels, collectives, ranks, cases, count, all, -1, -1, &error) != AM_OK)
+        fail_msg("%d ranks: %s", ranks, error.text);
+    for (int32_t r = 0; r < ranks; r++) {
+        if (all[r].status != AM_OK) fail_msg("rank %d of %d: %s", r, ranks, all[r].error.text);
+        if (all[r].wrong >= 0) {
+            const CommCase *its = &cases[all[r].wrong];
+            fail_msg("rank %d of %d: case %d is wrong: %s '%s' of %s along %d%s", r, ranks, all[r].wrong,
+                     program_collective_name(its->kind), sbp_reduction_name(its->reduction),
+                     dtype_name(its->type), its->dimension, its->uneven ? ", uneven" : "");
+        }
+    }
+}
+
+/* One rank gives up half-way: it says why, and the others are released. */
+static inline void case_check_failure(const KernelBackEnd *kernels, const CommBackEnd *collectives) {
+    CommCase cases[8];
+    CaseRank all[CASE_MOST_RANKS];
+    AmError error = {0};
+    for (int c = 0; c < 8; c++)
+        cases[c] = (CommCase){.kind = PROGRAM_ALL_REDUCE, .type = DTYPE_F32, .operand_count = 1};
+    if (case_run_ranks(kernels, collectives, 3, cases, 8, all, 1, 4, &error) != AM_OK)
+        fail_msg("%s", error.text);
+    assert_non_null(strstr(all[1].error.text, "gives up"));
+    for (int32_t r = 0; r < 3; r += 2) {
+        assert_int_equal(all[r].status, AM_ERROR_RUNTIME);
+        assert_non_null(strstr(all[r].error.text, r == 0 ? "rank 0" : "rank 2"));
+    }
+}
+
+#endif
