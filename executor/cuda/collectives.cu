@@ -132,35 +132,63 @@ __device__ u16 store_f16(f64 value) {
     return (u16)(sign | ((size + 0xfffu + (size >> 13 & 1u) - 0x38000000u) >> 13));
 }
 
-/* fold_parts_TYPE: elements are `Type` in memory and `Wide` while they are folded. */
-#define FOLD_PARTS(name, Type, Wide, load, store)                                      \
-    extern "C" __global__ void fold_parts_##name(const Fold *folds) {                  \
-        const Fold part = folds[blockIdx.y];                                           \
-        Type *result = (Type *)part.result;                                            \
-        for (s64 i = first_of_thread(); i < part.elements; i += step_of_threads()) {   \
-            const s64 at = part.start + place(part.slab, i);                           \
-            Wide sum = load(((const Type *)part.operands[0])[at]);                     \
-            for (s64 member = 1; member < part.member_count; member++) {               \
-                const Wide value = load(((const Type *)part.operands[member])[at]);    \
-                sum = fold(sum, value, part.reduction);                                \
-            }                                                                          \
-            result[i] = store(sum);                                                    \
-        }                                                                              \
-    }
-
 __device__ u8 store_pred(u64 value) {
     return value != 0;
 }
-FOLD_PARTS(pred, u8, u64, (u64), store_pred)
-FOLD_PARTS(s8, s8, s64, (s64), (s8))
-FOLD_PARTS(s16, s16, s64, (s64), (s16))
-FOLD_PARTS(s32, s32, s64, (s64), (s32))
-FOLD_PARTS(s64, s64, s64, (s64), (s64))
-FOLD_PARTS(u8, u8, u64, (u64), (u8))
-FOLD_PARTS(u16, u16, u64, (u64), (u16))
-FOLD_PARTS(u32, u32, u64, (u64), (u32))
-FOLD_PARTS(u64, u64, u64, (u64), (u64))
-FOLD_PARTS(f32, f32, f64, (f64), (f32))
-FOLD_PARTS(f64, f64, f64, (f64), (f64))
-FOLD_PARTS(bf16, u16, f64, load_bf16, store_bf16)
-FOLD_PARTS(f16, u16, f64, load_f16, store_f16)
+template <typename To, typename From> __device__ To as(From value) {
+    return (To)value;
+}
+
+/* Elements are `Type` in memory and `Wide` while they are folded. */
+template <typename Type, typename Wide, Wide (*load)(Type), Type (*store)(Wide)>
+__device__ void fold_parts(const Fold *folds) {
+    const Fold part = folds[blockIdx.y];
+    Type *result = (Type *)part.result;
+    for (s64 i = first_of_thread(); i < part.elements; i += step_of_threads()) {
+        const s64 at = part.start + place(part.slab, i);
+        Wide sum = load(((const Type *)part.operands[0])[at]);
+        for (s64 member = 1; member < part.member_count; member++)
+            sum = fold(sum, load(((const Type *)part.operands[member])[at]), part.reduction);
+        result[i] = store(sum);
+    }
+}
+
+extern "C" __global__ void fold_parts_pred(const Fold *folds) {
+    fold_parts<u8, u64, as, store_pred>(folds);
+}
+extern "C" __global__ void fold_parts_s8(const Fold *folds) {
+    fold_parts<s8, s64, as, as>(folds);
+}
+extern "C" __global__ void fold_parts_s16(const Fold *folds) {
+    fold_parts<s16, s64, as, as>(folds);
+}
+extern "C" __global__ void fold_parts_s32(const Fold *folds) {
+    fold_parts<s32, s64, as, as>(folds);
+}
+extern "C" __global__ void fold_parts_s64(const Fold *folds) {
+    fold_parts<s64, s64, as, as>(folds);
+}
+extern "C" __global__ void fold_parts_u8(const Fold *folds) {
+    fold_parts<u8, u64, as, as>(folds);
+}
+extern "C" __global__ void fold_parts_u16(const Fold *folds) {
+    fold_parts<u16, u64, as, as>(folds);
+}
+extern "C" __global__ void fold_parts_u32(const Fold *folds) {
+    fold_parts<u32, u64, as, as>(folds);
+}
+extern "C" __global__ void fold_parts_u64(const Fold *folds) {
+    fold_parts<u64, u64, as, as>(folds);
+}
+extern "C" __global__ void fold_parts_f32(const Fold *folds) {
+    fold_parts<f32, f64, as, as>(folds);
+}
+extern "C" __global__ void fold_parts_f64(const Fold *folds) {
+    fold_parts<f64, f64, as, as>(folds);
+}
+extern "C" __global__ void fold_parts_bf16(const Fold *folds) {
+    fold_parts<u16, f64, load_bf16, store_bf16>(folds);
+}
+extern "C" __global__ void fold_parts_f16(const Fold *folds) {
+    fold_parts<u16, f64, load_f16, store_f16>(folds);
+}

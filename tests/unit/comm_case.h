@@ -48,12 +48,19 @@ typedef struct CaseCall {
     CommCall call;
 } CaseCall;
 
+/* Memory of a rank that is being laid out: the device's, and on the host what it is to hold. */
+typedef struct CaseMemory {
+    char *base, *host; /* NULL: bytes are counted only */
+    int64_t bytes;
+} CaseMemory;
+
 typedef struct CaseRank {
     Comm *comm;
     const CommCase *cases;
     int32_t case_count, repeats, failing_case; /* a case before which this rank gives up; or -1 */
     CaseCall *calls;
-    void *scratch, *record;
+    CaseMemory memory; /* for everything */
+    void *record;
     int32_t wrong; /* the first case with a wrong result; or -1 */
     AmStatus status;
     AmError error;
@@ -152,34 +159,32 @@ static inline void case_describe(CaseCall *self, const CommCase *its, int32_t ra
     self->call.results = self->addresses + CASE_MOST_OPERANDS;
 }
 
-/* Device memory of a shape, with the elements of operand k in it; 0x5a where k < 0. */
-static inline AmStatus case_allocate(CaseCall *self, KernelDevice *device, void **memory,
-                                     const IrShape *shape, int32_t k, AmError *error) {
-    int64_t bytes = ir_shape_bytes(shape), element = dtype_bytes(shape->type);
-    char *host = malloc((size_t)bytes + 1);
-    memset(host, 0x5a, (size_t)bytes + 1);
+/* Takes memory for an array of this shape, with operand k's elements in it (k < 0: 0x5a). */
+static inline void *case_take(const CaseCall *self, CaseMemory *memory, const IrShape *shape, int32_t k) {
+    int64_t element = dtype_bytes(shape->type), at = memory->bytes;
+    memory->bytes += kernel_align(ir_shape_bytes(shape)) + 64;
+    if (!memory->base) return NULL;
     for (int64_t i = 0; k >= 0 && i < ir_shape_elements(shape); i++)
-        case_element(self, k, false, i, host + i * element);
-    AmStatus status = device->back_end->allocate(device, memory, bytes, error);
-    if (status == AM_OK) device->back_end->copy_in(device, *memory, host, bytes);
-    free(host);
-    return status;
+        case_element(self, k, false, i, memory->host + at + i * element);
+    return memory->base + at;
+}
+
+static inline void case_place(CaseCall *self, CaseMemory *memory) {
+    for (int32_t k = 0; k < self->its->operand_count; k++) {
+        const IrShape *operand = &self->shapes[k], *result = &self->shapes[CASE_MOST_OPERANDS + k];
+        self->given[k] = case_take(self, memory, operand, k);
+        self->call.operands[k] = case_take(self, memory, operand, -1);
+        self->taken[k] = case_take(self, memory, result, -1);
+        self->call.results[k] =
+            self->its->in_place ? self->call.operands[k] : case_take(self, memory, result, -1);
+    }
+    self->rubbish = case_take(self, memory, &self->shapes[self->its->operand_count - 1], -1);
 }
 
 static inline AmStatus case_prepare(CaseCall *self, Comm *comm, AmError *error) {
     const CommBackEnd *back_end = comm->back_end;
     TRY(back_end->join(comm, self->group, self->collective.group_count, &self->call.group, error));
-    if (back_end->prepare) TRY(back_end->prepare(comm, &self->call, error));
-    for (int32_t k = 0; k < self->its->operand_count; k++) {
-        const IrShape *operand = &self->shapes[k], *result = &self->shapes[CASE_MOST_OPERANDS + k];
-        TRY(case_allocate(self, comm->device, &self->given[k], operand, k, error));
-        TRY(case_allocate(self, comm->device, &self->addresses[k], operand, -1, error));
-        TRY(case_allocate(self, comm->device, &self->taken[k], result, -1, error));
-        if (self->its->in_place) self->call.results[k] = self->addresses[k];
-        else TRY(case_allocate(self, comm->device, &self->call.results[k], result, -1, error));
-    }
-    const IrShape *last = &self->shapes[self->its->operand_count - 1];
-    return case_allocate(self, comm->device, &self->rubbish, last, -1, error);
+    return back_end->prepare ? back_end->prepare(comm, &self->call, error) : AM_OK;
 }
 
 static inline AmStatus case_run(CaseCall *self, Comm *comm, AmError *error) {
@@ -200,20 +205,19 @@ static inline AmStatus case_run(CaseCall *self, Comm *comm, AmError *error) {
     return AM_OK;
 }
 
-static inline bool case_is_right(const CaseCall *self, KernelDevice *device) {
-    bool right = true;
+/* `host` is a copy of the rank's memory, which is at `base` on the device. */
+static inline bool case_is_right(const CaseCall *self, const char *base, const char *host) {
     for (int32_t k = 0; k < self->its->operand_count; k++) {
         const IrShape *shape = &self->shapes[CASE_MOST_OPERANDS + k];
-        int64_t bytes = ir_shape_bytes(shape), element = dtype_bytes(shape->type);
-        char expected[16], *host = malloc((size_t)bytes + 1);
-        device->back_end->copy_out(device, host, self->taken[k], bytes);
+        const char *taken = host + ((char *)self->taken[k] - base);
+        size_t element = (size_t)dtype_bytes(shape->type);
+        char expected[16];
         for (int64_t i = 0; i < ir_shape_elements(shape); i++) {
             case_element(self, k, true, i, expected);
-            right = right && memcmp(expected, host + i * element, (size_t)element) == 0;
+            if (memcmp(expected, taken + (size_t)i * element, element) != 0) return false;
         }
-        free(host);
     }
-    return right;
+    return true;
 }
 
 static inline AmStatus case_run_all(CaseRank *self) {
@@ -229,14 +233,24 @@ static inline AmStatus case_run_all(CaseRank *self) {
 static inline AmStatus case_work(CaseRank *self) {
     Comm *comm = self->comm;
     const KernelBackEnd *kernels = comm->device->back_end;
+    CaseMemory *memory = &self->memory;
     int64_t scratch = 1;
     for (int32_t c = 0; c < self->case_count; c++) {
         case_describe(&self->calls[c], &self->cases[c], comm->rank, comm->size);
         TRY(case_prepare(&self->calls[c], comm, &self->error));
+        case_place(&self->calls[c], memory);
         if (self->calls[c].call.scratch_bytes > scratch) scratch = self->calls[c].call.scratch_bytes;
     }
-    TRY(kernels->allocate(comm->device, &self->scratch, scratch, &self->error));
-    for (int32_t c = 0; c < self->case_count; c++) self->calls[c].call.scratch = self->scratch;
+    int64_t bytes = memory->bytes;
+    memory->host = malloc((size_t)bytes);
+    memset(memory->host, 0x5a, (size_t)bytes);
+    TRY(kernels->allocate(comm->device, (void **)&memory->base, bytes + scratch, &self->error));
+    memory->bytes = 0;
+    for (int32_t c = 0; c < self->case_count; c++) {
+        case_place(&self->calls[c], memory);
+        self->calls[c].call.scratch = memory->base + bytes;
+    }
+    kernels->copy_in(comm->device, memory->base, memory->host, bytes);
     if (comm->back_end->start) TRY(comm->back_end->start(comm, &self->error));
     bool records = kernels->begin && !comm->back_end->meets_on_host;
     for (int32_t k = 0; k < self->repeats; k++) {
@@ -247,8 +261,10 @@ static inline AmStatus case_work(CaseRank *self) {
         }
         if (comm->back_end->await) TRY(comm->back_end->await(comm, &self->error));
         TRY(kernels->synchronize(comm->device, &self->error));
+        kernels->copy_out(comm->device, memory->host, memory->base, bytes);
         for (int32_t c = 0; c < self->case_count; c++)
-            if (self->wrong < 0 && !case_is_right(&self->calls[c], comm->device)) self->wrong = c;
+            if (self->wrong < 0 && !case_is_right(&self->calls[c], memory->base, memory->host))
+                self->wrong = c;
     }
     return AM_OK;
 }
@@ -264,25 +280,16 @@ static inline void *case_thread(void *argument) {
 
 static inline void case_release(CaseRank *self) {
     KernelDevice *device = self->comm->device;
-    for (int32_t c = 0; c < self->case_count; c++) {
-        CaseCall *call = &self->calls[c];
-        for (int32_t k = 0; k < self->cases[c].operand_count; k++) {
-            void *memory[] = {call->given[k], call->addresses[k], call->taken[k],
-                              self->cases[c].in_place ? NULL : call->addresses[CASE_MOST_OPERANDS + k]};
-            for (int j = 0; j < 4; j++)
-                if (memory[j]) device->back_end->release(device, memory[j]);
-        }
-        if (call->rubbish) device->back_end->release(device, call->rubbish);
-    }
-    if (self->scratch) device->back_end->release(device, self->scratch);
+    if (self->memory.base) device->back_end->release(device, self->memory.base);
+    free(self->memory.host);
     free(self->calls);
 }
 
-/* Opens `ranks` devices, runs the cases, and closes everything. Each rank's outcome
- * is left in all[]; `failing` is the rank that gives up before `failing_case`, or -1. */
+/* Opens `ranks` devices, runs the cases `repeats` times, and closes everything. Each
+ * rank's outcome is left in all[]; rank `failing` (-1: none) gives up half-way. */
 static inline AmStatus case_run_ranks(const KernelBackEnd *kernels, const CommBackEnd *collectives,
-                                      int32_t ranks, const CommCase *cases, int32_t case_count, CaseRank *all,
-                                      int32_t failing, int32_t failing_case, AmError *error) {
+                                      int32_t ranks, const CommCase *cases, int32_t case_count,
+                                      int32_t repeats, int32_t failing, CaseRank *all, AmError *error) {
     KernelDevice *devices[CASE_MOST_RANKS] = {NULL};
     Comm comms[CASE_MOST_RANKS];
     pthread_t threads[CASE_MOST_RANKS];
@@ -295,8 +302,8 @@ static inline AmStatus case_run_ranks(const KernelBackEnd *kernels, const CommBa
             all[r] = (CaseRank){.comm = &comms[r],
                                 .cases = cases,
                                 .case_count = case_count,
-                                .repeats = 3,
-                                .failing_case = r == failing ? failing_case : -1};
+                                .repeats = repeats,
+                                .failing_case = r == failing ? case_count / 2 : -1};
             pthread_create(&threads[r], NULL, case_thread, &all[r]);
         }
         for (int32_t r = 0; r < ranks; r++) pthread_join(threads[r], NULL);
@@ -361,8 +368,9 @@ static inline void case_check_all(const KernelBackEnd *kernels, const CommBackEn
     CaseRank all[CASE_MOST_RANKS];
     AmError error = {0};
     int32_t count = case_list(cases, supports, ranks);
+    int32_t repeats = collectives->meets_on_host ? 2 : 4; /* plainly, while recording, replayed */
     assert_in_range(count, 1, CASE_MOST);
-    if (case_run_ranks(kernels, collectives, ranks, cases, count, all, -1, -1, &error) != AM_OK)
+    if (case_run_ranks(kernels, collectives, ranks, cases, count, repeats, -1, all, &error) != AM_OK)
         fail_msg("%d ranks: %s", ranks, error.text);
     for (int32_t r = 0; r < ranks; r++) {
         if (all[r].status != AM_OK) fail_msg("rank %d of %d: %s", r, ranks, all[r].error.text);
@@ -382,7 +390,7 @@ static inline void case_check_failure(const KernelBackEnd *kernels, const CommBa
     AmError error = {0};
     for (int c = 0; c < 8; c++)
         cases[c] = (CommCase){.kind = PROGRAM_ALL_REDUCE, .type = DTYPE_F32, .operand_count = 1};
-    if (case_run_ranks(kernels, collectives, 3, cases, 8, all, 1, 4, &error) != AM_OK)
+    if (case_run_ranks(kernels, collectives, 3, cases, 8, 3, 1, all, &error) != AM_OK)
         fail_msg("%s", error.text);
     assert_non_null(strstr(all[1].error.text, "gives up"));
     for (int32_t r = 0; r < 3; r += 2) {

@@ -205,17 +205,24 @@ EXPORT CUresult CUDAAPI cuCtxGetCurrent(CUcontext *context) {
     return api_end(CUDA_SUCCESS);
 }
 
-/* All devices are one range of host memory, so that each reaches each. */
-EXPORT CUresult CUDAAPI cuDeviceCanAccessPeer(int *can, CUdevice device, CUdevice peer) {
+/* All devices are one range of host memory, so that each can reach each. */
+EXPORT CUresult CUDAAPI cuDeviceCanAccessPeer(int *reaches, CUdevice device, CUdevice peer) {
     API(cuDeviceCanAccessPeer);
-    *can = device != peer;
+    if (device < 0 || device >= device_count() || peer < 0 || peer >= device_count())
+        return api_end(CUDA_ERROR_INVALID_DEVICE);
+    *reaches = device != peer && environment_number("STAND_IN_PEERS", 1) != 0;
     return api_end(CUDA_SUCCESS);
 }
 
-EXPORT CUresult CUDAAPI cuCtxEnablePeerAccess(CUcontext peer, unsigned flags) {
+EXPORT CUresult CUDAAPI cuCtxEnablePeerAccess(CUcontext context, unsigned flags) {
     DEVICE_API(cuCtxEnablePeerAccess);
-    if (flags != 0 || !peer) return api_end(CUDA_ERROR_INVALID_VALUE);
-    return api_end((Device *)(void *)peer == current ? CUDA_ERROR_INVALID_DEVICE : CUDA_SUCCESS);
+    static bool enabled[MOST_DEVICES][MOST_DEVICES];
+    Device *peer = (Device *)(void *)context;
+    if (flags != 0 || peer < devices || peer >= devices + MOST_DEVICES || peer == current)
+        return api_end(CUDA_ERROR_INVALID_VALUE);
+    bool *known = &enabled[current->ordinal][peer->ordinal], again = *known;
+    *known = true;
+    return api_end(again ? CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED : CUDA_SUCCESS);
 }
 
 EXPORT CUresult CUDAAPI cuCtxSynchronize(void) {

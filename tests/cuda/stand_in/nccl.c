@@ -26,6 +26,8 @@
 
 #pragma GCC visibility push(default)
 #include <nccl.h>
+ncclResult_t ncclGroupStart(void);
+ncclResult_t ncclGroupEnd(void);
 #pragma GCC visibility pop
 
 #include "executor/cpu/wide.h"

@@ -16,6 +16,7 @@
  *
  * Environment: STAND_IN_DEVICES (1), STAND_IN_MEMORY (bytes of each, 4 GiB),
  * STAND_IN_ARCHITECTURE (90), STAND_IN_VERSION (of the driver, as 13000),
+ * STAND_IN_PEERS (1; 0: no device reaches the memory of another),
  * STAND_IN_FAIL ("cuInit=100" or several with commas: that call returns that
  * code; "cuMemAlloc=2@3": from its third call on).
  */
