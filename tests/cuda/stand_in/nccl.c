@@ -12,7 +12,10 @@
  * its start and after its first batch, and refuses calls meanwhile, as the real
  * one may. Memory that is not the device's is refused. STAND_IN_FAIL works on
  * every function; on ncclCommGetAsyncError it sets the state.
- * STAND_IN_NCCL_VERSION (23200) is what ncclGetVersion says.
+ * STAND_IN_NCCL_VERSION (23200) is what ncclGetVersion says. Rank
+ * STAND_IN_NCCL_ABSENT of a group never becomes present to the others; rank
+ * STAND_IN_NCCL_SILENT never takes part in a batch; from batch STAND_IN_NCCL_LOST
+ * (1: the first) on a communicator has lost another process.
  */
 #include <fcntl.h>
 #include <pthread.h>
@@ -105,6 +108,12 @@ static int enter(const char *call) {
         int failure_ = enter(call);                       \
         if (failure_ != 0) return (ncclResult_t)failure_; \
     } while (0)
+
+/* Whether the environment has this rank misbehave. */
+static bool is_chosen(const char *variable, int32_t rank) {
+    const char *text = getenv(variable);
+    return text && atoi(text) == rank;
+}
 
 static size_t area_offset(int32_t member) {
     size_t board = (sizeof(Board) + 4095) / 4096 * 4096;
@@ -250,7 +259,14 @@ static bool advance(Batch *batch) {
 static bool run_batch(void *argument) {
     Batch *batch = *(Batch **)argument;
     pthread_mutex_lock(&batch->communicator->mutex);
-    bool done = advance(batch);
+    struct ncclComm *self = batch->communicator;
+    const char *lost = getenv("STAND_IN_NCCL_LOST");
+    bool silent = is_chosen("STAND_IN_NCCL_SILENT", self->rank);
+    if (lost && self->round + 1 >= (uint64_t)atoi(lost)) {
+        self->error = ncclRemoteError;
+        silent = true;
+    }
+    bool done = (!silent || self->aborted) && advance(batch);
     pthread_mutex_unlock(&batch->communicator->mutex);
     return done;
 }
@@ -384,7 +400,7 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t *result, int count, ncclUniqueId 
     self->next = communicators;
     communicators = self;
     pthread_mutex_unlock(&list_mutex);
-    atomic_store(&line_of(self, rank)->present, 1);
+    if (!is_chosen("STAND_IN_NCCL_ABSENT", rank)) atomic_store(&line_of(self, rank)->present, 1);
     while (self->blocking && !all_are_present(self)) nanosleep(&(struct timespec){.tv_nsec = 100000}, NULL);
     *result = self;
     return self->blocking ? ncclSuccess : ncclInProgress;
