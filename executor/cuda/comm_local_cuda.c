@@ -177,9 +177,9 @@ static AmStatus reach_peers(Comm *comm, AmError *error) {
                        "asking for access between GPUs", error));
         if (!reaches)
             return am_fail(error, AM_ERROR_RUNTIME, "",
-                           "rank %d on GPU %d cannot read the memory of GPU %d, as local collectives must: "
+                           "GPU %d cannot read the memory of GPU %d, as local collectives must: "
                            "use --comm nccl",
-                           comm->rank, own->ordinal, peer->ordinal);
+                           own->ordinal, peer->ordinal);
         CUresult result = cuda.cuCtxEnablePeerAccess(peer->context, 0);
         if (result != CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED)
             TRY(cuda_check(result, "giving a GPU access to another", error));

@@ -12,7 +12,7 @@
  * polled with a limit in time (AUTOMAP_NCCL_TIMEOUT, seconds, default 120; ten
  * times that for a step). await() watches a step: an error of a communicator, a
  * rank that failed elsewhere, or the end of that time aborts the communicators,
- * which releases the device, and the failure names the rank.
+ * which releases the device; the runner names the rank.
  */
 #include "executor/cuda/nccl_groups.h"
 
@@ -83,10 +83,9 @@ static NcclRank *rank_of(const Comm *comm) {
     return &comm->world->ranks[comm->rank - comm->world->first];
 }
 
-static AmStatus check(const Comm *comm, ncclResult_t result, const char *what, AmError *error) {
+static AmStatus check(ncclResult_t result, const char *what, AmError *error) {
     if (result == ncclSuccess || result == ncclInProgress) return AM_OK;
-    return am_fail(error, AM_ERROR_RUNTIME, "", "rank %d: NCCL: %s: %s", comm->rank, what,
-                   nccl.ncclGetErrorString(result));
+    return am_fail(error, AM_ERROR_RUNTIME, "", "NCCL: %s: %s", what, nccl.ncclGetErrorString(result));
 }
 
 static void nap(double waited) {
@@ -113,8 +112,8 @@ static AmStatus state_of(const Comm *comm, const NcclGroup *group, ncclResult_t 
                        comm->rank);
     *state = ncclSuccess;
     ncclResult_t result = nccl.ncclCommGetAsyncError(group->communicator, state);
-    TRY(check(comm, result, what, error));
-    return check(comm, *state, what, error);
+    TRY(check(result, what, error));
+    return check(*state, what, error);
 }
 
 /* Polls until the communicator is ready for the next call. */
@@ -131,8 +130,8 @@ static AmStatus settle(const Comm *comm, const NcclGroup *group, const char *wha
         waited = clock_seconds() - begun;
         if (waited > comm->world->seconds)
             return am_fail(error, AM_ERROR_RUNTIME, "",
-                           "rank %d: NCCL: %s has not ended after %g seconds (a group of %d ranks)",
-                           comm->rank, what, comm->world->seconds, group->count);
+                           "NCCL: %s has not ended after %g seconds (a group of %d ranks)", what,
+                           comm->world->seconds, group->count);
         nap(waited);
     }
     return AM_OK;
@@ -220,10 +219,7 @@ static AmStatus prepare(Comm *comm, CommCall *call, AmError *error) {
 }
 
 static AmStatus make_number(void *bytes, AmError *error) {
-    ncclResult_t result = nccl.ncclGetUniqueId(bytes);
-    if (result == ncclSuccess) return AM_OK;
-    return am_fail(error, AM_ERROR_RUNTIME, "", "NCCL: starting a group of ranks: %s",
-                   nccl.ncclGetErrorString(result));
+    return check(nccl.ncclGetUniqueId(bytes), "starting a group of ranks", error);
 }
 
 /* By the first of this process's ranks, when all have joined their groups. */
@@ -248,7 +244,7 @@ static AmStatus connect_group(Comm *comm, NcclGroup *group, AmError *error) {
                                         : nccl.ncclCommInitRankConfig(&group->communicator, group->count,
                                                                       number, group->position, &config);
     pthread_mutex_unlock(&rank->mutex);
-    TRY(check(comm, result, what, error));
+    TRY(check(result, what, error));
     return settle(comm, group, what, error);
 }
 
@@ -394,7 +390,7 @@ static AmStatus run(Comm *comm, const CommCall *call, AmError *error) {
     cuda_phase_run(&prepared->first, rank->shared.device);
     pthread_mutex_lock(&rank->mutex);
     AmStatus status = state_of(comm, group, &state, what, error);
-    if (status == AM_OK) status = check(comm, issue(comm, call, group), what, error);
+    if (status == AM_OK) status = check(issue(comm, call, group), what, error);
     pthread_mutex_unlock(&rank->mutex);
     TRY(status);
     TRY(settle(comm, group, what, error));
@@ -434,8 +430,7 @@ static AmStatus await_step(Comm *comm, AmError *error) {
         status = check_groups(comm, error);
         if (status == AM_OK && waited > limit)
             status = am_fail(error, AM_ERROR_RUNTIME, "",
-                             "rank %d: NCCL: the collectives of a step have not ended after %g seconds",
-                             comm->rank, limit);
+                             "NCCL: the collectives of a step have not ended after %g seconds", limit);
         nap(waited);
     }
     if (status == AM_OK) status = check_groups(comm, error);

@@ -66,7 +66,6 @@ static void check_failure(const char *failures, const char *words) {
     for (int r = 0; r < 2; r++) {
         assert_int_equal(all[r].status, AM_ERROR_RUNTIME);
         said = said || strstr(all[r].error.text, words);
-        assert_non_null(strstr(all[r].error.text, r == 0 ? "rank 0" : "rank 1"));
     }
     if (!said) fail_msg("'%s' and '%s', not '%s'", all[0].error.text, all[1].error.text, words);
 }
