@@ -220,7 +220,7 @@ static AmStatus run(const Cli *cli, AmError *error) {
     self.warnings.arena = &self.warnings_arena;
     AmStatus status = open_world(cli, &self, error);
     if (status == AM_OK) status = run_all(cli, &self, error);
-    if (self.world && status != AM_OK && status != AM_INTERRUPTED) world_abort(self.world, error->text);
+    if (self.world && status != AM_OK && status != AM_INTERRUPTED) world_abort_for(self.world, error);
     file_writer_abandon(&self.stream.writer);
     world_close(self.world);
     json_decref(self.root);

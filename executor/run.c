@@ -412,7 +412,7 @@ AmStatus am_run(const PlanContext *context, const AmRunOptions *options, Arena *
                .last_loss = NAN};
     AmError own = {0};
     AmStatus status = run_plan(&run, report, &own);
-    if (world && status != AM_OK && status != AM_INTERRUPTED) world_abort(world, own.text);
+    if (world && status != AM_OK && status != AM_INTERRUPTED) world_abort_for(world, &own);
     if (status != AM_OK && error && error->code == AM_OK) *error = own;
     if (run.results.context) results_close(&run.results);
     for (int32_t r = 0; run.ranks && r < run.rank_count; r++) rank_close(&run.ranks[r]);

@@ -347,6 +347,15 @@ void world_abort(World *world, const char *text) {
     if (world->links && world->links->is_started) liveness_abort(&world->links->liveness, text);
 }
 
+void world_abort_for(World *world, const AmError *error) {
+    Text text = {0};
+    if (error->source[0]) text_append(&text, "%s:", error->source);
+    if (error->line > 0) text_append(&text, "%lld:%lld:", (long long)error->line, (long long)error->column);
+    text_append(&text, "%s%s", error->source[0] ? " " : "", error->text);
+    world_abort(world, text.data ? text.data : error->text);
+    text_free(&text);
+}
+
 AmStatus world_check(World *world, AmError *error) {
     return world->links ? liveness_check(&world->links->liveness, error) : AM_OK;
 }

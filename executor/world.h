@@ -63,6 +63,7 @@ AmStatus world_agree(World *world, const WorldFact *facts, int32_t count, AmErro
 /* This process has failed: the others' operations end, naming it and `text`. Any
  * thread, any number of times. */
 void world_abort(World *world, const char *text);
+void world_abort_for(World *world, const AmError *error); /* `text` with its file and line */
 
 /* AM_ERROR_RUNTIME once a process has failed, with the line that names it. Any thread. */
 AmStatus world_check(World *world, AmError *error);
