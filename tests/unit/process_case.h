@@ -21,6 +21,14 @@
 
 enum { MOST = 6, TEXT = 1024 };
 
+#ifdef __SANITIZE_THREAD__
+/* A race in a child must show in how it ends. */
+const char *__tsan_default_options(void);
+const char *__tsan_default_options(void) {
+    return "halt_on_error=1";
+}
+#endif
+
 /* One process of a test: what it is, what it does, and how it ended. */
 typedef struct Child {
     WorldPlace place;

@@ -2,6 +2,8 @@
  * say to one another, who is refused, and how all end when one fails or dies. */
 #include "process_case.h"
 
+#include <stdatomic.h>
+
 static AmStatus talk(World *world, AmError *error) {
     WorldPart parts[MOST];
     char blob[128];
@@ -72,11 +74,11 @@ static AmStatus stop_third(World *world, AmError *error) {
     return world_barrier(world, error);
 }
 
-static volatile sig_atomic_t was_told;
+static atomic_bool was_told;
 
 static void note_failure(void *user) {
     (void)user;
-    was_told = 1;
+    atomic_store(&was_told, true);
 }
 
 /* Waits outside of every operation, as for another library; the world's own thread tells. */
