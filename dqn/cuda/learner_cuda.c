@@ -216,6 +216,10 @@ static AmStatus capture_update(LearnerCuda *learner, AmError *error) {
     return status;
 }
 
+static bool makes_updates_in_one_block(const LearnerCuda *learner) {
+    return learner->base.settings.one_block && learner->base.network.shape.convolution_count == 0;
+}
+
 static AmStatus learn_in_one_block(LearnerCuda *learner, int32_t updates, AmError *error) {
     while (updates > 0) {
         int32_t some = updates < BLOCK_UPDATES ? updates : BLOCK_UPDATES;
@@ -230,8 +234,7 @@ static AmStatus cuda_learn(Learner *base, int32_t updates, AmError *error) {
     LearnerCuda *learner = (LearnerCuda *)base;
     TRY(cuda_device_use(&learner->device, error));
     TRY(flush(learner, error));
-    if (base->settings.one_block && base->network.shape.convolution_count == 0)
-        return learn_in_one_block(learner, updates, error);
+    if (makes_updates_in_one_block(learner)) return learn_in_one_block(learner, updates, error);
     if (!learner->graph) TRY(capture_update(learner, error));
     for (int32_t i = 0; i < updates; i++)
         TRY(cuda_check(cuda.cuGraphLaunch(learner->graph, learner->stream), "starting an update", error));
@@ -538,11 +541,20 @@ static void set_sizes(LearnerCuda *learner) {
     learner->staged_most = most > 1 ? (int32_t)most : 1;
 }
 
-/* Runs the products and convolutions once over zeros: libraries load their code
- * now and not while an update is recorded, and what cannot run says so now. */
+/* Runs every kernel, product and convolution once, over a replay of one transition
+ * of zeros, and clears what that left: libraries load their code now and not while
+ * an update is recorded, and what cannot run says so now. */
 static AmStatus warm_up(LearnerCuda *learner, AmError *error) {
-    TRY(run_networks(learner, error));
-    return wait(learner, error);
+    int32_t one = 1;
+    void *store[] = {&learner->update, &learner->staging, &one},
+         *values[] = {&learner->update, &learner->values};
+    TRY(set_priorities(learner, 1, error));
+    TRY(launch(learner, learner->kernels.store, 1, store, error));
+    TRY(enqueue_update(learner, error));
+    TRY(launch_rows(learner, learner->kernels.values, 1, values, error));
+    if (makes_updates_in_one_block(learner)) TRY(learn_in_one_block(learner, 1, error));
+    TRY(memory_clear(&learner->memory, learner->stream, error));
+    return set_priorities(learner, 1, error);
 }
 
 static AmStatus prepare(LearnerCuda *learner, AmError *error) {
@@ -554,8 +566,7 @@ static AmStatus prepare(LearnerCuda *learner, AmError *error) {
     TRY(memory_allocate(&learner->memory, &learner->device, learner->stream, error));
     describe_network(learner);
     TRY(allocate_pinned(learner, error));
-    TRY(warm_up(learner, error));
-    return set_priorities(learner, 1, error);
+    return warm_up(learner, error);
 }
 
 AmStatus learner_cuda_check(AmError *error) {

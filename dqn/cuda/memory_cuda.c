@@ -16,6 +16,10 @@ AmStatus memory_allocate(DeviceMemory *memory, const CudaDevice *device, CUstrea
     TRY(cuda_memory_alloc(&memory->base, device, memory->bytes, error));
     for (int32_t i = 0; i < memory->count; i++)
         *memory->places[i] = memory->base + (CUdeviceptr)memory->offsets[i];
+    return memory_clear(memory, stream, error);
+}
+
+AmStatus memory_clear(const DeviceMemory *memory, CUstream stream, AmError *error) {
     return cuda_check(cuda.cuMemsetD8Async(memory->base, 0, (size_t)memory->bytes, stream),
                       "clearing device memory", error);
 }

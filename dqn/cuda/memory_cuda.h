@@ -21,6 +21,9 @@ void memory_reserve(DeviceMemory *memory, CUdeviceptr *place, int64_t bytes);
 /* Allocates and zeroes on `stream`. AM_ERROR_RUNTIME says how much was wanted. */
 AmStatus memory_allocate(DeviceMemory *memory, const CudaDevice *device, CUstream stream, AmError *error);
 
+/* Zeroes all arrays. */
+AmStatus memory_clear(const DeviceMemory *memory, CUstream stream, AmError *error);
+
 void memory_free(DeviceMemory *memory); /* may be called on a zeroed one */
 
 #endif
