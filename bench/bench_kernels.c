@@ -7,7 +7,7 @@
  * reaches; matrix products and convolutions in TFLOP/s and as a share of the
  * fastest product of their type here.
  *
- *   bench_kernels [--device cpu|cuda] [--tf32] [--quick]
+ *   bench_kernels [--device cpu|cuda] [--tf32] [--small] [--quick]
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -28,7 +28,7 @@ enum { WORD = 4, HALF = 2, WIDTH = 1024, DEEP = 4096 };
 /* ROWS in a module stands for as many rows as the device is given; the work is per row. */
 typedef struct Case {
     const char *name;
-    int64_t rows, rows_cpu;
+    int64_t rows, few_rows;
     double bytes, flops; /* of a row; one of them is 0 */
     Dtype type;          /* of the products whose rate is the limit */
     const char *module;
@@ -78,7 +78,7 @@ enum { CASES = sizeof cases / sizeof *cases };
 
 typedef struct Bench {
     KernelDevice *device;
-    bool is_cpu;
+    bool is_small;
     double seconds; /* of one measurement */
     char *chunk;    /* CHUNK bytes on the host */
     AmError error;
@@ -146,7 +146,7 @@ static void unload(const Bench *self, Loaded *loaded) {
 
 static AmStatus load(Bench *self, const Case *bench, Loaded *loaded) {
     const KernelBackEnd *back_end = self->device->back_end;
-    *loaded = (Loaded){.rows = self->is_cpu ? bench->rows_cpu : bench->rows};
+    *loaded = (Loaded){.rows = self->is_small ? bench->few_rows : bench->rows};
     Text text = module_text(bench->module, loaded->rows);
     AmStatus status = text.failed
                           ? am_fail_memory(&self->error, 0)
@@ -205,7 +205,7 @@ static void run_copy(Bench *self, void *what) {
 }
 
 static AmStatus measure_copy(Bench *self, double *bytes_per_second) {
-    Copy copy = {.bytes = (int64_t)(self->is_cpu ? 32 : 512) << 20};
+    Copy copy = {.bytes = (int64_t)(self->is_small ? 32 : 512) << 20};
     double seconds;
     TRY(self->device->back_end->allocate(self->device, (void **)&copy.memory, 2 * copy.bytes, &self->error));
     AmStatus status = measure(self, run_copy, &copy, &seconds);
@@ -264,19 +264,21 @@ static int run_cases(Bench *self, bool quick) {
 int main(int argc, char **argv) {
     const char *device = "cpu";
     KernelOptions options = {0};
-    bool quick = false;
+    bool quick = false, small = false;
     for (int k = 1; k < argc; k++) {
         if (strcmp(argv[k], "--device") == 0 && k + 1 < argc) device = argv[++k];
         else if (strcmp(argv[k], "--tf32") == 0) options.tf32 = true;
+        else if (strcmp(argv[k], "--small") == 0) small = true;
         else if (strcmp(argv[k], "--quick") == 0) quick = true;
         else {
-            fprintf(stderr, "usage: bench_kernels [--device cpu|cuda] [--tf32] [--quick]\n");
+            fprintf(stderr, "usage: bench_kernels [--device cpu|cuda] [--tf32] [--small] [--quick]\n");
             return AM_ERROR_USAGE;
         }
     }
     const KernelBackEnd *back_end;
-    Bench self = {
-        .is_cpu = strcmp(device, "cpu") == 0, .seconds = quick ? 0 : SECONDS, .chunk = malloc(CHUNK)};
+    Bench self = {.is_small = small || strcmp(device, "cpu") == 0,
+                  .seconds = quick ? 0 : SECONDS,
+                  .chunk = malloc(CHUNK)};
     if (!self.chunk || kernel_back_end_find(&back_end, device, &self.error) != AM_OK ||
         back_end->open(&self.device, &options, &self.error) != AM_OK) {
         fprintf(stderr, "bench_kernels: %s\n", self.chunk ? self.error.text : "out of memory");
