@@ -47,6 +47,7 @@ typedef struct DotCase {
     int64_t left[5], right[5]; /* 0 ends them */
     int32_t batch_count, contracting_count;
     int64_t left_batch[3], right_batch[3], left_contracting[3], right_contracting[3];
+    int32_t products, kernels; /* of cuBLASLt, and generated ones, that it takes on a GPU */
 } DotCase;
 
 static inline bool product_names(const int64_t *list, int32_t count, int64_t d) {
@@ -97,6 +98,8 @@ typedef struct ConvolutionCase {
     int64_t input[5], kernel[5];
     IrWindowDimension window[3];          /* zero strides and dilations are 1 */
     int64_t feature_groups, batch_groups; /* 0: 1 */
+    const char *form;                     /* cuDNN's function; NULL: none of them */
+    int32_t kernels;                      /* generated ones that it takes on a GPU */
 } ConvolutionCase;
 
 static inline int64_t label_at(const char *labels, char label) {

@@ -107,8 +107,8 @@ static void test_pack(void **state) {
 /* What the CPU refuses is refused here. */
 static void test_refusals(void **state) {
     (void)state;
-    static const DotCase row = {"complex", DTYPE_C64, DTYPE_C64, DTYPE_C64, {2, 3}, {3, 2},
-                                0,         1,         {0},       {0},       {1},    {0}};
+    static const DotCase row = {"complex", DTYPE_C64, DTYPE_C64, DTYPE_C64, {2, 3}, {3, 2}, 0,
+                                1,         {0},       {0},       {1},       {0},    0,      1};
     Generated generated = {0};
     Random random;
     random_seed(&random, 7);

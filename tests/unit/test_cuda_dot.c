@@ -1,0 +1,176 @@
+/* dot on a CUDA device: every layout and type beside the CPU, with as many
+ * products and packings as its layout asks for; tf32; what happens without
+ * cuBLASLt. Values are whole numbers, so results are equal bit for bit. Skipped
+ * (77) in a build without CUDA and where there is neither a GPU nor a stand-in. */
+#include <stdio.h>
+
+#include "automap_features.h"
+
+enum { SKIPPED = 77 };
+
+#ifdef AUTOMAP_HAVE_CUDA
+#include "product_device.h"
+
+enum { ROW_COUNT = sizeof dot_rows / sizeof *dot_rows };
+
+static void test_layouts_and_types(void **state) {
+    (void)state;
+    ProductDevice device;
+    Random random;
+    random_seed(&random, 1);
+    product_device_open(&device, false);
+    for (int32_t k = 0; k < ROW_COUNT; k++) product_device_add(&device, dot_case(&dot_rows[k], &random));
+    product_device_finish(&device);
+    for (int32_t k = 0; k < ROW_COUNT; k++) {
+        const DotCase *row = &dot_rows[k];
+        int64_t products = product_count("cublasLtMatmul"), kernels = product_count("cuLaunchKernel");
+        product_device_compare(&device, k, row->name);
+        if (!stand_in()) continue;
+        products = product_count("cublasLtMatmul") - products;
+        kernels = product_count("cuLaunchKernel") - kernels;
+        if (products != row->products || kernels != row->kernels)
+            fail_msg("%s: %d products and %d kernels, not %d and %d", row->name, (int)products, (int)kernels,
+                     row->products, row->kernels);
+    }
+    product_device_close(&device);
+}
+
+/* Random shapes, orders of dimensions and roles. */
+static void test_random_dots(void **state) {
+    (void)state;
+    enum { COUNT = 24 };
+    ProductDevice device;
+    Random random;
+    random_seed(&random, 2);
+    product_device_open(&device, false);
+    for (int32_t n = 0; n < COUNT; n++) {
+        DotCase row = {.name = "random", .left_type = F32, .right_type = F32, .result_type = F32};
+        int32_t ranks[2] = {0, 0}, roles = 1 + (int32_t)random_below(&random, 4);
+        int64_t *sizes[2] = {row.left, row.right};
+        /* Dimensions are added with random places in both operands: 0 batch, 1 contracted, 2 and 3 free. */
+        for (int32_t r = 0; r < roles + 1; r++) {
+            int32_t role = r == 0 ? 1 : (int32_t)random_below(&random, 4), at[2];
+            int64_t size = 1 + (int64_t)random_below(&random, 4);
+            for (int32_t side = 0; side < 2; side++) {
+                at[side] = -1;
+                if (role == 2 + side || ranks[side] == 5) continue;
+                at[side] = ranks[side];
+                sizes[side][ranks[side]++] = size;
+            }
+            if (role == 0) {
+                row.left_batch[row.batch_count] = at[0];
+                row.right_batch[row.batch_count++] = at[1];
+            } else if (role == 1) {
+                row.left_contracting[row.contracting_count] = at[0];
+                row.right_contracting[row.contracting_count++] = at[1];
+            }
+            if (row.batch_count == 3 || row.contracting_count == 3) break;
+        }
+        /* Turn the left operand's dimensions around every other time. */
+        for (int32_t d = 0; n % 2 == 1 && d < ranks[0] / 2; d++) {
+            int64_t size = row.left[d];
+            row.left[d] = row.left[ranks[0] - 1 - d];
+            row.left[ranks[0] - 1 - d] = size;
+        }
+        for (int32_t k = 0; n % 2 == 1 && k < row.batch_count; k++)
+            row.left_batch[k] = ranks[0] - 1 - row.left_batch[k];
+        for (int32_t k = 0; n % 2 == 1 && k < row.contracting_count; k++)
+            row.left_contracting[k] = ranks[0] - 1 - row.left_contracting[k];
+        product_device_add(&device, dot_case(&row, &random));
+    }
+    product_device_finish(&device);
+    for (int32_t k = 0; k < COUNT; k++) product_device_compare(&device, k, "a random dot");
+    product_device_close(&device);
+}
+
+/* tf32 keeps 10 bits of a fraction, f32 all. */
+static void test_tf32_is_an_option(void **state) {
+    (void)state;
+    for (int32_t tf32 = 0; tf32 < 2; tf32++) {
+        ProductDevice device;
+        Random random;
+        float out[64];
+        random_seed(&random, 3);
+        product_device_open(&device, tf32);
+        static const DotCase row = {"", F32, F32, F32, {8, 8}, {8, 8}, 0, 1, {0}, {0}, {1}, {0}, 1, 0};
+        KernelCase *c = dot_case(&row, &random);
+        for (int32_t k = 0; k < 64; k++)
+            case_floats(c, 0)[k] = case_floats(c, 1)[k] = k % 9 ? 0 : 1 + 0x1p-12f;
+        product_device_add(&device, c);
+        product_device_finish(&device);
+        product_device_run(&device, 0, out);
+        assert_true((out[0] == 1) == (tf32 == 1));
+        product_device_close(&device);
+    }
+}
+
+/* Nothing to sum gives zeros, nothing to compute is nothing. */
+static void test_empty(void **state) {
+    (void)state;
+    ProductDevice device;
+    Random random;
+    random_seed(&random, 4);
+    product_device_open(&device, false);
+    for (int32_t k = 0; k < 2; k++) {
+        KernelCase *c = case_new(IR_DOT);
+        int64_t none = k == 0 ? 0 : 4, rows = k == 0 ? 3 : 0;
+        case_value(c, F32, 2, (int64_t[]){rows, none});
+        case_value(c, F32, 2, (int64_t[]){none, 2});
+        case_value(c, F32, 2, (int64_t[]){rows, 2});
+        IrDot *dot = ARENA_ARRAY(&c->arena, IrDot, 1);
+        *dot = (IrDot){.contracting_count = 1, .lhs_contracting = LIST(c, 1), .rhs_contracting = LIST(c, 0)};
+        c->attributes = (IrAttributes){.dot = dot};
+        product_device_add(&device, product_finish(c, &random));
+    }
+    product_device_finish(&device);
+    for (int32_t k = 0; k < 2; k++) product_device_compare(&device, k, "an empty dot");
+    product_device_close(&device);
+}
+
+/* One line; and a shape that the library has nothing for is computed without it. */
+static void test_failures(void **state) {
+    (void)state;
+    const StandIn *stand = stand_in();
+    if (!stand) skip();
+    ProductDevice device;
+    Random random;
+    random_seed(&random, 5);
+    product_device_open(&device, false);
+    KernelCase *c = dot_case(&dot_rows[0], &random);
+    ProgramStep step = {.instruction = 0, .fusion = -1};
+    KernelCall *call;
+    (stand->fail)("cublasLtCreate=1");
+    assert_int_equal(kernel_prepare(&call, &c->arena, device.device, &c->program, &step, &c->error),
+                     AM_ERROR_RUNTIME);
+    assert_non_null(strstr(c->error.text, "cuBLASLt: no handle"));
+    c->error = (AmError){0};
+    (stand->fail)("cublasLtMatmulAlgoGetHeuristic=15");
+    product_device_add(&device, c);
+    (stand->fail)("");
+    product_device_finish(&device);
+    int64_t products = product_count("cublasLtMatmul");
+    product_device_compare(&device, 0, "a dot without an algorithm");
+    assert_int_equal(product_count("cublasLtMatmul"), products);
+    product_device_close(&device);
+}
+
+int main(void) {
+    AmError error = {0};
+    KernelDevice *device;
+    if (kernels_cuda.open(&device, &(KernelOptions){0}, &error) != AM_OK) {
+        printf("skipped: %s\n", error.text);
+        return SKIPPED;
+    }
+    kernels_cuda.close(device);
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_layouts_and_types),
+                                       cmocka_unit_test(test_random_dots),
+                                       cmocka_unit_test(test_tf32_is_an_option), cmocka_unit_test(test_empty),
+                                       cmocka_unit_test(test_failures)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
+#else
+int main(void) {
+    printf("skipped: the build has no CUDA\n");
+    return SKIPPED;
+}
+#endif
