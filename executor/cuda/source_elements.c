@@ -1,4 +1,5 @@
-/* Element-wise kernels: one thread per element of an index space.
+/* Element-wise kernels: one thread per element of an index space, or per group of
+ * neighbours.
  *
  * A thread finds its index along each dimension from its number, reads every
  * input at its strides (0 where it is broadcast), computes the operators in
@@ -6,13 +7,17 @@
  * writes, so an output may lie where an input does that is read at the same
  * element. Operators that only move elements (broadcast, transpose, slice,
  * reverse, copies) are kernels without operators. Dimensions that all inputs
- * step through as one are joined first, which leaves few divisions.
+ * step through as one are joined first, which leaves few divisions. In a large
+ * space a thread has a group of elements that are neighbours along the last
+ * dimension: what is dense is read and written in one piece of up to 16 bytes.
  */
 #include <stdio.h>
 #include <string.h>
 
 #include "executor/cpu/strided.h"
 #include "executor/cuda/source_text.h"
+
+enum { LARGE_SPACE = 1 << 18 }; /* elements that fill a large device, several to a thread */
 
 typedef struct SpaceInput {
     Dtype type;
@@ -32,6 +37,7 @@ typedef struct Space {
     const char *index;  /* C type of indices: 32 bits where they suffice */
     const char *suffix; /* of its literals */
     int32_t refused;    /* operator without an expression, or -1 */
+    int32_t group;      /* elements per thread */
 } Space;
 
 static bool has_iota(const Space *space, int32_t dimension) {
@@ -119,6 +125,20 @@ static void append_place(Text *out, const Space *space, const SpaceInput *input)
     if (empty) text_append_string(out, "0");
 }
 
+/* Groups of 4, or of 2 where an element has 8 bytes. Memory is aligned to more than a group. */
+static void choose_group(Space *space) {
+    int64_t widest = 1;
+    for (int32_t k = 0; k < space->input_count; k++)
+        if (dtype_bytes(space->inputs[k].type) > widest) widest = dtype_bytes(space->inputs[k].type);
+    for (int32_t k = 0; k < space->output_count; k++) {
+        int64_t bytes = dtype_bytes(space->types[space->output_slots[k]]);
+        if (bytes > widest) widest = bytes;
+    }
+    int32_t group = widest <= 4 ? 4 : widest == 8 ? 2 : 1;
+    if (space->elements >= LARGE_SPACE && space->dimensions[space->rank - 1] % group == 0)
+        space->group = group;
+}
+
 static bool needs_index(const Space *space, int32_t d) {
     for (int32_t k = 0; k < space->input_count; k++)
         if (space->used[k] && space->inputs[k].strides[d] != 0 && !is_dense(space, &space->inputs[k]))
@@ -132,34 +152,77 @@ static bool needs_index(const Space *space, int32_t d) {
     return false;
 }
 
+/* The number i of this thread's element, or of the first of its group, and what is needed of its
+ * coordinates d0, d1, ... A group's last coordinate is "last" in its first element. */
 static void append_indices(Text *out, const Space *space) {
-    text_append(out, "    const %s i = (%s)blockIdx.x * %d%s + threadIdx.x;\n", space->index, space->index,
-                CUDA_THREADS, space->suffix);
-    text_append(out, "    if (i >= %lld%s) return;\n", (long long)space->elements, space->suffix);
-    int64_t inner = space->elements;
+    int64_t threads = space->elements / space->group, inner = space->elements;
+    text_append(out, "    const %s %s = (%s)blockIdx.x * %d%s + threadIdx.x;\n", space->index,
+                space->group > 1 ? "group" : "i", space->index, CUDA_THREADS, space->suffix);
+    text_append(out, "    if (%s >= %lld%s) return;\n", space->group > 1 ? "group" : "i", (long long)threads,
+                space->suffix);
+    bool counts = false;
+    for (int32_t d = 0; d < space->rank; d++) counts = counts || needs_index(space, d);
+    if (space->group > 1 && counts)
+        text_append(out, "    const %s i = group * %d%s;\n", space->index, space->group, space->suffix);
     for (int32_t d = 0; d < space->rank; d++) {
         inner /= space->dimensions[d];
         if (!needs_index(space, d)) continue;
-        text_append(out, "    const %s d%d = i", space->index, d);
+        if (space->group > 1 && d == space->rank - 1) text_append(out, "    const %s last = i", space->index);
+        else text_append(out, "    const %s d%d = i", space->index, d);
         if (inner != 1) text_append(out, " / %lld%s", (long long)inner, space->suffix);
         if (d > 0) text_append(out, " %% %lld%s", (long long)space->dimensions[d], space->suffix);
         text_append_string(out, ";\n");
     }
 }
 
+/* Groups that are read at once, those that will be written, and the loop over a group's elements. */
+static void append_groups(Text *out, const Space *space) {
+    for (int32_t k = 0; k < space->input_count; k++)
+        if (space->used[k] && is_dense(space, &space->inputs[k])) {
+            const char *type = cuda_memory_type(space->inputs[k].type);
+            text_append(out, "    const Group<%s, %d> group%d = ((const Group<%s, %d> *)in%d)[group];\n",
+                        type, space->group, k, type, space->group, k);
+        }
+    for (int32_t k = 0; k < space->output_count; k++)
+        text_append(out, "    Group<%s, %d> result%d;\n",
+                    cuda_memory_type(space->types[space->output_slots[k]]), space->group, k);
+    text_append(out, "    for (%s k = 0; k < %d; k++) {\n", space->index, space->group);
+    if (needs_index(space, space->rank - 1))
+        text_append(out, "    const %s d%d = last + k;\n", space->index, space->rank - 1);
+}
+
 static void append_loads(Text *out, const Space *space) {
     for (int32_t k = 0; k < space->input_count; k++) {
         Text element = {0};
         if (!space->used[k]) continue;
-        text_append(&element, "in%d[", k);
-        append_place(&element, space, &space->inputs[k]);
-        text_append_string(&element, "]");
+        if (space->group > 1 && is_dense(space, &space->inputs[k])) {
+            text_append(&element, "group%d.at[k]", k);
+        } else {
+            text_append(&element, "in%d[", k);
+            append_place(&element, space, &space->inputs[k]);
+            text_append_string(&element, "]");
+        }
         text_append(out, "    const %s v%d = ", cuda_value_type(space->inputs[k].type), k);
         cuda_append_load(out, space->inputs[k].type, element.failed ? "" : element.data);
         text_append_string(out, ";\n");
         out->failed = out->failed || element.failed;
         text_free(&element);
     }
+}
+
+static void append_stores(Text *out, const Space *space) {
+    for (int32_t k = 0; k < space->output_count; k++) {
+        char value[32];
+        snprintf(value, sizeof value, "v%d", space->output_slots[k]);
+        text_append(out, space->group > 1 ? "    result%d.at[k] = " : "    out%d[i] = ", k);
+        cuda_append_store(out, space->types[space->output_slots[k]], value);
+        text_append_string(out, ";\n");
+    }
+    if (space->group == 1) return;
+    text_append_string(out, "    }\n");
+    for (int32_t k = 0; k < space->output_count; k++)
+        text_append(out, "    ((Group<%s, %d> *)out%d)[group] = result%d;\n",
+                    cuda_memory_type(space->types[space->output_slots[k]]), space->group, k, k);
 }
 
 static void append_operators(Text *out, Space *space) {
@@ -203,25 +266,23 @@ static AmStatus write_kernel(CudaSource *source, Arena *arena, const KernelCall 
     mark_used(space);
     for (int32_t k = 0; k < space->input_count && space->op_count > 0; k++)
         if (!cuda_has_operators(space->inputs[k].type)) space->refused = 0;
+    space->group = 1;
     append_operators(&statements, space);
     if (space->refused < 0) {
+        if (space->elements > 1) choose_group(space);
         cuda_append_signature(&body, call, source, NULL, false);
         append_indices(&body, space);
+        if (space->group > 1) append_groups(&body, space);
         append_loads(&body, space);
         text_append_string(&body, statements.length > 0 ? statements.data : "");
-        for (int32_t k = 0; k < space->output_count; k++) {
-            char value[32];
-            snprintf(value, sizeof value, "v%d", space->output_slots[k]);
-            text_append(&body, "    out%d[i] = ", k);
-            cuda_append_store(&body, space->types[space->output_slots[k]], value);
-            text_append_string(&body, ";\n");
-        }
+        append_stores(&body, space);
         text_append_string(&body, "}\n");
     }
     body.failed = body.failed || statements.failed;
     text_free(&statements);
     if (space->refused >= 0) return AM_OK; /* the caller knows the instruction */
-    return cuda_source_launch(source, arena, kind, &body, cuda_blocks(space->elements), CUDA_THREADS, error);
+    return cuda_source_launch(source, arena, kind, &body, cuda_blocks(space->elements / space->group),
+                              CUDA_THREADS, error);
 }
 
 static void copy_list(int64_t *to, const int64_t *from, int32_t count) {

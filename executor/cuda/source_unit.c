@@ -26,6 +26,7 @@ static const struct {
     const char *name, *text;
 } helpers[] = {
     {"b128", "struct alignas(16) b128 { u64 low, high; };\n"},
+    {"Group", "template <typename T, int N> struct alignas(N * sizeof(T)) Group { T at[N]; };\n"},
     {"c64", "struct alignas(8) c64 { f32 re, im; };\n"
             "__device__ c64 operator+(c64 x, c64 y) { return c64{x.re + y.re, x.im + y.im}; }\n"
             "__device__ c64 operator-(c64 x, c64 y) { return c64{x.re - y.re, x.im - y.im}; }\n"

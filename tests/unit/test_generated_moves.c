@@ -32,6 +32,23 @@ static const char *const moves[] = {
     "ENTRY e { x = f16[3] parameter(0) ROOT r = f16[2,3,4] broadcast(x), dimensions={1} }\n",
 };
 
+/* Large enough for several elements per thread: rows, columns, steps and a permutation beside dense inputs;
+ * sizes that no group divides. */
+static const char *const large[] = {
+    "ENTRY e { x = bf16[512,516] parameter(0) y = f32[512,516] parameter(1) r = f32[516] parameter(2)\n"
+    "  c = s8[512] parameter(3) xf = f32[512,516] convert(x) rb = f32[512,516] broadcast(r), dimensions={1}\n"
+    "  cf = f32[512] convert(c) cb = f32[512,516] broadcast(cf), dimensions={0}\n"
+    "  n = f32[512,516] iota(), iota_dimension=1 m = f32[512,516] multiply(xf, rb)\n"
+    "  a = f32[512,516] add(m, cb) s = f32[512,516] subtract(a, n) q = f32[512,516] multiply(s, y)\n"
+    "  h = bf16[512,516] convert(q) ROOT t = (bf16[512,516], f32[512,516]) tuple(h, s) }\n",
+    "ENTRY e { x = f64[262146] parameter(0) ROOT r = f64[262146] negate(x) }\n",
+    "ENTRY e { x = f32[262147] parameter(0) ROOT r = f32[262147] negate(x) }\n",
+    "ENTRY e { x = u8[300,2000] parameter(0) ROOT r = u8[300,1000] slice(x), slice={[0:300], [0:2000:2]} }\n",
+    "ENTRY e { x = s16[512,516] parameter(0) ROOT r = s16[512,516] reverse(x), dimensions={1} }\n",
+    "ENTRY e { x = c64[512,516] parameter(0) y = c64[516] parameter(1)\n"
+    "  b = c64[512,516] broadcast(y), dimensions={1} ROOT r = c64[512,516] multiply(x, b) }\n",
+};
+
 static const char *const constants[] = {
     "ENTRY e { ROOT r = f32[2,3] constant({{1,2,3},{4,5,nan}}) }\n",
     "ENTRY e { ROOT r = s8[5] constant({1,-2,3,-4,5}) }\n",
@@ -101,6 +118,7 @@ static void test_moves_and_folds(void **state) {
     (void)state;
     GeneratedModules *modules = calloc(1, sizeof *modules);
     add_all(modules, moves, sizeof moves / sizeof *moves);
+    add_all(modules, large, sizeof large / sizeof *large);
     add_all(modules, constants, sizeof constants / sizeof *constants);
     add_all(modules, dynamic, sizeof dynamic / sizeof *dynamic);
     add_all(modules, bits, sizeof bits / sizeof *bits);
