@@ -129,9 +129,10 @@ typedef struct Split {
     uint64_t seed;
 } Split;
 
-/* Runs a model on `device` and compares with its losses.json and final_state.npz. */
-static inline void check_split_on(const char *device, const char *model, Split split, double loss_tolerance,
-                                  double state_tolerance) {
+/* Runs a model on `device`, with collectives `comm` (NULL: local), and compares with
+ * its losses.json and final_state.npz. */
+static inline void check_split_by(const char *device, const char *comm, const char *model, Split split,
+                                  double loss_tolerance, double state_tolerance) {
     char path[512], state[512], data[512], losses_path[512], final_state[512];
     join(path, sizeof path, model, "model.hlo.pb");
     join(state, sizeof state, model, "state.npz");
@@ -148,6 +149,7 @@ static inline void check_split_on(const char *device, const char *model, Split s
     snprintf(final_path, sizeof final_path, "test_runner_%d.safetensors", (int)getpid());
     AmRunOptions options = {.steps = STEPS,
                             .device = device,
+                            .comm = comm,
                             .state_path = state,
                             .data_path = data,
                             .save_path = final_path,
@@ -162,8 +164,8 @@ static inline void check_split_on(const char *device, const char *model, Split s
     assert_int_equal(report.steps, STEPS);
     for (int k = 0; k < STEPS; k++)
         if (!(fabs(losses.values[k] - expected[k]) <= loss_tolerance * fabs(expected[k])))
-            fail_msg("%s on %s (seed %d): loss of step %d is %.9g, expected %.9g", model, mesh,
-                     (int)split.seed, k, losses.values[k], expected[k]);
+            fail_msg("%s on %s (seed %d, %s): loss of step %d is %.9g, expected %.9g", model, mesh,
+                     (int)split.seed, comm ? comm : "local", k, losses.values[k], expected[k]);
     int32_t devices = options.plan ? options.plan->stages[0].mesh.device_count : 1;
     assert_int_equal(report.device_count, devices);
     for (int32_t d = 0; d < devices; d++) assert_true(report.peak_bytes[d] > 0);
@@ -171,6 +173,11 @@ static inline void check_split_on(const char *device, const char *model, Split s
     unlink(final_path);
     arena_free(&arena);
     plan_context_free(context);
+}
+
+static inline void check_split_on(const char *device, const char *model, Split split, double loss_tolerance,
+                                  double state_tolerance) {
+    check_split_by(device, NULL, model, split, loss_tolerance, state_tolerance);
 }
 
 static inline void check_split(const char *model, Split split, double loss_tolerance,

@@ -1,0 +1,78 @@
+/* The zoo's small models on 2 and 4 ranks with GPUs: split as data and at random, by
+ * local collectives (all ranks on one card, or two) and by NCCL, the losses and
+ * the final state are JAX's, of the whole-number models bit for bit, as on the
+ * CPU. AUTOMAP_FULL: more models. Skipped (77) in a build without CUDA and where
+ * there is neither a GPU nor a stand-in. */
+#include <stdio.h>
+
+#include "automap_features.h"
+
+enum { SKIPPED = 77 };
+
+#ifdef AUTOMAP_HAVE_CUDA
+#include "base/cuda/driver.h"
+#include "runner_case.h"
+#include "tests/cuda/stand_in/stand_in.h"
+
+static void check_models(const char *comm) {
+    check_split_by("cuda", comm, "mlp_tiny", (Split){"data=2", choose_batch, 0}, 1e-5, 1e-4);
+    check_split_by("cuda", comm, "mlp_tiny", (Split){"data=2,model=2", choose_some, 2}, 1e-5, 1e-4);
+    check_split_by("cuda", comm, "exact_linear", (Split){"model=2", choose_some, 0}, 0, 0);
+    check_split_by("cuda", comm, "exact_linear", (Split){"data=2,model=2", choose_some, 2}, 0, 0);
+    check_split_by("cuda", comm, "exact_gather", (Split){"model=3", choose_some, 1}, 0, 0);
+    check_split_by("cuda", comm, "exact_gather", (Split){"data=2,model=2", choose_some, 2}, 0, 0);
+    if (!getenv("AUTOMAP_FULL")) return;
+    check_split_by("cuda", comm, "gpt2_tiny", (Split){"data=2", choose_batch, 0}, 1e-5, 1e-4);
+    check_split_by("cuda", comm, "gpt2_tiny", (Split){"data=2,model=2", choose_some, 1}, 1e-5, 1e-4);
+    check_split_by("cuda", comm, "t5_tiny", (Split){"model=2", choose_some, 5}, 1e-5, 1e-4);
+    check_split_by("cuda", comm, "bert_tiny", (Split){"data=4", choose_batch, 0}, 1e-5, 1e-4);
+    check_split_by("cuda", comm, "vgg_tiny", (Split){"data=2", choose_batch, 0}, 1e-5, 1e-4);
+    check_split_by("cuda", comm, "gpt2_bf16_tiny", (Split){"data=2", choose_batch, 0}, 1e-2, 0.1);
+}
+
+static void test_local(void **state) {
+    (void)state;
+    check_models("local");
+}
+
+static void test_nccl(void **state) {
+    (void)state;
+#ifdef AUTOMAP_HAVE_NCCL
+    if (cuda_device_count() < 4) skip();
+    check_models("nccl");
+#else
+    skip();
+#endif
+}
+
+/* A step of a rank that communicates by NCCL is one graph: its launches do not grow with its collectives. */
+static void test_whole_steps_are_graphs(void **state) {
+    (void)state;
+    const StandIn *stand = stand_in();
+    if (!stand || cuda_device_count() < 2) skip();
+    stand->reset();
+    check_split_by("cuda", "nccl", "exact_linear", (Split){"data=2", choose_batch, 0}, 0, 0);
+    assert_true(stand->count("ncclGroupEnd") > 0);
+    assert_int_equal(stand->count("cuGraphLaunch"), 2 * (STEPS - 1));
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_local),
+        cmocka_unit_test(test_nccl),
+        cmocka_unit_test(test_whole_steps_are_graphs),
+    };
+    AmError error = {0};
+    setenv("STAND_IN_DEVICES", "4", 0);
+    if (cuda_driver_open(&error) != AM_OK) {
+        printf("skipped: %s\n", error.text);
+        return SKIPPED;
+    }
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
+#else
+int main(void) {
+    puts("skipped: this build has no CUDA");
+    return SKIPPED;
+}
+#endif
