@@ -1,6 +1,7 @@
-/* automap cluster: the built-in clusters, or one of any kind. */
+/* automap cluster: the built-in clusters, one of any kind, or this machine measured. */
 #include "cli/common.h"
 #include "cost/cluster.h"
+#include "executor/probe.h"
 
 static AmStatus list_clusters(const Cli *cli, AmError *error) {
     int32_t count;
@@ -21,13 +22,32 @@ static AmStatus list_clusters(const Cli *cli, AmError *error) {
     return status;
 }
 
+static const double probe_seconds = 30;
+
+/* The measured cluster; read as any other, so that what is written can be read. */
+static AmStatus probe(const Cli *cli, Cluster **cluster, Arena *arena, AmError *error) {
+    int64_t devices = 0;
+    json_t *description = NULL;
+    TRY(cli_integer(cli, "--devices", 1, 1024, &devices, error));
+    TRY(probe_measure(&description, cli_text(cli, "--device"), (int32_t)devices, probe_seconds, error));
+    AmStatus status = cluster_from_json(cluster, arena, description, "<probe>", error);
+    json_decref(description);
+    return status;
+}
+
 static AmStatus run(const Cli *cli, AmError *error) {
-    if (cli->argument_count == 0) return list_clusters(cli, error);
+    bool probes = cli_has(cli, "--probe");
+    if (probes && cli->argument_count > 0)
+        return am_fail(error, AM_ERROR_USAGE, "", "--probe measures this machine: no CLUSTER goes with it");
+    if (!probes && (cli_has(cli, "--device") || cli_has(cli, "--devices")))
+        return am_fail(error, AM_ERROR_USAGE, "", "--device and --devices go with --probe");
+    if (!probes && cli->argument_count == 0) return list_clusters(cli, error);
     Arena arena = {0};
     Cluster *cluster = NULL;
     AmStatus status;
-    TRY_OR_FAIL(cluster_read(&cluster, &arena, cli->arguments[0], error));
-    if (cli_has(cli, "--json")) {
+    if (probes) TRY_OR_FAIL(probe(cli, &cluster, &arena, error));
+    else TRY_OR_FAIL(cluster_read(&cluster, &arena, cli->arguments[0], error));
+    if (probes || cli_has(cli, "--json")) {
         status = cli_output_json(cli, cluster_to_json(cluster), JSON_STYLE_INDENTED, error);
     } else {
         Text text = {0};
@@ -41,12 +61,18 @@ fail:
     return status;
 }
 
-static const CliOption options[] = {{0}};
+static const CliOption options[] = {
+    {"--probe", NULL, "measures this host or its GPUs and writes a cluster file, in under a minute", false},
+    {"--device", "NAME", "what to measure: cuda or cpu (default: cuda where there is a GPU)", false},
+    {"--devices", "N",
+     "devices of the cluster (default: all GPUs, or the host as one); more than there are share them", false},
+    {0}};
 
 const CliCommand CLI_CLUSTER = {
     .name = "cluster",
     .arguments = "[CLUSTER]",
-    .summary = "lists the built-in clusters, or prints one; with --json as a cluster file",
+    .summary =
+        "lists the built-in clusters, prints one, or measures this machine; with --json as a cluster file",
     .least_arguments = 0,
     .most_arguments = 1,
     .options = options,

@@ -6,6 +6,9 @@
 
 #include "automap_features.h"
 #include "cli/common.h"
+#ifdef AUTOMAP_HAVE_CUDA
+#include "executor/cuda/versions.h"
+#endif
 
 static const CliCommand *const commands[] = {
     &CLI_INFO,   &CLI_CONVERT,  &CLI_GROUPS,  &CLI_PROPAGATE, &CLI_LOWER, &CLI_CLUSTER,
@@ -64,6 +67,16 @@ static AmStatus close_output(AmStatus status) {
     return AM_ERROR_RUNTIME;
 }
 
+static void print_version(void) {
+    printf("automap %s\n%s\n", AM_VERSION, AUTOMAP_FEATURES);
+#ifdef AUTOMAP_HAVE_CUDA
+    Text text = {0};
+    cuda_versions(&text);
+    if (!text.failed) printf("found on this machine: %s\n", text.data);
+    text_free(&text);
+#endif
+}
+
 int main(int count, char **words) {
     if (count < 2) {
         print_usage(stderr);
@@ -74,7 +87,7 @@ int main(int count, char **words) {
         return close_output(AM_OK);
     }
     if (strcmp(words[1], "--version") == 0) {
-        printf("automap %s\n%s\n", AM_VERSION, AUTOMAP_FEATURES);
+        print_version();
         return close_output(AM_OK);
     }
     AmError error = {0};

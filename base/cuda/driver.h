@@ -50,6 +50,7 @@
     X(cuMemcpyHtoDAsync)         \
     X(cuMemcpyDtoHAsync)         \
     X(cuMemcpyDtoDAsync)         \
+    X(cuMemcpyPeerAsync)         \
     X(cuMemsetD8)                \
     X(cuMemsetD8Async)           \
     X(cuMemsetD32Async)          \

@@ -218,7 +218,7 @@ static void test_memory_limit(void **state) {
     AmError error = {0};
     StandInMemory now;
     assert_int_equal(cuda_memory_alloc(&more, &device, 1000000, &error), AM_ERROR_RUNTIME);
-    assert_non_null(strstr(error.text, "out of memory on GPU 0 (stand-in 0): 1 MB are wanted, "));
+    assert_non_null(strstr(error.text, "out of memory on GPU 0 (stand-in GPU): 1 MB are wanted, "));
     (stand->fail)("cuMemAlloc=2@2");
     stand->reset();
     check(cuda.cuMemAlloc(&more, 8));

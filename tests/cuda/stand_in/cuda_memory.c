@@ -304,6 +304,18 @@ EXPORT CUresult CUDAAPI cuMemcpyDtoDAsync(CUdeviceptr to, CUdeviceptr from, size
     return api_end(submit_copy(stream, &copy, false));
 }
 
+EXPORT CUresult CUDAAPI cuMemcpyPeerAsync(CUdeviceptr to, CUcontext to_context, CUdeviceptr from,
+                                          CUcontext from_context, size_t bytes, CUstream handle) {
+    DEVICE_API(cuMemcpyPeerAsync);
+    CUresult result = CUDA_SUCCESS;
+    CUstream stream = stream_find(handle, &result);
+    if (!stream || !to_context || !from_context) return api_end(stream ? CUDA_ERROR_INVALID_CONTEXT : result);
+    if (!memory_is_device(host_address(to), bytes) || !memory_is_device(host_address(from), bytes))
+        return api_end(CUDA_ERROR_INVALID_VALUE);
+    Copy copy = {.to = host_address(to), .from = host_address(from), .bytes = bytes};
+    return api_end(submit_copy(stream, &copy, false));
+}
+
 static CUresult set_async(CUdeviceptr to, unsigned value, unsigned width, size_t count, CUstream handle) {
     CUresult result = CUDA_SUCCESS;
     CUstream stream = stream_find(handle, &result);

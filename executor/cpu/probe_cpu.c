@@ -1,0 +1,162 @@
+/* The host measured by what the CPU back end is made of: products by OpenBLAS,
+ * loops over memory, and copies by threads in turn; see executor/probe.h. It is
+ * one device, whose cores work together in products; a loop runs in one thread,
+ * as an element-wise operator of a rank does.
+ */
+#include <cblas.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "executor/probe.h"
+
+typedef struct Host {
+    ProbeDevice base;
+    void *buffers[3]; /* operands and result, grown on demand */
+    int64_t bytes;    /* of each */
+} Host;
+
+static AmStatus count_hosts(int32_t *count, AmError *error) {
+    (void)error;
+    *count = 1;
+    return AM_OK;
+}
+
+static AmStatus open_host(ProbeDevice **device, int32_t index, AmError *error) {
+    (void)index;
+    Host *host = calloc(1, sizeof *host);
+    *device = NULL;
+    if (!host) return am_fail_memory(error, sizeof *host);
+    host->base = (ProbeDevice){.back_end = &probe_cpu, .name = "host"};
+    host->base.memory_bytes = (int64_t)sysconf(_SC_PHYS_PAGES) * sysconf(_SC_PAGESIZE);
+    host->base.usable_bytes = host->base.memory_bytes / 16;
+    *device = &host->base;
+    return AM_OK;
+}
+
+static void close_host(ProbeDevice *device) {
+    Host *host = (Host *)device;
+    for (int32_t k = 0; k < 3; k++) free(host->buffers[k]);
+    free(host);
+}
+
+/* All bytes 0x3c: a small number in every floating type. */
+static AmStatus reserve(Host *host, int64_t bytes, AmError *error) {
+    if (bytes <= host->bytes) return AM_OK;
+    host->bytes = 0;
+    for (int32_t k = 0; k < 3; k++) {
+        void *buffer = realloc(host->buffers[k], (size_t)bytes);
+        if (!buffer) return am_fail_memory(error, bytes);
+        host->buffers[k] = memset(buffer, 0x3c, (size_t)bytes);
+    }
+    host->bytes = bytes;
+    return AM_OK;
+}
+
+static bool host_has_type(Dtype type) {
+    return type == DTYPE_F32 || type == DTYPE_F64;
+}
+
+static AmStatus host_product(ProbeDevice *device, Dtype type, int64_t side, int32_t repeats, double *seconds,
+                             AmError *error) {
+    Host *host = (Host *)device;
+    int n = (int)side;
+    TRY(reserve(host, side * side * dtype_bytes(type), error));
+    void *a = host->buffers[0], *b = host->buffers[1], *c = host->buffers[2];
+    double begun = clock_seconds();
+    for (int32_t k = 0; k < repeats; k++) {
+        if (type == DTYPE_F32)
+            cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasNoTrans, n, n, n, 1, a, n, b, n, 0, c, n);
+        else cblas_dgemm(CblasRowMajor, CblasNoTrans, CblasNoTrans, n, n, n, 1, a, n, b, n, 0, c, n);
+    }
+    *seconds = clock_seconds() - begun;
+    return AM_OK;
+}
+
+/* Not inlined, so that repeats are not merged. */
+static __attribute__((noinline)) void scale_add(float *y, const float *x, float a, int64_t count) {
+    for (int64_t i = 0; i < count; i++) y[i] = a * x[i] + y[i];
+}
+
+static __attribute__((noinline)) void nothing(volatile float *y) {
+    (void)y;
+}
+
+static AmStatus host_element_wise(ProbeDevice *device, int64_t elements, int32_t repeats, double *seconds,
+                                  AmError *error) {
+    Host *host = (Host *)device;
+    TRY(reserve(host, elements * (int64_t)sizeof(float), error));
+    double begun = clock_seconds();
+    for (int32_t k = 0; k < repeats; k++) scale_add(host->buffers[0], host->buffers[1], 0.5f, elements);
+    *seconds = clock_seconds() - begun;
+    return AM_OK;
+}
+
+static AmStatus host_launch(ProbeDevice *device, int32_t repeats, double *seconds, AmError *error) {
+    Host *host = (Host *)device;
+    TRY(reserve(host, sizeof(float), error));
+    double begun = clock_seconds();
+    for (int32_t k = 0; k < repeats; k++) nothing(host->buffers[0]);
+    *seconds = clock_seconds() - begun;
+    return AM_OK;
+}
+
+/* Two threads copy in turn, each when the other has told it to: what a rank waits for when another
+ * has something for it. */
+typedef struct Turns {
+    pthread_mutex_t lock;
+    pthread_cond_t moved;
+    int32_t next, repeats;
+    void *const *buffers;
+    int64_t bytes;
+} Turns;
+
+static void take_turns(Turns *turns, int32_t first) {
+    for (int32_t k = first; k < turns->repeats; k += 2) {
+        pthread_mutex_lock(&turns->lock);
+        while (turns->next != k) pthread_cond_wait(&turns->moved, &turns->lock);
+        pthread_mutex_unlock(&turns->lock);
+        memmove(turns->buffers[k % 2], turns->buffers[2], (size_t)turns->bytes);
+        pthread_mutex_lock(&turns->lock);
+        turns->next = k + 1;
+        pthread_cond_signal(&turns->moved);
+        pthread_mutex_unlock(&turns->lock);
+    }
+}
+
+static void *second_thread(void *turns) {
+    take_turns(turns, 1);
+    return NULL;
+}
+
+static AmStatus host_copy(ProbeDevice *device, int32_t peer, int64_t bytes, int32_t repeats, double *seconds,
+                          AmError *error) {
+    Host *host = (Host *)device;
+    pthread_t thread;
+    (void)peer;
+    TRY(reserve(host, bytes, error));
+    Turns turns = {.lock = PTHREAD_MUTEX_INITIALIZER,
+                   .moved = PTHREAD_COND_INITIALIZER,
+                   .repeats = repeats,
+                   .buffers = host->buffers,
+                   .bytes = bytes};
+    if (pthread_create(&thread, NULL, second_thread, &turns) != 0)
+        return am_fail(error, AM_ERROR_RUNTIME, "", "cannot start a thread to measure copies with");
+    double begun = clock_seconds();
+    take_turns(&turns, 0);
+    pthread_join(thread, NULL);
+    *seconds = clock_seconds() - begun;
+    return AM_OK;
+}
+
+const ProbeBackEnd probe_cpu = {.name = "cpu",
+                                .count = count_hosts,
+                                .open = open_host,
+                                .close = close_host,
+                                .has_type = host_has_type,
+                                .product = host_product,
+                                .element_wise = host_element_wise,
+                                .launch = host_launch,
+                                .copy = host_copy};

@@ -1,0 +1,198 @@
+/* A GPU measured by what the CUDA back end is made of: products by cuBLASLt, an
+ * element-wise kernel, empty launches, and copies between devices; see
+ * executor/probe.h. Times are the host's, from the first enqueue to the end of
+ * the stream, so that many repeats show what back-to-back work costs.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "base/clock.h"
+#include "base/cuda/blas.h"
+#include "base/cuda/unit.h"
+#include "executor/cuda/probe.cu.h"
+#include "executor/probe.h"
+
+enum { BUFFERS = 3, THREADS = 256, BLOCKS_PER_MULTIPROCESSOR = 8 };
+
+typedef struct Card {
+    ProbeDevice base;
+    CudaDevice device;
+    CudaUnit unit;
+    CUfunction scale_add, nothing;
+    CUstream stream;
+    CudaBlas *blas;
+    CUdeviceptr buffers[BUFFERS]; /* operands and result, grown on demand */
+    int64_t bytes;                /* of each */
+} Card;
+
+static AmStatus count_cards(int32_t *count, AmError *error) {
+    TRY(cuda_driver_open(error));
+    *count = cuda_device_count();
+    return AM_OK;
+}
+
+static void close_card(ProbeDevice *device) {
+    Card *card = (Card *)device;
+    if (card->device.context) {
+        cuda_device_use(&card->device, NULL);
+        for (int32_t k = 0; k < BUFFERS; k++) cuda_memory_free(card->buffers[k]);
+        cuda_blas_close(card->blas);
+        cuda_unit_unload(&card->unit);
+        if (card->stream) cuda.cuStreamDestroy(card->stream);
+    }
+    cuda_device_close(&card->device);
+    free(card);
+}
+
+static AmStatus fill_card(Card *card, int32_t index, AmError *error) {
+    size_t unused = 0, total = 0;
+    TRY(cuda_device_open(&card->device, index, error));
+    TRY(cuda_unit_load(&card->unit, &card->device, cuda_text_probe, error));
+    TRY(cuda_unit_function(&card->scale_add, &card->unit, "probe_scale_add", error));
+    TRY(cuda_unit_function(&card->nothing, &card->unit, "probe_nothing", error));
+    TRY(cuda_check(cuda.cuStreamCreate(&card->stream, CU_STREAM_NON_BLOCKING), "making a stream", error));
+    TRY(cuda_blas_open(&card->blas, error));
+    TRY(cuda_check(cuda.cuMemGetInfo(&unused, &total), "asking for the memory that is free", error));
+    snprintf(card->base.name, sizeof card->base.name, "%s", card->device.name);
+    card->base.memory_bytes = card->device.memory_bytes;
+    card->base.usable_bytes = (int64_t)unused / 4;
+    return AM_OK;
+}
+
+static AmStatus open_card(ProbeDevice **device, int32_t index, AmError *error) {
+    Card *card = calloc(1, sizeof *card);
+    *device = NULL;
+    if (!card) return am_fail_memory(error, sizeof *card);
+    card->base.back_end = &probe_cuda;
+    AmStatus status = fill_card(card, index, error);
+    if (status == AM_OK) *device = &card->base;
+    else close_card(&card->base);
+    return status;
+}
+
+/* Zeros: numbers in every type. */
+static AmStatus reserve(Card *card, int64_t bytes, AmError *error) {
+    if (bytes <= card->bytes) return AM_OK;
+    card->bytes = 0;
+    for (int32_t k = 0; k < BUFFERS; k++) {
+        cuda_memory_free(card->buffers[k]);
+        TRY(cuda_memory_alloc(&card->buffers[k], &card->device, bytes, error));
+        TRY(cuda_check(cuda.cuMemsetD8Async(card->buffers[k], 0, (size_t)bytes, card->stream),
+                       "clearing device memory", error));
+    }
+    card->bytes = bytes;
+    return AM_OK;
+}
+
+static AmStatus finish(const Card *card, AmError *error) {
+    return cuda_check(cuda.cuStreamSynchronize(card->stream), "measuring", error);
+}
+
+static bool card_has_type(Dtype type) {
+    return type == DTYPE_F32 || type == DTYPE_F64 || type == DTYPE_F16 || type == DTYPE_BF16;
+}
+
+static AmStatus card_product(ProbeDevice *device, Dtype type, int64_t side, int32_t repeats, double *seconds,
+                             AmError *error) {
+    Card *card = (Card *)device;
+    CudaMatrix matrix = {.type = type};
+    CudaProductShape shape = {.batch = 1,
+                              .rows = side,
+                              .columns = side,
+                              .depth = side,
+                              .a = matrix,
+                              .b = matrix,
+                              .d = matrix,
+                              .alpha = 1};
+    CudaProduct *product;
+    CUdeviceptr workspace = 0;
+    AmStatus status = AM_OK;
+    TRY(reserve(card, side * side * dtype_bytes(type), error));
+    TRY(cuda_product_make(&product, card->blas, &shape, error));
+    if (cuda_product_workspace(product) > 0)
+        TRY(cuda_memory_alloc(&workspace, &card->device, cuda_product_workspace(product), error));
+    CudaProductBuffers buffers = {.a = (const void *)(uintptr_t)card->buffers[0],
+                                  .b = (const void *)(uintptr_t)card->buffers[1],
+                                  .d = (void *)(uintptr_t)card->buffers[2],
+                                  .workspace = (void *)(uintptr_t)workspace};
+    TRY_OR_FAIL(finish(card, error));
+    double begun = clock_seconds();
+    for (int32_t k = 0; k < repeats; k++)
+        TRY_OR_FAIL(cuda_product_run(product, card->stream, &buffers, error));
+    TRY_OR_FAIL(finish(card, error));
+    *seconds = clock_seconds() - begun;
+fail:
+    cuda_memory_free(workspace);
+    return status;
+}
+
+static AmStatus enqueue(const Card *card, CUfunction kernel, int64_t blocks, void **arguments,
+                        AmError *error) {
+    return cuda_check(
+        cuda.cuLaunchKernel(kernel, (unsigned)blocks, 1, 1, THREADS, 1, 1, 0, card->stream, arguments, NULL),
+        "starting a kernel", error);
+}
+
+static AmStatus card_element_wise(ProbeDevice *device, int64_t elements, int32_t repeats, double *seconds,
+                                  AmError *error) {
+    Card *card = (Card *)device;
+    TRY(reserve(card, elements * (int64_t)sizeof(float), error));
+    long long count = elements;
+    float factor = 0.5f;
+    void *arguments[] = {&card->buffers[0], &card->buffers[1], &factor, &count};
+    int64_t blocks = (elements + THREADS - 1) / THREADS;
+    int64_t most = (int64_t)card->device.multiprocessors * BLOCKS_PER_MULTIPROCESSOR;
+    TRY(finish(card, error));
+    double begun = clock_seconds();
+    for (int32_t k = 0; k < repeats; k++)
+        TRY(enqueue(card, card->scale_add, blocks < most ? blocks : most, arguments, error));
+    TRY(finish(card, error));
+    *seconds = clock_seconds() - begun;
+    return AM_OK;
+}
+
+static AmStatus card_launch(ProbeDevice *device, int32_t repeats, double *seconds, AmError *error) {
+    Card *card = (Card *)device;
+    TRY(finish(card, error));
+    double begun = clock_seconds();
+    for (int32_t k = 0; k < repeats; k++) TRY(enqueue(card, card->nothing, 1, NULL, error));
+    TRY(finish(card, error));
+    *seconds = clock_seconds() - begun;
+    return AM_OK;
+}
+
+/* Directly where the cards can, else through the host, as the driver does it. */
+static AmStatus card_copy(ProbeDevice *device, int32_t peer, int64_t bytes, int32_t repeats, double *seconds,
+                          AmError *error) {
+    Card *card = (Card *)device;
+    CudaDevice other = {0};
+    CUdeviceptr target = 0;
+    AmStatus status;
+    TRY(reserve(card, bytes, error));
+    TRY_OR_FAIL(cuda_device_open(&other, peer, error));
+    TRY_OR_FAIL(cuda_memory_alloc(&target, &other, bytes, error));
+    TRY_OR_FAIL(cuda_device_use(&card->device, error));
+    TRY_OR_FAIL(finish(card, error));
+    double begun = clock_seconds();
+    for (int32_t k = 0; k < repeats; k++)
+        TRY_OR_FAIL(cuda_check(cuda.cuMemcpyPeerAsync(target, other.context, card->buffers[0],
+                                                      card->device.context, (size_t)bytes, card->stream),
+                               "copying between devices", error));
+    TRY_OR_FAIL(finish(card, error));
+    *seconds = clock_seconds() - begun;
+fail:
+    cuda_memory_free(target);
+    cuda_device_close(&other);
+    cuda_device_use(&card->device, NULL);
+    return status;
+}
+
+const ProbeBackEnd probe_cuda = {.name = "cuda",
+                                 .count = count_cards,
+                                 .open = open_card,
+                                 .close = close_card,
+                                 .has_type = card_has_type,
+                                 .product = card_product,
+                                 .element_wise = card_element_wise,
+                                 .launch = card_launch,
+                                 .copy = card_copy};

@@ -1,0 +1,249 @@
+/* From measured times to a cluster file: see probe.h. */
+#include "executor/probe.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "automap_features.h"
+#include "base/clock.h"
+
+enum { MOST_POINTS = 24, MOST_DEVICES = 256 };
+static const double enough_seconds = 0.02; /* of one measurement, repeats together */
+static const double long_seconds = 0.1;    /* a run that takes as long ends a series */
+
+typedef struct Series {
+    double sizes[MOST_POINTS], seconds[MOST_POINTS]; /* FLOPs or bytes of one run, and its time */
+    int32_t count;
+} Series;
+
+typedef struct Probe {
+    const ProbeBackEnd *back_end;
+    ProbeDevice *device;
+    double end;    /* no larger size is begun later */
+    int32_t share; /* devices of the cluster to a device of the machine */
+    AmError *error;
+} Probe;
+
+typedef enum Work { WORK_PRODUCT, WORK_ELEMENTS, WORK_LAUNCH, WORK_COPY } Work;
+
+static AmStatus run(Probe *self, Work work, int32_t detail, int64_t size, int32_t repeats, double *seconds) {
+    const ProbeBackEnd *back_end = self->back_end;
+    AmError *error = self->error;
+    switch (work) {
+    case WORK_PRODUCT: return back_end->product(self->device, (Dtype)detail, size, repeats, seconds, error);
+    case WORK_ELEMENTS: return back_end->element_wise(self->device, size, repeats, seconds, error);
+    case WORK_LAUNCH: return back_end->launch(self->device, repeats, seconds, error);
+    default: return back_end->copy(self->device, detail, size, repeats, seconds, error);
+    }
+}
+
+/* The time of one run: the best of three series that are long enough for the clock. The first run
+ * of all warms up, and counts where runs are long. */
+static AmStatus measure(Probe *self, Work work, int32_t detail, int64_t size, double *seconds) {
+    double first, once;
+    TRY(run(self, work, detail, size, 1, &first));
+    *seconds = first;
+    if (first > long_seconds) return AM_OK;
+    TRY(run(self, work, detail, size, 1, &once));
+    double repeats = ceil(enough_seconds / fmax(once, 1e-7));
+    int32_t count = repeats < 1 ? 1 : repeats > 1000 ? 1000 : (int32_t)repeats;
+    *seconds = once;
+    for (int32_t k = 0; k < 3; k++) {
+        double all;
+        TRY(run(self, work, detail, size, count, &all));
+        *seconds = fmin(*seconds, all / count);
+    }
+    *seconds = fmax(*seconds, 1e-9);
+    return AM_OK;
+}
+
+/* Sizes that grow by `factor` as long as memory, patience and time last. `unit`: FLOPs or bytes of
+ * size 1, to the power `power`; `bytes` of memory likewise with `memory_power`. */
+typedef struct Growth {
+    int64_t first, last, factor;
+    double work, work_power, memory, memory_power;
+} Growth;
+
+static AmStatus measure_series(Probe *self, Series *series, Work work, int32_t detail, const Growth *growth) {
+    series->count = 0;
+    for (int64_t size = growth->first; size <= growth->last && series->count < MOST_POINTS;
+         size *= growth->factor) {
+        bool fits =
+            growth->memory * pow((double)size, growth->memory_power) <= (double)self->device->usable_bytes;
+        bool late = clock_seconds() > self->end;
+        if (series->count > 0 && (!fits || late || series->seconds[series->count - 1] > long_seconds)) break;
+        TRY(measure(self, work, detail, size, &series->seconds[series->count]));
+        series->sizes[series->count++] = growth->work * pow((double)size, growth->work_power);
+    }
+    return AM_OK;
+}
+
+static double rate_of(const Series *series, int32_t k, double launch) {
+    return series->sizes[k] / fmax(series->seconds[k] - launch, 0.1 * series->seconds[k]);
+}
+
+/* Of runs that are long beside a launch; what is left of the others is mostly noise. */
+static double best_rate(const Series *series, double launch) {
+    double best = 0;
+    for (int32_t k = 0; k < series->count; k++)
+        if (series->seconds[k] >= 2 * launch) best = fmax(best, rate_of(series, k, launch));
+    return best > 0 ? best : rate_of(series, series->count - 1, launch);
+}
+
+/* Four digits: more are noise. */
+static json_t *number(double value) {
+    char text[32];
+    snprintf(text, sizeof text, "%.4g", value);
+    return json_real(strtod(text, NULL));
+}
+
+/* [size, fraction of the peak] */
+static json_t *curve(const Series *series, double launch) {
+    json_t *points = json_array();
+    double peak = best_rate(series, launch);
+    for (int32_t k = 0; k < series->count; k++) {
+        double fraction = fmin(1, fmax(rate_of(series, k, launch) / peak, 1e-4));
+        json_array_append_new(points, json_pack("[o, o]", number(series->sizes[k]), number(fraction)));
+    }
+    return points;
+}
+
+static AmStatus measure_products(Probe *self, json_t *rates, json_t *efficiency, double launch) {
+    static const Dtype types[] = {DTYPE_F32, DTYPE_F64, DTYPE_F16, DTYPE_BF16};
+    for (size_t k = 0; k < sizeof types / sizeof *types; k++) {
+        double width = (double)dtype_bytes(types[k]);
+        Growth growth = {32, 16384, 2, 2, 3, 3 * width, 2};
+        Series series;
+        if (!self->back_end->has_type(types[k])) continue;
+        if (types[k] != DTYPE_F32) growth.first = 256, growth.factor = 4;
+        TRY(measure_series(self, &series, WORK_PRODUCT, (int32_t)types[k], &growth));
+        double rate = best_rate(&series, launch) / self->share;
+        json_object_set_new(rates, dtype_name(types[k]), number(rate));
+        if (types[k] == DTYPE_F32) json_object_set_new(efficiency, "dot", curve(&series, launch));
+    }
+    return AM_OK;
+}
+
+/* Everything about the open device. */
+static AmStatus measure_type(Probe *self, json_t **type) {
+    static const Growth elements = {1 << 10, 1 << 26, 4, 12, 1, 8, 1};
+    double launch;
+    Series memory;
+    *type = json_object();
+    json_t *rates = json_object(), *efficiency = json_object();
+    json_object_set_new(*type, "memory_bytes", json_integer(self->device->memory_bytes / self->share));
+    json_object_set_new(*type, "flops_per_second", rates);
+    json_object_set_new(*type, "efficiency", efficiency);
+    TRY(measure(self, WORK_LAUNCH, 0, 1, &launch));
+    TRY(measure_series(self, &memory, WORK_ELEMENTS, 0, &elements));
+    TRY(measure_products(self, rates, efficiency, launch));
+    json_object_set_new(*type, "kernel_launch_seconds", number(launch));
+    json_object_set_new(*type, "memory_bytes_per_second", number(best_rate(&memory, launch) / self->share));
+    json_object_set_new(efficiency, "memory", curve(&memory, launch));
+    return AM_OK;
+}
+
+/* From the open device to another: what the smallest copy takes is latency. */
+static AmStatus measure_link(Probe *self, int32_t peer, json_t **link) {
+    static const Growth bytes = {1 << 12, 1 << 28, 8, 1, 1, 2, 1};
+    double latency;
+    Series series;
+    TRY(measure(self, WORK_COPY, peer, 4, &latency));
+    TRY(measure_series(self, &series, WORK_COPY, peer, &bytes));
+    *link =
+        json_pack("{s:o, s:o, s:o}", "bytes_per_second", number(best_rate(&series, latency) / self->share),
+                  "latency_seconds", number(latency), "efficiency", curve(&series, latency));
+    return AM_OK;
+}
+
+static AmStatus open_device(Probe *self, int32_t index) {
+    if (self->device) self->back_end->close(self->device);
+    self->device = NULL;
+    return self->back_end->open(&self->device, index, self->error);
+}
+
+static AmStatus choose_back_end(const ProbeBackEnd **back_end, const char *device, AmError *error) {
+    *back_end = &probe_cpu;
+    if (device && strcmp(device, "cpu") == 0) return AM_OK;
+    if (device && strcmp(device, "cuda") != 0)
+        return am_fail(error, AM_ERROR_USAGE, "", "there is no device '%s': cpu or cuda", device);
+#ifdef AUTOMAP_HAVE_CUDA
+    int32_t count = 0;
+    AmStatus status = probe_cuda.count(&count, device ? error : NULL);
+    if (status == AM_OK) *back_end = &probe_cuda;
+    return device ? status : AM_OK;
+#else
+    if (!device) return AM_OK;
+    return am_fail(error, AM_ERROR_RUNTIME, "",
+                   "device cuda: this build has no CUDA (configure it with -DAUTOMAP_CUDA=ON)");
+#endif
+}
+
+/* One server for each run of equal devices; all of one name are measured once. */
+static AmStatus measure_servers(Probe *self, json_t *types, json_t *servers, int32_t count) {
+    json_t *server = NULL;
+    for (int32_t k = 0; k < count; k++) {
+        TRY(open_device(self, k));
+        const char *name = self->device->name;
+        if (!json_object_get(types, name)) {
+            json_t *type = NULL;
+            AmStatus status = measure_type(self, &type);
+            json_object_set_new(types, name, type);
+            if (status != AM_OK) return status;
+        }
+        const char *before = server ? json_string_value(json_object_get(server, "device_type")) : "";
+        if (strcmp(before, name) != 0) {
+            server = json_pack("{s:i, s:s, s:i}", "count", 1, "device_type", name, "devices", 0);
+            json_array_append_new(servers, server);
+        }
+        json_int_t devices = json_integer_value(json_object_get(server, "devices")) + self->share;
+        json_object_set_new(server, "devices", json_integer(devices));
+    }
+    return AM_OK;
+}
+
+/* The link between neighbours stands for all. */
+static AmStatus measure_links(Probe *self, json_t *root, json_t *servers, int32_t count) {
+    json_t *link = NULL, *server;
+    size_t k;
+    if (count * self->share < 2) return AM_OK;
+    TRY(open_device(self, 0));
+    TRY(measure_link(self, count > 1 ? 1 : 0, &link));
+    json_object_set_new(root, "links", json_pack("{s:o}", "link", link));
+    json_array_foreach(servers, k, server) if (json_integer_value(json_object_get(server, "devices")) > 1)
+        json_object_set_new(server, "link", json_string("link"));
+    if (json_array_size(servers) > 1) json_object_set_new(root, "between_servers", json_string("link"));
+    return AM_OK;
+}
+
+AmStatus probe_measure(json_t **description, const char *device, int32_t devices, double seconds,
+                       AmError *error) {
+    Probe self = {.end = clock_seconds() + seconds, .error = error, .share = 1};
+    int32_t count = 0;
+    AmStatus status;
+    *description = NULL;
+    json_t *root = json_pack("{s:s, s:s}", "format", "automap-cluster-1", "name", "this host");
+    json_t *types = json_object(), *servers = json_array();
+    json_object_set_new(root, "device_types", types);
+    json_object_set_new(root, "servers", servers);
+    TRY_OR_FAIL(choose_back_end(&self.back_end, device, error));
+    TRY_OR_FAIL(self.back_end->count(&count, error));
+    if (count > MOST_DEVICES) count = MOST_DEVICES;
+    if (devices > 0 && devices < count) count = devices;
+    if (devices > count) {
+        self.share = devices / count;
+        if (devices % count != 0) {
+            status = am_fail(error, AM_ERROR_USAGE, "", "%d devices cannot share %d evenly", devices, count);
+            goto fail;
+        }
+    }
+    TRY_OR_FAIL(measure_servers(&self, types, servers, count));
+    TRY_OR_FAIL(measure_links(&self, root, servers, count));
+    *description = json_incref(root);
+fail:
+    if (self.device) self.back_end->close(self.device);
+    json_decref(root);
+    return status;
+}

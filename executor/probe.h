@@ -1,0 +1,61 @@
+/* Measuring this host and its GPUs: the rates that a cluster file holds.
+ *
+ * A back end times four kinds of work on a device (executor/cpu/probe_cpu.c and
+ * executor/cuda/probe_cuda.c): products of square matrices, an element-wise
+ * operator, a kernel that does nothing, and copies to another device. From them
+ * probe_measure() works out what the cost model asks for (cost/operator.c,
+ * seconds = launch + max(FLOPs / (peak e), bytes / (rate e))): peaks are the best
+ * rates seen, curves the fraction of the peak at each size, launches taken off.
+ */
+#ifndef EXECUTOR_PROBE_H
+#define EXECUTOR_PROBE_H
+
+#include <jansson.h>
+
+#include "base/dtype.h"
+#include "base/status.h"
+
+typedef struct ProbeBackEnd ProbeBackEnd;
+
+/* What is measured; a back end's own device begins with this. */
+typedef struct ProbeDevice {
+    const ProbeBackEnd *back_end;
+    char name[128];
+    int64_t memory_bytes; /* of the device */
+    int64_t usable_bytes; /* what one measurement may allocate */
+} ProbeDevice;
+
+/* Work is done `repeats` times, one right after the other; *seconds is the time
+ * of all. The first call of a size makes ready what it needs. */
+struct ProbeBackEnd {
+    const char *name;
+    /* AM_ERROR_RUNTIME: why there is none. */
+    AmStatus (*count)(int32_t *count, AmError *error);
+    AmStatus (*open)(ProbeDevice **device, int32_t index, AmError *error);
+    void (*close)(ProbeDevice *device);
+    bool (*has_type)(Dtype type); /* of products */
+    /* side x side by side x side */
+    AmStatus (*product)(ProbeDevice *device, Dtype type, int64_t side, int32_t repeats, double *seconds,
+                        AmError *error);
+    /* y = a x + y in f32 */
+    AmStatus (*element_wise)(ProbeDevice *device, int64_t elements, int32_t repeats, double *seconds,
+                             AmError *error);
+    AmStatus (*launch)(ProbeDevice *device, int32_t repeats, double *seconds, AmError *error);
+    /* From this device to that of index `peer`, which may be this one. */
+    AmStatus (*copy)(ProbeDevice *device, int32_t peer, int64_t bytes, int32_t repeats, double *seconds,
+                     AmError *error);
+};
+
+extern const ProbeBackEnd probe_cpu;
+extern const ProbeBackEnd probe_cuda; /* in a build with CUDA */
+
+/* Measures and describes this machine as a cluster file's object (the caller's
+ * reference). `device`: "cpu", "cuda", or NULL for CUDA where there is a GPU.
+ * `devices`: how many the cluster has, which share what there is evenly where
+ * there are fewer; 0: all GPUs, or the host as one. `seconds`: after so long no
+ * larger size is begun; more than 20 bring nothing. AM_ERROR_RUNTIME: no such
+ * device, or it failed; AM_ERROR_USAGE: they cannot share evenly. */
+AmStatus probe_measure(json_t **description, const char *device, int32_t devices, double seconds,
+                       AmError *error);
+
+#endif
