@@ -223,7 +223,7 @@ AmStatus liveness_explain(Liveness *self, const LivenessPeer *peer, double secon
     double deadline = clock_seconds() + seconds;
     struct timespec until = {(time_t)deadline, (long)((deadline - floor(deadline)) * 1e9)};
     pthread_mutex_lock(&self->mutex);
-    while (!self->failed && !peer->heard_bye &&
+    while (!self->failed && !(peer && peer->heard_bye) &&
            pthread_cond_timedwait(&self->changed, &self->mutex, &until) != ETIMEDOUT) {}
     pthread_mutex_unlock(&self->mutex);
     return liveness_check(self, error);

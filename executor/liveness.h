@@ -68,8 +68,8 @@ void liveness_complete(Liveness *self);
 void liveness_abort(Liveness *self, const char *text);
 /* Whether a process has failed; fills `error` with AM_ERROR_RUNTIME and the line. */
 AmStatus liveness_check(Liveness *self, AmError *error);
-/* The same of a peer whose data connection has ended: waits until it is known why, at
- * most `seconds`. AM_OK: it has not failed. */
+/* The same, waiting for news at most `seconds`, or until `peer` (NULL: any) has said
+ * bye: for who knows that something is wrong, and not yet what. AM_OK: nobody has failed. */
 AmStatus liveness_explain(Liveness *self, const LivenessPeer *peer, double seconds, AmError *error);
 /* Has `on_failure` called once by the watching thread when a process has failed;
  * NULL: no longer, and not in work either when this returns. Not to be called by it. */

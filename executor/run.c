@@ -291,7 +291,8 @@ static void *run_rank(void *argument) {
     thread->status = run_steps(thread->run, thread->rank, &thread->error);
     if (thread->status == AM_OK) return NULL;
     snprintf(text, sizeof text, "rank %d: %s", comm->rank, thread->error.text);
-    if (thread->run->world) world_abort(thread->run->world, text);
+    World *world = thread->run->world;
+    if (world && world_explain(world, NULL) == AM_OK) world_abort(world, text);
     comm->back_end->abort(comm);
     return NULL;
 }

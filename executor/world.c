@@ -27,6 +27,8 @@ enum { MOST_FACT_BYTES = 1 << 16, MOST_VERDICT = 512 };
 static const double default_join_seconds = 60, default_silence_seconds = 30;
 /* How long a broken data connection waits for the control connection to say why. */
 static const double reason_seconds = 2;
+/* The same for a collective that has failed: long for news, short for a user. */
+static const double explanation_seconds = 0.5;
 
 typedef struct Message {
     uint32_t magic, kind;
@@ -358,6 +360,11 @@ void world_abort_for(World *world, const AmError *error) {
 
 AmStatus world_check(World *world, AmError *error) {
     return world->links ? liveness_check(&world->links->liveness, error) : AM_OK;
+}
+
+AmStatus world_explain(World *world, AmError *error) {
+    if (!world->links) return AM_OK;
+    return liveness_explain(&world->links->liveness, NULL, explanation_seconds, error);
 }
 
 void world_on_failure(World *world, void (*on_failure)(void *user), void *user) {

@@ -68,6 +68,10 @@ void world_abort_for(World *world, const AmError *error); /* `text` with its fil
 /* AM_ERROR_RUNTIME once a process has failed, with the line that names it. Any thread. */
 AmStatus world_check(World *world, AmError *error);
 
+/* The same after a failure that may be another process's, such as a broken collective:
+ * waits a moment for the news. */
+AmStatus world_explain(World *world, AmError *error);
+
 /* Has on_failure(user) called once, by a thread of the world's own, when a process
  * has failed, so that threads that wait elsewhere can be released; NULL: no longer
  * (waits for a call that is in work; not to be used by on_failure itself). */

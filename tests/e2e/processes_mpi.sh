@@ -41,5 +41,13 @@ expect 2 2 "automap: 2 processes need collectives 'nccl'" mpirun -n 2 "${run[@]}
 expect 3 2 'process 0 has the number of steps 3 and process 1 4' \
   mpirun -n 1 "${run[@]}" --steps 3 : -n 1 "${run[@]}" --steps 4
 expect 2 3 'this plan has 4 devices, which 3 processes cannot share evenly' mpirun -n 3 "${run[@]}"
+
+# With stand-ins for CUDA's libraries they train.
+stand_ins=${AUTOMAP_BUILD:-build}/tests/stand_in
+if [ -e "$stand_ins/libnccl.so.2" ]; then
+  export LD_LIBRARY_PATH=$stand_ins${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH} XDG_CACHE_HOME=$stand_ins/cache STAND_IN_DEVICES=4
+  expect 0 0 '^automap:' mpirun -n 2 "${run[@]}" --device cuda --steps 2
+  [ "$(grep -c '^step      1   loss' "$work/stdout")" = 1 ] || { echo "not one line for a step"; failures=$((failures + 1)); }
+fi
 echo "$failures failures"
 [ "$failures" -eq 0 ]

@@ -34,6 +34,15 @@ static AmStatus fail_run(CommWorld *world, AmError *error) {
     return am_fail(error, AM_ERROR_RUNTIME, "", "planted failure");
 }
 
+/* A collective breaks because process 1 is about to be gone. */
+static AmStatus break_and_die(CommWorld *world, AmError *error) {
+    if (world->run_count < 10) return AM_OK;
+    if (world->processes->process == 0) return am_fail(error, AM_ERROR_RUNTIME, "", "broken collective");
+    usleep(100000);
+    raise(SIGKILL);
+    return AM_OK;
+}
+
 static AmStatus interrupt(CommWorld *world, AmError *error) {
     (void)error;
     if (world->processes->process == 1 && world->run_count == 10) training_interrupted = 1;
@@ -63,6 +72,9 @@ static void test_failures(void **state) {
     expect(&children[0], AM_ERROR_RUNTIME, "process 1");
     expect(&children[0], AM_ERROR_RUNTIME, "failed: rank 2: planted failure");
     expect(&children[1], AM_ERROR_RUNTIME, "rank 2: planted failure");
+    comm_world_hook = break_and_die;
+    run_job(children, 2);
+    expect(&children[0], AM_ERROR_RUNTIME, "ended unexpectedly");
     comm_world_hook = interrupt;
     run_job(children, 2);
     comm_world_hook = NULL;
