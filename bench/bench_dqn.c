@@ -1,15 +1,15 @@
 /* Benchmark of the learning step.
  *
- *   bench_dqn [--device cpu|cuda] [--one-block]
+ *   bench_dqn [--device cpu|cuda] [--update graph|own|block]
  *
  * For a few shapes: full updates per second (draw a batch, two forward passes,
  * backward, Adam, new priorities), the time to store one transition, and the
  * time of one greedy choice; on the CPU also how much of an update is drawing
  * and setting priorities, and how much is Adam.
  * Reference: about 10,000 updates per second for a 64-128-16 network with a
- * batch of 32, on one core with OpenBLAS; on a card at least as many. One block:
- * whole updates of dense networks in one block of threads instead of a graph of
- * cuBLASLt's products.
+ * batch of 32, on one core with OpenBLAS; on a card at least as many. An update
+ * on a card is a graph with cuBLASLt's products (default), a graph with our own,
+ * or the work of one block of threads (learner.h); the last column says what ran.
  */
 #include <stdio.h>
 #include <string.h>
@@ -148,7 +148,7 @@ static AmStatus measure(const Case *c, const AgentSettings *chosen, AmError *err
         if (chosen->device == DQN_CPU)
             printf(" %10.1f %10.1f", 1e6 * time_of(draw_and_set_priorities, &bench),
                    1e6 * time_of(adam, &bench));
-        printf("\n");
+        printf("  %s\n", agent_description(bench.agent));
         status = agent_check(bench.agent, error);
     }
     agent_free(bench.agent);
@@ -157,29 +157,40 @@ static AmStatus measure(const Case *c, const AgentSettings *chosen, AmError *err
 }
 
 static bool read_arguments(AgentSettings *chosen, int count, char **arguments) {
+    static const char *const updates[] = {
+        [DQN_UPDATE_GRAPH] = "graph", [DQN_UPDATE_OWN_GRAPH] = "own", [DQN_UPDATE_BLOCK] = "block"};
     *chosen = agent_default_settings();
-    for (int k = 1; k < count; k++) {
-        bool names_device = strcmp(arguments[k], "--device") == 0 && k + 1 < count;
-        if (strcmp(arguments[k], "--one-block") == 0) chosen->one_block = true;
-        else if (names_device && strcmp(arguments[++k], "cuda") == 0) chosen->device = DQN_CUDA;
-        else if (!names_device || strcmp(arguments[k], "cpu") != 0) return false;
+    for (int k = 1; k + 1 < count; k += 2) {
+        bool known = false;
+        for (int32_t d = 0; d < DQN_DEVICE_COUNT; d++)
+            if (strcmp(arguments[k], "--device") == 0 &&
+                strcmp(arguments[k + 1], dqn_device_name((DqnDevice)d)) == 0) {
+                chosen->device = (DqnDevice)d;
+                known = true;
+            }
+        for (size_t u = 0; u < sizeof(updates) / sizeof(*updates); u++)
+            if (strcmp(arguments[k], "--update") == 0 && strcmp(arguments[k + 1], updates[u]) == 0) {
+                chosen->update = (DqnUpdate)u;
+                known = true;
+            }
+        if (!known) return false;
     }
-    return true;
+    return count % 2 == 1;
 }
 
 int main(int count, char **arguments) {
     AgentSettings chosen;
     AmError error = {0};
     if (!read_arguments(&chosen, count, arguments)) {
-        fprintf(stderr, "usage: bench_dqn [--device cpu|cuda] [--one-block]\n");
+        fprintf(stderr, "usage: bench_dqn [--device cpu|cuda] [--update graph|own|block]\n");
         return AM_ERROR_USAGE;
     }
     if (dqn_device_check(chosen.device, &error) != AM_OK) {
         fprintf(stderr, "bench_dqn: %s\n", error.text);
         return error.code;
     }
-    printf("%-28s %10s %10s %10s %10s%s\n", "network (input-..-actions)", "updates/s", "update us",
-           "store us", "act us", chosen.device == DQN_CPU ? "  replay us    Adam us" : "");
+    printf("%-28s %10s %10s %10s %10s%s  %s\n", "network (input-..-actions)", "updates/s", "update us",
+           "store us", "act us", chosen.device == DQN_CPU ? "  replay us    Adam us" : "", "updates by");
     for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++)
         if (measure(&cases[i], &chosen, &error) != AM_OK) {
             fprintf(stderr, "bench_dqn: %s\n", error.text);

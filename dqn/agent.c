@@ -83,7 +83,7 @@ static LearnerSettings learner_settings(const AgentSettings *settings, int32_t o
                               .target_update = settings->target_update,
                               .replay_capacity = settings->replay_capacity,
                               .double_q = settings->double_q,
-                              .one_block = settings->one_block,
+                              .update = settings->update,
                               .seed = settings->seed};
     memcpy(result.shape.convolutions, settings->convolutions, sizeof(result.shape.convolutions));
     memcpy(result.shape.hidden, settings->hidden, sizeof(result.shape.hidden));
@@ -160,6 +160,10 @@ double agent_epsilon(const Agent *agent) {
     if (agent->explored >= settings->epsilon_decay) return settings->epsilon_end;
     double done = (double)agent->explored / (double)settings->epsilon_decay;
     return settings->epsilon_start + done * (settings->epsilon_end - settings->epsilon_start);
+}
+
+const char *agent_description(const Agent *agent) {
+    return agent->learner->description;
 }
 
 AmStatus agent_check(const Agent *agent, AmError *error) {

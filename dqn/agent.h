@@ -33,8 +33,8 @@
 #include "dqn/network.h"
 
 typedef struct AgentSettings {
-    DqnDevice device;
-    bool one_block;       /* learner.h; like the device no part of a saved agent */
+    DqnDevice device; /* this and the form of updates are no part of a saved agent */
+    DqnUpdate update;
     double gamma;         /* discount per step, 0 .. 1 */
     double learning_rate; /* Adam's */
     /* Probability of a random legal action: from start to end, linearly over
@@ -74,6 +74,7 @@ const AgentSettings *agent_settings(const Agent *agent);
 const NetworkShape *agent_shape(const Agent *agent);
 int64_t agent_updates(const Agent *agent);                /* made by agent_learn */
 double agent_epsilon(const Agent *agent);                 /* of the next exploring action */
+const char *agent_description(const Agent *agent);        /* how updates are made; static */
 AmStatus agent_check(const Agent *agent, AmError *error); /* the failure that stays, or AM_OK */
 
 /* A new exploration schedule, counted from now. */

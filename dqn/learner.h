@@ -38,6 +38,13 @@ typedef enum DqnDevice {
 } DqnDevice;
 const char *dqn_device_name(DqnDevice device);
 
+/* How a CUDA device makes its updates; a choice for measurements. */
+typedef enum DqnUpdate {
+    DQN_UPDATE_GRAPH,     /* one graph each; dense layers by cuBLASLt, where it has products for them */
+    DQN_UPDATE_OWN_GRAPH, /* one graph each; dense layers by our own kernels */
+    DQN_UPDATE_BLOCK      /* many in one block of threads; a network with convolutions: OWN_GRAPH */
+} DqnUpdate;
+
 /* AM_OK if a learner can be made there; else AM_ERROR_RUNTIME with one line
  * that says why: a build without CUDA, no driver, no device. */
 AmStatus dqn_device_check(DqnDevice device, AmError *error);
@@ -50,8 +57,8 @@ typedef struct LearnerSettings {
     double huber;
     int32_t batch, target_update, replay_capacity;
     bool double_q;
-    bool one_block; /* on CUDA: whole updates of a dense network in one block of threads */
-    uint64_t seed;  /* of sampling */
+    DqnUpdate update;
+    uint64_t seed; /* of sampling */
 } LearnerSettings;
 
 /* The whole state in host memory, arrays of `count` rows owned by an arena. */
@@ -87,6 +94,7 @@ typedef struct LearnerMethods {
  * device, since they depend on the calls alone. */
 struct Learner {
     const LearnerMethods *methods;
+    const char *description; /* how updates are made; static */
     LearnerSettings settings;
     Network network;
     int32_t count, next; /* transitions held; the place written next */

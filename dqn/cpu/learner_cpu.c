@@ -252,6 +252,7 @@ AmStatus learner_cpu_create(Learner **result, const Learner *base, AmError *erro
     if (!learner) return am_fail_memory(error, sizeof(*learner));
     learner->base = *base;
     learner->base.methods = &METHODS;
+    learner->base.description = "OpenBLAS on one thread";
     AmStatus status = allocate(learner, error);
     if (status == AM_OK) *result = &learner->base;
     else cpu_free(&learner->base);

@@ -10,7 +10,7 @@
  * The graph: draw, gather, forward (online: the states and the next states in one
  * pass; target), targets and loss, backward, Adam with the copy into the target
  * network, priorities and counters: 5 + 4 nodes a layer (kernels: dqn.cu). With
- * settings.one_block a dense network is updated by one kernel of one block, which
+ * DQN_UPDATE_BLOCK a dense network is updated by one kernel of one block, which
  * makes several updates in a launch.
  */
 #include <stdlib.h>
@@ -217,7 +217,8 @@ static AmStatus capture_update(LearnerCuda *learner, AmError *error) {
 }
 
 static bool makes_updates_in_one_block(const LearnerCuda *learner) {
-    return learner->base.settings.one_block && learner->base.network.shape.convolution_count == 0;
+    return learner->base.settings.update == DQN_UPDATE_BLOCK &&
+           learner->base.network.shape.convolution_count == 0;
 }
 
 static AmStatus learn_in_one_block(LearnerCuda *learner, int32_t updates, AmError *error) {
@@ -418,7 +419,8 @@ static AmStatus prepare_networks(LearnerCuda *learner, AmError *error) {
     int64_t offset = (int64_t)sizeof(float) * batch * settings->shape.observation_size;
     int32_t alignment = offset % 16 == 0 ? 16 : offset % 8 == 0 ? 8 : 4;
     NetworkCuda *network = &learner->network;
-    TRY(network_cuda_create(network, &learner->base.network, batch, &learner->unit, learner->stream, error));
+    TRY(network_cuda_create(network, &learner->base.network, batch, settings->update != DQN_UPDATE_GRAPH,
+                            &learner->unit, learner->stream, error));
     TRY(network_cuda_pass(network, &learner->passes[PASS_ONLINE], settings->double_q ? 2 * batch : batch,
                           true, 16, &learner->memory, error));
     TRY(network_cuda_pass(network, &learner->passes[PASS_TARGET], batch, false, alignment, &learner->memory,
@@ -557,6 +559,11 @@ static AmStatus warm_up(LearnerCuda *learner, AmError *error) {
     return set_priorities(learner, 1, error);
 }
 
+static const char *describe(const LearnerCuda *learner) {
+    if (makes_updates_in_one_block(learner)) return "one block";
+    return learner->network.own_products ? "graph, own products" : "graph, cuBLASLt";
+}
+
 static AmStatus prepare(LearnerCuda *learner, AmError *error) {
     TRY(cuda_device_open(&learner->device, 0, error));
     TRY(cuda_check(cuda.cuStreamCreate(&learner->stream, CU_STREAM_NON_BLOCKING), "making a stream", error));
@@ -566,6 +573,7 @@ static AmStatus prepare(LearnerCuda *learner, AmError *error) {
     TRY(memory_allocate(&learner->memory, &learner->device, learner->stream, error));
     describe_network(learner);
     TRY(allocate_pinned(learner, error));
+    learner->base.description = describe(learner);
     return warm_up(learner, error);
 }
 

@@ -47,6 +47,7 @@ static void lay_out(Network *layout) {
 static AmStatus make_product(NetworkCuda *self, CudaProduct **product, CudaProductShape shape,
                              AmError *error) {
     AmError reason = {0};
+    if (self->own_products) return AM_OK;
     shape.batch = 1;
     shape.alpha = 1;
     shape.a.type = shape.b.type = shape.d.type = DTYPE_F32;
@@ -81,9 +82,9 @@ static AmStatus make_convolution(const NetworkCuda *self, CudaConvolution **conv
                    "training the network on a GPU: %s", reason.text);
 }
 
-AmStatus network_cuda_create(NetworkCuda *self, const Network *network, int32_t batch, const CudaUnit *unit,
-                             CUstream stream, AmError *error) {
-    *self = (NetworkCuda){.layout = *network, .batch = batch, .stream = stream};
+AmStatus network_cuda_create(NetworkCuda *self, const Network *network, int32_t batch, bool own_products,
+                             const CudaUnit *unit, CUstream stream, AmError *error) {
+    *self = (NetworkCuda){.layout = *network, .batch = batch, .stream = stream, .own_products = own_products};
     lay_out(&self->layout);
     const struct {
         CUfunction *function;
@@ -95,7 +96,7 @@ AmStatus network_cuda_create(NetworkCuda *self, const Network *network, int32_t 
                    {&self->dense_below, "dqn_dense_below"}};
     for (size_t i = 0; i < sizeof(kernels) / sizeof(*kernels); i++)
         TRY(cuda_unit_function(kernels[i].function, unit, kernels[i].name, error));
-    TRY(cuda_blas_open(&self->blas, error));
+    if (!own_products) TRY(cuda_blas_open(&self->blas, error));
     int32_t convolutions = network->shape.convolution_count;
     if (convolutions > 0) TRY(cuda_dnn_open(&self->dnn, error));
     for (int32_t i = 0; i < convolutions; i++) {

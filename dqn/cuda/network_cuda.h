@@ -35,10 +35,10 @@ typedef struct NetworkCuda {
     Network layout; /* offsets on the device; parameter_count with the gaps */
     int32_t batch;  /* rows of a backward pass */
     CUstream stream;
-    CudaBlas *blas;
-    CudaDnn *dnn; /* NULL without convolutions */
+    CudaBlas *blas; /* NULL if our own products were asked for */
+    CudaDnn *dnn;   /* NULL without convolutions */
     CUfunction map, map_gradient, dense_forward, dense_gradients, dense_below;
-    bool own_products; /* cuBLASLt lacks one */
+    bool own_products; /* asked for, or cuBLASLt lacks one */
     CudaProduct *weight_gradients[NETWORK_MAX_HIDDEN + 1], *below[NETWORK_MAX_HIDDEN + 1];
     CudaConvolution *kernel_gradients[NETWORK_MAX_CONVOLUTIONS], *input_gradients[NETWORK_MAX_CONVOLUTIONS];
     CUdeviceptr gradient, next_gradient; /* [batch, widest]; the head's begins in `gradient` */
@@ -47,8 +47,8 @@ typedef struct NetworkCuda {
 
 /* Opens the libraries and prepares what backward passes need. The device is
  * current; network_cuda_free() also after a failure. AM_ERROR_RUNTIME. */
-AmStatus network_cuda_create(NetworkCuda *self, const Network *network, int32_t batch, const CudaUnit *unit,
-                             CUstream stream, AmError *error);
+AmStatus network_cuda_create(NetworkCuda *self, const Network *network, int32_t batch, bool own_products,
+                             const CudaUnit *unit, CUstream stream, AmError *error);
 void network_cuda_free(NetworkCuda *self); /* may be called on a zeroed one */
 
 /* Prepares a pass. Its arrays are reserved in `memory`. `input_alignment`: bytes

@@ -93,6 +93,19 @@ static double distance(const float *a, const float *b, int64_t count) {
     return sqrt(difference / (norm + 1e-30));
 }
 
+/* What was stored is the same to the last bit. */
+static void check_replay(const LearnerState *device, const LearnerState *cpu, const NetworkShape *shape) {
+    size_t rows = (size_t)cpu->count, row_bytes = rows * sizeof(float) * (size_t)shape->observation_size;
+    assert_int_equal(device->count, cpu->count);
+    assert_int_equal(device->next, cpu->next);
+    assert_memory_equal(device->observations, cpu->observations, row_bytes);
+    assert_memory_equal(device->next_observations, cpu->next_observations, row_bytes);
+    assert_memory_equal(device->next_masks, cpu->next_masks, rows * (size_t)shape->action_count);
+    assert_memory_equal(device->actions, cpu->actions, rows * sizeof(int32_t));
+    assert_memory_equal(device->rewards, cpu->rewards, rows * sizeof(float));
+    assert_memory_equal(device->discounts, cpu->discounts, rows * sizeof(float));
+}
+
 /* Both learners make `updates` updates, ten at a time with some transitions in
  * between; mean losses agree all the way, and all of the state at the end. */
 static void run_twins(const LearnerSettings *settings, int32_t updates, double tolerance) {
@@ -118,17 +131,8 @@ static void run_twins(const LearnerSettings *settings, int32_t updates, double t
     assert_true(distance(device.target, cpu.target, cpu.parameter_count) < tolerance);
     assert_true(distance(device.first, cpu.first, cpu.parameter_count) < 20 * tolerance);
     assert_true(distance(device.second, cpu.second, cpu.parameter_count) < 20 * tolerance);
-    assert_int_equal(device.count, cpu.count);
-    assert_int_equal(device.next, cpu.next);
     assert_true(fabs(device.max_priority - cpu.max_priority) < tolerance * cpu.max_priority);
-    int32_t size = settings->shape.observation_size, actions = settings->shape.action_count;
-    size_t rows = (size_t)cpu.count, row_bytes = rows * sizeof(float) * (size_t)size;
-    assert_memory_equal(device.observations, cpu.observations, row_bytes);
-    assert_memory_equal(device.next_observations, cpu.next_observations, row_bytes);
-    assert_memory_equal(device.next_masks, cpu.next_masks, rows * (size_t)actions);
-    assert_memory_equal(device.actions, cpu.actions, rows * sizeof(int32_t));
-    assert_memory_equal(device.rewards, cpu.rewards, rows * sizeof(float));
-    assert_memory_equal(device.discounts, cpu.discounts, rows * sizeof(float));
+    check_replay(&device, &cpu, &settings->shape);
     for (int32_t i = 0; i < cpu.count; i++)
         assert_true(fabs(device.masses[i] - cpu.masses[i]) < 20 * tolerance * (cpu.masses[i] + 0.01));
     for (int32_t d = 0; d < 2; d++) learner_free(learners[d]);
@@ -175,6 +179,35 @@ static void convolutions_learn_the_same(void **state) {
     run_twins(&settings, 30, 1e-3);
 }
 
+/* Several times what both halves of the staging area hold, without a wait by the
+ * caller, and more than the replay does: what each half held last but one is
+ * still there to be looked at. */
+static void many_transitions_at_once_are_stored(void **state) {
+    (void)state;
+    LearnerSettings settings = small_settings();
+    settings.replay_capacity = 250;
+    Arena arena = {0};
+    LearnerState states[2];
+    for (int32_t d = 0; d < 2; d++) {
+        Learner *learner = make_learner(d == 0 ? DQN_CPU : DQN_CUDA, &settings);
+        for (int32_t i = 0; i < 333; i++) add_transition(learner, i);
+        states[d] = state_of(learner, &arena);
+        learner_free(learner);
+    }
+    check_replay(&states[1], &states[0], &settings.shape);
+    for (int32_t i = 0; i < states[0].count; i++) assert_true(states[1].masses[i] == states[0].masses[i]);
+    arena_free(&arena);
+}
+
+static void own_products_learn_the_same(void **state) {
+    (void)state;
+    LearnerSettings settings = small_settings();
+    settings.update = DQN_UPDATE_OWN_GRAPH;
+    settings.shape.hidden_count = 2;
+    settings.shape.hidden[1] = 11;
+    run_twins(&settings, 60, 1e-3);
+}
+
 /* Where cuBLASLt has no product (15: CUBLAS_STATUS_NOT_SUPPORTED), our own
  * kernels take its place, behind convolutions too. */
 static void shapes_without_a_product_learn_the_same(void **state) {
@@ -200,7 +233,7 @@ static void shapes_without_a_product_learn_the_same(void **state) {
 static void updates_in_one_block_learn_the_same(void **state) {
     (void)state;
     LearnerSettings settings = small_settings();
-    settings.one_block = true;
+    settings.update = DQN_UPDATE_BLOCK;
     run_twins(&settings, 100, 1e-3);
     settings.shape.dueling = settings.double_q = false;
     settings.shape.hidden_count = 2;
@@ -357,6 +390,8 @@ int main(void) {
         cmocka_unit_test(losses_over_1000_updates_are_those_of_the_cpu),
         cmocka_unit_test(other_shapes_learn_the_same),
         cmocka_unit_test(convolutions_learn_the_same),
+        cmocka_unit_test(many_transitions_at_once_are_stored),
+        cmocka_unit_test(own_products_learn_the_same),
         cmocka_unit_test_prestate(shapes_without_a_product_learn_the_same, stand),
         cmocka_unit_test(updates_in_one_block_learn_the_same),
         cmocka_unit_test(values_are_those_of_the_cpu),
