@@ -41,8 +41,9 @@ struct KernelCall {
 };
 
 typedef struct KernelOptions {
-    int32_t index; /* which device of this machine, modulo their number */
-    bool tf32;     /* f32 products may round their operands to 10 bits of fraction */
+    int32_t index;        /* which device of this machine, modulo their number */
+    bool tf32;            /* f32 products may round their operands to 10 bits of fraction */
+    AmWarnings *warnings; /* what prepare() has to tell; or NULL */
 } KernelOptions;
 
 /* All functions but open() may be called by any one thread at a time. */

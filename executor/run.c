@@ -138,7 +138,8 @@ static AmStatus open_devices(Run *run, AmError *error) {
     TRY(choose_collectives(run, kernels, &collectives, error));
     int32_t first_here = run->world ? run->world->local_process * run->rank_count : 0;
     for (int32_t r = 0; r < run->rank_count; r++) {
-        KernelOptions of_rank = {.index = first_here + r, .tf32 = options->tf32};
+        KernelOptions of_rank = {
+            .index = first_here + r, .tf32 = options->tf32, .warnings = options->warnings};
         TRY(kernels->open(&run->devices[r], &of_rank, error));
     }
     TRY(collectives->open(run->comms, run->first, run->rank_count, run->device_count, run->devices,

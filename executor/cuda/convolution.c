@@ -24,7 +24,6 @@
 #include "executor/cpu/strided.h"
 #include "executor/cuda/cuda.h"
 #include "executor/cuda/pack.h"
-#include "executor/cuda/product.h"
 
 #define MOST_RANK (3 + CUDA_MOST_SPATIAL) /* a filter in groups has one more */
 
@@ -352,12 +351,6 @@ static AmStatus make_convolution(ConvolutionKernel *kernel, Form *form, const Ke
     return status;
 }
 
-static AmStatus prepare_plain(KernelCall *call, Arena *arena, AmError *error) {
-    CudaSource source;
-    TRY(cuda_source_convolution(&source, arena, call, error));
-    return cuda_prepare_source(call, arena, &source, error);
-}
-
 static AmStatus prepare_packs(ConvolutionKernel *kernel, KernelCall *call, Arena *arena, const Form *form,
                               AmError *error) {
     const Tensor *tensors[] = {&form->x, &form->w, &form->y};
@@ -383,12 +376,12 @@ AmStatus cuda_prepare_convolution(KernelCall *call, Arena *arena, AmError *error
     AmError reason = {0};
     Form form;
     if (!hlo || attributes->window_count != hlo->spatial_count || !is_convolved(call))
-        return prepare_plain(call, arena, error);
-    if (open_dnn(device, &reason) != AM_OK) return prepare_plain(call, arena, error);
+        return cuda_prepare_plain(call, arena, error);
+    if (open_dnn(device, &reason) != AM_OK) return cuda_prepare_without_dnn(call, arena, reason.text, error);
     ConvolutionKernel *kernel = ARENA_ARRAY(arena, ConvolutionKernel, 1);
     if (!kernel) return am_fail_memory(error, (int64_t)sizeof *kernel);
     AmStatus status = make_convolution(kernel, &form, call, hlo, &reason);
-    if (status == AM_ERROR_INPUT) return prepare_plain(call, arena, error);
+    if (status == AM_ERROR_INPUT) return cuda_prepare_refused(call, arena, reason.text, error);
     if (status != AM_OK) return am_fail(error, status, "", "%s", reason.text);
     TRY(prepare_packs(kernel, call, arena, &form, error));
     kernel->x = form.x.array;

@@ -20,6 +20,12 @@ CudaPrepare cuda_prepare_generated;   /* generated.c: kernels of source.h, fusio
 /* The same for kernels that are written already, by whatever family (generated.c). The source is copied. */
 AmStatus cuda_prepare_source(KernelCall *call, Arena *arena, const CudaSource *source, AmError *error);
 
+/* The generated kernel of a dot or a convolution: plainly; with a warning that a library refused it; and with
+ * a warning that there is no cuDNN (plain.c). */
+AmStatus cuda_prepare_plain(KernelCall *call, Arena *arena, AmError *error);
+AmStatus cuda_prepare_refused(KernelCall *call, Arena *arena, const char *reason, AmError *error);
+AmStatus cuda_prepare_without_dnn(KernelCall *call, Arena *arena, const char *reason, AmError *error);
+
 /* Compiles and loads the generated kernels of all calls prepared since the last time, and uploads what
  * they need; the device is current. */
 AmStatus cuda_finish_generated(CudaKernelDevice *device, AmError *error);

@@ -19,6 +19,7 @@ AmStatus cuda_rank_open(KernelDevice **device, const KernelOptions *options, AmE
     if (!self) return am_fail_memory(error, (int64_t)sizeof *self);
     self->base.back_end = &kernels_cuda;
     self->tf32 = options->tf32;
+    self->warnings = options->warnings;
     int32_t ordinal = options->index % cuda_device_count();
     AmStatus status = cuda_device_open(&self->device, ordinal, error);
     if (status == AM_OK) status = open_streams(self, error);

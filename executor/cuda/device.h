@@ -35,6 +35,7 @@ typedef struct CudaKernelDevice {
     CUstream compute, communication; /* neither is ordered with the legacy default stream */
     CUevent forked, joined;          /* of cuda_fork() and cuda_join() */
     bool tf32;                       /* KernelOptions */
+    AmWarnings *warnings;            /* KernelOptions; or NULL */
     bool communicates;               /* the communication stream has work that is not joined yet */
     bool records;                    /* what is issued goes into a graph and does not run */
     bool record_failed;              /* and some of it could not be recorded */

@@ -17,7 +17,6 @@
 #include "executor/cpu/strided.h"
 #include "executor/cuda/cuda.h"
 #include "executor/cuda/pack.h"
-#include "executor/cuda/product.h"
 
 #define MOST_PRODUCTS 16 /* for one dot; with more, operands are packed */
 #define MOST_LEADING  INT32_MAX
@@ -279,34 +278,13 @@ static AmStatus open_blas(CudaKernelDevice *device, AmError *error) {
     return AM_OK;
 }
 
-static AmStatus prepare_plain(KernelCall *call, Arena *arena, AmError *error) {
-    CudaSource source;
-    TRY(cuda_source_dot(&source, arena, call, error));
-    return cuda_prepare_source(call, arena, &source, error);
-}
-
-AmStatus cuda_prepare_pack(KernelCall *pack, Arena *arena, const KernelCall *call, const CudaPack *shape,
-                           Dtype type, AmError *error) {
-    CudaSource source;
-    *pack = (KernelCall){.device = call->device,
-                         .program = call->program,
-                         .instruction = call->instruction,
-                         .operand_count = 1,
-                         .result_count = 1,
-                         .operands = ARENA_ARRAY(arena, void *, 1),
-                         .results = ARENA_ARRAY(arena, void *, 1)};
-    if (arena->failed) return am_fail_memory(error, (int64_t)sizeof(void *));
-    TRY(cuda_source_pack(&source, arena, shape, type, error));
-    return cuda_prepare_source(pack, arena, &source, error);
-}
-
 AmStatus cuda_prepare_dot(KernelCall *call, Arena *arena, AmError *error) {
     const IrDot *dot = call->instruction->attributes->dot;
     const IrShape *left = call->operand_shapes[0], *right = call->operand_shapes[1];
     CudaKernelDevice *device = cuda_device_of(call->device);
     if (!dot || !is_multiplied(left->type, right->type, call->result_shapes[0]->type) ||
         ir_shape_elements(left) == 0 || ir_shape_elements(right) == 0)
-        return prepare_plain(call, arena, error);
+        return cuda_prepare_plain(call, arena, error);
     TRY(open_blas(device, error));
     DotKernel *kernel = ARENA_ARRAY(arena, DotKernel, 1);
     if (!kernel) return am_fail_memory(error, (int64_t)sizeof *kernel);
@@ -315,7 +293,7 @@ AmStatus cuda_prepare_dot(KernelCall *call, Arena *arena, AmError *error) {
     AmError reason = {0};
     describe_product(&shape, kernel, &plan, call);
     AmStatus status = cuda_product_make(&kernel->product, device->blas, &shape, &reason);
-    if (status == AM_ERROR_INPUT) return prepare_plain(call, arena, error);
+    if (status == AM_ERROR_INPUT) return cuda_prepare_refused(call, arena, reason.text, error);
     if (status != AM_OK) return am_fail(error, status, "", "%s", reason.text);
     int64_t scratch = 0;
     for (int32_t k = 0; k < 2; k++) {

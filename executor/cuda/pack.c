@@ -3,6 +3,7 @@
 #include "executor/cuda/pack.h"
 
 #include "executor/cpu/strided.h"
+#include "executor/cuda/cuda.h"
 #include "executor/cuda/source_text.h"
 
 void cuda_pack_add(CudaPack *pack, int64_t size, int64_t stride) {
@@ -43,4 +44,19 @@ AmStatus cuda_source_pack(CudaSource *source, Arena *arena, const CudaPack *pack
         text_append(&body, " + p%d * %lldll", d, (long long)pack->strides[d]);
     text_append_string(&body, "];\n    out0[i] = value;\n}\n");
     return cuda_source_launch(source, arena, "pack", &body, cuda_blocks(elements), CUDA_THREADS, error);
+}
+
+AmStatus cuda_prepare_pack(KernelCall *pack, Arena *arena, const KernelCall *call, const CudaPack *shape,
+                           Dtype type, AmError *error) {
+    CudaSource source;
+    *pack = (KernelCall){.device = call->device,
+                         .program = call->program,
+                         .instruction = call->instruction,
+                         .operand_count = 1,
+                         .result_count = 1,
+                         .operands = ARENA_ARRAY(arena, void *, 1),
+                         .results = ARENA_ARRAY(arena, void *, 1)};
+    if (arena->failed) return am_fail_memory(error, (int64_t)sizeof(void *));
+    TRY(cuda_source_pack(&source, arena, shape, type, error));
+    return cuda_prepare_source(pack, arena, &source, error);
 }

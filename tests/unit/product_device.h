@@ -15,13 +15,16 @@ typedef struct ProductDevice {
     KernelCase *cases[PRODUCT_MOST];
     KernelCall *calls[PRODUCT_MOST];
     int32_t count;
+    AmWarnings warnings;
+    Arena arena;
 } ProductDevice;
 
 static inline void product_device_open(ProductDevice *self, bool tf32) {
     AmError error = {0};
     *self = (ProductDevice){0};
-    if (kernels_cuda.open(&self->device, &(KernelOptions){.tf32 = tf32}, &error) != AM_OK)
-        fail_msg("%s", error.text);
+    self->warnings.arena = &self->arena;
+    KernelOptions options = {.tf32 = tf32, .warnings = &self->warnings};
+    if (kernels_cuda.open(&self->device, &options, &error) != AM_OK) fail_msg("%s", error.text);
 }
 
 static inline void *product_memory(ProductDevice *self, int64_t bytes) {
@@ -97,6 +100,7 @@ static inline void product_device_close(ProductDevice *self) {
             kernels_cuda.release(self->device, memory[m]);
     }
     kernels_cuda.close(self->device);
+    arena_free(&self->arena);
     for (int32_t k = 0; k < self->count; k++) case_free(self->cases[k]);
 }
 

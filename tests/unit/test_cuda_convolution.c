@@ -90,6 +90,9 @@ static void test_random_windows(void **state) {
 static void test_without_the_library(void **state) {
     (void)state;
     static const char *const failures[] = {"cudnnCreate=1001", "cudnnGetConvolutionForwardAlgorithm_v7=3000"};
+    static const char *const warned[] = {
+        "convolutions run as plain kernels, slowly: cuDNN: no handle",
+        "'convolution' runs as a plain kernel, slowly: no convolution by cuDNN"};
     const StandIn *stand = stand_in();
     if (!stand) skip();
     for (size_t k = 0; k < sizeof failures / sizeof *failures; k++) {
@@ -98,8 +101,11 @@ static void test_without_the_library(void **state) {
         random_seed(&random, 3);
         product_device_open(&device, false);
         (stand->fail)(failures[k]);
-        product_device_add(&device, convolution_case(&convolution_rows[0], &random));
+        for (int32_t n = 0; n < 2; n++)
+            product_device_add(&device, convolution_case(&convolution_rows[0], &random));
         (stand->fail)("");
+        assert_int_equal(device.warnings.count, 1);
+        if (!strstr(device.warnings.texts[0], warned[k])) fail_msg("warned: %s", device.warnings.texts[0]);
         product_device_finish(&device);
         int64_t before = count_of("Forward");
         product_device_compare(&device, 0, failures[k]);

@@ -145,8 +145,11 @@ static void test_failures(void **state) {
     assert_non_null(strstr(c->error.text, "cuBLASLt: no handle"));
     c->error = (AmError){0};
     (stand->fail)("cublasLtMatmulAlgoGetHeuristic=15");
+    assert_int_equal(device.warnings.count, 0);
     product_device_add(&device, c);
     (stand->fail)("");
+    assert_int_equal(device.warnings.count, 1);
+    assert_non_null(strstr(device.warnings.texts[0], "'dot' runs as a plain kernel, slowly"));
     product_device_finish(&device);
     int64_t products = product_count("cublasLtMatmul");
     product_device_compare(&device, 0, "a dot without an algorithm");
