@@ -71,11 +71,8 @@ Hlo__ShapeProto *ir_row_major(Arena *arena,
                               const Hlo__ShapeProto *shape); /* the same shape, default layout */
 int64_t ir_text_elements(const Hlo__ShapeProto *shape);      /* of an array; -1: more than fit */
 
-/* The bits of a value in a floating type, and back. `payload` is the mantissa of
- * a NaN, 0 for the usual one. Returns false if a finite value does not fit. */
-bool ir_float_encode(Dtype type, double value, uint64_t payload, uint64_t *bits);
-double ir_float_decode(Dtype type, uint64_t bits);
-void ir_float_write(Text *out, Dtype type, uint64_t bits); /* shortest text that reads back */
+/* The shortest text that reads back as these bits of a floating type. */
+void ir_float_write(Text *out, Dtype type, uint64_t bits);
 
 /* A constant's value between its parentheses. */
 AmStatus ir_read_literal(IrScanner *scanner, const Hlo__ShapeProto *shape, Hlo__LiteralProto **literal);

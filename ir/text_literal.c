@@ -10,6 +10,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "base/float_format.h"
 #include "ir/text.h"
 
 /* Where a type's values are: offsets of count and array (for `bytes` fields of
@@ -131,7 +132,7 @@ static AmStatus read_number(Values *values) {
     double value;
     uint64_t payload, bits;
     TRY(ir_scan_real(scanner, &value, &payload));
-    if (!ir_float_encode(values->type, value, payload, &bits)) {
+    if (!float_format_encode(values->type, value, payload, &bits)) {
         return ir_scan_fail(scanner, start, "value out of range of %s", dtype_name(values->type));
     }
     return append_bits(values, bits);

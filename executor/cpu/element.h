@@ -3,8 +3,9 @@
  * A loop computes one operator on `count` packed elements. An element program
  * is a list of operators on slots (a fusion's, or a to_apply computation's)
  * compiled to loops over buffers of up to ELEMENT_TILE elements, so that a
- * chain of operators stays in the cache. bf16 and f16 values are held as f32
- * inside a program and rounded after every operator.
+ * chain of operators stays in the cache. bf16, f16 and f8 values are held as f32
+ * inside a program, integers of less than a byte as s8 or u8, and are rounded
+ * after every operator.
  */
 #ifndef EXECUTOR_CPU_ELEMENT_H
 #define EXECUTOR_CPU_ELEMENT_H
@@ -45,6 +46,7 @@ ElementLoop *element_select_loop(Dtype type);
 ElementLoop *element_clamp_loop(Dtype type);
 ElementLoop element_convert, element_bitcast, element_reduce_precision, element_iota, element_constant;
 ElementLoop element_round_bf16, element_round_f16; /* f32 to f32 */
+ElementLoop element_round;                         /* to the narrower type `to` and back to `from` */
 
 typedef struct ElementProgram ElementProgram;
 

@@ -159,6 +159,20 @@ void element_convert(LOOP_ARGUMENTS) {
     }
 }
 
+void element_round(LOOP_ARGUMENTS) {
+    (void)b, (void)c, (void)tile;
+    Wide run[WIDE_RUN];
+    uint8_t narrow[WIDE_RUN];
+    int64_t bytes = dtype_bytes(parameter->from);
+    for (int64_t at = 0; at < count; at += WIDE_RUN) {
+        int64_t n = count - at < WIDE_RUN ? count - at : WIDE_RUN;
+        wide_load(run, (const char *)a + at * bytes, parameter->from, n, 1);
+        wide_store(narrow, parameter->to, run, wide_kind(parameter->from), n, 1);
+        wide_load(run, narrow, parameter->to, n, 1);
+        wide_store((char *)out + at * bytes, parameter->from, run, wide_kind(parameter->to), n, 1);
+    }
+}
+
 /* Types as in memory: bf16 and f16 are converted around this by the program. */
 void element_bitcast(LOOP_ARGUMENTS) {
     (void)b, (void)c, (void)tile;

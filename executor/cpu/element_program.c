@@ -40,18 +40,21 @@ typedef struct Builder {
     bool failed; /* no memory */
 } Builder;
 
-static bool is_half(Dtype type) {
-    return type == DTYPE_BF16 || type == DTYPE_F16;
+/* The type in which a program holds values of `type`. */
+static Dtype held(Dtype type) {
+    if (type == DTYPE_BF16 || type == DTYPE_F16) return DTYPE_F32;
+    if (dtype_is_floating(type) && dtype_bits(type) <= 8) return DTYPE_F32;
+    if (dtype_is_integer(type) && dtype_bits(type) < 8) return dtype_is_signed(type) ? DTYPE_S8 : DTYPE_U8;
+    return type;
+}
+
+static bool is_narrow(Dtype type) {
+    return held(type) != type;
 }
 
 /* Types that inputs and operators may have. */
 static bool is_supported(Dtype type) {
     return wide_supports(type) || type == DTYPE_C64;
-}
-
-/* The type in which a program holds values of `type`. */
-static Dtype held(Dtype type) {
-    return is_half(type) ? DTYPE_F32 : type;
 }
 
 static ElementParameter *new_parameter(Builder *builder, Dtype from, Dtype to) {
@@ -103,13 +106,15 @@ static ElementLoop *find_loop(Builder *builder, const ProgramFusionOp *op, Dtype
     }
     case IR_SELECT: return element_select_loop(to);
     case IR_CLAMP: return element_clamp_loop(to);
-    case IR_CONVERT: *parameter = new_parameter(builder, from, to); return element_convert;
+    case IR_CONVERT: /* narrow integers saturate at their own bounds; in memory they are as they are held */
+        *parameter = new_parameter(builder, from, dtype_is_integer(op->type) ? op->type : to);
+        return element_convert;
     case IR_BITCAST_CONVERT:
-        if (dtype_bits(operand) != dtype_bits(op->type) || (is_half(operand) && is_half(op->type)))
+        if (dtype_bits(operand) != dtype_bits(op->type) || (is_narrow(operand) && is_narrow(op->type)))
             return NULL;
         *parameter =
-            new_parameter(builder, is_half(op->type) ? op->type : from, is_half(operand) ? operand : to);
-        return is_half(operand) || is_half(op->type) ? element_convert : element_bitcast;
+            new_parameter(builder, is_narrow(op->type) ? op->type : from, is_narrow(operand) ? operand : to);
+        return is_narrow(operand) || is_narrow(op->type) ? element_convert : element_bitcast;
     case IR_REDUCE_PRECISION: {
         ElementParameter *bits = new_parameter(builder, from, to);
         if (!attributes || to != DTYPE_F32 || attributes->mantissa_bits < 0 || attributes->exponent_bits < 1)
@@ -144,13 +149,17 @@ static bool add_constant(Builder *builder, const ProgramFusionOp *op, int32_t sl
         builder->failed = true;
         return true;
     }
-    if (is_half(op->type)) element_convert(value, op->literal->data, NULL, NULL, 1, parameter, NULL);
+    if (is_narrow(op->type)) element_convert(value, op->literal->data, NULL, NULL, 1, parameter, NULL);
     else memcpy(value, op->literal->data, (size_t)dtype_bytes(op->type));
     parameter->constant = value;
     builder->buffers[slot] = builder->program->buffer_count++;
     builder->constants[builder->program->constant_count++] =
         (ElementStep){element_constant, slot, {-1, -1, -1}, parameter};
     return true;
+}
+
+static ElementLoop *round_to(Dtype type) {
+    return type == DTYPE_BF16 ? element_round_bf16 : type == DTYPE_F16 ? element_round_f16 : element_round;
 }
 
 /* Adds the loops of operator `index`; false if there is none. */
@@ -170,8 +179,8 @@ static bool add_op(Builder *builder, const ProgramFusionOp *op, int32_t index) {
     ElementStep *step = add_step(builder, loop, slot, -1, parameter);
     for (int32_t k = 0; k < op->operand_count; k++) step->operands[k] = builder->read_as[op->operands[k]];
     bool exact = op->opcode == IR_SELECT || op->opcode == IR_COPY || op->opcode == IR_BITCAST_CONVERT;
-    if (is_half(op->type) && !exact)
-        add_step(builder, op->type == DTYPE_BF16 ? element_round_bf16 : element_round_f16, slot, slot, NULL);
+    if (is_narrow(op->type) && !exact)
+        add_step(builder, round_to(op->type), slot, slot, new_parameter(builder, held(op->type), op->type));
     return true;
 }
 
@@ -191,12 +200,12 @@ static void widen_inputs(Builder *builder, int32_t op_count) {
         builder->types[k] = program->input_types[k];
         builder->read_as[k] = k;
         builder->buffers[k] = -1;
-        if (!is_half(program->input_types[k])) continue;
+        if (!is_narrow(program->input_types[k])) continue;
         int32_t slot = program->input_count + op_count + k;
         builder->read_as[k] = slot;
         builder->buffers[slot] = program->buffer_count++;
         add_step(builder, element_convert, slot, k,
-                 new_parameter(builder, program->input_types[k], DTYPE_F32));
+                 new_parameter(builder, program->input_types[k], held(program->input_types[k])));
     }
 }
 
@@ -390,8 +399,8 @@ void element_program_run(const ElementProgram *program, const void *const *input
     for (int32_t k = 0; k < program->output_count; k++) {
         const void *value = table[program->output_slots[k]];
         Dtype type = program->output_types[k];
-        ElementParameter narrow = {.from = DTYPE_F32, .to = type};
-        if (is_half(type)) element_convert(outputs[k], value, NULL, NULL, count, &narrow, NULL);
+        ElementParameter narrow = {.from = held(type), .to = type};
+        if (is_narrow(type)) element_convert(outputs[k], value, NULL, NULL, count, &narrow, NULL);
         else if (outputs[k] != value) memcpy(outputs[k], value, (size_t)(count * dtype_bytes(type)));
     }
 }

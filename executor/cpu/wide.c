@@ -3,6 +3,8 @@
 
 #include <math.h>
 
+#include "base/float_format.h"
+
 #define NUMBER_TYPES(X)                     \
     X(PRED, uint8_t, is_unsigned, UNSIGNED) \
     X(S8, int8_t, is_signed, SIGNED)        \
@@ -17,13 +19,7 @@
     X(F64, double, floating, FLOATING)
 
 bool wide_supports(Dtype type) {
-    switch (type) {
-#define SUPPORTED(NAME, TYPE, FIELD, KIND) case DTYPE_##NAME:
-        NUMBER_TYPES(SUPPORTED)
-    case DTYPE_BF16:
-    case DTYPE_F16: return true;
-    default: return false;
-    }
+    return type == DTYPE_PRED || dtype_is_integer(type) || dtype_is_floating(type);
 }
 
 WideKind wide_kind(Dtype type) {
@@ -31,7 +27,20 @@ WideKind wide_kind(Dtype type) {
 #define KIND_OF(NAME, TYPE, FIELD, KIND) \
     case DTYPE_##NAME: return WIDE_##KIND;
         NUMBER_TYPES(KIND_OF)
-    default: return WIDE_FLOATING;
+    default:
+        return !dtype_is_integer(type) ? WIDE_FLOATING : dtype_is_signed(type) ? WIDE_SIGNED : WIDE_UNSIGNED;
+    }
+}
+
+/* Types of less than a byte have one to themselves; only its low bits count. */
+static void load_narrow(Wide *out, const uint8_t *in, Dtype type, int64_t count, int64_t stride) {
+    int32_t unused = 64 - dtype_bits(type);
+    bool is_integer = dtype_is_integer(type), is_signed = dtype_is_signed(type);
+    for (int64_t i = 0; i < count; i++) {
+        uint64_t bits = in[i * stride];
+        if (!is_integer) out[i].floating = float_format_decode(type, bits);
+        else if (is_signed) out[i].is_signed = (int64_t)(bits << unused) >> unused;
+        else out[i].is_unsigned = bits << unused >> unused;
     }
 }
 
@@ -54,7 +63,7 @@ void wide_load(Wide *out, const void *data, Dtype type, int64_t count, int64_t s
         for (int64_t i = 0; i < count; i++) out[i].floating = dtype_f16_to_float(in[i * stride]);
         break;
     }
-    default: break;
+    default: load_narrow(out, data, type, count, stride);
     }
 }
 
@@ -78,6 +87,25 @@ static uint64_t saturate_unsigned(double value, uint64_t most) {
         for (int64_t i = 0; i < count; i++) target[i * stride] = (TYPE)(EXPRESSION); \
     } while (0)
 
+static void store_narrow(uint8_t *out, Dtype type, const Wide *values, WideKind kind, int64_t count,
+                         int64_t stride) {
+    int64_t most = ((int64_t)1 << (dtype_bits(type) - 1)) - 1;
+    bool is_integer = dtype_is_integer(type), is_signed = dtype_is_signed(type);
+    for (int64_t i = 0; i < count; i++) {
+        double value = values[i].floating;
+        uint64_t bits = values[i].is_unsigned;
+        if (kind == WIDE_SIGNED) value = (double)values[i].is_signed;
+        if (kind == WIDE_UNSIGNED) value = (double)values[i].is_unsigned;
+        if (!is_integer) bits = float_format_convert(type, value);
+        else if (kind == WIDE_FLOATING && is_signed) bits = (uint64_t)saturate_signed(value, -most - 1, most);
+        else if (kind == WIDE_FLOATING) bits = saturate_unsigned(value, 2 * (uint64_t)most + 1);
+        int32_t unused = 64 - dtype_bits(type);
+        if (is_integer && is_signed) bits = (uint64_t)((int64_t)(bits << unused) >> unused);
+        else if (is_integer) bits = bits << unused >> unused;
+        out[i * stride] = (uint8_t)bits;
+    }
+}
+
 static void store_floating(void *out, Dtype type, const Wide *values, int64_t count, int64_t stride) {
     switch (type) {
     case DTYPE_PRED: STORE_LOOP(uint8_t, values[i].floating != 0); break;
@@ -93,7 +121,7 @@ static void store_floating(void *out, Dtype type, const Wide *values, int64_t co
     case DTYPE_F64: STORE_LOOP(double, values[i].floating); break;
     case DTYPE_BF16: STORE_LOOP(uint16_t, dtype_float_to_bf16((float)values[i].floating)); break;
     case DTYPE_F16: STORE_LOOP(uint16_t, dtype_float_to_f16((float)values[i].floating)); break;
-    default: break;
+    default: store_narrow(out, type, values, WIDE_FLOATING, count, stride);
     }
 }
 
@@ -112,7 +140,7 @@ static void store_floating(void *out, Dtype type, const Wide *values, int64_t co
     case DTYPE_F64: STORE_LOOP(double, values[i].FIELD); break;                                \
     case DTYPE_BF16: STORE_LOOP(uint16_t, dtype_float_to_bf16((float)values[i].FIELD)); break; \
     case DTYPE_F16: STORE_LOOP(uint16_t, dtype_float_to_f16((float)values[i].FIELD)); break;   \
-    default: break;                                                                            \
+    default: store_narrow(out, type, values, kind, count, stride);                             \
     }
 
 void wide_store(void *out, Dtype type, const Wide *values, WideKind kind, int64_t count, int64_t stride) {

@@ -24,7 +24,7 @@ typedef union Wide {
     uint64_t is_unsigned;
 } Wide;
 
-/* pred, s8..s64, u8..u64, f16, bf16, f32, f64. */
+/* pred, all integers, all floating types; not complex ones. */
 bool wide_supports(Dtype type);
 WideKind wide_kind(Dtype type);
 /* `stride` in elements between those that are read or written. */

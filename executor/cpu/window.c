@@ -2,15 +2,17 @@
  *
  * Trailing dimensions that the window does not touch (the channels) are worked
  * on together, up to ELEMENT_TILE at a time, by element programs made from the
- * operator's computations; the window moves over the other dimensions. In
- * reduce-window padding has the initial value; select-and-scatter never selects
- * it.
+ * operator's computations; the window moves over the other dimensions. A
+ * reduce-window may have several inputs of equal sizes. In it padding has the initial value;
+ * select-and-scatter never selects it.
  */
 #include <string.h>
 
 #include "executor/cpu/cpu.h"
 #include "executor/cpu/element.h"
 #include "executor/cpu/strided.h"
+
+enum { MOST_ELEMENT_BYTES = 8 };
 
 typedef struct WindowKernel {
     int32_t outer_rank;                                           /* dimensions that the window moves over */
@@ -21,7 +23,8 @@ typedef struct WindowKernel {
     const IrWindowDimension *window;
     int64_t position_count, element_bytes;
     ElementProgram *combine, *select;
-    int64_t select_at, combine_at, best_at, current_at, chosen_at, offsets_at; /* in the scratch memory */
+    int64_t select_at, combine_at, best_at, current_at, chosen_at, offsets_at,
+        addresses_at; /* in the scratch memory */
 } WindowKernel;
 
 static bool is_untouched(const IrWindowDimension *window) {
@@ -71,24 +74,62 @@ static AmStatus build_pair(ElementProgram **program, KernelCall *call, Arena *ar
     return AM_OK;
 }
 
+/* The operator of a variadic reduce-window: current values of all inputs, then
+ * what the window holds. */
+static AmStatus build_combine(WindowKernel *kernel, KernelCall *call, Arena *arena, AmError *error) {
+    static const char reason[] = "its computation is not of two elements of every input";
+    int32_t count = call->result_count;
+    TRY(element_program_from_computation(&kernel->combine, arena, call->program->module,
+                                         call->instruction->called, error));
+    if (element_program_inputs(kernel->combine) != 2 * count ||
+        element_program_outputs(kernel->combine) != count)
+        return kernel_call_refuse(call, reason, error);
+    for (int32_t k = 0; k < count; k++) {
+        Dtype type = call->operand_shapes[k]->type;
+        if (element_program_input_type(kernel->combine, k) != type ||
+            element_program_input_type(kernel->combine, count + k) != type ||
+            element_program_output_type(kernel->combine, k) != type)
+            return kernel_call_refuse(call, reason, error);
+    }
+    return AM_OK;
+}
+
+/* Elements first .. first + n of the run at `out_at`, with those at `at`, or with padding where it is -1. */
+static void combine_cell(const KernelCall *call, int64_t out_at, int64_t at, int64_t n) {
+    const WindowKernel *kernel = call->compiled;
+    int32_t count = call->result_count;
+    const char *padding = (const char *)call->scratch + kernel->current_at;
+    const void **inputs = (const void **)(void *)((char *)call->scratch + kernel->addresses_at);
+    void **outputs = (void **)(inputs + 2 * count);
+    for (int32_t k = 0; k < count; k++) {
+        int64_t bytes = dtype_bytes(call->operand_shapes[k]->type);
+        outputs[k] = (char *)call->results[k] + out_at * bytes;
+        inputs[k] = outputs[k];
+        inputs[count + k] = at < 0 ? padding + k * ELEMENT_TILE * MOST_ELEMENT_BYTES
+                                   : (const char *)call->operands[k] + at * bytes;
+    }
+    element_program_run(kernel->combine, inputs, outputs, n, NULL, call->scratch);
+}
+
 static void run_reduce_window(const KernelCall *call) {
     const WindowKernel *kernel = call->compiled;
-    int64_t position[IR_MAX_RANK] = {0}, bytes = kernel->element_bytes;
-    const char *in = call->operands[0];
+    int64_t position[IR_MAX_RANK] = {0}, elements = ir_shape_elements(call->result_shapes[0]);
+    int32_t count = call->result_count;
     char *padding = (char *)call->scratch + kernel->current_at;
     element_program_begin(kernel->combine, ELEMENT_TILE, call->scratch);
-    strided_fill(padding, call->operands[1], ELEMENT_TILE, bytes);
-    strided_fill(call->results[0], call->operands[1], ir_shape_elements(call->result_shapes[0]), bytes);
+    for (int32_t k = 0; k < count; k++) {
+        int64_t bytes = dtype_bytes(call->operand_shapes[k]->type);
+        strided_fill(padding + k * ELEMENT_TILE * MOST_ELEMENT_BYTES, call->operands[count + k], ELEMENT_TILE,
+                     bytes);
+        strided_fill(call->results[k], call->operands[count + k], elements, bytes);
+    }
     for (int64_t p = 0; p < kernel->position_count; p++) {
         int64_t cell[IR_MAX_RANK] = {0};
-        char *out = (char *)call->results[0] + p * kernel->run * bytes;
         do {
             int64_t at = cell_offset(kernel, position, cell);
             for (int64_t first = 0; first < kernel->run; first += ELEMENT_TILE) {
                 int64_t n = kernel->run - first < ELEMENT_TILE ? kernel->run - first : ELEMENT_TILE;
-                const void *inputs[2] = {out + first * bytes, at < 0 ? padding : in + (at + first) * bytes};
-                void *output = out + first * bytes;
-                element_program_run(kernel->combine, inputs, &output, n, NULL, call->scratch);
+                combine_cell(call, p * kernel->run + first, at < 0 ? -1 : at + first, n);
             }
         } while (strided_next(cell, kernel->cells, kernel->outer_rank));
         strided_next(position, kernel->positions, kernel->outer_rank);
@@ -100,13 +141,15 @@ AmStatus cpu_prepare_reduce_window(KernelCall *call, Arena *arena, AmError *erro
     const IrShape *input = call->operand_shapes[0];
     WindowKernel *kernel = ARENA_ARRAY(arena, WindowKernel, 1);
     if (!kernel) return am_fail_memory(error, (int64_t)sizeof *kernel);
-    if (call->result_count != 1 || attributes->window_count != input->rank)
-        return kernel_call_refuse(call, "only with one input and a window over all dimensions", error);
+    if (attributes->window_count != input->rank || call->operand_count != 2 * call->result_count)
+        return kernel_call_refuse(call, "only with a window over all dimensions", error);
     describe(kernel, call, input, call->result_shapes[0]);
-    TRY(build_pair(&kernel->combine, call, arena, call->instruction->called, input->type, input->type,
-                   error));
-    kernel->current_at = kernel_align(element_program_scratch(kernel->combine));
-    call->scratch_bytes = kernel->current_at + ELEMENT_TILE * 8;
+    TRY(build_combine(kernel, call, arena, error));
+    kernel->addresses_at = kernel_align(element_program_scratch(kernel->combine));
+    kernel->current_at =
+        kernel->addresses_at + kernel_align(3 * (int64_t)sizeof(void *) * call->result_count);
+    call->scratch_bytes =
+        kernel->current_at + (int64_t)call->result_count * ELEMENT_TILE * MOST_ELEMENT_BYTES;
     call->compiled = kernel;
     call->run = run_reduce_window;
     return AM_OK;

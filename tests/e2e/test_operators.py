@@ -424,6 +424,11 @@ def reductions(rng):
     yield "logsumexp", lambda x: jax.nn.logsumexp(x, 1), [x], 8
     yield "variance", lambda x: (x.var(0), jnp.linalg.norm(x)), [x], 16
     yield "xor", lambda x: lax.reduce(x, np.int32(0), lax.bitwise_xor, (1,)), [integers(rng, 5, 7)]
+    places = lambda x: lax.broadcasted_iota(np.int32, x.shape, 0)
+    larger = lambda a, b: tuple(jnp.where(a[0] >= b[0], x, y) for x, y in zip(a, b))
+    yield "argmax_pool", lambda x: lax.reduce_window(
+        (x, places(x)), (np.float32(-np.inf), np.int32(-1)), larger, (3, 2), (2, 1), "SAME"
+    ), [floats(rng, 9, 5)]
     for k in range(4):
         size, stride = (tuple(int(v) for v in rng.integers(1, 4, 2)) for _ in range(2))
         padding = [tuple(int(v) for v in rng.integers(0, size[d], 2)) for d in range(2)]
@@ -437,6 +442,32 @@ def reductions(rng):
         yield f"max_pool_gradient_{k}", jax.grad(lambda x: (flat(x) ** 2).sum()), [floats(rng, 9, 8)], 4
         mean = lambda x: lax.reduce_window(x, np.float32(0), lax.add, size, stride, padding)
         yield f"sum_pool_gradient_{k}", jax.grad(lambda x: (mean(x) ** 2).sum()), [floats(rng, 9, 8)], 16, "largest"
+
+
+# Narrow types.
+
+
+@family
+def narrow(rng):
+    for type in ("float8_e4m3fn", "float8_e5m2", "float8_e4m3b11fnuz", "float8_e5m2fnuz", "float8_e4m3fnuz", "float8_e4m3",
+                 "float8_e3m4"):
+        type = getattr(jnp, type)
+        name = np.dtype(type).name
+        yield f"to_{name}", lambda x: x.astype(type).astype(np.float32), [special(rng, 300) * 100]
+        yield f"add_{name}", lambda x, y: (x.astype(type) + y.astype(type)).astype(np.float32), [
+            floats(rng, 90), floats(rng, 90)
+        ]
+        yield f"dot_{name}", lambda x, y: lax.dot_general(
+            x.astype(type), y.astype(type), (((1,), (0,)), ((), ())), preferred_element_type=np.float32
+        ), [floats(rng, 4, 8), floats(rng, 8, 3)], 8, "largest"
+        yield f"sort_{name}", lambda x: jnp.sort(x.astype(type)).astype(np.float32), [floats(rng, 40)]
+        yield f"bits_{name}", lambda x: lax.bitcast_convert_type(x.astype(type), np.uint8), [floats(rng, 40)]
+    for type in (jnp.int4, jnp.uint4):
+        name = np.dtype(type).name
+        yield f"arithmetic_{name}", lambda x, y: (
+            (x.astype(type) * y.astype(type) - x.astype(type)).astype(np.int8), x.astype(type) < y.astype(type)
+        ), [integers(rng, 50, low=0, high=3), integers(rng, 50, low=1, high=3)]  # XLA wraps some results only
+        yield f"from_float_{name}", lambda x: x.astype(type).astype(np.int32), [floats(rng, 50) * 3]
 
 
 # Fourier transforms.

@@ -12,6 +12,7 @@
 
 #include "base/clock.h"
 #include "base/file.h"
+#include "base/float_format.h"
 #include "ir/canonical.h"
 #include "ir/text.h"
 
@@ -206,7 +207,7 @@ static void test_every_code_of_small_floats_comes_back(void **state) {
             IrScanner scanner = {"test", text.data, (int64_t)text.length, 0, &arena, NULL};
             assert_int_equal(ir_scan_real(&scanner, &value, &payload), AM_OK);
             assert_int_equal(scanner.at, scanner.length);
-            assert_true(ir_float_encode(types[t], value, payload, &again));
+            assert_true(float_format_encode(types[t], value, payload, &again));
             if (again != code)
                 fail_msg("%s: %s is %llx", dtype_name(types[t]), text.data, (unsigned long long)code);
             text_free(&text);
@@ -218,14 +219,14 @@ static void test_every_code_of_small_floats_comes_back(void **state) {
 static void test_rounding_of_small_floats(void **state) {
     (void)state;
     uint64_t bits;
-    assert_true(ir_float_encode(DTYPE_F8E4M3FN, 17, 0, &bits)); /* a tie between 16 and 18: to even */
+    assert_true(float_format_encode(DTYPE_F8E4M3FN, 17, 0, &bits)); /* a tie between 16 and 18: to even */
     assert_int_equal(bits, 0x58);
-    assert_true(ir_float_encode(DTYPE_F8E4M3FN, 19, 0, &bits));
+    assert_true(float_format_encode(DTYPE_F8E4M3FN, 19, 0, &bits));
     assert_int_equal(bits, 0x5A);
-    assert_true(ir_float_encode(DTYPE_F16, 65519, 0, &bits)); /* rounds down to the largest */
+    assert_true(float_format_encode(DTYPE_F16, 65519, 0, &bits)); /* rounds down to the largest */
     assert_int_equal(bits, 0x7BFF);
-    assert_false(ir_float_encode(DTYPE_F16, 65520, 0, &bits)); /* would round up past it */
-    assert_false(ir_float_encode(DTYPE_F8E4M3FN, 1e9, 0, &bits));
+    assert_false(float_format_encode(DTYPE_F16, 65520, 0, &bits)); /* would round up past it */
+    assert_false(float_format_encode(DTYPE_F8E4M3FN, 1e9, 0, &bits));
 }
 
 typedef struct BadText {

@@ -196,15 +196,15 @@ static void test_operator_without_kernel(void **state) {
     Fixture *self = *state;
     static const char module[] = "HloModule m\n\nENTRY main {\n"
                                  "  p = f32[4,8]{1,0} parameter(0)\n"
-                                 "  c = c64[4,5]{1,0} fft(p), fft_type=RFFT, fft_length={8}, "
-                                 "metadata={op_name=\"f/fft\" source_file=\"model.py\" source_line=12}\n"
-                                 "  ROOT r = f32[4,5]{1,0} real(c)\n}\n";
+                                 "  c = f32[4,5]{1,0} custom-call(p), custom_call_target=\"mystery\", "
+                                 "metadata={op_name=\"f/mystery\" source_file=\"model.py\" source_line=12}\n"
+                                 "  ROOT r = f32[4,5]{1,0} negate(c)\n}\n";
     PlanContext *context;
     assert_int_equal(file_write(self->path, module, sizeof module - 1, &self->error), AM_OK);
     assert_int_equal(plan_context_read(&context, self->path, NULL, &self->error), AM_OK);
     AmRunOptions options = {.steps = 1, .state_path = "random"};
     assert_int_equal(am_run(context, &options, &self->arena, &self->report, &self->error), AM_ERROR_INPUT);
-    assert_non_null(strstr(self->error.text, "'fft' (instruction c at model.py:12)"));
+    assert_non_null(strstr(self->error.text, "'custom-call' (instruction c at model.py:12)"));
     plan_context_free(context);
 }
 
