@@ -126,12 +126,33 @@ static void test_moves_and_folds(void **state) {
     generated_finish(modules, true, 0);
 }
 
+/* A result may have the memory of the operand that it changes in part. */
+static void test_update_in_place(void **state) {
+    (void)state;
+    enum { COUNT = 600, CHANGED = 7 };
+    GeneratedModules *modules = calloc(1, sizeof *modules);
+    int32_t values[COUNT], update[CHANGED], at = 1000;
+    generated_add_text(modules,
+                       "ENTRY e { x = s32[600] parameter(0) u = s32[7] parameter(1) i = s32[] parameter(2)\n"
+                       "  ROOT r = s32[600] dynamic-update-slice(x, u, i) }\n");
+    generated_compile(&modules->generated);
+    for (int32_t i = 0; i < COUNT; i++) values[i] = i;
+    for (int32_t i = 0; i < CHANGED; i++) update[i] = -1 - i;
+    generated_run(&modules->generated, 0, (void *[]){values, update, &at, values});
+    for (int32_t i = 0; i < COUNT; i++)
+        assert_int_equal(values[i], i < COUNT - CHANGED ? i : -1 - (i - (COUNT - CHANGED)));
+    generated_free(&modules->generated);
+    module_close(&modules->modules[0]);
+    free(modules);
+}
+
 int main(void) {
     if (system("c++ --version >/dev/null 2>&1") != 0) {
         puts("skipped: no C++ compiler");
         return SKIPPED;
     }
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_moves_and_folds)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_moves_and_folds),
+                                       cmocka_unit_test(test_update_in_place)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
 #else

@@ -1,6 +1,6 @@
 /* Every element-wise operator on every type, with corner cases: the generated
  * kernel, compiled for the host, beside the CPU's; and what the CPU refuses is
- * refused. Skipped (77) in a build without CUDA. Needs no GPU. */
+ * refused. AUTOMAP_FULL: NVRTC compiles them too. Skipped (77) in a build without CUDA. Needs no GPU. */
 #include <stdio.h>
 
 #include "automap_features.h"
@@ -8,7 +8,7 @@
 enum { SKIPPED = 77 };
 
 #ifdef AUTOMAP_HAVE_CUDA
-#include "generated_case.h"
+#include "generated_module.h"
 
 enum { ELEMENTS = 600, MOST_CASES = 2048 };
 
@@ -151,6 +151,7 @@ static void test_every_operator_on_every_type(void **state) {
     assert_true(cases->count > 600);
     assert_true(cases->refused > 100);
     generated_compile(&cases->generated);
+    if (getenv("AUTOMAP_FULL")) generated_compile_for_devices(&cases->generated);
     for (int32_t k = 0; k < cases->count; k++) run_case(cases, &cases->list[k]);
     for (int32_t k = 0; k < cases->count; k++) case_free(cases->list[k].values);
     generated_free(&cases->generated);
