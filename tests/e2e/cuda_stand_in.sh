@@ -23,3 +23,27 @@ if skipped=$(grep -E '[0-9] - test_.*\(Skipped\)' ctest.log | grep -v '_gpu '); 
   echo "$skipped"
   exit 1
 fi
+
+# The tool: trains on a stand-in; without a driver, or memory, one line and exit status 5.
+model=$AUTOMAP_SOURCE/datasets/models/mlp_tiny
+stand_ins=$cuda_folder/tests/stand_in
+run() {
+  ./automap run "$model/model.hlo.pb" --plan none --state "$model/state.npz" --data "$model/data.npz" --steps 3 --device cuda
+}
+export XDG_CACHE_HOME=$stand_ins/cache
+LD_LIBRARY_PATH=$stand_ins run | grep -q 'step      2   loss 2.33708'
+
+# refused TEXT COMMAND...: exit status 5 and one line that holds TEXT
+refused() {
+  local status=0 words
+  words=$("${@:2}" 2>&1) || status=$?
+  if [ $status -ne 5 ] || ! grep -q "$1" <<<"$words" || [ "$(wc -l <<<"$words")" -ne 1 ]; then
+    echo "expected exit status 5 and one line with '$1', not $status and: $words"
+    exit 1
+  fi
+}
+STAND_IN_MEMORY=10000 LD_LIBRARY_PATH=$stand_ins refused 'out of memory on GPU 0' run
+STAND_IN_VERSION=11080 LD_LIBRARY_PATH=$stand_ins refused 'too old' run
+STAND_IN_FAIL=cuInit=100 LD_LIBRARY_PATH=$stand_ins refused 'no GPU' run
+STAND_IN_FAIL=cuGraphLaunch=700 LD_LIBRARY_PATH=$stand_ins refused 'rank 0: GPU 0' run
+if ! ldconfig -p | grep -q 'libcuda[.]so[.]1'; then refused 'cannot open the NVIDIA driver' run; fi

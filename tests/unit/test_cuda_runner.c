@@ -95,6 +95,40 @@ static void test_a_step_is_a_graph(void **state) {
     }
 }
 
+/* The outputs of the last of three steps from a drawn state. */
+static void run_text(const char *name, const char *device, const char *outputs) {
+    char path[512];
+    PlanContext *context;
+    Arena arena = {0};
+    AmRunReport report;
+    AmError error = {0};
+    AmRunOptions options = {
+        .steps = 3, .device = device, .state_path = "random", .seed = 5, .outputs_path = outputs};
+    snprintf(path, sizeof path, SOURCE_DIR "/tests/text/%s.hlo.txt", name);
+    if (plan_context_read(&context, path, NULL, &error) != AM_OK) fail_msg("%s", error.text);
+    if (am_run(context, &options, &arena, &report, &error) != AM_OK) fail_msg("%s: %s", name, error.text);
+    arena_free(&arena);
+    plan_context_free(context);
+}
+
+/* Loops, whose conditions the host reads, between stretches that are graphs. */
+static void test_loops(void **state) {
+    (void)state;
+    static const char *const names[] = {"while_carried", "fori_nested", "fori_traced", "scan_layers"};
+    char outputs[64], expected[64];
+    snprintf(outputs, sizeof outputs, "test_cuda_runner_%d.npz", (int)getpid());
+    snprintf(expected, sizeof expected, "test_cuda_runner_%d_cpu.npz", (int)getpid());
+    for (size_t k = 0; k < sizeof names / sizeof *names; k++) {
+        int64_t graphs = stand_in() ? stand_in()->count("cuGraphLaunch") : 0;
+        run_text(names[k], "cpu", expected);
+        run_text(names[k], "cuda", outputs);
+        compare_states(outputs, expected, 1e-4); /* layers that amplify what rounding differs */
+        if (stand_in()) assert_true(stand_in()->count("cuGraphLaunch") > graphs);
+    }
+    unlink(outputs);
+    unlink(expected);
+}
+
 /* All memory, modules, graphs, streams and events come back. */
 static void test_everything_is_released(void **state) {
     (void)state;
@@ -151,6 +185,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_models),
         cmocka_unit_test(test_a_step_is_a_graph),
+        cmocka_unit_test(test_loops),
         cmocka_unit_test(test_everything_is_released),
         cmocka_unit_test(test_a_model_that_does_not_fit),
     };
