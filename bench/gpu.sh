@@ -76,7 +76,7 @@ pack() {
   build_programs "$source" "${AUTOMAP_PACK_BUILD:-$source/build-pack}" "$tree" || fail "the build failed"
   copy_libraries "$tree"
   cp "$source"/bench/gpu_*.py "$tree/bench/"
-  cp -r "$source/datasets/automap_jax" "$tree/datasets/"
+  cp -r "$source/datasets/automap_jax" "$source/datasets/digits" "$tree/datasets/"
   cp -r "$source/tests/cuda" "$source/tests/text" "$tree/tests/"
   for model in "$source"/datasets/models/*/state.npz; do cp -r "$(dirname "$model")" "$tree/datasets/models/"; done
   cp -r "$source/datasets/models/mlp_evaluate" "$tree/datasets/models/"

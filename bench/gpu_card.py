@@ -201,6 +201,10 @@ def kernels(session):
 
 def learning(session):
     add_table(session, ["bin/bench_dqn", "--device", session.device], 60)
+    for device in dict.fromkeys(("cpu", session.device)):
+        session.add_test(f"search for gpt2_tiny on {device}", session.run(
+            ["bin/automap", "search", "datasets/models/gpt2_tiny/model.hlo.pb", "--cluster", "host:4", "--searcher", "dqn",
+             "--seed", 1, "--device", device, "-o", f"plans/search.{device}.json", "--quiet"], 40))
 
 
 def beside_jax(session):
