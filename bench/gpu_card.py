@@ -176,13 +176,25 @@ def training(session):
     gpu_train.train_all(run, gpu_train.models(), session.device, folder, PARALLEL, report)
 
 
+def leaves(value, name=""):
+    """Every number and word of a JSON value, with where it stands."""
+    if isinstance(value, dict):
+        for key, part in value.items():
+            yield from leaves(part, f"{name}.{key}" if name else key)
+    elif isinstance(value, list):
+        for index, part in enumerate(value):
+            yield from leaves(part, f"{name}[{index}]")
+    else:
+        yield name, value
+
+
 def probe(session):
-    done = session.run(["bin/automap", "cluster", "--probe"], 30)
-    if done.status != 0:
-        session.add("cluster --probe", "FAILED", done.reason, failed=not session.dry_run)
-        return
-    for line in filter(str.strip, done.output.splitlines()):
-        session.add(line.rstrip(), "")
+    written = session.log.with_name("cluster.json")
+    done = session.run(["bin/automap", "cluster", "--probe", "--device", session.device, "-o", written], 55)
+    session.add_test("cluster --probe", done)
+    if done.status == 0:
+        for name, value in leaves(json.loads(written.read_text())):
+            session.add(f"{name}: {value}", "")
 
 
 def add_table(session, command, limit):
@@ -267,7 +279,7 @@ def sanitizers(session):
 STAGES = [
     ("GPU tests", 110, unit_tests),
     ("training, 20 steps", 130, training),
-    ("probe", 30, probe),
+    ("probe", 60, probe),
     ("kernels", 60, kernels),
     ("learning", 60, learning),
     ("step time beside jax.jit", 200, beside_jax),
@@ -323,7 +335,7 @@ def table(session, head):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--dry-run", action="store_true")
-    parser.add_argument("--logs", type=pathlib.Path, default=pathlib.Path("logs"), help="for table.txt and programs.log")
+    parser.add_argument("--logs", type=pathlib.Path, default=pathlib.Path("logs"), help="for table.txt, programs.log and cluster.json")
     options = parser.parse_args()
     options.logs.mkdir(parents=True, exist_ok=True)
     begin = time.monotonic()
