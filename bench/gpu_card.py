@@ -165,6 +165,9 @@ def training(session):
     def report(name, passed, detail):
         session.add(name, "passed" if passed else "FAILED", detail, failed=not passed)
 
+    def report_stand_ins(name, *result):
+        report(f"{name}, stand-ins", *result)
+
     folder = pathlib.Path("plans")
     folder.mkdir(exist_ok=True)
 
@@ -172,7 +175,7 @@ def training(session):
         return session.run(command, 60)
 
     if session.dry_run and has_stand_ins():
-        gpu_train.train_all(run, ["mlp_tiny"], "cuda", folder, 1, lambda name, *result: report(f"{name}, stand-ins", *result))
+        gpu_train.train_all(run, ["mlp_tiny"], "cuda", folder, 1, report_stand_ins)
     gpu_train.train_all(run, gpu_train.models(), session.device, folder, PARALLEL, report)
 
 
@@ -199,7 +202,8 @@ def probe(session):
 
 def add_table(session, command, limit):
     """A benchmark's own lines; it may be cut short."""
-    done = session.run(command, limit)
+    by_line = ["stdbuf", "-oL"] if shutil.which("stdbuf") else []
+    done = session.run(by_line + command, limit)
     for line in filter(str.strip, done.output.splitlines()):
         session.add(line.rstrip(), "")
     if done.status != 0:
@@ -335,7 +339,8 @@ def table(session, head):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--dry-run", action="store_true")
-    parser.add_argument("--logs", type=pathlib.Path, default=pathlib.Path("logs"), help="for table.txt, programs.log and cluster.json")
+    parser.add_argument("--logs", type=pathlib.Path, default=pathlib.Path("logs"),
+                        help="for table.txt, programs.log and cluster.json")
     options = parser.parse_args()
     options.logs.mkdir(parents=True, exist_ok=True)
     begin = time.monotonic()
