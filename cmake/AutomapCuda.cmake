@@ -82,10 +82,20 @@ endfunction()
 file(GLOB CUDA_TEXTS CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/*/cuda/*.cu)
 set(CUDA_HEADERS)
 set(CUDA_IMAGES)
+set(CUDA_INCLUDES)
+set(CUDA_ROWS)
 foreach(source ${CUDA_TEXTS})
   automap_embed(${source} CUDA_HEADERS)
   automap_nvcc(${source} CUDA_IMAGES)
+  file(RELATIVE_PATH path ${CMAKE_SOURCE_DIR} ${source})
+  get_filename_component(name ${source} NAME_WE)
+  string(APPEND CUDA_INCLUDES "#include \"${path}.h\"\n")
+  string(APPEND CUDA_ROWS "    {\"${path}\", cuda_text_${name}},\n")
 endforeach()
+# All texts together, for the test that gives each to NVRTC.
+file(GENERATE OUTPUT ${CMAKE_BINARY_DIR}/cuda_texts.h CONTENT
+  "/* Every .cu file: its path and its text; by the build. */\n${CUDA_INCLUDES}
+static const struct {\n    const char *path, *text;\n} cuda_texts[] = {\n${CUDA_ROWS}};\n")
 add_custom_target(automap_cuda_check ALL DEPENDS ${CUDA_IMAGES})
 add_custom_target(automap_cuda_texts DEPENDS ${CUDA_HEADERS})
 
