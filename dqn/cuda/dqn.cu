@@ -19,7 +19,7 @@ typedef unsigned char Byte;
 
 enum { UPDATES, ADAM_STEPS, HELD, NEXT };
 enum { MAX_PRIORITY, LOSS };
-enum { MOST_THREADS = 1024, MOST_LAYERS = 9 };
+enum { MOST_THREADS = 1024, MOST_LAYERS = 9, TILE = 4, LANES = 32 };
 
 /* A dense layer: offsets of its weights [inputs, outputs] and biases. */
 struct Layer {
@@ -154,25 +154,25 @@ extern "C" __global__ void dqn_draw(Update u) {
     draw(u);
 }
 
-/* Copies what was drawn for a row of the batch, all threads of the block. */
-__device__ void gather(const Update &u, int row) {
+/* Copies what was drawn for a row of the batch; this is thread `lane` of `lanes`
+ * that share the work. */
+__device__ void gather(const Update &u, int row, int lane, int lanes) {
     Integer from = u.indices[row], states = (Integer)row * u.size;
     Integer following = (Integer)(u.batch + row) * u.size;
-    int threads = (int)blockDim.x;
-    for (int k = threadIdx.x; k < u.size; k += threads) {
+    for (int k = lane; k < u.size; k += lanes) {
         u.batch_rows[states + k] = u.observations[from * u.size + k];
         u.batch_rows[following + k] = u.next_observations[from * u.size + k];
     }
-    for (int k = threadIdx.x; k < u.actions; k += threads)
+    for (int k = lane; k < u.actions; k += lanes)
         u.batch_masks[(Integer)row * u.actions + k] = u.next_masks[from * u.actions + k];
-    if (threadIdx.x != 0) return;
+    if (lane != 0) return;
     u.batch_taken[row] = u.taken[from];
     u.batch_rewards[row] = u.rewards[from];
     u.batch_discounts[row] = u.discounts[from];
 }
 
 extern "C" __global__ void dqn_gather(Update u) {
-    gather(u, (int)blockIdx.x);
+    gather(u, (int)blockIdx.x, (int)threadIdx.x, (int)blockDim.x);
 }
 
 /* What is added to the advantages of a row: v - mean(a), or 0 without dueling. */
@@ -333,16 +333,27 @@ extern "C" __global__ void dqn_build_tree(Update u) {
 }
 
 /* A dense layer, for shapes that cuBLASLt has no product for and for updates in
- * one block: a thread computes the elements first, first + step, .. of the result, each sum in one thread. */
+ * one block. A thread takes the items first, first + step, ..; an item is TILE
+ * results below one another, so that what they share is read once and their sums
+ * do not wait for each other. Each sum has the order of a plain loop. */
 __device__ void dense_forward(Integer first, Integer step, const float *inputs, const float *weights,
                               const float *biases, int rows, int input_count, int output_count, int relu,
                               float *outputs) {
-    for (Integer i = first; i < (Integer)rows * output_count; i += step) {
-        int column = (int)(i % output_count);
-        const float *row = inputs + i / output_count * input_count;
-        float sum = biases[column];
-        for (int k = 0; k < input_count; k++) sum += row[k] * weights[(Integer)k * output_count + column];
-        outputs[i] = relu && !(sum > 0) ? 0 : sum;
+    Integer items = (Integer)(rows + TILE - 1) / TILE * output_count;
+    for (Integer i = first; i < items; i += step) {
+        int column = (int)(i % output_count), top = (int)(i / output_count) * TILE;
+        const float *row[TILE];
+        float sum[TILE];
+        for (int t = 0; t < TILE; t++) {
+            row[t] = inputs + (Integer)(top + t < rows ? top + t : rows - 1) * input_count;
+            sum[t] = biases[column];
+        }
+        for (int k = 0; k < input_count; k++) {
+            float weight = weights[(Integer)k * output_count + column];
+            for (int t = 0; t < TILE; t++) sum[t] += row[t][k] * weight;
+        }
+        for (int t = 0; t < TILE && top + t < rows; t++)
+            outputs[(Integer)(top + t) * output_count + column] = relu && !(sum[t] > 0) ? 0 : sum[t];
     }
 }
 
@@ -350,17 +361,22 @@ __device__ void dense_forward(Integer first, Integer step, const float *inputs, 
 __device__ void dense_gradients(Integer first, Integer step, const float *inputs,
                                 const float *output_gradients, int rows, int input_count, int output_count,
                                 float *weight_gradients, float *bias_gradients) {
-    Integer weights = (Integer)input_count * output_count;
-    for (Integer i = first; i < weights + output_count; i += step) {
-        int column = (int)(i % output_count);
-        Integer k = i / output_count;
-        float sum = 0;
+    Integer items = (Integer)(input_count + TILE - 1) / TILE * output_count;
+    for (Integer i = first; i < items; i += step) {
+        int column = (int)(i % output_count), top = (int)(i / output_count) * TILE;
+        int left = input_count - top < TILE ? input_count - top : TILE;
+        float sum[TILE] = {0};
         for (int row = 0; row < rows; row++) {
+            const float *input = inputs + (Integer)row * input_count + top;
             float gradient = output_gradients[(Integer)row * output_count + column];
-            sum += i < weights ? inputs[(Integer)row * input_count + k] * gradient : gradient;
+            for (int t = 0; t < TILE; t++) sum[t] += input[t < left ? t : 0] * gradient;
         }
-        if (i < weights) weight_gradients[i] = sum;
-        else bias_gradients[column] = sum;
+        for (int t = 0; t < left; t++) weight_gradients[(Integer)(top + t) * output_count + column] = sum[t];
+    }
+    for (Integer column = first; column < output_count; column += step) {
+        float sum = 0;
+        for (int row = 0; row < rows; row++) sum += output_gradients[(Integer)row * output_count + column];
+        bias_gradients[column] = sum;
     }
 }
 
@@ -368,12 +384,19 @@ __device__ void dense_gradients(Integer first, Integer step, const float *inputs
 __device__ void dense_below(Integer first, Integer step, const float *output_gradients, const float *weights,
                             const float *inputs, int rows, int input_count, int output_count, int masked,
                             float *below) {
-    for (Integer i = first; i < (Integer)rows * input_count; i += step) {
-        const float *gradient = output_gradients + i / input_count * output_count;
-        const float *weight = weights + i % input_count * output_count;
-        float sum = 0;
-        for (int j = 0; j < output_count; j++) sum += gradient[j] * weight[j];
-        below[i] = masked && !(inputs[i] > 0) ? 0 : sum;
+    Integer items = (Integer)(rows + TILE - 1) / TILE * input_count;
+    for (Integer i = first; i < items; i += step) {
+        int column = (int)(i % input_count), top = (int)(i / input_count) * TILE;
+        const float *weight = weights + (Integer)column * output_count, *gradient[TILE];
+        float sum[TILE] = {0};
+        for (int t = 0; t < TILE; t++)
+            gradient[t] = output_gradients + (Integer)(top + t < rows ? top + t : rows - 1) * output_count;
+        for (int j = 0; j < output_count; j++)
+            for (int t = 0; t < TILE; t++) sum[t] += gradient[t][j] * weight[j];
+        for (int t = 0; t < TILE && top + t < rows; t++) {
+            Integer at = (Integer)(top + t) * input_count + column;
+            below[at] = masked && !(inputs[at] > 0) ? 0 : sum[t];
+        }
     }
 }
 
@@ -429,12 +452,13 @@ __device__ void block_backward(const Update &u) {
 
 /* `updates` whole updates of a dense network in one block: nothing is launched in
  * between, at the price of one multiprocessor's arithmetic. */
-extern "C" __global__ void dqn_update(Update u, int updates) {
+extern "C" __global__ void __launch_bounds__(MOST_THREADS) dqn_update(Update u, int updates) {
     int head_width = u.actions + u.dueling, threads = (int)blockDim.x;
     for (int update = 0; update < updates; update++) {
         draw(u);
         __syncthreads();
-        for (int row = 0; row < u.batch; row++) gather(u, row);
+        for (int row = (int)threadIdx.x / LANES; row < u.batch; row += threads / LANES)
+            gather(u, row, (int)threadIdx.x % LANES, LANES);
         __syncthreads();
         block_forward(u, u.online, u.batch_rows, u.online_rows, u.outputs);
         block_forward(u, u.target, u.batch_rows + (Integer)u.batch * u.size, u.batch, u.target_outputs);

@@ -24,7 +24,7 @@
 
 #define MOST_STAGED       64                 /* transitions */
 #define MOST_STAGED_BYTES ((int64_t)1 << 20) /* of one half, unless a transition is larger */
-#define BLOCK_THREADS     512                /* of the block that makes whole updates */
+#define BLOCK_THREADS     1024               /* of the block that makes whole updates */
 #define BLOCK_UPDATES     64                 /* that it makes at most in one launch */
 
 enum { COUNTER_UPDATES, COUNTER_ADAM_STEPS, COUNTER_HELD, COUNTER_NEXT, COUNTER_COUNT };

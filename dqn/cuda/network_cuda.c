@@ -9,6 +9,7 @@
 #include "dqn/cuda/network_cuda.h"
 
 #define ALIGNED_NUMBERS 4 /* 16 bytes */
+#define TILE            4 /* dqn.cu */
 
 static const void *pointer(CUdeviceptr address) {
     return (const void *)(uintptr_t)address;
@@ -218,10 +219,11 @@ static AmStatus filter_forward(const NetworkCuda *self, const PassCuda *pass, in
     return dqn_cuda_launch(self->map, blocks, pass->rows, DQN_CUDA_THREADS, self->stream, arguments, error);
 }
 
-/* A kernel over `count` elements, one each. */
-static AmStatus launch_elements(const NetworkCuda *self, CUfunction function, int64_t count, void **arguments,
-                                AmError *error) {
-    int64_t blocks = (count + DQN_CUDA_THREADS - 1) / DQN_CUDA_THREADS;
+/* A kernel over a matrix [rows, columns], a thread for TILE results in a column. */
+static AmStatus launch_tiles(const NetworkCuda *self, CUfunction function, int64_t rows, int64_t columns,
+                             void **arguments, AmError *error) {
+    int64_t items = (rows + TILE - 1) / TILE * columns;
+    int64_t blocks = (items + DQN_CUDA_THREADS - 1) / DQN_CUDA_THREADS;
     return dqn_cuda_launch(function, blocks, 1, DQN_CUDA_THREADS, self->stream, arguments, error);
 }
 
@@ -242,7 +244,7 @@ static AmStatus layer_forward(const NetworkCuda *self, const PassCuda *pass, int
     int32_t rows = pass->rows, input_count = layer->inputs, output_count = layer->outputs;
     int32_t relu = i < self->layout.layer_count - 1;
     void *arguments[] = {&inputs, &weights, &biases, &rows, &input_count, &output_count, &relu, &outputs};
-    return launch_elements(self, self->dense_forward, (int64_t)rows * output_count, arguments, error);
+    return launch_tiles(self, self->dense_forward, rows, output_count, arguments, error);
 }
 
 AmStatus network_cuda_forward(const NetworkCuda *self, const PassCuda *pass, CUdeviceptr parameters,
@@ -312,10 +314,10 @@ static AmStatus own_layer_backward(const NetworkCuda *self, int32_t i, CUdevicep
                 bias_gradients = at(gradients, layer->biases);
     int32_t rows = self->batch, input_count = layer->inputs, output_count = layer->outputs, masked = i > 0;
     void *own[] = {&inputs, &current, &rows, &input_count, &output_count, &weight_gradients, &bias_gradients};
-    TRY(launch_elements(self, self->dense_gradients, (int64_t)(input_count + 1) * output_count, own, error));
+    TRY(launch_tiles(self, self->dense_gradients, input_count, output_count, own, error));
     if (i == 0 && self->layout.shape.convolution_count == 0) return AM_OK;
     void *passed_on[] = {&current, &weights, &inputs, &rows, &input_count, &output_count, &masked, &below};
-    return launch_elements(self, self->dense_below, (int64_t)rows * input_count, passed_on, error);
+    return launch_tiles(self, self->dense_below, rows, input_count, passed_on, error);
 }
 
 AmStatus network_cuda_backward(const NetworkCuda *self, const PassCuda *pass, CUdeviceptr parameters,
