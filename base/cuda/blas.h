@@ -27,8 +27,8 @@ typedef struct CudaBlas CudaBlas;       /* a handle; used by one thread at a tim
 typedef struct CudaProduct CudaProduct; /* owned by its handle */
 
 /* What happens to x = alpha A B + beta C before it is stored in D. `bias` has
- * D's type, `mask` is one bit for each element of D: cuda_product_mask_bytes().
- * All but NONE want batch 1. */
+ * D's type and an address that is a multiple of 16, `mask` is one bit for each element of D:
+ * cuda_product_mask_bytes(). All but NONE want batch 1. */
 typedef enum CudaEpilogue {
     CUDA_EPILOGUE_NONE,           /* D = x */
     CUDA_EPILOGUE_BIAS,           /* D = x + bias[columns] */

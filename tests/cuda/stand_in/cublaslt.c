@@ -62,7 +62,7 @@ typedef struct Preference {
 /* What an algorithm remembers of the problem it is for. */
 typedef struct Algorithm {
     uint64_t tag, workspace, problem;
-    uint32_t alignments[4];
+    uint32_t alignments[4], bias_alignment;
 } Algorithm;
 
 /* A product on its way through a stream. */
@@ -325,6 +325,13 @@ static cublasStatus_t check_problem(const Operation *operation, const Layout *a,
                                                                             : CUBLAS_STATUS_SUCCESS;
 }
 
+/* The power of two, at most 16, that divides an address. */
+static uint32_t alignment_of(const void *pointer) {
+    uint32_t alignment = 16;
+    while ((uintptr_t)pointer % alignment != 0) alignment /= 2;
+    return alignment;
+}
+
 /* A number for what an algorithm is chosen for. */
 static uint64_t fingerprint(const Operation *operation, const Layout *layouts[4]) {
     uint64_t sum = UINT64_C(1469598103934665603);
@@ -363,6 +370,7 @@ EXPORT cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cu
                            .workspace = split ? SPLIT_WORKSPACE : 0,
                            .problem = fingerprint(operation_of(operation), layouts)};
     memcpy(algorithm.alignments, limits->alignments, sizeof algorithm.alignments);
+    algorithm.bias_alignment = alignment_of(operation_of(operation)->bias);
     memset(&results[0], 0, sizeof results[0]);
     memcpy(&results[0].algo, &algorithm, sizeof algorithm);
     results[0].workspaceSize = algorithm.workspace;
@@ -490,9 +498,10 @@ static bool is_readable(const void *data, const Layout *layout, uint32_t alignme
     return data && (uintptr_t)data % alignment == 0 && stand_in()->is_device(data, (size_t)elements * bytes);
 }
 
-static bool vectors_are_sound(const Product *it) {
+static bool vectors_are_sound(const Product *it, uint32_t bias_alignment) {
     uint32_t epilogue = it->operation.epilogue;
     size_t length = (size_t)(epilogue == CUBLASLT_EPILOGUE_BGRADB ? it->d.columns : it->d.rows);
+    if (has_bias(epilogue) && alignment_of(it->operation.bias) < bias_alignment) return false;
     if (has_bias(epilogue) &&
         !stand_in()->is_device(it->operation.bias, length * element_bytes(element_of(it->d.type))))
         return false;
@@ -540,7 +549,8 @@ EXPORT cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc
     if (!is_readable(a, layouts[0], chosen.alignments[0]) ||
         !is_readable(b, layouts[1], chosen.alignments[1]) ||
         (product.beta != 0 && !is_readable(c, layouts[2], chosen.alignments[2])) ||
-        !is_readable(d, layouts[3], chosen.alignments[3]) || !vectors_are_sound(&product))
+        !is_readable(d, layouts[3], chosen.alignments[3]) ||
+        !vectors_are_sound(&product, chosen.bias_alignment))
         return CUBLAS_STATUS_INVALID_VALUE;
     CUresult result =
         stand_in()->enqueue((CUstream)stream, "cublasLtMatmul", run_product, &product, sizeof product, NULL);
