@@ -25,7 +25,7 @@ static AmStatus describe(BatchNorm *self, const KernelCall *call, int32_t operan
     const IrShape *x = call->operand_shapes[0];
     const IrOptions *options = call->instruction->attributes->options;
     int64_t d = options->feature_index;
-    if (!dtype_is_floating(x->type) || !wide_supports(x->type))
+    if (!dtype_is_floating(x->type) || !cuda_has_arithmetic(x->type))
         return cuda_source_refuse(call, "not on this type", error);
     if (call->operand_count != operands || call->result_count != results || d < 0 || d >= x->rank)
         return cuda_source_refuse(call, "not with these operands", error);

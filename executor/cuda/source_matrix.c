@@ -17,7 +17,7 @@ typedef struct Matrices {
 
 static AmStatus describe(Matrices *self, const KernelCall *call, AmError *error) {
     const IrShape *shape = call->operand_shapes[0];
-    if (!dtype_is_floating(shape->type) || !wide_supports(shape->type))
+    if (!dtype_is_floating(shape->type) || !cuda_has_arithmetic(shape->type))
         return cuda_source_refuse(call, "not on this type", error);
     if (shape->rank < 2 || shape->dimensions[shape->rank - 1] != shape->dimensions[shape->rank - 2])
         return cuda_source_refuse(call, "its matrices are not square", error);

@@ -138,7 +138,7 @@ AmStatus cuda_source_reduce(CudaSource *source, Arena *arena, const KernelCall *
             : SBP_REDUCTION_COUNT;
     /* Nothing to reduce: a fold over no elements gives the initial value. */
     bool by_operator = self.reduction != SBP_REDUCTION_COUNT &&
-                       wide_supports(call->operand_shapes[0]->type) && self.reduced_count > 0;
+                       cuda_has_arithmetic(call->operand_shapes[0]->type) && self.reduced_count > 0;
     if (by_operator && self.results > 0) return write_by_operator(source, arena, &self, call, error);
     return write_by_computation(source, arena, &self, call, error);
 }

@@ -224,7 +224,7 @@ AmStatus cuda_source_topk(CudaSource *source, Arena *arena, const KernelCall *ca
     Text body = {0};
     int32_t half;
     if (call->operand_count != 1 || call->result_count != 2 || shape->rank < 1 ||
-        !wide_supports(shape->type) || !dtype_is_integer(call->result_shapes[1]->type) ||
+        !cuda_has_arithmetic(shape->type) || !dtype_is_integer(call->result_shapes[1]->type) ||
         !cuda_has_arithmetic(call->result_shapes[1]->type))
         return cuda_source_refuse(call, "not with these operands", error);
     Sort sort = describe(shape, shape->rank - 1);

@@ -146,13 +146,38 @@ static void test_update_in_place(void **state) {
     free(modules);
 }
 
+/* Types that have no arithmetic on the GPU are moved, and else refused by name. */
+static void test_narrow_types_are_refused(void **state) {
+    (void)state;
+    static const char *const texts[] = {
+        "f { a = f8e5m2[] parameter(0) b = f8e5m2[] parameter(1) ROOT c = f8e5m2[] add(a, b) }\n"
+        "ENTRY e { x = f8e5m2[40] parameter(0) v = f8e5m2[] parameter(1)\n"
+        "  ROOT r = f8e5m2[] reduce(x, v), dimensions={0}, to_apply=f }\n",
+        "ENTRY e { x = s4[9] parameter(0) ROOT t = (s4[2], s32[2]) topk(x), k=2, largest=true }\n",
+        "ENTRY e { x = f8e4m3fn[9] parameter(0) ROOT r = f8e4m3fn[9] exponential(x) }\n",
+    };
+    for (size_t k = 0; k < sizeof texts / sizeof *texts; k++) {
+        ModuleCase module;
+        CudaSource source;
+        char whole[512];
+        snprintf(whole, sizeof whole, "HloModule m\n%s", texts[k]);
+        if (module_open(&module, whole) != AM_OK) fail_msg("%s", module.error.text);
+        AmError error = {0};
+        assert_int_equal(cuda_source_make(&source, &module.arena, module.entry->calls[0], &error),
+                         AM_ERROR_INPUT);
+        assert_non_null(strstr(error.text, "no kernel for"));
+        module_close(&module);
+    }
+}
+
 int main(void) {
     if (system("c++ --version >/dev/null 2>&1") != 0) {
         puts("skipped: no C++ compiler");
         return SKIPPED;
     }
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_moves_and_folds),
-                                       cmocka_unit_test(test_update_in_place)};
+                                       cmocka_unit_test(test_update_in_place),
+                                       cmocka_unit_test(test_narrow_types_are_refused)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
 #else
