@@ -315,7 +315,8 @@ static inline AmStatus case_run_ranks(const KernelBackEnd *kernels, const CommBa
     return status;
 }
 
-/* Every kind along every dimension, even and uneven, every type and reduction that `supports`. */
+/* Every kind along every dimension, even and uneven, and every type and reduction
+ * that `supports` (on more than four ranks: the sums). */
 static inline int32_t case_list(CommCase *cases, bool (*supports)(SbpReduction reduction, Dtype type),
                                 int32_t ranks) {
     static const Dtype types[] = {DTYPE_PRED, DTYPE_S8,  DTYPE_S16, DTYPE_S32, DTYPE_S64,
@@ -342,7 +343,7 @@ static inline int32_t case_list(CommCase *cases, bool (*supports)(SbpReduction r
         }
     for (t = 0; t < type_count; t++)
         for (SbpReduction reduction = SBP_ADD; reduction < SBP_REDUCTION_COUNT; reduction++)
-            if (supports(reduction, types[t]))
+            if (supports(reduction, types[t]) && (ranks <= 4 || reduction == SBP_ADD))
                 cases[n++] = (CommCase){.kind = t % 2 ? PROGRAM_REDUCE_SCATTER : PROGRAM_ALL_REDUCE,
                                         .reduction = reduction,
                                         .type = types[t],

@@ -1,6 +1,6 @@
 /* Collectives between threads on 1 to 8 ranks, in groups, with uneven parts, of
  * every type, against the whole arrays; a rank that fails releases the others. */
-#include "tests/unit/comm_case.h"
+#include "comm_case.h"
 
 static bool supports(SbpReduction reduction, Dtype type) {
     (void)reduction;

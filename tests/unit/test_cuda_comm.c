@@ -3,7 +3,7 @@
  * card that cannot reach another is one clear line. Skipped (77) in a build
  * without CUDA and on a machine without a GPU. */
 #include "automap_features.h"
-#include "tests/unit/comm_case.h"
+#include "comm_case.h"
 
 enum { SKIPPED = 77 };
 

@@ -35,14 +35,11 @@ static void test_local(void **state) {
     check_models("local");
 }
 
+#ifdef AUTOMAP_HAVE_NCCL
 static void test_nccl(void **state) {
     (void)state;
-#ifdef AUTOMAP_HAVE_NCCL
     if (cuda_device_count() < 4) skip();
     check_models("nccl");
-#else
-    skip();
-#endif
 }
 
 /* A step of a rank that communicates by NCCL is one graph: its launches do not grow with its collectives. */
@@ -56,11 +53,42 @@ static void test_whole_steps_are_graphs(void **state) {
     assert_int_equal(stand->count("cuGraphLaunch"), 2 * (STEPS - 1));
 }
 
+/* An error of NCCL in the middle of the training is one line that names a rank. */
+static void test_a_lost_rank(void **state) {
+    (void)state;
+    char path[512], data[512], weights[512];
+    PlanContext *context;
+    Arena arena = {0};
+    AmRunReport report;
+    AmError error = {0};
+    if (!stand_in() || cuda_device_count() < 2) skip();
+    join(path, sizeof path, "exact_linear", "model.hlo.pb");
+    join(weights, sizeof weights, "exact_linear", "state.npz");
+    join(data, sizeof data, "exact_linear", "data.npz");
+    AmRunOptions options = {
+        .steps = STEPS, .device = "cuda", .comm = "nccl", .state_path = weights, .data_path = data};
+    if (plan_context_read(&context, path, NULL, &error) != AM_OK) fail_msg("%s", error.text);
+    options.plan = make_plan(&arena, context, "data=2", choose_batch, 0);
+    setenv("STAND_IN_NCCL_LOST", "6", 1);
+    AmStatus status = am_run(context, &options, &arena, &report, &error);
+    unsetenv("STAND_IN_NCCL_LOST");
+    assert_int_equal(status, AM_ERROR_RUNTIME);
+    const char *words = strstr(error.text, "NCCL: a step's collectives: remote process exited");
+    if (!words || strncmp(error.text, "rank ", 5) != 0 || strchr(error.text, '\n'))
+        fail_msg("%s", error.text);
+    arena_free(&arena);
+    plan_context_free(context);
+}
+#endif
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_local),
+#ifdef AUTOMAP_HAVE_NCCL
         cmocka_unit_test(test_nccl),
         cmocka_unit_test(test_whole_steps_are_graphs),
+        cmocka_unit_test(test_a_lost_rank),
+#endif
     };
     AmError error = {0};
     setenv("STAND_IN_DEVICES", "4", 0);
