@@ -137,7 +137,9 @@ static AmStatus settle(const Comm *comm, const NcclGroup *group, const char *wha
     return AM_OK;
 }
 
-static AmStatus join(Comm *comm, const int32_t *ranks, int32_t count, int32_t *name, AmError *error) {
+/* Under the mutex. */
+static AmStatus add_group(const Comm *comm, const int32_t *ranks, int32_t count, int32_t *name,
+                          AmError *error) {
     NcclRank *rank = rank_of(comm);
     NcclGroup group = {.count = count, .position = -1};
     for (int32_t g = 0; g < rank->group_count; g++)
@@ -160,6 +162,14 @@ static AmStatus join(Comm *comm, const int32_t *ranks, int32_t count, int32_t *n
     *name = rank->group_count;
     rank->groups[rank->group_count++] = group;
     return AM_OK;
+}
+
+static AmStatus join(Comm *comm, const int32_t *ranks, int32_t count, int32_t *name, AmError *error) {
+    NcclRank *rank = rank_of(comm);
+    pthread_mutex_lock(&rank->mutex);
+    AmStatus status = add_group(comm, ranks, count, name, error);
+    pthread_mutex_unlock(&rank->mutex);
+    return status;
 }
 
 /* ncclBfloat16, which NCCL's headers of CUDA 12 declare for C++ alone. */

@@ -256,8 +256,9 @@ static inline AmStatus case_work(CaseRank *self) {
     for (int32_t k = 0; k < self->repeats; k++) {
         bool done = records && kernels->begin(comm->device, &self->record);
         while (!done) {
-            TRY(case_run_all(self));
+            AmStatus status = case_run_all(self);
             done = !records || kernels->end(comm->device, &self->record);
+            TRY(status);
         }
         if (comm->back_end->await) TRY(comm->back_end->await(comm, &self->error));
         TRY(kernels->synchronize(comm->device, &self->error));

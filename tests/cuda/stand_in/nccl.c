@@ -81,6 +81,7 @@ struct ncclComm {
 typedef struct Batch {
     struct ncclComm *communicator;
     bool here; /* has arrived for this run */
+    struct Batch *next;
     int32_t call_count;
     Call calls[];
 } Batch;
@@ -96,6 +97,7 @@ static _Thread_local Pending pending[MOST_CALLS];
 static _Thread_local int32_t pending_count, depth;
 static pthread_mutex_t list_mutex = PTHREAD_MUTEX_INITIALIZER;
 static struct ncclComm *communicators; /* all that ever were: queued work may name them */
+static Batch *batches;                 /* likewise */
 static int64_t ids;
 
 static int enter(const char *call) {
@@ -302,6 +304,10 @@ static ncclResult_t queue_batch(struct ncclComm *self, cudaStream_t stream) {
         free(batch);
         return ncclInvalidUsage;
     }
+    pthread_mutex_lock(&list_mutex);
+    batch->next = batches;
+    batches = batch;
+    pthread_mutex_unlock(&list_mutex);
     CUresult result =
         stand->enqueue((CUstream)stream, "nccl", run_batch, &batch, sizeof batch, meeting_of(self));
     return result == CUDA_SUCCESS ? ncclSuccess : ncclUnhandledCudaError;
