@@ -67,7 +67,7 @@ static void test_failure_releases_the_others(void **state) {
 }
 
 /* Runs two ranks under failures that the stand-ins make; every rank is to end with
- * AM_ERROR_RUNTIME, within 10 seconds, one of them saying `words`. */
+ * AM_ERROR_RUNTIME, within half a minute, one of them saying `words`. */
 static void check_failure(const char *failures, const char *words) {
     const StandIn *stand = stand_in();
     CaseRank all[CASE_MOST_RANKS];
@@ -78,7 +78,7 @@ static void check_failure(const char *failures, const char *words) {
     AmStatus status = case_run_ranks(&kernels_cuda, &comm_nccl, 2, &sum, 1, 4, -1, all, &error);
     (stand->fail)("");
     assert_int_equal(status, AM_OK);
-    assert_true(clock_seconds() - begun < 10);
+    assert_true(clock_seconds() - begun < 30);
     for (int r = 0; r < 2; r++) {
         assert_int_equal(all[r].status, AM_ERROR_RUNTIME);
         said = said || strstr(all[r].error.text, words);
@@ -105,7 +105,8 @@ static void test_a_rank_that_does_not_come(void **state) {
     check_failure("", "connecting to the other ranks has not ended after 0.2 seconds (a group of 2 ranks)");
     unsetenv("STAND_IN_NCCL_ABSENT");
     setenv("STAND_IN_NCCL_SILENT", "1", 1);
-    check_failure("", "NCCL: the collectives of a step have not ended after 2 seconds");
+    setenv("AUTOMAP_NCCL_TIMEOUT", "0.4", 1);
+    check_failure("", "NCCL: the collectives of a step have not ended after 4 seconds");
     unsetenv("STAND_IN_NCCL_SILENT");
     unsetenv("AUTOMAP_NCCL_TIMEOUT");
 }
