@@ -1,6 +1,6 @@
 """The model zoo: training steps in plain JAX, each a function that returns a Model."""
 
-from . import exact, gpt2_bf16, mlp, t5, transformer, vgg
+from . import exact, experts, gpt2_bf16, llama, lstm, mlp, recipes, resnet, t5, transformer, unet, vgg, vit
 
 MODELS = {
     "mlp": mlp.full,
@@ -23,4 +23,23 @@ MODELS = {
     "exact_linear": exact.linear,
     "exact_gather": exact.gather,
     "two_swapped": exact.swapped,
+    "lstm": lstm.full,
+    "lstm_tiny": lstm.tiny,
+    "llama": llama.full,
+    "llama_tiny": llama.tiny,
+    "moe": experts.full,
+    "moe_tiny": experts.tiny,
+    "moe_sorted": experts.sorted_full,
+    "moe_sorted_tiny": experts.sorted_tiny,
+    "resnet50": resnet.full,
+    "resnet_tiny": resnet.tiny,
+    "vit": vit.full,
+    "vit_tiny": vit.tiny,
+    "unet": unet.full,
+    "unet_tiny": unet.tiny,
+    "dropout_tiny": recipes.dropout,
+    "accumulated_tiny": recipes.accumulated,
+    "adamw_tiny": recipes.adamw,
+    "adafactor_tiny": recipes.adafactor,
+    "lion_tiny": recipes.lion,
 }
