@@ -6,7 +6,7 @@
  * memory. As the addresses of a call are fixed by then, the argument list of a
  * launch is made when it is prepared, and running it is one call to the driver.
  */
-#include <stdlib.h>
+#include <string.h>
 
 #include "executor/cuda/cuda.h"
 #include "executor/cuda/unit_cache.h"
@@ -76,24 +76,26 @@ static void release_constants(void *memory) {
     cuda_memory_free((CUdeviceptr)(uintptr_t)memory);
 }
 
-/* One allocation for the uploads of all calls. */
-static AmStatus upload(CudaKernelDevice *device, AmError *error) {
+/* One allocation and one copy for the uploads of all calls. */
+static AmStatus upload(CudaKernelDevice *device, Arena *arena, AmError *error) {
+    static const char what[] = "uploading constants";
     CUdeviceptr memory;
-    int64_t bytes = 0;
+    int64_t bytes = 0, at = 0;
     for (CudaGenerated *kernel = device->generated; kernel; kernel = kernel->next)
         bytes += kernel_align(kernel->source.upload_bytes);
     if (bytes == 0) return AM_OK;
+    char *host = arena_alloc(arena, (size_t)bytes);
+    if (!host) return am_fail_memory(error, bytes);
     TRY(cuda_memory_alloc(&memory, &device->device, bytes, error));
     TRY(cuda_keep(device, (void *)(uintptr_t)memory, release_constants, error));
     for (CudaGenerated *kernel = device->generated; kernel; kernel = kernel->next) {
-        size_t count = (size_t)kernel->source.upload_bytes;
-        if (count == 0) continue;
-        kernel->upload = memory;
-        memory += (CUdeviceptr)kernel_align((int64_t)count);
-        TRY(cuda_check(cuda.cuMemcpyHtoDAsync(kernel->upload, kernel->source.upload, count, device->compute),
-                       "uploading constants", error));
+        if (kernel->source.upload_bytes == 0) continue;
+        memcpy(host + at, kernel->source.upload, (size_t)kernel->source.upload_bytes);
+        kernel->upload = memory + (CUdeviceptr)at;
+        at += kernel_align(kernel->source.upload_bytes);
     }
-    return cuda_check(cuda.cuStreamSynchronize(device->compute), "uploading constants", error);
+    TRY(cuda_check(cuda.cuMemcpyHtoDAsync(memory, host, (size_t)bytes, device->compute), what, error));
+    return cuda_check(cuda.cuStreamSynchronize(device->compute), what, error);
 }
 
 static AmStatus find_functions(CudaGenerated *kernel, const CudaUnit *unit, AmError *error) {
@@ -129,7 +131,7 @@ AmStatus cuda_finish_generated(CudaKernelDevice *device, AmError *error) {
         for (CudaGenerated *kernel = device->generated; kernel; kernel = kernel->next)
             TRY_OR_FAIL(find_functions(kernel, unit_cache_unit(unit), error));
     }
-    TRY_OR_FAIL(upload(device, error));
+    TRY_OR_FAIL(upload(device, &arena, error));
     device->generated = NULL;
 fail:
     arena_free(&arena);

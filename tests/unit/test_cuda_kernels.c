@@ -8,6 +8,8 @@
 enum { SKIPPED = 77 };
 
 #ifdef AUTOMAP_HAVE_CUDA
+#include <pthread.h>
+
 #include "base/file.h"
 #include "base/random.h"
 #include "cuda_case.h"
@@ -225,6 +227,51 @@ static void test_ranks_share_units(void **state) {
     assert_int_equal(memory.allocations, 0);
 }
 
+typedef struct RankOfCard {
+    pthread_t thread;
+    pthread_barrier_t *all;
+    float number, sum;
+} RankOfCard;
+
+static void *train(void *argument) {
+    RankOfCard *self = argument;
+    KernelDevice *device = cuda_case_device(&kernels_cuda);
+    CudaCase gpu;
+    float values[64] = {self->number};
+    pthread_barrier_wait(self->all);
+    cuda_case_check(cuda_case_open(&gpu, device, small), &gpu.error);
+    for (int step = 0; step < 20; step++) {
+        cuda_case_set(&gpu, 0, values);
+        subprogram_replay(gpu.entry);
+        cuda_case_synchronize(&gpu);
+    }
+    cuda_case_get(&gpu, 1, &self->sum);
+    pthread_barrier_wait(self->all);
+    cuda_case_close(&gpu);
+    device->back_end->close(device);
+    return NULL;
+}
+
+/* Ranks are threads: they load one unit at the same time, and record beside one another. */
+static void test_ranks_in_threads(void **state) {
+    (void)state;
+    enum { RANKS = 4 };
+    RankOfCard ranks[RANKS];
+    pthread_barrier_t all;
+    int64_t loads = cuda_case_count("cuModuleLoadDataEx");
+    assert_int_equal(pthread_barrier_init(&all, NULL, RANKS), 0);
+    for (int r = 0; r < RANKS; r++) {
+        ranks[r] = (RankOfCard){.all = &all, .number = (float)r};
+        assert_int_equal(pthread_create(&ranks[r].thread, NULL, train, &ranks[r]), 0);
+    }
+    for (int r = 0; r < RANKS; r++) {
+        pthread_join(ranks[r].thread, NULL);
+        assert_true(ranks[r].sum == 63 + (ranks[r].number + 1) * (ranks[r].number + 1));
+    }
+    pthread_barrier_destroy(&all);
+    ASSERT_COUNT("cuModuleLoadDataEx", loads + 1);
+}
+
 /* Three arrays: what is copied beside the computation takes up what was there
  * when it forked, and the computation goes on after the mark. */
 typedef struct Streams {
@@ -285,6 +332,7 @@ int main(void) {
         cmocka_unit_test(test_a_failure_comes_out_of_synchronize),
         cmocka_unit_test(test_too_much_memory_is_refused),
         cmocka_unit_test(test_ranks_share_units),
+        cmocka_unit_test(test_ranks_in_threads),
         cmocka_unit_test(test_streams_are_ordered),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
