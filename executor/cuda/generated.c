@@ -48,11 +48,12 @@ static void list_arguments(CudaGenerated *kernel, KernelCall *call) {
 AmStatus cuda_prepare_source(KernelCall *call, Arena *arena, const CudaSource *source, AmError *error) {
     CudaKernelDevice *device = cuda_device_of(call->device);
     CudaGenerated *kernel = ARENA_ARRAY(arena, CudaGenerated, 1);
+    int32_t arguments = call->operand_count + call->result_count + 3;
     if (!kernel) return am_fail_memory(error, (int64_t)sizeof *kernel);
     kernel->source = *source;
     kernel->functions = ARENA_ARRAY(arena, CUfunction, kernel->source.launch_count + 1);
-    kernel->arguments = ARENA_ARRAY(arena, void *, kernel->source.parameters + 3);
-    if (arena->failed) return am_fail_memory(error, kernel->source.parameters * 8);
+    kernel->arguments = ARENA_ARRAY(arena, void *, arguments);
+    if (arena->failed) return am_fail_memory(error, arguments * 8);
     list_arguments(kernel, call);
     call->scratch_bytes = kernel->source.scratch_bytes;
     call->compiled = kernel;
