@@ -36,6 +36,8 @@ typedef struct Run {
     int32_t device_count;      /* of the plan */
     int32_t first, rank_count; /* this process's ranks are first .. first + rank_count - 1 */
     Rank *ranks;
+    const KernelBackEnd *kernels;
+    const CommBackEnd *collectives;
     KernelDevice **devices; /* [rank_count], opened */
     Comm *comms;
     bool has_comm;
@@ -111,39 +113,40 @@ static AmStatus check_memory(const Run *run, AmError *error) {
                    needed / 1e9, present / 1e9);
 }
 
-static AmStatus choose_collectives(const Run *run, const KernelBackEnd *kernels,
-                                   const CommBackEnd **collectives, AmError *error) {
-    const char *name = run->options->comm;
-    bool on_cpu = strcmp(kernels->name, "cpu") == 0;
-    *collectives = run->options->collectives;
-    if (*collectives) return AM_OK;
+/* Several processes need collectives that reach from one to another. */
+static AmStatus choose_back_ends(Run *run, AmError *error) {
+    const AmRunOptions *options = run->options;
+    const char *name = options->comm;
+    TRY(kernel_back_end_find(&run->kernels, options->device ? options->device : "cpu", error));
+    run->collectives = options->collectives;
+    if (run->collectives) return AM_OK;
     if (name && strcmp(name, "mpi") == 0)
         return am_fail(error, AM_ERROR_USAGE, "",
                        "there are no collectives 'mpi' yet: use 'local', ranks as threads of one process, or "
                        "'nccl' on device 'cuda'");
-    if (run->world && (on_cpu || (name && strcmp(name, "local") == 0)))
+    if (run->world && (run->kernels == &kernels_cpu || (name && strcmp(name, "local") == 0)))
         return am_fail(
             error, AM_ERROR_USAGE, "",
             "%d processes need collectives 'nccl' on device 'cuda'; with collectives 'local' or on "
             "device 'cpu' all ranks are threads of one process",
             run->world->count);
-    return comm_back_end_find(collectives, name ? name : run->world ? "nccl" : "local", kernels, error);
+    return comm_back_end_find(&run->collectives,
+                              name         ? name
+                              : run->world ? "nccl"
+                                           : "local",
+                              run->kernels, error);
 }
 
 static AmStatus open_devices(Run *run, AmError *error) {
     const AmRunOptions *options = run->options;
-    const KernelBackEnd *kernels;
-    const CommBackEnd *collectives;
-    TRY(kernel_back_end_find(&kernels, options->device ? options->device : "cpu", error));
-    TRY(choose_collectives(run, kernels, &collectives, error));
     int32_t first_here = run->world ? run->world->local_process * run->rank_count : 0;
     for (int32_t r = 0; r < run->rank_count; r++) {
         KernelOptions of_rank = {
             .index = first_here + r, .tf32 = options->tf32, .warnings = options->warnings};
-        TRY(kernels->open(&run->devices[r], &of_rank, error));
+        TRY(run->kernels->open(&run->devices[r], &of_rank, error));
     }
-    TRY(collectives->open(run->comms, run->first, run->rank_count, run->device_count, run->devices,
-                          run->world, error));
+    TRY(run->collectives->open(run->comms, run->first, run->rank_count, run->device_count, run->devices,
+                               run->world, error));
     run->has_comm = true;
     return AM_OK;
 }
@@ -175,7 +178,6 @@ static AmStatus lower(Run *run, AmError *error) {
     const PlanContext *context = run->context;
     const Plan *plan = run->options->plan;
     Completion *completion = NULL;
-    TRY(deal_ranks(run, error));
     run->ranks = ARENA_ARRAY(run->arena, Rank, run->rank_count);
     run->comms = ARENA_ARRAY(run->arena, Comm, run->rank_count);
     run->devices = ARENA_ARRAY(run->arena, KernelDevice *, run->rank_count);
@@ -390,7 +392,9 @@ static AmStatus run_plan(Run *run, AmRunReport *report, AmError *error) {
     if (options->steps < 1)
         return am_fail(error, AM_ERROR_USAGE, "", "the number of steps must be at least 1");
     TRY(check_writable(run, error));
+    TRY(deal_ranks(run, error));
     if (run->world) TRY(agree(run, error));
+    TRY(choose_back_ends(run, error));
     TRY(lower(run, error));
     WholeOwner owner = {.ranks = run->ranks, .rank_count = run->rank_count, .world = run->world};
     TRY(results_open(&run->results, run->context, options, &owner, run->arena, error));

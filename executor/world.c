@@ -342,7 +342,10 @@ AmStatus world_agree(World *world, const WorldFact *facts, int32_t count, AmErro
     TRY(status);
     TRY(world_broadcast(world, verdict, sizeof verdict, error));
     verdict[MOST_VERDICT - 1] = '\0';
-    return *verdict ? am_fail(error, AM_ERROR_INPUT, "", "%s", verdict) : AM_OK;
+    if (!*verdict) return AM_OK;
+    /* Who is first to leave must not cut off the others before they know why. */
+    world_barrier(world, NULL);
+    return am_fail(error, AM_ERROR_INPUT, "", "%s", verdict);
 }
 
 void world_abort(World *world, const char *text) {
