@@ -180,11 +180,11 @@ def training(session):
 
 
 def leaves(value, name=""):
-    """Every number and word of a JSON value, with where it stands."""
+    """Every number, word and table of a JSON value, with where it stands."""
     if isinstance(value, dict):
         for key, part in value.items():
             yield from leaves(part, f"{name}.{key}" if name else key)
-    elif isinstance(value, list):
+    elif isinstance(value, list) and any(isinstance(part, dict) for part in value):
         for index, part in enumerate(value):
             yield from leaves(part, f"{name}[{index}]")
     else:
