@@ -118,7 +118,12 @@ static AmStatus measure_products(Probe *self, json_t *rates, json_t *efficiency,
         Series series;
         if (!self->back_end->has_type(types[k])) continue;
         if (types[k] != DTYPE_F32) growth.first = 256, growth.factor = 4;
-        TRY(measure_series(self, &series, WORK_PRODUCT, (int32_t)types[k], &growth));
+        AmStatus status = measure_series(self, &series, WORK_PRODUCT, (int32_t)types[k], &growth);
+        if (status == AM_ERROR_INPUT && types[k] != DTYPE_F32) {
+            if (self->error) *self->error = (AmError){0};
+            continue;
+        }
+        if (status != AM_OK) return status;
         double rate = best_rate(&series, launch) / self->share;
         json_object_set_new(rates, dtype_name(types[k]), number(rate));
         if (types[k] == DTYPE_F32) json_object_set_new(efficiency, "dot", curve(&series, launch));

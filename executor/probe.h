@@ -34,7 +34,7 @@ struct ProbeBackEnd {
     AmStatus (*open)(ProbeDevice **device, int32_t index, AmError *error);
     void (*close)(ProbeDevice *device);
     bool (*has_type)(Dtype type); /* of products */
-    /* side x side by side x side */
+    /* side x side by side x side. AM_ERROR_INPUT: this device cannot, in that type. */
     AmStatus (*product)(ProbeDevice *device, Dtype type, int64_t side, int32_t repeats, double *seconds,
                         AmError *error);
     /* y = a x + y in f32 */

@@ -18,7 +18,7 @@ typedef struct Card {
     ProbeDevice base;
     CudaDevice device;
     CudaUnit unit;
-    CUfunction scale_add, nothing;
+    CUfunction fill, scale_add, nothing;
     CUstream stream;
     CudaBlas *blas;
     CUdeviceptr buffers[BUFFERS]; /* operands and result, grown on demand */
@@ -48,6 +48,7 @@ static AmStatus fill_card(Card *card, int32_t index, AmError *error) {
     size_t unused = 0, total = 0;
     TRY(cuda_device_open(&card->device, index, error));
     TRY(cuda_unit_load(&card->unit, &card->device, cuda_text_probe, error));
+    TRY(cuda_unit_function(&card->fill, &card->unit, "probe_fill", error));
     TRY(cuda_unit_function(&card->scale_add, &card->unit, "probe_scale_add", error));
     TRY(cuda_unit_function(&card->nothing, &card->unit, "probe_nothing", error));
     TRY(cuda_check(cuda.cuStreamCreate(&card->stream, CU_STREAM_NON_BLOCKING), "making a stream", error));
@@ -70,15 +71,25 @@ static AmStatus open_card(ProbeDevice **device, int32_t index, AmError *error) {
     return status;
 }
 
-/* Zeros: numbers in every type. */
+/* `elements` shared by blocks of THREADS, each of which strides over them. */
+static AmStatus enqueue(const Card *card, CUfunction kernel, int64_t elements, void **arguments,
+                        AmError *error) {
+    int64_t blocks = (elements + THREADS - 1) / THREADS;
+    int64_t most = (int64_t)card->device.multiprocessors * BLOCKS_PER_MULTIPROCESSOR;
+    return cuda_check(cuda.cuLaunchKernel(kernel, (unsigned)(blocks < most ? blocks : most), 1, 1, THREADS, 1,
+                                          1, 0, card->stream, arguments, NULL),
+                      "starting a kernel", error);
+}
+
 static AmStatus reserve(Card *card, int64_t bytes, AmError *error) {
+    long long words = (bytes + 3) / 4;
     if (bytes <= card->bytes) return AM_OK;
     card->bytes = 0;
     for (int32_t k = 0; k < BUFFERS; k++) {
         cuda_memory_free(card->buffers[k]);
-        TRY(cuda_memory_alloc(&card->buffers[k], &card->device, bytes, error));
-        TRY(cuda_check(cuda.cuMemsetD8Async(card->buffers[k], 0, (size_t)bytes, card->stream),
-                       "clearing device memory", error));
+        TRY(cuda_memory_alloc(&card->buffers[k], &card->device, 4 * words, error));
+        void *arguments[] = {&card->buffers[k], &words};
+        TRY(enqueue(card, card->fill, words, arguments, error));
     }
     card->bytes = bytes;
     return AM_OK;
@@ -126,13 +137,6 @@ fail:
     return status;
 }
 
-static AmStatus enqueue(const Card *card, CUfunction kernel, int64_t blocks, void **arguments,
-                        AmError *error) {
-    return cuda_check(
-        cuda.cuLaunchKernel(kernel, (unsigned)blocks, 1, 1, THREADS, 1, 1, 0, card->stream, arguments, NULL),
-        "starting a kernel", error);
-}
-
 static AmStatus card_element_wise(ProbeDevice *device, int64_t elements, int32_t repeats, double *seconds,
                                   AmError *error) {
     Card *card = (Card *)device;
@@ -140,12 +144,9 @@ static AmStatus card_element_wise(ProbeDevice *device, int64_t elements, int32_t
     long long count = elements;
     float factor = 0.5f;
     void *arguments[] = {&card->buffers[0], &card->buffers[1], &factor, &count};
-    int64_t blocks = (elements + THREADS - 1) / THREADS;
-    int64_t most = (int64_t)card->device.multiprocessors * BLOCKS_PER_MULTIPROCESSOR;
     TRY(finish(card, error));
     double begun = clock_seconds();
-    for (int32_t k = 0; k < repeats; k++)
-        TRY(enqueue(card, card->scale_add, blocks < most ? blocks : most, arguments, error));
+    for (int32_t k = 0; k < repeats; k++) TRY(enqueue(card, card->scale_add, elements, arguments, error));
     TRY(finish(card, error));
     *seconds = clock_seconds() - begun;
     return AM_OK;
@@ -181,6 +182,7 @@ static AmStatus card_copy(ProbeDevice *device, int32_t peer, int64_t bytes, int3
     TRY_OR_FAIL(finish(card, error));
     *seconds = clock_seconds() - begun;
 fail:
+    if (other.context) cuda_device_use(&other, NULL);
     cuda_memory_free(target);
     cuda_device_close(&other);
     cuda_device_use(&card->device, NULL);
