@@ -269,25 +269,26 @@ static const Proposal filter_proposals[PROPOSALS] = {
         return CUDNN_STATUS_SUCCESS;                                              \
     } while (0)
 
-EXPORT cudnnStatus_t cudnnGetConvolutionForwardAlgorithm_v7(
-    cudnnHandle_t handle, const cudnnTensorDescriptor_t x, const cudnnFilterDescriptor_t w,
-    const cudnnConvolutionDescriptor_t window, const cudnnTensorDescriptor_t y, const int wanted, int *count,
-    cudnnConvolutionFwdAlgoPerf_t *found) {
+EXPORT cudnnStatus_t cudnnGetConvolutionForwardAlgorithm_v7(cudnnHandle_t handle, cudnnTensorDescriptor_t x,
+                                                            cudnnFilterDescriptor_t w,
+                                                            cudnnConvolutionDescriptor_t window,
+                                                            cudnnTensorDescriptor_t y, int wanted, int *count,
+                                                            cudnnConvolutionFwdAlgoPerf_t *found) {
     ENTER(cudnnGetConvolutionForwardAlgorithm_v7);
     PROPOSE(cudnnConvolutionFwdAlgoPerf_t, cudnnConvolutionFwdAlgo_t, forward_proposals);
 }
 
 EXPORT cudnnStatus_t cudnnGetConvolutionBackwardDataAlgorithm_v7(
-    cudnnHandle_t handle, const cudnnFilterDescriptor_t w, const cudnnTensorDescriptor_t y,
-    const cudnnConvolutionDescriptor_t window, const cudnnTensorDescriptor_t x, const int wanted, int *count,
+    cudnnHandle_t handle, cudnnFilterDescriptor_t w, cudnnTensorDescriptor_t y,
+    cudnnConvolutionDescriptor_t window, cudnnTensorDescriptor_t x, int wanted, int *count,
     cudnnConvolutionBwdDataAlgoPerf_t *found) {
     ENTER(cudnnGetConvolutionBackwardDataAlgorithm_v7);
     PROPOSE(cudnnConvolutionBwdDataAlgoPerf_t, cudnnConvolutionBwdDataAlgo_t, input_proposals);
 }
 
 EXPORT cudnnStatus_t cudnnGetConvolutionBackwardFilterAlgorithm_v7(
-    cudnnHandle_t handle, const cudnnTensorDescriptor_t x, const cudnnTensorDescriptor_t y,
-    const cudnnConvolutionDescriptor_t window, const cudnnFilterDescriptor_t w, const int wanted, int *count,
+    cudnnHandle_t handle, cudnnTensorDescriptor_t x, cudnnTensorDescriptor_t y,
+    cudnnConvolutionDescriptor_t window, cudnnFilterDescriptor_t w, int wanted, int *count,
     cudnnConvolutionBwdFilterAlgoPerf_t *found) {
     ENTER(cudnnGetConvolutionBackwardFilterAlgorithm_v7);
     PROPOSE(cudnnConvolutionBwdFilterAlgoPerf_t, cudnnConvolutionBwdFilterAlgo_t, filter_proposals);
@@ -299,26 +300,28 @@ static cudnnStatus_t workspace_of(cudnnStatus_t status, int algorithm, size_t *b
     return CUDNN_STATUS_SUCCESS;
 }
 
-EXPORT cudnnStatus_t cudnnGetConvolutionForwardWorkspaceSize(
-    cudnnHandle_t handle, const cudnnTensorDescriptor_t x, const cudnnFilterDescriptor_t w,
-    const cudnnConvolutionDescriptor_t window, const cudnnTensorDescriptor_t y,
-    cudnnConvolutionFwdAlgo_t algorithm, size_t *bytes) {
+EXPORT cudnnStatus_t cudnnGetConvolutionForwardWorkspaceSize(cudnnHandle_t handle, cudnnTensorDescriptor_t x,
+                                                             cudnnFilterDescriptor_t w,
+                                                             cudnnConvolutionDescriptor_t window,
+                                                             cudnnTensorDescriptor_t y,
+                                                             cudnnConvolutionFwdAlgo_t algorithm,
+                                                             size_t *bytes) {
     ENTER(cudnnGetConvolutionForwardWorkspaceSize);
     return workspace_of(check_problem(handle, x, w, window, y), (int)algorithm, bytes);
 }
 
 EXPORT cudnnStatus_t cudnnGetConvolutionBackwardDataWorkspaceSize(
-    cudnnHandle_t handle, const cudnnFilterDescriptor_t w, const cudnnTensorDescriptor_t y,
-    const cudnnConvolutionDescriptor_t window, const cudnnTensorDescriptor_t x,
-    cudnnConvolutionBwdDataAlgo_t algorithm, size_t *bytes) {
+    cudnnHandle_t handle, cudnnFilterDescriptor_t w, cudnnTensorDescriptor_t y,
+    cudnnConvolutionDescriptor_t window, cudnnTensorDescriptor_t x, cudnnConvolutionBwdDataAlgo_t algorithm,
+    size_t *bytes) {
     ENTER(cudnnGetConvolutionBackwardDataWorkspaceSize);
     return workspace_of(check_problem(handle, x, w, window, y), (int)algorithm, bytes);
 }
 
 EXPORT cudnnStatus_t cudnnGetConvolutionBackwardFilterWorkspaceSize(
-    cudnnHandle_t handle, const cudnnTensorDescriptor_t x, const cudnnTensorDescriptor_t y,
-    const cudnnConvolutionDescriptor_t window, const cudnnFilterDescriptor_t w,
-    cudnnConvolutionBwdFilterAlgo_t algorithm, size_t *bytes) {
+    cudnnHandle_t handle, cudnnTensorDescriptor_t x, cudnnTensorDescriptor_t y,
+    cudnnConvolutionDescriptor_t window, cudnnFilterDescriptor_t w, cudnnConvolutionBwdFilterAlgo_t algorithm,
+    size_t *bytes) {
     ENTER(cudnnGetConvolutionBackwardFilterWorkspaceSize);
     return workspace_of(check_problem(handle, x, w, window, y), (int)algorithm, bytes);
 }
@@ -452,12 +455,12 @@ static cudnnStatus_t enqueue(cudnnHandle_t handle, Convolution *it, const void *
 }
 
 EXPORT cudnnStatus_t cudnnConvolutionForward(cudnnHandle_t handle, const void *alpha,
-                                             const cudnnTensorDescriptor_t x, const void *x_data,
-                                             const cudnnFilterDescriptor_t w, const void *w_data,
-                                             const cudnnConvolutionDescriptor_t window,
+                                             cudnnTensorDescriptor_t x, const void *x_data,
+                                             cudnnFilterDescriptor_t w, const void *w_data,
+                                             cudnnConvolutionDescriptor_t window,
                                              cudnnConvolutionFwdAlgo_t algorithm, void *workspace,
                                              size_t workspace_bytes, const void *beta,
-                                             const cudnnTensorDescriptor_t y, void *y_data) {
+                                             cudnnTensorDescriptor_t y, void *y_data) {
     ENTER(cudnnConvolutionForward);
     cudnnStatus_t status = check_problem(handle, x, w, window, y);
     if (status != CUDNN_STATUS_SUCCESS) return status;
@@ -472,12 +475,12 @@ EXPORT cudnnStatus_t cudnnConvolutionForward(cudnnHandle_t handle, const void *a
 }
 
 EXPORT cudnnStatus_t cudnnConvolutionBackwardData(cudnnHandle_t handle, const void *alpha,
-                                                  const cudnnFilterDescriptor_t w, const void *w_data,
-                                                  const cudnnTensorDescriptor_t y, const void *y_data,
-                                                  const cudnnConvolutionDescriptor_t window,
+                                                  cudnnFilterDescriptor_t w, const void *w_data,
+                                                  cudnnTensorDescriptor_t y, const void *y_data,
+                                                  cudnnConvolutionDescriptor_t window,
                                                   cudnnConvolutionBwdDataAlgo_t algorithm, void *workspace,
                                                   size_t workspace_bytes, const void *beta,
-                                                  const cudnnTensorDescriptor_t x, void *x_data) {
+                                                  cudnnTensorDescriptor_t x, void *x_data) {
     ENTER(cudnnConvolutionBackwardData);
     cudnnStatus_t status = check_problem(handle, x, w, window, y);
     if (status != CUDNN_STATUS_SUCCESS) return status;
@@ -492,12 +495,12 @@ EXPORT cudnnStatus_t cudnnConvolutionBackwardData(cudnnHandle_t handle, const vo
 }
 
 EXPORT cudnnStatus_t cudnnConvolutionBackwardFilter(cudnnHandle_t handle, const void *alpha,
-                                                    const cudnnTensorDescriptor_t x, const void *x_data,
-                                                    const cudnnTensorDescriptor_t y, const void *y_data,
-                                                    const cudnnConvolutionDescriptor_t window,
+                                                    cudnnTensorDescriptor_t x, const void *x_data,
+                                                    cudnnTensorDescriptor_t y, const void *y_data,
+                                                    cudnnConvolutionDescriptor_t window,
                                                     cudnnConvolutionBwdFilterAlgo_t algorithm,
                                                     void *workspace, size_t workspace_bytes, const void *beta,
-                                                    const cudnnFilterDescriptor_t w, void *w_data) {
+                                                    cudnnFilterDescriptor_t w, void *w_data) {
     ENTER(cudnnConvolutionBackwardFilter);
     cudnnStatus_t status = check_problem(handle, x, w, window, y);
     if (status != CUDNN_STATUS_SUCCESS) return status;
