@@ -8,8 +8,9 @@
  * and setting priorities, and how much is Adam.
  * Reference: about 10,000 updates per second for a 64-128-16 network with a
  * batch of 32, on one core with OpenBLAS; on a card at least as many. An update
- * on a card is a graph with cuBLASLt's products (default), a graph with our own,
- * or the work of one block of threads (learner.h); the last column says what ran.
+ * on a card is a graph with cuBLASLt's products, a graph with our own, or the work
+ * of one block of threads (learner.h); the last column says what ran. Without
+ * --update the first case is measured in all three.
  */
 #include <stdio.h>
 #include <string.h>
@@ -23,6 +24,8 @@
 #define SECONDS           0.3
 #define MOST_OBSERVATION  512
 #define UPDATES_PER_CALL  10
+#define MOST_CALLS        20000 /* a device may be slower than what asks it */
+#define CALLS_PER_LOOK    4     /* at the clock */
 
 typedef struct Case {
     const char *name;
@@ -75,13 +78,14 @@ static void adam(Bench *bench) {
     adam_update(&bench->adam, bench->parameters, bench->gradients);
 }
 
-/* Seconds of one call; what was asked of a device is waited for at the end. */
+/* Seconds of one call; updates asked of a device are waited for now and then. */
 static double time_of(void (*call)(Bench *), Bench *bench) {
     int64_t calls = 0;
     agent_loss(bench->agent);
     double begin = clock_seconds(), now = begin;
-    while (now - begin < SECONDS) {
-        for (int32_t i = 0; i < 50; i++, calls++) call(bench);
+    while (now - begin < SECONDS && calls < MOST_CALLS) {
+        for (int32_t i = 0; i < CALLS_PER_LOOK; i++, calls++) call(bench);
+        agent_loss(bench->agent);
         now = clock_seconds();
     }
     agent_loss(bench->agent);
@@ -149,6 +153,7 @@ static AmStatus measure(const Case *c, const AgentSettings *chosen, AmError *err
             printf(" %10.1f %10.1f", 1e6 * time_of(draw_and_set_priorities, &bench),
                    1e6 * time_of(adam, &bench));
         printf("  %s\n", agent_description(bench.agent));
+        fflush(stdout);
         status = agent_check(bench.agent, error);
     }
     agent_free(bench.agent);
@@ -156,10 +161,13 @@ static AmStatus measure(const Case *c, const AgentSettings *chosen, AmError *err
     return status;
 }
 
-static bool read_arguments(AgentSettings *chosen, int count, char **arguments) {
-    static const char *const updates[] = {
-        [DQN_UPDATE_GRAPH] = "graph", [DQN_UPDATE_OWN_GRAPH] = "own", [DQN_UPDATE_BLOCK] = "block"};
+static const char *const UPDATES[] = {
+    [DQN_UPDATE_GRAPH] = "graph", [DQN_UPDATE_OWN_GRAPH] = "own", [DQN_UPDATE_BLOCK] = "block"};
+
+/* *all: the form of updates was not chosen, and there are several. */
+static bool read_arguments(AgentSettings *chosen, bool *all, int count, char **arguments) {
     *chosen = agent_default_settings();
+    *all = true;
     for (int k = 1; k + 1 < count; k += 2) {
         bool known = false;
         for (int32_t d = 0; d < DQN_DEVICE_COUNT; d++)
@@ -168,20 +176,32 @@ static bool read_arguments(AgentSettings *chosen, int count, char **arguments) {
                 chosen->device = (DqnDevice)d;
                 known = true;
             }
-        for (size_t u = 0; u < sizeof(updates) / sizeof(*updates); u++)
-            if (strcmp(arguments[k], "--update") == 0 && strcmp(arguments[k + 1], updates[u]) == 0) {
+        for (size_t u = 0; u < sizeof(UPDATES) / sizeof(*UPDATES); u++)
+            if (strcmp(arguments[k], "--update") == 0 && strcmp(arguments[k + 1], UPDATES[u]) == 0) {
                 chosen->update = (DqnUpdate)u;
+                *all = false;
                 known = true;
             }
         if (!known) return false;
     }
+    *all = *all && chosen->device == DQN_CUDA;
     return count % 2 == 1;
+}
+
+static AmStatus measure_all(AgentSettings *chosen, bool all, AmError *error) {
+    for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) TRY(measure(&cases[i], chosen, error));
+    for (size_t u = 1; all && u < sizeof(UPDATES) / sizeof(*UPDATES); u++) {
+        chosen->update = (DqnUpdate)u;
+        TRY(measure(&cases[0], chosen, error));
+    }
+    return AM_OK;
 }
 
 int main(int count, char **arguments) {
     AgentSettings chosen;
+    bool all;
     AmError error = {0};
-    if (!read_arguments(&chosen, count, arguments)) {
+    if (!read_arguments(&chosen, &all, count, arguments)) {
         fprintf(stderr, "usage: bench_dqn [--device cpu|cuda] [--update graph|own|block]\n");
         return AM_ERROR_USAGE;
     }
@@ -191,11 +211,10 @@ int main(int count, char **arguments) {
     }
     printf("%-28s %10s %10s %10s %10s%s  %s\n", "network (input-..-actions)", "updates/s", "update us",
            "store us", "act us", chosen.device == DQN_CPU ? "  replay us    Adam us" : "", "updates by");
-    for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++)
-        if (measure(&cases[i], &chosen, &error) != AM_OK) {
-            fprintf(stderr, "bench_dqn: %s\n", error.text);
-            return error.code;
-        }
+    if (measure_all(&chosen, all, &error) != AM_OK) {
+        fprintf(stderr, "bench_dqn: %s\n", error.text);
+        return error.code;
+    }
     printf("reference: about %d updates/s for 64-128-16 batch 32\n", REFERENCE_UPDATES);
     return 0;
 }
