@@ -17,6 +17,10 @@ foreach(library cuda.so.1 nvrtc.so.13 cublasLt.so.13 cudnn.so.9 nccl.so.2)
     string(REGEX MATCH "[.].*" suffix ${library})
     set_target_properties(stand_in_${part} PROPERTIES SUFFIX ${suffix})
     target_link_libraries(stand_in_${part} PRIVATE automap_flags Threads::Threads ${CMAKE_DL_LIBS} m)
+    # One that does not load is passed over for the real one: it is to fail here.
+    if(NOT AUTOMAP_SANITIZE)
+      target_link_options(stand_in_${part} PRIVATE -Wl,-z,defs)
+    endif()
     target_compile_definitions(stand_in_${part} PRIVATE STAND_IN_SOURCE="${AUTOMAP_TEST_DATA}"
       STAND_IN_FOLDER="${AUTOMAP_STAND_IN_KERNELS}")
     list(APPEND STAND_IN_TARGETS stand_in_${part})
