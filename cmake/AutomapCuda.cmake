@@ -93,7 +93,7 @@ foreach(source ${CUDA_TEXTS})
   string(APPEND CUDA_ROWS "    {\"${path}\", cuda_text_${name}},\n")
 endforeach()
 # All texts together, for the test that gives each to NVRTC.
-file(GENERATE OUTPUT ${CMAKE_BINARY_DIR}/cuda_texts.h CONTENT
+file(GENERATE OUTPUT ${CMAKE_BINARY_DIR}/tests/cuda/cuda_texts.h CONTENT
   "/* Every .cu file: its path and its text; by the build. */\n${CUDA_INCLUDES}
 static const struct {\n    const char *path, *text;\n} cuda_texts[] = {\n${CUDA_ROWS}};\n")
 add_custom_target(automap_cuda_check ALL DEPENDS ${CUDA_IMAGES})

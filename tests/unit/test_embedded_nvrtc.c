@@ -16,7 +16,7 @@ enum { SKIPPED = 77 };
 
 #ifdef AUTOMAP_HAVE_CUDA
 #include "base/cuda/nvrtc.h"
-#include "cuda_texts.h"
+#include "tests/cuda/cuda_texts.h"
 
 static void test_texts_compile(void **state) {
     (void)state;
