@@ -13,6 +13,7 @@
 #include <cblas.h>
 #include <math.h>
 #include <pthread.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -61,7 +62,7 @@ static AmStatus hash_plan(const Run *run, char hex[65], AmError *error) {
     json_t *root;
     Text text = {0};
     Sha256 hash;
-    strcpy(hex, "none");
+    snprintf(hex, 65, "none");
     if (!run->options->plan) return AM_OK;
     TRY(plan_to_json(&root, run->options->plan, run->context, error));
     json_write(&text, root, JSON_STYLE_COMPACT);
