@@ -49,8 +49,9 @@ __device__ s64 first_of_thread() {
 __device__ s64 step_of_threads() {
     return (s64)gridDim.x * blockDim.x;
 }
+/* Most parts are one row, which needs no division. */
 __device__ s64 place(const Slab &slab, s64 i) {
-    return i / slab.row * slab.pitch + i % slab.row;
+    return i < slab.row ? i : i / slab.row * slab.pitch + i % slab.row;
 }
 
 template <typename Unit> __device__ void move_units(const Move &move) {

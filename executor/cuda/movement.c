@@ -22,10 +22,6 @@ CudaPart cuda_part_contiguous(void *address, int64_t elements) {
     return (CudaPart){.address = address, .elements = elements, .slab = {elements, elements}};
 }
 
-bool cuda_part_is_contiguous(const CudaPart *part) {
-    return part->slab.row >= part->elements || part->slab.row == part->slab.pitch;
-}
-
 /* The widest unit, up to 16 bytes, that everything is a multiple of. */
 CudaMove cuda_move(const CudaPart *from, const CudaPart *to, int64_t element_bytes) {
     uint64_t all = (uint64_t)(uintptr_t)from->address | (uint64_t)(uintptr_t)to->address |
@@ -44,13 +40,13 @@ CudaMove cuda_move(const CudaPart *from, const CudaPart *to, int64_t element_byt
 
 AmStatus cuda_movement_open(CudaMovement *movement, const CudaDevice *device, AmError *error) {
     *movement = (CudaMovement){0};
-    return cuda_unit_load(&movement->unit, device, cuda_text_collectives, error);
+    return unit_cache_take(&movement->unit, device, cuda_text_collectives, error);
 }
 
 void cuda_movement_close(CudaMovement *movement) {
     for (int32_t k = 0; k < movement->table_count; k++) cuda_memory_free(movement->tables[k]);
     free(movement->tables);
-    cuda_unit_unload(&movement->unit);
+    if (movement->unit) unit_cache_return(movement->unit);
     *movement = (CudaMovement){0};
 }
 
@@ -89,7 +85,7 @@ AmStatus cuda_phase_of_moves(CudaPhase *phase, CudaMovement *movement, const Cud
     int64_t bytes = phase->entry_bytes * phase->count;
     TRY_OR_FAIL(new_table(&phase->table, movement, device, bytes, error));
     TRY_OR_FAIL(upload(phase->table, used, bytes, error));
-    TRY_OR_FAIL(cuda_unit_function(&phase->function, &movement->unit, "move_parts", error));
+    TRY_OR_FAIL(cuda_unit_function(&phase->function, unit_cache_unit(movement->unit), "move_parts", error));
 fail:
     free(used);
     return status;
@@ -112,7 +108,7 @@ AmStatus cuda_phase_of_folds(CudaPhase *phase, CudaMovement *movement, const Cud
     TRY(upload(phase->table, folds, fold_bytes, error));
     TRY(upload(phase->table + (CUdeviceptr)fold_bytes, operands, operand_bytes, error));
     snprintf(name, sizeof name, "fold_parts_%s", dtype_name(type));
-    return cuda_unit_function(&phase->function, &movement->unit, name, error);
+    return cuda_unit_function(&phase->function, unit_cache_unit(movement->unit), name, error);
 }
 
 void cuda_phase_run(const CudaPhase *phase, CudaKernelDevice *device) {

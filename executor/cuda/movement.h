@@ -11,8 +11,8 @@
 #ifndef EXECUTOR_CUDA_MOVEMENT_H
 #define EXECUTOR_CUDA_MOVEMENT_H
 
-#include "base/cuda/unit.h"
 #include "executor/cuda/device.h"
+#include "executor/cuda/unit_cache.h"
 
 /* Element i lies at i / row * pitch + i % row. */
 typedef struct CudaSlab {
@@ -29,7 +29,6 @@ typedef struct CudaPart {
 /* Elements start .. start + extent - 1 along `dimension` of an array of these dimensions. */
 CudaPart cuda_part(void *array, const IrShape *shape, int32_t dimension, int64_t start, int64_t extent);
 CudaPart cuda_part_contiguous(void *address, int64_t elements);
-bool cuda_part_is_contiguous(const CudaPart *part);
 
 typedef struct CudaMove {
     const void *from;
@@ -52,7 +51,7 @@ typedef struct CudaFold {
 
 /* The compiled kernels and all tables of one rank. */
 typedef struct CudaMovement {
-    CudaUnit unit;
+    SharedUnit *unit; /* by all ranks on the card */
     CUdeviceptr *tables;
     int32_t table_count, table_capacity;
 } CudaMovement;
@@ -64,7 +63,7 @@ typedef struct CudaPhase {
     int32_t count;
 } CudaPhase;
 
-/* The device is current; close() once, also after a failure. */
+/* The device is current, also for close(), once, also after a failure. */
 AmStatus cuda_movement_open(CudaMovement *movement, const CudaDevice *device, AmError *error);
 void cuda_movement_close(CudaMovement *movement);
 
