@@ -17,13 +17,14 @@ PLANS = {"data parallel": ["--searcher", "expert", "--expert", "data_parallel"],
 # are exact in any order.
 TOLERANCE = 1e-5
 BFLOAT16_TOLERANCE = 1e-2
+BFLOAT16 = ("gpt2_bf16_tiny", "llama_tiny")
 EXACT = ("exact_linear", "exact_gather")
 
 
 def tolerance_of(model):
     if model in EXACT:
         return 0.0
-    return BFLOAT16_TOLERANCE if "bf16" in model else TOLERANCE
+    return BFLOAT16_TOLERANCE if model in BFLOAT16 else TOLERANCE
 
 
 def models():
