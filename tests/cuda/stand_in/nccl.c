@@ -357,12 +357,25 @@ const char *ncclGetErrorString(ncclResult_t result) {
     return (unsigned)result < ncclNumResults ? words[result] : "unknown result code";
 }
 
+static void path_of(char *path, int64_t id) {
+    const char *folder = access("/dev/shm", W_OK) == 0 ? "/dev/shm" : "/tmp";
+    snprintf(path, PATH_BYTES, "%s/automap-nccl-%ld-%lld", folder, (long)getpid(), (long long)id);
+}
+
+/* Files of groups that never came together. */
+__attribute__((destructor)) static void remove_files(void) {
+    char path[PATH_BYTES];
+    for (int64_t id = 0; id < ids; id++) {
+        path_of(path, id);
+        unlink(path);
+    }
+}
+
 ncclResult_t ncclGetUniqueId(ncclUniqueId *id) {
     ENTER("ncclGetUniqueId");
-    const char *folder = access("/dev/shm", W_OK) == 0 ? "/dev/shm" : "/tmp";
     memset(id, 0, sizeof *id);
     pthread_mutex_lock(&list_mutex);
-    snprintf(id->internal, PATH_BYTES, "%s/automap-nccl-%ld-%lld", folder, (long)getpid(), (long long)ids++);
+    path_of(id->internal, ids++);
     pthread_mutex_unlock(&list_mutex);
     int file = open(id->internal, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
     if (file < 0) return ncclSystemError;
