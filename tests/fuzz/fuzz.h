@@ -25,4 +25,7 @@ void fuzz_check(bool holds, const char *what, const AmError *error);
 /* An HLO module in any encoding: what is read must be read back alike from every encoding. */
 void fuzz_module(const uint8_t *data, size_t size);
 
+/* A file of named arrays: every array is read. */
+void fuzz_arrays(const uint8_t *data, size_t size);
+
 #endif
