@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # The CUDA path without a GPU: a build with CUDA, warning-free, and in it the
-# tests of the CUDA path and of generated kernels, on stand-in libraries
-# (tests/cuda/stand_in). Skipped without a toolkit.
+# tests of the CUDA path on stand-in libraries (tests/cuda/stand_in) and of all
+# device code, which NVRTC compiles. Skipped without a toolkit.
 # labels: cpu e2e
 # timeout: 900
 set -euo pipefail
@@ -14,10 +14,10 @@ if ! grep -q '^AUTOMAP_CUDA:STRING=OFF$' "$AUTOMAP_BUILD/CMakeCache.txt"; then
   exit 77
 fi
 source tests/cuda/build.bash
-mapfile -t tests < <(cd tests/unit && printf '%s\n' test_*cuda*.c test_generated*.c | sort -u | sed 's/\.c$//')
+mapfile -t tests < <(cd tests/unit && printf '%s\n' test_*cuda*.c test_generated*.c test_embedded*.c | sort -u | sed 's/\.c$//')
 cuda_build automap automap_shared automap_cuda_check "${tests[@]}"
 cd "$cuda_folder"
-ctest --output-on-failure --no-tests=error -j "$(nproc)" -L unit -R 'cuda|generated' | tee ctest.log
+ctest --output-on-failure --no-tests=error -j "$(nproc)" -L unit -R 'cuda|generated|embedded' | tee ctest.log
 if skipped=$(grep -E '[0-9] - test_.*\(Skipped\)' ctest.log | grep -v '_gpu '); then
   echo "the stand-ins do not stand in:"
   echo "$skipped"
