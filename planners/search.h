@@ -47,7 +47,7 @@ typedef struct SearchOptions {
     double memory_fraction;
     uint64_t seed;
     DqnDevice device; /* of the DQN: where its network is trained */
-    bool no_seeds; /* start without the expert plans */
+    bool no_seeds;    /* start without the expert plans */
     bool no_polish;
     const PropagationPin *pins; /* [pin_count]: decisions that every plan keeps */
     int32_t pin_count;

@@ -80,8 +80,9 @@ static __attribute__((noinline)) void scale_add(float *y, const float *x, float 
     for (int64_t i = 0; i < count; i++) y[i] = a * x[i] + y[i];
 }
 
-static __attribute__((noinline)) void nothing(volatile float *y) {
-    (void)y;
+/* The compiler must believe that something happens, or there is no call. */
+static __attribute__((noinline)) void nothing(const float *y) {
+    __asm__ volatile("" : : "r"(y) : "memory");
 }
 
 static AmStatus host_element_wise(ProbeDevice *device, int64_t elements, int32_t repeats, double *seconds,

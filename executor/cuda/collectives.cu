@@ -122,7 +122,8 @@ __device__ u16 store_bf16(f64 value) {
  * addition at the right size cuts off. */
 __device__ f64 load_f16(u16 bits) {
     const u32 size = (u32)(bits & 0x7fffu) << 13;
-    const u32 widened = size >= 0x0f800000u ? size + 0x70000000u : bits_as<u32>(bits_as<f32>(size) * 0x1p112f);
+    const u32 widened =
+        size >= 0x0f800000u ? size + 0x70000000u : bits_as<u32>(bits_as<f32>(size) * 0x1p112f);
     return bits_as<f32>(widened | (u32)(bits & 0x8000u) << 16);
 }
 __device__ u16 store_f16(f64 value) {

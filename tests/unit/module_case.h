@@ -29,8 +29,8 @@ static inline AmStatus module_open(ModuleCase *self, const char *text) {
     TRY(ir_read_bytes(&self->module, "test", text, (int64_t)strlen(text), &self->error));
     TRY(ir_canonicalize(&self->canonical, self->module, &self->error));
     self->caller.module = self->canonical;
-    TRY(subprogram_prepare(&self->entry, &self->arena, &kernel_device_cpu, &self->caller, self->canonical->entry,
-                           false, &self->error));
+    TRY(subprogram_prepare(&self->entry, &self->arena, &kernel_device_cpu, &self->caller,
+                           self->canonical->entry, false, &self->error));
     int64_t values = self->entry->value_bytes, scratch = (self->entry->scratch_bytes + 63) / 64 * 64;
     self->memory = aligned_alloc(64, (size_t)(values + scratch + 64));
     memset(self->memory, 0, (size_t)(values + scratch));

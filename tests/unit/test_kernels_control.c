@@ -169,9 +169,9 @@ static void test_multiplying_computations(void **state) {
     assert_int_equal(ir_read_bytes(&c.module, "test", text, (int64_t)strlen(text), &c.error), AM_OK);
     assert_int_equal(ir_canonicalize(&c.canonical, c.module, &c.error), AM_OK);
     c.caller = (Program){.module = c.canonical, .mesh = &mesh};
-    assert_int_equal(
-        subprogram_prepare(&c.entry, &c.arena, &kernel_device_cpu, &c.caller, c.canonical->entry, false, &c.error),
-        AM_ERROR_INPUT);
+    assert_int_equal(subprogram_prepare(&c.entry, &c.arena, &kernel_device_cpu, &c.caller, c.canonical->entry,
+                                        false, &c.error),
+                     AM_ERROR_INPUT);
     assert_non_null(strstr(c.error.text, "instructions with the computations that it calls"));
     module_close(&c);
 }
