@@ -12,7 +12,10 @@
  * polled with a limit in time (AUTOMAP_NCCL_TIMEOUT, seconds, default 120; ten
  * times that for a step). await() watches a step: an error of a communicator, a
  * rank that failed elsewhere, or the end of that time aborts the communicators,
- * which releases the device; the runner names the rank.
+ * which releases the device; the runner names the rank. An abort frees the device
+ * at once, but returns only when no graph holds the communicator's collectives any
+ * more, and another's kernels may be in its way; so each has a thread of its own,
+ * and the graphs go before the communicators.
  */
 #include "executor/cuda/nccl_groups.h"
 
@@ -27,6 +30,7 @@
 
 #include "base/clock.h"
 #include "base/cuda/library.h"
+#include "executor/cuda/cuda.h"
 #include "executor/cuda/pieces.h"
 #include "executor/rendezvous.h"
 
@@ -56,14 +60,15 @@ static CudaLibrary library = {
 typedef struct NcclGroup {
     int32_t *ranks; /* [count] */
     int32_t count, position;
-    ncclComm_t communicator; /* NULL before start() and after an abort */
+    ncclComm_t communicator; /* NULL before start(); not to be touched after an abort */
 } NcclGroup;
 
 typedef struct NcclRank {
     CudaCommRank shared;
     pthread_mutex_t mutex; /* guards the communicators, which any thread may abort */
     bool aborted;
-    NcclGroup *groups; /* in the order of join() */
+    int32_t abort_count; /* threads that abort a communicator and have not ended */
+    NcclGroup *groups;   /* in the order of join() */
     int32_t group_count, group_capacity;
 } NcclRank;
 
@@ -93,15 +98,56 @@ static void nap(double waited) {
     if (seconds > 0) nanosleep(&(struct timespec){.tv_nsec = (long)(seconds * 1e9)}, NULL);
 }
 
+typedef struct Abort {
+    NcclRank *rank;
+    ncclComm_t communicator;
+} Abort;
+
+static void *run_abort(void *argument) {
+    Abort one = *(Abort *)argument;
+    free(argument);
+    nccl.ncclCommAbort(one.communicator);
+    pthread_mutex_lock(&one.rank->mutex);
+    one.rank->abort_count--;
+    pthread_mutex_unlock(&one.rank->mutex);
+    return NULL;
+}
+
+/* Under the mutex. Without a thread the abort is this one's, and may take its time. */
+static void begin_abort(NcclRank *rank, ncclComm_t communicator) {
+    pthread_t thread;
+    Abort *one = malloc(sizeof *one);
+    if (one) *one = (Abort){rank, communicator};
+    if (one && pthread_create(&thread, NULL, run_abort, one) == 0) {
+        pthread_detach(thread);
+        rank->abort_count++;
+        return;
+    }
+    free(one);
+    nccl.ncclCommAbort(communicator);
+}
+
 /* Ends what the rank's communicators do, from any thread. */
 static void abort_rank(NcclRank *rank) {
     pthread_mutex_lock(&rank->mutex);
+    for (int32_t g = 0; g < rank->group_count && !rank->aborted; g++)
+        if (rank->groups[g].communicator) begin_abort(rank, rank->groups[g].communicator);
     rank->aborted = true;
-    for (int32_t g = 0; g < rank->group_count; g++) {
-        if (rank->groups[g].communicator) nccl.ncclCommAbort(rank->groups[g].communicator);
-        rank->groups[g].communicator = NULL;
-    }
     pthread_mutex_unlock(&rank->mutex);
+}
+
+/* Whether all aborts have ended, within the limit in time. */
+static bool await_aborts(CommWorld *world) {
+    double begun = clock_seconds(), waited = 0;
+    for (int32_t r = 0; r < world->count;) {
+        pthread_mutex_lock(&world->ranks[r].mutex);
+        bool ended = world->ranks[r].abort_count == 0;
+        pthread_mutex_unlock(&world->ranks[r].mutex);
+        if (ended) r++;
+        else if (waited > world->seconds) return false;
+        else nap(waited = clock_seconds() - begun);
+    }
+    return true;
 }
 
 /* State of a communicator, under the mutex; an aborted one is a failure elsewhere. */
@@ -493,11 +539,15 @@ static AmStatus read_limit(double *seconds, AmError *error) {
                    text);
 }
 
+/* Nothing is under way any more, and an abort, unlike a farewell, waits for no other rank. A library that
+ * does not end it keeps what it may still use. */
 static void free_world(CommWorld *world) {
+    for (int32_t r = 0; world->ranks && r < world->count; r++)
+        if (world->ranks[r].shared.device) cuda_release_records(world->ranks[r].shared.device);
+    for (int32_t r = 0; world->ranks && r < world->count; r++) abort_rank(&world->ranks[r]);
+    if (world->ranks && !await_aborts(world)) return;
     for (int32_t r = 0; world->ranks && r < world->count; r++) {
         NcclRank *rank = &world->ranks[r];
-        if (rank->shared.device) cuda_device_use(&rank->shared.device->device, NULL);
-        abort_rank(rank); /* nothing is under way any more; unlike a farewell it waits for nobody */
         for (int32_t g = 0; g < rank->group_count; g++) free(rank->groups[g].ranks);
         free(rank->groups);
         cuda_comm_rank_close(&rank->shared);

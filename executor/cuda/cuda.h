@@ -33,5 +33,8 @@ AmStatus cuda_finish_generated(CudaKernelDevice *device, AmError *error);
 /* KernelBackEnd.begin() and end(): graph.c. */
 bool cuda_begin_stretch(KernelDevice *device, void **record);
 bool cuda_end_stretch(KernelDevice *device, void **record);
+/* Destroys the graphs of all stretches, which hold what collectives put into them; nothing is issued any
+ * more. */
+void cuda_release_records(CudaKernelDevice *device);
 
 #endif

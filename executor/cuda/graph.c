@@ -75,3 +75,13 @@ bool cuda_end_stretch(KernelDevice *device, void **place) {
     cuda_note(self, cuda.cuGraphLaunch(record->graph, self->compute), "launching a graph");
     return true;
 }
+
+void cuda_release_records(CudaKernelDevice *device) {
+    cuda_device_use(&device->device, NULL);
+    for (CudaKept *kept = device->kept; kept; kept = kept->next) {
+        if (kept->release != release_record) continue;
+        CudaRecord *record = kept->object;
+        if (record->graph) cuda.cuGraphExecDestroy(record->graph);
+        *record = (CudaRecord){.state = PLAIN};
+    }
+}

@@ -24,6 +24,7 @@ struct CUgraph_st {
     Queue *lanes;
     int32_t lane_count;
     int32_t references; /* of handles, executable graphs and launches under way */
+    struct CUgraph_st *next;
 };
 
 struct CUgraphExec_st {
@@ -36,6 +37,7 @@ typedef struct GraphLaunch {
 } GraphLaunch;
 
 static Capture *captures;
+static CUgraph graphs;
 static int64_t serials;
 
 static void free_lanes(Queue *lanes, int32_t count) {
@@ -48,6 +50,9 @@ static void free_lanes(Queue *lanes, int32_t count) {
 
 static void release(CUgraph graph) {
     if (--graph->references > 0) return;
+    CUgraph *link = &graphs;
+    while (*link != graph) link = &(*link)->next;
+    *link = graph->next;
     free_lanes(graph->lanes, graph->lane_count);
     free(graph);
 }
@@ -104,6 +109,12 @@ bool graph_has_group(CUgraph graph, const void *group) {
     for (int32_t k = 0; k < graph->lane_count; k++)
         for (int64_t at = 0; at < graph->lanes[k].end; at++)
             if (graph->lanes[k].operations[at].group == group) return true;
+    return false;
+}
+
+bool graphs_have_group(const void *group) {
+    for (CUgraph graph = graphs; graph; graph = graph->next)
+        if (graph_has_group(graph, group)) return true;
     return false;
 }
 
@@ -168,7 +179,8 @@ EXPORT CUresult CUDAAPI cuStreamEndCapture(CUstream handle, CUgraph *graph) {
     if (result == CUDA_SUCCESS) {
         *graph = calloc(1, sizeof **graph);
         if (!*graph) abort();
-        **graph = (struct CUgraph_st){capture->lanes, capture->lane_count, 1};
+        **graph = (struct CUgraph_st){capture->lanes, capture->lane_count, 1, graphs};
+        graphs = *graph;
     } else {
         free_lanes(capture->lanes, capture->lane_count);
     }

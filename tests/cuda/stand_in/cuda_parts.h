@@ -121,5 +121,6 @@ CUresult capture_wait(CUstream stream, CUevent event);
 bool capture_forbids(void);
 bool capture_spoil(CUstream stream); /* true: the stream was capturing, and its capture is lost */
 bool graph_has_group(CUgraph graph, const void *group);
+bool graphs_have_group(const void *group); /* any that is alive */
 
 #endif

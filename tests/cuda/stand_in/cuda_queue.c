@@ -81,14 +81,20 @@ bool queue_run(Queue *queue, int64_t position, Queue *lanes) {
     return queue->done >= position;
 }
 
-/* Runs, and sleeps while others have to move first. */
+/* Runs, and sleeps while others have to move first; what only another process, or an abort, moves is looked
+ * at again every now and then. */
 static void wait_for(Queue *queue, int64_t position) {
     for (;;) {
         memory_open();
         bool done = queue_run(queue, position, NULL);
         memory_close();
         if (done) return;
-        pthread_cond_wait(&stand_in_moved, &stand_in_lock);
+        struct timespec until;
+        clock_gettime(CLOCK_REALTIME, &until);
+        until.tv_nsec += 5000000;
+        until.tv_sec += until.tv_nsec / 1000000000;
+        until.tv_nsec %= 1000000000;
+        pthread_cond_timedwait(&stand_in_moved, &stand_in_lock, &until);
     }
 }
 

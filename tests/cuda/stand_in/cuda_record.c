@@ -129,6 +129,13 @@ static bool table_is_device(const void *pointer, size_t bytes) {
     return result;
 }
 
+static bool table_is_held(const void *group) {
+    pthread_mutex_lock(&stand_in_lock);
+    bool result = graphs_have_group(group);
+    pthread_mutex_unlock(&stand_in_lock);
+    return result;
+}
+
 static CUresult table_enqueue(CUstream stream, const char *name, bool (*run)(void *), const void *argument,
                               size_t bytes, const void *group) {
     pthread_mutex_lock(&stand_in_lock);
@@ -162,6 +169,7 @@ const StandIn *stand_in_table(void) {
                                   .stream = table_stream,
                                   .memory = table_memory,
                                   .is_device = table_is_device,
+                                  .is_held = table_is_held,
                                   .fail = table_fail,
                                   .reset = table_reset};
     return &table;

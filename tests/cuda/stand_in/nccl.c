@@ -10,7 +10,8 @@
  *
  * A communicator that does not block says ncclInProgress for a few polls after
  * its start and after its first batch, and refuses calls meanwhile, as the real
- * one may. Memory that is not the device's is refused. STAND_IN_FAIL works on
+ * one may. As with the real one the last abort of a group in a process waits for the
+ * end of the graphs that hold its work. Memory that is not the device's is refused. STAND_IN_FAIL works on
  * every function; on ncclCommGetAsyncError it sets the state.
  * STAND_IN_NCCL_VERSION (23200) is what ncclGetVersion says. Rank
  * STAND_IN_NCCL_ABSENT of a group never becomes present to the others; rank
@@ -440,6 +441,19 @@ ncclResult_t ncclCommGetAsyncError(ncclComm_t self, ncclResult_t *state) {
     return ncclSuccess;
 }
 
+/* Whether all communicators of the group in this process have been aborted. */
+static bool is_last(const struct ncclComm *self) {
+    bool last = true;
+    pthread_mutex_lock(&list_mutex);
+    for (struct ncclComm *other = communicators; other; other = other->next) {
+        pthread_mutex_lock(&other->mutex);
+        last = last && (other->aborted || strcmp(other->path, self->path) != 0);
+        pthread_mutex_unlock(&other->mutex);
+    }
+    pthread_mutex_unlock(&list_mutex);
+    return last;
+}
+
 ncclResult_t ncclCommAbort(ncclComm_t self) {
     ENTER("ncclCommAbort");
     pthread_mutex_lock(&self->mutex);
@@ -451,6 +465,8 @@ ncclResult_t ncclCommAbort(ncclComm_t self) {
         unlink(self->path);
     }
     pthread_mutex_unlock(&self->mutex);
+    while (!twice && is_last(self) && stand_in()->is_held(meeting_of(self)))
+        nanosleep(&(struct timespec){.tv_nsec = 100000}, NULL);
     return twice ? ncclInvalidUsage : ncclSuccess;
 }
 

@@ -56,6 +56,7 @@ typedef struct StandIn {
     void (*stream)(CUstream stream, StandInStream *); /* NULL: all streams together */
     void (*memory)(StandInMemory *);
     bool (*is_device)(const void *pointer, size_t bytes); /* these bytes lie in one allocation */
+    bool (*is_held)(const void *group);                   /* a graph that is alive has work of this group */
     void (*fail)(const char *failures); /* replaces STAND_IN_FAIL; (stand->fail)("") for none */
     void (*reset)(void);                /* all counts to zero */
 } StandIn;
