@@ -20,6 +20,7 @@ typedef struct Batch {
     int64_t *first;   /* per instruction: node of its dimension 0 */
     int32_t *parents; /* per node: union-find */
     bool *free;       /* per instruction: no parameter among its ancestors */
+    bool *given;      /* per instruction: candidates alone among them, and at least one */
     /* per node, of use at class representatives */
     int32_t *score;   /* dots and convolutions that keep it, less those that contract it */
     int32_t *stamp;   /* 1 + the last instruction that counted it */
@@ -155,6 +156,22 @@ static void tie_tuple_element(const Batch *batch, int32_t value, const IrInstruc
     }
 }
 
+/* What comes from candidates alone and enters a loop with equal leading sizes is
+ * scanned together: the parts of a batch whose gradients are accumulated. */
+static void tie_scanned(const Batch *batch, int32_t loop) {
+    const IrInstruction *instruction = &batch->module->instructions[loop];
+    int32_t tuple = ir_dataflow_operand(batch->flow, instruction, 0), before = -1;
+    const IrShape *shape = shape_of(batch, tuple);
+    for (int32_t e = 0; shape->type == DTYPE_TUPLE && e < shape->rank; e++) {
+        int32_t value = ir_dataflow_element(batch->flow, tuple, e);
+        if (value < 0 || !batch->given[value] || shape_of(batch, value)->type == DTYPE_TUPLE) continue;
+        if (shape_of(batch, value)->rank == 0) continue;
+        if (before >= 0 && shape_of(batch, value)->dimensions[0] == shape_of(batch, before)->dimensions[0])
+            tie(batch, value, 0, before, 0);
+        before = value;
+    }
+}
+
 static void tie_instruction(const Batch *batch, int32_t value) {
     const IrInstruction *instruction = &batch->module->instructions[value];
     const IrAttributes *attributes = instruction->attributes;
@@ -183,6 +200,7 @@ static void tie_instruction(const Batch *batch, int32_t value) {
     case IR_DOT: tie_dot(batch, value, operand, second, attributes->dot); return;
     case IR_CONVOLUTION: tie_convolution(batch, value, operand, second, attributes->convolution); return;
     case IR_GATHER: tie_gather(batch, value, operand, second, attributes->gather); return;
+    case IR_WHILE: tie_scanned(batch, value); return;
     case IR_GET_TUPLE_ELEMENT: tie_tuple_element(batch, value, instruction); return;
     case IR_CONCATENATE:
         for (int32_t k = 0; k < instruction->operand_count; k++)
@@ -253,7 +271,9 @@ AmStatus ir_find_batch(bool *is_data, Arena *arena, const IrDataflow *flow, cons
     Batch batch = {.flow = flow, .module = module};
     batch.first = ARENA_ARRAY(arena, int64_t, flow->count);
     batch.free = ARENA_ARRAY(arena, bool, flow->count);
-    if (!batch.first || !batch.free) return am_fail_memory(error, (int64_t)flow->count * 9);
+    batch.given = ARENA_ARRAY(arena, bool, flow->count);
+    if (arena->failed) return am_fail_memory(error, (int64_t)flow->count * 10);
+    for (int32_t p = 0; p < entry->parameter_count; p++) batch.given[entry->parameters[p]] = is_candidate[p];
     int64_t nodes = 0;
     for (int32_t i = 0; i < flow->count; i++) {
         const IrInstruction *instruction = &module->instructions[i];
@@ -262,6 +282,12 @@ AmStatus ir_find_batch(bool *is_data, Arena *arena, const IrDataflow *flow, cons
         batch.free[i] = instruction->opcode != IR_PARAMETER;
         for (int32_t k = 0; k < instruction->operand_count && batch.free[i]; k++)
             batch.free[i] = batch.free[ir_dataflow_operand(flow, instruction, k)];
+        if (instruction->opcode == IR_PARAMETER) continue;
+        batch.given[i] = !batch.free[i];
+        for (int32_t k = 0; k < instruction->operand_count && batch.given[i]; k++) {
+            int32_t operand = ir_dataflow_operand(flow, instruction, k);
+            batch.given[i] = batch.free[operand] || batch.given[operand];
+        }
     }
     batch.parents = ARENA_ARRAY(arena, int32_t, nodes);
     batch.score = ARENA_ARRAY(arena, int32_t, nodes);
