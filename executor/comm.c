@@ -25,8 +25,12 @@ AmStatus comm_back_end_find(const CommBackEnd **result, const char *name, const 
             *result = rows[k].back_end;
             return AM_OK;
         }
-    return am_fail(error, AM_ERROR_RUNTIME, "", "this build has no collectives '%s' for device '%s'", name,
-                   kernels->name);
+    if (strcmp(name, "nccl") != 0)
+        return am_fail(error, AM_ERROR_USAGE, "", "there are no collectives '%s': local or nccl", name);
+    if (kernels == &kernels_cpu)
+        return am_fail(error, AM_ERROR_USAGE, "", "collectives 'nccl' need device 'cuda'");
+    return am_fail(error, AM_ERROR_RUNTIME, "",
+                   "this build has no collectives 'nccl' (it was configured without NCCL's header)");
 }
 
 AmStatus comm_prepare(CommCall **result, Arena *arena, Comm *comm, const Program *program,

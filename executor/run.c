@@ -119,6 +119,8 @@ static AmStatus choose_back_ends(Run *run, AmError *error) {
     const AmRunOptions *options = run->options;
     const char *name = options->comm;
     TRY(kernel_back_end_find(&run->kernels, options->device ? options->device : "cpu", error));
+    if (options->tf32 && run->kernels == &kernels_cpu)
+        am_warn(options->warnings, "device cpu multiplies f32 in f32: tf32 is for device 'cuda'");
     run->collectives = options->collectives;
     if (run->collectives) return AM_OK;
     if (name && strcmp(name, "mpi") == 0)

@@ -165,8 +165,8 @@ static AmStatus compile(CudaImage *image, Arena *arena, nvrtcProgram program, co
     if (result == NVRTC_SUCCESS)
         result = (target->ptx ? nvrtc.nvrtcGetPTXSize : nvrtc.nvrtcGetCUBINSize)(program, &bytes);
     if (result != NVRTC_SUCCESS)
-        return am_fail(error, AM_ERROR_INTERNAL, "", "a kernel does not compile: %s: %.300s",
-                       nvrtc.nvrtcGetErrorString(result), image->log);
+        return am_fail(error, AM_ERROR_INTERNAL, "", "a kernel does not compile: %s: %.*s",
+                       nvrtc.nvrtcGetErrorString(result), (int)strcspn(image->log, "\n"), image->log);
     char *data = arena_alloc(arena, bytes + 1);
     if (!data) return am_fail_memory(error, (int64_t)bytes);
     result = (target->ptx ? nvrtc.nvrtcGetPTX : nvrtc.nvrtcGetCUBIN)(program, data);

@@ -3,9 +3,10 @@
  * Ranks on the same card share its context and its compiled kernels; each has a
  * compute stream, on which everything is issued in the order of the calls, and
  * a communication stream for collectives. Neither waits for the legacy default
- * stream, which nobody may use. A collective forks: its stream takes up what
- * the compute stream has been given so far, goes on beside it and leaves a mark,
- * which the compute stream waits for before the first kernel that needs it.
+ * stream, which only uploads before the first step are on. A collective forks: its
+ * stream takes up what the compute stream has been given so far, goes on beside it
+ * and leaves a mark, which the compute stream waits for before the first kernel
+ * that needs it.
  * Sections, between which the communication stream is joined whole, keep marks
  * from crossing the bounds of a recorded graph.
  *

@@ -65,8 +65,12 @@ static AmStatus new_table(CUdeviceptr *table, CudaMovement *movement, const Cuda
     return AM_OK;
 }
 
+/* A copy from ordinary memory may return before its end, and no rank's stream waits for the one that it is
+ * on. */
 static AmStatus upload(CUdeviceptr table, const void *bytes, int64_t count, AmError *error) {
-    return cuda_check(cuda.cuMemcpyHtoD(table, bytes, (size_t)count), "uploading a collective", error);
+    static const char what[] = "uploading a collective";
+    TRY(cuda_check(cuda.cuMemcpyHtoD(table, bytes, (size_t)count), what, error));
+    return cuda_check(cuda.cuStreamSynchronize(CU_STREAM_LEGACY), what, error);
 }
 
 AmStatus cuda_phase_of_moves(CudaPhase *phase, CudaMovement *movement, const CudaDevice *device,

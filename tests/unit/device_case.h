@@ -71,6 +71,7 @@ static inline void device_put(DeviceCase *self, DeviceArray *array) {
     void *raw = calloc(bytes + 8, 1);
     for (int64_t k = 0; k < array->count; k++) device_store(raw, array->type, k, array->values[k]);
     device_check(cuda_check(cuda.cuMemcpyHtoD(array->memory, raw, bytes), "copying", &self->error), self);
+    device_check(cuda_check(cuda.cuStreamSynchronize(CU_STREAM_LEGACY), "copying", &self->error), self);
     free(raw);
 }
 
