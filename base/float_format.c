@@ -124,6 +124,6 @@ bool float_format_nan(Dtype type, uint64_t bits, bool *negative, uint64_t *paylo
     if (!isnan(float_format_decode(type, bits))) return false;
     *negative = (is_ieee || format->top == TOP_FN) && (bits & sign_bit(format));
     *payload = is_ieee ? bits & ones(format->mantissa_bits) : 0;
-    if (*payload == (uint64_t)1 << (format->mantissa_bits - 1)) *payload = 0;
+    if (is_ieee && *payload == (uint64_t)1 << (format->mantissa_bits - 1)) *payload = 0;
     return true;
 }
