@@ -9,6 +9,14 @@
 # compiles it for sm_80, sm_90 and as PTX only to find its mistakes here.
 
 set(AUTOMAP_HAVE_CUDA OFF)
+string(TOUPPER "${AUTOMAP_CUDA}" AUTOMAP_CUDA)
+if(AUTOMAP_CUDA MATCHES "^(1|YES|Y|TRUE)$")
+  set(AUTOMAP_CUDA ON)
+elseif(AUTOMAP_CUDA MATCHES "^(0|NO|N|FALSE|)$")
+  set(AUTOMAP_CUDA OFF)
+elseif(NOT AUTOMAP_CUDA MATCHES "^(ON|OFF|AUTO)$")
+  message(FATAL_ERROR "AUTOMAP_CUDA is ON, OFF or AUTO, not '${AUTOMAP_CUDA}'.")
+endif()
 if(AUTOMAP_CUDA STREQUAL "OFF")
   return()
 endif()

@@ -29,6 +29,10 @@ if cmake -S "$AUTOMAP_SOURCE" -B "$work/none" -G Ninja -DAUTOMAP_TESTS=OFF -DAUT
   echo "AUTOMAP_CUDA=ON without a compiler was accepted"
   exit 1
 fi
+if cmake -S "$AUTOMAP_SOURCE" -B "$work/none" -G Ninja -DAUTOMAP_TESTS=OFF -DAUTOMAP_CUDA=perhaps >/dev/null 2>&1; then
+  echo "AUTOMAP_CUDA=perhaps was accepted"
+  exit 1
+fi
 source tests/cuda/build.bash
 cuda_build automap automap_shared automap_cuda_check
 library=$cuda_folder/libautomap.so
