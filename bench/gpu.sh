@@ -115,8 +115,7 @@ run_pack() {
   trap "rm -rf '$work'" EXIT
   tar -xzf "$folder/payload.tar.gz" -C "$work"
   if [ "$dry_run" = 0 ] && ! has_card; then
-    echo "no card here, or no driver that opens it: a dry run instead"
-    dry_run=1
+    fail "no card here, or no driver that opens it; --dry-run does what can be done without"
   fi
   local arguments=(--logs "${OUT:-$work/logs}")
   if [ "$dry_run" = 1 ]; then arguments+=(--dry-run); fi

@@ -281,13 +281,13 @@ def sanitizers(session):
 
 # Title, seconds that it may take, what it does. The sanitizers come last: they take what is left.
 STAGES = [
-    ("GPU tests", 110, unit_tests),
-    ("training, 20 steps", 130, training),
-    ("probe", 60, probe),
-    ("kernels", 60, kernels),
-    ("learning", 60, learning),
-    ("step time beside jax.jit", 200, beside_jax),
-    ("sanitizers", 200, sanitizers),
+    ("GPU tests", 100, unit_tests),
+    ("training, 20 steps", 120, training),
+    ("sanitizers", 100, sanitizers),
+    ("probe", 40, probe),
+    ("kernels", 40, kernels),
+    ("learning", 40, learning),
+    ("step time beside jax.jit", 130, beside_jax),
 ]
 
 

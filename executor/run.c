@@ -424,6 +424,9 @@ AmStatus am_run(const PlanContext *context, const AmRunOptions *options, Arena *
     if (world && status != AM_OK && status != AM_INTERRUPTED) world_abort_for(world, &own);
     if (status != AM_OK && error && error->code == AM_OK) *error = own;
     if (run.results.context) results_close(&run.results);
+    /* No memory goes while another rank's device may still read it. */
+    for (int32_t r = 0; run.devices && r < run.rank_count; r++)
+        if (run.devices[r]) run.devices[r]->back_end->synchronize(run.devices[r], NULL);
     for (int32_t r = 0; run.ranks && r < run.rank_count; r++) rank_close(&run.ranks[r]);
     if (run.has_comm) run.comms[0].back_end->close(run.comms);
     for (int32_t r = 0; run.devices && r < run.rank_count; r++)

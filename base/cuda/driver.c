@@ -3,6 +3,7 @@
 
 #include <pthread.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/text.h"
@@ -39,9 +40,17 @@ static AmStatus check_version(AmError *error) {
                    version / 1000, version % 1000 / 10, needed);
 }
 
+/* Where several ranks of NCCL share a card, one rank's collective may wait on it
+ * for another whose kernel is only then loaded, which waits for the card. */
+static void load_modules_at_once(void) {
+    const char *shared = getenv("NCCL_MULTI_RANK_GPU_ENABLE");
+    if (shared && strcmp(shared, "1") == 0) setenv("CUDA_MODULE_LOADING", "EAGER", 0);
+}
+
 static AmStatus open_driver(AmError *error) {
     TRY(cuda_library_open(&library, error));
     TRY(check_version(error));
+    load_modules_at_once();
     CUresult result = cuda.cuInit(0);
     int count = 0;
     if (result == CUDA_SUCCESS) result = cuda.cuDeviceGetCount(&count);
