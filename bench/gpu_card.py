@@ -72,7 +72,7 @@ class Row:
 
 
 @dataclass
-class Session:
+class Visit:
     """What all stages share: where programs run, until when, and what was found."""
 
     dry_run: bool
@@ -148,22 +148,22 @@ def has_stand_ins():
     return bool(glob.glob("stand_in/libcuda.so*"))
 
 
-def unit_tests(session):
-    if session.dry_run and not has_stand_ins():
-        session.add("all", "not run", "this pack has no stand-in libraries")
+def unit_tests(visit):
+    if visit.dry_run and not has_stand_ins():
+        visit.add("all", "not run", "this pack has no stand-in libraries")
         return
 
     def test(program):
         name = pathlib.Path(program).name
         needs_card = name.startswith("test_cuda_")  # the others are about the real libraries alone
-        session.add_test(name, session.run([program], 90, session.environment(stand_ins=needs_card)))
+        visit.add_test(name, visit.run([program], 90, visit.environment(stand_ins=needs_card)))
 
-    session.each(test, test_programs())
+    visit.each(test, test_programs())
 
 
-def training(session):
+def training(visit):
     def report(name, passed, detail):
-        session.add(name, "passed" if passed else "FAILED", detail, failed=not passed)
+        visit.add(name, "passed" if passed else "FAILED", detail, failed=not passed)
 
     def report_stand_ins(name, *result):
         report(f"{name}, stand-ins", *result)
@@ -172,11 +172,11 @@ def training(session):
     folder.mkdir(exist_ok=True)
 
     def run(command):
-        return session.run(command, 60)
+        return visit.run(command, 60)
 
-    if session.dry_run and has_stand_ins():
+    if visit.dry_run and has_stand_ins():
         gpu_train.train_all(run, ["mlp_tiny"], "cuda", folder, 1, report_stand_ins)
-    gpu_train.train_all(run, gpu_train.models(), session.device, folder, PARALLEL, report)
+    gpu_train.train_all(run, gpu_train.models(), visit.device, folder, PARALLEL, report)
 
 
 def leaves(value, name=""):
@@ -191,47 +191,47 @@ def leaves(value, name=""):
         yield name, value
 
 
-def probe(session):
-    written = session.log.with_name("cluster.json")
-    done = session.run(["bin/automap", "cluster", "--probe", "--device", session.device, "-o", written], 55)
-    session.add_test("cluster --probe", done)
+def probe(visit):
+    written = visit.log.with_name("cluster.json")
+    done = visit.run(["bin/automap", "cluster", "--probe", "--device", visit.device, "-o", written], 55)
+    visit.add_test("cluster --probe", done)
     if done.status == 0:
         for name, value in leaves(json.loads(written.read_text())):
-            session.add(f"{name}: {value}", "")
+            visit.add(f"{name}: {value}", "")
 
 
-def add_table(session, command, limit):
+def add_table(visit, command, limit):
     """A benchmark's own lines; it may be cut short."""
     by_line = ["stdbuf", "-oL"] if shutil.which("stdbuf") else []
-    done = session.run(by_line + command, limit)
+    done = visit.run(by_line + command, limit)
     for line in filter(str.strip, done.output.splitlines()):
-        session.add(line.rstrip(), "")
+        visit.add(line.rstrip(), "")
     if done.status != 0:
-        session.add(pathlib.Path(command[0]).name, "not finished" if done.status is None else "FAILED", done.reason,
+        visit.add(pathlib.Path(command[0]).name, "not finished" if done.status is None else "FAILED", done.reason,
                     failed=done.status is not None)
 
 
-def kernels(session):
-    add_table(session, ["bin/bench_kernels", "--device", session.device] + ["--quick"] * session.dry_run, 60)
+def kernels(visit):
+    add_table(visit, ["bin/bench_kernels", "--device", visit.device] + ["--quick"] * visit.dry_run, 60)
 
 
-def learning(session):
-    add_table(session, ["bin/bench_dqn", "--device", session.device], 60)
-    for device in dict.fromkeys(("cpu", session.device)):
-        session.add_test(f"search for gpt2_tiny on {device}", session.run(
+def learning(visit):
+    add_table(visit, ["bin/bench_dqn", "--device", visit.device], 60)
+    for device in dict.fromkeys(("cpu", visit.device)):
+        visit.add_test(f"search for gpt2_tiny on {device}", visit.run(
             ["bin/automap", "search", "datasets/models/gpt2_tiny/model.hlo.pb", "--cluster", "host:4", "--searcher", "dqn",
              "--seed", 1, "--device", device, "-o", f"plans/search.{device}.json", "--quiet"], 40))
 
 
-def beside_jax(session):
+def beside_jax(visit):
     environment = dict(os.environ, PYTHONPATH="datasets", AUTOMAP="bin/automap", PYTHONDONTWRITEBYTECODE="1")
-    probe_jax = session.run([sys.executable, "-c", "import jax; print(jax.__version__, jax.devices())"], 60, environment)
+    probe_jax = visit.run([sys.executable, "-c", "import jax; print(jax.__version__, jax.devices())"], 60, environment)
     if probe_jax.status != 0:
-        session.add("jax.jit", "skipped", probe_jax.reason)
+        visit.add("jax.jit", "skipped", probe_jax.reason)
         return
-    session.add(f"JAX {probe_jax.output.strip().splitlines()[-1]}", "")
-    command = [sys.executable, "-u", "bench/gpu_beside_jax.py", "--json", "--device", session.device]
-    done = session.run(command + ["mlp", "gpt2_tiny", "gpt2_bf16_tiny"] * session.dry_run, 400, environment)
+    visit.add(f"JAX {probe_jax.output.strip().splitlines()[-1]}", "")
+    command = [sys.executable, "-u", "bench/gpu_beside_jax.py", "--json", "--device", visit.device]
+    done = visit.run(command + ["mlp", "gpt2_tiny", "gpt2_bf16_tiny"] * visit.dry_run, 400, environment)
     cases = {}
     for line in done.output.splitlines():
         if line.startswith("{"):
@@ -241,12 +241,12 @@ def beside_jax(session):
         ours, theirs = row.get("automap_ms"), row.get("jax_ms")
         detail = "   ".join(f"{side} {row[f'{side}_ms']:.3f} ms" if f"{side}_ms" in row
                             else f"{side}: {row.get(f'{side}_failure', 'not finished')}" for side in ("automap", "jax"))
-        session.add(f"{model}, {precision}", f"{ours / theirs:.2f} x JAX" if ours and theirs else "no ratio", detail,
+        visit.add(f"{model}, {precision}", f"{ours / theirs:.2f} x JAX" if ours and theirs else "no ratio", detail,
                     failed="automap_failure" in row)
     if done.status is None:
-        session.add("jax.jit", "not finished", done.reason)
+        visit.add("jax.jit", "not finished", done.reason)
     elif done.status != 0:
-        session.add("jax.jit", "FAILED", done.reason, failed=True)
+        visit.add("jax.jit", "FAILED", done.reason, failed=True)
 
 
 def sanitizer():
@@ -254,29 +254,29 @@ def sanitizer():
     return next((found for found in map(shutil.which, places) if found), None)
 
 
-def sanitizers(session):
+def sanitizers(visit):
     program = sanitizer()
-    if session.dry_run or not program:
-        session.add("compute-sanitizer", "not run", "needs a card" if session.dry_run else "not installed here")
+    if visit.dry_run or not program:
+        visit.add("compute-sanitizer", "not run", "needs a card" if visit.dry_run else "not installed here")
         return
 
     def check(case):
         tool, (what, command) = case
         name = f"{what}, {tool}"
-        done = session.run([program, "--tool", tool, *SANITIZERS[tool], "--error-exitcode", SANITIZER_FOUND,
+        done = visit.run([program, "--tool", tool, *SANITIZERS[tool], "--error-exitcode", SANITIZER_FOUND,
                             "--require-cuda-init", "no", *command], 90)
         if "not supported" in done.output and done.status != 0:
-            session.add(name, "skipped", "the sanitizer does not support this device or driver")
+            visit.add(name, "skipped", "the sanitizer does not support this device or driver")
         elif done.status is None:
-            session.add(name, "not finished", done.reason)
+            visit.add(name, "not finished", done.reason)
         else:
-            session.add_test(name, done)
+            visit.add_test(name, done)
 
     small = [(pathlib.Path(test).name, [test]) for test in test_programs() if "test_cuda_" in test]
     at = "datasets/models/mlp_tiny"
     small.append(("mlp_tiny, 3 steps", ["bin/automap", "run", f"{at}/model.hlo.pb", "--plan", "none", "--state",
                                         f"{at}/state.npz", "--data", f"{at}/data.npz", "--steps", 3, "--device", "cuda"]))
-    session.each(check, [(tool, case) for tool in SANITIZERS for case in small])
+    visit.each(check, [(tool, case) for tool in SANITIZERS for case in small])
 
 
 # Title, seconds that it may take, what it does. The sanitizers come last: they take what is left.
@@ -291,25 +291,25 @@ STAGES = [
 ]
 
 
-def first_line(session, command):
+def first_line(visit, command):
     """What a program says of itself, or nothing where there is no such program."""
     try:
-        done = session.run(command, 20)
+        done = visit.run(command, 20)
     except OSError:
         return ""
     return done.output.strip() if done.status == 0 else ""
 
 
-def describe(session):
+def describe(visit):
     """The machine and the libraries, as lines of the table's head."""
-    card = first_line(session, ["nvidia-smi", "--query-gpu=name,compute_cap,memory.total,driver_version",
+    card = first_line(visit, ["nvidia-smi", "--query-gpu=name,compute_cap,memory.total,driver_version",
                                 "--format=csv,noheader"])
-    if session.dry_run:
+    if visit.dry_run:
         card = "none: a dry run, stand-in libraries and the CPU in its place"
     lines = [f"card        {line}" for line in (card or "unknown to nvidia-smi").splitlines()]
-    version = first_line(session, ["bin/automap", "--version"]).splitlines()
+    version = first_line(visit, ["bin/automap", "--version"]).splitlines()
     lines += [f"automap     {line}" for line in version]
-    for line in first_line(session, ["nvcc", "--version"]).splitlines():
+    for line in first_line(visit, ["nvcc", "--version"]).splitlines():
         if "release" in line:
             lines.append(f"nvcc        {line}")
     libraries = ("libcublasLt.so.", "libnvrtc.so.", "libcudnn.so.", "libnccl.so.")
@@ -321,16 +321,16 @@ def describe(session):
     return lines
 
 
-def table(session, head):
+def table(visit, head):
     lines = ["", *head]
-    width = max((len(row.name) for row in session.rows if row.result), default=0)
+    width = max((len(row.name) for row in visit.rows if row.result), default=0)
     for title, _, _ in STAGES:
-        rows = [row for row in session.rows if row.stage == title]
+        rows = [row for row in visit.rows if row.stage == title]
         if all(row.result for row in rows):  # these came as they ended; a benchmark's lines are in order
             rows.sort(key=lambda row: row.name)
-        lines += ["", f"== {title}{', without a card' if session.dry_run else ''}"]
+        lines += ["", f"== {title}{', without a card' if visit.dry_run else ''}"]
         lines += [f"{row.name:{width}}  {row.result:12}  {row.detail}".rstrip() for row in rows]
-    counts = {result: sum(row.result == result for row in session.rows)
+    counts = {result: sum(row.result == result for row in visit.rows)
               for result in ("passed", "FAILED", "skipped", "not finished", "not run")}
     lines += ["", ", ".join(f"{count} {result}" for result, count in counts.items() if count)]
     return "\n".join(lines) + "\n"
@@ -344,20 +344,20 @@ def main():
     options = parser.parse_args()
     options.logs.mkdir(parents=True, exist_ok=True)
     begin = time.monotonic()
-    session = Session(options.dry_run, options.logs / "programs.log", begin + DEADLINE, stage_end=begin + 30)
-    head = describe(session)
+    visit = Visit(options.dry_run, options.logs / "programs.log", begin + DEADLINE, stage_end=begin + 30)
+    head = describe(visit)
     print("\n".join(head))
     for title, limit, stage in STAGES:
-        session.stage, session.stage_end = title, time.monotonic() + limit
+        visit.stage, visit.stage_end = title, time.monotonic() + limit
         print(f"== {title} ({time.monotonic() - begin:.0f} s)")
-        if session.left() < 1:
-            session.add("all", "not run", "out of time")
+        if visit.left() < 1:
+            visit.add("all", "not run", "out of time")
             continue
-        stage(session)
-    result = table(session, head) + f"{time.monotonic() - begin:.0f} s\n"
+        stage(visit)
+    result = table(visit, head) + f"{time.monotonic() - begin:.0f} s\n"
     print(result)
     (options.logs / "table.txt").write_text(result)
-    return 1 if session.failed else 0
+    return 1 if visit.failed else 0
 
 
 if __name__ == "__main__":
