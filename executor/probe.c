@@ -10,7 +10,8 @@
 #include "base/clock.h"
 
 enum { MOST_POINTS = 24, MOST_DEVICES = 256 };
-static const double enough_seconds = 0.02; /* of one measurement, repeats together */
+enum { SERIES = 6 };                       /* of one measurement */
+static const double enough_seconds = 0.02; /* of one series, repeats together */
 static const double long_seconds = 0.1;    /* a run that takes as long ends a series */
 
 typedef struct Series {
@@ -39,19 +40,18 @@ static AmStatus run(Probe *self, Work work, int32_t detail, int64_t size, int32_
     }
 }
 
-/* The time of one run: the best of three series that are long enough for the clock. The first run
- * of all warms up, and counts where runs are long. */
+/* The time of one run: the best of some series, each as long as the clock needs
+ * by the best so far, so that a stumble at first does not make them short. The
+ * first run of all warms up, and counts where runs are long. */
 static AmStatus measure(Probe *self, Work work, int32_t detail, int64_t size, double *seconds) {
-    double first, once;
+    double first;
     TRY(run(self, work, detail, size, 1, &first));
     *seconds = first;
     if (first > long_seconds) return AM_OK;
-    TRY(run(self, work, detail, size, 1, &once));
-    double repeats = ceil(enough_seconds / fmax(once, 1e-7));
-    int32_t count = repeats < 1 ? 1 : repeats > 1000 ? 1000 : (int32_t)repeats;
-    *seconds = once;
-    for (int32_t k = 0; k < 3; k++) {
-        double all;
+    TRY(run(self, work, detail, size, 1, seconds));
+    for (int32_t k = 0; k < SERIES; k++) {
+        double all, repeats = ceil(enough_seconds / fmax(*seconds, 1e-7));
+        int32_t count = repeats < 1 ? 1 : repeats > 1000 ? 1000 : (int32_t)repeats;
         TRY(run(self, work, detail, size, count, &all));
         *seconds = fmin(*seconds, all / count);
     }
