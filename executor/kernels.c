@@ -49,10 +49,11 @@ AmStatus kernel_refuse(const Program *program, int32_t origin, IrOpcode opcode, 
 }
 
 AmStatus kernel_call_refuse(const KernelCall *call, const char *reason, AmError *error) {
-    if (call->fusion)
-        return kernel_refuse(call->program, call->fusion->ops[call->fusion->op_count - 1].origin, IR_FUSION,
-                             reason, error);
-    return kernel_refuse(call->program, call->instruction->origin, call->instruction->opcode, reason, error);
+    const ProgramFusionOp *op = call->fusion && call->fusion->op_count > 0 ? &call->fusion->ops[0] : NULL;
+    if (call->instruction)
+        return kernel_refuse(call->program, call->instruction->origin, call->instruction->opcode, reason,
+                             error);
+    return kernel_refuse(call->program, op ? op->origin : -1, op ? op->opcode : IR_FUSION, reason, error);
 }
 
 void *kernel_address(const Program *program, int32_t value, char *base) {

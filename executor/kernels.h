@@ -95,7 +95,7 @@ void *kernel_address(const Program *program, int32_t value, char *base);
 /* "no kernel for 'fft' on c64[4] (instruction fft.3 at model.py:12): REASON", AM_ERROR_INPUT. */
 AmStatus kernel_refuse(const Program *program, int32_t origin, IrOpcode opcode, const char *reason,
                        AmError *error);
-/* The same for a call, be it an instruction or a fusion. */
+/* The same for a call; a fusion is named by its first operator. */
 AmStatus kernel_call_refuse(const KernelCall *call, const char *reason, AmError *error);
 
 /* Bytes rounded up to 64, as the buffer plan aligns values. */

@@ -11,16 +11,12 @@
  * order and gives the words of a block to the two members of its pair. The new state counts the blocks that
  * were used.
  */
+#include "executor/cpu/random_bits.h"
+
 #include <string.h>
 
 #include "executor/cpu/cpu.h"
 #include "executor/cpu/strided.h"
-
-typedef struct BitsKernel {
-    int64_t elements, bytes;     /* of the result; bytes per element */
-    bool long_counter;           /* 128 bits */
-    int64_t outer, split, inner; /* Threefry, up to 32 bits: the result with its split dimension */
-} BitsKernel;
 
 static uint32_t rotate_left(uint32_t x, int32_t by) {
     return x << by | x >> (32 - by);
@@ -72,7 +68,7 @@ static void store_words(char *out, int64_t at, uint32_t low, uint32_t high) {
 }
 
 static void run_philox(const KernelCall *call) {
-    const BitsKernel *kernel = call->compiled;
+    const RandomBits *kernel = call->compiled;
     const uint64_t *state = call->operands[0];
     uint64_t key = state[0], low = state[1], high = kernel->long_counter ? state[2] : key,
              *next = call->results[0];
@@ -93,7 +89,7 @@ static void run_philox(const KernelCall *call) {
 }
 
 static void run_threefry(const KernelCall *call) {
-    const BitsKernel *kernel = call->compiled;
+    const RandomBits *kernel = call->compiled;
     const uint64_t *state = call->operands[0];
     uint64_t key = state[0], counter = state[1], *next = call->results[0];
     char *out = call->results[1];
@@ -128,32 +124,37 @@ static int32_t split_dimension(const IrShape *shape) {
     return largest;
 }
 
-AmStatus cpu_prepare_random_bits(KernelCall *call, Arena *arena, AmError *error) {
-    BitsKernel *kernel = ARENA_ARRAY(arena, BitsKernel, 1);
-    if (!kernel) return am_fail_memory(error, (int64_t)sizeof *kernel);
-    const IrOptions *options = call->instruction->attributes->options;
+AmStatus random_bits_read(RandomBits *bits, const KernelCall *call, AmError *error) {
     const IrShape *state = call->operand_shapes[0];
     if (call->operand_count != 1 || call->result_count != 2)
         return kernel_call_refuse(call, "not with these operands", error);
-    const IrShape *bits = call->result_shapes[1];
-    bool philox_runs = options->random != IR_RANDOM_THREEFRY;
+    const IrShape *result = call->result_shapes[1];
+    bool philox = call->instruction->attributes->options->random != IR_RANDOM_THREEFRY;
     if (state->type != DTYPE_U64 || state->rank != 1 || !ir_shape_equal(state, call->result_shapes[0]) ||
-        (state->dimensions[0] != 2 && !(philox_runs && state->dimensions[0] == 3)))
+        (state->dimensions[0] != 2 && !(philox && state->dimensions[0] == 3)))
         return kernel_call_refuse(call, "its state is not u64[2], or for Philox u64[3]", error);
-    if (!dtype_is_integer(bits->type)) return kernel_call_refuse(call, "not on this type", error);
-    *kernel = (BitsKernel){.elements = ir_shape_elements(bits),
-                           .bytes = dtype_bytes(bits->type),
-                           .long_counter = state->dimensions[0] == 3,
-                           .outer = 1,
-                           .split = 1,
-                           .inner = 1};
-    if (bits->rank > 0) {
-        int32_t split = split_dimension(bits);
-        kernel->outer = strided_elements(bits->dimensions, split);
-        kernel->split = bits->dimensions[split];
-        kernel->inner = strided_elements(bits->dimensions + split + 1, bits->rank - split - 1);
+    if (!dtype_is_integer(result->type)) return kernel_call_refuse(call, "not on this type", error);
+    *bits = (RandomBits){.philox = philox,
+                         .long_counter = state->dimensions[0] == 3,
+                         .elements = ir_shape_elements(result),
+                         .bytes = dtype_bytes(result->type),
+                         .outer = 1,
+                         .split = 1,
+                         .inner = 1};
+    if (result->rank > 0) {
+        int32_t split = split_dimension(result);
+        bits->outer = strided_elements(result->dimensions, split);
+        bits->split = result->dimensions[split];
+        bits->inner = strided_elements(result->dimensions + split + 1, result->rank - split - 1);
     }
-    call->compiled = kernel;
-    call->run = philox_runs ? run_philox : run_threefry;
+    return AM_OK;
+}
+
+AmStatus cpu_prepare_random_bits(KernelCall *call, Arena *arena, AmError *error) {
+    RandomBits *bits = ARENA_ARRAY(arena, RandomBits, 1);
+    if (!bits) return am_fail_memory(error, (int64_t)sizeof *bits);
+    TRY(random_bits_read(bits, call, error));
+    call->compiled = bits;
+    call->run = bits->philox ? run_philox : run_threefry;
     return AM_OK;
 }

@@ -37,24 +37,16 @@ bool cuda_source_covers(IrOpcode opcode) {
     return writer_of(opcode) != NULL;
 }
 
-AmStatus cuda_source_refuse(const KernelCall *call, const char *reason, AmError *error) {
-    return kernel_refuse(call->program, call->instruction->origin, call->instruction->opcode, reason, error);
-}
-
-static AmStatus refuse_type(const KernelCall *call, AmError *error) {
-    if (call->instruction) return cuda_source_refuse(call, "it is on no array of numbers", error);
-    const ProgramFusionOp *op = call->fusion->op_count > 0 ? &call->fusion->ops[0] : NULL;
-    return kernel_refuse(call->program, op ? op->origin : -1, op ? op->opcode : IR_UNKNOWN,
-                         "it is on no array of numbers", error);
-}
-
 AmStatus cuda_source_make(CudaSource *source, Arena *arena, const KernelCall *call, AmError *error) {
+    static const char no_numbers[] = "it is on no array of numbers";
     CudaSourceWriter *write = call->instruction ? writer_of(call->instruction->opcode) : cuda_source_elements;
-    if (!write) return cuda_source_refuse(call, "it is not a generated kernel", error);
+    if (!write) return kernel_call_refuse(call, "it is not a generated kernel", error);
     for (int32_t k = 0; k < call->operand_count; k++)
-        if (dtype_bytes(call->operand_shapes[k]->type) == 0) return refuse_type(call, error);
+        if (dtype_bytes(call->operand_shapes[k]->type) == 0)
+            return kernel_call_refuse(call, no_numbers, error);
     for (int32_t k = 0; k < call->result_count; k++)
-        if (dtype_bytes(call->result_shapes[k]->type) == 0) return refuse_type(call, error);
+        if (dtype_bytes(call->result_shapes[k]->type) == 0)
+            return kernel_call_refuse(call, no_numbers, error);
     *source = (CudaSource){.parameters = call->operand_count + call->result_count};
     if (source->parameters > CUDA_MOST_PARAMETERS)
         return am_fail(error, AM_ERROR_INPUT, "", "a kernel of %d arrays is more than one may read and write",

@@ -26,16 +26,16 @@ static AmStatus describe(BatchNorm *self, const KernelCall *call, int32_t operan
     const IrOptions *options = call->instruction->attributes->options;
     int64_t d = options->feature_index;
     if (!dtype_is_floating(x->type) || !cuda_has_arithmetic(x->type))
-        return cuda_source_refuse(call, "not on this type", error);
+        return kernel_call_refuse(call, "not on this type", error);
     if (call->operand_count != operands || call->result_count != results || d < 0 || d >= x->rank)
-        return cuda_source_refuse(call, "not with these operands", error);
+        return kernel_call_refuse(call, "not with these operands", error);
     const IrShape vector = {.type = x->type, .rank = 1, .dimensions = x->dimensions + d};
     for (int32_t k = 0; k < operands; k++)
         if (!ir_shape_equal(call->operand_shapes[k], whole >> k & 1 ? x : &vector))
-            return cuda_source_refuse(call, "its operands do not fit together", error);
+            return kernel_call_refuse(call, "its operands do not fit together", error);
     for (int32_t k = 0; k < results; k++)
         if (!ir_shape_equal(call->result_shapes[k], k == 0 ? x : &vector))
-            return cuda_source_refuse(call, "its results have other shapes", error);
+            return kernel_call_refuse(call, "its results have other shapes", error);
     *self = (BatchNorm){.outer = strided_elements(x->dimensions, (int32_t)d),
                         .features = x->dimensions[d],
                         .inner = strided_elements(x->dimensions + d + 1, x->rank - (int32_t)d - 1),
@@ -138,7 +138,7 @@ AmStatus cuda_source_batch_norm_training(CudaSource *source, Arena *arena, const
     BatchNorm self;
     TRY(describe(&self, call, 3, 1, 3, error));
     if (self.features == 0) return AM_OK;
-    if (self.outer * self.inner == 0) return cuda_source_refuse(call, "its features have no elements", error);
+    if (self.outer * self.inner == 0) return kernel_call_refuse(call, "its features have no elements", error);
     CudaFold mean = new_fold(&self, 1), variance = new_fold(&self, 1);
     source->scratch_bytes = 16 * self.features;
     cuda_fold_plan(&mean, source);
@@ -178,7 +178,7 @@ AmStatus cuda_source_batch_norm_gradient(CudaSource *source, Arena *arena, const
     BatchNorm self;
     TRY(describe(&self, call, 5, 1 | 1 << 4, 3, error));
     if (self.features == 0) return AM_OK;
-    if (self.outer * self.inner == 0) return cuda_source_refuse(call, "its features have no elements", error);
+    if (self.outer * self.inner == 0) return kernel_call_refuse(call, "its features have no elements", error);
     CudaFold sums = new_fold(&self, 2);
     source->scratch_bytes = 16 * self.features;
     cuda_fold_plan(&sums, source);

@@ -71,13 +71,13 @@ AmStatus cuda_source_convolution(CudaSource *source, Arena *arena, const KernelC
     const IrShape *input = call->operand_shapes[0], *weights = call->operand_shapes[1];
     const IrShape *output = call->result_shapes[0];
     if (!form || attributes->window_count != form->spatial_count)
-        return cuda_source_refuse(call, "its window does not fit its dimensions", error);
+        return kernel_call_refuse(call, "its window does not fit its dimensions", error);
     Dtype product = cuda_product_type(input->type, weights->type, output->type);
     if (product == DTYPE_INVALID || dtype_is_floating(input->type) != dtype_is_floating(output->type))
-        return cuda_source_refuse(call, "not on these types", error);
+        return kernel_call_refuse(call, "not on these types", error);
     int64_t groups = form->batch_group_count > 1 ? form->batch_group_count : form->feature_group_count;
     if (groups < 1 || output->dimensions[form->output_feature] % groups != 0)
-        return cuda_source_refuse(call, "its groups do not divide the features", error);
+        return kernel_call_refuse(call, "its groups do not divide the features", error);
     *source = (CudaSource){.parameters = call->operand_count + call->result_count};
     int64_t elements = ir_shape_elements(output);
     Text body = {0};

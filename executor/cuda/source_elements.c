@@ -377,7 +377,7 @@ static AmStatus write_instruction(CudaSource *source, Arena *arena, const Kernel
                           .origin = instruction->origin};
     int32_t output_slot = move ? 0 : instruction->operand_count;
     if (instruction->operand_count > 3 || call->result_count != 1 || (move && call->operand_count != 1))
-        return cuda_source_refuse(call, "an unusual number of operands", error);
+        return kernel_call_refuse(call, "an unusual number of operands", error);
     if (instruction->opcode == IR_IOTA && instruction->shard)
         op.iota_start = instruction->shard->start[instruction->attributes->dimensions[0]];
     space->rank = shape->rank;
@@ -391,7 +391,7 @@ static AmStatus write_instruction(CudaSource *source, Arena *arena, const Kernel
         if (call->operand_shapes[k]->rank == shape->rank)
             strided_row_major(space->inputs[k].strides, shape->dimensions, shape->rank);
     TRY(write_kernel(source, arena, call, space, move ? move : "element", error));
-    return space->refused < 0 ? AM_OK : cuda_source_refuse(call, "not on this element type", error);
+    return space->refused < 0 ? AM_OK : kernel_call_refuse(call, "not on this element type", error);
 }
 
 AmStatus cuda_source_elements(CudaSource *source, Arena *arena, const KernelCall *call, AmError *error) {

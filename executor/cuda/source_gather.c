@@ -79,8 +79,8 @@ void cuda_append_inside(Text *out, const IndexMap *map, int32_t k) {
 AmStatus cuda_index_map(IndexMap *map, const KernelCall *call, const IrShape *slices, AmError *error) {
     if (!index_map_describe(map, call->instruction->attributes->gather, call->operand_shapes[0],
                             call->operand_shapes[1], slices, call->instruction->shard))
-        return cuda_source_refuse(call, "its dimension numbers do not fit its shapes", error);
+        return kernel_call_refuse(call, "its dimension numbers do not fit its shapes", error);
     if (!cuda_has_arithmetic(map->index_type))
-        return cuda_source_refuse(call, "not with these indices", error);
+        return kernel_call_refuse(call, "not with these indices", error);
     return AM_OK;
 }

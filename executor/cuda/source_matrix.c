@@ -18,9 +18,9 @@ typedef struct Matrices {
 static AmStatus describe(Matrices *self, const KernelCall *call, AmError *error) {
     const IrShape *shape = call->operand_shapes[0];
     if (!dtype_is_floating(shape->type) || !cuda_has_arithmetic(shape->type))
-        return cuda_source_refuse(call, "not on this type", error);
+        return kernel_call_refuse(call, "not on this type", error);
     if (shape->rank < 2 || shape->dimensions[shape->rank - 1] != shape->dimensions[shape->rank - 2])
-        return cuda_source_refuse(call, "its matrices are not square", error);
+        return kernel_call_refuse(call, "its matrices are not square", error);
     self->batches = strided_elements(shape->dimensions, shape->rank - 2);
     self->size = shape->dimensions[shape->rank - 1];
     return AM_OK;
@@ -88,10 +88,10 @@ AmStatus cuda_source_triangular_solve(CudaSource *source, Arena *arena, const Ke
     const IrShape *a = call->operand_shapes[0], *b = call->operand_shapes[1];
     if (b->rank != a->rank || b->type != a->type || !ir_shape_equal(b, call->result_shapes[0]) ||
         strided_elements(b->dimensions, b->rank - 2) != self.batches)
-        return cuda_source_refuse(call, "its operands do not fit together", error);
+        return kernel_call_refuse(call, "its operands do not fit together", error);
     int64_t rows = b->dimensions[b->rank - 2], columns = b->dimensions[b->rank - 1];
     if ((options->left_side ? rows : columns) != self.size)
-        return cuda_source_refuse(call, "its operands do not fit together", error);
+        return kernel_call_refuse(call, "its operands do not fit together", error);
     int64_t systems = options->left_side ? columns : rows, n = self.size;
     if (self.batches * n * systems == 0) return AM_OK;
     bool flips = options->is_transposed != !options->left_side; /* the system's matrix is A^T */

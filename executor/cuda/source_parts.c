@@ -74,10 +74,10 @@ AmStatus cuda_computation_read(ElementComputation *computation, Arena *arena, co
     bool fits = computation->input_count == input_count && computation->output_count == 1;
     for (int32_t k = 0; k < input_count && fits; k++)
         fits = computation->input_types[k] == inputs[k] && cuda_has_operators(inputs[k]);
-    if (!fits) return cuda_source_refuse(call, "its computation has other operands", error);
+    if (!fits) return kernel_call_refuse(call, "its computation has other operands", error);
     int32_t slot = computation->output_slots[0];
     Dtype type = slot < input_count ? inputs[slot] : computation->ops[slot - input_count].type;
-    return type == output ? AM_OK : cuda_source_refuse(call, "its computation has another result", error);
+    return type == output ? AM_OK : kernel_call_refuse(call, "its computation has another result", error);
 }
 
 AmStatus cuda_append_computation(Text *out, Arena *arena, const KernelCall *call, const char *name,
@@ -95,7 +95,7 @@ AmStatus cuda_append_computation(Text *out, Arena *arena, const KernelCall *call
     for (int32_t k = 0; k < computation->op_count; k++) {
         text_append_string(out, "        ");
         if (!cuda_append_operator(out, &computation->ops[k], inputs + k, types, NULL))
-            return cuda_source_refuse(call, "its computation has an operator without a kernel", error);
+            return kernel_call_refuse(call, "its computation has an operator without a kernel", error);
     }
     text_append(out, "        return v%d;\n    };\n", slot);
     return AM_OK;

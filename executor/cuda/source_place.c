@@ -76,7 +76,7 @@ AmStatus cuda_source_constant(CudaSource *source, Arena *arena, const KernelCall
     const char *type = cuda_memory_type(call->result_shapes[0]->type);
     Text body = {0};
     if (!literal || !literal->data || literal->bytes < ir_shape_bytes(call->result_shapes[0]))
-        return cuda_source_refuse(call, "the constant's value is not in the file (written {...})", error);
+        return kernel_call_refuse(call, "the constant's value is not in the file (written {...})", error);
     if (elements == 0) return AM_OK;
     source->upload = literal->data;
     source->upload_bytes = ir_shape_bytes(call->result_shapes[0]);
@@ -93,7 +93,7 @@ AmStatus cuda_source_bitcast_convert(CudaSource *source, Arena *arena, const Ker
     if (dtype_bits(from->type) == dtype_bits(to->type))
         return cuda_source_elements(source, arena, call, error);
     if (ir_shape_bytes(from) != ir_shape_bytes(to))
-        return cuda_source_refuse(call, "operand and result differ in size", error);
+        return kernel_call_refuse(call, "operand and result differ in size", error);
     int64_t unit =
         dtype_bytes(from->type) < dtype_bytes(to->type) ? dtype_bytes(to->type) : dtype_bytes(from->type);
     if (unit > 8) unit = 8;
@@ -135,7 +135,7 @@ AmStatus cuda_source_dynamic_slice(CudaSource *source, Arena *arena, const Kerne
     const IrShape *whole = call->operand_shapes[0], *shape = call->result_shapes[0];
     int64_t strides[IR_MAX_RANK], elements = ir_shape_elements(shape);
     Text body = {0};
-    if (!has_scalar_indices(call, 1)) return cuda_source_refuse(call, "not with these indices", error);
+    if (!has_scalar_indices(call, 1)) return kernel_call_refuse(call, "not with these indices", error);
     if (elements == 0) return AM_OK;
     strided_row_major(strides, whole->dimensions, whole->rank);
     append_start(&body, call, source, elements);
@@ -161,7 +161,7 @@ AmStatus cuda_source_dynamic_update_slice(CudaSource *source, Arena *arena, cons
     const IrShape *whole = call->result_shapes[0], *update = call->operand_shapes[1];
     int64_t strides[IR_MAX_RANK], elements = ir_shape_elements(update);
     Text body = {0};
-    if (!has_scalar_indices(call, 2)) return cuda_source_refuse(call, "not with these indices", error);
+    if (!has_scalar_indices(call, 2)) return kernel_call_refuse(call, "not with these indices", error);
     TRY(cuda_source_copy_operand(source, arena, call, error));
     if (elements == 0) return AM_OK;
     strided_row_major(strides, whole->dimensions, whole->rank);

@@ -98,7 +98,7 @@ AmStatus cuda_source_dot(CudaSource *source, Arena *arena, const KernelCall *cal
     const IrShape *left = call->operand_shapes[0], *right = call->operand_shapes[1];
     int64_t elements = ir_shape_elements(call->result_shapes[0]);
     Dtype product = cuda_product_type(left->type, right->type, call->result_shapes[0]->type);
-    if (!dot || product == DTYPE_INVALID) return cuda_source_refuse(call, "not on these types", error);
+    if (!dot || product == DTYPE_INVALID) return kernel_call_refuse(call, "not on these types", error);
     *source = (CudaSource){.parameters = call->operand_count + call->result_count};
     int32_t left_free = left->rank - dot->batch_count - dot->contracting_count;
     Text body = {0};

@@ -3,18 +3,8 @@
  * "Parallel Random Numbers: As Easy as 1, 2, 3", SC 2011). The first thread also
  * writes the new state, which counts the blocks that were used.
  */
-#include "executor/cpu/strided.h"
+#include "executor/cpu/random_bits.h"
 #include "executor/cuda/source_text.h"
-
-/* The first even dimension, else the largest. */
-static int32_t split_dimension(const IrShape *shape) {
-    int32_t largest = 0;
-    for (int32_t d = 0; d < shape->rank; d++) {
-        if (shape->dimensions[d] % 2 == 0) return d;
-        if (shape->dimensions[d] > shape->dimensions[largest]) largest = d;
-    }
-    return largest;
-}
 
 static AmStatus launch(CudaSource *source, Arena *arena, const char *kind, Text *body, int64_t count,
                        AmError *error) {
@@ -40,19 +30,19 @@ static void append_state(Text *out, const KernelCall *call, const CudaSource *so
     text_append(out, "    }\n    if (i >= %lldll) return;\n", (long long)count);
 }
 
-static AmStatus write_philox(CudaSource *source, Arena *arena, const KernelCall *call, AmError *error) {
-    const IrShape *bits = call->result_shapes[1];
-    const char *type = cuda_memory_type(bits->type);
-    bool wide = dtype_bytes(bits->type) == 8, long_counter = call->operand_shapes[0]->dimensions[0] == 3;
-    int64_t elements = ir_shape_elements(bits), per_block = wide ? 2 : 4;
+static AmStatus write_philox(CudaSource *source, Arena *arena, const KernelCall *call, const RandomBits *bits,
+                             AmError *error) {
+    const char *type = cuda_memory_type(call->result_shapes[1]->type);
+    bool wide = bits->bytes == 8;
+    int64_t elements = bits->elements, per_block = wide ? 2 : 4;
     int64_t count = elements / per_block + (elements % per_block > 0);
     Text body = {0};
-    append_state(&body, call, source, count, long_counter);
+    append_state(&body, call, source, count, bits->long_counter);
     text_append(&body,
                 "    u32 words[4];\n"
                 "    const u64 low = in0[1] + (u64)i;\n"
                 "    philox(words, key, low, %s + (low < (u64)i ? 1ull : 0ull));\n",
-                long_counter ? "in0[2]" : "key");
+                bits->long_counter ? "in0[2]" : "key");
     for (int32_t k = 0; k < per_block; k++) {
         text_append(&body, "    if (i * %lldll + %d < %lldll) ", (long long)per_block, k,
                     (long long)elements);
@@ -63,19 +53,12 @@ static AmStatus write_philox(CudaSource *source, Arena *arena, const KernelCall 
     return launch(source, arena, "philox", &body, count, error);
 }
 
-static AmStatus write_threefry(CudaSource *source, Arena *arena, const KernelCall *call, AmError *error) {
-    const IrShape *bits = call->result_shapes[1];
-    const char *type = cuda_memory_type(bits->type);
-    bool wide = dtype_bytes(bits->type) == 8;
-    int64_t elements = ir_shape_elements(bits), split = 1, inner = 1, count = elements;
-    if (!wide && elements > 0) {
-        int32_t d = bits->rank > 0 ? split_dimension(bits) : -1;
-        if (d >= 0) {
-            split = bits->dimensions[d];
-            inner = strided_elements(bits->dimensions + d + 1, bits->rank - d - 1);
-        }
-        count = elements / split * ((split + 1) / 2);
-    }
+static AmStatus write_threefry(CudaSource *source, Arena *arena, const KernelCall *call,
+                               const RandomBits *bits, AmError *error) {
+    const char *type = cuda_memory_type(call->result_shapes[1]->type);
+    bool wide = bits->bytes == 8, empty = bits->elements == 0;
+    int64_t split = empty ? 1 : bits->split, inner = empty ? 1 : bits->inner;
+    int64_t count = wide ? bits->elements : bits->elements / split * ((split + 1) / 2);
     Text body = {0};
     append_state(&body, call, source, count, false);
     text_append_string(&body, "    u32 words[2];\n    threefry(words, key, in0[1] + (u64)i);\n");
@@ -95,16 +78,8 @@ static AmStatus write_threefry(CudaSource *source, Arena *arena, const KernelCal
 }
 
 AmStatus cuda_source_random_bits(CudaSource *source, Arena *arena, const KernelCall *call, AmError *error) {
-    const IrOptions *options = call->instruction->attributes->options;
-    const IrShape *state = call->operand_shapes[0];
-    if (call->operand_count != 1 || call->result_count != 2)
-        return cuda_source_refuse(call, "not with these operands", error);
-    const IrShape *bits = call->result_shapes[1];
-    bool philox_runs = options->random != IR_RANDOM_THREEFRY;
-    if (state->type != DTYPE_U64 || state->rank != 1 || !ir_shape_equal(state, call->result_shapes[0]) ||
-        (state->dimensions[0] != 2 && !(philox_runs && state->dimensions[0] == 3)))
-        return cuda_source_refuse(call, "its state is not u64[2], or for Philox u64[3]", error);
-    if (!dtype_is_integer(bits->type)) return cuda_source_refuse(call, "not on this type", error);
-    return philox_runs ? write_philox(source, arena, call, error)
-                       : write_threefry(source, arena, call, error);
+    RandomBits bits;
+    TRY(random_bits_read(&bits, call, error));
+    return bits.philox ? write_philox(source, arena, call, &bits, error)
+                       : write_threefry(source, arena, call, &bits, error);
 }

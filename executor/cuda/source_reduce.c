@@ -98,7 +98,7 @@ static AmStatus write_by_computation(CudaSource *source, Arena *arena, const Cud
     TRY(element_computation_read(&computation, arena, call->program->module, call->instruction->called,
                                  error));
     if (!fits(&computation, call))
-        return cuda_source_refuse(call, "its computation has other operands", error);
+        return kernel_call_refuse(call, "its computation has other operands", error);
     int32_t count = call->result_count;
     Dtype *types = ARENA_ARRAY(arena, Dtype, computation.input_count + computation.op_count + 1);
     if (!types) return am_fail_memory(error, computation.op_count * 4);
@@ -116,7 +116,7 @@ static AmStatus write_by_computation(CudaSource *source, Arena *arena, const Cud
     }
     if (!append_loop(&body, self, &computation, types)) {
         text_free(&body);
-        return cuda_source_refuse(call, "its computation has an operator without a kernel", error);
+        return kernel_call_refuse(call, "its computation has an operator without a kernel", error);
     }
     for (int32_t k = 0; k < count; k++) {
         char value[32];

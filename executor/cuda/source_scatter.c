@@ -205,13 +205,13 @@ AmStatus cuda_source_scatter(CudaSource *source, Arena *arena, const KernelCall 
     IndexMap map;
     ElementComputation combine;
     if (call->operand_count != 3 || call->result_count != 1)
-        return cuda_source_refuse(call, "only with one operand", error);
+        return kernel_call_refuse(call, "only with one operand", error);
     Dtype type = call->operand_shapes[0]->type;
     TRY(cuda_index_map(&map, call, call->operand_shapes[2], error));
     TRY(cuda_computation_read(&combine, arena, call, call->instruction->called, (Dtype[]){type, type}, 2,
                               type, error));
     if (call->operand_shapes[2]->type != type)
-        return cuda_source_refuse(call, "its computation is not of two elements", error);
+        return kernel_call_refuse(call, "its computation is not of two elements", error);
     if (ir_shape_elements(call->operand_shapes[0]) == 0) return AM_OK;
     if (ir_shape_elements(call->operand_shapes[2]) == 0)
         return cuda_source_copy_operand(source, arena, call, error);

@@ -177,7 +177,7 @@ AmStatus cuda_source_sort(CudaSource *source, Arena *arena, const KernelCall *ca
     Text body = {0};
     int32_t half;
     if (call->operand_count != call->result_count || attributes->dimension_count != 1)
-        return cuda_source_refuse(call, "not with these operands", error);
+        return kernel_call_refuse(call, "not with these operands", error);
     Sort sort = describe(shape, attributes->dimensions[0]);
     int64_t elements = sort.lines * sort.length;
     if (elements == 0) {
@@ -226,16 +226,16 @@ AmStatus cuda_source_topk(CudaSource *source, Arena *arena, const KernelCall *ca
     if (call->operand_count != 1 || call->result_count != 2 || shape->rank < 1 ||
         !cuda_has_arithmetic(shape->type) || !dtype_is_integer(call->result_shapes[1]->type) ||
         !cuda_has_arithmetic(call->result_shapes[1]->type))
-        return cuda_source_refuse(call, "not with these operands", error);
+        return kernel_call_refuse(call, "not with these operands", error);
     Sort sort = describe(shape, shape->rank - 1);
     const IrShape *values = call->result_shapes[0], *places = call->result_shapes[1];
     if (values->rank != shape->rank || places->rank != shape->rank || values->type != shape->type ||
         places->dimensions[shape->rank - 1] != values->dimensions[shape->rank - 1] ||
         ir_shape_elements(places) != ir_shape_elements(values))
-        return cuda_source_refuse(call, "its results have other sizes", error);
+        return kernel_call_refuse(call, "its results have other sizes", error);
     int64_t kept = values->dimensions[shape->rank - 1], elements = ir_shape_elements(values);
     if (kept > sort.length || elements != kept * sort.lines)
-        return cuda_source_refuse(call, "its results have other sizes", error);
+        return kernel_call_refuse(call, "its results have other sizes", error);
     if (elements == 0) return AM_OK;
     TRY(launch_passes(source, arena, call, &sort, write_value_order, &half, error));
     cuda_append_signature(&body, call, source, sort.item, false);

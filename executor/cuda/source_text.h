@@ -79,9 +79,6 @@ AmStatus cuda_append_computation(Text *out, Arena *arena, const KernelCall *call
 /* The launch that copies operand 0 to result 0, unless they are the same memory. */
 AmStatus cuda_source_copy_operand(CudaSource *source, Arena *arena, const KernelCall *call, AmError *error);
 
-/* kernel_refuse() for a call's instruction. */
-AmStatus cuda_source_refuse(const KernelCall *call, const char *reason, AmError *error);
-
 typedef AmStatus CudaSourceWriter(CudaSource *source, Arena *arena, const KernelCall *call, AmError *error);
 
 CudaSourceWriter cuda_source_reduce;                                             /* source_reduce.c */

@@ -69,7 +69,7 @@ AmStatus cuda_source_reduce_window(CudaSource *source, Arena *arena, const Kerne
     ElementComputation combine;
     Text body = {0};
     if (call->result_count != 1 || call->operand_count != 2 || attributes->window_count != input->rank)
-        return cuda_source_refuse(call, "only with one input and a window over all dimensions", error);
+        return kernel_call_refuse(call, "only with one input and a window over all dimensions", error);
     TRY(cuda_computation_read(&combine, arena, call, call->instruction->called, (Dtype[]){type, type}, 2,
                               type, error));
     if (ir_shape_elements(result) == 0) return AM_OK;
@@ -156,7 +156,7 @@ AmStatus cuda_source_select_and_scatter(CudaSource *source, Arena *arena, const 
     Dtype type = input->type;
     ElementComputation select, combine;
     if (attributes->window_count != input->rank)
-        return cuda_source_refuse(call, "only with a window over all dimensions", error);
+        return kernel_call_refuse(call, "only with a window over all dimensions", error);
     TRY(cuda_computation_read(&select, arena, call, call->instruction->called, (Dtype[]){type, type}, 2,
                               DTYPE_PRED, error));
     TRY(cuda_computation_read(&combine, arena, call, call->instruction->called_second, (Dtype[]){type, type},

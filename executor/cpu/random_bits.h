@@ -1,0 +1,18 @@
+/* What an rng-bit-generator is to make, for every back end: random_bits.c says
+ * how the bits follow from it. */
+#ifndef EXECUTOR_CPU_RANDOM_BITS_H
+#define EXECUTOR_CPU_RANDOM_BITS_H
+
+#include "executor/kernels.h"
+
+typedef struct RandomBits {
+    bool philox;                 /* else Threefry */
+    bool long_counter;           /* 128 bits */
+    int64_t elements, bytes;     /* of the result; bytes per element */
+    int64_t outer, split, inner; /* Threefry, up to 32 bits: the result with its split dimension */
+} RandomBits;
+
+/* AM_ERROR_INPUT as kernel_call_refuse(). */
+AmStatus random_bits_read(RandomBits *bits, const KernelCall *call, AmError *error);
+
+#endif
