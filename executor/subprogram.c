@@ -3,50 +3,16 @@
  * A subprogram is to its caller's kernel what a program is to a rank: kernels
  * prepared once, one piece of memory, and after a run the updates. Steps of a
  * subprogram may have subprograms themselves, each with memory of its own
- * inside the scratch memory of its caller. As every mention of a computation is
- * prepared anew, the size after that is measured first.
+ * inside the scratch memory of its caller.
  */
 #include "executor/subprogram.h"
 
-#include <stdlib.h>
-
 #include "propagation/lower.h"
-
-#define MOST_INSTRUCTIONS (1 << 20) /* of a computation with all that it calls, mention by mention */
-
-/* Instructions of a computation and, for each mention, of those it mentions;
- * saturates. `known` [computation] remembers. Recursion ends, as canonical
- * modules have none that is endless. */
-static int64_t full_size(const IrModule *module, int32_t computation, int64_t *known) {
-    const IrComputation *body = &module->computations[computation];
-    if (known[computation] > 0) return known[computation];
-    int64_t size = body->count + 1;
-    for (int32_t i = 0; i < body->count && size <= MOST_INSTRUCTIONS; i++) {
-        const IrInstruction *instruction = &module->instructions[body->first + i];
-        for (int32_t k = 0; k < instruction->called_count && size <= MOST_INSTRUCTIONS; k++)
-            size += full_size(module, instruction->called[k], known);
-    }
-    if (size > MOST_INSTRUCTIONS) size = MOST_INSTRUCTIONS + 1;
-    return known[computation] = size;
-}
-
-static AmStatus check_size(const IrModule *module, int32_t computation, AmError *error) {
-    if (computation < 0 || computation >= module->computation_count) return AM_OK;
-    int64_t *known = calloc((size_t)module->computation_count, sizeof *known);
-    if (!known) return am_fail_memory(error, module->computation_count * 8);
-    int64_t size = full_size(module, computation, known);
-    free(known);
-    if (size <= MOST_INSTRUCTIONS) return AM_OK;
-    return am_fail(error, AM_ERROR_INPUT, module->source,
-                   "computation %s: more than %d instructions with the computations that it calls",
-                   module->computations[computation].name, MOST_INSTRUCTIONS);
-}
 
 AmStatus subprogram_prepare(Subprogram **result, Arena *arena, KernelDevice *device, const Program *caller,
                             int32_t computation, bool repeats, AmError *error) {
     Subprogram *self = ARENA_ARRAY(arena, Subprogram, 1);
     if (!self) return am_fail_memory(error, (int64_t)sizeof *self);
-    if (caller->mesh) TRY(check_size(caller->module, computation, error)); /* the outermost caller */
     TRY(program_from_computation(&self->program, arena, caller->module, computation, repeats, error));
     const Program *program = self->program;
     self->device = device;

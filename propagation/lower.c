@@ -301,7 +301,9 @@ static AmStatus emit(Lowering *self, int32_t i, const int8_t *factors, uint8_t c
         source->opcode == IR_SCATTER)
         place_operand(self, instruction, source, operand_state(self, i, factors, carries, 0));
     if (self->arena->failed) return am_fail_memory(error, 0);
-    return AM_OK;
+    if (!lower_has_regions(source->opcode)) return AM_OK;
+    TRY(lower_check_regions(self->module, source, error));
+    return lower_whole_regions(instruction, self->arena, self->module, error);
 }
 
 /* On each axis, the factor of an on-demand instruction that gives `state`;

@@ -27,9 +27,10 @@ AmStatus plan_lower(Program **program, Arena *arena, const PlanContext *context,
 AmStatus plan_lower_whole(Program **program, Arena *arena, const PlanContext *context, AmError *error);
 
 /* A called computation of the canonical module as a program of its own on one
- * device. Its parameters and outputs are the leaves of the computation's, in
- * order; `repeats`: output k is the next value of parameter k. `roles` holds no
- * more than their numbers and `mesh` is NULL. */
+ * device, everything whole. Its parameters and outputs are the leaves of the
+ * computation's, in order; `repeats`: output k is the next value of parameter k.
+ * `roles` holds no more than their numbers and `mesh` is NULL. AM_ERROR_INPUT:
+ * the computations inside one another multiply beyond all proportion. */
 AmStatus program_from_computation(Program **program, Arena *arena, const IrModule *module,
                                   int32_t computation, bool repeats, AmError *error);
 

@@ -8,7 +8,7 @@
  * output k is the next value of parameter k, exactly as a training step's
  * outputs are the next values of its state.
  */
-#include "propagation/lower.h"
+#include "propagation/lower_internal.h"
 #include "propagation/rules.h"
 
 typedef struct ComputationLowering {
@@ -65,7 +65,7 @@ static bool is_view(const IrInstruction *instruction) {
            instruction->opcode == IR_COPY;
 }
 
-static void add_instruction(ComputationLowering *self, int32_t i) {
+static AmStatus add_instruction(ComputationLowering *self, int32_t i, AmError *error) {
     const IrInstruction *source = &self->module->instructions[i];
     Program *program = self->program;
     int32_t count = 0, first_result = program->value_count;
@@ -74,7 +74,7 @@ static void add_instruction(ComputationLowering *self, int32_t i) {
     int32_t *operands = ARENA_ARRAY(self->arena, int32_t, count + 1);
     ARENA_RESERVE(self->arena, program->instructions, program->instruction_count,
                   program->instruction_capacity);
-    if (self->arena->failed) return;
+    if (self->arena->failed) return am_fail_memory(error, count);
     count = 0;
     for (int32_t k = 0; k < source->operand_count; k++) {
         int32_t operand = source->operands[k] - self->body->first;
@@ -82,21 +82,23 @@ static void add_instruction(ComputationLowering *self, int32_t i) {
             operands[count++] = self->leaves[self->first_leaf[operand] + leaf];
     }
     add_values(self, i, &source->shape);
-    program->instructions[program->instruction_count++] =
-        (ProgramInstruction){.kind = is_view(source) ? PROGRAM_VIEW : PROGRAM_COMPUTE,
-                             .opcode = source->opcode,
-                             .origin = i,
-                             .operand_count = count,
-                             .result_count = program->value_count - first_result,
-                             .operands = operands,
-                             .first_result = first_result,
-                             .attributes = source->attributes,
-                             .literal = source->literal,
-                             .called = source->called_count > 0 ? source->called[0] : -1,
-                             .called_second = source->called_count > 1 ? source->called[1] : -1};
+    ProgramInstruction *instruction = &program->instructions[program->instruction_count++];
+    *instruction = (ProgramInstruction){.kind = is_view(source) ? PROGRAM_VIEW : PROGRAM_COMPUTE,
+                                        .opcode = source->opcode,
+                                        .origin = i,
+                                        .operand_count = count,
+                                        .result_count = program->value_count - first_result,
+                                        .operands = operands,
+                                        .first_result = first_result,
+                                        .attributes = source->attributes,
+                                        .literal = source->literal,
+                                        .called = source->called_count > 0 ? source->called[0] : -1,
+                                        .called_second = source->called_count > 1 ? source->called[1] : -1};
+    if (!lower_has_regions(source->opcode)) return AM_OK;
+    return lower_whole_regions(instruction, self->arena, self->module, error);
 }
 
-static void lower(ComputationLowering *self, int32_t i) {
+static AmStatus lower(ComputationLowering *self, int32_t i, AmError *error) {
     const IrInstruction *instruction = &self->module->instructions[i];
     int32_t at = i - self->body->first;
     self->first_leaf[at] = self->used;
@@ -116,9 +118,10 @@ static void lower(ComputationLowering *self, int32_t i) {
     default:
         if (instruction->opcode == IR_COPY && instruction->shape.type == DTYPE_TUPLE)
             pass_leaves(self, instruction->operands[0], 0, rules_leaf_count(&instruction->shape));
-        else add_instruction(self, i);
+        else TRY(add_instruction(self, i, error));
     }
     self->leaf_count[at] = self->used - self->first_leaf[at];
+    return AM_OK;
 }
 
 /* Parameters come first, in their order, whatever their order in the file. */
@@ -194,7 +197,7 @@ AmStatus program_from_computation(Program **result, Arena *arena, const IrModule
     TRY(lower_parameters(&self, roles, error));
     for (int32_t i = 0; i < body->count && !arena->failed; i++)
         if (self.live[i] && module->instructions[body->first + i].opcode != IR_PARAMETER)
-            lower(&self, body->first + i);
+            TRY(lower(&self, body->first + i, error));
     if (arena->failed) return am_fail_memory(error, body->count);
     TRY(lower_root(&self, roles, repeats, error));
     TRY(program_fuse(program, error));

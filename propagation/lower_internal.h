@@ -45,6 +45,14 @@ ProgramInstruction *lower_add_instruction(Lowering *self);
 AmStatus lower_ask_for(Lowering *self, int32_t i, int32_t leaf, SbpState state, int32_t *value,
                        AmError *error);
 
+/* Whether instructions of this opcode run computations as programs of their own (program.h). */
+bool lower_has_regions(IrOpcode opcode);
+/* Refuses computations that multiply beyond all proportion, mention by mention. AM_ERROR_INPUT. */
+AmStatus lower_check_regions(const IrModule *module, const IrInstruction *instruction, AmError *error);
+/* Gives an instruction whose operands are set its regions, with everything whole. */
+AmStatus lower_whole_regions(ProgramInstruction *instruction, Arena *arena, const IrModule *module,
+                             AmError *error);
+
 /* Share of the whole tensor that a device receives when boxing from one state
  * to another; -1 where that is impossible (making a value partial). */
 double box_weight(const Mesh *mesh, SbpState from, SbpState to);

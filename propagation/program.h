@@ -2,7 +2,9 @@
  * exactly this and the executor runs exactly this (architecture, decision 5).
  *
  * Values are arrays with local shapes. Instructions are HLO operators on local
- * values, or collectives among the devices of a group. After lowering,
+ * values, or collectives among the devices of a group. A loop, conditional or
+ * call has the computations that it runs as programs of their own, its regions,
+ * for the same device of the same mesh, collectives included. After lowering,
  * program_fuse() gathers element-wise chains into fusions and orders the steps;
  * program_plan_buffers() gives every value its place in one allocation. All
  * devices of a stage have the same instructions in the same order and differ
@@ -72,6 +74,17 @@ typedef struct ProgramInstruction {
     const IrLiteral *literal; /* constant: the local value */
     int32_t called;           /* to_apply computation in the canonical module, or -1 */
     int32_t called_second;    /* select-and-scatter's scatter, or -1 */
+    /* while: body and condition; conditional: its branches; call and fusion: the
+     * computation. A region's parameters and outputs are arrays, the leaves of the
+     * computation's (program->roles has their numbers). A loop's regions take its
+     * operands, parameter k being operand k, and the body's output k is the next
+     * value of parameter k. A conditional's operands are the selector and then the
+     * parameters of its branches, branch by branch. */
+    int32_t region_count;
+    struct Program **regions;
+    /* while: result r is what operand carried[r] has become. An operand that is in
+     * no result is given on by the body as it is: the regions may read it in place. */
+    const int32_t *carried;
     const ProgramShard *shard;
     const ProgramCollective *collective;
 } ProgramInstruction;
@@ -136,7 +149,7 @@ typedef struct ProgramUpdate {
 } ProgramUpdate;
 
 typedef struct Program {
-    Arena *arena;
+    Arena *arena;           /* of a region too it is the caller's */
     const IrModule *module; /* canonical */
     const IrRoles *roles;
     const Mesh *mesh;
