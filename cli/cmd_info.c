@@ -22,7 +22,8 @@ typedef struct Info {
     Opcode *opcodes; /* by number, most first */
     int32_t opcode_count;
     int32_t phases[PHASE_COUNT];
-    double flops, bytes; /* bytes: operands plus result of every instruction */
+    double flops, bytes;  /* bytes: operands plus result of every instruction */
+    IrWork cost_analysis; /* of the module as read, as XLA counts it */
     const LinkageGroups *groups;
 } Info;
 
@@ -90,6 +91,7 @@ static AmStatus gather(Info *info, Arena *arena, const PlanContext *context, AmE
         if (in_entry) TRY(add_work(info, arena, module, instruction, error));
     }
     sort_opcodes(info);
+    TRY(ir_module_work(&info->cost_analysis, context->module, error));
     LinkageGroups *groups;
     TRY(groups_of_classes(&groups, arena, context, GROUPS_AXIS_SIZE, error));
     info->groups = groups;
@@ -154,12 +156,15 @@ static json_t *info_to_json(const Info *info, const PlanContext *context) {
         json_object_set_new(phases, ir_phase_name((IrPhase)p), json_integer(info->phases[p]));
     append_warnings(warnings, &context->module->warnings);
     append_warnings(warnings, &context->canonical->warnings);
-    return json_pack("{s:o, s:s, s:i, s:o, s:o, s:o, s:o, s:o, s:f, s:f, s:i, s:o}", "name",
+    const IrWork *work = &info->cost_analysis;
+    json_t *analysis = json_pack("{s:f, s:f, s:f}", "flops", work->flops, "transcendentals",
+                                 work->transcendentals, "bytes_accessed", work->bytes);
+    return json_pack("{s:o, s:s, s:i, s:o, s:o, s:o, s:o, s:o, s:f, s:f, s:o, s:i, s:o}", "name",
                      plan_string_to_json(context->canonical->name), "sha256", context->sha256, "instructions",
                      context->canonical->instruction_count, "opcodes", opcodes, "parameters",
                      parameters_to_json(context), "outputs", outputs_to_json(context), "phases", phases,
                      "loops", loops_to_json(context->canonical), "flops", info->flops, "bytes", info->bytes,
-                     "groups", info->groups->group_count, "warnings", warnings);
+                     "cost_analysis", analysis, "groups", info->groups->group_count, "warnings", warnings);
 }
 
 static void print_opcodes(Text *text, const Info *info) {

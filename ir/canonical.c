@@ -17,6 +17,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "ir/flops.h"
 #include "ir/loops.h"
 #include "ir/names.h"
 #include "ir/order.h"
@@ -352,6 +353,7 @@ static AmStatus canonicalize(Canonicalizer *work) {
         arena_release(&work->frames, mark);
         result->computation_count++;
     }
+    TRY(ir_find_called_work(result, work->error));
     return ir_find_loops(result, work->error);
 }
 

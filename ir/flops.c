@@ -1,21 +1,29 @@
-/* FLOPs as XLA's cost analysis counts them (HloCostAnalysis).
+/* FLOPs, transcendentals and bytes as XLA's cost analysis counts them.
  *
  *   dot            2 * results * contracted
  *   convolution    2 * (input features / groups) * output features *
  *                  (batch / batch groups) * valid positions, where a position is
  *                  a pair of output and kernel place that meets an input element
  *                  and neither padding nor a hole of the dilation
- *   element-wise   1 per result; transcendental functions too (XLA lists these
- *                  apart); a copy 0
+ *   element-wise   1 per result, a transcendental where the function is one; a copy 0
  *   reduce         (inputs - results) * operations of its computation
- *   reduce-window  results * (window - 1) * operations
+ *   reduce-window  results * (window - 1) * operations; one that sums a whole row
+ *                  into each of its places: results / row + row - 1
  *   select-and-scatter  sources * ((window - 1) * selections + operations)
  *   scatter        updates * operations (of the first array)
- *   sort           keys * log2(keys of a row) comparisons
- *   while, call, fusion  their computations once; conditional: the dearest branch
+ *   sort           elements * log2(elements) comparisons
+ *   fft            8 * elements * product of log2(lengths)
+ *   cholesky       elements * n / 3; triangular-solve 2 * elements * n
+ *   all-reduce     1 per result, as if of two devices
+ *   while, call, fusion  their computations once; conditional: of each number the
+ *                  most that any branch has
  *
- * Everything else moves data. Contracted sizes and windows come from the operand
- * shapes given, so that the count of a shard follows from its local shapes.
+ * Everything else moves data. Bytes are operands plus results in full, where a
+ * tuple that is read counts its table of pointers and one that is written its
+ * leaves; what reads or writes a part counts the part. Contracted sizes and
+ * windows come from the operand shapes given, so that the count of a shard
+ * follows from its local shapes. XLA gives -1 for a custom-call, which it does
+ * not know; here that has no FLOPs and the bytes of anything else.
  */
 #include "ir/flops.h"
 
@@ -23,51 +31,53 @@
 
 #include "ir/dataflow.h"
 
-/* Computations may be mentioned over and over by nested loops: this many
- * instructions are counted for one question, what lies beyond counts nothing. */
-#define MAX_COUNTED 1000000
-
 /* Beyond this many steps of counting, every position of a window counts as valid. */
 #define MAX_POSITIONS 4000000
 
-/* Of an instruction inside another, so many operands' shapes are looked at. */
-#define COUNTED_OPERANDS 8
+/* Of an entry in the table of a tuple. */
+#define POINTER_BYTES 8.0
 
-typedef struct Counter {
-    const IrModule *module;
-    int32_t left; /* instructions that may still be counted */
-} Counter;
+static bool is_transcendental(IrOpcode opcode) {
+    static const bool table[IR_OPCODE_COUNT + 1] = {
+        [IR_ACOS] = true,   [IR_ACOSH] = true, [IR_ASIN] = true,         [IR_ASINH] = true,
+        [IR_ATAN] = true,   [IR_ATAN2] = true, [IR_ATANH] = true,        [IR_CBRT] = true,
+        [IR_COSINE] = true, [IR_COSH] = true,  [IR_ERF] = true,          [IR_EXPONENTIAL] = true,
+        [IR_LOG] = true,    [IR_SQRT] = true,  [IR_LOG_PLUS_ONE] = true, [IR_EXPONENTIAL_MINUS_ONE] = true,
+        [IR_SINE] = true,   [IR_POWER] = true, [IR_LOGISTIC] = true,     [IR_RSQRT] = true,
+        [IR_TAN] = true,    [IR_SINH] = true,  [IR_TANH] = true,
+    };
+    return table[opcode];
+}
 
-static double count(Counter *counter, const IrInstruction *instruction, const IrShape *operands,
-                    const IrShape *result);
-
+/* Of a tuple's first array. */
 static double elements(const IrShape *shape) {
     double product = 1;
-    if (shape->type == DTYPE_TUPLE) return shape->rank > 0 ? elements(&shape->elements[0]) : 0;
+    while (shape->type == DTYPE_TUPLE) {
+        if (shape->rank == 0) return 0;
+        shape = &shape->elements[0];
+    }
     for (int32_t d = 0; d < shape->rank; d++) product *= (double)shape->dimensions[d];
     return product;
 }
 
-/* All instructions of a computation, at their own shapes. Nesting is bounded by
- * the canonical module. */
-static double computation_flops(Counter *counter, int32_t computation) {
-    const IrModule *module = counter->module;
-    const IrComputation *body = &module->computations[computation];
+static double elements_of_all(const IrShape *shape) {
+    if (shape->type != DTYPE_TUPLE) return dtype_bits(shape->type) > 0 ? elements(shape) : 0;
     double sum = 0;
-    for (int32_t i = body->first; i < body->first + body->count && counter->left > 0; i++) {
-        const IrInstruction *instruction = &module->instructions[i];
-        IrShape operands[COUNTED_OPERANDS];
-        for (int32_t k = 0; k < instruction->operand_count && k < COUNTED_OPERANDS; k++)
-            operands[k] = module->instructions[instruction->operands[k]].shape;
-        counter->left--;
-        if (instruction->opcode == IR_SCATTER && instruction->operand_count > COUNTED_OPERANDS) continue;
-        sum += count(counter, instruction, operands, &instruction->shape);
-    }
+    for (int32_t k = 0; k < shape->rank; k++) sum += elements_of_all(&shape->elements[k]);
     return sum;
 }
 
-static double called_flops(Counter *counter, const IrInstruction *instruction, int32_t k) {
-    return k < instruction->called_count ? computation_flops(counter, instruction->called[k]) : 0;
+static double written_bytes(const IrShape *shape) {
+    return (double)ir_shape_bytes(shape);
+}
+
+static double read_bytes(const IrShape *shape) {
+    return shape->type == DTYPE_TUPLE ? POINTER_BYTES * shape->rank : (double)ir_shape_bytes(shape);
+}
+
+static void add_times(IrWork *sum, double times, const IrWork *work) {
+    sum->flops += times * work->flops;
+    sum->transcendentals += times * work->transcendentals;
 }
 
 static double dot_flops(const IrDot *dot, const IrShape *lhs, const IrShape *result) {
@@ -142,51 +152,184 @@ static double window_elements(const IrAttributes *attributes) {
     return product;
 }
 
-static double sort_flops(const IrAttributes *attributes, const IrShape *keys) {
-    double row = attributes->dimension_count > 0 && attributes->dimensions[0] < keys->rank
-                     ? (double)keys->dimensions[attributes->dimensions[0]]
-                     : 1;
-    return row > 1 ? elements(keys) * ceil(log2(row)) : 0;
+/* The dimension of a reduce-window that gives every place of a row the sum of the
+ * whole row: the only one with a window and the only one padded, by one less than
+ * its size on both sides. -1: none. */
+static int32_t whole_row_dimension(const IrAttributes *attributes, const IrShape *result) {
+    int32_t found = -1, reduced = 0, padded = 0;
+    for (int32_t d = 0; d < attributes->window_count; d++) {
+        const IrWindowDimension *window = &attributes->window[d];
+        int64_t low = window->padding_low, high = window->padding_high;
+        reduced += window->size != 1;
+        padded += low != 0 || high != 0;
+        if (window->size != 1 && low > 0 && low == high && window->size == 2 * low + 1 &&
+            low == result->dimensions[d] - 1)
+            found = d;
+    }
+    return reduced == 1 && padded == 1 ? found : -1;
 }
 
-static double count(Counter *counter, const IrInstruction *instruction, const IrShape *operands,
-                    const IrShape *result) {
+static double window_operations(const IrAttributes *attributes, const IrShape *result) {
+    int32_t row = result->type == DTYPE_TUPLE ? -1 : whole_row_dimension(attributes, result);
+    if (row < 0) return elements(result) * (window_elements(attributes) - 1);
+    double places = (double)result->dimensions[row];
+    return elements(result) / places + places - 1;
+}
+
+static double fft_flops(const IrOptions *options, const IrShape *operand) {
+    double logarithms = 1;
+    for (int32_t k = 0; options && k < options->fft_rank; k++)
+        logarithms *= options->fft_length[k] > 0 ? floor(log2((double)options->fft_length[k])) : 0;
+    return 8 * elements(operand) * logarithms;
+}
+
+/* Size of the last dimension, the n of a matrix n x n. */
+static double last_dimension(const IrShape *shape) {
+    return shape->type != DTYPE_TUPLE && shape->rank > 0 ? (double)shape->dimensions[shape->rank - 1] : 1;
+}
+
+static double sort_flops(const IrShape *keys) {
+    double count = elements(keys);
+    return count > 1 ? count * ceil(log2(count)) : 0;
+}
+
+/* FLOPs and transcendentals; bytes stay 0. */
+static IrWork arithmetic(const IrComputationWork *computations, const IrInstruction *instruction,
+                         const IrShape *operands, const IrShape *result) {
     const IrAttributes *attributes = instruction->attributes;
-    double dearest = 0;
-    if (ir_is_elementwise(instruction->opcode)) return instruction->opcode == IR_COPY ? 0 : elements(result);
-    switch (instruction->opcode) {
-    case IR_DOT: return dot_flops(attributes->dot, &operands[0], result);
-    case IR_CONVOLUTION: return convolution_flops(instruction, &operands[0], &operands[1], result);
-    case IR_REDUCE: {
-        double combined = elements(&operands[0]) - elements(result);
-        return (combined > 0 ? combined : 0) * called_flops(counter, instruction, 0);
+    IrOpcode opcode = instruction->opcode;
+    IrWork work = {0};
+    if (ir_is_elementwise(opcode)) {
+        if (is_transcendental(opcode)) work.transcendentals = elements(result);
+        else if (opcode != IR_COPY) work.flops = elements(result);
+        return work;
     }
-    case IR_REDUCE_WINDOW:
-        return elements(result) * (window_elements(attributes) - 1) * called_flops(counter, instruction, 0);
+    const IrWork nothing = {0};
+    const IrWork *first = &nothing, *second = &nothing;
+    if (computations && instruction->called_count > 0) first = &computations[instruction->called[0]].work;
+    if (computations && instruction->called_count > 1) second = &computations[instruction->called[1]].work;
+    switch (opcode) {
+    case IR_DOT: work.flops = dot_flops(attributes->dot, &operands[0], result); break;
+    case IR_CONVOLUTION:
+        work.flops = convolution_flops(instruction, &operands[0], &operands[1], result);
+        break;
+    case IR_REDUCE: add_times(&work, fmax(elements(&operands[0]) - elements(result), 0), first); break;
+    case IR_REDUCE_WINDOW: add_times(&work, window_operations(attributes, result), first); break;
     case IR_SELECT_AND_SCATTER:
-        return elements(&operands[1]) *
-               ((window_elements(attributes) - 1) * called_flops(counter, instruction, 0) +
-                called_flops(counter, instruction, 1));
-    case IR_SCATTER:
-        return elements(&operands[instruction->operand_count / 2 + 1]) *
-               called_flops(counter, instruction, 0);
-    case IR_MAP: return elements(result) * called_flops(counter, instruction, 0);
-    case IR_SORT: return sort_flops(attributes, &operands[0]);
+        add_times(&work, elements(&operands[1]) * (window_elements(attributes) - 1), first);
+        add_times(&work, elements(&operands[1]), second);
+        break;
+    case IR_SCATTER: add_times(&work, elements(&operands[instruction->operand_count / 2 + 1]), first); break;
+    case IR_MAP: add_times(&work, elements(result), first); break;
+    case IR_SORT: work.flops = sort_flops(&operands[0]); break;
+    case IR_FFT: work.flops = fft_flops(attributes->options, &operands[0]); break;
+    case IR_CHOLESKY: work.flops = floor(elements(&operands[0]) * last_dimension(&operands[0]) / 3); break;
+    case IR_TRIANGULAR_SOLVE: work.flops = 2 * elements(&operands[1]) * last_dimension(&operands[0]); break;
+    case IR_ALL_REDUCE:
+    case IR_ALL_REDUCE_START: work.flops = elements_of_all(result); break;
     case IR_RNG:
-    case IR_RNG_BIT_GENERATOR: return elements(result);
-    case IR_WHILE: return called_flops(counter, instruction, 0) + called_flops(counter, instruction, 1);
+    case IR_RNG_BIT_GENERATOR: work.transcendentals = elements_of_all(result); break;
+    case IR_WHILE:
+        add_times(&work, 1, first);
+        add_times(&work, 1, second);
+        break;
     case IR_CALL:
-    case IR_FUSION: return called_flops(counter, instruction, 0);
+    case IR_FUSION:
+    case IR_ASYNC_START: add_times(&work, 1, first); break;
     case IR_CONDITIONAL:
-        for (int32_t k = 0; k < instruction->called_count; k++)
-            dearest = fmax(dearest, called_flops(counter, instruction, k));
-        return dearest;
-    default: return 0;
+        for (int32_t k = 0; computations && k < instruction->called_count; k++) {
+            const IrWork *branch = &computations[instruction->called[k]].work;
+            work.flops = fmax(work.flops, branch->flops);
+            work.transcendentals = fmax(work.transcendentals, branch->transcendentals);
+        }
+        break;
+    default: break;
+    }
+    return work;
+}
+
+double ir_flops(const IrModule *canonical, const IrInstruction *instruction, const IrShape *operands,
+                const IrShape *result) {
+    IrWork work = arithmetic(canonical->called_work, instruction, operands, result);
+    return work.flops + work.transcendentals;
+}
+
+/* Whether a transpose leaves the elements where they are, by the layouts: the
+ * k-th minor dimension of the result is the k-th minor one of the operand. */
+static bool transpose_is_bitcast(const IrInstruction *transpose, const IrShape *operand,
+                                 const IrShape *result) {
+    for (int32_t k = 0; k < result->rank; k++) {
+        int64_t from = operand->minor_to_major ? operand->minor_to_major[k] : result->rank - 1 - k;
+        int64_t to = result->minor_to_major ? result->minor_to_major[k] : result->rank - 1 - k;
+        if (transpose->attributes->dimensions[to] != from) return false;
+    }
+    return true;
+}
+
+static double scatter_bytes(const IrInstruction *scatter, const IrShape *operands) {
+    int32_t arrays = scatter->operand_count / 2;
+    double bytes = read_bytes(&operands[arrays]);
+    for (int32_t k = arrays + 1; k < scatter->operand_count; k++) bytes += 3 * read_bytes(&operands[k]);
+    return bytes;
+}
+
+/* Where an operator calls computations for its own work, theirs; -1: for others. */
+static double called_bytes(const IrComputationWork *computations, const IrInstruction *instruction) {
+    const int32_t *called = instruction->called;
+    double bytes = 0;
+    switch (instruction->opcode) {
+    case IR_WHILE:
+    case IR_CALL:
+    case IR_ASYNC_START:
+        for (int32_t k = 0; computations && k < instruction->called_count; k++)
+            bytes += computations[called[k]].work.bytes;
+        return bytes;
+    case IR_CONDITIONAL:
+        for (int32_t k = 0; computations && k < instruction->called_count; k++)
+            bytes = fmax(bytes, computations[called[k]].work.bytes);
+        return bytes;
+    case IR_FUSION:
+        return computations && instruction->called_count > 0 ? computations[called[0]].fused_bytes : 0;
+    default: return -1;
     }
 }
 
-double ir_flops(const IrModule *module, const IrInstruction *instruction, const IrShape *operands,
-                const IrShape *result) {
-    Counter counter = {module, MAX_COUNTED};
-    return count(&counter, instruction, operands, result);
+static double bytes_of(const IrComputationWork *computations, const IrInstruction *instruction,
+                       const IrShape *operands, const IrShape *result) {
+    double called = called_bytes(computations, instruction), bytes = written_bytes(result);
+    int32_t count = instruction->operand_count;
+    if (called >= 0) return called;
+    switch (instruction->opcode) {
+    case IR_PARAMETER:
+    case IR_CONSTANT:
+    case IR_GET_TUPLE_ELEMENT:
+    case IR_BITCAST:
+    case IR_AFTER_ALL:
+    case IR_ADD_DEPENDENCY:
+    case IR_DOMAIN: return 0;
+    case IR_TUPLE: return read_bytes(result);
+    case IR_SLICE: return 2 * bytes;
+    case IR_GATHER: return 2 * bytes + read_bytes(&operands[1]);
+    /* XLA reads one start index of these two. */
+    case IR_DYNAMIC_SLICE: return 2 * bytes + (count > 1 ? read_bytes(&operands[1]) : 0);
+    case IR_DYNAMIC_UPDATE_SLICE:
+        return 2 * read_bytes(&operands[1]) + (count > 2 ? read_bytes(&operands[2]) : 0);
+    case IR_SCATTER: return scatter_bytes(instruction, operands);
+    case IR_CHOLESKY: return read_bytes(&operands[0]);
+    case IR_TRIANGULAR_SOLVE: return bytes + read_bytes(&operands[0]) / 2 + read_bytes(&operands[1]);
+    case IR_OUTFEED: return written_bytes(&operands[0]);
+    case IR_TRANSPOSE:
+        if (transpose_is_bitcast(instruction, &operands[0], result)) return 0;
+        break;
+    default: break;
+    }
+    for (int32_t k = 0; k < count; k++) bytes += read_bytes(&operands[k]);
+    return bytes;
+}
+
+IrWork ir_work(const IrComputationWork *computations, const IrInstruction *instruction,
+               const IrShape *operands, const IrShape *result) {
+    IrWork work = arithmetic(computations, instruction, operands, result);
+    work.bytes = bytes_of(computations, instruction, operands, result);
+    return work;
 }

@@ -1,15 +1,46 @@
-/* FLOPs of one instruction, as XLA's cost analysis counts them: dot and
- * convolution 2 per multiply-add (valid positions only for convolution),
- * element-wise 1 per element, reduce one operation per input element less
- * results, data movement 0. Bytes are operands plus result, counted by callers.
+/* The work of one instruction, as XLA's cost analysis counts it.
+ *
+ * Two conventions meet in this project, and names keep them apart:
+ *
+ *   IrWork, ir_work(), ir_module_work()   XLA's: a loop's computations count
+ *       once whatever its trips, transcendental functions are apart from FLOPs,
+ *       and a module is counted as it was read, dead code included
+ *   ir_flops(), regions (ir/loops.h)      what the planner prices: arithmetic of
+ *       any kind, and loops by their trips
  */
 #ifndef IR_FLOPS_H
 #define IR_FLOPS_H
 
 #include "ir/module.h"
 
-/* For given operand and result shapes, which may be those of a shard. */
-double ir_flops(const IrModule *module, const IrInstruction *instruction, const IrShape *operands,
+typedef struct IrWork {
+    double flops;
+    double transcendentals; /* results of exp, log, tanh, ..., and random numbers */
+    double bytes;           /* read plus written */
+} IrWork;
+
+/* A computation that instructions call: all its instructions, once. */
+typedef struct IrComputationWork {
+    IrWork work;
+    double fused_bytes;           /* in place of work.bytes where a fusion calls it */
+    const double *parameter_read; /* bytes a fusion reads of parameter k; NULL where none calls it */
+    bool is_done;
+} IrComputationWork;
+
+/* For given operand and result shapes, which may be those of a shard.
+ * `computations` is [computation_count], filled in for those it calls. */
+IrWork ir_work(const IrComputationWork *computations, const IrInstruction *instruction,
+               const IrShape *operands, const IrShape *result);
+
+/* FLOPs and transcendentals as one number, for pricing; of a canonical module. */
+double ir_flops(const IrModule *canonical, const IrInstruction *instruction, const IrShape *operands,
                 const IrShape *result);
+
+/* The whole of a module as read, one that has a canonical form (ir/canonical.h):
+ * XLA's properties "flops", "transcendentals" and "bytes accessed". */
+AmStatus ir_module_work(IrWork *total, const IrModule *module, AmError *error);
+
+/* Called by ir_canonicalize(): sets module->called_work, in the module's arena. */
+AmStatus ir_find_called_work(IrModule *module, AmError *error);
 
 #endif

@@ -171,6 +171,7 @@ typedef struct IrModule {
     struct Hlo__HloModuleProto *message;            /* in the same arena; NULL in derived modules */
     const struct Hlo__HloInstructionProto *refused; /* while it is read: whose error it is; or NULL */
     const struct IrLoops *loops;                    /* canonical modules only (ir/loops.h) */
+    const struct IrComputationWork *called_work;    /* likewise, [computation_count] (ir/flops.h) */
 } IrModule;
 
 /* Reads a module in any of the three encodings, recognised by content (gz and

@@ -34,8 +34,7 @@
 #define MOST_BYTES (INT64_MAX / 4)
 
 typedef struct Body {
-    bool is_done, is_fusion_counted;
-    double fusion_flops;          /* where a fusion calls it */
+    bool is_done;
     int32_t first_row, row_count; /* in `rows`; of a nested region FLOPs and bytes are its sum */
     double flops, bytes;
     int64_t live_bytes;
@@ -159,11 +158,7 @@ static AmStatus add_operator(Analyser *self, Node *node, const IrInstruction *in
     if (!shapes) return am_fail_memory(error, instruction->operand_count);
     for (int32_t k = 0; k < instruction->operand_count; k++)
         shapes[k] = module->instructions[instruction->operands[k]].shape;
-    bool is_fusion = instruction->opcode == IR_FUSION && instruction->called_count == 1;
-    Body *fused = is_fusion ? &self->bodies[instruction->called[0]] : NULL;
-    if (fused && fused->is_fusion_counted) node->flops = fused->fusion_flops;
-    else node->flops = ir_flops(module, instruction, shapes, &instruction->shape);
-    if (fused) fused->is_fusion_counted = true, fused->fusion_flops = node->flops;
+    node->flops = ir_flops(module, instruction, shapes, &instruction->shape);
     bool reads_a_part = instruction->opcode == IR_GATHER || instruction->opcode == IR_SLICE ||
                         instruction->opcode == IR_DYNAMIC_SLICE;
     bool in_place = instruction->opcode == IR_DYNAMIC_UPDATE_SLICE;
