@@ -18,6 +18,7 @@
 #include "base/text.h"
 #include "executor/subprogram.h"
 #include "ir/canonical.h"
+#include "propagation/lower.h"
 
 #define SECONDS 0.05 /* of one measurement, at least */
 #define ROUNDS  3
@@ -88,7 +89,7 @@ typedef struct Bench {
 typedef struct Loaded {
     Arena arena;
     IrModule *module, *canonical;
-    Program caller;
+    Program *program;
     Subprogram *entry;
     char *memory;
     int64_t rows;
@@ -154,9 +155,9 @@ static AmStatus load(Bench *self, const Case *bench, Loaded *loaded) {
     text_free(&text);
     TRY(status);
     TRY(ir_canonicalize(&loaded->canonical, loaded->module, &self->error));
-    loaded->caller.module = loaded->canonical;
-    TRY(subprogram_prepare(&loaded->entry, &loaded->arena, self->device, &loaded->caller,
-                           loaded->canonical->entry, false, &self->error));
+    TRY(program_from_computation(&loaded->program, &loaded->arena, loaded->canonical,
+                                 loaded->canonical->entry, false, &self->error));
+    TRY(subprogram_prepare(&loaded->entry, &loaded->arena, self->device, loaded->program, &self->error));
     int64_t values = loaded->entry->value_bytes;
     TRY(back_end->allocate(self->device, (void **)&loaded->memory,
                            values + kernel_align(loaded->entry->scratch_bytes) + 64, &self->error));

@@ -15,7 +15,6 @@
 
 #include "executor/cpu/wide.h"
 #include "executor/subprogram.h"
-#include "propagation/rules.h"
 
 /* loop: part 0 is the body, part 1 the condition; conditional: the branches;
  * fusion, call: the computation. */
@@ -113,9 +112,10 @@ static bool shapes_match(const KernelCall *call, const ControlKernel *kernel, in
     return true;
 }
 
-/* Prepares the `count` computations; the first repeats if `loops`. */
-static AmStatus prepare_parts(KernelCall *call, Arena *arena, const int32_t *computations, int32_t count,
-                              const int32_t *first_operand, bool loops, AmError *error) {
+/* Prepares the regions; `loops`: all but the first have outputs of their own. */
+static AmStatus prepare_parts(KernelCall *call, Arena *arena, const int32_t *first_operand, bool loops,
+                              AmError *error) {
+    int32_t count = call->instruction->region_count;
     ControlKernel *kernel = ARENA_ARRAY(arena, ControlKernel, 1);
     Subprogram **parts = ARENA_ARRAY(arena, Subprogram *, count + 1);
     int64_t *bytes = ARENA_ARRAY(arena, int64_t, call->operand_count + call->result_count + 1);
@@ -130,8 +130,7 @@ static AmStatus prepare_parts(KernelCall *call, Arena *arena, const int32_t *com
         kernel->result_bytes[k] = ir_shape_bytes(call->result_shapes[k]);
     int64_t values = 0, staging = 0, scratch = 0;
     for (int32_t p = 0; p < count; p++) {
-        TRY(subprogram_prepare(&parts[p], arena, call->device, call->program, computations[p],
-                               loops && p == 0, error));
+        TRY(subprogram_prepare(&parts[p], arena, call->device, call->instruction->regions[p], error));
         if (!shapes_match(call, kernel, p, !loops || p == 0))
             return kernel_call_refuse(call, "a computation that it names has other operands or results",
                                       error);
@@ -149,11 +148,11 @@ static AmStatus prepare_parts(KernelCall *call, Arena *arena, const int32_t *com
 }
 
 static AmStatus prepare_while(KernelCall *call, Arena *arena, AmError *error) {
-    const ProgramInstruction *instruction = call->instruction;
     int32_t *first_operand = ARENA_ARRAY(arena, int32_t, 2);
     if (!first_operand) return am_fail_memory(error, 8);
-    const int32_t computations[] = {instruction->called, instruction->called_second};
-    TRY(prepare_parts(call, arena, computations, 2, first_operand, true, error));
+    if (call->instruction->region_count != 2)
+        return kernel_call_refuse(call, "it lacks its body or condition", error);
+    TRY(prepare_parts(call, arena, first_operand, true, error));
     const ControlKernel *kernel = call->compiled;
     const Subprogram *condition = kernel->parts[1];
     if (condition->output_count != 1 ||
@@ -165,17 +164,16 @@ static AmStatus prepare_while(KernelCall *call, Arena *arena, AmError *error) {
 }
 
 static AmStatus prepare_conditional(KernelCall *call, Arena *arena, AmError *error) {
-    const IrModule *module = call->program->module;
-    const IrInstruction *origin = &module->instructions[call->instruction->origin];
-    int32_t *first_operand = ARENA_ARRAY(arena, int32_t, origin->called_count + 1);
-    if (!first_operand) return am_fail_memory(error, origin->called_count * 4);
-    if (origin->called_count < 1 || origin->operand_count != origin->called_count + 1)
+    int32_t count = call->instruction->region_count, first = 1;
+    int32_t *first_operand = ARENA_ARRAY(arena, int32_t, count + 1);
+    if (!first_operand) return am_fail_memory(error, count * 4);
+    for (int32_t k = 0; k < count; k++) {
+        first_operand[k] = first;
+        first += call->instruction->regions[k]->roles->parameter_count;
+    }
+    if (count < 1 || first != call->operand_count)
         return kernel_call_refuse(call, "its branches and operands differ in number", error);
-    first_operand[0] = 1;
-    for (int32_t k = 1; k < origin->called_count; k++)
-        first_operand[k] =
-            first_operand[k - 1] + rules_leaf_count(&module->instructions[origin->operands[k]].shape);
-    TRY(prepare_parts(call, arena, origin->called, origin->called_count, first_operand, false, error));
+    TRY(prepare_parts(call, arena, first_operand, false, error));
     call->waits_on_host = true;
     call->run = run_conditional;
     return AM_OK;
@@ -184,7 +182,9 @@ static AmStatus prepare_conditional(KernelCall *call, Arena *arena, AmError *err
 static AmStatus prepare_call(KernelCall *call, Arena *arena, AmError *error) {
     int32_t *first_operand = ARENA_ARRAY(arena, int32_t, 1);
     if (!first_operand) return am_fail_memory(error, 4);
-    TRY(prepare_parts(call, arena, &call->instruction->called, 1, first_operand, false, error));
+    if (call->instruction->region_count != 1)
+        return kernel_call_refuse(call, "it lacks its computation", error);
+    TRY(prepare_parts(call, arena, first_operand, false, error));
     call->run = run_call;
     return AM_OK;
 }

@@ -7,14 +7,11 @@
  */
 #include "executor/subprogram.h"
 
-#include "propagation/lower.h"
-
-AmStatus subprogram_prepare(Subprogram **result, Arena *arena, KernelDevice *device, const Program *caller,
-                            int32_t computation, bool repeats, AmError *error) {
+AmStatus subprogram_prepare(Subprogram **result, Arena *arena, KernelDevice *device, const Program *program,
+                            AmError *error) {
     Subprogram *self = ARENA_ARRAY(arena, Subprogram, 1);
     if (!self) return am_fail_memory(error, (int64_t)sizeof *self);
-    TRY(program_from_computation(&self->program, arena, caller->module, computation, repeats, error));
-    const Program *program = self->program;
+    self->program = program;
     self->device = device;
     self->parameter_count = program->roles->parameter_count;
     self->output_count = program->roles->output_count;

@@ -7,7 +7,7 @@
 
 typedef struct Subprogram {
     KernelDevice *device;
-    Program *program;
+    const Program *program;
     KernelCall **calls; /* [program->step_count] */
     Updates updates;
     int64_t value_bytes, scratch_bytes; /* memory that it wants, beside updates.staging_bytes */
@@ -17,13 +17,11 @@ typedef struct Subprogram {
     void *record;                 /* the device's, of subprogram_replay() */
 } Subprogram;
 
-/* Lowers and prepares `computation` for an instruction of `caller`. `repeats`:
- * a run leaves output k in parameter k. The parameters' places in the memory
- * depend on their shapes only, so that computations which take the same ones
- * may share it. AM_ERROR_INPUT: an operator in it has no kernel, or the
- * computations inside one another multiply beyond all proportion. */
+/* Prepares a region of an instruction. The parameters' places in the memory
+ * depend on their shapes only, so that regions which take the same ones may
+ * share it. AM_ERROR_INPUT: an operator in it has no kernel. */
 AmStatus subprogram_prepare(Subprogram **subprogram, Arena *arena, KernelDevice *device,
-                            const Program *caller, int32_t computation, bool repeats, AmError *error);
+                            const Program *program, AmError *error);
 /* Three areas of memory, aligned to 64: value_bytes, updates.staging_bytes, scratch_bytes. */
 void subprogram_bind(Subprogram *subprogram, char *values, char *staging, char *scratch);
 /* Runs it once on the parameters in its memory. */

@@ -16,13 +16,14 @@
 #include "executor/cuda/cuda.h"
 #include "executor/subprogram.h"
 #include "ir/canonical.h"
+#include "propagation/lower.h"
 #include "tests/cuda/stand_in/stand_in.h"
 
 /* The entry computation on one device, bound to memory of its own. */
 typedef struct CudaCase {
     Arena arena;
     IrModule *module, *canonical;
-    Program caller;
+    Program *program;
     KernelDevice *device;
     Subprogram *entry;
     char *memory;
@@ -46,9 +47,9 @@ static inline AmStatus cuda_case_open(CudaCase *self, KernelDevice *device, cons
     *self = (CudaCase){.device = device};
     TRY(ir_read_bytes(&self->module, "test", text, (int64_t)strlen(text), &self->error));
     TRY(ir_canonicalize(&self->canonical, self->module, &self->error));
-    self->caller.module = self->canonical;
-    TRY(subprogram_prepare(&self->entry, &self->arena, device, &self->caller, self->canonical->entry, false,
-                           &self->error));
+    TRY(program_from_computation(&self->program, &self->arena, self->canonical, self->canonical->entry, false,
+                                 &self->error));
+    TRY(subprogram_prepare(&self->entry, &self->arena, device, self->program, &self->error));
     int64_t values = self->entry->value_bytes, scratch = kernel_align(self->entry->scratch_bytes);
     TRY(back_end->allocate(device, (void **)&self->memory, values + scratch + 64, &self->error));
     subprogram_bind(self->entry, self->memory, NULL, self->memory + values);

@@ -13,11 +13,12 @@
 
 #include "executor/subprogram.h"
 #include "ir/canonical.h"
+#include "propagation/lower.h"
 
 typedef struct ModuleCase {
     Arena arena;
     IrModule *module, *canonical;
-    Program caller;
+    Program *program;
     Subprogram *entry;
     char *memory;
     AmError error;
@@ -28,9 +29,9 @@ static inline AmStatus module_open(ModuleCase *self, const char *text) {
     *self = (ModuleCase){0};
     TRY(ir_read_bytes(&self->module, "test", text, (int64_t)strlen(text), &self->error));
     TRY(ir_canonicalize(&self->canonical, self->module, &self->error));
-    self->caller.module = self->canonical;
-    TRY(subprogram_prepare(&self->entry, &self->arena, &kernel_device_cpu, &self->caller,
-                           self->canonical->entry, false, &self->error));
+    TRY(program_from_computation(&self->program, &self->arena, self->canonical, self->canonical->entry, false,
+                                 &self->error));
+    TRY(subprogram_prepare(&self->entry, &self->arena, &kernel_device_cpu, self->program, &self->error));
     int64_t values = self->entry->value_bytes, scratch = (self->entry->scratch_bytes + 63) / 64 * 64;
     self->memory = aligned_alloc(64, (size_t)(values + scratch + 64));
     memset(self->memory, 0, (size_t)(values + scratch));

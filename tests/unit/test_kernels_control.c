@@ -1,5 +1,6 @@
 /* Loops, branches, fusions and markers on values made by hand. */
 #include <stdio.h>
+#include <unistd.h>
 
 #include "module_case.h"
 #include "propagation/lower.h"
@@ -74,9 +75,7 @@ static void test_loop_fills_in_place(void **state) {
     ModuleCase c;
     if (module_open(&c, text) != AM_OK) fail_msg("%s", c.error.text);
     check_run(&c, (const void *[]){array, &first}, expected, sizeof expected);
-    Program *body;
-    int32_t called = c.entry->program->instructions[0].called;
-    assert_int_equal(program_from_computation(&body, &c.arena, c.canonical, called, true, &c.error), AM_OK);
+    const Program *body = c.program->instructions[0].regions[0];
     assert_int_equal(body->update_count, 2);
     assert_true(body->updates[0].in_place);
     module_close(&c);
@@ -164,16 +163,20 @@ static void test_multiplying_computations(void **state) {
                                k, k - 1, k - 1);
     snprintf(text + at, sizeof text - at,
              "ENTRY e { x = f32[] parameter(0) ROOT y = f32[] fusion(x), kind=kLoop, calls=f40 }\n");
-    ModuleCase c = {0};
-    Mesh mesh = {.device_count = 1};
-    assert_int_equal(ir_read_bytes(&c.module, "test", text, (int64_t)strlen(text), &c.error), AM_OK);
-    assert_int_equal(ir_canonicalize(&c.canonical, c.module, &c.error), AM_OK);
-    c.caller = (Program){.module = c.canonical, .mesh = &mesh};
-    assert_int_equal(subprogram_prepare(&c.entry, &c.arena, &kernel_device_cpu, &c.caller, c.canonical->entry,
-                                        false, &c.error),
-                     AM_ERROR_INPUT);
-    assert_non_null(strstr(c.error.text, "instructions with the computations that it calls"));
-    module_close(&c);
+    char path[] = "/tmp/automap_test_XXXXXX";
+    int file = mkstemp(path);
+    assert_int_equal(write(file, text, strlen(text)), (ssize_t)strlen(text));
+    close(file);
+    Arena arena = {0};
+    AmError error = {0};
+    Program *program;
+    PlanContext *context;
+    assert_int_equal(plan_context_read(&context, path, NULL, &error), AM_OK);
+    assert_int_equal(plan_lower_whole(&program, &arena, context, &error), AM_ERROR_INPUT);
+    assert_non_null(strstr(error.text, "instructions with the computations that it calls"));
+    plan_context_free(context);
+    arena_free(&arena);
+    unlink(path);
 }
 
 int main(void) {
