@@ -37,13 +37,21 @@ static const Hlo__OpMetadata *unpack(const Builder *builder, const ProtobufCBina
     return metadata ? metadata : &nothing;
 }
 
+const ProtobufCBinaryData *ir_payload(const Hlo__HloModuleProto *module, const Hlo__Payload *payload) {
+    if (payload == NULL) return NULL;
+    if (payload->payload_source_case == HLO__PAYLOAD__PAYLOAD_SOURCE_VALUE) return &payload->value;
+    bool is_in_table = module != NULL && payload->payload_source_case == HLO__PAYLOAD__PAYLOAD_SOURCE_ID &&
+                       payload->id >= 0 && (size_t)payload->id < module->n_payloads;
+    return is_in_table ? &module->payloads[payload->id] : NULL;
+}
+
+/* Each row of the table is unpacked once. */
 static const Hlo__OpMetadata *from_payload(const Builder *builder, const Hlo__Payload *payload) {
-    if (payload->payload_source_case == HLO__PAYLOAD__PAYLOAD_SOURCE_VALUE)
-        return unpack(builder, &payload->value);
-    if (payload->payload_source_case != HLO__PAYLOAD__PAYLOAD_SOURCE_ID) return NULL;
-    if (payload->id < 0 || (size_t)payload->id >= builder->message->n_payloads) return NULL;
+    const ProtobufCBinaryData *bytes = ir_payload(builder->message, payload);
+    if (bytes == NULL) return NULL;
+    if (bytes == &payload->value) return unpack(builder, bytes);
     const Hlo__OpMetadata **shared = &builder->shared_metadata[payload->id];
-    if (*shared == NULL) *shared = unpack(builder, &builder->message->payloads[payload->id]);
+    if (*shared == NULL) *shared = unpack(builder, bytes);
     return *shared;
 }
 

@@ -40,6 +40,9 @@ AmStatus ir_print_text(Text *out, const Hlo__HloModuleProto *message, AmError *e
  * the module's arena (shapes and attributes point into it). */
 AmStatus ir_build(IrModule *module, Hlo__HloModuleProto *message, AmError *error);
 
+/* The bytes of a payload: its own, or those in the module's table; NULL where there are none. */
+const ProtobufCBinaryData *ir_payload(const Hlo__HloModuleProto *module, const Hlo__Payload *payload);
+
 /* Checks arity and the shapes that the operators imply; names the instruction. */
 AmStatus ir_verify(IrModule *module, AmError *error);
 

@@ -41,7 +41,7 @@ AmStatus ir_scan_name(IrScanner *scanner, const char *what, IrWord *name); /* wi
 AmStatus ir_scan_integer(IrScanner *scanner, int64_t *value);
 AmStatus ir_scan_real(IrScanner *scanner, double *value, uint64_t *payload);
 AmStatus ir_scan_boolean(IrScanner *scanner, bool *value);
-AmStatus ir_scan_string(IrScanner *scanner, ProtobufCBinaryData *bytes); /* "..." with C escapes */
+AmStatus ir_scan_string(IrScanner *scanner, ProtobufCBinaryData *bytes); /* "..." or '...', C escapes */
 AmStatus ir_scan_braced(IrScanner *scanner, IrWord *word);               /* {...} with what is inside */
 AmStatus ir_scan_skip_value(IrScanner *scanner); /* up to the ',' that ends an attribute */
 AmStatus ir_scan_integers(IrScanner *scanner, const char *open, const char *close, size_t *count,
@@ -67,9 +67,9 @@ void ir_names_clear(IrNames *names);
 AmStatus ir_read_shape(IrScanner *scanner, Hlo__ShapeProto **shape);
 bool ir_at_shape(IrScanner *scanner); /* a shape follows, rather than a name */
 void ir_write_shape(Text *out, const Hlo__ShapeProto *shape, bool with_layout);
-Hlo__ShapeProto *ir_row_major(Arena *arena,
-                              const Hlo__ShapeProto *shape); /* the same shape, default layout */
-int64_t ir_text_elements(const Hlo__ShapeProto *shape);      /* of an array; -1: more than fit */
+/* The same shape with the order of dimensions alone of its layout. */
+Hlo__ShapeProto *ir_plain_layout(Arena *arena, const Hlo__ShapeProto *shape);
+int64_t ir_text_elements(const Hlo__ShapeProto *shape); /* of an array; -1: more than fit */
 
 /* The shortest text that reads back as these bits of a floating type. */
 void ir_float_write(Text *out, Dtype type, uint64_t bits);
@@ -81,8 +81,23 @@ AmStatus ir_write_literal(Text *out, const Hlo__ShapeProto *shape, const Hlo__Li
 
 AmStatus ir_read_sharding(IrScanner *scanner, Hlo__OpSharding **sharding);
 void ir_write_sharding(Text *out, const Hlo__OpSharding *sharding);
+bool ir_at_named_sharding(const IrScanner *scanner); /* one over a mesh follows */
+AmStatus ir_read_named_sharding(IrScanner *scanner, Hlo__NamedShardingProto **sharding);
+void ir_write_named_sharding(Text *out, const Hlo__NamedShardingProto *sharding);
+AmStatus ir_read_mesh(IrScanner *scanner, Hlo__MeshProto **mesh);
+void ir_write_mesh(Text *out, const Hlo__MeshProto *mesh);
+/* {'a', 'b':(2)2, ?}: axes of `mesh` are added to (*axes)[*count]; '?' makes the list open. */
+AmStatus ir_read_axes(IrScanner *scanner, const Hlo__MeshProto *mesh, size_t *count,
+                      Hlo__AxisRefProto ***axes, bool *is_open);
+void ir_write_axes(Text *out, const Hlo__MeshProto *mesh, size_t count, Hlo__AxisRefProto *const *axes,
+                   bool is_open);
 AmStatus ir_read_metadata(IrScanner *scanner, Hlo__OpMetadata **metadata);
-void ir_write_metadata(Text *out, const Hlo__OpMetadata *metadata);
+/* Without the braces. `module` has the table of payloads; it may be NULL. */
+void ir_write_metadata(Text *out, const Hlo__OpMetadata *metadata, const Hlo__HloModuleProto *module);
+bool ir_metadata_is_empty(const Hlo__OpMetadata *metadata);
+/* {..}, or {{..}, {..}} for several. */
+AmStatus ir_read_metadata_list(IrScanner *scanner, size_t *count, Hlo__OpMetadata ***list);
+void ir_write_metadata_list(Text *out, size_t count, Hlo__OpMetadata *const *list);
 AmStatus ir_read_frontend(IrScanner *scanner, Hlo__FrontendAttributes **attributes);
 void ir_write_frontend(Text *out, const Hlo__FrontendAttributes *attributes);
 void ir_write_string(Text *out, const void *bytes, size_t count); /* quoted, with C escapes */

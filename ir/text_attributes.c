@@ -56,6 +56,7 @@ static const IrAttributeRow ROWS[] = {
     {"dimensions", &IR_SYNTAX_INTEGERS, LIST(dimensions),
      .opcodes = "map get-dimension-size set-dimension-size all-gather all-gather-start all-to-all "
                 "reduce-scatter scan"},
+    {"inferred_dimension", &IR_SYNTAX_SINGLE, LIST(dimensions), .opcodes = "reshape"},
     {"iota_dimension", &IR_SYNTAX_SINGLE, LIST(dimensions), .opcodes = "iota", .is_always_written = true},
     {"index", &IR_SYNTAX_INTEGER, FIELD(tuple_index), .opcodes = "get-tuple-element",
      .is_always_written = true},
@@ -150,8 +151,11 @@ static const IrAttributeRow ROWS[] = {
      .opcodes = "dot convolution"},
     {"padding_type", &IR_SYNTAX_ENUMERATION, FIELD(padding_type), .names = &hlo__padding_type__descriptor,
      .opcodes = CONVOLVES},
-    {"conv_kind", &IR_SYNTAX_ENUMERATION, FIELD(conv_kind), .names = &hlo__convolution_kind__descriptor,
-     .prefix = "CONVOLUTION_KIND_", .is_lower_case = true, .opcodes = CONVOLVES},
+    {"convolution_kind", &IR_SYNTAX_ENUMERATION, FIELD(conv_kind),
+     .names = &hlo__convolution_kind__descriptor, .prefix = "CONVOLUTION_KIND_", .is_lower_case = true,
+     .opcodes = CONVOLVES},
+    {"sparsity_config", &IR_SYNTAX_SPARSITY, FIELD(sparsity_config), .opcodes = CONVOLVES},
+    {"result_accuracy", &IR_SYNTAX_ACCURACY, FIELD(result_accuracy)},
     {"is_reverse", &IR_SYNTAX_BOOLEAN, FIELD(is_reverse), .opcodes = "scan"},
     {"num_carries", &IR_SYNTAX_INTEGER, FIELD(num_carries), .opcodes = "scan", .is_always_written = true},
     {"is_associative", &IR_SYNTAX_ENUMERATION, FIELD(is_associative), .names = &hlo__tri_state__descriptor,
@@ -166,7 +170,9 @@ static const IrAttributeRow ROWS[] = {
     /* Communication. */
     {"channel_id", &IR_SYNTAX_INTEGER, FIELD(channel_id)},
     {"replica_groups", &IR_SYNTAX_GROUPS, FIELD(replica_groups)},
-    {"source_target_pairs", &IR_SYNTAX_PAIRS, FIELD(source_target_pairs)},
+    {"mode", &IR_SYNTAX_IGNORED, FIELD(replica_groups)}, /* follows from channel and device ids */
+    {"source_target_pairs", &IR_SYNTAX_PAIRS, FIELD(source_target_pairs),
+     .opcodes = "collective-permute collective-permute-start", .is_always_written = true},
     {"use_global_device_ids", &IR_SYNTAX_BOOLEAN, FIELD(use_global_device_ids)},
     {"constrain_layout", &IR_SYNTAX_BOOLEAN, FIELD(constrain_layout),
      .opcodes = "all-reduce all-reduce-start all-gather all-gather-start all-to-all reduce-scatter"},
@@ -175,7 +181,7 @@ static const IrAttributeRow ROWS[] = {
     /* Calls of computations. */
     {"kind", &IR_SYNTAX_WORD, FIELD(fusion_kind), .opcodes = "fusion"},
     {"output_to_operand_aliasing", &IR_SYNTAX_OPERAND_ALIASES, FIELD(output_operand_aliasing),
-     .opcodes = "fusion custom-call"},
+     .opcodes = "fusion custom-call async-start"},
     {"condition", &IR_SYNTAX_COMPUTATION, CALLED, .opcodes = "while", .unwritten = 1},
     {"body", &IR_SYNTAX_COMPUTATION, CALLED, .opcodes = "while", .unwritten = 0},
     {"select", &IR_SYNTAX_COMPUTATION, CALLED, .opcodes = "select-and-scatter", .unwritten = 0},
@@ -196,6 +202,7 @@ static const IrAttributeRow ROWS[] = {
      .names = &hlo__custom_call_schedule__descriptor, .opcodes = "custom-call"},
     {"api_version", &IR_SYNTAX_ENUMERATION, FIELD(custom_call_api_version),
      .names = &hlo__custom_call_api_version__descriptor, .opcodes = "custom-call", .unwritten = 1},
+    {"literal", &IR_SYNTAX_LITERAL, FIELD(literal), .opcodes = "custom-call"},
     {"is_composite", &IR_SYNTAX_BOOLEAN, FIELD(is_composite), .opcodes = "call"},
     {"async_execution_thread", &IR_SYNTAX_STRING, FIELD(async_execution_thread),
      .opcodes = "async-start async-update async-done"},
@@ -205,10 +212,8 @@ static const IrAttributeRow ROWS[] = {
     {"control-predecessors", &IR_SYNTAX_PREDECESSORS, LIST(control_predecessor_ids)},
     {"metadata", &IR_SYNTAX_METADATA, FIELD(metadata)},
     {"backend_config", &IR_SYNTAX_BYTES, FIELD(backend_config)},
-    {"origin", &IR_SYNTAX_IGNORED, FIELD(original_value)},
-    {"original_value", &IR_SYNTAX_IGNORED, FIELD(original_value)},
-    {"statistics", &IR_SYNTAX_IGNORED, FIELD(statistics_viz)},
-    {"metadata_payload", &IR_SYNTAX_IGNORED, FIELD(metadata)},
+    {"origin", &IR_SYNTAX_ORIGIN, FIELD(original_value)},
+    {"statistics", &IR_SYNTAX_STATISTICS, FIELD(statistics_viz)},
 };
 #define ROW_COUNT ((int32_t)(sizeof ROWS / sizeof ROWS[0]))
 
@@ -385,6 +390,5 @@ AmStatus ir_write_attributes(IrTextWriter *writer, const Hlo__HloInstructionProt
         text_append(writer->out, ", %s=", row->name);
         row->syntax->write(writer, row, part, part + row->field);
     }
-    if (instruction->metadata) ir_write_metadata(writer->out, instruction->metadata);
     return writer->error && writer->error->code != AM_OK ? writer->error->code : AM_OK;
 }

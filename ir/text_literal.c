@@ -3,8 +3,8 @@
  * Values are written in logical row-major order with one pair of braces per
  * dimension; complex numbers and tuples are in parentheses. "{...}" stands for
  * values that were left out. In the message values follow the literal's own
- * layout: what is read gets the default layout, what is printed is looked up by
- * the strides of its layout. Memory grows with the values found in the text,
+ * layout, which is the instruction's where it is read; what is printed is looked up
+ * by the strides of its layout. Memory grows with the values found in the text,
  * never with what a shape claims.
  */
 #include <math.h>
@@ -173,6 +173,35 @@ static bool accept_elided(IrScanner *scanner) {
     return true;
 }
 
+/* From logical order into that of the layout. */
+static AmStatus put_in_layout(Values *values) {
+    const Hlo__ShapeProto *shape = values->shape;
+    const Hlo__LayoutProto *layout = shape->layout;
+    size_t rank = shape->n_dimensions, element = (size_t)(values->storage->width * values->storage->numbers);
+    bool is_row_major = true;
+    if (!layout || layout->n_minor_to_major != rank || values->length == 0) return AM_OK;
+    for (size_t i = 0; i < rank; i++) is_row_major &= layout->minor_to_major[i] == (int64_t)(rank - 1 - i);
+    if (is_row_major) return AM_OK;
+    char *placed = arena_alloc(values->scanner->arena, (size_t)values->length);
+    if (!placed) return ir_scan_memory(values->scanner);
+    int64_t strides[IR_MAX_RANK], index[IR_MAX_RANK] = {0}, to = 0, stride = (int64_t)element;
+    for (size_t i = 0; i < rank; i++) {
+        strides[layout->minor_to_major[i]] = stride;
+        stride *= shape->dimensions[layout->minor_to_major[i]];
+    }
+    for (int64_t from = 0; from < values->length; from += (int64_t)element) {
+        memcpy(placed + to, values->data + from, element);
+        for (size_t d = rank; d-- > 0;) {
+            to += strides[d];
+            if (++index[d] < shape->dimensions[d]) break;
+            to -= strides[d] * shape->dimensions[d];
+            index[d] = 0;
+        }
+    }
+    values->data = placed;
+    return AM_OK;
+}
+
 static AmStatus read_array(IrScanner *scanner, Hlo__LiteralProto *literal) {
     const Storage *storage = storage_of(literal->shape);
     Dtype type = (Dtype)literal->shape->element_type;
@@ -181,6 +210,7 @@ static AmStatus read_array(IrScanner *scanner, Hlo__LiteralProto *literal) {
     if (type == DTYPE_C64) values.type = DTYPE_F32;
     if (type == DTYPE_C128) values.type = DTYPE_F64;
     TRY(read_dimension(&values, 0));
+    TRY(put_in_layout(&values));
     size_t count = (size_t)(storage->is_bytes ? values.length : values.length / storage->width);
     memcpy((char *)literal + storage->count, &count, sizeof count);
     memcpy((char *)literal + storage->items, &values.data, sizeof values.data);
@@ -203,7 +233,7 @@ static AmStatus read_tuple(IrScanner *scanner, const Hlo__ShapeProto *shape, Hlo
 
 AmStatus ir_read_literal(IrScanner *scanner, const Hlo__ShapeProto *shape, Hlo__LiteralProto **result) {
     Hlo__LiteralProto *literal = ir_new_message(scanner->arena, &hlo__literal_proto__descriptor);
-    if (literal) literal->shape = ir_row_major(scanner->arena, shape);
+    if (literal) literal->shape = ir_plain_layout(scanner->arena, shape);
     if (!literal || !literal->shape) return ir_scan_memory(scanner);
     *result = literal;
     if (accept_elided(scanner)) return AM_OK;

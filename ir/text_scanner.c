@@ -206,10 +206,9 @@ static uint8_t unescape(const char *text, int64_t end, int64_t *at) {
 AmStatus ir_scan_string(IrScanner *scanner, ProtobufCBinaryData *bytes) {
     ir_scan_space(scanner);
     int64_t start = scanner->at, end = start + 1;
-    if (start >= scanner->length || scanner->text[start] != '"') {
-        return ir_scan_fail(scanner, start, "expected a string in double quotes");
-    }
-    while (end < scanner->length && scanner->text[end] != '"') {
+    char quote = start < scanner->length ? scanner->text[start] : '\0';
+    if (quote != '"' && quote != '\'') return ir_scan_fail(scanner, start, "expected a string in quotes");
+    while (end < scanner->length && scanner->text[end] != quote) {
         end += scanner->text[end] == '\\' ? 2 : 1;
     }
     if (end >= scanner->length) return ir_scan_fail(scanner, start, "this string does not end");

@@ -1,9 +1,10 @@
 /* Shapes in HLO text: f32[8,<=16]{1,0:T(8,128)S(1)}, (f32[2]{0}, s32[]), b(f32[4]).
  *
  * A layout lists the dimensions from minor to major, then properties in the form
- * letter(values): T tiles, E bits of an element, S memory space, L alignment of
- * the tail. Other properties are skipped. Where the layout is left out the
- * default is filled in, as XLA does: the last dimension is the minor one.
+ * letter(values): T tiles, L alignment of the tail, # and * types of indices and
+ * pointers, E bits of an element, S memory space, SC split dimensions, M bytes
+ * before a dynamic array. Other properties are skipped. Where the layout is left out
+ * the default is filled in, as XLA does: the last dimension is the minor one.
  */
 #include <string.h>
 
@@ -72,10 +73,45 @@ static AmStatus read_tile(IrScanner *scanner, Hlo__LayoutProto *layout) {
     return ir_scan_expect(scanner, ")");
 }
 
+/* (1:4,8): dimension 1 is split at indices 4 and 8. */
+static AmStatus read_split(IrScanner *scanner, Hlo__LayoutProto *layout) {
+    Hlo__SplitConfigProto **split =
+        ir_push(scanner->arena, &layout->split_configs, &layout->n_split_configs, sizeof *split);
+    if (!split || !(*split = ir_new_message(scanner->arena, &hlo__split_config_proto__descriptor)))
+        return ir_scan_memory(scanner);
+    TRY(ir_scan_expect(scanner, "("));
+    TRY(ir_scan_integer(scanner, &(*split)->dimension));
+    return ir_scan_integers(scanner, ":", ")", &(*split)->n_split_indices, &(*split)->split_indices);
+}
+
+static AmStatus read_element_type(IrScanner *scanner, Hlo__PrimitiveType *result) {
+    ir_scan_space(scanner);
+    int64_t start = scanner->at;
+    IrWord word;
+    TRY(ir_scan_word(scanner, "an element type", &word));
+    char name[24] = "";
+    if (word.length < (int64_t)sizeof name) memcpy(name, word.text, (size_t)word.length);
+    Dtype type = dtype_from_name(name);
+    if (type == DTYPE_INVALID) {
+        return ir_scan_fail(scanner, start, "unknown element type '%.*s'",
+                            (int)(word.length < 64 ? word.length : 64), word.text);
+    }
+    *result = (Hlo__PrimitiveType)type;
+    return AM_OK;
+}
+
+/* #(u32) and *(u64): the types of the indices and pointers of a sparse array. */
+static AmStatus read_index_type(IrScanner *scanner, Hlo__PrimitiveType *type) {
+    TRY(ir_scan_expect(scanner, "("));
+    TRY(read_element_type(scanner, type));
+    return ir_scan_expect(scanner, ")");
+}
+
 /* One property of a layout; the scanner is behind its letters. */
 static AmStatus read_property(IrScanner *scanner, Hlo__LayoutProto *layout, IrWord letters) {
     int64_t *number = ir_word_is(letters, "E")   ? &layout->element_size_in_bits
                       : ir_word_is(letters, "S") ? &layout->memory_space
+                      : ir_word_is(letters, "M") ? &layout->dynamic_shape_metadata_prefix_bytes
                       : ir_word_is(letters, "L") ? &layout->tail_padding_alignment_in_elements
                                                  : NULL;
     if (number) {
@@ -87,6 +123,8 @@ static AmStatus read_property(IrScanner *scanner, Hlo__LayoutProto *layout, IrWo
     while (ir_scan_peek(scanner) == '(') {
         if (ir_word_is(letters, "T")) {
             TRY(read_tile(scanner, layout));
+        } else if (ir_word_is(letters, "SC")) {
+            TRY(read_split(scanner, layout));
         } else {
             scanner->at++;
             while (ir_scan_peek(scanner) && ir_scan_peek(scanner) != ')') {
@@ -122,10 +160,14 @@ static AmStatus read_layout(IrScanner *scanner, Hlo__ShapeProto *shape) {
     if (ir_scan_accept(scanner, ":")) {
         while (ir_scan_peek(scanner) != '}') {
             IrWord letters;
-            bool is_marked = ir_scan_accept(scanner, "#") || ir_scan_accept(scanner, "*");
-            if (!is_marked) TRY(ir_scan_word(scanner, "a property of the layout", &letters));
-            if (is_marked) letters = (IrWord){"", 0};
-            TRY(read_property(scanner, layout, letters));
+            if (ir_scan_accept(scanner, "#")) {
+                TRY(read_index_type(scanner, &layout->index_primitive_type));
+            } else if (ir_scan_accept(scanner, "*")) {
+                TRY(read_index_type(scanner, &layout->pointer_primitive_type));
+            } else {
+                TRY(ir_scan_word(scanner, "a property of the layout", &letters));
+                TRY(read_property(scanner, layout, letters));
+            }
         }
     }
     return ir_scan_expect(scanner, "}");
@@ -170,16 +212,11 @@ static AmStatus read_shape(IrScanner *scanner, Hlo__ShapeProto **result, int dep
         shape->element_type = HLO__PRIMITIVE_TYPE__BUFFER;
         return read_elements(scanner, shape, depth);
     }
-    char name[24] = "";
-    if (word.length < (int64_t)sizeof name) memcpy(name, word.text, (size_t)word.length);
-    Dtype type = dtype_from_name(name);
-    if (type == DTYPE_INVALID) {
-        return ir_scan_fail(scanner, start, "unknown element type '%.*s'",
-                            (int)(word.length < 64 ? word.length : 64), word.text);
-    }
-    shape->element_type = (Hlo__PrimitiveType)type;
+    scanner->at = start;
+    TRY(read_element_type(scanner, &shape->element_type));
     TRY(read_dimensions(scanner, shape));
-    if (type == DTYPE_TOKEN || type == DTYPE_OPAQUE) return AM_OK;
+    bool is_array = dtype_bits((Dtype)shape->element_type) > 0;
+    if (!is_array) return AM_OK;
     TRY(set_default_layout(scanner, shape));
     return at_layout(scanner) ? read_layout(scanner, shape) : AM_OK;
 }
@@ -198,15 +235,27 @@ bool ir_at_shape(IrScanner *scanner) {
     return next == '[' || (next == '(' && ir_word_is(word, "b"));
 }
 
-Hlo__ShapeProto *ir_row_major(Arena *arena, const Hlo__ShapeProto *shape) {
-    IrScanner scanner = {.arena = arena};
+Hlo__ShapeProto *ir_plain_layout(Arena *arena, const Hlo__ShapeProto *shape) {
     Hlo__ShapeProto *copy = ir_new_message(arena, &hlo__shape_proto__descriptor);
     if (!copy) return NULL;
     ProtobufCMessage base = copy->base;
     *copy = *shape;
     copy->base = base;
-    copy->layout = NULL;
-    return shape->layout && set_default_layout(&scanner, copy) != AM_OK ? NULL : copy;
+    if (shape->layout) {
+        copy->layout = ir_new_message(arena, &hlo__layout_proto__descriptor);
+        if (!copy->layout) return NULL;
+        copy->layout->n_minor_to_major = shape->layout->n_minor_to_major;
+        copy->layout->minor_to_major = shape->layout->minor_to_major;
+        copy->layout->tail_padding_alignment_in_elements = 1;
+    }
+    if (shape->n_tuple_shapes == 0) return copy;
+    copy->tuple_shapes = ARENA_ARRAY(arena, Hlo__ShapeProto *, shape->n_tuple_shapes);
+    if (!copy->tuple_shapes) return NULL;
+    for (size_t i = 0; i < shape->n_tuple_shapes; i++) {
+        copy->tuple_shapes[i] = ir_plain_layout(arena, shape->tuple_shapes[i]);
+        if (!copy->tuple_shapes[i]) return NULL;
+    }
+    return copy;
 }
 
 int64_t ir_text_elements(const Hlo__ShapeProto *shape) {
@@ -221,7 +270,9 @@ int64_t ir_text_elements(const Hlo__ShapeProto *shape) {
 
 static bool is_default_layout(const Hlo__LayoutProto *layout) {
     return layout->n_tiles == 0 && layout->element_size_in_bits == 0 && layout->memory_space == 0 &&
-           layout->tail_padding_alignment_in_elements <= 1;
+           layout->tail_padding_alignment_in_elements <= 1 && layout->index_primitive_type == 0 &&
+           layout->pointer_primitive_type == 0 && layout->dynamic_shape_metadata_prefix_bytes == 0 &&
+           layout->n_split_configs == 0;
 }
 
 static void write_tiles(Text *out, const Hlo__LayoutProto *layout) {
@@ -240,6 +291,20 @@ static void write_tiles(Text *out, const Hlo__LayoutProto *layout) {
     }
 }
 
+static void write_index_type(Text *out, char mark, Hlo__PrimitiveType type) {
+    if (type) text_append(out, "%c(%s)", mark, dtype_name((Dtype)type));
+}
+
+static void write_splits(Text *out, const Hlo__LayoutProto *layout) {
+    if (layout->n_split_configs) text_append_string(out, "SC");
+    for (size_t i = 0; i < layout->n_split_configs; i++) {
+        const Hlo__SplitConfigProto *split = layout->split_configs[i];
+        text_append(out, "(%lld:", (long long)split->dimension);
+        ir_write_integers(out, split->n_split_indices, split->split_indices);
+        text_append_string(out, ")");
+    }
+}
+
 static void write_layout(Text *out, const Hlo__ShapeProto *shape) {
     const Hlo__LayoutProto *layout = shape->layout;
     if (!layout || layout->n_minor_to_major != shape->n_dimensions) return;
@@ -253,10 +318,16 @@ static void write_layout(Text *out, const Hlo__ShapeProto *shape) {
     if (layout->tail_padding_alignment_in_elements > 1) {
         text_append(out, "L(%lld)", (long long)layout->tail_padding_alignment_in_elements);
     }
+    write_index_type(out, '#', layout->index_primitive_type);
+    write_index_type(out, '*', layout->pointer_primitive_type);
     if (layout->element_size_in_bits) {
         text_append(out, "E(%lld)", (long long)layout->element_size_in_bits);
     }
     if (layout->memory_space) text_append(out, "S(%lld)", (long long)layout->memory_space);
+    write_splits(out, layout);
+    if (layout->dynamic_shape_metadata_prefix_bytes) {
+        text_append(out, "M(%lld)", (long long)layout->dynamic_shape_metadata_prefix_bytes);
+    }
     text_append_string(out, "}");
 }
 

@@ -1,35 +1,14 @@
-/* Shardings, metadata and frontend attributes in HLO text.
+/* Shardings in HLO text.
  *
  * A sharding is {replicated}, {manual}, {unknown}, {unreduced}, {maximal device=3},
- * {devices=[2,1]0,1}, the same as an iota {devices=[2,2]<=[2,2]T(1,0)}, or a list
- * of these for a tuple; last_tile_dim_replicate and last_tile_dims={manual, ...}
- * name what the trailing tile dimensions mean, shard_as and shard_like a group.
- * Metadata is {key=value key=value}; unknown keys are skipped.
+ * {devices=[2,1]0,1}, the same as an iota {devices=[2,2]<=[2,2]T(1,0)}, one over a
+ * mesh of named axes (ir/text_mesh.c), or a list of these for a tuple;
+ * last_tile_dim_replicate and last_tile_dims={manual, ...} name what the trailing
+ * tile dimensions mean, shard_as and shard_like a group.
  */
 #include <string.h>
 
 #include "ir/text.h"
-
-void ir_write_string(Text *out, const void *bytes, size_t count) {
-    const unsigned char *at = bytes;
-    text_append_string(out, "\"");
-    for (size_t i = 0; i < count; i++) {
-        switch (at[i]) {
-        case '"': text_append_string(out, "\\\""); break;
-        case '\\': text_append_string(out, "\\\\"); break;
-        case '\n': text_append_string(out, "\\n"); break;
-        case '\r': text_append_string(out, "\\r"); break;
-        case '\t': text_append_string(out, "\\t"); break;
-        default:
-            if (at[i] >= 0x20 && at[i] < 0x7F) {
-                text_append_bytes(out, (const char *)at + i, 1);
-            } else {
-                text_append(out, "\\%03o", at[i]);
-            }
-        }
-    }
-    text_append_string(out, "\"");
-}
 
 void ir_write_integers(Text *out, size_t count, const int64_t *values) {
     for (size_t i = 0; i < count; i++) text_append(out, i ? ",%lld" : "%lld", (long long)values[i]);
@@ -135,10 +114,8 @@ static AmStatus read_part(IrScanner *scanner, Hlo__OpSharding *sharding, int64_t
                                   &sharding->n_tile_assignment_devices, sizeof *device);
         return device ? ir_scan_integer(scanner, device) : ir_scan_memory(scanner);
     }
-    if (ir_word_is(word, "metadata")) {
-        IrWord skipped;
-        return ir_scan_braced(scanner, &skipped);
-    }
+    if (ir_word_is(word, "metadata"))
+        return ir_read_metadata_list(scanner, &sharding->n_metadata, &sharding->metadata);
     return ir_scan_fail(scanner, start, "unknown part of a sharding");
 }
 
@@ -147,6 +124,7 @@ static AmStatus read_sharding(IrScanner *scanner, Hlo__OpSharding **result, int 
     if (!sharding) return ir_scan_memory(scanner);
     *result = sharding;
     if (depth > IR_MAX_TUPLE_DEPTH) return ir_scan_fail(scanner, scanner->at, "sharding nested too deeply");
+    if (ir_at_named_sharding(scanner)) return ir_read_named_sharding(scanner, &sharding->named_sharding);
     TRY(ir_scan_expect(scanner, "{"));
     if (ir_scan_peek(scanner) == '{' || ir_scan_peek(scanner) == '}') {
         sharding->type = HLO__OP_SHARDING__TYPE__TUPLE;
@@ -193,6 +171,10 @@ static void write_devices(Text *out, const Hlo__OpSharding *sharding) {
 }
 
 void ir_write_sharding(Text *out, const Hlo__OpSharding *sharding) {
+    if (sharding->named_sharding) {
+        ir_write_named_sharding(out, sharding->named_sharding);
+        return;
+    }
     text_append_string(out, "{");
     for (size_t i = 0; i < sharding->n_tuple_shardings; i++) {
         if (i) text_append_string(out, ", ");
@@ -219,139 +201,9 @@ void ir_write_sharding(Text *out, const Hlo__OpSharding *sharding) {
         text_append(out, " %s %lld", is_like ? "shard_like" : "shard_as",
                     (long long)sharding->shard_group_id);
     }
-    text_append_string(out, "}");
-}
-
-/* ----------------------------------------------------------------- Metadata */
-
-static const struct {
-    const char *name;
-    size_t field;
-    bool is_string;
-} METADATA[] = {
-    {"op_type", offsetof(Hlo__OpMetadata, op_type), true},
-    {"op_name", offsetof(Hlo__OpMetadata, op_name), true},
-    {"source_file", offsetof(Hlo__OpMetadata, source_file), true},
-    {"source_line", offsetof(Hlo__OpMetadata, source_line), false},
-    {"source_end_line", offsetof(Hlo__OpMetadata, source_end_line), false},
-    {"source_column", offsetof(Hlo__OpMetadata, source_column), false},
-    {"source_end_column", offsetof(Hlo__OpMetadata, source_end_column), false},
-    {"stack_frame_id", offsetof(Hlo__OpMetadata, stack_frame_id), false},
-    {"deduplicated_name", offsetof(Hlo__OpMetadata, deduplicated_name), true},
-    {"scheduling_name", offsetof(Hlo__OpMetadata, scheduling_name), true},
-};
-#define METADATA_COUNT (sizeof METADATA / sizeof METADATA[0])
-
-/* Skips "key=value" pairs' values of any form. */
-static AmStatus skip_plain_value(IrScanner *scanner) {
-    IrWord word;
-    ProtobufCBinaryData bytes;
-    char next = ir_scan_peek(scanner);
-    if (next == '{') return ir_scan_braced(scanner, &word);
-    return next == '"' ? ir_scan_string(scanner, &bytes) : ir_scan_word(scanner, "a value", &word);
-}
-
-static AmStatus read_metadata_field(IrScanner *scanner, Hlo__OpMetadata *metadata, size_t row) {
-    if (!METADATA[row].is_string) {
-        int64_t value;
-        TRY(ir_scan_integer(scanner, &value));
-        *(int32_t *)((char *)metadata + METADATA[row].field) = (int32_t)value;
-        return AM_OK;
-    }
-    ProtobufCBinaryData bytes;
-    TRY(ir_scan_string(scanner, &bytes));
-    char *text = arena_copy_bytes(scanner->arena, bytes.data, bytes.len);
-    if (!text) return ir_scan_memory(scanner);
-    memcpy((char *)metadata + METADATA[row].field, &text, sizeof text);
-    return AM_OK;
-}
-
-AmStatus ir_read_metadata(IrScanner *scanner, Hlo__OpMetadata **result) {
-    Hlo__OpMetadata *metadata = ir_new_message(scanner->arena, &hlo__op_metadata__descriptor);
-    if (!metadata) return ir_scan_memory(scanner);
-    *result = metadata;
-    TRY(ir_scan_expect(scanner, "{"));
-    while (!ir_scan_accept(scanner, "}")) {
-        IrWord key;
-        size_t row = 0;
-        TRY(ir_scan_word(scanner, "a key of the metadata", &key));
-        TRY(ir_scan_expect(scanner, "="));
-        while (row < METADATA_COUNT && !ir_word_is(key, METADATA[row].name)) row++;
-        if (row < METADATA_COUNT) {
-            TRY(read_metadata_field(scanner, metadata, row));
-        } else {
-            TRY(skip_plain_value(scanner));
-        }
-        ir_scan_accept(scanner, ",");
-    }
-    return AM_OK;
-}
-
-void ir_write_metadata(Text *out, const Hlo__OpMetadata *metadata) {
-    bool has_any = false;
-    for (size_t row = 0; row < METADATA_COUNT; row++) {
-        const char *field = (const char *)metadata + METADATA[row].field;
-        const char *text = NULL;
-        int32_t number = 0;
-        if (METADATA[row].is_string) {
-            memcpy(&text, field, sizeof text);
-        } else {
-            memcpy(&number, field, sizeof number);
-        }
-        if (number == 0 && (!text || !*text)) continue;
-        text_append(out, "%s%s=", has_any ? " " : ", metadata={", METADATA[row].name);
-        has_any = true;
-        if (text) {
-            ir_write_string(out, text, strlen(text));
-        } else {
-            text_append(out, "%d", (int)number);
-        }
-    }
-    if (has_any) text_append_string(out, "}");
-}
-
-/* ------------------------------------------------------ Frontend attributes */
-
-AmStatus ir_read_frontend(IrScanner *scanner, Hlo__FrontendAttributes **result) {
-    Hlo__FrontendAttributes *attributes =
-        ir_new_message(scanner->arena, &hlo__frontend_attributes__descriptor);
-    if (!attributes) return ir_scan_memory(scanner);
-    *result = attributes;
-    TRY(ir_scan_expect(scanner, "{"));
-    while (!ir_scan_accept(scanner, "}")) {
-        IrWord word;
-        ProtobufCBinaryData bytes;
-        Hlo__FrontendAttributes__MapEntry **entry =
-            ir_push(scanner->arena, &attributes->map, &attributes->n_map, sizeof *entry);
-        if (!entry ||
-            !(*entry = ir_new_message(scanner->arena, &hlo__frontend_attributes__map_entry__descriptor))) {
-            return ir_scan_memory(scanner);
-        }
-        TRY(ir_scan_word(scanner, "the name of a frontend attribute", &word));
-        (*entry)->key = ir_word_copy(scanner, word);
-        TRY(ir_scan_expect(scanner, "="));
-        if (ir_scan_peek(scanner) == '{') {
-            TRY(ir_scan_braced(scanner, &word));
-            (*entry)->value = ir_word_copy(scanner, word);
-        } else {
-            TRY(ir_scan_string(scanner, &bytes));
-            (*entry)->value = arena_copy_bytes(scanner->arena, bytes.data, bytes.len);
-        }
-        if (!(*entry)->key || !(*entry)->value) return ir_scan_memory(scanner);
-        if (!ir_scan_accept(scanner, ",") && ir_scan_peek(scanner) != '}') {
-            return ir_scan_fail(scanner, scanner->at, "expected ',' or '}'");
-        }
-    }
-    return AM_OK;
-}
-
-void ir_write_frontend(Text *out, const Hlo__FrontendAttributes *attributes) {
-    text_append_string(out, "{");
-    for (size_t i = 0; i < attributes->n_map; i++) {
-        const Hlo__FrontendAttributes__MapEntry *entry = attributes->map[i];
-        if (i) text_append_string(out, ",");
-        text_append(out, "%s=", entry->key);
-        ir_write_string(out, entry->value, strlen(entry->value));
+    if (sharding->n_metadata) {
+        text_append_string(out, " metadata=");
+        ir_write_metadata_list(out, sharding->n_metadata, sharding->metadata);
     }
     text_append_string(out, "}");
 }

@@ -4,7 +4,7 @@
  *   dim_labels   b01f_01io->b01f: where batch, feature and spatial dimensions are
  *   slice        {[0:9:2], [0:5]}: start, limit, stride
  *   padding      0_1x2_0_1: low, high, interior
- *   groups       {{0,1},{2,3}} or [2,2]<=[4]
+ *   groups       {{0,1},{2,3}} or [2,2]<=[4] or mesh['a'=2,'b'=4] {'b'}
  *   aliases      {{0}: (0, {}), {1}: (2, {1})}: of outputs with operands
  */
 #include <string.h>
@@ -345,12 +345,25 @@ static AmStatus read_iota_groups(IrScanner *scanner, Hlo__HloInstructionProto *i
     return AM_OK;
 }
 
+/* The devices that differ in the named axes alone make a group. */
+static AmStatus read_mesh_groups(IrScanner *scanner, Hlo__HloInstructionProto *instruction) {
+    Hlo__MeshAxesReplicaGroupListProto *list =
+        ir_new_message(scanner->arena, &hlo__mesh_axes_replica_group_list_proto__descriptor);
+    if (!list) return ir_scan_memory(scanner);
+    instruction->replica_group_list_case =
+        HLO__HLO_INSTRUCTION_PROTO__REPLICA_GROUP_LIST_MESH_AXES_REPLICA_GROUP_LIST;
+    instruction->mesh_axes_replica_group_list = list;
+    bool is_open;
+    TRY(ir_read_mesh(scanner, &list->mesh));
+    return ir_read_axes(scanner, list->mesh, &list->n_axes, &list->axes, &is_open);
+}
+
 static AmStatus read_groups(IrTextReader *reader, const IrAttributeRow *row, void *part, void *field) {
     (void)row, (void)field;
     IrScanner *scanner = &reader->scanner;
     Hlo__HloInstructionProto *instruction = part;
     if (ir_scan_peek(scanner) == '[') return read_iota_groups(scanner, instruction);
-    if (ir_scan_peek(scanner) != '{') return ir_scan_skip_value(scanner);
+    if (ir_scan_peek(scanner) == 'm') return read_mesh_groups(scanner, instruction);
     Hlo__CollectiveDeviceListProto *list =
         ir_new_message(scanner->arena, &hlo__collective_device_list_proto__descriptor);
     if (!list) return ir_scan_memory(scanner);
@@ -381,6 +394,14 @@ static void write_iota_groups(Text *out, const Hlo__IotaReplicaGroupListProto *l
     if (list->n_iota_transpose_perm > 1) text_append_string(out, ")");
 }
 
+static void write_mesh_groups(Text *out, const Hlo__MeshAxesReplicaGroupListProto *list) {
+    static const Hlo__MeshProto no_mesh = HLO__MESH_PROTO__INIT;
+    const Hlo__MeshProto *mesh = list->mesh ? list->mesh : &no_mesh;
+    ir_write_mesh(out, mesh);
+    text_append_string(out, " ");
+    ir_write_axes(out, mesh, list->n_axes, list->axes, false);
+}
+
 static void write_groups(IrTextWriter *writer, const IrAttributeRow *row, const void *part,
                          const void *field) {
     (void)row, (void)field;
@@ -399,6 +420,9 @@ static void write_groups(IrTextWriter *writer, const IrAttributeRow *row, const 
     case HLO__HLO_INSTRUCTION_PROTO__REPLICA_GROUP_LIST_IOTA_COLLECTIVE_DEVICE_LIST:
         iota = instruction->iota_collective_device_list;
         break;
+    case HLO__HLO_INSTRUCTION_PROTO__REPLICA_GROUP_LIST_MESH_AXES_REPLICA_GROUP_LIST:
+        write_mesh_groups(writer->out, instruction->mesh_axes_replica_group_list);
+        return;
     default: break;
     }
     if (iota) {

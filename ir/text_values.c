@@ -401,41 +401,35 @@ const IrSyntax IR_SYNTAX_PREDECESSORS = {read_predecessors, write_predecessors, 
 
 /* -------------------------------------------------------- Whole structures */
 
-/* A sharding that begins with a name is of the newer kind, over a named mesh. */
 static AmStatus read_sharding(IrTextReader *reader, const IrAttributeRow *row, void *part, void *field) {
     (void)row, (void)part;
-    if (ir_scan_peek(&reader->scanner) == '{') {
-        IrScanner ahead = reader->scanner;
-        while (ir_scan_accept(&ahead, "{")) continue;
-        IrWord word;
-        bool is_named = ir_scan_take_word(&ahead, &word) && ir_word_is(word, "mesh");
-        if (!is_named) return ir_read_sharding(&reader->scanner, field);
-    }
-    am_warn(reader->warnings, "%s: shardings over named meshes are ignored", reader->scanner.source);
-    return ir_scan_skip_value(&reader->scanner);
+    return ir_read_sharding(&reader->scanner, field);
 }
 static void write_sharding(IrTextWriter *writer, const IrAttributeRow *row, const void *part,
                            const void *field) {
     (void)row, (void)part;
     ir_write_sharding(writer->out, *(Hlo__OpSharding *const *)field);
 }
-static bool has_no_sharding(const IrAttributeRow *row, const void *part, const void *field) {
-    (void)row, (void)part;
-    const Hlo__OpSharding *sharding = *(Hlo__OpSharding *const *)field;
-    return !sharding || sharding->named_sharding;
-}
-const IrSyntax IR_SYNTAX_SHARDING = {read_sharding, write_sharding, has_no_sharding};
+const IrSyntax IR_SYNTAX_SHARDING = {read_sharding, write_sharding, is_absent};
 
 static AmStatus read_metadata(IrTextReader *reader, const IrAttributeRow *row, void *part, void *field) {
     (void)row, (void)part;
     return ir_read_metadata(&reader->scanner, field);
 }
-/* Metadata is printed by itself: all its fields may be empty. */
-static bool is_printed_elsewhere(const IrAttributeRow *row, const void *part, const void *field) {
-    (void)row, (void)part, (void)field;
-    return true;
+static void write_metadata(IrTextWriter *writer, const IrAttributeRow *row, const void *part,
+                           const void *field) {
+    (void)row, (void)part;
+    text_append_string(writer->out, "{");
+    ir_write_metadata(writer->out, *(Hlo__OpMetadata *const *)field, writer->module);
+    text_append_string(writer->out, "}");
 }
-const IrSyntax IR_SYNTAX_METADATA = {read_metadata, NULL, is_printed_elsewhere};
+/* What would be printed as {}. */
+static bool has_no_metadata(const IrAttributeRow *row, const void *part, const void *field) {
+    (void)row, (void)part;
+    const Hlo__OpMetadata *metadata = *(Hlo__OpMetadata *const *)field;
+    return !metadata || ir_metadata_is_empty(metadata);
+}
+const IrSyntax IR_SYNTAX_METADATA = {read_metadata, write_metadata, has_no_metadata};
 
 static AmStatus read_frontend(IrTextReader *reader, const IrAttributeRow *row, void *part, void *field) {
     (void)row, (void)part;
@@ -458,4 +452,8 @@ static AmStatus read_ignored(IrTextReader *reader, const IrAttributeRow *row, vo
     (void)row, (void)part, (void)field;
     return ir_scan_skip_value(&reader->scanner);
 }
-const IrSyntax IR_SYNTAX_IGNORED = {read_ignored, NULL, is_printed_elsewhere};
+static bool is_never_printed(const IrAttributeRow *row, const void *part, const void *field) {
+    (void)row, (void)part, (void)field;
+    return true;
+}
+const IrSyntax IR_SYNTAX_IGNORED = {read_ignored, NULL, is_never_printed};

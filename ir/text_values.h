@@ -2,7 +2,8 @@
  *
  * A syntax is how a kind of value is read, printed and seen to be the default; a
  * row (ir/text_attributes.c) applies one to a field of the message. Plain ones
- * are in ir/text_values.c, those of a single attribute in ir/text_structures.c.
+ * are in ir/text_values.c, those of a single attribute in ir/text_structures.c and
+ * ir/text_annotations.c.
  */
 #ifndef IR_TEXT_VALUES_H
 #define IR_TEXT_VALUES_H
@@ -46,5 +47,7 @@ extern const IrSyntax IR_SYNTAX_WINDOW, IR_SYNTAX_DIMENSION_LABELS, IR_SYNTAX_SL
 extern const IrSyntax IR_SYNTAX_SHARDING, IR_SYNTAX_METADATA, IR_SYNTAX_FRONTEND, IR_SYNTAX_IGNORED;
 extern const IrSyntax IR_SYNTAX_PRECISIONS, IR_SYNTAX_GROUPS, IR_SYNTAX_PAIRS, IR_SYNTAX_OPERAND_ALIASES;
 extern const IrSyntax IR_SYNTAX_REPLICATION, IR_SYNTAX_DOMAIN, IR_SYNTAX_PREFETCH;
+extern const IrSyntax IR_SYNTAX_ACCURACY, IR_SYNTAX_SPARSITY, IR_SYNTAX_STATISTICS, IR_SYNTAX_ORIGIN;
+extern const IrSyntax IR_SYNTAX_LITERAL;
 
 #endif
