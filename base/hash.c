@@ -3,7 +3,7 @@
  *
  * The table hash takes eight bytes at a time: h = (h ^ word) * K, h ^= h >> 32
  * with K odd, and ends with the length and two rounds of murmur's finalizer.
- * Words are put together byte by byte, so the value is the same everywhere.
+ * Words are little-endian, so the value is the same everywhere.
  */
 #include "base/hash.h"
 
@@ -47,6 +47,16 @@ static uint64_t load_little_endian(const unsigned char *bytes, size_t count) {
     return word;
 }
 
+static uint64_t load_word(const unsigned char *bytes) {
+#if __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
+    uint64_t word;
+    memcpy(&word, bytes, sizeof word);
+    return word;
+#else
+    return load_little_endian(bytes, 8);
+#endif
+}
+
 static uint64_t finish(uint64_t h) {
     h ^= h >> 33;
     h *= 0xFF51AFD7ED558CCDu;
@@ -64,7 +74,7 @@ uint64_t hash_bytes(const void *bytes, size_t count, uint64_t seed) {
     const unsigned char *at = bytes;
     uint64_t hash = finish(seed + 0x9E3779B97F4A7C15u);
     size_t left = count;
-    for (; left >= 8; left -= 8, at += 8) hash = hash_combine(hash, load_little_endian(at, 8));
+    for (; left >= 8; left -= 8, at += 8) hash = hash_combine(hash, load_word(at));
     if (left) hash = hash_combine(hash, load_little_endian(at, left));
     return finish(hash_combine(hash, count));
 }

@@ -84,7 +84,7 @@ static AmStatus read_instruction(IrTextReader *reader) {
     if (is_root && computation->root_id) return ir_scan_fail(scanner, start, "a second ROOT");
     if (is_root) computation->root_id = instruction->id;
     bool is_named =
-        ir_names_add(&reader->instructions, scanner->arena, word, (int32_t)computation->n_instructions);
+        ir_names_add(&reader->instructions, &reader->tables, word, (int32_t)computation->n_instructions);
     Hlo__HloInstructionProto **slot =
         ir_push(scanner->arena, &computation->instructions, &computation->n_instructions, sizeof *slot);
     if (!is_named || !slot) return ir_scan_memory(scanner);
@@ -199,7 +199,7 @@ static AmStatus read_computation(IrTextReader *reader) {
     if (is_entry && module->entry_computation_id) return ir_scan_fail(scanner, start, "a second ENTRY");
     if (is_entry) module->entry_computation_id = computation->id;
     bool is_named =
-        ir_names_add(&reader->computations, scanner->arena, word, (int32_t)module->n_computations);
+        ir_names_add(&reader->computations, &reader->tables, word, (int32_t)module->n_computations);
     Hlo__HloComputationProto **slot =
         ir_push(scanner->arena, &module->computations, &module->n_computations, sizeof *slot);
     if (!is_named || !slot) return ir_scan_memory(scanner);
@@ -238,16 +238,20 @@ static AmStatus read_module(IrTextReader *reader) {
 
 AmStatus ir_parse_text(Hlo__HloModuleProto **message, Arena *arena, AmWarnings *warnings, const char *source,
                        const char *data, int64_t length, AmError *error) {
-    IrTextReader reader = {.scanner = {source, data, length, 0, arena, error}, .warnings = warnings};
-    TRY(read_module(&reader));
+    IrSeenShape seen[IR_SEEN_SHAPES] = {{0}};
+    IrTextReader reader = {.scanner = {source, data, length, 0, arena, error, seen}, .warnings = warnings};
+    AmStatus status = read_module(&reader);
+    arena_free(&reader.tables);
     *message = reader.module;
-    return AM_OK;
+    return status;
 }
 
 int64_t ir_find_in_text(const char *data, int64_t length, int64_t id) {
     Arena arena = {0};
-    IrTextReader reader = {.scanner = {"", data, length, 0, &arena, NULL}, .find_id = id, .found_at = -1};
+    IrTextReader reader = {
+        .scanner = {"", data, length, 0, &arena, NULL, NULL}, .find_id = id, .found_at = -1};
     AmStatus status = read_module(&reader);
+    arena_free(&reader.tables);
     arena_free(&arena);
     return status == AM_OK ? reader.found_at : -1;
 }

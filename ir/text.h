@@ -12,6 +12,16 @@
 
 #include "ir/encodings.h"
 
+/* Shapes that were read, by their text; those that are written alike share one
+ * message, which must not be changed. One entry per hash. */
+typedef struct IrSeenShape {
+    const char *text;
+    int64_t length;
+    Hlo__ShapeProto *shape; /* NULL: free */
+} IrSeenShape;
+
+#define IR_SEEN_SHAPES 256
+
 /* A position in the text. Reading functions skip white space and comments
  * first, and fail with the line, the column and what was expected. */
 typedef struct IrScanner {
@@ -19,6 +29,7 @@ typedef struct IrScanner {
     int64_t length, at;
     Arena *arena;
     AmError *error;
+    IrSeenShape *seen; /* [IR_SEEN_SHAPES], or NULL */
 } IrScanner;
 
 /* A stretch of the text, not NUL-terminated. */
@@ -111,6 +122,7 @@ typedef struct IrTextReader {
     Hlo__HloComputationProto *computation; /* being read */
     IrNames computations, instructions;    /* values: positions in the module, in the computation */
     IrNames attributes;                    /* values: first row of that name */
+    Arena tables;                          /* of those names */
     int64_t next_id;                       /* of instructions: 1, 2, ... through the module */
     int64_t find_id, found_at;             /* where the instruction `find_id` begins; 0: none is sought */
 } IrTextReader;

@@ -6,8 +6,10 @@
  * before a dynamic array. Other properties are skipped. Where the layout is left out
  * the default is filled in, as XLA does: the last dimension is the minor one.
  */
+#include <ctype.h>
 #include <string.h>
 
+#include "base/hash.h"
 #include "ir/text.h"
 
 /* f16[<=4] is dynamic with a bound, f16[?] without one. */
@@ -221,8 +223,44 @@ static AmStatus read_shape(IrScanner *scanner, Hlo__ShapeProto **result, int dep
     return at_layout(scanner) ? read_layout(scanner, shape) : AM_OK;
 }
 
+/* Bytes of the array shape that begins here, where nothing but a shape can follow
+ * from them: "f32[8,4]{1,0}". 0: not seen at a glance. */
+static int64_t plain_length(const IrScanner *scanner) {
+    enum { LONGEST_PLAIN = 64 };
+    const char *text = scanner->text + scanner->at;
+    int64_t most = scanner->length - scanner->at, at = 0;
+    if (most > LONGEST_PLAIN) most = LONGEST_PLAIN;
+    while (at < most && (isalnum((unsigned char)text[at]) || text[at] == '_')) at++;
+    if (at >= most || text[at] != '[') return 0;
+    while (at < most && (isdigit((unsigned char)text[at]) || text[at] == ',' || text[at] == '[')) at++;
+    if (at + 1 >= most || text[at++] != ']') return 0;
+    if (text[at] == '{') {
+        for (at++; at < most && (isdigit((unsigned char)text[at]) || text[at] == ',');) at++;
+        return at < most && text[at] == '}' ? at + 1 : 0;
+    }
+    /* What could still be a layout further on is left to the reader. */
+    if (text[at] == ' ')
+        return at + 1 < most && text[at + 1] != '{' && text[at + 1] != '/' &&
+                       !isspace((unsigned char)text[at + 1])
+                   ? at
+                   : 0;
+    return text[at] == ',' || text[at] == ')' ? at : 0;
+}
+
 AmStatus ir_read_shape(IrScanner *scanner, Hlo__ShapeProto **shape) {
-    return read_shape(scanner, shape, 0);
+    ir_scan_space(scanner);
+    int64_t length = scanner->seen ? plain_length(scanner) : 0, start = scanner->at;
+    if (length == 0) return read_shape(scanner, shape, 0);
+    const char *text = scanner->text + start;
+    IrSeenShape *seen = &scanner->seen[hash_bytes(text, (size_t)length, 0) % IR_SEEN_SHAPES];
+    if (seen->shape && seen->length == length && memcmp(seen->text, text, (size_t)length) == 0) {
+        *shape = seen->shape;
+        scanner->at += length;
+        return AM_OK;
+    }
+    TRY(read_shape(scanner, shape, 0));
+    if (scanner->at == start + length) *seen = (IrSeenShape){text, length, *shape};
+    return AM_OK;
 }
 
 bool ir_at_shape(IrScanner *scanner) {
@@ -347,13 +385,14 @@ void ir_write_shape(Text *out, const Hlo__ShapeProto *shape, bool with_layout) {
         text_append_string(out, ")");
         return;
     }
+    bool is_array = dtype_bits((Dtype)shape->element_type) > 0; /* a token's dimensions say nothing */
     text_append(out, "%s[", dtype_name((Dtype)shape->element_type));
-    for (size_t i = 0; i < shape->n_dimensions; i++) {
+    for (size_t i = 0; is_array && i < shape->n_dimensions; i++) {
         bool is_dynamic = i < shape->n_is_dynamic_dimension && shape->is_dynamic_dimension[i];
         if (i) text_append_string(out, ",");
         if (is_dynamic) text_append_string(out, shape->dimensions[i] == UNBOUNDED ? "?" : "<=");
         if (shape->dimensions[i] != UNBOUNDED) text_append(out, "%lld", (long long)shape->dimensions[i]);
     }
     text_append_string(out, "]");
-    if (with_layout) write_layout(out, shape);
+    if (with_layout && is_array) write_layout(out, shape);
 }

@@ -204,7 +204,7 @@ static void test_every_code_of_small_floats_comes_back(void **state) {
             double value;
             uint64_t payload, again;
             ir_float_write(&text, types[t], code);
-            IrScanner scanner = {"test", text.data, (int64_t)text.length, 0, &arena, NULL};
+            IrScanner scanner = {"test", text.data, (int64_t)text.length, 0, &arena, NULL, NULL};
             assert_int_equal(ir_scan_real(&scanner, &value, &payload), AM_OK);
             assert_int_equal(scanner.at, scanner.length);
             assert_true(float_format_encode(types[t], value, payload, &again));

@@ -228,10 +228,11 @@ static void other_encodings(void **state) {
     static const char right[] = "HloModule m\none {\n  ROOT a = f32[] parameter(0)\n}\n"
                                 "ENTRY main {\n  a = f32[2] parameter(0)\n  ROOT r = f32[2] negate(a)\n}\n";
     IrModule *module, *read;
-    int64_t *dimensions;
+    Hlo__ShapeProto *shape;
     assert_int_equal(ir_read_bytes(&module, "m.txt", right, sizeof right - 1, NULL), AM_OK);
-    dimensions = module->message->computations[1]->instructions[1]->shape->dimensions;
-    dimensions[0] = 3;
+    shape = hlo__shape_proto__unpack(NULL, 4, (const uint8_t *)"\x10\x0b\x18\x03"); /* f32[3] */
+    assert_non_null(shape);
+    module->message->computations[1]->instructions[1]->shape = shape;
     for (int32_t binary = 0; binary < 2; binary++) {
         Text text = {0};
         AmError error = {0};
@@ -244,6 +245,7 @@ static void other_encodings(void **state) {
         assert_int_equal(error.line, 0);
         text_free(&text);
     }
+    hlo__shape_proto__free_unpacked(shape, NULL);
     ir_module_free(module);
 }
 
