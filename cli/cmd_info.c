@@ -85,7 +85,7 @@ static AmStatus gather(Info *info, Arena *arena, const PlanContext *context, AmE
         Opcode *opcode = find_opcode(info, arena, &capacity, instruction->opcode_name);
         if (!opcode) return am_fail_memory(error, 0);
         opcode->count++;
-        IrPhase phase = in_entry ? context->roles->phases[i] : IR_PHASE_OTHER;
+        IrPhase phase = context->roles->phases[i];
         opcode->phases[phase]++;
         info->phases[phase]++;
         if (in_entry) TRY(add_work(info, arena, module, instruction, error));
@@ -107,10 +107,12 @@ static json_t *parameters_to_json(const PlanContext *context) {
         for (int32_t d = 0; shape->type != DTYPE_TUPLE && d < shape->rank; d++)
             json_array_append_new(dimensions, json_integer(shape->dimensions[d]));
         json_array_append_new(
-            list, json_pack("{s:i, s:o, s:s, s:o, s:s, s:o}", "number", p, "path",
-                            plan_string_to_json(parameter->path), "type", dtype_name(shape->type), "shape",
-                            dimensions, "role", ir_role_name(parameter->role), "output",
-                            parameter->output < 0 ? json_null() : json_integer(parameter->output)));
+            list,
+            json_pack("{s:i, s:o, s:s, s:o, s:s, s:o, s:o}", "number", p, "path",
+                      plan_string_to_json(parameter->path), "type", dtype_name(shape->type), "shape",
+                      dimensions, "role", ir_role_name(parameter->role), "output",
+                      parameter->output < 0 ? json_null() : json_integer(parameter->output), "paired_by",
+                      parameter->output < 0 ? json_null() : json_string(parameter->paired_by)));
     }
     return list;
 }
@@ -201,6 +203,22 @@ static void print_loops(Text *text, const IrModule *module) {
     text_free(&rows);
 }
 
+/* How the parameters were paired with the outputs that update them: "12 by data flow, 1 by order". */
+static void print_pairs(Text *text, const IrRoles *roles) {
+    static const char *const ways[] = {"roles file", "data flow", "order", "alias"};
+    const char *separator = "";
+    text_append_string(text, "\npairs         ");
+    for (size_t k = 0; k < sizeof ways / sizeof *ways; k++) {
+        int32_t count = 0;
+        for (int32_t p = 0; p < roles->parameter_count; p++)
+            count += strcmp(roles->parameters[p].paired_by, ways[k]) == 0;
+        if (count == 0) continue;
+        text_append(text, "%s%d by %s", separator, count, ways[k]);
+        separator = ", ";
+    }
+    text_append_string(text, *separator ? "\n\n" : "none\n\n");
+}
+
 static void print_info(Text *text, const Info *info, const PlanContext *context) {
     text_append(text, "module        %s\nsha256        %s\ninstructions  %d\nFLOPs         ",
                 context->canonical->name, context->sha256, context->canonical->instruction_count);
@@ -210,8 +228,9 @@ static void print_info(Text *text, const Info *info, const PlanContext *context)
     text_append(text,
                 "\ngroups        %d linkage groups of weights, for an axis of %d devices\nloss          ",
                 info->groups->group_count, info->groups->axis_size);
-    if (context->roles->loss < 0) text_append_string(text, "none\n\n");
-    else text_append(text, "output %d of %d\n\n", context->roles->loss, context->roles->output_count);
+    if (context->roles->loss < 0) text_append_string(text, "none");
+    else text_append(text, "output %d of %d", context->roles->loss, context->roles->output_count);
+    print_pairs(text, context->roles);
     parameters_print(text, context, NULL);
     text_append_string(text, "\n");
     print_loops(text, context->canonical);

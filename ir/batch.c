@@ -1,6 +1,6 @@
 /* The batch dimension by data flow.
  *
- * Every dimension of every forward value is a node; operators tie the nodes of
+ * Every dimension of every value looked at is a node; operators tie the nodes of
  * dimensions that run along each other (union-find, a plain form of the
  * dimension classes that propagation makes from factor rules). The batch runs
  * beside the work: it is in nearly every dot and convolution but contracted in
@@ -9,12 +9,16 @@
  * convolutions that keep it less those that contract it; then the one that is
  * the leading dimension of the most candidates; then the one of the first.
  *
+ * Loops are looked into: what is carried has the dimensions of what it starts
+ * with, and a slice or an update of a scanned array those that it takes whole.
+ *
  * Values without a parameter among their ancestors tie nothing: one constant
  * broadcast serves unrelated users of one shape.
  */
 #include "ir/batch.h"
 
 typedef struct Batch {
+    const IrFlowGraph *graph;
     const IrDataflow *flow;
     const IrModule *module;
     int64_t *first;   /* per instruction: node of its dimension 0 */
@@ -63,7 +67,8 @@ static bool contains(const int64_t *values, int64_t count, int64_t value) {
     return false;
 }
 
-/* Merged and split dimensions: the major parts run along each other. */
+/* Merged and split dimensions: the major parts run along each other. Of what was given, the batch is
+ * split into parts that are both of it. */
 static void tie_reshape(const Batch *batch, int32_t value, int32_t operand) {
     const IrShape *to = shape_of(batch, value), *from = shape_of(batch, operand);
     if (from->type == DTYPE_TUPLE || to->type == DTYPE_TUPLE) return;
@@ -78,8 +83,10 @@ static void tie_reshape(const Batch *batch, int32_t value, int32_t operand) {
             i++, j++;
             while (a != b) {
                 if (a < b && i < from->rank && from->dimensions[i] > 0) a *= from->dimensions[i++];
-                else if (b < a && j < to->rank && to->dimensions[j] > 0) b *= to->dimensions[j++];
-                else return;
+                else if (b < a && j < to->rank && to->dimensions[j] > 0) {
+                    if (batch->given[operand]) tie(batch, operand, i - 1, value, j);
+                    b *= to->dimensions[j++];
+                } else return;
             }
         }
     }
@@ -141,19 +148,20 @@ static void tie_gather(const Batch *batch, int32_t value, int32_t operand, int32
         tie(batch, operand, gather->operand_batching[k], indices, gather->indices_batching[k]);
 }
 
-/* An element of a reduction's or a loop's tuple. */
+/* What is carried by a loop or handed in and out of a branch, with all that it comes from. */
+static void tie_carried(const Batch *batch, int32_t value) {
+    const IrFlowGraph *graph = batch->graph;
+    for (int64_t e = graph->first_operand[value]; e < graph->first_operand[value + 1]; e++)
+        tie_equal(batch, value, graph->operands[e]);
+}
+
+/* An element of a reduction's, a sort's, a loop's or a branch's tuple. */
 static void tie_tuple_element(const Batch *batch, int32_t value, const IrInstruction *element) {
-    int32_t tuple = ir_dataflow_operand(batch->flow, element, 0);
-    const IrInstruction *maker = &batch->module->instructions[tuple];
-    if (maker->opcode == IR_REDUCE) {
+    const IrInstruction *maker = &batch->module->instructions[ir_dataflow_operand(batch->flow, element, 0)];
+    if (ir_flow_maker(batch->graph, value) >= 0) tie_carried(batch, value);
+    else if (maker->opcode == IR_REDUCE)
         tie_kept(batch, value, ir_dataflow_operand(batch->flow, maker, 0), maker->attributes);
-    } else if (maker->opcode == IR_SORT) {
-        tie_equal(batch, value, ir_dataflow_operand(batch->flow, maker, 0));
-    } else if (maker->opcode == IR_WHILE && maker->operand_count == 1) {
-        int32_t start = ir_dataflow_element(batch->flow, ir_dataflow_operand(batch->flow, maker, 0),
-                                            element->attributes->tuple_index);
-        if (start >= 0) tie_equal(batch, value, start);
-    }
+    else if (maker->opcode == IR_SORT) tie_equal(batch, value, ir_dataflow_operand(batch->flow, maker, 0));
 }
 
 /* What comes from candidates alone and enters a loop with equal leading sizes is
@@ -161,6 +169,7 @@ static void tie_tuple_element(const Batch *batch, int32_t value, const IrInstruc
 static void tie_scanned(const Batch *batch, int32_t loop) {
     const IrInstruction *instruction = &batch->module->instructions[loop];
     int32_t tuple = ir_dataflow_operand(batch->flow, instruction, 0), before = -1;
+    if (instruction->shape.type != DTYPE_TUPLE) tie_carried(batch, loop);
     const IrShape *shape = shape_of(batch, tuple);
     for (int32_t e = 0; shape->type == DTYPE_TUPLE && e < shape->rank; e++) {
         int32_t value = ir_dataflow_element(batch->flow, tuple, e);
@@ -182,6 +191,7 @@ static void tie_instruction(const Batch *batch, int32_t value) {
             tie_equal(batch, value, ir_dataflow_operand(batch->flow, instruction, k));
         return;
     }
+    if (instruction->opcode == IR_PARAMETER) tie_carried(batch, value);
     if (operand < 0) return;
     switch (instruction->opcode) {
     case IR_BROADCAST:
@@ -201,6 +211,7 @@ static void tie_instruction(const Batch *batch, int32_t value) {
     case IR_CONVOLUTION: tie_convolution(batch, value, operand, second, attributes->convolution); return;
     case IR_GATHER: tie_gather(batch, value, operand, second, attributes->gather); return;
     case IR_WHILE: tie_scanned(batch, value); return;
+    case IR_CONDITIONAL: tie_carried(batch, value); return;
     case IR_GET_TUPLE_ELEMENT: tie_tuple_element(batch, value, instruction); return;
     case IR_CONCATENATE:
         for (int32_t k = 0; k < instruction->operand_count; k++)
@@ -213,10 +224,13 @@ static void tie_instruction(const Batch *batch, int32_t value) {
     case IR_REVERSE:
     case IR_SORT:
     case IR_SCATTER:
-    case IR_DYNAMIC_UPDATE_SLICE:
     case IR_REDUCE_WINDOW:
     case IR_SELECT_AND_SCATTER:
     case IR_CUSTOM_CALL: tie_equal(batch, value, operand); return;
+    case IR_DYNAMIC_UPDATE_SLICE:
+        tie_equal(batch, value, operand);
+        tie_equal(batch, value, second);
+        return;
     default: return;
     }
 }
@@ -264,31 +278,35 @@ static int32_t choose_class(const Batch *batch, const IrComputation *entry, cons
     return best;
 }
 
-AmStatus ir_find_batch(bool *is_data, Arena *arena, const IrDataflow *flow, const bool *forward,
-                       const bool *is_weight, const bool *is_candidate, AmError *error) {
-    const IrModule *module = flow->module;
-    const IrComputation *entry = &module->computations[module->entry];
-    Batch batch = {.flow = flow, .module = module};
-    batch.first = ARENA_ARRAY(arena, int64_t, flow->count);
-    batch.free = ARENA_ARRAY(arena, bool, flow->count);
-    batch.given = ARENA_ARRAY(arena, bool, flow->count);
-    if (arena->failed) return am_fail_memory(error, (int64_t)flow->count * 10);
-    for (int32_t p = 0; p < entry->parameter_count; p++) batch.given[entry->parameters[p]] = is_candidate[p];
+/* What follows no parameter, and what follows candidates alone; numbers the nodes. */
+static int64_t look_around(Batch *batch, const bool *is_candidate, bool *others) {
+    const IrFlowGraph *graph = batch->graph;
+    const IrComputation *entry = &batch->module->computations[batch->module->entry];
     int64_t nodes = 0;
-    for (int32_t i = 0; i < flow->count; i++) {
-        const IrInstruction *instruction = &module->instructions[i];
-        batch.first[i] = nodes;
-        if (instruction->shape.type != DTYPE_TUPLE) nodes += instruction->shape.rank;
-        batch.free[i] = instruction->opcode != IR_PARAMETER;
-        for (int32_t k = 0; k < instruction->operand_count && batch.free[i]; k++)
-            batch.free[i] = batch.free[ir_dataflow_operand(flow, instruction, k)];
-        if (instruction->opcode == IR_PARAMETER) continue;
-        batch.given[i] = !batch.free[i];
-        for (int32_t k = 0; k < instruction->operand_count && batch.given[i]; k++) {
-            int32_t operand = ir_dataflow_operand(flow, instruction, k);
-            batch.given[i] = batch.free[operand] || batch.given[operand];
-        }
+    for (int32_t p = 0; p < entry->parameter_count; p++)
+        (is_candidate[p] ? batch->given : others)[entry->parameters[p]] = true;
+    ir_flow_mark_dependents(graph, batch->given);
+    ir_flow_mark_dependents(graph, others);
+    for (int32_t i = 0; i < graph->count; i++) {
+        batch->free[i] = !batch->given[i] && !others[i];
+        batch->given[i] = batch->given[i] && !others[i];
+        batch->first[i] = nodes;
+        if (shape_of(batch, i)->type != DTYPE_TUPLE) nodes += shape_of(batch, i)->rank;
     }
+    return nodes;
+}
+
+AmStatus ir_find_batch(bool *is_data, Arena *arena, const IrFlowGraph *graph, const bool *looked_at,
+                       const bool *is_weight, const bool *is_candidate, AmError *error) {
+    const IrModule *module = graph->module;
+    const IrComputation *entry = &module->computations[module->entry];
+    Batch batch = {.graph = graph, .flow = graph->flow, .module = module};
+    batch.first = ARENA_ARRAY(arena, int64_t, graph->count);
+    batch.free = ARENA_ARRAY(arena, bool, graph->count);
+    batch.given = ARENA_ARRAY(arena, bool, graph->count);
+    bool *others = ARENA_ARRAY(arena, bool, graph->count);
+    if (arena->failed) return am_fail_memory(error, (int64_t)graph->count * 11);
+    int64_t nodes = look_around(&batch, is_candidate, others);
     batch.parents = ARENA_ARRAY(arena, int32_t, nodes);
     batch.score = ARENA_ARRAY(arena, int32_t, nodes);
     batch.stamp = ARENA_ARRAY(arena, int32_t, nodes);
@@ -296,10 +314,10 @@ AmStatus ir_find_batch(bool *is_data, Arena *arena, const IrDataflow *flow, cons
     batch.has_weight = ARENA_ARRAY(arena, bool, nodes);
     if (arena->failed || nodes > INT32_MAX) return am_fail_memory(error, nodes * 17);
     for (int32_t n = 0; n < nodes; n++) batch.parents[n] = n;
-    for (int32_t i = 0; i < flow->count; i++)
-        if (forward[i]) tie_instruction(&batch, i);
-    for (int32_t i = 0; i < flow->count; i++)
-        if (forward[i]) count_uses(&batch, i);
+    for (int32_t i = 0; i < graph->count; i++)
+        if (looked_at[i]) tie_instruction(&batch, i);
+    for (int32_t i = 0; i < graph->count; i++)
+        if (looked_at[i]) count_uses(&batch, i);
     for (int32_t p = 0; p < entry->parameter_count; p++) {
         int32_t value = entry->parameters[p];
         const IrShape *shape = shape_of(&batch, value);

@@ -2,13 +2,13 @@
 #ifndef IR_BATCH_H
 #define IR_BATCH_H
 
-#include "ir/dataflow.h"
+#include "ir/flow_graph.h"
 
 /* is_data[number] becomes true for every candidate parameter that has a
- * dimension in the batch class. `forward` marks the instructions looked at,
- * `is_weight` the parameters (by number) whose dimensions are no batch,
+ * dimension in the batch class. `looked_at` [graph->count] marks the instructions
+ * that count, `is_weight` the parameters (by number) whose dimensions are no batch,
  * `is_candidate` those that may be data. Arrays come from `arena`. */
-AmStatus ir_find_batch(bool *is_data, Arena *arena, const IrDataflow *flow, const bool *forward,
+AmStatus ir_find_batch(bool *is_data, Arena *arena, const IrFlowGraph *graph, const bool *looked_at,
                        const bool *is_weight, const bool *is_candidate, AmError *error);
 
 #endif

@@ -1,5 +1,5 @@
-/* Data flow of the canonical entry: one forward pass resolves tuple elements,
- * one backward pass marks ancestors. Both rely on the topological numbering. */
+/* Data flow of the canonical module: one forward pass resolves tuple elements; it
+ * relies on the topological numbering. */
 #include "ir/dataflow.h"
 
 bool ir_same_dimensions(const IrShape *a, const IrShape *b) {
@@ -42,10 +42,29 @@ bool ir_is_elementwise(IrOpcode opcode) {
     return opcode < IR_OPCODE_COUNT && classes[opcode] == ELEMENTWISE;
 }
 
+bool ir_is_movement(IrOpcode opcode) {
+    static const bool table[IR_OPCODE_COUNT + 1] = {
+        [IR_BITCAST] = true,
+        [IR_BROADCAST] = true,
+        [IR_CONCATENATE] = true,
+        [IR_CONVERT] = true,
+        [IR_COPY] = true,
+        [IR_DYNAMIC_SLICE] = true,
+        [IR_DYNAMIC_UPDATE_SLICE] = true,
+        [IR_GET_TUPLE_ELEMENT] = true,
+        [IR_OPT_BARRIER] = true,
+        [IR_PAD] = true,
+        [IR_RESHAPE] = true,
+        [IR_REVERSE] = true,
+        [IR_SLICE] = true,
+        [IR_TRANSPOSE] = true,
+        [IR_TUPLE] = true,
+    };
+    return table[opcode];
+}
+
 int32_t ir_dataflow_element(const IrDataflow *flow, int32_t value, int64_t k) {
     const IrInstruction *instruction = &flow->module->instructions[value];
-    while (instruction->opcode == IR_OPT_BARRIER && instruction->operand_count == 1)
-        instruction = &flow->module->instructions[flow->sources[instruction->operands[0]]];
     if (instruction->opcode != IR_TUPLE || k < 0 || k >= instruction->operand_count) return -1;
     return flow->sources[instruction->operands[k]];
 }
@@ -72,7 +91,7 @@ AmStatus ir_dataflow_make(IrDataflow *flow, Arena *arena, const IrModule *canoni
             int32_t tuple = flow->sources[instruction->operands[0]];
             int32_t element = ir_dataflow_element(flow, tuple, instruction->attributes->tuple_index);
             if (element >= 0) flow->sources[i] = element;
-        } else if (instruction->opcode == IR_OPT_BARRIER && instruction->shape.type != DTYPE_TUPLE) {
+        } else if (instruction->opcode == IR_OPT_BARRIER && instruction->operand_count == 1) {
             flow->sources[i] = flow->sources[instruction->operands[0]];
         }
     }
@@ -81,13 +100,4 @@ AmStatus ir_dataflow_make(IrDataflow *flow, Arena *arena, const IrModule *canoni
         flow->output_values[k] = flow->sources[flow->outputs[k]];
     }
     return AM_OK;
-}
-
-void ir_dataflow_mark_ancestors(const IrDataflow *flow, bool *marks) {
-    for (int32_t i = flow->count - 1; i >= 0; i--) {
-        if (!marks[i]) continue;
-        const IrInstruction *instruction = &flow->module->instructions[i];
-        for (int32_t k = 0; k < instruction->operand_count; k++)
-            marks[ir_dataflow_operand(flow, instruction, k)] = true;
-    }
 }

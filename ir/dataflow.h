@@ -23,15 +23,14 @@ AmStatus ir_dataflow_make(IrDataflow *flow, Arena *arena, const IrModule *canoni
 /* The value that operand k of `instruction` brings. */
 int32_t ir_dataflow_operand(const IrDataflow *flow, const IrInstruction *instruction, int32_t k);
 
-/* Extends marks[] to all ancestors of what is marked. Instructions that only
- * hand on values are passed over and stay unmarked. */
-void ir_dataflow_mark_ancestors(const IrDataflow *flow, bool *marks);
-
 /* Element k of the tuple that `value` is, if a tuple instruction made it, else -1. */
 int32_t ir_dataflow_element(const IrDataflow *flow, int32_t value, int64_t k);
 
 /* Element-wise: result element i depends on element i of each operand of that shape. */
 bool ir_is_elementwise(IrOpcode opcode);
+
+/* Hands on elements as they are: views, slices, broadcasts, conversions, tuples. */
+bool ir_is_movement(IrOpcode opcode);
 
 bool ir_same_dimensions(const IrShape *a, const IrShape *b); /* arrays of any types */
 bool ir_is_scalar(const IrShape *shape);

@@ -14,6 +14,8 @@
  *    parameter. Random keys that are fed back need no more; what may as well be
  *    a result in the shape of its data (a prediction, a reconstruction) must be
  *    donated, or be the next of a pair in the parameters and in the outputs.
+ *    Constants are new values only between two pairs, place by place: of
+ *    optimizers that keep an unused state for some weights.
  * 3. A donation pairs what is left; before, it only breaks ties.
  *
  * Two outputs that look like updates are not. A loss that a scalar parameter
@@ -39,18 +41,19 @@ typedef struct Candidate {
 } Candidate;
 
 typedef struct Matcher {
+    const IrFlowGraph *graph;
     const IrDataflow *flow;
     const IrModule *module;
     const IrComputation *entry;
     IrPairing *pairing;
     Arena *arena;
-    int32_t *alias_of; /* per output: donated parameter or -1 */
+    int32_t *alias_of;       /* per output: donated parameter or -1 */
+    bool *follows_parameter; /* per instruction of the module: depends on any */
     Candidate *candidates;
     int32_t candidate_count, candidate_capacity;
     /* the search: a double-ended queue as two stacks would need two passes, so
      * one level of distance after another */
     int32_t *seen;    /* per instruction of the module: 1 + the last output that reached it */
-    int32_t *owners;  /* per instruction of the module: its computation */
     int32_t *callers; /* per computation: the conditional through which the search entered it */
     int32_t *level, *next;
     int64_t visits_left;
@@ -130,7 +133,7 @@ static int32_t outside_of_branch(const Matcher *matcher, const IrInstruction *va
     if (value->opcode == IR_GET_TUPLE_ELEMENT)
         parameter = &matcher->module->instructions[ir_dataflow_operand(matcher->flow, value, 0)];
     if (parameter->opcode != IR_PARAMETER) return -1;
-    int32_t branch = matcher->owners[parameter - matcher->module->instructions];
+    int32_t branch = matcher->graph->owners[parameter - matcher->module->instructions];
     if (branch == matcher->module->entry) return -1;
     const IrInstruction *conditional = &matcher->module->instructions[matcher->callers[branch]];
     for (int32_t b = 0; b < conditional->called_count && b + 1 < conditional->operand_count; b++) {
@@ -161,7 +164,7 @@ static void enter_branches(Matcher *matcher, Frontier *frontier, int32_t value, 
 static void search_value(Matcher *matcher, Frontier *frontier, int32_t value, int32_t output,
                          int32_t distance) {
     const IrInstruction *instruction = &matcher->module->instructions[value];
-    if (instruction->opcode == IR_PARAMETER && matcher->owners[value] == matcher->module->entry)
+    if (instruction->opcode == IR_PARAMETER && matcher->graph->owners[value] == matcher->module->entry)
         add_candidate(matcher, value, output, distance);
     int32_t count = searched_operands(instruction);
     for (int32_t k = 0; k < count; k++)
@@ -274,11 +277,11 @@ static AmStatus drop_results(Matcher *matcher, AmError *error) {
 static bool depends_on_parameter(Matcher *matcher, int32_t output, int32_t parameter) {
     if (matcher->passes_left-- <= 0) return false;
     ArenaMark mark = arena_mark(matcher->arena);
-    bool *marks = ARENA_ARRAY(matcher->arena, bool, matcher->flow->count);
+    bool *marks = ARENA_ARRAY(matcher->arena, bool, matcher->graph->count);
     bool depends = false;
     if (marks) {
         marks[matcher->flow->output_values[output]] = true;
-        ir_dataflow_mark_ancestors(matcher->flow, marks);
+        ir_flow_mark_ancestors(matcher->graph, marks);
         depends = marks[matcher->entry->parameters[parameter]];
     }
     arena_release(matcher->arena, mark);
@@ -299,8 +302,11 @@ static bool is_in_place(const Matcher *matcher, int32_t output, int32_t paramete
 }
 
 /* Free outputs in [from, to) and free parameters in (after, before): pairs equal
- * shapes in order where both sides have as many of that shape. */
+ * shapes in order where both sides have as many of that shape. What is set anew
+ * from constants is an update only where all between two pairs corresponds. */
 static void pair_gap(Matcher *matcher, int32_t from, int32_t to, int32_t after, int32_t before) {
+    bool is_between_pairs =
+        to < matcher->flow->output_count && to - from == before - after - 1 && (after >= 0 || from == 0);
     IrPairing *pairing = matcher->pairing;
     for (int32_t o = from; o < to; o++) {
         if (pairing->parameter_of[o] >= 0 || output_shape(matcher, o)->type == DTYPE_TUPLE) continue;
@@ -316,7 +322,9 @@ static void pair_gap(Matcher *matcher, int32_t from, int32_t to, int32_t after, 
             if (chosen < 0) chosen = p;
             offered++;
         }
-        if (wanted == offered && is_in_place(matcher, o, chosen) && depends_on_parameter(matcher, o, chosen))
+        if (wanted != offered) continue;
+        bool is_reset = is_between_pairs && !matcher->follows_parameter[matcher->flow->output_values[o]];
+        if (is_reset || (is_in_place(matcher, o, chosen) && depends_on_parameter(matcher, o, chosen)))
             set_pair(matcher, chosen, o, "order");
     }
 }
@@ -369,30 +377,29 @@ static void find_dependence_on_arrays(const IrDataflow *flow, bool *depends) {
     }
 }
 
-AmStatus ir_pair_parameters(IrPairing *pairing, Arena *arena, const IrDataflow *flow, AmError *error) {
-    const IrModule *module = flow->module;
+AmStatus ir_pair_parameters(IrPairing *pairing, Arena *arena, const IrFlowGraph *graph, AmError *error) {
+    const IrDataflow *flow = graph->flow;
+    const IrModule *module = graph->module;
     const IrComputation *entry = &module->computations[module->entry];
     int32_t parameters = entry->parameter_count, outputs = flow->output_count;
     *pairing =
         (IrPairing){ARENA_ARRAY(arena, int32_t, parameters), ARENA_ARRAY(arena, const char *, parameters),
                     ARENA_ARRAY(arena, int32_t, outputs), ARENA_ARRAY(arena, bool, flow->count)};
-    Matcher matcher = {.flow = flow,
+    Matcher matcher = {.graph = graph,
+                       .flow = flow,
                        .module = module,
                        .entry = entry,
                        .pairing = pairing,
                        .arena = arena,
                        .alias_of = ARENA_ARRAY(arena, int32_t, outputs),
+                       .follows_parameter = ARENA_ARRAY(arena, bool, module->instruction_count),
                        .seen = ARENA_ARRAY(arena, int32_t, module->instruction_count),
-                       .owners = ARENA_ARRAY(arena, int32_t, module->instruction_count),
                        .callers = ARENA_ARRAY(arena, int32_t, module->computation_count),
                        .level = ARENA_ARRAY(arena, int32_t, module->instruction_count),
                        .next = ARENA_ARRAY(arena, int32_t, module->instruction_count),
                        .visits_left = 64 * (int64_t)flow->count + MAX_VISITS_PER_OUTPUT,
                        .passes_left = MAX_ANCESTOR_PASSES};
     if (arena->failed) return am_fail_memory(error, (int64_t)module->instruction_count * 16);
-    for (int32_t c = 0; c < module->computation_count; c++)
-        for (int32_t i = 0; i < module->computations[c].count; i++)
-            matcher.owners[module->computations[c].first + i] = c;
     for (int32_t p = 0; p < parameters; p++) {
         pairing->output_of[p] = -1;
         pairing->paired_by[p] = "";
@@ -404,6 +411,8 @@ AmStatus ir_pair_parameters(IrPairing *pairing, Arena *arena, const IrDataflow *
         if (output < outputs && alias.parameter >= 0 && alias.parameter < parameters)
             matcher.alias_of[output] = alias.parameter;
     }
+    for (int32_t p = 0; p < parameters; p++) matcher.follows_parameter[entry->parameters[p]] = true;
+    ir_flow_mark_dependents(graph, matcher.follows_parameter);
     find_dependence_on_arrays(flow, pairing->depends_on_arrays);
     pair_by_data_flow(&matcher);
     leave_a_loss(&matcher);

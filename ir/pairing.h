@@ -2,7 +2,7 @@
 #ifndef IR_PAIRING_H
 #define IR_PAIRING_H
 
-#include "ir/dataflow.h"
+#include "ir/flow_graph.h"
 
 typedef struct IrPairing {
     int32_t *output_of;      /* per parameter: output index or -1 */
@@ -11,6 +11,6 @@ typedef struct IrPairing {
     bool *depends_on_arrays; /* per entry instruction: its floating value follows an array parameter */
 } IrPairing;
 
-AmStatus ir_pair_parameters(IrPairing *pairing, Arena *arena, const IrDataflow *flow, AmError *error);
+AmStatus ir_pair_parameters(IrPairing *pairing, Arena *arena, const IrFlowGraph *graph, AmError *error);
 
 #endif

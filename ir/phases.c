@@ -1,4 +1,4 @@
-/* Phases: forward, backward, optimizer.
+/* Phases: forward, recomputed, backward, optimizer.
  *
  * Forward is what the loss depends on. What remains of the ancestors of the new
  * weights and optimizer states is backward up to the gradients and optimizer
@@ -6,30 +6,43 @@
  * element-wise instructions and views of its dimensions that lead to its new
  * value and to those of its optimizer states. Values that enter the region from
  * elsewhere (a dot, a reduction, a transpose, a scatter) carry the gradient. If
- * they are one value, that is the gradient and the region is optimizer. If they
- * are several (a table used twice), the gradient is the first instruction that
- * all of them pass through; the sum before it is backward.
+ * they are one value, that is the gradient and the region is optimizer; views
+ * that give it the weight's type and shape still belong to it. If they are
+ * several (a table used twice), the gradient is the first instruction that all
+ * of them pass through. Backward is what a gradient depends on; the norms of
+ * clipping and trust ratios follow gradients and are optimizer.
  *
- * Also optimizer: what depends on optimizer state or on an optimizer
- * instruction (trust ratios), and what only optimizer instructions use and no
- * forward value enters (rates, bias corrections, counters). The norm of global
- * clipping is backward, scaling by it is optimizer.
+ * Where the metadata tells, what jvp, transpose or a rematted computation is in
+ * the op_name of is backward too. A name without them says nothing: sums of
+ * micro-batches have none. The names of a body without them are their loop's.
  *
- * Instructions of other outputs are forward (metrics, running statistics)
- * unless they follow a gradient. All passes are linear.
+ * Rates and bias corrections are optimizer if nothing else uses them, and
+ * instructions of other outputs are forward (metrics, running statistics)
+ * unless they follow a gradient. Loops are looked into: their bodies have
+ * phases, also where a body updates weights, and the loop has its first one.
+ * What is recomputed is found last, by value (ir/recomputed.h). Linear.
  */
 #include "ir/phases.h"
 
+#include <string.h>
+
+#include "ir/recomputed.h"
+
 typedef struct Phases {
+    const IrFlowGraph *graph;
     const IrDataflow *flow;
     const IrModule *module;
     const bool *forward;
     IrPhase *phases;
     bool *updates;         /* ancestors of new weights and optimizer states that are not forward */
     bool *is_output;       /* the new value of a weight or optimizer state */
+    bool *is_weight;       /* of a weight */
     bool *follows_state;   /* depends on optimizer state */
     bool *follows_forward; /* depends on a forward instruction or on data */
+    bool *follows_work;    /* depends on more than moved parameters */
     bool *free;            /* depends on no parameter */
+    bool *named_bodies;    /* per computation: its loop is named as part of a derivative */
+    bool *before_gradient; /* a gradient, or what one depends on */
     /* update regions */
     bool *region;
     int32_t *groups;     /* union-find over the region */
@@ -38,17 +51,24 @@ typedef struct Phases {
     int32_t *entering;   /* per group: the value that enters; -1 none, -2 several */
     int32_t *open_until; /* per group: last use of the gradient values so far */
     int32_t *cuts;       /* per group: the gradient, if several values enter; -1 none */
+    int32_t *results;    /* per group: the new weight, or -1 */
 } Phases;
 
-/* Phase of an instruction that only hands on values, from its users: the earliest. */
+/* What only hands on values, whose phase is the first of its users'. Loops hand on what their bodies do. */
 static bool is_plumbing(const IrInstruction *instruction) {
     return instruction->opcode == IR_TUPLE || instruction->opcode == IR_GET_TUPLE_ELEMENT ||
-           instruction->opcode == IR_OPT_BARRIER;
+           instruction->opcode == IR_OPT_BARRIER || instruction->opcode == IR_WHILE ||
+           instruction->opcode == IR_CONDITIONAL;
+}
+
+/* The same elements in another type or arrangement of dimensions. */
+static bool is_view(const IrInstruction *instruction) {
+    return instruction->opcode == IR_CONVERT || instruction->opcode == IR_COPY ||
+           instruction->opcode == IR_RESHAPE || instruction->opcode == IR_BITCAST;
 }
 
 static bool is_region_operator(const IrInstruction *instruction) {
-    return ir_is_elementwise(instruction->opcode) || instruction->opcode == IR_RESHAPE ||
-           instruction->opcode == IR_BITCAST;
+    return ir_is_elementwise(instruction->opcode) || is_view(instruction);
 }
 
 static int32_t find_group(const Phases *work, int32_t value) {
@@ -59,25 +79,36 @@ static int32_t find_group(const Phases *work, int32_t value) {
     return value;
 }
 
-/* Operand k of a region instruction, if it has the region's dimensions, else -1. */
+/* Operand k of a region instruction, if it has the region's elements, else -1. */
 static int32_t region_operand(const Phases *work, int32_t value, int32_t k) {
     const IrInstruction *instruction = &work->module->instructions[value];
     int32_t operand = ir_dataflow_operand(work->flow, instruction, k);
     const IrShape *shape = &work->module->instructions[operand].shape;
-    return shape->type != DTYPE_PRED && ir_same_dimensions(shape, &instruction->shape) ? operand : -1;
+    if (shape->type == DTYPE_PRED || shape->type == DTYPE_TUPLE) return -1;
+    return is_view(instruction) || ir_same_dimensions(shape, &instruction->shape) ? operand : -1;
 }
 
 /* A value from outside that carries a gradient into a region. */
 static bool carries_gradient(const Phases *work, int32_t value) {
     const IrInstruction *instruction = &work->module->instructions[value];
-    return !work->free[value] && !work->follows_state[value] && instruction->opcode != IR_PARAMETER &&
-           instruction->opcode != IR_BROADCAST;
+    return work->follows_work[value] && !work->follows_state[value] && instruction->opcode != IR_BROADCAST;
+}
+
+static void join_groups(Phases *work, int32_t operand, int32_t user) {
+    int32_t from = find_group(work, operand), to = find_group(work, user);
+    if (from == to) return;
+    if (work->results[to] < 0) work->results[to] = work->results[from];
+    work->groups[from] = to;
 }
 
 static void grow_regions(Phases *work) {
-    for (int32_t i = work->flow->count - 1; i >= 0; i--) {
+    for (int32_t i = work->graph->count - 1; i >= 0; i--) {
         const IrInstruction *instruction = &work->module->instructions[i];
-        if (work->is_output[i] && work->updates[i] && is_region_operator(instruction)) work->region[i] = true;
+        if (work->is_output[i] && work->updates[i] && is_region_operator(instruction)) {
+            work->region[i] = true;
+            int32_t group = find_group(work, i);
+            if (work->is_weight[i] && work->results[group] < 0) work->results[group] = i;
+        }
         for (int32_t k = 0; work->region[i] && k < instruction->operand_count; k++) {
             int32_t operand = region_operand(work, i, k);
             if (operand < 0) continue;
@@ -85,7 +116,7 @@ static void grow_regions(Phases *work) {
             if (!work->updates[operand] || !is_region_operator(&work->module->instructions[operand]))
                 continue;
             work->region[operand] = true;
-            work->groups[find_group(work, operand)] = find_group(work, i);
+            join_groups(work, operand, i);
         }
         if (work->is_output[i]) work->last_use[i] = INT32_MAX;
     }
@@ -93,7 +124,7 @@ static void grow_regions(Phases *work) {
 
 /* Which region instructions follow a gradient, and what enters each group. */
 static void follow_gradients(Phases *work) {
-    for (int32_t i = 0; i < work->flow->count; i++) {
+    for (int32_t i = 0; i < work->graph->count; i++) {
         if (!work->region[i]) continue;
         int32_t group = find_group(work, i);
         for (int32_t k = 0; k < work->module->instructions[i].operand_count; k++) {
@@ -114,7 +145,7 @@ static void follow_gradients(Phases *work) {
 
 /* The first gradient instruction of a group after which no earlier one is used. */
 static void find_cuts(Phases *work) {
-    for (int32_t i = 0; i < work->flow->count; i++) {
+    for (int32_t i = 0; i < work->graph->count; i++) {
         if (!work->region[i] || !work->gradient[i]) continue;
         int32_t group = find_group(work, i);
         if (work->cuts[group] >= 0 || work->entering[group] != -2) continue;
@@ -123,49 +154,99 @@ static void find_cuts(Phases *work) {
     }
 }
 
-static bool has_optimizer_operand(const Phases *work, const IrInstruction *instruction) {
-    for (int32_t k = 0; k < instruction->operand_count; k++) {
-        int32_t operand = ir_dataflow_operand(work->flow, instruction, k);
-        if (work->updates[operand] && work->phases[operand] == IR_PHASE_OPTIMIZER) return true;
-    }
-    return false;
-}
-
 /* Without a single gradient in the group: mixing with a parameter starts the optimizer. */
 static bool mixes_with_parameter(const Phases *work, int32_t value) {
     for (int32_t k = 0; k < work->module->instructions[value].operand_count; k++) {
         int32_t operand = region_operand(work, value, k);
-        if (operand >= 0 && work->module->instructions[operand].opcode == IR_PARAMETER) return true;
+        if (operand >= 0 && !work->free[operand] && !work->follows_work[operand]) return true;
     }
     return false;
 }
 
-static IrPhase phase_of_update(const Phases *work, int32_t value) {
-    if (work->follows_state[value] || has_optimizer_operand(work, &work->module->instructions[value]))
-        return IR_PHASE_OPTIMIZER;
-    if (!work->region[value]) return IR_PHASE_BACKWARD;
-    int32_t group = find_group(work, value);
-    if (!work->gradient[value] || work->entering[group] != -2) return IR_PHASE_OPTIMIZER;
-    if (work->cuts[group] >= 0) return value > work->cuts[group] ? IR_PHASE_OPTIMIZER : IR_PHASE_BACKWARD;
-    return mixes_with_parameter(work, value) ? IR_PHASE_OPTIMIZER : IR_PHASE_BACKWARD;
+/* Whether `operand` is a gradient that this view brings nearer to its weight's type and shape. */
+static bool completes_gradient(const Phases *work, int32_t value, int32_t group) {
+    const IrInstruction *instruction = &work->module->instructions[value];
+    if (!is_view(instruction) || work->results[group] < 0) return false;
+    int32_t operand = region_operand(work, value, 0);
+    if (operand < 0 || !work->before_gradient[operand]) return false;
+    const IrShape *from = &work->module->instructions[operand].shape;
+    return !ir_shape_equal(from, &work->module->instructions[work->results[group]].shape);
 }
 
-/* What is neither forward nor an update, for an output of its own. */
-static IrPhase phase_of_other_output(const Phases *work, int32_t value) {
-    const IrInstruction *instruction = &work->module->instructions[value];
-    for (int32_t k = 0; k < instruction->operand_count; k++) {
-        IrPhase phase = work->phases[ir_dataflow_operand(work->flow, instruction, k)];
-        if (phase == IR_PHASE_BACKWARD || phase == IR_PHASE_OPTIMIZER) return IR_PHASE_OPTIMIZER;
+/* Marks the gradients of groups with a new weight (or of those without): what enters a group alone,
+ * else its cut, else what does not mix with parameters; nothing that is excluded. */
+static void mark_gradients(Phases *work, bool of_weights, const bool *excluded) {
+    for (int32_t i = 0; i < work->graph->count; i++) {
+        if (!work->region[i] || !work->gradient[i]) continue;
+        int32_t group = find_group(work, i);
+        if ((work->results[group] >= 0) != of_weights) continue;
+        bool is_between = !work->is_output[i] && !mixes_with_parameter(work, i);
+        int32_t found = work->entering[group] >= 0 ? work->entering[group] : work->cuts[group];
+        if (found < 0 && is_between) found = i;
+        if (found >= 0 && !excluded[found]) work->before_gradient[found] = true;
+        if (completes_gradient(work, i, group)) work->before_gradient[i] = true;
     }
-    return work->follows_forward[value] || work->free[value] ? IR_PHASE_FORWARD : IR_PHASE_OPTIMIZER;
+}
+
+/* Whether the metadata names the instruction as part of a derivative. */
+static bool is_named_backward(const Phases *work, int32_t value) {
+    static const char *const marks[] = {"transpose(", "jvp(", "rematted_computation"};
+    const IrFlowGraph *graph = work->graph;
+    const char *op_name = work->module->instructions[value].op_name;
+    for (size_t k = 0; k < sizeof marks / sizeof *marks; k++)
+        if (strstr(op_name, marks[k])) return true;
+    return graph->owners[value] != work->module->entry && work->named_bodies[graph->owners[value]];
+}
+
+/* Bodies whose one loop is named as part of a derivative; outer bodies stand before inner ones. */
+static void find_named_bodies(Phases *work) {
+    const IrFlowGraph *graph = work->graph;
+    for (int32_t c = 0; c < work->module->computation_count; c++) {
+        int64_t first = graph->first_caller[c];
+        if (graph->first_caller[c + 1] - first != 1) continue;
+        work->named_bodies[c] = is_named_backward(work, graph->callers[first].region);
+    }
+}
+
+static IrPhase phase_of_update(const Phases *work, int32_t value) {
+    if (!work->before_gradient[value]) return IR_PHASE_OPTIMIZER;
+    return work->follows_state[value] && !is_named_backward(work, value) ? IR_PHASE_OPTIMIZER
+                                                                         : IR_PHASE_BACKWARD;
+}
+
+/* Forward and the updates; then results that follow none of the updates, with what they are made from. */
+static void find_first_phases(Phases *work, const bool *live, bool *after_update, bool *of_result) {
+    for (int32_t i = 0; i < work->graph->count; i++) {
+        IrOpcode opcode = work->module->instructions[i].opcode;
+        if (!live[i] || opcode == IR_PARAMETER || opcode == IR_CONSTANT) continue;
+        if (work->forward[i]) work->phases[i] = IR_PHASE_FORWARD;
+        else if (work->updates[i]) work->phases[i] = phase_of_update(work, i);
+        after_update[i] = work->updates[i] && !work->free[i];
+    }
+    ir_flow_mark_dependents(work->graph, after_update);
+    for (int32_t k = 0; k < work->flow->output_count; k++) {
+        int32_t value = work->flow->output_values[k];
+        of_result[value] = !after_update[value] && (work->follows_forward[value] || work->free[value]);
+    }
+    ir_flow_mark_ancestors(work->graph, of_result);
+    for (int32_t i = 0; i < work->graph->count; i++) {
+        IrOpcode opcode = work->module->instructions[i].opcode;
+        if (!live[i] || opcode == IR_PARAMETER || opcode == IR_CONSTANT) continue;
+        if (work->forward[i]) continue;
+        if (of_result[i]) work->phases[i] = IR_PHASE_FORWARD;
+        else if (!work->updates[i])
+            work->phases[i] = !after_update[i] && (work->follows_forward[i] || work->free[i])
+                                  ? IR_PHASE_FORWARD
+                                  : IR_PHASE_OPTIMIZER;
+    }
 }
 
 /* Rates and broadcasts of constants belong to the optimizer if nothing else uses them. */
 static void hand_back_rates(Phases *work, bool *used_elsewhere) {
-    for (int32_t i = work->flow->count - 1; i >= 0; i--) {
+    for (int32_t i = work->graph->count - 1; i >= 0; i--) {
         const IrInstruction *instruction = &work->module->instructions[i];
         if (work->updates[i] && work->phases[i] == IR_PHASE_BACKWARD && !used_elsewhere[i] &&
-            !work->follows_forward[i])
+            !work->follows_forward[i] && !work->before_gradient[i])
             work->phases[i] = IR_PHASE_OPTIMIZER;
         if (work->phases[i] == IR_PHASE_OPTIMIZER) continue;
         if (work->phases[i] == IR_PHASE_OTHER) continue;
@@ -174,87 +255,134 @@ static void hand_back_rates(Phases *work, bool *used_elsewhere) {
     }
 }
 
-/* Tuples and their elements take the earliest phase among their users. */
-static void settle_plumbing(Phases *work) {
-    for (int32_t i = work->flow->count - 1; i >= 0; i--) {
+/* What has no phase of its own, as tuples and their elements, takes the earliest among its users. */
+static void settle_plumbing(Phases *work, bool *is_open) {
+    for (int32_t i = 0; i < work->graph->count; i++)
+        is_open[i] = is_plumbing(&work->module->instructions[i]) && work->phases[i] == IR_PHASE_OTHER;
+    for (int32_t i = work->graph->count - 1; i >= 0; i--) {
         const IrInstruction *instruction = &work->module->instructions[i];
         for (int32_t k = 0; k < instruction->operand_count; k++) {
             int32_t operand = instruction->operands[k];
-            if (!is_plumbing(&work->module->instructions[operand])) continue;
-            if (work->phases[i] < work->phases[operand]) work->phases[operand] = work->phases[i];
+            if (is_open[operand] && work->phases[i] < work->phases[operand])
+                work->phases[operand] = work->phases[i];
         }
+    }
+}
+
+/* A new value that a loop or a branch makes is made in its body: there its update is looked for. */
+static void mark_output(Phases *work, int32_t value, bool is_weight) {
+    const IrFlowGraph *graph = work->graph;
+    if (work->is_output[value] && (work->is_weight[value] || !is_weight)) return;
+    work->is_output[value] = true;
+    work->is_weight[value] |= is_weight;
+    const IrInstruction *made = &work->module->instructions[value];
+    if (made->opcode == IR_DYNAMIC_UPDATE_SLICE && graph->owners[value] != work->module->entry)
+        mark_output(work, ir_dataflow_operand(work->flow, made, 1), is_weight);
+    int32_t maker = ir_flow_maker(graph, value);
+    if (maker < 0 || work->module->instructions[maker].opcode == IR_PARAMETER) return;
+    const IrInstruction *region = &work->module->instructions[maker];
+    int32_t bodies = region->opcode == IR_WHILE ? 1 : region->called_count;
+    for (int32_t b = 0; b < bodies; b++) {
+        int32_t root = work->flow->sources[work->module->computations[region->called[b]].root];
+        int32_t element = ir_dataflow_element(work->flow, root, made->attributes->tuple_index);
+        if (element >= 0) mark_output(work, element, is_weight);
     }
 }
 
 static void mark_inputs(Phases *work, const IrRoles *roles) {
+    const IrFlowGraph *graph = work->graph;
+    bool *follows_parameter = work->free; /* until it is turned round */
     for (int32_t p = 0; p < roles->parameter_count; p++) {
         const IrParameter *parameter = &roles->parameters[p];
         bool updates_weight = parameter->role == IR_ROLE_WEIGHT || parameter->role == IR_ROLE_OPTIMIZER;
         if (updates_weight && parameter->output >= 0)
-            work->is_output[work->flow->output_values[parameter->output]] = true;
+            mark_output(work, work->flow->output_values[parameter->output],
+                        parameter->role == IR_ROLE_WEIGHT);
         bool is_state = parameter->role == IR_ROLE_OPTIMIZER || parameter->role == IR_ROLE_STATE;
         work->follows_state[parameter->instruction] = is_state && !work->forward[parameter->instruction];
         work->follows_forward[parameter->instruction] = parameter->role == IR_ROLE_DATA;
+        follows_parameter[parameter->instruction] = true;
     }
-    for (int32_t i = 0; i < work->flow->count; i++) {
+    ir_flow_mark_dependents(graph, work->follows_state);
+    ir_flow_mark_dependents(graph, follows_parameter);
+    for (int32_t i = 0; i < graph->count; i++) {
         const IrInstruction *instruction = &work->module->instructions[i];
+        work->free[i] = !follows_parameter[i];
         bool is_parameter = instruction->opcode == IR_PARAMETER;
-        work->free[i] = !is_parameter;
-        for (int32_t k = 0; k < instruction->operand_count; k++) {
-            int32_t operand = ir_dataflow_operand(work->flow, instruction, k);
-            work->free[i] &= work->free[operand];
-            work->follows_state[i] |= work->follows_state[operand];
-            work->follows_forward[i] |= work->follows_forward[operand];
-        }
         work->follows_forward[i] |= work->forward[i] && !is_parameter && !work->free[i];
+        work->follows_work[i] = !work->free[i] && !is_parameter && !ir_is_movement(instruction->opcode);
     }
+    ir_flow_mark_dependents(graph, work->follows_forward);
+    ir_flow_mark_dependents(graph, work->follows_work);
 }
 
-AmStatus ir_find_phases(IrRoles *roles, Arena *arena, const IrDataflow *flow, const bool *forward,
-                        AmError *error) {
-    int32_t count = flow->count;
+static void mark_updates(Phases *work, bool *live) {
+    const IrFlowGraph *graph = work->graph;
+    for (int32_t i = 0; i < graph->count; i++) work->updates[i] = work->is_output[i];
+    ir_flow_mark_ancestors(graph, work->updates);
+    for (int32_t i = 0; i < graph->count; i++)
+        work->updates[i] &= !work->forward[i] && work->module->instructions[i].opcode != IR_PARAMETER;
+    for (int32_t k = 0; k < work->flow->output_count; k++) live[work->flow->output_values[k]] = true;
+    ir_flow_mark_ancestors(graph, live);
+}
+
+/* Gradients by data flow, and what is named so; then all that they depend on. */
+static void mark_before_gradients(Phases *work, bool *after_gradient) {
+    grow_regions(work);
+    follow_gradients(work);
+    find_cuts(work);
+    mark_gradients(work, true, after_gradient);
+    /* What a statistic of the optimizer takes in may be made from the gradients. */
+    memcpy(after_gradient, work->before_gradient, sizeof(bool) * (size_t)work->graph->count);
+    ir_flow_mark_dependents(work->graph, after_gradient);
+    mark_gradients(work, false, after_gradient);
+    find_named_bodies(work);
+    for (int32_t i = 0; i < work->graph->count; i++)
+        work->before_gradient[i] |= work->updates[i] && !work->free[i] && is_named_backward(work, i);
+    ir_flow_mark_ancestors(work->graph, work->before_gradient);
+}
+
+AmStatus ir_find_phases(IrRoles *roles, Arena *arena, Arena *scratch, const IrFlowGraph *graph,
+                        const bool *forward, AmError *error) {
+    int32_t count = graph->count;
     roles->phases = ARENA_ARRAY(arena, IrPhase, count);
-    Phases work = {.flow = flow,
-                   .module = flow->module,
+    Phases work = {.graph = graph,
+                   .flow = graph->flow,
+                   .module = graph->module,
                    .forward = forward,
                    .phases = roles->phases,
-                   .updates = ARENA_ARRAY(arena, bool, count),
-                   .is_output = ARENA_ARRAY(arena, bool, count),
-                   .follows_state = ARENA_ARRAY(arena, bool, count),
-                   .follows_forward = ARENA_ARRAY(arena, bool, count),
-                   .free = ARENA_ARRAY(arena, bool, count),
-                   .region = ARENA_ARRAY(arena, bool, count),
-                   .groups = ARENA_ARRAY(arena, int32_t, count),
-                   .last_use = ARENA_ARRAY(arena, int32_t, count),
-                   .gradient = ARENA_ARRAY(arena, bool, count),
-                   .entering = ARENA_ARRAY(arena, int32_t, count),
-                   .open_until = ARENA_ARRAY(arena, int32_t, count),
-                   .cuts = ARENA_ARRAY(arena, int32_t, count)};
-    bool *live = ARENA_ARRAY(arena, bool, count), *used_elsewhere = ARENA_ARRAY(arena, bool, count);
-    if (arena->failed) return am_fail_memory(error, (int64_t)count * 48);
+                   .updates = ARENA_ARRAY(scratch, bool, count),
+                   .is_output = ARENA_ARRAY(scratch, bool, count),
+                   .is_weight = ARENA_ARRAY(scratch, bool, count),
+                   .follows_state = ARENA_ARRAY(scratch, bool, count),
+                   .follows_forward = ARENA_ARRAY(scratch, bool, count),
+                   .follows_work = ARENA_ARRAY(scratch, bool, count),
+                   .free = ARENA_ARRAY(scratch, bool, count),
+                   .before_gradient = ARENA_ARRAY(scratch, bool, count),
+                   .named_bodies = ARENA_ARRAY(scratch, bool, graph->module->computation_count),
+                   .region = ARENA_ARRAY(scratch, bool, count),
+                   .groups = ARENA_ARRAY(scratch, int32_t, count),
+                   .last_use = ARENA_ARRAY(scratch, int32_t, count),
+                   .gradient = ARENA_ARRAY(scratch, bool, count),
+                   .entering = ARENA_ARRAY(scratch, int32_t, count),
+                   .open_until = ARENA_ARRAY(scratch, int32_t, count),
+                   .cuts = ARENA_ARRAY(scratch, int32_t, count),
+                   .results = ARENA_ARRAY(scratch, int32_t, count)};
+    bool *live = ARENA_ARRAY(scratch, bool, count), *used_elsewhere = ARENA_ARRAY(scratch, bool, count);
+    bool *after_update = ARENA_ARRAY(scratch, bool, count), *of_result = ARENA_ARRAY(scratch, bool, count);
+    bool *after_gradient = ARENA_ARRAY(scratch, bool, count);
+    if (arena->failed || scratch->failed) return am_fail_memory(error, (int64_t)count * 48);
     for (int32_t i = 0; i < count; i++) {
         work.groups[i] = i;
-        work.entering[i] = work.open_until[i] = work.cuts[i] = work.last_use[i] = -1;
+        work.entering[i] = work.open_until[i] = work.cuts[i] = work.last_use[i] = work.results[i] = -1;
         work.phases[i] = IR_PHASE_OTHER;
     }
     mark_inputs(&work, roles);
-    for (int32_t i = 0; i < count; i++) work.updates[i] = work.is_output[i];
-    ir_dataflow_mark_ancestors(flow, work.updates);
-    for (int32_t i = 0; i < count; i++)
-        work.updates[i] &= !forward[i] && flow->module->instructions[i].opcode != IR_PARAMETER;
-    for (int32_t k = 0; k < flow->output_count; k++) live[flow->output_values[k]] = true;
-    ir_dataflow_mark_ancestors(flow, live);
-    grow_regions(&work);
-    follow_gradients(&work);
-    find_cuts(&work);
-    for (int32_t i = 0; i < count; i++) {
-        IrOpcode opcode = flow->module->instructions[i].opcode;
-        if (!live[i] || opcode == IR_PARAMETER || opcode == IR_CONSTANT) continue;
-        if (forward[i]) work.phases[i] = IR_PHASE_FORWARD;
-        else if (work.updates[i]) work.phases[i] = phase_of_update(&work, i);
-        else work.phases[i] = phase_of_other_output(&work, i);
-    }
+    mark_updates(&work, live);
+    mark_before_gradients(&work, after_gradient);
+    find_first_phases(&work, live, after_update, of_result);
     hand_back_rates(&work, used_elsewhere);
-    settle_plumbing(&work);
+    TRY(ir_find_recomputed(work.phases, scratch, graph, work.free, error));
+    settle_plumbing(&work, after_update);
     return AM_OK;
 }

@@ -2,13 +2,13 @@
 #ifndef IR_PHASES_H
 #define IR_PHASES_H
 
-#include "ir/dataflow.h"
+#include "ir/flow_graph.h"
 #include "ir/roles.h"
 
-/* Fills roles->phases [flow->count], allocated here; the other members of
- * `roles` are input. `forward` marks the ancestors of the loss, parameters
- * included. */
-AmStatus ir_find_phases(IrRoles *roles, Arena *arena, const IrDataflow *flow, const bool *forward,
-                        AmError *error);
+/* Fills roles->phases [graph->count], allocated in `arena`; the other members of
+ * `roles` are input. `forward` [graph->count] marks the ancestors of the loss,
+ * parameters included. */
+AmStatus ir_find_phases(IrRoles *roles, Arena *arena, Arena *scratch, const IrFlowGraph *graph,
+                        const bool *forward, AmError *error);
 
 #endif

@@ -15,7 +15,7 @@
 #include <string.h>
 
 #include "ir/batch.h"
-#include "ir/dataflow.h"
+#include "ir/flow_graph.h"
 #include "ir/names.h"
 #include "ir/pairing.h"
 #include "ir/phases.h"
@@ -27,7 +27,7 @@ const char *ir_role_name(IrRole role) {
 }
 
 const char *ir_phase_name(IrPhase phase) {
-    static const char *const names[] = {"forward", "backward", "optimizer", "other"};
+    static const char *const names[] = {"forward", "recomputed", "backward", "optimizer", "other"};
     return names[phase];
 }
 
@@ -36,14 +36,46 @@ static bool is_floating_scalar(const IrShape *shape) {
 }
 
 /* Marks the ancestors of the loss; without a loss, of every output. */
-static void mark_forward(const IrRoles *roles, const IrDataflow *flow, bool *forward) {
-    for (int32_t o = 0; o < flow->output_count; o++)
-        if (roles->loss < 0 || roles->loss == o) forward[flow->output_values[o]] = true;
-    ir_dataflow_mark_ancestors(flow, forward);
+static void mark_forward(const IrRoles *roles, const IrFlowGraph *graph, bool *forward) {
+    for (int32_t o = 0; o < graph->flow->output_count; o++)
+        if (roles->loss < 0 || roles->loss == o) forward[graph->flow->output_values[o]] = true;
+    ir_flow_mark_ancestors(graph, forward);
 }
 
-static void find_paired_roles(IrRoles *roles, const IrDataflow *flow, const IrPairing *pairing,
+/* Steps that a loop repeats: what it carries from one to the next is not a part of the next one's
+ * forward pass. Loops inside loops hand the same element on. */
+static AmStatus cut_repeated_steps(const IrRoles *roles, IrFlowGraph *graph, Arena *scratch, AmError *error) {
+    const IrModule *module = graph->module;
+    int64_t *first = ARENA_ARRAY(scratch, int64_t, (int64_t)module->computation_count + 1), slots = 0;
+    if (!first) return am_fail_memory(error, (int64_t)module->computation_count * 8);
+    for (int32_t c = 0; c < module->computation_count; c++) {
+        const IrInstruction *root = &module->instructions[graph->flow->sources[module->computations[c].root]];
+        first[c] = slots;
+        slots += root->opcode == IR_TUPLE ? root->operand_count : 0;
+    }
+    bool *is_repeated = ARENA_ARRAY(scratch, bool, slots + 1); /* per element that a computation returns */
+    if (!is_repeated) return am_fail_memory(error, slots);
+    for (int32_t p = 0; p < roles->parameter_count; p++) {
+        if (roles->parameters[p].output < 0) continue;
+        int32_t value = graph->flow->output_values[roles->parameters[p].output], next;
+        while ((next = ir_flow_value_in_body(graph, value)) >= 0) {
+            is_repeated[first[graph->owners[next]] + module->instructions[value].attributes->tuple_index] =
+                true;
+            value = next;
+        }
+    }
+    for (int32_t i = 0; i < graph->count; i++) {
+        int32_t next = ir_flow_next_value(graph, i);
+        if (next < 0) continue;
+        graph->is_cut[i] =
+            is_repeated[first[graph->owners[next]] + module->instructions[i].attributes->tuple_index];
+    }
+    return AM_OK;
+}
+
+static void find_paired_roles(IrRoles *roles, const IrFlowGraph *graph, const IrPairing *pairing,
                               const bool *forward, bool *feeds_weight) {
+    const IrDataflow *flow = graph->flow;
     for (int32_t p = 0; p < roles->parameter_count; p++) {
         IrParameter *parameter = &roles->parameters[p];
         const IrShape *shape = &flow->module->instructions[parameter->instruction].shape;
@@ -57,7 +89,7 @@ static void find_paired_roles(IrRoles *roles, const IrDataflow *flow, const IrPa
         parameter->role = IR_ROLE_WEIGHT;
         feeds_weight[update] = true;
     }
-    ir_dataflow_mark_ancestors(flow, feeds_weight);
+    ir_flow_mark_ancestors(graph, feeds_weight);
     for (int32_t p = 0; p < roles->parameter_count; p++) {
         IrParameter *parameter = &roles->parameters[p];
         const IrShape *shape = &flow->module->instructions[parameter->instruction].shape;
@@ -68,23 +100,24 @@ static void find_paired_roles(IrRoles *roles, const IrDataflow *flow, const IrPa
 }
 
 /* Data or constant, for parameters without a pair. */
-static AmStatus find_unpaired_roles(IrRoles *roles, Arena *arena, const IrDataflow *flow,
+static AmStatus find_unpaired_roles(IrRoles *roles, Arena *arena, const IrFlowGraph *graph,
                                     const IrPairing *pairing, AmError *error) {
+    const IrDataflow *flow = graph->flow;
     int32_t count = roles->parameter_count;
-    bool *looked_at = ARENA_ARRAY(arena, bool, flow->count);
+    bool *looked_at = ARENA_ARRAY(arena, bool, graph->count);
     bool *is_weight = ARENA_ARRAY(arena, bool, count);
     bool *is_candidate = ARENA_ARRAY(arena, bool, count);
     bool *is_data = ARENA_ARRAY(arena, bool, count);
-    if (arena->failed) return am_fail_memory(error, flow->count);
+    if (arena->failed) return am_fail_memory(error, graph->count);
     /* The loss, and results such as a count of right answers. */
     for (int32_t o = 0; o < flow->output_count; o++)
         if (pairing->parameter_of[o] < 0) looked_at[flow->output_values[o]] = true;
-    ir_dataflow_mark_ancestors(flow, looked_at);
+    ir_flow_mark_ancestors(graph, looked_at);
     for (int32_t p = 0; p < count; p++) {
         is_weight[p] = roles->parameters[p].role == IR_ROLE_WEIGHT && roles->parameters[p].output >= 0;
         is_candidate[p] = roles->parameters[p].output < 0;
     }
-    TRY(ir_find_batch(is_data, arena, flow, looked_at, is_weight, is_candidate, error));
+    TRY(ir_find_batch(is_data, arena, graph, looked_at, is_weight, is_candidate, error));
     for (int32_t p = 0; p < count; p++)
         if (is_candidate[p]) roles->parameters[p].role = is_data[p] ? IR_ROLE_DATA : IR_ROLE_CONSTANT;
     return AM_OK;
@@ -185,10 +218,11 @@ static AmStatus list_parameters(IrRoles *roles, Arena *arena, const IrDataflow *
     int32_t count = entry->parameter_count;
     roles->parameters = ARENA_ARRAY(arena, IrParameter, count);
     roles->parameter_count = count;
-    roles->outputs = flow->outputs;
+    roles->outputs = ARENA_ARRAY(arena, int32_t, flow->output_count);
     roles->output_count = flow->output_count;
+    for (int32_t k = 0; roles->outputs && k < flow->output_count; k++) roles->outputs[k] = flow->outputs[k];
     const char **paths = ARENA_ARRAY(arena, const char *, count);
-    if (!roles->parameters || !paths)
+    if (!roles->parameters || !roles->outputs || !paths)
         return am_fail_memory(error, (int64_t)count * (int64_t)sizeof(IrParameter));
     for (int32_t p = 0; p < count; p++) {
         const IrInstruction *instruction = &flow->module->instructions[entry->parameters[p]];
@@ -200,22 +234,24 @@ static AmStatus list_parameters(IrRoles *roles, Arena *arena, const IrDataflow *
     return AM_OK;
 }
 
-AmStatus ir_find_roles(IrRoles **result, Arena *arena, IrModule *canonical, const char *roles_path,
-                       AmError *error) {
+/* The rest of ir_find_roles(), with memory that is not part of the result. */
+static AmStatus find_roles(IrRoles *roles, Arena *arena, Arena *scratch, IrModule *canonical,
+                           const char *roles_path, AmError *error) {
     IrDataflow flow;
+    IrFlowGraph graph;
     IrPairing pairing;
-    IrRoles *roles = ARENA_ARRAY(arena, IrRoles, 1);
-    if (!roles) return am_fail_memory(error, sizeof *roles);
-    TRY(ir_dataflow_make(&flow, arena, canonical, error));
+    TRY(ir_dataflow_make(&flow, scratch, canonical, error));
+    TRY(ir_flow_graph_make(&graph, scratch, &flow, error));
     TRY(list_parameters(roles, arena, &flow, error));
-    TRY(ir_pair_parameters(&pairing, arena, &flow, error));
-    bool *forward = ARENA_ARRAY(arena, bool, flow.count);
-    bool *feeds_weight = ARENA_ARRAY(arena, bool, flow.count);
-    if (!forward || !feeds_weight) return am_fail_memory(error, flow.count);
+    TRY(ir_pair_parameters(&pairing, scratch, &graph, error));
+    bool *forward = ARENA_ARRAY(scratch, bool, graph.count);
+    bool *feeds_weight = ARENA_ARRAY(scratch, bool, graph.count);
+    if (!forward || !feeds_weight) return am_fail_memory(error, graph.count);
     roles->loss = -1;
     if (roles_path) {
         TRY(ir_read_roles_file(roles, &flow, roles_path, error));
-        mark_forward(roles, &flow, forward);
+        TRY(cut_repeated_steps(roles, &graph, scratch, error));
+        mark_forward(roles, &graph, forward);
         warn_of_data_flow(roles, &pairing, canonical);
     } else {
         for (int32_t p = 0; p < roles->parameter_count; p++) {
@@ -226,14 +262,24 @@ AmStatus ir_find_roles(IrRoles **result, Arena *arena, IrModule *canonical, cons
             if (pairing.parameter_of[o] < 0 &&
                 is_floating_scalar(&canonical->instructions[flow.outputs[o]].shape))
                 roles->loss = o;
-        mark_forward(roles, &flow, forward);
-        find_paired_roles(roles, &flow, &pairing, forward, feeds_weight);
-        TRY(find_unpaired_roles(roles, arena, &flow, &pairing, error));
+        TRY(cut_repeated_steps(roles, &graph, scratch, error));
+        mark_forward(roles, &graph, forward);
+        find_paired_roles(roles, &graph, &pairing, forward, feeds_weight);
+        TRY(find_unpaired_roles(roles, scratch, &graph, &pairing, error));
     }
     warn_of_aliases(roles, canonical);
     warn_of_order(roles, canonical);
     warn_of_loss(roles, &flow, forward, roles_path != NULL, pairing.parameter_of, canonical);
-    TRY(ir_find_phases(roles, arena, &flow, forward, error));
-    *result = roles;
-    return AM_OK;
+    return ir_find_phases(roles, arena, scratch, &graph, forward, error);
+}
+
+AmStatus ir_find_roles(IrRoles **result, Arena *arena, IrModule *canonical, const char *roles_path,
+                       AmError *error) {
+    Arena scratch = {0};
+    IrRoles *roles = ARENA_ARRAY(arena, IrRoles, 1);
+    if (!roles) return am_fail_memory(error, sizeof *roles);
+    AmStatus status = find_roles(roles, arena, &scratch, canonical, roles_path, error);
+    arena_free(&scratch);
+    if (status == AM_OK) *result = roles;
+    return status;
 }

@@ -2,8 +2,8 @@
  *
  * Roles and pairing (weight, optimizer, state, data, constant) come from
  * model.roles.json where given, else from data flow, then order and shape, an
- * alias only as a tie-break. Phases come from data flow alone, so that a module
- * without metadata is planned alike. All arrays live in the caller's arena.
+ * alias only as a tie-break. Phases come from data flow, to which op_names add, so
+ * that a module without metadata is planned alike. All arrays live in the caller's arena.
  */
 #ifndef IR_ROLES_H
 #define IR_ROLES_H
@@ -20,10 +20,11 @@ typedef enum IrRole {
 const char *ir_role_name(IrRole role); /* "weight", ... */
 
 typedef enum IrPhase {
-    IR_PHASE_FORWARD,   /* an ancestor of the loss, a metric or a running statistic */
-    IR_PHASE_BACKWARD,  /* from the loss's cotangent to the weights' gradients */
-    IR_PHASE_OPTIMIZER, /* from a gradient to the new weight or optimizer state */
-    IR_PHASE_OTHER      /* parameters, constants, and what serves no output */
+    IR_PHASE_FORWARD,    /* an ancestor of the loss, a metric or a running statistic */
+    IR_PHASE_RECOMPUTED, /* forward values made once more for the backward pass */
+    IR_PHASE_BACKWARD,   /* from the loss's cotangent to the weights' gradients */
+    IR_PHASE_OPTIMIZER,  /* from a gradient to the new weight or optimizer state */
+    IR_PHASE_OTHER       /* parameters, constants, and what serves no output */
 } IrPhase;
 const char *ir_phase_name(IrPhase phase);
 
@@ -41,7 +42,7 @@ typedef struct IrRoles {
     int32_t *outputs; /* instruction of output k: the operands of a root tuple, else the root itself */
     int32_t output_count;
     int32_t loss;    /* output index, or -1 */
-    IrPhase *phases; /* per entry instruction of the canonical module */
+    IrPhase *phases; /* per instruction of the canonical module, loop bodies included */
 } IrRoles;
 
 /* `roles_path` may be NULL; looking for a model.roles.json beside the model is

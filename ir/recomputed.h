@@ -1,0 +1,13 @@
+/* Which backward instructions compute a forward value once more. */
+#ifndef IR_RECOMPUTED_H
+#define IR_RECOMPUTED_H
+
+#include "ir/flow_graph.h"
+#include "ir/roles.h"
+
+/* Turns the phase of backward instructions that repeat a forward value, and of what only they move or
+ * make without parameters, into recomputed. phases and free: [graph->count]; free: follows no parameter. */
+AmStatus ir_find_recomputed(IrPhase *phases, Arena *scratch, const IrFlowGraph *graph, const bool *free,
+                            AmError *error);
+
+#endif
