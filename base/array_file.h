@@ -23,6 +23,7 @@ typedef struct ArrayEntry {
     int64_t dimensions[ARRAY_MAX_RANK];
     int64_t bytes;
     bool fortran_order;
+    bool is_raw_byte; /* |V1, which may be any f8 or f4 */
     int64_t location; /* safetensors: offset of the data; npz: index in the archive */
 } ArrayEntry;
 

@@ -171,6 +171,7 @@ static AmStatus read_header(Source source, int64_t size, ArrayEntry *entry, int6
                        entry->name, description);
     }
     entry->type = type_from_description(description);
+    entry->is_raw_byte = entry->type == DTYPE_F8E4M3FN;
     if (entry->type == DTYPE_INVALID) return AM_OK;
     if (!array_byte_count(entry->type, entry->dimensions, entry->rank, &entry->bytes) ||
         entry->bytes != size - *header_bytes) {

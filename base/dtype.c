@@ -55,6 +55,10 @@ bool dtype_is_complex(Dtype type) {
     return type == DTYPE_C64 || type == DTYPE_C128;
 }
 
+Dtype dtype_real_part(Dtype type) {
+    return type == DTYPE_C64 ? DTYPE_F32 : type == DTYPE_C128 ? DTYPE_F64 : type;
+}
+
 static uint32_t bits_of(float value) {
     uint32_t bits;
     memcpy(&bits, &value, sizeof bits);

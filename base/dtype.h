@@ -60,6 +60,8 @@ bool dtype_is_floating(Dtype type);
 bool dtype_is_integer(Dtype type); /* pred excluded */
 bool dtype_is_signed(Dtype type);
 bool dtype_is_complex(Dtype type);
+/* The type of a complex number's parts; of any other type, itself. */
+Dtype dtype_real_part(Dtype type);
 
 /* Conversions of one value, round to nearest even; shared by readers and kernels. */
 float dtype_bf16_to_float(uint16_t bits);

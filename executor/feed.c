@@ -76,9 +76,23 @@ static int64_t count_batches(const ArrayEntry *entry, const IrShape *shape, int6
 }
 
 /* Whether values stored as `stored` can be a parameter of `type`. */
-static bool type_fits(Dtype stored, Dtype type) {
+static bool type_fits(const ArrayEntry *entry, Dtype type) {
+    Dtype stored = entry->type;
     if (stored == type) return true;
-    return type == DTYPE_BF16 && (stored == DTYPE_U16 || stored == DTYPE_F32);
+    if (type == DTYPE_BF16) return stored == DTYPE_U16 || stored == DTYPE_F32;
+    if (entry->is_raw_byte) return dtype_is_floating(type) && dtype_bytes(type) == 1;
+    return dtype_is_integer(type) && dtype_bits(type) < 8 &&
+           stored == (dtype_is_signed(type) ? DTYPE_S8 : DTYPE_U8);
+}
+
+/* Whether all of the s8 or u8 are numbers of the narrower type. */
+static bool bytes_fit(const char *data, int64_t count, Dtype type) {
+    int32_t most = 1 << (dtype_bits(type) - (dtype_is_signed(type) ? 1 : 0));
+    for (int64_t i = 0; i < count; i++) {
+        int32_t value = dtype_is_signed(type) ? (int8_t)data[i] : (uint8_t)data[i];
+        if (value >= most || value < (dtype_is_signed(type) ? -most : 0)) return false;
+    }
+    return true;
 }
 
 /* Converts `count` f32 values in place to bf16; false if one does not convert exactly. */
@@ -98,7 +112,7 @@ static AmStatus read_entry(Feed *feed, FeedSource *source, ArrayFile *file, cons
                            const IrParameter *parameter, AmError *error) {
     const IrShape *shape = &source->context->canonical->instructions[parameter->instruction].shape;
     int64_t remainder, batches = count_batches(entry, shape, &remainder);
-    if (!type_fits(entry->type, shape->type) || batches < 1)
+    if (!type_fits(entry, shape->type) || batches < 1)
         return fail_shape(file, entry, shape, batches < 1 && shape->rank > 0 ? " or batches of it" : "",
                           error);
     bool several = entry->rank > shape->rank || batches > 1;
@@ -117,6 +131,10 @@ static AmStatus read_entry(Feed *feed, FeedSource *source, ArrayFile *file, cons
         !narrow_exactly(feed->data, entry->bytes / 4))
         status = am_fail(error, AM_ERROR_INPUT, file->path,
                          "array '%s' is f32 and holds values that bf16 cannot: expected bf16", entry->name);
+    if (status == AM_OK && dtype_is_integer(shape->type) && dtype_bits(shape->type) < 8 &&
+        !bytes_fit(feed->data, entry->bytes, shape->type))
+        status = am_fail(error, AM_ERROR_INPUT, file->path, "array '%s' holds values that %s cannot",
+                         entry->name, dtype_name(shape->type));
     if (status != AM_OK) feed_release(feed);
     return status;
 }

@@ -224,12 +224,50 @@ static void run_convolution(const KernelCall *call) {
     }
 }
 
+/* What one output element adds up: wide numbers, or the parts of complex ones. */
+typedef struct Sum {
+    Wide wide;
+    double real, imaginary;
+} Sum;
+
+static double part_of(const void *data, Dtype type, int64_t at) {
+    Wide value;
+    wide_load(&value, (const char *)data + at * dtype_bytes(type), type, 1, 1);
+    return value.floating;
+}
+
+/* sum += input[at] * weights[kernel_at] */
+static void add_product(Sum *sum, const KernelCall *call, int64_t at, int64_t kernel_at) {
+    const ConvolutionKernel *kernel = call->compiled;
+    const void *in = call->operands[0], *weights = call->operands[1];
+    if (dtype_is_complex(kernel->output_type)) {
+        Dtype part = dtype_real_part(kernel->output_type);
+        double a = part_of(in, part, 2 * at), b = part_of(in, part, 2 * at + 1);
+        double c = part_of(weights, part, 2 * kernel_at), d = part_of(weights, part, 2 * kernel_at + 1);
+        sum->real += a * c - b * d;
+        sum->imaginary += a * d + b * c;
+        return;
+    }
+    Wide x, y;
+    WideKind kind = wide_kind(kernel->output_type);
+    wide_load(&x, (const char *)in + at * dtype_bytes(kernel->input_type), kernel->input_type, 1, 1);
+    wide_load(&y, (const char *)weights + kernel_at * dtype_bytes(kernel->kernel_type), kernel->kernel_type,
+              1, 1);
+    wide_fold(&x, &y, kind, SBP_MULTIPLY, 1);
+    wide_fold(&sum->wide, &x, kind, SBP_ADD, 1);
+}
+
+static void store_sum(const KernelCall *call, int64_t at, const Sum *sum) {
+    Dtype type = ((const ConvolutionKernel *)call->compiled)->output_type, part = dtype_real_part(type);
+    char *out = (char *)call->results[0] + at * dtype_bytes(type);
+    const Wide parts[2] = {{.floating = sum->real}, {.floating = sum->imaginary}};
+    if (part != type) wide_store(out, part, parts, WIDE_FLOATING, 2, 1);
+    else wide_store(out, type, &sum->wide, wide_kind(type), 1, 1);
+}
+
 /* Any other type: one output element at a time. */
 static void run_plain(const KernelCall *call) {
     const ConvolutionKernel *kernel = call->compiled;
-    int64_t in_bytes = dtype_bytes(kernel->input_type), kernel_bytes = dtype_bytes(kernel->kernel_type);
-    int64_t out_bytes = dtype_bytes(kernel->output_type);
-    WideKind kind = wide_kind(kernel->output_type);
     for (int64_t row = 0; row < kernel->rows; row++) {
         int64_t row_index[IR_MAX_RANK], out_at = 0;
         Part row_at, depth_at;
@@ -238,28 +276,28 @@ static void run_plain(const KernelCall *call) {
         row_part(&row_at, kernel, row_index);
         for (int64_t f = 0; f < kernel->outputs; f++) {
             int64_t group = f / kernel->group_features, index[IR_MAX_RANK] = {0};
-            Wide sum = {.is_unsigned = 0};
+            Sum sum = {.wide = {.is_unsigned = 0}};
             for (int64_t k = 0; k < kernel->depth; k++) {
                 depth_part(&depth_at, kernel, index);
                 int64_t at = input_offset(kernel, &row_at, &depth_at);
                 int64_t kernel_at = f * kernel->kernel_feature_stride;
                 for (int32_t d = 0; d < kernel->depth_rank; d++)
                     kernel_at += index[d] * kernel->depth_strides[d];
-                if (at >= 0) {
-                    Wide x, y;
-                    at += group * kernel->group_input_step;
-                    wide_load(&x, (const char *)call->operands[0] + at * in_bytes, kernel->input_type, 1, 1);
-                    wide_load(&y, (const char *)call->operands[1] + kernel_at * kernel_bytes,
-                              kernel->kernel_type, 1, 1);
-                    wide_fold(&x, &y, kind, SBP_MULTIPLY, 1);
-                    wide_fold(&sum, &x, kind, SBP_ADD, 1);
-                }
+                if (at >= 0) add_product(&sum, call, at + group * kernel->group_input_step, kernel_at);
                 strided_next(index, kernel->depth_sizes, kernel->depth_rank);
             }
-            wide_store((char *)call->results[0] + (out_at + f * kernel->output_feature_stride) * out_bytes,
-                       kernel->output_type, &sum, kind, 1, 1);
+            store_sum(call, out_at + f * kernel->output_feature_stride, &sum);
         }
     }
+}
+
+/* Whether run_plain() can multiply these: all complex and equal, or all real. */
+static bool is_plain(const ConvolutionKernel *kernel) {
+    Dtype input = kernel->input_type, weights = kernel->kernel_type, output = kernel->output_type;
+    if (dtype_is_complex(output)) return input == output && weights == output;
+    return wide_supports(input) && wide_supports(weights) && wide_supports(output) &&
+           dtype_is_floating(input) == dtype_is_floating(output) &&
+           dtype_is_floating(weights) == dtype_is_floating(output);
 }
 
 static void describe_input(ConvolutionKernel *kernel, const IrConvolution *form, const IrShape *input) {
@@ -363,9 +401,7 @@ AmStatus cpu_prepare_convolution(KernelCall *call, Arena *arena, AmError *error)
     call->compiled = kernel;
     bool single = input->type == DTYPE_F32 && kernel->kernel_type == DTYPE_F32 && output->type == DTYPE_F32;
     if (!single) {
-        if (!wide_supports(input->type) || !wide_supports(kernel->kernel_type) ||
-            !wide_supports(output->type) || dtype_is_floating(input->type) != dtype_is_floating(output->type))
-            return kernel_call_refuse(call, "not on these types", error);
+        if (!is_plain(kernel)) return kernel_call_refuse(call, "not on these types", error);
         call->run = run_plain;
         return AM_OK;
     }

@@ -24,11 +24,18 @@ CpuPrepare cpu_prepare_fft;                                           /* fft.c *
 CpuPrepare cpu_prepare_random_bits;                                   /* random_bits.c */
 CpuPrepare cpu_prepare_sort, cpu_prepare_topk;                        /* sort.c */
 CpuPrepare cpu_prepare_cholesky, cpu_prepare_triangular_solve;        /* linear_algebra.c */
+CpuPrepare cpu_prepare_lapack; /* lapack.c: custom calls of its targets */
+bool cpu_covers_lapack(const char *target);
+CpuPrepare cpu_prepare_bitcast_convert; /* bitcast.c */
+CpuPrepare cpu_prepare_map;             /* map.c */
+CpuPrepare cpu_prepare_rng;             /* rng.c */
+/* dynamic.c */
+CpuPrepare cpu_prepare_get_dimension_size, cpu_prepare_set_dimension_size, cpu_prepare_dynamic_reshape;
 /* batch_norm.c */
 CpuPrepare cpu_prepare_batch_norm_training, cpu_prepare_batch_norm_inference, cpu_prepare_batch_norm_gradient;
 /* move.c */
 CpuPrepare cpu_prepare_broadcast, cpu_prepare_transpose, cpu_prepare_slice, cpu_prepare_pad,
     cpu_prepare_concatenate, cpu_prepare_reverse, cpu_prepare_reshape, cpu_prepare_constant, cpu_prepare_iota,
-    cpu_prepare_bitcast_convert, cpu_prepare_dynamic_slice, cpu_prepare_dynamic_update_slice;
+    cpu_prepare_dynamic_slice, cpu_prepare_dynamic_update_slice;
 
 #endif

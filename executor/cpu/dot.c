@@ -4,7 +4,7 @@
  * [batch, left free, right free]. Where the free and the contracted dimensions
  * of an operand each step through memory evenly and one of the two strides is
  * 1, BLAS reads it as it lies (transposed or not); otherwise it is packed to
- * [batch, free, contracted] first. f32 and f64 go to OpenBLAS, f16 and bf16 are
+ * [batch, free, contracted] first. f32, f64, c64 and c128 go to OpenBLAS, f16 and bf16 are
  * widened to f32 and the product rounded once, integers run in a plain loop
  * that wraps in 64 bits.
  */
@@ -157,7 +157,15 @@ static void multiply(const DotKernel *kernel, void *out, const void *left, const
     int rows = (int)kernel->rows, columns = (int)kernel->columns, depth = (int)kernel->depth;
     int left_leading = at_least(leading(&kernel->left), left_plain ? depth : rows);
     int right_leading = at_least(leading(&kernel->right), right_plain ? depth : columns);
-    if (kernel->type == DTYPE_F32)
+    static const double one[2] = {1, 0}, zero[2];
+    static const float single_one[2] = {1, 0}, single_zero[2];
+    if (kernel->type == DTYPE_C64)
+        cblas_cgemm(CblasRowMajor, left_as, right_as, rows, columns, depth, single_one, left, left_leading,
+                    right, right_leading, single_zero, out, columns);
+    else if (kernel->type == DTYPE_C128)
+        cblas_zgemm(CblasRowMajor, left_as, right_as, rows, columns, depth, one, left, left_leading, right,
+                    right_leading, zero, out, columns);
+    else if (kernel->type == DTYPE_F32)
         cblas_sgemm(CblasRowMajor, left_as, right_as, rows, columns, depth, 1.0f, left, left_leading, right,
                     right_leading, 0.0f, out, columns);
     else
@@ -170,7 +178,11 @@ static void run_dot(const KernelCall *call) {
     int64_t elements = kernel->batch * kernel->rows * kernel->columns;
     if (elements == 0) return;
     if (kernel->depth == 0) {
-        memset(call->results[0], 0, (size_t)(elements * dtype_bytes(kernel->result_type)));
+        char *sum = call->results[0];
+        const Wide zero[2] = {{.floating = 0}}; /* f8e8m0fnu has none: it becomes a NaN */
+        Dtype part = dtype_real_part(kernel->result_type);
+        wide_store(sum, part, zero, wide_kind(part), part == kernel->result_type ? 1 : 2, 1);
+        strided_fill(sum, sum, elements, dtype_bytes(kernel->result_type));
         return;
     }
     char *scratch = call->scratch;
@@ -199,6 +211,7 @@ static void run_dot(const KernelCall *call) {
 }
 
 static Dtype product_type(Dtype left, Dtype right, Dtype result) {
+    if (dtype_is_complex(result)) return left == result && right == result ? result : DTYPE_INVALID;
     if (!wide_supports(left) || !wide_supports(right) || !wide_supports(result)) return DTYPE_INVALID;
     if (left == DTYPE_F64 || right == DTYPE_F64 || result == DTYPE_F64) return DTYPE_F64;
     return dtype_is_floating(result) ? DTYPE_F32 : DTYPE_S64;

@@ -24,6 +24,7 @@ typedef struct ElementTile {
 /* What a loop needs beside its operands. */
 typedef struct ElementParameter {
     Dtype from, to;                       /* convert, bitcast-convert, iota (to) */
+    Dtype random;                         /* stochastic-convert: of the random bits */
     int32_t exponent_bits, mantissa_bits; /* reduce-precision */
     int32_t iota_dimension;
     int64_t iota_start;
@@ -37,14 +38,20 @@ typedef void ElementLoop(void *out, const void *a, const void *b, const void *c,
 /* The loop of an operator on operands of `type` (pred, integers, f32, f64), NULL if there is none. */
 ElementLoop *element_floating_loop(IrOpcode opcode, Dtype type);
 ElementLoop *element_integer_loop(IrOpcode opcode, Dtype type);
-/* Where operands are c64, or f32 and the result is c64. */
+/* On s2, s4, u2 and u4, held as s8 or u8; `from` is the narrow type. */
+ElementLoop element_narrow_leading_zeros, element_narrow_popcnt, element_narrow_shift_right,
+    element_narrow_shift_arithmetic, element_narrow_mulhi;
+/* Where operands or the result are complex. */
 ElementLoop *element_complex_loop(IrOpcode opcode, Dtype from, Dtype to);
-ElementLoop *element_complex_compare_loop(const char *direction); /* "EQ", "NE" */
+ElementLoop *element_complex_compare_loop(const char *direction, Dtype type); /* "EQ", "NE" */
 /* `direction` "EQ" ...; `total_order` ranks NaN and signed zeros of floating types. */
 ElementLoop *element_compare_loop(const char *direction, bool total_order, Dtype type);
 ElementLoop *element_select_loop(Dtype type);
 ElementLoop *element_clamp_loop(Dtype type);
-ElementLoop element_convert, element_bitcast, element_reduce_precision, element_iota, element_constant;
+ElementLoop element_bitcast_narrow; /* both types are held as wider ones */
+ElementLoop element_convert, element_bitcast, element_iota, element_constant;
+ElementLoop element_stochastic_convert; /* a number and as many random bits as `random` has */
+ElementLoop element_reduce_precision_single, element_reduce_precision_double;
 ElementLoop element_round_bf16, element_round_f16; /* f32 to f32 */
 ElementLoop element_round;                         /* to the narrower type `to` and back to `from` */
 

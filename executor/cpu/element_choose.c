@@ -5,6 +5,7 @@
  * total order is asked for: -NaN < -Inf < ... < -0 < +0 < ... < NaN, which is
  * the order of the bits read as sign and magnitude.
  */
+#include <math.h>
 #include <string.h>
 
 #include "executor/cpu/element.h"
@@ -99,6 +100,11 @@ ElementLoop *element_compare_loop(const char *direction, bool total_order, Dtype
     return NULL;
 }
 
+/* 16 bytes, a c128. */
+typedef struct Sixteen {
+    uint64_t halves[2];
+} Sixteen;
+
 #define DEFINE_SELECT(TYPE)                                        \
     static void select_##TYPE(LOOP_ARGUMENTS) {                    \
         (void)parameter, (void)tile;                               \
@@ -114,6 +120,7 @@ DEFINE_SELECT(uint8_t)
 DEFINE_SELECT(uint16_t)
 DEFINE_SELECT(uint32_t)
 DEFINE_SELECT(uint64_t)
+DEFINE_SELECT(Sixteen)
 
 ElementLoop *element_select_loop(Dtype type) {
     switch (dtype_bytes(type)) {
@@ -121,6 +128,7 @@ ElementLoop *element_select_loop(Dtype type) {
     case 2: return select_uint16_t;
     case 4: return select_uint32_t;
     case 8: return select_uint64_t;
+    case 16: return select_Sixteen;
     default: return NULL;
     }
 }
@@ -159,6 +167,25 @@ void element_convert(LOOP_ARGUMENTS) {
     }
 }
 
+/* Rounds towards zero, or away from it with the probability of what was cut off. */
+void element_stochastic_convert(LOOP_ARGUMENTS) {
+    (void)c, (void)tile;
+    Wide run[WIDE_RUN], random[WIDE_RUN];
+    int64_t from = dtype_bytes(parameter->from), to = dtype_bytes(parameter->to);
+    int64_t random_bytes = dtype_bytes(parameter->random);
+    for (int64_t at = 0; at < count; at += WIDE_RUN) {
+        int64_t n = count - at < WIDE_RUN ? count - at : WIDE_RUN;
+        wide_load(run, (const char *)a + at * from, parameter->from, n, 1);
+        wide_load(random, (const char *)b + at * random_bytes, parameter->random, n, 1);
+        for (int64_t i = 0; i < n; i++) {
+            double whole = trunc(run[i].floating), rest = fabs(run[i].floating - whole);
+            bool away = (double)random[i].is_unsigned < ldexp(rest, dtype_bits(parameter->random));
+            run[i].floating = away ? whole + copysign(1, run[i].floating) : whole;
+        }
+        wide_store((char *)out + at * to, parameter->to, run, WIDE_FLOATING, n, 1);
+    }
+}
+
 void element_round(LOOP_ARGUMENTS) {
     (void)b, (void)c, (void)tile;
     Wide run[WIDE_RUN];
@@ -179,9 +206,28 @@ void element_bitcast(LOOP_ARGUMENTS) {
     if (out != a) memcpy(out, a, (size_t)(count * dtype_bytes(parameter->to)));
 }
 
+static Dtype held_as(Dtype type) {
+    return dtype_is_floating(type) ? DTYPE_F32 : dtype_is_signed(type) ? DTYPE_S8 : DTYPE_U8;
+}
+
+/* Down to the bits as they are in memory, and up again as the other type. */
+void element_bitcast_narrow(LOOP_ARGUMENTS) {
+    (void)b, (void)c, (void)tile;
+    uint16_t bits[WIDE_RUN];
+    Dtype from = held_as(parameter->from), to = held_as(parameter->to);
+    const ElementParameter down = {.from = from, .to = parameter->from},
+                           up = {.from = parameter->to, .to = to};
+    for (int64_t at = 0; at < count; at += WIDE_RUN) {
+        int64_t n = count - at < WIDE_RUN ? count - at : WIDE_RUN;
+        element_convert(bits, (const char *)a + at * dtype_bytes(from), NULL, NULL, n, &down, NULL);
+        element_convert((char *)out + at * dtype_bytes(to), bits, NULL, NULL, n, &up, NULL);
+    }
+}
+
 void element_iota(LOOP_ARGUMENTS) {
     (void)a, (void)b, (void)c;
     Wide run[WIDE_RUN];
+    Dtype part = dtype_real_part(parameter->to);
     int64_t inner = 1, bytes = dtype_bytes(parameter->to);
     for (int32_t d = parameter->iota_dimension + 1; d < tile->rank; d++) inner *= tile->dimensions[d];
     int64_t size = tile->dimensions[parameter->iota_dimension];
@@ -189,7 +235,9 @@ void element_iota(LOOP_ARGUMENTS) {
         int64_t n = count - at < WIDE_RUN ? count - at : WIDE_RUN;
         for (int64_t i = 0; i < n; i++)
             run[i].is_signed = parameter->iota_start + (tile->first + at + i) / inner % size;
-        wide_store((char *)out + at * bytes, parameter->to, run, WIDE_SIGNED, n, 1);
+        int64_t parts = bytes / dtype_bytes(part);
+        if (parts > 1) memset((char *)out + at * bytes, 0, (size_t)(n * bytes));
+        wide_store((char *)out + at * bytes, part, run, WIDE_SIGNED, n, parts);
     }
 }
 

@@ -1,34 +1,91 @@
-/* Loops on c64: arithmetic, functions, and the way to and from real parts.
+/* Loops on c64 and c128: arithmetic, functions, and the way to and from real parts.
  *
- * A complex number is two f32 side by side. Products and quotients follow the
- * schoolbook formulas, so that infinities give what XLA gives, not what C's
- * Annex G asks for; functions are the C library's.
+ * A complex number is two numbers side by side. Products follow the schoolbook
+ * formula, so that infinities give what XLA gives, not what C's Annex G asks
+ * for; quotients scale the divisor first (Smith, "Algorithm 116: Complex
+ * division", CACM 1962), so that no square of theirs overflows. Functions are
+ * the C library's. Maxima and minima compare real parts, then imaginary ones.
+ * <tgmath.h> picks the function of the element's own width.
  */
-#include <complex.h>
+#include <tgmath.h>
+
 #include <string.h>
 
 #include "executor/cpu/element.h"
+#include "executor/cpu/wide.h"
 
 #define LOOP_ARGUMENTS                                                     \
     void *out, const void *a, const void *b, const void *c, int64_t count, \
         const ElementParameter *parameter, const ElementTile *tile
 
-#ifndef CMPLXF /* glibc defines it for GCC alone */
-#define CMPLXF(real, imaginary) __builtin_complex((float)(real), (float)(imaginary))
-#endif
+typedef float Single;
+typedef double Twice;
+typedef float complex ComplexSingle;
+typedef double complex ComplexTwice;
 
-typedef float complex Complex;
-
-static inline Complex multiply(Complex x, Complex y) {
-    float a = crealf(x), b = cimagf(x), c = crealf(y), d = cimagf(y);
-    return CMPLXF(a * c - b * d, a * d + b * c);
-}
-
-/* In double, where no square of an f32 overflows. */
-static inline Complex divide(Complex x, Complex y) {
-    double a = crealf(x), b = cimagf(x), c = crealf(y), d = cimagf(y), norm = c * c + d * d;
-    return CMPLXF((float)((a * c + b * d) / norm), (float)((b * c - a * d) / norm));
-}
+#define DEFINE_ARITHMETIC(WIDTH)                                                                \
+    static inline Complex##WIDTH make_##WIDTH(WIDTH real, WIDTH imaginary) {                    \
+        union {                                                                                 \
+            WIDTH parts[2];                                                                     \
+            Complex##WIDTH value;                                                               \
+        } both = {{real, imaginary}};                                                           \
+        return both.value;                                                                      \
+    }                                                                                           \
+    static inline Complex##WIDTH product_##WIDTH(Complex##WIDTH x, Complex##WIDTH y) {          \
+        WIDTH p = creal(x), q = cimag(x), r = creal(y), s = cimag(y);                           \
+        return make_##WIDTH(p * r - q * s, p * s + q * r);                                      \
+    }                                                                                           \
+    static inline Complex##WIDTH quotient_##WIDTH(Complex##WIDTH x, Complex##WIDTH y) {         \
+        WIDTH p = creal(x), q = cimag(x), r = creal(y), s = cimag(y);                           \
+        if (fabs(r) >= fabs(s)) {                                                               \
+            WIDTH ratio = s / r, norm = r + s * ratio;                                          \
+            return make_##WIDTH((p + q * ratio) / norm, (q - p * ratio) / norm);                \
+        }                                                                                       \
+        WIDTH ratio = r / s, norm = r * ratio + s;                                              \
+        return make_##WIDTH((p * ratio + q) / norm, (q * ratio - p) / norm);                    \
+    }                                                                                           \
+    static inline Complex##WIDTH sign_##WIDTH(Complex##WIDTH x) {                               \
+        WIDTH size = cabs(x);                                                                   \
+        return size == 0 ? x : make_##WIDTH(creal(x) / size, cimag(x) / size);                  \
+    }                                                                                           \
+    /* exp(p) (cos q + i sin q) - 1, where the real part is expm1(p) cos q - 2 sin^2(q / 2). */ \
+    static inline Complex##WIDTH exponential_minus_one_##WIDTH(Complex##WIDTH x) {              \
+        WIDTH p = creal(x), q = cimag(x), half = sin(q / 2);                                    \
+        return make_##WIDTH(expm1(p) * cos(q) - 2 * half * half, q == 0 ? q : exp(p) * sin(q)); \
+    }                                                                                           \
+    /* |1 + x|^2 - 1 = p (2 + p) + q^2 keeps small x. */                                        \
+    static inline Complex##WIDTH log_plus_one_##WIDTH(Complex##WIDTH x) {                       \
+        WIDTH p = creal(x), q = cimag(x), size = fabs(p) + fabs(q);                             \
+        WIDTH real = size < (WIDTH)0.5 ? log1p(p * (2 + p) + q * q) / 2 : log(hypot(1 + p, q)); \
+        return make_##WIDTH(real, atan2(q, 1 + p));                                             \
+    }                                                                                           \
+    /* atan2(y, x) = -i log((x + i y) / sqrt(x^2 + y^2)) */                                     \
+    static inline Complex##WIDTH angle_##WIDTH(Complex##WIDTH y, Complex##WIDTH x) {            \
+        Complex##WIDTH turned = x + make_##WIDTH(-cimag(y), creal(y));                          \
+        Complex##WIDTH root = sqrt(product_##WIDTH(x, x) + product_##WIDTH(y, y));              \
+        Complex##WIDTH logarithm = log(quotient_##WIDTH(turned, root));                         \
+        return make_##WIDTH(cimag(logarithm), -creal(logarithm));                               \
+    }                                                                                           \
+    static inline bool precedes_##WIDTH(Complex##WIDTH x, Complex##WIDTH y) {                   \
+        return creal(x) < creal(y) || (creal(x) == creal(y) && cimag(x) < cimag(y));            \
+    }                                                                                           \
+    static inline bool has_nan_##WIDTH(Complex##WIDTH x) {                                      \
+        return creal(x) != creal(x) || cimag(x) != cimag(x);                                    \
+    }                                                                                           \
+    static inline Complex##WIDTH larger_##WIDTH(Complex##WIDTH x, Complex##WIDTH y) {           \
+        return has_nan_##WIDTH(x) || precedes_##WIDTH(y, x) ? x : y;                            \
+    }                                                                                           \
+    static inline Complex##WIDTH smaller_##WIDTH(Complex##WIDTH x, Complex##WIDTH y) {          \
+        return has_nan_##WIDTH(x) || precedes_##WIDTH(x, y) ? x : y;                            \
+    }                                                                                           \
+    static inline Complex##WIDTH logistic_##WIDTH(Complex##WIDTH x) {                           \
+        return quotient_##WIDTH(make_##WIDTH(1, 0), make_##WIDTH(1, 0) + exp(-x));              \
+    }                                                                                           \
+    static inline Complex##WIDTH reciprocal_root_##WIDTH(Complex##WIDTH x) {                    \
+        return quotient_##WIDTH(make_##WIDTH(1, 0), sqrt(x));                                   \
+    }
+DEFINE_ARITHMETIC(Single)
+DEFINE_ARITHMETIC(Twice)
 
 #define DEFINE_LOOP(NAME, OUT, IN, EXPRESSION)    \
     static void NAME(LOOP_ARGUMENTS) {            \
@@ -42,61 +99,108 @@ static inline Complex divide(Complex x, Complex y) {
         }                                         \
     }
 
-DEFINE_LOOP(add, Complex, Complex, x + y)
-DEFINE_LOOP(subtract, Complex, Complex, x - y)
-DEFINE_LOOP(product, Complex, Complex, multiply(x, y))
-DEFINE_LOOP(quotient, Complex, Complex, divide(x, y))
-DEFINE_LOOP(power, Complex, Complex, cpowf(x, y))
-DEFINE_LOOP(negate, Complex, Complex, -x)
-DEFINE_LOOP(copy, Complex, Complex, x)
-DEFINE_LOOP(exponential, Complex, Complex, cexpf(x))
-DEFINE_LOOP(logarithm, Complex, Complex, clogf(x))
-DEFINE_LOOP(square_root, Complex, Complex, csqrtf(x))
-DEFINE_LOOP(reciprocal_root, Complex, Complex, divide(1, csqrtf(x)))
-DEFINE_LOOP(sine, Complex, Complex, csinf(x))
-DEFINE_LOOP(cosine, Complex, Complex, ccosf(x))
-DEFINE_LOOP(tangent, Complex, Complex, ctanhf(x))
-DEFINE_LOOP(magnitude, float, Complex, cabsf(x))
-DEFINE_LOOP(real_part, float, Complex, crealf(x))
-DEFINE_LOOP(imaginary_part, float, Complex, cimagf(x))
-DEFINE_LOOP(from_parts, Complex, float, CMPLXF(x, y))
-DEFINE_LOOP(from_real, Complex, float, CMPLXF(x, 0))
-DEFINE_LOOP(equal, uint8_t, Complex, x == y)
-DEFINE_LOOP(unequal, uint8_t, Complex, x != y)
+/* Opcode, result, operand, expression; Complex and Real stand for a width's own types. */
+#define OPERATORS(X, WIDTH)                                                                           \
+    X(WIDTH, ADD, Complex##WIDTH, Complex##WIDTH, x + y)                                              \
+    X(WIDTH, SUBTRACT, Complex##WIDTH, Complex##WIDTH, x - y)                                         \
+    X(WIDTH, MULTIPLY, Complex##WIDTH, Complex##WIDTH, product_##WIDTH(x, y))                         \
+    X(WIDTH, DIVIDE, Complex##WIDTH, Complex##WIDTH, quotient_##WIDTH(x, y))                          \
+    X(WIDTH, POWER, Complex##WIDTH, Complex##WIDTH, pow(x, y))                                        \
+    X(WIDTH, ATAN2, Complex##WIDTH, Complex##WIDTH, angle_##WIDTH(x, y))                              \
+    X(WIDTH, MAXIMUM, Complex##WIDTH, Complex##WIDTH, larger_##WIDTH(x, y))                           \
+    X(WIDTH, MINIMUM, Complex##WIDTH, Complex##WIDTH, smaller_##WIDTH(x, y))                          \
+    X(WIDTH, NEGATE, Complex##WIDTH, Complex##WIDTH, -x)                                              \
+    X(WIDTH, COPY, Complex##WIDTH, Complex##WIDTH, x)                                                 \
+    X(WIDTH, SIGN, Complex##WIDTH, Complex##WIDTH, sign_##WIDTH(x))                                   \
+    X(WIDTH, EXPONENTIAL, Complex##WIDTH, Complex##WIDTH, exp(x))                                     \
+    X(WIDTH, EXPONENTIAL_MINUS_ONE, Complex##WIDTH, Complex##WIDTH, exponential_minus_one_##WIDTH(x)) \
+    X(WIDTH, LOG, Complex##WIDTH, Complex##WIDTH, log(x))                                             \
+    X(WIDTH, LOG_PLUS_ONE, Complex##WIDTH, Complex##WIDTH, log_plus_one_##WIDTH(x))                   \
+    X(WIDTH, LOGISTIC, Complex##WIDTH, Complex##WIDTH, logistic_##WIDTH(x))                           \
+    X(WIDTH, SQRT, Complex##WIDTH, Complex##WIDTH, sqrt(x))                                           \
+    X(WIDTH, RSQRT, Complex##WIDTH, Complex##WIDTH, reciprocal_root_##WIDTH(x))                       \
+    X(WIDTH, SINE, Complex##WIDTH, Complex##WIDTH, sin(x))                                            \
+    X(WIDTH, COSINE, Complex##WIDTH, Complex##WIDTH, cos(x))                                          \
+    X(WIDTH, TAN, Complex##WIDTH, Complex##WIDTH, tan(x))                                             \
+    X(WIDTH, TANH, Complex##WIDTH, Complex##WIDTH, tanh(x))                                           \
+    X(WIDTH, SINH, Complex##WIDTH, Complex##WIDTH, sinh(x))                                           \
+    X(WIDTH, COSH, Complex##WIDTH, Complex##WIDTH, cosh(x))                                           \
+    X(WIDTH, ASIN, Complex##WIDTH, Complex##WIDTH, asin(x))                                           \
+    X(WIDTH, ACOS, Complex##WIDTH, Complex##WIDTH, acos(x))                                           \
+    X(WIDTH, ATAN, Complex##WIDTH, Complex##WIDTH, atan(x))                                           \
+    X(WIDTH, ASINH, Complex##WIDTH, Complex##WIDTH, asinh(x))                                         \
+    X(WIDTH, ACOSH, Complex##WIDTH, Complex##WIDTH, acosh(x))                                         \
+    X(WIDTH, ATANH, Complex##WIDTH, Complex##WIDTH, atanh(x))                                         \
+    X(WIDTH, ABS, WIDTH, Complex##WIDTH, cabs(x))                                                     \
+    X(WIDTH, REAL, WIDTH, Complex##WIDTH, creal(x))                                                   \
+    X(WIDTH, IMAG, WIDTH, Complex##WIDTH, cimag(x))                                                   \
+    X(WIDTH, COMPLEX, Complex##WIDTH, WIDTH, make_##WIDTH(x, y))
 
+#define DEFINE_OPERATOR(WIDTH, OPCODE, OUT, IN, EXPRESSION) DEFINE_LOOP(OPCODE##_##WIDTH, OUT, IN, EXPRESSION)
+OPERATORS(DEFINE_OPERATOR, Single)
+OPERATORS(DEFINE_OPERATOR, Twice)
+DEFINE_LOOP(equal_Single, uint8_t, ComplexSingle, x == y)
+DEFINE_LOOP(equal_Twice, uint8_t, ComplexTwice, x == y)
+DEFINE_LOOP(unequal_Single, uint8_t, ComplexSingle, x != y)
+DEFINE_LOOP(unequal_Twice, uint8_t, ComplexTwice, x != y)
+
+/* clamp(least, x, most) = min(max(least, x), most) */
+#define DEFINE_CLAMP(WIDTH)                                                           \
+    static void clamp_##WIDTH(LOOP_ARGUMENTS) {                                       \
+        (void)parameter, (void)tile;                                                  \
+        Complex##WIDTH *target = out;                                                 \
+        const Complex##WIDTH *least = a, *value = b, *most = c;                       \
+        for (int64_t i = 0; i < count; i++)                                           \
+            target[i] = smaller_##WIDTH(larger_##WIDTH(value[i], least[i]), most[i]); \
+    }
+DEFINE_CLAMP(Single)
+DEFINE_CLAMP(Twice)
+
+/* From a real or a complex type to a complex one, part by part. */
+static void convert(LOOP_ARGUMENTS) {
+    (void)b, (void)c, (void)tile;
+    Wide run[WIDE_RUN];
+    Dtype from = dtype_real_part(parameter->from), to = dtype_real_part(parameter->to);
+    bool has_parts = from != parameter->from;
+    int64_t parts = has_parts ? 2 : 1, in_bytes = dtype_bytes(from), out_bytes = dtype_bytes(to);
+    for (int64_t at = 0; at < count; at += WIDE_RUN) {
+        int64_t n = count - at < WIDE_RUN ? count - at : WIDE_RUN;
+        const char *in = (const char *)a + at * parts * in_bytes;
+        char *target = (char *)out + at * 2 * out_bytes;
+        wide_load(run, in, from, n, parts);
+        wide_store(target, to, run, wide_kind(from), n, 2);
+        if (has_parts) wide_load(run, in + in_bytes, from, n, 2);
+        else memset(run, 0, sizeof run);
+        wide_store(target + out_bytes, to, run, wide_kind(from), n, 2);
+    }
+}
+
+#define C_Single DTYPE_C64
+#define C_Twice  DTYPE_C128
 static const struct {
     IrOpcode opcode;
-    Dtype from, to;
+    Dtype complex_type;
     ElementLoop *loop;
 } rows[] = {
-    {IR_ADD, DTYPE_C64, DTYPE_C64, add},
-    {IR_SUBTRACT, DTYPE_C64, DTYPE_C64, subtract},
-    {IR_MULTIPLY, DTYPE_C64, DTYPE_C64, product},
-    {IR_DIVIDE, DTYPE_C64, DTYPE_C64, quotient},
-    {IR_POWER, DTYPE_C64, DTYPE_C64, power},
-    {IR_NEGATE, DTYPE_C64, DTYPE_C64, negate},
-    {IR_COPY, DTYPE_C64, DTYPE_C64, copy},
-    {IR_EXPONENTIAL, DTYPE_C64, DTYPE_C64, exponential},
-    {IR_LOG, DTYPE_C64, DTYPE_C64, logarithm},
-    {IR_SQRT, DTYPE_C64, DTYPE_C64, square_root},
-    {IR_RSQRT, DTYPE_C64, DTYPE_C64, reciprocal_root},
-    {IR_SINE, DTYPE_C64, DTYPE_C64, sine},
-    {IR_COSINE, DTYPE_C64, DTYPE_C64, cosine},
-    {IR_TANH, DTYPE_C64, DTYPE_C64, tangent},
-    {IR_ABS, DTYPE_C64, DTYPE_F32, magnitude},
-    {IR_REAL, DTYPE_C64, DTYPE_F32, real_part},
-    {IR_IMAG, DTYPE_C64, DTYPE_F32, imaginary_part},
-    {IR_COMPLEX, DTYPE_F32, DTYPE_C64, from_parts},
-    {IR_CONVERT, DTYPE_F32, DTYPE_C64, from_real},
+#define ROW(WIDTH, OPCODE, OUT, IN, EXPRESSION) {IR_##OPCODE, C_##WIDTH, OPCODE##_##WIDTH},
+    OPERATORS(ROW, Single) OPERATORS(ROW, Twice){IR_CLAMP, DTYPE_C64, clamp_Single},
+    {IR_CLAMP, DTYPE_C128, clamp_Twice},
 };
 
 ElementLoop *element_complex_loop(IrOpcode opcode, Dtype from, Dtype to) {
+    Dtype complex_type = dtype_is_complex(from) ? from : to;
+    bool gives_real = opcode == IR_ABS || opcode == IR_REAL || opcode == IR_IMAG;
+    if (opcode == IR_CONVERT) return dtype_is_complex(to) ? convert : NULL;
+    if (to != (gives_real ? dtype_real_part(complex_type) : complex_type)) return NULL;
+    if (from != (opcode == IR_COMPLEX ? dtype_real_part(complex_type) : complex_type)) return NULL;
     for (size_t k = 0; k < sizeof rows / sizeof *rows; k++)
-        if (rows[k].opcode == opcode && rows[k].from == from && rows[k].to == to) return rows[k].loop;
+        if (rows[k].opcode == opcode && rows[k].complex_type == complex_type) return rows[k].loop;
     return NULL;
 }
 
-ElementLoop *element_complex_compare_loop(const char *direction) {
+ElementLoop *element_complex_compare_loop(const char *direction, Dtype type) {
     if (!direction) return NULL;
-    return strcmp(direction, "EQ") == 0 ? equal : strcmp(direction, "NE") == 0 ? unequal : NULL;
+    bool single = type == DTYPE_C64;
+    if (strcmp(direction, "EQ") == 0) return single ? equal_Single : equal_Twice;
+    return strcmp(direction, "NE") != 0 ? NULL : single ? unequal_Single : unequal_Twice;
 }

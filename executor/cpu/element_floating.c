@@ -110,33 +110,36 @@ ElementLoop *element_floating_loop(IrOpcode opcode, Dtype type) {
     return NULL;
 }
 
-/* Rounds to nearest even at `bits` of mantissa, then overflows to infinity and
+/* Rounds to nearest even at `mantissa_bits`, then overflows to infinity and
  * flushes to zero by the exponent's range. */
-static float reduce_precision(float value, int32_t exponent_bits, int32_t mantissa_bits) {
-    union {
-        float value;
-        uint32_t bits;
-    } word = {value};
-    if (isnan(value) || isinf(value)) return value;
-    int32_t dropped = 23 - mantissa_bits;
-    if (dropped > 0) {
-        uint32_t last = word.bits >> dropped & 1;
-        word.bits += ((1u << (dropped - 1)) - 1) + last;
-        word.bits &= ~((1u << dropped) - 1);
+#define DEFINE_REDUCE_PRECISION(NAME, TYPE, WORD, FRACTION, EXPONENT)                               \
+    static TYPE NAME##_value(TYPE value, int32_t exponent_bits, int32_t mantissa_bits) {            \
+        union {                                                                                     \
+            TYPE value;                                                                             \
+            WORD bits;                                                                              \
+        } word = {value};                                                                           \
+        if (isnan(value) || isinf(value)) return value;                                             \
+        int32_t dropped = FRACTION - mantissa_bits;                                                 \
+        if (dropped > 0) {                                                                          \
+            WORD last = word.bits >> dropped & 1;                                                   \
+            word.bits += (((WORD)1 << (dropped - 1)) - 1) + last;                                   \
+            word.bits &= ~(((WORD)1 << dropped) - 1);                                               \
+        }                                                                                           \
+        if (exponent_bits >= EXPONENT) return word.value;                                           \
+        int32_t most = (1 << (exponent_bits - 1)) - 1, bias = (1 << (EXPONENT - 1)) - 1;            \
+        int32_t exponent = (int32_t)(word.bits >> FRACTION & ((1 << EXPONENT) - 1)) - bias;         \
+        if (exponent > most) return copysign((TYPE)INFINITY, value);                                \
+        return exponent < 1 - most ? copysign((TYPE)0, value) : word.value;                         \
+    }                                                                                               \
+    void NAME(LOOP_ARGUMENTS) {                                                                     \
+        (void)b, (void)c, (void)tile;                                                               \
+        TYPE *target = out;                                                                         \
+        const TYPE *first = a;                                                                      \
+        for (int64_t i = 0; i < count; i++)                                                         \
+            target[i] = NAME##_value(first[i], parameter->exponent_bits, parameter->mantissa_bits); \
     }
-    int32_t most = (1 << (exponent_bits - 1)) - 1, exponent = (int32_t)(word.bits >> 23 & 255) - 127;
-    if (exponent_bits < 8 && exponent > most) return copysign((float)INFINITY, value);
-    if (exponent_bits < 8 && exponent < 1 - most) return copysign(0.0f, value);
-    return word.value;
-}
-
-void element_reduce_precision(LOOP_ARGUMENTS) {
-    (void)b, (void)c, (void)tile;
-    float *target = out;
-    const float *first = a;
-    for (int64_t i = 0; i < count; i++)
-        target[i] = reduce_precision(first[i], parameter->exponent_bits, parameter->mantissa_bits);
-}
+DEFINE_REDUCE_PRECISION(element_reduce_precision_single, float, uint32_t, 23, 8)
+DEFINE_REDUCE_PRECISION(element_reduce_precision_double, double, uint64_t, 52, 11)
 
 void element_round_bf16(LOOP_ARGUMENTS) {
     UNUSED_ARGUMENTS;

@@ -32,6 +32,17 @@ static inline uint64_t remainder_unsigned(uint64_t x, uint64_t y) {
     return y == 0 ? x : x % y;
 }
 
+/* The upper half of a product of twice the width. */
+static inline int64_t high_signed(int64_t x, int64_t y, int32_t bits) {
+    __extension__ typedef __int128 Long;
+    return (int64_t)((Long)x * y >> bits);
+}
+
+static inline uint64_t high_unsigned(uint64_t x, uint64_t y, int32_t bits) {
+    __extension__ typedef unsigned __int128 Long;
+    return (uint64_t)((Long)x * y >> bits);
+}
+
 static inline uint64_t power_unsigned(uint64_t base, uint64_t exponent) {
     uint64_t result = 1;
     for (; exponent; exponent >>= 1, base *= base)
@@ -87,6 +98,7 @@ static inline uint64_t low(uint64_t x, int32_t bits) {
     X(DIVIDE, divide_signed(x, y), divide_unsigned(x, y))                                               \
     X(MAXIMUM, x > y ? x : y, x > y ? x : y)                                                            \
     X(MINIMUM, x < y ? x : y, x < y ? x : y)                                                            \
+    X(MULHI, high_signed(x, y, bits), high_unsigned(x, y, bits))                                        \
     X(MULTIPLY, (uint64_t)x *(uint64_t)y, x *y)                                                         \
     X(OR, x | y, x | y)                                                                                 \
     X(POWER, power_signed(x, y), power_unsigned(x, y))                                                  \
@@ -132,6 +144,28 @@ OPERATORS(DEFINE_ALL)
 typedef uint8_t pred;
 #define DEFINE_PRED(NAME, EXPRESSION) DEFINE_LOOP(NAME, pred, uint64_t, EXPRESSION)
 PRED_OPERATORS(DEFINE_PRED)
+
+/* Bytes whose low bits alone count; the program rounds the result to them. */
+#define DEFINE_NARROW(NAME, EXPRESSION)                                 \
+    void NAME(LOOP_ARGUMENTS) {                                         \
+        (void)c, (void)tile;                                            \
+        int32_t bits = dtype_bits(parameter->from);                     \
+        bool is_signed = dtype_is_signed(parameter->from);              \
+        uint8_t *target = out;                                          \
+        const uint8_t *first = a, *second = b ? b : a;                  \
+        for (int64_t i = 0; i < count; i++) {                           \
+            uint64_t x = low(first[i], bits), y = low(second[i], bits); \
+            int64_t p = is_signed ? (int8_t)first[i] : first[i];        \
+            int64_t q = is_signed ? (int8_t)second[i] : second[i];      \
+            (void)x, (void)y, (void)p, (void)q;                         \
+            target[i] = (uint8_t)(EXPRESSION);                          \
+        }                                                               \
+    }
+DEFINE_NARROW(element_narrow_leading_zeros, leading_zeros(x, bits))
+DEFINE_NARROW(element_narrow_popcnt, ones(x, bits))
+DEFINE_NARROW(element_narrow_shift_right, y < (uint64_t)bits ? x >> y : 0)
+DEFINE_NARROW(element_narrow_shift_arithmetic, shift_arithmetic(x, y, bits))
+DEFINE_NARROW(element_narrow_mulhi, p *q >> bits)
 
 typedef struct IntegerRow {
     IrOpcode opcode;

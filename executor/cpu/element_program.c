@@ -54,7 +54,7 @@ static bool is_narrow(Dtype type) {
 
 /* Types that inputs and operators may have. */
 static bool is_supported(Dtype type) {
-    return wide_supports(type) || type == DTYPE_C64;
+    return wide_supports(type) || dtype_is_complex(type);
 }
 
 static ElementParameter *new_parameter(Builder *builder, Dtype from, Dtype to) {
@@ -81,13 +81,45 @@ static ElementStep *add_step(Builder *builder, ElementLoop *loop, int32_t out, i
     return step;
 }
 
+/* Operators that have to do with how many bits there are, on integers that do not fill their byte. */
+static ElementLoop *find_narrow_loop(IrOpcode opcode, Dtype type) {
+    if (!dtype_is_integer(type) || dtype_bits(type) >= 8) return NULL;
+    switch (opcode) {
+    case IR_COUNT_LEADING_ZEROS: return element_narrow_leading_zeros;
+    case IR_POPCNT: return element_narrow_popcnt;
+    case IR_SHIFT_RIGHT_LOGICAL: return element_narrow_shift_right;
+    case IR_SHIFT_RIGHT_ARITHMETIC: return element_narrow_shift_arithmetic;
+    case IR_MULHI: return element_narrow_mulhi;
+    default: return NULL;
+    }
+}
+
+static ElementLoop *make_iota(Builder *builder, const ProgramFusionOp *op,
+                              const ElementParameter **parameter) {
+    const IrAttributes *attributes = op->attributes;
+    ElementParameter *iota = new_parameter(builder, held(op->type), held(op->type));
+    if (!attributes || attributes->dimension_count != 1) return NULL;
+    iota->iota_dimension = (int32_t)attributes->dimensions[0];
+    iota->iota_start = op->iota_start;
+    *parameter = iota;
+    return element_iota;
+}
+
 /* The loop of an operator that has to do with complex numbers. */
-static ElementLoop *find_complex_loop(const ProgramFusionOp *op, Dtype from) {
+static ElementLoop *find_complex_loop(Builder *builder, const ProgramFusionOp *op, Dtype operand,
+                                      const ElementParameter **parameter) {
+    Dtype from = held(operand);
     switch (op->opcode) {
-    case IR_COMPARE: return op->attributes ? element_complex_compare_loop(op->attributes->comparison) : NULL;
+    case IR_COMPARE:
+        return op->attributes ? element_complex_compare_loop(op->attributes->comparison, from) : NULL;
     case IR_SELECT: return element_select_loop(op->type);
     case IR_RESHAPE:
-    case IR_BROADCAST: return element_complex_loop(IR_COPY, from, op->type);
+    case IR_BROADCAST:
+    case IR_BITCAST_CONVERT: return element_complex_loop(IR_COPY, from, op->type);
+    case IR_CONVERT:
+        *parameter = new_parameter(builder, from, op->type);
+        return element_complex_loop(IR_CONVERT, from, op->type);
+    case IR_IOTA: return make_iota(builder, op, parameter);
     default: return element_complex_loop(op->opcode, from, op->type);
     }
 }
@@ -97,7 +129,8 @@ static ElementLoop *find_loop(Builder *builder, const ProgramFusionOp *op, Dtype
                               const ElementParameter **parameter) {
     Dtype from = held(operand), to = held(op->type);
     const IrAttributes *attributes = op->attributes;
-    if (dtype_is_complex(from) || dtype_is_complex(to)) return find_complex_loop(op, from);
+    if (dtype_is_complex(from) || dtype_is_complex(to))
+        return find_complex_loop(builder, op, operand, parameter);
     switch (op->opcode) {
     case IR_COMPARE: {
         const char *kind = attributes ? attributes->comparison_type : NULL;
@@ -110,29 +143,39 @@ static ElementLoop *find_loop(Builder *builder, const ProgramFusionOp *op, Dtype
         *parameter = new_parameter(builder, from, dtype_is_integer(op->type) ? op->type : to);
         return element_convert;
     case IR_BITCAST_CONVERT:
-        if (dtype_bits(operand) != dtype_bits(op->type) || (is_narrow(operand) && is_narrow(op->type)))
-            return NULL;
+        if (dtype_bits(operand) != dtype_bits(op->type)) return NULL;
+        if (is_narrow(operand) && is_narrow(op->type)) {
+            *parameter = new_parameter(builder, operand, op->type);
+            return element_bitcast_narrow;
+        }
         *parameter =
             new_parameter(builder, is_narrow(op->type) ? op->type : from, is_narrow(operand) ? operand : to);
         return is_narrow(operand) || is_narrow(op->type) ? element_convert : element_bitcast;
+    case IR_STOCHASTIC_CONVERT: {
+        Dtype random = builder->types[op->operands[1]];
+        ElementParameter *types = new_parameter(builder, from, op->type);
+        if (!dtype_is_floating(operand) || !dtype_is_integer(op->type) || !dtype_is_signed(op->type) ||
+            dtype_is_signed(random) || dtype_bits(random) < 8 || !dtype_is_integer(random))
+            return NULL;
+        types->random = random;
+        *parameter = types;
+        return element_stochastic_convert;
+    }
     case IR_REDUCE_PRECISION: {
         ElementParameter *bits = new_parameter(builder, from, to);
-        if (!attributes || to != DTYPE_F32 || attributes->mantissa_bits < 0 || attributes->exponent_bits < 1)
+        if (!attributes || (to != DTYPE_F32 && to != DTYPE_F64) || attributes->mantissa_bits < 0 ||
+            attributes->exponent_bits < 1)
             return NULL;
         bits->exponent_bits = attributes->exponent_bits;
         bits->mantissa_bits = attributes->mantissa_bits;
         *parameter = bits;
-        return element_reduce_precision;
+        return to == DTYPE_F32 ? element_reduce_precision_single : element_reduce_precision_double;
     }
-    case IR_IOTA: {
-        ElementParameter *iota = new_parameter(builder, to, to);
-        if (!attributes || attributes->dimension_count != 1) return NULL;
-        iota->iota_dimension = (int32_t)attributes->dimensions[0];
-        iota->iota_start = op->iota_start;
-        *parameter = iota;
-        return element_iota;
-    }
+    case IR_IOTA: return make_iota(builder, op, parameter);
     default: {
+        ElementLoop *narrow = find_narrow_loop(op->opcode, operand);
+        if (narrow) *parameter = new_parameter(builder, operand, op->type);
+        if (narrow) return narrow;
         IrOpcode opcode = op->opcode == IR_RESHAPE || op->opcode == IR_BROADCAST ? IR_COPY : op->opcode;
         return dtype_is_floating(operand) ? element_floating_loop(opcode, from)
                                           : element_integer_loop(opcode, from);

@@ -8,6 +8,9 @@
 #include "executor/control.h"
 #include "executor/cpu/cpu.h"
 
+#define DIVIDED "the module is divided among devices already; give the one for a single device"
+#define HOST    "the host has no channel to the running program; pass values as parameters and results"
+
 static const struct {
     IrOpcode opcode;
     CpuPrepare *prepare;
@@ -22,26 +25,54 @@ static const struct {
     {IR_CONCATENATE, cpu_prepare_concatenate},
     {IR_CONSTANT, cpu_prepare_constant},
     {IR_CONVOLUTION, cpu_prepare_convolution},
+    {IR_DOMAIN, cpu_prepare_reshape},
     {IR_DOT, cpu_prepare_dot},
+    {IR_DYNAMIC_RESHAPE, cpu_prepare_dynamic_reshape},
     {IR_DYNAMIC_SLICE, cpu_prepare_dynamic_slice},
     {IR_DYNAMIC_UPDATE_SLICE, cpu_prepare_dynamic_update_slice},
     {IR_FFT, cpu_prepare_fft},
     {IR_GATHER, cpu_prepare_gather},
+    {IR_GET_DIMENSION_SIZE, cpu_prepare_get_dimension_size},
     {IR_IOTA, cpu_prepare_iota},
+    {IR_MAP, cpu_prepare_map},
     {IR_OPT_BARRIER, cpu_prepare_reshape},
     {IR_PAD, cpu_prepare_pad},
     {IR_REDUCE, cpu_prepare_reduce},
     {IR_REDUCE_WINDOW, cpu_prepare_reduce_window},
     {IR_RESHAPE, cpu_prepare_reshape},
     {IR_REVERSE, cpu_prepare_reverse},
+    {IR_RNG, cpu_prepare_rng},
     {IR_RNG_BIT_GENERATOR, cpu_prepare_random_bits},
     {IR_SCATTER, cpu_prepare_scatter},
     {IR_SELECT_AND_SCATTER, cpu_prepare_select_and_scatter},
+    {IR_SET_DIMENSION_SIZE, cpu_prepare_set_dimension_size},
     {IR_SLICE, cpu_prepare_slice},
     {IR_SORT, cpu_prepare_sort},
     {IR_TOPK, cpu_prepare_topk},
     {IR_TRANSPOSE, cpu_prepare_transpose},
     {IR_TRIANGULAR_SOLVE, cpu_prepare_triangular_solve},
+};
+
+/* Why an operator is not run at all. */
+static const struct {
+    IrOpcode first, last; /* opcodes from one to the other, as ir/opcodes.def has them */
+    const char *reason;
+} refused[] = {
+    {IR_ALL_GATHER, IR_ALL_TO_ALL, DIVIDED},
+    {IR_COLLECTIVE_BROADCAST, IR_COLLECTIVE_REDUCE, DIVIDED},
+    {IR_PARTITION_ID, IR_PARTITION_ID, DIVIDED},
+    {IR_RAGGED_ALL_TO_ALL, IR_RAGGED_ALL_TO_ALL, DIVIDED},
+    {IR_REDUCE_SCATTER, IR_REDUCE_SCATTER, DIVIDED},
+    {IR_REPLICA_ID, IR_REPLICA_ID, DIVIDED},
+    {IR_INFEED, IR_INFEED, HOST},
+    {IR_OUTFEED, IR_OUTFEED, HOST},
+    {IR_SEND, IR_SEND_DONE, HOST},
+    {IR_RECV, IR_RECV_DONE, HOST},
+    {IR_RNG_GET_AND_UPDATE_STATE, IR_RNG_GET_AND_UPDATE_STATE,
+     "its state belongs to a compiled program, not to a module"},
+    {IR_SHUFFLE, IR_SHUFFLE, "it moves data between the threads of one device"},
+    {IR_SCALED_DOT, IR_SCALED_DOT, "products of scaled blocks are not supported"},
+    {IR_SCAN, IR_SCAN, "only a while loop can repeat a computation"},
 };
 
 /* The element-wise class of ir/opcodes.def; element programs refuse what they lack. */
@@ -57,12 +88,17 @@ static bool is_element_wise(IrOpcode opcode) {
 static AmStatus prepare(KernelCall *call, Arena *arena, AmError *error) {
     if (call->fusion) return cpu_prepare_fusion(call, arena, error);
     IrOpcode opcode = call->instruction->opcode;
+    for (size_t k = 0; k < sizeof refused / sizeof *refused; k++)
+        if (opcode >= refused[k].first && opcode <= refused[k].last)
+            return kernel_call_refuse(call, refused[k].reason, error);
     for (int32_t k = 0; k < call->result_count; k++)
         if (dtype_bytes(call->result_shapes[k]->type) == 0)
             return kernel_call_refuse(call, "its result is no array of numbers", error);
     for (int32_t k = 0; k < call->operand_count; k++)
         if (dtype_bytes(call->operand_shapes[k]->type) == 0)
             return kernel_call_refuse(call, "an operand is no array of numbers", error);
+    if (opcode == IR_CUSTOM_CALL && cpu_covers_lapack(call->instruction->attributes->custom_call_target))
+        return cpu_prepare_lapack(call, arena, error);
     if (control_covers(opcode)) return control_prepare(call, arena, error);
     for (size_t k = 0; k < sizeof rows / sizeof *rows; k++)
         if (rows[k].opcode == opcode) return rows[k].prepare(call, arena, error);

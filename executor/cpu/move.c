@@ -170,13 +170,6 @@ AmStatus cpu_prepare_reshape(KernelCall *call, Arena *arena, AmError *error) {
     return AM_OK;
 }
 
-/* Between widths the smaller type has one more dimension, the innermost: the bytes stay as they lie. */
-AmStatus cpu_prepare_bitcast_convert(KernelCall *call, Arena *arena, AmError *error) {
-    if (dtype_bits(call->operand_shapes[0]->type) == dtype_bits(call->result_shapes[0]->type))
-        return cpu_prepare_single(call, arena, error);
-    return cpu_prepare_reshape(call, arena, error);
-}
-
 static void run_constant(const KernelCall *call) {
     const MoveKernel *kernel = call->compiled;
     memcpy(call->results[0], call->instruction->literal->data, (size_t)kernel->result_bytes);
@@ -202,14 +195,15 @@ static void run_iota(const KernelCall *call) {
     char *out = call->results[0];
     for (int64_t group = 0; at < elements; at += inner, group++) {
         Wide value = {.is_signed = start + group % shape->dimensions[dimension]};
-        wide_store(out + at * bytes, shape->type, &value, WIDE_SIGNED, 1, 1);
+        if (dtype_is_complex(shape->type)) memset(out + at * bytes, 0, (size_t)bytes);
+        wide_store(out + at * bytes, dtype_real_part(shape->type), &value, WIDE_SIGNED, 1, 1);
         strided_fill(out + at * bytes, out + at * bytes, inner, bytes);
     }
 }
 
 AmStatus cpu_prepare_iota(KernelCall *call, Arena *arena, AmError *error) {
     (void)arena;
-    if (!wide_supports(call->result_shapes[0]->type))
+    if (!wide_supports(dtype_real_part(call->result_shapes[0]->type)))
         return kernel_call_refuse(call, "not on this type", error);
     call->run = run_iota;
     return AM_OK;

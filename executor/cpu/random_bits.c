@@ -38,7 +38,7 @@ static void threefry(uint32_t words[2], uint64_t key, uint64_t counter) {
     words[1] = b;
 }
 
-static void philox(uint32_t words[4], uint64_t key, uint64_t counter_low, uint64_t counter_high) {
+void random_philox(uint32_t words[4], uint64_t key, uint64_t counter_low, uint64_t counter_high) {
     uint32_t k0 = (uint32_t)key, k1 = (uint32_t)(key >> 32);
     uint32_t c0 = (uint32_t)counter_low, c1 = (uint32_t)(counter_low >> 32);
     uint32_t c2 = (uint32_t)counter_high, c3 = (uint32_t)(counter_high >> 32);
@@ -76,7 +76,7 @@ static void run_philox(const KernelCall *call) {
     char *out = call->results[1];
     for (int64_t first = 0; first < kernel->elements; first += per_block) {
         uint32_t words[4];
-        philox(words, key, low, high);
+        random_philox(words, key, low, high);
         for (int64_t i = 0; i < per_block && first + i < kernel->elements; i++) {
             if (kernel->bytes == 8) store_words(out, first + i, words[2 * i], words[2 * i + 1]);
             else store_word(out, kernel->bytes, first + i, words[i]);

@@ -12,6 +12,9 @@ typedef struct RandomBits {
     int64_t outer, split, inner; /* Threefry, up to 32 bits: the result with its split dimension */
 } RandomBits;
 
+/* One block of Philox-4x32-10: four words of a key and a counter of 128 bits. */
+void random_philox(uint32_t words[4], uint64_t key, uint64_t counter_low, uint64_t counter_high);
+
 /* AM_ERROR_INPUT as kernel_call_refuse(). */
 AmStatus random_bits_read(RandomBits *bits, const KernelCall *call, AmError *error);
 

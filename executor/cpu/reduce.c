@@ -14,6 +14,8 @@
 #include "executor/cpu/strided.h"
 #include "executor/cpu/wide.h"
 
+enum { MOST_ELEMENT_BYTES = 16 };
+
 typedef struct ReduceKernel {
     SbpReduction reduction;
     Dtype type;
@@ -141,7 +143,7 @@ static void run_by_computation(const KernelCall *call) {
             int64_t bytes = dtype_bytes(call->result_shapes[k]->type);
             outputs[k] = (char *)call->results[k] + first * bytes;
             tiles[k] = outputs[k];
-            tiles[inputs + k] = elements + (int64_t)k * ELEMENT_TILE * 8;
+            tiles[inputs + k] = elements + (int64_t)k * ELEMENT_TILE * MOST_ELEMENT_BYTES;
             strided_fill(outputs[k], call->operands[inputs + k], n, bytes);
         }
         if (kernel->reduced_count == 0) continue;
@@ -169,8 +171,8 @@ static AmStatus prepare_computation(KernelCall *call, ReduceKernel *kernel, Aren
             element_program_input_type(kernel->program, k) != call->result_shapes[k]->type ||
             element_program_input_type(kernel->program, inputs + k) != call->operand_shapes[k]->type)
             return kernel_call_refuse(call, "its computation has other types", error);
-    kernel->program_at =
-        kernel_align((int64_t)sizeof(void *) * 3 * inputs) + (int64_t)inputs * ELEMENT_TILE * 8;
+    kernel->program_at = kernel_align((int64_t)sizeof(void *) * 3 * inputs) +
+                         (int64_t)inputs * ELEMENT_TILE * MOST_ELEMENT_BYTES;
     call->scratch_bytes = kernel->program_at + element_program_scratch(kernel->program);
     call->run = run_by_computation;
     return AM_OK;

@@ -80,8 +80,8 @@ AmStatus cpu_prepare_scatter(KernelCall *call, Arena *arena, AmError *error) {
     kernel->element_bytes = dtype_bytes(type);
     kernel->operand_bytes = ir_shape_bytes(call->operand_shapes[0]);
     kernel->current_at = kernel_align(element_program_scratch(kernel->combine));
-    kernel->update_at = kernel->current_at + ELEMENT_TILE * 8;
-    call->scratch_bytes = kernel->update_at + ELEMENT_TILE * 8;
+    kernel->update_at = kernel->current_at + kernel_align(ELEMENT_TILE * kernel->element_bytes);
+    call->scratch_bytes = kernel->update_at + kernel_align(ELEMENT_TILE * kernel->element_bytes);
     call->compiled = kernel;
     call->run = run_scatter;
     return AM_OK;

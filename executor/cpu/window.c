@@ -12,7 +12,7 @@
 #include "executor/cpu/element.h"
 #include "executor/cpu/strided.h"
 
-enum { MOST_ELEMENT_BYTES = 8 };
+enum { MOST_ELEMENT_BYTES = 16 };
 
 typedef struct WindowKernel {
     int32_t outer_rank;                                           /* dimensions that the window moves over */
@@ -228,8 +228,8 @@ AmStatus cpu_prepare_select_and_scatter(KernelCall *call, Arena *arena, AmError 
     TRY(build_pair(&kernel->combine, call, arena, call->instruction->called_second, type, type, error));
     kernel->combine_at = kernel_align(element_program_scratch(kernel->select));
     kernel->best_at = kernel->combine_at + kernel_align(element_program_scratch(kernel->combine));
-    kernel->current_at = kernel->best_at + ELEMENT_TILE * 8;
-    kernel->chosen_at = kernel->current_at + ELEMENT_TILE * 8;
+    kernel->current_at = kernel->best_at + ELEMENT_TILE * MOST_ELEMENT_BYTES;
+    kernel->chosen_at = kernel->current_at + ELEMENT_TILE * MOST_ELEMENT_BYTES;
     kernel->offsets_at = kernel->chosen_at + ELEMENT_TILE;
     call->scratch_bytes = kernel->offsets_at + ELEMENT_TILE * 8;
     call->compiled = kernel;

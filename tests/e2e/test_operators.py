@@ -498,10 +498,24 @@ def number(array):
     return array.astype(np.float64) if array.dtype.kind in "fV" or "float" in array.dtype.name else array
 
 
+def bits_below_byte(type):
+    """Whether it is an integer type that files hold a byte for each element of."""
+    return type.name in ("int2", "int4", "uint2", "uint4")
+
+
+def bytes_of_narrow(array):
+    """Integers of less than a byte as int8 or uint8, anything else as it is."""
+    if not bits_below_byte(array.dtype):
+        return array
+    return array.astype(np.uint8 if array.dtype.name.startswith("u") else np.int8)
+
+
 def difference(got, expected, units, of):
     """What is wrong with `got`, or None."""
     if got.dtype.kind == "V":
         got = got.view(expected.dtype)
+    elif bits_below_byte(expected.dtype):
+        got = got.astype(expected.dtype)
     if got.dtype != expected.dtype or got.shape != expected.shape:
         return f"{got.dtype}{list(got.shape)} instead of {expected.dtype}{list(expected.shape)}"
     floating = jnp.issubdtype(expected.dtype, jnp.inexact)
@@ -535,7 +549,8 @@ def run(name, program, arguments, units=0, of="element", folder=".", platform="c
     expected = [np.asarray(leaf) for leaf in jax.tree.leaves(function(*arguments))]
     at = pathlib.Path(folder)
     (at / "operator.hlo.pb").write_bytes(lowered.compiler_ir("hlo").as_serialized_hlo_module_proto())
-    np.savez(at / "state.npz", **{f"a[{k}]": argument for k, argument in enumerate(arguments)})
+    held = {f"a[{k}]": bytes_of_narrow(argument) for k, argument in enumerate(arguments)}
+    np.savez(at / "state.npz", **held)
     command = [AUTOMAP, "run", at / "operator.hlo.pb", "--plan", "none", "--state", at / "state.npz"]
     command += ["--steps", "1", "--outputs", at / "outputs.npz"]
     process = subprocess.run(command, capture_output=True, text=True, timeout=60)

@@ -47,10 +47,46 @@ static void test_is_refused_where_there_is_no_order(void **state) {
         "no kernel for 'compare'");
 }
 
+/* c128 too: arithmetic, a choice of 16 bytes, an iota and conversions from and to narrower types. */
+static void test_doubles(void **state) {
+    (void)state;
+    const double x[] = {1, 2, 3, -1}, y[] = {0, 1, 2, 2}, expected[] = {-2, 1, 9, 4};
+    const uint8_t chosen[] = {1, 0};
+    const double picked[] = {1, 2, 2, 2};
+    check_module("HloModule m\nENTRY e { x = c128[2] parameter(0) y = c128[2] parameter(1)\n"
+                 "  p = c128[2] multiply(x, y) i = c128[2] iota(), iota_dimension=0\n"
+                 "  ROOT r = c128[2] add(p, i) }\n",
+                 (const void *[]){x, y}, expected, sizeof expected);
+    check_module("HloModule m\nENTRY e { p = pred[2] parameter(0) x = c128[2] parameter(1)\n"
+                 "  y = c128[2] parameter(2) ROOT r = c128[2] select(p, x, y) }\n",
+                 (const void *[]){chosen, x, y}, picked, sizeof picked);
+    check_module("HloModule m\nENTRY e { x = c128[2] parameter(0) n = c64[2] convert(x)\n"
+                 "  ROOT r = c128[2] convert(n) }\n",
+                 (const void *[]){x}, x, sizeof x);
+    const int32_t whole[] = {3, -2};
+    const double widened[] = {3, 0, -2, 0};
+    check_module("HloModule m\nENTRY e { x = s32[2] parameter(0) ROOT r = c128[2] convert(x) }\n",
+                 (const void *[]){whole}, widened, sizeof widened);
+}
+
+/* x^T y, and x slid over y, with i i = -1. */
+static void test_products(void **state) {
+    (void)state;
+    const float x[] = {1, 1, 0, 2}, y[] = {2, 0, 0, 1}, product[] = {0, 2}, slid[] = {0, 2};
+    check_module("HloModule m\nENTRY e { x = c64[2] parameter(0) y = c64[2] parameter(1)\n"
+                 "  ROOT r = c64[] dot(x, y), lhs_contracting_dims={0}, rhs_contracting_dims={0} }\n",
+                 (const void *[]){x, y}, product, sizeof product);
+    check_module("HloModule m\nENTRY e { x = c64[1,1,2] parameter(0) y = c64[1,1,2] parameter(1)\n"
+                 "  ROOT r = c64[1,1,1] convolution(x, y), window={size=2}, dim_labels=bf0_oi0->bf0 }\n",
+                 (const void *[]){x, y}, slid, sizeof slid);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_arithmetic),
         cmocka_unit_test(test_large_quotient),
+        cmocka_unit_test(test_doubles),
+        cmocka_unit_test(test_products),
         cmocka_unit_test(test_is_refused_where_there_is_no_order),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

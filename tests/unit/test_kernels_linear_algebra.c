@@ -32,6 +32,23 @@ static void test_cholesky(void **state) {
                (const void *[]){upper}, expected_upper, 9);
 }
 
+/* [2 i; -i 2] = L L^H = U^H U, and a system with the conjugate of a triangle. */
+static void test_complex_matrices(void **state) {
+    (void)state;
+    const float a[] = {4, 0, 0, 2, 0, -2, 5, 0}, lower[] = {2, 0, 0, 0, 0, -1, 2, 0};
+    const float upper[] = {2, 0, 0, 1, 0, 0, 2, 0}, x[] = {1, 0, 0, 1};
+    check_near("HloModule m\nENTRY e { a = c64[2,2] parameter(0)\n"
+               "  ROOT r = c64[2,2] cholesky(a), lower=true }\n",
+               (const void *[]){a}, lower, 8);
+    check_near("HloModule m\nENTRY e { a = c64[2,2] parameter(0)\n"
+               "  ROOT r = c64[2,2] cholesky(a), lower=false }\n",
+               (const void *[]){a}, upper, 8);
+    /* U^H = [2 0; -i 2] takes [1; i] to [2; i]. */
+    check_near("HloModule m\nENTRY e { a = c64[2,2] parameter(0) b = c64[2,1] parameter(1)\n"
+               "  ROOT r = c64[2,1] triangular-solve(a, b), left_side=true, transpose_a=ADJOINT }\n",
+               (const void *[]){upper, (const float[]){2, 0, 0, 1}}, x, 4);
+}
+
 static void test_cholesky_of_no_positive_matrix(void **state) {
     (void)state;
     ModuleCase c;
@@ -112,6 +129,7 @@ static void test_batch_norm_gradient(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_cholesky),
+        cmocka_unit_test(test_complex_matrices),
         cmocka_unit_test(test_cholesky_of_no_positive_matrix),
         cmocka_unit_test(test_triangular_solve),
         cmocka_unit_test(test_batch_norm_training),
