@@ -1,4 +1,4 @@
-/* The canonical module: calls inlined, entry first, instructions in one order.
+/* The canonical module: calls inlined, simplified, entry first, in one order.
  *
  * 1. A depth-first walk over the computations refuses recursion and gives each
  *    computation its size after inlining; sizes are bounded before anything is
@@ -8,8 +8,10 @@
  *    visited operands first, and a call is replaced by the body it calls, with
  *    the call's operands for the body's parameters. A copied instruction keeps
  *    its position in the file, a body taking the place of its call.
- * 3. The flat list is numbered topologically, the smallest position first
- *    (ir/order.h): a file that lists operands first keeps its order.
+ * 3. The flat list is simplified (ir/simplify.h), so that computations which only
+ *    dead code mentions are never reached.
+ * 4. It is numbered topologically, the smallest position first (ir/order.h): a
+ *    file that lists operands first keeps its order.
  * Linear in the size of the inlined module, but for the heap's logarithm.
  */
 #include "ir/canonical.h"
@@ -21,6 +23,7 @@
 #include "ir/loops.h"
 #include "ir/names.h"
 #include "ir/order.h"
+#include "ir/simplify.h"
 
 /* Bounds against hostile input: computations inside one another, and the size
  * after inlining in proportion to the file, with room for small files that call
@@ -41,6 +44,7 @@ typedef struct Canonicalizer {
     /* per computation of `module` */
     Visit *visits;
     int64_t *sizes;   /* instructions after inlining, parameters included */
+    bool *has_effect; /* more than a result comes of it (ir/simplify.h) */
     int32_t **orders; /* topological order of its instructions, made on first use */
     int32_t *kept;    /* new index, or -1 */
     int32_t *queue;   /* old index of each kept computation, in order of discovery */
@@ -79,7 +83,9 @@ static AmStatus measure(Canonicalizer *work, int32_t index, int32_t depth) {
                                "instruction %s: computation %s contains itself", instruction->name,
                                module->computations[callee].name);
             if (work->visits[callee] == NOT_VISITED) TRY(measure(work, callee, depth + 1));
+            work->has_effect[index] |= work->has_effect[callee];
         }
+        work->has_effect[index] |= ir_has_effect(instruction);
         if (instruction->opcode != IR_CALL) {
             size++;
             continue;
@@ -314,11 +320,11 @@ static AmStatus canonicalize(Canonicalizer *work) {
     int32_t computations = module->computation_count;
     work->visits = ARENA_ARRAY(&work->scratch, Visit, computations);
     work->sizes = ARENA_ARRAY(&work->scratch, int64_t, computations);
+    work->has_effect = ARENA_ARRAY(&work->scratch, bool, computations);
     work->orders = ARENA_ARRAY(&work->scratch, int32_t *, computations);
     work->kept = ARENA_ARRAY(&work->scratch, int32_t, computations);
     work->queue = ARENA_ARRAY(&work->scratch, int32_t, computations);
-    if (!work->visits || !work->sizes || !work->orders || !work->kept || !work->queue)
-        return am_fail_memory(work->error, (int64_t)computations * 32);
+    if (work->scratch.failed) return am_fail_memory(work->error, (int64_t)computations * 32);
     for (int32_t c = 0; c < computations; c++) work->kept[c] = -1;
     TRY(measure(work, module->entry, 0));
 
@@ -349,6 +355,11 @@ static AmStatus canonicalize(Canonicalizer *work) {
         ArenaMark mark = arena_mark(&work->frames);
         work->flat_count = 0;
         TRY(flatten(work, &whole, work->queue[c], &root));
+        if (result->arena.failed) return am_fail_memory(work->error, work->flat_count);
+        IrInstructionList list = {work->flat, work->positions, work->flat_count, root};
+        TRY(ir_simplify(&list, work->has_effect, &work->frames, work->error));
+        work->flat_count = list.count;
+        root = list.root;
         TRY(append_computation(work, &result->computations[c], &module->computations[work->queue[c]], root));
         arena_release(&work->frames, mark);
         result->computation_count++;

@@ -1,9 +1,9 @@
 /* The canonical module: what analyses, plan indices and the hash refer to.
  *
- * `call` is inlined (op_name prefixes joined, the source line kept), the entry
- * is computation 0 and its instructions come first, numbered topologically,
- * ties by file order, dead instructions included. Other computations
- * (to_apply, loop bodies) follow. Instruction i of a plan is instructions[i].
+ * `call` is inlined (op_name prefixes joined, the source line kept), what does
+ * nothing is dropped (ir/simplify.h), the entry is computation 0 and its
+ * instructions come first, numbered topologically, ties by file order. Other
+ * computations (to_apply, loop bodies) follow. Instruction i of a plan is instructions[i].
  * Its loops have their trip counts (ir/loops.h).
  */
 #ifndef IR_CANONICAL_H

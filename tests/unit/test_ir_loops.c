@@ -314,7 +314,8 @@ static void deep_nests_stay_finite(void **state) {
                     d);
         for (int32_t k = 0; k < 2 && d > 0; k++)
             text_append(&text, "  w%d = (s64[]) while(t), condition=condition, body=body%d\n", k, d - 1);
-        text_append_string(&text, "  j = s64[] add(i, one)\n  ROOT r = (s64[]) tuple(j)\n}\n\n");
+        text_append(&text, "  j = s64[] add(i, one)%s\n  ROOT r = (s64[]) tuple(j)\n}\n\n",
+                    d > 0 ? ", control-predecessors={w0, w1}" : "");
     }
     text_append_string(&text, "ENTRY main {\n"
                               "  zero = s64[] constant(0)\n"

@@ -455,7 +455,8 @@ static void inference_pairs_nothing(void **state) {
               "HloModule block\n\nENTRY main {\n  x = f32[8,4]{1,0} parameter(0), metadata={op_name=\"p\"}\n"
               "  w = f32[4,4]{1,0} parameter(1), metadata={op_name=\"p\"}\n"
               "  y = f32[8,4]{1,0} dot(x, w), lhs_contracting_dims={1}, rhs_contracting_dims={0}\n"
-              "  dead = f32[8,4]{1,0} sine(y)\n  ROOT z = f32[8,4]{1,0} add(x, y)\n}\n");
+              "  dead = f32[8,4]{1,0} sine(y)\n"
+              "  ROOT z = f32[8,4]{1,0} add(x, y), control-predecessors={dead}\n}\n");
     assert_int_equal(c.roles->loss, -1);
     assert_int_equal(c.roles->output_count, 1);
     assert_parameter(&c, 0, "data", -1);

@@ -337,7 +337,7 @@ static void test_alias_and_free(void **state) {
                "t = (f32[8], f32[8]) tuple(z, a) o = (f32[8], f32[8]) opt-barrier(t)\n"
                "g0 = f32[8] get-tuple-element(o), index=0\n"
                "g1 = f32[8] get-tuple-element(o), index=1\n"
-               "ROOT r = f32[8] add(g0, g1)");
+               "ROOT r = f32[8] add(g0, g1), control-predecessors={s, w}");
     const Rules *rules = derived.rules;
     assert_int_equal(rules->alias[named(&derived, "g0")], named(&derived, "z"));
     assert_int_equal(rules->alias[named(&derived, "g1")], named(&derived, "a"));

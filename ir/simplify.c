@@ -1,0 +1,178 @@
+/* Simplification: one pass forward finds what each instruction stands for, one
+ * pass backward finds what is needed, a third closes the gaps.
+ *
+ * Values that hand on their operand are those whose attributes say so: a copy, a
+ * conversion to the own type, a reshape to the own shape, the transpose in the
+ * old order, the slice, pad, broadcast, reverse or concatenation that changes
+ * nothing. Layouts have no meaning in the canonical module, except to a bitcast,
+ * which goes by them. A dynamic-slice or dynamic-update-slice of the whole array
+ * can only start at 0. What the root is, and the elements of a root tuple, stay
+ * as they are named: they are the outputs.
+ */
+#include "ir/simplify.h"
+
+#include "ir/hlo.pb-c.h"
+
+bool ir_has_effect(const IrInstruction *instruction) {
+    static const bool table[IR_OPCODE_COUNT + 1] = {
+        [IR_ALL_GATHER] = true,
+        [IR_ALL_GATHER_DONE] = true,
+        [IR_ALL_GATHER_START] = true,
+        [IR_ALL_REDUCE] = true,
+        [IR_ALL_REDUCE_DONE] = true,
+        [IR_ALL_REDUCE_START] = true,
+        [IR_ALL_TO_ALL] = true,
+        [IR_ASYNC_DONE] = true,
+        [IR_ASYNC_START] = true,
+        [IR_ASYNC_UPDATE] = true,
+        [IR_COLLECTIVE_BROADCAST] = true,
+        [IR_COLLECTIVE_PERMUTE] = true,
+        [IR_COLLECTIVE_PERMUTE_DONE] = true,
+        [IR_COLLECTIVE_PERMUTE_START] = true,
+        [IR_COLLECTIVE_REDUCE] = true,
+        [IR_DOMAIN] = true,
+        [IR_INFEED] = true,
+        [IR_OUTFEED] = true,
+        [IR_RAGGED_ALL_TO_ALL] = true,
+        [IR_RECV] = true,
+        [IR_RECV_DONE] = true,
+        [IR_REDUCE_SCATTER] = true,
+        [IR_RNG] = true,
+        [IR_RNG_GET_AND_UPDATE_STATE] = true,
+        [IR_SEND] = true,
+        [IR_SEND_DONE] = true,
+        [IR_UNKNOWN] = true,
+    };
+    if (table[instruction->opcode]) return true;
+    return instruction->opcode == IR_CUSTOM_CALL && instruction->message &&
+           instruction->message->custom_call_has_side_effect;
+}
+
+static bool says_sharding(const IrInstruction *instruction) {
+    return instruction->message && instruction->message->sharding;
+}
+
+static bool same_layout(const IrShape *a, const IrShape *b) {
+    for (int32_t d = 0; d < a->rank; d++) {
+        int64_t of_a = a->minor_to_major ? a->minor_to_major[d] : a->rank - 1 - d;
+        int64_t of_b = b->minor_to_major ? b->minor_to_major[d] : b->rank - 1 - d;
+        if (of_a != of_b) return false;
+    }
+    return true;
+}
+
+static bool in_old_order(const IrAttributes *attributes) {
+    for (int32_t d = 0; d < attributes->dimension_count; d++)
+        if (attributes->dimensions[d] != d) return false;
+    return true;
+}
+
+static bool pads_nothing(const IrAttributes *attributes, int32_t rank) {
+    for (int32_t d = 0; d < rank; d++) {
+        const IrPadding *padding = &attributes->padding[d];
+        if (padding->low != 0 || padding->high != 0 || padding->interior != 0) return false;
+    }
+    return true;
+}
+
+/* Which operand the instruction hands on unchanged, or -1. */
+static int32_t operand_handed_on(const IrInstruction *instructions, const IrInstruction *instruction) {
+    const IrAttributes *attributes = instruction->attributes;
+    if (instruction->operand_count == 0) return -1;
+    const IrShape *shape = &instruction->shape;
+    const IrShape *operand = &instructions[instruction->operands[0]].shape;
+    if (!ir_shape_equal(shape, operand)) return -1;
+    switch (instruction->opcode) {
+    case IR_COPY:
+    case IR_CONVERT:
+    case IR_BITCAST_CONVERT:
+    case IR_RESHAPE:
+    case IR_SLICE: return 0; /* of the whole, in steps of 1 */
+    case IR_BITCAST: return shape->type != DTYPE_TUPLE && same_layout(shape, operand) ? 0 : -1;
+    case IR_TRANSPOSE:
+    case IR_BROADCAST: return in_old_order(attributes) ? 0 : -1;
+    case IR_REVERSE: return attributes->dimension_count == 0 ? 0 : -1;
+    case IR_CONCATENATE: return instruction->operand_count == 1 ? 0 : -1;
+    case IR_PAD: return pads_nothing(attributes, shape->rank) ? 0 : -1;
+    case IR_DYNAMIC_SLICE: return 0;
+    case IR_DYNAMIC_UPDATE_SLICE:
+        return ir_shape_equal(shape, &instructions[instruction->operands[1]].shape) ? 1 : -1;
+    default: return -1;
+    }
+}
+
+/* The value that instruction i stands for: i itself, or an earlier one. Its
+ * operands are translated already. */
+static int32_t stands_for(const IrInstruction *instructions, int32_t i, bool is_output) {
+    const IrInstruction *instruction = &instructions[i];
+    if (instruction->control_count > 0 || says_sharding(instruction)) return i;
+    if (instruction->opcode == IR_GET_TUPLE_ELEMENT) {
+        const IrInstruction *tuple = &instructions[instruction->operands[0]];
+        int64_t k = instruction->attributes->tuple_index;
+        bool is_made_here = tuple->opcode == IR_TUPLE && !says_sharding(tuple) && tuple->control_count == 0;
+        return is_made_here && k < tuple->operand_count ? tuple->operands[k] : i;
+    }
+    int32_t k = is_output ? -1 : operand_handed_on(instructions, instruction);
+    return k < 0 ? i : instruction->operands[k];
+}
+
+/* The arrays were made for this list, by whoever made the instructions. */
+static void translate(const int32_t *indices, int32_t count, const int32_t *values) {
+    int32_t *own = (int32_t *)indices;
+    for (int32_t k = 0; k < count; k++) own[k] = values[own[k]];
+}
+
+static void translate_instruction(const IrInstruction *instruction, const int32_t *values) {
+    translate(instruction->operands, instruction->operand_count, values);
+    translate(instruction->control, instruction->control_count, values);
+}
+
+static bool acts(const IrInstruction *instruction, const bool *has_effect) {
+    if (instruction->opcode == IR_PARAMETER || ir_has_effect(instruction)) return true;
+    for (int32_t k = 0; k < instruction->called_count; k++)
+        if (has_effect[instruction->called[k]]) return true;
+    return false;
+}
+
+static void mark_needed(const IrInstructionList *list, const bool *has_effect, bool *is_needed) {
+    is_needed[list->root] = true;
+    for (int32_t i = list->count - 1; i >= 0; i--) {
+        const IrInstruction *instruction = &list->instructions[i];
+        if (!is_needed[i] && !acts(instruction, has_effect)) continue;
+        is_needed[i] = true;
+        for (int32_t k = 0; k < instruction->operand_count; k++) is_needed[instruction->operands[k]] = true;
+        for (int32_t k = 0; k < instruction->control_count; k++) is_needed[instruction->control[k]] = true;
+    }
+}
+
+AmStatus ir_simplify(IrInstructionList *list, const bool *has_effect, Arena *scratch, AmError *error) {
+    ArenaMark mark = arena_mark(scratch);
+    IrInstruction *instructions = list->instructions;
+    int32_t *values = ARENA_ARRAY(scratch, int32_t, list->count);
+    bool *is_output = ARENA_ARRAY(scratch, bool, list->count);
+    bool *is_needed = ARENA_ARRAY(scratch, bool, list->count);
+    if (!values || !is_output || !is_needed) return am_fail_memory(error, (int64_t)list->count * 6);
+    const IrInstruction *root = &instructions[list->root];
+    is_output[list->root] = true;
+    for (int32_t k = 0; root->opcode == IR_TUPLE && k < root->operand_count; k++)
+        is_output[root->operands[k]] = true;
+    for (int32_t i = 0; i < list->count; i++) {
+        translate_instruction(&instructions[i], values);
+        values[i] = stands_for(instructions, i, is_output[i]);
+    }
+    list->root = values[list->root];
+
+    mark_needed(list, has_effect, is_needed);
+    int32_t count = 0;
+    for (int32_t i = 0; i < list->count; i++) {
+        if (!is_needed[i]) continue;
+        translate_instruction(&instructions[i], values); /* now by new indices */
+        values[i] = count;
+        instructions[count] = instructions[i];
+        list->positions[count++] = list->positions[i];
+    }
+    list->root = values[list->root];
+    list->count = count;
+    arena_release(scratch, mark);
+    return AM_OK;
+}
