@@ -1,0 +1,294 @@
+/* Rules of collectives, which modules have after partitioning or from
+ * shard_map.
+ *
+ *   all-gather:      result = operand, times the group's size in one dimension
+ *   reduce-scatter:  operand = result, times the group's size in one dimension
+ *   all-to-all:      one operand per member of the group, or one operand with a
+ *                    dimension that the group's size divides
+ *   all others:      results are as the operands
+ *
+ * A group's size is known where the groups are listed. Without a list it is the
+ * number of replicas, and with a channel and no global ids a multiple of what
+ * is listed; neither is in the module, so that any fitting size passes.
+ */
+#include "ir/id_map.h"
+#include "ir/verify_parts.h"
+
+typedef struct Groups {
+    int64_t size;    /* of each group; 0: not known, or not all alike */
+    bool is_partial; /* the real size is a multiple of it */
+} Groups;
+
+/* Members are 0, 1, ..., each once. */
+static AmStatus verify_members(const Verifier *verifier, const IrInstruction *instruction,
+                               Hlo__ReplicaGroup *const *groups, size_t count) {
+    Arena *arena = &verifier->module->arena;
+    ArenaMark mark = arena_mark(arena);
+    size_t total = 0;
+    for (size_t g = 0; g < count; g++) total += groups[g]->n_replica_ids;
+    bool *seen = ARENA_ARRAY(arena, bool, total + 1);
+    if (seen == NULL) return am_fail_memory(verifier->error, (int64_t)total);
+    AmStatus status = AM_OK;
+    for (size_t g = 0; g < count && status == AM_OK; g++) {
+        if (groups[g]->n_replica_ids == 0)
+            status = verify_refuse(verifier, instruction, "replica group %zu is empty", g);
+        for (size_t i = 0; i < groups[g]->n_replica_ids && status == AM_OK; i++) {
+            int64_t id = groups[g]->replica_ids[i];
+            bool is_new = id >= 0 && (uint64_t)id < total && !seen[id];
+            if (is_new) seen[id] = true;
+            else
+                status = verify_refuse(verifier, instruction,
+                                       "its replica groups name %lld twice or outside of the %zu they have",
+                                       (long long)id, total);
+        }
+    }
+    arena_release(arena, mark);
+    return status;
+}
+
+/* [groups, size]<=[dimensions]: the devices are as many as the members. */
+static AmStatus read_iota(const Verifier *verifier, const IrInstruction *instruction, Groups *groups,
+                          const Hlo__IotaReplicaGroupListProto *list) {
+    int64_t members, devices = 1;
+    bool overflow = __builtin_mul_overflow(list->num_replica_groups, list->num_devices_per_group, &members);
+    for (size_t d = 0; d < list->n_iota_reshape_dims; d++) {
+        overflow = overflow || __builtin_mul_overflow(devices, list->iota_reshape_dims[d], &devices);
+    }
+    if (overflow || list->num_devices_per_group < 1 || members != devices) {
+        return verify_refuse(verifier, instruction, "its %lld groups of %lld do not make up its devices",
+                             (long long)list->num_replica_groups, (long long)list->num_devices_per_group);
+    }
+    groups->size = list->num_devices_per_group;
+    return AM_OK;
+}
+
+static AmStatus read_groups(const Verifier *verifier, const IrInstruction *instruction, Groups *groups,
+                            bool must_be_alike) {
+    const Hlo__HloInstructionProto *message = instruction->message;
+    Hlo__ReplicaGroup *const *listed = message->replica_groups;
+    size_t count = message->n_replica_groups;
+    const Hlo__IotaReplicaGroupListProto *iota = NULL;
+    if (message->replica_group_list_case ==
+        HLO__HLO_INSTRUCTION_PROTO__REPLICA_GROUP_LIST_IOTA_COLLECTIVE_DEVICE_LIST) {
+        iota = message->iota_collective_device_list;
+    } else if (message->replica_group_list_case ==
+               HLO__HLO_INSTRUCTION_PROTO__REPLICA_GROUP_LIST_COLLECTIVE_DEVICE_LIST) {
+        iota = message->collective_device_list->iota_replica_group_list;
+        listed = message->collective_device_list->replica_groups;
+        count = message->collective_device_list->n_replica_groups;
+    }
+    *groups = (Groups){.is_partial = message->channel_id > 0 && !message->use_global_device_ids};
+    bool is_mesh = message->replica_group_list_case ==
+                   HLO__HLO_INSTRUCTION_PROTO__REPLICA_GROUP_LIST_MESH_AXES_REPLICA_GROUP_LIST;
+    if (message->use_global_device_ids &&
+        ((count == 0 && iota == NULL && !is_mesh) || message->channel_id <= 0)) {
+        return verify_refuse(verifier, instruction,
+                             "it uses global device ids, which takes groups of them and a channel");
+    }
+    if (iota != NULL) return read_iota(verifier, instruction, groups, iota);
+    if (count == 0) return AM_OK;
+    TRY(verify_members(verifier, instruction, listed, count));
+    groups->size = (int64_t)listed[0]->n_replica_ids;
+    for (size_t g = 1; g < count; g++) {
+        if (listed[g]->n_replica_ids == listed[0]->n_replica_ids) continue;
+        groups->size = 0;
+        if (!must_be_alike) continue;
+        return verify_refuse(verifier, instruction, "its replica groups have %zu and %zu members",
+                             listed[0]->n_replica_ids, listed[g]->n_replica_ids);
+    }
+    return AM_OK;
+}
+
+AmStatus verify_all_reduce(const Verifier *verifier, const IrInstruction *instruction) {
+    Groups groups;
+    TRY(read_groups(verifier, instruction, &groups, false));
+    return verify_each_operand(verifier, instruction, &instruction->shape, 0);
+}
+
+static AmStatus verify_start(const Verifier *verifier, const IrInstruction *instruction, IrOpcode expected) {
+    IrOpcode opcode = verify_operand_opcode(verifier, instruction, 0);
+    if (opcode == expected) return AM_OK;
+    return verify_refuse(verifier, instruction, "its operand is %s, expected %s", ir_opcode_name(opcode),
+                         ir_opcode_name(expected));
+}
+
+AmStatus verify_all_reduce_done(const Verifier *verifier, const IrInstruction *instruction) {
+    TRY(verify_start(verifier, instruction, IR_ALL_REDUCE_START));
+    return verify_shape(verifier, instruction, &instruction->shape, verify_operand(verifier, instruction, 0));
+}
+
+/* `large` is `small`, but larger by the group's size along one dimension. */
+static AmStatus verify_shards(const Verifier *verifier, const IrInstruction *instruction,
+                              const Groups *groups, const IrShape *large, const IrShape *small,
+                              int64_t *shards) {
+    int64_t along, sizes[IR_MAX_RANK];
+    TRY(verify_one_dimension(verifier, instruction, small->rank, &along));
+    if (large->rank != small->rank || large->type != small->type)
+        return verify_shape(verifier, instruction, large, small);
+    int64_t whole = large->dimensions[along], shard = small->dimensions[along];
+    bool divides = shard == 0 ? whole == 0 : whole % shard == 0;
+    int64_t count = shard == 0 ? 0 : whole / shard;
+    if (divides && count > 0 && *shards == 0) *shards = count;
+    bool fits = count == 0 || groups->size <= 1 ||
+                (groups->is_partial ? count % groups->size == 0 : count == groups->size);
+    if (!divides || !fits || (count > 0 && count != *shards)) {
+        return verify_refuse(verifier, instruction,
+                             "dimension %lld has size %lld in the whole and %lld in one of %lld shards",
+                             (long long)along, (long long)whole, (long long)shard,
+                             (long long)(*shards > 0 && fits ? *shards : groups->size));
+    }
+    for (int32_t d = 0; d < small->rank; d++) sizes[d] = d == along ? whole : small->dimensions[d];
+    IrShape expected = {.type = small->type, .rank = small->rank, .dimensions = sizes};
+    return verify_shape(verifier, instruction, large, &expected);
+}
+
+/* `results` are one array, or a tuple of one per operand; they are larger than
+ * the operands where `gathers`, else smaller. */
+static AmStatus verify_sharded(const Verifier *verifier, const IrInstruction *instruction,
+                               const IrShape *results, bool gathers) {
+    int32_t count = instruction->operand_count;
+    int64_t shards = 0;
+    Groups groups;
+    TRY(read_groups(verifier, instruction, &groups, true));
+    bool is_tuple = results->type == DTYPE_TUPLE;
+    if (count == 1 ? is_tuple : !is_tuple || results->rank != count) {
+        return verify_refuse(verifier, instruction, "its result is not one array for each of %d operands",
+                             count);
+    }
+    for (int32_t k = 0; k < count; k++) {
+        const IrShape *operand = verify_operand(verifier, instruction, k),
+                      *result = is_tuple ? &results->elements[k] : results;
+        TRY(verify_shards(verifier, instruction, &groups, gathers ? result : operand,
+                          gathers ? operand : result, &shards));
+    }
+    return AM_OK;
+}
+
+AmStatus verify_all_gather(const Verifier *verifier, const IrInstruction *instruction) {
+    return verify_sharded(verifier, instruction, &instruction->shape, true);
+}
+
+AmStatus verify_reduce_scatter(const Verifier *verifier, const IrInstruction *instruction) {
+    return verify_sharded(verifier, instruction, &instruction->shape, false);
+}
+
+/* The result begins with the operands (a tuple where there are several), then
+ * the results. */
+static AmStatus verify_started(const Verifier *verifier, const IrInstruction *instruction) {
+    if (instruction->shape.type != DTYPE_TUPLE || instruction->shape.rank < 2)
+        return verify_refuse(verifier, instruction, "its shape is no tuple of operands and results");
+    return verify_each_operand(verifier, instruction, &instruction->shape.elements[0], 0);
+}
+
+AmStatus verify_all_gather_start(const Verifier *verifier, const IrInstruction *instruction) {
+    TRY(verify_started(verifier, instruction));
+    return verify_sharded(verifier, instruction, &instruction->shape.elements[1], true);
+}
+
+static AmStatus verify_done(const Verifier *verifier, const IrInstruction *instruction, IrOpcode start) {
+    TRY(verify_start(verifier, instruction, start));
+    const IrShape *operand = verify_operand(verifier, instruction, 0);
+    if (operand->type != DTYPE_TUPLE || operand->rank < 2)
+        return verify_refuse(verifier, instruction, "its operand is no tuple of operands and results");
+    return verify_shape(verifier, instruction, &instruction->shape, &operand->elements[1]);
+}
+
+AmStatus verify_all_gather_done(const Verifier *verifier, const IrInstruction *instruction) {
+    return verify_done(verifier, instruction, IR_ALL_GATHER_START);
+}
+
+AmStatus verify_all_to_all(const Verifier *verifier, const IrInstruction *instruction) {
+    Groups groups;
+    TRY(read_groups(verifier, instruction, &groups, true));
+    const IrShape *first = verify_operand(verifier, instruction, 0), *result = &instruction->shape;
+    if (instruction->attributes->dimension_count > 0) {
+        int64_t along;
+        if (instruction->operand_count != 1) {
+            return verify_refuse(verifier, instruction, "it splits one of %d operands, expected 1",
+                                 instruction->operand_count);
+        }
+        TRY(verify_one_dimension(verifier, instruction, first->rank, &along));
+        if (groups.size > 0 && first->dimensions[along] % groups.size != 0) {
+            return verify_refuse(verifier, instruction, "it splits size %lld into %lld",
+                                 (long long)first->dimensions[along], (long long)groups.size);
+        }
+        return verify_shape(verifier, instruction, result, first);
+    }
+    int64_t count = instruction->operand_count;
+    bool fits = groups.size == 0 || (groups.is_partial ? count % groups.size == 0 : count == groups.size);
+    if (!fits || result->type != DTYPE_TUPLE || result->rank != count) {
+        return verify_refuse(verifier, instruction, "its %lld operands are not one per member of a group",
+                             (long long)count);
+    }
+    for (int32_t k = 0; k < count; k++) {
+        TRY(verify_shape(verifier, instruction, verify_operand(verifier, instruction, k), first));
+        TRY(verify_shape(verifier, instruction, &result->elements[k], first));
+    }
+    return AM_OK;
+}
+
+/* Operands: what is sent, where it goes, then offsets and sizes on either side,
+ * all four of one shape and type. */
+AmStatus verify_ragged_all_to_all(const Verifier *verifier, const IrInstruction *instruction) {
+    Groups groups;
+    TRY(read_groups(verifier, instruction, &groups, true));
+    const IrShape *offsets = verify_operand(verifier, instruction, 2);
+    if (offsets->rank < 1 || offsets->rank > 2)
+        return verify_refuse(verifier, instruction, "operand 2 has not one or two dimensions");
+    for (int32_t k = 3; k < instruction->operand_count; k++) {
+        TRY(verify_shape(verifier, instruction, verify_operand(verifier, instruction, k), offsets));
+    }
+    return verify_shape(verifier, instruction, &instruction->shape, verify_operand(verifier, instruction, 1));
+}
+
+AmStatus verify_collective_broadcast(const Verifier *verifier, const IrInstruction *instruction) {
+    return verify_shape(verifier, instruction, &instruction->shape, verify_operand(verifier, instruction, 0));
+}
+
+/* No device sends or receives twice. */
+static AmStatus verify_source_target_pairs(const Verifier *verifier, const IrInstruction *instruction) {
+    const Hlo__HloInstructionProto *message = instruction->message;
+    Arena *arena = &verifier->module->arena;
+    ArenaMark mark = arena_mark(arena);
+    size_t count = message->n_source_target_pairs;
+    IdMap sources, targets;
+    if (count == 0) return AM_OK;
+    if (!id_map_create(&sources, arena, (int64_t)count) || !id_map_create(&targets, arena, (int64_t)count))
+        return am_fail_memory(verifier->error, (int64_t)count * 24);
+    id_map_clear(&sources, (int64_t)count);
+    id_map_clear(&targets, (int64_t)count);
+    AmStatus status = AM_OK;
+    for (size_t i = 0; i < count && status == AM_OK; i++) {
+        int64_t source = message->source_target_pairs[i]->source;
+        int64_t target = message->source_target_pairs[i]->target;
+        bool is_new =
+            source >= 0 && target >= 0 && id_map_add(&sources, source, 0) && id_map_add(&targets, target, 0);
+        if (is_new) continue;
+        status = verify_refuse(verifier, instruction,
+                               "its pair of source %lld and target %lld has one of them twice or below 0",
+                               (long long)source, (long long)target);
+    }
+    arena_release(arena, mark);
+    return status;
+}
+
+AmStatus verify_collective_permute(const Verifier *verifier, const IrInstruction *instruction) {
+    TRY(verify_source_target_pairs(verifier, instruction));
+    return verify_each_operand(verifier, instruction, &instruction->shape, 0);
+}
+
+AmStatus verify_collective_permute_start(const Verifier *verifier, const IrInstruction *instruction) {
+    TRY(verify_source_target_pairs(verifier, instruction));
+    TRY(verify_started(verifier, instruction));
+    return verify_each_operand(verifier, instruction, &instruction->shape.elements[1], 0);
+}
+
+AmStatus verify_collective_permute_done(const Verifier *verifier, const IrInstruction *instruction) {
+    return verify_done(verifier, instruction, IR_COLLECTIVE_PERMUTE_START);
+}
+
+/* partition-id and replica-id. */
+AmStatus verify_device_id(const Verifier *verifier, const IrInstruction *instruction) {
+    IrShape expected = {.type = DTYPE_U32};
+    return verify_shape(verifier, instruction, &instruction->shape, &expected);
+}
