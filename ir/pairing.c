@@ -14,8 +14,9 @@
  *    parameter. Random keys that are fed back need no more; what may as well be
  *    a result in the shape of its data (a prediction, a reconstruction) must be
  *    donated, or be the next of a pair in the parameters and in the outputs.
- *    Constants are new values only between two pairs, place by place: of
- *    optimizers that keep an unused state for some weights.
+ *    Of a parameter that nothing uses, such as the state that an optimizer does
+ *    not need for some weights, the new value is told by its place between two
+ *    pairs, a constant also by a pair before it.
  * 3. A donation pairs what is left; before, it only breaks ties.
  *
  * Two outputs that look like updates are not. A loss that a scalar parameter
@@ -288,6 +289,15 @@ static bool depends_on_parameter(Matcher *matcher, int32_t output, int32_t param
     return depends;
 }
 
+static bool follows_pair(const Matcher *matcher, int32_t output, int32_t parameter) {
+    return output > 0 && parameter > 0 && matcher->pairing->parameter_of[output - 1] == parameter - 1;
+}
+
+static bool is_unused(const Matcher *matcher, int32_t parameter) {
+    int32_t value = matcher->entry->parameters[parameter];
+    return matcher->graph->first_user[value] == matcher->graph->first_user[value + 1];
+}
+
 /* Whether the place of the output is that of the parameter: a donation, the next of a pair, or any
  * for unsigned integers, which are random keys. */
 static bool is_in_place(const Matcher *matcher, int32_t output, int32_t parameter) {
@@ -295,15 +305,15 @@ static bool is_in_place(const Matcher *matcher, int32_t output, int32_t paramete
     Dtype type = output_shape(matcher, output)->type;
     if (dtype_is_integer(type) && !dtype_is_signed(type)) return true;
     if (matcher->alias_of[output] == parameter) return true;
-    bool follows = output > 0 && parameter > 0 && pairing->parameter_of[output - 1] == parameter - 1;
     bool precedes =
         output + 1 < matcher->flow->output_count && pairing->parameter_of[output + 1] == parameter + 1;
-    return follows || precedes;
+    return follows_pair(matcher, output, parameter) || precedes;
 }
 
 /* Free outputs in [from, to) and free parameters in (after, before): pairs equal
- * shapes in order where both sides have as many of that shape. What is set anew
- * from constants is an update only where all between two pairs corresponds. */
+ * shapes in order where both sides have as many of that shape. What does not
+ * depend on an unused parameter is its update only between two pairs with as
+ * many of all shapes; a constant also directly behind a pair. */
 static void pair_gap(Matcher *matcher, int32_t from, int32_t to, int32_t after, int32_t before) {
     bool is_between_pairs =
         to < matcher->flow->output_count && to - from == before - after - 1 && (after >= 0 || from == 0);
@@ -323,8 +333,11 @@ static void pair_gap(Matcher *matcher, int32_t from, int32_t to, int32_t after, 
             offered++;
         }
         if (wanted != offered) continue;
-        bool is_reset = is_between_pairs && !matcher->follows_parameter[matcher->flow->output_values[o]];
-        if (is_reset || (is_in_place(matcher, o, chosen) && depends_on_parameter(matcher, o, chosen)))
+        bool is_reset = !matcher->follows_parameter[matcher->flow->output_values[o]] &&
+                        (is_between_pairs || follows_pair(matcher, o, chosen));
+        bool is_replaced = is_between_pairs && is_unused(matcher, chosen);
+        if (is_reset || is_replaced ||
+            (is_in_place(matcher, o, chosen) && depends_on_parameter(matcher, o, chosen)))
             set_pair(matcher, chosen, o, "order");
     }
 }

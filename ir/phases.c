@@ -37,7 +37,7 @@ typedef struct Phases {
     bool *updates;         /* ancestors of new weights and optimizer states that are not forward */
     bool *is_output;       /* the new value of a weight or optimizer state */
     bool *is_weight;       /* of a weight */
-    bool *follows_state;   /* depends on optimizer state */
+    bool *follows_state;   /* depends on optimizer state, but for a scale of the loss */
     bool *follows_forward; /* depends on a forward instruction or on data */
     bool *follows_work;    /* depends on more than moved parameters */
     bool *free;            /* depends on no parameter */
@@ -298,8 +298,12 @@ static void mark_inputs(Phases *work, const IrRoles *roles) {
         if (updates_weight && parameter->output >= 0)
             mark_output(work, work->flow->output_values[parameter->output],
                         parameter->role == IR_ROLE_WEIGHT);
+        const IrShape *shape = &work->module->instructions[parameter->instruction].shape;
+        /* A scale of the loss is in all gradients. */
+        bool is_scale = ir_is_scalar(shape) && dtype_is_floating(shape->type);
         bool is_state = parameter->role == IR_ROLE_OPTIMIZER || parameter->role == IR_ROLE_STATE;
-        work->follows_state[parameter->instruction] = is_state && !work->forward[parameter->instruction];
+        work->follows_state[parameter->instruction] =
+            is_state && !is_scale && !work->forward[parameter->instruction];
         work->follows_forward[parameter->instruction] = parameter->role == IR_ROLE_DATA;
         follows_parameter[parameter->instruction] = true;
     }

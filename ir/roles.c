@@ -4,7 +4,7 @@
  * the first scalar floating output without a pair. A paired floating parameter
  * that the loss depends on is a weight, unless it is a scalar whose new value
  * follows no array (a loss scale), or its new value is itself something that
- * the loss depends on (a carried activation); without such a dependence it is
+ * the loss depends on (a carried activation, not a weight that is kept); without such a dependence it is
  * optimizer state if a new weight depends on it. Unpaired parameters are data
  * if they have a dimension in the batch (ir/batch.h).
  *
@@ -82,7 +82,7 @@ static void find_paired_roles(IrRoles *roles, const IrFlowGraph *graph, const Ir
         if (parameter->output < 0) continue;
         int32_t update = flow->output_values[parameter->output];
         bool is_constant_update = ir_is_scalar(shape) && !pairing->depends_on_arrays[update];
-        bool is_carried = roles->loss >= 0 && forward[update];
+        bool is_carried = roles->loss >= 0 && forward[update] && update != parameter->instruction;
         parameter->role = IR_ROLE_STATE;
         if (!dtype_is_floating(shape->type) || !forward[parameter->instruction]) continue;
         if (is_constant_update || is_carried) continue;
