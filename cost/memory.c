@@ -12,8 +12,6 @@
 
 #include <math.h>
 
-#include "ir/loops.h"
-
 enum { USED_BY_UPDATE = 1, USED_BY_OTHERS = 2 };
 
 /* Operators that pass a gradient on without taking it apart. */
@@ -85,14 +83,7 @@ static void add_parameters(MemoryUse *use, const Program *program) {
 }
 
 int64_t memory_peak(const Program *program) {
-    const IrLoops *loops = program->module->loops;
-    int64_t most = 0;
-    if (!loops || loops->region_count == 0) return program->allocation_bytes;
-    for (int32_t i = 0; i < program->instruction_count; i++) {
-        const IrRegion *region = ir_region_of(program->module, program->instructions[i].origin);
-        if (region && region->live_bytes > most) most = region->live_bytes;
-    }
-    return program->allocation_bytes + most;
+    return program->allocation_bytes;
 }
 
 AmStatus memory_use(MemoryUse *use, const Program *program, AmError *error) {

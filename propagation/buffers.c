@@ -5,9 +5,10 @@
  * it. Places are found step by step: results are put best-fit into the free
  * gaps, then operands that died are freed and their gaps joined. Two ways to
  * work in place: a result takes over an operand that dies there and is read
- * where the result is written (a fusion's element by element, or the array that
- * a dynamic-update-slice changes), and a parameter's new value is written over
- * the old one where nobody reads that later.
+ * where the result is written (a fusion's element by element, the array that a
+ * dynamic-update-slice changes, what a loop carries), and a parameter's new
+ * value is written over the old one where nobody reads that later. What a loop,
+ * conditional or call makes inside has a place for as long as that step lasts.
  */
 #include <string.h>
 
@@ -142,19 +143,30 @@ static void find_storage_and_lifetimes(Planner *self) {
         self->last_use[self->storage[program->outputs[k]]] = program->step_count;
 }
 
-/* A dynamic-update-slice changes operand 0 where it lies, unless its other operands lie there too. */
-static bool updates_in_place(const Planner *self, const ProgramInstruction *instruction, int32_t storage) {
-    if (instruction->opcode != IR_DYNAMIC_UPDATE_SLICE) return false;
+/* The operand that becomes `result` where it lies: the array of a dynamic-update-slice, the value that a
+ * loop carries; -1: none. */
+static int32_t changed_operand(const ProgramInstruction *instruction, int32_t result) {
+    if (instruction->opcode == IR_DYNAMIC_UPDATE_SLICE) return 0;
+    bool is_loop = instruction->opcode == IR_WHILE && instruction->carried;
+    return is_loop ? instruction->carried[result - instruction->first_result] : -1;
+}
+
+/* Whether `storage` is the operand that is changed, and no other operand lies there too. */
+static bool updates_in_place(const Planner *self, const ProgramInstruction *instruction, int32_t storage,
+                             int32_t result) {
+    int32_t place = changed_operand(instruction, result);
+    if (place < 0) return false;
     for (int32_t k = 0; k < instruction->operand_count; k++)
-        if ((self->storage[instruction->operands[k]] == storage) != (k == 0)) return false;
+        if ((self->storage[instruction->operands[k]] == storage) != (k == place)) return false;
     return true;
 }
 
 /* Whether step s reads `storage` only in the place where it writes: a fusion element by element, at
- * the same index and of the same width; or an update of a part. */
+ * the same index and of the same width; or what changes there. */
 static bool reads_in_place(const Planner *self, const ProgramStep *step, int32_t storage, int32_t result) {
     const Program *program = self->program;
-    if (step->fusion < 0) return updates_in_place(self, &program->instructions[step->instruction], storage);
+    if (step->fusion < 0)
+        return updates_in_place(self, &program->instructions[step->instruction], storage, result);
     const ProgramFusion *fusion = &program->fusions[step->fusion];
     int64_t width = dtype_bytes(program->values[result].shape.type);
     for (int32_t k = 0; k < fusion->input_count; k++) {
@@ -203,7 +215,10 @@ static void place_result(Planner *self, int32_t s, int32_t value) {
     ProgramValue *result = &program->values[value];
     if (self->storage[value] != value) return; /* in place of a parameter */
     result->bytes = aligned_bytes(&result->shape);
+    bool fused = step->fusion >= 0;
+    int32_t changed = fused ? -1 : changed_operand(&program->instructions[step->instruction], value);
     for (int32_t k = 0; k < step_operands(program, step); k++) {
+        if (!fused && k != changed) continue;
         int32_t storage = self->storage[step_operand(program, step, k)];
         if (self->last_use[storage] != s) continue;
         const ProgramValue *owner = &program->values[storage];
@@ -215,6 +230,48 @@ static void place_result(Planner *self, int32_t s, int32_t value) {
         return;
     }
     result->offset = take(self, result->bytes);
+}
+
+/* The values that an instruction's regions make: one region runs at a time. */
+static void place_workspace(Planner *self, const ProgramStep *step) {
+    if (step->fusion >= 0) return;
+    ProgramInstruction *instruction = &self->program->instructions[step->instruction];
+    instruction->workspace = instruction->workspace_bytes = 0;
+    for (int32_t k = 0; k < instruction->region_count; k++) {
+        const Program *region = instruction->regions[k];
+        int64_t bytes = region->allocation_bytes - region->parameter_bytes;
+        if (bytes > instruction->workspace_bytes) instruction->workspace_bytes = bytes;
+    }
+    if (instruction->workspace_bytes == 0) return;
+    instruction->workspace = take(self, instruction->workspace_bytes);
+}
+
+static void give_workspace(Planner *self, const ProgramStep *step) {
+    if (step->fusion >= 0) return;
+    const ProgramInstruction *instruction = &self->program->instructions[step->instruction];
+    if (instruction->workspace_bytes > 0) give(self, instruction->workspace, instruction->workspace_bytes);
+}
+
+/* After the last step: new values that lie in a parameter which another update overwrites. */
+static AmStatus place_staging(Planner *self, AmError *error) {
+    Program *program = self->program;
+    bool *updated = ARENA_ARRAY(self->arena, bool, program->value_count + 1);
+    if (!updated) return am_fail_memory(error, program->value_count);
+    for (int32_t k = 0; k < program->update_count; k++)
+        updated[program->parameters[program->updates[k].parameter]] = true;
+    for (int32_t k = 0; k < program->update_count; k++) {
+        ProgramUpdate *update = &program->updates[k];
+        int32_t storage = self->storage[update->value];
+        update->staging = -1;
+        if (update->in_place || storage == program->parameters[update->parameter] || !updated[storage])
+            continue;
+        update->staging = take(self, aligned_bytes(&program->values[update->value].shape));
+    }
+    if (self->used > self->most_used) {
+        self->most_used = self->used;
+        self->peak_step = program->step_count > 0 ? program->step_count - 1 : 0;
+    }
+    return AM_OK;
 }
 
 AmStatus program_plan_buffers(Program *program, AmError *error) {
@@ -238,7 +295,9 @@ AmStatus program_plan_buffers(Program *program, AmError *error) {
         const ProgramStep *step = &program->steps[s];
         for (int32_t k = 0; k < step_results(program, step); k++)
             place_result(&self, s, step_result(program, step, k));
+        place_workspace(&self, step);
         if (self.used > self.most_used) self.most_used = self.used, self.peak_step = s;
+        give_workspace(&self, step);
         for (int32_t k = 0; k < step_operands(program, step); k++) {
             int32_t storage = self.storage[step_operand(program, step, k)];
             if (self.last_use[storage] != s) continue;
@@ -254,6 +313,7 @@ AmStatus program_plan_buffers(Program *program, AmError *error) {
                 give(&self, program->values[result].offset, program->values[result].bytes);
         }
     }
+    TRY(place_staging(&self, error));
     for (int32_t v = 0; v < program->value_count; v++) {
         if (self.storage[v] == v) continue;
         ProgramValue *value = &program->values[v];

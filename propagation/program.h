@@ -85,6 +85,11 @@ typedef struct ProgramInstruction {
     /* while: result r is what operand carried[r] has become. An operand that is in
      * no result is given on by the body as it is: the regions may read it in place. */
     const int32_t *carried;
+    /* Regions: a place in the allocation for the values that they make, while the
+     * step runs; set by program_plan_buffers. A region's offsets behind its
+     * parameter_bytes count from there; its parameters lie where the operands do,
+     * a loop's carried ones where its results do. */
+    int64_t workspace, workspace_bytes;
     const ProgramShard *shard;
     const ProgramCollective *collective;
 } ProgramInstruction;
@@ -141,11 +146,13 @@ typedef struct ProgramStep {
 } ProgramStep;
 
 /* After the last step a parameter takes its new value: where the planner could
- * not put it in place, `value` is copied to the parameter's memory. */
+ * not put it in place, `value` is copied to the parameter's memory; by way of
+ * `staging` where it lies in a parameter that is updated too. */
 typedef struct ProgramUpdate {
     int32_t parameter; /* entry parameter number */
     int32_t value;
     bool in_place;
+    int64_t staging; /* offset in the allocation, or -1; set by program_plan_buffers */
 } ProgramUpdate;
 
 typedef struct Program {
@@ -177,7 +184,7 @@ AmStatus program_fuse(Program *program, AmError *error);
 /* Offsets for all values: parameters first, temporaries best-fit by lifetime,
  * in-place where a step's input dies there and is read element by element, or
  * changed in part by a dynamic-update-slice (whose result may then be operand 0's
- * own memory). */
+ * own memory), or carried by a loop. Regions must have been planned before. */
 AmStatus program_plan_buffers(Program *program, AmError *error);
 
 /* The program as text, one line per step, fusions indented. */

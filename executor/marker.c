@@ -1,0 +1,33 @@
+/* Markers: which custom calls are such, and the copy that one is.
+ *
+ * Frontends name shardings, layouts and memory spaces by custom calls; on one
+ * device, or after partitioning, they say nothing any more.
+ */
+#include "executor/marker.h"
+
+#include <string.h>
+
+static void run_marker(const KernelCall *call) {
+    for (int32_t k = 0; k < call->result_count; k++)
+        call->device->back_end->copy_within(call->device, call->results[k], call->operands[k],
+                                            ir_shape_bytes(call->result_shapes[k]));
+}
+
+AmStatus marker_prepare(KernelCall *call, Arena *arena, AmError *error) {
+    static const char *const markers[] = {
+        "Sharding",     "SPMDFullToShardShape", "SPMDShardToFullShape",     "LayoutConstraint",
+        "MoveToDevice", "MoveToHost",           "annotate_device_placement"};
+    (void)arena;
+    const char *target = call->instruction->attributes->custom_call_target;
+    bool is_marker = target && strncmp(target, "xla.sdy.", 8) == 0;
+    for (size_t k = 0; target && k < sizeof markers / sizeof *markers; k++)
+        is_marker |= strcmp(markers[k], target) == 0;
+    if (!is_marker) return kernel_call_refuse(call, "this custom call is not known", error);
+    if (call->operand_count != call->result_count)
+        return kernel_call_refuse(call, "a marker that takes other arrays than it gives", error);
+    for (int32_t k = 0; k < call->result_count; k++)
+        if (!ir_shape_equal(call->operand_shapes[k], call->result_shapes[k]))
+            return kernel_call_refuse(call, "a marker that changes shapes", error);
+    call->run = run_marker;
+    return AM_OK;
+}

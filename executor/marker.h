@@ -1,0 +1,11 @@
+/* Custom calls that only say something to a partitioner or a scheduler: their
+ * results are their operands. For every back end. */
+#ifndef EXECUTOR_MARKER_H
+#define EXECUTOR_MARKER_H
+
+#include "executor/kernels.h"
+
+/* A back end's prepare() for a custom-call; AM_ERROR_INPUT for one that is no marker. */
+AmStatus marker_prepare(KernelCall *call, Arena *arena, AmError *error);
+
+#endif

@@ -1,0 +1,149 @@
+/* Programs made ready: preparation, addresses, and a run.
+ *
+ * A run goes stretch by stretch. The device records a stretch in which the host
+ * waits for nothing and replays it when it comes again; for a program that
+ * repeats, the copies of the updates belong to the last stretch.
+ */
+#include "executor/ready.h"
+
+#include "executor/control.h"
+
+static int64_t larger(int64_t a, int64_t b) {
+    return a > b ? a : b;
+}
+
+static AmStatus prepare_collective(ReadyProgram *self, Arena *arena, ReadyStep *step,
+                                   const ProgramInstruction *instruction, AmError *error) {
+    if (!self->comm)
+        return am_fail(error, AM_ERROR_INTERNAL, "", "a collective in a program that runs on its own");
+    TRY(comm_prepare(&step->collective, arena, self->comm, self->program, instruction, error));
+    self->comm_scratch_bytes = larger(self->comm_scratch_bytes, step->collective->scratch_bytes);
+    self->waits_on_host |= self->comm->back_end->meets_on_host;
+    return AM_OK;
+}
+
+static AmStatus prepare_control(ReadyProgram *self, Arena *arena, ReadyStep *step,
+                                const ProgramInstruction *instruction, AmError *error) {
+    TRY(control_prepare(&step->control, arena, self->device, self->comm, self->program, instruction, error));
+    self->scratch_bytes = larger(self->scratch_bytes, step->control->scratch_bytes);
+    self->comm_scratch_bytes = larger(self->comm_scratch_bytes, step->control->comm_scratch_bytes);
+    self->waits_on_host |= step->control->waits_on_host;
+    return AM_OK;
+}
+
+static AmStatus prepare_step(ReadyProgram *self, Arena *arena, int32_t s, AmError *error) {
+    const Program *program = self->program;
+    const ProgramStep *step = &program->steps[s];
+    const ProgramInstruction *instruction =
+        step->fusion < 0 ? &program->instructions[step->instruction] : NULL;
+    ReadyStep *ready = &self->steps[s];
+    if (instruction && instruction->kind == PROGRAM_COLLECTIVE)
+        return prepare_collective(self, arena, ready, instruction, error);
+    if (instruction && control_covers(instruction->opcode))
+        return prepare_control(self, arena, ready, instruction, error);
+    TRY(kernel_prepare(&ready->kernel, arena, self->device, program, step, error));
+    self->scratch_bytes = larger(self->scratch_bytes, ready->kernel->scratch_bytes);
+    return AM_OK;
+}
+
+AmStatus ready_prepare(ReadyProgram **result, Arena *arena, KernelDevice *device, Comm *comm,
+                       const Program *program, bool repeats, AmError *error) {
+    ReadyProgram *self = ARENA_ARRAY(arena, ReadyProgram, 1);
+    if (!self) return am_fail_memory(error, (int64_t)sizeof *self);
+    *self = (ReadyProgram){.device = device,
+                           .comm = comm,
+                           .program = program,
+                           .repeats = repeats,
+                           .steps = ARENA_ARRAY(arena, ReadyStep, program->step_count + 1),
+                           .addresses = ARENA_ARRAY(arena, void *, program->value_count + 1)};
+    if (arena->failed) return am_fail_memory(error, (int64_t)sizeof(ReadyStep) * program->step_count);
+    for (int32_t s = 0; s < program->step_count; s++) TRY(prepare_step(self, arena, s, error));
+    TRY(updates_prepare(&self->updates, arena, program, error));
+    *result = self;
+    return overlap_find_stretches(&self->stretches, &self->stretch_count, arena, self->steps,
+                                  program->step_count, comm && comm->back_end->meets_on_host, error);
+}
+
+char *ready_place(const Program *program, const ReadyMemory *memory, int64_t offset) {
+    return memory->values + (memory->parameters ? offset - program->parameter_bytes : offset);
+}
+
+static void find_addresses(ReadyProgram *self, const ReadyMemory *memory) {
+    const Program *program = self->program;
+    for (int32_t k = 0; k < program->roles->parameter_count && memory->parameters; k++)
+        self->addresses[program->parameters[k]] = memory->parameters[k];
+    for (int32_t v = 0; v < program->value_count; v++) {
+        const ProgramValue *value = &program->values[v];
+        if (value->offset < 0) continue;
+        bool elsewhere =
+            memory->parameters && program->values[value->storage].kind == PROGRAM_VALUE_PARAMETER;
+        self->addresses[v] =
+            elsewhere ? self->addresses[value->storage] : ready_place(program, memory, value->offset);
+    }
+}
+
+AmStatus ready_bind(ReadyProgram *self, const ReadyMemory *memory, AmError *error) {
+    const Program *program = self->program;
+    find_addresses(self, memory);
+    for (int32_t s = 0; s < program->step_count; s++) {
+        const ReadyStep *step = &self->steps[s];
+        if (step->kernel) kernel_bind(step->kernel, self->addresses, memory->scratch);
+        else if (step->control) TRY(control_bind(step->control, self->addresses, memory, error));
+        else
+            comm_bind(step->collective, &program->instructions[program->steps[s].instruction],
+                      self->addresses, memory->comm_scratch);
+    }
+    for (int32_t k = 0; k < self->updates.count; k++) {
+        const ProgramUpdate *update = self->updates.list[k].update;
+        char *staging = update->staging >= 0 ? ready_place(program, memory, update->staging) : NULL;
+        updates_bind(&self->updates.list[k], program, self->addresses, staging);
+    }
+    if (!self->comm || !self->comm->back_end->wait) return AM_OK;
+    return overlap_find_waits(self->steps, program->step_count, &self->last_wait, error);
+}
+
+AmStatus ready_allocate(ReadyProgram *self, char **memory, AmError *error) {
+    int64_t values = kernel_align(self->program->allocation_bytes);
+    int64_t scratch = kernel_align(self->scratch_bytes), for_comm = kernel_align(self->comm_scratch_bytes);
+    TRY(self->device->back_end->allocate(self->device, (void **)memory, values + scratch + for_comm, error));
+    ReadyMemory parts = {
+        .values = *memory, .scratch = *memory + values, .comm_scratch = *memory + values + scratch};
+    return ready_bind(self, &parts, error);
+}
+
+static AmStatus run_steps(const ReadyProgram *self, int32_t first, int32_t end, AmError *error) {
+    for (int32_t s = first; s < end; s++) {
+        const ReadyStep *step = &self->steps[s];
+        if (step->wait) self->comm->back_end->wait(self->comm, step->wait);
+        if (step->kernel) step->kernel->run(step->kernel);
+        else if (step->control) TRY(control_run(step->control, error));
+        else TRY(self->comm->back_end->run(self->comm, step->collective, error));
+    }
+    if (end < self->program->step_count) return AM_OK;
+    if (self->last_wait) self->comm->back_end->wait(self->comm, self->last_wait);
+    if (self->repeats) updates_apply(&self->updates, self->device);
+    return AM_OK;
+}
+
+AmStatus ready_issue(const ReadyProgram *self, AmError *error) {
+    return run_steps(self, 0, self->program->step_count, error);
+}
+
+/* Runs a stretch, or lets the device replay it. */
+static AmStatus run_stretch(ReadyProgram *self, ReadyStretch *stretch, AmError *error) {
+    const KernelBackEnd *kernels = self->device->back_end;
+    bool done = false, recordable = kernels->begin && stretch->recordable;
+    while (!done) {
+        if (recordable && kernels->begin(self->device, &stretch->record)) return AM_OK;
+        AmStatus status = run_steps(self, stretch->first, stretch->end, error);
+        done = !recordable || kernels->end(self->device, &stretch->record);
+        TRY(status);
+    }
+    return AM_OK;
+}
+
+AmStatus ready_run(ReadyProgram *self, AmError *error) {
+    if (self->stretch_count == 0) return ready_issue(self, error);
+    for (int32_t k = 0; k < self->stretch_count; k++) TRY(run_stretch(self, &self->stretches[k], error));
+    return AM_OK;
+}

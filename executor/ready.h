@@ -1,0 +1,65 @@
+/* A program made ready to run on one device: what a rank does in a training
+ * step, and what a loop, conditional or call does inside of it.
+ *
+ * Every step of the program is a kernel, a collective or control flow, prepared
+ * once. The values have addresses that ready_bind() sets: the parameters of a
+ * region lie where the caller's values lie, so that only what the region makes
+ * itself takes memory. Kernels work one after the other and so do collectives:
+ * all programs inside one another share the scratch memory of both.
+ */
+#ifndef EXECUTOR_READY_H
+#define EXECUTOR_READY_H
+
+#include "executor/overlap.h"
+#include "executor/updates.h"
+
+typedef struct ReadyProgram {
+    KernelDevice *device;
+    Comm *comm; /* of the rank; NULL: there are no collectives */
+    const Program *program;
+    bool repeats;     /* a run ends with the updates */
+    ReadyStep *steps; /* [program->step_count] */
+    ReadyStretch *stretches;
+    int32_t stretch_count;
+    const CommCall *last_wait; /* after the last step; or NULL */
+    Updates updates;
+    void **addresses;                          /* [value], bound; NULL: it has no memory */
+    int64_t scratch_bytes, comm_scratch_bytes; /* of kernels, of collectives */
+    bool waits_on_host;                        /* a step of it does, so it cannot be recorded as one */
+} ReadyProgram;
+
+/* Memory of the device, each part aligned to 64. */
+typedef struct ReadyMemory {
+    void *const *parameters; /* [parameter]: their places; NULL: in `values` */
+    char *values;            /* program->allocation_bytes, less parameter_bytes if they lie elsewhere */
+    char *scratch, *comm_scratch;
+} ReadyMemory;
+
+/* Prepares all steps, and all programs that they run. `comm`: NULL where the
+ * program has no collectives. `repeats`: a run leaves output k in parameter k.
+ * Everything lives in the arena. AM_ERROR_INPUT: an operator has no kernel. */
+AmStatus ready_prepare(ReadyProgram **ready, Arena *arena, KernelDevice *device, Comm *comm,
+                       const Program *program, bool repeats, AmError *error);
+/* Once, before the first run. */
+AmStatus ready_bind(ReadyProgram *ready, const ReadyMemory *memory, AmError *error);
+/* Allocates memory for a program whose parameters lie in it (allocation, scratch,
+ * comm_scratch) and binds it; the caller releases it through the device. */
+AmStatus ready_allocate(ReadyProgram *ready, char **memory, AmError *error);
+/* The memory at an offset of the buffer plan, which is no parameter's where those lie elsewhere. */
+char *ready_place(const Program *program, const ReadyMemory *memory, int64_t offset);
+
+static inline void *ready_parameter(const ReadyProgram *ready, int32_t k) {
+    return ready->addresses[ready->program->parameters[k]];
+}
+
+static inline void *ready_output(const ReadyProgram *ready, int32_t k) {
+    return ready->addresses[ready->program->outputs[k]];
+}
+
+/* Runs it once, in stretches that the device may record and replay. On failure,
+ * which only collectives report here, the rank is to stop. */
+AmStatus ready_run(ReadyProgram *ready, AmError *error);
+/* The same inside of what is recorded: it does not wait on the host. */
+AmStatus ready_issue(const ReadyProgram *ready, AmError *error);
+
+#endif
