@@ -16,7 +16,7 @@
 #include "base/clock.h"
 #include "base/random.h"
 #include "base/text.h"
-#include "executor/subprogram.h"
+#include "executor/ready.h"
 #include "ir/canonical.h"
 #include "propagation/lower.h"
 
@@ -90,7 +90,7 @@ typedef struct Loaded {
     Arena arena;
     IrModule *module, *canonical;
     Program *program;
-    Subprogram *entry;
+    ReadyProgram *entry;
     char *memory;
     int64_t rows;
 } Loaded;
@@ -129,13 +129,13 @@ static void fill_chunk(char *chunk, Dtype type, int64_t rows) {
 }
 
 static void fill_parameter(Bench *self, const Loaded *loaded, int32_t k) {
-    const Program *program = loaded->entry->program;
+    const Program *program = loaded->program;
     const IrShape *shape = &program->values[program->parameters[k]].shape;
     int64_t bytes = ir_shape_bytes(shape);
     fill_chunk(self->chunk, shape->type, loaded->rows);
     for (int64_t at = 0; at < bytes; at += CHUNK)
-        self->device->back_end->copy_in(self->device, (char *)loaded->entry->parameters[k] + at, self->chunk,
-                                        bytes - at < CHUNK ? bytes - at : CHUNK);
+        self->device->back_end->copy_in(self->device, (char *)ready_parameter(loaded->entry, k) + at,
+                                        self->chunk, bytes - at < CHUNK ? bytes - at : CHUNK);
 }
 
 static void unload(const Bench *self, Loaded *loaded) {
@@ -157,13 +157,11 @@ static AmStatus load(Bench *self, const Case *bench, Loaded *loaded) {
     TRY(ir_canonicalize(&loaded->canonical, loaded->module, &self->error));
     TRY(program_from_computation(&loaded->program, &loaded->arena, loaded->canonical,
                                  loaded->canonical->entry, false, &self->error));
-    TRY(subprogram_prepare(&loaded->entry, &loaded->arena, self->device, loaded->program, &self->error));
-    int64_t values = loaded->entry->value_bytes;
-    TRY(back_end->allocate(self->device, (void **)&loaded->memory,
-                           values + kernel_align(loaded->entry->scratch_bytes) + 64, &self->error));
-    subprogram_bind(loaded->entry, loaded->memory, NULL, loaded->memory + values);
+    TRY(ready_prepare(&loaded->entry, &loaded->arena, self->device, NULL, loaded->program, false,
+                      &self->error));
+    TRY(ready_allocate(loaded->entry, &loaded->memory, &self->error));
     if (back_end->finish) TRY(back_end->finish(self->device, &self->error));
-    for (int32_t k = 0; k < loaded->entry->parameter_count; k++) fill_parameter(self, loaded, k);
+    for (int32_t k = 0; k < loaded->program->roles->parameter_count; k++) fill_parameter(self, loaded, k);
     return back_end->synchronize(self->device, &self->error);
 }
 
@@ -191,8 +189,7 @@ static AmStatus measure(Bench *self, void (*run)(Bench *, void *), void *what, d
 }
 
 static void run_case(Bench *self, void *what) {
-    (void)self;
-    subprogram_run(((const Loaded *)what)->entry);
+    ready_issue(((const Loaded *)what)->entry, &self->error);
 }
 
 typedef struct Copy {

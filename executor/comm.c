@@ -67,11 +67,10 @@ AmStatus comm_prepare(CommCall **result, Arena *arena, Comm *comm, const Program
     return comm->back_end->prepare ? comm->back_end->prepare(comm, call, error) : AM_OK;
 }
 
-void comm_bind(CommCall *call, const Program *program, const ProgramInstruction *instruction, char *base,
-               void *scratch) {
+void comm_bind(CommCall *call, const ProgramInstruction *instruction, void *const *addresses, void *scratch) {
     call->scratch = scratch;
     for (int32_t k = 0; k < call->operand_count; k++) {
-        call->operands[k] = kernel_address(program, instruction->operands[k], base);
-        call->results[k] = kernel_address(program, instruction->first_result + k, base);
+        call->operands[k] = addresses[instruction->operands[k]];
+        call->results[k] = addresses[instruction->first_result + k];
     }
 }

@@ -75,11 +75,11 @@ struct Comm {
     struct CommWorld *world; /* the back end's own */
 };
 
-/* Makes a step's collective ready: shapes and group. Addresses are bound by comm_bind(). */
+/* Makes a step's collective ready: shapes and group. Addresses are bound by comm_bind(): `addresses`
+ * [value] are those of the program's values. */
 AmStatus comm_prepare(CommCall **call, Arena *arena, Comm *comm, const Program *program,
                       const ProgramInstruction *instruction, AmError *error);
-void comm_bind(CommCall *call, const Program *program, const ProgramInstruction *instruction, char *base,
-               void *scratch);
+void comm_bind(CommCall *call, const ProgramInstruction *instruction, void *const *addresses, void *scratch);
 
 /* The back end of that name for ranks that compute on `kernels`;
  * AM_ERROR_RUNTIME where this build has none. */

@@ -1,228 +1,185 @@
 /* Control flow: while, conditional, and fusions and calls as the file has them.
  *
- * The computations that such an operator names are subprograms that live in the
- * kernel's scratch memory. A loop is a training step in the small: its carried
- * values are the body's parameters, which the body updates, in place where the
- * buffer plan allows it; the condition takes the same parameters, so it reads
- * them where they lie, and as the two never run at the same time they share the
- * memory behind the parameters too. The branches of a conditional share their
- * memory likewise. A run copies operands in, runs, and copies results out. What
- * a condition gave is read by the host, on any device.
+ * A loop is a training step in the small. Its carried values are its results:
+ * the operands are copied there once, unless they lie there already, and the
+ * body's parameters are these places, which the body updates, by itself where
+ * the buffer plan allows it. What is not carried is read where the operand lies.
+ * The condition takes the same parameters, and so finds them in the same places.
+ * Branches and called computations read the operands in place, and what they
+ * give is copied to the results. Regions never run at the same time and share
+ * the memory for what they make: a place in the caller's buffer plan.
+ *
+ * What a condition or a selector gave is read by the host, on any device. All
+ * ranks read the same, so collectives inside meet as often on every rank; one
+ * that fails ends the loop.
  */
 #include "executor/control.h"
 
-#include <string.h>
+#include <stdlib.h>
 
 #include "executor/cpu/wide.h"
-#include "executor/subprogram.h"
 
-/* loop: part 0 is the body, part 1 the condition; conditional: the branches;
- * fusion, call: the computation. */
-typedef struct ControlKernel {
-    int32_t count;
-    Subprogram **parts;
-    const int32_t *first_operand;          /* [part]: where its parameters begin among the operands */
-    int64_t staging_at, scratch_at;        /* offsets in the scratch memory */
-    int64_t *operand_bytes, *result_bytes; /* [operand], [result] */
-} ControlKernel;
-
-static void bind_parts(const KernelCall *call) {
-    const ControlKernel *kernel = call->compiled;
-    char *memory = call->scratch;
-    for (int32_t p = 0; p < kernel->count; p++)
-        subprogram_bind(kernel->parts[p], memory, memory + kernel->staging_at, memory + kernel->scratch_at);
+static AmStatus refuse(const Control *self, const char *reason, AmError *error) {
+    return kernel_refuse(self->program, self->instruction->origin, self->instruction->opcode, reason, error);
 }
 
-static void copy(const KernelCall *call, void *to, const void *from, int64_t bytes) {
-    call->device->back_end->copy_within(call->device, to, from, bytes);
+static const IrShape *operand_shape(const Control *self, int32_t k) {
+    return &self->program->values[self->instruction->operands[k]].shape;
 }
 
-static void copy_in(const KernelCall *call, int32_t part) {
-    const ControlKernel *kernel = call->compiled;
-    const Subprogram *to = kernel->parts[part];
-    for (int32_t k = 0; k < to->parameter_count; k++) {
-        int32_t operand = kernel->first_operand[part] + k;
-        copy(call, to->parameters[k], call->operands[operand], kernel->operand_bytes[operand]);
-    }
+static const IrShape *result_shape(const Control *self, int32_t k) {
+    return &self->program->values[self->instruction->first_result + k].shape;
 }
 
-static void copy_out(const KernelCall *call, void *const *from) {
-    const ControlKernel *kernel = call->compiled;
-    for (int32_t k = 0; k < call->result_count; k++)
-        copy(call, call->results[k], from[k], kernel->result_bytes[k]);
+static void copy_to_result(const Control *self, int32_t k, const void *from) {
+    if (from == self->results[k]) return;
+    self->device->back_end->copy_within(self->device, self->results[k], from,
+                                        ir_shape_bytes(result_shape(self, k)));
+}
+
+/* Reads what the device has made, when all that it waits for is done or has failed. */
+static AmStatus read_value(const Control *self, void *to, const void *from, int64_t bytes, AmError *error) {
+    if (self->comm && self->comm->back_end->await) TRY(self->comm->back_end->await(self->comm, error));
+    self->device->back_end->copy_out(self->device, to, from, bytes);
+    return AM_OK;
 }
 
 /* A device that has failed gives false, so that no loop runs on for ever. */
-static bool holds(Subprogram *condition) {
+static AmStatus holds(const Control *self, bool *result, AmError *error) {
+    ReadyProgram *condition = self->regions[1];
     uint8_t value = 0;
-    subprogram_replay(condition);
-    condition->device->back_end->copy_out(condition->device, &value, condition->outputs[0], 1);
-    return value != 0;
+    TRY(ready_run(condition, error));
+    TRY(read_value(self, &value, ready_output(condition, 0), 1, error));
+    *result = value != 0;
+    return AM_OK;
 }
 
-static void run_while(const KernelCall *call) {
-    const ControlKernel *kernel = call->compiled;
-    Subprogram *body = kernel->parts[0], *condition = kernel->parts[1];
-    copy_in(call, 0);
-    while (holds(condition)) subprogram_replay(body);
-    copy_out(call, body->parameters);
+static AmStatus run_while(const Control *self, AmError *error) {
+    const int32_t *carried = self->instruction->carried;
+    bool goes_on = false;
+    for (int32_t k = 0; k < self->instruction->result_count; k++)
+        copy_to_result(self, k, self->operands[carried[k]]);
+    TRY(holds(self, &goes_on, error));
+    while (goes_on) {
+        TRY(ready_run(self->regions[0], error));
+        TRY(holds(self, &goes_on, error));
+    }
+    return AM_OK;
 }
 
-static void run_part(const KernelCall *call, int32_t part) {
-    const ControlKernel *kernel = call->compiled;
-    copy_in(call, part);
-    subprogram_run(kernel->parts[part]);
-    copy_out(call, kernel->parts[part]->outputs);
+static AmStatus run_region(const Control *self, int32_t region, AmError *error) {
+    ReadyProgram *ready = self->regions[region];
+    TRY(self->waits_on_host ? ready_run(ready, error) : ready_issue(ready, error));
+    for (int32_t k = 0; k < self->instruction->result_count; k++)
+        copy_to_result(self, k, ready_output(ready, k));
+    return AM_OK;
 }
 
 /* A pred takes the first branch when true; a number out of range takes the last. */
-static void run_conditional(const KernelCall *call) {
-    const ControlKernel *kernel = call->compiled;
-    Dtype type = call->operand_shapes[0]->type;
+static AmStatus run_conditional(const Control *self, AmError *error) {
+    Dtype type = operand_shape(self, 0)->type;
+    int32_t count = self->instruction->region_count;
     char number[16] = {0};
-    call->device->back_end->copy_out(call->device, number, call->operands[0], dtype_bytes(type));
+    TRY(read_value(self, number, self->operands[0], dtype_bytes(type), error));
     int64_t branch = wide_index(number, type, 0);
     if (type == DTYPE_PRED) branch = branch ? 0 : 1;
-    run_part(call, branch < 0 || branch >= kernel->count ? kernel->count - 1 : (int32_t)branch);
+    return run_region(self, branch < 0 || branch >= count ? count - 1 : (int32_t)branch, error);
 }
 
-static void run_call(const KernelCall *call) {
-    run_part(call, 0);
+static AmStatus run_call(const Control *self, AmError *error) {
+    return run_region(self, 0, error);
 }
 
-static int64_t larger(int64_t a, int64_t b) {
-    return a > b ? a : b;
-}
-
-/* Whether the parts take and give what the operator does: operands from
- * first_operand[part] on, `outputs_match`: outputs as the results. */
-static bool shapes_match(const KernelCall *call, const ControlKernel *kernel, int32_t part,
-                         bool outputs_match) {
-    const Program *program = kernel->parts[part]->program;
-    int32_t first = kernel->first_operand[part];
-    if (first + program->roles->parameter_count > call->operand_count) return false;
+/* Whether the region takes the operands from first_operand[region] on. */
+static bool takes_operands(const Control *self, int32_t region) {
+    const Program *program = self->instruction->regions[region];
+    int32_t first = self->first_operand[region];
+    if (first + program->roles->parameter_count > self->instruction->operand_count) return false;
     for (int32_t k = 0; k < program->roles->parameter_count; k++)
-        if (!ir_shape_equal(&program->values[program->parameters[k]].shape, call->operand_shapes[first + k]))
-            return false;
-    if (!outputs_match) return true;
-    if (program->roles->output_count != call->result_count) return false;
-    for (int32_t k = 0; k < call->result_count; k++)
-        if (!ir_shape_equal(&program->values[program->outputs[k]].shape, call->result_shapes[k]))
+        if (!ir_shape_equal(&program->values[program->parameters[k]].shape, operand_shape(self, first + k)))
             return false;
     return true;
 }
 
-/* Prepares the regions; `loops`: all but the first have outputs of their own. */
-static AmStatus prepare_parts(KernelCall *call, Arena *arena, const int32_t *first_operand, bool loops,
-                              AmError *error) {
-    int32_t count = call->instruction->region_count;
-    ControlKernel *kernel = ARENA_ARRAY(arena, ControlKernel, 1);
-    Subprogram **parts = ARENA_ARRAY(arena, Subprogram *, count + 1);
-    int64_t *bytes = ARENA_ARRAY(arena, int64_t, call->operand_count + call->result_count + 1);
-    if (arena->failed) return am_fail_memory(error, count * 64);
-    *kernel = (ControlKernel){.count = count,
-                              .parts = parts,
-                              .first_operand = first_operand,
-                              .operand_bytes = bytes,
-                              .result_bytes = bytes + call->operand_count};
-    for (int32_t k = 0; k < call->operand_count; k++) bytes[k] = ir_shape_bytes(call->operand_shapes[k]);
-    for (int32_t k = 0; k < call->result_count; k++)
-        kernel->result_bytes[k] = ir_shape_bytes(call->result_shapes[k]);
-    int64_t values = 0, staging = 0, scratch = 0;
-    for (int32_t p = 0; p < count; p++) {
-        TRY(subprogram_prepare(&parts[p], arena, call->device, call->instruction->regions[p], error));
-        if (!shapes_match(call, kernel, p, !loops || p == 0))
-            return kernel_call_refuse(call, "a computation that it names has other operands or results",
-                                      error);
-        call->waits_on_host |= parts[p]->waits_on_host;
-        values = larger(values, parts[p]->value_bytes);
-        staging = larger(staging, parts[p]->updates.staging_bytes);
-        scratch = larger(scratch, parts[p]->scratch_bytes);
+static bool gives_results(const Control *self, int32_t region) {
+    const Program *program = self->instruction->regions[region];
+    if (program->roles->output_count != self->instruction->result_count) return false;
+    for (int32_t k = 0; k < self->instruction->result_count; k++)
+        if (!ir_shape_equal(&program->values[program->outputs[k]].shape, result_shape(self, k))) return false;
+    return true;
+}
+
+/* Whether the body gives the next value of every operand: as a result where it
+ * is carried, and unchanged where it is not. */
+static bool gives_next_values(const Control *self) {
+    const ProgramInstruction *instruction = self->instruction;
+    const Program *body = instruction->regions[0];
+    int32_t unchanged = 0, changed = 0;
+    if (body->roles->output_count != instruction->operand_count) return false;
+    for (int32_t k = 0; k < instruction->operand_count; k++)
+        unchanged += body->outputs[k] == body->parameters[k];
+    for (int32_t r = 0; r < instruction->result_count; r++) {
+        int32_t k = instruction->carried[r];
+        if (k < 0 || k >= instruction->operand_count || (r > 0 && k <= instruction->carried[r - 1]))
+            return false;
+        if (!ir_shape_equal(&body->values[body->outputs[k]].shape, result_shape(self, r)) ||
+            !ir_shape_equal(operand_shape(self, k), result_shape(self, r)))
+            return false;
+        changed += body->outputs[k] != body->parameters[k];
     }
-    kernel->staging_at = values;
-    kernel->scratch_at = values + staging;
-    call->scratch_bytes = values + staging + kernel_align(scratch);
-    call->compiled = kernel;
-    call->bind = bind_parts;
+    return changed + unchanged == instruction->operand_count;
+}
+
+static AmStatus check_while(const Control *self, AmError *error) {
+    const ProgramInstruction *instruction = self->instruction;
+    if (instruction->region_count != 2 || !instruction->carried)
+        return refuse(self, "it lacks its body or condition", error);
+    const Program *condition = instruction->regions[1];
+    int32_t count = instruction->operand_count;
+    for (int32_t r = 0; r < 2; r++)
+        if (instruction->regions[r]->roles->parameter_count != count || !takes_operands(self, r))
+            return refuse(self, "a computation that it names has other operands", error);
+    if (!gives_next_values(self)) return refuse(self, "its body gives other arrays than it takes", error);
+    if (condition->roles->output_count != 1 ||
+        condition->values[condition->outputs[0]].shape.type != DTYPE_PRED)
+        return refuse(self, "its condition gives no pred", error);
     return AM_OK;
 }
 
-static AmStatus prepare_while(KernelCall *call, Arena *arena, AmError *error) {
-    int32_t *first_operand = ARENA_ARRAY(arena, int32_t, 2);
-    if (!first_operand) return am_fail_memory(error, 8);
-    if (call->instruction->region_count != 2)
-        return kernel_call_refuse(call, "it lacks its body or condition", error);
-    TRY(prepare_parts(call, arena, first_operand, true, error));
-    const ControlKernel *kernel = call->compiled;
-    const Subprogram *condition = kernel->parts[1];
-    if (condition->output_count != 1 ||
-        condition->program->values[condition->program->outputs[0]].shape.type != DTYPE_PRED)
-        return kernel_call_refuse(call, "its condition gives no pred", error);
-    call->waits_on_host = true;
-    call->run = run_while;
+/* The parameters of all branches follow on the selector. */
+static AmStatus check_conditional(const Control *self, AmError *error) {
+    const ProgramInstruction *instruction = self->instruction;
+    int32_t count = instruction->region_count, last = count - 1;
+    if (count < 1 || self->first_operand[last] + instruction->regions[last]->roles->parameter_count !=
+                         instruction->operand_count)
+        return refuse(self, "its branches and operands differ in number", error);
+    for (int32_t r = 0; r < count; r++)
+        if (!takes_operands(self, r) || !gives_results(self, r))
+            return refuse(self, "a computation that it names has other operands or results", error);
     return AM_OK;
 }
 
-static AmStatus prepare_conditional(KernelCall *call, Arena *arena, AmError *error) {
-    int32_t count = call->instruction->region_count, first = 1;
-    int32_t *first_operand = ARENA_ARRAY(arena, int32_t, count + 1);
-    if (!first_operand) return am_fail_memory(error, count * 4);
-    for (int32_t k = 0; k < count; k++) {
-        first_operand[k] = first;
-        first += call->instruction->regions[k]->roles->parameter_count;
-    }
-    if (count < 1 || first != call->operand_count)
-        return kernel_call_refuse(call, "its branches and operands differ in number", error);
-    TRY(prepare_parts(call, arena, first_operand, false, error));
-    call->waits_on_host = true;
-    call->run = run_conditional;
+static AmStatus check_call(const Control *self, AmError *error) {
+    const ProgramInstruction *instruction = self->instruction;
+    if (instruction->region_count != 1) return refuse(self, "it lacks its computation", error);
+    if (!takes_operands(self, 0) || !gives_results(self, 0))
+        return refuse(self, "a computation that it names has other operands or results", error);
     return AM_OK;
 }
 
-static AmStatus prepare_call(KernelCall *call, Arena *arena, AmError *error) {
-    int32_t *first_operand = ARENA_ARRAY(arena, int32_t, 1);
-    if (!first_operand) return am_fail_memory(error, 4);
-    if (call->instruction->region_count != 1)
-        return kernel_call_refuse(call, "it lacks its computation", error);
-    TRY(prepare_parts(call, arena, first_operand, false, error));
-    call->run = run_call;
-    return AM_OK;
-}
-
-static void run_marker(const KernelCall *call) {
-    for (int32_t k = 0; k < call->result_count; k++)
-        copy(call, call->results[k], call->operands[k], ir_shape_bytes(call->result_shapes[k]));
-}
-
-/* Custom calls that only say something to a partitioner or a scheduler. */
-static AmStatus prepare_custom_call(KernelCall *call, Arena *arena, AmError *error) {
-    static const char *const markers[] = {
-        "Sharding",     "SPMDFullToShardShape", "SPMDShardToFullShape",     "LayoutConstraint",
-        "MoveToDevice", "MoveToHost",           "annotate_device_placement"};
-    (void)arena;
-    const char *target = call->instruction->attributes->custom_call_target;
-    bool is_marker = target && strncmp(target, "xla.sdy.", 8) == 0;
-    for (size_t k = 0; target && k < sizeof markers / sizeof *markers; k++)
-        is_marker |= strcmp(markers[k], target) == 0;
-    if (!is_marker) return kernel_call_refuse(call, "this custom call is not known", error);
-    if (call->operand_count != call->result_count)
-        return kernel_call_refuse(call, "a marker that takes other arrays than it gives", error);
-    for (int32_t k = 0; k < call->result_count; k++)
-        if (!ir_shape_equal(call->operand_shapes[k], call->result_shapes[k]))
-            return kernel_call_refuse(call, "a marker that changes shapes", error);
-    call->run = run_marker;
-    return AM_OK;
-}
-
+/* `first`: the operand of the first region's first parameter; `apart`: the other
+ * regions' follow on it, instead of being the same. */
 static const struct {
     IrOpcode opcode;
-    AmStatus (*prepare)(KernelCall *call, Arena *arena, AmError *error);
+    int32_t first;
+    bool apart, waits_on_host;
+    AmStatus (*check)(const Control *control, AmError *error);
+    AmStatus (*run)(const Control *control, AmError *error);
 } rows[] = {
-    {IR_CALL, prepare_call},
-    {IR_CONDITIONAL, prepare_conditional},
-    {IR_CUSTOM_CALL, prepare_custom_call},
-    {IR_FUSION, prepare_call},
-    {IR_WHILE, prepare_while},
+    {IR_CALL, 0, false, false, check_call, run_call},
+    {IR_CONDITIONAL, 1, true, true, check_conditional, run_conditional},
+    {IR_FUSION, 0, false, false, check_call, run_call},
+    {IR_WHILE, 0, false, true, check_while, run_while},
 };
 
 bool control_covers(IrOpcode opcode) {
@@ -231,8 +188,90 @@ bool control_covers(IrOpcode opcode) {
     return false;
 }
 
-AmStatus control_prepare(KernelCall *call, Arena *arena, AmError *error) {
-    for (size_t k = 0; k < sizeof rows / sizeof *rows; k++)
-        if (rows[k].opcode == call->instruction->opcode) return rows[k].prepare(call, arena, error);
-    return kernel_call_refuse(call, "this is no control flow", error);
+static bool holds_numbers(const Control *self) {
+    for (int32_t k = 0; k < self->instruction->operand_count; k++)
+        if (dtype_bytes(operand_shape(self, k)->type) == 0) return false;
+    for (int32_t k = 0; k < self->instruction->result_count; k++)
+        if (dtype_bytes(result_shape(self, k)->type) == 0) return false;
+    return true;
+}
+
+static AmStatus prepare_regions(Control *self, Arena *arena, AmError *error) {
+    const ProgramInstruction *instruction = self->instruction;
+    for (int32_t r = 0; r < instruction->region_count; r++) {
+        bool repeats = instruction->opcode == IR_WHILE && r == 0;
+        ReadyProgram *region;
+        TRY(ready_prepare(&self->regions[r], arena, self->device, self->comm, instruction->regions[r],
+                          repeats, error));
+        region = self->regions[r];
+        self->waits_on_host |= region->waits_on_host;
+        if (region->scratch_bytes > self->scratch_bytes) self->scratch_bytes = region->scratch_bytes;
+        if (region->comm_scratch_bytes > self->comm_scratch_bytes)
+            self->comm_scratch_bytes = region->comm_scratch_bytes;
+    }
+    return AM_OK;
+}
+
+AmStatus control_prepare(Control **result, Arena *arena, KernelDevice *device, Comm *comm,
+                         const Program *program, const ProgramInstruction *instruction, AmError *error) {
+    int32_t count = instruction->region_count, row = 0;
+    int32_t addresses = instruction->operand_count + instruction->result_count;
+    Control *self = ARENA_ARRAY(arena, Control, 1);
+    int32_t *first_operand = ARENA_ARRAY(arena, int32_t, count + 1);
+    void **places = ARENA_ARRAY(arena, void *, addresses + 1);
+    ReadyProgram **regions = ARENA_ARRAY(arena, ReadyProgram *, count + 1);
+    if (arena->failed) return am_fail_memory(error, addresses * 8);
+    while (rows[row].opcode != instruction->opcode) row++;
+    *self = (Control){.device = device,
+                      .comm = comm,
+                      .program = program,
+                      .instruction = instruction,
+                      .regions = regions,
+                      .first_operand = first_operand,
+                      .operands = places,
+                      .results = places + instruction->operand_count,
+                      .waits_on_host = rows[row].waits_on_host,
+                      .run = rows[row].run};
+    first_operand[0] = rows[row].first;
+    for (int32_t r = 1; r < count; r++)
+        first_operand[r] = first_operand[r - 1] +
+                           (rows[row].apart ? instruction->regions[r - 1]->roles->parameter_count : 0);
+    if (!holds_numbers(self)) return refuse(self, "an operand or result is no array of numbers", error);
+    TRY(rows[row].check(self, error));
+    *result = self;
+    return prepare_regions(self, arena, error);
+}
+
+/* A region's parameters are the operands, but for a loop's carried ones, which are its results. */
+static void find_parameters(const Control *self, int32_t region, void **parameters) {
+    const ProgramInstruction *instruction = self->instruction;
+    int32_t count = instruction->regions[region]->roles->parameter_count;
+    for (int32_t k = 0; k < count; k++) parameters[k] = self->operands[self->first_operand[region] + k];
+    for (int32_t r = 0; r < instruction->result_count && instruction->opcode == IR_WHILE; r++)
+        parameters[instruction->carried[r]] = self->results[r];
+}
+
+AmStatus control_bind(Control *self, void *const *addresses, const ReadyMemory *memory, AmError *error) {
+    const ProgramInstruction *instruction = self->instruction;
+    int32_t most = instruction->operand_count;
+    for (int32_t k = 0; k < most; k++) self->operands[k] = addresses[instruction->operands[k]];
+    for (int32_t k = 0; k < instruction->result_count; k++)
+        self->results[k] = addresses[instruction->first_result + k];
+    void **parameters = malloc(sizeof *parameters * (size_t)(most + 1));
+    if (!parameters) return am_fail_memory(error, (int64_t)sizeof *parameters * most);
+    AmStatus status = AM_OK;
+    for (int32_t r = 0; r < instruction->region_count && status == AM_OK; r++) {
+        find_parameters(self, r, parameters);
+        ReadyMemory of_region = {.parameters = parameters,
+                                 .values = ready_place(self->program, memory, instruction->workspace),
+                                 .scratch = memory->scratch,
+                                 .comm_scratch = memory->comm_scratch};
+        status = ready_bind(self->regions[r], &of_region, error);
+    }
+    free(parameters);
+    return status;
+}
+
+AmStatus control_run(const Control *self, AmError *error) {
+    return self->run(self, error);
 }

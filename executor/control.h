@@ -1,14 +1,32 @@
-/* Control flow for every back end: loops, conditionals, calls and custom calls
- * that are markers. They run other kernels and copy; what they compute
- * themselves is nothing. */
+/* Control flow: loops, conditionals and calls, for every back end. They run
+ * other programs, their regions, and copy; what they compute themselves is
+ * nothing. */
 #ifndef EXECUTOR_CONTROL_H
 #define EXECUTOR_CONTROL_H
 
-#include "executor/kernels.h"
+#include "executor/ready.h"
+
+typedef struct Control {
+    KernelDevice *device;
+    Comm *comm; /* NULL: no collectives inside */
+    const Program *program;
+    const ProgramInstruction *instruction;
+    ReadyProgram **regions;
+    const int32_t *first_operand;              /* [region]: where its parameters begin among the operands */
+    void **operands, **results;                /* addresses, bound */
+    int64_t scratch_bytes, comm_scratch_bytes; /* of the regions */
+    bool waits_on_host;
+    AmStatus (*run)(const struct Control *control, AmError *error);
+} Control;
 
 bool control_covers(IrOpcode opcode);
 
-/* A back end's prepare() for an instruction whose opcode control_covers(). */
-AmStatus control_prepare(KernelCall *call, Arena *arena, AmError *error);
+/* Prepares an instruction of `program` whose opcode control_covers() with its
+ * regions. AM_ERROR_INPUT: an operator in them has no kernel, or they do not fit. */
+AmStatus control_prepare(Control **control, Arena *arena, KernelDevice *device, Comm *comm,
+                         const Program *program, const ProgramInstruction *instruction, AmError *error);
+/* `addresses` [value] and `memory` are the caller's. */
+AmStatus control_bind(Control *control, void *const *addresses, const ReadyMemory *memory, AmError *error);
+AmStatus control_run(const Control *control, AmError *error);
 
 #endif

@@ -1,7 +1,6 @@
 /* From a program's step to a kernel call: shapes, addresses, refusals.
  *
- * Values that are views share the memory of the value they look at, so an
- * address is that of the value's storage. Nothing here knows a back end.
+ * Nothing here knows a back end.
  */
 #include "executor/kernels.h"
 
@@ -56,10 +55,6 @@ AmStatus kernel_call_refuse(const KernelCall *call, const char *reason, AmError 
     return kernel_refuse(call->program, op ? op->origin : -1, op ? op->opcode : IR_FUSION, reason, error);
 }
 
-void *kernel_address(const Program *program, int32_t value, char *base) {
-    return base + program->values[program->values[value].storage].offset;
-}
-
 /* The value that operand (or result) k of a call stands for. */
 static int32_t operand_value(const KernelCall *call, int32_t k) {
     return call->fusion ? call->fusion->inputs[k].value : call->instruction->operands[k];
@@ -100,11 +95,9 @@ AmStatus kernel_prepare(KernelCall **result, Arena *arena, KernelDevice *device,
     return device->back_end->prepare(call, arena, error);
 }
 
-void kernel_bind(KernelCall *call, char *base, void *scratch) {
-    for (int32_t k = 0; k < call->operand_count; k++)
-        call->operands[k] = kernel_address(call->program, operand_value(call, k), base);
-    for (int32_t k = 0; k < call->result_count; k++)
-        call->results[k] = kernel_address(call->program, result_value(call, k), base);
+void kernel_bind(KernelCall *call, void *const *addresses, void *scratch) {
+    for (int32_t k = 0; k < call->operand_count; k++) call->operands[k] = addresses[operand_value(call, k)];
+    for (int32_t k = 0; k < call->result_count; k++) call->results[k] = addresses[result_value(call, k)];
     call->scratch = scratch;
     if (call->bind) call->bind(call);
 }

@@ -1,13 +1,12 @@
 /* Kernels: what runs the steps of a lowered program. One interface for several
  * back ends (architecture, decision 9): executor/cpu and executor/cuda.
  *
- * Every rank opens a device. A step becomes a KernelCall once, before the first
- * training step: prepare() checks that the back end can run it, works out
- * everything that depends on shapes alone and says how much scratch memory it
- * wants. The runner then binds addresses and calls finish(), which compiles and
- * uploads what the calls need. Every training step calls run(), which allocates
- * nothing and cannot fail; it may return before the work is done, which the
- * device does in the order of the calls. A device that fails later says so in
+ * Every rank opens a device. A step that is neither a collective (comm.h) nor
+ * control flow (control.h) becomes a KernelCall once, before the first training step: prepare() checks that
+ * the back end can run it, works out everything that depends on shapes alone and says how much scratch memory
+ * it wants. The runner then binds addresses and calls finish(), which compiles and uploads what the calls
+ * need. Every training step calls run(), which allocates nothing and cannot fail; it may return before the
+ * work is done, which the device does in the order of the calls. A device that fails later says so in
  * synchronize().
  */
 #ifndef EXECUTOR_KERNELS_H
@@ -34,8 +33,7 @@ struct KernelCall {
     void *scratch;                                   /* scratch_bytes, aligned to 64 */
     int64_t scratch_bytes;
     const void *compiled; /* what prepare() worked out; in its arena */
-    bool waits_on_host;   /* run() reads results of the device, so it cannot be recorded */
-    /* Kernels with steps of their own (loops) pass addresses on to them; or NULL. */
+    /* What is worked out anew when the addresses are there; or NULL. */
     void (*bind)(const KernelCall *call);
     void (*run)(const KernelCall *call);
 };
@@ -83,14 +81,12 @@ extern KernelDevice kernel_device_cpu;   /* the host has no state, so all ranks 
  * there is none. */
 AmStatus kernel_back_end_find(const KernelBackEnd **back_end, const char *name, AmError *error);
 
-/* Makes the call of one step that is no collective: shapes, then the back end's
+/* Makes the call of one step: shapes, then the back end's
  * prepare(). Addresses are NULL until kernel_bind(). */
 AmStatus kernel_prepare(KernelCall **call, Arena *arena, KernelDevice *device, const Program *program,
                         const ProgramStep *step, AmError *error);
-/* Sets the addresses in the rank's allocation at `base`. */
-void kernel_bind(KernelCall *call, char *base, void *scratch);
-/* Address of a value in the rank's allocation. */
-void *kernel_address(const Program *program, int32_t value, char *base);
+/* Sets the addresses; `addresses` [value] are those of the program's values. */
+void kernel_bind(KernelCall *call, void *const *addresses, void *scratch);
 
 /* "no kernel for 'fft' on c64[4] (instruction fft.3 at model.py:12): REASON", AM_ERROR_INPUT. */
 AmStatus kernel_refuse(const Program *program, int32_t origin, IrOpcode opcode, const char *reason,

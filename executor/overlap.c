@@ -3,6 +3,8 @@
 
 #include <stdlib.h>
 
+#include "executor/control.h"
+
 static bool meet(const void *a, const IrShape *a_shape, const void *b, const IrShape *b_shape) {
     uintptr_t first = (uintptr_t)a, second = (uintptr_t)b;
     return first < second + (uintptr_t)ir_shape_bytes(b_shape) &&
@@ -30,7 +32,7 @@ static bool conflict(const KernelCall *kernel, const CommCall *call) {
     return false;
 }
 
-AmStatus overlap_find_waits(RankStep *steps, int32_t count, const CommCall **last, AmError *error) {
+AmStatus overlap_find_waits(ReadyStep *steps, int32_t count, const CommCall **last, AmError *error) {
     int32_t under_way = 0; /* of pending[], in the order of issue */
     const CommCall **pending = malloc(sizeof *pending * (size_t)(count + 1));
     if (!pending) return am_fail_memory(error, (int64_t)sizeof *pending * count);
@@ -40,7 +42,7 @@ AmStatus overlap_find_waits(RankStep *steps, int32_t count, const CommCall **las
             continue;
         }
         int32_t newest = under_way - 1;
-        while (newest >= 0 && !conflict(steps[s].kernel, pending[newest])) newest--;
+        while (steps[s].kernel && newest >= 0 && !conflict(steps[s].kernel, pending[newest])) newest--;
         if (newest < 0) continue;
         steps[s].wait = pending[newest];
         for (int32_t k = newest + 1; k < under_way; k++) pending[k - newest - 1] = pending[k];
@@ -51,15 +53,16 @@ AmStatus overlap_find_waits(RankStep *steps, int32_t count, const CommCall **las
     return AM_OK;
 }
 
-AmStatus overlap_find_stretches(RankStretch **result, int32_t *stretch_count, Arena *arena,
-                                const RankStep *steps, int32_t count, bool meets_on_host, AmError *error) {
-    RankStretch *stretches = ARENA_ARRAY(arena, RankStretch, count + 1);
+AmStatus overlap_find_stretches(ReadyStretch **result, int32_t *stretch_count, Arena *arena,
+                                const ReadyStep *steps, int32_t count, bool meets_on_host, AmError *error) {
+    ReadyStretch *stretches = ARENA_ARRAY(arena, ReadyStretch, count + 1);
     int32_t n = 0;
     if (!stretches) return am_fail_memory(error, (int64_t)sizeof *stretches * count);
     for (int32_t s = 0; s < count; s++) {
-        bool recordable = steps[s].kernel ? !steps[s].kernel->waits_on_host : !meets_on_host;
-        if (n == 0 || stretches[n - 1].recordable != recordable)
-            stretches[n++] = (RankStretch){.first = s, .recordable = recordable};
+        bool waits =
+            steps[s].control ? steps[s].control->waits_on_host : steps[s].collective && meets_on_host;
+        if (n == 0 || stretches[n - 1].recordable == waits)
+            stretches[n++] = (ReadyStretch){.first = s, .recordable = !waits};
         stretches[n - 1].end = s + 1;
     }
     *result = stretches;

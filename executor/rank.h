@@ -2,8 +2,7 @@
 #ifndef EXECUTOR_RANK_H
 #define EXECUTOR_RANK_H
 
-#include "executor/overlap.h"
-#include "executor/updates.h"
+#include "executor/ready.h"
 
 /* The part of a whole array that a rank holds. */
 typedef struct RankShard {
@@ -18,18 +17,14 @@ typedef struct Rank {
     KernelDevice *device;
     Comm *comm;
     Program *program;
-    RankStep *steps; /* [program->step_count] */
-    RankStretch *stretches;
-    int32_t stretch_count;
-    const CommCall *last_wait; /* after the last step; or NULL */
-    Updates updates;
+    ReadyProgram *ready;
     RankShard *parameters, *outputs;     /* [parameter_count], [output_count] */
-    char *memory;                        /* device memory: the program's, staging, scratch */
+    char *memory;                        /* device memory: the program's, scratch */
     int64_t memory_bytes, scratch_bytes; /* all of it; scratch of kernels and collectives in it */
     char *host;                          /* for one shard on its way */
 } Rank;
 
-/* Prepares all steps, allocates and binds. The program lives in rank->arena;
+/* Prepares the program, allocates and binds. The program lives in rank->arena;
  * device and comm stay the caller's. */
 AmStatus rank_open(Rank *rank, KernelDevice *device, Comm *comm, Program *program, AmError *error);
 /* Once before the first run, in the rank's own thread: what needs the other ranks, or takes time. */

@@ -7,6 +7,7 @@
 
 /* A parameter's new value that the program left elsewhere. */
 typedef struct Update {
+    const ProgramUpdate *update;
     void *to;
     const void *from;
     int64_t bytes;
@@ -16,13 +17,12 @@ typedef struct Update {
 typedef struct Updates {
     Update *list;
     int32_t count;
-    int64_t staging_bytes; /* memory that updates_bind() wants */
 } Updates;
 
 /* Lists the updates of `program` that need a copy; in the arena. */
 AmStatus updates_prepare(Updates *updates, Arena *arena, const Program *program, AmError *error);
-/* Sets the addresses in the allocation at `base`. */
-void updates_bind(Updates *updates, const Program *program, char *base, char *staging);
+/* Sets the addresses of one of them: those of the values, and of its staging place if it has one. */
+void updates_bind(Update *update, const Program *program, void *const *addresses, void *staging);
 void updates_apply(const Updates *updates, KernelDevice *device);
 
 #endif

@@ -85,8 +85,7 @@ void whole_take(WholeArray *array, int32_t r) {
                          .start_offset = shard->start_offset};
     memcpy(header.dimensions, shard->dimensions, sizeof header.dimensions);
     memcpy(part, &header, sizeof header);
-    rank->device->back_end->copy_out(rank->device, part + sizeof header,
-                                     kernel_address(rank->program, shard->value, rank->memory),
+    rank->device->back_end->copy_out(rank->device, part + sizeof header, rank->ready->addresses[shard->value],
                                      ir_shape_bytes(&rank->program->values[shard->value].shape));
 }
 

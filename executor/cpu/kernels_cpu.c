@@ -5,8 +5,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "executor/control.h"
 #include "executor/cpu/cpu.h"
+#include "executor/marker.h"
 
 #define DIVIDED "the module is divided among devices already; give the one for a single device"
 #define HOST    "the host has no channel to the running program; pass values as parameters and results"
@@ -25,6 +25,7 @@ static const struct {
     {IR_CONCATENATE, cpu_prepare_concatenate},
     {IR_CONSTANT, cpu_prepare_constant},
     {IR_CONVOLUTION, cpu_prepare_convolution},
+    {IR_CUSTOM_CALL, marker_prepare},
     {IR_DOMAIN, cpu_prepare_reshape},
     {IR_DOT, cpu_prepare_dot},
     {IR_DYNAMIC_RESHAPE, cpu_prepare_dynamic_reshape},
@@ -99,7 +100,6 @@ static AmStatus prepare(KernelCall *call, Arena *arena, AmError *error) {
             return kernel_call_refuse(call, "an operand is no array of numbers", error);
     if (opcode == IR_CUSTOM_CALL && cpu_covers_lapack(call->instruction->attributes->custom_call_target))
         return cpu_prepare_lapack(call, arena, error);
-    if (control_covers(opcode)) return control_prepare(call, arena, error);
     for (size_t k = 0; k < sizeof rows / sizeof *rows; k++)
         if (rows[k].opcode == opcode) return rows[k].prepare(call, arena, error);
     if (is_element_wise(opcode)) return cpu_prepare_single(call, arena, error);

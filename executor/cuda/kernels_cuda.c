@@ -6,14 +6,15 @@
  */
 #include <string.h>
 
-#include "executor/control.h"
 #include "executor/cuda/cuda.h"
+#include "executor/marker.h"
 
 static const struct {
     IrOpcode opcode;
     CudaPrepare *prepare;
 } rows[] = {
     {IR_CONVOLUTION, cuda_prepare_convolution},
+    {IR_CUSTOM_CALL, marker_prepare},
     {IR_DOT, cuda_prepare_dot},
 };
 
@@ -21,7 +22,7 @@ static CudaPrepare *prepare_of(const KernelCall *call) {
     if (call->fusion) return cuda_prepare_generated;
     for (size_t k = 0; k < sizeof rows / sizeof *rows; k++)
         if (rows[k].opcode == call->instruction->opcode) return rows[k].prepare;
-    return control_covers(call->instruction->opcode) ? control_prepare : cuda_prepare_generated;
+    return cuda_prepare_generated;
 }
 
 static bool holds_numbers(const IrShape *const *shapes, int32_t count) {

@@ -23,7 +23,7 @@ static inline void generated_add_text(GeneratedModules *self, const char *text) 
     assert_true(snprintf(whole, sizeof whole, "HloModule m\n%s", text) < (int)sizeof whole);
     if (module_open(module, whole) != AM_OK) fail_msg("%s in\n%s", module->error.text, whole);
     int32_t before = self->generated.count;
-    generated_add_program(&self->generated, module->entry->program);
+    generated_add_program(&self->generated, module->program);
     if (self->generated.count == before) fail_msg("no new kernel of\n%s", text);
 }
 

@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "executor/subprogram.h"
+#include "executor/ready.h"
 #include "ir/canonical.h"
 #include "propagation/lower.h"
 
@@ -19,7 +19,7 @@ typedef struct ModuleCase {
     Arena arena;
     IrModule *module, *canonical;
     Program *program;
-    Subprogram *entry;
+    ReadyProgram *entry;
     char *memory;
     AmError error;
 } ModuleCase;
@@ -31,12 +31,17 @@ static inline AmStatus module_open(ModuleCase *self, const char *text) {
     TRY(ir_canonicalize(&self->canonical, self->module, &self->error));
     TRY(program_from_computation(&self->program, &self->arena, self->canonical, self->canonical->entry, false,
                                  &self->error));
-    TRY(subprogram_prepare(&self->entry, &self->arena, &kernel_device_cpu, self->program, &self->error));
-    int64_t values = self->entry->value_bytes, scratch = (self->entry->scratch_bytes + 63) / 64 * 64;
-    self->memory = aligned_alloc(64, (size_t)(values + scratch + 64));
-    memset(self->memory, 0, (size_t)(values + scratch));
-    subprogram_bind(self->entry, self->memory, NULL, self->memory + values);
-    return AM_OK;
+    TRY(ready_prepare(&self->entry, &self->arena, &kernel_device_cpu, NULL, self->program, false,
+                      &self->error));
+    return ready_allocate(self->entry, &self->memory, &self->error);
+}
+
+/* Sets the parameters and runs it. */
+static inline void module_run(ModuleCase *self, const void *const *parameters) {
+    for (int32_t k = 0; k < self->program->roles->parameter_count; k++)
+        memcpy(ready_parameter(self->entry, k), parameters[k],
+               (size_t)ir_shape_bytes(&self->program->values[self->program->parameters[k]].shape));
+    assert_int_equal(ready_run(self->entry, &self->error), AM_OK);
 }
 
 static inline void module_close(ModuleCase *self) {
@@ -49,11 +54,8 @@ static inline void module_close(ModuleCase *self) {
 /* Runs with `parameters` [number of parameters]; compares output 0 with `bytes` of `expected`. */
 static inline void check_run(ModuleCase *self, const void *const *parameters, const void *expected,
                              size_t bytes) {
-    for (int32_t k = 0; k < self->entry->parameter_count; k++)
-        memcpy(self->entry->parameters[k], parameters[k],
-               (size_t)ir_shape_bytes(&self->entry->program->values[k].shape));
-    subprogram_run(self->entry);
-    assert_memory_equal(self->entry->outputs[0], expected, bytes);
+    module_run(self, parameters);
+    assert_memory_equal(ready_output(self->entry, 0), expected, bytes);
 }
 
 /* The same for a module that is run once. */

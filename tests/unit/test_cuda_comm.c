@@ -10,6 +10,7 @@ enum { SKIPPED = 77 };
 #ifdef AUTOMAP_HAVE_CUDA
 #include "base/cuda/driver.h"
 #include "executor/cuda/cuda.h"
+#include "region_case.h"
 #include "tests/cuda/stand_in/stand_in.h"
 
 static bool supports(SbpReduction reduction, Dtype type) {
@@ -26,6 +27,18 @@ static void test_collectives(void **state) {
 static void test_failure_releases_the_others(void **state) {
     (void)state;
     case_check_failure(&kernels_cuda, &comm_local_cuda);
+}
+
+/* In loops, branches and computations, which run between reads of the host. */
+static void test_collectives_in_regions(void **state) {
+    (void)state;
+    for (int32_t ranks = 1; ranks <= REGION_MOST_RANKS; ranks++)
+        region_check(&kernels_cuda, &comm_local_cuda, ranks);
+}
+
+static void test_failure_in_a_loop(void **state) {
+    (void)state;
+    region_check_failure(&kernels_cuda, &comm_local_cuda);
 }
 
 /* What a step does allocates nothing. */
@@ -64,6 +77,8 @@ static void test_unreachable_card(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_collectives),
+        cmocka_unit_test(test_collectives_in_regions),
+        cmocka_unit_test(test_failure_in_a_loop),
         cmocka_unit_test(test_failure_releases_the_others),
         cmocka_unit_test(test_no_allocation_after_the_start),
         cmocka_unit_test(test_unreachable_card),

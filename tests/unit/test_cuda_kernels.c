@@ -45,8 +45,8 @@ static const char branches[] =
 static void fill(CudaCase *gpu, CudaCase *cpu, int32_t seed) {
     Random random;
     random_seed(&random, (uint64_t)seed);
-    for (int32_t k = 0; k < cpu->entry->parameter_count; k++) {
-        const IrShape *shape = &cpu->entry->program->values[cpu->entry->program->parameters[k]].shape;
+    for (int32_t k = 0; k < cpu->program->roles->parameter_count; k++) {
+        const IrShape *shape = &cpu->program->values[cpu->program->parameters[k]].shape;
         int64_t count = ir_shape_elements(shape);
         int32_t *data = calloc((size_t)count + 2, 8);
         for (int64_t i = 0; i < count; i++)
@@ -60,8 +60,8 @@ static void fill(CudaCase *gpu, CudaCase *cpu, int32_t seed) {
 
 /* All outputs, floating ones to 1e-6 of their size. */
 static void compare(CudaCase *gpu, CudaCase *cpu) {
-    for (int32_t k = 0; k < cpu->entry->output_count; k++) {
-        const IrShape *shape = &cpu->entry->program->values[cpu->entry->program->outputs[k]].shape;
+    for (int32_t k = 0; k < cpu->program->roles->output_count; k++) {
+        const IrShape *shape = &cpu->program->values[cpu->program->outputs[k]].shape;
         int64_t bytes = ir_shape_bytes(shape);
         float *a = calloc((size_t)bytes + 8, 1), *b = calloc((size_t)bytes + 8, 1);
         cuda_case_get(gpu, k, a);
@@ -84,8 +84,8 @@ static void check_module(const char *text, int32_t runs) {
     cuda_case_check(cuda_case_open(&cpu, &kernel_device_cpu, text), &cpu.error);
     for (int32_t seed = 0; seed < runs; seed++) {
         fill(&gpu, &cpu, seed);
-        subprogram_run(gpu.entry);
-        subprogram_run(cpu.entry);
+        cuda_case_run(&gpu);
+        cuda_case_run(&cpu);
         cuda_case_synchronize(&gpu);
         compare(&gpu, &cpu);
     }
@@ -111,7 +111,7 @@ static void test_modules(void **state) {
 
 static bool run_stretch(CudaCase *self, void **record) {
     if (self->device->back_end->begin(self->device, record)) return true;
-    subprogram_run(self->entry);
+    cuda_case_run(self);
     return self->device->back_end->end(self->device, record);
 }
 
@@ -129,7 +129,7 @@ static void test_a_stretch_becomes_a_graph(void **state) {
         assert_true(run_stretch(&gpu, &record));
         ASSERT_COUNT("cuGraphLaunch", graphs + (step > 0));
         if (step > 1) ASSERT_COUNT("cuLaunchKernel", launches);
-        subprogram_run(cpu.entry);
+        cuda_case_run(&cpu);
         cuda_case_synchronize(&gpu);
         compare(&gpu, &cpu);
     }
@@ -153,7 +153,7 @@ static void test_a_stretch_that_cannot_be_recorded(void **state) {
         bool done = run_stretch(&gpu, &record);
         assert_int_equal(done, step != 1);
         if (!done) assert_true(run_stretch(&gpu, &record));
-        subprogram_run(cpu.entry);
+        cuda_case_run(&cpu);
         cuda_case_synchronize(&gpu);
         compare(&gpu, &cpu);
     }
@@ -173,7 +173,7 @@ static void test_a_failure_comes_out_of_synchronize(void **state) {
     cuda_case_check(cuda_case_open(&gpu, device, small), &gpu.error);
     cuda_case_set(&gpu, 0, values);
     cuda_case_fail("cuLaunchKernel=700");
-    subprogram_run(gpu.entry);
+    cuda_case_run(&gpu);
     cuda_case_fail("");
     cuda_case_get(&gpu, 1, &sum);
     assert_true(sum == 0);
@@ -182,7 +182,7 @@ static void test_a_failure_comes_out_of_synchronize(void **state) {
     assert_non_null(strstr(gpu.error.text, "CUDA_ERROR_ILLEGAL_ADDRESS"));
     assert_null(strchr(gpu.error.text, '\n'));
     gpu.error = (AmError){0};
-    subprogram_run(gpu.entry);
+    cuda_case_run(&gpu);
     cuda_case_synchronize(&gpu);
     cuda_case_get(&gpu, 1, &sum);
     assert_true(sum == 36 + 63);
@@ -215,7 +215,7 @@ static void test_ranks_share_units(void **state) {
     for (int r = 0; r < 2; r++) {
         float values[64] = {(float)r}, sum;
         cuda_case_set(&cases[r], 0, values);
-        subprogram_run(cases[r].entry);
+        cuda_case_run(&cases[r]);
         cuda_case_get(&cases[r], 1, &sum);
         cuda_case_synchronize(&cases[r]);
         assert_true(sum == (r == 0 ? 64 : 67));
@@ -242,7 +242,7 @@ static void *train(void *argument) {
     cuda_case_check(cuda_case_open(&gpu, device, small), &gpu.error);
     for (int step = 0; step < 20; step++) {
         cuda_case_set(&gpu, 0, values);
-        subprogram_replay(gpu.entry);
+        cuda_case_replay(&gpu);
         cuda_case_synchronize(&gpu);
     }
     cuda_case_get(&gpu, 1, &self->sum);

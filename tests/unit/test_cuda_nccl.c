@@ -12,6 +12,7 @@ enum { SKIPPED = 77 };
 #include "base/clock.h"
 #include "base/cuda/driver.h"
 #include "executor/cuda/cuda.h"
+#include "region_case.h"
 #include "tests/cuda/stand_in/stand_in.h"
 
 /* What NCCL has; on a pred every reduction is a maximum or a minimum. */
@@ -43,6 +44,22 @@ static void test_collectives(void **state) {
     for (int k = 0; k < 3; k++)
         if (share || counts[k] <= cuda_device_count())
             case_check_all(&kernels_cuda, &comm_nccl, supports, counts[k]);
+}
+
+/* In loops, branches and computations: what the host reads in between it waits for as for a step's end. */
+static void test_collectives_in_regions(void **state) {
+    (void)state;
+    bool share = open_ranks(0, 0, NULL) == AM_OK;
+    if (!share && cuda_device_count() < 2) skip();
+    for (int32_t ranks = 2; ranks <= REGION_MOST_RANKS; ranks++)
+        if (share || ranks <= cuda_device_count()) region_check(&kernels_cuda, &comm_nccl, ranks);
+}
+
+static void test_failure_in_a_loop(void **state) {
+    (void)state;
+    bool share = open_ranks(0, 0, NULL) == AM_OK;
+    if (!share && cuda_device_count() < 3) skip();
+    region_check_failure(&kernels_cuda, &comm_nccl);
 }
 
 /* A step is one launch of a graph, with nothing allocated on the way. */
@@ -171,6 +188,8 @@ static bool is_present(void) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_collectives),
+        cmocka_unit_test(test_collectives_in_regions),
+        cmocka_unit_test(test_failure_in_a_loop),
         cmocka_unit_test(test_steps_are_graphs),
         cmocka_unit_test(test_failure_releases_the_others),
         cmocka_unit_test(test_errors_of_the_library),

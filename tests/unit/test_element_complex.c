@@ -6,12 +6,9 @@
 static void check_near(const char *text, const float *x, const float *y, const float *expected, int count) {
     ModuleCase c;
     if (module_open(&c, text) != AM_OK) fail_msg("%s", c.error.text);
-    const float *parameters[] = {x, y};
-    for (int32_t k = 0; k < c.entry->parameter_count; k++)
-        memcpy(c.entry->parameters[k], parameters[k],
-               (size_t)ir_shape_bytes(&c.entry->program->values[k].shape));
-    subprogram_run(c.entry);
-    const float *got = c.entry->outputs[0];
+    const void *parameters[] = {x, y};
+    module_run(&c, parameters);
+    const float *got = ready_output(c.entry, 0);
     for (int k = 0; k < count; k++)
         if (!(fabsf(got[k] - expected[k]) <= 1e-6f))
             fail_msg("[%d] is %g, expected %g", k, got[k], expected[k]);

@@ -163,7 +163,7 @@ static void test_narrow_types_are_refused(void **state) {
         snprintf(whole, sizeof whole, "HloModule m\n%s", texts[k]);
         if (module_open(&module, whole) != AM_OK) fail_msg("%s", module.error.text);
         AmError error = {0};
-        assert_int_equal(cuda_source_make(&source, &module.arena, module.entry->calls[0], &error),
+        assert_int_equal(cuda_source_make(&source, &module.arena, module.entry->steps[0].kernel, &error),
                          AM_ERROR_INPUT);
         assert_non_null(strstr(error.text, "no kernel for"));
         module_close(&module);

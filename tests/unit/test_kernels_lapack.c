@@ -7,10 +7,7 @@
 /* Opens the module, copies its parameters in and runs it. */
 static void run(ModuleCase *self, const char *text, const void *const *parameters) {
     if (module_open(self, text) != AM_OK) fail_msg("%s", self->error.text);
-    for (int32_t k = 0; k < self->entry->parameter_count; k++)
-        memcpy(self->entry->parameters[k], parameters[k],
-               (size_t)ir_shape_bytes(&self->entry->program->values[k].shape));
-    subprogram_run(self->entry);
+    module_run(self, parameters);
 }
 
 static const double matrices[2][6] = {{1, 2, 3, 4, 5, 7}, {2, -1, 0, 3, 1, 1}}; /* 3 x 2 */
@@ -27,7 +24,7 @@ static void test_qr(void **state) {
         "  q = f64[2,3,2] custom-call(r, t), custom_call_target=\"lapack_dorgqr_ffi\", backend_config={}\n"
         "  ROOT o = (f64[2,3,2], f64[2,3,2]) tuple(q, r) }\n",
         (const void *[]){matrices});
-    const double *q = c.entry->outputs[0], *r = c.entry->outputs[1];
+    const double *q = ready_output(c.entry, 0), *r = ready_output(c.entry, 1);
     for (int b = 0; b < 2; b++, q += 6, r += 6)
         for (int i = 0; i < 3; i++) {
             assert_true(fabs(q[2 * i] * r[0] - matrices[b][2 * i]) < 1e-12);
@@ -45,8 +42,8 @@ static void test_singular_values(void **state) {
         "  ROOT f = (f64[2,3,2], f64[2,2], f64[2,3,2], f64[2,2,2], s32[2]) custom-call(a), "
         "custom_call_target=\"lapack_dgesdd_ffi\", backend_config={mode = 83 : ui8} }\n",
         (const void *[]){matrices});
-    const double *s = c.entry->outputs[1], *u = c.entry->outputs[2], *v = c.entry->outputs[3];
-    const int32_t *status = c.entry->outputs[4];
+    const double *s = ready_output(c.entry, 1), *u = ready_output(c.entry, 2), *v = ready_output(c.entry, 3);
+    const int32_t *status = ready_output(c.entry, 4);
     for (int b = 0; b < 2; b++, s += 2, u += 6, v += 4) {
         assert_int_equal(status[b], 0);
         assert_true(s[0] >= s[1] && s[1] > 0);
@@ -70,9 +67,9 @@ static void test_eigenvectors_of_a_rotation(void **state) {
         "custom_call_target=\"lapack_sgeev_ffi\", "
         "backend_config={compute_left = 78 : ui8, compute_right = 86 : ui8} }\n",
         (const void *[]){a});
-    const float *real = c.entry->outputs[0], *imaginary = c.entry->outputs[1];
-    const float complex *v = c.entry->outputs[3];
-    assert_int_equal(*(const int32_t *)c.entry->outputs[4], 0);
+    const float *real = ready_output(c.entry, 0), *imaginary = ready_output(c.entry, 1);
+    const float complex *v = ready_output(c.entry, 3);
+    assert_int_equal(*(const int32_t *)ready_output(c.entry, 4), 0);
     for (int j = 0; j < 2; j++) {
         float complex value = real[j] + I * imaginary[j];
         assert_true(fabsf(real[j]) < 1e-6f && fabsf(fabsf(imaginary[j]) - 1) < 1e-6f);
@@ -91,7 +88,7 @@ static void test_eigenvalues_of_no_finite_matrix(void **state) {
         "  ROOT f = (c64[1], c64[1,1], c64[1,1], s32[]) custom-call(a), "
         "custom_call_target=\"lapack_cgeev_ffi\", backend_config={} }\n",
         (const void *[]){a});
-    assert_int_equal(*(const int32_t *)c.entry->outputs[3], -4);
+    assert_int_equal(*(const int32_t *)ready_output(c.entry, 3), -4);
     module_close(&c);
 }
 
@@ -105,7 +102,7 @@ static void test_hermitian(void **state) {
         "  ROOT f = (c128[2,2], f64[2], s32[]) custom-call(a), "
         "custom_call_target=\"lapack_zheevd_ffi\", backend_config={mode = 86 : ui8, uplo = 76 : ui8} }\n",
         (const void *[]){a});
-    const double *values = c.entry->outputs[1];
+    const double *values = ready_output(c.entry, 1);
     assert_true(fabs(values[0] - 1) < 1e-12 && fabs(values[1] - 3) < 1e-12);
     module_close(&c);
 }

@@ -7,11 +7,8 @@
 static void check_near(const char *text, const void *const *parameters, const float *expected, int count) {
     ModuleCase c;
     if (module_open(&c, text) != AM_OK) fail_msg("%s", c.error.text);
-    for (int32_t k = 0; k < c.entry->parameter_count; k++)
-        memcpy(c.entry->parameters[k], parameters[k],
-               (size_t)ir_shape_bytes(&c.entry->program->values[k].shape));
-    subprogram_run(c.entry);
-    const float *got = c.entry->outputs[0];
+    module_run(&c, parameters);
+    const float *got = ready_output(c.entry, 0);
     for (int k = 0; k < count; k++)
         if (!(fabsf(got[k] - expected[k]) <= 1e-6f))
             fail_msg("[%d] is %g, expected %g", k, got[k], expected[k]);
@@ -56,9 +53,8 @@ static void test_cholesky_of_no_positive_matrix(void **state) {
     if (module_open(&c, "HloModule m\nENTRY e { a = f32[2,2] parameter(0)\n"
                         "  ROOT r = f32[2,2] cholesky(a), lower=true }\n") != AM_OK)
         fail_msg("%s", c.error.text);
-    memcpy(c.entry->parameters[0], a, sizeof a);
-    subprogram_run(c.entry);
-    for (int k = 0; k < 4; k++) assert_true(isnan(((const float *)c.entry->outputs[0])[k]));
+    module_run(&c, (const void *[]){a});
+    for (int k = 0; k < 4; k++) assert_true(isnan(((const float *)ready_output(c.entry, 0))[k]));
     module_close(&c);
 }
 

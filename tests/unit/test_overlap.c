@@ -5,7 +5,7 @@
 
 #include <cmocka.h>
 
-#include "executor/overlap.h"
+#include "executor/control.h"
 
 enum { STEPS = 8 };
 
@@ -15,7 +15,7 @@ static const IrShape shape = {.type = DTYPE_F32, .rank = 1, .dimensions = (int64
 /* Steps with one operand and one result each, at offsets in `memory`. */
 typedef struct Steps {
     char memory[256];
-    RankStep steps[STEPS];
+    ReadyStep steps[STEPS];
     KernelCall kernels[STEPS];
     CommCall collectives[STEPS];
     const IrShape *shapes[1];
@@ -80,17 +80,34 @@ static void test_older_first(void **state) {
     assert_null(last);
 }
 
+/* Control flow waits for all that is under way, whatever it touches. */
+static void test_control_waits_for_all(void **state) {
+    (void)state;
+    Steps s = {0};
+    const CommCall *last = NULL;
+    Control call = {0};
+    add(&s, true, 0, 16);
+    add(&s, true, 32, 48);
+    s.steps[s.count++] = (ReadyStep){.control = &call};
+    add(&s, false, 16, 112);
+    assert_int_equal(overlap_find_waits(s.steps, s.count, &last, NULL), AM_OK);
+    assert_ptr_equal(s.steps[2].wait, &s.collectives[1]);
+    assert_null(s.steps[3].wait);
+    assert_null(last);
+}
+
 static void test_stretches(void **state) {
     (void)state;
     Arena arena = {0};
     Steps s = {0};
-    RankStretch *stretches;
+    ReadyStretch *stretches;
     int32_t count;
     add(&s, false, 0, 16);
     add(&s, true, 0, 16);
     add(&s, false, 0, 16);
     add(&s, false, 0, 16);
-    s.kernels[3].waits_on_host = true;
+    Control loop = {.waits_on_host = true};
+    s.steps[3] = (ReadyStep){.control = &loop};
     assert_int_equal(overlap_find_stretches(&stretches, &count, &arena, s.steps, s.count, false, NULL),
                      AM_OK);
     assert_int_equal(count, 2);
@@ -106,6 +123,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_waits),
         cmocka_unit_test(test_older_first),
+        cmocka_unit_test(test_control_waits_for_all),
         cmocka_unit_test(test_stretches),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
