@@ -50,6 +50,7 @@ typedef struct Hasher {
     LiteralDigest *literals; /* open-addressed by address */
     uint64_t literal_mask;   /* number of slots - 1 */
     IrFeed feed;             /* of the computation whose callees are done */
+    bool failed;             /* a part has no digest: there was no memory */
 } Hasher;
 
 /* out[bytes] = values, with one NaN for all; bytes <= LARGE_LITERAL, whole values. */
@@ -86,6 +87,7 @@ static void add_large_literal(Hasher *hasher, Dtype type, const IrLiteral *liter
             sha256_add(&sha, plain_values(plain, (const char *)literal->data + begin, bytes, type), bytes);
         }
         sha256_end(&sha, slot->hex);
+        hasher->failed = hasher->failed || !slot->hex[0];
         slot->literal = literal;
     }
     ir_feed_integer(&hasher->feed, literal->bytes);
@@ -229,14 +231,15 @@ static void hash_computation(Hasher *hasher, int32_t computation) {
     for (int32_t i = body->first; i < body->first + body->count; i++)
         add_instruction(hasher, &module->instructions[i], body->first);
     ir_feed_end(&hasher->feed, digest->hex);
+    hasher->failed = hasher->failed || !digest->hex[0];
 }
 
-/* Donations in order of output and parameter, whatever their order in the file. */
-static void add_aliases(IrFeed *feed, const IrModule *module, Arena *scratch) {
+/* Donations in order of output and parameter, whatever their order in the file; false: no memory. */
+static bool add_aliases(IrFeed *feed, const IrModule *module, Arena *scratch) {
     const IrShape *result = &module->instructions[module->computations[module->entry].root].shape;
     int32_t outputs = result->type == DTYPE_TUPLE ? result->rank : 0;
     int32_t *parameters = ARENA_ARRAY(scratch, int32_t, (int64_t)outputs + 1);
-    if (!parameters) return;
+    if (!parameters) return false;
     for (int32_t a = 0; a < module->alias_count; a++) {
         int32_t output = module->aliases[a].output;
         if (output >= -1 && output < outputs) parameters[output + 1] = module->aliases[a].parameter + 1;
@@ -246,6 +249,7 @@ static void add_aliases(IrFeed *feed, const IrModule *module, Arena *scratch) {
         ir_feed_integer(feed, o - 1);
         ir_feed_integer(feed, parameters[o] - 1);
     }
+    return true;
 }
 
 void ir_hash(const IrModule *canonical, char hex[65]) {
@@ -259,8 +263,9 @@ void ir_hash(const IrModule *canonical, char hex[65]) {
         ir_feed_begin(&hasher.feed);
         ir_feed_string(&hasher.feed, "automap-hlo-1");
         ir_feed_string(&hasher.feed, hasher.digests[canonical->entry].hex);
-        add_aliases(&hasher.feed, canonical, &scratch);
+        bool is_whole = add_aliases(&hasher.feed, canonical, &scratch);
         ir_feed_end(&hasher.feed, hex);
+        if (hasher.failed || !is_whole) hex[0] = '\0';
     }
     arena_free(&scratch);
 }

@@ -222,6 +222,7 @@ static void clear_pair(Matcher *matcher, int32_t output) {
 
 static void pair_by_data_flow(Matcher *matcher) {
     for (int32_t o = 0; o < matcher->flow->output_count; o++) search_candidates(matcher, o);
+    if (matcher->arena->failed) return;
     if (matcher->candidate_count > 0)
         qsort(matcher->candidates, (size_t)matcher->candidate_count, sizeof(Candidate), compare_candidates);
     for (int32_t c = 0; c < matcher->candidate_count; c++) {

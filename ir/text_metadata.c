@@ -141,7 +141,7 @@ static void write_key(Text *out, bool *has_any, const char *name) {
 bool ir_metadata_is_empty(const Hlo__OpMetadata *metadata) {
     Text text = {0};
     ir_write_metadata(&text, metadata, NULL);
-    bool is_empty = text.length == 0;
+    bool is_empty = text.length == 0 && !text.failed;
     text_free(&text);
     return is_empty;
 }

@@ -121,11 +121,11 @@ static AmStatus write_instruction(IrTextWriter *writer, size_t index, bool is_ro
 }
 
 /* (a: f32[2], b: s32[]) -> f32[2], parameters by number. */
-static void write_program_shape(IrTextWriter *writer, const Hlo__ShapeProto *result) {
+static AmStatus write_program_shape(IrTextWriter *writer, const Hlo__ShapeProto *result) {
     const Hlo__HloComputationProto *computation = writer->computation;
     size_t count = computation->n_instructions;
     int32_t *by_number = ARENA_ARRAY(&writer->arena, int32_t, count + 1);
-    if (!by_number) return;
+    if (!by_number) return am_fail_memory(writer->error, (int64_t)(count * sizeof *by_number));
     for (size_t i = 0; i < count; i++) {
         const Hlo__HloInstructionProto *instruction = computation->instructions[i];
         int64_t number = instruction->parameter_number;
@@ -140,6 +140,7 @@ static void write_program_shape(IrTextWriter *writer, const Hlo__ShapeProto *res
     }
     text_append_string(writer->out, ") -> ");
     ir_write_shape(writer->out, result, false);
+    return AM_OK;
 }
 
 static AmStatus write_computation(IrTextWriter *writer, size_t index, bool is_entry) {
@@ -152,7 +153,7 @@ static AmStatus write_computation(IrTextWriter *writer, size_t index, bool is_en
         return am_fail(writer->error, AM_ERROR_INPUT, "", "computation '%s' has no root", computation->name);
     }
     text_append(writer->out, "%s%%%s", is_entry ? "ENTRY " : "", writer->computation_names[index]);
-    write_program_shape(writer, computation->instructions[root]->shape);
+    TRY(write_program_shape(writer, computation->instructions[root]->shape));
     text_append_string(writer->out, " {\n");
     for (size_t i = 0; i < computation->n_instructions; i++) {
         TRY(write_instruction(writer, i, (int32_t)i == root));

@@ -27,6 +27,10 @@ AmStatus plan_context_read(PlanContext **context, const char *path, const char *
     TRY_OR_FAIL(ir_read(&self->module, path, error));
     TRY_OR_FAIL(ir_canonicalize(&self->canonical, self->module, error));
     ir_hash(self->canonical, self->sha256);
+    if (!self->sha256[0]) {
+        status = am_fail_memory(error, (int64_t)sizeof self->sha256);
+        goto fail;
+    }
     if (!roles_path) roles_path = neighbour_roles(&self->arena, path);
     TRY_OR_FAIL(ir_find_roles(&self->roles, &self->arena, self->canonical, roles_path, error));
     TRY_OR_FAIL(rules_build(&self->rules, &self->arena, self->canonical, error));
