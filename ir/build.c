@@ -3,9 +3,9 @@
  * Ids are resolved here. Computations are known by their full id. Instructions
  * are known inside their computation by the low 32 bits of their id, which
  * covers both schemes in use: small numbers that are unique in the module, and
- * computation id * 2^32 + local id. Operands must be of the same computation
- * and may come in any order, but cycles are refused, among instructions and
- * among computations that call one another.
+ * computation id * 2^32 + local id. Operands and control predecessors must be of
+ * the same computation and, as XLA demands too, come before what uses them, which
+ * leaves no room for cycles; computations that call one another are refused.
  */
 #include <stdarg.h>
 #include <stdio.h>
@@ -33,9 +33,10 @@ static int64_t local_id(int64_t id) {
     return id & 0xFFFFFFFF;
 }
 
-/* ids -> indices of instructions of the computation whose ids `locals` holds. */
+/* ids -> indices of instructions of the computation whose ids `locals` holds, all below `own`. */
 static AmStatus resolve(const Builder *builder, const int32_t **indices, int32_t *count, const int64_t *ids,
-                        size_t id_count, const char *what, const Hlo__HloInstructionProto *owner) {
+                        size_t id_count, const char *what, const Hlo__HloInstructionProto *owner,
+                        int32_t own) {
     if (id_count == 0) return AM_OK;
     int32_t *resolved = ARENA_ARRAY(builder->arena, int32_t, id_count);
     if (resolved == NULL) return am_fail_memory(builder->error, (int64_t)(id_count * sizeof *resolved));
@@ -44,6 +45,11 @@ static AmStatus resolve(const Builder *builder, const int32_t **indices, int32_t
         if (resolved[i] < 0) {
             return build_refuse(builder, owner,
                                 "%s %zu has id %lld, which no instruction of its computation has", what, i,
+                                (long long)ids[i]);
+        }
+        if (resolved[i] >= own) {
+            return build_refuse(builder, owner,
+                                "%s %zu has id %lld, which is this instruction or a later one", what, i,
                                 (long long)ids[i]);
         }
     }
@@ -78,6 +84,7 @@ static bool is_opcode(const char *opcode) {
 
 static AmStatus build_instruction(const Builder *builder, IrInstruction *instruction,
                                   const Hlo__HloInstructionProto *message) {
+    int32_t own = (int32_t)(instruction - builder->module->instructions);
     instruction->message = message;
     instruction->name = message->name;
     if (message->name[0] == '\0') {
@@ -91,9 +98,9 @@ static AmStatus build_instruction(const Builder *builder, IrInstruction *instruc
     instruction->opcode_name = message->opcode;
     TRY(build_shape(builder, &instruction->shape, message->shape, message));
     TRY(resolve(builder, &instruction->operands, &instruction->operand_count, message->operand_ids,
-                message->n_operand_ids, "operand", message));
+                message->n_operand_ids, "operand", message, own));
     TRY(resolve(builder, &instruction->control, &instruction->control_count, message->control_predecessor_ids,
-                message->n_control_predecessor_ids, "control predecessor", message));
+                message->n_control_predecessor_ids, "control predecessor", message, own));
     TRY(resolve_called(builder, instruction, message));
     TRY(build_attributes(builder, &instruction->attributes, instruction->opcode, message));
     if (instruction->opcode == IR_CONSTANT) {
@@ -198,57 +205,6 @@ static AmStatus find_entry(const Builder *builder) {
                    (long long)message->entry_computation_id);
 }
 
-/* Files list operands before their users, which is checked first; where one does
- * not, a depth-first search over operands and control predecessors decides. */
-static AmStatus refuse_instruction_cycle(const Builder *builder, const IrComputation *computation) {
-    const IrInstruction *instructions = builder->module->instructions + computation->first;
-    bool ordered = true;
-    for (int32_t i = 0; i < computation->count && ordered; i++) {
-        const IrInstruction *instruction = &instructions[i];
-        for (int32_t k = 0; k < instruction->operand_count; k++) {
-            ordered = ordered && instruction->operands[k] < computation->first + i;
-        }
-        for (int32_t k = 0; k < instruction->control_count; k++) {
-            ordered = ordered && instruction->control[k] < computation->first + i;
-        }
-    }
-    if (ordered) return AM_OK;
-
-    /* Depth first with an explicit stack: 0 new, 1 open, 2 done. */
-    int32_t count = computation->count;
-    int8_t *state = ARENA_ARRAY(builder->arena, int8_t, count);
-    int32_t *stack = ARENA_ARRAY(builder->arena, int32_t, count);
-    int32_t *next = ARENA_ARRAY(builder->arena, int32_t, count);
-    if (state == NULL || stack == NULL || next == NULL) return am_fail_memory(builder->error, count * 9L);
-    for (int32_t start = 0; start < count; start++) {
-        if (state[start] != 0) continue;
-        int32_t depth = 0;
-        stack[depth++] = start;
-        state[start] = 1;
-        while (depth > 0) {
-            int32_t at = stack[depth - 1];
-            const IrInstruction *instruction = &instructions[at];
-            int32_t edge = next[at]++;
-            if (edge >= instruction->operand_count + instruction->control_count) {
-                state[at] = 2;
-                depth--;
-                continue;
-            }
-            int32_t to = edge < instruction->operand_count
-                             ? instruction->operands[edge]
-                             : instruction->control[edge - instruction->operand_count];
-            to -= computation->first;
-            if (state[to] == 1)
-                return build_refuse(builder, instructions[to].message, "it depends on itself");
-            if (state[to] == 0) {
-                state[to] = 1;
-                stack[depth++] = to;
-            }
-        }
-    }
-    return AM_OK;
-}
-
 /* Computations in an order in which callees come first; a call graph with a
  * cycle leaves some unplaced. */
 static AmStatus refuse_recursion(const Builder *builder) {
@@ -321,9 +277,6 @@ AmStatus ir_build(IrModule *module, Hlo__HloModuleProto *message, AmError *error
     TRY(find_entry(&builder));
     for (int32_t i = 0; i < module->computation_count; i++) {
         TRY(build_computation(&builder, &module->computations[i], message->computations[i]));
-    }
-    for (int32_t i = 0; i < module->computation_count; i++) {
-        TRY(refuse_instruction_cycle(&builder, &module->computations[i]));
     }
     TRY(refuse_recursion(&builder));
     return build_aliases(&builder);

