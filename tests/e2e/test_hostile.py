@@ -1,6 +1,7 @@
 """Hostile input: one clear line, the documented exit status, and nothing lost.
 
-Damaged modules, plans, clusters, roles and arrays go through every command; no outcome but success
+Modules that lie (ids, shapes, nesting, sizes, dimension numbers) are refused at once, in one line and
+in memory that goes with the file. Damaged modules, plans, clusters, roles and arrays go through every command; no outcome but success
 or a named refusal is allowed, within a bound on time and memory. Then what happens on a bad day:
 outputs that cannot be written, a full disk, an interrupt, odd modules.
 """
@@ -120,6 +121,157 @@ def test_damaged_modules(work, plan):
     for _ in range(150):
         broken.write_bytes(damage(chance, *chance.choice(contents)))
         automap(*chance.choice(commands))
+
+
+F32 = {"elementType": "F32", "dimensions": ["4"]}
+DEEP = 100_000
+
+
+def as_json(*instructions, **module):
+    """A module of one computation; an instruction is (opcode, operand ids, further fields)."""
+    rows = [{"name": f"i{k}", "opcode": opcode, "id": str(k), "operandIds": [str(o) for o in operands], "shape": F32,
+             **fields} for k, (opcode, operands, fields) in enumerate(instructions)]
+    return json.dumps({"name": "m", "entryComputationId": "1", "computations": [
+        {"name": "main", "id": "1", "rootId": str(len(rows) - 1), "instructions": rows}], **module})
+
+
+def as_text(*lines):
+    return "HloModule m\n\nENTRY main {\n  " + "\n  ".join(lines) + "\n}\n"
+
+
+def wire(number, content):
+    """A field of protobuf's wire format that holds bytes."""
+    def varint(value):
+        digits = bytearray()
+        while value >= 0x80:
+            digits.append(value & 0x7F | 0x80)
+            value >>= 7
+        return bytes(digits + bytes([value]))
+    return varint(number << 3 | 2) + varint(len(content)) + content
+
+
+def nested_binary():
+    shape = b"\x10\x0d"  # a tuple
+    for _ in range(20_000):  # each level costs up to four bytes more than the one inside
+        shape = b"\x10\x0d" + wire(4, shape)
+    instruction = wire(1, b"x") + wire(2, b"parameter") + wire(3, shape)
+    return wire(1, b"m") + wire(3, wire(1, b"main") + wire(2, instruction))
+
+
+PARAMETER = ("parameter", [], {})
+HUGE = {"shape": {"elementType": "F32", "dimensions": ["1000000000"]}}
+X = "x = f32[4,8]{1,0} parameter(0)"
+ADD = "add {\n  a = f32[] parameter(0)\n  b = f32[] parameter(1)\n  ROOT c = f32[] add(a, b)\n}\n\n"
+HOSTILE = {  # name: content, what the one line says
+    "cycle": (as_json(PARAMETER, ("negate", [2], {}), ("negate", [1], {})), "a later one"),
+    "own operand": (as_json(PARAMETER, ("negate", [1], {})), "a later one"),
+    "later operand": (as_json(("negate", [1], {}), PARAMETER), "a later one"),
+    "later operand in text": (as_text("ROOT y = f32[4] negate(x)", "x = f32[4] parameter(0)"), "no instruction 'x' above"),
+    "dangling operand": (as_json(PARAMETER, ("negate", [7], {})), "id 7"),
+    "dangling predecessor": (as_json(PARAMETER, ("negate", [0], {"controlPredecessorIds": ["9"]})), "id 9"),
+    "dangling root": (as_json(PARAMETER).replace('"rootId": "0"', '"rootId": "5"'), "id 5"),
+    "dangling entry": (as_json(PARAMETER, entryComputationId="3"), "id 3"),
+    "same id twice": (as_json(PARAMETER, ("negate", [0], {"id": "0"})), "already taken"),
+    "huge id": (as_json(PARAMETER, ("negate", ["9223372036854775807"], {})), "id 9223372036854775807"),
+    "calls itself": (as_json(PARAMETER, ("call", [0], {"calledComputationIds": ["1"]})), "calls itself"),
+    "to_apply to nowhere": (as_json(PARAMETER, ("map", [0], {"calledComputationIds": ["9"]})), "id 9"),
+    "to_apply to nowhere in text": (as_text(X, "ROOT y = f32[4,8] map(x), dimensions={0,1}, to_apply=%nowhere"), "nowhere"),
+    "reduce without to_apply": (as_json(PARAMETER, ("reduce", [0, 0], {})), "computations"),
+    "product of 2^64": (as_text("ROOT x = f32[4294967296,4294967296] parameter(0)"), "2^62"),
+    "product of 2^93": (as_json(("parameter", [], {"shape": {"elementType": "F32", "dimensions": [2**31] * 3}})), "2^62"),
+    "product with a zero": (as_text("ROOT x = f32[9223372036854775807,9223372036854775807,0] parameter(0)"), "2^62"),
+    "a dimension beyond 2^63": (as_text("ROOT x = f32[18446744073709551616] parameter(0)"), "integer"),
+    "a negative dimension": (as_json(("parameter", [], {"shape": {"elementType": "F32", "dimensions": [-5]}})), "negative"),
+    "a rank of 100,000": (as_text(f"ROOT x = f32[{','.join(['1'] * DEEP)}] parameter(0)"), "dimensions"),
+    "nested tuple in text": (as_text("ROOT x = " + "(" * DEEP + "f32[]" + ")" * DEEP + " parameter(0)"), "nested"),
+    "nested tuple, open": (as_text("ROOT x = " + "(" * DEEP), "nested"),
+    "nested tuple in JSON": ('{"computations":[{"instructions":[{"shape":' + '{"tupleShapes":[' * DEEP + "]}" * DEEP +
+                             "}]}]}", "nested"),
+    "nested tuple in binary": (nested_binary(), "nested"),
+    "nested literal": (as_text("ROOT x = f32[2] constant(" + "{" * DEEP + "1" + "}" * DEEP + ")"), "expected"),
+    "nested JSON": ("[" * DEEP + "]" * DEEP, "expected an HLO module"),
+    "nested JSON, unknown key": ('{"computations":[],"x":' + "[" * DEEP + "]" * DEEP + "}", "nested"),
+    "nested JSON, objects": ('{"a":' * DEEP + "1" + "}" * DEEP, "nested"),
+    "nested hlo": ('{"hlo":' * DEEP + "1" + "}" * DEEP, "expected an HLO module"),
+    "a key twice": (as_json(PARAMETER).replace('"rootId"', '"name": "again", "rootId"'), "duplicate key"),
+    "a key in both spellings": (as_json(PARAMETER).replace('"rootId"', '"root_id": "0", "rootId"'), "duplicate key"),
+    "a map's key twice": (as_json(PARAMETER)[:-1] + ',"frontendAttributes":{"map":{"k":"1","k":"2"}}}', "duplicate key"),
+    "a name twice": (as_text("x = f32[4] parameter(0)", "x = f32[4] negate(x)"), "a second instruction"),
+    "10^9 elements, one given": (as_json(("constant", [], {**HUGE, "literal": {**HUGE, "f32s": [1.0]}})), "has 1 values"),
+    "10^9 elements, one given in text": (as_text("ROOT c = f32[1000000000] constant({1})"), "expected"),
+    "10^9 raw elements": (as_json(("constant", [], {"shape": {"elementType": "BF16", "dimensions": [10**9]},
+                                                    "literal": {"bf16s": "AAAA"}})), "values"),
+    "10^9 elements in binary": (wire(1, b"m") + wire(3, wire(1, b"main") + wire(2, wire(2, b"constant") + b"\x42\x0c\x42\x80\xd0\xac\xf3\x0e")),
+                                "longer than what is left"),
+    "dot, wrong dimension": (as_text(X, "ROOT y = f32[4,4] dot(x, x), lhs_contracting_dims={7}, rhs_contracting_dims={1}"), "7"),
+    "dot, dimension twice": (as_text(X, "ROOT y = f32[] dot(x, x), lhs_contracting_dims={0,0}, rhs_contracting_dims={0,1}"), "0"),
+    "dot, unpaired": (as_text(X, "ROOT y = f32[4] dot(x, x), lhs_contracting_dims={0,1}, rhs_contracting_dims={0}"), "pair"),
+    "broadcast": (as_text(X, "ROOT y = f32[4,8,2] broadcast(x), dimensions={0,9}"), "9"),
+    "transpose": (as_text(X, "ROOT y = f32[8,4] transpose(x), dimensions={1,1}"), "1"),
+    "reduce": (ADD.join(["HloModule m\n\n", as_text(X, "z = f32[] constant(0)", "ROOT y = f32[4] reduce(x, z), dimensions={5}, "
+                                                    "to_apply=add")[11:]]), "5"),
+    "concatenate": (as_text(X, "ROOT y = f32[8,8] concatenate(x, x), dimensions={3}"), "3"),
+    "iota": (as_text("ROOT y = f32[8,8] iota(), iota_dimension=2"), "2"),
+    "reverse": (as_text(X, "ROOT y = f32[4,8] reverse(x), dimensions={-1}"), "-1"),
+    "sort": (ADD.join(["HloModule m\n\n", as_text(X, "ROOT y = f32[4,8] sort(x), dimensions={2}, to_apply=add")[11:]]), ""),
+    "slice": (as_text(X, "ROOT y = f32[9,8] slice(x), slice={[0:9], [0:8]}"), ""),
+    "gather": (as_text(X, "i = s32[1] parameter(1)", "ROOT y = f32[8] gather(x, i), offset_dims={0}, collapsed_slice_dims={4}, "
+                       "start_index_map={0}, index_vector_dim=0, slice_sizes={1,8}"), ""),
+    "convolution": (as_text("x = f32[1,8,8,3] parameter(0)", "w = f32[3,3,3,4] parameter(1)",
+                            "ROOT y = f32[1,8,8,4] convolution(x, w), window={size=3x3 pad=1_1x1_1}, dim_labels=b0zf_01io->b01f"), ""),
+    "parameter number": (as_text("ROOT x = f32[4] parameter(1000000000)"), ""),
+    "tuple index": (as_text("x = (f32[4]) parameter(0)", "ROOT y = f32[4] get-tuple-element(x), index=2147483647"), ""),
+}
+
+def refuse(name, path, command=("info",)):
+    """The program must refuse the file: exit code 3, one line and at most the text with its caret, at once, in
+    memory that goes with the file. What the line says."""
+    global cases
+    cases += 1
+    program = subprocess.Popen([AUTOMAP, *command, path], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+                               stderr=subprocess.PIPE, preexec_fn=limit_memory)
+    lines = program.stderr.read().decode(errors="replace").removesuffix("\n").split("\n")
+    _, status, usage = os.wait4(program.pid, 0)
+    program.returncode = os.waitstatus_to_exitcode(status)
+    program.stderr.close()
+    assert program.returncode == 3, f"{name}: {program.returncode} {lines[:3]}"
+    assert lines[0].startswith("automap: ") and "error" not in lines[0][:20], f"{name}: {lines[:3]}"
+    assert len(lines) <= 3 and all(line.startswith("  ") for line in lines[1:]), f"{name}: {lines}"
+    if not SANITIZED:
+        seconds, most = usage.ru_utime + usage.ru_stime, (64 << 20) + 10 * path.stat().st_size
+        assert seconds < 1, f"{name}: {seconds} s"
+        assert usage.ru_maxrss * 1024 < most, f"{name}: {usage.ru_maxrss} kB"
+    return lines[0]
+
+
+def test_hostile_modules(work):
+    path = work / "hostile"
+    for name, (content, pattern) in HOSTILE.items():
+        path.write_bytes(content if isinstance(content, bytes) else content.encode())
+        line = refuse(name, path)
+        assert pattern in line, f"{name}: {line}, expected {pattern}"
+    # Values that the file leaves out: known to planning, refused by what needs them.
+    path.write_text(as_json(("constant", [], {**HUGE, "literal": HUGE}), ("negate", [0], HUGE)))
+    expect(0, "", "info", path)
+    line = refuse("elided", path, ("run", "--plan", "none", "--state", "random"))
+    assert "the constant's value is not in the file" in line, line
+
+
+def test_cut_and_changed_modules(work):
+    """A fixed sample, all with AUTOMAP_FULL; tests/unit/test_ir_hostile.c does the same in one process."""
+    step = 1 if os.environ.get("AUTOMAP_FULL") else 97
+    small = SOURCE / "tests" / "text" / "half_product.hlo.txt"
+    for suffix in ["pb", "json", "txt"]:
+        path = work / f"whole.hlo.{suffix}"
+        expect(0, "", "convert", small, path)
+        content = path.read_bytes()
+        broken = work / "cut"
+        for length in range(0, len(content), step):
+            broken.write_bytes(content[:length])
+            automap("info", broken, allowed={0, 3} if suffix == "pb" or length > len(content) - 3 else {3})
+            for value in {0, 255, content[length] ^ 255}:
+                broken.write_bytes(content[:length] + bytes([value]) + content[length + 1 :])
+                automap("info", broken, allowed={0, 3})
 
 
 def test_mistyped_documents(work, plan):
@@ -281,6 +433,8 @@ def main():
         test_options()
         test_odd_modules(work)
         test_outputs_that_cannot_be_written(work, plan)
+        test_hostile_modules(work)
+        test_cut_and_changed_modules(work)
         test_damaged_modules(work, plan)
         test_mistyped_documents(work, plan)
         test_damaged_arrays(work, plan)
