@@ -50,7 +50,8 @@ foreach(source ${UNIT_TESTS})
   set_tests_properties(${name} PROPERTIES LABELS "${kind};unit" SKIP_RETURN_CODE 77 TIMEOUT 300)
 endforeach()
 
-# Its own functions come before those that allocate.
+# Its own functions come before those that allocate; libraries must be able to see them.
+set_target_properties(test_allocation_failure PROPERTIES C_VISIBILITY_PRESET default)
 foreach(name malloc calloc realloc free strdup realpath arena_alloc arena_grow arena_copy_bytes arena_copy_string arena_format
     arena_vformat inflateInit2_ ZSTD_createDCtx EVP_MD_CTX_new)
   target_link_options(test_allocation_failure PRIVATE -Wl,--wrap=${name})
