@@ -113,7 +113,8 @@ test_fuzzers() {
     mkdir -p "build-fuzz/corpus/$name"
     echo "$name"
   done | xargs -P "$(nproc)" -I NAME sh -c 'reader=NAME; reader=${reader#fuzz_}
-      build-fuzz/NAME -seed=1 -max_total_time='$seconds' -timeout=10 -rss_limit_mb=4096 -artifact_prefix=build-fuzz/NAME- \
+      words=tests/fuzz/$reader.dict; [ -f $words ] && words=-dict=$words || words=
+      build-fuzz/NAME -seed=1 -max_total_time='$seconds' -timeout=10 -rss_limit_mb=4096 $words -artifact_prefix=build-fuzz/NAME- \
         build-fuzz/corpus/NAME "build-fuzz/seeds/$reader" >build-fuzz/NAME.log 2>&1 ||
         { tail -40 build-fuzz/NAME.log; exit 255; }
       echo "NAME: $(grep -o "Done .*" build-fuzz/NAME.log)"'
