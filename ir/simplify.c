@@ -6,8 +6,8 @@
  * old order, the slice, pad, broadcast, reverse or concatenation that changes
  * nothing. Layouts have no meaning in the canonical module, except to a bitcast,
  * which goes by them. A dynamic-slice or dynamic-update-slice of the whole array
- * can only start at 0. What the root is, and the elements of a root tuple, stay
- * as they are named: they are the outputs.
+ * can only start at 0. The root of a computation stays what it is, and in the
+ * entry the elements of a root tuple too: they are the outputs.
  */
 #include "ir/simplify.h"
 
@@ -154,7 +154,7 @@ AmStatus ir_simplify(IrInstructionList *list, const bool *has_effect, Arena *scr
     if (!values || !is_output || !is_needed) return am_fail_memory(error, (int64_t)list->count * 6);
     const IrInstruction *root = &instructions[list->root];
     is_output[list->root] = true;
-    for (int32_t k = 0; root->opcode == IR_TUPLE && k < root->operand_count; k++)
+    for (int32_t k = 0; list->is_entry && root->opcode == IR_TUPLE && k < root->operand_count; k++)
         is_output[root->operands[k]] = true;
     for (int32_t i = 0; i < list->count; i++) {
         translate_instruction(&instructions[i], values);

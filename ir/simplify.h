@@ -18,6 +18,7 @@ typedef struct IrInstructionList {
     int64_t *positions; /* in the file; follow their instructions */
     int32_t count;
     int32_t root;
+    bool is_entry; /* elements of a root tuple are the module's outputs */
 } IrInstructionList;
 
 /* `has_effect` is [computation], for those that instructions call: whether

@@ -216,6 +216,15 @@ static void bodies_are_simplified(void **state) {
                        "ENTRY main {\n  x = f32[4] parameter(0)\n  zero = f32[] constant(0)\n"
                        "  ROOT sum = f32[] reduce(x, zero), dimensions={0}, to_apply=add_up\n}\n",
                        1, "a() b() e*(a b)");
+    /* What a loop hands on to itself is no output of the module. */
+    assert_computation(
+        "HloModule m\n\nbody {\n  t = (f32[4], f32[4]) parameter(0)\n"
+        "  x = f32[4] get-tuple-element(t), index=0\n  y = f32[4] sine(x)\n"
+        "  z = f32[4] copy(y)\n  ROOT r = (f32[4], f32[4]) tuple(z, x)\n}\n\n"
+        "forever {\n  t = (f32[4], f32[4]) parameter(0)\n  ROOT c = pred[] constant(true)\n}\n\n"
+        "ENTRY main {\n  t = (f32[4], f32[4]) parameter(0)\n"
+        "  ROOT w = (f32[4], f32[4]) while(t), condition=forever, body=body\n}\n",
+        1, "t() x(t) y(x) r*(y x)");
 }
 
 int main(void) {
