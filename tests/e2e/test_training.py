@@ -2,7 +2,7 @@
 # timeout: 900
 """Whatever the plan, training gives the one-device result.
 
-The small models are run for 20 steps under the reference (`--plan none`), the expert plans, a
+Every small model is run for at least 20 steps under the reference (`--plan none`), the expert plans, a
 searched plan and random ones, on several meshes, and their losses and final state are compared
 with JAX's, which are committed beside the models. The modules made for exactness must agree bit
 for bit. Without AUTOMAP_FULL a fixed sample of the matrix is run.
@@ -31,7 +31,8 @@ LOSS_TOLERANCE = {"mlp_tiny": 2e-6, "vgg_tiny": 2e-6, "gpt2_tiny": 5e-6, "t5_tin
                   "gpt2_bf16_tiny": 1e-2}
 # The rest of the zoo, of which a smaller sample is run.
 LOSS_TOLERANCE |= dict.fromkeys(["lstm_tiny", "moe_tiny", "moe_sorted_tiny", "resnet_tiny", "vit_tiny", "unet_tiny",
-                                 "dropout_tiny", "accumulated_tiny", "adamw_tiny", "adafactor_tiny", "lion_tiny"], 5e-6)
+                                 "dropout_tiny", "accumulated_tiny", "adamw_tiny", "adafactor_tiny", "lion_tiny",
+                                 "flax_tiny", "two_swapped", "mlp"], 5e-6)
 LOSS_TOLERANCE["llama_tiny"] = 1e-2
 CORE = ["mlp_tiny", "vgg_tiny", "gpt2_tiny", "t5_tiny", "bert_tiny", "gpt2_bf16_tiny"]
 EXACT = ["exact_linear", "exact_gather"]
@@ -41,6 +42,7 @@ STATE_TOLERANCE = 1e-4
 # all rounding may go the other way: of the state, less is asked.
 BFLOAT16_STATE_TOLERANCE = {"gpt2_bf16_tiny": 0.1, "llama_tiny": 0.1}
 STEPS = 20
+MORE_STEPS = {"mlp": 440}  # as many as its final state is after
 
 CLUSTERS = [(2, None), (4, None), (8, None), (4, "data=2,model=2"), (8, "data=2,model=4")]
 PLANS = [
@@ -67,11 +69,11 @@ def automap(*arguments):
 
 
 def train(model, plan, directory):
-    """Losses of 20 steps and the final state under a plan file or none."""
+    """Losses of every step and the final state under a plan file or none."""
     at = MODELS / model
     saved = pathlib.Path(directory) / "state.safetensors"
     lines = automap("run", at / "model.hlo.pb", "--plan", plan, "--state", at / "state.npz", "--data",
-                    at / "data.npz", "--steps", STEPS, "--json", "--save", saved)
+                    at / "data.npz", "--steps", MORE_STEPS.get(model, STEPS), "--json", "--save", saved)
     steps = [json.loads(line) for line in lines.splitlines()]
     return [step["loss"] for step in steps if "loss" in step], read_safetensors(saved)
 
@@ -91,7 +93,7 @@ def read_safetensors(path):
 
 
 def check(model, name, plan, directory, exact):
-    reference = json.loads((MODELS / model / "losses.json").read_text())["losses"][:STEPS]
+    reference = json.loads((MODELS / model / "losses.json").read_text())["losses"]
     final = np.load(MODELS / model / "final_state.npz")
     losses, state = train(model, plan, directory)
     assert len(losses) == len(reference), f"{model} {name}: {len(losses)} losses"
@@ -126,7 +128,17 @@ def cases(models):
                 yield model, f"{name} host:{devices} {mesh or ''}".strip(), where + arguments
 
 
+def check_coverage():
+    """Every model that comes with a reference run is compared with it, over ten losses at least."""
+    models = {path.parent.name for path in MODELS.glob("*/losses.json")}
+    assert models == set(LOSS_TOLERANCE) | set(EXACT), f"not compared: {models ^ (set(LOSS_TOLERANCE) | set(EXACT))}"
+    for model in models:
+        count = len(json.loads((MODELS / model / "losses.json").read_text())["losses"])
+        assert count >= 10, f"{model}: {count} losses"
+
+
 def main():
+    check_coverage()
     models = sys.argv[1:] or list(LOSS_TOLERANCE) + EXACT
     failures = passed = without = 0
     for model, name, search in cases(models):

@@ -1,6 +1,6 @@
 """The model zoo: training steps in plain JAX, each a function that returns a Model."""
 
-from . import exact, experts, gpt2_bf16, llama, lstm, mlp, recipes, resnet, t5, transformer, unet, vgg, vit
+from . import exact, experts, flax_digits, gpt2_bf16, llama, lstm, mlp, recipes, resnet, t5, transformer, unet, vgg, vit
 
 MODELS = {
     "mlp": mlp.full,
@@ -42,4 +42,5 @@ MODELS = {
     "adamw_tiny": recipes.adamw,
     "adafactor_tiny": recipes.adafactor,
     "lion_tiny": recipes.lion,
+    "flax_tiny": flax_digits.tiny,
 }
