@@ -6,6 +6,11 @@
  * conditional has many branches, the element depends on the whole instead, and
  * the whole on everything that goes into it, so that the number of edges stays
  * in proportion to the module. Marking is a search with a stack: linear.
+ *
+ * A body that several loops mention is one set of instructions: what enters it
+ * in one place would leave it in all others. So marks enter and do not leave,
+ * in both directions, and around it the loop's results depend on all that it
+ * is given.
  */
 #include "ir/flow_graph.h"
 
@@ -101,16 +106,25 @@ static void add_argument(const IrFlowGraph *graph, Edges *edges, IrCaller caller
     if (is_loop) add_element(graph, edges, root_of(graph, region->called[0]), k);
 }
 
+static bool is_shared(const IrFlowGraph *graph, int32_t computation) {
+    return graph->first_caller[computation + 1] - graph->first_caller[computation] > 1;
+}
+
 /* Element k of the region's result. */
 static void add_result(const IrFlowGraph *graph, Edges *edges, int32_t region, int64_t k) {
     const IrInstruction *instruction = instruction_at(graph, region);
+    bool around = false;
+    for (int32_t b = 0; b < instruction->called_count; b++)
+        around |= is_shared(graph, instruction->called[b]);
+    for (int32_t o = 0; around && o < instruction->operand_count; o++)
+        add_edge(edges, source_of(graph, instruction->operands[o]));
     if (instruction->opcode == IR_WHILE) {
-        add_element(graph, edges, source_of(graph, instruction->operands[0]), k);
+        if (!around) add_element(graph, edges, source_of(graph, instruction->operands[0]), k);
         add_element(graph, edges, root_of(graph, instruction->called[0]), k);
         add_edge(edges, root_of(graph, instruction->called[1]));
         return;
     }
-    add_edge(edges, source_of(graph, instruction->operands[0]));
+    if (!around) add_edge(edges, source_of(graph, instruction->operands[0]));
     for (int32_t b = 0; b < instruction->called_count; b++)
         add_element(graph, edges, root_of(graph, instruction->called[b]), k);
 }
@@ -219,9 +233,19 @@ static int32_t push_marked(const IrFlowGraph *graph, const bool *marks) {
     return top;
 }
 
-/* Whether the edge leads from a carried element that is cut back to its new value in the body. */
-static bool is_cut_edge(const IrFlowGraph *graph, int32_t user, int32_t operand) {
-    return graph->is_cut[user] && graph->owners[user] == graph->owners[operand];
+/* What a computation is given: its parameter, or an element of it. */
+static bool is_given(const IrFlowGraph *graph, int32_t value) {
+    int32_t maker = ir_flow_maker(graph, value);
+    return instruction_at(graph, maker >= 0 ? maker : value)->opcode == IR_PARAMETER;
+}
+
+/* Edges that marks do not pass: back to the new value of a carried element that is cut, and out of a
+ * shared body, which is to what it is given for ancestors and from what it returns for dependents. */
+static bool is_closed(const IrFlowGraph *graph, int32_t user, int32_t operand, bool to_ancestors) {
+    int32_t inner = graph->owners[user], outer = graph->owners[operand];
+    if (inner == outer) return graph->is_cut[user];
+    bool enters = is_given(graph, user);
+    return enters == to_ancestors && is_shared(graph, enters ? inner : outer);
 }
 
 void ir_flow_mark_ancestors(const IrFlowGraph *graph, bool *marks) {
@@ -230,7 +254,7 @@ void ir_flow_mark_ancestors(const IrFlowGraph *graph, bool *marks) {
         int32_t user = graph->stack[--top];
         for (int64_t e = graph->first_operand[user]; e < graph->first_operand[user + 1]; e++) {
             int32_t operand = graph->operands[e];
-            if (marks[operand] || is_cut_edge(graph, user, operand)) continue;
+            if (marks[operand] || is_closed(graph, user, operand, true)) continue;
             marks[operand] = true;
             graph->stack[top++] = operand;
         }
@@ -243,7 +267,7 @@ void ir_flow_mark_dependents(const IrFlowGraph *graph, bool *marks) {
         int32_t operand = graph->stack[--top];
         for (int64_t e = graph->first_user[operand]; e < graph->first_user[operand + 1]; e++) {
             int32_t user = graph->users[e];
-            if (marks[user] || is_cut_edge(graph, user, operand)) continue;
+            if (marks[user] || is_closed(graph, user, operand, false)) continue;
             marks[user] = true;
             graph->stack[top++] = user;
         }

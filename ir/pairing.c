@@ -6,8 +6,9 @@
  *    operators: w - lr * g is one from w; b * m + (1 - b) * g is two from m; with
  *    Adam the new w is also a few from m and v. Candidates are accepted nearest
  *    first, so m and v are taken by their own updates. In-place updates
- *    (dynamic-update-slice, scatter) and loop carries count as one operator; the
- *    branches of a conditional are searched like the code around it.
+ *    (dynamic-update-slice, scatter) and loop carries count as one operator;
+ *    branches and bodies of loops are searched like the code around them, where
+ *    a slice stands for the array of which it is one.
  * 2. Order. What is left is paired where it lies between the same neighbours in
  *    the parameters and in the outputs, on this side of the loss, with equal
  *    shapes and an equal number of candidates, if the output depends on the
@@ -34,6 +35,7 @@
 
 #define MAX_VISITS_PER_OUTPUT 4096
 #define MAX_ANCESTOR_PASSES   256
+#define MAX_BRANCHES          64 /* of a conditional, that are looked at for one value */
 
 typedef struct Candidate {
     int32_t parameter, output, distance;
@@ -55,7 +57,7 @@ typedef struct Matcher {
     /* the search: a double-ended queue as two stacks would need two passes, so
      * one level of distance after another */
     int32_t *seen;    /* per instruction of the module: 1 + the last output that reached it */
-    int32_t *callers; /* per computation: the conditional through which the search entered it */
+    int32_t *callers; /* per computation: the region through which the search entered it */
     int32_t *level, *next;
     int64_t visits_left;
     int32_t passes_left;
@@ -83,10 +85,13 @@ static bool is_view(const IrInstruction *instruction) {
     }
 }
 
-/* How many of the first operands are searched further. */
-static int32_t searched_operands(const IrInstruction *instruction) {
+/* How many of the first operands are searched further. In a body, a loop over the layers of stacked
+ * weights slices the old ones and stacks up the new ones. */
+static int32_t searched_operands(const IrInstruction *instruction, bool in_body) {
     if (is_view(instruction)) return 1;
-    if (instruction->opcode == IR_DYNAMIC_UPDATE_SLICE || instruction->opcode == IR_SCATTER) return 1;
+    if (in_body && instruction->opcode == IR_DYNAMIC_SLICE) return 1;
+    if (instruction->opcode == IR_DYNAMIC_UPDATE_SLICE) return in_body ? 2 : 1;
+    if (instruction->opcode == IR_SCATTER) return 1;
     return ir_is_elementwise(instruction->opcode) ? instruction->operand_count : 0;
 }
 
@@ -104,10 +109,26 @@ typedef struct Frontier {
     int32_t level_count, next_count;
 } Frontier;
 
+static bool is_in_body(const Matcher *matcher, int32_t value) {
+    return matcher->graph->owners[value] != matcher->module->entry;
+}
+
+/* One of the slices along the first dimension of an array, with that dimension or without. */
+static bool is_slice_of(const IrShape *slice, const IrShape *whole) {
+    if (slice->type == DTYPE_TUPLE || whole->type == DTYPE_TUPLE || whole->rank == 0) return false;
+    int32_t dropped = whole->rank - slice->rank;
+    if (dropped < 0 || dropped > 1 || (dropped == 0 && slice->dimensions[0] != 1)) return false;
+    for (int32_t d = 1; d < whole->rank; d++)
+        if (slice->dimensions[d - dropped] != whole->dimensions[d]) return false;
+    return true;
+}
+
 static void reach(Matcher *matcher, Frontier *frontier, int32_t value, int32_t output, bool is_free) {
     const IrShape *shape = &matcher->module->instructions[value].shape;
     const IrShape *wanted = output_shape(matcher, output);
-    if (matcher->seen[value] == output + 1 || !ir_same_dimensions(shape, wanted)) return;
+    if (matcher->seen[value] == output + 1) return;
+    if (!ir_same_dimensions(shape, wanted) && !(is_in_body(matcher, value) && is_slice_of(shape, wanted)))
+        return;
     if (shape->type == DTYPE_PRED && wanted->type != DTYPE_PRED) return; /* a mask */
     matcher->seen[value] = output + 1;
     if (is_free) matcher->level[frontier->level_count++] = value;
@@ -127,36 +148,38 @@ static void add_candidate(Matcher *matcher, int32_t value, int32_t output, int32
                     matcher->alias_of[output] == parameter};
 }
 
-/* What a value inside a branch is outside: the conditional's operand for a
- * parameter of the branch, an element of that operand for an element of it. */
-static int32_t outside_of_branch(const Matcher *matcher, const IrInstruction *value) {
+/* What a value inside a branch or a loop's body is outside, at first: the operand for the parameter, an
+ * element of that operand for an element of it. */
+static int32_t outside_of_body(const Matcher *matcher, const IrInstruction *value) {
     const IrInstruction *parameter = value;
     if (value->opcode == IR_GET_TUPLE_ELEMENT)
         parameter = &matcher->module->instructions[ir_dataflow_operand(matcher->flow, value, 0)];
     if (parameter->opcode != IR_PARAMETER) return -1;
-    int32_t branch = matcher->graph->owners[parameter - matcher->module->instructions];
-    if (branch == matcher->module->entry) return -1;
-    const IrInstruction *conditional = &matcher->module->instructions[matcher->callers[branch]];
-    for (int32_t b = 0; b < conditional->called_count && b + 1 < conditional->operand_count; b++) {
-        if (conditional->called[b] != branch) continue;
-        int32_t operand = ir_dataflow_operand(matcher->flow, conditional, b + 1);
-        if (parameter == value) return operand;
-        return ir_dataflow_element(matcher->flow, operand, value->attributes->tuple_index);
-    }
-    return -1;
+    int32_t body = matcher->graph->owners[parameter - matcher->module->instructions];
+    if (body == matcher->module->entry) return -1;
+    const IrInstruction *region = &matcher->module->instructions[matcher->callers[body]];
+    int32_t operand = -1;
+    if (region->opcode == IR_WHILE) operand = ir_dataflow_operand(matcher->flow, region, 0);
+    int32_t bodies = region->called_count < MAX_BRANCHES ? region->called_count : MAX_BRANCHES;
+    for (int32_t b = 0; operand < 0 && b < bodies && b + 1 < region->operand_count; b++)
+        if (region->called[b] == body) operand = ir_dataflow_operand(matcher->flow, region, b + 1);
+    if (operand < 0 || parameter == value) return operand;
+    return ir_dataflow_element(matcher->flow, operand, value->attributes->tuple_index);
 }
 
-/* Goes on to the results of the branches, if a conditional made the value. */
-static void enter_branches(Matcher *matcher, Frontier *frontier, int32_t value, int32_t output) {
+/* Goes on to the results of the branches or of the body, if a conditional or a loop made the value. */
+static void enter_bodies(Matcher *matcher, Frontier *frontier, int32_t value, int32_t output) {
     const IrInstruction *instruction = &matcher->module->instructions[value];
     bool is_element = instruction->opcode == IR_GET_TUPLE_ELEMENT;
     int32_t maker = is_element ? ir_dataflow_operand(matcher->flow, instruction, 0) : value;
-    const IrInstruction *conditional = &matcher->module->instructions[maker];
-    if (conditional->opcode != IR_CONDITIONAL) return;
-    for (int32_t b = 0; b < conditional->called_count; b++) {
-        int32_t root = matcher->flow->sources[matcher->module->computations[conditional->called[b]].root];
+    const IrInstruction *region = &matcher->module->instructions[maker];
+    if (region->opcode != IR_CONDITIONAL && region->opcode != IR_WHILE) return;
+    int32_t bodies = region->opcode == IR_WHILE ? 1 : region->called_count;
+    matcher->visits_left -= bodies;
+    for (int32_t b = 0; matcher->visits_left > 0 && b < bodies; b++) {
+        int32_t root = matcher->flow->sources[matcher->module->computations[region->called[b]].root];
         if (is_element) root = ir_dataflow_element(matcher->flow, root, instruction->attributes->tuple_index);
-        matcher->callers[conditional->called[b]] = maker;
+        matcher->callers[region->called[b]] = maker;
         if (root >= 0) reach(matcher, frontier, root, output, true);
     }
 }
@@ -167,15 +190,15 @@ static void search_value(Matcher *matcher, Frontier *frontier, int32_t value, in
     const IrInstruction *instruction = &matcher->module->instructions[value];
     if (instruction->opcode == IR_PARAMETER && matcher->graph->owners[value] == matcher->module->entry)
         add_candidate(matcher, value, output, distance);
-    int32_t count = searched_operands(instruction);
+    int32_t count = searched_operands(instruction, is_in_body(matcher, value));
     for (int32_t k = 0; k < count; k++)
         reach(matcher, frontier, ir_dataflow_operand(matcher->flow, instruction, k), output,
               is_view(instruction));
     int32_t start = loop_start(matcher, instruction);
     if (start >= 0) reach(matcher, frontier, start, output, false);
-    int32_t outside = outside_of_branch(matcher, instruction);
+    int32_t outside = outside_of_body(matcher, instruction);
     if (outside >= 0) reach(matcher, frontier, outside, output, true);
-    enter_branches(matcher, frontier, value, output);
+    enter_bodies(matcher, frontier, value, output);
 }
 
 /* All parameters that the output may be an element-wise update of. A value may

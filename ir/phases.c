@@ -28,6 +28,9 @@
 
 #include "ir/recomputed.h"
 
+/* Branches of a conditional in which an update is looked for. */
+#define MAX_BRANCHES 64
+
 typedef struct Phases {
     const IrFlowGraph *graph;
     const IrDataflow *flow;
@@ -282,6 +285,7 @@ static void mark_output(Phases *work, int32_t value, bool is_weight) {
     if (maker < 0 || work->module->instructions[maker].opcode == IR_PARAMETER) return;
     const IrInstruction *region = &work->module->instructions[maker];
     int32_t bodies = region->opcode == IR_WHILE ? 1 : region->called_count;
+    if (bodies > MAX_BRANCHES) bodies = MAX_BRANCHES;
     for (int32_t b = 0; b < bodies; b++) {
         int32_t root = work->flow->sources[work->module->computations[region->called[b]].root];
         int32_t element = ir_dataflow_element(work->flow, root, made->attributes->tuple_index);

@@ -99,6 +99,12 @@ static void find_paired_roles(IrRoles *roles, const IrFlowGraph *graph, const Ir
     }
 }
 
+/* Only a donation tells that the parameter has a new value. JAX donates by shape: what is donated and has
+ * the batch of the data is data, and the result in its buffer something like a prediction. */
+static bool is_donated_alone(const IrParameter *parameter) {
+    return parameter->output >= 0 && strcmp(parameter->paired_by, "alias") == 0;
+}
+
 /* Data or constant, for parameters without a pair. */
 static AmStatus find_unpaired_roles(IrRoles *roles, Arena *arena, const IrFlowGraph *graph,
                                     const IrPairing *pairing, AmError *error) {
@@ -114,12 +120,20 @@ static AmStatus find_unpaired_roles(IrRoles *roles, Arena *arena, const IrFlowGr
         if (pairing->parameter_of[o] < 0) looked_at[flow->output_values[o]] = true;
     ir_flow_mark_ancestors(graph, looked_at);
     for (int32_t p = 0; p < count; p++) {
-        is_weight[p] = roles->parameters[p].role == IR_ROLE_WEIGHT && roles->parameters[p].output >= 0;
-        is_candidate[p] = roles->parameters[p].output < 0;
+        const IrParameter *parameter = &roles->parameters[p];
+        is_candidate[p] = parameter->output < 0 || is_donated_alone(parameter);
+        is_weight[p] = parameter->role == IR_ROLE_WEIGHT && !is_candidate[p];
     }
     TRY(ir_find_batch(is_data, arena, graph, looked_at, is_weight, is_candidate, error));
-    for (int32_t p = 0; p < count; p++)
-        if (is_candidate[p]) roles->parameters[p].role = is_data[p] ? IR_ROLE_DATA : IR_ROLE_CONSTANT;
+    bool has_data = false;
+    for (int32_t p = 0; p < count; p++) has_data |= is_data[p] && roles->parameters[p].output < 0;
+    for (int32_t p = 0; p < count; p++) {
+        IrParameter *parameter = &roles->parameters[p];
+        if (is_donated_alone(parameter) && is_data[p] && has_data) parameter->output = -1;
+        if (parameter->output >= 0) continue;
+        parameter->role = is_data[p] ? IR_ROLE_DATA : IR_ROLE_CONSTANT;
+        parameter->paired_by = "";
+    }
     return AM_OK;
 }
 

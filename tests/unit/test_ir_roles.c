@@ -184,7 +184,7 @@ static void assert_parameter(const Case *c, int32_t number, const char *role, in
 }
 
 static void assert_phase(const Case *c, const char *name, const char *phase) {
-    for (int32_t i = 0; i < c->canonical->computations[0].count; i++) {
+    for (int32_t i = 0; i < c->canonical->instruction_count; i++) {
         if (strcmp(c->canonical->instructions[i].name, name) != 0) continue;
         if (strcmp(ir_phase_name(c->roles->phases[i]), phase) != 0)
             fail_msg("%s: found %s, expected %s", name, ir_phase_name(c->roles->phases[i]), phase);
@@ -427,6 +427,163 @@ static void updates_inside_branches(void **state) {
     close_case(&c);
 }
 
+/* What is applied once more to the same values, behind a barrier, is recomputed; the factor of the
+ * derivative that is made from it is backward. Names of another kind change nothing. */
+static void repeated_values_are_recomputed(void **state) {
+    (void)state;
+    static const char body[] =
+        "add_up {\n  a = f32[] parameter(0)\n  b = f32[] parameter(1)\n  ROOT c = f32[] add(a, b)\n}\n\n"
+        "ENTRY main {\n  w = f32[4,4]{1,0} parameter(0)\n  x = f32[8,4]{1,0} parameter(1)\n"
+        "  y = f32[8,4]{1,0} dot(x, w), lhs_contracting_dims={1}, rhs_contracting_dims={0}\n"
+        "  h = f32[8,4]{1,0} tanh(y)\n  zero = f32[] constant(0)\n"
+        "  loss = f32[] reduce(h, zero), dimensions={0,1}, to_apply=add_up\n"
+        "  given = (f32[4,4]{1,0}, f32[8,4]{1,0}) tuple(w, x)\n"
+        "  kept = (f32[4,4]{1,0}, f32[8,4]{1,0}) opt-barrier(given)\n"
+        "  kw = f32[4,4]{1,0} get-tuple-element(kept), index=0\n"
+        "  kx = f32[8,4]{1,0} get-tuple-element(kept), index=1\n"
+        "  y2 = f32[8,4]{1,0} dot(kx, kw), lhs_contracting_dims={1}, rhs_contracting_dims={0}\n"
+        "  h2 = f32[8,4]{1,0} tanh(y2)\n  square = f32[8,4]{1,0} multiply(h2, h2)\n"
+        "  one = f32[] constant(1)\n  ones = f32[8,4]{1,0} broadcast(one), dimensions={}\n"
+        "  factor = f32[8,4]{1,0} subtract(ones, square)\n"
+        "  dw = f32[4,4]{1,0} dot(kx, factor), lhs_contracting_dims={0}, rhs_contracting_dims={0}\n"
+        "  rate = f32[] constant(0.1)\n  rates = f32[4,4]{1,0} broadcast(rate), dimensions={}\n"
+        "  step = f32[4,4]{1,0} multiply(dw, rates)\n  new_w = f32[4,4]{1,0} subtract(w, step)\n"
+        "  ROOT all = (f32[4,4]{1,0}, f32[]) tuple(new_w, loss)\n}\n";
+    char text[4096];
+    Case c;
+    snprintf(text, sizeof text, "HloModule remat\n\n%s", body);
+    open_text(&c, text);
+    assert_phase(&c, "y", "forward");
+    assert_phase(&c, "y2", "recomputed");
+    assert_phase(&c, "h2", "recomputed");
+    assert_phase(&c, "square", "backward");
+    assert_phase(&c, "factor", "backward");
+    assert_phase(&c, "dw", "backward");
+    assert_phase(&c, "step", "optimizer");
+    close_case(&c);
+}
+
+/* A loop of whole training steps: the next step's forward pass does not make this one's gradient forward. */
+static void steps_in_a_loop(void **state) {
+    (void)state;
+    Case c;
+    open_text(
+        &c, "HloModule steps\n\n"
+            "add_up {\n  a = f32[] parameter(0)\n  b = f32[] parameter(1)\n  ROOT c = f32[] add(a, b)\n}\n\n"
+            "more {\n  m = (f32[4,4]{1,0}, f32[3,8,4]{2,1,0}, s32[], f32[]) parameter(0)\n"
+            "  mi = s32[] get-tuple-element(m), index=2\n  three = s32[] constant(3)\n"
+            "  ROOT go = pred[] compare(mi, three), direction=LT\n}\n\n"
+            "step {\n  s = (f32[4,4]{1,0}, f32[3,8,4]{2,1,0}, s32[], f32[]) parameter(0)\n"
+            "  sw = f32[4,4]{1,0} get-tuple-element(s), index=0\n"
+            "  sx = f32[3,8,4]{2,1,0} get-tuple-element(s), index=1\n"
+            "  si = s32[] get-tuple-element(s), index=2\n  sl = f32[] get-tuple-element(s), index=3\n"
+            "  one = s32[] constant(1)\n  next = s32[] add(si, one)\n  first = s32[] constant(0)\n"
+            "  part = f32[1,8,4]{2,1,0} dynamic-slice(sx, si, first, first), dynamic_slice_sizes={1,8,4}\n"
+            "  x = f32[8,4]{1,0} reshape(part)\n"
+            "  y = f32[8,4]{1,0} dot(x, sw), lhs_contracting_dims={1}, rhs_contracting_dims={0}\n"
+            "  yy = f32[8,4]{1,0} multiply(y, y)\n  zero = f32[] constant(0)\n"
+            "  now = f32[] reduce(yy, zero), dimensions={0,1}, to_apply=add_up\n  sum = f32[] add(sl, now)\n"
+            "  dw = f32[4,4]{1,0} dot(x, y), lhs_contracting_dims={0}, rhs_contracting_dims={0}\n"
+            "  rate = f32[] constant(0.1)\n  rates = f32[4,4]{1,0} broadcast(rate), dimensions={}\n"
+            "  change = f32[4,4]{1,0} multiply(dw, rates)\n  nw = f32[4,4]{1,0} subtract(sw, change)\n"
+            "  ROOT r = (f32[4,4]{1,0}, f32[3,8,4]{2,1,0}, s32[], f32[]) tuple(nw, sx, next, sum)\n}\n\n"
+            "ENTRY main {\n  data = f32[3,8,4]{2,1,0} parameter(0)\n  w = f32[4,4]{1,0} parameter(1)\n"
+            "  table = f32[9]{0} parameter(2)\n  start = s32[] constant(0)\n  none = f32[] constant(0)\n"
+            "  t = (f32[4,4]{1,0}, f32[3,8,4]{2,1,0}, s32[], f32[]) tuple(w, data, start, none)\n"
+            "  loop = (f32[4,4]{1,0}, f32[3,8,4]{2,1,0}, s32[], f32[]) while(t), body=step, condition=more\n"
+            "  new_w = f32[4,4]{1,0} get-tuple-element(loop), index=0\n"
+            "  loss = f32[] get-tuple-element(loop), index=3\n"
+            "  ROOT all = (f32[4,4]{1,0}, f32[]) tuple(new_w, loss)\n}\n");
+    assert_int_equal(c.roles->loss, 1);
+    assert_parameter(&c, 0, "data", -1);
+    assert_parameter(&c, 1, "weight", 0);
+    assert_string_equal(c.roles->parameters[1].paired_by, "data flow");
+    assert_parameter(&c, 2, "constant", -1);
+    assert_phase(&c, "y", "forward");
+    assert_phase(&c, "sum", "forward");
+    assert_phase(&c, "dw", "backward");
+    assert_phase(&c, "change", "optimizer");
+    assert_phase(&c, "nw", "optimizer");
+    assert_phase(&c, "loop", "forward");
+    close_case(&c);
+}
+
+/* Two loops with one body: what goes into the second does not come out of the first. */
+static void shared_bodies_keep_apart(void **state) {
+    (void)state;
+    static const char loop[] =
+        "more {\n  m = (f32[4,4]{1,0}, s32[]) parameter(0)\n  mi = s32[] get-tuple-element(m), index=1\n"
+        "  three = s32[] constant(3)\n  ROOT go = pred[] compare(mi, three), direction=LT\n}\n\n"
+        "twice {\n  s = (f32[4,4]{1,0}, s32[]) parameter(0)\n"
+        "  sv = f32[4,4]{1,0} get-tuple-element(s), index=0\n  si = s32[] get-tuple-element(s), index=1\n"
+        "  one = s32[] constant(1)\n  next = s32[] add(si, one)\n  doubled = f32[4,4]{1,0} add(sv, sv)\n"
+        "  ROOT r = (f32[4,4]{1,0}, s32[]) tuple(doubled, next)\n}\n\n";
+    char text[4096];
+    Case c;
+    snprintf(text, sizeof text, "HloModule shared\n\n%s%s%s", loop, SQUARES,
+             "  start = s32[] constant(0)\n  wt = (f32[4,4]{1,0}, s32[]) tuple(w, start)\n"
+             "  wl = (f32[4,4]{1,0}, s32[]) while(wt), body=twice, condition=more\n"
+             "  wv = f32[4,4]{1,0} get-tuple-element(wl), index=0\n"
+             "  other = f32[] reduce(wv, zero), dimensions={0,1}, to_apply=add_up\n"
+             "  total = f32[] add(loss, other)\n"
+             "  gt = (f32[4,4]{1,0}, s32[]) tuple(dw, start)\n"
+             "  gl = (f32[4,4]{1,0}, s32[]) while(gt), body=twice, condition=more\n"
+             "  g = f32[4,4]{1,0} get-tuple-element(gl), index=0\n"
+             "  step = f32[4,4]{1,0} multiply(g, rates)\n  new_w = f32[4,4]{1,0} subtract(w, step)\n"
+             "  ROOT all = (f32[4,4]{1,0}, f32[]) tuple(new_w, total)\n}\n");
+    open_text(&c, text);
+    assert_parameter(&c, 0, "weight", 0);
+    assert_parameter(&c, 1, "data", -1);
+    assert_phase(&c, "wl", "forward");
+    assert_phase(&c, "dw", "backward");
+    assert_phase(&c, "gl", "backward");
+    assert_phase(&c, "step", "optimizer");
+    close_case(&c);
+}
+
+/* Data in whose buffer JAX puts a prediction is data nevertheless. */
+static void donated_data_is_data(void **state) {
+    (void)state;
+    Case c;
+    open_text(&c, "HloModule donated, input_output_alias={ {1}: (1, {}, may-alias) }\n\n" SQUARES
+                  "  labels = f32[8,4]{1,0} parameter(2)\n  error = f32[8,4]{1,0} subtract(y, labels)\n"
+                  "  sum = f32[] reduce(error, zero), dimensions={0,1}, to_apply=add_up\n"
+                  "  total = f32[] add(loss, sum)\n  dws = f32[4,4]{1,0} multiply(dw, rates)\n"
+                  "  new_w = f32[4,4]{1,0} subtract(w, dws)\n"
+                  "  ROOT all = (f32[], f32[8,4]{1,0}, f32[4,4]{1,0}) tuple(total, y, new_w)\n}\n");
+    assert_parameter(&c, 0, "weight", 2);
+    assert_parameter(&c, 1, "data", -1);
+    assert_parameter(&c, 2, "data", -1);
+    close_case(&c);
+}
+
+/* A state that nothing uses and that is set anew from constants, between two that are updated. */
+static void unused_state_pairs_by_its_place(void **state) {
+    (void)state;
+    Case c;
+    open_text(&c,
+              "HloModule unused\n\n" SQUARES "  idle = f32[3]{0} parameter(2)\n  count = s32[] parameter(3)\n"
+              "  zeros = f32[3]{0} broadcast(zero), dimensions={}\n  one = s32[] constant(1)\n"
+              "  new_count = s32[] add(count, one)\n  dws = f32[4,4]{1,0} multiply(dw, rates)\n"
+              "  new_w = f32[4,4]{1,0} subtract(w, dws)\n"
+              "  ROOT all = (f32[4,4]{1,0}, f32[3]{0}, s32[], f32[]) tuple(new_w, zeros, new_count, "
+              "loss)\n}\n");
+    assert_parameter(&c, 0, "weight", 0);
+    assert_parameter(&c, 1, "data", -1);
+    assert_parameter(&c, 2, "constant", -1); /* x stands between in the parameters: nothing is certain */
+    assert_parameter(&c, 3, "state", 2);
+    close_case(&c);
+    open_text(&c, "HloModule unused\n\n" SQUARES
+                  "  idle = f32[3]{0} parameter(2)\n  zeros = f32[3]{0} broadcast(zero), dimensions={}\n"
+                  "  dws = f32[4,4]{1,0} multiply(dw, rates)\n  new_w = f32[4,4]{1,0} subtract(w, dws)\n"
+                  "  last = f32[8,4]{1,0} add(x, y)\n"
+                  "  ROOT all = (f32[4,4]{1,0}, f32[8,4]{1,0}, f32[3]{0}, f32[]) tuple(new_w, last, zeros, "
+                  "loss)\n}\n");
+    assert_parameter(&c, 2, "state", 2);
+    assert_string_equal(c.roles->parameters[2].paired_by, "order");
+    close_case(&c);
+}
+
 /* Two parameters equally near to one output: the first, unless a donation decides. */
 static void alias_breaks_a_tie(void **state) {
     (void)state;
@@ -530,6 +687,11 @@ int main(void) {
         cmocka_unit_test(places_alone_are_warned_of),
         cmocka_unit_test(doubtful_losses_are_warned_of),
         cmocka_unit_test(updates_inside_branches),
+        cmocka_unit_test(repeated_values_are_recomputed),
+        cmocka_unit_test(steps_in_a_loop),
+        cmocka_unit_test(shared_bodies_keep_apart),
+        cmocka_unit_test(donated_data_is_data),
+        cmocka_unit_test(unused_state_pairs_by_its_place),
         cmocka_unit_test(alias_breaks_a_tie),
         cmocka_unit_test(inference_pairs_nothing),
         cmocka_unit_test(bad_roles_files_are_refused),
