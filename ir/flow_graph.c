@@ -248,17 +248,31 @@ static bool is_closed(const IrFlowGraph *graph, int32_t user, int32_t operand, b
     return enters == to_ancestors && is_shared(graph, enters ? inner : outer);
 }
 
-void ir_flow_mark_ancestors(const IrFlowGraph *graph, bool *marks) {
+static bool has_derivative(const IrFlowGraph *graph, int32_t value) {
+    Dtype type = instruction_at(graph, value)->shape.type;
+    return dtype_is_floating(type) || dtype_is_complex(type) || type == DTYPE_TUPLE;
+}
+
+static void mark_ancestors(const IrFlowGraph *graph, bool *marks, bool floating_only) {
     int32_t top = push_marked(graph, marks);
     while (top > 0) {
         int32_t user = graph->stack[--top];
         for (int64_t e = graph->first_operand[user]; e < graph->first_operand[user + 1]; e++) {
             int32_t operand = graph->operands[e];
             if (marks[operand] || is_closed(graph, user, operand, true)) continue;
+            if (floating_only && !has_derivative(graph, operand)) continue;
             marks[operand] = true;
             graph->stack[top++] = operand;
         }
     }
+}
+
+void ir_flow_mark_ancestors(const IrFlowGraph *graph, bool *marks) {
+    mark_ancestors(graph, marks, false);
+}
+
+void ir_flow_mark_floating_ancestors(const IrFlowGraph *graph, bool *marks) {
+    mark_ancestors(graph, marks, true);
 }
 
 void ir_flow_mark_dependents(const IrFlowGraph *graph, bool *marks) {

@@ -38,6 +38,8 @@ AmStatus ir_flow_graph_make(IrFlowGraph *graph, Arena *arena, const IrDataflow *
 /* Extends marks[count] to all ancestors (or all dependents) of what is marked. */
 void ir_flow_mark_ancestors(const IrFlowGraph *graph, bool *marks);
 void ir_flow_mark_dependents(const IrFlowGraph *graph, bool *marks);
+/* Ancestors through floating and complex values (and tuples) alone: what derivatives go through. */
+void ir_flow_mark_floating_ancestors(const IrFlowGraph *graph, bool *marks);
 
 /* The loop or conditional (or the parameter of its body) that `value` is an element of, or -1. */
 int32_t ir_flow_maker(const IrFlowGraph *graph, int32_t value);

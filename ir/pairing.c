@@ -334,6 +334,16 @@ static bool is_in_place(const Matcher *matcher, int32_t output, int32_t paramete
     return follows_pair(matcher, output, parameter) || precedes;
 }
 
+/* Whether the outputs in [from, to) and the parameters from `first` on are free and have equal shapes,
+ * place by place. */
+static bool correspond(const Matcher *matcher, int32_t from, int32_t to, int32_t first) {
+    for (int32_t o = from; o < to; o++)
+        if (matcher->pairing->output_of[first + o - from] >= 0 ||
+            !ir_shape_equal(parameter_shape(matcher, first + o - from), output_shape(matcher, o)))
+            return false;
+    return true;
+}
+
 /* Free outputs in [from, to) and free parameters in (after, before): pairs equal
  * shapes in order where both sides have as many of that shape. What does not
  * depend on an unused parameter is its update only between two pairs with as
@@ -341,6 +351,7 @@ static bool is_in_place(const Matcher *matcher, int32_t output, int32_t paramete
 static void pair_gap(Matcher *matcher, int32_t from, int32_t to, int32_t after, int32_t before) {
     bool is_between_pairs =
         to < matcher->flow->output_count && to - from == before - after - 1 && (after >= 0 || from == 0);
+    bool are_in_place = is_between_pairs && correspond(matcher, from, to, after + 1);
     IrPairing *pairing = matcher->pairing;
     for (int32_t o = from; o < to; o++) {
         if (pairing->parameter_of[o] >= 0 || output_shape(matcher, o)->type == DTYPE_TUPLE) continue;
@@ -361,7 +372,7 @@ static void pair_gap(Matcher *matcher, int32_t from, int32_t to, int32_t after, 
                         (is_between_pairs || follows_pair(matcher, o, chosen));
         bool is_replaced = is_between_pairs && is_unused(matcher, chosen);
         if (is_reset || is_replaced ||
-            (is_in_place(matcher, o, chosen) && depends_on_parameter(matcher, o, chosen)))
+            ((are_in_place || is_in_place(matcher, o, chosen)) && depends_on_parameter(matcher, o, chosen)))
             set_pair(matcher, chosen, o, "order");
     }
 }

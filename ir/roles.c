@@ -1,7 +1,7 @@
 /* Roles of parameters, the loss, and phases: ir/roles.h.
  *
- * Pairs come from the roles file or from data flow (ir/pairing.h). The loss is
- * the first scalar floating output without a pair. A paired floating parameter
+ * Pairs come from the roles file or from data flow (ir/pairing.h), the loss from
+ * the file or the scalars that update nothing (ir/loss.h). A paired floating parameter
  * that the loss depends on is a weight, unless it is a scalar whose new value
  * follows no array (a loss scale), or its new value is itself something that
  * the loss depends on (a carried activation, not a weight that is kept); without such a dependence it is
@@ -16,6 +16,7 @@
 
 #include "ir/batch.h"
 #include "ir/flow_graph.h"
+#include "ir/loss.h"
 #include "ir/names.h"
 #include "ir/pairing.h"
 #include "ir/phases.h"
@@ -29,10 +30,6 @@ const char *ir_role_name(IrRole role) {
 const char *ir_phase_name(IrPhase phase) {
     static const char *const names[] = {"forward", "recomputed", "backward", "optimizer", "other"};
     return names[phase];
-}
-
-static bool is_floating_scalar(const IrShape *shape) {
-    return ir_is_scalar(shape) && dtype_is_floating(shape->type);
 }
 
 /* Marks the ancestors of the loss; without a loss, of every output. */
@@ -202,14 +199,9 @@ static void warn_of_order(const IrRoles *roles, IrModule *canonical) {
 }
 
 /* Warns of a loss that trains nothing although there is state, and, where it was chosen here, of a choice. */
-static void warn_of_loss(const IrRoles *roles, const IrDataflow *flow, const bool *forward, bool is_told,
-                         const int32_t *parameter_of, IrModule *canonical) {
-    int32_t possible = 0;
+static void warn_of_loss(const IrRoles *roles, const bool *forward, int32_t possible, IrModule *canonical) {
     bool has_state = false, has_weight = false;
     if (roles->loss < 0) return;
-    for (int32_t o = 0; o < flow->output_count; o++)
-        possible +=
-            parameter_of[o] < 0 && is_floating_scalar(&canonical->instructions[flow->outputs[o]].shape);
     for (int32_t p = 0; p < roles->parameter_count; p++) {
         const IrParameter *parameter = &roles->parameters[p];
         if (parameter->output < 0) continue;
@@ -220,7 +212,7 @@ static void warn_of_loss(const IrRoles *roles, const IrDataflow *flow, const boo
     if (has_state && !has_weight)
         am_warn(&canonical->warnings, "the loss, output %d, depends on no weight; a roles file names another",
                 roles->loss);
-    else if (!is_told && possible > 1)
+    else if (possible > 1)
         am_warn(&canonical->warnings,
                 "%d outputs could be the loss; output %d, the first, is taken: a roles file names another",
                 possible, roles->loss);
@@ -261,6 +253,7 @@ static AmStatus find_roles(IrRoles *roles, Arena *arena, Arena *scratch, IrModul
     bool *forward = ARENA_ARRAY(scratch, bool, graph.count);
     bool *feeds_weight = ARENA_ARRAY(scratch, bool, graph.count);
     if (!forward || !feeds_weight) return am_fail_memory(error, graph.count);
+    int32_t possible = 0; /* losses between which nothing decides */
     roles->loss = -1;
     if (roles_path) {
         TRY(ir_read_roles_file(roles, &flow, roles_path, error));
@@ -272,18 +265,15 @@ static AmStatus find_roles(IrRoles *roles, Arena *arena, Arena *scratch, IrModul
             roles->parameters[p].output = pairing.output_of[p];
             roles->parameters[p].paired_by = pairing.paired_by[p];
         }
-        for (int32_t o = flow.output_count - 1; o >= 0; o--)
-            if (pairing.parameter_of[o] < 0 &&
-                is_floating_scalar(&canonical->instructions[flow.outputs[o]].shape))
-                roles->loss = o;
         TRY(cut_repeated_steps(roles, &graph, scratch, error));
+        TRY(ir_find_loss(&roles->loss, &possible, scratch, &graph, &pairing, error));
         mark_forward(roles, &graph, forward);
         find_paired_roles(roles, &graph, &pairing, forward, feeds_weight);
         TRY(find_unpaired_roles(roles, scratch, &graph, &pairing, error));
     }
     warn_of_aliases(roles, canonical);
     warn_of_order(roles, canonical);
-    warn_of_loss(roles, &flow, forward, roles_path != NULL, pairing.parameter_of, canonical);
+    warn_of_loss(roles, forward, possible, canonical);
     return ir_find_phases(roles, arena, scratch, &graph, forward, error);
 }
 

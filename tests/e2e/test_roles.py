@@ -17,6 +17,7 @@ import re
 import subprocess
 import sys
 import tempfile
+from typing import NamedTuple
 
 os.environ["JAX_PLATFORMS"] = "cpu"
 AUTOMAP = os.environ.get("AUTOMAP")
@@ -42,15 +43,15 @@ BATCH, INPUTS, HIDDEN, CLASSES = 8, 12, 16, 10
 CASES = {}
 
 
-def case(*state, loss, constants=(), optimizer=(), needs_optax=False):
+def case(*state, loss, constants=(), roles=None, needs_optax=False):
     """Registers a function that returns (step, arguments). `state` names, argument by argument from
     the first, the part of the result that is its new value; None: data or constant. Parts and the
-    loss are functions of the result's tree. `optimizer` are the arguments that are optimizer state
-    although the loss depends on them, in a later step of the same loop."""
+    loss are functions of the result's tree. `roles` names those of arguments, by position, on which the
+    loss depends although they are no weights, which the exporter takes them for."""
 
     def register(make):
         if optax or not needs_optax:
-            CASES[make.__name__] = (make, state, loss, constants, optimizer)
+            CASES[make.__name__] = (make, state, loss, constants, roles or {})
         return make
 
     return register
@@ -392,7 +393,7 @@ def accumulated_by_scan():
     return step, (PARAMS, f32(4, BATCH, INPUTS), s32(4, BATCH))
 
 
-@case(first, second, third, loss=last, optimizer=(1,))
+@case(first, second, third, loss=last, roles={1: "optimizer"})
 def several_steps_in_a_scan():
     """Whole training steps with momentum and a threaded key, one after another in a loop."""
 
@@ -462,9 +463,98 @@ def scaled_loss_in_half_precision():
     return step, (PARAMS, f32(), X, Y)
 
 
+class TrainState(NamedTuple):
+    """As flax has it: one tree of everything that is fed back."""
+
+    step: jax.Array
+    params: dict
+    moments: dict
+
+
+@case(first, loss=lambda result: result[1]["loss"])
+def train_state():
+    def step(state, batch):
+        def measured(params):
+            logits = apply(params, batch["image"])
+            return cross_entropy(logits, batch["label"]), logits
+
+        (value, logits), gradients = jax.value_and_grad(measured, has_aux=True)(state.params)
+        moments = jax.tree.map(lambda m, g: 0.9 * m + g, state.moments, gradients)
+        metrics = {
+            "accuracy": jnp.mean(jnp.argmax(logits, axis=-1) == batch["label"]),
+            "loss": value,
+        }
+        return TrainState(state.step + 1, descend(state.params, moments), moments), metrics
+
+    return step, (TrainState(s32(), PARAMS, PARAMS), {"image": X, "label": Y})
+
+
+@case(first, second, loss=third)
+def master_weights():
+    """Half-precision weights that are made from single-precision ones."""
+    half = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, jnp.bfloat16), PARAMS)
+
+    def step(params, master, x, y):
+        value, gradients = jax.value_and_grad(loss_of)(params, x.astype(jnp.bfloat16), y)
+        master = jax.tree.map(lambda w, g: w - 0.1 * g.astype(jnp.float32), master, gradients)
+        params = jax.tree.map(lambda w: w.astype(jnp.bfloat16), master)
+        return params, master, value.astype(jnp.float32)
+
+    return step, (half, PARAMS, X, Y)
+
+
+@case(first, loss=second)
+def tied_table():
+    """A table that embeds the tokens and makes the scores; the labels are the tokens themselves."""
+
+    def step(params, tokens):
+        def next_token(params):
+            hidden = jnp.tanh(params["table"][tokens[:, :-1]] @ params["kernel"])
+            return cross_entropy(hidden @ params["table"].T, tokens[:, 1:])
+
+        value, gradients = jax.value_and_grad(next_token)(params)
+        return descend(params, gradients), value
+
+    return step, ({"kernel": f32(INPUTS, INPUTS), "table": f32(20, INPUTS)}, s32(BATCH, 6))
+
+
+@case(first, second, loss=third, roles={1: "state"})
+def carried_hidden_state():
+    """Truncated backpropagation through time: the hidden state goes from step to step."""
+
+    def step(params, hidden, x, y):
+        def unrolled(params):
+            state = hidden
+            for t in range(3):
+                state = jnp.tanh(x[:, t] @ params["input"] + state @ params["hidden"])
+            return cross_entropy(state @ params["output"], y), state
+
+        (value, state), gradients = jax.value_and_grad(unrolled, has_aux=True)(params)
+        return descend(params, gradients), jax.lax.stop_gradient(state), value
+
+    params = {name: leaf for name, leaf in RECURRENT.items() if name != "table"}
+    return step, (params, f32(BATCH, HIDDEN), f32(BATCH, 3, INPUTS), Y)
+
+
+@case(first, loss=second)
+def sliding_penalty():
+    """A gradient in the loss: the norm of the derivative by the data is kept near one."""
+
+    def step(params, x):
+        def penalised(params):
+            slopes = jax.vmap(jax.grad(lambda row: apply(params, row)[0]))(x)
+            norms = jnp.sqrt(jnp.sum(slopes**2, axis=-1) + 1e-12)
+            return jnp.mean(apply(params, x)) + jnp.mean((norms - 1) ** 2)
+
+        value, gradients = jax.value_and_grad(penalised)(params)
+        return descend(params, gradients), value
+
+    return step, (PARAMS, X)
+
+
 def told(name):
     """The step without jit, its arguments, and the roles document with everything said."""
-    make, state, loss, constants, optimizer = CASES[name]
+    make, state, loss, constants, roles = CASES[name]
     step, arguments = make()
     result = jax.eval_shape(step, *arguments)
     leaves, structure = jax.tree.flatten(result)
@@ -485,7 +575,7 @@ def told(name):
     )
     positions = [at for at, argument in enumerate(arguments) for _ in jax.tree.leaves(argument)]
     for row, position in zip(document["parameters"], positions, strict=True):
-        row["role"] = "optimizer" if position in optimizer else row["role"]
+        row["role"] = roles.get(position, row["role"])
     return step, arguments, module, document
 
 

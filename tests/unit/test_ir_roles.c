@@ -370,24 +370,41 @@ static void places_alone_are_warned_of(void **state) {
     close_case(&c);
 }
 
-/* Of several scalars the first is taken, with a warning; another one if it follows no weight. */
-static void doubtful_losses_are_warned_of(void **state) {
+/* Of several scalars the one that can be minimised is taken, wherever it stands; a warning tells where
+ * nothing decides and where none depends on a weight. */
+static void loss_among_scalars(void **state) {
     (void)state;
-    static const char *const orders[] = {"(loss, size, new_w)", "(size, loss, new_w)"};
-    static const char *const warnings[] = {"2 outputs could be the loss", "output 0, depends on no weight"};
-    for (int i = 0; i < 2; i++) {
+    static const struct {
+        const char *results;
+        int32_t loss;
+        const char *warning;
+    } steps[] = {
+        {"f32[], f32[], f32[4,4]{1,0}) tuple(loss, size, new_w)", 0, NULL},
+        {"f32[], f32[], f32[4,4]{1,0}) tuple(size, loss, new_w)", 1, NULL},
+        {"f32[], f32[], f32[4,4]{1,0}) tuple(right, loss, new_w)", 1, NULL},
+        {"f32[], f32[], f32[4,4]{1,0}) tuple(norm, loss, new_w)", 1, NULL},
+        {"f32[], f32[], f32[4,4]{1,0}) tuple(slope, loss, new_w)", 1, NULL},
+        {"f32[], f32[], f32[4,4]{1,0}) tuple(half, loss, new_w)", 0, "2 outputs could be the loss"},
+        {"f32[], f32[4,4]{1,0}) tuple(size, new_w)", 0, "output 0, depends on no weight"},
+    };
+    for (size_t i = 0; i < sizeof steps / sizeof *steps; i++) {
         char text[4096];
         Case c;
         snprintf(text, sizeof text,
                  "HloModule doubt\n\n%s  dws = f32[4,4]{1,0} multiply(dw, rates)\n"
                  "  new_w = f32[4,4]{1,0} subtract(w, dws)\n"
                  "  size = f32[] reduce(x, zero), dimensions={0,1}, to_apply=add_up\n"
-                 "  ROOT all = (f32[], f32[], f32[4,4]{1,0}) tuple%s\n}\n",
-                 SQUARES, orders[i]);
+                 "  norm = f32[] reduce(w, zero), dimensions={0,1}, to_apply=add_up\n"
+                 "  slope = f32[] reduce(dw, zero), dimensions={0,1}, to_apply=add_up\n"
+                 "  half = f32[] multiply(loss, rate)\n  is_right = pred[8,4]{1,0} compare(y, x), "
+                 "direction=LT\n  ones = f32[8,4]{1,0} convert(is_right)\n"
+                 "  right = f32[] reduce(ones, zero), dimensions={0,1}, to_apply=add_up\n"
+                 "  ROOT all = (%s\n}\n",
+                 SQUARES, steps[i].results);
         open_text(&c, text);
-        assert_int_equal(c.roles->loss, 0);
-        assert_int_equal(c.canonical->warnings.count, 1);
-        assert_non_null(strstr(c.canonical->warnings.texts[0], warnings[i]));
+        assert_int_equal(c.roles->loss, steps[i].loss);
+        assert_int_equal(c.canonical->warnings.count, steps[i].warning != NULL);
+        if (steps[i].warning) assert_non_null(strstr(c.canonical->warnings.texts[0], steps[i].warning));
         close_case(&c);
     }
 }
@@ -685,7 +702,7 @@ int main(void) {
         cmocka_unit_test(keys_pair_by_order),
         cmocka_unit_test(results_like_data_update_nothing),
         cmocka_unit_test(places_alone_are_warned_of),
-        cmocka_unit_test(doubtful_losses_are_warned_of),
+        cmocka_unit_test(loss_among_scalars),
         cmocka_unit_test(updates_inside_branches),
         cmocka_unit_test(repeated_values_are_recomputed),
         cmocka_unit_test(steps_in_a_loop),
