@@ -162,7 +162,7 @@ static int32_t whole_row_dimension(const IrAttributes *attributes, const IrShape
         int64_t low = window->padding_low, high = window->padding_high;
         reduced += window->size != 1;
         padded += low != 0 || high != 0;
-        if (window->size != 1 && low > 0 && low == high && window->size == 2 * low + 1 &&
+        if (low > 0 && low == high && window->size % 2 == 1 && window->size / 2 == low &&
             low == result->dimensions[d] - 1)
             found = d;
     }

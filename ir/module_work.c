@@ -17,6 +17,10 @@
 /* Of an entry in the table of a tuple. */
 #define POINTER_BYTES 8.0
 
+/* Computations that call one another over and over multiply beyond all numbers:
+ * more than that is not told apart. */
+#define MOST_WORK 1e30
+
 typedef struct Counter {
     const IrModule *module;
     IrComputationWork *computations;
@@ -28,6 +32,10 @@ typedef struct Counter {
 
 static double array_bytes(const IrShape *shape) {
     return shape->type == DTYPE_TUPLE ? POINTER_BYTES * shape->rank : (double)ir_shape_bytes(shape);
+}
+
+static double bounded(double value) {
+    return value < MOST_WORK ? value : MOST_WORK;
 }
 
 /* A result of a fusion: in place where a dynamic-update-slice makes it. */
@@ -82,8 +90,8 @@ static AmStatus count_fused(Counter *counter, IrComputationWork *work, const IrC
         if (module->instructions[tuple].opcode == IR_PARAMETER) counter->read[tuple] += counter->read[i];
     }
     for (int32_t k = 0; k < body->parameter_count; k++) {
-        parameter_read[k] = counter->read[body->parameters[k]];
-        work->fused_bytes += parameter_read[k];
+        parameter_read[k] = bounded(counter->read[body->parameters[k]]);
+        work->fused_bytes = bounded(work->fused_bytes + parameter_read[k]);
     }
     work->parameter_read = parameter_read;
     return AM_OK;
@@ -108,9 +116,9 @@ static AmStatus count_computation(Counter *counter, int32_t computation, AmError
         for (int32_t k = 0; k < instruction->operand_count; k++)
             counter->shapes[k] = module->instructions[instruction->operands[k]].shape;
         IrWork work = ir_work(counter->computations, instruction, counter->shapes, &instruction->shape);
-        result->work.flops += work.flops;
-        result->work.transcendentals += work.transcendentals;
-        result->work.bytes += work.bytes;
+        result->work.flops = bounded(result->work.flops + work.flops);
+        result->work.transcendentals = bounded(result->work.transcendentals + work.transcendentals);
+        result->work.bytes = bounded(result->work.bytes + work.bytes);
     }
     return AM_OK;
 }

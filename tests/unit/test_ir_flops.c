@@ -8,6 +8,7 @@
 
 #include <string.h>
 
+#include "base/text.h"
 #include "ir/canonical.h"
 #include "ir/flops.h"
 #include "ir/loops.h"
@@ -235,6 +236,35 @@ static void branches_count_the_most(void **state) {
                 16, 8, 192);
 }
 
+/* Each of 200 computations calls the one before 40 times, by loops or by fusions: no number is infinite. */
+static void deep_nests_stay_finite(void **state) {
+    (void)state;
+    static const char *const calls[] = {"while(x), condition=forever, body=",
+                                        "fusion(x), kind=kLoop, calls="};
+    for (size_t kind = 0; kind < sizeof calls / sizeof *calls; kind++) {
+        Text text = {0};
+        text_append_string(&text, "HloModule deep\n\nforever {\n  x = f32[8] parameter(0)\n"
+                                  "  ROOT go = pred[] constant(true)\n}\n\n"
+                                  "f0 {\n  x = f32[8] parameter(0)\n  ROOT y = f32[8] tanh(x)\n}\n\n");
+        for (int32_t d = 1; d <= 200; d++) {
+            text_append(&text, "f%d {\n  x = f32[8] parameter(0)\n", d);
+            for (int32_t k = 0; k < 40; k++)
+                text_append(&text, "  %sy%d = f32[8] %sf%d\n", k == 39 ? "ROOT " : "", k, calls[kind], d - 1);
+            text_append_string(&text, "}\n\n");
+        }
+        text_append(&text, "ENTRY main {\n  x = f32[8] parameter(0)\n  ROOT y = f32[8] %sf200\n}\n",
+                    calls[kind]);
+        IrModule *read = read_text(text.data);
+        AmError error = {0};
+        IrWork work;
+        assert_int_equal(ir_module_work(&work, read, &error), AM_OK);
+        assert_true(work.transcendentals > 1e29 && work.transcendentals <= 1e30);
+        assert_true(work.bytes > 1e29 && work.bytes <= 1e30);
+        ir_module_free(read);
+        text_free(&text);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(dot_counts_two_per_multiply_add),
@@ -244,6 +274,7 @@ int main(void) {
         cmocka_unit_test(conventions_are_apart),
         cmocka_unit_test(fusions_move_their_ends),
         cmocka_unit_test(branches_count_the_most),
+        cmocka_unit_test(deep_nests_stay_finite),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
