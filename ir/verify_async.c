@@ -43,7 +43,8 @@ AmStatus verify_async_start(const Verifier *verifier, const IrInstruction *instr
     const IrShape *tuple = &instruction->shape;
     TRY(verify_calls(verifier, instruction, 1, instruction->operand_count));
     const IrComputation *called = verify_called(verifier, instruction, 0);
-    bool is_tuple = tuple->rank >= 2 && tuple->elements[0].type == DTYPE_TUPLE &&
+    bool is_tuple = tuple->type == DTYPE_TUPLE && tuple->rank >= 2 &&
+                    tuple->elements[0].type == DTYPE_TUPLE &&
                     tuple->elements[0].rank == instruction->operand_count;
     if (!is_tuple) {
         return verify_refuse(verifier, instruction,

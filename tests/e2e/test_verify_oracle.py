@@ -1,0 +1,281 @@
+"""The verifier against XLA's own.
+
+Every instruction of tests/verify/instructions.txt, each element-wise operator with each kind of
+element type, and mutations of what is right (one number, one type, one operand changed) are given
+to automap and to XLA: both accept or both refuse, but for the differences that are stated below.
+Every opcode that jaxlib knows is among what is right.
+
+XLA's verdict is that of HloVerifier, which runs when a module is put in place of another after
+scheduling: one that passes is refused later, for having no schedule. XLA ends the process on some
+wrong modules; a fork is asked, and a new one goes on behind the instruction that ended it.
+
+Without AUTOMAP_FULL=1 a part of the mutations is judged.
+"""
+# labels: jax e2e
+# timeout: 600
+
+import concurrent.futures
+import os
+import pathlib
+import pickle
+import random
+import re
+import subprocess
+import sys
+import tempfile
+
+os.environ["JAX_PLATFORMS"] = "cpu"
+os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
+SOURCE = pathlib.Path(__file__).resolve().parents[2]
+AUTOMAP = os.environ.get("AUTOMAP")
+FULL = os.environ.get("AUTOMAP_FULL") == "1"
+MUTATIONS = None if FULL else 300
+
+try:
+    import jax
+    import numpy as np
+    from jax.extend.xla import PipelineStage, register_hlo_module_transformation
+    from jaxlib import _hlo
+except ImportError as missing:
+    print(f"skipped: {missing}")
+    sys.exit(77)
+if not AUTOMAP or not os.path.exists(AUTOMAP):
+    print("skipped: no automap program")
+    sys.exit(77)
+
+BEFORE = (SOURCE / "tests" / "verify" / "module.hlo.txt").read_text().split("\n", 1)[1]
+
+# --------------------------------------------------------------- Differences
+
+# Opcodes that automap knows and jaxlib's parser does not.
+UNKNOWN_TO_XLA = {"atan", "collective-reduce", "shuffle"}
+# The entry computation that is put in place of another may have none.
+WITHOUT_CASE = {"parameter"}
+
+# Why, who accepts, and an instruction that shows it.
+DIFFERENCES = [
+    ("floating types of several widths in one instruction pass XLA where it is told to let them",
+     "XLA", "f32[2,3] add(m, bm)"),
+    ("and so in what a reduction calls", "XLA", "f32[2] reduce(m, z), dimensions={1}, to_apply=addbf"),
+    ("XLA leaves the size of a bitcast to its layouts", "XLA", "f32[7] bitcast(m)"),
+    ("XLA does not compare the shapes of add-dependency", "XLA", "f32[3,2] add-dependency(m, o)"),
+    ("XLA lets a fusion have operands that nothing takes", "XLA", "f32[2,3] fusion(m, m), kind=kLoop, calls=one"),
+    ("XLA lets map have scalars beside arrays", "XLA",
+     "f32[2,3] map(m, z), dimensions={0,1}, to_apply=add"),
+    ("XLA does not compare the sizes of a gather's batching dimensions", "XLA",
+     "f32[2] gather(n, sa), offset_dims={}, collapsed_slice_dims={1}, operand_batching_dims={0}, "
+     "start_indices_batching_dims={0}, start_index_map={1}, index_vector_dim=1, slice_sizes={1,1}"),
+    ("XLA lets a gather's indices address a batching dimension", "XLA",
+     "f32[3] gather(n, s3), offset_dims={}, collapsed_slice_dims={1}, operand_batching_dims={0}, "
+     "start_indices_batching_dims={0}, start_index_map={0}, index_vector_dim=1, slice_sizes={1,1}"),
+    ("XLA does not look at the type of random bits", "XLA",
+     "(u64[2], token[]) rng-bit-generator(v), algorithm=rng_three_fry"),
+    ("XLA takes the operand of ragged-all-to-all as it is", "XLA",
+     "f32[2,3] ragged-all-to-all(t, m, r4, r4, r4, r4), replica_groups={{0,1}}"),
+    ("XLA takes a negative number of groups for one", "XLA",
+     "f32[8,8,8,16] convolution(x, w), window={size=3x3}, dim_labels=b01f_01io->b01f, feature_group_count=-1"),
+    ("automap lets a start stand without its done", "automap", "(f32[2,3], f32[2,3], u32[]) copy-start(m)"),
+    ("automap takes sends and receives as they are", "automap", "token[] send-done(sd), channel_id=1"),
+    ("a stride of 0 counts as 1, since JSON leaves out zeros", "automap",
+     "f32[1,2] slice(m), slice={[1:2], [0:2:0]}"),
+    ("how many replicas there are is not in the module", "automap",
+     "(f32[2,3], f32[2,3]) all-to-all(m, m), replica_groups={}"),
+    ("nor how many partitions", "automap",
+     "f32[8,3] all-gather(m), replica_groups={{0,1}}, dimensions={0}, channel_id=1"),
+    ("XLA's process ends where branches are one computation", "automap",
+     "f32[2,3] conditional(q, m, m), true_computation=one, false_computation=one"),
+    ("XLA's process ends on shards without elements", "automap",
+     "f32[0,3] all-gather(e), replica_groups={{0,1}}, dimensions={0}"),
+    ("automap does not look at a fusion's kind", "automap", "f32[2,3] fusion(m), kind=kFoo, calls=one"),
+]
+
+
+# ------------------------------------------------------------------ Verdicts
+
+def module_of(case):
+    """The text of a module: each part of the case is one instruction, the last is named r."""
+    parts = case.split(" ;; ")
+    named = parts[:-1] + ["r = " + parts[-1]]
+    return BEFORE + "".join(f"  {part}\n" for part in named) + "  ROOT result = f32[] constant(0)\n}\n"
+
+
+def answer(texts, write):
+    """In a fork: pickles (index, accepted, message) of each text until XLA ends the process."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
+    current = [b""]
+    register_hlo_module_transformation(lambda _: current[0], name="replace", platforms="cpu",
+                                       stage=PipelineStage.POST_SCHEDULER)
+    lowered = jax.jit(lambda: np.float32(0)).lower()
+    with os.fdopen(write, "wb") as out:
+        for index, text in texts:
+            try:
+                current[0] = _hlo.hlo_module_from_text(text).as_serialized_hlo_module_proto()
+                lowered.compile()
+                message = "it was compiled"
+            except Exception as refused:  # whatever jaxlib raises
+                message = str(refused)
+            pickle.dump((index, "must be scheduled" in message, message), out)
+            out.flush()
+
+
+def ask_xla(texts):
+    verdicts, todo = [None] * len(texts), list(enumerate(texts))
+    while todo:
+        read, write = os.pipe()
+        child = os.fork()
+        if child == 0:
+            os.close(read)
+            try:
+                answer(todo, write)
+            finally:
+                os._exit(0)
+        os.close(write)
+        done = 0
+        with os.fdopen(read, "rb") as source:
+            while True:
+                try:
+                    index, accepted, message = pickle.load(source)
+                except EOFError:
+                    break
+                verdicts[index] = (accepted, message)
+                done += 1
+        os.waitpid(child, 0)
+        if done < len(todo):
+            verdicts[todo[done][0]] = (False, "XLA ended the process")
+            done += 1
+        todo = todo[done:]
+    return verdicts
+
+
+def ask_automap(texts):
+    with tempfile.TemporaryDirectory() as folder, concurrent.futures.ThreadPoolExecutor(2) as pool:
+        def verdict(numbered):
+            index, text = numbered
+            source, target = f"{folder}/{index}.hlo.txt", f"{folder}/{index}.hlo.pb"
+            pathlib.Path(source).write_text(text)
+            done = subprocess.run([AUTOMAP, "convert", source, target], capture_output=True, text=True)
+            assert done.returncode in (0, 3), f"exit code {done.returncode}: {done.stderr}\n{text}"
+            for path in (source, target):
+                pathlib.Path(path).unlink(missing_ok=True)
+            return done.returncode == 0, done.stderr.strip()
+        return list(pool.map(verdict, enumerate(texts)))
+
+
+def ask(cases):
+    texts = [module_of(case) for case in cases]
+    return list(zip(cases, ask_xla(texts), ask_automap(texts)))
+
+
+# --------------------------------------------------------------------- Cases
+
+def table():
+    lines = (SOURCE / "tests" / "verify" / "instructions.txt").read_text().splitlines()
+    return [line for line in lines if line and not line.startswith("#")]
+
+
+def opcodes():
+    """Name and number of operands of the element-wise ones, and all names."""
+    rows = re.findall(r'^OPCODE\(\w+, "([^"]+)", (-?\d+), (\w+)\)', (SOURCE / "ir" / "opcodes.def").read_text(),
+                      re.M)
+    special = {"bitcast-convert", "clamp", "compare", "convert", "reduce-precision", "select", "stochastic-convert"}
+    plain = [(name, int(arity)) for name, arity, rule in rows
+             if rule == "ELEMENTWISE" and name not in special | UNKNOWN_TO_XLA]
+    return plain, [name for name, _, _ in rows]
+
+
+def element_types(operators):
+    """Each operator on each kind of type, with the result that it would have."""
+    for name, arity in operators:
+        for kind in ["pred", "s8", "u32", "bf16", "f32", "c64"]:
+            result = kind
+            if name == "is-finite":
+                result = "pred"
+            elif name in ("abs", "imag", "real") and kind == "c64":
+                result = "f32"
+            elif name == "complex" and kind == "f32":
+                result = "c64"
+            operands = ", ".join(["typed"] * arity)
+            yield f'typed = {kind}[2,3] custom-call(), custom_call_target="x" ;; {result}[2,3] {name}({operands})'
+
+
+OTHER_TYPE = {"f32": "s32", "bf16": "s32", "f64": "s32", "s32": "f32", "s8": "f32", "u32": "s32", "u64": "u32",
+              "pred": "s32", "c64": "f32", "token": "f32"}
+OTHER_OPERANDS = {"m": "nitz", "n": "mhj", "i": "mj", "z": "km", "k": "zj", "p": "mq", "x": "yn", "w": "nx",
+                  "j": "ui", "u": "nj", "f3": ["f2", "s3"], "h": "ms", "s": "hm", "c": "mi", "g": "ym", "y": "gx",
+                  "r4": ["s3", "f2"], "v": ["uq", "v3"], "gs": ["s3", "z"], "o": "mz", "q": "kp", "t": "mo"}
+NUMBER = re.compile(r"(?<=[\[{,=x:_(<|-])\d+(?![\w.]*[a-wyz])")
+
+
+def mutations(case):
+    """Each with one number, type or operand changed, or one operand more or fewer."""
+    head, _, last = case.rpartition(" ;; ")
+    head += " ;; " if head else ""
+    for match in NUMBER.finditer(last):
+        number = int(match[0])
+        for other in {number + 1, max(number - 1, 0)} - {number}:
+            yield f"{head}{last[:match.start()]}{other}{last[match.end():]}"
+    for match in re.finditer(r"\b(" + "|".join(OTHER_TYPE) + r")(?=\[)", last):
+        yield f"{head}{last[:match.start()]}{OTHER_TYPE[match[0]]}{last[match.end():]}"
+    arguments = re.search(r"[a-z](?:-?[a-z0-9])*\(([a-z0-9, ]+)\)", last)
+    if arguments is None:
+        return
+    operands = [name.strip() for name in arguments[1].split(",")]
+    others = [operands[:-1], operands + operands[-1:]]
+    for place, name in enumerate(operands):
+        others += [operands[:place] + [other] + operands[place + 1:] for other in OTHER_OPERANDS.get(name, [])]
+    for names in others:
+        yield f"{head}{last[:arguments.start(1)]}{', '.join(names)}{last[arguments.end(1):]}"
+
+
+# ---------------------------------------------------------------------- Test
+
+# The differences as mutations have them: who accepts, the opcode, what else the instruction has.
+STATED_FORMS = [
+    ("XLA", "bitcast|add-dependency|fusion|map|rng-bit-generator|ragged-all-to-all", ""),
+    ("XLA", "gather", "batching"),
+    ("XLA", "convolution", "group"),
+    ("XLA", "custom-call", "operand_layout_constraints"),  # layouts that are no permutations
+    ("XLA", "dot", r"\(\w+, \w+, \w+\)"),  # sparse ones, without the text for it
+    ("automap", "convolution", r"\(\w+, \w+, \w+\)"),  # scaled ones, as binaries have them
+    ("automap", ".*-start|send|send-done|recv|recv-done", ""),
+    ("automap", "slice|reduce-window|select-and-scatter|convolution", r":0\]|stride=0|stride=\S*x0"),
+    ("automap", "conditional", r"true_computation=(\w+), false_computation=\1\b|\{(\w+), \2\}"),
+    ("automap", "all-.*|reduce-scatter|collective-.*", r"replica_groups=\{\}|channel_id|\[0,"),
+]
+
+
+def is_stated(case, xla):
+    last = case.split(" ;; ")[-1]
+    opcode = re.search(r"([a-z][a-z0-9-]*)\([a-z0-9, ]*\)", last)[1]
+    return any((who == "XLA") == xla and re.fullmatch(name, opcode) and re.search(form, last)
+               for who, name, form in STATED_FORMS)
+
+
+def check(judged, stated):
+    """Returns the cases that both accept."""
+    failures, right = [], []
+    for case, (xla, theirs), (automap, ours) in judged:
+        if xla and automap:
+            right.append(case)
+        elif xla != automap and not stated(case, xla):
+            reason = ours if xla else theirs
+            failures.append(f"{'XLA' if xla else 'automap'} accepts: {case}\n  the other says: {reason[:400]}")
+    assert not failures, "\n".join([f"{len(failures)} of {len(judged)} are judged differently"] + failures)
+    return right
+
+
+operators, names = opcodes()
+cases = table()
+right = check(ask(cases), lambda *_: False)
+typed = check(ask(list(element_types(operators))), lambda *_: False)
+for name in set(names) - UNKNOWN_TO_XLA - WITHOUT_CASE:
+    assert any(f" {name}(" in case for case in right + typed), f"no right instruction has the opcode {name}"
+for (reason, who, _), (case, (xla, _), (automap, _)) in zip(DIFFERENCES, ask([row[2] for row in DIFFERENCES])):
+    assert (xla, automap) == (who == "XLA", who == "automap"), f"no longer true: {reason}: {case}"
+
+mutated = sorted({mutation for case in right for mutation in mutations(case)} - set(cases))
+if MUTATIONS is not None:
+    mutated = random.Random(1).sample(mutated, min(MUTATIONS, len(mutated)))
+accepted = check(ask(mutated), is_stated)
+count = len(cases) + len(operators) * 6
+print(f"{count} instructions and {len(mutated)} mutations, of which {len(accepted)} are right, are judged alike")
