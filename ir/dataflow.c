@@ -13,35 +13,6 @@ bool ir_is_scalar(const IrShape *shape) {
     return shape->type != DTYPE_TUPLE && shape->rank == 0;
 }
 
-bool ir_is_elementwise(IrOpcode opcode) {
-    enum {
-        BLOCKED,
-        ELEMENTWISE,
-        RESHAPE,
-        BROADCAST,
-        CONCATENATE,
-        FREE,
-        CONVOLUTION,
-        DOT,
-        GATHER,
-        TUPLE,
-        PAD,
-        PARAMETER,
-        REDUCE,
-        WINDOW,
-        REVERSE,
-        SCATTER,
-        SLICE,
-        TRANSPOSE
-    };
-    static const unsigned char classes[] = {
-#define OPCODE(name, text, arity, rule) rule,
-#include "ir/opcodes.def"
-#undef OPCODE
-    };
-    return opcode < IR_OPCODE_COUNT && classes[opcode] == ELEMENTWISE;
-}
-
 bool ir_is_movement(IrOpcode opcode) {
     static const bool table[IR_OPCODE_COUNT + 1] = {
         [IR_BITCAST] = true,

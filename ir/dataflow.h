@@ -26,9 +26,6 @@ int32_t ir_dataflow_operand(const IrDataflow *flow, const IrInstruction *instruc
 /* Element k of the tuple that `value` is, if a tuple instruction made it, else -1. */
 int32_t ir_dataflow_element(const IrDataflow *flow, int32_t value, int64_t k);
 
-/* Element-wise: result element i depends on element i of each operand of that shape. */
-bool ir_is_elementwise(IrOpcode opcode);
-
 /* Hands on elements as they are: views, slices, broadcasts, conversions, tuples. */
 bool ir_is_movement(IrOpcode opcode);
 

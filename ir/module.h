@@ -31,6 +31,8 @@ typedef enum IrOpcode {
 const char *ir_opcode_name(IrOpcode opcode);
 IrOpcode ir_opcode_from_name(const char *name); /* IR_UNKNOWN if there is none */
 int32_t ir_opcode_arity(IrOpcode opcode);       /* -1: any */
+/* Its rule class is ELEMENTWISE: result element i depends on element i of each operand of that shape. */
+bool ir_is_elementwise(IrOpcode opcode);
 
 /* An array shape, or a tuple of shapes (type DTYPE_TUPLE, rank = elements). */
 typedef struct IrShape {

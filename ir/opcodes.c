@@ -53,3 +53,12 @@ IrOpcode ir_opcode_from_name(const char *name) {
 int32_t ir_opcode_arity(IrOpcode opcode) {
     return opcode < IR_OPCODE_COUNT ? rows[opcode].arity : -1;
 }
+
+bool ir_is_elementwise(IrOpcode opcode) {
+    static const char *const classes[IR_OPCODE_COUNT] = {
+#define OPCODE(name, text, arity, rule) #rule,
+#include "ir/opcodes.def"
+#undef OPCODE
+    };
+    return opcode < IR_OPCODE_COUNT && strcmp(classes[opcode], "ELEMENTWISE") == 0;
+}

@@ -1,4 +1,4 @@
-/* Choices: two passes over the canonical entry, one for the sizes of the flat
+/* Choices: two passes over the canonical module, one for the sizes of the flat
  * arrays and one to fill them; liveness then runs backwards from the outputs. */
 #include "propagation/choices.h"
 
@@ -22,20 +22,28 @@ const IrShape *choices_array_shape(const IrInstruction *instruction) {
     return shape;
 }
 
+static void use(Choices *self, int32_t source, int32_t user) {
+    if (!self->live[source]) self->user[source] = user;
+    self->live[source] = true;
+    self->uses[source]++;
+}
+
+/* Backwards through each planned computation; a loop comes before what it runs,
+ * whose results are all needed if it is. */
 static void mark_live(Choices *self, const Rules *rules, const IrRoles *roles) {
-    for (int32_t k = 0; k < roles->output_count; k++) {
-        int32_t source = rules->alias[roles->outputs[k]];
-        self->live[source] = true;
-        self->uses[source]++;
-        self->user[source] = -1;
-    }
-    for (int32_t i = self->count - 1; i >= 0; i--) {
-        if (!self->live[i]) continue;
-        for (int32_t k = self->first_operand[i]; k < self->first_operand[i + 1]; k++) {
-            int32_t source = self->operands[k];
-            if (!self->live[source]) self->user[source] = i;
-            self->live[source] = true;
-            self->uses[source]++;
+    const IrModule *module = rules->module;
+    for (int32_t k = 0; k < roles->output_count; k++) use(self, rules->alias[roles->outputs[k]], -1);
+    for (int32_t c = 0; c < module->computation_count; c++) {
+        const IrComputation *body = &module->computations[c];
+        if (!rules->is_planned[c]) continue;
+        for (int32_t i = body->first + body->count - 1; i >= body->first; i--) {
+            if (!self->live[i]) continue;
+            for (int32_t k = self->first_operand[i]; k < self->first_operand[i + 1]; k++)
+                use(self, self->operands[k], i);
+            const PlannedLoop *loop = rules_loop(rules, i);
+            if (!loop) continue;
+            use(self, rules->alias[module->computations[loop->condition].root], -1);
+            for (int32_t k = 0; k < loop->leaf_count; k++) use(self, loop->leaves[k].next, -1);
         }
     }
 }

@@ -3,7 +3,8 @@
  * A search completes one module thousands of times; what depends on the module
  * alone is found once: which instructions are live and who uses them, how many
  * bytes they have, and for each the dimensions and factors that some list might
- * split. All arrays are by canonical entry instruction.
+ * split. All arrays are by canonical instruction; what is in no planned
+ * computation is not live.
  */
 #ifndef PROPAGATION_CHOICES_H
 #define PROPAGATION_CHOICES_H

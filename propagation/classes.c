@@ -2,8 +2,8 @@
  *
  * A tie is refused if it would put two dimensions of one tensor into a class
  * (classes.h). So that the refused ties are those of attention and not those
- * around it, ties are made in four rounds: parameters with their new values,
- * operators other than dots, dots without batch dimensions (projections and
+ * around it, ties are made in four rounds: parameters with their new values and
+ * what loops carry, operators other than dots, dots without batch dimensions (projections and
  * their gradients), dots with. Each set keeps a ring of its members, and a
  * union walks the smaller one: O(n log n) in all.
  */
@@ -55,6 +55,7 @@ static int32_t node_of_slot(const Classes *classes, const Rules *rules, int32_t 
     if (slot < rule->operand_count) instruction = rules->module->instructions[instruction].operands[slot];
     else leaf = slot - rule->operand_count;
     if (!rules_resolve(rules, &instruction, &leaf, &dimension)) return -1;
+    if (rules->rules[instruction].result_count == 0) return -1;
     return node_of(classes, rules, instruction, leaf, dimension);
 }
 
@@ -131,6 +132,37 @@ static void tie_paired(ClassBuilder *builder) {
     }
 }
 
+/* Ties dimension d of two values, if both are stored. */
+static void tie_values(ClassBuilder *builder, int32_t a, int32_t a_leaf, int32_t b, int32_t b_leaf,
+                       int32_t d) {
+    const Rules *rules = builder->rules;
+    int32_t a_dimension = d, b_dimension = d;
+    if (a < 0 || b < 0) return;
+    if (!rules_resolve(rules, &a, &a_leaf, &a_dimension) || rules->rules[a].result_count == 0) return;
+    if (!rules_resolve(rules, &b, &b_leaf, &b_dimension) || rules->rules[b].result_count == 0) return;
+    tie(builder->nodes, node_of(builder->classes, rules, a, a_leaf, a_dimension),
+        node_of(builder->classes, rules, b, b_leaf, b_dimension));
+}
+
+/* What a loop starts with, reads, computes next and gives in the end is one tensor. */
+static void tie_carried(ClassBuilder *builder) {
+    const Rules *rules = builder->rules;
+    for (int32_t k = 0; k < rules->loop_count; k++) {
+        for (int32_t l = 0; l < rules->loops[k].leaf_count; l++) {
+            const LoopLeaf *leaf = &rules->loops[k].leaves[l];
+            for (int32_t d = 0; d < leaf->shape->rank && leaf->shape->type != DTYPE_TUPLE; d++) {
+                if (leaf->shape->dimensions[d] <= 1) continue;
+                tie_values(builder, leaf->in_body, 0, leaf->next, leaf->next_leaf, d);
+                tie_values(builder, leaf->in_body, 0, leaf->afterwards, 0, d);
+                tie_values(builder, leaf->in_body, 0, leaf->in_condition, 0, d);
+                tie_values(builder, leaf->in_body, 0, leaf->initial, leaf->initial_leaf, d);
+                tie_values(builder, leaf->next, leaf->next_leaf, leaf->afterwards, 0, d);
+                tie_values(builder, leaf->initial, leaf->initial_leaf, leaf->afterwards, 0, d);
+            }
+        }
+    }
+}
+
 /* The round in which an operator's ties are made, from 1. */
 static int32_t round_of(const IrInstruction *instruction) {
     if (instruction->opcode != IR_DOT) return 1;
@@ -139,6 +171,7 @@ static int32_t round_of(const IrInstruction *instruction) {
 
 static void tie_all(ClassBuilder *builder) {
     tie_paired(builder);
+    tie_carried(builder);
     for (int32_t round = 1; round <= 3; round++) {
         for (int32_t i = 0; i < builder->rules->count; i++) {
             if (!builder->rules->on_demand[i] && round_of(&builder->rules->module->instructions[i]) == round)
@@ -191,6 +224,7 @@ static bool is_heavy(IrOpcode opcode) {
            opcode == IR_REDUCE;
 }
 
+/* FLOPs of a product in one step, all iterations of the loops around it. */
 static AmStatus instruction_flops(ClassBuilder *builder, const IrInstruction *instruction, double *flops,
                                   AmError *error) {
     const IrModule *module = builder->rules->module;
@@ -207,12 +241,16 @@ static AmStatus instruction_flops(ClassBuilder *builder, const IrInstruction *in
 /* Divisor, weight of the operators, and whether the set matters. */
 static AmStatus gather_operators(ClassBuilder *builder, AmError *error) {
     const Rules *rules = builder->rules;
+    int32_t computation = 0;
     for (int32_t i = 0; i < rules->count; i++) {
         const FactorRule *rule = &rules->rules[i];
-        if (rules->on_demand[i]) continue;
+        const IrComputation *within = &rules->module->computations[computation];
+        if (i >= within->first + within->count) computation++;
+        if (rules->on_demand[i] || !rules->is_planned[computation]) continue;
         const IrInstruction *instruction = &rules->module->instructions[i];
         double flops;
         TRY(instruction_flops(builder, instruction, &flops, error));
+        flops *= rules->times[computation];
         for (int32_t f = 0; f < rule->factor_count; f++) {
             const Factor *factor = &rule->factors[f];
             if (!may_split(factor)) continue;

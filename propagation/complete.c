@@ -143,6 +143,27 @@ static AmStatus apply_exceptions(Completer *self, AmError *error) {
     return AM_OK;
 }
 
+SbpState completion_carried(const Completion *completion, const LoopLeaf *leaf) {
+    int32_t speaker = leaf->in_body >= 0      ? leaf->in_body
+                      : leaf->afterwards >= 0 ? leaf->afterwards
+                                              : leaf->in_condition;
+    return speaker >= 0 ? completion->stored[speaker] : (SbpState){{SBP_B}};
+}
+
+/* All that hold an array of a loop have it in one state. */
+static void join_carried(Completer *self) {
+    SbpState *stored = self->result->stored;
+    for (int32_t k = 0; k < self->rules->loop_count; k++) {
+        const PlannedLoop *loop = &self->rules->loops[k];
+        for (int32_t l = 0; l < loop->leaf_count; l++) {
+            const LoopLeaf *leaf = &loop->leaves[l];
+            SbpState state = completion_carried(self->result, leaf);
+            if (leaf->in_condition >= 0) stored[leaf->in_condition] = state;
+            if (leaf->afterwards >= 0) stored[leaf->afterwards] = state;
+        }
+    }
+}
+
 /* Whether instruction u gives P(add) on the axis if the operands `partial` are P(add). */
 static bool is_linear(const Completer *self, int32_t u, int32_t axis, const bool *partial) {
     switch ((Linearity)self->choices->linearity[u]) {
@@ -225,7 +246,7 @@ static void place_reductions(Completer *self, Arena *scratch, int32_t axis) {
 AmStatus plan_complete(Completion **completion, Arena *arena, const PlanContext *context,
                        const PlanStage *stage, AmError *error) {
     const IrModule *module = context->canonical;
-    int32_t count = module->computations[module->entry].count;
+    int32_t count = context->rules->count;
     Completion *result = ARENA_ARRAY(arena, Completion, 1);
     Completer self = {.context = context,
                       .module = module,
@@ -255,12 +276,14 @@ AmStatus plan_complete(Completion **completion, Arena *arena, const PlanContext 
         for (int32_t k = 0; k < self.choices->decided_count; k++)
             choose_stored(&self, self.choices->decided[k], axis);
     }
+    join_carried(&self);
     for (int32_t axis = 0; axis < stage->mesh.axis_count; axis++) {
         if (stage->mesh.axes[axis].size == 1 || stage->lists[axis].count == 0) continue;
         for (int32_t k = 0; k < self.choices->decided_count; k++)
             choose_factor(&self, self.choices->decided[k], axis);
     }
     TRY(apply_exceptions(&self, error));
+    if (stage->exception_count > 0) join_carried(&self);
     for (int32_t axis = 0; axis < stage->mesh.axis_count; axis++) {
         ArenaMark mark = arena_mark(arena);
         if (stage->mesh.axes[axis].size > 1) place_reductions(&self, arena, axis);

@@ -31,33 +31,6 @@ typedef struct Fuser {
     int32_t *constant_slot; /* [instruction]: the same for cloned constants and iotas */
 } Fuser;
 
-static bool is_element_wise(IrOpcode opcode) {
-#define RULE_ELEMENTWISE 1
-#define RULE_BROADCAST   0
-#define RULE_RESHAPE     0
-#define RULE_TRANSPOSE   0
-#define RULE_DOT         0
-#define RULE_CONVOLUTION 0
-#define RULE_REDUCE      0
-#define RULE_WINDOW      0
-#define RULE_GATHER      0
-#define RULE_SCATTER     0
-#define RULE_SLICE       0
-#define RULE_PAD         0
-#define RULE_CONCATENATE 0
-#define RULE_REVERSE     0
-#define RULE_FREE        0
-#define RULE_PARAMETER   0
-#define RULE_TUPLE       0
-#define RULE_BLOCKED     0
-    static const bool table[IR_OPCODE_COUNT + 1] = {
-#define OPCODE(name, text, arity, rule) [IR_##name] = RULE_##rule,
-#include "ir/opcodes.def"
-#undef OPCODE
-    };
-    return table[opcode];
-}
-
 static bool same_dimensions(const IrShape *a, const IrShape *b) {
     return a->rank == b->rank &&
            (a->rank == 0 || a->dimensions == b->dimensions ||
@@ -81,7 +54,7 @@ static Form form_of(const Fuser *self, const ProgramInstruction *instruction) {
     case IR_CONSTANT: return shape->rank == 0 ? FORM_CLONED : FORM_PLAIN;
     default: break;
     }
-    if (!is_element_wise(instruction->opcode) || instruction->operand_count > 3) return FORM_PLAIN;
+    if (!ir_is_elementwise(instruction->opcode) || instruction->operand_count > 3) return FORM_PLAIN;
     for (int32_t k = 0; k < instruction->operand_count; k++) {
         const IrShape *operand = value_shape(self, instruction->operands[k]);
         if (operand->rank != 0 && !same_dimensions(operand, shape)) return FORM_PLAIN;

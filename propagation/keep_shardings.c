@@ -81,7 +81,8 @@ static AmStatus keep_value(KeptShardings *kept, Arena *arena, const PlanContext 
         return fail_at(error, context, instruction, reason.text);
     if (kept->different[index].device_count > 0 && kept->different[index].rank != shape->rank)
         return fail_at(error, context, instruction, "its sharding is for another rank");
-    if (kept->known[source] || rules->on_demand[source] || rules->leaf[instruction] > 0) return AM_OK;
+    bool is_stored = rules->rules[source].result_count > 0 && !rules->on_demand[source];
+    if (kept->known[source] || !is_stored || rules->leaf[instruction] > 0) return AM_OK;
     ARENA_RESERVE(arena, kept->values, kept->value_count, kept->value_capacity);
     if (!kept->values) return am_fail_memory(error, kept->value_count);
     kept->known[source] = true;

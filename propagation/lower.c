@@ -462,48 +462,61 @@ static AmStatus lower_outputs(Lowering *self, AmError *error) {
 
 /* Most programs have a few more instructions than the module: growing by
  * doubling would copy them again and again. */
-static AmStatus make_room(Lowering *self, int32_t count, AmError *error) {
-    Program *program = self->program;
+AmStatus lower_begin(Lowering *self, const IrRoles *roles, int32_t count, AmError *error) {
+    Program *program = ARENA_ARRAY(self->arena, Program, 1);
     int32_t room = count + count / 4 + 8;
-    program->values = ARENA_ARRAY(self->arena, ProgramValue, room);
-    program->instructions = ARENA_ARRAY(self->arena, ProgramInstruction, room);
+    if (!program) return am_fail_memory(error, (int64_t)sizeof *program);
+    *program = (Program){.arena = self->arena,
+                         .module = self->module,
+                         .roles = roles,
+                         .mesh = &self->completion->stage->mesh,
+                         .device = self->device,
+                         .values = ARENA_ARRAY(self->arena, ProgramValue, room),
+                         .instructions = ARENA_ARRAY(self->arena, ProgramInstruction, room)};
     self->states = ARENA_ARRAY(self->arena, LoweredState, room);
     if (self->arena->failed) return am_fail_memory(error, room);
     program->value_capacity = program->instruction_capacity = self->state_capacity = room;
-    for (int32_t i = 0; i < count; i++) self->newest[i] = -1;
+    self->program = program;
     return AM_OK;
+}
+
+AmStatus lower_instructions(Lowering *self, int32_t computation, AmError *error) {
+    const IrComputation *body = &self->module->computations[computation];
+    const Rules *rules = self->rules;
+    for (int32_t i = body->first; i < body->first + body->count; i++) {
+        IrOpcode opcode = self->module->instructions[i].opcode;
+        if (!self->completion->live[i] || rules->on_demand[i] || rules->alias[i] != i) continue;
+        if (opcode == IR_PARAMETER || opcode == IR_TUPLE || opcode == IR_GET_TUPLE_ELEMENT) continue;
+        const PlannedLoop *loop = opcode == IR_WHILE ? rules_loop(rules, i) : NULL;
+        TRY(loop ? lower_loop(self, loop, error) : lower_instruction(self, i, error));
+    }
+    return AM_OK;
+}
+
+AmStatus lower_finish(Lowering *self, AmError *error) {
+    TRY(program_merge_collectives(self->program, error));
+    TRY(program_fuse(self->program, error));
+    return program_plan_buffers(self->program, error);
 }
 
 AmStatus plan_lower(Program **program, Arena *arena, const PlanContext *context, const Completion *completion,
                     int32_t device, AmError *error) {
     const IrModule *module = context->canonical;
-    int32_t count = module->computations[module->entry].count;
     Lowering self = {.arena = arena,
                      .module = module,
                      .rules = context->rules,
                      .choices = context->choices,
                      .roles = context->roles,
                      .completion = completion,
-                     .program = ARENA_ARRAY(arena, Program, 1),
-                     .newest = ARENA_ARRAY(arena, int32_t, count + 1)};
-    if (arena->failed) return am_fail_memory(error, count);
-    *self.program = (Program){.arena = arena,
-                              .module = module,
-                              .roles = context->roles,
-                              .mesh = &completion->stage->mesh,
-                              .device = device};
-    TRY(make_room(&self, count, error));
+                     .device = device,
+                     .newest = ARENA_ARRAY(arena, int32_t, context->rules->count + 1)};
+    if (arena->failed) return am_fail_memory(error, context->rules->count);
+    for (int32_t i = 0; i < context->rules->count; i++) self.newest[i] = -1;
+    TRY(lower_begin(&self, context->roles, context->rules->entry_count, error));
     TRY(lower_parameters(&self, error));
-    for (int32_t i = 0; i < count; i++) {
-        if (!completion->live[i] || context->rules->on_demand[i] || context->rules->alias[i] != i ||
-            module->instructions[i].opcode == IR_PARAMETER || module->instructions[i].opcode == IR_TUPLE)
-            continue;
-        TRY(lower_instruction(&self, i, error));
-    }
+    TRY(lower_instructions(&self, module->entry, error));
     TRY(lower_outputs(&self, error));
-    TRY(program_merge_collectives(self.program, error));
-    TRY(program_fuse(self.program, error));
-    TRY(program_plan_buffers(self.program, error));
+    TRY(lower_finish(&self, error));
     *program = self.program;
     return AM_OK;
 }

@@ -5,7 +5,7 @@
 #include "propagation/plan.h"
 #include "propagation/program.h"
 
-/* What a stage's lists mean for every entry instruction (method, section 2). */
+/* What a stage's lists mean for every instruction (method, section 2). */
 typedef struct Completion {
     const PlanStage *stage;
     int8_t *factor;    /* [instruction * MESH_MAX_AXES]: factor split on the axis, -1 none */
@@ -17,6 +17,9 @@ typedef struct Completion {
 
 AmStatus plan_complete(Completion **completion, Arena *arena, const PlanContext *context,
                        const PlanStage *stage, AmError *error);
+
+/* The state in which a planned loop carries an array. */
+SbpState completion_carried(const Completion *completion, const LoopLeaf *leaf);
 
 /* Lowers one stage for one device of its mesh: local instructions and
  * collectives, merged, fused, with buffers. Everything lives in the arena. */

@@ -22,6 +22,7 @@ typedef struct LoweredState {
     SbpState state;
 } LoweredState;
 
+/* One program being made: the stage's, or that of a loop's body or condition. */
 typedef struct Lowering {
     Arena *arena;
     const IrModule *module;
@@ -29,11 +30,22 @@ typedef struct Lowering {
     const Choices *choices;
     const IrRoles *roles;
     const Completion *completion;
+    int32_t device;
     Program *program;
     LoweredState *states; /* [value] */
     int32_t state_capacity;
-    int32_t *newest; /* [instruction]: the last of its values, or -1 */
+    int32_t *newest; /* [instruction]: the last of its values, or -1; shared with regions, since an
+                        instruction is in one program only */
 } Lowering;
+
+/* Starts the program of a computation: room for about `count` instructions. */
+AmStatus lower_begin(Lowering *self, const IrRoles *roles, int32_t count, AmError *error);
+/* Lowers the live instructions of a planned computation, in order. */
+AmStatus lower_instructions(Lowering *self, int32_t computation, AmError *error);
+/* Merges, fuses and gives buffers to a program that has its parameters and outputs. */
+AmStatus lower_finish(Lowering *self, AmError *error);
+/* Lowers a planned loop: its operands, results and regions. */
+AmStatus lower_loop(Lowering *self, const PlannedLoop *loop, AmError *error);
 
 /* Adds a value that holds (instruction, leaf) in `state`, produced by the next
  * instruction to be added. `global` is the whole shape. */

@@ -212,7 +212,7 @@ static AmStatus read_exceptions(const Reader *self, PlanStage *stage, json_t *li
 
 static AmStatus read_ranges(const Reader *self, PlanStage *stage, const json_t *ranges, bool *covered,
                             const char *where) {
-    int32_t count = self->context->rules->count;
+    int32_t count = self->context->rules->entry_count;
     stage->range_count = (int32_t)json_array_size(ranges);
     if (stage->range_count > count)
         return refuse(self, where, "more ranges than the module has instructions");
@@ -262,7 +262,7 @@ static AmStatus read_stage(const Reader *self, PlanStage *stage, json_t *object,
 
 static AmStatus read_stages(const Reader *self, const json_t *stages) {
     Plan *plan = self->plan;
-    int32_t instructions = self->context->rules->count;
+    int32_t instructions = self->context->rules->entry_count;
     plan->stage_count = (int32_t)json_array_size(stages);
     if (plan->stage_count < 1 || plan->stage_count > instructions)
         return refuse(self, "$.stages", "expected at least one stage, and no more than instructions");

@@ -49,8 +49,8 @@ AmStatus propagation_infer_mesh(Mesh *mesh, Arena *arena, const KeptShardings *k
 AmStatus propagation_keep_shardings(PlanStage *stage, Arena *arena, const PlanContext *context,
                                     const KeptShardings *kept, AmWarnings *warnings, AmError *error);
 
-/* The state of every canonical entry instruction, [rules->count], of its first
- * leaf. Values made on demand show the state that their first use needs. */
+/* The state of every canonical instruction, [rules->count], of its first leaf;
+ * whole in computations that are not planned. Values made on demand show the state that their first use needs. */
 AmStatus propagate(SbpState **states, Arena *arena, const PlanContext *context, const PlanStage *stage,
                    AmError *error);
 

@@ -1,5 +1,5 @@
-/* Factor rules of a module: class of every opcode, tuple plumbing, and which
- * values are made on demand (architecture, decision 2).
+/* Factor rules of a module: class of every opcode, and which values are made on
+ * demand (architecture, decision 2).
  *
  * One scalar broadcast, constant or iota feeds unrelated users of the same
  * shape (JAX shares the zeros of relu among all layers). Such values cost
@@ -13,6 +13,7 @@
 #include <string.h>
 
 #include "propagation/rules_builder.h"
+#include "propagation/rules_values.h"
 
 /* A broadcast at the end of a longer chain of broadcasts is a stored value. */
 #define BROADCAST_CHAIN 32
@@ -29,6 +30,8 @@ typedef enum RuleClass {
     RULE_GATHER,
     RULE_SCATTER,
     RULE_SLICE,
+    RULE_DYNAMIC_SLICE,
+    RULE_DYNAMIC_UPDATE_SLICE,
     RULE_PAD,
     RULE_CONCATENATE,
     RULE_REVERSE,
@@ -59,6 +62,8 @@ static void (*const class_function[RULE_CLASS_COUNT])(RuleBuilder *) = {
     [RULE_GATHER] = rule_gather,
     [RULE_SCATTER] = rule_scatter,
     [RULE_SLICE] = rule_slice,
+    [RULE_DYNAMIC_SLICE] = rule_dynamic_slice,
+    [RULE_DYNAMIC_UPDATE_SLICE] = rule_dynamic_update_slice,
     [RULE_PAD] = rule_pad,
     [RULE_CONCATENATE] = rule_concatenate,
     [RULE_REVERSE] = rule_reverse,
@@ -73,76 +78,6 @@ int64_t rules_common_divisor(int64_t a, int64_t b) {
         b = rest;
     }
     return a;
-}
-
-int32_t rules_leaf_count(const IrShape *shape) {
-    if (shape->type != DTYPE_TUPLE) return 1;
-    int32_t count = 0;
-    for (int32_t k = 0; k < shape->rank; k++) count += rules_leaf_count(&shape->elements[k]);
-    return count;
-}
-
-const IrShape *rules_leaf(const IrShape *shape, int32_t leaf) {
-    while (shape->type == DTYPE_TUPLE) {
-        int32_t element = 0, count;
-        while ((count = rules_leaf_count(&shape->elements[element])) <= leaf) {
-            leaf -= count;
-            element++;
-        }
-        shape = &shape->elements[element];
-    }
-    return shape;
-}
-
-/* Where a tuple value comes from, through barriers and elements of tuples. It
- * is found from what its operand's was: one step, however long the chain. */
-static int32_t tuple_source(const IrModule *module, const int32_t *source, int32_t instruction) {
-    const IrInstruction *value = &module->instructions[instruction];
-    if (value->opcode == IR_OPT_BARRIER) return source[value->operands[0]];
-    if (value->opcode != IR_GET_TUPLE_ELEMENT) return instruction;
-    const IrInstruction *from = &module->instructions[source[value->operands[0]]];
-    return from->opcode == IR_TUPLE ? source[from->operands[value->attributes->tuple_index]] : instruction;
-}
-
-/* The value that leaf *leaf of *instruction hands on; false if it makes it itself. */
-static bool step_back(const IrModule *module, const int32_t *source, int32_t *instruction, int32_t *leaf) {
-    const IrInstruction *from = &module->instructions[*instruction];
-    switch (from->opcode) {
-    case IR_OPT_BARRIER: *instruction = source[from->operands[0]]; return true;
-    case IR_GET_TUPLE_ELEMENT: {
-        const IrShape *tuple = &module->instructions[from->operands[0]].shape;
-        for (int64_t k = 0; k < from->attributes->tuple_index; k++)
-            *leaf += rules_leaf_count(&tuple->elements[k]);
-        *instruction = source[from->operands[0]];
-        return true;
-    }
-    case IR_TUPLE: {
-        int32_t operand = 0, count;
-        while ((count = rules_leaf_count(&module->instructions[from->operands[operand]].shape)) <= *leaf) {
-            *leaf -= count;
-            operand++;
-        }
-        *instruction = source[from->operands[operand]];
-        return true;
-    }
-    default: return false;
-    }
-}
-
-/* Steps back as far as tuples go: at most once per level of nesting, since
- * sources of tuples and of arrays are known already. */
-static void resolve_alias(Rules *rules, int32_t *source, int32_t instruction) {
-    int32_t from = instruction, leaf = 0;
-    bool is_array = rules->module->instructions[instruction].shape.type != DTYPE_TUPLE;
-    while (is_array && step_back(rules->module, source, &from, &leaf)) {
-        if (rules->module->instructions[from].shape.type == DTYPE_TUPLE) continue;
-        leaf = rules->leaf[from];
-        from = rules->alias[from];
-        break;
-    }
-    rules->alias[instruction] = from;
-    rules->leaf[instruction] = leaf;
-    source[instruction] = is_array ? instruction : tuple_source(rules->module, source, instruction);
 }
 
 /* Whether few broadcasts lie between this one and a stored value. */
@@ -202,16 +137,28 @@ static void warn_blocked(IrModule *module, const IrInstruction *instruction, con
             name);
 }
 
+/* Whether an instruction makes no array of its own: tuples, what hands values on,
+ * and loops, whose arrays belong to who reads them. */
+static bool is_plumbing(const Rules *rules, int32_t index, RuleClass rule) {
+    const IrInstruction *instruction = &rules->module->instructions[index];
+    bool is_region_tuple = index >= rules->entry_count && instruction->opcode == IR_PARAMETER &&
+                           instruction->shape.type == DTYPE_TUPLE;
+    if (rule == RULE_TUPLE) return instruction->shape.type == DTYPE_TUPLE || rules->alias[index] != index;
+    return is_region_tuple || rules_loop(rules, index);
+}
+
 static AmStatus build_rule(Rules *rules, Arena *arena, IrModule *module, int32_t index,
                            const IrShape **shapes, AmError *error) {
     const IrInstruction *instruction = &module->instructions[index];
     RuleClass rule = class_of_opcode[instruction->opcode];
-    if (rule == RULE_TUPLE) return AM_OK;
+    if (is_plumbing(rules, index, rule)) return AM_OK;
+    bool is_reader = rule == RULE_TUPLE; /* stands for an array of a loop, as a parameter does */
+    if (is_reader) rule = RULE_PARAMETER;
     RuleBuilder builder = {.arena = arena,
                            .module = module,
                            .instruction = instruction,
                            .shapes = shapes,
-                           .operand_count = instruction->operand_count,
+                           .operand_count = is_reader ? 0 : instruction->operand_count,
                            .result_count = rules_leaf_count(&instruction->shape)};
     for (int32_t k = 0; k < builder.operand_count; k++)
         shapes[k] = &module->instructions[instruction->operands[k]].shape;
@@ -223,10 +170,10 @@ static AmStatus build_rule(Rules *rules, Arena *arena, IrModule *module, int32_t
     return arena->failed ? am_fail_memory(error, 0) : AM_OK;
 }
 
-/* The most slots that any instruction of the entry has. */
-static int32_t most_slots(const IrModule *module, int32_t count) {
+/* The most slots that any instruction has. */
+static int32_t most_slots(const IrModule *module) {
     int32_t most = 1;
-    for (int32_t i = 0; i < count; i++) {
+    for (int32_t i = 0; i < module->instruction_count; i++) {
         const IrInstruction *instruction = &module->instructions[i];
         int32_t slots = instruction->operand_count + rules_leaf_count(&instruction->shape);
         if (slots > most) most = slots;
@@ -234,25 +181,38 @@ static int32_t most_slots(const IrModule *module, int32_t count) {
     return most;
 }
 
+static AmStatus build_computation(Rules *rules, ValueResolver *resolver, Arena *arena, IrModule *module,
+                                  int32_t computation, const IrShape **shapes, AmError *error) {
+    const IrComputation *body = &module->computations[computation];
+    for (int32_t i = body->first; i < body->first + body->count; i++) {
+        values_resolve(resolver, i);
+        find_on_demand(rules, i);
+        TRY(build_rule(rules, arena, module, i, shapes, error));
+    }
+    values_end_computation(resolver, computation);
+    return AM_OK;
+}
+
 AmStatus rules_build(Rules **rules, Arena *arena, IrModule *canonical, AmError *error) {
-    int32_t count = canonical->computations[canonical->entry].count;
+    int32_t count = canonical->instruction_count;
     Rules *built = ARENA_ARRAY(arena, Rules, 1);
-    const IrShape **shapes = ARENA_ARRAY(arena, const IrShape *, most_slots(canonical, count));
-    int32_t *source = ARENA_ARRAY(arena, int32_t, count);
-    if (!built || !shapes || !source) return am_fail_memory(error, (int64_t)sizeof *built);
+    const IrShape **shapes = ARENA_ARRAY(arena, const IrShape *, most_slots(canonical));
+    ValueResolver resolver;
+    if (!built || !shapes) return am_fail_memory(error, (int64_t)sizeof *built);
     *built = (Rules){.module = canonical,
                      .rules = ARENA_ARRAY(arena, FactorRule, count),
                      .alias = ARENA_ARRAY(arena, int32_t, count),
                      .leaf = ARENA_ARRAY(arena, int32_t, count),
                      .is_free = ARENA_ARRAY(arena, bool, count),
                      .on_demand = ARENA_ARRAY(arena, bool, count),
-                     .count = count};
+                     .count = count,
+                     .entry_count = canonical->computations[canonical->entry].count};
     if (arena->failed) return am_fail_memory(error, (int64_t)sizeof(FactorRule) * count);
-    for (int32_t i = 0; i < count; i++) {
-        resolve_alias(built, source, i);
-        find_on_demand(built, i);
-        TRY(build_rule(built, arena, canonical, i, shapes, error));
-    }
+    TRY(values_begin(&resolver, built, arena, error));
+    /* What a loop runs comes after the loop, and is to be known first. */
+    for (int32_t c = canonical->computation_count - 1; c >= 0; c--)
+        if (built->is_planned[c])
+            TRY(build_computation(built, &resolver, arena, canonical, c, shapes, error));
     *rules = built;
     return AM_OK;
 }

@@ -37,20 +37,47 @@ typedef struct FactorRule {
     const Factor *factors;
 } FactorRule;
 
-/* Rules of the entry computation of a canonical module; all in the arena.
+/* One array that a planned loop carries. Its state is one for all that hold it:
+ * what the loop starts with is brought into it, each iteration ends in it, and
+ * the loop's result is in it. */
+typedef struct LoopLeaf {
+    const IrShape *shape;
+    int32_t initial, initial_leaf;             /* the caller's value that it starts with */
+    int32_t next, next_leaf;                   /* the body's value that it takes next */
+    int32_t in_body, in_condition, afterwards; /* instruction that reads it there, or -1: nobody does */
+    bool is_invariant;                         /* next is what it was: it stands for the initial value */
+} LoopLeaf;
+
+/* A while that is planned through its body and condition. */
+typedef struct PlannedLoop {
+    int32_t instruction, body, condition; /* the last two are computations */
+    int32_t leaf_count;
+    LoopLeaf *leaves; /* the arrays in its tuple, in order */
+} PlannedLoop;
+
+/* Rules of the planned computations of a canonical module, by its instruction
+ * numbers; all in the arena. Planned are the entry and, from there on, the body
+ * and the condition of every while on a tuple, unless they serve elsewhere too.
+ * Instructions of other computations have no rule, and are their own alias.
  * Tuple plumbing (tuple, get-tuple-element, opt-barrier on tuples) has no rule:
- * `alias` resolves it. */
+ * `alias` resolves it. Where the tuple is a planned loop's, in the body or after
+ * it, the first get-tuple-element of an array stands for it, and has a rule. */
 typedef struct Rules {
     const IrModule *module;
-    FactorRule *rules; /* per entry instruction */
+    FactorRule *rules; /* per instruction */
     /* Where array value (instruction i, leaf 0) really comes from: itself, or
      * through tuple, get-tuple-element and opt-barrier the producing
      * instruction; `leaf` is which result of that. */
     int32_t *alias, *leaf;
-    bool *is_free;   /* no parameter among the ancestors: costs nothing in any state */
-    bool *on_demand; /* free, or a broadcast: made per use in the state that the use needs, so it ties
-                        nothing together by being shared */
-    int32_t count;
+    bool *is_free;       /* no parameter among the ancestors: costs nothing in any state */
+    bool *on_demand;     /* free, or a broadcast: made per use in the state that the use needs, so it ties
+                            nothing together by being shared */
+    int32_t count;       /* all instructions of the module */
+    int32_t entry_count; /* those of the entry, which are the first */
+    bool *is_planned;    /* [computation] */
+    double *times;       /* [computation]: runs of a planned one in a step; loops of unknown trip count: 1 */
+    PlannedLoop *loops;  /* callers before what they call */
+    int32_t loop_count;
 } Rules;
 
 /* Operators without a rule are blocked in all dimensions and become warnings of `canonical`. */
@@ -63,6 +90,8 @@ int64_t rules_common_divisor(int64_t a, int64_t b);
 int32_t rules_leaf_count(const IrShape *shape);
 /* Leaf `leaf` of a shape: itself for an array, leaf 0. */
 const IrShape *rules_leaf(const IrShape *shape, int32_t leaf);
+/* The planned loop that instruction i is, or NULL. */
+const PlannedLoop *rules_loop(const Rules *rules, int32_t instruction);
 /* How far operand value `instruction` is made on demand: follows broadcasts from
  * dimension *dimension of *instruction (its alias first) to the dimension of the
  * value that is stored. False: there is none, any state costs nothing. */

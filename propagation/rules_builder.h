@@ -64,6 +64,8 @@ void rule_broadcast(RuleBuilder *builder);
 void rule_reshape(RuleBuilder *builder);
 void rule_transpose(RuleBuilder *builder);
 void rule_slice(RuleBuilder *builder);
+void rule_dynamic_slice(RuleBuilder *builder);
+void rule_dynamic_update_slice(RuleBuilder *builder);
 void rule_pad(RuleBuilder *builder);
 void rule_concatenate(RuleBuilder *builder);
 void rule_reverse(RuleBuilder *builder);

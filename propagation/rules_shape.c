@@ -1,5 +1,5 @@
 /* Rules of operators that compute element by element or only move elements:
- * element-wise, broadcast, reshape, transpose, slice, pad, concatenate, reverse.
+ * element-wise, broadcast, reshape, transpose, slices, pad, concatenate, reverse.
  *
  * A reshape keeps the row-major order. Operand dimension i and result dimension
  * j that start at the same place (equal products of the dimensions before them)
@@ -111,6 +111,27 @@ void rule_slice(RuleBuilder *builder) {
                      attributes->slice_limit[d] == rule_size(builder, 0, d) &&
                      (!attributes->slice_stride || attributes->slice_stride[d] == 1);
         same_dimension(builder, whole ? FACTOR_PARALLEL : FACTOR_PERMUTATION, d);
+    }
+}
+
+/* A dimension that is taken as a whole starts at 0, whatever the start says. */
+void rule_dynamic_slice(RuleBuilder *builder) {
+    const IrAttributes *attributes = builder->instruction->attributes;
+    if (!rule_expect(builder,
+                     builder->operand_count >= 1 && builder->result_count == 1 && attributes->slice_sizes))
+        return;
+    for (int32_t d = 0; d < rule_rank(builder, 0); d++) {
+        bool whole = attributes->slice_sizes[d] == rule_size(builder, 0, d);
+        same_dimension(builder, whole ? FACTOR_PARALLEL : FACTOR_PERMUTATION, d);
+    }
+}
+
+void rule_dynamic_update_slice(RuleBuilder *builder) {
+    if (!rule_expect(builder, builder->operand_count >= 2 && builder->result_count == 1)) return;
+    for (int32_t d = 0; d < rule_rank(builder, 0); d++) {
+        bool whole = rule_size(builder, 1, d) == rule_size(builder, 0, d);
+        same_dimension(builder, whole ? FACTOR_PARALLEL : FACTOR_PERMUTATION, d);
+        rule_put(builder, 1, d);
     }
 }
 

@@ -68,12 +68,12 @@ static bool is_product(IrOpcode opcode) {
 static AmStatus find_body(StrictProblem *problem, AmError *error) {
     const Rules *rules = problem->context->rules;
     const IrRoles *roles = problem->context->roles;
-    problem->is_body = ARENA_ARRAY(problem->arena, bool, rules->count);
-    bool *is_forward = ARENA_ARRAY(problem->arena, bool, rules->count);
-    if (!problem->is_body || !is_forward) return am_fail_memory(error, 2 * (int64_t)rules->count);
-    if (roles->loss < 0) memset(is_forward, true, (size_t)rules->count);
+    problem->is_body = ARENA_ARRAY(problem->arena, bool, rules->entry_count);
+    bool *is_forward = ARENA_ARRAY(problem->arena, bool, rules->entry_count);
+    if (!problem->is_body || !is_forward) return am_fail_memory(error, 2 * (int64_t)rules->entry_count);
+    if (roles->loss < 0) memset(is_forward, true, (size_t)rules->entry_count);
     else is_forward[rules->alias[roles->outputs[roles->loss]]] = true;
-    for (int32_t i = rules->count - 1; i >= 0; i--) {
+    for (int32_t i = rules->entry_count - 1; i >= 0; i--) {
         const IrInstruction *instruction = &rules->module->instructions[i];
         if (!is_forward[i] || rules->alias[i] != i) continue;
         for (int32_t k = 0; k < instruction->operand_count; k++) {
@@ -218,14 +218,14 @@ static AmStatus add_instruction(StrictProblem *problem, int32_t instruction, int
 static AmStatus add_all(StrictProblem *problem, AmError *error) {
     const Rules *rules = problem->context->rules;
     int32_t most = 2;
-    for (int32_t i = 0; i < rules->count; i++) {
+    for (int32_t i = 0; i < rules->entry_count; i++) {
         int32_t slots = rules->rules[i].operand_count + rules->rules[i].result_count;
         if (slots > most) most = slots;
         add_tensor(problem, &rules->module->instructions[i].shape);
     }
     int32_t *tensors = ARENA_ARRAY(problem->arena, int32_t, most);
     if (problem->arena->failed) return am_fail_memory(error, (int64_t)sizeof(int32_t) * most);
-    for (int32_t i = 0; i < rules->count; i++) TRY(add_instruction(problem, i, tensors, error));
+    for (int32_t i = 0; i < rules->entry_count; i++) TRY(add_instruction(problem, i, tensors, error));
     const IrRoles *roles = problem->context->roles;
     for (int32_t p = 0; p < roles->parameter_count; p++) {
         int32_t parameter = roles->parameters[p].instruction;
@@ -361,9 +361,10 @@ static AmStatus rule_out(StrictProblem *problem, StrictRoots roots, AmError *err
     for (int32_t t = 0; t < problem->tensor_count; t++) {
         problem->domains[t] = whole_domain(problem, problem->shapes[t]);
     }
-    for (int32_t i = 0; i < rules->count; i++) { /* leaves of operators without a rule */
+    for (int32_t i = 0; i < rules->entry_count; i++) { /* leaves of operators without a rule */
         int32_t from = rules->alias[i];
-        bool is_leaf = from != i && rules->module->instructions[from].shape.type == DTYPE_TUPLE;
+        bool is_leaf = rules->module->instructions[from].opcode == IR_GET_TUPLE_ELEMENT ||
+                       (from != i && rules->module->instructions[from].shape.type == DTYPE_TUPLE);
         if (is_leaf) problem->domains[find(problem->parent, i)] &= bit_of(SBP_B);
     }
     const IrRoles *all = problem->context->roles;

@@ -1,0 +1,103 @@
+/* Lowering a planned loop: its body and condition as programs for one device.
+ *
+ * Each carried array has one state (completion_carried). What the loop starts
+ * with is brought into it before, the body brings its new value into it at the
+ * end of every iteration, and the condition, whose answer all devices need,
+ * gives it whole. Collectives that this takes are in the regions themselves.
+ */
+#include "propagation/lower_internal.h"
+
+/* The parameters of a region: every array of the loop, whoever reads it. */
+static AmStatus lower_carried(Lowering *self, const PlannedLoop *loop, int32_t computation, AmError *error) {
+    Program *program = self->program;
+    program->parameters = ARENA_ARRAY(self->arena, int32_t, loop->leaf_count + 1);
+    if (!program->parameters) return am_fail_memory(error, loop->leaf_count);
+    for (int32_t k = 0; k < loop->leaf_count; k++) {
+        const LoopLeaf *leaf = &loop->leaves[k];
+        int32_t reader = computation == loop->body ? leaf->in_body : leaf->in_condition;
+        int32_t parameter = self->module->computations[computation].parameters[0];
+        int32_t value = lower_add_value(self, reader >= 0 ? reader : parameter, reader >= 0 ? 0 : k,
+                                        leaf->shape, completion_carried(self->completion, leaf));
+        if (self->arena->failed) return am_fail_memory(error, loop->leaf_count);
+        program->values[value].kind = PROGRAM_VALUE_PARAMETER;
+        program->values[value].instruction = -1;
+        program->parameters[k] = value;
+    }
+    return AM_OK;
+}
+
+static AmStatus lower_next(Lowering *self, const PlannedLoop *loop, AmError *error) {
+    Program *program = self->program;
+    program->updates = ARENA_ARRAY(self->arena, ProgramUpdate, loop->leaf_count + 1);
+    if (!program->updates) return am_fail_memory(error, loop->leaf_count);
+    for (int32_t k = 0; k < loop->leaf_count; k++) {
+        const LoopLeaf *leaf = &loop->leaves[k];
+        TRY(lower_ask_for(self, leaf->next, leaf->next_leaf, completion_carried(self->completion, leaf),
+                          &program->outputs[k], error));
+        if (program->outputs[k] == program->parameters[k]) continue;
+        program->updates[program->update_count++] =
+            (ProgramUpdate){.parameter = k, .value = program->outputs[k]};
+    }
+    return AM_OK;
+}
+
+static AmStatus lower_region(const Lowering *caller, const PlannedLoop *loop, int32_t computation,
+                             Program **region, AmError *error) {
+    Lowering self = *caller;
+    const IrComputation *body = &self.module->computations[computation];
+    bool is_body = computation == loop->body;
+    IrRoles *roles = ARENA_ARRAY(self.arena, IrRoles, 1);
+    if (!roles) return am_fail_memory(error, (int64_t)sizeof *roles);
+    *roles = (IrRoles){
+        .loss = -1, .parameter_count = loop->leaf_count, .output_count = is_body ? loop->leaf_count : 1};
+    TRY(lower_begin(&self, roles, body->count, error));
+    TRY(lower_carried(&self, loop, computation, error));
+    TRY(lower_instructions(&self, computation, error));
+    self.program->outputs = ARENA_ARRAY(self.arena, int32_t, roles->output_count + 1);
+    if (!self.program->outputs) return am_fail_memory(error, roles->output_count);
+    if (is_body) {
+        TRY(lower_next(&self, loop, error));
+    } else {
+        TRY(lower_ask_for(&self, self.rules->alias[body->root], self.rules->leaf[body->root],
+                          (SbpState){{SBP_B}}, &self.program->outputs[0], error));
+    }
+    *region = self.program;
+    return lower_finish(&self, error);
+}
+
+AmStatus lower_loop(Lowering *self, const PlannedLoop *loop, AmError *error) {
+    static const IrAttributes none;
+    int32_t *operands = ARENA_ARRAY(self->arena, int32_t, loop->leaf_count + 1);
+    int32_t *carried = ARENA_ARRAY(self->arena, int32_t, loop->leaf_count + 1);
+    Program **regions = ARENA_ARRAY(self->arena, Program *, 2);
+    if (self->arena->failed) return am_fail_memory(error, loop->leaf_count);
+    for (int32_t k = 0; k < loop->leaf_count; k++)
+        TRY(lower_ask_for(self, loop->leaves[k].initial, loop->leaves[k].initial_leaf,
+                          completion_carried(self->completion, &loop->leaves[k]), &operands[k], error));
+    TRY(lower_region(self, loop, loop->body, &regions[0], error));
+    TRY(lower_region(self, loop, loop->condition, &regions[1], error));
+    int32_t first_result = self->program->value_count, results = 0;
+    for (int32_t k = 0; k < loop->leaf_count; k++) {
+        const LoopLeaf *leaf = &loop->leaves[k];
+        if (leaf->is_invariant) continue;
+        bool is_read = leaf->afterwards >= 0;
+        carried[results++] = k;
+        lower_add_value(self, is_read ? leaf->afterwards : loop->instruction, is_read ? 0 : k, leaf->shape,
+                        completion_carried(self->completion, leaf));
+    }
+    ProgramInstruction *instruction = lower_add_instruction(self);
+    instruction->kind = PROGRAM_COMPUTE;
+    instruction->opcode = IR_WHILE;
+    instruction->origin = loop->instruction;
+    instruction->operand_count = loop->leaf_count;
+    instruction->operands = operands;
+    instruction->result_count = results;
+    instruction->first_result = first_result;
+    instruction->attributes = &none;
+    instruction->called = loop->body;
+    instruction->called_second = loop->condition;
+    instruction->region_count = 2;
+    instruction->regions = regions;
+    instruction->carried = carried;
+    return self->arena->failed ? am_fail_memory(error, results) : AM_OK;
+}

@@ -1,0 +1,292 @@
+/* Where array values come from: through tuples, and into and out of loops.
+ *
+ * A value is (instruction, leaf). Tuple, get-tuple-element and opt-barrier only
+ * hand values on, so each is resolved to the value that it stands for; sources
+ * of tuples are remembered, and a step goes back one level of nesting at most.
+ *
+ * A while whose body and condition serve nothing else is planned through: its
+ * carried arrays are taken one by one. Inside and after it such an array is
+ * known by the first get-tuple-element that reads it. An array that the body
+ * hands on unchanged (a weight, a scanned input) is the initial value itself to
+ * everything after the loop.
+ */
+#include "propagation/rules_values.h"
+
+#include <string.h>
+
+#include "ir/loops.h"
+
+int32_t rules_leaf_count(const IrShape *shape) {
+    if (shape->type != DTYPE_TUPLE) return 1;
+    int32_t count = 0;
+    for (int32_t k = 0; k < shape->rank; k++) count += rules_leaf_count(&shape->elements[k]);
+    return count;
+}
+
+const IrShape *rules_leaf(const IrShape *shape, int32_t leaf) {
+    while (shape->type == DTYPE_TUPLE) {
+        int32_t element = 0, count;
+        while ((count = rules_leaf_count(&shape->elements[element])) <= leaf) {
+            leaf -= count;
+            element++;
+        }
+        shape = &shape->elements[element];
+    }
+    return shape;
+}
+
+const PlannedLoop *rules_loop(const Rules *rules, int32_t instruction) {
+    int32_t low = 0, high = rules->loop_count; /* loops are by instruction */
+    while (low < high) {
+        int32_t middle = low + (high - low) / 2;
+        if (rules->loops[middle].instruction < instruction) low = middle + 1;
+        else high = middle;
+    }
+    return low < rules->loop_count && rules->loops[low].instruction == instruction ? &rules->loops[low]
+                                                                                   : NULL;
+}
+
+/* ---- which loops are planned ---- */
+
+/* mentions[c]: instructions that call computation c, each place counted. */
+static void count_mentions(const IrModule *module, int32_t *mentions) {
+    for (int32_t i = 0; i < module->instruction_count; i++)
+        for (int32_t k = 0; k < module->instructions[i].called_count; k++)
+            mentions[module->instructions[i].called[k]]++;
+}
+
+static bool holds_arrays(const IrShape *shape) {
+    if (shape->type != DTYPE_TUPLE) return dtype_bits(shape->type) > 0;
+    for (int32_t k = 0; k < shape->rank; k++)
+        if (!holds_arrays(&shape->elements[k])) return false;
+    return true;
+}
+
+/* Computations are numbered by discovery, so that one that is mentioned once
+ * comes after its caller. */
+static bool can_be_planned(const IrModule *module, const IrInstruction *loop, const int32_t *mentions) {
+    return loop->opcode == IR_WHILE && loop->shape.type == DTYPE_TUPLE && loop->called_count == 2 &&
+           loop->operand_count == 1 && mentions[loop->called[0]] == 1 && mentions[loop->called[1]] == 1 &&
+           holds_arrays(&loop->shape) && module->computations[loop->called[0]].parameter_count == 1 &&
+           module->computations[loop->called[1]].parameter_count == 1;
+}
+
+static LoopLeaf *make_leaves(Arena *arena, const IrShape *shape, int32_t count) {
+    LoopLeaf *leaves = ARENA_ARRAY(arena, LoopLeaf, count + 1);
+    for (int32_t k = 0; leaves && k < count; k++)
+        leaves[k] =
+            (LoopLeaf){.shape = rules_leaf(shape, k), .in_body = -1, .in_condition = -1, .afterwards = -1};
+    return leaves;
+}
+
+static void plan_loop(ValueResolver *self, Arena *arena, int32_t computation, int32_t instruction) {
+    Rules *rules = self->rules;
+    const IrInstruction *loop = &rules->module->instructions[instruction];
+    int64_t trips = ir_loop_trips(rules->module, instruction);
+    int32_t leaves = rules_leaf_count(&loop->shape);
+    self->loop_of[instruction] = rules->loop_count;
+    for (int32_t k = 0; k < 2; k++) {
+        int32_t called = loop->called[k];
+        rules->is_planned[called] = true;
+        self->region_of[called] = rules->loop_count;
+        rules->times[called] =
+            rules->times[computation] * (trips == IR_TRIPS_UNKNOWN ? 1 : (double)trips + (double)k);
+    }
+    rules->loops[rules->loop_count++] = (PlannedLoop){.instruction = instruction,
+                                                      .body = loop->called[0],
+                                                      .condition = loop->called[1],
+                                                      .leaf_count = leaves,
+                                                      .leaves = make_leaves(arena, &loop->shape, leaves)};
+}
+
+AmStatus values_begin(ValueResolver *self, Rules *rules, Arena *arena, AmError *error) {
+    const IrModule *module = rules->module;
+    int32_t computations = module->computation_count, loops = 0;
+    int32_t *mentions = ARENA_ARRAY(arena, int32_t, computations + 1);
+    for (int32_t i = 0; i < rules->count; i++) loops += module->instructions[i].opcode == IR_WHILE;
+    *self = (ValueResolver){.rules = rules,
+                            .source = ARENA_ARRAY(arena, int32_t, rules->count),
+                            .loop_of = ARENA_ARRAY(arena, int32_t, rules->count),
+                            .region_of = ARENA_ARRAY(arena, int32_t, computations)};
+    rules->is_planned = ARENA_ARRAY(arena, bool, computations);
+    rules->times = ARENA_ARRAY(arena, double, computations);
+    rules->loops = ARENA_ARRAY(arena, PlannedLoop, loops + 1);
+    if (arena->failed) return am_fail_memory(error, rules->count);
+    memset(self->loop_of, -1, sizeof(int32_t) * (size_t)rules->count);
+    memset(self->region_of, -1, sizeof(int32_t) * (size_t)computations);
+    for (int32_t i = 0; i < rules->count; i++) rules->alias[i] = self->source[i] = i;
+    count_mentions(module, mentions);
+    rules->is_planned[module->entry] = true;
+    rules->times[module->entry] = 1;
+    for (int32_t c = 0; c < computations; c++) {
+        const IrComputation *body = &module->computations[c];
+        for (int32_t i = body->first; rules->is_planned[c] && i < body->first + body->count; i++)
+            if (can_be_planned(module, &module->instructions[i], mentions)) plan_loop(self, arena, c, i);
+    }
+    return arena->failed ? am_fail_memory(error, rules->count) : AM_OK;
+}
+
+/* ---- values ---- */
+
+/* Where a tuple value comes from, through barriers and elements of tuples. It
+ * is found from what its operand's was: one step, however long the chain. */
+static int32_t tuple_source(const ValueResolver *self, int32_t instruction) {
+    const IrModule *module = self->rules->module;
+    const IrInstruction *value = &module->instructions[instruction];
+    if (value->opcode == IR_OPT_BARRIER) return self->source[value->operands[0]];
+    if (value->opcode != IR_GET_TUPLE_ELEMENT) return instruction;
+    const IrInstruction *from = &module->instructions[self->source[value->operands[0]]];
+    return from->opcode == IR_TUPLE ? self->source[from->operands[value->attributes->tuple_index]]
+                                    : instruction;
+}
+
+/* The value that leaf *leaf of *instruction hands on; false if it makes it itself. */
+static bool step_back(const ValueResolver *self, int32_t *instruction, int32_t *leaf) {
+    const IrModule *module = self->rules->module;
+    const IrInstruction *from = &module->instructions[*instruction];
+    switch (from->opcode) {
+    case IR_OPT_BARRIER: *instruction = self->source[from->operands[0]]; return true;
+    case IR_GET_TUPLE_ELEMENT: {
+        const IrShape *tuple = &module->instructions[from->operands[0]].shape;
+        for (int64_t k = 0; k < from->attributes->tuple_index; k++)
+            *leaf += rules_leaf_count(&tuple->elements[k]);
+        *instruction = self->source[from->operands[0]];
+        return true;
+    }
+    case IR_TUPLE: {
+        int32_t operand = 0, count;
+        while ((count = rules_leaf_count(&module->instructions[from->operands[operand]].shape)) <= *leaf) {
+            *leaf -= count;
+            operand++;
+        }
+        *instruction = self->source[from->operands[operand]];
+        return true;
+    }
+    default: return false;
+    }
+}
+
+static int32_t computation_of(const IrModule *module, int32_t instruction) {
+    int32_t low = 0, high = module->computation_count - 1;
+    while (low < high) {
+        int32_t middle = low + (high - low + 1) / 2;
+        if (module->computations[middle].first <= instruction) low = middle;
+        else high = middle - 1;
+    }
+    return low;
+}
+
+/* The place in a planned loop's table for who reads leaf `leaf` of `instruction`,
+ * a loop or the parameter of its body or condition; NULL for other values. */
+static int32_t *reader_of(const ValueResolver *self, int32_t instruction, int32_t leaf) {
+    const IrModule *module = self->rules->module;
+    if (self->loop_of[instruction] >= 0)
+        return &self->rules->loops[self->loop_of[instruction]].leaves[leaf].afterwards;
+    if (module->instructions[instruction].opcode != IR_PARAMETER) return NULL;
+    int32_t computation = computation_of(module, instruction);
+    if (self->region_of[computation] < 0) return NULL;
+    PlannedLoop *loop = &self->rules->loops[self->region_of[computation]];
+    return computation == loop->body ? &loop->leaves[leaf].in_body : &loop->leaves[leaf].in_condition;
+}
+
+/* Replaces (instruction, leaf) by the value that it stands for, as far as is known. */
+static void find_value(const ValueResolver *self, int32_t *instruction, int32_t *leaf) {
+    const Rules *rules = self->rules;
+    *instruction = self->source[*instruction];
+    while (rules->module->instructions[*instruction].shape.type == DTYPE_TUPLE)
+        if (!step_back(self, instruction, leaf)) break;
+    if (rules->module->instructions[*instruction].shape.type != DTYPE_TUPLE) {
+        *leaf = rules->leaf[*instruction];
+        *instruction = rules->alias[*instruction];
+        return;
+    }
+    const int32_t *reader = reader_of(self, *instruction, *leaf);
+    if (reader && *reader >= 0) {
+        *instruction = *reader;
+        *leaf = 0;
+    }
+}
+
+/* An array read from a loop's tuple, in it or after it. */
+static void resolve_reader(ValueResolver *self, int32_t instruction, int32_t from, int32_t leaf) {
+    Rules *rules = self->rules;
+    if (self->loop_of[from] >= 0) {
+        const LoopLeaf *carried = &rules->loops[self->loop_of[from]].leaves[leaf];
+        if (carried->is_invariant) {
+            rules->alias[instruction] = carried->initial;
+            rules->leaf[instruction] = carried->initial_leaf;
+            return;
+        }
+    }
+    int32_t *reader = reader_of(self, from, leaf);
+    if (reader && *reader < 0) *reader = instruction;
+    rules->alias[instruction] = reader ? *reader : from;
+    rules->leaf[instruction] = reader ? 0 : leaf;
+}
+
+/* What a planned loop's arrays start with. An invariant one stands for that only
+ * where that has a name of its own. */
+static void find_initial(ValueResolver *self, PlannedLoop *loop) {
+    for (int32_t k = 0; k < loop->leaf_count; k++) {
+        LoopLeaf *leaf = &loop->leaves[k];
+        leaf->initial = self->rules->module->instructions[loop->instruction].operands[0];
+        leaf->initial_leaf = k;
+        find_value(self, &leaf->initial, &leaf->initial_leaf);
+        if (reader_of(self, leaf->initial, leaf->initial_leaf)) leaf->is_invariant = false;
+    }
+}
+
+void values_resolve(ValueResolver *self, int32_t instruction) {
+    Rules *rules = self->rules;
+    const IrInstruction *value = &rules->module->instructions[instruction];
+    if (self->loop_of[instruction] >= 0) find_initial(self, &rules->loops[self->loop_of[instruction]]);
+    if (value->shape.type == DTYPE_TUPLE) {
+        self->source[instruction] = tuple_source(self, instruction);
+        return;
+    }
+    int32_t from = instruction, leaf = 0;
+    while (step_back(self, &from, &leaf)) {
+        if (rules->module->instructions[from].shape.type == DTYPE_TUPLE) continue;
+        leaf = rules->leaf[from];
+        from = rules->alias[from];
+        break;
+    }
+    rules->alias[instruction] = from;
+    rules->leaf[instruction] = leaf;
+    if (rules->module->instructions[from].shape.type == DTYPE_TUPLE)
+        resolve_reader(self, instruction, from, leaf);
+}
+
+/* What a planned loop's body gives, when all of the body is known. */
+static void find_next(ValueResolver *self, PlannedLoop *loop) {
+    const IrComputation *body = &self->rules->module->computations[loop->body];
+    for (int32_t k = 0; k < loop->leaf_count; k++) {
+        LoopLeaf *leaf = &loop->leaves[k];
+        leaf->next = body->root;
+        leaf->next_leaf = k;
+        find_value(self, &leaf->next, &leaf->next_leaf);
+        bool is_read = leaf->in_body >= 0;
+        leaf->is_invariant =
+            is_read ? leaf->next == leaf->in_body : leaf->next == body->parameters[0] && leaf->next_leaf == k;
+    }
+}
+
+void values_end_computation(ValueResolver *self, int32_t computation) {
+    Rules *rules = self->rules;
+    const IrComputation *body = &rules->module->computations[computation];
+    /* An array of a tuple may have got its reader after a loop that starts with it. */
+    for (int32_t i = body->first; i < body->first + body->count; i++) {
+        if (self->loop_of[i] < 0) continue;
+        PlannedLoop *loop = &rules->loops[self->loop_of[i]];
+        for (int32_t k = 0; k < loop->leaf_count; k++) {
+            LoopLeaf *leaf = &loop->leaves[k];
+            const int32_t *reader = reader_of(self, leaf->initial, leaf->initial_leaf);
+            if (!reader || *reader < 0) continue;
+            leaf->initial = *reader;
+            leaf->initial_leaf = 0;
+        }
+    }
+    if (self->region_of[computation] < 0) return;
+    PlannedLoop *loop = &rules->loops[self->region_of[computation]];
+    if (computation == loop->body) find_next(self, loop);
+}

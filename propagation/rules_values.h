@@ -1,0 +1,23 @@
+/* Where array values come from (internal to rules*.c): tuples and planned loops. */
+#ifndef PROPAGATION_RULES_VALUES_H
+#define PROPAGATION_RULES_VALUES_H
+
+#include "propagation/rules.h"
+
+typedef struct ValueResolver {
+    Rules *rules;
+    int32_t *source;    /* [instruction]: where a tuple value comes from; arrays are their own */
+    int32_t *loop_of;   /* [instruction]: the planned loop that it is, or -1 */
+    int32_t *region_of; /* [computation]: the planned loop whose body or condition it is, or -1 */
+} ValueResolver;
+
+/* Finds the planned computations and loops of rules->module, filling
+ * is_planned, times and loops; rules->alias and leaf are ready to be set. */
+AmStatus values_begin(ValueResolver *resolver, Rules *rules, Arena *arena, AmError *error);
+/* Sets alias and leaf of an instruction of a planned computation. Instructions
+ * go in order, and bodies and conditions before their callers. */
+void values_resolve(ValueResolver *resolver, int32_t instruction);
+/* After all of a planned computation: what a loop's body gives. */
+void values_end_computation(ValueResolver *resolver, int32_t computation);
+
+#endif
