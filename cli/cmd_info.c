@@ -3,8 +3,8 @@
 
 #include "cli/common.h"
 #include "cli/parameters.h"
+#include "cost/useful.h"
 #include "ir/flops.h"
-#include "ir/loops.h"
 #include "propagation/groups.h"
 #include "propagation/plan_parts.h"
 
@@ -16,13 +16,13 @@ typedef struct Opcode {
     int32_t phases[PHASE_COUNT];
 } Opcode;
 
-/* Counts over the canonical module; FLOPs and bytes are the entry's, loops by
- * their trips (as they are priced; XLA's cost analysis counts a body once). */
+/* Counts over the canonical module; work counts loops by their trips (as they
+ * are priced; XLA's cost analysis counts a body once). */
 typedef struct Info {
     Opcode *opcodes; /* by number, most first */
     int32_t opcode_count;
     int32_t phases[PHASE_COUNT];
-    double flops, bytes;  /* bytes: operands plus result of every instruction */
+    UsefulWork work;
     IrWork cost_analysis; /* of the module as read, as XLA counts it */
     const LinkageGroups *groups;
 } Info;
@@ -37,28 +37,6 @@ static Opcode *find_opcode(Info *info, Arena *arena, int32_t *capacity, const ch
     if (!info->opcodes) return NULL;
     info->opcodes[info->opcode_count] = (Opcode){.name = name};
     return &info->opcodes[info->opcode_count++];
-}
-
-static AmStatus add_work(Info *info, Arena *arena, const IrModule *module, const IrInstruction *instruction,
-                         AmError *error) {
-    const IrRegion *region = ir_region_of(module, (int32_t)(instruction - module->instructions));
-    if (region) {
-        info->flops += region->flops;
-        info->bytes += region->bytes;
-        return AM_OK;
-    }
-    IrShape *operands = ARENA_ARRAY(arena, IrShape, instruction->operand_count + 1);
-    if (!operands) return am_fail_memory(error, instruction->operand_count);
-    double bytes = (double)ir_shape_bytes(&instruction->shape);
-    for (int32_t k = 0; k < instruction->operand_count; k++) {
-        operands[k] = module->instructions[instruction->operands[k]].shape;
-        bytes += (double)ir_shape_bytes(&operands[k]);
-    }
-    bool moves = instruction->opcode != IR_PARAMETER && instruction->opcode != IR_CONSTANT &&
-                 instruction->opcode != IR_TUPLE && instruction->opcode != IR_GET_TUPLE_ELEMENT;
-    if (moves) info->bytes += bytes;
-    info->flops += ir_flops(module, instruction, operands, &instruction->shape);
-    return AM_OK;
 }
 
 static void sort_opcodes(Info *info) {
@@ -88,9 +66,9 @@ static AmStatus gather(Info *info, Arena *arena, const PlanContext *context, AmE
         IrPhase phase = context->roles->phases[i];
         opcode->phases[phase]++;
         info->phases[phase]++;
-        if (in_entry) TRY(add_work(info, arena, module, instruction, error));
     }
     sort_opcodes(info);
+    TRY(useful_work(&info->work, context->rules, error));
     TRY(ir_module_work(&info->cost_analysis, context->module, error));
     LinkageGroups *groups;
     TRY(groups_of_classes(&groups, arena, context, GROUPS_AXIS_SIZE, error));
@@ -165,8 +143,9 @@ static json_t *info_to_json(const Info *info, const PlanContext *context) {
                      plan_string_to_json(context->canonical->name), "sha256", context->sha256, "instructions",
                      context->canonical->instruction_count, "opcodes", opcodes, "parameters",
                      parameters_to_json(context), "outputs", outputs_to_json(context), "phases", phases,
-                     "loops", loops_to_json(context->canonical), "flops", info->flops, "bytes", info->bytes,
-                     "cost_analysis", analysis, "groups", info->groups->group_count, "warnings", warnings);
+                     "loops", loops_to_json(context->canonical), "flops", info->work.flops, "bytes",
+                     info->work.bytes, "cost_analysis", analysis, "groups", info->groups->group_count,
+                     "warnings", warnings);
 }
 
 static void print_opcodes(Text *text, const Info *info) {
@@ -222,9 +201,9 @@ static void print_pairs(Text *text, const IrRoles *roles) {
 static void print_info(Text *text, const Info *info, const PlanContext *context) {
     text_append(text, "module        %s\nsha256        %s\ninstructions  %d\nFLOPs         ",
                 context->canonical->name, context->sha256, context->canonical->instruction_count);
-    text_append_count(text, info->flops);
+    text_append_count(text, info->work.flops);
     text_append_string(text, "\nbytes moved   ");
-    text_append_bytes_size(text, info->bytes);
+    text_append_bytes_size(text, info->work.bytes);
     text_append(text,
                 "\ngroups        %d linkage groups of weights, for an axis of %d devices\nloss          ",
                 info->groups->group_count, info->groups->axis_size);

@@ -15,9 +15,8 @@
  * each input once, a broadcast input (stride 0) in its own small size, and
  * writes its outputs; what lives inside it never reaches the memory.
  *
- * A loop takes the sum over what is inside it, each by the same roofline and
- * times its trips: seconds = sum of times x (launch + max(...)), where chains of
- * element-wise operators are one launch (ir/regions.c).
+ * Of a loop or conditional only what it copies itself is counted here; what it
+ * runs are steps of their own (cost/executed.h).
  */
 #include "cost/operator.h"
 
@@ -83,6 +82,20 @@ static OperatorUnit unit_of(IrOpcode opcode) {
     return opcode == IR_CONVOLUTION ? OPERATOR_CONVOLUTION : OPERATOR_VECTOR;
 }
 
+/* What a loop or conditional moves itself: a loop into its results what it
+ * starts with, where that does not lie there; a conditional what a branch gives. */
+static double copied_bytes(const Program *program, const ProgramInstruction *instruction) {
+    double bytes = 0;
+    for (int32_t k = 0; k < instruction->result_count; k++) {
+        const ProgramValue *result = &program->values[instruction->first_result + k];
+        const ProgramValue *from =
+            instruction->carried ? &program->values[instruction->operands[instruction->carried[k]]] : NULL;
+        if (from && from->offset == result->offset && from->offset >= 0) continue;
+        bytes += 2 * array_bytes(&result->shape);
+    }
+    return bytes;
+}
+
 static void instruction_work(OperatorWork *work, const Program *program,
                              const ProgramInstruction *instruction) {
     const IrShape *result = &program->values[instruction->first_result].shape;
@@ -91,11 +104,9 @@ static void instruction_work(OperatorWork *work, const Program *program,
     work->type = operand->type;
     work->is_run = instruction->kind == PROGRAM_COMPUTE;
     if (!work->is_run) return;
-    work->region = ir_region_of(program->module, instruction->origin);
-    if (work->region) {
-        work->module = program->module;
-        work->flops = work->region->flops;
-        work->bytes = work->region->bytes;
+    if (instruction->opcode == IR_WHILE || instruction->opcode == IR_CONDITIONAL) {
+        work->bytes = copied_bytes(program, instruction);
+        work->is_run = work->bytes > 0;
         return;
     }
     for (int32_t k = 0; k < instruction->result_count; k++)
@@ -135,31 +146,8 @@ void operator_work(OperatorWork *work, const Program *program, const ProgramStep
     else instruction_work(work, program, &program->instructions[step->instruction]);
 }
 
-void operator_region_work(OperatorWork *work, const IrModule *module, const IrRegionWork *row) {
-    const IrInstruction *instruction = &module->instructions[row->instruction];
-    const IrShape *operand =
-        instruction->operand_count > 0 ? &module->instructions[instruction->operands[0]].shape : NULL;
-    *work = (OperatorWork){.flops = row->flops,
-                           .bytes = row->bytes,
-                           .unit = unit_of(instruction->opcode),
-                           .type = operand ? operand->type : instruction->shape.type,
-                           .is_run = true};
-}
-
-static double region_seconds(const IrModule *module, const IrRegion *region, const ClusterDeviceType *type) {
-    double seconds = 0;
-    for (int32_t k = region->first_work; k < region->first_work + region->work_count; k++) {
-        const IrRegionWork *row = &module->loops->works[k];
-        OperatorWork work;
-        operator_region_work(&work, module, row);
-        seconds += row->times * operator_seconds(&work, type);
-    }
-    return seconds;
-}
-
 double operator_seconds(const OperatorWork *work, const ClusterDeviceType *type) {
     if (!work->is_run) return 0;
-    if (work->region) return region_seconds(work->module, work->region, type);
     double arithmetic = 0, memory = 0;
     if (work->flops > 0) {
         if (work->unit == OPERATOR_VECTOR) {

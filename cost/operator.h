@@ -3,7 +3,6 @@
 #define COST_OPERATOR_H
 
 #include "cost/cluster.h"
-#include "ir/loops.h"
 #include "propagation/program.h"
 
 typedef enum OperatorUnit {
@@ -18,15 +17,10 @@ typedef struct OperatorWork {
     OperatorUnit unit;
     Dtype type;  /* of the operands; decides the peak */
     bool is_run; /* false: nothing is launched (a view) */
-    /* A loop or a conditional: what is inside it, whose sum flops and bytes are; else NULL. */
-    const IrModule *module;
-    const IrRegion *region;
 } OperatorWork;
 
 /* Work of a step that computes; collectives have none (cost/collective.h). */
 void operator_work(OperatorWork *work, const Program *program, const ProgramStep *step);
-/* Work of one row of a region, once; a row has no region inside. */
-void operator_region_work(OperatorWork *work, const IrModule *module, const IrRegionWork *row);
 double operator_seconds(const OperatorWork *work, const ClusterDeviceType *type);
 
 #endif

@@ -6,8 +6,9 @@
  * which runs the steps in order. Where devices of several types run equal
  * programs the slowest type's sum counts, because every collective waits for
  * it; where the groups of a collective lie differently in the cluster, the
- * slowest group does. Memory is the program's allocation, which the buffer
- * planner has already packed by lifetimes, and what a loop's body holds.
+ * slowest group does. What a loop runs counts as often as it runs. Memory is the
+ * program's allocation, which the buffer planner has already packed by
+ * lifetimes, and what a loop's body holds.
  */
 #include "cost/price.h"
 
@@ -80,28 +81,35 @@ double price_updates(const Program *program, const ClusterDeviceType *type) {
 
 static AmStatus price_all(Pricer *self, StepPrice *price, AmError *error) {
     const Program *program = self->program;
-    for (int32_t s = 0; s < program->step_count; s++) {
-        const ProgramStep *step = &program->steps[s];
-        const ProgramInstruction *instruction =
-            step->fusion < 0 ? &program->instructions[step->instruction] : NULL;
-        if (instruction && instruction->kind == PROGRAM_COLLECTIVE) {
+    ExecutedStep *steps;
+    int32_t count;
+    TRY(executed_steps(&steps, &count, self->arena, program, self->types[0], error));
+    for (int32_t s = 0; s < count; s++) {
+        const ExecutedStep *step = &steps[s];
+        const ProgramInstruction *instruction = executed_collective(step);
+        if (instruction) {
             CollectivePrice *kind = &price->collectives[instruction->collective->kind];
-            double bytes = collective_tensor_bytes(program, instruction), seconds;
+            double bytes = collective_tensor_bytes(step->program, instruction), seconds;
             TRY(price_collective(self, instruction, bytes, &seconds, error));
-            kind->count++;
-            kind->tensor_bytes += bytes;
-            kind->sent_bytes += collective_sent_bytes(instruction->collective->kind, bytes,
-                                                      instruction->collective->group_count);
-            kind->seconds += seconds;
-            price->communication_seconds += seconds;
+            kind->count += (int64_t)step->times;
+            kind->tensor_bytes += step->times * bytes;
+            kind->sent_bytes += step->times * collective_sent_bytes(instruction->collective->kind, bytes,
+                                                                    instruction->collective->group_count);
+            kind->seconds += step->times * seconds;
+            price->communication_seconds += step->times * seconds;
             continue;
         }
-        OperatorWork work;
-        operator_work(&work, program, step);
-        price->flops += work.flops;
-        price->bytes += work.bytes;
-        for (int32_t t = 0; t < self->type_count; t++)
-            self->seconds[t] += operator_seconds(&work, self->types[t]);
+        if (step->step < step->program->step_count) {
+            OperatorWork work;
+            operator_work(&work, step->program, &step->program->steps[step->step]);
+            price->flops += step->times * work.flops;
+            price->bytes += step->times * work.bytes;
+            for (int32_t t = 0; t < self->type_count; t++)
+                self->seconds[t] += step->times * operator_seconds(&work, self->types[t]);
+        } else {
+            for (int32_t t = 0; t < self->type_count; t++)
+                self->seconds[t] += step->times * price_updates(step->program, self->types[t]);
+        }
     }
     for (int32_t t = 0; t < self->type_count; t++) {
         double seconds = self->seconds[t] + price_updates(program, self->types[t]);
@@ -124,38 +132,35 @@ AmStatus price_program(StepPrice *price, const Program *program, const Cluster *
     return status;
 }
 
-AmStatus price_steps(StepCost **costs, Arena *arena, const Program *program, const Cluster *cluster,
-                     const int32_t *devices, AmError *error) {
+AmStatus price_steps(StepCost **costs, int32_t *count, Arena *arena, const Program *program,
+                     const Cluster *cluster, const int32_t *devices, AmError *error) {
     Pricer pricer;
+    ExecutedStep *steps;
     TRY(begin(&pricer, program, cluster, devices, arena, error));
-    *costs = ARENA_ARRAY(arena, StepCost, program->step_count + 1);
-    if (!*costs) return am_fail_memory(error, program->step_count);
-    for (int32_t s = 0; s < program->step_count; s++) {
-        const ProgramStep *step = &program->steps[s];
+    TRY(executed_steps(&steps, count, arena, program, pricer.types[0], error));
+    *costs = ARENA_ARRAY(arena, StepCost, *count + 1);
+    if (!*costs) return am_fail_memory(error, *count);
+    for (int32_t s = 0; s < *count; s++) {
+        const ProgramInstruction *instruction = executed_collective(&steps[s]);
         StepCost *cost = &(*costs)[s];
-        if (step->fusion >= 0) {
-            const ProgramFusion *fusion = &program->fusions[step->fusion];
-            cost->origin = fusion->op_count > 0 ? fusion->ops[fusion->op_count - 1].origin : -1;
-        } else {
-            const ProgramInstruction *instruction = &program->instructions[step->instruction];
-            cost->origin = instruction->origin;
-            if (instruction->kind == PROGRAM_COLLECTIVE) {
-                cost->is_collective = true;
-                cost->kind = instruction->collective->kind;
-                cost->axes = instruction->collective->axes;
-                cost->bytes = collective_tensor_bytes(program, instruction);
-                TRY(price_collective(&pricer, instruction, cost->bytes, &cost->seconds, error));
-                continue;
-            }
+        *cost = (StepCost){.executed = steps[s]};
+        if (instruction) {
+            cost->is_collective = true;
+            cost->kind = instruction->collective->kind;
+            cost->axes = instruction->collective->axes;
+            cost->bytes = collective_tensor_bytes(steps[s].program, instruction);
+            TRY(price_collective(&pricer, instruction, cost->bytes, &cost->seconds, error));
+            continue;
         }
-        OperatorWork work;
-        operator_work(&work, program, step);
-        cost->flops = work.flops;
-        cost->bytes = work.bytes;
         for (int32_t t = 0; t < pricer.type_count; t++) {
-            double seconds = operator_seconds(&work, pricer.types[t]);
+            double seconds = executed_seconds(&steps[s], pricer.types[t]);
             if (seconds > cost->seconds) cost->seconds = seconds;
         }
+        if (steps[s].step == steps[s].program->step_count) continue;
+        OperatorWork work;
+        operator_work(&work, steps[s].program, &steps[s].program->steps[steps[s].step]);
+        cost->flops = work.flops;
+        cost->bytes = work.bytes;
     }
     return AM_OK;
 }
@@ -170,14 +175,13 @@ static void warn_type(AmWarnings *warnings, const OperatorWork *work, const Clus
 
 void price_warn_types(AmWarnings *warnings, const Program *program, const Cluster *cluster) {
     for (int32_t s = 0; s < program->step_count; s++) {
+        const ProgramStep *step = &program->steps[s];
         OperatorWork work;
-        operator_work(&work, program, &program->steps[s]);
-        const IrRegion *region = work.region;
-        const IrModule *module = program->module;
+        operator_work(&work, program, step);
         warn_type(warnings, &work, cluster);
-        for (int32_t k = 0; region && k < region->work_count; k++) {
-            operator_region_work(&work, module, &module->loops->works[region->first_work + k]);
-            warn_type(warnings, &work, cluster);
-        }
+        if (step->fusion >= 0) continue;
+        const ProgramInstruction *instruction = &program->instructions[step->instruction];
+        for (int32_t k = 0; k < instruction->region_count; k++)
+            price_warn_types(warnings, instruction->regions[k], cluster);
     }
 }

@@ -3,12 +3,13 @@
 #define COST_PRICE_H
 
 #include "cost/collective.h"
+#include "cost/executed.h"
 #include "cost/operator.h"
 
 #define PRICE_COLLECTIVE_KINDS (PROGRAM_ALL_TO_ALL + 1)
 
 typedef struct CollectivePrice {
-    int32_t count;
+    int64_t count;       /* in a loop every time counts */
     double tensor_bytes; /* of the whole tensors */
     double sent_bytes;   /* that each device sends */
     double seconds;
@@ -29,20 +30,20 @@ typedef struct StepPrice {
 AmStatus price_program(StepPrice *price, const Program *program, const Cluster *cluster,
                        const int32_t *devices, AmError *error);
 
-/* One step of the program, in order, as program->steps. */
+/* What one run of a step costs. */
 typedef struct StepCost {
-    double seconds; /* on the slowest device, or in the slowest group */
-    double flops;   /* 0 for collectives */
-    double bytes;   /* through memory; of collectives the whole tensor */
-    int32_t origin; /* canonical instruction; of a fusion its last operator's */
+    ExecutedStep executed; /* which it is, and how often it runs */
+    double seconds;        /* on the slowest device, or in the slowest group */
+    double flops;          /* 0 for collectives */
+    double bytes;          /* through memory; of collectives the whole tensor */
     bool is_collective;
     ProgramCollectiveKind kind; /* collectives only */
     uint32_t axes;              /* that a collective spans */
 } StepCost;
 
-/* Prices every step by itself: `*costs` has program->step_count rows, in the arena. */
-AmStatus price_steps(StepCost **costs, Arena *arena, const Program *program, const Cluster *cluster,
-                     const int32_t *devices, AmError *error);
+/* Prices every executed step by itself: `*count` rows, in the arena. */
+AmStatus price_steps(StepCost **costs, int32_t *count, Arena *arena, const Program *program,
+                     const Cluster *cluster, const int32_t *devices, AmError *error);
 
 /* Seconds that a device spends on copying new values over parameters that the
  * buffer plan could not put in place. */

@@ -4,7 +4,8 @@
  * starts when the last device of its group arrives and ends for all of them
  * together; what a device waited is idle time, and so is what is left at the
  * end of the step, which is over when the last device is done. On equal devices
- * nobody waits and the step is the sum that price_program() gives.
+ * nobody waits and the step is the sum that price_program() gives. What a loop
+ * runs is taken step by step, each with all its times at once.
  *
  * With equal shares all devices run the program of the stage's first device, so
  * it is lowered once; unequal shares are lowered for each device.
@@ -13,13 +14,15 @@
 
 #include <string.h>
 
-#include "ir/flops.h"
+#include "cost/useful.h"
 #include "propagation/lower.h"
 
 /* One distinct program: seconds of its steps on each device type. */
 typedef struct LoweredCosts {
-    double *seconds;      /* [cluster type * (step_count + 1) + step]; the last entry is the updates */
-    double *tensor_bytes; /* [step] of collectives */
+    ExecutedStep *steps;
+    int32_t step_count;
+    double *seconds; /* [cluster type * (step_count + 1) + step]: all times; the last entry is the updates */
+    double *tensor_bytes; /* [step] of collectives, each time */
     MemoryUse memory;
     double flops;
 } LoweredCosts;
@@ -36,29 +39,31 @@ typedef struct Simulator {
     double *clock;          /* [device] */
 } Simulator;
 
-static const ProgramInstruction *collective_of(const Program *program, int32_t step) {
-    if (program->steps[step].fusion >= 0) return NULL;
-    const ProgramInstruction *instruction = &program->instructions[program->steps[step].instruction];
-    return instruction->kind == PROGRAM_COLLECTIVE ? instruction : NULL;
-}
-
 static AmStatus cost_program(Simulator *self, LoweredCosts *costs, const Program *program, AmError *error) {
     const Cluster *cluster = self->cluster;
-    size_t row = (size_t)program->step_count + 1;
+    ExecutedStep *steps;
+    int32_t count;
+    const ClusterDeviceType *type = cluster_device_type(cluster, self->stage->devices[0]);
+    TRY(executed_steps(&steps, &count, self->arena, program, type, error));
+    size_t row = (size_t)count + 1;
+    costs->steps = steps;
+    costs->step_count = count;
     costs->seconds = ARENA_ARRAY(self->arena, double, row *(size_t)cluster->type_count);
     costs->tensor_bytes = ARENA_ARRAY(self->arena, double, row);
     if (self->arena->failed) return am_fail_memory(error, (int64_t)row);
-    for (int32_t s = 0; s < program->step_count; s++) {
-        const ProgramInstruction *collective = collective_of(program, s);
+    for (int32_t s = 0; s < count; s++) {
+        const ProgramInstruction *collective = executed_collective(&steps[s]);
         if (collective) {
-            costs->tensor_bytes[s] = collective_tensor_bytes(program, collective);
+            costs->tensor_bytes[s] = collective_tensor_bytes(steps[s].program, collective);
             continue;
         }
-        OperatorWork work;
-        operator_work(&work, program, &program->steps[s]);
-        costs->flops += work.flops;
         for (int32_t t = 0; t < cluster->type_count; t++)
-            costs->seconds[(size_t)t * row + (size_t)s] = operator_seconds(&work, &cluster->types[t]);
+            costs->seconds[(size_t)t * row + (size_t)s] =
+                steps[s].times * executed_seconds(&steps[s], &cluster->types[t]);
+        if (steps[s].step == steps[s].program->step_count) continue;
+        OperatorWork work;
+        operator_work(&work, steps[s].program, &steps[s].program->steps[steps[s].step]);
+        costs->flops += steps[s].times * work.flops;
     }
     for (int32_t t = 0; t < cluster->type_count; t++)
         costs->seconds[(size_t)t * row + row - 1] = price_updates(program, &cluster->types[t]);
@@ -80,7 +85,7 @@ static AmStatus lower_all(Simulator *self, AmError *error) {
         TRY(plan_lower(&program, self->arena, self->context, completion, device, error));
         TRY(cost_program(self, &self->costs[device], program, error));
         if (device == 0) self->program = program;
-        if (program->step_count != self->program->step_count)
+        if (self->costs[device].step_count != self->costs[0].step_count)
             return am_fail(error, AM_ERROR_INTERNAL, "", "devices 0 and %d have different programs", device);
     }
     price_warn_types(&self->simulation->warnings, self->program, self->cluster);
@@ -92,7 +97,7 @@ static const LoweredCosts *costs_of(const Simulator *self, int32_t device) {
 }
 
 static void compute(Simulator *self, int32_t step) {
-    size_t row = (size_t)self->program->step_count + 1;
+    size_t row = (size_t)self->costs[0].step_count + 1;
     for (int32_t d = 0; d < self->stage->mesh.device_count; d++) {
         const ClusterDeviceType *type = cluster_device_type(self->cluster, self->stage->devices[d]);
         size_t t = (size_t)(type - self->cluster->types);
@@ -104,7 +109,8 @@ static void compute(Simulator *self, int32_t step) {
 
 /* All groups of the partition meet and move their tensors. */
 static void communicate(Simulator *self, int32_t step, const CollectivePartition *partition) {
-    ProgramCollectiveKind kind = collective_of(self->program, step)->collective->kind;
+    const ExecutedStep *executed = &self->costs[0].steps[step];
+    ProgramCollectiveKind kind = executed_collective(executed)->collective->kind;
     CollectivePrice *total = &self->simulation->collectives[kind];
     double slowest = 0, first_bytes = costs_of(self, 0)->tensor_bytes[step];
     for (int32_t g = 0; g < partition->group_count; g++) {
@@ -115,7 +121,8 @@ static void communicate(Simulator *self, int32_t step, const CollectivePartition
             if (self->clock[members[k]] > start) start = self->clock[members[k]];
             if (wanted > bytes) bytes = wanted;
         }
-        double seconds = collective_seconds(kind, bytes, &partition->topologies[g], self->cluster);
+        double seconds =
+            executed->times * collective_seconds(kind, bytes, &partition->topologies[g], self->cluster);
         if (seconds > slowest) slowest = seconds;
         for (int32_t k = 0; k < partition->group_size; k++) {
             SimulatedDevice *device = &self->simulation->devices[members[k]];
@@ -124,18 +131,18 @@ static void communicate(Simulator *self, int32_t step, const CollectivePartition
             self->clock[members[k]] = start + seconds;
         }
     }
-    total->count++;
-    total->tensor_bytes += first_bytes;
-    total->sent_bytes += collective_sent_bytes(kind, first_bytes, partition->group_size);
+    total->count += (int64_t)executed->times;
+    total->tensor_bytes += executed->times * first_bytes;
+    total->sent_bytes += executed->times * collective_sent_bytes(kind, first_bytes, partition->group_size);
     total->seconds += slowest;
 }
 
 static AmStatus run(Simulator *self, AmError *error) {
-    const Program *program = self->program;
+    const LoweredCosts *costs = &self->costs[0];
     const Mesh *mesh = &self->stage->mesh;
     CollectivePartition partitions[1 << MESH_MAX_AXES] = {{0}};
-    for (int32_t s = 0; s < program->step_count; s++) {
-        const ProgramInstruction *collective = collective_of(program, s);
+    for (int32_t s = 0; s < costs->step_count; s++) {
+        const ProgramInstruction *collective = executed_collective(&costs->steps[s]);
         if (!collective) {
             compute(self, s);
             continue;
@@ -146,7 +153,7 @@ static AmStatus run(Simulator *self, AmError *error) {
                                      collective->collective->axes, error));
         communicate(self, s, partition);
     }
-    compute(self, program->step_count);
+    compute(self, costs->step_count);
     for (int32_t d = 0; d < mesh->device_count; d++)
         if (self->clock[d] > self->simulation->step_seconds) self->simulation->step_seconds = self->clock[d];
     for (int32_t d = 0; d < mesh->device_count; d++)
@@ -163,28 +170,6 @@ static AmStatus check_devices(const Plan *plan, const Cluster *cluster, AmError 
         if (stage->devices[d] < 0 || stage->devices[d] >= cluster->device_count)
             return am_fail(error, AM_ERROR_INPUT, "", "the plan uses device %d; cluster %s has %d devices",
                            stage->devices[d], cluster->name, cluster->device_count);
-    return AM_OK;
-}
-
-/* FLOPs of the whole module, loops by their trips: what the devices have to get done together. */
-static AmStatus count_useful(Simulator *self, AmError *error) {
-    const IrModule *module = self->context->canonical;
-    const IrComputation *entry = &module->computations[module->entry];
-    for (int32_t i = entry->first; i < entry->first + entry->count; i++) {
-        const IrInstruction *instruction = &module->instructions[i];
-        const IrRegion *region = ir_region_of(module, i);
-        if (region) {
-            self->simulation->flops += region->flops;
-            continue;
-        }
-        ArenaMark mark = arena_mark(self->arena);
-        IrShape *operands = ARENA_ARRAY(self->arena, IrShape, instruction->operand_count + 1);
-        if (!operands) return am_fail_memory(error, instruction->operand_count);
-        for (int32_t k = 0; k < instruction->operand_count; k++)
-            operands[k] = module->instructions[instruction->operands[k]].shape;
-        self->simulation->flops += ir_flops(module, instruction, operands, &instruction->shape);
-        arena_release(self->arena, mark);
-    }
     return AM_OK;
 }
 
@@ -228,7 +213,9 @@ AmStatus simulate_plan(Simulation **simulation, Arena *arena, const PlanContext 
                            .warnings = {.arena = arena}};
     TRY(lower_all(&self, error));
     TRY(run(&self, error));
-    TRY(count_useful(&self, error));
+    UsefulWork work;
+    TRY(useful_work(&work, context->rules, error));
+    result->flops = work.flops;
     describe_devices(&self);
     *simulation = result;
     return arena->failed ? am_fail_memory(error, 0) : AM_OK;

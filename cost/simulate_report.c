@@ -34,9 +34,9 @@ json_t *simulation_to_json(const Simulation *simulation) {
         const CollectivePrice *price = &simulation->collectives[kind];
         if (price->count == 0) continue;
         json_object_set_new(collectives, program_collective_name((ProgramCollectiveKind)kind),
-                            json_pack("{s:i, s:f, s:f, s:f}", "count", price->count, "tensor_bytes",
-                                      price->tensor_bytes, "sent_bytes", price->sent_bytes, "seconds",
-                                      price->seconds));
+                            json_pack("{s:I, s:f, s:f, s:f}", "count", (json_int_t)price->count,
+                                      "tensor_bytes", price->tensor_bytes, "sent_bytes", price->sent_bytes,
+                                      "seconds", price->seconds));
     }
     for (int32_t k = 0; k < simulation->warnings.count; k++)
         json_array_append_new(warnings, json_string(simulation->warnings.texts[k]));
@@ -60,7 +60,8 @@ static void print_collectives(Text *text, const Simulation *simulation) {
         const CollectivePrice *price = &simulation->collectives[kind];
         if (price->count == 0) continue;
         if (!rows.data) text_append_string(&rows, "collective\tcount\ttensors\tsent per device\ttime\n");
-        text_append(&rows, "%s\t%d\t", program_collective_name((ProgramCollectiveKind)kind), price->count);
+        text_append(&rows, "%s\t%lld\t", program_collective_name((ProgramCollectiveKind)kind),
+                    (long long)price->count);
         text_append_bytes_size(&rows, price->tensor_bytes);
         text_append_string(&rows, "\t");
         text_append_bytes_size(&rows, price->sent_bytes);

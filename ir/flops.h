@@ -5,7 +5,7 @@
  *   IrWork, ir_work(), ir_module_work()   XLA's: a loop's computations count
  *       once whatever its trips, transcendental functions are apart from FLOPs,
  *       and a module is counted as it was read, dead code included
- *   ir_flops(), regions (ir/loops.h)      what the planner prices: arithmetic of
+ *   ir_flops(), ir_loop_trips()           what the planner prices: arithmetic of
  *       any kind, and loops by their trips
  */
 #ifndef IR_FLOPS_H

@@ -370,7 +370,7 @@ AmStatus ir_find_loops(IrModule *module, AmError *error) {
         arena_free(&scratch);
     }
     module->loops = loops;
-    return ir_find_regions(loops, module, error);
+    return AM_OK;
 }
 
 int64_t ir_loop_trips(const IrModule *module, int32_t instruction) {

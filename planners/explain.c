@@ -160,17 +160,17 @@ static void add_tensor(const Explainer *self, int32_t step, const StepCost *cost
                                      .last_step = -1};
         result->collective_count++;
     }
-    if (row->last_step != step) row->count++;
+    if (row->last_step != step) row->count += (int64_t)cost->executed.times;
     row->last_step = step;
-    row->tensors++;
-    row->bytes += share * cost->bytes;
-    row->seconds += share * cost->seconds;
+    row->tensors += (int64_t)cost->executed.times;
+    row->bytes += share * cost->executed.times * cost->bytes;
+    row->seconds += share * cost->executed.times * cost->seconds;
 }
 
 /* All tensors of one collective; only those of one kind are merged, so their results tell the shares. */
-static void add_collective(const Explainer *self, const Program *program, int32_t step,
-                           const StepCost *cost) {
-    const ProgramInstruction *instruction = &program->instructions[program->steps[step].instruction];
+static void add_collective(const Explainer *self, int32_t step, const StepCost *cost) {
+    const Program *program = cost->executed.program;
+    const ProgramInstruction *instruction = executed_collective(&cost->executed);
     const ProgramValue *results = &program->values[instruction->first_result];
     double total = 0;
     for (int32_t k = 0; k < instruction->result_count; k++)
@@ -194,17 +194,16 @@ static AmStatus explain_collectives(const Explainer *self) {
     Completion *completion;
     Program *program;
     StepCost *costs;
-    int32_t count = 0;
+    int32_t steps, count = 0;
     TRY(plan_complete(&completion, self->arena, self->context, stage, self->error));
     TRY(plan_lower(&program, self->arena, self->context, completion, 0, self->error));
-    TRY(price_steps(&costs, self->arena, program, self->cluster, stage->devices, self->error));
-    for (int32_t k = 0; k < program->step_count; k++)
-        if (costs[k].is_collective)
-            count += program->instructions[program->steps[k].instruction].result_count;
+    TRY(price_steps(&costs, &steps, self->arena, program, self->cluster, stage->devices, self->error));
+    for (int32_t k = 0; k < steps; k++)
+        if (costs[k].is_collective) count += executed_collective(&costs[k].executed)->result_count;
     self->result->collectives = ARENA_ARRAY(self->arena, ExplainedCollective, count + 1);
     if (!self->result->collectives) return am_fail_memory(self->error, count);
-    for (int32_t k = 0; k < program->step_count; k++)
-        if (costs[k].is_collective) add_collective(self, program, k, &costs[k]);
+    for (int32_t k = 0; k < steps; k++)
+        if (costs[k].is_collective) add_collective(self, k, &costs[k]);
     qsort(self->result->collectives, (size_t)self->result->collective_count,
           sizeof *self->result->collectives, compare_collectives);
     return self->arena->failed ? am_fail_memory(self->error, 0) : AM_OK;
@@ -244,7 +243,7 @@ json_t *explanation_to_json(const Explanation *self) {
     for (int32_t k = 0; k < self->collective_count; k++) {
         const ExplainedCollective *row = &self->collectives[k];
         json_array_append_new(collectives,
-                              json_pack("{s:s, s:s, s:i, s:i, s:f, s:f, s:o, s:o}", "kind", row->kind, "axes",
+                              json_pack("{s:s, s:s, s:I, s:I, s:f, s:f, s:o, s:o}", "kind", row->kind, "axes",
                                         row->axes, "count", row->count, "tensors", row->tensors, "bytes",
                                         row->bytes, "seconds", row->seconds, "op_name",
                                         plan_string_to_json(row->op_name), "source",
@@ -289,7 +288,7 @@ static void print_collectives(Text *text, const Explanation *self) {
     text_append_string(&rows, "collective\taxes\tnumber\ttensors\tbytes\ttime\toperator\tsource\n");
     for (int32_t k = 0; k < self->collective_count; k++) {
         const ExplainedCollective *row = &self->collectives[k];
-        text_append(&rows, "%s\t%s\t%d\t%d\t", row->kind, row->axes, row->count, row->tensors);
+        text_append(&rows, "%s\t%s\t%lld\t%lld\t", row->kind, row->axes, (long long)row->count, (long long)row->tensors);
         text_append_bytes_size(&rows, row->bytes);
         text_append_string(&rows, "\t");
         text_append_seconds(&rows, row->seconds);

@@ -26,8 +26,8 @@ typedef struct ExplainedDecision {
 typedef struct ExplainedCollective {
     const char *kind, *axes;
     const char *op_name, *source; /* of the first operator */
-    int32_t count;                /* collectives with tensors of these operators */
-    int32_t tensors;
+    int64_t count;                /* collectives with tensors of these operators */
+    int64_t tensors;
     double bytes, seconds; /* all together */
     int32_t last_step;     /* of the program that was counted; keeps a collective from counting twice */
 } ExplainedCollective;

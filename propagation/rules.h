@@ -37,6 +37,9 @@ typedef struct FactorRule {
     const Factor *factors;
 } FactorRule;
 
+/* Loops that run more often than this count as this often. */
+#define RULES_MOST_TIMES 1e15
+
 /* One array that a planned loop carries. Its state is one for all that hold it:
  * what the loop starts with is brought into it, each iteration ends in it, and
  * the loop's result is in it. */

@@ -89,8 +89,8 @@ static void plan_loop(ValueResolver *self, Arena *arena, int32_t computation, in
         int32_t called = loop->called[k];
         rules->is_planned[called] = true;
         self->region_of[called] = rules->loop_count;
-        rules->times[called] =
-            rules->times[computation] * (trips == IR_TRIPS_UNKNOWN ? 1 : (double)trips + (double)k);
+        double times = rules->times[computation] * (trips == IR_TRIPS_UNKNOWN ? 1 : (double)trips + k);
+        rules->times[called] = times < RULES_MOST_TIMES ? times : RULES_MOST_TIMES;
     }
     rules->loops[rules->loop_count++] = (PlannedLoop){.instruction = instruction,
                                                       .body = loop->called[0],

@@ -1,0 +1,27 @@
+/* What a program executes in one training step, the insides of loops included. */
+#ifndef COST_EXECUTED_H
+#define COST_EXECUTED_H
+
+#include "cost/cluster.h"
+#include "propagation/program.h"
+
+/* A step of the program or of a region somewhere in it. */
+typedef struct ExecutedStep {
+    const Program *program;
+    int32_t step; /* program->step_count: the updates with which an iteration of a loop ends */
+    double times; /* that it runs */
+} ExecutedStep;
+
+/* In order: the program's steps, after each loop or conditional what that runs.
+ * A loop's body counts trip count times, and once where that is unknown; the
+ * condition once more; of a conditional the branch that takes longest on `type`.
+ * The array is the arena's. The program's own updates are not in it. */
+AmStatus executed_steps(ExecutedStep **steps, int32_t *count, Arena *arena, const Program *program,
+                        const ClusterDeviceType *type, AmError *error);
+
+/* Of a step that is a collective the instruction, else NULL. */
+const ProgramInstruction *executed_collective(const ExecutedStep *executed);
+/* Seconds of computing of one run on a device; 0 for collectives. */
+double executed_seconds(const ExecutedStep *executed, const ClusterDeviceType *type);
+
+#endif
