@@ -198,23 +198,6 @@ static void jax_scan_is_counted(void **state) {
     assert_int_equal(loops->loops[0].trips, 6);
     assert_int_equal(loops->loops[1].trips, 6);
     assert_int_equal(read.canonical->warnings.count, 0);
-    assert_int_equal(loops->region_count, 2);
-    /* One product forward, two backward, each 2 * 16 * 8 * 8. */
-    double products[2] = {0};
-    for (int32_t r = 0; r < 2; r++) {
-        const IrRegion *region = &loops->regions[r];
-        double flops = 0;
-        for (int32_t k = region->first_work; k < region->first_work + region->work_count; k++) {
-            const IrRegionWork *work = &loops->works[k];
-            assert_float_equal(work->times, 6, 0);
-            flops += work->times * work->flops;
-            if (read.canonical->instructions[work->instruction].opcode == IR_DOT)
-                products[r] += work->times * work->flops;
-        }
-        assert_float_equal(flops, region->flops, 0);
-    }
-    assert_float_equal(products[0], 6 * 2 * 16 * 8 * 8, 0);
-    assert_float_equal(products[1], 12 * 2 * 16 * 8 * 8, 0);
     release(read);
 }
 
@@ -224,16 +207,6 @@ static void nested_loops_multiply(void **state) {
     const IrLoops *loops = read.canonical->loops;
     assert_int_equal(loops->loop_count, 2);
     assert_int_equal(loops->loops[0].trips * loops->loops[1].trips, 20);
-    assert_int_equal(loops->region_count, 1);
-    int32_t sines = 0;
-    for (int32_t k = 0; k < loops->work_count; k++) {
-        const IrInstruction *instruction = &read.canonical->instructions[loops->works[k].instruction];
-        if (instruction->opcode != IR_SINE) continue;
-        assert_float_equal(loops->works[k].times, 20, 0);
-        assert_float_equal(loops->works[k].bytes, 2 * 4 * 4, 0);
-        sines++;
-    }
-    assert_int_equal(sines, 1);
     release(read);
 }
 
@@ -247,54 +220,9 @@ static void bounds_may_be_carried(void **state) {
     release(read);
 }
 
-/* exp(2x) + x and its sum: one launch reads x twice and writes, one reduces. */
-static const char chained[] =
-    "HloModule m\n\n"
-    "sum { a = f32[] parameter(0)\n"
-    "  b = f32[] parameter(1)\n"
-    "  ROOT s = f32[] add(a, b)\n}\n\n"
-    "cheap { ROOT p = f32[100]{0} parameter(0)\n}\n\n"
-    "dear {\n"
-    "  p = f32[100]{0} parameter(0)\n"
-    "  two = f32[] constant(2)\n"
-    "  twos = f32[100]{0} broadcast(two), dimensions={}\n"
-    "  m = f32[100]{0} multiply(p, twos)\n"
-    "  e = f32[100]{0} exponential(m)\n"
-    "  a = f32[100]{0} add(e, p)\n"
-    "  zero = f32[] constant(0)\n"
-    "  r = f32[] reduce(a, zero), dimensions={0}, to_apply=sum\n"
-    "  rs = f32[100]{0} broadcast(r), dimensions={}\n"
-    "  ROOT q = f32[100]{0} divide(a, rs)\n}\n\n"
-    "ENTRY main {\n"
-    "  x = f32[100]{0} parameter(0)\n"
-    "  which = pred[] parameter(1)\n"
-    "  ROOT y = f32[100]{0} conditional(which, x, x), true_computation=cheap, false_computation=dear\n}\n";
-
-static void chains_are_one_launch(void **state) {
-    (void)state;
-    Read read = read_text(chained);
-    const IrLoops *loops = read.canonical->loops;
-    assert_int_equal(loops->region_count, 1);
-    const IrRegion *region = ir_region_of(read.canonical, loops->regions[0].instruction);
-    assert_ptr_equal(region, &loops->regions[0]);
-    assert_null(ir_region_of(read.canonical, region->instruction + 1));
-    assert_int_equal(region->work_count, 3);
-    const IrRegionWork *works = &loops->works[region->first_work];
-    const double flops[] = {300, 99, 100}, bytes[] = {1200, 408, 804};
-    for (int32_t k = 0; k < 3; k++) {
-        assert_float_equal(works[k].times, 1, 0);
-        assert_float_equal(works[k].flops, flops[k], 0);
-        assert_float_equal(works[k].bytes, bytes[k], 0);
-    }
-    assert_float_equal(region->flops, 499, 0);
-    /* The chain's result and the quotient, and the sum between them. */
-    assert_int_equal(region->live_bytes, 804);
-    release(read);
-}
-
-/* Each of 100 bodies runs the one before twice, in loops of 10^15 trips: every
- * list and every number stays finite. */
-static void deep_nests_stay_finite(void **state) {
+/* Each of 100 bodies runs the one before twice, in loops of 10^15 trips: each loop
+ * is counted once. */
+static void deep_nests_are_counted(void **state) {
     (void)state;
     Text text = {0};
     text_append_string(&text, "HloModule deep\n\n"
@@ -326,10 +254,6 @@ static void deep_nests_stay_finite(void **state) {
     const IrLoops *loops = read.canonical->loops;
     assert_int_equal(loops->loop_count, 199);
     assert_int_equal(loops->loops[198].trips, INT64_C(1000000000000000));
-    assert_int_equal(loops->region_count, 1);
-    assert_true(loops->regions[0].flops <= 1e30 && loops->regions[0].bytes <= 1e30);
-    assert_true(loops->work_count > 200 && loops->work_count < 1000000);
-    for (int32_t k = 0; k < loops->work_count; k++) assert_true(loops->works[k].times <= 1e30);
     release(read);
 }
 
@@ -338,7 +262,7 @@ int main(void) {
         cmocka_unit_test(counters_give_trips),     cmocka_unit_test(conditions_may_be_computed),
         cmocka_unit_test(unknown_loops_are_named), cmocka_unit_test(jax_scan_is_counted),
         cmocka_unit_test(nested_loops_multiply),   cmocka_unit_test(bounds_may_be_carried),
-        cmocka_unit_test(chains_are_one_launch),   cmocka_unit_test(deep_nests_stay_finite),
+        cmocka_unit_test(deep_nests_are_counted),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
