@@ -15,7 +15,7 @@ static int32_t candidate_of_class(const Problem *problem, int32_t class) {
 
 bool expert_batch(const Problem *problem, int32_t axis, Genome *genome) {
     const PlanContext *context = problem->context;
-    int32_t votes[UINT8_MAX + 1] = {0}, best = -1;
+    int32_t votes[UINT8_MAX + 1] = {0}, best = -1, inner = -1;
     for (int32_t p = 0; p < context->roles->parameter_count; p++) {
         if (context->roles->parameters[p].role != IR_ROLE_DATA) continue;
         int32_t class =
@@ -25,6 +25,14 @@ bool expert_batch(const Problem *problem, int32_t axis, Genome *genome) {
         votes[candidate]++;
         if (best < 0 || votes[candidate] > votes[best]) best = candidate;
     }
+    /* A batch cut into micro-batches: what is left of it in the products. */
+    for (int32_t k = 0; k < problem->candidate_count && best < 0; k++) {
+        const Candidate *candidate = &problem->candidates[k];
+        bool splits = candidate->splits_data && !candidate->splits_weights && candidate->flops_share > 0;
+        if (!splits || !problem_usable(problem, k, axis)) continue;
+        if (inner < 0 || candidate->flops_share > problem->candidates[inner].flops_share) inner = k;
+    }
+    if (best < 0) best = inner;
     return best >= 0 && genome_insert(genome, axis, genome->count[axis], best);
 }
 

@@ -2,6 +2,8 @@
  * arrays and one to fill them; liveness then runs backwards from the outputs. */
 #include "propagation/choices.h"
 
+#include "propagation/rules_builder.h"
+
 static Linearity linearity_of(const IrInstruction *instruction) {
     if (instruction->operand_count > 2) return LINEARITY_NONE;
     switch (instruction->opcode) {
@@ -71,6 +73,42 @@ static void add_factors(Choices *self, const Rules *rules, const Classes *classe
     }
 }
 
+/* Whether the loop does nothing with the array but to add to it, beginning with zero. */
+static bool is_accumulation(const Choices *self, const Rules *rules, const LoopLeaf *leaf) {
+    if (leaf->in_body < 0 || leaf->in_condition >= 0 || leaf->next_leaf > 0) return false;
+    if (self->uses[leaf->in_body] != 1 || self->user[leaf->in_body] != leaf->next) return false;
+    if (self->uses[leaf->next] != 1 || rules->module->instructions[leaf->next].opcode != IR_ADD) return false;
+    return leaf->initial_leaf == 0 && rule_is_identity(rules->module, leaf->initial, SBP_ADD);
+}
+
+static AmStatus find_accumulations(Choices *self, Arena *arena, const Rules *rules, AmError *error) {
+    int32_t leaves = 0;
+    for (int32_t k = 0; k < rules->loop_count; k++) leaves += rules->loops[k].leaf_count;
+    self->accumulations = ARENA_ARRAY(arena, Accumulation, leaves + 1);
+    self->accumulation_of = ARENA_ARRAY(arena, int32_t, self->count + 1);
+    if (arena->failed) return am_fail_memory(error, self->count);
+    for (int32_t i = 0; i < self->count; i++) self->accumulation_of[i] = -1;
+    for (int32_t k = 0; k < rules->loop_count; k++) {
+        for (int32_t l = 0; l < rules->loops[k].leaf_count; l++) {
+            const LoopLeaf *leaf = &rules->loops[k].leaves[l];
+            if (!is_accumulation(self, rules, leaf)) continue;
+            self->accumulation_of[leaf->next] = self->accumulation_count;
+            self->accumulations[self->accumulation_count++] =
+                (Accumulation){leaf->in_body, leaf->next, leaf->afterwards};
+        }
+    }
+    return AM_OK;
+}
+
+static void list_decided(Choices *self, const Rules *rules) {
+    const IrModule *module = rules->module;
+    for (int32_t c = module->computation_count - 1; c >= 0; c--) {
+        const IrComputation *body = &module->computations[c];
+        for (int32_t i = body->first; i < body->first + body->count; i++)
+            if (self->live[i] && !rules->on_demand[i]) self->decided[self->decided_count++] = i;
+    }
+}
+
 AmStatus choices_build(Choices **choices, Arena *arena, const Rules *rules, const Classes *classes,
                        const IrRoles *roles, AmError *error) {
     const IrModule *module = rules->module;
@@ -119,8 +157,7 @@ AmStatus choices_build(Choices **choices, Arena *arena, const Rules *rules, cons
         self->first_factor[i + 1] = factors;
     }
     mark_live(self, rules, roles);
-    for (int32_t i = 0; i < count; i++)
-        if (self->live[i] && !rules->on_demand[i]) self->decided[self->decided_count++] = i;
+    list_decided(self, rules);
     *choices = self;
-    return AM_OK;
+    return find_accumulations(self, arena, rules, error);
 }

@@ -26,21 +26,31 @@ typedef enum Linearity {
     LINEARITY_BILINEAR /* one operand partial, the other whole: multiply */
 } Linearity;
 
+/* An array that a loop starts at zero and only adds to: it may stay a partial sum
+ * until the loop is over, and is then reduced once instead of every time. */
+typedef struct Accumulation {
+    int32_t reader, next, afterwards; /* LoopLeaf's in_body, next and afterwards */
+} Accumulation;
+
 typedef struct Choices {
     int32_t count;
     int32_t decided_count;
-    int32_t *decided;                        /* [decided_count]: live and not made on demand, ascending */
-    bool *live;                              /* reaches an output */
-    int32_t *uses;                           /* live uses as an operand or output */
-    int32_t *user;                           /* the last of them, -1 for an output */
-    uint8_t *linearity;                      /* Linearity */
-    bool *takes_tuple;                       /* an operand is a tuple as a whole, not an element of one */
-    double *bytes;                           /* of the whole result */
-    double *array_bytes;                     /* of its first leaf, of which states speak */
-    int32_t *first_operand;                  /* [count + 1] ranges in operands */
-    int32_t *operands;                       /* producing instructions, tuples seen through */
+    int32_t *decided;       /* [decided_count]: live and not made on demand; ascending, but what a loop
+                               runs comes before the loop */
+    bool *live;             /* reaches an output */
+    int32_t *uses;          /* live uses as an operand or output */
+    int32_t *user;          /* the last of them, -1 for an output */
+    uint8_t *linearity;     /* Linearity */
+    bool *takes_tuple;      /* an operand is a tuple as a whole, not an element of one */
+    double *bytes;          /* of the whole result */
+    double *array_bytes;    /* of its first leaf, of which states speak */
+    int32_t *first_operand; /* [count + 1] ranges in operands */
+    int32_t *operands;      /* producing instructions, tuples seen through */
     int32_t *first_dimension, *first_factor; /* [count + 1] ranges in dimensions and in factors */
     Choice *dimensions, *factors;            /* none of values made on demand */
+    Accumulation *accumulations;
+    int32_t accumulation_count;
+    int32_t *accumulation_of; /* the one that this adds to, or -1 */
 } Choices;
 
 /* Everything lives in the arena. AM_ERROR_INTERNAL without memory. */

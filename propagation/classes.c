@@ -305,6 +305,27 @@ static void gather_tensors(ClassBuilder *builder) {
     }
 }
 
+/* A batch that is cut into micro-batches (reshaped, then scanned) is split by
+ * what is left of each: dimensions of a data input in another form. */
+static void gather_reshaped_data(ClassBuilder *builder) {
+    const Rules *rules = builder->rules;
+    bool *is_data = ARENA_ARRAY(&builder->scratch, bool, rules->count);
+    for (int32_t p = 0; is_data && p < builder->roles->parameter_count; p++)
+        if (builder->roles->parameters[p].role == IR_ROLE_DATA)
+            is_data[builder->roles->parameters[p].instruction] = true;
+    for (int32_t i = 0; is_data && i < rules->entry_count; i++) {
+        const IrInstruction *reshape = &rules->module->instructions[i];
+        if (reshape->opcode != IR_RESHAPE || !is_data[rules->alias[reshape->operands[0]]]) continue;
+        for (int32_t d = 0; d < reshape->shape.rank; d++) {
+            int32_t node = node_of(builder->classes, rules, i, 0, d);
+            SetFacts *facts = &builder->facts[find(builder->nodes, node)];
+            if (reshape->shape.dimensions[d] <= 1 || facts->entry.data_count > 0) continue;
+            facts->matters = true;
+            facts->entry.data_count++;
+        }
+    }
+}
+
 static int compare_classes(const void *left, const void *right) {
     const DimensionClass *a = left, *b = right;
     if (a->named_by_parameter != b->named_by_parameter) return a->named_by_parameter ? -1 : 1;
@@ -377,6 +398,7 @@ AmStatus classes_build(Classes **classes, Arena *arena, const Rules *rules, cons
     tie_all(&builder);
     TRY_OR_FAIL(gather_operators(&builder, error));
     gather_tensors(&builder);
+    gather_reshaped_data(&builder);
     TRY_OR_FAIL(make_classes(&builder, arena, error));
     TRY_OR_FAIL(index_factors(builder.classes, rules, arena, error));
     TRY_OR_FAIL(ties_find(builder.classes, rules, error));

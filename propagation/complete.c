@@ -147,7 +147,11 @@ SbpState completion_carried(const Completion *completion, const LoopLeaf *leaf) 
     int32_t speaker = leaf->in_body >= 0      ? leaf->in_body
                       : leaf->afterwards >= 0 ? leaf->afterwards
                                               : leaf->in_condition;
-    return speaker >= 0 ? completion->stored[speaker] : (SbpState){{SBP_B}};
+    if (speaker < 0) return (SbpState){{SBP_B}};
+    SbpState state = completion->stored[speaker];
+    for (int32_t axis = 0; axis < MESH_MAX_AXES; axis++)
+        if (completion->deferred[speaker] >> axis & 1) state.axis[axis] = sbp_partial(SBP_ADD);
+    return state;
 }
 
 /* All that hold an array of a loop have it in one state. */
@@ -157,7 +161,7 @@ static void join_carried(Completer *self) {
         const PlannedLoop *loop = &self->rules->loops[k];
         for (int32_t l = 0; l < loop->leaf_count; l++) {
             const LoopLeaf *leaf = &loop->leaves[l];
-            SbpState state = completion_carried(self->result, leaf);
+            SbpState state = completion_carried(self->result, leaf); /* nothing is deferred yet */
             if (leaf->in_condition >= 0) stored[leaf->in_condition] = state;
             if (leaf->afterwards >= 0) stored[leaf->afterwards] = state;
         }
@@ -192,53 +196,88 @@ static bool is_private_partial(const Completer *self, const double *best, int32_
     return best[source] >= 0 && self->choices->uses[source] == 1 && self->choices->user[source] == u;
 }
 
+/* What placing the reductions of one axis finds out of every instruction. */
+typedef struct Placing {
+    double *best;     /* cheapest finish at or above i; < 0: not P */
+    bool *may_carry;  /* i can take its P operands as they are */
+    bool *carry_wins; /* and finishing at i is cheaper than above */
+    bool *carried;    /* i's user takes i's result unfinished */
+} Placing;
+
+/* Instruction i, all above it being known. */
+static void weigh_reduction(const Completer *self, Placing *placing, int32_t i, int32_t axis) {
+    const Choices *choices = self->choices;
+    int8_t chosen = self->result->factor[(size_t)i * MESH_MAX_AXES + (size_t)axis];
+    if (chosen >= 0) {
+        const Factor *factor = &self->rules->rules[i].factors[chosen];
+        if (factor->kind == FACTOR_REDUCTION) {
+            if (factor->reduction == SBP_ADD && !finishes_at_once(self, i))
+                placing->best[i] = finish_weight(self, i, axis);
+            return;
+        }
+    }
+    if (choices->linearity[i] == LINEARITY_NONE || finishes_at_once(self, i)) return;
+    const int32_t *operands = &choices->operands[choices->first_operand[i]];
+    int32_t operand_count = choices->first_operand[i + 1] - choices->first_operand[i];
+    bool partial[2] = {false, false};
+    double above = 0;
+    for (int32_t k = 0; k < operand_count; k++) {
+        partial[k] = is_private_partial(self, placing->best, i, operands[k]);
+        if (partial[k]) above += placing->best[operands[k]];
+    }
+    if (!(partial[0] || partial[1]) || !is_linear(self, i, axis, partial)) return;
+    if (find_exception(self->stage, i)) return;
+    double here = finish_weight(self, i, axis);
+    placing->may_carry[i] = true;
+    placing->carry_wins[i] = here < above;
+    placing->best[i] = here < above ? here : above;
+}
+
+/* An accumulated array may be partial in the loop as what is added to it is. */
+static void open_accumulations(const Completer *self, Placing *placing, int32_t axis) {
+    for (int32_t k = 0; k < self->choices->accumulation_count; k++) {
+        int32_t reader = self->choices->accumulations[k].reader;
+        if (self->result->stored[reader].axis[axis] == SBP_B) placing->best[reader] = 0;
+    }
+}
+
+/* Where all that is added is partial the loop leaves its result so: one
+ * reduction in place of one in each iteration. */
+static void close_accumulation(Completer *self, Placing *placing, int32_t next, int32_t axis) {
+    const Choices *choices = self->choices;
+    if (choices->accumulation_of[next] < 0 || !placing->may_carry[next]) return;
+    int32_t afterwards = choices->accumulations[choices->accumulation_of[next]].afterwards;
+    placing->carried[next] = true;
+    self->result->deferred[next] |= (uint8_t)(1u << axis);
+    if (afterwards >= 0) placing->best[afterwards] = finish_weight(self, afterwards, axis);
+}
+
 /* best[i]: the cheapest way to finish all partial results that flow into i
  * privately, at i or above it. A carrier takes its operands unfinished; whether
  * that wins is known when all above it is, and decided from the roots down. */
 static void place_reductions(Completer *self, Arena *scratch, int32_t axis) {
-    double *best = ARENA_ARRAY(scratch, double, self->count);  /* cheapest finish at or above i; < 0: not P */
-    bool *may_carry = ARENA_ARRAY(scratch, bool, self->count); /* i can take its P operands as they are */
-    bool *carry_wins = ARENA_ARRAY(scratch, bool, self->count); /* and finishing at i is cheaper than above */
-    bool *carried = ARENA_ARRAY(scratch, bool, self->count);    /* i's user takes i's result unfinished */
-    if (scratch->failed) return;
     const Choices *choices = self->choices;
-    for (int32_t i = 0; i < self->count; i++) best[i] = -1;
+    Placing placing = {.best = ARENA_ARRAY(scratch, double, self->count),
+                       .may_carry = ARENA_ARRAY(scratch, bool, self->count),
+                       .carry_wins = ARENA_ARRAY(scratch, bool, self->count),
+                       .carried = ARENA_ARRAY(scratch, bool, self->count)};
+    if (scratch->failed) return;
+    for (int32_t i = 0; i < self->count; i++) placing.best[i] = -1;
+    open_accumulations(self, &placing, axis);
     for (int32_t d = 0; d < choices->decided_count; d++) {
-        int32_t i = choices->decided[d];
-        int8_t chosen = self->result->factor[(size_t)i * MESH_MAX_AXES + (size_t)axis];
-        if (chosen >= 0) {
-            const Factor *factor = &self->rules->rules[i].factors[chosen];
-            if (factor->kind == FACTOR_REDUCTION) {
-                if (factor->reduction == SBP_ADD && !finishes_at_once(self, i))
-                    best[i] = finish_weight(self, i, axis);
-                continue;
-            }
-        }
-        if (choices->linearity[i] == LINEARITY_NONE || finishes_at_once(self, i)) continue;
-        const int32_t *operands = &choices->operands[choices->first_operand[i]];
-        int32_t operand_count = choices->first_operand[i + 1] - choices->first_operand[i];
-        bool partial[2] = {false, false};
-        double above = 0;
-        for (int32_t k = 0; k < operand_count; k++) {
-            partial[k] = is_private_partial(self, best, i, operands[k]);
-            if (partial[k]) above += best[operands[k]];
-        }
-        if (!(partial[0] || partial[1]) || !is_linear(self, i, axis, partial)) continue;
-        if (find_exception(self->stage, i)) continue;
-        double here = finish_weight(self, i, axis);
-        may_carry[i] = true;
-        carry_wins[i] = here < above;
-        best[i] = here < above ? here : above;
+        weigh_reduction(self, &placing, choices->decided[d], axis);
+        close_accumulation(self, &placing, choices->decided[d], axis);
     }
-    for (int32_t i = self->count - 1; i >= 0; i--) {
-        if (!may_carry[i] || !(carried[i] || carry_wins[i])) continue;
+    for (int32_t d = choices->decided_count - 1; d >= 0; d--) {
+        int32_t i = choices->decided[d];
+        if (!placing.may_carry[i] || !(placing.carried[i] || placing.carry_wins[i])) continue;
         self->result->carries[i] |= (uint8_t)(1u << axis);
         self->result->factor[(size_t)i * MESH_MAX_AXES + (size_t)axis] = -1;
         for (int32_t k = choices->first_operand[i]; k < choices->first_operand[i + 1]; k++) {
             int32_t source = choices->operands[k];
-            if (!is_private_partial(self, best, i, source)) continue;
+            if (!is_private_partial(self, placing.best, i, source)) continue;
             self->result->deferred[source] |= (uint8_t)(1u << axis);
-            carried[source] = true;
+            placing.carried[source] = true;
         }
     }
 }

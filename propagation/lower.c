@@ -378,35 +378,37 @@ static AmStatus emit_rounding(Lowering *self, int32_t i, int32_t wide, AmError *
     return self->arena->failed ? am_fail_memory(error, 0) : AM_OK;
 }
 
+AmStatus lower_finish_partial(Lowering *self, int32_t i, int32_t leaf, int32_t value, AmError *error) {
+    const Completion *completion = self->completion;
+    const SbpState *stored = &completion->stored[i];
+    SbpState state = self->program->values[value].state;
+    int32_t axes = self->program->mesh->axis_count;
+    bool finish = false;
+    for (int32_t axis = 0; axis < axes; axis++) {
+        if (!sbp_is_partial(state.axis[axis]) || completion->deferred[i] >> axis & 1) continue;
+        state.axis[axis] = stored->axis[axis];
+        finish = true;
+    }
+    if (!finish) return AM_OK;
+    /* Moving a part of the state must not leave two axes on one dimension in conflict: other axes
+     * that are split take their stored place too. */
+    for (int32_t axis = 0; axis < axes; axis++)
+        if (!sbp_is_partial(state.axis[axis])) state.axis[axis] = stored->axis[axis];
+    const IrShape *shape = rules_leaf(&self->module->instructions[i].shape, leaf);
+    IrShape wide = widened(shape);
+    bool is_wide = self->program->values[value].shape.type != shape->type;
+    TRY(box_value(self, i, is_wide ? LOWERED_WIDE : leaf, is_wide ? &wide : shape, value, state, &value,
+                  error));
+    return is_wide ? emit_rounding(self, i, value, error) : AM_OK;
+}
+
 static AmStatus lower_instruction(Lowering *self, int32_t i, AmError *error) {
     const Completion *completion = self->completion;
-    const int8_t *factors = &completion->factor[(size_t)i * MESH_MAX_AXES];
-    TRY(emit(self, i, factors, completion->carries[i], error));
-    /* A partial result that is not left to its user is finished where it arises. */
-    int32_t leaves = self->program->instructions[self->program->instruction_count - 1].result_count;
-    int32_t first = self->program->instructions[self->program->instruction_count - 1].first_result;
-    for (int32_t leaf = 0; leaf < leaves; leaf++) {
-        SbpState state = self->program->values[first + leaf].state;
-        bool finish = false;
-        for (int32_t axis = 0; axis < self->program->mesh->axis_count; axis++) {
-            if (!sbp_is_partial(state.axis[axis])) continue;
-            if (completion->deferred[i] >> axis & 1) continue;
-            state.axis[axis] = completion->stored[i].axis[axis];
-            finish = true;
-        }
-        if (!finish) continue;
-        /* Moving a part of the state must not leave two axes on one dimension in conflict: other axes
-         * that are split take their stored place too. */
-        for (int32_t axis = 0; axis < self->program->mesh->axis_count; axis++)
-            if (!sbp_is_partial(state.axis[axis])) state.axis[axis] = completion->stored[i].axis[axis];
-        int32_t value;
-        const IrShape *shape = rules_leaf(&self->module->instructions[i].shape, leaf);
-        IrShape wide = widened(shape);
-        bool is_wide = self->program->values[first + leaf].shape.type != shape->type;
-        TRY(box_value(self, i, is_wide ? LOWERED_WIDE : leaf, is_wide ? &wide : shape, first + leaf, state,
-                      &value, error));
-        if (is_wide) TRY(emit_rounding(self, i, value, error));
-    }
+    TRY(emit(self, i, &completion->factor[(size_t)i * MESH_MAX_AXES], completion->carries[i], error));
+    const ProgramInstruction *made = &self->program->instructions[self->program->instruction_count - 1];
+    int32_t leaves = made->result_count, first = made->first_result;
+    for (int32_t leaf = 0; leaf < leaves; leaf++)
+        TRY(lower_finish_partial(self, i, leaf, first + leaf, error));
     return AM_OK;
 }
 

@@ -44,6 +44,9 @@ AmStatus lower_begin(Lowering *self, const IrRoles *roles, int32_t count, AmErro
 AmStatus lower_instructions(Lowering *self, int32_t computation, AmError *error);
 /* Merges, fuses and gives buffers to a program that has its parameters and outputs. */
 AmStatus lower_finish(Lowering *self, AmError *error);
+/* Finishes a partial value of (instruction i, leaf) where it arises, but for what
+ * is left to its user. */
+AmStatus lower_finish_partial(Lowering *self, int32_t i, int32_t leaf, int32_t value, AmError *error);
 /* Lowers a planned loop: its operands, results and regions. */
 AmStatus lower_loop(Lowering *self, const PlannedLoop *loop, AmError *error);
 

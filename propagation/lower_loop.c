@@ -65,6 +65,15 @@ static AmStatus lower_region(const Lowering *caller, const PlannedLoop *loop, in
     return lower_finish(&self, error);
 }
 
+/* The state in which an array is given to the loop: whole where that accumulates
+ * partial sums, since it is zero. */
+static SbpState initial_state(const Completion *completion, const LoopLeaf *leaf) {
+    SbpState state = completion_carried(completion, leaf);
+    for (int32_t axis = 0; axis < MESH_MAX_AXES; axis++)
+        if (sbp_is_partial(state.axis[axis])) state.axis[axis] = SBP_B;
+    return state;
+}
+
 AmStatus lower_loop(Lowering *self, const PlannedLoop *loop, AmError *error) {
     static const IrAttributes none;
     int32_t *operands = ARENA_ARRAY(self->arena, int32_t, loop->leaf_count + 1);
@@ -73,7 +82,7 @@ AmStatus lower_loop(Lowering *self, const PlannedLoop *loop, AmError *error) {
     if (self->arena->failed) return am_fail_memory(error, loop->leaf_count);
     for (int32_t k = 0; k < loop->leaf_count; k++)
         TRY(lower_ask_for(self, loop->leaves[k].initial, loop->leaves[k].initial_leaf,
-                          completion_carried(self->completion, &loop->leaves[k]), &operands[k], error));
+                          initial_state(self->completion, &loop->leaves[k]), &operands[k], error));
     TRY(lower_region(self, loop, loop->body, &regions[0], error));
     TRY(lower_region(self, loop, loop->condition, &regions[1], error));
     int32_t first_result = self->program->value_count, results = 0;
@@ -99,5 +108,10 @@ AmStatus lower_loop(Lowering *self, const PlannedLoop *loop, AmError *error) {
     instruction->region_count = 2;
     instruction->regions = regions;
     instruction->carried = carried;
-    return self->arena->failed ? am_fail_memory(error, results) : AM_OK;
+    if (self->arena->failed) return am_fail_memory(error, results);
+    for (int32_t r = 0; r < results; r++) {
+        int32_t afterwards = loop->leaves[carried[r]].afterwards;
+        if (afterwards >= 0) TRY(lower_finish_partial(self, afterwards, 0, first_result + r, error));
+    }
+    return AM_OK;
 }

@@ -50,7 +50,8 @@ AmStatus propagation_keep_shardings(PlanStage *stage, Arena *arena, const PlanCo
                                     const KeptShardings *kept, AmWarnings *warnings, AmError *error);
 
 /* The state of every canonical instruction, [rules->count], of its first leaf;
- * whole in computations that are not planned. Values made on demand show the state that their first use needs. */
+ * whole in computations that are not planned. Values made on demand show the state that their first use
+ * needs. */
 AmStatus propagate(SbpState **states, Arena *arena, const PlanContext *context, const PlanStage *stage,
                    AmError *error);
 
