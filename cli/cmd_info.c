@@ -5,6 +5,7 @@
 #include "cli/parameters.h"
 #include "cost/useful.h"
 #include "ir/flops.h"
+#include "ir/loops.h"
 #include "propagation/groups.h"
 #include "propagation/plan_parts.h"
 
