@@ -60,7 +60,6 @@ static AmStatus gather(Info *info, Arena *arena, const PlanContext *context, AmE
     int32_t capacity = 0;
     for (int32_t i = 0; i < module->instruction_count; i++) {
         const IrInstruction *instruction = &module->instructions[i];
-        bool in_entry = i < context->rules->entry_count; /* others serve reductions and loops */
         Opcode *opcode = find_opcode(info, arena, &capacity, instruction->opcode_name);
         if (!opcode) return am_fail_memory(error, 0);
         opcode->count++;
