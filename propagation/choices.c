@@ -75,7 +75,8 @@ static void add_factors(Choices *self, const Rules *rules, const Classes *classe
 
 /* Whether the loop does nothing with the array but to add to it, beginning with zero. */
 static bool is_accumulation(const Choices *self, const Rules *rules, const LoopLeaf *leaf) {
-    if (leaf->in_body < 0 || leaf->in_condition >= 0 || leaf->next_leaf > 0) return false;
+    bool is_tested = leaf->in_condition >= 0 && self->live[leaf->in_condition];
+    if (leaf->in_body < 0 || is_tested || leaf->next_leaf > 0) return false;
     if (self->uses[leaf->in_body] != 1 || self->user[leaf->in_body] != leaf->next) return false;
     if (self->uses[leaf->next] != 1 || rules->module->instructions[leaf->next].opcode != IR_ADD) return false;
     return leaf->initial_leaf == 0 && rule_is_identity(rules->module, leaf->initial, SBP_ADD);

@@ -6,6 +6,7 @@
  *       %20 = add(%13, %4[.,c])
  *     } -> %20
  */
+#include "ir/loops.h"
 #include "ir/text.h"
 #include "propagation/program.h"
 
@@ -87,7 +88,7 @@ static void print_attributes(Text *text, const Program *program, const ProgramIn
         print_numbers(text, "shard_start", instruction->shard->start, rank);
         print_numbers(text, "of", instruction->shard->global, rank);
     }
-    if (instruction->called >= 0) {
+    if (instruction->called >= 0 && instruction->region_count == 0) {
         IrOpcode combined = ir_computation_operator(program->module, instruction->called);
         text_append(text, " to_apply=%s",
                     combined != IR_UNKNOWN ? ir_opcode_name(combined)
@@ -123,12 +124,20 @@ static void print_shapes(Text *text, const Program *program, const ProgramInstru
     if (instruction->result_count > 1) text_append_string(text, ")");
 }
 
+/* Where a region is whole on every device it has no mesh to speak of. */
+static void print_state(Text *text, const Program *program, SbpState state) {
+    if (!program->mesh) return;
+    text_append_string(text, "  @ ");
+    sbp_print(text, program->mesh, state);
+}
+
 /* The states of the results, once where all are the same. */
 static void print_states(Text *text, const Program *program, const ProgramInstruction *instruction) {
     const ProgramValue *results = &program->values[instruction->first_result];
     bool is_one = true;
     for (int32_t k = 1; k < instruction->result_count; k++)
         if (!sbp_equal(results[k].state, results[0].state)) is_one = false;
+    if (!program->mesh) return;
     text_append_string(text, "  @ ");
     for (int32_t k = 0; k < (is_one ? 1 : instruction->result_count); k++) {
         if (k) text_append_string(text, ", ");
@@ -219,6 +228,61 @@ static void print_views(Text *text, const Program *program) {
     }
 }
 
+static void print_steps(Text *text, const Program *program) {
+    text_append_string(text, "\nviews\n");
+    print_views(text, program);
+    text_append_string(text, "\nsteps\n");
+    for (int32_t s = 0; s < program->step_count; s++) {
+        text_append_string(text, "  ");
+        if (program->steps[s].fusion >= 0)
+            print_fusion(text, program, &program->fusions[program->steps[s].fusion]);
+        else print_instruction(text, program, &program->instructions[program->steps[s].instruction]);
+    }
+}
+
+static void print_regions(Text *text, const Program *program);
+
+/* A region's values are numbered by themselves; its parameters are the operands'. */
+static void print_region(Text *text, const Program *program, const ProgramInstruction *instruction,
+                         int32_t k) {
+    const Program *region = instruction->regions[k];
+    const char *name = instruction->opcode == IR_WHILE         ? (k == 0 ? "body" : "condition")
+                       : instruction->opcode == IR_CONDITIONAL ? "branch"
+                                                               : "computation";
+    text_append(text, "\n%s", name);
+    if (instruction->opcode == IR_CONDITIONAL) text_append(text, " %d", k);
+    text_append(text, " of %%%d", instruction->first_result);
+    print_origin(text, program, instruction->origin);
+    int64_t trips = instruction->opcode == IR_WHILE ? ir_loop_trips(program->module, instruction->origin) : 0;
+    if (trips == IR_TRIPS_UNKNOWN) text_append_string(text, ", an unknown number of times");
+    else if (instruction->opcode == IR_WHILE) text_append(text, ", %lld times", (long long)trips + k);
+    text_append(text, ", %d steps\n\nparameters\n", region->step_count);
+    for (int32_t p = 0; p < region->roles->parameter_count; p++) {
+        text_append(text, "  %%%d = ", region->parameters[p]);
+        print_shape(text, &region->values[region->parameters[p]].shape);
+        print_state(text, region, region->values[region->parameters[p]].state);
+        text_append_string(text, "\n");
+    }
+    print_steps(text, region);
+    text_append_string(text, "\noutputs\n");
+    for (int32_t o = 0; o < region->roles->output_count; o++) {
+        text_append(text, "  output[%d] = %%%d", o, region->outputs[o]);
+        print_state(text, region, region->values[region->outputs[o]].state);
+        for (int32_t u = 0; u < region->update_count; u++)
+            if (region->updates[u].value == region->outputs[o] && region->updates[u].parameter == o)
+                text_append(text, "  next of %%%d%s", region->parameters[o],
+                            region->updates[u].in_place ? " in place" : "");
+        text_append_string(text, "\n");
+    }
+    print_regions(text, region);
+}
+
+static void print_regions(Text *text, const Program *program) {
+    for (int32_t i = 0; i < program->instruction_count; i++)
+        for (int32_t k = 0; k < program->instructions[i].region_count; k++)
+            print_region(text, program, &program->instructions[i], k);
+}
+
 void program_print(Text *text, const Program *program) {
     text_append(text, "device %d of", program->device);
     for (int32_t axis = 0; axis < program->mesh->axis_count; axis++)
@@ -235,15 +299,7 @@ void program_print(Text *text, const Program *program) {
         sbp_print(text, program->mesh, value->state);
         text_append_string(text, "\n");
     }
-    text_append_string(text, "\nviews\n");
-    print_views(text, program);
-    text_append_string(text, "\nsteps\n");
-    for (int32_t s = 0; s < program->step_count; s++) {
-        text_append_string(text, "  ");
-        if (program->steps[s].fusion >= 0)
-            print_fusion(text, program, &program->fusions[program->steps[s].fusion]);
-        else print_instruction(text, program, &program->instructions[program->steps[s].instruction]);
-    }
+    print_steps(text, program);
     text_append_string(text, "\noutputs\n");
     for (int32_t k = 0; k < program->roles->output_count; k++) {
         const ProgramValue *value = &program->values[program->outputs[k]];
@@ -256,4 +312,5 @@ void program_print(Text *text, const Program *program) {
                             program->updates[u].in_place ? " in place" : "");
         text_append_string(text, "\n");
     }
+    print_regions(text, program);
 }
