@@ -601,6 +601,37 @@ static void unused_state_pairs_by_its_place(void **state) {
     close_case(&c);
 }
 
+/* Loops that carry tuples in tuples, and that swap what they carry for ever: no pass goes round with them. */
+static void odd_loops_come_to_an_end(void **state) {
+    (void)state;
+    Case c;
+    open_text(&c,
+              "HloModule odd\n\n"
+              "more {\n  m = (f32[4]{0}, (f32[4]{0}, f32[4]{0}), s32[]) parameter(0)\n"
+              "  mi = s32[] get-tuple-element(m), index=2\n  three = s32[] constant(3)\n"
+              "  ROOT go = pred[] compare(mi, three), direction=LT\n}\n\n"
+              "swap {\n  s = (f32[4]{0}, (f32[4]{0}, f32[4]{0}), s32[]) parameter(0)\n"
+              "  a = f32[4]{0} get-tuple-element(s), index=0\n"
+              "  inner = (f32[4]{0}, f32[4]{0}) get-tuple-element(s), index=1\n"
+              "  b = f32[4]{0} get-tuple-element(inner), index=0\n"
+              "  d = f32[4]{0} get-tuple-element(inner), index=1\n  i = s32[] get-tuple-element(s), index=2\n"
+              "  one = s32[] constant(1)\n  next = s32[] add(i, one)\n"
+              "  other = (f32[4]{0}, f32[4]{0}) tuple(d, a)\n"
+              "  ROOT r = (f32[4]{0}, (f32[4]{0}, f32[4]{0}), s32[]) tuple(b, other, next)\n}\n\n"
+              "ENTRY main {\n  w = f32[4]{0} parameter(0)\n  v = f32[4]{0} parameter(1)\n"
+              "  start = s32[] constant(0)\n  both = (f32[4]{0}, f32[4]{0}) tuple(v, v)\n"
+              "  t = (f32[4]{0}, (f32[4]{0}, f32[4]{0}), s32[]) tuple(w, both, start)\n"
+              "  loop = (f32[4]{0}, (f32[4]{0}, f32[4]{0}), s32[]) while(t), body=swap, condition=more\n"
+              "  first = f32[4]{0} get-tuple-element(loop), index=0\n"
+              "  rest = (f32[4]{0}, f32[4]{0}) get-tuple-element(loop), index=1\n"
+              "  second = f32[4]{0} get-tuple-element(rest), index=1\n"
+              "  ROOT all = (f32[4]{0}, f32[4]{0}) tuple(first, second)\n}\n");
+    assert_int_equal(c.roles->loss, -1);
+    assert_parameter(&c, 0, "weight", 0);
+    assert_phase(&c, "loop", "forward"); /* as everything is without a loss */
+    close_case(&c);
+}
+
 /* Two parameters equally near to one output: the first, unless a donation decides. */
 static void alias_breaks_a_tie(void **state) {
     (void)state;
@@ -709,6 +740,7 @@ int main(void) {
         cmocka_unit_test(shared_bodies_keep_apart),
         cmocka_unit_test(donated_data_is_data),
         cmocka_unit_test(unused_state_pairs_by_its_place),
+        cmocka_unit_test(odd_loops_come_to_an_end),
         cmocka_unit_test(alias_breaks_a_tie),
         cmocka_unit_test(inference_pairs_nothing),
         cmocka_unit_test(bad_roles_files_are_refused),
