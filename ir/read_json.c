@@ -20,6 +20,7 @@
 #include "ir/text.h"
 
 enum { MOST_WARNINGS = 100, LONGEST_PATH = 300, LONGEST_KEY = 64, KEY_CACHE = 256, MOST_FIELDS = 256 };
+enum { SEEN_OBJECTS = 1024, SEEN_BEGINNING = 56, LONGEST_SEEN = 512 };
 
 /* A value's place in the document, innermost first; lives on the C stack. */
 typedef struct Place {
@@ -37,11 +38,22 @@ typedef struct CachedKey {
     const ProtobufCFieldDescriptor *field;
 } CachedKey;
 
+/* An object that was read, by how it begins. Where its whole text stands again it
+ * is the same object, since an object's text shows its own end; so shapes and
+ * layouts, which HLO repeats, are read once and share one message. */
+typedef struct SeenObject {
+    const ProtobufCMessageDescriptor *type; /* NULL: free */
+    const char *text;
+    int64_t length;
+    void *message;
+} SeenObject;
+
 typedef struct JsonWalk {
     JsonScanner scanner;
     Arena *arena;
     AmWarnings *warnings;
-    CachedKey keys[KEY_CACHE]; /* one entry per hash */
+    CachedKey keys[KEY_CACHE];     /* one entry per hash */
+    SeenObject seen[SEEN_OBJECTS]; /* likewise */
 } JsonWalk;
 
 static AmStatus read_message(JsonWalk *walk, const Place *place, void *message,
@@ -282,16 +294,35 @@ static AmStatus read_bool(JsonWalk *walk, const Place *place, void *address) {
     return AM_OK;
 }
 
+static AmStatus read_nested(JsonWalk *walk, const Place *place, const ProtobufCMessageDescriptor *type,
+                            void **message, int32_t depth) {
+    json_scan_peek(&walk->scanner);
+    const char *text = walk->scanner.text + walk->scanner.at;
+    int64_t left = walk->scanner.length - walk->scanner.at;
+    size_t beginning = left < SEEN_BEGINNING ? (size_t)left : SEEN_BEGINNING;
+    SeenObject *seen = &walk->seen[hash_bytes(text, beginning, (uint64_t)(uintptr_t)type) % SEEN_OBJECTS];
+    if (seen->type == type && seen->length <= left && memcmp(seen->text, text, (size_t)seen->length) == 0) {
+        *message = seen->message;
+        walk->scanner.at += seen->length;
+        return AM_OK;
+    }
+    *message = arena_alloc(walk->arena, type->sizeof_message);
+    if (*message == NULL) return out_of_memory(walk, type->sizeof_message);
+    TRY(read_message(walk, place, *message, type, depth + 1));
+    int64_t length = walk->scanner.text + walk->scanner.at - text;
+    if (length <= LONGEST_SEEN) *seen = (SeenObject){type, text, length, *message};
+    return AM_OK;
+}
+
 /* One value, of whatever type the field has, into memory of its element size. */
 static AmStatus read_value(JsonWalk *walk, const Place *place, const ProtobufCFieldDescriptor *field,
                            void *address, int32_t depth) {
     switch (field->type) {
     case PROTOBUF_C_TYPE_MESSAGE: {
-        const ProtobufCMessageDescriptor *type = field->descriptor;
-        void *message = arena_alloc(walk->arena, type->sizeof_message);
-        if (message == NULL) return out_of_memory(walk, type->sizeof_message);
+        void *message = NULL;
+        TRY(read_nested(walk, place, field->descriptor, &message, depth));
         memcpy(address, &message, sizeof message);
-        return read_message(walk, place, message, type, depth + 1);
+        return AM_OK;
     }
     case PROTOBUF_C_TYPE_STRING: {
         JsonString string;
