@@ -12,6 +12,13 @@
 
 #include "base/arena.h"
 
+/* Names come from files: one that breaks the line must not break the message. */
+static void keep_on_one_line(char *text) {
+    for (; *text; text++) {
+        if ((unsigned char)*text < ' ' || *text == 0x7F) *text = ' ';
+    }
+}
+
 /* Ends text[0..length) before a UTF-8 sequence that the cut left incomplete. */
 static void trim_partial_character(char *text) {
     size_t length = strlen(text);
@@ -29,6 +36,8 @@ static void fill(AmError *error, AmStatus code, const char *source, const char *
     snprintf(error->source, sizeof error->source, "%s", source ? source : "");
     int needed = vsnprintf(error->text, sizeof error->text, format, arguments);
     if (needed >= (int)sizeof error->text) trim_partial_character(error->text);
+    keep_on_one_line(error->source);
+    keep_on_one_line(error->text);
 }
 
 AmStatus am_fail(AmError *error, AmStatus code, const char *source, const char *format, ...) {
@@ -104,9 +113,10 @@ void am_warn(AmWarnings *warnings, const char *format, ...) {
     if (!warnings || !warnings->arena) return;
     va_list arguments;
     va_start(arguments, format);
-    const char *text = arena_vformat(warnings->arena, format, arguments);
+    char *text = arena_vformat(warnings->arena, format, arguments);
     va_end(arguments);
     if (!text) return;
+    keep_on_one_line(text);
     for (int32_t i = 0; i < warnings->count; i++) {
         if (strcmp(warnings->texts[i], text) == 0) return;
     }

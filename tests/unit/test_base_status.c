@@ -55,6 +55,20 @@ static void long_messages_are_cut_between_characters(void **state) {
     assert_int_equal(strlen(error.excerpt) % 2, 0);
 }
 
+/* A name out of a file may hold anything; the message stays one line. */
+static void messages_are_one_line(void **state) {
+    (void)state;
+    Arena arena = {0};
+    AmWarnings warnings = {.arena = &arena};
+    AmError error = {0};
+    am_fail(&error, AM_ERROR_INPUT, "a\nfile", "instruction %s", "x\n\r\x7f\033[31m");
+    assert_string_equal(error.source, "a file");
+    assert_string_equal(error.text, "instruction x    [31m");
+    am_warn(&warnings, "%s", "two\nlines");
+    assert_string_equal(warnings.texts[0], "two lines");
+    arena_free(&arena);
+}
+
 static void warnings_are_kept_once(void **state) {
     (void)state;
     Arena arena = {0};
@@ -71,6 +85,7 @@ int main(void) {
         cmocka_unit_test(first_error_wins),
         cmocka_unit_test(place_in_text),
         cmocka_unit_test(long_messages_are_cut_between_characters),
+        cmocka_unit_test(messages_are_one_line),
         cmocka_unit_test(warnings_are_kept_once),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
