@@ -3,17 +3,21 @@
  *
  * Blocks come zeroed from calloc, so fresh memory costs nothing until it is
  * touched; what a release gives back is kept and zeroed again at once, which
- * keeps the promise that every allocation starts as zeros.
+ * keeps the promise that every allocation starts as zeros. The largest blocks
+ * are mapped, and the system is asked for huge pages: touching a module's memory
+ * for the first time page by page takes a third of the time that reading it does.
  */
+#define _GNU_SOURCE /* MAP_ANONYMOUS, madvise */
 #include "base/arena.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 enum { ALIGNMENT = 16 };
 static const size_t FIRST_BLOCK = 4096;
-static const size_t LARGEST_BLOCK = (size_t)4 << 20;
+static const size_t LARGEST_BLOCK = ((size_t)4 << 20) - 64; /* with its head two huge pages */
 static const size_t LARGEST_REQUEST = (size_t)1 << 46;
 
 typedef struct ArenaBlock {
@@ -21,6 +25,37 @@ typedef struct ArenaBlock {
     size_t capacity, used;
     _Alignas(16) unsigned char data[];
 } ArenaBlock;
+
+/* Leak checkers do not look for pointers in what is mapped. */
+#if defined(__SANITIZE_ADDRESS__)
+#define MAPS_BLOCKS 0
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer)
+#define MAPS_BLOCKS 0
+#endif
+#endif
+#ifndef MAPS_BLOCKS
+#define MAPS_BLOCKS 1
+#endif
+
+static bool is_mapped(size_t capacity) {
+    return MAPS_BLOCKS && capacity >= LARGEST_BLOCK;
+}
+
+/* NULL: no memory. */
+static ArenaBlock *block_new(size_t capacity) {
+    size_t bytes = sizeof(ArenaBlock) + capacity;
+    if (!is_mapped(capacity)) return calloc(1, bytes);
+    void *mapped = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (mapped == MAP_FAILED) return NULL;
+    madvise(mapped, bytes, MADV_HUGEPAGE);
+    return mapped;
+}
+
+static void block_free(ArenaBlock *block) {
+    if (is_mapped(block->capacity)) munmap(block, sizeof(ArenaBlock) + block->capacity);
+    else free(block);
+}
 
 static size_t round_up(size_t bytes) {
     return (bytes + ALIGNMENT - 1) & ~(size_t)(ALIGNMENT - 1);
@@ -45,7 +80,7 @@ void *arena_alloc(Arena *arena, size_t bytes) {
             block = arena->spare;
             arena->spare = block->older;
         } else {
-            block = calloc(1, sizeof(ArenaBlock) + capacity);
+            block = block_new(capacity);
             if (!block) return fail(arena);
             block->capacity = capacity;
         }
@@ -126,7 +161,7 @@ void arena_release(Arena *arena, ArenaMark mark) {
         ArenaBlock *block = arena->blocks;
         arena->blocks = block->older;
         if (block->capacity > LARGEST_BLOCK) {
-            free(block);
+            block_free(block);
             continue;
         }
         zero_from(block, 0);
@@ -142,7 +177,7 @@ void arena_free(Arena *arena) {
         ArenaBlock *block = list ? arena->spare : arena->blocks;
         while (block) {
             ArenaBlock *older = block->older;
-            free(block);
+            block_free(block);
             block = older;
         }
     }
