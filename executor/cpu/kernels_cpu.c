@@ -8,13 +8,15 @@
 #include "executor/cpu/cpu.h"
 #include "executor/marker.h"
 
-#define DIVIDED "the module is divided among devices already; give the one for a single device"
-#define HOST    "the host has no channel to the running program; pass values as parameters and results"
+#define DIVIDED  "the module is divided among devices already; give the one for a single device"
+#define COMPILED "such pairs belong to a compiled program; give the module as it was before"
+#define HOST     "the host has no channel to the running program; pass values as parameters and results"
 
 static const struct {
     IrOpcode opcode;
     CpuPrepare *prepare;
 } rows[] = {
+    {IR_ADD_DEPENDENCY, cpu_prepare_reshape},
     {IR_BATCH_NORM_GRAD, cpu_prepare_batch_norm_gradient},
     {IR_BATCH_NORM_INFERENCE, cpu_prepare_batch_norm_inference},
     {IR_BATCH_NORM_TRAINING, cpu_prepare_batch_norm_training},
@@ -61,6 +63,8 @@ static const struct {
 } refused[] = {
     {IR_ALL_GATHER, IR_ALL_TO_ALL, DIVIDED},
     {IR_COLLECTIVE_BROADCAST, IR_COLLECTIVE_REDUCE, DIVIDED},
+    {IR_ASYNC_DONE, IR_ASYNC_UPDATE, COMPILED},
+    {IR_COPY_DONE, IR_COPY_START, COMPILED},
     {IR_PARTITION_ID, IR_PARTITION_ID, DIVIDED},
     {IR_RAGGED_ALL_TO_ALL, IR_RAGGED_ALL_TO_ALL, DIVIDED},
     {IR_REDUCE_SCATTER, IR_REDUCE_SCATTER, DIVIDED},
@@ -86,12 +90,22 @@ static bool is_element_wise(IrOpcode opcode) {
     return opcode < IR_OPCODE_COUNT && strcmp(classes[opcode], "ELEMENTWISE") == 0;
 }
 
+static void run_nothing(const KernelCall *call) {
+    (void)call;
+}
+
 static AmStatus prepare(KernelCall *call, Arena *arena, AmError *error) {
     if (call->fusion) return cpu_prepare_fusion(call, arena, error);
     IrOpcode opcode = call->instruction->opcode;
     for (size_t k = 0; k < sizeof refused / sizeof *refused; k++)
         if (opcode >= refused[k].first && opcode <= refused[k].last)
             return kernel_call_refuse(call, refused[k].reason, error);
+    if (opcode == IR_AFTER_ALL) {
+        call->run = run_nothing;
+        return AM_OK;
+    }
+    /* Operators run one after the other, so that a token is nothing but its place in their order. */
+    if (opcode == IR_ADD_DEPENDENCY) call->operand_count = 1;
     for (int32_t k = 0; k < call->result_count; k++)
         if (dtype_bytes(call->result_shapes[k]->type) == 0)
             return kernel_call_refuse(call, "its result is no array of numbers", error);

@@ -120,12 +120,24 @@ static void test_reduced_precision_of_doubles(void **state) {
                  (const void *[]){x}, expected, sizeof expected);
 }
 
+static void test_tokens(void **state) {
+    (void)state;
+    const float x[] = {1, 2}, expected[] = {2, 4};
+    check_module("HloModule m\nENTRY e { x = f32[2] parameter(0) t = token[] after-all()\n"
+                 "  y = f32[2] add-dependency(x, t) ROOT r = f32[2] add(y, y) }\n",
+                 (const void *[]){x}, expected, sizeof expected);
+}
+
 static void test_refused_by_name(void **state) {
     (void)state;
     check_refused("HloModule m\nENTRY e { ROOT r = u32[] partition-id() }\n",
                   "divided among devices already");
     check_refused("HloModule m\nENTRY e { ROOT r = u64[2] rng-get-and-update-state(), delta=1 }\n",
                   "belongs to a compiled program");
+    check_refused("HloModule m\nENTRY e { x = f32[4] parameter(0) t = token[] after-all()\n"
+                  "  i = (f32[4], token[]) infeed(t) g = f32[4] get-tuple-element(i), index=0\n"
+                  "  ROOT r = f32[4] add(x, g) }\n",
+                  "no channel to the running program");
 }
 
 int main(void) {
@@ -138,6 +150,7 @@ int main(void) {
         cmocka_unit_test(test_operators_on_bits_of_narrow_integers),
         cmocka_unit_test(test_sizes_that_are_known),
         cmocka_unit_test(test_reduced_precision_of_doubles),
+        cmocka_unit_test(test_tokens),
         cmocka_unit_test(test_refused_by_name),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
