@@ -16,6 +16,7 @@ CpuPrepare cpu_prepare_fusion;      /* fusion.c */
 CpuPrepare cpu_prepare_single;      /* fusion.c: one element-wise instruction */
 CpuPrepare cpu_prepare_dot;         /* dot.c */
 CpuPrepare cpu_prepare_convolution; /* convolution.c */
+CpuPrepare cpu_prepare_ragged_dot;  /* ragged_dot.c */
 CpuPrepare cpu_prepare_reduce;      /* reduce.c */
 CpuPrepare cpu_prepare_gather;      /* gather.c */
 CpuPrepare cpu_prepare_scatter;     /* scatter.c */

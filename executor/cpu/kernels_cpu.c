@@ -40,6 +40,7 @@ static const struct {
     {IR_MAP, cpu_prepare_map},
     {IR_OPT_BARRIER, cpu_prepare_reshape},
     {IR_PAD, cpu_prepare_pad},
+    {IR_RAGGED_DOT, cpu_prepare_ragged_dot},
     {IR_REDUCE, cpu_prepare_reduce},
     {IR_REDUCE_WINDOW, cpu_prepare_reduce_window},
     {IR_RESHAPE, cpu_prepare_reshape},

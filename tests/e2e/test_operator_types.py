@@ -20,7 +20,7 @@ from test_operators import floats, integers, jax, jnp, lax, np, special
 from jaxlib import _hlo, _jax, xla_client
 
 FAMILIES = {}
-PLATFORMS = {"complex_matrices": "tpu"}
+PLATFORMS = {"complex_matrices": "tpu", "ragged": "tpu"}
 
 FLOATS = [np.float32, np.float64, jnp.bfloat16, np.float16] + [
     getattr(jnp, name) for name in (
@@ -275,6 +275,22 @@ def composed(rng):
         yield f"ragged_dot_{sizes}", lambda x, y, g: lax.ragged_dot(x, y, g), [
             floats(rng, 7, 4), floats(rng, 3, 4, 5), np.array(sizes, np.int32)
         ]
+
+
+@family
+def ragged(rng):
+    """Lowered for another platform, where JAX does not take ragged products apart."""
+    for sizes in ([2, 4, 1], [0, 7, 0], [2, 1, 1]):
+        for type in (np.float32, jnp.bfloat16, np.float64):
+            name = f"{sizes}_{np.dtype(type).name}"
+            group = np.array(sizes, np.int32)
+            yield f"rows_{name}", lambda x, y, g: lax.ragged_dot(x, y, g), [
+                floats(rng, 7, 4, type=type), floats(rng, 3, 4, 5, type=type), group
+            ]
+            contracted = lax.RaggedDotDimensionNumbers((((1,), (0,)), ((), ())), [1], [])
+            yield f"sums_{name}", lambda x, y, g: lax.ragged_dot_general(x, y, g, contracted), [
+                floats(rng, 4, 7, type=type), floats(rng, 7, 5, type=type), group
+            ]
 
 
 @family

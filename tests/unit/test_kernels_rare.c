@@ -1,5 +1,5 @@
 /* Operators that JAX seldom or never makes: map, rng, stochastic-convert, bits of
- * less than a byte, sizes that are known, and those that are refused by name. */
+ * less than a byte, sizes that are known, ragged products, tokens, and those that are refused by name. */
 #include <math.h>
 
 #include "module_case.h"
@@ -120,6 +120,27 @@ static void test_reduced_precision_of_doubles(void **state) {
                  (const void *[]){x}, expected, sizeof expected);
 }
 
+/* Rows 0 and 1 are of group 0, row 2 of group 2; row 3 is of none. */
+static void test_ragged_rows(void **state) {
+    (void)state;
+    const float x[] = {1, 2, 3, 4, 5, 6, 7, 8}, y[] = {1, 1, 10, 10, 1, -1}, expected[] = {3, 7, -1, 0};
+    const int32_t sizes[] = {2, 0, 1};
+    check_module("HloModule m\nENTRY e { x = f32[4,2] parameter(0) y = f32[3,2] parameter(1)\n"
+                 "  g = s32[3] parameter(2) ROOT r = f32[4] ragged-dot(x, y, g), lhs_contracting_dims={1}, "
+                 "rhs_contracting_dims={1}, lhs_ragged_dims={0}, rhs_group_dims={0} }\n",
+                 (const void *[]){x, y, sizes}, expected, sizeof expected);
+}
+
+/* The last group reaches over the end and is cut off. */
+static void test_ragged_sums(void **state) {
+    (void)state;
+    const int32_t x[] = {1, 2, 3, 4}, y[] = {5, 6, 7, 8}, sizes[] = {1, 9}, expected[] = {5, 65};
+    check_module("HloModule m\nENTRY e { x = s32[4] parameter(0) y = s32[4] parameter(1)\n"
+                 "  g = s32[2] parameter(2) ROOT r = s32[2] ragged-dot(x, y, g), lhs_contracting_dims={0}, "
+                 "rhs_contracting_dims={0}, lhs_ragged_dims={0} }\n",
+                 (const void *[]){x, y, sizes}, expected, sizeof expected);
+}
+
 static void test_tokens(void **state) {
     (void)state;
     const float x[] = {1, 2}, expected[] = {2, 4};
@@ -150,6 +171,8 @@ int main(void) {
         cmocka_unit_test(test_operators_on_bits_of_narrow_integers),
         cmocka_unit_test(test_sizes_that_are_known),
         cmocka_unit_test(test_reduced_precision_of_doubles),
+        cmocka_unit_test(test_ragged_rows),
+        cmocka_unit_test(test_ragged_sums),
         cmocka_unit_test(test_tokens),
         cmocka_unit_test(test_refused_by_name),
     };
