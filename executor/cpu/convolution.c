@@ -9,8 +9,9 @@
  * fastest along the batch it is [depth, rows] (kernel gradient, whose "batch"
  * are the features), so that copies are runs. Position p of a window reads
  * output*stride + kernel*window_dilation - padding_low, if that is a multiple of
- * the base dilation and inside. Groups are computed one after the other. Types
- * other than f32 go through a plain loop that accumulates wide.
+ * the base dilation and inside. Groups are computed one after the other. Narrower
+ * floating types are widened to f32 and their results rounded once; other types go
+ * through a plain loop that accumulates wide.
  */
 #include <cblas.h>
 #include <limits.h>
@@ -44,6 +45,7 @@ typedef struct ConvolutionKernel {
     enum { KERNEL_DEPTH_MAJOR, KERNEL_FEATURE_MAJOR, KERNEL_PACKED } kernel_form;
     int64_t kernel_at, product_at; /* scratch offsets; product_at -1: multiplied into the result */
     Dtype input_type, kernel_type, output_type;
+    int64_t wide_input_at, wide_kernel_at, wide_output_at; /* scratch offsets of what is widened */
 } ConvolutionKernel;
 
 static void decode(int64_t *index, int64_t at, const int64_t *sizes, int32_t rank) {
@@ -199,7 +201,7 @@ static void run_convolution(const KernelCall *call) {
     const ConvolutionKernel *kernel = call->compiled;
     float *out = call->results[0], *columns = call->scratch;
     if (kernel->rows == 0 || kernel->outputs == 0 || kernel->depth == 0) {
-        memset(out, 0, (size_t)ir_shape_bytes(call->result_shapes[0]));
+        memset(out, 0, sizeof(float) * (size_t)ir_shape_elements(call->result_shapes[0]));
         return;
     }
     const float *weights = pack_kernel(call, kernel);
@@ -222,6 +224,33 @@ static void run_convolution(const KernelCall *call) {
             if (!direct) place_rows(kernel, out, product, group, row, rows);
         }
     }
+}
+
+static void convert(void *out, Dtype to, const void *in, Dtype from, int64_t elements) {
+    Wide run[WIDE_RUN];
+    for (int64_t at = 0; at < elements; at += WIDE_RUN) {
+        int64_t n = elements - at < WIDE_RUN ? elements - at : WIDE_RUN;
+        wide_load(run, (const char *)in + at * dtype_bytes(from), from, n, 1);
+        wide_store((char *)out + at * dtype_bytes(to), to, run, WIDE_FLOATING, n, 1);
+    }
+}
+
+/* Types below 32 bits: the same on f32 copies. */
+static void run_widened(const KernelCall *call) {
+    const ConvolutionKernel *kernel = call->compiled;
+    char *scratch = call->scratch;
+    void *operands[2] = {scratch + kernel->wide_input_at, scratch + kernel->wide_kernel_at};
+    void *results[1] = {scratch + kernel->wide_output_at};
+    KernelCall widened = *call;
+    widened.operands = operands;
+    widened.results = results;
+    convert(operands[0], DTYPE_F32, call->operands[0], kernel->input_type,
+            ir_shape_elements(call->operand_shapes[0]));
+    convert(operands[1], DTYPE_F32, call->operands[1], kernel->kernel_type,
+            ir_shape_elements(call->operand_shapes[1]));
+    run_convolution(&widened);
+    convert(call->results[0], kernel->output_type, results[0], DTYPE_F32,
+            ir_shape_elements(call->result_shapes[0]));
 }
 
 /* What one output element adds up: wide numbers, or the parts of complex ones. */
@@ -289,6 +318,17 @@ static void run_plain(const KernelCall *call) {
             store_sum(call, out_at + f * kernel->output_feature_stride, &sum);
         }
     }
+}
+
+static bool is_at_most_single(Dtype type) {
+    return dtype_is_floating(type) && dtype_bits(type) <= 32;
+}
+
+/* Room in the scratch memory for an array in f32. */
+static int64_t reserve(KernelCall *call, const IrShape *shape) {
+    int64_t at = kernel_align(call->scratch_bytes);
+    call->scratch_bytes = at + kernel_align(ir_shape_elements(shape) * (int64_t)sizeof(float));
+    return at;
 }
 
 /* Whether run_plain() can multiply these: all complex and equal, or all real. */
@@ -363,7 +403,7 @@ static void plan_blocks(KernelCall *call, ConvolutionKernel *kernel, bool output
     int64_t scratch = kernel_align(kernel->row_block * kernel->depth_block * (int64_t)sizeof(float));
     kernel->kernel_at = scratch;
     if (kernel->kernel_form == KERNEL_PACKED)
-        scratch += kernel_align(ir_shape_bytes(call->operand_shapes[1]));
+        scratch += kernel_align(ir_shape_elements(call->operand_shapes[1]) * (int64_t)sizeof(float));
     kernel->product_at = output_is_direct ? -1 : scratch;
     if (!output_is_direct)
         scratch += kernel_align(kernel->row_block * kernel->group_features * (int64_t)sizeof(float));
@@ -400,7 +440,9 @@ AmStatus cpu_prepare_convolution(KernelCall *call, Arena *arena, AmError *error)
     kernel->output_type = output->type;
     call->compiled = kernel;
     bool single = input->type == DTYPE_F32 && kernel->kernel_type == DTYPE_F32 && output->type == DTYPE_F32;
-    if (!single) {
+    bool widened = !single && is_at_most_single(input->type) && is_at_most_single(kernel->kernel_type) &&
+                   is_at_most_single(output->type);
+    if (!single && !widened) {
         if (!is_plain(kernel)) return kernel_call_refuse(call, "not on these types", error);
         call->run = run_plain;
         return AM_OK;
@@ -408,6 +450,10 @@ AmStatus cpu_prepare_convolution(KernelCall *call, Arena *arena, AmError *error)
     if (kernel->outputs > INT_MAX || kernel->depth > INT_MAX)
         return kernel_call_refuse(call, "a dimension is above 2^31", error);
     plan_blocks(call, kernel, form->output_feature == output->rank - 1);
-    call->run = run_convolution;
+    call->run = widened ? run_widened : run_convolution;
+    if (!widened) return AM_OK;
+    kernel->wide_input_at = reserve(call, input);
+    kernel->wide_kernel_at = reserve(call, call->operand_shapes[1]);
+    kernel->wide_output_at = reserve(call, output);
     return AM_OK;
 }

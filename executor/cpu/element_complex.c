@@ -1,11 +1,10 @@
 /* Loops on c64 and c128: arithmetic, functions, and the way to and from real parts.
  *
  * A complex number is two numbers side by side. Products follow the schoolbook
- * formula, so that infinities give what XLA gives, not what C's Annex G asks
- * for; quotients scale the divisor first (Smith, "Algorithm 116: Complex
- * division", CACM 1962), so that no square of theirs overflows. Functions are
- * the C library's. Maxima and minima compare real parts, then imaginary ones.
- * <tgmath.h> picks the function of the element's own width.
+ * formula, so that infinities give what XLA gives; quotients are C's, which scale
+ * the divisor, so that no square overflows, and give infinities their due (C17,
+ * Annex G). A size with a NaN is NaN. Functions are the C library's. Maxima and minima compare real parts,
+ * then imaginary ones. <tgmath.h> picks the function of the element's own width.
  */
 #include <tgmath.h>
 
@@ -35,18 +34,13 @@ typedef double complex ComplexTwice;
         WIDTH p = creal(x), q = cimag(x), r = creal(y), s = cimag(y);                           \
         return make_##WIDTH(p * r - q * s, p * s + q * r);                                      \
     }                                                                                           \
-    static inline Complex##WIDTH quotient_##WIDTH(Complex##WIDTH x, Complex##WIDTH y) {         \
-        WIDTH p = creal(x), q = cimag(x), r = creal(y), s = cimag(y);                           \
-        if (fabs(r) >= fabs(s)) {                                                               \
-            WIDTH ratio = s / r, norm = r + s * ratio;                                          \
-            return make_##WIDTH((p + q * ratio) / norm, (q - p * ratio) / norm);                \
-        }                                                                                       \
-        WIDTH ratio = r / s, norm = r * ratio + s;                                              \
-        return make_##WIDTH((p * ratio + q) / norm, (q * ratio - p) / norm);                    \
-    }                                                                                           \
     static inline Complex##WIDTH sign_##WIDTH(Complex##WIDTH x) {                               \
         WIDTH size = cabs(x);                                                                   \
         return size == 0 ? x : make_##WIDTH(creal(x) / size, cimag(x) / size);                  \
+    }                                                                                           \
+    static inline WIDTH size_##WIDTH(Complex##WIDTH x) {                                        \
+        bool has_nan = creal(x) != creal(x) || cimag(x) != cimag(x);                            \
+        return has_nan ? (WIDTH)NAN : cabs(x);                                                  \
     }                                                                                           \
     /* exp(p) (cos q + i sin q) - 1, where the real part is expm1(p) cos q - 2 sin^2(q / 2). */ \
     static inline Complex##WIDTH exponential_minus_one_##WIDTH(Complex##WIDTH x) {              \
@@ -63,7 +57,7 @@ typedef double complex ComplexTwice;
     static inline Complex##WIDTH angle_##WIDTH(Complex##WIDTH y, Complex##WIDTH x) {            \
         Complex##WIDTH turned = x + make_##WIDTH(-cimag(y), creal(y));                          \
         Complex##WIDTH root = sqrt(product_##WIDTH(x, x) + product_##WIDTH(y, y));              \
-        Complex##WIDTH logarithm = log(quotient_##WIDTH(turned, root));                         \
+        Complex##WIDTH logarithm = log(turned / root);                                          \
         return make_##WIDTH(cimag(logarithm), -creal(logarithm));                               \
     }                                                                                           \
     static inline bool precedes_##WIDTH(Complex##WIDTH x, Complex##WIDTH y) {                   \
@@ -79,10 +73,10 @@ typedef double complex ComplexTwice;
         return has_nan_##WIDTH(x) || precedes_##WIDTH(x, y) ? x : y;                            \
     }                                                                                           \
     static inline Complex##WIDTH logistic_##WIDTH(Complex##WIDTH x) {                           \
-        return quotient_##WIDTH(make_##WIDTH(1, 0), make_##WIDTH(1, 0) + exp(-x));              \
+        return make_##WIDTH(1, 0) / (make_##WIDTH(1, 0) + exp(-x));                             \
     }                                                                                           \
     static inline Complex##WIDTH reciprocal_root_##WIDTH(Complex##WIDTH x) {                    \
-        return quotient_##WIDTH(make_##WIDTH(1, 0), sqrt(x));                                   \
+        return make_##WIDTH(1, 0) / sqrt(x);                                                    \
     }
 DEFINE_ARITHMETIC(Single)
 DEFINE_ARITHMETIC(Twice)
@@ -104,7 +98,7 @@ DEFINE_ARITHMETIC(Twice)
     X(WIDTH, ADD, Complex##WIDTH, Complex##WIDTH, x + y)                                              \
     X(WIDTH, SUBTRACT, Complex##WIDTH, Complex##WIDTH, x - y)                                         \
     X(WIDTH, MULTIPLY, Complex##WIDTH, Complex##WIDTH, product_##WIDTH(x, y))                         \
-    X(WIDTH, DIVIDE, Complex##WIDTH, Complex##WIDTH, quotient_##WIDTH(x, y))                          \
+    X(WIDTH, DIVIDE, Complex##WIDTH, Complex##WIDTH, x / y)                                           \
     X(WIDTH, POWER, Complex##WIDTH, Complex##WIDTH, pow(x, y))                                        \
     X(WIDTH, ATAN2, Complex##WIDTH, Complex##WIDTH, angle_##WIDTH(x, y))                              \
     X(WIDTH, MAXIMUM, Complex##WIDTH, Complex##WIDTH, larger_##WIDTH(x, y))                           \
@@ -131,7 +125,7 @@ DEFINE_ARITHMETIC(Twice)
     X(WIDTH, ASINH, Complex##WIDTH, Complex##WIDTH, asinh(x))                                         \
     X(WIDTH, ACOSH, Complex##WIDTH, Complex##WIDTH, acosh(x))                                         \
     X(WIDTH, ATANH, Complex##WIDTH, Complex##WIDTH, atanh(x))                                         \
-    X(WIDTH, ABS, WIDTH, Complex##WIDTH, cabs(x))                                                     \
+    X(WIDTH, ABS, WIDTH, Complex##WIDTH, size_##WIDTH(x))                                             \
     X(WIDTH, REAL, WIDTH, Complex##WIDTH, creal(x))                                                   \
     X(WIDTH, IMAG, WIDTH, Complex##WIDTH, cimag(x))                                                   \
     X(WIDTH, COMPLEX, Complex##WIDTH, WIDTH, make_##WIDTH(x, y))

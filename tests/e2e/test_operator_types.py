@@ -294,6 +294,34 @@ def ragged(rng):
 
 
 @family
+def specials(rng):
+    """Infinities, NaN, zeros of both signs, the least and the largest numbers, in all pairs."""
+    few = np.array([0.0, -0.0, 1, -2.5, np.inf, -np.inf, np.nan])
+    grid = np.array([complex(a, b) for a in few for b in few])
+    for type in COMPLEX:
+        name, x, y = np.dtype(type).name, np.repeat(grid, len(grid)).astype(type), np.tile(grid, len(grid)).astype(type)
+        for function in (lax.add, lax.mul, lax.div):
+            yield f"{function.__name__}_{name}", function, [x, y], 4
+        for function in (lax.abs, lax.sign, lax.exp, lax.expm1, lax.log, lax.log1p, lax.sqrt, lax.rsqrt, lax.sin, lax.cos,
+                         lax.tan, lax.tanh, lax.logistic, lax.asin, lax.acos, lax.atan, lax.sinh, lax.cosh, lax.asinh,
+                         lax.acosh, lax.atanh):
+            yield f"{function.__name__}_{name}", function, [grid.astype(type)], 64
+    for type in (np.float32, np.float64, jnp.bfloat16, np.float16):
+        name, info = np.dtype(type).name, jnp.finfo(type)
+        least, most = float(info.tiny), float(info.max)
+        values = [0.0, -0.0, 1, -1, np.inf, -np.inf, np.nan, most, -most, least, -least, 0.5, -0.5, 1 + float(info.eps)]
+        if np.dtype(type).itemsize >= 4:
+            values += [88.7, -87.3, 89, -104, 709.7, -745, 1e5, 1e10, 1e22]
+        values = np.array(values).astype(type)
+        for function in (lax.exp, lax.exp2, lax.expm1, lax.log, lax.log1p, lax.sqrt, lax.rsqrt, lax.cbrt, lax.sin, lax.cos,
+                         lax.tan, lax.tanh, lax.logistic, lax.erf, lax.atan, lax.sinh, lax.cosh, lax.asinh):
+            yield f"{function.__name__}_{name}", function, [values]
+        x, y = np.repeat(values, len(values)), np.tile(values, len(values))
+        yield f"pairs_{name}", lambda x, y: (x + y, x - y, x * y, lax.max(x, y), lax.min(x, y), x < y, x == y), [x, y]
+        yield f"quotients_{name}", lambda x, y: (x / y, lax.rem(x, y), lax.pow(x, y), lax.atan2(x, y)), [x, y]
+
+
+@family
 def indices(rng):
     """Gather and scatter with batching dimensions, implicit index vectors, huge indices and every index type."""
     for type in (np.int8, np.int32, np.int64, np.uint8, np.uint32, np.uint64):

@@ -66,6 +66,25 @@ static void test_doubles(void **state) {
                  (const void *[]){whole}, widened, sizeof widened);
 }
 
+/* 1 / (inf + i nan) is 0 as in XLA; the size of what has a NaN is NaN. */
+static void test_special_values(void **state) {
+    (void)state;
+    const float x[] = {1, 0, INFINITY, 0}, y[] = {INFINITY, NAN, 2, 0}, quotients[] = {0, 0};
+    ModuleCase c;
+    if (module_open(
+            &c,
+            "HloModule m\nENTRY e { x = c64[2] parameter(0) y = c64[2] parameter(1)\n"
+            "  q = c64[2] divide(x, y) a = f32[2] abs(y) ROOT t = (c64[2], f32[2]) tuple(q, a) }\n") != AM_OK)
+        fail_msg("%s", c.error.text);
+    memcpy(c.entry->parameters[0], x, sizeof x);
+    memcpy(c.entry->parameters[1], y, sizeof y);
+    subprogram_run(c.entry);
+    const float *quotient = c.entry->outputs[0], *size = c.entry->outputs[1];
+    assert_true(quotient[0] == quotients[0] && quotient[1] == quotients[1] && isinf(quotient[2]));
+    assert_true(isnan(size[0]) && size[1] == 2);
+    module_close(&c);
+}
+
 /* x^T y, and x slid over y, with i i = -1. */
 static void test_products(void **state) {
     (void)state;
@@ -80,11 +99,9 @@ static void test_products(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_arithmetic),
-        cmocka_unit_test(test_large_quotient),
-        cmocka_unit_test(test_doubles),
-        cmocka_unit_test(test_products),
-        cmocka_unit_test(test_is_refused_where_there_is_no_order),
+        cmocka_unit_test(test_arithmetic),     cmocka_unit_test(test_large_quotient),
+        cmocka_unit_test(test_doubles),        cmocka_unit_test(test_products),
+        cmocka_unit_test(test_special_values), cmocka_unit_test(test_is_refused_where_there_is_no_order),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

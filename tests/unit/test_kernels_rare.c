@@ -141,6 +141,15 @@ static void test_ragged_sums(void **state) {
                  (const void *[]){x, y, sizes}, expected, sizeof expected);
 }
 
+/* bf16: 1 2 3 slid along 2 3, one result per place, rounded once. */
+static void test_convolution_of_narrow_floats(void **state) {
+    (void)state;
+    const uint16_t x[] = {0x3F80, 0x4000, 0x4040}, w[] = {0x4000, 0x4040}, expected[] = {0x4100, 0x4150};
+    check_module("HloModule m\nENTRY e { x = bf16[1,1,3] parameter(0) w = bf16[1,1,2] parameter(1)\n"
+                 "  ROOT r = bf16[1,1,2] convolution(x, w), window={size=2}, dim_labels=bf0_oi0->bf0 }\n",
+                 (const void *[]){x, w}, expected, sizeof expected);
+}
+
 static void test_tokens(void **state) {
     (void)state;
     const float x[] = {1, 2}, expected[] = {2, 4};
@@ -173,6 +182,7 @@ int main(void) {
         cmocka_unit_test(test_reduced_precision_of_doubles),
         cmocka_unit_test(test_ragged_rows),
         cmocka_unit_test(test_ragged_sums),
+        cmocka_unit_test(test_convolution_of_narrow_floats),
         cmocka_unit_test(test_tokens),
         cmocka_unit_test(test_refused_by_name),
     };
