@@ -155,14 +155,14 @@ typedef struct TopkKernel {
 
 /* A number that orders elements of any type as unsigned 64-bit integers. */
 static uint64_t order_key(const char *data, Dtype type, int64_t at) {
-    int64_t bytes = dtype_bytes(type), sign = (int64_t)1 << (8 * bytes - 1);
-    uint64_t bits = 0;
+    int64_t bytes = dtype_bytes(type), width = dtype_is_floating(type) ? dtype_bits(type) : 8 * bytes;
+    uint64_t bits = 0, sign = (uint64_t)1 << (width - 1);
     memcpy(&bits, data + at * bytes, (size_t)bytes);
     if (dtype_is_floating(type)) {
-        uint64_t most = bytes == 8 ? UINT64_MAX : ((uint64_t)1 << 8 * bytes) - 1;
-        return bits & (uint64_t)sign ? most - bits : bits | (uint64_t)sign;
+        if (!dtype_is_signed(type)) return bits;
+        return bits & sign ? sign + (sign - 1) - bits : bits | sign;
     }
-    return wide_kind(type) == WIDE_SIGNED ? bits ^ (uint64_t)sign : bits;
+    return wide_kind(type) == WIDE_SIGNED ? bits ^ sign : bits;
 }
 
 static bool is_larger(void *context, int64_t a, int64_t b) {

@@ -76,10 +76,8 @@ static void test_special_values(void **state) {
             "HloModule m\nENTRY e { x = c64[2] parameter(0) y = c64[2] parameter(1)\n"
             "  q = c64[2] divide(x, y) a = f32[2] abs(y) ROOT t = (c64[2], f32[2]) tuple(q, a) }\n") != AM_OK)
         fail_msg("%s", c.error.text);
-    memcpy(c.entry->parameters[0], x, sizeof x);
-    memcpy(c.entry->parameters[1], y, sizeof y);
-    subprogram_run(c.entry);
-    const float *quotient = c.entry->outputs[0], *size = c.entry->outputs[1];
+    module_run(&c, (const void *[]){x, y});
+    const float *quotient = ready_output(c.entry, 0), *size = ready_output(c.entry, 1);
     assert_true(quotient[0] == quotients[0] && quotient[1] == quotients[1] && isinf(quotient[2]));
     assert_true(isnan(size[0]) && size[1] == 2);
     module_close(&c);

@@ -150,6 +150,21 @@ static void test_convolution_of_narrow_floats(void **state) {
                  (const void *[]){x, w}, expected, sizeof expected);
 }
 
+/* f8e8m0fnu has no sign, f4 has it in bit 3. */
+static void test_topk_of_narrow_floats(void **state) {
+    (void)state;
+    const uint8_t x[] = {0x7F, 0x81, 0x03}, largest[] = {0x81, 0x7F}, y[] = {0x2, 0xB, 0x4},
+                  small[] = {0x4, 0x2};
+    check_module("HloModule m\nENTRY e { x = f8e8m0fnu[3] parameter(0)\n"
+                 "  t = (f8e8m0fnu[2], s32[2]) topk(x), k=2, largest=true\n"
+                 "  ROOT r = f8e8m0fnu[2] get-tuple-element(t), index=0 }\n",
+                 (const void *[]){x}, largest, sizeof largest);
+    check_module("HloModule m\nENTRY e { x = f4e2m1fn[3] parameter(0)\n"
+                 "  t = (f4e2m1fn[2], s32[2]) topk(x), k=2, largest=true\n"
+                 "  ROOT r = f4e2m1fn[2] get-tuple-element(t), index=0 }\n",
+                 (const void *[]){y}, small, sizeof small);
+}
+
 static void test_tokens(void **state) {
     (void)state;
     const float x[] = {1, 2}, expected[] = {2, 4};
@@ -183,6 +198,7 @@ int main(void) {
         cmocka_unit_test(test_ragged_rows),
         cmocka_unit_test(test_ragged_sums),
         cmocka_unit_test(test_convolution_of_narrow_floats),
+        cmocka_unit_test(test_topk_of_narrow_floats),
         cmocka_unit_test(test_tokens),
         cmocka_unit_test(test_refused_by_name),
     };
