@@ -5,7 +5,8 @@
  * covers both schemes in use: small numbers that are unique in the module, and
  * computation id * 2^32 + local id. Operands and control predecessors must be of
  * the same computation and, as XLA demands too, come before what uses them, which
- * leaves no room for cycles; computations that call one another are refused.
+ * leaves no room for cycles; computations that call one another are refused. Where a
+ * compiled module has a schedule the instructions are taken in its order.
  */
 #include <stdarg.h>
 #include <stdio.h>
@@ -83,7 +84,7 @@ static bool is_opcode(const char *opcode) {
 }
 
 static AmStatus build_instruction(const Builder *builder, IrInstruction *instruction,
-                                  const Hlo__HloInstructionProto *message) {
+                                  Hlo__HloInstructionProto *message) {
     int32_t own = (int32_t)(instruction - builder->module->instructions);
     instruction->message = message;
     instruction->name = message->name;
@@ -94,6 +95,11 @@ static AmStatus build_instruction(const Builder *builder, IrInstruction *instruc
     }
     if (message->opcode[0] == '\0') return build_refuse(builder, message, "it has no opcode");
     if (!is_opcode(message->opcode)) return build_refuse(builder, message, "its opcode is no word");
+    const ProtobufCBinaryData *config = ir_payload(builder->message, message->backend_config_payload);
+    if (config != NULL && message->backend_config.len == 0) { /* as XLA itself does when it reads */
+        message->backend_config = *config;
+        message->backend_config_payload = NULL;
+    }
     instruction->opcode = ir_opcode_from_name(message->opcode);
     instruction->opcode_name = message->opcode;
     TRY(build_shape(builder, &instruction->shape, message->shape, message));
@@ -135,19 +141,36 @@ static AmStatus find_parameters(const Builder *builder, IrComputation *computati
     return AM_OK;
 }
 
+/* Fills the map of ids. order[k], if given, is the position in the message of the
+ * instruction that comes k-th; else they come as in the message, from 0. */
+static AmStatus number_instructions(Builder *builder, const Hlo__HloComputationProto *message,
+                                    const int32_t *order, int32_t first) {
+    int32_t count = (int32_t)message->n_instructions;
+    id_map_clear(&builder->locals, count);
+    for (int32_t k = 0; k < count; k++) {
+        const Hlo__HloInstructionProto *instruction = message->instructions[order ? order[k] : k];
+        if (!id_map_add(&builder->locals, local_id(instruction->id), first + k)) {
+            return build_refuse(builder, instruction, "its id %lld is already taken",
+                                (long long)instruction->id);
+        }
+    }
+    return AM_OK;
+}
+
 static AmStatus build_computation(Builder *builder, IrComputation *computation,
                                   const Hlo__HloComputationProto *message) {
     IrModule *module = builder->module;
-    id_map_clear(&builder->locals, computation->count);
-    for (int32_t i = 0; i < computation->count; i++) {
-        if (!id_map_add(&builder->locals, local_id(message->instructions[i]->id), computation->first + i)) {
-            return build_refuse(builder, message->instructions[i], "its id %lld is already taken",
-                                (long long)message->instructions[i]->id);
-        }
+    int32_t *order = NULL;
+    if (builder->schedule.message != NULL) {
+        TRY(number_instructions(builder, message, NULL, 0));
+        order = ARENA_ARRAY(builder->arena, int32_t, computation->count);
+        if (order == NULL) return am_fail_memory(builder->error, computation->count * 4L);
+        if (!ir_schedule_order(order, &builder->schedule, message, &builder->locals)) order = NULL;
     }
-    for (int32_t i = 0; i < computation->count; i++) {
-        TRY(build_instruction(builder, &module->instructions[computation->first + i],
-                              message->instructions[i]));
+    TRY(number_instructions(builder, message, order, computation->first));
+    for (int32_t k = 0; k < computation->count; k++) {
+        TRY(build_instruction(builder, &module->instructions[computation->first + k],
+                              message->instructions[order ? order[k] : k]));
     }
     computation->root = id_map_find(&builder->locals, local_id(message->root_id));
     if (computation->root < 0) {
@@ -273,6 +296,8 @@ AmStatus ir_build(IrModule *module, Hlo__HloModuleProto *message, AmError *error
     module->name = message->name;
     builder.shared_metadata = ARENA_ARRAY(builder.arena, const Hlo__OpMetadata *, message->n_payloads);
     if (builder.shared_metadata == NULL) return am_fail_memory(error, (int64_t)message->n_payloads * 8);
+    if (!ir_schedule_index(&builder.schedule, message, builder.arena))
+        return am_fail_memory(error, (int64_t)message->schedule->n_sequences * 16);
     TRY(place_computations(&builder));
     TRY(find_entry(&builder));
     for (int32_t i = 0; i < module->computation_count; i++) {

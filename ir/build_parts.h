@@ -6,14 +6,16 @@
 
 #include "ir/encodings.h"
 #include "ir/id_map.h"
+#include "ir/schedule.h"
 
 typedef struct Builder {
     IrModule *module;
     Arena *arena; /* the module's */
     Hlo__HloModuleProto *message;
     AmError *error;
-    IdMap computations;                      /* id -> index */
-    IdMap locals;                            /* low 32 bits of an id -> index, in one computation */
+    IdMap computations; /* id -> index */
+    IdMap locals;       /* low 32 bits of an id -> index, in one computation */
+    IrSchedule schedule;
     const Hlo__OpMetadata **shared_metadata; /* [payloads], read when first asked for, or NULL */
 } Builder;
 

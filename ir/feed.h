@@ -5,7 +5,7 @@
 #include "base/hash.h"
 #include "ir/hlo.pb-c.h"
 
-#define IR_FEED_FIELDS 28
+#define IR_FEED_FIELDS 27
 
 /* Starts zeroed. The digest is fed in larger pieces, because most values are eight bytes. */
 typedef struct IrFeed {

@@ -30,10 +30,9 @@ static const char *const MESSAGE_FIELDS[IR_FEED_FIELDS] = {
     "backend_config",
     "infeed_config",
     "outfeed_config",
-    "replica_groups",
-    "collective_device_list",
-    "iota_collective_device_list",
     "mesh_axes_replica_group_list",
+    "result_accuracy",
+    "sparsity_config",
     "source_target_pairs",
     "use_global_device_ids",
     "is_host_transfer",
@@ -105,9 +104,11 @@ static bool member_is_default(ProtobufCType type, const unsigned char *at) {
     return memcmp(at, zeros, member_size(type)) == 0;
 }
 
-/* A list of default members alone says as much as no list. */
+/* A list of default scalars alone says as much as no list. */
 static bool field_is_default(const ProtobufCMessage *message, const ProtobufCFieldDescriptor *field) {
     Members members = field_members(message, field);
+    bool is_list = field->label == PROTOBUF_C_LABEL_REPEATED;
+    if (is_list && field->type == PROTOBUF_C_TYPE_MESSAGE) return members.count == 0;
     for (size_t i = 0; i < members.count; i++)
         if (!member_is_default(field->type, members.data + i * members.size)) return false;
     return true;
@@ -146,7 +147,40 @@ static void add_field(IrFeed *feed, const ProtobufCMessage *message, const Proto
     }
 }
 
+/* Groups of devices: older and newer writers have different fields for the same. */
+static void add_groups(IrFeed *feed, const Hlo__HloInstructionProto *message) {
+    size_t count = message->n_replica_groups;
+    Hlo__ReplicaGroup *const *groups = message->replica_groups;
+    const Hlo__IotaReplicaGroupListProto *iota = NULL;
+    if (message->replica_group_list_case ==
+        HLO__HLO_INSTRUCTION_PROTO__REPLICA_GROUP_LIST_COLLECTIVE_DEVICE_LIST) {
+        const Hlo__CollectiveDeviceListProto *list = message->collective_device_list;
+        iota = list->iota_replica_group_list;
+        if (count == 0) {
+            count = list->n_replica_groups;
+            groups = list->replica_groups;
+        }
+    } else if (message->replica_group_list_case ==
+               HLO__HLO_INSTRUCTION_PROTO__REPLICA_GROUP_LIST_IOTA_COLLECTIVE_DEVICE_LIST) {
+        iota = message->iota_collective_device_list;
+    }
+    if (iota) {
+        ir_feed_string(feed, "iota_groups");
+        ir_feed_integer(feed, iota->num_replica_groups);
+        ir_feed_integer(feed, iota->num_devices_per_group);
+        ir_feed_integers(feed, iota->iota_reshape_dims, (int64_t)iota->n_iota_reshape_dims);
+        for (size_t i = 0; i < iota->n_iota_transpose_perm; i++)
+            ir_feed_integer(feed, iota->iota_transpose_perm[i]);
+    } else if (count > 0) {
+        ir_feed_string(feed, "groups");
+        ir_feed_integer(feed, (int64_t)count);
+        for (size_t i = 0; i < count; i++)
+            ir_feed_integers(feed, groups[i]->replica_ids, (int64_t)groups[i]->n_replica_ids);
+    }
+}
+
 void ir_feed_message(IrFeed *feed, const Hlo__HloInstructionProto *message) {
+    add_groups(feed, message);
     bool looked_up = feed->fields[0] != NULL;
     for (size_t f = 0; f < IR_FEED_FIELDS; f++) {
         if (!looked_up)

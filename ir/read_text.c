@@ -76,11 +76,17 @@ static AmStatus read_instruction(IrTextReader *reader) {
     TRY(ir_scan_expect(scanner, "="));
     if (!ir_at_shape(scanner)) return ir_scan_fail(scanner, scanner->at, "expected the shape of the result");
     TRY(ir_read_shape(scanner, &instruction->shape));
-    IrWord opcode;
+    IrWord opcode, operator;
+    const char *outer = NULL;
     TRY(ir_scan_word(scanner, "an opcode", &opcode));
-    if (!(instruction->opcode = ir_word_copy(scanner, opcode))) return ir_scan_memory(scanner);
+    bool is_async = ir_async_form(opcode, &outer, &operator);
+    instruction->opcode = is_async ? arena_copy_string(scanner->arena, outer) : ir_word_copy(scanner, opcode);
+    if (!instruction->opcode) return ir_scan_memory(scanner);
     TRY(read_arguments(reader, instruction));
-    TRY(ir_read_attributes(reader, instruction));
+    Hlo__HloInstructionProto *wrapped = NULL;
+    if (is_async) TRY(ir_async_wrap(reader, instruction, operator, & wrapped));
+    TRY(ir_read_attributes(reader, instruction, wrapped));
+    if (is_async) TRY(ir_async_finish(reader, instruction, wrapped));
     if (is_root && computation->root_id) return ir_scan_fail(scanner, start, "a second ROOT");
     if (is_root) computation->root_id = instruction->id;
     bool is_named =
@@ -93,9 +99,8 @@ static AmStatus read_instruction(IrTextReader *reader) {
 }
 
 /* Parameters by number, and the shape of the root. */
-static AmStatus derive_program_shape(IrTextReader *reader, int64_t start) {
+AmStatus ir_reader_program_shape(IrTextReader *reader, Hlo__HloComputationProto *computation, int64_t start) {
     IrScanner *scanner = &reader->scanner;
-    Hlo__HloComputationProto *computation = reader->computation;
     Hlo__ProgramShapeProto *program = ir_new_message(scanner->arena, &hlo__program_shape_proto__descriptor);
     if (!program) return ir_scan_memory(scanner);
     computation->program_shape = program;
@@ -168,7 +173,35 @@ static AmStatus read_body(IrTextReader *reader, int64_t start) {
     if (!computation->root_id) {
         computation->root_id = computation->instructions[computation->n_instructions - 1]->id;
     }
-    return derive_program_shape(reader, start);
+    return ir_reader_program_shape(reader, computation, start);
+}
+
+AmStatus ir_reader_add_computation(IrTextReader *reader, Hlo__HloComputationProto *computation, IrWord name) {
+    Hlo__HloModuleProto *module = reader->module;
+    Arena *arena = reader->scanner.arena;
+    bool is_named =
+        ir_names_add(&reader->computations, &reader->tables, name, (int32_t)module->n_computations);
+    Hlo__HloComputationProto **slot =
+        ir_push(arena, &module->computations, &module->n_computations, sizeof *slot);
+    if (!is_named || !slot) return ir_scan_memory(&reader->scanner);
+    computation->id = (int64_t)module->n_computations;
+    *slot = computation;
+    return AM_OK;
+}
+
+/* Ids grow through a computation. */
+Hlo__HloInstructionProto *ir_reader_instruction(const Hlo__HloComputationProto *computation, int64_t id) {
+    size_t low = 0, high = computation->n_instructions;
+    while (low < high) {
+        size_t middle = (low + high) / 2;
+        if (computation->instructions[middle]->id < id) {
+            low = middle + 1;
+        } else {
+            high = middle;
+        }
+    }
+    bool is_found = low < computation->n_instructions && computation->instructions[low]->id == id;
+    return is_found ? computation->instructions[low] : NULL;
 }
 
 static AmStatus read_computation(IrTextReader *reader) {
@@ -190,20 +223,14 @@ static AmStatus read_computation(IrTextReader *reader) {
     Hlo__HloComputationProto *computation =
         ir_new_message(scanner->arena, &hlo__hlo_computation_proto__descriptor);
     if (!computation || !(computation->name = ir_word_copy(scanner, word))) return ir_scan_memory(scanner);
-    computation->id = (int64_t)module->n_computations + 1;
     reader->computation = computation;
     TRY(skip_program_shape(scanner));
     TRY(read_computation_attributes(reader));
     TRY(read_body(reader, start));
     TRY(read_computation_attributes(reader));
+    TRY(ir_reader_add_computation(reader, computation, word));
     if (is_entry && module->entry_computation_id) return ir_scan_fail(scanner, start, "a second ENTRY");
     if (is_entry) module->entry_computation_id = computation->id;
-    bool is_named =
-        ir_names_add(&reader->computations, &reader->tables, word, (int32_t)module->n_computations);
-    Hlo__HloComputationProto **slot =
-        ir_push(scanner->arena, &module->computations, &module->n_computations, sizeof *slot);
-    if (!is_named || !slot) return ir_scan_memory(scanner);
-    *slot = computation;
     return AM_OK;
 }
 
@@ -220,6 +247,34 @@ static void finish_module(Hlo__HloModuleProto *module) {
     module->host_program_shape->parameter_names = program->parameter_names;
 }
 
+/* is_scheduled=true: the computations that are not fused run as they are written. */
+static AmStatus make_schedule(IrTextReader *reader) {
+    Arena *arena = reader->scanner.arena;
+    Hlo__HloModuleProto *module = reader->module;
+    Hlo__HloScheduleProto *schedule = ir_new_message(arena, &hlo__hlo_schedule_proto__descriptor);
+    if (!schedule) return ir_scan_memory(&reader->scanner);
+    module->schedule = schedule;
+    for (size_t c = 0; c < module->n_computations; c++) {
+        const Hlo__HloComputationProto *computation = module->computations[c];
+        if (computation->is_fusion_computation) continue;
+        Hlo__HloScheduleProto__SequencesEntry **entry =
+            ir_push(arena, &schedule->sequences, &schedule->n_sequences, sizeof *entry);
+        if (!entry ||
+            !(*entry = ir_new_message(arena, &hlo__hlo_schedule_proto__sequences_entry__descriptor)))
+            return ir_scan_memory(&reader->scanner);
+        Hlo__HloScheduleProto__InstructionSequence *sequence =
+            ir_new_message(arena, &hlo__hlo_schedule_proto__instruction_sequence__descriptor);
+        size_t count = computation->n_instructions;
+        if (sequence) sequence->instruction_ids = ARENA_ARRAY(arena, int64_t, count);
+        if (!sequence || !sequence->instruction_ids) return ir_scan_memory(&reader->scanner);
+        sequence->n_instruction_ids = count;
+        for (size_t i = 0; i < count; i++) sequence->instruction_ids[i] = computation->instructions[i]->id;
+        (*entry)->key = computation->id;
+        (*entry)->value = sequence;
+    }
+    return AM_OK;
+}
+
 static AmStatus read_module(IrTextReader *reader) {
     IrScanner *scanner = &reader->scanner;
     reader->module = ir_new_message(scanner->arena, &hlo__hlo_module_proto__descriptor);
@@ -233,7 +288,7 @@ static AmStatus read_module(IrTextReader *reader) {
     if (reader->module->n_computations == 0)
         return ir_scan_fail(scanner, scanner->length, "expected a computation, found the end of the text");
     finish_module(reader->module);
-    return AM_OK;
+    return reader->is_scheduled ? make_schedule(reader) : AM_OK;
 }
 
 AmStatus ir_parse_text(Hlo__HloModuleProto **message, Arena *arena, AmWarnings *warnings, const char *source,

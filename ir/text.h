@@ -124,6 +124,8 @@ typedef struct IrTextReader {
     IrNames attributes;                    /* values: first row of that name */
     Arena tables;                          /* of those names */
     int64_t next_id;                       /* of instructions: 1, 2, ... through the module */
+    int64_t wrapped_count;                 /* computations made for asynchronous operators */
+    bool is_scheduled;                     /* the order of the text is a schedule */
     int64_t find_id, found_at;             /* where the instruction `find_id` begins; 0: none is sought */
 } IrTextReader;
 
@@ -136,6 +138,8 @@ typedef struct IrTextWriter {
     const Hlo__HloComputationProto *computation; /* being printed */
     const char **instruction_names;
     struct IrIdEntry *computation_ids, *instruction_ids; /* sorted by id */
+    struct IrSchedule *schedule;
+    bool is_scheduled;
     AmError *error;
 } IrTextWriter;
 
@@ -144,10 +148,32 @@ typedef struct IrTextWriter {
 int32_t ir_writer_instruction(const IrTextWriter *writer, int64_t id);
 int32_t ir_writer_computation(const IrTextWriter *writer, int64_t id);
 
+/* The order in which to print: the schedule's where there is one, operands before
+ * their users, computations before their callers. `order` is the writer's. */
+AmStatus ir_order_instructions(IrTextWriter *writer, const int32_t **order);
+AmStatus ir_order_computations(IrTextWriter *writer, const int32_t **order);
+
 AmStatus ir_attributes_index(IrTextReader *reader);
 /* Reads ", name=value" as often as it follows, then fills in what XLA leaves
- * out where it equals the default. */
-AmStatus ir_read_attributes(IrTextReader *reader, Hlo__HloInstructionProto *instruction);
+ * out where it equals the default. `wrapped`, if there is one, is the operator that
+ * the asynchronous `instruction` runs: it takes what belongs to operators. */
+AmStatus ir_read_attributes(IrTextReader *reader, Hlo__HloInstructionProto *instruction,
+                            Hlo__HloInstructionProto *wrapped);
+
+/* Whether the opcode is of the form add-start, add-update or add-done with no opcode
+ * of that name; `outer` is then async-start, ... and `operator` is add. */
+bool ir_async_form(IrWord opcode, const char **outer, IrWord *operator);
+/* Makes the computation that an async-start runs, of `operator` alone; `instruction`
+ * has its shape and operands. */
+AmStatus ir_async_wrap(IrTextReader *reader, Hlo__HloInstructionProto *instruction, IrWord operator,
+                       Hlo__HloInstructionProto ** wrapped);
+/* After the attributes are read: some are the operator's as well. */
+AmStatus ir_async_finish(IrTextReader *reader, Hlo__HloInstructionProto *instruction,
+                         Hlo__HloInstructionProto *wrapped);
+/* The instruction of that id in a computation that is being read; NULL if there is none. */
+Hlo__HloInstructionProto *ir_reader_instruction(const Hlo__HloComputationProto *computation, int64_t id);
+AmStatus ir_reader_add_computation(IrTextReader *reader, Hlo__HloComputationProto *computation, IrWord name);
+AmStatus ir_reader_program_shape(IrTextReader *reader, Hlo__HloComputationProto *computation, int64_t start);
 AmStatus ir_write_attributes(IrTextWriter *writer, const Hlo__HloInstructionProto *instruction);
 
 /* The module's first line and the tables of source positions. */

@@ -55,7 +55,7 @@ static const IrAttributeRow ROWS[] = {
      .opcodes = "broadcast transpose reduce concatenate reverse sort"},
     {"dimensions", &IR_SYNTAX_INTEGERS, LIST(dimensions),
      .opcodes = "map get-dimension-size set-dimension-size all-gather all-gather-start all-to-all "
-                "reduce-scatter scan"},
+                "reduce-scatter scan ragged-all-to-all"},
     {"inferred_dimension", &IR_SYNTAX_SINGLE, LIST(dimensions), .opcodes = "reshape"},
     {"iota_dimension", &IR_SYNTAX_SINGLE, LIST(dimensions), .opcodes = "iota", .is_always_written = true},
     {"index", &IR_SYNTAX_INTEGER, FIELD(tuple_index), .opcodes = "get-tuple-element",
@@ -144,11 +144,11 @@ static const IrAttributeRow ROWS[] = {
     {"operand_precision", &IR_SYNTAX_PRECISIONS,
      PART_LIST(precision_config, Hlo__PrecisionConfig, hlo__precision_config__descriptor, operand_precision),
      .names = &hlo__precision_config__precision__descriptor, .is_lower_case = true,
-     .opcodes = "dot convolution custom-call ragged-dot"},
+     .opcodes = "dot convolution custom-call ragged-dot scaled-dot"},
     {"algorithm", &IR_SYNTAX_ENUMERATION,
      PART(precision_config, Hlo__PrecisionConfig, hlo__precision_config__descriptor, algorithm),
      .names = &hlo__precision_config__algorithm__descriptor, .prefix = "ALG_", .is_lower_case = true,
-     .opcodes = "dot convolution"},
+     .opcodes = "dot convolution scaled-dot ragged-dot"},
     {"padding_type", &IR_SYNTAX_ENUMERATION, FIELD(padding_type), .names = &hlo__padding_type__descriptor,
      .opcodes = CONVOLVES},
     {"convolution_kind", &IR_SYNTAX_ENUMERATION, FIELD(conv_kind),
@@ -173,6 +173,8 @@ static const IrAttributeRow ROWS[] = {
     {"mode", &IR_SYNTAX_IGNORED, FIELD(replica_groups)}, /* follows from channel and device ids */
     {"source_target_pairs", &IR_SYNTAX_PAIRS, FIELD(source_target_pairs),
      .opcodes = "collective-permute collective-permute-start", .is_always_written = true},
+    {"slice_sizes", &IR_SYNTAX_SLICE_SIZES, FIELD(dynamic_slice_sizes),
+     .opcodes = "collective-permute collective-permute-start"},
     {"use_global_device_ids", &IR_SYNTAX_BOOLEAN, FIELD(use_global_device_ids)},
     {"constrain_layout", &IR_SYNTAX_BOOLEAN, FIELD(constrain_layout),
      .opcodes = "all-reduce all-reduce-start all-gather all-gather-start all-to-all reduce-scatter"},
@@ -329,9 +331,8 @@ static AmStatus complete(IrTextReader *reader, Hlo__HloInstructionProto *instruc
     }
     if (strcmp(instruction->opcode, "compare") == 0 && !*instruction->comparison_type &&
         instruction->n_operand_ids > 0) {
-        int64_t first = reader->computation->instructions[0]->id;
         const Hlo__HloInstructionProto *operand =
-            reader->computation->instructions[instruction->operand_ids[0] - first];
+            ir_reader_instruction(reader->computation, instruction->operand_ids[0]);
         instruction->comparison_type =
             arena_copy_string(scanner->arena, usual_comparison((Dtype)operand->shape->element_type));
         if (!instruction->comparison_type) return ir_scan_memory(scanner);
@@ -346,15 +347,33 @@ static AmStatus complete(IrTextReader *reader, Hlo__HloInstructionProto *instruc
     return AM_OK;
 }
 
-AmStatus ir_read_attributes(IrTextReader *reader, Hlo__HloInstructionProto *instruction) {
+/* What an asynchronous instruction keeps to itself of the attributes written at it. */
+static bool is_outer(IrWord name) {
+    static const char *const names[] = {"async_execution_thread",
+                                        "output_to_operand_aliasing",
+                                        "control-predecessors",
+                                        "sharding",
+                                        "metadata",
+                                        "backend_config",
+                                        "frontend_attributes",
+                                        "origin",
+                                        "statistics"};
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
+        if (ir_word_is(name, names[i])) return true;
+    return false;
+}
+
+AmStatus ir_read_attributes(IrTextReader *reader, Hlo__HloInstructionProto *instruction,
+                            Hlo__HloInstructionProto *wrapped) {
     IrScanner *scanner = &reader->scanner;
     int64_t start = scanner->at;
     while (ir_scan_accept(scanner, ",")) {
         IrWord name;
         TRY(ir_scan_word(scanner, "the name of an attribute", &name));
         TRY(ir_scan_expect(scanner, "="));
-        TRY(read_attribute(reader, instruction, name));
+        TRY(read_attribute(reader, wrapped && !is_outer(name) ? wrapped : instruction, name));
     }
+    if (wrapped) TRY(complete(reader, wrapped, start));
     return complete(reader, instruction, start);
 }
 

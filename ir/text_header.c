@@ -1,7 +1,7 @@
 /* The head of HLO text: the HloModule line with the module's attributes, and the
  * tables of source positions that newer text puts behind it:
  *
- *   HloModule jit_step, input_output_alias={ {0}: (0, {}, may-alias) },
+ *   HloModule jit_step, is_scheduled=true, input_output_alias={ {0}: (0, {}, may-alias) },
  *       buffer_donor={ (1, {}) }, entry_computation_layout={(f32[2]{0})->f32[2]{0}}
  *   FileNames
  *   1 "train.py"
@@ -19,7 +19,6 @@
 
 /* Attributes of a module that say nothing about its computation. */
 static const char *const IGNORED[] = {
-    "is_scheduled",
     "allow_spmd_sharding_propagation_to_parameters",
     "allow_spmd_sharding_propagation_to_output",
     "alias_passthrough_params",
@@ -29,6 +28,7 @@ static const char *const IGNORED[] = {
     "device_type",
     "autofdo_fingerprint",
     "mpmd_layout",
+    "origin_recovery_table",
 };
 
 /* ------------------------------------------------------------------ Reading */
@@ -132,6 +132,7 @@ static AmStatus read_attribute(IrTextReader *reader, IrWord name) {
     if (ir_word_is(name, "frontend_attributes")) {
         return ir_read_frontend(scanner, &reader->module->frontend_attributes);
     }
+    if (ir_word_is(name, "is_scheduled")) return ir_scan_boolean(scanner, &reader->is_scheduled);
     bool is_known = false;
     for (size_t i = 0; i < sizeof IGNORED / sizeof IGNORED[0]; i++) {
         is_known = is_known || ir_word_is(name, IGNORED[i]);
@@ -348,7 +349,7 @@ static void write_layout(Text *out, const Hlo__ProgramShapeProto *program) {
 void ir_write_header(IrTextWriter *writer, const char *name) {
     Text *out = writer->out;
     const Hlo__HloModuleProto *module = writer->module;
-    text_append(out, "HloModule %s", name);
+    text_append(out, writer->is_scheduled ? "HloModule %s, is_scheduled=true" : "HloModule %s", name);
     write_aliases(out, module->input_output_alias);
     write_donors(out, module->buffer_donor);
     if (is_sound_program(module->host_program_shape)) write_layout(out, module->host_program_shape);

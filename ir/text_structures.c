@@ -483,6 +483,54 @@ static bool has_no_pairs(const IrAttributeRow *row, const void *part, const void
 }
 const IrSyntax IR_SYNTAX_PAIRS = {read_pairs, write_pairs, has_no_pairs};
 
+/* slice_sizes={{2,8},{1,4}} of a collective-permute that moves slices: the message has
+ * them as one list, cut here by the numbers of start indices in operand 2. */
+static AmStatus read_slice_sizes(IrTextReader *reader, const IrAttributeRow *row, void *part, void *field) {
+    (void)row, (void)field;
+    IrScanner *scanner = &reader->scanner;
+    Hlo__HloInstructionProto *instruction = part;
+    TRY(ir_scan_expect(scanner, "{"));
+    if (ir_scan_accept(scanner, "}")) return AM_OK;
+    do {
+        size_t count;
+        int64_t *sizes;
+        TRY(ir_scan_integers(scanner, "{", "}", &count, &sizes));
+        for (size_t i = 0; i < count; i++) {
+            int64_t *size = ir_push(scanner->arena, &instruction->dynamic_slice_sizes,
+                                    &instruction->n_dynamic_slice_sizes, sizeof *size);
+            if (!size) return ir_scan_memory(scanner);
+            *size = sizes[i];
+        }
+    } while (ir_scan_accept(scanner, ","));
+    return ir_scan_expect(scanner, "}");
+}
+static void write_slice_sizes(IrTextWriter *writer, const IrAttributeRow *row, const void *part,
+                              const void *field) {
+    (void)row, (void)field;
+    const Hlo__HloInstructionProto *instruction = part;
+    int32_t starts =
+        instruction->n_operand_ids > 2 ? ir_writer_instruction(writer, instruction->operand_ids[2]) : -1;
+    const Hlo__ShapeProto *shape = starts < 0 ? NULL : writer->computation->instructions[starts]->shape;
+    size_t count = instruction->n_dynamic_slice_sizes;
+    text_append_string(writer->out, "{");
+    for (size_t at = 0, slice = 0; at < count; slice++) {
+        size_t rank = count - at;
+        const Hlo__ShapeProto *start =
+            shape && slice < shape->n_tuple_shapes ? shape->tuple_shapes[slice] : NULL;
+        if (start && start->n_tuple_shapes > 0 && start->n_tuple_shapes < rank) rank = start->n_tuple_shapes;
+        text_append_string(writer->out, at ? ",{" : "{");
+        ir_write_integers(writer->out, rank, instruction->dynamic_slice_sizes + at);
+        text_append_string(writer->out, "}");
+        at += rank;
+    }
+    text_append_string(writer->out, "}");
+}
+static bool has_no_slice_sizes(const IrAttributeRow *row, const void *part, const void *field) {
+    (void)row, (void)field;
+    return ((const Hlo__HloInstructionProto *)part)->n_dynamic_slice_sizes == 0;
+}
+const IrSyntax IR_SYNTAX_SLICE_SIZES = {read_slice_sizes, write_slice_sizes, has_no_slice_sizes};
+
 /* ---------------------------------------------------------- Operand aliasing */
 
 static AmStatus read_operand_aliases(IrTextReader *reader, const IrAttributeRow *row, void *part,

@@ -1,6 +1,7 @@
 /* A message as HLO text, in XLA's spelling with '%' before names.
  *
- * Computations and instructions keep their order. Names are made fit for the text
+ * Computations and instructions keep their order where operands and callees come
+ * first, or take that of the schedule (ir/text_order.c). Names are made fit for the text
  * (other characters become '_') and unique, in the module for computations and in
  * their computation for instructions; operands are found by id in sorted arrays.
  */
@@ -8,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "ir/schedule.h"
 #include "ir/text.h"
 
 typedef struct IrIdEntry {
@@ -155,8 +157,10 @@ static AmStatus write_computation(IrTextWriter *writer, size_t index, bool is_en
     text_append(writer->out, "%s%%%s", is_entry ? "ENTRY " : "", writer->computation_names[index]);
     TRY(write_program_shape(writer, computation->instructions[root]->shape));
     text_append_string(writer->out, " {\n");
+    const int32_t *order;
+    TRY(ir_order_instructions(writer, &order));
     for (size_t i = 0; i < computation->n_instructions; i++) {
-        TRY(write_instruction(writer, i, (int32_t)i == root));
+        TRY(write_instruction(writer, (size_t)order[i], order[i] == root));
     }
     text_append_string(writer->out, "}");
     if (*computation->execution_thread) {
@@ -176,17 +180,23 @@ static AmStatus write_module(IrTextWriter *writer) {
     TRY(name_computations(writer));
     int32_t entry = ir_writer_computation(writer, module->entry_computation_id);
     if (entry < 0) return am_fail(writer->error, AM_ERROR_INPUT, "", "the module has no entry computation");
+    if (!ir_schedule_index(writer->schedule, module, &writer->arena)) return am_fail_memory(writer->error, 0);
+    writer->is_scheduled = writer->schedule->message != NULL;
     ir_write_header(writer, name);
     ir_write_tables(writer->out, module->stack_frame_index);
+    const int32_t *order;
+    TRY(ir_order_computations(writer, &order));
     for (size_t i = 0; i < module->n_computations; i++) {
-        TRY(write_computation(writer, i, (int32_t)i == entry));
+        TRY(write_computation(writer, (size_t)order[i], order[i] == entry));
     }
     return writer->out->failed ? am_fail_memory(writer->error, (int64_t)writer->out->length) : AM_OK;
 }
 
 AmStatus ir_print_text(Text *out, const Hlo__HloModuleProto *message, AmError *error) {
     AmError own = {0};
-    IrTextWriter writer = {.out = out, .module = message, .error = error ? error : &own};
+    IrSchedule schedule = {0};
+    IrTextWriter writer = {
+        .out = out, .module = message, .error = error ? error : &own, .schedule = &schedule};
     AmStatus status = write_module(&writer);
     arena_free(&writer.arena);
     return status;

@@ -10,22 +10,20 @@ tests/text: what automap reads from jaxlib's text equals jaxlib's binary, instru
 import os
 import pathlib
 import shutil
-import subprocess
 import sys
 import tempfile
 
 os.environ["JAX_PLATFORMS"] = "cpu"
 os.environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=8"
-SOURCE = pathlib.Path(__file__).resolve().parents[2]
-AUTOMAP = os.environ.get("AUTOMAP")
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "oracle"))
 MODELS = ["mlp_tiny", "two_swapped", "vgg_tiny", "exact_gather", "bert_tiny", "t5_tiny"]
 
 try:
     import jax
     import jax.numpy as jnp
     import numpy as np
-    from google.protobuf import descriptor_pb2, descriptor_pool, message_factory, text_format
     from jaxlib import _hlo
+    from hlo_messages import AUTOMAP, SOURCE, check_same, convert, load_messages
 except ImportError as missing:
     print(f"skipped: {missing}")
     sys.exit(77)
@@ -146,90 +144,7 @@ def samples():
         yield path.name, binary, {"sample": text}
 
 
-# ---------------------------------------------------------------- Comparison
-
-def load_module_class(folder):
-    compiled = folder / "schema.bin"
-    subprocess.run(["protoc", f"--proto_path={SOURCE}", f"--descriptor_set_out={compiled}",
-                    str(SOURCE / "ir" / "hlo.proto")], check=True)
-    pool = descriptor_pool.DescriptorPool()
-    for file in descriptor_pb2.FileDescriptorSet.FromString(compiled.read_bytes()).file:
-        pool.Add(file)
-    return message_factory.GetMessageClass(pool.FindMessageTypeByName("hlo.HloModuleProto"))
-
-
-def without_empty_parts(message):
-    """Drops messages in which nothing is set: their presence means nothing."""
-    for field, value in message.ListFields():
-        if field.message_type is None or field.message_type.GetOptions().map_entry:
-            continue
-        for part in value if hasattr(value, "__len__") else [value]:
-            without_empty_parts(part)
-        if not hasattr(value, "__len__") and not value.ListFields():
-            message.ClearField(field.name)
-
-
-def plain_shape(shape):
-    shape.layout.tail_padding_alignment_in_elements = 0
-    if not any(shape.is_dynamic_dimension):
-        del shape.is_dynamic_dimension[:]
-    for element in shape.tuple_shapes:
-        plain_shape(element)
-
-
-def plain_literal(literal):
-    plain_shape(literal.shape)
-    for element in literal.tuple_literals:
-        plain_literal(element)
-
-
-def comparable(module, metadata):
-    """Computations by name: root and instructions, ids replaced by names, implied values dropped."""
-    computations = {computation.id: computation.name for computation in module.computations}
-    result = {}
-    for computation in module.computations:
-        names = {instruction.id: instruction.name for instruction in computation.instructions}
-        rows = []
-        for instruction in computation.instructions:
-            operands = [names[operand] for operand in instruction.operand_ids]
-            control = sorted(names[operand] for operand in instruction.control_predecessor_ids)
-            called = [computations[called] for called in instruction.called_computation_ids]
-            for field in ["id", "operand_ids", "control_predecessor_ids", "called_computation_ids",
-                          "statistics_viz"] + ([] if metadata else ["metadata"]):
-                instruction.ClearField(field)
-            instruction.metadata.stack_frame_id = 0
-            instruction.feature_group_count = max(instruction.feature_group_count, 1)
-            instruction.batch_group_count = max(instruction.batch_group_count, 1)
-            if not any(instruction.precision_config.operand_precision):
-                del instruction.precision_config.operand_precision[:]
-            plain_literal(instruction.literal)
-            for shape in [instruction.shape, *instruction.operand_shapes_with_layout]:
-                plain_shape(shape)
-            without_empty_parts(instruction)
-            rows.append((instruction.name, operands, control, called,
-                         text_format.MessageToString(instruction)))
-        result[computation.name] = (names[computation.root_id], computation.is_fusion_computation, rows)
-    return result
-
-
-def check_same(what, left, right, metadata, ordered=True):
-    """Computations in any order, since jaxlib's text may have comparators of sorts last where its binary
-    has them first; instructions as they come, but for hand-written text, which jaxlib reorders."""
-    order = list if ordered else sorted
-    left, right = comparable(left, metadata), comparable(right, metadata)
-    assert sorted(left) == sorted(right), f"{what}: the computations are {list(left)} and {list(right)}"
-    for name in left:
-        for a, b in zip(order(left[name][2]), order(right[name][2])):
-            assert a == b, f"{what}: {name}:\n{a[1:4]}\n{a[4]}\nis not\n{b[1:4]}\n{b[4]}"
-        assert left[name][:2] == right[name][:2], f"{what}: {name}: other roots"
-        assert len(left[name][2]) == len(right[name][2]), f"{what}: {name}: other instructions"
-
-
-def convert(source, target):
-    done = subprocess.run([AUTOMAP, "convert", source, target], capture_output=True, text=True)
-    assert done.returncode == 0, f"convert {source} {target}: {done.stdout}{done.stderr}"
-    return target.read_bytes()
-
+# -------------------------------------------------------------------- Checks
 
 def check(name, binary, texts, module_class, folder):
     read = module_class.FromString
@@ -253,7 +168,7 @@ def check(name, binary, texts, module_class, folder):
 
 with tempfile.TemporaryDirectory() as folder:
     folder = pathlib.Path(folder)
-    module_class = load_module_class(folder)
+    module_class, = load_messages(folder, "HloModuleProto")
     count = 0
     for modules in (lowered_steps(), committed_models(), samples()):
         for name, binary, texts in modules:

@@ -77,7 +77,7 @@ def plain_literal(literal):
 
 
 def comparable(module, metadata):
-    """Computations by name: root and instructions, ids replaced by names, implied values dropped."""
+    """Computations by name: root, kind, thread, schedule and instructions, ids replaced by names, implied values dropped."""
     computations = {computation.id: computation.name for computation in module.computations}
     result = {}
     for computation in module.computations:
@@ -104,19 +104,22 @@ def comparable(module, metadata):
             without_empty_parts(instruction)
             rows.append((instruction.name, operands, control, called,
                          text_format.MessageToString(instruction)))
+        sequence = module.schedule.sequences.get(computation.id)
+        order = [names[instruction] for instruction in sequence.instruction_ids] if sequence else []
         result[computation.name] = (names[computation.root_id], computation.is_fusion_computation,
-                                    computation.execution_thread, rows)
+                                    computation.execution_thread.replace("main", ""), order, rows)
     return result
 
 
 def check_same(what, left, right, metadata, ordered=True):
     """Computations in any order, since jaxlib's text may have comparators of sorts last where its binary
-    has them first; instructions as they come, but for hand-written text, which jaxlib reorders."""
+    has them first; instructions as they come, but where jaxlib has another order in its text: of hand-written text and of
+    scheduled modules."""
     order = list if ordered else sorted
     left, right = comparable(left, metadata), comparable(right, metadata)
     assert sorted(left) == sorted(right), f"{what}: the computations are {list(left)} and {list(right)}"
     for name in left:
-        for a, b in zip(order(left[name][3]), order(right[name][3])):
+        for a, b in zip(order(left[name][-1]), order(right[name][-1])):
             assert a == b, f"{what}: {name}:\n{a[1:4]}\n{a[4]}\nis not\n{b[1:4]}\n{b[4]}"
-        assert left[name][:3] == right[name][:3], f"{what}: {name}: {left[name][:3]} is not {right[name][:3]}"
-        assert len(left[name][3]) == len(right[name][3]), f"{what}: {name}: other instructions"
+        assert left[name][:-1] == right[name][:-1], f"{what}: {name}: {left[name][:-1]} is not {right[name][:-1]}"
+        assert len(left[name][-1]) == len(right[name][-1]), f"{what}: {name}: other instructions"

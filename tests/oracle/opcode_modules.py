@@ -70,6 +70,12 @@ carried {
   ROOT carried.t = (f32[8], f32[8]) tuple(carried.r, carried.x)
 }
 
+twice {
+  twice.a = f32[4,8] parameter(0)
+  twice.b = f32[4,8] negate(twice.a)
+  ROOT twice.r = f32[4,8] negate(twice.b)
+}
+
 elsewhere {
   elsewhere.a = f32[4,8] parameter(0)
   ROOT elsewhere.r = f32[4,8] negate(elsewhere.a)
@@ -102,6 +108,7 @@ REAL = ["abs", "acos", "acosh", "asin", "asinh", "atanh", "cbrt", "ceil", "cosin
         "exponential-minus-one", "floor", "log", "log-plus-one", "logistic", "negate", "round-nearest-afz",
         "round-nearest-even", "rsqrt", "sign", "sine", "sinh", "sqrt", "tan", "tanh", "copy"]
 ACCURATE = set(REAL) - {"abs", "ceil", "floor", "negate", "round-nearest-afz", "round-nearest-even", "sign", "copy"}
+NOT_OPCODES = {"sharding", "metadata", "attribute", "module"}
 NOT_IN_JAXLIB = {"atan", "collective-reduce", "shuffle"}
 INTEGER = ["not", "popcnt", "count-leading-zeros"]
 REAL_PAIRS = ["add", "atan2", "divide", "maximum", "minimum", "multiply", "power", "remainder", "subtract"]
@@ -196,6 +203,11 @@ def contractions():
     yield "ragged-dot", groups + "  ROOT r = f32[4,5] ragged-dot(x, w, g), lhs_contracting_dims={1}, rhs_contracting_dims={1}, lhs_ragged_dims={0}, rhs_group_dims={0}"
     yield "ragged-dot", ("g = s32[2] constant({1, 3})\n  ROOT r = f32[2,8,8] ragged-dot(x, y, g), lhs_contracting_dims={0}, rhs_contracting_dims={0}, "
                          "lhs_ragged_dims={0}, operand_precision={highest,default}")
+    yield "ragged-dot", ("a = f32[2,3,4] constant({...})\n  w = f32[2,5,4,6] constant({...})\n  g = s32[2,5] constant({...})\n  ROOT r = f32[2,3,6] ragged-dot(a, w, g), "
+                         "lhs_batch_dims={0}, lhs_contracting_dims={2}, rhs_batch_dims={0}, rhs_contracting_dims={2}, lhs_ragged_dims={1}, rhs_group_dims={1}")
+    yield "scaled-dot", ("o = f8e8m0fnu[] constant(2)\n  a = f8e4m3fn[3,4,64] constant({...})\n  b = f8e4m3fn[3,8,64] constant({...})\n  c = f8e8m0fnu[3,4,2] broadcast(o), dimensions={}\n"
+                         "  d = f8e8m0fnu[3,8,2] broadcast(o), dimensions={}\n  ROOT r = f32[3,4,8] scaled-dot(a, b, c, d), lhs_batch_dims={0}, lhs_contracting_dims={2}, rhs_batch_dims={0}, "
+                         "rhs_contracting_dims={2}, operand_precision={highest,default}, algorithm=dot_any_f8_any_f8_f32")
     yield "scaled-dot", ("o = f8e8m0fnu[] constant(2)\n  a = f8e4m3fn[4,64] constant({...})\n  b = f8e4m3fn[8,64] constant({...})\n  c = f8e8m0fnu[4,2] broadcast(o), dimensions={}\n  d = f8e8m0fnu[8,2] broadcast(o), dimensions={}\n"
                          "  ROOT r = f32[4,8] scaled-dot(a, b, c, d), lhs_contracting_dims={1}, rhs_contracting_dims={1}")
     image = "a = f32[2,9,9,4] constant({...})\n  k = f32[3,3,4,8] constant({...})\n"
@@ -290,6 +302,9 @@ def calls():
                           "  ROOT r = f32[4,8] async-done(u)")
     yield "async-update", f"s = {started} custom-call-start(x), custom_call_target=\"slow\"\n  u = {started} custom-call-update(s)\n  ROOT r = f32[4,8] custom-call-done(u)"
     yield "async-done", f"s = {started} negate-start(x)\n  ROOT r = f32[4,8] negate-done(s)"
+    yield "async-start", (f"s = {started} async-start(x), output_to_operand_aliasing={{{{}}: (0, {{}})}}, calls=twice\n  ROOT r = f32[4,8] async-done(s)")
+    yield "async-start", ("s = ((f32[4,8], f32[4,8]), f32[4,8], s32[]) add-start(y, x), async_execution_thread=\"t\", backend_config=\"b\", metadata={op_name=\"m\"}\n"
+                          "  ROOT r = f32[4,8] add-done(s), metadata={op_name=\"m\"}")
     yield "async-start", ("s = ((f32[4,8]), f32[4,8], s32[]) call-start(x), to_apply=negative\n  ROOT r = f32[4,8] call-done(s)")
 
 
@@ -309,14 +324,31 @@ def communication():
     yield "all-to-all", "ROOT r = f32[4,8] all-to-all(x), replica_groups={{0,1}}, dimensions={0}"
     yield "all-to-all", "ROOT r = (f32[4,8], f32[4,8]) all-to-all(x, y), channel_id=1, replica_groups={{0,1}}"
     yield "ragged-all-to-all", ("o = f32[6,8] constant({...})\n  a = s64[2] constant({...})\n"
+                                "  ROOT r = f32[6,8] ragged-all-to-all(x, o, a, a, a, a), replica_groups={{0,1}}, dimensions={0}")
+    yield "ragged-all-to-all", ("o = f32[6,8] constant({...})\n  a = s64[2] constant({...})\n"
                                 "  ROOT r = f32[6,8] ragged-all-to-all(x, o, a, a, a, a), channel_id=1, replica_groups={{0,1}}")
     yield "collective-broadcast", "ROOT r = f32[4,8] collective-broadcast(x), channel_id=1, replica_groups={{0,1},{2,3}}"
     yield "collective-permute", "ROOT r = f32[4,8] collective-permute(x), channel_id=1, source_target_pairs={{0,1},{1,0}}"
     yield "collective-permute-start", "s = (f32[4,8], f32[4,8]) collective-permute-start(x), source_target_pairs={{0,1}}\n  ROOT r = f32[4,8] collective-permute-done(s)"
     yield "collective-permute-done", "s = (f32[4,8], f32[4,8], u32[], u32[]) collective-permute-start(x), source_target_pairs={}\n  ROOT r = f32[4,8] collective-permute-done(s)"
+    starts = "c = s32[] constant(0)\n  t = (s32[], s32[]) tuple(c, c)\n"
+    yield "collective-permute", starts + "  ROOT r = f32[4,8] collective-permute(x, y, t, t), source_target_pairs={{0,1}}, slice_sizes={{2,8}}"
+    yield "collective-permute", starts + ("  tt = ((s32[], s32[]), (s32[], s32[])) tuple(t, t)\n  xx = (f32[4,8], f32[4,8]) tuple(x, y)\n"
+                                          "  ROOT r = (f32[4,8], f32[4,8]) collective-permute(xx, xx, tt, tt), source_target_pairs={{0,1},{1,0}}, slice_sizes={{2,8},{1,4}}")
+    yield "collective-permute-start", starts + ("  s = (f32[4,8], f32[4,8], u32[], u32[]) collective-permute-start(x, y, t, t), channel_id=3, source_target_pairs={{0,1}}, "
+                                                "slice_sizes={{2,8}}\n  ROOT r = f32[4,8] collective-permute-done(s)")
+    yield "all-reduce-start", ("s = f32[4,8] all-reduce-start(x), channel_id=1, replica_groups={{0,1}}, constrain_layout=true, mode=cross_replica_and_partition, to_apply=add\n"
+                               "  ROOT r = f32[4,8] all-reduce-done(s)")
+    yield "all-gather", "ROOT r = f32[8,8] all-gather(x), replica_groups={{0,1}}, dimensions={0}, constrain_layout=true"
+    yield "all-gather-start", ("s = (f32[4,8], f32[8,8]) all-gather-start(x), channel_id=2, replica_groups={{0,1}}, dimensions={0}, constrain_layout=true, "
+                               "use_global_device_ids=true\n  ROOT r = f32[8,8] all-gather-done(s)")
+    yield "reduce-scatter", "ROOT r = f32[2,8] reduce-scatter(x), replica_groups={{0,1}}, constrain_layout=true, dimensions={0}, mode=cross_replica, to_apply=add"
+    yield "all-to-all", "ROOT r = f32[4,8] all-to-all(x), replica_groups={{0,1}}, constrain_layout=true, dimensions={0}"
     for more in ("", ", is_host_transfer=true"):
         yield "send", f"t = token[] after-all()\n  s = (f32[4,8], u32[], token[]) send(x, t), channel_id=3{more}\n  ROOT r = token[] send-done(s), channel_id=3{more}"
         yield "recv", f"t = token[] after-all()\n  s = (f32[4,8], u32[], token[]) recv(t), channel_id=3{more}\n  ROOT r = (f32[4,8], token[]) recv-done(s), channel_id=3{more}"
+    yield "send-done", "t = token[] after-all()\n  s = (f32[4,8], u32[], token[]) send(x, t), channel_id=4, is_host_transfer=true\n  ROOT r = token[] send-done(s), channel_id=4, is_host_transfer=true"
+    yield "recv-done", "t = token[] after-all()\n  s = (f32[4,8], u32[], token[]) recv(t), channel_id=4, is_host_transfer=true\n  ROOT r = (f32[4,8], token[]) recv-done(s), channel_id=4, is_host_transfer=true"
     yield "send-done", "t = token[] after-all()\n  s = (f32[4,8], u32[], token[]) send(x, t)\n  ROOT r = token[] send-done(s)"
     yield "recv-done", "t = token[] after-all()\n  s = (f32[4,8], u32[], token[]) recv(t), frontend_attributes={_xla_host_transfer_rendezvous=\"r\"}\n  ROOT r = (f32[4,8], token[]) recv-done(s)"
     yield "infeed", "t = token[] after-all()\n  ROOT r = ((f32[3]{0}, pred[]), token[]) infeed(t), infeed_config=\"a\\\"b\""
