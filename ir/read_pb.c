@@ -1,9 +1,9 @@
 /* The binary encoding: protobuf's wire format (ir/unpack.c).
  *
- * A file holds a HloModuleProto, or one inside a HloProto (field 1), or inside a
- * HloSnapshot (field 1 of field 1). The three share field numbers, so they are
- * told apart by looking for an instruction: computations = 3, instructions = 2,
- * opcode = 2, and the opcode must be a word of lower-case letters.
+ * A file holds a HloModuleProto, or one inside a HloProto (field 1), or inside
+ * a HloSnapshot (field 1 of field 1). The three share field numbers, so they
+ * are told apart by looking for an instruction: computations = 3, instructions
+ * = 2, opcode = 2, and the opcode must be a word of lower-case letters.
  */
 #include <string.h>
 
@@ -48,9 +48,45 @@ ProtobufCAllocator ir_arena_allocator(Arena *arena) {
     return (ProtobufCAllocator){.alloc = allocate, .free = keep, .allocator_data = arena};
 }
 
+/* Kinds of unknown fields that are warned about, each once. */
+#define MOST_UNKNOWN 20
+
+typedef struct Unknown {
+    const char *type;
+    uint32_t number;
+} Unknown;
+
+static void warn_of_unknown(AmWarnings *warnings, const char *source, Unknown *known, int32_t *count,
+                            const ProtobufCMessage *message) {
+    for (unsigned i = 0; i < message->n_unknown_fields; i++) {
+        const Unknown found = {message->descriptor->short_name, message->unknown_fields[i].tag};
+        int32_t at = 0;
+        while (at < *count && (known[at].type != found.type || known[at].number != found.number)) at++;
+        if (at < *count || at == MOST_UNKNOWN) continue;
+        known[(*count)++] = found;
+        am_warn(warnings,
+                "%s: the unknown field %u of %s is kept in binary, left out of "
+                "JSON and text",
+                source, (unsigned)found.number, found.type);
+    }
+}
+
+/* What newer writers have more, of the messages that they extend most. */
+static void warn_of_unknown_fields(AmWarnings *warnings, const char *source,
+                                   const Hlo__HloModuleProto *module) {
+    Unknown known[MOST_UNKNOWN];
+    int32_t count = 0;
+    warn_of_unknown(warnings, source, known, &count, &module->base);
+    for (size_t c = 0; c < module->n_computations; c++) {
+        const Hlo__HloComputationProto *computation = module->computations[c];
+        warn_of_unknown(warnings, source, known, &count, &computation->base);
+        for (size_t i = 0; i < computation->n_instructions; i++)
+            warn_of_unknown(warnings, source, known, &count, &computation->instructions[i]->base);
+    }
+}
+
 AmStatus ir_parse_pb(Hlo__HloModuleProto **message, Arena *arena, AmWarnings *warnings, const char *source,
                      const char *data, int64_t length, AmError *error) {
-    (void)warnings;
     const uint8_t *bytes = (const uint8_t *)data;
     IrWireField module = {.start = 0, .end = length};
     bool found = holds_module(bytes, 0, length);
@@ -59,10 +95,10 @@ AmStatus ir_parse_pb(Hlo__HloModuleProto **message, Arena *arena, AmWarnings *wa
         found = holds_module(bytes, module.start, module.end);
     }
     if (!found) {
-        return am_fail(
-            error, AM_ERROR_INPUT, source,
-            "expected an HLO module: a HloModuleProto, HloProto or HloSnapshot in binary or JSON, or "
-            "text that starts with HloModule");
+        return am_fail(error, AM_ERROR_INPUT, source,
+                       "expected an HLO module: a HloModuleProto, HloProto or "
+                       "HloSnapshot in binary or JSON, or "
+                       "text that starts with HloModule");
     }
     if (module.cut) {
         return am_fail(error, AM_ERROR_INPUT, source, "byte %lld: the file ends inside the HLO module",
@@ -78,5 +114,6 @@ AmStatus ir_parse_pb(Hlo__HloModuleProto **message, Arena *arena, AmWarnings *wa
                                 module.start, module.end, error);
     arena->limit = limit_before;
     *message = unpacked;
+    if (status == AM_OK) warn_of_unknown_fields(warnings, source, *message);
     return status;
 }

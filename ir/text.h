@@ -1,11 +1,11 @@
 /* HLO text, inside: what the reader and the printer of the text share.
  *
- * Reading is recursive descent straight over the characters (ir/text_scanner.c);
- * every construct that both sides know has its two functions in one file: shapes
- * and layouts, literals, shardings, and the attributes of instructions. The
- * attributes are one table (ir/text_attributes.c): a row says where in the
- * message an attribute lives and which syntax its value has, so that what is
- * read is written the same way.
+ * Reading is recursive descent straight over the characters
+ * (ir/text_scanner.c); every construct that both sides know has its two
+ * functions in one file: shapes and layouts, literals, shardings, and the
+ * attributes of instructions. The attributes are one table
+ * (ir/text_attributes.c): a row says where in the message an attribute lives
+ * and which syntax its value has, so that what is read is written the same way.
  */
 #ifndef IR_TEXT_H
 #define IR_TEXT_H
@@ -97,7 +97,8 @@ AmStatus ir_read_named_sharding(IrScanner *scanner, Hlo__NamedShardingProto **sh
 void ir_write_named_sharding(Text *out, const Hlo__NamedShardingProto *sharding);
 AmStatus ir_read_mesh(IrScanner *scanner, Hlo__MeshProto **mesh);
 void ir_write_mesh(Text *out, const Hlo__MeshProto *mesh);
-/* {'a', 'b':(2)2, ?}: axes of `mesh` are added to (*axes)[*count]; '?' makes the list open. */
+/* {'a', 'b':(2)2, ?}: axes of `mesh` are added to (*axes)[*count]; '?' makes
+ * the list open. */
 AmStatus ir_read_axes(IrScanner *scanner, const Hlo__MeshProto *mesh, size_t *count,
                       Hlo__AxisRefProto ***axes, bool *is_open);
 void ir_write_axes(Text *out, const Hlo__MeshProto *mesh, size_t count, Hlo__AxisRefProto *const *axes,
@@ -122,6 +123,7 @@ typedef struct IrTextReader {
     Hlo__HloComputationProto *computation; /* being read */
     IrNames computations, instructions;    /* values: positions in the module, in the computation */
     IrNames attributes;                    /* values: first row of that name */
+    IrNames unknown;                       /* attributes that have been warned about */
     Arena tables;                          /* of those names */
     int64_t next_id;                       /* of instructions: 1, 2, ... through the module */
     int64_t wrapped_count;                 /* computations made for asynchronous operators */
@@ -143,34 +145,38 @@ typedef struct IrTextWriter {
     AmError *error;
 } IrTextWriter;
 
-/* Positions by id; -1 where there is none. Instruction ids count by their low 32
- * bits, since newer XLA keeps the computation in the upper half. */
+/* Positions by id; -1 where there is none. Instruction ids count by their low
+ * 32 bits, since newer XLA keeps the computation in the upper half. */
 int32_t ir_writer_instruction(const IrTextWriter *writer, int64_t id);
 int32_t ir_writer_computation(const IrTextWriter *writer, int64_t id);
 
-/* The order in which to print: the schedule's where there is one, operands before
- * their users, computations before their callers. `order` is the writer's. */
+/* The order in which to print: the schedule's where there is one, operands
+ * before their users, computations before their callers. `order` is the
+ * writer's. */
 AmStatus ir_order_instructions(IrTextWriter *writer, const int32_t **order);
 AmStatus ir_order_computations(IrTextWriter *writer, const int32_t **order);
 
 AmStatus ir_attributes_index(IrTextReader *reader);
 /* Reads ", name=value" as often as it follows, then fills in what XLA leaves
- * out where it equals the default. `wrapped`, if there is one, is the operator that
- * the asynchronous `instruction` runs: it takes what belongs to operators. */
+ * out where it equals the default. `wrapped`, if there is one, is the operator
+ * that the asynchronous `instruction` runs: it takes what belongs to operators.
+ */
 AmStatus ir_read_attributes(IrTextReader *reader, Hlo__HloInstructionProto *instruction,
                             Hlo__HloInstructionProto *wrapped);
 
-/* Whether the opcode is of the form add-start, add-update or add-done with no opcode
- * of that name; `outer` is then async-start, ... and `operator` is add. */
+/* Whether the opcode is of the form add-start, add-update or add-done with no
+ * opcode of that name; `outer` is then async-start, ... and `operator` is add.
+ */
 bool ir_async_form(IrWord opcode, const char **outer, IrWord *operator);
-/* Makes the computation that an async-start runs, of `operator` alone; `instruction`
- * has its shape and operands. */
+/* Makes the computation that an async-start runs, of `operator` alone;
+ * `instruction` has its shape and operands. */
 AmStatus ir_async_wrap(IrTextReader *reader, Hlo__HloInstructionProto *instruction, IrWord operator,
                        Hlo__HloInstructionProto ** wrapped);
 /* After the attributes are read: some are the operator's as well. */
 AmStatus ir_async_finish(IrTextReader *reader, Hlo__HloInstructionProto *instruction,
                          Hlo__HloInstructionProto *wrapped);
-/* The instruction of that id in a computation that is being read; NULL if there is none. */
+/* The instruction of that id in a computation that is being read; NULL if there
+ * is none. */
 Hlo__HloInstructionProto *ir_reader_instruction(const Hlo__HloComputationProto *computation, int64_t id);
 AmStatus ir_reader_add_computation(IrTextReader *reader, Hlo__HloComputationProto *computation, IrWord name);
 AmStatus ir_reader_program_shape(IrTextReader *reader, Hlo__HloComputationProto *computation, int64_t start);

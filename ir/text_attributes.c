@@ -1,12 +1,12 @@
-/* The attributes of instructions, one row each: the name in the text, the syntax
- * of the value, the field of the message, and the opcodes that have it.
+/* The attributes of instructions, one row each: the name in the text, the
+ * syntax of the value, the field of the message, and the opcodes that have it.
  *
- * Reading looks a name up and takes the row that fits the opcode; a name without
- * a row is skipped with a warning. Printing goes through the rows in order and
- * writes what is not the default. Afterwards reading fills in what the text
- * leaves out because it follows from the operands, so that text and binary give
- * the same message: comparison types, empty groups of dimension numbers, the mark
- * of fused computations.
+ * Reading looks a name up and takes the row that fits the opcode; a name
+ * without a row is skipped with a warning. Printing goes through the rows in
+ * order and writes what is not the default. Afterwards reading fills in what
+ * the text leaves out because it follows from the operands, so that text and
+ * binary give the same message: comparison types, empty groups of dimension
+ * numbers, the mark of fused computations.
  */
 #include <string.h>
 
@@ -45,8 +45,9 @@
          name)
 
 #define CONVOLVES "convolution custom-call"
-#define REDUCES                                                                              \
-    "reduce reduce-window map scatter sort call all-reduce all-reduce-start reduce-scatter " \
+#define REDUCES                                                               \
+    "reduce reduce-window map scatter sort call all-reduce all-reduce-start " \
+    "reduce-scatter "                                                         \
     "collective-reduce scan"
 
 static const IrAttributeRow ROWS[] = {
@@ -54,7 +55,8 @@ static const IrAttributeRow ROWS[] = {
     {"dimensions", &IR_SYNTAX_INTEGERS, LIST(dimensions), .is_always_written = true,
      .opcodes = "broadcast transpose reduce concatenate reverse sort"},
     {"dimensions", &IR_SYNTAX_INTEGERS, LIST(dimensions),
-     .opcodes = "map get-dimension-size set-dimension-size all-gather all-gather-start all-to-all "
+     .opcodes = "map get-dimension-size set-dimension-size all-gather "
+                "all-gather-start all-to-all "
                 "reduce-scatter scan ragged-all-to-all"},
     {"inferred_dimension", &IR_SYNTAX_SINGLE, LIST(dimensions), .opcodes = "reshape"},
     {"iota_dimension", &IR_SYNTAX_SINGLE, LIST(dimensions), .opcodes = "iota", .is_always_written = true},
@@ -177,7 +179,8 @@ static const IrAttributeRow ROWS[] = {
      .opcodes = "collective-permute collective-permute-start"},
     {"use_global_device_ids", &IR_SYNTAX_BOOLEAN, FIELD(use_global_device_ids)},
     {"constrain_layout", &IR_SYNTAX_BOOLEAN, FIELD(constrain_layout),
-     .opcodes = "all-reduce all-reduce-start all-gather all-gather-start all-to-all reduce-scatter"},
+     .opcodes = "all-reduce all-reduce-start all-gather all-gather-start "
+                "all-to-all reduce-scatter"},
     {"is_host_transfer", &IR_SYNTAX_BOOLEAN, FIELD(is_host_transfer),
      .opcodes = "send recv send-done recv-done"},
     /* Calls of computations. */
@@ -219,7 +222,7 @@ static const IrAttributeRow ROWS[] = {
 };
 #define ROW_COUNT ((int32_t)(sizeof ROWS / sizeof ROWS[0]))
 
-/* Distinct attribute names that are warned about before warnings stop. */
+/* Attribute names that are warned about, each once, before warnings stop. */
 #define MOST_WARNINGS 100
 
 static bool has_word(const char *words, const char *word) {
@@ -256,7 +259,8 @@ static const IrAttributeRow *find_row(const IrTextReader *reader, IrWord name, c
     return &ROWS[first];
 }
 
-/* The message that a pointer at `offset` leads to; made if there is none and `arena` is given. */
+/* The message that a pointer at `offset` leads to; made if there is none and
+ * `arena` is given. */
 static void *follow(void *message, size_t offset, const ProtobufCMessageDescriptor *type, Arena *arena) {
     void **pointer = (void **)(void *)((char *)message + offset);
     if (!*pointer && arena) *pointer = ir_new_message(arena, type);
@@ -278,7 +282,9 @@ static AmStatus read_attribute(IrTextReader *reader, Hlo__HloInstructionProto *i
         if (!part) return ir_scan_memory(scanner);
         return row->syntax->read(reader, row, part, (char *)part + row->field);
     }
-    if (reader->warnings && reader->warnings->count < MOST_WARNINGS) {
+    bool is_new = reader->unknown.count < MOST_WARNINGS && ir_names_find(&reader->unknown, name) < 0;
+    if (is_new) {
+        if (!ir_names_add(&reader->unknown, &reader->tables, name, 0)) return ir_scan_memory(scanner);
         am_warn(reader->warnings, "%s: unknown attribute '%.*s' of '%s' is ignored", scanner->source,
                 (int)(name.length < 64 ? name.length : 64), name.text, instruction->opcode);
     }
@@ -347,7 +353,8 @@ static AmStatus complete(IrTextReader *reader, Hlo__HloInstructionProto *instruc
     return AM_OK;
 }
 
-/* What an asynchronous instruction keeps to itself of the attributes written at it. */
+/* What an asynchronous instruction keeps to itself of the attributes written at
+ * it. */
 static bool is_outer(IrWord name) {
     static const char *const names[] = {"async_execution_thread",
                                         "output_to_operand_aliasing",

@@ -3,7 +3,8 @@
 The encodings are the binary, JSON by Google's json_format (camelCase or snake_case keys, defaults
 printed or not, bare or inside HloProto), automap's own JSON and automap's text. jaxlib's text
 without metadata has other parameter paths; all the rest is the same. Two states of equal shape that
-a step hands back in swapped order are paired rightly by the roles file and by data flow.
+a step hands back in swapped order are paired rightly by the roles file and by data flow. Every model
+(the largest with AUTOMAP_FULL alone) keeps its hash through text, JSON and binary, one made of the other.
 """
 # labels: cpu e2e
 # timeout: 300
@@ -22,9 +23,12 @@ MODELS = SOURCE / "datasets" / "models"
 AUTOMAP = os.environ.get("AUTOMAP")
 SEARCHES = {"mlp_tiny": [], "vgg_tiny": [], "two_swapped": [], "t5_tiny": ["--evaluations", "60"]}
 WITH_TEXT = ["mlp_tiny", "t5_tiny"]
+LARGE = {"bert48", "gpt2", "gpt2_bf16", "t5_paper_24_11b", "t5_paper_24_3b", "t5_paper_6"}
 NAMES_ONLY = {"path", "op_name", "source"}  # what metadata alone tells
 
+sys.path.insert(0, str(SOURCE / "tests" / "oracle"))
 try:
+    from hlo_messages import Library
     from google.protobuf import descriptor_pb2, descriptor_pool, json_format, message_factory
 except ImportError:
     print("skipped: Python has no protobuf")
@@ -132,6 +136,26 @@ def check_swapped(folder):
     assert pairs(alone) == named, "paired otherwise by data flow"
 
 
+def check_chain(binary, folder, library):
+    """From binary to text to JSON and on, until each has been made of each other."""
+    expected, at = library.sha256(binary), binary
+    for number, suffix in enumerate(["hlo.txt", "hlo.json", "hlo.pb", "hlo.json", "hlo.txt", "hlo.pb"]):
+        made = folder / f"chain{number}.{suffix}"
+        automap("convert", at, made)
+        assert library.sha256(made) == expected, f"{binary}: another hash as {suffix} made of {at.name}"
+        at = made
+
+
+def check_chains(folder):
+    library, count = Library(os.environ["AUTOMAP_LIBRARY"]), 0
+    for binary in sorted(MODELS.glob("*/model.hlo.pb")):
+        if binary.parent.name in LARGE and not os.environ.get("AUTOMAP_FULL"):
+            continue
+        check_chain(binary, folder, library)
+        count += 1
+    return count
+
+
 def main():
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
@@ -141,6 +165,7 @@ def main():
         for model in WITH_TEXT:
             check_text_without_metadata(model, folder)
             print(f"{model}: jaxlib's text without metadata agrees", flush=True)
+        print(f"{check_chains(folder)} models keep their hash from encoding to encoding")
         check_swapped(folder)
         print("two_swapped: paired by the roles file and by data flow")
 

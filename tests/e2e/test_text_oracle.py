@@ -3,12 +3,17 @@
 For steps that use most of what JAX lowers to, for the committed tiny models and for the samples in
 tests/text: what automap reads from jaxlib's text equals jaxlib's binary, instruction by instruction
 (opcode, shape, operands, attributes, literals), and jaxlib reads automap's text back to the same.
+
+The compiled forms of the steps (scheduled, with fusions, layouts and the backend's own calls), and with
+AUTOMAP_FULL those of every tiny model, have one hash as jaxlib's binary, jaxlib's texts, and our text, JSON
+and binary, one made of the other; jaxlib prints what it reads of ours as it printed its own.
 """
 # labels: jax e2e
 # timeout: 300
 
 import os
 import pathlib
+import re
 import shutil
 import sys
 import tempfile
@@ -23,7 +28,7 @@ try:
     import jax.numpy as jnp
     import numpy as np
     from jaxlib import _hlo
-    from hlo_messages import AUTOMAP, SOURCE, check_same, convert, load_messages
+    from hlo_messages import AUTOMAP, SOURCE, Library, check_same, convert, load_messages
 except ImportError as missing:
     print(f"skipped: {missing}")
     sys.exit(77)
@@ -106,8 +111,8 @@ def sharded(weights, x):
     return total(y)
 
 
-def lowered_steps():
-    """Name, binary and the texts that jaxlib prints of each step."""
+def lowered():
+    """Name and lowering of each step."""
     shape = jax.ShapeDtypeStruct
     f32 = lambda *dimensions: shape(dimensions, jnp.float32)
     s32 = lambda *dimensions: shape(dimensions, jnp.int32)
@@ -119,11 +124,16 @@ def lowered_steps():
              (numbers, (f32(6, 5), key), ()), (libraries, (f32(6, 5), f32(5)), ()),
              (sharded, (f32(16, 32), f32(8, 16)), ())]
     for step, arguments, donated in steps:
-        lowered = jax.jit(step, donate_argnums=donated).lower(*arguments)
-        module = lowered.compiler_ir("hlo")
-        yield step.__name__, module.as_serialized_hlo_module_proto(), {
-            "short": lowered.as_text("hlo"),
-            "debug": lowered.as_text("hlo", debug_info=True),
+        yield step.__name__, jax.jit(step, donate_argnums=donated).lower(*arguments)
+
+
+def lowered_steps():
+    """Name, binary and the texts that jaxlib prints of each step."""
+    for name, lowered_step in lowered():
+        module = lowered_step.compiler_ir("hlo")
+        yield name, module.as_serialized_hlo_module_proto(), {
+            "short": lowered_step.as_text("hlo"),
+            "debug": lowered_step.as_text("hlo", debug_info=True),
             "large": module.as_hlo_text(print_large_constants=True),
         }
 
@@ -133,6 +143,16 @@ def committed_models():
         binary = (SOURCE / "datasets" / "models" / name / "model.hlo.pb").read_bytes()
         module = _hlo.XlaComputation(binary)
         yield name, binary, {"large": module.as_hlo_text(print_large_constants=True)}
+
+
+def compiled_models():
+    """Name and compiled module of every tiny model."""
+    import jaxlib._jax as xla
+    client = jax.devices()[0].client
+    for path in sorted((SOURCE / "datasets" / "models").glob("*_tiny/model.hlo.pb")):
+        stable = xla.mlir.xla_computation_to_mlir_module(_hlo.XlaComputation(path.read_bytes()))
+        executable = client.compile_and_load(stable, xla.DeviceList(tuple(client.devices()[:1])), xla.CompileOptions())
+        yield path.parent.name, executable.hlo_modules()[0]
 
 
 def samples():
@@ -166,6 +186,40 @@ def check(name, binary, texts, module_class, folder):
     check_same(f"{name}, our text", read(again), read(binary), metadata=True, ordered="sample" not in texts)
 
 
+def without_positions(text):
+    """jaxlib numbers its tables of source positions anew whenever it reads a module, and orders the
+    computations; how many partitions there are is not in its binary."""
+    text = re.sub(r"\n(FileNames|FunctionNames|FileLocations|StackFrames)\n(\d+ .*\n)*", "", text)
+    return re.sub(r",? ?(metadata=\{)?stack_frame_id=\d+", "", re.sub(r", num_partitions=\d+|, allow_spmd\w+=\{[a-z,]*\}", "", text))
+
+
+def check_compiled(name, module, library, folder):
+    options = _hlo.HloPrintOptions()
+    options.print_large_constants = True
+    short = _hlo.HloPrintOptions.short_parsable()
+    short.print_large_constants = True
+    long = module.to_string(options)
+    (folder / "theirs.hlo.pb").write_bytes(module.as_serialized_hlo_module_proto())
+    (folder / "long.hlo.txt").write_text(long)
+    (folder / "short.hlo.txt").write_text(module.to_string(short))
+    chain = ["theirs.hlo.pb", "ours.hlo.txt", "ours.hlo.json", "ours.hlo.pb"]
+    warnings = []
+    for source, target in zip(chain, chain[1:]):
+        convert(folder / source, folder / target, warnings)
+    convert(folder / "long.hlo.txt", folder / "long.hlo.pb", warnings)
+    assert not warnings, warnings
+    hashes = {file: library.sha256(folder / file) for file in chain + ["long.hlo.txt", "short.hlo.txt", "long.hlo.pb"]}
+    assert len(set(hashes.values())) == 1, f"{name}, compiled: {hashes}"
+    again = {file: _hlo.HloModule.from_serialized_hlo_module_proto((folder / file).read_bytes())
+             for file in ("ours.hlo.pb", "long.hlo.pb")}
+    again["ours.hlo.txt"] = _hlo.hlo_module_from_text((folder / "ours.hlo.txt").read_text())
+    for file, read_again in again.items():
+        blocks = [sorted(filter(None, map(str.strip, without_positions(text).split("\n\n"))))
+                  for text in (read_again.to_string(options), long)]
+        for ours, theirs in zip(*blocks):
+            assert ours == theirs, f"{name}, compiled, {file}: jaxlib prints\n{ours}\nand not\n{theirs}"
+
+
 with tempfile.TemporaryDirectory() as folder:
     folder = pathlib.Path(folder)
     module_class, = load_messages(folder, "HloModuleProto")
@@ -174,4 +228,10 @@ with tempfile.TemporaryDirectory() as folder:
         for name, binary, texts in modules:
             check(name, binary, texts, module_class, folder)
             count += 1
-    print(f"{count} modules agree with jaxlib")
+    library = Library(os.environ["AUTOMAP_LIBRARY"])
+    compiled = [(name, step.compile().runtime_executable().hlo_modules()[0]) for name, step in lowered()]
+    if os.environ.get("AUTOMAP_FULL"):
+        compiled += compiled_models()
+    for name, module in compiled:
+        check_compiled(name, module, library, folder)
+    print(f"{count} modules and {len(compiled)} compiled ones agree with jaxlib")

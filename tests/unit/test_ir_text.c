@@ -1,6 +1,6 @@
 /* HLO text: what is read equals what is printed and read again, byte for byte;
- * both spellings give one message; values keep their bits; errors name the place;
- * hostile text is refused without harm. */
+ * both spellings give one message; values keep their bits; errors name the
+ * place; hostile text is refused without harm. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -180,8 +180,8 @@ static void test_literal_layout(void **state) {
     Arena arena = {0};
     AmError error = {0};
     Text text = {0};
-    const char *source =
-        "HloModule m\nENTRY e {\n  ROOT c = s32[2,3] constant({ {1, 2, 3}, {4, 5, 6} })\n}\n";
+    const char *source = "HloModule m\nENTRY e {\n  ROOT c = s32[2,3] constant({ "
+                         "{1, 2, 3}, {4, 5, 6} })\n}\n";
     Hlo__HloModuleProto *module = parse(&arena, NULL, source, strlen(source));
     Hlo__LiteralProto *literal = module->computations[0]->instructions[0]->literal;
     literal->shape->layout->minor_to_major[0] = 0;
@@ -294,14 +294,96 @@ static void test_unknown_attributes_are_skipped_with_a_warning(void **state) {
     (void)state;
     Arena arena = {0};
     AmWarnings warnings = {.arena = &arena};
-    const char *source =
-        "HloModule m, novel={ {1}, \"}\" }\nENTRY e {\n  p = f32[2] parameter(0)\n"
-        "  ROOT a = f32[2] new-opcode(p), novel={x=[1,2], y=\")\"}, other=3x4, sharding={manual}\n}\n";
+    const char *source = "HloModule m, novel={ {1}, \"}\" }\nENTRY e {\n  p = "
+                         "f32[2] parameter(0)\n"
+                         "  b = f32[2] negate(p), novel=1\n"
+                         "  ROOT a = f32[2] new-opcode(b), novel={x=[1,2], "
+                         "y=\")\"}, other=3x4, sharding={manual}\n}\n";
     const Hlo__HloModuleProto *module = parse(&arena, &warnings, source, strlen(source));
     assert_int_equal(warnings.count, 3);
-    assert_non_null(strstr(warnings.texts[1], "'novel' of 'new-opcode'"));
+    assert_non_null(strstr(warnings.texts[1], "'novel' of 'negate'")); /* each once */
     assert_string_equal(find(module, "a")->opcode, "new-opcode");
     assert_int_equal(find(module, "a")->sharding->type, HLO__OP_SHARDING__TYPE__MANUAL);
+    arena_free(&arena);
+}
+
+/* What is read, printed and read again is the same, and holds `expected`. */
+static void check_line(const char *head, const char *line, const char *expected) {
+    Arena arena = {0};
+    AmWarnings warnings = {.arena = &arena};
+    AmError error = {0};
+    Text source = {0}, text = {0};
+    text_append(&source,
+                "HloModule m%s\n\nneg {\n  n = f32[4] parameter(0)\n  ROOT r = "
+                "f32[4] negate(n)\n}\n\n"
+                "ENTRY e {\n  x = f32[4] parameter(0)\n  ROOT a = %s\n}\n",
+                head, line);
+    const Hlo__HloModuleProto *module = parse(&arena, &warnings, source.data, source.length);
+    assert_int_equal(ir_print_text(&text, module, &error), AM_OK);
+    if (!strstr(text.data, expected)) fail_msg("%s\nhas no %s", text.data, expected);
+    Hlo__HloModuleProto *again = parse(&arena, &warnings, text.data, text.length);
+    if (!strstr(line, "-start(")) check_equal(module, again); /* else ids are dealt in another order */
+    assert_int_equal(warnings.count, 0);
+    text_free(&source);
+    text_free(&text);
+    arena_free(&arena);
+}
+
+static void test_attributes_of_any_instruction(void **state) {
+    (void)state;
+    static const char *const rows[][2] = {
+        {"f32[4] cosine(x), result_accuracy={mode=highest}", "result_accuracy={mode=highest}"},
+        {"f32[4] cosine(x), "
+         "result_accuracy={tolerance={atol=0.5,rtol=1e-05,ulps=2}}",
+         "rtol=1e-05,ulps=2}}"},
+        {"f32[4] negate(x), statistics={visualizing_index=1,a=0.5,b=2}", "{visualizing_index=1,a=0.5,b=2}"},
+        {"f32[4] negate(x), origin={{\"x\" {0,1}}}", "origin={{\"x\" {0,1}}}"},
+        {"(f32[4], (s32[])) custom-call(x), custom_call_target=\"t\", "
+         "origin={({\"x\"}, ({}))}",
+         "origin={({\"x\"}, ({}))}"},
+        {"f32[4] negate(x), origin={[synthetic_call]}", "origin={[synthetic_call]}"},
+        {"f32[4] custom-call(x), custom_call_target=\"t\", literal=( s32[2]{0} "
+         "{1, 2}, pred[] true )",
+         "literal=( s32[2]{0} {1, 2}, pred[] true )"},
+        {"f32[4] negate(x), metadata={op_name=\"a\" profile_type={1,2} "
+         "metadata_payload=\"\\001b\"}",
+         "profile_type={1,2} metadata_payload=\"\\001b\"}"},
+        {"f32[4] negate(x), sharding={replicated metadata={{op_name=\"a\"}, "
+         "{op_name=\"b\"}}}",
+         "{replicated metadata={{op_name=\"a\"}, {op_name=\"b\"}}}"},
+        {"f32[4] negate(x), sharding={mesh['a'=2,'b'=4], [{'a', 'b':(2)2, ?}], "
+         "unreduced={'b'}}",
+         "{mesh['a'=2,'b'=4], [{'a', 'b':(2)2, ?}], unreduced={'b'}}"},
+        {"f32[4] negate(x), sharding={mesh['a'=2,'b'=4], "
+         "device_ids=([4,2]T(1,0)), replicated}",
+         "{mesh['a'=2,'b'=4], device_ids=([4,2]T(1,0)), replicated}"},
+        {"f32[4] negate(x), sharding={maximal_mesh[device_id=3]}", "{maximal_mesh[device_id=3]}"},
+        {"f32[4] collective-broadcast(x), replica_groups=mesh['a'=2], "
+         "device_ids=(1,0) {'a'}",
+         "replica_groups=mesh['a'=2], device_ids=(1,0) {'a'}"},
+        {"f32[4]{0:T(8)L(2)#(u32)*(u64)E(16)S(1)SC(0:2,3)M(4)} negate(x)",
+         "f32[4]{0:T(8)L(2)#(u32)*(u64)E(16)S(1)SC(0:2,3)M(4)} negate"},
+        {"f32[4] reshape(x), inferred_dimension=0", "inferred_dimension=0"},
+        {"f32[4] collective-permute(x, x, x, x), source_target_pairs={}, "
+         "slice_sizes={{2,3}}",
+         "source_target_pairs={}, slice_sizes={{2,3}}"},
+        {"s32[2,2]{0,1} constant({ {1, 2}, {3, 4} })", "s32[2,2]{0,1} constant({ {1, 2}, {3, 4} })"},
+        {"((f32[4]), f32[4], s32[]) call-start(x), to_apply=neg, "
+         "async_execution_thread=\"t\"",
+         "calls=%async_wrapped.0, async_execution_thread=\"t\""},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) check_line("", rows[i][0], rows[i][1]);
+    check_line(", is_scheduled=true", "f32[4] negate(x)", "HloModule m, is_scheduled=true");
+}
+
+static void test_literals_take_the_layout(void **state) {
+    (void)state;
+    Arena arena = {0};
+    const char *source = "HloModule m\nENTRY e {\n  ROOT c = s32[2,3]{0,1} "
+                         "constant({ {1, 2, 3}, {4, 5, 6} })\n}\n";
+    const Hlo__HloModuleProto *module = parse(&arena, NULL, source, strlen(source));
+    const int32_t expected[] = {1, 4, 2, 5, 3, 6};
+    assert_memory_equal(find(module, "c")->literal->s32s, expected, sizeof expected);
     arena_free(&arena);
 }
 
@@ -310,7 +392,8 @@ static void test_names_are_made_fit_and_unique(void **state) {
     Arena arena = {0};
     AmError error = {0};
     Text text = {0};
-    const char *source = "HloModule m\nENTRY e {\n  p = f32[2] parameter(0)\n  q = f32[2] negate(p)\n"
+    const char *source = "HloModule m\nENTRY e {\n  p = f32[2] parameter(0)\n  q "
+                         "= f32[2] negate(p)\n"
                          "  ROOT r = f32[2] add(p, q)\n}\n";
     Hlo__HloModuleProto *module = parse(&arena, NULL, source, strlen(source));
     module->computations[0]->instructions[0]->name = arena_copy_string(&arena, "state['w'].x");
@@ -326,9 +409,9 @@ static void test_names_are_made_fit_and_unique(void **state) {
 static void test_dangling_references_are_not_printed(void **state) {
     (void)state;
     Arena arena = {0};
-    const char *source =
-        "HloModule m\nf {\n  q = f32[] parameter(0)\n}\nENTRY e {\n  p = f32[] parameter(0)\n"
-        "  ROOT r = f32[] call(p), to_apply=f\n}\n";
+    const char *source = "HloModule m\nf {\n  q = f32[] parameter(0)\n}\nENTRY e "
+                         "{\n  p = f32[] parameter(0)\n"
+                         "  ROOT r = f32[] call(p), to_apply=f\n}\n";
     Hlo__HloModuleProto *module = parse(&arena, NULL, source, strlen(source));
     Hlo__HloInstructionProto *call = module->computations[1]->instructions[1];
     int64_t *const references[] = {&call->called_computation_ids[0], &call->operand_ids[0],
@@ -402,7 +485,8 @@ static void hash_of(const char *path, char hex[65], const char *written) {
     ir_module_free(module);
 }
 
-/* The binary, the text written of it and, where there are any, jaxlib's texts. */
+/* The binary, the text written of it and, where there are any, jaxlib's texts.
+ */
 static void check_hashes(const char *name, bool has_texts) {
     char path[512], binary[65], text[65];
     const char *written = "test_ir_text_written.hlo.txt";
@@ -436,7 +520,8 @@ static void test_large_text_is_quick(void **state) {
     text_append_string(&text, "HloModule large\n\nENTRY e {\n  n0 = f32[8,16]{1,0} parameter(0)\n");
     for (int i = 1; i < COUNT; i++) {
         text_append(&text,
-                    "  n%d = f32[8,16]{1,0} add(n%d, n%d), metadata={op_name=\"jit(step)/layer/add\" "
+                    "  n%d = f32[8,16]{1,0} add(n%d, n%d), "
+                    "metadata={op_name=\"jit(step)/layer/add\" "
                     "stack_frame_id=%d}\n",
                     i, i - 1, i / 2, i);
     }
@@ -463,6 +548,8 @@ int main(void) {
         cmocka_unit_test(test_rounding_of_small_floats),
         cmocka_unit_test(test_errors_name_the_place),
         cmocka_unit_test(test_unknown_attributes_are_skipped_with_a_warning),
+        cmocka_unit_test(test_attributes_of_any_instruction),
+        cmocka_unit_test(test_literals_take_the_layout),
         cmocka_unit_test(test_names_are_made_fit_and_unique),
         cmocka_unit_test(test_dangling_references_are_not_printed),
         cmocka_unit_test(test_truncated_texts),
