@@ -5,6 +5,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 
 #include <cmocka.h>
 
@@ -100,6 +101,52 @@ static void unknown_opcodes_keep_their_name(void **state) {
     assert_string_equal(module->instructions[1].opcode_name, "frobnicate");
     assert_non_null(module->instructions[1].attributes);
     ir_module_free(module);
+}
+
+/* A schedule is the order in which instructions are taken, if it is one. */
+static void check_scheduled(const char *ids, const char *first) {
+    Text more = {0};
+    text_append(&more, "\"schedule\":{\"sequences\":{\"0\":{\"instructionIds\":[%s]}}},", ids);
+    Text text =
+        module_of(INSTRUCTIONS(PARAMETER("0", F32("2")), NAMED("a", "negate", "0", F32("2")),
+                               NAMED("b", "cosine", "0", F32("2")), NAMED("c", "add", "1,2", F32("2"))),
+                  more.data);
+    IrModule *module = read_json(text.data);
+    assert_string_equal(module->instructions[1].name, first);
+    assert_string_equal(module->instructions[3].name, "c");
+    assert_string_equal(module->instructions[module->instructions[3].operands[0]].name, "a");
+    ir_module_free(module);
+    text_free(&text);
+    text_free(&more);
+}
+
+static void schedules_give_the_order(void **state) {
+    (void)state;
+    check_scheduled("0,2,1,3", "b");
+    check_scheduled("4294967296,4294967298,4294967297,4294967299", "b"); /* the low halves count */
+    check_scheduled("0,1,2", "a");                                       /* not all */
+    check_scheduled("0,2,2,3", "a");                                     /* one twice */
+    check_scheduled("2,0,1,3", "a");                                     /* an operand behind its user */
+}
+
+/* backend_config may stand in the module's table of payloads. */
+static void payloads_are_resolved(void **state) {
+    (void)state;
+    static const char config[] = "\"backendConfigPayload\":{\"id\":%d},";
+    for (int row = 0; row < 2; row++) {
+        char own[64];
+        snprintf(own, sizeof own, config, row);
+        Text line = {0};
+        text_append(&line, "%s" PARAMETER("0", F32("2")), own);
+        Text text = module_of((const char *const[]){line.data}, 1, "\"payloads\":[\"YWJj\"],");
+        IrModule *module = read_json(text.data);
+        const Hlo__HloInstructionProto *message = module->instructions[0].message;
+        assert_int_equal(message->backend_config.len, row == 0 ? 3 : 0); /* there is one row alone */
+        if (row == 0) assert_memory_equal(message->backend_config.data, "abc", 3);
+        ir_module_free(module);
+        text_free(&text);
+        text_free(&line);
+    }
 }
 
 /* The root may be any instruction, and parameters stand in any order. */
@@ -306,6 +353,8 @@ int main(void) {
         cmocka_unit_test(opcodes_have_names),
         cmocka_unit_test(shapes_have_sizes_and_text),
         cmocka_unit_test(unknown_opcodes_keep_their_name),
+        cmocka_unit_test(schedules_give_the_order),
+        cmocka_unit_test(payloads_are_resolved),
         cmocka_unit_test(parameters_in_any_order),
         cmocka_unit_test(bad_ids_are_refused),
         cmocka_unit_test(bad_shapes_are_refused),
