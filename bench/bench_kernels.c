@@ -5,7 +5,8 @@
  * to measure. Kernels that move memory are given in GB/s (bytes that have to be
  * read and written, each once) and as a share of what a plain copy on the device
  * reaches; matrix products and convolutions in TFLOP/s and as a share of the
- * fastest product of their type here.
+ * fastest product of their type here. A loop's turn is given in microseconds, and
+ * as that time over the one of its only kernel alone.
  *
  *   bench_kernels [--device cpu|cuda] [--tf32] [--small] [--quick]
  */
@@ -30,7 +31,7 @@ enum { WORD = 4, HALF = 2, WIDTH = 1024, DEEP = 4096 };
 typedef struct Case {
     const char *name;
     int64_t rows, few_rows;
-    double bytes, flops; /* of a row; one of them is 0 */
+    double bytes, flops; /* of a row; one of them is 0, or both where rows are turns of a loop */
     Dtype type;          /* of the products whose rate is the limit */
     const char *module;
 } Case;
@@ -77,6 +78,27 @@ static const Case cases[] = {
 };
 enum { CASES = sizeof cases / sizeof *cases };
 
+/* The first is the work of a turn alone. */
+static const Case turns[] = {
+    {"reverse 4 KB, alone", 1, 1, 0, 0, DTYPE_F32,
+     "a = f32[1024] parameter(0)\n ROOT b = f32[1024] reverse(a), dimensions={0}\n"},
+    {"reverse 4 KB, in a loop", 1000, 1000, 0, 0, DTYPE_F32,
+     "a = f32[1024] parameter(0)\n turns = s32[] constant(ROWS)\n t = (s32[], f32[1024]) tuple(turns, a)\n"
+     "w = (s32[], f32[1024]) while(t), condition=more, body=turn\n"
+     "ROOT r = f32[1024] get-tuple-element(w), index=1\n"},
+};
+enum { TURNS = sizeof turns / sizeof *turns };
+
+/* What the modules call. */
+static const char computations[] =
+    "add {\n x = f32[] parameter(0)\n y = f32[] parameter(1)\n ROOT sum = f32[] add(x, y)\n}\n\n"
+    "more {\n s = (s32[], f32[1024]) parameter(0)\n i = s32[] get-tuple-element(s), index=0\n"
+    " zero = s32[] constant(0)\n ROOT c = pred[] compare(i, zero), direction=GT\n}\n\n"
+    "turn {\n s = (s32[], f32[1024]) parameter(0)\n i = s32[] get-tuple-element(s), index=0\n"
+    " a = f32[1024] get-tuple-element(s), index=1\n one = s32[] constant(1)\n"
+    " less = s32[] subtract(i, one)\n b = f32[1024] reverse(a), dimensions={0}\n"
+    " ROOT r = (s32[], f32[1024]) tuple(less, b)\n}\n\n";
+
 typedef struct Bench {
     KernelDevice *device;
     bool is_small;
@@ -98,8 +120,7 @@ typedef struct Loaded {
 /* The module's text with ROWS replaced; the caller frees it. */
 static Text module_text(const char *body, int64_t rows) {
     Text text = {0};
-    text_append_string(&text, "HloModule bench\n\nadd {\n x = f32[] parameter(0)\n y = f32[] parameter(1)\n"
-                              " ROOT sum = f32[] add(x, y)\n}\n\nENTRY main {\n ");
+    text_append(&text, "HloModule bench\n\n%sENTRY main {\n ", computations);
     for (const char *at = body; *at;) {
         const char *next = strstr(at, "ROWS");
         if (!next) {
@@ -218,7 +239,8 @@ static AmStatus measure_case(Bench *self, const Case *bench, double *per_second)
     double seconds = 0;
     AmStatus status = load(self, bench, &loaded);
     if (status == AM_OK) status = measure(self, run_case, &loaded, &seconds);
-    double work = (bench->bytes + bench->flops) * (double)loaded.rows;
+    double row = bench->bytes + bench->flops > 0 ? bench->bytes + bench->flops : 1;
+    double work = row * (double)loaded.rows;
     unload(self, &loaded);
     *per_second = status == AM_OK ? work / seconds : 0;
     return status;
@@ -228,6 +250,22 @@ static void print_rate(const char *name, double per_second, bool computes, doubl
     bool is_tera = computes && per_second >= 1e12;
     const char *unit = is_tera ? "TFLOP/s" : computes ? "GFLOP/s" : "GB/s";
     printf("%-28s %8.1f %-7s %6.2f\n", name, per_second / (is_tera ? 1e12 : 1e9), unit, share);
+}
+
+/* 1 where one failed. */
+static int run_turns(Bench *self) {
+    double alone = 0;
+    for (int32_t k = 0; k < TURNS; k++) {
+        double per_second = 0;
+        self->error = (AmError){0};
+        if (measure_case(self, &turns[k], &per_second) != AM_OK) {
+            printf("%-28s %s\n", turns[k].name, self->error.text);
+            return 1;
+        }
+        if (k == 0) alone = per_second;
+        printf("%-28s %8.2f %-7s %6.2f\n", turns[k].name, 1e6 / per_second, "us", alone / per_second);
+    }
+    return 0;
 }
 
 /* 1 where a kernel is missing or failed; its line says why. */
@@ -284,6 +322,7 @@ int main(int argc, char **argv) {
         return AM_ERROR_RUNTIME;
     }
     int result = run_cases(&self, quick);
+    result |= run_turns(&self);
     back_end->close(self.device);
     free(self.chunk);
     return result;
