@@ -2,6 +2,7 @@
  * nested, with branches inside, split by data parallelism and by lists drawn at
  * random. All numbers are whole and small, so every split equals one device bit
  * for bit, whatever the order of its sums. */
+#include "propagation/lower.h"
 #include "runner_case.h"
 
 /* Whole numbers from -2 to 2, made of what the state file or the seed gives. */
@@ -175,11 +176,35 @@ static const char nested[] = "HloModule nested\n" ADD LESS("more", OUTER, "0", "
 static const char *const modules[] = {layers, recurrent, accumulated, nested};
 enum { MODULES = sizeof modules / sizeof *modules };
 
-/* Runs two steps from the same random state and leaves all outputs of the second in `outputs`. */
-static void run_module(const char *path, const char *device, Split split, const char *outputs) {
+/* Collectives of a program's regions, and of theirs. */
+static int32_t count_inside(const Program *program, bool inside) {
+    int32_t count = 0;
+    for (int32_t k = 0; k < program->instruction_count; k++) {
+        const ProgramInstruction *instruction = &program->instructions[k];
+        count += inside && instruction->kind == PROGRAM_COLLECTIVE;
+        for (int32_t r = 0; r < instruction->region_count; r++)
+            count += count_inside(instruction->regions[r], true);
+    }
+    return count;
+}
+
+static int32_t collectives_inside(const PlanContext *context, const Plan *plan, Arena *arena) {
+    Completion *completion;
+    Program *program;
+    AmError error = {0};
+    if (plan_complete(&completion, arena, context, &plan->stages[0], &error) != AM_OK ||
+        plan_lower(&program, arena, context, completion, 0, &error) != AM_OK)
+        fail_msg("%s", error.text);
+    return count_inside(program, false);
+}
+
+/* Runs two steps from the same random state and leaves all outputs of the second in `outputs`;
+ * gives the number of collectives in loops. */
+static int32_t run_module(const char *path, const char *device, Split split, const char *outputs) {
     AmError error = {0};
     Arena arena = {0};
     PlanContext *context;
+    int32_t inside = 0;
     AmRunReport report;
     AmRunOptions options = {
         .steps = 2, .device = device, .state_path = "random", .seed = 5, .outputs_path = outputs};
@@ -188,12 +213,16 @@ static void run_module(const char *path, const char *device, Split split, const 
     if (am_run(context, &options, &arena, &report, &error) != AM_OK)
         fail_msg("%s on %s (seed %d): %s", path, split.mesh, (int)split.seed, error.text);
     assert_true(fabs(report.first_loss) >= 1); /* the numbers have not all become 0 */
+    if (options.plan) inside = collectives_inside(context, options.plan, &arena);
     arena_free(&arena);
     plan_context_free(context);
+    return inside;
 }
 
-static void check_module(const char *text, const char *device, const Split *splits, int32_t count) {
+/* Collectives in loops, of all splits together. */
+static int32_t check_module(const char *text, const char *device, const Split *splits, int32_t count) {
     char path[] = "/tmp/automap_loop_XXXXXX", expected[64], outputs[64];
+    int32_t inside = 0;
     int file = mkstemp(path);
     assert_int_equal(write(file, text, strlen(text)), (ssize_t)strlen(text));
     close(file);
@@ -201,12 +230,13 @@ static void check_module(const char *text, const char *device, const Split *spli
     snprintf(outputs, sizeof outputs, "%s_split.npz", path);
     run_module(path, "cpu", (Split){0}, expected);
     for (int32_t k = 0; k < count; k++) {
-        run_module(path, device, splits[k], outputs);
+        inside += run_module(path, device, splits[k], outputs);
         compare_states(outputs, expected, 0);
     }
     unlink(path);
     unlink(expected);
     unlink(outputs);
+    return inside;
 }
 
 static void test_data_parallel(void **state) {
@@ -219,9 +249,25 @@ static void test_data_parallel(void **state) {
 static void test_any_split(void **state) {
     (void)state;
     static const char *const meshes[] = {"model=2", "model=3", "data=2,model=2", "model=4"};
+    int32_t inside[MODULES] = {0};
     for (uint64_t seed = 0; seed < 8; seed++) {
         const Split split = {meshes[seed % 4], choose_some, seed};
-        for (int32_t m = 0; m < MODULES; m++) check_module(modules[m], "cpu", &split, 1);
+        for (int32_t m = 0; m < MODULES; m++) inside[m] += check_module(modules[m], "cpu", &split, 1);
+    }
+    for (int32_t m = 0; m < MODULES; m++) assert_true(inside[m] > 0);
+}
+
+/* Models that JAX has written as scans: over layers in bf16, over time, over micro-batches. */
+static void test_scans_of_the_zoo(void **state) {
+    (void)state;
+    static const struct {
+        const char *model;
+        double loss, state;
+    } rows[] = {{"llama_tiny", 1e-2, 1e-1}, {"lstm_tiny", 2e-6, 1e-4}, {"accumulated_tiny", 2e-6, 1e-4}};
+    for (int32_t m = 0; m < 3; m++) {
+        check_split(rows[m].model, (Split){NULL, NULL, 0}, rows[m].loss, rows[m].state);
+        check_split(rows[m].model, (Split){"data=2", choose_batch, 0}, rows[m].loss, rows[m].state);
+        check_split(rows[m].model, (Split){"data=2,model=2", choose_some, 1}, rows[m].loss, rows[m].state);
     }
 }
 
@@ -229,6 +275,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_data_parallel),
         cmocka_unit_test(test_any_split),
+        cmocka_unit_test(test_scans_of_the_zoo),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
