@@ -123,7 +123,7 @@ test_fuzzers() {
 # The programs that start threads: ranks, searches, parallel loops.
 test_threads() {
   local names
-  names=$(grep -lE '"(executor/(comm|run)|runner_case|comm_case|region_case|training_case|process_case|planners/search|base/parallel)' tests/unit/test_*.c 2>/dev/null | xargs -rn1 basename -s .c | paste -sd '|')
+  names=$(grep -lE '"(executor/(comm|run)|runner_case|loop_case|comm_case|region_case|training_case|process_case|planners/search|base/parallel)' tests/unit/test_*.c 2>/dev/null | xargs -rn1 basename -s .c | paste -sd '|')
   [ -n "$names" ] || return 0
   configure_and_build build-tsan -DAUTOMAP_SANITIZE=thread -DCMAKE_BUILD_TYPE=Debug \
     "-DCMAKE_C_FLAGS_DEBUG=-O1 -g" && run_tests build-tsan -R "^($names)\$"

@@ -1,8 +1,8 @@
 /* The zoo's small models on 2 and 4 ranks with GPUs: split as data and at random, by
  * local collectives (all ranks on one card, or two) and by NCCL, the losses and
  * the final state are JAX's, of the whole-number models bit for bit, as on the
- * CPU. AUTOMAP_FULL: more models. Skipped (77) in a build without CUDA and where
- * there is neither a GPU nor a stand-in. */
+ * CPU; and loops with collectives inside. AUTOMAP_FULL: more models. Skipped (77) in a build without CUDA and
+ * where there is neither a GPU nor a stand-in. */
 #include <stdio.h>
 
 #include "automap_features.h"
@@ -11,17 +11,22 @@ enum { SKIPPED = 77 };
 
 #ifdef AUTOMAP_HAVE_CUDA
 #include "base/cuda/driver.h"
-#include "runner_case.h"
+#include "loop_case.h"
 #include "tests/cuda/stand_in/stand_in.h"
 
 static void check_models(const char *comm) {
+    static const Split loops[] = {{"data=2", choose_batch, 0}, {"data=2,model=2", choose_some, 2}};
     check_split_by("cuda", comm, "mlp_tiny", (Split){"data=2", choose_batch, 0}, 1e-5, 1e-4);
     check_split_by("cuda", comm, "mlp_tiny", (Split){"data=2,model=2", choose_some, 2}, 1e-5, 1e-4);
     check_split_by("cuda", comm, "exact_linear", (Split){"model=2", choose_some, 0}, 0, 0);
     check_split_by("cuda", comm, "exact_linear", (Split){"data=2,model=2", choose_some, 2}, 0, 0);
     check_split_by("cuda", comm, "exact_gather", (Split){"model=3", choose_some, 1}, 0, 0);
     check_split_by("cuda", comm, "exact_gather", (Split){"data=2,model=2", choose_some, 2}, 0, 0);
+    for (int32_t m = 0; m < LOOP_MODULES; m++)
+        loop_check(loop_modules[m], "cuda", comm, loops, sizeof loops / sizeof *loops);
     if (!getenv("AUTOMAP_FULL")) return;
+    check_split_by("cuda", comm, "lstm_tiny", (Split){"data=2", choose_batch, 0}, 1e-5, 1e-4);
+    check_split_by("cuda", comm, "accumulated_tiny", (Split){"data=2", choose_batch, 0}, 1e-5, 1e-4);
     check_split_by("cuda", comm, "gpt2_tiny", (Split){"data=2", choose_batch, 0}, 1e-5, 1e-4);
     check_split_by("cuda", comm, "gpt2_tiny", (Split){"data=2,model=2", choose_some, 1}, 1e-5, 1e-4);
     check_split_by("cuda", comm, "t5_tiny", (Split){"model=2", choose_some, 5}, 1e-5, 1e-4);

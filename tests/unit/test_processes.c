@@ -21,6 +21,7 @@ static void test_training(void **state) {
     check_training("mlp_tiny", "data=2,model=2", choose_some, 2, 2);
     check_training("exact_linear", "model=3", choose_some, 1, 3);
     check_training("exact_gather", "data=2,model=4", choose_some, 3, 4);
+    check_training("lstm_tiny", "data=2,model=2", choose_some, 1, 2);
 }
 
 static AmStatus die(CommWorld *world, AmError *error) {
