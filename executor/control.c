@@ -5,9 +5,10 @@
  * body's parameters are these places, which the body updates, by itself where
  * the buffer plan allows it. What is not carried is read where the operand lies.
  * The condition takes the same parameters, and so finds them in the same places.
- * Branches and called computations read the operands in place, and what they
- * give is copied to the results. Regions never run at the same time and share
- * the memory for what they make: a place in the caller's buffer plan.
+ * Branches and called computations read the operands in place and make their
+ * outputs in the results; what is no output of theirs alone is copied there.
+ * Regions never run at the same time and share the memory for what else they
+ * make: a place in the caller's buffer plan.
  *
  * What a condition or a selector gave is read by the host, on any device. All
  * ranks read the same, so collectives inside meet as often on every rank; one
@@ -263,6 +264,7 @@ AmStatus control_bind(Control *self, void *const *addresses, const ReadyMemory *
     for (int32_t r = 0; r < instruction->region_count && status == AM_OK; r++) {
         find_parameters(self, r, parameters);
         ReadyMemory of_region = {.parameters = parameters,
+                                 .outputs = instruction->opcode == IR_WHILE ? NULL : self->results,
                                  .values = ready_place(self->program, memory, instruction->workspace),
                                  .scratch = memory->scratch,
                                  .comm_scratch = memory->comm_scratch};

@@ -68,17 +68,20 @@ char *ready_place(const Program *program, const ReadyMemory *memory, int64_t off
     return memory->values + (memory->parameters ? offset - program->parameter_bytes : offset);
 }
 
+/* What two outputs have in common is made in the first one's place. */
 static void find_addresses(ReadyProgram *self, const ReadyMemory *memory) {
     const Program *program = self->program;
     for (int32_t k = 0; k < program->roles->parameter_count && memory->parameters; k++)
         self->addresses[program->parameters[k]] = memory->parameters[k];
+    for (int32_t k = program->roles->output_count - 1; k >= 0 && memory->outputs; k--) {
+        int32_t storage = program->values[program->outputs[k]].storage;
+        if (program->values[storage].offset < 0) self->addresses[storage] = memory->outputs[k];
+    }
     for (int32_t v = 0; v < program->value_count; v++) {
-        const ProgramValue *value = &program->values[v];
-        if (value->offset < 0) continue;
-        bool elsewhere =
-            memory->parameters && program->values[value->storage].kind == PROGRAM_VALUE_PARAMETER;
-        self->addresses[v] =
-            elsewhere ? self->addresses[value->storage] : ready_place(program, memory, value->offset);
+        const ProgramValue *owner = &program->values[program->values[v].storage];
+        bool elsewhere = owner->offset < 0 || (memory->parameters && owner->kind == PROGRAM_VALUE_PARAMETER);
+        self->addresses[v] = elsewhere ? self->addresses[program->values[v].storage]
+                                       : ready_place(program, memory, owner->offset);
     }
 }
 

@@ -31,6 +31,7 @@ typedef struct ReadyProgram {
 /* Memory of the device, each part aligned to 64. */
 typedef struct ReadyMemory {
     void *const *parameters; /* [parameter]: their places; NULL: in `values` */
+    void *const *outputs;    /* [output]: the places of those that are made outside of `values`; or NULL */
     char *values;            /* program->allocation_bytes, less parameter_bytes if they lie elsewhere */
     char *scratch, *comm_scratch;
 } ReadyMemory;

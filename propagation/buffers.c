@@ -27,6 +27,7 @@ typedef struct Planner {
     int32_t *last_use;  /* [value]: last step that reads its storage; step_count for outputs */
     int32_t *update_of; /* [value]: index in updates, or -1 */
     int32_t *made_at;   /* [value]: step that makes it */
+    bool *outside;      /* [value]: made where the caller wants it */
     Gap *gaps;          /* by offset, disjoint, not adjacent */
     int32_t gap_count, gap_capacity;
     int64_t end; /* high-water mark */
@@ -143,6 +144,15 @@ static void find_storage_and_lifetimes(Planner *self) {
         self->last_use[self->storage[program->outputs[k]]] = program->step_count;
 }
 
+/* Outputs that a step makes, where the caller has places for them. */
+static void find_outside(Planner *self) {
+    const Program *program = self->program;
+    for (int32_t k = 0; k < program->roles->output_count && program->outputs_outside; k++) {
+        int32_t storage = self->storage[program->outputs[k]];
+        self->outside[storage] = self->made_at[storage] >= 0;
+    }
+}
+
 /* The operand that becomes `result` where it lies: the array of a dynamic-update-slice, the value that a
  * loop carries; -1: none. */
 static int32_t changed_operand(const ProgramInstruction *instruction, int32_t result) {
@@ -215,6 +225,8 @@ static void place_result(Planner *self, int32_t s, int32_t value) {
     ProgramValue *result = &program->values[value];
     if (self->storage[value] != value) return; /* in place of a parameter */
     result->bytes = aligned_bytes(&result->shape);
+    result->offset = -1;
+    if (self->outside[value]) return;
     bool fused = step->fusion >= 0;
     int32_t changed = fused ? -1 : changed_operand(&program->instructions[step->instruction], value);
     for (int32_t k = 0; k < step_operands(program, step); k++) {
@@ -281,9 +293,11 @@ AmStatus program_plan_buffers(Program *program, AmError *error) {
                     .storage = ARENA_ARRAY(arena, int32_t, program->value_count + 1),
                     .last_use = ARENA_ARRAY(arena, int32_t, program->value_count + 1),
                     .update_of = ARENA_ARRAY(arena, int32_t, program->value_count + 1),
-                    .made_at = ARENA_ARRAY(arena, int32_t, program->value_count + 1)};
+                    .made_at = ARENA_ARRAY(arena, int32_t, program->value_count + 1),
+                    .outside = ARENA_ARRAY(arena, bool, program->value_count + 1)};
     if (arena->failed) return am_fail_memory(error, program->value_count);
     find_storage_and_lifetimes(&self);
+    find_outside(&self);
     place_updates(&self);
     for (int32_t k = 0; k < program->roles->parameter_count; k++) {
         ProgramValue *value = &program->values[program->parameters[k]];

@@ -54,9 +54,13 @@ AmStatus lower_whole_regions(ProgramInstruction *instruction, Arena *arena, cons
     bool is_loop = source->opcode == IR_WHILE;
     Program **regions = ARENA_ARRAY(arena, Program *, source->called_count + 1);
     if (!regions) return am_fail_memory(error, source->called_count);
-    for (int32_t k = 0; k < source->called_count; k++)
+    for (int32_t k = 0; k < source->called_count; k++) {
         TRY(program_from_computation(&regions[k], arena, module, source->called[k], is_loop && k == 0,
                                      error));
+        if (is_loop) continue;
+        regions[k]->outputs_outside = true;
+        TRY(program_plan_buffers(regions[k], error));
+    }
     instruction->regions = regions;
     instruction->region_count = source->called_count;
     if (is_loop) instruction->carried = count_up(arena, instruction->operand_count);

@@ -173,6 +173,9 @@ typedef struct Program {
     int32_t step_count;
     ProgramUpdate *updates;
     int32_t update_count;
+    /* A branch or called computation: what it makes as outputs is made where the
+     * caller has its results and has no place here (offset -1). */
+    bool outputs_outside;
     int64_t allocation_bytes; /* one allocation per rank holds everything */
     int64_t parameter_bytes;  /* the part of it that lives between steps, at offset 0 */
     int32_t peak_step;        /* a step at which the allocation is fullest */

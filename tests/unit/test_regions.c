@@ -73,12 +73,33 @@ static void test_loop_swaps(void **state) {
     module_close(&c);
 }
 
+/* A called computation makes its output where the caller wants it; what it gives twice is copied. */
+static void test_outputs_are_made_in_place(void **state) {
+    (void)state;
+    const char *text = "HloModule m\n"
+                       "f { a = s32[2] parameter(0) b = s32[2] reverse(a), dimensions={0}\n"
+                       "  c = s32[2] reverse(b), dimensions={0}\n"
+                       "  ROOT r = (s32[2], s32[2], s32[2]) tuple(b, b, a) }\n"
+                       "ENTRY e { x = s32[2] parameter(0)\n"
+                       "  f = (s32[2], s32[2], s32[2]) fusion(x), kind=kCustom, calls=f\n"
+                       "  u = s32[2] get-tuple-element(f), index=0 v = s32[2] get-tuple-element(f), index=1\n"
+                       "  w = s32[2] get-tuple-element(f), index=2\n"
+                       "  ROOT r = s32[6] concatenate(u, v, w), dimensions={0} }\n";
+    const int32_t x[] = {1, 2}, expected[] = {2, 1, 2, 1, 1, 2};
+    ModuleCase c;
+    if (module_open(&c, text) != AM_OK) fail_msg("%s", c.error.text);
+    check_run(&c, (const void *[]){x}, expected, sizeof expected);
+    const ProgramInstruction *call = &c.program->instructions[0];
+    assert_int_equal(call->opcode, IR_FUSION);
+    assert_int_equal(call->workspace_bytes, 0);
+    module_close(&c);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_collectives_in_regions),
-        cmocka_unit_test(test_failure_in_a_loop),
-        cmocka_unit_test(test_loop_takes_over_what_it_carries),
-        cmocka_unit_test(test_loop_swaps),
+        cmocka_unit_test(test_collectives_in_regions),          cmocka_unit_test(test_failure_in_a_loop),
+        cmocka_unit_test(test_loop_takes_over_what_it_carries), cmocka_unit_test(test_loop_swaps),
+        cmocka_unit_test(test_outputs_are_made_in_place),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
