@@ -46,7 +46,7 @@ static AmStatus verify_members(const Verifier *verifier, const IrInstruction *in
     return status;
 }
 
-/* [groups, size]<=[dimensions]: the devices are as many as the members. */
+/* [groups, size]<=[dimensions]T(permutation): the devices are as many as the members. */
 static AmStatus read_iota(const Verifier *verifier, const IrInstruction *instruction, Groups *groups,
                           const Hlo__IotaReplicaGroupListProto *list) {
     int64_t members, devices = 1;
@@ -54,7 +54,15 @@ static AmStatus read_iota(const Verifier *verifier, const IrInstruction *instruc
     for (size_t d = 0; d < list->n_iota_reshape_dims; d++) {
         overflow = overflow || __builtin_mul_overflow(devices, list->iota_reshape_dims[d], &devices);
     }
-    if (overflow || list->num_devices_per_group < 1 || members != devices) {
+    uint64_t permuted = 0;
+    for (size_t i = 0; i < list->n_iota_transpose_perm; i++) {
+        int64_t dimension = list->iota_transpose_perm[i];
+        if (dimension >= 0 && dimension < 64) permuted |= (uint64_t)1 << dimension;
+    }
+    size_t rank = list->n_iota_transpose_perm;
+    bool is_permutation = rank == 0 || (rank == list->n_iota_reshape_dims && rank < 64 &&
+                                        permuted == ((uint64_t)1 << rank) - 1);
+    if (overflow || !is_permutation || list->num_devices_per_group < 1 || members != devices) {
         return verify_refuse(verifier, instruction, "its %lld groups of %lld do not make up its devices",
                              (long long)list->num_replica_groups, (long long)list->num_devices_per_group);
     }

@@ -240,6 +240,7 @@ STATED_FORMS = [
     ("automap", ".*-start|send|send-done|recv|recv-done", ""),
     ("automap", "slice|reduce-window|select-and-scatter|convolution", r":0\]|stride=0|stride=\S*x0"),
     ("automap", "conditional", r"true_computation=(\w+), false_computation=\1\b|\{(\w+), \2\}"),
+    ("automap", "conditional", r"\(k, .*true_computation"),  # a matter of the text alone
     ("automap", "all-.*|reduce-scatter|collective-.*", r"replica_groups=\{\}|channel_id|\[0,"),
 ]
 
