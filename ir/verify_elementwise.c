@@ -109,13 +109,10 @@ AmStatus verify_complex(const Verifier *verifier, const IrInstruction *instructi
                        part_type(instruction->shape.type));
 }
 
-/* Of another width: the last dimension holds the parts of the wider type. */
+/* Of another width: the last dimension holds the parts of the wider type. Complex
+ * numbers may be taken for others, which XLA refuses. */
 AmStatus verify_bitcast_convert(const Verifier *verifier, const IrInstruction *instruction) {
     const IrShape *operand = verify_operand(verifier, instruction, 0), *result = &instruction->shape;
-    if (dtype_is_complex(operand->type) != dtype_is_complex(result->type)) {
-        return verify_refuse(verifier, instruction, "it makes %s of %s, one of them complex",
-                             dtype_name(result->type), dtype_name(operand->type));
-    }
     int32_t from = dtype_bits(operand->type), to = dtype_bits(result->type);
     if (from == to) return verify_same_dimensions(verifier, instruction, 0);
     const IrShape *wide = from > to ? operand : result, *narrow = from > to ? result : operand;

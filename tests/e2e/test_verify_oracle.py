@@ -86,6 +86,9 @@ DIFFERENCES = [
      "f32[2,3] conditional(q, m, m), true_computation=one, false_computation=one"),
     ("XLA's process ends on shards without elements", "automap",
      "f32[0,3] all-gather(e), replica_groups={{0,1}}, dimensions={0}"),
+    ("automap lets start indices differ in type", "automap",
+     "f32[1,3] dynamic-slice(m, k, dim), dynamic_slice_sizes={1,3}"),
+    ("automap takes the bits of complex numbers for others", "automap", "s64[2,3] bitcast-convert(c)"),
     ("automap does not look at a fusion's kind", "automap", "f32[2,3] fusion(m), kind=kFoo, calls=one"),
 ]
 
@@ -239,6 +242,7 @@ STATED_FORMS = [
     ("automap", "convolution", r"\(\w+, \w+, \w+\)"),  # scaled ones, as binaries have them
     ("automap", ".*-start|send|send-done|recv|recv-done", ""),
     ("automap", "slice|reduce-window|select-and-scatter|convolution", r":0\]|stride=0|stride=\S*x0"),
+    ("automap", "bitcast-convert", r"c64|c128|\(c\)"),
     ("automap", "conditional", r"true_computation=(\w+), false_computation=\1\b|\{(\w+), \2\}"),
     ("automap", "conditional", r"\(k, .*true_computation"),  # a matter of the text alone
     ("automap", "all-.*|reduce-scatter|collective-.*", r"replica_groups=\{\}|channel_id|\[0,"),
