@@ -3,7 +3,8 @@
  *
  *   fft:   real transforms give n / 2 + 1 complex numbers for n real ones (none
  *          for none) in the last dimension, and the inverse takes them
- *   topk:  values and their indices along the last dimension
+ *   topk:  values and their indices along the last dimension, as s32 with XLA and
+ *          as any integer here
  */
 #include "ir/verify_parts.h"
 
@@ -101,8 +102,12 @@ AmStatus verify_topk(const Verifier *verifier, const IrInstruction *instruction)
     }
     for (int32_t d = 0; d < operand->rank; d++) sizes[d] = operand->dimensions[d];
     sizes[operand->rank - 1] = k;
+    const IrShape *result = &instruction->shape;
+    bool is_pair = result->type == DTYPE_TUPLE && result->rank == 2;
+    Dtype index =
+        is_pair && dtype_is_integer(result->elements[1].type) ? result->elements[1].type : DTYPE_S32;
     IrShape parts[2] = {{.type = operand->type, .rank = operand->rank, .dimensions = sizes},
-                        {.type = DTYPE_S32, .rank = operand->rank, .dimensions = sizes}};
+                        {.type = index, .rank = operand->rank, .dimensions = sizes}};
     IrShape expected = {.type = DTYPE_TUPLE, .rank = 2, .elements = parts};
-    return verify_shape(verifier, instruction, &instruction->shape, &expected);
+    return verify_shape(verifier, instruction, result, &expected);
 }

@@ -86,6 +86,8 @@ DIFFERENCES = [
      "f32[2,3] conditional(q, m, m), true_computation=one, false_computation=one"),
     ("XLA's process ends on shards without elements", "automap",
      "f32[0,3] all-gather(e), replica_groups={{0,1}}, dimensions={0}"),
+    ("automap lets the indices of topk be any integers", "automap",
+     "(f32[2,2], s64[2,2]) topk(m), k=2, largest=true"),
     ("automap lets start indices differ in type", "automap",
      "f32[1,3] dynamic-slice(m, k, dim), dynamic_slice_sizes={1,3}"),
     ("automap takes the bits of complex numbers for others", "automap", "s64[2,3] bitcast-convert(c)"),
