@@ -139,6 +139,7 @@ static void write_key(Text *out, bool *has_any, const char *name) {
 }
 
 bool ir_metadata_is_empty(const Hlo__OpMetadata *metadata) {
+    if (metadata->op_name[0] || metadata->metadata_payload) return false;
     Text text = {0};
     ir_write_metadata(&text, metadata, NULL);
     bool is_empty = text.length == 0 && !text.failed;
