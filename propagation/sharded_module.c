@@ -1,4 +1,4 @@
-/* A canonical module with a sharding on every instruction, as HLO text.
+/* A canonical module with a sharding on every planned instruction, as HLO text.
  *
  * The text printer writes messages, so a message is made: every canonical
  * instruction is a shallow copy of the one it came from, under its canonical
@@ -50,8 +50,32 @@ static Hlo__OpSharding *array_sharding(ModuleWriter *writer, SbpState state, int
     return message;
 }
 
-/* Leaves of a tuple: those of a tuple operator from its operands, others whole. */
-static Hlo__OpSharding *sharding_of(ModuleWriter *writer, int32_t instruction) {
+/* The planned loop whose arrays this tuple holds: the loop itself, the parameter
+ * of its body or condition, or what the body gives; or NULL. */
+static const PlannedLoop *loop_of_tuple(const PlanContext *context, int32_t number, int32_t instruction) {
+    const Rules *rules = context->rules;
+    const IrComputation *computation = &context->canonical->computations[number];
+    const PlannedLoop *loop = rules_loop(rules, instruction);
+    if (loop || number == context->canonical->entry) return loop;
+    for (int32_t k = 0; k < rules->loop_count; k++) {
+        loop = &rules->loops[k];
+        bool is_parameter =
+            instruction == computation->parameters[0] && (loop->body == number || loop->condition == number);
+        if (is_parameter || (loop->body == number && instruction == computation->root)) return loop;
+    }
+    return NULL;
+}
+
+static SbpState carried_state(const ModuleWriter *writer, const LoopLeaf *leaf) {
+    int32_t speaker = leaf->in_body >= 0      ? leaf->in_body
+                      : leaf->afterwards >= 0 ? leaf->afterwards
+                                              : leaf->in_condition;
+    return speaker >= 0 ? writer->states[speaker] : (SbpState){{SBP_B}};
+}
+
+/* Leaves of a tuple: those of a planned loop by its arrays, those of a tuple
+ * operator by its operands, others whole. */
+static Hlo__OpSharding *sharding_of(ModuleWriter *writer, int32_t number, int32_t instruction) {
     const IrInstruction *value = &writer->context->canonical->instructions[instruction];
     SbpState whole = {{SBP_B}};
     if (value->shape.type != DTYPE_TUPLE)
@@ -62,12 +86,14 @@ static Hlo__OpSharding *sharding_of(ModuleWriter *writer, int32_t instruction) {
     message->type = HLO__OP_SHARDING__TYPE__TUPLE;
     message->tuple_shardings = ARENA_ARRAY(&writer->arena, Hlo__OpSharding *, count);
     if (!message->tuple_shardings) return NULL;
+    const PlannedLoop *loop = loop_of_tuple(writer->context, number, instruction);
     for (int32_t leaf = 0; leaf < count; leaf++) {
         SbpState state = whole;
         const IrInstruction *operand = value->opcode == IR_TUPLE && count == value->operand_count
                                            ? &writer->context->canonical->instructions[value->operands[leaf]]
                                            : NULL;
-        if (operand && operand->shape.type != DTYPE_TUPLE) state = writer->states[value->operands[leaf]];
+        if (loop) state = carried_state(writer, &loop->leaves[leaf]);
+        else if (operand && operand->shape.type != DTYPE_TUPLE) state = writer->states[value->operands[leaf]];
         message->tuple_shardings[message->n_tuple_shardings++] =
             array_sharding(writer, state, rules_leaf(&value->shape, leaf)->rank);
     }
@@ -106,7 +132,7 @@ static Hlo__HloInstructionProto *make_instruction(ModuleWriter *writer, int32_t 
         message->operand_ids[k] = instruction_id(computation, number, instruction->operands[k]);
     for (int32_t k = 0; k < instruction->control_count; k++)
         message->control_predecessor_ids[k] = instruction_id(computation, number, instruction->control[k]);
-    if (number == module->entry) message->sharding = sharding_of(writer, index);
+    if (writer->context->rules->is_planned[number]) message->sharding = sharding_of(writer, number, index);
     return message;
 }
 
