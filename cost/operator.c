@@ -11,7 +11,8 @@
  *
  * Bytes are those that must pass the memory once: every operand and result in
  * full, except where an operator touches part of an operand (gather, slice:
- * as much as it writes, and the indices) or needs none of it. A fusion reads
+ * as much as it writes, and the indices; a dynamic-update-slice in place as much
+ * as it changes) or needs none of it. A fusion reads
  * each input once, a broadcast input (stride 0) in its own small size, and
  * writes its outputs; what lives inside it never reaches the memory.
  *
@@ -82,16 +83,22 @@ static OperatorUnit unit_of(IrOpcode opcode) {
     return opcode == IR_CONVOLUTION ? OPERATOR_CONVOLUTION : OPERATOR_VECTOR;
 }
 
+/* Whether a result lies where the operand did, which then is not copied. */
+static bool is_in_place(const Program *program, int32_t operand, int32_t result) {
+    int64_t offset = program->values[result].offset;
+    return offset >= 0 && program->values[operand].offset == offset;
+}
+
 /* What a loop or conditional moves itself: a loop into its results what it
  * starts with, where that does not lie there; a conditional what a branch gives. */
 static double copied_bytes(const Program *program, const ProgramInstruction *instruction) {
     double bytes = 0;
     for (int32_t k = 0; k < instruction->result_count; k++) {
-        const ProgramValue *result = &program->values[instruction->first_result + k];
-        const ProgramValue *from =
-            instruction->carried ? &program->values[instruction->operands[instruction->carried[k]]] : NULL;
-        if (from && from->offset == result->offset && from->offset >= 0) continue;
-        bytes += 2 * array_bytes(&result->shape);
+        int32_t result = instruction->first_result + k;
+        if (instruction->carried &&
+            is_in_place(program, instruction->operands[instruction->carried[k]], result))
+            continue;
+        bytes += 2 * array_bytes(&program->values[result].shape);
     }
     return bytes;
 }
@@ -107,6 +114,11 @@ static void instruction_work(OperatorWork *work, const Program *program,
     if (instruction->opcode == IR_WHILE || instruction->opcode == IR_CONDITIONAL) {
         work->bytes = copied_bytes(program, instruction);
         work->is_run = work->bytes > 0;
+        return;
+    }
+    if (instruction->opcode == IR_DYNAMIC_UPDATE_SLICE && instruction->operand_count > 1 &&
+        is_in_place(program, instruction->operands[0], instruction->first_result)) {
+        work->bytes = 2 * array_bytes(&program->values[instruction->operands[1]].shape);
         return;
     }
     for (int32_t k = 0; k < instruction->result_count; k++)

@@ -185,7 +185,7 @@ static AmStatus build_computation(Rules *rules, ValueResolver *resolver, Arena *
                                   int32_t computation, const IrShape **shapes, AmError *error) {
     const IrComputation *body = &module->computations[computation];
     for (int32_t i = body->first; i < body->first + body->count; i++) {
-        values_resolve(resolver, i);
+        values_resolve(resolver, computation, i);
         find_on_demand(rules, i);
         TRY(build_rule(rules, arena, module, i, shapes, error));
     }

@@ -70,7 +70,8 @@ typedef struct Rules {
     FactorRule *rules; /* per instruction */
     /* Where array value (instruction i, leaf 0) really comes from: itself, or
      * through tuple, get-tuple-element and opt-barrier the producing
-     * instruction; `leaf` is which result of that. */
+     * instruction; `leaf` is which result of that. Of equal small constants the
+     * first stands for all. */
     int32_t *alias, *leaf;
     bool *is_free;       /* no parameter among the ancestors: costs nothing in any state */
     bool *on_demand;     /* free, or a broadcast: made per use in the state that the use needs, so it ties

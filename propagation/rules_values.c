@@ -14,6 +14,7 @@
 
 #include <string.h>
 
+#include "base/hash.h"
 #include "ir/loops.h"
 
 int32_t rules_leaf_count(const IrShape *shape) {
@@ -99,6 +100,48 @@ static void plan_loop(ValueResolver *self, Arena *arena, int32_t computation, in
                                                       .leaves = make_leaves(arena, &loop->shape, leaves)};
 }
 
+/* ---- equal constants ---- */
+
+/* Constants that are the same thing: small, and of one computation. */
+#define MOST_CONSTANT_BYTES 64
+
+static bool is_small_constant(const IrInstruction *value) {
+    return value->opcode == IR_CONSTANT && value->shape.type != DTYPE_TUPLE && value->literal &&
+           value->literal->data && value->literal->bytes <= MOST_CONSTANT_BYTES;
+}
+
+static bool is_same_constant(const IrInstruction *a, const IrInstruction *b) {
+    return ir_shape_equal(&a->shape, &b->shape) && a->literal->bytes == b->literal->bytes &&
+           memcmp(a->literal->data, b->literal->data, (size_t)a->literal->bytes) == 0;
+}
+
+static AmStatus make_constants(ValueResolver *self, Arena *arena, AmError *error) {
+    const IrModule *module = self->rules->module;
+    uint64_t count = 0;
+    for (int32_t i = 0; i < module->instruction_count; i++)
+        count += is_small_constant(&module->instructions[i]);
+    while (self->constant_mask < 2 * count) self->constant_mask = 2 * self->constant_mask + 1;
+    self->constants = ARENA_ARRAY(arena, int32_t, (int64_t)self->constant_mask + 1);
+    if (!self->constants) return am_fail_memory(error, (int64_t)count * 8);
+    memset(self->constants, -1, sizeof(int32_t) * (size_t)(self->constant_mask + 1));
+    return AM_OK;
+}
+
+/* The first constant of the computation that is the same as this one: it stands for all. */
+static int32_t first_constant(ValueResolver *self, int32_t instruction, int32_t computation) {
+    const IrInstruction *instructions = self->rules->module->instructions;
+    const IrInstruction *value = &instructions[instruction];
+    uint64_t at = hash_bytes(value->literal->data, (size_t)value->literal->bytes,
+                             hash_combine((uint64_t)value->shape.type, (uint64_t)computation));
+    for (;; at++) {
+        int32_t *slot = &self->constants[at & self->constant_mask];
+        if (*slot < 0) *slot = instruction;
+        if (*slot >= self->rules->module->computations[computation].first && *slot <= instruction &&
+            is_same_constant(&instructions[*slot], value))
+            return *slot;
+    }
+}
+
 AmStatus values_begin(ValueResolver *self, Rules *rules, Arena *arena, AmError *error) {
     const IrModule *module = rules->module;
     int32_t computations = module->computation_count, loops = 0;
@@ -123,7 +166,7 @@ AmStatus values_begin(ValueResolver *self, Rules *rules, Arena *arena, AmError *
         for (int32_t i = body->first; rules->is_planned[c] && i < body->first + body->count; i++)
             if (can_be_planned(module, &module->instructions[i], mentions)) plan_loop(self, arena, c, i);
     }
-    return arena->failed ? am_fail_memory(error, rules->count) : AM_OK;
+    return arena->failed ? am_fail_memory(error, rules->count) : make_constants(self, arena, error);
 }
 
 /* ---- values ---- */
@@ -236,12 +279,16 @@ static void find_initial(ValueResolver *self, PlannedLoop *loop) {
     }
 }
 
-void values_resolve(ValueResolver *self, int32_t instruction) {
+void values_resolve(ValueResolver *self, int32_t computation, int32_t instruction) {
     Rules *rules = self->rules;
     const IrInstruction *value = &rules->module->instructions[instruction];
     if (self->loop_of[instruction] >= 0) find_initial(self, &rules->loops[self->loop_of[instruction]]);
     if (value->shape.type == DTYPE_TUPLE) {
         self->source[instruction] = tuple_source(self, instruction);
+        return;
+    }
+    if (is_small_constant(value)) {
+        rules->alias[instruction] = first_constant(self, instruction, computation);
         return;
     }
     int32_t from = instruction, leaf = 0;

@@ -9,14 +9,16 @@ typedef struct ValueResolver {
     int32_t *source;    /* [instruction]: where a tuple value comes from; arrays are their own */
     int32_t *loop_of;   /* [instruction]: the planned loop that it is, or -1 */
     int32_t *region_of; /* [computation]: the planned loop whose body or condition it is, or -1 */
+    int32_t *constants; /* [constant_mask + 1]: hash table of small constants, -1 where empty */
+    uint64_t constant_mask;
 } ValueResolver;
 
 /* Finds the planned computations and loops of rules->module, filling
  * is_planned, times and loops; rules->alias and leaf are ready to be set. */
 AmStatus values_begin(ValueResolver *resolver, Rules *rules, Arena *arena, AmError *error);
-/* Sets alias and leaf of an instruction of a planned computation. Instructions
+/* Sets alias and leaf of an instruction of this planned computation. Instructions
  * go in order, and bodies and conditions before their callers. */
-void values_resolve(ValueResolver *resolver, int32_t instruction);
+void values_resolve(ValueResolver *resolver, int32_t computation, int32_t instruction);
 /* After all of a planned computation: what a loop's body gives. */
 void values_end_computation(ValueResolver *resolver, int32_t computation);
 
