@@ -232,8 +232,7 @@ AmStatus propagate_strictly(SbpState **states, Arena *arena, const PlanContext *
     if (!built) return am_fail_memory(error, (int64_t)sizeof(SbpState) * context->rules->count);
     int32_t conflict = strict_complete(target.problem);
     if (conflict >= 0) return fail_strictly(context, conflict, error);
-    for (int32_t i = 0; i < context->rules->entry_count; i++)
-        built[i].axis[0] = strict_state(target.problem, i);
+    for (int32_t i = 0; i < context->rules->count; i++) built[i].axis[0] = strict_state(target.problem, i);
     *states = built;
     return AM_OK;
 }

@@ -64,22 +64,47 @@ static bool is_product(IrOpcode opcode) {
     return opcode == IR_DOT || opcode == IR_CONVOLUTION;
 }
 
+static bool has_product(const IrModule *module, const IrComputation *computation) {
+    for (int32_t i = computation->first; i < computation->first + computation->count; i++)
+        if (is_product(module->instructions[i].opcode)) return true;
+    return false;
+}
+
+/* What a loop computes that the loss depends on is all of its body, and comes
+ * before the products of the next iteration. */
+static void enter_loop(StrictProblem *problem, const PlannedLoop *loop, bool *is_forward) {
+    const IrModule *module = problem->context->canonical;
+    bool is_followed =
+        problem->is_body[loop->instruction] || has_product(module, &module->computations[loop->body]);
+    for (int32_t k = 0; k < loop->leaf_count; k++) {
+        is_forward[loop->leaves[k].next] = true;
+        problem->is_body[loop->leaves[k].next] |= is_followed;
+    }
+}
+
 /* is_body[r]: r is an ancestor of the loss, and so is a dot or convolution after r. */
 static AmStatus find_body(StrictProblem *problem, AmError *error) {
     const Rules *rules = problem->context->rules;
+    const IrModule *module = rules->module;
     const IrRoles *roles = problem->context->roles;
-    problem->is_body = ARENA_ARRAY(problem->arena, bool, rules->entry_count);
-    bool *is_forward = ARENA_ARRAY(problem->arena, bool, rules->entry_count);
-    if (!problem->is_body || !is_forward) return am_fail_memory(error, 2 * (int64_t)rules->entry_count);
-    if (roles->loss < 0) memset(is_forward, true, (size_t)rules->entry_count);
+    problem->is_body = ARENA_ARRAY(problem->arena, bool, rules->count);
+    bool *is_forward = ARENA_ARRAY(problem->arena, bool, rules->count);
+    if (!problem->is_body || !is_forward) return am_fail_memory(error, 2 * (int64_t)rules->count);
+    if (roles->loss < 0) memset(is_forward, true, (size_t)rules->count);
     else is_forward[rules->alias[roles->outputs[roles->loss]]] = true;
-    for (int32_t i = rules->entry_count - 1; i >= 0; i--) {
-        const IrInstruction *instruction = &rules->module->instructions[i];
-        if (!is_forward[i] || rules->alias[i] != i) continue;
-        for (int32_t k = 0; k < instruction->operand_count; k++) {
-            int32_t operand = rules->alias[instruction->operands[k]];
-            is_forward[operand] = true;
-            problem->is_body[operand] |= is_product(instruction->opcode) || problem->is_body[i];
+    for (int32_t c = 0; c < module->computation_count; c++) { /* loops before what they run */
+        const IrComputation *computation = &module->computations[c];
+        for (int32_t i = computation->first + computation->count - 1;
+             rules->is_planned[c] && i >= computation->first; i--) {
+            const IrInstruction *instruction = &module->instructions[i];
+            if (!is_forward[i] || rules->alias[i] != i) continue;
+            for (int32_t k = 0; k < instruction->operand_count; k++) {
+                int32_t operand = rules->alias[instruction->operands[k]];
+                is_forward[operand] = true;
+                problem->is_body[operand] |= is_product(instruction->opcode) || problem->is_body[i];
+            }
+            const PlannedLoop *loop = rules_loop(rules, i);
+            if (loop) enter_loop(problem, loop, is_forward);
         }
     }
     return AM_OK;
@@ -215,17 +240,39 @@ static AmStatus add_instruction(StrictProblem *problem, int32_t instruction, int
     return problem->arena->failed ? am_fail_memory(error, 0) : AM_OK;
 }
 
+static void join_uses(StrictProblem *problem, int32_t a, int32_t b) {
+    if (a < 0 || b < 0) return;
+    a = tensor_of_use(problem, a);
+    b = tensor_of_use(problem, b);
+    if (a >= 0 && b >= 0 && problem->shapes[a]->rank == problem->shapes[b]->rank) join(problem, a, b);
+}
+
+/* All that hold an array of a loop are one tensor. */
+static void join_carried(StrictProblem *problem, const PlannedLoop *loop) {
+    for (int32_t k = 0; k < loop->leaf_count; k++) {
+        const LoopLeaf *leaf = &loop->leaves[k];
+        if (leaf->initial_leaf > 0 || leaf->next_leaf > 0) continue;
+        join_uses(problem, leaf->next, leaf->initial);
+        join_uses(problem, leaf->next, leaf->in_body);
+        join_uses(problem, leaf->next, leaf->afterwards);
+        join_uses(problem, leaf->initial, leaf->in_body);
+        join_uses(problem, leaf->initial, leaf->afterwards);
+        join_uses(problem, leaf->in_body, leaf->in_condition);
+    }
+}
+
 static AmStatus add_all(StrictProblem *problem, AmError *error) {
     const Rules *rules = problem->context->rules;
     int32_t most = 2;
-    for (int32_t i = 0; i < rules->entry_count; i++) {
+    for (int32_t i = 0; i < rules->count; i++) {
         int32_t slots = rules->rules[i].operand_count + rules->rules[i].result_count;
         if (slots > most) most = slots;
         add_tensor(problem, &rules->module->instructions[i].shape);
     }
     int32_t *tensors = ARENA_ARRAY(problem->arena, int32_t, most);
     if (problem->arena->failed) return am_fail_memory(error, (int64_t)sizeof(int32_t) * most);
-    for (int32_t i = 0; i < rules->entry_count; i++) TRY(add_instruction(problem, i, tensors, error));
+    for (int32_t i = 0; i < rules->count; i++) TRY(add_instruction(problem, i, tensors, error));
+    for (int32_t k = 0; k < rules->loop_count; k++) join_carried(problem, &rules->loops[k]);
     const IrRoles *roles = problem->context->roles;
     for (int32_t p = 0; p < roles->parameter_count; p++) {
         int32_t parameter = roles->parameters[p].instruction;
@@ -361,10 +408,9 @@ static AmStatus rule_out(StrictProblem *problem, StrictRoots roots, AmError *err
     for (int32_t t = 0; t < problem->tensor_count; t++) {
         problem->domains[t] = whole_domain(problem, problem->shapes[t]);
     }
-    for (int32_t i = 0; i < rules->entry_count; i++) { /* leaves of operators without a rule */
+    for (int32_t i = 0; i < rules->count; i++) { /* leaves of operators without a rule */
         int32_t from = rules->alias[i];
-        bool is_leaf = rules->module->instructions[from].opcode == IR_GET_TUPLE_ELEMENT ||
-                       (from != i && rules->module->instructions[from].shape.type == DTYPE_TUPLE);
+        bool is_leaf = from != i && rules->module->instructions[from].shape.type == DTYPE_TUPLE;
         if (is_leaf) problem->domains[find(problem->parent, i)] &= bit_of(SBP_B);
     }
     const IrRoles *all = problem->context->roles;
