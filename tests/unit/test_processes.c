@@ -73,6 +73,11 @@ static void test_failures(void **state) {
     expect(&children[0], AM_ERROR_RUNTIME, "process 1");
     expect(&children[0], AM_ERROR_RUNTIME, "failed: rank 2: planted failure");
     expect(&children[1], AM_ERROR_RUNTIME, "rank 2: planted failure");
+    prepare_job("lstm_tiny", "data=4", choose_batch, 0); /* in the middle of a loop */
+    run_job(children, 2);
+    expect(&children[0], AM_ERROR_RUNTIME, "failed: rank 2: planted failure");
+    expect(&children[1], AM_ERROR_RUNTIME, "rank 2: planted failure");
+    prepare_job("mlp_tiny", "data=4", choose_batch, 0);
     comm_world_hook = break_and_die;
     run_job(children, 2);
     expect(&children[0], AM_ERROR_RUNTIME, "ended unexpectedly");
