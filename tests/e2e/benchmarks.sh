@@ -25,3 +25,4 @@ if [ -z "${AUTOMAP:-}" ] || [ -z "${AUTOMAP_PYTHON:-}" ]; then
 fi
 table 2 "$AUTOMAP_PYTHON" bench/step_time.py --quick
 table 2 "$AUTOMAP_PYTHON" bench/import_beside_jax.py --quick
+table 4 "$AUTOMAP_PYTHON" bench/scan_beside_unrolled.py --quick --cluster host:4
