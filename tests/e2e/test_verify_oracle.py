@@ -124,14 +124,14 @@ def answer(texts, write):
 
 
 def ask_xla(texts):
-    verdicts, todo = [None] * len(texts), list(enumerate(texts))
-    while todo:
+    verdicts, waiting = [None] * len(texts), list(enumerate(texts))
+    while waiting:
         read, write = os.pipe()
         child = os.fork()
         if child == 0:
             os.close(read)
             try:
-                answer(todo, write)
+                answer(waiting, write)
             finally:
                 os._exit(0)
         os.close(write)
@@ -145,10 +145,10 @@ def ask_xla(texts):
                 verdicts[index] = (accepted, message)
                 done += 1
         os.waitpid(child, 0)
-        if done < len(todo):
-            verdicts[todo[done][0]] = (False, "XLA ended the process")
+        if done < len(waiting):
+            verdicts[waiting[done][0]] = (False, "XLA ended the process")
             done += 1
-        todo = todo[done:]
+        waiting = waiting[done:]
     return verdicts
 
 
