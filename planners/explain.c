@@ -288,7 +288,8 @@ static void print_collectives(Text *text, const Explanation *self) {
     text_append_string(&rows, "collective\taxes\tnumber\ttensors\tbytes\ttime\toperator\tsource\n");
     for (int32_t k = 0; k < self->collective_count; k++) {
         const ExplainedCollective *row = &self->collectives[k];
-        text_append(&rows, "%s\t%s\t%lld\t%lld\t", row->kind, row->axes, (long long)row->count, (long long)row->tensors);
+        text_append(&rows, "%s\t%s\t%lld\t%lld\t", row->kind, row->axes, (long long)row->count,
+                    (long long)row->tensors);
         text_append_bytes_size(&rows, row->bytes);
         text_append_string(&rows, "\t");
         text_append_seconds(&rows, row->seconds);
