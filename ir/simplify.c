@@ -4,10 +4,10 @@
  * Values that hand on their operand are those whose attributes say so: a copy, a
  * conversion to the own type, a reshape to the own shape, the transpose in the
  * old order, the slice, pad, broadcast, reverse or concatenation that changes
- * nothing. Layouts have no meaning in the canonical module, except to a bitcast,
- * which goes by them. A dynamic-slice or dynamic-update-slice of the whole array
- * can only start at 0. The root of a computation stays what it is, and in the
- * entry the elements of a root tuple too: they are the outputs.
+ * nothing, and a reshape that takes another one back. Layouts have no meaning in the canonical module, except
+ * to a bitcast, which goes by them. A dynamic-slice or dynamic-update-slice of the whole array can only start
+ * at 0. The root of a computation stays what it is, and in the entry the elements of a root tuple too: they
+ * are the outputs.
  */
 #include "ir/simplify.h"
 
@@ -101,6 +101,27 @@ static int32_t operand_handed_on(const IrInstruction *instructions, const IrInst
     }
 }
 
+/* Whether it is its operand's elements in their order under another shape. */
+static bool only_reshapes(const IrInstruction *instructions, const IrInstruction *instruction) {
+    if (instruction->opcode == IR_RESHAPE) return true;
+    if (instruction->opcode != IR_BROADCAST) return false;
+    const IrAttributes *attributes = instruction->attributes;
+    for (int32_t k = 1; k < attributes->dimension_count; k++)
+        if (attributes->dimensions[k] <= attributes->dimensions[k - 1]) return false;
+    return ir_shape_elements(&instruction->shape) ==
+           ir_shape_elements(&instructions[instruction->operands[0]].shape);
+}
+
+/* The value that a reshape of a reshape comes back to, or -1. */
+static int32_t reshaped_back(const IrInstruction *instructions, const IrInstruction *instruction) {
+    if (instruction->operand_count != 1 || !only_reshapes(instructions, instruction)) return -1;
+    const IrInstruction *between = &instructions[instruction->operands[0]];
+    if (between->operand_count != 1 || between->control_count > 0 || says_sharding(between)) return -1;
+    if (!only_reshapes(instructions, between)) return -1;
+    int32_t value = between->operands[0];
+    return ir_shape_equal(&instruction->shape, &instructions[value].shape) ? value : -1;
+}
+
 /* The value that instruction i stands for: i itself, or an earlier one. Its
  * operands are translated already. */
 static int32_t stands_for(const IrInstruction *instructions, int32_t i, bool is_output) {
@@ -112,8 +133,11 @@ static int32_t stands_for(const IrInstruction *instructions, int32_t i, bool is_
         bool is_made_here = tuple->opcode == IR_TUPLE && !says_sharding(tuple) && tuple->control_count == 0;
         return is_made_here && k < tuple->operand_count ? tuple->operands[k] : i;
     }
-    int32_t k = is_output ? -1 : operand_handed_on(instructions, instruction);
-    return k < 0 ? i : instruction->operands[k];
+    if (is_output) return i;
+    int32_t k = operand_handed_on(instructions, instruction);
+    if (k >= 0) return instruction->operands[k];
+    int32_t value = reshaped_back(instructions, instruction);
+    return value < 0 ? i : value;
 }
 
 /* The arrays were made for this list, by whoever made the instructions. */

@@ -4,7 +4,14 @@
 
 #include "propagation/rules_builder.h"
 
-static Linearity linearity_of(const IrInstruction *instruction) {
+/* Adds up without anything of its own: the sum of sums of parts is the sum of all. */
+static bool only_adds(const IrModule *module, const IrInstruction *reduce) {
+    return reduce->operand_count == 2 && reduce->called_count == 1 &&
+           sbp_reduction_of(ir_computation_operator(module, reduce->called[0])) == SBP_ADD &&
+           rule_is_identity(module, reduce->operands[1], SBP_ADD);
+}
+
+static Linearity linearity_of(const IrModule *module, const IrInstruction *instruction) {
     if (instruction->operand_count > 2) return LINEARITY_NONE;
     switch (instruction->opcode) {
     case IR_ADD:
@@ -13,7 +20,9 @@ static Linearity linearity_of(const IrInstruction *instruction) {
     case IR_COPY:
     case IR_TRANSPOSE:
     case IR_RESHAPE: return LINEARITY_UNARY;
+    case IR_REDUCE: return only_adds(module, instruction) ? LINEARITY_UNARY : LINEARITY_NONE;
     case IR_MULTIPLY: return LINEARITY_BILINEAR;
+    case IR_DIVIDE: return dtype_is_floating(instruction->shape.type) ? LINEARITY_DIVIDEND : LINEARITY_NONE;
     default: return LINEARITY_NONE;
     }
 }
@@ -141,7 +150,7 @@ AmStatus choices_build(Choices **choices, Arena *arena, const Rules *rules, cons
     operands = dimensions = factors = 0;
     for (int32_t i = 0; i < count; i++) {
         const IrInstruction *instruction = &module->instructions[i];
-        self->linearity[i] = (uint8_t)linearity_of(instruction);
+        self->linearity[i] = (uint8_t)linearity_of(module, instruction);
         self->bytes[i] = (double)ir_shape_bytes(&instruction->shape);
         self->array_bytes[i] = (double)ir_shape_bytes(choices_array_shape(instruction));
         for (int32_t k = 0; k < instruction->operand_count; k++) {

@@ -21,9 +21,10 @@ typedef struct Choice {
 /* When an operator u on partial sums gives a partial sum: u(sum of parts) = sum of u(parts). */
 typedef enum Linearity {
     LINEARITY_NONE,
-    LINEARITY_JOINT,   /* all operands partial: add, subtract */
-    LINEARITY_UNARY,   /* negate, copy, transpose, reshape */
-    LINEARITY_BILINEAR /* one operand partial, the other whole: multiply */
+    LINEARITY_JOINT,    /* all operands partial: add, subtract */
+    LINEARITY_UNARY,    /* negate, copy, transpose, reshape, adding up */
+    LINEARITY_BILINEAR, /* one operand partial, the other whole: multiply */
+    LINEARITY_DIVIDEND  /* the first operand partial, the second whole: division of floating numbers */
 } Linearity;
 
 /* An array that a loop starts at zero and only adds to: it may stay a partial sum

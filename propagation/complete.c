@@ -173,8 +173,10 @@ static bool is_linear(const Completer *self, int32_t u, int32_t axis, const bool
     switch ((Linearity)self->choices->linearity[u]) {
     case LINEARITY_JOINT: return partial[0] && partial[1];
     case LINEARITY_UNARY: return true;
+    case LINEARITY_DIVIDEND:
     case LINEARITY_BILINEAR: {
         if (partial[0] && partial[1]) return false;
+        if (self->choices->linearity[u] == LINEARITY_DIVIDEND && partial[1]) return false;
         int32_t other = self->choices->operands[self->choices->first_operand[u] + (partial[0] ? 1 : 0)];
         return self->rules->on_demand[other] || self->result->stored[other].axis[axis] == SBP_B;
     }

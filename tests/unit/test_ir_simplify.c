@@ -227,8 +227,36 @@ static void bodies_are_simplified(void **state) {
         1, "t() x(t) y(x) r*(y x)");
 }
 
+/* A reshape back, whether ones were added by a reshape or a broadcast. */
+static void reshapes_back_are_folded(void **state) {
+    (void)state;
+    assert_entry("  x = f32[6] parameter(0)\n"
+                 "  a = f32[2,3] reshape(x)\n"
+                 "  b = f32[6] reshape(a)\n"
+                 "  ROOT y = f32[6] negate(b)\n",
+                 "x() y*(x)");
+    assert_entry("  x = f32[6] parameter(0)\n"
+                 "  a = f32[1,6] broadcast(x), dimensions={1}\n"
+                 "  b = f32[6] reshape(a)\n"
+                 "  ROOT y = f32[6] negate(b)\n",
+                 "x() y*(x)");
+    /* Other shapes, more elements, another order stay. */
+    assert_entry("  x = f32[6] parameter(0)\n"
+                 "  a = f32[2,3] reshape(x)\n"
+                 "  b = f32[3,2] reshape(a)\n"
+                 "  ROOT y = f32[3,2] negate(b)\n",
+                 "x() a(x) b(a) y*(b)");
+    assert_entry("  x = f32[3,3] parameter(0)\n"
+                 "  a = f32[3,3] broadcast(x), dimensions={1,0}\n"
+                 "  b = f32[9] reshape(a)\n"
+                 "  c = f32[3,3] reshape(b)\n"
+                 "  ROOT y = f32[3,3] negate(c)\n",
+                 "x() a(x) y*(a)");
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(reshapes_back_are_folded),
         cmocka_unit_test(dead_code_is_dropped),
         cmocka_unit_test(effects_stay),
         cmocka_unit_test(elements_stand_for_what_was_put_in),

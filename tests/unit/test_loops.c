@@ -180,8 +180,8 @@ static void layers_of_a_scan_are_one_decision(void **state) {
     plan_context_free(context);
 }
 
-/* Each device holds the part of the batch in every micro-batch; the sums of
- * gradients of the matrices are reduced once, after the loop. */
+/* Each device holds the part of the batch in every micro-batch; the loss and all
+ * gradients are reduced once, after the loop. */
 static void accumulated_gradients_are_reduced_once(void **state) {
     (void)state;
     PlanContext *context = read_context("accumulated_tiny");
@@ -195,7 +195,8 @@ static void accumulated_gradients_are_reduced_once(void **state) {
     assert_false(context->classes->classes[batch].named_by_parameter);
     Program *program = lower(context, &arena, "data=2", batch);
     const Program *body = loop_of(program, 0)->regions[0];
-    assert_int_equal(moved(program, PROGRAM_ALL_REDUCE), 3);
+    assert_int_equal(moved(program, PROGRAM_ALL_REDUCE), 7);
+    assert_int_equal(moved(body, PROGRAM_ALL_REDUCE), 0);
     int32_t dots = 0;
     for (int32_t i = 0; i < body->instruction_count; i++) {
         const ProgramInstruction *instruction = &body->instructions[i];
