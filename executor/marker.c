@@ -17,12 +17,15 @@ AmStatus marker_prepare(KernelCall *call, Arena *arena, AmError *error) {
     static const char *const markers[] = {
         "Sharding",     "SPMDFullToShardShape", "SPMDShardToFullShape",     "LayoutConstraint",
         "MoveToDevice", "MoveToHost",           "annotate_device_placement"};
-    (void)arena;
     const char *target = call->instruction->attributes->custom_call_target;
     bool is_marker = target && strncmp(target, "xla.sdy.", 8) == 0;
     for (size_t k = 0; target && k < sizeof markers / sizeof *markers; k++)
         is_marker |= strcmp(markers[k], target) == 0;
-    if (!is_marker) return kernel_call_refuse(call, "this custom call is not known", error);
+    if (!is_marker) {
+        const char *reason =
+            arena_format(arena, "the custom call \"%.100s\" is not known", target ? target : "");
+        return reason ? kernel_call_refuse(call, reason, error) : am_fail_memory(error, 128);
+    }
     if (call->operand_count != call->result_count)
         return kernel_call_refuse(call, "a marker that takes other arrays than it gives", error);
     for (int32_t k = 0; k < call->result_count; k++)

@@ -43,19 +43,35 @@ static bool comes_before(const Candidate *a, const Candidate *b) {
     return a->classes[0] < b->classes[0];
 }
 
+/* The classes of each tie one after the other: of tie t they are
+ * members[first[t]] to members[first[t + 1] - 1], ascending. */
+static AmStatus group_by_tie(const Classes *classes, Arena *arena, int32_t **first, int32_t **members,
+                             AmError *error) {
+    *first = ARENA_ARRAY(arena, int32_t, classes->tie_count + 2);
+    *members = ARENA_ARRAY(arena, int32_t, classes->count + 1);
+    if (arena->failed) return am_fail_memory(error, classes->count);
+    for (int32_t c = 0; c < classes->count; c++) (*first)[classes->classes[c].tie + 2]++;
+    for (int32_t t = 0; t < classes->tie_count; t++) (*first)[t + 1] += (*first)[t];
+    for (int32_t c = 0; c < classes->count; c++) (*members)[(*first)[classes->classes[c].tie + 1]++] = c;
+    return AM_OK;
+}
+
 static AmStatus find_candidates(Problem *self, PlanSpace space, AmError *error) {
     const Classes *classes = self->context->classes;
     double weights = total_weight_elements(self->context), flops = 1;
     for (int32_t c = 0; c < classes->count; c++) flops += classes->classes[c].flops;
     self->candidates = ARENA_ARRAY(&self->arena, Candidate, classes->tie_count + 1);
     if (self->arena.failed) return am_fail_memory(error, classes->tie_count);
+    int32_t *first, *of_tie;
+    TRY(group_by_tie(classes, &self->arena, &first, &of_tie, error));
     for (int32_t tie = 0; tie < classes->tie_count; tie++) {
         Candidate candidate = {0};
-        int32_t *members = ARENA_ARRAY(&self->arena, int32_t, classes->count);
+        int32_t *members = ARENA_ARRAY(&self->arena, int32_t, first[tie + 1] - first[tie] + 1);
         if (!members) return am_fail_memory(error, classes->count);
-        for (int32_t c = 0; c < classes->count; c++) {
+        for (int32_t k = first[tie]; k < first[tie + 1]; k++) {
+            int32_t c = of_tie[k];
             const DimensionClass *class = &classes->classes[c];
-            if (class->tie != tie || self->pins.is_pinned[c]) continue;
+            if (self->pins.is_pinned[c]) continue;
             members[candidate.class_count++] = c;
             candidate.group += class->weight_count;
             candidate.splits_data = candidate.splits_data || class->data_count > 0;

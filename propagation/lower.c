@@ -330,6 +330,7 @@ static bool factors_for(const Lowering *self, int32_t i, SbpState state, int8_t 
 
 AmStatus lower_ask_for(Lowering *self, int32_t i, int32_t leaf, SbpState state, int32_t *value,
                        AmError *error) {
+    if (self->module->instructions[i].shape.type == DTYPE_TUPLE) rules_find_value(self->rules, &i, &leaf);
     *value = find_state(self, i, leaf, state);
     if (*value >= 0) return AM_OK;
     if (self->rules->on_demand[i]) {
@@ -488,9 +489,14 @@ AmStatus lower_instructions(Lowering *self, int32_t computation, AmError *error)
     for (int32_t i = body->first; i < body->first + body->count; i++) {
         IrOpcode opcode = self->module->instructions[i].opcode;
         if (!self->completion->live[i] || rules->on_demand[i] || rules->alias[i] != i) continue;
-        if (opcode == IR_PARAMETER || opcode == IR_TUPLE || opcode == IR_GET_TUPLE_ELEMENT) continue;
-        const PlannedLoop *loop = opcode == IR_WHILE ? rules_loop(rules, i) : NULL;
-        TRY(loop ? lower_loop(self, loop, error) : lower_instruction(self, i, error));
+        const PlannedLoop *loop = rules_loop(rules, i);
+        if (loop) {
+            TRY(lower_loop(self, loop, error));
+            continue;
+        }
+        bool is_plumbing = rules->rules[i].result_count == 0; /* hands tuples on */
+        if (is_plumbing || opcode == IR_PARAMETER || opcode == IR_GET_TUPLE_ELEMENT) continue;
+        TRY(lower_instruction(self, i, error));
     }
     return AM_OK;
 }

@@ -82,6 +82,9 @@ typedef struct Rules {
     double *times;       /* [computation]: runs of a planned one in a step; loops of unknown trip count: 1 */
     PlannedLoop *loops;  /* callers before what they call */
     int32_t loop_count;
+    int32_t *loop_of;   /* [instruction]: the planned loop that it is, or -1 */
+    int32_t *region_of; /* [computation]: the planned loop whose body or condition it is, or -1 */
+    int32_t *source;    /* [instruction]: where a tuple comes from, through tuples and barriers */
 } Rules;
 
 /* Operators without a rule are blocked in all dimensions and become warnings of `canonical`. */
@@ -95,7 +98,12 @@ int32_t rules_leaf_count(const IrShape *shape);
 /* Leaf `leaf` of a shape: itself for an array, leaf 0. */
 const IrShape *rules_leaf(const IrShape *shape, int32_t leaf);
 /* The planned loop that instruction i is, or NULL. */
-const PlannedLoop *rules_loop(const Rules *rules, int32_t instruction);
+static inline const PlannedLoop *rules_loop(const Rules *rules, int32_t instruction) {
+    return rules->loop_of[instruction] < 0 ? NULL : &rules->loops[rules->loop_of[instruction]];
+}
+/* Replaces (instruction, leaf), in a planned computation, by the value that it
+ * stands for: what made it, or who stands for an array of a loop. */
+void rules_find_value(const Rules *rules, int32_t *instruction, int32_t *leaf);
 /* How far operand value `instruction` is made on demand: follows broadcasts from
  * dimension *dimension of *instruction (its alias first) to the dimension of the
  * value that is stored. False: there is none, any state costs nothing. */

@@ -36,17 +36,6 @@ const IrShape *rules_leaf(const IrShape *shape, int32_t leaf) {
     return shape;
 }
 
-const PlannedLoop *rules_loop(const Rules *rules, int32_t instruction) {
-    int32_t low = 0, high = rules->loop_count; /* loops are by instruction */
-    while (low < high) {
-        int32_t middle = low + (high - low) / 2;
-        if (rules->loops[middle].instruction < instruction) low = middle + 1;
-        else high = middle;
-    }
-    return low < rules->loop_count && rules->loops[low].instruction == instruction ? &rules->loops[low]
-                                                                                   : NULL;
-}
-
 /* ---- which loops are planned ---- */
 
 /* mentions[c]: instructions that call computation c, each place counted. */
@@ -85,11 +74,11 @@ static void plan_loop(ValueResolver *self, Arena *arena, int32_t computation, in
     const IrInstruction *loop = &rules->module->instructions[instruction];
     int64_t trips = ir_loop_trips(rules->module, instruction);
     int32_t leaves = rules_leaf_count(&loop->shape);
-    self->loop_of[instruction] = rules->loop_count;
+    rules->loop_of[instruction] = rules->loop_count;
     for (int32_t k = 0; k < 2; k++) {
         int32_t called = loop->called[k];
         rules->is_planned[called] = true;
-        self->region_of[called] = rules->loop_count;
+        rules->region_of[called] = rules->loop_count;
         double times = rules->times[computation] * (trips == IR_TRIPS_UNKNOWN ? 1 : (double)trips + k);
         rules->times[called] = times < RULES_MOST_TIMES ? times : RULES_MOST_TIMES;
     }
@@ -147,17 +136,17 @@ AmStatus values_begin(ValueResolver *self, Rules *rules, Arena *arena, AmError *
     int32_t computations = module->computation_count, loops = 0;
     int32_t *mentions = ARENA_ARRAY(arena, int32_t, computations + 1);
     for (int32_t i = 0; i < rules->count; i++) loops += module->instructions[i].opcode == IR_WHILE;
-    *self = (ValueResolver){.rules = rules,
-                            .source = ARENA_ARRAY(arena, int32_t, rules->count),
-                            .loop_of = ARENA_ARRAY(arena, int32_t, rules->count),
-                            .region_of = ARENA_ARRAY(arena, int32_t, computations)};
+    *self = (ValueResolver){.rules = rules};
+    rules->source = ARENA_ARRAY(arena, int32_t, rules->count);
+    rules->loop_of = ARENA_ARRAY(arena, int32_t, rules->count);
+    rules->region_of = ARENA_ARRAY(arena, int32_t, computations);
     rules->is_planned = ARENA_ARRAY(arena, bool, computations);
     rules->times = ARENA_ARRAY(arena, double, computations);
     rules->loops = ARENA_ARRAY(arena, PlannedLoop, loops + 1);
     if (arena->failed) return am_fail_memory(error, rules->count);
-    memset(self->loop_of, -1, sizeof(int32_t) * (size_t)rules->count);
-    memset(self->region_of, -1, sizeof(int32_t) * (size_t)computations);
-    for (int32_t i = 0; i < rules->count; i++) rules->alias[i] = self->source[i] = i;
+    memset(rules->loop_of, -1, sizeof(int32_t) * (size_t)rules->count);
+    memset(rules->region_of, -1, sizeof(int32_t) * (size_t)computations);
+    for (int32_t i = 0; i < rules->count; i++) rules->alias[i] = rules->source[i] = i;
     count_mentions(module, mentions);
     rules->is_planned[module->entry] = true;
     rules->times[module->entry] = 1;
@@ -173,27 +162,27 @@ AmStatus values_begin(ValueResolver *self, Rules *rules, Arena *arena, AmError *
 
 /* Where a tuple value comes from, through barriers and elements of tuples. It
  * is found from what its operand's was: one step, however long the chain. */
-static int32_t tuple_source(const ValueResolver *self, int32_t instruction) {
-    const IrModule *module = self->rules->module;
+static int32_t tuple_source(const Rules *rules, int32_t instruction) {
+    const IrModule *module = rules->module;
     const IrInstruction *value = &module->instructions[instruction];
-    if (value->opcode == IR_OPT_BARRIER) return self->source[value->operands[0]];
+    if (value->opcode == IR_OPT_BARRIER) return rules->source[value->operands[0]];
     if (value->opcode != IR_GET_TUPLE_ELEMENT) return instruction;
-    const IrInstruction *from = &module->instructions[self->source[value->operands[0]]];
-    return from->opcode == IR_TUPLE ? self->source[from->operands[value->attributes->tuple_index]]
+    const IrInstruction *from = &module->instructions[rules->source[value->operands[0]]];
+    return from->opcode == IR_TUPLE ? rules->source[from->operands[value->attributes->tuple_index]]
                                     : instruction;
 }
 
 /* The value that leaf *leaf of *instruction hands on; false if it makes it itself. */
-static bool step_back(const ValueResolver *self, int32_t *instruction, int32_t *leaf) {
-    const IrModule *module = self->rules->module;
+static bool step_back(const Rules *rules, int32_t *instruction, int32_t *leaf) {
+    const IrModule *module = rules->module;
     const IrInstruction *from = &module->instructions[*instruction];
     switch (from->opcode) {
-    case IR_OPT_BARRIER: *instruction = self->source[from->operands[0]]; return true;
+    case IR_OPT_BARRIER: *instruction = rules->source[from->operands[0]]; return true;
     case IR_GET_TUPLE_ELEMENT: {
         const IrShape *tuple = &module->instructions[from->operands[0]].shape;
         for (int64_t k = 0; k < from->attributes->tuple_index; k++)
             *leaf += rules_leaf_count(&tuple->elements[k]);
-        *instruction = self->source[from->operands[0]];
+        *instruction = rules->source[from->operands[0]];
         return true;
     }
     case IR_TUPLE: {
@@ -202,7 +191,7 @@ static bool step_back(const ValueResolver *self, int32_t *instruction, int32_t *
             *leaf -= count;
             operand++;
         }
-        *instruction = self->source[from->operands[operand]];
+        *instruction = rules->source[from->operands[operand]];
         return true;
     }
     default: return false;
@@ -221,29 +210,36 @@ static int32_t computation_of(const IrModule *module, int32_t instruction) {
 
 /* The place in a planned loop's table for who reads leaf `leaf` of `instruction`,
  * a loop or the parameter of its body or condition; NULL for other values. */
-static int32_t *reader_of(const ValueResolver *self, int32_t instruction, int32_t leaf) {
-    const IrModule *module = self->rules->module;
-    if (self->loop_of[instruction] >= 0)
-        return &self->rules->loops[self->loop_of[instruction]].leaves[leaf].afterwards;
+static int32_t *reader_of(const Rules *rules, int32_t instruction, int32_t leaf) {
+    const IrModule *module = rules->module;
+    if (rules->loop_of[instruction] >= 0)
+        return &rules->loops[rules->loop_of[instruction]].leaves[leaf].afterwards;
     if (module->instructions[instruction].opcode != IR_PARAMETER) return NULL;
     int32_t computation = computation_of(module, instruction);
-    if (self->region_of[computation] < 0) return NULL;
-    PlannedLoop *loop = &self->rules->loops[self->region_of[computation]];
+    if (rules->region_of[computation] < 0) return NULL;
+    PlannedLoop *loop = &rules->loops[rules->region_of[computation]];
     return computation == loop->body ? &loop->leaves[leaf].in_body : &loop->leaves[leaf].in_condition;
 }
 
-/* Replaces (instruction, leaf) by the value that it stands for, as far as is known. */
-static void find_value(const ValueResolver *self, int32_t *instruction, int32_t *leaf) {
-    const Rules *rules = self->rules;
-    *instruction = self->source[*instruction];
-    while (rules->module->instructions[*instruction].shape.type == DTYPE_TUPLE)
-        if (!step_back(self, instruction, leaf)) break;
-    if (rules->module->instructions[*instruction].shape.type != DTYPE_TUPLE) {
-        *leaf = rules->leaf[*instruction];
-        *instruction = rules->alias[*instruction];
-        return;
+void rules_find_value(const Rules *rules, int32_t *instruction, int32_t *leaf) {
+    for (;;) {
+        *instruction = rules->source[*instruction];
+        while (rules->module->instructions[*instruction].shape.type == DTYPE_TUPLE)
+            if (!step_back(rules, instruction, leaf)) break;
+        if (rules->module->instructions[*instruction].shape.type != DTYPE_TUPLE) {
+            int32_t array = *instruction;
+            *instruction = rules->alias[array];
+            if (*instruction != array) *leaf = rules->leaf[array];
+            return;
+        }
+        const PlannedLoop *loop = rules_loop(rules, *instruction);
+        const LoopLeaf *carried = loop ? &loop->leaves[*leaf] : NULL;
+        if (!carried || !carried->is_invariant) break;
+        *instruction = carried->initial;
+        *leaf = carried->initial_leaf;
+        if (rules->module->instructions[*instruction].shape.type != DTYPE_TUPLE) return;
     }
-    const int32_t *reader = reader_of(self, *instruction, *leaf);
+    const int32_t *reader = reader_of(rules, *instruction, *leaf);
     if (reader && *reader >= 0) {
         *instruction = *reader;
         *leaf = 0;
@@ -251,17 +247,16 @@ static void find_value(const ValueResolver *self, int32_t *instruction, int32_t 
 }
 
 /* An array read from a loop's tuple, in it or after it. */
-static void resolve_reader(ValueResolver *self, int32_t instruction, int32_t from, int32_t leaf) {
-    Rules *rules = self->rules;
-    if (self->loop_of[from] >= 0) {
-        const LoopLeaf *carried = &rules->loops[self->loop_of[from]].leaves[leaf];
+static void resolve_reader(Rules *rules, int32_t instruction, int32_t from, int32_t leaf) {
+    if (rules->loop_of[from] >= 0) {
+        const LoopLeaf *carried = &rules->loops[rules->loop_of[from]].leaves[leaf];
         if (carried->is_invariant) {
             rules->alias[instruction] = carried->initial;
             rules->leaf[instruction] = carried->initial_leaf;
             return;
         }
     }
-    int32_t *reader = reader_of(self, from, leaf);
+    int32_t *reader = reader_of(rules, from, leaf);
     if (reader && *reader < 0) *reader = instruction;
     rules->alias[instruction] = reader ? *reader : from;
     rules->leaf[instruction] = reader ? 0 : leaf;
@@ -269,22 +264,22 @@ static void resolve_reader(ValueResolver *self, int32_t instruction, int32_t fro
 
 /* What a planned loop's arrays start with. An invariant one stands for that only
  * where that has a name of its own. */
-static void find_initial(ValueResolver *self, PlannedLoop *loop) {
+static void find_initial(const Rules *rules, PlannedLoop *loop) {
     for (int32_t k = 0; k < loop->leaf_count; k++) {
         LoopLeaf *leaf = &loop->leaves[k];
-        leaf->initial = self->rules->module->instructions[loop->instruction].operands[0];
+        leaf->initial = rules->module->instructions[loop->instruction].operands[0];
         leaf->initial_leaf = k;
-        find_value(self, &leaf->initial, &leaf->initial_leaf);
-        if (reader_of(self, leaf->initial, leaf->initial_leaf)) leaf->is_invariant = false;
+        rules_find_value(rules, &leaf->initial, &leaf->initial_leaf);
+        if (reader_of(rules, leaf->initial, leaf->initial_leaf)) leaf->is_invariant = false;
     }
 }
 
 void values_resolve(ValueResolver *self, int32_t computation, int32_t instruction) {
     Rules *rules = self->rules;
     const IrInstruction *value = &rules->module->instructions[instruction];
-    if (self->loop_of[instruction] >= 0) find_initial(self, &rules->loops[self->loop_of[instruction]]);
+    if (rules->loop_of[instruction] >= 0) find_initial(rules, &rules->loops[rules->loop_of[instruction]]);
     if (value->shape.type == DTYPE_TUPLE) {
-        self->source[instruction] = tuple_source(self, instruction);
+        rules->source[instruction] = tuple_source(rules, instruction);
         return;
     }
     if (is_small_constant(value)) {
@@ -292,7 +287,7 @@ void values_resolve(ValueResolver *self, int32_t computation, int32_t instructio
         return;
     }
     int32_t from = instruction, leaf = 0;
-    while (step_back(self, &from, &leaf)) {
+    while (step_back(rules, &from, &leaf)) {
         if (rules->module->instructions[from].shape.type == DTYPE_TUPLE) continue;
         leaf = rules->leaf[from];
         from = rules->alias[from];
@@ -301,17 +296,17 @@ void values_resolve(ValueResolver *self, int32_t computation, int32_t instructio
     rules->alias[instruction] = from;
     rules->leaf[instruction] = leaf;
     if (rules->module->instructions[from].shape.type == DTYPE_TUPLE)
-        resolve_reader(self, instruction, from, leaf);
+        resolve_reader(rules, instruction, from, leaf);
 }
 
 /* What a planned loop's body gives, when all of the body is known. */
-static void find_next(ValueResolver *self, PlannedLoop *loop) {
-    const IrComputation *body = &self->rules->module->computations[loop->body];
+static void find_next(const Rules *rules, PlannedLoop *loop) {
+    const IrComputation *body = &rules->module->computations[loop->body];
     for (int32_t k = 0; k < loop->leaf_count; k++) {
         LoopLeaf *leaf = &loop->leaves[k];
         leaf->next = body->root;
         leaf->next_leaf = k;
-        find_value(self, &leaf->next, &leaf->next_leaf);
+        rules_find_value(rules, &leaf->next, &leaf->next_leaf);
         bool is_read = leaf->in_body >= 0;
         leaf->is_invariant =
             is_read ? leaf->next == leaf->in_body : leaf->next == body->parameters[0] && leaf->next_leaf == k;
@@ -323,17 +318,17 @@ void values_end_computation(ValueResolver *self, int32_t computation) {
     const IrComputation *body = &rules->module->computations[computation];
     /* An array of a tuple may have got its reader after a loop that starts with it. */
     for (int32_t i = body->first; i < body->first + body->count; i++) {
-        if (self->loop_of[i] < 0) continue;
-        PlannedLoop *loop = &rules->loops[self->loop_of[i]];
+        if (rules->loop_of[i] < 0) continue;
+        PlannedLoop *loop = &rules->loops[rules->loop_of[i]];
         for (int32_t k = 0; k < loop->leaf_count; k++) {
             LoopLeaf *leaf = &loop->leaves[k];
-            const int32_t *reader = reader_of(self, leaf->initial, leaf->initial_leaf);
+            const int32_t *reader = reader_of(rules, leaf->initial, leaf->initial_leaf);
             if (!reader || *reader < 0) continue;
             leaf->initial = *reader;
             leaf->initial_leaf = 0;
         }
     }
-    if (self->region_of[computation] < 0) return;
-    PlannedLoop *loop = &rules->loops[self->region_of[computation]];
-    if (computation == loop->body) find_next(self, loop);
+    if (rules->region_of[computation] < 0) return;
+    PlannedLoop *loop = &rules->loops[rules->region_of[computation]];
+    if (computation == loop->body) find_next(rules, loop);
 }

@@ -6,9 +6,6 @@
 
 typedef struct ValueResolver {
     Rules *rules;
-    int32_t *source;    /* [instruction]: where a tuple value comes from; arrays are their own */
-    int32_t *loop_of;   /* [instruction]: the planned loop that it is, or -1 */
-    int32_t *region_of; /* [computation]: the planned loop whose body or condition it is, or -1 */
     int32_t *constants; /* [constant_mask + 1]: hash table of small constants, -1 where empty */
     uint64_t constant_mask;
 } ValueResolver;

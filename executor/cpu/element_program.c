@@ -350,7 +350,9 @@ AmStatus element_computation_read(ElementComputation *result, Arena *arena, cons
             return am_fail(error, AM_ERROR_INPUT, module->source,
                            "no kernel for '%s' in the computation %s (instruction %s)",
                            instruction->opcode_name, body->name, instruction->name);
-        *op = (ProgramFusionOp){.opcode = instruction->opcode,
+        /* Of a scalar a bitcast is nothing but that. */
+        *op = (ProgramFusionOp){.opcode = instruction->opcode == IR_BITCAST ? IR_BITCAST_CONVERT
+                                                                            : instruction->opcode,
                                 .type = instruction->shape.type,
                                 .operand_count = instruction->operand_count,
                                 .attributes = instruction->attributes,

@@ -113,8 +113,10 @@ static AmStatus prepare(KernelCall *call, Arena *arena, AmError *error) {
     for (int32_t k = 0; k < call->operand_count; k++)
         if (dtype_bytes(call->operand_shapes[k]->type) == 0)
             return kernel_call_refuse(call, "an operand is no array of numbers", error);
-    if (opcode == IR_CUSTOM_CALL && cpu_covers_lapack(call->instruction->attributes->custom_call_target))
-        return cpu_prepare_lapack(call, arena, error);
+    const char *target = call->instruction->attributes->custom_call_target;
+    if (opcode == IR_CUSTOM_CALL && cpu_covers_lapack(target)) return cpu_prepare_lapack(call, arena, error);
+    if (opcode == IR_CUSTOM_CALL && target && strcmp(target, "TopK") == 0)
+        return cpu_prepare_topk(call, arena, error);
     for (size_t k = 0; k < sizeof rows / sizeof *rows; k++)
         if (rows[k].opcode == opcode) return rows[k].prepare(call, arena, error);
     if (is_element_wise(opcode)) return cpu_prepare_single(call, arena, error);

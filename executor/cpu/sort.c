@@ -206,8 +206,10 @@ AmStatus cpu_prepare_topk(KernelCall *call, Arena *arena, AmError *error) {
     if (call->operand_count != 1 || call->result_count != 2 || shape->rank < 1 ||
         !wide_supports(shape->type) || !dtype_is_integer(call->result_shapes[1]->type))
         return kernel_call_refuse(call, "not with these operands", error);
+    const IrOptions *options = call->instruction->attributes->options;
+    bool is_custom_call = call->instruction->opcode == IR_CUSTOM_CALL; /* "TopK": always the largest */
     *kernel = (TopkKernel){.lines = lines_along(shape, shape->rank - 1),
-                           .largest = call->instruction->attributes->options->largest};
+                           .largest = is_custom_call || options->largest};
     for (int32_t r = 0; r < 2; r++) {
         const IrShape *result = call->result_shapes[r];
         if (result->rank != shape->rank)

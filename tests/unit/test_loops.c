@@ -1,6 +1,8 @@
 /* Planning through loops: which values a loop hands on, classes that reach
  * through it, and where its reductions take place. */
+#include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -208,9 +210,62 @@ static void accumulated_gradients_are_reduced_once(void **state) {
     plan_context_free(context);
 }
 
+/* A loop's tuple as a whole: into another loop, through a barrier, and inside the
+ * body into a branch. */
+static const char whole_tuples[] =
+    "HloModule m\n"
+    "double { t = (s32[], f32[4]) parameter(0)\n"
+    "  i = s32[] get-tuple-element(t), index=0 x = f32[4] get-tuple-element(t), index=1\n"
+    "  y = f32[4] add(x, x) ROOT r = (s32[], f32[4]) tuple(i, y) }\n"
+    "keep { ROOT t = (s32[], f32[4]) parameter(0) }\n"
+    "body { p = (s32[], f32[4]) parameter(0)\n"
+    "  i = s32[] get-tuple-element(p), index=0 one = s32[] constant(1) next = s32[] add(i, one)\n"
+    "  two = s32[] constant(2) early = pred[] compare(i, two), direction=LT\n"
+    "  c = (s32[], f32[4]) conditional(early, p, p), true_computation=double, false_computation=keep\n"
+    "  x = f32[4] get-tuple-element(c), index=1 ROOT r = (s32[], f32[4]) tuple(next, x) }\n"
+    "again { p = (s32[], f32[4]) parameter(0)\n"
+    "  i = s32[] get-tuple-element(p), index=0 one = s32[] constant(1) next = s32[] add(i, one)\n"
+    "  x = f32[4] get-tuple-element(p), index=1 ROOT r = (s32[], f32[4]) tuple(next, x) }\n"
+    "below_3 { p = (s32[], f32[4]) parameter(0) i = s32[] get-tuple-element(p), index=0\n"
+    "  n = s32[] constant(3) ROOT go = pred[] compare(i, n), direction=LT }\n"
+    "below_5 { p = (s32[], f32[4]) parameter(0) i = s32[] get-tuple-element(p), index=0\n"
+    "  n = s32[] constant(5) ROOT go = pred[] compare(i, n), direction=LT }\n"
+    "ENTRY main { x = f32[4] parameter(0) zero = s32[] constant(0)\n"
+    "  t = (s32[], f32[4]) tuple(zero, x)\n"
+    "  first = (s32[], f32[4]) while(t), condition=below_3, body=body\n"
+    "  second = (s32[], f32[4]) while(first), condition=below_5, body=again\n"
+    "  b = (s32[], f32[4]) opt-barrier(second)\n"
+    "  i = s32[] get-tuple-element(b), index=0 y = f32[4] get-tuple-element(b), index=1\n"
+    "  ROOT o = (s32[], f32[4]) tuple(i, y) }\n";
+
+static void whole_tuples_are_taken_apart(void **state) {
+    (void)state;
+    AmError error = {0};
+    Arena arena = {0};
+    PlanContext *context;
+    Program *program;
+    char path[] = "/tmp/automap-loops-XXXXXX";
+    int file = mkstemp(path);
+    assert_true(file >= 0);
+    assert_int_equal(write(file, whole_tuples, sizeof whole_tuples - 1), sizeof whole_tuples - 1);
+    close(file);
+    AmStatus status = plan_context_read(&context, path, NULL, &error);
+    unlink(path);
+    if (status != AM_OK) fail_msg("%s", error.text);
+    if (plan_lower_whole(&program, &arena, context, &error) != AM_OK) fail_msg("%s", error.text);
+    const ProgramInstruction *first = loop_of(program, 0), *second = loop_of(program, 1);
+    assert_int_equal(first->result_count, 2);
+    assert_int_equal(second->result_count, 2);
+    assert_int_equal(second->operands[1], first->first_result + 1);
+    assert_int_equal(program->outputs[1], second->first_result + 1);
+    arena_free(&arena);
+    plan_context_free(context);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(values_are_known_by_their_readers),
+        cmocka_unit_test(whole_tuples_are_taken_apart),
         cmocka_unit_test(layers_of_a_scan_are_one_decision),
         cmocka_unit_test(accumulated_gradients_are_reduced_once),
     };
