@@ -147,7 +147,7 @@ static void test_markers(void **state) {
     snprintf(named, sizeof named, text, "xla.sdy.FuncResultSharding");
     check_module(named, (const void *[]){x}, x, sizeof x);
     snprintf(named, sizeof named, text, "my_library");
-    check_refused(named, "this custom call is not known");
+    check_refused(named, "the custom call \"my_library\" is not known");
 }
 
 /* Every level mentions the next one twice: 2^40 instructions, refused at once. */
