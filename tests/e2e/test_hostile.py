@@ -6,7 +6,7 @@ or a named refusal is allowed, within a bound on time and memory. Then what happ
 outputs that cannot be written, a full disk, an interrupt, odd modules.
 """
 # labels: cpu e2e
-# timeout: 240
+# timeout: 1200
 
 import copy
 import json

@@ -247,6 +247,7 @@ STATED_FORMS = [
     ("automap", "bitcast-convert", r"c64|c128|\(c\)"),
     ("automap", "conditional", r"true_computation=(\w+), false_computation=\1\b|\{(\w+), \2\}"),
     ("automap", "conditional", r"\(k, .*true_computation"),  # a matter of the text alone
+    ("XLA", "all-.*|reduce-scatter|collective-.*", r"T\((\d),\1\)"),  # orders that are no permutations
     ("automap", "all-.*|reduce-scatter|collective-.*", r"replica_groups=\{\}|channel_id|\[0,"),
 ]
 

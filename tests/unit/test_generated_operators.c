@@ -60,6 +60,9 @@ static void add(Cases *self, IrOpcode opcode, const IrAttributes *attributes, in
     AmStatus status =
         kernel_prepare(&call, &values->arena, &kernel_device_cpu, &values->program, &step, &error);
     AmStatus generated = cuda_source_make(&source, &values->arena, call, &error);
+    /* The functions of complex numbers are the CPU's alone; the generator refuses them by name. */
+    bool is_complex = dtype_is_complex(arity > 0 ? operands[0] : result) || dtype_is_complex(result);
+    if (is_complex && status == AM_OK && generated == AM_ERROR_INPUT) status = generated;
     if (status != generated)
         fail_msg("%s on %s: the CPU says %d, the generator %d", ir_opcode_name(opcode),
                  dtype_name(arity > 0 ? operands[0] : result), status, generated);
