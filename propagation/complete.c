@@ -144,9 +144,7 @@ static AmStatus apply_exceptions(Completer *self, AmError *error) {
 }
 
 SbpState completion_carried(const Completion *completion, const LoopLeaf *leaf) {
-    int32_t speaker = leaf->in_body >= 0      ? leaf->in_body
-                      : leaf->afterwards >= 0 ? leaf->afterwards
-                                              : leaf->in_condition;
+    int32_t speaker = rules_leaf_speaker(leaf);
     if (speaker < 0) return (SbpState){{SBP_B}};
     SbpState state = completion->stored[speaker];
     for (int32_t axis = 0; axis < MESH_MAX_AXES; axis++)

@@ -51,6 +51,12 @@ typedef struct LoopLeaf {
     bool is_invariant;                         /* next is what it was: it stands for the initial value */
 } LoopLeaf;
 
+/* Whose state is the array's: one of those that read it, or -1 where nobody does. */
+static inline int32_t rules_leaf_speaker(const LoopLeaf *leaf) {
+    if (leaf->in_body >= 0) return leaf->in_body;
+    return leaf->afterwards >= 0 ? leaf->afterwards : leaf->in_condition;
+}
+
 /* A while that is planned through its body and condition. */
 typedef struct PlannedLoop {
     int32_t instruction, body, condition; /* the last two are computations */

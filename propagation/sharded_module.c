@@ -67,9 +67,7 @@ static const PlannedLoop *loop_of_tuple(const PlanContext *context, int32_t numb
 }
 
 static SbpState carried_state(const ModuleWriter *writer, const LoopLeaf *leaf) {
-    int32_t speaker = leaf->in_body >= 0      ? leaf->in_body
-                      : leaf->afterwards >= 0 ? leaf->afterwards
-                                              : leaf->in_condition;
+    int32_t speaker = rules_leaf_speaker(leaf);
     return speaker >= 0 ? writer->states[speaker] : (SbpState){{SBP_B}};
 }
 

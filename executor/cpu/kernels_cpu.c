@@ -81,16 +81,6 @@ static const struct {
     {IR_SCAN, IR_SCAN, "only a while loop can repeat a computation"},
 };
 
-/* The element-wise class of ir/opcodes.def; element programs refuse what they lack. */
-static bool is_element_wise(IrOpcode opcode) {
-    static const char *const classes[IR_OPCODE_COUNT] = {
-#define OPCODE(name, text, arity, rule) #rule,
-#include "ir/opcodes.def"
-#undef OPCODE
-    };
-    return opcode < IR_OPCODE_COUNT && strcmp(classes[opcode], "ELEMENTWISE") == 0;
-}
-
 static void run_nothing(const KernelCall *call) {
     (void)call;
 }
@@ -119,7 +109,8 @@ static AmStatus prepare(KernelCall *call, Arena *arena, AmError *error) {
         return cpu_prepare_topk(call, arena, error);
     for (size_t k = 0; k < sizeof rows / sizeof *rows; k++)
         if (rows[k].opcode == opcode) return rows[k].prepare(call, arena, error);
-    if (is_element_wise(opcode)) return cpu_prepare_single(call, arena, error);
+    /* Element programs refuse what they lack. */
+    if (ir_is_elementwise(opcode)) return cpu_prepare_single(call, arena, error);
     return kernel_call_refuse(call, "this operator cannot be run yet", error);
 }
 

@@ -351,17 +351,8 @@ static const char *kind_of_move(IrOpcode opcode) {
     return NULL;
 }
 
-static bool is_element_wise(IrOpcode opcode) {
-    static const char *const classes[IR_OPCODE_COUNT] = {
-#define OPCODE(name, text, arity, rule) #rule,
-#include "ir/opcodes.def"
-#undef OPCODE
-    };
-    return opcode < IR_OPCODE_COUNT && strcmp(classes[opcode], "ELEMENTWISE") == 0;
-}
-
 bool cuda_source_is_element_wise(IrOpcode opcode) {
-    return opcode == IR_IOTA || is_element_wise(opcode) || kind_of_move(opcode);
+    return opcode == IR_IOTA || ir_is_elementwise(opcode) || kind_of_move(opcode);
 }
 
 static AmStatus write_instruction(CudaSource *source, Arena *arena, const KernelCall *call, Space *space,
