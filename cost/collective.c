@@ -5,6 +5,9 @@
  *   reduce_scatter,
  *   all_gather       (n-1) a +  (n-1)/n S/B   (n-1 messages of S/n each)
  *   all_to_all       (n-1) a + (n-1)/n^2 S/B  (each sends S/n^2 to each other)
+ *   halo_exchange   min(n-1, 2) a + S/B
+ * where S is the most that one of them receives from others (and it sends about
+ * as much): ranges reach a little beyond the own part, so there are two neighbours.
  * n times a bandwidth term times B is what boxing moves in total (OneFlow,
  * table 2): 2(n-1)S, (n-1)S, (n-1)/n S.
  *
@@ -16,6 +19,8 @@
  *   reduce_scatter,
  *   all_gather      half of that
  *   all_to_all      (g-1)/n^2 S/B_in + g(n-g)/n^2 S/B_out, (g-1) a_in + (n-g) a_out
+ *   halo_exchange   S/B_in + S/B_out, as many messages each: one member of a
+ *                   server is at its edge
  * Contention: the groups of one partition of the mesh run the collective
  * together. Where c of them cross one server's link, each gets B_out / c. Links
  * inside a server belong to one device each and are not shared.
@@ -35,8 +40,9 @@ double collective_sent_bytes(ProgramCollectiveKind kind, double bytes, int32_t d
     case PROGRAM_ALL_GATHER:
     case PROGRAM_REDUCE_SCATTER: return (n - 1) / n * bytes;
     case PROGRAM_ALL_TO_ALL: return (n - 1) / (n * n) * bytes;
+    case PROGRAM_HALO_EXCHANGE: return bytes;
+    default: return 0;
     }
-    return 0;
 }
 
 static double link_seconds(const Cluster *cluster, int32_t link, double messages, double sent, double bytes) {
@@ -51,7 +57,12 @@ double collective_seconds(ProgramCollectiveKind kind, double bytes, const Collec
     if (topology->devices < 2) return 0;
     if (bytes < LEAST_BYTES) bytes = LEAST_BYTES;
     double inside, outside, inside_messages, outside_messages;
-    if (kind == PROGRAM_ALL_TO_ALL) {
+    if (kind == PROGRAM_HALO_EXCHANGE) {
+        inside = g > 1 ? bytes : 0;
+        outside = m > 1 ? bytes : 0;
+        inside_messages = g < 3 ? g - 1 : 2;
+        outside_messages = m < 3 ? m - 1 : 2;
+    } else if (kind == PROGRAM_ALL_TO_ALL) {
         inside = (g - 1) / (n * n) * bytes;
         outside = g * (n - g) / (n * n) * bytes;
         inside_messages = g - 1;
@@ -72,6 +83,19 @@ double collective_seconds(ProgramCollectiveKind kind, double bytes, const Collec
     return seconds;
 }
 
+/* The most elements along the dimension that a member receives from others. */
+static int64_t most_received(const ProgramMovement *movement, int32_t count) {
+    int64_t most = 0, part = 0;
+    for (int32_t k = 0; k < count; part += movement->parts[k++]) {
+        int64_t start = movement->range_start[k], end = start + movement->range_extent[k];
+        int64_t own_start = start > part ? start : part;
+        int64_t own_end = end < part + movement->parts[k] ? end : part + movement->parts[k];
+        int64_t received = end - start - (own_end > own_start ? own_end - own_start : 0);
+        if (received > most) most = received;
+    }
+    return most;
+}
+
 double collective_tensor_bytes(const Program *program, const ProgramInstruction *instruction) {
     const ProgramCollective *collective = instruction->collective;
     double total = 0;
@@ -82,11 +106,13 @@ double collective_tensor_bytes(const Program *program, const ProgramInstruction 
             continue;
         }
         const ProgramMovement *movement = &collective->movements[k];
-        int64_t largest = 0;
-        for (int32_t p = 0; p < collective->group_count; p++)
+        bool is_halo = collective->kind == PROGRAM_HALO_EXCHANGE;
+        int64_t largest = is_halo ? most_received(movement, collective->group_count) : 0;
+        for (int32_t p = 0; !is_halo && p < collective->group_count; p++)
             if (movement->parts[p] > largest) largest = movement->parts[p];
         /* The largest part times n: the ring waits for it in every round. */
-        double bytes = (double)(largest * dtype_bytes(operand->type)) * collective->group_count;
+        double bytes =
+            (double)(largest * dtype_bytes(operand->type)) * (is_halo ? 1 : collective->group_count);
         for (int32_t d = 0; d < operand->rank; d++)
             if (d != movement->dimension) bytes *= (double)operand->dimensions[d];
         total += bytes;

@@ -30,13 +30,14 @@ typedef struct CollectivePartition {
 AmStatus collective_partition(CollectivePartition *partition, Arena *arena, const Cluster *cluster,
                               const Mesh *mesh, const int32_t *devices, uint32_t axes, AmError *error);
 
-/* `bytes`: the whole tensor that the group holds or makes, S of the formulas. */
+/* `bytes`: S of the formulas, which collective_tensor_bytes() gives. */
 double collective_seconds(ProgramCollectiveKind kind, double bytes, const CollectiveTopology *topology,
                           const Cluster *cluster);
 /* Bytes that each of n devices sends (and receives) in a ring. */
 double collective_sent_bytes(ProgramCollectiveKind kind, double bytes, int32_t devices);
 /* S of a collective instruction: summed over its operands, each as large as if
- * all parts were as the largest one. */
+ * all parts were as the largest one. Of a halo_exchange: the most that a member
+ * receives from others. */
 double collective_tensor_bytes(const Program *program, const ProgramInstruction *instruction);
 
 #endif

@@ -6,7 +6,7 @@
 #include "cost/executed.h"
 #include "cost/operator.h"
 
-#define PRICE_COLLECTIVE_KINDS (PROGRAM_ALL_TO_ALL + 1)
+#define PRICE_COLLECTIVE_KINDS PROGRAM_COLLECTIVE_KINDS
 
 typedef struct CollectivePrice {
     int64_t count;       /* in a loop every time counts */

@@ -142,11 +142,35 @@ static AmStatus all_to_all(Comm *comm, RendezvousGroup *group, const CommCall *c
     return AM_OK;
 }
 
+static AmStatus halo_exchange(Comm *comm, RendezvousGroup *group, const CommCall *call, AmError *error) {
+    (void)comm, (void)error;
+    for (int32_t k = 0; k < call->operand_count; k++) {
+        const IrShape *shape = call->result_shapes[k];
+        const ProgramMovement *movement = &call->collective->movements[k];
+        int64_t out_strides[IR_MAX_RANK], in_strides[IR_MAX_RANK], box[IR_MAX_RANK];
+        int64_t bytes = dtype_bytes(shape->type), start, part;
+        int32_t d = movement->dimension;
+        strided_row_major(out_strides, shape->dimensions, shape->rank);
+        memcpy(box, shape->dimensions, sizeof(int64_t) * (size_t)shape->rank);
+        for (int32_t member = 0; member < group->count; member++) {
+            box[d] = movement->parts[member];
+            strided_row_major(in_strides, box, shape->rank);
+            box[d] = program_halo_piece(movement, member, call->position, &start, &part);
+            int64_t out_at = (start - movement->range_start[call->position]) * out_strides[d];
+            if (box[d] > 0)
+                strided_copy((char *)call->results[k] + out_at * bytes, out_strides,
+                             (const char *)call_of(group, member)->operands[k] +
+                                 (start - part) * in_strides[d] * bytes,
+                             in_strides, box, shape->rank, bytes);
+        }
+    }
+    return AM_OK;
+}
+
 static AmStatus (*const kinds[])(Comm *, RendezvousGroup *, const CommCall *, AmError *) = {
-    [PROGRAM_ALL_REDUCE] = all_reduce,
-    [PROGRAM_ALL_GATHER] = all_gather,
-    [PROGRAM_REDUCE_SCATTER] = reduce_scatter,
-    [PROGRAM_ALL_TO_ALL] = all_to_all,
+    [PROGRAM_ALL_REDUCE] = all_reduce,         [PROGRAM_ALL_GATHER] = all_gather,
+    [PROGRAM_REDUCE_SCATTER] = reduce_scatter, [PROGRAM_ALL_TO_ALL] = all_to_all,
+    [PROGRAM_HALO_EXCHANGE] = halo_exchange,
 };
 
 void comm_local_compute(RendezvousGroup *group, const CommCall *call) {

@@ -12,7 +12,8 @@
 
 #include <string.h>
 
-static const char *const collective_names[] = {"all_reduce", "all_gather", "reduce_scatter", "all_to_all"};
+static const char *const collective_names[] = {"all_reduce", "all_gather", "reduce_scatter", "all_to_all",
+                                               "halo_exchange"};
 
 const char *program_collective_name(ProgramCollectiveKind kind) {
     return collective_names[kind];
@@ -104,6 +105,10 @@ static void print_collective(Text *text, const Program *program, const ProgramIn
         print_numbers(text, "dimension", (int64_t[]){collective->movements[0].dimension}, 1);
         if (collective->kind == PROGRAM_ALL_TO_ALL)
             print_numbers(text, "to", (int64_t[]){collective->movements[0].other}, 1);
+    }
+    if (collective->kind == PROGRAM_HALO_EXCHANGE) {
+        print_numbers(text, "range_start", collective->movements[0].range_start, collective->group_count);
+        print_numbers(text, "range_extent", collective->movements[0].range_extent, collective->group_count);
     }
     text_append_string(text, " over");
     for (int32_t axis = 0; axis < program->mesh->axis_count; axis++)

@@ -21,7 +21,9 @@ typedef enum ProgramCollectiveKind {
     PROGRAM_ALL_REDUCE,
     PROGRAM_ALL_GATHER,
     PROGRAM_REDUCE_SCATTER,
-    PROGRAM_ALL_TO_ALL
+    PROGRAM_ALL_TO_ALL,
+    PROGRAM_HALO_EXCHANGE,
+    PROGRAM_COLLECTIVE_KINDS
 } ProgramCollectiveKind;
 const char *program_collective_name(ProgramCollectiveKind kind); /* "all_reduce", ... */
 
@@ -33,12 +35,21 @@ const char *program_collective_name(ProgramCollectiveKind kind); /* "all_reduce"
  *   all_to_all:     operand is the local part along `dimension`, whole along
  *                   `other`; the result is whole along `dimension`, the local
  *                   part along `other`.
+ *   halo_exchange:  operand is the local part along `dimension`, result of member
+ *                   k the elements range_start[k] .. + range_extent[k] of the whole
+ *                   dimension. Ranges may overlap, be empty or leave elements out.
  * Reductions add in group order, so a result does not depend on timing. */
 typedef struct ProgramMovement {
     int32_t dimension, other;
-    const int64_t *parts;       /* [group_count] extents along `dimension` */
-    const int64_t *other_parts; /* [group_count] extents along `other`; all_to_all only */
+    const int64_t *parts;                      /* [group_count] extents along `dimension` */
+    const int64_t *other_parts;                /* [group_count] extents along `other`; all_to_all only */
+    const int64_t *range_start, *range_extent; /* [group_count]; halo_exchange only */
 } ProgramMovement;
+
+/* A halo_exchange's piece: the elements of member `to`'s range that lie in member `from`'s part. Returns how
+ * many there are; *start is the first of them in the whole dimension, *part_start that of the part. */
+int64_t program_halo_piece(const ProgramMovement *movement, int32_t from, int32_t to, int64_t *start,
+                           int64_t *part_start);
 
 typedef struct ProgramCollective {
     ProgramCollectiveKind kind;

@@ -93,6 +93,16 @@ static void fetch_exchanged(const Members *members, int32_t k, int32_t m, CudaPa
                     cuda_comm_part_start(movement->parts, m), movement->parts[m]);
 }
 
+static void fetch_halo(const Members *members, int32_t k, int32_t m, CudaPart *from, CudaPart *to) {
+    const CommCall *own = members->own, *other = member_call(members, m);
+    const ProgramMovement *movement = &own->collective->movements[k];
+    int64_t start, part, extent = program_halo_piece(movement, m, own->position, &start, &part);
+    *from =
+        cuda_part(other->operands[k], other->operand_shapes[k], movement->dimension, start - part, extent);
+    *to = cuda_part(own->results[k], own->result_shapes[k], movement->dimension,
+                    start - movement->range_start[own->position], extent);
+}
+
 static AmStatus make_moves(CudaPhase *phase, CudaCommRank *rank, const Members *members, Fetch *fetch,
                            AmError *error) {
     const CommCall *own = members->own;
@@ -162,8 +172,9 @@ static AmStatus make_phases(CudaCommCall *prepared, CudaCommRank *rank, const Me
     case PROGRAM_REDUCE_SCATTER: return make_folds(&prepared->first, rank, members, error);
     case PROGRAM_ALL_GATHER: return make_moves(&prepared->first, rank, members, fetch_gathered, error);
     case PROGRAM_ALL_TO_ALL: return make_moves(&prepared->first, rank, members, fetch_exchanged, error);
+    case PROGRAM_HALO_EXCHANGE: return make_moves(&prepared->first, rank, members, fetch_halo, error);
+    default: return AM_OK;
     }
-    return AM_OK;
 }
 
 /* Reads the memory of all cards that other ranks are on. */

@@ -338,27 +338,30 @@ static ncclResult_t all_reduce(const Transfer *transfer) {
 
 /* Sends each member its piece (where `sent` is NULL, the whole operand). */
 static ncclResult_t send_pieces(const Transfer *transfer, const CudaPieces *sent) {
-    const char *from = transfer->source;
+    bool is_packed = transfer->source != transfer->call->operands[transfer->k];
     ncclResult_t result = ncclSuccess;
     for (int32_t m = 0; m < transfer->call->collective->group_count && result == ncclSuccess; m++) {
         int64_t elements = sent ? cuda_piece_elements(sent, m)
                                 : ir_shape_elements(transfer->call->operand_shapes[transfer->k]);
-        size_t bytes = (size_t)(elements * transfer->element_bytes);
-        if (bytes > 0)
-            result = nccl.ncclSend(from, bytes, ncclInt8, m, transfer->communicator, transfer->stream);
-        if (sent) from += bytes;
+        int64_t offset = sent ? cuda_piece_offset(sent, m, is_packed) : 0;
+        if (elements > 0)
+            result = nccl.ncclSend(transfer->source + offset * transfer->element_bytes,
+                                   (size_t)(elements * transfer->element_bytes), ncclInt8, m,
+                                   transfer->communicator, transfer->stream);
     }
     return result;
 }
 
 static ncclResult_t receive_pieces(const Transfer *transfer, const CudaPieces *received) {
-    char *to = transfer->target;
+    bool is_packed = transfer->target != transfer->call->results[transfer->k];
     ncclResult_t result = ncclSuccess;
     for (int32_t m = 0; m < received->count && result == ncclSuccess; m++) {
-        size_t bytes = (size_t)(cuda_piece_elements(received, m) * transfer->element_bytes);
-        if (bytes > 0)
-            result = nccl.ncclRecv(to, bytes, ncclInt8, m, transfer->communicator, transfer->stream);
-        to += bytes;
+        int64_t elements = cuda_piece_elements(received, m);
+        int64_t offset = cuda_piece_offset(received, m, is_packed);
+        if (elements > 0)
+            result = nccl.ncclRecv(transfer->target + offset * transfer->element_bytes,
+                                   (size_t)(elements * transfer->element_bytes), ncclInt8, m,
+                                   transfer->communicator, transfer->stream);
     }
     return result;
 }
@@ -398,7 +401,8 @@ static ncclResult_t reduce_scatter(const Transfer *transfer) {
     return result;
 }
 
-static ncclResult_t all_to_all(const Transfer *transfer) {
+/* all_to_all and halo_exchange: everybody's pieces to everybody. */
+static ncclResult_t exchange_pieces(const Transfer *transfer) {
     CudaPieces sent, received;
     cuda_pieces_sent(&sent, transfer->call, transfer->k);
     cuda_pieces_received(&received, transfer->call, transfer->k);
@@ -409,10 +413,9 @@ static ncclResult_t all_to_all(const Transfer *transfer) {
 /* Issues all operands as one group; under the mutex, which is never held for long. */
 static ncclResult_t issue(const Comm *comm, const CommCall *call, const NcclGroup *group) {
     static ncclResult_t (*const kinds[])(const Transfer *) = {
-        [PROGRAM_ALL_REDUCE] = all_reduce,
-        [PROGRAM_ALL_GATHER] = all_gather,
-        [PROGRAM_REDUCE_SCATTER] = reduce_scatter,
-        [PROGRAM_ALL_TO_ALL] = all_to_all,
+        [PROGRAM_ALL_REDUCE] = all_reduce,         [PROGRAM_ALL_GATHER] = all_gather,
+        [PROGRAM_REDUCE_SCATTER] = reduce_scatter, [PROGRAM_ALL_TO_ALL] = exchange_pieces,
+        [PROGRAM_HALO_EXCHANGE] = exchange_pieces,
     };
     const CudaCommCall *prepared = call->prepared;
     ncclResult_t result = nccl.ncclGroupStart();

@@ -5,9 +5,22 @@
 
 #include "executor/cpu/strided.h"
 
+/* The pieces of a halo_exchange in operand k, or in result k. */
+static bool halo_pieces(CudaPieces *pieces, const CommCall *call, int32_t k, bool is_sent) {
+    const ProgramMovement *movement = &call->collective->movements[k];
+    *pieces = (CudaPieces){.shape = is_sent ? call->operand_shapes[k] : call->result_shapes[k],
+                           .dimension = movement->dimension,
+                           .count = call->collective->group_count,
+                           .halo = movement,
+                           .position = call->position,
+                           .is_sent = is_sent};
+    return true;
+}
+
 bool cuda_pieces_sent(CudaPieces *pieces, const CommCall *call, int32_t k) {
     const ProgramCollective *collective = call->collective;
     bool exchanges = collective->kind == PROGRAM_ALL_TO_ALL;
+    if (collective->kind == PROGRAM_HALO_EXCHANGE) return halo_pieces(pieces, call, k, true);
     if (!exchanges && collective->kind != PROGRAM_REDUCE_SCATTER) return false;
     const ProgramMovement *movement = &collective->movements[k];
     *pieces = (CudaPieces){.shape = call->operand_shapes[k],
@@ -19,6 +32,7 @@ bool cuda_pieces_sent(CudaPieces *pieces, const CommCall *call, int32_t k) {
 
 bool cuda_pieces_received(CudaPieces *pieces, const CommCall *call, int32_t k) {
     const ProgramCollective *collective = call->collective;
+    if (collective->kind == PROGRAM_HALO_EXCHANGE) return halo_pieces(pieces, call, k, false);
     if (collective->kind != PROGRAM_ALL_GATHER && collective->kind != PROGRAM_ALL_TO_ALL) return false;
     const ProgramMovement *movement = &collective->movements[k];
     *pieces = (CudaPieces){.shape = call->result_shapes[k],
@@ -28,13 +42,43 @@ bool cuda_pieces_received(CudaPieces *pieces, const CommCall *call, int32_t k) {
     return true;
 }
 
-int64_t cuda_piece_elements(const CudaPieces *pieces, int32_t member) {
+/* How much of the dimension a member's piece is; *start: where in the array it lies. */
+static int64_t piece_extent(const CudaPieces *pieces, int32_t member, int64_t *start) {
+    if (!pieces->halo) {
+        *start = cuda_comm_part_start(pieces->parts, member);
+        return pieces->parts[member];
+    }
+    int32_t from = pieces->is_sent ? pieces->position : member;
+    int32_t to = pieces->is_sent ? member : pieces->position;
+    int64_t part, extent = program_halo_piece(pieces->halo, from, to, start, &part);
+    *start -= pieces->is_sent ? part : pieces->halo->range_start[to];
+    return extent;
+}
+
+/* Elements that belong to one index of the dimension. */
+static int64_t across(const CudaPieces *pieces) {
     const IrShape *shape = pieces->shape;
-    int64_t size = shape->dimensions[pieces->dimension];
-    return size > 0 ? ir_shape_elements(shape) / size * pieces->parts[member] : 0;
+    return strided_elements(shape->dimensions, pieces->dimension) *
+           strided_elements(shape->dimensions + pieces->dimension + 1, shape->rank - pieces->dimension - 1);
+}
+
+int64_t cuda_piece_elements(const CudaPieces *pieces, int32_t member) {
+    int64_t start;
+    return across(pieces) * piece_extent(pieces, member, &start);
+}
+
+int64_t cuda_piece_offset(const CudaPieces *pieces, int32_t member, bool is_packed) {
+    int64_t offset = 0;
+    if (!is_packed) {
+        piece_extent(pieces, member, &offset);
+        return across(pieces) * offset;
+    }
+    for (int32_t m = 0; m < member; m++) offset += cuda_piece_elements(pieces, m);
+    return offset;
 }
 
 bool cuda_pieces_are_even(const CudaPieces *pieces) {
+    if (pieces->halo) return false;
     for (int32_t m = 1; m < pieces->count; m++)
         if (pieces->parts[m] != pieces->parts[0]) return false;
     return true;
@@ -44,6 +88,10 @@ static bool are_in_runs(const CudaPieces *pieces) {
     return strided_elements(pieces->shape->dimensions, pieces->dimension) == 1;
 }
 
+static int64_t packed_bytes(const CudaPieces *pieces) {
+    return kernel_align(cuda_piece_offset(pieces, pieces->count, true) * dtype_bytes(pieces->shape->type));
+}
+
 int64_t cuda_transfers_plan(CudaTransfer *transfers, const CommCall *call) {
     int64_t bytes = 0;
     for (int32_t k = 0; k < call->operand_count; k++) {
@@ -51,11 +99,11 @@ int64_t cuda_transfers_plan(CudaTransfer *transfers, const CommCall *call) {
         transfers[k] = (CudaTransfer){-1, -1};
         if (cuda_pieces_sent(&pieces, call, k) && !are_in_runs(&pieces)) {
             transfers[k].send_offset = bytes;
-            bytes += kernel_align(ir_shape_bytes(pieces.shape));
+            bytes += packed_bytes(&pieces);
         }
         if (cuda_pieces_received(&pieces, call, k) && !are_in_runs(&pieces)) {
             transfers[k].receive_offset = bytes;
-            bytes += kernel_align(ir_shape_bytes(pieces.shape));
+            bytes += packed_bytes(&pieces);
         }
     }
     return bytes;
@@ -74,8 +122,8 @@ static void add_moves(CudaMove *moves, int32_t *count, const CudaPieces *pieces,
                       bool packs) {
     int64_t element_bytes = dtype_bytes(pieces->shape->type);
     for (int32_t m = 0; m < pieces->count; m++) {
-        CudaPart placed = cuda_part(array, pieces->shape, pieces->dimension,
-                                    cuda_comm_part_start(pieces->parts, m), pieces->parts[m]);
+        int64_t start, extent = piece_extent(pieces, m, &start);
+        CudaPart placed = cuda_part(array, pieces->shape, pieces->dimension, start, extent);
         CudaPart in_run = cuda_part_contiguous(packed, placed.elements);
         packed += placed.elements * element_bytes;
         if (placed.elements == 0) continue;

@@ -11,12 +11,16 @@
 
 #include "executor/cuda/comm_rank.h"
 
-/* An array cut along a dimension; member k has parts[k] of it. */
+/* Pieces of an array along a dimension; member k's has parts[k] elements, after those of the members before
+ * it. A halo_exchange's lie where its ranges say, and may overlap. */
 typedef struct CudaPieces {
     const IrShape *shape;
     int32_t dimension;
     const int64_t *parts; /* [count] */
     int32_t count;
+    const ProgramMovement *halo; /* or NULL: then `parts` says it all */
+    int32_t position;            /* of this rank, in a halo_exchange */
+    bool is_sent;
 } CudaPieces;
 
 /* How operand k of a call travels. Offsets are in the call's scratch memory; -1:
@@ -31,6 +35,9 @@ bool cuda_pieces_sent(CudaPieces *pieces, const CommCall *call, int32_t k);
 bool cuda_pieces_received(CudaPieces *pieces, const CommCall *call, int32_t k);
 
 int64_t cuda_piece_elements(const CudaPieces *pieces, int32_t member);
+/* The element at which a member's piece begins: among the packed pieces, or (where the pieces lie in runs) in
+ * the array itself. */
+int64_t cuda_piece_offset(const CudaPieces *pieces, int32_t member, bool is_packed);
 bool cuda_pieces_are_even(const CudaPieces *pieces);
 
 /* Fills transfers[call->operand_count]; returns the bytes of scratch memory that they take. */

@@ -39,7 +39,8 @@ typedef struct CaseCall {
     ProgramMovement movements[CASE_MOST_OPERANDS];
     int32_t group[CASE_MOST_RANKS];
     int64_t parts[CASE_MOST_RANKS], others[CASE_MOST_RANKS];
-    int64_t whole[CASE_MOST_OPERANDS][CASE_RANK]; /* of the arrays that are cut */
+    int64_t range_start[CASE_MOST_RANKS], range_extent[CASE_MOST_RANKS]; /* halo_exchange */
+    int64_t whole[CASE_MOST_OPERANDS][CASE_RANK];                        /* of the arrays that are cut */
     int64_t dimensions[2 * CASE_MOST_OPERANDS][CASE_RANK];
     IrShape shapes[2 * CASE_MOST_OPERANDS];
     const IrShape *shape_places[2 * CASE_MOST_OPERANDS];
@@ -105,6 +106,9 @@ static inline void case_element(const CaseCall *self, int32_t k, bool result, in
     if (its->kind == PROGRAM_ALL_TO_ALL && result)
         number =
             case_number(self->whole[k], shape->dimensions, its->other, case_sum(self->others, position), i);
+    else if (its->kind == PROGRAM_HALO_EXCHANGE && result)
+        number =
+            case_number(self->whole[k], shape->dimensions, its->dimension, self->range_start[position], i);
     else if ((its->kind == PROGRAM_REDUCE_SCATTER) == result && its->kind != PROGRAM_ALL_REDUCE)
         number = case_number(self->whole[k], shape->dimensions, its->dimension, start, i);
     Wide value =
@@ -125,6 +129,21 @@ static inline void case_shape(CaseCall *self, int32_t place, int32_t k, int32_t 
         (IrShape){.type = self->its->type, .rank = CASE_RANK, .dimensions = self->dimensions[place]};
 }
 
+/* The own part and its neighbours' nearest elements; `its->other` turns the members round instead, so that
+ * each has what another had, and leaves the first one without anything. */
+static inline void case_ranges(CaseCall *self, int32_t size) {
+    int64_t total = case_sum(self->parts, size), end = total;
+    for (int32_t m = 0; m < size; m++) {
+        int64_t start = case_sum(self->parts, m) - 1, stop = start + self->parts[m] + 2;
+        if (self->its->other != self->its->dimension) {
+            stop = end;
+            end = start = m == 0 ? end : end - self->parts[m];
+        }
+        self->range_start[m] = start < 0 ? 0 : start;
+        self->range_extent[m] = (stop > total ? total : stop) - self->range_start[m];
+    }
+}
+
 static inline void case_describe(CaseCall *self, const CommCase *its, int32_t rank, int32_t ranks) {
     int32_t size = its->group_size > 0 ? its->group_size : ranks, stride = ranks / size;
     *self = (CaseCall){.its = its};
@@ -135,15 +154,21 @@ static inline void case_describe(CaseCall *self, const CommCase *its, int32_t ra
         self->others[m] = its->uneven ? m % 3 : 1;
     }
     bool scatters = its->kind == PROGRAM_REDUCE_SCATTER, exchanges = its->kind == PROGRAM_ALL_TO_ALL;
+    case_ranges(self, size);
     for (int32_t k = 0; k < its->operand_count; k++) {
         for (int32_t d = 0; d < CASE_RANK; d++) self->whole[k][d] = d == CASE_RANK - 1 ? 4 + k : 3;
         self->whole[k][its->dimension] = case_sum(self->parts, size);
         if (exchanges) self->whole[k][its->other] = case_sum(self->others, size);
         bool whole = its->kind == PROGRAM_ALL_REDUCE;
         case_shape(self, k, k, whole || scatters ? -1 : its->dimension, self->parts);
-        int32_t cut = exchanges ? its->other : scatters ? its->dimension : -1;
-        case_shape(self, CASE_MOST_OPERANDS + k, k, cut, exchanges ? self->others : self->parts);
-        self->movements[k] = (ProgramMovement){its->dimension, its->other, self->parts, self->others};
+        bool halo = its->kind == PROGRAM_HALO_EXCHANGE;
+        int32_t cut = exchanges ? its->other : scatters || halo ? its->dimension : -1;
+        case_shape(self, CASE_MOST_OPERANDS + k, k, cut,
+                   exchanges ? self->others
+                   : halo    ? self->range_extent
+                             : self->parts);
+        self->movements[k] = (ProgramMovement){its->dimension, its->other,        self->parts,
+                                               self->others,   self->range_start, self->range_extent};
     }
     for (int32_t p = 0; p < 2 * CASE_MOST_OPERANDS; p++) self->shape_places[p] = &self->shapes[p];
     self->collective = (ProgramCollective){.kind = its->kind,
@@ -337,6 +362,11 @@ static inline int32_t case_list(CommCase *cases, bool (*supports)(SbpReduction r
             one.kind = PROGRAM_ALL_TO_ALL;
             cases[n++] = one;
             one.other = (d + 2) % CASE_RANK;
+            cases[n++] = one;
+            one.kind = PROGRAM_HALO_EXCHANGE;
+            cases[n++] = one;
+            one.type = types[t++ % type_count];
+            one.other = d;
             cases[n++] = one;
             one.kind = PROGRAM_REDUCE_SCATTER;
             one.type = d == 1 ? DTYPE_BF16 : DTYPE_F32;

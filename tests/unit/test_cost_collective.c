@@ -175,6 +175,34 @@ static void tensor_bytes_are_those_of_the_whole(void **state) {
     assert_close(collective_tensor_bytes(&program, &instruction), 8 * 8 * 4);
 }
 
+/* Parts of 4 rows of 10 floats, a row of each neighbour beside them: who is in the middle receives two. */
+static void a_halo_is_priced_by_the_most_received(void **state) {
+    Fixture *fixture = *state;
+    ProgramValue value = {.shape = {DTYPE_F32, 2, (const int64_t[]){4, 10}, NULL, NULL}};
+    ProgramMovement movement = {.dimension = 0,
+                                .parts = (const int64_t[]){4, 4, 4, 4},
+                                .range_start = (const int64_t[]){0, 3, 7, 11},
+                                .range_extent = (const int64_t[]){5, 6, 6, 5}};
+    ProgramCollective collective = {.kind = PROGRAM_HALO_EXCHANGE, .group_count = 4, .movements = &movement};
+    ProgramInstruction instruction = {.kind = PROGRAM_COLLECTIVE,
+                                      .operand_count = 1,
+                                      .operands = (const int32_t[]){0},
+                                      .collective = &collective};
+    Program program = {.values = &value, .value_count = 1};
+    double S = collective_tensor_bytes(&program, &instruction);
+    assert_close(S, 2 * 10 * 4);
+    assert_close(collective_sent_bytes(PROGRAM_HALO_EXCHANGE, S, 4), S);
+    CollectivePartition partition = partition_of(fixture, "data=4", in_order, 1);
+    const ClusterLink *link = &fixture->cluster->links[partition.topologies[0].local];
+    assert_close(collective_seconds(PROGRAM_HALO_EXCHANGE, S, &partition.topologies[0], fixture->cluster),
+                 2 * link->latency_seconds +
+                     S / (link->bytes_per_second * cluster_efficiency(&link->efficiency, S)));
+    /* Reversed, nobody has anything of its own. */
+    movement.range_start = (const int64_t[]){12, 8, 4, 0};
+    movement.range_extent = movement.parts;
+    assert_close(collective_tensor_bytes(&program, &instruction), 4 * 10 * 4);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(ring_inside_a_server, set_up, tear_down),
@@ -184,6 +212,7 @@ int main(void) {
         cmocka_unit_test_setup_teardown(groups_may_lie_differently, set_up, tear_down),
         cmocka_unit_test_setup_teardown(one_device_needs_no_collective, set_up, tear_down),
         cmocka_unit_test(tensor_bytes_are_those_of_the_whole),
+        cmocka_unit_test_setup_teardown(a_halo_is_priced_by_the_most_received, set_up, tear_down),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
