@@ -60,7 +60,8 @@ static void find_lifetimes(const Program *program, int32_t *made, int32_t *last)
             last[program->values[fused ? fusion->inputs[k].value : instruction->operands[k]].storage] = s;
     }
     for (int32_t k = 0; k < program->roles->output_count; k++)
-        last[program->values[program->outputs[k]].storage] = program->step_count;
+        if (program->outputs[k] >= 0)
+            last[program->values[program->outputs[k]].storage] = program->step_count;
 }
 
 /* Whether a result of the peak step works in the place of the operand at `offset`. */
@@ -75,6 +76,7 @@ static bool is_taken_over(const Program *program, int64_t offset) {
 
 static void add_parameters(MemoryUse *use, const Program *program) {
     for (int32_t k = 0; k < program->roles->parameter_count; k++) {
+        if (program->parameters[k] < 0) continue;
         int64_t bytes = program->values[program->parameters[k]].bytes;
         IrRole role = program->roles->parameters[k].role;
         if (role == IR_ROLE_WEIGHT) use->weights_bytes += bytes;

@@ -141,13 +141,15 @@ static void find_storage_and_lifetimes(Planner *self) {
             self->made_at[step_result(program, step, k)] = s;
     }
     for (int32_t k = 0; k < program->roles->output_count; k++)
-        self->last_use[self->storage[program->outputs[k]]] = program->step_count;
+        if (program->outputs[k] >= 0)
+            self->last_use[self->storage[program->outputs[k]]] = program->step_count;
 }
 
 /* Outputs that a step makes, where the caller has places for them. */
 static void find_outside(Planner *self) {
     const Program *program = self->program;
     for (int32_t k = 0; k < program->roles->output_count && program->outputs_outside; k++) {
+        if (program->outputs[k] < 0) continue;
         int32_t storage = self->storage[program->outputs[k]];
         self->outside[storage] = self->made_at[storage] >= 0;
     }
@@ -300,6 +302,7 @@ AmStatus program_plan_buffers(Program *program, AmError *error) {
     find_outside(&self);
     place_updates(&self);
     for (int32_t k = 0; k < program->roles->parameter_count; k++) {
+        if (program->parameters[k] < 0) continue;
         ProgramValue *value = &program->values[program->parameters[k]];
         value->bytes = aligned_bytes(&value->shape);
         value->offset = take(&self, value->bytes);

@@ -81,6 +81,11 @@ static void find_levels(Fuser *self) {
             int32_t step = form == FORM_CLONED || inner ? 0 : 1;
             if (self->level[producer] + step > level) level = self->level[producer] + step;
         }
+        for (; edge < self->graph.first[i + 1]; edge++) { /* a transfer after another */
+            int32_t above = self->level[self->graph.producers[edge]] + 1;
+            self->inner[edge] = false;
+            if (above > level) level = above;
+        }
         self->level[i] = level;
     }
 }
@@ -136,7 +141,8 @@ static Outside look_outside(const Fuser *self, int32_t value) {
 /* From the last step to the first: who needs what in memory. */
 static void mark_needed(Fuser *self, const int32_t *order) {
     Program *program = self->program;
-    for (int32_t k = 0; k < program->roles->output_count; k++) self->needed[program->outputs[k]] = true;
+    for (int32_t k = 0; k < program->roles->output_count; k++)
+        if (program->outputs[k] >= 0) self->needed[program->outputs[k]] = true;
     for (int32_t place = self->count - 1; place >= 0; place--) {
         int32_t i = order[place];
         const ProgramInstruction *instruction = &program->instructions[i];

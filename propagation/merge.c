@@ -138,7 +138,7 @@ static AmStatus apply_merges(Program *program, const ProgramGraph *graph, const 
     for (int32_t v = 0; v < old_values; v++)
         if (renamed[v] != v) program->values[v].kind = PROGRAM_VALUE_INTERNAL;
     for (int32_t k = 0; k < program->roles->output_count; k++)
-        program->outputs[k] = renamed[program->outputs[k]];
+        if (program->outputs[k] >= 0) program->outputs[k] = renamed[program->outputs[k]];
     for (int32_t k = 0; k < program->update_count; k++)
         program->updates[k].value = renamed[program->updates[k].value];
     program->instructions = instructions;

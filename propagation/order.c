@@ -54,23 +54,33 @@ static bool is_ungrouped(const int32_t *leader, int32_t count) {
     return true;
 }
 
+/* Whether ranks of other stages are met in it. */
+static bool meets_others(const ProgramInstruction *instruction) {
+    bool meets = instruction->kind == PROGRAM_TRANSFER;
+    for (int32_t k = 0; k < instruction->region_count && !meets; k++)
+        meets = program_has_transfers(instruction->regions[k]);
+    return meets;
+}
+
 AmStatus program_graph(ProgramGraph *graph, const Program *program, AmError *error) {
     int32_t count = program->instruction_count, edges = 0;
     int32_t *first = ARENA_ARRAY(program->arena, int32_t, count + 1);
     int32_t *maker = ARENA_ARRAY(program->arena, int32_t, program->value_count + 1);
+    bool *meets = ARENA_ARRAY(program->arena, bool, count + 1);
     if (program->arena->failed) return am_fail_memory(error, count);
     for (int32_t v = 0; v < program->value_count; v++) maker[v] = -1;
     for (int32_t i = 0; i < count; i++) {
         const ProgramInstruction *instruction = &program->instructions[i];
         for (int32_t k = 0; k < instruction->result_count; k++) maker[instruction->first_result + k] = i;
-        edges += instruction->operand_count;
+        meets[i] = meets_others(instruction);
+        edges += instruction->operand_count + meets[i];
     }
     int32_t *producers = ARENA_ARRAY(program->arena, int32_t, edges);
     int32_t *users = ARENA_ARRAY(program->arena, int32_t, edges);
     int32_t *next_user = ARENA_ARRAY(program->arena, int32_t, count + 3);
     if (program->arena->failed) return am_fail_memory(error, edges);
     edges = 0;
-    for (int32_t i = 0; i < count; i++) {
+    for (int32_t i = 0, last_meeting = -1; i < count; i++) {
         const ProgramInstruction *instruction = &program->instructions[i];
         for (int32_t k = 0; k < instruction->operand_count; k++) {
             int32_t producer = maker[instruction->operands[k]];
@@ -78,6 +88,11 @@ AmStatus program_graph(ProgramGraph *graph, const Program *program, AmError *err
             producers[edges++] = producer;
             next_user[producer + 2]++;
         }
+        if (meets[i] && last_meeting >= 0) {
+            producers[edges++] = last_meeting;
+            next_user[last_meeting + 2]++;
+        }
+        if (meets[i]) last_meeting = i;
         first[i + 1] = edges;
     }
     /* Filling moves next_user[i + 1] from the start of i's users to their end. */

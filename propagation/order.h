@@ -6,7 +6,9 @@
 
 /* Which instructions make the operands of which: instruction i needs
  * producers[first[i]] .. producers[first[i + 1] - 1] (parameters need nobody)
- * and is needed by users[first_user[i]] .. users[first_user[i + 1] - 1]. */
+ * and is needed by users[first_user[i]] .. users[first_user[i + 1] - 1].
+ * Transfers, and loops and conditionals with transfers inside, keep the order
+ * that all ranks have in common: each needs the one before, as its last producer. */
 typedef struct ProgramGraph {
     int32_t count;
     const int32_t *first, *producers;  /* [count + 1], instructions */

@@ -119,6 +119,16 @@ static void print_collective(Text *text, const Program *program, const ProgramIn
     text_append_string(text, "]");
 }
 
+static void print_pieces(Text *text, const char *word, const ProgramPiece *pieces, int32_t count) {
+    for (int32_t k = 0; k < count; k++) text_append(text, "%s%d", k ? "," : word, pieces[k].peer);
+    if (count > 0) text_append_string(text, "]");
+}
+
+static void print_transfer(Text *text, const ProgramTransfer *transfer) {
+    print_pieces(text, " to ranks [", transfer->sends, transfer->send_count);
+    print_pieces(text, " from ranks [", transfer->receives, transfer->receive_count);
+}
+
 /* One shape, or as in HLO a tuple of those that a merged collective makes. */
 static void print_shapes(Text *text, const Program *program, const ProgramInstruction *instruction) {
     if (instruction->result_count > 1) text_append_string(text, "(");
@@ -150,25 +160,30 @@ static void print_states(Text *text, const Program *program, const ProgramInstru
     }
 }
 
+static const char *instruction_name(const ProgramInstruction *instruction) {
+    if (instruction->kind == PROGRAM_COLLECTIVE)
+        return program_collective_name(instruction->collective->kind);
+    if (instruction->kind != PROGRAM_TRANSFER) return ir_opcode_name(instruction->opcode);
+    return instruction->result_count == 0 ? "send" : instruction->operand_count == 0 ? "receive" : "exchange";
+}
+
 static void print_instruction(Text *text, const Program *program, const ProgramInstruction *instruction) {
-    const ProgramValue *result = &program->values[instruction->first_result];
     for (int32_t k = 0; k < instruction->result_count; k++)
         text_append(text, "%s%%%d", k ? ", " : "", instruction->first_result + k);
-    text_append_string(text, " = ");
+    if (instruction->result_count > 0) text_append_string(text, " = ");
     print_shapes(text, program, instruction);
-    text_append(text, " %s(",
-                instruction->kind == PROGRAM_COLLECTIVE
-                    ? program_collective_name(instruction->collective->kind)
-                    : ir_opcode_name(instruction->opcode));
+    text_append(text, "%s%s(", instruction->result_count > 0 ? " " : "", instruction_name(instruction));
     for (int32_t k = 0; k < instruction->operand_count; k++)
         text_append(text, "%s%%%d", k ? ", " : "", instruction->operands[k]);
+    const ProgramValue *result = &program->values[instruction->first_result];
     if (instruction->opcode == IR_CONSTANT && instruction->kind == PROGRAM_COMPUTE)
         print_literal(text, result->shape.type, ir_shape_elements(&result->shape), instruction->literal);
     text_append_string(text, ")");
     if (instruction->kind == PROGRAM_COLLECTIVE) print_collective(text, program, instruction);
+    else if (instruction->kind == PROGRAM_TRANSFER) print_transfer(text, instruction->transfer);
     else print_attributes(text, program, instruction);
-    print_states(text, program, instruction);
-    print_origin(text, program, result->origin);
+    if (instruction->result_count > 0) print_states(text, program, instruction);
+    print_origin(text, program, instruction->origin);
     if (instruction->result_count > 1) text_append(text, " and %d more", instruction->result_count - 1);
     text_append_string(text, "\n");
 }
@@ -296,6 +311,7 @@ void program_print(Text *text, const Program *program) {
     text_append_bytes_size(text, (double)program->allocation_bytes);
     text_append_string(text, " allocated\n\nparameters\n");
     for (int32_t k = 0; k < program->roles->parameter_count; k++) {
+        if (program->parameters[k] < 0) continue; /* another stage's */
         const ProgramValue *value = &program->values[program->parameters[k]];
         text_append(text, "  %%%d = ", program->parameters[k]);
         print_shape(text, &value->shape);
@@ -307,6 +323,7 @@ void program_print(Text *text, const Program *program) {
     print_steps(text, program);
     text_append_string(text, "\noutputs\n");
     for (int32_t k = 0; k < program->roles->output_count; k++) {
+        if (program->outputs[k] < 0) continue;
         const ProgramValue *value = &program->values[program->outputs[k]];
         text_append(text, "  output[%d] = %%%d  @ ", k, program->outputs[k]);
         sbp_print(text, program->mesh, value->state);

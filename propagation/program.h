@@ -60,6 +60,25 @@ typedef struct ProgramCollective {
     const ProgramMovement *movements; /* [operand_count]; NULL for all_reduce */
 } ProgramCollective;
 
+/* A part of an array that goes to or comes from another rank, packed row-major. */
+typedef struct ProgramPiece {
+    int32_t peer;          /* rank; this one itself: copied on the device */
+    const int64_t *start;  /* [rank of the array] in the local operand (sent) or result (received) */
+    const int64_t *extent; /* [rank of the array] */
+} ProgramPiece;
+
+/* What one rank does in a transfer of a value between two sets of devices (transfer.h).
+ * On a device that gives there is one operand, on one that takes one result, on
+ * one that does both there are both. What one rank sends another comes in the
+ * same order on both sides. All ranks run transfers in one global order: a rank
+ * may wait in one until the others that take part are there. */
+typedef struct ProgramTransfer {
+    int32_t send_count, receive_count;
+    const ProgramPiece *sends, *receives;
+    int32_t rank_count;
+    const int32_t *ranks; /* that have a piece of it, ascending; this one may be none of them */
+} ProgramTransfer;
+
 /* Where a shard lies in the whole: for iota the result's, for gather and
  * scatter operand 0's (whose indices count in the whole; a gather gives zeros
  * for indices outside the shard, after clamping in the whole; a scatter skips
@@ -69,11 +88,12 @@ typedef struct ProgramShard {
     const int64_t *global; /* [rank] whole sizes */
 } ProgramShard;
 
-typedef enum ProgramKind { PROGRAM_COMPUTE, PROGRAM_COLLECTIVE, PROGRAM_VIEW } ProgramKind;
+typedef enum ProgramKind { PROGRAM_COMPUTE, PROGRAM_COLLECTIVE, PROGRAM_VIEW, PROGRAM_TRANSFER } ProgramKind;
 
 /* PROGRAM_COMPUTE: `opcode` with `attributes` made local. PROGRAM_VIEW: the
  * result is operand 0's memory under another shape (reshape, bitcast, copy);
- * nothing runs. Parameters have no instruction. */
+ * nothing runs. Parameters have no instruction. PROGRAM_TRANSFER: to or from
+ * the ranks of another stage; has an effect without a result. */
 typedef struct ProgramInstruction {
     ProgramKind kind;
     IrOpcode opcode;
@@ -103,6 +123,7 @@ typedef struct ProgramInstruction {
     int64_t workspace, workspace_bytes;
     const ProgramShard *shard;
     const ProgramCollective *collective;
+    const ProgramTransfer *transfer;
 } ProgramInstruction;
 
 typedef enum ProgramValueKind {
@@ -172,12 +193,13 @@ typedef struct Program {
     const IrRoles *roles;
     const Mesh *mesh;
     int32_t device;
+    int32_t first_rank; /* the rank of mesh device 0: the devices of the stages before; 0 for one stage */
     ProgramInstruction *instructions;
     int32_t instruction_count, instruction_capacity;
     ProgramValue *values;
     int32_t value_count, value_capacity;
-    int32_t *parameters; /* value of entry parameter k */
-    int32_t *outputs;    /* value of output k */
+    int32_t *parameters; /* value of entry parameter k; -1: another stage's */
+    int32_t *outputs;    /* value of output k; -1: another stage's */
     ProgramFusion *fusions;
     int32_t fusion_count;
     ProgramStep *steps;
@@ -191,6 +213,9 @@ typedef struct Program {
     int64_t parameter_bytes;  /* the part of it that lives between steps, at offset 0 */
     int32_t peak_step;        /* a step at which the allocation is fullest */
 } Program;
+
+/* Whether anything in it, the insides of loops included, meets ranks of other stages. */
+bool program_has_transfers(const Program *program);
 
 /* Element-wise chains into fusions, steps in order. Deterministic, linear but
  * for the ordering heap. */
