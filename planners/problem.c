@@ -340,7 +340,7 @@ bool problem_usable(const Problem *problem, int32_t candidate, int32_t axis) {
     const Candidate *self = &problem->candidates[candidate];
     if (size == 1) return false;
     for (int32_t k = 0; k < self->class_count; k++)
-        if (problem->context->classes->classes[self->classes[k]].size % size == 0) return true;
+        if (problem->context->classes->classes[self->classes[k]].size >= size) return true;
     return false;
 }
 

@@ -23,12 +23,19 @@ static int32_t minor_axis(SbpState state, int32_t dimension) {
     return -1;
 }
 
+/* Whether the two states say the same about how an axis cuts dimension d. */
+static bool agree(SbpState from, SbpState to, int32_t dimension, int32_t axis) {
+    Sbp split = sbp_split(dimension);
+    if (from.axis[axis] != split && to.axis[axis] != split) return true;
+    return sbp_equal_on(from, to, axis);
+}
+
 /* Whether `from`, with axis added as the minor one of dimension d, agrees with
  * `to` about which axes up to it split d. */
 static bool can_append(SbpState from, SbpState to, int32_t dimension, int32_t axis) {
     if (minor_axis(from, dimension) > axis) return false;
     for (int32_t k = 0; k < axis; k++)
-        if ((from.axis[k] == sbp_split(dimension)) != (to.axis[k] == sbp_split(dimension))) return false;
+        if (!agree(from, to, dimension, k)) return false;
     return true;
 }
 
@@ -37,7 +44,7 @@ static bool can_append(SbpState from, SbpState to, int32_t dimension, int32_t ax
 static uint32_t axes_to_gather(SbpState from, SbpState to, int32_t dimension) {
     Sbp split = sbp_split(dimension);
     for (int32_t axis = 0; axis < MESH_MAX_AXES; axis++) {
-        if ((from.axis[axis] == split) == (to.axis[axis] == split)) continue;
+        if (agree(from, to, dimension, axis)) continue;
         uint32_t axes = 0;
         for (int32_t k = axis; k < MESH_MAX_AXES; k++)
             if (from.axis[k] == split) axes |= 1u << k;
@@ -65,7 +72,7 @@ static bool next_step(SbpState from, SbpState to, BoxStep *step) {
             step->kind = PROGRAM_REDUCE_SCATTER;
             step->axes = 1u << axis;
             step->dimension = sbp_dimension(to.axis[axis]);
-            step->state.axis[axis] = to.axis[axis];
+            sbp_take(&step->state, to, axis);
             return true;
         }
         step->kind = PROGRAM_ALL_REDUCE;
@@ -73,7 +80,7 @@ static bool next_step(SbpState from, SbpState to, BoxStep *step) {
             if (from.axis[k] != from.axis[axis] || to.axis[k] == from.axis[k]) continue;
             if (k > axis && sbp_is_split(to.axis[k])) continue;
             step->axes |= 1u << k;
-            step->state.axis[k] = SBP_B;
+            sbp_set(&step->state, k, SBP_B);
         }
         return true;
     }
@@ -87,7 +94,7 @@ static bool next_step(SbpState from, SbpState to, BoxStep *step) {
         step->axes = 1u << axis;
         step->dimension = source;
         step->other = target;
-        step->state.axis[axis] = to.axis[axis];
+        sbp_take(&step->state, to, axis);
         return true;
     }
     for (int32_t axis = 0; axis < MESH_MAX_AXES; axis++) {
@@ -97,11 +104,11 @@ static bool next_step(SbpState from, SbpState to, BoxStep *step) {
         if (!step->axes) continue;
         step->kind = PROGRAM_ALL_GATHER;
         for (int32_t k = 0; k < MESH_MAX_AXES; k++)
-            if (step->axes >> k & 1) step->state.axis[k] = SBP_B;
+            if (step->axes >> k & 1) sbp_set(&step->state, k, SBP_B);
         return true;
     }
     for (int32_t axis = 0; axis < MESH_MAX_AXES; axis++)
-        if (from.axis[axis] == SBP_B && sbp_is_split(to.axis[axis])) step->state.axis[axis] = to.axis[axis];
+        if (from.axis[axis] == SBP_B && sbp_is_split(to.axis[axis])) sbp_take(&step->state, to, axis);
     return !sbp_equal(from, step->state);
 }
 

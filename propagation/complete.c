@@ -4,7 +4,9 @@
  * On each axis a tensor is stored split along its dimension whose class stands
  * first in the axis's list, and an operator splits the factor whose class
  * stands first among all its factors, contracted ones included. A size that
- * does not divide is passed over, tensor by tensor. Partial results are then
+ * does not divide is split unevenly, between the granules that all dimensions of
+ * the class have (heads, not elements of heads); one smaller than the axis is
+ * passed over, tensor by tensor. Partial results are then
  * carried down linear chains of single use to the cheapest place to finish
  * them: an exact choice, since such chains form trees.
  */
@@ -30,19 +32,51 @@ static const PlanException *find_exception(const PlanStage *stage, int32_t instr
     return NULL;
 }
 
-static void choose_stored(Completer *self, int32_t i, int32_t axis) {
-    const Choices *choices = self->choices;
+/* Of `size` elements, which a class cuts between `granules`: how many granules a
+ * further axis cuts them between, so that there are `ways` parts; 0: too few. */
+static int64_t choose_granules(int64_t size, int64_t granules, int64_t ways) {
+    if (granules >= ways && size % granules == 0) return granules;
+    return size >= ways ? size : 0;
+}
+
+/* Splits dimension d of instruction i's stored result over the axis; false where that cannot be. */
+static bool store_split(Completer *self, int32_t i, int32_t axis, int32_t d, int64_t size, int32_t class) {
     const Mesh *mesh = &self->stage->mesh;
     SbpState *state = &self->result->stored[i];
+    sbp_set(state, axis, SBP_B);
+    int64_t ways = (int64_t)sbp_ways(mesh, *state, d) * mesh->axes[axis].size;
+    int64_t granules = class < 0 ? size : self->context->classes->classes[class].size;
+    granules = choose_granules(size, granules, ways);
+    if (granules > 0) sbp_set_split(state, axis, d, sbp_cut(mesh, *state, axis, d, size, 1, granules));
+    return granules > 0;
+}
+
+/* Lets instruction i split factor f, of `size`, over the axis; false where that cannot be. */
+static bool take_factor(Completer *self, int32_t i, int32_t axis, int32_t f, int64_t size, int32_t class) {
+    const Mesh *mesh = &self->stage->mesh;
+    int8_t *chosen = &self->result->factor[(size_t)i * MESH_MAX_AXES];
+    int64_t ways = mesh->axes[axis].size;
+    for (int32_t earlier = 0; earlier < axis; earlier++)
+        if (chosen[earlier] == f) ways *= mesh->axes[earlier].size;
+    int64_t granules = class < 0 ? size : self->context->classes->classes[class].size;
+    granules = choose_granules(size, granules, ways);
+    if (granules == 0 || granules > INT32_MAX) return false;
+    chosen[axis] = (int8_t)f;
+    self->result->granules[(size_t)i * MESH_MAX_AXES + (size_t)axis] = (int32_t)granules;
+    return true;
+}
+
+static void choose_stored(Completer *self, int32_t i, int32_t axis) {
+    const Choices *choices = self->choices;
     int32_t best = INT_MAX;
+    SbpState *state = &self->result->stored[i], before;
     for (int32_t k = choices->first_dimension[i]; k < choices->first_dimension[i + 1]; k++) {
         const Choice *choice = &choices->dimensions[k];
         int32_t rank = self->rank[axis][choice->class_index];
         if (rank >= best) continue;
-        int64_t ways = (int64_t)sbp_ways(mesh, *state, choice->place) * mesh->axes[axis].size;
-        if (choice->size % ways != 0) continue;
-        best = rank;
-        state->axis[axis] = sbp_split(choice->place);
+        before = *state;
+        if (store_split(self, i, axis, choice->place, choice->size, choice->class_index)) best = rank;
+        else *state = before;
     }
 }
 
@@ -83,61 +117,74 @@ static double factor_boxing(const Completer *self, int32_t i, int32_t f, int32_t
 /* Of factors whose classes stand equally early, the one that moves least. */
 static void choose_factor(Completer *self, int32_t i, int32_t axis) {
     const Choices *choices = self->choices;
-    const Mesh *mesh = &self->stage->mesh;
-    int8_t *chosen = &self->result->factor[(size_t)i * MESH_MAX_AXES];
+    const int8_t *chosen = &self->result->factor[(size_t)i * MESH_MAX_AXES];
     int32_t best = INT_MAX;
     for (int32_t k = choices->first_factor[i]; k < choices->first_factor[i + 1]; k++) {
         const Choice *choice = &choices->factors[k];
         int32_t rank = self->rank[axis][choice->class_index];
         if (rank > best || rank == INT_MAX) continue;
-        int64_t ways = mesh->axes[axis].size;
-        for (int32_t earlier = 0; earlier < axis; earlier++)
-            if (chosen[earlier] == choice->place) ways *= mesh->axes[earlier].size;
-        if (choice->size % ways != 0) continue;
         if (rank == best &&
             factor_boxing(self, i, choice->place, axis) >= factor_boxing(self, i, chosen[axis], axis))
             continue;
-        best = rank;
-        chosen[axis] = (int8_t)choice->place;
+        if (take_factor(self, i, axis, choice->place, choice->size, choice->class_index)) best = rank;
     }
 }
 
+/* The class of dimension d of instruction i's result where it has one: of its choices. */
+static int32_t class_of_dimension(const Choices *choices, int32_t i, int32_t d) {
+    for (int32_t k = choices->first_dimension[i]; k < choices->first_dimension[i + 1]; k++)
+        if (choices->dimensions[k].place == d) return choices->dimensions[k].class_index;
+    return -1;
+}
+
+static int32_t class_of_factor(const Choices *choices, int32_t i, int32_t f) {
+    for (int32_t k = choices->first_factor[i]; k < choices->first_factor[i + 1]; k++)
+        if (choices->factors[k].place == f) return choices->factors[k].class_index;
+    return -1;
+}
+
+/* The state that an exception gives instruction i on an axis. */
+static AmStatus except_state(Completer *self, int32_t i, int32_t axis, Sbp sbp, AmError *error) {
+    const IrInstruction *instruction = &self->module->instructions[i];
+    const IrShape *shape = choices_array_shape(instruction);
+    if (sbp_is_partial(sbp) || (sbp_is_split(sbp) && sbp_dimension(sbp) >= shape->rank))
+        return am_fail(error, AM_ERROR_INPUT, self->module->source,
+                       "exception for %s: its result cannot be stored in that state", instruction->name);
+    sbp_set(&self->result->stored[i], axis, SBP_B);
+    if (sbp == SBP_B) return AM_OK;
+    int32_t d = sbp_dimension(sbp);
+    if (!store_split(self, i, axis, d, shape->dimensions[d], class_of_dimension(self->choices, i, d)))
+        return am_fail(error, AM_ERROR_INPUT, self->module->source,
+                       "exception for %s: dimension %d of size %lld has fewer elements than parts",
+                       instruction->name, d, (long long)shape->dimensions[d]);
+    return AM_OK;
+}
+
+/* The factor that an exception lets instruction i split over an axis; -1: none. */
+static AmStatus except_factor(Completer *self, int32_t i, int32_t axis, int32_t f, AmError *error) {
+    const FactorRule *rule = &self->rules->rules[i];
+    self->result->factor[(size_t)i * MESH_MAX_AXES + (size_t)axis] = -1;
+    if (f == -1) return AM_OK;
+    bool may_split = f >= 0 && f < rule->factor_count && f <= INT8_MAX &&
+                     (rule->factors[f].kind == FACTOR_PARALLEL || rule->factors[f].kind == FACTOR_REDUCTION);
+    if (may_split &&
+        take_factor(self, i, axis, f, rule->factors[f].size, class_of_factor(self->choices, i, f)))
+        return AM_OK;
+    return am_fail(error, AM_ERROR_INPUT, self->module->source, "exception for %s: factor %d cannot be split",
+                   self->module->instructions[i].name, f);
+}
+
 static AmStatus apply_exceptions(Completer *self, AmError *error) {
-    const Mesh *mesh = &self->stage->mesh;
     for (int32_t k = 0; k < self->stage->exception_count; k++) {
         const PlanException *exception = &self->stage->exceptions[k];
         int32_t i = exception->instruction;
         if (i < 0 || i >= self->count)
             return am_fail(error, AM_ERROR_INPUT, self->module->source,
                            "exception for instruction %d: the module has %d", i, self->count);
-        const IrInstruction *instruction = &self->module->instructions[i];
-        const IrShape *shape = choices_array_shape(instruction);
-        for (int32_t axis = 0; axis < mesh->axis_count; axis++) {
-            if (exception->has_states) {
-                Sbp sbp = exception->states.axis[axis];
-                if (sbp_is_partial(sbp) || (sbp_is_split(sbp) && sbp_dimension(sbp) >= shape->rank))
-                    return am_fail(error, AM_ERROR_INPUT, self->module->source,
-                                   "exception for %s: its result cannot be stored in that state",
-                                   instruction->name);
-                self->result->stored[i].axis[axis] = sbp;
-            }
-            if (exception->has_factors && exception->factors[axis] != PLAN_NO_OVERRIDE) {
-                int32_t f = exception->factors[axis];
-                const FactorRule *rule = &self->rules->rules[i];
-                if (f < -1 || f >= rule->factor_count ||
-                    (f >= 0 && rule->factors[f].kind != FACTOR_PARALLEL &&
-                     rule->factors[f].kind != FACTOR_REDUCTION))
-                    return am_fail(error, AM_ERROR_INPUT, self->module->source,
-                                   "exception for %s: factor %d cannot be split", instruction->name, f);
-                self->result->factor[(size_t)i * MESH_MAX_AXES + (size_t)axis] = (int8_t)f;
-            }
-        }
-        for (int32_t d = 0; d < shape->rank; d++) {
-            int32_t ways = sbp_ways(mesh, self->result->stored[i], d);
-            if (shape->dimensions[d] % ways != 0)
-                return am_fail(error, AM_ERROR_INPUT, self->module->source,
-                               "exception for %s: dimension %d of size %lld does not divide by %d",
-                               instruction->name, d, (long long)shape->dimensions[d], ways);
+        for (int32_t axis = 0; axis < self->stage->mesh.axis_count; axis++) {
+            if (exception->has_states) TRY(except_state(self, i, axis, exception->states.axis[axis], error));
+            if (exception->has_factors && exception->factors[axis] != PLAN_NO_OVERRIDE)
+                TRY(except_factor(self, i, axis, exception->factors[axis], error));
         }
     }
     return AM_OK;
@@ -145,10 +192,10 @@ static AmStatus apply_exceptions(Completer *self, AmError *error) {
 
 SbpState completion_carried(const Completion *completion, const LoopLeaf *leaf) {
     int32_t speaker = rules_leaf_speaker(leaf);
-    if (speaker < 0) return (SbpState){{SBP_B}};
+    if (speaker < 0) return (SbpState){.axis = {SBP_B}};
     SbpState state = completion->stored[speaker];
     for (int32_t axis = 0; axis < MESH_MAX_AXES; axis++)
-        if (completion->deferred[speaker] >> axis & 1) state.axis[axis] = sbp_partial(SBP_ADD);
+        if (completion->deferred[speaker] >> axis & 1) sbp_set(&state, axis, sbp_partial(SBP_ADD));
     return state;
 }
 
@@ -299,6 +346,7 @@ AmStatus plan_complete(Completion **completion, Arena *arena, const PlanContext 
     if (arena->failed) return am_fail_memory(error, count);
     *result = (Completion){.stage = stage,
                            .factor = ARENA_ARRAY(arena, int8_t, (size_t)count * MESH_MAX_AXES),
+                           .granules = ARENA_ARRAY(arena, int32_t, (size_t)count * MESH_MAX_AXES),
                            .stored = ARENA_ARRAY(arena, SbpState, count),
                            .carries = ARENA_ARRAY(arena, uint8_t, count),
                            .deferred = ARENA_ARRAY(arena, uint8_t, count),

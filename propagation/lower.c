@@ -161,16 +161,35 @@ static bool is_view(const Lowering *self, const IrInstruction *instruction, int3
     }
 }
 
-/* State of a result or operand place under the chosen factors; `carries` are
- * the axes on which everything partial stays partial. */
-static SbpState place_state(const FactorRule *rule, const int8_t *factors, int32_t axes, int32_t place) {
-    SbpState state = {{0}};
-    for (int32_t axis = 0; axis < axes; axis++) {
-        if (factors[axis] < 0) continue;
-        const Factor *factor = &rule->factors[factors[axis]];
+/* What an instruction splits: on each axis a factor (-1 none), and between how many granules it is cut. */
+typedef struct Split {
+    const int8_t *factors;
+    const int32_t *granules;
+} Split;
+
+static Split chosen_split(const Completion *completion, int32_t i) {
+    return (Split){&completion->factor[(size_t)i * MESH_MAX_AXES],
+                   &completion->granules[(size_t)i * MESH_MAX_AXES]};
+}
+
+/* State of a result or operand place of instruction i that is split so. */
+static SbpState place_state(const Lowering *self, int32_t i, Split split, int32_t place) {
+    const Mesh *mesh = self->program->mesh;
+    const FactorRule *rule = &self->rules->rules[i];
+    const IrInstruction *instruction = &self->module->instructions[i];
+    const IrShape *shape = place < rule->operand_count
+                               ? &self->module->instructions[instruction->operands[place]].shape
+                               : rules_leaf(&instruction->shape, place - rule->operand_count);
+    SbpState state = {.axis = {0}};
+    for (int32_t axis = 0; axis < mesh->axis_count; axis++) {
+        if (split.factors[axis] < 0) continue;
+        const Factor *factor = &rule->factors[split.factors[axis]];
+        int8_t d = factor->dimension[place];
         if (place >= rule->operand_count && factor->kind == FACTOR_REDUCTION)
-            state.axis[axis] = sbp_partial(factor->reduction);
-        else if (factor->dimension[place] >= 0) state.axis[axis] = sbp_split(factor->dimension[place]);
+            sbp_set(&state, axis, sbp_partial(factor->reduction));
+        else if (d >= 0)
+            sbp_set_split(&state, axis, d,
+                          sbp_cut(mesh, state, axis, d, shape->dimensions[d], 1, split.granules[axis]));
     }
     return state;
 }
@@ -192,7 +211,7 @@ static int32_t count_operands(const Lowering *self, const IrInstruction *instruc
 static AmStatus ask_for_tuple(Lowering *self, int32_t producer, int32_t *operands, int32_t *count,
                               AmError *error) {
     const IrInstruction *tuple = &self->module->instructions[producer];
-    const SbpState whole = {{0}};
+    const SbpState whole = {.axis = {0}};
     if (tuple->opcode != IR_TUPLE) {
         for (int32_t leaf = 0; leaf < rules_leaf_count(&tuple->shape); leaf++, ++*count)
             TRY(lower_ask_for(self, producer, leaf, whole, &operands[*count], error));
@@ -213,20 +232,19 @@ static AmStatus ask_for_tuple(Lowering *self, int32_t producer, int32_t *operand
 
 /* Operand k in the state that the chosen factors need; a carrier takes the
  * operands that were left unfinished for it as they are. */
-static SbpState operand_state(const Lowering *self, int32_t i, const int8_t *factors, uint8_t carries,
-                              int32_t k) {
+static SbpState operand_state(const Lowering *self, int32_t i, Split split, uint8_t carries, int32_t k) {
     int32_t axes = self->program->mesh->axis_count;
-    SbpState state = place_state(&self->rules->rules[i], factors, axes, k);
+    SbpState state = place_state(self, i, split, k);
     if (carries == 0) return state;
     int32_t producer = self->choices->operands[self->choices->first_operand[i] + k];
     uint8_t unfinished = carries & self->completion->deferred[producer];
     for (int32_t axis = 0; axis < axes; axis++)
-        if (unfinished >> axis & 1) state.axis[axis] = sbp_partial(SBP_ADD);
+        if (unfinished >> axis & 1) sbp_set(&state, axis, sbp_partial(SBP_ADD));
     return state;
 }
 
-static AmStatus ask_for_operands(Lowering *self, int32_t i, const int8_t *factors, uint8_t carries,
-                                 int32_t *operands, AmError *error) {
+static AmStatus ask_for_operands(Lowering *self, int32_t i, Split split, uint8_t carries, int32_t *operands,
+                                 AmError *error) {
     const IrInstruction *instruction = &self->module->instructions[i];
     const int32_t *producers = &self->choices->operands[self->choices->first_operand[i]];
     bool takes_tuple = self->choices->takes_tuple[i];
@@ -238,7 +256,7 @@ static AmStatus ask_for_operands(Lowering *self, int32_t i, const int8_t *factor
             continue;
         }
         TRY(lower_ask_for(self, producer, self->rules->leaf[instruction->operands[k]],
-                          operand_state(self, i, factors, carries, k), &operands[count++], error));
+                          operand_state(self, i, split, carries, k), &operands[count++], error));
     }
     return AM_OK;
 }
@@ -261,7 +279,7 @@ static IrShape widened(const IrShape *shape) {
     return wide;
 }
 
-static AmStatus emit(Lowering *self, int32_t i, const int8_t *factors, uint8_t carries, AmError *error) {
+static AmStatus emit(Lowering *self, int32_t i, Split split, uint8_t carries, AmError *error) {
     const IrInstruction *source = &self->module->instructions[i];
     const FactorRule *rule = &self->rules->rules[i];
     int32_t axes = self->program->mesh->axis_count;
@@ -269,10 +287,10 @@ static AmStatus emit(Lowering *self, int32_t i, const int8_t *factors, uint8_t c
     int32_t operand_count = takes_tuple ? count_operands(self, source) : source->operand_count;
     int32_t *operands = ARENA_ARRAY(self->arena, int32_t, operand_count + 1);
     if (!operands) return am_fail_memory(error, operand_count);
-    TRY(ask_for_operands(self, i, factors, carries, operands, error));
-    SbpState result_state = place_state(rule, factors, axes, rule->operand_count);
+    TRY(ask_for_operands(self, i, split, carries, operands, error));
+    SbpState result_state = place_state(self, i, split, rule->operand_count);
     for (int32_t axis = 0; axis < axes; axis++)
-        if (carries >> axis & 1) result_state.axis[axis] = sbp_partial(SBP_ADD);
+        if (carries >> axis & 1) sbp_set(&result_state, axis, sbp_partial(SBP_ADD));
 
     int32_t first_result = self->program->value_count, results = rules_leaf_count(&source->shape);
     if (lower_is_half_product(source) && sbp_has_partial(result_state)) {
@@ -299,7 +317,7 @@ static AmStatus emit(Lowering *self, int32_t i, const int8_t *factors, uint8_t c
         instruction->shard = make_shard(self, &source->shape, result_state);
     if (source->opcode == IR_SLICE || source->opcode == IR_DYNAMIC_SLICE || source->opcode == IR_GATHER ||
         source->opcode == IR_SCATTER)
-        place_operand(self, instruction, source, operand_state(self, i, factors, carries, 0));
+        place_operand(self, instruction, source, operand_state(self, i, split, carries, 0));
     if (self->arena->failed) return am_fail_memory(error, 0);
     if (!lower_has_regions(source->opcode)) return AM_OK;
     TRY(lower_check_regions(self->module, source, error));
@@ -308,19 +326,21 @@ static AmStatus emit(Lowering *self, int32_t i, const int8_t *factors, uint8_t c
 
 /* On each axis, the factor of an on-demand instruction that gives `state`;
  * where there is none the axis is left whole and false is returned. */
-static bool factors_for(const Lowering *self, int32_t i, SbpState state, int8_t *factors) {
+static bool factors_for(const Lowering *self, int32_t i, SbpState state, int8_t *factors, int32_t *granules) {
     const FactorRule *rule = &self->rules->rules[i];
     const Mesh *mesh = self->program->mesh;
+    const IrShape *shape = rules_leaf(&self->module->instructions[i].shape, 0);
     bool exact = true;
     for (int32_t axis = 0; axis < mesh->axis_count; axis++) {
         factors[axis] = -1;
         if (!sbp_is_split(state.axis[axis])) continue;
+        int32_t d = sbp_dimension(state.axis[axis]);
         for (int32_t f = 0; f < rule->factor_count && f <= INT8_MAX; f++) {
             const Factor *factor = &rule->factors[f];
-            if (factor->kind != FACTOR_PARALLEL) continue;
-            if (factor->dimension[rule->operand_count] != sbp_dimension(state.axis[axis])) continue;
-            if (factor->size % sbp_ways(mesh, state, sbp_dimension(state.axis[axis])) != 0) continue;
+            if (factor->kind != FACTOR_PARALLEL || factor->dimension[rule->operand_count] != d) continue;
+            if (!sbp_cuts_between(mesh, state, d, shape->dimensions[d], factor->size)) continue;
             factors[axis] = (int8_t)f;
+            granules[axis] = state.cut[axis].count > 0 ? state.cut[axis].count : (int32_t)factor->size;
             break;
         }
         if (factors[axis] < 0) exact = false;
@@ -335,11 +355,12 @@ AmStatus lower_ask_for(Lowering *self, int32_t i, int32_t leaf, SbpState state, 
     if (*value >= 0) return AM_OK;
     if (self->rules->on_demand[i]) {
         int8_t factors[MESH_MAX_AXES] = {-1, -1, -1, -1};
-        if (!factors_for(self, i, state, factors))
+        int32_t granules[MESH_MAX_AXES] = {0};
+        const Split split = {factors, granules};
+        if (!factors_for(self, i, state, factors, granules))
             for (int32_t axis = 0; axis < MESH_MAX_AXES; axis++) factors[axis] = -1;
-        SbpState made = place_state(&self->rules->rules[i], factors, self->program->mesh->axis_count,
-                                    self->rules->rules[i].operand_count);
-        if (find_state(self, i, leaf, made) < 0) TRY(emit(self, i, factors, 0, error));
+        SbpState made = place_state(self, i, split, self->rules->rules[i].operand_count);
+        if (find_state(self, i, leaf, made) < 0) TRY(emit(self, i, split, 0, error));
         *value = find_state(self, i, leaf, state);
         if (*value >= 0) return AM_OK;
     }
@@ -387,14 +408,14 @@ AmStatus lower_finish_partial(Lowering *self, int32_t i, int32_t leaf, int32_t v
     bool finish = false;
     for (int32_t axis = 0; axis < axes; axis++) {
         if (!sbp_is_partial(state.axis[axis]) || completion->deferred[i] >> axis & 1) continue;
-        state.axis[axis] = stored->axis[axis];
+        sbp_take(&state, *stored, axis);
         finish = true;
     }
     if (!finish) return AM_OK;
     /* Moving a part of the state must not leave two axes on one dimension in conflict: other axes
      * that are split take their stored place too. */
     for (int32_t axis = 0; axis < axes; axis++)
-        if (!sbp_is_partial(state.axis[axis])) state.axis[axis] = stored->axis[axis];
+        if (!sbp_is_partial(state.axis[axis])) sbp_take(&state, *stored, axis);
     const IrShape *shape = rules_leaf(&self->module->instructions[i].shape, leaf);
     IrShape wide = widened(shape);
     bool is_wide = self->program->values[value].shape.type != shape->type;
@@ -405,7 +426,7 @@ AmStatus lower_finish_partial(Lowering *self, int32_t i, int32_t leaf, int32_t v
 
 static AmStatus lower_instruction(Lowering *self, int32_t i, AmError *error) {
     const Completion *completion = self->completion;
-    TRY(emit(self, i, &completion->factor[(size_t)i * MESH_MAX_AXES], completion->carries[i], error));
+    TRY(emit(self, i, chosen_split(completion, i), completion->carries[i], error));
     const ProgramInstruction *made = &self->program->instructions[self->program->instruction_count - 1];
     int32_t leaves = made->result_count, first = made->first_result;
     for (int32_t leaf = 0; leaf < leaves; leaf++)

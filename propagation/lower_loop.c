@@ -59,7 +59,7 @@ static AmStatus lower_region(const Lowering *caller, const PlannedLoop *loop, in
         TRY(lower_next(&self, loop, error));
     } else {
         TRY(lower_ask_for(&self, self.rules->alias[body->root], self.rules->leaf[body->root],
-                          (SbpState){{SBP_B}}, &self.program->outputs[0], error));
+                          (SbpState){.axis = {SBP_B}}, &self.program->outputs[0], error));
     }
     *region = self.program;
     return lower_finish(&self, error);
@@ -70,7 +70,7 @@ static AmStatus lower_region(const Lowering *caller, const PlannedLoop *loop, in
 static SbpState initial_state(const Completion *completion, const LoopLeaf *leaf) {
     SbpState state = completion_carried(completion, leaf);
     for (int32_t axis = 0; axis < MESH_MAX_AXES; axis++)
-        if (sbp_is_partial(state.axis[axis])) state.axis[axis] = SBP_B;
+        if (sbp_is_partial(state.axis[axis])) sbp_set(&state, axis, SBP_B);
     return state;
 }
 

@@ -49,7 +49,7 @@ static int32_t find_axis(const Mesh *mesh, const char *name, size_t length) {
  * axes that split one dimension jointly in the order of the mesh. */
 static AmStatus parse_sharding(SbpState *state, int32_t *rank, const Mesh *mesh, const char *text,
                                AmError *error) {
-    *state = (SbpState){{SBP_B}};
+    *state = (SbpState){.axis = {SBP_B}};
     *rank = 1;
     int32_t previous = -1; /* axis of this dimension */
     for (const char *at = text;; at++) {
@@ -155,7 +155,7 @@ AmStatus propagation_pin_lists(PlanStage *stage, Arena *arena, const PlanContext
 static SbpState needed_state(const PlanContext *context, const Completion *completion, const SbpState *states,
                              int32_t user, int32_t operand) {
     const FactorRule *rule = &context->rules->rules[user];
-    SbpState needed = {{SBP_B}};
+    SbpState needed = {.axis = {SBP_B}};
     if (operand >= rule->operand_count) return needed; /* tuple plumbing */
     for (int32_t axis = 0; axis < completion->stage->mesh.axis_count; axis++) {
         int32_t chosen = -1;

@@ -178,7 +178,7 @@ static int32_t axis_stride(const Mesh *mesh, int32_t axis) {
 }
 
 bool sharding_to_state(SbpState *state, const DeviceTiles *tiles, const Mesh *mesh) {
-    *state = (SbpState){{SBP_B}};
+    *state = (SbpState){.axis = {SBP_B}};
     if (tiles->device_count == 0) return true;
     if (tiles->device_count != mesh->device_count) return false;
     for (int32_t axis = 0; axis < mesh->axis_count; axis++) {

@@ -1,10 +1,10 @@
 /* SBP states: names, text and the shards they mean (OneFlow section 3.1).
  *
- * A dimension of size s over n equal parts gives the first s mod n parts one
- * element more than the others: part k starts at k * (s / n) + min(k, s mod n).
+ * s granules over n equal parts give the first s mod n parts one granule more
+ * than the others: part k starts at k * (s / n) + min(k, s mod n).
  * With shares f_0..f_{n-1} part k starts at round(s * (f_0 + ... + f_{k-1})).
  * Axes that split one dimension jointly cut in turn, the earlier axis first:
- * each cuts the part that the axes before it left.
+ * each cuts the part that the axes before it left, between its own granules.
  */
 #include "propagation/sbp.h"
 
@@ -60,6 +60,9 @@ void sbp_print(Text *text, const Mesh *mesh, SbpState state) {
     for (int32_t k = 0; k < mesh->axis_count; k++) {
         text_append(text, "%s%s=", k ? " " : "", mesh->axes[k].name);
         sbp_print_axis(text, state.axis[k]);
+        if (!sbp_is_split(state.axis[k]) || state.cut[k].count == 0) continue;
+        if (state.cut[k].outer > 1) text_append(text, "/%dx%d", state.cut[k].outer, state.cut[k].count);
+        else text_append(text, "/%d", state.cut[k].count);
     }
 }
 
@@ -114,18 +117,67 @@ static int64_t part_start(const MeshAxis *axis, int64_t size, int32_t k) {
     return start < 0 ? 0 : start > size ? size : start;
 }
 
+/* Elements of a granule of the axis in a dimension of `size`. */
+static int64_t granule_of(SbpCut cut, int64_t size) {
+    int64_t granule = cut.count == 0 ? 1 : size / ((int64_t)cut.outer * cut.count);
+    return granule > 0 ? granule : 1;
+}
+
+/* Narrows [*start, *start + *extent) of a dimension of `size` to the axis's part of it. */
+static void narrow(const Mesh *mesh, SbpState state, int32_t axis, int32_t device, int64_t size,
+                   int64_t *start, int64_t *extent) {
+    int64_t granule = granule_of(state.cut[axis], size), granules = *extent / granule;
+    int32_t part = mesh_coordinate(mesh, device, axis);
+    int64_t from = part_start(&mesh->axes[axis], granules, part) * granule;
+    int64_t to = part + 1 == mesh->axes[axis].size
+                     ? *extent
+                     : part_start(&mesh->axes[axis], granules, part + 1) * granule;
+    *start += from;
+    *extent = to - from;
+}
+
 void sbp_shard(const Mesh *mesh, SbpState state, int32_t device, int32_t dimension, int64_t size,
                int64_t *start, int64_t *extent) {
     *start = 0;
     *extent = size;
+    for (int32_t k = 0; k < mesh->axis_count; k++)
+        if (state.axis[k] == sbp_split(dimension)) narrow(mesh, state, k, device, size, start, extent);
+}
+
+bool sbp_is_even(const Mesh *mesh, SbpState state, int32_t dimension, int64_t size) {
     for (int32_t k = 0; k < mesh->axis_count; k++) {
         if (state.axis[k] != sbp_split(dimension)) continue;
-        int32_t part = mesh_coordinate(mesh, device, k);
-        int64_t from = part_start(&mesh->axes[k], *extent, part);
-        int64_t to = part_start(&mesh->axes[k], *extent, part + 1);
-        *start += from;
-        *extent = to - from;
+        bool equal_shares = !mesh->axes[k].shares;
+        if (!equal_shares || size / granule_of(state.cut[k], size) % sbp_ways(mesh, state, dimension) != 0)
+            return false;
     }
+    return true;
+}
+
+SbpCut sbp_cut(const Mesh *mesh, SbpState state, int32_t axis, int32_t dimension, int64_t size, int64_t outer,
+               int64_t count) {
+    SbpCut cut = {(int32_t)outer, (int32_t)count}, plain = {0, 0};
+    if (outer > 1) return cut;
+    if (count == size) return plain;
+    int64_t ways = (int64_t)sbp_ways(mesh, state, dimension) * mesh->axes[axis].size;
+    bool is_even = !mesh->axes[axis].shares && count % ways == 0;
+    return is_even && sbp_is_even(mesh, state, dimension, size) ? plain : cut;
+}
+
+bool sbp_cuts_between(const Mesh *mesh, SbpState state, int32_t dimension, int64_t size, int64_t granules) {
+    if (granules <= 0 || size % granules != 0) return false;
+    if (granules == size) return true;
+    int64_t unit = size / granules;
+    int32_t ways = 1;
+    bool is_even = true; /* so far */
+    for (int32_t k = 0; k < mesh->axis_count; k++) {
+        if (state.axis[k] != sbp_split(dimension)) continue;
+        ways *= mesh->axes[k].size;
+        is_even &= !mesh->axes[k].shares && size % ways == 0;
+        bool falls = granule_of(state.cut[k], size) % unit == 0 || (is_even && granules % ways == 0);
+        if (!falls) return false;
+    }
+    return true;
 }
 
 IrShape sbp_local_shape(Arena *arena, const Mesh *mesh, SbpState state, int32_t device,
@@ -137,9 +189,9 @@ IrShape sbp_local_shape(Arena *arena, const Mesh *mesh, SbpState state, int32_t 
     memcpy(dimensions, shape->dimensions, sizeof(int64_t) * (size_t)shape->rank);
     for (int32_t k = 0; k < mesh->axis_count; k++) {
         if (!sbp_is_split(state.axis[k]) || sbp_dimension(state.axis[k]) >= shape->rank) continue;
-        int64_t *extent = &dimensions[sbp_dimension(state.axis[k])];
-        int32_t part = mesh_coordinate(mesh, device, k);
-        *extent = part_start(&mesh->axes[k], *extent, part + 1) - part_start(&mesh->axes[k], *extent, part);
+        int32_t d = sbp_dimension(state.axis[k]);
+        int64_t start = 0;
+        narrow(mesh, state, k, device, shape->dimensions[d], &start, &dimensions[d]);
     }
     local.dimensions = dimensions;
     return local;

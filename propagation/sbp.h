@@ -3,7 +3,8 @@
  * B: whole on every device. S(d): cut along dimension d. P(op): every device
  * holds a partial value, the operator combines them. A state has one of these
  * per axis; several axes that split one dimension cut it jointly, the earlier
- * axis major.
+ * axis major. Where an axis cuts a dimension is its SbpCut: heads of 64 elements
+ * are cut between heads, also where their number does not divide.
  */
 #ifndef PROPAGATION_SBP_H
 #define PROPAGATION_SBP_H
@@ -48,12 +49,44 @@ static inline SbpReduction sbp_reduction(Sbp sbp) {
     return (SbpReduction)(-1 - sbp);
 }
 
+/* How an axis cuts the dimension of its S(d): the dimension is `outer` blocks of
+ * `count` granules each, a granule is the same number of elements everywhere,
+ * and a shard is its piece of every block. {0, 0} is the plain cut: one block,
+ * every element a granule. Cuts of one dimension that mean the same are the same:
+ * what sbp_cut() gives. */
+typedef struct SbpCut {
+    int32_t outer, count;
+} SbpCut;
+
 typedef struct SbpState {
-    Sbp axis[MESH_MAX_AXES]; /* unused axes are B */
+    Sbp axis[MESH_MAX_AXES];   /* unused axes are B */
+    SbpCut cut[MESH_MAX_AXES]; /* of axes that split; plain elsewhere */
 } SbpState;
 
+/* Whether both states have the same, cut alike, on an axis. */
+static inline bool sbp_equal_on(SbpState a, SbpState b, int32_t axis) {
+    if (a.axis[axis] != b.axis[axis]) return false;
+    return !sbp_is_split(a.axis[axis]) ||
+           (a.cut[axis].outer == b.cut[axis].outer && a.cut[axis].count == b.cut[axis].count);
+}
 static inline bool sbp_equal(SbpState a, SbpState b) {
-    return memcmp(a.axis, b.axis, sizeof a.axis) == 0;
+    for (int32_t axis = 0; axis < MESH_MAX_AXES; axis++)
+        if (!sbp_equal_on(a, b, axis)) return false;
+    return true;
+}
+/* Sets one axis to B or P, or to a plain S. */
+static inline void sbp_set(SbpState *state, int32_t axis, Sbp sbp) {
+    state->axis[axis] = sbp;
+    state->cut[axis] = (SbpCut){0, 0};
+}
+static inline void sbp_set_split(SbpState *state, int32_t axis, int32_t dimension, SbpCut cut) {
+    state->axis[axis] = sbp_split(dimension);
+    state->cut[axis] = cut;
+}
+/* Sets one axis to what another state has there. */
+static inline void sbp_take(SbpState *state, SbpState from, int32_t axis) {
+    state->axis[axis] = from.axis[axis];
+    state->cut[axis] = from.cut[axis];
 }
 bool sbp_has_split(SbpState state);
 bool sbp_has_partial(SbpState state);
@@ -62,7 +95,8 @@ const char *sbp_reduction_name(SbpReduction reduction); /* "add", "max", ... */
 SbpReduction sbp_reduction_of(IrOpcode opcode);
 IrOpcode sbp_reduction_opcode(SbpReduction reduction);
 
-/* "S(1)", "B", "P(add)"; for a whole state "data=S(0) model=B". */
+/* "S(1)", "B", "P(add)"; for a whole state "data=S(0) model=B", and "data=S(0)/12" where cuts are between
+ * 12 granules. */
 void sbp_print_axis(Text *text, Sbp sbp);
 void sbp_print(Text *text, const Mesh *mesh, SbpState state);
 AmStatus sbp_parse_axis(Sbp *sbp, const char *text, AmError *error);
@@ -70,7 +104,18 @@ AmStatus sbp_parse_axis(Sbp *sbp, const char *text, AmError *error);
 /* Ways in which dimension d of a tensor is cut under `state`: product of the
  * sizes of the axes that split it. */
 int32_t sbp_ways(const Mesh *mesh, SbpState state, int32_t dimension);
-/* Size and start of device's shard of a dimension of `size` under `state`. */
+/* Whether a dimension of `size` is cut into equal parts. */
+bool sbp_is_even(const Mesh *mesh, SbpState state, int32_t dimension, int64_t size);
+/* The cut of a further axis of dimension `dimension`, of `size` elements, between
+ * granules of which there are outer * count: the plain cut where that comes to
+ * the same. `size` is a multiple of outer * count. */
+SbpCut sbp_cut(const Mesh *mesh, SbpState state, int32_t axis, int32_t dimension, int64_t size, int64_t outer,
+               int64_t count);
+/* Whether all cuts of a dimension of `size` fall between the `granules` equal
+ * parts of it. */
+bool sbp_cuts_between(const Mesh *mesh, SbpState state, int32_t dimension, int64_t size, int64_t granules);
+/* Size and start of device's shard of a dimension of `size` under `state`, which
+ * cuts it as one block. */
 void sbp_shard(const Mesh *mesh, SbpState state, int32_t device, int32_t dimension, int64_t size,
                int64_t *start, int64_t *extent);
 /* Local shape of device's shard. Dimensions live in the arena, or are those of `shape` where it is whole. */

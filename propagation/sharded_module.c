@@ -68,14 +68,14 @@ static const PlannedLoop *loop_of_tuple(const PlanContext *context, int32_t numb
 
 static SbpState carried_state(const ModuleWriter *writer, const LoopLeaf *leaf) {
     int32_t speaker = rules_leaf_speaker(leaf);
-    return speaker >= 0 ? writer->states[speaker] : (SbpState){{SBP_B}};
+    return speaker >= 0 ? writer->states[speaker] : (SbpState){.axis = {SBP_B}};
 }
 
 /* Leaves of a tuple: those of a planned loop by its arrays, those of a tuple
  * operator by its operands, others whole. */
 static Hlo__OpSharding *sharding_of(ModuleWriter *writer, int32_t number, int32_t instruction) {
     const IrInstruction *value = &writer->context->canonical->instructions[instruction];
-    SbpState whole = {{SBP_B}};
+    SbpState whole = {.axis = {SBP_B}};
     if (value->shape.type != DTYPE_TUPLE)
         return array_sharding(writer, writer->states[instruction], value->shape.rank);
     Hlo__OpSharding *message = array_sharding(writer, whole, 0);
