@@ -173,7 +173,7 @@ bool sbp_cuts_between(const Mesh *mesh, SbpState state, int32_t dimension, int64
     for (int32_t k = 0; k < mesh->axis_count; k++) {
         if (state.axis[k] != sbp_split(dimension)) continue;
         ways *= mesh->axes[k].size;
-        is_even &= !mesh->axes[k].shares && size % ways == 0;
+        is_even &= !mesh->axes[k].shares && size / granule_of(state.cut[k], size) % ways == 0;
         bool falls = granule_of(state.cut[k], size) % unit == 0 || (is_even && granules % ways == 0);
         if (!falls) return false;
     }
