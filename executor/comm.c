@@ -33,44 +33,70 @@ AmStatus comm_back_end_find(const CommBackEnd **result, const char *name, const 
                    "this build has no collectives 'nccl' (it was configured without NCCL's header)");
 }
 
+const char *comm_call_name(const CommCall *call) {
+    return call->collective ? program_collective_name(call->collective->kind) : "transfer";
+}
+
+/* The group's mesh devices as ranks. */
+static AmStatus set_ranks(CommCall *call, Arena *arena, const Program *program, AmError *error) {
+    const ProgramCollective *collective = call->collective;
+    if (call->transfer) {
+        call->ranks = call->transfer->ranks;
+        call->rank_count = call->transfer->rank_count;
+        return AM_OK;
+    }
+    int32_t *ranks = ARENA_ARRAY(arena, int32_t, collective->group_count + 1);
+    if (!ranks) return am_fail_memory(error, collective->group_count * 4);
+    for (int32_t k = 0; k < collective->group_count; k++)
+        ranks[k] = program->first_rank + collective->group[k];
+    call->ranks = ranks;
+    call->rank_count = collective->group_count;
+    return AM_OK;
+}
+
 AmStatus comm_prepare(CommCall **result, Arena *arena, Comm *comm, const Program *program,
                       const ProgramInstruction *instruction, AmError *error) {
     const ProgramCollective *collective = instruction->collective;
-    int32_t count = instruction->operand_count;
-    bool reduces = collective->kind == PROGRAM_ALL_REDUCE || collective->kind == PROGRAM_REDUCE_SCATTER;
+    int32_t operands = instruction->operand_count, results = instruction->result_count;
+    bool reduces =
+        collective && (collective->kind == PROGRAM_ALL_REDUCE || collective->kind == PROGRAM_REDUCE_SCATTER);
     CommCall *call = ARENA_ARRAY(arena, CommCall, 1);
-    const IrShape **shapes = ARENA_ARRAY(arena, const IrShape *, 2 * count + 1);
-    void **addresses = ARENA_ARRAY(arena, void *, 2 * count + 1);
-    if (arena->failed) return am_fail_memory(error, count * 32);
+    const IrShape **shapes = ARENA_ARRAY(arena, const IrShape *, operands + results + 1);
+    void **addresses = ARENA_ARRAY(arena, void *, operands + results + 1);
+    if (arena->failed) return am_fail_memory(error, (operands + results) * 16);
     *call = (CommCall){.collective = collective,
+                       .transfer = instruction->transfer,
                        .position = -1,
-                       .operand_count = count,
+                       .operand_count = operands,
+                       .result_count = results,
                        .operand_shapes = shapes,
-                       .result_shapes = shapes + count,
+                       .result_shapes = shapes + operands,
                        .operands = addresses,
-                       .results = addresses + count};
-    for (int32_t k = 0; k < count; k++) {
+                       .results = addresses + operands};
+    for (int32_t k = 0; k < operands; k++) {
         shapes[k] = &program->values[instruction->operands[k]].shape;
-        shapes[count + k] = &program->values[instruction->first_result + k].shape;
         if (reduces && !wide_supports(shapes[k]->type))
             return am_fail(error, AM_ERROR_INPUT, program->module ? program->module->source : "",
                            "no %s on %s", program_collective_name(collective->kind),
                            dtype_name(shapes[k]->type));
     }
-    for (int32_t k = 0; k < collective->group_count; k++)
-        if (collective->group[k] == comm->rank) call->position = k;
-    if (call->position < 0)
+    for (int32_t k = 0; k < results; k++)
+        shapes[operands + k] = &program->values[instruction->first_result + k].shape;
+    TRY(set_ranks(call, arena, program, error));
+    for (int32_t k = 0; k < call->rank_count; k++)
+        if (call->ranks[k] == comm->rank) call->position = k;
+    if (call->position < 0 && collective)
         return am_fail(error, AM_ERROR_INTERNAL, "", "rank %d is not in the group of its own collective",
                        comm->rank);
     *result = call;
-    TRY(comm->back_end->join(comm, collective->group, collective->group_count, &call->group, error));
+    if (call->position >= 0)
+        TRY(comm->back_end->join(comm, call->ranks, call->rank_count, &call->group, error));
     return comm->back_end->prepare ? comm->back_end->prepare(comm, call, error) : AM_OK;
 }
 
 void comm_bind(CommCall *call, const ProgramInstruction *instruction, void *const *addresses, void *scratch) {
     call->scratch = scratch;
-    for (int32_t k = 0; k < call->operand_count; k++) {
-        call->operands[k] = addresses[instruction->operands[k]];
+    for (int32_t k = 0; k < call->operand_count; k++) call->operands[k] = addresses[instruction->operands[k]];
+    for (int32_t k = 0; k < call->result_count; k++)
         call->results[k] = addresses[instruction->first_result + k];
-    }
 }

@@ -24,12 +24,16 @@
 
 typedef struct Comm Comm;
 
-/* One collective of one rank. Operand and result k may share memory only in an all_reduce. */
+/* One collective, or transfer to and from ranks of other stages, of one rank. Operand and
+ * result k may share memory only in an all_reduce. */
 typedef struct CommCall {
-    const ProgramCollective *collective;
-    int32_t group;    /* the back end's name of the group */
-    int32_t position; /* of this rank in it */
-    int32_t operand_count;
+    const ProgramCollective *collective; /* NULL: it is a transfer */
+    const ProgramTransfer *transfer;     /* NULL: it is a collective */
+    const int32_t *ranks;                /* [rank_count]: the group, or those that a transfer joins */
+    int32_t rank_count;
+    int32_t group;    /* the back end's name of it */
+    int32_t position; /* of this rank in it; -1 where a transfer has nothing to do with others */
+    int32_t operand_count, result_count;
     const IrShape **operand_shapes, **result_shapes; /* local */
     void **operands, **results;
     int64_t scratch_bytes; /* memory that the call needs while it is under way, */
@@ -75,11 +79,14 @@ struct Comm {
     struct CommWorld *world; /* the back end's own */
 };
 
-/* Makes a step's collective ready: shapes and group. Addresses are bound by comm_bind(): `addresses`
- * [value] are those of the program's values. */
+/* Makes a step's collective or transfer ready: shapes and group. Addresses are bound by comm_bind():
+ * `addresses` [value] are those of the program's values. */
 AmStatus comm_prepare(CommCall **call, Arena *arena, Comm *comm, const Program *program,
                       const ProgramInstruction *instruction, AmError *error);
 void comm_bind(CommCall *call, const ProgramInstruction *instruction, void *const *addresses, void *scratch);
+
+/* "all_reduce", ... or "transfer". */
+const char *comm_call_name(const CommCall *call);
 
 /* The back end of that name for ranks that compute on `kernels`;
  * AM_ERROR_RUNTIME where this build has none. */

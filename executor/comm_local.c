@@ -184,13 +184,62 @@ void comm_local_compute(RendezvousGroup *group, const CommCall *call) {
     }
 }
 
+/* The n-th piece of a list that goes to, or comes from, a rank. */
+static const ProgramPiece *find_piece(const ProgramPiece *pieces, int32_t count, int32_t peer, int32_t n) {
+    for (int32_t k = 0; k < count; k++)
+        if (pieces[k].peer == peer && n-- == 0) return &pieces[k];
+    return NULL;
+}
+
+static char *piece_place(void *array, const IrShape *shape, const ProgramPiece *piece, int64_t *strides) {
+    int64_t at = 0;
+    strided_row_major(strides, shape->dimensions, shape->rank);
+    for (int32_t d = 0; d < shape->rank; d++) at += piece->start[d] * strides[d];
+    return (char *)array + at * dtype_bytes(shape->type);
+}
+
+/* Piece k of what this rank receives, from the call of the rank that gives it: what both list for one
+ * another comes in the same order. */
+static AmStatus fetch_piece(const CommCall *giver, const CommCall *taker, int32_t taker_rank, int32_t k,
+                            AmError *error) {
+    const ProgramPiece *to = &taker->transfer->receives[k];
+    const IrShape *shape = taker->result_shapes[0];
+    int64_t in_strides[IR_MAX_RANK], out_strides[IR_MAX_RANK];
+    int32_t before = 0;
+    for (int32_t j = 0; j < k; j++) before += taker->transfer->receives[j].peer == to->peer;
+    const ProgramPiece *from =
+        find_piece(giver->transfer->sends, giver->transfer->send_count, taker_rank, before);
+    if (!from || memcmp(from->extent, to->extent, sizeof(int64_t) * (size_t)shape->rank) != 0)
+        return am_fail(error, AM_ERROR_INTERNAL, "", "ranks %d and %d do not mean the same transfer",
+                       to->peer, taker_rank);
+    const char *source = piece_place(giver->operands[0], giver->operand_shapes[0], from, in_strides);
+    char *target = piece_place(taker->results[0], shape, to, out_strides);
+    strided_copy(target, out_strides, source, in_strides, to->extent, shape->rank, dtype_bytes(shape->type));
+    return AM_OK;
+}
+
+static AmStatus transfer(Comm *comm, RendezvousGroup *group, const CommCall *call, AmError *error) {
+    for (int32_t k = 0; k < call->transfer->receive_count; k++) {
+        int32_t peer = call->transfer->receives[k].peer, position = 0;
+        while (peer != comm->rank && call->ranks[position] != peer) position++;
+        const CommCall *giver = peer == comm->rank ? call : call_of(group, position);
+        if (!giver->transfer)
+            return am_fail(error, AM_ERROR_INTERNAL, "", "rank %d is not in the transfer of rank %d", peer,
+                           comm->rank);
+        TRY(fetch_piece(giver, call, comm->rank, k, error));
+    }
+    return AM_OK;
+}
+
 static AmStatus run(Comm *comm, const CommCall *call, AmError *error) {
     Rendezvous *rendezvous = comm->world->rendezvous;
+    if (call->position < 0) return transfer(comm, NULL, call, error);
     RendezvousGroup *group = rendezvous_group(rendezvous, call->group);
     if (!group) return am_fail(error, AM_ERROR_INTERNAL, "", "a collective of an unknown group");
     group->brought[call->position] = call;
     TRY(rendezvous_meet(rendezvous, group, comm->rank, error));
-    TRY(kinds[call->collective->kind](comm, group, call, error));
+    if (call->transfer) TRY(transfer(comm, group, call, error));
+    else TRY(kinds[call->collective->kind](comm, group, call, error));
     return rendezvous_meet(rendezvous, group, comm->rank, error);
 }
 

@@ -19,16 +19,16 @@ static bool any_meets(const void *address, const IrShape *shape, void *const *ot
 }
 
 static bool conflict(const KernelCall *kernel, const CommCall *call) {
-    for (int32_t k = 0; k < call->operand_count; k++) {
-        const void *result = call->results[k], *operand = call->operands[k];
-        if (any_meets(result, call->result_shapes[k], kernel->operands, kernel->operand_shapes,
+    for (int32_t k = 0; k < call->result_count; k++)
+        if (any_meets(call->results[k], call->result_shapes[k], kernel->operands, kernel->operand_shapes,
                       kernel->operand_count) ||
-            any_meets(result, call->result_shapes[k], kernel->results, kernel->result_shapes,
-                      kernel->result_count) ||
-            any_meets(operand, call->operand_shapes[k], kernel->results, kernel->result_shapes,
+            any_meets(call->results[k], call->result_shapes[k], kernel->results, kernel->result_shapes,
                       kernel->result_count))
             return true;
-    }
+    for (int32_t k = 0; k < call->operand_count; k++)
+        if (any_meets(call->operands[k], call->operand_shapes[k], kernel->results, kernel->result_shapes,
+                      kernel->result_count))
+            return true;
     return false;
 }
 

@@ -14,12 +14,12 @@
 static AmStatus describe_shard(RankShard *shard, const Rank *rank, int32_t value, const IrShape *whole,
                                AmError *error) {
     const Program *program = rank->program;
+    *shard = (RankShard){.value = value};
+    if (value < 0) return AM_OK;
     const ProgramValue *held = &program->values[value];
     if (held->shape.type == DTYPE_TUPLE || sbp_has_partial(held->state))
         return am_fail(error, AM_ERROR_INTERNAL, "", "a parameter or output is neither whole nor split");
-    shard->value = value;
     shard->speaks = true;
-    shard->start_offset = 0;
     strided_row_major(shard->whole_strides, whole->dimensions, whole->rank);
     strided_row_major(shard->local_strides, held->shape.dimensions, held->shape.rank);
     for (int32_t d = 0; d < whole->rank; d++) {
@@ -83,6 +83,7 @@ void rank_close(Rank *rank) {
 
 void rank_set_parameter(Rank *rank, int32_t k, const void *whole) {
     const RankShard *shard = &rank->parameters[k];
+    if (shard->value < 0) return;
     const IrShape *shape = &rank->program->values[shard->value].shape;
     int64_t bytes = dtype_bytes(shape->type);
     strided_copy(rank->host, shard->local_strides, (const char *)whole + shard->start_offset * bytes,
@@ -92,9 +93,9 @@ void rank_set_parameter(Rank *rank, int32_t k, const void *whole) {
 }
 
 static void get(Rank *rank, const RankShard *shard, void *whole) {
+    if (!shard->speaks) return;
     const IrShape *shape = &rank->program->values[shard->value].shape;
     int64_t bytes = dtype_bytes(shape->type);
-    if (!shard->speaks) return;
     rank->device->back_end->copy_out(rank->device, rank->host, rank->ready->addresses[shard->value],
                                      ir_shape_bytes(shape));
     strided_copy((char *)whole + shard->start_offset * bytes, shard->whole_strides, rank->host,

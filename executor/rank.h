@@ -6,7 +6,7 @@
 
 /* The part of a whole array that a rank holds. */
 typedef struct RankShard {
-    int32_t value;
+    int32_t value;                                 /* -1: none, as the array is another stage's */
     bool speaks;                                   /* this rank is the one that writes the part to the host */
     int64_t dimensions[IR_MAX_RANK], start_offset; /* extents, and offset of the first element in the whole */
     int64_t whole_strides[IR_MAX_RANK], local_strides[IR_MAX_RANK];

@@ -37,7 +37,7 @@ static AmStatus prepare_step(ReadyProgram *self, Arena *arena, int32_t s, AmErro
     const ProgramInstruction *instruction =
         step->fusion < 0 ? &program->instructions[step->instruction] : NULL;
     ReadyStep *ready = &self->steps[s];
-    if (instruction && instruction->kind == PROGRAM_COLLECTIVE)
+    if (instruction && (instruction->kind == PROGRAM_COLLECTIVE || instruction->kind == PROGRAM_TRANSFER))
         return prepare_collective(self, arena, ready, instruction, error);
     if (instruction && control_covers(instruction->opcode))
         return prepare_control(self, arena, ready, instruction, error);
@@ -72,8 +72,9 @@ char *ready_place(const Program *program, const ReadyMemory *memory, int64_t off
 static void find_addresses(ReadyProgram *self, const ReadyMemory *memory) {
     const Program *program = self->program;
     for (int32_t k = 0; k < program->roles->parameter_count && memory->parameters; k++)
-        self->addresses[program->parameters[k]] = memory->parameters[k];
+        if (program->parameters[k] >= 0) self->addresses[program->parameters[k]] = memory->parameters[k];
     for (int32_t k = program->roles->output_count - 1; k >= 0 && memory->outputs; k--) {
+        if (program->outputs[k] < 0) continue;
         int32_t storage = program->values[program->outputs[k]].storage;
         if (program->values[storage].offset < 0) self->addresses[storage] = memory->outputs[k];
     }

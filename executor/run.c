@@ -25,7 +25,7 @@
 #include "base/text.h"
 #include "executor/feed.h"
 #include "executor/results.h"
-#include "propagation/lower.h"
+#include "propagation/ranks.h"
 
 enum { MAX_RANKS = 1024 };
 
@@ -101,17 +101,20 @@ static AmStatus agree(const Run *run, AmError *error) {
     return world_agree(run->world, facts, sizeof facts / sizeof *facts, error);
 }
 
-/* Ranks that fit one by one may still be too many for the machine together; the
- * first speaks for all. On the host only: other devices refuse what they lack. */
-static AmStatus check_memory(const Run *run, AmError *error) {
-    double present = (double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGESIZE);
-    double needed = (double)run->ranks[0].memory_bytes;
-    int32_t here = run->rank_count * (run->world ? run->world->local_count : 1);
+/* Ranks that fit one by one may still be too many for the machine together: those that are open, and
+ * if all are alike the others too. On the host only: other devices refuse what they lack. */
+static AmStatus check_memory(const Run *run, int32_t opened, AmError *error) {
+    const Plan *plan = run->options->plan;
+    double present = (double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGESIZE), needed = 0;
+    bool are_alike = !plan || plan->stage_count == 1;
+    int32_t processes = run->world ? run->world->local_count : 1;
+    for (int32_t r = 0; r < opened; r++) needed += (double)run->ranks[r].memory_bytes;
+    if (are_alike) needed += (double)run->ranks[opened - 1].memory_bytes * (run->rank_count - opened);
     bool on_host = run->devices[0] == &kernel_device_cpu;
-    if (!on_host || present <= 0 || needed * here <= present) return AM_OK;
+    if (!on_host || present <= 0 || needed * processes <= present) return AM_OK;
     return am_fail(error, AM_ERROR_RUNTIME, "",
-                   "%d ranks need %.1f GB of memory each and this machine has %.1f GB in all", here,
-                   needed / 1e9, present / 1e9);
+                   "%d ranks need %.1f GB of memory and this machine has %.1f GB",
+                   run->rank_count * processes, needed * processes / 1e9, present / 1e9);
 }
 
 /* Several processes need collectives that reach from one to another. */
@@ -158,13 +161,12 @@ static AmStatus open_devices(Run *run, AmError *error) {
 static AmStatus deal_ranks(Run *run, AmError *error) {
     const Plan *plan = run->options->plan;
     int32_t processes = run->world ? run->world->count : 1;
-    if (plan && plan->stage_count != 1)
-        return am_fail(error, AM_ERROR_USAGE, "",
-                       "this plan has %d stages: only plans of one stage can be run", plan->stage_count);
     if (plan && plan->micro_batches > 1)
         return am_fail(error, AM_ERROR_USAGE, "",
                        "this plan has %d micro-batches: only plans of one can be run", plan->micro_batches);
-    run->device_count = plan ? plan->stages[0].mesh.device_count : 1;
+    run->device_count = plan ? 0 : 1;
+    for (int32_t s = 0; plan && s < plan->stage_count; s++)
+        run->device_count += plan->stages[s].mesh.device_count;
     if (run->device_count % processes != 0)
         return am_fail(error, AM_ERROR_USAGE, "",
                        "this plan has %d device%s, which %d processes cannot share evenly", run->device_count,
@@ -180,20 +182,20 @@ static AmStatus deal_ranks(Run *run, AmError *error) {
 static AmStatus lower(Run *run, AmError *error) {
     const PlanContext *context = run->context;
     const Plan *plan = run->options->plan;
-    Completion *completion = NULL;
+    PlanRanks ranks = {0};
     run->ranks = ARENA_ARRAY(run->arena, Rank, run->rank_count);
     run->comms = ARENA_ARRAY(run->arena, Comm, run->rank_count);
     run->devices = ARENA_ARRAY(run->arena, KernelDevice *, run->rank_count);
     if (run->arena->failed) return am_fail_memory(error, (int64_t)sizeof(Rank) * run->rank_count);
     TRY(open_devices(run, error));
-    if (plan) TRY(plan_complete(&completion, run->arena, context, &plan->stages[0], error));
+    if (plan) TRY(plan_ranks(&ranks, run->arena, context, plan, error));
     for (int32_t r = 0; r < run->rank_count; r++) {
         Rank *rank = &run->ranks[r];
         Program *program;
-        if (plan) TRY(plan_lower(&program, &rank->arena, context, completion, run->first + r, error));
+        if (plan) TRY(plan_ranks_lower(&program, &rank->arena, &ranks, run->first + r, error));
         else TRY(plan_lower_whole(&program, &rank->arena, context, error));
         TRY(rank_open(rank, run->devices[r], &run->comms[r], program, error));
-        if (r == 0) TRY(check_memory(run, error));
+        TRY(check_memory(run, r + 1, error));
     }
     return AM_OK;
 }

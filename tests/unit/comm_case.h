@@ -177,7 +177,7 @@ static inline void case_describe(CaseCall *self, const CommCase *its, int32_t ra
                                            .group = self->group,
                                            .movements = self->movements};
     self->call.collective = &self->collective;
-    self->call.operand_count = its->operand_count;
+    self->call.operand_count = self->call.result_count = its->operand_count;
     self->call.operand_shapes = self->shape_places;
     self->call.result_shapes = self->shape_places + CASE_MOST_OPERANDS;
     self->call.operands = self->addresses;

@@ -31,6 +31,7 @@ static void add(Steps *self, bool collective, int32_t operand, int32_t result) {
     void **operands = &self->addresses[s][0], **results = &self->addresses[s][1];
     if (collective) {
         self->collectives[s] = (CommCall){.operand_count = 1,
+                                          .result_count = 1,
                                           .operand_shapes = self->shapes,
                                           .result_shapes = self->shapes,
                                           .operands = operands,

@@ -1,0 +1,34 @@
+/* Ranks of a plan: the stages completed, then a rank's stage lowered for its device. */
+#include "propagation/ranks.h"
+
+AmStatus plan_ranks(PlanRanks *ranks, Arena *arena, const PlanContext *context, const Plan *plan,
+                    AmError *error) {
+    *ranks = (PlanRanks){.context = context,
+                         .plan = plan,
+                         .completions = ARENA_ARRAY(arena, Completion *, plan->stage_count),
+                         .first_rank = ARENA_ARRAY(arena, int32_t, plan->stage_count + 1),
+                         .stage_count = plan->stage_count};
+    if (arena->failed) return am_fail_memory(error, plan->stage_count * 16);
+    if (plan->stage_count != 1)
+        return am_fail(error, AM_ERROR_INPUT, "", "the plan has %d stages: plans of one stage can be lowered",
+                       plan->stage_count);
+    for (int32_t s = 0; s < plan->stage_count; s++) {
+        TRY(plan_complete(&ranks->completions[s], arena, context, &plan->stages[s], error));
+        ranks->first_rank[s + 1] = ranks->first_rank[s] + plan->stages[s].mesh.device_count;
+    }
+    ranks->rank_count = ranks->first_rank[plan->stage_count];
+    return AM_OK;
+}
+
+int32_t plan_ranks_stage(const PlanRanks *ranks, int32_t rank) {
+    int32_t stage = 0;
+    while (rank >= ranks->first_rank[stage + 1]) stage++;
+    return stage;
+}
+
+AmStatus plan_ranks_lower(Program **program, Arena *arena, const PlanRanks *ranks, int32_t rank,
+                          AmError *error) {
+    int32_t stage = plan_ranks_stage(ranks, rank);
+    return plan_lower(program, arena, ranks->context, ranks->completions[stage],
+                      rank - ranks->first_rank[stage], error);
+}

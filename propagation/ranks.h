@@ -1,0 +1,30 @@
+/* From a plan to the program of each of its ranks.
+ *
+ * Ranks are numbered over the stages in order: mesh device d of stage s is rank
+ * first_rank[s] + d. What all ranks need is worked out once; then each is
+ * lowered by itself, in any order and in different threads, each with an arena
+ * of its own.
+ */
+#ifndef PROPAGATION_RANKS_H
+#define PROPAGATION_RANKS_H
+
+#include "propagation/lower.h"
+
+typedef struct PlanRanks {
+    const PlanContext *context;
+    const Plan *plan;
+    Completion **completions; /* [stage_count] */
+    int32_t *first_rank;      /* [stage_count + 1]; the last is the number of ranks */
+    int32_t stage_count, rank_count;
+} PlanRanks;
+
+/* Completes all stages; everything lives in the arena. */
+AmStatus plan_ranks(PlanRanks *ranks, Arena *arena, const PlanContext *context, const Plan *plan,
+                    AmError *error);
+/* The stage that has a rank. */
+int32_t plan_ranks_stage(const PlanRanks *ranks, int32_t rank);
+/* The program of one rank. */
+AmStatus plan_ranks_lower(Program **program, Arena *arena, const PlanRanks *ranks, int32_t rank,
+                          AmError *error);
+
+#endif
