@@ -194,6 +194,27 @@ static SbpState place_state(const Lowering *self, int32_t i, Split split, int32_
     return state;
 }
 
+/* State of result `leaf`. */
+static SbpState result_place_state(const Lowering *self, int32_t i, Split split, uint8_t carries,
+                                   int32_t leaf) {
+    SbpState state = place_state(self, i, split, self->rules->rules[i].operand_count + leaf);
+    for (int32_t axis = 0; axis < self->program->mesh->axis_count; axis++)
+        if (carries >> axis & 1) sbp_set(&state, axis, sbp_partial(SBP_ADD));
+    return state;
+}
+
+/* How result `leaf` of i is stored: as decided for the first, and of others as
+ * they are made, sums being finished. */
+static SbpState stored_state(const Lowering *self, int32_t i, int32_t leaf) {
+    const Completion *completion = self->completion;
+    if (leaf <= 0) return completion->stored[i];
+    SbpState state =
+        place_state(self, i, chosen_split(completion, i), self->rules->rules[i].operand_count + leaf);
+    for (int32_t axis = 0; axis < MESH_MAX_AXES; axis++)
+        if (sbp_is_partial(state.axis[axis])) sbp_set(&state, axis, SBP_B);
+    return state;
+}
+
 /* Arrays that an instruction takes, a tuple counted by its leaves. */
 static int32_t count_operands(const Lowering *self, const IrInstruction *instruction) {
     int32_t count = 0;
@@ -281,24 +302,20 @@ static IrShape widened(const IrShape *shape) {
 
 static AmStatus emit(Lowering *self, int32_t i, Split split, uint8_t carries, AmError *error) {
     const IrInstruction *source = &self->module->instructions[i];
-    const FactorRule *rule = &self->rules->rules[i];
-    int32_t axes = self->program->mesh->axis_count;
     bool takes_tuple = self->choices->takes_tuple[i];
     int32_t operand_count = takes_tuple ? count_operands(self, source) : source->operand_count;
     int32_t *operands = ARENA_ARRAY(self->arena, int32_t, operand_count + 1);
     if (!operands) return am_fail_memory(error, operand_count);
     TRY(ask_for_operands(self, i, split, carries, operands, error));
-    SbpState result_state = place_state(self, i, split, rule->operand_count);
-    for (int32_t axis = 0; axis < axes; axis++)
-        if (carries >> axis & 1) sbp_set(&result_state, axis, sbp_partial(SBP_ADD));
-
+    SbpState result_state = result_place_state(self, i, split, carries, 0);
     int32_t first_result = self->program->value_count, results = rules_leaf_count(&source->shape);
     if (lower_is_half_product(source) && sbp_has_partial(result_state)) {
         IrShape wide = widened(&source->shape);
         lower_add_value(self, i, LOWERED_WIDE, &wide, result_state);
     } else {
         for (int32_t leaf = 0; leaf < results; leaf++)
-            lower_add_value(self, i, leaf, rules_leaf(&source->shape, leaf), result_state);
+            lower_add_value(self, i, leaf, rules_leaf(&source->shape, leaf),
+                            result_place_state(self, i, split, carries, leaf));
     }
     ProgramInstruction *instruction = lower_add_instruction(self);
     bool view = operand_count > 0 && is_view(self, source, operands[0], first_result);
@@ -313,8 +330,11 @@ static AmStatus emit(Lowering *self, int32_t i, Split split, uint8_t carries, Am
     instruction->literal = source->opcode == IR_CONSTANT ? slice_literal(self, source, result_state) : NULL;
     if (source->called_count > 0) instruction->called = source->called[0];
     if (source->called_count > 1) instruction->called_second = source->called[1];
-    if (source->opcode == IR_IOTA && sbp_has_split(result_state))
-        instruction->shard = make_shard(self, &source->shape, result_state);
+    int32_t made = source->opcode == IR_RNG_BIT_GENERATOR ? 1 : 0;
+    SbpState made_state = result_place_state(self, i, split, carries, made);
+    if (lower_makes_by_place(source->opcode) && sbp_has_split(made_state))
+        instruction->shard = make_shard(self, rules_leaf(&source->shape, made), made_state);
+    if (source->opcode == IR_CONVOLUTION) TRY(lower_local_groups(self, instruction, source, error));
     if (source->opcode == IR_SLICE || source->opcode == IR_DYNAMIC_SLICE || source->opcode == IR_GATHER ||
         source->opcode == IR_SCATTER)
         place_operand(self, instruction, source, operand_state(self, i, split, carries, 0));
@@ -326,10 +346,11 @@ static AmStatus emit(Lowering *self, int32_t i, Split split, uint8_t carries, Am
 
 /* On each axis, the factor of an on-demand instruction that gives `state`;
  * where there is none the axis is left whole and false is returned. */
-static bool factors_for(const Lowering *self, int32_t i, SbpState state, int8_t *factors, int32_t *granules) {
+static bool factors_for(const Lowering *self, int32_t i, int32_t leaf, SbpState state, int8_t *factors,
+                        int32_t *granules) {
     const FactorRule *rule = &self->rules->rules[i];
     const Mesh *mesh = self->program->mesh;
-    const IrShape *shape = rules_leaf(&self->module->instructions[i].shape, 0);
+    const IrShape *shape = rules_leaf(&self->module->instructions[i].shape, leaf);
     bool exact = true;
     for (int32_t axis = 0; axis < mesh->axis_count; axis++) {
         factors[axis] = -1;
@@ -337,7 +358,8 @@ static bool factors_for(const Lowering *self, int32_t i, SbpState state, int8_t 
         int32_t d = sbp_dimension(state.axis[axis]);
         for (int32_t f = 0; f < rule->factor_count && f <= INT8_MAX; f++) {
             const Factor *factor = &rule->factors[f];
-            if (factor->kind != FACTOR_PARALLEL || factor->dimension[rule->operand_count] != d) continue;
+            if (factor->kind != FACTOR_PARALLEL || factor->dimension[rule->operand_count + leaf] != d)
+                continue;
             if (!sbp_cuts_between(mesh, state, d, shape->dimensions[d], factor->size)) continue;
             factors[axis] = (int8_t)f;
             granules[axis] = state.cut[axis].count > 0 ? state.cut[axis].count : (int32_t)factor->size;
@@ -357,9 +379,9 @@ AmStatus lower_ask_for(Lowering *self, int32_t i, int32_t leaf, SbpState state, 
         int8_t factors[MESH_MAX_AXES] = {-1, -1, -1, -1};
         int32_t granules[MESH_MAX_AXES] = {0};
         const Split split = {factors, granules};
-        if (!factors_for(self, i, state, factors, granules))
+        if (!factors_for(self, i, leaf, state, factors, granules))
             for (int32_t axis = 0; axis < MESH_MAX_AXES; axis++) factors[axis] = -1;
-        SbpState made = place_state(self, i, split, self->rules->rules[i].operand_count);
+        SbpState made = place_state(self, i, split, self->rules->rules[i].operand_count + leaf);
         if (find_state(self, i, leaf, made) < 0) TRY(emit(self, i, split, 0, error));
         *value = find_state(self, i, leaf, state);
         if (*value >= 0) return AM_OK;
@@ -402,20 +424,20 @@ static AmStatus emit_rounding(Lowering *self, int32_t i, int32_t wide, AmError *
 
 AmStatus lower_finish_partial(Lowering *self, int32_t i, int32_t leaf, int32_t value, AmError *error) {
     const Completion *completion = self->completion;
-    const SbpState *stored = &completion->stored[i];
+    const SbpState stored = stored_state(self, i, leaf);
     SbpState state = self->program->values[value].state;
     int32_t axes = self->program->mesh->axis_count;
     bool finish = false;
     for (int32_t axis = 0; axis < axes; axis++) {
         if (!sbp_is_partial(state.axis[axis]) || completion->deferred[i] >> axis & 1) continue;
-        sbp_take(&state, *stored, axis);
+        sbp_take(&state, stored, axis);
         finish = true;
     }
     if (!finish) return AM_OK;
     /* Moving a part of the state must not leave two axes on one dimension in conflict: other axes
      * that are split take their stored place too. */
     for (int32_t axis = 0; axis < axes; axis++)
-        if (!sbp_is_partial(state.axis[axis])) sbp_take(&state, *stored, axis);
+        if (!sbp_is_partial(state.axis[axis])) sbp_take(&state, stored, axis);
     const IrShape *shape = rules_leaf(&self->module->instructions[i].shape, leaf);
     IrShape wide = widened(shape);
     bool is_wide = self->program->values[value].shape.type != shape->type;
@@ -468,7 +490,8 @@ static AmStatus lower_outputs(Lowering *self, AmError *error) {
             return am_fail(error, AM_ERROR_INPUT, self->module->source,
                            "output %d is a tuple within the result; only array outputs can be planned", k);
     for (int32_t k = 0; k < roles->output_count; k++)
-        states[k] = self->completion->stored[self->rules->alias[roles->outputs[k]]];
+        states[k] =
+            stored_state(self, self->rules->alias[roles->outputs[k]], self->rules->leaf[roles->outputs[k]]);
     for (int32_t k = 0; k < roles->parameter_count; k++)
         if (roles->parameters[k].output >= 0)
             states[roles->parameters[k].output] = self->completion->stored[roles->parameters[k].instruction];

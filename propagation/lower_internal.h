@@ -60,6 +60,14 @@ ProgramInstruction *lower_add_instruction(Lowering *self);
 AmStatus lower_ask_for(Lowering *self, int32_t i, int32_t leaf, SbpState state, int32_t *value,
                        AmError *error);
 
+/* Whether what an operator makes of nothing follows from where it lies in the whole (ProgramShard). */
+static inline bool lower_makes_by_place(IrOpcode opcode) {
+    return opcode == IR_IOTA || opcode == IR_RNG || opcode == IR_RNG_BIT_GENERATOR;
+}
+/* The groups that a convolution's shard has, which is made of whole ones. */
+AmStatus lower_local_groups(const Lowering *self, ProgramInstruction *instruction,
+                            const IrInstruction *source, AmError *error);
+
 /* Whether instructions of this opcode run computations as programs of their own (program.h). */
 bool lower_has_regions(IrOpcode opcode);
 /* Refuses computations that multiply beyond all proportion, mention by mention. AM_ERROR_INPUT. */

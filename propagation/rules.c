@@ -35,6 +35,19 @@ typedef enum RuleClass {
     RULE_PAD,
     RULE_CONCATENATE,
     RULE_REVERSE,
+    RULE_MAP,
+    RULE_RAGGED_DOT,
+    RULE_SORT,
+    RULE_TOPK,
+    RULE_FFT,
+    RULE_CHOLESKY,
+    RULE_TRIANGULAR_SOLVE,
+    RULE_CUSTOM_CALL,
+    RULE_BATCH_NORM,
+    RULE_RANDOM_BITS,
+    RULE_RANDOM,
+    RULE_DIMENSION_SIZE,
+    RULE_HAND_ON,
     RULE_FREE,
     RULE_PARAMETER,
     RULE_TUPLE,
@@ -67,8 +80,30 @@ static void (*const class_function[RULE_CLASS_COUNT])(RuleBuilder *) = {
     [RULE_PAD] = rule_pad,
     [RULE_CONCATENATE] = rule_concatenate,
     [RULE_REVERSE] = rule_reverse,
+    [RULE_MAP] = rule_elementwise,
+    [RULE_RAGGED_DOT] = rule_ragged_dot,
+    [RULE_SORT] = rule_sort,
+    [RULE_TOPK] = rule_topk,
+    [RULE_FFT] = rule_fft,
+    [RULE_CHOLESKY] = rule_cholesky,
+    [RULE_TRIANGULAR_SOLVE] = rule_triangular_solve,
+    [RULE_CUSTOM_CALL] = rule_custom_call,
+    [RULE_BATCH_NORM] = rule_batch_norm,
+    [RULE_RANDOM_BITS] = rule_random_bits,
+    [RULE_RANDOM] = rule_each_dimension,
+    [RULE_DIMENSION_SIZE] = rule_dimension_size,
+    [RULE_HAND_ON] = rule_hand_on,
     [RULE_FREE] = rule_each_dimension,
     [RULE_PARAMETER] = rule_each_dimension,
+};
+
+/* What is not made anew for every use, even of constants alone: it is dear, draws
+ * numbers that differ each time, or gives several arrays. */
+static const bool is_made_once[RULE_CLASS_COUNT] = {
+    [RULE_PARAMETER] = true,  [RULE_BLOCKED] = true,     [RULE_SORT] = true,
+    [RULE_TOPK] = true,       [RULE_FFT] = true,         [RULE_CHOLESKY] = true,
+    [RULE_RANDOM] = true,     [RULE_RANDOM_BITS] = true, [RULE_TRIANGULAR_SOLVE] = true,
+    [RULE_RAGGED_DOT] = true, [RULE_BATCH_NORM] = true,  [RULE_CUSTOM_CALL] = true,
 };
 
 int64_t rules_common_divisor(int64_t a, int64_t b) {
@@ -99,7 +134,7 @@ static void find_on_demand(Rules *rules, int32_t instruction) {
     }
     const IrInstruction *value = &rules->module->instructions[instruction];
     RuleClass rule = class_of_opcode[value->opcode];
-    bool is_free = rule != RULE_PARAMETER && rule != RULE_BLOCKED;
+    bool is_free = !is_made_once[rule];
     for (int32_t k = 0; k < value->operand_count; k++)
         is_free &= rules->is_free[rules->alias[value->operands[k]]];
     rules->is_free[instruction] = is_free;
@@ -166,7 +201,7 @@ static AmStatus build_rule(Rules *rules, Arena *arena, IrModule *module, int32_t
         shapes[builder.operand_count + k] = rules_leaf(&instruction->shape, k);
     if (class_function[rule]) class_function[rule](&builder);
     rule_finish(&builder, &rules->rules[index]);
-    if (rule == RULE_BLOCKED) warn_blocked(module, instruction, &rules->rules[index]);
+    if (rule == RULE_BLOCKED || builder.unknown) warn_blocked(module, instruction, &rules->rules[index]);
     return arena->failed ? am_fail_memory(error, 0) : AM_OK;
 }
 

@@ -21,6 +21,7 @@ typedef struct RuleBuilder {
     int32_t count, capacity;
     bool is_major; /* the latest factor is the major part of its dimensions */
     bool malformed;
+    bool unknown; /* what it does is not known: blocked, with a warning */
 } RuleBuilder;
 
 /* Starts a factor; its size is that of the first dimension put into it, and
@@ -75,5 +76,16 @@ void rule_reduce(RuleBuilder *builder);
 void rule_window(RuleBuilder *builder);
 void rule_gather(RuleBuilder *builder);
 void rule_scatter(RuleBuilder *builder);
+void rule_ragged_dot(RuleBuilder *builder);
+void rule_sort(RuleBuilder *builder);
+void rule_topk(RuleBuilder *builder);
+void rule_fft(RuleBuilder *builder);
+void rule_cholesky(RuleBuilder *builder);
+void rule_triangular_solve(RuleBuilder *builder);
+void rule_custom_call(RuleBuilder *builder);
+void rule_batch_norm(RuleBuilder *builder);
+void rule_random_bits(RuleBuilder *builder);
+void rule_dimension_size(RuleBuilder *builder);
+void rule_hand_on(RuleBuilder *builder);
 
 #endif

@@ -3,9 +3,11 @@
  * Dot: batch, lhs-free and rhs-free dimensions are parallel; a contracted pair
  * is a reduction. Convolution is a dot over features; its roles come from the
  * dimension numbers alone, so the weight gradient (f01b_i01o->01bf) contracts
- * the batch by the same function. A reduce splits over a reduced dimension if
- * its init value is the operator's identity, which every part may then apply.
+ * the batch by the same function. Of a convolution in groups, of features or of
+ * the batch, the groups are a factor: the major part of what they divide. A reduce splits over a reduced
+ * dimension if its init value is the operator's identity, which every part may then apply.
  */
+#include "ir/hlo.pb-c.h"
 #include "propagation/rules_builder.h"
 
 /* The free dimensions of one side of a dot, in order, from result dimension *next. */
@@ -41,21 +43,74 @@ void rule_dot(RuleBuilder *builder) {
     }
 }
 
+/* A ragged dot has groups of rows of different sizes: the dimension in which they
+ * lie, the group dimension and the sizes are whole. All else is as in a dot; the
+ * result may begin with the groups. Sums of parts are taken where they are as
+ * exact as the operator's own. */
+void rule_ragged_dot(RuleBuilder *builder) {
+    const Hlo__HloInstructionProto *message = builder->instruction->message;
+    const Hlo__RaggedDotDimensionNumbers *numbers = message ? message->ragged_dot_dimension_numbers : NULL;
+    if (!rule_expect(builder, builder->operand_count == 3 && builder->result_count == 1 && numbers &&
+                                  numbers->dot_dimension_numbers && numbers->n_lhs_ragged_dimensions == 1))
+        return;
+    const Hlo__DotDimensionNumbers *dot = numbers->dot_dimension_numbers;
+    int64_t ragged = numbers->lhs_ragged_dimensions[0];
+    int64_t group = numbers->n_rhs_group_dimensions > 0 ? numbers->rhs_group_dimensions[0] : -1;
+    int32_t batches = (int32_t)dot->n_lhs_batch_dimensions, result = rule_result(builder);
+    int32_t contracted = (int32_t)dot->n_lhs_contracting_dimensions;
+    if (!rule_expect(builder, (int32_t)dot->n_rhs_batch_dimensions == batches &&
+                                  (int32_t)dot->n_rhs_contracting_dimensions == contracted))
+        return;
+    bool contracts = rule_contains(dot->lhs_contracting_dimensions, contracted, ragged);
+    int32_t next = contracts ? 1 : 0;
+    for (int32_t k = 0; k < batches; k++, next++) {
+        if (dot->lhs_batch_dimensions[k] == ragged) continue;
+        rule_factor(builder, FACTOR_PARALLEL);
+        rule_put(builder, 0, dot->lhs_batch_dimensions[k]);
+        rule_put(builder, 1, dot->rhs_batch_dimensions[k]);
+        rule_put(builder, result, next);
+    }
+    for (int32_t side = 0; side < 2; side++) {
+        const int64_t *batch = side == 0 ? dot->lhs_batch_dimensions : dot->rhs_batch_dimensions;
+        const int64_t *summed = side == 0 ? dot->lhs_contracting_dimensions : dot->rhs_contracting_dimensions;
+        for (int32_t d = 0; d < rule_rank(builder, side); d++) {
+            if (rule_contains(batch, batches, d) || rule_contains(summed, contracted, d)) continue;
+            if (side == 1 && d == group) continue;
+            next++;
+            if (side == 0 && d == ragged) continue;
+            rule_factor(builder, FACTOR_PARALLEL);
+            rule_put(builder, side, d);
+            rule_put(builder, result, next - 1);
+        }
+    }
+    Dtype type = builder->shapes[result]->type;
+    if (dtype_is_floating(type) && dtype_bits(type) < 32) return;
+    for (int32_t k = 0; k < contracted; k++) {
+        if (dot->lhs_contracting_dimensions[k] == ragged) continue;
+        rule_reduction(builder, SBP_ADD, false);
+        rule_put(builder, 0, dot->lhs_contracting_dimensions[k]);
+        rule_put(builder, 1, dot->rhs_contracting_dimensions[k]);
+    }
+}
+
 void rule_convolution(RuleBuilder *builder) {
     const IrConvolution *convolution = builder->instruction->attributes->convolution;
     if (!rule_expect(builder, builder->operand_count == 2 && builder->result_count == 1 && convolution))
         return;
     int32_t result = rule_result(builder);
-    bool one_group = convolution->feature_group_count == 1 && convolution->batch_group_count == 1;
-    if (convolution->batch_group_count == 1) {
+    int64_t features = convolution->feature_group_count, batches = convolution->batch_group_count;
+    if (batches == 1) {
         rule_factor(builder, FACTOR_PARALLEL);
         rule_put(builder, 0, convolution->input_batch);
         rule_put(builder, result, convolution->output_batch);
     }
-    if (one_group) {
-        rule_factor(builder, FACTOR_PARALLEL);
-        rule_put(builder, 1, convolution->kernel_output_feature);
-        rule_put(builder, result, convolution->output_feature);
+    if (features == 1 && batches == 1) rule_factor(builder, FACTOR_PARALLEL);
+    else rule_major_factor(builder, features * batches);
+    if (features > 1) rule_put(builder, 0, convolution->input_feature);
+    if (batches > 1) rule_put(builder, 0, convolution->input_batch);
+    rule_put(builder, 1, convolution->kernel_output_feature);
+    rule_put(builder, result, convolution->output_feature);
+    if (features == 1) {
         rule_reduction(builder, SBP_ADD, false);
         rule_put(builder, 0, convolution->input_feature);
         rule_put(builder, 1, convolution->kernel_input_feature);

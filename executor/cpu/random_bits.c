@@ -67,51 +67,56 @@ static void store_words(char *out, int64_t at, uint32_t low, uint32_t high) {
     memcpy(out + at * 8, &both, 8);
 }
 
-static void run_philox(const KernelCall *call) {
-    const RandomBits *kernel = call->compiled;
-    const uint64_t *state = call->operands[0];
-    uint64_t key = state[0], low = state[1], high = kernel->long_counter ? state[2] : key,
-             *next = call->results[0];
-    int64_t per_block = kernel->bytes == 8 ? 2 : 4;
-    char *out = call->results[1];
-    for (int64_t first = 0; first < kernel->elements; first += per_block) {
-        uint32_t words[4];
-        random_philox(words, key, low, high);
-        for (int64_t i = 0; i < per_block && first + i < kernel->elements; i++) {
-            if (kernel->bytes == 8) store_words(out, first + i, words[2 * i], words[2 * i + 1]);
-            else store_word(out, kernel->bytes, first + i, words[i]);
-        }
-        if (++low == 0) high++;
+/* The block, counted from the state's, that makes the element at a place in the
+ * whole, and the first of its words. */
+static int64_t block_of(const RandomBits *bits, int64_t place, int32_t *word) {
+    bool wide = bits->bytes == 8;
+    if (bits->philox) {
+        int64_t per_block = wide ? 2 : 4;
+        *word = (int32_t)(place % per_block) * (wide ? 2 : 1);
+        return place / per_block;
     }
-    next[0] = key;
-    next[1] = low;
-    if (kernel->long_counter) next[2] = high;
+    *word = 0;
+    if (wide) return place;
+    int64_t line = place / bits->inner, pairs = bits->split / 2 + bits->split % 2;
+    *word = (int32_t)(line % bits->split % 2);
+    return (line / bits->split * pairs + line % bits->split / 2) * bits->inner + place % bits->inner;
 }
 
-static void run_threefry(const KernelCall *call) {
-    const RandomBits *kernel = call->compiled;
+static void make_block(uint32_t words[4], const RandomBits *bits, const uint64_t *state, int64_t block) {
+    uint64_t low = state[1] + (uint64_t)block, high = bits->long_counter ? state[2] : state[0];
+    if (bits->philox) random_philox(words, state[0], low, high + (low < state[1]));
+    else threefry(words, state[0], low);
+}
+
+int64_t random_place(const IrShape *whole, const ProgramShard *shard, const int64_t *index) {
+    int64_t place = 0;
+    for (int32_t d = 0; d < whole->rank; d++)
+        place = place * whole->dimensions[d] + index[d] + (shard ? shard->start[d] : 0);
+    return place;
+}
+
+static void run_random_bits(const KernelCall *call) {
+    const RandomBits *bits = call->compiled;
+    const IrShape *local = call->result_shapes[1];
     const uint64_t *state = call->operands[0];
-    uint64_t key = state[0], counter = state[1], *next = call->results[0];
+    uint64_t *next = call->results[0], counted = state[1] + (uint64_t)bits->blocks;
+    int64_t index[IR_MAX_RANK] = {0}, elements = ir_shape_elements(local), made = -1;
     char *out = call->results[1];
-    uint32_t words[2];
-    if (kernel->bytes == 8) {
-        for (int64_t i = 0; i < kernel->elements; i++) {
-            threefry(words, key, counter++);
-            store_words(out, i, words[0], words[1]);
-        }
-    } else if (kernel->elements > 0) {
-        for (int64_t outer = 0; outer < kernel->outer; outer++)
-            for (int64_t pair = 0; pair < kernel->split; pair += 2)
-                for (int64_t inner = 0; inner < kernel->inner; inner++) {
-                    int64_t at = (outer * kernel->split + pair) * kernel->inner + inner;
-                    threefry(words, key, counter++);
-                    store_word(out, kernel->bytes, at, words[0]);
-                    if (pair + 1 < kernel->split)
-                        store_word(out, kernel->bytes, at + kernel->inner, words[1]);
-                }
+    uint32_t words[4] = {0};
+    for (int64_t at = 0; at < elements; at++) {
+        int32_t word;
+        int64_t place = bits->shard ? random_place(&bits->whole, bits->shard, index) : at;
+        int64_t block = block_of(bits, place, &word);
+        if (block != made) make_block(words, bits, state, block);
+        made = block;
+        if (bits->bytes == 8) store_words(out, at, words[word], words[word + 1]);
+        else store_word(out, bits->bytes, at, words[word]);
+        if (bits->shard) strided_next(index, local->dimensions, local->rank);
     }
-    next[0] = key;
-    next[1] = counter;
+    if (bits->long_counter) next[2] = state[2] + (counted < state[1]);
+    next[0] = state[0];
+    next[1] = counted;
 }
 
 /* The first even dimension, else the largest. */
@@ -129,6 +134,7 @@ AmStatus random_bits_read(RandomBits *bits, const KernelCall *call, AmError *err
     if (call->operand_count != 1 || call->result_count != 2)
         return kernel_call_refuse(call, "not with these operands", error);
     const IrShape *result = call->result_shapes[1];
+    const ProgramShard *shard = call->instruction->shard;
     bool philox = call->instruction->attributes->options->random != IR_RANDOM_THREEFRY;
     if (state->type != DTYPE_U64 || state->rank != 1 || !ir_shape_equal(state, call->result_shapes[0]) ||
         (state->dimensions[0] != 2 && !(philox && state->dimensions[0] == 3)))
@@ -136,17 +142,25 @@ AmStatus random_bits_read(RandomBits *bits, const KernelCall *call, AmError *err
     if (!dtype_is_integer(result->type)) return kernel_call_refuse(call, "not on this type", error);
     *bits = (RandomBits){.philox = philox,
                          .long_counter = state->dimensions[0] == 3,
-                         .elements = ir_shape_elements(result),
                          .bytes = dtype_bytes(result->type),
                          .outer = 1,
                          .split = 1,
-                         .inner = 1};
-    if (result->rank > 0) {
-        int32_t split = split_dimension(result);
-        bits->outer = strided_elements(result->dimensions, split);
-        bits->split = result->dimensions[split];
-        bits->inner = strided_elements(result->dimensions + split + 1, result->rank - split - 1);
+                         .inner = 1,
+                         .whole = *result,
+                         .shard = shard};
+    if (shard) bits->whole.dimensions = shard->global;
+    const IrShape *whole = &bits->whole;
+    bits->elements = ir_shape_elements(whole);
+    if (whole->rank > 0) {
+        int32_t split = split_dimension(whole);
+        bits->outer = strided_elements(whole->dimensions, split);
+        bits->split = whole->dimensions[split];
+        bits->inner = strided_elements(whole->dimensions + split + 1, whole->rank - split - 1);
     }
+    int64_t pairs = bits->split / 2 + bits->split % 2, per_block = bits->bytes == 8 ? 2 : 4;
+    if (philox) bits->blocks = bits->elements / per_block + (bits->elements % per_block > 0);
+    else bits->blocks = bits->bytes == 8 ? bits->elements : bits->outer * pairs * bits->inner;
+    if (bits->elements == 0) bits->blocks = 0;
     return AM_OK;
 }
 
@@ -155,6 +169,6 @@ AmStatus cpu_prepare_random_bits(KernelCall *call, Arena *arena, AmError *error)
     if (!bits) return am_fail_memory(error, (int64_t)sizeof *bits);
     TRY(random_bits_read(bits, call, error));
     call->compiled = bits;
-    call->run = bits->philox ? run_philox : run_threefry;
+    call->run = run_random_bits;
     return AM_OK;
 }

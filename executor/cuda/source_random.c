@@ -13,9 +13,9 @@ static AmStatus launch(CudaSource *source, Arena *arena, const char *kind, Text 
                               error);
 }
 
-/* The new state, by one thread; then the threads past `count` leave. */
-static void append_state(Text *out, const KernelCall *call, const CudaSource *source, int64_t count,
-                         bool long_counter) {
+/* The new state, by one thread; then the threads past `threads` leave. */
+static void append_state(Text *out, const KernelCall *call, const CudaSource *source, const RandomBits *bits,
+                         int64_t threads) {
     cuda_append_signature(out, call, source, NULL, false);
     text_append(out,
                 "    const s64 i = (s64)blockIdx.x * %d + threadIdx.x;\n"
@@ -23,26 +23,34 @@ static void append_state(Text *out, const KernelCall *call, const CudaSource *so
                 "    if (i == 0) {\n"
                 "        out0[0] = key;\n"
                 "        out0[1] = in0[1] + %lluull;\n",
-                CUDA_THREADS, (unsigned long long)count);
-    if (long_counter)
+                CUDA_THREADS, (unsigned long long)bits->blocks);
+    if (bits->long_counter)
         text_append(out, "        out0[2] = in0[2] + (in0[1] + %lluull < in0[1] ? 1ull : 0ull);\n",
-                    (unsigned long long)count);
-    text_append(out, "    }\n    if (i >= %lldll) return;\n", (long long)count);
+                    (unsigned long long)bits->blocks);
+    text_append(out, "    }\n    if (i >= %lldll) return;\n", (long long)threads);
+}
+
+/* "words", Philox's or Threefry's, of the block that a counter names. */
+static void append_block(Text *out, const RandomBits *bits, const char *block) {
+    if (!bits->philox) {
+        text_append(out, "    u32 words[2];\n    threefry(words, key, in0[1] + (u64)%s);\n", block);
+        return;
+    }
+    text_append(out,
+                "    u32 words[4];\n"
+                "    const u64 low = in0[1] + (u64)%s;\n"
+                "    philox(words, key, low, %s + (low < (u64)%s ? 1ull : 0ull));\n",
+                block, bits->long_counter ? "in0[2]" : "key", block);
 }
 
 static AmStatus write_philox(CudaSource *source, Arena *arena, const KernelCall *call, const RandomBits *bits,
                              AmError *error) {
     const char *type = cuda_memory_type(call->result_shapes[1]->type);
     bool wide = bits->bytes == 8;
-    int64_t elements = bits->elements, per_block = wide ? 2 : 4;
-    int64_t count = elements / per_block + (elements % per_block > 0);
+    int64_t elements = bits->elements, per_block = wide ? 2 : 4, count = bits->blocks;
     Text body = {0};
-    append_state(&body, call, source, count, bits->long_counter);
-    text_append(&body,
-                "    u32 words[4];\n"
-                "    const u64 low = in0[1] + (u64)i;\n"
-                "    philox(words, key, low, %s + (low < (u64)i ? 1ull : 0ull));\n",
-                bits->long_counter ? "in0[2]" : "key");
+    append_state(&body, call, source, bits, count);
+    append_block(&body, bits, "i");
     for (int32_t k = 0; k < per_block; k++) {
         text_append(&body, "    if (i * %lldll + %d < %lldll) ", (long long)per_block, k,
                     (long long)elements);
@@ -58,10 +66,10 @@ static AmStatus write_threefry(CudaSource *source, Arena *arena, const KernelCal
     const char *type = cuda_memory_type(call->result_shapes[1]->type);
     bool wide = bits->bytes == 8, empty = bits->elements == 0;
     int64_t split = empty ? 1 : bits->split, inner = empty ? 1 : bits->inner;
-    int64_t count = wide ? bits->elements : bits->elements / split * ((split + 1) / 2);
+    int64_t count = bits->blocks;
     Text body = {0};
-    append_state(&body, call, source, count, false);
-    text_append_string(&body, "    u32 words[2];\n    threefry(words, key, in0[1] + (u64)i);\n");
+    append_state(&body, call, source, bits, count);
+    append_block(&body, bits, "i");
     if (wide) {
         text_append(&body, "    out1[i] = (%s)((u64)words[1] << 32 | words[0]);\n", type);
     } else {
@@ -77,9 +85,42 @@ static AmStatus write_threefry(CudaSource *source, Arena *arena, const KernelCal
     return launch(source, arena, "threefry", &body, count, error);
 }
 
+/* A part of the whole, one thread per element of it: which block makes it follows
+ * from its place in the whole. */
+static AmStatus write_part(CudaSource *source, Arena *arena, const KernelCall *call, const RandomBits *bits,
+                           AmError *error) {
+    const IrShape *local = call->result_shapes[1];
+    const char *type = cuda_memory_type(local->type);
+    bool wide = bits->bytes == 8;
+    int64_t elements = ir_shape_elements(local);
+    long long inner = bits->inner > 0 ? bits->inner : 1, split = bits->split > 0 ? bits->split : 1;
+    Text body = {0};
+    append_state(&body, call, source, bits, elements);
+    cuda_append_coordinates(&body, "d", local->dimensions, local->rank);
+    text_append_string(&body, "    s64 place = 0;\n");
+    for (int32_t d = 0; d < local->rank; d++)
+        text_append(&body, "    place = place * %lldll + d%d + %lldll;\n",
+                    (long long)bits->whole.dimensions[d], d, (long long)bits->shard->start[d]);
+    if (bits->philox)
+        text_append(&body, "    const s64 block = place / %d, word = place %% %d%s;\n", wide ? 2 : 4,
+                    wide ? 2 : 4, wide ? " * 2" : "");
+    else if (wide) text_append_string(&body, "    const s64 block = place, word = 0;\n");
+    else
+        text_append(&body,
+                    "    const s64 line = place / %lldll, word = line %% %lldll %% 2;\n"
+                    "    const s64 block = (line / %lldll * %lldll + line %% %lldll / 2) * %lldll + place %% "
+                    "%lldll;\n",
+                    inner, split, split, split / 2 + split % 2, split, inner, inner);
+    append_block(&body, bits, "block");
+    if (wide) text_append(&body, "    out1[i] = (%s)((u64)words[word + 1] << 32 | words[word]);\n", type);
+    else text_append(&body, "    out1[i] = (%s)words[word];\n", type);
+    return launch(source, arena, "random_part", &body, elements, error);
+}
+
 AmStatus cuda_source_random_bits(CudaSource *source, Arena *arena, const KernelCall *call, AmError *error) {
     RandomBits bits;
     TRY(random_bits_read(&bits, call, error));
+    if (bits.shard) return write_part(source, arena, call, &bits, error);
     return bits.philox ? write_philox(source, arena, call, &bits, error)
                        : write_threefry(source, arena, call, &bits, error);
 }

@@ -1,0 +1,243 @@
+/* A module given as HLO text, split over a mesh by chosen factors and run by
+ * ranks as threads: every shard of every output is, bit for bit, that part of
+ * what one device gives. Parameters hold small whole numbers. */
+#ifndef TESTS_UNIT_SPLIT_CASE_H
+#define TESTS_UNIT_SPLIT_CASE_H
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/random.h"
+#include "executor/cpu/strided.h"
+#include "executor/cpu/wide.h"
+#include "executor/ready.h"
+#include "ir/canonical.h"
+#include "propagation/lower.h"
+
+enum { SPLIT_MOST_RANKS = 8, SPLIT_MOST_ARRAYS = 16 };
+
+typedef struct SplitArrays {
+    void *data[SPLIT_MOST_ARRAYS];
+} SplitArrays;
+
+/* The parameters, and what one device makes of them. */
+typedef struct SplitCase {
+    PlanContext context;
+    SplitArrays parameters, expected;
+} SplitCase;
+
+typedef struct SplitRank {
+    const SplitCase *test;
+    Comm *comm;
+    Arena arena;
+    Program *program;
+    AmStatus status;
+    AmError error;
+    int32_t wrong; /* output, or -1 */
+    pthread_t thread;
+} SplitRank;
+
+/* -3..3, and 0 or 1 for pred; unsigned ones from 0. */
+static inline void split_fill(void *out, const IrShape *shape, uint64_t seed) {
+    Dtype part = dtype_real_part(shape->type);
+    int64_t count = ir_shape_elements(shape) * (dtype_is_complex(shape->type) ? 2 : 1);
+    for (int64_t i = 0; i < count; i++) {
+        int64_t number = (int64_t)(random_at(seed, 17, (uint64_t)i) % 7) - 3;
+        if (wide_kind(part) == WIDE_UNSIGNED) number = part == DTYPE_PRED ? number > 0 : number + 3;
+        Wide value = {.is_signed = number};
+        wide_store((char *)out + i * dtype_bytes(part), part, &value, WIDE_SIGNED, 1, 1);
+    }
+}
+
+/* Copies the shard that `value` is between its place in the whole and `local`. */
+static inline void split_copy(const Program *program, int32_t value, const IrShape *whole, char *whole_data,
+                              char *local, bool into_whole) {
+    int64_t extents[IR_MAX_RANK], strides[IR_MAX_RANK], packed[IR_MAX_RANK], at = 0;
+    int64_t bytes = dtype_bytes(whole->type);
+    strided_row_major(strides, whole->dimensions, whole->rank);
+    for (int32_t d = 0; d < whole->rank; d++) {
+        int64_t start;
+        sbp_shard(program->mesh, program->values[value].state, program->device, d, whole->dimensions[d],
+                  &start, &extents[d]);
+        at += start * strides[d];
+    }
+    strided_row_major(packed, extents, whole->rank);
+    char *place = whole_data + at * bytes;
+    if (into_whole) strided_copy(place, strides, local, packed, extents, whole->rank, bytes);
+    else strided_copy(local, packed, place, strides, extents, whole->rank, bytes);
+}
+
+static inline const IrShape *split_output_shape(const SplitCase *self, int32_t k) {
+    const Rules *rules = self->context.rules;
+    int32_t output = self->context.roles->outputs[k];
+    return rules_leaf(&self->context.canonical->instructions[rules->alias[output]].shape,
+                      rules->leaf[output]);
+}
+
+static inline const IrShape *split_parameter_shape(const SplitCase *self, int32_t k) {
+    return &self->context.canonical->instructions[self->context.roles->parameters[k].instruction].shape;
+}
+
+/* Runs a program once on the shards of the parameters; compares with `expected`, or fills it. */
+static inline AmStatus split_run(SplitCase *self, Arena *arena, const Program *program, Comm *comm,
+                                 int32_t *wrong, AmError *error) {
+    ReadyProgram *ready;
+    char *memory;
+    TRY(ready_prepare(&ready, arena, &kernel_device_cpu, comm, program, false, error));
+    TRY(ready_allocate(ready, &memory, error));
+    for (int32_t k = 0; k < self->context.roles->parameter_count; k++)
+        split_copy(program, program->parameters[k], split_parameter_shape(self, k), self->parameters.data[k],
+                   ready_parameter(ready, k), false);
+    AmStatus status = ready_run(ready, error);
+    for (int32_t k = 0; status == AM_OK && k < self->context.roles->output_count; k++) {
+        const IrShape *whole = split_output_shape(self, k);
+        int32_t value = program->outputs[k];
+        int64_t bytes = ir_shape_bytes(&program->values[value].shape);
+        if (!comm) {
+            split_copy(program, value, whole, self->expected.data[k], ready_output(ready, k), true);
+            continue;
+        }
+        char *part = malloc((size_t)bytes + 1);
+        assert_non_null(part);
+        split_copy(program, value, whole, self->expected.data[k], part, false);
+        if (*wrong < 0 && memcmp(part, ready_output(ready, k), (size_t)bytes) != 0) *wrong = k;
+        free(part);
+    }
+    free(memory);
+    return status;
+}
+
+static inline void split_open(SplitCase *self, const char *text, uint64_t seed) {
+    AmError error = {0};
+    PlanContext *context = &self->context;
+    *self = (SplitCase){0};
+    AmStatus status = ir_read_bytes(&context->module, "test", text, (int64_t)strlen(text), &error);
+    if (status == AM_OK) status = ir_canonicalize(&context->canonical, context->module, &error);
+    if (status == AM_OK)
+        status = ir_find_roles(&context->roles, &context->arena, context->canonical, NULL, &error);
+    if (status == AM_OK) status = rules_build(&context->rules, &context->arena, context->canonical, &error);
+    if (status == AM_OK)
+        status = classes_build(&context->classes, &context->arena, context->rules, context->roles, &error);
+    if (status == AM_OK)
+        status = choices_build(&context->choices, &context->arena, context->rules, context->classes,
+                               context->roles, &error);
+    if (status != AM_OK) fail_msg("%s: line %d\n%s", error.text, (int)error.line, text);
+    assert_true(context->roles->parameter_count <= SPLIT_MOST_ARRAYS &&
+                context->roles->output_count <= SPLIT_MOST_ARRAYS);
+    for (int32_t k = 0; k < context->roles->parameter_count; k++) {
+        const IrShape *shape = split_parameter_shape(self, k);
+        self->parameters.data[k] = calloc(1, (size_t)ir_shape_bytes(shape) + 1);
+        assert_non_null(self->parameters.data[k]);
+        split_fill(self->parameters.data[k], shape, seed + (uint64_t)k);
+    }
+    for (int32_t k = 0; k < context->roles->output_count; k++) {
+        self->expected.data[k] = calloc(1, (size_t)ir_shape_bytes(split_output_shape(self, k)) + 1);
+        assert_non_null(self->expected.data[k]);
+    }
+    Arena arena = {0};
+    Program *program;
+    status = plan_lower_whole(&program, &arena, context, &error);
+    if (status == AM_OK) status = split_run(self, &arena, program, NULL, NULL, &error);
+    if (status != AM_OK) fail_msg("%s\n%s", error.text, text);
+    arena_free(&arena);
+}
+
+static inline void split_close(SplitCase *self) {
+    for (int32_t k = 0; k < SPLIT_MOST_ARRAYS; k++) {
+        free(self->parameters.data[k]);
+        free(self->expected.data[k]);
+    }
+    ir_module_free(self->context.canonical);
+    ir_module_free(self->context.module);
+    arena_free(&self->context.arena);
+}
+
+static inline void *split_thread(void *argument) {
+    SplitRank *self = argument;
+    self->status = split_run((SplitCase *)self->test, &self->arena, self->program, self->comm, &self->wrong,
+                             &self->error);
+    if (self->status != AM_OK) self->comm->back_end->abort(self->comm);
+    return NULL;
+}
+
+static inline int32_t split_instruction(const SplitCase *self, const char *name) {
+    for (int32_t i = 0; i < self->context.canonical->instruction_count; i++)
+        if (strcmp(self->context.canonical->instructions[i].name, name) == 0) return i;
+    fail_msg("no instruction %s", name);
+    return -1;
+}
+
+/* Runs under `stage`, whose mesh and decisions are set; `what` is told when it fails. `watch`: what
+ * to look at in the program of rank 0, or NULL. */
+static inline void split_check_stage(SplitCase *self, const PlanStage *stage, const char *what,
+                                     void (*watch)(const Program *)) {
+    int32_t ranks = stage->mesh.device_count;
+    SplitRank all[SPLIT_MOST_RANKS];
+    Comm comms[SPLIT_MOST_RANKS];
+    KernelDevice *devices[SPLIT_MOST_RANKS];
+    AmError error = {0};
+    assert_true(ranks <= SPLIT_MOST_RANKS);
+    for (int32_t r = 0; r < ranks; r++) devices[r] = &kernel_device_cpu;
+    if (comm_local.open(comms, 0, ranks, ranks, devices, NULL, &error) != AM_OK) fail_msg("%s", error.text);
+    for (int32_t r = 0; r < ranks; r++) {
+        Completion *completion;
+        all[r] = (SplitRank){.test = self, .comm = &comms[r], .wrong = -1};
+        AmStatus status = plan_complete(&completion, &all[r].arena, &self->context, stage, &error);
+        if (status == AM_OK)
+            status = plan_lower(&all[r].program, &all[r].arena, &self->context, completion, r, &error);
+        if (status != AM_OK) fail_msg("%s: %s", what, error.text);
+    }
+    if (watch) watch(all[0].program);
+    for (int32_t r = 0; r < ranks; r++) pthread_create(&all[r].thread, NULL, split_thread, &all[r]);
+    for (int32_t r = 0; r < ranks; r++) pthread_join(all[r].thread, NULL);
+    for (int32_t r = 0; r < ranks; r++) {
+        if (all[r].status != AM_OK) fail_msg("%s: rank %d: %s", what, r, all[r].error.text);
+        if (all[r].wrong >= 0) {
+            Text text = {0};
+            program_print(&text, all[r].program);
+            fail_msg("%s: rank %d: output %d is wrong\n%s", what, r, all[r].wrong, text.data);
+        }
+    }
+    for (int32_t r = 0; r < ranks; r++) arena_free(&all[r].arena);
+    comm_local.close(comms);
+}
+
+/* The same with factor `factor` of the named instruction split on the first axis
+ * of `mesh`, and `second` (-1: none) on the second. */
+static inline void split_check_factors(SplitCase *self, const char *mesh, const char *name, int32_t factor,
+                                       int32_t second) {
+    Arena arena = {0};
+    AmError error = {0};
+    char what[256];
+    PlanException exception = {.instruction = split_instruction(self, name),
+                               .has_factors = true,
+                               .factors = {factor, second, -1, -1}};
+    PlanStage stage = {.exceptions = &exception, .exception_count = 1};
+    assert_int_equal(mesh_parse(&stage.mesh, &arena, mesh, &error), AM_OK);
+    snprintf(what, sizeof what, "%s of %s, factors %d and %d", name, mesh, factor, second);
+    split_check_stage(self, &stage, what, NULL);
+    arena_free(&arena);
+}
+
+/* Every factor of the named instruction that may be split and has at least as many elements as the mesh
+ * has devices, alone; returns how many there are. */
+static inline int32_t split_check_each(SplitCase *self, const char *mesh, int32_t ways, const char *name) {
+    int32_t i = split_instruction(self, name), count = 0;
+    const FactorRule *rule = &self->context.rules->rules[i];
+    for (int32_t f = 0; f < rule->factor_count; f++) {
+        bool may_split =
+            rule->factors[f].kind == FACTOR_PARALLEL || rule->factors[f].kind == FACTOR_REDUCTION;
+        if (!may_split || rule->factors[f].size % ways != 0) continue;
+        split_check_factors(self, mesh, name, f, -1);
+        count++;
+    }
+    return count;
+}
+
+#endif
