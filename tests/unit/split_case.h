@@ -233,7 +233,7 @@ static inline int32_t split_check_each(SplitCase *self, const char *mesh, int32_
     for (int32_t f = 0; f < rule->factor_count; f++) {
         bool may_split =
             rule->factors[f].kind == FACTOR_PARALLEL || rule->factors[f].kind == FACTOR_REDUCTION;
-        if (!may_split || rule->factors[f].size % ways != 0) continue;
+        if (!may_split || rule->factors[f].size < ways) continue;
         split_check_factors(self, mesh, name, f, -1);
         count++;
     }
