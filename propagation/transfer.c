@@ -144,7 +144,7 @@ static void list_candidates(Candidates *candidates, const TransferEnd *end, cons
         ways *= end->mesh->axes[axis].size;
     }
     for (int32_t axis = 0; axis < MESH_MAX_AXES; axis++)
-        if (sbp_is_partial(whole.axis[axis])) whole.axis[axis] = SBP_B;
+        if (sbp_is_partial(whole.axis[axis])) sbp_set(&whole, axis, SBP_B);
     candidates->states[0] = whole;
     candidates->count = 1;
     if (!free_axes) return;
@@ -152,7 +152,7 @@ static void list_candidates(Candidates *candidates, const TransferEnd *end, cons
     for (int32_t k = 0; k < shape->rank; k++) {
         SbpState state = whole;
         for (int32_t axis = 0; axis < end->mesh->axis_count; axis++)
-            if (free_axes >> axis & 1) state.axis[axis] = sbp_split(order[k]);
+            if (free_axes >> axis & 1) sbp_set(&state, axis, sbp_split(order[k]));
         candidates->states[candidates->count++] = state;
     }
 }
