@@ -169,5 +169,6 @@ AmStatus choices_build(Choices **choices, Arena *arena, const Rules *rules, cons
     mark_live(self, rules, roles);
     list_decided(self, rules);
     *choices = self;
-    return find_accumulations(self, arena, rules, error);
+    TRY(find_accumulations(self, arena, rules, error));
+    return storage_find_roles(&self->storage, arena, rules, self, roles, error);
 }

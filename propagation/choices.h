@@ -10,6 +10,7 @@
 #define PROPAGATION_CHOICES_H
 
 #include "propagation/classes.h"
+#include "propagation/storage_roles.h"
 
 /* A dimension of a stored tensor, or a factor of an operator, that can be split. */
 typedef struct Choice {
@@ -52,6 +53,7 @@ typedef struct Choices {
     Accumulation *accumulations;
     int32_t accumulation_count;
     int32_t *accumulation_of; /* the one that this adds to, or -1 */
+    const StorageRoles *storage;
 } Choices;
 
 /* Everything lives in the arena. AM_ERROR_INTERNAL without memory. */

@@ -6,14 +6,16 @@
  * stands first among all its factors, contracted ones included. A size that
  * does not divide is split unevenly, between the granules that all dimensions of
  * the class have (heads, not elements of heads); one smaller than the axis is
- * passed over, tensor by tensor. Partial results are then
- * carried down linear chains of single use to the cheapest place to finish
+ * passed over, tensor by tensor. Storage entries come after that (storage.h).
+ * Partial results are then carried down linear chains of single use to the
+ * cheapest place to finish
  * them: an exact choice, since such chains form trees.
  */
 #include <limits.h>
 #include <string.h>
 
 #include "propagation/lower_internal.h"
+#include "propagation/storage.h"
 
 typedef struct Completer {
     const PlanContext *context;
@@ -21,6 +23,7 @@ typedef struct Completer {
     const Rules *rules;
     const Choices *choices;
     const PlanStage *stage;
+    const Storage *storage; /* NULL: no storage entries */
     int32_t count;
     int32_t *rank[MESH_MAX_AXES]; /* [class]: place in the axis's list, INT_MAX if not in it */
     Completion *result;
@@ -296,6 +299,8 @@ static void close_accumulation(Completer *self, Placing *placing, int32_t next, 
     int32_t afterwards = choices->accumulations[choices->accumulation_of[next]].afterwards;
     placing->carried[next] = true;
     self->result->deferred[next] |= (uint8_t)(1u << axis);
+    if (afterwards >= 0 && self->storage)
+        storage_keep(self->storage, afterwards, axis);
     if (afterwards >= 0) placing->best[afterwards] = finish_weight(self, afterwards, axis);
 }
 
@@ -350,25 +355,36 @@ AmStatus plan_complete(Completion **completion, Arena *arena, const PlanContext 
                            .stored = ARENA_ARRAY(arena, SbpState, count),
                            .carries = ARENA_ARRAY(arena, uint8_t, count),
                            .deferred = ARENA_ARRAY(arena, uint8_t, count),
+                           .redone = ARENA_ARRAY(arena, bool, count),
                            .live = context->choices->live};
     if (arena->failed) return am_fail_memory(error, (int64_t)count * MESH_MAX_AXES);
     memset(result->factor, -1, (size_t)count * MESH_MAX_AXES);
     for (int32_t axis = 0; axis < stage->mesh.axis_count; axis++) {
         for (int32_t c = 0; c < context->classes->count; c++) self.rank[axis][c] = INT_MAX;
         for (int32_t k = stage->lists[axis].count - 1; k >= 0; k--)
-            self.rank[axis][stage->lists[axis].entries[k].class_index] = k;
+            if (stage->lists[axis].entries[k].kind == PLAN_COMPUTE)
+                self.rank[axis][stage->lists[axis].entries[k].class_index] = k;
     }
     for (int32_t axis = 0; axis < stage->mesh.axis_count; axis++) {
         if (stage->mesh.axes[axis].size == 1 || stage->lists[axis].count == 0) continue;
         for (int32_t k = 0; k < self.choices->decided_count; k++)
             choose_stored(&self, self.choices->decided[k], axis);
     }
+    Storage storage;
+    if (storage_is_used(stage)) {
+        TRY(storage_begin(&storage, arena, context, result, error));
+        storage_choose_states(&storage);
+        self.storage = &storage;
+    }
+    if (storage_is_used(stage) || stage->boxing_count > 0)
+        TRY(storage_apply_places(result, context, error));
     join_carried(&self);
     for (int32_t axis = 0; axis < stage->mesh.axis_count; axis++) {
         if (stage->mesh.axes[axis].size == 1 || stage->lists[axis].count == 0) continue;
         for (int32_t k = 0; k < self.choices->decided_count; k++)
             choose_factor(&self, self.choices->decided[k], axis);
     }
+    if (self.storage) storage_choose_factors(&storage);
     TRY(apply_exceptions(&self, error));
     if (stage->exception_count > 0) join_carried(&self);
     for (int32_t axis = 0; axis < stage->mesh.axis_count; axis++) {

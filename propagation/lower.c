@@ -48,9 +48,19 @@ ProgramInstruction *lower_add_instruction(Lowering *self) {
     return instruction;
 }
 
+/* Whether a value that was made for one pass is not for this one: another phase, or others were gathered
+ * since, so that it would be kept for a use far away. */
+static bool is_gone(const Lowering *self, int32_t value) {
+    const LoweredState *state = &self->states[value];
+    return state->gather > 0 &&
+           (state->phase != self->phase || self->gathers - state->gather > LOWERED_NEAR_GATHERS);
+}
+
 static int32_t find_state(const Lowering *self, int32_t instruction, int32_t leaf, SbpState state) {
     for (int32_t value = self->newest[instruction]; value >= 0; value = self->states[value].older)
-        if (self->states[value].leaf == leaf && sbp_equal(self->states[value].state, state)) return value;
+        if (self->states[value].leaf == leaf && sbp_equal(self->states[value].state, state) &&
+            !is_gone(self, value))
+            return value;
     return -1;
 }
 
@@ -370,8 +380,18 @@ static bool factors_for(const Lowering *self, int32_t i, int32_t leaf, SbpState 
     return exact;
 }
 
-AmStatus lower_ask_for(Lowering *self, int32_t i, int32_t leaf, SbpState state, int32_t *value,
-                       AmError *error) {
+/* The values of i made from here on are for this pass alone. */
+static void mark_gathered(Lowering *self, int32_t i, int32_t newest_before) {
+    self->gathers++;
+    for (int32_t value = self->newest[i]; value >= 0 && value != newest_before;
+         value = self->states[value].older) {
+        self->states[value].gather = self->gathers;
+        self->states[value].phase = self->phase;
+    }
+}
+
+static AmStatus ask_for(Lowering *self, int32_t i, int32_t leaf, SbpState state, int32_t *value,
+                        AmError *error) {
     if (self->module->instructions[i].shape.type == DTYPE_TUPLE) rules_find_value(self->rules, &i, &leaf);
     *value = find_state(self, i, leaf, state);
     if (*value >= 0) return AM_OK;
@@ -391,7 +411,7 @@ AmStatus lower_ask_for(Lowering *self, int32_t i, int32_t leaf, SbpState state, 
     double least = 0;
     const IrShape *shape = rules_leaf(&self->module->instructions[i].shape, leaf);
     for (int32_t held = self->newest[i]; held >= 0; held = self->states[held].older) {
-        if (self->states[held].leaf != leaf) continue;
+        if (self->states[held].leaf != leaf || is_gone(self, held)) continue;
         double cost = box_weight(self->program->mesh, self->states[held].state, state);
         if (cost < 0 || (from >= 0 && cost > least)) continue;
         from = held;
@@ -401,6 +421,14 @@ AmStatus lower_ask_for(Lowering *self, int32_t i, int32_t leaf, SbpState state, 
         return am_fail(error, AM_ERROR_INTERNAL, self->module->source, "lowering %s: no value to box from",
                        self->module->instructions[i].name);
     return box_value(self, i, leaf, shape, from, state, value, error);
+}
+
+AmStatus lower_ask_for(Lowering *self, int32_t i, int32_t leaf, SbpState state, int32_t *value,
+                       AmError *error) {
+    int32_t before = self->newest[i];
+    TRY(ask_for(self, i, leaf, state, value, error));
+    if (self->completion->redone[i] && self->newest[i] != before) mark_gathered(self, i, before);
+    return AM_OK;
 }
 
 /* The value that i stands for, from the wide one. */
@@ -448,6 +476,7 @@ AmStatus lower_finish_partial(Lowering *self, int32_t i, int32_t leaf, int32_t v
 
 static AmStatus lower_instruction(Lowering *self, int32_t i, AmError *error) {
     const Completion *completion = self->completion;
+    self->phase = self->roles->phases[i];
     TRY(emit(self, i, chosen_split(completion, i), completion->carries[i], error));
     const ProgramInstruction *made = &self->program->instructions[self->program->instruction_count - 1];
     int32_t leaves = made->result_count, first = made->first_result;

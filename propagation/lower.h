@@ -14,6 +14,7 @@ typedef struct Completion {
     SbpState *stored;  /* [instruction]: how its result is stored, never P; on-demand values: B */
     uint8_t *carries;  /* [instruction]: axes (bits) on which it takes P operands and gives P */
     uint8_t *deferred; /* [instruction]: axes (bits) on which its P result is left to its user */
+    bool *redone;      /* [instruction]: boxed anew for forward, recomputed forward and backward */
     const bool *live;  /* [instruction]: reaches an output */
 } Completion;
 

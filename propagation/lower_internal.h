@@ -15,10 +15,16 @@ static inline bool lower_is_half_product(const IrInstruction *instruction) {
            (instruction->shape.type == DTYPE_BF16 || instruction->shape.type == DTYPE_F16);
 }
 
+/* A value that is boxed anew for every pass is used again in the same pass until
+ * so many others have been. */
+#define LOWERED_NEAR_GATHERS 4
+
 /* Which result of its origin a value holds, and in which state. */
 typedef struct LoweredState {
     int32_t older; /* another value of that origin, or -1 */
     int32_t leaf;
+    int32_t gather; /* 0: it lasts; else the number of the boxing that made it for one pass: */
+    IrPhase phase;  /* this one */
     SbpState state;
 } LoweredState;
 
@@ -34,6 +40,8 @@ typedef struct Lowering {
     Program *program;
     LoweredState *states; /* [value] */
     int32_t state_capacity;
+    IrPhase phase;   /* of the instruction that is being lowered */
+    int32_t gathers; /* boxings so far of values that are boxed anew for every pass */
     int32_t *newest; /* [instruction]: the last of its values, or -1; shared with regions, since an
                         instruction is in one program only */
 } Lowering;

@@ -1,7 +1,10 @@
-/* Merging of collectives: many small all_reduces (one per gradient) become few.
+/* Merging of collectives: many small ones (one per gradient) become few.
  *
- * Two collectives over the same axes that lie on no common path may be one. The
- * level of an instruction over an axis set is the number of such collectives on
+ * All_reduces and reduce_scatters are merged, and all_gathers that end in outputs
+ * (new weights). Other all_gathers are not: one of a stored weight depends on
+ * nothing, and would be taken to the start of the step with all the others.
+ * Two collectives of one kind over the same axes that lie on no common path may be one. The
+ * level of an instruction over an axis set and kind is the number of such collectives on
  * the longest path to it; equal levels exclude a path, and since levels only
  * grow along paths, merging all of equal level keeps the program acyclic. Axis
  * sets are treated one after the other, on the program as merged so far. A
@@ -29,11 +32,42 @@ static const ProgramValue *result_of(const Program *program, const ProgramInstru
     return &program->values[instruction->first_result];
 }
 
-/* The axes over which an instruction reduces and may do so together with others, or none. */
-static uint32_t merging_axes(const ProgramInstruction *instruction) {
-    return instruction->kind == PROGRAM_COLLECTIVE && instruction->collective->kind == PROGRAM_ALL_REDUCE
-               ? instruction->collective->axes
-               : 0;
+enum { MERGE_CLASSES = 3 << MESH_MAX_AXES }; /* kinds that merge, by axes */
+
+/* Which collectives an instruction may be merged with: those of its kind and axes; 0: none. */
+static uint32_t merging_class(const Program *program, const ProgramGraph *graph, int32_t i) {
+    const ProgramInstruction *instruction = &program->instructions[i];
+    if (instruction->kind != PROGRAM_COLLECTIVE) return 0;
+    const ProgramCollective *collective = instruction->collective;
+    bool is_last = graph->first_user[i] == graph->first_user[i + 1] && graph->first[i] < graph->first[i + 1];
+    switch (collective->kind) {
+    case PROGRAM_ALL_REDUCE: return collective->axes;
+    case PROGRAM_REDUCE_SCATTER: return 1u << MESH_MAX_AXES | collective->axes;
+    case PROGRAM_ALL_GATHER: return is_last ? 2u << MESH_MAX_AXES | collective->axes : 0;
+    default: return 0;
+    }
+}
+
+/* What a bucket counts: the larger side of the collective. */
+static int64_t moved_bytes(const Program *program, const ProgramInstruction *instruction) {
+    int64_t result = ir_shape_bytes(&result_of(program, instruction)->shape);
+    int64_t operand = ir_shape_bytes(&program->values[instruction->operands[0]].shape);
+    return result > operand ? result : operand;
+}
+
+/* One collective that does what the `count` members at `order` do. */
+static AmStatus join_movements(ProgramInstruction *target, const Program *program, const int32_t *order,
+                               int32_t count, AmError *error) {
+    if (!target->collective->movements) return AM_OK;
+    ProgramCollective *collective = ARENA_ARRAY(program->arena, ProgramCollective, 1);
+    ProgramMovement *movements = ARENA_ARRAY(program->arena, ProgramMovement, count);
+    if (program->arena->failed) return am_fail_memory(error, count);
+    for (int32_t k = 0; k < count; k++)
+        movements[k] = program->instructions[order[k]].collective->movements[0];
+    *collective = *target->collective;
+    collective->movements = movements;
+    target->collective = collective;
+    return AM_OK;
 }
 
 /* leader[i]: instruction that i is merged into (itself where it is not). Levels
@@ -62,7 +96,7 @@ static AmStatus assign_buckets(const Program *program, const ProgramGraph *graph
         if (axes_of[i] != axes || leader[i] != i) continue;
         const ProgramInstruction *instruction = &program->instructions[i];
         const ProgramValue *value = result_of(program, instruction);
-        int64_t bytes = ir_shape_bytes(&value->shape);
+        int64_t bytes = moved_bytes(program, instruction);
         Bucket *found = NULL;
         for (int32_t b = oldest; b < bucket_count && !found; b++)
             if (buckets[b].level == level[i] && buckets[b].reduction == instruction->collective->reduction &&
@@ -118,6 +152,7 @@ static AmStatus apply_merges(Program *program, const ProgramGraph *graph, const 
                 program->value_count++;
             }
             target->operands = operands;
+            TRY(join_movements(target, program, &order[place], together, error));
         }
         place += together;
         made++;
@@ -155,13 +190,13 @@ AmStatus program_merge_collectives(Program *program, AmError *error) {
     ProgramGraph graph;
     if (program->arena->failed) return am_fail_memory(error, count);
     TRY(program_graph(&graph, program, error));
-    int32_t uses[1 << MESH_MAX_AXES] = {0};
+    int32_t uses[MERGE_CLASSES] = {0};
     for (int32_t i = 0; i < count; i++) {
         leader[i] = i;
-        axes_of[i] = (uint8_t)merging_axes(&program->instructions[i]);
+        axes_of[i] = (uint8_t)merging_class(program, &graph, i);
         uses[axes_of[i]]++;
     }
-    for (int32_t axes = 1; axes < 1 << program->mesh->axis_count; axes++)
+    for (int32_t axes = 1; axes < MERGE_CLASSES; axes++)
         if (uses[axes] > 1) TRY(assign_buckets(program, &graph, axes_of, (uint8_t)axes, leader, error));
     for (int32_t i = 0; i < count; i++)
         if (leader[i] != i) return apply_merges(program, &graph, leader, error);

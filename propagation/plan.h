@@ -14,9 +14,19 @@
 #include "propagation/mesh.h"
 #include "propagation/sbp.h"
 
-/* One entry of an axis's ordered list: this class is split over the axis. */
+/* What an entry of a list is about: all tensors and operators, or where the
+ * values of one role are kept (storage.h). */
+typedef enum PlanEntryKind { PLAN_COMPUTE, PLAN_WEIGHTS, PLAN_GRADIENTS, PLAN_OPTIMIZER } PlanEntryKind;
+#define PLAN_ENTRY_KINDS 4
+const char *plan_entry_kind_name(PlanEntryKind kind); /* "compute", "weights", ... */
+
+/* One entry of an axis's ordered list: this class is split over the axis.
+ * PLAN_ANY_CLASS ("*"), storage only: of each tensor the largest free dimension
+ * that divides. Compute entries come first. */
+#define PLAN_ANY_CLASS (-1)
 typedef struct PlanEntry {
-    int32_t class_index; /* in Classes */
+    int32_t class_index; /* in Classes, or PLAN_ANY_CLASS */
+    PlanEntryKind kind;
 } PlanEntry;
 
 typedef struct PlanList {
@@ -35,6 +45,21 @@ typedef struct PlanException {
     SbpState states;
 } PlanException;
 
+/* When a value that users need in another state is brought into it. */
+typedef enum PlanPlace {
+    PLAN_BEFORE, /* of an array that a loop reads unchanged: once, before the loop */
+    PLAN_KEPT,   /* at its first use, and kept for all others, backward included */
+    PLAN_REDONE  /* anew for forward, recomputed forward and backward: nothing is kept between them */
+} PlanPlace;
+#define PLAN_PLACES 3
+const char *plan_place_name(PlanPlace place); /* "before", ... */
+
+/* The place of one value's boxing, where it is not the default (storage.h). */
+typedef struct PlanBoxing {
+    int32_t instruction;
+    PlanPlace place;
+} PlanBoxing;
+
 typedef struct PlanStage {
     int32_t (*ranges)[2]; /* [range_count] first, end of canonical instructions */
     int32_t range_count;
@@ -43,6 +68,8 @@ typedef struct PlanStage {
     PlanList lists[MESH_MAX_AXES];
     PlanException *exceptions;
     int32_t exception_count;
+    PlanBoxing *boxing;
+    int32_t boxing_count;
 } PlanStage;
 
 typedef struct PlanDevicePrediction {

@@ -15,6 +15,11 @@ json_t *plan_class_to_json(const DimensionClass *class) {
                      class->dimension);
 }
 
+json_t *plan_entry_class_to_json(const PlanEntry *entry, const Classes *classes) {
+    if (entry->class_index == PLAN_ANY_CLASS) return json_string("*");
+    return plan_class_to_json(&classes->classes[entry->class_index]);
+}
+
 json_t *plan_string_to_json(const char *string) {
     json_t *value = json_string(string ? string : "");
     if (value) return value;
@@ -103,6 +108,18 @@ fail:
     return status;
 }
 
+/* An entry, and what names its class; "*" has no name in the module, and says its kind instead. */
+static json_t *decision_to_json(const PlanContext *context, const PlanEntry *entry, const char *axis) {
+    json_t *class = plan_entry_class_to_json(entry, context->classes);
+    if (entry->class_index == PLAN_ANY_CLASS)
+        return json_pack("{s:o, s:s, s:s, s:s}", "class", class, "choice", axis, "op_name",
+                         plan_entry_kind_name(entry->kind), "source", "");
+    const IrInstruction *named =
+        plan_class_instruction(context, &context->classes->classes[entry->class_index]);
+    return json_pack("{s:o, s:s, s:o, s:o}", "class", class, "choice", axis, "op_name",
+                     plan_string_to_json(named->op_name), "source", plan_source_to_json(named));
+}
+
 AmStatus plan_decisions_to_json(json_t **decisions, const Plan *plan, const PlanContext *context,
                                 AmError *error) {
     json_t *list = json_array();
@@ -111,14 +128,8 @@ AmStatus plan_decisions_to_json(json_t **decisions, const Plan *plan, const Plan
         const PlanStage *stage = &plan->stages[s];
         for (int32_t axis = 0; axis < stage->mesh.axis_count; axis++)
             for (int32_t e = 0; e < stage->lists[axis].count; e++) {
-                const DimensionClass *class =
-                    &context->classes->classes[stage->lists[axis].entries[e].class_index];
-                const IrInstruction *named = plan_class_instruction(context, class);
-                json_array_append_new(list,
-                                      json_pack("{s:o, s:s, s:o, s:o}", "class", plan_class_to_json(class),
-                                                "choice", stage->mesh.axes[axis].name, "op_name",
-                                                plan_string_to_json(named->op_name), "source",
-                                                plan_source_to_json(named)));
+                json_array_append_new(list, decision_to_json(context, &stage->lists[axis].entries[e],
+                                                             stage->mesh.axes[axis].name));
             }
     }
     *decisions = list;

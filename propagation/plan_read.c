@@ -122,8 +122,25 @@ static AmStatus read_devices(const Reader *self, PlanStage *stage, const json_t 
     return AM_OK;
 }
 
-static AmStatus read_lists(const Reader *self, PlanStage *stage, json_t *lists, const char *where) {
+static AmStatus read_entry(const Reader *self, PlanEntry *entry, json_t *object, const char *where) {
     static const char *const keys[] = {"class", "kind", NULL};
+    const char *kind, *any = json_string_value(json_object_get(object, "class"));
+    int32_t k = 0;
+    if (!json_is_object(object)) return refuse(self, where, "expected an object");
+    TRY(json_only_keys(object, keys, self->source, where, self->error));
+    TRY(json_get_string(&kind, object, "kind", self->source, where, self->error));
+    while (k < PLAN_ENTRY_KINDS && strcmp(kind, plan_entry_kind_name((PlanEntryKind)k)) != 0) k++;
+    if (k == PLAN_ENTRY_KINDS)
+        return am_fail(self->error, AM_ERROR_INPUT, self->source,
+                       "%s.kind: expected \"compute\", \"weights\", \"gradients\" or \"optimizer\", found "
+                       "\"%.40s\"",
+                       where, kind);
+    *entry = (PlanEntry){.class_index = PLAN_ANY_CLASS, .kind = (PlanEntryKind)k};
+    if (any && strcmp(any, "*") == 0 && k != PLAN_COMPUTE) return AM_OK;
+    return read_class(self, &entry->class_index, json_object_get(object, "class"), where);
+}
+
+static AmStatus read_lists(const Reader *self, PlanStage *stage, json_t *lists, const char *where) {
     const char *axis_names[MESH_MAX_AXES + 1] = {NULL};
     for (int32_t axis = 0; axis < stage->mesh.axis_count; axis++)
         axis_names[axis] = stage->mesh.axes[axis].name;
@@ -134,21 +151,15 @@ static AmStatus read_lists(const Reader *self, PlanStage *stage, json_t *lists, 
         const char *at = where_of(self, "%s.axis[%d]", where, axis);
         PlanList *list = &stage->lists[axis];
         list->count = (int32_t)json_array_size(entries);
-        if (list->count > self->context->classes->count)
+        if (list->count > PLAN_ENTRY_KINDS * (self->context->classes->count + 1))
             return refuse(self, at, "more entries than the module has classes");
         list->entries = ARENA_ARRAY(self->arena, PlanEntry, list->count + 1);
         if (!list->entries) return am_fail_memory(self->error, list->count);
         for (int32_t e = 0; e < list->count; e++) {
-            json_t *entry = json_array_get(entries, (size_t)e);
-            const char *place = where_of(self, "%s[%d]", at, e), *kind;
-            if (!json_is_object(entry)) return refuse(self, place, "expected an object");
-            TRY(json_only_keys(entry, keys, self->source, place, self->error));
-            TRY(json_get_string(&kind, entry, "kind", self->source, place, self->error));
-            if (strcmp(kind, "compute") != 0)
-                return am_fail(self->error, AM_ERROR_INPUT, self->source,
-                               "%s.kind: expected \"compute\", found \"%.40s\", which is not supported",
-                               place, kind);
-            TRY(read_class(self, &list->entries[e].class_index, json_object_get(entry, "class"), place));
+            const char *place = where_of(self, "%s[%d]", at, e);
+            TRY(read_entry(self, &list->entries[e], json_array_get(entries, (size_t)e), place));
+            if (e > 0 && list->entries[e].kind == PLAN_COMPUTE && list->entries[e - 1].kind != PLAN_COMPUTE)
+                return refuse(self, place, "compute entries come before storage entries");
         }
     }
     return AM_OK;
@@ -210,6 +221,30 @@ static AmStatus read_exceptions(const Reader *self, PlanStage *stage, json_t *li
     return AM_OK;
 }
 
+static AmStatus read_boxing(const Reader *self, PlanStage *stage, json_t *list, const char *where) {
+    static const char *const keys[] = {"instruction", "place", NULL};
+    stage->boxing_count = (int32_t)json_array_size(list);
+    if (stage->boxing_count > self->context->rules->count)
+        return refuse(self, where, "more places of boxing than the module has instructions");
+    stage->boxing = ARENA_ARRAY(self->arena, PlanBoxing, stage->boxing_count + 1);
+    if (!stage->boxing) return am_fail_memory(self->error, stage->boxing_count);
+    for (int32_t k = 0; k < stage->boxing_count; k++) {
+        json_t *object = json_array_get(list, (size_t)k);
+        const char *at = where_of(self, "%s.boxing[%d]", where, k), *name;
+        int64_t instruction;
+        int32_t place = 0;
+        if (!json_is_object(object)) return refuse(self, at, "expected an object");
+        TRY(json_only_keys(object, keys, self->source, at, self->error));
+        TRY(json_get_integer(&instruction, object, "instruction", 0, self->context->rules->count - 1,
+                             self->source, at, self->error));
+        TRY(json_get_string(&name, object, "place", self->source, at, self->error));
+        while (place < PLAN_PLACES && strcmp(name, plan_place_name((PlanPlace)place)) != 0) place++;
+        if (place == PLAN_PLACES) return refuse(self, at, "expected \"before\", \"kept\" or \"redone\"");
+        stage->boxing[k] = (PlanBoxing){.instruction = (int32_t)instruction, .place = (PlanPlace)place};
+    }
+    return AM_OK;
+}
+
 static AmStatus read_ranges(const Reader *self, PlanStage *stage, const json_t *ranges, bool *covered,
                             const char *where) {
     int32_t count = self->context->rules->entry_count;
@@ -237,8 +272,8 @@ static AmStatus read_stage(const Reader *self, PlanStage *stage, json_t *object,
                            const char *where) {
     static const char *const keys[] = {"ranges",     "devices", "mesh",      "lists",
                                        "exceptions", "boxing",  "recompute", NULL};
-    static const char *const unsupported[] = {"boxing", "recompute"};
-    json_t *ranges, *devices, *axes, *lists, *exceptions, *list;
+    static const char *const unsupported[] = {"recompute"};
+    json_t *ranges, *devices, *axes, *lists, *exceptions, *boxing, *list;
     if (!json_is_object(object)) return refuse(self, where, "expected an object");
     TRY(json_only_keys(object, keys, self->source, where, self->error));
     TRY(json_get_array(&ranges, object, "ranges", self->source, where, self->error));
@@ -246,6 +281,7 @@ static AmStatus read_stage(const Reader *self, PlanStage *stage, json_t *object,
     TRY(json_get_array(&axes, object, "mesh", self->source, where, self->error));
     TRY(json_get_object(&lists, object, "lists", self->source, where, self->error));
     TRY(json_get_array(&exceptions, object, "exceptions", self->source, where, self->error));
+    TRY(json_get_array(&boxing, object, "boxing", self->source, where, self->error));
     for (size_t k = 0; k < sizeof unsupported / sizeof unsupported[0]; k++) {
         TRY(json_get_array(&list, object, unsupported[k], self->source, where, self->error));
         if (json_array_size(list) > 0)
@@ -257,6 +293,7 @@ static AmStatus read_stage(const Reader *self, PlanStage *stage, json_t *object,
     TRY(read_mesh(self, &stage->mesh, axes, where_of(self, "%s.mesh", where, 0)));
     TRY(read_devices(self, stage, devices, where_of(self, "%s.devices", where, 0)));
     TRY(read_lists(self, stage, lists, where_of(self, "%s.lists", where, 0)));
+    TRY(read_boxing(self, stage, boxing, where));
     return read_exceptions(self, stage, exceptions, where);
 }
 

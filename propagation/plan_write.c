@@ -34,10 +34,10 @@ static json_t *lists_to_json(const PlanStage *stage, const Classes *classes) {
     for (int32_t axis = 0; axis < stage->mesh.axis_count; axis++) {
         json_t *entries = json_array();
         for (int32_t e = 0; e < stage->lists[axis].count; e++) {
-            int32_t class = stage->lists[axis].entries[e].class_index;
+            const PlanEntry *entry = &stage->lists[axis].entries[e];
             json_array_append_new(entries,
-                                  json_pack("{s:o, s:s}", "class",
-                                            plan_class_to_json(&classes->classes[class]), "kind", "compute"));
+                                  json_pack("{s:o, s:s}", "class", plan_entry_class_to_json(entry, classes),
+                                            "kind", plan_entry_kind_name(entry->kind)));
         }
         json_object_set_new(lists, stage->mesh.axes[axis].name, entries);
     }
@@ -70,16 +70,25 @@ static json_t *exception_to_json(const PlanException *exception, const Mesh *mes
     return object;
 }
 
+static json_t *boxing_to_json(const PlanStage *stage) {
+    json_t *boxing = json_array();
+    for (int32_t k = 0; k < stage->boxing_count; k++)
+        json_array_append_new(boxing,
+                              json_pack("{s:i, s:s}", "instruction", stage->boxing[k].instruction, "place",
+                                        plan_place_name(stage->boxing[k].place)));
+    return boxing;
+}
+
 static json_t *stage_to_json(const PlanStage *stage, const Classes *classes) {
     json_t *ranges = json_array(), *exceptions = json_array();
     for (int32_t r = 0; r < stage->range_count; r++)
         json_array_append_new(ranges, json_pack("[i, i]", stage->ranges[r][0], stage->ranges[r][1]));
     for (int32_t k = 0; k < stage->exception_count; k++)
         json_array_append_new(exceptions, exception_to_json(&stage->exceptions[k], &stage->mesh));
-    return json_pack("{s:o, s:o, s:o, s:o, s:o, s:[], s:[]}", "ranges", ranges, "devices",
+    return json_pack("{s:o, s:o, s:o, s:o, s:o, s:o, s:[]}", "ranges", ranges, "devices",
                      integers_to_json(stage->devices, stage->mesh.device_count), "mesh",
                      mesh_to_json(&stage->mesh), "lists", lists_to_json(stage, classes), "exceptions",
-                     exceptions, "boxing", "recompute");
+                     exceptions, "boxing", boxing_to_json(stage), "recompute");
 }
 
 static json_t *predicted_to_json(const Plan *plan) {

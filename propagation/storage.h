@@ -1,0 +1,44 @@
+/* Storage entries of a stage's lists: ZeRO (method, section 2).
+ *
+ * A storage entry says where values of a role are kept, not how anything is
+ * computed: [batch, *:optimizer] is ZeRO 1, with *:gradients ZeRO 2, with
+ * *:weights ZeRO 3. On each axis a weight, its gradient and its optimizer state
+ * are split along one dimension of the weight: that of the entry's class, or for
+ * "*" the largest that no compute entry splits and that divides (unevenly only
+ * where none does and the weight is large). Views, casts
+ * and the optimizer's element-wise operators run on the shards.
+ */
+#ifndef PROPAGATION_STORAGE_H
+#define PROPAGATION_STORAGE_H
+
+#include "propagation/lower.h"
+
+typedef struct Storage {
+    const PlanContext *context;
+    const StorageRoles *roles;
+    Completion *completion;
+    /* [(kind * MESH_MAX_AXES + axis) * parameter_count + p]: the dimension of weight p that is split */
+    int8_t *split;
+} Storage;
+
+bool storage_is_used(const PlanStage *stage);
+
+/* From the states that compute entries give, which stand in `completion`: what
+ * is split besides. Everything lives in the arena. */
+AmStatus storage_begin(Storage *self, Arena *arena, const PlanContext *context, Completion *completion,
+                       AmError *error);
+
+/* Stores instruction i as a storage entry says on an axis on which it may be whole till now; else whole. */
+void storage_keep(const Storage *self, int32_t i, int32_t axis);
+
+/* Writes the states of all values of a role, and which weights are gathered anew for every pass. */
+void storage_choose_states(const Storage *self);
+
+/* Factors of the operators that run where such values are kept. */
+void storage_choose_factors(const Storage *self);
+
+/* The places of boxing that the stage names. AM_ERROR_INPUT: no such instruction, or one that no loop
+ * reads unchanged is to be gathered before a loop. */
+AmStatus storage_apply_places(Completion *completion, const PlanContext *context, AmError *error);
+
+#endif

@@ -1,0 +1,39 @@
+/* Roles of values, for storage entries (method, section 2): what a weight, its
+ * gradient and its optimizer state are, by data flow.
+ *
+ * Weight side: a weight and its views and casts to types that are no wider, in
+ * the loops that read it too. Gradient: from what makes it (a product, a
+ * reduction, a scatter) through element-wise operators and views to the
+ * optimizer, accumulation in loops included, as long as nobody else uses it.
+ * Optimizer: from there to the new weight and the new state. Every such value
+ * follows a weight: its dimensions are dimensions of that weight, so that all
+ * of them can be kept in the same shards.
+ */
+#ifndef PROPAGATION_STORAGE_ROLES_H
+#define PROPAGATION_STORAGE_ROLES_H
+
+#include "ir/roles.h"
+#include "propagation/rules.h"
+
+struct Choices;
+
+typedef enum StorageRole {
+    STORAGE_NONE,
+    STORAGE_WEIGHT,
+    STORAGE_GRADIENT,
+    STORAGE_OPTIMIZER
+} StorageRole;
+
+typedef struct StorageRoles {
+    uint8_t *role;     /* [instruction] StorageRole */
+    int32_t *weight;   /* [instruction]: entry parameter that it follows, or -1 */
+    int32_t *first;    /* [instruction]: dimension d of instruction i is first[i] + d in `dimension` */
+    int8_t *dimension; /* the weight's dimension that it is, or -1 */
+} StorageRoles;
+
+/* Everything lives in the arena. `choices` has uses and operands already. AM_ERROR_INTERNAL without
+ * memory. */
+AmStatus storage_find_roles(const StorageRoles **roles, Arena *arena, const Rules *rules,
+                            const struct Choices *choices, const IrRoles *module_roles, AmError *error);
+
+#endif
