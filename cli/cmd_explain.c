@@ -10,7 +10,7 @@ static AmStatus explain(const Cli *cli, Arena *arena, const PlanContext *context
     TRY(cluster_from_json(cluster, arena, plan->cluster_description, cli->arguments[0], error));
     TRY(explain_plan(&explanation, arena, context, plan, *cluster, error));
     if (cli_has(cli, "--json"))
-        return cli_output_json(cli, explanation_to_json(explanation), JSON_STYLE_COMPACT, error);
+        return cli_output_json(cli, explanation_to_json(explanation, context->classes), JSON_STYLE_COMPACT, error);
     Text text = {0};
     text_append(&text, "%s on cluster %s\n", plan->module_name, plan->cluster_name);
     explanation_print(&text, explanation);

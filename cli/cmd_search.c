@@ -332,7 +332,7 @@ static const CliOption options[] = {
     {"--space", "SPACE", "auto (default: all), operator, data", false},
     {"--searcher", "NAME",
      "dqn (default, starts from the expert plans, then polishes), exhaustive, random, expert", false},
-    {"--expert", "NAME", "that recipe's plan, priced: data_parallel, megatron", false},
+    {"--expert", "NAME", "that recipe's plan, priced: data_parallel, megatron, zero1, zero2, zero3", false},
     {"--device", "cpu|cuda", "where the DQN is trained (default cpu)", false},
     {"--mesh", "data=4,model=8", "the mesh (default: every ordered split of the devices into data x model)",
      false},

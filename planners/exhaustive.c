@@ -1,4 +1,4 @@
-/* Exhaustive search: every ordered list on every axis, depth first. It is the
+/* Exhaustive search: every ordered list on every axis, with and without storage, depth first. It is the
  * oracle of the other searchers where the space is small enough. */
 #include "planners/searchers.h"
 
@@ -18,6 +18,8 @@ int64_t exhaustive_size(const Problem *problem) {
         int64_t usable = 0;
         for (int32_t k = 0; k < problem->candidate_count; k++) usable += problem_usable(problem, k, axis);
         if (__builtin_mul_overflow(total, count_lists(usable), &total)) return INT64_MAX;
+        if (__builtin_mul_overflow(total, (int64_t)problem_storage_kinds(problem, axis) + 1, &total))
+            return INT64_MAX;
     }
     return total;
 }
@@ -29,7 +31,10 @@ static AmStatus extend(Problem *problem, Genome *genome, int32_t axis, AmError *
         PlanPrice price;
         return problem_price(problem, genome, &price, error);
     }
-    TRY(extend(problem, genome, axis + 1, error));
+    for (int32_t kinds = problem_storage_kinds(problem, axis); kinds >= 0; kinds--) {
+        genome->storage[axis] = (uint8_t)kinds;
+        TRY(extend(problem, genome, axis + 1, error));
+    }
     for (int32_t k = 0; k < problem->candidate_count; k++) {
         if (problem_must_stop(problem)) return AM_OK;
         int32_t place = genome->count[axis];

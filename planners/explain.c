@@ -59,13 +59,16 @@ static const DimensionClass *class_of(const Explainer *self, const PlanEntry *en
 
 /* Names the decision as a reader would: by the first weight that it splits,
  * else by what names the class. */
-static void name_decision(const Explainer *self, ExplainedDecision *decision, int32_t class_index) {
+static void name_decision(const Explainer *self, ExplainedDecision *decision) {
     const PlanContext *context = self->context;
-    const IrInstruction *named = plan_class_instruction(context, decision->class);
+    int32_t class_index = decision->entry->class_index;
+    decision->path = decision->op_name = decision->source = "";
+    if (class_index == PLAN_ANY_CLASS) return;
+    const DimensionClass *class = class_of(self, decision->entry);
+    const IrInstruction *named = plan_class_instruction(context, class);
     decision->path = named->name;
-    if (decision->class->named_by_parameter)
-        decision->path = context->roles->parameters[decision->class->number].path;
-    decision->dimension = decision->class->dimension;
+    if (class->named_by_parameter) decision->path = context->roles->parameters[class->number].path;
+    decision->dimension = class->dimension;
     decision->op_name = named->op_name;
     decision->source = source_text(self->arena, named);
     for (int32_t p = 0; p < context->roles->parameter_count; p++) {
@@ -93,12 +96,18 @@ static AmStatus add_decision(const Explainer *self, int32_t axis, int32_t first,
     memcpy(entries + first, list->entries + first + count,
            sizeof *entries * (size_t)(list->count - first - count));
     without.lists[axis] = (PlanList){.count = list->count - count, .entries = entries};
-    const DimensionClass *class = class_of(self, &list->entries[first]);
     ExplainedDecision *decision = &self->result->decisions[self->result->decision_count++];
-    *decision =
-        (ExplainedDecision){.axis = stage->mesh.axes[axis].name, .class = class, .class_count = count};
-    name_decision(self, decision, list->entries[first].class_index);
+    *decision = (ExplainedDecision){
+        .axis = stage->mesh.axes[axis].name, .entry = &list->entries[first], .class_count = count};
+    name_decision(self, decision);
     return price(self, &without, &decision->seconds_without, &decision->peak_bytes_without);
+}
+
+/* Entries of one kind for classes that repeated layers share. */
+static bool is_tied(const Explainer *self, const PlanEntry *a, const PlanEntry *b) {
+    if (a->kind != b->kind || a->class_index == PLAN_ANY_CLASS || b->class_index == PLAN_ANY_CLASS)
+        return false;
+    return class_of(self, a)->tie == class_of(self, b)->tie;
 }
 
 static AmStatus explain_decisions(const Explainer *self) {
@@ -110,9 +119,8 @@ static AmStatus explain_decisions(const Explainer *self) {
     for (int32_t axis = 0; axis < stage->mesh.axis_count; axis++) {
         const PlanList *list = &stage->lists[axis];
         for (int32_t first = 0, count; first < list->count; first += count) {
-            int32_t tie = class_of(self, &list->entries[first])->tie;
             for (count = 1; first + count < list->count; count++)
-                if (class_of(self, &list->entries[first + count])->tie != tie) break;
+                if (!is_tied(self, &list->entries[first], &list->entries[first + count])) break;
             TRY(add_decision(self, axis, first, count));
         }
     }
@@ -228,13 +236,14 @@ AmStatus explain_plan(Explanation **explanation, Arena *arena, const PlanContext
     return AM_OK;
 }
 
-json_t *explanation_to_json(const Explanation *self) {
+json_t *explanation_to_json(const Explanation *self, const Classes *classes) {
     json_t *decisions = json_array(), *collectives = json_array();
     for (int32_t k = 0; k < self->decision_count; k++) {
         const ExplainedDecision *row = &self->decisions[k];
         json_array_append_new(
-            decisions, json_pack("{s:s, s:o, s:i, s:o, s:i, s:o, s:o, s:f, s:I}", "axis", row->axis, "class",
-                                 plan_class_to_json(row->class), "classes", row->class_count, "path",
+            decisions, json_pack("{s:s, s:o, s:s, s:i, s:o, s:i, s:o, s:o, s:f, s:I}", "axis", row->axis,
+                                 "class", plan_entry_class_to_json(row->entry, classes), "kind",
+                                 plan_entry_kind_name(row->entry->kind), "classes", row->class_count, "path",
                                  plan_string_to_json(row->path), "dimension", row->dimension, "op_name",
                                  plan_string_to_json(row->op_name), "source",
                                  plan_string_to_json(row->source), "seconds_without", row->seconds_without,
@@ -268,8 +277,13 @@ static void print_decisions(Text *text, const Explanation *self) {
         const ExplainedDecision *row = &self->decisions[k];
         if (!is_felt(self, row)) continue;
         felt++;
-        text_append(&rows, "%s\tsplit dimension %d of %s\t%d\t", row->axis, row->dimension, row->path,
-                    row->class_count);
+        bool is_storage = row->entry->kind != PLAN_COMPUTE;
+        text_append(&rows, "%s\t", row->axis);
+        if (is_storage) text_append(&rows, "keep %s in shards", plan_entry_kind_name(row->entry->kind));
+        else text_append_string(&rows, "split");
+        if (row->path[0])
+            text_append(&rows, "%s dimension %d of %s", is_storage ? "," : "", row->dimension, row->path);
+        text_append(&rows, "\t%d\t", row->class_count);
         text_append_seconds(&rows, row->seconds_without);
         text_append(&rows, "\t%+.1f %%\t", 100 * (row->seconds_without / self->step_seconds - 1));
         text_append_bytes_size(&rows, (double)row->peak_bytes_without);

@@ -11,9 +11,9 @@
 /* Entries of one axis's list that repeated layers share: decided as one. */
 typedef struct ExplainedDecision {
     const char *axis;
-    const DimensionClass *class; /* the first of them */
+    const PlanEntry *entry; /* the first of them */
     int32_t class_count;
-    const char *path;             /* a weight that it splits, else what names the class */
+    const char *path;             /* a weight that it splits, else what names the class; "" for any */
     int32_t dimension;            /* of that */
     const char *op_name, *source; /* of what names the class; "file:line" or "" */
     double seconds_without;       /* step time if they were taken out of the list */
@@ -46,7 +46,8 @@ typedef struct Explanation {
 AmStatus explain_plan(Explanation **explanation, Arena *arena, const PlanContext *context, const Plan *plan,
                       const Cluster *cluster, AmError *error);
 
-json_t *explanation_to_json(const Explanation *explanation); /* the caller's reference */
+/* The caller's reference. */
+json_t *explanation_to_json(const Explanation *explanation, const Classes *classes);
 void explanation_print(Text *text, const Explanation *explanation);
 
 #endif

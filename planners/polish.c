@@ -1,5 +1,5 @@
 /* Local search over single changes of the lists: an entry inserted, removed,
- * replaced or moved. A batch of changes that beats the best plan so far is
+ * replaced or moved, more or less kept in shards. A batch of changes that beats the best plan so far is
  * followed at once. Climbing tries the ends of the lists alone and stops where
  * no change helps; walking tries every place, and goes on from the best plan
  * whose changes have not all been tried. With evaluations enough that reaches
@@ -65,8 +65,19 @@ static AmStatus try_without(Polish *self, int32_t axis, int32_t place, AmError *
     return AM_OK;
 }
 
+/* Optimizer state, gradients and weights kept in shards over the axis, or no longer. */
+static AmStatus try_storage(Polish *self, int32_t axis, AmError *error) {
+    for (int32_t kinds = problem_storage_kinds(self->problem, axis); kinds >= 0; kinds--) {
+        Genome changed = self->genome;
+        changed.storage[axis] = (uint8_t)kinds;
+        if (kinds != self->genome.storage[axis]) TRY(try_genome(self, &changed, error));
+    }
+    return AM_OK;
+}
+
 static AmStatus try_changes(Polish *self, AmError *error) {
     const Problem *problem = self->problem;
+    for (int32_t axis = 0; axis < problem->mesh.axis_count; axis++) TRY(try_storage(self, axis, error));
     for (int32_t k = 0; k < problem->candidate_count; k++)
         for (int32_t axis = 0; axis < problem->mesh.axis_count; axis++)
             TRY(try_insertions(self, &self->genome, axis, k, error));

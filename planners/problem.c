@@ -96,6 +96,13 @@ static AmStatus find_candidates(Problem *self, PlanSpace space, AmError *error) 
     return AM_OK;
 }
 
+static bool has_weight_update(const PlanContext *context) {
+    for (int32_t k = 0; k < context->roles->parameter_count; k++)
+        if (context->roles->parameters[k].role == IR_ROLE_WEIGHT && context->roles->parameters[k].output >= 0)
+            return true;
+    return false;
+}
+
 AmStatus problem_create(Problem **problem, const PlanContext *context, const Cluster *cluster,
                         const Mesh *mesh, const int32_t *devices, const ProblemSettings *settings,
                         AmError *error) {
@@ -108,11 +115,14 @@ AmStatus problem_create(Problem **problem, const PlanContext *context, const Clu
                       .mesh = *mesh,
                       .devices = devices,
                       .memory_fraction = settings->memory_fraction,
+                      .space = settings->space,
                       .budget = settings->budget};
     AmStatus status;
     TRY_OR_FAIL(
         pins_on_mesh(&self->pins, &self->arena, context, mesh, settings->pins, settings->pin_count, error));
     TRY_OR_FAIL(find_candidates(self, settings->space, error));
+    self->has_storage =
+        settings->space != SPACE_OPERATOR && self->pins.count == 0 && has_weight_update(context);
     self->memo = ARENA_ARRAY(&self->arena, ProblemMemo, 1);
     if (self->memo) self->memo->capacity = 256;
     if (self->memo) self->memo->entries = ARENA_ARRAY(&self->arena, MemoEntry, self->memo->capacity);
@@ -177,6 +187,7 @@ void problem_set_tried(Problem *problem, const Genome *genome) {
 }
 
 void problem_stage(const Problem *problem, const Genome *genome, Arena *arena, PlanStage *stage) {
+    static const PlanEntryKind kinds[GENOME_STORAGE_KINDS] = {PLAN_OPTIMIZER, PLAN_GRADIENTS, PLAN_WEIGHTS};
     *stage = (PlanStage){.mesh = problem->mesh};
     stage->devices = ARENA_ARRAY(arena, int32_t, problem->mesh.device_count);
     stage->ranges = arena_alloc(arena, sizeof *stage->ranges);
@@ -190,7 +201,7 @@ void problem_stage(const Problem *problem, const Genome *genome, Arena *arena, P
         int32_t total = prefix->count;
         for (int32_t k = 0; k < genome->count[axis]; k++)
             total += problem->candidates[genome->entries[axis][k]].class_count;
-        list->entries = ARENA_ARRAY(arena, PlanEntry, total + 1);
+        list->entries = ARENA_ARRAY(arena, PlanEntry, total + GENOME_STORAGE_KINDS + 1);
         if (!list->entries) return;
         for (int32_t k = 0; k < prefix->count; k++) list->entries[list->count++] = prefix->entries[k];
         for (int32_t k = 0; k < genome->count[axis]; k++) {
@@ -198,6 +209,8 @@ void problem_stage(const Problem *problem, const Genome *genome, Arena *arena, P
             for (int32_t c = 0; c < candidate->class_count; c++)
                 list->entries[list->count++] = (PlanEntry){.class_index = candidate->classes[c]};
         }
+        for (int32_t k = 0; k < genome->storage[axis]; k++)
+            list->entries[list->count++] = (PlanEntry){.class_index = PLAN_ANY_CLASS, .kind = kinds[k]};
     }
 }
 
@@ -224,6 +237,7 @@ static uint64_t completion_key(const Problem *self, const Completion *completion
     size_t count = (size_t)self->context->rules->count;
     uint64_t key = hash_bytes(completion->factor, count * MESH_MAX_AXES, 1);
     key = hash_bytes(completion->stored, count * sizeof *completion->stored, key);
+    key = hash_bytes(completion->redone, count * sizeof *completion->redone, key);
     key = hash_bytes(completion->carries, count, key);
     return hash_bytes(completion->deferred, count, key);
 }
@@ -342,6 +356,10 @@ bool problem_usable(const Problem *problem, int32_t candidate, int32_t axis) {
     for (int32_t k = 0; k < self->class_count; k++)
         if (problem->context->classes->classes[self->classes[k]].size >= size) return true;
     return false;
+}
+
+int32_t problem_storage_kinds(const Problem *problem, int32_t axis) {
+    return problem->has_storage && problem->mesh.axes[axis].size > 1 ? GENOME_STORAGE_KINDS : 0;
 }
 
 bool problem_must_stop(const Problem *problem) {

@@ -1,10 +1,9 @@
 /* Problem: the plans of one stage on one mesh, and what each costs.
  *
  * A genome is a plan in the small: for each mesh axis an ordered list of
- * candidates. A candidate is a set of tied dimension classes (repeated layers
- * decide as one). Every searcher prices genomes through problem_price(), which
- * completes, lowers and prices the real program, remembers what it has seen,
- * counts what it has not, and keeps the best.
+ * candidates, and what is stored in shards besides. A candidate is a set of tied dimension classes (repeated
+ * layers decide as one). Every searcher prices genomes through problem_price(), which completes, lowers and
+ * prices the real program, remembers what it has seen, counts what it has not, and keeps the best.
  */
 #ifndef PLANNERS_PROBLEM_H
 #define PLANNERS_PROBLEM_H
@@ -23,7 +22,11 @@
 typedef struct Genome {
     uint8_t count[GENOME_AXES];
     uint8_t entries[GENOME_AXES][GENOME_MAX_ENTRIES]; /* candidate indices */
+    /* How many kinds of storage end the axis's list: 1 optimizer state, 2 gradients too, 3 weights too (the
+     * stages of ZeRO). */
+    uint8_t storage[GENOME_AXES];
 } Genome;
+#define GENOME_STORAGE_KINDS 3
 
 typedef enum PlanSpace { SPACE_AUTO, SPACE_OPERATOR, SPACE_DATA, SPACE_COUNT } PlanSpace;
 const char *plan_space_name(PlanSpace space);
@@ -67,6 +70,8 @@ typedef struct Problem {
     double memory_fraction;
     SearchBudget budget;
     MeshPins pins;
+    PlanSpace space;
+    bool has_storage;
     Candidate *candidates; /* by linkage group size, largest first, then weight */
     int32_t candidate_count;
     struct ProblemMemo *memo; /* by genome */
@@ -96,6 +101,9 @@ void problem_set_tried(Problem *problem, const Genome *genome);
 
 /* Whether candidate k can be split on the axis at all. */
 bool problem_usable(const Problem *problem, int32_t candidate, int32_t axis);
+/* How many kinds of storage an axis of a genome may have. None beside pins, which say where
+ * parameters are stored, nor in the space of operators alone. */
+int32_t problem_storage_kinds(const Problem *problem, int32_t axis);
 /* The budget is spent, the deadline has passed or the user has interrupted. */
 bool problem_must_stop(const Problem *problem);
 /* One number to minimise: seconds, plus a penalty that grows with the excess. */

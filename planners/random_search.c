@@ -9,5 +9,7 @@ void random_genome(const Problem *problem, Random *random, Genome *genome) {
             if (!problem_usable(problem, k, axis) || random_uniform(random) > density) continue;
             genome_insert(genome, axis, (int32_t)random_below(random, genome->count[axis] + 1), k);
         }
+        int32_t kinds = problem_storage_kinds(problem, axis);
+        if (kinds > 0) genome->storage[axis] = (uint8_t)random_below(random, kinds + 1);
     }
 }

@@ -104,6 +104,11 @@ static int32_t server_size(const Cluster *cluster) {
     return size;
 }
 
+static const char *why_no_storage(const Problem *problem) {
+    if (problem->pins.count > 0) return "the pins say where parameters are stored";
+    return problem->space == SPACE_OPERATOR ? "the space has operators alone" : "no weight is updated";
+}
+
 /* The recipe's genome on this mesh, beside the pins. */
 static AmStatus expert_genome(const Problem *problem, Expert expert, Genome *genome, const char **reason,
                               AmError *error) {
@@ -111,10 +116,16 @@ static AmStatus expert_genome(const Problem *problem, Expert expert, Genome *gen
     *reason = NULL;
     const Mesh *mesh = &problem->mesh;
     bool is_pinned = problem->pins.count > 0;
-    if (expert == EXPERT_DATA_PARALLEL) {
+    if (expert != EXPERT_MEGATRON) {
         bool split = false;
-        for (int32_t axis = 0; axis < mesh->axis_count; axis++)
-            split = expert_batch(problem, axis, genome) || split;
+        int32_t kinds = expert == EXPERT_DATA_PARALLEL ? 0 : (int32_t)(expert - EXPERT_ZERO1) + 1;
+        for (int32_t axis = 0; axis < mesh->axis_count; axis++) {
+            bool here = expert_batch(problem, axis, genome);
+            int32_t most = problem_storage_kinds(problem, axis);
+            split = split || here;
+            if (here && kinds > 0) genome->storage[axis] = (uint8_t)(kinds < most ? kinds : most);
+            if (here && kinds > most) *reason = why_no_storage(problem);
+        }
         if (!split && mesh->device_count > 1)
             *reason = is_pinned ? "the pins leave it nothing to split"
                                 : "no data input has a batch dimension that the devices divide";
@@ -174,11 +185,11 @@ static const char *why_too_large(Arena *arena, const MemoryFit *fit) {
 }
 
 /* Whether a recipe may be quoted on this mesh: data_parallel with all devices
- * on the first axis; megatron with the model axis inside a server. */
+ * on the first axis, and zero1 to 3; megatron with the model axis inside a server. */
 static bool is_expert_mesh(const Searching *self, Expert expert, const Mesh *mesh) {
     if (self->problem_count == 1) return true;
     int32_t model = mesh->axes[1].size;
-    return expert == EXPERT_DATA_PARALLEL ? model == 1 : model > 1 && model <= server_size(self->cluster);
+    return expert != EXPERT_MEGATRON ? model == 1 : model > 1 && model <= server_size(self->cluster);
 }
 
 /* The recipes as they are quoted beside the result; not evaluations of the search. */
@@ -235,11 +246,16 @@ static AmStatus price_initial(Problem *problem, const PlanStage *stage, AmError 
     for (int32_t axis = 0; axis < stage->mesh.axis_count; axis++)
         if (stage->mesh.axes[axis].size != problem->mesh.axes[axis].size) return AM_OK;
     for (int32_t axis = 0; axis < stage->mesh.axis_count; axis++)
-        for (int32_t e = 0; e < stage->lists[axis].count; e++)
-            for (int32_t c = 0; c < problem->candidate_count; c++)
+        for (int32_t e = 0; e < stage->lists[axis].count; e++) {
+            const PlanEntry *entry = &stage->lists[axis].entries[e];
+            bool is_storage = entry->kind != PLAN_COMPUTE;
+            if (is_storage && genome.storage[axis] < problem_storage_kinds(problem, axis))
+                genome.storage[axis]++;
+            for (int32_t c = 0; c < problem->candidate_count && !is_storage; c++)
                 for (int32_t m = 0; m < problem->candidates[c].class_count; m++)
-                    if (problem->candidates[c].classes[m] == stage->lists[axis].entries[e].class_index)
+                    if (problem->candidates[c].classes[m] == entry->class_index)
                         genome_insert(&genome, axis, genome.count[axis], c);
+        }
     return problem_price(problem, &genome, &price, error);
 }
 

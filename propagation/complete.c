@@ -299,8 +299,7 @@ static void close_accumulation(Completer *self, Placing *placing, int32_t next, 
     int32_t afterwards = choices->accumulations[choices->accumulation_of[next]].afterwards;
     placing->carried[next] = true;
     self->result->deferred[next] |= (uint8_t)(1u << axis);
-    if (afterwards >= 0 && self->storage)
-        storage_keep(self->storage, afterwards, axis);
+    if (afterwards >= 0 && self->storage) storage_keep(self->storage, afterwards, axis);
     if (afterwards >= 0) placing->best[afterwards] = finish_weight(self, afterwards, axis);
 }
 
@@ -376,8 +375,7 @@ AmStatus plan_complete(Completion **completion, Arena *arena, const PlanContext 
         storage_choose_states(&storage);
         self.storage = &storage;
     }
-    if (storage_is_used(stage) || stage->boxing_count > 0)
-        TRY(storage_apply_places(result, context, error));
+    if (storage_is_used(stage) || stage->boxing_count > 0) TRY(storage_apply_places(result, context, error));
     join_carried(&self);
     for (int32_t axis = 0; axis < stage->mesh.axis_count; axis++) {
         if (stage->mesh.axes[axis].size == 1 || stage->lists[axis].count == 0) continue;

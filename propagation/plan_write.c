@@ -73,9 +73,8 @@ static json_t *exception_to_json(const PlanException *exception, const Mesh *mes
 static json_t *boxing_to_json(const PlanStage *stage) {
     json_t *boxing = json_array();
     for (int32_t k = 0; k < stage->boxing_count; k++)
-        json_array_append_new(boxing,
-                              json_pack("{s:i, s:s}", "instruction", stage->boxing[k].instruction, "place",
-                                        plan_place_name(stage->boxing[k].place)));
+        json_array_append_new(boxing, json_pack("{s:i, s:s}", "instruction", stage->boxing[k].instruction,
+                                                "place", plan_place_name(stage->boxing[k].place)));
     return boxing;
 }
 

@@ -194,8 +194,8 @@ void storage_choose_factors(const Storage *self) {
         for (int32_t k = 0; k < choices->decided_count; k++) {
             int32_t i = choices->decided[k];
             if (self->completion->factor[(size_t)i * MESH_MAX_AXES + (size_t)axis] >= 0) continue;
-            bool has_role = self->roles->role[i] != STORAGE_NONE ||
-                            self->context->roles->phases[i] == IR_PHASE_OPTIMIZER;
+            bool has_role =
+                self->roles->role[i] != STORAGE_NONE || self->context->roles->phases[i] == IR_PHASE_OPTIMIZER;
             if (!has_role || never_follows(module->instructions[i].opcode)) continue;
             if (self->context->rules->rules[i].result_count == 1) choose_factor(self, i, axis);
         }

@@ -17,12 +17,7 @@
 
 struct Choices;
 
-typedef enum StorageRole {
-    STORAGE_NONE,
-    STORAGE_WEIGHT,
-    STORAGE_GRADIENT,
-    STORAGE_OPTIMIZER
-} StorageRole;
+typedef enum StorageRole { STORAGE_NONE, STORAGE_WEIGHT, STORAGE_GRADIENT, STORAGE_OPTIMIZER } StorageRole;
 
 typedef struct StorageRoles {
     uint8_t *role;     /* [instruction] StorageRole */

@@ -3,6 +3,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include <cmocka.h>
@@ -70,6 +71,57 @@ static void test_round_trip(void **state) {
     json_decref(root);
 }
 
+/* Storage entries and places of boxing are read as they were written. */
+static void test_storage_round_trip(void **state) {
+    Fixture *fixture = *state;
+    AmError error = {0};
+    FileBytes first, second;
+    Plan *plan;
+    json_t *root;
+    PlanEntry entries[] = {{.class_index = 0},
+                           {.class_index = 1, .kind = PLAN_WEIGHTS},
+                           {.class_index = PLAN_ANY_CLASS, .kind = PLAN_OPTIMIZER},
+                           {.class_index = PLAN_ANY_CLASS, .kind = PLAN_GRADIENTS}};
+    PlanBoxing boxing[] = {{.instruction = 3, .place = PLAN_REDONE}, {.instruction = 5, .place = PLAN_KEPT}};
+    PlanStage stage = fixture->plan->stages[0];
+    Plan written = *fixture->plan;
+    stage.lists[1] = (PlanList){.count = 4, .entries = entries};
+    stage.boxing = boxing;
+    stage.boxing_count = 2;
+    written.stages = &stage;
+    assert_int_equal(plan_write(&written, fixture->context, FILE_NAME, &error), AM_OK);
+    assert_int_equal(file_read(&first, FILE_NAME, &error), AM_OK);
+    assert_non_null(strstr(first.data, "\"class\": \"*\""));
+    assert_int_equal(plan_read(&plan, &root, &fixture->arena, fixture->context, FILE_NAME, &error), AM_OK);
+    for (int32_t k = 0; k < 4; k++) {
+        assert_int_equal(plan->stages[0].lists[1].entries[k].class_index, entries[k].class_index);
+        assert_int_equal(plan->stages[0].lists[1].entries[k].kind, entries[k].kind);
+    }
+    assert_int_equal(plan->stages[0].boxing_count, 2);
+    assert_int_equal(plan->stages[0].boxing[1].instruction, 5);
+    assert_int_equal(plan->stages[0].boxing[1].place, PLAN_KEPT);
+    assert_int_equal(plan_write(plan, fixture->context, FILE_NAME, &error), AM_OK);
+    assert_int_equal(file_read(&second, FILE_NAME, &error), AM_OK);
+    assert_string_equal(first.data, second.data);
+    file_release(&second);
+    json_decref(root);
+    /* A compute entry after storage, a class of no name, a place that is none. */
+    static const char *const wrong[][2] = {
+        {"\"optimizer\"", "\"compute\"  "}, {"\"weights\"", "\"weighty\""}, {"\"redone\"", "\"always\""}};
+    for (size_t k = 0; k < sizeof wrong / sizeof *wrong; k++) {
+        char *text = malloc(first.length + 1), *at;
+        memcpy(text, first.data, first.length + 1);
+        at = strstr(text, wrong[k][0]);
+        assert_non_null(at);
+        memcpy(at, wrong[k][1], strlen(wrong[k][1]));
+        assert_int_equal(file_write(FILE_NAME, text, first.length, &error), AM_OK);
+        assert_int_equal(plan_read(&plan, &root, &fixture->arena, fixture->context, FILE_NAME, &error),
+                         AM_ERROR_INPUT);
+        free(text);
+    }
+    file_release(&first);
+}
+
 static void test_export_refuses(void **state) {
     Fixture *fixture = *state;
     static const double shares[] = {0.25, 0.75};
@@ -99,6 +151,7 @@ static void test_export_refuses(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_round_trip),
+                                       cmocka_unit_test(test_storage_round_trip),
                                        cmocka_unit_test(test_export_refuses)};
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }
