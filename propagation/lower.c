@@ -75,12 +75,13 @@ static int64_t *shard_extents(Lowering *self, const IrShape *shape, SbpState sta
     return extents;
 }
 
-static const ProgramShard *make_shard(Lowering *self, const IrShape *shape, SbpState state) {
+static const ProgramShard *make_shard(Lowering *self, const IrShape *shape, SbpState state,
+                                      const int64_t *window) {
     ProgramShard *shard = ARENA_ARRAY(self->arena, ProgramShard, 1);
     int64_t *starts;
     shard_extents(self, shape, state, &starts);
     if (self->arena->failed) return NULL;
-    *shard = (ProgramShard){.start = starts, .global = shape->dimensions};
+    *shard = (ProgramShard){.start = starts, .global = shape->dimensions, .window = window};
     return shard;
 }
 
@@ -300,8 +301,12 @@ static void place_operand(Lowering *self, ProgramInstruction *instruction, const
                    self->rules->leaf[source->operands[0]]);
     if (!sbp_has_split(state)) return;
     instruction->attributes = localise(self, source, state, shape);
-    if (source->opcode == IR_GATHER || source->opcode == IR_SCATTER)
-        instruction->shard = make_shard(self, shape, state);
+    if (!lower_moves_window(source->opcode)) return;
+    const int64_t *window = lower_window(self->arena, self->module, source);
+    bool is_moved = source->opcode == IR_GATHER || source->opcode == IR_SCATTER;
+    for (int32_t d = 0; window && d < shape->rank; d++)
+        is_moved |= sbp_ways(self->program->mesh, state, d) > 1 && window[d] < shape->dimensions[d];
+    if (is_moved) instruction->shard = make_shard(self, shape, state, window);
 }
 
 static IrShape widened(const IrShape *shape) {
@@ -343,10 +348,9 @@ static AmStatus emit(Lowering *self, int32_t i, Split split, uint8_t carries, Am
     int32_t made = source->opcode == IR_RNG_BIT_GENERATOR ? 1 : 0;
     SbpState made_state = result_place_state(self, i, split, carries, made);
     if (lower_makes_by_place(source->opcode) && sbp_has_split(made_state))
-        instruction->shard = make_shard(self, rules_leaf(&source->shape, made), made_state);
+        instruction->shard = make_shard(self, rules_leaf(&source->shape, made), made_state, NULL);
     if (source->opcode == IR_CONVOLUTION) TRY(lower_local_groups(self, instruction, source, error));
-    if (source->opcode == IR_SLICE || source->opcode == IR_DYNAMIC_SLICE || source->opcode == IR_GATHER ||
-        source->opcode == IR_SCATTER)
+    if (source->opcode == IR_SLICE || lower_moves_window(source->opcode))
         place_operand(self, instruction, source, operand_state(self, i, split, carries, 0));
     if (self->arena->failed) return am_fail_memory(error, 0);
     if (!lower_has_regions(source->opcode)) return AM_OK;

@@ -72,6 +72,10 @@ AmStatus lower_ask_for(Lowering *self, int32_t i, int32_t leaf, SbpState state, 
 static inline bool lower_makes_by_place(IrOpcode opcode) {
     return opcode == IR_IOTA || opcode == IR_RNG || opcode == IR_RNG_BIT_GENERATOR;
 }
+/* Whether indices of the operator say where in operand 0 it reads or writes; the
+ * sizes of the window that they move, with nothing split: [rank of operand 0]. */
+bool lower_moves_window(IrOpcode opcode);
+const int64_t *lower_window(Arena *arena, const IrModule *module, const IrInstruction *source);
 /* The groups that a convolution's shard has, which is made of whole ones. */
 AmStatus lower_local_groups(const Lowering *self, ProgramInstruction *instruction,
                             const IrInstruction *source, AmError *error);

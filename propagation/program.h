@@ -79,13 +79,16 @@ typedef struct ProgramTransfer {
     const int32_t *ranks; /* that have a piece of it, ascending; this one may be none of them */
 } ProgramTransfer;
 
-/* Where a shard lies in the whole: for iota the result's, for gather and
- * scatter operand 0's (whose indices count in the whole; a gather gives zeros
- * for indices outside the shard, after clamping in the whole; a scatter skips
- * them). NULL in an instruction whose shard is the whole. */
+/* Where a shard lies in the whole: of what iota and random numbers make, and of
+ * operand 0 of gather, scatter and the dynamic slices, whose indices count in the
+ * whole. A gather or dynamic-slice gives zeros for what is outside the shard,
+ * after clamping in the whole; a scatter or dynamic-update-slice leaves it out.
+ * NULL in an instruction whose shard is the whole. */
 typedef struct ProgramShard {
     const int64_t *start;  /* [rank] */
     const int64_t *global; /* [rank] whole sizes */
+    const int64_t *window; /* [rank] of operand 0: sizes of the window that indices move, where nothing is
+                              split; NULL where there is none */
 } ProgramShard;
 
 typedef enum ProgramKind { PROGRAM_COMPUTE, PROGRAM_COLLECTIVE, PROGRAM_VIEW, PROGRAM_TRANSFER } ProgramKind;

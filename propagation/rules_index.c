@@ -3,9 +3,10 @@
  * Both relate an operand, an array of indices and an array of slices (gather's
  * result, scatter's updates). Slice dimensions are window dimensions, which
  * follow the operand, or batch dimensions, which follow the indices; batching
- * dimensions are in all three. A dimension that indices point into with slices
- * of size 1 is `indexed`: a shard handles the indices that fall into it, so a
- * gather's result is P (zeros for the others), and a scatter's stays split.
+ * dimensions are in all three. A dimension that indices point into, and that
+ * slices do not span, is `indexed`: a shard handles what of the slices falls into
+ * it, so a gather's result is P (zeros for the rest), and a scatter's stays split;
+ * the slices are whole there.
  * Scattering shards of the updates gives P, if the operand is the identity, so
  * that it is counted once.
  */
@@ -72,9 +73,7 @@ void rule_gather(RuleBuilder *builder) {
             rule_factor(builder, FACTOR_PARALLEL);
             rule_put(builder, 0, d);
             rule_put(builder, result, map.slice_of_operand[d]);
-        } else if (rule_contains(gather->collapsed_dimensions, gather->collapsed_count, d) &&
-                   rule_contains(gather->start_index_map, gather->index_map_count, d) &&
-                   gather->slice_sizes[d] == 1) {
+        } else if (rule_contains(gather->start_index_map, gather->index_map_count, d)) {
             rule_reduction(builder, is_pred ? SBP_OR : SBP_ADD, true);
             rule_put(builder, 0, d);
         }
@@ -104,8 +103,7 @@ void rule_scatter(RuleBuilder *builder) {
     for (int32_t d = 0; d < rule_rank(builder, 0); d++) {
         int32_t window = map.slice_of_operand[d];
         bool full = window >= 0 && rule_size(builder, updates, window) == rule_size(builder, 0, d);
-        bool indexed = rule_contains(scatter->collapsed_dimensions, scatter->collapsed_count, d) &&
-                       rule_contains(scatter->start_index_map, scatter->index_map_count, d);
+        bool indexed = !full && rule_contains(scatter->start_index_map, scatter->index_map_count, d);
         if (!full && !indexed) continue;
         rule_factor(builder, FACTOR_PARALLEL);
         if (!builder->malformed) builder->factors[builder->count - 1].indexed = indexed;

@@ -129,24 +129,33 @@ void rule_slice(RuleBuilder *builder) {
     }
 }
 
-/* A dimension that is taken as a whole starts at 0, whatever the start says. */
+/* A dimension that is taken as a whole starts at 0, whatever the start says. Of
+ * another a shard gives what of the slice falls into it, and zeros for the rest. */
 void rule_dynamic_slice(RuleBuilder *builder) {
     const IrAttributes *attributes = builder->instruction->attributes;
     if (!rule_expect(builder,
                      builder->operand_count >= 1 && builder->result_count == 1 && attributes->slice_sizes))
         return;
+    bool is_pred = builder->shapes[0]->type == DTYPE_PRED;
     for (int32_t d = 0; d < rule_rank(builder, 0); d++) {
-        bool whole = attributes->slice_sizes[d] == rule_size(builder, 0, d);
-        same_dimension(builder, whole ? FACTOR_PARALLEL : FACTOR_PERMUTATION, d);
+        if (attributes->slice_sizes[d] == rule_size(builder, 0, d)) {
+            same_dimension(builder, FACTOR_PARALLEL, d);
+        } else {
+            rule_reduction(builder, is_pred ? SBP_OR : SBP_ADD, true);
+            rule_put(builder, 0, d);
+        }
     }
 }
 
+/* A shard takes what of the update falls into it. */
 void rule_dynamic_update_slice(RuleBuilder *builder) {
     if (!rule_expect(builder, builder->operand_count >= 2 && builder->result_count == 1)) return;
     for (int32_t d = 0; d < rule_rank(builder, 0); d++) {
         bool whole = rule_size(builder, 1, d) == rule_size(builder, 0, d);
-        same_dimension(builder, whole ? FACTOR_PARALLEL : FACTOR_PERMUTATION, d);
-        rule_put(builder, 1, d);
+        same_dimension(builder, FACTOR_PARALLEL, d);
+        if (builder->malformed) return;
+        if (whole) rule_put(builder, 1, d);
+        else builder->factors[builder->count - 1].indexed = true;
     }
 }
 

@@ -38,5 +38,6 @@ CpuPrepare cpu_prepare_batch_norm_training, cpu_prepare_batch_norm_inference, cp
 CpuPrepare cpu_prepare_broadcast, cpu_prepare_transpose, cpu_prepare_slice, cpu_prepare_pad,
     cpu_prepare_concatenate, cpu_prepare_reverse, cpu_prepare_reshape, cpu_prepare_constant, cpu_prepare_iota,
     cpu_prepare_dynamic_slice, cpu_prepare_dynamic_update_slice;
+CpuPrepare cpu_prepare_dynamic_part; /* dynamic_part.c: the latter two of a shard */
 
 #endif

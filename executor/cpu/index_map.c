@@ -69,8 +69,9 @@ bool index_map_describe(IndexMap *map, const IrGather *form, const IrShape *oper
         map->map_dimension[k] = d;
         map->map_window[k] = window_of[d];
         map->map_size[k] = window_of[d] >= 0 ? map->window[window_of[d]] : 1;
-        map->map_full[k] =
-            window_of[d] >= 0 && map->map_size[k] == map->local[d] && map->local[d] < map->global[d];
+        bool spans =
+            shard && shard->window ? shard->window[d] == map->global[d] : map->map_size[k] == map->local[d];
+        map->map_full[k] = window_of[d] >= 0 && spans && map->local[d] < map->global[d];
     }
     return dtype_is_integer(indices->type) && describe_positions(map, form, indices, slices);
 }

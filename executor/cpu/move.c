@@ -235,13 +235,14 @@ static bool has_scalar_indices(const KernelCall *call, int32_t first) {
     for (int32_t k = first; k < call->operand_count; k++)
         if (call->operand_shapes[k]->rank != 0 || !dtype_is_integer(call->operand_shapes[k]->type))
             return false;
-    return call->instruction->shard == NULL;
+    return true;
 }
 
 AmStatus cpu_prepare_dynamic_slice(KernelCall *call, Arena *arena, AmError *error) {
     MoveKernel *kernel;
     TRY(new_kernel(&kernel, call, arena, 1, error));
     if (!has_scalar_indices(call, 1)) return kernel_call_refuse(call, "not with these indices", error);
+    if (call->instruction->shard) return cpu_prepare_dynamic_part(call, arena, error);
     strided_row_major(kernel->boxes->in_strides, call->operand_shapes[0]->dimensions,
                       call->operand_shapes[0]->rank);
     call->run = run_dynamic_slice;
@@ -260,6 +261,7 @@ AmStatus cpu_prepare_dynamic_update_slice(KernelCall *call, Arena *arena, AmErro
     MoveKernel *kernel;
     TRY(new_kernel(&kernel, call, arena, 1, error));
     if (!has_scalar_indices(call, 2)) return kernel_call_refuse(call, "not with these indices", error);
+    if (call->instruction->shard) return cpu_prepare_dynamic_part(call, arena, error);
     const IrShape *update = call->operand_shapes[1];
     Box *box = kernel->boxes;
     box->operand = 1;

@@ -112,7 +112,40 @@ static bool has_scalar_indices(const KernelCall *call, int32_t first) {
         if (call->operand_shapes[k]->rank != 0 || !dtype_is_integer(call->operand_shapes[k]->type) ||
             !cuda_has_arithmetic(call->operand_shapes[k]->type))
             return false;
-    return call->instruction->shard == NULL;
+    return true;
+}
+
+/* "at0", ...: where the window starts in this device's shard, by executor/cpu/dynamic_part.c, in the
+ * dimensions that it does not span; then "inside": whether its element d0, ... is in the shard. */
+static void append_part(Text *out, const KernelCall *call, int32_t first) {
+    const ProgramShard *shard = call->instruction->shard;
+    const IrShape *held = call->operand_shapes[0];
+    for (int32_t d = 0; d < held->rank; d++) {
+        text_append(out, "    const s64 at%d = ", d);
+        if (shard->window[d] == shard->global[d]) {
+            text_append_string(out, "0;\n");
+            continue;
+        }
+        text_append_string(out, "clamped_index(");
+        cuda_append_index_load(out, call->operand_shapes[first + d]->type, first + d, "0");
+        text_append(out, ", %lldll) - %lldll;\n", (long long)(shard->global[d] - shard->window[d]),
+                    (long long)shard->start[d]);
+    }
+    text_append_string(out, "    const bool inside = true");
+    for (int32_t d = 0; d < held->rank; d++)
+        if (shard->window[d] < shard->global[d])
+            text_append(out, " && at%d + d%d >= 0 && at%d + d%d < %lldll", d, d, d, d,
+                        (long long)held->dimensions[d]);
+    text_append_string(out, ";\n");
+}
+
+/* "(at0 + d0) * 12ll + (at1 + d1) * 4ll": the place in the shard. */
+static void append_part_place(Text *out, const IrShape *held) {
+    int64_t strides[IR_MAX_RANK];
+    strided_row_major(strides, held->dimensions, held->rank);
+    text_append_string(out, "0");
+    for (int32_t d = 0; d < held->rank; d++)
+        text_append(out, " + (at%d + d%d) * %lldll", d, d, (long long)strides[d]);
 }
 
 /* "const s64 at = ...;" the place in `whole` of the first element of a box of `sizes`, whose starts,
@@ -140,6 +173,14 @@ AmStatus cuda_source_dynamic_slice(CudaSource *source, Arena *arena, const Kerne
     strided_row_major(strides, whole->dimensions, whole->rank);
     append_start(&body, call, source, elements);
     cuda_append_coordinates(&body, "d", shape->dimensions, shape->rank);
+    if (call->instruction->shard) {
+        append_part(&body, call, 1);
+        text_append(&body, "    const %s nothing = {};\n    out0[i] = inside ? in0[",
+                    cuda_memory_type(shape->type));
+        append_part_place(&body, whole);
+        text_append_string(&body, "] : nothing;\n}\n");
+        return launch(source, arena, "dynamic_slice_part", &body, elements, error);
+    }
     append_offset(&body, call, 1, whole, shape->dimensions);
     text_append_string(&body, "    out0[i] = in0[at + ");
     cuda_append_dot(&body, "d", strides, whole->rank);
@@ -167,6 +208,13 @@ AmStatus cuda_source_dynamic_update_slice(CudaSource *source, Arena *arena, cons
     strided_row_major(strides, whole->dimensions, whole->rank);
     append_start(&body, call, source, elements);
     cuda_append_coordinates(&body, "d", update->dimensions, update->rank);
+    if (call->instruction->shard) {
+        append_part(&body, call, 2);
+        text_append_string(&body, "    if (inside) out0[");
+        append_part_place(&body, whole);
+        text_append_string(&body, "] = in1[i];\n}\n");
+        return launch(source, arena, "dynamic_update_part", &body, elements, error);
+    }
     append_offset(&body, call, 2, whole, update->dimensions);
     text_append_string(&body, "    out0[at + ");
     cuda_append_dot(&body, "d", strides, whole->rank);

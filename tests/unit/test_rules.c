@@ -105,6 +105,12 @@ static void test_movement(void **state) {
          "([a,b],[a,b])->[a,b] permute b"},
         {"a = f32[8,6] parameter(0) ROOT r = f32[8,6] reverse(a), dimensions={0}",
          "([a,b])->[a,b] permute a"},
+        {"a = f32[8,6] parameter(0) i = s32[] parameter(1) ROOT r = f32[8,1] dynamic-slice(a, i, i), "
+         "dynamic_slice_sizes={8,1}",
+         "([a,b],[],[])->[a] reduce b(add, indexed)"},
+        {"a = f32[8,6] parameter(0) u = f32[8,2] parameter(1) i = s32[] parameter(2)\n"
+         "ROOT r = f32[8,6] dynamic-update-slice(a, u, i, i)",
+         "([a,b],[a,c],[],[])->[a,b] indexed b whole c"},
         {"ROOT r = s32[8,6] iota(), iota_dimension=1", "()->[a,b]"},
         {"ROOT r = f32[3] constant({1, 2, 3})", "()->[a]"},
         {"ROOT r = f32[8,6] parameter(0)", "()->[a,b]"},
@@ -255,12 +261,12 @@ static void test_gather(void **state) {
          "operand_batching_dims={0,1}, start_indices_batching_dims={0,1}, index_vector_dim=3, "
          "slice_sizes={1,1,1}",
          "([a,b,c],[a,b])->[a,b] reduce c(add, indexed)"},
-        /* A partial slice must see the whole dimension. */
+        /* A shard gives what of a slice falls into it. */
         {"t = f32[100,16] parameter(0) i = s32[8,1] parameter(1)\n"
          "ROOT r = f32[8,3,16] gather(t, i), offset_dims={1,2}, collapsed_slice_dims={}, "
          "start_index_map={0}, "
          "index_vector_dim=1, slice_sizes={3,16}",
-         "([c,b],[a])->[a,d,b] whole c whole d"},
+         "([b,c],[a])->[a,d,c] reduce b(add, indexed) whole d"},
     };
     CHECK(cases);
 }
