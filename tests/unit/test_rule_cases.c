@@ -1,0 +1,289 @@
+/* Every opcode that has a rule, in every assignment of states that the rule allows.
+ *
+ * For each module of rule_cases.h, each of several sizes and meshes, with equal and
+ * unequal shares, every choice is a variable: per axis the factor of each operator and
+ * the state in which each tensor is stored. All combinations are tried where there are
+ * few, else a fixed sample: the plan is completed, lowered for every device and run, and
+ * every rank's results must be those of one device, bit by bit.
+ *
+ * AUTOMAP_FULL: at least 200 combinations of each module, size and mesh, or all. */
+#include "plan_case.h"
+#include "propagation/rules.h"
+#include "rule_cases.h"
+
+enum { MOST_VARIABLES = 256, MOST_OPTIONS = 16, MOST_EXCEPTIONS = 64, DRAWS_FOR_ONE = 30 };
+
+static const struct {
+    const char *mesh;
+    double shares[2][8]; /* [axis][part]; 0: equal */
+} meshes[] = {
+    {"x=2", {{0}}},
+    {"x=3", {{0}}},
+    {"x=4", {{0}}},
+    {"x=8", {{0}}},
+    {"x=2,y=2", {{0}}},
+    {"x=2,y=3", {{0}}},
+    {"x=2,y=2,z=2", {{0}}},
+    {"x=2", {{0.6, 0.4}}},
+    {"x=3", {{0.5, 0.2, 0.3}}},
+    {"x=4", {{0.4, 0.1, 0.2, 0.3}}},
+    {"x=2,y=2", {{0.75, 0.25}, {0}}},
+    {"x=2,y=3", {{0}, {0.25, 0.5, 0.25}}},
+};
+enum { MESH_COUNT = sizeof meshes / sizeof *meshes, EQUAL_MESHES = 7 };
+
+/* a, b, c and d: what divides by most meshes, what by few, what is smaller than the mesh. */
+static const int64_t sizes[][4] = {{24, 12, 4, 8}, {6, 8, 12, 4}, {7, 10, 5, 9}, {3, 6, 2, 5}};
+enum { SIZE_COUNT = sizeof sizes / sizeof *sizes };
+
+/* One choice of a plan: what an axis does with an instruction. */
+typedef enum VariableKind { VARIABLE_FACTOR, VARIABLE_STATE, VARIABLE_SILENT } VariableKind;
+
+typedef struct Variable {
+    VariableKind kind;
+    int32_t instruction, axis, option_count;
+    int32_t options[MOST_OPTIONS];
+} Variable;
+
+typedef struct Assignment {
+    Variable variables[MOST_VARIABLES];
+    int32_t count, chosen[MOST_VARIABLES];
+    double combinations;
+} Assignment;
+
+typedef struct Totals {
+    int64_t cases, refused, wrong;
+    Random random;
+} Totals;
+
+static void add_option(Variable *variable, int32_t option) {
+    if (variable->option_count < MOST_OPTIONS) variable->options[variable->option_count++] = option;
+}
+
+static void add_variable(Assignment *self, const Variable *variable) {
+    if (variable->option_count < 2) return;
+    assert_true(self->count < MOST_VARIABLES);
+    self->variables[self->count++] = *variable;
+    self->combinations *= variable->option_count;
+}
+
+/* Whether lowering can split the factor: what a plan may ask for. */
+static bool can_split(const Factor *factor) {
+    return factor->kind == FACTOR_PARALLEL || factor->kind == FACTOR_REDUCTION;
+}
+
+/* All choices of a mesh. An operator on results of others may also be left to the lists,
+ * which are empty: then what is partial may go through it. */
+static void find_variables(Assignment *self, const PlanContext *context, const Mesh *mesh) {
+    const Choices *choices = context->choices;
+    *self = (Assignment){.combinations = 1};
+    for (int32_t k = 0; k < choices->decided_count; k++) {
+        int32_t i = choices->decided[k];
+        const FactorRule *rule = &context->rules->rules[i];
+        const IrShape *shape = choices_array_shape(&context->canonical->instructions[i]);
+        bool is_operator = rule->operand_count > 0 && rule->result_count > 0;
+        for (int32_t axis = 0; axis < mesh->axis_count; axis++) {
+            Variable factor = {.kind = VARIABLE_FACTOR, .instruction = i, .axis = axis};
+            Variable state = {.kind = VARIABLE_STATE, .instruction = i, .axis = axis};
+            add_option(&factor, -1);
+            add_option(&state, -1);
+            for (int32_t f = 0; is_operator && f < rule->factor_count; f++)
+                if (can_split(&rule->factors[f])) add_option(&factor, f);
+            for (int32_t d = 0; shape->type != DTYPE_TUPLE && d < shape->rank; d++)
+                if (shape->dimensions[d] > 1) add_option(&state, d);
+            add_variable(self, &factor);
+            add_variable(self, &state);
+        }
+        if (is_operator && choices->linearity[i] != LINEARITY_NONE) {
+            Variable silent = {
+                .kind = VARIABLE_SILENT, .instruction = i, .option_count = 2, .options = {0, 1}};
+            add_variable(self, &silent);
+        }
+    }
+}
+
+static PlanException *exception_of(PlanStage *stage, int32_t instruction) {
+    for (int32_t k = 0; k < stage->exception_count; k++)
+        if (stage->exceptions[k].instruction == instruction) return &stage->exceptions[k];
+    assert_true(stage->exception_count < MOST_EXCEPTIONS);
+    PlanException *exception = &stage->exceptions[stage->exception_count++];
+    *exception = (PlanException){.instruction = instruction, .has_factors = true, .has_states = true};
+    for (int32_t axis = 0; axis < MESH_MAX_AXES; axis++) exception->factors[axis] = -1;
+    return exception;
+}
+
+static void make_exceptions(PlanStage *stage, const Assignment *self) {
+    stage->exception_count = 0;
+    for (int32_t v = 0; v < self->count; v++) {
+        const Variable *variable = &self->variables[v];
+        int32_t option = variable->options[self->chosen[v]];
+        PlanException *exception = exception_of(stage, variable->instruction);
+        if (variable->kind == VARIABLE_FACTOR) exception->factors[variable->axis] = option;
+        if (variable->kind == VARIABLE_STATE && option >= 0)
+            exception->states.axis[variable->axis] = sbp_split(option);
+    }
+    for (int32_t v = 0; v < self->count; v++) {
+        const Variable *variable = &self->variables[v];
+        if (variable->kind != VARIABLE_SILENT || !self->chosen[v]) continue;
+        PlanException *last = &stage->exceptions[--stage->exception_count];
+        *exception_of(stage, variable->instruction) = *last;
+    }
+}
+
+static void print_plan(const PlanCase *one, const PlanStage *stage, const Completion *completion) {
+    const PlanContext *context = one->context;
+    for (int32_t k = 0; k < stage->exception_count; k++) {
+        const PlanException *exception = &stage->exceptions[k];
+        Text text = {0};
+        const IrInstruction *instruction = &context->canonical->instructions[exception->instruction];
+        text_append(&text, "  %s = %s ", instruction->name, ir_opcode_name(instruction->opcode));
+        rule_print(&text, &context->rules->rules[exception->instruction]);
+        text_append_string(&text, "  factors");
+        for (int32_t axis = 0; axis < stage->mesh.axis_count; axis++)
+            text_append(&text, " %d", exception->factors[axis]);
+        text_append_string(&text, "  stored ");
+        sbp_print(&text, &stage->mesh, exception->states);
+        printf("%s\n", text.data);
+        text_free(&text);
+    }
+    Arena arena = {0};
+    Program *program;
+    AmError error = {0};
+    if (completion && plan_lower(&program, &arena, context, completion, 0, &error) == AM_OK) {
+        Text text = {0};
+        program_print(&text, program);
+        printf("%s\n", text.data);
+        text_free(&text);
+    }
+    arena_free(&arena);
+}
+
+/* One plan: false, it was refused. */
+static bool run_plan(const PlanCase *one, const PlanRanks *ranks, const PlanStage *stage, const char *name,
+                     Totals *totals) {
+    Arena arena = {0};
+    AmError error = {0};
+    Completion *completion = NULL;
+    AmStatus status = plan_complete(&completion, &arena, one->context, stage, &error);
+    bool refused = status == AM_ERROR_INPUT;
+    if (status == AM_OK) status = plan_case_run(one, ranks, completion, &error);
+    if (!refused && status != AM_OK) {
+        if (totals->wrong++ < 12) {
+            printf("WRONG %s: %s\n", name, error.text);
+            print_plan(one, stage, completion);
+        }
+    }
+    totals->cases += !refused;
+    totals->refused += refused;
+    arena_free(&arena);
+    return !refused;
+}
+
+/* The next of all combinations; false after the last. */
+static bool count_up(Assignment *self) {
+    for (int32_t v = 0; v < self->count; v++) {
+        if (++self->chosen[v] < self->variables[v].option_count) return true;
+        self->chosen[v] = 0;
+    }
+    return false;
+}
+
+static void run_on_mesh(const PlanCase *one, int32_t m, int32_t limit, const char *name, Totals *totals) {
+    Arena arena = {0};
+    PlanException exceptions[MOST_EXCEPTIONS];
+    PlanStage stage = {.exceptions = exceptions};
+    Assignment *assignment = malloc(sizeof *assignment);
+    PlanRanks ranks;
+    AmError error = {0};
+    char where[160];
+    if (mesh_parse(&stage.mesh, &arena, meshes[m].mesh, &error) != AM_OK) fail_msg("%s", error.text);
+    for (int32_t axis = 0; axis < stage.mesh.axis_count && axis < 2; axis++)
+        if (meshes[m].shares[axis][0] > 0) stage.mesh.axes[axis].shares = meshes[m].shares[axis];
+    snprintf(where, sizeof where, "%s on %s%s", name, meshes[m].mesh, m >= EQUAL_MESHES ? " unequal" : "");
+    plan_ranks_open(&ranks, stage.mesh.device_count);
+    find_variables(assignment, one->context, &stage.mesh);
+    if (assignment->combinations <= limit) {
+        do {
+            make_exceptions(&stage, assignment);
+            run_plan(one, &ranks, &stage, where, totals);
+        } while (count_up(assignment));
+    } else {
+        int32_t done = 0;
+        for (int32_t draw = 0; done < limit && draw < limit * DRAWS_FOR_ONE; draw++) {
+            for (int32_t v = 0; v < assignment->count; v++)
+                assignment->chosen[v] =
+                    (int32_t)random_below(&totals->random, assignment->variables[v].option_count);
+            make_exceptions(&stage, assignment);
+            done += run_plan(one, &ranks, &stage, where, totals);
+        }
+    }
+    plan_ranks_close(&ranks);
+    free(assignment);
+    arena_free(&arena);
+}
+
+/* One module of some sizes on all meshes. */
+static void run_module(const char *name, const char *entry, int32_t size, int32_t limit, Totals *totals) {
+    static char text[RULE_CASE_TEXT];
+    char title[128];
+    PlanCase one;
+    snprintf(title, sizeof title, "%s of %lld,%lld,%lld,%lld", name, (long long)sizes[size][0],
+             (long long)sizes[size][1], (long long)sizes[size][2], (long long)sizes[size][3]);
+    rule_case_text(text, entry, sizes[size]);
+    plan_case_open(&one, title, text, (uint64_t)size + 1);
+    for (int32_t m = 0; m < EQUAL_MESHES; m++) run_on_mesh(&one, m, limit, title, totals);
+    plan_case_close(&one);
+}
+
+static void report(const char *what, const Totals *totals) {
+    printf("%s: %lld cases, %lld wrong, %lld plans refused\n", what, (long long)totals->cases,
+           (long long)totals->wrong, (long long)totals->refused);
+    fflush(stdout);
+}
+
+static bool is_full(void) {
+    const char *full = getenv("AUTOMAP_FULL");
+    return full && strcmp(full, "1") == 0;
+}
+
+/* A name given in AUTOMAP_CASE: only the modules whose name holds it. */
+static bool is_wanted(const char *name) {
+    const char *only = getenv("AUTOMAP_CASE");
+    return !only || strstr(name, only);
+}
+
+static void test_operators(void **state) {
+    (void)state;
+    Totals totals = {0};
+    random_seed(&totals.random, 6);
+    for (int32_t k = 0; k < RULE_CASE_COUNT; k++) {
+        if (!is_wanted(rule_cases[k].name)) continue;
+        for (int32_t size = 0; size < SIZE_COUNT; size++)
+            run_module(rule_cases[k].name, rule_cases[k].text, size, is_full() ? 200 : 3, &totals);
+    }
+    report("operators", &totals);
+    assert_int_equal(totals.wrong, 0);
+}
+
+static void test_elementwise_operators(void **state) {
+    (void)state;
+    Totals totals = {0};
+    random_seed(&totals.random, 7);
+    for (int32_t k = 0; k < ELEMENTWISE_CASE_COUNT; k++) {
+        char entry[1024];
+        if (!is_wanted(elementwise_cases[k].opcode)) continue;
+        elementwise_case_entry(entry, &elementwise_cases[k]);
+        for (int32_t size = 0; size < SIZE_COUNT; size++)
+            run_module(elementwise_cases[k].opcode, entry, size, is_full() ? 60 : 1, &totals);
+    }
+    report("element-wise operators", &totals);
+    assert_int_equal(totals.wrong, 0);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_operators),
+        cmocka_unit_test(test_elementwise_operators),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
