@@ -264,6 +264,23 @@ static const RuleCase rule_cases[] = {
     {"rng-bit-generator philox",
      "x = u64[3] parameter(0) g = (u64[3], u32[<a>,<b>]) rng-bit-generator(x), algorithm=rng_philox\n"
      "  ROOT v = u32[<a>,<b>] get-tuple-element(g), index=1"},
+    {"ragged-dot",
+     "x = f32[<a>,<b>] parameter(0) y = f32[2,<b>,<c>] parameter(1) positive_g = s32[2] parameter(2)\n"
+     "  ROOT r = f32[<a>,<c>] ragged-dot(x, y, positive_g), lhs_contracting_dims={1}, "
+     "rhs_contracting_dims={1},\n"
+     "  lhs_ragged_dims={0}, rhs_group_dims={0}"},
+    {"get-dimension-size",
+     X_AB "n = s32[] get-dimension-size(x), dimensions={1} v = s32[<a>] parameter(1)\n"
+          "  w = s32[<a>] broadcast(n), dimensions={} ROOT r = s32[<a>] multiply(w, v)"},
+    {"set-dimension-size",
+     X_AB "n = s32[] constant(<a>) ROOT r = f32[<a>,<b>] set-dimension-size(x, n), dimensions={0}"},
+    {"add-dependency", X_AB "t = token[] after-all() ROOT r = f32[<a>,<b>] add-dependency(x, t)"},
+    {"domain", X_AB
+     "ROOT r = f32[<a>,<b>] domain(x), domain={kind=\"sharding\", entry={replicated}, exit={replicated}}"},
+    {"custom-call of the largest",
+     X_AB "o = (f32[<a>,2], s32[<a>,2]) custom-call(x), custom_call_target=\"TopK\"\n"
+          "  o0 = f32[<a>,2] get-tuple-element(o), index=0 o1 = s32[<a>,2] get-tuple-element(o), index=1\n"
+          "  ROOT r = (f32[<a>,2], s32[<a>,2]) tuple(o0, o1)"},
     /* computations */
     {"conditional",
      "b = pred[] parameter(0) x = f32[<a>,<b>] parameter(1) y = f32[<a>,<b>] parameter(2)\n"
