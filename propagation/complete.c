@@ -19,6 +19,7 @@
 
 typedef struct Completer {
     const PlanContext *context;
+    const StageMap *map; /* NULL: the stage has everything */
     const IrModule *module;
     const Rules *rules;
     const Choices *choices;
@@ -241,9 +242,15 @@ static bool finishes_at_once(const Completer *self, int32_t i) {
     return lower_is_half_product(&self->module->instructions[i]);
 }
 
+/* No other stage gets it from here. */
+static bool stays_here(const Completer *self, int32_t i) {
+    return !self->map || (self->map->needed[i] & ~self->map->held[i]) == 0;
+}
+
 /* `source` is a partial result on the axis that nobody but u uses. */
 static bool is_private_partial(const Completer *self, const double *best, int32_t u, int32_t source) {
-    return best[source] >= 0 && self->choices->uses[source] == 1 && self->choices->user[source] == u;
+    return stays_here(self, source) && best[source] >= 0 && self->choices->uses[source] == 1 &&
+           self->choices->user[source] == u;
 }
 
 /* What placing the reductions of one axis finds out of every instruction. */
@@ -287,6 +294,7 @@ static void weigh_reduction(const Completer *self, Placing *placing, int32_t i, 
 static void open_accumulations(const Completer *self, Placing *placing, int32_t axis) {
     for (int32_t k = 0; k < self->choices->accumulation_count; k++) {
         int32_t reader = self->choices->accumulations[k].reader;
+        if (!stays_here(self, reader) || !stays_here(self, self->choices->accumulations[k].next)) continue;
         if (self->result->stored[reader].axis[axis] == SBP_B) placing->best[reader] = 0;
     }
 }
@@ -335,10 +343,16 @@ static void place_reductions(Completer *self, Arena *scratch, int32_t axis) {
 
 AmStatus plan_complete(Completion **completion, Arena *arena, const PlanContext *context,
                        const PlanStage *stage, AmError *error) {
+    return plan_complete_stage(completion, arena, context, stage, NULL, error);
+}
+
+AmStatus plan_complete_stage(Completion **completion, Arena *arena, const PlanContext *context,
+                             const PlanStage *stage, const StageMap *map, AmError *error) {
     const IrModule *module = context->canonical;
     int32_t count = context->rules->count;
     Completion *result = ARENA_ARRAY(arena, Completion, 1);
     Completer self = {.context = context,
+                      .map = map,
                       .module = module,
                       .rules = context->rules,
                       .choices = context->choices,

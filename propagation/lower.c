@@ -500,6 +500,8 @@ static AmStatus lower_parameters(Lowering *self, AmError *error) {
             return am_fail(error, AM_ERROR_INPUT, self->module->source,
                            "parameter %s is a tuple; only array parameters can be planned",
                            roles->parameters[k].path);
+        program->parameters[k] = -1;
+        if (!lower_holds_parameter(self, k)) continue;
         int32_t value =
             lower_add_value(self, i, 0, &self->module->instructions[i].shape, self->completion->stored[i]);
         if (self->arena->failed) return am_fail_memory(error, 0);
@@ -507,6 +509,8 @@ static AmStatus lower_parameters(Lowering *self, AmError *error) {
         program->values[value].instruction = -1;
         program->parameters[k] = value;
     }
+    for (int32_t k = 0; k < roles->parameter_count; k++)
+        TRY(lower_transfers(self, roles->parameters[k].instruction, error));
     return AM_OK;
 }
 
@@ -528,12 +532,16 @@ static AmStatus lower_outputs(Lowering *self, AmError *error) {
     for (int32_t k = 0; k < roles->parameter_count; k++)
         if (roles->parameters[k].output >= 0)
             states[roles->parameters[k].output] = self->completion->stored[roles->parameters[k].instruction];
-    for (int32_t k = 0; k < roles->output_count; k++)
+    for (int32_t k = 0; k < roles->output_count; k++) {
+        program->outputs[k] = -1;
+        if (!lower_holds_output(self, k)) continue;
         TRY(lower_ask_for(self, self->rules->alias[roles->outputs[k]], self->rules->leaf[roles->outputs[k]],
                           states[k], &program->outputs[k], error));
+    }
     for (int32_t k = 0; k < roles->parameter_count; k++) {
         int32_t output = roles->parameters[k].output;
-        if (output < 0 || program->outputs[output] == program->parameters[k]) continue;
+        if (output < 0 || program->parameters[k] < 0 || program->outputs[output] == program->parameters[k])
+            continue;
         program->updates[program->update_count++] =
             (ProgramUpdate){.parameter = k, .value = program->outputs[output]};
     }
@@ -551,6 +559,7 @@ AmStatus lower_begin(Lowering *self, const IrRoles *roles, int32_t count, AmErro
                          .roles = roles,
                          .mesh = &self->completion->stage->mesh,
                          .device = self->device,
+                         .first_rank = self->stages ? self->stages->map->first_rank[self->stages->stage] : 0,
                          .values = ARENA_ARRAY(self->arena, ProgramValue, room),
                          .instructions = ARENA_ARRAY(self->arena, ProgramInstruction, room)};
     self->states = ARENA_ARRAY(self->arena, LoweredState, room);
@@ -568,12 +577,16 @@ AmStatus lower_instructions(Lowering *self, int32_t computation, AmError *error)
         if (!self->completion->live[i] || rules->on_demand[i] || rules->alias[i] != i) continue;
         const PlannedLoop *loop = rules_loop(rules, i);
         if (loop) {
-            TRY(lower_loop(self, loop, error));
+            if (lower_holds(self, i)) TRY(lower_loop(self, loop, error));
+            for (int32_t k = 0; k < loop->leaf_count; k++)
+                if (loop->leaves[k].afterwards >= 0)
+                    TRY(lower_transfers(self, loop->leaves[k].afterwards, error));
             continue;
         }
         bool is_plumbing = rules->rules[i].result_count == 0; /* hands tuples on */
         if (is_plumbing || opcode == IR_PARAMETER || opcode == IR_GET_TUPLE_ELEMENT) continue;
-        TRY(lower_instruction(self, i, error));
+        if (lower_holds(self, i)) TRY(lower_instruction(self, i, error));
+        TRY(lower_transfers(self, i, error));
     }
     return AM_OK;
 }
@@ -584,8 +597,9 @@ AmStatus lower_finish(Lowering *self, AmError *error) {
     return program_plan_buffers(self->program, error);
 }
 
-AmStatus plan_lower(Program **program, Arena *arena, const PlanContext *context, const Completion *completion,
-                    int32_t device, AmError *error) {
+static AmStatus lower_stage(Program **program, Arena *arena, const PlanContext *context,
+                            const Completion *completion, const LoweredStages *stages, int32_t device,
+                            AmError *error) {
     const IrModule *module = context->canonical;
     Lowering self = {.arena = arena,
                      .module = module,
@@ -593,6 +607,7 @@ AmStatus plan_lower(Program **program, Arena *arena, const PlanContext *context,
                      .choices = context->choices,
                      .roles = context->roles,
                      .completion = completion,
+                     .stages = stages,
                      .device = device,
                      .newest = ARENA_ARRAY(arena, int32_t, context->rules->count + 1)};
     if (arena->failed) return am_fail_memory(error, context->rules->count);
@@ -604,6 +619,17 @@ AmStatus plan_lower(Program **program, Arena *arena, const PlanContext *context,
     TRY(lower_finish(&self, error));
     *program = self.program;
     return AM_OK;
+}
+
+AmStatus plan_lower(Program **program, Arena *arena, const PlanContext *context, const Completion *completion,
+                    int32_t device, AmError *error) {
+    return lower_stage(program, arena, context, completion, NULL, device, error);
+}
+
+AmStatus plan_lower_stage(Program **program, Arena *arena, const PlanContext *context, const StageMap *map,
+                          Completion *const *completions, int32_t stage, int32_t device, AmError *error) {
+    LoweredStages stages = {map, completions, stage};
+    return lower_stage(program, arena, context, completions[stage], &stages, device, error);
 }
 
 AmStatus plan_lower_whole(Program **program, Arena *arena, const PlanContext *context, AmError *error) {

@@ -4,6 +4,7 @@
 
 #include "propagation/plan.h"
 #include "propagation/program.h"
+#include "propagation/stages.h"
 
 /* What a stage's lists mean for every instruction (method, section 2). */
 typedef struct Completion {
@@ -21,6 +22,10 @@ typedef struct Completion {
 AmStatus plan_complete(Completion **completion, Arena *arena, const PlanContext *context,
                        const PlanStage *stage, AmError *error);
 
+/* The same for one stage of several: what of the module it has is in the map (stages.h). */
+AmStatus plan_complete_stage(Completion **completion, Arena *arena, const PlanContext *context,
+                             const PlanStage *stage, const StageMap *map, AmError *error);
+
 /* The state in which a planned loop carries an array. */
 SbpState completion_carried(const Completion *completion, const LoopLeaf *leaf);
 
@@ -28,6 +33,11 @@ SbpState completion_carried(const Completion *completion, const LoopLeaf *leaf);
  * collectives, merged, fused, with buffers. Everything lives in the arena. */
 AmStatus plan_lower(Program **program, Arena *arena, const PlanContext *context, const Completion *completion,
                     int32_t device, AmError *error);
+
+/* Lowers one stage of several, all of which are completed: what it computes, and the
+ * transfers that it takes part in, in the order of the module. */
+AmStatus plan_lower_stage(Program **program, Arena *arena, const PlanContext *context, const StageMap *map,
+                          Completion *const *completions, int32_t stage, int32_t device, AmError *error);
 
 /* The reference: the whole module on one device (`--plan none`). */
 AmStatus plan_lower_whole(Program **program, Arena *arena, const PlanContext *context, AmError *error);

@@ -28,6 +28,13 @@ typedef struct LoweredState {
     SbpState state;
 } LoweredState;
 
+/* The stage that is lowered among others. */
+typedef struct LoweredStages {
+    const StageMap *map;
+    Completion *const *completions; /* [stage_count] */
+    int32_t stage;
+} LoweredStages;
+
 /* One program being made: the stage's, or that of a loop's body or condition. */
 typedef struct Lowering {
     Arena *arena;
@@ -36,6 +43,7 @@ typedef struct Lowering {
     const Choices *choices;
     const IrRoles *roles;
     const Completion *completion;
+    const LoweredStages *stages; /* NULL: the stage has everything */
     int32_t device;
     Program *program;
     LoweredState *states; /* [value] */
@@ -57,6 +65,18 @@ AmStatus lower_finish(Lowering *self, AmError *error);
 AmStatus lower_finish_partial(Lowering *self, int32_t i, int32_t leaf, int32_t value, AmError *error);
 /* Lowers a planned loop: its operands, results and regions. */
 AmStatus lower_loop(Lowering *self, const PlannedLoop *loop, AmError *error);
+
+/* Whether this stage has an instruction, parameter, output, array of a planned loop (lower_stages.c). */
+bool lower_holds(const Lowering *self, int32_t i);
+bool lower_holds_parameter(const Lowering *self, int32_t k);
+bool lower_holds_output(const Lowering *self, int32_t k);
+bool lower_carries(const Lowering *self, const PlannedLoop *loop, int32_t k);
+/* The arrays of a loop that this stage carries, ascending; `*count` of them, in the arena. */
+AmStatus lower_list_carried(const Lowering *self, const PlannedLoop *loop, int32_t **leaves, int32_t *count,
+                            AmError *error);
+/* Sends and receives instruction i, which has just been made, as the stages need it. All
+ * stages call it for all instructions in one order. */
+AmStatus lower_transfers(Lowering *self, int32_t i, AmError *error);
 
 /* Adds a value that holds (instruction, leaf) in `state`, produced by the next
  * instruction to be added. `global` is the whole shape. */

@@ -3,16 +3,27 @@
  * Each carried array has one state (completion_carried). What the loop starts
  * with is brought into it before, the body brings its new value into it at the
  * end of every iteration, and the condition, whose answer all devices need,
- * gives it whole. Collectives that this takes are in the regions themselves.
+ * gives it whole. Collectives that this takes are in the regions themselves. A
+ * stage among others takes part with the arrays that it carries.
  */
 #include "propagation/lower_internal.h"
 
+/* A planned loop and the arrays of it that are carried here. */
+typedef struct CarriedLoop {
+    const PlannedLoop *loop;
+    int32_t count;
+    int32_t *leaves; /* [count] in loop->leaves, ascending */
+} CarriedLoop;
+
 /* The parameters of a region: every array of the loop, whoever reads it. */
-static AmStatus lower_carried(Lowering *self, const PlannedLoop *loop, int32_t computation, AmError *error) {
+static AmStatus lower_carried(Lowering *self, const CarriedLoop *carried, int32_t computation,
+                              AmError *error) {
     Program *program = self->program;
-    program->parameters = ARENA_ARRAY(self->arena, int32_t, loop->leaf_count + 1);
-    if (!program->parameters) return am_fail_memory(error, loop->leaf_count);
-    for (int32_t k = 0; k < loop->leaf_count; k++) {
+    const PlannedLoop *loop = carried->loop;
+    program->parameters = ARENA_ARRAY(self->arena, int32_t, carried->count + 1);
+    if (!program->parameters) return am_fail_memory(error, carried->count);
+    for (int32_t p = 0; p < carried->count; p++) {
+        int32_t k = carried->leaves[p];
         const LoopLeaf *leaf = &loop->leaves[k];
         int32_t reader = computation == loop->body ? leaf->in_body : leaf->in_condition;
         int32_t parameter = self->module->computations[computation].parameters[0];
@@ -21,17 +32,19 @@ static AmStatus lower_carried(Lowering *self, const PlannedLoop *loop, int32_t c
         if (self->arena->failed) return am_fail_memory(error, loop->leaf_count);
         program->values[value].kind = PROGRAM_VALUE_PARAMETER;
         program->values[value].instruction = -1;
-        program->parameters[k] = value;
+        program->parameters[p] = value;
     }
+    for (int32_t k = 0; k < loop->leaf_count && computation == loop->body; k++)
+        if (loop->leaves[k].in_body >= 0) TRY(lower_transfers(self, loop->leaves[k].in_body, error));
     return AM_OK;
 }
 
-static AmStatus lower_next(Lowering *self, const PlannedLoop *loop, AmError *error) {
+static AmStatus lower_next(Lowering *self, const CarriedLoop *carried, AmError *error) {
     Program *program = self->program;
-    program->updates = ARENA_ARRAY(self->arena, ProgramUpdate, loop->leaf_count + 1);
-    if (!program->updates) return am_fail_memory(error, loop->leaf_count);
-    for (int32_t k = 0; k < loop->leaf_count; k++) {
-        const LoopLeaf *leaf = &loop->leaves[k];
+    program->updates = ARENA_ARRAY(self->arena, ProgramUpdate, carried->count + 1);
+    if (!program->updates) return am_fail_memory(error, carried->count);
+    for (int32_t k = 0; k < carried->count; k++) {
+        const LoopLeaf *leaf = &carried->loop->leaves[carried->leaves[k]];
         TRY(lower_ask_for(self, leaf->next, leaf->next_leaf, completion_carried(self->completion, leaf),
                           &program->outputs[k], error));
         if (program->outputs[k] == program->parameters[k]) continue;
@@ -41,22 +54,23 @@ static AmStatus lower_next(Lowering *self, const PlannedLoop *loop, AmError *err
     return AM_OK;
 }
 
-static AmStatus lower_region(const Lowering *caller, const PlannedLoop *loop, int32_t computation,
+static AmStatus lower_region(const Lowering *caller, const CarriedLoop *carried, int32_t computation,
                              Program **region, AmError *error) {
     Lowering self = *caller;
+    const PlannedLoop *loop = carried->loop;
     const IrComputation *body = &self.module->computations[computation];
     bool is_body = computation == loop->body;
     IrRoles *roles = ARENA_ARRAY(self.arena, IrRoles, 1);
     if (!roles) return am_fail_memory(error, (int64_t)sizeof *roles);
     *roles = (IrRoles){
-        .loss = -1, .parameter_count = loop->leaf_count, .output_count = is_body ? loop->leaf_count : 1};
+        .loss = -1, .parameter_count = carried->count, .output_count = is_body ? carried->count : 1};
     TRY(lower_begin(&self, roles, body->count, error));
-    TRY(lower_carried(&self, loop, computation, error));
+    TRY(lower_carried(&self, carried, computation, error));
     TRY(lower_instructions(&self, computation, error));
     self.program->outputs = ARENA_ARRAY(self.arena, int32_t, roles->output_count + 1);
     if (!self.program->outputs) return am_fail_memory(error, roles->output_count);
     if (is_body) {
-        TRY(lower_next(&self, loop, error));
+        TRY(lower_next(&self, carried, error));
     } else {
         TRY(lower_ask_for(&self, self.rules->alias[body->root], self.rules->leaf[body->root],
                           (SbpState){.axis = {SBP_B}}, &self.program->outputs[0], error));
@@ -76,29 +90,33 @@ static SbpState initial_state(const Completion *completion, const LoopLeaf *leaf
 
 AmStatus lower_loop(Lowering *self, const PlannedLoop *loop, AmError *error) {
     static const IrAttributes none;
-    int32_t *operands = ARENA_ARRAY(self->arena, int32_t, loop->leaf_count + 1);
-    int32_t *carried = ARENA_ARRAY(self->arena, int32_t, loop->leaf_count + 1);
+    CarriedLoop here = {.loop = loop};
+    TRY(lower_list_carried(self, loop, &here.leaves, &here.count, error));
+    int32_t *operands = ARENA_ARRAY(self->arena, int32_t, here.count + 1);
+    int32_t *carried = ARENA_ARRAY(self->arena, int32_t, here.count + 1);
     Program **regions = ARENA_ARRAY(self->arena, Program *, 2);
     if (self->arena->failed) return am_fail_memory(error, loop->leaf_count);
-    for (int32_t k = 0; k < loop->leaf_count; k++)
-        TRY(lower_ask_for(self, loop->leaves[k].initial, loop->leaves[k].initial_leaf,
-                          initial_state(self->completion, &loop->leaves[k]), &operands[k], error));
-    TRY(lower_region(self, loop, loop->body, &regions[0], error));
-    TRY(lower_region(self, loop, loop->condition, &regions[1], error));
+    for (int32_t k = 0; k < here.count; k++) {
+        const LoopLeaf *leaf = &loop->leaves[here.leaves[k]];
+        TRY(lower_ask_for(self, leaf->initial, leaf->initial_leaf, initial_state(self->completion, leaf),
+                          &operands[k], error));
+    }
+    TRY(lower_region(self, &here, loop->body, &regions[0], error));
+    TRY(lower_region(self, &here, loop->condition, &regions[1], error));
     int32_t first_result = self->program->value_count, results = 0;
-    for (int32_t k = 0; k < loop->leaf_count; k++) {
-        const LoopLeaf *leaf = &loop->leaves[k];
+    for (int32_t k = 0; k < here.count; k++) {
+        const LoopLeaf *leaf = &loop->leaves[here.leaves[k]];
         if (leaf->is_invariant) continue;
         bool is_read = leaf->afterwards >= 0;
         carried[results++] = k;
-        lower_add_value(self, is_read ? leaf->afterwards : loop->instruction, is_read ? 0 : k, leaf->shape,
-                        completion_carried(self->completion, leaf));
+        lower_add_value(self, is_read ? leaf->afterwards : loop->instruction, is_read ? 0 : here.leaves[k],
+                        leaf->shape, completion_carried(self->completion, leaf));
     }
     ProgramInstruction *instruction = lower_add_instruction(self);
     instruction->kind = PROGRAM_COMPUTE;
     instruction->opcode = IR_WHILE;
     instruction->origin = loop->instruction;
-    instruction->operand_count = loop->leaf_count;
+    instruction->operand_count = here.count;
     instruction->operands = operands;
     instruction->result_count = results;
     instruction->first_result = first_result;
@@ -110,7 +128,7 @@ AmStatus lower_loop(Lowering *self, const PlannedLoop *loop, AmError *error) {
     instruction->carried = carried;
     if (self->arena->failed) return am_fail_memory(error, results);
     for (int32_t r = 0; r < results; r++) {
-        int32_t afterwards = loop->leaves[carried[r]].afterwards;
+        int32_t afterwards = loop->leaves[here.leaves[carried[r]]].afterwards;
         if (afterwards >= 0) TRY(lower_finish_partial(self, afterwards, 0, first_result + r, error));
     }
     return AM_OK;

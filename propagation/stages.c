@@ -61,8 +61,7 @@ static StageSet needed_by(const Spreader *self, int32_t reader) {
     return reader < 0 || !self->choices->live[reader] ? 0 : self->map->needed[reader];
 }
 
-static StageSet carried_on(const Spreader *self, const PlannedLoop *loop, const LoopLeaf *leaf,
-                           StageSet on) {
+static StageSet carried_on(const Spreader *self, const PlannedLoop *loop, const LoopLeaf *leaf, StageSet on) {
     StageSet read = needed_by(self, leaf->in_body) | needed_by(self, leaf->afterwards);
     if (leaf->in_condition >= 0 && self->choices->live[leaf->in_condition]) return on;
     if (leaf->is_invariant || leaf->next == leaf->in_body) return read;

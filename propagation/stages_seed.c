@@ -16,6 +16,7 @@
 #include "propagation/stages.h"
 
 #include "ir/dataflow.h"
+#include "propagation/plan_parts.h"
 
 #define EVERYWHERE (~(StageSet)0)
 

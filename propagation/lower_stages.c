@@ -1,0 +1,63 @@
+/* What one stage among others holds, and what it sends and receives.
+ *
+ * A value that another stage needs is sent right after it is made, at the same place
+ * of the walk over the module on both stages, so that all ranks meet transfers in one
+ * order and sends may wait. Both ends are the states in which the stages store the
+ * value; what moves inside a stage is collectives of that stage.
+ */
+#include "propagation/lower_internal.h"
+#include "propagation/transfer.h"
+
+bool lower_holds(const Lowering *self, int32_t i) {
+    return !self->stages || stage_in(self->stages->map->held[i], self->stages->stage);
+}
+
+bool lower_holds_parameter(const Lowering *self, int32_t k) {
+    return !self->stages || self->stages->map->owner[k] == self->stages->stage;
+}
+
+bool lower_holds_output(const Lowering *self, int32_t k) {
+    return !self->stages || self->stages->map->output[k] == self->stages->stage;
+}
+
+bool lower_carries(const Lowering *self, const PlannedLoop *loop, int32_t k) {
+    if (!self->stages) return true;
+    return stage_in(self->stages->map->carried[loop - self->rules->loops][k], self->stages->stage);
+}
+
+AmStatus lower_list_carried(const Lowering *self, const PlannedLoop *loop, int32_t **leaves, int32_t *count,
+                            AmError *error) {
+    *leaves = ARENA_ARRAY(self->arena, int32_t, loop->leaf_count + 1);
+    *count = 0;
+    if (!*leaves) return am_fail_memory(error, loop->leaf_count);
+    for (int32_t k = 0; k < loop->leaf_count; k++)
+        if (lower_carries(self, loop, k)) (*leaves)[(*count)++] = k;
+    return AM_OK;
+}
+
+static TransferEnd end_of(const LoweredStages *stages, int32_t stage, int32_t i) {
+    const Completion *completion = stages->completions[stage];
+    return (TransferEnd){.mesh = &completion->stage->mesh,
+                         .first_rank = stages->map->first_rank[stage],
+                         .state = completion->stored[i]};
+}
+
+AmStatus lower_transfers(Lowering *self, int32_t i, AmError *error) {
+    const LoweredStages *stages = self->stages;
+    if (!stages) return AM_OK;
+    StageSet held = stages->map->held[i], missing = stages->map->needed[i] & ~held;
+    if (missing == 0) return AM_OK;
+    if (held == 0)
+        return am_fail(error, AM_ERROR_INTERNAL, self->module->source, "no stage computes %s",
+                       self->module->instructions[i].name);
+    int32_t giver = stage_first(held), leaves = rules_leaf_count(&self->module->instructions[i].shape);
+    for (int32_t leaf = 0; leaf < leaves; leaf++) {
+        for (int32_t taker = 0; taker < stages->map->stage_count; taker++) {
+            if (!stage_in(missing, taker)) continue;
+            TransferEnd source = end_of(stages, giver, i), target = end_of(stages, taker, i);
+            if (giver == stages->stage) TRY(lower_send(self, i, leaf, source.state, &target, error));
+            else if (taker == stages->stage) TRY(lower_receive(self, i, leaf, &source, target.state, error));
+        }
+    }
+    return AM_OK;
+}
