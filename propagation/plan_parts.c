@@ -8,7 +8,7 @@
 
 #include <string.h>
 
-#include "propagation/lower.h"
+#include "propagation/ranks.h"
 
 json_t *plan_class_to_json(const DimensionClass *class) {
     return json_pack("[s, i, i]", class->named_by_parameter ? "parameter" : "instruction", class->number,
@@ -79,23 +79,18 @@ AmStatus plan_parameters_to_json(json_t **parameters, const Plan *plan, const Pl
     Arena arena = {0};
     json_t *list = json_array();
     AmStatus status = AM_OK;
-    const Completion **completions = ARENA_ARRAY(&arena, const Completion *, plan->stage_count);
-    if (!list || !completions) {
+    PlanRanks ranks;
+    if (!list) {
         status = am_fail_memory(error, 0);
         goto fail;
     }
-    for (int32_t s = 0; s < plan->stage_count; s++) {
-        Completion *completion;
-        TRY_OR_FAIL(plan_complete(&completion, &arena, context, &plan->stages[s], error));
-        completions[s] = completion;
-    }
+    TRY_OR_FAIL(plan_ranks(&ranks, &arena, context, plan, error));
     for (int32_t p = 0; p < context->roles->parameter_count; p++) {
         const IrParameter *parameter = &context->roles->parameters[p];
-        int32_t s = plan_stage_of(plan, parameter->instruction);
-        json_t *sharding = NULL;
-        if (s >= 0)
-            sharding = sharding_to_json(&plan->stages[s].mesh, completions[s]->stored[parameter->instruction],
-                                        &context->canonical->instructions[parameter->instruction].shape);
+        int32_t s = ranks.map ? ranks.map->owner[p] : 0;
+        json_t *sharding =
+            sharding_to_json(&plan->stages[s].mesh, ranks.completions[s]->stored[parameter->instruction],
+                             &context->canonical->instructions[parameter->instruction].shape);
         json_array_append_new(list, json_pack("{s:i, s:o, s:i, s:o?}", "number", p, "path",
                                               plan_string_to_json(parameter->path), "stage", s, "sharding",
                                               sharding));

@@ -9,11 +9,9 @@ AmStatus plan_ranks(PlanRanks *ranks, Arena *arena, const PlanContext *context, 
                          .first_rank = ARENA_ARRAY(arena, int32_t, plan->stage_count + 1),
                          .stage_count = plan->stage_count};
     if (arena->failed) return am_fail_memory(error, plan->stage_count * 16);
-    if (plan->stage_count != 1)
-        return am_fail(error, AM_ERROR_INPUT, "", "the plan has %d stages: plans of one stage can be lowered",
-                       plan->stage_count);
+    if (plan->stage_count > 1) TRY(stages_assign(&ranks->map, arena, context, plan, error));
     for (int32_t s = 0; s < plan->stage_count; s++) {
-        TRY(plan_complete(&ranks->completions[s], arena, context, &plan->stages[s], error));
+        TRY(plan_complete_stage(&ranks->completions[s], arena, context, &plan->stages[s], ranks->map, error));
         ranks->first_rank[s + 1] = ranks->first_rank[s] + plan->stages[s].mesh.device_count;
     }
     ranks->rank_count = ranks->first_rank[plan->stage_count];
@@ -28,7 +26,9 @@ int32_t plan_ranks_stage(const PlanRanks *ranks, int32_t rank) {
 
 AmStatus plan_ranks_lower(Program **program, Arena *arena, const PlanRanks *ranks, int32_t rank,
                           AmError *error) {
-    int32_t stage = plan_ranks_stage(ranks, rank);
-    return plan_lower(program, arena, ranks->context, ranks->completions[stage],
-                      rank - ranks->first_rank[stage], error);
+    int32_t stage = plan_ranks_stage(ranks, rank), device = rank - ranks->first_rank[stage];
+    if (!ranks->map)
+        return plan_lower(program, arena, ranks->context, ranks->completions[stage], device, error);
+    return plan_lower_stage(program, arena, ranks->context, ranks->map, ranks->completions, stage, device,
+                            error);
 }

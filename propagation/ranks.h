@@ -13,6 +13,7 @@
 typedef struct PlanRanks {
     const PlanContext *context;
     const Plan *plan;
+    StageMap *map;            /* of several stages; NULL: the only one has everything */
     Completion **completions; /* [stage_count] */
     int32_t *first_rank;      /* [stage_count + 1]; the last is the number of ranks */
     int32_t stage_count, rank_count;
