@@ -129,10 +129,15 @@ typedef struct Split {
     uint64_t seed;
 } Split;
 
+static inline Plan *plan_of_split(Arena *arena, const PlanContext *context, const Split *split) {
+    return make_plan(arena, context, split->mesh, split->choose, split->seed);
+}
+
 /* Runs a model on `device`, with collectives `comm` (NULL: local), and compares with
  * its losses.json and final_state.npz. */
-static inline void check_split_by(const char *device, const char *comm, const char *model, Split split,
-                                  double loss_tolerance, double state_tolerance) {
+static inline void check_plan_by(const char *device, const char *comm, const char *model, Split split,
+                                 Plan *plan_of(Arena *arena, const PlanContext *context, const Split *split),
+                                 double loss_tolerance, double state_tolerance) {
     char path[512], state[512], data[512], losses_path[512], final_state[512];
     join(path, sizeof path, model, "model.hlo.pb");
     join(state, sizeof state, model, "state.npz");
@@ -156,7 +161,7 @@ static inline void check_split_by(const char *device, const char *comm, const ch
                             .on_step = note_loss,
                             .user = &losses};
     if (plan_context_read(&context, path, NULL, &error) != AM_OK) fail_msg("%s", error.text);
-    if (split.mesh) options.plan = make_plan(&arena, context, split.mesh, split.choose, split.seed);
+    if (split.mesh) options.plan = plan_of(&arena, context, &split);
     const char *mesh = split.mesh ? split.mesh : "one device";
     if (am_run(context, &options, &arena, &report, &error) != AM_OK) fail_msg("%s: %s", mesh, error.text);
     read_losses(expected, losses_path);
@@ -166,13 +171,20 @@ static inline void check_split_by(const char *device, const char *comm, const ch
         if (!(fabs(losses.values[k] - expected[k]) <= loss_tolerance * fabs(expected[k])))
             fail_msg("%s on %s (seed %d, %s): loss of step %d is %.9g, expected %.9g", model, mesh,
                      (int)split.seed, comm ? comm : "local", k, losses.values[k], expected[k]);
-    int32_t devices = options.plan ? options.plan->stages[0].mesh.device_count : 1;
+    int32_t devices = options.plan ? 0 : 1;
+    for (int32_t stage = 0; options.plan && stage < options.plan->stage_count; stage++)
+        devices += options.plan->stages[stage].mesh.device_count;
     assert_int_equal(report.device_count, devices);
-    for (int32_t d = 0; d < devices; d++) assert_true(report.peak_bytes[d] > 0);
+    for (int32_t d = 0; d < devices; d++) assert_true(report.peak_bytes[d] > 0 || (options.plan && options.plan->stage_count > 1));
     compare_states(final_path, final_state, state_tolerance);
     unlink(final_path);
     arena_free(&arena);
     plan_context_free(context);
+}
+
+static inline void check_split_by(const char *device, const char *comm, const char *model, Split split,
+                                  double loss_tolerance, double state_tolerance) {
+    check_plan_by(device, comm, model, split, plan_of_split, loss_tolerance, state_tolerance);
 }
 
 static inline void check_split_on(const char *device, const char *model, Split split, double loss_tolerance,
