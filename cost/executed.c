@@ -17,14 +17,26 @@ typedef struct Walker {
     const ClusterDeviceType *type;
     ExecutedStep *steps;
     int32_t count, capacity;
+    bool has_spans;
+    ExecutedSpan *spans;
+    int32_t span_count, span_capacity;
+    int64_t turns; /* of the spans around, multiplied */
 } Walker;
 
-const ProgramInstruction *executed_collective(const ExecutedStep *executed) {
+static const ProgramInstruction *instruction_of(const ExecutedStep *executed, ProgramKind kind) {
     const Program *program = executed->program;
     if (executed->step == program->step_count || program->steps[executed->step].fusion >= 0) return NULL;
     const ProgramInstruction *instruction =
         &program->instructions[program->steps[executed->step].instruction];
-    return instruction->kind == PROGRAM_COLLECTIVE ? instruction : NULL;
+    return instruction->kind == kind ? instruction : NULL;
+}
+
+const ProgramInstruction *executed_collective(const ExecutedStep *executed) {
+    return instruction_of(executed, PROGRAM_COLLECTIVE);
+}
+
+const ProgramInstruction *executed_transfer(const ExecutedStep *executed) {
+    return instruction_of(executed, PROGRAM_TRANSFER);
 }
 
 double executed_seconds(const ExecutedStep *executed, const ClusterDeviceType *type) {
@@ -43,9 +55,31 @@ static void append(Walker *self, const Program *program, int32_t step, double ti
 
 static void walk(Walker *self, const Program *program, double times);
 
+/* A loop whose turns other stages take part in. */
+static void walk_span(Walker *self, const ProgramInstruction *loop, double trips, double times) {
+    int64_t around = self->turns, most = EXECUTED_MOST_TURNS / around;
+    int64_t turns = trips > (double)most ? (most > 0 ? most : 1) : (int64_t)trips;
+    int32_t span = self->span_count;
+    ARENA_RESERVE(self->arena, self->spans, self->span_count, self->span_capacity);
+    if (self->arena->failed) return;
+    self->span_count++;
+    self->spans[span] = (ExecutedSpan){.first = self->count, .turns = turns};
+    self->turns = around * turns;
+    walk(self, loop->regions[1], times * (trips + 1) / (double)turns);
+    walk(self, loop->regions[0], times * trips / (double)turns);
+    if (loop->regions[0]->update_count > 0)
+        append(self, loop->regions[0], loop->regions[0]->step_count, times * trips / (double)turns);
+    self->turns = around;
+    if (!self->arena->failed) self->spans[span].end = self->count;
+}
+
 static void walk_loop(Walker *self, const ProgramInstruction *loop, const Program *within, double times) {
     int64_t known = ir_loop_trips(within->module, loop->origin);
     double trips = known == IR_TRIPS_UNKNOWN ? 1 : (double)known;
+    if (self->has_spans && trips > 1 && program_has_transfers(loop->regions[0])) {
+        walk_span(self, loop, trips, times);
+        return;
+    }
     walk(self, loop->regions[1], times * (trips + 1));
     walk(self, loop->regions[0], times * trips);
     if (loop->regions[0]->update_count > 0)
@@ -55,11 +89,13 @@ static void walk_loop(Walker *self, const ProgramInstruction *loop, const Progra
 static void walk_branches(Walker *self, const ProgramInstruction *conditional, double times) {
     int32_t first = self->count, kept = first;
     double most = -1;
+    bool has_spans = self->has_spans;
+    self->has_spans = false; /* branches are moved about */
     for (int32_t k = 0; k < conditional->region_count && !self->arena->failed; k++) {
         int32_t begin = self->count;
         double seconds = 0;
         walk(self, conditional->regions[k], times);
-        if (self->arena->failed) return;
+        if (self->arena->failed) break;
         for (int32_t s = begin; s < self->count; s++)
             seconds += self->steps[s].times * executed_seconds(&self->steps[s], self->type);
         if (seconds > most) {
@@ -70,6 +106,7 @@ static void walk_branches(Walker *self, const ProgramInstruction *conditional, d
         }
         self->count = kept;
     }
+    self->has_spans = has_spans;
 }
 
 static void walk(Walker *self, const Program *program, double times) {
@@ -85,13 +122,21 @@ static void walk(Walker *self, const Program *program, double times) {
     }
 }
 
-AmStatus executed_steps(ExecutedStep **steps, int32_t *count, Arena *arena, const Program *program,
-                        const ClusterDeviceType *type, AmError *error) {
-    Walker walker = {.arena = arena, .type = type, .capacity = program->step_count + 1};
+AmStatus executed_stage(ExecutedStep **steps, int32_t *count, ExecutedSpan **spans, int32_t *span_count,
+                        Arena *arena, const Program *program, const ClusterDeviceType *type, AmError *error) {
+    Walker walker = {
+        .arena = arena, .type = type, .capacity = program->step_count + 1, .has_spans = spans, .turns = 1};
     walker.steps = ARENA_ARRAY(arena, ExecutedStep, walker.capacity);
     if (walker.steps) walk(&walker, program, 1);
     if (arena->failed) return am_fail_memory(error, program->step_count);
     *steps = walker.steps;
     *count = walker.count;
+    if (spans) *spans = walker.spans;
+    if (span_count) *span_count = walker.span_count;
     return AM_OK;
+}
+
+AmStatus executed_steps(ExecutedStep **steps, int32_t *count, Arena *arena, const Program *program,
+                        const ClusterDeviceType *type, AmError *error) {
+    return executed_stage(steps, count, NULL, NULL, arena, program, type, error);
 }

@@ -19,9 +19,25 @@ typedef struct ExecutedStep {
 AmStatus executed_steps(ExecutedStep **steps, int32_t *count, Arena *arena, const Program *program,
                         const ClusterDeviceType *type, AmError *error);
 
+/* steps[first, end) of a loop: they are run one after the other `turns` times, and
+ * each step counts its `times` in every turn. */
+typedef struct ExecutedSpan {
+    int32_t first, end;
+    int64_t turns;
+} ExecutedSpan;
+
+/* The same for one stage of several: a loop that meets other stages inside becomes a
+ * span, outer ones before those inside. Of very many turns only EXECUTED_MOST_TURNS
+ * are left, those of loops in loops multiplied, each standing for several. */
+enum { EXECUTED_MOST_TURNS = 4096 };
+AmStatus executed_stage(ExecutedStep **steps, int32_t *count, ExecutedSpan **spans, int32_t *span_count,
+                        Arena *arena, const Program *program, const ClusterDeviceType *type, AmError *error);
+
+/* Of a step that is a transfer the instruction, else NULL. */
+const ProgramInstruction *executed_transfer(const ExecutedStep *executed);
 /* Of a step that is a collective the instruction, else NULL. */
 const ProgramInstruction *executed_collective(const ExecutedStep *executed);
-/* Seconds of computing of one run on a device; 0 for collectives. */
+/* Seconds of computing of one run on a device; 0 for collectives and transfers. */
 double executed_seconds(const ExecutedStep *executed, const ClusterDeviceType *type);
 
 #endif

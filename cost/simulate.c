@@ -1,175 +1,131 @@
 /* Simulation: every device has a clock; steps advance it.
  *
- * A step that computes adds its seconds on the device's type. A collective
- * starts when the last device of its group arrives and ends for all of them
- * together; what a device waited is idle time, and so is what is left at the
- * end of the step, which is over when the last device is done. On equal devices
- * nobody waits and the step is the sum that price_program() gives. What a loop
- * runs is taken step by step, each with all its times at once.
- *
- * With equal shares all devices run the program of the stage's first device, so
- * it is lowered once; unequal shares are lowered for each device.
+ * Each stage runs its steps (stage_clock.c) up to where it meets another one. A
+ * transfer starts when the last rank that takes part arrives, and ends for all
+ * of them together, as in the executor; so the filling and draining of a
+ * pipeline, and who waits in between, come out by themselves. What a device
+ * waited is idle time, and so is what is left at the end of the step, which is
+ * over when the last device is done. On equal devices of one stage nobody waits
+ * and the step is the sum that price_program() gives.
  */
 #include "cost/simulate.h"
 
-#include <string.h>
-
+#include "cost/exchange.h"
+#include "cost/stage_clock.h"
 #include "cost/useful.h"
-#include "propagation/lower.h"
-
-/* One distinct program: seconds of its steps on each device type. */
-typedef struct LoweredCosts {
-    ExecutedStep *steps;
-    int32_t step_count;
-    double *seconds; /* [cluster type * (step_count + 1) + step]: all times; the last entry is the updates */
-    double *tensor_bytes; /* [step] of collectives, each time */
-    MemoryUse memory;
-    double flops;
-} LoweredCosts;
+#include "propagation/transfer.h"
 
 typedef struct Simulator {
     Arena *arena;
     const PlanContext *context;
+    const Plan *plan;
     const Cluster *cluster;
-    const PlanStage *stage;
     Simulation *simulation;
-    const Program *program; /* of the first device: the steps that all share */
-    LoweredCosts *costs;    /* [1] or [device] */
-    bool is_equal;          /* one program for all */
-    double *clock;          /* [device] */
+    PlanRanks ranks;
+    StageClock *stages;              /* [stage_count] */
+    const ProgramTransfer **waiting; /* [stage_count]: what the stage has come to; NULL: its end */
+    int32_t *device_of;              /* [rank]: device of the cluster */
 } Simulator;
 
-static AmStatus cost_program(Simulator *self, LoweredCosts *costs, const Program *program, AmError *error) {
-    const Cluster *cluster = self->cluster;
-    ExecutedStep *steps;
-    int32_t count;
-    const ClusterDeviceType *type = cluster_device_type(cluster, self->stage->devices[0]);
-    TRY(executed_steps(&steps, &count, self->arena, program, type, error));
-    size_t row = (size_t)count + 1;
-    costs->steps = steps;
-    costs->step_count = count;
-    costs->seconds = ARENA_ARRAY(self->arena, double, row *(size_t)cluster->type_count);
-    costs->tensor_bytes = ARENA_ARRAY(self->arena, double, row);
-    if (self->arena->failed) return am_fail_memory(error, (int64_t)row);
-    for (int32_t s = 0; s < count; s++) {
-        const ProgramInstruction *collective = executed_collective(&steps[s]);
-        if (collective) {
-            costs->tensor_bytes[s] = collective_tensor_bytes(steps[s].program, collective);
-            continue;
-        }
-        for (int32_t t = 0; t < cluster->type_count; t++)
-            costs->seconds[(size_t)t * row + (size_t)s] =
-                steps[s].times * executed_seconds(&steps[s], &cluster->types[t]);
-        if (steps[s].step == steps[s].program->step_count) continue;
-        OperatorWork work;
-        operator_work(&work, steps[s].program, &steps[s].program->steps[steps[s].step]);
-        costs->flops += steps[s].times * work.flops;
+static AmStatus open_stages(Simulator *self, AmError *error) {
+    int32_t stages = self->plan->stage_count;
+    self->stages = ARENA_ARRAY(self->arena, StageClock, stages);
+    self->waiting = ARENA_ARRAY(self->arena, const ProgramTransfer *, stages);
+    self->device_of = ARENA_ARRAY(self->arena, int32_t, self->simulation->device_count);
+    if (self->arena->failed) return am_fail_memory(error, stages);
+    TRY(plan_ranks(&self->ranks, self->arena, self->context, self->plan, error));
+    for (int32_t s = 0, rank = 0; s < stages; s++) {
+        TRY(stage_clock_open(&self->stages[s], self->arena, &self->ranks, s, self->cluster, self->simulation,
+                             error));
+        for (int32_t d = 0; d < self->plan->stages[s].mesh.device_count; d++)
+            self->device_of[rank++] = self->plan->stages[s].devices[d];
     }
-    for (int32_t t = 0; t < cluster->type_count; t++)
-        costs->seconds[(size_t)t * row + row - 1] = price_updates(program, &cluster->types[t]);
-    return memory_use(&costs->memory, program, error);
-}
-
-static AmStatus lower_all(Simulator *self, AmError *error) {
-    const Mesh *mesh = &self->stage->mesh;
-    Completion *completion;
-    self->is_equal = true;
-    for (int32_t axis = 0; axis < mesh->axis_count; axis++)
-        if (mesh->axes[axis].shares) self->is_equal = false;
-    int32_t count = self->is_equal ? 1 : mesh->device_count;
-    self->costs = ARENA_ARRAY(self->arena, LoweredCosts, count);
-    if (!self->costs) return am_fail_memory(error, count);
-    TRY(plan_complete(&completion, self->arena, self->context, self->stage, error));
-    for (int32_t device = 0; device < count; device++) {
-        Program *program;
-        TRY(plan_lower(&program, self->arena, self->context, completion, device, error));
-        TRY(cost_program(self, &self->costs[device], program, error));
-        if (device == 0) self->program = program;
-        if (self->costs[device].step_count != self->costs[0].step_count)
-            return am_fail(error, AM_ERROR_INTERNAL, "", "devices 0 and %d have different programs", device);
-    }
-    price_warn_types(&self->simulation->warnings, self->program, self->cluster);
     return AM_OK;
 }
 
-static const LoweredCosts *costs_of(const Simulator *self, int32_t device) {
-    return &self->costs[self->is_equal ? 0 : device];
+static double *clock_of(Simulator *self, int32_t rank) {
+    int32_t stage = plan_ranks_stage(&self->ranks, rank);
+    return &self->stages[stage].clock[rank - self->ranks.first_rank[stage]];
 }
 
-static void compute(Simulator *self, int32_t step) {
-    size_t row = (size_t)self->costs[0].step_count + 1;
-    for (int32_t d = 0; d < self->stage->mesh.device_count; d++) {
-        const ClusterDeviceType *type = cluster_device_type(self->cluster, self->stage->devices[d]);
-        size_t t = (size_t)(type - self->cluster->types);
-        double seconds = costs_of(self, d)->seconds[t * row + (size_t)step];
-        self->clock[d] += seconds;
-        self->simulation->devices[d].compute_seconds += seconds;
+/* The ranks that take part meet; the transfer takes all of them the same time. */
+static AmStatus exchange(Simulator *self, int32_t stage, AmError *error) {
+    const ProgramTransfer *transfer = self->waiting[stage];
+    const StageClock *clocks = &self->stages[stage];
+    ExchangePrice *price = &clocks->costs[0].exchanges[clocks->at];
+    double start = 0, times = clocks->costs[0].steps[clocks->at].times;
+    if (price->bytes == 0)
+        TRY(exchange_price(price, self->arena, self->cluster, transfer, self->device_of, error));
+    double seconds = times * price->seconds;
+    for (int32_t k = 0; k < transfer->rank_count; k++)
+        if (*clock_of(self, transfer->ranks[k]) > start) start = *clock_of(self, transfer->ranks[k]);
+    for (int32_t k = 0; k < transfer->rank_count; k++) {
+        double *clock = clock_of(self, transfer->ranks[k]);
+        SimulatedDevice *device = &self->simulation->devices[transfer->ranks[k]];
+        device->idle_seconds += start - *clock;
+        device->communication_seconds += seconds;
+        *clock = start + seconds;
     }
+    self->simulation->transfers.count += (int64_t)times;
+    self->simulation->transfers.bytes += times * price->bytes;
+    self->simulation->transfers.seconds += seconds;
+    return AM_OK;
 }
 
-/* All groups of the partition meet and move their tensors. */
-static void communicate(Simulator *self, int32_t step, const CollectivePartition *partition) {
-    const ExecutedStep *executed = &self->costs[0].steps[step];
-    ProgramCollectiveKind kind = executed_collective(executed)->collective->kind;
-    CollectivePrice *total = &self->simulation->collectives[kind];
-    double slowest = 0, first_bytes = costs_of(self, 0)->tensor_bytes[step];
-    for (int32_t g = 0; g < partition->group_count; g++) {
-        const int32_t *members = &partition->members[g * partition->group_size];
-        double start = 0, bytes = 0;
-        for (int32_t k = 0; k < partition->group_size; k++) {
-            double wanted = costs_of(self, members[k])->tensor_bytes[step];
-            if (self->clock[members[k]] > start) start = self->clock[members[k]];
-            if (wanted > bytes) bytes = wanted;
-        }
-        double seconds =
-            executed->times * collective_seconds(kind, bytes, &partition->topologies[g], self->cluster);
-        if (seconds > slowest) slowest = seconds;
-        for (int32_t k = 0; k < partition->group_size; k++) {
-            SimulatedDevice *device = &self->simulation->devices[members[k]];
-            device->idle_seconds += start - self->clock[members[k]];
-            device->communication_seconds += seconds;
-            self->clock[members[k]] = start + seconds;
-        }
+/* The stage that waits for this one with the same transfer, or -1. */
+static int32_t find_partner(const Simulator *self, int32_t stage) {
+    const ProgramTransfer *own = self->waiting[stage];
+    for (int32_t s = 0; own && s < self->plan->stage_count; s++) {
+        const ProgramTransfer *other = self->waiting[s];
+        if (s == stage || !other || other->shape != own->shape) continue;
+        if (other->route->source.first_rank == own->route->source.first_rank &&
+            other->route->target.first_rank == own->route->target.first_rank)
+            return s;
     }
-    total->count += (int64_t)executed->times;
-    total->tensor_bytes += executed->times * first_bytes;
-    total->sent_bytes += executed->times * collective_sent_bytes(kind, first_bytes, partition->group_size);
-    total->seconds += slowest;
+    return -1;
 }
 
+/* Every stage runs up to a transfer; of two that have come to the same one both go on. */
 static AmStatus run(Simulator *self, AmError *error) {
-    const LoweredCosts *costs = &self->costs[0];
-    const Mesh *mesh = &self->stage->mesh;
-    CollectivePartition partitions[1 << MESH_MAX_AXES] = {{0}};
-    for (int32_t s = 0; s < costs->step_count; s++) {
-        const ProgramInstruction *collective = executed_collective(&costs->steps[s]);
-        if (!collective) {
-            compute(self, s);
-            continue;
+    int32_t stages = self->plan->stage_count, waiting = 0;
+    for (int32_t s = 0; s < stages; s++) TRY(stage_clock_advance(&self->stages[s], &self->waiting[s], error));
+    for (int32_t s = 0; s < stages; s++) waiting += self->waiting[s] != NULL;
+    for (bool moved = true; waiting > 0 && moved;) {
+        moved = false;
+        for (int32_t s = 0; s < stages; s++) {
+            int32_t partner = find_partner(self, s);
+            if (partner < 0) continue;
+            TRY(exchange(self, s, error));
+            int32_t both[] = {s, partner};
+            for (int k = 0; k < 2; k++) {
+                stage_clock_pass(&self->stages[both[k]]);
+                TRY(stage_clock_advance(&self->stages[both[k]], &self->waiting[both[k]], error));
+                waiting -= self->waiting[both[k]] == NULL;
+            }
+            moved = true;
         }
-        CollectivePartition *partition = &partitions[collective->collective->axes];
-        if (partition->group_count == 0)
-            TRY(collective_partition(partition, self->arena, self->cluster, mesh, self->stage->devices,
-                                     collective->collective->axes, error));
-        communicate(self, s, partition);
     }
-    compute(self, costs->step_count);
-    for (int32_t d = 0; d < mesh->device_count; d++)
-        if (self->clock[d] > self->simulation->step_seconds) self->simulation->step_seconds = self->clock[d];
-    for (int32_t d = 0; d < mesh->device_count; d++)
-        self->simulation->devices[d].idle_seconds += self->simulation->step_seconds - self->clock[d];
+    if (waiting > 0)
+        return am_fail(error, AM_ERROR_INTERNAL, "", "the stages' transfers do not meet in one order");
     return AM_OK;
+}
+
+/* The step is over when the last device is done. */
+static void finish(Simulator *self) {
+    Simulation *simulation = self->simulation;
+    for (int32_t r = 0; r < simulation->device_count; r++)
+        if (*clock_of(self, r) > simulation->step_seconds) simulation->step_seconds = *clock_of(self, r);
+    for (int32_t r = 0; r < simulation->device_count; r++)
+        simulation->devices[r].idle_seconds += simulation->step_seconds - *clock_of(self, r);
 }
 
 static AmStatus check_devices(const Plan *plan, const Cluster *cluster, AmError *error) {
-    if (plan->stage_count != 1)
-        return am_fail(error, AM_ERROR_INPUT, "", "the plan has %d stages; plans of one stage are simulated",
-                       plan->stage_count);
-    const PlanStage *stage = &plan->stages[0];
-    for (int32_t d = 0; d < stage->mesh.device_count; d++)
-        if (stage->devices[d] < 0 || stage->devices[d] >= cluster->device_count)
-            return am_fail(error, AM_ERROR_INPUT, "", "the plan uses device %d; cluster %s has %d devices",
-                           stage->devices[d], cluster->name, cluster->device_count);
+    for (int32_t s = 0; s < plan->stage_count; s++)
+        for (int32_t d = 0; d < plan->stages[s].mesh.device_count; d++)
+            if (plan->stages[s].devices[d] < 0 || plan->stages[s].devices[d] >= cluster->device_count)
+                return am_fail(error, AM_ERROR_INPUT, "",
+                               "the plan uses device %d; cluster %s has %d devices",
+                               plan->stages[s].devices[d], cluster->name, cluster->device_count);
     return AM_OK;
 }
 
@@ -178,11 +134,14 @@ static void describe_devices(Simulator *self) {
     double fullest = -1;
     for (int32_t d = 0; d < simulation->device_count; d++) {
         SimulatedDevice *device = &simulation->devices[d];
-        device->device = self->stage->devices[d];
+        int32_t stage = plan_ranks_stage(&self->ranks, d);
+        const LoweredCosts *costs =
+            stage_clock_costs(&self->stages[stage], d - self->ranks.first_rank[stage]);
+        device->device = self->device_of[d];
         device->name = cluster_device_name(self->cluster, self->arena, device->device);
-        device->memory = costs_of(self, d)->memory;
+        device->memory = costs->memory;
         device->memory_bytes = cluster_device_type(self->cluster, device->device)->memory_bytes;
-        simulation->executed_flops += costs_of(self, d)->flops;
+        simulation->executed_flops += costs->flops;
         double fullness = (double)device->memory.peak_bytes / (double)device->memory_bytes;
         if (fullness <= fullest) continue;
         fullest = fullness;
@@ -193,17 +152,13 @@ static void describe_devices(Simulator *self) {
 
 AmStatus simulate_plan(Simulation **simulation, Arena *arena, const PlanContext *context, const Plan *plan,
                        const Cluster *cluster, double memory_fraction, AmError *error) {
+    int32_t count = 0;
     TRY(check_devices(plan, cluster, error));
-    const PlanStage *stage = &plan->stages[0];
-    int32_t count = stage->mesh.device_count;
+    for (int32_t s = 0; s < plan->stage_count; s++) count += plan->stages[s].mesh.device_count;
     Simulation *result = ARENA_ARRAY(arena, Simulation, 1);
     SimulatedDevice *devices = ARENA_ARRAY(arena, SimulatedDevice, count);
-    Simulator self = {.arena = arena,
-                      .context = context,
-                      .cluster = cluster,
-                      .stage = stage,
-                      .simulation = result,
-                      .clock = ARENA_ARRAY(arena, double, count)};
+    Simulator self = {
+        .arena = arena, .context = context, .plan = plan, .cluster = cluster, .simulation = result};
     if (arena->failed) return am_fail_memory(error, count);
     *result = (Simulation){.module_name = plan->module_name,
                            .cluster_name = cluster->name,
@@ -211,8 +166,9 @@ AmStatus simulate_plan(Simulation **simulation, Arena *arena, const PlanContext 
                            .devices = devices,
                            .memory_fraction = memory_fraction,
                            .warnings = {.arena = arena}};
-    TRY(lower_all(&self, error));
+    TRY(open_stages(&self, error));
     TRY(run(&self, error));
+    finish(&self);
     UsefulWork work;
     TRY(useful_work(&work, context->rules, error));
     result->flops = work.flops;

@@ -15,13 +15,21 @@ typedef struct SimulatedDevice {
     int64_t memory_bytes; /* what the device has */
 } SimulatedDevice;
 
+/* Between stages, all of a step together. */
+typedef struct TransferTotal {
+    int64_t count;
+    double bytes; /* that leave a device for another */
+    double seconds;
+} TransferTotal;
+
 typedef struct Simulation {
     const char *module_name, *cluster_name;
     double step_seconds;
     int32_t device_count; /* devices of all stages, in order */
     SimulatedDevice *devices;
-    CollectivePrice collectives[PRICE_COLLECTIVE_KINDS]; /* of device 0's program */
-    double flops;                                        /* of the module: useful work, however it is cut */
+    CollectivePrice collectives[PRICE_COLLECTIVE_KINDS]; /* of each stage's first device, added */
+    TransferTotal transfers;
+    double flops;          /* of the module: useful work, however it is cut */
     double executed_flops; /* of all devices together, with what several of them repeat */
     double memory_fraction;
     MemoryFit fit; /* of the device with least room */

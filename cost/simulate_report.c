@@ -40,14 +40,17 @@ json_t *simulation_to_json(const Simulation *simulation) {
     }
     for (int32_t k = 0; k < simulation->warnings.count; k++)
         json_array_append_new(warnings, json_string(simulation->warnings.texts[k]));
-    return json_pack("{s:s, s:s, s:f, s:f, s:f, s:f, s:b, s:I, s:I, s:o, s:o, s:o}", "module",
+    json_t *transfers =
+        json_pack("{s:I, s:f, s:f}", "count", (json_int_t)simulation->transfers.count, "bytes",
+                  simulation->transfers.bytes, "seconds", simulation->transfers.seconds);
+    return json_pack("{s:s, s:s, s:f, s:f, s:f, s:f, s:b, s:I, s:I, s:o, s:o, s:o, s:o}", "module",
                      simulation->module_name ? simulation->module_name : "", "cluster",
                      simulation->cluster_name, "step_seconds", simulation->step_seconds, "flops",
                      simulation->flops, "flops_per_second", flops_per_second(simulation), "executed_flops",
                      simulation->executed_flops, "fits", (int)simulation->fit.fits, "peak_bytes",
                      (json_int_t)simulation->fit.needed_bytes, "limit_bytes",
-                     (json_int_t)simulation->fit.limit_bytes, "collectives", collectives, "devices", devices,
-                     "warnings", warnings);
+                     (json_int_t)simulation->fit.limit_bytes, "collectives", collectives, "transfers",
+                     transfers, "devices", devices, "warnings", warnings);
 }
 
 static void append_table(Text *text, const Text *rows) {
@@ -72,6 +75,16 @@ static void print_collectives(Text *text, const Simulation *simulation) {
     if (rows.data) text_append_string(text, "\n");
     append_table(text, &rows);
     text_free(&rows);
+}
+
+static void print_transfers(Text *text, const Simulation *simulation) {
+    const TransferTotal *total = &simulation->transfers;
+    if (total->count == 0) return;
+    text_append(text, "\n%lld transfers between stages, ", (long long)total->count);
+    text_append_bytes_size(text, total->bytes);
+    text_append_string(text, ", ");
+    text_append_seconds(text, total->seconds);
+    text_append_string(text, "\n");
 }
 
 /* Devices that differ in number only share a line. */
@@ -126,5 +139,6 @@ void simulation_print(Text *text, const Simulation *simulation) {
     text_append_bytes_size(text, (double)simulation->fit.limit_bytes);
     text_append_string(text, simulation->fit.fits ? "\n" : ": DOES NOT FIT\n");
     print_collectives(text, simulation);
+    print_transfers(text, simulation);
     print_devices(text, simulation);
 }

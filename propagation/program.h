@@ -76,7 +76,9 @@ typedef struct ProgramTransfer {
     int32_t send_count, receive_count;
     const ProgramPiece *sends, *receives;
     int32_t rank_count;
-    const int32_t *ranks; /* that have a piece of it, ascending; this one may be none of them */
+    const int32_t *ranks;              /* that have a piece of it, ascending; this one may be none of them */
+    const IrShape *shape;              /* of the whole value */
+    const struct TransferRoute *route; /* transfer.h: between which ends, in which states */
 } ProgramTransfer;
 
 /* Where a shard lies in the whole: of what iota and random numbers make, and of

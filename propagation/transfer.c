@@ -243,7 +243,9 @@ AmStatus transfer_pieces(const ProgramTransfer **transfer, Arena *arena, const I
     Listing listing = {.rank = rank, .first = first, .takes_part = ARENA_ARRAY(arena, bool, span)};
     Matcher matcher = {.arena = arena, .shape = shape, .route = route};
     ProgramTransfer *result = ARENA_ARRAY(arena, ProgramTransfer, 1);
+    TransferRoute *kept = ARENA_ARRAY(arena, TransferRoute, 1);
     if (arena->failed) return am_fail_memory(error, span);
+    *kept = *route;
     TRY(visit_pairs(&matcher, list_piece, &listing, error));
     for (int32_t r = 0; r < span; r++) count += listing.takes_part[r];
     int32_t *ranks = ARENA_ARRAY(arena, int32_t, count + 1);
@@ -252,7 +254,9 @@ AmStatus transfer_pieces(const ProgramTransfer **transfer, Arena *arena, const I
                                 .receive_count = listing.receive_count,
                                 .sends = listing.sends,
                                 .receives = listing.receives,
-                                .ranks = ranks};
+                                .ranks = ranks,
+                                .shape = shape,
+                                .route = kept};
     for (int32_t r = 0; r < span; r++)
         if (listing.takes_part[r]) ranks[result->rank_count++] = first + r;
     *transfer = result;
@@ -267,6 +271,32 @@ bool program_has_transfers(const Program *program) {
             if (program_has_transfers(instruction->regions[k])) return true;
     }
     return false;
+}
+
+typedef struct PairList {
+    TransferPair *pairs;
+    int32_t count, capacity;
+} PairList;
+
+static void list_pair(void *user, Matcher *matcher, int32_t giver, int32_t taker) {
+    PairList *list = user;
+    if (giver == taker) return;
+    ARENA_RESERVE(matcher->arena, list->pairs, list->count, list->capacity);
+    if (matcher->arena->failed) return;
+    TransferPair *pair = &list->pairs[list->count++];
+    *pair = (TransferPair){giver, taker, 1};
+    for (int32_t d = 0; d < matcher->shape->rank; d++) pair->elements *= (double)matcher->overlaps[d].extent;
+}
+
+AmStatus transfer_pairs(TransferPair **pairs, int32_t *count, Arena *arena, const IrShape *shape,
+                        const TransferRoute *route, AmError *error) {
+    Matcher matcher = {.arena = arena, .shape = shape, .route = route};
+    PairList list = {0};
+    TRY(visit_pairs(&matcher, list_pair, &list, error));
+    if (arena->failed) return am_fail_memory(error, list.count * (int64_t)sizeof *list.pairs);
+    *pairs = list.pairs;
+    *count = list.count;
+    return AM_OK;
 }
 
 static TransferEnd own_end(const Lowering *self, SbpState state) {

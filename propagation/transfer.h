@@ -37,6 +37,16 @@ AmStatus transfer_route(TransferRoute *route, const IrShape *shape, const Transf
 AmStatus transfer_pieces(const ProgramTransfer **transfer, Arena *arena, const IrShape *shape,
                          const TransferRoute *route, int32_t rank, AmError *error);
 
+/* Elements that one rank gives another. */
+typedef struct TransferPair {
+    int32_t giver, taker;
+    double elements;
+} TransferPair;
+
+/* All pairs of a route whose ranks differ; in the arena. */
+AmStatus transfer_pairs(TransferPair **pairs, int32_t *count, Arena *arena, const IrShape *shape,
+                        const TransferRoute *route, AmError *error);
+
 /* Lowering, giving side: (instruction i, leaf), which this stage has in state
  * `source`, goes to `target`. Boxes it to what the route wants and adds the
  * transfer, on every device of the stage. */
