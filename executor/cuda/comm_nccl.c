@@ -336,7 +336,8 @@ static ncclResult_t all_reduce(const Transfer *transfer) {
                               transfer->reduction, transfer->communicator, transfer->stream);
 }
 
-/* Sends each member its piece (where `sent` is NULL, the whole operand). */
+/* Sends each member its piece (where `sent` is NULL, the whole operand). A rank has something for itself, be
+ * it nothing, so that all members take part in every exchange. */
 static ncclResult_t send_pieces(const Transfer *transfer, const CudaPieces *sent) {
     bool is_packed = transfer->source != transfer->call->operands[transfer->k];
     ncclResult_t result = ncclSuccess;
@@ -344,7 +345,7 @@ static ncclResult_t send_pieces(const Transfer *transfer, const CudaPieces *sent
         int64_t elements = sent ? cuda_piece_elements(sent, m)
                                 : ir_shape_elements(transfer->call->operand_shapes[transfer->k]);
         int64_t offset = sent ? cuda_piece_offset(sent, m, is_packed) : 0;
-        if (elements > 0)
+        if (elements > 0 || m == transfer->call->position)
             result = nccl.ncclSend(transfer->source + offset * transfer->element_bytes,
                                    (size_t)(elements * transfer->element_bytes), ncclInt8, m,
                                    transfer->communicator, transfer->stream);
@@ -358,7 +359,7 @@ static ncclResult_t receive_pieces(const Transfer *transfer, const CudaPieces *r
     for (int32_t m = 0; m < received->count && result == ncclSuccess; m++) {
         int64_t elements = cuda_piece_elements(received, m);
         int64_t offset = cuda_piece_offset(received, m, is_packed);
-        if (elements > 0)
+        if (elements > 0 || m == transfer->call->position)
             result = nccl.ncclRecv(transfer->target + offset * transfer->element_bytes,
                                    (size_t)(elements * transfer->element_bytes), ncclInt8, m,
                                    transfer->communicator, transfer->stream);
