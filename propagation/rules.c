@@ -297,7 +297,7 @@ void rule_print(Text *text, const FactorRule *rule) {
         text_append(text, " %s ", words[factor->kind]);
         print_name(text, f);
         if (factor->kind != FACTOR_REDUCTION) continue;
-        text_append(text, "(%s%s)", sbp_reduction_name(factor->reduction),
-                    factor->indexed ? ", indexed" : "");
+        text_append(text, "(%s%s%s)", sbp_reduction_name(factor->reduction),
+                    factor->indexed ? ", indexed" : "", factor->halo ? ", halo" : "");
     }
 }

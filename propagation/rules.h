@@ -3,7 +3,8 @@
  * A rule lists an instruction's factors. A factor has a size and, in every
  * operand and result, the dimension that it is (or none). Splitting a factor
  * n ways means splitting all these dimensions alike. A factor whose size does
- * not divide cannot be split evenly. In a merged dimension (reshape h*e) only
+ * not divide cannot be split evenly. A permutation's dimensions have sizes of
+ * their own; its size is the result's. In a merged dimension (reshape h*e) only
  * the major part is a factor that can be split; its size is the major part's.
  *
  *     dot ([b,m,k],[b,k,n])->[b,m,n] reduce k(add)
@@ -18,16 +19,18 @@
 typedef enum FactorKind {
     FACTOR_PARALLEL,    /* each part is computed on its own */
     FACTOR_REDUCTION,   /* in operands only: the result is P(reduction) */
-    FACTOR_PERMUTATION, /* neighbours exchange a halo; whole for now */
+    FACTOR_PERMUTATION, /* each part reads a range of the operands' dimensions: neighbours exchange a halo */
     FACTOR_BLOCKED      /* must be whole */
 } FactorKind;
 
 typedef struct Factor {
     int64_t size;
     FactorKind kind;
-    SbpReduction reduction;  /* FACTOR_REDUCTION only */
-    bool indexed;            /* gather, scatter: the dimension that indices point into; each part
-                                handles the indices that fall into it */
+    SbpReduction reduction; /* FACTOR_REDUCTION only */
+    bool indexed;           /* gather, scatter: the dimension that indices point into; each part
+                               handles the indices that fall into it */
+    bool halo;              /* the operands' parts are brought to the ranges that are read (lower_halo.c): all
+                               permutations,              and a convolution's reduction over its window */
     const int8_t *dimension; /* [operand_count + result_count]; -1: not in it */
 } Factor;
 

@@ -39,6 +39,13 @@ void rule_major_factor(RuleBuilder *builder, int64_t size) {
     builder->is_major = true;
 }
 
+void rule_halo(RuleBuilder *builder, FactorKind kind, int64_t size) {
+    Factor *factor = add_factor(builder, kind);
+    if (!factor) return;
+    factor->size = size;
+    factor->halo = true;
+}
+
 void rule_reduction(RuleBuilder *builder, SbpReduction reduction, bool indexed) {
     Factor *factor = add_factor(builder, FACTOR_REDUCTION);
     if (!factor) return;
@@ -64,8 +71,8 @@ void rule_put(RuleBuilder *builder, int32_t slot, int64_t dimension) {
     if (builder->malformed) return;
     Factor *factor = &builder->factors[builder->count - 1];
     if (factor->size == 0) factor->size = size;
-    bool fits = factor->kind == FACTOR_PERMUTATION || factor->kind == FACTOR_BLOCKED ||
-                size == factor->size || (builder->is_major && size % factor->size == 0);
+    bool fits = factor->halo || factor->kind == FACTOR_BLOCKED || size == factor->size ||
+                (builder->is_major && size % factor->size == 0);
     if (!rule_expect(builder, fits && factor->dimension[slot] < 0)) return;
     ((int8_t *)factor->dimension)[slot] = (int8_t)dimension;
 }

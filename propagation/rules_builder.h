@@ -29,6 +29,9 @@ typedef struct RuleBuilder {
 void rule_factor(RuleBuilder *builder, FactorKind kind);
 /* The same where only the major part of the dimensions is the factor: its size divides theirs. */
 void rule_major_factor(RuleBuilder *builder, int64_t size);
+/* Starts a permutation of this size, or the reduction over a convolution's window; their dimensions may have
+ * any size. */
+void rule_halo(RuleBuilder *builder, FactorKind kind, int64_t size);
 /* Starts a reduction factor. */
 void rule_reduction(RuleBuilder *builder, SbpReduction reduction, bool indexed);
 /* The latest factor is dimension `dimension` of slot `slot`. */
@@ -46,6 +49,11 @@ static inline int32_t rule_rank(const RuleBuilder *builder, int32_t slot) {
 int64_t rule_size(RuleBuilder *builder, int32_t slot, int64_t dimension);
 /* Blocks the whole instruction unless the condition holds; returns it. */
 bool rule_expect(RuleBuilder *builder, bool condition);
+
+/* Paddings, strides and dilations beyond this might overflow in sums of places: not split. */
+static inline bool rule_is_near(int64_t distance) {
+    return distance > -((int64_t)1 << 40) && distance < (int64_t)1 << 40;
+}
 
 static inline bool rule_contains(const int64_t *values, int32_t count, int64_t value) {
     for (int32_t k = 0; k < count; k++) {

@@ -3,8 +3,9 @@
  * Dot: batch, lhs-free and rhs-free dimensions are parallel; a contracted pair
  * is a reduction. Convolution is a dot over features; its roles come from the
  * dimension numbers alone, so the weight gradient (f01b_i01o->01bf) contracts
- * the batch by the same function. Of a convolution in groups, of features or of
- * the batch, the groups are a factor: the major part of what they divide. A reduce splits over a reduced
+ * the batch by the same function. Spatial dimensions are split with halos. Of a convolution in groups, of
+ * features or of the batch, the groups are a factor: the major part of what they divide. A reduce splits over
+ * a reduced
  * dimension if its init value is the operator's identity, which every part may then apply.
  */
 #include "ir/hlo.pb-c.h"
@@ -93,8 +94,39 @@ void rule_ragged_dot(RuleBuilder *builder) {
     }
 }
 
+static bool is_splittable(const IrWindowDimension *window) {
+    return rule_is_near(window->padding_low) && rule_is_near(window->padding_high) &&
+           rule_is_near(window->stride) && rule_is_near(window->base_dilation) &&
+           rule_is_near(window->window_dilation);
+}
+
+static bool adds_up_exactly(Dtype type) {
+    return !dtype_is_floating(type) || dtype_bits(type) >= 32;
+}
+
+/* Spatial dimension k of a convolution: the result's places are split, each part
+ * reading what its windows reach. Of a kernel's gradient, whose window is the
+ * larger, the places in the window are, each part adding up its own, if sums of
+ * parts are as exact as the operator's own. */
+static void convolution_spatial(RuleBuilder *builder, const IrConvolution *convolution,
+                                const IrWindowDimension *window, int32_t k) {
+    int64_t places = rule_size(builder, rule_result(builder), convolution->output_spatial[k]);
+    int64_t cells = rule_size(builder, 1, convolution->kernel_spatial[k]);
+    if (!is_splittable(window)) return;
+    if (cells > places) {
+        if (!adds_up_exactly(builder->shapes[rule_result(builder)]->type)) return;
+        rule_halo(builder, FACTOR_REDUCTION, cells);
+        rule_put(builder, 1, convolution->kernel_spatial[k]);
+    } else {
+        rule_halo(builder, FACTOR_PERMUTATION, places);
+        rule_put(builder, rule_result(builder), convolution->output_spatial[k]);
+    }
+    rule_put(builder, 0, convolution->input_spatial[k]);
+}
+
 void rule_convolution(RuleBuilder *builder) {
-    const IrConvolution *convolution = builder->instruction->attributes->convolution;
+    const IrAttributes *attributes = builder->instruction->attributes;
+    const IrConvolution *convolution = attributes->convolution;
     if (!rule_expect(builder, builder->operand_count == 2 && builder->result_count == 1 && convolution))
         return;
     int32_t result = rule_result(builder);
@@ -115,11 +147,8 @@ void rule_convolution(RuleBuilder *builder) {
         rule_put(builder, 0, convolution->input_feature);
         rule_put(builder, 1, convolution->kernel_input_feature);
     }
-    for (int32_t k = 0; k < convolution->spatial_count; k++) {
-        rule_factor(builder, FACTOR_PERMUTATION);
-        rule_put(builder, 0, convolution->input_spatial[k]);
-        rule_put(builder, result, convolution->output_spatial[k]);
-    }
+    for (int32_t k = 0; k < convolution->spatial_count && k < attributes->window_count; k++)
+        convolution_spatial(builder, convolution, &attributes->window[k], k);
 }
 
 void rule_reduce(RuleBuilder *builder) {
@@ -152,18 +181,27 @@ static bool is_trivial(const IrWindowDimension *window) {
            window->padding_high == 0 && window->window_dilation == 1 && window->base_dilation == 1;
 }
 
+/* Whether a window that is not trivial may be split: one as long as the dimension (a cumulative one) reads
+ * everything anyway, and a selection's base is never dilated. */
+static bool is_local(const IrWindowDimension *window, int64_t size, bool is_scatter) {
+    return is_splittable(window) && window->size < size && !(is_scatter && window->base_dilation > 1);
+}
+
 /* reduce-window: inputs, inits -> results. select-and-scatter: operand, source,
  * init -> result, where the source has the windows' shape. */
 void rule_window(RuleBuilder *builder) {
     const IrAttributes *attributes = builder->instruction->attributes;
     bool is_scatter = builder->instruction->opcode == IR_SELECT_AND_SCATTER;
-    int32_t inputs = is_scatter ? 2 : builder->operand_count / 2;
+    int32_t inputs = is_scatter ? 2 : builder->operand_count / 2, result = rule_result(builder);
     if (!rule_expect(builder, inputs > 0 && builder->operand_count == (is_scatter ? 3 : 2 * inputs) &&
                                   attributes->window_count == rule_rank(builder, 0)))
         return;
     for (int32_t d = 0; d < attributes->window_count; d++) {
-        rule_factor(builder, is_trivial(&attributes->window[d]) ? FACTOR_PARALLEL : FACTOR_PERMUTATION);
+        bool trivial = is_trivial(&attributes->window[d]);
+        if (!trivial && !is_local(&attributes->window[d], rule_size(builder, 0, d), is_scatter)) continue;
+        if (trivial) rule_factor(builder, FACTOR_PARALLEL);
+        else rule_halo(builder, FACTOR_PERMUTATION, rule_size(builder, result, d));
         for (int32_t k = 0; k < inputs; k++) rule_put(builder, k, d);
-        for (int32_t k = 0; k < builder->result_count; k++) rule_put(builder, builder->operand_count + k, d);
+        for (int32_t k = 0; k < builder->result_count; k++) rule_put(builder, result + k, d);
     }
 }

@@ -6,6 +6,8 @@
  * share their major part: cutting either n ways cuts the other n ways into the
  * same elements iff n divides both, so the factor's size is their greatest
  * common divisor (b,t,h*e -> b,t,h,e gives h). What is minor to it is whole.
+ * Where elements change their places along a dimension by a fixed map it is a
+ * permutation; where the map is known only at run time (dynamic slices) it is whole.
  */
 #include "propagation/rules_builder.h"
 
@@ -111,7 +113,8 @@ void rule_transpose(RuleBuilder *builder) {
 
 /* One factor that is dimension d of operand 0 and of the result. */
 static void same_dimension(RuleBuilder *builder, FactorKind kind, int32_t d) {
-    rule_factor(builder, kind);
+    if (kind == FACTOR_PERMUTATION) rule_halo(builder, kind, rule_size(builder, rule_result(builder), d));
+    else rule_factor(builder, kind);
     rule_put(builder, 0, d);
     rule_put(builder, rule_result(builder), d);
 }
@@ -164,6 +167,9 @@ void rule_pad(RuleBuilder *builder) {
     if (!rule_expect(builder, builder->operand_count == 2 && builder->result_count == 1 && padding)) return;
     for (int32_t d = 0; d < rule_rank(builder, 0); d++) {
         bool whole = padding[d].low == 0 && padding[d].high == 0 && padding[d].interior == 0;
+        if (!rule_is_near(padding[d].low) || !rule_is_near(padding[d].high) ||
+            !rule_is_near(padding[d].interior))
+            continue;
         same_dimension(builder, whole ? FACTOR_PARALLEL : FACTOR_PERMUTATION, d);
     }
 }
@@ -173,7 +179,9 @@ void rule_concatenate(RuleBuilder *builder) {
     int32_t result = rule_result(builder);
     if (!rule_expect(builder, builder->result_count == 1 && attributes->dimension_count == 1)) return;
     for (int32_t d = 0; d < rule_rank(builder, result); d++) {
-        rule_factor(builder, d == attributes->dimensions[0] ? FACTOR_PERMUTATION : FACTOR_PARALLEL);
+        if (d == attributes->dimensions[0])
+            rule_halo(builder, FACTOR_PERMUTATION, rule_size(builder, result, d));
+        else rule_factor(builder, FACTOR_PARALLEL);
         rule_put(builder, result, d);
         for (int32_t k = 0; k < builder->operand_count; k++) rule_put(builder, k, d);
     }
