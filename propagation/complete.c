@@ -169,8 +169,8 @@ static AmStatus except_factor(Completer *self, int32_t i, int32_t axis, int32_t 
     const FactorRule *rule = &self->rules->rules[i];
     self->result->factor[(size_t)i * MESH_MAX_AXES + (size_t)axis] = -1;
     if (f == -1) return AM_OK;
-    bool may_split = f >= 0 && f < rule->factor_count && f <= INT8_MAX &&
-                     (rule->factors[f].kind == FACTOR_PARALLEL || rule->factors[f].kind == FACTOR_REDUCTION);
+    bool may_split =
+        f >= 0 && f < rule->factor_count && f <= INT8_MAX && rule->factors[f].kind != FACTOR_BLOCKED;
     if (may_split &&
         take_factor(self, i, axis, f, rule->factors[f].size, class_of_factor(self->choices, i, f)))
         return AM_OK;

@@ -198,9 +198,11 @@ static SbpState place_state(const Lowering *self, int32_t i, Split split, int32_
         int8_t d = factor->dimension[place];
         if (place >= rule->operand_count && factor->kind == FACTOR_REDUCTION)
             sbp_set(&state, axis, sbp_partial(factor->reduction));
-        else if (d >= 0)
-            sbp_set_split(&state, axis, d,
-                          sbp_cut(mesh, state, axis, d, shape->dimensions[d], 1, split.granules[axis]));
+        else if (d >= 0) {
+            bool has_own_size = factor->halo && shape->dimensions[d] != factor->size;
+            int64_t granules = has_own_size ? shape->dimensions[d] : split.granules[axis];
+            sbp_set_split(&state, axis, d, sbp_cut(mesh, state, axis, d, shape->dimensions[d], 1, granules));
+        }
     }
     return state;
 }
@@ -267,6 +269,7 @@ static AmStatus ask_for_tuple(Lowering *self, int32_t producer, int32_t *operand
 static SbpState operand_state(const Lowering *self, int32_t i, Split split, uint8_t carries, int32_t k) {
     int32_t axes = self->program->mesh->axis_count;
     SbpState state = place_state(self, i, split, k);
+    if (lower_has_halo(self, i, split.factors)) state = lower_halo_state(self, i, split.factors, k, state);
     if (carries == 0) return state;
     int32_t producer = self->choices->operands[self->choices->first_operand[i] + k];
     uint8_t unfinished = carries & self->completion->deferred[producer];
@@ -323,6 +326,8 @@ static AmStatus emit(Lowering *self, int32_t i, Split split, uint8_t carries, Am
     if (!operands) return am_fail_memory(error, operand_count);
     TRY(ask_for_operands(self, i, split, carries, operands, error));
     SbpState result_state = result_place_state(self, i, split, carries, 0);
+    if (lower_has_halo(self, i, split.factors))
+        return lower_halo(self, i, split.factors, operands, result_state, error);
     int32_t first_result = self->program->value_count, results = rules_leaf_count(&source->shape);
     if (lower_is_half_product(source) && sbp_has_partial(result_state)) {
         IrShape wide = widened(&source->shape);

@@ -6,6 +6,8 @@
 
 /* Stands for a leaf where a value is not yet what users ask for. */
 #define LOWERED_WIDE (-1)
+/* And for one where a value has other elements than its state says, for one user. */
+#define LOWERED_HALO (-2)
 
 /* Sums over devices are in f32 for products of 16-bit types: the partial
  * product is made in f32, added in f32 and rounded once, as on one device. Such
@@ -99,6 +101,22 @@ const int64_t *lower_window(Arena *arena, const IrModule *module, const IrInstru
 /* The groups that a convolution's shard has, which is made of whole ones. */
 AmStatus lower_local_groups(const Lowering *self, ProgramInstruction *instruction,
                             const IrInstruction *source, AmError *error);
+
+/* Whether one of the factors that instruction i splits brings operands to ranges of their own (lower_halo.c).
+ */
+bool lower_has_halo(const Lowering *self, int32_t i, const int8_t *factors);
+/* The state in which to ask for such an operand, `state` being that of plain parts: as it is stored, or
+ * whole. */
+SbpState lower_halo_state(const Lowering *self, int32_t i, const int8_t *factors, int32_t slot,
+                          SbpState state);
+/* Emits such an instruction. Its operands, in the states asked for, are replaced by what is brought. */
+AmStatus lower_halo(Lowering *self, int32_t i, const int8_t *factors, int32_t *operands,
+                    SbpState result_state, AmError *error);
+/* Emits a halo_exchange along `dimension`, over the axes and the group of `along`, which
+ * takes value `from` to value `to`. Arrays are [group_count] and stay (ProgramMovement). */
+AmStatus lower_exchange(Lowering *self, const ProgramCollective *along, int32_t dimension,
+                        const int64_t *parts, const int64_t *range_start, const int64_t *range_extent,
+                        int32_t from, int32_t to, AmError *error);
 
 /* Whether instructions of this opcode run computations as programs of their own (program.h). */
 bool lower_has_regions(IrOpcode opcode);
