@@ -181,7 +181,8 @@ static void test_convolution(void **state) {
         {"a = f32[8,6,6,3] parameter(0) g = f32[8,6,6,16] parameter(1)\n"
          "ROOT r = f32[3,3,3,16] convolution(a, g), window={size=6x6 pad=1_1x1_1}, "
          "dim_labels=f01b_i01o->01bf",
-         "([c,d,e,a],[c,f,g,b])->[d,e,a,b] reduce c(add) permute d permute e whole f whole g"},
+         "([c,d,e,a],[c,d,e,b])->[f,g,a,b] reduce c(add) reduce d(add, halo) reduce e(add, halo) whole f "
+         "whole g"},
         /* Depthwise: the batch and the groups. */
         {"a = f32[8,6,6,4] parameter(0) k = f32[3,3,1,4] parameter(1)\n"
          "ROOT r = f32[8,6,6,4] convolution(a, k), window={size=3x3 pad=1_1x1_1}, "

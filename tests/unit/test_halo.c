@@ -1,0 +1,260 @@
+/* Factors with halos: slices, pads, concatenations, reversals, convolutions and
+ * windows whose dimension is split give what one device gives, bit for bit, with
+ * operands that lie in parts and operands that lie whole. */
+#include <stdio.h>
+
+#include "split_case.h"
+
+#define COMPUTATIONS                                                                         \
+    "add { a = f32[] parameter(0) b = f32[] parameter(1) ROOT c = f32[] add(a, b) }\n"       \
+    "max { a = f32[] parameter(0) b = f32[] parameter(1) ROOT c = f32[] maximum(a, b) }\n"   \
+    "least { a = s32[] parameter(0) b = s32[] parameter(1) ROOT c = s32[] minimum(a, b) }\n" \
+    "ge { a = f32[] parameter(0) b = f32[] parameter(1) ROOT c = pred[] compare(a, b), direction=GE }\n"
+
+typedef struct Case {
+    const char *body;
+    int32_t factors; /* of r that have a halo */
+} Case;
+
+/* Which of an instruction's arrays lie in parts; the others are whole. */
+typedef enum Stored { STORED_WHOLE, STORED_OPERANDS, STORED_RESULT, STORED_ALL, STORED_COUNT } Stored;
+
+static int32_t exchanges;
+
+static void count_exchanges(const Program *program) {
+    for (int32_t k = 0; k < program->instruction_count; k++)
+        exchanges += program->instructions[k].kind == PROGRAM_COLLECTIVE &&
+                     program->instructions[k].collective->kind == PROGRAM_HALO_EXCHANGE;
+}
+
+/* Says that instruction i splits `factors`, or is stored split along the dimensions that they have in `slot`.
+ */
+static void add_exception(PlanStage *stage, const SplitCase *self, int32_t i, const int32_t *factors,
+                          int32_t user, int32_t slot) {
+    const FactorRule *rule = &self->context.rules->rules[user];
+    PlanException *exception = &stage->exceptions[stage->exception_count];
+    for (int32_t k = 0; k < stage->exception_count; k++)
+        if (stage->exceptions[k].instruction == i) return;
+    *exception = (PlanException){.instruction = i, .has_states = true};
+    for (int32_t axis = 0; axis < MESH_MAX_AXES; axis++) {
+        exception->factors[axis] = factors[axis];
+        int32_t d = factors[axis] < 0 ? -1 : rule->factors[factors[axis]].dimension[slot];
+        if (d < 0) continue;
+        const IrShape *shape = &self->context.canonical->instructions[i].shape;
+        int32_t ways = stage->mesh.axes[axis].size;
+        for (int32_t k = 0; k < axis; k++)
+            if (exception->states.axis[k] == sbp_split(d)) ways *= stage->mesh.axes[k].size;
+        if (shape->dimensions[d] >= ways) sbp_set(&exception->states, axis, sbp_split(d));
+    }
+    exception->has_factors = i == user;
+    stage->exception_count++;
+}
+
+static void check_stored(SplitCase *self, const char *mesh, int32_t first, int32_t second, Stored stored) {
+    static const int32_t none[MESH_MAX_AXES] = {-1, -1, -1, -1};
+    const int32_t factors[MESH_MAX_AXES] = {first, second, -1, -1};
+    Arena arena = {0};
+    AmError error = {0};
+    char what[128];
+    PlanException exceptions[SPLIT_MOST_ARRAYS];
+    PlanStage stage = {.exceptions = exceptions};
+    int32_t user = split_instruction(self, "r");
+    const IrInstruction *instruction = &self->context.canonical->instructions[user];
+    assert_int_equal(mesh_parse(&stage.mesh, &arena, mesh, &error), AM_OK);
+    bool splits_result = stored == STORED_RESULT || stored == STORED_ALL;
+    bool splits_operands = stored == STORED_OPERANDS || stored == STORED_ALL;
+    add_exception(&stage, self, user, factors, user, instruction->operand_count);
+    if (!splits_result) exceptions[0].states = (SbpState){.axis = {0}};
+    for (int32_t k = 0; k < instruction->operand_count; k++) {
+        int32_t producer = self->context.rules->alias[instruction->operands[k]];
+        if (!self->context.rules->on_demand[producer])
+            add_exception(&stage, self, producer, splits_operands ? factors : none, user, k);
+    }
+    snprintf(what, sizeof what, "%s, factors %d and %d, stored %d", mesh, first, second, (int)stored);
+    split_check_stage(self, &stage, what, count_exchanges);
+    arena_free(&arena);
+}
+
+static bool is_halo(const SplitCase *self, int32_t factor, int32_t ways) {
+    const FactorRule *rule = &self->context.rules->rules[split_instruction(self, "r")];
+    return rule->factors[factor].halo && rule->factors[factor].size >= ways;
+}
+
+static void check_case(const Case *its, uint64_t seed) {
+    static const struct {
+        const char *mesh;
+        int32_t ways;
+    } meshes[] = {{"a=2", 2}, {"a=3", 3}, {"a=4", 4}};
+    SplitCase self;
+    char text[4096];
+    snprintf(text, sizeof text, "HloModule test\n%sENTRY main {\n%s\n}\n", COMPUTATIONS, its->body);
+    split_open(&self, text, seed);
+    int32_t count = self.context.rules->rules[split_instruction(&self, "r")].factor_count, found = 0;
+    for (int32_t f = 0; f < count; f++) {
+        found += is_halo(&self, f, 1);
+        for (size_t m = 0; m < sizeof meshes / sizeof *meshes; m++)
+            for (Stored stored = STORED_WHOLE; stored < STORED_COUNT; stored++)
+                if (is_halo(&self, f, meshes[m].ways)) check_stored(&self, meshes[m].mesh, f, -1, stored);
+        for (int32_t g = 0; g < count && is_halo(&self, f, 2); g++) {
+            bool may_split =
+                self.context.rules->rules[split_instruction(&self, "r")].factors[g].kind != FACTOR_BLOCKED;
+            if (!may_split || (g == f && !is_halo(&self, f, 4))) continue;
+            if (self.context.rules->rules[split_instruction(&self, "r")].factors[g].size < 2) continue;
+            check_stored(&self, "a=2,b=2", f, g, STORED_ALL);
+            check_stored(&self, "a=2,b=2", g, f, STORED_OPERANDS);
+        }
+    }
+    if (found != its->factors)
+        fail_msg("%s\n%d factors have a halo, expected %d", its->body, found, its->factors);
+    split_close(&self);
+}
+
+static void check(const Case *cases, size_t count) {
+    for (size_t k = 0; k < count; k++) check_case(&cases[k], 100 * k);
+}
+#define CHECK(cases) check(cases, sizeof cases / sizeof *cases)
+
+static void test_slices(void **state) {
+    (void)state;
+    static const Case cases[] = {
+        {"a = f32[3,16] parameter(0) ROOT r = f32[3,12] slice(a), slice={[0:3], [2:14]}", 1},
+        {"a = f32[16,3] parameter(0) ROOT r = f32[4,3] slice(a), slice={[12:16], [0:3]}", 1},
+        {"a = f32[16,9] parameter(0) ROOT r = f32[7,4] slice(a), slice={[1:15:2], [0:4]}", 2},
+        {"a = f32[17,3] parameter(0) ROOT r = f32[9,3] slice(a), slice={[0:17:2], [0:3]}", 1},
+        {"a = s8[5,13] parameter(0) ROOT r = s8[5,5] slice(a), slice={[0:5], [0:13:3]}", 1},
+    };
+    CHECK(cases);
+}
+
+static void test_pads(void **state) {
+    (void)state;
+    static const Case cases[] = {
+        {"a = f32[8,3] parameter(0) z = f32[] parameter(1) ROOT r = f32[12,3] pad(a, z), padding=1_3x0_0", 1},
+        {"a = f32[6,5] parameter(0) z = f32[] parameter(1) ROOT r = f32[19,4] pad(a, z), padding=1_2_2x-1_0",
+         2},
+        {"a = f32[9,5] parameter(0) z = f32[] parameter(1) ROOT r = f32[13,5] pad(a, z), padding=-2_-2_1x0_0",
+         1},
+        {"a = f32[2,5] parameter(0) z = f32[] parameter(1) ROOT r = f32[14,5] pad(a, z), padding=12_0x0_0",
+         1},
+    };
+    CHECK(cases);
+}
+
+static void test_concatenations(void **state) {
+    (void)state;
+    static const Case cases[] = {
+        {"a = f32[8,3] parameter(0) b = f32[8,3] parameter(1) ROOT r = f32[16,3] concatenate(a, b), "
+         "dimensions={0}",
+         1},
+        {"a = f32[4,7] parameter(0) b = f32[4,1] parameter(1) c = f32[4,5] parameter(2)\n"
+         "ROOT r = f32[4,13] concatenate(a, b, c), dimensions={1}",
+         1},
+        {"a = f32[4,7] parameter(0) ROOT r = f32[4,14] concatenate(a, a), dimensions={1}", 1},
+    };
+    CHECK(cases);
+}
+
+static void test_reversals(void **state) {
+    (void)state;
+    static const Case cases[] = {
+        {"a = f32[8,5] parameter(0) ROOT r = f32[8,5] reverse(a), dimensions={0}", 1},
+        {"a = f32[7,6] parameter(0) ROOT r = f32[7,6] reverse(a), dimensions={0,1}", 2},
+    };
+    CHECK(cases);
+}
+
+static void test_convolutions(void **state) {
+    (void)state;
+    static const Case cases[] = {
+        {"a = f32[2,8,8,3] parameter(0) k = f32[3,3,3,2] parameter(1)\n"
+         "ROOT r = f32[2,8,8,2] convolution(a, k), window={size=3x3 pad=1_1x1_1}, dim_labels=b01f_01io->b01f",
+         2},
+        {"a = f32[2,11,9,3] parameter(0) k = f32[3,2,3,2] parameter(1)\n"
+         "ROOT r = f32[2,6,8,2] convolution(a, k), window={size=3x2 stride=2x1 pad=1_1x0_0}, "
+         "dim_labels=b01f_01io->b01f",
+         2},
+        {"a = f32[2,12,3] parameter(0) k = f32[3,3,2] parameter(1)\n"
+         "ROOT r = f32[2,9,2] convolution(a, k), window={size=3 pad=0_1 rhs_dilate=2}, "
+         "dim_labels=b0f_0io->b0f",
+         1},
+        /* No wider than its stride: nothing is read twice, and some elements not at all. */
+        {"a = f32[2,12,3] parameter(0) k = f32[1,3,2] parameter(1)\n"
+         "ROOT r = f32[2,6,2] convolution(a, k), window={size=1 stride=2}, dim_labels=b0f_0io->b0f",
+         1},
+        /* The gradient of an input, of a stride of 2. */
+        {"a = f32[2,5,5,3] parameter(0) k = f32[3,3,3,2] parameter(1)\n"
+         "ROOT r = f32[2,10,10,2] convolution(a, k), window={size=3x3 pad=1_2x1_2 lhs_dilate=2x2 "
+         "rhs_reversal=1x1}, dim_labels=b01f_01io->b01f",
+         2},
+        /* The gradient of a kernel: windows as large as the input. */
+        {"a = f32[8,8,2,3] parameter(0) g = f32[8,8,2,4] parameter(1)\n"
+         "ROOT r = f32[3,3,3,4] convolution(a, g), window={size=8x8 pad=1_1x1_1}, dim_labels=01fb_01io->01bf",
+         2},
+        {"a = f32[2,11,3] parameter(0) g = f32[2,6,4] parameter(1)\n"
+         "ROOT r = f32[3,3,4] convolution(a, g), window={size=6 pad=1_1 rhs_dilate=2}, "
+         "dim_labels=f0b_i0o->0bf",
+         1},
+        {"a = f32[2,9,3] parameter(0) g = f32[2,7,4] parameter(1)\n"
+         "ROOT r = f32[3,3,4] convolution(a, g), window={size=7 rhs_reversal=1}, dim_labels=f0b_i0o->0bf",
+         1},
+        {"a = f32[2,9,4] parameter(0) k = f32[3,1,4] parameter(1)\n"
+         "ROOT r = f32[2,9,4] convolution(a, k), window={size=3 pad=2_0}, dim_labels=b0f_0io->b0f, "
+         "feature_group_count=4",
+         1},
+    };
+    CHECK(cases);
+}
+
+static void test_windows(void **state) {
+    (void)state;
+    static const Case cases[] = {
+        {"a = f32[2,8,8,3] parameter(0) z = f32[] constant(-inf)\n"
+         "ROOT r = f32[2,4,4,3] reduce-window(a, z), window={size=1x2x2x1 stride=1x2x2x1}, to_apply=max",
+         2},
+        {"a = f32[2,9,3] parameter(0) z = f32[] parameter(1)\n"
+         "ROOT r = f32[2,5,3] reduce-window(a, z), window={size=1x3x1 stride=1x2x1 pad=0_0x1_1x0_0}, "
+         "to_apply=add",
+         1},
+        {"a = s32[13] parameter(0) z = s32[] constant(5)\n"
+         "ROOT r = s32[25] reduce-window(a, z), window={size=2 pad=1_0 lhs_dilate=2 rhs_dilate=1}, "
+         "to_apply=least",
+         1},
+        {"a = f32[12] parameter(0) z = f32[] constant(0)\n"
+         "ROOT r = f32[12] reduce-window(a, z), window={size=12 pad=11_0}, to_apply=add",
+         0},
+    };
+    CHECK(cases);
+}
+
+static void test_selections(void **state) {
+    (void)state;
+    static const Case cases[] = {
+        {"a = f32[2,8,8,3] parameter(0) g = f32[2,4,4,3] parameter(1) z = f32[] constant(0)\n"
+         "ROOT r = f32[2,8,8,3] select-and-scatter(a, g, z), window={size=1x2x2x1 stride=1x2x2x1}, "
+         "select=ge, scatter=add",
+         2},
+        {"a = f32[2,9,9,3] parameter(0) g = f32[2,5,4,3] parameter(1) z = f32[] constant(1)\n"
+         "ROOT r = f32[2,9,9,3] select-and-scatter(a, g, z), window={size=1x3x3x1 stride=1x2x2x1 "
+         "pad=0_0x1_1x0_0x0_0}, select=ge, scatter=add",
+         2},
+        {"a = f32[11] parameter(0) g = f32[3] parameter(1) z = f32[] constant(0)\n"
+         "ROOT r = f32[11] select-and-scatter(a, g, z), window={size=2 stride=4}, select=ge, scatter=add",
+         1},
+    };
+    CHECK(cases);
+}
+
+static void test_exchanges_take_place(void **state) {
+    (void)state;
+    assert_true(exchanges > 400);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_slices),         cmocka_unit_test(test_pads),
+        cmocka_unit_test(test_concatenations), cmocka_unit_test(test_reversals),
+        cmocka_unit_test(test_convolutions),   cmocka_unit_test(test_windows),
+        cmocka_unit_test(test_selections),     cmocka_unit_test(test_exchanges_take_place),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
