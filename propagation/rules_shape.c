@@ -7,7 +7,7 @@
  * same elements iff n divides both, so the factor's size is their greatest
  * common divisor (b,t,h*e -> b,t,h,e gives h). What is minor to it is whole.
  * Where elements change their places along a dimension by a fixed map it is a
- * permutation; where the map is known only at run time (dynamic slices) it is whole.
+ * permutation; dynamic slices, whose map is known at run time, know their places.
  */
 #include "propagation/rules_builder.h"
 
