@@ -119,8 +119,9 @@ void storage_keep(const Storage *self, int32_t i, int32_t axis) {
     sbp_set(state, axis, SBP_B);
     if (role == STORAGE_NONE || self->roles->weight[i] < 0) return;
     int32_t d = kept_dimension(self, kinds[role], i, axis);
-    /* What the optimizer takes from outside of loops is a finished gradient: it comes in its shards. */
-    if (d < 0 && role == STORAGE_GRADIENT && i < self->context->rules->entry_count)
+    /* A finished gradient comes to the optimizer in its shards; one that is still added to, in a loop,
+     * stays partial until that is over. */
+    if (d < 0 && role == STORAGE_GRADIENT && !self->roles->is_added_up[i])
         d = kept_dimension(self, PLAN_OPTIMIZER, i, axis);
     if (d < 0) return;
     int64_t size = choices_array_shape(&self->context->canonical->instructions[i])->dimensions[d];

@@ -45,6 +45,7 @@ static void hand_on(Finder *self, int32_t through, int32_t from, int32_t from_sl
         if (result->role[to] == STORAGE_NONE) {
             result->role[to] = (uint8_t)role;
             result->weight[to] = result->weight[from];
+            result->is_added_up[to] = role == STORAGE_GRADIENT && result->is_added_up[from];
         }
     }
 }
@@ -55,6 +56,7 @@ static void copy_role(Finder *self, int32_t from, int32_t to) {
     if (rank_of(self, from) != rank_of(self, to)) return;
     result->role[to] = result->role[from];
     result->weight[to] = result->weight[from];
+    result->is_added_up[to] = result->is_added_up[from];
     for (int32_t d = 0; d < rank_of(self, from); d++)
         dimensions_of(self, to)[d] = dimensions_of(self, from)[d];
 }
@@ -153,6 +155,8 @@ static void enter_loop(Finder *self, const PlannedLoop *loop) {
         self->claims[leaf->next]++;
         copy_role(self, leaf->afterwards, leaf->next);
         copy_role(self, leaf->afterwards, leaf->in_body);
+        if (self->choices->accumulation_of[leaf->next] >= 0 && leaf->in_body >= 0)
+            self->result->is_added_up[leaf->next] = self->result->is_added_up[leaf->in_body] = true;
         if (self->rules->on_demand[leaf->initial]) continue;
         self->claims[leaf->initial]++;
         copy_role(self, leaf->afterwards, leaf->initial);
@@ -240,6 +244,7 @@ AmStatus storage_find_roles(const StorageRoles **roles, Arena *arena, const Rule
                    .result = result,
                    .claims = ARENA_ARRAY(arena, int32_t, count + 1)};
     *result = (StorageRoles){.role = ARENA_ARRAY(arena, uint8_t, count + 1),
+                             .is_added_up = ARENA_ARRAY(arena, bool, count + 1),
                              .weight = ARENA_ARRAY(arena, int32_t, count + 1),
                              .first = ARENA_ARRAY(arena, int32_t, count + 1)};
     if (arena->failed) return am_fail_memory(error, count);

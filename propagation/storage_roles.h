@@ -24,6 +24,7 @@ typedef struct StorageRoles {
     int32_t *weight;   /* [instruction]: entry parameter that it follows, or -1 */
     int32_t *first;    /* [instruction]: dimension d of instruction i is first[i] + d in `dimension` */
     int8_t *dimension; /* the weight's dimension that it is, or -1 */
+    bool *is_added_up; /* [instruction]: a gradient that a loop goes on adding to */
 } StorageRoles;
 
 /* Everything lives in the arena. `choices` has uses and operands already. AM_ERROR_INTERNAL without
