@@ -60,3 +60,19 @@ AmStatus expert_megatron(const Problem *problem, int32_t axis, Genome *genome, b
     arena_free(&arena);
     return status;
 }
+
+bool expert_sequence(const Problem *problem, int32_t axis, Genome *genome) {
+    const PlanContext *context = problem->context;
+    bool found = false;
+    for (int32_t p = 0; p < context->roles->parameter_count; p++) {
+        int32_t instruction = context->roles->parameters[p].instruction;
+        if (context->roles->parameters[p].role != IR_ROLE_DATA) continue;
+        if (context->canonical->instructions[instruction].shape.rank < 2) continue;
+        int32_t class = classes_of(context->classes, context->rules, instruction, 1);
+        int32_t candidate = class < 0 ? -1 : candidate_of_class(problem, class);
+        if (candidate < 0 || !problem_usable(problem, candidate, axis)) continue;
+        if (problem->candidates[candidate].flops_share == 0) continue;
+        found = genome_insert(genome, axis, genome->count[axis], candidate) || found;
+    }
+    return found;
+}

@@ -13,4 +13,9 @@ bool expert_batch(const Problem *problem, int32_t axis, Genome *genome);
  * (Megatron-LM), the fully connected head of VGG. False if there is none. */
 AmStatus expert_megatron(const Problem *problem, int32_t axis, Genome *genome, bool *found, AmError *error);
 
+/* At the end of the axis's list the classes of the second dimension of data
+ * inputs: what else is whole is split by sequence (Megatron-LM's sequence
+ * parallelism). False if there is none that the list does not have. */
+bool expert_sequence(const Problem *problem, int32_t axis, Genome *genome);
+
 #endif

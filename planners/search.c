@@ -104,6 +104,18 @@ static int32_t server_size(const Cluster *cluster) {
     return size;
 }
 
+/* What makes up a recipe beside the batch. */
+typedef struct Recipe {
+    bool splits_model, splits_sequence;
+    uint8_t storage; /* kinds of storage where the batch is */
+} Recipe;
+
+static const Recipe recipes[EXPERT_COUNT] = {[EXPERT_MEGATRON] = {.splits_model = true},
+                                             [EXPERT_MEGATRON_SEQUENCE] = {true, true, 0},
+                                             [EXPERT_ZERO1] = {.storage = 1},
+                                             [EXPERT_ZERO2] = {.storage = 2},
+                                             [EXPERT_ZERO3] = {.storage = 3}};
+
 static const char *why_no_storage(const Problem *problem) {
     if (problem->pins.count > 0) return "the pins say where parameters are stored";
     return problem->space == SPACE_OPERATOR ? "the space has operators alone" : "no weight is updated";
@@ -116,9 +128,10 @@ static AmStatus expert_genome(const Problem *problem, Expert expert, Genome *gen
     *reason = NULL;
     const Mesh *mesh = &problem->mesh;
     bool is_pinned = problem->pins.count > 0;
-    if (expert != EXPERT_MEGATRON) {
+    const Recipe *recipe = &recipes[expert];
+    if (!recipe->splits_model) {
         bool split = false;
-        int32_t kinds = expert == EXPERT_DATA_PARALLEL ? 0 : (int32_t)(expert - EXPERT_ZERO1) + 1;
+        int32_t kinds = recipe->storage;
         for (int32_t axis = 0; axis < mesh->axis_count; axis++) {
             bool here = expert_batch(problem, axis, genome);
             int32_t most = problem_storage_kinds(problem, axis);
@@ -141,6 +154,8 @@ static AmStatus expert_genome(const Problem *problem, Expert expert, Genome *gen
     if (!found)
         *reason = is_pinned ? "the pins leave it nothing to split"
                             : "no weight dimension can be split by the strict rules on the model axis";
+    else if (recipe->splits_sequence && !expert_sequence(problem, mesh->axis_count - 1, genome))
+        *reason = "no data input has a sequence that the model axis divides";
     return AM_OK;
 }
 
@@ -189,7 +204,7 @@ static const char *why_too_large(Arena *arena, const MemoryFit *fit) {
 static bool is_expert_mesh(const Searching *self, Expert expert, const Mesh *mesh) {
     if (self->problem_count == 1) return true;
     int32_t model = mesh->axes[1].size;
-    return expert != EXPERT_MEGATRON ? model == 1 : model > 1 && model <= server_size(self->cluster);
+    return !recipes[expert].splits_model ? model == 1 : model > 1 && model <= server_size(self->cluster);
 }
 
 /* The recipes as they are quoted beside the result; not evaluations of the search. */

@@ -24,11 +24,12 @@ typedef enum Searcher {
 } Searcher;
 const char *searcher_name(Searcher searcher);
 
-#define EXPERT_LIST(X)                                                                            \
-    X(DATA_PARALLEL, "data_parallel", "the batch over all devices")                               \
-    X(MEGATRON, "megatron", "heads, MLP width and vocabulary inside a server, the batch between") \
-    X(ZERO1, "zero1", "data_parallel, each device with its part of the optimizer state")          \
-    X(ZERO2, "zero2", "zero1, and with its part of the gradients")                                \
+#define EXPERT_LIST(X)                                                                              \
+    X(DATA_PARALLEL, "data_parallel", "the batch over all devices")                                 \
+    X(MEGATRON, "megatron", "heads, MLP width and vocabulary inside a server, the batch between")   \
+    X(MEGATRON_SEQUENCE, "megatron_sequence", "megatron, and the sequence where it splits nothing") \
+    X(ZERO1, "zero1", "data_parallel, each device with its part of the optimizer state")            \
+    X(ZERO2, "zero2", "zero1, and with its part of the gradients")                                  \
     X(ZERO3, "zero3", "zero2, and with its part of the weights")
 typedef enum Expert {
 #define EXPERT_ENUM(name, text, help) EXPERT_##name,
