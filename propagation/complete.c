@@ -6,7 +6,8 @@
  * stands first among all its factors, contracted ones included. A size that
  * does not divide is split unevenly, between the granules that all dimensions of
  * the class have (heads, not elements of heads); one smaller than the axis is
- * passed over, tensor by tensor. Storage entries come after that (storage.h).
+ * passed over, tensor by tensor. Storage entries come after that (storage.h),
+ * then what the users of a value agree on (settle.h).
  * Partial results are then carried down linear chains of single use to the
  * cheapest place to finish
  * them: an exact choice, since such chains form trees.
@@ -15,6 +16,7 @@
 #include <string.h>
 
 #include "propagation/lower_internal.h"
+#include "propagation/settle.h"
 #include "propagation/storage.h"
 
 typedef struct Completer {
@@ -399,6 +401,7 @@ AmStatus plan_complete_stage(Completion **completion, Arena *arena, const PlanCo
     if (self.storage) storage_choose_factors(&storage);
     TRY(apply_exceptions(&self, error));
     if (stage->exception_count > 0) join_carried(&self);
+    TRY(settle_wanted(result, arena, context, error));
     for (int32_t axis = 0; axis < stage->mesh.axis_count; axis++) {
         ArenaMark mark = arena_mark(arena);
         if (stage->mesh.axes[axis].size > 1) place_reductions(&self, arena, axis);

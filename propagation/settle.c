@@ -1,0 +1,78 @@
+/* States that the lists leave open; see settle.h. One pass over all uses. */
+#include "propagation/settle.h"
+
+SbpState settle_operand_state(const Completion *completion, const PlanContext *context, int32_t i,
+                              int32_t k) {
+    const Mesh *mesh = &completion->stage->mesh;
+    const FactorRule *rule = &context->rules->rules[i];
+    int32_t operand = context->canonical->instructions[i].operands[k];
+    const IrShape *shape = &context->canonical->instructions[operand].shape;
+    SbpState state = {.axis = {0}};
+    if (shape->type == DTYPE_TUPLE || k >= rule->operand_count) return state;
+    for (int32_t axis = 0; axis < mesh->axis_count; axis++) {
+        size_t place = (size_t)i * MESH_MAX_AXES + (size_t)axis;
+        int8_t factor = completion->factor[place];
+        int8_t d = factor < 0 ? -1 : rule->factors[factor].dimension[k];
+        if (d < 0) continue;
+        sbp_set_split(&state, axis, d,
+                      sbp_cut(mesh, state, axis, d, shape->dimensions[d], 1, completion->granules[place]));
+    }
+    return state;
+}
+
+/* What the users of a value want of it, as far as they have been asked. */
+typedef struct Wish {
+    SbpState state;
+    int32_t users;
+    uint8_t differs; /* axes (bits) on which they do not agree */
+} Wish;
+
+static void ask(Wish *wish, SbpState state) {
+    for (int32_t axis = 0; axis < MESH_MAX_AXES && wish->users > 0; axis++)
+        if (!sbp_equal_on(wish->state, state, axis)) wish->differs |= (uint8_t)(1u << axis);
+    if (wish->users++ == 0) wish->state = state;
+}
+
+static bool splits_elsewhere(SbpState state, int32_t axis, Sbp sbp) {
+    for (int32_t other = 0; other < MESH_MAX_AXES; other++)
+        if (other != axis && state.axis[other] == sbp) return true;
+    return false;
+}
+
+static bool may_settle(const Completion *completion, const PlanContext *context, int32_t i) {
+    const IrInstruction *instruction = &context->canonical->instructions[i];
+    const PlanStage *stage = completion->stage;
+    if (instruction->operand_count == 0 || instruction->opcode == IR_GET_TUPLE_ELEMENT) return false;
+    if (context->rules->rules[i].result_count != 1 || instruction->shape.type == DTYPE_TUPLE) return false;
+    for (int32_t k = 0; k < stage->exception_count; k++)
+        if (stage->exceptions[k].instruction == i && stage->exceptions[k].has_states) return false;
+    return true;
+}
+
+AmStatus settle_wanted(Completion *completion, Arena *scratch, const PlanContext *context, AmError *error) {
+    const Choices *choices = context->choices;
+    ArenaMark mark = arena_mark(scratch);
+    Wish *wishes = ARENA_ARRAY(scratch, Wish, context->rules->count + 1);
+    if (!wishes) return am_fail_memory(error, context->rules->count);
+    for (int32_t n = 0; n < choices->decided_count; n++) {
+        int32_t i = choices->decided[n];
+        for (int32_t k = choices->first_operand[i]; k < choices->first_operand[i + 1]; k++)
+            ask(&wishes[choices->operands[k]],
+                settle_operand_state(completion, context, i, k - choices->first_operand[i]));
+    }
+    for (int32_t n = 0; n < choices->decided_count; n++) {
+        int32_t i = choices->decided[n];
+        const Wish *wish = &wishes[i];
+        if (wish->users == 0 || wish->users != choices->uses[i]) continue;
+        for (int32_t axis = 0; axis < completion->stage->mesh.axis_count; axis++) {
+            SbpState *stored = &completion->stored[i];
+            Sbp wanted = wish->state.axis[axis];
+            if (stored->axis[axis] != SBP_B || !sbp_is_split(wanted) || wish->differs >> axis & 1) continue;
+            if (splits_elsewhere(*stored, axis, wanted) || splits_elsewhere(wish->state, axis, wanted))
+                continue;
+            if (may_settle(completion, context, i)) sbp_take(stored, wish->state, axis);
+        }
+    }
+    arena_release(scratch, mark);
+    return AM_OK;
+}
