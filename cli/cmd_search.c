@@ -196,7 +196,9 @@ static AmStatus print_summary(Text *text, Searched *self, AmError *error) {
     const Mesh *mesh = &plan->stages[0].mesh;
     const char **columns;
     TRY(sharding_columns(&columns, &self->arena, plan, self->context, error));
-    text_append(text, "%s on cluster %s, mesh", plan->module_name, plan->cluster_name);
+    text_append(text, "%s on cluster %s, ", plan->module_name, plan->cluster_name);
+    if (plan->stage_count > 1) text_append(text, "%d stages of ", plan->stage_count);
+    text_append_string(text, "mesh");
     for (int32_t axis = 0; axis < mesh->axis_count; axis++)
         text_append(text, " %s=%d", mesh->axes[axis].name, mesh->axes[axis].size);
     text_append_string(text, "\n\n");
@@ -216,15 +218,19 @@ static AmStatus print_summary(Text *text, Searched *self, AmError *error) {
 static json_t *devices_to_json(Searched *self) {
     const Plan *plan = self->result.plan;
     json_t *devices = json_array();
-    for (int32_t d = 0; d < plan->device_count; d++) {
+    for (int32_t d = 0, stage = 0, at = 0; d < plan->device_count; d++, at++) {
         const PlanDevicePrediction *device = &plan->predicted[d];
         double seconds = plan->predicted_step_seconds;
+        if (at == plan->stages[stage].mesh.device_count) {
+            stage++;
+            at = 0;
+        }
         double busy = (device->compute_seconds + device->communication_seconds) / seconds;
-        json_array_append_new(
-            devices, json_pack("{s:s, s:I, s:f}", "name",
-                               cluster_device_name(self->cluster, &self->arena, plan->stages[0].devices[d]),
-                               "peak_bytes", (json_int_t)device->peak_bytes, "busy_fraction",
-                               seconds > 0 ? fmin(busy, 1) : 0.0));
+        json_array_append_new(devices, json_pack("{s:s, s:I, s:f}", "name",
+                                                 cluster_device_name(self->cluster, &self->arena,
+                                                                     plan->stages[stage].devices[at]),
+                                                 "peak_bytes", (json_int_t)device->peak_bytes,
+                                                 "busy_fraction", seconds > 0 ? fmin(busy, 1) : 0.0));
     }
     return devices;
 }
@@ -329,11 +335,13 @@ static AmStatus run(const Cli *cli, AmError *error) {
 #define VALUE_OF(x) TEXT_OF(x)
 static const CliOption options[] = {
     {"--cluster", "CLUSTER", "a cluster file, or a built-in name (automap cluster lists them)", false},
-    {"--space", "SPACE", "auto (default: all), operator, data", false},
+    {"--space", "SPACE", "auto (default: all of one stage), operator, data, pipeline", false},
     {"--searcher", "NAME",
      "dqn (default, starts from the expert plans, then polishes), exhaustive, random, expert", false},
     {"--expert", "NAME",
-     "that recipe's plan, priced: data_parallel, megatron, megatron_sequence, zero1, zero2, zero3", false},
+     "that recipe's plan, priced: data_parallel, megatron, megatron_sequence, zero1, zero2, zero3, "
+     "even_pipeline",
+     false},
     {"--device", "cpu|cuda", "where the DQN is trained (default cpu)", false},
     {"--mesh", "data=4,model=8", "the mesh (default: every ordered split of the devices into data x model)",
      false},

@@ -11,6 +11,7 @@
 #include "base/clock.h"
 #include "base/parallel.h"
 #include "cost/simulate.h"
+#include "planners/even_pipeline.h"
 #include "planners/expert.h"
 #include "planners/searchers.h"
 
@@ -128,6 +129,10 @@ static AmStatus expert_genome(const Problem *problem, Expert expert, Genome *gen
     *reason = NULL;
     const Mesh *mesh = &problem->mesh;
     bool is_pinned = problem->pins.count > 0;
+    if (expert == EXPERT_EVEN_PIPELINE) {
+        *reason = "it has several stages: --space pipeline prices it";
+        return AM_OK;
+    }
     const Recipe *recipe = &recipes[expert];
     if (!recipe->splits_model) {
         bool split = false;
@@ -159,6 +164,23 @@ static AmStatus expert_genome(const Problem *problem, Expert expert, Genome *gen
     return AM_OK;
 }
 
+void search_describe_plan(Plan *plan, const PlanContext *context, const Cluster *cluster,
+                          const SearchOptions *options) {
+    *plan = (Plan){.module_name = context->canonical->name,
+                   .module_sha256 = context->sha256,
+                   .module_instructions = context->canonical->instruction_count,
+                   .cluster_name = cluster->name,
+                   .cluster_sha256 = cluster->sha256,
+                   .cluster_description = cluster->description,
+                   .micro_batches = 1,
+                   .schedule = "none",
+                   .stage_count = 1,
+                   .searcher = searcher_name(options->searcher),
+                   .space = plan_space_name(options->space),
+                   .seed = options->seed,
+                   .bound_seconds = NAN};
+}
+
 /* A genome as a plan, simulated in full; the shown figures are always these. */
 static AmStatus simulate_genome(Searching *self, const Problem *problem, const Genome *genome, Plan **result,
                                 Simulation **simulation, AmError *error) {
@@ -167,20 +189,8 @@ static AmStatus simulate_genome(Searching *self, const Problem *problem, const G
     if (self->arena->failed) return am_fail_memory(error, (int64_t)sizeof *plan);
     problem_stage(problem, genome, self->arena, stage);
     if (self->arena->failed) return am_fail_memory(error, 0);
-    *plan = (Plan){.module_name = self->context->canonical->name,
-                   .module_sha256 = self->context->sha256,
-                   .module_instructions = self->context->canonical->instruction_count,
-                   .cluster_name = self->cluster->name,
-                   .cluster_sha256 = self->cluster->sha256,
-                   .cluster_description = self->cluster->description,
-                   .micro_batches = 1,
-                   .schedule = "none",
-                   .stages = stage,
-                   .stage_count = 1,
-                   .searcher = searcher_name(self->options->searcher),
-                   .space = plan_space_name(self->options->space),
-                   .seed = self->options->seed,
-                   .bound_seconds = NAN};
+    search_describe_plan(plan, self->context, self->cluster, self->options);
+    plan->stages = stage;
     TRY(simulate_plan(simulation, self->arena, self->context, plan, self->cluster,
                       self->options->memory_fraction, error));
     TRY(simulation_predict(plan, self->arena, *simulation, error));
@@ -473,6 +483,35 @@ static AmStatus make_plan(Searching *self, AmError *error) {
     return AM_OK;
 }
 
+static bool is_pipeline_search(const SearchOptions *options) {
+    return options->space == SPACE_PIPELINE ||
+           (options->searcher == SEARCHER_EXPERT && options->expert == EXPERT_EVEN_PIPELINE);
+}
+
+/* Several stages: the recipe alone, beside those of one stage on all devices. */
+static AmStatus search_pipeline(Searching *self, AmError *error) {
+    SearchResult *result = self->result;
+    const SearchOptions *options = self->options;
+    ExpertResult *quoted = &result->experts[EXPERT_EVEN_PIPELINE];
+    bool is_recipe = options->searcher == SEARCHER_EXPERT && options->expert == EXPERT_EVEN_PIPELINE;
+    if (!is_recipe)
+        return am_fail(error, AM_ERROR_USAGE, "",
+                       "--space pipeline has one plan so far: --searcher expert --expert even_pipeline");
+    for (int32_t e = 0; e < EXPERT_COUNT; e++) result->experts[e] = (ExpertResult){.seconds = NAN};
+    if (!options->mesh) { /* which is that of one stage */
+        TRY(create_problems(self, error));
+        TRY(quote_experts(self, error));
+    }
+    TRY(even_pipeline_plan(&result->plan, &quoted->reason, &result->evaluations, self->arena, self->context,
+                           self->cluster, options, error));
+    if (!result->plan)
+        return am_fail(error, AM_ERROR_INFEASIBLE, self->context->module->source, "--expert %s: %s",
+                       expert_name(EXPERT_EVEN_PIPELINE), quoted->reason);
+    quoted->seconds = result->plan->predicted_step_seconds;
+    result->plan->evaluations = result->evaluations;
+    return AM_OK;
+}
+
 AmStatus search(SearchResult *result, Arena *arena, const PlanContext *context, const Cluster *cluster,
                 const SearchOptions *options, AmError *error) {
     double start = clock_seconds();
@@ -488,11 +527,15 @@ AmStatus search(SearchResult *result, Arena *arena, const PlanContext *context, 
     if (!self.devices) return am_fail_memory(error, cluster->device_count);
     for (int32_t d = 0; d < cluster->device_count; d++) self.devices[d] = d;
     AmStatus status;
-    TRY_OR_FAIL(create_problems(&self, error));
-    TRY_OR_FAIL(run_searcher(&self, error));
-    result->evaluations = evaluations_of(&self);
-    result->interrupted = options->interrupted && *options->interrupted;
-    status = make_plan(&self, error);
+    if (is_pipeline_search(options)) {
+        status = search_pipeline(&self, error);
+    } else {
+        TRY_OR_FAIL(create_problems(&self, error));
+        TRY_OR_FAIL(run_searcher(&self, error));
+        result->evaluations = evaluations_of(&self);
+        result->interrupted = options->interrupted && *options->interrupted;
+        status = make_plan(&self, error);
+    }
     result->search_seconds = clock_seconds() - start;
 fail:
     for (int32_t k = 0; k < self.problem_count; k++) problem_free(self.problems[k]);

@@ -30,7 +30,8 @@ const char *searcher_name(Searcher searcher);
     X(MEGATRON_SEQUENCE, "megatron_sequence", "megatron, and the sequence where it splits nothing") \
     X(ZERO1, "zero1", "data_parallel, each device with its part of the optimizer state")            \
     X(ZERO2, "zero2", "zero1, and with its part of the gradients")                                  \
-    X(ZERO3, "zero3", "zero2, and with its part of the weights")
+    X(ZERO3, "zero3", "zero2, and with its part of the weights")                                    \
+    X(EVEN_PIPELINE, "even_pipeline", "stages of equal FLOPs, the batch over the devices of each")
 typedef enum Expert {
 #define EXPERT_ENUM(name, text, help) EXPERT_##name,
     EXPERT_LIST(EXPERT_ENUM)
@@ -75,6 +76,10 @@ typedef struct SearchResult {
     double search_seconds;
     bool interrupted;
 } SearchResult;
+
+/* What every plan says of its module, cluster and search; one stage and one micro-batch. */
+void search_describe_plan(Plan *plan, const PlanContext *context, const Cluster *cluster,
+                          const SearchOptions *options);
 
 /* AM_ERROR_INFEASIBLE if nothing fits: the text names the device, the bytes
  * needed and the limit of the plan that came nearest; or if some pin can hold on

@@ -12,6 +12,7 @@
 #include "base/hash.h"
 #include "base/json.h"
 #include "propagation/plan_parts.h"
+#include "propagation/stages.h"
 
 #define FORMAT_NAME "automap-plan-1"
 
@@ -20,6 +21,7 @@ typedef struct Reader {
     const PlanContext *context;
     const char *source;
     Plan *plan;
+    bool *taken; /* [MESH_MAX_DEVICES]: devices that a stage has named */
     AmError *error;
 } Reader;
 
@@ -112,12 +114,11 @@ static AmStatus read_devices(const Reader *self, PlanStage *stage, const json_t 
                        "%s: expected %d devices, as the mesh has, found %zu", where, count,
                        json_array_size(devices));
     stage->devices = ARENA_ARRAY(self->arena, int32_t, count);
-    bool *taken = ARENA_ARRAY(self->arena, bool, MESH_MAX_DEVICES);
-    if (!stage->devices || !taken) return am_fail_memory(self->error, count);
+    if (!stage->devices) return am_fail_memory(self->error, count);
     for (int32_t k = 0; k < count; k++) {
         TRY(read_element(self, &stage->devices[k], devices, k, where, 0, MESH_MAX_DEVICES - 1));
-        if (taken[stage->devices[k]]) return refuse(self, where, "a device is named twice");
-        taken[stage->devices[k]] = true;
+        if (self->taken[stage->devices[k]]) return refuse(self, where, "a device is named twice");
+        self->taken[stage->devices[k]] = true;
     }
     return AM_OK;
 }
@@ -303,6 +304,14 @@ static AmStatus read_stages(const Reader *self, const json_t *stages) {
     plan->stage_count = (int32_t)json_array_size(stages);
     if (plan->stage_count < 1 || plan->stage_count > instructions)
         return refuse(self, "$.stages", "expected at least one stage, and no more than instructions");
+    if (plan->stage_count > STAGES_MOST)
+        return am_fail(self->error, AM_ERROR_INPUT, self->source, "$.stages: expected at most %d stages",
+                       STAGES_MOST);
+    const char *schedule = plan->stage_count > 1 ? "gpipe" : "none";
+    if (strcmp(plan->schedule, schedule) != 0)
+        return am_fail(self->error, AM_ERROR_INPUT, self->source,
+                       "$.schedule: expected \"%s\" for %d stage%s, found \"%.40s\"", schedule,
+                       plan->stage_count, plan->stage_count > 1 ? "s" : "", plan->schedule);
     plan->stages = ARENA_ARRAY(self->arena, PlanStage, plan->stage_count);
     bool *covered = ARENA_ARRAY(self->arena, bool, instructions);
     if (!plan->stages || !covered) return am_fail_memory(self->error, instructions);
@@ -517,9 +526,11 @@ AmStatus plan_read(Plan **plan, json_t **root, Arena *arena, const PlanContext *
                      .context = context,
                      .source = source ? source : "",
                      .plan = ARENA_ARRAY(arena, Plan, 1),
+                     .taken = ARENA_ARRAY(arena, bool, MESH_MAX_DEVICES),
                      .error = error};
-    status = reader.plan ? json_parse(&document, reader.source, bytes.data, (size_t)bytes.length, error)
-                         : am_fail_memory(error, (int64_t)sizeof(Plan));
+    status = reader.plan && reader.taken
+                 ? json_parse(&document, reader.source, bytes.data, (size_t)bytes.length, error)
+                 : am_fail_memory(error, (int64_t)sizeof(Plan));
     file_release(&bytes);
     if (status == AM_OK) status = read_plan(&reader, document);
     if (status != AM_OK) {

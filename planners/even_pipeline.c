@@ -1,0 +1,264 @@
+/* Even pipelines. The forward operators stand in the order of the module, so that any place between two
+ * of them is a cut. FLOPs up to a place grow with it; stage s is to begin where they reach s / S of all.
+ * Among the places within a tenth of a stage of that, the one at which least crosses is taken: values
+ * made before it that a forward operator behind it reads, each once.
+ */
+#include "planners/even_pipeline.h"
+
+#include <math.h>
+
+#include "cost/simulate.h"
+#include "ir/flops.h"
+#include "planners/expert.h"
+#include "propagation/stages.h"
+
+#define TOLERANCE 0.1 /* of a stage's FLOPs */
+
+typedef struct Cutter {
+    const PlanContext *context;
+    const IrModule *module;
+    int32_t count;     /* instructions of the entry */
+    double *flops;     /* [count]: of forward operators, loops with what they run */
+    double *crossing;  /* [count + 1]: bytes that cross a cut before instruction i */
+    int32_t *last_use; /* [count]: the last forward operator that reads it, -1: none */
+} Cutter;
+
+static bool is_forward(const Cutter *self, int32_t i) {
+    return self->context->choices->live[i] && self->context->roles->phases[i] == IR_PHASE_FORWARD;
+}
+
+static double flops_of(const Cutter *self, Arena *scratch, int32_t i) {
+    const IrInstruction *instruction = &self->module->instructions[i];
+    IrShape *operands = ARENA_ARRAY(scratch, IrShape, instruction->operand_count + 1);
+    if (!operands) return 0;
+    for (int32_t k = 0; k < instruction->operand_count; k++)
+        operands[k] = self->module->instructions[instruction->operands[k]].shape;
+    return ir_flops(self->module, instruction, operands, &instruction->shape);
+}
+
+/* The entry's instruction that runs a planned computation, itself or by loops around it. */
+static int32_t outermost(const Rules *rules, const int32_t *computation_of_loop, int32_t computation) {
+    int32_t instruction = -1;
+    while (rules->region_of[computation] >= 0) {
+        int32_t loop = rules->region_of[computation];
+        instruction = rules->loops[loop].instruction;
+        computation = computation_of_loop[loop];
+    }
+    return instruction;
+}
+
+static void find_flops(Cutter *self, Arena *scratch) {
+    const Rules *rules = self->context->rules;
+    int32_t *computation_of_loop = ARENA_ARRAY(scratch, int32_t, rules->loop_count + 1);
+    if (!computation_of_loop) return;
+    for (int32_t c = 0; c < self->module->computation_count; c++) {
+        const IrComputation *body = &self->module->computations[c];
+        for (int32_t i = body->first; rules->is_planned[c] && i < body->first + body->count; i++)
+            if (rules->loop_of[i] >= 0) computation_of_loop[rules->loop_of[i]] = c;
+    }
+    for (int32_t c = 0; c < self->module->computation_count; c++) {
+        const IrComputation *body = &self->module->computations[c];
+        int32_t outer = rules->is_planned[c] ? outermost(rules, computation_of_loop, c) : -1;
+        for (int32_t i = body->first; rules->is_planned[c] && i < body->first + body->count; i++) {
+            int32_t counted = outer < 0 ? i : outer;
+            if (rules_loop(rules, i) || !self->context->choices->live[i] || !is_forward(self, counted))
+                continue;
+            ArenaMark mark = arena_mark(scratch);
+            self->flops[counted] += rules->times[c] * flops_of(self, scratch, i);
+            arena_release(scratch, mark);
+        }
+    }
+}
+
+static void find_crossing(Cutter *self) {
+    const Choices *choices = self->context->choices;
+    for (int32_t i = 0; i < self->count; i++) self->last_use[i] = -1;
+    for (int32_t i = self->count - 1; i >= 0; i--) {
+        if (!is_forward(self, i)) continue;
+        int32_t used = stages_is_transparent(self->context, i) ? self->last_use[i] : i;
+        for (int32_t k = choices->first_operand[i]; k < choices->first_operand[i + 1]; k++)
+            if (self->last_use[choices->operands[k]] < used) self->last_use[choices->operands[k]] = used;
+    }
+    for (int32_t i = 0; i < self->count; i++) {
+        bool is_sent = is_forward(self, i) && !stages_is_transparent(self->context, i);
+        if (!is_sent || self->last_use[i] <= i) continue;
+        self->crossing[i + 1] += choices->bytes[i];
+        self->crossing[self->last_use[i] + 1] -= choices->bytes[i];
+    }
+    for (int32_t i = 1; i <= self->count; i++) self->crossing[i] += self->crossing[i - 1];
+}
+
+/* The first instruction behind the cut, after `least`; -1: there is none with work on both sides. */
+static int32_t find_cut(const Cutter *self, int32_t least, double done, double target, double tolerance) {
+    int32_t best = -1;
+    double best_crossing = 0, best_distance = 0;
+    for (int32_t i = least; i < self->count; i++) {
+        double distance = fabs(done - target);
+        if (is_forward(self, i) && self->flops[i] > 0 && i > least) {
+            bool near = distance <= tolerance, best_near = best >= 0 && best_distance <= tolerance;
+            bool better = best < 0 || (near && !best_near) ||
+                          (near && best_near && self->crossing[i] < best_crossing) ||
+                          (!near && !best_near && distance < best_distance);
+            if (better) {
+                best = i;
+                best_crossing = self->crossing[i];
+                best_distance = distance;
+            }
+        }
+        done += self->flops[i];
+    }
+    return best;
+}
+
+static bool find_cuts(const Cutter *self, int32_t *cuts, int32_t stage_count) {
+    double total = 0, done = 0;
+    for (int32_t i = 0; i < self->count; i++) total += self->flops[i];
+    cuts[0] = 0;
+    cuts[stage_count] = self->count;
+    for (int32_t s = 1; s < stage_count; s++) {
+        cuts[s] = find_cut(self, cuts[s - 1], done, total * s / stage_count, TOLERANCE * total / stage_count);
+        if (cuts[s] < 0) return false;
+        for (int32_t i = cuts[s - 1]; i < cuts[s]; i++) done += self->flops[i];
+    }
+    return true;
+}
+
+AmStatus even_pipeline_cuts(int32_t *cuts, bool *found, const PlanContext *context, int32_t stage_count,
+                            AmError *error) {
+    Arena scratch = {0};
+    int32_t count = context->rules->entry_count;
+    Cutter self = {.context = context,
+                   .module = context->canonical,
+                   .count = count,
+                   .flops = ARENA_ARRAY(&scratch, double, count + 1),
+                   .crossing = ARENA_ARRAY(&scratch, double, count + 1),
+                   .last_use = ARENA_ARRAY(&scratch, int32_t, count + 1)};
+    if (!scratch.failed) find_flops(&self, &scratch);
+    AmStatus status = scratch.failed ? am_fail_memory(error, count * 20) : AM_OK;
+    if (status == AM_OK) {
+        find_crossing(&self);
+        *found = find_cuts(&self, cuts, stage_count);
+    }
+    arena_free(&scratch);
+    return status;
+}
+
+/* ---- plans ---- */
+
+typedef struct Pipelines {
+    Arena *arena;
+    const PlanContext *context;
+    const Cluster *cluster;
+    const SearchOptions *options;
+    Plan *best;
+    MemoryFit nearest; /* of the plans that do not fit, that which lacks least */
+    const char *reason;
+    int64_t evaluations;
+} Pipelines;
+
+/* Every stage as `inside`, on devices of its own. */
+static AmStatus make_stages(PlanStage **stages, Arena *arena, const PlanStage *inside, const int32_t *cuts,
+                            int32_t stage_count, AmError *error) {
+    int32_t devices = inside->mesh.device_count;
+    *stages = ARENA_ARRAY(arena, PlanStage, stage_count);
+    if (!*stages) return am_fail_memory(error, (int64_t)sizeof **stages * stage_count);
+    for (int32_t s = 0; s < stage_count; s++) {
+        PlanStage *stage = &(*stages)[s];
+        *stage = *inside;
+        stage->devices = ARENA_ARRAY(arena, int32_t, devices);
+        stage->ranges = arena_alloc(arena, sizeof *stage->ranges);
+        if (arena->failed) return am_fail_memory(error, devices * 4);
+        stage->ranges[0][0] = cuts[s];
+        stage->ranges[0][1] = cuts[s + 1];
+        for (int32_t d = 0; d < devices; d++) stage->devices[d] = s * devices + d;
+    }
+    return AM_OK;
+}
+
+static AmStatus try_problem(Pipelines *self, const Problem *problem, int32_t stage_count, AmError *error) {
+    PlanStage inside, *stages;
+    Genome genome = {0};
+    Simulation *simulation;
+    int32_t cuts[STAGES_MOST + 1];
+    bool found;
+    for (int32_t axis = 0; axis < problem->mesh.axis_count; axis++) expert_batch(problem, axis, &genome);
+    TRY(even_pipeline_cuts(cuts, &found, self->context, stage_count, error));
+    if (!found) {
+        self->reason = "it has too few forward operators to cut";
+        return AM_OK;
+    }
+    problem_stage(problem, &genome, self->arena, &inside);
+    if (self->arena->failed) return am_fail_memory(error, 0);
+    TRY(make_stages(&stages, self->arena, &inside, cuts, stage_count, error));
+    Plan *plan = ARENA_ARRAY(self->arena, Plan, 1);
+    if (!plan) return am_fail_memory(error, (int64_t)sizeof *plan);
+    search_describe_plan(plan, self->context, self->cluster, self->options);
+    plan->schedule = "gpipe";
+    plan->stages = stages;
+    plan->stage_count = stage_count;
+    TRY(simulate_plan(&simulation, self->arena, self->context, plan, self->cluster,
+                      self->options->memory_fraction, error));
+    TRY(simulation_predict(plan, self->arena, simulation, error));
+    self->evaluations++;
+    if (!simulation->fit.fits) {
+        bool nearer = self->nearest.needed_bytes == 0 ||
+                      simulation->fit.needed_fraction < self->nearest.needed_fraction;
+        if (nearer) self->nearest = simulation->fit;
+    } else if (!self->best || plan->predicted_step_seconds < self->best->predicted_step_seconds) {
+        self->best = plan;
+    }
+    return AM_OK;
+}
+
+static AmStatus try_mesh(Pipelines *self, const Mesh *mesh, AmError *error) {
+    int32_t *devices = ARENA_ARRAY(self->arena, int32_t, mesh->device_count);
+    ProblemSettings settings = {.space = SPACE_DATA,
+                                .memory_fraction = self->options->memory_fraction,
+                                .budget = {.limit = 1},
+                                .pins = self->options->pins,
+                                .pin_count = self->options->pin_count};
+    Problem *problem;
+    if (!devices) return am_fail_memory(error, mesh->device_count * 4);
+    for (int32_t d = 0; d < mesh->device_count; d++) devices[d] = d;
+    TRY(problem_create(&problem, self->context, self->cluster, mesh, devices, &settings, error));
+    AmStatus status = try_problem(self, problem, self->cluster->device_count / mesh->device_count, error);
+    problem_free(problem);
+    return status;
+}
+
+static AmStatus try_given_mesh(Pipelines *self, AmError *error) {
+    Mesh mesh;
+    int32_t devices = self->cluster->device_count;
+    TRY(mesh_parse(&mesh, self->arena, self->options->mesh, error));
+    if (mesh.axis_count > GENOME_AXES)
+        return am_fail(error, AM_ERROR_USAGE, "", "--mesh %s: at most %d axes can be searched",
+                       self->options->mesh, GENOME_AXES);
+    int32_t stages = devices / mesh.device_count;
+    if (devices % mesh.device_count != 0 || stages < 2 || stages > STAGES_MOST)
+        return am_fail(error, AM_ERROR_USAGE, "",
+                       "--mesh %s: the %d devices of cluster %s make no pipeline of such stages",
+                       self->options->mesh, devices, self->cluster->name);
+    return try_mesh(self, &mesh, error);
+}
+
+AmStatus even_pipeline_plan(Plan **plan, const char **reason, int64_t *evaluations, Arena *arena,
+                            const PlanContext *context, const Cluster *cluster, const SearchOptions *options,
+                            AmError *error) {
+    Pipelines self = {.arena = arena,
+                      .context = context,
+                      .cluster = cluster,
+                      .options = options,
+                      .reason = "the devices cannot be dealt to 2 to 8 equal stages"};
+    if (options->mesh) TRY(try_given_mesh(&self, error));
+    for (int32_t stages = 2; stages <= EVEN_PIPELINE_MOST_STAGES && !options->mesh; stages++) {
+        if (cluster->device_count % stages != 0) continue;
+        int32_t devices = cluster->device_count / stages;
+        Mesh mesh = {.axis_count = 1, .axes = {{.name = "data", .size = devices}}, .device_count = devices};
+        TRY(try_mesh(&self, &mesh, error));
+    }
+    *plan = self.best;
+    *reason = self.best ? NULL : self.reason;
+    *evaluations = self.evaluations;
+    if (self.best || self.nearest.needed_bytes == 0) return AM_OK;
+    return memory_fail(&self.nearest, cluster, options->memory_fraction, error);
+}

@@ -1,0 +1,22 @@
+/* The even pipeline: what an engineer cuts by hand. Stages of equal FLOPs, the cuts where the least
+ * is sent, data parallelism inside every stage. */
+#ifndef PLANNERS_EVEN_PIPELINE_H
+#define PLANNERS_EVEN_PIPELINE_H
+
+#include "planners/search.h"
+
+#define EVEN_PIPELINE_MOST_STAGES 8
+
+/* Where stages begin: cuts[s] is the first instruction of stage s, cuts[stage_count] the end of
+ * the entry. False if there are not enough forward operators with FLOPs. */
+AmStatus even_pipeline_cuts(int32_t *cuts, bool *found, const PlanContext *context, int32_t stage_count,
+                            AmError *error);
+
+/* The fastest by simulation of all numbers of stages that divide the devices, or of that which
+ * options->mesh, the mesh of one stage, leaves. *plan is NULL where the module cannot be cut, and
+ * `*reason` says why. AM_ERROR_INFEASIBLE if none fits; `*evaluations` counts the simulated. */
+AmStatus even_pipeline_plan(Plan **plan, const char **reason, int64_t *evaluations, Arena *arena,
+                            const PlanContext *context, const Cluster *cluster, const SearchOptions *options,
+                            AmError *error);
+
+#endif
