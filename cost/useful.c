@@ -42,7 +42,7 @@ AmStatus useful_work(UsefulWork *work, const Rules *rules, AmError *error) {
     for (int32_t c = 0; c < module->computation_count; c++) {
         const IrComputation *body = &module->computations[c];
         for (int32_t i = body->first; rules->is_planned[c] && i < body->first + body->count; i++)
-            if (status == AM_OK && !rules_loop(rules, i))
+            if (status == AM_OK && !rules_loop(rules, i) && !rules_conditional(rules, i))
                 status = add_instruction(work, &scratch, module, i, rules->times[c], error);
     }
     arena_free(&scratch);

@@ -39,6 +39,13 @@ static void use(Choices *self, int32_t source, int32_t user) {
     self->uses[source]++;
 }
 
+/* A branch may be taken, so that all it gives is needed. */
+static void use_branches(Choices *self, const PlannedConditional *conditional) {
+    for (int32_t k = 0; conditional && k < conditional->branch_count; k++)
+        for (int32_t r = 0; r < conditional->result_count; r++)
+            use(self, conditional->branches[k].made[r], -1);
+}
+
 /* Backwards through each planned computation; a loop comes before what it runs,
  * whose results are all needed if it is. */
 static void mark_live(Choices *self, const Rules *rules, const IrRoles *roles) {
@@ -51,6 +58,7 @@ static void mark_live(Choices *self, const Rules *rules, const IrRoles *roles) {
             if (!self->live[i]) continue;
             for (int32_t k = self->first_operand[i]; k < self->first_operand[i + 1]; k++)
                 use(self, self->operands[k], i);
+            use_branches(self, rules_conditional(rules, i));
             const PlannedLoop *loop = rules_loop(rules, i);
             if (!loop) continue;
             use(self, rules->alias[module->computations[loop->condition].root], -1);

@@ -163,6 +163,28 @@ static void tie_carried(ClassBuilder *builder) {
     }
 }
 
+static void tie_arrays(ClassBuilder *builder, const IrShape *shape, int32_t a, int32_t a_leaf, int32_t b) {
+    for (int32_t d = 0; d < shape->rank; d++)
+        if (shape->dimensions[d] > 1) tie_values(builder, a, a_leaf, b, 0, d);
+}
+
+/* What goes into a branch is what is read there, and what all branches give is the conditional's. */
+static void tie_branches(ClassBuilder *builder) {
+    const Rules *rules = builder->rules;
+    for (int32_t c = 0; c < rules->conditional_count; c++) {
+        const PlannedConditional *conditional = &rules->conditionals[c];
+        for (int32_t k = 0; k < conditional->branch_count; k++) {
+            const PlannedBranch *branch = &conditional->branches[k];
+            for (int32_t l = 0; l < branch->leaf_count; l++)
+                tie_arrays(builder, branch->leaves[l].shape, branch->leaves[l].given,
+                           branch->leaves[l].given_leaf, branch->leaves[l].reader);
+            for (int32_t r = 0; r < conditional->result_count; r++)
+                tie_arrays(builder, conditional->result_shapes[r], branch->made[r], branch->made_leaf[r],
+                           conditional->afterwards[r]);
+        }
+    }
+}
+
 /* The round in which an operator's ties are made, from 1. */
 static int32_t round_of(const IrInstruction *instruction) {
     if (instruction->opcode != IR_DOT) return 1;
@@ -172,6 +194,7 @@ static int32_t round_of(const IrInstruction *instruction) {
 static void tie_all(ClassBuilder *builder) {
     tie_paired(builder);
     tie_carried(builder);
+    tie_branches(builder);
     for (int32_t round = 1; round <= 3; round++) {
         for (int32_t i = 0; i < builder->rules->count; i++) {
             if (!builder->rules->on_demand[i] && round_of(&builder->rules->module->instructions[i]) == round)

@@ -588,6 +588,10 @@ AmStatus lower_instructions(Lowering *self, int32_t computation, AmError *error)
                     TRY(lower_transfers(self, loop->leaves[k].afterwards, error));
             continue;
         }
+        if (rules_conditional(rules, i)) {
+            TRY(lower_conditional(self, rules_conditional(rules, i), error));
+            continue;
+        }
         bool is_plumbing = rules->rules[i].result_count == 0; /* hands tuples on */
         if (is_plumbing || opcode == IR_PARAMETER || opcode == IR_GET_TUPLE_ELEMENT) continue;
         if (lower_holds(self, i)) TRY(lower_instruction(self, i, error));

@@ -68,6 +68,9 @@ AmStatus lower_finish_partial(Lowering *self, int32_t i, int32_t leaf, int32_t v
 /* Lowers a planned loop: its operands, results and regions. */
 AmStatus lower_loop(Lowering *self, const PlannedLoop *loop, AmError *error);
 
+/* Lowers a planned conditional: its operands, results and branches. */
+AmStatus lower_conditional(Lowering *self, const PlannedConditional *conditional, AmError *error);
+
 /* Whether this stage has an instruction, parameter, output, array of a planned loop (lower_stages.c). */
 bool lower_holds(const Lowering *self, int32_t i);
 bool lower_holds_parameter(const Lowering *self, int32_t k);

@@ -179,7 +179,8 @@ static bool is_plumbing(const Rules *rules, int32_t index, RuleClass rule) {
     bool is_region_tuple = index >= rules->entry_count && instruction->opcode == IR_PARAMETER &&
                            instruction->shape.type == DTYPE_TUPLE;
     if (rule == RULE_TUPLE) return instruction->shape.type == DTYPE_TUPLE || rules->alias[index] != index;
-    return is_region_tuple || rules_loop(rules, index);
+    bool gives_tuple = rules_conditional(rules, index) && instruction->shape.type == DTYPE_TUPLE;
+    return is_region_tuple || gives_tuple || rules_loop(rules, index);
 }
 
 static AmStatus build_rule(Rules *rules, Arena *arena, IrModule *module, int32_t index,
@@ -188,7 +189,7 @@ static AmStatus build_rule(Rules *rules, Arena *arena, IrModule *module, int32_t
     RuleClass rule = class_of_opcode[instruction->opcode];
     if (is_plumbing(rules, index, rule)) return AM_OK;
     bool is_reader = rule == RULE_TUPLE; /* stands for an array of a loop, as a parameter does */
-    if (is_reader) rule = RULE_PARAMETER;
+    if (is_reader || rules_conditional(rules, index)) rule = RULE_PARAMETER;
     RuleBuilder builder = {.arena = arena,
                            .module = module,
                            .instruction = instruction,

@@ -67,13 +67,42 @@ typedef struct PlannedLoop {
     LoopLeaf *leaves; /* the arrays in its tuple, in order */
 } PlannedLoop;
 
+/* One array that goes into a branch of a planned conditional. Its state is that of
+ * who reads it there. */
+typedef struct BranchLeaf {
+    const IrShape *shape;
+    int32_t given, given_leaf; /* the caller's value */
+    int32_t parameter;         /* of the branch; its leaf is this leaf's number in the branch */
+    int32_t reader;            /* instruction that reads it in the branch, or -1: nobody does */
+} BranchLeaf;
+
+typedef struct PlannedBranch {
+    int32_t computation;
+    int32_t leaf_count;
+    BranchLeaf *leaves;
+    int32_t *made, *made_leaf; /* [result_count]: what the branch gives */
+} PlannedBranch;
+
+/* A conditional that is planned through its branches: all give each result in one
+ * state, which is that of who speaks for it afterwards. */
+typedef struct PlannedConditional {
+    int32_t instruction;
+    int32_t branch_count, result_count;
+    PlannedBranch *branches;
+    const IrShape **result_shapes; /* [result_count] */
+    int32_t *afterwards; /* [result_count]: the conditional itself where it gives one array, else who reads
+                            that element of its tuple, or -1: nobody does */
+} PlannedConditional;
+
 /* Rules of the planned computations of a canonical module, by its instruction
  * numbers; all in the arena. Planned are the entry and, from there on, the body
- * and the condition of every while on a tuple, unless they serve elsewhere too.
+ * and the condition of every while on a tuple and the branches of every
+ * conditional, unless they serve elsewhere too.
  * Instructions of other computations have no rule, and are their own alias.
  * Tuple plumbing (tuple, get-tuple-element, opt-barrier on tuples) has no rule:
- * `alias` resolves it. Where the tuple is a planned loop's, in the body or after
- * it, the first get-tuple-element of an array stands for it, and has a rule. */
+ * `alias` resolves it. Where the tuple is a planned loop's or conditional's, in the
+ * body or branch or after it, the first get-tuple-element of an array stands for
+ * it, and has a rule. */
 typedef struct Rules {
     const IrModule *module;
     FactorRule *rules; /* per instruction */
@@ -93,7 +122,11 @@ typedef struct Rules {
     int32_t loop_count;
     int32_t *loop_of;   /* [instruction]: the planned loop that it is, or -1 */
     int32_t *region_of; /* [computation]: the planned loop whose body or condition it is, or -1 */
-    int32_t *source;    /* [instruction]: where a tuple comes from, through tuples and barriers */
+    PlannedConditional *conditionals; /* callers before what they call */
+    int32_t conditional_count;
+    int32_t *conditional_of; /* [instruction]: the planned conditional that it is, or -1 */
+    int32_t *branch_of;      /* [computation]: the planned conditional whose branch it is, or -1 */
+    int32_t *source;         /* [instruction]: where a tuple comes from, through tuples and barriers */
 } Rules;
 
 /* Operators without a rule are blocked in all dimensions and become warnings of `canonical`. */
@@ -109,6 +142,11 @@ const IrShape *rules_leaf(const IrShape *shape, int32_t leaf);
 /* The planned loop that instruction i is, or NULL. */
 static inline const PlannedLoop *rules_loop(const Rules *rules, int32_t instruction) {
     return rules->loop_of[instruction] < 0 ? NULL : &rules->loops[rules->loop_of[instruction]];
+}
+/* The planned conditional that instruction i is, or NULL. */
+static inline const PlannedConditional *rules_conditional(const Rules *rules, int32_t instruction) {
+    return rules->conditional_of[instruction] < 0 ? NULL
+                                                  : &rules->conditionals[rules->conditional_of[instruction]];
 }
 /* Replaces (instruction, leaf), in a planned computation, by the value that it
  * stands for: what made it, or who stands for an array of a loop. */

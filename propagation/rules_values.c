@@ -8,7 +8,7 @@
  * carried arrays are taken one by one. Inside and after it such an array is
  * known by the first get-tuple-element that reads it. An array that the body
  * hands on unchanged (a weight, a scanned input) is the initial value itself to
- * everything after the loop.
+ * everything after the loop. Conditionals: rules_branches.c.
  */
 #include "propagation/rules_values.h"
 
@@ -133,9 +133,12 @@ static int32_t first_constant(ValueResolver *self, int32_t instruction, int32_t 
 
 AmStatus values_begin(ValueResolver *self, Rules *rules, Arena *arena, AmError *error) {
     const IrModule *module = rules->module;
-    int32_t computations = module->computation_count, loops = 0;
+    int32_t computations = module->computation_count, loops = 0, conditionals = 0;
     int32_t *mentions = ARENA_ARRAY(arena, int32_t, computations + 1);
-    for (int32_t i = 0; i < rules->count; i++) loops += module->instructions[i].opcode == IR_WHILE;
+    for (int32_t i = 0; i < rules->count; i++) {
+        loops += module->instructions[i].opcode == IR_WHILE;
+        conditionals += module->instructions[i].opcode == IR_CONDITIONAL;
+    }
     *self = (ValueResolver){.rules = rules};
     rules->source = ARENA_ARRAY(arena, int32_t, rules->count);
     rules->loop_of = ARENA_ARRAY(arena, int32_t, rules->count);
@@ -143,17 +146,26 @@ AmStatus values_begin(ValueResolver *self, Rules *rules, Arena *arena, AmError *
     rules->is_planned = ARENA_ARRAY(arena, bool, computations);
     rules->times = ARENA_ARRAY(arena, double, computations);
     rules->loops = ARENA_ARRAY(arena, PlannedLoop, loops + 1);
+    rules->conditionals = ARENA_ARRAY(arena, PlannedConditional, conditionals + 1);
+    rules->conditional_of = ARENA_ARRAY(arena, int32_t, rules->count);
+    rules->branch_of = ARENA_ARRAY(arena, int32_t, computations);
     if (arena->failed) return am_fail_memory(error, rules->count);
     memset(rules->loop_of, -1, sizeof(int32_t) * (size_t)rules->count);
     memset(rules->region_of, -1, sizeof(int32_t) * (size_t)computations);
+    memset(rules->conditional_of, -1, sizeof(int32_t) * (size_t)rules->count);
+    memset(rules->branch_of, -1, sizeof(int32_t) * (size_t)computations);
     for (int32_t i = 0; i < rules->count; i++) rules->alias[i] = rules->source[i] = i;
     count_mentions(module, mentions);
     rules->is_planned[module->entry] = true;
     rules->times[module->entry] = 1;
     for (int32_t c = 0; c < computations; c++) {
         const IrComputation *body = &module->computations[c];
-        for (int32_t i = body->first; rules->is_planned[c] && i < body->first + body->count; i++)
-            if (can_be_planned(module, &module->instructions[i], mentions)) plan_loop(self, arena, c, i);
+        for (int32_t i = body->first; rules->is_planned[c] && i < body->first + body->count; i++) {
+            const IrInstruction *instruction = &module->instructions[i];
+            if (can_be_planned(module, instruction, mentions)) plan_loop(self, arena, c, i);
+            else if (branches_can_be_planned(module, instruction, mentions))
+                branches_plan(rules, arena, c, i);
+        }
     }
     return arena->failed ? am_fail_memory(error, rules->count) : make_constants(self, arena, error);
 }
@@ -208,15 +220,17 @@ static int32_t computation_of(const IrModule *module, int32_t instruction) {
     return low;
 }
 
-/* The place in a planned loop's table for who reads leaf `leaf` of `instruction`,
- * a loop or the parameter of its body or condition; NULL for other values. */
+/* The place in a planned loop's or conditional's table for who reads leaf `leaf` of
+ * `instruction`: that itself, or the parameter of a computation that it runs; NULL
+ * for other values. */
 static int32_t *reader_of(const Rules *rules, int32_t instruction, int32_t leaf) {
     const IrModule *module = rules->module;
     if (rules->loop_of[instruction] >= 0)
         return &rules->loops[rules->loop_of[instruction]].leaves[leaf].afterwards;
-    if (module->instructions[instruction].opcode != IR_PARAMETER) return NULL;
-    int32_t computation = computation_of(module, instruction);
-    if (rules->region_of[computation] < 0) return NULL;
+    bool is_parameter = module->instructions[instruction].opcode == IR_PARAMETER;
+    int32_t computation = is_parameter ? computation_of(module, instruction) : -1;
+    if (!is_parameter || rules->region_of[computation] < 0)
+        return branches_reader(rules, computation, instruction, leaf);
     PlannedLoop *loop = &rules->loops[rules->region_of[computation]];
     return computation == loop->body ? &loop->leaves[leaf].in_body : &loop->leaves[leaf].in_condition;
 }
@@ -278,6 +292,7 @@ void values_resolve(ValueResolver *self, int32_t computation, int32_t instructio
     Rules *rules = self->rules;
     const IrInstruction *value = &rules->module->instructions[instruction];
     if (rules->loop_of[instruction] >= 0) find_initial(rules, &rules->loops[rules->loop_of[instruction]]);
+    if (rules->conditional_of[instruction] >= 0) branches_find_given(rules, instruction);
     if (value->shape.type == DTYPE_TUPLE) {
         rules->source[instruction] = tuple_source(rules, instruction);
         return;
@@ -316,8 +331,9 @@ static void find_next(const Rules *rules, PlannedLoop *loop) {
 void values_end_computation(ValueResolver *self, int32_t computation) {
     Rules *rules = self->rules;
     const IrComputation *body = &rules->module->computations[computation];
-    /* An array of a tuple may have got its reader after a loop that starts with it. */
+    /* An array of a tuple may have got its reader after a loop or conditional that takes it. */
     for (int32_t i = body->first; i < body->first + body->count; i++) {
+        if (rules->conditional_of[i] >= 0) branches_find_given(rules, i);
         if (rules->loop_of[i] < 0) continue;
         PlannedLoop *loop = &rules->loops[rules->loop_of[i]];
         for (int32_t k = 0; k < loop->leaf_count; k++) {
@@ -328,6 +344,7 @@ void values_end_computation(ValueResolver *self, int32_t computation) {
             leaf->initial_leaf = 0;
         }
     }
+    if (rules->branch_of[computation] >= 0) branches_find_made(rules, computation);
     if (rules->region_of[computation] < 0) return;
     PlannedLoop *loop = &rules->loops[rules->region_of[computation]];
     if (computation == loop->body) find_next(rules, loop);

@@ -1,4 +1,4 @@
-/* Where array values come from (internal to rules*.c): tuples and planned loops. */
+/* Where array values come from (internal to rules*.c): tuples, planned loops and conditionals. */
 #ifndef PROPAGATION_RULES_VALUES_H
 #define PROPAGATION_RULES_VALUES_H
 
@@ -11,12 +11,23 @@ typedef struct ValueResolver {
 } ValueResolver;
 
 /* Finds the planned computations and loops of rules->module, filling
- * is_planned, times and loops; rules->alias and leaf are ready to be set. */
+ * is_planned, times, loops and conditionals; rules->alias and leaf are ready to be set. */
 AmStatus values_begin(ValueResolver *resolver, Rules *rules, Arena *arena, AmError *error);
 /* Sets alias and leaf of an instruction of this planned computation. Instructions
  * go in order, and bodies and conditions before their callers. */
 void values_resolve(ValueResolver *resolver, int32_t computation, int32_t instruction);
-/* After all of a planned computation: what a loop's body gives. */
+/* After all of a planned computation: what a loop's body or a branch gives. */
 void values_end_computation(ValueResolver *resolver, int32_t computation);
+
+/* Conditionals (rules_branches.c): whether one is planned through its branches;
+ * plans it; the place for who reads leaf `leaf` of `instruction`, the conditional
+ * or the parameter of `computation`, or NULL; what goes into the branches, all
+ * before the conditional being known; what a branch gives, all of it being known. */
+bool branches_can_be_planned(const IrModule *module, const IrInstruction *conditional,
+                             const int32_t *mentions);
+void branches_plan(Rules *rules, Arena *arena, int32_t computation, int32_t instruction);
+int32_t *branches_reader(const Rules *rules, int32_t computation, int32_t instruction, int32_t leaf);
+void branches_find_given(const Rules *rules, int32_t instruction);
+void branches_find_made(const Rules *rules, int32_t computation);
 
 #endif

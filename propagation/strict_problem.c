@@ -82,6 +82,16 @@ static void enter_loop(StrictProblem *problem, const PlannedLoop *loop, bool *is
     }
 }
 
+/* What the branches of a conditional that the loss follows from give. */
+static void enter_branches(StrictProblem *problem, const PlannedConditional *conditional, bool *is_forward,
+                           bool is_body) {
+    for (int32_t k = 0; conditional && k < conditional->branch_count; k++)
+        for (int32_t r = 0; r < conditional->result_count; r++) {
+            is_forward[conditional->branches[k].made[r]] = true;
+            problem->is_body[conditional->branches[k].made[r]] |= is_body;
+        }
+}
+
 /* is_body[r]: r is an ancestor of the loss, and so is a dot or convolution after r. */
 static AmStatus find_body(StrictProblem *problem, AmError *error) {
     const Rules *rules = problem->context->rules;
@@ -105,6 +115,7 @@ static AmStatus find_body(StrictProblem *problem, AmError *error) {
             }
             const PlannedLoop *loop = rules_loop(rules, i);
             if (loop) enter_loop(problem, loop, is_forward);
+            enter_branches(problem, rules_conditional(rules, i), is_forward, problem->is_body[i]);
         }
     }
     return AM_OK;
@@ -261,6 +272,19 @@ static void join_carried(StrictProblem *problem, const PlannedLoop *loop) {
     }
 }
 
+/* What goes into a branch is one tensor with what is read there, and what the branches give with the
+ * result. */
+static void join_branches(StrictProblem *problem, const PlannedConditional *conditional) {
+    for (int32_t k = 0; k < conditional->branch_count; k++) {
+        const PlannedBranch *branch = &conditional->branches[k];
+        for (int32_t l = 0; l < branch->leaf_count; l++)
+            if (branch->leaves[l].given_leaf == 0)
+                join_uses(problem, branch->leaves[l].given, branch->leaves[l].reader);
+        for (int32_t r = 0; r < conditional->result_count; r++)
+            if (branch->made_leaf[r] == 0) join_uses(problem, branch->made[r], conditional->afterwards[r]);
+    }
+}
+
 static AmStatus add_all(StrictProblem *problem, AmError *error) {
     const Rules *rules = problem->context->rules;
     int32_t most = 2;
@@ -273,6 +297,7 @@ static AmStatus add_all(StrictProblem *problem, AmError *error) {
     if (problem->arena->failed) return am_fail_memory(error, (int64_t)sizeof(int32_t) * most);
     for (int32_t i = 0; i < rules->count; i++) TRY(add_instruction(problem, i, tensors, error));
     for (int32_t k = 0; k < rules->loop_count; k++) join_carried(problem, &rules->loops[k]);
+    for (int32_t k = 0; k < rules->conditional_count; k++) join_branches(problem, &rules->conditionals[k]);
     const IrRoles *roles = problem->context->roles;
     for (int32_t p = 0; p < roles->parameter_count; p++) {
         int32_t parameter = roles->parameters[p].instruction;

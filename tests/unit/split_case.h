@@ -225,6 +225,26 @@ static inline void split_check_factors(SplitCase *self, const char *mesh, const 
     arena_free(&arena);
 }
 
+/* With the classes that the bits of `chosen` name split over every axis of `mesh`, in order. */
+static inline void split_check_classes(SplitCase *self, const char *mesh, uint64_t chosen,
+                                       void (*watch)(const Program *)) {
+    Arena arena = {0};
+    AmError error = {0};
+    char what[256];
+    const Classes *classes = self->context.classes;
+    PlanStage stage = {.range_count = 0};
+    assert_int_equal(mesh_parse(&stage.mesh, &arena, mesh, &error), AM_OK);
+    for (int32_t axis = 0; axis < stage.mesh.axis_count; axis++) {
+        PlanList *list = &stage.lists[axis];
+        list->entries = ARENA_ARRAY(&arena, PlanEntry, classes->count + 1);
+        for (int32_t c = 0; c < classes->count; c++)
+            if (chosen >> c & 1) list->entries[list->count++].class_index = c;
+    }
+    snprintf(what, sizeof what, "%s, classes %llx", mesh, (unsigned long long)chosen);
+    split_check_stage(self, &stage, what, watch);
+    arena_free(&arena);
+}
+
 /* Every factor of the named instruction that may be split and has at least as many elements as the mesh
  * has devices, alone; returns how many there are. */
 static inline int32_t split_check_each(SplitCase *self, const char *mesh, int32_t ways, const char *name) {
