@@ -588,8 +588,12 @@ AmStatus lower_instructions(Lowering *self, int32_t computation, AmError *error)
                     TRY(lower_transfers(self, loop->leaves[k].afterwards, error));
             continue;
         }
-        if (rules_conditional(rules, i)) {
-            TRY(lower_conditional(self, rules_conditional(rules, i), error));
+        const PlannedConditional *conditional = rules_conditional(rules, i);
+        if (conditional) {
+            if (lower_holds(self, i)) TRY(lower_conditional(self, conditional, error));
+            for (int32_t k = 0; k < conditional->result_count; k++)
+                if (conditional->afterwards[k] >= 0)
+                    TRY(lower_transfers(self, conditional->afterwards[k], error));
             continue;
         }
         bool is_plumbing = rules->rules[i].result_count == 0; /* hands tuples on */

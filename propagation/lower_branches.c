@@ -32,6 +32,7 @@ static AmStatus lower_parameters(Lowering *self, const PlannedBranch *branch, Am
 static AmStatus lower_branch(const Lowering *caller, const PlannedConditional *conditional,
                              const PlannedBranch *branch, Program **region, AmError *error) {
     Lowering self = *caller;
+    self.stages = NULL; /* all of a branch is where the conditional is */
     IrRoles *roles = ARENA_ARRAY(self.arena, IrRoles, 1);
     if (!roles) return am_fail_memory(error, (int64_t)sizeof *roles);
     *roles = (IrRoles){

@@ -9,6 +9,7 @@
  *     so that every stage counts its turns;
  *   - those that never change are on the stages that read them: sent once, not in every turn;
  *   - others are on the stages that compute their next value.
+ * A conditional is computed as one operator is, with its branches.
  * Needs only grow, so the passes end; loops in loops take some, others two.
  */
 #include "propagation/stages.h"
@@ -28,7 +29,8 @@ bool stages_is_transparent(const PlanContext *context, int32_t i) {
     const Rules *rules = context->rules;
     IrOpcode opcode = context->canonical->instructions[i].opcode;
     if (rules->on_demand[i] || rules->alias[i] != i) return true;
-    return rules->rules[i].result_count == 0 && rules->loop_of[i] < 0 && opcode != IR_PARAMETER;
+    return rules->rules[i].result_count == 0 && rules->loop_of[i] < 0 && rules->conditional_of[i] < 0 &&
+           opcode != IR_PARAMETER;
 }
 
 static void add(Spreader *self, StageSet *set, StageSet more) {
@@ -103,10 +105,15 @@ static void spread_instruction(Spreader *self, int32_t i, StageSet everywhere) {
     }
     bool is_held_elsewhere = stages_is_transparent(self->context, i);
     if (instruction->opcode == IR_PARAMETER) return;
-    /* An array of a loop: spread_loop() says who has it. */
+    /* An array of a loop or conditional: that says who has it. */
     if (!is_held_elsewhere && instruction->opcode == IR_GET_TUPLE_ELEMENT) return;
     StageSet seed = everywhere ? everywhere : self->seeds->held[i];
+    const PlannedConditional *conditional = rules_conditional(self->rules, i);
+    for (int32_t r = 0; conditional && r < conditional->result_count; r++)
+        need(self, i, needed_by(self, conditional->afterwards[r]));
     if (!is_held_elsewhere) map->held[i] = seed ? seed : choose(self, i);
+    for (int32_t r = 0; conditional && r < conditional->result_count; r++)
+        if (conditional->afterwards[r] >= 0) add(self, &map->held[conditional->afterwards[r]], map->held[i]);
     StageSet where = is_held_elsewhere ? map->needed[i] : map->held[i];
     for (int32_t k = self->choices->first_operand[i]; k < self->choices->first_operand[i + 1]; k++)
         need(self, self->choices->operands[k], where);
