@@ -10,7 +10,8 @@
 typedef struct PartHeader {
     int64_t bytes;        /* with this header and the padding */
     int64_t start_offset; /* of the first element in the whole, in elements */
-    int64_t dimensions[IR_MAX_RANK];
+    int64_t rank;
+    int64_t dimensions[IR_MAX_RANK], strides[IR_MAX_RANK]; /* in the whole */
 } PartHeader;
 
 static const RankShard *shard_of(const WholeArray *array, int32_t r) {
@@ -82,42 +83,45 @@ void whole_take(WholeArray *array, int32_t r) {
     if (array->whole || !shard->speaks) return;
     char *part = array->packed + array->offsets[r];
     PartHeader header = {.bytes = array->offsets[r + 1] - array->offsets[r],
-                         .start_offset = shard->start_offset};
+                         .start_offset = shard->start_offset,
+                         .rank = shard->rank};
     memcpy(header.dimensions, shard->dimensions, sizeof header.dimensions);
+    memcpy(header.strides, shard->whole_strides, sizeof header.strides);
     memcpy(part, &header, sizeof header);
     rank->device->back_end->copy_out(rank->device, part + sizeof header, rank->ready->addresses[shard->value],
                                      ir_shape_bytes(&rank->program->values[shard->value].shape));
 }
 
 /* Whether the part lies within the array and is as long as it says; `bytes` are there. */
-static bool part_fits(const PartHeader *header, const IrShape *shape, const int64_t *strides, int64_t bytes) {
-    int64_t elements = 1, last = header->start_offset;
-    if (header->bytes > bytes || header->start_offset < 0) return false;
-    if (header->start_offset > ir_shape_elements(shape)) return false;
-    for (int32_t d = 0; d < shape->rank; d++) {
-        if (header->dimensions[d] < 0 || header->dimensions[d] > shape->dimensions[d]) return false;
-        elements *= header->dimensions[d];
-        last += (header->dimensions[d] - 1) * strides[d];
+static bool part_fits(const PartHeader *header, const IrShape *shape, int64_t bytes) {
+    int64_t elements = 1, last = header->start_offset, whole = ir_shape_elements(shape);
+    if (header->bytes > bytes || header->start_offset < 0 || header->start_offset > whole) return false;
+    if (header->rank < shape->rank || header->rank > IR_MAX_RANK) return false;
+    for (int32_t d = 0; d < header->rank; d++) {
+        int64_t extent = header->dimensions[d], stride = header->strides[d];
+        if (extent < 0 || stride < 0 || (extent > 1 && stride > whole / (extent - 1))) return false;
+        if (extent > 0 && elements > whole / extent) return false;
+        elements *= extent;
+        last += extent > 1 ? (extent - 1) * stride : 0;
     }
     int64_t expected = kernel_align((int64_t)sizeof *header + elements * dtype_bytes(shape->type));
-    return header->bytes == expected && (elements == 0 || last < ir_shape_elements(shape));
+    return header->bytes == expected && (elements == 0 || last < whole);
 }
 
 /* All parts that one process has sent, to their places. */
 static AmStatus place_parts(WholeArray *array, const WorldPart *sent, int32_t process, AmError *error) {
     const IrShape *shape = array->shape;
-    int64_t whole_strides[IR_MAX_RANK], strides[IR_MAX_RANK], bytes = dtype_bytes(shape->type);
-    strided_row_major(whole_strides, shape->dimensions, shape->rank);
+    int64_t strides[IR_MAX_RANK], bytes = dtype_bytes(shape->type);
     for (int64_t at = 0; at < sent->count;) {
         PartHeader header = {0};
         const char *part = (const char *)sent->bytes + at;
         if (sent->count - at >= (int64_t)sizeof header) memcpy(&header, part, sizeof header);
-        if (!part_fits(&header, shape, whole_strides, sent->count - at))
+        if (!part_fits(&header, shape, sent->count - at))
             return am_fail(error, AM_ERROR_INTERNAL, "", "process %d sent a part that is not of this array",
                            (int)process);
-        strided_row_major(strides, header.dimensions, shape->rank);
-        strided_copy(array->whole + header.start_offset * bytes, whole_strides, part + sizeof header, strides,
-                     header.dimensions, shape->rank, bytes);
+        strided_row_major(strides, header.dimensions, (int32_t)header.rank);
+        strided_copy(array->whole + header.start_offset * bytes, header.strides, part + sizeof header,
+                     strides, header.dimensions, (int32_t)header.rank, bytes);
         at += header.bytes;
     }
     return AM_OK;

@@ -11,6 +11,9 @@
  *      by all_to_all;
  *   3. what must be whole is gathered, all axes of a dimension at once;
  *   4. what must be split further is cut locally, which moves nothing.
+ *
+ * A shard that is a piece of each of several blocks of a dimension (SbpCut) is
+ * moved in another view of the tensor, which has the blocks as a dimension.
  */
 #include <string.h>
 
@@ -208,26 +211,114 @@ static AmStatus emit_cut(Lowering *self, ProgramInstruction *instruction, const 
     return AM_OK;
 }
 
+/* A tensor with every dimension that a state cuts in blocks seen as two. */
+typedef struct BlockView {
+    IrShape shape;
+    int32_t place[IR_MAX_RANK]; /* dimension -> that of the view, the second of two */
+} BlockView;
+
+/* False where the view would have too many dimensions. */
+static bool view_in_blocks(BlockView *view, int64_t *dimensions, const IrShape *global, SbpState from,
+                           SbpState to) {
+    int32_t rank = 0;
+    for (int32_t d = 0; d < global->rank; d++) {
+        int64_t blocks = sbp_blocks(from, d);
+        if (blocks == 1) blocks = sbp_blocks(to, d);
+        if (rank + 2 > IR_MAX_RANK) return false;
+        if (blocks > 1) dimensions[rank++] = blocks;
+        view->place[d] = rank;
+        dimensions[rank++] = global->dimensions[d] / blocks;
+    }
+    view->shape = (IrShape){.type = global->type, .rank = rank, .dimensions = dimensions};
+    return true;
+}
+
+/* A state of the tensor as one of the view. */
+static SbpState state_in_view(const Mesh *mesh, const BlockView *view, SbpState state) {
+    SbpState seen = state;
+    for (int32_t axis = 0; axis < MESH_MAX_AXES; axis++) {
+        if (!sbp_is_split(state.axis[axis])) continue;
+        int32_t d = view->place[sbp_dimension(state.axis[axis])];
+        SbpCut cut = state.cut[axis];
+        sbp_set(&seen, axis, SBP_B);
+        if (cut.outer > 1) cut = sbp_cut(mesh, seen, axis, d, view->shape.dimensions[d], 1, cut.count);
+        sbp_set_split(&seen, axis, d, cut);
+    }
+    return seen;
+}
+
+/* Adds an instruction on `operand` whose result is (i, leaf) in this state. */
+static ProgramInstruction *add_step(Lowering *self, int32_t i, int32_t leaf, const IrShape *global,
+                                    SbpState state, int32_t operand, int32_t *result) {
+    static const IrAttributes none;
+    int32_t *operands = ARENA_ARRAY(self->arena, int32_t, 1);
+    *result = lower_add_value(self, i, leaf, global, state);
+    ProgramInstruction *instruction = lower_add_instruction(self);
+    if (!operands) return instruction; /* the arena has failed */
+    *operands = operand;
+    instruction->origin = i;
+    instruction->operand_count = instruction->result_count = 1;
+    instruction->operands = operands;
+    instruction->first_result = *result;
+    instruction->attributes = &none;
+    return instruction;
+}
+
+/* Adds a view of `operand` under another shape. */
+static void add_view(Lowering *self, int32_t i, int32_t leaf, const IrShape *global, SbpState state,
+                     int32_t operand, int32_t *result) {
+    ProgramInstruction *view = add_step(self, i, leaf, global, state, operand, result);
+    view->kind = PROGRAM_VIEW;
+    view->opcode = IR_RESHAPE;
+}
+
+/* Emits one step on a value; gives the value in the step's state. */
+static AmStatus emit_step(Lowering *self, int32_t i, int32_t leaf, const IrShape *global, SbpState from,
+                          const BoxStep *step, int32_t *value, AmError *error) {
+    ProgramInstruction *instruction = add_step(self, i, leaf, global, step->state, *value, value);
+    if (self->arena->failed) return am_fail_memory(error, 0);
+    return step->kind < 0 ? emit_cut(self, instruction, global, from, step->state, error)
+                          : emit_collective(self, instruction, global, from, step, error);
+}
+
+/* The same where the state before or after cuts in blocks: on a view of the value. */
+static AmStatus emit_step_in_blocks(Lowering *self, int32_t i, int32_t leaf, const IrShape *global,
+                                    SbpState from, const BoxStep *step, int32_t *value, AmError *error) {
+    const Mesh *mesh = self->program->mesh;
+    BlockView view;
+    int64_t *dimensions = ARENA_ARRAY(self->arena, int64_t, IR_MAX_RANK);
+    if (!dimensions) return am_fail_memory(error, IR_MAX_RANK);
+    if (!view_in_blocks(&view, dimensions, global, from, step->state))
+        return am_fail(error, AM_ERROR_INPUT, self->module->source,
+                       "lowering %s: a tensor of %d dimensions cannot be cut in blocks",
+                       self->module->instructions[i].name, global->rank);
+    SbpState before = state_in_view(mesh, &view, from);
+    BoxStep seen = *step;
+    seen.state = state_in_view(mesh, &view, step->state);
+    seen.dimension = view.place[step->dimension];
+    seen.other = view.place[step->other];
+    add_view(self, i, LOWERED_IN_BLOCKS, &view.shape, before, *value, value);
+    TRY(emit_step(self, i, LOWERED_IN_BLOCKS, &view.shape, before, &seen, value, error));
+    add_view(self, i, leaf, global, step->state, *value, value);
+    return self->arena->failed ? am_fail_memory(error, 0) : AM_OK;
+}
+
+static bool has_blocks(SbpState state) {
+    for (int32_t axis = 0; axis < MESH_MAX_AXES; axis++)
+        if (sbp_is_split(state.axis[axis]) && state.cut[axis].outer > 1) return true;
+    return false;
+}
+
 AmStatus box_value(Lowering *self, int32_t i, int32_t leaf, const IrShape *global, int32_t from, SbpState to,
                    int32_t *value, AmError *error) {
-    static const IrAttributes none;
     BoxStep step;
     *value = from;
     SbpState state = self->program->values[from].state;
     for (; next_step(state, to, &step); state = step.state) {
-        int32_t *operand = ARENA_ARRAY(self->arena, int32_t, 1);
-        if (!operand) return am_fail_memory(error, (int64_t)sizeof *operand);
-        *operand = *value;
-        int32_t result = lower_add_value(self, i, leaf, global, step.state);
-        ProgramInstruction *instruction = lower_add_instruction(self);
-        instruction->origin = i;
-        instruction->operand_count = instruction->result_count = 1;
-        instruction->operands = operand;
-        instruction->first_result = result;
-        instruction->attributes = &none;
-        TRY(step.kind < 0 ? emit_cut(self, instruction, global, state, step.state, error)
-                          : emit_collective(self, instruction, global, state, &step, error));
-        *value = result;
+        bool moves = step.kind != PROGRAM_ALL_REDUCE; /* which works on any shard as it is */
+        bool in_blocks = moves && (has_blocks(state) || has_blocks(step.state));
+        TRY(in_blocks ? emit_step_in_blocks(self, i, leaf, global, state, &step, value, error)
+                      : emit_step(self, i, leaf, global, state, &step, value, error));
     }
     if (!sbp_equal(state, to))
         return am_fail(error, AM_ERROR_INTERNAL, self->module->source, "lowering %s: no way to box its value",

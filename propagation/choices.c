@@ -67,26 +67,50 @@ static void mark_live(Choices *self, const Rules *rules, const IrRoles *roles) {
     }
 }
 
-static void add_dimensions(Choices *self, const Rules *rules, const Classes *classes, int32_t i,
-                           int32_t *made) {
+/* Adds a place that can be split by a class and by those in its blocks. Without an array it only counts. */
+static void add_choices(Choice *choices, int32_t *made, const Classes *classes, Choice choice,
+                        bool may_have_blocks) {
+    if (choices) choices[*made] = choice;
+    ++*made;
+    for (int32_t k = classes->first_blocks[choice.class_index];
+         may_have_blocks && k < classes->first_blocks[choice.class_index + 1]; k++) {
+        const ClassBlocks *inside = &classes->blocks[k];
+        if (choice.size % (inside->blocks * classes->classes[inside->class_index].size) != 0) continue;
+        if (choices)
+            choices[*made] = (Choice){choice.size, inside->class_index, choice.place, inside->blocks};
+        ++*made;
+    }
+}
+
+static void add_dimensions(Choice *choices, int32_t *made, const Rules *rules, const Classes *classes,
+                           int32_t i) {
     const IrShape *shape = choices_array_shape(&rules->module->instructions[i]);
     if (shape->type == DTYPE_TUPLE) return;
     for (int32_t d = 0; d < shape->rank; d++) {
         int32_t class = classes_of(classes, rules, i, d);
         if (class < 0 || shape->dimensions[d] == 0) continue;
-        self->dimensions[(*made)++] =
-            (Choice){.size = shape->dimensions[d], .class_index = class, .place = d};
+        add_choices(choices, made, classes, (Choice){shape->dimensions[d], class, d, 1}, true);
     }
 }
 
-static void add_factors(Choices *self, const Rules *rules, const Classes *classes, int32_t i, int32_t *made) {
+/* Whether a factor that is whole dimensions may be cut in blocks of them: what is computed for an element
+ * depends on no other and on no place. */
+static bool may_have_blocks(const IrInstruction *instruction, const Factor *factor) {
+    bool counts = instruction->opcode == IR_IOTA || instruction->opcode == IR_RNG_BIT_GENERATOR ||
+                  instruction->opcode == IR_RNG;
+    return !factor->blocks && !factor->indexed && !factor->halo && !counts;
+}
+
+static void add_factors(Choice *choices, int32_t *made, const Rules *rules, const Classes *classes,
+                        int32_t i) {
     const FactorRule *rule = &rules->rules[i];
     for (int32_t f = 0; f < rule->factor_count && f <= INT8_MAX; f++) {
         const Factor *factor = &rule->factors[f];
         int32_t class = classes_of_factor(classes, i, f);
         if (factor->kind != FACTOR_PARALLEL && factor->kind != FACTOR_REDUCTION) continue;
         if (class < 0 || factor->size == 0) continue;
-        self->factors[(*made)++] = (Choice){.size = factor->size, .class_index = class, .place = f};
+        add_choices(choices, made, classes, (Choice){factor->size, class, f, 1},
+                    may_have_blocks(&rules->module->instructions[i], factor));
     }
 }
 
@@ -132,10 +156,10 @@ AmStatus choices_build(Choices **choices, Arena *arena, const Rules *rules, cons
     const IrModule *module = rules->module;
     int32_t count = rules->count, operands = 0, dimensions = 0, factors = 0;
     for (int32_t i = 0; i < count; i++) {
-        const IrShape *shape = choices_array_shape(&module->instructions[i]);
         operands += module->instructions[i].operand_count;
-        dimensions += shape->type == DTYPE_TUPLE ? 0 : shape->rank;
-        factors += rules->rules[i].factor_count;
+        if (rules->on_demand[i]) continue;
+        add_dimensions(NULL, &dimensions, rules, classes, i);
+        add_factors(NULL, &factors, rules, classes, i);
     }
     Choices *self = ARENA_ARRAY(arena, Choices, 1);
     if (!self) return am_fail_memory(error, (int64_t)sizeof *self);
@@ -167,8 +191,8 @@ AmStatus choices_build(Choices **choices, Arena *arena, const Rules *rules, cons
             if (module->instructions[operand].shape.type == DTYPE_TUPLE) self->takes_tuple[i] = true;
         }
         if (!rules->on_demand[i]) {
-            add_dimensions(self, rules, classes, i, &dimensions);
-            add_factors(self, rules, classes, i, &factors);
+            add_dimensions(self->dimensions, &dimensions, rules, classes, i);
+            add_factors(self->factors, &factors, rules, classes, i);
         }
         self->first_operand[i + 1] = operands;
         self->first_dimension[i + 1] = dimensions;

@@ -16,7 +16,8 @@
 typedef struct Choice {
     int64_t size; /* > 0 */
     int32_t class_index;
-    int32_t place; /* the dimension, or the factor */
+    int32_t place;  /* the dimension, or the factor */
+    int32_t blocks; /* 1, or the class is in each of so many blocks of it */
 } Choice;
 
 /* When an operator u on partial sums gives a partial sum: u(sum of parts) = sum of u(parts). */

@@ -106,6 +106,7 @@ static void tie_factors(ClassBuilder *builder, int32_t instruction) {
         if (!may_split(factor)) continue;
         int32_t first = -1;
         for (int32_t slot = 0; slot < rule->operand_count + rule->result_count; slot++) {
+            if (factor_blocks(factor, slot) > 1) continue;
             int32_t node = node_of_slot(builder->classes, builder->rules, instruction, factor, slot);
             if (node < 0) continue;
             if (first < 0) first = node;
@@ -279,6 +280,7 @@ static AmStatus gather_operators(ClassBuilder *builder, AmError *error) {
             if (!may_split(factor)) continue;
             int32_t strand = -1;
             for (int32_t slot = 0; slot < rule->operand_count + rule->result_count; slot++) {
+                if (factor_blocks(factor, slot) > 1) continue;
                 int32_t node = node_of_slot(builder->classes, rules, i, factor, slot);
                 if (node < 0) continue;
                 int32_t root = find(builder->nodes, node);
@@ -389,6 +391,7 @@ static int32_t find_factor_class(const Classes *classes, const Rules *rules, int
     int32_t strand = -1;
     if (!may_split(&rule->factors[factor])) return -1;
     for (int32_t slot = 0; slot < rule->operand_count + rule->result_count; slot++) {
+        if (factor_blocks(&rule->factors[factor], slot) > 1) continue;
         int32_t node = node_of_slot(classes, rules, instruction, &rule->factors[factor], slot);
         int32_t found = node < 0 ? -1 : classes->class_of[node];
         if (found < 0) continue;
@@ -412,6 +415,54 @@ static AmStatus index_factors(Classes *classes, const Rules *rules, Arena *arena
     return AM_OK;
 }
 
+/* Adds to the class `outside` that it has `inside` in blocks, the fewest blocks first. */
+static void add_blocks(ClassBlocks *kept, int32_t *count, ClassBlocks added) {
+    int32_t place = 0;
+    for (int32_t k = 0; k < *count; k++)
+        if (kept[k].class_index == added.class_index && kept[k].blocks == added.blocks) return;
+    while (place < *count &&
+           (kept[place].blocks < added.blocks ||
+            (kept[place].blocks == added.blocks && kept[place].class_index < added.class_index)))
+        place++;
+    if (place == CLASS_MAX_BLOCKS) return;
+    if (*count < CLASS_MAX_BLOCKS) ++*count;
+    for (int32_t k = *count - 1; k > place; k--) kept[k] = kept[k - 1];
+    kept[place] = added;
+}
+
+/* Which classes lie in blocks of others, by the factors that are in blocks of a slot. */
+static AmStatus index_blocks(Classes *classes, const Rules *rules, Arena *scratch, Arena *arena,
+                             AmError *error) {
+    size_t most = (size_t)classes->count * CLASS_MAX_BLOCKS;
+    ClassBlocks *kept = ARENA_ARRAY(scratch, ClassBlocks, most + 1);
+    int32_t *count = ARENA_ARRAY(scratch, int32_t, classes->count + 1);
+    classes->first_blocks = ARENA_ARRAY(arena, int32_t, classes->count + 1);
+    if (scratch->failed || !classes->first_blocks) return am_fail_memory(error, (int64_t)most);
+    for (int32_t i = 0; i < rules->count; i++) {
+        const FactorRule *rule = &rules->rules[i];
+        for (int32_t f = 0; f < rule->factor_count; f++) {
+            const Factor *factor = &rule->factors[f];
+            int32_t inside = factor->blocks ? classes_of_factor(classes, i, f) : -1;
+            for (int32_t slot = 0; inside >= 0 && slot < rule->operand_count + rule->result_count; slot++) {
+                if (factor_blocks(factor, slot) == 1) continue;
+                int32_t node = node_of_slot(classes, rules, i, factor, slot);
+                int32_t outside = node < 0 ? -1 : classes->class_of[node];
+                if (outside < 0) continue;
+                add_blocks(&kept[(size_t)outside * CLASS_MAX_BLOCKS], &count[outside],
+                           (ClassBlocks){inside, factor_blocks(factor, slot)});
+            }
+        }
+    }
+    for (int32_t c = 0; c < classes->count; c++)
+        classes->first_blocks[c + 1] = classes->first_blocks[c] + count[c];
+    classes->blocks = ARENA_ARRAY(arena, ClassBlocks, classes->first_blocks[classes->count] + 1);
+    if (!classes->blocks) return am_fail_memory(error, (int64_t)most);
+    for (int32_t c = 0; c < classes->count; c++)
+        for (int32_t k = 0; k < count[c]; k++)
+            classes->blocks[classes->first_blocks[c] + k] = kept[(size_t)c * CLASS_MAX_BLOCKS + (size_t)k];
+    return AM_OK;
+}
+
 AmStatus classes_build(Classes **classes, Arena *arena, const Rules *rules, const IrRoles *roles,
                        AmError *error) {
     ClassBuilder builder = {.rules = rules, .roles = roles, .classes = ARENA_ARRAY(arena, Classes, 1)};
@@ -424,6 +475,7 @@ AmStatus classes_build(Classes **classes, Arena *arena, const Rules *rules, cons
     gather_reshaped_data(&builder);
     TRY_OR_FAIL(make_classes(&builder, arena, error));
     TRY_OR_FAIL(index_factors(builder.classes, rules, arena, error));
+    TRY_OR_FAIL(index_blocks(builder.classes, rules, &builder.scratch, arena, error));
     TRY_OR_FAIL(ties_find(builder.classes, rules, error));
     *classes = builder.classes;
 fail:

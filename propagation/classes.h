@@ -31,6 +31,15 @@ typedef struct DimensionClass {
     int32_t tie;             /* classes of equal tie are repeated layers of one another; decided as one */
 } DimensionClass;
 
+/* A class that is in each of `blocks` blocks of the dimensions of another one,
+ * where their sizes allow it: heads in the three blocks of a projection to q, k, v. */
+typedef struct ClassBlocks {
+    int32_t class_index, blocks;
+} ClassBlocks;
+
+/* As many such classes are kept of each, those of the fewest blocks. */
+#define CLASS_MAX_BLOCKS 4
+
 typedef struct Classes {
     DimensionClass
         *classes; /* those that can be split at all, in the order of their names: parameters first */
@@ -40,6 +49,8 @@ typedef struct Classes {
     int32_t *class_of;        /* [node]: class, or -1 */
     int32_t *first_factor;    /* [instruction + 1]: factor f of instruction i is first_factor[i] + f */
     int32_t *class_of_factor; /* [factor]: class, or -1 */
+    int32_t *first_blocks;    /* [class + 1] */
+    ClassBlocks *blocks;      /* of class c from first_blocks[c] */
 } Classes;
 
 AmStatus classes_build(Classes **classes, Arena *arena, const Rules *rules, const IrRoles *roles,

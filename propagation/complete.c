@@ -41,48 +41,78 @@ static const PlanException *find_exception(const PlanStage *stage, int32_t instr
 /* Of `size` elements, which a class cuts between `granules`: how many granules a
  * further axis cuts them between, so that there are `ways` parts; 0: too few. */
 static int64_t choose_granules(int64_t size, int64_t granules, int64_t ways) {
-    if (granules >= ways && size % granules == 0) return granules;
-    return size >= ways ? size : 0;
+    int64_t chosen = granules >= ways && size % granules == 0 ? granules : size >= ways ? size : 0;
+    return chosen <= INT32_MAX ? chosen : 0;
 }
 
-/* Splits dimension d of instruction i's stored result over the axis; false where that cannot be. */
-static bool store_split(Completer *self, int32_t i, int32_t axis, int32_t d, int64_t size, int32_t class) {
+static int64_t class_granules(const Completer *self, const Choice *choice) {
+    return choice->class_index < 0 ? choice->size : self->context->classes->classes[choice->class_index].size;
+}
+
+/* Splits a dimension of instruction i's stored result over the axis; false where that cannot be. */
+static bool store_split(Completer *self, int32_t i, int32_t axis, const Choice *choice) {
     const Mesh *mesh = &self->stage->mesh;
     SbpState *state = &self->result->stored[i];
-    sbp_set(state, axis, SBP_B);
-    int64_t ways = (int64_t)sbp_ways(mesh, *state, d) * mesh->axes[axis].size;
-    int64_t granules = class < 0 ? size : self->context->classes->classes[class].size;
-    granules = choose_granules(size, granules, ways);
-    if (granules > 0) sbp_set_split(state, axis, d, sbp_cut(mesh, *state, axis, d, size, 1, granules));
-    return granules > 0;
+    int32_t d = choice->place, ways_before = sbp_ways(mesh, *state, d);
+    if (ways_before > 1 && sbp_blocks(*state, d) != choice->blocks) return false;
+    int64_t granules = choose_granules(choice->size / choice->blocks, class_granules(self, choice),
+                                       (int64_t)ways_before * mesh->axes[axis].size);
+    if (granules == 0) return false;
+    sbp_set_split(state, axis, d, sbp_cut(mesh, *state, axis, d, choice->size, choice->blocks, granules));
+    return true;
 }
 
-/* Lets instruction i split factor f, of `size`, over the axis; false where that cannot be. */
-static bool take_factor(Completer *self, int32_t i, int32_t axis, int32_t f, int64_t size, int32_t class) {
+/* Whether every slot of instruction i, split so far, can have this factor split too. */
+static bool agrees_with_earlier(const Completer *self, int32_t i, int32_t axis, const Choice *choice) {
+    const FactorRule *rule = &self->rules->rules[i];
+    const Factor *factor = &rule->factors[choice->place];
+    for (int32_t earlier = 0; earlier < axis; earlier++) {
+        int8_t other = self->result->factor[(size_t)i * MESH_MAX_AXES + (size_t)earlier];
+        if (other < 0) continue;
+        if (other == choice->place) {
+            if (self->result->cut[(size_t)i * MESH_MAX_AXES + (size_t)earlier].outer != choice->blocks)
+                return false;
+            continue;
+        }
+        /* Blocks of a dimension by one axis and the insides of the blocks by another are no state. */
+        for (int32_t slot = 0; slot < rule->operand_count + rule->result_count; slot++)
+            if (factor->dimension[slot] >= 0 &&
+                factor->dimension[slot] == rule->factors[other].dimension[slot])
+                return false;
+    }
+    return true;
+}
+
+/* Lets instruction i split a factor over the axis; false where that cannot be. */
+static bool take_factor(Completer *self, int32_t i, int32_t axis, const Choice *choice) {
     const Mesh *mesh = &self->stage->mesh;
     int8_t *chosen = &self->result->factor[(size_t)i * MESH_MAX_AXES];
     int64_t ways = mesh->axes[axis].size;
     for (int32_t earlier = 0; earlier < axis; earlier++)
-        if (chosen[earlier] == f) ways *= mesh->axes[earlier].size;
-    int64_t granules = class < 0 ? size : self->context->classes->classes[class].size;
-    granules = choose_granules(size, granules, ways);
-    if (granules == 0 || granules > INT32_MAX) return false;
-    chosen[axis] = (int8_t)f;
-    self->result->granules[(size_t)i * MESH_MAX_AXES + (size_t)axis] = (int32_t)granules;
+        if (chosen[earlier] == choice->place) ways *= mesh->axes[earlier].size;
+    int64_t granules = choose_granules(choice->size / choice->blocks, class_granules(self, choice), ways);
+    if (granules == 0 || !agrees_with_earlier(self, i, axis, choice)) return false;
+    chosen[axis] = (int8_t)choice->place;
+    self->result->cut[(size_t)i * MESH_MAX_AXES + (size_t)axis] = (SbpCut){choice->blocks, (int32_t)granules};
     return true;
+}
+
+/* The same as store_split() in place of what the axis splits so far. */
+static bool replace_stored(Completer *self, int32_t i, int32_t axis, const Choice *choice) {
+    SbpState *state = &self->result->stored[i], before = *state;
+    sbp_set(state, axis, SBP_B);
+    if (store_split(self, i, axis, choice)) return true;
+    *state = before;
+    return false;
 }
 
 static void choose_stored(Completer *self, int32_t i, int32_t axis) {
     const Choices *choices = self->choices;
     int32_t best = INT_MAX;
-    SbpState *state = &self->result->stored[i], before;
     for (int32_t k = choices->first_dimension[i]; k < choices->first_dimension[i + 1]; k++) {
         const Choice *choice = &choices->dimensions[k];
         int32_t rank = self->rank[axis][choice->class_index];
-        if (rank >= best) continue;
-        before = *state;
-        if (store_split(self, i, axis, choice->place, choice->size, choice->class_index)) best = rank;
-        else *state = before;
+        if (rank < best && replace_stored(self, i, axis, choice)) best = rank;
     }
 }
 
@@ -132,21 +162,15 @@ static void choose_factor(Completer *self, int32_t i, int32_t axis) {
         if (rank == best &&
             factor_boxing(self, i, choice->place, axis) >= factor_boxing(self, i, chosen[axis], axis))
             continue;
-        if (take_factor(self, i, axis, choice->place, choice->size, choice->class_index)) best = rank;
+        if (take_factor(self, i, axis, choice)) best = rank;
     }
 }
 
-/* The class of dimension d of instruction i's result where it has one: of its choices. */
-static int32_t class_of_dimension(const Choices *choices, int32_t i, int32_t d) {
-    for (int32_t k = choices->first_dimension[i]; k < choices->first_dimension[i + 1]; k++)
-        if (choices->dimensions[k].place == d) return choices->dimensions[k].class_index;
-    return -1;
-}
-
-static int32_t class_of_factor(const Choices *choices, int32_t i, int32_t f) {
-    for (int32_t k = choices->first_factor[i]; k < choices->first_factor[i + 1]; k++)
-        if (choices->factors[k].place == f) return choices->factors[k].class_index;
-    return -1;
+/* The first of some choices that is of a dimension or factor; where there is none, one without a class. */
+static Choice choice_of(const Choice *choices, int32_t from, int32_t to, int32_t place, int64_t size) {
+    for (int32_t k = from; k < to; k++)
+        if (choices[k].place == place) return choices[k];
+    return (Choice){.size = size, .class_index = -1, .place = place, .blocks = 1};
 }
 
 /* The state that an exception gives instruction i on an axis. */
@@ -159,7 +183,10 @@ static AmStatus except_state(Completer *self, int32_t i, int32_t axis, Sbp sbp, 
     sbp_set(&self->result->stored[i], axis, SBP_B);
     if (sbp == SBP_B) return AM_OK;
     int32_t d = sbp_dimension(sbp);
-    if (!store_split(self, i, axis, d, shape->dimensions[d], class_of_dimension(self->choices, i, d)))
+    const Choices *choices = self->choices;
+    Choice choice = choice_of(choices->dimensions, choices->first_dimension[i],
+                              choices->first_dimension[i + 1], d, shape->dimensions[d]);
+    if (!store_split(self, i, axis, &choice))
         return am_fail(error, AM_ERROR_INPUT, self->module->source,
                        "exception for %s: dimension %d of size %lld has fewer elements than parts",
                        instruction->name, d, (long long)shape->dimensions[d]);
@@ -173,9 +200,10 @@ static AmStatus except_factor(Completer *self, int32_t i, int32_t axis, int32_t 
     if (f == -1) return AM_OK;
     bool may_split =
         f >= 0 && f < rule->factor_count && f <= INT8_MAX && rule->factors[f].kind != FACTOR_BLOCKED;
-    if (may_split &&
-        take_factor(self, i, axis, f, rule->factors[f].size, class_of_factor(self->choices, i, f)))
-        return AM_OK;
+    const Choices *choices = self->choices;
+    Choice choice = choice_of(choices->factors, choices->first_factor[i], choices->first_factor[i + 1], f,
+                              may_split ? rule->factors[f].size : 0);
+    if (may_split && take_factor(self, i, axis, &choice)) return AM_OK;
     return am_fail(error, AM_ERROR_INPUT, self->module->source, "exception for %s: factor %d cannot be split",
                    self->module->instructions[i].name, f);
 }
@@ -366,7 +394,7 @@ AmStatus plan_complete_stage(Completion **completion, Arena *arena, const PlanCo
     if (arena->failed) return am_fail_memory(error, count);
     *result = (Completion){.stage = stage,
                            .factor = ARENA_ARRAY(arena, int8_t, (size_t)count * MESH_MAX_AXES),
-                           .granules = ARENA_ARRAY(arena, int32_t, (size_t)count * MESH_MAX_AXES),
+                           .cut = ARENA_ARRAY(arena, SbpCut, (size_t)count * MESH_MAX_AXES),
                            .stored = ARENA_ARRAY(arena, SbpState, count),
                            .carries = ARENA_ARRAY(arena, uint8_t, count),
                            .deferred = ARENA_ARRAY(arena, uint8_t, count),

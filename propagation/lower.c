@@ -108,8 +108,15 @@ static const IrLiteral *slice_literal(Lowering *self, const IrInstruction *instr
     return part;
 }
 
-/* Attributes that speak of sizes, rewritten for the local operand. A sliced
- * dimension is never split, so a split one is kept whole: [0, extent). */
+/* The bounds of a slice of a dimension of which `local` elements are here: all of
+ * them, or those of one of the equal blocks of which a piece each is here. */
+static void localise_bounds(int64_t *start, int64_t *limit, int64_t size, int64_t local) {
+    int64_t block = *limit - *start, piece = local / (size / block);
+    *start = *start / block * piece;
+    *limit = *start + piece;
+}
+
+/* Attributes that speak of sizes, rewritten for the local operand. */
 static const IrAttributes *localise(Lowering *self, const IrInstruction *instruction, SbpState state,
                                     const IrShape *operand) {
     const IrAttributes *whole = instruction->attributes;
@@ -122,14 +129,21 @@ static const IrAttributes *localise(Lowering *self, const IrInstruction *instruc
     int64_t *starts, *local_sizes = shard_extents(self, operand, state, &starts);
     if (self->arena->failed) return whole;
     *local = *whole;
-    for (int32_t d = 0; d < operand->rank; d++) {
-        bool is_kept = instruction->opcode == IR_SLICE ? local_sizes[d] < operand->dimensions[d]
-                                                       : sizes[d] == operand->dimensions[d];
-        if (!is_kept) local_sizes[d] = sizes[d];
-    }
     if (instruction->opcode == IR_SLICE) {
+        for (int32_t d = 0; d < operand->rank; d++) {
+            int64_t extent = local_sizes[d];
+            starts[d] = whole->slice_start[d];
+            local_sizes[d] = whole->slice_limit[d];
+            if (sbp_ways(self->program->mesh, state, d) > 1)
+                localise_bounds(&starts[d], &local_sizes[d], operand->dimensions[d], extent);
+        }
+        local->slice_start = starts;
         local->slice_limit = local_sizes;
-    } else if (instruction->opcode == IR_DYNAMIC_SLICE) {
+        return local;
+    }
+    for (int32_t d = 0; d < operand->rank; d++)
+        if (sizes[d] != operand->dimensions[d]) local_sizes[d] = sizes[d];
+    if (instruction->opcode == IR_DYNAMIC_SLICE) {
         local->slice_sizes = local_sizes;
     } else {
         IrGather *gather = ARENA_ARRAY(self->arena, IrGather, 1);
@@ -172,39 +186,9 @@ static bool is_view(const Lowering *self, const IrInstruction *instruction, int3
     }
 }
 
-/* What an instruction splits: on each axis a factor (-1 none), and between how many granules it is cut. */
-typedef struct Split {
-    const int8_t *factors;
-    const int32_t *granules;
-} Split;
-
-static Split chosen_split(const Completion *completion, int32_t i) {
-    return (Split){&completion->factor[(size_t)i * MESH_MAX_AXES],
-                   &completion->granules[(size_t)i * MESH_MAX_AXES]};
-}
-
 /* State of a result or operand place of instruction i that is split so. */
 static SbpState place_state(const Lowering *self, int32_t i, Split split, int32_t place) {
-    const Mesh *mesh = self->program->mesh;
-    const FactorRule *rule = &self->rules->rules[i];
-    const IrInstruction *instruction = &self->module->instructions[i];
-    const IrShape *shape = place < rule->operand_count
-                               ? &self->module->instructions[instruction->operands[place]].shape
-                               : rules_leaf(&instruction->shape, place - rule->operand_count);
-    SbpState state = {.axis = {0}};
-    for (int32_t axis = 0; axis < mesh->axis_count; axis++) {
-        if (split.factors[axis] < 0) continue;
-        const Factor *factor = &rule->factors[split.factors[axis]];
-        int8_t d = factor->dimension[place];
-        if (place >= rule->operand_count && factor->kind == FACTOR_REDUCTION)
-            sbp_set(&state, axis, sbp_partial(factor->reduction));
-        else if (d >= 0) {
-            bool has_own_size = factor->halo && shape->dimensions[d] != factor->size;
-            int64_t granules = has_own_size ? shape->dimensions[d] : split.granules[axis];
-            sbp_set_split(&state, axis, d, sbp_cut(mesh, state, axis, d, shape->dimensions[d], 1, granules));
-        }
-    }
-    return state;
+    return split_state(self->rules, self->program->mesh, i, split, place);
 }
 
 /* State of result `leaf`. */
@@ -222,7 +206,7 @@ static SbpState stored_state(const Lowering *self, int32_t i, int32_t leaf) {
     const Completion *completion = self->completion;
     if (leaf <= 0) return completion->stored[i];
     SbpState state =
-        place_state(self, i, chosen_split(completion, i), self->rules->rules[i].operand_count + leaf);
+        place_state(self, i, split_of(completion, i), self->rules->rules[i].operand_count + leaf);
     for (int32_t axis = 0; axis < MESH_MAX_AXES; axis++)
         if (sbp_is_partial(state.axis[axis])) sbp_set(&state, axis, SBP_B);
     return state;
@@ -366,22 +350,26 @@ static AmStatus emit(Lowering *self, int32_t i, Split split, uint8_t carries, Am
 /* On each axis, the factor of an on-demand instruction that gives `state`;
  * where there is none the axis is left whole and false is returned. */
 static bool factors_for(const Lowering *self, int32_t i, int32_t leaf, SbpState state, int8_t *factors,
-                        int32_t *granules) {
+                        SbpCut *cuts) {
     const FactorRule *rule = &self->rules->rules[i];
     const Mesh *mesh = self->program->mesh;
     const IrShape *shape = rules_leaf(&self->module->instructions[i].shape, leaf);
+    IrOpcode opcode = self->module->instructions[i].opcode;
     bool exact = true;
+    bool knows_places = opcode == IR_IOTA || opcode == IR_CONSTANT || opcode == IR_RNG_BIT_GENERATOR;
     for (int32_t axis = 0; axis < mesh->axis_count; axis++) {
         factors[axis] = -1;
         if (!sbp_is_split(state.axis[axis])) continue;
         int32_t d = sbp_dimension(state.axis[axis]);
         for (int32_t f = 0; f < rule->factor_count && f <= INT8_MAX; f++) {
             const Factor *factor = &rule->factors[f];
-            if (factor->kind != FACTOR_PARALLEL || factor->dimension[rule->operand_count + leaf] != d)
-                continue;
+            int32_t slot = rule->operand_count + leaf;
+            if (factor->kind != FACTOR_PARALLEL || factor->dimension[slot] != d) continue;
+            bool in_blocks = sbp_blocks(state, d) > 1;
+            if (factor_blocks(factor, slot) > 1 || (in_blocks && knows_places)) continue;
             if (!sbp_cuts_between(mesh, state, d, shape->dimensions[d], factor->size)) continue;
             factors[axis] = (int8_t)f;
-            granules[axis] = state.cut[axis].count > 0 ? state.cut[axis].count : (int32_t)factor->size;
+            cuts[axis] = state.cut[axis].count > 0 ? state.cut[axis] : (SbpCut){1, (int32_t)factor->size};
             break;
         }
         if (factors[axis] < 0) exact = false;
@@ -406,9 +394,9 @@ static AmStatus ask_for(Lowering *self, int32_t i, int32_t leaf, SbpState state,
     if (*value >= 0) return AM_OK;
     if (self->rules->on_demand[i]) {
         int8_t factors[MESH_MAX_AXES] = {-1, -1, -1, -1};
-        int32_t granules[MESH_MAX_AXES] = {0};
-        const Split split = {factors, granules};
-        if (!factors_for(self, i, leaf, state, factors, granules))
+        SbpCut cuts[MESH_MAX_AXES] = {{0, 0}};
+        const Split split = {factors, cuts};
+        if (!factors_for(self, i, leaf, state, factors, cuts))
             for (int32_t axis = 0; axis < MESH_MAX_AXES; axis++) factors[axis] = -1;
         SbpState made = place_state(self, i, split, self->rules->rules[i].operand_count + leaf);
         if (find_state(self, i, leaf, made) < 0) TRY(emit(self, i, split, 0, error));
@@ -486,7 +474,7 @@ AmStatus lower_finish_partial(Lowering *self, int32_t i, int32_t leaf, int32_t v
 static AmStatus lower_instruction(Lowering *self, int32_t i, AmError *error) {
     const Completion *completion = self->completion;
     self->phase = self->roles->phases[i];
-    TRY(emit(self, i, chosen_split(completion, i), completion->carries[i], error));
+    TRY(emit(self, i, split_of(completion, i), completion->carries[i], error));
     const ProgramInstruction *made = &self->program->instructions[self->program->instruction_count - 1];
     int32_t leaves = made->result_count, first = made->first_result;
     for (int32_t leaf = 0; leaf < leaves; leaf++)

@@ -3,11 +3,14 @@
 #define PROPAGATION_LOWER_INTERNAL_H
 
 #include "propagation/lower.h"
+#include "propagation/split.h"
 
 /* Stands for a leaf where a value is not yet what users ask for. */
 #define LOWERED_WIDE (-1)
 /* And for one where a value has other elements than its state says, for one user. */
 #define LOWERED_HALO (-2)
+/* And for one where a value is another view of it, in which it is moved. */
+#define LOWERED_IN_BLOCKS (-3)
 
 /* Sums over devices are in f32 for products of 16-bit types: the partial
  * product is made in f32, added in f32 and rounded once, as on one device. Such

@@ -4,7 +4,6 @@
 #include <string.h>
 
 #include "propagation/lower.h"
-#include "propagation/scopes.h"
 #include "propagation/strict.h"
 
 AmStatus propagation_parse_pin(PropagationPin *pin, Arena *arena, const char *text, AmError *error) {
@@ -17,8 +16,9 @@ AmStatus propagation_parse_pin(PropagationPin *pin, Arena *arena, const char *te
     return arena->failed ? am_fail_memory(error, (int64_t)strlen(text)) : AM_OK;
 }
 
-/* Linear backtracking: only the last '*' is ever tried again. */
-bool propagation_matches(const char *pattern, const char *path) {
+/* '*' stands for any text; everything else for itself. Linear backtracking: only
+ * the last '*' is ever tried again. */
+static bool matches(const char *pattern, const char *path) {
     const char *star = NULL, *retry = NULL;
     while (*path) {
         if (*pattern == '*') {
@@ -93,34 +93,17 @@ static AmStatus check_split(const PlanContext *context, const PropagationPin *pi
                    pin->sharding, dimension, parameter->path, (long long)size, ways);
 }
 
-static AmStatus for_each_in_scopes(const PlanContext *context, const Mesh *mesh, const PropagationPin *pins,
-                                   int32_t count, PropagationPinFunction *apply, void *data, AmError *error) {
-    Arena arena = {0};
-    const PropagationPin *const *asked;
-    SbpState *states;
-    AmStatus status = scopes_resolve(&asked, &states, &arena, context, mesh, pins, count, error);
-    for (int32_t p = 0; status == AM_OK && p < context->roles->parameter_count; p++)
-        if (asked[p]) status = apply(data, asked[p], &context->roles->parameters[p], states[p], error);
-    arena_free(&arena);
-    return status;
-}
-
 AmStatus propagation_for_each_pinned(const PlanContext *context, const Mesh *mesh, const PropagationPin *pins,
                                      int32_t count, PropagationPinFunction *apply, void *data,
                                      AmError *error) {
-    bool has_scopes = false;
     for (int32_t k = 0; k < count; k++) {
         SbpState state;
         int32_t rank, found = 0;
-        if (scopes_is_scope(&pins[k])) {
-            has_scopes = true;
-            continue;
-        }
         TRY(parse_sharding(&state, &rank, mesh, pins[k].sharding, error));
         for (int32_t p = 0; p < context->roles->parameter_count; p++) {
             const IrParameter *parameter = &context->roles->parameters[p];
             const IrShape *shape = &context->canonical->instructions[parameter->instruction].shape;
-            if (!propagation_matches(pins[k].pattern, parameter->path)) continue;
+            if (!matches(pins[k].pattern, parameter->path)) continue;
             if (shape->type == DTYPE_TUPLE || shape->rank != rank) {
                 return am_fail(error, AM_ERROR_USAGE, "", "pin: \"%s\" is for rank %d, %s has rank %d",
                                pins[k].sharding, rank, parameter->path, shape->rank);
@@ -133,7 +116,7 @@ AmStatus propagation_for_each_pinned(const PlanContext *context, const Mesh *mes
                            pins[k].pattern);
         }
     }
-    return has_scopes ? for_each_in_scopes(context, mesh, pins, count, apply, data, error) : AM_OK;
+    return AM_OK;
 }
 
 typedef struct ListTarget {
@@ -191,6 +174,13 @@ static SbpState needed_state(const PlanContext *context, const Completion *compl
     return needed;
 }
 
+/* An HLO sharding cannot say that a shard is a piece of each of several blocks: whole there. */
+static SbpState without_blocks(SbpState state) {
+    for (int32_t axis = 0; axis < MESH_MAX_AXES; axis++)
+        if (sbp_is_split(state.axis[axis]) && state.cut[axis].outer > 1) sbp_set(&state, axis, SBP_B);
+    return state;
+}
+
 AmStatus propagate(SbpState **states, Arena *arena, const PlanContext *context, const PlanStage *stage,
                    AmError *error) {
     const Rules *rules = context->rules;
@@ -199,7 +189,7 @@ AmStatus propagate(SbpState **states, Arena *arena, const PlanContext *context, 
     SbpState *built = ARENA_ARRAY(arena, SbpState, rules->count);
     if (!built) return am_fail_memory(error, (int64_t)sizeof(SbpState) * rules->count);
     for (int32_t i = rules->count - 1; i >= 0; i--) {
-        if (!rules->on_demand[i]) built[i] = completion->stored[i];
+        if (!rules->on_demand[i]) built[i] = without_blocks(completion->stored[i]);
         /* Users come after, and the first to come is seen last. */
         const IrInstruction *instruction = &rules->module->instructions[i];
         for (int32_t k = 0; k < instruction->operand_count; k++) {

@@ -259,6 +259,17 @@ static void print_name(Text *text, int32_t factor) {
     if (factor >= 26) text_append(text, "%d", factor / 26);
 }
 
+/* The factor that stands for a dimension of a slot: one that is not in blocks of it, if there is any. */
+static int32_t factor_of_dimension(const FactorRule *rule, int32_t slot, int32_t dimension) {
+    int32_t found = rule->factor_count;
+    for (int32_t f = rule->factor_count - 1; f >= 0; f--) {
+        if (rule->factors[f].dimension[slot] != dimension) continue;
+        bool is_in_blocks = factor_blocks(&rule->factors[f], slot) > 1;
+        if (!is_in_blocks || found == rule->factor_count) found = f;
+    }
+    return found;
+}
+
 static void print_slot(Text *text, const FactorRule *rule, int32_t slot) {
     int32_t rank = 0;
     for (int32_t f = 0; f < rule->factor_count; f++) {
@@ -266,8 +277,7 @@ static void print_slot(Text *text, const FactorRule *rule, int32_t slot) {
     }
     text_append_string(text, "[");
     for (int32_t d = 0; d < rank; d++) {
-        int32_t factor = 0;
-        while (factor < rule->factor_count && rule->factors[factor].dimension[slot] != d) factor++;
+        int32_t factor = factor_of_dimension(rule, slot, d);
         if (d) text_append_string(text, ",");
         if (factor < rule->factor_count) print_name(text, factor);
         else text_append_string(text, "1");
@@ -284,6 +294,18 @@ static void print_slots(Text *text, const FactorRule *rule, int32_t first, int32
     if (is_list) text_append_string(text, ")");
 }
 
+/* " b in 3 of a": factor b is in each of three blocks of the dimension that stands as a. */
+static void print_blocks(Text *text, const FactorRule *rule, int32_t f) {
+    const Factor *factor = &rule->factors[f];
+    for (int32_t slot = 0; slot < rule->operand_count + rule->result_count; slot++) {
+        if (factor_blocks(factor, slot) == 1) continue;
+        text_append_string(text, " ");
+        print_name(text, f);
+        text_append(text, " in %d of ", factor_blocks(factor, slot));
+        print_name(text, factor_of_dimension(rule, slot, factor->dimension[slot]));
+    }
+}
+
 void rule_print(Text *text, const FactorRule *rule) {
     static const char *const words[] = {[FACTOR_PARALLEL] = "indexed",
                                         [FACTOR_REDUCTION] = "reduce",
@@ -294,6 +316,7 @@ void rule_print(Text *text, const FactorRule *rule) {
     print_slots(text, rule, rule->operand_count, rule->result_count, rule->result_count != 1);
     for (int32_t f = 0; f < rule->factor_count; f++) {
         const Factor *factor = &rule->factors[f];
+        if (factor->blocks) print_blocks(text, rule, f);
         if (factor->kind == FACTOR_PARALLEL && !factor->indexed) continue;
         text_append(text, " %s ", words[factor->kind]);
         print_name(text, f);

@@ -4,8 +4,9 @@
  * operand and result, the dimension that it is (or none). Splitting a factor
  * n ways means splitting all these dimensions alike. A factor whose size does
  * not divide cannot be split evenly. A permutation's dimensions have sizes of
- * their own; its size is the result's. In a merged dimension (reshape h*e) only
- * the major part is a factor that can be split; its size is the major part's.
+ * their own; its size is the result's. In a merged dimension (reshape h*e) the
+ * major part is a factor, of the major part's size, and what is minor to it is one
+ * that is split in each of the major part's blocks.
  *
  *     dot ([b,m,k],[b,k,n])->[b,m,n] reduce k(add)
  */
@@ -30,9 +31,16 @@ typedef struct Factor {
     bool indexed;           /* gather, scatter: the dimension that indices point into; each part
                                handles the indices that fall into it */
     bool halo;              /* the operands' parts are brought to the ranges that are read (lower_halo.c): all
-                               permutations,              and a convolution's reduction over its window */
+                               permutations, and a convolution's reduction over its window */
     const int8_t *dimension; /* [operand_count + result_count]; -1: not in it */
+    const int32_t *blocks;   /* [operand_count + result_count], or NULL for 1 everywhere: the dimension is so
+                                many blocks, and the factor is in each of them (of 3*h*e the h, 3) */
 } Factor;
+
+/* Blocks of the dimension that the factor is in a slot. */
+static inline int32_t factor_blocks(const Factor *factor, int32_t slot) {
+    return factor->blocks ? factor->blocks[slot] : 1;
+}
 
 /* Results of a tuple-shaped instruction are its leaves, in order. */
 typedef struct FactorRule {

@@ -77,6 +77,24 @@ void rule_put(RuleBuilder *builder, int32_t slot, int64_t dimension) {
     ((int8_t *)factor->dimension)[slot] = (int8_t)dimension;
 }
 
+void rule_put_in_blocks(RuleBuilder *builder, int32_t slot, int64_t dimension, int64_t blocks) {
+    int64_t size = rule_size(builder, slot, dimension);
+    if (builder->malformed) return;
+    Factor *factor = &builder->factors[builder->count - 1];
+    int32_t slots = builder->operand_count + builder->result_count;
+    if (!factor->blocks) {
+        int32_t *made = ARENA_ARRAY(builder->arena, int32_t, slots);
+        if (!rule_expect(builder, made)) return;
+        for (int32_t k = 0; k < slots; k++) made[k] = 1;
+        factor->blocks = made;
+    }
+    bool fits = blocks > 0 && blocks <= INT32_MAX && factor->size > 0 && size % blocks == 0 &&
+                size / blocks % factor->size == 0;
+    if (!rule_expect(builder, fits && factor->dimension[slot] < 0)) return;
+    ((int32_t *)factor->blocks)[slot] = (int32_t)blocks;
+    ((int8_t *)factor->dimension)[slot] = (int8_t)dimension;
+}
+
 static bool is_covered(const RuleBuilder *builder, int32_t slot, int32_t dimension) {
     for (int32_t f = 0; f < builder->count; f++) {
         if (builder->factors[f].dimension[slot] == dimension) return true;

@@ -36,6 +36,8 @@ void rule_halo(RuleBuilder *builder, FactorKind kind, int64_t size);
 void rule_reduction(RuleBuilder *builder, SbpReduction reduction, bool indexed);
 /* The latest factor is dimension `dimension` of slot `slot`. */
 void rule_put(RuleBuilder *builder, int32_t slot, int64_t dimension);
+/* The same where the dimension is `blocks` blocks, and the latest factor the major part of each. */
+void rule_put_in_blocks(RuleBuilder *builder, int32_t slot, int64_t dimension, int64_t blocks);
 /* Completes the rule: every dimension above 1 is then in some factor. */
 void rule_finish(RuleBuilder *builder, FactorRule *rule);
 

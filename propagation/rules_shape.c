@@ -5,7 +5,9 @@
  * j that start at the same place (equal products of the dimensions before them)
  * share their major part: cutting either n ways cuts the other n ways into the
  * same elements iff n divides both, so the factor's size is their greatest
- * common divisor (b,t,h*e -> b,t,h,e gives h). What is minor to it is whole.
+ * common divisor (b,t,h*e -> b,t,h,e gives h). A dimension that lies within a
+ * larger one of the other side is a factor in each of the blocks before it (e in
+ * the h blocks of h*e), and so is an aligned slice (q in the three of q, k, v).
  * Where elements change their places along a dimension by a fixed map it is a
  * permutation; dynamic slices, whose map is known at run time, know their places.
  */
@@ -69,6 +71,19 @@ void rule_broadcast(RuleBuilder *builder) {
     }
 }
 
+/* Dimension d of slot `slot`, with `before` elements before it, within dimension
+ * `large` of the other slot, which ends at `end`: a factor in the blocks of that. */
+static void put_within(RuleBuilder *builder, int32_t slot, int32_t d, int64_t before, int32_t large,
+                       int64_t end) {
+    const IrShape *shape = builder->shapes[slot], *other = builder->shapes[1 - slot];
+    while (large > 0 && other->dimensions[large] == 1) large--;
+    int64_t large_before = end / other->dimensions[large];
+    if (before % large_before != 0 || end % (before * shape->dimensions[d]) != 0) return;
+    rule_factor(builder, FACTOR_PARALLEL);
+    rule_put(builder, slot, d);
+    rule_put_in_blocks(builder, 1 - slot, large, before / large_before);
+}
+
 void rule_reshape(RuleBuilder *builder) {
     if (!rule_expect(builder, builder->operand_count == 1 && builder->result_count == 1)) return;
     const IrShape *in = builder->shapes[0], *out = builder->shapes[1];
@@ -80,12 +95,17 @@ void rule_reshape(RuleBuilder *builder) {
     if (ir_shape_elements(in) != ir_shape_elements(out) || ir_shape_elements(in) <= 0) return;
     int64_t in_before = 1, out_before = 1; /* both divide the number of elements: no overflow */
     int32_t i = 0, j = 0;
-    while (i < in->rank && j < out->rank) {
-        if (in->dimensions[i] == 1) i++;
-        else if (out->dimensions[j] == 1) j++;
-        else if (in_before < out_before) in_before *= in->dimensions[i++];
-        else if (out_before < in_before) out_before *= out->dimensions[j++];
-        else {
+    while (i < in->rank || j < out->rank) {
+        bool has_in = i < in->rank, has_out = j < out->rank;
+        if (has_in && in->dimensions[i] == 1) i++;
+        else if (has_out && out->dimensions[j] == 1) j++;
+        else if (has_in && (!has_out || in_before < out_before)) {
+            put_within(builder, 0, i, in_before, j - 1, out_before);
+            in_before *= in->dimensions[i++];
+        } else if (has_out && (!has_in || out_before < in_before)) {
+            put_within(builder, 1, j, out_before, i - 1, in_before);
+            out_before *= out->dimensions[j++];
+        } else {
             int64_t size = rules_common_divisor(in->dimensions[i], out->dimensions[j]);
             if (size > 1) {
                 rule_major_factor(builder, size);
@@ -119,6 +139,17 @@ static void same_dimension(RuleBuilder *builder, FactorKind kind, int32_t d) {
     rule_put(builder, rule_result(builder), d);
 }
 
+/* One of several equal blocks of dimension d is a factor in each of them. */
+static void put_block(RuleBuilder *builder, const IrAttributes *attributes, int32_t d) {
+    int64_t start = attributes->slice_start[d], size = attributes->slice_limit[d] - start;
+    bool is_dense = !attributes->slice_stride || attributes->slice_stride[d] == 1;
+    int64_t whole = rule_size(builder, 0, d);
+    if (!is_dense || size <= 1 || start % size != 0 || whole % size != 0) return;
+    rule_factor(builder, FACTOR_PARALLEL);
+    rule_put(builder, rule_result(builder), d);
+    rule_put_in_blocks(builder, 0, d, whole / size);
+}
+
 void rule_slice(RuleBuilder *builder) {
     const IrAttributes *attributes = builder->instruction->attributes;
     if (!rule_expect(builder, builder->operand_count == 1 && builder->result_count == 1 &&
@@ -128,6 +159,7 @@ void rule_slice(RuleBuilder *builder) {
         bool whole = attributes->slice_start[d] == 0 &&
                      attributes->slice_limit[d] == rule_size(builder, 0, d) &&
                      (!attributes->slice_stride || attributes->slice_stride[d] == 1);
+        if (!whole) put_block(builder, attributes, d);
         same_dimension(builder, whole ? FACTOR_PARALLEL : FACTOR_PERMUTATION, d);
     }
 }
@@ -174,14 +206,27 @@ void rule_pad(RuleBuilder *builder) {
     }
 }
 
+/* Operands of one size are a factor in each of the blocks that they become. */
+static void put_equal_blocks(RuleBuilder *builder, int32_t d) {
+    if (builder->operand_count < 2) return;
+    for (int32_t k = 0; k < builder->operand_count; k++)
+        if (rule_size(builder, k, d) != rule_size(builder, 0, d)) return;
+    rule_factor(builder, FACTOR_PARALLEL);
+    for (int32_t k = 0; k < builder->operand_count; k++) rule_put(builder, k, d);
+    rule_put_in_blocks(builder, rule_result(builder), d, builder->operand_count);
+}
+
 void rule_concatenate(RuleBuilder *builder) {
     const IrAttributes *attributes = builder->instruction->attributes;
     int32_t result = rule_result(builder);
     if (!rule_expect(builder, builder->result_count == 1 && attributes->dimension_count == 1)) return;
     for (int32_t d = 0; d < rule_rank(builder, result); d++) {
-        if (d == attributes->dimensions[0])
+        if (d == attributes->dimensions[0]) {
+            put_equal_blocks(builder, d);
             rule_halo(builder, FACTOR_PERMUTATION, rule_size(builder, result, d));
-        else rule_factor(builder, FACTOR_PARALLEL);
+        } else {
+            rule_factor(builder, FACTOR_PARALLEL);
+        }
         rule_put(builder, result, d);
         for (int32_t k = 0; k < builder->operand_count; k++) rule_put(builder, k, d);
     }

@@ -123,17 +123,25 @@ static int64_t granule_of(SbpCut cut, int64_t size) {
     return granule > 0 ? granule : 1;
 }
 
-/* Narrows [*start, *start + *extent) of a dimension of `size` to the axis's part of it. */
+/* Narrows a piece, from *start of every block and *extent elements of all blocks
+ * together, of a dimension of `size` to the axis's part of it. */
 static void narrow(const Mesh *mesh, SbpState state, int32_t axis, int32_t device, int64_t size,
                    int64_t *start, int64_t *extent) {
-    int64_t granule = granule_of(state.cut[axis], size), granules = *extent / granule;
+    int64_t blocks = state.cut[axis].outer > 1 ? state.cut[axis].outer : 1;
+    int64_t piece = *extent / blocks, granule = granule_of(state.cut[axis], size);
     int32_t part = mesh_coordinate(mesh, device, axis);
-    int64_t from = part_start(&mesh->axes[axis], granules, part) * granule;
+    int64_t from = part_start(&mesh->axes[axis], piece / granule, part) * granule;
     int64_t to = part + 1 == mesh->axes[axis].size
-                     ? *extent
-                     : part_start(&mesh->axes[axis], granules, part + 1) * granule;
+                     ? piece
+                     : part_start(&mesh->axes[axis], piece / granule, part + 1) * granule;
     *start += from;
-    *extent = to - from;
+    *extent = blocks * (to - from);
+}
+
+int32_t sbp_blocks(SbpState state, int32_t dimension) {
+    for (int32_t k = 0; k < MESH_MAX_AXES; k++)
+        if (state.axis[k] == sbp_split(dimension) && state.cut[k].outer > 1) return state.cut[k].outer;
+    return 1;
 }
 
 void sbp_shard(const Mesh *mesh, SbpState state, int32_t device, int32_t dimension, int64_t size,
@@ -157,7 +165,14 @@ bool sbp_is_even(const Mesh *mesh, SbpState state, int32_t dimension, int64_t si
 SbpCut sbp_cut(const Mesh *mesh, SbpState state, int32_t axis, int32_t dimension, int64_t size, int64_t outer,
                int64_t count) {
     SbpCut cut = {(int32_t)outer, (int32_t)count}, plain = {0, 0};
-    if (outer > 1) return cut;
+    int64_t block = size / outer;
+    if (outer > 1) { /* even cuts are those between elements */
+        SbpState in_block = state;
+        for (int32_t k = 0; k < MESH_MAX_AXES; k++)
+            if (state.axis[k] == sbp_split(dimension)) in_block.cut[k].outer = 1;
+        bool is_plain = sbp_cut(mesh, in_block, axis, dimension, block, 1, count).count == 0;
+        return is_plain ? (SbpCut){(int32_t)outer, (int32_t)block} : cut;
+    }
     if (count == size) return plain;
     int64_t ways = (int64_t)sbp_ways(mesh, state, dimension) * mesh->axes[axis].size;
     bool is_even = !mesh->axes[axis].shares && count % ways == 0;
@@ -167,6 +182,7 @@ SbpCut sbp_cut(const Mesh *mesh, SbpState state, int32_t axis, int32_t dimension
 bool sbp_cuts_between(const Mesh *mesh, SbpState state, int32_t dimension, int64_t size, int64_t granules) {
     if (granules <= 0 || size % granules != 0) return false;
     if (granules == size) return true;
+    if (sbp_blocks(state, dimension) > 1) return false;
     int64_t unit = size / granules;
     int32_t ways = 1;
     bool is_even = true; /* so far */

@@ -111,11 +111,15 @@ bool sbp_is_even(const Mesh *mesh, SbpState state, int32_t dimension, int64_t si
  * the same. `size` is a multiple of outer * count. */
 SbpCut sbp_cut(const Mesh *mesh, SbpState state, int32_t axis, int32_t dimension, int64_t size, int64_t outer,
                int64_t count);
-/* Whether all cuts of a dimension of `size` fall between the `granules` equal
- * parts of it. */
+/* Whether a dimension of `size` that is a factor of `granules` equal parts may be
+ * cut so: between the parts; in blocks only where every element is a part. */
 bool sbp_cuts_between(const Mesh *mesh, SbpState state, int32_t dimension, int64_t size, int64_t granules);
-/* Size and start of device's shard of a dimension of `size` under `state`, which
- * cuts it as one block. */
+/* Blocks that the state cuts a dimension in, each alike: 1, or more for a shard
+ * that is a piece of every block (of q, k and v that one projection makes). All
+ * axes that split one dimension cut the same blocks. */
+int32_t sbp_blocks(SbpState state, int32_t dimension);
+/* Elements of device's shard of a dimension of `size` under `state`, and where in
+ * the dimension, or in each of its blocks, the shard's piece starts. */
 void sbp_shard(const Mesh *mesh, SbpState state, int32_t device, int32_t dimension, int64_t size,
                int64_t *start, int64_t *extent);
 /* Local shape of device's shard. Dimensions live in the arena, or are those of `shape` where it is whole. */

@@ -1,23 +1,15 @@
 /* States that the lists leave open; see settle.h. One pass over all uses. */
 #include "propagation/settle.h"
 
+#include "propagation/split.h"
+
 SbpState settle_operand_state(const Completion *completion, const PlanContext *context, int32_t i,
                               int32_t k) {
-    const Mesh *mesh = &completion->stage->mesh;
     const FactorRule *rule = &context->rules->rules[i];
     int32_t operand = context->canonical->instructions[i].operands[k];
-    const IrShape *shape = &context->canonical->instructions[operand].shape;
-    SbpState state = {.axis = {0}};
-    if (shape->type == DTYPE_TUPLE || k >= rule->operand_count) return state;
-    for (int32_t axis = 0; axis < mesh->axis_count; axis++) {
-        size_t place = (size_t)i * MESH_MAX_AXES + (size_t)axis;
-        int8_t factor = completion->factor[place];
-        int8_t d = factor < 0 ? -1 : rule->factors[factor].dimension[k];
-        if (d < 0) continue;
-        sbp_set_split(&state, axis, d,
-                      sbp_cut(mesh, state, axis, d, shape->dimensions[d], 1, completion->granules[place]));
-    }
-    return state;
+    bool is_array = context->canonical->instructions[operand].shape.type != DTYPE_TUPLE;
+    if (!is_array || k >= rule->operand_count) return (SbpState){.axis = {0}};
+    return split_state(context->rules, &completion->stage->mesh, i, split_of(completion, i), k);
 }
 
 /* What the users of a value want of it, as far as they have been asked. */

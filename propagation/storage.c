@@ -178,11 +178,11 @@ static void choose_factor(const Storage *self, int32_t i, int32_t axis) {
     for (int32_t f = 0; f < rule->factor_count && f <= INT8_MAX; f++) {
         const Factor *factor = &rule->factors[f];
         if (factor->kind != FACTOR_PARALLEL && factor->kind != FACTOR_REDUCTION) continue;
-        if (factor->dimension[slot] != d || factor->size > INT32_MAX) continue;
+        if (factor->dimension[slot] != d || factor->size > INT32_MAX || factor->blocks) continue;
         if (!sbp_cuts_between(&self->completion->stage->mesh, kept, d, size, factor->size)) continue;
         self->completion->factor[place] = (int8_t)f;
-        self->completion->granules[place] =
-            kept.cut[axis].count > 0 ? kept.cut[axis].count : (int32_t)factor->size;
+        self->completion->cut[place] =
+            kept.cut[axis].count > 0 ? kept.cut[axis] : (SbpCut){1, (int32_t)factor->size};
         return;
     }
 }

@@ -173,7 +173,8 @@ static void add_constraint(StrictProblem *problem, int32_t instruction, const in
         if (factor) {
             bool splits = factor->kind == FACTOR_PARALLEL ||
                           (factor->kind == FACTOR_REDUCTION && allows_reduction(problem, instruction));
-            if (!splits || rule->result_count > 1 || factor->size % problem->axis_size != 0) continue;
+            if (!splits || factor->blocks || rule->result_count > 1 || factor->size % problem->axis_size != 0)
+                continue;
         }
         for (int32_t slot = 0; slot < slots; slot++) {
             if (tensors[slot] < 0) continue;

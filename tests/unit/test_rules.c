@@ -96,6 +96,11 @@ static void test_movement(void **state) {
          "([b,c,a])->[a,b,c]"},
         {"a = f32[8,6] parameter(0) ROOT r = f32[8,2] slice(a), slice={[0:8], [1:5:2]}",
          "([a,b])->[a,b] permute b"},
+        {"a = f32[8,6] parameter(0) ROOT r = f32[8,2] slice(a), slice={[0:8], [2:4]}",
+         "([a,c])->[a,b] b in 3 of c permute c"},
+        {"a = f32[8,2] parameter(0) b = f32[8,2] parameter(1)\n"
+         "ROOT r = f32[8,4] concatenate(a, b), dimensions={1}",
+         "([a,b],[a,b])->[a,c] b in 2 of c permute c"},
         {"a = f32[8,6] parameter(0) z = f32[] parameter(1) ROOT r = f32[8,9] pad(a, z), padding=0_0x1_2",
          "([a,b],[])->[a,b] permute b"},
         {"a = f32[8,6] parameter(0) z = f32[] parameter(1) ROOT r = f32[8,5] pad(a, z), padding=0_0x-1_0",
@@ -121,13 +126,15 @@ static void test_movement(void **state) {
 static void test_reshape(void **state) {
     (void)state;
     static const Case cases[] = {
-        {"a = f32[2,3,32] parameter(0) ROOT r = f32[2,3,8,4] reshape(a)", "([a,b,c])->[a,b,c,d] whole d"},
-        {"a = f32[2,3,8,4] parameter(0) ROOT r = f32[2,3,32] reshape(a)", "([a,b,c,d])->[a,b,c] whole d"},
-        {"a = f32[6,5] parameter(0) ROOT r = f32[30] reshape(a)", "([a,b])->[a] whole b"},
+        {"a = f32[2,3,32] parameter(0) ROOT r = f32[2,3,8,4] reshape(a)", "([a,b,c])->[a,b,c,d] d in 8 of c"},
+        {"a = f32[2,3,8,4] parameter(0) ROOT r = f32[2,3,32] reshape(a)", "([a,b,c,d])->[a,b,c] d in 8 of c"},
+        {"a = f32[6,5] parameter(0) ROOT r = f32[30] reshape(a)", "([a,b])->[a] b in 6 of a"},
+        {"a = f32[2,3,48] parameter(0) ROOT r = f32[2,3,3,4,4] reshape(a)",
+         "([a,b,c])->[a,b,c,d,e] d in 3 of c e in 12 of c"},
         {"a = f32[5] parameter(0) ROOT r = f32[1,1,5,1] reshape(a)", "([a])->[1,1,a]"},
         {"a = f32[6,4] parameter(0) ROOT r = f32[4,6] reshape(a)", "([a,b])->[a,b] whole b"},
         {"a = f32[3,5] parameter(0) ROOT r = f32[5,3] reshape(a)", "([a,b])->[a,b] whole a whole b"},
-        {"a = f32[6,5,7] parameter(0) ROOT r = f32[30,7] reshape(a)", "([a,c,b])->[a,b] whole c"},
+        {"a = f32[6,5,7] parameter(0) ROOT r = f32[30,7] reshape(a)", "([a,b,c])->[a,c] b in 6 of a"},
         {"a = f32[0,4] parameter(0) ROOT r = f32[4,0] reshape(a)", "([1,b])->[a] whole a whole b"},
     };
     CHECK(cases);

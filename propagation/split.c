@@ -1,0 +1,38 @@
+/* From split factors to states; see split.h.
+ *
+ * A slot's dimension is cut between the factor's granules, in as many blocks as
+ * the factor is in there times those that the factor itself is cut in. Where a
+ * halo gives a slot a size of its own, its elements are the granules.
+ */
+#include "propagation/split.h"
+
+Split split_of(const Completion *completion, int32_t i) {
+    size_t first = (size_t)i * MESH_MAX_AXES;
+    return (Split){&completion->factor[first], &completion->cut[first]};
+}
+
+SbpState split_state(const Rules *rules, const Mesh *mesh, int32_t i, Split split, int32_t place) {
+    const FactorRule *rule = &rules->rules[i];
+    const IrInstruction *instruction = &rules->module->instructions[i];
+    const IrShape *shape = place < rule->operand_count
+                               ? &rules->module->instructions[instruction->operands[place]].shape
+                               : rules_leaf(&instruction->shape, place - rule->operand_count);
+    SbpState state = {.axis = {0}};
+    for (int32_t axis = 0; axis < mesh->axis_count; axis++) {
+        if (split.factors[axis] < 0) continue;
+        const Factor *factor = &rule->factors[split.factors[axis]];
+        SbpCut cut = split.cuts[axis];
+        int8_t d = factor->dimension[place];
+        if (place >= rule->operand_count && factor->kind == FACTOR_REDUCTION) {
+            sbp_set(&state, axis, sbp_partial(factor->reduction));
+            continue;
+        }
+        if (d < 0) continue;
+        int64_t size = shape->dimensions[d];
+        if (factor->halo && size != factor->size) cut = (SbpCut){1, (int32_t)size};
+        sbp_set_split(&state, axis, d,
+                      sbp_cut(mesh, state, axis, d, size, (int64_t)factor_blocks(factor, place) * cut.outer,
+                              cut.count));
+    }
+    return state;
+}

@@ -1,0 +1,20 @@
+/* What an instruction splits, and the states that this asks of its operands and
+ * gives its results: the one place that turns factors into states. */
+#ifndef PROPAGATION_SPLIT_H
+#define PROPAGATION_SPLIT_H
+
+#include "propagation/lower.h"
+#include "propagation/rules.h"
+
+/* On each axis a factor (-1 none), and how that is cut (Completion.cut). */
+typedef struct Split {
+    const int8_t *factors;
+    const SbpCut *cuts;
+} Split;
+
+/* What completion has chosen for instruction i; borrowed from it. */
+Split split_of(const Completion *completion, int32_t i);
+/* State of slot `place` of instruction i, operands first and then results, if it is split so. */
+SbpState split_state(const Rules *rules, const Mesh *mesh, int32_t i, Split split, int32_t place);
+
+#endif
