@@ -2,21 +2,17 @@
 #include <string.h>
 
 #include "cli/common.h"
-#include "propagation/lower.h"
+#include "propagation/ranks.h"
 
 static AmStatus lower_plan(const Cli *cli, Program **program, Arena *arena, const PlanContext *context,
                            json_t **root, AmError *error) {
     Plan *plan;
-    Completion *completion;
+    PlanRanks ranks;
     int64_t device = 0;
     TRY(plan_read(&plan, root, arena, context, cli_text(cli, "--plan"), error));
-    if (plan->stage_count != 1)
-        return am_fail(error, AM_ERROR_INPUT, cli_text(cli, "--plan"),
-                       "expected a plan of one stage, found %d stages", plan->stage_count);
-    PlanStage *stage = &plan->stages[0];
-    TRY(cli_integer(cli, "--device", 0, stage->mesh.device_count - 1, &device, error));
-    TRY(plan_complete(&completion, arena, context, stage, error));
-    return plan_lower(program, arena, context, completion, (int32_t)device, error);
+    TRY(plan_ranks(&ranks, arena, context, plan, error));
+    TRY(cli_integer(cli, "--device", 0, ranks.rank_count - 1, &device, error));
+    return plan_ranks_lower(program, arena, &ranks, (int32_t)device, error);
 }
 
 static AmStatus run(const Cli *cli, AmError *error) {
@@ -35,9 +31,10 @@ static AmStatus run(const Cli *cli, AmError *error) {
     if (cli_has(cli, "--json"))
         status = cli_output_json(
             cli,
-            json_pack("{s:i, s:i, s:I, s:I, s:s}", "device", program->device, "steps", program->step_count,
-                      "allocation_bytes", (json_int_t)program->allocation_bytes, "parameter_bytes",
-                      (json_int_t)program->parameter_bytes, "text", text.data ? text.data : ""),
+            json_pack("{s:i, s:i, s:I, s:I, s:s}", "device", program->first_rank + program->device, "steps",
+                      program->step_count, "allocation_bytes", (json_int_t)program->allocation_bytes,
+                      "parameter_bytes", (json_int_t)program->parameter_bytes, "text",
+                      text.data ? text.data : ""),
             JSON_STYLE_COMPACT, error);
     else status = cli_output(cli, &text, error);
 fail:
@@ -50,7 +47,7 @@ fail:
 
 static const CliOption options[] = {
     {"--plan", "PLAN", "the plan; none: the whole module on one device", false},
-    {"--device", "D", "which device of the plan's mesh (default 0)", false},
+    {"--device", "D", "which device of the plan, counted over its stages (default 0)", false},
     CLI_OPTION_ROLES,
     {0}};
 
