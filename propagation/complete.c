@@ -67,18 +67,17 @@ static bool agrees_with_earlier(const Completer *self, int32_t i, int32_t axis, 
     const FactorRule *rule = &self->rules->rules[i];
     const Factor *factor = &rule->factors[choice->place];
     for (int32_t earlier = 0; earlier < axis; earlier++) {
-        int8_t other = self->result->factor[(size_t)i * MESH_MAX_AXES + (size_t)earlier];
-        if (other < 0) continue;
-        if (other == choice->place) {
-            if (self->result->cut[(size_t)i * MESH_MAX_AXES + (size_t)earlier].outer != choice->blocks)
-                return false;
-            continue;
-        }
+        size_t place = (size_t)i * MESH_MAX_AXES + (size_t)earlier;
+        int32_t outer = self->result->cut[place].outer;
+        if (self->result->factor[place] < 0) continue;
+        const Factor *other = &rule->factors[self->result->factor[place]];
         /* Blocks of a dimension by one axis and the insides of the blocks by another are no state. */
-        for (int32_t slot = 0; slot < rule->operand_count + rule->result_count; slot++)
-            if (factor->dimension[slot] >= 0 &&
-                factor->dimension[slot] == rule->factors[other].dimension[slot])
+        for (int32_t slot = 0; slot < rule->operand_count + rule->result_count; slot++) {
+            int8_t d = factor->dimension[slot];
+            if (d >= 0 && d == other->dimension[slot] &&
+                factor_blocks(factor, slot) * choice->blocks != factor_blocks(other, slot) * outer)
                 return false;
+        }
     }
     return true;
 }
