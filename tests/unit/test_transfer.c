@@ -107,7 +107,8 @@ static AmStatus lower_side(RankRun *self, Arena *arena, Program **program) {
     PlanStage *kept = ARENA_ARRAY(arena, PlanStage, 1);
     Completion *completion = ARENA_ARRAY(arena, Completion, 1);
     *kept = stage;
-    *completion = (Completion){.stage = kept};
+    *completion =
+        (Completion){.stage = kept, .redone = ARENA_ARRAY(arena, bool, self->fixture->rules.count + 1)};
     Lowering lowering = {.arena = arena,
                          .module = self->fixture->module,
                          .rules = &self->fixture->rules,
