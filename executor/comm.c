@@ -37,6 +37,21 @@ const char *comm_call_name(const CommCall *call) {
     return call->collective ? program_collective_name(call->collective->kind) : "transfer";
 }
 
+AmStatus comm_find_given(const ProgramPiece **given, const CommCall *giver, const CommCall *taker,
+                         int32_t taker_rank, int32_t k, AmError *error) {
+    const ProgramTransfer *gives = giver->transfer, *takes = taker->transfer;
+    const ProgramPiece *to = &takes->receives[k];
+    size_t bytes = sizeof *to->extent * (size_t)taker->result_shapes[0]->rank;
+    int32_t before = 0;
+    for (int32_t j = 0; j < k; j++) before += takes->receives[j].peer == to->peer;
+    *given = NULL;
+    for (int32_t j = 0; gives && j < gives->send_count && !*given; j++)
+        if (gives->sends[j].peer == taker_rank && before-- == 0) *given = &gives->sends[j];
+    if (*given && memcmp((*given)->extent, to->extent, bytes) == 0) return AM_OK;
+    return am_fail(error, AM_ERROR_INTERNAL, "", "ranks %d and %d do not mean the same transfer", to->peer,
+                   taker_rank);
+}
+
 /* The group's mesh devices as ranks. */
 static AmStatus set_ranks(CommCall *call, Arena *arena, const Program *program, AmError *error) {
     const ProgramCollective *collective = call->collective;

@@ -85,6 +85,11 @@ AmStatus comm_prepare(CommCall **call, Arena *arena, Comm *comm, const Program *
                       const ProgramInstruction *instruction, AmError *error);
 void comm_bind(CommCall *call, const ProgramInstruction *instruction, void *const *addresses, void *scratch);
 
+/* What piece k of what `taker_rank` receives in a transfer is for its giver: pieces between two
+ * ranks come in the same order in both lists. AM_ERROR_INTERNAL: the two do not mean the same. */
+AmStatus comm_find_given(const ProgramPiece **given, const CommCall *giver, const CommCall *taker,
+                         int32_t taker_rank, int32_t k, AmError *error);
+
 /* "all_reduce", ... or "transfer". */
 const char *comm_call_name(const CommCall *call);
 

@@ -184,13 +184,6 @@ void comm_local_compute(RendezvousGroup *group, const CommCall *call) {
     }
 }
 
-/* The n-th piece of a list that goes to, or comes from, a rank. */
-static const ProgramPiece *find_piece(const ProgramPiece *pieces, int32_t count, int32_t peer, int32_t n) {
-    for (int32_t k = 0; k < count; k++)
-        if (pieces[k].peer == peer && n-- == 0) return &pieces[k];
-    return NULL;
-}
-
 static char *piece_place(void *array, const IrShape *shape, const ProgramPiece *piece, int64_t *strides) {
     int64_t at = 0;
     strided_row_major(strides, shape->dimensions, shape->rank);
@@ -198,20 +191,13 @@ static char *piece_place(void *array, const IrShape *shape, const ProgramPiece *
     return (char *)array + at * dtype_bytes(shape->type);
 }
 
-/* Piece k of what this rank receives, from the call of the rank that gives it: what both list for one
- * another comes in the same order. */
+/* Piece k of what this rank receives, from the call of the rank that gives it. */
 static AmStatus fetch_piece(const CommCall *giver, const CommCall *taker, int32_t taker_rank, int32_t k,
                             AmError *error) {
-    const ProgramPiece *to = &taker->transfer->receives[k];
+    const ProgramPiece *to = &taker->transfer->receives[k], *from;
     const IrShape *shape = taker->result_shapes[0];
     int64_t in_strides[IR_MAX_RANK], out_strides[IR_MAX_RANK];
-    int32_t before = 0;
-    for (int32_t j = 0; j < k; j++) before += taker->transfer->receives[j].peer == to->peer;
-    const ProgramPiece *from =
-        find_piece(giver->transfer->sends, giver->transfer->send_count, taker_rank, before);
-    if (!from || memcmp(from->extent, to->extent, sizeof(int64_t) * (size_t)shape->rank) != 0)
-        return am_fail(error, AM_ERROR_INTERNAL, "", "ranks %d and %d do not mean the same transfer",
-                       to->peer, taker_rank);
+    TRY(comm_find_given(&from, giver, taker, taker_rank, k, error));
     const char *source = piece_place(giver->operands[0], giver->operand_shapes[0], from, in_strides);
     char *target = piece_place(taker->results[0], shape, to, out_strides);
     strided_copy(target, out_strides, source, in_strides, to->extent, shape->rank, dtype_bytes(shape->type));
@@ -223,9 +209,6 @@ static AmStatus transfer(Comm *comm, RendezvousGroup *group, const CommCall *cal
         int32_t peer = call->transfer->receives[k].peer, position = 0;
         while (peer != comm->rank && call->ranks[position] != peer) position++;
         const CommCall *giver = peer == comm->rank ? call : call_of(group, position);
-        if (!giver->transfer)
-            return am_fail(error, AM_ERROR_INTERNAL, "", "rank %d is not in the transfer of rank %d", peer,
-                           comm->rank);
         TRY(fetch_piece(giver, call, comm->rank, k, error));
     }
     return AM_OK;

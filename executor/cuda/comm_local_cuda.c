@@ -18,7 +18,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "executor/cuda/comm_rank.h"
+#include "executor/cuda/exchange.h"
 #include "executor/rendezvous.h"
 
 typedef struct LocalRank {
@@ -163,6 +163,14 @@ fail:
     return status;
 }
 
+/* The call of a rank that takes part in this one's transfer, or its own. */
+static const CommCall *giver_of(void *user, int32_t peer) {
+    const Members *members = user;
+    for (int32_t m = 0; members->group && m < members->group->count; m++)
+        if (members->group->ranks[m] == peer) return member_call(members, m);
+    return members->own;
+}
+
 static AmStatus make_phases(CudaCommCall *prepared, CudaCommRank *rank, const Members *members,
                             AmError *error) {
     switch (members->own->collective->kind) {
@@ -204,11 +212,20 @@ static AmStatus start(Comm *comm, AmError *error) {
     TRY(cuda_device_use(&rank->device->device, error));
     TRY(reach_peers(comm, error));
     for (CudaCommCall *prepared = rank->calls; prepared; prepared = prepared->next) {
-        RendezvousGroup *group = rendezvous_group(rendezvous, prepared->call->group);
+        bool meets = prepared->call->position >= 0;
+        RendezvousGroup *group = meets ? rendezvous_group(rendezvous, prepared->call->group) : NULL;
         Members members = {group, prepared->call};
+        if (!meets) {
+            TRY(cuda_exchange_fetch(&prepared->first, rank, prepared->call, comm->rank, giver_of, &members,
+                                    error));
+            continue;
+        }
         group->brought[prepared->call->position] = prepared->call;
         TRY(rendezvous_meet(rendezvous, group, comm->rank, error));
-        TRY(make_phases(prepared, rank, &members, error));
+        if (prepared->call->transfer)
+            TRY(cuda_exchange_fetch(&prepared->first, rank, prepared->call, comm->rank, giver_of, &members,
+                                    error));
+        else TRY(make_phases(prepared, rank, &members, error));
         TRY(rendezvous_meet(rendezvous, group, comm->rank, error));
     }
     return AM_OK;
@@ -234,12 +251,18 @@ static AmStatus meet_on_device(Comm *comm, RendezvousGroup *group, size_t event_
 static AmStatus run(Comm *comm, const CommCall *call, AmError *error) {
     CudaCommRank *rank = &rank_of(comm)->shared;
     const CudaCommCall *prepared = call->prepared;
-    RendezvousGroup *group = rendezvous_group(comm->world->rendezvous, call->group);
-    if (!group) return am_fail(error, AM_ERROR_INTERNAL, "", "a collective of an unknown group");
+    RendezvousGroup *group = NULL;
     cuda_comm_rank_fork(rank);
+    if (call->position < 0) { /* a transfer that has nothing to do with others */
+        cuda_phase_run(&prepared->first, rank->device);
+        cuda_comm_rank_mark(rank, call);
+        return AM_OK;
+    }
+    group = rendezvous_group(comm->world->rendezvous, call->group);
+    if (!group) return am_fail(error, AM_ERROR_INTERNAL, "", "a collective of an unknown group");
     TRY(meet_on_device(comm, group, offsetof(LocalRank, ready), error));
     cuda_phase_run(&prepared->first, rank->device);
-    if (call->collective->kind == PROGRAM_ALL_REDUCE) {
+    if (call->collective && call->collective->kind == PROGRAM_ALL_REDUCE) {
         TRY(meet_on_device(comm, group, offsetof(LocalRank, folded), error));
         cuda_phase_run(&prepared->second, rank->device);
     }

@@ -31,6 +31,7 @@
 #include "base/clock.h"
 #include "base/cuda/library.h"
 #include "executor/cuda/cuda.h"
+#include "executor/cuda/exchange.h"
 #include "executor/cuda/pieces.h"
 #include "executor/rendezvous.h"
 
@@ -256,6 +257,11 @@ static AmStatus prepare(Comm *comm, CommCall *call, AmError *error) {
     const ProgramCollective *collective = call->collective;
     ncclDataType_t type;
     ncclRedOp_t reduction;
+    if (call->transfer) {
+        TRY(cuda_comm_rank_add(&rank_of(comm)->shared, call, error));
+        call->scratch_bytes = cuda_exchange_scratch(call);
+        return AM_OK;
+    }
     if (collective->kind == PROGRAM_ALL_REDUCE || collective->kind == PROGRAM_REDUCE_SCATTER)
         for (int32_t k = 0; k < call->operand_count; k++) {
             Dtype of_operand = call->operand_shapes[k]->type;
@@ -313,7 +319,9 @@ static AmStatus start(Comm *comm, AmError *error) {
     TRY(rendezvous_barrier(world->rendezvous, comm->rank, error));
     for (int32_t g = 0; g < rank->group_count; g++) TRY(connect_group(comm, &rank->groups[g], error));
     for (CudaCommCall *prepared = rank->shared.calls; prepared; prepared = prepared->next)
-        TRY(cuda_transfers_upload(prepared, &rank->shared, prepared->transfers, error));
+        TRY(prepared->call->transfer
+                ? cuda_exchange_upload(prepared, &rank->shared, comm->rank, error)
+                : cuda_transfers_upload(prepared, &rank->shared, prepared->transfers, error));
     return AM_OK;
 }
 
@@ -440,17 +448,53 @@ static ncclResult_t issue(const Comm *comm, const CommCall *call, const NcclGrou
     return result == ncclSuccess ? ended : result;
 }
 
+static int32_t member_of(const NcclGroup *group, int32_t rank) {
+    int32_t member = 0;
+    while (group->ranks[member] != rank) member++;
+    return member;
+}
+
+/* All pieces of a transfer as one group of sends and receives; under the mutex. */
+static ncclResult_t issue_transfer(const Comm *comm, const CommCall *call, const NcclGroup *group) {
+    const ProgramTransfer *transfer = call->transfer;
+    cudaStream_t stream = rank_of(comm)->shared.device->communication;
+    ncclResult_t result = nccl.ncclGroupStart();
+    if (result != ncclSuccess) return result;
+    for (int32_t k = 0; k < transfer->send_count && result == ncclSuccess; k++) {
+        CudaRun run = cuda_exchange_sent(call, k);
+        if (transfer->sends[k].peer == comm->rank) continue;
+        result = nccl.ncclSend(run.address, (size_t)run.bytes, ncclInt8,
+                               member_of(group, transfer->sends[k].peer), group->communicator, stream);
+        if (result == ncclInProgress) result = ncclSuccess;
+    }
+    for (int32_t k = 0; k < transfer->receive_count && result == ncclSuccess; k++) {
+        CudaRun run = cuda_exchange_received(call, k);
+        if (transfer->receives[k].peer == comm->rank) continue;
+        result = nccl.ncclRecv(run.address, (size_t)run.bytes, ncclInt8,
+                               member_of(group, transfer->receives[k].peer), group->communicator, stream);
+        if (result == ncclInProgress) result = ncclSuccess;
+    }
+    ncclResult_t ended = nccl.ncclGroupEnd();
+    return result == ncclSuccess ? ended : result;
+}
+
 static AmStatus run(Comm *comm, const CommCall *call, AmError *error) {
     NcclRank *rank = rank_of(comm);
-    const NcclGroup *group = &rank->groups[call->group];
     const CudaCommCall *prepared = call->prepared;
-    const char *what = program_collective_name(call->collective->kind);
+    const char *what = comm_call_name(call);
     ncclResult_t state;
     cuda_comm_rank_fork(&rank->shared);
     cuda_phase_run(&prepared->first, rank->shared.device);
+    if (call->position < 0) { /* a transfer that has nothing to do with others */
+        cuda_comm_rank_mark(&rank->shared, call);
+        return AM_OK;
+    }
     pthread_mutex_lock(&rank->mutex);
+    const NcclGroup *group = &rank->groups[call->group];
     AmStatus status = state_of(comm, group, &state, what, error);
-    if (status == AM_OK) status = check(issue(comm, call, group), what, error);
+    if (status == AM_OK)
+        status =
+            check(call->transfer ? issue_transfer(comm, call, group) : issue(comm, call, group), what, error);
     pthread_mutex_unlock(&rank->mutex);
     TRY(status);
     TRY(settle(comm, group, what, error));

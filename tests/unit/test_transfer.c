@@ -2,307 +2,18 @@
  * axes, shapes that divide and that do not. Disjoint sets are lowered on both
  * sides and run by threads, on integers; overlapping ones are put together from
  * their pieces on the host. Bytes moved are those of OneFlow's table 2. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-
-#include <cmocka.h>
-#include <pthread.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include "executor/ready.h"
-#include "ir/canonical.h"
-#include "propagation/transfer.h"
-
-enum { MOST_RANKS = 12, RANK = 2 };
-
-static const char module_text[] = "HloModule m\n\nENTRY e {\n"
-                                  "  a = s32[12,8] parameter(0)\n  b = s32[5,7] parameter(1)\n"
-                                  "  c = s32[] parameter(2)\n"
-                                  "  ROOT r = (s32[12,8], s32[5,7], s32[]) tuple(a, b, c)\n}\n";
-
-typedef struct Fixture {
-    IrModule *read, *module;
-    Rules rules;
-    IrRoles source_roles, target_roles;
-} Fixture;
-
-static int setup(void **state) {
-    Fixture *self = calloc(1, sizeof *self);
-    AmError error = {0};
-    if (ir_read_bytes(&self->read, "test", module_text, (int64_t)strlen(module_text), &error) != AM_OK ||
-        ir_canonicalize(&self->module, self->read, &error) != AM_OK)
-        fail_msg("%s", error.text);
-    self->rules.count = self->module->instruction_count;
-    self->rules.on_demand = calloc((size_t)self->rules.count + 1, sizeof *self->rules.on_demand);
-    self->source_roles = (IrRoles){.parameter_count = 1, .loss = -1};
-    self->target_roles = (IrRoles){.output_count = 1, .loss = -1};
-    *state = self;
-    return 0;
-}
-
-static int teardown(void **state) {
-    Fixture *self = *state;
-    free((void *)self->rules.on_demand);
-    ir_module_free(self->module);
-    ir_module_free(self->read);
-    free(self);
-    return 0;
-}
-
-static int32_t value_at(int64_t index) {
-    return (int32_t)(index * 7 % 23);
-}
-
-/* What a device adds to the sum of partial values; the first device takes it off again. */
-static int32_t noise(int32_t part, int64_t index) {
-    return (int32_t)((part * 31 + index * 5) % 11);
-}
-
-/* Which of how many partial values a device has. */
-static int32_t partial_number(const TransferEnd *end, int32_t device, int32_t *count) {
-    int32_t number = 0;
-    *count = 1;
-    for (int32_t axis = 0; axis < end->mesh->axis_count; axis++) {
-        if (!sbp_is_partial(end->state.axis[axis])) continue;
-        number = number * end->mesh->axes[axis].size + mesh_coordinate(end->mesh, device, axis);
-        *count *= end->mesh->axes[axis].size;
-    }
-    return number;
-}
-
-/* A device's shard, row-major, as its state says; returns the number of elements. */
-static int64_t fill_shard(int32_t *out, const TransferEnd *end, int32_t device, const IrShape *shape) {
-    int64_t start[RANK] = {0}, extent[RANK] = {1, 1}, n = 0;
-    int32_t parts, part = partial_number(end, device, &parts);
-    for (int32_t d = 0; d < shape->rank; d++)
-        sbp_shard(end->mesh, end->state, device, d, shape->dimensions[d], &start[d], &extent[d]);
-    for (int64_t i = 0; i < extent[0]; i++)
-        for (int64_t j = 0; j < extent[1]; j++) {
-            int64_t index = shape->rank == 0 ? 0 : (start[0] + i) * shape->dimensions[1] + start[1] + j;
-            int32_t value = part == 0 ? value_at(index) : noise(part, index);
-            for (int32_t p = 1; p < parts && part == 0; p++) value -= noise(p, index);
-            out[n++] = value;
-        }
-    return n;
-}
-
-/* One rank of a run. */
-typedef struct RankRun {
-    Fixture *fixture;
-    const TransferEnd *source, *target;
-    int32_t instruction;
-    bool gives;
-    Comm *comm;
-    bool is_right;
-    double sent; /* elements that went to other ranks, collectives included */
-    AmError error;
-} RankRun;
-
-static AmStatus lower_side(RankRun *self, Arena *arena, Program **program) {
-    const TransferEnd *end = self->gives ? self->source : self->target;
-    PlanStage stage = {.mesh = *end->mesh};
-    PlanStage *kept = ARENA_ARRAY(arena, PlanStage, 1);
-    Completion *completion = ARENA_ARRAY(arena, Completion, 1);
-    *kept = stage;
-    *completion =
-        (Completion){.stage = kept, .redone = ARENA_ARRAY(arena, bool, self->fixture->rules.count + 1)};
-    Lowering lowering = {.arena = arena,
-                         .module = self->fixture->module,
-                         .rules = &self->fixture->rules,
-                         .completion = completion,
-                         .device = self->comm->rank - end->first_rank,
-                         .newest = ARENA_ARRAY(arena, int32_t, self->fixture->rules.count + 1)};
-    const IrRoles *roles = self->gives ? &self->fixture->source_roles : &self->fixture->target_roles;
-    for (int32_t i = 0; i < self->fixture->rules.count; i++) lowering.newest[i] = -1;
-    TRY(lower_begin(&lowering, roles, 4, &self->error));
-    *program = lowering.program;
-    lowering.program->first_rank = end->first_rank;
-    lowering.program->parameters = ARENA_ARRAY(arena, int32_t, 1);
-    lowering.program->outputs = ARENA_ARRAY(arena, int32_t, 1);
-    if (self->gives) {
-        const IrShape *shape = &self->fixture->module->instructions[self->instruction].shape;
-        int32_t value = lower_add_value(&lowering, self->instruction, 0, shape, end->state);
-        lowering.program->values[value].kind = PROGRAM_VALUE_PARAMETER;
-        lowering.program->values[value].instruction = -1;
-        lowering.program->parameters[0] = value;
-        TRY(lower_send(&lowering, self->instruction, 0, end->state, self->target, &self->error));
-    } else {
-        TRY(lower_receive(&lowering, self->instruction, 0, self->source, end->state, &self->error));
-        TRY(lower_ask_for(&lowering, self->instruction, 0, end->state, &lowering.program->outputs[0],
-                          &self->error));
-    }
-    return lower_finish(&lowering, &self->error);
-}
-
-static double sent_elements(const Program *program) {
-    double sent = 0;
-    for (int32_t i = 0; i < program->instruction_count; i++) {
-        const ProgramInstruction *instruction = &program->instructions[i];
-        const ProgramTransfer *transfer = instruction->transfer;
-        for (int32_t k = 0; transfer && k < transfer->send_count; k++) {
-            double elements = 1;
-            int32_t rank = program->values[instruction->operands[0]].shape.rank;
-            for (int32_t d = 0; d < rank; d++) elements *= (double)transfer->sends[k].extent[d];
-            sent += elements;
-        }
-        const ProgramCollective *collective = instruction->collective;
-        if (!collective) continue;
-        double n = collective->group_count;
-        const IrShape *operand = &program->values[instruction->operands[0]].shape;
-        const IrShape *result = &program->values[instruction->first_result].shape;
-        if (collective->kind == PROGRAM_ALL_REDUCE)
-            sent += 2 * (n - 1) / n * (double)ir_shape_elements(operand);
-        else if (collective->kind == PROGRAM_REDUCE_SCATTER)
-            sent += (double)(ir_shape_elements(operand) - ir_shape_elements(result));
-        else sent += (double)(ir_shape_elements(result) - ir_shape_elements(operand));
-    }
-    return sent;
-}
-
-static AmStatus run_rank(RankRun *self, Arena *arena, char **memory) {
-    Program *program;
-    ReadyProgram *ready;
-    int32_t expected[256];
-    const IrShape *shape = &self->fixture->module->instructions[self->instruction].shape;
-    TRY(lower_side(self, arena, &program));
-    TRY(ready_prepare(&ready, arena, &kernel_device_cpu, self->comm, program, false, &self->error));
-    TRY(ready_allocate(ready, memory, &self->error));
-    if (self->gives)
-        fill_shard(ready_parameter(ready, 0), self->source, self->comm->rank - self->source->first_rank,
-                   shape);
-    TRY(ready_run(ready, &self->error));
-    self->sent = sent_elements(program);
-    self->is_right = true;
-    if (self->gives) return AM_OK;
-    int64_t count = fill_shard(expected, self->target, self->comm->rank - self->target->first_rank, shape);
-    self->is_right = memcmp(expected, ready_output(ready, 0), sizeof *expected * (size_t)count) == 0;
-    return AM_OK;
-}
-
-static void *rank_thread(void *argument) {
-    RankRun *self = argument;
-    Arena arena = {0};
-    char *memory = NULL;
-    if (run_rank(self, &arena, &memory) != AM_OK) self->comm->back_end->abort(self->comm);
-    if (memory) kernel_device_cpu.back_end->release(&kernel_device_cpu, memory);
-    arena_free(&arena);
-    return NULL;
-}
-
-/* Runs a transfer between disjoint sets; returns the elements moved in all. */
-static double run_disjoint(Fixture *fixture, const TransferEnd *source, const TransferEnd *target,
-                           int32_t instruction, const char *what) {
-    int32_t count = source->mesh->device_count + target->mesh->device_count;
-    KernelDevice *devices[MOST_RANKS] = {NULL};
-    Comm comms[MOST_RANKS];
-    RankRun runs[MOST_RANKS];
-    pthread_t threads[MOST_RANKS];
-    AmError error = {0};
-    double sent = 0;
-    for (int32_t r = 0; r < count; r++) devices[r] = &kernel_device_cpu;
-    if (comm_local.open(comms, 0, count, count, devices, NULL, &error) != AM_OK) fail_msg("%s", error.text);
-    for (int32_t r = 0; r < count; r++) {
-        int32_t offset = r - source->first_rank;
-        runs[r] = (RankRun){.fixture = fixture,
-                            .source = source,
-                            .target = target,
-                            .instruction = instruction,
-                            .gives = offset >= 0 && offset < source->mesh->device_count,
-                            .comm = &comms[r]};
-        pthread_create(&threads[r], NULL, rank_thread, &runs[r]);
-    }
-    for (int32_t r = 0; r < count; r++) pthread_join(threads[r], NULL);
-    comm_local.close(comms);
-    for (int32_t r = 0; r < count; r++) {
-        if (!runs[r].is_right) fail_msg("%s: rank %d: %s", what, r, runs[r].error.text);
-        sent += runs[r].sent;
-    }
-    return sent;
-}
-
-static void name_case(char *text, size_t size, const TransferEnd *source, const TransferEnd *target,
-                      int32_t instruction) {
-    Text names = {0};
-    text_append(&names, "parameter %d, ranks %d..: ", instruction, source->first_rank);
-    sbp_print(&names, source->mesh, source->state);
-    text_append(&names, " to ranks %d..: ", target->first_rank);
-    sbp_print(&names, target->mesh, target->state);
-    snprintf(text, size, "%s", names.data);
-    text_free(&names);
-}
-
-/* Number k of the states of a mesh, each axis one of `choices` (the last is partial). */
-static SbpState state_number(const Mesh *mesh, int32_t k, int32_t choices) {
-    static const Sbp values[] = {1, 2, SBP_B, -1};
-    SbpState state = {{0}, {{0}}};
-    for (int32_t axis = 0; axis < mesh->axis_count; axis++, k /= choices)
-        state.axis[axis] = values[k % choices];
-    return state;
-}
-
-static int32_t power(int32_t base, int32_t exponent) {
-    int32_t result = 1;
-    while (exponent-- > 0) result *= base;
-    return result;
-}
-
-/* Table 2, in whole tensors: partial values are reduced to shards among those that have them, every copy
- * of the target's costs a whole tensor. With more axes than one, copies of partial values are reduced
- * side by side. */
-static double table_weight(const TransferEnd *source, const TransferEnd *target) {
-    double parts = 1, copies = 1, wanted = 1;
-    for (int32_t axis = 0; axis < source->mesh->axis_count; axis++)
-        if (sbp_is_partial(source->state.axis[axis])) parts *= source->mesh->axes[axis].size;
-        else if (source->state.axis[axis] == SBP_B) copies *= source->mesh->axes[axis].size;
-    for (int32_t axis = 0; axis < target->mesh->axis_count; axis++)
-        if (target->state.axis[axis] == SBP_B) wanted *= target->mesh->axes[axis].size;
-    return (parts > 1 ? copies * (parts - 1) : 0) + wanted;
-}
-
-/* Devices along two axes that cut one dimension, the partial or whole one in front: cutting it behind the
- * other costs more than the table says. */
-static bool is_jointly_cut(const TransferEnd *end, bool is_source) {
-    return end->mesh->axis_count > 1 && sbp_is_split(end->state.axis[1]) &&
-           (is_source ? sbp_is_partial(end->state.axis[0]) : end->state.axis[0] == SBP_B);
-}
-
-static void check_pair(Fixture *fixture, const char *source_mesh, const char *target_mesh) {
-    Arena arena = {0};
-    Mesh a, b;
-    char what[256];
-    assert_int_equal(mesh_parse(&a, &arena, source_mesh, NULL), AM_OK);
-    assert_int_equal(mesh_parse(&b, &arena, target_mesh, NULL), AM_OK);
-    for (int32_t s = 0; s < power(4, a.axis_count); s++)
-        for (int32_t t = 0; t < power(3, b.axis_count); t++)
-            for (int32_t i = 0; i < 2; i++) {
-                bool turned = (s + t + i) % 2; /* the target's ranks first */
-                TransferEnd source = {&a, turned ? b.device_count : 0, state_number(&a, s, 4)};
-                TransferEnd target = {&b, turned ? 0 : a.device_count, state_number(&b, t, 3)};
-                name_case(what, sizeof what, &source, &target, i);
-                double sent = run_disjoint(fixture, &source, &target, i, what);
-                double whole = (double)ir_shape_elements(&fixture->module->instructions[i].shape);
-                double wanted = table_weight(&source, &target) * whole;
-                bool is_dear = is_jointly_cut(&source, true) || is_jointly_cut(&target, false);
-                if (sent > wanted * 1.000001 && !is_dear)
-                    fail_msg("%s: %g elements moved, the table has %g", what, sent, wanted);
-                if (sent < wanted * 0.999999) fail_msg("%s: only %g elements, not %g", what, sent, wanted);
-            }
-    arena_free(&arena);
-}
+#include "transfer_case.h"
 
 static void test_one_axis(void **state) {
     static const char *const meshes[] = {"x=1", "x=2", "x=3", "x=4"};
-    for (int k = 0; k < 16; k++) check_pair(*state, meshes[k / 4], meshes[k % 4]);
+    for (int k = 0; k < 16; k++) check_pair(*state, meshes[k / 4], meshes[k % 4], 1);
 }
 
 static void test_two_axes(void **state) {
-    check_pair(*state, "x=2,y=2", "x=2,y=2");
-    check_pair(*state, "x=2,y=3", "x=2");
-    check_pair(*state, "x=4", "x=2,y=3");
-    check_pair(*state, "x=3", "x=2,y=2");
+    check_pair(*state, "x=2,y=2", "x=2,y=2", 1);
+    check_pair(*state, "x=2,y=3", "x=2", 1);
+    check_pair(*state, "x=4", "x=2,y=3", 1);
+    check_pair(*state, "x=3", "x=2,y=2", 1);
 }
 
 /* A scalar: summed, and sent to everyone. */
@@ -431,6 +142,7 @@ static void test_failure_releases_the_others(void **state) {
     pthread_create(&thread, NULL, rank_thread, &taker);
     comm_local.abort(&comms[0]);
     pthread_join(thread, NULL);
+    close_rank(&taker);
     comm_local.close(comms);
     assert_int_equal(taker.error.code, AM_ERROR_RUNTIME);
     assert_false(taker.is_right);
@@ -451,6 +163,10 @@ static void test_partial_target_is_refused(void **state) {
         transfer_route(&route, &fixture->module->instructions[0].shape, &source, &target, &error),
         AM_ERROR_INTERNAL);
     arena_free(&arena);
+}
+
+static int setup(void **state) {
+    return setup_on(state, &kernels_cpu, &comm_local);
 }
 
 int main(void) {
