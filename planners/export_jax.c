@@ -6,49 +6,19 @@
  */
 #include "planners/export_jax.h"
 
+#include "planners/export.h"
 #include "propagation/lower.h"
 
-static AmStatus check(const Plan *plan, AmError *error) {
-    if (plan->stage_count != 1)
-        return am_fail(error, AM_ERROR_INFEASIBLE, "",
-                       "shardings for JAX cannot hold pipeline stages, and the plan has %d",
-                       plan->stage_count);
-    if (plan->micro_batches != 1)
-        return am_fail(error, AM_ERROR_INFEASIBLE, "",
-                       "shardings for JAX cannot hold micro-batches, and the plan has %d",
-                       plan->micro_batches);
-    const Mesh *mesh = &plan->stages[0].mesh;
-    for (int32_t axis = 0; axis < mesh->axis_count; axis++)
-        if (mesh->axes[axis].shares)
-            return am_fail(error, AM_ERROR_INFEASIBLE, "",
-                           "shardings for JAX are even, and the plan has unequal shares on axis %s",
-                           mesh->axes[axis].name);
-    for (int32_t d = 0; d < mesh->device_count; d++)
-        if (plan->stages[0].devices[d] != d)
-            return am_fail(
-                error, AM_ERROR_INFEASIBLE, "",
-                "the format for JAX numbers devices in mesh order, and the plan has device %d at %d",
-                plan->stages[0].devices[d], d);
-    return AM_OK;
-}
+#define FORM "shardings for JAX"
 
 /* The spec of an instruction's result, even by refusal. */
 static AmStatus spec_to_json(json_t **spec, const Mesh *mesh, SbpState state,
                              const IrInstruction *instruction, AmError *error) {
     const IrShape *shape = &instruction->shape;
+    TRY(export_check_even(mesh, state, instruction, FORM, error));
     *spec = json_array();
     int32_t rank = shape->type == DTYPE_TUPLE ? 0 : shape->rank;
     for (int32_t d = 0; d < rank; d++) {
-        int32_t ways = sbp_ways(mesh, state, d);
-        if (!sbp_is_even(mesh, state, d, shape->dimensions[d]) || sbp_blocks(state, d) > 1) {
-            json_decref(*spec);
-            return am_fail(
-                error, AM_ERROR_INFEASIBLE, "",
-                "shardings for JAX are even and contiguous, and the plan cuts dimension %d of %s, of size "
-                "%lld, into %d%s",
-                d, instruction->name, (long long)shape->dimensions[d], ways,
-                sbp_blocks(state, d) > 1 ? " of pieces of several blocks" : "");
-        }
         json_t *axes = json_array();
         for (int32_t axis = 0; axis < mesh->axis_count; axis++)
             if (state.axis[axis] == sbp_split(d))
@@ -60,13 +30,6 @@ static AmStatus spec_to_json(json_t **spec, const Mesh *mesh, SbpState state,
         json_array_append_new(*spec, axes);
     }
     return AM_OK;
-}
-
-/* The instruction whose state output k takes. */
-static int32_t output_source(const PlanContext *context, int32_t k) {
-    for (int32_t p = 0; p < context->roles->parameter_count; p++)
-        if (context->roles->parameters[p].output == k) return context->roles->parameters[p].instruction;
-    return context->roles->outputs[k];
 }
 
 static AmStatus add_rows(json_t *parameters, json_t *outputs, const PlanContext *context,
@@ -81,7 +44,7 @@ static AmStatus add_rows(json_t *parameters, json_t *outputs, const PlanContext 
                                                     path ? path : json_string(""), "spec", spec));
     }
     for (int32_t k = 0; k < roles->output_count; k++) {
-        int32_t i = output_source(context, k);
+        int32_t i = export_output_source(context, k);
         json_t *spec;
         TRY(spec_to_json(&spec, mesh, completion->stored[i], &context->canonical->instructions[i], error));
         json_array_append_new(outputs, json_pack("{s:i, s:o}", "index", k, "spec", spec));
@@ -90,7 +53,7 @@ static AmStatus add_rows(json_t *parameters, json_t *outputs, const PlanContext 
 }
 
 AmStatus export_jax(json_t **root, const PlanContext *context, const Plan *plan, AmError *error) {
-    TRY(check(plan, error));
+    TRY(export_check_plan(plan, FORM, error));
     const Mesh *mesh = &plan->stages[0].mesh;
     Arena arena = {0};
     Completion *completion;

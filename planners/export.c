@@ -1,0 +1,43 @@
+/* Checks of plans before they are exported; see export.h. */
+#include "planners/export.h"
+
+AmStatus export_check_plan(const Plan *plan, const char *form, AmError *error) {
+    if (plan->stage_count != 1)
+        return am_fail(error, AM_ERROR_INFEASIBLE, "", "%s cannot hold pipeline stages, and the plan has %d",
+                       form, plan->stage_count);
+    if (plan->micro_batches != 1)
+        return am_fail(error, AM_ERROR_INFEASIBLE, "", "%s cannot hold micro-batches, and the plan has %d",
+                       form, plan->micro_batches);
+    const Mesh *mesh = &plan->stages[0].mesh;
+    for (int32_t axis = 0; axis < mesh->axis_count; axis++)
+        if (mesh->axes[axis].shares)
+            return am_fail(error, AM_ERROR_INFEASIBLE, "",
+                           "%s are even, and the plan has unequal shares on axis %s", form,
+                           mesh->axes[axis].name);
+    for (int32_t d = 0; d < mesh->device_count; d++)
+        if (plan->stages[0].devices[d] != d)
+            return am_fail(error, AM_ERROR_INFEASIBLE, "",
+                           "%s number devices in mesh order, and the plan has device %d at %d", form,
+                           plan->stages[0].devices[d], d);
+    return AM_OK;
+}
+
+AmStatus export_check_even(const Mesh *mesh, SbpState state, const IrInstruction *instruction,
+                           const char *form, AmError *error) {
+    const IrShape *shape = &instruction->shape;
+    int32_t rank = shape->type == DTYPE_TUPLE ? 0 : shape->rank;
+    for (int32_t d = 0; d < rank; d++) {
+        int32_t ways = sbp_ways(mesh, state, d);
+        if (shape->dimensions[d] % ways != 0)
+            return am_fail(error, AM_ERROR_INFEASIBLE, "",
+                           "%s are even, and the plan cuts dimension %d of %s, of size %lld, into %d", form,
+                           d, instruction->name, (long long)shape->dimensions[d], ways);
+    }
+    return AM_OK;
+}
+
+int32_t export_output_source(const PlanContext *context, int32_t output) {
+    for (int32_t p = 0; p < context->roles->parameter_count; p++)
+        if (context->roles->parameters[p].output == output) return context->roles->parameters[p].instruction;
+    return context->roles->outputs[output];
+}

@@ -1,0 +1,20 @@
+/* What all exports of shardings share: which plans they can hold, and how outputs lie. */
+#ifndef PLANNERS_EXPORT_H
+#define PLANNERS_EXPORT_H
+
+#include "propagation/plan.h"
+
+/* AM_ERROR_INFEASIBLE, with the reason, for what one sharding a tensor cannot
+ * say: several stages, more than one micro-batch, unequal shares, devices out of
+ * mesh order. `form` names the target in messages ("shardings for JAX"). */
+AmStatus export_check_plan(const Plan *plan, const char *form, AmError *error);
+
+/* AM_ERROR_INFEASIBLE names the value whose shards would be uneven in that state. */
+AmStatus export_check_even(const Mesh *mesh, SbpState state, const IrInstruction *instruction,
+                           const char *form, AmError *error);
+
+/* The instruction whose state output k takes: the parameter that it updates, so
+ * that a step's result can be fed to the next step as it is; else what makes it. */
+int32_t export_output_source(const PlanContext *context, int32_t output);
+
+#endif

@@ -1,0 +1,22 @@
+/* The canonical module as HLO text with shardings, in the forms that other systems read. */
+#ifndef PROPAGATION_SHARDED_MODULE_H
+#define PROPAGATION_SHARDED_MODULE_H
+
+#include "propagation/plan.h"
+#include "propagation/sharding_message.h"
+
+typedef struct ShardedModule {
+    ShardingSpelling spelling;
+    const Mesh *mesh;
+    const SbpState *states; /* [rules->count] of every canonical instruction */
+    /* [rules->count]: a custom call "Sharding" stands behind these arrays, and beside
+     * them only the entry's parameters and outputs are annotated. NULL: every planned
+     * instruction has a sharding of its own. */
+    const bool *is_constrained;
+    const SbpState *outputs; /* [operands of the entry's root tuple], or NULL: as they are computed */
+} ShardedModule;
+
+AmStatus propagation_sharded_text(Text *text, const PlanContext *context, const ShardedModule *how,
+                                  AmError *error);
+
+#endif
