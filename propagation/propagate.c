@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "propagation/lower.h"
+#include "propagation/scopes.h"
 #include "propagation/strict.h"
 
 AmStatus propagation_parse_pin(PropagationPin *pin, Arena *arena, const char *text, AmError *error) {
@@ -16,9 +17,8 @@ AmStatus propagation_parse_pin(PropagationPin *pin, Arena *arena, const char *te
     return arena->failed ? am_fail_memory(error, (int64_t)strlen(text)) : AM_OK;
 }
 
-/* '*' stands for any text; everything else for itself. Linear backtracking: only
- * the last '*' is ever tried again. */
-static bool matches(const char *pattern, const char *path) {
+/* Linear backtracking: only the last '*' is ever tried again. */
+bool propagation_matches(const char *pattern, const char *path) {
     const char *star = NULL, *retry = NULL;
     while (*path) {
         if (*pattern == '*') {
@@ -93,17 +93,34 @@ static AmStatus check_split(const PlanContext *context, const PropagationPin *pi
                    pin->sharding, dimension, parameter->path, (long long)size, ways);
 }
 
+static AmStatus for_each_in_scopes(const PlanContext *context, const Mesh *mesh, const PropagationPin *pins,
+                                   int32_t count, PropagationPinFunction *apply, void *data, AmError *error) {
+    Arena arena = {0};
+    const PropagationPin *const *asked;
+    SbpState *states;
+    AmStatus status = scopes_resolve(&asked, &states, &arena, context, mesh, pins, count, error);
+    for (int32_t p = 0; status == AM_OK && p < context->roles->parameter_count; p++)
+        if (asked[p]) status = apply(data, asked[p], &context->roles->parameters[p], states[p], error);
+    arena_free(&arena);
+    return status;
+}
+
 AmStatus propagation_for_each_pinned(const PlanContext *context, const Mesh *mesh, const PropagationPin *pins,
                                      int32_t count, PropagationPinFunction *apply, void *data,
                                      AmError *error) {
+    bool has_scopes = false;
     for (int32_t k = 0; k < count; k++) {
         SbpState state;
         int32_t rank, found = 0;
+        if (scopes_is_scope(&pins[k])) {
+            has_scopes = true;
+            continue;
+        }
         TRY(parse_sharding(&state, &rank, mesh, pins[k].sharding, error));
         for (int32_t p = 0; p < context->roles->parameter_count; p++) {
             const IrParameter *parameter = &context->roles->parameters[p];
             const IrShape *shape = &context->canonical->instructions[parameter->instruction].shape;
-            if (!matches(pins[k].pattern, parameter->path)) continue;
+            if (!propagation_matches(pins[k].pattern, parameter->path)) continue;
             if (shape->type == DTYPE_TUPLE || shape->rank != rank) {
                 return am_fail(error, AM_ERROR_USAGE, "", "pin: \"%s\" is for rank %d, %s has rank %d",
                                pins[k].sharding, rank, parameter->path, shape->rank);
@@ -116,7 +133,7 @@ AmStatus propagation_for_each_pinned(const PlanContext *context, const Mesh *mes
                            pins[k].pattern);
         }
     }
-    return AM_OK;
+    return has_scopes ? for_each_in_scopes(context, mesh, pins, count, apply, data, error) : AM_OK;
 }
 
 typedef struct ListTarget {

@@ -11,13 +11,17 @@
 #include "propagation/plan.h"
 
 /* "layers*kernel=-,model": a path pattern, in which '*' stands for any text, and
- * per dimension '-' or axis names joined by '+', major first. */
+ * per dimension '-' or axis names joined by '+', major first. Or a hint on a scope
+ * (scopes.h): "layer_3/.*=split(model)", "layer_3/.*=replicate". */
 typedef struct PropagationPin {
     const char *pattern, *sharding;
 } PropagationPin;
 
 /* Splits "PATTERN=SHARDING" at its last '='. AM_ERROR_USAGE. */
 AmStatus propagation_parse_pin(PropagationPin *pin, Arena *arena, const char *text, AmError *error);
+
+/* Whether a path matches a pin's pattern: '*' stands for any text, everything else for itself. */
+bool propagation_matches(const char *pattern, const char *path);
 
 /* Calls `apply` for every parameter that a pin matches, with the state that it
  * asks for. AM_ERROR_USAGE names a pin that matches nothing, has another rank or

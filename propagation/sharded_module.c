@@ -225,7 +225,7 @@ static void append_result_markers(ComputationWriter *self, Hlo__HloInstructionPr
 }
 
 static Hlo__OpSharding *outputs_sharding(ModuleWriter *writer, const IrInstruction *root) {
-    Hlo__OpSharding *message = array_sharding(writer, (SbpState){{SBP_B}}, 0);
+    Hlo__OpSharding *message = array_sharding(writer, (SbpState){.axis = {SBP_B}}, 0);
     if (!message) return NULL;
     message->type = HLO__OP_SHARDING__TYPE__TUPLE;
     message->named_sharding = NULL;

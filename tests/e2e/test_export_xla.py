@@ -1,0 +1,231 @@
+"""Plans exported as HLO and for Shardy train under XLA: `automap export --format hlo` and `shardy`.
+
+For the tiny models and every expert plan the exported text is compiled by XLA's partitioner for eight
+host devices and trained from the committed state and data. Losses must be those of one device, which
+are committed, and the collectives of the compiled module may send no more bytes per device and step than
+`automap simulate` says of the plan, but for the excess that EXPLAINED allows (docs/exports.md says why).
+The table of both is printed. The named spelling is read by XLA's text parser. Without AUTOMAP_FULL=1 a
+small sample is run.
+
+Run as `AUTOMAP=build/automap PYTHONPATH=datasets:tests/e2e python tests/e2e/test_export_xla.py [MODEL ...]`.
+"""
+# labels: jax e2e
+# timeout: 1800
+
+import json
+import pathlib
+import re
+import subprocess
+import sys
+import tempfile
+
+import test_export_jax as base  # sets JAX up for eight host devices, or skips
+
+import jax
+import numpy as np
+from jaxlib import _hlo, _jax, xla_client
+
+import automap_jax
+from automap_jax import reference
+
+EXPERTS = ["data_parallel", "megatron", "zero1", "zero2", "zero3"]
+FORMS = {
+    "tiles": (["--format", "hlo"], False),
+    "shardy": (["--format", "shardy"], True),
+}
+LOOSE = 1e-3  # losses of models whose bound test_export_jax.py does not know
+SAMPLE = [("mlp_tiny", "megatron", "2x4"), ("gpt2_tiny", "data_parallel", "host:8"), ("gpt2_tiny", "megatron", "2x4")]
+STEPS = None if base.FULL else 5
+# Compiled bytes over planned ones, beyond which a plan fails; (model, expert) before expert alone.
+EXPLAINED = {"megatron": 1.5, ("mlp_tiny", "megatron"): 1.001, ("vgg_tiny", "megatron"): 1.001}
+ROUNDING = 1.001
+
+COLLECTIVE = re.compile(r" = (.*?) (all-reduce|all-gather|reduce-scatter|all-to-all|collective-permute)(-start)?\((.*)$")
+SHAPE = re.compile(r"\b(pred|bf16|[sufc]\d+)\[([\d,]*)\]")
+GROUPS = re.compile(r"replica_groups=(?:\{\{([\d,]*)\}|\[\d+,(\d+)\]|mesh\[([^\]]*)\][^{]*\{([^}]*)\})")
+COMPUTATION = re.compile(r"^(?:ENTRY )?%?([\w.-]+) .*\{$")
+LOOP = re.compile(r" while\(.*condition=%?([\w.-]+), body=%?([\w.-]+)")
+TRIPS = re.compile(r'"known_trip_count":\{"n":"(\d+)"\}')
+
+
+def bytes_of(shapes):
+    total = 0
+    for kind, dimensions in SHAPE.findall(shapes):
+        bits = 8 if kind == "pred" else int(re.sub(r"\D", "", kind))
+        total += bits // 8 * int(np.prod([int(d) for d in dimensions.split(",") if d], initial=1))
+    return total
+
+
+def group_size(line):
+    """Devices in a group: a list of them, [groups, size], or axes of a named mesh."""
+    listed, counted, mesh, axes = GROUPS.search(line).groups()
+    if listed is not None:
+        return len(listed.split(","))
+    if counted:
+        return int(counted)
+    sizes = {name: int(size) for name, size in re.findall(r"'([^']+)'=(\d+)", mesh)}
+    size = 1
+    for name, part in re.findall(r"'([^']+)'(?::\(\d+\)(\d+))?", axes):
+        size *= int(part) if part else sizes[name]
+    return size
+
+
+def sent_bytes(line):
+    """The kind of a collective and the bytes that one device sends in it, by rings; None for other lines."""
+    found = COLLECTIVE.search(line)
+    if not found:
+        return None
+    result, kind = bytes_of(found[1]), found[2]
+    if kind == "collective-permute":
+        return kind, result
+    size = group_size(line)
+    share = (size - 1) / size
+    return kind, {"all-reduce": 2 * share * result, "all-gather": share * result, "all-to-all": share * result,
+                  "reduce-scatter": (size - 1) * result}[kind]
+
+
+def compiled_bytes(text):
+    """By kind, what the collectives of a compiled module send per device and step, loops by their trips."""
+    own, loops, name, entry = {}, {}, None, None
+    for line in text.splitlines():
+        opening = COMPUTATION.match(line)
+        if opening:
+            name = opening[1]
+            own[name], loops[name] = {}, []
+            if line.startswith("ENTRY"):
+                entry = name
+        elif name:
+            collective = sent_bytes(line)
+            if collective:
+                kind, sent = collective
+                own[name][kind] = own[name].get(kind, 0) + sent
+            loop = LOOP.search(line)
+            if loop:
+                trips = TRIPS.search(line)
+                loops[name].append((loop[2], int(trips[1]) if trips else 1))
+
+    def total(of):
+        sums = dict(own[of])
+        for body, trips in loops[of]:
+            for kind, sent in total(body).items():
+                sums[kind] = sums.get(kind, 0) + trips * sent
+        return sums
+
+    return total(entry)
+
+
+def compile_for_devices(text_file, folder, shardy):
+    binary = pathlib.Path(folder) / "exported.hlo.pb"
+    base.automap("convert", text_file, binary)
+    options = xla_client.CompileOptions()
+    build = options.executable_build_options
+    options.num_replicas, options.num_partitions = 1, 8
+    build.num_replicas, build.num_partitions, build.use_spmd_partitioning = 1, 8, True
+    build.use_shardy_partitioner = shardy
+    build.device_assignment = xla_client.DeviceAssignment.create(np.arange(8).reshape(1, 8))
+    stable = _jax.mlir.hlo_to_stablehlo(binary.read_bytes())
+    return jax.devices()[0].client.compile_and_load(stable, _jax.DeviceList(tuple(jax.devices())), options)
+
+
+def train(training, executable, inputs, outputs):
+    """Losses of training with the compiled step."""
+    inputs, outputs = jax.tree.leaves(inputs), jax.tree.leaves(outputs)
+    shapes = [leaf.shape for leaf in jax.tree.leaves(training.output)]
+    structure = jax.tree.structure(training.output)
+    arguments, losses = training.state, []
+    for number in range(STEPS or len(training.losses)):
+        batch = [array[number % len(array)] for array in training.data]
+        leaves = [jax.device_put(a, s) for a, s in zip(jax.tree.leaves((*arguments, *batch)), inputs, strict=True)]
+        parts = executable.execute_sharded(leaves).disassemble_into_single_device_arrays()
+        whole = [jax.make_array_from_single_device_arrays(shape, sharding, list(part))
+                 for shape, sharding, part in zip(shapes, outputs, parts, strict=True)]
+        *results, loss = structure.unflatten(map(np.asarray, whole))
+        arguments = reference.successors(arguments, results)
+        losses.append(float(loss))
+    return losses
+
+
+def search(training, options, plan):
+    """Whether the expert has a plan for this mesh; it is written."""
+    done = subprocess.run([base.AUTOMAP, "search", training.module, *options, "-o", plan, "--quiet"],
+                          capture_output=True, text=True)
+    assert done.returncode in (0, 2, 4), done.stderr
+    return done.returncode == 0
+
+
+def predicted_bytes(training, plan):
+    done = subprocess.run([base.AUTOMAP, "simulate", plan, training.module, "--json"], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return sum(row["sent_bytes"] for row in json.loads(done.stdout)["collectives"].values())
+
+
+def check_named(training, plan, exported, text):
+    """XLA reads the named spelling, and automap finds the same shardings in it."""
+    base.automap("export", plan, training.module, "--format", "hlo", "--spelling", "named", "-o", exported)
+    named = exported.read_text()
+    assert named.count("sharding={") == text.count("sharding={") > 0, "another number of shardings"
+    _hlo.hlo_module_from_text(named)
+
+
+def check_plan(training, what, options, limit):
+    """One row of the table for each form; a plan that does not exist or is refused gives none."""
+    with tempfile.TemporaryDirectory() as folder:
+        plan, exported = pathlib.Path(folder) / "plan.json", pathlib.Path(folder) / "exported.hlo.txt"
+        if not search(training, options, plan):
+            return
+        done = subprocess.run([base.AUTOMAP, "export", plan, training.module, "--format", "jax", "-o", exported],
+                              capture_output=True, text=True)
+        if done.returncode == 4:
+            print(f"{training.name:16} {what:24} refused: {done.stderr.strip()}", flush=True)
+            return
+        inputs, outputs = automap_jax.shardings(json.loads(exported.read_text()), training.model.arguments,
+                                                training.output)
+        planned = predicted_bytes(training, plan)
+        for form, (settings, shardy) in FORMS.items():
+            base.automap("export", plan, training.module, *settings, "-o", exported)
+            if form == "tiles":
+                check_named(training, plan, pathlib.Path(folder) / "named.hlo.txt", exported.read_text())
+            executable = compile_for_devices(exported, folder, shardy)
+            sent = compiled_bytes(executable.hlo_modules()[0].to_string())
+            losses = train(training, executable, inputs, outputs)
+            worst = max(abs(a - b) / abs(b) for a, b in zip(losses, training.losses))
+            bound = base.TOLERANCE.get(training.name, LOOSE)
+            assert worst <= bound, f"{training.name}, {what}, {form}: a loss is off by {worst:.1e}"
+            kinds = ", ".join(f"{kind} {count:.0f}" for kind, count in sorted(sent.items()))
+            total = sum(sent.values())
+            assert total <= limit * planned + 64, \
+                f"{training.name}, {what}, {form}: planned {planned:.0f} bytes, compiled {kinds}"
+            yield form, worst, planned, total
+
+
+def cases(models):
+    """(model, what, search arguments, limit)."""
+    for model in models:
+        for where, mesh in base.MESHES.items():
+            for expert in EXPERTS:
+                if base.FULL or (model, expert, where) in SAMPLE:
+                    limit = EXPLAINED.get((model, expert), EXPLAINED.get(expert, ROUNDING))
+                    yield model, f"{expert} on {where}", \
+                        ["--cluster", "host:8", *mesh, "--searcher", "expert", "--expert", expert], limit
+
+
+def main():
+    known = sorted(path.parent.name for path in base.MODELS.glob("*_tiny/losses.json") if path.parent.name in base.ZOO)
+    trainings = {}
+    passed = failed = 0
+    for model, what, options, limit in cases(sys.argv[1:] or known):
+        training = trainings.get(model) or trainings.setdefault(model, base.Training(model))
+        try:
+            for form, worst, planned, sent in check_plan(training, what, options, limit):
+                print(f"{model:16} {what:24} {form:7} losses off by {worst:.1e}, bytes planned {planned:9.0f}, "
+                      f"compiled {sent:9.0f}, {sent / max(planned, 1):.3f}", flush=True)
+                passed += 1
+        except AssertionError as failure:
+            failed += 1
+            print(f"FAILED {failure}", flush=True)
+    print(f"{passed} exports passed, {failed} failed")
+    return 1 if failed or not passed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
