@@ -83,6 +83,23 @@ static AmStatus read_pins(const Cli *cli, Searched *self, AmError *error) {
     return AM_OK;
 }
 
+/* --keep-shardings: the module's own, on the mesh of --mesh or the one that they imply. */
+static AmStatus read_kept(const Cli *cli, Searched *self, AmError *error) {
+    if (!cli_has(cli, "--keep-shardings")) return AM_OK;
+    KeptShardings *kept;
+    TRY(propagation_read_shardings(&kept, &self->arena, self->context, error));
+    self->options.kept = kept;
+    if (self->options.mesh) return AM_OK;
+    Mesh mesh;
+    Text text = {0};
+    TRY(propagation_infer_mesh(&mesh, &self->arena, kept, error));
+    for (int32_t k = 0; k < mesh.axis_count; k++)
+        text_append(&text, "%s%s=%d", k ? "," : "", mesh.axes[k].name, mesh.axes[k].size);
+    self->options.mesh = text.data ? arena_copy_string(&self->arena, text.data) : NULL;
+    text_free(&text);
+    return self->options.mesh ? AM_OK : am_fail_memory(error, 0);
+}
+
 /* MODEL's stem in its folder: model.hlo.pb.zst gives model.plan.json. */
 static const char *default_plan_file(Arena *arena, const char *model) {
     static const char *const suffixes[] = {".gz", ".zst", ".pb", ".json", ".txt", ".hlo"};
@@ -107,6 +124,7 @@ static json_t *settings_to_json(const SearchOptions *options) {
         json_array_append_new(pins,
                               json_sprintf("%s=%s", options->pins[k].pattern, options->pins[k].sharding));
     if (settings && pins) json_object_set_new(settings, "pins", pins);
+    if (settings && options->kept) json_object_set_new(settings, "keep_shardings", json_true());
     if (settings && options->seconds > 0)
         json_object_set_new(settings, "seconds", json_real(options->seconds));
     return settings;
@@ -301,6 +319,7 @@ static AmStatus search_and_write(const Cli *cli, Searched *self, AmError *error)
     TRY(cluster_read(&self->cluster, &self->arena, cluster, error));
     TRY(cli_read_model(cli, 0, &self->context, error));
     self->import_seconds = clock_seconds() - started;
+    TRY(read_kept(cli, self, error));
     if (initial) TRY(plan_read(&plan, &self->initial_root, &self->arena, self->context, initial, error));
     self->options.initial = plan;
     self->options.interrupted = cli_catch_interrupts();
@@ -348,6 +367,8 @@ static const CliOption options[] = {
     {"--evaluations", "N", "plans priced at most (default " VALUE_OF(SEARCH_DEFAULT_EVALUATIONS) ")", false},
     {"--seconds", "S", "stop after S seconds; the result then depends on the machine", false},
     {"--memory-fraction", "F", "of a device's memory that a plan may fill (default 0.9)", false},
+    {"--keep-shardings", NULL,
+     "every plan keeps the shardings that the module carries; without --mesh their mesh is searched", false},
     {"--pin", "PATTERN=SHARDING",
      "a decision that every plan keeps: how parameters lie whose path matches, per dimension - or axes "
      "joined by + : '*kernel=-,model'",

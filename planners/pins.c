@@ -32,15 +32,39 @@ static AmStatus pin_parameter(void *data, const PropagationPin *pin, const IrPar
     return AM_ERROR_INFEASIBLE;
 }
 
+/* What the kept shardings split is decided, and so is every dimension of a kept parameter. */
+static AmStatus keep_shardings(MeshPins *result, Arena *arena, const PlanContext *context, PlanStage *stage,
+                               const KeptShardings *kept, AmError *error) {
+    AmWarnings warnings = {.arena = arena};
+    TRY(propagation_keep_shardings(stage, arena, context, kept, &warnings, error));
+    result->exceptions = stage->exceptions;
+    result->exception_count = stage->exception_count;
+    for (int32_t axis = 0; axis < stage->mesh.axis_count; axis++)
+        for (int32_t k = 0; k < stage->lists[axis].count; k++)
+            if (stage->lists[axis].entries[k].class_index >= 0)
+                result->is_pinned[stage->lists[axis].entries[k].class_index] = true;
+    for (int32_t p = 0; p < context->roles->parameter_count; p++) {
+        int32_t instruction = context->roles->parameters[p].instruction;
+        if (!propagation_is_kept(kept, instruction)) continue;
+        for (int32_t d = 0; d < context->canonical->instructions[instruction].shape.rank; d++) {
+            int32_t class_index = classes_of(context->classes, context->rules, instruction, d);
+            if (class_index >= 0) result->is_pinned[class_index] = true;
+        }
+    }
+    return AM_OK;
+}
+
 AmStatus pins_on_mesh(MeshPins *result, Arena *arena, const PlanContext *context, const Mesh *mesh,
-                      const PropagationPin *pins, int32_t count, AmError *error) {
-    *result = (MeshPins){.is_pinned = ARENA_ARRAY(arena, bool, context->classes->count), .count = count};
+                      const PropagationPin *pins, int32_t count, const KeptShardings *kept, AmError *error) {
+    *result = (MeshPins){.is_pinned = ARENA_ARRAY(arena, bool, context->classes->count),
+                         .count = count + (kept ? 1 : 0)};
     PlanStage *stage = ARENA_ARRAY(arena, PlanStage, 1);
     Pinning self = {.result = result, .context = context, .mesh = mesh};
     Completion *completion;
     if (arena->failed) return am_fail_memory(error, context->classes->count);
     stage->mesh = *mesh;
     TRY(propagation_pin_lists(stage, arena, context, pins, count, error));
+    if (kept) TRY(keep_shardings(result, arena, context, stage, kept, error));
     TRY(plan_complete(&completion, arena, context, stage, error));
     self.completion = completion;
     for (int32_t axis = 0; axis < mesh->axis_count; axis++) result->prefix[axis] = stage->lists[axis];

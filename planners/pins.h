@@ -3,7 +3,9 @@
  * A pin says of every dimension of the parameters that it matches over which
  * axes it is split. So the classes of these dimensions are nobody else's to
  * decide: the pinned ones stand first in the lists of their axes in every plan,
- * and none of them is offered to a searcher. What is tied to them follows.
+ * and none of them is offered to a searcher. What is tied to them follows. The
+ * shardings that the module carries (`--keep-shardings`) are decisions of the same
+ * kind; a value that the lists would store otherwise keeps its own as an exception.
  */
 #ifndef PLANNERS_PINS_H
 #define PLANNERS_PINS_H
@@ -13,13 +15,15 @@
 typedef struct MeshPins {
     PlanList prefix[MESH_MAX_AXES]; /* of every list of the axis */
     bool *is_pinned;                /* [classes->count]: a dimension of a pinned parameter is in it */
-    int32_t count;                  /* pins; 0: none of the above matters */
+    PlanException *exceptions;      /* of every plan: kept shardings that lists alone do not give */
+    int32_t exception_count;
+    int32_t count; /* decisions; 0: none of the above matters */
 } MeshPins;
 
-/* AM_ERROR_USAGE names a pin that means nothing for this module, or an axis that
- * the mesh does not have; AM_ERROR_INFEASIBLE one that cannot hold on this mesh:
- * a size that does not divide, an axis of one device, another pin. */
+/* `kept`: the module's shardings, or NULL. AM_ERROR_USAGE names a pin that means nothing for this module, or
+ * an axis that the mesh does not have; AM_ERROR_INFEASIBLE one that cannot hold on this mesh: a size that
+ * does not divide, an axis of one device, another pin. */
 AmStatus pins_on_mesh(MeshPins *result, Arena *arena, const PlanContext *context, const Mesh *mesh,
-                      const PropagationPin *pins, int32_t count, AmError *error);
+                      const PropagationPin *pins, int32_t count, const KeptShardings *kept, AmError *error);
 
 #endif

@@ -118,8 +118,8 @@ AmStatus problem_create(Problem **problem, const PlanContext *context, const Clu
                       .space = settings->space,
                       .budget = settings->budget};
     AmStatus status;
-    TRY_OR_FAIL(
-        pins_on_mesh(&self->pins, &self->arena, context, mesh, settings->pins, settings->pin_count, error));
+    TRY_OR_FAIL(pins_on_mesh(&self->pins, &self->arena, context, mesh, settings->pins, settings->pin_count,
+                             settings->kept, error));
     TRY_OR_FAIL(find_candidates(self, settings->space, error));
     self->has_storage =
         settings->space != SPACE_OPERATOR && self->pins.count == 0 && has_weight_update(context);
@@ -195,6 +195,8 @@ void problem_stage(const Problem *problem, const Genome *genome, Arena *arena, P
     stage->ranges[0][1] = problem->context->rules->entry_count;
     stage->range_count = 1;
     memcpy(stage->devices, problem->devices, sizeof(int32_t) * (size_t)problem->mesh.device_count);
+    stage->exceptions = problem->pins.exceptions;
+    stage->exception_count = problem->pins.exception_count;
     for (int32_t axis = 0; axis < problem->mesh.axis_count; axis++) {
         PlanList *list = &stage->lists[axis];
         const PlanList *prefix = &problem->pins.prefix[axis];

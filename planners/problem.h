@@ -58,6 +58,7 @@ typedef struct ProblemSettings {
     SearchBudget budget;
     const PropagationPin *pins; /* [pin_count] */
     int32_t pin_count;
+    const KeptShardings *kept; /* or NULL */
 } ProblemSettings;
 
 typedef struct Problem {

@@ -1,4 +1,4 @@
-/* Seeds from the shardings that a module carries (`propagate --keep-shardings`).
+/* Seeds from the shardings that a module carries (`--keep-shardings`).
  *
  * Completion knows ordered lists of classes, so the lists are sought that bring
  * the shardings about: on each axis the classes that some value splits, a class
@@ -13,6 +13,7 @@
 #include "propagation/lower.h"
 #include "propagation/propagate.h"
 #include "propagation/read_sharding.h"
+#include "propagation/read_shardy.h"
 
 #define MAX_DIFFERENT 64 /* shardings; more than meshes of four axes give tensors of usual ranks */
 
@@ -39,9 +40,35 @@ static bool same_integers(const int64_t *a, size_t count, const int64_t *b, size
     return count == other && (count == 0 || memcmp(a, b, count * sizeof *a) == 0);
 }
 
+static bool same_mesh(const Hlo__MeshProto *a, const Hlo__MeshProto *b) {
+    if (!a || !b || a->n_axes != b->n_axes) return a == b;
+    if (a->n_device_ids > 0 || b->n_device_ids > 0 || a->iota_transform || b->iota_transform) return a == b;
+    for (size_t k = 0; k < a->n_axes; k++)
+        if (a->axes[k]->size != b->axes[k]->size || strcmp(a->axes[k]->name, b->axes[k]->name) != 0)
+            return false;
+    return true;
+}
+
+static bool same_named(const Hlo__NamedShardingProto *a, const Hlo__NamedShardingProto *b) {
+    if (a == b) return true;
+    if (!a || !b || !same_mesh(a->mesh, b->mesh) || a->n_dim_shardings != b->n_dim_shardings) return false;
+    if (a->n_manual_axes + b->n_manual_axes + a->n_unreduced_axes + b->n_unreduced_axes > 0) return false;
+    for (size_t d = 0; d < a->n_dim_shardings; d++) {
+        if (a->dim_shardings[d]->n_axes != b->dim_shardings[d]->n_axes) return false;
+        for (size_t k = 0; k < a->dim_shardings[d]->n_axes; k++) {
+            const Hlo__AxisRefProto *left = a->dim_shardings[d]->axes[k];
+            const Hlo__AxisRefProto *right = b->dim_shardings[d]->axes[k];
+            if (left->mesh_axis_index != right->mesh_axis_index || left->sub_axis_info ||
+                right->sub_axis_info)
+                return false;
+        }
+    }
+    return true;
+}
+
 /* Whether two messages say the same, as far as sharding_read() reads them. */
 static bool same_sharding(const Hlo__OpSharding *a, const Hlo__OpSharding *b) {
-    if (a->named_sharding || b->named_sharding) return a->named_sharding == b->named_sharding;
+    if (a->named_sharding || b->named_sharding) return same_named(a->named_sharding, b->named_sharding);
     return a->type == b->type && a->replicate_on_last_tile_dim == b->replicate_on_last_tile_dim &&
            same_integers(a->tile_assignment_dimensions, a->n_tile_assignment_dimensions,
                          b->tile_assignment_dimensions, b->n_tile_assignment_dimensions) &&
@@ -98,6 +125,13 @@ AmStatus propagation_read_shardings(KeptShardings **kept, Arena *arena, const Pl
     for (int32_t i = 0; i < context->rules->count; i++) {
         const IrInstruction *instruction = &context->canonical->instructions[i];
         const Hlo__OpSharding *message = instruction->message->sharding;
+        Hlo__OpSharding *read = NULL;
+        if (!message) {
+            AmError reason = {0};
+            if (shardy_read(&read, arena, context->module->message, instruction->message, &reason) != AM_OK)
+                return fail_at(error, context, i, reason.text);
+            message = read;
+        }
         if (!message) continue;
         if (message->type != HLO__OP_SHARDING__TYPE__TUPLE) {
             TRY(keep_value(self, arena, context, i, message, error));
@@ -112,6 +146,10 @@ AmStatus propagation_read_shardings(KeptShardings **kept, Arena *arena, const Pl
     }
     *kept = self;
     return AM_OK;
+}
+
+bool propagation_is_kept(const KeptShardings *kept, int32_t instruction) {
+    return kept->known[instruction];
 }
 
 AmStatus propagation_infer_mesh(Mesh *mesh, Arena *arena, const KeptShardings *kept, AmError *error) {

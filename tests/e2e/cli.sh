@@ -75,6 +75,13 @@ expect 0 'slower by|no decisions' explain "$work/a.json" "$model"
 expect 0 'device 3 of' lower "$model" --plan "$work/a.json" --device 3
 expect 2 'expected an integer from 0 to 3' lower "$model" --plan "$work/a.json" --device 4
 expect 0 '"format": "automap-jax-1"' export "$work/a.json" "$model" --format jax
+expect 0 'custom_call_target="Sharding", sharding=\{' export "$work/a.json" "$model" --format hlo
+expect 0 'xla.sdy.FuncResultSharding' export "$work/a.json" "$model" --format shardy
+expect 2 'spelling is for' export "$work/a.json" "$model" --format shardy --spelling named
+expect 0 '' export "$work/a.json" "$model" --format hlo --spelling named -o "$work/exported.hlo.txt"
+expect 0 '"step_seconds"' search "$work/exported.hlo.txt" --roles "$models/mlp_tiny/model.roles.json" --cluster host:4 --keep-shardings --json -o "$work/kept.json"
+cmp -s <(sed -n 's/.*"sharding": *//p' "$work/a.json") <(sed -n 's/.*"sharding": *//p' "$work/kept.json") ||
+  fail "search --keep-shardings split the parameters otherwise"
 expect 0 '^step +1 ' run "$model" --plan "$work/a.json" --state random --data "$models/mlp_tiny/data.npz" --steps 2
 expect 0 '^\{"step":1,"loss":[0-9.]+,"seconds"' run "$model" --plan none --state "$models/mlp_tiny/state.npz" \
   --data "$models/mlp_tiny/data.npz" --steps 2 --json
@@ -86,6 +93,8 @@ expect 3 'its sharding is none that axes' propagate "$work/pinned.hlo.txt" --kee
 expect 3 'no value is split.*give --mesh' propagate "$model" --keep-shardings
 expect 2 'exclude each other' propagate "$model" --keep-shardings --strict --mesh x0=4
 expect 0 "\\['params'\\]\\[0\\]\\['kernel'\\].*\\[-,model\\]" search "$model" --cluster host:4 --pin "*'params'*[0]*kernel*=-,model" -o "$work/c.json"
+expect 0 'model' search "$model" --cluster host:4 --mesh data=2,model=2 --pin 'params/*=split(model)' --pin 'params/2=replicate' -o "$work/c.json"
+expect 2 'no weight lies in the scope' search "$model" --cluster host:4 --pin 'layer_9=replicate' -o "$work/c.json"
 expect 0 'the pins leave it nothing' search "$model" --cluster host:2 --mesh data=2 --pin '*kernel*=-,-' --pin '*bias*=-' -o "$work/c.json"
 expect 4 'pin "\*kernel\*=-,model": dimension 1' search "$model" --cluster host:4 --mesh data=1,model=4 --pin '*kernel*=-,model' -o "$work/c.json"
 expect 2 'neither "-" nor a free mesh axis' search "$model" --cluster host:4 --pin '*kernel*=-,rows' -o "$work/c.json"

@@ -37,7 +37,7 @@ LOOSE = 1e-3  # losses of models whose bound test_export_jax.py does not know
 SAMPLE = [("mlp_tiny", "megatron", "2x4"), ("gpt2_tiny", "data_parallel", "host:8"), ("gpt2_tiny", "megatron", "2x4")]
 STEPS = None if base.FULL else 5
 # Compiled bytes over planned ones, beyond which a plan fails; (model, expert) before expert alone.
-EXPLAINED = {"megatron": 1.5, ("mlp_tiny", "megatron"): 1.001, ("vgg_tiny", "megatron"): 1.001}
+EXPLAINED = {"megatron": 1.6, ("mlp_tiny", "megatron"): 1.001, ("vgg_tiny", "megatron"): 1.001}
 ROUNDING = 1.001
 
 COLLECTIVE = re.compile(r" = (.*?) (all-reduce|all-gather|reduce-scatter|all-to-all|collective-permute)(-start)?\((.*)$")

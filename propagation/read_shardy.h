@@ -1,0 +1,15 @@
+/* Shardy's shardings in HLO's frontend attributes (internal to `--keep-shardings`). */
+#ifndef PROPAGATION_READ_SHARDY_H
+#define PROPAGATION_READ_SHARDY_H
+
+#include "base/arena.h"
+#include "base/status.h"
+#include "ir/hlo.pb-c.h"
+
+/* What an instruction says in Shardy's way, as a sharding over named axes; *message
+ * is NULL where it says nothing. AM_ERROR_INPUT for what is no such sharding, or
+ * one of parts of axes or of several values. */
+AmStatus shardy_read(Hlo__OpSharding **message, Arena *arena, const Hlo__HloModuleProto *module,
+                     const Hlo__HloInstructionProto *instruction, AmError *error);
+
+#endif
