@@ -28,10 +28,13 @@ AmStatus export_check_even(const Mesh *mesh, SbpState state, const IrInstruction
     int32_t rank = shape->type == DTYPE_TUPLE ? 0 : shape->rank;
     for (int32_t d = 0; d < rank; d++) {
         int32_t ways = sbp_ways(mesh, state, d);
-        if (shape->dimensions[d] % ways != 0)
-            return am_fail(error, AM_ERROR_INFEASIBLE, "",
-                           "%s are even, and the plan cuts dimension %d of %s, of size %lld, into %d", form,
-                           d, instruction->name, (long long)shape->dimensions[d], ways);
+        if (!sbp_is_even(mesh, state, d, shape->dimensions[d]) || sbp_blocks(state, d) > 1)
+            return am_fail(
+                error, AM_ERROR_INFEASIBLE, "",
+                "%s are even and contiguous, and the plan cuts dimension %d of %s, of size %lld, into "
+                "%d%s",
+                form, d, instruction->name, (long long)shape->dimensions[d], ways,
+                sbp_blocks(state, d) > 1 ? " of pieces of several blocks" : "");
     }
     return AM_OK;
 }
