@@ -354,6 +354,7 @@ AmStatus ir_find_phases(IrRoles *roles, Arena *arena, Arena *scratch, const IrFl
                         const bool *forward, AmError *error) {
     int32_t count = graph->count;
     roles->phases = ARENA_ARRAY(arena, IrPhase, count);
+    roles->repeats = ARENA_ARRAY(arena, int32_t, count);
     Phases work = {.graph = graph,
                    .flow = graph->flow,
                    .module = graph->module,
@@ -390,7 +391,7 @@ AmStatus ir_find_phases(IrRoles *roles, Arena *arena, Arena *scratch, const IrFl
     mark_before_gradients(&work, after_gradient);
     find_first_phases(&work, live, after_update, of_result);
     hand_back_rates(&work, used_elsewhere);
-    TRY(ir_find_recomputed(work.phases, scratch, graph, work.free, error));
+    TRY(ir_find_recomputed(work.phases, roles->repeats, scratch, graph, work.free, error));
     settle_plumbing(&work, after_update);
     return AM_OK;
 }

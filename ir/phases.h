@@ -5,7 +5,7 @@
 #include "ir/flow_graph.h"
 #include "ir/roles.h"
 
-/* Fills roles->phases [graph->count], allocated in `arena`; the other members of
+/* Fills roles->phases and roles->repeats [graph->count], allocated in `arena`; the other members of
  * `roles` are input. `forward` [graph->count] marks the ancestors of the loss,
  * parameters included. */
 AmStatus ir_find_phases(IrRoles *roles, Arena *arena, Arena *scratch, const IrFlowGraph *graph,

@@ -266,6 +266,7 @@ static void classify_computation(Classes *work, int32_t computation) {
 /* A set of classes by open addressing; 0 is a free slot. */
 typedef struct ClassSet {
     uint64_t *slots, mask;
+    int32_t *first; /* [slot]: the first value of the class */
 } ClassSet;
 
 static uint64_t slot_of(const ClassSet *set, uint64_t class) {
@@ -278,10 +279,14 @@ static AmStatus collect_forward(ClassSet *set, const Classes *work, const IrPhas
                                 AmError *error) {
     for (set->mask = 1; set->mask < 2 * (uint64_t)work->graph->count;) set->mask = set->mask * 2 + 1;
     set->slots = ARENA_ARRAY(scratch, uint64_t, set->mask + 1);
-    if (!set->slots) return am_fail_memory(error, (int64_t)set->mask * 8);
-    for (int32_t i = 0; i < work->graph->count; i++)
-        if (phases[i] == IR_PHASE_FORWARD && work->classes[i])
-            set->slots[slot_of(set, work->classes[i])] = work->classes[i];
+    set->first = ARENA_ARRAY(scratch, int32_t, set->mask + 1);
+    if (scratch->failed) return am_fail_memory(error, (int64_t)set->mask * 12);
+    for (int32_t i = 0; i < work->graph->count; i++) {
+        if (phases[i] != IR_PHASE_FORWARD || !work->classes[i]) continue;
+        uint64_t slot = slot_of(set, work->classes[i]);
+        if (!set->slots[slot]) set->first[slot] = i;
+        set->slots[slot] = work->classes[i];
+    }
     return AM_OK;
 }
 
@@ -337,8 +342,8 @@ static void extend_to_operands(const IrFlowGraph *graph, IrPhase *phases, const 
     }
 }
 
-AmStatus ir_find_recomputed(IrPhase *phases, Arena *scratch, const IrFlowGraph *graph, const bool *free,
-                            AmError *error) {
+AmStatus ir_find_recomputed(IrPhase *phases, int32_t *repeats, Arena *scratch, const IrFlowGraph *graph,
+                            const bool *free, AmError *error) {
     const IrModule *module = graph->module;
     Classes work = {.graph = graph,
                     .module = module,
@@ -358,9 +363,12 @@ AmStatus ir_find_recomputed(IrPhase *phases, Arena *scratch, const IrFlowGraph *
         is_repeated[i] = phases[i] == IR_PHASE_BACKWARD && !free[i] && work.classes[i] &&
                          forward.slots[slot_of(&forward, work.classes[i])];
     keep_dear(graph, is_repeated, groups, is_worth);
-    for (int32_t i = 0; i < graph->count; i++)
-        if (is_repeated[i] && !ir_is_movement(module->instructions[i].opcode))
-            phases[i] = IR_PHASE_RECOMPUTED;
+    for (int32_t i = 0; i < graph->count; i++) {
+        repeats[i] = -1;
+        if (!is_repeated[i] || ir_is_movement(module->instructions[i].opcode)) continue;
+        phases[i] = IR_PHASE_RECOMPUTED;
+        repeats[i] = forward.first[slot_of(&forward, work.classes[i])];
+    }
     extend_to_operands(graph, phases, free);
     return AM_OK;
 }

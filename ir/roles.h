@@ -41,8 +41,9 @@ typedef struct IrRoles {
     int32_t parameter_count;
     int32_t *outputs; /* instruction of output k: the operands of a root tuple, else the root itself */
     int32_t output_count;
-    int32_t loss;    /* output index, or -1 */
-    IrPhase *phases; /* per instruction of the canonical module, loop bodies included */
+    int32_t loss;     /* output index, or -1 */
+    IrPhase *phases;  /* per instruction of the canonical module, loop bodies included */
+    int32_t *repeats; /* per instruction: the forward one whose value a recomputed one makes again, or -1 */
 } IrRoles;
 
 /* `roles_path` may be NULL; looking for a model.roles.json beside the model is

@@ -197,6 +197,14 @@ static StageSet largest_available(const Seeder *self, int32_t i) {
     return found;
 }
 
+/* At the forward operator whose value it makes again; false if there is none. */
+static bool seed_recomputed(Seeder *self, int32_t i) {
+    int32_t forward = self->roles->repeats ? self->roles->repeats[i] : -1;
+    if (forward < 0 || forward >= self->count || self->at[forward] < 0) return false;
+    self->at[i] = self->at[forward];
+    return true;
+}
+
 static void seed_backward(Seeder *self, int32_t i) {
     int32_t most = self->plan->stage_count - 1;
     StageSet all = EVERYWHERE;
@@ -254,8 +262,9 @@ static void seed_rest(Seeder *self) {
             continue;
         }
         if (is_forward(self, i)) continue;
-        if (self->roles->phases[i] == IR_PHASE_OPTIMIZER) seed_optimizer(self, i);
-        else seed_backward(self, i);
+        IrPhase phase = self->roles->phases[i];
+        if (phase == IR_PHASE_OPTIMIZER) seed_optimizer(self, i);
+        else if (phase != IR_PHASE_RECOMPUTED || !seed_recomputed(self, i)) seed_backward(self, i);
         if (self->at[i] >= 0) self->available[i] = stage_bit(self->at[i]);
     }
 }
