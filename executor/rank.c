@@ -20,22 +20,13 @@ static AmStatus describe_shard(RankShard *shard, const Rank *rank, int32_t value
     if (held->shape.type == DTYPE_TUPLE || sbp_has_partial(held->state))
         return am_fail(error, AM_ERROR_INTERNAL, "", "a parameter or output is neither whole nor split");
     shard->speaks = true;
-    int64_t strides[IR_MAX_RANK];
-    strided_row_major(strides, whole->dimensions, whole->rank);
-    for (int32_t d = 0; d < whole->rank; d++) {
-        int64_t start, extent, blocks = sbp_blocks(held->state, d);
-        sbp_shard(program->mesh, held->state, program->device, d, whole->dimensions[d], &start, &extent);
-        if (extent != held->shape.dimensions[d] || shard->rank + 2 > IR_MAX_RANK)
-            return am_fail(error, AM_ERROR_INTERNAL, "", "a shard's shape is not its state's");
-        if (blocks > 1) {
-            shard->whole_strides[shard->rank] = strides[d] * (whole->dimensions[d] / blocks);
-            shard->dimensions[shard->rank++] = blocks;
-        }
-        shard->whole_strides[shard->rank] = strides[d];
-        shard->dimensions[shard->rank++] = extent / blocks;
-        shard->start_offset += start * strides[d];
-    }
-    strided_row_major(shard->local_strides, shard->dimensions, shard->rank);
+    if (!shard_layout(&shard->layout, program->mesh, held->state, program->device, whole))
+        return am_fail(error, AM_ERROR_INPUT, "", "an array of %d dimensions cannot be cut in blocks",
+                       whole->rank);
+    int64_t elements = 1;
+    for (int32_t d = 0; d < shard->layout.rank; d++) elements *= shard->layout.dimensions[d];
+    if (elements != ir_shape_elements(&held->shape))
+        return am_fail(error, AM_ERROR_INTERNAL, "", "a shard's shape is not its state's");
     /* Copies of one part: the device with coordinate 0 on the other axes speaks. */
     for (int32_t a = 0; a < program->mesh->axis_count; a++)
         if (!sbp_is_split(held->state.axis[a]) && mesh_coordinate(program->mesh, program->device, a) != 0)
@@ -91,9 +82,10 @@ void rank_set_parameter(Rank *rank, int32_t k, const void *whole) {
     const RankShard *shard = &rank->parameters[k];
     if (shard->value < 0) return;
     const IrShape *shape = &rank->program->values[shard->value].shape;
+    const ShardLayout *layout = &shard->layout;
     int64_t bytes = dtype_bytes(shape->type);
-    strided_copy(rank->host, shard->local_strides, (const char *)whole + shard->start_offset * bytes,
-                 shard->whole_strides, shard->dimensions, shard->rank, bytes);
+    strided_copy(rank->host, layout->local_strides, (const char *)whole + layout->start_offset * bytes,
+                 layout->whole_strides, layout->dimensions, layout->rank, bytes);
     rank->device->back_end->copy_in(rank->device, rank->ready->addresses[shard->value], rank->host,
                                     ir_shape_bytes(shape));
 }
@@ -101,11 +93,12 @@ void rank_set_parameter(Rank *rank, int32_t k, const void *whole) {
 static void get(Rank *rank, const RankShard *shard, void *whole) {
     if (!shard->speaks) return;
     const IrShape *shape = &rank->program->values[shard->value].shape;
+    const ShardLayout *layout = &shard->layout;
     int64_t bytes = dtype_bytes(shape->type);
     rank->device->back_end->copy_out(rank->device, rank->host, rank->ready->addresses[shard->value],
                                      ir_shape_bytes(shape));
-    strided_copy((char *)whole + shard->start_offset * bytes, shard->whole_strides, rank->host,
-                 shard->local_strides, shard->dimensions, shard->rank, bytes);
+    strided_copy((char *)whole + layout->start_offset * bytes, layout->whole_strides, rank->host,
+                 layout->local_strides, layout->dimensions, layout->rank, bytes);
 }
 
 void rank_get_parameter(Rank *rank, int32_t k, void *whole) {

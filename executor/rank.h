@@ -3,15 +3,13 @@
 #define EXECUTOR_RANK_H
 
 #include "executor/ready.h"
+#include "propagation/shard.h"
 
-/* The part of a whole array that a rank holds. A dimension of which it holds a
- * piece of each of several blocks (SbpCut) counts as two: blocks, and pieces. */
+/* The part of a whole array that a rank holds. */
 typedef struct RankShard {
     int32_t value;
-    bool speaks;                                   /* this rank is the one that writes the part to the host */
-    int32_t rank;                                  /* dimensions, counted so */
-    int64_t dimensions[IR_MAX_RANK], start_offset; /* extents, and offset of the first element in the whole */
-    int64_t whole_strides[IR_MAX_RANK], local_strides[IR_MAX_RANK];
+    bool speaks; /* this rank is the one that writes the part to the host */
+    ShardLayout layout;
 } RankShard;
 
 typedef struct Rank {

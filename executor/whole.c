@@ -83,10 +83,10 @@ void whole_take(WholeArray *array, int32_t r) {
     if (array->whole || !shard->speaks) return;
     char *part = array->packed + array->offsets[r];
     PartHeader header = {.bytes = array->offsets[r + 1] - array->offsets[r],
-                         .start_offset = shard->start_offset,
-                         .rank = shard->rank};
-    memcpy(header.dimensions, shard->dimensions, sizeof header.dimensions);
-    memcpy(header.strides, shard->whole_strides, sizeof header.strides);
+                         .start_offset = shard->layout.start_offset,
+                         .rank = shard->layout.rank};
+    memcpy(header.dimensions, shard->layout.dimensions, sizeof header.dimensions);
+    memcpy(header.strides, shard->layout.whole_strides, sizeof header.strides);
     memcpy(part, &header, sizeof header);
     rank->device->back_end->copy_out(rank->device, part + sizeof header, rank->ready->addresses[shard->value],
                                      ir_shape_bytes(&rank->program->values[shard->value].shape));

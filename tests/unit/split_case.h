@@ -19,6 +19,7 @@
 #include "executor/ready.h"
 #include "ir/canonical.h"
 #include "propagation/lower.h"
+#include "propagation/shard.h"
 
 enum { SPLIT_MOST_RANKS = 8, SPLIT_MOST_ARRAYS = 16 };
 
@@ -58,19 +59,14 @@ static inline void split_fill(void *out, const IrShape *shape, uint64_t seed) {
 /* Copies the shard that `value` is between its place in the whole and `local`. */
 static inline void split_copy(const Program *program, int32_t value, const IrShape *whole, char *whole_data,
                               char *local, bool into_whole) {
-    int64_t extents[IR_MAX_RANK], strides[IR_MAX_RANK], packed[IR_MAX_RANK], at = 0;
+    ShardLayout part;
     int64_t bytes = dtype_bytes(whole->type);
-    strided_row_major(strides, whole->dimensions, whole->rank);
-    for (int32_t d = 0; d < whole->rank; d++) {
-        int64_t start;
-        sbp_shard(program->mesh, program->values[value].state, program->device, d, whole->dimensions[d],
-                  &start, &extents[d]);
-        at += start * strides[d];
-    }
-    strided_row_major(packed, extents, whole->rank);
-    char *place = whole_data + at * bytes;
-    if (into_whole) strided_copy(place, strides, local, packed, extents, whole->rank, bytes);
-    else strided_copy(local, packed, place, strides, extents, whole->rank, bytes);
+    assert_true(shard_layout(&part, program->mesh, program->values[value].state, program->device, whole));
+    char *place = whole_data + part.start_offset * bytes;
+    if (into_whole)
+        strided_copy(place, part.whole_strides, local, part.local_strides, part.dimensions, part.rank, bytes);
+    else
+        strided_copy(local, part.local_strides, place, part.whole_strides, part.dimensions, part.rank, bytes);
 }
 
 static inline const IrShape *split_output_shape(const SplitCase *self, int32_t k) {

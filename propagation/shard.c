@@ -1,0 +1,32 @@
+/* Layouts of shards; see shard.h. Both arrays are row-major. */
+#include "propagation/shard.h"
+
+static void add_dimension(ShardLayout *layout, int64_t extent, int64_t whole_stride) {
+    layout->dimensions[layout->rank] = extent;
+    layout->whole_strides[layout->rank++] = whole_stride;
+}
+
+bool shard_layout(ShardLayout *layout, const Mesh *mesh, SbpState state, int32_t device,
+                  const IrShape *whole) {
+    int64_t stride = 1, strides[IR_MAX_RANK];
+    *layout = (ShardLayout){.rank = 0};
+    if (whole->rank > IR_MAX_RANK) return false;
+    for (int32_t d = whole->rank - 1; d >= 0; d--) {
+        strides[d] = stride;
+        stride *= whole->dimensions[d];
+    }
+    for (int32_t d = 0; d < whole->rank; d++) {
+        int64_t start, extent, blocks = sbp_blocks(state, d);
+        sbp_shard(mesh, state, device, d, whole->dimensions[d], &start, &extent);
+        if (layout->rank + (blocks > 1) + (whole->rank - d) > IR_MAX_RANK) return false;
+        if (blocks > 1) add_dimension(layout, blocks, strides[d] * (whole->dimensions[d] / blocks));
+        add_dimension(layout, extent / blocks, strides[d]);
+        layout->start_offset += start * strides[d];
+    }
+    stride = 1;
+    for (int32_t d = layout->rank - 1; d >= 0; d--) {
+        layout->local_strides[d] = stride;
+        stride *= layout->dimensions[d];
+    }
+    return true;
+}

@@ -1,0 +1,20 @@
+/* Where the elements of a shard lie in the whole array. */
+#ifndef PROPAGATION_SHARD_H
+#define PROPAGATION_SHARD_H
+
+#include "propagation/sbp.h"
+
+/* A dimension of which a piece of each of several blocks is held (SbpCut) counts
+ * as two, blocks and pieces. Offsets and strides are in elements. */
+typedef struct ShardLayout {
+    int32_t rank; /* dimensions, counted so */
+    int64_t dimensions[IR_MAX_RANK];
+    int64_t start_offset; /* of the first element in the whole */
+    int64_t whole_strides[IR_MAX_RANK], local_strides[IR_MAX_RANK];
+} ShardLayout;
+
+/* Layout of device's shard of an array under `state`; false where it has too many dimensions. */
+bool shard_layout(ShardLayout *layout, const Mesh *mesh, SbpState state, int32_t device,
+                  const IrShape *whole);
+
+#endif
