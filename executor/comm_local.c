@@ -38,6 +38,11 @@ static int64_t part_start(const int64_t *parts, int32_t k) {
 static void reduce_run(const RendezvousGroup *group, int32_t k, int64_t at, int64_t count, Dtype type,
                        char *out) {
     Wide sum[WIDE_RUN], run[WIDE_RUN];
+    if (dtype_is_complex(type)) { /* real parts and imaginary parts are added as they lie */
+        type = dtype_real_part(type);
+        at *= 2;
+        count *= 2;
+    }
     WideKind kind = wide_kind(type);
     int64_t bytes = dtype_bytes(type);
     SbpReduction reduction = call_of(group, 0)->collective->reduction;

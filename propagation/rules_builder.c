@@ -168,6 +168,11 @@ static bool element_is_identity(const char *data, Dtype type, SbpReduction reduc
     uint16_t half;
     float single;
     double real;
+    if (dtype_is_complex(type)) {
+        Dtype part = dtype_real_part(type);
+        return reduction == SBP_ADD && element_is_identity(data, part, reduction) &&
+               element_is_identity(data + dtype_bytes(part), part, reduction);
+    }
     switch (type) {
     case DTYPE_F32: memcpy(&single, data, sizeof single); return floating_is_identity(single, reduction);
     case DTYPE_F64: memcpy(&real, data, sizeof real); return floating_is_identity(real, reduction);

@@ -146,17 +146,18 @@ static AmStatus make_folds(CudaPhase *phase, CudaCommRank *rank, const Members *
         CudaPart part = folded_part(own, k, size);
         int64_t offset = part.address - (char *)own->operands[k];
         bool whole = own->collective->kind == PROGRAM_ALL_REDUCE; /* the result has the operand's places */
+        int64_t numbers = dtype_is_complex(type) ? 2 : 1;         /* of which an element consists */
         folds[k] = (CudaFold){.result = (char *)own->results[k] + (whole ? offset : 0),
-                              .elements = part.elements,
-                              .start = offset / dtype_bytes(type),
-                              .slab = part.slab,
+                              .elements = part.elements * numbers,
+                              .start = offset / dtype_bytes(dtype_real_part(type)),
+                              .slab = {part.slab.row * numbers, part.slab.pitch * numbers},
                               .member_count = size,
                               .reduction = own->collective->reduction};
         for (int32_t m = 0; m < size; m++) operands[k * size + m] = member_call(members, m)->operands[k];
     }
     status = cuda_phase_of_folds(phase, &rank->movement, &rank->device->device,
-                                 count > 0 ? own->operand_shapes[0]->type : DTYPE_F32, folds, count, operands,
-                                 error);
+                                 count > 0 ? dtype_real_part(own->operand_shapes[0]->type) : DTYPE_F32, folds,
+                                 count, operands, error);
 fail:
     free(folds);
     free(operands);
