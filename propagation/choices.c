@@ -4,29 +4,6 @@
 
 #include "propagation/rules_builder.h"
 
-/* Adds up without anything of its own: the sum of sums of parts is the sum of all. */
-static bool only_adds(const IrModule *module, const IrInstruction *reduce) {
-    return reduce->operand_count == 2 && reduce->called_count == 1 &&
-           sbp_reduction_of(ir_computation_operator(module, reduce->called[0])) == SBP_ADD &&
-           rule_is_identity(module, reduce->operands[1], SBP_ADD);
-}
-
-static Linearity linearity_of(const IrModule *module, const IrInstruction *instruction) {
-    if (instruction->operand_count > 2) return LINEARITY_NONE;
-    switch (instruction->opcode) {
-    case IR_ADD:
-    case IR_SUBTRACT: return LINEARITY_JOINT;
-    case IR_NEGATE:
-    case IR_COPY:
-    case IR_TRANSPOSE:
-    case IR_RESHAPE: return LINEARITY_UNARY;
-    case IR_REDUCE: return only_adds(module, instruction) ? LINEARITY_UNARY : LINEARITY_NONE;
-    case IR_MULTIPLY: return LINEARITY_BILINEAR;
-    case IR_DIVIDE: return dtype_is_floating(instruction->shape.type) ? LINEARITY_DIVIDEND : LINEARITY_NONE;
-    default: return LINEARITY_NONE;
-    }
-}
-
 const IrShape *choices_array_shape(const IrInstruction *instruction) {
     const IrShape *shape = &instruction->shape;
     while (shape->type == DTYPE_TUPLE && shape->rank > 0) shape = &shape->elements[0];

@@ -10,6 +10,7 @@
 #define PROPAGATION_CHOICES_H
 
 #include "propagation/classes.h"
+#include "propagation/linearity.h"
 #include "propagation/storage_roles.h"
 
 /* A dimension of a stored tensor, or a factor of an operator, that can be split. */
@@ -19,15 +20,6 @@ typedef struct Choice {
     int32_t place;  /* the dimension, or the factor */
     int32_t blocks; /* 1, or the class is in each of so many blocks of it */
 } Choice;
-
-/* When an operator u on partial sums gives a partial sum: u(sum of parts) = sum of u(parts). */
-typedef enum Linearity {
-    LINEARITY_NONE,
-    LINEARITY_JOINT,    /* all operands partial: add, subtract */
-    LINEARITY_UNARY,    /* negate, copy, transpose, reshape, adding up */
-    LINEARITY_BILINEAR, /* one operand partial, the other whole: multiply */
-    LINEARITY_DIVIDEND  /* the first operand partial, the second whole: division of floating numbers */
-} Linearity;
 
 /* An array that a loop starts at zero and only adds to: it may stay a partial sum
  * until the loop is over, and is then reduced once instead of every time. */

@@ -246,20 +246,24 @@ static void join_carried(Completer *self) {
     }
 }
 
-/* Whether instruction u gives P(add) on the axis if the operands `partial` are P(add). */
-static bool is_linear(const Completer *self, int32_t u, int32_t axis, const bool *partial) {
-    switch ((Linearity)self->choices->linearity[u]) {
-    case LINEARITY_JOINT: return partial[0] && partial[1];
-    case LINEARITY_UNARY: return true;
-    case LINEARITY_DIVIDEND:
-    case LINEARITY_BILINEAR: {
-        if (partial[0] && partial[1]) return false;
-        if (self->choices->linearity[u] == LINEARITY_DIVIDEND && partial[1]) return false;
-        int32_t other = self->choices->operands[self->choices->first_operand[u] + (partial[0] ? 1 : 0)];
-        return self->rules->on_demand[other] || self->result->stored[other].axis[axis] == SBP_B;
-    }
-    default: return false;
-    }
+static SbpReduction *partial_of(const Completer *self, int32_t i, int32_t axis) {
+    return &self->result->partial[(size_t)i * MESH_MAX_AXES + (size_t)axis];
+}
+
+/* Whether the operands `whole` (bits) of instruction i are stored whole on the axis, or made so. */
+static bool are_whole(const Completer *self, int32_t i, int32_t axis, uint32_t whole) {
+    const int32_t *operands = &self->choices->operands[self->choices->first_operand[i]];
+    for (int32_t k = 0; whole >> k; k++)
+        if (whole >> k & 1 && !self->rules->on_demand[operands[k]] &&
+            self->result->stored[operands[k]].axis[axis] != SBP_B)
+            return false;
+    return true;
+}
+
+/* Dots and convolutions that the axis splits are not computed whole to save a collective. */
+static bool is_worth_splitting(const Completer *self, int32_t i) {
+    IrOpcode opcode = self->module->instructions[i].opcode;
+    return opcode == IR_DOT || opcode == IR_CONVOLUTION;
 }
 
 /* What finishing i's partial result on the axis costs, up to a common factor. */
@@ -297,22 +301,31 @@ static void weigh_reduction(const Completer *self, Placing *placing, int32_t i, 
     if (chosen >= 0) {
         const Factor *factor = &self->rules->rules[i].factors[chosen];
         if (factor->kind == FACTOR_REDUCTION) {
-            if (factor->reduction == SBP_ADD && !finishes_at_once(self, i))
-                placing->best[i] = finish_weight(self, i, axis);
+            *partial_of(self, i, axis) = factor->reduction;
+            if (!finishes_at_once(self, i)) placing->best[i] = finish_weight(self, i, axis);
             return;
         }
+        if (is_worth_splitting(self, i)) return;
     }
     if (choices->linearity[i] == LINEARITY_NONE || finishes_at_once(self, i)) return;
     const int32_t *operands = &choices->operands[choices->first_operand[i]];
     int32_t operand_count = choices->first_operand[i + 1] - choices->first_operand[i];
-    bool partial[2] = {false, false};
+    SbpReduction reduction = SBP_REDUCTION_COUNT;
+    uint32_t partial = 0, whole;
     double above = 0;
     for (int32_t k = 0; k < operand_count; k++) {
-        partial[k] = is_private_partial(self, placing->best, i, operands[k]);
-        if (partial[k]) above += placing->best[operands[k]];
+        if (!is_private_partial(self, placing->best, i, operands[k])) continue;
+        SbpReduction of_operand = *partial_of(self, operands[k], axis);
+        if (partial && of_operand != reduction) return;
+        reduction = of_operand;
+        partial |= 1u << k;
+        above += placing->best[operands[k]];
     }
-    if (!(partial[0] || partial[1]) || !is_linear(self, i, axis, partial)) return;
-    if (find_exception(self->stage, i)) return;
+    if (!partial || !linearity_carries(self->module, &self->module->instructions[i],
+                                       (Linearity)choices->linearity[i], partial, &reduction, &whole))
+        return;
+    if (!are_whole(self, i, axis, whole) || find_exception(self->stage, i)) return;
+    *partial_of(self, i, axis) = reduction;
     double here = finish_weight(self, i, axis);
     placing->may_carry[i] = true;
     placing->carry_wins[i] = here < above;
@@ -397,6 +410,7 @@ AmStatus plan_complete_stage(Completion **completion, Arena *arena, const PlanCo
                            .stored = ARENA_ARRAY(arena, SbpState, count),
                            .carries = ARENA_ARRAY(arena, uint8_t, count),
                            .deferred = ARENA_ARRAY(arena, uint8_t, count),
+                           .partial = ARENA_ARRAY(arena, SbpReduction, (size_t)count * MESH_MAX_AXES),
                            .redone = ARENA_ARRAY(arena, bool, count),
                            .live = context->choices->live};
     if (arena->failed) return am_fail_memory(error, (int64_t)count * MESH_MAX_AXES);

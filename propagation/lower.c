@@ -196,7 +196,9 @@ static SbpState result_place_state(const Lowering *self, int32_t i, Split split,
                                    int32_t leaf) {
     SbpState state = place_state(self, i, split, self->rules->rules[i].operand_count + leaf);
     for (int32_t axis = 0; axis < self->program->mesh->axis_count; axis++)
-        if (carries >> axis & 1) sbp_set(&state, axis, sbp_partial(SBP_ADD));
+        if (carries >> axis & 1)
+            sbp_set(&state, axis,
+                    sbp_partial(self->completion->partial[(size_t)i * MESH_MAX_AXES + (size_t)axis]));
     return state;
 }
 
@@ -258,7 +260,9 @@ static SbpState operand_state(const Lowering *self, int32_t i, Split split, uint
     int32_t producer = self->choices->operands[self->choices->first_operand[i] + k];
     uint8_t unfinished = carries & self->completion->deferred[producer];
     for (int32_t axis = 0; axis < axes; axis++)
-        if (unfinished >> axis & 1) sbp_set(&state, axis, sbp_partial(SBP_ADD));
+        if (unfinished >> axis & 1)
+            sbp_set(&state, axis,
+                    sbp_partial(self->completion->partial[(size_t)producer * MESH_MAX_AXES + (size_t)axis]));
     return state;
 }
 

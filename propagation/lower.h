@@ -9,14 +9,15 @@
 /* What a stage's lists mean for every instruction (method, section 2). */
 typedef struct Completion {
     const PlanStage *stage;
-    int8_t *factor;    /* [instruction * MESH_MAX_AXES]: factor split on the axis, -1 none */
-    SbpCut *cut;       /* [instruction * MESH_MAX_AXES]: how a split factor is cut: in each of how many
-                          blocks, 1 or more, between how many granules */
-    SbpState *stored;  /* [instruction]: how its result is stored, never P; on-demand values: B */
-    uint8_t *carries;  /* [instruction]: axes (bits) on which it takes P operands and gives P */
-    uint8_t *deferred; /* [instruction]: axes (bits) on which its P result is left to its user */
-    bool *redone;      /* [instruction]: boxed anew for forward, recomputed forward and backward */
-    const bool *live;  /* [instruction]: reaches an output */
+    int8_t *factor;        /* [instruction * MESH_MAX_AXES]: factor split on the axis, -1 none */
+    SbpCut *cut;           /* [instruction * MESH_MAX_AXES]: how a split factor is cut: in each of how many
+                              blocks, 1 or more, between how many granules */
+    SbpState *stored;      /* [instruction]: how its result is stored, never P; on-demand values: B */
+    uint8_t *carries;      /* [instruction]: axes (bits) on which it takes P operands and gives P */
+    uint8_t *deferred;     /* [instruction]: axes (bits) on which its P result is left to its user */
+    SbpReduction *partial; /* [instruction * MESH_MAX_AXES]: where its result is partial, what combines it */
+    bool *redone;          /* [instruction]: boxed anew for forward, recomputed forward and backward */
+    const bool *live;      /* [instruction]: reaches an output */
 } Completion;
 
 AmStatus plan_complete(Completion **completion, Arena *arena, const PlanContext *context,

@@ -1,0 +1,30 @@
+/* Partial values through operators: when u(parts, combined) = combined u(parts), so
+ * that a reduction may take place after u instead of before it. */
+#ifndef PROPAGATION_LINEARITY_H
+#define PROPAGATION_LINEARITY_H
+
+#include "ir/module.h"
+#include "propagation/sbp.h"
+
+typedef enum Linearity {
+    LINEARITY_NONE,
+    LINEARITY_MOVES,      /* hands on elements of operand 0: any reduction */
+    LINEARITY_JOINS,      /* hands on elements of several operands: any reduction */
+    LINEARITY_COMBINES,   /* is the reduction's operator, or subtracts sums */
+    LINEARITY_REDUCES,    /* combines elements by the reduction's operator */
+    LINEARITY_SCALES,     /* sums: linear in operand 0, the others being whole */
+    LINEARITY_MULTIPLIES, /* sums: linear in either of two operands, the other being whole */
+    LINEARITY_PAIRS,      /* sums: linear in both operands together */
+    LINEARITY_MONOTONE,   /* maxima and minima: never falls, without rounding of its own */
+    LINEARITY_EXCHANGES   /* negates: sums, and maxima become minima; not: and becomes or */
+} Linearity;
+
+Linearity linearity_of(const IrModule *module, const IrInstruction *instruction);
+
+/* Whether the instruction, of that linearity, may take the operands `partial` (bits)
+ * as they are, parts by *reduction; *reduction becomes that of its result, and
+ * `*whole` the operands (bits) that must be whole where the others are partial. */
+bool linearity_carries(const IrModule *module, const IrInstruction *instruction, Linearity linearity,
+                       uint32_t partial, SbpReduction *reduction, uint32_t *whole);
+
+#endif
