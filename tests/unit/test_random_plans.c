@@ -1,0 +1,208 @@
+/* Random plans of whole programs: whatever a plan asks for, training gives one
+ * device's losses. On every small model of datasets/models that comes with its losses,
+ * random plans are made: meshes of 2 to 16 ranks, also such that nothing divides by and
+ * with unequal shares, random classes in random lists, random storage entries, random
+ * exceptions. Each is run for five steps.
+ *
+ * AUTOMAP_FULL: 50 plans of each model; else a few. AUTOMAP_CASE=TEXT: only models whose
+ * name holds the text. */
+#include "runner_case.h"
+
+#include <dirent.h>
+
+#include "propagation/lower.h"
+
+enum { RUN_STEPS = 5, FULL_PLANS = 50, MOST_EXCEPTIONS = 24, MOST_MODELS = 64 };
+
+static const char *const meshes[] = {
+    "data=2",
+    "data=3",
+    "data=4",
+    "data=5",
+    "data=7",
+    "data=8",
+    "data=2,model=2",
+    "data=2,model=3",
+    "data=3,model=2",
+    "data=2,model=4",
+    "data=3,model=4",
+    "data=4,model=4",
+    "data=2,model=2,z=2",
+    "data=3,model=2,z=2",
+    "data=16",
+    "data=5,model=2",
+};
+enum { MESH_COUNT = sizeof meshes / sizeof *meshes };
+
+/* Models that are exact in any order of additions have tolerance 0; bfloat16 keeps 8 bits. */
+static double tolerance_of(const char *model) {
+    if (strncmp(model, "exact_", 6) == 0) return 0;
+    return strstr(model, "bf16") || strstr(model, "llama") ? 1e-2 : 5e-6;
+}
+
+/* Unequal shares of an axis, 64ths. */
+static void choose_shares(Arena *arena, MeshAxis *axis, Random *random) {
+    double *shares = ARENA_ARRAY(arena, double, axis->size);
+    int64_t left = 64 - 2 * axis->size;
+    for (int32_t k = 0; k < axis->size; k++) {
+        int64_t more = k + 1 < axis->size ? random_below(random, left / 2 + 1) : left;
+        shares[k] = (double)(2 + more) / 64;
+        left -= more;
+    }
+    axis->shares = shares;
+}
+
+/* Some classes in any order, then perhaps where weights, gradients and the optimizer's state are kept. */
+static void choose_list(PlanList *list, Arena *arena, const PlanContext *context, Random *random) {
+    static const int32_t rates[] = {1, 2, 4, 8, 16, 64};
+    int32_t rate = rates[random_below(random, 6)], classes = context->classes->count;
+    list->entries = ARENA_ARRAY(arena, PlanEntry, classes + PLAN_ENTRY_KINDS);
+    for (int32_t c = 0; c < classes; c++) {
+        if (random_below(random, rate) != 0) continue;
+        int64_t at = random_below(random, list->count + 1);
+        list->entries[list->count++] = list->entries[at];
+        list->entries[at] = (PlanEntry){.class_index = c};
+    }
+    for (PlanEntryKind kind = PLAN_WEIGHTS; kind <= PLAN_OPTIMIZER; kind++)
+        if (random_below(random, 4) == 0)
+            list->entries[list->count++] = (PlanEntry){.class_index = PLAN_ANY_CLASS, .kind = kind};
+}
+
+/* Adds an exception for a random instruction, if the plan can have it. */
+static void add_exception(PlanStage *stage, const PlanContext *context, Random *random) {
+    const Choices *choices = context->choices;
+    int32_t i = choices->decided[random_below(random, choices->decided_count)];
+    const FactorRule *rule = &context->rules->rules[i];
+    const IrShape *shape = choices_array_shape(&context->canonical->instructions[i]);
+    for (int32_t k = 0; k < stage->exception_count; k++)
+        if (stage->exceptions[k].instruction == i) return;
+    PlanException exception = {.instruction = i,
+                               .has_factors = rule->operand_count > 0 && random_below(random, 3) > 0,
+                               .has_states = random_below(random, 3) > 0};
+    for (int32_t axis = 0; axis < stage->mesh.axis_count; axis++) {
+        exception.factors[axis] =
+            rule->factor_count ? (int32_t)random_below(random, rule->factor_count + 1) - 1 : -1;
+        if (shape->type != DTYPE_TUPLE && shape->rank > 0)
+            exception.states.axis[axis] = (Sbp)random_below(random, shape->rank + 1);
+    }
+    stage->exceptions[stage->exception_count++] = exception;
+    Arena arena = {0};
+    Completion *completion;
+    if (plan_complete(&completion, &arena, context, stage, NULL) != AM_OK) stage->exception_count--;
+    arena_free(&arena);
+}
+
+static Plan *random_plan(Arena *arena, const PlanContext *context, uint64_t seed, Text *summary) {
+    Random random;
+    random_seed(&random, seed);
+    const char *mesh = meshes[random_below(&random, MESH_COUNT)];
+    Plan *plan = ARENA_ARRAY(arena, Plan, 1);
+    PlanStage *stage = ARENA_ARRAY(arena, PlanStage, 1);
+    *plan = (Plan){.module_name = context->canonical->name,
+                   .micro_batches = 1,
+                   .schedule = "none",
+                   .stages = stage,
+                   .stage_count = 1,
+                   .searcher = "random",
+                   .space = "test"};
+    stage->range_count = 1;
+    stage->ranges = arena_alloc(arena, sizeof *stage->ranges);
+    stage->ranges[0][1] = context->canonical->computations[0].count;
+    assert_int_equal(mesh_parse(&stage->mesh, arena, mesh, NULL), AM_OK);
+    text_append(summary, "seed %lld on %s", (long long)seed, mesh);
+    stage->devices = ARENA_ARRAY(arena, int32_t, stage->mesh.device_count);
+    for (int32_t d = 0; d < stage->mesh.device_count; d++) stage->devices[d] = d;
+    stage->exceptions = ARENA_ARRAY(arena, PlanException, MOST_EXCEPTIONS);
+    for (int32_t axis = 0; axis < stage->mesh.axis_count; axis++) {
+        if (random_below(&random, 3) == 0) {
+            choose_shares(arena, &stage->mesh.axes[axis], &random);
+            text_append(summary, " %s unequal", stage->mesh.axes[axis].name);
+        }
+        choose_list(&stage->lists[axis], arena, context, &random);
+    }
+    int64_t exceptions = random_below(&random, 2) ? random_below(&random, MOST_EXCEPTIONS) : 0;
+    for (int64_t k = 0; k < exceptions; k++) add_exception(stage, context, &random);
+    text_append(summary, ", %d exceptions", stage->exception_count);
+    return plan;
+}
+
+/* Runs a plan; false and a line on stdout where it is not as on one device. */
+static bool run_random_plan(const PlanContext *context, const char *model, uint64_t seed,
+                            const double *expected) {
+    char state[512], data[512];
+    Arena arena = {0};
+    AmError error = {0};
+    AmRunReport report;
+    Losses losses = {0};
+    Text summary = {0};
+    join(state, sizeof state, model, "state.npz");
+    join(data, sizeof data, model, "data.npz");
+    Plan *plan = random_plan(&arena, context, seed, &summary);
+    AmRunOptions options = {.steps = RUN_STEPS,
+                            .plan = plan,
+                            .device = "cpu",
+                            .state_path = state,
+                            .data_path = data,
+                            .on_step = note_loss,
+                            .user = &losses};
+    AmStatus status = am_run(context, &options, &arena, &report, &error);
+    bool right = status == AM_OK && losses.count == RUN_STEPS;
+    if (status != AM_OK) printf("WRONG %s, %s: %s\n", model, summary.data, error.text);
+    for (int32_t k = 0; right && k < RUN_STEPS; k++) {
+        right = fabs(losses.values[k] - expected[k]) <= tolerance_of(model) * fabs(expected[k]);
+        if (!right)
+            printf("WRONG %s, %s: loss of step %d is %.9g, expected %.9g\n", model, summary.data, k,
+                   losses.values[k], expected[k]);
+    }
+    text_free(&summary);
+    arena_free(&arena);
+    return right;
+}
+
+static bool is_small_model(const char *name) {
+    const char *only = getenv("AUTOMAP_CASE");
+    bool is_small =
+        strstr(name, "_tiny") || strncmp(name, "exact_", 6) == 0 || strcmp(name, "two_swapped") == 0;
+    return is_small && (!only || strstr(name, only));
+}
+
+static int compare_names(const void *a, const void *b) {
+    return strcmp(*(char *const *)a, *(char *const *)b);
+}
+
+static void test_random_plans(void **state) {
+    (void)state;
+    const char *full = getenv("AUTOMAP_FULL"), *one = getenv("AUTOMAP_SEED");
+    bool is_full = full && strcmp(full, "1") == 0;
+    char *names[MOST_MODELS];
+    int32_t models = 0, plans = 0, wrong = 0;
+    DIR *directory = opendir(MODELS);
+    assert_non_null(directory);
+    for (struct dirent *entry; (entry = readdir(directory)) && models < MOST_MODELS;)
+        if (is_small_model(entry->d_name)) names[models++] = strdup(entry->d_name);
+    closedir(directory);
+    qsort(names, (size_t)models, sizeof *names, compare_names);
+    for (int32_t m = 0; m < models; m++) {
+        char path[512], losses[512];
+        double expected[STEPS];
+        AmError error = {0};
+        PlanContext *context;
+        join(path, sizeof path, names[m], "model.hlo.pb");
+        join(losses, sizeof losses, names[m], "losses.json");
+        read_losses(expected, losses);
+        if (plan_context_read(&context, path, NULL, &error) != AM_OK) fail_msg("%s", error.text);
+        bool is_large = context->canonical->instruction_count > 700;
+        for (int32_t k = 0; k < (one ? 1 : is_full ? FULL_PLANS : is_large ? 1 : 3); k++, plans++)
+            wrong += !run_random_plan(context, names[m],
+                                      one ? strtoull(one, NULL, 10) : (uint64_t)(m * 1000 + k), expected);
+        plan_context_free(context);
+        free(names[m]);
+    }
+    printf("%d plans of %d models, %d wrong\n", plans, models, wrong);
+    assert_int_equal(wrong, 0);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_random_plans)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
