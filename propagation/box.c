@@ -1,150 +1,11 @@
 /* Boxing (OneFlow section 3.2): from one state of a tensor to another by the
  * cheapest sequence of collectives.
  *
- * Several axes may split one dimension, the earlier axis major. The shards of
- * such a dimension are gathered from the minor axis up, and a shard is only cut
- * further by a minor axis; where the target keeps a minor axis and drops a
- * major one, both are gathered and the minor one is cut again. The order is:
- *   1. P is reduced: to S(d) by reduce_scatter where that axis becomes the
- *      minor one of d, else by all_reduce (axes with the same reduction at once);
- *   2. an axis that moves from one dimension to another, the minor one of both,
- *      by all_to_all;
- *   3. what must be whole is gathered, all axes of a dimension at once;
- *   4. what must be split further is cut locally, which moves nothing.
- *
- * A shard that is a piece of each of several blocks of a dimension (SbpCut) is
- * moved in another view of the tensor, which has the blocks as a dimension.
+ * box_path.c finds the sequence; here it becomes instructions. A shard that is a
+ * piece of each of several blocks of a dimension (SbpCut) is moved in another view
+ * of the tensor, which has the blocks as a dimension.
  */
-#include <string.h>
-
 #include "propagation/lower_internal.h"
-
-/* The most minor axis that splits dimension d, or -1. */
-static int32_t minor_axis(SbpState state, int32_t dimension) {
-    for (int32_t axis = MESH_MAX_AXES - 1; axis >= 0; axis--)
-        if (state.axis[axis] == sbp_split(dimension)) return axis;
-    return -1;
-}
-
-/* Whether the two states say the same about how an axis cuts dimension d. */
-static bool agree(SbpState from, SbpState to, int32_t dimension, int32_t axis) {
-    Sbp split = sbp_split(dimension);
-    if (from.axis[axis] != split && to.axis[axis] != split) return true;
-    return sbp_equal_on(from, to, axis);
-}
-
-/* Whether `from`, with axis added as the minor one of dimension d, agrees with
- * `to` about which axes up to it split d. */
-static bool can_append(SbpState from, SbpState to, int32_t dimension, int32_t axis) {
-    if (minor_axis(from, dimension) > axis) return false;
-    for (int32_t k = 0; k < axis; k++)
-        if (!agree(from, to, dimension, k)) return false;
-    return true;
-}
-
-/* The axes (bits) that must be gathered on dimension d: all splitting axes from
- * the first on which the two states differ. */
-static uint32_t axes_to_gather(SbpState from, SbpState to, int32_t dimension) {
-    Sbp split = sbp_split(dimension);
-    for (int32_t axis = 0; axis < MESH_MAX_AXES; axis++) {
-        if (agree(from, to, dimension, axis)) continue;
-        uint32_t axes = 0;
-        for (int32_t k = axis; k < MESH_MAX_AXES; k++)
-            if (from.axis[k] == split) axes |= 1u << k;
-        return axes;
-    }
-    return 0;
-}
-
-/* The first step from `from` towards `to`: a collective over `axes`, on
- * `dimension` (and `other`); `state` is what it leads to. kind -1: a local cut. */
-typedef struct BoxStep {
-    int32_t kind;
-    uint32_t axes;
-    SbpReduction reduction;
-    int32_t dimension, other;
-    SbpState state;
-} BoxStep;
-
-static bool next_step(SbpState from, SbpState to, BoxStep *step) {
-    *step = (BoxStep){.kind = -1, .state = from};
-    for (int32_t axis = 0; axis < MESH_MAX_AXES; axis++) {
-        if (!sbp_is_partial(from.axis[axis]) || to.axis[axis] == from.axis[axis]) continue;
-        step->reduction = sbp_reduction(from.axis[axis]);
-        if (sbp_is_split(to.axis[axis]) && can_append(from, to, sbp_dimension(to.axis[axis]), axis)) {
-            step->kind = PROGRAM_REDUCE_SCATTER;
-            step->axes = 1u << axis;
-            step->dimension = sbp_dimension(to.axis[axis]);
-            sbp_take(&step->state, to, axis);
-            return true;
-        }
-        step->kind = PROGRAM_ALL_REDUCE;
-        for (int32_t k = axis; k < MESH_MAX_AXES; k++) {
-            if (from.axis[k] != from.axis[axis] || to.axis[k] == from.axis[k]) continue;
-            if (k > axis && sbp_is_split(to.axis[k])) continue;
-            step->axes |= 1u << k;
-            sbp_set(&step->state, k, SBP_B);
-        }
-        return true;
-    }
-    for (int32_t axis = 0; axis < MESH_MAX_AXES; axis++) {
-        if (!sbp_is_split(from.axis[axis]) || !sbp_is_split(to.axis[axis]) ||
-            from.axis[axis] == to.axis[axis])
-            continue;
-        int32_t source = sbp_dimension(from.axis[axis]), target = sbp_dimension(to.axis[axis]);
-        if (minor_axis(from, source) != axis || !can_append(from, to, target, axis)) continue;
-        step->kind = PROGRAM_ALL_TO_ALL;
-        step->axes = 1u << axis;
-        step->dimension = source;
-        step->other = target;
-        sbp_take(&step->state, to, axis);
-        return true;
-    }
-    for (int32_t axis = 0; axis < MESH_MAX_AXES; axis++) {
-        if (!sbp_is_split(from.axis[axis])) continue;
-        step->dimension = sbp_dimension(from.axis[axis]);
-        step->axes = axes_to_gather(from, to, step->dimension);
-        if (!step->axes) continue;
-        step->kind = PROGRAM_ALL_GATHER;
-        for (int32_t k = 0; k < MESH_MAX_AXES; k++)
-            if (step->axes >> k & 1) sbp_set(&step->state, k, SBP_B);
-        return true;
-    }
-    for (int32_t axis = 0; axis < MESH_MAX_AXES; axis++)
-        if (from.axis[axis] == SBP_B && sbp_is_split(to.axis[axis])) sbp_take(&step->state, to, axis);
-    return !sbp_equal(from, step->state);
-}
-
-static double share(const Mesh *mesh, SbpState state) {
-    double ways = 1;
-    for (int32_t axis = 0; axis < mesh->axis_count; axis++)
-        if (sbp_is_split(state.axis[axis])) ways *= mesh->axes[axis].size;
-    return 1 / ways;
-}
-
-static int32_t group_size(const Mesh *mesh, uint32_t axes) {
-    int32_t size = 1;
-    for (int32_t axis = 0; axis < mesh->axis_count; axis++)
-        if (axes >> axis & 1) size *= mesh->axes[axis].size;
-    return size;
-}
-
-double box_weight(const Mesh *mesh, SbpState from, SbpState to) {
-    double total = 0;
-    BoxStep step;
-    while (next_step(from, to, &step)) {
-        double n = group_size(mesh, step.axes), part = (n - 1) / n;
-        switch (step.kind) {
-        case PROGRAM_ALL_REDUCE: total += 2 * part * share(mesh, from); break;
-        case PROGRAM_REDUCE_SCATTER:
-        case PROGRAM_ALL_TO_ALL: total += part * share(mesh, from); break;
-        case PROGRAM_ALL_GATHER: total += part * share(mesh, step.state); break;
-        default: break;
-        }
-        from = step.state;
-    }
-    return sbp_equal(from, to) ? total : -1;
-}
 
 /* Extents along `dimension` of the group's members. */
 static const int64_t *group_parts(Lowering *self, const int32_t *group, int32_t count, SbpState state,
@@ -155,15 +16,31 @@ static const int64_t *group_parts(Lowering *self, const int32_t *group, int32_t 
     return parts;
 }
 
+/* What each member of a halo_exchange is to have, counted from where the group's first part starts. */
+static void find_ranges(Lowering *self, ProgramMovement *movement, const ProgramCollective *collective,
+                        const IrShape *global, SbpState from, const BoxStep *step) {
+    const Mesh *mesh = self->program->mesh;
+    int32_t count = collective->group_count, d = step->dimension;
+    int64_t *starts = ARENA_ARRAY(self->arena, int64_t, count + 1), first, part;
+    int64_t *extents = ARENA_ARRAY(self->arena, int64_t, count + 1);
+    if (self->arena->failed) return;
+    sbp_shard(mesh, from, collective->group[0], d, global->dimensions[d], &first, &part);
+    for (int32_t k = 0; k < count; k++) {
+        sbp_shard(mesh, step->state, collective->group[k], d, global->dimensions[d], &starts[k], &extents[k]);
+        starts[k] -= first;
+    }
+    movement->range_start = starts;
+    movement->range_extent = extents;
+}
+
 static AmStatus emit_collective(Lowering *self, ProgramInstruction *instruction, const IrShape *global,
                                 SbpState from, const BoxStep *step, AmError *error) {
     const Mesh *mesh = self->program->mesh;
-    int32_t count = group_size(mesh, step->axes);
     ProgramCollective *collective = ARENA_ARRAY(self->arena, ProgramCollective, 1);
-    int32_t *group = ARENA_ARRAY(self->arena, int32_t, count);
+    int32_t *group = ARENA_ARRAY(self->arena, int32_t, mesh->device_count);
     ProgramMovement *movement = ARENA_ARRAY(self->arena, ProgramMovement, 1);
-    if (self->arena->failed) return am_fail_memory(error, count);
-    mesh_group(mesh, self->program->device, step->axes, group);
+    if (self->arena->failed) return am_fail_memory(error, mesh->device_count);
+    int32_t count = mesh_group(mesh, self->program->device, step->axes, group);
     *collective = (ProgramCollective){.kind = (ProgramCollectiveKind)step->kind,
                                       .reduction = step->reduction,
                                       .axes = step->axes,
@@ -179,6 +56,7 @@ static AmStatus emit_collective(Lowering *self, ProgramInstruction *instruction,
             movement->other_parts =
                 group_parts(self, group, count, step->state, step->other, global->dimensions[step->other]);
         }
+        if (step->kind == PROGRAM_HALO_EXCHANGE) find_ranges(self, movement, collective, global, from, step);
         collective->movements = movement;
     }
     instruction->kind = PROGRAM_COLLECTIVE;
@@ -311,17 +189,19 @@ static bool has_blocks(SbpState state) {
 
 AmStatus box_value(Lowering *self, int32_t i, int32_t leaf, const IrShape *global, int32_t from, SbpState to,
                    int32_t *value, AmError *error) {
-    BoxStep step;
+    BoxPath path;
     *value = from;
     SbpState state = self->program->values[from].state;
-    for (; next_step(state, to, &step); state = step.state) {
-        bool moves = step.kind != PROGRAM_ALL_REDUCE; /* which works on any shard as it is */
-        bool in_blocks = moves && (has_blocks(state) || has_blocks(step.state));
-        TRY(in_blocks ? emit_step_in_blocks(self, i, leaf, global, state, &step, value, error)
-                      : emit_step(self, i, leaf, global, state, &step, value, error));
-    }
-    if (!sbp_equal(state, to))
+    if (!box_find_path(&path, self->program->mesh, global, state, to))
         return am_fail(error, AM_ERROR_INTERNAL, self->module->source, "lowering %s: no way to box its value",
                        self->module->instructions[i].name);
+    for (int32_t k = 0; k < path.count; k++) {
+        const BoxStep *step = &path.steps[k];
+        bool moves = step->kind != PROGRAM_ALL_REDUCE; /* which works on any shard as it is */
+        bool in_blocks = moves && (has_blocks(state) || has_blocks(step->state));
+        TRY(in_blocks ? emit_step_in_blocks(self, i, leaf, global, state, step, value, error)
+                      : emit_step(self, i, leaf, global, state, step, value, error));
+        state = step->state;
+    }
     return AM_OK;
 }

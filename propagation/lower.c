@@ -413,7 +413,7 @@ static AmStatus ask_for(Lowering *self, int32_t i, int32_t leaf, SbpState state,
     const IrShape *shape = rules_leaf(&self->module->instructions[i].shape, leaf);
     for (int32_t held = self->newest[i]; held >= 0; held = self->states[held].older) {
         if (self->states[held].leaf != leaf || is_gone(self, held)) continue;
-        double cost = box_weight(self->program->mesh, self->states[held].state, state);
+        double cost = box_weight(self->program->mesh, shape, self->states[held].state, state);
         if (cost < 0 || (from >= 0 && cost > least)) continue;
         from = held;
         least = cost;

@@ -2,6 +2,7 @@
 #ifndef PROPAGATION_LOWER_INTERNAL_H
 #define PROPAGATION_LOWER_INTERNAL_H
 
+#include "propagation/box_path.h"
 #include "propagation/lower.h"
 #include "propagation/split.h"
 
@@ -131,10 +132,6 @@ AmStatus lower_check_regions(const IrModule *module, const IrInstruction *instru
 /* Gives an instruction whose operands are set its regions, with everything whole. */
 AmStatus lower_whole_regions(ProgramInstruction *instruction, Arena *arena, const IrModule *module,
                              AmError *error);
-
-/* Share of the whole tensor that a device receives when boxing from one state
- * to another; -1 where that is impossible (making a value partial). */
-double box_weight(const Mesh *mesh, SbpState from, SbpState to);
 
 /* Emits the collectives and slices from value `from` to `to`; every state on
  * the way is remembered. `global` is the whole shape. */
