@@ -83,7 +83,7 @@ static AmStatus find_candidates(Problem *self, PlanSpace space, AmError *error) 
         }
         candidate.classes = members;
         bool wanted = candidate.class_count > 0 && (candidate.splits_data || candidate.splits_weights);
-        /* Positions of an image that no product is split by: halves of it would only be gathered again. */
+        /* Positions of an image, which no product is split by but with halos: left to pins and exceptions. */
         if (!candidate.splits_weights && candidate.flops_share == 0 && flops > 1) wanted = false;
         if (space == SPACE_OPERATOR) wanted = wanted && candidate.splits_weights;
         if (space == SPACE_DATA) wanted = wanted && candidate.splits_data;

@@ -84,7 +84,7 @@ static void add_factors(Choice *choices, int32_t *made, const Rules *rules, cons
     for (int32_t f = 0; f < rule->factor_count && f <= INT8_MAX; f++) {
         const Factor *factor = &rule->factors[f];
         int32_t class = classes_of_factor(classes, i, f);
-        if (factor->kind != FACTOR_PARALLEL && factor->kind != FACTOR_REDUCTION) continue;
+        if (!factor_may_split(factor)) continue;
         if (class < 0 || factor->size == 0) continue;
         add_choices(choices, made, classes, (Choice){factor->size, class, f, 1},
                     may_have_blocks(&rules->module->instructions[i], factor));

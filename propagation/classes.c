@@ -2,9 +2,10 @@
  *
  * A tie is refused if it would put two dimensions of one tensor into a class
  * (classes.h). So that the refused ties are those of attention and not those
- * around it, ties are made in four rounds: parameters with their new values and
+ * around it, ties are made in rounds: parameters with their new values and
  * what loops carry, operators other than dots, dots without batch dimensions (projections and
- * their gradients), dots with. Each set keeps a ring of its members, and a
+ * their gradients), dots with; then what windows reach, and where these overlap
+ * slices and pads that shift by little: positions of an image. Each set keeps a ring of its members, and a
  * union walks the smaller one: O(n log n) in all.
  */
 #include "propagation/classes.h"
@@ -17,12 +18,13 @@
 typedef struct Node {
     int32_t parent, next, set_size;
     int32_t array, array_rank; /* first node and rank of its tensor */
+    bool is_spatial;           /* of a set: a window that overlaps ties it */
 } Node;
 
 /* What is gathered of each set, under its root. */
 typedef struct SetFacts {
-    int64_t divisor;
-    bool matters; /* has a parameter, or an operator that is not element-wise */
+    int64_t divisor, least; /* of the factors' sizes: greatest common divisor, smallest */
+    bool matters;           /* has a parameter, or an operator that is not element-wise */
     DimensionClass entry;
 } SetFacts;
 
@@ -90,27 +92,45 @@ static void tie(Node *nodes, int32_t a, int32_t b) {
     if (share_tensor(nodes, small, large)) return;
     nodes[small].parent = large;
     nodes[large].set_size += nodes[small].set_size;
+    nodes[large].is_spatial |= nodes[small].is_spatial;
     int32_t next = nodes[small].next;
     nodes[small].next = nodes[large].next;
     nodes[large].next = next;
 }
 
-static bool may_split(const Factor *factor) {
-    return factor->kind == FACTOR_PARALLEL || factor->kind == FACTOR_REDUCTION;
+/* The round in which a factor's ties are made, from 1; 0: it makes none. */
+static int32_t round_of(const IrInstruction *instruction, const Factor *factor) {
+    static const int32_t of_halo[] = {[HALO_PATCH] = 4, [HALO_OVERLAP] = 4, [HALO_NEAR] = 5, [HALO_FAR] = 0};
+    if (!factor_may_split(factor)) return 0;
+    if (factor->halo != HALO_NONE) return of_halo[factor->halo];
+    if (instruction->opcode != IR_DOT) return 1;
+    return instruction->attributes->dot && instruction->attributes->dot->batch_count > 0 ? 3 : 2;
 }
 
-static void tie_factors(ClassBuilder *builder, int32_t instruction) {
+enum { ROUNDS = 5 };
+
+/* A shift ties only what windows reach as well. */
+static void tie_halo(Node *nodes, const Factor *factor, int32_t a, int32_t b) {
+    bool is_spatial = nodes[find(nodes, a)].is_spatial || nodes[find(nodes, b)].is_spatial;
+    if (factor->halo == HALO_NEAR && !is_spatial) return;
+    tie(nodes, a, b);
+    if (is_spatial || factor->halo == HALO_OVERLAP)
+        nodes[find(nodes, a)].is_spatial = nodes[find(nodes, b)].is_spatial = true;
+}
+
+static void tie_factors(ClassBuilder *builder, int32_t instruction, int32_t round) {
     const FactorRule *rule = &builder->rules->rules[instruction];
     for (int32_t f = 0; f < rule->factor_count; f++) {
         const Factor *factor = &rule->factors[f];
-        if (!may_split(factor)) continue;
+        if (round_of(&builder->rules->module->instructions[instruction], factor) != round) continue;
         int32_t first = -1;
         for (int32_t slot = 0; slot < rule->operand_count + rule->result_count; slot++) {
             if (factor_blocks(factor, slot) > 1) continue;
             int32_t node = node_of_slot(builder->classes, builder->rules, instruction, factor, slot);
             if (node < 0) continue;
             if (first < 0) first = node;
-            else tie(builder->nodes, first, node);
+            else if (factor->halo == HALO_NONE) tie(builder->nodes, first, node);
+            else tie_halo(builder->nodes, factor, first, node);
         }
     }
 }
@@ -186,22 +206,13 @@ static void tie_branches(ClassBuilder *builder) {
     }
 }
 
-/* The round in which an operator's ties are made, from 1. */
-static int32_t round_of(const IrInstruction *instruction) {
-    if (instruction->opcode != IR_DOT) return 1;
-    return instruction->attributes->dot && instruction->attributes->dot->batch_count > 0 ? 3 : 2;
-}
-
 static void tie_all(ClassBuilder *builder) {
     tie_paired(builder);
     tie_carried(builder);
     tie_branches(builder);
-    for (int32_t round = 1; round <= 3; round++) {
-        for (int32_t i = 0; i < builder->rules->count; i++) {
-            if (!builder->rules->on_demand[i] && round_of(&builder->rules->module->instructions[i]) == round)
-                tie_factors(builder, i);
-        }
-    }
+    for (int32_t round = 1; round <= ROUNDS; round++)
+        for (int32_t i = 0; i < builder->rules->count; i++)
+            if (!builder->rules->on_demand[i]) tie_factors(builder, i, round);
 }
 
 static AmStatus make_nodes(ClassBuilder *builder, Arena *arena, AmError *error) {
@@ -277,20 +288,23 @@ static AmStatus gather_operators(ClassBuilder *builder, AmError *error) {
         flops *= rules->times[computation];
         for (int32_t f = 0; f < rule->factor_count; f++) {
             const Factor *factor = &rule->factors[f];
-            if (!may_split(factor)) continue;
+            if (!factor_may_split(factor)) continue;
             int32_t strand = -1;
             for (int32_t slot = 0; slot < rule->operand_count + rule->result_count; slot++) {
                 if (factor_blocks(factor, slot) > 1) continue;
                 int32_t node = node_of_slot(builder->classes, rules, i, factor, slot);
                 if (node < 0) continue;
                 int32_t root = find(builder->nodes, node);
+                bool is_shift = factor->halo == HALO_FAR || factor->halo == HALO_NEAR;
+                if (is_shift && !builder->nodes[root].is_spatial) continue;
                 SetFacts *facts = &builder->facts[root];
                 facts->divisor = rules_common_divisor(facts->divisor, factor->size);
+                if (facts->least == 0 || factor->size < facts->least) facts->least = factor->size;
                 facts->matters |= is_heavy(instruction->opcode);
                 if (strand < 0 || builder->nodes[root].set_size < builder->nodes[strand].set_size)
                     strand = root;
             }
-            if (strand >= 0) builder->facts[strand].entry.flops += flops;
+            if (strand >= 0 && factor->halo == HALO_NONE) builder->facts[strand].entry.flops += flops;
         }
     }
     return AM_OK;
@@ -367,7 +381,8 @@ static AmStatus make_classes(ClassBuilder *builder, Arena *arena, AmError *error
             SetFacts *facts = &builder->facts[node];
             if (builder->nodes[node].parent != node || facts->divisor == 0 || !facts->matters) continue;
             if (pass == 1) {
-                facts->entry.size = facts->divisor;
+                facts->entry.is_spatial = builder->nodes[node].is_spatial;
+                facts->entry.size = facts->entry.is_spatial ? facts->least : facts->divisor;
                 facts->entry.node_count = builder->nodes[node].set_size;
                 facts->entry.tie = node; /* its root, until ties are found */
                 classes->classes[classes->count] = facts->entry;
@@ -389,7 +404,12 @@ static int32_t find_factor_class(const Classes *classes, const Rules *rules, int
                                  int32_t factor) {
     const FactorRule *rule = &rules->rules[instruction];
     int32_t strand = -1;
-    if (!may_split(&rule->factors[factor])) return -1;
+    if (!factor_may_split(&rule->factors[factor])) return -1;
+    if (rule->factors[factor].kind ==
+        FACTOR_PERMUTATION) { /* what is computed decides, wherever it is read */
+        int32_t node = node_of_slot(classes, rules, instruction, &rule->factors[factor], rule->operand_count);
+        return node < 0 ? -1 : classes->class_of[node];
+    }
     for (int32_t slot = 0; slot < rule->operand_count + rule->result_count; slot++) {
         if (factor_blocks(&rule->factors[factor], slot) > 1) continue;
         int32_t node = node_of_slot(classes, rules, instruction, &rule->factors[factor], slot);

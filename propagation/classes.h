@@ -22,12 +22,13 @@ typedef struct DimensionClass {
      * parameter has it the smallest (instruction, dimension). */
     bool named_by_parameter;
     int32_t number, dimension;
-    int64_t size;            /* greatest common divisor of its factors' sizes */
-    int32_t weight_count;    /* weight dimensions in it */
-    int32_t data_count;      /* data dimensions in it */
+    int64_t size;         /* greatest common divisor of its factors' sizes; if spatial the smallest of them */
+    bool is_spatial;      /* positions that overlapping windows tie: every tensor is cut by itself */
+    int32_t weight_count; /* weight dimensions in it */
+    int32_t data_count;   /* data dimensions in it */
     int64_t weight_elements; /* elements of the weights it splits */
     int32_t node_count;      /* tensor dimensions in it */
-    double flops;            /* of the dots and convolutions it is a factor of */
+    double flops;            /* of the dots and convolutions it is a factor of, halos apart */
     int32_t tie;             /* classes of equal tie are repeated layers of one another; decided as one */
 } DimensionClass;
 

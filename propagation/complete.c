@@ -46,7 +46,9 @@ static int64_t choose_granules(int64_t size, int64_t granules, int64_t ways) {
 }
 
 static int64_t class_granules(const Completer *self, const Choice *choice) {
-    return choice->class_index < 0 ? choice->size : self->context->classes->classes[choice->class_index].size;
+    const DimensionClass *class =
+        choice->class_index < 0 ? NULL : &self->context->classes->classes[choice->class_index];
+    return !class || class->is_spatial ? choice->size : class->size;
 }
 
 /* Splits a dimension of instruction i's stored result over the axis; false where that cannot be. */
@@ -197,8 +199,7 @@ static AmStatus except_factor(Completer *self, int32_t i, int32_t axis, int32_t 
     const FactorRule *rule = &self->rules->rules[i];
     self->result->factor[(size_t)i * MESH_MAX_AXES + (size_t)axis] = -1;
     if (f == -1) return AM_OK;
-    bool may_split =
-        f >= 0 && f < rule->factor_count && f <= INT8_MAX && rule->factors[f].kind != FACTOR_BLOCKED;
+    bool may_split = f >= 0 && f < rule->factor_count && f <= INT8_MAX && factor_may_split(&rule->factors[f]);
     const Choices *choices = self->choices;
     Choice choice = choice_of(choices->factors, choices->first_factor[i], choices->first_factor[i + 1], f,
                               may_split ? rule->factors[f].size : 0);

@@ -24,13 +24,22 @@ typedef enum FactorKind {
     FACTOR_BLOCKED      /* must be whole */
 } FactorKind;
 
+/* How far what a part of the result reads lies from the same part of an operand. */
+typedef enum FactorHalo {
+    HALO_NONE,
+    HALO_FAR,    /* anywhere: concatenation, reversal, a slice or a pad that shifts by much */
+    HALO_NEAR,   /* a slice or a pad that shifts by little */
+    HALO_PATCH,  /* windows side by side */
+    HALO_OVERLAP /* windows that overlap or begin outside */
+} FactorHalo;
+
 typedef struct Factor {
     int64_t size;
     FactorKind kind;
     SbpReduction reduction; /* FACTOR_REDUCTION only */
     bool indexed;           /* gather, scatter: the dimension that indices point into; each part
                                handles the indices that fall into it */
-    bool halo;              /* the operands' parts are brought to the ranges that are read (lower_halo.c): all
+    FactorHalo halo;        /* the operands' parts are brought to the ranges that are read (lower_halo.c): all
                                permutations, and a convolution's reduction over its window */
     const int8_t *dimension; /* [operand_count + result_count]; -1: not in it */
     const int32_t *blocks;   /* [operand_count + result_count], or NULL for 1 everywhere: the dimension is so
@@ -40,6 +49,10 @@ typedef struct Factor {
 /* Blocks of the dimension that the factor is in a slot. */
 static inline int32_t factor_blocks(const Factor *factor, int32_t slot) {
     return factor->blocks ? factor->blocks[slot] : 1;
+}
+
+static inline bool factor_may_split(const Factor *factor) {
+    return factor->kind != FACTOR_BLOCKED;
 }
 
 /* Results of a tuple-shaped instruction are its leaves, in order. */

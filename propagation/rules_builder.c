@@ -39,11 +39,11 @@ void rule_major_factor(RuleBuilder *builder, int64_t size) {
     builder->is_major = true;
 }
 
-void rule_halo(RuleBuilder *builder, FactorKind kind, int64_t size) {
+void rule_halo(RuleBuilder *builder, FactorKind kind, FactorHalo halo, int64_t size) {
     Factor *factor = add_factor(builder, kind);
     if (!factor) return;
     factor->size = size;
-    factor->halo = true;
+    factor->halo = halo;
 }
 
 void rule_reduction(RuleBuilder *builder, SbpReduction reduction, bool indexed) {

@@ -31,7 +31,7 @@ void rule_factor(RuleBuilder *builder, FactorKind kind);
 void rule_major_factor(RuleBuilder *builder, int64_t size);
 /* Starts a permutation of this size, or the reduction over a convolution's window; their dimensions may have
  * any size. */
-void rule_halo(RuleBuilder *builder, FactorKind kind, int64_t size);
+void rule_halo(RuleBuilder *builder, FactorKind kind, FactorHalo halo, int64_t size);
 /* Starts a reduction factor. */
 void rule_reduction(RuleBuilder *builder, SbpReduction reduction, bool indexed);
 /* The latest factor is dimension `dimension` of slot `slot`. */

@@ -11,6 +11,9 @@
 #include "ir/hlo.pb-c.h"
 #include "propagation/rules_builder.h"
 
+/* How far a kernel is followed to a parameter. */
+enum { KERNEL_STEPS = 8 };
+
 /* The free dimensions of one side of a dot, in order, from result dimension *next. */
 static void dot_free(RuleBuilder *builder, int32_t side, const int64_t *batch, int32_t batch_count,
                      const int64_t *contracting, int32_t contracting_count, int32_t *next) {
@@ -104,6 +107,22 @@ static bool adds_up_exactly(Dtype type) {
     return !dtype_is_floating(type) || dtype_bits(type) >= 32;
 }
 
+/* Whether a kernel is a parameter, converted or laid out anew at most. */
+static bool is_weight(const IrModule *module, int32_t kernel) {
+    const IrInstruction *value = &module->instructions[kernel];
+    for (int32_t steps = 0; steps < KERNEL_STEPS && value->operand_count == 1; steps++)
+        value = &module->instructions[value->operands[0]];
+    return value->opcode == IR_PARAMETER;
+}
+
+/* Windows side by side, or those of their gradient, whose base is dilated. */
+static FactorHalo window_halo(const IrWindowDimension *window) {
+    bool is_patch = window->padding_low == 0 && window->window_dilation == 1 &&
+                    (window->base_dilation == 1 ? window->size <= window->stride
+                                                : window->size == 1 && window->stride == 1);
+    return is_patch ? HALO_PATCH : HALO_OVERLAP;
+}
+
 /* Spatial dimension k of a convolution: the result's places are split, each part
  * reading what its windows reach. Of a kernel's gradient, whose window is the
  * larger, the places in the window are, each part adding up its own, if sums of
@@ -113,12 +132,14 @@ static void convolution_spatial(RuleBuilder *builder, const IrConvolution *convo
     int64_t places = rule_size(builder, rule_result(builder), convolution->output_spatial[k]);
     int64_t cells = rule_size(builder, 1, convolution->kernel_spatial[k]);
     if (!is_splittable(window)) return;
-    if (cells > places) {
+    if (cells > places && !is_weight(builder->module, builder->instruction->operands[1])) {
         if (!adds_up_exactly(builder->shapes[rule_result(builder)]->type)) return;
-        rule_halo(builder, FACTOR_REDUCTION, cells);
+        bool is_patch =
+            window->padding_low == 0 && window->base_dilation == 1 && places <= window->window_dilation;
+        rule_halo(builder, FACTOR_REDUCTION, is_patch ? HALO_PATCH : HALO_OVERLAP, cells);
         rule_put(builder, 1, convolution->kernel_spatial[k]);
     } else {
-        rule_halo(builder, FACTOR_PERMUTATION, places);
+        rule_halo(builder, FACTOR_PERMUTATION, window_halo(window), places);
         rule_put(builder, rule_result(builder), convolution->output_spatial[k]);
     }
     rule_put(builder, 0, convolution->input_spatial[k]);
@@ -200,7 +221,9 @@ void rule_window(RuleBuilder *builder) {
         bool trivial = is_trivial(&attributes->window[d]);
         if (!trivial && !is_local(&attributes->window[d], rule_size(builder, 0, d), is_scatter)) continue;
         if (trivial) rule_factor(builder, FACTOR_PARALLEL);
-        else rule_halo(builder, FACTOR_PERMUTATION, rule_size(builder, result, d));
+        else
+            rule_halo(builder, FACTOR_PERMUTATION, window_halo(&attributes->window[d]),
+                      rule_size(builder, result, d));
         for (int32_t k = 0; k < inputs; k++) rule_put(builder, k, d);
         for (int32_t k = 0; k < builder->result_count; k++) rule_put(builder, result + k, d);
     }

@@ -11,7 +11,12 @@
  * Where elements change their places along a dimension by a fixed map it is a
  * permutation; dynamic slices, whose map is known at run time, know their places.
  */
+#include <stdlib.h>
+
 #include "propagation/rules_builder.h"
+
+/* Places that shift by less than this part of a dimension stay on their device, all but a few. */
+enum { NEAR_PART = 8 };
 
 /* Between widths the narrower type has one more dimension, the innermost, which is
  * the parts of one element. */
@@ -132,9 +137,9 @@ void rule_transpose(RuleBuilder *builder) {
 }
 
 /* One factor that is dimension d of operand 0 and of the result. */
-static void same_dimension(RuleBuilder *builder, FactorKind kind, int32_t d) {
-    if (kind == FACTOR_PERMUTATION) rule_halo(builder, kind, rule_size(builder, rule_result(builder), d));
-    else rule_factor(builder, kind);
+static void same_dimension(RuleBuilder *builder, FactorHalo halo, int32_t d) {
+    if (halo == HALO_NONE) rule_factor(builder, FACTOR_PARALLEL);
+    else rule_halo(builder, FACTOR_PERMUTATION, halo, rule_size(builder, rule_result(builder), d));
     rule_put(builder, 0, d);
     rule_put(builder, rule_result(builder), d);
 }
@@ -150,6 +155,11 @@ static void put_block(RuleBuilder *builder, const IrAttributes *attributes, int3
     rule_put_in_blocks(builder, 0, d, whole / size);
 }
 
+/* A slice or a pad of a dimension of `size` that leaves out or adds so many places at its ends. */
+static FactorHalo shift_halo(int64_t outside, int64_t size) {
+    return outside <= size / NEAR_PART ? HALO_NEAR : HALO_FAR;
+}
+
 void rule_slice(RuleBuilder *builder) {
     const IrAttributes *attributes = builder->instruction->attributes;
     if (!rule_expect(builder, builder->operand_count == 1 && builder->result_count == 1 &&
@@ -160,7 +170,8 @@ void rule_slice(RuleBuilder *builder) {
                      attributes->slice_limit[d] == rule_size(builder, 0, d) &&
                      (!attributes->slice_stride || attributes->slice_stride[d] == 1);
         if (!whole) put_block(builder, attributes, d);
-        same_dimension(builder, whole ? FACTOR_PARALLEL : FACTOR_PERMUTATION, d);
+        int64_t outside = rule_size(builder, 0, d) - attributes->slice_limit[d] + attributes->slice_start[d];
+        same_dimension(builder, whole ? HALO_NONE : shift_halo(outside, rule_size(builder, 0, d)), d);
     }
 }
 
@@ -174,7 +185,7 @@ void rule_dynamic_slice(RuleBuilder *builder) {
     bool is_pred = builder->shapes[0]->type == DTYPE_PRED;
     for (int32_t d = 0; d < rule_rank(builder, 0); d++) {
         if (attributes->slice_sizes[d] == rule_size(builder, 0, d)) {
-            same_dimension(builder, FACTOR_PARALLEL, d);
+            same_dimension(builder, HALO_NONE, d);
         } else {
             rule_reduction(builder, is_pred ? SBP_OR : SBP_ADD, true);
             rule_put(builder, 0, d);
@@ -187,7 +198,7 @@ void rule_dynamic_update_slice(RuleBuilder *builder) {
     if (!rule_expect(builder, builder->operand_count >= 2 && builder->result_count == 1)) return;
     for (int32_t d = 0; d < rule_rank(builder, 0); d++) {
         bool whole = rule_size(builder, 1, d) == rule_size(builder, 0, d);
-        same_dimension(builder, FACTOR_PARALLEL, d);
+        same_dimension(builder, HALO_NONE, d);
         if (builder->malformed) return;
         if (whole) rule_put(builder, 1, d);
         else builder->factors[builder->count - 1].indexed = true;
@@ -202,7 +213,9 @@ void rule_pad(RuleBuilder *builder) {
         if (!rule_is_near(padding[d].low) || !rule_is_near(padding[d].high) ||
             !rule_is_near(padding[d].interior))
             continue;
-        same_dimension(builder, whole ? FACTOR_PARALLEL : FACTOR_PERMUTATION, d);
+        int64_t outside = llabs(padding[d].low) + llabs(padding[d].high);
+        same_dimension(
+            builder, whole ? HALO_NONE : shift_halo(outside, rule_size(builder, rule_result(builder), d)), d);
     }
 }
 
@@ -223,7 +236,7 @@ void rule_concatenate(RuleBuilder *builder) {
     for (int32_t d = 0; d < rule_rank(builder, result); d++) {
         if (d == attributes->dimensions[0]) {
             put_equal_blocks(builder, d);
-            rule_halo(builder, FACTOR_PERMUTATION, rule_size(builder, result, d));
+            rule_halo(builder, FACTOR_PERMUTATION, HALO_FAR, rule_size(builder, result, d));
         } else {
             rule_factor(builder, FACTOR_PARALLEL);
         }
@@ -238,6 +251,6 @@ void rule_reverse(RuleBuilder *builder) {
     for (int32_t d = 0; d < rule_rank(builder, 0); d++) {
         bool whole = true;
         for (int32_t k = 0; k < attributes->dimension_count; k++) whole &= attributes->dimensions[k] != d;
-        same_dimension(builder, whole ? FACTOR_PARALLEL : FACTOR_PERMUTATION, d);
+        same_dimension(builder, whole ? HALO_NONE : HALO_FAR, d);
     }
 }

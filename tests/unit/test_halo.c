@@ -187,14 +187,17 @@ static void test_convolutions(void **state) {
          "rhs_reversal=1x1}, dim_labels=b01f_01io->b01f",
          2},
         /* The gradient of a kernel: windows as large as the input. */
+        {"a = f32[8,8,2,3] parameter(0) h = f32[8,8,2,4] parameter(1) g = f32[8,8,2,4] add(h, h)\n"
+         "ROOT r = f32[3,3,3,4] convolution(a, g), window={size=8x8 pad=1_1x1_1}, dim_labels=01fb_01io->01bf",
+         2},
         {"a = f32[8,8,2,3] parameter(0) g = f32[8,8,2,4] parameter(1)\n"
          "ROOT r = f32[3,3,3,4] convolution(a, g), window={size=8x8 pad=1_1x1_1}, dim_labels=01fb_01io->01bf",
          2},
-        {"a = f32[2,11,3] parameter(0) g = f32[2,6,4] parameter(1)\n"
+        {"a = f32[2,11,3] parameter(0) h = f32[2,6,4] parameter(1) g = f32[2,6,4] add(h, h)\n"
          "ROOT r = f32[3,3,4] convolution(a, g), window={size=6 pad=1_1 rhs_dilate=2}, "
          "dim_labels=f0b_i0o->0bf",
          1},
-        {"a = f32[2,9,3] parameter(0) g = f32[2,7,4] parameter(1)\n"
+        {"a = f32[2,9,3] parameter(0) h = f32[2,7,4] parameter(1) g = f32[2,7,4] add(h, h)\n"
          "ROOT r = f32[3,3,4] convolution(a, g), window={size=7 rhs_reversal=1}, dim_labels=f0b_i0o->0bf",
          1},
         {"a = f32[2,9,4] parameter(0) k = f32[3,1,4] parameter(1)\n"

@@ -185,7 +185,7 @@ static void test_convolution(void **state) {
          "dim_labels=b01f_01io->b01f",
          "([a,d,e,c],[f,g,c,b])->[a,d,e,b] reduce c(add) permute d permute e whole f whole g"},
         /* Weight gradient: what it calls input feature is the batch. */
-        {"a = f32[8,6,6,3] parameter(0) g = f32[8,6,6,16] parameter(1)\n"
+        {"a = f32[8,6,6,3] parameter(0) h = f32[8,6,6,16] parameter(1) g = f32[8,6,6,16] add(h, h)\n"
          "ROOT r = f32[3,3,3,16] convolution(a, g), window={size=6x6 pad=1_1x1_1}, "
          "dim_labels=f01b_i01o->01bf",
          "([c,d,e,a],[c,d,e,b])->[f,g,a,b] reduce c(add) reduce d(add, halo) reduce e(add, halo) whole f "
