@@ -18,7 +18,8 @@
 typedef struct Node {
     int32_t parent, next, set_size;
     int32_t array, array_rank; /* first node and rank of its tensor */
-    bool is_spatial;           /* of a set: a window that overlaps ties it */
+    bool is_spatial;           /* of a set: a window that overlaps ties it, */
+    bool has_weight;           /* a weight has a dimension in it */
 } Node;
 
 /* What is gathered of each set, under its root. */
@@ -93,6 +94,7 @@ static void tie(Node *nodes, int32_t a, int32_t b) {
     nodes[small].parent = large;
     nodes[large].set_size += nodes[small].set_size;
     nodes[large].is_spatial |= nodes[small].is_spatial;
+    nodes[large].has_weight |= nodes[small].has_weight;
     int32_t next = nodes[small].next;
     nodes[small].next = nodes[large].next;
     nodes[large].next = next;
@@ -109,9 +111,11 @@ static int32_t round_of(const IrInstruction *instruction, const Factor *factor) 
 
 enum { ROUNDS = 5 };
 
-/* A shift ties only what windows reach as well. */
+/* A shift ties only what windows reach as well. What a weight has a dimension of
+ * (positions made into features, learned positions) is not split because an image is. */
 static void tie_halo(Node *nodes, const Factor *factor, int32_t a, int32_t b) {
     bool is_spatial = nodes[find(nodes, a)].is_spatial || nodes[find(nodes, b)].is_spatial;
+    if (nodes[find(nodes, a)].has_weight || nodes[find(nodes, b)].has_weight) return;
     if (factor->halo == HALO_NEAR && !is_spatial) return;
     tie(nodes, a, b);
     if (is_spatial || factor->halo == HALO_OVERLAP)
@@ -206,7 +210,19 @@ static void tie_branches(ClassBuilder *builder) {
     }
 }
 
+static void mark_weights(ClassBuilder *builder) {
+    for (int32_t p = 0; p < builder->roles->parameter_count; p++) {
+        const IrParameter *parameter = &builder->roles->parameters[p];
+        const IrShape *shape = &builder->rules->module->instructions[parameter->instruction].shape;
+        if (parameter->role != IR_ROLE_WEIGHT || shape->type == DTYPE_TUPLE) continue;
+        for (int32_t d = 0; d < shape->rank; d++)
+            builder->nodes[node_of(builder->classes, builder->rules, parameter->instruction, 0, d)]
+                .has_weight = true;
+    }
+}
+
 static void tie_all(ClassBuilder *builder) {
+    mark_weights(builder);
     tie_paired(builder);
     tie_carried(builder);
     tie_branches(builder);

@@ -27,7 +27,7 @@ typedef enum FactorKind {
 /* How far what a part of the result reads lies from the same part of an operand. */
 typedef enum FactorHalo {
     HALO_NONE,
-    HALO_FAR,    /* anywhere: concatenation, reversal, a slice or a pad that shifts by much */
+    HALO_FAR,    /* anywhere, for all that is known: concatenation, reversal, a large shift */
     HALO_NEAR,   /* a slice or a pad that shifts by little */
     HALO_PATCH,  /* windows side by side */
     HALO_OVERLAP /* windows that overlap or begin outside */

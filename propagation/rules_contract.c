@@ -126,20 +126,21 @@ static FactorHalo window_halo(const IrWindowDimension *window) {
 /* Spatial dimension k of a convolution: the result's places are split, each part
  * reading what its windows reach. Of a kernel's gradient, whose window is the
  * larger, the places in the window are, each part adding up its own, if sums of
- * parts are as exact as the operator's own. */
+ * parts are as exact as the operator's own. What may be such a gradient, of a small
+ * image, ties nothing: the kernel's places are not the image's. */
 static void convolution_spatial(RuleBuilder *builder, const IrConvolution *convolution,
                                 const IrWindowDimension *window, int32_t k) {
     int64_t places = rule_size(builder, rule_result(builder), convolution->output_spatial[k]);
     int64_t cells = rule_size(builder, 1, convolution->kernel_spatial[k]);
     if (!is_splittable(window)) return;
-    if (cells > places && !is_weight(builder->module, builder->instruction->operands[1])) {
+    bool has_weight = is_weight(builder->module, builder->instruction->operands[1]);
+    if (cells > places && !has_weight) {
         if (!adds_up_exactly(builder->shapes[rule_result(builder)]->type)) return;
-        bool is_patch =
-            window->padding_low == 0 && window->base_dilation == 1 && places <= window->window_dilation;
-        rule_halo(builder, FACTOR_REDUCTION, is_patch ? HALO_PATCH : HALO_OVERLAP, cells);
+        rule_halo(builder, FACTOR_REDUCTION, HALO_FAR, cells);
         rule_put(builder, 1, convolution->kernel_spatial[k]);
     } else {
-        rule_halo(builder, FACTOR_PERMUTATION, window_halo(window), places);
+        bool is_forward = has_weight || places > 2 * cells;
+        rule_halo(builder, FACTOR_PERMUTATION, is_forward ? window_halo(window) : HALO_FAR, places);
         rule_put(builder, rule_result(builder), convolution->output_spatial[k]);
     }
     rule_put(builder, 0, convolution->input_spatial[k]);
