@@ -517,7 +517,7 @@ SbpState lower_halo_state(const Lowering *self, int32_t i, const int8_t *factors
         const Factor *factor = factors[axis] < 0 ? NULL : &rule->factors[factors[axis]];
         if (!factor || !factor->halo || !is_brought(rule, factor, slot)) continue;
         Sbp split = sbp_split(factor->dimension[slot]);
-        bool is_there = true, is_whole = true;
+        bool is_there = sbp_blocks(*stored, factor->dimension[slot]) == 1, is_whole = true;
         for (int32_t k = 0; k < MESH_MAX_AXES; k++) {
             bool is_along = k < self->program->mesh->axis_count && factors[k] == factors[axis];
             is_there &= (stored->axis[k] == split) == is_along;
