@@ -394,6 +394,7 @@ static void mark_gathered(Lowering *self, int32_t i, int32_t newest_before) {
 static AmStatus ask_for(Lowering *self, int32_t i, int32_t leaf, SbpState state, int32_t *value,
                         AmError *error) {
     if (self->module->instructions[i].shape.type == DTYPE_TUPLE) rules_find_value(self->rules, &i, &leaf);
+    if (self->stages) i = stages_stand_in(self->stages->context, self->stages->map, i, self->stages->stage);
     *value = find_state(self, i, leaf, state);
     if (*value >= 0) return AM_OK;
     if (self->rules->on_demand[i]) {
@@ -633,7 +634,7 @@ AmStatus plan_lower(Program **program, Arena *arena, const PlanContext *context,
 
 AmStatus plan_lower_stage(Program **program, Arena *arena, const PlanContext *context, const StageMap *map,
                           Completion *const *completions, int32_t stage, int32_t device, AmError *error) {
-    LoweredStages stages = {map, completions, stage};
+    LoweredStages stages = {context, map, completions, stage};
     return lower_stage(program, arena, context, completions[stage], &stages, device, error);
 }
 

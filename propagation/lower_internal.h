@@ -36,6 +36,7 @@ typedef struct LoweredState {
 
 /* The stage that is lowered among others. */
 typedef struct LoweredStages {
+    const PlanContext *context;
     const StageMap *map;
     Completion *const *completions; /* [stage_count] */
     int32_t stage;

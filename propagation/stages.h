@@ -8,7 +8,8 @@
  * pass, down in the backward pass.
  *
  *   weight, its optimizer state and update   where the weight is first used
- *   recomputed forward operators             where the forward operator is
+ *   recomputed forward operators             where the forward operator is; other stages take what
+ *                                            that has sent them
  *   what ends in one weight's gradient       at that weight, where its inputs are there anyway
  *   other backward operators                 the last stage, not after their gradient operands', where
  *                                            the forward values and weights that they take are
@@ -73,6 +74,9 @@ AmStatus stages_seed(StageSeeds *seeds, Arena *arena, const PlanContext *context
                      AmError *error);
 AmStatus stages_spread(StageMap **map, Arena *arena, const PlanContext *context, const StageSeeds *seeds,
                        int32_t stage_count, AmError *error);
+
+/* The forward instruction whose value a stage takes for that of recomputed instruction i, or i. */
+int32_t stages_stand_in(const PlanContext *context, const StageMap *map, int32_t i, int32_t stage);
 
 /* Hands on what is held elsewhere: tuples, their elements, values made on demand. */
 bool stages_is_transparent(const PlanContext *context, int32_t instruction);

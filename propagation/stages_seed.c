@@ -202,6 +202,7 @@ static bool seed_recomputed(Seeder *self, int32_t i) {
     int32_t forward = self->roles->repeats ? self->roles->repeats[i] : -1;
     if (forward < 0 || forward >= self->count || self->at[forward] < 0) return false;
     self->at[i] = self->at[forward];
+    self->available[i] = self->available[forward];
     return true;
 }
 
@@ -265,7 +266,7 @@ static void seed_rest(Seeder *self) {
         IrPhase phase = self->roles->phases[i];
         if (phase == IR_PHASE_OPTIMIZER) seed_optimizer(self, i);
         else if (phase != IR_PHASE_RECOMPUTED || !seed_recomputed(self, i)) seed_backward(self, i);
-        if (self->at[i] >= 0) self->available[i] = stage_bit(self->at[i]);
+        if (self->at[i] >= 0) self->available[i] |= stage_bit(self->at[i]);
     }
 }
 

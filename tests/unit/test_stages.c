@@ -59,8 +59,177 @@ static void test_cuts_by_chance(void **state) {
     }
 }
 
+/* Directions: forward arrays go up the stages, backward ones down, optimizers keep theirs. */
+static void check_directions(const PlanContext *context, const StageMap *map, int32_t cut) {
+    for (int32_t i = 0; i < context->rules->entry_count; i++) {
+        const IrInstruction *instruction = &context->canonical->instructions[i];
+        if (!context->choices->live[i] || stages_is_transparent(context, i)) continue;
+        if (map->held[i] == 0) fail_msg("cut before %d: nobody computes %s", cut, instruction->name);
+        StageSet sent = map->needed[i] & ~map->held[i];
+        bool is_scalar =
+            instruction->shape.type != DTYPE_TUPLE && ir_shape_elements(&instruction->shape) <= 1;
+        if (sent == 0 || is_scalar || instruction->opcode == IR_PARAMETER) continue;
+        IrPhase phase = context->roles->phases[i];
+        bool goes_up = stage_first(sent) > stage_first(map->held[i]);
+        bool is_right = phase == IR_PHASE_FORWARD ? goes_up : phase != IR_PHASE_OPTIMIZER && !goes_up;
+        if (!is_right)
+            fail_msg("cut before %d: %s of %s goes from stage %d to %d", cut, ir_phase_name(phase),
+                     instruction->name, stage_first(map->held[i]), stage_first(sent));
+    }
+}
+
+static void test_directions(void **state) {
+    (void)state;
+    static const char *const models[] = {"mlp_tiny", "gpt2_tiny", "t5_tiny", "adamw_tiny", "bert_tiny"};
+    for (size_t m = 0; m < sizeof models / sizeof *models; m++) {
+        char path[512];
+        PlanContext *context;
+        Arena arena = {0};
+        join(path, sizeof path, models[m], "model.hlo.pb");
+        assert_int_equal(plan_context_read(&context, path, NULL, NULL), AM_OK);
+        int32_t *forward = ARENA_ARRAY(&arena, int32_t, context->rules->entry_count);
+        int32_t count = list_forward(forward, context);
+        for (int32_t k = 1; k < count; k++) {
+            Split split = {"data=1", choose_batch, 0};
+            StageMap *map;
+            AmError error = {0};
+            Plan *plan = cut_plan(&arena, context, &split, 2, &forward[k]);
+            if (stages_assign(&map, &arena, context, plan, &error) != AM_OK) fail_msg("%s", error.text);
+            check_directions(context, map, forward[k]);
+        }
+        arena_free(&arena);
+        plan_context_free(context);
+    }
+}
+
+/* A module that computes its activations once more for the backward pass. */
+static const char recomputing[] =
+    "HloModule remat\n"
+    "add { a = f32[] parameter(0)  b = f32[] parameter(1)  ROOT s = f32[] add(a, b) }\n"
+    "ENTRY step {\n"
+    "  w1 = f32[8,8] parameter(0), metadata={op_name=\"params['w1']\"}\n"
+    "  w2 = f32[8,8] parameter(1), metadata={op_name=\"params['w2']\"}\n"
+    "  x = f32[4,8] parameter(2), metadata={op_name=\"batch['x']\"}\n"
+    "  zero = f32[] constant(0)\n"
+    "  one = f32[] constant(1)\n"
+    "  two = f32[] constant(2)\n"
+    "  rate = f32[] constant(0.1)\n"
+    "  ones = f32[4,8] broadcast(one), dimensions={}\n"
+    "  twos = f32[4,8] broadcast(two), dimensions={}\n"
+    "  rates = f32[8,8] broadcast(rate), dimensions={}\n"
+    "  h1 = f32[4,8] dot(x, w1), lhs_contracting_dims={1}, rhs_contracting_dims={0}\n"
+    "  a1 = f32[4,8] tanh(h1)\n"
+    "  h2 = f32[4,8] dot(a1, w2), lhs_contracting_dims={1}, rhs_contracting_dims={0}\n"
+    "  a2 = f32[4,8] tanh(h2)\n"
+    "  squares = f32[4,8] multiply(a2, a2)\n"
+    "  loss = f32[] reduce(squares, zero), dimensions={0,1}, to_apply=add\n"
+    "  packed = (f32[4,8], f32[8,8], f32[8,8]) tuple(x, w1, w2)\n"
+    "  kept = (f32[4,8], f32[8,8], f32[8,8]) opt-barrier(packed)\n"
+    "  xr = f32[4,8] get-tuple-element(kept), index=0\n"
+    "  w1r = f32[8,8] get-tuple-element(kept), index=1\n"
+    "  w2r = f32[8,8] get-tuple-element(kept), index=2\n"
+    "  h1r = f32[4,8] dot(xr, w1r), lhs_contracting_dims={1}, rhs_contracting_dims={0}\n"
+    "  a1r = f32[4,8] tanh(h1r)\n"
+    "  h2r = f32[4,8] dot(a1r, w2r), lhs_contracting_dims={1}, rhs_contracting_dims={0}\n"
+    "  a2r = f32[4,8] tanh(h2r)\n"
+    "  d2 = f32[4,8] multiply(twos, a2r)\n"
+    "  a2s = f32[4,8] multiply(a2r, a2r)\n"
+    "  slope2 = f32[4,8] subtract(ones, a2s)\n"
+    "  dh2 = f32[4,8] multiply(d2, slope2)\n"
+    "  dw2 = f32[8,8] dot(a1r, dh2), lhs_contracting_dims={0}, rhs_contracting_dims={0}\n"
+    "  da1 = f32[4,8] dot(dh2, w2r), lhs_contracting_dims={1}, rhs_contracting_dims={1}\n"
+    "  a1s = f32[4,8] multiply(a1r, a1r)\n"
+    "  slope1 = f32[4,8] subtract(ones, a1s)\n"
+    "  dh1 = f32[4,8] multiply(da1, slope1)\n"
+    "  dw1 = f32[8,8] dot(xr, dh1), lhs_contracting_dims={0}, rhs_contracting_dims={0}\n"
+    "  step1 = f32[8,8] multiply(rates, dw1)\n"
+    "  step2 = f32[8,8] multiply(rates, dw2)\n"
+    "  new1 = f32[8,8] subtract(w1, step1)\n"
+    "  new2 = f32[8,8] subtract(w2, step2)\n"
+    "  ROOT out = (f32[8,8], f32[8,8], f32[]) tuple(new1, new2, loss)\n"
+    "}\n";
+
+static void write_text(char *path, size_t size, const char *text) {
+    snprintf(path, size, "test_stages_%d.hlo.txt", (int)getpid());
+    assert_int_equal(file_write(path, text, (int64_t)strlen(text), NULL), AM_OK);
+}
+
+static int32_t find(const PlanContext *context, const char *name) {
+    for (int32_t i = 0; i < context->canonical->instruction_count; i++)
+        if (strcmp(context->canonical->instructions[i].name, name) == 0) return i;
+    fail_msg("no instruction %s", name);
+    return -1;
+}
+
+/* Two stages of a module, cut before the instruction of that name. */
+typedef struct TwoStages {
+    Arena arena;
+    PlanContext *context;
+    Plan *plan;
+    StageMap *map;
+    AmError error;
+} TwoStages;
+
+static AmStatus open_two(TwoStages *self, const char *text, const char *cut) {
+    char path[64];
+    *self = (TwoStages){0};
+    write_text(path, sizeof path, text);
+    AmStatus status = plan_context_read(&self->context, path, NULL, &self->error);
+    unlink(path);
+    if (status != AM_OK) fail_msg("%s", self->error.text);
+    Split split = {"data=1", choose_batch, 0};
+    int32_t at = find(self->context, cut);
+    self->plan = cut_plan(&self->arena, self->context, &split, 2, &at);
+    return stages_assign(&self->map, &self->arena, self->context, self->plan, &self->error);
+}
+
+static void close_two(TwoStages *self) {
+    arena_free(&self->arena);
+    plan_context_free(self->context);
+}
+
+static void assert_stage(const TwoStages *self, const char *name, int32_t stage) {
+    StageSet held = self->map->held[find(self->context, name)];
+    if (held != stage_bit(stage)) fail_msg("%s is on stages %llx", name, (unsigned long long)held);
+}
+
+/* What is computed once more is where it was computed first, and so are the gradients. */
+static void test_recomputed(void **state) {
+    (void)state;
+    TwoStages self;
+    static const char *const first[] = {"w1", "h1", "a1", "h1r", "a1r", "slope1", "dh1", "dw1", "new1"};
+    static const char *const second[] = {"w2", "h2", "a2", "h2r", "a2r", "dh2", "dw2", "da1", "new2", "loss"};
+    if (open_two(&self, recomputing, "h2") != AM_OK) fail_msg("%s", self.error.text);
+    for (size_t k = 0; k < sizeof first / sizeof *first; k++) assert_stage(&self, first[k], 0);
+    for (size_t k = 0; k < sizeof second / sizeof *second; k++) assert_stage(&self, second[k], 1);
+    check_directions(self.context, self.map, 0);
+    close_two(&self);
+}
+
+/* Ranges that are no order of the forward operators are refused by name. */
+static void test_no_stage(void **state) {
+    (void)state;
+    TwoStages self;
+    StageMap *map;
+    assert_int_equal(open_two(&self, recomputing, "h2"), AM_OK);
+    PlanStage first = self.plan->stages[0];
+    self.plan->stages[0] = self.plan->stages[1];
+    self.plan->stages[1] = first;
+    self.error = (AmError){0};
+    assert_int_equal(stages_assign(&map, &self.arena, self.context, self.plan, &self.error), AM_ERROR_INPUT);
+    assert_non_null(strstr(self.error.text, "h2 is on stage 0 and takes a value of stage 1"));
+    self.plan->stages[1].range_count = 0;
+    self.error = (AmError){0};
+    assert_int_equal(stages_assign(&map, &self.arena, self.context, self.plan, &self.error), AM_ERROR_INPUT);
+    assert_non_null(strstr(self.error.text, "h1"));
+    close_two(&self);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_directions),
+        cmocka_unit_test(test_recomputed),
+        cmocka_unit_test(test_no_stage),
         cmocka_unit_test(test_cuts_by_chance),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
