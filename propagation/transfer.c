@@ -22,7 +22,7 @@
 #include <math.h>
 #include <string.h>
 
-/* What two shards of one dimension have in common, in the coordinates of both. */
+/* Elements of one dimension that two shards have in common, in the coordinates of both. */
 typedef struct Overlap {
     int64_t in_source, in_target, extent;
 } Overlap;
@@ -31,20 +31,53 @@ typedef struct Matcher {
     Arena *arena;
     const IrShape *shape;
     const TransferRoute *route;
-    Overlap overlaps[IR_MAX_RANK];
+    Overlap *found; /* of dimension d: first[d] .. first[d + 1] - 1; several where a shard is in blocks */
+    int32_t first[IR_MAX_RANK + 1], capacity;
+    Overlap overlaps[IR_MAX_RANK]; /* one of every dimension: the box that is being visited */
 } Matcher;
+
+/* The shard of a dimension: `blocks` pieces of `extent` elements, `step` apart in the whole. */
+typedef struct Pieces {
+    int64_t blocks, start, extent, step;
+} Pieces;
+
+static Pieces pieces_of(const TransferEnd *end, int32_t device, int32_t d, int64_t size) {
+    Pieces pieces = {.blocks = sbp_blocks(end->state, d)};
+    sbp_shard(end->mesh, end->state, device, d, size, &pieces.start, &pieces.extent);
+    pieces.extent /= pieces.blocks;
+    pieces.step = size / pieces.blocks;
+    return pieces;
+}
+
+static void add_overlap(Matcher *self, int32_t d, Overlap overlap) {
+    ARENA_RESERVE(self->arena, self->found, self->first[d + 1], self->capacity);
+    if (!self->arena->failed) self->found[self->first[d + 1]++] = overlap;
+}
+
+/* Both lists of pieces are ascending. */
+static void match_dimension(Matcher *self, int32_t d, const Pieces *source, const Pieces *target) {
+    for (int64_t a = 0, b = 0; a < source->blocks && b < target->blocks;) {
+        int64_t from = a * source->step + source->start, to = b * target->step + target->start;
+        int64_t from_end = from + source->extent, to_end = to + target->extent;
+        int64_t start = from > to ? from : to, end = from_end < to_end ? from_end : to_end;
+        if (start < end)
+            add_overlap(
+                self, d,
+                (Overlap){a * source->extent + start - from, b * target->extent + start - to, end - start});
+        if (from_end <= to_end) a++;
+        else b++;
+    }
+}
 
 /* Finds what target device t needs of source device s; false: nothing. */
 static bool match(Matcher *self, int32_t s, int32_t t) {
-    const TransferEnd *source = &self->route->source, *target = &self->route->target;
+    self->first[0] = 0;
     for (int32_t d = 0; d < self->shape->rank; d++) {
-        int64_t size = self->shape->dimensions[d], from, to, from_extent, to_extent;
-        sbp_shard(source->mesh, source->state, s, d, size, &from, &from_extent);
-        sbp_shard(target->mesh, target->state, t, d, size, &to, &to_extent);
-        int64_t start = from > to ? from : to;
-        int64_t end = from + from_extent < to + to_extent ? from + from_extent : to + to_extent;
-        if (start >= end) return false;
-        self->overlaps[d] = (Overlap){start - from, start - to, end - start};
+        Pieces source = pieces_of(&self->route->source, s, d, self->shape->dimensions[d]);
+        Pieces target = pieces_of(&self->route->target, t, d, self->shape->dimensions[d]);
+        self->first[d + 1] = self->first[d];
+        match_dimension(self, d, &source, &target);
+        if (self->first[d + 1] == self->first[d]) return false;
     }
     return true;
 }
@@ -57,9 +90,23 @@ static uint32_t copied_axes(const TransferEnd *end) {
     return axes;
 }
 
-/* Calls `visit` for every pair of ranks of which one gives the other something;
- * a rank that has what it needs gives it to itself. */
+/* Called for every box that one rank gives another; a rank that has what it needs gives it to itself. */
 typedef void Visit(void *user, Matcher *matcher, int32_t giver, int32_t taker);
+
+/* The boxes of what was matched last, in row-major order. */
+static void visit_boxes(Matcher *self, Visit *visit, void *user, int32_t giver, int32_t taker) {
+    int32_t index[IR_MAX_RANK] = {0}, rank = self->shape->rank, d = rank;
+    for (int32_t k = 0; k < rank; k++) self->overlaps[k] = self->found[self->first[k]];
+    do {
+        visit(user, self, giver, taker);
+        for (d = rank - 1; d >= 0; d--) {
+            bool wraps = ++index[d] == self->first[d + 1] - self->first[d];
+            if (wraps) index[d] = 0;
+            self->overlaps[d] = self->found[self->first[d] + index[d]];
+            if (!wraps) break;
+        }
+    } while (d >= 0);
+}
 
 static AmStatus visit_pairs(Matcher *self, Visit *visit, void *user, AmError *error) {
     const TransferEnd *source = &self->route->source, *target = &self->route->target;
@@ -72,10 +119,11 @@ static AmStatus visit_pairs(Matcher *self, Visit *visit, void *user, AmError *er
         for (int32_t t = 0; t < target->mesh->device_count; t++) {
             int32_t taker = target->first_rank + t, giver = -1;
             if (!match(self, s, t)) continue;
+            if (self->arena->failed) return am_fail_memory(error, self->capacity);
             for (int32_t m = 0; m < count; m++)
                 if (source->first_rank + members[m] == taker) giver = taker;
             if (giver < 0) giver = source->first_rank + members[turn++ % count];
-            visit(user, self, giver, taker);
+            visit_boxes(self, visit, user, giver, taker);
         }
     }
     return AM_OK;
@@ -130,6 +178,13 @@ typedef struct Candidates {
     SbpState states[IR_MAX_RANK + 1];
 } Candidates;
 
+/* Whether a further axis may cut dimension d anywhere. */
+static bool is_cut_plainly(SbpState state, int32_t d) {
+    for (int32_t axis = 0; axis < MESH_MAX_AXES; axis++)
+        if (state.axis[axis] == sbp_split(d) && state.cut[axis].count != 0) return false;
+    return true;
+}
+
 /* `end` with its partial axes (a source) or its whole ones (a target) made whole or cut along one dimension.
  */
 static void list_candidates(Candidates *candidates, const TransferEnd *end, const IrShape *shape,
@@ -151,6 +206,7 @@ static void list_candidates(Candidates *candidates, const TransferEnd *end, cons
     order_dimensions(order, shape, ways);
     for (int32_t k = 0; k < shape->rank; k++) {
         SbpState state = whole;
+        if (!is_cut_plainly(whole, order[k])) continue;
         for (int32_t axis = 0; axis < end->mesh->axis_count; axis++)
             if (free_axes >> axis & 1) sbp_set(&state, axis, sbp_split(order[k]));
         candidates->states[candidates->count++] = state;
@@ -280,12 +336,16 @@ typedef struct PairList {
 
 static void list_pair(void *user, Matcher *matcher, int32_t giver, int32_t taker) {
     PairList *list = user;
+    TransferPair *last = list->count > 0 ? &list->pairs[list->count - 1] : NULL;
+    double elements = 1;
     if (giver == taker) return;
+    for (int32_t d = 0; d < matcher->shape->rank; d++) elements *= (double)matcher->overlaps[d].extent;
+    if (last && last->giver == giver && last->taker == taker) {
+        last->elements += elements;
+        return;
+    }
     ARENA_RESERVE(matcher->arena, list->pairs, list->count, list->capacity);
-    if (matcher->arena->failed) return;
-    TransferPair *pair = &list->pairs[list->count++];
-    *pair = (TransferPair){giver, taker, 1};
-    for (int32_t d = 0; d < matcher->shape->rank; d++) pair->elements *= (double)matcher->overlaps[d].extent;
+    if (!matcher->arena->failed) list->pairs[list->count++] = (TransferPair){giver, taker, elements};
 }
 
 AmStatus transfer_pairs(TransferPair **pairs, int32_t *count, Arena *arena, const IrShape *shape,

@@ -43,7 +43,7 @@ typedef struct TransferPair {
     double elements;
 } TransferPair;
 
-/* All pairs of a route whose ranks differ; in the arena. */
+/* All pairs of a route whose ranks differ, once each; in the arena. */
 AmStatus transfer_pairs(TransferPair **pairs, int32_t *count, Arena *arena, const IrShape *shape,
                         const TransferRoute *route, AmError *error);
 

@@ -16,6 +16,59 @@ static void test_two_axes(void **state) {
     check_pair(*state, "x=3", "x=2,y=2", 1);
 }
 
+/* Dimensions cut between granules, and in blocks of which each device has a piece. */
+static void test_cuts(void **state) {
+    static const struct {
+        Sbp axis;
+        SbpCut cut;
+    } cuts[] = {{1, {0, 0}}, {1, {3, 4}}, {1, {1, 3}},    {1, {2, 3}},
+                {2, {0, 0}}, {2, {2, 4}}, {SBP_B, {0, 0}}};
+    enum { CUTS = sizeof cuts / sizeof *cuts };
+    Fixture *fixture = *state;
+    Arena arena = {0};
+    Mesh meshes[3];
+    char what[256];
+    for (int k = 0; k < 3; k++)
+        assert_int_equal(mesh_parse(&meshes[k], &arena, arena_format(&arena, "x=%d", k + 2), NULL), AM_OK);
+    for (int k = 0; k < 9 * CUTS * CUTS; k++) {
+        const Mesh *a = &meshes[k % 3], *b = &meshes[k / 3 % 3];
+        int s = k / 9 % CUTS, t = k / 9 / CUTS;
+        TransferEnd source = {a, 0, {{0}, {{0}}}}, target = {b, a->device_count, {{0}, {{0}}}};
+        source.state.axis[0] = cuts[s].axis;
+        source.state.cut[0] = cuts[s].cut;
+        target.state.axis[0] = cuts[t].axis;
+        target.state.cut[0] = cuts[t].cut;
+        name_case(what, sizeof what, &source, &target, 0);
+        double sent = run_disjoint(fixture, &source, &target, 0, what);
+        double wanted = 12 * 8 * (cuts[t].axis == SBP_B ? b->device_count : 1);
+        if (sent != wanted) fail_msg("%s: %g elements, not %g", what, sent, wanted);
+    }
+    arena_free(&arena);
+}
+
+/* A mesh of devices of unequal shares. */
+static void test_shares(void **state) {
+    static const double shares[] = {0.5, 0.125, 0.375};
+    Fixture *fixture = *state;
+    Arena arena = {0};
+    Mesh a, b;
+    char what[256];
+    assert_int_equal(mesh_parse(&a, &arena, "x=3", NULL), AM_OK);
+    assert_int_equal(mesh_parse(&b, &arena, "x=2", NULL), AM_OK);
+    a.axes[0].shares = shares;
+    for (int32_t s = 0; s < 4; s++)
+        for (int32_t t = 0; t < 3; t++)
+            for (int turned = 0; turned < 2; turned++) {
+                if (turned && s == 3) continue;
+                TransferEnd source = {&a, turned ? 2 : 0, state_number(&a, s, 4)};
+                TransferEnd target = {&b, turned ? 0 : 3, state_number(&b, t, 3)};
+                name_case(what, sizeof what, &source, &target, 1);
+                if (turned) run_disjoint(fixture, &target, &source, 1, what);
+                else run_disjoint(fixture, &source, &target, 1, what);
+            }
+    arena_free(&arena);
+}
+
 /* A scalar: summed, and sent to everyone. */
 static void test_scalar(void **state) {
     Arena arena = {0};
@@ -173,6 +226,8 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_one_axis),
         cmocka_unit_test(test_two_axes),
+        cmocka_unit_test(test_cuts),
+        cmocka_unit_test(test_shares),
         cmocka_unit_test(test_scalar),
         cmocka_unit_test(test_overlapping_sets),
         cmocka_unit_test(test_copies_share_the_load),

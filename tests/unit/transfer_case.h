@@ -15,9 +15,10 @@
 
 #include "executor/ready.h"
 #include "ir/canonical.h"
+#include "propagation/shard.h"
 #include "propagation/transfer.h"
 
-enum { MOST_RANKS = 12, RANK = 2 };
+enum { MOST_RANKS = 12 };
 
 static const char transfer_module[] = "HloModule m\n\nENTRY e {\n"
                                       "  a = s32[12,8] parameter(0)\n  b = s32[5,7] parameter(1)\n"
@@ -81,17 +82,18 @@ static inline int32_t partial_number(const TransferEnd *end, int32_t device, int
 
 /* A device's shard, row-major, as its state says; returns the number of elements. */
 static inline int64_t fill_shard(int32_t *out, const TransferEnd *end, int32_t device, const IrShape *shape) {
-    int64_t start[RANK] = {0}, extent[RANK] = {1, 1}, n = 0;
+    ShardLayout layout;
     int32_t parts, part = partial_number(end, device, &parts);
-    for (int32_t d = 0; d < shape->rank; d++)
-        sbp_shard(end->mesh, end->state, device, d, shape->dimensions[d], &start[d], &extent[d]);
-    for (int64_t i = 0; i < extent[0]; i++)
-        for (int64_t j = 0; j < extent[1]; j++) {
-            int64_t index = shape->rank == 0 ? 0 : (start[0] + i) * shape->dimensions[1] + start[1] + j;
-            int32_t value = part == 0 ? value_at(index) : noise(part, index);
-            for (int32_t p = 1; p < parts && part == 0; p++) value -= noise(p, index);
-            out[n++] = value;
-        }
+    int64_t index[IR_MAX_RANK] = {0}, n = 0, count = 1;
+    assert_true(shard_layout(&layout, end->mesh, end->state, device, shape));
+    for (int32_t d = 0; d < layout.rank; d++) count *= layout.dimensions[d];
+    for (; n < count; n++) {
+        int64_t at = layout.start_offset;
+        for (int32_t d = 0; d < layout.rank; d++) at += index[d] * layout.whole_strides[d];
+        out[n] = part == 0 ? value_at(at) : noise(part, at);
+        for (int32_t p = 1; p < parts && part == 0; p++) out[n] -= noise(p, at);
+        for (int32_t d = layout.rank - 1; d >= 0 && ++index[d] == layout.dimensions[d]; d--) index[d] = 0;
+    }
     return n;
 }
 
