@@ -36,15 +36,19 @@ bool expert_batch(const Problem *problem, int32_t axis, Genome *genome) {
     return best >= 0 && genome_insert(genome, axis, genome->count[axis], best);
 }
 
-AmStatus expert_megatron(const Problem *problem, int32_t axis, Genome *genome, bool *found, AmError *error) {
+/* The candidates that the best partition by the strict rules splits, and how many elements of weights. */
+typedef struct StrictChoice {
+    bool chosen[UINT8_MAX + 1];
+    int64_t elements;
+} StrictChoice;
+
+static AmStatus choose_strictly(StrictChoice *choice, const Problem *problem, int32_t axis, StrictRoots roots,
+                                AmError *error) {
     const PlanContext *context = problem->context;
-    *found = false;
-    if (problem->mesh.axes[axis].size < 2) return AM_OK;
     Arena arena = {0};
     LinkageGroups *groups;
-    AmStatus status =
-        strict_groups(&groups, &arena, context, problem->mesh.axes[axis].size, STRICT_STATE, error);
-    bool chosen[UINT8_MAX + 1] = {false};
+    *choice = (StrictChoice){.elements = 0};
+    AmStatus status = strict_groups(&groups, &arena, context, problem->mesh.axes[axis].size, roots, error);
     for (int32_t b = 0; status == AM_OK && b < groups->best_count; b++) {
         const LinkageGroup *group = &groups->groups[groups->best[b]];
         for (int32_t m = 0; m < group->member_count; m++) {
@@ -52,13 +56,26 @@ AmStatus expert_megatron(const Problem *problem, int32_t axis, Genome *genome, b
             int32_t class =
                 classes_of(context->classes, context->rules, instruction, group->members[m].dimension);
             int32_t candidate = class < 0 ? -1 : candidate_of_class(problem, class);
-            if (candidate >= 0 && problem_usable(problem, candidate, axis)) chosen[candidate] = true;
+            if (candidate < 0 || !problem_usable(problem, candidate, axis)) continue;
+            choice->chosen[candidate] = true;
+            choice->elements += ir_shape_elements(&context->canonical->instructions[instruction].shape);
         }
     }
-    for (int32_t k = 0; status == AM_OK && k < problem->candidate_count; k++)
-        if (chosen[k] && genome_insert(genome, axis, genome->count[axis], k)) *found = true;
     arena_free(&arena);
     return status;
+}
+
+AmStatus expert_megatron(const Problem *problem, int32_t axis, Genome *genome, bool *found, AmError *error) {
+    StrictChoice even, uneven;
+    *found = false;
+    if (problem->mesh.axes[axis].size < 2) return AM_OK;
+    TRY(choose_strictly(&even, problem, axis, STRICT_STATE, error));
+    TRY(choose_strictly(&uneven, problem, axis, STRICT_STATE_UNEVEN, error));
+    /* Heads or a vocabulary whose number does not divide are split unevenly rather than repeated. */
+    const StrictChoice *choice = uneven.elements > even.elements ? &uneven : &even;
+    for (int32_t k = 0; k < problem->candidate_count; k++)
+        if (choice->chosen[k] && genome_insert(genome, axis, genome->count[axis], k)) *found = true;
+    return AM_OK;
 }
 
 bool expert_sequence(const Problem *problem, int32_t axis, Genome *genome) {

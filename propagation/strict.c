@@ -44,7 +44,7 @@ static void reject(GroupBuilder *builder, LinkageMember member, int32_t instruct
 /* Sorts the dimensions of the decidable parameters into candidates and rejected ones. */
 static AmStatus list_members(GroupBuilder *builder, StrictRoots roots, AmError *error) {
     const IrRoles *all = builder->context->roles;
-    IrRole role = roots == STRICT_STATE ? IR_ROLE_WEIGHT : IR_ROLE_DATA;
+    IrRole role = roots == STRICT_DATA ? IR_ROLE_DATA : IR_ROLE_WEIGHT;
     for (int32_t pass = 0; pass < 2; pass++) {
         for (int32_t p = 0; p < all->parameter_count; p++) {
             const IrShape *shape =

@@ -14,8 +14,9 @@
 #include "propagation/groups.h"
 #include "propagation/plan.h"
 
-/* What may be split: the state (data is B), or the data (state is B: auto data parallelism). */
-typedef enum StrictRoots { STRICT_STATE, STRICT_DATA } StrictRoots;
+/* What may be split: the state (data is B), the same also where its sizes do not
+ * divide, or the data (state is B: auto data parallelism). */
+typedef enum StrictRoots { STRICT_STATE, STRICT_STATE_UNEVEN, STRICT_DATA } StrictRoots;
 
 typedef struct StrictProblem StrictProblem;
 

@@ -31,6 +31,7 @@ struct StrictProblem {
     Arena *arena;
     const PlanContext *context;
     int32_t axis_size;
+    bool is_uneven; /* sizes need not divide */
     bool *is_body;
     /* Tensors: (instruction, leaf 0) is `instruction`, copies of broadcasts come after. */
     int32_t *parent; /* union-find; roots are the variables */
@@ -150,6 +151,11 @@ static bool allows_reduction(const StrictProblem *problem, int32_t instruction) 
     return opcode == IR_DOT || opcode == IR_GATHER || !problem->is_body[instruction];
 }
 
+/* Whether so many elements can be split. */
+static bool fits_axis(const StrictProblem *problem, int64_t size) {
+    return problem->is_uneven ? size >= problem->axis_size : size > 0 && size % problem->axis_size == 0;
+}
+
 /* Adds the operator's constraint on tensors[slots] (-1: none there). Operators
  * with several results stay whole. */
 static void add_constraint(StrictProblem *problem, int32_t instruction, const int32_t *tensors) {
@@ -173,7 +179,7 @@ static void add_constraint(StrictProblem *problem, int32_t instruction, const in
         if (factor) {
             bool splits = factor->kind == FACTOR_PARALLEL ||
                           (factor->kind == FACTOR_REDUCTION && allows_reduction(problem, instruction));
-            if (!splits || factor->blocks || rule->result_count > 1 || factor->size % problem->axis_size != 0)
+            if (!splits || factor->blocks || rule->result_count > 1 || !fits_axis(problem, factor->size))
                 continue;
         }
         for (int32_t slot = 0; slot < slots; slot++) {
@@ -417,15 +423,14 @@ static Domain whole_domain(const StrictProblem *problem, const IrShape *shape) {
     Domain domain = bit_of(SBP_B);
     if (shape->type == DTYPE_TUPLE) return domain;
     for (int32_t d = 0; d < shape->rank; d++) {
-        if (shape->dimensions[d] > 0 && shape->dimensions[d] % problem->axis_size == 0)
-            domain |= bit_of(sbp_split(d));
+        if (fits_axis(problem, shape->dimensions[d])) domain |= bit_of(sbp_split(d));
     }
     return domain;
 }
 
 static bool is_undecided(StrictRoots roots, IrRole role) {
     bool is_state = role == IR_ROLE_WEIGHT || role == IR_ROLE_OPTIMIZER || role == IR_ROLE_STATE;
-    return roots == STRICT_STATE ? is_state : role == IR_ROLE_DATA;
+    return roots != STRICT_DATA ? is_state : role == IR_ROLE_DATA;
 }
 
 /* The root fixed point: sizes, roots, and every operator once. */
@@ -463,7 +468,10 @@ AmStatus strict_build(StrictProblem **problem, Arena *arena, const PlanContext *
     }
     StrictProblem *built = ARENA_ARRAY(arena, StrictProblem, 1);
     if (!built) return am_fail_memory(error, (int64_t)sizeof *built);
-    *built = (StrictProblem){.arena = arena, .context = context, .axis_size = axis_size};
+    *built = (StrictProblem){.arena = arena,
+                             .context = context,
+                             .axis_size = axis_size,
+                             .is_uneven = roots == STRICT_STATE_UNEVEN};
     TRY(find_body(built, error));
     TRY(add_all(built, error));
     TRY(index_uses(built, error));
