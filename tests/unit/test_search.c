@@ -19,17 +19,15 @@
 #include "planners/search.h"
 #include "propagation/lower.h"
 
-#define CASES 24
+#define CASES        24
+#define LARGE_MEMORY 64000000000 /* bytes: everything fits */
 
 static int64_t pick(Random *random, const int64_t *values, int32_t count) {
     return values[random_below(random, count)];
 }
 
 /* A training step: relu layers, a sum loss, plain gradient descent. */
-static void write_module(Text *text, Random *random, int32_t layers) {
-    static const int64_t widths[] = {8, 64, 512, 2048, 8192}, batches[] = {8, 64, 512, 4096};
-    int64_t width[4], batch = pick(random, batches, 4);
-    for (int32_t k = 0; k <= layers; k++) width[k] = pick(random, widths, 5);
+static void write_layers(Text *text, int64_t batch, const int64_t *width, int32_t layers) {
 #define MATRIX(rows, columns) (long long)(rows), (long long)(columns)
     text_append_string(text,
                        "HloModule generated\n\nsum {\n  a = f32[] parameter(0)\n  b = f32[] parameter(1)\n"
@@ -81,14 +79,21 @@ static void write_module(Text *text, Random *random, int32_t layers) {
     text_append_string(text, "loss)\n}\n");
 }
 
+static void write_module(Text *text, Random *random, int32_t layers) {
+    static const int64_t widths[] = {8, 64, 512, 2048, 8192}, batches[] = {8, 64, 512, 4096};
+    int64_t width[4], batch = pick(random, batches, 4);
+    for (int32_t k = 0; k <= layers; k++) width[k] = pick(random, widths, 5);
+    write_layers(text, batch, width, layers);
+}
+
 /* Four devices on links of a random speed. */
-static Cluster *make_cluster(Random *random, Arena *arena) {
+static Cluster *make_cluster(Random *random, Arena *arena, int64_t memory_bytes) {
     AmError error = {0};
     static const int64_t speeds[] = {100000000, 1000000000, 10000000000, 100000000000};
     json_t *object =
         json_pack("{s:s, s:s, s:{s:{s:I, s:f, s:{s:f}, s:f}}, s:{s:{s:I, s:f}}, s:[{s:i, s:s, s:i, s:s}]}",
                   "format", "automap-cluster-1", "name", "generated", "device_types", "device",
-                  "memory_bytes", (json_int_t)64000000000, "memory_bytes_per_second", 900e9,
+                  "memory_bytes", (json_int_t)memory_bytes, "memory_bytes_per_second", 900e9,
                   "flops_per_second", "f32", 15e12, "kernel_launch_seconds", 5e-6, "links", "link",
                   "bytes_per_second", (json_int_t)pick(random, speeds, 4), "latency_seconds", 5e-6, "servers",
                   "count", 1, "device_type", "device", "devices", 4, "link", "link");
@@ -100,10 +105,8 @@ static Cluster *make_cluster(Random *random, Arena *arena) {
     return cluster;
 }
 
-static PlanContext *make_context(Random *random, int32_t layers) {
+static PlanContext *read_text(Text text) {
     AmError error = {0};
-    Text text = {0};
-    write_module(&text, random, layers);
     char path[] = "/tmp/automap-search-XXXXXX";
     int file = mkstemp(path);
     assert_true(file >= 0);
@@ -117,6 +120,12 @@ static PlanContext *make_context(Random *random, int32_t layers) {
     if (status != AM_OK) fail_msg("%s:%lld: %s", error.source, (long long)error.line, error.text);
     text_free(&text);
     return context;
+}
+
+static PlanContext *make_context(Random *random, int32_t layers) {
+    Text text = {0};
+    write_module(&text, random, layers);
+    return read_text(text);
 }
 
 static double searched(const PlanContext *context, const Cluster *cluster, SearchOptions options) {
@@ -147,7 +156,7 @@ static void test_dqn_equals_exhaustive(void **state) {
         Arena arena = {0};
         int32_t layers = 1 + number % 2;
         PlanContext *context = make_context(&random, layers);
-        Cluster *cluster = make_cluster(&random, &arena);
+        Cluster *cluster = make_cluster(&random, &arena, LARGE_MEMORY);
         SearchOptions options = {.mesh = layers == 1 ? "data=2,model=2" : "data=4", .seed = (uint64_t)number};
         options.searcher = SEARCHER_EXHAUSTIVE;
         double best = searched(context, cluster, options);
@@ -194,7 +203,7 @@ static void test_pins_are_kept(void **state) {
         random_seed(&random, 2000 + number);
         Arena arena = {0};
         PlanContext *context = make_context(&random, 2);
-        Cluster *cluster = make_cluster(&random, &arena);
+        Cluster *cluster = make_cluster(&random, &arena, LARGE_MEMORY);
         double best = 0;
         for (int32_t count = 1; count <= 3; count += 2) {
             for (size_t k = 0; k < sizeof searchers / sizeof *searchers; k++) {
@@ -226,6 +235,38 @@ static void test_pins_are_kept(void **state) {
     }
 }
 
+/* Where weights do not fit beside their gradients, data parallelism needs them in shards, and the search
+ * finds that with and without being shown. */
+static void test_storage_makes_plans_fit(void **state) {
+    (void)state;
+    static const int64_t width[] = {3, 8192, 8192, 8192}; /* two weights of 268 MB */
+    Random random;
+    random_seed(&random, 4000);
+    Arena arena = {0};
+    Text text = {0};
+    write_layers(&text, 64, width, 3);
+    PlanContext *context = read_text(text);
+    Cluster *cluster = make_cluster(&random, &arena, 830000000);
+    for (int32_t seeds = 0; seeds < 2; seeds++) {
+        AmError error = {0};
+        SearchResult result;
+        SearchOptions options = {.memory_fraction = 0.9,
+                                 .space = SPACE_DATA,
+                                 .mesh = "data=4",
+                                 .no_seeds = seeds == 0,
+                                 .evaluations = 100};
+        if (search(&result, &arena, context, cluster, &options, &error) != AM_OK) fail_msg("%s", error.text);
+        assert_true(isnan(result.experts[EXPERT_DATA_PARALLEL].seconds));
+        assert_true(isnan(result.experts[EXPERT_ZERO2].seconds));
+        assert_false(isnan(result.experts[EXPERT_ZERO3].seconds));
+        const PlanList *list = &result.plan->stages[0].lists[0];
+        assert_true(list->count > 0 && list->entries[list->count - 1].kind == PLAN_WEIGHTS);
+    }
+    cluster_free(cluster);
+    arena_free(&arena);
+    plan_context_free(context);
+}
+
 /* All ordered meshes, a data input pinned as well, and the expert plans. */
 static void test_pins_leave_meshes_out(void **state) {
     (void)state;
@@ -236,7 +277,7 @@ static void test_pins_leave_meshes_out(void **state) {
     AmError error = {0};
     SearchResult result;
     PlanContext *context = make_context(&random, 2);
-    Cluster *cluster = make_cluster(&random, &arena);
+    Cluster *cluster = make_cluster(&random, &arena, LARGE_MEMORY);
     SearchOptions options = {.memory_fraction = 0.9, .pins = pins, .pin_count = 2, .evaluations = 50};
     if (search(&result, &arena, context, cluster, &options, &error) != AM_OK) fail_msg("%s", error.text);
     /* data=4 and model=4 would leave an axis of one device. */
@@ -254,8 +295,8 @@ static void test_pins_leave_meshes_out(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_dqn_equals_exhaustive),
-                                       cmocka_unit_test(test_pins_are_kept),
-                                       cmocka_unit_test(test_pins_leave_meshes_out)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_dqn_equals_exhaustive), cmocka_unit_test(test_storage_makes_plans_fit),
+        cmocka_unit_test(test_pins_are_kept), cmocka_unit_test(test_pins_leave_meshes_out)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
