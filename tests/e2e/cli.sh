@@ -170,8 +170,8 @@ edit 's/"size": 2/"size": 1000000000/'
 expect 3 'edited.json' simulate "$work/edited.json" "$model"
 edit 's/"parameter", 0, 0/"parameter", 12345, 0/'
 expect 3 'edited.json' simulate "$work/edited.json" "$model"
-edit 's/"compute"/"optimizer"/'
-expect 3 'optimizer.*not supported' simulate "$work/edited.json" "$model"
+edit 's/"compute"/"momentum"/'
+expect 3 'expected "compute", "weights", .*found "momentum"' simulate "$work/edited.json" "$model"
 edit 's/"memory_bytes": 4294967296/"memory_bytes": 4294967297/'
 expect 3 'sha256' simulate "$work/edited.json" "$model"
 for bytes in 0 1 100 1000 3000; do
