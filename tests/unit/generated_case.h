@@ -275,7 +275,8 @@ static inline void generated_fill_operand(void *data, const KernelCall *call, in
     generated_fill(data, shape->type, count, o % 2 == 1, random);
     if (!corners && shape->type == DTYPE_F32)
         for (int64_t i = 0; i < count; i++) ((float *)data)[i] = (float)random_normal(random);
-    bool indexed = (opcode == IR_GATHER || opcode == IR_SCATTER) && o == 1;
+    bool indexed = ((opcode == IR_GATHER || opcode == IR_SCATTER) && o == 1) ||
+                   (opcode == IR_DYNAMIC_SLICE && o > 0) || (opcode == IR_DYNAMIC_UPDATE_SLICE && o > 1);
     for (int64_t i = 0; indexed && i < count; i++) {
         int64_t index =
             (int64_t)random_below(random, (uint64_t)call->operand_shapes[0]->dimensions[0] + 4) - 2;

@@ -96,6 +96,60 @@ static KernelCase *new_shard(IrOpcode opcode, bool windows, int64_t first, int64
     return c;
 }
 
+/* A window of 2 x 5 that indices move over a shard which begins at row `first` of 9. */
+static KernelCase *new_dynamic(IrOpcode opcode, int64_t first, int64_t local) {
+    KernelCase *c = case_new(opcode);
+    bool is_update = opcode == IR_DYNAMIC_UPDATE_SLICE;
+    ProgramShard *shard = ARENA_ARRAY(&c->arena, ProgramShard, 1);
+    *shard = (ProgramShard){.start = LIST(c, first, 0), .global = LIST(c, 9, 5), .window = LIST(c, 2, 5)};
+    VALUE(c, DTYPE_F32, local, 5);
+    if (is_update) VALUE(c, DTYPE_F32, 2, 5);
+    case_value(c, DTYPE_S32, 0, NULL);
+    case_value(c, DTYPE_S32, 0, NULL);
+    if (is_update) VALUE(c, DTYPE_F32, local, 5);
+    else VALUE(c, DTYPE_F32, 2, 5);
+    c->attributes = (IrAttributes){.slice_sizes = is_update ? NULL : shard->window};
+    c->instruction.shard = shard;
+    return c;
+}
+
+/* Bits of a part of the whole: columns 3 to 6 of 10. */
+static KernelCase *new_random(IrRandomAlgorithm algorithm, Dtype type) {
+    KernelCase *c = case_new(IR_RNG_BIT_GENERATOR);
+    IrOptions *options = ARENA_ARRAY(&c->arena, IrOptions, 1);
+    ProgramShard *shard = ARENA_ARRAY(&c->arena, ProgramShard, 1);
+    *options = (IrOptions){.random = algorithm};
+    *shard = (ProgramShard){.start = LIST(c, 0, 3), .global = LIST(c, 7, 10)};
+    VALUE(c, DTYPE_U64, 2);
+    VALUE(c, DTYPE_U64, 2);
+    VALUE(c, type, 7, 4);
+    c->attributes = (IrAttributes){.options = options};
+    c->instruction.shard = shard;
+    return c;
+}
+
+static void test_parts(void **state) {
+    (void)state;
+    static const IrRandomAlgorithm algorithms[] = {IR_RANDOM_PHILOX, IR_RANDOM_THREEFRY};
+    static const Dtype types[] = {DTYPE_U8, DTYPE_U32, DTYPE_U64};
+    GeneratedModules *modules = calloc(1, sizeof *modules);
+    KernelCase *parts[16];
+    int32_t count = 0;
+    for (int update = 0; update < 2; update++)
+        for (int64_t first = 0; first < 8; first += 3) {
+            IrOpcode opcode = update ? IR_DYNAMIC_UPDATE_SLICE : IR_DYNAMIC_SLICE;
+            generated_add_case(&modules->generated, parts[count] = new_dynamic(opcode, first, 3), 1);
+            count++;
+        }
+    for (size_t a = 0; a < sizeof algorithms / sizeof *algorithms; a++)
+        for (size_t t = 0; t < sizeof types / sizeof *types; t++) {
+            generated_add_case(&modules->generated, parts[count] = new_random(algorithms[a], types[t]), 2);
+            count++;
+        }
+    generated_finish(modules, true, 0);
+    for (int32_t k = 0; k < count; k++) case_free(parts[k]);
+}
+
 static void test_gather_and_scatter(void **state) {
     (void)state;
     GeneratedModules *modules = calloc(1, sizeof *modules);
@@ -119,7 +173,8 @@ int main(void) {
         puts("skipped: no C++ compiler");
         return SKIPPED;
     }
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_gather_and_scatter)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_gather_and_scatter),
+                                       cmocka_unit_test(test_parts)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
 #else
