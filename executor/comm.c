@@ -90,7 +90,7 @@ AmStatus comm_prepare(CommCall **result, Arena *arena, Comm *comm, const Program
                        .results = addresses + operands};
     for (int32_t k = 0; k < operands; k++) {
         shapes[k] = &program->values[instruction->operands[k]].shape;
-        bool is_sum = collective->reduction == SBP_ADD; /* of complex numbers: of their parts */
+        bool is_sum = reduces && collective->reduction == SBP_ADD; /* of complex numbers: of their parts */
         if (reduces && !wide_supports(is_sum ? dtype_real_part(shapes[k]->type) : shapes[k]->type))
             return am_fail(error, AM_ERROR_INPUT, program->module ? program->module->source : "",
                            "no %s on %s", program_collective_name(collective->kind),
