@@ -110,6 +110,10 @@ typedef struct PlanContext {
     Rules *rules;
     Classes *classes;
     Choices *choices; /* what completions choose from */
+    /* Of a context whose module runs in micro-batches (micro_batches.h): what it was made from. */
+    const struct PlanContext *whole; /* or NULL */
+    const int32_t *original;         /* [instruction]: the instruction of `whole` that it serves */
+    int32_t micro_batches;           /* 0 where whole is NULL */
 } PlanContext;
 
 /* Reads the module and derives all of the above. `roles_path`: --roles, or NULL

@@ -1,0 +1,46 @@
+/* Micro-batches: time as one more axis (architecture, decision 4).
+ *
+ * A module is rewritten, exactly, so that its step runs in M turns over parts of
+ * the batch: what is split over time is computed once a turn, partial sums are
+ * added up from turn to turn, everything else is computed once before the turns
+ * or after them. The result is an ordinary module with one or more loops of M
+ * turns, which everything after plan_read plans, prices and runs as any other.
+ */
+#ifndef PROPAGATION_MICRO_BATCHES_H
+#define PROPAGATION_MICRO_BATCHES_H
+
+#include "propagation/plan.h"
+
+#define MICRO_BATCHES_MOST 65536
+
+/* Changes of meaning that a user may allow; a plan states them. */
+#define RELAXATION_LIST(X)                                                  \
+    X(BATCH_STATISTICS_PER_MICRO_BATCH, "batch_statistics_per_micro_batch", \
+      "sums over the batch that the same step computes with are estimated from one micro-batch")
+typedef enum Relaxation {
+#define RELAXATION_ENUM(name, text, help) RELAXATION_##name,
+    RELAXATION_LIST(RELAXATION_ENUM)
+#undef RELAXATION_ENUM
+        RELAXATION_COUNT
+} Relaxation;
+const char *relaxation_name(Relaxation relaxation);
+/* RELAXATION_COUNT if there is none of that name. */
+Relaxation relaxation_from_name(const char *name);
+
+typedef struct MicroBatching {
+    int32_t micro_batches; /* >= 1 */
+    uint32_t relaxations;  /* bits by Relaxation */
+} MicroBatching;
+
+/* The context of the rewritten module. It refers to `whole`, which must outlive
+ * it: sha256, and so plans, are the original's; original[i] is the instruction
+ * of the original that i was made for. Parameters and outputs keep their numbers.
+ * AM_ERROR_INFEASIBLE: the module cannot be split so exactly; the text names the
+ * operator, its place in the source and the relaxation that would allow it. */
+AmStatus plan_context_split(PlanContext **split, const PlanContext *whole, const MicroBatching *settings,
+                            AmError *error);
+
+/* The most micro-batches worth trying: the size of the batch; 1 where there is none. */
+int64_t micro_batches_limit(const PlanContext *whole);
+
+#endif

@@ -1,0 +1,153 @@
+/* The context of a module that runs in micro-batches: the module rewritten
+ * (time_*.c), roles with their instructions renumbered, and everything that a
+ * context derives from these.
+ */
+#include <string.h>
+
+#include "propagation/time_axis.h"
+
+static const struct {
+    const char *name;
+} relaxations[RELAXATION_COUNT] = {
+#define RELAXATION_ROW(name, text, help) [RELAXATION_##name] = {text},
+    RELAXATION_LIST(RELAXATION_ROW)
+#undef RELAXATION_ROW
+};
+
+const char *relaxation_name(Relaxation relaxation) {
+    return relaxations[relaxation].name;
+}
+
+Relaxation relaxation_from_name(const char *name) {
+    int32_t k = 0;
+    while (k < RELAXATION_COUNT && strcmp(name, relaxations[k].name) != 0) k++;
+    return (Relaxation)k;
+}
+
+static AmStatus make_axis(TimeAxis **axis, Arena *arena, const PlanContext *whole,
+                          const MicroBatching *settings, AmError *error) {
+    const Rules *rules = whole->rules;
+    int32_t count = rules->count, entry = rules->entry_count, states = 0;
+    TimeAxis *self = ARENA_ARRAY(arena, TimeAxis, 1);
+    int32_t *first_state = ARENA_ARRAY(arena, int32_t, count + 1);
+    if (arena->failed) return am_fail_memory(error, count);
+    for (int32_t i = 0; i < count; i++) {
+        int32_t leaves = rules_leaf_count(&whole->canonical->instructions[i].shape);
+        first_state[i] = states;
+        if (__builtin_add_overflow(states, leaves > 0 ? leaves : 1, &states))
+            return am_fail_memory(error, INT32_MAX);
+    }
+    first_state[count] = states;
+    *self = (TimeAxis){.arena = arena,
+                       .context = whole,
+                       .module = whole->canonical,
+                       .rules = rules,
+                       .choices = whole->choices,
+                       .settings = *settings,
+                       .count = count,
+                       .first_state = first_state,
+                       .states = ARENA_ARRAY(arena, TimeState, states + 1),
+                       .factor = ARENA_ARRAY(arena, int8_t, count + 1),
+                       .carries = ARENA_ARRAY(arena, bool, count + 1),
+                       .gathers = ARENA_ARRAY(arena, bool, count + 1),
+                       .is_split = ARENA_ARRAY(arena, bool, rules->loop_count + 1),
+                       .is_derived = ARENA_ARRAY(arena, bool, count + 1),
+                       .reader_loop = ARENA_ARRAY(arena, int32_t, count + 1),
+                       .reader_leaf = ARENA_ARRAY(arena, int32_t, count + 1),
+                       .component = ARENA_ARRAY(arena, int32_t, entry + 1),
+                       .level = ARENA_ARRAY(arena, int32_t, entry + 1),
+                       .available = ARENA_ARRAY(arena, int32_t, entry + 1),
+                       .is_estimated = ARENA_ARRAY(arena, bool, entry + 1),
+                       .estimating = -1,
+                       .averages = ARENA_ARRAY(arena, bool, count + 1),
+                       .is_demanded = ARENA_ARRAY(arena, bool, rules->loop_count + 1),
+                       .needs = ARENA_ARRAY(arena, uint8_t, count + 1),
+                       .in_levels = ARENA_ARRAY(arena, uint32_t, count + 1),
+                       .first_copy = ARENA_ARRAY(arena, int32_t, count + 1)};
+    if (arena->failed) return am_fail_memory(error, count);
+    memset(self->factor, -1, (size_t)count);
+    memset(self->first_copy, -1, sizeof(int32_t) * (size_t)count);
+    memset(self->reader_loop, -1, sizeof(int32_t) * (size_t)count);
+    for (int32_t k = 0; k < rules->loop_count; k++)
+        for (int32_t l = 0; l < rules->loops[k].leaf_count; l++) {
+            int32_t reader = rules->loops[k].leaves[l].afterwards;
+            if (reader < 0) continue;
+            self->reader_loop[reader] = k;
+            self->reader_leaf[reader] = l;
+        }
+    *axis = self;
+    return AM_OK;
+}
+
+/* Cutting a part out takes two more dimensions for a moment. */
+static AmStatus check_ranks(const IrModule *module, AmError *error) {
+    for (int32_t i = 0; i < module->instruction_count; i++)
+        if (module->instructions[i].shape.type != DTYPE_TUPLE &&
+            module->instructions[i].shape.rank > IR_MAX_RANK - 2)
+            return am_fail(error, AM_ERROR_INFEASIBLE, module->source,
+                           "cannot be split into micro-batches: %s has more than %d dimensions",
+                           module->instructions[i].name, IR_MAX_RANK - 2);
+    return AM_OK;
+}
+
+static AmStatus rewrite(IrModule **module, int32_t **origins, Arena *scratch, const PlanContext *whole,
+                        const MicroBatching *settings, AmError *error) {
+    TimeAxis *axis = NULL;
+    TRY(check_ranks(whole->canonical, error));
+    TRY(make_axis(&axis, scratch, whole, settings, error));
+    TRY(time_find_states(axis, error));
+    TRY(time_find_levels(axis, error));
+    TRY(time_find_demands(axis, error));
+    return time_emit(module, origins, axis, error);
+}
+
+static AmStatus make_roles(PlanContext *self, AmError *error) {
+    const IrRoles *from = self->whole->roles;
+    const IrModule *module = self->canonical;
+    const IrComputation *entry = &module->computations[module->entry];
+    const IrInstruction *root = &module->instructions[entry->root];
+    IrRoles *roles = ARENA_ARRAY(&self->arena, IrRoles, 1);
+    IrParameter *parameters = ARENA_ARRAY(&self->arena, IrParameter, from->parameter_count + 1);
+    int32_t *outputs = ARENA_ARRAY(&self->arena, int32_t, from->output_count + 1);
+    IrPhase *phases = ARENA_ARRAY(&self->arena, IrPhase, module->instruction_count + 1);
+    if (self->arena.failed) return am_fail_memory(error, module->instruction_count);
+    for (int32_t p = 0; p < from->parameter_count; p++) {
+        parameters[p] = from->parameters[p];
+        parameters[p].instruction = entry->parameters[p];
+    }
+    for (int32_t k = 0; k < from->output_count; k++)
+        outputs[k] = root->opcode == IR_TUPLE ? root->operands[k] : entry->root;
+    for (int32_t i = 0; i < module->instruction_count; i++) phases[i] = from->phases[self->original[i]];
+    *roles = *from;
+    roles->parameters = parameters;
+    roles->outputs = outputs;
+    roles->phases = phases;
+    self->roles = roles;
+    return AM_OK;
+}
+
+AmStatus plan_context_split(PlanContext **split, const PlanContext *whole, const MicroBatching *settings,
+                            AmError *error) {
+    Arena arena = {0}, scratch = {0};
+    int32_t *origins;
+    PlanContext *self = ARENA_ARRAY(&arena, PlanContext, 1);
+    if (!self) return am_fail_memory(error, (int64_t)sizeof *self);
+    self->arena = arena;
+    self->whole = whole;
+    self->micro_batches = settings->micro_batches;
+    memcpy(self->sha256, whole->sha256, sizeof self->sha256);
+    AmStatus status;
+    TRY_OR_FAIL(rewrite(&self->canonical, &origins, &scratch, whole, settings, error));
+    self->original = origins;
+    TRY_OR_FAIL(make_roles(self, error));
+    TRY_OR_FAIL(rules_build(&self->rules, &self->arena, self->canonical, error));
+    TRY_OR_FAIL(classes_build(&self->classes, &self->arena, self->rules, self->roles, error));
+    TRY_OR_FAIL(choices_build(&self->choices, &self->arena, self->rules, self->classes, self->roles, error));
+    *split = self;
+    arena_free(&scratch);
+    return AM_OK;
+fail:
+    arena_free(&scratch);
+    plan_context_free(self);
+    return status;
+}

@@ -1,0 +1,251 @@
+/* Which loop makes what: levels.
+ *
+ * What is split or partial and depends on a weight is made in one loop only,
+ * since making it again would mean all the work again: such values are joined to
+ * components by the splits that pass between them. What depends on data, keys and
+ * constants alone (the padding mask of a masked mean) is made again in every loop
+ * that wants it. A loop runs after the loops whose finished sums it needs:
+ *
+ *     level(c) = max over what c takes of: level of the sum's component + 1
+ *
+ * A component that needs its own finished sum has no level: the module cannot be
+ * split exactly. Where a relaxation allows it, that component computes with an
+ * estimate of the sum from its own micro-batch.
+ */
+#include "propagation/time_axis.h"
+
+static const char *const batch_statistics = "batch_statistics_per_micro_batch";
+
+bool time_in_loop(const TimeAxis *self, int32_t i) {
+    if (rules_loop(self->rules, i)) return self->is_split[self->rules->loop_of[i]];
+    for (int32_t s = self->first_state[i]; s < self->first_state[i + 1]; s++)
+        if (self->states[s].kind != TIME_WHOLE) return true;
+    return false;
+}
+
+int32_t time_component(const TimeAxis *self, int32_t i) {
+    while (self->component[i] != i) i = self->component[i] = self->component[self->component[i]];
+    return i;
+}
+
+static void unite(TimeAxis *self, int32_t a, int32_t b) {
+    a = time_component(self, a);
+    b = time_component(self, b);
+    if (a < b) self->component[b] = a;
+    else self->component[a] = b;
+}
+
+static bool is_considered(const TimeAxis *self, int32_t i) {
+    return self->choices->live[i] && self->rules->alias[i] == i && !time_is_plumbing(self, i);
+}
+
+/* Calls `visit` for every array that instruction i takes. */
+typedef void Visit(TimeAxis *self, int32_t i, int32_t producer, int32_t leaf, void *data);
+
+static void visit_operands(TimeAxis *self, int32_t i, Visit *visit, void *data) {
+    const PlannedLoop *loop = rules_loop(self->rules, i);
+    for (int32_t l = 0; loop && l < loop->leaf_count; l++)
+        visit(self, i, loop->leaves[l].initial, loop->leaves[l].initial_leaf, data);
+    if (loop || time_is_reader(self, i)) return;
+    for (int32_t k = 0; k < self->module->instructions[i].operand_count; k++)
+        for (int32_t leaf = 0; leaf < time_operand_leaves(self, i, k); leaf++) {
+            int32_t producer, producer_leaf;
+            time_operand(self, i, k, leaf, &producer, &producer_leaf);
+            visit(self, i, producer, producer_leaf, data);
+        }
+}
+
+/* ---- what depends on a weight ---- */
+
+static void derive(TimeAxis *self, int32_t i, int32_t producer, int32_t leaf, void *data) {
+    (void)leaf;
+    (void)data;
+    self->is_derived[i] |= self->is_derived[producer];
+}
+
+static void find_derived(TimeAxis *self) {
+    const IrRoles *roles = self->context->roles;
+    for (int32_t p = 0; p < roles->parameter_count; p++) {
+        IrRole role = roles->parameters[p].role;
+        self->is_derived[roles->parameters[p].instruction] =
+            role == IR_ROLE_WEIGHT || role == IR_ROLE_OPTIMIZER;
+    }
+    for (int32_t i = 0; i < self->rules->entry_count; i++) {
+        if (!is_considered(self, i)) continue;
+        visit_operands(self, i, derive, NULL);
+        const PlannedLoop *loop = rules_loop(self->rules, i);
+        for (int32_t l = 0; loop && l < loop->leaf_count; l++)
+            if (loop->leaves[l].afterwards >= 0)
+                self->is_derived[loop->leaves[l].afterwards] = self->is_derived[i];
+    }
+}
+
+/* ---- components ---- */
+
+static void unite_operand(TimeAxis *self, int32_t i, int32_t producer, int32_t leaf, void *data) {
+    (void)data;
+    TimeKind kind = time_state(self, producer, leaf)->kind;
+    bool is_taken = kind == TIME_SPLIT || (kind == TIME_PARTIAL && self->carries[i]);
+    if (is_taken && self->is_derived[producer]) unite(self, i, producer);
+}
+
+static void find_components(TimeAxis *self) {
+    for (int32_t i = 0; i < self->rules->entry_count; i++) self->component[i] = i;
+    for (int32_t i = 0; i < self->rules->entry_count; i++) {
+        if (!is_considered(self, i) || !time_in_loop(self, i)) continue;
+        visit_operands(self, i, unite_operand, NULL);
+        const PlannedLoop *loop = rules_loop(self->rules, i);
+        for (int32_t l = 0; loop && l < loop->leaf_count; l++)
+            if (loop->leaves[l].afterwards >= 0) unite(self, i, loop->leaves[l].afterwards);
+    }
+}
+
+/* ---- levels ---- */
+
+/* Whether the turns of i's loop use their own estimate of `producer`. */
+static bool uses_estimate(const TimeAxis *self, int32_t i, int32_t producer) {
+    return self->estimating >= 0 && self->is_estimated[producer] && time_in_loop(self, i) &&
+           time_component(self, i) == self->estimating;
+}
+
+/* Loops that must be over before i can take this value. */
+static void raise_level(TimeAxis *self, int32_t i, int32_t producer, int32_t leaf, void *data) {
+    int32_t *needed = data, before = 0;
+    if (uses_estimate(self, i, producer)) return;
+    switch (time_state(self, producer, leaf)->kind) {
+    case TIME_SPLIT:
+        before = time_level(self, producer) + (self->gathers[i] && self->is_derived[producer] ? 1 : 0);
+        break;
+    case TIME_PARTIAL: before = time_level(self, producer) + (self->carries[i] ? 0 : 1); break;
+    case TIME_WHOLE: before = self->available[producer]; break;
+    }
+    if (before > *needed) *needed = before;
+}
+
+/* One pass; true if some level rose. */
+static bool raise_levels(TimeAxis *self) {
+    bool changed = false;
+    for (int32_t i = 0; i < self->rules->entry_count; i++) {
+        int32_t needed = 0;
+        if (!is_considered(self, i)) continue;
+        visit_operands(self, i, raise_level, &needed);
+        if (time_in_loop(self, i)) {
+            int32_t *level = &self->level[time_component(self, i)];
+            changed |= needed > *level;
+            if (needed > *level) *level = needed;
+            const PlannedLoop *loop = rules_loop(self->rules, i);
+            for (int32_t l = 0; loop && l < loop->leaf_count; l++)
+                if (loop->leaves[l].afterwards >= 0) self->available[loop->leaves[l].afterwards] = *level + 1;
+        } else if (!time_is_reader(self, i) && needed > self->available[i]) {
+            const PlannedLoop *loop = rules_loop(self->rules, i);
+            self->available[i] = needed;
+            changed = true;
+            for (int32_t l = 0; loop && l < loop->leaf_count; l++)
+                if (loop->leaves[l].afterwards >= 0) self->available[loop->leaves[l].afterwards] = needed;
+        }
+    }
+    return changed;
+}
+
+/* False: some component would have to run after itself. */
+static bool find_levels(TimeAxis *self) {
+    for (int32_t i = 0; i < self->rules->entry_count; i++) self->level[i] = self->available[i] = 0;
+    while (raise_levels(self))
+        for (int32_t i = 0; i < self->rules->entry_count; i++)
+            if (self->level[i] > TIME_MOST_LEVELS) return false;
+    return true;
+}
+
+/* ---- what cannot be split ---- */
+
+/* How a component comes to need its own results. */
+typedef struct Recurrence {
+    int32_t component;
+    int32_t *cause; /* [instruction]: the sum, or the operator that takes all examples, it depends on; -1 */
+    int32_t found;  /* the cause that the component itself needs, -1 */
+    int32_t user;
+} Recurrence;
+
+static void find_cause(TimeAxis *self, int32_t i, int32_t producer, int32_t leaf, void *data) {
+    Recurrence *recurrence = data;
+    TimeKind kind = time_state(self, producer, leaf)->kind;
+    int32_t cause = recurrence->cause[producer];
+    bool is_own = time_in_loop(self, producer) && time_component(self, producer) == recurrence->component;
+    if (kind == TIME_PARTIAL) cause = is_own && !self->carries[i] ? producer : -1;
+    if (kind == TIME_SPLIT) cause = is_own && self->gathers[i] ? i : -1;
+    if (cause >= 0 && recurrence->cause[i] < 0) recurrence->cause[i] = cause;
+}
+
+/* Follows the component's finished sums; what they reach in it again is `found`. */
+static AmStatus find_recurrence(TimeAxis *self, Recurrence *recurrence, AmError *error) {
+    recurrence->cause = ARENA_ARRAY(self->arena, int32_t, self->rules->entry_count + 1);
+    if (!recurrence->cause) return am_fail_memory(error, self->rules->entry_count);
+    recurrence->found = -1;
+    for (int32_t i = 0; i < self->rules->entry_count; i++) recurrence->cause[i] = -1;
+    for (int32_t i = 0; i < self->rules->entry_count; i++) {
+        if (!is_considered(self, i)) continue;
+        visit_operands(self, i, find_cause, recurrence);
+        const PlannedLoop *loop = rules_loop(self->rules, i);
+        for (int32_t l = 0; loop && !time_in_loop(self, i) && l < loop->leaf_count; l++)
+            if (loop->leaves[l].afterwards >= 0)
+                recurrence->cause[loop->leaves[l].afterwards] = recurrence->cause[i];
+        if (!time_in_loop(self, i)) continue;
+        bool is_own = time_component(self, i) == recurrence->component;
+        if (is_own && recurrence->cause[i] >= 0 && recurrence->found < 0) {
+            recurrence->found = recurrence->cause[i];
+            recurrence->user = i;
+        }
+        recurrence->cause[i] = -1;
+    }
+    return AM_OK;
+}
+
+static AmStatus refuse_recurrence(const TimeAxis *self, const Recurrence *recurrence, AmError *error) {
+    int32_t cause = recurrence->found;
+    if (self->gathers[cause])
+        return time_refuse(self, cause, "needs all examples of the batch at once", NULL, error);
+    return time_refuse(self, cause,
+                       "combines the whole batch, and what is computed for each example depends on it",
+                       time_state(self, cause, 0)->reduction == SBP_ADD ? batch_statistics : NULL, error);
+}
+
+/* Lets the component use estimates of what depends on its own sums, if that is allowed. */
+static AmStatus estimate(TimeAxis *self, const Recurrence *recurrence, AmError *error) {
+    int32_t cause = recurrence->found;
+    bool is_allowed = self->settings.relaxations >> RELAXATION_BATCH_STATISTICS_PER_MICRO_BATCH & 1;
+    if (!is_allowed || self->estimating >= 0 || self->gathers[cause])
+        return refuse_recurrence(self, recurrence, error);
+    self->estimating = recurrence->component;
+    for (int32_t i = 0; i < self->rules->entry_count; i++) {
+        int32_t from = recurrence->cause[i];
+        bool is_own_sum = is_considered(self, i) && time_in_loop(self, i) &&
+                          time_component(self, i) == recurrence->component &&
+                          time_state(self, i, 0)->kind == TIME_PARTIAL && !rules_loop(self->rules, i);
+        if (from >= 0 && (self->gathers[from] || rules_loop(self->rules, i))) continue;
+        if (is_own_sum && time_state(self, i, 0)->reduction != SBP_ADD) continue;
+        self->is_estimated[i] = from >= 0 || is_own_sum;
+    }
+    return AM_OK;
+}
+
+AmStatus time_find_levels(TimeAxis *self, AmError *error) {
+    find_derived(self);
+    find_components(self);
+    self->estimating = -1;
+    while (!find_levels(self)) {
+        Recurrence recurrence = {.found = -1};
+        int32_t late = -1;
+        for (int32_t i = 0; i < self->rules->entry_count && recurrence.found < 0; i++) {
+            if (self->level[i] <= TIME_MOST_LEVELS / 2 || time_component(self, i) != i) continue;
+            if (!is_considered(self, i) || !time_in_loop(self, i)) continue;
+            if (late < 0) late = i;
+            recurrence.component = i;
+            TRY(find_recurrence(self, &recurrence, error));
+        }
+        if (recurrence.found < 0 || time_component(self, recurrence.component) == self->estimating)
+            return time_refuse(self, recurrence.found < 0 ? late : recurrence.found,
+                               "depends on the whole batch by way of other sums over it", NULL, error);
+        TRY(estimate(self, &recurrence, error));
+    }
+    return AM_OK;
+}
