@@ -2,7 +2,7 @@
 #include "cli/common.h"
 #include "planners/explain.h"
 
-static AmStatus explain(const Cli *cli, Arena *arena, const PlanContext *context, json_t **root,
+static AmStatus explain(const Cli *cli, Arena *arena, PlanContext *context, json_t **root,
                         Cluster **cluster, AmError *error) {
     Plan *plan;
     Explanation *explanation;

@@ -4,7 +4,7 @@
 #include "cli/common.h"
 #include "propagation/ranks.h"
 
-static AmStatus lower_plan(const Cli *cli, Program **program, Arena *arena, const PlanContext *context,
+static AmStatus lower_plan(const Cli *cli, Program **program, Arena *arena, PlanContext *context,
                            json_t **root, AmError *error) {
     Plan *plan;
     PlanRanks ranks;

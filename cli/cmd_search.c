@@ -7,7 +7,7 @@
 #include "base/file.h"
 #include "cli/common.h"
 #include "cli/parameters.h"
-#include "planners/search.h"
+#include "planners/micro_batch_search.h"
 #include "propagation/plan_parts.h"
 
 /* Everything that one search needs and leaves. */
@@ -16,6 +16,7 @@ typedef struct Searched {
     PlanContext *context;
     Cluster *cluster;
     SearchOptions options;
+    MicroBatching micro_batching;
     PropagationPin pins[CLI_MAX_REPEATS];
     SearchResult result;
     json_t *initial_root;
@@ -98,6 +99,27 @@ static AmStatus read_kept(const Cli *cli, Searched *self, AmError *error) {
     self->options.mesh = text.data ? arena_copy_string(&self->arena, text.data) : NULL;
     text_free(&text);
     return self->options.mesh ? AM_OK : am_fail_memory(error, 0);
+}
+
+/* --micro-batches M|auto and --relax NAME. */
+static AmStatus read_micro_batching(const Cli *cli, MicroBatching *settings, AmError *error) {
+    const char *text = cli_text(cli, "--micro-batches");
+    const char *const *names;
+    int32_t count = cli_texts(cli, "--relax", &names);
+    int64_t micro_batches = 1;
+    if (text && strcmp(text, "auto") == 0) micro_batches = 0;
+    else TRY(cli_integer(cli, "--micro-batches", 1, MICRO_BATCHES_MOST, &micro_batches, error));
+    settings->micro_batches = (int32_t)micro_batches;
+    if (micro_batches != 1 && cli_has(cli, "--keep-shardings"))
+        return am_fail(error, AM_ERROR_USAGE, "", "--keep-shardings is for plans of one micro-batch");
+    for (int32_t k = 0; k < count; k++) {
+        Relaxation relaxation = relaxation_from_name(names[k]);
+        if (relaxation == RELAXATION_COUNT)
+            return am_fail(error, AM_ERROR_USAGE, "", "--relax %.60s: expected %s", names[k],
+                           relaxation_name((Relaxation)0));
+        settings->relaxations |= 1u << relaxation;
+    }
+    return AM_OK;
 }
 
 /* MODEL's stem in its folder: model.hlo.pb.zst gives model.plan.json. */
@@ -213,12 +235,16 @@ static AmStatus print_summary(Text *text, Searched *self, AmError *error) {
     const Plan *plan = self->result.plan;
     const Mesh *mesh = &plan->stages[0].mesh;
     const char **columns;
-    TRY(sharding_columns(&columns, &self->arena, plan, self->context, error));
+    const PlanContext *context = plan_context_used(plan, self->context);
+    TRY(sharding_columns(&columns, &self->arena, plan, context, error));
     text_append(text, "%s on cluster %s, ", plan->module_name, plan->cluster_name);
     if (plan->stage_count > 1) text_append(text, "%d stages of ", plan->stage_count);
     text_append_string(text, "mesh");
     for (int32_t axis = 0; axis < mesh->axis_count; axis++)
         text_append(text, " %s=%d", mesh->axes[axis].name, mesh->axes[axis].size);
+    if (plan->micro_batches > 1) text_append(text, ", %d micro-batches", plan->micro_batches);
+    for (int32_t k = 0; k < plan->relaxation_count; k++)
+        text_append(text, "%s%s", k ? ", " : "\nrelaxed: ", plan->relaxations[k]);
     text_append_string(text, "\n\n");
     parameters_print(text, self->context, columns);
     text_append_string(text, "\n");
@@ -310,6 +336,7 @@ static AmStatus search_and_write(const Cli *cli, Searched *self, AmError *error)
     TRY(cli_need(cli, "--cluster", &cluster, error));
     TRY(read_options(cli, &self->options, error));
     TRY(read_pins(cli, self, error));
+    TRY(read_micro_batching(cli, &self->micro_batching, error));
     self->plan_file = cli_text(cli, "-o");
     if (!self->plan_file) self->plan_file = default_plan_file(&self->arena, cli->arguments[0]);
     if (!self->plan_file) return am_fail_memory(error, 0);
@@ -327,7 +354,8 @@ static AmStatus search_and_write(const Cli *cli, Searched *self, AmError *error)
         self->options.on_episode = log_episode;
         self->options.user = &self->log;
     }
-    TRY(search(&self->result, &self->arena, self->context, self->cluster, &self->options, error));
+    TRY(search_micro_batches(&self->result, &self->arena, self->context, self->cluster, &self->options,
+                             &self->micro_batching, error));
     self->result.plan->settings = settings_to_json(&self->options);
     if (!self->result.plan->settings) return am_fail_memory(error, 0);
     TRY(plan_write(self->result.plan, self->context, self->plan_file, error));
@@ -369,6 +397,13 @@ static const CliOption options[] = {
     {"--memory-fraction", "F", "of a device's memory that a plan may fill (default 0.9)", false},
     {"--keep-shardings", NULL,
      "every plan keeps the shardings that the module carries; without --mesh their mesh is searched", false},
+    {"--micro-batches", "M|auto",
+     "parts of the batch that a step works through one after another (default 1); auto: the fastest of 1, 2, "
+     "4, ... that fits",
+     false},
+    {"--relax", "NAME",
+     "a change of meaning that is allowed where micro-batches need it: batch_statistics_per_micro_batch",
+     true},
     {"--pin", "PATTERN=SHARDING",
      "a decision that every plan keeps: how parameters lie whose path matches, per dimension - or axes "
      "joined by + : '*kernel=-,model'",

@@ -2,7 +2,7 @@
 #include "cli/common.h"
 #include "cost/simulate.h"
 
-static AmStatus simulate(const Cli *cli, Arena *arena, const PlanContext *context, json_t **root,
+static AmStatus simulate(const Cli *cli, Arena *arena, PlanContext *context, json_t **root,
                          Cluster **cluster, AmError *error) {
     Plan *plan;
     Simulation *simulation;

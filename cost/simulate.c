@@ -153,6 +153,7 @@ static void describe_devices(Simulator *self) {
 AmStatus simulate_plan(Simulation **simulation, Arena *arena, const PlanContext *context, const Plan *plan,
                        const Cluster *cluster, double memory_fraction, AmError *error) {
     int32_t count = 0;
+    context = plan_context_used(plan, context);
     TRY(check_devices(plan, cluster, error));
     for (int32_t s = 0; s < plan->stage_count; s++) count += plan->stages[s].mesh.device_count;
     Simulation *result = ARENA_ARRAY(arena, Simulation, 1);

@@ -161,9 +161,6 @@ static AmStatus open_devices(Run *run, AmError *error) {
 static AmStatus deal_ranks(Run *run, AmError *error) {
     const Plan *plan = run->options->plan;
     int32_t processes = run->world ? run->world->count : 1;
-    if (plan && plan->micro_batches > 1)
-        return am_fail(error, AM_ERROR_USAGE, "",
-                       "this plan has %d micro-batches: only plans of one can be run", plan->micro_batches);
     run->device_count = plan ? 0 : 1;
     for (int32_t s = 0; plan && s < plan->stage_count; s++)
         run->device_count += plan->stages[s].mesh.device_count;
@@ -415,6 +412,7 @@ static AmStatus run_plan(Run *run, AmRunReport *report, AmError *error) {
 AmStatus am_run(const PlanContext *context, const AmRunOptions *options, Arena *arena, AmRunReport *report,
                 AmError *error) {
     World *world = options->world && options->world->count > 1 ? options->world : NULL;
+    context = plan_context_used(options->plan, context);
     Run run = {.context = context,
                .options = options,
                .arena = arena,

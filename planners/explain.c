@@ -220,7 +220,7 @@ static AmStatus explain_collectives(const Explainer *self) {
 AmStatus explain_plan(Explanation **explanation, Arena *arena, const PlanContext *context, const Plan *plan,
                       const Cluster *cluster, AmError *error) {
     Explainer self = {.arena = arena,
-                      .context = context,
+                      .context = plan_context_used(plan, context),
                       .plan = plan,
                       .cluster = cluster,
                       .result = ARENA_ARRAY(arena, Explanation, 1),

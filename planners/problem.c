@@ -192,7 +192,7 @@ void problem_stage(const Problem *problem, const Genome *genome, Arena *arena, P
     stage->devices = ARENA_ARRAY(arena, int32_t, problem->mesh.device_count);
     stage->ranges = arena_alloc(arena, sizeof *stage->ranges);
     if (arena->failed) return;
-    stage->ranges[0][1] = problem->context->rules->entry_count;
+    stage->ranges[0][1] = plan_context_whole(problem->context)->rules->entry_count;
     stage->range_count = 1;
     memcpy(stage->devices, problem->devices, sizeof(int32_t) * (size_t)problem->mesh.device_count);
     stage->exceptions = problem->pins.exceptions;

@@ -14,6 +14,7 @@
 #include "planners/even_pipeline.h"
 #include "planners/expert.h"
 #include "planners/searchers.h"
+#include "propagation/micro_batches.h"
 
 #define EXHAUSTIVE_LIMIT 200000
 #define MAX_MESHES       64
@@ -167,13 +168,15 @@ static AmStatus expert_genome(const Problem *problem, Expert expert, Genome *gen
 
 void search_describe_plan(Plan *plan, const PlanContext *context, const Cluster *cluster,
                           const SearchOptions *options) {
-    *plan = (Plan){.module_name = context->canonical->name,
+    const IrModule *module = plan_context_whole(context)->canonical;
+    *plan = (Plan){.module_name = module->name,
                    .module_sha256 = context->sha256,
-                   .module_instructions = context->canonical->instruction_count,
+                   .module_instructions = module->instruction_count,
                    .cluster_name = cluster->name,
                    .cluster_sha256 = cluster->sha256,
                    .cluster_description = cluster->description,
-                   .micro_batches = 1,
+                   .micro_batches = context->whole ? context->micro_batches : 1,
+                   .context = context,
                    .schedule = "none",
                    .stage_count = 1,
                    .searcher = searcher_name(options->searcher),
@@ -192,6 +195,7 @@ static AmStatus simulate_genome(Searching *self, const Problem *problem, const G
     if (self->arena->failed) return am_fail_memory(error, 0);
     search_describe_plan(plan, self->context, self->cluster, self->options);
     plan->stages = stage;
+    TRY(micro_batches_state_relaxations(plan, self->arena, self->context, error));
     TRY(simulate_plan(simulation, self->arena, self->context, plan, self->cluster,
                       self->options->memory_fraction, error));
     TRY(simulation_predict(plan, self->arena, *simulation, error));

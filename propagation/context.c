@@ -45,6 +45,10 @@ fail:
 
 void plan_context_free(PlanContext *context) {
     if (!context) return;
+    for (PlanContext *next = NULL, *split = context->splits; split; split = next) {
+        next = split->next_split;
+        plan_context_free(split);
+    }
     ir_module_free(context->canonical);
     ir_module_free(context->module);
     Arena arena = context->arena; /* the context itself lives in it */

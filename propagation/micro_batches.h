@@ -40,6 +40,19 @@ typedef struct MicroBatching {
 AmStatus plan_context_split(PlanContext **split, const PlanContext *whole, const MicroBatching *settings,
                             AmError *error);
 
+/* The same, made on first use and owned by `whole`, which may not be shared by
+ * threads meanwhile; `whole` itself for one micro-batch. */
+AmStatus plan_context_for(const PlanContext **context, PlanContext *whole, const MicroBatching *settings,
+                          AmError *error);
+
+/* Sets the plan's relaxations, by name, to the context's. */
+AmStatus micro_batches_state_relaxations(Plan *plan, Arena *arena, const PlanContext *context,
+                                         AmError *error);
+
+/* Writes and reads instruction numbers of plan files, which are the original's. */
+int32_t plan_number_of(const PlanContext *context, int32_t instruction);
+int32_t plan_instruction_of(const PlanContext *context, int32_t number); /* -1: none serves it */
+
 /* The most micro-batches worth trying: the size of the batch; 1 where there is none. */
 int64_t micro_batches_limit(const PlanContext *whole);
 

@@ -95,9 +95,10 @@ typedef struct Plan {
     const char *searcher, *space;
     uint64_t seed;
     int64_t evaluations;
-    double bound_seconds; /* NAN: none */
-    const char *bound;    /* "lower", "exact" or NULL */
-    json_t *settings;     /* object or NULL */
+    double bound_seconds;              /* NAN: none */
+    const char *bound;                 /* "lower", "exact" or NULL */
+    json_t *settings;                  /* object or NULL */
+    const struct PlanContext *context; /* what its names refer to; NULL: whatever it is used with */
 } Plan;
 
 /* What a plan's names refer to: one canonical module and what was derived from it. */
@@ -114,7 +115,19 @@ typedef struct PlanContext {
     const struct PlanContext *whole; /* or NULL */
     const int32_t *original;         /* [instruction]: the instruction of `whole` that it serves */
     int32_t micro_batches;           /* 0 where whole is NULL */
+    uint32_t relaxations;            /* bits by Relaxation: those that were needed */
+    struct PlanContext *splits;      /* contexts made from this one, which it owns; then `next_split` */
+    struct PlanContext *next_split;
 } PlanContext;
+
+/* The context that was read: plan numbers and hashes are by its instructions. */
+static inline const PlanContext *plan_context_whole(const PlanContext *context) {
+    return context->whole ? context->whole : context;
+}
+/* The context that a plan is used with. */
+static inline const PlanContext *plan_context_used(const Plan *plan, const PlanContext *context) {
+    return plan && plan->context ? plan->context : context;
+}
 
 /* Reads the module and derives all of the above. `roles_path`: --roles, or NULL
  * for the model.roles.json beside `path` where there is one. */
@@ -124,9 +137,11 @@ void plan_context_free(PlanContext *context);
 /* The plan as JSON (the caller's reference), with the derived parts. */
 AmStatus plan_to_json(json_t **root, const Plan *plan, const PlanContext *context, AmError *error);
 AmStatus plan_write(const Plan *plan, const PlanContext *context, const char *path, AmError *error);
-/* Reads and checks against the module: another module is refused with both
- * names and hashes. cluster_description stays valid while *root is held. */
-AmStatus plan_read(Plan **plan, json_t **root, Arena *arena, const PlanContext *context, const char *path,
+/* Reads and checks against the module, which is `context` as read: another module
+ * is refused with both names and hashes. What the plan is used with is
+ * plan->context: that of its micro-batches, which `context` owns. cluster_description stays valid while *root
+ * is held. */
+AmStatus plan_read(Plan **plan, json_t **root, Arena *arena, PlanContext *context, const char *path,
                    AmError *error);
 
 #endif

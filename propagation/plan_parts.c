@@ -57,6 +57,8 @@ int32_t plan_stage_of(const Plan *plan, int32_t instruction) {
 const IrInstruction *plan_class_instruction(const PlanContext *context, const DimensionClass *class) {
     int32_t index =
         class->named_by_parameter ? context->roles->parameters[class->number].instruction : class->number;
+    if (!class->named_by_parameter && context->whole)
+        return &context->whole->canonical->instructions[index % context->whole->rules->count];
     return &context->canonical->instructions[index];
 }
 

@@ -11,6 +11,7 @@
 #include "base/file.h"
 #include "base/hash.h"
 #include "base/json.h"
+#include "propagation/micro_batches.h"
 #include "propagation/plan_parts.h"
 #include "propagation/stages.h"
 
@@ -166,14 +167,24 @@ static AmStatus read_lists(const Reader *self, PlanStage *stage, json_t *lists, 
     return AM_OK;
 }
 
+/* An instruction of the context, from the number that the original has. */
+static AmStatus read_instruction(const Reader *self, int64_t *instruction, json_t *object,
+                                 const char *where) {
+    TRY(json_get_integer(instruction, object, "instruction", 0,
+                         plan_context_whole(self->context)->rules->count - 1, self->source, where,
+                         self->error));
+    *instruction = plan_instruction_of(self->context, (int32_t)*instruction);
+    return *instruction < 0 ? refuse(self, where, "no value of the micro-batches stands for the instruction")
+                            : AM_OK;
+}
+
 static AmStatus read_exception(const Reader *self, PlanException *exception, json_t *object, const Mesh *mesh,
                                const char *where) {
     static const char *const keys[] = {"instruction", "factor", "states", NULL};
     int64_t instruction;
     if (!json_is_object(object)) return refuse(self, where, "expected an object");
     TRY(json_only_keys(object, keys, self->source, where, self->error));
-    TRY(json_get_integer(&instruction, object, "instruction", 0, self->context->rules->count - 1,
-                         self->source, where, self->error));
+    TRY(read_instruction(self, &instruction, object, where));
     *exception = (PlanException){.instruction = (int32_t)instruction};
     const FactorRule *rule = &self->context->rules->rules[instruction];
     const IrShape *shape = &self->context->canonical->instructions[instruction].shape;
@@ -236,8 +247,7 @@ static AmStatus read_boxing(const Reader *self, PlanStage *stage, json_t *list, 
         int32_t place = 0;
         if (!json_is_object(object)) return refuse(self, at, "expected an object");
         TRY(json_only_keys(object, keys, self->source, at, self->error));
-        TRY(json_get_integer(&instruction, object, "instruction", 0, self->context->rules->count - 1,
-                             self->source, at, self->error));
+        TRY(read_instruction(self, &instruction, object, at));
         TRY(json_get_string(&name, object, "place", self->source, at, self->error));
         while (place < PLAN_PLACES && strcmp(name, plan_place_name((PlanPlace)place)) != 0) place++;
         if (place == PLAN_PLACES) return refuse(self, at, "expected \"before\", \"kept\" or \"redone\"");
@@ -248,7 +258,7 @@ static AmStatus read_boxing(const Reader *self, PlanStage *stage, json_t *list, 
 
 static AmStatus read_ranges(const Reader *self, PlanStage *stage, const json_t *ranges, bool *covered,
                             const char *where) {
-    int32_t count = self->context->rules->entry_count;
+    int32_t count = plan_context_whole(self->context)->rules->entry_count;
     stage->range_count = (int32_t)json_array_size(ranges);
     if (stage->range_count > count)
         return refuse(self, where, "more ranges than the module has instructions");
@@ -300,7 +310,7 @@ static AmStatus read_stage(const Reader *self, PlanStage *stage, json_t *object,
 
 static AmStatus read_stages(const Reader *self, const json_t *stages) {
     Plan *plan = self->plan;
-    int32_t instructions = self->context->rules->entry_count;
+    int32_t instructions = plan_context_whole(self->context)->rules->entry_count;
     plan->stage_count = (int32_t)json_array_size(stages);
     if (plan->stage_count < 1 || plan->stage_count > instructions)
         return refuse(self, "$.stages", "expected at least one stage, and no more than instructions");
@@ -446,11 +456,36 @@ static AmStatus read_search(const Reader *self, json_t *root) {
     return AM_OK;
 }
 
-static AmStatus read_relaxations(const Reader *self, json_t *root) {
+static AmStatus read_relaxations(const Reader *self, uint32_t *relaxations, json_t *root) {
     json_t *list;
+    Plan *plan = self->plan;
     TRY(json_get_array(&list, root, "relaxations", self->source, "$", self->error));
-    if (json_array_size(list) == 0) return AM_OK;
-    return refuse(self, "$.relaxations", "expected an empty array, relaxations are not supported");
+    if (json_array_size(list) > RELAXATION_COUNT)
+        return refuse(self, "$.relaxations", "more relaxations than there are");
+    plan->relaxations = ARENA_ARRAY(self->arena, const char *, RELAXATION_COUNT + 1);
+    if (!plan->relaxations) return am_fail_memory(self->error, RELAXATION_COUNT);
+    for (size_t k = 0; k < json_array_size(list); k++) {
+        const char *name = json_string_value(json_array_get(list, k));
+        Relaxation relaxation = name ? relaxation_from_name(name) : RELAXATION_COUNT;
+        if (relaxation == RELAXATION_COUNT || *relaxations >> relaxation & 1)
+            return refuse(self, "$.relaxations", "expected different names of relaxations");
+        *relaxations |= 1u << relaxation;
+        plan->relaxations[plan->relaxation_count++] = relaxation_name(relaxation);
+    }
+    return AM_OK;
+}
+
+/* The context in which the plan's names are to be read. */
+static AmStatus read_micro_batches(Reader *self, PlanContext *whole, json_t *root) {
+    MicroBatching settings = {0};
+    int64_t micro_batches;
+    TRY(json_get_integer(&micro_batches, root, "micro_batches", 1, MICRO_BATCHES_MOST, self->source, "$",
+                         self->error));
+    TRY(read_relaxations(self, &settings.relaxations, root));
+    self->plan->micro_batches = settings.micro_batches = (int32_t)micro_batches;
+    TRY(plan_context_for(&self->context, whole, &settings, self->error));
+    self->plan->context = self->context;
+    return AM_OK;
 }
 
 /* The same rows with the same values of `keys`; other keys are for readers. A plan written by hand may do
@@ -487,12 +522,11 @@ fail:
     return status;
 }
 
-static AmStatus read_plan(const Reader *self, json_t *root) {
+static AmStatus read_plan(Reader *self, PlanContext *whole, json_t *root) {
     static const char *const keys[] = {
         "format",      "automap_version", "module",    "cluster",   "micro_batches", "schedule", "stages",
         "relaxations", "parameters",      "decisions", "predicted", "search",        NULL};
     const char *format, *version;
-    int64_t micro_batches;
     json_t *stages;
     if (!json_is_object(root)) return refuse(self, "$", "expected an object");
     TRY(json_get_string(&format, root, "format", self->source, "$", self->error));
@@ -503,19 +537,18 @@ static AmStatus read_plan(const Reader *self, json_t *root) {
     TRY(json_get_string(&version, root, "automap_version", self->source, "$", self->error));
     TRY(read_module(self, root));
     TRY(read_cluster(self, root));
-    TRY(json_get_integer(&micro_batches, root, "micro_batches", 1, INT32_MAX, self->source, "$",
-                         self->error));
+    TRY(read_micro_batches(self, whole, root));
     TRY(json_get_string(&self->plan->schedule, root, "schedule", self->source, "$", self->error));
     TRY(json_get_array(&stages, root, "stages", self->source, "$", self->error));
-    self->plan->micro_batches = (int32_t)micro_batches;
+    if (self->context->whole && json_array_size(stages) > 1)
+        return refuse(self, "$.stages", "expected one stage where there are several micro-batches");
     TRY(read_stages(self, stages));
-    TRY(read_relaxations(self, root));
     TRY(read_predicted(self, root));
     TRY(read_search(self, root));
     return check_all_derived(self, root);
 }
 
-AmStatus plan_read(Plan **plan, json_t **root, Arena *arena, const PlanContext *context, const char *path,
+AmStatus plan_read(Plan **plan, json_t **root, Arena *arena, PlanContext *context, const char *path,
                    AmError *error) {
     FileBytes bytes = {0};
     AmStatus status;
@@ -532,7 +565,7 @@ AmStatus plan_read(Plan **plan, json_t **root, Arena *arena, const PlanContext *
                  ? json_parse(&document, reader.source, bytes.data, (size_t)bytes.length, error)
                  : am_fail_memory(error, (int64_t)sizeof(Plan));
     file_release(&bytes);
-    if (status == AM_OK) status = read_plan(&reader, document);
+    if (status == AM_OK) status = read_plan(&reader, context, document);
     if (status != AM_OK) {
         json_decref(document);
         return status;

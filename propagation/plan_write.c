@@ -8,6 +8,7 @@
 
 #include "base/file.h"
 #include "base/json.h"
+#include "propagation/micro_batches.h"
 #include "propagation/plan_parts.h"
 
 static json_t *integers_to_json(const int32_t *values, int32_t count) {
@@ -45,8 +46,9 @@ static json_t *lists_to_json(const PlanStage *stage, const Classes *classes) {
 }
 
 /* {"instruction", "factor": {axis: factor or null}} or {"instruction", "states": {axis: state}}. */
-static json_t *exception_to_json(const PlanException *exception, const Mesh *mesh) {
-    json_t *object = json_pack("{s:i}", "instruction", exception->instruction);
+static json_t *exception_to_json(const PlanException *exception, const PlanContext *context,
+                                 const Mesh *mesh) {
+    json_t *object = json_pack("{s:i}", "instruction", plan_number_of(context, exception->instruction));
     if (exception->has_factors) {
         json_t *factors = json_object();
         for (int32_t axis = 0; axis < mesh->axis_count; axis++) {
@@ -70,24 +72,25 @@ static json_t *exception_to_json(const PlanException *exception, const Mesh *mes
     return object;
 }
 
-static json_t *boxing_to_json(const PlanStage *stage) {
+static json_t *boxing_to_json(const PlanStage *stage, const PlanContext *context) {
     json_t *boxing = json_array();
     for (int32_t k = 0; k < stage->boxing_count; k++)
-        json_array_append_new(boxing, json_pack("{s:i, s:s}", "instruction", stage->boxing[k].instruction,
+        json_array_append_new(boxing, json_pack("{s:i, s:s}", "instruction",
+                                                plan_number_of(context, stage->boxing[k].instruction),
                                                 "place", plan_place_name(stage->boxing[k].place)));
     return boxing;
 }
 
-static json_t *stage_to_json(const PlanStage *stage, const Classes *classes) {
+static json_t *stage_to_json(const PlanStage *stage, const PlanContext *context) {
     json_t *ranges = json_array(), *exceptions = json_array();
     for (int32_t r = 0; r < stage->range_count; r++)
         json_array_append_new(ranges, json_pack("[i, i]", stage->ranges[r][0], stage->ranges[r][1]));
     for (int32_t k = 0; k < stage->exception_count; k++)
-        json_array_append_new(exceptions, exception_to_json(&stage->exceptions[k], &stage->mesh));
+        json_array_append_new(exceptions, exception_to_json(&stage->exceptions[k], context, &stage->mesh));
     return json_pack("{s:o, s:o, s:o, s:o, s:o, s:o, s:[]}", "ranges", ranges, "devices",
                      integers_to_json(stage->devices, stage->mesh.device_count), "mesh",
-                     mesh_to_json(&stage->mesh), "lists", lists_to_json(stage, classes), "exceptions",
-                     exceptions, "boxing", boxing_to_json(stage), "recompute");
+                     mesh_to_json(&stage->mesh), "lists", lists_to_json(stage, context->classes),
+                     "exceptions", exceptions, "boxing", boxing_to_json(stage, context), "recompute");
 }
 
 static json_t *predicted_to_json(const Plan *plan) {
@@ -118,10 +121,11 @@ static json_t *search_to_json(const Plan *plan) {
 AmStatus plan_to_json(json_t **root, const Plan *plan, const PlanContext *context, AmError *error) {
     json_t *parameters = NULL, *decisions = NULL, *stages = json_array(), *relaxations = json_array();
     AmStatus status;
+    context = plan_context_used(plan, context);
     TRY_OR_FAIL(plan_parameters_to_json(&parameters, plan, context, error));
     TRY_OR_FAIL(plan_decisions_to_json(&decisions, plan, context, error));
     for (int32_t s = 0; s < plan->stage_count; s++)
-        json_array_append_new(stages, stage_to_json(&plan->stages[s], context->classes));
+        json_array_append_new(stages, stage_to_json(&plan->stages[s], context));
     for (int32_t k = 0; k < plan->relaxation_count; k++)
         json_array_append_new(relaxations, json_string(plan->relaxations[k]));
     json_t *object = json_pack(

@@ -3,6 +3,7 @@
 
 AmStatus plan_ranks(PlanRanks *ranks, Arena *arena, const PlanContext *context, const Plan *plan,
                     AmError *error) {
+    context = plan_context_used(plan, context);
     *ranks = (PlanRanks){.context = context,
                          .plan = plan,
                          .completions = ARENA_ARRAY(arena, Completion *, plan->stage_count),

@@ -24,6 +24,17 @@ Relaxation relaxation_from_name(const char *name) {
     return (Relaxation)k;
 }
 
+AmStatus micro_batches_state_relaxations(Plan *plan, Arena *arena, const PlanContext *context,
+                                         AmError *error) {
+    plan->relaxations = ARENA_ARRAY(arena, const char *, RELAXATION_COUNT + 1);
+    if (!plan->relaxations) return am_fail_memory(error, RELAXATION_COUNT);
+    plan->relaxation_count = 0;
+    for (int32_t k = 0; k < RELAXATION_COUNT; k++)
+        if (context->relaxations >> k & 1)
+            plan->relaxations[plan->relaxation_count++] = relaxation_name((Relaxation)k);
+    return AM_OK;
+}
+
 static AmStatus make_axis(TimeAxis **axis, Arena *arena, const PlanContext *whole,
                           const MicroBatching *settings, AmError *error) {
     const Rules *rules = whole->rules;
@@ -90,15 +101,17 @@ static AmStatus check_ranks(const IrModule *module, AmError *error) {
     return AM_OK;
 }
 
-static AmStatus rewrite(IrModule **module, int32_t **origins, Arena *scratch, const PlanContext *whole,
-                        const MicroBatching *settings, AmError *error) {
+static AmStatus rewrite(PlanContext *self, int32_t **origins, Arena *scratch, const MicroBatching *settings,
+                        AmError *error) {
+    const PlanContext *whole = self->whole;
     TimeAxis *axis = NULL;
     TRY(check_ranks(whole->canonical, error));
     TRY(make_axis(&axis, scratch, whole, settings, error));
     TRY(time_find_states(axis, error));
     TRY(time_find_levels(axis, error));
     TRY(time_find_demands(axis, error));
-    return time_emit(module, origins, axis, error);
+    if (axis->estimating >= 0) self->relaxations = 1u << RELAXATION_BATCH_STATISTICS_PER_MICRO_BATCH;
+    return time_emit(&self->canonical, origins, axis, error);
 }
 
 static AmStatus make_roles(PlanContext *self, AmError *error) {
@@ -126,6 +139,52 @@ static AmStatus make_roles(PlanContext *self, AmError *error) {
     return AM_OK;
 }
 
+/* Classes named by an instruction are named by the original's; where that is
+ * another's name already, by a number beyond the original's. */
+static void name_classes(PlanContext *self) {
+    const Classes *classes = self->classes;
+    for (int32_t c = 0; c < classes->count; c++) {
+        DimensionClass *class = &classes->classes[c];
+        if (class->named_by_parameter) continue;
+        int32_t own = class->number, original = self->original[own];
+        class->number = -1;
+        bool is_taken = classes_find(classes, false, original, class->dimension) >= 0;
+        class->number = is_taken ? self->whole->rules->count + own : original;
+    }
+}
+
+int32_t plan_number_of(const PlanContext *context, int32_t instruction) {
+    return context->whole ? context->original[instruction] : instruction;
+}
+
+int32_t plan_instruction_of(const PlanContext *context, int32_t number) {
+    if (!context->whole) return number;
+    const IrModule *original = context->whole->canonical, *module = context->canonical;
+    int32_t found = -1;
+    for (int32_t i = 0; i < module->instruction_count && found < 0; i++)
+        if (context->original[i] == number &&
+            module->instructions[i].opcode == original->instructions[number].opcode)
+            found = i;
+    return found;
+}
+
+AmStatus plan_context_for(const PlanContext **context, PlanContext *whole, const MicroBatching *settings,
+                          AmError *error) {
+    PlanContext *split = whole->splits;
+    *context = whole;
+    if (settings->micro_batches <= 1) return AM_OK;
+    while (split &&
+           (split->micro_batches != settings->micro_batches || split->relaxations != settings->relaxations))
+        split = split->next_split;
+    if (!split) {
+        TRY(plan_context_split(&split, whole, settings, error));
+        split->next_split = whole->splits;
+        whole->splits = split;
+    }
+    *context = split;
+    return AM_OK;
+}
+
 AmStatus plan_context_split(PlanContext **split, const PlanContext *whole, const MicroBatching *settings,
                             AmError *error) {
     Arena arena = {0}, scratch = {0};
@@ -137,12 +196,13 @@ AmStatus plan_context_split(PlanContext **split, const PlanContext *whole, const
     self->micro_batches = settings->micro_batches;
     memcpy(self->sha256, whole->sha256, sizeof self->sha256);
     AmStatus status;
-    TRY_OR_FAIL(rewrite(&self->canonical, &origins, &scratch, whole, settings, error));
+    TRY_OR_FAIL(rewrite(self, &origins, &scratch, settings, error));
     self->original = origins;
     TRY_OR_FAIL(make_roles(self, error));
     TRY_OR_FAIL(rules_build(&self->rules, &self->arena, self->canonical, error));
     TRY_OR_FAIL(classes_build(&self->classes, &self->arena, self->rules, self->roles, error));
     TRY_OR_FAIL(choices_build(&self->choices, &self->arena, self->rules, self->classes, self->roles, error));
+    name_classes(self);
     *split = self;
     arena_free(&scratch);
     return AM_OK;

@@ -25,10 +25,12 @@ typedef struct TimeState {
     int32_t dimension;      /* TIME_SPLIT */
     int64_t unit;           /* TIME_SPLIT */
     SbpReduction reduction; /* TIME_PARTIAL */
+    bool is_zero; /* TIME_WHOLE: an array of a loop that is zero as far as is known: any state fits */
 } TimeState;
 
 static inline bool time_equal(TimeState a, TimeState b) {
-    return a.kind == b.kind && a.dimension == b.dimension && a.unit == b.unit && a.reduction == b.reduction;
+    return a.kind == b.kind && a.dimension == b.dimension && a.unit == b.unit && a.reduction == b.reduction &&
+           a.is_zero == b.is_zero;
 }
 
 /* A copy of a whole value that a loop makes for itself: its micro-batch's part

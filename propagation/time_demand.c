@@ -187,7 +187,9 @@ static void want_in_loop(TimeAxis *self, const PlannedLoop *loop, uint32_t level
 }
 
 TimeState time_leaf_state(const TimeAxis *self, const PlannedLoop *loop, int32_t leaf) {
-    return *time_state(self, self->module->computations[loop->body].parameters[0], leaf);
+    TimeState state = *time_state(self, self->module->computations[loop->body].parameters[0], leaf);
+    state.is_zero = false;
+    return state;
 }
 
 /* What reads an array after a loop needs the loop: in the turns, or as it was. */

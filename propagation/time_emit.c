@@ -54,7 +54,17 @@ static int32_t copy_computation(TimeEmitter *self, int32_t computation) {
 /* A value of the entry in the body of the loop of turns, carried there unchanged. */
 static int32_t invariant(TimeEmitter *self, int32_t value) {
     TimeBlock entry = {.computation = 0, .origin = self->body.origin};
-    if (self->arena->failed || value < 0 || value >= self->invariant_count) return 0;
+    if (self->arena->failed || value < 0) return 0;
+    if (value >= self->invariant_count) {
+        int32_t count = 2 * value + 1;
+        self->invariant =
+            arena_grow(self->arena, self->invariant, sizeof(int32_t) * (size_t)self->invariant_count,
+                       sizeof(int32_t) * (size_t)count);
+        if (self->arena->failed) return 0;
+        memset(self->invariant + self->invariant_count, -1,
+               sizeof(int32_t) * (size_t)(count - self->invariant_count));
+        self->invariant_count = count;
+    }
     if (self->invariant[value] >= 0) return self->invariant[value];
     ARENA_RESERVE(self->arena, self->carries, self->carry_count, self->carry_capacity);
     IrAttributes *attributes = ARENA_ARRAY(self->arena, IrAttributes, 1);
@@ -448,7 +458,7 @@ static AmStatus emit_turns(TimeEmitter *self, int32_t level, AmError *error) {
     self->invariant = ARENA_ARRAY(self->arena, int32_t, self->invariant_count + 1);
     int32_t *results = ARENA_ARRAY(self->arena, int32_t, (int64_t)entry_count * (int64_t)kind_count + 1);
     if (self->arena->failed) return am_fail_memory(error, entry_count);
-    memset(self->invariant, -1, sizeof(int32_t) * (size_t)(self->invariant_count + 1));
+    memset(self->invariant, -1, sizeof(int32_t) * (size_t)self->invariant_count);
     self->carry_count = 0;
     self->body = (TimeBlock){.computation = ir_compose_computation(&self->composer, "micro_batch"),
                              .origin = origin,

@@ -70,7 +70,7 @@ bool time_is_linear(const TimeAxis *self, int32_t i) {
             if (!may_be || state.reduction != SBP_ADD) return false;
             partial++;
         } else if (may_be && row->kind == LINEAR_JOINT) {
-            if (!rule_is_identity(self->module, producer, SBP_ADD)) return false;
+            if (!state.is_zero && !rule_is_identity(self->module, producer, SBP_ADD)) return false;
         }
     }
     const IrShape *operand = &self->module->instructions[instruction->operands[0]].shape;

@@ -108,7 +108,7 @@ static const IrShape *slot_shape(const TimeAxis *self, int32_t i, int32_t slot) 
 bool time_factor_usable(const TimeAxis *self, int32_t i, const Factor *factor) {
     const FactorRule *rule = &self->rules->rules[i];
     if (factor->kind != FACTOR_PARALLEL && factor->kind != FACTOR_REDUCTION) return false;
-    if (factor->indexed) return false;
+    if (factor->indexed || factor->halo) return false;
     for (int32_t slot = 0; slot < rule->operand_count + rule->result_count; slot++) {
         if (factor->dimension[slot] < 0) continue;
         const IrShape *shape = slot_shape(self, i, slot);
@@ -236,10 +236,10 @@ static void set_leaf(TimeAxis *self, const PlannedLoop *loop, int32_t l, TimeSta
 /* The state of an array that was `now` and that the body makes `next`; false: contradictory. */
 static bool join(const TimeAxis *self, const LoopLeaf *leaf, TimeState *now, TimeState next) {
     if (time_equal(*now, next)) return true;
-    if (now->kind == TIME_WHOLE && next.kind == TIME_SPLIT) *now = next;
-    else if (now->kind == TIME_WHOLE && next.kind == TIME_PARTIAL && next.reduction == SBP_ADD &&
-             starts_at_zero(self, leaf))
-        *now = next;
+    bool stays_whole = now->kind == TIME_WHOLE && next.kind == TIME_WHOLE;
+    bool becomes_sum = now->is_zero && next.kind == TIME_PARTIAL && next.reduction == SBP_ADD;
+    if (stays_whole) *now = whole;
+    else if ((now->kind == TIME_WHOLE && next.kind == TIME_SPLIT) || becomes_sum) *now = next;
     else if (now->kind == TIME_PARTIAL) return next.kind == TIME_WHOLE && is_zero(self, leaf->next);
     else return now->kind == TIME_SPLIT && next.kind == TIME_WHOLE;
     return true;
@@ -252,6 +252,7 @@ static AmStatus find_loop_states(TimeAxis *self, const PlannedLoop *loop, AmErro
     for (int32_t l = 0; l < loop->leaf_count; l++) {
         now[l] = *time_state(self, loop->leaves[l].initial, loop->leaves[l].initial_leaf);
         if (in_entry && now[l].kind == TIME_PARTIAL) now[l] = whole;
+        if (now[l].kind == TIME_WHOLE) now[l].is_zero = starts_at_zero(self, &loop->leaves[l]);
         is_split |= now[l].kind != TIME_WHOLE;
     }
     self->is_split[loop - self->rules->loops] = is_split;

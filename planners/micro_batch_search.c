@@ -1,0 +1,71 @@
+/* Search over the number of micro-batches.
+ *
+ * More micro-batches keep fewer activations and pay for it with smaller kernels
+ * and more launches, so that the fastest number is the smallest that fits, or
+ * nearly so; all of them are searched alike.
+ */
+#include "planners/micro_batch_search.h"
+
+#define MOST_NUMBERS 17
+
+/* 1, 2, 4, ... as far as the batch divides; or the one number asked for. */
+static int32_t list_numbers(int32_t *numbers, const PlanContext *whole, const MicroBatching *settings) {
+    int32_t count = 0;
+    int64_t batch = micro_batches_limit(whole);
+    if (settings->micro_batches > 0) {
+        numbers[0] = settings->micro_batches;
+        return 1;
+    }
+    for (int64_t m = 1; m <= MICRO_BATCHES_MOST && batch % m == 0 && count < MOST_NUMBERS; m *= 2)
+        numbers[count++] = (int32_t)m;
+    return count;
+}
+
+AmStatus search_micro_batches(SearchResult *result, Arena *arena, PlanContext *whole, const Cluster *cluster,
+                              const SearchOptions *options, const MicroBatching *settings, AmError *error) {
+    int32_t numbers[MOST_NUMBERS], count = list_numbers(numbers, whole, settings);
+    SearchOptions part = *options;
+    SearchResult best = {0};
+    AmError first = {0};
+    int64_t evaluations = 0;
+    double seconds = 0;
+    if (count > 1) {
+        part.evaluations =
+            (options->evaluations > 0 ? options->evaluations : SEARCH_DEFAULT_EVALUATIONS) / count;
+        if (part.evaluations < 1) part.evaluations = 1;
+        part.seconds = options->seconds / count;
+    }
+    for (int32_t k = 0; k < count; k++) {
+        MicroBatching here = {.micro_batches = numbers[k], .relaxations = settings->relaxations};
+        const PlanContext *context;
+        SearchResult found = {0};
+        AmError failure = {0};
+        AmStatus status = plan_context_for(&context, whole, &here, &failure);
+        bool cannot_split = status == AM_ERROR_INFEASIBLE;
+        if (status == AM_OK) {
+            /* A given plan's classes are those of its own context. */
+            bool same = options->initial && plan_context_used(options->initial, whole) == context;
+            part.initial = same ? options->initial : NULL;
+            status = search(&found, arena, context, cluster, &part, &failure);
+        }
+        if (first.code == AM_OK) first = failure;
+        if (status != AM_OK && status != AM_ERROR_INFEASIBLE) {
+            if (error && error->code == AM_OK) *error = failure;
+            return status;
+        }
+        evaluations += found.evaluations;
+        seconds += found.search_seconds;
+        bool is_better = found.plan && (!best.plan || found.plan->predicted_step_seconds <
+                                                          best.plan->predicted_step_seconds);
+        if (status == AM_OK && is_better) best = found;
+        if (cannot_split || found.interrupted) break;
+    }
+    if (!best.plan) {
+        if (error && error->code == AM_OK) *error = first;
+        return AM_ERROR_INFEASIBLE;
+    }
+    *result = best;
+    result->evaluations = evaluations;
+    result->search_seconds = seconds;
+    return AM_OK;
+}

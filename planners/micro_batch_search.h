@@ -1,0 +1,17 @@
+/* Search over the number of micro-batches: one search per number. */
+#ifndef PLANNERS_MICRO_BATCH_SEARCH_H
+#define PLANNERS_MICRO_BATCH_SEARCH_H
+
+#include "planners/search.h"
+#include "propagation/micro_batches.h"
+
+/* settings->micro_batches 0: all powers of two that divide the batch, which share
+ * the evaluations; the fastest plan that fits wins, of equal ones that of fewer
+ * micro-batches. `*result` is the winner's, with the evaluations and the time of
+ * all; its plan's context is owned by `whole`. Where a number cannot be split
+ * exactly, larger ones are not tried. AM_ERROR_INFEASIBLE as of search(), or as
+ * of plan_context_split() where one number was asked for. */
+AmStatus search_micro_batches(SearchResult *result, Arena *arena, PlanContext *whole, const Cluster *cluster,
+                              const SearchOptions *options, const MicroBatching *settings, AmError *error);
+
+#endif
