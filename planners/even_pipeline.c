@@ -181,6 +181,10 @@ static AmStatus try_problem(Pipelines *self, const Problem *problem, int32_t sta
     Simulation *simulation;
     int32_t cuts[STAGES_MOST + 1];
     bool found;
+    if (self->context->whole) {
+        self->reason = "a step of several micro-batches has one stage";
+        return AM_OK;
+    }
     for (int32_t axis = 0; axis < problem->mesh.axis_count; axis++) expert_batch(problem, axis, &genome);
     TRY(even_pipeline_cuts(cuts, &found, self->context, stage_count, error));
     if (!found) {
