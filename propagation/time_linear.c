@@ -50,6 +50,13 @@ static const LinearRow rows[] = {
     {IR_REDUCE, LINEAR_ADDING, 1},
 };
 
+/* Adds up without anything of its own: the sum of sums of parts is the sum of all. */
+static bool only_adds(const IrModule *module, const IrInstruction *reduce) {
+    return reduce->operand_count == 2 && reduce->called_count == 1 &&
+           sbp_reduction_of(ir_computation_operator(module, reduce->called[0])) == SBP_ADD &&
+           rule_is_identity(module, reduce->operands[1], SBP_ADD);
+}
+
 bool time_is_linear(const TimeAxis *self, int32_t i) {
     const IrInstruction *instruction = &self->module->instructions[i];
     const LinearRow *row = NULL;
@@ -81,6 +88,6 @@ bool time_is_linear(const TimeAxis *self, int32_t i) {
     case LINEAR_WIDENING:
         return dtype_is_floating(operand->type) && dtype_is_floating(instruction->shape.type) &&
                dtype_bits(instruction->shape.type) >= dtype_bits(operand->type);
-    default: return partial == 1 && self->choices->linearity[i] == LINEARITY_UNARY;
+    default: return partial == 1 && only_adds(self->module, instruction);
     }
 }
