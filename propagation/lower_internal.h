@@ -120,11 +120,6 @@ SbpState lower_halo_state(const Lowering *self, int32_t i, const int8_t *factors
 /* Emits such an instruction. Its operands, in the states asked for, are replaced by what is brought. */
 AmStatus lower_halo(Lowering *self, int32_t i, const int8_t *factors, int32_t *operands,
                     SbpState result_state, AmError *error);
-/* Emits a halo_exchange along `dimension`, over the axes and the group of `along`, which
- * takes value `from` to value `to`. Arrays are [group_count] and stay (ProgramMovement). */
-AmStatus lower_exchange(Lowering *self, const ProgramCollective *along, int32_t dimension,
-                        const int64_t *parts, const int64_t *range_start, const int64_t *range_extent,
-                        int32_t from, int32_t to, AmError *error);
 
 /* Whether instructions of this opcode run computations as programs of their own (program.h). */
 bool lower_has_regions(IrOpcode opcode);

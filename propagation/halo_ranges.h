@@ -1,0 +1,64 @@
+/* What a part of a split dimension reads (internal to lowering): slice, pad,
+ * concatenate, reverse, convolution and windows in space.
+ *
+ * Place j of a part reads the elements i of an operand's dimension with
+ *
+ *     0 <= base i + low - step j <= span
+ *
+ * (a window: step is its stride, span its reach less one, base its base dilation,
+ * low its padding), so a part reads one range of elements. A convolution's
+ * reduction over its window is the same with kernel places for result places. A
+ * select-and-scatter goes from its part to the windows that reach into it, and from
+ * these to all that they see. What lies outside of a range is outside of the whole
+ * or is not read, so padding means the same as it did.
+ */
+#ifndef PROPAGATION_HALO_RANGES_H
+#define PROPAGATION_HALO_RANGES_H
+
+#include "propagation/rules.h"
+
+typedef struct HaloRange {
+    int64_t start, extent;
+} HaloRange;
+
+/* One factor that is split over some axes, and the devices along them. */
+typedef struct Halo {
+    const IrModule *module;
+    const IrInstruction *source;
+    const FactorRule *rule;
+    const Factor *factor;
+    uint32_t axes;
+    const int32_t *group; /* [count] */
+    int32_t count, position;
+    HaloRange *parts;  /* [count] that the members compute, of the result or of the kernel */
+    HaloRange *ranges; /* [slot * count + member] that they have of each operand */
+} Halo;
+
+static inline HaloRange halo_own_part(const Halo *halo) {
+    return halo->parts[halo->position];
+}
+static inline HaloRange halo_own_range(const Halo *halo, int32_t slot) {
+    return halo->ranges[slot * halo->count + halo->position];
+}
+
+/* Attributes whose arrays of places can be changed. */
+typedef struct LocalAttributes {
+    IrAttributes attributes; /* points to these: */
+    int64_t *slice_start, *slice_limit;
+    IrPadding *padding;
+    IrWindowDimension *window;
+} LocalAttributes;
+
+bool halo_is_known(IrOpcode opcode);
+/* Whether operands must have just the elements that are read, as no attribute says which. */
+bool halo_is_exact(IrOpcode opcode);
+/* Whether a convolution's window is turned round in this dimension. */
+bool halo_is_turned(const Halo *halo);
+/* Size of the dimension that the factor is of an operand. */
+int64_t halo_operand_size(const Halo *halo, int32_t slot);
+/* What the parts read of operand `slot`: fills its ranges. */
+void halo_find_ranges(Halo *halo, int32_t slot);
+/* The attributes of the instruction on the own part and ranges. */
+void halo_localise(LocalAttributes *local, const Halo *halo);
+
+#endif
