@@ -73,7 +73,7 @@ static void add_variable(Assignment *self, const Variable *variable) {
 
 /* Whether lowering can split the factor: what a plan may ask for. */
 static bool can_split(const Factor *factor) {
-    return factor->kind == FACTOR_PARALLEL || factor->kind == FACTOR_REDUCTION;
+    return factor_may_split(factor);
 }
 
 /* All choices of a mesh. An operator on results of others may also be left to the lists,
