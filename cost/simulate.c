@@ -17,11 +17,10 @@
 
 typedef struct Simulator {
     Arena *arena;
-    const PlanContext *context;
+    const PlanRanks *ranks;
     const Plan *plan;
     const Cluster *cluster;
     Simulation *simulation;
-    PlanRanks ranks;
     StageClock *stages;              /* [stage_count] */
     const ProgramTransfer **waiting; /* [stage_count]: what the stage has come to; NULL: its end */
     int32_t *device_of;              /* [rank]: device of the cluster */
@@ -33,9 +32,8 @@ static AmStatus open_stages(Simulator *self, AmError *error) {
     self->waiting = ARENA_ARRAY(self->arena, const ProgramTransfer *, stages);
     self->device_of = ARENA_ARRAY(self->arena, int32_t, self->simulation->device_count);
     if (self->arena->failed) return am_fail_memory(error, stages);
-    TRY(plan_ranks(&self->ranks, self->arena, self->context, self->plan, error));
     for (int32_t s = 0, rank = 0; s < stages; s++) {
-        TRY(stage_clock_open(&self->stages[s], self->arena, &self->ranks, s, self->cluster, self->simulation,
+        TRY(stage_clock_open(&self->stages[s], self->arena, self->ranks, s, self->cluster, self->simulation,
                              error));
         for (int32_t d = 0; d < self->plan->stages[s].mesh.device_count; d++)
             self->device_of[rank++] = self->plan->stages[s].devices[d];
@@ -44,8 +42,8 @@ static AmStatus open_stages(Simulator *self, AmError *error) {
 }
 
 static double *clock_of(Simulator *self, int32_t rank) {
-    int32_t stage = plan_ranks_stage(&self->ranks, rank);
-    return &self->stages[stage].clock[rank - self->ranks.first_rank[stage]];
+    int32_t stage = plan_ranks_stage(self->ranks, rank);
+    return &self->stages[stage].clock[rank - self->ranks->first_rank[stage]];
 }
 
 /* The ranks that take part meet; the transfer takes all of them the same time. */
@@ -134,9 +132,9 @@ static void describe_devices(Simulator *self) {
     double fullest = -1;
     for (int32_t d = 0; d < simulation->device_count; d++) {
         SimulatedDevice *device = &simulation->devices[d];
-        int32_t stage = plan_ranks_stage(&self->ranks, d);
+        int32_t stage = plan_ranks_stage(self->ranks, d);
         const LoweredCosts *costs =
-            stage_clock_costs(&self->stages[stage], d - self->ranks.first_rank[stage]);
+            stage_clock_costs(&self->stages[stage], d - self->ranks->first_rank[stage]);
         device->device = self->device_of[d];
         device->name = cluster_device_name(self->cluster, self->arena, device->device);
         device->memory = costs->memory;
@@ -150,20 +148,16 @@ static void describe_devices(Simulator *self) {
     }
 }
 
-AmStatus simulate_plan(Simulation **simulation, Arena *arena, const PlanContext *context, const Plan *plan,
-                       const Cluster *cluster, double memory_fraction, AmError *error) {
-    int32_t count = 0;
-    context = plan_context_used(plan, context);
-    TRY(check_devices(plan, cluster, error));
-    for (int32_t s = 0; s < plan->stage_count; s++) count += plan->stages[s].mesh.device_count;
+AmStatus simulate_ranks(Simulation **simulation, Arena *arena, const PlanRanks *ranks, const Cluster *cluster,
+                        double memory_fraction, AmError *error) {
     Simulation *result = ARENA_ARRAY(arena, Simulation, 1);
-    SimulatedDevice *devices = ARENA_ARRAY(arena, SimulatedDevice, count);
+    SimulatedDevice *devices = ARENA_ARRAY(arena, SimulatedDevice, ranks->rank_count);
     Simulator self = {
-        .arena = arena, .context = context, .plan = plan, .cluster = cluster, .simulation = result};
-    if (arena->failed) return am_fail_memory(error, count);
-    *result = (Simulation){.module_name = plan->module_name,
+        .arena = arena, .ranks = ranks, .plan = ranks->plan, .cluster = cluster, .simulation = result};
+    if (arena->failed) return am_fail_memory(error, ranks->rank_count);
+    *result = (Simulation){.module_name = ranks->plan->module_name,
                            .cluster_name = cluster->name,
-                           .device_count = count,
+                           .device_count = ranks->rank_count,
                            .devices = devices,
                            .memory_fraction = memory_fraction,
                            .warnings = {.arena = arena}};
@@ -171,11 +165,20 @@ AmStatus simulate_plan(Simulation **simulation, Arena *arena, const PlanContext 
     TRY(run(&self, error));
     finish(&self);
     UsefulWork work;
-    TRY(useful_work(&work, context->rules, error));
+    TRY(useful_work(&work, ranks->context->rules, error));
     result->flops = work.flops;
     describe_devices(&self);
     *simulation = result;
     return arena->failed ? am_fail_memory(error, 0) : AM_OK;
+}
+
+AmStatus simulate_plan(Simulation **simulation, Arena *arena, const PlanContext *context, const Plan *plan,
+                       const Cluster *cluster, double memory_fraction, AmError *error) {
+    PlanRanks ranks;
+    context = plan_context_used(plan, context);
+    TRY(check_devices(plan, cluster, error));
+    TRY(plan_ranks(&ranks, arena, context, plan, error));
+    return simulate_ranks(simulation, arena, &ranks, cluster, memory_fraction, error);
 }
 
 AmStatus simulation_predict(Plan *plan, Arena *arena, const Simulation *simulation, AmError *error) {

@@ -4,7 +4,7 @@
 
 #include "cost/memory.h"
 #include "cost/price.h"
-#include "propagation/plan.h"
+#include "propagation/ranks.h"
 
 typedef struct SimulatedDevice {
     int32_t device;   /* in the cluster */
@@ -41,6 +41,10 @@ typedef struct Simulation {
  * not fit is simulated all the same; see `fit`. All memory is the arena's. */
 AmStatus simulate_plan(Simulation **simulation, Arena *arena, const PlanContext *context, const Plan *plan,
                        const Cluster *cluster, double memory_fraction, AmError *error);
+
+/* The same for a plan whose stages are complete and whose devices the cluster has. */
+AmStatus simulate_ranks(Simulation **simulation, Arena *arena, const PlanRanks *ranks, const Cluster *cluster,
+                        double memory_fraction, AmError *error);
 
 /* Sets predicted_step_seconds, predicted and device_count; arrays in the arena. */
 AmStatus simulation_predict(Plan *plan, Arena *arena, const Simulation *simulation, AmError *error);
