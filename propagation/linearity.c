@@ -83,7 +83,7 @@ static SbpReduction reduction_of(const IrModule *module, const IrInstruction *in
     if (instruction->operand_count != 2 || instruction->called_count != 1) return SBP_REDUCTION_COUNT;
     SbpReduction reduction = sbp_reduction_of(ir_computation_operator(module, instruction->called[0]));
     bool splits =
-        reduction != SBP_REDUCTION_COUNT && rule_is_identity(module, instruction->operands[1], reduction);
+        reduction != SBP_REDUCTION_COUNT && rule_may_repeat(module, instruction->operands[1], reduction);
     return splits ? reduction : SBP_REDUCTION_COUNT;
 }
 

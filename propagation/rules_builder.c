@@ -215,3 +215,10 @@ bool rule_is_identity(const IrModule *module, int32_t instruction, SbpReduction 
     }
     return literal->bytes >= width;
 }
+
+bool rule_may_repeat(const IrModule *module, int32_t instruction, SbpReduction reduction) {
+    bool is_idempotent =
+        reduction == SBP_MAX || reduction == SBP_MIN || reduction == SBP_AND || reduction == SBP_OR;
+    bool is_complex = dtype_is_complex(module->instructions[instruction].shape.type);
+    return (is_idempotent && !is_complex) || rule_is_identity(module, instruction, reduction);
+}

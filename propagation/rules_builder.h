@@ -68,6 +68,10 @@ static inline bool rule_contains(const int64_t *values, int32_t count, int64_t v
  * element: a constant, possibly broadcast, reshaped, copied or converted. */
 bool rule_is_identity(const IrModule *module, int32_t instruction, SbpReduction reduction);
 
+/* Whether every part of a reduction may begin with value `instruction`: its
+ * identity, or anything where combining twice is combining once. */
+bool rule_may_repeat(const IrModule *module, int32_t instruction, SbpReduction reduction);
+
 /* One function per rule class; BLOCKED and TUPLE need none. */
 void rule_elementwise(RuleBuilder *builder);
 void rule_each_dimension(RuleBuilder *builder); /* FREE, PARAMETER */

@@ -6,7 +6,7 @@
  * the batch by the same function. Spatial dimensions are split with halos. Of a convolution in groups, of
  * features or of the batch, the groups are a factor: the major part of what they divide. A reduce splits over
  * a reduced
- * dimension if its init value is the operator's identity, which every part may then apply.
+ * dimension if its init value is one that every part may apply.
  */
 #include "ir/hlo.pb-c.h"
 #include "propagation/rules_builder.h"
@@ -183,7 +183,7 @@ void rule_reduce(RuleBuilder *builder) {
     SbpReduction reduction =
         sbp_reduction_of(ir_computation_operator(builder->module, instruction->called[0]));
     bool splits = inputs == 1 && reduction != SBP_REDUCTION_COUNT &&
-                  rule_is_identity(builder->module, instruction->operands[1], reduction);
+                  rule_may_repeat(builder->module, instruction->operands[1], reduction);
     int32_t kept = 0;
     for (int32_t d = 0; d < rule_rank(builder, 0); d++) {
         bool reduced = rule_contains(attributes->dimensions, attributes->dimension_count, d);

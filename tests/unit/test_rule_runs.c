@@ -4,10 +4,14 @@
 
 #include "split_case.h"
 
-#define COMPUTATIONS                                                                            \
-    "add { a = f32[] parameter(0) b = f32[] parameter(1) ROOT c = f32[] add(a, b) }\n"          \
-    "greater { a = f32[] parameter(0) b = f32[] parameter(1) i = s32[] parameter(2) j = s32[] " \
-    "parameter(3)\n  ROOT c = pred[] compare(a, b), direction=GT }\n"                           \
+#define COMPUTATIONS                                                                                       \
+    "add { a = f32[] parameter(0) b = f32[] parameter(1) ROOT c = f32[] add(a, b) }\n"                     \
+    "greater { a = f32[] parameter(0) b = f32[] parameter(1) i = s32[] parameter(2) j = s32[] "            \
+    "parameter(3)\n  ROOT c = pred[] compare(a, b), direction=GT }\n"                                      \
+    "max { a = f32[] parameter(0) b = f32[] parameter(1) ROOT c = f32[] maximum(a, b) }\n"                 \
+    "both { a = f32[] parameter(0) m = s32[] parameter(1) b = f32[] parameter(2) n = s32[] parameter(3)\n" \
+    "  s = f32[] subtract(b, a) c = s32[] convert(a) d = s32[] add(m, n) k = s32[] add(c, d)\n"            \
+    "  ROOT t = (f32[], s32[]) tuple(s, k) }\n"                                                            \
     "twice { a = f32[] parameter(0) b = f32[] parameter(1) c = f32[] add(a, a) ROOT d = f32[] add(c, b) }\n"
 
 /* The root is a tuple of what r gives, as types A, B and C. */
@@ -179,6 +183,20 @@ static void test_indices(void **state) {
          "ROOT r = f32[12,6] scatter(z, i, u), update_window_dims={1}, inserted_window_dims={0}, "
          "scatter_dims_to_operand_dims={0}, index_vector_dim=1, to_apply=add",
          3},
+        /* Two operands, of which the second counts what falls on the first; and the greatest of a part. */
+        {"z = f32[12,6] parameter(0) n = s32[12,6] parameter(1) i = s32[8,1] parameter(2)\n"
+         "u = f32[8,6] parameter(3) v = s32[8,6] parameter(4)\n"
+         "r = (f32[12,6], s32[12,6]) scatter(z, n, i, u, v), update_window_dims={1}, "
+         "inserted_window_dims={0}, scatter_dims_to_operand_dims={0}, index_vector_dim=1, "
+         "to_apply=both" TWO("f32[12,6]", "s32[12,6]"),
+         2},
+        {"z = f32[12,6] parameter(0) i = s32[8,1] parameter(1) u = f32[8,6] parameter(2)\n"
+         "ROOT r = f32[12,6] scatter(z, i, u), update_window_dims={1}, inserted_window_dims={0}, "
+         "scatter_dims_to_operand_dims={0}, index_vector_dim=1, to_apply=max",
+         3},
+        {"a = f32[12,6] parameter(0) z = f32[] parameter(1)\n"
+         "ROOT r = f32[6] reduce(a, z), dimensions={0}, to_apply=max",
+         2},
         {"a = f32[12,6] parameter(0) i = s32[] parameter(1) j = s32[] parameter(2)\n"
          "ROOT r = f32[1,6] dynamic-slice(a, i, j), dynamic_slice_sizes={1,6}",
          2},

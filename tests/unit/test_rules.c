@@ -12,17 +12,19 @@
 #include "propagation/rules.h"
 
 /* Operators that to_apply may name. */
-#define COMPUTATIONS                                                                                       \
-    "add { a = f32[] parameter(0) b = f32[] parameter(1) ROOT c = f32[] add(a, b) }\n"                     \
-    "maximum { a = f32[] parameter(0) b = f32[] parameter(1) ROOT c = f32[] maximum(a, b) }\n"             \
-    "and { a = pred[] parameter(0) b = pred[] parameter(1) ROOT c = pred[] and(a, b) }\n"                  \
-    "greater { a = f32[] parameter(0) b = f32[] parameter(1) ROOT c = pred[] compare(a, b), direction=GE " \
-    "}\n"                                                                                                  \
-    "pair_greater { a = f32[] parameter(0) b = f32[] parameter(1) i = s32[] parameter(2) j = s32[] "       \
-    "parameter(3)\n"                                                                                       \
-    "  ROOT c = pred[] compare(a, b), direction=GT }\n"                                                    \
-    "subtract { a = f32[] parameter(0) b = f32[] parameter(1) ROOT c = f32[] subtract(a, b) }\n"           \
-    "pair { a = f32[] parameter(0) i = s32[] parameter(1) b = f32[] parameter(2) j = s32[] parameter(3)\n" \
+#define COMPUTATIONS                                                                                         \
+    "add { a = f32[] parameter(0) b = f32[] parameter(1) ROOT c = f32[] add(a, b) }\n"                       \
+    "maximum { a = f32[] parameter(0) b = f32[] parameter(1) ROOT c = f32[] maximum(a, b) }\n"               \
+    "and { a = pred[] parameter(0) b = pred[] parameter(1) ROOT c = pred[] and(a, b) }\n"                    \
+    "greater { a = f32[] parameter(0) b = f32[] parameter(1) ROOT c = pred[] compare(a, b), direction=GE "   \
+    "}\n"                                                                                                    \
+    "pair_greater { a = f32[] parameter(0) b = f32[] parameter(1) i = s32[] parameter(2) j = s32[] "         \
+    "parameter(3)\n"                                                                                         \
+    "  ROOT c = pred[] compare(a, b), direction=GT }\n"                                                      \
+    "subtract { a = f32[] parameter(0) b = f32[] parameter(1) ROOT c = f32[] subtract(a, b) }\n"             \
+    "lesser { a = f32[] parameter(0) i = s32[] parameter(1) b = f32[] parameter(2) j = s32[] parameter(3)\n" \
+    "  ROOT t = (f32[], s32[]) tuple(b, j) }\n"                                                              \
+    "pair { a = f32[] parameter(0) i = s32[] parameter(1) b = f32[] parameter(2) j = s32[] parameter(3)\n"   \
     "  ROOT t = (f32[], s32[]) tuple(a, i) }\n"
 
 typedef struct Derived {
@@ -288,6 +290,17 @@ static void test_scatter(void **state) {
          "ROOT r = f32[100,16] scatter(z, i, u), update_window_dims={2}, inserted_window_dims={0}, "
          "scatter_dims_to_operand_dims={0}, index_vector_dim=2, to_apply=add",
          "([a,b],[c,d],[c,d,b])->[a,b] indexed a reduce c(add) reduce d(add)"},
+        /* The greatest of anything may be counted more than once. */
+        {"z = f32[9,4] parameter(2) i = s32[8,1] parameter(0) u = f32[8,4] parameter(1)\n"
+         "ROOT r = f32[9,4] scatter(z, i, u), update_window_dims={1}, inserted_window_dims={0}, "
+         "scatter_dims_to_operand_dims={0}, index_vector_dim=1, to_apply=maximum",
+         "([a,b],[c],[c,b])->[a,b] indexed a reduce c(max)"},
+        /* Several operands. */
+        {"z = f32[9,4] parameter(0) n = s32[9,4] parameter(1) i = s32[8,1] parameter(2)\n"
+         "u = f32[8,4] parameter(3) v = s32[8,4] parameter(4)\n"
+         "ROOT r = (f32[9,4], s32[9,4]) scatter(z, n, i, u, v), update_window_dims={1}, "
+         "inserted_window_dims={0}, scatter_dims_to_operand_dims={0}, index_vector_dim=1, to_apply=lesser",
+         "([a,b],[a,b],[c],[c,b],[c,b])->([a,b],[a,b]) indexed a whole c"},
         /* Into something else, which parts would count more than once. */
         {"z = f32[100,16] parameter(2) i = s32[8,5,1] parameter(0) u = f32[8,5,16] parameter(1)\n"
          "ROOT r = f32[100,16] scatter(z, i, u), update_window_dims={2}, inserted_window_dims={0}, "
