@@ -10,6 +10,7 @@
 #include "cost/simulate.h"
 #include "ir/flops.h"
 #include "planners/expert.h"
+#include "propagation/micro_batches.h"
 #include "propagation/stages.h"
 
 #define TOLERANCE 0.1 /* of a stage's FLOPs */
@@ -181,12 +182,8 @@ static AmStatus try_problem(Pipelines *self, const Problem *problem, int32_t sta
     Simulation *simulation;
     int32_t cuts[STAGES_MOST + 1];
     bool found;
-    if (self->context->whole) {
-        self->reason = "a step of several micro-batches has one stage";
-        return AM_OK;
-    }
     for (int32_t axis = 0; axis < problem->mesh.axis_count; axis++) expert_batch(problem, axis, &genome);
-    TRY(even_pipeline_cuts(cuts, &found, self->context, stage_count, error));
+    TRY(even_pipeline_cuts(cuts, &found, plan_context_whole(self->context), stage_count, error));
     if (!found) {
         self->reason = "it has too few forward operators to cut";
         return AM_OK;
@@ -197,6 +194,7 @@ static AmStatus try_problem(Pipelines *self, const Problem *problem, int32_t sta
     Plan *plan = ARENA_ARRAY(self->arena, Plan, 1);
     if (!plan) return am_fail_memory(error, (int64_t)sizeof *plan);
     search_describe_plan(plan, self->context, self->cluster, self->options);
+    TRY(micro_batches_state_relaxations(plan, self->arena, self->context, error));
     plan->schedule = "gpipe";
     plan->stages = stages;
     plan->stage_count = stage_count;

@@ -540,8 +540,6 @@ static AmStatus read_plan(Reader *self, PlanContext *whole, json_t *root) {
     TRY(read_micro_batches(self, whole, root));
     TRY(json_get_string(&self->plan->schedule, root, "schedule", self->source, "$", self->error));
     TRY(json_get_array(&stages, root, "stages", self->source, "$", self->error));
-    if (self->context->whole && json_array_size(stages) > 1)
-        return refuse(self, "$.stages", "expected one stage where there are several micro-batches");
     TRY(read_stages(self, stages));
     TRY(read_predicted(self, root));
     TRY(read_search(self, root));

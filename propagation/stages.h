@@ -68,10 +68,13 @@ typedef struct StageSeeds {
 AmStatus stages_assign(StageMap **map, Arena *arena, const PlanContext *context, const Plan *plan,
                        AmError *error);
 
-/* The two halves of it. Seeds from the plan's ranges (stages_seed.c), and from seeds the stages
- * that everything is held and needed on (stages.c). */
+/* The two halves of it. Seeds from the plan's ranges (stages_seed.c; of a module in micro-batches by way of
+ * the original's, stages_split.c), and from seeds the stages that everything is held and needed on
+ * (stages.c). */
 AmStatus stages_seed(StageSeeds *seeds, Arena *arena, const PlanContext *context, const Plan *plan,
                      AmError *error);
+AmStatus stages_seed_split(StageSeeds *seeds, Arena *arena, const PlanContext *context, const Plan *plan,
+                           AmError *error);
 AmStatus stages_spread(StageMap **map, Arena *arena, const PlanContext *context, const StageSeeds *seeds,
                        int32_t stage_count, AmError *error);
 
