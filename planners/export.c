@@ -39,6 +39,34 @@ AmStatus export_check_even(const Mesh *mesh, SbpState state, const IrInstruction
     return AM_OK;
 }
 
+/* Whether a state splits a dimension along which the windows of a pool overlap. */
+static bool splits_windows(const FactorRule *rule, SbpState state) {
+    for (int32_t f = 0; f < rule->factor_count; f++)
+        for (int32_t axis = 0; axis < MESH_MAX_AXES; axis++)
+            if (rule->factors[f].halo == HALO_OVERLAP &&
+                state.axis[axis] == sbp_split(rule->factors[f].dimension[0]))
+                return true;
+    return false;
+}
+
+AmStatus export_check_pools(const PlanContext *context, const SbpState *states, const char *form,
+                            AmError *error) {
+    const Rules *rules = context->rules;
+    for (int32_t i = 0; i < rules->count; i++) {
+        const IrInstruction *pool = &context->canonical->instructions[i];
+        if (pool->opcode != IR_SELECT_AND_SCATTER || !context->choices->live[i]) continue;
+        const FactorRule *rule = &rules->rules[i];
+        if (rule->operand_count < 1) continue;
+        if (splits_windows(rule, states[i]) || splits_windows(rule, states[rules->alias[pool->operands[0]]]))
+            return am_fail(
+                error, AM_ERROR_INFEASIBLE, context->canonical->source,
+                "%s: XLA gives wrong gradients of overlapping windows that are split, and the plan "
+                "splits %s in space",
+                form, pool->name);
+    }
+    return AM_OK;
+}
+
 int32_t export_output_source(const PlanContext *context, int32_t output) {
     for (int32_t p = 0; p < context->roles->parameter_count; p++)
         if (context->roles->parameters[p].output == output) return context->roles->parameters[p].instruction;

@@ -13,6 +13,12 @@ AmStatus export_check_plan(const Plan *plan, const char *form, AmError *error);
 AmStatus export_check_even(const Mesh *mesh, SbpState state, const IrInstruction *instruction,
                            const char *form, AmError *error);
 
+/* XLA's partitioner gives wrong gradients of max pools whose windows overlap and
+ * whose positions are split: AM_ERROR_INFEASIBLE names one that the states
+ * [instruction] split so. */
+AmStatus export_check_pools(const PlanContext *context, const SbpState *states, const char *form,
+                            AmError *error);
+
 /* The instruction whose state output k takes: the parameter that it updates, so
  * that a step's result can be fed to the next step as it is; else what makes it. */
 int32_t export_output_source(const PlanContext *context, int32_t output);

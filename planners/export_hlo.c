@@ -43,6 +43,7 @@ AmStatus export_hlo(Text *text, const PlanContext *context, const Plan *plan, Sh
         return am_fail_memory(error, context->rules->count);
     }
     TRY_OR_FAIL(propagate(&states, &arena, context, stage, error));
+    TRY_OR_FAIL(export_check_pools(context, states, FORM, error));
     TRY_OR_FAIL(choose_constraints(is_constrained, context, &stage->mesh, states, error));
     for (int32_t k = 0; k < roles->output_count; k++) outputs[k] = states[export_output_source(context, k)];
     ShardedModule how = {.spelling = spelling,

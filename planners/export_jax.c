@@ -60,6 +60,7 @@ AmStatus export_jax(json_t **root, const PlanContext *context, const Plan *plan,
     json_t *parameters = json_array(), *outputs = json_array(), *shape = json_array(), *names = json_array();
     AmStatus status;
     TRY_OR_FAIL(plan_complete(&completion, &arena, context, &plan->stages[0], error));
+    TRY_OR_FAIL(export_check_pools(context, completion->stored, FORM, error));
     TRY_OR_FAIL(add_rows(parameters, outputs, context, completion, error));
     for (int32_t axis = 0; axis < mesh->axis_count; axis++) {
         json_array_append_new(shape, json_integer(mesh->axes[axis].size));

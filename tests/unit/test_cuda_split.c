@@ -22,6 +22,7 @@ static void check_models(const char *comm) {
     check_split_by("cuda", comm, "exact_linear", (Split){"data=2,model=2", choose_some, 2}, 0, 0);
     check_split_by("cuda", comm, "exact_gather", (Split){"model=3", choose_some, 1}, 0, 0);
     check_split_by("cuda", comm, "exact_gather", (Split){"data=2,model=2", choose_some, 2}, 0, 0);
+    check_split_by("cuda", comm, "vgg_tiny", (Split){"height=2,width=2", choose_positions, 0}, 1e-5, 1e-3);
     for (int32_t m = 0; m < LOOP_MODULES; m++)
         loop_check(loop_modules[m], "cuda", comm, loops, sizeof loops / sizeof *loops);
     if (!getenv("AUTOMAP_FULL")) return;

@@ -3,6 +3,7 @@
  * operands that lie in parts and operands that lie whole. */
 #include <stdio.h>
 
+#include "planners/export_jax.h"
 #include "split_case.h"
 
 #define COMPUTATIONS                                                                         \
@@ -252,12 +253,49 @@ static void test_exchanges_take_place(void **state) {
     assert_true(exchanges > 400);
 }
 
+static AmStatus export_split_pool(const char *window, const char *source) {
+    static const char text[] =
+        "HloModule test\n" COMPUTATIONS "ENTRY main {\na = f32[8] parameter(0) g = f32[%s] parameter(1)\n"
+        "z = f32[] constant(0)\nROOT r = f32[8] select-and-scatter(a, g, z), "
+        "window={%s}, select=ge, scatter=add\n}\n";
+    char filled[2048];
+    SplitCase self;
+    Arena arena = {0};
+    AmError error = {0};
+    json_t *root = NULL;
+    snprintf(filled, sizeof filled, text, source, window);
+    split_open(&self, filled, 1);
+    PlanException exception = {.instruction = split_instruction(&self, "r"), .has_states = true};
+    PlanStage stage = {.exceptions = &exception, .exception_count = 1, .devices = (int32_t[]){0, 1}};
+    Plan plan = {.stages = &stage, .stage_count = 1, .micro_batches = 1};
+    sbp_set(&exception.states, 0, sbp_split(0));
+    assert_int_equal(mesh_parse(&stage.mesh, &arena, "a=2", &error), AM_OK);
+    AmStatus status = export_jax(&root, &self.context, &plan, &error);
+    assert_true(status == AM_OK || strstr(error.text, "overlapping windows"));
+    json_decref(root);
+    arena_free(&arena);
+    split_close(&self);
+    return status;
+}
+
+/* XLA would train wrongly where windows of a max pool overlap, and rightly where they lie side by side. */
+static void test_exports_of_pools(void **state) {
+    (void)state;
+    assert_int_equal(export_split_pool("size=2 stride=2", "4"), AM_OK);
+    assert_int_equal(export_split_pool("size=3 stride=2 pad=0_1", "4"), AM_ERROR_INFEASIBLE);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_slices),         cmocka_unit_test(test_pads),
-        cmocka_unit_test(test_concatenations), cmocka_unit_test(test_reversals),
-        cmocka_unit_test(test_convolutions),   cmocka_unit_test(test_windows),
-        cmocka_unit_test(test_selections),     cmocka_unit_test(test_exchanges_take_place),
+        cmocka_unit_test(test_slices),
+        cmocka_unit_test(test_pads),
+        cmocka_unit_test(test_concatenations),
+        cmocka_unit_test(test_reversals),
+        cmocka_unit_test(test_convolutions),
+        cmocka_unit_test(test_windows),
+        cmocka_unit_test(test_selections),
+        cmocka_unit_test(test_exports_of_pools),
+        cmocka_unit_test(test_exchanges_take_place),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

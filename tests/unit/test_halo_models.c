@@ -3,14 +3,6 @@
 #include "propagation/lower.h"
 #include "runner_case.h"
 
-/* The classes of positions, those with an odd number on the second axis. */
-static bool choose_positions(const Classes *classes, int32_t c, int32_t axis, uint64_t seed) {
-    (void)seed;
-    int32_t place = 0;
-    for (int32_t k = 0; k < c; k++) place += classes->classes[k].is_spatial;
-    return classes->classes[c].is_spatial && place % 2 == axis;
-}
-
 static void check_model(const char *model) {
     static const char *const meshes[] = {"height=2", "height=3", "height=2,width=2"};
     for (size_t m = 0; m < sizeof meshes / sizeof *meshes; m++)
