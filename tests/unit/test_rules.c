@@ -4,10 +4,12 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include <cmocka.h>
 
+#include "base/file.h"
 #include "ir/canonical.h"
 #include "propagation/rules.h"
 
@@ -370,6 +372,37 @@ static void test_without_rule(void **state) {
     release(&derived);
 }
 
+/* docs/operators.md has one row for each operator, and says of those without a rule that they are whole. */
+static void test_document(void **state) {
+    (void)state;
+    static const struct {
+        const char *name, *rule;
+    } operators[] = {
+#define OPCODE(name, text, arity, rule) {text, #rule},
+#include "ir/opcodes.def"
+#undef OPCODE
+    };
+    FileBytes bytes;
+    assert_int_equal(file_read(&bytes, SOURCE_DIR "/docs/operators.md", NULL), AM_OK);
+    char *text = calloc(1, (size_t)bytes.length + 1);
+    assert_non_null(text);
+    memcpy(text, bytes.data, (size_t)bytes.length);
+    file_release(&bytes);
+    const char *table = strstr(text, "## How each operator is split");
+    assert_non_null(table);
+    for (size_t k = 0; k < sizeof operators / sizeof *operators; k++) {
+        char row[128];
+        snprintf(row, sizeof row, "\n| `%s` | ", operators[k].name);
+        const char *found = strstr(table, row);
+        if (!found || strstr(found + 1, row)) fail_msg("no single row for %s", operators[k].name);
+        found += strlen(row);
+        bool is_whole = strncmp(found, "whole |", 7) == 0, is_through = strncmp(found, "through ", 8) == 0;
+        bool is_blocked = strcmp(operators[k].rule, "BLOCKED") == 0;
+        if (is_blocked != (is_whole || is_through)) fail_msg("the row of %s is wrong", operators[k].name);
+    }
+    free(text);
+}
+
 static int32_t named(const Derived *derived, const char *name) {
     for (int32_t i = 0; i < derived->rules->count; i++) {
         if (strcmp(derived->canonical->instructions[i].name, name) == 0) return i;
@@ -453,6 +486,7 @@ int main(void) {
         cmocka_unit_test(test_without_rule),
         cmocka_unit_test(test_alias_and_free),
         cmocka_unit_test(test_nested_tuples),
+        cmocka_unit_test(test_document),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
