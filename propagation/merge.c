@@ -48,10 +48,20 @@ static uint32_t merging_class(const Program *program, const ProgramGraph *graph,
     }
 }
 
+/* Bytes of a device's part if all parts were equal: devices with unequal parts are to merge alike. */
+static int64_t even_bytes(const Program *program, const ProgramValue *value) {
+    const IrShape *whole = &program->module->instructions[value->origin].shape;
+    if (whole->type == DTYPE_TUPLE) return ir_shape_bytes(&value->shape);
+    int64_t ways = 1;
+    for (int32_t axis = 0; axis < program->mesh->axis_count; axis++)
+        if (sbp_is_split(value->state.axis[axis])) ways *= program->mesh->axes[axis].size;
+    return ir_shape_elements(whole) * dtype_bytes(value->shape.type) / ways;
+}
+
 /* What a bucket counts: the larger side of the collective. */
 static int64_t moved_bytes(const Program *program, const ProgramInstruction *instruction) {
-    int64_t result = ir_shape_bytes(&result_of(program, instruction)->shape);
-    int64_t operand = ir_shape_bytes(&program->values[instruction->operands[0]].shape);
+    int64_t result = even_bytes(program, result_of(program, instruction));
+    int64_t operand = even_bytes(program, &program->values[instruction->operands[0]]);
     return result > operand ? result : operand;
 }
 
