@@ -50,7 +50,7 @@ void plan_context_free(PlanContext *context) {
         plan_context_free(split);
     }
     ir_module_free(context->canonical);
-    ir_module_free(context->module);
+    if (!context->whole) ir_module_free(context->module);
     Arena arena = context->arena; /* the context itself lives in it */
     arena_free(&arena);
 }

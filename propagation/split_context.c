@@ -193,6 +193,7 @@ AmStatus plan_context_split(PlanContext **split, const PlanContext *whole, const
     if (!self) return am_fail_memory(error, (int64_t)sizeof *self);
     self->arena = arena;
     self->whole = whole;
+    self->module = whole->module;
     self->micro_batches = settings->micro_batches;
     memcpy(self->sha256, whole->sha256, sizeof self->sha256);
     AmStatus status;

@@ -109,8 +109,8 @@ bool time_reshape(TimeState *to, const IrShape *to_shape, TimeState state, const
                   int64_t turns);
 /* Whether a factor can be split over time: its whole dimension in every place. */
 bool time_factor_usable(const TimeAxis *self, int32_t i, const Factor *factor);
-/* Whether i gives a partial sum if it takes its partial operands as they are. */
-bool time_is_linear(const TimeAxis *self, int32_t i);
+/* Whether i gives a partial value, by *reduction, if it takes its partial operands as they are. */
+bool time_is_linear(const TimeAxis *self, int32_t i, SbpReduction *reduction);
 AmStatus time_find_levels(TimeAxis *self, AmError *error);
 AmStatus time_find_demands(TimeAxis *self, AmError *error);
 int32_t time_component(const TimeAxis *self, int32_t instruction);

@@ -186,13 +186,14 @@ static bool is_private(const TimeAxis *self, int32_t i) {
 static AmStatus find_state(TimeAxis *self, int32_t i, AmError *error) {
     Operands operands = look_at_operands(self, i);
     bool in_entry = time_in_entry(self, i);
+    SbpReduction reduction;
     self->factor[i] = -1;
     self->carries[i] = self->gathers[i] = false;
     for (int32_t s = self->first_state[i]; s < self->first_state[i + 1]; s++) self->states[s] = whole;
     if (operands.has_partial && !(in_entry && operands.has_split) && (!in_entry || is_private(self, i)) &&
-        time_is_linear(self, i)) {
+        time_is_linear(self, i, &reduction)) {
         self->carries[i] = true;
-        *time_state(self, i, 0) = (TimeState){.kind = TIME_PARTIAL, .reduction = SBP_ADD};
+        *time_state(self, i, 0) = (TimeState){.kind = TIME_PARTIAL, .reduction = reduction};
         return AM_OK;
     }
     if (operands.has_partial && !in_entry)
