@@ -202,7 +202,7 @@ static AmStatus load(Run *run, AmError *error) {
     FeedSource source;
     run->feeds = ARENA_ARRAY(run->arena, Feed, roles->parameter_count + 1);
     if (!run->feeds) return am_fail_memory(error, (int64_t)sizeof(Feed) * roles->parameter_count);
-    TRY(feed_open(&source, run->context, run->options, error));
+    TRY(feed_open(&source, plan_context_whole(run->context), run->options, error));
     AmStatus status = AM_OK;
     for (int32_t k = 0; k < roles->parameter_count && status == AM_OK; k++) {
         Feed *feed = &run->feeds[k];

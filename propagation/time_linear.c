@@ -41,7 +41,8 @@ static Parts look(const TimeAxis *self, const IrInstruction *instruction, int32_
 }
 
 static bool widens(const TimeAxis *self, const IrInstruction *instruction) {
-    Dtype from = self->module->instructions[instruction->operands[0]].shape.type, to = instruction->shape.type;
+    Dtype from = self->module->instructions[instruction->operands[0]].shape.type,
+          to = instruction->shape.type;
     return instruction->opcode == IR_CONVERT && dtype_is_floating(from) && dtype_is_floating(to) &&
            dtype_bits(to) >= dtype_bits(from);
 }
@@ -56,7 +57,8 @@ bool time_is_linear(const TimeAxis *self, int32_t i, SbpReduction *reduction) {
     if (parts.is_mixed || parts.split || (is_product && time_in_entry(self, i))) return false;
     *reduction = parts.reduction;
     if (parts.reduction == SBP_ADD && widens(self, instruction)) return true;
-    if (linearity_carries(self->module, instruction, linearity, parts.partial, reduction, &whole)) return true;
+    if (linearity_carries(self->module, instruction, linearity, parts.partial, reduction, &whole))
+        return true;
     *reduction = parts.reduction;
     return parts.reduction == SBP_ADD && parts.zero != 0 &&
            linearity_carries(self->module, instruction, linearity, parts.partial | parts.zero, reduction,

@@ -9,9 +9,10 @@
  * there every user of a partial sum must be linear. Loops are fixed points: an
  * array that starts whole may become split, one that starts at zero partial.
  */
-#include "propagation/time_axis.h"
+#include <math.h>
 
 #include "propagation/rules_builder.h"
+#include "propagation/time_axis.h"
 
 /* Instructions looked at in the fixed points of loops, per instruction of the module. */
 #define STEPS_PER_INSTRUCTION 64
@@ -296,28 +297,57 @@ static AmStatus find_states_of(TimeAxis *self, int32_t computation, AmError *err
 
 /* ---- the data ---- */
 
-/* The class that most data inputs have as their first dimension; -1: none. */
+/* The batch is in every product that examples are in. Classes with less than this
+ * share of the most are something else: the steps of a scan over data, say. */
+#define LEAST_SHARE 0.95
+
+static const IrShape *data_shape(const PlanContext *context, int32_t p) {
+    const IrParameter *parameter = &context->roles->parameters[p];
+    const IrShape *shape = &context->canonical->instructions[parameter->instruction].shape;
+    return parameter->role == IR_ROLE_DATA && shape->type != DTYPE_TUPLE ? shape : NULL;
+}
+
+static int32_t data_class(const PlanContext *context, int32_t p, int32_t dimension) {
+    return classes_of(context->classes, context->rules, context->roles->parameters[p].instruction, dimension);
+}
+
+/* Data inputs whose first dimension is of the class. */
+static int32_t count_leading(const PlanContext *context, int32_t class) {
+    int32_t count = 0;
+    for (int32_t p = 0; p < context->roles->parameter_count; p++) {
+        const IrShape *shape = data_shape(context, p);
+        count += shape && shape->rank > 0 && data_class(context, p, 0) == class;
+    }
+    return count;
+}
+
+static double class_flops(const PlanContext *context, int32_t class) {
+    bool is_examples = class >= 0 && context->classes->classes[class].weight_count == 0;
+    return is_examples ? context->classes->classes[class].flops : 0;
+}
+
+/* Of the classes of data dimensions that have much of the products, the one that is
+ * the first dimension of most inputs, and the earliest of those; *size is the
+ * dimension's, 0 where there is none. Class -1: dimensions that nothing else has. */
 static int32_t batch_class(const PlanContext *context, int64_t *size) {
-    const IrRoles *roles = context->roles;
-    int32_t best = -1, most = 0;
+    int32_t best = -1, most = -1;
+    double flops = 0;
     *size = 0;
-    for (int32_t p = 0; p < roles->parameter_count; p++) {
-        const IrInstruction *parameter = &context->canonical->instructions[roles->parameters[p].instruction];
-        if (roles->parameters[p].role != IR_ROLE_DATA || parameter->shape.type == DTYPE_TUPLE ||
-            parameter->shape.rank == 0)
-            continue;
-        int32_t class = classes_of(context->classes, context->rules, roles->parameters[p].instruction, 0);
-        int32_t votes = 0;
-        for (int32_t q = 0; q < roles->parameter_count; q++)
-            votes +=
-                roles->parameters[q].role == IR_ROLE_DATA &&
-                context->canonical->instructions[roles->parameters[q].instruction].shape.type !=
-                    DTYPE_TUPLE &&
-                classes_of(context->classes, context->rules, roles->parameters[q].instruction, 0) == class;
-        if (votes <= most) continue;
-        most = votes;
-        best = class;
-        *size = parameter->shape.dimensions[0];
+    for (int32_t p = 0; p < context->roles->parameter_count; p++) {
+        const IrShape *shape = data_shape(context, p);
+        for (int32_t d = 0; shape && d < shape->rank; d++)
+            flops = fmax(flops, class_flops(context, data_class(context, p, d)));
+    }
+    for (int32_t p = 0; p < context->roles->parameter_count; p++) {
+        const IrShape *shape = data_shape(context, p);
+        for (int32_t d = 0; shape && d < shape->rank; d++) {
+            int32_t class = data_class(context, p, d), leading = count_leading(context, class);
+            if (class_flops(context, class) < LEAST_SHARE * flops || leading <= most) continue;
+            if (class < 0 && d > 0) continue;
+            most = leading;
+            best = class;
+            *size = shape->dimensions[d];
+        }
     }
     return best;
 }
