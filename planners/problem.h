@@ -15,7 +15,7 @@
 #include "planners/price_memo.h"
 
 #define GENOME_MAX_ENTRIES 12
-#define GENOME_AXES        2
+#define GENOME_AXES        3
 #define PROBLEM_BATCH      4
 #define BUDGET_REPEATS     8
 

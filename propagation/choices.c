@@ -52,7 +52,7 @@ static void add_choices(Choice *choices, int32_t *made, const Classes *classes, 
     for (int32_t k = classes->first_blocks[choice.class_index];
          may_have_blocks && k < classes->first_blocks[choice.class_index + 1]; k++) {
         const ClassBlocks *inside = &classes->blocks[k];
-        if (choice.size % (inside->blocks * classes->classes[inside->class_index].size) != 0) continue;
+        if (choice.size != inside->size) continue;
         if (choices)
             choices[*made] = (Choice){choice.size, inside->class_index, choice.place, inside->blocks};
         ++*made;

@@ -451,16 +451,18 @@ static AmStatus index_factors(Classes *classes, const Rules *rules, Arena *arena
     return AM_OK;
 }
 
-/* Adds to the class `outside` that it has `inside` in blocks, the fewest blocks first. */
+static int compare_blocks(const ClassBlocks *a, const ClassBlocks *b) {
+    if (a->blocks != b->blocks) return a->blocks < b->blocks ? -1 : 1;
+    if (a->class_index != b->class_index) return a->class_index < b->class_index ? -1 : 1;
+    return a->size < b->size ? -1 : a->size > b->size;
+}
+
+/* Adds one to those kept of a class, in order. */
 static void add_blocks(ClassBlocks *kept, int32_t *count, ClassBlocks added) {
     int32_t place = 0;
-    for (int32_t k = 0; k < *count; k++)
-        if (kept[k].class_index == added.class_index && kept[k].blocks == added.blocks) return;
-    while (place < *count &&
-           (kept[place].blocks < added.blocks ||
-            (kept[place].blocks == added.blocks && kept[place].class_index < added.class_index)))
-        place++;
+    while (place < *count && compare_blocks(&kept[place], &added) < 0) place++;
     if (place == CLASS_MAX_BLOCKS) return;
+    if (place < *count && compare_blocks(&kept[place], &added) == 0) return;
     if (*count < CLASS_MAX_BLOCKS) ++*count;
     for (int32_t k = *count - 1; k > place; k--) kept[k] = kept[k - 1];
     kept[place] = added;
@@ -484,8 +486,10 @@ static AmStatus index_blocks(Classes *classes, const Rules *rules, Arena *scratc
                 int32_t node = node_of_slot(classes, rules, i, factor, slot);
                 int32_t outside = node < 0 ? -1 : classes->class_of[node];
                 if (outside < 0) continue;
-                add_blocks(&kept[(size_t)outside * CLASS_MAX_BLOCKS], &count[outside],
-                           (ClassBlocks){inside, factor_blocks(factor, slot)});
+                add_blocks(
+                    &kept[(size_t)outside * CLASS_MAX_BLOCKS], &count[outside],
+                    (ClassBlocks){inside, factor_blocks(factor, slot),
+                                  rules_slot_shape(rules, i, slot)->dimensions[factor->dimension[slot]]});
             }
         }
     }

@@ -32,14 +32,15 @@ typedef struct DimensionClass {
     int32_t tie;             /* classes of equal tie are repeated layers of one another; decided as one */
 } DimensionClass;
 
-/* A class that is in each of `blocks` blocks of the dimensions of another one,
- * where their sizes allow it: heads in the three blocks of a projection to q, k, v. */
+/* A class that is in each of `blocks` blocks of the dimensions of `size` elements
+ * of another one: heads in the three blocks of a projection to q, k, v. */
 typedef struct ClassBlocks {
     int32_t class_index, blocks;
+    int64_t size;
 } ClassBlocks;
 
 /* As many such classes are kept of each, those of the fewest blocks. */
-#define CLASS_MAX_BLOCKS 4
+#define CLASS_MAX_BLOCKS 8
 
 typedef struct Classes {
     DimensionClass

@@ -56,7 +56,10 @@ static bool store_split(Completer *self, int32_t i, int32_t axis, const Choice *
     const Mesh *mesh = &self->stage->mesh;
     SbpState *state = &self->result->stored[i];
     int32_t d = choice->place, ways_before = sbp_ways(mesh, *state, d);
-    if (ways_before > 1 && sbp_blocks(*state, d) != choice->blocks) return false;
+    if (ways_before > 1 && sbp_blocks(*state, d) != choice->blocks) {
+        if (!sbp_splits_into(mesh, *state, d, choice->size, choice->blocks)) return false;
+        ways_before = 1; /* of the one block that is left */
+    }
     int64_t granules = choose_granules(choice->size / choice->blocks, class_granules(self, choice),
                                        (int64_t)ways_before * mesh->axes[axis].size);
     if (granules == 0) return false;
@@ -68,18 +71,23 @@ static bool store_split(Completer *self, int32_t i, int32_t axis, const Choice *
 static bool agrees_with_earlier(const Completer *self, int32_t i, int32_t axis, const Choice *choice) {
     const FactorRule *rule = &self->rules->rules[i];
     const Factor *factor = &rule->factors[choice->place];
-    for (int32_t earlier = 0; earlier < axis; earlier++) {
-        size_t place = (size_t)i * MESH_MAX_AXES + (size_t)earlier;
-        int32_t outer = self->result->cut[place].outer;
-        if (self->result->factor[place] < 0) continue;
-        const Factor *other = &rule->factors[self->result->factor[place]];
-        /* Blocks of a dimension by one axis and the insides of the blocks by another are no state. */
-        for (int32_t slot = 0; slot < rule->operand_count + rule->result_count; slot++) {
-            int8_t d = factor->dimension[slot];
-            if (d >= 0 && d == other->dimension[slot] &&
-                factor_blocks(factor, slot) * choice->blocks != factor_blocks(other, slot) * outer)
-                return false;
+    const SbpCut *cuts = &self->result->cut[(size_t)i * MESH_MAX_AXES];
+    for (int32_t slot = 0; slot < rule->operand_count + rule->result_count; slot++) {
+        int8_t d = factor->dimension[slot];
+        int32_t blocks = factor_blocks(factor, slot) * choice->blocks, ways = 1;
+        bool differs = false, is_even = true;
+        for (int32_t earlier = 0; earlier < axis && d >= 0; earlier++) {
+            int8_t f = self->result->factor[(size_t)i * MESH_MAX_AXES + (size_t)earlier];
+            if (f < 0 || rule->factors[f].dimension[slot] != d) continue;
+            int32_t outer = factor_blocks(&rule->factors[f], slot) * cuts[earlier].outer;
+            ways *= self->stage->mesh.axes[earlier].size;
+            is_even &=
+                outer == 1 && cuts[earlier].count % ways == 0 && !self->stage->mesh.axes[earlier].shares;
+            differs |= outer != blocks;
         }
+        /* Blocks of a dimension by one axis and the insides of the blocks by another are a
+         * state only where one block is left to cut. */
+        if (differs && !(is_even && ways == blocks)) return false;
     }
     return true;
 }
@@ -90,7 +98,9 @@ static bool take_factor(Completer *self, int32_t i, int32_t axis, const Choice *
     int8_t *chosen = &self->result->factor[(size_t)i * MESH_MAX_AXES];
     int64_t ways = mesh->axes[axis].size;
     for (int32_t earlier = 0; earlier < axis; earlier++)
-        if (chosen[earlier] == choice->place) ways *= mesh->axes[earlier].size;
+        if (chosen[earlier] == choice->place &&
+            self->result->cut[(size_t)i * MESH_MAX_AXES + (size_t)earlier].outer == choice->blocks)
+            ways *= mesh->axes[earlier].size;
     int64_t granules = choose_granules(choice->size / choice->blocks, class_granules(self, choice), ways);
     if (granules == 0 || !agrees_with_earlier(self, i, axis, choice)) return false;
     chosen[axis] = (int8_t)choice->place;

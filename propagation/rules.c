@@ -115,6 +115,13 @@ int64_t rules_common_divisor(int64_t a, int64_t b) {
     return a;
 }
 
+const IrShape *rules_slot_shape(const Rules *rules, int32_t i, int32_t slot) {
+    const IrInstruction *instruction = &rules->module->instructions[i];
+    int32_t operands = rules->rules[i].operand_count;
+    return slot < operands ? &rules->module->instructions[instruction->operands[slot]].shape
+                           : rules_leaf(&instruction->shape, slot - operands);
+}
+
 /* Whether few broadcasts lie between this one and a stored value. */
 static bool is_short_chain(const Rules *rules, int32_t instruction) {
     for (int32_t steps = 0; steps < BROADCAST_CHAIN; steps++) {

@@ -160,6 +160,8 @@ int64_t rules_common_divisor(int64_t a, int64_t b);
 int32_t rules_leaf_count(const IrShape *shape);
 /* Leaf `leaf` of a shape: itself for an array, leaf 0. */
 const IrShape *rules_leaf(const IrShape *shape, int32_t leaf);
+/* The shape in a slot of instruction i's rule: operands first, then results. */
+const IrShape *rules_slot_shape(const Rules *rules, int32_t i, int32_t slot);
 /* The planned loop that instruction i is, or NULL. */
 static inline const PlannedLoop *rules_loop(const Rules *rules, int32_t instruction) {
     return rules->loop_of[instruction] < 0 ? NULL : &rules->loops[rules->loop_of[instruction]];

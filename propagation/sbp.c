@@ -162,17 +162,27 @@ bool sbp_is_even(const Mesh *mesh, SbpState state, int32_t dimension, int64_t si
     return true;
 }
 
+bool sbp_splits_into(const Mesh *mesh, SbpState state, int32_t dimension, int64_t size, int64_t parts) {
+    return sbp_blocks(state, dimension) == 1 && sbp_ways(mesh, state, dimension) == parts &&
+           sbp_is_even(mesh, state, dimension, size);
+}
+
 SbpCut sbp_cut(const Mesh *mesh, SbpState state, int32_t axis, int32_t dimension, int64_t size, int64_t outer,
                int64_t count) {
-    SbpCut cut = {(int32_t)outer, (int32_t)count}, plain = {0, 0};
-    int64_t block = size / outer;
+    SbpCut plain = {0, 0};
+    if (outer > 1 && sbp_splits_into(mesh, state, dimension, size, outer)) {
+        count *= outer; /* one block is left, so that its pieces are pieces of the whole */
+        outer = 1;
+    }
     if (outer > 1) { /* even cuts are those between elements */
         SbpState in_block = state;
         for (int32_t k = 0; k < MESH_MAX_AXES; k++)
             if (state.axis[k] == sbp_split(dimension)) in_block.cut[k].outer = 1;
+        int64_t block = size / outer;
         bool is_plain = sbp_cut(mesh, in_block, axis, dimension, block, 1, count).count == 0;
-        return is_plain ? (SbpCut){(int32_t)outer, (int32_t)block} : cut;
+        return (SbpCut){(int32_t)outer, (int32_t)(is_plain ? block : count)};
     }
+    SbpCut cut = {1, (int32_t)count};
     if (count == size) return plain;
     int64_t ways = (int64_t)sbp_ways(mesh, state, dimension) * mesh->axes[axis].size;
     bool is_even = !mesh->axes[axis].shares && count % ways == 0;

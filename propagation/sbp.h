@@ -106,6 +106,8 @@ AmStatus sbp_parse_axis(Sbp *sbp, const char *text, AmError *error);
 int32_t sbp_ways(const Mesh *mesh, SbpState state, int32_t dimension);
 /* Whether a dimension of `size` is cut into equal parts. */
 bool sbp_is_even(const Mesh *mesh, SbpState state, int32_t dimension, int64_t size);
+/* Whether the axes so far cut the dimension into just so many equal parts. */
+bool sbp_splits_into(const Mesh *mesh, SbpState state, int32_t dimension, int64_t size, int64_t parts);
 /* The cut of a further axis of dimension `dimension`, of `size` elements, between
  * granules of which there are outer * count: the plain cut where that comes to
  * the same. `size` is a multiple of outer * count. */

@@ -13,10 +13,7 @@ Split split_of(const Completion *completion, int32_t i) {
 
 SbpState split_state(const Rules *rules, const Mesh *mesh, int32_t i, Split split, int32_t place) {
     const FactorRule *rule = &rules->rules[i];
-    const IrInstruction *instruction = &rules->module->instructions[i];
-    const IrShape *shape = place < rule->operand_count
-                               ? &rules->module->instructions[instruction->operands[place]].shape
-                               : rules_leaf(&instruction->shape, place - rule->operand_count);
+    const IrShape *shape = rules_slot_shape(rules, i, place);
     SbpState state = {.axis = {0}};
     for (int32_t axis = 0; axis < mesh->axis_count; axis++) {
         if (split.factors[axis] < 0) continue;

@@ -129,10 +129,52 @@ static void test_boxing_in_blocks(void **state) {
             for (int32_t factor = -1; factor < 3; factor++) check_exception(meshes[m], stored[s], factor);
 }
 
+/* 4 heads of queries share 2 of keys and values: an axis for these, and one for the queries of each. */
+static const char grouped[] =
+    "x = f32[2,5,8] parameter(0) wq = f32[8,16] parameter(1) wk = f32[8,8] parameter(2)\n"
+    "wv = f32[8,8] parameter(3) o = f32[16,8] parameter(4)\n"
+    "q1 = f32[2,5,16] dot(x, wq), lhs_contracting_dims={2}, rhs_contracting_dims={0}\n"
+    "q = f32[2,5,2,2,4] reshape(q1)\n"
+    "k1 = f32[2,5,8] dot(x, wk), lhs_contracting_dims={2}, rhs_contracting_dims={0}\n"
+    "k = f32[2,5,2,4] reshape(k1)\n"
+    "v1 = f32[2,5,8] dot(x, wv), lhs_contracting_dims={2}, rhs_contracting_dims={0}\n"
+    "v = f32[2,5,2,4] reshape(v1)\n"
+    "s = f32[2,2,5,2,5] dot(q, k), lhs_batch_dims={0,2}, rhs_batch_dims={0,2}, lhs_contracting_dims={4},\n"
+    "  rhs_contracting_dims={3}\n"
+    "t = f32[2,2,5,2,4] dot(s, v), lhs_batch_dims={0,1}, rhs_batch_dims={0,2}, lhs_contracting_dims={4},\n"
+    "  rhs_contracting_dims={1}\n"
+    "r = f32[2,5,2,2,4] transpose(t), dimensions={0,2,1,3,4} m = f32[2,5,16] reshape(r)\n"
+    "ROOT y = f32[2,5,8] dot(m, o), lhs_contracting_dims={2}, rhs_contracting_dims={0}\n";
+
+static void test_grouped_queries(void **state) {
+    (void)state;
+    SplitCase self;
+    Arena arena = {0};
+    AmError error = {0};
+    char text[4096];
+    snprintf(text, sizeof text, "HloModule test\nENTRY main {\n%s\n}\n", grouped);
+    split_open(&self, text, 3);
+    const PlanContext *context = &self.context;
+    PlanEntry entries[2] = {
+        {.class_index = classes_of(context->classes, context->rules, split_instruction(&self, "k"), 2)},
+        {.class_index = classes_of(context->classes, context->rules, split_instruction(&self, "q"), 3)}};
+    assert_true(entries[0].class_index >= 0 && entries[1].class_index >= 0);
+    assert_int_not_equal(entries[0].class_index, entries[1].class_index);
+    PlanStage stage = {0};
+    assert_int_equal(mesh_parse(&stage.mesh, &arena, "a=2,b=2", &error), AM_OK);
+    for (int32_t axis = 0; axis < 2; axis++)
+        stage.lists[axis] = (PlanList){.count = 1, .entries = &entries[axis]};
+    split_check_stage(&self, &stage, "grouped queries", count_collectives);
+    expect_one_sum();
+    split_close(&self);
+    arena_free(&arena);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_fused_projections),
         cmocka_unit_test(test_boxing_in_blocks),
+        cmocka_unit_test(test_grouped_queries),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
