@@ -138,6 +138,7 @@ static Draw choose(const IrParameter *parameter, const IrShape *shape, const Usa
 }
 
 AmStatus feed_draw(void *data, const PlanContext *context, int32_t number, uint64_t seed, AmError *error) {
+    context = plan_context_whole(context); /* the same values whatever the micro-batches */
     const IrParameter *parameter = &context->roles->parameters[number];
     const IrShape *shape = &context->canonical->instructions[parameter->instruction].shape;
     Usage usage = {0};

@@ -19,7 +19,9 @@ static void seed(StageSeeds *seeds, const PlanContext *context, const StageMap *
     bool is_same = opcode == context->whole->canonical->instructions[original].opcode;
     if (is_same || context->choices->accumulation_of[i] >= 0) seeds->held[i] = whole->held[original];
     seeds->is_cheap[i] = true;
-    seeds->allowed[i] = whole->held[original] | whole->needed[original];
+    const IrShape *shape = &context->canonical->instructions[i].shape;
+    bool counts = shape->type != DTYPE_TUPLE && ir_shape_elements(shape) <= 1;
+    if (!counts) seeds->allowed[i] = whole->held[original] | whole->needed[original];
 }
 
 AmStatus stages_seed_split(StageSeeds *seeds, Arena *arena, const PlanContext *context, const Plan *plan,

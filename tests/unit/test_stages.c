@@ -102,64 +102,14 @@ static void test_directions(void **state) {
     }
 }
 
-/* A module that computes its activations once more for the backward pass. */
-static const char recomputing[] =
-    "HloModule remat\n"
-    "add { a = f32[] parameter(0)  b = f32[] parameter(1)  ROOT s = f32[] add(a, b) }\n"
-    "ENTRY step {\n"
-    "  w1 = f32[8,8] parameter(0), metadata={op_name=\"params['w1']\"}\n"
-    "  w2 = f32[8,8] parameter(1), metadata={op_name=\"params['w2']\"}\n"
-    "  x = f32[4,8] parameter(2), metadata={op_name=\"batch['x']\"}\n"
-    "  zero = f32[] constant(0)\n"
-    "  one = f32[] constant(1)\n"
-    "  two = f32[] constant(2)\n"
-    "  rate = f32[] constant(0.1)\n"
-    "  ones = f32[4,8] broadcast(one), dimensions={}\n"
-    "  twos = f32[4,8] broadcast(two), dimensions={}\n"
-    "  rates = f32[8,8] broadcast(rate), dimensions={}\n"
-    "  h1 = f32[4,8] dot(x, w1), lhs_contracting_dims={1}, rhs_contracting_dims={0}\n"
-    "  a1 = f32[4,8] tanh(h1)\n"
-    "  h2 = f32[4,8] dot(a1, w2), lhs_contracting_dims={1}, rhs_contracting_dims={0}\n"
-    "  a2 = f32[4,8] tanh(h2)\n"
-    "  squares = f32[4,8] multiply(a2, a2)\n"
-    "  loss = f32[] reduce(squares, zero), dimensions={0,1}, to_apply=add\n"
-    "  packed = (f32[4,8], f32[8,8], f32[8,8]) tuple(x, w1, w2)\n"
-    "  kept = (f32[4,8], f32[8,8], f32[8,8]) opt-barrier(packed)\n"
-    "  xr = f32[4,8] get-tuple-element(kept), index=0\n"
-    "  w1r = f32[8,8] get-tuple-element(kept), index=1\n"
-    "  w2r = f32[8,8] get-tuple-element(kept), index=2\n"
-    "  h1r = f32[4,8] dot(xr, w1r), lhs_contracting_dims={1}, rhs_contracting_dims={0}\n"
-    "  a1r = f32[4,8] tanh(h1r)\n"
-    "  h2r = f32[4,8] dot(a1r, w2r), lhs_contracting_dims={1}, rhs_contracting_dims={0}\n"
-    "  a2r = f32[4,8] tanh(h2r)\n"
-    "  d2 = f32[4,8] multiply(twos, a2r)\n"
-    "  a2s = f32[4,8] multiply(a2r, a2r)\n"
-    "  slope2 = f32[4,8] subtract(ones, a2s)\n"
-    "  dh2 = f32[4,8] multiply(d2, slope2)\n"
-    "  dw2 = f32[8,8] dot(a1r, dh2), lhs_contracting_dims={0}, rhs_contracting_dims={0}\n"
-    "  da1 = f32[4,8] dot(dh2, w2r), lhs_contracting_dims={1}, rhs_contracting_dims={1}\n"
-    "  a1s = f32[4,8] multiply(a1r, a1r)\n"
-    "  slope1 = f32[4,8] subtract(ones, a1s)\n"
-    "  dh1 = f32[4,8] multiply(da1, slope1)\n"
-    "  dw1 = f32[8,8] dot(xr, dh1), lhs_contracting_dims={0}, rhs_contracting_dims={0}\n"
-    "  step1 = f32[8,8] multiply(rates, dw1)\n"
-    "  step2 = f32[8,8] multiply(rates, dw2)\n"
-    "  new1 = f32[8,8] subtract(w1, step1)\n"
-    "  new2 = f32[8,8] subtract(w2, step2)\n"
-    "  ROOT out = (f32[8,8], f32[8,8], f32[]) tuple(new1, new2, loss)\n"
-    "}\n";
-
-static void write_text(char *path, size_t size, const char *text) {
-    snprintf(path, size, "test_stages_%d.hlo.txt", (int)getpid());
-    assert_int_equal(file_write(path, text, (int64_t)strlen(text), NULL), AM_OK);
-}
-
 static int32_t find(const PlanContext *context, const char *name) {
     for (int32_t i = 0; i < context->canonical->instruction_count; i++)
         if (strcmp(context->canonical->instructions[i].name, name) == 0) return i;
     fail_msg("no instruction %s", name);
     return -1;
 }
+
+#define RECOMPUTED "recomputed_layers.hlo.txt"
 
 /* Two stages of a module, cut before the instruction of that name. */
 typedef struct TwoStages {
@@ -170,13 +120,13 @@ typedef struct TwoStages {
     AmError error;
 } TwoStages;
 
-static AmStatus open_two(TwoStages *self, const char *text, const char *cut) {
-    char path[64];
+/* `file`: of tests/text. */
+static AmStatus open_two(TwoStages *self, const char *file, const char *cut) {
+    char path[512];
     *self = (TwoStages){0};
-    write_text(path, sizeof path, text);
-    AmStatus status = plan_context_read(&self->context, path, NULL, &self->error);
-    unlink(path);
-    if (status != AM_OK) fail_msg("%s", self->error.text);
+    snprintf(path, sizeof path, SOURCE_DIR "/tests/text/%s", file);
+    if (plan_context_read(&self->context, path, NULL, &self->error) != AM_OK)
+        fail_msg("%s", self->error.text);
     Split split = {"data=1", choose_batch, 0};
     int32_t at = find(self->context, cut);
     self->plan = cut_plan(&self->arena, self->context, &split, 2, &at);
@@ -199,10 +149,28 @@ static void test_recomputed(void **state) {
     TwoStages self;
     static const char *const first[] = {"w1", "h1", "a1", "h1r", "a1r", "slope1", "dh1", "dw1", "new1"};
     static const char *const second[] = {"w2", "h2", "a2", "h2r", "a2r", "dh2", "dw2", "da1", "new2", "loss"};
-    if (open_two(&self, recomputing, "h2") != AM_OK) fail_msg("%s", self.error.text);
+    if (open_two(&self, RECOMPUTED, "h2") != AM_OK) fail_msg("%s", self.error.text);
     for (size_t k = 0; k < sizeof first / sizeof *first; k++) assert_stage(&self, first[k], 0);
     for (size_t k = 0; k < sizeof second / sizeof *second; k++) assert_stage(&self, second[k], 1);
     check_directions(self.context, self.map, 0);
+    close_two(&self);
+}
+
+/* A table that both stages use has one owner, to which the other sends its part of the gradient; the norm of
+ * all gradients is added up on one stage, and all scale by it. */
+static void test_tied_and_clipped(void **state) {
+    (void)state;
+    TwoStages self;
+    static const char *const first[] = {"table",      "e",    "dtable_in", "dtable",
+                                        "table_norm", "norm", "root",      "new_table"};
+    static const char *const second[] = {"width", "z",  "h",      "logits",     "loss",     "dtable_out",
+                                         "dh",    "dz", "dwidth", "width_norm", "new_width"};
+    if (open_two(&self, "tied_clipped.hlo.txt", "z") != AM_OK) fail_msg("%s", self.error.text);
+    for (size_t k = 0; k < sizeof second / sizeof *second; k++) assert_stage(&self, second[k], 1);
+    for (size_t k = 0; k < sizeof first / sizeof *first; k++) assert_stage(&self, first[k], 0);
+    assert_stage(&self, "de", 1); /* where its weight is */
+    assert_true(stage_in(self.map->needed[find(self.context, "table")], 1));
+    assert_true(stage_in(self.map->needed[find(self.context, "dtable_out")], 0));
     close_two(&self);
 }
 
@@ -211,7 +179,7 @@ static void test_no_stage(void **state) {
     (void)state;
     TwoStages self;
     StageMap *map;
-    assert_int_equal(open_two(&self, recomputing, "h2"), AM_OK);
+    assert_int_equal(open_two(&self, RECOMPUTED, "h2"), AM_OK);
     PlanStage first = self.plan->stages[0];
     self.plan->stages[0] = self.plan->stages[1];
     self.plan->stages[1] = first;
@@ -227,9 +195,8 @@ static void test_no_stage(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_directions),
-        cmocka_unit_test(test_recomputed),
-        cmocka_unit_test(test_no_stage),
+        cmocka_unit_test(test_directions),       cmocka_unit_test(test_recomputed),
+        cmocka_unit_test(test_tied_and_clipped), cmocka_unit_test(test_no_stage),
         cmocka_unit_test(test_cuts_by_chance),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
