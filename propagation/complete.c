@@ -32,10 +32,14 @@ typedef struct Completer {
     Completion *result;
 } Completer;
 
-static const PlanException *find_exception(const PlanStage *stage, int32_t instruction) {
-    for (int32_t k = 0; k < stage->exception_count; k++)
-        if (stage->exceptions[k].instruction == instruction) return &stage->exceptions[k];
-    return NULL;
+/* Whether an exception says what instruction i splits on the axis. */
+static bool has_given_factor(const PlanStage *stage, int32_t instruction, int32_t axis) {
+    for (int32_t k = 0; k < stage->exception_count; k++) {
+        const PlanException *exception = &stage->exceptions[k];
+        if (exception->instruction == instruction && exception->has_factors)
+            return exception->factors[axis] != PLAN_NO_OVERRIDE;
+    }
+    return false;
 }
 
 /* Of `size` elements, which a class cuts between `granules`: how many granules a
@@ -335,7 +339,7 @@ static void weigh_reduction(const Completer *self, Placing *placing, int32_t i, 
     if (!partial || !linearity_carries(self->module, &self->module->instructions[i],
                                        (Linearity)choices->linearity[i], partial, &reduction, &whole))
         return;
-    if (!are_whole(self, i, axis, whole) || find_exception(self->stage, i)) return;
+    if (!are_whole(self, i, axis, whole) || has_given_factor(self->stage, i, axis)) return;
     *partial_of(self, i, axis) = reduction;
     double here = finish_weight(self, i, axis);
     placing->may_carry[i] = true;

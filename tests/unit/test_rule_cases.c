@@ -8,6 +8,7 @@
  *
  * AUTOMAP_FULL: 60 combinations of each module, size and mesh or all there are, 240 of a module and
  * mesh; AUTOMAP_CASE=TEXT: only modules whose name holds the text. */
+#include "carrier_cases.h"
 #include "plan_case.h"
 #include "propagation/rules.h"
 #include "rule_cases.h"
@@ -44,6 +45,7 @@ typedef struct Variable {
     VariableKind kind;
     int32_t instruction, axis, option_count;
     int32_t options[MOST_OPTIONS];
+    int32_t partial; /* the option with which partial values arise and go on */
 } Variable;
 
 typedef struct Assignment {
@@ -53,8 +55,9 @@ typedef struct Assignment {
 } Assignment;
 
 typedef struct Totals {
-    int64_t cases, refused, wrong;
+    int64_t cases, refused, wrong, carried; /* carried: partial values that went on as they were */
     Random random;
+    bool prefers_partial;
 } Totals;
 
 /* Opcodes of which a factor was split by some plan. */
@@ -71,13 +74,19 @@ static void add_variable(Assignment *self, const Variable *variable) {
     self->combinations *= variable->option_count;
 }
 
-/* Whether lowering can split the factor: what a plan may ask for. */
-static bool can_split(const Factor *factor) {
-    return factor_may_split(factor);
+/* Whether an operand is made by an operator. */
+static bool takes_a_result(const PlanContext *context, int32_t i) {
+    const Choices *choices = context->choices;
+    for (int32_t k = choices->first_operand[i]; k < choices->first_operand[i + 1]; k++) {
+        int32_t source = choices->operands[k];
+        if (!context->rules->on_demand[source] && context->rules->rules[source].operand_count > 0)
+            return true;
+    }
+    return false;
 }
 
-/* All choices of a mesh. An operator on results of others may also be left to the lists,
- * which are empty: then what is partial may go through it. */
+/* All choices of a mesh. What an operator splits may also be left to the lists, which are empty: then what
+ * is partial may go through it. */
 static void find_variables(Assignment *self, const PlanContext *context, const Mesh *mesh) {
     const Choices *choices = context->choices;
     *self = (Assignment){.combinations = 1};
@@ -86,22 +95,31 @@ static void find_variables(Assignment *self, const PlanContext *context, const M
         const FactorRule *rule = &context->rules->rules[i];
         const IrShape *shape = choices_array_shape(&context->canonical->instructions[i]);
         bool is_operator = rule->operand_count > 0 && rule->result_count > 0;
+        bool is_carrier =
+            is_operator && choices->linearity[i] != LINEARITY_NONE && takes_a_result(context, i);
         for (int32_t axis = 0; axis < mesh->axis_count; axis++) {
             Variable factor = {.kind = VARIABLE_FACTOR, .instruction = i, .axis = axis};
             Variable state = {.kind = VARIABLE_STATE, .instruction = i, .axis = axis};
             add_option(&factor, -1);
             add_option(&state, -1);
             for (int32_t f = 0; is_operator && f < rule->factor_count; f++)
-                if (can_split(&rule->factors[f])) add_option(&factor, f);
+                if (factor_may_split(&rule->factors[f])) {
+                    add_option(&factor, f);
+                    if (rule->factors[f].kind == FACTOR_REDUCTION) factor.partial = factor.option_count - 1;
+                }
             if (factor.option_count > 1) is_covered[context->canonical->instructions[i].opcode] = true;
             for (int32_t d = 0; shape->type != DTYPE_TUPLE && d < shape->rank; d++)
                 if (shape->dimensions[d] > 1) add_option(&state, d);
+            if (is_carrier) state.partial = state.option_count - 1;
             add_variable(self, &factor);
             add_variable(self, &state);
         }
-        if (is_operator && choices->linearity[i] != LINEARITY_NONE) {
-            Variable silent = {
-                .kind = VARIABLE_SILENT, .instruction = i, .option_count = 2, .options = {0, 1}};
+        if (is_carrier) {
+            Variable silent = {.kind = VARIABLE_SILENT,
+                               .instruction = i,
+                               .option_count = 2,
+                               .options = {0, 1},
+                               .partial = 1};
             add_variable(self, &silent);
         }
     }
@@ -124,14 +142,9 @@ static void make_exceptions(PlanStage *stage, const Assignment *self) {
         int32_t option = variable->options[self->chosen[v]];
         PlanException *exception = exception_of(stage, variable->instruction);
         if (variable->kind == VARIABLE_FACTOR) exception->factors[variable->axis] = option;
+        if (variable->kind == VARIABLE_SILENT && self->chosen[v]) exception->has_factors = false;
         if (variable->kind == VARIABLE_STATE && option >= 0)
             exception->states.axis[variable->axis] = sbp_split(option);
-    }
-    for (int32_t v = 0; v < self->count; v++) {
-        const Variable *variable = &self->variables[v];
-        if (variable->kind != VARIABLE_SILENT || !self->chosen[v]) continue;
-        PlanException *last = &stage->exceptions[--stage->exception_count];
-        *exception_of(stage, variable->instruction) = *last;
     }
 }
 
@@ -171,7 +184,8 @@ static bool is_obeyed(const PlanContext *context, const PlanStage *stage, const 
         int32_t i = exception->instruction;
         for (int32_t axis = 0; axis < stage->mesh.axis_count; axis++)
             if (completion->stored[i].axis[axis] != exception->states.axis[axis] ||
-                completion->factor[i * MESH_MAX_AXES + axis] != exception->factors[axis])
+                (exception->has_factors &&
+                 completion->factor[i * MESH_MAX_AXES + axis] != exception->factors[axis]))
                 return false;
     }
     return true;
@@ -194,6 +208,8 @@ static bool run_plan(const PlanCase *one, const PlanRanks *ranks, const PlanStag
             print_plan(one, stage, completion);
         }
     }
+    for (int32_t i = 0; status == AM_OK && i < one->context->rules->count; i++)
+        totals->carried += completion->carries[i] != 0;
     totals->cases += !refused;
     totals->refused += refused;
     arena_free(&arena);
@@ -231,9 +247,12 @@ static void run_on_mesh(const PlanCase *one, int32_t m, int32_t limit, const cha
     } else {
         int32_t done = 0;
         for (int32_t draw = 0; done < limit && draw < limit * DRAWS_FOR_ONE; draw++) {
-            for (int32_t v = 0; v < assignment->count; v++)
-                assignment->chosen[v] =
-                    (int32_t)random_below(&totals->random, assignment->variables[v].option_count);
+            for (int32_t v = 0; v < assignment->count; v++) {
+                const Variable *variable = &assignment->variables[v];
+                assignment->chosen[v] = (int32_t)random_below(&totals->random, variable->option_count);
+                if (totals->prefers_partial && random_below(&totals->random, 4) > 0)
+                    assignment->chosen[v] = variable->partial;
+            }
             make_exceptions(&stage, assignment);
             done += run_plan(one, &ranks, &stage, where, totals);
         }
@@ -257,8 +276,9 @@ static void run_module(const char *name, const char *entry, int32_t size, int32_
 }
 
 static void report(const char *what, const Totals *totals) {
-    printf("%s: %lld cases, %lld wrong, %lld plans refused\n", what, (long long)totals->cases,
-           (long long)totals->wrong, (long long)totals->refused);
+    printf("%s: %lld cases, %lld wrong, %lld plans refused, %lld partial values passed on\n", what,
+           (long long)totals->cases, (long long)totals->wrong, (long long)totals->refused,
+           (long long)totals->carried);
     fflush(stdout);
 }
 
@@ -301,6 +321,26 @@ static void test_elementwise_operators(void **state) {
     assert_int_equal(totals.wrong, 0);
 }
 
+/* Partial values of every kind before every operator that may pass them on, and some that may not. */
+static void test_partial_values(void **state) {
+    (void)state;
+    Totals totals = {.prefers_partial = true};
+    random_seed(&totals.random, 8);
+    for (int32_t p = 0; p < PRODUCER_CASE_COUNT; p++)
+        for (int32_t k = 0; k < CARRIER_CASE_COUNT; k++) {
+            char entry[2048], name[128];
+            snprintf(name, sizeof name, "%s, %s", producer_cases[p].name, carrier_cases[k].name);
+            if (!is_wanted(name) || !carrier_case_entry(entry, &producer_cases[p], &carrier_cases[k]))
+                continue;
+            for (int32_t size = 0; size < SIZE_COUNT; size++)
+                if (is_full() || size == (p + k) % SIZE_COUNT)
+                    run_module(name, entry, size, is_full() ? 20 : 1, &totals);
+        }
+    report("partial values", &totals);
+    assert_int_equal(totals.wrong, 0);
+    assert_true(totals.carried > totals.cases / 10 || getenv("AUTOMAP_CASE"));
+}
+
 /* Every opcode whose class has a rule of its own was split; but rng, which gives other numbers each time. */
 static void test_coverage(void **state) {
     (void)state;
@@ -331,6 +371,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_operators),
         cmocka_unit_test(test_elementwise_operators),
+        cmocka_unit_test(test_partial_values),
         cmocka_unit_test(test_coverage),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
