@@ -40,21 +40,25 @@ static int64_t reach_of(const IrWindowDimension *window) {
     return (window->size - 1) * window->window_dilation;
 }
 
+/* Stride of a slice. */
+static int64_t stride_of(const Halo *halo, int32_t d) {
+    const IrAttributes *attributes = halo->source->attributes;
+    return attributes->slice_stride ? attributes->slice_stride[d] : 1;
+}
+
 /* ---- maps and local attributes, by operator ---- */
 
 static HaloMap map_slice(const Halo *halo, int32_t slot) {
     const IrAttributes *attributes = halo->source->attributes;
     int32_t d = halo->factor->dimension[slot];
-    return (HaloMap){.step = attributes->slice_stride ? attributes->slice_stride[d] : 1,
-                     .base = 1,
-                     .low = -attributes->slice_start[d]};
+    return (HaloMap){.step = stride_of(halo, d), .base = 1, .low = -attributes->slice_start[d]};
 }
 
 static void local_slice(LocalAttributes *local, const Halo *halo) {
     const IrAttributes *whole = halo->source->attributes;
     int32_t d = halo->factor->dimension[0];
     HaloRange part = halo_own_part(halo), range = halo_own_range(halo, 0);
-    int64_t stride = whole->slice_stride ? whole->slice_stride[d] : 1;
+    int64_t stride = stride_of(halo, d);
     int64_t start = part.extent == 0 ? 0 : whole->slice_start[d] + part.start * stride - range.start;
     local->slice_start[d] = start;
     local->slice_limit[d] = start + dilated(part.extent, stride);
@@ -187,8 +191,21 @@ bool halo_is_known(IrOpcode opcode) {
     return find_row(opcode) != NULL;
 }
 
-bool halo_is_exact(IrOpcode opcode) {
-    return find_row(opcode)->is_exact;
+bool halo_is_exact(const Halo *halo) {
+    bool is_dense = halo->source->opcode == IR_SLICE && stride_of(halo, halo->factor->dimension[0]) == 1;
+    return is_dense || find_row(halo->source->opcode)->is_exact;
+}
+
+bool halo_is_slice_done(const Halo *halos, int32_t count) {
+    const IrShape *operand = &halos->module->instructions[halos->source->operands[0]].shape;
+    if (halos->source->opcode != IR_SLICE) return false;
+    for (int32_t d = 0; d < operand->rank; d++) {
+        bool is_done = halos->source->shape.dimensions[d] == operand->dimensions[d];
+        for (int32_t k = 0; k < count; k++)
+            is_done |= halos[k].factor->dimension[0] == d && stride_of(&halos[k], d) == 1;
+        if (!is_done) return false;
+    }
+    return true;
 }
 
 void halo_localise(LocalAttributes *local, const Halo *halo) {

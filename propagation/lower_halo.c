@@ -292,6 +292,10 @@ static AmStatus emit_local(Lowering *self, int32_t i, int32_t *operands, int32_t
     instruction->attributes = &local->attributes;
     if (source->called_count > 0) instruction->called = source->called[0];
     if (source->called_count > 1) instruction->called_second = source->called[1];
+    if (halo_is_slice_done(halos, halo_count)) {
+        instruction->kind = PROGRAM_VIEW;
+        instruction->opcode = IR_COPY;
+    }
     return source->opcode == IR_CONVOLUTION ? lower_local_groups(self, instruction, source, error) : AM_OK;
 }
 
@@ -339,7 +343,7 @@ AmStatus lower_halo(Lowering *self, int32_t i, const int8_t *factors, int32_t *o
         for (int32_t k = 0; k < rule->operand_count; k++) {
             if (!is_brought(rule, halo->factor, k)) continue;
             halo_find_ranges(halo, k);
-            TRY(bring(self, halo, halo_is_exact(source->opcode), k, &operands[k], error));
+            TRY(bring(self, halo, halo_is_exact(halo), k, &operands[k], error));
         }
         if (source->opcode == IR_SELECT_AND_SCATTER && find_cut(halo, starts)) is_cut = true;
     }

@@ -179,7 +179,8 @@ static void add_constraint(StrictProblem *problem, int32_t instruction, const in
         if (factor) {
             bool splits = factor->kind == FACTOR_PARALLEL ||
                           (factor->kind == FACTOR_REDUCTION && allows_reduction(problem, instruction));
-            if (!splits || factor->blocks || rule->result_count > 1 || !fits_axis(problem, factor->size))
+            if (!splits || factor->blocks || factor->halo || rule->result_count > 1 ||
+                !fits_axis(problem, factor->size))
                 continue;
         }
         for (int32_t slot = 0; slot < slots; slot++) {
