@@ -70,8 +70,31 @@ static SbpState carried_state(const ModuleWriter *writer, const LoopLeaf *leaf) 
     return speaker >= 0 ? writer->states[speaker] : (SbpState){.axis = {SBP_B}};
 }
 
-/* Leaves of a tuple: those of a planned loop by its arrays, those of a tuple
- * operator by its operands, others whole. */
+/* Who speaks for leaf `leaf` of a tuple that a planned conditional gives, or one of its branches, or takes;
+ * false: the tuple is none of these. */
+static bool find_branch_speaker(const PlanContext *context, int32_t number, int32_t instruction, int32_t leaf,
+                                int32_t *speaker) {
+    const Rules *rules = context->rules;
+    const PlannedConditional *conditional = rules_conditional(rules, instruction);
+    const IrComputation *computation = &context->canonical->computations[number];
+    if (!conditional && rules->branch_of[number] < 0) return false;
+    bool gives = conditional || instruction == computation->root;
+    if (!conditional) conditional = &rules->conditionals[rules->branch_of[number]];
+    if (gives) {
+        *speaker = conditional->afterwards[leaf];
+        return true;
+    }
+    for (int32_t k = 0; k < conditional->branch_count; k++) {
+        const PlannedBranch *branch = &conditional->branches[k];
+        if (branch->computation != number || instruction != computation->parameters[0]) continue;
+        *speaker = branch->leaves[leaf].reader;
+        return true;
+    }
+    return false;
+}
+
+/* Leaves of a tuple: those of a planned loop or conditional by its arrays, those of a
+ * tuple operator by its operands, others whole. */
 static Hlo__OpSharding *sharding_of(ModuleWriter *writer, int32_t number, int32_t instruction) {
     const IrInstruction *value = &writer->context->canonical->instructions[instruction];
     SbpState whole = {.axis = {SBP_B}};
@@ -89,7 +112,10 @@ static Hlo__OpSharding *sharding_of(ModuleWriter *writer, int32_t number, int32_
         const IrInstruction *operand = value->opcode == IR_TUPLE && count == value->operand_count
                                            ? &writer->context->canonical->instructions[value->operands[leaf]]
                                            : NULL;
+        int32_t speaker;
         if (loop) state = carried_state(writer, &loop->leaves[leaf]);
+        else if (find_branch_speaker(writer->context, number, instruction, leaf, &speaker))
+            state = speaker >= 0 ? writer->states[speaker] : whole;
         else if (operand && operand->shape.type != DTYPE_TUPLE) state = writer->states[value->operands[leaf]];
         message->tuple_shardings[message->n_tuple_shardings++] =
             array_sharding(writer, state, rules_leaf(&value->shape, leaf)->rank);

@@ -82,19 +82,25 @@ sed -E 's/("memory_bytes": *)[0-9.e+]+/\11000/' "$work/cluster.json" >"$work/sma
 expect 4 'memory' search "$models/mlp/model.hlo.pb" --cluster "$work/small.json" -o "$work/p.json"
 
 # An operator without a kernel, and one that does not exist: refused when run.
-cat >"$work/fft.hlo.txt" <<'TEXT'
-HloModule fft, entry_computation_layout={(c64[8]{0})->c64[8]{0}}
+cat >"$work/state.hlo.txt" <<'TEXT'
+HloModule state
 
 ENTRY main {
-  x = c64[8]{0} parameter(0)
-  ROOT y = c64[8]{0} fft(x), fft_type=FFT, fft_length={8}
+  ROOT y = u64[2]{0} rng-get-and-update-state(), delta=1
 }
 TEXT
-succeed info "$work/fft.hlo.txt"
-expect 3 'fft' run "$work/fft.hlo.txt" --plan none --state random --data random --steps 1
-sed 's/ fft(x)/ fast_fourier(x)/' "$work/fft.hlo.txt" >"$work/unknown.hlo.txt"
+succeed info "$work/state.hlo.txt"
+expect 3 'rng-get-and-update-state' run "$work/state.hlo.txt" --plan none --state random --steps 1
+cat >"$work/unknown.hlo.txt" <<'TEXT'
+HloModule unknown
+
+ENTRY main {
+  x = f32[8]{0} parameter(0)
+  ROOT y = f32[8]{0} fast_fourier(x)
+}
+TEXT
 succeed info "$work/unknown.hlo.txt"
-expect 3 'fast_fourier' run "$work/unknown.hlo.txt" --plan none --state random --data random --steps 1
+expect 3 'fast_fourier' run "$work/unknown.hlo.txt" --plan none --state random --steps 1
 
 echo "$cases cases, $failures failures"
 [ "$failures" -eq 0 ]
