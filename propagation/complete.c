@@ -83,6 +83,8 @@ static bool agrees_with_earlier(const Completer *self, int32_t i, int32_t axis, 
         for (int32_t earlier = 0; earlier < axis && d >= 0; earlier++) {
             int8_t f = self->result->factor[(size_t)i * MESH_MAX_AXES + (size_t)earlier];
             if (f < 0 || rule->factors[f].dimension[slot] != d) continue;
+            /* What a halo brings is counted in the whole dimension. */
+            if (f != choice->place && (factor->halo || rule->factors[f].halo)) return false;
             int32_t outer = factor_blocks(&rule->factors[f], slot) * cuts[earlier].outer;
             ways *= self->stage->mesh.axes[earlier].size;
             is_even &=

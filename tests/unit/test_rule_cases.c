@@ -58,6 +58,7 @@ typedef struct Totals {
     int64_t cases, refused, wrong, carried; /* carried: partial values that went on as they were */
     Random random;
     bool prefers_partial;
+    char last_wrong[160]; /* the module and mesh that failed last */
 } Totals;
 
 /* Opcodes of which a factor was split by some plan. */
@@ -203,7 +204,8 @@ static bool run_plan(const PlanCase *one, const PlanRanks *ranks, const PlanStag
         status = am_fail(&error, AM_ERROR_INTERNAL, "", "the plan says otherwise");
     if (status == AM_OK) status = plan_case_run(one, ranks, completion, &error);
     if (!refused && status != AM_OK) {
-        if (totals->wrong++ < 12) {
+        if (totals->wrong++ == 0 || strcmp(totals->last_wrong, name) != 0) { /* the first of each */
+            snprintf(totals->last_wrong, sizeof totals->last_wrong, "%s", name);
             printf("WRONG %s: %s\n", name, error.text);
             print_plan(one, stage, completion);
         }
