@@ -70,8 +70,9 @@ static inline bool sbp_equal_on(SbpState a, SbpState b, int32_t axis) {
            (a.cut[axis].outer == b.cut[axis].outer && a.cut[axis].count == b.cut[axis].count);
 }
 static inline bool sbp_equal(SbpState a, SbpState b) {
+    if (memcmp(a.axis, b.axis, sizeof a.axis) != 0) return false;
     for (int32_t axis = 0; axis < MESH_MAX_AXES; axis++)
-        if (!sbp_equal_on(a, b, axis)) return false;
+        if (sbp_is_split(a.axis[axis]) && !sbp_equal_on(a, b, axis)) return false;
     return true;
 }
 /* Sets one axis to B or P, or to a plain S. */

@@ -12,6 +12,8 @@ Split split_of(const Completion *completion, int32_t i) {
 }
 
 SbpState split_state(const Rules *rules, const Mesh *mesh, int32_t i, Split split, int32_t place) {
+    static const int8_t none[MESH_MAX_AXES] = {-1, -1, -1, -1};
+    if (memcmp(split.factors, none, sizeof none) == 0) return (SbpState){.axis = {0}};
     const FactorRule *rule = &rules->rules[i];
     const IrShape *shape = rules_slot_shape(rules, i, place);
     SbpState state = {.axis = {0}};
