@@ -40,7 +40,7 @@ typedef enum Expert {
 } Expert;
 const char *expert_name(Expert expert);
 
-#define SEARCH_DEFAULT_EVALUATIONS 250
+#define SEARCH_DEFAULT_EVALUATIONS 500
 
 typedef struct SearchOptions {
     PlanSpace space;
