@@ -6,10 +6,21 @@
 #include "planners/export_jax.h"
 #include "split_case.h"
 
-#define COMPUTATIONS                                                                         \
-    "add { a = f32[] parameter(0) b = f32[] parameter(1) ROOT c = f32[] add(a, b) }\n"       \
-    "max { a = f32[] parameter(0) b = f32[] parameter(1) ROOT c = f32[] maximum(a, b) }\n"   \
-    "least { a = s32[] parameter(0) b = s32[] parameter(1) ROOT c = s32[] minimum(a, b) }\n" \
+#define COMPUTATIONS                                                                                     \
+    "add { a = f32[] parameter(0) b = f32[] parameter(1) ROOT c = f32[] add(a, b) }\n"                   \
+    "max { a = f32[] parameter(0) b = f32[] parameter(1) ROOT c = f32[] maximum(a, b) }\n"               \
+    "least { a = s32[] parameter(0) b = s32[] parameter(1) ROOT c = s32[] minimum(a, b) }\n"             \
+    "more { s = (s32[], f32[2,9,3], f32[3,3,3]) parameter(0) i = s32[] get-tuple-element(s), index=0\n"  \
+    "  n = s32[] constant(3) ROOT c = pred[] compare(i, n), direction=LT }\n"                            \
+    "layer { s = (s32[], f32[2,9,3], f32[3,3,3]) parameter(0) i = s32[] get-tuple-element(s), index=0\n" \
+    "  x = f32[2,9,3] get-tuple-element(s), index=1 k = f32[3,3,3] get-tuple-element(s), index=2\n"      \
+    "  one = s32[] constant(1) j = s32[] add(i, one)\n"                                                  \
+    "  r = f32[2,9,3] convolution(x, k), window={size=3 pad=1_1}, dim_labels=b0f_0io->b0f\n"             \
+    "  ROOT t = (s32[], f32[2,9,3], f32[3,3,3]) tuple(j, r, k) }\n"                                      \
+    "largest { a = f32[] parameter(0) i = s32[] parameter(1) b = f32[] parameter(2) j = s32[] "          \
+    "parameter(3)\n"                                                                                     \
+    "  g = pred[] compare(b, a), direction=GT c = f32[] select(g, b, a) k = s32[] select(g, j, i)\n"     \
+    "  ROOT t = (f32[], s32[]) tuple(c, k) }\n"                                                          \
     "ge { a = f32[] parameter(0) b = f32[] parameter(1) ROOT c = pred[] compare(a, b), direction=GE }\n"
 
 typedef struct Case {
@@ -41,7 +52,7 @@ static void add_exception(PlanStage *stage, const SplitCase *self, int32_t i, co
         exception->factors[axis] = factors[axis];
         int32_t d = factors[axis] < 0 ? -1 : rule->factors[factors[axis]].dimension[slot];
         if (d < 0) continue;
-        const IrShape *shape = &self->context.canonical->instructions[i].shape;
+        const IrShape *shape = rules_leaf(&self->context.canonical->instructions[i].shape, 0);
         int32_t ways = stage->mesh.axes[axis].size;
         for (int32_t k = 0; k < axis; k++)
             if (exception->states.axis[k] == sbp_split(d)) ways *= stage->mesh.axes[k].size;
@@ -155,6 +166,42 @@ static void test_concatenations(void **state) {
     CHECK(cases);
 }
 
+/* Operands that are made where they are wanted, or are the same one twice. */
+static void test_operands_at_hand(void **state) {
+    (void)state;
+    static const Case cases[] = {
+        {"a = f32[9,4] parameter(0) n = f32[] constant(2) b = f32[7,4] broadcast(n), dimensions={}\n"
+         "ROOT r = f32[16,4] concatenate(b, a), dimensions={0}",
+         1},
+        {"a = f32[9,4] parameter(0) i = f32[9,4] iota(), iota_dimension=0\n"
+         "ROOT r = f32[18,4] concatenate(i, a), dimensions={0}",
+         1},
+        {"a = f32[2,8,3] parameter(0) n = f32[] constant(2) k = f32[3,3,2] broadcast(n), dimensions={}\n"
+         "ROOT r = f32[2,8,2] convolution(a, k), window={size=3 pad=1_1}, dim_labels=b0f_0io->b0f",
+         1},
+        {"a = f32[2,8,3] parameter(0) w = f32[8] parameter(1) x = f32[2,8,3] broadcast(w), dimensions={1}\n"
+         "k = f32[3,3,2] parameter(2)\n"
+         "ROOT r = f32[2,8,2] convolution(x, k), window={size=3 pad=1_1}, dim_labels=b0f_0io->b0f",
+         1},
+    };
+    CHECK(cases);
+}
+
+/* The largest of a window and its place: two inputs and two results. */
+static void test_several_results(void **state) {
+    (void)state;
+    static const Case cases[] = {
+        {"a = f32[11,4] parameter(0) i = s32[11,4] parameter(1) z = f32[] constant(-inf) n = s32[] "
+         "constant(-1)\n"
+         "r = (f32[6,4], s32[6,4]) reduce-window(a, i, z, n), window={size=3x1 stride=2x1 pad=1_1x0_0}, "
+         "to_apply=largest\n"
+         "x = f32[6,4] get-tuple-element(r), index=0 y = s32[6,4] get-tuple-element(r), index=1\n"
+         "ROOT t = (f32[6,4], s32[6,4]) tuple(x, y)",
+         1},
+    };
+    CHECK(cases);
+}
+
 static void test_reversals(void **state) {
     (void)state;
     static const Case cases[] = {
@@ -248,6 +295,18 @@ static void test_selections(void **state) {
     CHECK(cases);
 }
 
+/* The same convolution three times, each on what the last one made. */
+static void test_a_loop(void **state) {
+    (void)state;
+    static const Case its = {
+        "x = f32[2,9,3] parameter(0) k = f32[3,3,3] parameter(1) zero = s32[] constant(0)\n"
+        "s = (s32[], f32[2,9,3], f32[3,3,3]) tuple(zero, x, k)\n"
+        "l = (s32[], f32[2,9,3], f32[3,3,3]) while(s), condition=more, body=layer\n"
+        "ROOT y = f32[2,9,3] get-tuple-element(l), index=1",
+        1};
+    check_case(&its, 1);
+}
+
 static void test_exchanges_take_place(void **state) {
     (void)state;
     assert_true(exchanges > 400);
@@ -287,15 +346,12 @@ static void test_exports_of_pools(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_slices),
-        cmocka_unit_test(test_pads),
-        cmocka_unit_test(test_concatenations),
-        cmocka_unit_test(test_reversals),
-        cmocka_unit_test(test_convolutions),
-        cmocka_unit_test(test_windows),
-        cmocka_unit_test(test_selections),
-        cmocka_unit_test(test_exports_of_pools),
-        cmocka_unit_test(test_exchanges_take_place),
+        cmocka_unit_test(test_slices),           cmocka_unit_test(test_pads),
+        cmocka_unit_test(test_concatenations),   cmocka_unit_test(test_reversals),
+        cmocka_unit_test(test_operands_at_hand), cmocka_unit_test(test_several_results),
+        cmocka_unit_test(test_convolutions),     cmocka_unit_test(test_windows),
+        cmocka_unit_test(test_selections),       cmocka_unit_test(test_a_loop),
+        cmocka_unit_test(test_exports_of_pools), cmocka_unit_test(test_exchanges_take_place),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
