@@ -191,8 +191,8 @@ AmStatus box_value(Lowering *self, int32_t i, int32_t leaf, const IrShape *globa
                    int32_t *value, AmError *error) {
     BoxPath path;
     *value = from;
-    SbpState state = self->program->values[from].state;
-    if (!box_find_path(&path, self->program->mesh, global, state, to))
+    SbpState state = self->program->values[from].state, before = box_before_partial(state, to);
+    if (!box_find_path(&path, self->program->mesh, global, state, before))
         return am_fail(error, AM_ERROR_INTERNAL, self->module->source, "lowering %s: no way to box its value",
                        self->module->instructions[i].name);
     for (int32_t k = 0; k < path.count; k++) {
@@ -203,5 +203,5 @@ AmStatus box_value(Lowering *self, int32_t i, int32_t leaf, const IrShape *globa
                       : emit_step(self, i, leaf, global, state, step, value, error));
         state = step->state;
     }
-    return AM_OK;
+    return sbp_equal(before, to) ? AM_OK : box_make_partial(self, i, leaf, global, *value, to, value, error);
 }

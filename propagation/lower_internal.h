@@ -12,6 +12,8 @@
 #define LOWERED_HALO (-2)
 /* And for one where a value is another view of it, in which it is moved. */
 #define LOWERED_IN_BLOCKS (-3)
+/* The same for values made on the way that stand for nothing. */
+#define LOWERED_HELPER (-4)
 
 /* Sums over devices are in f32 for products of 16-bit types: the partial
  * product is made in f32, added in f32 and rounded once, as on one device. Such
@@ -133,6 +135,13 @@ AmStatus lower_whole_regions(ProgramInstruction *instruction, Arena *arena, cons
  * the way is remembered. `global` is the whole shape. */
 AmStatus box_value(Lowering *self, int32_t i, int32_t leaf, const IrShape *global, int32_t from, SbpState to,
                    int32_t *value, AmError *error);
+
+/* The state from which `to` is made by making some axes partial, which moves nothing; `to` itself where
+ * `from` has all its partial axes. */
+SbpState box_before_partial(SbpState from, SbpState to);
+/* That last step; its operators are of one kind. */
+AmStatus box_make_partial(Lowering *self, int32_t i, int32_t leaf, const IrShape *global, int32_t from,
+                          SbpState to, int32_t *value, AmError *error);
 
 /* Independent collectives of one kind, group, reduction and type become one. */
 AmStatus program_merge_collectives(Program *program, AmError *error);

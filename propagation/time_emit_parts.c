@@ -4,9 +4,9 @@
  * is index m of the middle dimension. So a dynamic-slice takes one index of a
  * dimension that nothing splits, and the rows may be split over devices.
  */
-#include <math.h>
 #include <string.h>
 
+#include "propagation/reduction_identity.h"
 #include "propagation/time_emit.h"
 
 static const IrAttributes no_attributes;
@@ -48,21 +48,6 @@ IrShape time_part_shape(TimeEmitter *self, const IrShape *shape, TimeState state
 
 /* ---- constants ---- */
 
-static void encode(char *bytes, Dtype type, double value) {
-    float single = (float)value;
-    uint16_t half = type == DTYPE_BF16 ? dtype_float_to_bf16(single) : dtype_float_to_f16(single);
-    if (type == DTYPE_F64) {
-        memcpy(bytes, &value, sizeof value);
-    } else if (type == DTYPE_F32 || type == DTYPE_C64) {
-        memcpy(bytes, &single, sizeof single);
-    } else if (type == DTYPE_BF16 || type == DTYPE_F16) {
-        memcpy(bytes, &half, sizeof half);
-    } else {
-        int64_t integer = (int64_t)value;
-        memcpy(bytes, &integer, (size_t)(dtype_bytes(type) < 8 ? dtype_bytes(type) : 8));
-    }
-}
-
 static int32_t constant_of(TimeEmitter *self, const TimeBlock *block, Dtype type, const char *bytes) {
     IrLiteral *literal = ARENA_ARRAY(self->arena, IrLiteral, 1);
     char *data = arena_copy_bytes(self->arena, bytes, (size_t)dtype_bytes(type));
@@ -75,32 +60,14 @@ static int32_t constant_of(TimeEmitter *self, const TimeBlock *block, Dtype type
 }
 
 int32_t time_constant(TimeEmitter *self, const TimeBlock *block, Dtype type, double value) {
-    char bytes[16] = {0};
-    encode(bytes, type, value);
+    char bytes[16];
+    reduction_encode(bytes, type, value);
     return constant_of(self, block, type, bytes);
 }
 
-/* Least or greatest value of a type: the identity of max and of min. */
-static void encode_extreme(char *bytes, Dtype type, bool least) {
-    if (dtype_is_floating(type)) {
-        encode(bytes, type, least ? -INFINITY : INFINITY);
-        return;
-    }
-    size_t size = (size_t)dtype_bytes(type);
-    bool is_signed = dtype_is_signed(type) && type != DTYPE_PRED;
-    memset(bytes, least ? 0 : type == DTYPE_PRED ? 1 : 0xff, size);
-    if (is_signed) bytes[size - 1] = (char)(least ? 0x80 : 0x7f);
-}
-
 int32_t time_filled(TimeEmitter *self, const TimeBlock *block, const IrShape *shape, SbpReduction reduction) {
-    char bytes[16] = {0};
-    switch (reduction) {
-    case SBP_MAX: encode_extreme(bytes, shape->type, true); break;
-    case SBP_MIN: encode_extreme(bytes, shape->type, false); break;
-    case SBP_MULTIPLY: encode(bytes, shape->type, 1); break;
-    case SBP_AND: memset(bytes, shape->type == DTYPE_PRED ? 1 : 0xff, sizeof bytes); break;
-    default: break;
-    }
+    char bytes[16];
+    reduction_identity(bytes, shape->type, reduction);
     int32_t scalar = constant_of(self, block, shape->type, bytes);
     if (shape->rank == 0) return scalar;
     return time_add(self, block, IR_BROADCAST, shape, &scalar, 1, NULL);

@@ -10,8 +10,9 @@
  * cross once between the meshes, which is the slower link. Sums are made among
  * the devices that have them, in group order, so they depend on nothing else. A
  * scalar has no dimension to cut: it is summed by all_reduce and sent to all.
- * Overlapping sets may need less: what a device has it does not receive. Every
- * combination of cuts is tried, and counted exactly where the sets overlap.
+ * A value that is to be partial comes in shards, which pad themselves (box_partial.c):
+ * S->P and B->P are T, P->P is p1 T. Overlapping sets may need less: what a device has it does not receive.
+ * Every combination of cuts is tried, and counted exactly where the sets overlap.
  *
  * Pieces. Devices that hold the same part of the source form a class. The k-th
  * device that needs something of a class takes it from member k mod (number of
@@ -185,15 +186,14 @@ static bool is_cut_plainly(SbpState state, int32_t d) {
     return true;
 }
 
-/* `end` with its partial axes (a source) or its whole ones (a target) made whole or cut along one dimension.
- */
+/* `end` with its partial axes (of a target the whole ones too) made whole or cut along one dimension. */
 static void list_candidates(Candidates *candidates, const TransferEnd *end, const IrShape *shape,
                             bool is_source) {
     uint32_t free_axes = 0;
     int32_t ways = 1, order[IR_MAX_RANK];
     SbpState whole = end->state;
     for (int32_t axis = 0; axis < end->mesh->axis_count; axis++) {
-        bool is_free = is_source ? sbp_is_partial(whole.axis[axis]) : whole.axis[axis] == SBP_B;
+        bool is_free = is_source ? sbp_is_partial(whole.axis[axis]) : !sbp_is_split(whole.axis[axis]);
         if (!is_free || end->mesh->axes[axis].size == 1) continue;
         free_axes |= 1u << axis;
         ways *= end->mesh->axes[axis].size;
@@ -225,9 +225,6 @@ AmStatus transfer_route(TransferRoute *route, const IrShape *shape, const Transf
     double least_crossing = 0, whole = (double)ir_shape_bytes(shape);
     bool found = false;
     AmStatus status = AM_OK;
-    if (sbp_has_partial(target->state))
-        return am_fail(error, AM_ERROR_INTERNAL, "",
-                       "a value cannot arrive on other devices as a partial one");
     list_candidates(&sources, source, shape, true);
     list_candidates(&targets, target, shape, false);
     for (int32_t s = 0; s < sources.count && status == AM_OK; s++)
@@ -237,7 +234,8 @@ AmStatus transfer_route(TransferRoute *route, const IrShape *shape, const Transf
             way.source.state = sources.states[s];
             way.target.state = targets.states[t];
             double before = box_weight(source->mesh, shape, source->state, way.source.state);
-            double after = box_weight(target->mesh, shape, way.target.state, target->state);
+            double after = box_weight(target->mesh, shape, way.target.state,
+                                      box_before_partial(way.target.state, target->state));
             if (before < 0 || after < 0) continue;
             status = crossing_elements(&crossing, &arena, shape, &way, error);
             crossing *= (double)dtype_bytes(shape->type);

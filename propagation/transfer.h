@@ -26,8 +26,8 @@ typedef struct TransferRoute {
     double bytes; /* moved in all, collectives included: whole tensors (T of table 2) */
 } TransferRoute;
 
-/* The cheapest route by bytes; among equals what crosses less and boxes less.
- * AM_ERROR_INTERNAL: the target is partial, which no value that is stored is. */
+/* The cheapest route by bytes; among equals what crosses less and boxes less. AM_ERROR_INTERNAL: no memory.
+ */
 AmStatus transfer_route(TransferRoute *route, const IrShape *shape, const TransferEnd *source,
                         const TransferEnd *target, AmError *error);
 
