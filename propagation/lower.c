@@ -551,13 +551,16 @@ static AmStatus lower_outputs(Lowering *self, AmError *error) {
 AmStatus lower_begin(Lowering *self, const IrRoles *roles, int32_t count, AmError *error) {
     Program *program = ARENA_ARRAY(self->arena, Program, 1);
     int32_t room = count + count / 4 + 8;
+    int32_t first_rank = self->stages    ? self->stages->map->first_rank[self->stages->stage]
+                         : self->program ? self->program->first_rank /* the caller's */
+                                         : 0;
     if (!program) return am_fail_memory(error, (int64_t)sizeof *program);
     *program = (Program){.arena = self->arena,
                          .module = self->module,
                          .roles = roles,
                          .mesh = &self->completion->stage->mesh,
                          .device = self->device,
-                         .first_rank = self->stages ? self->stages->map->first_rank[self->stages->stage] : 0,
+                         .first_rank = first_rank,
                          .values = ARENA_ARRAY(self->arena, ProgramValue, room),
                          .instructions = ARENA_ARRAY(self->arena, ProgramInstruction, room)};
     self->states = ARENA_ARRAY(self->arena, LoweredState, room);

@@ -129,11 +129,49 @@ static void test_shared_branches_stay_whole(void **state) {
     split_close(&self);
 }
 
+/* Two stages, cut before every instruction of the entry: the conditional is on one of them. */
+static void check_cuts(SplitCase *self) {
+    int32_t count = self->context.rules->entry_count, classes = self->context.classes->count;
+    for (int32_t cut = 1; cut < count; cut++) {
+        Arena arena = {0};
+        PlanStage stages[2] = {{.range_count = 1}, {.range_count = 1}};
+        char what[64];
+        for (int32_t s = 0; s < 2; s++) {
+            PlanList *list = &stages[s].lists[0];
+            assert_int_equal(mesh_parse(&stages[s].mesh, &arena, s == 0 ? "data=2" : "data=3", NULL), AM_OK);
+            list->entries = ARENA_ARRAY(&arena, PlanEntry, classes + 1);
+            for (int32_t c = 0; c < classes; c++) list->entries[list->count++].class_index = c;
+            stages[s].ranges = arena_alloc(&arena, sizeof *stages[s].ranges);
+            stages[s].ranges[0][0] = s == 0 ? 0 : cut;
+            stages[s].ranges[0][1] = s == 0 ? cut : count;
+        }
+        snprintf(what, sizeof what, "cut before %d", cut);
+        split_check_plan(self, &(Plan){.micro_batches = 1, .stages = stages, .stage_count = 2}, what, NULL);
+        arena_free(&arena);
+    }
+}
+
+static void test_stages(void **state) {
+    (void)state;
+    SplitCase self;
+    char text[4096];
+    snprintf(text, sizeof text, tuples, "pred[]", "true_computation=yes, false_computation=no");
+    for (uint64_t seed = 0; seed < 2; seed++) {
+        split_open(&self, text, seed);
+        check_cuts(&self);
+        split_close(&self);
+    }
+    split_open(&self, arrays, 1);
+    check_cuts(&self);
+    split_close(&self);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_tuples),
         cmocka_unit_test(test_arrays_in_a_loop),
         cmocka_unit_test(test_shared_branches_stay_whole),
+        cmocka_unit_test(test_stages),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
