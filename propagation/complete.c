@@ -16,6 +16,7 @@
 #include <string.h>
 
 #include "propagation/lower_internal.h"
+#include "propagation/open_states.h"
 #include "propagation/settle.h"
 #include "propagation/storage.h"
 
@@ -459,6 +460,7 @@ AmStatus plan_complete_stage(Completion **completion, Arena *arena, const PlanCo
     if (self.storage) storage_choose_factors(&storage);
     TRY(apply_exceptions(&self, error));
     if (stage->exception_count > 0) join_carried(&self);
+    TRY(open_states_choose(result, arena, context, error));
     TRY(settle_wanted(result, arena, context, error));
     for (int32_t axis = 0; axis < stage->mesh.axis_count; axis++) {
         ArenaMark mark = arena_mark(arena);

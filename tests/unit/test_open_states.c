@@ -1,0 +1,197 @@
+/* The states that completion gives to what is left open, against every assignment of states: random trees of
+ * element-wise operators and views between products whose factors are given. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "base/random.h"
+#include "base/text.h"
+#include "cost/collective.h"
+#include "propagation/lower.h"
+
+#define CASES       60
+#define MOST_VALUES 8
+
+/* A tree: `leaves` products p0, p1, ..., then operators o0, o1, ..., the last of which goes into a product.
+ */
+typedef struct Tree {
+    int32_t leaves, operators;
+    bool has_linear; /* an operator that partial sums pass */
+    Text text;
+} Tree;
+
+static void grow(Tree *tree, Random *random) {
+    static const struct {
+        const char *name;
+        int32_t operands;
+        bool is_linear;
+    } kinds[] = {{"tanh", 1, false},    {"negate", 1, true}, {"transpose", 1, true},
+                 {"maximum", 2, false}, {"add", 2, true},    {"power", 2, false}};
+    char open[MOST_VALUES][16];
+    int32_t open_count = 0;
+    *tree = (Tree){.leaves = 1 + (int32_t)random_below(random, 3)};
+    text_append_string(&tree->text, "HloModule tree\nENTRY main {\n");
+    for (int32_t k = 0; k < tree->leaves; k++) {
+        text_append(&tree->text,
+                    " a%d = f32[8,16] parameter(%d)\n b%d = f32[16,8] parameter(%d)\n"
+                    " p%d = f32[8,8] dot(a%d, b%d), lhs_contracting_dims={1}, rhs_contracting_dims={0}\n",
+                    k, 2 * k, k, 2 * k + 1, k, k, k);
+        snprintf(open[open_count++], sizeof open[0], "p%d", k);
+    }
+    int32_t least = 1 + (int32_t)random_below(random, 2);
+    while (open_count > 1 || tree->operators < least) {
+        int32_t kind = (int32_t)random_below(random, 6), at = (int32_t)random_below(random, open_count);
+        if (kinds[kind].operands > open_count || tree->operators >= 2) {
+            if (open_count == 1 && tree->operators >= least) break;
+            kind = open_count > 1 ? 3 : 0;
+        }
+        char first[16], own[16];
+        memcpy(first, open[at], sizeof first);
+        memcpy(open[at], open[--open_count], sizeof open[0]);
+        snprintf(own, sizeof own, "o%d", tree->operators++);
+        text_append(&tree->text, " %s = f32[8,8] %s(%s", own, kinds[kind].name, first);
+        if (kinds[kind].operands == 2) text_append(&tree->text, ", %s", open[--open_count]);
+        text_append(&tree->text, ")%s\n", kind == 2 ? ", dimensions={1,0}" : "");
+        memcpy(open[open_count++], own, sizeof own);
+        tree->has_linear = tree->has_linear || kinds[kind].is_linear;
+    }
+    text_append(&tree->text,
+                " c = f32[8,4] parameter(%d)\n"
+                " ROOT r = f32[8,4] dot(%s, c), lhs_contracting_dims={1}, rhs_contracting_dims={0}\n}\n",
+                2 * tree->leaves, open[0]);
+}
+
+static PlanContext *read_text(const char *text) {
+    AmError error = {0};
+    char path[] = "/tmp/automap-open-XXXXXX";
+    int file = mkstemp(path);
+    assert_true(file >= 0);
+    FILE *stream = fdopen(file, "w");
+    assert_non_null(stream);
+    fputs(text, stream);
+    fclose(stream);
+    PlanContext *context;
+    AmStatus status = plan_context_read(&context, path, NULL, &error);
+    remove(path);
+    if (status != AM_OK) fail_msg("%s:%lld: %s", error.source, (long long)error.line, error.text);
+    return context;
+}
+
+/* Bytes that a device sends in all collectives. */
+static double sent_bytes(const PlanContext *context, const PlanStage *stage) {
+    AmError error = {0};
+    Arena arena = {0};
+    Completion *completion;
+    Program *program;
+    AmStatus status = plan_complete(&completion, &arena, context, stage, &error);
+    if (status == AM_OK) status = plan_lower(&program, &arena, context, completion, 0, &error);
+    if (status != AM_OK) fail_msg("%s: %s", error.source, error.text);
+    double total = 0;
+    for (int32_t i = 0; i < program->instruction_count; i++) {
+        const ProgramInstruction *instruction = &program->instructions[i];
+        if (instruction->kind != PROGRAM_COLLECTIVE) continue;
+        total += collective_sent_bytes(instruction->collective->kind,
+                                       collective_tensor_bytes(program, instruction),
+                                       instruction->collective->group_count);
+    }
+    arena_free(&arena);
+    return total;
+}
+
+/* The factor of a product: 0 its rows, 1 its columns, 2 what it contracts, 3 none. */
+static int32_t factor_of(const PlanContext *context, int32_t i, int32_t which) {
+    const FactorRule *rule = &context->rules->rules[i];
+    for (int32_t f = 0; f < rule->factor_count; f++) {
+        const Factor *factor = &rule->factors[f];
+        if (factor->kind == FACTOR_REDUCTION ? which == 2 : factor->dimension[rule->operand_count] == which)
+            return f;
+    }
+    return -1;
+}
+
+/* The least over all states of the operators and products from number k of `exceptions` on. */
+static double least_bytes(const PlanContext *context, PlanStage *stage, int32_t k) {
+    if (k == stage->exception_count) return sent_bytes(context, stage);
+    PlanException *exception = &stage->exceptions[k];
+    bool is_product = context->canonical->instructions[exception->instruction].opcode == IR_DOT;
+    double least = -1;
+    for (int32_t state = 0; state < 3; state++) {
+        exception->has_states = true;
+        sbp_set(&exception->states, 0, state == 0 ? SBP_B : sbp_split(state - 1));
+        if (!is_product) {
+            exception->has_factors = true;
+            exception->factors[0] = state == 0 ? -1 : factor_of(context, exception->instruction, state - 1);
+        }
+        double bytes = least_bytes(context, stage, k + 1);
+        if (least < 0 || bytes < least) least = bytes;
+    }
+    return least;
+}
+
+static void test_equals_every_assignment(void **state) {
+    (void)state;
+    int32_t split = 0;
+    Random random;
+    random_seed(&random, 11);
+    for (int32_t number = 0; number < CASES; number++) {
+        Tree tree;
+        AmError error = {0};
+        Arena arena = {0};
+        grow(&tree, &random);
+        PlanContext *context = read_text(tree.text.data);
+        PlanStage stage = {0};
+        PlanException exceptions[MOST_VALUES * 2] = {0};
+        assert_int_equal(mesh_parse(&stage.mesh, &arena, "data=4", &error), AM_OK);
+        stage.exceptions = exceptions;
+        int32_t root = context->rules->alias[context->roles->outputs[0]], products = 0;
+        for (int32_t i = 0; i < context->rules->entry_count; i++) { /* the root last */
+            if (context->canonical->instructions[i].opcode != IR_DOT || i == root) continue;
+            exceptions[products].instruction = i;
+            exceptions[products].has_factors = true;
+            exceptions[products++].factors[0] = factor_of(context, i, (int32_t)random_below(&random, 4));
+        }
+        PlanException of_root = {.instruction = root, .has_factors = true};
+        of_root.factors[0] = factor_of(context, root, (int32_t)(random_below(&random, 2) ? 0 : 2));
+        exceptions[products] = of_root;
+        stage.exception_count = products + 1;
+        double found = sent_bytes(context, &stage);
+        stage.exceptions =
+            exceptions + MOST_VALUES; /* the root, which nothing is tried with, before the rest */
+        stage.exceptions[0] = of_root;
+        stage.exception_count = 1;
+        for (int32_t k = 0; k < products; k++) stage.exceptions[stage.exception_count++] = exceptions[k];
+        for (int32_t i = 0; i < context->rules->entry_count; i++) {
+            IrOpcode opcode = context->canonical->instructions[i].opcode;
+            if (opcode == IR_DOT || opcode == IR_PARAMETER || opcode == IR_TUPLE) continue;
+            stage.exceptions[stage.exception_count++] = (PlanException){.instruction = i};
+        }
+        assert_true(stage.exception_count <= MOST_VALUES);
+        double least = least_bytes(context, &stage, 1), whole;
+        for (int32_t k = 1; k < stage.exception_count; k++) {
+            bool is_product = k <= products;
+            sbp_set(&stage.exceptions[k].states, 0, SBP_B);
+            if (!is_product) stage.exceptions[k].factors[0] = -1;
+        }
+        whole = sent_bytes(context, &stage);
+        if (found > least + 1e-9 || (!tree.has_linear && found < least - 1e-9))
+            fail_msg("case %d: %g bytes, the best assignment has %g\n%s", number, found, least,
+                     tree.text.data);
+        split += found < whole - 1e-9;
+        text_free(&tree.text);
+        arena_free(&arena);
+        plan_context_free(context);
+    }
+    assert_true(split > CASES / 4); /* leaving everything whole would not do */
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_equals_every_assignment)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
