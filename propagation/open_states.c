@@ -23,30 +23,40 @@
 #include "propagation/lower_internal.h"
 #include "propagation/settle.h"
 
-#define MOST_STATES 8 /* B and S(0) to S(6) */
+#define MOST_STATES   8 /* B and S(0) to S(6) */
+#define MOST_OPERANDS 32
+#define LEAST_SAVING  1e-9 /* of a value's bytes: less is rounding */
+
+typedef struct OpenValue {
+    int32_t instruction;
+    int32_t part;     /* of the connected part: a value of it */
+    bool is_operator; /* it may choose its factor; else only where its result is kept is open */
+    Sbp made;         /* what the chosen factor makes */
+    Sbp chosen;
+    uint8_t states;              /* those that it may have (bits) */
+    int8_t factors[MOST_STATES]; /* of an operator: the one that gives the state */
+    double least[MOST_STATES];   /* of those states */
+    uint8_t carried;             /* states (bits) that are best made from what is pending */
+    SbpReduction reduction;      /* of what is pending */
+    uint32_t partial;            /* operands (bits) that are pending, too */
+    double pending;              /* of having it partial; < 0: it is not */
+    double finished;    /* of finishing all partial sums in it if everything open is whole; < 0: none */
+    bool carries_whole; /* and it is best finished here then */
+    bool left;          /* its user takes it partial */
+    double change;      /* of a part: what the chosen states cost less what leaving it whole does */
+} OpenValue;
 
 typedef struct Opening {
     const PlanContext *context;
     const Choices *choices;
     Completion *completion;
     int32_t axis;
-    double parts;       /* devices on the axis */
-    int32_t node_count; /* open values */
-    int32_t *node_of;   /* [instruction]: its node, or -1 */
-    int32_t *nodes;     /* [node]: instruction */
-    double *least;      /* [node * MOST_STATES]; < 0: not in this state */
-    double *pending;    /* [node]: of having it partial; < 0: it is not */
-    double *finished; /* [node]: of finishing all partial sums in it if everything open is whole; < 0: none */
-    uint8_t *reduction;  /* [node]: of what is pending */
-    uint32_t *partial;   /* [node]: operands (bits) that are pending, too */
-    uint8_t *carried;    /* [node]: states (bits) best made from what is pending */
-    bool *carries_whole; /* [node]: so is the whole value if everything open is whole */
-    bool *left;          /* [node]: its user takes it partial */
-    int32_t *part;       /* [node]: the connected part, by a node of it */
-    Sbp *chosen;         /* [node] */
-    uint8_t *needs;      /* [instruction]: states (bits) that users need, B where they are unknown */
-    int32_t *asked;      /* [instruction]: uses that have said so */
-    double *change;      /* [node of a part]: what the chosen states cost less what leaving it whole does */
+    double parts; /* devices on the axis */
+    OpenValue *values;
+    int32_t value_count;
+    int32_t *value_of; /* [instruction]: its open value, or -1 */
+    uint8_t *needs;    /* [instruction]: states (bits) that users need, B where they are unknown */
+    int32_t *asked;    /* [instruction]: uses that have said so */
 } Opening;
 
 static double move(const Opening *self, Sbp have, Sbp want, double bytes) {
@@ -68,14 +78,27 @@ static const FactorRule *rule_of(const Opening *self, int32_t i) {
     return &self->context->rules->rules[i];
 }
 
+static OpenValue *value_of(const Opening *self, int32_t i) {
+    return self->value_of[i] < 0 ? NULL : &self->values[self->value_of[i]];
+}
+
+static int32_t operand_count(const Opening *self, int32_t i) {
+    return self->choices->first_operand[i + 1] - self->choices->first_operand[i];
+}
+
+static int32_t operand_of(const Opening *self, int32_t i, int32_t k) {
+    return self->choices->operands[self->choices->first_operand[i] + k];
+}
+
 /* The parallel factor of i that is result dimension d and divides evenly, or -1. */
-static int32_t factor_for(const Opening *self, int32_t i, int32_t d) {
+static int8_t factor_for(const Opening *self, int32_t i, int32_t d) {
     const FactorRule *rule = rule_of(self, i);
     for (int32_t f = 0; f < rule->factor_count && f <= INT8_MAX; f++) {
         const Factor *factor = &rule->factors[f];
         if (factor->kind != FACTOR_PARALLEL || factor->indexed) continue;
         if (factor->dimension[rule->operand_count] != d) continue;
-        return factor->size % (int64_t)self->parts == 0 && factor->size <= INT32_MAX ? f : -1;
+        bool divides = factor->size % (int64_t)self->parts == 0 && factor->size <= INT32_MAX;
+        return divides ? (int8_t)f : -1;
     }
     return -1;
 }
@@ -98,13 +121,6 @@ static const PlanException *exception_of(const Opening *self, int32_t i) {
     return NULL;
 }
 
-static bool is_operator_open(const Opening *self, int32_t i) {
-    if (self->completion->factor[place_of(self, i)] >= 0) return false;
-    if (!follows_its_values(self->context->canonical->instructions[i].opcode)) return false;
-    const PlanException *exception = exception_of(self, i);
-    return !exception || !exception->has_factors || exception->factors[self->axis] == PLAN_NO_OVERRIDE;
-}
-
 static Sbp made_state(const Opening *self, int32_t i) {
     int8_t f = self->completion->factor[place_of(self, i)];
     if (f < 0) return SBP_B;
@@ -114,35 +130,45 @@ static Sbp made_state(const Opening *self, int32_t i) {
     return d < 0 ? SBP_B : sbp_split(d);
 }
 
-static bool is_open(const Opening *self, int32_t i) {
+/* Whether i's result is open, and as what. */
+static bool open_value(const Opening *self, int32_t i, OpenValue *value) {
     const IrInstruction *instruction = &self->context->canonical->instructions[i];
-    const PlanException *exception = exception_of(self, i);
-    if (instruction->operand_count == 0 || instruction->opcode == IR_GET_TUPLE_ELEMENT) return false;
-    if (rule_of(self, i)->result_count != 1 || instruction->shape.type == DTYPE_TUPLE) return false;
-    if (self->completion->stored[i].axis[self->axis] != SBP_B) return false;
+    const IrShape *shape = &instruction->shape;
+    SbpState stored = self->completion->stored[i];
+    if (stored.axis[self->axis] != SBP_B || instruction->opcode == IR_GET_TUPLE_ELEMENT) return false;
+    if (instruction->operand_count == 0 || rule_of(self, i)->result_count != 1) return false;
+    if (shape->type == DTYPE_TUPLE) return false;
     if (self->choices->accumulation_of[i] >= 0) return false; /* what is added up is left partial */
-    if (!is_operator_open(self, i) && made_state(self, i) == SBP_B) return false;
-    return !exception || !exception->has_states;
-}
-
-/* Whether open value i may be S(d): evenly, and no other axis is on that dimension. */
-static bool may_split(const Opening *self, int32_t i, int32_t d) {
-    const IrShape *shape = &self->context->canonical->instructions[i].shape;
-    SbpState state = self->completion->stored[i];
-    if (shape->dimensions[d] < 1 || shape->dimensions[d] % (int64_t)self->parts != 0) return false;
-    for (int32_t axis = 0; axis < MESH_MAX_AXES; axis++)
-        if (state.axis[axis] == sbp_split(d)) return false;
-    return !is_operator_open(self, i) || factor_for(self, i, d) >= 0;
+    const PlanException *exception = exception_of(self, i);
+    if (exception && exception->has_states) return false;
+    bool is_given = exception && exception->has_factors && exception->factors[self->axis] != PLAN_NO_OVERRIDE;
+    *value = (OpenValue){.instruction = i,
+                         .part = self->value_count,
+                         .made = made_state(self, i),
+                         .states = bit_of(SBP_B),
+                         .pending = -1,
+                         .finished = -1};
+    value->is_operator = !is_given && self->completion->factor[place_of(self, i)] < 0 &&
+                         follows_its_values(instruction->opcode);
+    if (!value->is_operator && value->made == SBP_B) return false;
+    for (int32_t d = 0; d < shape->rank && d + 1 < MOST_STATES; d++) {
+        bool may = shape->dimensions[d] > 0 && shape->dimensions[d] % (int64_t)self->parts == 0;
+        for (int32_t axis = 0; axis < MESH_MAX_AXES; axis++) may = may && stored.axis[axis] != sbp_split(d);
+        if (may && value->is_operator) may = (value->factors[d + 1] = factor_for(self, i, d)) >= 0;
+        if (may) value->states |= bit_of(sbp_split(d));
+    }
+    return true;
 }
 
 /* What user i in state `state` needs operand k to be; cuts that are not even count as whole. */
 static Sbp need_of(const Opening *self, int32_t i, int32_t k, Sbp state) {
-    if (self->node_of[i] >= 0 && is_operator_open(self, i)) {
+    const OpenValue *value = value_of(self, i);
+    if (value && value->is_operator) {
         if (state == SBP_B) return SBP_B;
-        int32_t f = factor_for(self, i, sbp_dimension(state));
-        int8_t d = rule_of(self, i)->factors[f].dimension[k];
-        return d < 0 ? SBP_B : sbp_split(d);
+        int8_t d = rule_of(self, i)->factors[value->factors[state]].dimension[k];
+        return d < 0 || d + 1 >= MOST_STATES ? SBP_B : sbp_split(d);
     }
+    if (self->completion->factor[place_of(self, i)] < 0) return SBP_B;
     SbpState need = settle_operand_state(self->completion, self->context, i, k);
     bool is_even = need.cut[self->axis].count == 0 && need.axis[self->axis] < MOST_STATES;
     return is_even ? need.axis[self->axis] : SBP_B;
@@ -150,215 +176,221 @@ static Sbp need_of(const Opening *self, int32_t i, int32_t k, Sbp state) {
 
 /* What operand `source` costs in the state that is needed. */
 static double cost_of_operand(const Opening *self, int32_t source, Sbp need) {
-    int32_t node = self->node_of[source];
+    const OpenValue *value = value_of(self, source);
     double bytes = self->choices->array_bytes[source], least = -1;
-    if (self->context->rules->on_demand[source]) return 0;
-    if (node < 0) return move(self, self->completion->stored[source].axis[self->axis], need, bytes);
-    for (int32_t s = 0; s < MOST_STATES; s++) {
-        double made = self->least[node * MOST_STATES + s];
-        if (made < 0) continue;
-        double cost = (self->choices->uses[source] == 1 ? made : 0) + move(self, (Sbp)s, need, bytes);
+    if (!value) {
+        if (self->context->rules->on_demand[source]) return 0;
+        return move(self, self->completion->stored[source].axis[self->axis], need, bytes);
+    }
+    bool is_private = self->choices->uses[source] == 1;
+    for (int32_t s = 0; value->states >> s; s++) {
+        if (!(value->states >> s & 1)) continue;
+        double cost = (is_private ? value->least[s] : 0) + move(self, (Sbp)s, need, bytes);
         if (least < 0 || cost < least) least = cost;
     }
     return least;
 }
 
-static int32_t find_part(Opening *self, int32_t node) {
-    while (self->part[node] != node) node = self->part[node] = self->part[self->part[node]];
-    return node;
+static OpenValue *part_of(Opening *self, OpenValue *value) {
+    int32_t part = value->part;
+    while (self->values[part].part != part) part = self->values[part].part;
+    value->part = part;
+    return &self->values[part];
 }
 
-/* Operand k of i if it is pending and i alone uses it: its node, or -1. */
-static int32_t pending_operand(const Opening *self, int32_t i, int32_t k) {
-    int32_t source = self->choices->operands[self->choices->first_operand[i] + k];
-    int32_t node = self->node_of[source];
-    return node >= 0 && self->pending[node] >= 0 && self->choices->uses[source] == 1 ? node : -1;
+/* Operand k of i if it is pending and i alone uses it, or NULL. */
+static const OpenValue *pending_operand(const Opening *self, int32_t i, int32_t k) {
+    const OpenValue *value = value_of(self, operand_of(self, i, k));
+    bool is_pending = value && value->pending >= 0 && self->choices->uses[value->instruction] == 1;
+    return is_pending ? value : NULL;
 }
 
 /* Whether the operands `whole` (bits) of i are whole whatever is chosen. */
 static bool are_whole(const Opening *self, int32_t i, uint32_t whole) {
-    const int32_t *operands = &self->choices->operands[self->choices->first_operand[i]];
     for (int32_t k = 0; whole >> k; k++) {
-        if (!(whole >> k & 1) || self->context->rules->on_demand[operands[k]]) continue;
-        if (self->node_of[operands[k]] >= 0) return false;
-        if (self->completion->stored[operands[k]].axis[self->axis] != SBP_B) return false;
+        int32_t source = operand_of(self, i, k);
+        if (!(whole >> k & 1) || self->context->rules->on_demand[source]) continue;
+        if (self->value_of[source] >= 0) return false;
+        if (self->completion->stored[source].axis[self->axis] != SBP_B) return false;
     }
     return true;
 }
 
-/* What of i's operands is pending, and whether i can be so with them. */
-static void weigh_pending(Opening *self, int32_t i) {
+/* What of the value's operands is pending, and whether it can be so with them. */
+static void weigh_pending(const Opening *self, OpenValue *value) {
+    int32_t i = value->instruction;
     const IrInstruction *instruction = &self->context->canonical->instructions[i];
-    int32_t node = self->node_of[i];
-    int32_t count = self->choices->first_operand[i + 1] - self->choices->first_operand[i];
-    Sbp made = made_state(self, i);
-    double above = 0, pending = 0, finish = move(self, sbp_partial(SBP_ADD), SBP_B, self->choices->bytes[i]);
+    double finish = move(self, sbp_partial(SBP_ADD), SBP_B, self->choices->bytes[i]);
+    if (!value->is_operator) {
+        if (!sbp_is_partial(value->made) || lower_is_half_product(instruction)) return;
+        value->pending = 0;
+        value->finished = finish;
+        value->reduction = sbp_reduction(value->made);
+        return;
+    }
+    Linearity linearity = (Linearity)self->choices->linearity[i];
+    if (linearity == LINEARITY_NONE) return;
+    double above = 0, pending = 0;
     uint32_t partial = 0, whole = 0;
     SbpReduction reduction = SBP_REDUCTION_COUNT;
-    self->pending[node] = self->finished[node] = -1;
-    self->carries_whole[node] = false;
-    if (sbp_is_partial(made) && !lower_is_half_product(instruction)) {
-        self->pending[node] = 0;
-        self->finished[node] = finish;
-        self->reduction[node] = (uint8_t)sbp_reduction(made);
-    }
-    for (int32_t k = 0; is_operator_open(self, i) && k < count && k < 32; k++) {
-        int32_t other = pending_operand(self, i, k);
-        if (other < 0) continue;
-        if (partial && self->reduction[other] != (uint8_t)reduction) return;
-        reduction = (SbpReduction)self->reduction[other];
+    for (int32_t k = 0; k < operand_count(self, i) && k < MOST_OPERANDS; k++) {
+        const OpenValue *operand = pending_operand(self, i, k);
+        if (!operand) continue;
+        if (partial && operand->reduction != reduction) return;
+        reduction = operand->reduction;
         partial |= 1u << k;
-        above += self->finished[other];
-        pending += self->pending[other];
+        above += operand->finished;
+        pending += operand->pending;
     }
-    if (!partial || !linearity_carries(self->context->canonical, instruction,
-                                       (Linearity)self->choices->linearity[i], partial, &reduction, &whole))
+    if (!partial ||
+        !linearity_carries(self->context->canonical, instruction, linearity, partial, &reduction, &whole))
         return;
     if (!are_whole(self, i, whole)) return;
-    self->pending[node] = pending;
-    self->partial[node] = partial;
-    self->reduction[node] = (uint8_t)reduction;
-    self->carries_whole[node] = finish < above;
-    self->finished[node] = finish < above ? finish : above;
+    value->pending = pending;
+    value->partial = partial;
+    value->reduction = reduction;
+    value->carries_whole = finish < above;
+    value->finished = finish < above ? finish : above;
 }
 
-static void weigh(Opening *self, int32_t i) {
-    int32_t node = self->node_of[i], first = self->choices->first_operand[i];
-    const IrShape *shape = &self->context->canonical->instructions[i].shape;
-    bool is_operator = is_operator_open(self, i);
+static void weigh(Opening *self, OpenValue *value) {
+    int32_t i = value->instruction, operands = operand_count(self, i);
     double bytes = self->choices->bytes[i];
-    weigh_pending(self, i);
-    self->carried[node] = 0;
-    for (int32_t s = 0; s < MOST_STATES; s++) {
-        double *least = &self->least[node * MOST_STATES + s];
-        *least = -1;
-        if (s > shape->rank || (s > 0 && !may_split(self, i, s - 1))) continue;
-        *least = is_operator ? 0 : move(self, made_state(self, i), (Sbp)s, bytes);
-        for (int32_t k = 0; is_operator && first + k < self->choices->first_operand[i + 1]; k++)
-            *least += cost_of_operand(self, self->choices->operands[first + k], need_of(self, i, k, (Sbp)s));
-        double carried = self->pending[node] + move(self, sbp_partial(SBP_ADD), (Sbp)s, bytes);
-        if (!is_operator || self->pending[node] < 0 || carried >= *least) continue;
+    weigh_pending(self, value);
+    for (int32_t s = 0; value->states >> s; s++) {
+        if (!(value->states >> s & 1)) continue;
+        double *least = &value->least[s];
+        *least = value->is_operator ? 0 : move(self, value->made, (Sbp)s, bytes);
+        for (int32_t k = 0; value->is_operator && k < operands; k++)
+            *least += cost_of_operand(self, operand_of(self, i, k), need_of(self, i, k, (Sbp)s));
+        double carried = value->pending + move(self, sbp_partial(SBP_ADD), (Sbp)s, bytes);
+        if (!value->is_operator || value->pending < 0 || carried >= *least) continue;
         *least = carried;
-        self->carried[node] |= bit_of((Sbp)s);
+        value->carried |= bit_of((Sbp)s);
     }
-    for (int32_t k = first; is_operator && k < self->choices->first_operand[i + 1]; k++) {
-        int32_t other = self->node_of[self->choices->operands[k]];
-        if (other >= 0) self->part[find_part(self, other)] = find_part(self, node);
+    for (int32_t k = 0; value->is_operator && k < operands; k++) {
+        OpenValue *operand = value_of(self, operand_of(self, i, k));
+        if (operand) part_of(self, operand)->part = (int32_t)(part_of(self, value) - self->values);
     }
 }
 
 /* What the different needs of a value's users cost if it is in `state`. */
 static double cost_of_needs(const Opening *self, int32_t i, Sbp state) {
-    uint8_t needs = self->needs[i];
+    uint32_t needs = self->needs[i];
     double total = 0;
     if (self->asked[i] < self->choices->uses[i]) needs |= bit_of(SBP_B);
-    for (int32_t s = 0; s < MOST_STATES; s++)
+    for (int32_t s = 0; needs >> s; s++)
         if (needs >> s & 1) total += move(self, state, (Sbp)s, self->choices->bytes[i]);
     return total;
 }
 
 /* Tells the operands of i what it needs of them; `carries`: it takes partial ones as they are. */
-static void tell_operands(Opening *self, int32_t i, Sbp state, bool carries) {
-    int32_t first = self->choices->first_operand[i], own = self->node_of[i];
-    for (int32_t k = 0; first + k < self->choices->first_operand[i + 1]; k++) {
-        int32_t source = self->choices->operands[first + k], node = self->node_of[source];
-        if (node < 0) continue;
+static void tell_operands(const Opening *self, int32_t i, Sbp state, bool carries) {
+    uint32_t partial = carries ? value_of(self, i)->partial : 0;
+    for (int32_t k = 0; k < operand_count(self, i); k++) {
+        int32_t source = operand_of(self, i, k);
+        OpenValue *operand = value_of(self, source);
+        if (!operand) continue;
         self->asked[source]++;
-        if (carries && k < 32 && self->partial[own] >> k & 1) self->left[node] = true;
+        if (k < MOST_OPERANDS && partial >> k & 1) operand->left = true;
         else self->needs[source] |= bit_of(carries ? SBP_B : need_of(self, i, k, state));
     }
 }
 
-static void clear_needs(Opening *self) {
-    for (int32_t node = 0; node < self->node_count; node++) {
-        self->needs[self->nodes[node]] = 0;
-        self->asked[self->nodes[node]] = 0;
-        self->left[node] = false;
+static void clear_needs(const Opening *self) {
+    for (int32_t v = 0; v < self->value_count; v++) {
+        self->needs[self->values[v].instruction] = 0;
+        self->asked[self->values[v].instruction] = 0;
+        self->values[v].left = false;
     }
 }
 
 /* The cheapest state of an open value together with what its users need. */
-static Sbp cheapest(const Opening *self, int32_t node) {
-    int32_t i = self->nodes[node];
-    const double *least = &self->least[node * MOST_STATES];
+static Sbp cheapest(const Opening *self, const OpenValue *value) {
+    int32_t i = value->instruction;
     Sbp best = SBP_B;
-    for (int32_t s = 1; s < MOST_STATES; s++) {
-        if (least[s] < 0) continue;
-        double saved = least[best] + cost_of_needs(self, i, best) - least[s] - cost_of_needs(self, i, (Sbp)s);
-        if (saved > 1e-9 * self->choices->bytes[i]) best = (Sbp)s;
+    double least = value->least[SBP_B] + cost_of_needs(self, i, SBP_B);
+    for (int32_t s = 1; value->states >> s; s++) {
+        if (!(value->states >> s & 1)) continue;
+        double cost = value->least[s] + cost_of_needs(self, i, (Sbp)s);
+        if (least - cost <= LEAST_SAVING * self->choices->bytes[i]) continue;
+        best = (Sbp)s;
+        least = cost;
     }
     return best;
 }
 
 /* From the last user to the first value. */
-static void choose(Opening *self) {
+static void choose(const Opening *self) {
     clear_needs(self);
     for (int32_t n = self->choices->decided_count - 1; n >= 0; n--) {
-        int32_t i = self->choices->decided[n], node = self->node_of[i];
-        if (node >= 0) self->chosen[node] = self->left[node] ? SBP_B : cheapest(self, node);
-        Sbp state = node < 0 ? SBP_B : self->chosen[node];
-        bool carries =
-            node >= 0 && is_operator_open(self, i) && (self->left[node] || self->carried[node] >> state & 1);
+        int32_t i = self->choices->decided[n];
+        OpenValue *value = value_of(self, i);
+        if (value) value->chosen = value->left ? SBP_B : cheapest(self, value);
+        Sbp state = value ? value->chosen : SBP_B;
+        bool carries = value && value->is_operator && (value->left || value->carried >> state & 1);
         tell_operands(self, i, state, carries);
     }
 }
 
-/* Adds `sign` times what the chosen states really cost to the account of each part; `whole`: what leaving
- * everything open whole does. */
+/* What one open value costs in `state`, apart from open operands. */
+static double own_cost(const Opening *self, const OpenValue *value, Sbp state, bool carries) {
+    int32_t i = value->instruction;
+    Sbp made = carries ? sbp_partial(SBP_ADD) : value->made;
+    double total = 0;
+    if (!value->left) {
+        total = cost_of_needs(self, i, state);
+        if (!value->is_operator || carries) total += move(self, made, state, self->choices->bytes[i]);
+    }
+    for (int32_t k = 0; value->is_operator && !carries && k < operand_count(self, i); k++)
+        if (!value_of(self, operand_of(self, i, k)))
+            total += cost_of_operand(self, operand_of(self, i, k), need_of(self, i, k, state));
+    return total;
+}
+
+/* Adds `sign` times what the states really cost to the account of each part: the chosen ones, or with
+ * everything open whole. */
 static void account(Opening *self, double sign, bool whole) {
     clear_needs(self);
     for (int32_t n = self->choices->decided_count - 1; n >= 0; n--) {
-        int32_t i = self->choices->decided[n], node = self->node_of[i];
-        int32_t first = self->choices->first_operand[i];
-        Sbp state = node < 0 || whole ? SBP_B : self->chosen[node];
-        bool is_operator = node >= 0 && is_operator_open(self, i), carries = false;
-        if (is_operator)
-            carries = self->left[node] ||
-                      (whole ? self->carries_whole[node] : (self->carried[node] >> state & 1) != 0);
+        int32_t i = self->choices->decided[n];
+        OpenValue *value = value_of(self, i);
+        Sbp state = value && !whole ? value->chosen : SBP_B;
+        bool carries = value && value->is_operator &&
+                       (value->left || (whole ? value->carries_whole : value->carried >> state & 1));
         tell_operands(self, i, state, carries);
-        if (node < 0) continue;
-        double *change = &self->change[find_part(self, node)];
-        if (!self->left[node]) {
-            *change += sign * cost_of_needs(self, i, state);
-            Sbp made = carries ? sbp_partial(SBP_ADD) : made_state(self, i);
-            if (!is_operator || carries) *change += sign * move(self, made, state, self->choices->bytes[i]);
-        }
-        for (int32_t k = 0; is_operator && !carries && first + k < self->choices->first_operand[i + 1]; k++)
-            if (self->node_of[self->choices->operands[first + k]] < 0)
-                *change += sign * cost_of_operand(self, self->choices->operands[first + k],
-                                                  need_of(self, i, k, state));
+        if (value) part_of(self, value)->change += sign * own_cost(self, value, state, carries);
     }
 }
 
-static void take(Opening *self, int32_t node) {
-    int32_t i = self->nodes[node];
-    Sbp state = self->chosen[node];
-    if (state == SBP_B || self->change[find_part(self, node)] >= -1e-9 * self->choices->bytes[i]) return;
-    if (is_operator_open(self, i)) {
-        int32_t f = factor_for(self, i, sbp_dimension(state));
-        self->completion->factor[place_of(self, i)] = (int8_t)f;
+static void take(Opening *self, OpenValue *value) {
+    int32_t i = value->instruction;
+    double saved = -part_of(self, value)->change;
+    if (value->chosen == SBP_B || saved <= LEAST_SAVING * self->choices->bytes[i]) return;
+    if (value->is_operator) {
+        int8_t f = value->factors[value->chosen];
+        self->completion->factor[place_of(self, i)] = f;
         self->completion->cut[place_of(self, i)] = (SbpCut){1, (int32_t)rule_of(self, i)->factors[f].size};
     }
-    sbp_set(&self->completion->stored[i], self->axis, state);
+    sbp_set(&self->completion->stored[i], self->axis, value->chosen);
 }
 
 static void settle_axis(Opening *self) {
     const Choices *choices = self->choices;
-    self->node_count = 0;
+    bool is_moved = false;
+    self->value_count = 0;
     for (int32_t n = 0; n < choices->decided_count; n++) {
         int32_t i = choices->decided[n];
-        self->node_of[i] = -1;
-        if (!is_open(self, i)) continue;
-        self->node_of[i] = self->node_count;
-        self->part[self->node_count] = self->node_count;
-        self->change[self->node_count] = 0;
-        self->nodes[self->node_count++] = i;
+        bool is_open = open_value(self, i, &self->values[self->value_count]);
+        self->value_of[i] = is_open ? self->value_count++ : -1;
+        is_moved = is_moved || self->completion->factor[place_of(self, i)] >= 0;
     }
-    for (int32_t node = 0; node < self->node_count; node++) weigh(self, self->nodes[node]);
+    if (!is_moved) return; /* nothing is split on the axis */
+    for (int32_t v = 0; v < self->value_count; v++) weigh(self, &self->values[v]);
     account(self, -1, true);
     choose(self);
     account(self, 1, false);
-    for (int32_t node = 0; node < self->node_count; node++) take(self, node);
+    for (int32_t v = 0; v < self->value_count; v++) take(self, &self->values[v]);
 }
 
 AmStatus open_states_choose(Completion *completion, Arena *scratch, const PlanContext *context,
@@ -369,23 +401,12 @@ AmStatus open_states_choose(Completion *completion, Arena *scratch, const PlanCo
     Opening self = {.context = context,
                     .choices = context->choices,
                     .completion = completion,
-                    .node_of = ARENA_ARRAY(scratch, int32_t, count + 1),
-                    .nodes = ARENA_ARRAY(scratch, int32_t, decided + 1),
-                    .least = ARENA_ARRAY(scratch, double, (size_t)(decided + 1) * MOST_STATES),
-                    .pending = ARENA_ARRAY(scratch, double, decided + 1),
-                    .finished = ARENA_ARRAY(scratch, double, decided + 1),
-                    .reduction = ARENA_ARRAY(scratch, uint8_t, decided + 1),
-                    .partial = ARENA_ARRAY(scratch, uint32_t, decided + 1),
-                    .carried = ARENA_ARRAY(scratch, uint8_t, decided + 1),
-                    .carries_whole = ARENA_ARRAY(scratch, bool, decided + 1),
-                    .left = ARENA_ARRAY(scratch, bool, decided + 1),
-                    .part = ARENA_ARRAY(scratch, int32_t, decided + 1),
-                    .chosen = ARENA_ARRAY(scratch, Sbp, decided + 1),
+                    .values = ARENA_ARRAY(scratch, OpenValue, decided + 1),
+                    .value_of = ARENA_ARRAY(scratch, int32_t, count + 1),
                     .needs = ARENA_ARRAY(scratch, uint8_t, count + 1),
-                    .asked = ARENA_ARRAY(scratch, int32_t, count + 1),
-                    .change = ARENA_ARRAY(scratch, double, decided + 1)};
+                    .asked = ARENA_ARRAY(scratch, int32_t, count + 1)};
     if (scratch->failed) return am_fail_memory(error, count);
-    for (int32_t i = 0; i < count; i++) self.node_of[i] = -1;
+    for (int32_t i = 0; i < count; i++) self.value_of[i] = -1;
     for (int32_t axis = 0; axis < mesh->axis_count; axis++) {
         self.axis = axis;
         self.parts = mesh->axes[axis].size;
