@@ -36,7 +36,9 @@ AmStatus search_micro_batches(SearchResult *result, Arena *arena, PlanContext *w
         part.seconds = options->seconds / count;
     }
     for (int32_t k = 0; k < count; k++) {
-        MicroBatching here = {.micro_batches = numbers[k], .relaxations = settings->relaxations};
+        MicroBatching here = {.micro_batches = numbers[k],
+                              .relaxations = settings->relaxations,
+                              .separate_backward = search_has_stages(options)};
         const PlanContext *context;
         SearchResult found = {0};
         AmError failure = {0};

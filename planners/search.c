@@ -488,7 +488,7 @@ static AmStatus make_plan(Searching *self, AmError *error) {
     return AM_OK;
 }
 
-static bool is_pipeline_search(const SearchOptions *options) {
+bool search_has_stages(const SearchOptions *options) {
     return options->space == SPACE_PIPELINE ||
            (options->searcher == SEARCHER_EXPERT && options->expert == EXPERT_EVEN_PIPELINE);
 }
@@ -532,7 +532,7 @@ AmStatus search(SearchResult *result, Arena *arena, const PlanContext *context, 
     if (!self.devices) return am_fail_memory(error, cluster->device_count);
     for (int32_t d = 0; d < cluster->device_count; d++) self.devices[d] = d;
     AmStatus status;
-    if (is_pipeline_search(options)) {
+    if (search_has_stages(options)) {
         status = search_pipeline(&self, error);
     } else {
         TRY_OR_FAIL(create_problems(&self, error));

@@ -57,7 +57,7 @@ typedef struct SearchOptions {
     const PropagationPin *pins; /* [pin_count]: decisions that every plan keeps */
     int32_t pin_count;
     const KeptShardings *kept; /* the module's own shardings, kept by every plan; or NULL */
-    const Plan *initial; /* --init-plan, or NULL */
+    const Plan *initial;       /* --init-plan, or NULL */
     const volatile sig_atomic_t *interrupted;
     /* One JSON line per episode: evaluations, reward, best, epsilon, loss; or NULL. */
     void (*on_episode)(void *user, const char *json_line);
@@ -77,6 +77,9 @@ typedef struct SearchResult {
     double search_seconds;
     bool interrupted;
 } SearchResult;
+
+/* Whether the plans of a search have several stages. */
+bool search_has_stages(const SearchOptions *options);
 
 /* What every plan says of its module, cluster and search; one stage and one micro-batch. */
 void search_describe_plan(Plan *plan, const PlanContext *context, const Cluster *cluster,

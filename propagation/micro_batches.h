@@ -30,6 +30,9 @@ Relaxation relaxation_from_name(const char *name);
 typedef struct MicroBatching {
     int32_t micro_batches; /* >= 1 */
     uint32_t relaxations;  /* bits by Relaxation */
+    /* The backward pass has turns of its own, after all of the forward pass: fill and drain of a pipeline.
+     * What passes from one to the other is kept for all turns. Not where they cannot be told apart. */
+    bool separate_backward;
 } MicroBatching;
 
 /* The context of the rewritten module. It refers to `whole`, which must outlive

@@ -116,6 +116,7 @@ typedef struct PlanContext {
     const int32_t *original;         /* [instruction]: the instruction of `whole` that it serves */
     int32_t micro_batches;           /* 0 where whole is NULL */
     uint32_t relaxations;            /* bits by Relaxation: those that were needed */
+    bool separate_backward;          /* as it was asked for */
     struct PlanContext *splits;      /* contexts made from this one, which it owns; then `next_split` */
     struct PlanContext *next_split;
 } PlanContext;

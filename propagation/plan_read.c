@@ -483,6 +483,7 @@ static AmStatus read_micro_batches(Reader *self, PlanContext *whole, json_t *roo
                          self->error));
     TRY(read_relaxations(self, &settings.relaxations, root));
     self->plan->micro_batches = settings.micro_batches = (int32_t)micro_batches;
+    settings.separate_backward = json_array_size(json_object_get(root, "stages")) > 1;
     TRY(plan_context_for(&self->context, whole, &settings, self->error));
     self->plan->context = self->context;
     return AM_OK;

@@ -174,7 +174,8 @@ AmStatus plan_context_for(const PlanContext **context, PlanContext *whole, const
     *context = whole;
     if (settings->micro_batches <= 1) return AM_OK;
     while (split &&
-           (split->micro_batches != settings->micro_batches || split->relaxations != settings->relaxations))
+           (split->micro_batches != settings->micro_batches || split->relaxations != settings->relaxations ||
+            split->separate_backward != settings->separate_backward))
         split = split->next_split;
     if (!split) {
         TRY(plan_context_split(&split, whole, settings, error));
@@ -197,7 +198,17 @@ AmStatus plan_context_split(PlanContext **split, const PlanContext *whole, const
     self->micro_batches = settings->micro_batches;
     memcpy(self->sha256, whole->sha256, sizeof self->sha256);
     AmStatus status;
-    TRY_OR_FAIL(rewrite(self, &origins, &scratch, settings, error));
+    MicroBatching tried = *settings;
+    AmError refusal = {0};
+    self->separate_backward = settings->separate_backward;
+    status = rewrite(self, &origins, &scratch, &tried, settings->separate_backward ? &refusal : error);
+    if (status == AM_ERROR_INFEASIBLE && settings->separate_backward) {
+        tried.separate_backward = false;
+        status = rewrite(self, &origins, &scratch, &tried, error);
+    } else if (status != AM_OK && settings->separate_backward && error) {
+        *error = refusal;
+    }
+    if (status != AM_OK) goto fail;
     self->original = origins;
     TRY_OR_FAIL(make_roles(self, error));
     TRY_OR_FAIL(rules_build(&self->rules, &self->arena, self->canonical, error));

@@ -64,6 +64,12 @@ static bool makes_parts(const TimeAxis *self, int32_t i, int32_t leaf, TimeState
     return false;
 }
 
+/* Made in one loop alone, and not in that of these levels, which cuts it out of what that has stacked. */
+static bool is_of_another_loop(const TimeAxis *self, int32_t producer, uint32_t levels) {
+    return time_in_entry(self, producer) && self->is_derived[producer] && time_in_loop(self, producer) &&
+           time_state(self, producer, 0)->kind == TIME_SPLIT && levels != 1u << time_level(self, producer);
+}
+
 static void want_copy(TimeAxis *self, int32_t producer, int32_t leaf, TimeState state, uint32_t levels) {
     int32_t found = time_find_copy(self, producer, leaf, state);
     if (found >= 0) {
@@ -80,7 +86,9 @@ static void want_copy(TimeAxis *self, int32_t producer, int32_t leaf, TimeState 
                        .factor = -1,
                        .levels = levels,
                        .value = -1};
-    if (state.kind == TIME_SPLIT) copy->is_made = makes_parts(self, producer, leaf, state, &copy->factor);
+    if (state.kind == TIME_SPLIT)
+        copy->is_made = !is_of_another_loop(self, producer, levels) &&
+                        makes_parts(self, producer, leaf, state, &copy->factor);
     self->first_copy[producer] = self->copy_count++;
 }
 
@@ -108,6 +116,7 @@ static void want_in_state(TimeAxis *self, int32_t producer, int32_t leaf, TimeSt
     TimeState held = *time_state(self, producer, leaf);
     if (state.kind == TIME_WHOLE || (state.kind == TIME_PARTIAL && held.kind == TIME_WHOLE))
         want_whole_inside(self, producer, leaf, levels);
+    else if (is_of_another_loop(self, producer, levels)) want_copy(self, producer, leaf, state, levels);
     else if (held.kind == state.kind) self->in_levels[producer] |= levels;
     else want_copy(self, producer, leaf, state, levels);
 }

@@ -8,6 +8,9 @@
  *
  *     level(c) = max over what c takes of: level of the sum's component + 1
  *
+ * Where the backward pass is to have turns of its own, splits that pass to it
+ * join nothing: they are stacked, and its loop runs later.
+ *
  * A component that needs its own finished sum has no level: the module cannot be
  * split exactly. Where a relaxation allows it, that component computes with an
  * estimate of the sum from its own micro-batch.
@@ -82,10 +85,24 @@ static void find_derived(TimeAxis *self) {
 
 /* ---- components ---- */
 
+static bool is_backward(const TimeAxis *self, int32_t i) {
+    int32_t loop = self->reader_loop[i]; /* what reads an array of a loop has its user's phase */
+    IrPhase phase = self->context->roles->phases[loop >= 0 ? self->rules->loops[loop].instruction : i];
+    return phase == IR_PHASE_BACKWARD || phase == IR_PHASE_RECOMPUTED || phase == IR_PHASE_OPTIMIZER;
+}
+
+/* A forward value that the backward pass takes, whose turns are to be others. */
+static bool is_apart(const TimeAxis *self, int32_t i, int32_t producer) {
+    return self->settings.separate_backward && time_in_entry(self, producer) &&
+           self->module->instructions[producer].shape.type != DTYPE_TUPLE && is_backward(self, i) &&
+           !is_backward(self, producer);
+}
+
 static void unite_operand(TimeAxis *self, int32_t i, int32_t producer, int32_t leaf, void *data) {
     (void)data;
     TimeKind kind = time_state(self, producer, leaf)->kind;
-    bool is_taken = kind == TIME_SPLIT || (kind == TIME_PARTIAL && self->carries[i]);
+    bool is_taken =
+        (kind == TIME_SPLIT && !is_apart(self, i, producer)) || (kind == TIME_PARTIAL && self->carries[i]);
     if (is_taken && self->is_derived[producer]) unite(self, i, producer);
 }
 
@@ -114,7 +131,8 @@ static void raise_level(TimeAxis *self, int32_t i, int32_t producer, int32_t lea
     if (uses_estimate(self, i, producer)) return;
     switch (time_state(self, producer, leaf)->kind) {
     case TIME_SPLIT:
-        before = time_level(self, producer) + (self->gathers[i] && self->is_derived[producer] ? 1 : 0);
+        before = time_level(self, producer);
+        if (self->is_derived[producer] && (self->gathers[i] || is_apart(self, i, producer))) before++;
         break;
     case TIME_PARTIAL: before = time_level(self, producer) + (self->carries[i] ? 0 : 1); break;
     case TIME_WHOLE: before = self->available[producer]; break;
