@@ -8,7 +8,7 @@ that stands below; batch statistics run with the relaxation. Memory of activatio
 are reduced once a step, and every command takes such a plan. Without AUTOMAP_FULL a fixed sample of
 the matrix is run.
 
-Run as `AUTOMAP=build/automap python3 tests/e2e/test_micro_batches.py [MODEL ...]`.
+Run as `AUTOMAP=build/automap python3 tests/e2e/test_micro_batch_training.py [MODEL ...]`.
 """
 
 import json
