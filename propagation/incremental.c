@@ -117,12 +117,14 @@ static bool has_room(const Incremental *self, int32_t first, const int8_t *chose
     return choice->size / choice->blocks >= ways;
 }
 
-/* The state of a value, from the keys of its dimensions. */
-static void resolve(Incremental *self, int32_t i) {
+/* The state of a value, from the keys of its dimensions: on `from` and the axes after it,
+ * since only what earlier axes split bears on what later ones can. */
+static void resolve(Incremental *self, int32_t i, int32_t from) {
     int32_t first = self->choices->first_dimension[i], end = self->choices->first_dimension[i + 1];
     int8_t chosen[MESH_MAX_AXES] = {NOT_CHOSEN, NOT_CHOSEN, NOT_CHOSEN, NOT_CHOSEN};
     self->touched++;
-    for (int32_t axis = 0; axis < self->mesh.axis_count; axis++) {
+    memcpy(chosen, self->chosen[i], (size_t)from);
+    for (int32_t axis = from; axis < self->mesh.axis_count; axis++) {
         if (self->mesh.axes[axis].size == 1) continue;
         uint64_t best = NO_CLAIM;
         for (int32_t node = first; node < end && node - first <= INT8_MAX; node++) {
@@ -140,11 +142,11 @@ static void resolve(Incremental *self, int32_t i) {
     memcpy(self->chosen[i], chosen, sizeof chosen);
 }
 
-static void resolve_members(Incremental *self, const Sets *sets, int32_t set) {
+static void resolve_members(Incremental *self, const Sets *sets, int32_t set, int32_t axis) {
     int32_t last = -1; /* a dimension in blocks may be in a class twice */
     for (int32_t k = sets->first[set]; k < sets->first[set + 1]; k++) {
         int32_t value = self->value_of[sets->members[k]];
-        if (value != last) resolve(self, value);
+        if (value != last) resolve(self, value, axis);
         last = value;
     }
 }
@@ -176,9 +178,9 @@ static void change_seed(Incremental *self, int32_t axis, int32_t node, uint64_t 
     if (strand_changed) set_key(self, of_strand, new_strand);
     if (class_changed) set_key(self, of_class, new_class);
     self->touched = 0;
-    if (class_changed) resolve_members(self, &self->classes, class);
-    else if (strand_changed) resolve_members(self, &self->strands, strand);
-    else resolve(self, self->value_of[node]);
+    if (class_changed) resolve_members(self, &self->classes, class, axis);
+    else if (strand_changed) resolve_members(self, &self->strands, strand, axis);
+    else resolve(self, self->value_of[node], axis);
 }
 
 /* The node of a dimension; -1: nothing can split it. */

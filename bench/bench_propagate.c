@@ -1,0 +1,231 @@
+/* Benchmark of propagation, completion and lowering.
+ *
+ * T5-11B (24 + 24 layers, its whole training step) on a mesh of data=8, model=4, split by
+ * the batch and by the strict linkage groups; then chains of products and element-wise
+ * operators of 10,000 to 1,000,000 instructions, to see that times grow in proportion.
+ *   rules      factor rules, dimension classes and what completion chooses from
+ *   propagate  incremental_create() and all seeds, from nothing
+ *   complete   plan_complete();  lower  plan_lower() of one device
+ *   ns/instr   of propagate, complete and lower together
+ *   MB         the arenas of context, completion and program, and the process's peak
+ * Then one decision at a time is added, and taken back, for every dimension of every
+ * parameter: median, 99th percentile and worst of an update, and nanoseconds for each
+ * value that it touches.
+ * Medians of RUNS; `bench_propagate [MODEL | SIZE]`, SIZE that of a chain, in the source folder.
+ */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+
+#include "base/clock.h"
+#include "bench/zoo.h"
+#include "ir/canonical.h"
+#include "propagation/incremental.h"
+#include "propagation/lower.h"
+#include "propagation/strict.h"
+
+#define RUNS        7
+#define TRIES       3 /* of one update: the least counts, as other programs disturb it less */
+#define MOST_VALUES 100000
+
+typedef struct Times {
+    double propagate[RUNS], complete[RUNS], lower[RUNS], rules;
+    int64_t context_bytes, completion_bytes, program_bytes;
+} Times;
+
+static void fail(const char *what, const AmError *error) {
+    fprintf(stderr, "bench_propagate: %s: %s\n", what, error->text);
+    exit(1);
+}
+
+static void seed(Incremental *incremental, const PlanContext *context, int32_t axis, int32_t parameter,
+                 int32_t dimension) {
+    incremental_add(incremental, axis, context->roles->parameters[parameter].instruction, dimension, 0);
+}
+
+/* The batch on the first axis, the best strict groups on the second. */
+static void add_seeds(Incremental *incremental, const PlanContext *context, const LinkageGroups *groups) {
+    for (int32_t p = 0; p < context->roles->parameter_count; p++)
+        if (context->roles->parameters[p].role == IR_ROLE_DATA) seed(incremental, context, 0, p, 0);
+    for (int32_t b = 0; b < groups->best_count; b++) {
+        const LinkageGroup *group = &groups->groups[groups->best[b]];
+        for (int32_t m = 0; m < group->member_count; m++)
+            seed(incremental, context, 1, group->members[m].parameter, group->members[m].dimension);
+    }
+}
+
+static void measure(Times *times, const PlanContext *context, const Mesh *mesh, const LinkageGroups *groups) {
+    for (int32_t run = 0; run < RUNS; run++) {
+        AmError error = {0};
+        Arena arena = {0};
+        PlanStage stage = {.mesh = *mesh};
+        Incremental *incremental;
+        Completion *completion;
+        Program *program;
+        double begin = clock_seconds();
+        if (incremental_create(&incremental, &arena, context, mesh, &error) != AM_OK) fail("create", &error);
+        add_seeds(incremental, context, groups);
+        if (incremental_to_stage(&stage, &arena, incremental, &error) != AM_OK) fail("lists", &error);
+        times->propagate[run] = clock_seconds() - begin;
+        int64_t before = (int64_t)arena.used;
+        begin = clock_seconds();
+        if (plan_complete(&completion, &arena, context, &stage, &error) != AM_OK) fail("complete", &error);
+        times->complete[run] = clock_seconds() - begin;
+        times->completion_bytes = (int64_t)arena.used - before;
+        before = (int64_t)arena.used;
+        begin = clock_seconds();
+        if (plan_lower(&program, &arena, context, completion, 0, &error) != AM_OK) fail("lower", &error);
+        times->lower[run] = clock_seconds() - begin;
+        times->program_bytes = (int64_t)arena.used - before;
+        incremental_free(incremental);
+        arena_free(&arena);
+    }
+}
+
+/* The least seconds of TRIES, each undone but the last; false where nothing can change. */
+static bool time_update(double *seconds, Incremental *incremental, int32_t instruction, int32_t dimension,
+                        bool is_removal) {
+    *seconds = INFINITY;
+    for (int32_t k = 0; k < TRIES; k++) {
+        int64_t mark = incremental_mark(incremental);
+        double begin = clock_seconds();
+        bool changed = is_removal ? incremental_remove(incremental, 1, instruction, dimension)
+                                  : incremental_add(incremental, 1, instruction, dimension, 0);
+        double taken = clock_seconds() - begin;
+        if (!changed) return false;
+        if (taken < *seconds) *seconds = taken;
+        if (k < TRIES - 1) incremental_undo(incremental, mark);
+    }
+    return true;
+}
+
+/* One decision after the other on top of the plan's, each taken back again. */
+static void measure_updates(const PlanContext *context, const Mesh *mesh, const LinkageGroups *groups) {
+    AmError error = {0};
+    Arena arena = {0};
+    Incremental *incremental;
+    double *seconds = malloc(MOST_VALUES * sizeof *seconds), total = 0, touched = 0;
+    int32_t count = 0;
+    if (!seconds || incremental_create(&incremental, &arena, context, mesh, &error) != AM_OK)
+        fail("create", &error);
+    add_seeds(incremental, context, groups);
+    for (int32_t p = 0; p < context->roles->parameter_count; p++) {
+        const IrParameter *parameter = &context->roles->parameters[p];
+        const IrShape *shape = &context->canonical->instructions[parameter->instruction].shape;
+        for (int32_t d = 0; d < shape->rank && count + 2 < MOST_VALUES; d++) {
+            int64_t mark = incremental_mark(incremental);
+            for (int32_t back = 0; back < 2; back++) {
+                if (!time_update(&seconds[count], incremental, parameter->instruction, d, back)) continue;
+                total += seconds[count++];
+                touched += incremental_touched(incremental);
+            }
+            incremental_undo(incremental, mark);
+        }
+    }
+    if (count > 0) {
+        double median = zoo_median(seconds, count);
+        printf(
+            "  one decision: %d updates, median %.2f us, 99th percentile %.2f us, worst %.2f us, %.0f values "
+            "each, %.1f ns a value\n",
+            count, 1e6 * median, 1e6 * seconds[count * 99 / 100], 1e6 * seconds[count - 1], touched / count,
+            1e9 * total / touched);
+    }
+    free(seconds);
+    incremental_free(incremental);
+    arena_free(&arena);
+}
+
+static int64_t peak_bytes(void) {
+    struct rusage usage;
+    return getrusage(RUSAGE_SELF, &usage) == 0 ? (int64_t)usage.ru_maxrss * 1024 : 0;
+}
+
+static double derive_again(const PlanContext *context) {
+    AmError error = {0};
+    Arena arena = {0};
+    Rules *rules;
+    Classes *classes;
+    Choices *choices;
+    double begin = clock_seconds();
+    if (rules_build(&rules, &arena, context->canonical, &error) != AM_OK) fail("rules", &error);
+    if (classes_build(&classes, &arena, rules, context->roles, &error) != AM_OK) fail("classes", &error);
+    if (choices_build(&choices, &arena, rules, classes, context->roles, &error) != AM_OK)
+        fail("choices", &error);
+    double seconds = clock_seconds() - begin;
+    arena_free(&arena);
+    return seconds;
+}
+
+static void bench(const char *name, const char *path, const char *roles, const char *mesh_text) {
+    AmError error = {0};
+    Arena arena = {0};
+    Mesh mesh;
+    PlanContext *context;
+    LinkageGroups none = {0}, *groups = &none;
+    Times times = {0};
+    if (plan_context_read(&context, path, roles, &error) != AM_OK) fail(path, &error);
+    if (mesh_parse(&mesh, &arena, mesh_text, &error) != AM_OK) fail(mesh_text, &error);
+    double begin = clock_seconds();
+    if (context->roles->loss >= 0 &&
+        strict_groups(&groups, &arena, context, mesh.axes[1].size, STRICT_STATE, &error) != AM_OK)
+        fail("strict groups", &error);
+    double strict = clock_seconds() - begin;
+    times.rules = derive_again(context);
+    times.context_bytes = (int64_t)context->arena.used;
+    measure(&times, context, &mesh, groups);
+    double propagate = zoo_median(times.propagate, RUNS), complete = zoo_median(times.complete, RUNS);
+    double lower = zoo_median(times.lower, RUNS);
+    int32_t count = context->canonical->instruction_count;
+    printf("%-18s %8d %8.1f %8.1f %9.2f %9.2f %8.2f %9.1f %8.1f %8.1f %8.1f %8.1f\n", name, count,
+           1e3 * strict, 1e3 * times.rules, 1e3 * propagate, 1e3 * complete, 1e3 * lower,
+           1e9 * (propagate + complete + lower) / count, (double)times.context_bytes / 1e6,
+           (double)times.completion_bytes / 1e6, (double)times.program_bytes / 1e6,
+           (double)peak_bytes() / 1e6);
+    measure_updates(context, &mesh, groups);
+    fflush(stdout);
+    arena_free(&arena);
+    plan_context_free(context);
+}
+
+/* A chain of products by one weight and element-wise operators, as text. */
+static bool write_chain(const char *path, int32_t instructions) {
+    static const char *const operators[] = {"add", "multiply", "subtract", "maximum"};
+    FILE *file = fopen(path, "w");
+    if (!file) return false;
+    fprintf(file, "HloModule chain\n\nENTRY %%main (x: f32[128,256], w: f32[256,256]) -> f32[128,256] {\n"
+                  "  %%v0 = f32[128,256]{1,0} parameter(0)\n  %%w = f32[256,256]{1,0} parameter(1)\n");
+    for (int32_t i = 1; i < instructions - 1; i++) {
+        fprintf(file, "  %s%%v%d = f32[128,256]{1,0} ", i == instructions - 2 ? "ROOT " : "", i);
+        if (i % 8 == 1)
+            fprintf(file, "dot(%%v%d, %%w), lhs_contracting_dims={1}, rhs_contracting_dims={0}\n", i - 1);
+        else fprintf(file, "%s(%%v%d, %%v%d)\n", operators[i % 4], i - 1, i > 8 ? i - i % 8 - 1 : 0);
+    }
+    fprintf(file, "}\n");
+    return fclose(file) == 0;
+}
+
+int main(int count, char **arguments) {
+    const char *model = count > 1 ? arguments[1] : "t5_paper_24_11b";
+    char binary[4096], roles[4096], path[] = "/tmp/bench_propagate.hlo.txt";
+    static const int32_t sizes[] = {10000, 31000, 100000, 300000, 1000000};
+    printf("%-18s %8s %8s %8s %9s %9s %8s %9s %8s %8s %8s %8s\n", "module", "instr.", "strict", "rules",
+           "propagate", "complete", "lower", "ns/instr", "context", "complete", "program", "peak");
+    printf("%-18s %8s %8s %8s %9s %9s %8s %9s %8s %8s %8s %8s\n", "", "", "ms", "ms", "ms", "ms", "ms", "",
+           "MB", "MB", "MB", "MB");
+    if (atoi(model) == 0 && !zoo_paths(model, binary, roles)) {
+        fprintf(stderr, "bench_propagate: no model %s in " ZOO_FOLDER "\n", model);
+        return 1;
+    }
+    if (count == 1 || atoi(model) == 0) bench(model, binary, roles, "data=8,model=4");
+    for (size_t k = 0; k < sizeof sizes / sizeof *sizes; k++) {
+        char name[32];
+        if (count > 1 && atoi(model) != sizes[k]) continue;
+        snprintf(name, sizeof name, "chain_%d", sizes[k]);
+        if (!write_chain(path, sizes[k])) return 1;
+        bench(name, path, NULL, "data=8,model=4");
+        remove(path);
+    }
+    return 0;
+}
