@@ -1,5 +1,6 @@
 /* automap propagate: the module as HLO text with a sharding on every instruction. */
 #include "cli/common.h"
+#include "propagation/incremental.h"
 #include "propagation/propagate.h"
 
 /* The mesh of --mesh, or of the shardings that the module carries. */
@@ -11,8 +12,49 @@ static AmStatus find_mesh(const Cli *cli, Mesh *mesh, Arena *arena, const KeptSh
     return mesh_parse(mesh, arena, text, error);
 }
 
+/* A value that two pins reach by different dimensions: what is kept, and what the other costs. */
+static json_t *conflict_to_json(const PlanContext *context, const Mesh *mesh,
+                                const IncrementalConflict *conflict) {
+    static const char *const levels[] = {"seed", "pass_through", "any"};
+    const IrInstruction *value = &context->canonical->instructions[conflict->instruction];
+    return json_pack("{s:i, s:s, s:s, s:s, s:i, s:i, s:s, s:f}", "instruction", conflict->instruction, "name",
+                     value->name, "op_name", value->op_name, "axis", mesh->axes[conflict->axis].name, "kept",
+                     conflict->kept, "refused", conflict->refused, "reached_by", levels[conflict->level],
+                     "bytes", conflict->bytes);
+}
+
+/* Spreads the pins, whatever their order, into the lists of the stage; the conflicts
+ * are noted, the dearest one by name, and listed in *conflicts. */
+static AmStatus spread_pins(const Cli *cli, PlanStage *stage, Arena *arena, const PlanContext *context,
+                            const PropagationPin *pins, int32_t pin_count, json_t **conflicts,
+                            AmError *error) {
+    Incremental *incremental = NULL;
+    IncrementalConflict *list;
+    int32_t count, dearest = 0;
+    AmStatus status;
+    TRY_OR_FAIL(incremental_create(&incremental, arena, context, &stage->mesh, error));
+    TRY_OR_FAIL(propagation_pin_seeds(incremental, context, &stage->mesh, pins, pin_count, error));
+    TRY_OR_FAIL(incremental_to_stage(stage, arena, incremental, error));
+    TRY_OR_FAIL(incremental_conflicts(&list, &count, arena, incremental, error));
+    *conflicts = json_array();
+    for (int32_t k = 0; k < count; k++) {
+        json_array_append_new(*conflicts, conflict_to_json(context, &stage->mesh, &list[k]));
+        if (list[k].bytes > list[dearest].bytes) dearest = k;
+    }
+    if (count > 0)
+        cli_note(
+            cli,
+            "note: %d values are reached by pins of two dimensions on one axis; dearest %s, split by %d and "
+            "not by %d (--json lists them)",
+            count, context->canonical->instructions[list[dearest].instruction].name, list[dearest].kept,
+            list[dearest].refused);
+fail:
+    incremental_free(incremental);
+    return status;
+}
+
 static AmStatus find_states(const Cli *cli, SbpState **states, PlanStage *stage, Arena *arena,
-                            const PlanContext *context, AmError *error) {
+                            const PlanContext *context, json_t **conflicts, AmError *error) {
     const char *const *texts;
     PropagationPin pins[CLI_MAX_REPEATS];
     KeptShardings *kept = NULL;
@@ -25,7 +67,7 @@ static AmStatus find_states(const Cli *cli, SbpState **states, PlanStage *stage,
     for (int32_t k = 0; k < count; k++) TRY(propagation_parse_pin(&pins[k], arena, texts[k], error));
     if (cli_has(cli, "--strict"))
         return propagate_strictly(states, arena, context, &stage->mesh, pins, count, error);
-    TRY(propagation_pin_lists(stage, arena, context, pins, count, error));
+    TRY(spread_pins(cli, stage, arena, context, pins, count, conflicts, error));
     if (kept) TRY(propagation_keep_shardings(stage, arena, context, kept, &warnings, error));
     cli_warn(cli, &warnings);
     return propagate(states, arena, context, stage, error);
@@ -35,16 +77,21 @@ static AmStatus run(const Cli *cli, AmError *error) {
     PlanContext *context = NULL;
     PlanStage stage = {0};
     SbpState *states;
+    json_t *conflicts = NULL;
     Arena arena = {0};
     Text text = {0};
     AmStatus status;
     TRY_OR_FAIL(cli_read_model(cli, 0, &context, error));
-    TRY_OR_FAIL(find_states(cli, &states, &stage, &arena, context, error));
+    TRY_OR_FAIL(find_states(cli, &states, &stage, &arena, context, &conflicts, error));
     TRY_OR_FAIL(propagation_module_text(&text, context, &stage.mesh, states, error));
     if (cli_has(cli, "--json"))
-        status = cli_output_json(cli, json_pack("{s:s}", "text", text.data), JSON_STYLE_COMPACT, error);
+        status = cli_output_json(cli,
+                                 json_pack("{s:s, s:O}", "text", text.data, "conflicts",
+                                           conflicts ? conflicts : (conflicts = json_array())),
+                                 JSON_STYLE_COMPACT, error);
     else status = cli_output(cli, &text, error);
 fail:
+    json_decref(conflicts);
     text_free(&text);
     arena_free(&arena);
     plan_context_free(context);

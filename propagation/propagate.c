@@ -3,6 +3,7 @@
 
 #include <string.h>
 
+#include "propagation/incremental.h"
 #include "propagation/lower.h"
 #include "propagation/scopes.h"
 #include "propagation/strict.h"
@@ -136,6 +137,13 @@ AmStatus propagation_for_each_pinned(const PlanContext *context, const Mesh *mes
     return has_scopes ? for_each_in_scopes(context, mesh, pins, count, apply, data, error) : AM_OK;
 }
 
+static AmStatus fail_unsplit(const PropagationPin *pin, const IrParameter *parameter, int32_t dimension,
+                             AmError *error) {
+    return am_fail(error, AM_ERROR_INFEASIBLE, "",
+                   "pin \"%s=%s\": every operator that uses %s needs its dimension %d whole", pin->pattern,
+                   pin->sharding, parameter->path, dimension);
+}
+
 typedef struct ListTarget {
     PlanStage *stage;
     Arena *arena;
@@ -151,11 +159,7 @@ static AmStatus pin_to_lists(void *data, const PropagationPin *pin, const IrPara
         int32_t dimension = sbp_dimension(state.axis[axis]);
         TRY(check_split(context, pin, parameter, &target->stage->mesh, state, dimension, error));
         int32_t class_index = classes_of(context->classes, context->rules, parameter->instruction, dimension);
-        if (class_index < 0) {
-            return am_fail(error, AM_ERROR_INFEASIBLE, "",
-                           "pin \"%s=%s\": every operator that uses %s needs its dimension %d whole",
-                           pin->pattern, pin->sharding, parameter->path, dimension);
-        }
+        if (class_index < 0) return fail_unsplit(pin, parameter, dimension, error);
         TRY(add_entry(target->stage, target->arena, axis, class_index, error));
     }
     return AM_OK;
@@ -165,6 +169,32 @@ AmStatus propagation_pin_lists(PlanStage *stage, Arena *arena, const PlanContext
                                const PropagationPin *pins, int32_t count, AmError *error) {
     ListTarget target = {stage, arena, context};
     return propagation_for_each_pinned(context, &stage->mesh, pins, count, pin_to_lists, &target, error);
+}
+
+typedef struct SeedTarget {
+    Incremental *incremental;
+    const PlanContext *context;
+    const Mesh *mesh;
+} SeedTarget;
+
+static AmStatus pin_to_seeds(void *data, const PropagationPin *pin, const IrParameter *parameter,
+                             SbpState state, AmError *error) {
+    SeedTarget *target = data;
+    for (int32_t axis = 0; axis < target->mesh->axis_count; axis++) {
+        if (!sbp_is_split(state.axis[axis])) continue;
+        int32_t dimension = sbp_dimension(state.axis[axis]);
+        TRY(check_split(target->context, pin, parameter, target->mesh, state, dimension, error));
+        if (target->mesh->axes[axis].size == 1) continue;
+        if (!incremental_add(target->incremental, axis, parameter->instruction, dimension, 0))
+            return fail_unsplit(pin, parameter, dimension, error);
+    }
+    return incremental_failed(target->incremental) ? am_fail_memory(error, 0) : AM_OK;
+}
+
+AmStatus propagation_pin_seeds(Incremental *incremental, const PlanContext *context, const Mesh *mesh,
+                               const PropagationPin *pins, int32_t count, AmError *error) {
+    SeedTarget target = {incremental, context, mesh};
+    return propagation_for_each_pinned(context, mesh, pins, count, pin_to_seeds, &target, error);
 }
 
 /* The state in which user u needs operand k: by its factors, or by its own state

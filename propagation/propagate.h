@@ -38,6 +38,12 @@ AmStatus propagation_for_each_pinned(const PlanContext *context, const Mesh *mes
 AmStatus propagation_pin_lists(PlanStage *stage, Arena *arena, const PlanContext *context,
                                const PropagationPin *pins, int32_t count, AmError *error);
 
+/* Turns pins into seeds of an Incremental on the stage's mesh, whose state then does
+ * not depend on their order. Errors as above. */
+struct Incremental;
+AmStatus propagation_pin_seeds(struct Incremental *incremental, const PlanContext *context, const Mesh *mesh,
+                               const PropagationPin *pins, int32_t count, AmError *error);
+
 /* The shardings that the module's own entry instructions carry, as seeds. */
 typedef struct KeptShardings KeptShardings;
 /* AM_ERROR_INPUT names the instruction whose sharding cannot be read or is of
