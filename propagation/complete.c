@@ -29,18 +29,14 @@ typedef struct Completer {
     const PlanStage *stage;
     const Storage *storage; /* NULL: no storage entries */
     int32_t count;
+    uint8_t *given_factors; /* [instruction]: axes (bits) on which an exception says its factor; or NULL */
     int32_t *rank[MESH_MAX_AXES]; /* [class]: place in the axis's list, INT_MAX if not in it */
     Completion *result;
 } Completer;
 
 /* Whether an exception says what instruction i splits on the axis. */
-static bool has_given_factor(const PlanStage *stage, int32_t instruction, int32_t axis) {
-    for (int32_t k = 0; k < stage->exception_count; k++) {
-        const PlanException *exception = &stage->exceptions[k];
-        if (exception->instruction == instruction && exception->has_factors)
-            return exception->factors[axis] != PLAN_NO_OVERRIDE;
-    }
-    return false;
+static bool has_given_factor(const Completer *self, int32_t i, int32_t axis) {
+    return self->given_factors && self->given_factors[i] >> axis & 1;
 }
 
 /* Of `size` elements, which a class cuts between `granules`: how many granules a
@@ -225,7 +221,10 @@ static AmStatus except_factor(Completer *self, int32_t i, int32_t axis, int32_t 
                    self->module->instructions[i].name, f);
 }
 
-static AmStatus apply_exceptions(Completer *self, AmError *error) {
+static AmStatus apply_exceptions(Completer *self, Arena *arena, AmError *error) {
+    if (self->stage->exception_count == 0) return AM_OK;
+    self->given_factors = ARENA_ARRAY(arena, uint8_t, self->count);
+    if (!self->given_factors) return am_fail_memory(error, self->count);
     for (int32_t k = 0; k < self->stage->exception_count; k++) {
         const PlanException *exception = &self->stage->exceptions[k];
         int32_t i = exception->instruction;
@@ -234,8 +233,9 @@ static AmStatus apply_exceptions(Completer *self, AmError *error) {
                            "exception for instruction %d: the module has %d", i, self->count);
         for (int32_t axis = 0; axis < self->stage->mesh.axis_count; axis++) {
             if (exception->has_states) TRY(except_state(self, i, axis, exception->states.axis[axis], error));
-            if (exception->has_factors && exception->factors[axis] != PLAN_NO_OVERRIDE)
-                TRY(except_factor(self, i, axis, exception->factors[axis], error));
+            if (!exception->has_factors || exception->factors[axis] == PLAN_NO_OVERRIDE) continue;
+            TRY(except_factor(self, i, axis, exception->factors[axis], error));
+            self->given_factors[i] |= (uint8_t)(1u << axis);
         }
     }
     return AM_OK;
@@ -342,7 +342,7 @@ static void weigh_reduction(const Completer *self, Placing *placing, int32_t i, 
     if (!partial || !linearity_carries(self->module, &self->module->instructions[i],
                                        (Linearity)choices->linearity[i], partial, &reduction, &whole))
         return;
-    if (!are_whole(self, i, axis, whole) || has_given_factor(self->stage, i, axis)) return;
+    if (!are_whole(self, i, axis, whole) || has_given_factor(self, i, axis)) return;
     *partial_of(self, i, axis) = reduction;
     double here = finish_weight(self, i, axis);
     placing->may_carry[i] = true;
@@ -458,7 +458,7 @@ AmStatus plan_complete_stage(Completion **completion, Arena *arena, const PlanCo
             choose_factor(&self, self.choices->decided[k], axis);
     }
     if (self.storage) storage_choose_factors(&storage);
-    TRY(apply_exceptions(&self, error));
+    TRY(apply_exceptions(&self, arena, error));
     if (stage->exception_count > 0) join_carried(&self);
     TRY(open_states_choose(result, arena, context, error));
     TRY(settle_wanted(result, arena, context, error));

@@ -6,28 +6,64 @@
  */
 #include "propagation/groups.h"
 
-#include <string.h>
+#include <stdlib.h>
 
 #include "propagation/independent_set.h"
 
-AmStatus groups_exclude(LinkageGroups *groups, Arena *arena, const bool *is_excluding, AmError *error) {
-    int32_t count = groups->group_count;
-    bool *is_chosen = ARENA_ARRAY(arena, bool, count);
-    int64_t *sizes = ARENA_ARRAY(arena, int64_t, count);
-    groups->best = ARENA_ARRAY(arena, int32_t, count);
-    if (arena->failed) return am_fail_memory(error, (int64_t)count * 13);
-    for (int32_t g = 0; g < count; g++) {
-        LinkageGroup *group = &groups->groups[g];
-        const bool *row = &is_excluding[(size_t)g * (size_t)count];
-        sizes[g] = group->member_count;
-        for (int32_t other = 0; other < count; other++) group->exclude_count += row[other];
-        group->excludes = ARENA_ARRAY(arena, int32_t, group->exclude_count);
-        if (!group->excludes) return am_fail_memory(error, (int64_t)sizeof(int32_t) * group->exclude_count);
-        for (int32_t other = 0, at = 0; other < count; other++) {
-            if (row[other]) group->excludes[at++] = other;
-        }
+void groups_add_exclusion(Exclusions *exclusions, Arena *arena, int32_t a, int32_t b) {
+    if (a == b) return;
+    ARENA_RESERVE(arena, exclusions->pairs, exclusions->count, exclusions->capacity);
+    if (arena->failed) return;
+    uint64_t smaller = (uint64_t)(a < b ? a : b), larger = (uint64_t)(a < b ? b : a);
+    exclusions->pairs[exclusions->count++] = smaller << 32 | larger;
+}
+
+static int compare_pairs(const void *left, const void *right) {
+    uint64_t a = *(const uint64_t *)left, b = *(const uint64_t *)right;
+    return (a > b) - (a < b);
+}
+
+/* Sorts the pairs, each kept once, and lists for every group those that it excludes, ascending. */
+static AmStatus list_exclusions(LinkageGroups *groups, Arena *arena, Exclusions *exclusions, int32_t *first,
+                                int32_t *others, AmError *error) {
+    int32_t kept = 0;
+    qsort(exclusions->pairs, (size_t)exclusions->count, sizeof *exclusions->pairs, compare_pairs);
+    for (int32_t k = 0; k < exclusions->count; k++)
+        if (k == 0 || exclusions->pairs[k] != exclusions->pairs[k - 1])
+            exclusions->pairs[kept++] = exclusions->pairs[k];
+    exclusions->count = kept;
+    int32_t *next = ARENA_ARRAY(arena, int32_t, groups->group_count + 1);
+    if (!next) return am_fail_memory(error, groups->group_count);
+    for (int32_t k = 0; k < kept; k++) {
+        first[(exclusions->pairs[k] >> 32) + 1]++;
+        first[(exclusions->pairs[k] & UINT32_MAX) + 1]++;
     }
-    TRY(independent_set(is_chosen, &groups->best_is_exact, is_excluding, sizes, count, error));
+    for (int32_t g = 0; g < groups->group_count; g++) first[g + 1] += first[g];
+    for (int32_t g = 0; g < groups->group_count; g++) next[g] = first[g];
+    /* Smaller ones first: as the larger of a pair, then as the smaller. */
+    for (int32_t k = 0; k < kept; k++)
+        others[next[exclusions->pairs[k] & UINT32_MAX]++] = (int32_t)(exclusions->pairs[k] >> 32);
+    for (int32_t k = 0; k < kept; k++)
+        others[next[exclusions->pairs[k] >> 32]++] = (int32_t)(exclusions->pairs[k] & UINT32_MAX);
+    for (int32_t g = 0; g < groups->group_count; g++) {
+        groups->groups[g].excludes = others + first[g];
+        groups->groups[g].exclude_count = first[g + 1] - first[g];
+    }
+    return AM_OK;
+}
+
+AmStatus groups_exclude(LinkageGroups *groups, Arena *arena, Exclusions *exclusions, AmError *error) {
+    int32_t count = groups->group_count;
+    bool *is_chosen = ARENA_ARRAY(arena, bool, count + 1);
+    int64_t *sizes = ARENA_ARRAY(arena, int64_t, count + 1);
+    int32_t *first = ARENA_ARRAY(arena, int32_t, count + 1);
+    int32_t *others = ARENA_ARRAY(arena, int32_t, 2 * (size_t)exclusions->count + 1);
+    groups->best = ARENA_ARRAY(arena, int32_t, count + 1);
+    if (arena->failed) return am_fail_memory(error, (int64_t)count * 13);
+    TRY(list_exclusions(groups, arena, exclusions, first, others, error));
+    for (int32_t g = 0; g < count; g++) sizes[g] = groups->groups[g].member_count;
+    ExclusionGraph graph = {count, first, others, sizes};
+    TRY(independent_set(is_chosen, &groups->best_is_exact, &graph, error));
     for (int32_t g = 0; g < count; g++) {
         if (!is_chosen[g]) continue;
         groups->best[groups->best_count++] = g;
@@ -72,7 +108,7 @@ static void sort_dimensions(LinkageGroups *groups, const PlanContext *context, i
 
 /* Groups that split different dimensions of one weight. */
 static void find_shared_weights(const LinkageGroups *groups, const PlanContext *context,
-                                const int32_t *group_of_class, bool *is_excluding) {
+                                const int32_t *group_of_class, Arena *arena, Exclusions *exclusions) {
     for (int32_t g = 0; g < groups->group_count; g++) {
         for (int32_t m = 0; m < groups->groups[g].member_count; m++) {
             LinkageMember member = groups->groups[g].members[m];
@@ -83,8 +119,7 @@ static void find_shared_weights(const LinkageGroups *groups, const PlanContext *
                 if (d == member.dimension || class_index < 0 || group_of_class[class_index] < 0 ||
                     shape->dimensions[d] % groups->axis_size != 0)
                     continue;
-                is_excluding[(size_t)g * (size_t)groups->group_count + (size_t)group_of_class[class_index]] =
-                    true;
+                groups_add_exclusion(exclusions, arena, g, group_of_class[class_index]);
             }
         }
     }
@@ -108,12 +143,13 @@ AmStatus groups_of_classes(LinkageGroups **groups, Arena *arena, const PlanConte
         built->groups[g].member_count = 0;
     }
     built->rejected = ARENA_ARRAY(arena, LinkageRejection, built->dimension_count);
-    bool *is_excluding = ARENA_ARRAY(arena, bool, (size_t)built->group_count *(size_t)built->group_count);
+    Exclusions exclusions = {0};
     if (arena->failed)
         return am_fail_memory(error, (int64_t)sizeof(LinkageRejection) * built->dimension_count);
     sort_dimensions(built, context, group_of_class, false);
-    find_shared_weights(built, context, group_of_class, is_excluding);
-    TRY(groups_exclude(built, arena, is_excluding, error));
+    find_shared_weights(built, context, group_of_class, arena, &exclusions);
+    if (arena->failed) return am_fail_memory(error, exclusions.count);
+    TRY(groups_exclude(built, arena, &exclusions, error));
     *groups = built;
     return AM_OK;
 }

@@ -21,6 +21,8 @@ typedef struct LinkageGroup {
     int32_t *excludes; /* groups that it contradicts */
     int32_t exclude_count;
     int32_t class_index; /* -1 in strict mode */
+    double flops;        /* of the products that it splits, in one step; set by groups_sort() */
+    double bytes;        /* of the weights that it splits; likewise */
 } LinkageGroup;
 
 typedef struct LinkageRejection {
@@ -47,14 +49,36 @@ typedef struct LinkageGroups {
 AmStatus groups_of_classes(LinkageGroups **groups, Arena *arena, const PlanContext *context,
                            int32_t axis_size, AmError *error);
 
-/* Fills `excludes` of every group from a symmetric [group][group] relation, and
- * a first `best` from it. Memory of the arena. */
-AmStatus groups_exclude(LinkageGroups *groups, Arena *arena, const bool *is_excluding, AmError *error);
+/* Pairs of groups that exclude one another, in any order, some of them twice. */
+typedef struct Exclusions {
+    uint64_t *pairs; /* the smaller number in the upper half */
+    int32_t count, capacity;
+} Exclusions;
 
-/* {"mode","axis_size","groups":[...],"rejected":[...],"best":{...}}; the caller's reference. */
+void groups_add_exclusion(Exclusions *exclusions, Arena *arena, int32_t a, int32_t b);
+
+/* Fills `excludes` of every group from the pairs, which it sorts, and a first `best`. Memory of the arena. */
+AmStatus groups_exclude(LinkageGroups *groups, Arena *arena, Exclusions *exclusions, AmError *error);
+
+/* The orders in which groups are decided. */
+typedef enum GroupOrder {
+    GROUPS_BY_MEMBER, /* as they are numbered: by their first member */
+    GROUPS_BY_SIZE,   /* Auto-MAP's: most dimensions first */
+    GROUPS_BY_IMPACT, /* most FLOPs of products that they split first, then most bytes of weights */
+    GROUP_ORDER_COUNT
+} GroupOrder;
+const char *groups_order_name(GroupOrder order); /* "member", "size", "impact" */
+
+/* The groups' numbers in that order, ties by number; `order` has room for all. Fills
+ * flops and bytes of the groups. */
+AmStatus groups_sort(int32_t *order, LinkageGroups *groups, const PlanContext *context, GroupOrder by,
+                     AmError *error);
+
+/* {"mode","axis_size","groups":[...],"rejected":[...],"best":{...}}, groups in `order` (NULL: as numbered);
+ * the caller's reference. */
 AmStatus groups_to_json(json_t **root, const LinkageGroups *groups, const PlanContext *context,
-                        AmError *error);
+                        const int32_t *order, AmError *error);
 /* The same for readers. */
-void groups_print(Text *text, const LinkageGroups *groups, const PlanContext *context);
+void groups_print(Text *text, const LinkageGroups *groups, const PlanContext *context, const int32_t *order);
 
 #endif

@@ -22,8 +22,9 @@ static json_t *group_to_json(const LinkageGroup *group, int32_t id, const PlanCo
     json_t *members = json_array();
     for (int32_t k = 0; k < group->member_count; k++)
         json_array_append_new(members, member_to_json(context, group->members[k]));
-    json_t *object = json_pack("{s:i, s:i, s:o, s:o}", "id", id, "size", group->member_count, "members",
-                               members, "excludes", integers_to_json(group->excludes, group->exclude_count));
+    json_t *object = json_pack("{s:i, s:i, s:f, s:f, s:o, s:o}", "id", id, "size", group->member_count,
+                               "flops", group->flops, "bytes", group->bytes, "members", members, "excludes",
+                               integers_to_json(group->excludes, group->exclude_count));
     if (object && group->class_index >= 0) {
         const DimensionClass *entry = &context->classes->classes[group->class_index];
         json_object_set_new(object, "class",
@@ -72,11 +73,12 @@ static AmStatus check_paths(const PlanContext *context, AmError *error) {
 }
 
 AmStatus groups_to_json(json_t **root, const LinkageGroups *groups, const PlanContext *context,
-                        AmError *error) {
+                        const int32_t *order, AmError *error) {
     TRY(check_paths(context, error));
     json_t *list = json_array(), *rejected = json_array();
     for (int32_t g = 0; g < groups->group_count; g++)
-        json_array_append_new(list, group_to_json(&groups->groups[g], g, context));
+        json_array_append_new(
+            list, group_to_json(&groups->groups[order ? order[g] : g], order ? order[g] : g, context));
     for (int32_t k = 0; k < groups->rejected_count; k++)
         json_array_append_new(rejected, rejection_to_json(&groups->rejected[k], context));
     *root = json_pack("{s:s, s:i, s:o, s:o, s:{s:i, s:o, s:b}}", "mode",
@@ -99,14 +101,15 @@ static void print_group(Text *text, const LinkageGroup *group, int32_t id, const
                     group->members[k].dimension);
 }
 
-void groups_print(Text *text, const LinkageGroups *groups, const PlanContext *context) {
+void groups_print(Text *text, const LinkageGroups *groups, const PlanContext *context, const int32_t *order) {
     text_append(text, "%s, axis of %d devices: %d groups, %d of %d weight dimensions can be split\n",
                 groups->is_strict ? "Auto-MAP's strict rules" : "dimension classes", groups->axis_size,
                 groups->group_count, groups->dimension_count - groups->rejected_count,
                 groups->dimension_count);
     text_append(text, "%s together: %d dimensions in %d groups\n",
                 groups->best_is_exact ? "most" : "at least", groups->best_partitioned, groups->best_count);
-    for (int32_t g = 0; g < groups->group_count; g++) print_group(text, &groups->groups[g], g, context);
+    for (int32_t g = 0; g < groups->group_count; g++)
+        print_group(text, &groups->groups[order ? order[g] : g], order ? order[g] : g, context);
     if (groups->rejected_count > 0) text_append_string(text, "whole:\n");
     for (int32_t k = 0; k < groups->rejected_count; k++) {
         const LinkageRejection *rejection = &groups->rejected[k];

@@ -7,6 +7,8 @@
  */
 #include "propagation/independent_set.h"
 
+#include <stdlib.h>
+
 #define EXACT_COUNT 64
 #define EXACT_STEPS 2000000
 
@@ -34,71 +36,81 @@ static void branch(Search *search, int32_t next, uint64_t taken, uint64_t allowe
     branch(search, next + 1, taken, allowed & ~self, weight);
 }
 
+/* A group of a component, as sorted. */
+typedef struct Weighted {
+    int64_t weight;
+    int32_t group;
+} Weighted;
+
 /* Everything connected to `first`, in `component`. */
-static int32_t gather(const bool *excludes, int32_t count, int32_t first, bool *is_seen, int32_t *component) {
+static int32_t gather(const ExclusionGraph *graph, int32_t first, bool *is_seen, Weighted *component) {
     int32_t found = 0;
-    component[found++] = first;
+    component[found++] = (Weighted){graph->weights[first], first};
     is_seen[first] = true;
     for (int32_t k = 0; k < found; k++) {
-        for (int32_t other = 0; other < count; other++) {
-            if (is_seen[other] || !excludes[(size_t)component[k] * (size_t)count + (size_t)other]) continue;
+        int32_t group = component[k].group;
+        for (int32_t e = graph->first[group]; e < graph->first[group + 1]; e++) {
+            int32_t other = graph->others[e];
+            if (is_seen[other]) continue;
             is_seen[other] = true;
-            component[found++] = other;
+            component[found++] = (Weighted){graph->weights[other], other};
         }
     }
     return found;
 }
 
-static void sort_by_weight(int32_t *component, int32_t count, const int64_t *weights) {
-    for (int32_t k = 1; k < count; k++) {
-        int32_t group = component[k], at = k;
-        for (; at > 0; at--) {
-            int32_t before = component[at - 1];
-            bool is_in_order =
-                weights[before] > weights[group] || (weights[before] == weights[group] && before < group);
-            if (is_in_order) break;
-            component[at] = before;
-        }
-        component[at] = group;
+/* Heaviest first, then earliest. */
+static int compare_weighted(const void *left, const void *right) {
+    const Weighted *a = left, *b = right;
+    if (a->weight != b->weight) return a->weight > b->weight ? -1 : 1;
+    return (a->group > b->group) - (a->group < b->group);
+}
+
+/* Each that nothing chosen excludes. */
+static void choose_greedily(const ExclusionGraph *graph, const Weighted *component, int32_t size,
+                            bool *is_chosen) {
+    for (int32_t k = 0; k < size; k++) {
+        int32_t group = component[k].group;
+        bool fits = true;
+        for (int32_t e = graph->first[group]; e < graph->first[group + 1]; e++)
+            fits = fits && !is_chosen[graph->others[e]];
+        is_chosen[group] = fits;
     }
 }
 
-AmStatus independent_set(bool *is_chosen, bool *is_exact, const bool *excludes, const int64_t *weights,
-                         int32_t count, AmError *error) {
-    Arena scratch = {0};
-    bool *is_seen = ARENA_ARRAY(&scratch, bool, count);
-    int32_t *component = ARENA_ARRAY(&scratch, int32_t, count);
-    if (scratch.failed) {
-        arena_free(&scratch);
-        return am_fail_memory(error, (int64_t)count * 5);
+static bool choose_exactly(const ExclusionGraph *graph, const Weighted *component, int32_t size,
+                           int32_t *place, bool *is_chosen) {
+    Search search = {.count = size};
+    for (int32_t k = 0; k < size; k++) place[component[k].group] = k;
+    for (int32_t k = 0; k < size; k++) {
+        int32_t group = component[k].group;
+        search.weights[k] = component[k].weight;
+        for (int32_t e = graph->first[group]; e < graph->first[group + 1]; e++)
+            search.excludes[k] |= (uint64_t)1 << place[graph->others[e]];
     }
+    branch(&search, 0, 0, size == EXACT_COUNT ? UINT64_MAX : ((uint64_t)1 << size) - 1, 0);
+    for (int32_t k = 0; k < size; k++) is_chosen[component[k].group] = search.best >> k & 1;
+    return search.steps <= EXACT_STEPS;
+}
+
+AmStatus independent_set(bool *is_chosen, bool *is_exact, const ExclusionGraph *graph, AmError *error) {
+    Arena scratch = {0};
+    bool *is_seen = ARENA_ARRAY(&scratch, bool, graph->count + 1);
+    int32_t *place = ARENA_ARRAY(&scratch, int32_t, graph->count + 1);
+    Weighted *component = ARENA_ARRAY(&scratch, Weighted, graph->count + 1);
+    AmStatus status = scratch.failed ? am_fail_memory(error, (int64_t)graph->count * 21) : AM_OK;
     *is_exact = true;
-    for (int32_t first = 0; first < count; first++) {
+    for (int32_t first = 0; status == AM_OK && first < graph->count; first++) {
         if (is_seen[first]) continue;
-        int32_t size = gather(excludes, count, first, is_seen, component);
-        sort_by_weight(component, size, weights);
+        int32_t size = gather(graph, first, is_seen, component);
+        qsort(component, (size_t)size, sizeof *component, compare_weighted);
         if (size > EXACT_COUNT) {
             *is_exact = false;
-            for (int32_t k = 0; k < size; k++) {
-                bool fits = true;
-                for (int32_t other = 0; other < k; other++)
-                    fits &= !is_chosen[component[other]] ||
-                            !excludes[(size_t)component[k] * (size_t)count + (size_t)component[other]];
-                is_chosen[component[k]] = fits;
-            }
-            continue;
+            choose_greedily(graph, component, size, is_chosen);
+        } else if (!choose_exactly(graph, component, size, place, is_chosen)) {
+            *is_exact = false;
         }
-        Search search = {.count = size};
-        for (int32_t k = 0; k < size; k++) {
-            search.weights[k] = weights[component[k]];
-            for (int32_t other = 0; other < size; other++)
-                if (excludes[(size_t)component[k] * (size_t)count + (size_t)component[other]])
-                    search.excludes[k] |= (uint64_t)1 << other;
-        }
-        branch(&search, 0, 0, size == EXACT_COUNT ? UINT64_MAX : ((uint64_t)1 << size) - 1, 0);
-        *is_exact &= search.steps <= EXACT_STEPS;
-        for (int32_t k = 0; k < size; k++) is_chosen[component[k]] = search.best >> k & 1;
     }
     arena_free(&scratch);
-    return AM_OK;
+    return status;
 }

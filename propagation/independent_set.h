@@ -5,10 +5,15 @@
 #include "base/arena.h"
 #include "base/status.h"
 
-/* `excludes` is [count][count], symmetric. Sets `is_chosen` ([count]), and
- * `is_exact` to whether it is proved to be the heaviest. Of equally heavy sets
- * it prefers heavier, then earlier members. */
-AmStatus independent_set(bool *is_chosen, bool *is_exact, const bool *excludes, const int64_t *weights,
-                         int32_t count, AmError *error);
+/* Who excludes whom: others[first[g]] to others[first[g + 1] - 1], ascending; symmetric. */
+typedef struct ExclusionGraph {
+    int32_t count;
+    const int32_t *first, *others;
+    const int64_t *weights; /* [count] */
+} ExclusionGraph;
+
+/* Sets `is_chosen` ([count]), and `is_exact` to whether it is proved to be the
+ * heaviest. Of equally heavy sets it prefers heavier, then earlier members. */
+AmStatus independent_set(bool *is_chosen, bool *is_exact, const ExclusionGraph *graph, AmError *error);
 
 #endif

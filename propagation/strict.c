@@ -9,10 +9,17 @@
  */
 #include "propagation/strict.h"
 
+#include <stdlib.h>
 #include <string.h>
 
-/* Closures take a bit per pair of dimensions. */
-#define MEMBER_LIMIT 16384
+#include "base/hash.h"
+
+/* Each dimension is tried once, and a trial may go through the whole module. */
+#define MEMBER_LIMIT 65536
+
+typedef struct IndexList {
+    int32_t *values, count, capacity;
+} IndexList;
 
 typedef struct GroupBuilder {
     Arena *arena;
@@ -21,19 +28,20 @@ typedef struct GroupBuilder {
     LinkageGroups *groups;
     LinkageMember *members; /* dimensions that may be split */
     int32_t member_count;
-    int32_t *group_of; /* [member] */
-    uint64_t *closure; /* [member][words]: bits over members */
-    uint64_t *excluded;
-    int32_t words;
-    bool *is_excluding; /* [group][group] */
+    int32_t *first_of, *on_variable; /* members on each variable: on_variable[first_of[v]] on */
+    int32_t *seen;                   /* [variable]: 1 + the last seed that narrowed it */
+    int32_t *seeds;                  /* [group]: the first member of that closure */
+    IndexList *closures, *excluded;  /* [group]: members that its seed splits, and rules out */
+    int32_t *table;                  /* hash of a closure -> 1 + group */
+    int32_t table_size;
+    IndexList closure, ruled_out; /* of the seed that is tried */
 } GroupBuilder;
 
-static bool bit(const uint64_t *bits, int32_t index) {
-    return bits[index / 64] >> (index % 64) & 1;
-}
-
-static void set_bit(uint64_t *bits, int32_t index) {
-    bits[index / 64] |= (uint64_t)1 << (index % 64);
+static AmStatus push(IndexList *list, Arena *arena, int32_t value, AmError *error) {
+    ARENA_RESERVE(arena, list->values, list->count, list->capacity);
+    if (arena->failed) return am_fail_memory(error, list->count);
+    list->values[list->count++] = value;
+    return AM_OK;
 }
 
 static void reject(GroupBuilder *builder, LinkageMember member, int32_t instruction, const char *reason) {
@@ -75,104 +83,127 @@ static AmStatus list_members(GroupBuilder *builder, StrictRoots roots, AmError *
     return AM_OK;
 }
 
-/* Tries every candidate; those that meet a conflict are rejected and leave the list. */
+static AmStatus index_variables(GroupBuilder *builder, AmError *error) {
+    int32_t variables = strict_variables(builder->problem);
+    builder->first_of = ARENA_ARRAY(builder->arena, int32_t, variables + 2);
+    builder->seen = ARENA_ARRAY(builder->arena, int32_t, variables + 1);
+    builder->on_variable = ARENA_ARRAY(builder->arena, int32_t, builder->member_count + 1);
+    builder->seeds = ARENA_ARRAY(builder->arena, int32_t, builder->member_count + 1);
+    builder->closures = ARENA_ARRAY(builder->arena, IndexList, builder->member_count + 1);
+    builder->excluded = ARENA_ARRAY(builder->arena, IndexList, builder->member_count + 1);
+    builder->groups->groups = ARENA_ARRAY(builder->arena, LinkageGroup, builder->member_count + 1);
+    for (builder->table_size = 64; builder->table_size < 2 * builder->member_count;) builder->table_size *= 2;
+    builder->table = ARENA_ARRAY(builder->arena, int32_t, builder->table_size);
+    if (builder->arena->failed) return am_fail_memory(error, variables);
+    for (int32_t k = 0; k < builder->member_count; k++)
+        builder->first_of[strict_variable(builder->problem, builder->members[k].parameter) + 2]++;
+    for (int32_t v = 0; v < variables; v++) builder->first_of[v + 2] += builder->first_of[v + 1];
+    for (int32_t k = 0; k < builder->member_count; k++)
+        builder->on_variable
+            [builder->first_of[strict_variable(builder->problem, builder->members[k].parameter) + 1]++] = k;
+    return AM_OK;
+}
+
+static int compare_integers(const void *left, const void *right) {
+    int32_t a = *(const int32_t *)left, b = *(const int32_t *)right;
+    return (a > b) - (a < b);
+}
+
+/* Closure and exclusions of seed k, which has been decided: members of the variables that were narrowed. */
+static AmStatus gather_closure(GroupBuilder *builder, int32_t k, AmError *error) {
+    builder->closure.count = builder->ruled_out.count = 0;
+    for (int32_t n = 0; n < strict_narrowed_count(builder->problem); n++) {
+        int32_t variable = strict_narrowed(builder->problem, n);
+        if (builder->seen[variable] == k + 1) continue;
+        builder->seen[variable] = k + 1;
+        for (int32_t m = builder->first_of[variable]; m < builder->first_of[variable + 1]; m++) {
+            int32_t other = builder->on_variable[m];
+            LinkageMember member = builder->members[other];
+            if (strict_must_split(builder->problem, member.parameter, member.dimension))
+                TRY(push(&builder->closure, builder->arena, other, error));
+            else if (!strict_may_split(builder->problem, member.parameter, member.dimension))
+                TRY(push(&builder->ruled_out, builder->arena, other, error));
+        }
+    }
+    qsort(builder->closure.values, (size_t)builder->closure.count, sizeof(int32_t), compare_integers);
+    return AM_OK;
+}
+
+static bool same_list(const IndexList *a, const IndexList *b) {
+    return a->count == b->count && memcmp(a->values, b->values, sizeof(int32_t) * (size_t)a->count) == 0;
+}
+
+static AmStatus copy_list(IndexList *to, Arena *arena, const IndexList *from, AmError *error) {
+    for (int32_t k = 0; k < from->count; k++) TRY(push(to, arena, from->values[k], error));
+    return AM_OK;
+}
+
+/* A group of seed k's closure, unless there is one. */
+static AmStatus add_group(GroupBuilder *builder, int32_t k, AmError *error) {
+    LinkageGroups *groups = builder->groups;
+    const IndexList *closure = &builder->closure;
+    uint64_t hash = hash_bytes(closure->values, sizeof(int32_t) * (size_t)closure->count, 1);
+    int32_t slot = (int32_t)(hash & (uint64_t)(builder->table_size - 1));
+    for (; builder->table[slot]; slot = (slot + 1) & (builder->table_size - 1))
+        if (same_list(&builder->closures[builder->table[slot] - 1], closure)) return AM_OK;
+    LinkageGroup *group = &groups->groups[groups->group_count];
+    *group = (LinkageGroup){.class_index = -1, .member_count = closure->count};
+    group->members = ARENA_ARRAY(builder->arena, LinkageMember, closure->count);
+    if (!group->members) return am_fail_memory(error, (int64_t)sizeof(LinkageMember) * closure->count);
+    for (int32_t m = 0; m < closure->count; m++) group->members[m] = builder->members[closure->values[m]];
+    TRY(copy_list(&builder->closures[groups->group_count], builder->arena, closure, error));
+    TRY(copy_list(&builder->excluded[groups->group_count], builder->arena, &builder->ruled_out, error));
+    builder->seeds[groups->group_count] = k;
+    builder->table[slot] = ++groups->group_count;
+    return AM_OK;
+}
+
+/* Tries every candidate; those that meet a conflict are rejected. */
 static AmStatus try_members(GroupBuilder *builder, AmError *error) {
     if (builder->member_count > MEMBER_LIMIT) {
         return am_fail(error, AM_ERROR_INPUT, "", "strict groups: more than %d dimensions could be split",
                        MEMBER_LIMIT);
     }
-    builder->words = (builder->member_count + 63) / 64;
-    int64_t words = (int64_t)builder->words * builder->member_count;
-    builder->closure = ARENA_ARRAY(builder->arena, uint64_t, words);
-    builder->excluded = ARENA_ARRAY(builder->arena, uint64_t, words);
-    builder->group_of = ARENA_ARRAY(builder->arena, int32_t, builder->member_count);
-    if (builder->arena->failed) return am_fail_memory(error, words * 16);
+    TRY(index_variables(builder, error));
     for (int32_t k = 0; k < builder->member_count; k++) {
         LinkageMember seed = builder->members[k];
         int32_t conflict = strict_partition(builder->problem, seed.parameter, seed.dimension);
-        uint64_t *closure = &builder->closure[(int64_t)k * builder->words];
-        uint64_t *excluded = &builder->excluded[(int64_t)k * builder->words];
-        for (int32_t other = 0; conflict < 0 && other < builder->member_count; other++) {
-            LinkageMember member = builder->members[other];
-            if (strict_must_split(builder->problem, member.parameter, member.dimension))
-                set_bit(closure, other);
-            else if (!strict_may_split(builder->problem, member.parameter, member.dimension))
-                set_bit(excluded, other);
-        }
+        if (conflict < 0) TRY(gather_closure(builder, k, error));
         strict_undo(builder->problem);
-        builder->group_of[k] = -1;
-        if (conflict >= 0) {
-            reject(builder, seed, conflict, "splitting it leaves this operator without a possible split");
-        }
+        if (conflict < 0) TRY(add_group(builder, k, error));
+        else reject(builder, seed, conflict, "splitting it leaves this operator without a possible split");
     }
     return AM_OK;
 }
 
-static bool same_closure(const GroupBuilder *builder, int32_t a, int32_t b) {
-    return memcmp(&builder->closure[(int64_t)a * builder->words],
-                  &builder->closure[(int64_t)b * builder->words],
-                  sizeof(uint64_t) * (size_t)builder->words) == 0;
-}
-
-/* A candidate without a conflict is in its own closure. */
-static bool is_possible(const GroupBuilder *builder, int32_t member) {
-    return bit(&builder->closure[(int64_t)member * builder->words], member);
-}
-
-/* Groups are equal closures; a group's members are its whole closure. */
-static AmStatus make_groups(GroupBuilder *builder, AmError *error) {
-    LinkageGroups *groups = builder->groups;
-    groups->groups = ARENA_ARRAY(builder->arena, LinkageGroup, builder->member_count);
-    if (!groups->groups) return am_fail_memory(error, (int64_t)sizeof(LinkageGroup) * builder->member_count);
-    for (int32_t k = 0; k < builder->member_count; k++) {
-        if (!is_possible(builder, k)) continue;
-        const uint64_t *closure = &builder->closure[(int64_t)k * builder->words];
-        for (int32_t other = 0; other < k && builder->group_of[k] < 0; other++) {
-            if (bit(closure, other) && is_possible(builder, other) && same_closure(builder, k, other))
-                builder->group_of[k] = builder->group_of[other];
-        }
-        if (builder->group_of[k] >= 0) continue;
-        LinkageGroup *group = &groups->groups[groups->group_count];
-        for (int32_t other = 0; other < builder->member_count; other++)
-            group->member_count += bit(closure, other);
-        group->members = ARENA_ARRAY(builder->arena, LinkageMember, group->member_count);
-        if (!group->members)
-            return am_fail_memory(error, (int64_t)sizeof(LinkageMember) * group->member_count);
-        for (int32_t other = 0, at = 0; other < builder->member_count; other++) {
-            if (bit(closure, other)) group->members[at++] = builder->members[other];
-        }
-        group->class_index = -1;
-        builder->group_of[k] = groups->group_count++;
-    }
-    return AM_OK;
-}
-
-/* The first seed of a group: any member of equal closure speaks for it. */
-static int32_t seed_of(const GroupBuilder *builder, int32_t group) {
-    int32_t member = 0;
-    while (builder->group_of[member] != group) member++;
-    return member;
-}
-
+/* Groups whose closures hold what another's seed rules out. */
 static AmStatus find_exclusions(GroupBuilder *builder, AmError *error) {
     LinkageGroups *groups = builder->groups;
-    int32_t count = groups->group_count;
-    builder->is_excluding = ARENA_ARRAY(builder->arena, bool, (size_t)count *(size_t)count);
-    int32_t *seeds = ARENA_ARRAY(builder->arena, int32_t, count);
-    if (builder->arena->failed) return am_fail_memory(error, (int64_t)count * count);
-    for (int32_t g = 0; g < count; g++) seeds[g] = seed_of(builder, g);
-    for (int32_t g = 0; g < count; g++) {
-        const uint64_t *excluded = &builder->excluded[(int64_t)seeds[g] * builder->words];
-        for (int32_t other = 0; other < count; other++) {
-            const uint64_t *closure = &builder->closure[(int64_t)seeds[other] * builder->words];
-            for (int32_t w = 0; w < builder->words; w++) {
-                if (!(excluded[w] & closure[w])) continue;
-                builder->is_excluding[(int64_t)g * count + other] = true;
-                builder->is_excluding[(int64_t)other * count + g] = true;
+    Exclusions exclusions = {0};
+    int32_t *number = ARENA_ARRAY(builder->arena, int32_t, builder->member_count + 2);
+    int32_t total = 0; /* groups that hold a member k: holders[number[k]] on */
+    for (int32_t g = 0; g < groups->group_count; g++) total += groups->groups[g].member_count;
+    int32_t *holders = ARENA_ARRAY(builder->arena, int32_t, total + 1);
+    if (builder->arena->failed) return am_fail_memory(error, total);
+    for (int32_t pass = 0; pass < 2; pass++) {
+        for (int32_t g = 0; g < groups->group_count; g++) {
+            for (int32_t m = 0; m < builder->closures[g].count; m++) {
+                int32_t k = builder->closures[g].values[m];
+                if (pass == 0) number[k + 2]++;
+                else holders[number[k + 1]++] = g;
             }
         }
+        for (int32_t k = 0; pass == 0 && k < builder->member_count; k++) number[k + 2] += number[k + 1];
     }
-    return groups_exclude(groups, builder->arena, builder->is_excluding, error);
+    for (int32_t g = 0; g < groups->group_count; g++) {
+        for (int32_t e = 0; e < builder->excluded[g].count; e++) {
+            int32_t member = builder->excluded[g].values[e];
+            for (int32_t h = number[member]; h < number[member + 1]; h++)
+                groups_add_exclusion(&exclusions, builder->arena, g, holders[h]);
+        }
+    }
+    if (builder->arena->failed) return am_fail_memory(error, exclusions.count);
+    return groups_exclude(groups, builder->arena, &exclusions, error);
 }
 
 /* Fixes the best groups jointly; one that does not fit beside those before it is left out. */
@@ -180,7 +211,7 @@ static void confirm_best(GroupBuilder *builder) {
     LinkageGroups *groups = builder->groups;
     int32_t kept = 0;
     for (int32_t k = 0; k < groups->best_count; k++) {
-        LinkageMember seed = builder->members[seed_of(builder, groups->best[k])];
+        LinkageMember seed = builder->members[builder->seeds[groups->best[k]]];
         if (strict_partition(builder->problem, seed.parameter, seed.dimension) < 0) {
             groups->best[kept++] = groups->best[k];
             continue;
@@ -188,7 +219,7 @@ static void confirm_best(GroupBuilder *builder) {
         groups->best_is_exact = false;
         strict_undo(builder->problem);
         for (int32_t again = 0; again < kept; again++) {
-            LinkageMember earlier = builder->members[seed_of(builder, groups->best[again])];
+            LinkageMember earlier = builder->members[builder->seeds[groups->best[again]]];
             strict_partition(builder->problem, earlier.parameter, earlier.dimension);
         }
     }
@@ -210,7 +241,6 @@ AmStatus strict_groups(LinkageGroups **groups, Arena *arena, const PlanContext *
     TRY(strict_build(&builder.problem, arena, context, axis_size, roots, error));
     TRY(list_members(&builder, roots, error));
     TRY(try_members(&builder, error));
-    TRY(make_groups(&builder, error));
     TRY(find_exclusions(&builder, error));
     confirm_best(&builder);
     *groups = builder.groups;

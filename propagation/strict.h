@@ -31,6 +31,13 @@ int32_t strict_partition(StrictProblem *problem, int32_t parameter, int32_t dime
 int32_t strict_replicate(StrictProblem *problem, int32_t parameter, int32_t dimension);
 void strict_undo(StrictProblem *problem);
 
+/* What the decisions since the last undo have narrowed: variables, some more than once.
+ * A variable stands for parameters that must be alike; there are `strict_variables()`. */
+int32_t strict_variables(const StrictProblem *problem);
+int32_t strict_variable(const StrictProblem *problem, int32_t parameter);
+int32_t strict_narrowed_count(const StrictProblem *problem);
+int32_t strict_narrowed(const StrictProblem *problem, int32_t k);
+
 /* Decides everything that is open, for B where it can be; -1 or the instruction
  * that admits no state. strict_state() then is the state of an instruction's
  * result; of values that constrain nothing it is B. */

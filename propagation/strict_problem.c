@@ -514,6 +514,22 @@ static void undo_to(StrictProblem *problem, int32_t count) {
     }
 }
 
+int32_t strict_variables(const StrictProblem *problem) {
+    return problem->tensor_count;
+}
+
+int32_t strict_variable(const StrictProblem *problem, int32_t parameter) {
+    return variable_of(problem, parameter);
+}
+
+int32_t strict_narrowed_count(const StrictProblem *problem) {
+    return problem->trail_count;
+}
+
+int32_t strict_narrowed(const StrictProblem *problem, int32_t k) {
+    return problem->trail[k].variable;
+}
+
 void strict_undo(StrictProblem *problem) {
     undo_to(problem, 0);
 }

@@ -334,7 +334,7 @@ static void test_groups(void **state) {
     }
     assert_int_equal(members + groups->rejected_count, groups->dimension_count);
     json_t *root;
-    assert_int_equal(groups_to_json(&root, groups, context, &error), AM_OK);
+    assert_int_equal(groups_to_json(&root, groups, context, NULL, &error), AM_OK);
     assert_string_equal(json_string_value(json_object_get(root, "mode")), "classes");
     assert_int_equal(json_array_size(json_object_get(root, "groups")), groups->group_count);
     json_decref(root);

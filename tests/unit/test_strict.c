@@ -100,13 +100,13 @@ static void test_vgg_groups(void **state) {
     assert_int_equal(members + groups->rejected_count, groups->dimension_count);
     for (int32_t k = 0; k < groups->rejected_count; k++) assert_non_null(groups->rejected[k].reason);
     json_t *root;
-    assert_int_equal(groups_to_json(&root, groups, context, &error), AM_OK);
+    assert_int_equal(groups_to_json(&root, groups, context, NULL, &error), AM_OK);
     json_t *best = json_object_get(root, "best");
     assert_int_equal(json_integer_value(json_object_get(best, "partitioned")), 5);
     assert_int_equal(json_array_size(json_object_get(best, "groups")), 2);
     json_decref(root);
     Text text = {0};
-    groups_print(&text, groups, context);
+    groups_print(&text, groups, context, NULL);
     assert_non_null(strstr(text.data, "5 dimensions in 2 groups"));
     text_free(&text);
     arena_free(&arena);
