@@ -36,6 +36,17 @@ bool expert_batch(const Problem *problem, int32_t axis, Genome *genome) {
     return best >= 0 && genome_insert(genome, axis, genome->count[axis], best);
 }
 
+/* The class of a weight's dimension, or the one in blocks of it (STRICT_IN_BLOCKS). */
+static int32_t class_of_member(const PlanContext *context, const LinkageMember *member) {
+    int32_t instruction = context->roles->parameters[member->parameter].instruction;
+    int32_t d = member->dimension % STRICT_IN_BLOCKS;
+    int32_t class = classes_of(context->classes, context->rules, instruction, d);
+    if (d == member->dimension) return class;
+    const ClassBlocks *inside = classes_in_blocks(
+        context->classes, class, context->canonical->instructions[instruction].shape.dimensions[d]);
+    return inside ? inside->class_index : -1;
+}
+
 /* The candidates that the best partition by the strict rules splits, and how many elements of weights. */
 typedef struct StrictChoice {
     bool chosen[UINT8_MAX + 1];
@@ -53,8 +64,7 @@ static AmStatus choose_strictly(StrictChoice *choice, const Problem *problem, in
         const LinkageGroup *group = &groups->groups[groups->best[b]];
         for (int32_t m = 0; m < group->member_count; m++) {
             int32_t instruction = context->roles->parameters[group->members[m].parameter].instruction;
-            int32_t class =
-                classes_of(context->classes, context->rules, instruction, group->members[m].dimension);
+            int32_t class = class_of_member(context, &group->members[m]);
             int32_t candidate = class < 0 ? -1 : candidate_of_class(problem, class);
             if (candidate < 0 || !problem_usable(problem, candidate, axis)) continue;
             choice->chosen[candidate] = true;
@@ -66,13 +76,13 @@ static AmStatus choose_strictly(StrictChoice *choice, const Problem *problem, in
 }
 
 AmStatus expert_megatron(const Problem *problem, int32_t axis, Genome *genome, bool *found, AmError *error) {
-    StrictChoice even, uneven;
+    StrictChoice even, any;
     *found = false;
     if (problem->mesh.axes[axis].size < 2) return AM_OK;
     TRY(choose_strictly(&even, problem, axis, STRICT_STATE, error));
-    TRY(choose_strictly(&uneven, problem, axis, STRICT_STATE_UNEVEN, error));
-    /* Heads or a vocabulary whose number does not divide are split unevenly rather than repeated. */
-    const StrictChoice *choice = uneven.elements > even.elements ? &uneven : &even;
+    TRY(choose_strictly(&any, problem, axis, STRICT_STATE_ANY_CUT, error));
+    /* Heads or a vocabulary whose number does not divide, and fused projections, are split all the same. */
+    const StrictChoice *choice = any.elements > even.elements ? &any : &even;
     for (int32_t k = 0; k < problem->candidate_count; k++)
         if (choice->chosen[k] && genome_insert(genome, axis, genome->count[axis], k)) *found = true;
     return AM_OK;

@@ -539,3 +539,10 @@ int32_t classes_find(const Classes *classes, bool by_parameter, int32_t number, 
     }
     return -1;
 }
+
+const ClassBlocks *classes_in_blocks(const Classes *classes, int32_t class_index, int64_t size) {
+    if (class_index < 0) return NULL;
+    for (int32_t k = classes->first_blocks[class_index]; k < classes->first_blocks[class_index + 1]; k++)
+        if (classes->blocks[k].size == size) return &classes->blocks[k];
+    return NULL;
+}

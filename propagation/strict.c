@@ -58,7 +58,9 @@ static AmStatus list_members(GroupBuilder *builder, StrictRoots roots, AmError *
             const IrShape *shape =
                 &builder->context->canonical->instructions[all->parameters[p].instruction].shape;
             if (all->parameters[p].role != role || shape->type == DTYPE_TUPLE) continue;
-            for (int32_t d = 0; d < shape->rank; d++) {
+            int32_t ways = roots == STRICT_STATE_ANY_CUT ? 2 : 1; /* plainly, and in blocks */
+            for (int32_t way = 0; way < ways * shape->rank; way++) {
+                int32_t d = way < shape->rank ? way : way - shape->rank + STRICT_IN_BLOCKS;
                 LinkageMember member = {p, d};
                 if (pass == 0) {
                     builder->groups->dimension_count++;

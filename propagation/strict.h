@@ -14,9 +14,12 @@
 #include "propagation/groups.h"
 #include "propagation/plan.h"
 
-/* What may be split: the state (data is B), the same also where its sizes do not
- * divide, or the data (state is B: auto data parallelism). */
-typedef enum StrictRoots { STRICT_STATE, STRICT_STATE_UNEVEN, STRICT_DATA } StrictRoots;
+/* What may be split: the state (data is B), the same by any cut, unevenly and in
+ * blocks (sbp.h) too, or the data (state is B: auto data parallelism). */
+typedef enum StrictRoots { STRICT_STATE, STRICT_STATE_ANY_CUT, STRICT_DATA } StrictRoots;
+
+/* Dimension d + STRICT_IN_BLOCKS is dimension d cut in the fewest blocks that a class has in it. */
+#define STRICT_IN_BLOCKS IR_MAX_RANK
 
 typedef struct StrictProblem StrictProblem;
 

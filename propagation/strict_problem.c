@@ -1,7 +1,8 @@
 /* The constraint problem of strict mode, and its propagation.
  *
  * Variables are classes of tensors that element-wise operators make equal, with
- * a bit mask of states (bit 0 is B, bit 1 + d is S(d)). A constraint is one
+ * a bit mask of states (bit 0 is B, bit 1 + d is S(d), of d + STRICT_IN_BLOCKS in
+ * blocks). A constraint is one
  * other operator with its rows. Propagation is generalised arc consistency
  * (Mackworth's AC-3): a state stays iff some row of every constraint supports
  * it. A trail makes decisions cheap to take back.
@@ -14,7 +15,10 @@
 
 #include "propagation/strict.h"
 
-typedef uint32_t Domain;
+typedef uint64_t Domain;
+
+/* States of a tensor: B, and every dimension plainly and in blocks. */
+#define STATES (1 + 2 * IR_MAX_RANK)
 
 typedef struct Constraint {
     int32_t instruction;
@@ -31,7 +35,7 @@ struct StrictProblem {
     Arena *arena;
     const PlanContext *context;
     int32_t axis_size;
-    bool is_uneven; /* sizes need not divide */
+    bool has_any_cut; /* sizes need not divide, and dimensions are cut in blocks */
     bool *is_body;
     /* Tensors: (instruction, leaf 0) is `instruction`, copies of broadcasts come after. */
     int32_t *parent; /* union-find; roots are the variables */
@@ -44,7 +48,7 @@ struct StrictProblem {
     Sbp *states;
     int32_t state_count, state_capacity;
     Domain *domains;              /* [tensor] at the roots */
-    int32_t *ruled_out_by;        /* [tensor * (IR_MAX_RANK + 1)] -1: nothing did */
+    int32_t *ruled_out_by;        /* [tensor * STATES] -1: nothing did */
     int32_t *first_use, *uses;    /* constraints of each variable */
     int32_t *queue, queue_length; /* constraints to look at */
     bool *is_queued;
@@ -153,7 +157,59 @@ static bool allows_reduction(const StrictProblem *problem, int32_t instruction) 
 
 /* Whether so many elements can be split. */
 static bool fits_axis(const StrictProblem *problem, int64_t size) {
-    return problem->is_uneven ? size >= problem->axis_size : size > 0 && size % problem->axis_size == 0;
+    return problem->has_any_cut ? size >= problem->axis_size : size > 0 && size % problem->axis_size == 0;
+}
+
+/* The fewest blocks that a class has in a dimension of a slot; 1: there are none; 0: made in whatever state
+ * is asked for. */
+static int32_t blocks_in(const StrictProblem *problem, int32_t instruction, int32_t slot, int32_t dimension) {
+    const Rules *rules = problem->context->rules;
+    const Classes *classes = problem->context->classes;
+    int64_t size = rules_slot_shape(rules, instruction, slot)->dimensions[dimension];
+    if (slot < rules->rules[instruction].operand_count)
+        instruction = rules->module->instructions[instruction].operands[slot];
+    int32_t class = classes_of(classes, rules, instruction, dimension);
+    if (class < 0 && rules->on_demand[rules->alias[instruction]]) return 0;
+    const ClassBlocks *found = classes_in_blocks(classes, class, size);
+    return found ? found->blocks : 1;
+}
+
+/* Whether a row is one: of a factor that splits dimensions (`in_blocks`: what is in their blocks), or is in
+ * blocks of a dimension itself. */
+static bool row_fits(const StrictProblem *problem, int32_t instruction, const int32_t *tensors,
+                     const Factor *factor, bool in_blocks) {
+    const FactorRule *rule = &problem->context->rules->rules[instruction];
+    int32_t blocks = 0;
+    if ((in_blocks || factor->blocks) && !problem->has_any_cut) return false;
+    if (in_blocks && (factor->blocks || factor->indexed)) return false;
+    for (int32_t slot = 0; slot < rule->operand_count + rule->result_count; slot++) {
+        int32_t d = factor->dimension[slot];
+        if (d < 0 || tensors[slot] < 0) continue;
+        if (factor_blocks(factor, slot) > 1 &&
+            factor_blocks(factor, slot) != blocks_in(problem, instruction, slot, d))
+            return false;
+        if (!in_blocks) continue;
+        int32_t here = blocks_in(problem, instruction, slot, d);
+        int64_t size = rules_slot_shape(problem->context->rules, instruction, slot)->dimensions[d];
+        if (here == 1 || (blocks > 0 && here > 0 && here != blocks) || size != factor->size) return false;
+        if (here > 0) blocks = here;
+    }
+    return fits_axis(problem, in_blocks && blocks > 0 ? factor->size / blocks : factor->size);
+}
+
+/* Adds a row of states: all B without a factor. */
+static void add_row(StrictProblem *problem, int32_t instruction, const int32_t *tensors, const Factor *factor,
+                    bool in_blocks) {
+    const FactorRule *rule = &problem->context->rules->rules[instruction];
+    for (int32_t slot = 0; slot < rule->operand_count + rule->result_count; slot++) {
+        if (tensors[slot] < 0) continue;
+        ARENA_RESERVE(problem->arena, problem->states, problem->state_count, problem->state_capacity);
+        if (problem->arena->failed) return;
+        int32_t d = factor ? factor->dimension[slot] : -1;
+        bool is_cut = d >= 0 && (in_blocks || factor_blocks(factor, slot) > 1);
+        problem->states[problem->state_count++] =
+            d < 0 ? SBP_B : sbp_split(is_cut ? d + STRICT_IN_BLOCKS : d);
+    }
 }
 
 /* Adds the operator's constraint on tensors[slots] (-1: none there). Operators
@@ -174,23 +230,18 @@ static void add_constraint(StrictProblem *problem, int32_t instruction, const in
         problem->slots[problem->slot_count++] = tensors[slot];
         constraint->slot_count++;
     }
-    for (int32_t f = -1; f < rule->factor_count; f++) { /* -1: all B */
-        const Factor *factor = f < 0 ? NULL : &rule->factors[f];
-        if (factor) {
-            bool splits = factor->kind == FACTOR_PARALLEL ||
-                          (factor->kind == FACTOR_REDUCTION && allows_reduction(problem, instruction));
-            if (!splits || factor->blocks || factor->halo || rule->result_count > 1 ||
-                !fits_axis(problem, factor->size))
-                continue;
+    add_row(problem, instruction, tensors, NULL, false); /* all B */
+    constraint->row_count++;
+    for (int32_t f = 0; f < rule->factor_count; f++) {
+        const Factor *factor = &rule->factors[f];
+        bool splits = factor->kind == FACTOR_PARALLEL ||
+                      (factor->kind == FACTOR_REDUCTION && allows_reduction(problem, instruction));
+        if (!splits || factor->halo || rule->result_count > 1) continue;
+        for (int32_t in_blocks = 0; in_blocks < 2; in_blocks++) {
+            if (!row_fits(problem, instruction, tensors, factor, in_blocks)) continue;
+            add_row(problem, instruction, tensors, factor, in_blocks);
+            constraint->row_count++;
         }
-        for (int32_t slot = 0; slot < slots; slot++) {
-            if (tensors[slot] < 0) continue;
-            ARENA_RESERVE(problem->arena, problem->states, problem->state_count, problem->state_capacity);
-            if (problem->arena->failed) return;
-            problem->states[problem->state_count++] =
-                factor && factor->dimension[slot] >= 0 ? sbp_split(factor->dimension[slot]) : SBP_B;
-        }
-        constraint->row_count++;
     }
 }
 
@@ -332,8 +383,8 @@ static void queue_uses(StrictProblem *problem, int32_t variable) {
 static void narrow(StrictProblem *problem, int32_t variable, Domain domain, int32_t instruction) {
     Domain gone = problem->domains[variable] & ~domain;
     if (problem->is_recording_root) {
-        for (int32_t state = 0; state <= IR_MAX_RANK; state++) {
-            if (gone >> state & 1) problem->ruled_out_by[variable * (IR_MAX_RANK + 1) + state] = instruction;
+        for (int32_t state = 0; state < STATES; state++) {
+            if (gone >> state & 1) problem->ruled_out_by[variable * STATES + state] = instruction;
         }
     } else {
         ARENA_RESERVE(problem->arena, problem->trail, problem->trail_count, problem->trail_capacity);
@@ -401,9 +452,9 @@ static AmStatus index_uses(StrictProblem *problem, AmError *error) {
     problem->queue = ARENA_ARRAY(problem->arena, int32_t, constraints);
     problem->is_queued = ARENA_ARRAY(problem->arena, bool, constraints);
     problem->domains = ARENA_ARRAY(problem->arena, Domain, variables);
-    problem->ruled_out_by = ARENA_ARRAY(problem->arena, int32_t, (int64_t)variables * (IR_MAX_RANK + 1));
+    problem->ruled_out_by = ARENA_ARRAY(problem->arena, int32_t, (int64_t)variables * STATES);
     if (problem->arena->failed) return am_fail_memory(error, (int64_t)variables * 80);
-    memset(problem->ruled_out_by, -1, sizeof(int32_t) * (size_t)variables * (IR_MAX_RANK + 1));
+    memset(problem->ruled_out_by, -1, sizeof(int32_t) * (size_t)variables * STATES);
     for (int32_t k = 0; k < problem->slot_count; k++) {
         problem->slots[k] = find(problem->parent, problem->slots[k]);
         problem->first_use[problem->slots[k] + 2]++;
@@ -424,7 +475,9 @@ static Domain whole_domain(const StrictProblem *problem, const IrShape *shape) {
     Domain domain = bit_of(SBP_B);
     if (shape->type == DTYPE_TUPLE) return domain;
     for (int32_t d = 0; d < shape->rank; d++) {
-        if (fits_axis(problem, shape->dimensions[d])) domain |= bit_of(sbp_split(d));
+        if (!fits_axis(problem, shape->dimensions[d])) continue;
+        domain |= bit_of(sbp_split(d));
+        if (problem->has_any_cut) domain |= bit_of(sbp_split(d + STRICT_IN_BLOCKS));
     }
     return domain;
 }
@@ -472,7 +525,7 @@ AmStatus strict_build(StrictProblem **problem, Arena *arena, const PlanContext *
     *built = (StrictProblem){.arena = arena,
                              .context = context,
                              .axis_size = axis_size,
-                             .is_uneven = roots == STRICT_STATE_UNEVEN};
+                             .has_any_cut = roots == STRICT_STATE_ANY_CUT};
     TRY(find_body(built, error));
     TRY(add_all(built, error));
     TRY(index_uses(built, error));
@@ -539,7 +592,7 @@ int32_t strict_complete(StrictProblem *problem) {
         Domain open = problem->domains[variable];
         if (problem->parent[variable] != variable || !(open & (open - 1))) continue;
         int32_t conflict = -1, before = problem->trail_count;
-        for (int32_t state = 0; state <= IR_MAX_RANK; state++) { /* B first */
+        for (int32_t state = 0; state < STATES; state++) { /* B first */
             if (!(open >> state & 1)) continue;
             narrow(problem, variable, (Domain)1 << state, -1);
             conflict = propagate(problem);
@@ -553,7 +606,7 @@ int32_t strict_complete(StrictProblem *problem) {
 
 Sbp strict_state(const StrictProblem *problem, int32_t instruction) {
     Domain domain = problem->domains[find(problem->parent, problem->context->rules->alias[instruction])];
-    for (int32_t state = 1; state <= IR_MAX_RANK; state++) {
+    for (int32_t state = 1; state < STATES; state++) {
         if (domain == (Domain)1 << state) return sbp_split(state - 1);
     }
     return SBP_B;
@@ -568,5 +621,5 @@ bool strict_must_split(const StrictProblem *problem, int32_t parameter, int32_t 
 }
 
 int32_t strict_ruled_out_by(const StrictProblem *problem, int32_t parameter, int32_t dimension) {
-    return problem->ruled_out_by[variable_of(problem, parameter) * (IR_MAX_RANK + 1) + 1 + dimension];
+    return problem->ruled_out_by[variable_of(problem, parameter) * STATES + 1 + dimension];
 }
