@@ -91,13 +91,15 @@ static void add_factors(Choice *choices, int32_t *made, const Rules *rules, cons
     }
 }
 
-/* Whether the loop does nothing with the array but to add to it, beginning with zero. */
+/* Whether the loop does nothing with the array but to combine it with others, beginning with what every
+ * part may begin with. */
 static bool is_accumulation(const Choices *self, const Rules *rules, const LoopLeaf *leaf) {
     bool is_tested = leaf->in_condition >= 0 && self->live[leaf->in_condition];
     if (leaf->in_body < 0 || is_tested || leaf->next_leaf > 0) return false;
     if (self->uses[leaf->in_body] != 1 || self->user[leaf->in_body] != leaf->next) return false;
-    if (self->uses[leaf->next] != 1 || rules->module->instructions[leaf->next].opcode != IR_ADD) return false;
-    return leaf->initial_leaf == 0 && rule_is_identity(rules->module, leaf->initial, SBP_ADD);
+    SbpReduction reduction = sbp_reduction_of(rules->module->instructions[leaf->next].opcode);
+    if (self->uses[leaf->next] != 1 || reduction == SBP_REDUCTION_COUNT) return false;
+    return leaf->initial_leaf == 0 && rule_may_repeat(rules->module, leaf->initial, reduction);
 }
 
 static AmStatus find_accumulations(Choices *self, Arena *arena, const Rules *rules, AmError *error) {
@@ -113,7 +115,8 @@ static AmStatus find_accumulations(Choices *self, Arena *arena, const Rules *rul
             if (!is_accumulation(self, rules, leaf)) continue;
             self->accumulation_of[leaf->next] = self->accumulation_count;
             self->accumulations[self->accumulation_count++] =
-                (Accumulation){leaf->in_body, leaf->next, leaf->afterwards};
+                (Accumulation){leaf->in_body, leaf->next, leaf->afterwards,
+                               sbp_reduction_of(rules->module->instructions[leaf->next].opcode)};
         }
     }
     return AM_OK;

@@ -21,10 +21,12 @@ typedef struct Choice {
     int32_t blocks; /* 1, or the class is in each of so many blocks of it */
 } Choice;
 
-/* An array that a loop starts at zero and only adds to: it may stay a partial sum
- * until the loop is over, and is then reduced once instead of every time. */
+/* An array that a loop starts at zero and only adds to, or likewise takes the
+ * greatest of: it may stay partial until the loop is over, and is then reduced once
+ * instead of every time. */
 typedef struct Accumulation {
     int32_t reader, next, afterwards; /* LoopLeaf's in_body, next and afterwards */
+    SbpReduction reduction;
 } Accumulation;
 
 typedef struct Choices {

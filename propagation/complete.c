@@ -246,7 +246,9 @@ SbpState completion_carried(const Completion *completion, const LoopLeaf *leaf) 
     if (speaker < 0) return (SbpState){.axis = {SBP_B}};
     SbpState state = completion->stored[speaker];
     for (int32_t axis = 0; axis < MESH_MAX_AXES; axis++)
-        if (completion->deferred[speaker] >> axis & 1) sbp_set(&state, axis, sbp_partial(SBP_ADD));
+        if (completion->deferred[speaker] >> axis & 1)
+            sbp_set(&state, axis,
+                    sbp_partial(completion->partial[(size_t)speaker * MESH_MAX_AXES + (size_t)axis]));
     return state;
 }
 
@@ -355,7 +357,9 @@ static void open_accumulations(const Completer *self, Placing *placing, int32_t 
     for (int32_t k = 0; k < self->choices->accumulation_count; k++) {
         int32_t reader = self->choices->accumulations[k].reader;
         if (!stays_here(self, reader) || !stays_here(self, self->choices->accumulations[k].next)) continue;
-        if (self->result->stored[reader].axis[axis] == SBP_B) placing->best[reader] = 0;
+        if (self->result->stored[reader].axis[axis] != SBP_B) continue;
+        placing->best[reader] = 0;
+        *partial_of(self, reader, axis) = self->choices->accumulations[k].reduction;
     }
 }
 
@@ -364,11 +368,15 @@ static void open_accumulations(const Completer *self, Placing *placing, int32_t 
 static void close_accumulation(Completer *self, Placing *placing, int32_t next, int32_t axis) {
     const Choices *choices = self->choices;
     if (choices->accumulation_of[next] < 0 || !placing->may_carry[next]) return;
+    for (int32_t k = choices->first_operand[next]; k < choices->first_operand[next + 1]; k++)
+        if (!is_private_partial(self, placing->best, next, choices->operands[k])) return;
     int32_t afterwards = choices->accumulations[choices->accumulation_of[next]].afterwards;
     placing->carried[next] = true;
     self->result->deferred[next] |= (uint8_t)(1u << axis);
     if (afterwards >= 0 && self->storage) storage_keep(self->storage, afterwards, axis);
-    if (afterwards >= 0) placing->best[afterwards] = finish_weight(self, afterwards, axis);
+    if (afterwards < 0) return;
+    placing->best[afterwards] = finish_weight(self, afterwards, axis);
+    *partial_of(self, afterwards, axis) = choices->accumulations[choices->accumulation_of[next]].reduction;
 }
 
 /* best[i]: the cheapest way to finish all partial results that flow into i

@@ -171,12 +171,69 @@ static void test_several_parts(void **state) {
     split_close(&self);
 }
 
+/* A loop that combines an array with reductions over a split dimension, by OPERATOR from INIT. */
+#define LOOP(INIT, OPERATOR, TO_APPLY)                                                                  \
+    "HloModule test\n" COMPUTATIONS "condition { s = (f32[6], f32[4,6,8], s32[]) parameter(0)\n"        \
+    "  n = s32[] get-tuple-element(s), index=2 z = s32[] constant(0)\n"                                 \
+    "  ROOT c = pred[] compare(n, z), direction=GT }\n"                                                 \
+    "body { s = (f32[6], f32[4,6,8], s32[]) parameter(0) a = f32[6] get-tuple-element(s), index=0\n"    \
+    "  x = f32[4,6,8] get-tuple-element(s), index=1 n = s32[] get-tuple-element(s), index=2\n"          \
+    "  z = s32[] constant(0) one = s32[] constant(1) f = f32[] constant(" INIT ")\n"                    \
+    "  y = f32[1,6,8] dynamic-slice(x, n, z, z), dynamic_slice_sizes={1,6,8} w = f32[6,8] reshape(y)\n" \
+    "  p = f32[6] reduce(w, f), dimensions={1}, to_apply=" TO_APPLY " b = f32[6] " OPERATOR "(a, p)\n"  \
+    "  l = s32[] subtract(n, one) ROOT r = (f32[6], f32[4,6,8], s32[]) tuple(b, x, l) }\n"              \
+    "ENTRY main { x = f32[4,6,8] parameter(0) i = f32[] constant(" INIT ")\n"                           \
+    "  a = f32[6] broadcast(i), dimensions={} n = s32[] constant(3)\n"                                  \
+    "  t = (f32[6], f32[4,6,8], s32[]) tuple(a, x, n)\n"                                                \
+    "  u = (f32[6], f32[4,6,8], s32[]) while(t), condition=condition, body=body\n"                      \
+    "  ROOT v = f32[6] get-tuple-element(u), index=0 }\n"
+
+static int32_t collectives_inside, collectives_outside;
+
+static void watch_loop(const Program *program) {
+    collectives_inside = collectives_outside = 0;
+    for (int32_t k = 0; k < program->instruction_count; k++) {
+        const ProgramInstruction *instruction = &program->instructions[k];
+        collectives_outside += instruction->kind == PROGRAM_COLLECTIVE;
+        if (instruction->opcode != IR_WHILE || instruction->region_count == 0) continue;
+        for (int32_t i = 0; i < instruction->regions[0]->instruction_count; i++)
+            collectives_inside += instruction->regions[0]->instructions[i].kind == PROGRAM_COLLECTIVE;
+    }
+}
+
+/* What a loop combines of parts is reduced when it is over, whatever the reduction. */
+static void test_loops(void **state) {
+    (void)state;
+    static const struct {
+        const char *text;
+        int32_t inside, outside; /* collectives */
+    } cases[] = {
+        {LOOP("0", "add", "add"), 0, 1},
+        {LOOP("-inf", "maximum", "max"), 0, 1},
+        {LOOP("inf", "minimum", "min"), 0, 1},
+        {LOOP("-inf", "minimum", "max"), 1, 0},
+    };
+    for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
+        SplitCase self;
+        split_open(&self, cases[k].text, k);
+        const Classes *classes = self.context.classes;
+        uint64_t chosen = 0;
+        for (int32_t c = 0; c < classes->count; c++)
+            if (classes->classes[c].named_by_parameter && classes->classes[c].dimension == 2)
+                chosen |= 1ull << c;
+        assert_true(chosen != 0);
+        split_check_classes(&self, "data=2", chosen, watch_loop);
+        assert_int_equal(collectives_inside, cases[k].inside);
+        assert_int_equal(collectives_outside, cases[k].outside);
+        split_check_classes(&self, "data=3", chosen, NULL);
+        split_close(&self);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_sums),
-        cmocka_unit_test(test_extremes),
-        cmocka_unit_test(test_others),
-        cmocka_unit_test(test_several_parts),
+        cmocka_unit_test(test_sums),          cmocka_unit_test(test_extremes), cmocka_unit_test(test_others),
+        cmocka_unit_test(test_several_parts), cmocka_unit_test(test_loops),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
