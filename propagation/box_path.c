@@ -31,8 +31,9 @@ typedef struct Option {
 } Option;
 
 typedef struct Node {
+    SbpState state;
     double weight; /* < 0: not reached */
-    bool is_done;
+    bool is_done;  /* or no state that may be */
     int32_t before;
     BoxStep step; /* from `before` to here */
 } Node;
@@ -266,21 +267,26 @@ static bool find_step(SbpState from, SbpState to, BoxStep *step) {
 /* ---- the way ---- */
 
 static void extend(Search *self, int32_t index) {
-    SbpState state = state_of(self, index);
+    const Node *here = &self->nodes[index];
     for (int32_t next = 0; next < self->count; next++) {
         BoxStep step;
-        SbpState to = state_of(self, next);
-        if (self->nodes[next].is_done || !is_valid(to) || !find_step(state, to, &step)) continue;
-        double weight = self->nodes[index].weight + step_weight(self->mesh, state, &step) +
+        Node *there = &self->nodes[next];
+        if (there->is_done || !find_step(here->state, there->state, &step)) continue;
+        double weight = here->weight + step_weight(self->mesh, here->state, &step) +
                         (step.kind == BOX_CUT ? STEP_WEIGHT / 8 : STEP_WEIGHT);
-        if (self->nodes[next].weight >= 0 && self->nodes[next].weight <= weight) continue;
-        self->nodes[next] = (Node){.weight = weight, .before = index, .step = step};
+        if (there->weight >= 0 && there->weight <= weight) continue;
+        there->weight = weight;
+        there->before = index;
+        there->step = step;
     }
 }
 
 static bool search(Search *self, SbpState from, SbpState to, BoxPath *path) {
     int32_t end = index_of(self, to), at = index_of(self, from);
-    for (int32_t k = 0; k < self->count; k++) self->nodes[k] = (Node){.weight = -1, .before = -1};
+    for (int32_t k = 0; k < self->count; k++) {
+        self->nodes[k] = (Node){.state = state_of(self, k), .weight = -1, .before = -1};
+        self->nodes[k].is_done = !is_valid(self->nodes[k].state);
+    }
     self->nodes[at].weight = 0;
     while (at >= 0 && at != end) {
         self->nodes[at].is_done = true;

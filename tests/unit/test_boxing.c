@@ -17,7 +17,7 @@
 #include "ir/canonical.h"
 #include "propagation/lower_internal.h"
 
-enum { MOST_RANKS = 8, RANK = 2, MOST_STATES = 16, MOST_ELEMENTS = 512 };
+enum { MOST_RANKS = 8, RANK = 2, MOST_STATES = 16, STRIDE = 7, MOST_ELEMENTS = 512 };
 
 static const char module_text[] =
     "HloModule m\n\nENTRY e {\n  a = s32[24,12] parameter(0)\n  b = s32[7,5] parameter(1)\n"
@@ -442,6 +442,32 @@ static void test_two_axes(void **state) {
     check_mesh(*state, "x=3,y=2", SBP_MAX);
 }
 
+/* Every seventh pair of states on three axes; AUTOMAP_FULL=1: all. The results alone are looked at. */
+static void test_three_axes(void **state) {
+    Fixture *fixture = *state;
+    const char *full = getenv("AUTOMAP_FULL");
+    int32_t stride = full && strcmp(full, "1") == 0 ? 1 : STRIDE;
+    Mesh mesh = {.axis_count = 3,
+                 .axes = {{.name = "x", .size = 2}, {.name = "y", .size = 2}, {.name = "z", .size = 2}},
+                 .device_count = 8};
+    KernelDevice *devices[MOST_RANKS];
+    Comm comms[MOST_RANKS];
+    for (int32_t r = 0; r < 8; r++) devices[r] = &kernel_device_cpu;
+    assert_int_equal(comm_local.open(comms, 0, 8, 8, devices, NULL, NULL), AM_OK);
+    for (int32_t pair = 0; pair < 64 * 64; pair += stride) {
+        SbpState from = state_number(&mesh, pair / 64, SBP_ADD), to = state_number(&mesh, pair % 64, SBP_ADD);
+        Text what = {0};
+        if (box_weight(&mesh, &fixture->module->instructions[0].shape, from, to) < 0) continue;
+        sbp_print(&what, &mesh, from);
+        text_append_string(&what, " to ");
+        sbp_print(&what, &mesh, to);
+        run(fixture, &mesh, comms, from, to, pair / stride % 2, what.data);
+        fixture->cases++;
+        text_free(&what);
+    }
+    comm_local.close(comms);
+}
+
 /* OneFlow's table 2 for devices that are the same before and after, in whole tensors. */
 static void test_table(void **state) {
     Fixture *fixture = *state;
@@ -478,6 +504,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_one_axis),
         cmocka_unit_test(test_two_axes),
+        cmocka_unit_test(test_three_axes),
         cmocka_unit_test(test_table),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
