@@ -508,7 +508,7 @@ static AmStatus lower_parameters(Lowering *self, AmError *error) {
         program->parameters[k] = value;
     }
     for (int32_t k = 0; k < roles->parameter_count; k++)
-        TRY(lower_transfers(self, roles->parameters[k].instruction, error));
+        TRY(lower_made(self, roles->parameters[k].instruction, error));
     return AM_OK;
 }
 
@@ -567,6 +567,8 @@ AmStatus lower_begin(Lowering *self, const IrRoles *roles, int32_t count, AmErro
     if (self->arena->failed) return am_fail_memory(error, room);
     program->value_capacity = program->instruction_capacity = self->state_capacity = room;
     self->program = program;
+    self->put_off = NULL;
+    self->put_off_count = self->put_off_capacity = 0;
     return AM_OK;
 }
 
@@ -575,29 +577,28 @@ AmStatus lower_instructions(Lowering *self, int32_t computation, AmError *error)
     const Rules *rules = self->rules;
     for (int32_t i = body->first; i < body->first + body->count; i++) {
         IrOpcode opcode = self->module->instructions[i].opcode;
+        TRY(lower_meet(self, i, error));
         if (!self->completion->live[i] || rules->on_demand[i] || rules->alias[i] != i) continue;
         const PlannedLoop *loop = rules_loop(rules, i);
         if (loop) {
             if (lower_holds(self, i)) TRY(lower_loop(self, loop, error));
             for (int32_t k = 0; k < loop->leaf_count; k++)
-                if (loop->leaves[k].afterwards >= 0)
-                    TRY(lower_transfers(self, loop->leaves[k].afterwards, error));
+                if (loop->leaves[k].afterwards >= 0) TRY(lower_made(self, loop->leaves[k].afterwards, error));
             continue;
         }
         const PlannedConditional *conditional = rules_conditional(rules, i);
         if (conditional) {
             if (lower_holds(self, i)) TRY(lower_conditional(self, conditional, error));
             for (int32_t k = 0; k < conditional->result_count; k++)
-                if (conditional->afterwards[k] >= 0)
-                    TRY(lower_transfers(self, conditional->afterwards[k], error));
+                if (conditional->afterwards[k] >= 0) TRY(lower_made(self, conditional->afterwards[k], error));
             continue;
         }
         bool is_plumbing = rules->rules[i].result_count == 0; /* hands tuples on */
         if (is_plumbing || opcode == IR_PARAMETER || opcode == IR_GET_TUPLE_ELEMENT) continue;
         if (lower_holds(self, i)) TRY(lower_instruction(self, i, error));
-        TRY(lower_transfers(self, i, error));
+        TRY(lower_made(self, i, error));
     }
-    return AM_OK;
+    return lower_transfers(self, error);
 }
 
 AmStatus lower_finish(Lowering *self, AmError *error) {
@@ -637,7 +638,9 @@ AmStatus plan_lower(Program **program, Arena *arena, const PlanContext *context,
 
 AmStatus plan_lower_stage(Program **program, Arena *arena, const PlanContext *context, const StageMap *map,
                           Completion *const *completions, int32_t stage, int32_t device, AmError *error) {
-    LoweredStages stages = {context, map, completions, stage};
+    LoweredStages stages = {context, map, completions, stage,
+                            ARENA_ARRAY(arena, StageSet, context->rules->count + 1)};
+    if (!stages.awaited) return am_fail_memory(error, context->rules->count);
     return lower_stage(program, arena, context, completions[stage], &stages, device, error);
 }
 

@@ -42,6 +42,8 @@ typedef struct LoweredStages {
     const StageMap *map;
     Completion *const *completions; /* [stage_count] */
     int32_t stage;
+    StageSet
+        *awaited; /* [instruction]: stages that its transfer, or that of what it hands on, is put off for */
 } LoweredStages;
 
 /* One program being made: the stage's, or that of a loop's body or condition. */
@@ -53,6 +55,8 @@ typedef struct Lowering {
     const IrRoles *roles;
     const Completion *completion;
     const LoweredStages *stages; /* NULL: the stage has everything */
+    int32_t *put_off; /* [put_off_count]: instructions of this program whose transfers are to come */
+    int32_t put_off_count, put_off_capacity;
     int32_t device;
     Program *program;
     LoweredState *states; /* [value] */
@@ -86,9 +90,12 @@ bool lower_carries(const Lowering *self, const PlannedLoop *loop, int32_t k);
 /* The arrays of a loop that this stage carries, ascending; `*count` of them, in the arena. */
 AmStatus lower_list_carried(const Lowering *self, const PlannedLoop *loop, int32_t **leaves, int32_t *count,
                             AmError *error);
-/* Sends and receives instruction i, which has just been made, as the stages need it. All
- * stages call it for all instructions in one order. */
-AmStatus lower_transfers(Lowering *self, int32_t i, AmError *error);
+/* Transfers. All stages call these for all instructions, in one order. `lower_made`: instruction i is there,
+ * and is sent before somebody needs it. `lower_meet`: i is about to be made; what it takes is sent with all
+ * that waits. `lower_transfers`: all that waits is sent. */
+AmStatus lower_made(Lowering *self, int32_t i, AmError *error);
+AmStatus lower_meet(Lowering *self, int32_t i, AmError *error);
+AmStatus lower_transfers(Lowering *self, AmError *error);
 
 /* Adds a value that holds (instruction, leaf) in `state`, produced by the next
  * instruction to be added. `global` is the whole shape. */

@@ -35,7 +35,7 @@ static AmStatus lower_carried(Lowering *self, const CarriedLoop *carried, int32_
         program->parameters[p] = value;
     }
     for (int32_t k = 0; k < loop->leaf_count && computation == loop->body; k++)
-        if (loop->leaves[k].in_body >= 0) TRY(lower_transfers(self, loop->leaves[k].in_body, error));
+        if (loop->leaves[k].in_body >= 0) TRY(lower_made(self, loop->leaves[k].in_body, error));
     return AM_OK;
 }
 

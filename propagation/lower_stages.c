@@ -1,8 +1,10 @@
 /* What one stage among others holds, and what it sends and receives.
  *
- * A value that another stage needs is sent right after it is made, at the same place
- * of the walk over the module on both stages, so that all ranks meet transfers in one
- * order and sends may wait. Both ends are the states in which the stages store the
+ * A value that another stage needs is sent before the first operator that takes it there
+ * is made, together with all that was made until then: a stage that has to wait in a
+ * transfer for the other one has done its own part by then, and waits once. All stages
+ * walk over the module alike and find the same places, so that all ranks meet transfers
+ * in one order and sends may wait. Both ends are the states in which the stages store the
  * value; what moves inside a stage is collectives of that stage.
  */
 #include "propagation/lower_internal.h"
@@ -42,14 +44,9 @@ static TransferEnd end_of(const LoweredStages *stages, int32_t stage, int32_t i)
                          .state = completion->stored[i]};
 }
 
-AmStatus lower_transfers(Lowering *self, int32_t i, AmError *error) {
+static AmStatus transfer(Lowering *self, int32_t i, AmError *error) {
     const LoweredStages *stages = self->stages;
-    if (!stages) return AM_OK;
     StageSet held = stages->map->held[i], missing = stages->map->needed[i] & ~held;
-    if (missing == 0) return AM_OK;
-    if (held == 0)
-        return am_fail(error, AM_ERROR_INTERNAL, self->module->source, "no stage computes %s",
-                       self->module->instructions[i].name);
     int32_t giver = stage_first(held), leaves = rules_leaf_count(&self->module->instructions[i].shape);
     for (int32_t leaf = 0; leaf < leaves; leaf++) {
         for (int32_t taker = 0; taker < stages->map->stage_count; taker++) {
@@ -60,4 +57,46 @@ AmStatus lower_transfers(Lowering *self, int32_t i, AmError *error) {
         }
     }
     return AM_OK;
+}
+
+AmStatus lower_transfers(Lowering *self, AmError *error) {
+    for (int32_t k = 0; k < self->put_off_count; k++) {
+        self->stages->awaited[self->put_off[k]] = 0;
+        TRY(transfer(self, self->put_off[k], error));
+    }
+    self->put_off_count = 0;
+    return AM_OK;
+}
+
+AmStatus lower_made(Lowering *self, int32_t i, AmError *error) {
+    if (!self->stages) return AM_OK;
+    const StageMap *map = self->stages->map;
+    StageSet missing = map->needed[i] & ~map->held[i];
+    if (missing == 0) return AM_OK;
+    if (map->held[i] == 0)
+        return am_fail(error, AM_ERROR_INTERNAL, self->module->source, "no stage computes %s",
+                       self->module->instructions[i].name);
+    ARENA_RESERVE(self->arena, self->put_off, self->put_off_count, self->put_off_capacity);
+    if (self->arena->failed) return am_fail_memory(error, self->put_off_count);
+    self->put_off[self->put_off_count++] = i;
+    self->stages->awaited[i] = missing;
+    return AM_OK;
+}
+
+/* The stages that wait for a value, or for the forward one that stands in for it. */
+static StageSet awaited(const LoweredStages *stages, int32_t i) {
+    int32_t forward = stages_repeated(stages->context, i);
+    return stages->awaited[i] | (forward < 0 ? 0 : stages->awaited[forward]);
+}
+
+AmStatus lower_meet(Lowering *self, int32_t i, AmError *error) {
+    const LoweredStages *stages = self->stages;
+    if (!stages || !self->choices->live[i]) return AM_OK;
+    StageSet taken = 0;
+    const PlannedLoop *loop = rules_loop(self->rules, i);
+    for (int32_t k = 0; loop && k < loop->leaf_count; k++) taken |= awaited(stages, loop->leaves[k].initial);
+    for (int32_t k = self->choices->first_operand[i]; k < self->choices->first_operand[i + 1]; k++)
+        taken |= awaited(stages, self->choices->operands[k]);
+    if (stages_is_transparent(stages->context, i)) stages->awaited[i] = taken;
+    return taken & stages->map->held[i] ? lower_transfers(self, error) : AM_OK;
 }

@@ -39,22 +39,21 @@ static void add(Spreader *self, StageSet *set, StageSet more) {
     self->changed = true;
 }
 
-/* The forward instruction whose value recomputed instruction i of the entry makes again, or -1. */
-static int32_t repeated_by(const PlanContext *context, int32_t i) {
+int32_t stages_repeated(const PlanContext *context, int32_t i) {
     if (context->whole || !context->roles->repeats) return -1;
     int32_t forward = context->roles->repeats[i];
     return i < context->rules->entry_count && forward < context->rules->entry_count ? forward : -1;
 }
 
 int32_t stages_stand_in(const PlanContext *context, const StageMap *map, int32_t i, int32_t stage) {
-    int32_t forward = repeated_by(context, i);
+    int32_t forward = stages_repeated(context, i);
     if (forward < 0 || stage_in(map->held[i] | map->needed[i], stage)) return i;
     return forward;
 }
 
 /* Other stages have no use for a value that is made again: they take the first one. */
 static void need(Spreader *self, int32_t i, StageSet where) {
-    int32_t forward = self->seeds->held[i] ? repeated_by(self->context, i) : -1;
+    int32_t forward = self->seeds->held[i] ? stages_repeated(self->context, i) : -1;
     if (forward >= 0) {
         add(self, &self->map->needed[forward], where & ~self->seeds->held[i]);
         where &= self->seeds->held[i];

@@ -78,6 +78,8 @@ AmStatus stages_seed_split(StageSeeds *seeds, Arena *arena, const PlanContext *c
 AmStatus stages_spread(StageMap **map, Arena *arena, const PlanContext *context, const StageSeeds *seeds,
                        int32_t stage_count, AmError *error);
 
+/* The forward instruction whose value recomputed instruction i of the entry makes again, or -1. */
+int32_t stages_repeated(const PlanContext *context, int32_t i);
 /* The forward instruction whose value a stage takes for that of recomputed instruction i, or i. */
 int32_t stages_stand_in(const PlanContext *context, const StageMap *map, int32_t i, int32_t stage);
 
