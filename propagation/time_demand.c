@@ -256,6 +256,19 @@ static void find_averages(TimeAxis *self) {
     }
 }
 
+/* Turns in which nothing is computed with weights would split nothing. */
+static AmStatus check_turns(const TimeAxis *self, AmError *error) {
+    int32_t gathering = -1;
+    for (int32_t i = self->rules->entry_count - 1; i >= 0; i--) {
+        if (self->in_levels[i] && self->is_derived[i]) return AM_OK;
+        if (self->gathers[i] && self->needs[i]) gathering = i;
+    }
+    if (gathering >= 0)
+        return time_refuse(self, gathering, "needs all examples of the batch at once", NULL, error);
+    return am_fail(error, AM_ERROR_INFEASIBLE, self->module->source,
+                   "cannot be split into micro-batches: no weight meets the batch");
+}
+
 AmStatus time_find_demands(TimeAxis *self, AmError *error) {
     const IrRoles *roles = self->context->roles;
     find_averages(self);
@@ -266,6 +279,7 @@ AmStatus time_find_demands(TimeAxis *self, AmError *error) {
         want_whole(self, self->rules->alias[output], self->rules->leaf[output]);
     }
     find_demands_of(self, self->module->entry);
+    TRY(check_turns(self, error));
     for (int32_t i = 0; i < self->rules->entry_count; i++)
         while (self->in_levels[i] >> self->level_count) self->level_count++;
     return self->arena->failed ? am_fail_memory(error, self->count) : AM_OK;

@@ -61,19 +61,18 @@ static const char batch_clipping[] =
 static const char batch_loss_scale[] =
     "HloModule scale\n" BATCH_ADD BATCH_AND "ENTRY step {\n" BATCH_INPUTS
     "  scale = f32[] parameter(2) known = f32[] add(scale, most)\n" BATCH_LAYER(
-        "y", "x",
-        "w") "  wide = f32[8,8] broadcast(known), dimensions={} scaled = f32[8,8] multiply(y, "
-             "wide)\n" BATCH_GRADIENT("g", "x",
-                                      "scaled") "  finite = pred[6,8] is-finite(g) yes = pred[] "
-                                                "constant(true)\n"
-                                                "  fine = pred[] reduce(finite, yes), dimensions={0,1}, "
-                                                "to_apply=both\n"
-                                                "  take = pred[6,8] broadcast(fine), dimensions={} more = "
-                                                "f32[6,8] add(w, g)\n"
-                                                "  updated = f32[6,8] select(take, more, w)\n"
-                                                "  next = f32[] select(fine, scale, one)\n" BATCH_LOSS(
-                                                    "y") "  ROOT r = (f32[6,8], f32[], f32[]) tuple(updated, "
-                                                         "loss, next) }\n";
+        "y", "x", "w") "  wide = f32[8,8] broadcast(known), dimensions={} scaled = f32[8,8] multiply(y, "
+                       "wide)\n" BATCH_GRADIENT(
+                           "g", "x", "scaled") "  finite = pred[6,8] is-finite(g) yes = pred[] "
+                                               "constant(true)\n"
+                                               "  fine = pred[] reduce(finite, yes), dimensions={0,1}, "
+                                               "to_apply=both\n"
+                                               "  take = pred[6,8] broadcast(fine), dimensions={} more = "
+                                               "f32[6,8] add(w, g)\n"
+                                               "  updated = f32[6,8] select(take, more, w)\n"
+                                               "  next = f32[] select(fine, scale, one)\n" BATCH_LOSS(
+                                                   "y") "  ROOT r = (f32[6,8], f32[], f32[]) tuple(updated, "
+                                                        "loss, next) }\n";
 
 static const char batch_maximum[] =
     "HloModule maximum\n" BATCH_ADD BATCH_MAXIMUM
@@ -145,6 +144,16 @@ static const char batch_sorted[] =
             "y") "  losses = f32[8] reduce(y, nothing), dimensions={1}, to_apply=add\n"
                  "  ranked = f32[8] sort(losses), dimensions={0}, to_apply=less\n"
                  "  ROOT r = (f32[6,8], f32[], f32[8]) tuple(updated, loss, ranked) }\n";
+
+/* Two parts of four examples each, added up: example by example of a part. */
+static const char batch_regrouped[] =
+    "HloModule regrouped\n" BATCH_ADD "ENTRY step {\n" BATCH_INPUTS "  parts = f32[2,4,6] reshape(x)\n"
+    "  pairs = f32[4,6] reduce(parts, nothing), dimensions={0}, to_apply=add\n"
+    "  product = f32[4,8] dot(pairs, w), lhs_contracting_dims={1}, rhs_contracting_dims={0}\n"
+    "  y = f32[4,8] clamp(least, product, most)\n"
+    "  g = f32[6,8] dot(pairs, y), lhs_contracting_dims={0}, rhs_contracting_dims={0}\n"
+    "  updated = f32[6,8] add(w, g)\n" BATCH_LOSS(
+        "y") "  ROOT r = (f32[6,8], f32[]) tuple(updated, loss) }\n";
 
 /* Every example is compared with the one of its rank. */
 static const char batch_ranked[] =

@@ -21,6 +21,7 @@ static const BatchCase cases[] = {
     {"embedding", batch_embedding, {2, 4, 0}},
     {"two passes", batch_two_passes, {2, 4, 0}},
     {"sorted", batch_sorted, {2, 4, 0}},
+    {"regrouped", batch_regrouped, {2, 4, 0}},
     {"layers", loop_layers, {2, 4, 0}},
     {"recurrent", loop_recurrent, {2, 4, 0}},
     {"accumulated", loop_accumulated, {2, 4, 0}},
@@ -128,6 +129,7 @@ static void test_refused(void **state) {
         {batch_normalized, 2, "\"model/mean\" (net.py:7)"},
         {batch_ranked, 2, "needs all examples of the batch at once"},
         {batch_ranked, 2, "(net.py:9)"},
+        {batch_regrouped, 8, "needs all examples of the batch at once"},
         {batch_dense, 3, "a batch of 8 cannot be split into 3 equal micro-batches"},
     };
     for (size_t k = 0; k < sizeof rows / sizeof *rows; k++) {
