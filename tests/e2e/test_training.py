@@ -32,7 +32,7 @@ LOSS_TOLERANCE = {"mlp_tiny": 2e-6, "vgg_tiny": 2e-6, "gpt2_tiny": 5e-6, "t5_tin
 # The rest of the zoo, of which a smaller sample is run.
 LOSS_TOLERANCE |= dict.fromkeys(["lstm_tiny", "moe_tiny", "moe_sorted_tiny", "resnet_tiny", "vit_tiny", "unet_tiny",
                                  "dropout_tiny", "accumulated_tiny", "adamw_tiny", "adafactor_tiny", "lion_tiny",
-                                 "flax_tiny", "two_swapped", "mlp"], 5e-6)
+                                 "flax_tiny", "fused_tiny", "two_swapped", "mlp"], 5e-6)
 LOSS_TOLERANCE["llama_tiny"] = 1e-2
 CORE = ["mlp_tiny", "vgg_tiny", "gpt2_tiny", "t5_tiny", "bert_tiny", "gpt2_bf16_tiny"]
 EXACT = ["exact_linear", "exact_gather"]

@@ -1,6 +1,6 @@
 """The model zoo: training steps in plain JAX, each a function that returns a Model."""
 
-from . import exact, experts, flax_digits, gpt2_bf16, llama, lstm, mlp, recipes, resnet, t5, transformer, unet, vgg, vit
+from . import exact, experts, flax_digits, fused, gpt2_bf16, llama, lstm, mlp, recipes, resnet, t5, transformer, unet, vgg, vit
 
 MODELS = {
     "mlp": mlp.full,
@@ -43,4 +43,5 @@ MODELS = {
     "adafactor_tiny": recipes.adafactor,
     "lion_tiny": recipes.lion,
     "flax_tiny": flax_digits.tiny,
+    "fused_tiny": fused.tiny,
 }
