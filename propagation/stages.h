@@ -3,7 +3,7 @@
  * A plan says which forward operators each stage has; stages_assign() finds a
  * stage for everything else of the planned computations, bodies of loops
  * included. A program is right whatever the assignment, since a value that is
- * needed where it is not held is sent right after it is made; the assignment
+ * needed where it is not held is sent there; the assignment
  * keeps what is sent small and its direction one: up the stages in the forward
  * pass, down in the backward pass.
  *

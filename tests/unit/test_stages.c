@@ -1,5 +1,6 @@
 /* Stages: plans that are cut anywhere among the forward operators give the losses of one device, and
  * operators, weights and updates are where the method says. */
+#include "propagation/micro_batches.h"
 #include "propagation/ranks.h"
 #include "runner_case.h"
 
@@ -174,6 +175,45 @@ static void test_tied_and_clipped(void **state) {
     close_two(&self);
 }
 
+/* Fill and drain: with several micro-batches the backward pass has a loop of its own, nothing goes down the
+ * stages in the forward one and nothing up in the backward one. */
+static void test_turns_of_their_own(void **state) {
+    (void)state;
+    char path[512];
+    PlanContext *whole;
+    const PlanContext *split;
+    Arena arena = {0};
+    StageMap *map;
+    MicroBatching settings = {.micro_batches = 4};
+    join(path, sizeof path, "gpt2_tiny", "model.hlo.pb");
+    assert_int_equal(plan_context_read(&whole, path, NULL, NULL), AM_OK);
+    assert_int_equal(plan_context_for(&split, whole, &settings, NULL), AM_OK);
+    assert_int_equal(split->rules->loop_count, 1);
+    settings.separate_backward = true;
+    assert_int_equal(plan_context_for(&split, whole, &settings, NULL), AM_OK);
+    assert_int_equal(split->rules->loop_count, 2);
+    int32_t *forward = ARENA_ARRAY(&arena, int32_t, whole->rules->entry_count);
+    int32_t count = list_forward(forward, whole);
+    Split choice = {"data=1", choose_batch, 0};
+    Plan *plan = cut_plan(&arena, whole, &choice, 2, &forward[count / 2]);
+    assert_int_equal(stages_assign(&map, &arena, split, plan, NULL), AM_OK);
+    for (int32_t k = 0; k < 2; k++) {
+        const PlannedLoop *loop = &split->rules->loops[k];
+        const IrComputation *body = &split->canonical->computations[loop->body];
+        int32_t sent = 0;
+        assert_int_equal(map->held[loop->instruction], 3);
+        for (int32_t i = body->first; i < body->first + body->count; i++) {
+            StageSet missing = map->needed[i] & ~map->held[i];
+            if (missing == 0 || stages_is_transparent(split, i)) continue;
+            assert_int_equal(map->held[i], stage_bit(k));
+            sent++;
+        }
+        assert_true(sent > 0);
+    }
+    arena_free(&arena);
+    plan_context_free(whole);
+}
+
 /* Ranges that are no order of the forward operators are refused by name. */
 static void test_no_stage(void **state) {
     (void)state;
@@ -196,8 +236,8 @@ static void test_no_stage(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_directions),       cmocka_unit_test(test_recomputed),
-        cmocka_unit_test(test_tied_and_clipped), cmocka_unit_test(test_no_stage),
-        cmocka_unit_test(test_cuts_by_chance),
+        cmocka_unit_test(test_tied_and_clipped), cmocka_unit_test(test_turns_of_their_own),
+        cmocka_unit_test(test_no_stage),         cmocka_unit_test(test_cuts_by_chance),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
