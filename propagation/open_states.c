@@ -90,6 +90,21 @@ static int32_t operand_of(const Opening *self, int32_t i, int32_t k) {
     return self->choices->operands[self->choices->first_operand[i] + k];
 }
 
+/* Whether no other axis splits a dimension that the factor is in: two factors of one dimension, one in
+ * blocks of it, need not be a state together. */
+static bool stands_alone(const Opening *self, int32_t i, int32_t f) {
+    const FactorRule *rule = rule_of(self, i);
+    for (int32_t axis = 0; axis < MESH_MAX_AXES; axis++) {
+        int8_t other = self->completion->factor[(size_t)i * MESH_MAX_AXES + (size_t)axis];
+        if (axis == self->axis || other < 0) continue;
+        for (int32_t slot = 0; slot < rule->operand_count + rule->result_count; slot++)
+            if (rule->factors[f].dimension[slot] >= 0 &&
+                rule->factors[f].dimension[slot] == rule->factors[other].dimension[slot])
+                return false;
+    }
+    return true;
+}
+
 /* The parallel factor of i that is result dimension d and divides evenly, or -1. */
 static int8_t factor_for(const Opening *self, int32_t i, int32_t d) {
     const FactorRule *rule = rule_of(self, i);
@@ -98,7 +113,7 @@ static int8_t factor_for(const Opening *self, int32_t i, int32_t d) {
         if (factor->kind != FACTOR_PARALLEL || factor->indexed) continue;
         if (factor->dimension[rule->operand_count] != d) continue;
         bool divides = factor->size % (int64_t)self->parts == 0 && factor->size <= INT32_MAX;
-        return divides ? (int8_t)f : -1;
+        return divides && stands_alone(self, i, f) ? (int8_t)f : -1;
     }
     return -1;
 }
