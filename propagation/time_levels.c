@@ -66,12 +66,18 @@ static void derive(TimeAxis *self, int32_t i, int32_t producer, int32_t leaf, vo
     self->is_derived[i] |= self->is_derived[producer];
 }
 
+/* Weights, and constants that are as good as weights: frozen ones, those of inference. */
+static bool is_weight(const IrParameter *parameter, const IrShape *shape) {
+    bool is_frozen = parameter->role == IR_ROLE_CONSTANT && shape->type != DTYPE_TUPLE && shape->rank >= 2 &&
+                     dtype_is_floating(shape->type);
+    return parameter->role == IR_ROLE_WEIGHT || parameter->role == IR_ROLE_OPTIMIZER || is_frozen;
+}
+
 static void find_derived(TimeAxis *self) {
     const IrRoles *roles = self->context->roles;
     for (int32_t p = 0; p < roles->parameter_count; p++) {
-        IrRole role = roles->parameters[p].role;
-        self->is_derived[roles->parameters[p].instruction] =
-            role == IR_ROLE_WEIGHT || role == IR_ROLE_OPTIMIZER;
+        int32_t i = roles->parameters[p].instruction;
+        self->is_derived[i] = is_weight(&roles->parameters[p], &self->module->instructions[i].shape);
     }
     for (int32_t i = 0; i < self->rules->entry_count; i++) {
         if (!is_considered(self, i)) continue;
