@@ -421,35 +421,90 @@ static int compare_ranked(const void *left, const void *right) {
     return (a->key > b->key) - (a->key < b->key);
 }
 
+/* Of a seeded value the class that is split comes before those that are refused there. */
+typedef struct Before {
+    int32_t kept, refused; /* classes */
+} Before;
+
+/* The pairs of an axis; `pairs` NULL: counts only. */
+static int32_t list_pairs(const Incremental *self, int32_t axis, Before *pairs) {
+    const Choices *choices = self->choices;
+    int32_t count = 0;
+    for (int32_t i = 0; i < choices->count; i++) {
+        int8_t chosen = self->chosen[i][axis];
+        int32_t kept = chosen < 0 ? -1 : choices->first_dimension[i] + chosen;
+        if (kept < 0 || self->seeds[axis][kept] == NO_CLAIM) continue;
+        for (int32_t node = choices->first_dimension[i]; node < choices->first_dimension[i + 1]; node++) {
+            int32_t class = self->classes.set_of[node];
+            if (class < 0 || class == self->classes.set_of[kept] ||
+                self->classes.keys[axis][class] == NO_CLAIM)
+                continue;
+            if (pairs) pairs[count] = (Before){self->classes.set_of[kept], class};
+            count++;
+        }
+    }
+    return count;
+}
+
+static void take(PlanList *list, int32_t *rank, int32_t class) {
+    rank[class] = list->count;
+    list->entries[list->count++] = (PlanEntry){.class_index = class};
+}
+
+/* Puts the ranked classes in an order that keeps the pairs, the strongest first where they
+ * leave it open; a cycle is cut at the strongest. rank[class] is its place, INT32_MAX: none. */
+static void order_classes(RankedClass *ranked, int32_t count, const Before *pairs, int32_t pair_count,
+                          int32_t *rank, bool *is_later, PlanList *list) {
+    for (int32_t left = count; left > 0;) {
+        int32_t before = left;
+        for (int32_t k = 0; k < count; k++) is_later[ranked[k].class_index] = false;
+        for (int32_t p = 0; p < pair_count; p++)
+            if (rank[pairs[p].kept] == INT32_MAX) is_later[pairs[p].refused] = true;
+        for (int32_t k = 0; k < count; k++) {
+            int32_t class = ranked[k].class_index;
+            if (rank[class] != INT32_MAX || is_later[class]) continue;
+            take(list, rank, class);
+            left--;
+        }
+        for (int32_t k = 0; k < count && before == left; k++) {
+            if (rank[ranked[k].class_index] != INT32_MAX) continue;
+            take(list, rank, ranked[k].class_index);
+            left--;
+        }
+    }
+}
+
 static AmStatus append_classes(PlanStage *stage, Arena *arena, const Incremental *self, int32_t axis,
-                               AmError *error) {
+                               int32_t *rank, AmError *error) {
     PlanList *list = &stage->lists[axis];
-    int32_t classes = self->classes.count, count = 0;
+    int32_t classes = self->classes.count, count = 0, pair_count = list_pairs(self, axis, NULL);
     RankedClass *ranked = ARENA_ARRAY(arena, RankedClass, classes + 1);
     PlanEntry *entries = ARENA_ARRAY(arena, PlanEntry, list->count + classes + 1);
+    Before *pairs = ARENA_ARRAY(arena, Before, pair_count + 1);
+    bool *is_later = ARENA_ARRAY(arena, bool, classes + 1);
     if (arena->failed) return am_fail_memory(error, classes);
-    for (int32_t c = 0; c < classes; c++)
+    list_pairs(self, axis, pairs);
+    for (int32_t c = 0; c < classes; c++) {
+        rank[c] = INT32_MAX;
         if (self->classes.keys[axis][c] != NO_CLAIM)
             ranked[count++] = (RankedClass){self->classes.keys[axis][c], c};
+    }
     qsort(ranked, (size_t)count, sizeof *ranked, compare_ranked);
     if (list->count > 0) memcpy(entries, list->entries, sizeof *entries * (size_t)list->count);
     list->entries = entries;
-    for (int32_t k = 0; k < count; k++)
-        entries[list->count++] = (PlanEntry){.class_index = ranked[k].class_index};
+    order_classes(ranked, count, pairs, pair_count, rank, is_later, list);
     return AM_OK;
 }
 
-/* Whether some axis splits the value otherwise than the order of classes alone would. */
-static bool is_decided_below(const Incremental *self, int32_t i) {
+/* Whether some axis splits the value otherwise than the lists would. */
+static bool is_excepted(const Incremental *self, int32_t *const *rank, int32_t i) {
     const Choices *choices = self->choices;
     for (int32_t axis = 0; axis < self->mesh.axis_count; axis++) {
         int8_t chosen = self->chosen[i][axis];
         if (chosen < 0) continue;
-        uint64_t kept = self->classes.keys[axis][self->classes.set_of[choices->first_dimension[i] + chosen]];
-        for (int32_t node = choices->first_dimension[i]; node < choices->first_dimension[i + 1]; node++) {
-            int32_t class = self->classes.set_of[node];
-            if (class >= 0 && self->classes.keys[axis][class] < kept) return true;
-        }
+        int32_t kept = rank[axis][self->classes.set_of[choices->first_dimension[i] + chosen]];
+        for (int32_t node = choices->first_dimension[i]; node < choices->first_dimension[i + 1]; node++)
+            if (self->classes.set_of[node] >= 0 && rank[axis][self->classes.set_of[node]] < kept) return true;
     }
     return false;
 }
@@ -457,17 +512,20 @@ static bool is_decided_below(const Incremental *self, int32_t i) {
 AmStatus incremental_to_stage(PlanStage *stage, Arena *arena, const Incremental *incremental,
                               AmError *error) {
     const Choices *choices = incremental->choices;
-    for (int32_t axis = 0; axis < incremental->mesh.axis_count; axis++)
-        TRY(append_classes(stage, arena, incremental, axis, error));
-    int32_t count = 0;
-    for (int32_t i = 0; i < choices->count; i++) count += is_decided_below(incremental, i);
+    int32_t *rank[MESH_MAX_AXES] = {NULL}, count = 0;
+    for (int32_t axis = 0; axis < incremental->mesh.axis_count; axis++) {
+        rank[axis] = ARENA_ARRAY(arena, int32_t, incremental->classes.count + 1);
+        if (!rank[axis]) return am_fail_memory(error, incremental->classes.count);
+        TRY(append_classes(stage, arena, incremental, axis, rank[axis], error));
+    }
+    for (int32_t i = 0; i < choices->count; i++) count += is_excepted(incremental, rank, i);
     PlanException *exceptions = ARENA_ARRAY(arena, PlanException, stage->exception_count + count + 1);
     if (!exceptions) return am_fail_memory(error, count);
     if (stage->exception_count > 0)
         memcpy(exceptions, stage->exceptions, sizeof *exceptions * (size_t)stage->exception_count);
     stage->exceptions = exceptions;
     for (int32_t i = 0; i < choices->count; i++)
-        if (is_decided_below(incremental, i))
+        if (is_excepted(incremental, rank, i))
             exceptions[stage->exception_count++] = (PlanException){
                 .instruction = i, .has_states = true, .states = incremental_state(incremental, i)};
     return AM_OK;

@@ -61,8 +61,9 @@ typedef struct IncrementalConflict {
 AmStatus incremental_conflicts(IncrementalConflict **conflicts, int32_t *count, Arena *arena,
                                const Incremental *incremental, AmError *error);
 
-/* The lists by which completion finds the same, strongest class first, appended to
- * those of `stage`; and exceptions for values that levels 0 and 1 decide otherwise. */
+/* The lists by which completion finds the same, appended to those of `stage`: strongest class
+ * first, but that of a seeded value before those that are refused there; and exceptions for
+ * values that this order would split otherwise. */
 AmStatus incremental_to_stage(PlanStage *stage, Arena *arena, const Incremental *incremental, AmError *error);
 
 #endif
