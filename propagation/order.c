@@ -1,7 +1,10 @@
 /* Kahn's algorithm over groups of instructions, always taking the group whose
  * first member comes first: deterministic, and as near to the given order as
  * the groups allow. A group's members keep their own relative order, which
- * respects operands inside the group since it is the program's order. The
+ * respects operands inside the group since it is the program's order. What
+ * depends on parameters alone and makes them larger or cuts them, gathers of stored weights above all,
+ * could run at any time; it stands right before its first user, or the groups that
+ * others wait for would let all of it go ahead and fill the memory. The
  * groups that are ready are bits of a set whose words are summed up, 64 by 64,
  * by the bits of a smaller one, so that the first is found in a step per level. */
 #include "propagation/order.h"
@@ -108,6 +111,43 @@ AmStatus program_graph(ProgramGraph *graph, const Program *program, AmError *err
     return AM_OK;
 }
 
+/* Whether i alone is its group and does no more than to gather, cut, view or cast. */
+static bool may_wait(const Program *program, const int32_t *leader, const int32_t *size, int32_t i) {
+    const ProgramInstruction *instruction = &program->instructions[i];
+    if (leader[i] != i || size[i] != 1 || instruction->operand_count == 0) return false;
+    if (instruction->kind == PROGRAM_COLLECTIVE)
+        return instruction->collective->kind == PROGRAM_ALL_GATHER && instruction->operand_count == 1;
+    return instruction->kind == PROGRAM_VIEW ||
+           (instruction->kind == PROGRAM_COMPUTE &&
+            (instruction->opcode == IR_SLICE || instruction->opcode == IR_CONVERT));
+}
+
+/* late[i]: i comes of parameters by such steps alone. Producers come before their users. */
+static bool *find_late(Arena *arena, const Program *program, const ProgramGraph *graph,
+                       const int32_t *leader) {
+    int32_t *size = ARENA_ARRAY(arena, int32_t, graph->count + 1);
+    bool *late = ARENA_ARRAY(arena, bool, graph->count + 1);
+    if (arena->failed) return NULL;
+    for (int32_t i = 0; i < graph->count; i++) size[leader[i]]++;
+    for (int32_t i = 0; i < graph->count; i++) {
+        late[i] = may_wait(program, leader, size, i);
+        for (int32_t e = graph->first[i]; late[i] && e < graph->first[i + 1]; e++)
+            late[i] = graph->producers[e] < i && late[graph->producers[e]];
+    }
+    return late;
+}
+
+/* Places what i needs of `late`, in order, and takes it off the list. */
+static void place_late(int32_t *order, int32_t *placed, bool *late, const ProgramGraph *graph, int32_t i) {
+    for (int32_t e = graph->first[i]; e < graph->first[i + 1]; e++) {
+        int32_t producer = graph->producers[e];
+        if (!late[producer]) continue;
+        place_late(order, placed, late, graph, producer);
+        late[producer] = false;
+        order[(*placed)++] = producer;
+    }
+}
+
 static AmStatus order_groups(int32_t *order, Arena *arena, const Program *program, const ProgramGraph *graph,
                              const int32_t *leader, AmError *error) {
     int32_t count = graph->count;
@@ -116,6 +156,7 @@ static AmStatus order_groups(int32_t *order, Arena *arena, const Program *progra
     int32_t *last_member = ARENA_ARRAY(arena, int32_t, count + 1);
     ReadySet ready;
     ready_make(&ready, arena, count);
+    bool *late = find_late(arena, program, graph, leader);
     if (arena->failed) return am_fail_memory(error, count);
     for (int32_t i = 0; i < count; i++) {
         int32_t own = leader[i];
@@ -123,12 +164,14 @@ static AmStatus order_groups(int32_t *order, Arena *arena, const Program *progra
         if (own != i) next_member[last_member[own]] = i;
         last_member[own] = i;
         for (int32_t e = graph->first[i]; e < graph->first[i + 1]; e++)
-            waiting[own] += leader[graph->producers[e]] != own;
+            waiting[own] += leader[graph->producers[e]] != own && !late[graph->producers[e]];
     }
     for (int32_t i = 0; i < count; i++)
-        if (leader[i] == i && waiting[i] == 0) ready_add(&ready, i);
+        if (leader[i] == i && waiting[i] == 0 && !late[i]) ready_add(&ready, i);
     int32_t placed = 0;
     for (int32_t group; (group = ready_take(&ready)) >= 0;) {
+        for (int32_t member = group; member >= 0; member = next_member[member])
+            place_late(order, &placed, late, graph, member);
         for (int32_t member = group; member >= 0; member = next_member[member]) {
             order[placed++] = member;
             for (int32_t u = graph->first_user[member]; u < graph->first_user[member + 1]; u++) {
@@ -136,6 +179,12 @@ static AmStatus order_groups(int32_t *order, Arena *arena, const Program *progra
                 if (user != group && --waiting[user] == 0) ready_add(&ready, user);
             }
         }
+    }
+    for (int32_t i = 0; i < count; i++) { /* what nobody but the caller uses */
+        if (!late[i]) continue;
+        place_late(order, &placed, late, graph, i);
+        late[i] = false;
+        order[placed++] = i;
     }
     if (placed != count)
         return am_fail(error, AM_ERROR_INTERNAL, program->module->source,
