@@ -23,9 +23,7 @@ static AmStatus describe_shard(RankShard *shard, const Rank *rank, int32_t value
     if (!shard_layout(&shard->layout, program->mesh, held->state, program->device, whole))
         return am_fail(error, AM_ERROR_INPUT, "", "an array of %d dimensions cannot be cut in blocks",
                        whole->rank);
-    int64_t elements = 1;
-    for (int32_t d = 0; d < shard->layout.rank; d++) elements *= shard->layout.dimensions[d];
-    if (elements != ir_shape_elements(&held->shape))
+    if (shard_elements(&shard->layout) != ir_shape_elements(&held->shape))
         return am_fail(error, AM_ERROR_INTERNAL, "", "a shard's shape is not its state's");
     /* Copies of one part: the device with coordinate 0 on the other axes speaks. */
     for (int32_t a = 0; a < program->mesh->axis_count; a++)

@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "propagation/rules_builder.h"
+#include "propagation/shard.h"
 
 /* Whether operand k is a tuple as a whole, not an element of one. */
 static bool is_tuple_operand(const Lowering *self, const IrInstruction *instruction, int32_t k) {
@@ -90,21 +91,14 @@ static const IrLiteral *slice_literal(Lowering *self, const IrInstruction *instr
     const IrLiteral *whole = instruction->literal;
     const IrShape *shape = &instruction->shape;
     if (!whole || !whole->data || !sbp_has_split(state)) return whole;
-    int64_t *starts, *extents = shard_extents(self, shape, state, &starts);
+    ShardLayout layout;
+    if (!shard_layout(&layout, self->program->mesh, state, self->program->device, shape)) return whole;
+    int64_t bytes = shard_elements(&layout) * dtype_bytes(shape->type);
     IrLiteral *part = ARENA_ARRAY(self->arena, IrLiteral, 1);
+    char *data = arena_alloc(self->arena, (size_t)bytes);
     if (self->arena->failed) return whole;
-    int64_t width = dtype_bytes(shape->type), elements = 1;
-    for (int32_t d = 0; d < shape->rank; d++) elements *= extents[d];
-    char *data = arena_alloc(self->arena, (size_t)(elements * width));
-    if (!data) return whole;
-    int64_t index[IR_MAX_RANK] = {0};
-    for (int64_t e = 0; e < elements; e++) {
-        int64_t from = 0;
-        for (int32_t d = 0; d < shape->rank; d++) from = from * shape->dimensions[d] + starts[d] + index[d];
-        memcpy(data + e * width, (const char *)whole->data + from * width, (size_t)width);
-        for (int32_t d = shape->rank - 1; d >= 0 && ++index[d] == extents[d]; d--) index[d] = 0;
-    }
-    *part = (IrLiteral){.data = data, .bytes = elements * width};
+    shard_copy_out(&layout, data, whole->data, dtype_bytes(shape->type));
+    *part = (IrLiteral){.data = data, .bytes = bytes};
     return part;
 }
 
@@ -360,7 +354,7 @@ static bool factors_for(const Lowering *self, int32_t i, int32_t leaf, SbpState 
     const IrShape *shape = rules_leaf(&self->module->instructions[i].shape, leaf);
     IrOpcode opcode = self->module->instructions[i].opcode;
     bool exact = true;
-    bool knows_places = opcode == IR_IOTA || opcode == IR_CONSTANT || opcode == IR_RNG_BIT_GENERATOR;
+    bool knows_places = lower_makes_by_place(opcode);
     for (int32_t axis = 0; axis < mesh->axis_count; axis++) {
         factors[axis] = -1;
         if (!sbp_is_split(state.axis[axis])) continue;

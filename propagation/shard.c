@@ -1,6 +1,8 @@
 /* Layouts of shards; see shard.h. Both arrays are row-major. */
 #include "propagation/shard.h"
 
+#include <string.h>
+
 static void add_dimension(ShardLayout *layout, int64_t extent, int64_t whole_stride) {
     layout->dimensions[layout->rank] = extent;
     layout->whole_strides[layout->rank++] = whole_stride;
@@ -29,4 +31,23 @@ bool shard_layout(ShardLayout *layout, const Mesh *mesh, SbpState state, int32_t
         stride *= layout->dimensions[d];
     }
     return true;
+}
+
+int64_t shard_elements(const ShardLayout *layout) {
+    int64_t elements = 1;
+    for (int32_t d = 0; d < layout->rank; d++) elements *= layout->dimensions[d];
+    return elements;
+}
+
+void shard_copy_out(const ShardLayout *layout, void *local, const void *whole, int64_t width) {
+    int64_t index[IR_MAX_RANK] = {0}, from = layout->start_offset;
+    for (int64_t e = 0, elements = shard_elements(layout); e < elements; e++) {
+        memcpy((char *)local + e * width, (const char *)whole + from * width, (size_t)width);
+        for (int32_t d = layout->rank - 1; d >= 0; d--) {
+            from += layout->whole_strides[d];
+            if (++index[d] < layout->dimensions[d]) break;
+            from -= layout->whole_strides[d] * layout->dimensions[d];
+            index[d] = 0;
+        }
+    }
 }
