@@ -147,6 +147,7 @@ static json_t *settings_to_json(const SearchOptions *options) {
                               json_sprintf("%s=%s", options->pins[k].pattern, options->pins[k].sharding));
     if (settings && pins) json_object_set_new(settings, "pins", pins);
     if (settings && options->kept) json_object_set_new(settings, "keep_shardings", json_true());
+    if (settings && options->is_even) json_object_set_new(settings, "even", json_true());
     if (settings && options->seconds > 0)
         json_object_set_new(settings, "seconds", json_real(options->seconds));
     return settings;
@@ -350,6 +351,7 @@ static AmStatus search_and_write(const Cli *cli, Searched *self, AmError *error)
     if (initial) TRY(plan_read(&plan, &self->initial_root, &self->arena, self->context, initial, error));
     self->options.initial = plan;
     self->options.interrupted = cli_catch_interrupts();
+    self->options.is_even = cli_has(cli, "--even");
     if (log) {
         self->options.on_episode = log_episode;
         self->options.user = &self->log;
@@ -395,6 +397,7 @@ static const CliOption options[] = {
     {"--evaluations", "N", "plans priced at most (default " VALUE_OF(SEARCH_DEFAULT_EVALUATIONS) ")", false},
     {"--seconds", "S", "stop after S seconds; the result then depends on the machine", false},
     {"--memory-fraction", "F", "of a device's memory that a plan may fill (default 0.9)", false},
+    {"--even", NULL, "plans with equal shards that lie together alone: those that can be exported", false},
     {"--keep-shardings", NULL,
      "every plan keeps the shardings that the module carries; without --mesh their mesh is searched", false},
     {"--micro-batches", "M|auto",

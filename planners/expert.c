@@ -80,7 +80,8 @@ AmStatus expert_megatron(const Problem *problem, int32_t axis, Genome *genome, b
     *found = false;
     if (problem->mesh.axes[axis].size < 2) return AM_OK;
     TRY(choose_strictly(&even, problem, axis, STRICT_STATE, error));
-    TRY(choose_strictly(&any, problem, axis, STRICT_STATE_ANY_CUT, error));
+    any = even;
+    if (!problem->is_even) TRY(choose_strictly(&any, problem, axis, STRICT_STATE_ANY_CUT, error));
     /* Heads or a vocabulary whose number does not divide, and fused projections, are split all the same. */
     const StrictChoice *choice = any.elements > even.elements ? &any : &even;
     for (int32_t k = 0; k < problem->candidate_count; k++)

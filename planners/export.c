@@ -32,7 +32,7 @@ AmStatus export_check_even(const Mesh *mesh, SbpState state, const IrInstruction
             return am_fail(
                 error, AM_ERROR_INFEASIBLE, "",
                 "%s are even and contiguous, and the plan cuts dimension %d of %s, of size %lld, into "
-                "%d%s",
+                "%d%s; search --even finds plans that can be exported",
                 form, d, instruction->name, (long long)shape->dimensions[d], ways,
                 sbp_blocks(state, d) > 1 ? " of pieces of several blocks" : "");
     }

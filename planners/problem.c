@@ -116,6 +116,7 @@ AmStatus problem_create(Problem **problem, const PlanContext *context, const Clu
                       .devices = devices,
                       .memory_fraction = settings->memory_fraction,
                       .space = settings->space,
+                      .is_even = settings->is_even,
                       .budget = settings->budget};
     AmStatus status;
     TRY_OR_FAIL(pins_on_mesh(&self->pins, &self->arena, context, mesh, settings->pins, settings->pin_count,
@@ -188,7 +189,7 @@ void problem_set_tried(Problem *problem, const Genome *genome) {
 
 void problem_stage(const Problem *problem, const Genome *genome, Arena *arena, PlanStage *stage) {
     static const PlanEntryKind kinds[GENOME_STORAGE_KINDS] = {PLAN_OPTIMIZER, PLAN_GRADIENTS, PLAN_WEIGHTS};
-    *stage = (PlanStage){.mesh = problem->mesh};
+    *stage = (PlanStage){.mesh = problem->mesh, .is_even = problem->is_even};
     stage->devices = ARENA_ARRAY(arena, int32_t, problem->mesh.device_count);
     stage->ranges = arena_alloc(arena, sizeof *stage->ranges);
     if (arena->failed) return;
@@ -355,8 +356,10 @@ bool problem_usable(const Problem *problem, int32_t candidate, int32_t axis) {
     int32_t size = problem->mesh.axes[axis].size;
     const Candidate *self = &problem->candidates[candidate];
     if (size == 1) return false;
-    for (int32_t k = 0; k < self->class_count; k++)
-        if (problem->context->classes->classes[self->classes[k]].size >= size) return true;
+    for (int32_t k = 0; k < self->class_count; k++) {
+        int64_t elements = problem->context->classes->classes[self->classes[k]].size;
+        if (problem->is_even ? elements % size == 0 : elements >= size) return true;
+    }
     return false;
 }
 

@@ -59,6 +59,7 @@ typedef struct ProblemSettings {
     const PropagationPin *pins; /* [pin_count] */
     int32_t pin_count;
     const KeptShardings *kept; /* or NULL */
+    bool is_even;              /* plans with equal shards that lie together alone */
 } ProblemSettings;
 
 typedef struct Problem {
@@ -72,6 +73,7 @@ typedef struct Problem {
     SearchBudget budget;
     MeshPins pins;
     PlanSpace space;
+    bool is_even;
     bool has_storage;
     Candidate *candidates; /* by linkage group size, largest first, then weight */
     int32_t candidate_count;

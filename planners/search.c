@@ -60,7 +60,8 @@ static AmStatus add_problem(Searching *self, const Mesh *mesh, AmError *error) {
         .budget = {.limit = self->limit, .deadline = self->deadline, .interrupted = options->interrupted},
         .pins = options->pins,
         .pin_count = options->pin_count,
-        .kept = options->kept};
+        .kept = options->kept,
+        .is_even = options->is_even};
     TRY(problem_create(&self->problems[self->problem_count], self->context, self->cluster, mesh,
                        self->devices, &settings, error));
     self->problem_count++;

@@ -57,6 +57,12 @@ static bool store_split(Completer *self, int32_t i, int32_t axis, const Choice *
     const Mesh *mesh = &self->stage->mesh;
     SbpState *state = &self->result->stored[i];
     int32_t d = choice->place, ways_before = sbp_ways(mesh, *state, d);
+    if (self->stage->is_even) {
+        bool is_plain =
+            choice->blocks == 1 && choice->size % ((int64_t)ways_before * mesh->axes[axis].size) == 0;
+        if (is_plain) sbp_set_split(state, axis, d, (SbpCut){0, 0});
+        return is_plain;
+    }
     if (ways_before > 1 && sbp_blocks(*state, d) != choice->blocks) {
         if (!sbp_splits_into(mesh, *state, d, choice->size, choice->blocks)) return false;
         ways_before = 1; /* of the one block that is left */
@@ -104,7 +110,11 @@ static bool take_factor(Completer *self, int32_t i, int32_t axis, const Choice *
         if (chosen[earlier] == choice->place &&
             self->result->cut[(size_t)i * MESH_MAX_AXES + (size_t)earlier].outer == choice->blocks)
             ways *= mesh->axes[earlier].size;
-    int64_t granules = choose_granules(choice->size / choice->blocks, class_granules(self, choice), ways);
+    bool in_blocks = choice->blocks > 1 || self->rules->rules[i].factors[choice->place].blocks;
+    if (self->stage->is_even && (in_blocks || choice->size % ways != 0)) return false;
+    int64_t granules = self->stage->is_even ? choice->size
+                                            : choose_granules(choice->size / choice->blocks,
+                                                              class_granules(self, choice), ways);
     if (granules == 0 || !agrees_with_earlier(self, i, axis, choice)) return false;
     chosen[axis] = (int8_t)choice->place;
     self->result->cut[(size_t)i * MESH_MAX_AXES + (size_t)axis] = (SbpCut){choice->blocks, (int32_t)granules};

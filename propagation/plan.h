@@ -65,6 +65,8 @@ typedef struct PlanStage {
     int32_t range_count;
     int32_t *devices; /* [mesh.device_count] indices in the cluster */
     Mesh mesh;
+    bool is_even; /* no dimension is cut unevenly, between granules or in blocks: what does not divide is
+                     whole */
     PlanList lists[MESH_MAX_AXES];
     PlanException *exceptions;
     int32_t exception_count;

@@ -281,8 +281,8 @@ static AmStatus read_ranges(const Reader *self, PlanStage *stage, const json_t *
 
 static AmStatus read_stage(const Reader *self, PlanStage *stage, json_t *object, bool *covered,
                            const char *where) {
-    static const char *const keys[] = {"ranges",     "devices", "mesh",      "lists",
-                                       "exceptions", "boxing",  "recompute", NULL};
+    static const char *const keys[] = {"ranges", "devices",   "mesh", "lists", "exceptions",
+                                       "boxing", "recompute", "even", NULL};
     static const char *const unsupported[] = {"recompute"};
     json_t *ranges, *devices, *axes, *lists, *exceptions, *boxing, *list;
     if (!json_is_object(object)) return refuse(self, where, "expected an object");
@@ -293,6 +293,9 @@ static AmStatus read_stage(const Reader *self, PlanStage *stage, json_t *object,
     TRY(json_get_object(&lists, object, "lists", self->source, where, self->error));
     TRY(json_get_array(&exceptions, object, "exceptions", self->source, where, self->error));
     TRY(json_get_array(&boxing, object, "boxing", self->source, where, self->error));
+    const json_t *even = json_object_get(object, "even");
+    if (even && !json_is_boolean(even)) return refuse(self, where, "expected true or false as \"even\"");
+    stage->is_even = json_is_true(even);
     for (size_t k = 0; k < sizeof unsupported / sizeof unsupported[0]; k++) {
         TRY(json_get_array(&list, object, unsupported[k], self->source, where, self->error));
         if (json_array_size(list) > 0)

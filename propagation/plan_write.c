@@ -87,10 +87,13 @@ static json_t *stage_to_json(const PlanStage *stage, const PlanContext *context)
         json_array_append_new(ranges, json_pack("[i, i]", stage->ranges[r][0], stage->ranges[r][1]));
     for (int32_t k = 0; k < stage->exception_count; k++)
         json_array_append_new(exceptions, exception_to_json(&stage->exceptions[k], context, &stage->mesh));
-    return json_pack("{s:o, s:o, s:o, s:o, s:o, s:o, s:[]}", "ranges", ranges, "devices",
-                     integers_to_json(stage->devices, stage->mesh.device_count), "mesh",
-                     mesh_to_json(&stage->mesh), "lists", lists_to_json(stage, context->classes),
-                     "exceptions", exceptions, "boxing", boxing_to_json(stage, context), "recompute");
+    json_t *object =
+        json_pack("{s:o, s:o, s:o, s:o, s:o, s:o, s:[]}", "ranges", ranges, "devices",
+                  integers_to_json(stage->devices, stage->mesh.device_count), "mesh",
+                  mesh_to_json(&stage->mesh), "lists", lists_to_json(stage, context->classes), "exceptions",
+                  exceptions, "boxing", boxing_to_json(stage, context), "recompute");
+    if (object && stage->is_even) json_object_set_new(object, "even", json_true());
+    return object;
 }
 
 static json_t *predicted_to_json(const Plan *plan) {

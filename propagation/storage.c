@@ -90,7 +90,8 @@ AmStatus storage_begin(Storage *self, Arena *arena, const PlanContext *context, 
                 int8_t *split = split_of(self, entry->kind, axis, p);
                 if (context->roles->parameters[p].role != IR_ROLE_WEIGHT) continue;
                 if (*split < 0) *split = (int8_t)dimension_for(self, entry, axis, p, true);
-                if (*split < 0) *split = (int8_t)dimension_for(self, entry, axis, p, false);
+                if (*split < 0 && !self->completion->stage->is_even)
+                    *split = (int8_t)dimension_for(self, entry, axis, p, false);
             }
         }
     }

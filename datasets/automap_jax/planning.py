@@ -80,8 +80,8 @@ def plan(
     NamedShardings like the arguments, for jax.jit's in_shardings.
 
     constants, updates, data_arguments and loss are those of `export`; options go to `automap search`, for instance
-    ["--seed", 1]. Shardings cannot say pipeline stages or micro-batches: where such a plan is
-    found, automap's refusal is raised, and ["--space", "operator"] keeps the search to what fits.
+    ["--seed", 1]. Shardings cannot say pipeline stages or micro-batches, and are equal: the search is for plans
+    of one stage and one micro-batch that cut evenly (--even).
     """
     with tempfile.TemporaryDirectory() as name:
         directory = pathlib.Path(name)
@@ -96,7 +96,7 @@ def plan(
         )
         module, roles = directory / "model.hlo.pb", directory / "model.roles.json"
         found, result = directory / "plan.json", directory / "jax.json"
-        automap("search", module, "--roles", roles, "--cluster", cluster, "-o", found, *options)
+        automap("search", module, "--roles", roles, "--cluster", cluster, "--even", "-o", found, *options)
         automap("export", found, module, "--roles", roles, "--format", "jax", "-o", result)
         document = json.loads(result.read_text())
     return shardings(document, example_arguments)
