@@ -151,7 +151,7 @@ def train(training, executable, inputs, outputs):
 
 def search(training, options, plan):
     """Whether the expert has a plan for this mesh; it is written."""
-    done = subprocess.run([base.AUTOMAP, "search", training.module, *options, "-o", plan, "--quiet"],
+    done = subprocess.run([base.AUTOMAP, "search", training.module, *options, "--even", "-o", plan, "--quiet"],
                           capture_output=True, text=True)
     assert done.returncode in (0, 2, 4), done.stderr
     return done.returncode == 0
