@@ -2,15 +2,16 @@
 #include "cli/common.h"
 #include "planners/explain.h"
 
-static AmStatus explain(const Cli *cli, Arena *arena, PlanContext *context, json_t **root,
-                        Cluster **cluster, AmError *error) {
+static AmStatus explain(const Cli *cli, Arena *arena, PlanContext *context, json_t **root, Cluster **cluster,
+                        AmError *error) {
     Plan *plan;
     Explanation *explanation;
     TRY(plan_read(&plan, root, arena, context, cli->arguments[0], error));
     TRY(cluster_from_json(cluster, arena, plan->cluster_description, cli->arguments[0], error));
     TRY(explain_plan(&explanation, arena, context, plan, *cluster, error));
     if (cli_has(cli, "--json"))
-        return cli_output_json(cli, explanation_to_json(explanation, context->classes), JSON_STYLE_COMPACT, error);
+        return cli_output_json(cli, explanation_to_json(explanation, context->classes), JSON_STYLE_COMPACT,
+                               error);
     Text text = {0};
     text_append(&text, "%s on cluster %s\n", plan->module_name, plan->cluster_name);
     explanation_print(&text, explanation);

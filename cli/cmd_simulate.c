@@ -2,8 +2,8 @@
 #include "cli/common.h"
 #include "cost/simulate.h"
 
-static AmStatus simulate(const Cli *cli, Arena *arena, PlanContext *context, json_t **root,
-                         Cluster **cluster, AmError *error) {
+static AmStatus simulate(const Cli *cli, Arena *arena, PlanContext *context, json_t **root, Cluster **cluster,
+                         AmError *error) {
     Plan *plan;
     Simulation *simulation;
     double fraction = CLUSTER_DEFAULT_MEMORY_FRACTION;
