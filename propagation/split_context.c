@@ -65,6 +65,7 @@ static AmStatus make_axis(TimeAxis **axis, Arena *arena, const PlanContext *whol
                        .is_derived = ARENA_ARRAY(arena, bool, count + 1),
                        .reader_loop = ARENA_ARRAY(arena, int32_t, count + 1),
                        .reader_leaf = ARENA_ARRAY(arena, int32_t, count + 1),
+                       .reader_conditional = ARENA_ARRAY(arena, int32_t, count + 1),
                        .component = ARENA_ARRAY(arena, int32_t, entry + 1),
                        .level = ARENA_ARRAY(arena, int32_t, entry + 1),
                        .available = ARENA_ARRAY(arena, int32_t, entry + 1),
@@ -85,6 +86,14 @@ static AmStatus make_axis(TimeAxis **axis, Arena *arena, const PlanContext *whol
             if (reader < 0) continue;
             self->reader_loop[reader] = k;
             self->reader_leaf[reader] = l;
+        }
+    memset(self->reader_conditional, -1, sizeof(int32_t) * (size_t)count);
+    for (int32_t k = 0; k < rules->conditional_count; k++)
+        for (int32_t r = 0; r < rules->conditionals[k].result_count; r++) {
+            int32_t from = rules->conditionals[k].instruction, reader = rules->conditionals[k].afterwards[r];
+            if (reader < 0 || reader == from) continue;
+            self->reader_conditional[reader] = from;
+            self->reader_leaf[reader] = r;
         }
     *axis = self;
     return AM_OK;

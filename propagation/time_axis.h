@@ -55,14 +55,16 @@ typedef struct TimeAxis {
     int32_t count;        /* instructions */
     int32_t *first_state; /* [instruction + 1]: range in states, one for each leaf */
     TimeState *states;
-    int8_t *factor;       /* [instruction]: that it splits, -1 none */
-    bool *carries;        /* [instruction]: takes partial operands as they are */
-    bool *gathers;        /* [instruction]: takes split operands whole */
-    bool *is_split;       /* [planned loop]: runs in the turns */
-    bool *is_derived;     /* [instruction of the entry]: depends on a weight */
-    int64_t steps_left;   /* of the fixed points of loops */
-    int32_t *reader_loop; /* [instruction]: the planned loop whose array it reads afterwards, or -1 */
-    int32_t *reader_leaf; /* [instruction]: which array */
+    int8_t *factor;              /* [instruction]: that it splits, -1 none */
+    bool *carries;               /* [instruction]: takes partial operands as they are */
+    bool *gathers;               /* [instruction]: takes split operands whole */
+    bool *is_split;              /* [planned loop]: runs in the turns */
+    bool *is_derived;            /* [instruction of the entry]: depends on a weight */
+    int64_t steps_left;          /* of the fixed points of loops */
+    int32_t *reader_loop;        /* [instruction]: the planned loop whose array it reads afterwards, or -1 */
+    int32_t *reader_leaf;        /* [instruction]: which array */
+    int32_t *reader_conditional; /* [instruction]: the planned conditional, an instruction, that it reads one
+                                    array of afterwards (reader_leaf), or -1 */
     /* time_levels.c, by instruction of the entry */
     int32_t *component; /* union-find of what must be in one loop */
     int32_t *level;     /* [component's representative]: its loop */
@@ -101,6 +103,10 @@ int32_t time_operand_leaves(const TimeAxis *self, int32_t i, int32_t k);
 bool time_is_plumbing(const TimeAxis *self, int32_t i);
 /* An instruction that reads an array of a planned loop's tuple, or a parameter. */
 bool time_is_reader(const TimeAxis *self, int32_t i);
+/* Arrays that a planned loop or conditional gives afterwards; 0 for any other instruction. */
+int32_t time_given_count(const TimeAxis *self, int32_t i);
+/* Who stands for array `leaf` of those, or -1: nobody reads it. */
+int32_t time_given_reader(const TimeAxis *self, int32_t i, int32_t leaf);
 
 /* Finds states of all values from the batch dimensions of the data. */
 AmStatus time_find_states(TimeAxis *self, AmError *error);

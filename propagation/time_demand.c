@@ -216,6 +216,8 @@ static void want_for(TimeAxis *self, int32_t i) {
     const PlannedLoop *loop = rules_loop(self->rules, i);
     uint32_t levels = self->in_levels[i];
     if (self->reader_loop[i] >= 0) want_for_reader(self, i);
+    if (self->reader_conditional[i] >= 0)
+        self->needs[self->reader_conditional[i]] |= self->needs[i] & TIME_NEED_WHOLE;
     if (time_is_reader(self, i)) return;
     if (self->needs[i] & TIME_NEED_AVERAGE) want_copy(self, i, 0, whole, 1u << self->level[self->estimating]);
     if (levels && loop) want_in_loop(self, loop, levels);

@@ -17,9 +17,10 @@ static const TimeState whole_state = {.kind = TIME_WHOLE};
 
 static int32_t copy_computation(TimeEmitter *self, int32_t computation);
 
-/* Bodies and conditions are copied for each loop, so that it can be planned through. */
+/* Bodies, conditions and branches are copied for each caller, so that it can be planned through. */
 static int32_t copy_called(TimeEmitter *self, const IrInstruction *caller, int32_t computation) {
-    if (caller->opcode == IR_WHILE) return copy_computation(self, computation);
+    if (caller->opcode == IR_WHILE || caller->opcode == IR_CONDITIONAL)
+        return copy_computation(self, computation);
     if (self->copied[computation] < 0) self->copied[computation] = copy_computation(self, computation);
     return self->copied[computation];
 }
@@ -301,6 +302,9 @@ static void emit_inside(TimeEmitter *self, TimeBlock *block, int32_t i) {
     }
     if (!time_in_entry(axis, i) && axis->needs[i] & TIME_NEED_WHOLE && !time_is_reader(axis, i) && !loop)
         self->whole[i] = emit_operator(self, block, i, -1, whole_state);
+    int32_t conditional = axis->reader_conditional[i];
+    if (!time_in_entry(axis, i) && conditional >= 0 && axis->needs[i] & TIME_NEED_WHOLE)
+        self->whole[i] = time_leaf(self, block, self->whole[conditional], axis->reader_leaf[i]);
     for (int32_t c = axis->first_copy[i]; c >= 0; c = axis->copies[c].next) {
         TimeCopy *copy = &axis->copies[c];
         if (!(copy->levels & bit)) continue;
@@ -530,9 +534,9 @@ static void emit_segment(TimeEmitter *self, int32_t segment) {
             continue;
         }
         int32_t loop = axis->reader_loop[i];
-        if (loop < 0 || self->whole[axis->rules->loops[loop].instruction] < 0) continue;
-        self->whole[i] =
-            time_leaf(self, &entry, self->whole[axis->rules->loops[loop].instruction], axis->reader_leaf[i]);
+        int32_t from = loop >= 0 ? axis->rules->loops[loop].instruction : axis->reader_conditional[i];
+        if (from < 0 || self->whole[from] < 0) continue;
+        self->whole[i] = time_leaf(self, &entry, self->whole[from], axis->reader_leaf[i]);
     }
 }
 

@@ -82,10 +82,10 @@ static void find_derived(TimeAxis *self) {
     for (int32_t i = 0; i < self->rules->entry_count; i++) {
         if (!is_considered(self, i)) continue;
         visit_operands(self, i, derive, NULL);
-        const PlannedLoop *loop = rules_loop(self->rules, i);
-        for (int32_t l = 0; loop && l < loop->leaf_count; l++)
-            if (loop->leaves[l].afterwards >= 0)
-                self->is_derived[loop->leaves[l].afterwards] = self->is_derived[i];
+        for (int32_t l = 0; l < time_given_count(self, i); l++) {
+            int32_t reader = time_given_reader(self, i, l);
+            if (reader >= 0) self->is_derived[reader] = self->is_derived[i];
+        }
     }
 }
 
@@ -161,11 +161,12 @@ static bool raise_levels(TimeAxis *self) {
             for (int32_t l = 0; loop && l < loop->leaf_count; l++)
                 if (loop->leaves[l].afterwards >= 0) self->available[loop->leaves[l].afterwards] = *level + 1;
         } else if (!time_is_reader(self, i) && needed > self->available[i]) {
-            const PlannedLoop *loop = rules_loop(self->rules, i);
             self->available[i] = needed;
             changed = true;
-            for (int32_t l = 0; loop && l < loop->leaf_count; l++)
-                if (loop->leaves[l].afterwards >= 0) self->available[loop->leaves[l].afterwards] = needed;
+            for (int32_t l = 0; l < time_given_count(self, i); l++) {
+                int32_t reader = time_given_reader(self, i, l);
+                if (reader >= 0) self->available[reader] = needed;
+            }
         }
     }
     return changed;
@@ -209,10 +210,10 @@ static AmStatus find_recurrence(TimeAxis *self, Recurrence *recurrence, AmError 
     for (int32_t i = 0; i < self->rules->entry_count; i++) {
         if (!is_considered(self, i)) continue;
         visit_operands(self, i, find_cause, recurrence);
-        const PlannedLoop *loop = rules_loop(self->rules, i);
-        for (int32_t l = 0; loop && !time_in_loop(self, i) && l < loop->leaf_count; l++)
-            if (loop->leaves[l].afterwards >= 0)
-                recurrence->cause[loop->leaves[l].afterwards] = recurrence->cause[i];
+        for (int32_t l = 0; !time_in_loop(self, i) && l < time_given_count(self, i); l++) {
+            int32_t reader = time_given_reader(self, i, l);
+            if (reader >= 0) recurrence->cause[reader] = recurrence->cause[i];
+        }
         if (!time_in_loop(self, i)) continue;
         bool is_own = time_component(self, i) == recurrence->component;
         if (is_own && recurrence->cause[i] >= 0 && recurrence->found < 0) {
@@ -245,7 +246,8 @@ static AmStatus estimate(TimeAxis *self, const Recurrence *recurrence, AmError *
         bool is_own_sum = is_considered(self, i) && time_in_loop(self, i) &&
                           time_component(self, i) == recurrence->component &&
                           time_state(self, i, 0)->kind == TIME_PARTIAL && !rules_loop(self->rules, i);
-        if (from >= 0 && (self->gathers[from] || rules_loop(self->rules, i))) continue;
+        bool is_of_conditional = self->reader_conditional[i] >= 0 || rules_conditional(self->rules, i);
+        if (from >= 0 && (self->gathers[from] || rules_loop(self->rules, i) || is_of_conditional)) continue;
         if (is_own_sum && time_state(self, i, 0)->reduction != SBP_ADD) continue;
         self->is_estimated[i] = from >= 0 || is_own_sum;
     }

@@ -21,12 +21,24 @@ static const TimeState whole = {.kind = TIME_WHOLE};
 
 bool time_is_plumbing(const TimeAxis *self, int32_t i) {
     IrOpcode opcode = self->module->instructions[i].opcode;
-    return self->rules->rules[i].result_count == 0 && !rules_loop(self->rules, i) && opcode != IR_PARAMETER;
+    return self->rules->rules[i].result_count == 0 && time_given_count(self, i) == 0 &&
+           opcode != IR_PARAMETER;
 }
 
 bool time_is_reader(const TimeAxis *self, int32_t i) {
     IrOpcode opcode = self->module->instructions[i].opcode;
     return opcode == IR_PARAMETER || opcode == IR_GET_TUPLE_ELEMENT;
+}
+
+int32_t time_given_count(const TimeAxis *self, int32_t i) {
+    const PlannedLoop *loop = rules_loop(self->rules, i);
+    const PlannedConditional *conditional = rules_conditional(self->rules, i);
+    return loop ? loop->leaf_count : conditional ? conditional->result_count : 0;
+}
+
+int32_t time_given_reader(const TimeAxis *self, int32_t i, int32_t leaf) {
+    const PlannedLoop *loop = rules_loop(self->rules, i);
+    return loop ? loop->leaves[leaf].afterwards : rules_conditional(self->rules, i)->afterwards[leaf];
 }
 
 void time_operand(const TimeAxis *self, int32_t i, int32_t k, int32_t leaf, int32_t *producer,

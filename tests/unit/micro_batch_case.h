@@ -155,6 +155,26 @@ static const char batch_regrouped[] =
     "  updated = f32[6,8] add(w, g)\n" BATCH_LOSS(
         "y") "  ROOT r = (f32[6,8], f32[]) tuple(updated, loss) }\n";
 
+/* A conditional takes the finished gradient and the activations of all examples, and gives both. */
+static const char batch_branches[] =
+    "HloModule branches\n" BATCH_ADD
+    "kept { p = (f32[6,8], f32[8,8]) parameter(0) g = f32[6,8] get-tuple-element(p), index=0\n"
+    "  y = f32[8,8] get-tuple-element(p), index=1 ROOT r = (f32[6,8], f32[8,8]) tuple(g, y) }\n"
+    "turned { p = (f32[6,8], f32[8,8]) parameter(0) g = f32[6,8] get-tuple-element(p), index=0\n"
+    "  y = f32[8,8] get-tuple-element(p), index=1 h = f32[6,8] negate(g) z = f32[8,8] negate(y)\n"
+    "  ROOT r = (f32[6,8], f32[8,8]) tuple(h, z) }\n"
+    "ENTRY step {\n" BATCH_INPUTS BATCH_LAYER("y", "x", "w") BATCH_GRADIENT("g", "x", "y") BATCH_LOSS(
+        "y") "  falls = pred[] compare(loss, nothing), direction=LT\n"
+             "  both = (f32[6,8], f32[8,8]) tuple(g, y)\n"
+             "  chosen = (f32[6,8], f32[8,8]) conditional(falls, both, both), true_computation=kept, "
+             "false_computation=turned\n"
+             "  move = f32[6,8] get-tuple-element(chosen), index=0 seen = f32[8,8] "
+             "get-tuple-element(chosen), "
+             "index=1\n"
+             "  updated = f32[6,8] add(w, move) ROOT r = (f32[6,8], f32[], f32[8,8]) tuple(updated, loss, "
+             "seen) "
+             "}\n";
+
 /* Every example is compared with the one of its rank. */
 static const char batch_ranked[] =
     "HloModule ranked\n" BATCH_ADD BATCH_LESS "ENTRY step {\n" BATCH_INPUTS BATCH_LAYER(

@@ -22,6 +22,7 @@ static const BatchCase cases[] = {
     {"two passes", batch_two_passes, {2, 4, 0}},
     {"sorted", batch_sorted, {2, 4, 0}},
     {"regrouped", batch_regrouped, {2, 4, 0}},
+    {"branches", batch_branches, {2, 4, 0}},
     {"layers", loop_layers, {2, 4, 0}},
     {"recurrent", loop_recurrent, {2, 4, 0}},
     {"accumulated", loop_accumulated, {2, 4, 0}},
