@@ -212,7 +212,8 @@ static AmStatus read_exception(const Reader *self, PlanException *exception, jso
         if (!state) continue;
         Sbp sbp;
         if (!json_is_string(state)) return refuse(self, where, "expected a state such as \"S(1)\" or \"B\"");
-        TRY(sbp_parse_axis(&sbp, json_string_value(state), self->error));
+        if (sbp_parse_axis(&sbp, json_string_value(state), NULL) != AM_OK)
+            return refuse(self, where, "expected a state such as \"S(1)\" or \"B\"");
         if (sbp_is_partial(sbp)) return refuse(self, where, "a result is never stored as a partial value");
         if (sbp_is_split(sbp) && (shape->type == DTYPE_TUPLE || sbp_dimension(sbp) >= shape->rank))
             return refuse(self, where, "the instruction has no such dimension");
@@ -221,15 +222,25 @@ static AmStatus read_exception(const Reader *self, PlanException *exception, jso
     return AM_OK;
 }
 
+/* Refuses an instruction that an earlier entry of the list has been about; `seen` [instruction] notes it. */
+static AmStatus check_once(const Reader *self, bool *seen, int32_t instruction, const char *where) {
+    if (seen[instruction]) return refuse(self, where, "an earlier entry is about the same instruction");
+    seen[instruction] = true;
+    return AM_OK;
+}
+
 static AmStatus read_exceptions(const Reader *self, PlanStage *stage, json_t *list, const char *where) {
+    bool *seen = ARENA_ARRAY(self->arena, bool, self->context->rules->count + 1);
     stage->exception_count = (int32_t)json_array_size(list);
     stage->exceptions = ARENA_ARRAY(self->arena, PlanException, stage->exception_count + 1);
-    if (!stage->exceptions) return am_fail_memory(self->error, stage->exception_count);
+    if (!stage->exceptions || !seen) return am_fail_memory(self->error, stage->exception_count);
     if (stage->exception_count > self->context->rules->count)
         return refuse(self, where, "more exceptions than the module has instructions");
-    for (int32_t k = 0; k < stage->exception_count; k++)
-        TRY(read_exception(self, &stage->exceptions[k], json_array_get(list, (size_t)k), &stage->mesh,
-                           where_of(self, "%s.exceptions[%d]", where, k)));
+    for (int32_t k = 0; k < stage->exception_count; k++) {
+        const char *at = where_of(self, "%s.exceptions[%d]", where, k);
+        TRY(read_exception(self, &stage->exceptions[k], json_array_get(list, (size_t)k), &stage->mesh, at));
+        TRY(check_once(self, seen, stage->exceptions[k].instruction, at));
+    }
     return AM_OK;
 }
 
@@ -239,7 +250,8 @@ static AmStatus read_boxing(const Reader *self, PlanStage *stage, json_t *list, 
     if (stage->boxing_count > self->context->rules->count)
         return refuse(self, where, "more places of boxing than the module has instructions");
     stage->boxing = ARENA_ARRAY(self->arena, PlanBoxing, stage->boxing_count + 1);
-    if (!stage->boxing) return am_fail_memory(self->error, stage->boxing_count);
+    bool *seen = ARENA_ARRAY(self->arena, bool, self->context->rules->count + 1);
+    if (!stage->boxing || !seen) return am_fail_memory(self->error, stage->boxing_count);
     for (int32_t k = 0; k < stage->boxing_count; k++) {
         json_t *object = json_array_get(list, (size_t)k);
         const char *at = where_of(self, "%s.boxing[%d]", where, k), *name;
@@ -248,6 +260,7 @@ static AmStatus read_boxing(const Reader *self, PlanStage *stage, json_t *list, 
         if (!json_is_object(object)) return refuse(self, at, "expected an object");
         TRY(json_only_keys(object, keys, self->source, at, self->error));
         TRY(read_instruction(self, &instruction, object, at));
+        TRY(check_once(self, seen, (int32_t)instruction, at));
         TRY(json_get_string(&name, object, "place", self->source, at, self->error));
         while (place < PLAN_PLACES && strcmp(name, plan_place_name((PlanPlace)place)) != 0) place++;
         if (place == PLAN_PLACES) return refuse(self, at, "expected \"before\", \"kept\" or \"redone\"");
@@ -516,7 +529,10 @@ static AmStatus check_all_derived(const Reader *self, json_t *root) {
     static const char *const decision_keys[] = {"class", "choice", NULL};
     json_t *parameters = NULL, *decisions = NULL;
     AmStatus status;
-    TRY_OR_FAIL(plan_parameters_to_json(&parameters, self->plan, self->context, self->error));
+    status = plan_parameters_to_json(&parameters, self->plan, self->context, self->error);
+    if (status == AM_ERROR_INPUT && self->error) /* of the stages, whatever file their names are from */
+        snprintf(self->error->source, sizeof self->error->source, "%s", self->source);
+    if (status != AM_OK) goto fail;
     TRY_OR_FAIL(plan_decisions_to_json(&decisions, self->plan, self->context, self->error));
     TRY_OR_FAIL(check_derived(self, root, "parameters", parameters, parameter_keys));
     TRY_OR_FAIL(check_derived(self, root, "decisions", decisions, decision_keys));

@@ -107,11 +107,12 @@ static void test_storage_round_trip(void **state) {
     assert_string_equal(first.data, second.data);
     file_release(&second);
     json_decref(root);
-    /* A compute entry after storage, a class of no name, a place that is none. */
+    /* A compute entry after storage, a class of no name, a place that is none, an instruction twice. */
     static const char *const wrong[][2] = {{"\"optimizer\"", "\"compute\"  "},
                                            {"\"weights\"", "\"weighty\""},
                                            {"\"redone\"", "\"always\""},
-                                           {"\"even\": true", "\"even\": 1234"}};
+                                           {"\"even\": true", "\"even\": 1234"},
+                                           {"\"instruction\": 5", "\"instruction\": 3"}};
     for (size_t k = 0; k < sizeof wrong / sizeof *wrong; k++) {
         char *text = malloc(first.length + 1), *at;
         memcpy(text, first.data, first.length + 1);
@@ -119,8 +120,11 @@ static void test_storage_round_trip(void **state) {
         assert_non_null(at);
         memcpy(at, wrong[k][1], strlen(wrong[k][1]));
         assert_int_equal(file_write(FILE_NAME, text, first.length, &error), AM_OK);
+        error = (AmError){0};
         assert_int_equal(plan_read(&plan, &root, &fixture->arena, fixture->context, FILE_NAME, &error),
                          AM_ERROR_INPUT);
+        assert_string_equal(error.source, FILE_NAME);
+        assert_non_null(strstr(error.text, "$.stages[0]"));
         free(text);
     }
     file_release(&first);
