@@ -47,7 +47,7 @@ foreach(source ${UNIT_TESTS})
     set(kind mpi)
   endif()
   add_test(NAME ${name} COMMAND ${name} WORKING_DIRECTORY ${CMAKE_SOURCE_DIR})
-  set_tests_properties(${name} PROPERTIES LABELS "${kind};unit" SKIP_RETURN_CODE 77 TIMEOUT 300)
+  set_tests_properties(${name} PROPERTIES LABELS "${kind};unit" SKIP_RETURN_CODE 77 TIMEOUT 900)
 endforeach()
 
 # Its own functions come before those that allocate; libraries must be able to see them.

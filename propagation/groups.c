@@ -27,6 +27,7 @@ static int compare_pairs(const void *left, const void *right) {
 static AmStatus list_exclusions(LinkageGroups *groups, Arena *arena, Exclusions *exclusions, int32_t *first,
                                 int32_t *others, AmError *error) {
     int32_t kept = 0;
+    if (exclusions->count == 0) return AM_OK;
     qsort(exclusions->pairs, (size_t)exclusions->count, sizeof *exclusions->pairs, compare_pairs);
     for (int32_t k = 0; k < exclusions->count; k++)
         if (k == 0 || exclusions->pairs[k] != exclusions->pairs[k - 1])

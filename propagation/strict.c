@@ -127,12 +127,14 @@ static AmStatus gather_closure(GroupBuilder *builder, int32_t k, AmError *error)
                 TRY(push(&builder->ruled_out, builder->arena, other, error));
         }
     }
-    qsort(builder->closure.values, (size_t)builder->closure.count, sizeof(int32_t), compare_integers);
+    if (builder->closure.count > 0)
+        qsort(builder->closure.values, (size_t)builder->closure.count, sizeof(int32_t), compare_integers);
     return AM_OK;
 }
 
 static bool same_list(const IndexList *a, const IndexList *b) {
-    return a->count == b->count && memcmp(a->values, b->values, sizeof(int32_t) * (size_t)a->count) == 0;
+    return a->count == b->count &&
+           (a->count == 0 || memcmp(a->values, b->values, sizeof(int32_t) * (size_t)a->count) == 0);
 }
 
 static AmStatus copy_list(IndexList *to, Arena *arena, const IndexList *from, AmError *error) {
