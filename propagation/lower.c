@@ -18,6 +18,13 @@ static bool is_tuple_operand(const Lowering *self, const IrInstruction *instruct
     return self->module->instructions[instruction->operands[k]].shape.type == DTYPE_TUPLE;
 }
 
+/* Whether devices have shards of different sizes. */
+static bool is_uneven(const Mesh *mesh, const IrShape *global, SbpState state) {
+    for (int32_t d = 0; d < global->rank; d++)
+        if (!sbp_is_even(mesh, state, d, global->dimensions[d])) return true;
+    return false;
+}
+
 int32_t lower_add_value(Lowering *self, int32_t instruction, int32_t leaf, const IrShape *global,
                         SbpState state) {
     Program *program = self->program;
@@ -33,6 +40,8 @@ int32_t lower_add_value(Lowering *self, int32_t instruction, int32_t leaf, const
                        .state = state,
                        .storage = value,
                        .offset = -1};
+    if (!*self->is_uneven && sbp_has_split(state) && global->type != DTYPE_TUPLE)
+        *self->is_uneven = is_uneven(program->mesh, global, state);
     self->states[value] = (LoweredState){.older = self->newest[instruction], .leaf = leaf, .state = state};
     self->newest[instruction] = value;
     return program->value_count++;
@@ -149,14 +158,30 @@ static const IrAttributes *localise(Lowering *self, const IrInstruction *instruc
     return local;
 }
 
+/* Elements of the largest shard of an array in a value's state; of the whole where shares are unequal. */
+static int64_t most_elements(const Lowering *self, const IrShape *whole, int32_t value) {
+    const Mesh *mesh = self->program->mesh;
+    SbpState state = self->program->values[value].state;
+    int64_t elements = 1;
+    for (int32_t axis = 0; axis < mesh->axis_count; axis++)
+        if (mesh->axes[axis].shares) sbp_set(&state, axis, SBP_B);
+    for (int32_t d = 0; d < whole->rank; d++) {
+        int64_t start, extent; /* the first device has the largest part */
+        sbp_shard(mesh, state, 0, d, whole->dimensions[d], &start, &extent);
+        elements *= extent;
+    }
+    return elements;
+}
+
 /* A broadcast that adds only dimensions of size 1 is a reshape, and so is a
- * reduction over such. */
+ * reduction over such; on every device, or instructions would differ. */
 static bool changes_ones_only(const Lowering *self, const IrInstruction *instruction, int32_t operand,
                               int32_t result) {
     const ProgramValue *values = self->program->values;
-    if (ir_shape_elements(&values[operand].shape) != ir_shape_elements(&values[result].shape)) return false;
+    const IrShape *taken = &self->module->instructions[instruction->operands[0]].shape;
+    if (instruction->opcode == IR_REDUCE && instruction->operand_count != 2) return false;
+    if (most_elements(self, taken, operand) != most_elements(self, &instruction->shape, result)) return false;
     if (instruction->opcode == IR_REDUCE) {
-        if (instruction->operand_count != 2) return false;
         SbpReduction reduction =
             sbp_reduction_of(ir_computation_operator(self->module, instruction->called[0]));
         return reduction != SBP_REDUCTION_COUNT &&
@@ -597,6 +622,7 @@ AmStatus lower_instructions(Lowering *self, int32_t computation, AmError *error)
 
 AmStatus lower_finish(Lowering *self, AmError *error) {
     TRY(program_merge_collectives(self->program, error));
+    self->program->is_uneven = *self->is_uneven;
     TRY(program_fuse(self->program, error));
     return program_plan_buffers(self->program, error);
 }
@@ -605,7 +631,9 @@ static AmStatus lower_stage(Program **program, Arena *arena, const PlanContext *
                             const Completion *completion, const LoweredStages *stages, int32_t device,
                             AmError *error) {
     const IrModule *module = context->canonical;
+    bool is_uneven_so_far = false;
     Lowering self = {.arena = arena,
+                     .is_uneven = &is_uneven_so_far,
                      .module = module,
                      .rules = context->rules,
                      .choices = context->choices,

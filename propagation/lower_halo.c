@@ -34,6 +34,7 @@ static int32_t add_brought(Lowering *self, int32_t value, int32_t d, int64_t ext
     dimensions[d] = extent;
     shape.dimensions = dimensions;
     SbpState state = self->program->values[value].state;
+    *self->is_uneven = true; /* what devices read differs in size, at the edges */
     int32_t made = lower_add_value(self, self->program->values[value].origin, LOWERED_HALO, &shape,
                                    (SbpState){.axis = {SBP_B}});
     if (!self->arena->failed) self->program->values[made].state = state;

@@ -57,6 +57,7 @@ typedef struct Lowering {
     const LoweredStages *stages; /* NULL: the stage has everything */
     int32_t *put_off; /* [put_off_count]: instructions of this program whose transfers are to come */
     int32_t put_off_count, put_off_capacity;
+    bool *is_uneven; /* shards of some value so far differ in size; shared with regions */
     int32_t device;
     Program *program;
     LoweredState *states; /* [value] */

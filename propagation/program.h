@@ -214,6 +214,9 @@ typedef struct Program {
     /* A branch or called computation: what it makes as outputs is made where the
      * caller has its results and has no place here (offset -1). */
     bool outputs_outside;
+    /* Shards differ in size from device to device, which may then fuse differently: collectives keep their
+     * order. */
+    bool is_uneven;
     int64_t allocation_bytes; /* one allocation per rank holds everything */
     int64_t parameter_bytes;  /* the part of it that lives between steps, at offset 0 */
     int32_t peak_step;        /* a step at which the allocation is fullest */

@@ -21,7 +21,7 @@ import tempfile
 SOURCE = pathlib.Path(__file__).resolve().parents[2]
 MODELS = SOURCE / "datasets" / "models"
 AUTOMAP = os.environ.get("AUTOMAP")
-SEARCHES = {"mlp_tiny": [], "vgg_tiny": [], "two_swapped": [], "t5_tiny": ["--evaluations", "60"]}
+SEARCHES = dict.fromkeys(["mlp_tiny", "vgg_tiny", "two_swapped", "t5_tiny"], ["--evaluations", "60"])
 WITH_TEXT = ["mlp_tiny", "t5_tiny"]
 LARGE = {"bert48", "gpt2", "gpt2_bf16", "t5_paper_24_11b", "t5_paper_24_3b", "t5_paper_6"}
 NAMES_ONLY = {"path", "op_name", "source"}  # what metadata alone tells

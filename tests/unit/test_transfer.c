@@ -174,6 +174,7 @@ static void check_overlap(Fixture *fixture, const Mesh *a, const Mesh *b, int32_
     if (route.bytes > table_weight(&source, &target) * (double)ir_shape_bytes(shape) * 1.000001 &&
         !is_jointly_cut(&target, false))
         fail_msg("%s: more than between disjoint sets", what);
+    arena_free(&arena);
     /* On the same devices: what table 2 says of them. */
     if (offset > 0 || a->axis_count > 1 || b->axis_count > 1 || a->device_count != b->device_count) return;
     double p = a->device_count, whole = (double)ir_shape_bytes(shape);
