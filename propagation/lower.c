@@ -583,6 +583,7 @@ AmStatus lower_begin(Lowering *self, const IrRoles *roles, int32_t count, AmErro
                          .values = ARENA_ARRAY(self->arena, ProgramValue, room),
                          .instructions = ARENA_ARRAY(self->arena, ProgramInstruction, room)};
     self->states = ARENA_ARRAY(self->arena, LoweredState, room);
+    if (!self->is_uneven) self->is_uneven = ARENA_ARRAY(self->arena, bool, 1);
     if (self->arena->failed) return am_fail_memory(error, room);
     program->value_capacity = program->instruction_capacity = self->state_capacity = room;
     self->program = program;
@@ -631,9 +632,7 @@ static AmStatus lower_stage(Program **program, Arena *arena, const PlanContext *
                             const Completion *completion, const LoweredStages *stages, int32_t device,
                             AmError *error) {
     const IrModule *module = context->canonical;
-    bool is_uneven_so_far = false;
     Lowering self = {.arena = arena,
-                     .is_uneven = &is_uneven_so_far,
                      .module = module,
                      .rules = context->rules,
                      .choices = context->choices,
