@@ -76,7 +76,7 @@ static void walk_span(Walker *self, const ProgramInstruction *loop, double trips
 static void walk_loop(Walker *self, const ProgramInstruction *loop, const Program *within, double times) {
     int64_t known = ir_loop_trips(within->module, loop->origin);
     double trips = known == IR_TRIPS_UNKNOWN ? 1 : (double)known;
-    if (self->has_spans && trips > 1 && program_has_transfers(loop->regions[0])) {
+    if (self->has_spans && trips > 1 && program_meets(loop->regions[0], false)) {
         walk_span(self, loop, trips, times);
         return;
     }

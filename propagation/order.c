@@ -57,15 +57,6 @@ static bool is_ungrouped(const int32_t *leader, int32_t count) {
     return true;
 }
 
-/* Whether ranks of other stages are met in it, or any (`all`). */
-static bool meets_others(const ProgramInstruction *instruction, bool all) {
-    bool meets = instruction->kind == PROGRAM_TRANSFER || (all && instruction->kind == PROGRAM_COLLECTIVE);
-    for (int32_t k = 0; k < instruction->region_count && !meets; k++)
-        for (int32_t i = 0; i < instruction->regions[k]->instruction_count && !meets; i++)
-            meets = meets_others(&instruction->regions[k]->instructions[i], all);
-    return meets;
-}
-
 AmStatus program_graph(ProgramGraph *graph, const Program *program, AmError *error) {
     int32_t count = program->instruction_count, edges = 0;
     int32_t *first = ARENA_ARRAY(program->arena, int32_t, count + 1);
@@ -76,7 +67,7 @@ AmStatus program_graph(ProgramGraph *graph, const Program *program, AmError *err
     for (int32_t i = 0; i < count; i++) {
         const ProgramInstruction *instruction = &program->instructions[i];
         for (int32_t k = 0; k < instruction->result_count; k++) maker[instruction->first_result + k] = i;
-        meets[i] = meets_others(instruction, program->is_uneven);
+        meets[i] = program_instruction_meets(instruction, program->is_uneven);
         edges += instruction->operand_count + meets[i];
     }
     int32_t *producers = ARENA_ARRAY(program->arena, int32_t, edges);

@@ -222,8 +222,11 @@ typedef struct Program {
     int32_t peak_step;        /* a step at which the allocation is fullest */
 } Program;
 
-/* Whether anything in it, the insides of loops included, meets ranks of other stages. */
-bool program_has_transfers(const Program *program);
+/* Whether an instruction, or anything inside a loop or conditional that it is, meets ranks of other stages,
+ * or any other ranks (`all`). */
+bool program_instruction_meets(const ProgramInstruction *instruction, bool all);
+/* Whether anything in the program does. */
+bool program_meets(const Program *program, bool all);
 
 /* Element-wise chains into fusions, steps in order. Deterministic, linear but
  * for the ordering heap. */

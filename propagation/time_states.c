@@ -110,21 +110,13 @@ bool time_reshape(TimeState *to, const IrShape *to_shape, TimeState state, const
     return false;
 }
 
-/* The shape of slot k: operands, then results. */
-static const IrShape *slot_shape(const TimeAxis *self, int32_t i, int32_t slot) {
-    const IrInstruction *instruction = &self->module->instructions[i];
-    if (slot >= instruction->operand_count)
-        return rules_leaf(&instruction->shape, slot - instruction->operand_count);
-    return &self->module->instructions[instruction->operands[slot]].shape;
-}
-
 bool time_factor_usable(const TimeAxis *self, int32_t i, const Factor *factor) {
     const FactorRule *rule = &self->rules->rules[i];
     if (factor->kind != FACTOR_PARALLEL && factor->kind != FACTOR_REDUCTION) return false;
     if (factor->indexed || factor->halo) return false;
     for (int32_t slot = 0; slot < rule->operand_count + rule->result_count; slot++) {
         if (factor->dimension[slot] < 0) continue;
-        const IrShape *shape = slot_shape(self, i, slot);
+        const IrShape *shape = rules_slot_shape(self->rules, i, slot);
         if (shape->type == DTYPE_TUPLE || shape->dimensions[factor->dimension[slot]] != factor->size)
             return false;
     }
@@ -151,7 +143,7 @@ static bool factor_fits(const TimeAxis *self, int32_t i, const Factor *factor, i
 static bool is_plain_reshape(const TimeAxis *self, int32_t i) {
     const IrInstruction *instruction = &self->module->instructions[i];
     if (instruction->opcode == IR_RESHAPE) return true;
-    const IrShape *operand = slot_shape(self, i, 0);
+    const IrShape *operand = rules_slot_shape(self->rules, i, 0);
     return instruction->opcode == IR_BITCAST && operand->type == instruction->shape.type &&
            !operand->minor_to_major && !instruction->shape.minor_to_major;
 }
@@ -163,8 +155,9 @@ static bool split_operator(TimeAxis *self, int32_t i) {
     if (is_plain_reshape(self, i)) {
         int32_t producer, leaf;
         time_operand(self, i, 0, 0, &producer, &leaf);
-        return time_reshape(time_state(self, i, 0), slot_shape(self, i, 1), *time_state(self, producer, leaf),
-                            slot_shape(self, i, 0), self->settings.micro_batches);
+        return time_reshape(time_state(self, i, 0), rules_slot_shape(self->rules, i, 1),
+                            *time_state(self, producer, leaf), rules_slot_shape(self->rules, i, 0),
+                            self->settings.micro_batches);
     }
     for (int32_t f = 0; f < rule->factor_count && f <= INT8_MAX; f++) {
         const Factor *factor = &rule->factors[f];

@@ -9,19 +9,11 @@
 
 #include <cmocka.h>
 
+#include "model_case.h"
 #include "propagation/independent_set.h"
 #include "propagation/strict.h"
 
 #define MANY 20000
-
-static PlanContext *read_model(const char *name) {
-    PlanContext *context;
-    AmError error = {0};
-    char path[512];
-    snprintf(path, sizeof path, SOURCE_DIR "/datasets/models/%s/model.hlo.pb", name);
-    if (plan_context_read(&context, path, NULL, &error) != AM_OK) fail_msg("%s", error.text);
-    return context;
-}
 
 static void test_orders(void **state) {
     (void)state;

@@ -12,6 +12,7 @@
 #include <cmocka.h>
 
 #include "base/random.h"
+#include "model_case.h"
 #include "propagation/incremental.h"
 #include "propagation/lower.h"
 
@@ -23,15 +24,6 @@ typedef struct Seed {
 } Seed;
 
 static const char *const models[] = {"mlp_tiny", "gpt2_tiny", "moe_tiny", "llama_tiny", "lstm_tiny"};
-
-static PlanContext *read_model(const char *name) {
-    PlanContext *context;
-    AmError error = {0};
-    char path[512];
-    snprintf(path, sizeof path, SOURCE_DIR "/datasets/models/%s/model.hlo.pb", name);
-    if (plan_context_read(&context, path, NULL, &error) != AM_OK) fail_msg("%s", error.text);
-    return context;
-}
 
 static Incremental *create(Arena *arena, const PlanContext *context, const Mesh *mesh) {
     Incremental *incremental;

@@ -8,18 +8,10 @@
 
 #include <cmocka.h>
 
+#include "model_case.h"
 #include "propagation/scopes.h"
 
 #define MOST_PINS 4
-
-static PlanContext *read_model(const char *name) {
-    PlanContext *context;
-    AmError error = {0};
-    char path[512];
-    snprintf(path, sizeof path, SOURCE_DIR "/datasets/models/%s/model.hlo.pb", name);
-    if (plan_context_read(&context, path, NULL, &error) != AM_OK) fail_msg("%s", error.text);
-    return context;
-}
 
 static void test_names(void **state) {
     (void)state;

@@ -13,21 +13,12 @@
 
 #include "base/text.h"
 #include "cost/memory.h"
+#include "model_case.h"
 #include "propagation/lower.h"
 
 #define LAYERS 16
 #define WIDTH  2048
 #define BUCKET (64 << 20) /* bytes of gradients that wait for one another */
-
-static PlanContext *read_model(const char *model) {
-    AmError error = {0};
-    PlanContext *context;
-    char path[512];
-    snprintf(path, sizeof path, SOURCE_DIR "/datasets/models/%s/model.hlo.pb", model);
-    AmStatus status = plan_context_read(&context, path, NULL, &error);
-    if (status != AM_OK) fail_msg("%s: %s", error.source, error.text);
-    return context;
-}
 
 static PlanContext *read_text(const char *text) {
     AmError error = {0};

@@ -1,0 +1,25 @@
+/* A model of the zoo with what is derived from it: what tests that plan one share. */
+#ifndef TESTS_UNIT_MODEL_CASE_H
+#define TESTS_UNIT_MODEL_CASE_H
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+#include <stdio.h>
+
+#include "propagation/plan.h"
+
+/* Release with plan_context_free(). */
+static inline PlanContext *read_model(const char *name) {
+    PlanContext *context;
+    AmError error = {0};
+    char path[512];
+    snprintf(path, sizeof path, SOURCE_DIR "/datasets/models/%s/model.hlo.pb", name);
+    if (plan_context_read(&context, path, NULL, &error) != AM_OK)
+        fail_msg("%s: %s", error.source, error.text);
+    return context;
+}
+
+#endif
