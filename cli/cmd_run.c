@@ -184,10 +184,11 @@ static AmStatus run_all(const Cli *cli, Running *self, AmError *error) {
     Plan *plan = NULL;
     const char *out = cli_text(cli, "-o");
     int32_t watch[CLI_MAX_REPEATS];
-    int64_t steps = 1, seed = 0;
+    int64_t steps = 1, seed = 0, threads = 0;
     AmRunReport report = {0};
     TRY(cli_integer(cli, "--steps", 1, INT64_MAX, &steps, error));
     TRY(cli_integer(cli, "--seed", 0, INT64_MAX, &seed, error));
+    TRY(cli_integer(cli, "--threads", 1, 256, &threads, error));
     TRY(read_inputs(cli, self, &plan, error));
     bool writes = self->world->process == 0;
     AmRunOptions options = {.plan = plan,
@@ -195,6 +196,7 @@ static AmStatus run_all(const Cli *cli, Running *self, AmError *error) {
                             .device = cli_text(cli, "--device"),
                             .comm = cli_text(cli, "--comm"),
                             .tf32 = cli_has(cli, "--tf32"),
+                            .threads = (int32_t)threads,
                             .world = self->world,
                             .state_path = cli_text(cli, "--state"),
                             .data_path = cli_text(cli, "--data"),
@@ -239,6 +241,7 @@ static const CliOption options[] = {
     {"--outputs", "OUT.npz", "write every output of the last step", false},
     {"--save", "FILE", "write the final state, .safetensors or .npz", false},
     {"--device", "cpu|cuda", "what the ranks compute on (default cpu)", false},
+    {"--threads", "N", "threads of a rank on the host (default: its processors over its ranks)", false},
     {"--comm", "local|nccl", "how ranks talk: as threads of one process (default), or by NCCL", false},
     {"--join-seconds", "S", "how long processes wait for one another at the start (default 60)", false},
     {"--tf32", NULL, "matrix products of f32 may round their operands to tf32 (--device cuda)", false},

@@ -40,6 +40,8 @@ struct KernelCall {
 
 typedef struct KernelOptions {
     int32_t index;        /* which device of this machine, modulo their number */
+    int32_t threads;      /* that share a kernel's work on the host; 0: its processors over ranks_here */
+    int32_t ranks_here;   /* on this machine, of all processes; 0: this one alone */
     bool tf32;            /* f32 products may round their operands to 10 bits of fraction */
     AmWarnings *warnings; /* what prepare() has to tell; or NULL */
 } KernelOptions;
@@ -75,7 +77,8 @@ struct KernelBackEnd {
 
 extern const KernelBackEnd kernels_cpu;
 extern const KernelBackEnd kernels_cuda; /* in a build with CUDA */
-extern KernelDevice kernel_device_cpu;   /* the host has no state, so all ranks share it */
+/* The host with one thread: needs no opening, and any number of callers share it. */
+extern KernelDevice kernel_device_cpu;
 
 /* The back end of that name ("cpu", "cuda"). AM_ERROR_RUNTIME: this build has none; AM_ERROR_USAGE:
  * there is none. */

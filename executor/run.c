@@ -110,7 +110,7 @@ static AmStatus check_memory(const Run *run, int32_t opened, AmError *error) {
     int32_t processes = run->world ? run->world->local_count : 1;
     for (int32_t r = 0; r < opened; r++) needed += (double)run->ranks[r].memory_bytes;
     if (are_alike) needed += (double)run->ranks[opened - 1].memory_bytes * (run->rank_count - opened);
-    bool on_host = run->devices[0] == &kernel_device_cpu;
+    bool on_host = run->kernels == &kernels_cpu;
     if (!on_host || present <= 0 || needed * processes <= present) return AM_OK;
     return am_fail(error, AM_ERROR_RUNTIME, "",
                    "%d ranks need %.1f GB of memory and this machine has %.1f GB",
@@ -147,8 +147,11 @@ static AmStatus open_devices(Run *run, AmError *error) {
     const AmRunOptions *options = run->options;
     int32_t first_here = run->world ? run->world->local_process * run->rank_count : 0;
     for (int32_t r = 0; r < run->rank_count; r++) {
-        KernelOptions of_rank = {
-            .index = first_here + r, .tf32 = options->tf32, .warnings = options->warnings};
+        KernelOptions of_rank = {.index = first_here + r,
+                                 .threads = options->threads,
+                                 .ranks_here = run->rank_count * (run->world ? run->world->local_count : 1),
+                                 .tf32 = options->tf32,
+                                 .warnings = options->warnings};
         TRY(run->kernels->open(&run->devices[r], &of_rank, error));
     }
     TRY(run->collectives->open(run->comms, run->first, run->rank_count, run->device_count, run->devices,

@@ -37,6 +37,7 @@ typedef struct AmRunOptions {
     const char *device;             /* kernel_back_end_find(); NULL: "cpu" */
     const char *comm;               /* comm_back_end_find(); NULL: "local", for several processes "nccl" */
     bool tf32;                      /* KernelOptions */
+    int32_t threads;                /* KernelOptions: of a rank on the host; 0: processors over ranks */
     World *world;                   /* the processes that run the plan together; NULL: this one alone */
     const CommBackEnd *collectives; /* a back end of the caller's own in place of `comm`; or NULL */
     int64_t steps;

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "executor/cpu/cpu.h"
+#include "executor/cpu/team.h"
 #include "executor/marker.h"
 
 #define DIVIDED  "the module is divided among devices already; give the one for a single device"
@@ -114,16 +115,6 @@ static AmStatus prepare(KernelCall *call, Arena *arena, AmError *error) {
     return kernel_call_refuse(call, "this operator cannot be run yet", error);
 }
 
-static AmStatus open_device(KernelDevice **device, const KernelOptions *options, AmError *error) {
-    (void)options, (void)error;
-    *device = &kernel_device_cpu;
-    return AM_OK;
-}
-
-static void close_device(KernelDevice *device) {
-    (void)device;
-}
-
 /* More than the machine has is refused rather than left to the operating system to kill. */
 static AmStatus allocate(KernelDevice *device, void **memory, int64_t bytes, AmError *error) {
     int64_t present = (int64_t)sysconf(_SC_PHYS_PAGES) * sysconf(_SC_PAGESIZE);
@@ -155,9 +146,10 @@ static AmStatus synchronize(KernelDevice *device, AmError *error) {
 
 const KernelBackEnd kernels_cpu = {
     .name = "cpu",
-    .open = open_device,
-    .close = close_device,
+    .open = team_open,
+    .close = team_close,
     .prepare = prepare,
+    .finish = team_start,
     .allocate = allocate,
     .release = release,
     .copy_in = copy,
