@@ -22,12 +22,17 @@
 #include "base/clock.h"
 #include "base/hash.h"
 #include "base/json.h"
+#include "base/process.h"
 #include "base/text.h"
 #include "executor/feed.h"
 #include "executor/results.h"
+#include "executor/throughput.h"
 #include "propagation/ranks.h"
 
 enum { MAX_RANKS = 1024 };
+
+/* Why no further step is made; of several reasons the greatest counts. */
+typedef enum RunEnd { RUN_GOES_ON, RUN_INTERRUPTED, RUN_NOT_FINITE } RunEnd;
 
 typedef struct Run {
     const PlanContext *context;
@@ -44,8 +49,12 @@ typedef struct Run {
     bool has_comm;
     Feed *feeds; /* [parameter_count] */
     Results results;
-    bool stop; /* set by the leading rank before a barrier, read after it */
+    RunEnd end;               /* set by the leading rank before a barrier, read after it */
+    int64_t examples, tokens; /* of a step */
+    int64_t planned_bytes;    /* of all ranks here */
     int64_t steps_done;
+    int64_t not_finite_steps, first_not_finite;
+    int64_t resident_bytes_early;
     double first_step_seconds, total_seconds, first_loss, last_loss;
 } Run;
 
@@ -196,6 +205,7 @@ static AmStatus lower(Run *run, AmError *error) {
         else TRY(plan_lower_whole(&program, &rank->arena, context, error));
         TRY(rank_open(rank, run->devices[r], &run->comms[r], program, error));
         TRY(check_memory(run, r + 1, error));
+        run->planned_bytes += rank->memory_bytes;
     }
     return AM_OK;
 }
@@ -227,11 +237,18 @@ static void report_step(Run *run, double seconds) {
         run->first_loss = loss;
         run->first_step_seconds = seconds;
     }
+    if (run->steps_done <= RUN_EARLY_STEP) run->resident_bytes_early = process_resident_bytes();
+    if (results->loss_count > 0 && !isfinite(loss) && run->not_finite_steps++ == 0)
+        run->first_not_finite = run->steps_done;
     run->last_loss = loss;
     run->total_seconds += seconds;
     AmRunStep step = {.step = run->steps_done,
                       .loss = loss,
+                      .has_loss = results->loss_count > 0,
                       .seconds = seconds,
+                      .examples = run->examples,
+                      .tokens = run->tokens,
+                      .planned_bytes = run->planned_bytes,
                       .watched = results->values + results->loss_count,
                       .watched_count = results->watched_count - results->loss_count};
     if (run->options->on_step) run->options->on_step(run->options->user, &step);
@@ -251,23 +268,27 @@ static AmStatus run_step(Run *run, Rank *rank, int64_t step, AmError *error) {
     return AM_OK;
 }
 
-/* Whether anybody's user asked to stop; the leading rank of every process together. */
-static AmStatus agree_to_stop(Run *run, AmError *error) {
+/* Whether anybody's user asked to stop or the loss is not finite; the leading rank of every process together.
+ */
+static AmStatus agree_to_end(Run *run, AmError *error) {
     const volatile sig_atomic_t *interrupted = run->options->interrupted;
     World *world = run->world;
-    char stop = interrupted && *interrupted;
+    bool is_over = run->steps_done == run->options->steps;
+    char end = interrupted && *interrupted && !is_over ? RUN_INTERRUPTED : RUN_GOES_ON;
+    if (run->not_finite_steps > 0 && run->options->on_nan == AM_RUN_STOP_ON_NAN) end = RUN_NOT_FINITE;
     if (world) {
         WorldPart *parts = calloc((size_t)world->count, sizeof *parts);
         if (!parts) return am_fail_memory(error, (int64_t)sizeof *parts * world->count);
-        AmStatus status = world_gather(world, &stop, 1, 1, parts, error);
+        AmStatus status = world_gather(world, &end, 1, 1, parts, error);
         for (int32_t p = 0; p < world->count && world->process == 0 && status == AM_OK; p++)
-            stop |= parts[p].count == 1 && *(const char *)parts[p].bytes;
+            if (parts[p].count == 1 && *(const char *)parts[p].bytes > end)
+                end = *(const char *)parts[p].bytes;
         world_release_parts(world, parts);
         free(parts);
         TRY(status);
-        TRY(world_broadcast(world, &stop, 1, error));
+        TRY(world_broadcast(world, &end, 1, error));
     }
-    run->stop = stop != 0;
+    run->end = (RunEnd)end;
     return AM_OK;
 }
 
@@ -275,10 +296,11 @@ static AmStatus run_steps(Run *run, Rank *rank, AmError *error) {
     const CommBackEnd *back_end = rank->comm->back_end;
     bool leads = rank->comm->rank == run->first;
     TRY(rank_start(rank, error));
-    for (int64_t step = 0; step < run->options->steps; step++) {
-        if (leads) TRY(agree_to_stop(run, error));
+    for (int64_t step = 0;; step++) {
+        if (leads) TRY(agree_to_end(run, error));
         TRY(back_end->barrier(rank->comm, error));
-        if (run->stop) return AM_OK;
+        /* From here on the loss of the step before is known to be fit for what is to be kept of it. */
+        if (run->end != RUN_GOES_ON || step == run->options->steps) return AM_OK;
         double start = clock_seconds();
         TRY(run_step(run, rank, step, error));
         TRY(back_end->barrier(rank->comm, error));
@@ -377,6 +399,10 @@ static AmStatus fill_report(const Run *run, AmRunReport *report, AmError *error)
                                          : run->total_seconds,
                             .first_loss = run->first_loss,
                             .last_loss = run->last_loss,
+                            .not_finite_steps = run->not_finite_steps,
+                            .first_not_finite = run->first_not_finite,
+                            .resident_bytes_early = run->resident_bytes_early,
+                            .resident_bytes = process_resident_bytes(),
                             .device_count = run->device_count,
                             .peak_bytes = ARENA_ARRAY(run->arena, int64_t, run->device_count),
                             .scratch_bytes = ARENA_ARRAY(run->arena, int64_t, run->device_count)};
@@ -392,6 +418,19 @@ static AmStatus check_writable(const Run *run, AmError *error) {
     return AM_OK;
 }
 
+/* Only process 0 has seen the loss, but every process did the same steps. */
+static AmStatus fail_not_finite(const Run *run, AmError *error) {
+    double loss = run->last_loss;
+    return am_fail(error, AM_ERROR_RUNTIME, "",
+                   "the loss of step %lld is %s: the run ends there and nothing of the state is saved "
+                   "(--on-nan warn goes on)",
+                   (long long)run->steps_done - 1,
+                   run->world && run->world->process != 0 ? "not finite"
+                   : isnan(loss)                          ? "not a number"
+                   : loss > 0                             ? "infinite"
+                                                          : "minus infinity");
+}
+
 static AmStatus run_plan(Run *run, AmRunReport *report, AmError *error) {
     const AmRunOptions *options = run->options;
     if (options->steps < 1)
@@ -404,11 +443,13 @@ static AmStatus run_plan(Run *run, AmRunReport *report, AmError *error) {
     WholeOwner owner = {.ranks = run->ranks, .rank_count = run->rank_count, .world = run->world};
     TRY(results_open(&run->results, run->context, options, &owner, run->arena, error));
     TRY(load(run, error));
+    throughput_of_batch(plan_context_whole(run->context), &run->examples, &run->tokens);
     TRY(run_all(run, error));
     TRY(fill_report(run, report, error));
+    if (run->end == RUN_NOT_FINITE) return fail_not_finite(run, error);
     if (options->save_path) TRY(results_save_state(&run->results, run->feeds, error));
     if (options->outputs_path && run->steps_done > 0) TRY(results_save_outputs(&run->results, error));
-    if (!run->stop) return AM_OK;
+    if (run->end == RUN_GOES_ON) return AM_OK;
     return am_fail(error, AM_INTERRUPTED, "", "interrupted after %lld steps", (long long)run->steps_done);
 }
 

@@ -27,10 +27,19 @@ typedef struct AmRunWatched {
 typedef struct AmRunStep {
     int64_t step; /* from 0 */
     double loss;  /* NAN where the module has none */
+    bool has_loss;
     double seconds;
+    int64_t examples, tokens; /* of its batch (throughput.h); 0: not known */
+    int64_t planned_bytes;    /* what this process's ranks hold by the buffer plan, scratch memory included */
     const AmRunWatched *watched; /* [watched_count], as asked for */
     int32_t watched_count;
 } AmRunStep;
+
+/* After a step whose loss is infinite or not a number. */
+typedef enum AmRunOnNan {
+    AM_RUN_STOP_ON_NAN, /* the run fails; nothing of the state is saved */
+    AM_RUN_GO_ON_AFTER_NAN
+} AmRunOnNan;
 
 typedef struct AmRunOptions {
     const Plan *plan;               /* NULL: the whole module on one device */
@@ -46,18 +55,26 @@ typedef struct AmRunOptions {
     uint64_t seed;          /* of "random" */
     const int32_t *watch;   /* outputs to report beside the loss */
     int32_t watch_count;
-    const char *outputs_path;                 /* .npz: every output of the last step as output[k]; or NULL */
-    const char *save_path;                    /* the final state by path; or NULL */
-    const volatile sig_atomic_t *interrupted; /* set: stop after the step in work; or NULL */
+    const char *outputs_path; /* .npz: every output of the last step as output[k]; or NULL */
+    const char *save_path;    /* the final state by path; or NULL */
+    AmRunOnNan on_nan;
+    const volatile sig_atomic_t *interrupted;           /* set: stop after the step in work; or NULL */
     void (*on_step)(void *user, const AmRunStep *step); /* in the caller's thread of process 0; or NULL */
     void *user;
     AmWarnings *warnings; /* or NULL */
 } AmRunOptions;
 
+/* By the end of this one everything that steps need is there: what the process holds then should not grow. */
+#define RUN_EARLY_STEP 10
+
 typedef struct AmRunReport {
     int64_t steps;           /* that were run */
     double seconds_per_step; /* mean without the first, which warms up */
     double first_loss, last_loss;
+    int64_t not_finite_steps,
+        first_not_finite; /* whose loss was infinite or not a number; the first of them */
+    int64_t resident_bytes_early,
+        resident_bytes;     /* of process 0: after step RUN_EARLY_STEP, and at the end */
     int32_t device_count;   /* of the whole plan */
     int64_t *peak_bytes;    /* [device_count]: the allocation without scratch memory; in the arena */
     int64_t *scratch_bytes; /* [device_count]: what the kernels took beside it; in the arena */
@@ -66,8 +83,9 @@ typedef struct AmRunReport {
 /* All processes of options->world together, with the same module, plan and options
  * (checked; files may lie elsewhere); the report is process 0's. A failure here ends
  * the others with AM_ERROR_RUNTIME. AM_ERROR_INPUT: no kernel for an operator, a parameter that no file
- * names, a shape that does not match (both named). AM_ERROR_RUNTIME: a rank failed. AM_INTERRUPTED: stopped;
- * what was asked to be saved is saved and the report holds. */
+ * names, a shape that does not match (both named). AM_ERROR_RUNTIME: a rank failed, or the loss
+ * was not finite (on_nan). AM_INTERRUPTED: stopped; what was asked to be saved is saved and the report holds.
+ */
 AmStatus am_run(const PlanContext *context, const AmRunOptions *options, Arena *arena, AmRunReport *report,
                 AmError *error);
 

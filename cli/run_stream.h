@@ -1,0 +1,28 @@
+/* What `run` writes to stdout or -o: a line for every step as it happens, then the
+ * report. A failure to write is kept in `status`; what comes after it is dropped. */
+#ifndef CLI_RUN_STREAM_H
+#define CLI_RUN_STREAM_H
+
+#include "base/file.h"
+#include "base/json.h"
+#include "executor/run.h"
+
+typedef struct RunStream {
+    FileWriter writer;
+    bool is_json;
+    AmStatus status;
+    AmError *error;
+} RunStream;
+
+void run_stream_step(RunStream *stream, const AmRunStep *step);
+void run_stream_text(RunStream *stream, const Text *text);
+/* Takes the reference; NULL stands for a failed allocation. */
+void run_stream_json(RunStream *stream, json_t *object);
+
+/* {"step", "loss", "seconds", "output[K]"...}; the caller's reference. */
+json_t *run_step_to_json(const AmRunStep *step);
+
+/* null where the value is infinite or not a number: JSON has neither. */
+json_t *run_number_or_null(double value);
+
+#endif
