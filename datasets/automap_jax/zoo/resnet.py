@@ -104,5 +104,10 @@ def full():
     return model((224, 224, 3), [(3, 64), (4, 128), (6, 256), (3, 512)], 1000, batch=64)
 
 
+def batch16():
+    """Of a batch that one host works through in seconds."""
+    return model((224, 224, 3), [(3, 64), (4, 128), (6, 256), (3, 512)], 1000, batch=16)
+
+
 def tiny():
     return model((12, 12, 3), [(2, 4), (1, 8)], 8, batch=16)

@@ -111,5 +111,10 @@ def bert_tiny():
     return model(bert_logits, masked_tokens, 2, 32, 8, 64, 128, batch=16, length=16)
 
 
+def gpt2_batch1():
+    """One sequence: of a size that one host trains."""
+    return model(gpt2_logits, next_tokens, 12, 768, 12, 3072, 50257, batch=1, length=1024)
+
+
 def gpt2_batch8():
     return model(gpt2_logits, next_tokens, 12, 768, 12, 3072, 50257, batch=8, length=1024)
