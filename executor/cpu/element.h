@@ -52,8 +52,10 @@ ElementLoop element_bitcast_narrow; /* both types are held as wider ones */
 ElementLoop element_convert, element_bitcast, element_iota, element_constant;
 ElementLoop element_stochastic_convert; /* a number and as many random bits as `random` has */
 ElementLoop element_reduce_precision_single, element_reduce_precision_double;
-ElementLoop element_round_bf16, element_round_f16; /* f32 to f32 */
-ElementLoop element_round;                         /* to the narrower type `to` and back to `from` */
+ElementLoop element_round; /* to the narrower type `to` and back to `from` */
+/* As element_convert, and rounding f32 to `type`, by loops of their own where there are such. */
+ElementLoop *element_convert_loop(Dtype from, Dtype to);
+ElementLoop *element_round_loop(Dtype type);
 
 typedef struct ElementProgram ElementProgram;
 

@@ -141,7 +141,7 @@ static ElementLoop *find_loop(Builder *builder, const ProgramFusionOp *op, Dtype
     case IR_CLAMP: return element_clamp_loop(to);
     case IR_CONVERT: /* narrow integers saturate at their own bounds; in memory they are as they are held */
         *parameter = new_parameter(builder, from, dtype_is_integer(op->type) ? op->type : to);
-        return element_convert;
+        return element_convert_loop((*parameter)->from, (*parameter)->to);
     case IR_BITCAST_CONVERT:
         if (dtype_bits(operand) != dtype_bits(op->type)) return NULL;
         if (is_narrow(operand) && is_narrow(op->type)) {
@@ -201,10 +201,6 @@ static bool add_constant(Builder *builder, const ProgramFusionOp *op, int32_t sl
     return true;
 }
 
-static ElementLoop *round_to(Dtype type) {
-    return type == DTYPE_BF16 ? element_round_bf16 : type == DTYPE_F16 ? element_round_f16 : element_round;
-}
-
 /* Adds the loops of operator `index`; false if there is none. */
 static bool add_op(Builder *builder, const ProgramFusionOp *op, int32_t index) {
     int32_t slot = builder->program->input_count + index;
@@ -223,7 +219,8 @@ static bool add_op(Builder *builder, const ProgramFusionOp *op, int32_t index) {
     for (int32_t k = 0; k < op->operand_count; k++) step->operands[k] = builder->read_as[op->operands[k]];
     bool exact = op->opcode == IR_SELECT || op->opcode == IR_COPY || op->opcode == IR_BITCAST_CONVERT;
     if (is_narrow(op->type) && !exact)
-        add_step(builder, round_to(op->type), slot, slot, new_parameter(builder, held(op->type), op->type));
+        add_step(builder, element_round_loop(op->type), slot, slot,
+                 new_parameter(builder, held(op->type), op->type));
     return true;
 }
 
@@ -247,8 +244,8 @@ static void widen_inputs(Builder *builder, int32_t op_count) {
         int32_t slot = program->input_count + op_count + k;
         builder->read_as[k] = slot;
         builder->buffers[slot] = program->buffer_count++;
-        add_step(builder, element_convert, slot, k,
-                 new_parameter(builder, program->input_types[k], held(program->input_types[k])));
+        add_step(builder, element_convert_loop(program->input_types[k], held(program->input_types[k])), slot,
+                 k, new_parameter(builder, program->input_types[k], held(program->input_types[k])));
     }
 }
 

@@ -7,12 +7,8 @@
  */
 #include <limits.h>
 
-#include "executor/cpu/element.h"
-
-#define UNUSED_ARGUMENTS (void)a, (void)b, (void)c, (void)parameter, (void)tile
-#define LOOP_ARGUMENTS                                                     \
-    void *out, const void *a, const void *b, const void *c, int64_t count, \
-        const ElementParameter *parameter, const ElementTile *tile
+#include "executor/cpu/integer_bits.h"
+#include "executor/cpu/vector/vector.h"
 
 static inline int64_t divide_signed(int64_t x, int64_t y) {
     if (y == 0) return -1;
@@ -57,20 +53,6 @@ static inline int64_t power_signed(int64_t base, int64_t exponent) {
     return base == -1 ? (exponent & 1 ? -1 : 1) : 0;
 }
 
-static inline int32_t leading_zeros(uint64_t x, int32_t bits) {
-    x = bits == 64 ? x : x & (((uint64_t)1 << bits) - 1);
-    return x == 0 ? bits : __builtin_clzll(x) - (64 - bits);
-}
-
-static inline int32_t ones(uint64_t x, int32_t bits) {
-    return __builtin_popcountll(bits == 64 ? x : x & (((uint64_t)1 << bits) - 1));
-}
-
-/* The significant bits of a count or of what is shifted right logically. */
-static inline uint64_t low(uint64_t x, int32_t bits) {
-    return bits == 64 ? x : x & (((uint64_t)1 << bits) - 1);
-}
-
 #define DEFINE_LOOP(NAME, TYPE, LONG, EXPRESSION)                  \
     static void NAME##_##TYPE(LOOP_ARGUMENTS) {                    \
         UNUSED_ARGUMENTS;                                          \
@@ -113,12 +95,6 @@ static inline uint64_t low(uint64_t x, int32_t bits) {
     X(SUBTRACT, (uint64_t)x - (uint64_t)y, x - y)                                                       \
     X(XOR, x ^ y, x ^ y)
 
-/* An unsigned value shifted as if its highest bit were a sign. */
-static inline uint64_t shift_arithmetic(uint64_t x, uint64_t y, int32_t bits) {
-    int64_t value = (int64_t)(x << (64 - bits)) >> (64 - bits);
-    return (uint64_t)(value >> (y < (uint64_t)bits ? y : (uint64_t)bits - 1));
-}
-
 #define DEFINE_ALL(NAME, SIGNED, UNSIGNED)          \
     DEFINE_LOOP(NAME, int8_t, int64_t, SIGNED)      \
     DEFINE_LOOP(NAME, int16_t, int64_t, SIGNED)     \
@@ -144,28 +120,6 @@ OPERATORS(DEFINE_ALL)
 typedef uint8_t pred;
 #define DEFINE_PRED(NAME, EXPRESSION) DEFINE_LOOP(NAME, pred, uint64_t, EXPRESSION)
 PRED_OPERATORS(DEFINE_PRED)
-
-/* Bytes whose low bits alone count; the program rounds the result to them. */
-#define DEFINE_NARROW(NAME, EXPRESSION)                                 \
-    void NAME(LOOP_ARGUMENTS) {                                         \
-        (void)c, (void)tile;                                            \
-        int32_t bits = dtype_bits(parameter->from);                     \
-        bool is_signed = dtype_is_signed(parameter->from);              \
-        uint8_t *target = out;                                          \
-        const uint8_t *first = a, *second = b ? b : a;                  \
-        for (int64_t i = 0; i < count; i++) {                           \
-            uint64_t x = low(first[i], bits), y = low(second[i], bits); \
-            int64_t p = is_signed ? (int8_t)first[i] : first[i];        \
-            int64_t q = is_signed ? (int8_t)second[i] : second[i];      \
-            (void)x, (void)y, (void)p, (void)q;                         \
-            target[i] = (uint8_t)(EXPRESSION);                          \
-        }                                                               \
-    }
-DEFINE_NARROW(element_narrow_leading_zeros, leading_zeros(x, bits))
-DEFINE_NARROW(element_narrow_popcnt, ones(x, bits))
-DEFINE_NARROW(element_narrow_shift_right, y < (uint64_t)bits ? x >> y : 0)
-DEFINE_NARROW(element_narrow_shift_arithmetic, shift_arithmetic(x, y, bits))
-DEFINE_NARROW(element_narrow_mulhi, p *q >> bits)
 
 typedef struct IntegerRow {
     IrOpcode opcode;
@@ -199,7 +153,7 @@ static ElementLoop *pick(const IntegerRow *row, Dtype type) {
     }
 }
 
-ElementLoop *element_integer_loop(IrOpcode opcode, Dtype type) {
+ElementLoop *VECTOR_NAME(vector_integer)(IrOpcode opcode, Dtype type) {
     if (type == DTYPE_PRED) {
         for (size_t k = 0; k < sizeof pred_rows / sizeof *pred_rows; k++)
             if (pred_rows[k].opcode == opcode) return pred_rows[k].loop;

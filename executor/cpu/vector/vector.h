@@ -1,0 +1,76 @@
+/* Loops over packed elements, compiled once for each set of vector instructions.
+ *
+ * The files of this folder are built for the oldest processors of the
+ * architecture and, on x86-64, for its levels 3 (AVX2) and 4 (AVX-512);
+ * VECTOR_SET names the set that a translation unit is for. All sets compute
+ * the same operations in the same order without fused multiply-adds, so a
+ * result does not depend on the processor. executor/cpu/vectors.c picks the
+ * widest set that the processor has.
+ */
+#ifndef EXECUTOR_CPU_VECTOR_VECTOR_H
+#define EXECUTOR_CPU_VECTOR_VECTOR_H
+
+#include "executor/cpu/element.h"
+#include "executor/cpu/wide.h"
+
+/* A reduction of elements of one type. Accumulators are `bytes` wide each:
+ * sums and products of floating types are kept in double, those of integers in
+ * 64 bits, maxima and minima as the elements are. */
+typedef struct VectorFold {
+    SbpReduction reduction;
+    Dtype type;
+    int64_t bytes;
+    /* accumulators[i] = value, for i < count */
+    void (*begin)(void *accumulators, const Wide *value, int64_t count);
+    /* accumulators[r] = accumulators[r] op row r, `stride` elements apart and folded in an order of its own
+     */
+    void (*rows)(void *accumulators, const void *in, int64_t stride, int64_t rows, int64_t length);
+    /* accumulators[j] = accumulators[j] op in[r*stride + j] for all rows r */
+    void (*columns)(void *accumulators, const void *in, int64_t stride, int64_t rows, int64_t width);
+    void (*finish)(Wide *out, const void *accumulators, int64_t count);
+} VectorFold;
+
+typedef struct VectorLoops {
+    const char *name; /* "x86-64-v4", ... */
+    /* As the functions of element.h; NULL: none. */
+    ElementLoop *(*floating)(IrOpcode opcode, Dtype type);
+    ElementLoop *(*integer)(IrOpcode opcode, Dtype type);
+    ElementLoop *(*compare)(const char *direction, bool total_order, Dtype type);
+    ElementLoop *(*select)(Dtype type);
+    ElementLoop *(*clamp)(Dtype type);
+    ElementLoop *(*convert)(Dtype from, Dtype to);
+    ElementLoop *round_bf16, *round_f16;
+    const VectorFold *(*fold)(SbpReduction reduction, Dtype type);
+    /* Row r of `length` elements of 4 bytes is in[r*stride], and up to 60 bytes are written behind the last.
+     */
+    void (*spread_rows)(void *out, const void *in, int64_t stride, int64_t rows, int64_t length);
+} VectorLoops;
+
+/* The set for this processor; set k, NULL where the processor lacks it or there are no more. */
+const VectorLoops *vector_loops(void);
+const VectorLoops *vector_loops_at(int32_t k);
+enum { VECTOR_SETS = 3 };
+
+#ifdef VECTOR_SET
+#define VECTOR_PASTE(name, set)  name##_##set
+#define VECTOR_EXPAND(name, set) VECTOR_PASTE(name, set)
+#define VECTOR_NAME(name)        VECTOR_EXPAND(name, VECTOR_SET)
+
+ElementLoop *VECTOR_NAME(vector_floating)(IrOpcode opcode, Dtype type);
+ElementLoop *VECTOR_NAME(vector_integer)(IrOpcode opcode, Dtype type);
+ElementLoop *VECTOR_NAME(vector_compare)(const char *direction, bool total_order, Dtype type);
+ElementLoop *VECTOR_NAME(vector_select)(Dtype type);
+ElementLoop *VECTOR_NAME(vector_clamp)(Dtype type);
+ElementLoop *VECTOR_NAME(vector_convert)(Dtype from, Dtype to);
+ElementLoop VECTOR_NAME(vector_round_bf16), VECTOR_NAME(vector_round_f16);
+const VectorFold *VECTOR_NAME(vector_fold)(SbpReduction reduction, Dtype type);
+void VECTOR_NAME(vector_spread_rows)(void *out, const void *in, int64_t stride, int64_t rows, int64_t length);
+#endif
+
+/* Every loop has these parameters, used or not. */
+#define LOOP_ARGUMENTS                                                     \
+    void *out, const void *a, const void *b, const void *c, int64_t count, \
+        const ElementParameter *parameter, const ElementTile *tile
+#define UNUSED_ARGUMENTS (void)a, (void)b, (void)c, (void)parameter, (void)tile
+
+#endif
