@@ -1,0 +1,61 @@
+/* Tiles of products: the inner loop of the convolutions.
+ *
+ * A tile is a few rows by a few vectors of columns of a product out = A B that
+ * stay in registers while the depth is walked through. The depth comes in
+ * segments: in segment s row r is read from rows[s][r] on, `row_step` elements
+ * from one depth to the next, and B from columns[s] on, `column_step` elements
+ * from one depth to the next. So neither operand has to be copied together: a
+ * window's cells are segments of the features at a place of the image (the
+ * indirect convolution of Dukhan, 2019, "The Indirect Convolution Algorithm"),
+ * and the rows of images are segments of a gradient to the weights.
+ *
+ * Widths are chosen once, from what the processor has: 16 floats (AVX-512), 8
+ * (AVX2 with fused multiply-add) or 4. Products may be fused with their
+ * additions; every sum goes along the depth in order, so that it does not
+ * depend on where a tile lies.
+ */
+#ifndef EXECUTOR_CPU_TILE_H
+#define EXECUTOR_CPU_TILE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+enum { TILE_MOST_ROWS = 8, TILE_MOST_VECTORS = 4, TILE_MOST_WIDTH = 16 };
+enum { TILE_MOST_COLUMNS = TILE_MOST_VECTORS * TILE_MOST_WIDTH };
+
+/* Where a segment begins: for each row of the shape (one that is not wanted may repeat another), and in B. */
+typedef struct TileSegment {
+    const float *rows[TILE_MOST_ROWS];
+    const float *columns;
+} TileSegment;
+
+typedef struct TileWork {
+    const TileSegment *segments;
+    int64_t segment_count, depth;     /* depth of each segment */
+    int64_t row_step, column_step;    /* elements, from one depth to the next */
+    int64_t row_shift, column_shift;  /* elements, added to the addresses of all segments */
+    float *out;                       /* row 0, column 0 */
+    int64_t out_rows[TILE_MOST_ROWS]; /* elements from `out` to each row that is wanted */
+    int32_t first_row, end_row;       /* rows that are wanted */
+    int32_t columns;                  /* that are wanted; B is read in whole vectors */
+    bool accumulate;                  /* adds to what is there */
+} TileWork;
+
+/* What the processor is best used with. */
+typedef struct TileKind {
+    const char *name;
+    bool (*is_here)(void);
+    int32_t width, most_vectors;
+    /* [vectors]: rows of the tile that is that wide, and what computes it. */
+    int32_t rows[TILE_MOST_VECTORS + 1];
+    void (*run[TILE_MOST_VECTORS + 1])(const TileWork *work);
+} TileKind;
+
+/* The best first; the last one runs anywhere. */
+extern const TileKind tile_kinds[];
+extern const int32_t tile_kind_count;
+
+/* The first kind that this processor has. */
+const TileKind *tile_kind(void);
+
+#endif
