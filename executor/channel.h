@@ -65,6 +65,8 @@ struct ChannelSet {
     int32_t count, capacity;
     ActorGraph *graph;
     char *memory; /* all slots; C heap */
+    int64_t memory_bytes;
+    bool is_started;
 };
 
 /* Opens an empty set for the ranks first_rank .. first_rank + rank_count - 1. `user` is what `remote` knows
@@ -81,6 +83,9 @@ AmStatus channels_add(ChannelSet *set, int32_t sender, int32_t receiver, int64_t
  * a turn. -1 for the one that is in another process. */
 AmStatus channels_connect(Channel *channel, ActorGraph *graph, int32_t putter, int32_t getter,
                           AmError *error);
+
+/* Whether one of its ends is in another process. */
+bool channel_is_remote(const Channel *channel);
 
 /* After actors_ready(): allocates the slots and starts the back end. */
 AmStatus channels_start(ChannelSet *set, AmError *error);
