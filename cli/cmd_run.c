@@ -64,11 +64,12 @@ static AmStatus run_all(const Cli *cli, Running *self, AmError *error) {
     Plan *plan = NULL;
     int32_t watch[CLI_MAX_REPEATS];
     int32_t on_nan = AM_RUN_STOP_ON_NAN;
-    int64_t steps = 1, seed = 0, threads = 0;
+    int64_t steps = 1, seed = 0, threads = 0, trace_steps = 3;
     AmRunReport report = {0};
     TRY(cli_integer(cli, "--steps", 1, INT64_MAX, &steps, error));
     TRY(cli_integer(cli, "--seed", 0, INT64_MAX, &seed, error));
     TRY(cli_integer(cli, "--threads", 1, 256, &threads, error));
+    TRY(cli_integer(cli, "--trace-steps", 1, 1000000, &trace_steps, error));
     TRY(cli_choice(cli, "--on-nan", on_nan_name, 2, &on_nan, error));
     TRY(read_inputs(cli, self, &plan, error));
     bool writes = self->world->process == 0;
@@ -85,6 +86,8 @@ static AmStatus run_all(const Cli *cli, Running *self, AmError *error) {
                             .watch = watch,
                             .outputs_path = cli_text(cli, "--outputs"),
                             .save_path = cli_text(cli, "--save"),
+                            .trace_path = cli_text(cli, "--trace"),
+                            .trace_steps = trace_steps,
                             .interrupted = cli_catch_interrupts(),
                             .on_nan = (AmRunOnNan)on_nan,
                             .on_step = run_watch_step,
@@ -124,6 +127,8 @@ static const CliOption options[] = {
     {"--outputs", "OUT.npz", "write every output of the last step", false},
     {"--log", "LOG.jsonl", "loss, rates and memory of every step as a line of JSON, flushed at once", false},
     {"--tensorboard", "DIR", "write an event file for TensorBoard into the folder", false},
+    {"--trace", "T.json", "write what every rank did when, as a Chrome trace (opens in Perfetto)", false},
+    {"--trace-steps", "N", "of the last N steps (default 3)", false},
     {"--on-nan", "stop|warn", "after a loss that is not finite: end with exit code 5 (default), or go on",
      false},
     {"--save", "FILE", "write the final state, .safetensors or .npz", false},

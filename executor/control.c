@@ -61,9 +61,11 @@ static AmStatus run_while(const Control *self, AmError *error) {
     for (int32_t k = 0; k < self->instruction->result_count; k++)
         copy_to_result(self, k, self->operands[carried[k]]);
     TRY(holds(self, &goes_on, error));
-    while (goes_on) {
+    for (int64_t turn = 0; goes_on; turn++) {
+        double start = timeline_start(self->regions[0]->timeline);
         TRY(ready_run(self->regions[0], error));
         TRY(holds(self, &goes_on, error));
+        timeline_mark(self->regions[0]->timeline, TIMELINE_TURN, turn, start);
     }
     return AM_OK;
 }

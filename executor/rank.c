@@ -69,7 +69,14 @@ AmStatus rank_open(Rank *rank, KernelDevice *device, Comm *comm, Program *progra
     return rank->host ? AM_OK : am_fail_memory(error, largest);
 }
 
+AmStatus rank_watch(Rank *rank, int64_t steps, AmError *error) {
+    TRY(timeline_open(&rank->timeline, rank->program, steps, error));
+    ready_watch(rank->ready, rank->timeline);
+    return AM_OK;
+}
+
 void rank_close(Rank *rank) {
+    timeline_close(rank->timeline);
     if (rank->memory) rank->device->back_end->release(rank->device, rank->memory);
     free(rank->host);
     arena_free(&rank->arena);

@@ -22,11 +22,14 @@ typedef struct Rank {
     char *memory;                        /* device memory: the program's, scratch */
     int64_t memory_bytes, scratch_bytes; /* all of it; scratch of kernels and collectives in it */
     char *host;                          /* for one shard on its way */
+    Timeline *timeline;                  /* NULL: nothing is measured */
 } Rank;
 
 /* Prepares the program, allocates and binds. The program lives in rank->arena;
  * device and comm stay the caller's. */
 AmStatus rank_open(Rank *rank, KernelDevice *device, Comm *comm, Program *program, AmError *error);
+/* After rank_open(): what it does is recorded, with room for the last `steps` steps. */
+AmStatus rank_watch(Rank *rank, int64_t steps, AmError *error);
 /* Once before the first run, in the rank's own thread: what needs the other ranks, or takes time. */
 AmStatus rank_start(Rank *rank, AmError *error);
 void rank_close(Rank *rank);

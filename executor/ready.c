@@ -115,14 +115,38 @@ AmStatus ready_allocate(ReadyProgram *self, char **memory, AmError *error) {
     return ready_bind(self, &parts, error);
 }
 
-static AmStatus run_steps(const ReadyProgram *self, int32_t first, int32_t end, AmError *error) {
-    for (int32_t s = first; s < end; s++) {
-        const ReadyStep *step = &self->steps[s];
-        if (step->wait) self->comm->back_end->wait(self->comm, step->wait);
-        if (step->kernel) step->kernel->run(step->kernel);
-        else if (step->control) TRY(control_run(step->control, error));
-        else TRY(self->comm->back_end->run(self->comm, step->collective, error));
+void ready_watch(ReadyProgram *self, Timeline *timeline) {
+    self->timeline = timeline;
+    for (int32_t s = 0; s < self->program->step_count; s++) {
+        const Control *control = self->steps[s].control;
+        for (int32_t r = 0; control && r < control->instruction->region_count; r++)
+            ready_watch(control->regions[r], timeline);
     }
+}
+
+static AmStatus run_step(const ReadyProgram *self, const ReadyStep *step, AmError *error) {
+    if (step->wait) self->comm->back_end->wait(self->comm, step->wait);
+    if (step->kernel) step->kernel->run(step->kernel);
+    else if (step->control) return control_run(step->control, error);
+    else return self->comm->back_end->run(self->comm, step->collective, error);
+    return AM_OK;
+}
+
+/* Until the step is done, and not only issued. */
+static AmStatus run_watched(const ReadyProgram *self, int32_t s, AmError *error) {
+    KernelDevice *device = self->device;
+    TimelineRecord record = {
+        .start = clock_seconds(), .kind = TIMELINE_OPERATOR, .program = self->program, .step = s};
+    TRY(run_step(self, &self->steps[s], error));
+    if (self->comm && self->comm->back_end->await) TRY(self->comm->back_end->await(self->comm, error));
+    TRY(device->back_end->synchronize(device, error));
+    timeline_add(self->timeline, record);
+    return AM_OK;
+}
+
+static AmStatus run_steps(const ReadyProgram *self, int32_t first, int32_t end, AmError *error) {
+    for (int32_t s = first; s < end; s++)
+        TRY(self->timeline ? run_watched(self, s, error) : run_step(self, &self->steps[s], error));
     if (end < self->program->step_count) return AM_OK;
     if (self->last_wait) self->comm->back_end->wait(self->comm, self->last_wait);
     if (self->repeats) updates_apply(&self->updates, self->device);
@@ -136,7 +160,7 @@ AmStatus ready_issue(const ReadyProgram *self, AmError *error) {
 /* Runs a stretch, or lets the device replay it. */
 static AmStatus run_stretch(ReadyProgram *self, ReadyStretch *stretch, AmError *error) {
     const KernelBackEnd *kernels = self->device->back_end;
-    bool done = false, recordable = kernels->begin && stretch->recordable;
+    bool done = false, recordable = kernels->begin && stretch->recordable && !self->timeline;
     while (!done) {
         if (recordable && kernels->begin(self->device, &stretch->record)) return AM_OK;
         AmStatus status = run_steps(self, stretch->first, stretch->end, error);

@@ -11,6 +11,7 @@
 #define EXECUTOR_READY_H
 
 #include "executor/overlap.h"
+#include "executor/timeline.h"
 #include "executor/updates.h"
 
 typedef struct ReadyProgram {
@@ -26,6 +27,7 @@ typedef struct ReadyProgram {
     void **addresses;                          /* [value], bound; NULL: it has no memory */
     int64_t scratch_bytes, comm_scratch_bytes; /* of kernels, of collectives */
     bool waits_on_host;                        /* a step of it does, so it cannot be recorded as one */
+    Timeline *timeline;                        /* of the rank; NULL: nothing is measured */
 } ReadyProgram;
 
 /* Memory of the device, each part aligned to 64. */
@@ -46,6 +48,9 @@ AmStatus ready_bind(ReadyProgram *ready, const ReadyMemory *memory, AmError *err
 /* Allocates memory for a program whose parameters lie in it (allocation, scratch,
  * comm_scratch) and binds it; the caller releases it through the device. */
 AmStatus ready_allocate(ReadyProgram *ready, char **memory, AmError *error);
+/* From now on every step of it, and of the programs inside, is recorded. A device that works by itself is
+ * then waited for after each, so that its times are those of single operators, without overlap. */
+void ready_watch(ReadyProgram *ready, Timeline *timeline);
 /* The memory at an offset of the buffer plan, which is no parameter's where those lie elsewhere. */
 char *ready_place(const Program *program, const ReadyMemory *memory, int64_t offset);
 

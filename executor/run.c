@@ -20,6 +20,7 @@
 
 #include "base/array_file.h"
 #include "base/clock.h"
+#include "base/file.h"
 #include "base/hash.h"
 #include "base/json.h"
 #include "base/process.h"
@@ -27,6 +28,7 @@
 #include "executor/feed.h"
 #include "executor/results.h"
 #include "executor/throughput.h"
+#include "executor/timeline_trace.h"
 #include "propagation/ranks.h"
 
 enum { MAX_RANKS = 1024 };
@@ -93,7 +95,8 @@ static AmStatus agree(const Run *run, AmError *error) {
     TRY(hash_plan(run, plan, error));
     for (int32_t k = 0; k < options->watch_count; k++) text_append(&watch, "output[%d] ", options->watch[k]);
     text_append_string(&watch, options->outputs_path ? "all " : "");
-    text_append_string(&watch, options->save_path ? "state" : "");
+    text_append_string(&watch, options->save_path ? "state " : "");
+    text_append_string(&watch, options->trace_path ? "trace" : "");
     const WorldFact facts[] = {
         {"module", run->context->sha256},
         {"plan", plan},
@@ -188,6 +191,10 @@ static AmStatus deal_ranks(Run *run, AmError *error) {
                    run->rank_count, MAX_RANKS);
 }
 
+static int64_t trace_steps(const AmRunOptions *options) {
+    return options->trace_steps > 0 ? options->trace_steps : 3;
+}
+
 static AmStatus lower(Run *run, AmError *error) {
     const PlanContext *context = run->context;
     const Plan *plan = run->options->plan;
@@ -205,6 +212,7 @@ static AmStatus lower(Run *run, AmError *error) {
         else TRY(plan_lower_whole(&program, &rank->arena, context, error));
         TRY(rank_open(rank, run->devices[r], &run->comms[r], program, error));
         TRY(check_memory(run, r + 1, error));
+        if (run->options->trace_path) TRY(rank_watch(rank, trace_steps(run->options), error));
         run->planned_bytes += rank->memory_bytes;
     }
     return AM_OK;
@@ -257,14 +265,18 @@ static void report_step(Run *run, double seconds) {
 /* One step of one rank, between the two barriers. */
 static AmStatus run_step(Run *run, Rank *rank, int64_t step, AmError *error) {
     const IrRoles *roles = run->context->roles;
+    double start = timeline_start(rank->timeline);
     for (int32_t k = 0; k < roles->parameter_count; k++) {
         const Feed *feed = &run->feeds[k];
         if (feed->batches > 1)
             rank_set_parameter(rank, k, feed->data + step % feed->batches * feed->batch_bytes);
     }
+    timeline_mark(rank->timeline, TIMELINE_FEED, step, start);
     TRY(rank_run(rank, error));
     results_take(&run->results, rank->comm->rank - run->first);
+    start = timeline_start(rank->timeline);
     rank_update(rank);
+    timeline_mark(rank->timeline, TIMELINE_UPDATE, step, start);
     return AM_OK;
 }
 
@@ -304,6 +316,7 @@ static AmStatus run_steps(Run *run, Rank *rank, AmError *error) {
         double start = clock_seconds();
         TRY(run_step(run, rank, step, error));
         TRY(back_end->barrier(rank->comm, error));
+        timeline_mark(rank->timeline, TIMELINE_STEP, step, start);
         if (!leads) continue;
         TRY(results_gather_step(&run->results, error));
         if (!run->world || run->world->process == 0) report_step(run, clock_seconds() - start);
@@ -415,6 +428,7 @@ static AmStatus check_writable(const Run *run, AmError *error) {
     if (run->world && run->world->process != 0) return AM_OK;
     if (options->outputs_path) TRY(array_file_check_writable(options->outputs_path, error));
     if (options->save_path) TRY(array_file_check_writable(options->save_path, error));
+    if (options->trace_path) TRY(file_check_writable(options->trace_path, error));
     return AM_OK;
 }
 
@@ -429,6 +443,17 @@ static AmStatus fail_not_finite(const Run *run, AmError *error) {
                    : isnan(loss)                          ? "not a number"
                    : loss > 0                             ? "infinite"
                                                           : "minus infinity");
+}
+
+static AmStatus write_trace(const Run *run, AmError *error) {
+    const TimelineTrace trace = {.path = run->options->trace_path,
+                                 .steps = trace_steps(run->options),
+                                 .context = run->context,
+                                 .ranks = run->ranks,
+                                 .rank_count = run->rank_count,
+                                 .world = run->world,
+                                 .warnings = run->options->warnings};
+    return timeline_write_trace(&trace, error);
 }
 
 static AmStatus run_plan(Run *run, AmRunReport *report, AmError *error) {
@@ -446,6 +471,7 @@ static AmStatus run_plan(Run *run, AmRunReport *report, AmError *error) {
     throughput_of_batch(plan_context_whole(run->context), &run->examples, &run->tokens);
     TRY(run_all(run, error));
     TRY(fill_report(run, report, error));
+    if (options->trace_path) TRY(write_trace(run, error));
     if (run->end == RUN_NOT_FINITE) return fail_not_finite(run, error);
     if (options->save_path) TRY(results_save_state(&run->results, run->feeds, error));
     if (options->outputs_path && run->steps_done > 0) TRY(results_save_outputs(&run->results, error));

@@ -57,6 +57,8 @@ typedef struct AmRunOptions {
     int32_t watch_count;
     const char *outputs_path; /* .npz: every output of the last step as output[k]; or NULL */
     const char *save_path;    /* the final state by path; or NULL */
+    const char *trace_path;   /* Chrome trace of the last steps; or NULL */
+    int64_t trace_steps;      /* how many; 0: 3 */
     AmRunOnNan on_nan;
     const volatile sig_atomic_t *interrupted;           /* set: stop after the step in work; or NULL */
     void (*on_step)(void *user, const AmRunStep *step); /* in the caller's thread of process 0; or NULL */

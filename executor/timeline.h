@@ -1,0 +1,59 @@
+/* Timeline: what one rank did when, kept for the last steps of a run.
+ *
+ * Records go into a ring that is there before the first step; when it is full,
+ * the oldest are overwritten. A rank without a timeline measures nothing: its
+ * functions take NULL and do nothing. Several threads of a rank may record at once. Times
+ * are those of clock_seconds(), which threads of one machine share.
+ */
+#ifndef EXECUTOR_TIMELINE_H
+#define EXECUTOR_TIMELINE_H
+
+#include <stdatomic.h>
+
+#include "base/clock.h"
+#include "propagation/program.h"
+
+typedef enum TimelineKind {
+    TIMELINE_STEP,     /* a training step; `number`: which */
+    TIMELINE_FEED,     /* the step's batch is brought in */
+    TIMELINE_OPERATOR, /* step `step` of `program`: a kernel, a collective or control flow */
+    TIMELINE_TURN,     /* of a loop's body; `number`: which, from 0 */
+    TIMELINE_UPDATE,   /* parameters take their new values */
+    TIMELINE_OTHER     /* named by `name`, such as an actor; `number`: its turn */
+} TimelineKind;
+
+typedef struct TimelineRecord {
+    double start, end;
+    const Program *program; /* TIMELINE_OPERATOR */
+    const char *name;       /* TIMELINE_OTHER */
+    int64_t number;
+    int32_t step;
+    TimelineKind kind;
+} TimelineRecord;
+
+typedef struct Timeline {
+    TimelineRecord *records; /* [capacity] */
+    int64_t capacity;
+    _Atomic int64_t count; /* of records ever made: number k is at k modulo capacity */
+} Timeline;
+
+/* Room for what `program` does in `steps` steps, as far as the trips of its loops are known, and at most
+ * TIMELINE_MOST_RECORDS. Release with timeline_close(); NULL is fine there. */
+AmStatus timeline_open(Timeline **timeline, const Program *program, int64_t steps, AmError *error);
+void timeline_close(Timeline *timeline);
+
+enum { TIMELINE_MOST_RECORDS = 1 << 18 };
+
+/* The time at which something begins. */
+static inline double timeline_start(const Timeline *timeline) {
+    return timeline ? clock_seconds() : 0;
+}
+
+/* It ends now; `record` holds all but the end. */
+void timeline_add(Timeline *timeline, TimelineRecord record);
+
+static inline void timeline_mark(Timeline *timeline, TimelineKind kind, int64_t number, double start) {
+    if (timeline) timeline_add(timeline, (TimelineRecord){.start = start, .kind = kind, .number = number});
+}
+
+#endif
