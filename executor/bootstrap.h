@@ -2,7 +2,8 @@
  *
  * Launchers tell it in the environment; bootstrap_read() knows, in this order:
  *   torchrun  RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR, MASTER_PORT
- *   mpirun    OMPI_COMM_WORLD_* or PMI_*: MPI itself is asked (bootstrap_mpi.c)
+ *   mpirun    OMPI_COMM_WORLD_RANK, _SIZE, _LOCAL_RANK, _LOCAL_SIZE (Open MPI), or PMI_RANK,
+ *             PMI_SIZE, MPI_LOCALRANKID, MPI_LOCALNRANKS (MPICH); MPI carries the address
  *   Slurm     SLURM_PROCID, SLURM_NTASKS, SLURM_LOCALID, first host of the node list
  * and takes a process without any of them for a run of its own. Processes that
  * come from one launch share a secret: a digest of the job's name (from MPI a

@@ -1,10 +1,10 @@
-/* mpirun: MPI tells each process its number, and carries process 0's address.
+/* mpirun: the environment tells each process its number, and MPI carries process
+ * 0's address.
  *
- * The only file that includes mpi.h. MPI is started, used for one broadcast and
- * ended again at once: what the processes then say to one another goes over
- * their own connections, whose failures do not end in MPI's abort. A program
- * built without MPI says so where mpirun started it, instead of running the
- * whole plan once per process.
+ * What the processes then say to one another goes over their own connections,
+ * whose failures do not end in MPI's abort; tensors may travel by MPI
+ * (comm_mpi.c). A program built without MPI says so where mpirun started it,
+ * instead of running the whole plan once per process.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,18 +12,30 @@
 #include <unistd.h>
 
 #include "executor/bootstrap.h"
+#include "executor/mpi_wire.h"
+
+/* What a launcher calls its variables. */
+typedef struct Names {
+    const char *process, *count, *local_process, *local_count;
+} Names;
+
+static const Names open_mpi = {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK",
+                               "OMPI_COMM_WORLD_LOCAL_SIZE"};
+static const Names mpich = {"PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"};
+
+static const double share_seconds = 60;
 
 /* mpirun of Open MPI; mpiexec of MPICH and its kin, which says how many processes
  * are on this host. Under srun PMI_SIZE alone is Slurm's. */
-bool bootstrap_mpi_is_present(void) {
-    if (getenv("OMPI_COMM_WORLD_SIZE") && getenv("OMPI_COMM_WORLD_RANK")) return true;
-    return getenv("PMI_SIZE") && getenv("PMI_RANK") &&
-           (getenv("MPI_LOCALNRANKS") || !getenv("SLURM_STEP_ID"));
+static const Names *find_names(void) {
+    if (getenv(open_mpi.count) && getenv(open_mpi.process)) return &open_mpi;
+    if (!getenv(mpich.count) || !getenv(mpich.process)) return NULL;
+    return getenv(mpich.local_count) || !getenv("SLURM_STEP_ID") ? &mpich : NULL;
 }
 
-#ifdef AUTOMAP_HAVE_MPI
-
-#include <mpi.h>
+bool bootstrap_mpi_is_present(void) {
+    return find_names() != NULL;
+}
 
 /* What process 0 tells the others; port 0: it has failed. */
 typedef struct Address {
@@ -46,10 +58,8 @@ static AmStatus share(WorldPlace *place, AmError *error) {
         if (!place->host[0]) gethostname(address.host, sizeof address.host - 1);
         draw_job(address.job);
     }
-    int code = MPI_Bcast(&address, (int)sizeof address, MPI_BYTE, 0, MPI_COMM_WORLD);
-    MPI_Finalize();
-    if (code != MPI_SUCCESS)
-        return am_fail(error, AM_ERROR_RUNTIME, "", "MPI's broadcast of process 0's address failed");
+    TRY(mpi_wire_start(place->process, place->count, error));
+    TRY(mpi_wire_broadcast(&address, (int32_t)sizeof address, share_seconds, error));
     address.host[sizeof address.host - 1] = address.job[sizeof address.job - 1] = '\0';
     memcpy(place->host, address.host, sizeof place->host);
     place->port = (uint16_t)address.port;
@@ -58,41 +68,24 @@ static AmStatus share(WorldPlace *place, AmError *error) {
 }
 
 AmStatus bootstrap_mpi(WorldPlace *place, AmError *error) {
-    int process, count, local_process, local_count, started = 0;
-    MPI_Comm local;
-    MPI_Initialized(&started);
-    if (started) return am_fail(error, AM_ERROR_USAGE, "", "MPI is in use already: one run per process");
-    if (MPI_Init(NULL, NULL) != MPI_SUCCESS)
-        return am_fail(error, AM_ERROR_RUNTIME, "", "MPI cannot be started");
-    MPI_Comm_rank(MPI_COMM_WORLD, &process);
-    MPI_Comm_size(MPI_COMM_WORLD, &count);
-    MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, process, MPI_INFO_NULL, &local);
-    MPI_Comm_rank(local, &local_process);
-    MPI_Comm_size(local, &local_count);
-    MPI_Comm_free(&local);
-    place->process = process;
-    place->count = count;
-    place->local_process = local_process;
-    place->local_count = local_count;
-    place->share = share;
-    if (local_count == count) snprintf(place->host, sizeof place->host, "127.0.0.1");
-    if (count <= BOOTSTRAP_MOST_PROCESSES && count > 1) return AM_OK;
-    place->share = NULL;
-    MPI_Finalize();
+    const Names *names = find_names();
+    int64_t count, process, local_count = 1, local_process = 0;
+    TRY(bootstrap_integer(names->count, 1, BOOTSTRAP_MOST_PROCESSES, &count, error));
+    TRY(bootstrap_integer(names->process, 0, count - 1, &process, error));
+    if (getenv(names->local_count) && getenv(names->local_process)) {
+        TRY(bootstrap_integer(names->local_count, 1, count, &local_count, error));
+        TRY(bootstrap_integer(names->local_process, 0, local_count - 1, &local_process, error));
+    }
+    place->process = (int32_t)process;
+    place->count = (int32_t)count;
+    place->local_process = (int32_t)local_process;
+    place->local_count = (int32_t)local_count;
     if (count == 1) return AM_OK;
-    return am_fail(error, AM_ERROR_USAGE, "", "mpirun started %d processes: at most %d can run together",
-                   count, BOOTSTRAP_MOST_PROCESSES);
+    if (!mpi_wire_name())
+        return am_fail(error, AM_ERROR_USAGE, "",
+                       "mpirun started this process, but this program was built without MPI: "
+                       "use torchrun or srun, or build where CMake finds MPI");
+    if (local_count == count) snprintf(place->host, sizeof place->host, "127.0.0.1");
+    place->share = share;
+    return AM_OK;
 }
-
-#else
-
-AmStatus bootstrap_mpi(WorldPlace *place, AmError *error) {
-    const char *count = getenv("OMPI_COMM_WORLD_SIZE");
-    if (!count) count = getenv("PMI_SIZE");
-    if (place->count == 1 && count && strcmp(count, "1") == 0) return AM_OK;
-    return am_fail(error, AM_ERROR_USAGE, "",
-                   "mpirun started this process, but this program was built without MPI: "
-                   "use torchrun or srun, or build where CMake finds MPI");
-}
-
-#endif

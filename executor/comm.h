@@ -103,6 +103,7 @@ extern const CommBackEnd comm_local; /* threads of one process, on the host's me
  * operands in this process), the results overlapping no operand; for back ends that
  * have carried the operands here. */
 void comm_local_compute(RendezvousGroup *group, const CommCall *call);
+extern const CommBackEnd comm_mpi; /* ranks of any number of processes, on the host's memory */
 extern const CommBackEnd comm_local_cuda; /* threads of one process, on the memory of its GPUs */
 extern const CommBackEnd comm_nccl;       /* one GPU per rank, any number of processes */
 
