@@ -107,6 +107,8 @@ static AmStatus run(const Cli *cli, AmError *error) {
     Running self = {0};
     self.warnings.arena = &self.warnings_arena;
     AmStatus status = open_world(cli, &self, error);
+    /* A launcher that loses a process sends SIGTERM to the others: they are to end by themselves. */
+    if (status == AM_OK && self.world->count > 1) cli_catch_interrupts();
     if (status == AM_OK) status = run_all(cli, &self, error);
     if (self.world && status != AM_OK && status != AM_INTERRUPTED) world_abort_for(self.world, error);
     run_watch_close(&self.watch);
@@ -134,7 +136,8 @@ static const CliOption options[] = {
     {"--save", "FILE", "write the final state, .safetensors or .npz", false},
     {"--device", "cpu|cuda", "what the ranks compute on (default cpu)", false},
     {"--threads", "N", "threads of a rank on the host (default: its processors over its ranks)", false},
-    {"--comm", "local|nccl", "how ranks talk: as threads of one process (default), or by NCCL", false},
+    {"--comm", "local|mpi|nccl",
+     "how ranks talk: as threads of one process, by MPI, by NCCL (default: what suits)", false},
     {"--join-seconds", "S", "how long processes wait for one another at the start (default 60)", false},
     {"--tf32", NULL, "matrix products of f32 may round their operands to tf32 (--device cuda)", false},
     CLI_OPTION_SEED,
@@ -152,8 +155,10 @@ const CliCommand CLI_RUN = {
         "Each device of the plan is a thread. An interrupt ends the run after the step in work: what\n"
         "was asked to be saved is saved, the exit code is 130.\n"
         "\n"
-        "Started by torchrun (--no-python), srun or mpirun, the processes share the plan's devices evenly\n"
-        "and need --device cuda; process 0 prints and writes. When one fails, all others end with exit\n"
-        "code 5 and a line that names it. Where others can reach the network, set AUTOMAP_SECRET to the\n"
-        "same words for all; AUTOMAP_PORT replaces the port on which process 0 waits for them.",
+        "Started by mpirun, torchrun (--no-python) or srun, the processes share the plan's devices evenly;\n"
+        "on the CPU they talk by MPI, so mpirun starts them (or srun --mpi=pmix). Process 0 prints and\n"
+        "writes. When one fails, all others end with exit code 5 and a line that names it: mpirun must let\n"
+        "them, by --enable-recovery (Open MPI) or -disable-auto-cleanup (MPICH). Where others can reach the\n"
+        "network, set AUTOMAP_SECRET to the same words for all; AUTOMAP_PORT replaces the port on which\n"
+        "process 0 waits for them.",
     .run = run};

@@ -3,9 +3,11 @@
  * library or in cmd_*.c. */
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "automap_features.h"
 #include "cli/common.h"
+#include "executor/mpi_wire.h"
 #ifdef AUTOMAP_HAVE_CUDA
 #include "executor/cuda/versions.h"
 #endif
@@ -77,6 +79,22 @@ static void print_version(void) {
 #endif
 }
 
+static AmStatus exit_status;
+
+static void leave_at_once(void) {
+    fflush(NULL);
+    _exit(exit_status);
+}
+
+/* Ends MPI, which waits for all processes: so not after one was lost, nor for long. */
+static int leave(AmStatus status) {
+    static const double patience_seconds = 5;
+    exit_status = status;
+    bool orderly = status != AM_ERROR_RUNTIME && status != AM_ERROR_INTERNAL;
+    if (!mpi_wire_end(orderly, patience_seconds, leave_at_once)) leave_at_once();
+    return status;
+}
+
 int main(int count, char **words) {
     if (count < 2) {
         print_usage(stderr);
@@ -93,5 +111,5 @@ int main(int count, char **words) {
     AmError error = {0};
     AmStatus status = run_command(count, words, &error);
     if (status != AM_OK && error.code != AM_OK) cli_print_error(&error, wants_json(count, words));
-    return close_output(status);
+    return leave(close_output(status));
 }

@@ -7,7 +7,7 @@ add_feature_info("OpenBLAS ${OPENBLAS_VERSION}" OPENBLAS_FOUND "matrix products 
 add_feature_info("zstd ${ZSTD_VERSION}, zlib ${ZLIB_VERSION_STRING}" ZSTD_FOUND "compressed modules")
 add_feature_info("libzip ${LIBZIP_VERSION}" LIBZIP_FOUND ".npz arrays")
 add_feature_info("OpenSSL ${CRYPTO_VERSION}" CRYPTO_FOUND "SHA-256 of modules and clusters")
-add_feature_info("MPI" AUTOMAP_HAVE_MPI "version ${MPI_C_VERSION}, to start runs of several processes by mpirun")
+add_feature_info("message passing (${AUTOMAP_MPI_NAME})" AUTOMAP_HAVE_MPI "runs of several processes on CPUs, started by mpirun")
 if(NOT AUTOMAP_CUDA STREQUAL "OFF")
   foreach(part "CUDA|${CUDAToolkit_VERSION}|kernels for sm_80 and sm_90" "cuBLAS|${AUTOMAP_CUBLAS_VERSION}|matrix products on the GPU"
       "cuDNN|${AUTOMAP_CUDNN_VERSION}|convolutions on the GPU" "NCCL|${AUTOMAP_NCCL_VERSION}|collectives between GPUs")
@@ -30,7 +30,7 @@ feature_summary(WHAT ENABLED_FEATURES DISABLED_FEATURES)
 set(features "openblas ${OPENBLAS_VERSION}" "protobuf-c ${PROTOBUF_C_VERSION}" "jansson ${JANSSON_VERSION}"
   "zstd ${ZSTD_VERSION}" "zlib ${ZLIB_VERSION_STRING}" "libzip ${LIBZIP_VERSION}" "openssl ${CRYPTO_VERSION}")
 if(AUTOMAP_HAVE_MPI)
-  list(APPEND features "mpi ${MPI_C_VERSION}")
+  list(APPEND features "${AUTOMAP_MPI_NAME}")
 endif()
 if(AUTOMAP_HAVE_CUDA)
   list(APPEND features "cuda ${CUDAToolkit_VERSION}")

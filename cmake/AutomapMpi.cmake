@@ -1,8 +1,10 @@
-# MPI, by which processes that mpirun started find one another: decides by
-# AUTOMAP_MPI whether executor/bootstrap_mpi.c, the one file that includes mpi.h,
-# is built with it, and leaves AUTOMAP_MPI_LIBRARIES behind.
+# MPI, by which processes that mpirun starts find one another and exchange
+# tensors: decides by AUTOMAP_MPI whether executor/mpi_wire.c, the one file that
+# includes mpi.h, is built with it, and leaves AUTOMAP_MPI_LIBRARIES and
+# AUTOMAP_MPI_NAME behind.
 #
-# AUTO takes it where CMake finds it; ON makes its absence an error.
+# AUTO takes it where CMake finds it; ON makes its absence an error. Which MPI:
+# that of the compiler mpicc, or of -DMPI_C_COMPILER=mpicc.mpich.
 
 set(AUTOMAP_HAVE_MPI OFF)
 set(AUTOMAP_MPI_LIBRARIES)
@@ -18,6 +20,31 @@ if(NOT MPI_C_FOUND)
   return()
 endif()
 set(AUTOMAP_HAVE_MPI ON)
-set(AUTOMAP_MPI_LIBRARIES MPI::MPI_C)
-set_source_files_properties(${CMAKE_SOURCE_DIR}/executor/bootstrap_mpi.c PROPERTIES
-  COMPILE_DEFINITIONS AUTOMAP_HAVE_MPI)
+set(AUTOMAP_MPI_LIBRARIES ${MPI_C_LIBRARIES})
+
+# Reads the first "#define NAME VALUE" of mpi.h, without quotes.
+function(automap_mpi_value name output)
+  set(value)
+  foreach(folder ${MPI_C_INCLUDE_DIRS})
+    if(EXISTS ${folder}/mpi.h AND NOT value)
+      file(STRINGS ${folder}/mpi.h value LIMIT_COUNT 1 REGEX "^#define ${name} ")
+      string(REGEX REPLACE "^#define ${name} +\"?([^\" ]*)\"?.*" "\\1" value "${value}")
+    endif()
+  endforeach()
+  set(${output} "${value}" PARENT_SCOPE)
+endfunction()
+automap_mpi_value(MPICH_VERSION mpich)
+automap_mpi_value(OMPI_MAJOR_VERSION major)
+automap_mpi_value(OMPI_MINOR_VERSION minor)
+automap_mpi_value(OMPI_RELEASE_VERSION release)
+set(AUTOMAP_MPI_NAME "MPI ${MPI_C_VERSION}")
+if(mpich)
+  set(AUTOMAP_MPI_NAME "MPICH ${mpich}")
+elseif(major)
+  set(AUTOMAP_MPI_NAME "Open MPI ${major}.${minor}.${release}")
+endif()
+set_source_files_properties(${CMAKE_SOURCE_DIR}/executor/mpi_wire.c PROPERTIES
+  COMPILE_DEFINITIONS AUTOMAP_HAVE_MPI COMPILE_OPTIONS "${MPI_C_COMPILE_OPTIONS}")
+# -isystem: its headers are not ours to keep free of warnings.
+list(TRANSFORM MPI_C_INCLUDE_DIRS PREPEND "-isystem" OUTPUT_VARIABLE automap_mpi_includes)
+set_property(SOURCE ${CMAKE_SOURCE_DIR}/executor/mpi_wire.c APPEND PROPERTY COMPILE_OPTIONS ${automap_mpi_includes})

@@ -1,10 +1,12 @@
 /* From a program's collective to a call: what all back ends share. */
 #include "executor/comm.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #include "automap_features.h"
 #include "executor/cpu/wide.h"
+#include "executor/mpi_wire.h"
 
 AmStatus comm_back_end_find(const CommBackEnd **result, const char *name, const KernelBackEnd *kernels,
                             AmError *error) {
@@ -13,6 +15,9 @@ AmStatus comm_back_end_find(const CommBackEnd **result, const char *name, const 
         const CommBackEnd *back_end;
     } rows[] = {
         {"cpu", &comm_local},
+#ifdef AUTOMAP_HAVE_MPI
+        {"cpu", &comm_mpi},
+#endif
 #ifdef AUTOMAP_HAVE_CUDA
         {"cuda", &comm_local_cuda},
 #endif
@@ -25,12 +30,40 @@ AmStatus comm_back_end_find(const CommBackEnd **result, const char *name, const 
             *result = rows[k].back_end;
             return AM_OK;
         }
-    if (strcmp(name, "nccl") != 0)
-        return am_fail(error, AM_ERROR_USAGE, "", "there are no collectives '%s': local or nccl", name);
-    if (kernels == &kernels_cpu)
-        return am_fail(error, AM_ERROR_USAGE, "", "collectives 'nccl' need device 'cuda'");
+    bool is_mpi = strcmp(name, "mpi") == 0;
+    if (!is_mpi && strcmp(name, "nccl") != 0)
+        return am_fail(error, AM_ERROR_USAGE, "", "there are no collectives '%s': local, mpi or nccl", name);
+    if (is_mpi != (kernels == &kernels_cpu))
+        return am_fail(error, AM_ERROR_USAGE, "", "collectives '%s' need device '%s'", name,
+                       is_mpi ? "cpu" : "cuda");
     return am_fail(error, AM_ERROR_RUNTIME, "",
-                   "this build has no collectives 'nccl' (it was configured without NCCL's header)");
+                   "this build has no collectives '%s' (it was configured without %s)", name,
+                   is_mpi ? "MPI" : "NCCL's header");
+}
+
+/* Whether MPI can join the processes of this world: it has, or srun has prepared it. */
+static bool has_mpi(void) {
+    return mpi_wire_name() && (mpi_wire_is_started() || getenv("PMIX_RANK") || getenv("PMI_RANK"));
+}
+
+AmStatus comm_back_end_choose(const CommBackEnd **result, const char *name, const KernelBackEnd *kernels,
+                              const World *processes, AmError *error) {
+    bool on_host = kernels == &kernels_cpu;
+    if (!processes) /* one process, whose ranks need nobody else */
+        return comm_back_end_find(result, !name || (on_host && strcmp(name, "mpi") == 0) ? "local" : name,
+                                  kernels, error);
+    if (name && strcmp(name, "local") == 0)
+        return am_fail(error, AM_ERROR_USAGE, "",
+                       "%d processes need collectives '%s': 'local' ones join the threads of one process",
+                       processes->count, on_host ? "mpi" : "nccl");
+    if (!name && on_host && !has_mpi())
+        return am_fail(
+            error, AM_ERROR_USAGE, "",
+            "%d processes on device 'cpu' need collectives 'mpi', for which %s has not prepared them: "
+            "start them by mpirun or srun --mpi=pmix%s, or one process, whose ranks are threads",
+            processes->count, processes->launcher,
+            mpi_wire_name() ? "" : " (in a build with MPI, which this is not)");
+    return comm_back_end_find(result, name ? name : on_host ? "mpi" : "nccl", kernels, error);
 }
 
 const char *comm_call_name(const CommCall *call) {

@@ -1,6 +1,7 @@
 /* Collectives: one interface for several back ends (architecture, decision 9).
- * executor/comm_local.c, ranks as threads of one process, is the first; for
- * CUDA there are executor/cuda/comm_local_cuda.c and comm_nccl.c.
+ * executor/comm_local.c, ranks as threads of one process, is the first;
+ * comm_mpi.c joins processes on the host; for CUDA there are
+ * executor/cuda/comm_local_cuda.c and comm_nccl.c.
  *
  * Every rank holds a Comm. Before the first training step each collective of
  * the program becomes a CommCall (shapes and group resolved), then the runner
@@ -98,12 +99,17 @@ const char *comm_call_name(const CommCall *call);
 AmStatus comm_back_end_find(const CommBackEnd **back_end, const char *name, const KernelBackEnd *kernels,
                             AmError *error);
 
+/* The same for the processes of a run (NULL: there is one alone); `name` NULL: what suits them.
+ * AM_ERROR_USAGE says what would. */
+AmStatus comm_back_end_choose(const CommBackEnd **back_end, const char *name, const KernelBackEnd *kernels,
+                              const World *processes, AmError *error);
+
 extern const CommBackEnd comm_local; /* threads of one process, on the host's memory */
 /* Results of one call from what all members of its group brought (CommCalls with
  * operands in this process), the results overlapping no operand; for back ends that
  * have carried the operands here. */
 void comm_local_compute(RendezvousGroup *group, const CommCall *call);
-extern const CommBackEnd comm_mpi; /* ranks of any number of processes, on the host's memory */
+extern const CommBackEnd comm_mpi;        /* ranks of any number of processes, on the host's memory */
 extern const CommBackEnd comm_local_cuda; /* threads of one process, on the memory of its GPUs */
 extern const CommBackEnd comm_nccl;       /* one GPU per rank, any number of processes */
 

@@ -18,8 +18,8 @@
  * Whoever waits polls, and looks whether another rank or process has failed. Then
  * nothing of MPI is touched any more (mpi_wire_end).
  */
-#include <stdatomic.h>
 #include <sched.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -59,7 +59,7 @@ typedef struct MpiCall {
     Lane *lanes; /* [lane_count] */
     int32_t lane_count;
     int64_t chunk_bytes;
-    int64_t buffer_bytes;           /* of one chunk */
+    int64_t buffer_bytes;            /* of one chunk */
     CommStream own_given, own_taken; /* what this rank gives itself */
     /* Reductions: by position the lane that brings a member's operands (NULL: this rank itself), and how
      * many chunks of how many are reduced. */
@@ -169,8 +169,10 @@ static int64_t choose_chunk(const CommCall *call) {
 /* The most that a stream of this call can hold. */
 static int64_t longest_stream(const CommCall *call) {
     int64_t given = 0, taken = 0;
-    for (int32_t k = 0; k < call->operand_count; k++) given += kernel_align(ir_shape_bytes(call->operand_shapes[k]));
-    for (int32_t k = 0; k < call->result_count; k++) taken += kernel_align(ir_shape_bytes(call->result_shapes[k]));
+    for (int32_t k = 0; k < call->operand_count; k++)
+        given += kernel_align(ir_shape_bytes(call->operand_shapes[k]));
+    for (int32_t k = 0; k < call->result_count; k++)
+        taken += kernel_align(ir_shape_bytes(call->result_shapes[k]));
     return given > taken ? given : taken;
 }
 
@@ -194,8 +196,7 @@ static AmStatus prepare(Comm *comm, CommCall *call, AmError *error) {
 static char *chunk_place(const MpiCall *self, const CommCall *call, const Lane *lane, int64_t chunk) {
     int32_t box = 0;
     int64_t run;
-    if (lane->staged)
-        return (char *)call->scratch + lane->buffer + chunk % DEPTH * self->buffer_bytes;
+    if (lane->staged) return (char *)call->scratch + lane->buffer + chunk % DEPTH * self->buffer_bytes;
     return comm_stream_place(&lane->stream, call, chunk * self->chunk_bytes, &run, &box);
 }
 
@@ -287,7 +288,8 @@ static bool is_complete(const MpiCall *self) {
 }
 
 static AmStatus fail_released(const Comm *comm, AmError *error) {
-    return am_fail(error, AM_ERROR_RUNTIME, "", "rank %d was stopped because another rank failed", comm->rank);
+    return am_fail(error, AM_ERROR_RUNTIME, "", "rank %d was stopped because another rank failed",
+                   comm->rank);
 }
 
 /* Between two looks at what is under way: the processor goes to who else wants it, at length later. */

@@ -102,8 +102,7 @@ AmStatus comm_stream_reduced(CommStream *stream, Arena *arena, const CommCall *c
     for (int32_t k = 0; k < call->operand_count; k++) {
         int64_t own = ir_shape_bytes(call->operand_shapes[k]);
         int64_t from = first > at ? first - at : 0, to = end - at < own ? end - at : own;
-        if (from < to)
-            TRY(add_run(stream, arena, k, call->operand_shapes[k]->type, from, to - from, error));
+        if (from < to) TRY(add_run(stream, arena, k, call->operand_shapes[k]->type, from, to - from, error));
         at += align(own, PART_ALIGNMENT);
     }
     return AM_OK;

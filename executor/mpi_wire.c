@@ -20,13 +20,12 @@
 #include <assert.h>
 #include <mpi.h>
 
-#define TEXT_OF(macro) TEXT_OF_VALUE(macro)
+#define TEXT_OF(macro)       TEXT_OF_VALUE(macro)
 #define TEXT_OF_VALUE(value) #value
 
 #if defined(OMPI_MAJOR_VERSION)
-#define NAME                                                                               \
-    "Open MPI " TEXT_OF(OMPI_MAJOR_VERSION) "." TEXT_OF(OMPI_MINOR_VERSION) "." TEXT_OF( \
-        OMPI_RELEASE_VERSION)
+#define NAME \
+    "Open MPI " TEXT_OF(OMPI_MAJOR_VERSION) "." TEXT_OF(OMPI_MINOR_VERSION) "." TEXT_OF(OMPI_RELEASE_VERSION)
 #elif defined(MPICH_VERSION)
 #define NAME "MPICH " MPICH_VERSION
 #else

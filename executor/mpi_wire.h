@@ -29,7 +29,8 @@ const char *mpi_wire_name(void);
 AmStatus mpi_wire_start(int32_t process, int32_t count, AmError *error);
 bool mpi_wire_is_started(void);
 
-/* `count` bytes of process 0 to all, within so many seconds; before there is anything else to watch failures. */
+/* `count` bytes of process 0 to all, within so many seconds; before there is anything else to watch failures.
+ */
 AmStatus mpi_wire_broadcast(void *bytes, int32_t count, double seconds, AmError *error);
 
 /* 0 <= tag <= mpi_wire_most_tag(). The bytes belong to the message until it is done: at most INT32_MAX. */

@@ -132,27 +132,12 @@ static AmStatus check_memory(const Run *run, int32_t opened, AmError *error) {
 /* Several processes need collectives that reach from one to another. */
 static AmStatus choose_back_ends(Run *run, AmError *error) {
     const AmRunOptions *options = run->options;
-    const char *name = options->comm;
     TRY(kernel_back_end_find(&run->kernels, options->device ? options->device : "cpu", error));
     if (options->tf32 && run->kernels == &kernels_cpu)
         am_warn(options->warnings, "device cpu multiplies f32 in f32: tf32 is for device 'cuda'");
     run->collectives = options->collectives;
     if (run->collectives) return AM_OK;
-    if (name && strcmp(name, "mpi") == 0)
-        return am_fail(error, AM_ERROR_USAGE, "",
-                       "there are no collectives 'mpi' yet: use 'local', ranks as threads of one process, or "
-                       "'nccl' on device 'cuda'");
-    if (run->world && (run->kernels == &kernels_cpu || (name && strcmp(name, "local") == 0)))
-        return am_fail(
-            error, AM_ERROR_USAGE, "",
-            "%d processes need collectives 'nccl' on device 'cuda'; with collectives 'local' or on "
-            "device 'cpu' all ranks are threads of one process",
-            run->world->count);
-    return comm_back_end_find(&run->collectives,
-                              name         ? name
-                              : run->world ? "nccl"
-                                           : "local",
-                              run->kernels, error);
+    return comm_back_end_choose(&run->collectives, options->comm, run->kernels, run->world, error);
 }
 
 static AmStatus open_devices(Run *run, AmError *error) {

@@ -44,7 +44,7 @@ typedef enum AmRunOnNan {
 typedef struct AmRunOptions {
     const Plan *plan;               /* NULL: the whole module on one device */
     const char *device;             /* kernel_back_end_find(); NULL: "cpu" */
-    const char *comm;               /* comm_back_end_find(); NULL: "local", for several processes "nccl" */
+    const char *comm;               /* comm_back_end_choose(); NULL: what suits */
     bool tf32;                      /* KernelOptions */
     int32_t threads;                /* KernelOptions: of a rank on the host; 0: processors over ranks */
     World *world;                   /* the processes that run the plan together; NULL: this one alone */

@@ -53,13 +53,17 @@ start_torch 0 1 "${run[@]}"
 expect 0 0 ''
 grep -q 'step      0' "$work/0.stdout" || failures=$((failures + 1))
 
-# They find one another, then each names why the CPU's threads are not enough for two.
+# They find one another, then each names what two need.
 for p in 1 0; do start_torch $p 2 "${run[@]}"; done
-for p in 0 1; do expect $p 2 "2 processes need collectives 'nccl' on device 'cuda'"; done
+for p in 0 1; do expect $p 2 "2 processes on device 'cpu' need collectives 'mpi', for which torchrun has not"; done
 
-# Collectives that are not there are refused by name.
+# One process needs nobody else; others are refused by name.
 start 0 "${run[@]}" --comm mpi
-expect 0 2 "no collectives 'mpi' yet"
+expect 0 0 ''
+start 0 "${run[@]}" --comm carrier-pigeon
+expect 0 2 "there are no collectives 'carrier-pigeon': local, mpi or nccl"
+start 0 "${run[@]}" --comm nccl
+expect 0 2 "collectives 'nccl' need device 'cuda'"
 
 # Other arguments than process 0: both values are named, by both.
 port=$((port + 1))
@@ -93,7 +97,7 @@ for p in 0 1; do
   start $p SLURM_PROCID=$p SLURM_NTASKS=2 SLURM_LOCALID=$p SLURM_JOB_ID=$$ SLURM_STEP_ID=0 \
     SLURM_STEP_NODELIST='localhost,node[1-3]' "${run[@]}" --join-seconds 20
 done
-for p in 0 1; do expect $p 2 "2 processes need collectives 'nccl'"; done
+for p in 0 1; do expect $p 2 "need collectives 'mpi', for which Slurm has not"; done
 
 echo "$cases cases, $failures failures"
 [ "$failures" -eq 0 ]

@@ -4,7 +4,7 @@
 # labels: mpi e2e
 # timeout: 120
 set -uo pipefail
-if [ -z "${AUTOMAP:-}" ] || ! "$AUTOMAP" --version | grep -q 'mpi '; then
+if [ -z "${AUTOMAP:-}" ] || ! "$AUTOMAP" --version | grep -q 'MPI'; then
   echo "skipped: this build has no MPI"
   exit 77
 fi
@@ -37,7 +37,8 @@ expect() {
 
 expect 0 0 '^automap:' mpirun -n 1 "${run[@]}" --steps 2
 grep -q 'step      1' "$work/stdout" || { echo "one process printed no steps"; failures=$((failures + 1)); }
-expect 2 2 "automap: 2 processes need collectives 'nccl'" mpirun -n 2 "${run[@]}"
+expect 0 0 '^automap:' mpirun -n 2 "${run[@]}" --steps 2
+expect 2 2 "automap: 2 processes need collectives 'mpi': 'local' ones join" mpirun -n 2 "${run[@]}" --comm local
 expect 3 2 'process 0 has the number of steps 3 and process 1 4' \
   mpirun -n 1 "${run[@]}" --steps 3 : -n 1 "${run[@]}" --steps 4
 expect 2 3 'this plan has 4 devices, which 3 processes cannot share evenly' mpirun -n 3 "${run[@]}"

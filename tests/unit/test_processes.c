@@ -105,7 +105,8 @@ static void test_refusals(void **state) {
     prepare_job("mlp_tiny", "data=2", choose_batch, 0);
     training.collectives = NULL;
     run_job(children, 2);
-    for (int p = 0; p < 2; p++) expect(&children[p], AM_ERROR_USAGE, "2 processes need collectives 'nccl'");
+    for (int p = 0; p < 2; p++)
+        expect(&children[p], AM_ERROR_USAGE, "2 processes on device 'cpu' need collectives 'mpi'");
     make_children(children, 2, train_less);
     start(children, 2);
     finish(children, 2);
