@@ -13,6 +13,7 @@
 #include "base/arena.h"
 #include "base/dtype.h"
 #include "base/status.h"
+#include "base/text.h"
 
 #define ARRAY_MAX_RANK 16
 
@@ -57,6 +58,13 @@ typedef struct ArrayToWrite {
  * pairs key, value, ..., NULL (safetensors only) or NULL. */
 AmStatus array_file_write(const char *path, const ArrayToWrite *arrays, int32_t count,
                           const char *const *metadata, AmError *error);
+
+/* Whether safetensors has a name for the type. */
+bool array_file_names(Dtype type);
+/* What a safetensors file begins with: the length, then the header as JSON, padded with
+ * spaces so that data is aligned to 8. The arrays' data follow, one right after the other. */
+AmStatus array_file_header(Text *header, const ArrayToWrite *arrays, int32_t count,
+                           const char *const *metadata, const char *path, AmError *error);
 
 /* AM_ERROR_USAGE if array_file_write() to the path could not begin: the suffix
  * or the place. Leaves nothing behind. */

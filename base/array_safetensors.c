@@ -24,6 +24,10 @@ static const char *const TYPE_NAMES[DTYPE_COUNT] = {
 #undef SAFETENSORS_NAME
 };
 
+bool array_file_names(Dtype type) {
+    return TYPE_NAMES[type][0] != '\0';
+}
+
 static Dtype type_from_name(const char *name) {
     for (int i = 1; i < DTYPE_COUNT; i++) {
         if (TYPE_NAMES[i][0] && strcmp(TYPE_NAMES[i], name) == 0) return (Dtype)i;
@@ -184,9 +188,8 @@ static AmStatus safetensors_read(ArrayFile *file, const ArrayEntry *entry, void 
                    ferror(stream) ? strerror(errno) : "the file became shorter");
 }
 
-/* The header as JSON, its length padded with spaces so that data is aligned. */
-static AmStatus make_header(Text *header, const ArrayToWrite *arrays, int32_t count,
-                            const char *const *metadata, const char *path, AmError *error) {
+AmStatus array_file_header(Text *header, const ArrayToWrite *arrays, int32_t count,
+                           const char *const *metadata, const char *path, AmError *error) {
     json_t *root = json_object();
     AmStatus status = AM_OK;
     if (metadata && metadata[0]) {
@@ -213,9 +216,15 @@ static AmStatus make_header(Text *header, const ArrayToWrite *arrays, int32_t co
                                       (json_int_t)begin, (json_int_t)(begin + bytes)));
         begin += bytes;
     }
+    text_append_bytes(header, "\0\0\0\0\0\0\0\0", LENGTH_BYTES);
     json_write(header, root, JSON_STYLE_COMPACT);
     while (header->length % DATA_ALIGNMENT && !header->failed) text_append_string(header, " ");
-    if (header->failed) status = am_fail_memory(error, (int64_t)header->length);
+    if (header->failed) {
+        status = am_fail_memory(error, (int64_t)header->length);
+        goto fail;
+    }
+    uint64_t length = header->length - LENGTH_BYTES;
+    for (int i = 0; i < LENGTH_BYTES; i++) header->data[i] = (char)(unsigned char)(length >> (8 * i));
 fail:
     json_decref(root);
     return status;
@@ -226,11 +235,8 @@ static AmStatus safetensors_write(const char *path, const ArrayToWrite *arrays, 
     Text header = {0};
     FileWriter writer = {0};
     AmStatus status = AM_OK;
-    TRY_OR_FAIL(make_header(&header, arrays, count, metadata, path, error));
+    TRY_OR_FAIL(array_file_header(&header, arrays, count, metadata, path, error));
     TRY_OR_FAIL(file_writer_begin(&writer, path, error));
-    unsigned char prefix[LENGTH_BYTES];
-    for (int i = 0; i < LENGTH_BYTES; i++) prefix[i] = (unsigned char)((uint64_t)header.length >> (8 * i));
-    TRY_OR_FAIL(file_writer_add(&writer, prefix, sizeof prefix, error));
     TRY_OR_FAIL(file_writer_add(&writer, header.data, header.length, error));
     for (int32_t i = 0; i < count; i++) {
         int64_t bytes = 0;

@@ -64,10 +64,12 @@ static AmStatus run_all(const Cli *cli, Running *self, AmError *error) {
     Plan *plan = NULL;
     int32_t watch[CLI_MAX_REPEATS];
     int32_t on_nan = AM_RUN_STOP_ON_NAN;
-    int64_t steps = 1, seed = 0, threads = 0, trace_steps = 3;
+    int64_t steps = 1, seed = 0, threads = 0, every = 0, keep = 0, trace_steps = 3;
     AmRunReport report = {0};
     TRY(cli_integer(cli, "--steps", 1, INT64_MAX, &steps, error));
     TRY(cli_integer(cli, "--seed", 0, INT64_MAX, &seed, error));
+    TRY(cli_integer(cli, "--every", 1, INT64_MAX, &every, error));
+    TRY(cli_integer(cli, "--keep", 1, 1000000, &keep, error));
     TRY(cli_integer(cli, "--threads", 1, 256, &threads, error));
     TRY(cli_integer(cli, "--trace-steps", 1, 1000000, &trace_steps, error));
     TRY(cli_choice(cli, "--on-nan", on_nan_name, 2, &on_nan, error));
@@ -88,6 +90,10 @@ static AmStatus run_all(const Cli *cli, Running *self, AmError *error) {
                             .save_path = cli_text(cli, "--save"),
                             .trace_path = cli_text(cli, "--trace"),
                             .trace_steps = trace_steps,
+                            .checkpoint_path = cli_text(cli, "--checkpoint"),
+                            .checkpoint_every = every,
+                            .checkpoint_keep = (int32_t)keep,
+                            .resume = cli_has(cli, "--resume"),
                             .interrupted = cli_catch_interrupts(),
                             .on_nan = (AmRunOnNan)on_nan,
                             .on_step = run_watch_step,
@@ -134,6 +140,10 @@ static const CliOption options[] = {
     {"--on-nan", "stop|warn", "after a loss that is not finite: end with exit code 5 (default), or go on",
      false},
     {"--save", "FILE", "write the final state, .safetensors or .npz", false},
+    {"--checkpoint", "DIR", "save the state in the folder after the last step, and when interrupted", false},
+    {"--every", "K", "and after every K steps", false},
+    {"--keep", "N", "checkpoints that stay (default 2)", false},
+    {"--resume", NULL, "go on from the newest checkpoint; --steps counts the steps before it too", false},
     {"--device", "cpu|cuda", "what the ranks compute on (default cpu)", false},
     {"--threads", "N", "threads of a rank on the host (default: its processors over its ranks)", false},
     {"--comm", "local|mpi|nccl",

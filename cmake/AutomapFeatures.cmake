@@ -7,6 +7,7 @@ add_feature_info("OpenBLAS ${OPENBLAS_VERSION}" OPENBLAS_FOUND "matrix products 
 add_feature_info("zstd ${ZSTD_VERSION}, zlib ${ZLIB_VERSION_STRING}" ZSTD_FOUND "compressed modules")
 add_feature_info("libzip ${LIBZIP_VERSION}" LIBZIP_FOUND ".npz arrays")
 add_feature_info("OpenSSL ${CRYPTO_VERSION}" CRYPTO_FOUND "SHA-256 of modules and clusters")
+add_feature_info("xxHash ${XXHASH_VERSION}" XXHASH_FOUND "digests of checkpoints")
 add_feature_info("message passing (${AUTOMAP_MPI_NAME})" AUTOMAP_HAVE_MPI "runs of several processes on CPUs, started by mpirun")
 if(NOT AUTOMAP_CUDA STREQUAL "OFF")
   foreach(part "CUDA|${CUDAToolkit_VERSION}|kernels for sm_80 and sm_90" "cuBLAS|${AUTOMAP_CUBLAS_VERSION}|matrix products on the GPU"
@@ -28,7 +29,7 @@ add_feature_info("sanitizers" AUTOMAP_SANITIZE "${AUTOMAP_SANITIZE}")
 feature_summary(WHAT ENABLED_FEATURES DISABLED_FEATURES)
 
 set(features "openblas ${OPENBLAS_VERSION}" "protobuf-c ${PROTOBUF_C_VERSION}" "jansson ${JANSSON_VERSION}"
-  "zstd ${ZSTD_VERSION}" "zlib ${ZLIB_VERSION_STRING}" "libzip ${LIBZIP_VERSION}" "openssl ${CRYPTO_VERSION}")
+  "zstd ${ZSTD_VERSION}" "zlib ${ZLIB_VERSION_STRING}" "libzip ${LIBZIP_VERSION}" "openssl ${CRYPTO_VERSION}" "xxhash ${XXHASH_VERSION}")
 if(AUTOMAP_HAVE_MPI)
   list(APPEND features "${AUTOMAP_MPI_NAME}")
 endif()

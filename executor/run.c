@@ -25,6 +25,7 @@
 #include "base/json.h"
 #include "base/process.h"
 #include "base/text.h"
+#include "executor/checkpoint.h"
 #include "executor/feed.h"
 #include "executor/results.h"
 #include "executor/throughput.h"
@@ -50,11 +51,13 @@ typedef struct Run {
     Comm *comms;
     bool has_comm;
     Feed *feeds; /* [parameter_count] */
+    Checkpoint *checkpoint; /* or NULL */
+    int64_t first_step;     /* those before it were done by the run that is resumed */
     Results results;
     RunEnd end;               /* set by the leading rank before a barrier, read after it */
     int64_t examples, tokens; /* of a step */
     int64_t planned_bytes;    /* of all ranks here */
-    int64_t steps_done;
+    int64_t steps_done; /* by this run */
     int64_t not_finite_steps, first_not_finite;
     int64_t resident_bytes_early;
     double first_step_seconds, total_seconds, first_loss, last_loss;
@@ -212,6 +215,8 @@ static AmStatus load(Run *run, AmError *error) {
     AmStatus status = AM_OK;
     for (int32_t k = 0; k < roles->parameter_count && status == AM_OK; k++) {
         Feed *feed = &run->feeds[k];
+        feed->batches = 1;
+        if (checkpoint_holds(run->checkpoint, k)) continue;
         status = feed_read(feed, &source, k, error);
         if (status != AM_OK) break;
         for (int32_t r = 0; r < run->rank_count; r++) rank_set_parameter(&run->ranks[r], k, feed->data);
@@ -220,6 +225,41 @@ static AmStatus load(Run *run, AmError *error) {
     if (status == AM_OK) status = feed_align(run->feeds, run->context, run->options->warnings, error);
     feed_close(&source);
     return status;
+}
+
+/* What is resumed comes before what the files of state and data say. */
+static AmStatus open_checkpoint(Run *run, AmError *error) {
+    char *plan = ARENA_ARRAY(run->arena, char, 65);
+    if (!plan) return am_fail_memory(error, 65);
+    TRY(hash_plan(run, plan, error));
+    CheckpointOwner owner = {.context = run->context,
+                             .options = run->options,
+                             .plan = plan,
+                             .world = run->world,
+                             .ranks = run->ranks,
+                             .rank_count = run->rank_count,
+                             .first = run->first,
+                             .device_count = run->device_count};
+    TRY(checkpoint_open(&run->checkpoint, &owner, error));
+    run->first_step = checkpoint_first_step(run->checkpoint);
+    return AM_OK;
+}
+
+static AmStatus start_checkpoint(Run *run, AmError *error) {
+    int32_t count = run->context->roles->parameter_count;
+    bool *is_fed = ARENA_ARRAY(run->arena, bool, count + 1);
+    if (!is_fed) return am_fail_memory(error, count);
+    for (int32_t k = 0; k < count; k++) is_fed[k] = run->feeds[k].batches > 1;
+    return checkpoint_start(run->checkpoint, is_fed, error);
+}
+
+/* Steps that are done, those of the run that was resumed included. */
+static int64_t steps_in_all(const Run *run) {
+    return run->first_step + run->steps_done;
+}
+
+static CheckpointPosition position_after(const Run *run, int64_t steps) {
+    return (CheckpointPosition){.seed = run->options->seed, .batch = steps};
 }
 
 /* By process 0, with what has come together there. */
@@ -232,10 +272,10 @@ static void report_step(Run *run, double seconds) {
     }
     if (run->steps_done <= RUN_EARLY_STEP) run->resident_bytes_early = process_resident_bytes();
     if (results->loss_count > 0 && !isfinite(loss) && run->not_finite_steps++ == 0)
-        run->first_not_finite = run->steps_done;
+        run->first_not_finite = steps_in_all(run);
     run->last_loss = loss;
     run->total_seconds += seconds;
-    AmRunStep step = {.step = run->steps_done,
+    AmRunStep step = {.step = steps_in_all(run),
                       .loss = loss,
                       .has_loss = results->loss_count > 0,
                       .seconds = seconds,
@@ -270,20 +310,26 @@ static AmStatus run_step(Run *run, Rank *rank, int64_t step, AmError *error) {
 static AmStatus agree_to_end(Run *run, AmError *error) {
     const volatile sig_atomic_t *interrupted = run->options->interrupted;
     World *world = run->world;
-    bool is_over = run->steps_done == run->options->steps;
+    bool is_over = steps_in_all(run) >= run->options->steps;
     char end = interrupted && *interrupted && !is_over ? RUN_INTERRUPTED : RUN_GOES_ON;
     if (run->not_finite_steps > 0 && run->options->on_nan == AM_RUN_STOP_ON_NAN) end = RUN_NOT_FINITE;
+    int collect = checkpoint_news(run->checkpoint);
     if (world) {
         WorldPart *parts = calloc((size_t)world->count, sizeof *parts);
         if (!parts) return am_fail_memory(error, (int64_t)sizeof *parts * world->count);
-        AmStatus status = world_gather(world, &end, 1, 1, parts, error);
-        for (int32_t p = 0; p < world->count && world->process == 0 && status == AM_OK; p++)
-            if (parts[p].count == 1 && *(const char *)parts[p].bytes > end)
-                end = *(const char *)parts[p].bytes;
+        char news[2] = {end, (char)collect};
+        AmStatus status = world_gather(world, news, sizeof news, sizeof news, parts, error);
+        for (int32_t p = 0; p < world->count && world->process == 0 && status == AM_OK; p++) {
+            const char *other = parts[p].bytes;
+            if (parts[p].count == sizeof news && other[0] > news[0]) news[0] = other[0];
+            if (parts[p].count == sizeof news) news[1] &= other[1];
+        }
         world_release_parts(world, parts);
         free(parts);
         TRY(status);
-        TRY(world_broadcast(world, &end, 1, error));
+        TRY(world_broadcast(world, news, sizeof news, error));
+        end = news[0];
+        if (news[1]) TRY(checkpoint_collect(run->checkpoint, error));
     }
     run->end = (RunEnd)end;
     return AM_OK;
@@ -293,11 +339,14 @@ static AmStatus run_steps(Run *run, Rank *rank, AmError *error) {
     const CommBackEnd *back_end = rank->comm->back_end;
     bool leads = rank->comm->rank == run->first;
     TRY(rank_start(rank, error));
-    for (int64_t step = 0;; step++) {
+    for (int64_t step = run->first_step;; step++) {
+        CheckpointPosition position = position_after(run, step);
         if (leads) TRY(agree_to_end(run, error));
+        if (leads) TRY(checkpoint_before(run->checkpoint, step, &position, error));
         TRY(back_end->barrier(rank->comm, error));
         /* From here on the loss of the step before is known to be fit for what is to be kept of it. */
-        if (run->end != RUN_GOES_ON || step == run->options->steps) return AM_OK;
+        if (run->end != RUN_GOES_ON || step >= run->options->steps) return AM_OK;
+        checkpoint_take(run->checkpoint, rank->comm->rank - run->first, step);
         double start = clock_seconds();
         TRY(run_step(run, rank, step, error));
         TRY(back_end->barrier(rank->comm, error));
@@ -423,7 +472,7 @@ static AmStatus fail_not_finite(const Run *run, AmError *error) {
     return am_fail(error, AM_ERROR_RUNTIME, "",
                    "the loss of step %lld is %s: the run ends there and nothing of the state is saved "
                    "(--on-nan warn goes on)",
-                   (long long)run->steps_done - 1,
+                   (long long)steps_in_all(run) - 1,
                    run->world && run->world->process != 0 ? "not finite"
                    : isnan(loss)                          ? "not a number"
                    : loss > 0                             ? "infinite"
@@ -452,16 +501,25 @@ static AmStatus run_plan(Run *run, AmRunReport *report, AmError *error) {
     TRY(lower(run, error));
     WholeOwner owner = {.ranks = run->ranks, .rank_count = run->rank_count, .world = run->world};
     TRY(results_open(&run->results, run->context, options, &owner, run->arena, error));
+    TRY(open_checkpoint(run, error));
     TRY(load(run, error));
+    TRY(start_checkpoint(run, error));
     throughput_of_batch(plan_context_whole(run->context), &run->examples, &run->tokens);
     TRY(run_all(run, error));
     TRY(fill_report(run, report, error));
     if (options->trace_path) TRY(write_trace(run, error));
     if (run->end == RUN_NOT_FINITE) return fail_not_finite(run, error);
+    CheckpointPosition position = position_after(run, steps_in_all(run));
+    AmError not_saved = {0};
+    checkpoint_finish(run->checkpoint, steps_in_all(run), &position, &not_saved);
     if (options->save_path) TRY(results_save_state(&run->results, run->feeds, error));
     if (options->outputs_path && run->steps_done > 0) TRY(results_save_outputs(&run->results, error));
+    if (not_saved.code != AM_OK) {
+        *error = not_saved;
+        return not_saved.code;
+    }
     if (run->end == RUN_GOES_ON) return AM_OK;
-    return am_fail(error, AM_INTERRUPTED, "", "interrupted after %lld steps", (long long)run->steps_done);
+    return am_fail(error, AM_INTERRUPTED, "", "interrupted after %lld steps", (long long)steps_in_all(run));
 }
 
 AmStatus am_run(const PlanContext *context, const AmRunOptions *options, Arena *arena, AmRunReport *report,
@@ -476,6 +534,7 @@ AmStatus am_run(const PlanContext *context, const AmRunOptions *options, Arena *
                .last_loss = NAN};
     AmError own = {0};
     AmStatus status = run_plan(&run, report, &own);
+    checkpoint_close(run.checkpoint);
     if (world && status != AM_OK && status != AM_INTERRUPTED) world_abort_for(world, &own);
     if (status != AM_OK && error && error->code == AM_OK) *error = own;
     if (run.results.context) results_close(&run.results);

@@ -13,6 +13,7 @@
 
 #include <signal.h>
 
+#include "base/disk.h"
 #include "executor/comm.h"
 #include "executor/world.h"
 #include "propagation/plan.h"
@@ -60,6 +61,12 @@ typedef struct AmRunOptions {
     const char *trace_path;   /* Chrome trace of the last steps; or NULL */
     int64_t trace_steps;      /* how many; 0: 3 */
     AmRunOnNan on_nan;
+    const char *checkpoint_path; /* folder of checkpoints (checkpoint.h); or NULL */
+    int64_t checkpoint_every;    /* steps from one to the next; 0: after the last step only */
+    int32_t checkpoint_keep;     /* how many stay; 0: 2 */
+    bool resume;                 /* go on from the newest; `steps` counts the steps before it too */
+    const DiskCalls *disk;       /* of a test; NULL: the system's */
+    void (*on_note)(void *user, const char *text); /* a line for the user at once, as on_step; or NULL */
     const volatile sig_atomic_t *interrupted;           /* set: stop after the step in work; or NULL */
     void (*on_step)(void *user, const AmRunStep *step); /* in the caller's thread of process 0; or NULL */
     void *user;

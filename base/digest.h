@@ -1,0 +1,25 @@
+/* Digests of data on disk: XXH3 with 128 bits (libxxhash), as 32 hexadecimal digits.
+ *
+ * They find what a disk, a copy or a crash has changed, at the speed of memory; they do
+ * not prove who wrote it (SHA-256 in base/hash.h names modules and plans).
+ */
+#ifndef BASE_DIGEST_H
+#define BASE_DIGEST_H
+
+#include <stddef.h>
+
+#define DIGEST_ROOM 33 /* the digits and a NUL */
+
+void digest_bytes(char hex[DIGEST_ROOM], const void *bytes, size_t count);
+
+/* The same for bytes that come in parts. */
+typedef struct Digest {
+    void *state; /* XXH3_state_t; NULL: no memory */
+} Digest;
+
+void digest_begin(Digest *digest);
+void digest_add(Digest *digest, const void *bytes, size_t count);
+/* Releases the state. Without memory for one the digits are the empty string, which no digest equals. */
+void digest_end(Digest *digest, char hex[DIGEST_ROOM]);
+
+#endif
