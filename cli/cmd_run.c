@@ -97,10 +97,11 @@ static AmStatus run_all(const Cli *cli, Running *self, AmError *error) {
                             .interrupted = cli_catch_interrupts(),
                             .on_nan = (AmRunOnNan)on_nan,
                             .on_step = run_watch_step,
+                            .on_note = run_watch_note,
                             .user = &self->watch,
                             .warnings = &self->warnings};
     TRY(read_watch(cli, self->context, watch, &options.watch_count, error));
-    if (writes) TRY(run_watch_open(&self->watch, cli, &options, false, error));
+    if (writes) TRY(run_watch_open(&self->watch, cli, &options, options.resume, error));
     AmStatus status = am_run(self->context, &options, &self->arena, &report, error);
     if (writes) run_watch_end(&self->watch);
     if (writes) cli_warn(cli, &self->warnings);

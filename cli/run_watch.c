@@ -48,6 +48,12 @@ void run_watch_step(void *user, const AmRunStep *step) {
     watch->steps_seen++;
 }
 
+void run_watch_note(void *user, const char *text) {
+    RunWatch *watch = user;
+    run_progress_clear(&watch->progress);
+    cli_note(watch->cli, "%s", text);
+}
+
 void run_watch_end(RunWatch *watch) {
     run_progress_clear(&watch->progress);
 }

@@ -26,6 +26,7 @@ typedef struct RunWatch {
 AmStatus run_watch_open(RunWatch *watch, const Cli *cli, const AmRunOptions *options, bool resumes,
                         AmError *error);
 void run_watch_step(void *watch, const AmRunStep *step); /* AmRunOptions.on_step */
+void run_watch_note(void *watch, const char *text);      /* AmRunOptions.on_note */
 /* After the run: nothing is drawn any more. */
 void run_watch_end(RunWatch *watch);
 /* The stream becomes the file it was meant for; the first failure of any. */

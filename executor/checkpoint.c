@@ -274,10 +274,10 @@ AmStatus checkpoint_open(Checkpoint **checkpoint, const CheckpointOwner *owner, 
     *checkpoint = self;
     self->owner = *owner;
     self->saved = self->failed = -1;
-    self->writer = (CheckpointWriter){.calls = options->disk ? options->disk : &disk_calls,
-                                      .folder = options->checkpoint_path,
-                                      .keep = options->checkpoint_keep > 0 ? options->checkpoint_keep
-                                                                           : DEFAULT_KEEP};
+    self->writer =
+        (CheckpointWriter){.calls = options->disk ? options->disk : &disk_calls,
+                           .folder = options->checkpoint_path,
+                           .keep = options->checkpoint_keep > 0 ? options->checkpoint_keep : DEFAULT_KEEP};
     pthread_mutex_init(&self->mutex, NULL);
     pthread_cond_init(&self->changed, NULL);
     TRY(open_folder(self, error));
@@ -496,8 +496,7 @@ static AmStatus add_shares(Checkpoint *self, const WorldPart *parts, AmError *er
 AmStatus checkpoint_collect(Checkpoint *self, AmError *error) {
     World *world = self->owner.world;
     Text text = {0};
-    if (self->status == AM_OK)
-        self->status = checkpoint_manifest_print(&text, &self->saving, &self->error);
+    if (self->status == AM_OK) self->status = checkpoint_manifest_print(&text, &self->saving, &self->error);
     AmError own = self->error;
     AmError all = {0};
     self->status = agree_on(self, self->status, &own, &all);

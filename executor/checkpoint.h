@@ -53,8 +53,8 @@ AmStatus checkpoint_start(Checkpoint *checkpoint, const bool *is_fed, AmError *e
  * to be saved waits for the write before. `position`: where in the data the next step begins. */
 AmStatus checkpoint_before(Checkpoint *checkpoint, int64_t steps, const CheckpointPosition *position,
                            AmError *error);
-/* Every rank after that and before the next step, rank `r` of this process: its part of the state, if it is to
- * be saved. The last rank hands it to the worker. */
+/* Every rank after that and before the next step, rank `r` of this process: its part of the state, if it is
+ * to be saved. The last rank hands it to the worker. */
 void checkpoint_take(Checkpoint *checkpoint, int32_t r, int64_t steps);
 /* After the last step, or an interrupt: saves it if that has not been done. All processes together.
  * AM_ERROR_RUNTIME: the last save failed. */

@@ -96,16 +96,14 @@ void checkpoint_image_take(CheckpointImage *image) {
 
 /* One more part of a tensor; its extents fall into one row of memory. */
 static CheckpointPart *add_part(CheckpointTensor *tensor, Arena *arena) {
-    CheckpointPart *parts =
-        arena_grow(arena, tensor->parts, sizeof *parts * (size_t)tensor->part_count,
-                   sizeof *parts * ((size_t)tensor->part_count + 1));
+    CheckpointPart *parts = arena_grow(arena, tensor->parts, sizeof *parts * (size_t)tensor->part_count,
+                                       sizeof *parts * ((size_t)tensor->part_count + 1));
     int64_t *places = ARENA_ARRAY(arena, int64_t, 3 * tensor->rank + 1);
     if (!parts || !places) return NULL;
     tensor->parts = parts;
     CheckpointPart *part = &parts[tensor->part_count++];
-    *part = (CheckpointPart){.start = places,
-                             .extent = places + tensor->rank,
-                             .blocks = places + 2 * (int64_t)tensor->rank};
+    *part = (CheckpointPart){
+        .start = places, .extent = places + tensor->rank, .blocks = places + 2 * (int64_t)tensor->rank};
     return part;
 }
 

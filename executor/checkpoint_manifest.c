@@ -31,9 +31,9 @@ static json_t *integers_to_json(const int64_t *values, int32_t count) {
 }
 
 static json_t *part_to_json(const CheckpointPart *part, int32_t rank) {
-    json_t *object =
-        json_pack("{s:i, s:I, s:o, s:o}", "file", (int)part->file, "offset", (json_int_t)part->offset, "start",
-                  integers_to_json(part->start, rank), "extent", integers_to_json(part->extent, rank));
+    json_t *object = json_pack("{s:i, s:I, s:o, s:o}", "file", (int)part->file, "offset",
+                               (json_int_t)part->offset, "start", integers_to_json(part->start, rank),
+                               "extent", integers_to_json(part->extent, rank));
     bool is_cut = false;
     for (int32_t d = 0; d < rank; d++) is_cut |= part->blocks[d] > 1;
     if (is_cut) json_object_set_new(object, "blocks", integers_to_json(part->blocks, rank));
@@ -173,7 +173,7 @@ static AmStatus read_parts(const Reading *self, CheckpointTensor *tensor, json_t
     tensor->parts = ARENA_ARRAY(self->arena, CheckpointPart, tensor->part_count + 1);
     if (!tensor->parts) return am_fail_memory(self->error, (int64_t)json_array_size(parts));
     for (int32_t p = 0; p < tensor->part_count; p++) {
-        char place[64];
+        char place[96];
         snprintf(place, sizeof place, "%s.parts[%d]", where, (int)p);
         TRY(read_part(self, &tensor->parts[p], tensor, json_array_get(parts, (size_t)p), place));
     }
@@ -194,7 +194,9 @@ static AmStatus read_tensor(const Reading *self, CheckpointTensor *tensor, json_
     if (tensor->type == DTYPE_INVALID || dtype_bits(tensor->type) == 0)
         return bad(self, where, "the type is not one of numbers");
     tensor->rank = -1;
-    TRY(read_integers(self, &tensor->dimensions, &tensor->rank, object, "shape", 0, where));
+    int64_t *dimensions;
+    TRY(read_integers(self, &dimensions, &tensor->rank, object, "shape", 0, where));
+    tensor->dimensions = dimensions;
     for (int32_t d = 0; d < tensor->rank; d++) {
         if (tensor->dimensions[d] > 0 && elements > MOST_BYTES / 16 / tensor->dimensions[d])
             return bad(self, where, "the tensor is too large");

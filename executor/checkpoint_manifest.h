@@ -26,7 +26,7 @@ typedef struct CheckpointFile {
 
 typedef struct CheckpointPart {
     int32_t file;
-    int64_t offset, bytes;           /* in the file */
+    int64_t offset, bytes;            /* in the file */
     int64_t *start, *extent, *blocks; /* [rank of the tensor] */
     char digest[DIGEST_ROOM];
 } CheckpointPart;
@@ -35,7 +35,8 @@ typedef struct CheckpointTensor {
     const char *path;
     Dtype type;
     int32_t rank;
-    int64_t *dimensions, bytes;
+    const int64_t *dimensions;
+    int64_t bytes;
     CheckpointPart *parts;
     int32_t part_count;
 } CheckpointTensor;
@@ -47,9 +48,9 @@ typedef struct CheckpointPosition {
 } CheckpointPosition;
 
 typedef struct CheckpointManifest {
-    const char *source;         /* for messages */
+    const char *source;        /* for messages */
     const char *module, *plan; /* hashes; "none": no plan */
-    int64_t step;               /* steps that were done: the number of the next one */
+    int64_t step;              /* steps that were done: the number of the next one */
     CheckpointPosition position;
     int32_t rank_count; /* of the plan */
     CheckpointFile *files;

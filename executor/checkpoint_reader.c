@@ -117,7 +117,7 @@ static AmStatus open_file(CheckpointReader *reader, int32_t number, int *file, A
 
 static AmStatus read_bytes(CheckpointReader *reader, int32_t number, int64_t offset, int64_t count, void *to,
                            AmError *error) {
-    int file;
+    int file = -1;
     TRY(open_file(reader, number, &file, error));
     for (int64_t done = 0; done < count;) {
         ssize_t got = pread(file, (char *)to + done, (size_t)(count - done), (off_t)(offset + done));
@@ -174,8 +174,8 @@ static AmStatus verify_piece(CheckpointReader *reader, int32_t number, int64_t o
     TRY(digest_file(reader, number, offset, count, hex, error));
     if (strcmp(hex, expected) == 0) return AM_OK;
     file_path(path, reader, number);
-    return am_fail(error, AM_ERROR_INPUT, path, "damaged: the digest of %s%.300s%s is not the manifest's", what,
-                   name, *name ? "'" : "");
+    return am_fail(error, AM_ERROR_INPUT, path, "damaged: the digest of %s%.300s%s is not the manifest's",
+                   what, name, *name ? "'" : "");
 }
 
 /* No byte of a file may be without a digest. */
@@ -233,8 +233,7 @@ static AmStatus meet(Runs *runs, int64_t size, int64_t start, int64_t extent, in
         int64_t from = a > b ? a : b;
         int64_t to = a + piece < b + part_piece ? a + piece : b + part_piece;
         if (to > from)
-            runs->list[runs->count++] =
-                (Run){i * piece + (from - a), j * part_piece + (from - b), to - from};
+            runs->list[runs->count++] = (Run){i * piece + (from - a), j * part_piece + (from - b), to - from};
         if (a + piece < b + part_piece) i++;
         else j++;
     }

@@ -68,8 +68,9 @@ static AmStatus check_present(const CheckpointManifest *manifest, const char *di
         const char *path = arena_format(arena, "%s/%s", directory, manifest->files[f].name);
         if (!path) return am_fail_memory(error, 64);
         if (stat(path, &facts) != 0 || facts.st_size != manifest->files[f].bytes)
-            return am_fail(error, AM_ERROR_RUNTIME, path,
-                           "is not where process 0 can read it: all processes need the same checkpoint folder");
+            return am_fail(
+                error, AM_ERROR_RUNTIME, path,
+                "is not where process 0 can read it: all processes need the same checkpoint folder");
     }
     return AM_OK;
 }

@@ -50,14 +50,14 @@ typedef struct Run {
     KernelDevice **devices; /* [rank_count], opened */
     Comm *comms;
     bool has_comm;
-    Feed *feeds; /* [parameter_count] */
+    Feed *feeds;            /* [parameter_count] */
     Checkpoint *checkpoint; /* or NULL */
     int64_t first_step;     /* those before it were done by the run that is resumed */
     Results results;
     RunEnd end;               /* set by the leading rank before a barrier, read after it */
     int64_t examples, tokens; /* of a step */
     int64_t planned_bytes;    /* of all ranks here */
-    int64_t steps_done; /* by this run */
+    int64_t steps_done;       /* by this run */
     int64_t not_finite_steps, first_not_finite;
     int64_t resident_bytes_early;
     double first_step_seconds, total_seconds, first_loss, last_loss;
@@ -108,6 +108,10 @@ static AmStatus agree(const Run *run, AmError *error) {
         {"device", options->device ? options->device : "cpu"},
         {"collectives", options->comm ? options->comm : "default"},
         {"precision", options->tf32 ? "tf32" : "f32"},
+        {"checkpoints",
+         arena_format(arena, "%s, every %lld steps, %d kept%s", options->checkpoint_path ? "written" : "none",
+                      (long long)options->checkpoint_every, (int)options->checkpoint_keep,
+                      options->resume ? ", resumed" : "")},
         {"list of results", arena_copy_string(arena, watch.data ? watch.data : "")},
     };
     bool failed = watch.failed || arena->failed;

@@ -66,7 +66,7 @@ typedef struct AmRunOptions {
     int32_t checkpoint_keep;     /* how many stay; 0: 2 */
     bool resume;                 /* go on from the newest; `steps` counts the steps before it too */
     const DiskCalls *disk;       /* of a test; NULL: the system's */
-    void (*on_note)(void *user, const char *text); /* a line for the user at once, as on_step; or NULL */
+    void (*on_note)(void *user, const char *text);      /* a line for the user at once, as on_step; or NULL */
     const volatile sig_atomic_t *interrupted;           /* set: stop after the step in work; or NULL */
     void (*on_step)(void *user, const AmRunStep *step); /* in the caller's thread of process 0; or NULL */
     void *user;
