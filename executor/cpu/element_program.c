@@ -3,7 +3,8 @@
  * Every slot (input or operator) is a pointer in a table. Inputs point to the
  * caller's tiles; operators write to buffers of ELEMENT_TILE elements that are
  * handed on as soon as their last reader has run, so that a long chain touches
- * few buffers. bf16 and f16 inputs are widened to f32 when a tile is begun,
+ * few buffers; an output whose place no later loop reads as an input is computed
+ * there. bf16 and f16 inputs are widened to f32 when a tile is begun,
  * their operators rounded by a second loop, their outputs narrowed at the end.
  */
 #include <string.h>
@@ -21,9 +22,12 @@ struct ElementProgram {
     int32_t input_count, output_count, slot_count, buffer_count, step_count, constant_count;
     const Dtype *input_types, *output_types;
     const int32_t *output_slots;
-    const int32_t *buffers;       /* [slot] buffer, -1 for the caller's tiles */
-    const ElementStep *constants; /* [constant_count], run once */
-    const ElementStep *steps;     /* [step_count], run per tile */
+    const bool *direct;   /* [output] is computed in the caller's tile */
+    ElementLoop **narrow; /* [output] from the type it is held in to that in memory; NULL: the same */
+    const ElementParameter *narrow_parameters; /* [output] */
+    const int32_t *buffers;                    /* [slot] buffer, -1 for the caller's tiles */
+    const ElementStep *constants;              /* [constant_count], run once */
+    const ElementStep *steps;                  /* [step_count], run per tile */
     int64_t buffer_bytes;
 };
 
@@ -261,6 +265,37 @@ static void find_last_uses(Builder *builder, const ProgramFusionOp *ops, int32_t
     for (int32_t k = 0; k < output_count; k++) builder->last_use[output_slots[k]] = INT32_MAX;
 }
 
+/* Whether output k can be computed where the caller wants it: it is as in memory, its operator is the first
+ * to write there, and no input, which may lie there too, is read later. */
+static bool is_direct(const Builder *builder, int32_t k, const int32_t *slots) {
+    const ElementProgram *program = builder->program;
+    int32_t slot = slots[k], first = 0;
+    if (is_narrow(program->output_types[k])) return false;
+    for (int32_t other = 0; other < k; other++)
+        if (slots[other] == slot) return false;
+    while (first < program->step_count && builder->steps[first].out != slot) first++;
+    if (first == program->step_count) return false;
+    for (int32_t s = first + 1; s < program->step_count; s++)
+        for (int32_t o = 0; o < 3; o++) {
+            int32_t read = builder->steps[s].operands[o];
+            if (read >= 0 && read < program->input_count) return false;
+        }
+    return true;
+}
+
+/* How the outputs get into the caller's tiles. */
+static void prepare_outputs(Builder *builder, const int32_t *slots, bool *direct, ElementLoop **narrow,
+                            ElementParameter *parameters) {
+    const ElementProgram *program = builder->program;
+    for (int32_t k = 0; k < program->output_count; k++) {
+        Dtype type = program->output_types[k];
+        direct[k] = is_direct(builder, k, slots);
+        if (is_narrow(type)) narrow[k] = element_convert_loop(held(type), type);
+        parameters[k].from = held(type);
+        parameters[k].to = type;
+    }
+}
+
 AmStatus element_program_build(ElementProgram **result, Arena *arena, const Dtype *input_types,
                                int32_t input_count, const ProgramFusionOp *ops, int32_t op_count,
                                const int32_t *output_slots, int32_t output_count, int32_t *refused,
@@ -305,11 +340,18 @@ AmStatus element_program_build(ElementProgram **result, Arena *arena, const Dtyp
         if (bytes > widest) widest = bytes;
     }
     int32_t *outputs = ARENA_ARRAY(arena, int32_t, output_count + 1);
+    bool *direct = ARENA_ARRAY(arena, bool, output_count + 1);
+    ElementLoop **narrow = ARENA_ARRAY(arena, ElementLoop *, output_count + 1);
+    ElementParameter *parameters = ARENA_ARRAY(arena, ElementParameter, output_count + 1);
     if (arena->failed || builder.failed) return am_fail_memory(error, 64);
     for (int32_t k = 0; k < output_count; k++) {
         types[input_count + k] = builder.types[output_slots[k]];
         outputs[k] = builder.read_as[output_slots[k]];
     }
+    prepare_outputs(&builder, outputs, direct, narrow, parameters);
+    program->direct = direct;
+    program->narrow = narrow;
+    program->narrow_parameters = parameters;
     program->output_slots = outputs;
     program->constants = builder.constants;
     program->steps = builder.steps;
@@ -431,6 +473,8 @@ void element_program_run(const ElementProgram *program, const void *const *input
                          int64_t count, const ElementTile *tile, void *scratch) {
     const void **table = scratch;
     for (int32_t k = 0; k < program->input_count; k++) table[k] = inputs[k];
+    for (int32_t k = 0; k < program->output_count; k++)
+        if (program->direct[k]) table[program->output_slots[k]] = outputs[k];
     for (int32_t k = 0; k < program->step_count; k++) {
         const ElementStep *step = &program->steps[k];
         const int32_t *operands = step->operands;
@@ -440,9 +484,9 @@ void element_program_run(const ElementProgram *program, const void *const *input
     }
     for (int32_t k = 0; k < program->output_count; k++) {
         const void *value = table[program->output_slots[k]];
-        Dtype type = program->output_types[k];
-        ElementParameter narrow = {.from = held(type), .to = type};
-        if (is_narrow(type)) element_convert(outputs[k], value, NULL, NULL, count, &narrow, NULL);
-        else if (outputs[k] != value) memcpy(outputs[k], value, (size_t)(count * dtype_bytes(type)));
+        if (program->narrow[k])
+            program->narrow[k](outputs[k], value, NULL, NULL, count, &program->narrow_parameters[k], NULL);
+        else if (outputs[k] != value)
+            memcpy(outputs[k], value, (size_t)(count * dtype_bytes(program->output_types[k])));
     }
 }

@@ -1,33 +1,27 @@
 /* Fusions: a chain of element-wise operators over one index space, tile by tile.
  *
- * An input that is read in the order of the index space is read where it lies;
- * one that is the same in every tile (a scalar, a bias) is packed once; any
- * other (a broadcast along inner dimensions) is packed tile by tile from its
- * strides. Tiles are whole rows where a row fits, so that biases repeat.
- * The operators then run on packed tiles as an element program. An element-wise
- * instruction that stands alone is a fusion of one operator.
+ * Inputs are read where they lie or packed from their strides (tile_input.h);
+ * tiles are whole rows where a row fits, so that biases repeat. The operators
+ * then run on packed tiles as an element program. The team's members take
+ * stretches of neighbouring tiles. An element-wise instruction that stands alone
+ * is a fusion of one operator.
  */
 #include <string.h>
 
 #include "executor/cpu/cpu.h"
 #include "executor/cpu/element.h"
 #include "executor/cpu/strided.h"
-
-typedef enum InputAccess { INPUT_PACKED, INPUT_REPEATED, INPUT_STRIDED } InputAccess;
-
-typedef struct FusionInput {
-    InputAccess access;
-    int64_t element_bytes;
-    int64_t staging; /* offset of its tile in the scratch memory, unless packed */
-    int32_t rank;    /* of the strides after joining */
-    int64_t dimensions[IR_MAX_RANK], strides[IR_MAX_RANK];
-} FusionInput;
+#include "executor/cpu/team.h"
+#include "executor/cpu/tile_input.h"
 
 typedef struct FusionKernel {
     ElementProgram *program;
-    FusionInput *inputs;
-    int64_t elements, tile, pointers_at, program_at; /* the last two: offsets in the scratch memory */
-    int32_t rank;
+    TileInput *inputs;
+    int64_t *staging; /* [input] offset in a part's scratch memory */
+    const VectorLoops *loops;
+    int64_t elements, tile;
+    int64_t pointers_at, program_at, part_bytes; /* of the scratch memory of one part */
+    int32_t parts, rank;
     const int64_t *dimensions;
 } FusionKernel;
 
@@ -38,49 +32,24 @@ static int64_t tile_of(const int64_t *dimensions, int32_t rank) {
     return row > 0 && row <= ELEMENT_TILE ? ELEMENT_TILE / row * row : ELEMENT_TILE;
 }
 
-static void classify(FusionInput *input, const int64_t *strides, const int64_t *dimensions, int32_t rank,
-                     int64_t tile) {
-    for (int32_t d = 0; d < rank; d++) {
-        input->dimensions[d] = dimensions[d];
-        input->strides[d] = strides[d];
-    }
-    input->rank = strided_coalesce(input->dimensions, input->strides, NULL, rank);
-    bool repeats = input->rank == 0;
-    if (!repeats && input->strides[0] == 0) {
-        int64_t period = strided_elements(input->dimensions + 1, input->rank - 1);
-        repeats = period > 0 && tile % period == 0;
-    }
-    bool packed = input->rank == 1 && input->strides[0] == 1;
-    input->access = repeats ? INPUT_REPEATED : packed ? INPUT_PACKED : INPUT_STRIDED;
-}
-
-static void run_fusion(const KernelCall *call) {
+static void run_part(void *user, int32_t part, int32_t parts) {
+    const KernelCall *call = user;
     const FusionKernel *kernel = call->compiled;
-    char *scratch = call->scratch;
+    char *scratch = (char *)call->scratch + part * kernel->part_bytes;
     const void **tiles = (const void **)(scratch + kernel->pointers_at);
     void **outputs = (void **)(tiles + call->operand_count);
     void *work = scratch + kernel->program_at;
-    int64_t most = kernel->elements < kernel->tile ? kernel->elements : kernel->tile;
+    int64_t begin, end;
+    team_stretch(kernel->elements, kernel->tile, part, parts, &begin, &end);
+    int64_t most = end - begin < kernel->tile ? end - begin : kernel->tile;
     element_program_begin(kernel->program, most, work);
-    for (int32_t k = 0; k < call->operand_count && most > 0; k++) {
-        const FusionInput *input = &kernel->inputs[k];
-        if (input->access != INPUT_REPEATED) continue;
-        strided_load(scratch + input->staging, call->operands[k], input->strides, input->dimensions,
-                     input->rank, 0, most, input->element_bytes);
-        tiles[k] = scratch + input->staging;
-    }
-    for (int64_t first = 0; first < kernel->elements; first += kernel->tile) {
-        int64_t count = kernel->elements - first < kernel->tile ? kernel->elements - first : kernel->tile;
-        for (int32_t k = 0; k < call->operand_count; k++) {
-            const FusionInput *input = &kernel->inputs[k];
-            if (input->access == INPUT_PACKED) {
-                tiles[k] = (const char *)call->operands[k] + first * input->element_bytes;
-            } else if (input->access == INPUT_STRIDED) {
-                strided_load(scratch + input->staging, call->operands[k], input->strides, input->dimensions,
-                             input->rank, first, count, input->element_bytes);
-                tiles[k] = scratch + input->staging;
-            }
-        }
+    for (int32_t k = 0; k < call->operand_count; k++)
+        tile_input_begin(&kernel->inputs[k], call->operands[k], most, scratch + kernel->staging[k]);
+    for (int64_t first = begin; first < end; first += kernel->tile) {
+        int64_t count = end - first < kernel->tile ? end - first : kernel->tile;
+        for (int32_t k = 0; k < call->operand_count; k++)
+            tiles[k] = tile_input_at(&kernel->inputs[k], call->operands[k], first, count,
+                                     scratch + kernel->staging[k], kernel->loops);
         for (int32_t k = 0; k < call->result_count; k++)
             outputs[k] = (char *)call->results[k] + first * dtype_bytes(call->result_shapes[k]->type);
         ElementTile tile = {first, kernel->rank, kernel->dimensions};
@@ -88,22 +57,47 @@ static void run_fusion(const KernelCall *call) {
     }
 }
 
+static void run_fusion(const KernelCall *call) {
+    const FusionKernel *kernel = call->compiled;
+    team_run(call->device, run_part, (void *)call, kernel->parts);
+}
+
+static bool is_function(IrOpcode opcode) {
+    static const IrOpcode functions[] = {IR_EXPONENTIAL, IR_EXPONENTIAL_MINUS_ONE,
+                                         IR_LOG,         IR_LOG_PLUS_ONE,
+                                         IR_TANH,        IR_LOGISTIC,
+                                         IR_ERF,         IR_POWER,
+                                         IR_SINE,        IR_COSINE,
+                                         IR_RSQRT,       IR_SQRT};
+    for (size_t k = 0; k < sizeof functions / sizeof *functions; k++)
+        if (functions[k] == opcode) return true;
+    return false;
+}
+
+/* Nanoseconds on one thread, roughly: 0.1 for an operator on an element of a tile or for one in memory. */
+static double estimate(const KernelCall *call, const ProgramFusionOp *ops, int32_t op_count,
+                       int64_t elements) {
+    double each = 0.1 * (call->operand_count + call->result_count + op_count);
+    for (int32_t k = 0; k < op_count; k++) each += is_function(ops[k].opcode) ? 0.5 : 0;
+    return each * (double)elements;
+}
+
 /* Shared by both: `strides` of every input, the operators and their index space. */
 static AmStatus prepare(KernelCall *call, Arena *arena, const int64_t *const *strides,
                         const int64_t *dimensions, int32_t rank, const ProgramFusionOp *ops, int32_t op_count,
                         const int32_t *output_slots, AmError *error) {
     FusionKernel *kernel = ARENA_ARRAY(arena, FusionKernel, 1);
-    FusionInput *inputs = ARENA_ARRAY(arena, FusionInput, call->operand_count + 1);
+    TileInput *inputs = ARENA_ARRAY(arena, TileInput, call->operand_count + 1);
+    int64_t *staging = ARENA_ARRAY(arena, int64_t, call->operand_count + 1);
     Dtype *types = ARENA_ARRAY(arena, Dtype, call->operand_count + 1);
     if (arena->failed) return am_fail_memory(error, 256 * call->operand_count);
     int64_t scratch = 0;
     kernel->tile = tile_of(dimensions, rank);
     for (int32_t k = 0; k < call->operand_count; k++) {
         types[k] = call->operand_shapes[k]->type;
-        inputs[k].element_bytes = dtype_bytes(types[k]);
-        classify(&inputs[k], strides[k], dimensions, rank, kernel->tile);
-        inputs[k].staging = scratch;
-        if (inputs[k].access != INPUT_PACKED) scratch += kernel_align(ELEMENT_TILE * inputs[k].element_bytes);
+        tile_input_prepare(&inputs[k], types[k], strides[k], dimensions, rank, kernel->tile);
+        staging[k] = scratch;
+        if (tile_is_staged(&inputs[k])) scratch += kernel_align(tile_staging_bytes(&inputs[k]));
     }
     int32_t refused = -1;
     AmStatus status = element_program_build(&kernel->program, arena, types, call->operand_count, ops,
@@ -114,13 +108,17 @@ static AmStatus prepare(KernelCall *call, Arena *arena, const int64_t *const *st
         return kernel_refuse(call->program, origin, opcode, "not on this element type", error);
     }
     kernel->inputs = inputs;
+    kernel->staging = staging;
+    kernel->loops = vector_loops();
     kernel->rank = rank;
     kernel->dimensions = dimensions;
     kernel->elements = strided_elements(dimensions, rank);
+    kernel->parts = team_parts(call->device, estimate(call, ops, op_count, kernel->elements));
     kernel->pointers_at = scratch;
     kernel->program_at =
         scratch + kernel_align((int64_t)sizeof(void *) * (call->operand_count + call->result_count));
-    call->scratch_bytes = kernel->program_at + element_program_scratch(kernel->program);
+    kernel->part_bytes = kernel_align(kernel->program_at + element_program_scratch(kernel->program));
+    call->scratch_bytes = kernel->parts * kernel->part_bytes;
     call->compiled = kernel;
     call->run = run_fusion;
     return AM_OK;

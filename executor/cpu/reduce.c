@@ -1,20 +1,21 @@
 /* reduce: over any dimensions, by one operator or by a whole computation.
  *
- * With a single operator (add, max, ...) runs of elements are folded wide, that
- * is floating sums in double: along the reduced dimension where that is the
- * innermost one, else for WIDE_RUN neighbouring results at a time. Any other
- * computation, e.g. the pair (value, index) of an argmax, runs as an element
- * program over ELEMENT_TILE results at a time. The initial value is applied
- * once.
+ * With a single operator (add, max, ...) floating sums are kept in double. The
+ * common types have vectorized folds (vector/fold.c): of dense rows to a result
+ * each, or of rows onto COLUMNS neighbouring results; elements of other types
+ * are folded wide, by runs. Any other computation, e.g. the pair (value, index)
+ * of an argmax, runs as an element program over ELEMENT_TILE results at a time.
+ * The initial value is applied once. The team's members divide the results.
  */
 #include <string.h>
 
 #include "executor/cpu/cpu.h"
 #include "executor/cpu/element.h"
 #include "executor/cpu/strided.h"
-#include "executor/cpu/wide.h"
+#include "executor/cpu/team.h"
+#include "executor/cpu/vector/vector.h"
 
-enum { MOST_ELEMENT_BYTES = 16 };
+enum { MOST_ELEMENT_BYTES = 16, COLUMNS = 256 /* results that are folded side by side */ };
 
 typedef struct ReduceKernel {
     SbpReduction reduction;
@@ -24,6 +25,10 @@ typedef struct ReduceKernel {
     int64_t kept[IR_MAX_RANK], kept_strides[IR_MAX_RANK];
     int64_t reduced[IR_MAX_RANK], reduced_strides[IR_MAX_RANK];
     int64_t results, reduced_count;
+    const VectorFold *fold; /* NULL: folded wide */
+    ElementLoop *widen;     /* bf16 and f16 to f32 before they are folded; or NULL */
+    bool by_columns;        /* the innermost kept dimension is dense and has more than one element */
+    int32_t parts;
     ElementProgram *program; /* for a computation */
     int64_t program_at;
 } ReduceKernel;
@@ -63,46 +68,98 @@ static void reduce_runs(const ReduceKernel *kernel, const char *in, Wide *result
     wide_fold(result, lanes, kernel->kind, kernel->reduction, 1);
 }
 
-/* Sum of a dense run of f32, in double; eight sums side by side. */
-static double sum_run(const float *run, int64_t count) {
-    double sums[8] = {0};
-    int64_t i = 0;
-    for (; i + 8 <= count; i += 8)
-        for (int64_t k = 0; k < 8; k++) sums[k] += run[i + k];
-    for (; i < count; i++) sums[i % 8] += run[i];
-    return ((sums[0] + sums[1]) + (sums[2] + sums[3])) + ((sums[4] + sums[5]) + (sums[6] + sums[7]));
-}
-
-/* The common case, sums of dense f32 rows: as reduce_runs(), without the detour. */
-static void sum_runs(const ReduceKernel *kernel, const char *in, Wide *result) {
-    int64_t index[IR_MAX_RANK] = {0};
-    int32_t inner = kernel->reduced_rank - 1;
-    do {
-        int64_t at = offset_of(index, kernel->reduced_strides, inner);
-        result->floating += sum_run((const float *)in + at, kernel->reduced[inner]);
-    } while (strided_next(index, kernel->reduced, inner));
-}
-
-static void run_by_rows(const KernelCall *call) {
+static void run_wide_rows(const KernelCall *call) {
     const ReduceKernel *kernel = call->compiled;
     int64_t index[IR_MAX_RANK] = {0}, bytes = dtype_bytes(kernel->type);
     Wide initial;
-    bool sums = kernel->type == DTYPE_F32 && kernel->reduction == SBP_ADD &&
-                kernel->reduced_strides[kernel->reduced_rank - 1] == 1;
     wide_load(&initial, call->operands[1], kernel->type, 1, 1);
     char *out = call->results[0];
     for (int64_t i = 0; i < kernel->results; i++) {
         const char *in = (const char *)call->operands[0] +
                          offset_of(index, kernel->kept_strides, kernel->kept_rank) * bytes;
         Wide result = initial;
-        if (kernel->reduced_count > 0) (sums ? sum_runs : reduce_runs)(kernel, in, &result);
+        if (kernel->reduced_count > 0) reduce_runs(kernel, in, &result);
         wide_store(out + i * bytes, kernel->type, &result, kernel->kind, 1, 1);
         strided_next(index, kernel->kept, kernel->kept_rank);
     }
 }
 
+/* `rows` dense rows, `stride` elements apart, folded onto an accumulator each; half types by pieces of f32.
+ */
+static void fold_rows(const ReduceKernel *kernel, void *accumulators, const char *in, int64_t stride,
+                      int64_t rows, int64_t length) {
+    float wide[WIDE_RUN];
+    int64_t bytes = dtype_bytes(kernel->type);
+    if (!kernel->widen) {
+        kernel->fold->rows(accumulators, in, stride, rows, length);
+        return;
+    }
+    for (int64_t r = 0; r < rows; r++)
+        for (int64_t at = 0; at < length; at += WIDE_RUN) {
+            int64_t n = length - at < WIDE_RUN ? length - at : WIDE_RUN;
+            kernel->widen(wide, in + (r * stride + at) * bytes, NULL, NULL, n, NULL, NULL);
+            kernel->fold->rows((char *)accumulators + r * kernel->fold->bytes, wide, 0, 1, n);
+        }
+}
+
+/* `rows` rows of `width` dense elements onto as many accumulators. */
+static void fold_columns(const ReduceKernel *kernel, void *accumulators, const char *in, int64_t stride,
+                         int64_t rows, int64_t width) {
+    float wide[COLUMNS];
+    if (!kernel->widen) {
+        kernel->fold->columns(accumulators, in, stride, rows, width);
+        return;
+    }
+    for (int64_t r = 0; r < rows; r++) {
+        kernel->widen(wide, in + r * stride * dtype_bytes(kernel->type), NULL, NULL, width, NULL, NULL);
+        kernel->fold->columns(accumulators, wide, 0, 1, width);
+    }
+}
+
+/* COLUMNS results at a time, a stretch of the innermost kept dimension. That is dense (by_columns), or the
+ * innermost reduced one is. */
+static void run_dense(void *user, int32_t part, int32_t parts) {
+    const KernelCall *call = user;
+    const ReduceKernel *kernel = call->compiled;
+    int64_t bytes = dtype_bytes(kernel->type), first, end, count, kept_index[IR_MAX_RANK] = {0};
+    int32_t last = kernel->kept_rank - 1, inner = kernel->reduced_rank - 1;
+    int64_t kept_stride = kernel->kept_strides[last], length = kernel->reduced[inner];
+    Wide initial, results[COLUMNS];
+    double accumulators[COLUMNS];
+    wide_load(&initial, call->operands[1], kernel->type, 1, 1);
+    team_stretch(kernel->results, kernel->by_columns ? 16 : 1, part, parts, &first, &end);
+    int64_t at = first;
+    for (int32_t d = last; d >= 0; at /= kernel->kept[d], d--) kept_index[d] = at % kernel->kept[d];
+    for (; first < end; first += count) {
+        int64_t index[IR_MAX_RANK] = {0};
+        count = kernel->kept[last] - kept_index[last];
+        if (count > end - first) count = end - first;
+        if (count > COLUMNS) count = COLUMNS;
+        const char *in = (const char *)call->operands[0] +
+                         offset_of(kept_index, kernel->kept_strides, kernel->kept_rank) * bytes;
+        kernel->fold->begin(accumulators, &initial, count);
+        if (kernel->reduced_count > 0) do {
+                const char *from = in + offset_of(index, kernel->reduced_strides, inner) * bytes;
+                if (kernel->by_columns)
+                    fold_columns(kernel, accumulators, from, kernel->reduced_strides[inner], length, count);
+                else fold_rows(kernel, accumulators, from, kept_stride, count, length);
+            } while (strided_next(index, kernel->reduced, inner));
+        kernel->fold->finish(results, accumulators, count);
+        wide_store((char *)call->results[0] + first * bytes, kernel->type, results, kernel->kind, count, 1);
+        kept_index[last] += count;
+        if (kept_index[last] < kernel->kept[last]) continue;
+        kept_index[last] = 0;
+        strided_next(kept_index, kernel->kept, last);
+    }
+}
+
+static void run_in_parts(const KernelCall *call) {
+    const ReduceKernel *kernel = call->compiled;
+    team_run(call->device, run_dense, (void *)call, kernel->parts);
+}
+
 /* The innermost kept dimension is dense: neighbouring results are folded together. */
-static void run_by_columns(const KernelCall *call) {
+static void run_wide_columns(const KernelCall *call) {
     const ReduceKernel *kernel = call->compiled;
     int64_t outer[IR_MAX_RANK] = {0}, bytes = dtype_bytes(kernel->type);
     int32_t inner = kernel->kept_rank - 1;
@@ -206,13 +263,22 @@ AmStatus cpu_prepare_reduce(KernelCall *call, Arena *arena, AmError *error) {
     if (kernel->reduction == SBP_REDUCTION_COUNT || !wide_supports(kernel->type))
         return prepare_computation(call, kernel, arena, error);
     kernel->kind = wide_kind(kernel->type);
-    bool columns = kernel->kept_rank > 0 && kernel->kept_strides[kernel->kept_rank - 1] == 1 &&
-                   kernel->kept[kernel->kept_rank - 1] > 1;
+    kernel->by_columns = kernel->kept_rank > 0 && kernel->kept_strides[kernel->kept_rank - 1] == 1 &&
+                         kernel->kept[kernel->kept_rank - 1] > 1;
     if (kernel->reduced_rank == 0) { /* all reduced dimensions have size 1 */
         kernel->reduced_rank = 1;
         kernel->reduced[0] = kernel->reduced_count;
         kernel->reduced_strides[0] = 1;
     }
-    call->run = columns ? run_by_columns : run_by_rows;
+    call->run = kernel->by_columns ? run_wide_columns : run_wide_rows;
+    bool is_half = kernel->type == DTYPE_BF16 || kernel->type == DTYPE_F16;
+    kernel->fold = vector_loops()->fold(kernel->reduction, is_half ? DTYPE_F32 : kernel->type);
+    bool is_dense = kernel->by_columns || kernel->reduced_strides[kernel->reduced_rank - 1] == 1;
+    if (!kernel->fold || !is_dense) return AM_OK;
+    if (is_half) kernel->widen = vector_loops()->convert(kernel->type, DTYPE_F32);
+    if (kernel->kept_rank == 0) kernel->kept[kernel->kept_rank++] = 1;
+    kernel->parts = team_parts(call->device, 0.2 * (double)ir_shape_elements(operand));
+    if (kernel->parts > kernel->results) kernel->parts = 1;
+    call->run = run_in_parts;
     return AM_OK;
 }

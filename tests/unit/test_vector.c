@@ -43,7 +43,7 @@ static const struct {
     {IR_ERF, erfl, -5, 5, 2.5f},
     {IR_ERF, erfl, -0.01f, 0.01f, 2.5f},
     {IR_LOGISTIC, logistic, -80, 80, 2.5f},
-    {IR_RSQRT, reciprocal_root, 1e-3f, 1e6f, 1.1f},
+    {IR_RSQRT, reciprocal_root, 1e-3f, 1e6f, 1.5f},
 };
 
 /* The distance in units of the last place of the exact value. */

@@ -14,4 +14,5 @@ const VectorLoops VECTOR_NAME(vector_loops) = {
     .round_f16 = VECTOR_NAME(vector_round_f16),
     .fold = VECTOR_NAME(vector_fold),
     .spread_rows = VECTOR_NAME(vector_spread_rows),
+    .copy_rows = VECTOR_NAME(vector_copy_rows),
 };

@@ -44,6 +44,8 @@ typedef struct VectorLoops {
     /* Row r of `length` elements of 4 bytes is in[r*stride], and up to 60 bytes are written behind the last.
      */
     void (*spread_rows)(void *out, const void *in, int64_t stride, int64_t rows, int64_t length);
+    /* Row r of `length` elements of 4 bytes is copied from in + r*stride. */
+    void (*copy_rows)(void *out, const void *in, int64_t stride, int64_t rows, int64_t length);
 } VectorLoops;
 
 /* The set for this processor; set k, NULL where the processor lacks it or there are no more. */
@@ -65,6 +67,7 @@ ElementLoop *VECTOR_NAME(vector_convert)(Dtype from, Dtype to);
 ElementLoop VECTOR_NAME(vector_round_bf16), VECTOR_NAME(vector_round_f16);
 const VectorFold *VECTOR_NAME(vector_fold)(SbpReduction reduction, Dtype type);
 void VECTOR_NAME(vector_spread_rows)(void *out, const void *in, int64_t stride, int64_t rows, int64_t length);
+void VECTOR_NAME(vector_copy_rows)(void *out, const void *in, int64_t stride, int64_t rows, int64_t length);
 #endif
 
 /* Every loop has these parameters, used or not. */
