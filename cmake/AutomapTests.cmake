@@ -57,6 +57,11 @@ foreach(name malloc calloc realloc free strdup realpath arena_alloc arena_grow a
   target_link_options(test_allocation_failure PRIVATE -Wl,--wrap=${name})
 endforeach()
 
+# It counts what the steps of a run allocate.
+foreach(name malloc calloc realloc aligned_alloc)
+  target_link_options(test_run_memory PRIVATE -Wl,--wrap=${name})
+endforeach()
+
 # Reads "# KEY: value" from the first lines of a script.
 function(read_script_header script key default output)
   file(STRINGS ${script} lines LIMIT_COUNT 12 REGEX "^# ${key}: ")
