@@ -10,10 +10,16 @@
 #include <stdio.h>
 
 #include "base/array_file.h"
+#include "base/file_part.h"
 
 typedef struct ArrayFormat {
     AmStatus (*open)(ArrayFile *file, AmError *error);
     AmStatus (*read)(ArrayFile *file, const ArrayEntry *entry, void *data, AmError *error);
+    /* Where the entry's bytes lie in the file as they are stored, row- or column-major; false: they do
+     * not lie there plainly. */
+    bool (*find)(ArrayFile *file, const ArrayEntry *entry, int64_t *place);
+    /* The same bytes, one after the other; NULL where find() is always true. */
+    AmStatus (*unpack)(ArrayFile *file, const ArrayEntry *entry, FileParts *to, AmError *error);
     AmStatus (*write)(const char *path, const ArrayToWrite *arrays, int32_t count,
                       const char *const *metadata, AmError *error);
 } ArrayFormat;

@@ -19,8 +19,10 @@
 
 #include "base/array_format.h"
 #include "base/text.h"
+#include "base/zip_place.h"
 
 enum { PREFIX_BYTES = 12, LONGEST_HEADER = 1 << 20, DATA_ALIGNMENT = 64, DEFLATE_RATIO = 1032 };
+enum { UNPACKED_AT_ONCE = 1 << 20, SMALL = 64 << 20 };
 
 static const char *const TYPE_NAMES[DTYPE_COUNT] = {
 #define NUMPY_NAME(name, text, number, bits, numpy, safetensors) [number] = numpy,
@@ -240,6 +242,12 @@ static AmStatus npy_read(ArrayFile *file, const ArrayEntry *entry, void *data, A
     return read_data((Source){.stream = file->handle->stream}, entry, data, file->path, error);
 }
 
+static bool npy_find(ArrayFile *file, const ArrayEntry *entry, int64_t *place) {
+    (void)file;
+    *place = entry->location;
+    return true;
+}
+
 static AmStatus open_entry(ArrayFile *file, int64_t index, Source *source, AmError *error) {
     source->entry = zip_fopen_index(file->handle->archive, (zip_uint64_t)index, 0);
     if (source->entry) return AM_OK;
@@ -294,22 +302,63 @@ static AmStatus npz_open(ArrayFile *file, AmError *error) {
     return AM_OK;
 }
 
-static AmStatus npz_read(ArrayFile *file, const ArrayEntry *entry, void *data, AmError *error) {
-    Source source = {0};
+/* Opens an entry's .npy and reads its header, so that its data comes next. */
+static AmStatus open_data(ArrayFile *file, const ArrayEntry *entry, Source *source, AmError *error) {
     int64_t header_bytes = 0;
     ArrayEntry again = {.name = entry->name};
     zip_stat_t facts;
-    TRY(open_entry(file, entry->location, &source, error));
-    AmStatus status = AM_OK;
+    TRY(open_entry(file, entry->location, source, error));
     if (zip_stat_index(file->handle->archive, (zip_uint64_t)entry->location, 0, &facts) != 0) facts.size = 0;
-    TRY_OR_FAIL(read_header(source, (int64_t)facts.size, &again, &header_bytes, file->path, error));
-    TRY_OR_FAIL(read_data(source, entry, data, file->path, error));
+    AmStatus status = read_header(*source, (int64_t)facts.size, &again, &header_bytes, file->path, error);
+    if (status != AM_OK) zip_fclose(source->entry);
+    return status;
+}
+
+/* Reading to the end also checks the checksum. */
+static AmStatus check_end(Source source, const ArrayFile *file, const ArrayEntry *entry, AmError *error) {
     char past_end;
-    if (zip_fread(source.entry, &past_end, 1) != 0) { /* reading to the end also checks the CRC */
-        status = am_fail(error, AM_ERROR_INPUT, file->path, "array '%s' has a wrong checksum", entry->name);
-    }
-fail:
+    if (zip_fread(source.entry, &past_end, 1) == 0) return AM_OK;
+    return am_fail(error, AM_ERROR_INPUT, file->path, "array '%s' has a wrong checksum", entry->name);
+}
+
+static AmStatus npz_read(ArrayFile *file, const ArrayEntry *entry, void *data, AmError *error) {
+    Source source = {0};
+    TRY(open_data(file, entry, &source, error));
+    AmStatus status = read_data(source, entry, data, file->path, error);
+    if (status == AM_OK) status = check_end(source, file, entry, error);
     zip_fclose(source.entry);
+    return status;
+}
+
+/* Small ones are unpacked all the same: that checks their checksum too. */
+static bool npz_find(ArrayFile *file, const ArrayEntry *entry, int64_t *place) {
+    const struct ArrayFileHandle *handle = file->handle;
+    FileParts parts = {.descriptor = fileno(handle->stream), .bytes = handle->size, .path = file->path};
+    int64_t length;
+    if (entry->bytes <= SMALL || !zip_find_stored(&parts, entry->location, place, &length)) return false;
+    if (length < entry->bytes) return false;
+    *place += length - entry->bytes; /* behind the .npy's header */
+    return true;
+}
+
+static AmStatus npz_unpack(ArrayFile *file, const ArrayEntry *entry, FileParts *to, AmError *error) {
+    Source source = {0};
+    AmStatus status = AM_OK;
+    char *piece = malloc(UNPACKED_AT_ONCE);
+    if (!piece) return am_fail_memory(error, UNPACKED_AT_ONCE);
+    TRY_OR_FAIL(open_data(file, entry, &source, error));
+    for (int64_t left = entry->bytes; left > 0 && status == AM_OK;) {
+        int64_t part = left < UNPACKED_AT_ONCE ? left : UNPACKED_AT_ONCE;
+        status = read_exactly(source, piece, part)
+                     ? file_parts_add(to, piece, part, error)
+                     : am_fail(error, AM_ERROR_INPUT, file->path,
+                               "array '%s': its data is truncated or corrupt", entry->name);
+        left -= part;
+    }
+    if (status == AM_OK) status = check_end(source, file, entry, error);
+    zip_fclose(source.entry);
+fail:
+    free(piece);
     return status;
 }
 
@@ -380,5 +429,6 @@ fail:
     return status;
 }
 
-const ArrayFormat ARRAY_FORMAT_NPY = {npy_open, npy_read, NULL};
-const ArrayFormat ARRAY_FORMAT_NPZ = {npz_open, npz_read, npz_write};
+const ArrayFormat ARRAY_FORMAT_NPY = {.open = npy_open, .read = npy_read, .find = npy_find};
+const ArrayFormat ARRAY_FORMAT_NPZ = {
+    .open = npz_open, .read = npz_read, .find = npz_find, .unpack = npz_unpack, .write = npz_write};

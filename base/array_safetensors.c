@@ -188,6 +188,12 @@ static AmStatus safetensors_read(ArrayFile *file, const ArrayEntry *entry, void 
                    ferror(stream) ? strerror(errno) : "the file became shorter");
 }
 
+static bool safetensors_find(ArrayFile *file, const ArrayEntry *entry, int64_t *place) {
+    (void)file;
+    *place = entry->location;
+    return true;
+}
+
 AmStatus array_file_header(Text *header, const ArrayToWrite *arrays, int32_t count,
                            const char *const *metadata, const char *path, AmError *error) {
     json_t *root = json_object();
@@ -250,4 +256,5 @@ fail:
     return status;
 }
 
-const ArrayFormat ARRAY_FORMAT_SAFETENSORS = {safetensors_open, safetensors_read, safetensors_write};
+const ArrayFormat ARRAY_FORMAT_SAFETENSORS = {
+    .open = safetensors_open, .read = safetensors_read, .find = safetensors_find, .write = safetensors_write};

@@ -4,6 +4,7 @@
 
 #include "cli/run_report.h"
 #include "cli/run_watch.h"
+#include "executor/feed.h"
 #include "executor/world.h"
 
 /* --watch 'output[2]'. */
@@ -63,8 +64,10 @@ static const char *on_nan_name(int32_t choice) {
 static AmStatus run_all(const Cli *cli, Running *self, AmError *error) {
     Plan *plan = NULL;
     int32_t watch[CLI_MAX_REPEATS];
+    const char *const *data;
+    int32_t data_count = cli_texts(cli, "--data", &data);
     int32_t on_nan = AM_RUN_STOP_ON_NAN;
-    int64_t steps = 1, seed = 0, threads = 0, every = 0, keep = 0, trace_steps = 3;
+    int64_t steps = 1, seed = 0, threads = 0, every = 0, keep = 0, trace_steps = 3, prefetch = 0;
     AmRunReport report = {0};
     TRY(cli_integer(cli, "--steps", 1, INT64_MAX, &steps, error));
     TRY(cli_integer(cli, "--seed", 0, INT64_MAX, &seed, error));
@@ -73,6 +76,7 @@ static AmStatus run_all(const Cli *cli, Running *self, AmError *error) {
     TRY(cli_integer(cli, "--threads", 1, 256, &threads, error));
     TRY(cli_integer(cli, "--trace-steps", 1, 1000000, &trace_steps, error));
     TRY(cli_choice(cli, "--on-nan", on_nan_name, 2, &on_nan, error));
+    TRY(cli_integer(cli, "--prefetch", 1, FEED_MOST_PREFETCH, &prefetch, error));
     TRY(read_inputs(cli, self, &plan, error));
     bool writes = self->world->process == 0;
     AmRunOptions options = {.plan = plan,
@@ -83,7 +87,10 @@ static AmStatus run_all(const Cli *cli, Running *self, AmError *error) {
                             .threads = (int32_t)threads,
                             .world = self->world,
                             .state_path = cli_text(cli, "--state"),
-                            .data_path = cli_text(cli, "--data"),
+                            .data_paths = data,
+                            .data_count = data_count,
+                            .shuffle = cli_has(cli, "--shuffle"),
+                            .prefetch = (int32_t)prefetch,
                             .seed = (uint64_t)seed,
                             .watch = watch,
                             .outputs_path = cli_text(cli, "--outputs"),
@@ -130,7 +137,10 @@ static AmStatus run(const Cli *cli, AmError *error) {
 static const CliOption options[] = {
     {"--plan", "PLAN", "the plan; none: the whole module on one device", false},
     {"--state", "FILE", "initial values by path, .safetensors or .npz; random: drawn by --seed", false},
-    {"--data", "FILE", "examples by path, .safetensors or .npz, cut into consecutive batches", false},
+    {"--data", "[NAME=]FILE",
+     "examples: arrays by path (.safetensors, .npz, .npy), or tokens (docs/training.md)", true},
+    {"--shuffle", NULL, "another order of the examples in every epoch, by --seed", false},
+    {"--prefetch", "N", "batches that are loaded ahead of the step (default 2)", false},
     {"--steps", "N", "steps to run (default 1)", false},
     {"--watch", "'output[K]'", "report output K at every step too", true},
     {"--outputs", "OUT.npz", "write every output of the last step", false},

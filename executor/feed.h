@@ -1,44 +1,63 @@
-/* What parameters hold: initial values, and the batches of every step.
+/* What parameters hold: initial values, and the examples of every step.
  *
- * A feed is the host's whole copy of one parameter's array. An array of the
- * parameter's own shape is the same at every step; one with a dimension more, or
- * with a first dimension that is a multiple of the parameter's, is cut into
- * consecutive batches that wrap around (interface, "run").
+ * The arrays and tokens of --state and --data are held against the module's parameters
+ * once. An array of the parameter's own shape is set before the first step. Others are
+ * cut into examples, as many as there are in a batch for each step: an array with a
+ * dimension more or with a first dimension that is a multiple of the parameter's; a
+ * token file in windows (feed_source.h). All of them wrap around together, which is an
+ * epoch; with options->shuffle the order of the examples is another permutation in every
+ * one, computed from seed and epoch, so that it depends on neither plan nor ranks.
+ *
+ * A thread loads the batches ahead of the ranks and cuts them into their shards, in
+ * options->prefetch places; the first is loaded before the first step, so that what is wrong
+ * with it is an error of the input. Nothing is allocated after that.
  */
 #ifndef EXECUTOR_FEED_H
 #define EXECUTOR_FEED_H
 
-#include "base/array_file.h"
+#include "executor/rank.h"
 #include "executor/run.h"
 
-typedef struct Feed {
-    char *data;          /* C heap: `batches` arrays of the parameter's shape */
-    int64_t batches;     /* 1: the same at every step */
-    int64_t batch_bytes; /* of one whole array */
-    const char *file;    /* where it came from, for messages; NULL: drawn */
-} Feed;
+enum { FEED_PREFETCH = 2, FEED_MOST_PREFETCH = 64 };
 
-/* Opens the files of a run once and reads parameters from them. */
-typedef struct FeedSource {
-    const PlanContext *context;
-    const AmRunOptions *options;
-    ArrayFile state, data;
-    bool has_state, has_data;
-} FeedSource;
+typedef struct Feeds Feeds;
 
-AmStatus feed_open(FeedSource *source, const PlanContext *context, const AmRunOptions *options,
-                   AmError *error);
-void feed_close(FeedSource *source);
-/* The caller releases it with feed_release(). */
-AmStatus feed_read(Feed *feed, FeedSource *source, int32_t parameter, AmError *error);
-void feed_release(Feed *feed);
-/* Makes all feeds of several batches have the same number: the smallest that is
- * left after dropping at most a remainder, with a warning; AM_ERROR_INPUT where
- * they differ otherwise. */
-AmStatus feed_align(Feed *feeds, const PlanContext *context, AmWarnings *warnings, AmError *error);
+/* Where the data goes on, as a checkpoint keeps it. */
+typedef struct FeedPosition {
+    uint64_t seed; /* of the order */
+    bool shuffled;
+    int64_t epoch, batch; /* of the batch that comes next */
+    int64_t batches;      /* in an epoch; 0: no parameter has several, and the rest says nothing */
+} FeedPosition;
+
+/* Reads the state, sets what stays the same in all ranks, and finds the data; parameters that `is_resumed`
+ * [parameter] marks (NULL: none) are set by somebody else. AM_ERROR_INPUT names a
+ * parameter that nobody holds, or an array that does not fit. `ranks`, options and context are used
+ * until feeds_close(). */
+AmStatus feeds_open(Feeds **feeds, const PlanContext *context, const AmRunOptions *options, Rank *ranks,
+                    int32_t rank_count, const bool *is_resumed, AmError *error);
+/* Ends the loading; NULL is allowed. */
+void feeds_close(Feeds *feeds);
+
+/* Whether the parameter has other values in every step. */
+bool feeds_has_batches(const Feeds *feeds, int32_t parameter);
+
+/* Where the data goes on when `steps` steps have been run since feeds_start(). */
+FeedPosition feeds_position(const Feeds *feeds, int64_t steps);
+/* Starts from there instead of the beginning; before feeds_start(). AM_ERROR_INPUT: the position was
+ * taken with another number of batches or another order. */
+AmStatus feeds_seek(Feeds *feeds, const FeedPosition *position, AmError *error);
+
+/* Begins to load the batches of `steps` steps. AM_ERROR_INPUT: the first one is bad. */
+AmStatus feeds_start(Feeds *feeds, int64_t steps, AmError *error);
+/* Sets the parameters of rank number r of this process to those of step `step`, counted from
+ * feeds_start(); in order, by the rank's thread. AM_ERROR_RUNTIME: they could not be loaded. */
+AmStatus feeds_take(Feeds *feeds, int32_t r, int64_t step, AmError *error);
 
 /* --state random: draws a parameter's array element by element from a counter,
  * so that it is the same for every sharding. `data` has room for it. */
 AmStatus feed_draw(void *data, const PlanContext *context, int32_t parameter, uint64_t seed, AmError *error);
+/* The size of the dimension that an integer parameter indexes, such as the vocabulary; 0: not known. */
+AmStatus feed_index_limit(int64_t *limit, const PlanContext *context, int32_t parameter, AmError *error);
 
 #endif

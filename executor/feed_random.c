@@ -160,3 +160,35 @@ AmStatus feed_draw(void *data, const PlanContext *context, int32_t number, uint6
     }
     return AM_OK;
 }
+
+/* The only index of a gather, or what is compared with a count: then it is known which dimension is meant. */
+static void note_limit(Usage *usage, const IrModule *module, const IrInstruction *user, int32_t from) {
+    if (user->opcode == IR_COMPARE) note_index(usage, one_hot_width(module, user, from));
+    if (user->opcode != IR_GATHER || user->operands[1] != from) return;
+    const IrGather *form = user->attributes->gather;
+    const int64_t *operand = module->instructions[user->operands[0]].shape.dimensions;
+    if (form->index_map_count == 1) note_index(usage, operand[form->start_index_map[0]]);
+}
+
+AmStatus feed_index_limit(int64_t *limit, const PlanContext *context, int32_t number, AmError *error) {
+    const IrModule *module = plan_context_whole(context)->canonical;
+    const IrComputation *entry = &module->computations[module->entry];
+    int32_t parameter = plan_context_whole(context)->roles->parameters[number].instruction;
+    Usage usage = {0};
+    bool *reached = calloc((size_t)entry->count + 1, 1);
+    if (!reached) return am_fail_memory(error, entry->count);
+    reached[parameter - entry->first] = true;
+    for (int32_t u = parameter + 1; u < entry->first + entry->count; u++) {
+        const IrInstruction *user = &module->instructions[u];
+        for (int32_t k = 0; k < user->operand_count; k++) {
+            if (!reached[user->operands[k] - entry->first]) continue;
+            note_limit(&usage, module, user, user->operands[k]);
+            if (user->opcode != IR_CONCATENATE && keeps_indices(user->opcode) &&
+                user->shape.type != DTYPE_TUPLE)
+                reached[u - entry->first] = true;
+        }
+    }
+    free(reached);
+    *limit = usage.least_index;
+    return AM_OK;
+}

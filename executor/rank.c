@@ -91,8 +91,14 @@ void rank_set_parameter(Rank *rank, int32_t k, const void *whole) {
     int64_t bytes = dtype_bytes(shape->type);
     strided_copy(rank->host, layout->local_strides, (const char *)whole + layout->start_offset * bytes,
                  layout->whole_strides, layout->dimensions, layout->rank, bytes);
-    rank->device->back_end->copy_in(rank->device, rank->ready->addresses[shard->value], rank->host,
-                                    ir_shape_bytes(shape));
+    rank_set_shard(rank, k, rank->host);
+}
+
+void rank_set_shard(Rank *rank, int32_t k, const void *shard) {
+    int32_t value = rank->parameters[k].value;
+    if (value < 0) return;
+    rank->device->back_end->copy_in(rank->device, rank->ready->addresses[value], shard,
+                                    ir_shape_bytes(&rank->program->values[value].shape));
 }
 
 static void get(Rank *rank, const RankShard *shard, void *whole) {

@@ -36,6 +36,8 @@ void rank_close(Rank *rank);
 
 /* Whole array on the host -> this rank's shard of parameter k. */
 void rank_set_parameter(Rank *rank, int32_t k, const void *whole);
+/* This rank's shard of parameter k, row-major, as it is. */
+void rank_set_shard(Rank *rank, int32_t k, const void *shard);
 /* This rank's shard -> its place in the whole array, unless another rank speaks for it. */
 void rank_get_parameter(Rank *rank, int32_t k, void *whole);
 void rank_get_output(Rank *rank, int32_t k, void *whole);

@@ -117,7 +117,7 @@ static AmStatus gather_parameter(Results *results, WholeArray *array, const IrPa
     return whole_gather(array, error);
 }
 
-AmStatus results_save_state(Results *results, const Feed *feeds, AmError *error) {
+AmStatus results_save_state(Results *results, const Feeds *feeds, AmError *error) {
     const IrRoles *roles = results->context->roles;
     const World *world = results->owner.world;
     bool writes = !world || world->process == 0;
@@ -128,7 +128,7 @@ AmStatus results_save_state(Results *results, const Feed *feeds, AmError *error)
     AmStatus status = AM_OK;
     for (int32_t k = 0; k < roles->parameter_count && status == AM_OK; k++) {
         const IrParameter *parameter = &roles->parameters[k];
-        if (parameter->role == IR_ROLE_DATA || feeds[k].batches > 1) continue;
+        if (parameter->role == IR_ROLE_DATA || feeds_has_batches(feeds, k)) continue;
         WholeArray *array = &wholes[count];
         status = gather_parameter(results, array, parameter, k, error);
         if (status == AM_OK)

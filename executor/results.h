@@ -32,6 +32,6 @@ double results_loss(const Results *results); /* of the step; NAN where the modul
 /* Process 0 writes options->outputs_path and options->save_path, where they are asked
  * for; all processes together. The state is everything but what came in batches. */
 AmStatus results_save_outputs(Results *results, AmError *error);
-AmStatus results_save_state(Results *results, const Feed *feeds, AmError *error);
+AmStatus results_save_state(Results *results, const Feeds *feeds, AmError *error);
 
 #endif

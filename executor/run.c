@@ -50,7 +50,7 @@ typedef struct Run {
     KernelDevice **devices; /* [rank_count], opened */
     Comm *comms;
     bool has_comm;
-    Feed *feeds;            /* [parameter_count] */
+    Feeds *feeds;
     Checkpoint *checkpoint; /* or NULL */
     int64_t first_step;     /* those before it were done by the run that is resumed */
     Results results;
@@ -105,6 +105,7 @@ static AmStatus agree(const Run *run, AmError *error) {
         {"plan", plan},
         {"number of steps", arena_format(arena, "%lld", (long long)options->steps)},
         {"seed", arena_format(arena, "%llu", (unsigned long long)options->seed)},
+        {"order of the data", options->shuffle ? "shuffled" : "in order"},
         {"device", options->device ? options->device : "cpu"},
         {"collectives", options->comm ? options->comm : "default"},
         {"precision", options->tf32 ? "tf32" : "f32"},
@@ -210,27 +211,6 @@ static AmStatus lower(Run *run, AmError *error) {
     return AM_OK;
 }
 
-static AmStatus load(Run *run, AmError *error) {
-    const IrRoles *roles = run->context->roles;
-    FeedSource source;
-    run->feeds = ARENA_ARRAY(run->arena, Feed, roles->parameter_count + 1);
-    if (!run->feeds) return am_fail_memory(error, (int64_t)sizeof(Feed) * roles->parameter_count);
-    TRY(feed_open(&source, plan_context_whole(run->context), run->options, error));
-    AmStatus status = AM_OK;
-    for (int32_t k = 0; k < roles->parameter_count && status == AM_OK; k++) {
-        Feed *feed = &run->feeds[k];
-        feed->batches = 1;
-        if (checkpoint_holds(run->checkpoint, k)) continue;
-        status = feed_read(feed, &source, k, error);
-        if (status != AM_OK) break;
-        for (int32_t r = 0; r < run->rank_count; r++) rank_set_parameter(&run->ranks[r], k, feed->data);
-        if (feed->batches == 1) feed_release(feed);
-    }
-    if (status == AM_OK) status = feed_align(run->feeds, run->context, run->options->warnings, error);
-    feed_close(&source);
-    return status;
-}
-
 /* What is resumed comes before what the files of state and data say. */
 static AmStatus open_checkpoint(Run *run, AmError *error) {
     char *plan = ARENA_ARRAY(run->arena, char, 65);
@@ -249,12 +229,25 @@ static AmStatus open_checkpoint(Run *run, AmError *error) {
     return AM_OK;
 }
 
-static AmStatus start_checkpoint(Run *run, AmError *error) {
+/* State and data; what is resumed is not read from their files, and the data goes on where it was. */
+static AmStatus open_feeds(Run *run, AmError *error) {
     int32_t count = run->context->roles->parameter_count;
-    bool *is_fed = ARENA_ARRAY(run->arena, bool, count + 1);
-    if (!is_fed) return am_fail_memory(error, count);
-    for (int32_t k = 0; k < count; k++) is_fed[k] = run->feeds[k].batches > 1;
-    return checkpoint_start(run->checkpoint, is_fed, error);
+    bool *is_resumed = ARENA_ARRAY(run->arena, bool, count + 1),
+         *is_fed = ARENA_ARRAY(run->arena, bool, count + 1);
+    if (!is_resumed || !is_fed) return am_fail_memory(error, count);
+    for (int32_t k = 0; k < count; k++) is_resumed[k] = checkpoint_holds(run->checkpoint, k);
+    TRY(feeds_open(&run->feeds, run->context, run->options, run->ranks, run->rank_count, is_resumed, error));
+    for (int32_t k = 0; k < count; k++) is_fed[k] = feeds_has_batches(run->feeds, k);
+    TRY(checkpoint_start(run->checkpoint, is_fed, error));
+    if (run->first_step > 0) {
+        CheckpointPosition saved = checkpoint_position(run->checkpoint);
+        FeedPosition position = feeds_position(run->feeds, 0);
+        position.seed = saved.seed;
+        position.epoch = saved.epoch;
+        position.batch = saved.batch;
+        TRY(feeds_seek(run->feeds, &position, error));
+    }
+    return feeds_start(run->feeds, run->options->steps - run->first_step, error);
 }
 
 /* Steps that are done, those of the run that was resumed included. */
@@ -262,8 +255,10 @@ static int64_t steps_in_all(const Run *run) {
     return run->first_step + run->steps_done;
 }
 
+/* Where in the data the step after `steps` begins. */
 static CheckpointPosition position_after(const Run *run, int64_t steps) {
-    return (CheckpointPosition){.seed = run->options->seed, .batch = steps};
+    FeedPosition position = feeds_position(run->feeds, steps - run->first_step);
+    return (CheckpointPosition){.seed = position.seed, .epoch = position.epoch, .batch = position.batch};
 }
 
 /* By process 0, with what has come together there. */
@@ -293,13 +288,8 @@ static void report_step(Run *run, double seconds) {
 
 /* One step of one rank, between the two barriers. */
 static AmStatus run_step(Run *run, Rank *rank, int64_t step, AmError *error) {
-    const IrRoles *roles = run->context->roles;
     double start = timeline_start(rank->timeline);
-    for (int32_t k = 0; k < roles->parameter_count; k++) {
-        const Feed *feed = &run->feeds[k];
-        if (feed->batches > 1)
-            rank_set_parameter(rank, k, feed->data + step % feed->batches * feed->batch_bytes);
-    }
+    TRY(feeds_take(run->feeds, rank->comm->rank - run->first, step - run->first_step, error));
     timeline_mark(rank->timeline, TIMELINE_FEED, step, start);
     TRY(rank_run(rank, error));
     results_take(&run->results, rank->comm->rank - run->first);
@@ -506,8 +496,7 @@ static AmStatus run_plan(Run *run, AmRunReport *report, AmError *error) {
     WholeOwner owner = {.ranks = run->ranks, .rank_count = run->rank_count, .world = run->world};
     TRY(results_open(&run->results, run->context, options, &owner, run->arena, error));
     TRY(open_checkpoint(run, error));
-    TRY(load(run, error));
-    TRY(start_checkpoint(run, error));
+    TRY(open_feeds(run, error));
     throughput_of_batch(plan_context_whole(run->context), &run->examples, &run->tokens);
     TRY(run_all(run, error));
     TRY(fill_report(run, report, error));
@@ -541,6 +530,7 @@ AmStatus am_run(const PlanContext *context, const AmRunOptions *options, Arena *
     checkpoint_close(run.checkpoint);
     if (world && status != AM_OK && status != AM_INTERRUPTED) world_abort_for(world, &own);
     if (status != AM_OK && error && error->code == AM_OK) *error = own;
+    feeds_close(run.feeds);
     if (run.results.context) results_close(&run.results);
     /* No memory goes while another rank's device may still read it. */
     for (int32_t r = 0; run.devices && r < run.rank_count; r++)
@@ -549,6 +539,5 @@ AmStatus am_run(const PlanContext *context, const AmRunOptions *options, Arena *
     if (run.has_comm) run.comms[0].back_end->close(run.comms);
     for (int32_t r = 0; run.devices && r < run.rank_count; r++)
         if (run.devices[r]) run.devices[r]->back_end->close(run.devices[r]);
-    for (int32_t k = 0; run.feeds && k < context->roles->parameter_count; k++) feed_release(&run.feeds[k]);
     return status;
 }

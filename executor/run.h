@@ -51,10 +51,14 @@ typedef struct AmRunOptions {
     World *world;                   /* the processes that run the plan together; NULL: this one alone */
     const CommBackEnd *collectives; /* a back end of the caller's own in place of `comm`; or NULL */
     int64_t steps;
-    const char *state_path; /* npz or safetensors, "random", or NULL: everything is in data_path */
-    const char *data_path;  /* or NULL */
-    uint64_t seed;          /* of "random" */
-    const int32_t *watch;   /* outputs to report beside the loss */
+    const char *state_path;        /* npz or safetensors, "random", or NULL: everything is in data_path */
+    const char *data_path;         /* as --data has it, FILE or NAME[,NAME]=FILE (feed_source.h); or NULL */
+    const char *const *data_paths; /* [data_count]: more of them */
+    int32_t data_count;
+    bool shuffle;         /* another order of the examples in every epoch */
+    int32_t prefetch;     /* batches that are loaded ahead; 0: FEED_PREFETCH */
+    uint64_t seed;        /* of "random", and of the order of the examples */
+    const int32_t *watch; /* outputs to report beside the loss */
     int32_t watch_count;
     const char *outputs_path; /* .npz: every output of the last step as output[k]; or NULL */
     const char *save_path;    /* the final state by path; or NULL */

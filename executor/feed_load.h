@@ -1,0 +1,74 @@
+/* Loading batches ahead of the ranks. For the feeding's own files.
+ *
+ * Batch t goes to place t mod depth. A place holds every parameter's batch in the shards
+ * of this process's ranks, each distinct one once, so that a rank only copies its own to
+ * its device. A place is free again when all ranks have taken from it: the loader
+ * needs no other bound, and works while the step runs.
+ */
+#ifndef EXECUTOR_FEED_LOAD_H
+#define EXECUTOR_FEED_LOAD_H
+
+#include <pthread.h>
+
+#include "base/permutation.h"
+#include "executor/feed_source.h"
+
+/* Which examples are whose batch. */
+typedef struct FeedOrder {
+    int64_t batches, examples, per_batch; /* of an epoch; examples and per_batch: of what is shuffled */
+    uint64_t seed;
+    bool shuffled;
+    int64_t start; /* batches before the first step, of all epochs */
+} FeedOrder;
+
+/* One distinct shard of a batch. */
+typedef struct FeedCut {
+    const ShardLayout *layout; /* a rank's own */
+    bool is_whole;
+    int64_t offset; /* in the place */
+} FeedCut;
+
+/* A parameter's batch: read whole, then cut. */
+typedef struct FeedLoad {
+    const Feed *feed;
+    FeedCut *cuts; /* [cut_count] */
+    int32_t cut_count;
+    int32_t *cut_of; /* [rank_count], -1: the rank does not hold the parameter */
+    char *whole;     /* where no cut is the whole; else NULL */
+} FeedLoad;
+
+typedef struct FeedLoader {
+    Rank *ranks;
+    int32_t rank_count, depth, count;
+    FeedLoad *loads; /* [count] */
+    FeedOrder order;
+    int64_t *chosen; /* [order.per_batch]; NULL: in order */
+    Permutation permutation;
+    int64_t permuted_epoch; /* of `permutation`; -1: none yet */
+    char *places;           /* [depth] of place_bytes; C heap */
+    int64_t place_bytes;
+    pthread_t thread;
+    bool has_thread, has_lock;
+    /* Under the lock. */
+    pthread_mutex_t lock;
+    pthread_cond_t loaded_one, freed_one;
+    int64_t loaded, steps; /* batches that are there or were; that are wanted */
+    int32_t *takers;       /* [depth]: ranks that still need what is in the place */
+    bool stop;
+    AmStatus status;
+    AmError error;
+} FeedLoader;
+
+/* Plans places and allocates; arrays of the arena's, places of the C heap's. feed_loader_close() also
+ * after a failure. */
+AmStatus feed_loader_open(FeedLoader *loader, Arena *arena, const Feed *feeds, int32_t feed_count,
+                          Rank *ranks, int32_t rank_count, int32_t depth, AmError *error);
+void feed_loader_close(FeedLoader *loader);
+
+/* The first batch, then a thread for the others. */
+AmStatus feed_loader_start(FeedLoader *loader, const FeedOrder *order, Arena *arena, int64_t steps,
+                           AmError *error);
+/* Batch `step` to rank r. */
+AmStatus feed_loader_take(FeedLoader *loader, int32_t r, int64_t step, AmError *error);
+
+#endif
