@@ -70,7 +70,8 @@ static AmStatus close_output(AmStatus status) {
 }
 
 static void print_version(void) {
-    printf("automap %s\n%s\n", AM_VERSION, AUTOMAP_FEATURES);
+    const char *mpi = mpi_wire_name();
+    printf("automap %s\n%s%s%s\n", AM_VERSION, AUTOMAP_FEATURES, mpi ? ", " : "", mpi ? mpi : "");
 #ifdef AUTOMAP_HAVE_CUDA
     Text text = {0};
     cuda_versions(&text);

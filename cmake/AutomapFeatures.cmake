@@ -30,9 +30,6 @@ feature_summary(WHAT ENABLED_FEATURES DISABLED_FEATURES)
 
 set(features "openblas ${OPENBLAS_VERSION}" "protobuf-c ${PROTOBUF_C_VERSION}" "jansson ${JANSSON_VERSION}"
   "zstd ${ZSTD_VERSION}" "zlib ${ZLIB_VERSION_STRING}" "libzip ${LIBZIP_VERSION}" "openssl ${CRYPTO_VERSION}" "xxhash ${XXHASH_VERSION}")
-if(AUTOMAP_HAVE_MPI)
-  list(APPEND features "${AUTOMAP_MPI_NAME}")
-endif()
 if(AUTOMAP_HAVE_CUDA)
   list(APPEND features "cuda ${CUDAToolkit_VERSION}")
   foreach(part cublas cudnn nccl)

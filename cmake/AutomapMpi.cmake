@@ -1,10 +1,20 @@
 # MPI, by which processes that mpirun starts find one another and exchange
 # tensors: decides by AUTOMAP_MPI whether executor/mpi_wire.c, the one file that
-# includes mpi.h, is built with it, and leaves AUTOMAP_MPI_LIBRARIES and
-# AUTOMAP_MPI_NAME behind.
+# includes mpi.h, is built with it, and leaves the object library automap_wire and
+# AUTOMAP_MPI_LIBRARIES behind.
 #
 # AUTO takes it where CMake finds it; ON makes its absence an error. Which MPI:
 # that of the compiler mpicc, or of -DMPI_C_COMPILER=mpicc.mpich.
+
+# An object library with the file; `includes`: folders with mpi.h, empty: without MPI.
+function(automap_add_wire name includes)
+  add_library(${name} OBJECT ${CMAKE_SOURCE_DIR}/executor/mpi_wire.c)
+  target_link_libraries(${name} PRIVATE automap_flags)
+  if(includes)
+    target_include_directories(${name} SYSTEM PRIVATE ${includes})
+    target_compile_definitions(${name} PRIVATE AUTOMAP_HAVE_MPI)
+  endif()
+endfunction()
 
 set(AUTOMAP_HAVE_MPI OFF)
 set(AUTOMAP_MPI_LIBRARIES)
@@ -43,8 +53,3 @@ if(mpich)
 elseif(major)
   set(AUTOMAP_MPI_NAME "Open MPI ${major}.${minor}.${release}")
 endif()
-set_source_files_properties(${CMAKE_SOURCE_DIR}/executor/mpi_wire.c PROPERTIES
-  COMPILE_DEFINITIONS AUTOMAP_HAVE_MPI COMPILE_OPTIONS "${MPI_C_COMPILE_OPTIONS}")
-# -isystem: its headers are not ours to keep free of warnings.
-list(TRANSFORM MPI_C_INCLUDE_DIRS PREPEND "-isystem" OUTPUT_VARIABLE automap_mpi_includes)
-set_property(SOURCE ${CMAKE_SOURCE_DIR}/executor/mpi_wire.c APPEND PROPERTY COMPILE_OPTIONS ${automap_mpi_includes})

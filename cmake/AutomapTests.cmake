@@ -1,10 +1,11 @@
 # Tests. Nothing is listed by hand:
 #
-#   tests/unit/test_*.c   one cmocka program each; label "unit", and "gpu" or
-#                         "mpi" where the name says cuda or mpi, else "cpu"
+#   tests/unit/test_*.c   one cmocka program each; label "unit", and "gpu"
+#                         where the name says cuda, else "cpu"
 #   tests/unit/test_cuda_*.c  in a build with CUDA run on the stand-in libraries
 #                         (AutomapStandIns.cmake), labels "cpu" and "cuda", and as
 #                         <name>_gpu on the real ones, label "gpu"
+#   tests/unit/test_*_mpi.c   once with each MPI that is found (AutomapMpiTests.cmake)
 #   tests/check_*         scripts that look at the sources and the library
 #   tests/e2e/*.sh, *.py  end-to-end scripts, in the source folder, with
 #                         AUTOMAP (the program), AUTOMAP_BUILD, AUTOMAP_SOURCE
@@ -27,9 +28,14 @@ set(AUTOMAP_TEST_DATA ${CMAKE_SOURCE_DIR} CACHE STRING "Folder in which test pro
 if(AUTOMAP_HAVE_CUDA)
   include(cmake/AutomapStandIns.cmake)
 endif()
+include(cmake/AutomapMpiTests.cmake)
 file(GLOB UNIT_TESTS CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tests/unit/test_*.c)
 foreach(source ${UNIT_TESTS})
   get_filename_component(name ${source} NAME_WE)
+  if(name MATCHES "_mpi$")
+    automap_mpi_test(${name} ${source})
+    continue()
+  endif()
   add_executable(${name} ${source})
   target_link_libraries(${name} PRIVATE automap_static PkgConfig::CMOCKA)
   target_compile_definitions(${name} PRIVATE SOURCE_DIR="${AUTOMAP_TEST_DATA}")
@@ -43,8 +49,6 @@ foreach(source ${UNIT_TESTS})
   set(kind cpu)
   if(name MATCHES "cuda")
     set(kind gpu)
-  elseif(name MATCHES "mpi")
-    set(kind mpi)
   endif()
   add_test(NAME ${name} COMMAND ${name} WORKING_DIRECTORY ${CMAKE_SOURCE_DIR})
   set_tests_properties(${name} PROPERTIES LABELS "${kind};unit" SKIP_RETURN_CODE 77 TIMEOUT 900)

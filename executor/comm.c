@@ -15,9 +15,7 @@ AmStatus comm_back_end_find(const CommBackEnd **result, const char *name, const 
         const CommBackEnd *back_end;
     } rows[] = {
         {"cpu", &comm_local},
-#ifdef AUTOMAP_HAVE_MPI
         {"cpu", &comm_mpi},
-#endif
 #ifdef AUTOMAP_HAVE_CUDA
         {"cuda", &comm_local_cuda},
 #endif
@@ -25,12 +23,13 @@ AmStatus comm_back_end_find(const CommBackEnd **result, const char *name, const 
         {"cuda", &comm_nccl},
 #endif
     };
+    bool is_mpi = strcmp(name, "mpi") == 0;
     for (size_t k = 0; k < sizeof rows / sizeof *rows; k++)
-        if (strcmp(rows[k].device, kernels->name) == 0 && strcmp(rows[k].back_end->name, name) == 0) {
+        if (strcmp(rows[k].device, kernels->name) == 0 && strcmp(rows[k].back_end->name, name) == 0 &&
+            (!is_mpi || mpi_wire_name())) {
             *result = rows[k].back_end;
             return AM_OK;
         }
-    bool is_mpi = strcmp(name, "mpi") == 0;
     if (!is_mpi && strcmp(name, "nccl") != 0)
         return am_fail(error, AM_ERROR_USAGE, "", "there are no collectives '%s': local, mpi or nccl", name);
     if (is_mpi != (kernels == &kernels_cpu))

@@ -177,6 +177,8 @@ static inline void case_describe(CaseCall *self, const CommCase *its, int32_t ra
                                            .group = self->group,
                                            .movements = self->movements};
     self->call.collective = &self->collective;
+    self->call.ranks = self->group;
+    self->call.rank_count = size;
     self->call.operand_count = self->call.result_count = its->operand_count;
     self->call.operand_shapes = self->shape_places;
     self->call.result_shapes = self->shape_places + CASE_MOST_OPERANDS;
@@ -311,34 +313,52 @@ static inline void case_release(CaseRank *self) {
     free(self->calls);
 }
 
-/* Opens `ranks` devices, runs the cases `repeats` times, and closes everything. Each
- * rank's outcome is left in all[]; rank `failing` (-1: none) gives up half-way. */
-static inline AmStatus case_run_ranks(const KernelBackEnd *kernels, const CommBackEnd *collectives,
-                                      int32_t ranks, const CommCase *cases, int32_t case_count,
-                                      int32_t repeats, int32_t failing, CaseRank *all, AmError *error) {
+/* Where a run of cases takes place: the ranks first .. first + count - 1 of `size`, which are this process's.
+ */
+typedef struct CasePlace {
+    const KernelBackEnd *kernels;
+    const CommBackEnd *collectives;
+    int32_t first, count, size;
+    World *processes; /* NULL: this one alone */
+} CasePlace;
+
+/* Opens the devices, runs the cases `repeats` times, and closes everything. Each of this process's
+ * ranks' outcome is left in all[]; rank `failing` (-1: none) gives up half-way. */
+static inline AmStatus case_run_part(const CasePlace *place, const CommCase *cases, int32_t case_count,
+                                     int32_t repeats, int32_t failing, CaseRank *all, AmError *error) {
+    const KernelBackEnd *kernels = place->kernels;
     KernelDevice *devices[CASE_MOST_RANKS] = {NULL};
     Comm comms[CASE_MOST_RANKS];
     pthread_t threads[CASE_MOST_RANKS];
     AmStatus status = AM_OK;
-    for (int32_t r = 0; r < ranks && status == AM_OK; r++)
+    for (int32_t r = 0; r < place->count && status == AM_OK; r++)
         status = kernels->open(&devices[r], &(KernelOptions){.index = r}, error);
-    if (status == AM_OK) status = collectives->open(comms, 0, ranks, ranks, devices, NULL, error);
+    if (status == AM_OK)
+        status = place->collectives->open(comms, place->first, place->count, place->size, devices,
+                                          place->processes, error);
     if (status == AM_OK) {
-        for (int32_t r = 0; r < ranks; r++) {
+        for (int32_t r = 0; r < place->count; r++) {
             all[r] = (CaseRank){.comm = &comms[r],
                                 .cases = cases,
                                 .case_count = case_count,
                                 .repeats = repeats,
-                                .failing_case = r == failing ? case_count / 2 : -1};
+                                .failing_case = place->first + r == failing ? case_count / 2 : -1};
             pthread_create(&threads[r], NULL, case_thread, &all[r]);
         }
-        for (int32_t r = 0; r < ranks; r++) pthread_join(threads[r], NULL);
-        for (int32_t r = 0; r < ranks; r++) case_release(&all[r]);
-        collectives->close(comms);
+        for (int32_t r = 0; r < place->count; r++) pthread_join(threads[r], NULL);
+        for (int32_t r = 0; r < place->count; r++) case_release(&all[r]);
+        place->collectives->close(comms);
     }
-    for (int32_t r = 0; r < ranks; r++)
+    for (int32_t r = 0; r < place->count; r++)
         if (devices[r]) kernels->close(devices[r]);
     return status;
+}
+
+static inline AmStatus case_run_ranks(const KernelBackEnd *kernels, const CommBackEnd *collectives,
+                                      int32_t ranks, const CommCase *cases, int32_t case_count,
+                                      int32_t repeats, int32_t failing, CaseRank *all, AmError *error) {
+    const CasePlace place = {kernels, collectives, 0, ranks, ranks, NULL};
+    return case_run_part(&place, cases, case_count, repeats, failing, all, error);
 }
 
 /* Every kind along every dimension, even and uneven, and every type and reduction
