@@ -5,13 +5,18 @@
  * DONE. The leader moves it on from WRITTEN, when all processes have come there, and from DONE,
  * where it hears of the outcome.
  */
+#define _DEFAULT_SOURCE
 #include "executor/checkpoint.h"
 
+#include <errno.h>
+#include <fcntl.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
+#include <unistd.h>
 
 #include "executor/checkpoint_reader.h"
 #include "executor/checkpoint_write.h"
@@ -27,6 +32,7 @@ struct Checkpoint {
     CheckpointWriter writer;
     CheckpointReader found; /* what is resumed */
     bool has_found;
+    int lock; /* the folder, held open; -1 */
     int64_t first_step;
     CheckpointImage *images; /* [rank_count] */
     int32_t *tensors;        /* [parameter]: its tensor, or -1 */
@@ -219,7 +225,18 @@ static AmStatus list_steps(Checkpoint *self, int64_t **steps, int32_t *count, Am
     return status;
 }
 
-/* A newer one that is damaged is told of, and makes room for the run's own of that step. */
+/* What was not whole keeps its files under a name that is no checkpoint's. */
+static void put_aside(Checkpoint *self, const int64_t *steps, int32_t count) {
+    for (int32_t k = 0; k < count && leads(self); k++) {
+        AmError own = {0};
+        const char *path = checkpoint_directory(&self->arena, self->writer.folder, steps[k], "");
+        const char *aside = checkpoint_directory(&self->arena, self->writer.folder, steps[k], ".damaged");
+        AmStatus status = path && aside ? disk_remove(self->writer.calls, aside, &own) : AM_OK;
+        if (status == AM_OK && path && aside) status = disk_rename(self->writer.calls, path, aside, &own);
+        if (status != AM_OK) note_error(self, "warning: a damaged checkpoint stays", &own);
+    }
+}
+
 static AmStatus find(Checkpoint *self, AmError *error) {
     int64_t *steps;
     int32_t count;
@@ -239,6 +256,7 @@ static AmStatus find(Checkpoint *self, AmError *error) {
             snprintf(text, sizeof text, "resumed after step %lld%s", (long long)steps[k],
                      strcmp(self->found.manifest.plan, self->owner.plan) == 0 ? "" : ", under another plan");
             note(self, text);
+            put_aside(self, steps, k);
             return AM_OK;
         }
         if (first.code == AM_OK) first = own;
@@ -252,11 +270,16 @@ static AmStatus find(Checkpoint *self, AmError *error) {
     return AM_OK;
 }
 
+/* The folder is this run's as long as its process lives, or as it is open; where it cannot be locked
+ * (some network file systems), the user has to see to it. */
 static AmStatus open_folder(Checkpoint *self, AmError *error) {
     if (!leads(self)) return AM_OK;
     AmError own = {0};
     if (disk_make_directory(self->writer.calls, self->writer.folder, &own) != AM_OK)
         return am_fail(error, AM_ERROR_USAGE, own.source, "%s", own.text);
+    self->lock = open(self->writer.folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (self->lock >= 0 && flock(self->lock, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK)
+        return am_fail(error, AM_ERROR_USAGE, self->writer.folder, "another run writes its checkpoints here");
     checkpoint_clean(&self->writer);
     return AM_OK;
 }
@@ -273,7 +296,7 @@ AmStatus checkpoint_open(Checkpoint **checkpoint, const CheckpointOwner *owner, 
     if (!self) return am_fail_memory(error, (int64_t)sizeof *self);
     *checkpoint = self;
     self->owner = *owner;
-    self->saved = self->failed = -1;
+    self->saved = self->failed = self->lock = -1;
     self->writer =
         (CheckpointWriter){.calls = options->disk ? options->disk : &disk_calls,
                            .folder = options->checkpoint_path,
@@ -298,6 +321,7 @@ void checkpoint_close(Checkpoint *self) {
     for (int32_t r = 0; self->images && r < self->owner.rank_count; r++)
         checkpoint_image_close(&self->images[r]);
     if (self->has_found) checkpoint_reader_close(&self->found);
+    if (self->lock >= 0) close(self->lock);
     pthread_mutex_destroy(&self->mutex);
     pthread_cond_destroy(&self->changed);
     arena_free(&self->save_arena);
