@@ -60,11 +60,12 @@ static json_t *manifest_to_json(const CheckpointManifest *manifest) {
     for (int32_t t = 0; t < manifest->tensor_count; t++)
         json_array_append_new(tensors, tensor_to_json(&manifest->tensors[t]));
     const CheckpointPosition *position = &manifest->position;
-    return json_pack("{s:s, s:s, s:s, s:I, s:{s:I, s:I, s:I}, s:i, s:o, s:o}", "format", CHECKPOINT_FORMAT,
-                     "module", manifest->module, "plan", manifest->plan, "step", (json_int_t)manifest->step,
-                     "data", "seed", (json_int_t)position->seed, "epoch", (json_int_t)position->epoch,
-                     "batch", (json_int_t)position->batch, "ranks", (int)manifest->rank_count, "files", files,
-                     "tensors", tensors);
+    return json_pack("{s:s, s:s, s:s, s:I, s:{s:I, s:I, s:I, s:I, s:I}, s:i, s:o, s:o}", "format",
+                     CHECKPOINT_FORMAT, "module", manifest->module, "plan", manifest->plan, "step",
+                     (json_int_t)manifest->step, "data", "seed", (json_int_t)position->seed, "epoch",
+                     (json_int_t)position->epoch, "batch", (json_int_t)position->batch, "batches",
+                     (json_int_t)position->batches, "shuffled", (json_int_t)position->shuffled, "ranks",
+                     (int)manifest->rank_count, "files", files, "tensors", tensors);
 }
 
 /* The end of a manifest whose text before it is text[0..length). */
@@ -246,13 +247,13 @@ static AmStatus read_lists(const Reading *self, json_t *root) {
 static AmStatus read_root(const Reading *self, json_t *root) {
     static const char *const keys[] = {"format", "module", "plan",    "step",   "data",
                                        "ranks",  "files",  "tensors", "digest", NULL};
-    static const char *const data_keys[] = {"seed", "epoch", "batch", NULL};
+    static const char *const data_keys[] = {"seed", "epoch", "batch", "batches", "shuffled", NULL};
     CheckpointManifest *manifest = self->manifest;
     CheckpointPosition *position = &manifest->position;
     const char *format, *source = self->source;
     AmError *error = self->error;
     json_t *data;
-    int64_t ranks, seed;
+    int64_t ranks, seed, shuffled;
     if (!json_is_object(root)) return bad(self, "$", "expected an object");
     TRY(json_get_string(&format, root, "format", source, "$", error));
     if (strcmp(format, CHECKPOINT_FORMAT) != 0)
@@ -269,8 +270,11 @@ static AmStatus read_root(const Reading *self, json_t *root) {
     TRY(json_get_integer(&seed, data, "seed", INT64_MIN, INT64_MAX, source, "$.data", error));
     TRY(json_get_integer(&position->epoch, data, "epoch", 0, MOST_BYTES, source, "$.data", error));
     TRY(json_get_integer(&position->batch, data, "batch", 0, MOST_BYTES, source, "$.data", error));
+    TRY(json_get_integer(&position->batches, data, "batches", 0, MOST_BYTES, source, "$.data", error));
+    TRY(json_get_integer(&shuffled, data, "shuffled", 0, 1, source, "$.data", error));
     TRY(json_get_integer(&ranks, root, "ranks", 1, MOST_RANKS, source, "$", error));
     position->seed = (uint64_t)seed;
+    position->shuffled = shuffled == 1;
     manifest->rank_count = (int32_t)ranks;
     return read_lists(self, root);
 }

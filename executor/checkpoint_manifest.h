@@ -45,6 +45,8 @@ typedef struct CheckpointTensor {
 typedef struct CheckpointPosition {
     uint64_t seed;
     int64_t epoch, batch;
+    int64_t batches; /* of an epoch */
+    bool shuffled;
 } CheckpointPosition;
 
 typedef struct CheckpointManifest {

@@ -241,10 +241,11 @@ static AmStatus open_feeds(Run *run, AmError *error) {
     TRY(checkpoint_start(run->checkpoint, is_fed, error));
     if (run->first_step > 0) {
         CheckpointPosition saved = checkpoint_position(run->checkpoint);
-        FeedPosition position = feeds_position(run->feeds, 0);
-        position.seed = saved.seed;
-        position.epoch = saved.epoch;
-        position.batch = saved.batch;
+        FeedPosition position = {.seed = saved.seed,
+                                 .shuffled = saved.shuffled,
+                                 .epoch = saved.epoch,
+                                 .batch = saved.batch,
+                                 .batches = saved.batches};
         TRY(feeds_seek(run->feeds, &position, error));
     }
     return feeds_start(run->feeds, run->options->steps - run->first_step, error);
@@ -258,7 +259,11 @@ static int64_t steps_in_all(const Run *run) {
 /* Where in the data the step after `steps` begins. */
 static CheckpointPosition position_after(const Run *run, int64_t steps) {
     FeedPosition position = feeds_position(run->feeds, steps - run->first_step);
-    return (CheckpointPosition){.seed = position.seed, .epoch = position.epoch, .batch = position.batch};
+    return (CheckpointPosition){.seed = position.seed,
+                                .epoch = position.epoch,
+                                .batch = position.batch,
+                                .batches = position.batches,
+                                .shuffled = position.shuffled};
 }
 
 /* By process 0, with what has come together there. */
