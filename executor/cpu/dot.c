@@ -1,213 +1,171 @@
 /* dot: batched matrix products in any layout.
  *
- * The dimensions of each operand are batch, contracted or free; the result is
- * [batch, left free, right free]. Where the free and the contracted dimensions
- * of an operand each step through memory evenly and one of the two strides is
- * 1, BLAS reads it as it lies (transposed or not); otherwise it is packed to
- * [batch, free, contracted] first. f32, f64, c64 and c128 go to OpenBLAS, f16 and bf16 are
- * widened to f32 and the product rounded once, integers run in a plain loop
- * that wraps in 64 bits.
+ * dot_plan.c finds the products, each of one row, column and contracted
+ * dimension, with loops around them. f32, f64, c64 and c128 go to OpenBLAS,
+ * which reads matrices transposed or not; f16 and bf16 are widened to f32 and
+ * the sums rounded once; integers run in a plain loop that wraps in 64 bits.
+ *
+ * A unit is a block of a product's result. Which units there are depends on the
+ * shapes alone, and each is computed by one thread, so the team may share them
+ * in any way.
  */
 #include <cblas.h>
-#include <limits.h>
 #include <string.h>
 
 #include "executor/cpu/cpu.h"
+#include "executor/cpu/divide.h"
+#include "executor/cpu/dot_plan.h"
 #include "executor/cpu/strided.h"
 #include "executor/cpu/wide.h"
 
-/* One operand as matrices [free, contracted]. */
-typedef struct Side {
-    bool pack;
-    int64_t packed_at; /* offset in the scratch memory */
-    int32_t batch_rank, rank;
-    int64_t dimensions[IR_MAX_RANK], strides[IR_MAX_RANK]; /* batch, free, contracted; as it lies */
-    int64_t batch_strides[IR_MAX_RANK];                    /* of what is multiplied */
-    int64_t free_stride, contracted_stride;                /* of what is multiplied */
-} Side;
+/* A unit has no less work than this, in multiplications, and there are no more blocks of a product. */
+static const double least_work = 16e6;
+enum { LEAST_EDGE = 192, MOST_BLOCKS = 16 };
+/* Nanoseconds of a multiplication with its addition, and of starting a product. */
+static const double multiply_time = 0.02, product_time = 100;
+
+typedef struct Matrices {
+    char *arrays[DOT_ARRAYS];
+    int64_t rows, columns;
+} Matrices;
 
 typedef struct DotKernel {
-    Side left, right;
-    Dtype type; /* in which it is multiplied: f32, f64, or integers as s64 */
-    Dtype left_type, right_type, result_type;
-    int32_t batch_rank;
-    int64_t batch_dimensions[IR_MAX_RANK];
-    int64_t batch, rows, columns, depth;
-    int64_t result_at; /* scratch offset of the product before rounding; -1: written in place */
+    DotPlan plan;
+    Dtype type; /* in which it is multiplied: f32, f64, c64, c128, or integers as s64 */
+    Dtype types[DOT_ARRAYS];
+    int64_t bytes, scratch_at[DOT_ARRAYS]; /* of an element; of what is packed */
+    int64_t row_block, column_block, row_blocks, column_blocks, units;
+    double unit_time;
+    void (*multiply)(const struct DotKernel *kernel, const Matrices *matrices);
 } DotKernel;
 
-static bool contains(const int64_t *list, int32_t count, int64_t value) {
-    for (int32_t k = 0; k < count; k++)
-        if (list[k] == value) return true;
-    return false;
-}
+typedef struct DotWork {
+    const DotKernel *kernel;
+    char *arrays[DOT_ARRAYS];
+} DotWork;
 
-/* The one stride with which the dimensions [first, end) are stepped through in
- * order, or -1. A product of sizes of 1 gives stride 1. */
-static int64_t joint_stride(const Side *side, int32_t first, int32_t end) {
-    int64_t stride = -1, expected = 0;
-    for (int32_t d = end - 1; d >= first; d--) {
-        if (side->dimensions[d] == 1) continue;
-        if (stride < 0) stride = side->strides[d];
-        else if (side->strides[d] != expected) return -1;
-        expected = side->strides[d] * side->dimensions[d];
-    }
-    return stride < 0 ? 1 : stride;
-}
-
-/* Sorts an operand's dimensions into batch, free, contracted and decides whether it must be packed. */
-static void lay_out(Side *side, const IrShape *shape, const int64_t *batch, int32_t batch_count,
-                    const int64_t *contracting, int32_t contracting_count, bool must_pack) {
-    int64_t strides[IR_MAX_RANK];
-    strided_row_major(strides, shape->dimensions, shape->rank);
-    int32_t n = 0;
-    for (int32_t k = 0; k < batch_count; k++, n++) {
-        side->dimensions[n] = shape->dimensions[batch[k]];
-        side->strides[n] = strides[batch[k]];
-    }
-    for (int32_t d = 0; d < shape->rank; d++) {
-        if (contains(batch, batch_count, d) || contains(contracting, contracting_count, d)) continue;
-        side->dimensions[n] = shape->dimensions[d];
-        side->strides[n++] = strides[d];
-    }
-    int32_t free_end = n;
-    for (int32_t k = 0; k < contracting_count; k++, n++) {
-        side->dimensions[n] = shape->dimensions[contracting[k]];
-        side->strides[n] = strides[contracting[k]];
-    }
-    side->rank = n;
-    side->batch_rank = batch_count;
-    int64_t rows = strided_elements(side->dimensions + batch_count, free_end - batch_count);
-    int64_t depth = strided_elements(side->dimensions + free_end, n - free_end);
-    side->free_stride = joint_stride(side, batch_count, free_end);
-    side->contracted_stride = joint_stride(side, free_end, n);
-    bool usable = side->free_stride > 0 && side->contracted_stride > 0 &&
-                  (side->free_stride == 1 || side->contracted_stride == 1 || rows == 1 || depth == 1) &&
-                  side->free_stride <= INT_MAX && side->contracted_stride <= INT_MAX;
-    /* A matrix of one row or column may claim stride 1 along what it lacks. */
-    if (usable && rows == 1 && side->contracted_stride != 1) side->free_stride = 1;
-    if (usable && depth == 1 && side->free_stride != 1) side->contracted_stride = 1;
-    side->pack = must_pack || !usable;
-    memcpy(side->batch_strides, side->strides, sizeof(int64_t) * (size_t)batch_count);
-    if (side->pack) {
-        side->free_stride = depth;
-        side->contracted_stride = 1;
-        int64_t stride = rows * depth;
-        for (int32_t d = batch_count - 1; d >= 0; d--) {
-            side->batch_strides[d] = stride;
-            stride *= side->dimensions[d];
-        }
-    }
-}
-
-/* Packs an operand to [batch, free, contracted] in the type of the product. */
-static const void *pack(const Side *side, const void *data, Dtype from, Dtype to, char *scratch) {
-    if (!side->pack) return data;
-    char *out = scratch + side->packed_at;
-    int64_t elements = strided_elements(side->dimensions, side->rank), bytes = dtype_bytes(to);
-    if (from == to) {
-        int64_t strides[IR_MAX_RANK];
-        strided_row_major(strides, side->dimensions, side->rank);
-        strided_copy(out, strides, data, side->strides, side->dimensions, side->rank, bytes);
-        return out;
-    }
-    uint64_t narrow[WIDE_RUN];
-    Wide wide[WIDE_RUN];
-    for (int64_t at = 0; at < elements; at += WIDE_RUN) {
-        int64_t n = elements - at < WIDE_RUN ? elements - at : WIDE_RUN;
-        strided_load(narrow, data, side->strides, side->dimensions, side->rank, at, n, dtype_bytes(from));
-        wide_load(wide, narrow, from, n, 1);
-        wide_store(out + at * bytes, to, wide, wide_kind(from), n, 1);
-    }
-    return out;
-}
-
-static int leading(const Side *side) {
-    int64_t stride = side->contracted_stride == 1 ? side->free_stride : side->contracted_stride;
-    return (int)stride;
-}
-
-static int at_least(int value, int64_t least) {
-    return value < least ? (int)least : value < 1 ? 1 : value;
-}
-
-static void multiply_integers(const DotKernel *kernel, int64_t *out, const int64_t *left,
-                              const int64_t *right) {
-    for (int64_t i = 0; i < kernel->rows; i++)
-        for (int64_t j = 0; j < kernel->columns; j++) {
+static void multiply_integers(const DotKernel *kernel, const Matrices *of) {
+    const DotAxis *row = &kernel->plan.row, *column = &kernel->plan.column, *depth = &kernel->plan.depth;
+    for (int64_t i = 0; i < of->rows; i++)
+        for (int64_t j = 0; j < of->columns; j++) {
             uint64_t sum = 0;
-            const int64_t *x = left + i * kernel->left.free_stride,
-                          *y = right + j * kernel->right.free_stride;
-            for (int64_t k = 0; k < kernel->depth; k++)
-                sum += (uint64_t)x[k * kernel->left.contracted_stride] *
-                       (uint64_t)y[k * kernel->right.contracted_stride];
-            out[i * kernel->columns + j] = (int64_t)sum;
+            const uint64_t *x = (const uint64_t *)of->arrays[DOT_LEFT] + i * row->strides[DOT_LEFT];
+            const uint64_t *y = (const uint64_t *)of->arrays[DOT_RIGHT] + j * column->strides[DOT_RIGHT];
+            for (int64_t k = 0; k < depth->size; k++)
+                sum += x[k * depth->strides[DOT_LEFT]] * y[k * depth->strides[DOT_RIGHT]];
+            ((uint64_t *)of->arrays[DOT_RESULT])[i * row->strides[DOT_RESULT] + j] = sum;
         }
 }
 
-/* One product out[rows, columns] = left[rows, depth] right[columns, depth]^T. */
-static void multiply(const DotKernel *kernel, void *out, const void *left, const void *right) {
-    if (kernel->type == DTYPE_S64) {
-        multiply_integers(kernel, out, left, right);
-        return;
-    }
-    bool left_plain = kernel->left.contracted_stride == 1, right_plain = kernel->right.contracted_stride == 1;
-    enum CBLAS_TRANSPOSE left_as = left_plain ? CblasNoTrans : CblasTrans;
-    enum CBLAS_TRANSPOSE right_as = right_plain ? CblasTrans : CblasNoTrans;
-    int rows = (int)kernel->rows, columns = (int)kernel->columns, depth = (int)kernel->depth;
-    int left_leading = at_least(leading(&kernel->left), left_plain ? depth : rows);
-    int right_leading = at_least(leading(&kernel->right), right_plain ? depth : columns);
+/* One block of a product by OpenBLAS. */
+static void multiply_matrices(const DotKernel *kernel, const Matrices *of) {
     static const double one[2] = {1, 0}, zero[2];
     static const float single_one[2] = {1, 0}, single_zero[2];
+    const DotAxis *row = &kernel->plan.row, *column = &kernel->plan.column, *deep = &kernel->plan.depth;
+    bool left_plain = deep->strides[DOT_LEFT] == 1, right_plain = column->strides[DOT_RIGHT] == 1;
+    enum CBLAS_TRANSPOSE left_as = left_plain ? CblasNoTrans : CblasTrans;
+    enum CBLAS_TRANSPOSE right_as = right_plain ? CblasNoTrans : CblasTrans;
+    int left_leading = (int)(left_plain ? row : deep)->strides[DOT_LEFT];
+    int right_leading = (int)(right_plain ? deep : column)->strides[DOT_RIGHT];
+    int rows = (int)of->rows, columns = (int)of->columns, depth = (int)deep->size;
+    int leading = (int)row->strides[DOT_RESULT];
+    const void *left = of->arrays[DOT_LEFT], *right = of->arrays[DOT_RIGHT];
+    void *out = of->arrays[DOT_RESULT];
     if (kernel->type == DTYPE_C64)
         cblas_cgemm(CblasRowMajor, left_as, right_as, rows, columns, depth, single_one, left, left_leading,
-                    right, right_leading, single_zero, out, columns);
+                    right, right_leading, single_zero, out, leading);
     else if (kernel->type == DTYPE_C128)
         cblas_zgemm(CblasRowMajor, left_as, right_as, rows, columns, depth, one, left, left_leading, right,
-                    right_leading, zero, out, columns);
+                    right_leading, zero, out, leading);
     else if (kernel->type == DTYPE_F32)
         cblas_sgemm(CblasRowMajor, left_as, right_as, rows, columns, depth, 1.0f, left, left_leading, right,
-                    right_leading, 0.0f, out, columns);
+                    right_leading, 0.0f, out, leading);
     else
         cblas_dgemm(CblasRowMajor, left_as, right_as, rows, columns, depth, 1.0, left, left_leading, right,
-                    right_leading, 0.0, out, columns);
+                    right_leading, 0.0, out, leading);
+}
+
+/* Units go product by product, blocks of columns inside of blocks of rows. */
+static void run_units(void *user, int32_t part, int32_t parts) {
+    const DotWork *work = user;
+    const DotKernel *kernel = work->kernel;
+    const DotPlan *plan = &kernel->plan;
+    int64_t first, end, index[DOT_MOST_LOOPS], blocks = kernel->row_blocks * kernel->column_blocks;
+    team_stretch(kernel->units, 1, part, parts, &first, &end);
+    if (first == end) return;
+    int64_t left = first / blocks, block = first % blocks;
+    for (int32_t d = plan->loop_rank - 1; d >= 0; d--) {
+        index[d] = left % plan->loops[d].size;
+        left /= plan->loops[d].size;
+    }
+    for (int64_t unit = first; unit < end; unit++) {
+        Matrices of;
+        int64_t i = block / kernel->column_blocks * kernel->row_block;
+        int64_t j = block % kernel->column_blocks * kernel->column_block;
+        for (int32_t a = 0; a < DOT_ARRAYS; a++) {
+            int64_t at = i * plan->row.strides[a] + j * plan->column.strides[a];
+            for (int32_t d = 0; d < plan->loop_rank; d++) at += index[d] * plan->loops[d].strides[a];
+            of.arrays[a] = work->arrays[a] + at * kernel->bytes;
+        }
+        of.rows = plan->row.size - i < kernel->row_block ? plan->row.size - i : kernel->row_block;
+        of.columns =
+            plan->column.size - j < kernel->column_block ? plan->column.size - j : kernel->column_block;
+        kernel->multiply(kernel, &of);
+        if (++block < blocks) continue;
+        block = 0;
+        for (int32_t d = plan->loop_rank - 1; d >= 0; d--) {
+            if (++index[d] < plan->loops[d].size) break;
+            index[d] = 0;
+        }
+    }
+}
+
+/* An operand, or the result, as products use it. */
+static char *operand_at(const KernelCall *call, const DotKernel *kernel, int32_t a) {
+    const DotPlan *plan = &kernel->plan;
+    const DotCopy *copy = &plan->copies[a];
+    int32_t source = plan->swapped ? 1 - a : a;
+    if (!plan->packed[a]) return call->operands[source];
+    char *near = (char *)call->scratch + kernel->scratch_at[a];
+    if (kernel->types[source] == kernel->type)
+        divided_copy(call->device, near, copy->near, call->operands[source], copy->far, copy->sizes,
+                     copy->rank, kernel->bytes);
+    else
+        divided_pack(call->device, near, kernel->type, call->operands[source], kernel->types[source],
+                     copy->far, copy->sizes, copy->rank);
+    return near;
+}
+
+static void copy_result(const KernelCall *call, const DotKernel *kernel, const char *near) {
+    const DotCopy *copy = &kernel->plan.copies[DOT_RESULT];
+    if (kernel->types[DOT_RESULT] == kernel->type)
+        divided_copy(call->device, call->results[0], copy->far, near, copy->near, copy->sizes, copy->rank,
+                     kernel->bytes);
+    else
+        divided_unpack(call->device, call->results[0], kernel->types[DOT_RESULT], copy->far, near,
+                       kernel->type, copy->sizes, copy->rank);
 }
 
 static void run_dot(const KernelCall *call) {
     const DotKernel *kernel = call->compiled;
-    int64_t elements = kernel->batch * kernel->rows * kernel->columns;
+    bool apart = kernel->plan.packed[DOT_RESULT];
+    DotWork work = {.kernel = kernel};
+    for (int32_t a = 0; a < DOT_RESULT; a++) work.arrays[a] = operand_at(call, kernel, a);
+    work.arrays[DOT_RESULT] =
+        apart ? (char *)call->scratch + kernel->scratch_at[DOT_RESULT] : call->results[0];
+    int32_t parts = team_parts(call->device, kernel->unit_time * (double)kernel->units);
+    team_run(call->device, run_units, &work, parts < kernel->units ? parts : (int32_t)kernel->units);
+    if (apart) copy_result(call, kernel, work.arrays[DOT_RESULT]);
+}
+
+/* Sums of nothing. */
+static void run_zeros(const KernelCall *call) {
+    Dtype type = call->result_shapes[0]->type, part = dtype_real_part(type);
+    const Wide zero[2] = {{.floating = 0}}; /* f8e8m0fnu has none: it becomes a NaN */
+    int64_t elements = ir_shape_elements(call->result_shapes[0]);
     if (elements == 0) return;
-    if (kernel->depth == 0) {
-        char *sum = call->results[0];
-        const Wide zero[2] = {{.floating = 0}}; /* f8e8m0fnu has none: it becomes a NaN */
-        Dtype part = dtype_real_part(kernel->result_type);
-        wide_store(sum, part, zero, wide_kind(part), part == kernel->result_type ? 1 : 2, 1);
-        strided_fill(sum, sum, elements, dtype_bytes(kernel->result_type));
-        return;
-    }
-    char *scratch = call->scratch;
-    const char *left = pack(&kernel->left, call->operands[0], kernel->left_type, kernel->type, scratch);
-    const char *right = pack(&kernel->right, call->operands[1], kernel->right_type, kernel->type, scratch);
-    char *out = kernel->result_at < 0 ? call->results[0] : scratch + kernel->result_at;
-    int64_t bytes = dtype_bytes(kernel->type), index[IR_MAX_RANK] = {0};
-    for (int64_t b = 0; b < kernel->batch; b++) {
-        int64_t left_at = 0, right_at = 0;
-        for (int32_t d = 0; d < kernel->batch_rank; d++) {
-            left_at += index[d] * kernel->left.batch_strides[d];
-            right_at += index[d] * kernel->right.batch_strides[d];
-        }
-        multiply(kernel, out + b * kernel->rows * kernel->columns * bytes, left + left_at * bytes,
-                 right + right_at * bytes);
-        strided_next(index, kernel->batch_dimensions, kernel->batch_rank);
-    }
-    if (kernel->result_at < 0) return;
-    Wide wide[WIDE_RUN];
-    for (int64_t at = 0; at < elements; at += WIDE_RUN) {
-        int64_t n = elements - at < WIDE_RUN ? elements - at : WIDE_RUN;
-        wide_load(wide, out + at * bytes, kernel->type, n, 1);
-        wide_store((char *)call->results[0] + at * dtype_bytes(kernel->result_type), kernel->result_type,
-                   wide, wide_kind(kernel->type), n, 1);
-    }
+    wide_store(call->results[0], part, zero, wide_kind(part), part == type ? 1 : 2, 1);
+    divided_fill(call->device, call->results[0], call->results[0], elements, dtype_bytes(type));
 }
 
 static Dtype product_type(Dtype left, Dtype right, Dtype result) {
@@ -217,43 +175,56 @@ static Dtype product_type(Dtype left, Dtype right, Dtype result) {
     return dtype_is_floating(result) ? DTYPE_F32 : DTYPE_S64;
 }
 
+/* Blocks of a product: halves of halves of the longer edge, at multiples of the widest registers. */
+static void divide_product(DotKernel *kernel) {
+    const DotPlan *plan = &kernel->plan;
+    int64_t sizes[2] = {plan->row.size, plan->column.size}, edges[2] = {sizes[0], sizes[1]},
+            counts[2] = {1, 1};
+    for (int64_t blocks = 1; blocks * plan->products < MOST_BLOCKS; blocks = counts[0] * counts[1]) {
+        int longer = edges[1] > edges[0];
+        double work = (double)edges[0] * (double)edges[1] * (double)plan->depth.size;
+        if (work < 2 * least_work || edges[longer] < 2 * LEAST_EDGE) break;
+        edges[longer] = (edges[longer] / 2 + 63) / 64 * 64;
+        counts[longer] = (sizes[longer] + edges[longer] - 1) / edges[longer];
+    }
+    kernel->row_block = edges[0];
+    kernel->column_block = edges[1];
+    kernel->row_blocks = counts[0];
+    kernel->column_blocks = counts[1];
+    kernel->units = plan->products * counts[0] * counts[1];
+    kernel->unit_time =
+        product_time + multiply_time * (double)edges[0] * (double)edges[1] * (double)plan->depth.size;
+}
+
 AmStatus cpu_prepare_dot(KernelCall *call, Arena *arena, AmError *error) {
-    const IrDot *dot = call->instruction->attributes->dot;
+    const IrAttributes *attributes = call->instruction->attributes;
     const IrShape *left = call->operand_shapes[0], *right = call->operand_shapes[1];
+    const IrShape *result = call->result_shapes[0];
     DotKernel *kernel = ARENA_ARRAY(arena, DotKernel, 1);
     if (!kernel) return am_fail_memory(error, (int64_t)sizeof *kernel);
-    kernel->left_type = left->type;
-    kernel->right_type = right->type;
-    kernel->result_type = call->result_shapes[0]->type;
-    kernel->type = product_type(left->type, right->type, kernel->result_type);
-    if (!dot || kernel->type == DTYPE_INVALID) return kernel_call_refuse(call, "not on these types", error);
-    lay_out(&kernel->left, left, dot->lhs_batch, dot->batch_count, dot->lhs_contracting,
-            dot->contracting_count, left->type != kernel->type);
-    lay_out(&kernel->right, right, dot->rhs_batch, dot->batch_count, dot->rhs_contracting,
-            dot->contracting_count, right->type != kernel->type);
-    const Side *side = &kernel->left;
-    int32_t free_end = side->rank - dot->contracting_count;
-    kernel->batch_rank = dot->batch_count;
-    memcpy(kernel->batch_dimensions, side->dimensions, sizeof(int64_t) * (size_t)dot->batch_count);
-    kernel->batch = strided_elements(side->dimensions, dot->batch_count);
-    kernel->rows = strided_elements(side->dimensions + dot->batch_count, free_end - dot->batch_count);
-    kernel->depth = strided_elements(side->dimensions + free_end, dot->contracting_count);
-    kernel->columns = strided_elements(kernel->right.dimensions + dot->batch_count,
-                                       kernel->right.rank - dot->batch_count - dot->contracting_count);
-    if (kernel->rows > INT_MAX || kernel->columns > INT_MAX || kernel->depth > INT_MAX)
-        return kernel_call_refuse(call, "a dimension is above 2^31", error);
-    int64_t scratch = 0, bytes = dtype_bytes(kernel->type);
-    kernel->left.packed_at = scratch;
-    if (kernel->left.pack) scratch += kernel_align(ir_shape_elements(left) * bytes);
-    kernel->right.packed_at = scratch;
-    if (kernel->right.pack) scratch += kernel_align(ir_shape_elements(right) * bytes);
-    kernel->result_at = -1;
-    if (kernel->result_type != kernel->type) {
-        kernel->result_at = scratch;
-        scratch += kernel_align(ir_shape_elements(call->result_shapes[0]) * bytes);
-    }
-    call->scratch_bytes = scratch;
+    kernel->type = product_type(left->type, right->type, result->type);
+    if (!attributes->dot || kernel->type == DTYPE_INVALID)
+        return kernel_call_refuse(call, "not on these types", error);
+    kernel->types[DOT_LEFT] = left->type;
+    kernel->types[DOT_RIGHT] = right->type;
+    kernel->types[DOT_RESULT] = result->type;
+    kernel->bytes = dtype_bytes(kernel->type);
     call->compiled = kernel;
+    call->run = run_zeros;
+    if (ir_shape_elements(left) == 0 || ir_shape_elements(right) == 0) return AM_OK;
+    bool must_pack[DOT_ARRAYS];
+    for (int32_t a = 0; a < DOT_ARRAYS; a++) must_pack[a] = kernel->types[a] != kernel->type;
+    const int64_t *order = attributes->dimension_count > 0 ? attributes->dimensions : NULL;
+    if (!dot_plan(&kernel->plan, attributes->dot, left, right, order, must_pack))
+        return kernel_call_refuse(call, "a dimension is above 2^31", error);
+    for (int32_t a = 0; a < DOT_ARRAYS; a++) {
+        const DotCopy *copy = &kernel->plan.copies[a];
+        kernel->scratch_at[a] = call->scratch_bytes;
+        if (kernel->plan.packed[a])
+            call->scratch_bytes += kernel_align(strided_elements(copy->sizes, copy->rank) * kernel->bytes);
+    }
+    kernel->multiply = kernel->type == DTYPE_S64 ? multiply_integers : multiply_matrices;
+    divide_product(kernel);
     call->run = run_dot;
     return AM_OK;
 }

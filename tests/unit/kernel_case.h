@@ -17,6 +17,7 @@
 #define CASE_VALUES 16
 
 typedef struct KernelCase {
+    KernelDevice *device; /* NULL: the shared one */
     Arena arena;
     IrModule module;
     Program program;
@@ -91,7 +92,8 @@ static inline AmStatus case_run(KernelCase *self, const ProgramFusion *fusion, i
     if (fusion) self->program.fusions = (ProgramFusion *)fusion;
     ProgramStep step = {.instruction = fusion ? -1 : 0, .fusion = fusion ? 0 : -1};
     KernelCall *call;
-    TRY(kernel_prepare(&call, &self->arena, &kernel_device_cpu, &self->program, &step, &self->error));
+    TRY(kernel_prepare(&call, &self->arena, self->device ? self->device : &kernel_device_cpu, &self->program,
+                       &step, &self->error));
     void *scratch = aligned_alloc(64, (size_t)(call->scratch_bytes + 127) / 64 * 64);
     for (int32_t k = 0; k < call->operand_count; k++)
         call->operands[k] = self->memory[fusion ? fusion->inputs[k].value : k];

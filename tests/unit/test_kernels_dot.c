@@ -1,4 +1,6 @@
 /* dot and convolution against sums written out as loops, on whole numbers, so exactly. */
+#include <math.h>
+
 #include "kernel_case.h"
 
 /* out[b, i, j] = sum_k left[b, i, k] right[b, j, k], each operand's dimensions
@@ -58,6 +60,102 @@ static void check_dot(const int *left_order, const int *right_order, Dtype type)
                 assert_true(got == sum);
             }
     case_free(c);
+}
+
+/* out[order of b0, b1, i, j] = sum_k left[b0, i, b1, k] right[b0, b1, k, j]: the result's dimensions
+ * in every order; `size` makes products that are cut in blocks. */
+static void check_result_order(const int64_t *order, Dtype type, int64_t size) {
+    int64_t sizes[4] = {2, 3, size, 5}, K = size + 2, out[4], strides[4], at[4], stride = 1;
+    KernelCase *c = case_new(IR_DOT);
+    for (int d = 0; d < 4; d++) out[d] = sizes[order[d]];
+    for (int d = 3; d >= 0; d--) {
+        strides[order[d]] = stride;
+        stride *= out[d];
+    }
+    int32_t x = VALUE(c, type, 2, size, 3, K), y = VALUE(c, type, 2, 3, K, 5),
+            z = case_value(c, type, 4, out);
+    IrDot dot = {.batch_count = 2,
+                 .contracting_count = 1,
+                 .lhs_batch = LIST(c, 0, 2),
+                 .rhs_batch = LIST(c, 0, 1),
+                 .lhs_contracting = LIST(c, 3),
+                 .rhs_contracting = LIST(c, 2)};
+    c->attributes = (IrAttributes){.dot = &dot, .dimensions = order, .dimension_count = 4};
+    float *left = calloc((size_t)(6 * size * K), sizeof(float)),
+          *right = calloc((size_t)(30 * K), sizeof(float));
+    for (int64_t i = 0; i < 6 * size * K; i++) left[i] = (float)(i * 7 % 11 - 5);
+    for (int64_t i = 0; i < 30 * K; i++) right[i] = (float)(i * 5 % 9 - 4);
+    for (int64_t i = 0; i < 6 * size * K; i++)
+        if (type == DTYPE_F32) ((float *)c->memory[x])[i] = left[i];
+        else ((uint16_t *)c->memory[x])[i] = dtype_float_to_bf16(left[i]);
+    for (int64_t i = 0; i < 30 * K; i++)
+        if (type == DTYPE_F32) ((float *)c->memory[y])[i] = right[i];
+        else ((uint16_t *)c->memory[y])[i] = dtype_float_to_bf16(right[i]);
+    assert_int_equal(case_run(c, NULL, 1), AM_OK);
+    for (at[0] = 0; at[0] < 2; at[0]++)
+        for (at[1] = 0; at[1] < 3; at[1]++)
+            for (at[2] = 0; at[2] < size; at[2]++)
+                for (at[3] = 0; at[3] < 5; at[3]++) {
+                    float sum = 0;
+                    int64_t place = 0;
+                    for (int64_t k = 0; k < K; k++)
+                        sum += left[((at[0] * size + at[2]) * 3 + at[1]) * K + k] *
+                               right[((at[0] * 3 + at[1]) * K + k) * 5 + at[3]];
+                    for (int d = 0; d < 4; d++) place += at[d] * strides[d];
+                    if (type == DTYPE_F32) assert_true(case_floats(c, z)[place] == sum);
+                    else assert_true(((uint16_t *)c->memory[z])[place] == dtype_float_to_bf16(sum));
+                }
+    free(left);
+    free(right);
+    case_free(c);
+}
+
+static void test_result_in_every_order(void **state) {
+    (void)state;
+    for (int64_t code = 0; code < 256; code++) {
+        int64_t order[4] = {code & 3, code >> 2 & 3, code >> 4 & 3, code >> 6};
+        int64_t seen = 1 << order[0] | 1 << order[1] | 1 << order[2] | 1 << order[3];
+        if (seen != 15) continue;
+        check_result_order(order, DTYPE_F32, 4);
+        check_result_order(order, DTYPE_BF16, 3);
+    }
+    check_result_order((int64_t[]){0, 2, 1, 3}, DTYPE_F32, 70);
+}
+
+static AmStatus open_team(KernelDevice **device, int32_t threads) {
+    AmError error = {0};
+    KernelOptions options = {.threads = threads};
+    TRY(kernels_cpu.open(device, &options, &error));
+    return kernels_cpu.finish(*device, &error);
+}
+
+/* A product that is cut in blocks: the same bits from teams of any size. */
+static void test_teams_give_the_same_bits(void **state) {
+    enum { M = 500, N = 430, K = 330 };
+    float *results[3];
+    (void)state;
+    for (int32_t t = 0; t < 3; t++) {
+        KernelCase *c = case_new(IR_DOT);
+        int32_t x = VALUE(c, DTYPE_F32, M, K), y = VALUE(c, DTYPE_F32, N, K), z = VALUE(c, DTYPE_F32, M, N);
+        IrDot dot = {.contracting_count = 1, .lhs_contracting = LIST(c, 1), .rhs_contracting = LIST(c, 1)};
+        c->attributes = (IrAttributes){.dot = &dot};
+        for (int64_t i = 0; i < M * K; i++) case_floats(c, x)[i] = 1.0f / (float)(i % 97 + 3);
+        for (int64_t i = 0; i < N * K; i++) case_floats(c, y)[i] = 1.0f / (float)(i % 89 + 5) - 0.1f;
+        KernelDevice *device;
+        assert_int_equal(open_team(&device, t + 1), AM_OK);
+        c->device = device;
+        assert_int_equal(case_run(c, NULL, 1), AM_OK);
+        kernels_cpu.close(device);
+        results[t] = malloc(sizeof(float) * M * N);
+        memcpy(results[t], c->memory[z], sizeof(float) * M * N);
+        double sum = 0;
+        for (int64_t k = 0; k < K; k++)
+            sum += (double)case_floats(c, x)[499 * K + k] * (double)case_floats(c, y)[429 * K + k];
+        assert_true(fabs(sum - (double)results[t][M * N - 1]) < 1e-4);
+        case_free(c);
+        assert_memory_equal(results[0], results[t], sizeof(float) * M * N);
+    }
+    for (int32_t t = 0; t < 3; t++) free(results[t]);
 }
 
 static void test_dot_in_every_layout(void **state) {
@@ -255,6 +353,8 @@ static void test_convolution_in_blocks(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_dot_in_every_layout),
+        cmocka_unit_test(test_result_in_every_order),
+        cmocka_unit_test(test_teams_give_the_same_bits),
         cmocka_unit_test(test_dot_with_two_contracted_dimensions),
         cmocka_unit_test(test_dot_of_nothing_is_zero),
         cmocka_unit_test(test_convolution_layouts_and_windows),

@@ -1,0 +1,20 @@
+/* Copies and conversions divided over a rank's team. What they write does not depend on the division. */
+#ifndef EXECUTOR_CPU_DIVIDE_H
+#define EXECUTOR_CPU_DIVIDE_H
+
+#include "executor/cpu/team.h"
+
+/* strided_copy() by the team. */
+void divided_copy(KernelDevice *device, void *out, const int64_t *out_strides, const void *in,
+                  const int64_t *in_strides, const int64_t *dimensions, int32_t rank, int64_t element_bytes);
+/* memcpy() and strided_fill() by the team. */
+void divided_copy_bytes(KernelDevice *device, void *out, const void *in, int64_t bytes);
+void divided_fill(KernelDevice *device, void *out, const void *value, int64_t count, int64_t element_bytes);
+/* The elements of a box, from where they lie in their type (`from`, `strides`) to dense ones of another
+ * (`pack`), or back. Real types only. */
+void divided_pack(KernelDevice *device, void *dense, Dtype to, const void *box, Dtype from,
+                  const int64_t *strides, const int64_t *dimensions, int32_t rank);
+void divided_unpack(KernelDevice *device, void *box, Dtype to, const int64_t *strides, const void *dense,
+                    Dtype from, const int64_t *dimensions, int32_t rank);
+
+#endif
