@@ -4,7 +4,9 @@
  * the window's cells and their features. Where the features lie together, each
  * cell is one segment of a row (tile.h), so that no columns are gathered (the
  * indirect convolution of Dukhan, 2019); a place that is padding is read from
- * zeros, and a cell that is padding in all rows of a tile is left out.
+ * zeros, and a cell that is padding in all rows of a tile is left out. Images of
+ * few features are first copied with their padding around them; then neighbouring
+ * cells lie together and are one segment.
  *
  * With a dilated base (the gradient of a strided convolution) the cells that fall
  * between the input's elements depend on the output position modulo a period
@@ -26,15 +28,26 @@ enum {
     MOST_SPATIAL = 3,
     MOST_CELLS = 1 << 16,
     MOST_PHASES = 1 << 10,
-    ROWS_GRAIN = 24,     /* a multiple of every tile's rows */
-    MOST_ROWS = 384,     /* of a block */
-    DEPTH_BLOCK = 2048,  /* products of a stretch */
-    MOST_SEGMENTS = 128, /* cells of a stretch */
-    ROWS_BYTES = 384 * 1024,
-    PANELS_BYTES = 640 * 1024, /* shares of the second-level cache */
+    ROWS_GRAIN = 24,        /* a multiple of every tile's rows */
+    MOST_ROWS = 384,        /* of a block */
+    DEPTH_BLOCK = 2048,     /* products of a stretch */
+    MOST_SEGMENTS = 128,    /* of a stretch */
+    FEW_FEATURES = 64,      /* with which images are copied with their padding, */
+    MOST_GROWTH = 4,        /* if that makes them at most so much larger, */
+    FREE_PADDING = 1 << 16, /* but for so many elements in all */
 };
 
-/* One cell of the window in a phase: where it reads, relative to the phase's position 0. */
+/* Shares of the second-level cache, in bytes. */
+enum { ROWS_BYTES = 384 * 1024, PANELS_BYTES = 640 * 1024 };
+
+/* Where the image is read: as it lies, or a copy with its padding. */
+typedef struct Image {
+    int64_t sizes[MOST_SPATIAL], strides[MOST_SPATIAL], batch_stride, group_step;
+    int64_t low[MOST_SPATIAL]; /* places of padding before the first */
+} Image;
+
+/* One cell of the window in a phase, or the first of several that lie together: where it reads, relative to
+ * the phase's position 0. */
 typedef struct Cell {
     int64_t at[MOST_SPATIAL], offset; /* index in each spatial dimension; elements */
     int64_t number;                   /* in the packed weights */
@@ -44,17 +57,21 @@ typedef struct Phase {
     int64_t first[MOST_SPATIAL], sizes[MOST_SPATIAL]; /* first output index; positions */
     int64_t low[MOST_SPATIAL], high[MOST_SPATIAL];    /* least and largest index of its cells */
     int64_t first_cell, cells, rows, first_block;
+    int64_t run; /* cells of the window that each of `cells` stands for */
 } Phase;
 
 typedef struct Indirect {
     const TileKind *tile;
     Phase *phases;
     Cell *cells;
+    Image image;
     int32_t phase_count;
     int64_t period[MOST_SPATIAL]; /* output positions from one of a phase to the next */
     int64_t step[MOST_SPATIAL];   /* input elements by which they are apart */
     int64_t window_cells, panel_width, panels, feature_block, rows_block, blocks;
     int64_t packed_at, zeros_at, group_packed; /* scratch offsets; elements of a group's packed weights */
+    bool is_padded;                            /* the image is copied, to: */
+    int64_t padded_at, images;                 /* scratch offset; images of all batch groups */
 } Indirect;
 
 /* One run of it. */
@@ -62,7 +79,7 @@ typedef struct Task {
     const KernelCall *call;
     const ConvolutionKernel *kernel;
     const Indirect *plan;
-    const float *in, *weights;
+    const float *whole, *in, *weights; /* the input; it or its copy with padding */
     float *out, *packed;
     const float *zeros;
 } Task;
@@ -130,37 +147,40 @@ static void pack_part(void *user, int32_t part, int32_t parts) {
 static void describe_rows(const Task *task, const Phase *phase, Row *rows, int64_t first, int64_t count) {
     const ConvolutionKernel *kernel = task->kernel;
     const Indirect *plan = task->plan;
+    int64_t index[MOST_SPATIAL], example = first;
+    for (int32_t s = kernel->spatial_count - 1; s >= 0; s--) {
+        index[s] = example % phase->sizes[s];
+        example /= phase->sizes[s];
+    }
     for (int64_t r = 0; r < count; r++) {
-        Row *row = &rows[r];
-        int64_t left = first + r;
-        *row = (Row){.is_inside = true};
-        for (int32_t s = kernel->spatial_count - 1; s >= 0; s--) {
-            int64_t at = left % phase->sizes[s];
-            left /= phase->sizes[s];
-            row->at[s] = at * plan->step[s];
-            row->base += row->at[s] * kernel->input_strides[s];
-            row->out += (phase->first[s] + at * plan->period[s]) * kernel->output_strides[s];
-            row->is_inside &=
-                row->at[s] + phase->low[s] >= 0 && row->at[s] + phase->high[s] < kernel->input_sizes[s];
+        Row row = {.base = example * plan->image.batch_stride,
+                   .out = example * kernel->output_batch_stride,
+                   .is_inside = true};
+        for (int32_t s = 0; s < kernel->spatial_count; s++) {
+            row.at[s] = index[s] * plan->step[s];
+            row.base += row.at[s] * plan->image.strides[s];
+            row.out += (phase->first[s] + index[s] * plan->period[s]) * kernel->output_strides[s];
+            row.is_inside &=
+                row.at[s] + phase->low[s] >= 0 && row.at[s] + phase->high[s] < plan->image.sizes[s];
         }
-        row->base += left * kernel->batch_stride;
-        row->out += left * kernel->output_batch_stride;
+        rows[r] = row;
+        if (!strided_next(index, phase->sizes, kernel->spatial_count)) example++;
     }
 }
 
-static bool reads(const ConvolutionKernel *kernel, const Row *row, const Cell *cell) {
+static bool reads(const Task *task, const Row *row, const Cell *cell) {
     if (row->is_inside) return true;
-    for (int32_t s = 0; s < kernel->spatial_count; s++) {
+    for (int32_t s = 0; s < task->kernel->spatial_count; s++) {
         int64_t at = row->at[s] + cell->at[s];
-        if (at < 0 || at >= kernel->input_sizes[s]) return false;
+        if (at < 0 || at >= task->plan->image.sizes[s]) return false;
     }
     return true;
 }
 
-/* A stretch of the depth: cells and features. */
+/* A stretch of the depth: cells, and `depth` products of each from `feature` on. */
 typedef struct Stretch {
     const Cell *cells;
-    int64_t cell_count, feature, features;
+    int64_t cell_count, feature, depth;
 } Stretch;
 
 /* Fills the segments of a tile of `count` rows; returns how many there are. */
@@ -173,7 +193,7 @@ static int64_t fill_segments(const Task *task, TileSegment *segments, const Row 
         TileSegment *segment = &segments[filled];
         bool any = false;
         for (int32_t r = 0; r < count; r++) {
-            bool is_read = reads(task->kernel, &rows[r], cell);
+            bool is_read = reads(task, &rows[r], cell);
             segment->rows[r] = is_read ? in + rows[r].base + cell->offset + stretch->feature : task->zeros;
             any |= is_read;
         }
@@ -195,7 +215,7 @@ static void multiply(const Task *task, const Row *rows, int64_t row_count, int64
     const float *weights = task->packed + group * plan->group_packed +
                            panel * plan->panel_width * kernel->features * plan->window_cells;
     TileWork work = {.segments = segments,
-                     .depth = stretch->features,
+                     .depth = stretch->depth,
                      .row_step = 1,
                      .column_step = width,
                      .out = task->out + group * kernel->group_features + panel * plan->panel_width,
@@ -205,7 +225,7 @@ static void multiply(const Task *task, const Row *rows, int64_t row_count, int64
         int64_t left = row_count - first;
         work.end_row = left < tile_rows ? (int32_t)left : tile_rows;
         work.segment_count = fill_segments(task, segments, rows + first, work.end_row, tile_rows, stretch,
-                                           task->in + group * kernel->group_input_step, weights, width);
+                                           task->in + group * plan->image.group_step, weights, width);
         for (int32_t r = 0; r < work.end_row; r++) work.out_rows[r] = rows[first + r].out;
         plan->tile->run[vectors](&work);
     }
@@ -213,23 +233,53 @@ static void multiply(const Task *task, const Row *rows, int64_t row_count, int64
 
 static void multiply_block(const Task *task, const Phase *phase, int64_t group, const Row *rows,
                            int64_t count) {
-    const ConvolutionKernel *kernel = task->kernel;
     const Indirect *plan = task->plan;
-    int64_t cells = DEPTH_BLOCK / plan->feature_block;
+    int64_t depth = task->kernel->features * phase->run;
+    int64_t block = depth < DEPTH_BLOCK ? depth : DEPTH_BLOCK, cells = DEPTH_BLOCK / block;
     if (cells > MOST_SEGMENTS) cells = MOST_SEGMENTS;
     for (int64_t panel = 0; panel < plan->panels; panel++) {
         bool accumulate = false;
-        for (int64_t feature = 0; feature < kernel->features; feature += plan->feature_block)
+        for (int64_t feature = 0; feature < depth; feature += block)
             for (int64_t c = 0; c < phase->cells || !accumulate; c += cells) {
-                int64_t features = kernel->features - feature;
                 Stretch stretch = {.cells = task->plan->cells + phase->first_cell + c,
                                    .cell_count = phase->cells - c < cells ? phase->cells - c : cells,
                                    .feature = feature,
-                                   .features =
-                                       features < plan->feature_block ? features : plan->feature_block};
+                                   .depth = depth - feature < block ? depth - feature : block};
                 multiply(task, rows, count, group, panel, &stretch, accumulate);
                 accumulate = true;
             }
+    }
+}
+
+/* Copies one line of places at a time: zeros, what the image has, zeros. */
+static void pad_part(void *user, int32_t part, int32_t parts) {
+    const Task *task = user;
+    const ConvolutionKernel *kernel = task->kernel;
+    const Image *image = &task->plan->image;
+    int32_t last = kernel->spatial_count - 1;
+    float *padded = (float *)((char *)task->call->scratch + task->plan->padded_at);
+    int64_t lines = image->batch_stride / (image->sizes[last] * image->strides[last]), first, end;
+    int64_t line_elements = image->sizes[last] * image->strides[last];
+    int64_t before = image->low[last] * image->strides[last];
+    int64_t count = kernel->input_sizes[last] * kernel->input_strides[last];
+    team_stretch(task->plan->images * lines, 1, part, parts, &first, &end);
+    for (int64_t line = first; line < end; line++) {
+        float *to = padded + line * line_elements;
+        int64_t left = line, from = 0;
+        bool is_inside = true;
+        for (int32_t s = last - 1; s >= 0; s--) {
+            int64_t at = left % image->sizes[s] - image->low[s];
+            left /= image->sizes[s];
+            is_inside &= at >= 0 && at < kernel->input_sizes[s];
+            from += at * kernel->input_strides[s];
+        }
+        if (!is_inside) {
+            memset(to, 0, sizeof(float) * (size_t)line_elements);
+            continue;
+        }
+        memset(to, 0, sizeof(float) * (size_t)before);
+        memcpy(to + before, task->whole + from + left * kernel->batch_stride, sizeof(float) * (size_t)count);
+        memset(to + before + count, 0, sizeof(float) * (size_t)(line_elements - before - count));
     }
 }
 
@@ -257,7 +307,8 @@ static void run(const KernelCall *call, const float *in, const float *weights, f
     Task task = {.call = call,
                  .kernel = kernel,
                  .plan = plan,
-                 .in = in,
+                 .whole = in,
+                 .in = plan->is_padded ? (float *)((char *)call->scratch + plan->padded_at) : in,
                  .weights = weights,
                  .out = out,
                  .packed = (float *)((char *)call->scratch + plan->packed_at),
@@ -265,6 +316,8 @@ static void run(const KernelCall *call, const float *in, const float *weights, f
     memset(zeros, 0, sizeof(float) * (size_t)plan->feature_block);
     double packed = (double)kernel->groups * (double)plan->group_packed;
     double products = (double)kernel->rows * (double)kernel->depth * (double)kernel->outputs;
+    double copied = (double)plan->images * (double)plan->image.batch_stride;
+    if (plan->is_padded) team_run(call->device, pad_part, &task, team_parts(call->device, copied / 8));
     team_run(call->device, pack_part, &task, team_parts(call->device, packed / 4));
     team_run(call->device, multiply_part, &task, team_parts(call->device, products / 32));
 }
@@ -297,7 +350,8 @@ static bool fits(const ConvolutionKernel *kernel) {
 }
 
 /* The cells of a phase; returns their number. */
-static int64_t list_cells(const ConvolutionKernel *kernel, const Phase *phase, Cell *cells) {
+static int64_t list_cells(const ConvolutionKernel *kernel, const Image *image, const Phase *phase,
+                          Cell *cells) {
     int64_t index[MOST_SPATIAL] = {0}, sizes[MOST_SPATIAL], count = 0, number = 0;
     for (int32_t s = 0; s < kernel->spatial_count; s++) sizes[s] = kernel->window[s].size;
     do {
@@ -309,16 +363,34 @@ static int64_t list_cells(const ConvolutionKernel *kernel, const Phase *phase, C
             int64_t position =
                 phase->first[s] * window->stride + k * window->window_dilation - window->padding_low;
             is_hit &= position % window->base_dilation == 0;
-            cell.at[s] = position / window->base_dilation;
-            cell.offset += cell.at[s] * kernel->input_strides[s];
+            cell.at[s] = position / window->base_dilation + image->low[s];
+            cell.offset += cell.at[s] * image->strides[s];
         }
         if (is_hit) cells[count++] = cell;
     } while (strided_next(index, sizes, kernel->spatial_count));
     return count;
 }
 
+/* Joins cells that lie together in the copy of the image and in the weights. */
+static void join_cells(const ConvolutionKernel *kernel, Phase *phase, Cell *cells) {
+    int64_t run = 1, step = kernel->features;
+    while (run < phase->cells && cells[run].offset == cells[run - 1].offset + step &&
+           cells[run].number == cells[run - 1].number + 1)
+        run++;
+    for (int64_t c = 0; c < phase->cells; c++) {
+        const Cell *first = &cells[c / run * run];
+        if (cells[c].offset != first->offset + c % run * step || cells[c].number != first->number + c % run)
+            return;
+    }
+    if (phase->cells == 0 || phase->cells % run != 0 || run * step > DEPTH_BLOCK) return;
+    phase->run = run;
+    phase->cells /= run;
+    for (int64_t c = 0; c < phase->cells; c++) cells[c] = cells[c * run];
+}
+
 static void describe_phase(const ConvolutionKernel *kernel, const Indirect *plan, Phase *phase) {
     phase->rows = kernel->batch;
+    phase->run = 1;
     for (int32_t s = 0; s < kernel->spatial_count; s++) {
         int64_t left = kernel->output_sizes[s] - phase->first[s];
         phase->sizes[s] = left > 0 ? (left + plan->period[s] - 1) / plan->period[s] : 0;
@@ -329,6 +401,42 @@ static void describe_phase(const ConvolutionKernel *kernel, const Indirect *plan
             if (c == 0 || at > phase->high[s]) phase->high[s] = at;
         }
     }
+    if (plan->is_padded && kernel->groups == 1) join_cells(kernel, phase, plan->cells + phase->first_cell);
+}
+
+/* Decides whether the image is copied with its padding, and describes what is read. */
+static void plan_image(const ConvolutionKernel *kernel, const KernelCall *call, Indirect *plan) {
+    const IrShape *input = call->operand_shapes[0];
+    int64_t together = input->dimensions[kernel->form->input_feature], elements = together, padded = together;
+    Image *image = &plan->image;
+    *image = (Image){.batch_stride = kernel->batch_stride, .group_step = kernel->group_input_step};
+    memcpy(image->sizes, kernel->input_sizes, sizeof image->sizes);
+    memcpy(image->strides, kernel->input_strides, sizeof image->strides);
+    if (kernel->spatial_count == 0 || together > FEW_FEATURES || plan->window_cells == 1) return;
+    Image copy = {.group_step = kernel->group_input_step};
+    for (int32_t s = kernel->spatial_count - 1; s >= 0; s--) {
+        const IrWindowDimension *window = &kernel->window[s];
+        if (kernel->input_strides[s] != elements) return; /* it does not lie as batch, places, features */
+        int64_t end = (kernel->output_sizes[s] - 1) * window->stride +
+                      (window->size - 1) * window->window_dilation - window->padding_low;
+        int64_t low = window->padding_low > 0 ? window->padding_low / window->base_dilation : 0;
+        int64_t high = end / window->base_dilation + 1 - kernel->input_sizes[s];
+        copy.low[s] = low;
+        copy.sizes[s] = kernel->input_sizes[s] + low + (high > 0 ? high : 0);
+        copy.strides[s] = padded;
+        elements *= kernel->input_sizes[s];
+        if (copy.sizes[s] > MOST_GROWTH * elements + FREE_PADDING) return;
+        padded *= copy.sizes[s];
+        if (padded > MOST_GROWTH * elements + FREE_PADDING) return;
+    }
+    int64_t images = input->dimensions[kernel->form->input_batch];
+    if (kernel->batch_stride != elements || images * padded > MOST_GROWTH * images * elements + FREE_PADDING)
+        return;
+    copy.batch_stride = padded;
+    if (kernel->form->batch_group_count > 1) copy.group_step = kernel->batch * padded;
+    *image = copy;
+    plan->images = images;
+    plan->is_padded = true;
 }
 
 /* Phases and their cells; every cell belongs to one phase in each dimension or to some, so cells may repeat.
@@ -355,7 +463,7 @@ static AmStatus list_phases(const ConvolutionKernel *kernel, Indirect *plan, Are
             Phase *phase = &plan->phases[plan->phase_count++];
             *phase = (Phase){.first_cell = cells};
             memcpy(phase->first, first, sizeof first);
-            phase->cells = list_cells(kernel, phase, pass == 0 ? scratch : plan->cells + cells);
+            phase->cells = list_cells(kernel, &plan->image, phase, pass == 0 ? scratch : plan->cells + cells);
             cells += phase->cells;
             if (pass == 1) describe_phase(kernel, plan, phase);
         } while (strided_next(first, plan->period, kernel->spatial_count));
@@ -379,10 +487,32 @@ static void plan_blocks(const ConvolutionKernel *kernel, Indirect *plan, int32_t
     }
 }
 
+/* Without a window all places of all examples are rows of one matrix, if they lie in one order on both sides.
+ */
+static void join_places(ConvolutionKernel *kernel) {
+    int64_t sizes[MOST_SPATIAL + 1] = {kernel->batch}, in[MOST_SPATIAL + 1] = {kernel->batch_stride};
+    int64_t out[MOST_SPATIAL + 1] = {kernel->output_batch_stride};
+    for (int32_t s = 0; s < kernel->spatial_count; s++) {
+        const IrWindowDimension *window = &kernel->window[s];
+        if (window->size != 1 || window->stride != 1 || window->base_dilation != 1 ||
+            window->padding_low != 0 || kernel->output_sizes[s] != kernel->input_sizes[s])
+            return;
+        sizes[s + 1] = kernel->output_sizes[s];
+        in[s + 1] = kernel->input_strides[s];
+        out[s + 1] = kernel->output_strides[s];
+    }
+    if (strided_coalesce(sizes, in, out, kernel->spatial_count + 1) > 1) return;
+    kernel->spatial_count = 0;
+    kernel->batch = kernel->rows;
+    kernel->batch_stride = in[0];
+    kernel->output_batch_stride = out[0];
+}
+
 static AmStatus prepare(ConvolutionKernel *kernel, KernelCall *call, Arena *arena, AmError *error) {
     const int64_t word = (int64_t)sizeof(float);
     Indirect *plan = ARENA_ARRAY(arena, Indirect, 1);
     if (!plan) return am_fail_memory(error, (int64_t)sizeof *plan);
+    join_places(kernel);
     plan->tile = tile_kind();
     plan->window_cells = 1;
     for (int32_t s = 0; s < kernel->spatial_count; s++) plan->window_cells *= kernel->window[s].size;
@@ -392,10 +522,13 @@ static AmStatus prepare(ConvolutionKernel *kernel, KernelCall *call, Arena *aren
     plan->group_packed = ((plan->panels - 1) * plan->panel_width +
                           packed_width(plan, panel_columns(kernel, plan, plan->panels - 1))) *
                          kernel->features * plan->window_cells;
+    plan_image(kernel, call, plan);
     TRY(list_phases(kernel, plan, arena, error));
     plan_blocks(kernel, plan, team_size(call->device));
     plan->packed_at = convolution_reserve(call, kernel->groups * plan->group_packed * word);
     plan->zeros_at = convolution_reserve(call, plan->feature_block * word);
+    if (plan->is_padded)
+        plan->padded_at = convolution_reserve(call, plan->images * plan->image.batch_stride * word);
     kernel->plan = plan;
     return AM_OK;
 }
