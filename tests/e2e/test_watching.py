@@ -1,0 +1,298 @@
+# labels: cpu e2e
+# timeout: 300
+"""What watches a run: its log, TensorBoard events, measured trace, progress on a terminal, and its report.
+
+The log has a line a step with the losses of the stream, and is readable while the run goes on. The event file is read
+by TensorBoard's own reader, where that is installed. In the trace every slice of a stream lies in another or
+beside it, every rank has the operators of its program, and the turns of a loop lie in the loop. Progress goes to a terminal
+only. A loss that is not a number ends runs and processes with exit code 5 and saves nothing.
+
+Run as `AUTOMAP=build/automap python3 tests/e2e/test_watching.py`.
+"""
+
+import json
+import math
+import os
+import pathlib
+import pty
+import re
+import select
+import subprocess
+import sys
+import tempfile
+import time
+
+try:
+    import numpy as np
+except ImportError:
+    print("skipped: numpy is not installed")
+    sys.exit(77)
+
+AUTOMAP = os.environ.get("AUTOMAP", "build/automap")
+MODELS = pathlib.Path(__file__).resolve().parents[2] / "datasets" / "models"
+STREAMS = ["steps", "compute", "collectives", "send", "receive"]
+
+
+def arguments(model, plan="none", steps=5):
+    folder = MODELS / model
+    return ["run", folder / "model.hlo.pb", "--plan", plan, "--state", folder / "state.npz", "--data",
+            folder / "data.npz", "--steps", steps]
+
+
+def automap(*words, expect=0):
+    run = subprocess.run([AUTOMAP, *map(str, words)], capture_output=True, text=True)
+    assert run.returncode == expect, f"automap {' '.join(map(str, words))}: {run.returncode}\n{run.stderr}"
+    return run
+
+
+def make_plan(model, path, *options):
+    automap("search", MODELS / model / "model.hlo.pb", "--quiet", "-o", path, "--searcher", "expert", *options)
+    return path
+
+
+def read_lines(path):
+    return [json.loads(line) for line in pathlib.Path(path).read_text().splitlines()]
+
+
+def check_log(directory):
+    log = directory / "log.jsonl"
+    run = automap(*arguments("gpt2_tiny", steps=6), "--json", "--log", log, "--watch", "output[0]")
+    stream = [json.loads(line) for line in run.stdout.splitlines()]
+    lines = read_lines(log)
+    assert [line["step"] for line in lines] == list(range(6))
+    for line, step in zip(lines, stream):
+        assert line["loss"] == step["loss"] and line["seconds"] == step["seconds"]
+        assert line["output[0]"] == step["output[0]"]
+        assert math.isclose(line["examples_per_second"], 16 / line["seconds"])
+        assert math.isclose(line["tokens_per_second"], 256 / line["seconds"])
+        assert line["memory"]["resident_bytes"] >= line["memory"]["planned_bytes"] > 0
+        assert abs(line["time"] - time.time()) < 600
+    # A run without --resume begins its log anew.
+    automap(*arguments("mlp_tiny", steps=2), "--log", log)
+    lines = read_lines(log)
+    assert len(lines) == 2 and lines[0]["tokens_per_second"] is None
+    assert "cannot be written" in automap(*arguments("mlp_tiny"), "--log", "/nowhere/log", expect=2).stderr
+
+
+def check_log_while_it_is_written(directory):
+    log = directory / "live.jsonl"
+    run = subprocess.Popen([AUTOMAP, *map(str, arguments("mlp_tiny", steps=10**7)), "--log", log],
+                           stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+    deadline = time.time() + 60
+    while not (log.exists() and log.read_bytes().count(b"\n") >= 3):
+        assert time.time() < deadline and run.poll() is None
+        time.sleep(0.01)
+    run.send_signal(2)
+    assert run.wait() == 130, run.stderr.read()
+    lines = read_lines(log)
+    assert [line["step"] for line in lines] == list(range(len(lines)))
+    run.stderr.close()
+
+
+def check_log_of_a_resumed_run(directory):
+    """What was logged after the checkpoint is logged once more, by the run that resumes, and a cut line is gone."""
+    log, words = directory / "resumed.jsonl", ["--checkpoint", directory / "checkpoints", "--every", 2]
+    whole = automap(*arguments("gpt2_tiny", steps=9), "--json").stdout.splitlines()[:9]
+    automap(*arguments("gpt2_tiny", steps=4), *words, "--log", log)
+    with log.open("a") as file:
+        file.write('{"step":4,"loss":9}\n{"step":5,"loss":9}\n{"step":6,"lo')
+    automap(*arguments("gpt2_tiny", steps=9), *words, "--resume", "--log", log)
+    lines = read_lines(log)
+    assert [line["step"] for line in lines] == list(range(9))
+    assert [line["loss"] for line in lines] == [json.loads(line)["loss"] for line in whole]
+
+
+def check_events(directory):
+    folder = directory / "board" / "run"
+    run = automap(*arguments("gpt2_tiny", steps=4), "--json", "--tensorboard", folder)
+    losses = [json.loads(line)["loss"] for line in run.stdout.splitlines()[:4]]
+    assert len(list(folder.glob("events.out.tfevents.*"))) == 1
+    try:
+        from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+    except ImportError:
+        print("TensorBoard is not installed: its reader was not asked")
+        return
+    reader = EventAccumulator(str(folder))
+    reader.Reload()
+    assert sorted(reader.Tags()["scalars"]) == ["examples_per_second", "loss", "step_seconds", "tokens_per_second"]
+    events = reader.Scalars("loss")
+    assert [event.step for event in events] == [0, 1, 2, 3]
+    assert all(math.isclose(event.value, loss, rel_tol=1e-6) for event, loss in zip(events, losses))
+    # A second run of the folder begins at step 0 again: what the first had from there on is gone.
+    time.sleep(1.1)
+    automap(*arguments("gpt2_tiny", steps=2), "--tensorboard", folder)
+    reader = EventAccumulator(str(folder))
+    reader.Reload()
+    assert [event.step for event in reader.Scalars("loss")] == [0, 1]
+
+
+def nanoseconds(value):
+    return round(value * 1000)
+
+
+def check_nesting(events):
+    """Slices of one stream lie in one another or side by side."""
+    streams = {}
+    for event in events:
+        if event["ph"] == "X":
+            start = nanoseconds(event["ts"])
+            assert start >= 0 and event["dur"] >= 0
+            streams.setdefault((event["pid"], event["tid"]), []).append((start, -nanoseconds(event["dur"]), event["name"]))
+    for key, slices in streams.items():
+        stack = []
+        for start, less_duration, name in sorted(slices):
+            end = start - less_duration
+            while stack and stack[-1] <= start:
+                stack.pop()
+            assert not stack or end <= stack[-1], f"{key}: {name} at {start} overlaps what it does not lie in"
+            stack.append(end)
+    return streams
+
+
+def read_trace(path):
+    events = json.loads(path.read_text())["traceEvents"]
+    for event in events:
+        assert event["ph"] in ("X", "M") and isinstance(event["pid"], int)
+    names = {(event["pid"], event.get("tid")): event["args"]["name"] for event in events
+             if event["name"] in ("process_name", "thread_name")}
+    for (device, stream), name in names.items():
+        assert name == (f"rank {device}" if stream is None else STREAMS[stream])
+    return events, names
+
+
+def check_trace(directory):
+    """Data parallel on four ranks, a loop, and a pipeline with micro-batches."""
+    trace = directory / "trace.json"
+    plan = make_plan("mlp_tiny", directory / "plan.json", "--cluster", "host:4", "--expert", "data_parallel")
+    automap(*arguments("mlp_tiny", plan, 8), "--trace", trace, "--trace-steps", 2)
+    events, names = read_trace(trace)
+    streams = check_nesting(events)
+    assert {key for key in streams} == {(rank, stream) for rank in range(4) for stream in range(3)}
+    assert {device for device, stream in names if stream is None} == {0, 1, 2, 3}
+    dots = [event for event in events if event["name"] == "dot" and event["pid"] == 1]
+    assert dots and all(re.match(r".+\.py:\d+$", event["args"]["source"]) for event in dots)
+    assert {event["cat"] for event in dots} == {"forward", "backward"}
+    assert any(event["args"]["op_name"].endswith("dot_general") for event in dots)
+    sums = [event for event in events if event["name"] == "all_reduce"]
+    assert sums and all(event["args"]["ranks"] == 4 and event["args"]["bytes"] > 0 for event in sums)
+    steps = [event["args"]["number"] for event in events if event["ph"] == "X" and event["tid"] == 0]
+    assert sorted(steps) == [6] * 4 + [7] * 4
+
+    automap(*arguments("lstm_tiny", steps=2), "--trace", trace, "--trace-steps", 1)
+    events, _ = read_trace(trace)
+    check_nesting(events)
+    loops = [event for event in events if event["name"] == "while"]
+    turns = [event for event in events if event["name"].startswith("turn ")]
+    assert len(loops) == 2 and len(turns) == 24 and {turn["args"]["number"] for turn in turns} == set(range(12))
+
+    plan = make_plan("mlp_tiny", directory / "plan.json", "--cluster", "host:2", "--space", "pipeline", "--mesh", "data=1",
+                     "--expert", "even_pipeline", "--micro-batches", 4)
+    automap(*arguments("mlp_tiny", plan, 5), "--trace", trace)
+    events, names = read_trace(trace)
+    check_nesting(events)
+    assert {"send", "receive"} <= set(names.values())
+    assert "cannot be written" in automap(*arguments("mlp_tiny"), "--trace", "/nowhere/t.json", expect=2).stderr
+
+
+def run_on_terminal(words):
+    """What a run writes to a terminal that is its stderr, and to stdout."""
+    ours, theirs = pty.openpty()
+    run = subprocess.Popen([AUTOMAP, *map(str, words)], stdout=subprocess.PIPE, stderr=theirs)
+    os.close(theirs)
+    out, screen, open_files = b"", b"", {ours, run.stdout.fileno()}
+    while open_files:
+        for file in select.select(open_files, [], [], 60)[0]:
+            try:
+                data = os.read(file, 65536)
+            except OSError:  # the terminal's other end is closed
+                data = b""
+            if not data:
+                open_files.remove(file)
+            elif file == ours:
+                screen += data
+            else:
+                out += data
+    os.close(ours)
+    run.stdout.close()
+    assert run.wait() == 0
+    return out.decode(), screen.decode()
+
+
+def check_progress():
+    started = time.time()
+    out, screen = run_on_terminal([*arguments("gpt2_tiny", steps=300)])
+    seconds = time.time() - started
+    assert len(re.findall(r"^step +\d+ ", out, re.M)) == 300 and "\r" not in out
+    drawn = re.findall(r"\rstep (\d+) of 300   loss [\d.]+   [\d.]+ ?[kM]? tokens/s   \d+ s left\x1b\[K", screen)
+    assert drawn and int(drawn[0]) == 1, screen[:200]
+    assert len(drawn) <= 10 * seconds + 2, f"{len(drawn)} drawings in {seconds} s"
+    assert screen.endswith("\r\x1b[K"), "the line is left on the screen"
+    assert run_on_terminal([*arguments("gpt2_tiny", steps=3), "--quiet"])[1] == ""
+    assert automap(*arguments("gpt2_tiny", steps=3)).stderr == "", "progress without a terminal"
+
+
+def check_report(directory):
+    plan = make_plan("mlp_tiny", directory / "plan.json", "--cluster", "host:4", "--expert", "zero3")
+    lines = automap(*arguments("mlp_tiny", plan, 30), "--json").stdout.splitlines()
+    report = json.loads(lines[-1])
+    predicted = json.loads(plan.read_text())["predicted"]
+    assert len(lines) == 31 and report["steps"] == 30 and report["not_finite_steps"] == 0
+    assert report["predicted"]["step_seconds"] == predicted["step_seconds"]
+    assert math.isclose(report["ratio"]["step_seconds"],
+                        report["measured"]["step_seconds"] / predicted["step_seconds"], rel_tol=1e-9)
+    for device in range(4):
+        assert report["measured"]["devices"][device]["peak_bytes"] == predicted["devices"][device]["peak_bytes"]
+        assert report["ratio"]["devices"][device]["peak_bytes"] == 1
+    memory = report["memory"]
+    assert memory["peak_resident_bytes"] >= memory["resident_bytes"] > 0
+    assert memory["resident_bytes"] <= memory["resident_bytes_early"] + (1 << 20)
+    text = automap(*arguments("mlp_tiny", plan, 3)).stdout
+    assert re.search(r"measured +predicted +ratio\n", text) and re.search(r"\npeak of device 3 .* 1\n", text)
+    report = json.loads(automap(*arguments("mlp_tiny", steps=2), "--json").stdout.splitlines()[-1])
+    assert report["predicted"] is None and report["ratio"] is None
+
+
+def check_not_a_number(directory):
+    data = dict(np.load(MODELS / "mlp_tiny" / "data.npz"))
+    data["x"] = data["x"].copy()
+    data["x"][3, 5, 5] = np.nan
+    np.savez(directory / "data.npz", **data)
+    saved, log = directory / "saved.npz", directory / "nan.jsonl"
+    plans = ["none", make_plan("mlp_tiny", directory / "four.json", "--cluster", "host:4", "--expert", "data_parallel"),
+             make_plan("mlp_tiny", directory / "two.json", "--cluster", "host:2", "--space", "pipeline", "--mesh", "data=1",
+                       "--expert", "even_pipeline")]
+    for plan in plans:
+        words = [*arguments("mlp_tiny", plan, 6), "--save", saved, "--log", log]
+        words[words.index("--data") + 1] = directory / "data.npz"
+        run = automap(*words, "--json", expect=5)
+        message = json.loads(run.stderr.splitlines()[-1])["error"]["message"]
+        assert message.startswith("the loss of step 3 is not a number") and not saved.exists()
+        assert [json.loads(line)["loss"] is None for line in run.stdout.splitlines()] == [False] * 3 + [True]
+        assert read_lines(log)[-1]["loss"] is None
+        run = automap(*words, "--on-nan", "warn")
+        assert run.stderr == "automap: warning: the loss of step 3 is not a number\n"
+        assert "the loss was not finite in 3 of 6 steps, first in step 3" in run.stdout and saved.exists()
+        saved.unlink()
+        checkpoints = directory / f"checkpoints_{len(str(plan))}"
+        automap(*words, "--checkpoint", checkpoints, "--every", 1, expect=5)
+        run = automap(*words, "--checkpoint", checkpoints, "--resume", "--json", expect=5)
+        assert json.loads(run.stdout.splitlines()[0])["step"] == 3, "the state after the step that failed was saved"
+    assert "stop, warn" in automap(*arguments("mlp_tiny"), "--on-nan", "ignore", expect=2).stderr
+
+
+def main():
+    with tempfile.TemporaryDirectory() as name:
+        directory = pathlib.Path(name)
+        check_log(directory)
+        check_log_while_it_is_written(directory)
+        check_log_of_a_resumed_run(directory)
+        check_events(directory)
+        check_trace(directory)
+        check_progress()
+        check_report(directory)
+        check_not_a_number(directory)
+    print("log, events, trace, progress, report and losses that are not finite: as they should be")
+
+
+if __name__ == "__main__":
+    main()
