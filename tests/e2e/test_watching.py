@@ -261,7 +261,7 @@ def check_not_a_number(directory):
     plans = ["none", make_plan("mlp_tiny", directory / "four.json", "--cluster", "host:4", "--expert", "data_parallel"),
              make_plan("mlp_tiny", directory / "two.json", "--cluster", "host:2", "--space", "pipeline", "--mesh", "data=1",
                        "--expert", "even_pipeline")]
-    for plan in plans:
+    for number, plan in enumerate(plans):
         words = [*arguments("mlp_tiny", plan, 6), "--save", saved, "--log", log]
         words[words.index("--data") + 1] = directory / "data.npz"
         run = automap(*words, "--json", expect=5)
@@ -273,7 +273,7 @@ def check_not_a_number(directory):
         assert run.stderr == "automap: warning: the loss of step 3 is not a number\n"
         assert "the loss was not finite in 3 of 6 steps, first in step 3" in run.stdout and saved.exists()
         saved.unlink()
-        checkpoints = directory / f"checkpoints_{len(str(plan))}"
+        checkpoints = directory / f"checkpoints_{number}"
         automap(*words, "--checkpoint", checkpoints, "--every", 1, expect=5)
         run = automap(*words, "--checkpoint", checkpoints, "--resume", "--json", expect=5)
         assert json.loads(run.stdout.splitlines()[0])["step"] == 3, "the state after the step that failed was saved"
