@@ -2,7 +2,7 @@
  *
  * There is no thread that watches. A worker that waits wakes now and then and adds up
  * what all workers count: the count of each is even while it waits and grows
- * whenever it begins or ends waiting. If all are even, no inbox holds a message and the sum
+ * whenever it begins or ends waiting. If all are even, no inbox of one that waits holds a message and the sum
  * is what it was, then nothing has happened since, nothing is in work, and nothing ever
  * will but for what comes from outside the graph.
  */
@@ -24,7 +24,8 @@ static int64_t sum_if_idle(ActorGraph *graph, bool *waits_outside) {
     for (int32_t w = 0; w < graph->worker_count; w++) {
         const ActorWorker *worker = &graph->workers[w];
         int64_t activity = atomic_load(&worker->activity);
-        if (activity % 2 != 0 || !inbox_is_empty(&worker->inbox)) return -1;
+        if (activity % 2 != 0) return -1;
+        if (!atomic_load(&worker->is_finished) && !inbox_is_empty(&worker->inbox)) return -1;
         sum += activity;
     }
     for (int32_t a = 0; a < graph->actor_count; a++)
@@ -42,7 +43,7 @@ void actor_stall_check(ActorGraph *graph, ActorWatch *watch) {
     }
     double seconds = waits_outside ? graph->options.outside_seconds : graph->options.stall_seconds;
     if (seconds <= 0 || clock_seconds() - watch->since < seconds) return;
-    char text[256];
+    char text[512];
     AmError error = {0};
     actors_describe(graph, text, sizeof text);
     am_fail(&error, AM_ERROR_RUNTIME, "", "stalled, as nothing has happened for %g s: %s", seconds, text);

@@ -322,7 +322,8 @@ AmStatus actors_run_worker(ActorGraph *graph, int32_t w, AmError *error) {
     ActorWorker *worker = &graph->workers[w];
     AmError own = {0};
     AmStatus status = run_until_end(worker, &own);
-    ACTOR_SET(worker->activity, (ACTOR_GET(worker->activity) | 1) + 1);
+    atomic_store(&worker->is_finished, true);
+    atomic_store(&worker->activity, (ACTOR_GET(worker->activity) | 1) + 1);
     if (status != AM_OK && error && error->code == AM_OK) *error = own;
     return status;
 }

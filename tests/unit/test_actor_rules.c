@@ -1,0 +1,370 @@
+/* What actors refuse, how they end, and whom they follow: cycles that are named, quotas
+ * that are raised, stalls that are named, failures that end all, the last step, gates,
+ * own threads, and followers that meet inside their acts. */
+#include "actor_case.h"
+
+#include <sched.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <unistd.h>
+
+static AmStatus count_turns(void *user, int64_t turn, AmError *error) {
+    (void)turn, (void)error;
+    if (user) atomic_fetch_add((atomic_llong *)user, 1);
+    return AM_OK;
+}
+
+static ActorGraph *open_graph(int32_t workers, int64_t steps) {
+    ActorGraph *graph;
+    AmError error = {0};
+    ActorGraphOptions options = {.worker_count = workers, .steps = steps, .stall_seconds = 0.1};
+    assert_int_equal(actors_open(&graph, &options, &error), AM_OK);
+    return graph;
+}
+
+static int32_t add(ActorGraph *graph, const char *name, int32_t worker, int32_t turns,
+                   AmStatus (*act)(void *, int64_t, AmError *), void *user) {
+    int32_t index;
+    AmError error = {0};
+    Actor actor = {.name = name, .worker = worker, .turns_per_step = turns, .act = act, .user = user};
+    assert_int_equal(actors_add(graph, &actor, &index, &error), AM_OK);
+    return index;
+}
+
+static int32_t connect(ActorGraph *graph, int32_t from, int32_t to, int32_t quota, int32_t initial) {
+    int32_t edge;
+    AmError error = {0};
+    assert_int_equal(actors_connect(graph, from, to, quota, initial, &edge, &error), AM_OK);
+    return edge;
+}
+
+static void check_usage(AmStatus status, const AmError *error, const char *text) {
+    assert_int_equal(status, AM_ERROR_USAGE);
+    if (!strstr(error->text, text)) print_error("%s\n", error->text);
+    assert_non_null(strstr(error->text, text));
+}
+
+static void test_cycle_is_named(void **state) {
+    (void)state;
+    AmError error = {0};
+    ActorGraph *graph = open_graph(1, 1);
+    int32_t first = add(graph, "first", 0, 1, count_turns, NULL);
+    int32_t b = add(graph, "b", 0, 1, count_turns, NULL), c = add(graph, "c", 0, 4, count_turns, NULL);
+    int32_t last = add(graph, "last", 0, 1, count_turns, NULL);
+    connect(graph, first, b, 1, 0);
+    connect(graph, b, c, 1, 0);
+    connect(graph, c, b, 4, 3); /* a step needs 4 */
+    connect(graph, c, last, 1, 0);
+    AmStatus status = actors_ready(graph, &error);
+    check_usage(status, &error, "without initial registers");
+    assert_non_null(strstr(error.text, "'b' waits for 'c'"));
+    assert_null(strstr(error.text, "first"));
+    actors_close(graph);
+}
+
+static void test_quotas_are_raised(void **state) {
+    (void)state;
+    AmError error = {0};
+    ActorGraph *graph = open_graph(1, 1);
+    int32_t one = add(graph, "one", 0, 1, count_turns, NULL),
+            many = add(graph, "many", 0, 6, count_turns, NULL);
+    int32_t end = add(graph, "end", 0, 1, count_turns, NULL);
+    int32_t spread = connect(graph, one, many, 1, 0), gather = connect(graph, many, end, 2, 0);
+    int32_t back = connect(graph, end, one, 1, 1), beside = connect(graph, one, end, 3, 0);
+    assert_int_equal(actors_ready(graph, &error), AM_OK);
+    assert_int_equal(actors_quota(graph, spread), 1);
+    assert_int_equal(actors_quota(graph, gather), 6);
+    assert_int_equal(actors_quota(graph, back), 1);
+    assert_int_equal(actors_quota(graph, beside), 3);
+    actors_close(graph);
+}
+
+static void test_misuse_is_refused(void **state) {
+    (void)state;
+    AmError error = {0};
+    int32_t index;
+    ActorGraph *graph = open_graph(2, 1);
+    int32_t two = add(graph, "two", 0, 2, count_turns, NULL),
+            three = add(graph, "three", 1, 3, count_turns, NULL);
+    check_usage(actors_connect(graph, two, three, 1, 0, NULL, &error), &error, "divide");
+    error = (AmError){0};
+    check_usage(actors_connect(graph, two, 9, 1, 0, NULL, &error), &error, "no actor 9");
+    error = (AmError){0};
+    check_usage(actors_connect(graph, two, two, 0, 0, NULL, &error), &error, "0 registers");
+    error = (AmError){0};
+    check_usage(actors_follow(graph, three, two, &error), &error, "turns");
+    error = (AmError){0};
+    Actor wrong = {.name = "wrong", .worker = 2, .turns_per_step = 1, .act = count_turns};
+    check_usage(actors_add(graph, &wrong, &index, &error), &error, "worker 2");
+    error = (AmError){0};
+    wrong = (Actor){.name = "wrong", .worker = 0, .turns_per_step = 0, .act = count_turns};
+    check_usage(actors_add(graph, &wrong, &index, &error), &error, "0 turns");
+    error = (AmError){0};
+    int32_t a = add(graph, "a", 0, 1, count_turns, NULL), b = add(graph, "b", 1, 1, count_turns, NULL);
+    int32_t c = add(graph, "c", 0, 1, count_turns, NULL), d = add(graph, "d", 1, 1, count_turns, NULL);
+    assert_int_equal(actors_follow(graph, b, a, &error), AM_OK);
+    assert_int_equal(actors_follow(graph, c, d, &error), AM_OK);
+    check_usage(actors_ready(graph, &error), &error, "follows");
+    actors_close(graph);
+}
+
+/* An edge whose ready actor is lost: a gate that stays shut. */
+static AmStatus never(void *user, int64_t turn, bool *is_ready, AmError *error) {
+    (void)turn, (void)error;
+    if (user) atomic_fetch_add((atomic_llong *)user, 1);
+    *is_ready = false;
+    return AM_OK;
+}
+
+static void test_stall_is_named(void **state) {
+    (void)state;
+    AmError error = {0};
+    CaseWorker workers[3];
+    ActorGraph *graph;
+    atomic_llong asked = 0;
+    ActorGraphOptions options = {
+        .worker_count = 3, .steps = 5, .stall_seconds = 0.1, .outside_seconds = 0.15};
+    assert_int_equal(actors_open(&graph, &options, &error), AM_OK);
+    int32_t load = add(graph, "load", 0, 1, count_turns, NULL), b = add(graph, "b", 1, 1, count_turns, NULL);
+    int32_t c = add(graph, "c", 2, 1, count_turns, NULL);
+    connect(graph, load, b, 2, 1);
+    connect(graph, b, c, 1, 0);
+    assert_int_equal(actors_gate(graph, load, never, &asked, &error), AM_OK);
+    assert_int_equal(actors_ready(graph, &error), AM_OK);
+    double begin = clock_seconds();
+    assert_int_equal(case_run(graph, workers, 3, &error), AM_ERROR_RUNTIME);
+    assert_true(clock_seconds() - begin >= 0.15);
+    assert_true(asked > 1);
+    assert_non_null(strstr(error.text, "stalled"));
+    assert_non_null(strstr(error.text, "'load' cannot begin turn 0 waiting for what is outside"));
+    assert_non_null(strstr(error.text, "'b' cannot begin turn 1 waiting for turn 0 of 'load'"));
+    assert_non_null(strstr(error.text, "'c' cannot begin turn 1 waiting for turn 1 of 'b'"));
+    for (int w = 0; w < 3; w++) assert_string_equal(workers[w].error.text, error.text);
+    actors_close(graph);
+}
+
+typedef struct Failing {
+    int64_t at;
+    atomic_bool waits;       /* somebody is inside an act */
+    atomic_bool is_released; /* by on_failure */
+} Failing;
+
+static AmStatus fail_at(void *user, int64_t turn, AmError *error) {
+    Failing *failing = user;
+    while (turn == failing->at && !failing->waits) sched_yield();
+    return turn < failing->at ? AM_OK : am_fail(error, AM_ERROR_INPUT, "", "the file ends");
+}
+
+/* As a collective that waits for somebody who has failed. */
+static AmStatus wait_for_release(void *user, int64_t turn, AmError *error) {
+    Failing *failing = user;
+    if (turn < failing->at) return AM_OK;
+    failing->waits = true;
+    while (!failing->is_released) sched_yield();
+    return am_fail(error, AM_ERROR_RUNTIME, "", "released");
+}
+
+static void release(void *user) {
+    ((Failing *)user)->is_released = true;
+}
+
+static void test_failure_ends_all(void **state) {
+    (void)state;
+    AmError error = {0};
+    CaseWorker workers[3];
+    ActorGraph *graph;
+    Failing failing = {.at = 3};
+    int32_t io;
+    ActorGraphOptions options = {.worker_count = 3, .on_failure = release, .user = &failing};
+    assert_int_equal(actors_open(&graph, &options, &error), AM_OK);
+    assert_int_equal(actors_add_worker(graph, "io", &io, &error), AM_OK);
+    add(graph, "waits", 0, 1, wait_for_release, &failing);
+    int32_t load = add(graph, "load", io, 1, fail_at, &failing), b = add(graph, "b", 1, 1, count_turns, NULL);
+    connect(graph, load, b, 1, 0);
+    add(graph, "busy", 2, 1, count_turns, NULL);
+    assert_int_equal(actors_ready(graph, &error), AM_OK);
+    double begin = clock_seconds();
+    assert_int_equal(case_run(graph, workers, 3, &error), AM_ERROR_INPUT);
+    assert_true(clock_seconds() - begin < 5);
+    assert_string_equal(error.text, "the file ends");
+    assert_string_equal(workers[0].error.text, "released");
+    assert_non_null(strstr(workers[1].error.text, "stopped because another actor failed: 'load'"));
+    assert_int_equal(workers[2].status, AM_ERROR_RUNTIME);
+    actors_close(graph);
+}
+
+typedef struct Stopper {
+    ActorGraph *graph;
+    int64_t at, last;
+} Stopper;
+
+static AmStatus stop_at(void *user, int64_t turn, AmError *error) {
+    (void)error;
+    Stopper *stopper = user;
+    if (turn == stopper->at) stopper->last = actors_stop_after(stopper->graph, turn);
+    return AM_OK;
+}
+
+/* A loader that is ahead, a stage that may be a step ahead, one that is behind: all end after the same step.
+ */
+static void test_last_step(void **state) {
+    (void)state;
+    for (int k = 0; k < 20; k++) {
+        AmError error = {0};
+        CaseWorker workers[3];
+        atomic_llong turns[3] = {0};
+        ActorGraph *graph = open_graph(3, 0);
+        int32_t index;
+        Stopper stopper = {.graph = graph, .at = 7 + k};
+        Actor load = {
+            .name = "load", .turns_per_step = 1, .runs_ahead = true, .act = count_turns, .user = &turns[0]};
+        assert_int_equal(actors_add(graph, &load, &index, &error), AM_OK);
+        int32_t b = add(graph, "b", 1, 4, count_turns, &turns[1]),
+                c = add(graph, "c", 2, 1, count_turns, &turns[2]);
+        int32_t report = add(graph, "report", 2, 1, stop_at, &stopper);
+        connect(graph, index, b, 3, 0);
+        connect(graph, b, c, 4 + k % 5, 0);
+        connect(graph, c, report, 1, 0);
+        assert_int_equal(actors_ready(graph, &error), AM_OK);
+        assert_int_equal(case_run(graph, workers, 3, &error), AM_OK);
+        assert_true(stopper.last >= stopper.at && stopper.last <= stopper.at + 4);
+        assert_int_equal(turns[1], 4 * (stopper.last + 1));
+        assert_int_equal(turns[2], stopper.last + 1);
+        assert_true(turns[0] >= stopper.last + 1);
+        actors_close(graph);
+    }
+}
+
+typedef struct Slow {
+    atomic_int open;
+    atomic_llong turns;
+} Slow;
+
+/* Opens for a turn at a time. */
+static AmStatus now_and_then(void *user, int64_t turn, bool *is_ready, AmError *error) {
+    (void)error;
+    Slow *slow = user;
+    *is_ready = atomic_fetch_add(&slow->open, 1) % 5 == 4;
+    if (*is_ready) assert_int_equal(turn, slow->turns);
+    return AM_OK;
+}
+
+static void test_gates(void **state) {
+    (void)state;
+    AmError error = {0};
+    CaseWorker workers[2];
+    Slow slow = {0};
+    ActorGraph *graph = open_graph(2, 50);
+    int32_t a = add(graph, "a", 0, 1, count_turns, &slow.turns), b = add(graph, "b", 1, 1, count_turns, NULL);
+    connect(graph, a, b, 1, 0);
+    connect(graph, b, a, 1, 1);
+    assert_int_equal(actors_gate(graph, a, now_and_then, &slow, &error), AM_OK);
+    assert_int_equal(actors_ready(graph, &error), AM_OK);
+    assert_int_equal(case_run(graph, workers, 2, &error), AM_OK);
+    assert_int_equal(slow.turns, 50);
+    actors_close(graph);
+}
+
+enum { DEVICES = 3, GROUPS = 4, STAGES = 2 };
+
+/* A stage's devices meet inside every act, as collectives do. */
+typedef struct Stage {
+    pthread_barrier_t meeting;
+    atomic_int inside[GROUPS];
+    atomic_bool is_mixed;
+} Stage;
+
+typedef struct Member {
+    Stage *stage;
+    int32_t group;
+    Random random;
+} Member;
+
+static AmStatus meet(void *user, int64_t turn, AmError *error) {
+    (void)turn, (void)error;
+    Member *member = user;
+    Stage *stage = member->stage;
+    if (random_below(&member->random, 20) == 0) usleep((useconds_t)random_below(&member->random, 200));
+    atomic_fetch_add(&stage->inside[member->group], 1);
+    pthread_barrier_wait(&stage->meeting);
+    if (stage->inside[member->group] != DEVICES) stage->is_mixed = true;
+    pthread_barrier_wait(&stage->meeting);
+    atomic_fetch_sub(&stage->inside[member->group], 1);
+    pthread_barrier_wait(&stage->meeting);
+    return AM_OK;
+}
+
+/* Two stages of three devices: forward, backward, and two free groups between which a device alone would
+ * choose by chance. Every device of the second stage takes from another one of the first. */
+static void test_followers_meet(void **state) {
+    (void)state;
+    static const char *const names[GROUPS] = {"forward", "backward", "left", "right"};
+    AmError error = {0};
+    CaseWorker workers[STAGES * DEVICES];
+    Stage stages[STAGES] = {0};
+    Member members[STAGES][GROUPS][DEVICES];
+    int32_t actors[STAGES][GROUPS][DEVICES];
+    ActorGraph *graph = open_graph(STAGES * DEVICES, 30);
+    for (int s = 0; s < STAGES; s++) {
+        pthread_barrier_init(&stages[s].meeting, NULL, DEVICES);
+        for (int g = 0; g < GROUPS; g++)
+            for (int d = 0; d < DEVICES; d++) {
+                members[s][g][d] = (Member){.stage = &stages[s], .group = g};
+                random_seed(&members[s][g][d].random, (uint64_t)(s * 100 + g * 10 + d));
+                actors[s][g][d] =
+                    add(graph, names[g], s * DEVICES + d, g == 3 ? 1 : 4, meet, &members[s][g][d]);
+                if (d > 0)
+                    assert_int_equal(actors_follow(graph, actors[s][g][d], actors[s][g][0], &error), AM_OK);
+            }
+    }
+    for (int d = 0; d < DEVICES; d++) {
+        int other = (d + 1) % DEVICES;
+        connect(graph, actors[0][0][d], actors[1][0][other], 2, 0);
+        connect(graph, actors[1][0][d], actors[1][1][d], 1, 0);
+        connect(graph, actors[1][1][other], actors[0][1][d], 2, 0);
+        connect(graph, actors[0][0][d], actors[0][1][d], 2, 0);
+    }
+    assert_int_equal(actors_ready(graph, &error), AM_OK);
+    AmStatus status = case_run(graph, workers, STAGES * DEVICES, &error);
+    if (status != AM_OK) print_error("%s\n", error.text);
+    assert_int_equal(status, AM_OK);
+    for (int s = 0; s < STAGES; s++) {
+        assert_false(stages[s].is_mixed);
+        pthread_barrier_destroy(&stages[s].meeting);
+    }
+    actors_close(graph);
+}
+
+/* What people are told of a graph that has not begun, in any room. */
+static void test_description(void **state) {
+    (void)state;
+    char text[400];
+    AmError error = {0};
+    ActorGraph *graph = open_graph(1, 2);
+    int32_t a = add(graph, "a", 0, 1, count_turns, NULL);
+    for (int k = 0; k < 6; k++) connect(graph, a, add(graph, "next", 0, 1, count_turns, NULL), 1, 0);
+    assert_int_equal(actors_ready(graph, &error), AM_OK);
+    actors_describe(graph, text, sizeof text);
+    assert_non_null(strstr(text, "'next' cannot begin turn 0 waiting for turn 0 of 'a'; "));
+    assert_non_null(strstr(text, "; and 2 more"));
+    for (int32_t size = 1; size < (int32_t)sizeof text; size++) {
+        actors_describe(graph, text, size);
+        assert_true((int32_t)strlen(text) < size);
+    }
+    actors_close(graph);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_cycle_is_named),
+        cmocka_unit_test(test_quotas_are_raised),
+        cmocka_unit_test(test_misuse_is_refused),
+        cmocka_unit_test(test_stall_is_named),
+        cmocka_unit_test(test_failure_ends_all),
+        cmocka_unit_test(test_last_step),
+        cmocka_unit_test(test_gates),
+        cmocka_unit_test(test_followers_meet),
+        cmocka_unit_test(test_description),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
