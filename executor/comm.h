@@ -67,6 +67,10 @@ typedef struct CommBackEnd {
     /* Waits until the collectives that were issued are done, or cannot be done any
      * more; to be called before the device is synchronized. NULL: that does it. */
     AmStatus (*await)(Comm *comm, AmError *error);
+    /* Whether ranks may have transfers with slots (stream.h), and how those to other processes travel; NULL:
+     * there are none. */
+    bool has_channels;
+    const struct ChannelBackEnd *channels;
     bool meets_on_host; /* run() waits for other ranks, so it cannot be recorded (KernelBackEnd.begin) */
     AmStatus (*barrier)(Comm *comm, AmError *error); /* of all ranks */
     /* Releases all ranks from what they wait for; any rank, any number of times. */
@@ -77,7 +81,8 @@ struct Comm {
     const CommBackEnd *back_end;
     int32_t rank, size;
     KernelDevice *device;
-    struct CommWorld *world; /* the back end's own */
+    struct StreamList *streams; /* for transfers with slots (stream.h); NULL: there can be none */
+    struct CommWorld *world;    /* the back end's own */
 };
 
 /* Makes a step's collective or transfer ready: shapes and group. Addresses are bound by comm_bind():

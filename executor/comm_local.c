@@ -269,6 +269,7 @@ const CommBackEnd comm_local = {
     .close = close_world,
     .join = join,
     .run = run,
+    .has_channels = true,
     .meets_on_host = true,
     .barrier = barrier,
     .abort = abort_all,

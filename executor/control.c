@@ -55,11 +55,14 @@ static AmStatus holds(const Control *self, bool *result, AmError *error) {
     return AM_OK;
 }
 
-static AmStatus run_while(const Control *self, AmError *error) {
-    const int32_t *carried = self->instruction->carried;
-    bool goes_on = false;
+void control_enter(const Control *self) {
     for (int32_t k = 0; k < self->instruction->result_count; k++)
-        copy_to_result(self, k, self->operands[carried[k]]);
+        copy_to_result(self, k, self->operands[self->instruction->carried[k]]);
+}
+
+static AmStatus run_while(const Control *self, AmError *error) {
+    bool goes_on = false;
+    control_enter(self);
     TRY(holds(self, &goes_on, error));
     for (int64_t turn = 0; goes_on; turn++) {
         double start = timeline_start(self->regions[0]->timeline);

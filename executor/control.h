@@ -29,4 +29,11 @@ AmStatus control_prepare(Control **control, Arena *arena, KernelDevice *device, 
 AmStatus control_bind(Control *control, void *const *addresses, const ReadyMemory *memory, AmError *error);
 AmStatus control_run(const Control *control, AmError *error);
 
+/* A loop turn by turn: carried values begin; then ready_run_steps() of the body, as often as it has
+ * turns. */
+void control_enter(const Control *loop);
+static inline ReadyProgram *control_body(const Control *loop) {
+    return loop->regions[0];
+}
+
 #endif

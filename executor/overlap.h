@@ -14,10 +14,11 @@
 
 #include "executor/comm.h"
 
-/* One step: a kernel, a collective or control flow. */
+/* One step: a kernel, a collective, a transfer with slots or control flow. */
 typedef struct ReadyStep {
     KernelCall *kernel;
     CommCall *collective;
+    struct Stream *stream;
     struct Control *control;
     const CommCall *wait; /* to be waited for first; or NULL */
 } ReadyStep;

@@ -129,6 +129,10 @@ AmStatus rank_start(Rank *rank, AmError *error) {
 
 AmStatus rank_run(Rank *rank, AmError *error) {
     TRY(ready_run(rank->ready, error));
+    return rank_finish(rank, error);
+}
+
+AmStatus rank_finish(Rank *rank, AmError *error) {
     if (rank->comm->back_end->await) TRY(rank->comm->back_end->await(rank->comm, error));
     return rank->device->back_end->synchronize(rank->device, error);
 }

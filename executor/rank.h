@@ -44,6 +44,8 @@ void rank_get_output(Rank *rank, int32_t k, void *whole);
 
 /* Runs the program once, without the updates. */
 AmStatus rank_run(Rank *rank, AmError *error);
+/* The end of a run by steps (schedule.h): waits for what was issued. */
+AmStatus rank_finish(Rank *rank, AmError *error);
 /* Parameters take over their new values. */
 void rank_update(Rank *rank);
 

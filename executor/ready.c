@@ -7,6 +7,7 @@
 #include "executor/ready.h"
 
 #include "executor/control.h"
+#include "executor/stream.h"
 
 static int64_t larger(int64_t a, int64_t b) {
     return a > b ? a : b;
@@ -37,6 +38,8 @@ static AmStatus prepare_step(ReadyProgram *self, Arena *arena, int32_t s, AmErro
     const ProgramInstruction *instruction =
         step->fusion < 0 ? &program->instructions[step->instruction] : NULL;
     ReadyStep *ready = &self->steps[s];
+    if (instruction && instruction->kind == PROGRAM_TRANSFER && instruction->transfer->slots > 0)
+        return stream_prepare(&ready->stream, arena, self->comm, program, instruction, error);
     if (instruction && (instruction->kind == PROGRAM_COLLECTIVE || instruction->kind == PROGRAM_TRANSFER))
         return prepare_collective(self, arena, ready, instruction, error);
     if (instruction && control_covers(instruction->opcode))
@@ -94,8 +97,9 @@ AmStatus ready_bind(ReadyProgram *self, const ReadyMemory *memory, AmError *erro
         if (step->kernel) kernel_bind(step->kernel, self->addresses, memory->scratch);
         else if (step->control) TRY(control_bind(step->control, self->addresses, memory, error));
         else
-            comm_bind(step->collective, &program->instructions[program->steps[s].instruction],
-                      self->addresses, memory->comm_scratch);
+            comm_bind(step->stream ? step->stream->call : step->collective,
+                      &program->instructions[program->steps[s].instruction], self->addresses,
+                      memory->comm_scratch);
     }
     for (int32_t k = 0; k < self->updates.count; k++) {
         const ProgramUpdate *update = self->updates.list[k].update;
@@ -128,6 +132,7 @@ static AmStatus run_step(const ReadyProgram *self, const ReadyStep *step, AmErro
     if (step->wait) self->comm->back_end->wait(self->comm, step->wait);
     if (step->kernel) step->kernel->run(step->kernel);
     else if (step->control) return control_run(step->control, error);
+    else if (step->stream) return stream_run(step->stream, error);
     else return self->comm->back_end->run(self->comm, step->collective, error);
     return AM_OK;
 }
@@ -144,7 +149,7 @@ static AmStatus run_watched(const ReadyProgram *self, int32_t s, AmError *error)
     return AM_OK;
 }
 
-static AmStatus run_steps(const ReadyProgram *self, int32_t first, int32_t end, AmError *error) {
+AmStatus ready_run_steps(const ReadyProgram *self, int32_t first, int32_t end, AmError *error) {
     for (int32_t s = first; s < end; s++)
         TRY(self->timeline ? run_watched(self, s, error) : run_step(self, &self->steps[s], error));
     if (end < self->program->step_count) return AM_OK;
@@ -154,7 +159,7 @@ static AmStatus run_steps(const ReadyProgram *self, int32_t first, int32_t end, 
 }
 
 AmStatus ready_issue(const ReadyProgram *self, AmError *error) {
-    return run_steps(self, 0, self->program->step_count, error);
+    return ready_run_steps(self, 0, self->program->step_count, error);
 }
 
 /* Runs a stretch, or lets the device replay it. */
@@ -163,7 +168,7 @@ static AmStatus run_stretch(ReadyProgram *self, ReadyStretch *stretch, AmError *
     bool done = false, recordable = kernels->begin && stretch->recordable && !self->timeline;
     while (!done) {
         if (recordable && kernels->begin(self->device, &stretch->record)) return AM_OK;
-        AmStatus status = run_steps(self, stretch->first, stretch->end, error);
+        AmStatus status = ready_run_steps(self, stretch->first, stretch->end, error);
         done = !recordable || kernels->end(self->device, &stretch->record);
         TRY(status);
     }

@@ -65,6 +65,9 @@ static inline void *ready_output(const ReadyProgram *ready, int32_t k) {
 /* Runs it once, in stretches that the device may record and replay. On failure,
  * which only collectives report here, the rank is to stop. */
 AmStatus ready_run(ReadyProgram *ready, AmError *error);
+/* Steps first .. end - 1 of it; the updates come after the last one. For who takes the steps apart
+ * (schedule.h): joined loops are run by their turns, and so not by this. */
+AmStatus ready_run_steps(const ReadyProgram *ready, int32_t first, int32_t end, AmError *error);
 /* The same inside of what is recorded: it does not wait on the host. */
 AmStatus ready_issue(const ReadyProgram *ready, AmError *error);
 

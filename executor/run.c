@@ -28,6 +28,7 @@
 #include "executor/checkpoint.h"
 #include "executor/feed.h"
 #include "executor/results.h"
+#include "executor/schedule.h"
 #include "executor/throughput.h"
 #include "executor/timeline_trace.h"
 #include "propagation/ranks.h"
@@ -51,6 +52,10 @@ typedef struct Run {
     Comm *comms;
     bool has_comm;
     Feeds *feeds;
+    ChannelSet *channels; /* of transfers with slots; or NULL */
+    StreamList *streams;  /* [rank_count] */
+    Schedule *schedule;
+    double step_begin;      /* by the leading rank */
     Checkpoint *checkpoint; /* or NULL */
     int64_t first_step;     /* those before it were done by the run that is resumed */
     Results results;
@@ -148,6 +153,19 @@ static AmStatus choose_back_ends(Run *run, AmError *error) {
     return comm_back_end_choose(&run->collectives, options->comm, run->kernels, run->world, error);
 }
 
+static AmStatus open_channels(Run *run, AmError *error) {
+    if (!run->collectives->has_channels) return AM_OK;
+    run->streams = ARENA_ARRAY(run->arena, StreamList, run->rank_count);
+    if (!run->streams) return am_fail_memory(error, run->rank_count);
+    TRY(channels_open(&run->channels, run->first, run->rank_count, run->collectives->channels,
+                      run->comms[0].world, error));
+    for (int32_t r = 0; r < run->rank_count; r++) {
+        run->streams[r].channels = run->channels;
+        run->comms[r].streams = &run->streams[r];
+    }
+    return AM_OK;
+}
+
 static AmStatus open_devices(Run *run, AmError *error) {
     const AmRunOptions *options = run->options;
     int32_t first_here = run->world ? run->world->local_process * run->rank_count : 0;
@@ -162,7 +180,7 @@ static AmStatus open_devices(Run *run, AmError *error) {
     TRY(run->collectives->open(run->comms, run->first, run->rank_count, run->device_count, run->devices,
                                run->world, error));
     run->has_comm = true;
-    return AM_OK;
+    return open_channels(run, error);
 }
 
 /* Which devices of the plan are this process's ranks. */
@@ -291,16 +309,12 @@ static void report_step(Run *run, double seconds) {
     if (run->options->on_step) run->options->on_step(run->options->user, &step);
 }
 
-/* One step of one rank, between the two barriers. */
-static AmStatus run_step(Run *run, Rank *rank, int64_t step, AmError *error) {
+static AmStatus begin_step(void *user, Rank *rank, int64_t step, AmError *error) {
+    Run *run = user;
     double start = timeline_start(rank->timeline);
-    TRY(feeds_take(run->feeds, rank->comm->rank - run->first, step - run->first_step, error));
-    timeline_mark(rank->timeline, TIMELINE_FEED, step, start);
-    TRY(rank_run(rank, error));
-    results_take(&run->results, rank->comm->rank - run->first);
-    start = timeline_start(rank->timeline);
-    rank_update(rank);
-    timeline_mark(rank->timeline, TIMELINE_UPDATE, step, start);
+    if (rank->comm->rank == run->first) run->step_begin = clock_seconds();
+    TRY(feeds_take(run->feeds, rank->comm->rank - run->first, step, error));
+    timeline_mark(rank->timeline, TIMELINE_FEED, run->first_step + step, start);
     return AM_OK;
 }
 
@@ -334,28 +348,49 @@ static AmStatus agree_to_end(Run *run, AmError *error) {
     return AM_OK;
 }
 
-static AmStatus run_steps(Run *run, Rank *rank, AmError *error) {
-    const CommBackEnd *back_end = rank->comm->back_end;
-    bool leads = rank->comm->rank == run->first;
-    TRY(rank_start(rank, error));
-    for (int64_t step = run->first_step;; step++) {
-        CheckpointPosition position = position_after(run, step);
-        if (leads) TRY(agree_to_end(run, error));
-        if (leads) TRY(checkpoint_before(run->checkpoint, step, &position, error));
-        TRY(back_end->barrier(rank->comm, error));
-        /* From here on the loss of the step before is known to be fit for what is to be kept of it. */
-        if (run->end != RUN_GOES_ON || step >= run->options->steps) return AM_OK;
-        checkpoint_take(run->checkpoint, rank->comm->rank - run->first, step);
-        double start = clock_seconds();
-        TRY(run_step(run, rank, step, error));
-        TRY(back_end->barrier(rank->comm, error));
-        timeline_mark(rank->timeline, TIMELINE_STEP, step, start);
-        if (!leads) continue;
+/* What all ranks have in common between two steps; by the leading one of a process, while the others wait. */
+static AmStatus go_between(Run *run, int64_t next, AmError *error) {
+    CheckpointPosition position = position_after(run, next);
+    TRY(agree_to_end(run, error));
+    if (run->end != RUN_GOES_ON && next > run->first_step)
+        schedule_stop_after(run->schedule, next - 1 - run->first_step);
+    return checkpoint_before(run->checkpoint, next, &position, error);
+}
+
+/* Before step `next`, whose number is over the whole run: whether there is one, and what is kept before. */
+static AmStatus meet_between(Run *run, Rank *rank, int64_t next, AmError *error) {
+    if (rank->comm->rank == run->first) TRY(go_between(run, next, error));
+    TRY(rank->comm->back_end->barrier(rank->comm, error));
+    /* From here on the loss of the step before is known to be fit for what is to be kept of it. */
+    if (run->end == RUN_GOES_ON && next < run->options->steps)
+        checkpoint_take(run->checkpoint, rank->comm->rank - run->first, next);
+    return AM_OK;
+}
+
+/* A rank's step ends when all have done it. */
+static AmStatus end_step(void *user, Rank *rank, int64_t step, AmError *error) {
+    Run *run = user;
+    int64_t number = run->first_step + step;
+    TRY(rank_finish(rank, error));
+    results_take(&run->results, rank->comm->rank - run->first);
+    double start = timeline_start(rank->timeline);
+    rank_update(rank);
+    timeline_mark(rank->timeline, TIMELINE_UPDATE, number, start);
+    TRY(rank->comm->back_end->barrier(rank->comm, error));
+    timeline_mark(rank->timeline, TIMELINE_STEP, number, run->step_begin);
+    if (rank->comm->rank == run->first) {
         TRY(results_gather_step(&run->results, error));
-        if (!run->world || run->world->process == 0) report_step(run, clock_seconds() - start);
+        if (!run->world || run->world->process == 0) report_step(run, clock_seconds() - run->step_begin);
         run->steps_done++;
     }
-    return AM_OK;
+    return meet_between(run, rank, number + 1, error);
+}
+
+static AmStatus run_steps(Run *run, Rank *rank, AmError *error) {
+    TRY(rank_start(rank, error));
+    TRY(meet_between(run, rank, run->first_step, error));
+    if (run->end != RUN_GOES_ON || run->first_step >= run->options->steps) return AM_OK;
+    return schedule_run(run->schedule, rank->comm->rank - run->first, error);
 }
 
 /* The other processes hear of a failure before this one's ranks are released, so that they hear of its cause.
@@ -376,6 +411,15 @@ static void *run_rank(void *argument) {
 /* Another process has failed: in the world's own thread. */
 static void release_ranks(void *user) {
     Run *run = user;
+    AmError elsewhere = {0};
+    run->comms[0].back_end->abort(&run->comms[0]);
+    am_fail(&elsewhere, AM_ERROR_RUNTIME, "", "another rank failed");
+    schedule_abort(run->schedule, &elsewhere);
+}
+
+/* A rank of this process has failed. */
+static void release_others(void *user) {
+    const Run *run = user;
     run->comms[0].back_end->abort(&run->comms[0]);
 }
 
@@ -385,12 +429,24 @@ static AmStatus first_failure(const Run *run, const RankThread *threads, AmError
     const RankThread *failed = NULL;
     for (int32_t r = 0; r < run->rank_count; r++) {
         if (threads[r].status == AM_OK) continue;
-        if (!failed || strstr(failed->error.text, "another rank failed")) failed = &threads[r];
+        if (!failed || strstr(failed->error.text, "because another")) failed = &threads[r];
     }
     if (!failed) return AM_OK;
     if (run->world) TRY(world_check(run->world, error));
     return am_fail(error, AM_ERROR_RUNTIME, "", "rank %d: %s", run->first + (int)(failed - threads),
                    failed->error.text);
+}
+
+static AmStatus open_schedule(Run *run, AmError *error) {
+    ScheduleOptions options = {.ranks = run->ranks,
+                               .rank_count = run->rank_count,
+                               .channels = run->channels,
+                               .steps = run->options->steps - run->first_step,
+                               .begin = begin_step,
+                               .end = end_step,
+                               .on_failure = release_others,
+                               .user = run};
+    return schedule_open(&run->schedule, &options, error);
 }
 
 static AmStatus run_all(Run *run, AmError *error) {
@@ -503,6 +559,7 @@ static AmStatus run_plan(Run *run, AmRunReport *report, AmError *error) {
     TRY(open_checkpoint(run, error));
     TRY(open_feeds(run, error));
     throughput_of_batch(plan_context_whole(run->context), &run->examples, &run->tokens);
+    TRY(open_schedule(run, error));
     TRY(run_all(run, error));
     TRY(fill_report(run, report, error));
     if (options->trace_path) TRY(write_trace(run, error));
@@ -540,6 +597,8 @@ AmStatus am_run(const PlanContext *context, const AmRunOptions *options, Arena *
     /* No memory goes while another rank's device may still read it. */
     for (int32_t r = 0; run.devices && r < run.rank_count; r++)
         if (run.devices[r]) run.devices[r]->back_end->synchronize(run.devices[r], NULL);
+    schedule_close(run.schedule);
+    channels_close(run.channels);
     for (int32_t r = 0; run.ranks && r < run.rank_count; r++) rank_close(&run.ranks[r]);
     if (run.has_comm) run.comms[0].back_end->close(run.comms);
     for (int32_t r = 0; run.devices && r < run.rank_count; r++)

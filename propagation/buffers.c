@@ -9,6 +9,7 @@
  * dynamic-update-slice changes, what a loop carries), and a parameter's new
  * value is written over the old one where nobody reads that later. What a loop,
  * conditional or call makes inside has a place for as long as that step lasts.
+ * Two joined loops are one moment: what either needs is there for both.
  */
 #include <string.h>
 
@@ -24,9 +25,10 @@ typedef struct Planner {
     Program *program;
     Arena *arena;
     int32_t *storage;   /* [value]: whose memory it is; becomes the values' own at the end */
-    int32_t *last_use;  /* [value]: last step that reads its storage; step_count for outputs */
+    int32_t *last_use;  /* [value]: last step that reads its storage, the first of steps that run together;
+                           step_count for outputs */
     int32_t *update_of; /* [value]: index in updates, or -1 */
-    int32_t *made_at;   /* [value]: step that makes it */
+    int32_t *made_at;   /* [value]: step that makes it, counted alike */
     bool *outside;      /* [value]: made where the caller wants it */
     Gap *gaps;          /* by offset, disjoint, not adjacent */
     int32_t gap_count, gap_capacity;
@@ -133,12 +135,15 @@ static void find_storage_and_lifetimes(Planner *self) {
         self->storage[v] = root;
     }
     for (int32_t v = 0; v < program->value_count; v++) self->last_use[v] = self->made_at[v] = -1;
-    for (int32_t s = 0; s < program->step_count; s++) {
-        const ProgramStep *step = &program->steps[s];
-        for (int32_t k = 0; k < step_operands(program, step); k++)
-            self->last_use[self->storage[step_operand(program, step, k)]] = s;
-        for (int32_t k = 0; k < step_results(program, step); k++)
-            self->made_at[step_result(program, step, k)] = s;
+    for (int32_t s = 0, together; s < program->step_count; s += together) {
+        together = program_steps_together(program, s);
+        for (int32_t own = s; own < s + together; own++) {
+            const ProgramStep *step = &program->steps[own];
+            for (int32_t k = 0; k < step_operands(program, step); k++)
+                self->last_use[self->storage[step_operand(program, step, k)]] = s;
+            for (int32_t k = 0; k < step_results(program, step); k++)
+                self->made_at[step_result(program, step, k)] = s;
+        }
     }
     for (int32_t k = 0; k < program->roles->output_count; k++)
         if (program->outputs[k] >= 0)
@@ -163,6 +168,15 @@ static int32_t changed_operand(const ProgramInstruction *instruction, int32_t re
     return is_loop ? instruction->carried[result - instruction->first_result] : -1;
 }
 
+/* The loop that is joined with this one, or NULL. */
+static const ProgramInstruction *joined_loop(const Program *program, const ProgramInstruction *instruction) {
+    if (instruction->opcode != IR_WHILE) return NULL;
+    if (instruction->turns) return &program->instructions[instruction->turns->second];
+    int32_t i = (int32_t)(instruction - program->instructions);
+    const ProgramTurns *before = i > 0 ? program->instructions[i - 1].turns : NULL;
+    return before && before->second == i ? instruction - 1 : NULL;
+}
+
 /* Whether `storage` is the operand that is changed, and no other operand lies there too. */
 static bool updates_in_place(const Planner *self, const ProgramInstruction *instruction, int32_t storage,
                              int32_t result) {
@@ -170,6 +184,9 @@ static bool updates_in_place(const Planner *self, const ProgramInstruction *inst
     if (place < 0) return false;
     for (int32_t k = 0; k < instruction->operand_count; k++)
         if ((self->storage[instruction->operands[k]] == storage) != (k == place)) return false;
+    const ProgramInstruction *joined = joined_loop(self->program, instruction);
+    for (int32_t k = 0; joined && k < joined->operand_count; k++)
+        if (self->storage[joined->operands[k]] == storage) return false;
     return true;
 }
 
@@ -194,6 +211,13 @@ static bool reads_in_place(const Planner *self, const ProgramStep *step, int32_t
     return true;
 }
 
+static const ProgramStep *step_that_makes(const Planner *self, int32_t value) {
+    const Program *program = self->program;
+    const ProgramStep *step = &program->steps[self->made_at[value]];
+    bool is_second = step->fusion < 0 && step->instruction != program->values[value].instruction;
+    return is_second ? step + 1 : step;
+}
+
 /* A new value that can be written straight over the parameter it replaces:
  * nobody reads the old one later, and the step itself reads it in place. */
 static void place_updates(Planner *self) {
@@ -205,7 +229,8 @@ static void place_updates(Planner *self) {
         int32_t s = self->made_at[value];
         if (s < 0 || self->storage[value] != value || self->update_of[value] >= 0) continue;
         if (self->last_use[parameter] > s) continue;
-        if (self->last_use[parameter] == s && !reads_in_place(self, &program->steps[s], parameter, value))
+        if (self->last_use[parameter] == s &&
+            !reads_in_place(self, step_that_makes(self, value), parameter, value))
             continue;
         if (ir_shape_bytes(&program->values[value].shape) !=
             ir_shape_bytes(&program->values[parameter].shape))
@@ -221,9 +246,9 @@ static void place_updates(Planner *self) {
     }
 }
 
-static void place_result(Planner *self, int32_t s, int32_t value) {
+/* A result of `step`, which is step s or runs together with it. */
+static void place_result(Planner *self, const ProgramStep *step, int32_t s, int32_t value) {
     Program *program = self->program;
-    const ProgramStep *step = &program->steps[s];
     ProgramValue *result = &program->values[value];
     if (self->storage[value] != value) return; /* in place of a parameter */
     result->bytes = aligned_bytes(&result->shape);
@@ -288,6 +313,40 @@ static AmStatus place_staging(Planner *self, AmError *error) {
     return AM_OK;
 }
 
+/* Results and workspaces of the steps that run together from step s on. */
+static void place_steps(Planner *self, int32_t s, int32_t together) {
+    const Program *program = self->program;
+    for (const ProgramStep *step = &program->steps[s]; step < &program->steps[s + together]; step++) {
+        for (int32_t k = 0; k < step_results(program, step); k++)
+            place_result(self, step, s, step_result(program, step, k));
+        place_workspace(self, step);
+    }
+    if (self->used > self->most_used) self->most_used = self->used, self->peak_step = s;
+    for (const ProgramStep *step = &program->steps[s]; step < &program->steps[s + together]; step++)
+        give_workspace(self, step);
+}
+
+/* What is not needed after them. */
+static void free_steps(Planner *self, int32_t s, int32_t together) {
+    const Program *program = self->program;
+    for (const ProgramStep *step = &program->steps[s]; step < &program->steps[s + together]; step++) {
+        for (int32_t k = 0; k < step_operands(program, step); k++) {
+            int32_t storage = self->storage[step_operand(program, step, k)];
+            if (self->last_use[storage] != s) continue;
+            const ProgramValue *owner = &program->values[storage];
+            if (owner->kind == PROGRAM_VALUE_PARAMETER) continue;
+            give(self, owner->offset, owner->bytes);
+            self->last_use[storage] = -2;
+        }
+        for (int32_t k = 0; k < step_results(program, step); k++) {
+            /* A result that nobody reads (one leaf of several) is free again. */
+            int32_t result = step_result(program, step, k);
+            if (self->storage[result] == result && self->last_use[result] == -1)
+                give(self, program->values[result].offset, program->values[result].bytes);
+        }
+    }
+}
+
 AmStatus program_plan_buffers(Program *program, AmError *error) {
     Arena *arena = program->arena;
     Planner self = {.program = program,
@@ -308,27 +367,10 @@ AmStatus program_plan_buffers(Program *program, AmError *error) {
         value->offset = take(&self, value->bytes);
     }
     program->parameter_bytes = self.most_used = self.end;
-    for (int32_t s = 0; s < program->step_count; s++) {
-        const ProgramStep *step = &program->steps[s];
-        for (int32_t k = 0; k < step_results(program, step); k++)
-            place_result(&self, s, step_result(program, step, k));
-        place_workspace(&self, step);
-        if (self.used > self.most_used) self.most_used = self.used, self.peak_step = s;
-        give_workspace(&self, step);
-        for (int32_t k = 0; k < step_operands(program, step); k++) {
-            int32_t storage = self.storage[step_operand(program, step, k)];
-            if (self.last_use[storage] != s) continue;
-            const ProgramValue *owner = &program->values[storage];
-            if (owner->kind == PROGRAM_VALUE_PARAMETER) continue;
-            give(&self, owner->offset, owner->bytes);
-            self.last_use[storage] = -2;
-        }
-        for (int32_t k = 0; k < step_results(program, step); k++) {
-            /* A result that nobody reads (one leaf of several) is free again. */
-            int32_t result = step_result(program, step, k);
-            if (self.storage[result] == result && self.last_use[result] == -1)
-                give(&self, program->values[result].offset, program->values[result].bytes);
-        }
+    for (int32_t s = 0, together; s < program->step_count; s += together) {
+        together = program_steps_together(program, s);
+        place_steps(&self, s, together);
+        free_steps(&self, s, together);
     }
     TRY(place_staging(&self, error));
     for (int32_t v = 0; v < program->value_count; v++) {

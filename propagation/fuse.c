@@ -81,7 +81,7 @@ static void find_levels(Fuser *self) {
             int32_t step = form == FORM_CLONED || inner ? 0 : 1;
             if (self->level[producer] + step > level) level = self->level[producer] + step;
         }
-        for (; edge < self->graph.first[i + 1]; edge++) { /* a transfer after another */
+        for (; edge < self->graph.first[i + 1]; edge++) { /* a transfer after another, a joined loop */
             int32_t above = self->level[self->graph.producers[edge]] + 1;
             self->inner[edge] = false;
             if (above > level) level = above;
@@ -313,6 +313,18 @@ static AmStatus build_steps(Fuser *self, const int32_t *order, AmError *error) {
     return AM_OK;
 }
 
+/* The second of two joined loops follows on the first: all that it takes comes before. */
+static void join_loops(Program *program) {
+    for (int32_t s = 0; s < program->step_count; s++) {
+        int32_t i = program->steps[s].instruction, second = s;
+        if (i < 0 || !program->instructions[i].turns) continue;
+        while (program->steps[second].instruction != program->instructions[i].turns->second) second++;
+        ProgramStep step = program->steps[second];
+        memmove(&program->steps[s + 2], &program->steps[s + 1], sizeof step * (size_t)(second - s - 1));
+        program->steps[s + 1] = step;
+    }
+}
+
 AmStatus program_fuse(Program *program, AmError *error) {
     int32_t count = program->instruction_count;
     Arena *arena = program->arena;
@@ -334,5 +346,7 @@ AmStatus program_fuse(Program *program, AmError *error) {
     const int32_t *order;
     TRY(program_order(&order, program, &self.graph, self.leader, error));
     mark_needed(&self, order);
-    return build_steps(&self, order, error);
+    TRY(build_steps(&self, order, error));
+    join_loops(program);
+    return AM_OK;
 }

@@ -10,6 +10,7 @@
 
 #include <string.h>
 
+#include "propagation/interleave.h"
 #include "propagation/rules_builder.h"
 #include "propagation/shard.h"
 
@@ -622,8 +623,11 @@ AmStatus lower_instructions(Lowering *self, int32_t computation, AmError *error)
 }
 
 AmStatus lower_finish(Lowering *self, AmError *error) {
+    bool is_entry = self->program->roles == self->roles;
     TRY(program_merge_collectives(self->program, error));
     self->program->is_uneven = *self->is_uneven;
+    if (is_entry && self->stages && self->stages->interleaves)
+        TRY(program_interleave(self->program, self->rules, self->stages->map, self->stages->stage, error));
     TRY(program_fuse(self->program, error));
     return program_plan_buffers(self->program, error);
 }
@@ -658,9 +662,14 @@ AmStatus plan_lower(Program **program, Arena *arena, const PlanContext *context,
 }
 
 AmStatus plan_lower_stage(Program **program, Arena *arena, const PlanContext *context, const StageMap *map,
-                          Completion *const *completions, int32_t stage, int32_t device, AmError *error) {
-    LoweredStages stages = {context, map, completions, stage,
-                            ARENA_ARRAY(arena, StageSet, context->rules->count + 1)};
+                          Completion *const *completions, int32_t stage, int32_t device, bool interleaves,
+                          AmError *error) {
+    LoweredStages stages = {.context = context,
+                            .map = map,
+                            .completions = completions,
+                            .stage = stage,
+                            .interleaves = interleaves,
+                            .awaited = ARENA_ARRAY(arena, StageSet, context->rules->count + 1)};
     if (!stages.awaited) return am_fail_memory(error, context->rules->count);
     return lower_stage(program, arena, context, completions[stage], &stages, device, error);
 }

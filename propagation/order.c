@@ -69,6 +69,7 @@ AmStatus program_graph(ProgramGraph *graph, const Program *program, AmError *err
         for (int32_t k = 0; k < instruction->result_count; k++) maker[instruction->first_result + k] = i;
         meets[i] = program_instruction_meets(instruction, program->is_uneven);
         edges += instruction->operand_count + meets[i];
+        if (instruction->turns) edges += program->instructions[instruction->turns->second].operand_count;
     }
     int32_t *producers = ARENA_ARRAY(program->arena, int32_t, edges);
     int32_t *users = ARENA_ARRAY(program->arena, int32_t, edges);
@@ -86,6 +87,15 @@ AmStatus program_graph(ProgramGraph *graph, const Program *program, AmError *err
         if (meets[i] && last_meeting >= 0) {
             producers[edges++] = last_meeting;
             next_user[last_meeting + 2]++;
+        }
+        /* What the second of two joined loops takes is there when the first begins. */
+        const ProgramInstruction *second =
+            instruction->turns ? &program->instructions[instruction->turns->second] : NULL;
+        for (int32_t k = 0; second && k < second->operand_count; k++) {
+            int32_t producer = maker[second->operands[k]];
+            if (producer < 0 || producer >= i) continue;
+            producers[edges++] = producer;
+            next_user[producer + 2]++;
         }
         if (meets[i]) last_meeting = i;
         first[i + 1] = edges;

@@ -8,7 +8,8 @@
  * producers[first[i]] .. producers[first[i + 1] - 1] (parameters need nobody)
  * and is needed by users[first_user[i]] .. users[first_user[i + 1] - 1].
  * Transfers, and loops and conditionals with transfers inside, keep the order
- * that all ranks have in common: each needs the one before, as its last producer. */
+ * that all ranks have in common: each needs the one before, as its last producer. The first of two
+ * joined loops needs what the second takes, too. */
 typedef struct ProgramGraph {
     int32_t count;
     const int32_t *first, *producers;  /* [count + 1], instructions */

@@ -8,6 +8,7 @@
 #define PROPAGATION_PLAN_H
 
 #include <jansson.h>
+#include <string.h>
 
 #include "ir/roles.h"
 #include "propagation/choices.h"
@@ -85,7 +86,7 @@ typedef struct Plan {
     const char *cluster_name, *cluster_sha256;
     json_t *cluster_description; /* borrowed from the cluster, or owned by the plan file (see plan_read) */
     int32_t micro_batches;
-    const char *schedule; /* "none" for one stage */
+    const char *schedule; /* "none" for one stage, "gpipe" or "1f1b" for several */
     PlanStage *stages;
     int32_t stage_count;
     const char **relaxations;
@@ -127,6 +128,11 @@ typedef struct PlanContext {
 static inline const PlanContext *plan_context_whole(const PlanContext *context) {
     return context->whole ? context->whole : context;
 }
+/* Whether turns of the backward pass go between those of the forward pass. */
+static inline bool plan_interleaves(const Plan *plan) {
+    return plan->schedule && strcmp(plan->schedule, "1f1b") == 0;
+}
+
 /* The context that a plan is used with. */
 static inline const PlanContext *plan_context_used(const Plan *plan, const PlanContext *context) {
     return plan && plan->context ? plan->context : context;

@@ -333,11 +333,14 @@ static AmStatus read_stages(const Reader *self, const json_t *stages) {
     if (plan->stage_count > STAGES_MOST)
         return am_fail(self->error, AM_ERROR_INPUT, self->source, "$.stages: expected at most %d stages",
                        STAGES_MOST);
-    const char *schedule = plan->stage_count > 1 ? "gpipe" : "none";
-    if (strcmp(plan->schedule, schedule) != 0)
+    bool is_one = plan->stage_count == 1;
+    bool is_known = is_one ? strcmp(plan->schedule, "none") == 0
+                           : plan_interleaves(plan) || strcmp(plan->schedule, "gpipe") == 0;
+    if (!is_known)
         return am_fail(self->error, AM_ERROR_INPUT, self->source,
-                       "$.schedule: expected \"%s\" for %d stage%s, found \"%.40s\"", schedule,
-                       plan->stage_count, plan->stage_count > 1 ? "s" : "", plan->schedule);
+                       "$.schedule: expected %s for %d stage%s, found \"%.40s\"",
+                       is_one ? "\"none\"" : "\"1f1b\" or \"gpipe\"", plan->stage_count, is_one ? "" : "s",
+                       plan->schedule);
     plan->stages = ARENA_ARRAY(self->arena, PlanStage, plan->stage_count);
     bool *covered = ARENA_ARRAY(self->arena, bool, instructions);
     if (!plan->stages || !covered) return am_fail_memory(self->error, instructions);

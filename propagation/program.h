@@ -77,6 +77,7 @@ typedef struct ProgramTransfer {
     const ProgramPiece *sends, *receives;
     int32_t rank_count;
     const int32_t *ranks;              /* that have a piece of it, ascending; this one may be none of them */
+    int32_t slots;                     /* values that may be under way at once; 0: givers wait for takers */
     const IrShape *shape;              /* of the whole value */
     const struct TransferRoute *route; /* transfer.h: between which ends, in which states */
 } ProgramTransfer;
@@ -92,6 +93,15 @@ typedef struct ProgramShard {
     const int64_t *window; /* [rank] of operand 0: sizes of the window that indices move, where nothing is
                               split; NULL where there is none */
 } ProgramShard;
+
+/* Two loops of `count` turns each, of which the second takes in its turn m what the
+ * first made in its turn m (interleave.h). They are next to one another in the steps and run as
+ * one: the first one's turn f may begin when the second has ended turn f - kept, and then goes
+ * before the second one's. What passes from one to the other has `kept` places, turn m in m mod kept. */
+typedef struct ProgramTurns {
+    int32_t second; /* instruction */
+    int32_t count, kept;
+} ProgramTurns;
 
 typedef enum ProgramKind { PROGRAM_COMPUTE, PROGRAM_COLLECTIVE, PROGRAM_VIEW, PROGRAM_TRANSFER } ProgramKind;
 
@@ -126,6 +136,7 @@ typedef struct ProgramInstruction {
      * parameter_bytes count from there; its parameters lie where the operands do,
      * a loop's carried ones where its results do. */
     int64_t workspace, workspace_bytes;
+    const ProgramTurns *turns; /* while: those of another loop alternate with its own; or NULL */
     const ProgramShard *shard;
     const ProgramCollective *collective;
     const ProgramTransfer *transfer;
@@ -221,6 +232,12 @@ typedef struct Program {
     int64_t parameter_bytes;  /* the part of it that lives between steps, at offset 0 */
     int32_t peak_step;        /* a step at which the allocation is fullest */
 } Program;
+
+/* The steps that run together with step s, which is the first of them: two joined loops, or s alone. */
+static inline int32_t program_steps_together(const Program *program, int32_t s) {
+    int32_t instruction = program->steps[s].instruction;
+    return instruction >= 0 && program->instructions[instruction].turns ? 2 : 1;
+}
 
 /* Whether an instruction, or anything inside a loop or conditional that it is, meets ranks of other stages,
  * or any other ranks (`all`). */

@@ -1,0 +1,270 @@
+/* Schedules: from ready programs to the actor graph. See schedule.h. */
+#include "executor/schedule.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "executor/control.h"
+
+enum { BACKWARD, FORWARD, PLAIN }; /* priorities */
+
+/* One actor: steps first .. end - 1 of a program. */
+typedef struct Group {
+    Schedule *schedule;
+    Rank *rank;
+    const ReadyProgram *program; /* the rank's, or a body's */
+    const Control *loop;         /* whose body it is; NULL: the rank's */
+    int32_t first, end;
+    int32_t turns;     /* in a step */
+    bool begins, ends; /* the step, or the body */
+    int32_t actor;
+} Group;
+
+/* The groups of one rank, in the order in which they would run one after the other. */
+typedef struct RankGroups {
+    Group *groups;
+    int32_t count;
+} RankGroups;
+
+struct Schedule {
+    ScheduleOptions options;
+    ActorGraph *graph;
+    Arena arena;
+    RankGroups *ranks; /* [rank_count] */
+};
+
+/* ---- what an actor does ---- */
+
+static AmStatus run_turn(const Group *group, int64_t turn, AmError *error) {
+    if (group->begins && turn % group->turns == 0) control_enter(group->loop);
+    for (int32_t s = group->first; s < group->end; s++)
+        if (group->program->steps[s].stream) group->program->steps[s].stream->turn = turn;
+    double start = timeline_start(group->program->timeline);
+    TRY(ready_run_steps(group->program, group->first, group->end, error));
+    timeline_mark(group->program->timeline, TIMELINE_TURN, turn % group->turns, start);
+    return AM_OK;
+}
+
+static AmStatus act(void *user, int64_t turn, AmError *error) {
+    const Group *group = user;
+    const ScheduleOptions *options = &group->schedule->options;
+    if (group->loop) return run_turn(group, turn, error);
+    if (group->begins) TRY(options->begin(options->user, group->rank, turn, error));
+    if (group->begins && group->ends) TRY(rank_run(group->rank, error));
+    else TRY(ready_run_steps(group->program, group->first, group->end, error));
+    return group->ends ? options->end(options->user, group->rank, turn, error) : AM_OK;
+}
+
+/* ---- cutting a program ---- */
+
+static const ProgramTurns *joined_at(const ReadyProgram *program, int32_t s) {
+    int32_t instruction = program->program->steps[s].instruction;
+    return instruction < 0 ? NULL : program->program->instructions[instruction].turns;
+}
+
+/* The end of the group of a body that begins at step `first`: before it receives after it has sent. */
+static int32_t group_end(const ReadyProgram *body, int32_t first) {
+    int32_t count = body->program->step_count, s = first;
+    for (bool has_sent = false; s < count; s++) {
+        const Stream *stream = body->steps[s].stream;
+        if (stream && stream->gets && has_sent) break;
+        has_sent |= stream && stream->puts;
+    }
+    return s;
+}
+
+static int32_t count_groups(const ReadyProgram *body) {
+    int32_t count = 0;
+    for (int32_t s = 0; s < body->program->step_count || count == 0; s = group_end(body, s)) {
+        count++;
+        if (body->program->step_count == 0) break;
+    }
+    return count;
+}
+
+static int32_t count_rank_groups(const ReadyProgram *program) {
+    int32_t count = 1;
+    for (int32_t s = 0; s < program->program->step_count; s++)
+        if (joined_at(program, s))
+            count += 1 + count_groups(control_body(program->steps[s].control)) +
+                     count_groups(control_body(program->steps[s + 1].control));
+    return count;
+}
+
+/* ---- building the graph ---- */
+
+static AmStatus add_group(Schedule *self, RankGroups *list, int32_t r, const Group *group, int32_t priority,
+                          AmError *error) {
+    static const char *const kinds[] = {"backward pass", "forward pass", "step"};
+    Group *added = &list->groups[list->count++];
+    char name[64];
+    *added = *group;
+    added->schedule = self;
+    added->rank = &self->options.ranks[r];
+    snprintf(name, sizeof name, "%s of rank %d, part %d", kinds[priority], added->rank->comm->rank,
+             list->count - 1);
+    Actor actor = {.name = name,
+                   .worker = r,
+                   .priority = priority,
+                   .turns_per_step = added->turns,
+                   .act = act,
+                   .user = added};
+    return actors_add(self->graph, &actor, &added->actor, error);
+}
+
+static AmStatus connect(Schedule *self, const Group *from, const Group *to, int32_t quota, int32_t initial,
+                        AmError *error) {
+    return actors_connect(self->graph, from->actor, to->actor, quota, initial, NULL, error);
+}
+
+/* A loop's body, group after group; its next turn begins when the last group has ended. */
+static AmStatus add_loop(Schedule *self, RankGroups *list, int32_t r, const Control *loop, int32_t turns,
+                         int32_t priority, AmError *error) {
+    const ReadyProgram *body = control_body(loop);
+    int32_t first = list->count, count = count_groups(body);
+    for (int32_t k = 0, s = 0; k < count; k++) {
+        Group group = {.program = body,
+                       .loop = loop,
+                       .first = s,
+                       .end = group_end(body, s),
+                       .turns = turns,
+                       .begins = k == 0,
+                       .ends = k == count - 1};
+        s = group.end;
+        TRY(add_group(self, list, r, &group, priority, error));
+        if (k > 0) TRY(connect(self, &list->groups[first + k - 1], &list->groups[first + k], 1, 0, error));
+    }
+    return count > 1 ? connect(self, &list->groups[list->count - 1], &list->groups[first], 1, 1, error)
+                     : AM_OK;
+}
+
+/* Two joined loops after group `before`, which is the last of the list. */
+static AmStatus add_joined(Schedule *self, RankGroups *list, int32_t r, const ReadyProgram *program,
+                           int32_t s, AmError *error) {
+    const ProgramTurns *turns = joined_at(program, s);
+    int32_t before = list->count - 1, first = list->count;
+    TRY(add_loop(self, list, r, program->steps[s].control, turns->count, FORWARD, error));
+    int32_t second = list->count;
+    TRY(add_loop(self, list, r, program->steps[s + 1].control, turns->count, BACKWARD, error));
+    const Group *groups = list->groups, *last = &groups[list->count - 1];
+    TRY(connect(self, &groups[before], &groups[first], 1, 0, error));
+    TRY(connect(self, &groups[second - 1], &groups[second], turns->kept, 0, error));
+    if (second - first == 1 && last == &groups[second]) return AM_OK;
+    return connect(self, &groups[first], last, turns->kept, 0, error);
+}
+
+/* The rank's own steps first .. end - 1, after all groups of the loops since `after`. */
+static AmStatus add_plain(Schedule *self, RankGroups *list, int32_t r, int32_t first, int32_t end,
+                          AmError *error) {
+    const ReadyProgram *program = self->options.ranks[r].ready;
+    Group group = {.program = program,
+                   .first = first,
+                   .end = end,
+                   .turns = 1,
+                   .begins = list->count == 0,
+                   .ends = end == program->program->step_count};
+    TRY(add_group(self, list, r, &group, PLAIN, error));
+    const Group *own = &list->groups[list->count - 1];
+    for (const Group *before = own - 1; before >= list->groups && before->loop; before--)
+        if (before->ends) TRY(connect(self, before, own, before->turns, 0, error));
+    return AM_OK;
+}
+
+static AmStatus add_rank(Schedule *self, int32_t r, AmError *error) {
+    const ReadyProgram *program = self->options.ranks[r].ready;
+    RankGroups *list = &self->ranks[r];
+    int32_t first = 0, count = program->program->step_count;
+    list->groups = ARENA_ARRAY(&self->arena, Group, count_rank_groups(program));
+    if (!list->groups) return am_fail_memory(error, count);
+    for (int32_t s = 0; s < count; s++) {
+        if (!joined_at(program, s)) continue;
+        TRY(add_plain(self, list, r, first, s, error));
+        TRY(add_joined(self, list, r, program, s, error));
+        first = s + 2;
+        s++;
+    }
+    TRY(add_plain(self, list, r, first, count, error));
+    if (list->count == 1) return AM_OK;
+    return connect(self, &list->groups[list->count - 1], &list->groups[0], 1, 1, error);
+}
+
+/* The group that runs a stream; NULL: none of this process's. */
+static const Group *group_of(const Schedule *self, int32_t rank, const Channel *channel, bool puts) {
+    int32_t r = rank - self->options.ranks[0].comm->rank;
+    if (r < 0 || r >= self->options.rank_count) return NULL;
+    const RankGroups *list = &self->ranks[r];
+    for (int32_t g = 0; g < list->count; g++)
+        for (int32_t s = list->groups[g].first; s < list->groups[g].end; s++) {
+            const Stream *stream = list->groups[g].program->steps[s].stream;
+            for (int32_t e = 0; stream && e < stream->end_count; e++)
+                if (stream->ends[e].channel == channel && stream->ends[e].puts == puts)
+                    return &list->groups[g];
+        }
+    return NULL;
+}
+
+static AmStatus connect_channels(Schedule *self, AmError *error) {
+    const ChannelSet *channels = self->options.channels;
+    for (int32_t k = 0; channels && k < channels->count; k++) {
+        Channel *channel = channels->channels[k];
+        const Group *putter = group_of(self, channel->sender, channel, true);
+        const Group *getter = group_of(self, channel->receiver, channel, false);
+        TRY(channels_connect(channel, self->graph, putter ? putter->actor : -1, getter ? getter->actor : -1,
+                             error));
+    }
+    return AM_OK;
+}
+
+/* Ranks with several groups take the order of their stage's first device. */
+static AmStatus follow(Schedule *self, int32_t r, AmError *error) {
+    const Program *program = self->options.ranks[r].program;
+    const RankGroups *list = &self->ranks[r];
+    int32_t leader = program->first_rank - self->options.ranks[0].comm->rank;
+    if (list->count == 1 || program->mesh->device_count == 1 || leader == r) return AM_OK;
+    if (leader < 0)
+        return am_fail(
+            error, AM_ERROR_USAGE, "",
+            "schedule 1f1b needs the %d devices of a stage in one process; schedule gpipe does not",
+            program->mesh->device_count);
+    for (int32_t g = 0; g < list->count; g++)
+        TRY(actors_follow(self->graph, list->groups[g].actor, self->ranks[leader].groups[g].actor, error));
+    return AM_OK;
+}
+
+AmStatus schedule_open(Schedule **result, const ScheduleOptions *options, AmError *error) {
+    Schedule *self = *result = calloc(1, sizeof *self);
+    ActorGraphOptions of_graph = {.worker_count = options->rank_count,
+                                  .steps = options->steps,
+                                  .stall_seconds = options->stall_seconds,
+                                  .on_failure = options->on_failure,
+                                  .user = options->user};
+    if (!self) return am_fail_memory(error, sizeof *self);
+    self->options = *options;
+    self->ranks = ARENA_ARRAY(&self->arena, RankGroups, options->rank_count);
+    if (!self->ranks) return am_fail_memory(error, options->rank_count);
+    TRY(actors_open(&self->graph, &of_graph, error));
+    for (int32_t r = 0; r < options->rank_count; r++) TRY(add_rank(self, r, error));
+    for (int32_t r = 0; r < options->rank_count; r++) TRY(follow(self, r, error));
+    TRY(connect_channels(self, error));
+    TRY(actors_ready(self->graph, error));
+    return options->channels ? channels_start(options->channels, error) : AM_OK;
+}
+
+void schedule_close(Schedule *self) {
+    if (!self) return;
+    actors_close(self->graph);
+    arena_free(&self->arena);
+    free(self);
+}
+
+AmStatus schedule_run(Schedule *self, int32_t r, AmError *error) {
+    return actors_run_worker(self->graph, r, error);
+}
+
+void schedule_abort(Schedule *self, const AmError *error) {
+    actors_abort(self->graph, error);
+}
+
+void schedule_stop_after(Schedule *self, int64_t step) {
+    actors_stop_after(self->graph, step);
+}

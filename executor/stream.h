@@ -1,0 +1,43 @@
+/* Transfers inside joined loops (propagation/interleave.h): stages are in different
+ * turns, so a value is packed into a slot of a channel and read from there, in
+ * place of a meeting of both. What goes from one rank to another in one transfer is
+ * one message, its pieces in the order of the plan.
+ */
+#ifndef EXECUTOR_STREAM_H
+#define EXECUTOR_STREAM_H
+
+#include "executor/channel.h"
+#include "executor/comm.h"
+
+/* What a transfer has to do with one other rank. */
+typedef struct StreamEnd {
+    Channel *channel;
+    int32_t peer;
+    bool puts;
+} StreamEnd;
+
+/* One transfer of one rank. */
+typedef struct Stream {
+    CommCall *call;
+    StreamEnd *ends; /* [end_count] */
+    int32_t end_count;
+    bool puts, gets;
+    int64_t turn; /* set by the actor that runs it, before it does */
+} Stream;
+
+/* The streams of a rank, in the order of its program. */
+typedef struct StreamList {
+    ChannelSet *channels; /* of the process */
+    Stream **streams;
+    int32_t count, capacity;
+} StreamList;
+
+/* Makes a transfer with slots ready; finds or adds the channels to its peers. Addresses come by comm_bind()
+ * of stream->call. AM_ERROR_USAGE: the ranks' collectives have no channels. */
+AmStatus stream_prepare(Stream **stream, Arena *arena, Comm *comm, const Program *program,
+                        const ProgramInstruction *instruction, AmError *error);
+
+/* Inside the actor's turn: puts what it sends, gets what it receives. */
+AmStatus stream_run(Stream *stream, AmError *error);
+
+#endif

@@ -1,0 +1,222 @@
+/* Interleaving: which loops, what keeps them apart, and the new order. See interleave.h.
+ *
+ * What stands between two loops of a pair and takes nothing from the first moves before it; what does
+ * comes after both. All stages do so alike: whether a transfer goes before or after follows from the
+ * canonical module, not from what this stage holds.
+ */
+#include "propagation/interleave.h"
+
+#include <stdio.h>
+
+#include "ir/loops.h"
+#include "propagation/transfer.h"
+
+static int32_t loop_turns(const Rules *rules, const PlannedLoop *loop) {
+    int64_t trips = ir_loop_trips(rules->module, loop->instruction);
+    bool in_entry = loop->instruction < rules->entry_count;
+    return in_entry && trips > 1 && trips <= INT32_MAX ? (int32_t)trips : 0;
+}
+
+/* The loop whose array (instruction, leaf) is, as reshapes show it; -1: none. */
+static int32_t loop_that_made(const Rules *rules, int32_t instruction) {
+    const IrInstruction *at = &rules->module->instructions[instruction];
+    while (at->opcode == IR_RESHAPE) {
+        instruction = rules->alias[at->operands[0]];
+        at = &rules->module->instructions[instruction];
+    }
+    for (int32_t l = 0; l < rules->loop_count; l++)
+        for (int32_t k = 0; k < rules->loops[l].leaf_count; k++)
+            if (rules->loops[l].leaves[k].afterwards == instruction) return l;
+    return -1;
+}
+
+/* The last loop before `loop`, of as many turns, that makes something it reads and does not change. */
+static int32_t find_first(const Rules *rules, const PlannedLoop *loop, const bool *paired) {
+    int32_t turns = loop_turns(rules, loop), found = -1;
+    for (int32_t k = 0; k < loop->leaf_count && turns > 0; k++) {
+        const LoopLeaf *leaf = &loop->leaves[k];
+        int32_t maker = leaf->is_invariant && leaf->initial >= 0 ? loop_that_made(rules, leaf->initial) : -1;
+        if (maker < 0 || paired[maker] || loop_turns(rules, &rules->loops[maker]) != turns) continue;
+        if (found < 0 || rules->loops[maker].instruction > rules->loops[found].instruction) found = maker;
+    }
+    return found;
+}
+
+AmStatus interleave_pairs(LoopPair **pairs, int32_t *count, Arena *arena, const Rules *rules,
+                          AmError *error) {
+    bool *paired = ARENA_ARRAY(arena, bool, rules->loop_count + 1);
+    *pairs = ARENA_ARRAY(arena, LoopPair, rules->loop_count + 1);
+    *count = 0;
+    if (arena->failed) return am_fail_memory(error, rules->loop_count);
+    for (int32_t l = 0; l < rules->loop_count; l++) {
+        const PlannedLoop *loop = &rules->loops[l];
+        int32_t first = paired[l] ? -1 : find_first(rules, loop, paired);
+        if (first < 0) continue;
+        paired[l] = paired[first] = true;
+        (*pairs)[(*count)++] = (LoopPair){.first = rules->loops[first].instruction,
+                                          .second = loop->instruction,
+                                          .turns = loop_turns(rules, loop)};
+    }
+    return AM_OK;
+}
+
+/* ---- one pair in one program ---- */
+
+static AmStatus refuse(const Program *program, int32_t instruction, AmError *error) {
+    const IrModule *module = program->module;
+    const IrInstruction *at = &module->instructions[program->instructions[instruction].origin];
+    const char *name = *at->op_name ? at->op_name : at->name;
+    char place[256] = "";
+    if (*at->source_file)
+        snprintf(place, sizeof place, " (%.200s:%d)", at->source_file, (int)at->source_line);
+    return am_fail(
+        error, AM_ERROR_INFEASIBLE, module->source,
+        "schedule 1f1b: the backward pass needs \"%.200s\"%s, which takes all turns of the forward "
+        "pass; schedule gpipe allows it",
+        name, place);
+}
+
+/* Entry instructions of the canonical module that take something from `loop`. */
+static bool *find_dependents(Arena *arena, const Rules *rules, int32_t loop) {
+    bool *depends = ARENA_ARRAY(arena, bool, rules->entry_count + 1);
+    for (int32_t i = loop; depends && i < rules->entry_count; i++) {
+        const IrInstruction *instruction = &rules->module->instructions[i];
+        depends[i] = i == loop;
+        for (int32_t k = 0; k < instruction->operand_count && !depends[i]; k++)
+            depends[i] = depends[instruction->operands[k]];
+    }
+    return depends;
+}
+
+/* [instruction of the program]: it takes something from instruction `first`, the canonical `loop`; in the
+ * arena. */
+static AmStatus mark_after(bool **result, const JoinedLoops *loops, const Rules *rules, int32_t loop,
+                           AmError *error) {
+    const Program *program = loops->program;
+    bool *depends = find_dependents(program->arena, rules, loop);
+    bool *is_after = ARENA_ARRAY(program->arena, bool, program->instruction_count + 1);
+    if (program->arena->failed) return am_fail_memory(error, program->instruction_count);
+    for (int32_t i = loops->first; i < program->instruction_count; i++) {
+        const ProgramInstruction *instruction = &program->instructions[i];
+        bool after = i == loops->first;
+        if (instruction->kind == PROGRAM_TRANSFER && instruction->origin < rules->entry_count)
+            after |= depends[instruction->origin];
+        for (int32_t k = 0; k < instruction->operand_count && !after; k++) {
+            int32_t maker = loops->uses.maker[instruction->operands[k]];
+            after = maker >= 0 && is_after[maker];
+        }
+        is_after[i] = after;
+    }
+    *result = is_after;
+    return AM_OK;
+}
+
+static AmStatus find_stacks(LoopStack *stacks, int32_t *count, const JoinedLoops *loops, const bool *is_after,
+                            AmError *error) {
+    const ProgramInstruction *second = &loops->program->instructions[loops->second];
+    *count = 0;
+    for (int32_t k = 0; k < second->operand_count; k++) {
+        int32_t maker = loops->uses.maker[second->operands[k]];
+        if (maker < 0 || !is_after[maker]) continue;
+        if (!stack_find(&stacks[*count], loops, k)) return refuse(loops->program, maker, error);
+        ++*count;
+    }
+    return AM_OK;
+}
+
+/* First and second side by side. */
+static AmStatus arrange(JoinedLoops *loops, const bool *is_after, AmError *error) {
+    Program *program = loops->program;
+    int32_t count = program->instruction_count, placed = 0, first = loops->first, second = loops->second;
+    int32_t *list = ARENA_ARRAY(program->arena, int32_t, count + 1);
+    if (!list) return am_fail_memory(error, count);
+    for (int32_t i = 0; i < first; i++) list[placed++] = i;
+    for (int32_t i = first + 1; i < second; i++)
+        if (!is_after[i]) list[placed++] = i;
+    loops->first = placed;
+    list[placed++] = first;
+    loops->second = placed;
+    list[placed++] = second;
+    for (int32_t i = first + 1; i < count; i++)
+        if (i > second || (i < second && is_after[i])) list[placed++] = i;
+    return program_relist(program, list, placed, error);
+}
+
+static int32_t find_loop(const Program *program, int32_t origin) {
+    for (int32_t i = 0; i < program->instruction_count; i++)
+        if (program->instructions[i].opcode == IR_WHILE && program->instructions[i].origin == origin)
+            return i;
+    return -1;
+}
+
+static AmStatus join(Program *program, const Rules *rules, const LoopPair *pair, int32_t first,
+                     int32_t second, int32_t kept, AmError *error) {
+    Arena *arena = program->arena;
+    int32_t operands = program->instructions[second].operand_count, stack_count;
+    LoopStack *stacks = ARENA_ARRAY(arena, LoopStack, operands + 1);
+    ProgramTurns *turns = ARENA_ARRAY(arena, ProgramTurns, 1);
+    JoinedLoops loops;
+    bool *is_after;
+    if (arena->failed) return am_fail_memory(error, operands);
+    TRY(joined_loops_open(&loops, arena, program, first, second, pair->turns, error));
+    TRY(mark_after(&is_after, &loops, rules, pair->first, error));
+    TRY(find_stacks(stacks, &stack_count, &loops, is_after, error));
+    if (kept < pair->turns) {
+        TRY(stacks_shrink(&loops, stacks, stack_count, kept, error));
+        first = find_loop(program, pair->first);
+        second = find_loop(program, pair->second);
+        TRY(joined_loops_open(&loops, arena, program, first, second, pair->turns, error));
+        TRY(mark_after(&is_after, &loops, rules, pair->first, error));
+    }
+    TRY(arrange(&loops, is_after, error));
+    *turns = (ProgramTurns){.second = loops.second, .count = pair->turns, .kept = kept};
+    program->instructions[loops.first].turns = turns;
+    return AM_OK;
+}
+
+static int32_t stage_of_rank(const StageMap *map, int32_t rank) {
+    int32_t stage = 0;
+    while (stage + 1 < map->stage_count && rank >= map->first_rank[stage + 1]) stage++;
+    return stage;
+}
+
+/* Transfers in the body of a loop get slots; they are this program's own. */
+static AmStatus give_slots(Program *body, const StageMap *map, int32_t turns, AmError *error) {
+    for (int32_t i = 0; i < body->instruction_count; i++) {
+        ProgramInstruction *instruction = &body->instructions[i];
+        if (instruction->kind != PROGRAM_TRANSFER) continue;
+        ProgramTransfer *transfer = ARENA_ARRAY(body->arena, ProgramTransfer, 1);
+        if (!transfer) return am_fail_memory(error, (int64_t)sizeof *transfer);
+        *transfer = *instruction->transfer;
+        int32_t from = stage_of_rank(map, transfer->route->source.first_rank);
+        int32_t to = stage_of_rank(map, transfer->route->target.first_rank);
+        transfer->slots = 1 + (from < to ? to - from : from - to);
+        if (transfer->slots > turns) transfer->slots = turns;
+        instruction->transfer = transfer;
+    }
+    return AM_OK;
+}
+
+AmStatus program_interleave(Program *program, const Rules *rules, const StageMap *map, int32_t stage,
+                            AmError *error) {
+    LoopPair *pairs;
+    int32_t count;
+    TRY(interleave_pairs(&pairs, &count, program->arena, rules, error));
+    for (int32_t p = 0; p < count; p++) {
+        const LoopPair *pair = &pairs[p];
+        const int32_t origins[] = {pair->first, pair->second};
+        int32_t loops[2], kept = interleave_kept(stage, map->stage_count, pair->turns);
+        for (int k = 0; k < 2; k++) {
+            loops[k] = find_loop(program, origins[k]);
+            if (loops[k] < 0) continue;
+            TRY(give_slots(program->instructions[loops[k]].regions[0], map, pair->turns, error));
+        }
+        if (loops[0] >= 0 && loops[1] >= 0) TRY(join(program, rules, pair, loops[0], loops[1], kept, error));
+        for (int k = 0; k < 2; k++) {
+            int32_t loop = find_loop(program, origins[k]);
+            for (int32_t r = 0; loop >= 0 && r < 2; r++)
+                TRY(program_finish_again(program->instructions[loop].regions[r], error));
+        }
+    }
+    return AM_OK;
+}

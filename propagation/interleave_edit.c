@@ -1,0 +1,59 @@
+/* Edits of a program that is not finished: who uses what, another list of instructions. */
+#include <string.h>
+
+#include "propagation/interleave.h"
+
+AmStatus program_uses(ProgramUses *uses, Arena *arena, const Program *program, AmError *error) {
+    int32_t values = program->value_count, total = 0;
+    *uses = (ProgramUses){.maker = ARENA_ARRAY(arena, int32_t, values + 1),
+                          .first = ARENA_ARRAY(arena, int32_t, values + 3),
+                          .is_output = ARENA_ARRAY(arena, bool, values + 1)};
+    if (arena->failed) return am_fail_memory(error, values);
+    for (int32_t v = 0; v < values; v++) uses->maker[v] = -1;
+    for (int32_t i = 0; i < program->instruction_count; i++) {
+        const ProgramInstruction *instruction = &program->instructions[i];
+        for (int32_t k = 0; k < instruction->result_count; k++)
+            uses->maker[instruction->first_result + k] = i;
+        for (int32_t k = 0; k < instruction->operand_count; k++) uses->first[instruction->operands[k] + 2]++;
+        total += instruction->operand_count;
+    }
+    uses->users = ARENA_ARRAY(arena, int32_t, total + 1);
+    if (!uses->users) return am_fail_memory(error, total);
+    /* Filling moves first[v + 1] from the start of v's users to their end. */
+    for (int32_t v = 0; v < values; v++) uses->first[v + 2] += uses->first[v + 1];
+    for (int32_t i = 0; i < program->instruction_count; i++)
+        for (int32_t k = 0; k < program->instructions[i].operand_count; k++)
+            uses->users[uses->first[program->instructions[i].operands[k] + 1]++] = i;
+    for (int32_t k = 0; k < program->roles->output_count; k++)
+        if (program->outputs[k] >= 0) uses->is_output[program->outputs[k]] = true;
+    return AM_OK;
+}
+
+AmStatus program_relist(Program *program, const int32_t *list, int32_t count, AmError *error) {
+    ProgramInstruction *instructions = ARENA_ARRAY(program->arena, ProgramInstruction, count + 1);
+    if (!instructions) return am_fail_memory(error, (int64_t)sizeof *instructions * count);
+    for (int32_t k = 0; k < count; k++) instructions[k] = program->instructions[list[k]];
+    program->instructions = instructions;
+    program->instruction_count = program->instruction_capacity = count;
+    for (int32_t k = 0; k < count; k++)
+        for (int32_t r = 0; r < instructions[k].result_count; r++)
+            program->values[instructions[k].first_result + r].instruction = k;
+    return AM_OK;
+}
+
+AmStatus program_finish_again(Program *region, AmError *error) {
+    for (int32_t v = 0; v < region->value_count; v++) {
+        ProgramValue *value = &region->values[v];
+        if (value->kind == PROGRAM_VALUE_INTERNAL) value->kind = PROGRAM_VALUE_TEMPORARY;
+        value->storage = v;
+        value->offset = -1;
+        value->bytes = 0;
+    }
+    for (int32_t k = 0; k < region->update_count; k++) {
+        region->updates[k].in_place = false;
+        region->updates[k].staging = -1;
+    }
+    region->fusion_count = region->step_count = 0;
+    TRY(program_fuse(region, error));
+    return program_plan_buffers(region, error);
+}

@@ -1,0 +1,310 @@
+/* What passes from turn to turn of two loops: found by its form, and given fewer places.
+ *
+ * The first loop's body writes place m of an array in its turn m by a dynamic-update-slice and
+ * does nothing else with it; the second one's reads place m in its turn m by dynamic-slices,
+ * through reshapes that may stand outside of the loop as well. So turn m may as well be in place
+ * m mod kept, once turn m - kept has been read.
+ */
+#include <string.h>
+
+#include "propagation/interleave.h"
+
+static bool is_reshape(const ProgramInstruction *instruction) {
+    return instruction->kind == PROGRAM_VIEW;
+}
+
+/* The value that `value` is a view of. */
+static int32_t viewed(const Program *program, const ProgramUses *uses, int32_t value) {
+    while (uses->maker[value] >= 0 && is_reshape(&program->instructions[uses->maker[value]]))
+        value = program->instructions[uses->maker[value]].operands[0];
+    return value;
+}
+
+/* The dimension whose index is the loop's turn, its parameter 0; -1 unless it is one and all of `window` but
+ * that, of which there is 1 of `turns`, is as large as the array. */
+static int32_t turn_dimension(const Program *body, const ProgramInstruction *slice, int32_t first_index,
+                              const int64_t *window, int32_t turns) {
+    const IrShape *array = &body->values[slice->operands[0]].shape;
+    int32_t found = -1;
+    if (slice->operand_count != first_index + array->rank || slice->shard) return -1;
+    for (int32_t d = 0; d < array->rank; d++) {
+        bool is_turn = slice->operands[first_index + d] == body->parameters[0];
+        if (is_turn && (found >= 0 || window[d] != 1 || array->dimensions[d] != turns)) return -1;
+        if (!is_turn && window[d] != array->dimensions[d]) return -1;
+        if (is_turn) found = d;
+    }
+    return found;
+}
+
+static int32_t users_of(const ProgramUses *uses, int32_t value) {
+    return uses->first[value + 1] - uses->first[value];
+}
+
+/* The instruction by which the body writes parameter p, or -1. */
+static int32_t find_writer(const Program *body, const ProgramUses *uses, int32_t p) {
+    int32_t before = body->parameters[p], after = body->outputs[p], writer = uses->maker[after];
+    if (writer < 0 || users_of(uses, before) != 1 || users_of(uses, after) != 0) return -1;
+    const ProgramInstruction *instruction = &body->instructions[writer];
+    bool writes = instruction->opcode == IR_DYNAMIC_UPDATE_SLICE && instruction->operands[0] == before;
+    return writes && !uses->is_output[before] ? writer : -1;
+}
+
+/* Whether all that the body does with `value`, as which a stack of that shape shows, is to read place m in
+ * turn m. */
+static bool is_read_by_turn(const Program *body, const ProgramUses *uses, int32_t value, const IrShape *stack,
+                            int32_t dimension) {
+    for (int32_t u = uses->first[value]; u < uses->first[value + 1]; u++) {
+        const ProgramInstruction *user = &body->instructions[uses->users[u]];
+        if (is_reshape(user)) {
+            if (uses->is_output[user->first_result] ||
+                !is_read_by_turn(body, uses, user->first_result, stack, dimension))
+                return false;
+            continue;
+        }
+        if (user->opcode != IR_DYNAMIC_SLICE || user->kind != PROGRAM_COMPUTE || user->operands[0] != value ||
+            !ir_shape_equal(&body->values[value].shape, stack))
+            return false;
+        if (turn_dimension(body, user, 1, user->attributes->slice_sizes,
+                           (int32_t)stack->dimensions[dimension]) != dimension)
+            return false;
+    }
+    return true;
+}
+
+/* Whether only the second loop reads the result, and the first one's array begins as a repeated scalar. */
+static bool is_private(const Program *program, const ProgramUses *uses, int32_t result, int32_t second,
+                       int32_t initial) {
+    int32_t maker = uses->maker[initial];
+    if (uses->is_output[result]) return false;
+    for (int32_t u = uses->first[result]; u < uses->first[result + 1]; u++) {
+        int32_t user = uses->users[u];
+        const ProgramInstruction *instruction = &program->instructions[user];
+        if (user == second) continue;
+        if (!is_reshape(instruction) ||
+            !is_private(program, uses, instruction->first_result, second, initial))
+            return false;
+    }
+    return maker >= 0 && program->instructions[maker].opcode == IR_BROADCAST &&
+           program->values[program->instructions[maker].operands[0]].shape.rank == 0;
+}
+
+AmStatus joined_loops_open(JoinedLoops *loops, Arena *arena, Program *program, int32_t first, int32_t second,
+                           int32_t turns, AmError *error) {
+    *loops = (JoinedLoops){.program = program, .first = first, .second = second, .turns = turns};
+    TRY(program_uses(&loops->uses, arena, program, error));
+    TRY(program_uses(&loops->in_first, arena, program->instructions[first].regions[0], error));
+    return program_uses(&loops->in_second, arena, program->instructions[second].regions[0], error);
+}
+
+bool stack_find(LoopStack *stack, const JoinedLoops *loops, int32_t operand) {
+    const Program *program = loops->program;
+    const ProgramInstruction *makes = &program->instructions[loops->first];
+    const ProgramInstruction *takes = &program->instructions[loops->second];
+    const Program *writes = makes->regions[0], *reads = takes->regions[0];
+    int32_t value = viewed(program, &loops->uses, takes->operands[operand]);
+    bool is_kept = reads->outputs[operand] == reads->parameters[operand];
+    if (loops->uses.maker[value] != loops->first || !is_kept) return false;
+    int32_t result = value - makes->first_result, p = makes->carried[result];
+    int32_t writer = find_writer(writes, &loops->in_first, p);
+    if (writer < 0) return false;
+    const ProgramInstruction *write = &writes->instructions[writer];
+    const int64_t *window = writes->values[write->operands[1]].shape.dimensions;
+    const IrShape *shape = &program->values[value].shape;
+    int32_t dimension = turn_dimension(writes, write, 2, window, loops->turns);
+    if (dimension < 0) return false;
+    *stack = (LoopStack){.operand = operand, .result = result, .dimension = dimension};
+    stack->may_shrink = is_private(program, &loops->uses, value, loops->second, makes->operands[p]);
+    return is_read_by_turn(reads, &loops->in_second, reads->parameters[operand], shape, dimension);
+}
+
+/* ---- fewer places ---- */
+
+static IrShape with_places(Arena *arena, const IrShape *shape, int32_t dimension, int32_t places) {
+    IrShape result = *shape;
+    int64_t *dimensions = ARENA_ARRAY(arena, int64_t, shape->rank + 1);
+    if (!dimensions) return result;
+    memcpy(dimensions, shape->dimensions, sizeof(int64_t) * (size_t)shape->rank);
+    dimensions[dimension] = places;
+    result.dimensions = dimensions;
+    result.minor_to_major = NULL;
+    return result;
+}
+
+static int32_t add_value(Program *program, const ProgramValue *value) {
+    ARENA_RESERVE(program->arena, program->values, program->value_count, program->value_capacity);
+    if (program->arena->failed) return 0;
+    program->values[program->value_count] = *value;
+    program->values[program->value_count].storage = program->value_count;
+    return program->value_count++;
+}
+
+/* turn mod kept, computed first in a body. */
+static AmStatus add_place(Program *body, int32_t kept, int32_t *place, AmError *error) {
+    static const IrAttributes none;
+    Arena *arena = body->arena;
+    int32_t count = body->instruction_count, turn = body->parameters[0];
+    ProgramInstruction *instructions = ARENA_ARRAY(arena, ProgramInstruction, count + 3);
+    IrLiteral *literal = ARENA_ARRAY(arena, IrLiteral, 1);
+    int64_t *number = ARENA_ARRAY(arena, int64_t, 1);
+    int32_t *operands = ARENA_ARRAY(arena, int32_t, 2);
+    if (arena->failed) return am_fail_memory(error, count);
+    ProgramValue scalar = body->values[turn];
+    scalar.kind = PROGRAM_VALUE_TEMPORARY;
+    scalar.offset = -1;
+    *number = kept; /* little-endian: the same bytes at the start, whatever the counter's width */
+    *literal = (IrLiteral){.data = number, .bytes = dtype_bytes(scalar.shape.type)};
+    operands[0] = turn;
+    operands[1] = add_value(body, &scalar);
+    *place = add_value(body, &scalar);
+    if (arena->failed) return am_fail_memory(error, count);
+    ProgramInstruction made = {.kind = PROGRAM_COMPUTE,
+                               .origin = scalar.origin,
+                               .result_count = 1,
+                               .attributes = &none,
+                               .called = -1,
+                               .called_second = -1};
+    instructions[0] = instructions[1] = made;
+    instructions[0].opcode = IR_CONSTANT;
+    instructions[0].literal = literal;
+    instructions[0].first_result = operands[1];
+    instructions[1].opcode = IR_REMAINDER;
+    instructions[1].operand_count = 2;
+    instructions[1].operands = operands;
+    instructions[1].first_result = *place;
+    memcpy(instructions + 2, body->instructions, sizeof *instructions * (size_t)count);
+    body->instructions = instructions;
+    body->instruction_count = body->instruction_capacity = count + 2;
+    for (int32_t i = 0; i < count + 2; i++)
+        for (int32_t r = 0; r < instructions[i].result_count; r++)
+            body->values[instructions[i].first_result + r].instruction = i;
+    return AM_OK;
+}
+
+/* The slice's array becomes `array` and its turn `place`. */
+static AmStatus redirect(Program *body, ProgramInstruction *slice, int32_t array, int32_t place,
+                         AmError *error) {
+    int32_t *operands = ARENA_ARRAY(body->arena, int32_t, slice->operand_count + 1);
+    if (!operands) return am_fail_memory(error, slice->operand_count);
+    for (int32_t k = 0; k < slice->operand_count; k++)
+        operands[k] = slice->operands[k] == body->parameters[0] ? place : slice->operands[k];
+    operands[0] = array;
+    slice->operands = operands;
+    return AM_OK;
+}
+
+/* All slices that read parameter p, through whichever views, read it directly. */
+static AmStatus redirect_readers(Program *body, const ProgramUses *uses, int32_t value, int32_t p,
+                                 int32_t place, AmError *error) {
+    for (int32_t u = uses->first[value]; u < uses->first[value + 1]; u++) {
+        /* Two instructions were put before those that `uses` counted. */
+        ProgramInstruction *user = &body->instructions[uses->users[u] + 2];
+        if (is_reshape(user)) TRY(redirect_readers(body, uses, user->first_result, p, place, error));
+        else TRY(redirect(body, user, body->parameters[p], place, error));
+    }
+    return AM_OK;
+}
+
+/* Leaves out the views and repeated scalars that nobody reads, from the last to the first. */
+static AmStatus drop_unused(Program *program, AmError *error) {
+    int32_t count = program->instruction_count, kept = 0;
+    int32_t *list = ARENA_ARRAY(program->arena, int32_t, count + 1);
+    int32_t *uses = ARENA_ARRAY(program->arena, int32_t, program->value_count + 1);
+    bool *drop = ARENA_ARRAY(program->arena, bool, count + 1);
+    if (program->arena->failed) return am_fail_memory(error, count);
+    for (int32_t k = 0; k < program->roles->output_count; k++)
+        if (program->outputs[k] >= 0) uses[program->outputs[k]]++;
+    for (int32_t i = 0; i < count; i++)
+        for (int32_t k = 0; k < program->instructions[i].operand_count; k++)
+            uses[program->instructions[i].operands[k]]++;
+    for (int32_t i = count - 1; i >= 0; i--) {
+        const ProgramInstruction *instruction = &program->instructions[i];
+        bool is_plain = is_reshape(instruction) || instruction->opcode == IR_BROADCAST;
+        drop[i] = is_plain && instruction->result_count == 1 && uses[instruction->first_result] == 0;
+        for (int32_t k = 0; drop[i] && k < instruction->operand_count; k++) uses[instruction->operands[k]]--;
+    }
+    for (int32_t i = 0; i < count; i++)
+        if (!drop[i]) list[kept++] = i;
+    for (int32_t i = 0; i < count; i++)
+        if (drop[i]) program->values[program->instructions[i].first_result].instruction = -1;
+    return program_relist(program, list, kept, error);
+}
+
+/* The first loop's array begins as a scalar repeated into the smaller shape, right before the loop. */
+static AmStatus shrink_initial(Program *program, int32_t *first, int32_t *second, int32_t p,
+                               const IrShape *shape, AmError *error) {
+    Arena *arena = program->arena;
+    ARENA_RESERVE(arena, program->instructions, program->instruction_count, program->instruction_capacity);
+    if (arena->failed) return am_fail_memory(error, program->instruction_count);
+    ProgramInstruction *loop = &program->instructions[*first];
+    int32_t old = loop->operands[p];
+    int32_t *operands = ARENA_ARRAY(arena, int32_t, loop->operand_count + 1);
+    ProgramValue value = program->values[old];
+    ProgramInstruction repeat = program->instructions[value.instruction];
+    value.shape = *shape;
+    int32_t made = add_value(program, &value);
+    if (arena->failed) return am_fail_memory(error, loop->operand_count);
+    memcpy(operands, loop->operands, sizeof *operands * (size_t)loop->operand_count);
+    operands[p] = made;
+    loop->operands = operands;
+    repeat.first_result = made;
+    memmove(loop + 1, loop, sizeof *loop * (size_t)(program->instruction_count - *first));
+    *loop = repeat;
+    program->instruction_count++;
+    for (int32_t i = *first; i < program->instruction_count; i++)
+        for (int32_t r = 0; r < program->instructions[i].result_count; r++)
+            program->values[program->instructions[i].first_result + r].instruction = i;
+    ++*first;
+    ++*second;
+    return AM_OK;
+}
+
+/* The loop's operand becomes `value` itself instead of a view of it. */
+static AmStatus read_directly(Program *program, int32_t loop, int32_t operand, int32_t value,
+                              AmError *error) {
+    ProgramInstruction *instruction = &program->instructions[loop];
+    int32_t *operands = ARENA_ARRAY(program->arena, int32_t, instruction->operand_count + 1);
+    if (!operands) return am_fail_memory(error, instruction->operand_count);
+    memcpy(operands, instruction->operands, sizeof *operands * (size_t)instruction->operand_count);
+    operands[operand] = value;
+    instruction->operands = operands;
+    return AM_OK;
+}
+
+/* What the loop carries as parameter p of its regions has that shape. */
+static void set_shape(const ProgramInstruction *loop, int32_t p, const IrShape *shape) {
+    Program *body = loop->regions[0], *condition = loop->regions[1];
+    body->values[body->parameters[p]].shape = *shape;
+    body->values[body->outputs[p]].shape = *shape;
+    condition->values[condition->parameters[p]].shape = *shape;
+}
+
+AmStatus stacks_shrink(JoinedLoops *loops, const LoopStack *stacks, int32_t count, int32_t kept,
+                       AmError *error) {
+    Program *program = loops->program;
+    Program *writes = program->instructions[loops->first].regions[0];
+    Program *reads = program->instructions[loops->second].regions[0];
+    int32_t place_in_first, place_in_second;
+    TRY(add_place(writes, kept, &place_in_first, error));
+    TRY(add_place(reads, kept, &place_in_second, error));
+    for (int32_t k = 0; k < count; k++) {
+        const LoopStack *stack = &stacks[k];
+        if (!stack->may_shrink) continue;
+        const ProgramInstruction *makes = &program->instructions[loops->first];
+        int32_t p = makes->carried[stack->result], result = makes->first_result + stack->result;
+        int32_t before = writes->parameters[p], in_second = reads->parameters[stack->operand];
+        IrShape shape = with_places(program->arena, &program->values[result].shape, stack->dimension, kept);
+        int32_t writer = loops->in_first.maker[writes->outputs[p]] + 2;
+        TRY(redirect(writes, &writes->instructions[writer], before, place_in_first, error));
+        TRY(redirect_readers(reads, &loops->in_second, in_second, stack->operand, place_in_second, error));
+        set_shape(makes, p, &shape);
+        set_shape(&program->instructions[loops->second], stack->operand, &shape);
+        program->values[result].shape = shape;
+        TRY(shrink_initial(program, &loops->first, &loops->second, p, &shape, error));
+        TRY(read_directly(program, loops->second, stack->operand, result, error));
+        if (program->arena->failed) return am_fail_memory(error, 0);
+    }
+    TRY(drop_unused(writes, error));
+    TRY(drop_unused(reads, error));
+    TRY(drop_unused(program, error));
+    return AM_OK;
+}
