@@ -231,6 +231,7 @@ static AmStatus lower(Run *run, AmError *error) {
 
 /* What is resumed comes before what the files of state and data say. */
 static AmStatus open_checkpoint(Run *run, AmError *error) {
+    if (!run->options->checkpoint_path) return AM_OK;
     char *plan = ARENA_ARRAY(run->arena, char, 65);
     if (!plan) return am_fail_memory(error, 65);
     TRY(hash_plan(run, plan, error));
