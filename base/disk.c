@@ -69,7 +69,7 @@ AmStatus disk_make_directory(const DiskCalls *calls, const char *path, AmError *
     struct stat facts;
     if (calls->make_directory(path, 0777) == 0) return AM_OK;
     int cause = errno;
-    if (cause == EEXIST && stat(path, &facts) == 0 && S_ISDIR(facts.st_mode)) return AM_OK;
+    if (stat(path, &facts) == 0 && S_ISDIR(facts.st_mode)) return AM_OK;
     errno = cause;
     return fail(error, path, "created");
 }
