@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "executor/bootstrap.h"
+#include "executor/mpi_wire.h"
 
 static const char *const variables[] = {"RANK",
                                         "WORLD_SIZE",
@@ -19,9 +20,12 @@ static const char *const variables[] = {"RANK",
                                         "TORCHELASTIC_USE_AGENT_STORE",
                                         "OMPI_COMM_WORLD_SIZE",
                                         "OMPI_COMM_WORLD_RANK",
+                                        "OMPI_COMM_WORLD_LOCAL_SIZE",
+                                        "OMPI_COMM_WORLD_LOCAL_RANK",
                                         "PMI_SIZE",
                                         "PMI_RANK",
                                         "MPI_LOCALNRANKS",
+                                        "MPI_LOCALRANKID",
                                         "SLURM_PROCID",
                                         "SLURM_NTASKS",
                                         "SLURM_LOCALID",
@@ -139,8 +143,46 @@ static void test_node_lists(void **state) {
     free(endless);
 }
 
+#define OPEN_MPI       "OMPI_COMM_WORLD_RANK=5 OMPI_COMM_WORLD_SIZE=8"
+#define OPEN_MPI_LOCAL OPEN_MPI " OMPI_COMM_WORLD_LOCAL_RANK=1 OMPI_COMM_WORLD_LOCAL_SIZE=4"
+#define MPICH          "PMI_RANK=5 PMI_SIZE=8"
+#define MPICH_LOCAL    MPICH " MPI_LOCALRANKID=1 MPI_LOCALNRANKS=4"
+
+static void test_mpirun(void **state) {
+    (void)state;
+    static const char *const both[] = {OPEN_MPI_LOCAL, MPICH_LOCAL};
+    for (int k = 0; k < 2; k++) {
+        if (!mpi_wire_name()) {
+            expect_error(both[k], "this program was built without MPI");
+            continue;
+        }
+        WorldPlace place = read_place(both[k]);
+        assert_string_equal(place.launcher, "mpirun");
+        assert_int_equal(place.process, 5);
+        assert_int_equal(place.count, 8);
+        assert_int_equal(place.local_process, 1);
+        assert_int_equal(place.local_count, 4);
+        assert_non_null(place.share);
+    }
+    if (mpi_wire_name()) {
+        /* All on one host need no network. */
+        assert_string_equal(read_place("PMI_RANK=1 PMI_SIZE=2 MPI_LOCALRANKID=1 MPI_LOCALNRANKS=2").host,
+                            "127.0.0.1");
+        assert_int_equal(read_place(MPICH).local_count, 1);
+        assert_string_equal(read_place(OPEN_MPI " " SLURM " SLURM_STEP_ID=2").launcher, "mpirun");
+        assert_string_equal(read_place(MPICH_LOCAL " " SLURM " SLURM_STEP_ID=2").launcher, "mpirun");
+    }
+    /* One process alone needs no MPI; under srun PMI_* are Slurm's, under torchrun nobody's. */
+    assert_null(read_place("PMI_RANK=0 PMI_SIZE=1").share);
+    assert_string_equal(read_place(MPICH " " SLURM " SLURM_STEP_ID=2").launcher, "Slurm");
+    assert_string_equal(read_place(MPICH_LOCAL " " TORCHRUN).launcher, "torchrun");
+    expect_error("PMI_RANK=8 PMI_SIZE=8", "PMI_RANK is 8: expected");
+    expect_error("OMPI_COMM_WORLD_RANK=0 OMPI_COMM_WORLD_SIZE=0", "OMPI_COMM_WORLD_SIZE is 0");
+    expect_error(OPEN_MPI " OMPI_COMM_WORLD_LOCAL_RANK=4 OMPI_COMM_WORLD_LOCAL_SIZE=4", "LOCAL_RANK is 4");
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_torchrun), cmocka_unit_test(test_slurm),
-                                       cmocka_unit_test(test_node_lists)};
+                                       cmocka_unit_test(test_mpirun), cmocka_unit_test(test_node_lists)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
