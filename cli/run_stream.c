@@ -51,7 +51,7 @@ void run_stream_step(RunStream *stream, const AmRunStep *step) {
     }
     Text text = {0};
     text_append(&text, "step %6lld", (long long)step->step);
-    if (step->has_loss) text_append(&text, "   loss %-14.9g", step->loss);
+    if (step->has_loss) text_append(&text, "   loss %-14.9g", isnan(step->loss) ? NAN : step->loss);
     text_append_string(&text, "   ");
     text_append_seconds(&text, step->seconds);
     for (int32_t k = 0; k < step->watched_count; k++) {

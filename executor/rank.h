@@ -23,6 +23,7 @@ typedef struct Rank {
     int64_t memory_bytes, scratch_bytes; /* all of it; scratch of kernels and collectives in it */
     char *host;                          /* for one shard on its way */
     Timeline *timeline;                  /* NULL: nothing is measured */
+    double step_begin;                   /* of the step in work, for the timeline */
 } Rank;
 
 /* Prepares the program, allocates and binds. The program lives in rank->arena;

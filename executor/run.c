@@ -313,6 +313,7 @@ static void report_step(Run *run, double seconds) {
 static AmStatus begin_step(void *user, Rank *rank, int64_t step, AmError *error) {
     Run *run = user;
     double start = timeline_start(rank->timeline);
+    rank->step_begin = start;
     if (rank->comm->rank == run->first) run->step_begin = clock_seconds();
     TRY(feeds_take(run->feeds, rank->comm->rank - run->first, step, error));
     timeline_mark(rank->timeline, TIMELINE_FEED, run->first_step + step, start);
@@ -378,7 +379,7 @@ static AmStatus end_step(void *user, Rank *rank, int64_t step, AmError *error) {
     rank_update(rank);
     timeline_mark(rank->timeline, TIMELINE_UPDATE, number, start);
     TRY(rank->comm->back_end->barrier(rank->comm, error));
-    timeline_mark(rank->timeline, TIMELINE_STEP, number, run->step_begin);
+    timeline_mark(rank->timeline, TIMELINE_STEP, number, rank->step_begin);
     if (rank->comm->rank == run->first) {
         TRY(results_gather_step(&run->results, error));
         if (!run->world || run->world->process == 0) report_step(run, clock_seconds() - run->step_begin);

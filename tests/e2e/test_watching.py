@@ -17,6 +17,7 @@ import pathlib
 import pty
 import re
 import select
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -280,6 +281,33 @@ def check_not_a_number(directory):
     assert "stop, warn" in automap(*arguments("mlp_tiny"), "--on-nan", "ignore", expect=2).stderr
 
 
+def check_processes(directory):
+    """Two processes under mpirun: one log and one trace of all four ranks; both end after the loss that is not a number."""
+    if not shutil.which("mpirun") or "MPI" not in automap("--version").stdout:
+        print("there is no MPI: several processes were not watched")
+        return
+    environment = dict(os.environ, OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1",
+                       OMPI_MCA_rmaps_base_oversubscribe="1", OMPI_MCA_plm_rsh_agent="false", TMPDIR=str(directory),
+                       OMPI_MCA_btl_vader_single_copy_mechanism="none")
+    trace, log, saved = directory / "trace.json", directory / "log.jsonl", directory / "saved.npz"
+    plan = make_plan("mlp_tiny", directory / "plan.json", "--cluster", "host:4", "--expert", "data_parallel")
+
+    def run(words):
+        return subprocess.run(["mpirun", "-n", "2", AUTOMAP, *map(str, words)], capture_output=True, text=True,
+                              env=environment, timeout=60)
+
+    words = arguments("mlp_tiny", plan, 5)
+    done = run([*words, "--trace", trace, "--log", log])
+    assert done.returncode == 0, done.stderr
+    assert [line["step"] for line in read_lines(log)] == list(range(5))
+    events, _ = read_trace(trace)
+    assert set(check_nesting(events)) == {(rank, stream) for rank in range(4) for stream in range(3)}
+    words[words.index("--data") + 1] = directory / "data.npz"
+    done = run([*words, "--save", saved])
+    assert done.returncode == 5 and "the loss of step 3 is not a number" in done.stderr, done.stderr
+    assert done.stdout.count("step ") == 4 and not saved.exists()
+
+
 def main():
     with tempfile.TemporaryDirectory() as name:
         directory = pathlib.Path(name)
@@ -291,6 +319,7 @@ def main():
         check_progress()
         check_report(directory)
         check_not_a_number(directory)
+        check_processes(directory)
     print("log, events, trace, progress, report and losses that are not finite: as they should be")
 
 
