@@ -101,6 +101,14 @@ static AmStatus read_kept(const Cli *cli, Searched *self, AmError *error) {
     return self->options.mesh ? AM_OK : am_fail_memory(error, 0);
 }
 
+static AmStatus read_schedule(const Cli *cli, SearchOptions *options, AmError *error) {
+    options->schedule = cli_text(cli, "--schedule");
+    if (!options->schedule || strcmp(options->schedule, "1f1b") == 0 ||
+        strcmp(options->schedule, "gpipe") == 0)
+        return AM_OK;
+    return am_fail(error, AM_ERROR_USAGE, "", "--schedule %.60s: expected 1f1b or gpipe", options->schedule);
+}
+
 /* --micro-batches M|auto and --relax NAME. */
 static AmStatus read_micro_batching(const Cli *cli, MicroBatching *settings, AmError *error) {
     const char *text = cli_text(cli, "--micro-batches");
@@ -244,6 +252,7 @@ static AmStatus print_summary(Text *text, Searched *self, AmError *error) {
     for (int32_t axis = 0; axis < mesh->axis_count; axis++)
         text_append(text, " %s=%d", mesh->axes[axis].name, mesh->axes[axis].size);
     if (plan->micro_batches > 1) text_append(text, ", %d micro-batches", plan->micro_batches);
+    if (plan->stage_count > 1) text_append(text, ", schedule %s", plan->schedule);
     for (int32_t k = 0; k < plan->relaxation_count; k++)
         text_append(text, "%s%s", k ? ", " : "\nrelaxed: ", plan->relaxations[k]);
     text_append_string(text, "\n\n");
@@ -338,6 +347,7 @@ static AmStatus search_and_write(const Cli *cli, Searched *self, AmError *error)
     TRY(read_options(cli, &self->options, error));
     TRY(read_pins(cli, self, error));
     TRY(read_micro_batching(cli, &self->micro_batching, error));
+    TRY(read_schedule(cli, &self->options, error));
     self->plan_file = cli_text(cli, "-o");
     if (!self->plan_file) self->plan_file = default_plan_file(&self->arena, cli->arguments[0]);
     if (!self->plan_file) return am_fail_memory(error, 0);
@@ -403,6 +413,11 @@ static const CliOption options[] = {
     {"--micro-batches", "M|auto",
      "parts of the batch that a step works through one after another (default 1); auto: the fastest of 1, 2, "
      "4, ... that fits",
+     false},
+    {"--schedule", "1f1b|gpipe",
+     "of a pipeline's micro-batches: turns of the backward pass between those of the forward pass (default, "
+     "where "
+     "it can be), or after them",
      false},
     {"--relax", "NAME",
      "a change of meaning that is allowed where micro-batches need it: batch_statistics_per_micro_batch",

@@ -20,7 +20,8 @@ typedef struct Walker {
     bool has_spans;
     ExecutedSpan *spans;
     int32_t span_count, span_capacity;
-    int64_t turns; /* of the spans around, multiplied */
+    int64_t turns;        /* of the spans around, multiplied */
+    int32_t first_joined; /* the last span of a loop that another one is joined with */
 } Walker;
 
 static const ProgramInstruction *instruction_of(const ExecutedStep *executed, ProgramKind kind) {
@@ -63,7 +64,8 @@ static void walk_span(Walker *self, const ProgramInstruction *loop, double trips
     ARENA_RESERVE(self->arena, self->spans, self->span_count, self->span_capacity);
     if (self->arena->failed) return;
     self->span_count++;
-    self->spans[span] = (ExecutedSpan){.first = self->count, .turns = turns};
+    self->spans[span] = (ExecutedSpan){.first = self->count, .turns = turns, .second = -1};
+    if (loop->turns) self->spans[span].kept = loop->turns->kept;
     self->turns = around * turns;
     walk(self, loop->regions[1], times * (trips + 1) / (double)turns);
     walk(self, loop->regions[0], times * trips / (double)turns);
@@ -71,12 +73,14 @@ static void walk_span(Walker *self, const ProgramInstruction *loop, double trips
         append(self, loop->regions[0], loop->regions[0]->step_count, times * trips / (double)turns);
     self->turns = around;
     if (!self->arena->failed) self->spans[span].end = self->count;
+    if (loop->turns) self->first_joined = span;
 }
 
-static void walk_loop(Walker *self, const ProgramInstruction *loop, const Program *within, double times) {
+static void walk_loop(Walker *self, const ProgramInstruction *loop, const Program *within, bool is_joined,
+                      double times) {
     int64_t known = ir_loop_trips(within->module, loop->origin);
     double trips = known == IR_TRIPS_UNKNOWN ? 1 : (double)known;
-    if (self->has_spans && trips > 1 && program_meets(loop->regions[0], false)) {
+    if (self->has_spans && trips > 1 && (is_joined || program_meets(loop->regions[0], false))) {
         walk_span(self, loop, trips, times);
         return;
     }
@@ -84,6 +88,11 @@ static void walk_loop(Walker *self, const ProgramInstruction *loop, const Progra
     walk(self, loop->regions[0], times * trips);
     if (loop->regions[0]->update_count > 0)
         append(self, loop->regions[0], loop->regions[0]->step_count, times * trips);
+}
+
+/* Whether step s is the second of two joined loops. */
+static bool is_second(const Program *program, int32_t s) {
+    return s > 0 && program_steps_together(program, s - 1) == 2;
 }
 
 static void walk_branches(Walker *self, const ProgramInstruction *conditional, double times) {
@@ -117,7 +126,11 @@ static void walk(Walker *self, const Program *program, double times) {
         const ProgramInstruction *instruction =
             step->fusion < 0 ? &program->instructions[step->instruction] : NULL;
         if (!instruction || instruction->region_count == 0) continue;
-        if (instruction->opcode == IR_WHILE) walk_loop(self, instruction, program, times);
+        int32_t span = self->span_count;
+        bool is_joined = instruction->turns || is_second(program, s);
+        if (instruction->opcode == IR_WHILE) walk_loop(self, instruction, program, is_joined, times);
+        if (self->has_spans && is_second(program, s) && !self->arena->failed)
+            self->spans[self->first_joined].second = span;
         if (instruction->opcode == IR_CONDITIONAL) walk_branches(self, instruction, times);
     }
 }

@@ -20,10 +20,13 @@ AmStatus executed_steps(ExecutedStep **steps, int32_t *count, Arena *arena, cons
                         const ClusterDeviceType *type, AmError *error);
 
 /* steps[first, end) of a loop: they are run one after the other `turns` times, and
- * each step counts its `times` in every turn. */
+ * each step counts its `times` in every turn. Of two joined loops (ProgramTurns) the first one's names the
+ * other: turns of both alternate, and it is at most `kept` ahead. */
 typedef struct ExecutedSpan {
     int32_t first, end;
     int64_t turns;
+    int32_t second; /* span of the loop that is joined with this one; -1: none, or this is it */
+    int64_t kept;
 } ExecutedSpan;
 
 /* The same for one stage of several: a loop that meets other stages inside becomes a

@@ -43,8 +43,10 @@ static uint8_t *find_gradients(Arena *arena, const IrModule *module, const IrRol
 /* First and last step at which each storage is needed; -1 where never. */
 static void find_lifetimes(const Program *program, int32_t *made, int32_t *last) {
     for (int32_t v = 0; v < program->value_count; v++) made[v] = last[v] = -1;
-    for (int32_t s = 0; s < program->step_count; s++) {
-        const ProgramStep *step = &program->steps[s];
+    for (int32_t place = 0; place < program->step_count; place++) {
+        const ProgramStep *step = &program->steps[place];
+        /* Joined loops are one moment, the first one's. */
+        int32_t s = place > 0 && program_steps_together(program, place - 1) == 2 ? place - 1 : place;
         bool fused = step->fusion >= 0;
         const ProgramFusion *fusion = fused ? &program->fusions[step->fusion] : NULL;
         const ProgramInstruction *instruction = fused ? NULL : &program->instructions[step->instruction];

@@ -5,13 +5,14 @@
  * of them together, as in the executor; so the filling and draining of a
  * pipeline, and who waits in between, come out by themselves. What a device
  * waited is idle time, and so is what is left at the end of the step, which is
- * over when the last device is done. On equal devices of one stage nobody waits
- * and the step is the sum that price_program() gives.
+ * over when the last device is done. A transfer with slots (1F1B) does not hold up who gives. On equal
+ * devices of one stage nobody waits and the step is the sum that price_program() gives.
  */
 #include "cost/simulate.h"
 
 #include "cost/exchange.h"
 #include "cost/stage_clock.h"
+#include "cost/stream_clock.h"
 #include "cost/useful.h"
 #include "propagation/transfer.h"
 
@@ -24,6 +25,7 @@ typedef struct Simulator {
     StageClock *stages;              /* [stage_count] */
     const ProgramTransfer **waiting; /* [stage_count]: what the stage has come to; NULL: its end */
     int32_t *device_of;              /* [rank]: device of the cluster */
+    StreamClocks streams;            /* of transfers with slots */
 } Simulator;
 
 static AmStatus open_stages(Simulator *self, AmError *error) {
@@ -46,14 +48,21 @@ static double *clock_of(Simulator *self, int32_t rank) {
     return &self->stages[stage].clock[rank - self->ranks->first_rank[stage]];
 }
 
+/* Seconds of a transfer that a stage has come to, and what it moves, once. */
+static AmStatus price_waiting(Simulator *self, int32_t stage, ExchangePrice **price, AmError *error) {
+    const StageClock *clocks = &self->stages[stage];
+    *price = &clocks->costs[0].exchanges[clocks->at];
+    if ((*price)->bytes > 0) return AM_OK;
+    return exchange_price(*price, self->arena, self->cluster, self->waiting[stage], self->device_of, error);
+}
+
 /* The ranks that take part meet; the transfer takes all of them the same time. */
 static AmStatus exchange(Simulator *self, int32_t stage, AmError *error) {
     const ProgramTransfer *transfer = self->waiting[stage];
     const StageClock *clocks = &self->stages[stage];
-    ExchangePrice *price = &clocks->costs[0].exchanges[clocks->at];
+    ExchangePrice *price;
     double start = 0, times = clocks->costs[0].steps[clocks->at].times;
-    if (price->bytes == 0)
-        TRY(exchange_price(price, self->arena, self->cluster, transfer, self->device_of, error));
+    TRY(price_waiting(self, stage, &price, error));
     double seconds = times * price->seconds;
     for (int32_t k = 0; k < transfer->rank_count; k++)
         if (*clock_of(self, transfer->ranks[k]) > start) start = *clock_of(self, transfer->ranks[k]);
@@ -73,7 +82,7 @@ static AmStatus exchange(Simulator *self, int32_t stage, AmError *error) {
 /* The stage that waits for this one with the same transfer, or -1. */
 static int32_t find_partner(const Simulator *self, int32_t stage) {
     const ProgramTransfer *own = self->waiting[stage];
-    for (int32_t s = 0; own && s < self->plan->stage_count; s++) {
+    for (int32_t s = 0; own && own->slots == 0 && s < self->plan->stage_count; s++) {
         const ProgramTransfer *other = self->waiting[s];
         if (s == stage || !other || other->shape != own->shape) continue;
         if (other->route->source.first_rank == own->route->source.first_rank &&
@@ -83,26 +92,62 @@ static int32_t find_partner(const Simulator *self, int32_t stage) {
     return -1;
 }
 
+/* A transfer with slots: the giver goes on while one is free, and the taker waits for what has been sent.
+ * What is under way delays nobody but the taker. `*moved`: the stage has passed it. */
+static AmStatus pass_stream(Simulator *self, int32_t stage, bool *moved, AmError *error) {
+    const ProgramTransfer *transfer = self->waiting[stage];
+    const StageClock *clocks = &self->stages[stage];
+    int32_t devices = self->plan->stages[stage].mesh.device_count;
+    StreamClock *stream;
+    TRY(stream_clock_find(&stream, &self->streams, self->arena, transfer, error));
+    bool gives = transfer->route->source.first_rank == clocks->first_rank;
+    *moved = gives ? stream_clock_may_send(stream) : stream_clock_may_take(stream);
+    if (!*moved) return AM_OK;
+    ExchangePrice *price;
+    TRY(price_waiting(self, stage, &price, error));
+    double times = clocks->costs[0].steps[clocks->at].times, ready = 0;
+    double until = gives ? stream_clock_slot(stream) : stream_clock_arrival(stream);
+    for (int32_t d = 0; d < devices; d++) {
+        SimulatedDevice *device = &self->simulation->devices[clocks->first_rank + d];
+        if (clocks->clock[d] < until) {
+            device->idle_seconds += until - clocks->clock[d];
+            clocks->clock[d] = until;
+        }
+        if (clocks->clock[d] > ready) ready = clocks->clock[d];
+    }
+    if (!gives) {
+        stream_clock_take(stream, ready);
+        return AM_OK;
+    }
+    stream_clock_send(stream, ready, times * price->seconds);
+    self->simulation->transfers.count += (int64_t)times;
+    self->simulation->transfers.bytes += times * price->bytes;
+    self->simulation->transfers.seconds += times * price->seconds;
+    return AM_OK;
+}
+
+static AmStatus go_on(Simulator *self, int32_t stage, AmError *error) {
+    stage_clock_pass(&self->stages[stage]);
+    return stage_clock_advance(&self->stages[stage], &self->waiting[stage], error);
+}
+
 /* Every stage runs up to a transfer; of two that have come to the same one both go on. */
 static AmStatus run(Simulator *self, AmError *error) {
     int32_t stages = self->plan->stage_count, waiting = 0;
     for (int32_t s = 0; s < stages; s++) TRY(stage_clock_advance(&self->stages[s], &self->waiting[s], error));
-    for (int32_t s = 0; s < stages; s++) waiting += self->waiting[s] != NULL;
-    for (bool moved = true; waiting > 0 && moved;) {
+    for (bool moved = true; moved;) {
         moved = false;
         for (int32_t s = 0; s < stages; s++) {
-            int32_t partner = find_partner(self, s);
-            if (partner < 0) continue;
-            TRY(exchange(self, s, error));
-            int32_t both[] = {s, partner};
-            for (int k = 0; k < 2; k++) {
-                stage_clock_pass(&self->stages[both[k]]);
-                TRY(stage_clock_advance(&self->stages[both[k]], &self->waiting[both[k]], error));
-                waiting -= self->waiting[both[k]] == NULL;
-            }
-            moved = true;
+            bool passes = self->waiting[s] && self->waiting[s]->slots > 0;
+            if (passes) TRY(pass_stream(self, s, &passes, error));
+            int32_t partner = passes ? -1 : find_partner(self, s);
+            if (partner >= 0) TRY(exchange(self, s, error));
+            if (passes || partner >= 0) TRY(go_on(self, s, error));
+            if (partner >= 0) TRY(go_on(self, partner, error));
+            moved |= passes || partner >= 0;
         }
     }
+    for (int32_t s = 0; s < stages; s++) waiting += self->waiting[s] != NULL;
     if (waiting > 0)
         return am_fail(error, AM_ERROR_INTERNAL, "", "the stages' transfers do not meet in one order");
     return AM_OK;

@@ -125,7 +125,17 @@ static void begin_spans(StageClock *self) {
     const LoweredCosts *costs = &self->costs[0];
     for (; self->next_span < costs->span_count && costs->spans[self->next_span].first == self->at;
          self->next_span++)
-        self->turns[self->turn_count++] = (SpanTurn){self->next_span, costs->spans[self->next_span].turns};
+        self->turns[self->turn_count++] = (SpanTurn){.span = self->next_span};
+}
+
+/* The span whose turn comes next: the first of two joined ones as long as it may be ahead; -1: all are done.
+ */
+static int32_t next_turn(const LoweredCosts *costs, SpanTurn *turn) {
+    const ExecutedSpan *span = &costs->spans[turn->span];
+    bool may_lead = span->second < 0 || turn->done[0] - turn->done[1] < span->kept;
+    turn->runs_second = !(turn->done[0] < span->turns && may_lead);
+    if (!turn->runs_second) return turn->span;
+    return span->second >= 0 && turn->done[1] < span->turns ? span->second : -1;
 }
 
 void stage_clock_pass(StageClock *self) {
@@ -133,13 +143,20 @@ void stage_clock_pass(StageClock *self) {
     self->at++;
     while (self->turn_count > 0) {
         SpanTurn *turn = &self->turns[self->turn_count - 1];
-        if (costs->spans[turn->span].end != self->at) return;
-        if (--turn->left > 0) {
-            self->at = costs->spans[turn->span].first;
-            self->next_span = turn->span + 1;
+        int32_t second = costs->spans[turn->span].second;
+        int32_t last = turn->runs_second ? second : turn->span;
+        if (costs->spans[last].end != self->at) return;
+        turn->done[turn->runs_second]++;
+        int32_t next = next_turn(costs, turn);
+        if (next >= 0) {
+            self->at = costs->spans[next].first;
+            self->next_span = next + 1;
             return;
         }
         self->turn_count--;
+        self->at = costs->spans[second >= 0 ? second : turn->span].end;
+        while (self->next_span < costs->span_count && costs->spans[self->next_span].first < self->at)
+            self->next_span++;
     }
 }
 

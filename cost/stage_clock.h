@@ -21,10 +21,11 @@ typedef struct LoweredCosts {
     double flops;
 } LoweredCosts;
 
-/* A span that is being run. */
+/* A span that is being run, and the one that is joined with it. */
 typedef struct SpanTurn {
     int32_t span;
-    int64_t left; /* turns, this one included */
+    int64_t done[2];  /* turns of the span, of the joined one */
+    bool runs_second; /* the turn is the joined one's */
 } SpanTurn;
 
 typedef struct StageClock {

@@ -10,6 +10,7 @@
 #include "cost/simulate.h"
 #include "ir/flops.h"
 #include "planners/expert.h"
+#include "propagation/interleave.h"
 #include "propagation/micro_batches.h"
 #include "propagation/stages.h"
 
@@ -176,6 +177,26 @@ static AmStatus make_stages(PlanStage **stages, Arena *arena, const PlanStage *i
     return AM_OK;
 }
 
+/* Prices a plan as 1F1B where the module allows it, else, or if asked to, as GPipe. */
+static AmStatus price_schedules(Pipelines *self, Plan *plan, Simulation **simulation, AmError *error) {
+    const char *wanted = self->options->schedule;
+    LoopPair *pairs;
+    int32_t pair_count;
+    AmError refusal = {0};
+    TRY(interleave_pairs(&pairs, &pair_count, self->arena, self->context->rules, error));
+    bool may_alternate = pair_count > 0 || (wanted && strcmp(wanted, "1f1b") == 0);
+    plan->schedule = may_alternate && !(wanted && strcmp(wanted, "gpipe") == 0) ? "1f1b" : "gpipe";
+    AmStatus status = simulate_plan(simulation, self->arena, self->context, plan, self->cluster,
+                                    self->options->memory_fraction, &refusal);
+    if (status == AM_ERROR_INFEASIBLE && !wanted && plan_interleaves(plan)) {
+        plan->schedule = "gpipe";
+        return simulate_plan(simulation, self->arena, self->context, plan, self->cluster,
+                             self->options->memory_fraction, error);
+    }
+    if (status != AM_OK && error) *error = refusal;
+    return status;
+}
+
 static AmStatus try_problem(Pipelines *self, const Problem *problem, int32_t stage_count, AmError *error) {
     PlanStage inside, *stages;
     Genome genome = {0};
@@ -195,11 +216,9 @@ static AmStatus try_problem(Pipelines *self, const Problem *problem, int32_t sta
     if (!plan) return am_fail_memory(error, (int64_t)sizeof *plan);
     search_describe_plan(plan, self->context, self->cluster, self->options);
     TRY(micro_batches_state_relaxations(plan, self->arena, self->context, error));
-    plan->schedule = "gpipe";
     plan->stages = stages;
     plan->stage_count = stage_count;
-    TRY(simulate_plan(&simulation, self->arena, self->context, plan, self->cluster,
-                      self->options->memory_fraction, error));
+    TRY(price_schedules(self, plan, &simulation, error));
     TRY(simulation_predict(plan, self->arena, simulation, error));
     self->evaluations++;
     if (!simulation->fit.fits) {
