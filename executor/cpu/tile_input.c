@@ -66,11 +66,12 @@ static void move_on(Place *place, const TileInput *input, int64_t rows) {
     }
 }
 
-/* The tile of an input of 4-byte elements whose rows are dense or repeat one element. */
-static void load_rows(const TileInput *input, const uint32_t *memory, int64_t first, int64_t count,
-                      uint32_t *out, const VectorLoops *loops) {
+/* The tile of an input whose rows are dense or repeat one element. */
+static void load_rows(const TileInput *input, const char *memory, int64_t first, int64_t count, char *out,
+                      const VectorLoops *loops) {
     int32_t inner = input->rank - 1;
     int64_t length = input->dimensions[inner], stride = inner > 0 ? input->strides[inner - 1] : 0;
+    VectorRows *load = input->strides[inner] == 0 ? loops->spread_rows : loops->copy_rows;
     Place place;
     find_place(&place, input, first);
     while (count > 0) {
@@ -80,9 +81,8 @@ static void load_rows(const TileInput *input, const uint32_t *memory, int64_t fi
             rows = input->dimensions[inner - 1] - place.index[inner - 1];
             if (rows > count / length) rows = count / length;
         }
-        (input->strides[inner] == 0 ? loops->spread_rows : loops->copy_rows)(out, memory + place.offset,
-                                                                             stride, rows, left);
-        out += rows * left;
+        load(out, memory + place.offset * input->element_bytes, input->element_bytes, stride, rows, left);
+        out += rows * left * input->element_bytes;
         count -= rows * left;
         move_on(&place, input, rows);
     }
@@ -97,7 +97,7 @@ const void *tile_input_at(const TileInput *input, const void *memory, int64_t fi
     case TILE_STRIDED: break;
     }
     int64_t step = input->strides[input->rank - 1];
-    if (input->element_bytes == 4 && (step == 0 || step == 1))
+    if (input->element_bytes <= 8 && (step == 0 || step == 1))
         load_rows(input, memory, first, count, staging, loops);
     else
         strided_load(staging, memory, input->strides, input->dimensions, input->rank, first, count,

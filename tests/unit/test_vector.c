@@ -243,7 +243,7 @@ static void test_spread_rows(void **state) {
     (void)state;
     const float values[] = {1, 9, 2, 9, 3};
     for (int64_t length = 1; length < 40; length++) {
-        vector_loops()->spread_rows(out, values, 2, 3, length);
+        assert_true(vector_loops()->spread_rows(out, values, sizeof *out, 2, 3, length));
         for (int64_t i = 0; i < 3 * length; i++) assert_true(out[i] == (float)(i / length + 1));
     }
 }

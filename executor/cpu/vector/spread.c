@@ -1,4 +1,4 @@
-/* Rows of 4-byte elements packed one behind the other, as a broadcast reads them:
+/* Rows of elements packed one behind the other, as a broadcast reads them:
  * spread_rows repeats one element along each row (whole vectors are written, the
  * end of a row over by the next one), copy_rows copies them.
  */
@@ -6,26 +6,46 @@
 
 #include "executor/cpu/vector/vector.h"
 
-enum { LANES = 16 };
+enum { VECTOR_BYTES = 64 };
 
-typedef uint32_t Lanes __attribute__((vector_size(LANES * sizeof(uint32_t))));
-
-void VECTOR_NAME(vector_spread_rows)(void *out, const void *in, int64_t stride, int64_t rows,
-                                     int64_t length) {
-    uint32_t *target = out;
-    const uint32_t *source = in;
-    for (int64_t r = 0; r < rows; r++, source += stride, target += length) {
-        Lanes value = (Lanes){0} + *source;
-        for (int64_t i = 0; i < length; i += LANES) memcpy(target + i, &value, sizeof value);
+#define DEFINE_ROWS(TYPE)                                                                                \
+    typedef TYPE TYPE##_vector __attribute__((vector_size(VECTOR_BYTES)));                               \
+    static void spread_##TYPE(TYPE *out, const TYPE *in, int64_t stride, int64_t rows, int64_t length) { \
+        enum { LANES = VECTOR_BYTES / sizeof(TYPE) };                                                    \
+        for (int64_t r = 0; r < rows; r++, in += stride, out += length) {                                \
+            TYPE##_vector value = (TYPE##_vector){0} + *in;                                              \
+            for (int64_t i = 0; i < length; i += LANES) memcpy(out + i, &value, sizeof value);           \
+        }                                                                                                \
+    }                                                                                                    \
+    static void copy_##TYPE(TYPE *out, const TYPE *in, int64_t stride, int64_t rows, int64_t length) {   \
+        enum { LANES = VECTOR_BYTES / sizeof(TYPE), HALF = LANES / 2 };                                  \
+        for (int64_t r = 0; r < rows; r++, in += stride, out += length) {                                \
+            int64_t i = 0;                                                                               \
+            for (; i + LANES <= length; i += LANES) memcpy(out + i, in + i, VECTOR_BYTES);               \
+            if (i + HALF <= length) memcpy(out + i, in + i, VECTOR_BYTES / 2), i += HALF;                \
+            for (; i < length; i++) out[i] = in[i];                                                      \
+        }                                                                                                \
     }
+DEFINE_ROWS(uint8_t)
+DEFINE_ROWS(uint16_t)
+DEFINE_ROWS(uint32_t)
+DEFINE_ROWS(uint64_t)
+
+#define BY_SIZE(ACTION)                                                    \
+    switch (element_bytes) {                                               \
+    case 1: ACTION##_uint8_t(out, in, stride, rows, length); return true;  \
+    case 2: ACTION##_uint16_t(out, in, stride, rows, length); return true; \
+    case 4: ACTION##_uint32_t(out, in, stride, rows, length); return true; \
+    case 8: ACTION##_uint64_t(out, in, stride, rows, length); return true; \
+    default: return false;                                                 \
+    }
+
+bool VECTOR_NAME(vector_spread_rows)(void *out, const void *in, int64_t element_bytes, int64_t stride,
+                                     int64_t rows, int64_t length) {
+    BY_SIZE(spread)
 }
 
-void VECTOR_NAME(vector_copy_rows)(void *out, const void *in, int64_t stride, int64_t rows, int64_t length) {
-    uint32_t *target = out;
-    const uint32_t *source = in;
-    for (int64_t r = 0; r < rows; r++, source += stride, target += length) {
-        int64_t i = 0;
-        for (; i + LANES <= length; i += LANES) memcpy(target + i, source + i, sizeof(Lanes));
-        for (; i < length; i++) target[i] = source[i];
-    }
+bool VECTOR_NAME(vector_copy_rows)(void *out, const void *in, int64_t element_bytes, int64_t stride,
+                                   int64_t rows, int64_t length) {
+    BY_SIZE(copy)
 }

@@ -30,6 +30,9 @@ typedef struct VectorFold {
     void (*finish)(Wide *out, const void *accumulators, int64_t count);
 } VectorFold;
 
+typedef bool VectorRows(void *out, const void *in, int64_t element_bytes, int64_t stride, int64_t rows,
+                        int64_t length);
+
 typedef struct VectorLoops {
     const char *name; /* "x86-64-v4", ... */
     /* As the functions of element.h; NULL: none. */
@@ -41,11 +44,9 @@ typedef struct VectorLoops {
     ElementLoop *(*convert)(Dtype from, Dtype to);
     ElementLoop *round_bf16, *round_f16;
     const VectorFold *(*fold)(SbpReduction reduction, Dtype type);
-    /* Row r of `length` elements of 4 bytes is in[r*stride], and up to 60 bytes are written behind the last.
-     */
-    void (*spread_rows)(void *out, const void *in, int64_t stride, int64_t rows, int64_t length);
-    /* Row r of `length` elements of 4 bytes is copied from in + r*stride. */
-    void (*copy_rows)(void *out, const void *in, int64_t stride, int64_t rows, int64_t length);
+    /* Row r of `length` elements repeats in[r*stride], and less than 64 bytes are written behind the last
+     * row; or copies what lies from in + r*stride on. False: not for elements of this size. */
+    VectorRows *spread_rows, *copy_rows;
 } VectorLoops;
 
 /* The set for this processor; set k, NULL where the processor lacks it or there are no more. */
@@ -66,8 +67,7 @@ ElementLoop *VECTOR_NAME(vector_clamp)(Dtype type);
 ElementLoop *VECTOR_NAME(vector_convert)(Dtype from, Dtype to);
 ElementLoop VECTOR_NAME(vector_round_bf16), VECTOR_NAME(vector_round_f16);
 const VectorFold *VECTOR_NAME(vector_fold)(SbpReduction reduction, Dtype type);
-void VECTOR_NAME(vector_spread_rows)(void *out, const void *in, int64_t stride, int64_t rows, int64_t length);
-void VECTOR_NAME(vector_copy_rows)(void *out, const void *in, int64_t stride, int64_t rows, int64_t length);
+VectorRows VECTOR_NAME(vector_spread_rows), VECTOR_NAME(vector_copy_rows);
 #endif
 
 /* Every loop has these parameters, used or not. */
