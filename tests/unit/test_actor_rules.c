@@ -1,6 +1,6 @@
-/* What actors refuse, how they end, and whom they follow: cycles that are named, quotas
+/* What actors refuse and how they end: cycles that are named, quotas
  * that are raised, stalls that are named, failures that end all, the last step, gates,
- * own threads, and followers that meet inside their acts. */
+ * own threads, the order of one worker. */
 #include "actor_case.h"
 
 #include <sched.h>
@@ -265,73 +265,32 @@ static void test_gates(void **state) {
     actors_close(graph);
 }
 
-enum { DEVICES = 3, GROUPS = 4, STAGES = 2 };
-
-/* A stage's devices meet inside every act, as collectives do. */
-typedef struct Stage {
-    pthread_barrier_t meeting;
-    atomic_int inside[GROUPS];
-    atomic_bool is_mixed;
-} Stage;
-
-typedef struct Member {
-    Stage *stage;
-    int32_t group;
-    Random random;
-} Member;
-
-static AmStatus meet(void *user, int64_t turn, AmError *error) {
-    (void)turn, (void)error;
-    Member *member = user;
-    Stage *stage = member->stage;
-    if (random_below(&member->random, 20) == 0) usleep((useconds_t)random_below(&member->random, 200));
-    atomic_fetch_add(&stage->inside[member->group], 1);
-    pthread_barrier_wait(&stage->meeting);
-    if (stage->inside[member->group] != DEVICES) stage->is_mixed = true;
-    pthread_barrier_wait(&stage->meeting);
-    atomic_fetch_sub(&stage->inside[member->group], 1);
-    pthread_barrier_wait(&stage->meeting);
+/* Equal priorities: the earlier step first, then the order of adding. */
+static AmStatus note(void *user, int64_t turn, AmError *error) {
+    (void)error;
+    char *log = user;
+    snprintf(log + strlen(log), 64 - strlen(log), "%c%d ", log[0], (int)turn);
     return AM_OK;
 }
 
-/* Two stages of three devices: forward, backward, and two free groups between which a device alone would
- * choose by chance. Every device of the second stage takes from another one of the first. */
-static void test_followers_meet(void **state) {
+static AmStatus note_second(void *user, int64_t turn, AmError *error) {
+    (void)error;
+    char *log = user;
+    snprintf(log + strlen(log), 64 - strlen(log), "b%d ", (int)turn);
+    return AM_OK;
+}
+
+static void test_order_of_one_worker(void **state) {
     (void)state;
-    static const char *const names[GROUPS] = {"forward", "backward", "left", "right"};
     AmError error = {0};
-    CaseWorker workers[STAGES * DEVICES];
-    Stage stages[STAGES] = {0};
-    Member members[STAGES][GROUPS][DEVICES];
-    int32_t actors[STAGES][GROUPS][DEVICES];
-    ActorGraph *graph = open_graph(STAGES * DEVICES, 30);
-    for (int s = 0; s < STAGES; s++) {
-        pthread_barrier_init(&stages[s].meeting, NULL, DEVICES);
-        for (int g = 0; g < GROUPS; g++)
-            for (int d = 0; d < DEVICES; d++) {
-                members[s][g][d] = (Member){.stage = &stages[s], .group = g};
-                random_seed(&members[s][g][d].random, (uint64_t)(s * 100 + g * 10 + d));
-                actors[s][g][d] =
-                    add(graph, names[g], s * DEVICES + d, g == 3 ? 1 : 4, meet, &members[s][g][d]);
-                if (d > 0)
-                    assert_int_equal(actors_follow(graph, actors[s][g][d], actors[s][g][0], &error), AM_OK);
-            }
-    }
-    for (int d = 0; d < DEVICES; d++) {
-        int other = (d + 1) % DEVICES;
-        connect(graph, actors[0][0][d], actors[1][0][other], 2, 0);
-        connect(graph, actors[1][0][d], actors[1][1][d], 1, 0);
-        connect(graph, actors[1][1][other], actors[0][1][d], 2, 0);
-        connect(graph, actors[0][0][d], actors[0][1][d], 2, 0);
-    }
+    CaseWorker workers[1];
+    char log[64] = "a ";
+    ActorGraph *graph = open_graph(1, 3);
+    add(graph, "a", 0, 1, note, log);
+    add(graph, "b", 0, 2, note_second, log);
     assert_int_equal(actors_ready(graph, &error), AM_OK);
-    AmStatus status = case_run(graph, workers, STAGES * DEVICES, &error);
-    if (status != AM_OK) print_error("%s\n", error.text);
-    assert_int_equal(status, AM_OK);
-    for (int s = 0; s < STAGES; s++) {
-        assert_false(stages[s].is_mixed);
-        pthread_barrier_destroy(&stages[s].meeting);
-    }
+    assert_int_equal(case_run(graph, workers, 1, &error), AM_OK);
+    assert_string_equal(log, "a a0 b0 b1 a1 b2 b3 a2 b4 b5 ");
     actors_close(graph);
 }
 
@@ -363,7 +322,7 @@ int main(void) {
         cmocka_unit_test(test_failure_ends_all),
         cmocka_unit_test(test_last_step),
         cmocka_unit_test(test_gates),
-        cmocka_unit_test(test_followers_meet),
+        cmocka_unit_test(test_order_of_one_worker),
         cmocka_unit_test(test_description),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
