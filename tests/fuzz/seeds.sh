@@ -6,7 +6,7 @@ automap=$1
 out=$2
 models=datasets/models
 rm -rf "$out"
-mkdir -p "$out"/{hlo_text,hlo_json,hlo_binary,context,cluster,plan,safetensors,npz}
+mkdir -p "$out"/{hlo_text,hlo_json,hlo_binary,context,cluster,plan,safetensors,npz,tokens}
 
 for text in tests/text/*.hlo.txt; do
   name=$(basename "$text" .hlo.txt)
@@ -26,3 +26,12 @@ for cluster in C host:2 whale-dp; do "$automap" cluster $cluster --json >"$out/c
 "$automap" search $models/mlp_tiny/model.hlo.pb --cluster host:4 --mesh data=2,model=2 --evaluations 4 --quiet -o "$out/plan/mesh"
 "$automap" run $models/mlp_tiny/model.hlo.pb --plan none --state $models/mlp_tiny/state.npz --data $models/mlp_tiny/data.npz \
   --save "$out/safetensors/mlp_tiny.safetensors" --quiet >/dev/null
+
+# Tokens: a byte for the kind and two for where an index ends, then the file (fuzz_tokens.c).
+{ printf '\0\0\0'; printf '\1\0\2\0\3\0'; } >"$out/tokens/raw"
+{ printf '\1\0\0'; printf '\1\0\0\0\2\0\0\0'; } >"$out/tokens/wide"
+{ printf '\0\0\0'; printf '\210\330\64\1\1\0\0\0\2\0\0\0'; head -c 1012 /dev/zero; printf '\1\0\2\0'; } >"$out/tokens/llm"
+{ printf '\2\0\0'; printf '\223NUMPY\1\0\067\0'; printf "{'descr': '<i2', 'fortran_order': False, 'shape': (2,)}"; printf '\1\0\2\0'; } \
+  >"$out/tokens/npy"
+{ printf '\3\076\0'; printf 'MMIDIDX\0\0\1\0\0\0\0\0\0\0\10\1\0\0\0\0\0\0\0\2\0\0\0\0\0\0\0'
+  printf '\3\0\0\0'; head -c 8 /dev/zero; head -c 8 /dev/zero; printf '\1\0\0\0\0\0\0\0'; printf '\1\0\2\0\3\0'; } >"$out/tokens/megatron"
