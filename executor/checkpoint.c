@@ -256,6 +256,7 @@ static AmStatus find(Checkpoint *self, AmError *error) {
             snprintf(text, sizeof text, "resumed after step %lld%s", (long long)steps[k],
                      strcmp(self->found.manifest.plan, self->owner.plan) == 0 ? "" : ", under another plan");
             note(self, text);
+            if (steps[k] >= self->owner.options->steps) note(self, "all steps are done already");
             put_aside(self, steps, k);
             return AM_OK;
         }

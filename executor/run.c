@@ -231,10 +231,9 @@ static AmStatus lower(Run *run, AmError *error) {
 
 /* What is resumed comes before what the files of state and data say. */
 static AmStatus open_checkpoint(Run *run, AmError *error) {
-    if (!run->options->checkpoint_path) return AM_OK;
     char *plan = ARENA_ARRAY(run->arena, char, 65);
     if (!plan) return am_fail_memory(error, 65);
-    TRY(hash_plan(run, plan, error));
+    if (run->options->checkpoint_path) TRY(hash_plan(run, plan, error));
     CheckpointOwner owner = {.context = run->context,
                              .options = run->options,
                              .plan = plan,
@@ -246,6 +245,12 @@ static AmStatus open_checkpoint(Run *run, AmError *error) {
     TRY(checkpoint_open(&run->checkpoint, &owner, error));
     run->first_step = checkpoint_first_step(run->checkpoint);
     return AM_OK;
+}
+
+/* 0 where the run that is resumed has done them all. */
+static int64_t steps_to_do(const Run *run) {
+    int64_t steps = run->options->steps - run->first_step;
+    return steps > 0 ? steps : 0;
 }
 
 /* State and data; what is resumed is not read from their files, and the data goes on where it was. */
@@ -267,7 +272,7 @@ static AmStatus open_feeds(Run *run, AmError *error) {
                                  .batches = saved.batches};
         TRY(feeds_seek(run->feeds, &position, error));
     }
-    return feeds_start(run->feeds, run->options->steps - run->first_step, error);
+    return feeds_start(run->feeds, steps_to_do(run), error);
 }
 
 /* Steps that are done, those of the run that was resumed included. */
@@ -443,7 +448,7 @@ static AmStatus open_schedule(Run *run, AmError *error) {
     ScheduleOptions options = {.ranks = run->ranks,
                                .rank_count = run->rank_count,
                                .channels = run->channels,
-                               .steps = run->options->steps - run->first_step,
+                               .steps = steps_to_do(run),
                                .begin = begin_step,
                                .end = end_step,
                                .on_failure = release_others,

@@ -88,6 +88,10 @@ static void test_all_steps_done_already(void **state) {
     save(self, NULL, CHECKPOINT_STEPS);
     assert_int_equal(resume(self, NULL), AM_OK);
     assert_int_equal(self->report.steps, 0);
+    AmRunOptions options = {.checkpoint_path = self->folder, .resume = true};
+    assert_int_equal(checkpoint_case_run(self, options, 3), AM_OK);
+    assert_int_equal(self->report.steps, 0);
+    assert_non_null(strstr(self->notes, "all steps are done already"));
 }
 
 static void test_options_need_a_folder(void **state) {
