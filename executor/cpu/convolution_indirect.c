@@ -153,17 +153,17 @@ static void describe_rows(const Task *task, const Phase *phase, Row *rows, int64
         example /= phase->sizes[s];
     }
     for (int64_t r = 0; r < count; r++) {
-        Row row = {.base = example * plan->image.batch_stride,
-                   .out = example * kernel->output_batch_stride,
-                   .is_inside = true};
+        Row *row = &rows[r];
+        row->base = example * plan->image.batch_stride;
+        row->out = example * kernel->output_batch_stride;
+        row->is_inside = true;
         for (int32_t s = 0; s < kernel->spatial_count; s++) {
-            row.at[s] = index[s] * plan->step[s];
-            row.base += row.at[s] * plan->image.strides[s];
-            row.out += (phase->first[s] + index[s] * plan->period[s]) * kernel->output_strides[s];
-            row.is_inside &=
-                row.at[s] + phase->low[s] >= 0 && row.at[s] + phase->high[s] < plan->image.sizes[s];
+            int64_t at = index[s] * plan->step[s];
+            row->at[s] = at;
+            row->base += at * plan->image.strides[s];
+            row->out += (phase->first[s] + index[s] * plan->period[s]) * kernel->output_strides[s];
+            row->is_inside &= at + phase->low[s] >= 0 && at + phase->high[s] < plan->image.sizes[s];
         }
-        rows[r] = row;
         if (!strided_next(index, phase->sizes, kernel->spatial_count)) example++;
     }
 }
