@@ -4,12 +4,13 @@
  * on together, up to ELEMENT_TILE at a time, by element programs made from the
  * operator's computations; the window moves over the other dimensions. A
  * reduce-window may have several inputs of equal sizes. In it padding has the initial value;
- * select-and-scatter never selects it.
+ * select-and-scatter never selects it. The pooling of neural networks goes in vectors (pool.c).
  */
 #include <string.h>
 
 #include "executor/cpu/cpu.h"
 #include "executor/cpu/element.h"
+#include "executor/cpu/pool.h"
 #include "executor/cpu/strided.h"
 
 enum { MOST_ELEMENT_BYTES = 16 };
@@ -23,6 +24,7 @@ typedef struct WindowKernel {
     const IrWindowDimension *window;
     int64_t position_count, element_bytes;
     ElementProgram *combine, *select;
+    Pool *pool; /* what runs it instead, or NULL */
     int64_t select_at, combine_at, best_at, current_at, chosen_at, offsets_at,
         addresses_at; /* in the scratch memory */
 } WindowKernel;
@@ -116,6 +118,7 @@ static void run_reduce_window(const KernelCall *call) {
     int64_t position[IR_MAX_RANK] = {0}, elements = ir_shape_elements(call->result_shapes[0]);
     int32_t count = call->result_count;
     char *padding = (char *)call->scratch + kernel->current_at;
+    if (kernel->pool && pool_reduce(kernel->pool, call)) return;
     element_program_begin(kernel->combine, ELEMENT_TILE, call->scratch);
     for (int32_t k = 0; k < count; k++) {
         int64_t bytes = dtype_bytes(call->operand_shapes[k]->type);
@@ -152,7 +155,7 @@ AmStatus cpu_prepare_reduce_window(KernelCall *call, Arena *arena, AmError *erro
         kernel->current_at + (int64_t)call->result_count * ELEMENT_TILE * MOST_ELEMENT_BYTES;
     call->compiled = kernel;
     call->run = run_reduce_window;
-    return AM_OK;
+    return pool_prepare(&kernel->pool, call, false, arena, error);
 }
 
 /* Moves `best` and `offsets` to a cell wherever the computation does not select what is there. */
@@ -190,6 +193,10 @@ static void run_select_and_scatter(const KernelCall *call) {
     int64_t position[IR_MAX_RANK] = {0}, bytes = kernel->element_bytes;
     int64_t *offsets = (int64_t *)(scratch + kernel->offsets_at);
     const char *in = call->operands[0], *source = call->operands[1];
+    if (kernel->pool) {
+        pool_select_and_scatter(kernel->pool, call);
+        return;
+    }
     strided_fill(call->results[0], call->operands[2], ir_shape_elements(call->result_shapes[0]), bytes);
     element_program_begin(kernel->select, ELEMENT_TILE, scratch + kernel->select_at);
     element_program_begin(kernel->combine, ELEMENT_TILE, scratch + kernel->combine_at);
@@ -234,5 +241,5 @@ AmStatus cpu_prepare_select_and_scatter(KernelCall *call, Arena *arena, AmError 
     call->scratch_bytes = kernel->offsets_at + ELEMENT_TILE * 8;
     call->compiled = kernel;
     call->run = run_select_and_scatter;
-    return AM_OK;
+    return pool_prepare(&kernel->pool, call, true, arena, error);
 }

@@ -15,4 +15,5 @@ const VectorLoops VECTOR_NAME(vector_loops) = {
     .fold = VECTOR_NAME(vector_fold),
     .spread_rows = VECTOR_NAME(vector_spread_rows),
     .copy_rows = VECTOR_NAME(vector_copy_rows),
+    .pool = &VECTOR_NAME(vector_pool),
 };

@@ -33,6 +33,24 @@ typedef struct VectorFold {
 typedef bool VectorRows(void *out, const void *in, int64_t element_bytes, int64_t stride, int64_t rows,
                         int64_t length);
 
+/* Places of a line that one cell of a window reaches: `channels` neighbouring f32 at each, `step` elements
+ * apart in the image and packed elsewhere. */
+typedef struct VectorPlaces {
+    int64_t count, step, channels;
+} VectorPlaces;
+
+typedef void VectorPoolFold(float *out, const float *in, const VectorPlaces *places);
+/* Where `chosen` is negative, or the best so far is not to be kept, the cell's number and value are noted. */
+typedef void VectorPoolChoose(float *best, int32_t *chosen, const float *in, int32_t cell,
+                              const VectorPlaces *places);
+typedef struct VectorPool {
+    VectorPoolFold *maximum, *minimum, *sum;          /* out = out op in */
+    VectorPoolChoose *choose_at_least, *choose_above; /* kept is what is >= or > the other */
+    /* out += source where the cell was chosen */
+    void (*add_chosen)(float *out, const int32_t *chosen, const float *source, int32_t cell,
+                       const VectorPlaces *places);
+} VectorPool;
+
 typedef struct VectorLoops {
     const char *name; /* "x86-64-v4", ... */
     /* As the functions of element.h; NULL: none. */
@@ -47,6 +65,7 @@ typedef struct VectorLoops {
     /* Row r of `length` elements repeats in[r*stride], and less than 64 bytes are written behind the last
      * row; or copies what lies from in + r*stride on. False: not for elements of this size. */
     VectorRows *spread_rows, *copy_rows;
+    const VectorPool *pool;
 } VectorLoops;
 
 /* The set for this processor; set k, NULL where the processor lacks it or there are no more. */
@@ -68,6 +87,7 @@ ElementLoop *VECTOR_NAME(vector_convert)(Dtype from, Dtype to);
 ElementLoop VECTOR_NAME(vector_round_bf16), VECTOR_NAME(vector_round_f16);
 const VectorFold *VECTOR_NAME(vector_fold)(SbpReduction reduction, Dtype type);
 VectorRows VECTOR_NAME(vector_spread_rows), VECTOR_NAME(vector_copy_rows);
+extern const VectorPool VECTOR_NAME(vector_pool);
 #endif
 
 /* Every loop has these parameters, used or not. */
