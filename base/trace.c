@@ -78,7 +78,8 @@ void trace_append_slice(Text *text, const TraceSlice *slice) {
         text_append_string(text, ",\"cat\":");
         append_string(text, slice->category);
     }
-    text_append(text, ",\"pid\":%d,\"tid\":%d", slice->device, (int)slice->stream);
+    text_append(text, ",\"pid\":%d,\"tid\":%d", slice->device,
+                (int)slice->stream + slice->lane * TRACE_STREAMS);
     append_time(text, "ts", start);
     append_time(text, "dur", end > start ? end - start : 0);
     for (int32_t k = 0; k < slice->note_count; k++) {
@@ -106,12 +107,16 @@ void trace_append_device(Text *text, int32_t device, const char *name, uint32_t 
     text_append_string(text, "}}");
     append_metadata(text, "process_sort_index", device, -1);
     text_append(text, "\"sort_index\":%d}}", device);
-    for (int32_t s = 0; s < TRACE_STREAMS; s++) {
-        if (!(streams & 1u << s)) continue;
-        append_metadata(text, "thread_name", device, s);
-        text_append(text, "\"name\":\"%s\"}}", stream_names[s]);
-        append_metadata(text, "thread_sort_index", device, s);
-        text_append(text, "\"sort_index\":%d}}", s);
+    for (int32_t k = 0; k < TRACE_STREAMS * TRACE_LANES; k++) {
+        TraceStream stream = (TraceStream)(k / TRACE_LANES);
+        int32_t lane = k % TRACE_LANES, thread = (int32_t)stream + lane * TRACE_STREAMS;
+        if (!(streams & trace_bit(stream, lane))) continue;
+        append_metadata(text, "thread_name", device, thread);
+        text_append(text, "\"name\":\"%s", stream_names[stream]);
+        if (lane > 0) text_append(text, " %d", lane + 1);
+        text_append_string(text, "\"}}");
+        append_metadata(text, "thread_sort_index", device, thread);
+        text_append(text, "\"sort_index\":%d}}", k);
     }
 }
 

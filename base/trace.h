@@ -2,7 +2,8 @@
  * (https://ui.perfetto.dev) and chrome://tracing open.
  *
  * A device is a process of the trace, a stream of it a thread; slices ("ph":"X")
- * of one stream may lie inside one another but not overlap otherwise. Times are
+ * of one stream may lie inside one another but not overlap otherwise: what is under
+ * way at the same time takes lanes beside one another. Times are
  * seconds from any origin and are rounded to whole nanoseconds at both ends, so
  * that what lies inside stays inside. Events are text that is written as it comes:
  * memory does not grow with their number. A measured and a predicted trace have
@@ -24,6 +25,12 @@ typedef enum TraceStream {
 } TraceStream;
 const char *trace_stream_name(TraceStream stream); /* "steps", ... */
 
+/* Lanes of a stream; in most there is only lane 0. */
+#define TRACE_LANES 6
+static inline uint32_t trace_bit(TraceStream stream, int32_t lane) {
+    return 1u << ((int32_t)stream + lane * TRACE_STREAMS);
+}
+
 /* A line of a slice's details: a text, or a number where `text` is NULL. */
 typedef struct TraceNote {
     const char *key, *text;
@@ -33,6 +40,7 @@ typedef struct TraceNote {
 typedef struct TraceSlice {
     int32_t device;
     TraceStream stream;
+    int32_t lane;                /* of what is under way at the same time, below TRACE_LANES */
     const char *name, *category; /* category: NULL or "" where there is none */
     double start, end;           /* seconds */
     const TraceNote *notes;
@@ -41,7 +49,7 @@ typedef struct TraceSlice {
 
 /* Events as text, to be given to trace_add(); any bytes may be in names and notes. */
 void trace_append_slice(Text *text, const TraceSlice *slice);
-/* The device's name, order and streams: bit s of `streams` for TraceStream s. */
+/* The device's name, order and streams: the bits of trace_bit() of those that it has. */
 void trace_append_device(Text *text, int32_t device, const char *name, uint32_t streams);
 
 typedef struct Trace {

@@ -1,6 +1,22 @@
 /* automap simulate: step time, devices and memory of a plan. */
 #include "cli/common.h"
-#include "cost/simulate.h"
+#include "cli/simulate_trace.h"
+
+/* With the timeline in `path`, unless that is NULL. */
+static AmStatus simulate_traced(Simulation **simulation, Arena *arena, const PlanContext *context,
+                                const Plan *plan, const Cluster *cluster, double fraction, const char *path,
+                                AmError *error) {
+    SimulateTrace trace;
+    if (!path) return simulate_plan(simulation, arena, context, plan, cluster, fraction, error);
+    AmStatus status = simulate_trace_open(&trace, arena, path, plan_context_used(plan, context), plan, error);
+    const SimulationObserver observer = {simulate_trace_slice, &trace};
+    if (status == AM_OK)
+        status =
+            simulate_plan_observed(simulation, arena, context, plan, cluster, fraction, &observer, error);
+    if (status == AM_OK) status = simulate_trace_end(&trace, *simulation);
+    simulate_trace_close(&trace);
+    return status;
+}
 
 static AmStatus simulate(const Cli *cli, Arena *arena, PlanContext *context, json_t **root, Cluster **cluster,
                          AmError *error) {
@@ -12,7 +28,8 @@ static AmStatus simulate(const Cli *cli, Arena *arena, PlanContext *context, jso
     TRY(plan_read(&plan, root, arena, context, cli->arguments[0], error));
     if (other) TRY(cluster_read(cluster, arena, other, error));
     else TRY(cluster_from_json(cluster, arena, plan->cluster_description, cli->arguments[0], error));
-    TRY(simulate_plan(&simulation, arena, context, plan, *cluster, fraction, error));
+    TRY(simulate_traced(&simulation, arena, context, plan, *cluster, fraction, cli_text(cli, "--trace"),
+                        error));
     cli_warn(cli, &simulation->warnings);
     if (cli_has(cli, "--json"))
         return cli_output_json(cli, simulation_to_json(simulation), JSON_STYLE_COMPACT, error);
@@ -39,6 +56,7 @@ static AmStatus run(const Cli *cli, AmError *error) {
 
 static const CliOption options[] = {
     {"--cluster", "CLUSTER", "price the plan on another cluster", false},
+    {"--trace", "T.json", "write the timeline as a Chrome trace (opens in Perfetto)", false},
     {"--memory-fraction", "F", "of a device's memory that a plan may fill (default 0.9)", false},
     CLI_OPTION_ROLES,
     {0}};

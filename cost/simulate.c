@@ -22,10 +22,11 @@ typedef struct Simulator {
     const Plan *plan;
     const Cluster *cluster;
     Simulation *simulation;
-    StageClock *stages;              /* [stage_count] */
-    const ProgramTransfer **waiting; /* [stage_count]: what the stage has come to; NULL: its end */
-    int32_t *device_of;              /* [rank]: device of the cluster */
-    StreamClocks streams;            /* of transfers with slots */
+    StageClock *stages;                 /* [stage_count] */
+    const ProgramTransfer **waiting;    /* [stage_count]: what the stage has come to; NULL: its end */
+    int32_t *device_of;                 /* [rank]: device of the cluster */
+    const SimulationObserver *observer; /* or NULL */
+    StreamClocks streams;               /* of transfers with slots */
 } Simulator;
 
 static AmStatus open_stages(Simulator *self, AmError *error) {
@@ -37,6 +38,7 @@ static AmStatus open_stages(Simulator *self, AmError *error) {
     for (int32_t s = 0, rank = 0; s < stages; s++) {
         TRY(stage_clock_open(&self->stages[s], self->arena, self->ranks, s, self->cluster, self->simulation,
                              error));
+        self->stages[s].observer = self->observer;
         for (int32_t d = 0; d < self->plan->stages[s].mesh.device_count; d++)
             self->device_of[rank++] = self->plan->stages[s].devices[d];
     }
@@ -72,6 +74,8 @@ static AmStatus exchange(Simulator *self, int32_t stage, AmError *error) {
         device->idle_seconds += start - *clock;
         device->communication_seconds += seconds;
         *clock = start + seconds;
+        stage_clock_tell(&self->stages[plan_ranks_stage(self->ranks, transfer->ranks[k])], transfer->ranks[k],
+                         start, *clock);
     }
     self->simulation->transfers.count += (int64_t)times;
     self->simulation->transfers.bytes += times * price->bytes;
@@ -90,6 +94,16 @@ static int32_t find_partner(const Simulator *self, int32_t stage) {
             return s;
     }
     return -1;
+}
+
+/* The value is on the link for so long, up to `arrival`: for the ranks of this stage that have a piece of it.
+ */
+static void tell_stream(const StageClock *clocks, const ProgramTransfer *transfer, double arrival,
+                        double seconds) {
+    int32_t first = clocks->first_rank, end = first + clocks->stage->mesh.device_count;
+    for (int32_t k = 0; k < transfer->rank_count; k++)
+        if (transfer->ranks[k] >= first && transfer->ranks[k] < end)
+            stage_clock_tell(clocks, transfer->ranks[k], arrival - seconds, arrival);
 }
 
 /* A transfer with slots: the giver goes on while one is free, and the taker waits for what has been sent.
@@ -116,10 +130,12 @@ static AmStatus pass_stream(Simulator *self, int32_t stage, bool *moved, AmError
         if (clocks->clock[d] > ready) ready = clocks->clock[d];
     }
     if (!gives) {
+        tell_stream(clocks, transfer, until, times * price->seconds);
         stream_clock_take(stream, ready);
         return AM_OK;
     }
     stream_clock_send(stream, ready, times * price->seconds);
+    tell_stream(clocks, transfer, stream->link_free, times * price->seconds);
     self->simulation->transfers.count += (int64_t)times;
     self->simulation->transfers.bytes += times * price->bytes;
     self->simulation->transfers.seconds += times * price->seconds;
@@ -193,12 +209,17 @@ static void describe_devices(Simulator *self) {
     }
 }
 
-AmStatus simulate_ranks(Simulation **simulation, Arena *arena, const PlanRanks *ranks, const Cluster *cluster,
-                        double memory_fraction, AmError *error) {
+static AmStatus simulate(Simulation **simulation, Arena *arena, const PlanRanks *ranks,
+                         const Cluster *cluster, double memory_fraction, const SimulationObserver *observer,
+                         AmError *error) {
     Simulation *result = ARENA_ARRAY(arena, Simulation, 1);
     SimulatedDevice *devices = ARENA_ARRAY(arena, SimulatedDevice, ranks->rank_count);
-    Simulator self = {
-        .arena = arena, .ranks = ranks, .plan = ranks->plan, .cluster = cluster, .simulation = result};
+    Simulator self = {.arena = arena,
+                      .ranks = ranks,
+                      .plan = ranks->plan,
+                      .cluster = cluster,
+                      .simulation = result,
+                      .observer = observer};
     if (arena->failed) return am_fail_memory(error, ranks->rank_count);
     *result = (Simulation){.module_name = ranks->plan->module_name,
                            .cluster_name = cluster->name,
@@ -217,13 +238,24 @@ AmStatus simulate_ranks(Simulation **simulation, Arena *arena, const PlanRanks *
     return arena->failed ? am_fail_memory(error, 0) : AM_OK;
 }
 
+AmStatus simulate_ranks(Simulation **simulation, Arena *arena, const PlanRanks *ranks, const Cluster *cluster,
+                        double memory_fraction, AmError *error) {
+    return simulate(simulation, arena, ranks, cluster, memory_fraction, NULL, error);
+}
+
 AmStatus simulate_plan(Simulation **simulation, Arena *arena, const PlanContext *context, const Plan *plan,
                        const Cluster *cluster, double memory_fraction, AmError *error) {
+    return simulate_plan_observed(simulation, arena, context, plan, cluster, memory_fraction, NULL, error);
+}
+
+AmStatus simulate_plan_observed(Simulation **simulation, Arena *arena, const PlanContext *context,
+                                const Plan *plan, const Cluster *cluster, double memory_fraction,
+                                const SimulationObserver *observer, AmError *error) {
     PlanRanks ranks;
     context = plan_context_used(plan, context);
     TRY(check_devices(plan, cluster, error));
     TRY(plan_ranks(&ranks, arena, context, plan, error));
-    return simulate_ranks(simulation, arena, &ranks, cluster, memory_fraction, error);
+    return simulate(simulation, arena, &ranks, cluster, memory_fraction, observer, error);
 }
 
 AmStatus simulation_predict(Plan *plan, Arena *arena, const Simulation *simulation, AmError *error) {

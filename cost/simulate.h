@@ -36,11 +36,28 @@ typedef struct Simulation {
     AmWarnings warnings;
 } Simulation;
 
+/* Something that a device does in the step (or that is under way to or from it), from `start` to `end`
+ * seconds. */
+typedef struct SimulatedSlice {
+    int32_t rank;
+    const struct ExecutedStep *executed; /* NULL: the updates that end the step */
+    double start, end;
+} SimulatedSlice;
+
+/* Is told of every slice; what one rank computes comes in order. */
+typedef struct SimulationObserver {
+    void (*on_slice)(void *user, const SimulatedSlice *slice);
+    void *user;
+} SimulationObserver;
+
 /* Lowers and runs the plan on the cluster (the plan's own or another one; it
  * must have the devices that the plan names: AM_ERROR_INPUT). A plan that does
  * not fit is simulated all the same; see `fit`. All memory is the arena's. */
 AmStatus simulate_plan(Simulation **simulation, Arena *arena, const PlanContext *context, const Plan *plan,
                        const Cluster *cluster, double memory_fraction, AmError *error);
+AmStatus simulate_plan_observed(Simulation **simulation, Arena *arena, const PlanContext *context,
+                                const Plan *plan, const Cluster *cluster, double memory_fraction,
+                                const SimulationObserver *observer, AmError *error);
 
 /* The same for a plan whose stages are complete and whose devices the cluster has. */
 AmStatus simulate_ranks(Simulation **simulation, Arena *arena, const PlanRanks *ranks, const Cluster *cluster,

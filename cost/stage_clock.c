@@ -79,14 +79,25 @@ AmStatus stage_clock_open(StageClock *self, Arena *arena, const PlanRanks *ranks
     return arena->failed ? am_fail_memory(error, self->costs[0].span_count) : AM_OK;
 }
 
+void stage_clock_tell(const StageClock *self, int32_t rank, double start, double end) {
+    const LoweredCosts *costs = stage_clock_costs(self, rank - self->first_rank);
+    const SimulatedSlice slice = {.rank = rank,
+                                  .executed = self->at < costs->step_count ? &costs->steps[self->at] : NULL,
+                                  .start = start,
+                                  .end = end};
+    if (self->observer && slice.end > slice.start) self->observer->on_slice(self->observer->user, &slice);
+}
+
 static void compute(StageClock *self, int32_t step) {
     size_t row = (size_t)self->costs[0].step_count + 1;
     for (int32_t d = 0; d < self->stage->mesh.device_count; d++) {
         const ClusterDeviceType *type = cluster_device_type(self->cluster, self->stage->devices[d]);
         size_t t = (size_t)(type - self->cluster->types);
         double seconds = stage_clock_costs(self, d)->seconds[t * row + (size_t)step];
+        double start = self->clock[d];
         self->clock[d] += seconds;
         self->devices[d].compute_seconds += seconds;
+        stage_clock_tell(self, self->first_rank + d, start, self->clock[d]);
     }
 }
 
@@ -112,6 +123,7 @@ static void communicate(StageClock *self, int32_t step, const CollectivePartitio
             device->idle_seconds += start - self->clock[members[k]];
             device->communication_seconds += seconds;
             self->clock[members[k]] = start + seconds;
+            stage_clock_tell(self, self->first_rank + members[k], start, start + seconds);
         }
     }
     total->count += (int64_t)executed->times;
@@ -182,6 +194,7 @@ AmStatus stage_clock_advance(StageClock *self, const ProgramTransfer **transfer,
                                      self->stage->devices, collective->collective->axes, error));
         communicate(self, self->at, partition);
     }
-    if (self->at++ == costs->step_count) compute(self, costs->step_count);
+    if (self->at == costs->step_count) compute(self, costs->step_count);
+    self->at++;
     return AM_OK;
 }

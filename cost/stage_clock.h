@@ -39,7 +39,8 @@ typedef struct StageClock {
     SimulatedDevice *devices; /* [device], the simulation's */
     CollectivePrice *collectives;
     CollectivePartition partitions[1 << MESH_MAX_AXES];
-    int32_t at; /* the next step */
+    int32_t at;                         /* the next step */
+    const SimulationObserver *observer; /* or NULL */
     SpanTurn *turns;
     int32_t turn_count, next_span;
 } StageClock;
@@ -53,6 +54,9 @@ AmStatus stage_clock_open(StageClock *self, Arena *arena, const PlanRanks *ranks
 AmStatus stage_clock_advance(StageClock *self, const ProgramTransfer **transfer, AmError *error);
 /* After the transfer: the step is done. */
 void stage_clock_pass(StageClock *self);
+
+/* Tells the observer, if there is one, what a rank of the stage does with step `at`. */
+void stage_clock_tell(const StageClock *self, int32_t rank, double start, double end);
 
 /* Of a device of the stage. */
 static inline const LoweredCosts *stage_clock_costs(const StageClock *self, int32_t device) {

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 
 #include "base/trace.h"
+#include "propagation/program_trace.h"
 
 /* Text that a process sends at once. */
 #define MOST_TEXT ((int64_t)1 << 30)
@@ -37,68 +38,6 @@ static Span find_span(const Timeline *timeline, int64_t steps) {
     return span;
 }
 
-static TraceStream stream_of(const ProgramInstruction *instruction) {
-    const ProgramTransfer *transfer = instruction ? instruction->transfer : NULL;
-    if (!instruction || !(instruction->collective || transfer)) return TRACE_COMPUTE;
-    if (!transfer || (transfer->send_count > 0) == (transfer->receive_count > 0)) return TRACE_COLLECTIVES;
-    return transfer->send_count > 0 ? TRACE_SEND : TRACE_RECEIVE;
-}
-
-static double operand_bytes(const Program *program, const ProgramInstruction *instruction) {
-    double bytes = 0;
-    for (int32_t k = 0; k < instruction->operand_count; k++)
-        bytes += (double)ir_shape_bytes(&program->values[instruction->operands[k]].shape);
-    return bytes;
-}
-
-/* Where it comes from in the user's program. */
-static void add_origin(TraceSlice *slice, TraceNote *notes, const PlanContext *context,
-                       const Program *program, int32_t origin, char *source, size_t room) {
-    const IrModule *module = program->module;
-    if (!module || origin < 0 || origin >= module->instruction_count) return;
-    const IrInstruction *instruction = &module->instructions[origin];
-    if (module == context->canonical) slice->category = ir_phase_name(context->roles->phases[origin]);
-    notes[slice->note_count++] = (TraceNote){"instruction", instruction->name, 0};
-    if (instruction->op_name && instruction->op_name[0])
-        notes[slice->note_count++] = (TraceNote){"op_name", instruction->op_name, 0};
-    if (!instruction->source_file || !instruction->source_file[0]) return;
-    snprintf(source, room, "%s:%d", instruction->source_file, instruction->source_line);
-    notes[slice->note_count++] = (TraceNote){"source", source, 0};
-}
-
-static void append_operator(Text *text, TraceSlice *slice, const PlanContext *context,
-                            const TimelineRecord *record) {
-    const Program *program = record->program;
-    const ProgramStep *step = &program->steps[record->step];
-    const ProgramInstruction *instruction =
-        step->fusion < 0 ? &program->instructions[step->instruction] : NULL;
-    TraceNote notes[8];
-    char name[96], source[512];
-    int32_t origin;
-    slice->notes = notes;
-    slice->name = name;
-    slice->stream = stream_of(instruction);
-    if (instruction) {
-        const char *opcode = instruction->collective ? program_collective_name(instruction->collective->kind)
-                             : instruction->transfer ? "transfer"
-                                                     : ir_opcode_name(instruction->opcode);
-        snprintf(name, sizeof name, "%s", opcode);
-        origin = instruction->origin;
-    } else {
-        const ProgramFusion *fusion = &program->fusions[step->fusion];
-        const ProgramFusionOp *last = &fusion->ops[fusion->op_count - 1];
-        snprintf(name, sizeof name, "%s (fusion of %d)", ir_opcode_name(last->opcode), fusion->op_count);
-        origin = last->origin;
-    }
-    add_origin(slice, notes, context, program, origin, source, sizeof source);
-    if (slice->stream != TRACE_COMPUTE) {
-        notes[slice->note_count++] = (TraceNote){"bytes", NULL, operand_bytes(program, instruction)};
-        if (instruction->collective)
-            notes[slice->note_count++] = (TraceNote){"ranks", NULL, instruction->collective->group_count};
-    }
-    trace_append_slice(text, slice);
-}
-
 static void append_record(Text *text, const PlanContext *context, int32_t rank, const TimelineRecord *record,
                           double origin) {
     static const struct {
@@ -118,7 +57,7 @@ static void append_record(Text *text, const PlanContext *context, int32_t rank, 
                         .end = record->end - origin,
                         .notes = &number};
     if (record->kind == TIMELINE_OPERATOR) {
-        append_operator(text, &slice, context, record);
+        program_trace_append(text, &slice, context, record->program, record->step, 1);
         return;
     }
     slice.note_count = 1;
@@ -131,16 +70,14 @@ static void append_record(Text *text, const PlanContext *context, int32_t rank, 
 static void append_rank(Text *text, const TimelineTrace *trace, const Rank *rank, double origin) {
     const Timeline *timeline = rank->timeline;
     Span span = find_span(timeline, trace->steps);
-    uint32_t streams = 1u << TRACE_STEPS | 1u << TRACE_COMPUTE;
+    uint32_t streams = trace_bit(TRACE_STEPS, 0) | trace_bit(TRACE_COMPUTE, 0);
     char name[64];
     for (int64_t k = span.first; k < span.count; k++) {
         const TimelineRecord *record = record_at(timeline, k);
         if (record->start < span.start) continue;
         append_record(text, trace->context, rank->comm->rank, record, origin);
-        const ProgramStep *step =
-            record->kind == TIMELINE_OPERATOR ? &record->program->steps[record->step] : NULL;
-        if (step && step->fusion < 0)
-            streams |= 1u << stream_of(&record->program->instructions[step->instruction]);
+        if (record->kind == TIMELINE_OPERATOR)
+            streams |= trace_bit(program_trace_stream(record->program, record->step), 0);
     }
     snprintf(name, sizeof name, "rank %d", rank->comm->rank);
     trace_append_device(text, rank->comm->rank, name, streams);

@@ -156,8 +156,12 @@ def read_trace(path):
         assert event["ph"] in ("X", "M") and isinstance(event["pid"], int)
     names = {(event["pid"], event.get("tid")): event["args"]["name"] for event in events
              if event["name"] in ("process_name", "thread_name")}
-    for (device, stream), name in names.items():
-        assert name == (f"rank {device}" if stream is None else STREAMS[stream])
+    for (device, thread), name in names.items():
+        if thread is None:
+            assert re.match(rf"rank {device}( \(.+\))?$", name)
+        else:
+            lane, stream = divmod(thread, len(STREAMS))
+            assert name == STREAMS[stream] + (f" {lane + 1}" if lane else "")
     return events, names
 
 
@@ -193,6 +197,29 @@ def check_trace(directory):
     check_nesting(events)
     assert {"send", "receive"} <= set(names.values())
     assert "cannot be written" in automap(*arguments("mlp_tiny"), "--trace", "/nowhere/t.json", expect=2).stderr
+
+
+def check_predicted_trace(directory):
+    """simulate --trace has the same form: devices, streams and words, and ends with the step."""
+    trace, path = directory / "trace.json", directory / "plan.json"
+    for model, *options in [
+            ("mlp_tiny", "--cluster", "host:4", "--expert", "data_parallel"), ("gpt2_tiny", "--cluster", "host:8", "--expert", "zero3"),
+            ("gpt2_tiny", "--cluster", "host:8", "--mesh", "data=2", "--space", "pipeline", "--expert", "even_pipeline",
+             "--micro-batches", 8)]:
+        plan = make_plan(model, path, *options)
+        simulation = json.loads(automap("simulate", plan, MODELS / model / "model.hlo.pb", "--trace", trace, "--json").stdout)
+        events, names = read_trace(trace)
+        check_nesting(events)
+        assert {device for device, thread in names if thread is None} == set(range(len(simulation["devices"])))
+        slices = [event for event in events if event["ph"] == "X"]
+        end = max(event["ts"] + event["dur"] for event in slices)
+        assert math.isclose(end, simulation["step_seconds"] * 1e6, abs_tol=0.002)
+        for rank, device in enumerate(simulation["devices"]):
+            computed = sum(event["dur"] for event in slices if event["pid"] == rank and event["tid"] == 1)
+            assert math.isclose(computed, device["compute_seconds"] * 1e6, rel_tol=1e-3)
+    assert any(name.startswith("receive") for name in names.values())
+    automap(*arguments("gpt2_tiny", plan, 2), "--trace", trace)
+    check_nesting(read_trace(trace)[0])
 
 
 def run_on_terminal(words):
@@ -316,6 +343,7 @@ def main():
         check_log_of_a_resumed_run(directory)
         check_events(directory)
         check_trace(directory)
+        check_predicted_trace(directory)
         check_progress()
         check_report(directory)
         check_not_a_number(directory)

@@ -36,10 +36,11 @@ static void test_devices_streams_and_slices(void **state) {
     AmError error = {0};
     Trace trace;
     const TraceNote notes[] = {{"op_name", "jit(step)/\"dot\"\\\n", 0}, {"bytes", NULL, 4096}};
-    const TraceSlice slice = {3, TRACE_SEND, "transfer", "forward", 1.5, 1.5000025, notes, 2};
+    const TraceSlice slice = {3, TRACE_SEND, 0, "transfer", "forward", 1.5, 1.5000025, notes, 2};
     assert_int_equal(trace_begin(&trace, path, &error), AM_OK);
-    assert_int_equal(trace_device(&trace, 3, "rank 3", 1u << TRACE_COMPUTE | 1u << TRACE_SEND, &error),
-                     AM_OK);
+    assert_int_equal(
+        trace_device(&trace, 3, "rank 3", trace_bit(TRACE_COMPUTE, 0) | trace_bit(TRACE_SEND, 0), &error),
+        AM_OK);
     assert_int_equal(trace_slice(&trace, &slice, &error), AM_OK);
     assert_int_equal(trace_end(&trace, &error), AM_OK);
     json_t *events = read_events();
