@@ -626,6 +626,7 @@ AmStatus lower_finish(Lowering *self, AmError *error) {
     bool is_entry = self->program->roles == self->roles;
     TRY(program_merge_collectives(self->program, error));
     self->program->is_uneven = *self->is_uneven;
+    TRY(program_absorb_transposes(self->program, error));
     if (is_entry && self->stages && self->stages->interleaves)
         TRY(program_interleave(self->program, self->rules, self->stages->map, self->stages->stage, error));
     TRY(program_fuse(self->program, error));

@@ -105,10 +105,11 @@ typedef struct ProgramTurns {
 
 typedef enum ProgramKind { PROGRAM_COMPUTE, PROGRAM_COLLECTIVE, PROGRAM_VIEW, PROGRAM_TRANSFER } ProgramKind;
 
-/* PROGRAM_COMPUTE: `opcode` with `attributes` made local. PROGRAM_VIEW: the
- * result is operand 0's memory under another shape (reshape, bitcast, copy);
- * nothing runs. Parameters have no instruction. PROGRAM_TRANSFER: to or from
- * the ranks of another stage; has an effect without a result. */
+/* PROGRAM_COMPUTE: `opcode` with `attributes` made local. A dot may have `dimensions`: its result's dimension
+ * d is number dimensions[d] of batch, left free, right free; types are then f32, f64, bf16 or f16, all alike.
+ * PROGRAM_VIEW: the result is operand 0's memory under another shape (reshape, bitcast, copy); nothing runs.
+ * Parameters have no instruction. PROGRAM_TRANSFER: to or from the ranks of another stage; has an effect
+ * without a result. */
 typedef struct ProgramInstruction {
     ProgramKind kind;
     IrOpcode opcode;
@@ -245,6 +246,8 @@ bool program_instruction_meets(const ProgramInstruction *instruction, bool all);
 /* Whether anything in the program does. */
 bool program_meets(const Program *program, bool all);
 
+/* Transposes beside dots into the dots; before program_fuse(). */
+AmStatus program_absorb_transposes(Program *program, AmError *error);
 /* Element-wise chains into fusions, steps in order. Deterministic, linear but
  * for the ordering heap. */
 AmStatus program_fuse(Program *program, AmError *error);

@@ -7,7 +7,9 @@
  * summed in whichever of the two operands' orders fits better. Batch dimensions
  * that step as one in operands and result are one; one of them is the library's
  * batch, others are a few products one after the other. What does not fit is
- * packed to [batch, free, contracted] first, as little as possible. Types that
+ * packed to [batch, free, contracted] first, as little as possible. A result
+ * whose dimensions are in another order is written so where its rows step as one
+ * (dot_order.c has the others). Types that
  * the library does not multiply, and what it has no algorithm for, go through
  * the generated kernel of source_product.c.
  */
@@ -43,6 +45,11 @@ typedef struct Plan {
     Batch batch;
     int64_t packed; /* elements */
 } Plan;
+
+/* Where the result's dimensions lie. */
+typedef struct ResultOrder {
+    int64_t batch_strides[IR_MAX_RANK], row_stride;
+} ResultOrder;
 
 typedef struct DotKernel {
     CudaProduct *product;
@@ -126,13 +133,9 @@ static bool plan_side(Side *side, const IrShape *shape, const int64_t *batch, in
 }
 
 /* Joins what steps as one in all three, and chooses the library's batch: the largest. */
-static void plan_batch(Batch *batch, const Side *left, const Side *right) {
-    int64_t result = left->size * right->size, result_strides[IR_MAX_RANK];
+static void plan_batch(Batch *batch, const Side *left, const Side *right, const ResultOrder *order) {
+    const int64_t *result_strides = order->batch_strides;
     *batch = (Batch){.strided = -1, .products = 1};
-    for (int32_t k = left->batch_rank - 1; k >= 0; k--) {
-        result_strides[k] = result;
-        result *= left->batch_sizes[k];
-    }
     for (int32_t k = 0; k < left->batch_rank; k++) {
         int64_t size = left->batch_sizes[k];
         const int64_t steps[3] = {left->batch_strides[k], right->batch_strides[k], result_strides[k]};
@@ -165,8 +168,33 @@ static void order_contracted(int64_t *left, int64_t *right, const IrDot *dot, in
     }
 }
 
+/* Strides of the result's dimensions; false: its columns do not lie together, or its rows do not step as one.
+ */
+static bool order_result(ResultOrder *order, const IrAttributes *attributes, const IrShape *left,
+                         const IrShape *right, const IrShape *result) {
+    const IrDot *dot = attributes->dot;
+    int64_t given[IR_MAX_RANK], strides[IR_MAX_RANK], sizes[IR_MAX_RANK];
+    int32_t rows = left->rank - dot->batch_count - dot->contracting_count;
+    int32_t columns = right->rank - dot->batch_count - dot->contracting_count;
+    strided_row_major(given, result->dimensions, result->rank);
+    for (int32_t d = 0; d < result->rank; d++) {
+        int64_t natural = attributes->dimension_count > 0 ? attributes->dimensions[d] : d;
+        strides[natural] = given[d];
+        sizes[natural] = result->dimensions[d];
+    }
+    int32_t first_row = dot->batch_count, first_column = first_row + rows;
+    int64_t width = strided_elements(sizes + first_column, columns);
+    int64_t column_stride = joint_stride(sizes + first_column, strides + first_column, columns);
+    order->row_stride = strided_elements(sizes + first_row, rows) == 1
+                            ? width
+                            : joint_stride(sizes + first_row, strides + first_row, rows);
+    for (int32_t d = 0; d < dot->batch_count; d++) order->batch_strides[d] = strides[d];
+    return (width == 1 || column_stride == 1) && order->row_stride >= width;
+}
+
 /* The way with the fewest packed elements, and of these the one with the fewest products. */
-static Plan choose_plan(const IrDot *dot, const IrShape *left, const IrShape *right) {
+static Plan choose_plan(const IrDot *dot, const IrShape *left, const IrShape *right,
+                        const ResultOrder *order) {
     Plan best = {.packed = -1};
     for (int32_t way = 0; way < 8; way++) {
         int64_t lhs[IR_MAX_RANK], rhs[IR_MAX_RANK];
@@ -177,7 +205,7 @@ static Plan choose_plan(const IrDot *dot, const IrShape *left, const IrShape *ri
             !plan_side(&plan.sides[1], right, dot->rhs_batch, dot->batch_count, rhs, dot->contracting_count,
                        way & 2))
             continue;
-        plan_batch(&plan.batch, &plan.sides[0], &plan.sides[1]);
+        plan_batch(&plan.batch, &plan.sides[0], &plan.sides[1], order);
         if (plan.batch.products > MOST_PRODUCTS) continue;
         for (int32_t k = 0; k < 2; k++)
             if (plan.sides[k].pack.rank > 0) plan.packed += cuda_pack_elements(&plan.sides[k].pack);
@@ -203,7 +231,7 @@ static int32_t alignment_of(const int64_t *bytes, int32_t count) {
 }
 
 static void describe_product(CudaProductShape *shape, DotKernel *kernel, const Plan *plan,
-                             const KernelCall *call) {
+                             const ResultOrder *order, const KernelCall *call) {
     const Side *left = &plan->sides[0], *right = &plan->sides[1];
     const Batch *batch = &plan->batch;
     CudaMatrix *matrices[3] = {&shape->a, &shape->b, &shape->d};
@@ -215,7 +243,7 @@ static void describe_product(CudaProductShape *shape, DotKernel *kernel, const P
                                 .tf32 = cuda_device_of(call->device)->tf32};
     describe_matrix(&shape->a, left->size, left->depth, left->free_stride, left->contracted_stride);
     describe_matrix(&shape->b, right->depth, right->size, right->contracted_stride, right->free_stride);
-    shape->d.leading = right->size;
+    shape->d.leading = order->row_stride;
     kernel->products = batch->products;
     for (int32_t o = 0; o < 3; o++) {
         Dtype type = o < 2 ? call->operand_shapes[o]->type : call->result_shapes[0]->type;
@@ -282,17 +310,26 @@ AmStatus cuda_prepare_dot(KernelCall *call, Arena *arena, AmError *error) {
     const IrDot *dot = call->instruction->attributes->dot;
     const IrShape *left = call->operand_shapes[0], *right = call->operand_shapes[1];
     CudaKernelDevice *device = cuda_device_of(call->device);
+    ResultOrder order;
+    bool has_order = dot && call->instruction->attributes->dimension_count > 0;
+    if (has_order &&
+        (ir_shape_elements(call->result_shapes[0]) == 0 ||
+         !order_result(&order, call->instruction->attributes, left, right, call->result_shapes[0])))
+        return cuda_prepare_ordered_dot(call, arena, error);
     if (!dot || !is_multiplied(left->type, right->type, call->result_shapes[0]->type) ||
         ir_shape_elements(left) == 0 || ir_shape_elements(right) == 0)
-        return cuda_prepare_plain(call, arena, error);
+        return has_order ? cuda_prepare_ordered_dot(call, arena, error)
+                         : cuda_prepare_plain(call, arena, error);
     TRY(open_blas(device, error));
     DotKernel *kernel = ARENA_ARRAY(arena, DotKernel, 1);
     if (!kernel) return am_fail_memory(error, (int64_t)sizeof *kernel);
-    Plan plan = choose_plan(dot, left, right);
+    order_result(&order, call->instruction->attributes, left, right, call->result_shapes[0]);
+    Plan plan = choose_plan(dot, left, right, &order);
     CudaProductShape shape;
     AmError reason = {0};
-    describe_product(&shape, kernel, &plan, call);
+    describe_product(&shape, kernel, &plan, &order, call);
     AmStatus status = cuda_product_make(&kernel->product, device->blas, &shape, &reason);
+    if (status == AM_ERROR_INPUT && has_order) return cuda_prepare_ordered_dot(call, arena, error);
     if (status == AM_ERROR_INPUT) return cuda_prepare_refused(call, arena, reason.text, error);
     if (status != AM_OK) return am_fail(error, status, "", "%s", reason.text);
     int64_t scratch = 0;
