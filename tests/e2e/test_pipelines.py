@@ -3,7 +3,7 @@
 """Pipelines give the one-device losses, and their plan files are checked.
 
 Small models are cut by the even pipeline into 2 and 4 stages on 2 to 8 ranks, with data parallelism inside
-the stages and without, and run for five steps; the losses are those of `--plan none`. A plan that is no
+the stages and without, by 1F1B and GPipe; the losses are those of `--plan none`. A plan that is no
 pipeline is refused by name. Without AUTOMAP_FULL some models are run.
 
 Run as `AUTOMAP=build/automap python3 tests/e2e/test_pipelines.py [MODEL ...]`.
@@ -29,9 +29,11 @@ REST = ["accumulated_tiny", "adafactor_tiny", "bert_tiny", "dropout_tiny", "exac
 TOLERANCE = {"gpt2_bf16_tiny": 1e-2, "llama_tiny": 1e-2, "exact_linear": 0, "exact_gather": 0}
 PIPELINES = [(2, "data=1"), (4, "data=1"), (4, "data=2"), (8, "data=2"), (8, "data=4")]
 SAMPLE_PIPELINES = [(2, "data=1"), (8, "data=2")]
-MICRO_BATCHES = [1, 2, 4]
+MICRO_BATCHES = [2, 4, 8]
+SCHEDULES = ["1f1b", "gpipe"]
+STEPS = 50 if FULL else 5
 # A module may have too few operators, or sums over the batch that its turns would need beforehand.
-REASONS = ["too few forward operators", "micro-batches"]
+REASONS = ["too few forward operators", "micro-batches", "schedule 1f1b"]
 
 
 def automap(*arguments):
@@ -45,12 +47,12 @@ def succeed(*arguments):
 
 
 def losses(model, plan, source):
-    lines = succeed("run", model, "--plan", plan, *source, "--steps", 5, "--json").splitlines()
+    lines = succeed("run", model, "--plan", plan, *source, "--steps", STEPS, "--json").splitlines()
     return [step["loss"] for step in map(json.loads, lines) if "loss" in step]
 
 
 def check_losses(name, have, want, tolerance):
-    assert len(have) == len(want) == 5, f"{name}: {len(have)} losses"
+    assert len(have) == len(want) == STEPS, f"{name}: {len(have)} losses"
     worst = max(abs(a - b) / max(abs(b), 1e-30) for a, b in zip(have, want))
     assert worst <= tolerance, f"{name}: a loss is off by {worst:.2e}"
 
@@ -58,17 +60,22 @@ def check_losses(name, have, want, tolerance):
 def check_model(name, model, source, pipelines, directory):
     """How many pipelines were run; the module may be too small for some."""
     want, count = losses(model, "none", source), 0
+    cases = [(devices, mesh, 1, "gpipe") for devices, mesh in pipelines[:1]]
     for number, (devices, mesh) in enumerate(pipelines):
+        for schedule in SCHEDULES if FULL else SCHEDULES[number % 2 :][:1]:
+            cases.append((devices, mesh, MICRO_BATCHES[number % len(MICRO_BATCHES)], schedule))
+    for devices, mesh, micro_batches, schedule in cases:
         plan = pathlib.Path(directory) / "plan.json"
-        micro_batches = MICRO_BATCHES[number % len(MICRO_BATCHES)]
+        title = f"{name} host:{devices} {mesh} {micro_batches} {schedule}"
         search = automap("search", model, "--cluster", f"host:{devices}", "--mesh", mesh, "--space", "pipeline",
-                         "--expert", "even_pipeline", "--micro-batches", micro_batches, "-o", plan, "--quiet")
+                         "--expert", "even_pipeline", "--micro-batches", micro_batches, "--schedule", schedule, "-o", plan,
+                         "--quiet")
         if search.returncode == 4 and any(reason in search.stderr for reason in REASONS):
             continue
-        assert search.returncode == 0, f"{name} host:{devices} {mesh}: {search.stderr}"
+        assert search.returncode == 0, f"{title}: {search.stderr}"
         stages = json.loads(plan.read_text())["stages"]
-        assert len(stages) == devices // int(mesh[5:]), f"{name}: {len(stages)} stages"
-        check_losses(f"{name} host:{devices} {mesh}", losses(model, plan, source), want, TOLERANCE.get(name, 5e-6))
+        assert len(stages) == devices // int(mesh[5:]), f"{title}: {len(stages)} stages"
+        check_losses(title, losses(model, plan, source), want, TOLERANCE.get(name, 5e-6))
         count += 1
     assert count > 0, f"{name}: no pipeline was run"
     return count
@@ -106,7 +113,7 @@ def check_files(directory):
     check_refused(model, plan, change(["stages", 1, "devices"], [0]), "a device is named twice", directory)
     check_refused(model, plan, change(["stages", 1, "ranges", 0, 0], 0), "an instruction is in two ranges", directory)
     check_refused(model, plan, change(["stages", 1, "ranges", 0, 1], end - 1), "is in no stage's ranges", directory)
-    check_refused(model, plan, change(["schedule"], "none"), "expected \"gpipe\"", directory)
+    check_refused(model, plan, change(["schedule"], "none"), "expected \"1f1b\" or \"gpipe\"", directory)
     check_refused(model, plan, change(["stages"], swapped), "which comes later", directory)
     check_refused(model, plan, change(["parameters", 0, "stage"], lambda stage: 1 - stage), "not what the plan's stages give", directory)
 
