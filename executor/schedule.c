@@ -57,7 +57,7 @@ static AmStatus act(void *user, int64_t turn, AmError *error) {
 
 /* ---- cutting a program ---- */
 
-static const ProgramTurns *joined_at(const ReadyProgram *program, int32_t s) {
+static const ProgramTurns *turns_at(const ReadyProgram *program, int32_t s) {
     int32_t instruction = program->program->steps[s].instruction;
     return instruction < 0 ? NULL : program->program->instructions[instruction].turns;
 }
@@ -84,10 +84,13 @@ static int32_t count_groups(const ReadyProgram *body) {
 
 static int32_t count_rank_groups(const ReadyProgram *program) {
     int32_t count = 1;
-    for (int32_t s = 0; s < program->program->step_count; s++)
-        if (joined_at(program, s))
-            count += 1 + count_groups(control_body(program->steps[s].control)) +
-                     count_groups(control_body(program->steps[s + 1].control));
+    for (int32_t s = 0; s < program->program->step_count; s++) {
+        if (!turns_at(program, s)) continue;
+        count++;
+        for (int32_t end = s + program_steps_together(program->program, s); s < end; s++)
+            count += count_groups(control_body(program->steps[s].control));
+        s--;
+    }
     return count;
 }
 
@@ -138,16 +141,18 @@ static AmStatus add_loop(Schedule *self, RankGroups *list, int32_t r, const Cont
                      : AM_OK;
 }
 
-/* Two joined loops after group `before`, which is the last of the list. */
-static AmStatus add_joined(Schedule *self, RankGroups *list, int32_t r, const ReadyProgram *program,
-                           int32_t s, AmError *error) {
-    const ProgramTurns *turns = joined_at(program, s);
+/* A loop with turns, or two joined ones, after group `before`, which is the last of the list. */
+static AmStatus add_loops(Schedule *self, RankGroups *list, int32_t r, const ReadyProgram *program, int32_t s,
+                          AmError *error) {
+    const ProgramTurns *turns = turns_at(program, s);
     int32_t before = list->count - 1, first = list->count;
-    TRY(add_loop(self, list, r, program->steps[s].control, turns->count, FORWARD, error));
+    TRY(add_loop(self, list, r, program->steps[s].control, turns->count,
+                 turns->is_backward ? BACKWARD : FORWARD, error));
+    TRY(connect(self, &list->groups[before], &list->groups[first], 1, 0, error));
+    if (turns->second < 0) return AM_OK;
     int32_t second = list->count;
     TRY(add_loop(self, list, r, program->steps[s + 1].control, turns->count, BACKWARD, error));
     const Group *groups = list->groups, *last = &groups[list->count - 1];
-    TRY(connect(self, &groups[before], &groups[first], 1, 0, error));
     TRY(connect(self, &groups[second - 1], &groups[second], turns->kept, 0, error));
     if (second - first == 1 && last == &groups[second]) return AM_OK;
     return connect(self, &groups[first], last, turns->kept, 0, error);
@@ -177,11 +182,11 @@ static AmStatus add_rank(Schedule *self, int32_t r, AmError *error) {
     list->groups = ARENA_ARRAY(&self->arena, Group, count_rank_groups(program));
     if (!list->groups) return am_fail_memory(error, count);
     for (int32_t s = 0; s < count; s++) {
-        if (!joined_at(program, s)) continue;
+        if (!turns_at(program, s)) continue;
         TRY(add_plain(self, list, r, first, s, error));
-        TRY(add_joined(self, list, r, program, s, error));
-        first = s + 2;
-        s++;
+        TRY(add_loops(self, list, r, program, s, error));
+        first = s + program_steps_together(program->program, s);
+        s = first - 1;
     }
     TRY(add_plain(self, list, r, first, count, error));
     if (list->count == 1) return AM_OK;

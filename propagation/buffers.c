@@ -171,7 +171,8 @@ static int32_t changed_operand(const ProgramInstruction *instruction, int32_t re
 /* The loop that is joined with this one, or NULL. */
 static const ProgramInstruction *joined_loop(const Program *program, const ProgramInstruction *instruction) {
     if (instruction->opcode != IR_WHILE) return NULL;
-    if (instruction->turns) return &program->instructions[instruction->turns->second];
+    if (instruction->turns && instruction->turns->second >= 0)
+        return &program->instructions[instruction->turns->second];
     int32_t i = (int32_t)(instruction - program->instructions);
     const ProgramTurns *before = i > 0 ? program->instructions[i - 1].turns : NULL;
     return before && before->second == i ? instruction - 1 : NULL;

@@ -317,7 +317,7 @@ static AmStatus build_steps(Fuser *self, const int32_t *order, AmError *error) {
 static void join_loops(Program *program) {
     for (int32_t s = 0; s < program->step_count; s++) {
         int32_t i = program->steps[s].instruction, second = s;
-        if (i < 0 || !program->instructions[i].turns) continue;
+        if (program_steps_together(program, s) == 1) continue;
         while (program->steps[second].instruction != program->instructions[i].turns->second) second++;
         ProgramStep step = program->steps[second];
         memmove(&program->steps[s + 2], &program->steps[s + 1], sizeof step * (size_t)(second - s - 1));

@@ -197,6 +197,17 @@ static AmStatus give_slots(Program *body, const StageMap *map, int32_t turns, Am
     return AM_OK;
 }
 
+/* The other loop of the pair is not on this stage. */
+static AmStatus stand_alone(Program *program, int32_t loop, bool is_backward, const LoopPair *pair,
+                            AmError *error) {
+    ProgramTurns *turns = ARENA_ARRAY(program->arena, ProgramTurns, 1);
+    if (!turns) return am_fail_memory(error, (int64_t)sizeof *turns);
+    *turns =
+        (ProgramTurns){.second = -1, .is_backward = is_backward, .count = pair->turns, .kept = pair->turns};
+    program->instructions[loop].turns = turns;
+    return AM_OK;
+}
+
 AmStatus program_interleave(Program *program, const Rules *rules, const StageMap *map, int32_t stage,
                             AmError *error) {
     LoopPair *pairs;
@@ -212,6 +223,8 @@ AmStatus program_interleave(Program *program, const Rules *rules, const StageMap
             TRY(give_slots(program->instructions[loops[k]].regions[0], map, pair->turns, error));
         }
         if (loops[0] >= 0 && loops[1] >= 0) TRY(join(program, rules, pair, loops[0], loops[1], kept, error));
+        for (int k = 0; k < 2; k++)
+            if (loops[k] >= 0 && loops[1 - k] < 0) TRY(stand_alone(program, loops[k], k == 1, pair, error));
         for (int k = 0; k < 2; k++) {
             int32_t loop = find_loop(program, origins[k]);
             for (int32_t r = 0; loop >= 0 && r < 2; r++)

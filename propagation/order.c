@@ -69,7 +69,8 @@ AmStatus program_graph(ProgramGraph *graph, const Program *program, AmError *err
         for (int32_t k = 0; k < instruction->result_count; k++) maker[instruction->first_result + k] = i;
         meets[i] = program_instruction_meets(instruction, program->is_uneven);
         edges += instruction->operand_count + meets[i];
-        if (instruction->turns) edges += program->instructions[instruction->turns->second].operand_count;
+        if (instruction->turns && instruction->turns->second >= 0)
+            edges += program->instructions[instruction->turns->second].operand_count;
     }
     int32_t *producers = ARENA_ARRAY(program->arena, int32_t, edges);
     int32_t *users = ARENA_ARRAY(program->arena, int32_t, edges);
@@ -89,8 +90,9 @@ AmStatus program_graph(ProgramGraph *graph, const Program *program, AmError *err
             next_user[last_meeting + 2]++;
         }
         /* What the second of two joined loops takes is there when the first begins. */
-        const ProgramInstruction *second =
-            instruction->turns ? &program->instructions[instruction->turns->second] : NULL;
+        const ProgramInstruction *second = instruction->turns && instruction->turns->second >= 0
+                                               ? &program->instructions[instruction->turns->second]
+                                               : NULL;
         for (int32_t k = 0; second && k < second->operand_count; k++) {
             int32_t producer = maker[second->operands[k]];
             if (producer < 0 || producer >= i) continue;

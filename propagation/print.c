@@ -276,7 +276,7 @@ static void print_region(Text *text, const Program *program, const ProgramInstru
     int64_t trips = instruction->opcode == IR_WHILE ? ir_loop_trips(program->module, instruction->origin) : 0;
     if (trips == IR_TRIPS_UNKNOWN) text_append_string(text, ", an unknown number of times");
     else if (instruction->opcode == IR_WHILE) text_append(text, ", %lld times", (long long)trips + k);
-    if (instruction->turns && k == 0)
+    if (instruction->turns && instruction->turns->second >= 0 && k == 0)
         text_append(text, ", up to %d ahead of those of %%%d", instruction->turns->kept,
                     program->instructions[instruction->turns->second].first_result);
     text_append(text, ", %d steps\n\nparameters\n", region->step_count);

@@ -94,12 +94,14 @@ typedef struct ProgramShard {
                               split; NULL where there is none */
 } ProgramShard;
 
-/* Two loops of `count` turns each, of which the second takes in its turn m what the
- * first made in its turn m (interleave.h). They are next to one another in the steps and run as
- * one: the first one's turn f may begin when the second has ended turn f - kept, and then goes
- * before the second one's. What passes from one to the other has `kept` places, turn m in m mod kept. */
+/* A loop of `count` turns whose transfers have slots; `second` < 0 where it is alone. Else two such loops, of
+ * which the second takes in its turn m what the first made in its turn m (interleave.h). They are next to one
+ * another in the steps and run as one: the first one's turn f may begin when the second has ended turn f -
+ * kept, and then goes before the second one's. What passes from one to the other has `kept` places, turn m in
+ * m mod kept. */
 typedef struct ProgramTurns {
-    int32_t second; /* instruction */
+    int32_t second;   /* instruction, or -1 */
+    bool is_backward; /* alone, it is the one that would be second */
     int32_t count, kept;
 } ProgramTurns;
 
@@ -237,7 +239,8 @@ typedef struct Program {
 /* The steps that run together with step s, which is the first of them: two joined loops, or s alone. */
 static inline int32_t program_steps_together(const Program *program, int32_t s) {
     int32_t instruction = program->steps[s].instruction;
-    return instruction >= 0 && program->instructions[instruction].turns ? 2 : 1;
+    const ProgramTurns *turns = instruction >= 0 ? program->instructions[instruction].turns : NULL;
+    return turns && turns->second >= 0 ? 2 : 1;
 }
 
 /* Whether an instruction, or anything inside a loop or conditional that it is, meets ranks of other stages,
