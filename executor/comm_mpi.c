@@ -18,25 +18,17 @@
  * Whoever waits polls, and looks whether another rank or process has failed. Then
  * nothing of MPI is touched any more (mpi_wire_end).
  */
+#include "executor/comm_mpi.h"
+
 #include <sched.h>
-#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
 #include "executor/comm_stream.h"
 #include "executor/cpu/wide.h"
-#include "executor/mpi_wire.h"
 
-enum { DEPTH = 2, MOST_CHUNK = 1 << 19, LEAST_CHUNK = 1 << 14, MOST_STAGED = 1 << 22 };
-
-typedef struct CommWorld {
-    Rendezvous *rendezvous; /* of this process's ranks */
-    World *processes;
-    int32_t first, count; /* they are first .. first + count - 1; every process has so many */
-    atomic_bool failed;
-    struct MpiRank *ranks; /* [count] */
-} CommWorld;
+enum { MAX_RANKS = 1024, DEPTH = 2, MOST_CHUNK = 1 << 19, LEAST_CHUNK = 1 << 14, MOST_STAGED = 1 << 22 };
 
 typedef struct MpiRank {
     Arena arena; /* of its calls */
@@ -95,10 +87,10 @@ static void add_lane(MpiCall *self, const Comm *comm, CommCall *call, const Lane
     if (lane->stream.bytes == 0) return;
     Lane *added = &self->lanes[self->lane_count++];
     *added = *lane;
-    int32_t own = comm->rank % world->count, other = peer % world->count;
-    int32_t from = lane->receives ? other : own, to = lane->receives ? own : other;
     added->process = peer / world->count;
-    added->tag = (from * world->count + to) * 2 + phase;
+    added->tag =
+        2 * comm_mpi_pair(world, lane->receives ? peer : comm->rank, lane->receives ? comm->rank : peer) +
+        phase;
     added->staged = lane->staged || lane->reduced || !is_direct(self, &lane->stream);
     if (!added->staged) return;
     added->buffer = call->scratch_bytes;
@@ -287,14 +279,13 @@ static bool is_complete(const MpiCall *self) {
     return true;
 }
 
-static AmStatus fail_released(const Comm *comm, AmError *error) {
-    return am_fail(error, AM_ERROR_RUNTIME, "", "rank %d was stopped because another rank failed",
-                   comm->rank);
+AmStatus comm_mpi_fail_released(int32_t rank, AmError *error) {
+    return am_fail(error, AM_ERROR_RUNTIME, "", "rank %d was stopped because another rank failed", rank);
 }
 
 /* Between two looks at what is under way: the processor goes to who else wants it, at length later. */
 static AmStatus rest(const Comm *comm, int64_t *idle, AmError *error) {
-    if (atomic_load(&comm->world->failed)) return fail_released(comm, error);
+    if (atomic_load(&comm->world->failed)) return comm_mpi_fail_released(comm->rank, error);
     if (++*idle < 1000) sched_yield();
     else nanosleep(&(struct timespec){.tv_nsec = *idle < 5000 ? 20000 : 100000}, NULL);
     return AM_OK;
@@ -338,10 +329,10 @@ static AmStatus finish_message(const Comm *comm, MpiRequest *request, AmError *e
 }
 
 /* In log2 n rounds: in round k everybody tells the process 2^k behind that all 2^k before are here. */
-static AmStatus meet_processes(const Comm *comm, AmError *error) {
+AmStatus comm_mpi_meet(const Comm *comm, AmError *error) {
     const CommWorld *world = comm->world;
     int32_t process = world->processes->process, count = world->processes->count;
-    int32_t tag = 2 * world->count * world->count;
+    int32_t tag = comm_mpi_barrier_tag(world);
     for (int32_t distance = 1; distance < count; distance *= 2) {
         MpiRequest in = {0}, out = {0};
         char byte = 0, its;
@@ -356,7 +347,7 @@ static AmStatus meet_processes(const Comm *comm, AmError *error) {
 static AmStatus barrier(Comm *comm, AmError *error) {
     CommWorld *world = comm->world;
     TRY(rendezvous_barrier(world->rendezvous, comm->rank, error));
-    if (comm->rank == world->first) TRY(meet_processes(comm, error));
+    if (comm->rank == world->first) TRY(comm_mpi_meet(comm, error));
     return rendezvous_barrier(world->rendezvous, comm->rank, error);
 }
 
@@ -378,7 +369,7 @@ static AmStatus open_world(Comm *comms, int32_t first, int32_t count, int32_t si
         return am_fail(error, AM_ERROR_USAGE, "",
                        "collectives 'mpi' join processes that mpirun starts; here is one alone");
     TRY(mpi_wire_start(processes->process, processes->count, error));
-    if (2 * (int64_t)count * count > mpi_wire_most_tag())
+    if (count > MAX_RANKS || 2 * count * count > mpi_wire_most_tag())
         return am_fail(error, AM_ERROR_RUNTIME, "", "%d ranks in one process are more than %s can tell apart",
                        count, mpi_wire_name());
     CommWorld *world = calloc(1, sizeof *world);

@@ -148,6 +148,22 @@ AmStatus mpi_wire_test(MpiRequest *request, bool *done, AmError *error) {
     return check(code, "a message", error);
 }
 
+void mpi_wire_cancel(MpiRequest *request) {
+    MPI_Request own;
+    if (!request->active) return;
+    memcpy(&own, &request->handle, sizeof own);
+    pthread_mutex_lock(&mutex);
+    MPI_Cancel(&own);
+    pthread_mutex_unlock(&mutex);
+}
+
+void mpi_wire_progress(void) {
+    int found;
+    pthread_mutex_lock(&mutex);
+    MPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, MPI_COMM_SELF, &found, MPI_STATUS_IGNORE);
+    pthread_mutex_unlock(&mutex);
+}
+
 /* Watches over MPI's end, from a thread of its own. */
 typedef struct Watch {
     atomic_bool ended;
@@ -221,6 +237,12 @@ AmStatus mpi_wire_test(MpiRequest *request, bool *done, AmError *error) {
     (void)request, (void)done;
     return refuse(error);
 }
+
+void mpi_wire_cancel(MpiRequest *request) {
+    (void)request;
+}
+
+void mpi_wire_progress(void) {}
 
 bool mpi_wire_end(bool orderly, double seconds, void (*give_up)(void)) {
     (void)orderly, (void)seconds, (void)give_up;

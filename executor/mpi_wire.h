@@ -41,6 +41,10 @@ AmStatus mpi_wire_receive(MpiRequest *request, void *bytes, int64_t count, int32
                           AmError *error);
 /* Whether the message is done: what is not under way is. */
 AmStatus mpi_wire_test(MpiRequest *request, bool *done, AmError *error);
+/* Gives up a message that is to be received, so that it is done, sooner or later, without having come. */
+void mpi_wire_cancel(MpiRequest *request);
+/* Has MPI carry on what is under way, which it does inside its functions alone. */
+void mpi_wire_progress(void);
 
 /* Ends MPI where it was started, once and as the last thing that a process does: true when nothing of it is
  * left. `orderly`: every process comes here; else, after a failure, MPI is left as it is, because its end

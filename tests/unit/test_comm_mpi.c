@@ -1,17 +1,12 @@
 /* Collectives by MPI, on 2 to 8 ranks in one or two to a process: on integers against
  * what they mean, on floating and complex numbers against comm_local bit for bit,
- * transfers between two meshes, and arrays of many chunks.
- *
- * Started by hand or by ctest the program starts itself by mpirun, once for each
- * number of processes; started by mpirun it is one of these processes. */
+ * transfers between two meshes, and arrays of many chunks. */
+#include "mpi_case.h"
+
 #include "comm_case.h"
 #include "transfer_case.h"
 
 #include <math.h>
-#include <sys/wait.h>
-#include <unistd.h>
-
-#include "executor/mpi_wire.h"
 
 static World *world;
 
@@ -254,59 +249,23 @@ static AmStatus check_transfers(int32_t ranks_here, AmError *error) {
 
 /* ---- processes ---- */
 
-static void give_up(void) {
-    _exit(9);
-}
-
-static AmStatus be_process(AmError *error) {
-    TRY(world_open(&world, NULL, error));
+static AmStatus be_process(World *processes, AmError *error) {
+    world = processes;
     for (int32_t here = 1; here <= 2 && here * world->count <= CASE_MOST_RANKS; here++) {
         TRY(check_integers(here, error));
         TRY(check_transfers(here, error));
         for (int k = 0; k < 4; k++) TRY(check_bits(here, k % 2, k / 2, error));
     }
-    TRY(world_barrier(world, error));
-    world_close(world);
     return AM_OK;
-}
-
-static int run_process(void) {
-    AmError error = {0};
-    AmStatus status = be_process(&error);
-    if (status != AM_OK) fprintf(stderr, "%s\n", error.text);
-    if (!mpi_wire_end(status == AM_OK, 10, give_up)) _exit(status);
-    return status;
-}
-
-static void run_under(int processes) {
-    char path[4096], count[16];
-    ssize_t length = readlink("/proc/self/exe", path, sizeof path - 1);
-    int status;
-    assert_true(length > 0);
-    path[length] = '\0';
-    snprintf(count, sizeof count, "%d", processes);
-    pid_t pid = fork();
-    if (pid == 0) {
-        execl(MPIRUN, MPIRUN, "-n", count, path, (char *)NULL);
-        _exit(127);
-    }
-    assert_true(pid > 0);
-    assert_int_equal(waitpid(pid, &status, 0), pid);
-    if (!WIFEXITED(status) || WEXITSTATUS(status) != 0)
-        fail_msg("%d processes: status %d", processes, status);
 }
 
 static void test_processes(void **state) {
     (void)state;
-    setenv("OMPI_ALLOW_RUN_AS_ROOT", "1", 1);
-    setenv("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1", 1);
-    setenv("OMPI_MCA_rmaps_base_oversubscribe", "1", 1);
-    setenv("OMPI_MCA_btl_vader_single_copy_mechanism", "none", 1);
-    for (int processes = 2; processes <= 8; processes += processes < 4 ? 1 : 4) run_under(processes);
+    for (int processes = 2; processes <= 8; processes += processes < 4 ? 1 : 4) mpi_case_run(processes);
 }
 
 int main(void) {
-    if (bootstrap_mpi_is_present()) return run_process();
+    if (bootstrap_mpi_is_present()) return mpi_case_process(be_process);
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_processes)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
