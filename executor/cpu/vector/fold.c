@@ -8,76 +8,113 @@
 
 #include "executor/cpu/vector/vector.h"
 
-enum { LANES = 8, ROWS = 4 };
+enum { ROWS = 4 };
 
-/* Sums, in double. */
-typedef float Single __attribute__((vector_size(LANES * sizeof(float))));
-typedef double Twice __attribute__((vector_size(LANES * sizeof(double))));
-typedef int32_t Mask __attribute__((vector_size(LANES * sizeof(int32_t))));
+typedef float Four __attribute__((vector_size(4 * sizeof(float))));
+typedef double Sum __attribute__((vector_size(4 * sizeof(double))));
+typedef double SumPair __attribute__((vector_size(2 * sizeof(double))));
+typedef float Eight __attribute__((vector_size(8 * sizeof(float))));
+typedef int32_t Mask __attribute__((vector_size(8 * sizeof(int32_t))));
 
-static inline Single load(const float *in) {
-    Single value;
+#define ADD_SCALAR(a, b)     ((a) + (b))
+#define MAXIMUM_SCALAR(a, b) ((a) > (b) || (a) != (a) ? (a) : (b))
+#define MINIMUM_SCALAR(a, b) ((a) < (b) || (a) != (a) ? (a) : (b))
+
+/* Four elements in double; written out, which compilers turn into one conversion. */
+static inline Sum load_four(const float *in) {
+    Four value;
+    memcpy(&value, in, sizeof value);
+    return (Sum){value[0], value[1], value[2], value[3]};
+}
+
+/* Explicit vectors: the compiler would keep arrays of lanes in memory. */
+static double sum_row(const float *in, int64_t length, double total) {
+    int64_t i = 0;
+    if (length >= 8) {
+        Sum a = load_four(in), b = load_four(in + 4);
+        i = 8;
+        if (length >= 32) {
+            Sum c = load_four(in + 8), d = load_four(in + 12), e = load_four(in + 16);
+            Sum f = load_four(in + 20), g = load_four(in + 24), h = load_four(in + 28);
+            for (i = 32; i + 32 <= length; i += 32) {
+                a += load_four(in + i);
+                b += load_four(in + i + 4);
+                c += load_four(in + i + 8);
+                d += load_four(in + i + 12);
+                e += load_four(in + i + 16);
+                f += load_four(in + i + 20);
+                g += load_four(in + i + 24);
+                h += load_four(in + i + 28);
+            }
+            a = (a + e) + (c + g);
+            b = (b + f) + (d + h);
+        }
+        for (; i + 8 <= length; i += 8) {
+            a += load_four(in + i);
+            b += load_four(in + i + 4);
+        }
+        a += b;
+        SumPair pair = __builtin_shufflevector(a, a, 0, 1) + __builtin_shufflevector(a, a, 2, 3);
+        total += pair[0] + pair[1];
+    }
+    for (; i < length; i++) total += in[i];
+    return total;
+}
+
+static void F32_ADD_rows(void *accumulators, const void *in, int64_t stride, int64_t rows, int64_t length) {
+    double *totals = accumulators;
+    for (int64_t r = 0; r < rows; r++) totals[r] = sum_row((const float *)in + r * stride, length, totals[r]);
+}
+
+static inline Eight load_eight(const float *in) {
+    Eight value;
     memcpy(&value, in, sizeof value);
     return value;
 }
 
-static inline Single choose(Mask first, Single a, Single b) {
-    return (Single)(((Mask)a & first) | ((Mask)b & ~first));
+static inline Eight choose(Mask first, Eight a, Eight b) {
+    return (Eight)(((Mask)a & first) | ((Mask)b & ~first));
 }
 
-#define KEEPS_SINGLE(value)  (value)
-#define WIDENS(value)        __builtin_convertvector(value, Twice)
-#define ADD_SCALAR(a, b)     ((a) + (b))
-#define MAXIMUM_SCALAR(a, b) ((a) > (b) || (a) != (a) ? (a) : (b))
-#define MINIMUM_SCALAR(a, b) ((a) < (b) || (a) != (a) ? (a) : (b))
-#define ADD_VECTOR(a, b)     ((a) + (b))
-#define MAXIMUM_VECTOR(a, b) choose(((a) > (b)) | ((a) != (a)), a, b)
-#define MINIMUM_VECTOR(a, b) choose(((a) < (b)) | ((a) != (a)), a, b)
-
-/* Rows of f32 in explicit vectors of accumulators: the compiler would keep lanes in memory. */
-#define DEFINE_SINGLE_ROWS(NAME, TYPE, VECTOR, WIDEN, SCALAR, LANEWISE)                              \
-    static TYPE NAME##_row(const float *in, int64_t length, TYPE total) {                            \
+/* Rows of maxima or minima, which propagate NaN. */
+#define DEFINE_EXTREMES(NAME, SIGN, SCALAR)                                                          \
+    static inline Eight NAME##_of(Eight a, Eight b) {                                                \
+        return choose(((a)SIGN(b)) | ((a) != (a)), a, b);                                            \
+    }                                                                                                \
+    static float NAME##_row(const float *in, int64_t length, float total) {                          \
         int64_t i = 0;                                                                               \
-        if (length >= LANES) {                                                                       \
-            VECTOR lanes = WIDEN(load(in));                                                          \
-            i = LANES;                                                                               \
-            if (length >= 4 * LANES) {                                                               \
-                VECTOR second = WIDEN(load(in + LANES)), third = WIDEN(load(in + 2 * LANES));        \
-                VECTOR fourth = WIDEN(load(in + 3 * LANES));                                         \
-                for (i = 4 * LANES; i + 4 * LANES <= length; i += 4 * LANES) {                       \
-                    VECTOR a = WIDEN(load(in + i)), b = WIDEN(load(in + i + LANES));                 \
-                    VECTOR c = WIDEN(load(in + i + 2 * LANES)), d = WIDEN(load(in + i + 3 * LANES)); \
-                    lanes = LANEWISE(lanes, a);                                                      \
-                    second = LANEWISE(second, b);                                                    \
-                    third = LANEWISE(third, c);                                                      \
-                    fourth = LANEWISE(fourth, d);                                                    \
+        if (length >= 8) {                                                                           \
+            Eight lanes = load_eight(in);                                                            \
+            i = 8;                                                                                   \
+            if (length >= 32) {                                                                      \
+                Eight second = load_eight(in + 8), third = load_eight(in + 16),                      \
+                      fourth = load_eight(in + 24);                                                  \
+                for (i = 32; i + 32 <= length; i += 32) {                                            \
+                    lanes = NAME##_of(lanes, load_eight(in + i));                                    \
+                    second = NAME##_of(second, load_eight(in + i + 8));                              \
+                    third = NAME##_of(third, load_eight(in + i + 16));                               \
+                    fourth = NAME##_of(fourth, load_eight(in + i + 24));                             \
                 }                                                                                    \
-                lanes = LANEWISE(lanes, third);                                                      \
-                second = LANEWISE(second, fourth);                                                   \
-                lanes = LANEWISE(lanes, second);                                                     \
+                lanes = NAME##_of(NAME##_of(lanes, third), NAME##_of(second, fourth));               \
             }                                                                                        \
-            for (; i + LANES <= length; i += LANES) {                                                \
-                VECTOR a = WIDEN(load(in + i));                                                      \
-                lanes = LANEWISE(lanes, a);                                                          \
-            }                                                                                        \
-            TYPE half[4], pair[2];                                                                   \
-            for (int32_t k = 0; k < 4; k++) half[k] = SCALAR(lanes[k], lanes[k + 4]);                \
-            for (int32_t k = 0; k < 2; k++) pair[k] = SCALAR(half[k], half[k + 2]);                  \
-            TYPE one = SCALAR(pair[0], pair[1]);                                                     \
-            total = SCALAR(total, one);                                                              \
+            for (; i + 8 <= length; i += 8) lanes = NAME##_of(lanes, load_eight(in + i));            \
+            lanes = NAME##_of(lanes, __builtin_shufflevector(lanes, lanes, 4, 5, 6, 7, 0, 1, 2, 3)); \
+            lanes = NAME##_of(lanes, __builtin_shufflevector(lanes, lanes, 2, 3, 0, 1, 6, 7, 4, 5)); \
+            float first = lanes[0], other = lanes[1];                                                \
+            other = SCALAR(first, other);                                                            \
+            total = SCALAR(total, other);                                                            \
         }                                                                                            \
-        for (; i < length; i++) total = SCALAR(total, (TYPE)in[i]);                                  \
+        for (; i < length; i++) total = SCALAR(total, in[i]);                                        \
         return total;                                                                                \
     }                                                                                                \
     static void NAME##_rows(void *accumulators, const void *in, int64_t stride, int64_t rows,        \
                             int64_t length) {                                                        \
-        TYPE *totals = accumulators;                                                                 \
+        float *totals = accumulators;                                                                \
         for (int64_t r = 0; r < rows; r++)                                                           \
             totals[r] = NAME##_row((const float *)in + r * stride, length, totals[r]);               \
     }
-DEFINE_SINGLE_ROWS(F32_ADD, double, Twice, WIDENS, ADD_SCALAR, ADD_VECTOR)
-DEFINE_SINGLE_ROWS(F32_MAX, float, Single, KEEPS_SINGLE, MAXIMUM_SCALAR, MAXIMUM_VECTOR)
-DEFINE_SINGLE_ROWS(F32_MIN, float, Single, KEEPS_SINGLE, MINIMUM_SCALAR, MINIMUM_VECTOR)
+DEFINE_EXTREMES(F32_MAX, >, MAXIMUM_SCALAR)
+DEFINE_EXTREMES(F32_MIN, <, MINIMUM_SCALAR)
 
 /* Other types and operators. */
 #define DEFINE_ROWS(NAME, TYPE, SUM, SCALAR)                                                  \
