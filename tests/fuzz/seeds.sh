@@ -6,7 +6,7 @@ automap=$1
 out=$2
 models=datasets/models
 rm -rf "$out"
-mkdir -p "$out"/{hlo_text,hlo_json,hlo_binary,context,cluster,plan,safetensors,npz,tokens}
+mkdir -p "$out"/{hlo_text,hlo_json,hlo_binary,context,cluster,plan,safetensors,npz,tokens,checkpoint}
 
 for text in tests/text/*.hlo.txt; do
   name=$(basename "$text" .hlo.txt)
@@ -35,3 +35,9 @@ for cluster in C host:2 whale-dp; do "$automap" cluster $cluster --json >"$out/c
   >"$out/tokens/npy"
 { printf '\3\076\0'; printf 'MMIDIDX\0\0\1\0\0\0\0\0\0\0\10\1\0\0\0\0\0\0\0\2\0\0\0\0\0\0\0'
   printf '\3\0\0\0'; head -c 8 /dev/zero; head -c 8 /dev/zero; printf '\1\0\0\0\0\0\0\0'; printf '\1\0\2\0\3\0'; } >"$out/tokens/megatron"
+for plan in none "$out/plan/mesh"; do
+  "$automap" run $models/mlp_tiny/model.hlo.pb --plan "$plan" --state $models/mlp_tiny/state.npz --data $models/mlp_tiny/data.npz \
+    --checkpoint "$out/saved" --quiet >/dev/null
+  cp "$out"/saved/step-00000001/manifest.json "$out/checkpoint/$(basename "$plan")"
+  rm -r "$out/saved"
+done
