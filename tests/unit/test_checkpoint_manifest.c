@@ -66,7 +66,7 @@ static const Row ROWS[] = {
      "\"s32\"",
      {{"\"f64\"", "not within"}, {"\"tuple\"", "not one of numbers"}, {"\"word\"", "not one of numbers"}}},
     {"{\"format\":\"%s\",\"module\":\"m\",\"plan\":\"none\",\"step\":3,\"data\":{\"seed\":0,\"shuffled\":"
-     "false,"
+     "0,"
      "\"epoch\":0,\"batch\":3,\"batches\":0},\"ranks\":1," FILES "," TENSORS PART "]}]",
      "automap-checkpoint-1",
      {{"automap-checkpoint-2", "expected \"automap-checkpoint-1\""}}},
