@@ -126,7 +126,7 @@ test_fuzzers() {
 # thousand a few are enough.
 test_threads() (
   unset AUTOMAP_FULL
-  names=$(grep -lE '"(executor/(comm|run)|(runner|loop|comm|region|training|process|split|plan|transfer|micro_batch)_case|planners/search|base/parallel)' tests/unit/test_*.c 2>/dev/null | xargs -rn1 basename -s .c | paste -sd '|')
+  names=$(grep -lE '"(executor/(comm|run)|(runner|loop|comm|region|training|process|split|plan|transfer|micro_batch|checkpoint)_case|planners/search|base/parallel)' tests/unit/test_*.c 2>/dev/null | xargs -rn1 basename -s .c | paste -sd '|')
   [ -n "$names" ] || exit 0
   configure_and_build build-tsan -DAUTOMAP_SANITIZE=thread -DCMAKE_BUILD_TYPE=Debug \
     "-DCMAKE_C_FLAGS_DEBUG=-O1 -g" && 
