@@ -10,8 +10,6 @@
 
 #include <math.h>
 
-#include "base/process.h"
-
 /* Measured by predicted; NAN where that says nothing. */
 static double ratio(double measured, double predicted) {
     return predicted > 0 ? measured / predicted : NAN;
@@ -47,9 +45,10 @@ static json_t *ratios_to_json(const AmRunReport *report, const Plan *plan) {
 }
 
 void run_report_json(RunStream *stream, const AmRunReport *report, const Plan *plan) {
-    json_t *memory = json_pack(
-        "{s:I, s:I, s:I}", "resident_bytes_early", (json_int_t)report->resident_bytes_early, "resident_bytes",
-        (json_int_t)report->resident_bytes, "peak_resident_bytes", (json_int_t)process_peak_resident_bytes());
+    json_t *memory = json_pack("{s:I, s:I, s:I, s:I}", "channel_bytes", (json_int_t)report->channel_bytes,
+                               "resident_bytes_early", (json_int_t)report->resident_bytes_early,
+                               "resident_bytes", (json_int_t)report->resident_bytes, "peak_resident_bytes",
+                               (json_int_t)report->peak_resident_bytes);
     run_stream_json(stream, json_pack("{s:I, s:o, s:o, s:o, s:o, s:I}", "steps", (json_int_t)report->steps,
                                       "measured", measured_to_json(report), "predicted",
                                       plan ? predicted_to_json(plan) : json_null(), "ratio",
@@ -72,6 +71,14 @@ static void append_scratch(Text *text, const AmRunReport *report) {
     text_append_string(text, report->device_count > 1
                                  ? " of scratch memory beside it, on the device that took most\n"
                                  : " of scratch memory beside it\n");
+}
+
+/* Nor are the slots in which values wait on their way between stages: they are the host's. */
+static void append_channels(Text *text, const AmRunReport *report) {
+    if (report->channel_bytes <= 0) return;
+    text_append_string(text, "transfers between stages took ");
+    text_append_bytes_size(text, (double)report->channel_bytes);
+    text_append_string(text, " of slots beside it\n");
 }
 
 static void append_resident(Text *text, const AmRunReport *report) {
@@ -108,6 +115,7 @@ void run_report_text(RunStream *stream, const AmRunReport *report, const Plan *p
     }
     text_append_table(&text, rows.data);
     append_scratch(&text, report);
+    append_channels(&text, report);
     append_resident(&text, report);
     if (report->not_finite_steps > 0)
         text_append(&text, "the loss was not finite in %lld of %lld steps, first in step %lld\n",

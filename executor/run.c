@@ -512,6 +512,8 @@ static AmStatus fill_report(const Run *run, AmRunReport *report, AmError *error)
                             .first_not_finite = run->first_not_finite,
                             .resident_bytes_early = run->resident_bytes_early,
                             .resident_bytes = process_resident_bytes(),
+                            .peak_resident_bytes = process_peak_resident_bytes(),
+                            .channel_bytes = run->channels ? run->channels->memory_bytes : 0,
                             .device_count = run->device_count,
                             .peak_bytes = ARENA_ARRAY(run->arena, int64_t, run->device_count),
                             .scratch_bytes = ARENA_ARRAY(run->arena, int64_t, run->device_count)};

@@ -87,10 +87,12 @@ typedef struct AmRunReport {
     int64_t not_finite_steps,
         first_not_finite; /* whose loss was infinite or not a number; the first of them */
     int64_t resident_bytes_early,
-        resident_bytes;     /* of process 0: after step RUN_EARLY_STEP, and at the end */
-    int32_t device_count;   /* of the whole plan */
-    int64_t *peak_bytes;    /* [device_count]: the allocation without scratch memory; in the arena */
-    int64_t *scratch_bytes; /* [device_count]: what the kernels took beside it; in the arena */
+        resident_bytes;          /* of process 0: after step RUN_EARLY_STEP, and at the end */
+    int32_t device_count;        /* of the whole plan */
+    int64_t *peak_bytes;         /* [device_count]: the allocation without scratch memory; in the arena */
+    int64_t peak_resident_bytes; /* the most that process 0 ever held */
+    int64_t channel_bytes;       /* process 0's slots of transfers between stages, beside the allocations */
+    int64_t *scratch_bytes;      /* [device_count]: what the kernels took beside it; in the arena */
 } AmRunReport;
 
 /* All processes of options->world together, with the same module, plan and options
