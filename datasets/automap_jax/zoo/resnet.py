@@ -1,5 +1,6 @@
 """ResNet-50 (He et al. 2016) with batch normalization (Ioffe and Szegedy 2015), whose running
-statistics are part of the state, trained by SGD.
+statistics are part of the state, trained by SGD. The stem is that of small images (3x3) or that of
+ImageNet's (7x7 with stride 2, then the maximum of 3x3 with stride 2).
 """
 
 import jax
@@ -12,16 +13,17 @@ from .model import Model, floats, initial_values, integers
 from .vgg import examples
 
 MOMENTUM = 0.9
+WIDE_STEM = 7
 
 
-def shapes(channels, blocks, classes):
-    """`blocks` is [(layers, width)]; a layer ends with 4 times its width."""
+def shapes(channels, blocks, classes, stem):
+    """`blocks` is [(layers, width)]; a layer ends with 4 times its width. `stem` is the size of its window."""
 
     def unit(size, inner, outer):
         return {"kernel": (size, size, inner, outer), "norm": {"scale": (outer,), "bias": (outer,)}}
 
     first = blocks[0][1]
-    tree, inner = {"stem": unit(3, channels, first)}, first
+    tree, inner = {"stem": unit(stem, channels, first)}, first
     for block, (layers, width) in enumerate(blocks, 1):
         for layer in range(1, layers + 1):
             units = {"reduce": unit(1, inner, width), "middle": unit(3, width, width),
@@ -56,8 +58,11 @@ def unit(x, p, running, stride=1):
 
 def forward(params, running, images):
     updated = {}
-    x, updated["stem"] = unit(images, params["stem"], running["stem"])
+    is_wide = params["stem"]["kernel"].shape[0] == WIDE_STEM
+    x, updated["stem"] = unit(images, params["stem"], running["stem"], 2 if is_wide else 1)
     x = jax.nn.relu(x)
+    if is_wide:
+        x = lax.reduce_window(x, -jnp.inf, lax.max, (1, 3, 3, 1), (1, 2, 2, 1), "SAME")
     for name in sorted(name for name in params if name.startswith("block")):
         p, old, new = params[name], running[name], {}
         stride = 2 if name.endswith("_1") and name != "block1_1" else 1
@@ -81,8 +86,8 @@ def step(state, images, labels):
     return {"params": params, "running": running}, value
 
 
-def model(image, blocks, classes, batch):
-    tree = shapes(image[-1], blocks, classes)
+def model(image, blocks, classes, batch, stem=3):
+    tree = shapes(image[-1], blocks, classes, stem)
     running = statistics_shapes(tree)
 
     def state():
@@ -105,8 +110,8 @@ def full():
 
 
 def batch16():
-    """Of a batch that one host works through in seconds."""
-    return model((224, 224, 3), [(3, 64), (4, 128), (6, 256), (3, 512)], 1000, batch=16)
+    """With ImageNet's stem and a batch that one host works through in seconds."""
+    return model((224, 224, 3), [(3, 64), (4, 128), (6, 256), (3, 512)], 1000, batch=16, stem=WIDE_STEM)
 
 
 def tiny():
