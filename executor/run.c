@@ -2,9 +2,10 @@
  *
  * The first of this process's ranks leads: it runs in the caller's thread, so
  * that on_step is called there, and speaks for the process among the others;
- * every other rank has a thread of its own. A step begins and ends at a barrier
- * of all ranks: before the first the leaders agree whether to go on, after the
- * second process 0 reports, while the others already wait for the next step. A
+ * every other rank has a thread of its own. What they do when is the actors'
+ * business (schedule.h): when all ranks have ended a step the leading one gathers
+ * what is told of it, the leaders of all processes agree whether to go on, and
+ * process 0 reports; then the ranks begin the next step. A
  * rank that fails releases the others, of all processes; the first failure is
  * what is reported.
  */
@@ -59,7 +60,7 @@ typedef struct Run {
     Checkpoint *checkpoint; /* or NULL */
     int64_t first_step;     /* those before it were done by the run that is resumed */
     Results results;
-    RunEnd end;               /* set by the leading rank before a barrier, read after it */
+    RunEnd end;               /* set by the leading rank between two steps */
     int64_t examples, tokens; /* of a step */
     int64_t planned_bytes;    /* of all ranks here */
     int64_t steps_done;       /* by this run */
@@ -317,6 +318,8 @@ static void report_step(Run *run, double seconds) {
 
 static AmStatus begin_step(void *user, Rank *rank, int64_t step, AmError *error) {
     Run *run = user;
+    /* The loss of the step before is known to be fit for what is to be kept of it. */
+    checkpoint_take(run->checkpoint, rank->comm->rank - run->first, run->first_step + step);
     double start = timeline_start(rank->timeline);
     rank->step_begin = start;
     if (rank->comm->rank == run->first) run->step_begin = clock_seconds();
@@ -355,7 +358,7 @@ static AmStatus agree_to_end(Run *run, AmError *error) {
     return AM_OK;
 }
 
-/* What all ranks have in common between two steps; by the leading one of a process, while the others wait. */
+/* What all ranks have in common between two steps; by the leading one of a process. */
 static AmStatus go_between(Run *run, int64_t next, AmError *error) {
     CheckpointPosition position = position_after(run, next);
     TRY(agree_to_end(run, error));
@@ -364,17 +367,7 @@ static AmStatus go_between(Run *run, int64_t next, AmError *error) {
     return checkpoint_before(run->checkpoint, next, &position, error);
 }
 
-/* Before step `next`, whose number is over the whole run: whether there is one, and what is kept before. */
-static AmStatus meet_between(Run *run, Rank *rank, int64_t next, AmError *error) {
-    if (rank->comm->rank == run->first) TRY(go_between(run, next, error));
-    TRY(rank->comm->back_end->barrier(rank->comm, error));
-    /* From here on the loss of the step before is known to be fit for what is to be kept of it. */
-    if (run->end == RUN_GOES_ON && next < run->options->steps)
-        checkpoint_take(run->checkpoint, rank->comm->rank - run->first, next);
-    return AM_OK;
-}
-
-/* A rank's step ends when all have done it. */
+/* A rank's step ends when it has its results and its parameters have their new values. */
 static AmStatus end_step(void *user, Rank *rank, int64_t step, AmError *error) {
     Run *run = user;
     int64_t number = run->first_step + step;
@@ -383,19 +376,23 @@ static AmStatus end_step(void *user, Rank *rank, int64_t step, AmError *error) {
     double start = timeline_start(rank->timeline);
     rank_update(rank);
     timeline_mark(rank->timeline, TIMELINE_UPDATE, number, start);
-    TRY(rank->comm->back_end->barrier(rank->comm, error));
     timeline_mark(rank->timeline, TIMELINE_STEP, number, rank->step_begin);
-    if (rank->comm->rank == run->first) {
-        TRY(results_gather_step(&run->results, error));
-        if (!run->world || run->world->process == 0) report_step(run, clock_seconds() - run->step_begin);
-        run->steps_done++;
-    }
-    return meet_between(run, rank, number + 1, error);
+    return AM_OK;
+}
+
+/* When all ranks of the process have ended a step, and before they begin the next. */
+static AmStatus report_and_go_on(void *user, int64_t step, AmError *error) {
+    Run *run = user;
+    TRY(results_gather_step(&run->results, error));
+    if (!run->world || run->world->process == 0) report_step(run, clock_seconds() - run->step_begin);
+    run->steps_done++;
+    return go_between(run, run->first_step + step + 1, error);
 }
 
 static AmStatus run_steps(Run *run, Rank *rank, AmError *error) {
     TRY(rank_start(rank, error));
-    TRY(meet_between(run, rank, run->first_step, error));
+    if (rank->comm->rank == run->first) TRY(go_between(run, run->first_step, error));
+    TRY(rank->comm->back_end->barrier(rank->comm, error));
     if (run->end != RUN_GOES_ON || run->first_step >= run->options->steps) return AM_OK;
     return schedule_run(run->schedule, rank->comm->rank - run->first, error);
 }
@@ -451,6 +448,7 @@ static AmStatus open_schedule(Run *run, AmError *error) {
                                .steps = steps_to_do(run),
                                .begin = begin_step,
                                .end = end_step,
+                               .report = report_and_go_on,
                                .on_failure = release_others,
                                .user = run};
     return schedule_open(&run->schedule, &options, error);

@@ -6,7 +6,7 @@
 
 #include "executor/control.h"
 
-enum { BACKWARD, FORWARD, PLAIN }; /* priorities */
+enum { BACKWARD, FORWARD, PLAIN, REPORT = -1 }; /* priorities */
 
 /* One actor: steps first .. end - 1 of a program. */
 typedef struct Group {
@@ -53,6 +53,11 @@ static AmStatus act(void *user, int64_t turn, AmError *error) {
     if (group->begins && group->ends) TRY(rank_run(group->rank, error));
     else TRY(ready_run_steps(group->program, group->first, group->end, error));
     return group->ends ? options->end(options->user, group->rank, turn, error) : AM_OK;
+}
+
+static AmStatus report(void *user, int64_t turn, AmError *error) {
+    const ScheduleOptions *options = user;
+    return options->report(options->user, turn, error);
 }
 
 /* ---- cutting a program ---- */
@@ -193,6 +198,24 @@ static AmStatus add_rank(Schedule *self, int32_t r, AmError *error) {
     return connect(self, &list->groups[list->count - 1], &list->groups[0], 1, 1, error);
 }
 
+/* All ranks end a step, one tells of it, all begin the next. */
+static AmStatus add_report(Schedule *self, AmError *error) {
+    int32_t actor;
+    Actor reporter = {.name = "report of the step",
+                      .worker = 0,
+                      .priority = REPORT,
+                      .turns_per_step = 1,
+                      .act = report,
+                      .user = &self->options};
+    TRY(actors_add(self->graph, &reporter, &actor, error));
+    for (int32_t r = 0; r < self->options.rank_count; r++) {
+        const RankGroups *list = &self->ranks[r];
+        TRY(actors_connect(self->graph, list->groups[list->count - 1].actor, actor, 1, 0, NULL, error));
+        TRY(actors_connect(self->graph, actor, list->groups[0].actor, 1, 1, NULL, error));
+    }
+    return AM_OK;
+}
+
 /* The group that runs a stream; NULL: none of this process's. */
 static const Group *group_of(const Schedule *self, int32_t rank, const Channel *channel, bool puts) {
     int32_t r = rank - self->options.ranks[0].comm->rank;
@@ -250,6 +273,7 @@ AmStatus schedule_open(Schedule **result, const ScheduleOptions *options, AmErro
     TRY(actors_open(&self->graph, &of_graph, error));
     for (int32_t r = 0; r < options->rank_count; r++) TRY(add_rank(self, r, error));
     for (int32_t r = 0; r < options->rank_count; r++) TRY(follow(self, r, error));
+    TRY(add_report(self, error));
     TRY(connect_channels(self, error));
     TRY(actors_ready(self->graph, error));
     return options->channels ? channels_start(options->channels, error) : AM_OK;

@@ -10,6 +10,7 @@
  *   F -> B                     `kept` of them: how far the forward pass may be ahead (1F1B: min(M, S - s))
  *   B -> end, F -> end         all turns are done
  *   end -> begin               one, full at first: the weights
+ *   end -> report -> begin     of every rank: what is told of a step, and whether there is another one
  *   put -> get (channel.h)     slots of what one stage sends another
  *
  * The backward pass goes first where both may go. Devices of one stage run collectives
@@ -32,6 +33,8 @@ typedef struct ScheduleOptions {
     /* In the rank's thread, before and after each of its steps. */
     AmStatus (*begin)(void *user, Rank *rank, int64_t step, AmError *error);
     AmStatus (*end)(void *user, Rank *rank, int64_t step, AmError *error);
+    /* In the first rank's thread, when all ranks have ended a step; they begin the next one after it. */
+    AmStatus (*report)(void *user, int64_t step, AmError *error);
     void (*on_failure)(void *user); /* releases ranks that wait for one another */
     void *user;
 } ScheduleOptions;
@@ -45,7 +48,7 @@ void schedule_close(Schedule *schedule);
 AmStatus schedule_run(Schedule *schedule, int32_t r, AmError *error);
 /* Ends all ranks of the process: somebody elsewhere has failed. Any thread. */
 void schedule_abort(Schedule *schedule, const AmError *error);
-/* No step after this one; in options->end, while all ranks are in it. */
+/* No step after this one; in options->report, of that step. */
 void schedule_stop_after(Schedule *schedule, int64_t step);
 
 #endif
