@@ -116,6 +116,11 @@ static void convert(KernelDevice *device, Conversion *self, Dtype from, Dtype to
     team_run(device, convert_stretch, self, team_parts(device, (double)self->count));
 }
 
+void divided_convert(KernelDevice *device, void *out, Dtype to, const void *in, Dtype from, int64_t count) {
+    int64_t stride = 1;
+    divided_pack(device, out, to, in, from, &stride, &count, 1);
+}
+
 void divided_pack(KernelDevice *device, void *dense, Dtype to, const void *box, Dtype from,
                   const int64_t *strides, const int64_t *dimensions, int32_t rank) {
     Conversion self = {.dense = dense,

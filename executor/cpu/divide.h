@@ -10,6 +10,8 @@ void divided_copy(KernelDevice *device, void *out, const int64_t *out_strides, c
 /* memcpy() and strided_fill() by the team. */
 void divided_copy_bytes(KernelDevice *device, void *out, const void *in, int64_t bytes);
 void divided_fill(KernelDevice *device, void *out, const void *value, int64_t count, int64_t element_bytes);
+/* Dense elements of one type as another; real types only. */
+void divided_convert(KernelDevice *device, void *out, Dtype to, const void *in, Dtype from, int64_t count);
 /* The elements of a box, from where they lie in their type (`from`, `strides`) to dense ones of another
  * (`pack`), or back. Real types only. */
 void divided_pack(KernelDevice *device, void *dense, Dtype to, const void *box, Dtype from,

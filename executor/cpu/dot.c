@@ -125,9 +125,13 @@ static char *operand_at(const KernelCall *call, const DotKernel *kernel, int32_t
     const DotPlan *plan = &kernel->plan;
     const DotCopy *copy = &plan->copies[a];
     int32_t source = plan->swapped ? 1 - a : a;
-    if (!plan->packed[a]) return call->operands[source];
+    bool same_type = kernel->types[source] == kernel->type;
+    if (!plan->packed[a] && same_type) return call->operands[source];
     char *near = (char *)call->scratch + kernel->scratch_at[a];
-    if (kernel->types[source] == kernel->type)
+    if (!plan->packed[a])
+        divided_convert(call->device, near, kernel->type, call->operands[source], kernel->types[source],
+                        ir_shape_elements(call->operand_shapes[source]));
+    else if (same_type)
         divided_copy(call->device, near, copy->near, call->operands[source], copy->far, copy->sizes,
                      copy->rank, kernel->bytes);
     else
@@ -138,7 +142,10 @@ static char *operand_at(const KernelCall *call, const DotKernel *kernel, int32_t
 
 static void copy_result(const KernelCall *call, const DotKernel *kernel, const char *near) {
     const DotCopy *copy = &kernel->plan.copies[DOT_RESULT];
-    if (kernel->types[DOT_RESULT] == kernel->type)
+    if (!kernel->plan.packed[DOT_RESULT])
+        divided_convert(call->device, call->results[0], kernel->types[DOT_RESULT], near, kernel->type,
+                        ir_shape_elements(call->result_shapes[0]));
+    else if (kernel->types[DOT_RESULT] == kernel->type)
         divided_copy(call->device, call->results[0], copy->far, near, copy->near, copy->sizes, copy->rank,
                      kernel->bytes);
     else
@@ -148,7 +155,7 @@ static void copy_result(const KernelCall *call, const DotKernel *kernel, const c
 
 static void run_dot(const KernelCall *call) {
     const DotKernel *kernel = call->compiled;
-    bool apart = kernel->plan.packed[DOT_RESULT];
+    bool apart = kernel->plan.packed[DOT_RESULT] || kernel->types[DOT_RESULT] != kernel->type;
     DotWork work = {.kernel = kernel};
     for (int32_t a = 0; a < DOT_RESULT; a++) work.arrays[a] = operand_at(call, kernel, a);
     work.arrays[DOT_RESULT] =
@@ -212,16 +219,15 @@ AmStatus cpu_prepare_dot(KernelCall *call, Arena *arena, AmError *error) {
     call->compiled = kernel;
     call->run = run_zeros;
     if (ir_shape_elements(left) == 0 || ir_shape_elements(right) == 0) return AM_OK;
-    bool must_pack[DOT_ARRAYS];
-    for (int32_t a = 0; a < DOT_ARRAYS; a++) must_pack[a] = kernel->types[a] != kernel->type;
     const int64_t *order = attributes->dimension_count > 0 ? attributes->dimensions : NULL;
-    if (!dot_plan(&kernel->plan, attributes->dot, left, right, order, must_pack))
+    if (!dot_plan(&kernel->plan, attributes->dot, left, right, order))
         return kernel_call_refuse(call, "a dimension is above 2^31", error);
     for (int32_t a = 0; a < DOT_ARRAYS; a++) {
-        const DotCopy *copy = &kernel->plan.copies[a];
+        int32_t source = kernel->plan.swapped && a != DOT_RESULT ? 1 - a : a;
+        const IrShape *shape = a == DOT_RESULT ? result : call->operand_shapes[source];
         kernel->scratch_at[a] = call->scratch_bytes;
-        if (kernel->plan.packed[a])
-            call->scratch_bytes += kernel_align(strided_elements(copy->sizes, copy->rank) * kernel->bytes);
+        if (kernel->plan.packed[a] || kernel->types[source] != kernel->type)
+            call->scratch_bytes += kernel_align(ir_shape_elements(shape) * kernel->bytes);
     }
     kernel->multiply = kernel->type == DTYPE_S64 ? multiply_integers : multiply_matrices;
     divide_product(kernel);

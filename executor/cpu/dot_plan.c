@@ -183,7 +183,7 @@ static void consider(DotPlan *best, double *least, DotPlan *plan, const Axes *ax
 }
 
 bool dot_plan(DotPlan *best, const IrDot *dot, const IrShape *left, const IrShape *right,
-              const int64_t *dimensions, const bool must_pack[DOT_ARRAYS]) {
+              const int64_t *dimensions) {
     static const int32_t orders[DOT_ARRAYS][3] = {
         {BATCH, ROWS, DEPTH}, {BATCH, DEPTH, COLUMNS}, {BATCH, ROWS, COLUMNS}};
     Axes given;
@@ -192,16 +192,12 @@ bool dot_plan(DotPlan *best, const IrDot *dot, const IrShape *left, const IrShap
     for (int32_t way = 0; way < 32; way++) {
         Axes axes = given;
         DotPlan plan = {.swapped = way & 8};
-        bool allowed = true;
         if (plan.swapped) swap_sides(&axes);
         order_depth(&axes, way & 16 ? DOT_RIGHT : DOT_LEFT);
         for (int32_t a = 0; a < DOT_ARRAYS; a++) {
-            int32_t source = plan.swapped && a != DOT_RESULT ? 1 - a : a;
             plan.packed[a] = way >> a & 1;
-            allowed = allowed && (plan.packed[a] || !must_pack[source]);
             if (plan.packed[a]) pack(&axes, a, &plan.copies[a], orders[a]);
         }
-        if (!allowed) continue;
         join(&axes);
         consider(best, &least, &plan, &axes);
     }

@@ -8,7 +8,8 @@
  * others are loops around it, so that operands and result are used as they lie
  * in whatever order their dimensions are. Where too little would be left for a
  * product, or strides are not those of a matrix, an operand is packed, or the
- * product made apart and copied. The least estimated time decides.
+ * product made apart and copied. The least estimated time decides. Types are no
+ * matter here: what is converted keeps its layout unless it is packed as well.
  */
 #ifndef EXECUTOR_CPU_DOT_PLAN_H
 #define EXECUTOR_CPU_DOT_PLAN_H
@@ -38,10 +39,9 @@ typedef struct DotPlan {
     DotAxis row, column, depth; /* of one product; the result's column stride is 1 */
 } DotPlan;
 
-/* `must_pack`: arrays of another type than the product. `dimensions`: the order of the result's
- * dimensions, as IrAttributes.dimensions of a lowered dot; NULL: batch, rows, columns. False: a
- * size is above 2^31. Everything has elements. */
+/* `dimensions`: the order of the result's dimensions, as IrAttributes.dimensions of a lowered dot;
+ * NULL: batch, rows, columns. False: a size is above 2^31. Everything has elements. */
 bool dot_plan(DotPlan *plan, const IrDot *dot, const IrShape *left, const IrShape *right,
-              const int64_t *dimensions, const bool must_pack[DOT_ARRAYS]);
+              const int64_t *dimensions);
 
 #endif

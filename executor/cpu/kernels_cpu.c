@@ -1,13 +1,18 @@
 /* The CPU back end: a table from opcode to the kernel that prepares it.
  * An opcode that is neither here nor element-wise has no kernel.
  */
+#define _GNU_SOURCE
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include "executor/cpu/cpu.h"
+#include "executor/cpu/divide.h"
 #include "executor/cpu/team.h"
 #include "executor/marker.h"
+
+enum { LARGE_PAGE = 2 << 20 };
 
 #define DIVIDED  "the module is divided among devices already; give the one for a single device"
 #define COMPILED "such pairs belong to a compiled program; give the module as it was before"
@@ -123,8 +128,12 @@ static AmStatus allocate(KernelDevice *device, void **memory, int64_t bytes, AmE
         return am_fail(error, AM_ERROR_RUNTIME, "",
                        "a rank needs %.1f GB of memory and this machine has %.1f GB in all",
                        (double)bytes / 1e9, (double)present / 1e9);
-    *memory = aligned_alloc(64, (size_t)(kernel_align(bytes) + 64));
+    /* Large pages: first use costs less, and so does every access that is far from the last. */
+    size_t page = bytes >= 2 * LARGE_PAGE ? LARGE_PAGE : 64;
+    size_t whole = ((size_t)bytes / page + 1) * page;
+    *memory = aligned_alloc(page, whole);
     if (!*memory) return am_fail_memory(error, bytes);
+    if (page == LARGE_PAGE) madvise(*memory, whole, MADV_HUGEPAGE);
     memset(*memory, 0, (size_t)bytes);
     return AM_OK;
 }
@@ -137,6 +146,10 @@ static void release(KernelDevice *device, void *memory) {
 static void copy(KernelDevice *device, void *to, const void *from, int64_t bytes) {
     (void)device;
     memcpy(to, from, (size_t)bytes);
+}
+
+static void copy_within(KernelDevice *device, void *to, const void *from, int64_t bytes) {
+    divided_copy_bytes(device, to, from, bytes);
 }
 
 static AmStatus synchronize(KernelDevice *device, AmError *error) {
@@ -154,7 +167,7 @@ const KernelBackEnd kernels_cpu = {
     .release = release,
     .copy_in = copy,
     .copy_out = copy,
-    .copy_within = copy,
+    .copy_within = copy_within,
     .synchronize = synchronize,
 };
 

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "executor/cpu/cpu.h"
+#include "executor/cpu/divide.h"
 #include "executor/cpu/strided.h"
 #include "executor/cpu/wide.h"
 
@@ -24,7 +25,8 @@ typedef struct MoveKernel {
 } MoveKernel;
 
 static void copy_box(const KernelCall *call, const MoveKernel *kernel, const Box *box) {
-    strided_copy((char *)call->results[0] + box->out_at * kernel->element_bytes, box->out_strides,
+    divided_copy(call->device, (char *)call->results[0] + box->out_at * kernel->element_bytes,
+                 box->out_strides,
                  (const char *)call->operands[box->operand] + box->in_at * kernel->element_bytes,
                  box->in_strides, box->dimensions, box->rank, kernel->element_bytes);
 }
@@ -126,8 +128,8 @@ AmStatus cpu_prepare_concatenate(KernelCall *call, Arena *arena, AmError *error)
 
 static void run_pad(const KernelCall *call) {
     const MoveKernel *kernel = call->compiled;
-    strided_fill(call->results[0], call->operands[1], kernel->result_bytes / kernel->element_bytes,
-                 kernel->element_bytes);
+    divided_fill(call->device, call->results[0], call->operands[1],
+                 kernel->result_bytes / kernel->element_bytes, kernel->element_bytes);
     run_boxes(call);
 }
 
@@ -158,7 +160,7 @@ AmStatus cpu_prepare_pad(KernelCall *call, Arena *arena, AmError *error) {
 static void run_reshape(const KernelCall *call) {
     const MoveKernel *kernel = call->compiled;
     if (call->results[0] != call->operands[0])
-        memcpy(call->results[0], call->operands[0], (size_t)kernel->result_bytes);
+        divided_copy_bytes(call->device, call->results[0], call->operands[0], kernel->result_bytes);
 }
 
 AmStatus cpu_prepare_reshape(KernelCall *call, Arena *arena, AmError *error) {

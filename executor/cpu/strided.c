@@ -54,31 +54,36 @@ bool strided_next(int64_t *index, const int64_t *dimensions, int32_t rank) {
     return false;
 }
 
-/* One row and one tile pair of rows, for each element size. */
-#define DEFINE_MOVES(TYPE)                                                                          \
-    static void row_##TYPE(TYPE *out, int64_t out_stride, const TYPE *in, int64_t in_stride,        \
-                           int64_t count) {                                                         \
-        if (out_stride == 1 && in_stride == 1) {                                                    \
-            memcpy(out, in, (size_t)count * sizeof(TYPE));                                          \
-        } else if (in_stride == 0 && out_stride == 1) {                                             \
-            TYPE value = *in;                                                                       \
-            for (int64_t i = 0; i < count; i++) out[i] = value;                                     \
-        } else if (out_stride == 1) {                                                               \
-            for (int64_t i = 0; i < count; i++) out[i] = in[i * in_stride];                         \
-        } else {                                                                                    \
-            for (int64_t i = 0; i < count; i++) out[i * out_stride] = in[i * in_stride];            \
-        }                                                                                           \
-    }                                                                                               \
-    /* out[i*out_row + j] = in[i + j*in_column]: a transpose of rows x columns. */                  \
-    static void transpose_##TYPE(TYPE *out, int64_t out_row, const TYPE *in, int64_t in_column,     \
-                                 int64_t rows, int64_t columns) {                                   \
-        for (int64_t i0 = 0; i0 < rows; i0 += TILE)                                                 \
-            for (int64_t j0 = 0; j0 < columns; j0 += TILE) {                                        \
-                int64_t i1 = i0 + TILE < rows ? i0 + TILE : rows;                                   \
-                int64_t j1 = j0 + TILE < columns ? j0 + TILE : columns;                             \
-                for (int64_t i = i0; i < i1; i++)                                                   \
-                    for (int64_t j = j0; j < j1; j++) out[i * out_row + j] = in[i + j * in_column]; \
-            }                                                                                       \
+/* A row, and a plane of rows, for each element size. */
+#define DEFINE_MOVES(TYPE)                                                                                   \
+    static void row_##TYPE(TYPE *out, int64_t out_stride, const TYPE *in, int64_t in_stride,                 \
+                           int64_t count) {                                                                  \
+        if (out_stride == 1 && in_stride == 1) {                                                             \
+            memcpy(out, in, (size_t)count * sizeof(TYPE));                                                   \
+        } else if (in_stride == 0 && out_stride == 1) {                                                      \
+            TYPE value = *in;                                                                                \
+            for (int64_t i = 0; i < count; i++) out[i] = value;                                              \
+        } else if (out_stride == 1) {                                                                        \
+            for (int64_t i = 0; i < count; i++) out[i] = in[i * in_stride];                                  \
+        } else {                                                                                             \
+            for (int64_t i = 0; i < count; i++) out[i * out_stride] = in[i * in_stride];                     \
+        }                                                                                                    \
+    }                                                                                                        \
+    static void plane_##TYPE(TYPE *out, int64_t out_row, int64_t out_stride, const TYPE *in, int64_t in_row, \
+                             int64_t in_stride, int64_t rows, int64_t columns) {                             \
+        for (int64_t i = 0; i < rows; i++)                                                                   \
+            row_##TYPE(out + i * out_row, out_stride, in + i * in_row, in_stride, columns);                  \
+    }                                                                                                        \
+    /* out[i*out_row + j] = in[i + j*in_column]: a transpose of rows x columns. */                           \
+    static void transpose_##TYPE(TYPE *out, int64_t out_row, const TYPE *in, int64_t in_column,              \
+                                 int64_t rows, int64_t columns) {                                            \
+        for (int64_t i0 = 0; i0 < rows; i0 += TILE)                                                          \
+            for (int64_t j0 = 0; j0 < columns; j0 += TILE) {                                                 \
+                int64_t i1 = i0 + TILE < rows ? i0 + TILE : rows;                                            \
+                int64_t j1 = j0 + TILE < columns ? j0 + TILE : columns;                                      \
+                for (int64_t i = i0; i < i1; i++)                                                            \
+                    for (int64_t j = j0; j < j1; j++) out[i * out_row + j] = in[i + j * in_column];          \
+            }                                                                                                \
     }
 
 DEFINE_MOVES(uint8_t)
@@ -100,6 +105,12 @@ static void move_row(void *out, int64_t out_stride, const void *in, int64_t in_s
                      int64_t element_bytes) {
 #define CALL_ROW(TYPE) row_##TYPE(out, out_stride, in, in_stride, count);
     BY_SIZE(element_bytes, CALL_ROW)
+}
+
+static void move_plane(void *out, int64_t out_row, int64_t out_stride, const void *in, int64_t in_row,
+                       int64_t in_stride, int64_t rows, int64_t columns, int64_t element_bytes) {
+#define CALL_PLANE(TYPE) plane_##TYPE(out, out_row, out_stride, in, in_row, in_stride, rows, columns);
+    BY_SIZE(element_bytes, CALL_PLANE)
 }
 
 static void move_transposed(void *out, int64_t out_row, const void *in, int64_t in_column, int64_t rows,
@@ -131,9 +142,10 @@ void strided_copy(void *out, const int64_t *out_strides, const void *in, const i
     if (to[inner] == 1 && from[inner] != 1 && from[inner] != 0)
         for (int32_t d = 0; d < inner; d++)
             if (from[d] == 1) fast = d;
-    int64_t columns = sizes[inner], rows = fast >= 0 ? sizes[fast] : 1;
-    int64_t column_from = from[inner], column_to = to[inner], row_to = fast >= 0 ? to[fast] : 0;
-    if (fast >= 0) sizes[fast] = 1;
+    int32_t outer = fast >= 0 ? fast : inner - 1; /* of the plane; -1: a row */
+    int64_t columns = sizes[inner], rows = outer >= 0 ? sizes[outer] : 1;
+    int64_t row_to = outer >= 0 ? to[outer] : 0, row_from = outer >= 0 ? from[outer] : 0;
+    if (outer >= 0) sizes[outer] = 1;
     rank = inner;
     do {
         int64_t out_at = 0, in_at = 0;
@@ -143,8 +155,10 @@ void strided_copy(void *out, const int64_t *out_strides, const void *in, const i
         }
         char *target = (char *)out + out_at * element_bytes;
         const char *source = (const char *)in + in_at * element_bytes;
-        if (fast >= 0) move_transposed(target, row_to, source, column_from, rows, columns, element_bytes);
-        else move_row(target, column_to, source, column_from, columns, element_bytes);
+        if (fast >= 0) move_transposed(target, row_to, source, from[inner], rows, columns, element_bytes);
+        else
+            move_plane(target, row_to, to[inner], source, row_from, from[inner], rows, columns,
+                       element_bytes);
     } while (strided_next(index, sizes, rank));
 }
 
