@@ -22,8 +22,7 @@ typedef struct MpiChannel {
 } MpiChannel;
 
 static CommWorld *world_of(const ChannelSet *set) {
-    const Comm *comm = set->user;
-    return comm->world;
+    return set->user;
 }
 
 /* Begins to carry the message in a slot, in parts that MPI can count. */
@@ -44,7 +43,7 @@ static AmStatus begin(Channel *channel, int64_t turn, AmError *error) {
 static AmStatus is_carried(const Channel *channel, int64_t turn, bool *is_ready, AmError *error) {
     const MpiChannel *self = channel->state;
     int64_t slot = turn % channel->quota;
-    if (atomic_load(&world_of(channel->set)->failed))
+    if (comm_mpi_has_failed(world_of(channel->set)))
         return comm_mpi_fail_released(self->sends ? channel->sender : channel->receiver, error);
     *is_ready = true;
     for (int32_t part = 0; part < self->part_count && *is_ready; part++)
@@ -70,7 +69,7 @@ static void nap(void) {
 
 static void *make_progress(void *argument) {
     CommWorld *world = argument;
-    while (!atomic_load(&world->thread_ends) && !atomic_load(&world->failed)) {
+    while (!atomic_load(&world->thread_ends) && !comm_mpi_has_failed(world)) {
         mpi_wire_progress();
         nap();
     }
@@ -121,7 +120,7 @@ static void close_channel(Channel *channel) {
     for (int32_t k = 0; k < channel->quota * self->part_count; k++) {
         bool done = false;
         if (!self->sends) mpi_wire_cancel(&self->requests[k]);
-        while (!atomic_load(&world->failed) && mpi_wire_test(&self->requests[k], &done, NULL) == AM_OK &&
+        while (!comm_mpi_has_failed(world) && mpi_wire_test(&self->requests[k], &done, NULL) == AM_OK &&
                !done)
             nap();
     }
@@ -132,10 +131,11 @@ static void close_all(ChannelSet *set) {
     atomic_store(&world->thread_ends, true);
     if (world->has_thread) pthread_join(world->thread, NULL);
     world->has_thread = false;
-    for (int32_t k = 0; k < set->count && !atomic_load(&world->failed); k++)
+    if (comm_mpi_has_failed(world)) return;
+    for (int32_t k = 0; k < set->count; k++)
         if (set->channels[k]->state) close_channel(set->channels[k]);
     /* Who goes on may send with these tags again, when nobody waits for the messages of this set any more. */
-    comm_mpi_meet(set->user, NULL);
+    comm_mpi_meet(world, world->first, NULL);
 }
 
 const ChannelBackEnd channel_mpi = {

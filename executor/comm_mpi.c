@@ -283,10 +283,15 @@ AmStatus comm_mpi_fail_released(int32_t rank, AmError *error) {
     return am_fail(error, AM_ERROR_RUNTIME, "", "rank %d was stopped because another rank failed", rank);
 }
 
+bool comm_mpi_has_failed(CommWorld *world) {
+    return atomic_load(&world->failed) || world_check(world->processes, NULL) != AM_OK;
+}
+
 /* Between two looks at what is under way: the processor goes to who else wants it, at length later. */
-static AmStatus rest(const Comm *comm, int64_t *idle, AmError *error) {
-    if (atomic_load(&comm->world->failed)) return comm_mpi_fail_released(comm->rank, error);
-    if (++*idle < 1000) sched_yield();
+static AmStatus rest(CommWorld *world, int32_t rank, int64_t *idle, AmError *error) {
+    bool has_failed = ++*idle % 128 == 0 ? comm_mpi_has_failed(world) : atomic_load(&world->failed);
+    if (has_failed) return comm_mpi_fail_released(rank, error);
+    if (*idle < 1000) sched_yield();
     else nanosleep(&(struct timespec){.tv_nsec = *idle < 5000 ? 20000 : 100000}, NULL);
     return AM_OK;
 }
@@ -307,7 +312,7 @@ static AmStatus run(Comm *comm, const CommCall *call, AmError *error) {
         begins = false;
         if (is_complete(self)) return AM_OK;
         if (moved) idle = 0;
-        else TRY(rest(comm, &idle, error));
+        else TRY(rest(comm->world, comm->rank, &idle, error));
     }
 }
 
@@ -319,18 +324,17 @@ static AmStatus join(Comm *comm, const int32_t *ranks, int32_t count, int32_t *n
     return AM_OK;
 }
 
-static AmStatus finish_message(const Comm *comm, MpiRequest *request, AmError *error) {
+static AmStatus finish_message(CommWorld *world, int32_t rank, MpiRequest *request, AmError *error) {
     int64_t idle = 0;
     for (bool done = false;;) {
         TRY(mpi_wire_test(request, &done, error));
         if (done) return AM_OK;
-        TRY(rest(comm, &idle, error));
+        TRY(rest(world, rank, &idle, error));
     }
 }
 
 /* In log2 n rounds: in round k everybody tells the process 2^k behind that all 2^k before are here. */
-AmStatus comm_mpi_meet(const Comm *comm, AmError *error) {
-    const CommWorld *world = comm->world;
+AmStatus comm_mpi_meet(CommWorld *world, int32_t rank, AmError *error) {
     int32_t process = world->processes->process, count = world->processes->count;
     int32_t tag = comm_mpi_barrier_tag(world);
     for (int32_t distance = 1; distance < count; distance *= 2) {
@@ -338,8 +342,8 @@ AmStatus comm_mpi_meet(const Comm *comm, AmError *error) {
         char byte = 0, its;
         TRY(mpi_wire_receive(&in, &its, 1, (process + count - distance) % count, tag, error));
         TRY(mpi_wire_send(&out, &byte, 1, (process + distance) % count, tag, error));
-        TRY(finish_message(comm, &in, error));
-        TRY(finish_message(comm, &out, error));
+        TRY(finish_message(world, rank, &in, error));
+        TRY(finish_message(world, rank, &out, error));
     }
     return AM_OK;
 }
@@ -347,7 +351,7 @@ AmStatus comm_mpi_meet(const Comm *comm, AmError *error) {
 static AmStatus barrier(Comm *comm, AmError *error) {
     CommWorld *world = comm->world;
     TRY(rendezvous_barrier(world->rendezvous, comm->rank, error));
-    if (comm->rank == world->first) TRY(comm_mpi_meet(comm, error));
+    if (comm->rank == world->first) TRY(comm_mpi_meet(world, comm->rank, error));
     return rendezvous_barrier(world->rendezvous, comm->rank, error);
 }
 
@@ -400,6 +404,8 @@ const CommBackEnd comm_mpi = {
     .join = join,
     .prepare = prepare,
     .run = run,
+    .has_channels = true,
+    .channels = &channel_mpi,
     .meets_on_host = true,
     .barrier = barrier,
     .abort = abort_all,

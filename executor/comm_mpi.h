@@ -38,12 +38,14 @@ static inline int32_t comm_mpi_barrier_tag(const CommWorld *world) {
 /* "rank 3 was stopped because another rank failed" */
 AmStatus comm_mpi_fail_released(int32_t rank, AmError *error);
 
-/* Returns when one thread of every process has come here. */
-AmStatus comm_mpi_meet(const Comm *comm, AmError *error);
+/* Whether a rank here or a process has failed, so that messages may not come. */
+bool comm_mpi_has_failed(CommWorld *world);
+/* Returns when one thread of every process has come here; `rank` is the caller. */
+AmStatus comm_mpi_meet(CommWorld *world, int32_t rank, AmError *error);
 
-/* Channels between processes; ChannelSet.user is a Comm of comm_mpi, of any rank here. Messages
+/* Channels between processes; ChannelSet.user is Comm.world of comm_mpi. Messages
  * go from the sender's slots to the receiver's, which are ready for as many as there are. All
- * processes of the Comm start and close such a set together, also those in which no channel ends. */
+ * processes start and close such a set together, also those in which no channel ends. */
 extern const ChannelBackEnd channel_mpi;
 
 #endif

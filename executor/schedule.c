@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #include "executor/control.h"
+#include "executor/turn_order.h"
 
 enum { BACKWARD, FORWARD, PLAIN, REPORT = -1 }; /* priorities */
 
@@ -15,7 +16,8 @@ typedef struct Group {
     const ReadyProgram *program; /* the rank's, or a body's */
     const Control *loop;         /* whose body it is; NULL: the rank's */
     int32_t first, end;
-    int32_t turns;     /* in a step */
+    int32_t turns; /* in a step */
+    int32_t priority;
     bool begins, ends; /* the step, or the body */
     int32_t actor;
 } Group;
@@ -24,6 +26,9 @@ typedef struct Group {
 typedef struct RankGroups {
     Group *groups;
     int32_t count;
+    TurnEdge *edges; /* between them, by number */
+    int32_t edge_count, edge_capacity;
+    TurnOrder order; /* where others of the stage are in other processes; count 0: they are not */
 } RankGroups;
 
 struct Schedule {
@@ -32,6 +37,10 @@ struct Schedule {
     Arena arena;
     RankGroups *ranks; /* [rank_count] */
 };
+
+static RankGroups *groups_of(const Group *group) {
+    return &group->schedule->ranks[group->rank - group->schedule->options.ranks];
+}
 
 /* ---- what an actor does ---- */
 
@@ -48,6 +57,8 @@ static AmStatus run_turn(const Group *group, int64_t turn, AmError *error) {
 static AmStatus act(void *user, int64_t turn, AmError *error) {
     const Group *group = user;
     const ScheduleOptions *options = &group->schedule->options;
+    TurnOrder *order = &groups_of(group)->order;
+    if (order->count > 0) order->next = (order->next + 1) % order->count;
     if (group->loop) return run_turn(group, turn, error);
     if (group->begins) TRY(options->begin(options->user, group->rank, turn, error));
     if (group->begins && group->ends) TRY(rank_run(group->rank, error));
@@ -108,6 +119,7 @@ static AmStatus add_group(Schedule *self, RankGroups *list, int32_t r, const Gro
     char name[64];
     *added = *group;
     added->schedule = self;
+    added->priority = priority;
     added->rank = &self->options.ranks[r];
     snprintf(name, sizeof name, "%s of rank %d, part %d", kinds[priority], added->rank->comm->rank,
              list->count - 1);
@@ -122,6 +134,13 @@ static AmStatus add_group(Schedule *self, RankGroups *list, int32_t r, const Gro
 
 static AmStatus connect(Schedule *self, const Group *from, const Group *to, int32_t quota, int32_t initial,
                         AmError *error) {
+    RankGroups *list = groups_of(from);
+    ARENA_RESERVE(&self->arena, list->edges, list->edge_count, list->edge_capacity);
+    if (self->arena.failed) return am_fail_memory(error, list->edge_count);
+    list->edges[list->edge_count++] = (TurnEdge){.producer = (int32_t)(from - list->groups),
+                                                 .consumer = (int32_t)(to - list->groups),
+                                                 .quota = quota,
+                                                 .initial = initial};
     return actors_connect(self->graph, from->actor, to->actor, quota, initial, NULL, error);
 }
 
@@ -243,17 +262,37 @@ static AmStatus connect_channels(Schedule *self, AmError *error) {
     return AM_OK;
 }
 
-/* Ranks with several groups take the order of their stage's first device. */
+/* Whether the group is next in its rank's order. */
+static AmStatus is_next(void *user, int64_t turn, bool *is_ready, AmError *error) {
+    (void)turn, (void)error;
+    const Group *group = user;
+    const RankGroups *list = groups_of(group);
+    *is_ready = &list->groups[list->order.actors[list->order.next]] == group;
+    return AM_OK;
+}
+
+/* The rank takes the order that all devices of its stage work out, each in its process. */
+static AmStatus keep_order(Schedule *self, RankGroups *list, AmError *error) {
+    TurnActor *actors = ARENA_ARRAY(&self->arena, TurnActor, list->count);
+    if (!actors) return am_fail_memory(error, list->count);
+    for (int32_t g = 0; g < list->count; g++) {
+        const Group *group = &list->groups[g];
+        actors[g] = (TurnActor){.turns = group->turns, .priority = group->priority};
+        TRY(actors_gate(self->graph, group->actor, is_next, &list->groups[g], error));
+    }
+    return turn_order_find(&list->order, &self->arena, actors, list->count, list->edges, list->edge_count,
+                           error);
+}
+
+/* Ranks with several groups take the order of their stage's first device, where all are in this process. */
 static AmStatus follow(Schedule *self, int32_t r, AmError *error) {
     const Program *program = self->options.ranks[r].program;
-    const RankGroups *list = &self->ranks[r];
+    RankGroups *list = &self->ranks[r];
     int32_t leader = program->first_rank - self->options.ranks[0].comm->rank;
-    if (list->count == 1 || program->mesh->device_count == 1 || leader == r) return AM_OK;
-    if (leader < 0)
-        return am_fail(
-            error, AM_ERROR_USAGE, "",
-            "schedule 1f1b needs the %d devices of a stage in one process; schedule gpipe does not",
-            program->mesh->device_count);
+    if (list->count == 1 || program->mesh->device_count == 1) return AM_OK;
+    if (leader < 0 || leader + program->mesh->device_count > self->options.rank_count)
+        return keep_order(self, list, error);
+    if (leader == r) return AM_OK;
     for (int32_t g = 0; g < list->count; g++)
         TRY(actors_follow(self->graph, list->groups[g].actor, self->ranks[leader].groups[g].actor, error));
     return AM_OK;

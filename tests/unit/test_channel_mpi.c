@@ -92,7 +92,7 @@ static AmStatus run_ring(Comm *comms, int32_t here, AmError *error) {
     ActorGraphOptions options = {
         .worker_count = here, .steps = STEPS, .outside_seconds = 60, .on_failure = release, .user = comms};
     TRY(actors_open(&ring.graph, &options, error));
-    TRY(channels_open(&ring.set, comms[0].rank, here, &channel_mpi, comms, error));
+    TRY(channels_open(&ring.set, comms[0].rank, here, &channel_mpi, comms[0].world, error));
     AmStatus status = build(&ring, comms, here, error);
     if (status == AM_OK) status = case_run(ring.graph, workers, here, error);
     channels_close(ring.set);
