@@ -27,24 +27,32 @@ const char *relaxation_name(Relaxation relaxation);
 /* RELAXATION_COUNT if there is none of that name. */
 Relaxation relaxation_from_name(const char *name);
 
+/* Forward operators that the backward pass makes again (recompute.h): first, end, in the instructions of the
+ * module that was read. */
+typedef struct RecomputedRanges {
+    int32_t (*ranges)[2]; /* [count], disjoint */
+    int32_t count;
+} RecomputedRanges;
+
 typedef struct MicroBatching {
-    int32_t micro_batches; /* >= 1 */
-    uint32_t relaxations;  /* bits by Relaxation */
+    int32_t micro_batches;       /* >= 1 */
+    RecomputedRanges recomputed; /* before the batch is cut up */
+    uint32_t relaxations;        /* bits by Relaxation */
     /* The backward pass has turns of its own, after all of the forward pass: fill and drain of a pipeline.
      * What passes from one to the other is kept for all turns. Not where they cannot be told apart. */
     bool separate_backward;
 } MicroBatching;
 
-/* The context of the rewritten module. It refers to `whole`, which must outlive
- * it: sha256, and so plans, are the original's; original[i] is the instruction
- * of the original that i was made for. Parameters and outputs keep their numbers.
+/* The context of the module `base` rewritten in micro-batches. It refers to `base`, which must outlive
+ * it and is as it was read, or with recomputation: sha256, and so plans, are the original's; original[i] is
+ * the instruction of the original that i was made for. Parameters and outputs keep their numbers.
  * AM_ERROR_INFEASIBLE: the module cannot be split so exactly; the text names the
  * operator, its place in the source and the relaxation that would allow it. */
-AmStatus plan_context_split(PlanContext **split, const PlanContext *whole, const MicroBatching *settings,
+AmStatus plan_context_split(PlanContext **split, const PlanContext *base, const MicroBatching *settings,
                             AmError *error);
 
 /* The same, made on first use and owned by `whole`, which may not be shared by
- * threads meanwhile; `whole` itself for one micro-batch. */
+ * threads meanwhile; with recomputation, too; `whole` itself where there is neither. */
 AmStatus plan_context_for(const PlanContext **context, PlanContext *whole, const MicroBatching *settings,
                           AmError *error);
 

@@ -73,6 +73,8 @@ typedef struct PlanStage {
     int32_t exception_count;
     PlanBoxing *boxing;
     int32_t boxing_count;
+    int32_t (*recompute)[2]; /* [recompute_count] first, end of forward operators: recompute.h */
+    int32_t recompute_count;
 } PlanStage;
 
 typedef struct PlanDevicePrediction {
@@ -114,13 +116,17 @@ typedef struct PlanContext {
     Rules *rules;
     Classes *classes;
     Choices *choices; /* what completions choose from */
-    /* Of a context whose module runs in micro-batches (micro_batches.h): what it was made from. */
+    /* Of a context whose module was rewritten (micro_batches.h, recompute.h): that of the module as read, and
+     * what it was made from, the same or that with recomputation. */
     const struct PlanContext *whole; /* or NULL */
-    const int32_t *original;         /* [instruction]: the instruction of `whole` that it serves */
-    int32_t micro_batches;           /* 0 where whole is NULL */
-    uint32_t relaxations;            /* bits by Relaxation: those that were needed */
-    bool separate_backward;          /* as it was asked for */
-    struct PlanContext *splits;      /* contexts made from this one, which it owns; then `next_split` */
+    const struct PlanContext *base;
+    int32_t *original;       /* [instruction]: the instruction of `whole` that it serves */
+    int32_t micro_batches;   /* 0 where whole is NULL */
+    uint32_t relaxations;    /* bits by Relaxation: those that were needed */
+    bool separate_backward;  /* as it was asked for */
+    int32_t (*recompute)[2]; /* [recompute_count]: as in PlanStage, of all stages */
+    int32_t recompute_count;
+    struct PlanContext *splits; /* contexts made from this one, which it owns; then `next_split` */
     struct PlanContext *next_split;
 } PlanContext;
 

@@ -22,7 +22,8 @@ typedef struct Reader {
     const PlanContext *context;
     const char *source;
     Plan *plan;
-    bool *taken; /* [MESH_MAX_DEVICES]: devices that a stage has named */
+    bool *taken;                 /* [MESH_MAX_DEVICES]: devices that a stage has named */
+    RecomputedRanges recomputed; /* of all stages, in order */
     AmError *error;
 } Reader;
 
@@ -292,12 +293,30 @@ static AmStatus read_ranges(const Reader *self, PlanStage *stage, const json_t *
     return AM_OK;
 }
 
+static bool stage_has_range(const PlanStage *stage, const int32_t *range) {
+    for (int32_t r = 0; r < stage->range_count; r++)
+        if (range[0] >= stage->ranges[r][0] && range[1] <= stage->ranges[r][1]) return true;
+    return false;
+}
+
+/* The stage's share of what collect_recomputed() read. */
+static AmStatus take_recomputed(const Reader *self, PlanStage *stage, const json_t *object, int32_t *taken,
+                                const char *where) {
+    stage->recompute = self->recomputed.ranges + *taken;
+    stage->recompute_count = (int32_t)json_array_size(json_object_get(object, "recompute"));
+    *taken += stage->recompute_count;
+    for (int32_t r = 0; r < stage->recompute_count; r++)
+        if (!stage_has_range(stage, stage->recompute[r]))
+            return refuse(self, where_of(self, "%s.recompute[%d]", where, r),
+                          "expected operators of one of the stage's ranges");
+    return AM_OK;
+}
+
 static AmStatus read_stage(const Reader *self, PlanStage *stage, json_t *object, bool *covered,
                            const char *where) {
     static const char *const keys[] = {"ranges", "devices",   "mesh", "lists", "exceptions",
                                        "boxing", "recompute", "even", NULL};
-    static const char *const unsupported[] = {"recompute"};
-    json_t *ranges, *devices, *axes, *lists, *exceptions, *boxing, *list;
+    json_t *ranges, *devices, *axes, *lists, *exceptions, *boxing, *recompute;
     if (!json_is_object(object)) return refuse(self, where, "expected an object");
     TRY(json_only_keys(object, keys, self->source, where, self->error));
     TRY(json_get_array(&ranges, object, "ranges", self->source, where, self->error));
@@ -306,16 +325,10 @@ static AmStatus read_stage(const Reader *self, PlanStage *stage, json_t *object,
     TRY(json_get_object(&lists, object, "lists", self->source, where, self->error));
     TRY(json_get_array(&exceptions, object, "exceptions", self->source, where, self->error));
     TRY(json_get_array(&boxing, object, "boxing", self->source, where, self->error));
+    TRY(json_get_array(&recompute, object, "recompute", self->source, where, self->error));
     const json_t *even = json_object_get(object, "even");
     if (even && !json_is_boolean(even)) return refuse(self, where, "expected true or false as \"even\"");
     stage->is_even = json_is_true(even);
-    for (size_t k = 0; k < sizeof unsupported / sizeof unsupported[0]; k++) {
-        TRY(json_get_array(&list, object, unsupported[k], self->source, where, self->error));
-        if (json_array_size(list) > 0)
-            return am_fail(self->error, AM_ERROR_INPUT, self->source,
-                           "%s.%s: expected an empty array, entries are not supported", where,
-                           unsupported[k]);
-    }
     TRY(read_ranges(self, stage, ranges, covered, where));
     TRY(read_mesh(self, &stage->mesh, axes, where_of(self, "%s.mesh", where, 0)));
     TRY(read_devices(self, stage, devices, where_of(self, "%s.devices", where, 0)));
@@ -344,9 +357,12 @@ static AmStatus read_stages(const Reader *self, const json_t *stages) {
     plan->stages = ARENA_ARRAY(self->arena, PlanStage, plan->stage_count);
     bool *covered = ARENA_ARRAY(self->arena, bool, instructions);
     if (!plan->stages || !covered) return am_fail_memory(self->error, instructions);
-    for (int32_t s = 0; s < plan->stage_count; s++)
-        TRY(read_stage(self, &plan->stages[s], json_array_get(stages, (size_t)s), covered,
-                       where_of(self, "%s.stages[%d]", "$", s)));
+    for (int32_t s = 0, recomputed = 0; s < plan->stage_count; s++) {
+        const char *where = where_of(self, "%s.stages[%d]", "$", s);
+        json_t *stage = json_array_get(stages, (size_t)s);
+        TRY(read_stage(self, &plan->stages[s], stage, covered, where));
+        TRY(take_recomputed(self, &plan->stages[s], stage, &recomputed, where));
+    }
     for (int32_t i = 0; i < instructions; i++)
         if (!covered[i])
             return am_fail(self->error, AM_ERROR_INPUT, self->source,
@@ -494,6 +510,33 @@ static AmStatus read_relaxations(const Reader *self, uint32_t *relaxations, json
     return AM_OK;
 }
 
+/* What all stages recompute: their names are read in a context that has it. */
+static AmStatus collect_recomputed(Reader *self, const json_t *root) {
+    const json_t *stages = json_object_get(root, "stages"), *stage, *pair;
+    RecomputedRanges *ranges = &self->recomputed;
+    int32_t count = plan_context_whole(self->context)->rules->entry_count;
+    size_t capacity = 0, s, k;
+    json_array_foreach(stages, s, stage) capacity += json_array_size(json_object_get(stage, "recompute"));
+    if (capacity > (size_t)count)
+        return refuse(self, "$.stages", "expected no more ranges to recompute than instructions");
+    ranges->ranges = arena_alloc(self->arena, sizeof *ranges->ranges * (capacity + 1));
+    bool *taken = ARENA_ARRAY(self->arena, bool, count + 1);
+    if (self->arena->failed) return am_fail_memory(self->error, (int64_t)capacity * 8);
+    json_array_foreach(stages, s, stage) json_array_foreach(json_object_get(stage, "recompute"), k, pair) {
+        int32_t *range = ranges->ranges[ranges->count++];
+        const char *at = arena_format(self->arena, "$.stages[%d].recompute[%d]", (int)s, (int)k);
+        if (!at) return am_fail_memory(self->error, 32);
+        if (json_array_size(pair) != 2) return refuse(self, at, "expected [first, end]");
+        TRY(read_element(self, &range[0], pair, 0, at, 0, count - 1));
+        TRY(read_element(self, &range[1], pair, 1, at, range[0] + 1, count));
+        for (int32_t i = range[0]; i < range[1]; i++) {
+            if (taken[i]) return refuse(self, at, "an operator is in two ranges");
+            taken[i] = true;
+        }
+    }
+    return AM_OK;
+}
+
 /* The context in which the plan's names are to be read. */
 static AmStatus read_micro_batches(Reader *self, PlanContext *whole, json_t *root) {
     MicroBatching settings = {0};
@@ -501,6 +544,8 @@ static AmStatus read_micro_batches(Reader *self, PlanContext *whole, json_t *roo
     TRY(json_get_integer(&micro_batches, root, "micro_batches", 1, MICRO_BATCHES_MOST, self->source, "$",
                          self->error));
     TRY(read_relaxations(self, &settings.relaxations, root));
+    TRY(collect_recomputed(self, root));
+    settings.recomputed = self->recomputed;
     self->plan->micro_batches = settings.micro_batches = (int32_t)micro_batches;
     settings.separate_backward = json_array_size(json_object_get(root, "stages")) > 1;
     TRY(plan_context_for(&self->context, whole, &settings, self->error));

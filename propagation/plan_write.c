@@ -82,16 +82,18 @@ static json_t *boxing_to_json(const PlanStage *stage, const PlanContext *context
 }
 
 static json_t *stage_to_json(const PlanStage *stage, const PlanContext *context) {
-    json_t *ranges = json_array(), *exceptions = json_array();
+    json_t *ranges = json_array(), *exceptions = json_array(), *recompute = json_array();
     for (int32_t r = 0; r < stage->range_count; r++)
         json_array_append_new(ranges, json_pack("[i, i]", stage->ranges[r][0], stage->ranges[r][1]));
     for (int32_t k = 0; k < stage->exception_count; k++)
         json_array_append_new(exceptions, exception_to_json(&stage->exceptions[k], context, &stage->mesh));
+    for (int32_t r = 0; r < stage->recompute_count; r++)
+        json_array_append_new(recompute, json_pack("[i, i]", stage->recompute[r][0], stage->recompute[r][1]));
     json_t *object =
-        json_pack("{s:o, s:o, s:o, s:o, s:o, s:o, s:[]}", "ranges", ranges, "devices",
+        json_pack("{s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "ranges", ranges, "devices",
                   integers_to_json(stage->devices, stage->mesh.device_count), "mesh",
                   mesh_to_json(&stage->mesh), "lists", lists_to_json(stage, context->classes), "exceptions",
-                  exceptions, "boxing", boxing_to_json(stage, context), "recompute");
+                  exceptions, "boxing", boxing_to_json(stage, context), "recompute", recompute);
     if (object && stage->is_even) json_object_set_new(object, "even", json_true());
     return object;
 }

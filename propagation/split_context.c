@@ -1,9 +1,10 @@
-/* The context of a module that runs in micro-batches: the module rewritten
- * (time_*.c), roles with their instructions renumbered, and everything that a
+/* The context of a module that was rewritten: with recomputation (recompute.c), in micro-batches
+ * (time_*.c), or both; roles with their instructions renumbered, and everything that a
  * context derives from these.
  */
 #include <string.h>
 
+#include "propagation/recompute.h"
 #include "propagation/time_axis.h"
 
 static const struct {
@@ -112,10 +113,10 @@ static AmStatus check_ranks(const IrModule *module, AmError *error) {
 
 static AmStatus rewrite(PlanContext *self, int32_t **origins, Arena *scratch, const MicroBatching *settings,
                         AmError *error) {
-    const PlanContext *whole = self->whole;
+    const PlanContext *base = self->base;
     TimeAxis *axis = NULL;
-    TRY(check_ranks(whole->canonical, error));
-    TRY(make_axis(&axis, scratch, whole, settings, error));
+    TRY(check_ranks(base->canonical, error));
+    TRY(make_axis(&axis, scratch, base, settings, error));
     TRY(time_find_states(axis, error));
     TRY(time_find_levels(axis, error));
     TRY(time_find_demands(axis, error));
@@ -124,7 +125,7 @@ static AmStatus rewrite(PlanContext *self, int32_t **origins, Arena *scratch, co
 }
 
 static AmStatus make_roles(PlanContext *self, AmError *error) {
-    const IrRoles *from = self->whole->roles;
+    const IrRoles *from = self->base->roles;
     const IrModule *module = self->canonical;
     const IrComputation *entry = &module->computations[module->entry];
     const IrInstruction *root = &module->instructions[entry->root];
@@ -140,6 +141,9 @@ static AmStatus make_roles(PlanContext *self, AmError *error) {
     for (int32_t k = 0; k < from->output_count; k++)
         outputs[k] = root->opcode == IR_TUPLE ? root->operands[k] : entry->root;
     for (int32_t i = 0; i < module->instruction_count; i++) phases[i] = from->phases[self->original[i]];
+    if (self->base->whole) /* original[] becomes that of the module as read */
+        for (int32_t i = 0; i < module->instruction_count; i++)
+            self->original[i] = self->base->original[self->original[i]];
     *roles = *from;
     roles->parameters = parameters;
     roles->outputs = outputs;
@@ -177,35 +181,101 @@ int32_t plan_instruction_of(const PlanContext *context, int32_t number) {
     return found;
 }
 
+static bool same_ranges(const PlanContext *context, const RecomputedRanges *ranges) {
+    return context->recompute_count == ranges->count &&
+           (ranges->count == 0 ||
+            memcmp(context->recompute, ranges->ranges, sizeof *ranges->ranges * (size_t)ranges->count) == 0);
+}
+
+/* `is_copy` [entry instruction]: it makes another one's value again; NULL: none does. */
+static AmStatus derive(PlanContext *self, const bool *is_copy, AmError *error) {
+    TRY(make_roles(self, error));
+    int32_t entry = self->canonical->computations[self->canonical->entry].count;
+    for (int32_t i = 0; is_copy && i < entry; i++)
+        if (is_copy[i]) self->roles->phases[i] = IR_PHASE_RECOMPUTED;
+    TRY(rules_build(&self->rules, &self->arena, self->canonical, error));
+    TRY(classes_build(&self->classes, &self->arena, self->rules, self->roles, error));
+    TRY(choices_build(&self->choices, &self->arena, self->rules, self->classes, self->roles, error));
+    name_classes(self);
+    return AM_OK;
+}
+
+static AmStatus open_context(PlanContext **context, const PlanContext *base, AmError *error) {
+    Arena arena = {0};
+    PlanContext *self = ARENA_ARRAY(&arena, PlanContext, 1);
+    if (!self) return am_fail_memory(error, (int64_t)sizeof *self);
+    self->arena = arena;
+    self->whole = plan_context_whole(base);
+    self->base = base;
+    self->module = base->module;
+    memcpy(self->sha256, base->sha256, sizeof self->sha256);
+    *context = self;
+    return AM_OK;
+}
+
+/* The context of the module with recomputation. */
+static AmStatus recompute(PlanContext **context, const PlanContext *whole, const RecomputedRanges *ranges,
+                          AmError *error) {
+    PlanContext *self;
+    int32_t *origins;
+    bool *is_copy;
+    AmStatus status;
+    TRY(open_context(&self, whole, error));
+    self->micro_batches = 1;
+    self->recompute_count = ranges->count;
+    self->recompute = arena_alloc(&self->arena, sizeof *ranges->ranges * (size_t)ranges->count);
+    TRY_OR_FAIL(self->recompute ? AM_OK : am_fail_memory(error, ranges->count));
+    memcpy(self->recompute, ranges->ranges, sizeof *ranges->ranges * (size_t)ranges->count);
+    TRY_OR_FAIL(recompute_emit(&self->canonical, &origins, &is_copy, whole, ranges, error));
+    self->original = origins;
+    TRY_OR_FAIL(derive(self, is_copy, error));
+    *context = self;
+    return AM_OK;
+fail:
+    plan_context_free(self);
+    return status;
+}
+
+static void add_context(PlanContext *whole, PlanContext *made) {
+    made->next_split = whole->splits;
+    whole->splits = made;
+}
+
 AmStatus plan_context_for(const PlanContext **context, PlanContext *whole, const MicroBatching *settings,
                           AmError *error) {
-    PlanContext *split = whole->splits;
-    *context = whole;
+    const PlanContext *base = whole;
+    PlanContext *split = whole->splits, *made;
+    if (settings->recomputed.count > 0) {
+        while (split && (split->micro_batches != 1 || !same_ranges(split, &settings->recomputed)))
+            split = split->next_split;
+        if (!split) {
+            TRY(recompute(&made, whole, &settings->recomputed, error));
+            add_context(whole, split = made);
+        }
+        base = split;
+        split = whole->splits;
+    }
+    *context = base;
     if (settings->micro_batches <= 1) return AM_OK;
-    while (split &&
-           (split->micro_batches != settings->micro_batches || split->relaxations != settings->relaxations ||
-            split->separate_backward != settings->separate_backward))
+    while (split && (split->micro_batches != settings->micro_batches || split->base != base ||
+                     split->relaxations != settings->relaxations ||
+                     split->separate_backward != settings->separate_backward))
         split = split->next_split;
     if (!split) {
-        TRY(plan_context_split(&split, whole, settings, error));
-        split->next_split = whole->splits;
-        whole->splits = split;
+        TRY(plan_context_split(&made, base, settings, error));
+        add_context(whole, split = made);
     }
     *context = split;
     return AM_OK;
 }
 
-AmStatus plan_context_split(PlanContext **split, const PlanContext *whole, const MicroBatching *settings,
+AmStatus plan_context_split(PlanContext **split, const PlanContext *base, const MicroBatching *settings,
                             AmError *error) {
-    Arena arena = {0}, scratch = {0};
+    Arena scratch = {0};
     int32_t *origins;
-    PlanContext *self = ARENA_ARRAY(&arena, PlanContext, 1);
-    if (!self) return am_fail_memory(error, (int64_t)sizeof *self);
-    self->arena = arena;
-    self->whole = whole;
-    self->module = whole->module;
+    PlanContext *self;
+    TRY(open_context(&self, base, error));
     self->micro_batches = settings->micro_batches;
-    memcpy(self->sha256, whole->sha256, sizeof self->sha256);
     AmStatus status;
     MicroBatching tried = *settings;
     AmError refusal = {0};
@@ -219,11 +289,7 @@ AmStatus plan_context_split(PlanContext **split, const PlanContext *whole, const
     }
     if (status != AM_OK) goto fail;
     self->original = origins;
-    TRY_OR_FAIL(make_roles(self, error));
-    TRY_OR_FAIL(rules_build(&self->rules, &self->arena, self->canonical, error));
-    TRY_OR_FAIL(classes_build(&self->classes, &self->arena, self->rules, self->roles, error));
-    TRY_OR_FAIL(choices_build(&self->choices, &self->arena, self->rules, self->classes, self->roles, error));
-    name_classes(self);
+    TRY_OR_FAIL(derive(self, NULL, error));
     *split = self;
     arena_free(&scratch);
     return AM_OK;

@@ -62,6 +62,32 @@ def check_losses(name, have, want, tolerance):
         assert worst <= allowed, f"{name}: the loss of step {step} is off by {worst:.2e}"
 
 
+def recomputed(plan, pieces):
+    """The plan with the forward operators of every stage made again in the backward pass, in `pieces` ranges."""
+    root = json.loads(plan.read_text())
+    count = root["module"]["instructions"]
+    for stage in root["stages"]:
+        stage["recompute"] = []
+        for first, end in stage["ranges"]:
+            end = min(end, count)
+            step = max(1, (end - first) // pieces)
+            stage["recompute"] += [[at, min(at + step, end)] for at in range(first, end, step)]
+    for derived in ("parameters", "decisions"):
+        root.pop(derived)
+    changed = plan.with_name("recomputed.json")
+    changed.write_text(json.dumps(root))
+    return changed
+
+
+def check_recomputed(title, model, plan, source, have, pieces):
+    """Nothing changes but memory, which is no more than before."""
+    again = recomputed(plan, pieces)
+    assert losses(model, again, source) == have, f"{title}: losses differ where forward values are made again"
+    peaks = [sum(device["peak_bytes"] for device in json.loads(succeed("simulate", at, model, "--json"))["devices"])
+             for at in (plan, again)]
+    assert peaks[1] <= 1.1 * peaks[0], f"{title}: {peaks[1]} bytes with recomputation, {peaks[0]} without"
+
+
 def check_model(name, model, source, pipelines, directory):
     """How many pipelines were run; the module may be too small for some."""
     want, count = losses(model, "none", source), 0
@@ -85,6 +111,7 @@ def check_model(name, model, source, pipelines, directory):
         check_losses(title, have, want, TOLERANCE.get(name, 5e-6))
         same = same_plan.setdefault((devices, mesh, micro_batches), have)
         assert same == have, f"{title}: 1F1B and GPipe differ"
+        check_recomputed(title, model, plan, source, have, 1 + count % 4)
         count += 1
     assert count > 0, f"{name}: no pipeline was run"
     return count
@@ -122,6 +149,10 @@ def check_files(directory):
     check_refused(model, plan, change(["stages", 1, "devices"], [0]), "a device is named twice", directory)
     check_refused(model, plan, change(["stages", 1, "ranges", 0, 0], 0), "an instruction is in two ranges", directory)
     check_refused(model, plan, change(["stages", 1, "ranges", 0, 1], end - 1), "is in no stage's ranges", directory)
+    check_refused(model, plan, change(["stages", 0, "recompute"], [[0, 4], [3, 5]]), "in two ranges", directory)
+    check_refused(model, plan, change(["stages", 0, "recompute"], [[4, 4]]), "recompute[0][1]: expected", directory)
+    check_refused(model, plan, change(["stages", 0, "recompute"], [[0, end]]), "one of the stage's ranges", directory)
+    check_refused(model, plan, change(["stages", 0, "recompute"], 3), "recompute", directory)
     check_refused(model, plan, change(["schedule"], "none"), "expected \"1f1b\" or \"gpipe\"", directory)
     check_refused(model, plan, change(["stages"], swapped), "which comes later", directory)
     check_refused(model, plan, change(["parameters", 0, "stage"], lambda stage: 1 - stage), "not what the plan's stages give", directory)
