@@ -16,12 +16,13 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "executor/checkpoint_reader.h"
 #include "executor/checkpoint_write.h"
 
-enum { DEFAULT_KEEP = 2 };
+enum { DEFAULT_KEEP = 2, ABANDON_SECONDS = 3 };
 static const int64_t MOST_SHARE_BYTES = (int64_t)1 << 31;
 
 typedef enum Turn { TURN_IDLE, TURN_FILES, TURN_WRITTEN, TURN_COMMIT, TURN_DONE } Turn;
@@ -34,12 +35,13 @@ struct Checkpoint {
     bool has_found;
     int lock; /* the folder, held open; -1 */
     int64_t first_step;
-    CheckpointImage *images; /* [rank_count] */
-    int32_t *tensors;        /* [parameter]: its tensor, or -1 */
-    CheckpointManifest form; /* tensors without parts: what every save begins with */
-    int64_t saved, failed;   /* steps of the last save that is in place, that failed; -1: none */
-    AmError failure;         /* of the last save, if it failed */
-    _Atomic int32_t to_take; /* ranks that have not copied their parts yet */
+    CheckpointImage *images;  /* [rank_count] */
+    int32_t *tensors;         /* [parameter]: its tensor, or -1 */
+    CheckpointManifest form;  /* tensors without parts: what every save begins with */
+    int64_t saved, failed;    /* steps of the last save that is in place, that failed; -1: none */
+    AmError failure;          /* of the last save, if it failed */
+    atomic_bool is_abandoned; /* see abandon() */
+    _Atomic int32_t to_take;  /* ranks that have not copied their parts yet */
     /* shared with the worker, under the mutex */
     pthread_t worker;
     pthread_mutex_t mutex;
@@ -301,13 +303,33 @@ AmStatus checkpoint_open(Checkpoint **checkpoint, const CheckpointOwner *owner, 
     self->writer =
         (CheckpointWriter){.calls = options->disk ? options->disk : &disk_calls,
                            .folder = options->checkpoint_path,
-                           .keep = options->checkpoint_keep > 0 ? options->checkpoint_keep : DEFAULT_KEEP};
+                           .keep = options->checkpoint_keep > 0 ? options->checkpoint_keep : DEFAULT_KEEP,
+                           .is_abandoned = &self->is_abandoned};
     pthread_mutex_init(&self->mutex, NULL);
     pthread_cond_init(&self->changed, NULL);
     TRY(open_folder(self, error));
     TRY(find(self, error));
     self->saved = self->has_found ? self->first_step : -1;
     return AM_OK;
+}
+
+/* Where another process has failed, this one's files will never be a checkpoint, and it is to end soon,
+ * whatever the disk does: after ABANDON_SECONDS the worker is left to itself, and what it uses with it. True:
+ * it is. */
+static bool abandon(Checkpoint *self) {
+    struct timespec until;
+    if (!self->owner.world || world_check(self->owner.world, NULL) == AM_OK) return false;
+    atomic_store(&self->is_abandoned, true);
+    clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_sec += ABANDON_SECONDS;
+    pthread_mutex_lock(&self->mutex);
+    int late = 0;
+    while (self->turn == TURN_FILES && late == 0)
+        late = pthread_cond_timedwait(&self->changed, &self->mutex, &until);
+    bool is_busy = self->turn == TURN_FILES;
+    pthread_mutex_unlock(&self->mutex);
+    if (is_busy) pthread_detach(self->worker);
+    return is_busy;
 }
 
 void checkpoint_close(Checkpoint *self) {
@@ -317,6 +339,7 @@ void checkpoint_close(Checkpoint *self) {
         self->quits = true;
         pthread_cond_broadcast(&self->changed);
         pthread_mutex_unlock(&self->mutex);
+        if (abandon(self)) return;
         pthread_join(self->worker, NULL);
     }
     for (int32_t r = 0; self->images && r < self->owner.rank_count; r++)

@@ -36,7 +36,7 @@ typedef struct CheckpointOwner {
  * checkpoints and --resume is not given. AM_ERROR_INPUT: the newest is another module's, or none is
  * whole. All processes together; checkpoint_close() also after a failure of this. */
 AmStatus checkpoint_open(Checkpoint **checkpoint, const CheckpointOwner *owner, AmError *error);
-/* Lets a write that is in work end. */
+/* Lets a write that is in work end; for 3 s at most where another process has failed. */
 void checkpoint_close(Checkpoint *checkpoint);
 
 /* What is resumed: the number of the first step (0: nothing is), the place in the data, and

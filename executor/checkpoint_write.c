@@ -55,6 +55,9 @@ AmStatus checkpoint_write_files(const CheckpointWriter *writer, const Checkpoint
         const char *path = arena_format(arena, "%s/%s", directory, name);
         if (!path) return am_fail_memory(error, 64);
         TRY(disk_write_file(writer->calls, path, image->bytes, image->byte_count, error));
+        if (atomic_load(writer->is_abandoned))
+            return am_fail(error, AM_ERROR_RUNTIME, path,
+                           "the run has ended before the checkpoint was written");
         TRY(checkpoint_image_describe(image, share, arena, name, error));
     }
     return disk_sync_directory(writer->calls, directory, error);

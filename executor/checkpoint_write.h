@@ -2,6 +2,8 @@
 #ifndef EXECUTOR_CHECKPOINT_WRITE_H
 #define EXECUTOR_CHECKPOINT_WRITE_H
 
+#include <stdatomic.h>
+
 #include "base/disk.h"
 #include "executor/checkpoint_image.h"
 
@@ -9,6 +11,8 @@ typedef struct CheckpointWriter {
     const DiskCalls *calls;
     const char *folder; /* of all checkpoints */
     int32_t keep;       /* how many of them */
+    /* Set when nobody waits for the files any more: then nothing but the images is looked at. */
+    const atomic_bool *is_abandoned;
 } CheckpointWriter;
 
 /* Removes what was never finished. Best effort. */

@@ -5,7 +5,7 @@
 The whole process, its ranks threads, is killed (signal 9) after each of 20 steps and at random moments, while
 it saves after every step; `--resume` then gives the losses and the final state of the run that was never
 interrupted, bit for bit. Plans that compute in integers resume each other, on 1 to 4 ranks and as a pipeline,
-bit for bit. An interrupt saves the last step; a disk that takes no more leaves the checkpoint before, and says so.
+bit for bit; others resume themselves so. An interrupt saves the last step; a disk that takes no more leaves the checkpoint before, and says so.
 
 AUTOMAP_FULL=1 kills at more moments and under more plans.
 Run as `AUTOMAP=build/automap python3 tests/e2e/test_checkpoints.py`.
@@ -29,6 +29,14 @@ MODELS = pathlib.Path(__file__).resolve().parents[2] / "datasets" / "models"
 FULL = os.environ.get("AUTOMAP_FULL") == "1"
 STEPS = 20
 MOMENTS = 100 if FULL else 12
+ZERO3 = ["--cluster", "host:4", "--expert", "zero3"]
+PIPELINE = ["--cluster", "host:4", "--space", "pipeline", "--expert", "even_pipeline", "--micro-batches", "2"]
+MESH = ["--cluster", "host:4", "--mesh", "data=2,model=2", "--evaluations", "4"]
+# Sums of floats, random keys, loops, bf16: under one plan each is the same again.
+CONTINUED = [("gpt2_tiny", ZERO3), ("dropout_tiny", PIPELINE)]
+if FULL:
+    CONTINUED = [(model, plan) for plan in (ZERO3, PIPELINE, MESH) for model in
+                 ("gpt2_tiny", "lstm_tiny", "dropout_tiny", "gpt2_bf16_tiny", "adafactor_tiny", "llama_tiny")]
 ONE_PAGE = 4096
 
 
@@ -170,6 +178,18 @@ def check_plans(directory, plans):
     return count
 
 
+def check_continued(runner):
+    """Stopped in the middle and resumed under the same plan, its data shuffled anew in every epoch."""
+    saved = runner.directory / "saved.safetensors"
+    runner.command.append("--shuffle")
+    want = runner.uninterrupted(saved)
+    runner.clear()
+    first = runner.run("--steps", 7, "--every", 3)
+    assert first.returncode == 0, first.stderr
+    check(runner, losses(first.stdout), want, "shuffled")
+    check_resumed(runner, want, saved, f"continued under {runner.plan}")
+
+
 def check_interrupt(runner):
     saved = runner.directory / "saved.safetensors"
     want = runner.uninterrupted(saved)
@@ -228,6 +248,8 @@ def main():
             kills += check_kills(Runner("gpt2_tiny", four, directory))
         check_chain(Runner("mlp_tiny", two, directory))
         check_interrupt(Runner("mlp_tiny", two, directory))
+        for name, options in CONTINUED:
+            check_continued(Runner(name, search(name, at / "plan.json", *options), directory))
         check_no_room(Runner("mlp_tiny", "none", directory, draws=True))
         plans = ["none",
                  search("exact_linear", at / "mesh.json", "--cluster", "host:4", "--mesh", "data=2,model=2"),
@@ -237,7 +259,7 @@ def main():
         if FULL:
             plans.append(search("exact_linear", at / "zero.json", "--cluster", "host:4", "--expert", "zero3"))
         pairs = check_plans(directory, plans)
-    print(f"killed {kills} times; {pairs} pairs of plans")
+    print(f"killed {kills} times; {len(CONTINUED)} plans continued; {pairs} pairs of plans")
     return 0
 
 
