@@ -2,9 +2,10 @@
  *
  * Inputs are read where they lie or packed from their strides (tile_input.h);
  * tiles are whole rows where a row fits, so that biases repeat. The operators
- * then run on packed tiles as an element program. The team's members take
- * stretches of neighbouring tiles. An element-wise instruction that stands alone
- * is a fusion of one operator.
+ * then run on packed tiles as an element program. Results larger than a cache
+ * holds are made in tiles of their own and written past the caches. The team's
+ * members take stretches of neighbouring tiles. An element-wise instruction that
+ * stands alone is a fusion of one operator.
  */
 #include <string.h>
 
@@ -14,10 +15,15 @@
 #include "executor/cpu/team.h"
 #include "executor/cpu/tile_input.h"
 
+/* Results from this size on are out of the caches before anything reads them. */
+enum { STREAMED_BYTES = 32 << 20 };
+
 typedef struct FusionKernel {
     ElementProgram *program;
     TileInput *inputs;
     int64_t *staging; /* [input] offset in a part's scratch memory */
+    int64_t *made_at; /* [result] the same of a tile that is then streamed; -1: made in place */
+    bool streams;     /* one of them is */
     const VectorLoops *loops;
     int64_t elements, tile;
     int64_t pointers_at, program_at, part_bytes; /* of the scratch memory of one part */
@@ -30,6 +36,10 @@ static int64_t tile_of(const int64_t *dimensions, int32_t rank) {
     int64_t row = 1;
     for (int32_t d = rank - 1; d >= 0 && row == 1; d--) row = dimensions[d];
     return row > 0 && row <= ELEMENT_TILE ? ELEMENT_TILE / row * row : ELEMENT_TILE;
+}
+
+static char *result_at(const KernelCall *call, int32_t k, int64_t element) {
+    return (char *)call->results[k] + element * dtype_bytes(call->result_shapes[k]->type);
 }
 
 static void run_part(void *user, int32_t part, int32_t parts) {
@@ -51,10 +61,15 @@ static void run_part(void *user, int32_t part, int32_t parts) {
             tiles[k] = tile_input_at(&kernel->inputs[k], call->operands[k], first, count,
                                      scratch + kernel->staging[k], kernel->loops);
         for (int32_t k = 0; k < call->result_count; k++)
-            outputs[k] = (char *)call->results[k] + first * dtype_bytes(call->result_shapes[k]->type);
+            outputs[k] = kernel->made_at[k] >= 0 ? scratch + kernel->made_at[k] : result_at(call, k, first);
         ElementTile tile = {first, kernel->rank, kernel->dimensions};
         element_program_run(kernel->program, tiles, outputs, count, &tile, work);
+        for (int32_t k = 0; k < call->result_count && kernel->streams; k++)
+            if (kernel->made_at[k] >= 0)
+                kernel->loops->stream(result_at(call, k, first), outputs[k],
+                                      count * dtype_bytes(call->result_shapes[k]->type));
     }
+    if (kernel->streams) kernel->loops->stream_end();
 }
 
 static void run_fusion(const KernelCall *call) {
@@ -89,6 +104,7 @@ static AmStatus prepare(KernelCall *call, Arena *arena, const int64_t *const *st
     FusionKernel *kernel = ARENA_ARRAY(arena, FusionKernel, 1);
     TileInput *inputs = ARENA_ARRAY(arena, TileInput, call->operand_count + 1);
     int64_t *staging = ARENA_ARRAY(arena, int64_t, call->operand_count + 1);
+    int64_t *made_at = ARENA_ARRAY(arena, int64_t, call->result_count + 1);
     Dtype *types = ARENA_ARRAY(arena, Dtype, call->operand_count + 1);
     if (arena->failed) return am_fail_memory(error, 256 * call->operand_count);
     int64_t scratch = 0;
@@ -98,6 +114,13 @@ static AmStatus prepare(KernelCall *call, Arena *arena, const int64_t *const *st
         tile_input_prepare(&inputs[k], types[k], strides[k], dimensions, rank, kernel->tile);
         staging[k] = scratch;
         if (tile_is_staged(&inputs[k])) scratch += kernel_align(tile_staging_bytes(&inputs[k]));
+    }
+    for (int32_t k = 0; k < call->result_count; k++) {
+        made_at[k] = -1;
+        if (ir_shape_bytes(call->result_shapes[k]) < STREAMED_BYTES) continue;
+        made_at[k] = scratch;
+        scratch += kernel_align(ELEMENT_TILE * dtype_bytes(call->result_shapes[k]->type));
+        kernel->streams = true;
     }
     int32_t refused = -1;
     AmStatus status = element_program_build(&kernel->program, arena, types, call->operand_count, ops,
@@ -109,6 +132,7 @@ static AmStatus prepare(KernelCall *call, Arena *arena, const int64_t *const *st
     }
     kernel->inputs = inputs;
     kernel->staging = staging;
+    kernel->made_at = made_at;
     kernel->loops = vector_loops();
     kernel->rank = rank;
     kernel->dimensions = dimensions;

@@ -196,6 +196,41 @@ static void test_by_a_team(void **state) {
     team_close(device);
 }
 
+/* Results that are written past the caches, at an address that no vector begins at. */
+static void test_large_results(void **state) {
+    (void)state;
+    enum { ROWS = 9001, WIDTH = 1000 };
+    KernelCase *c = case_new(IR_ADD);
+    int32_t x = VALUE(c, DTYPE_F32, ROWS, WIDTH), bias = VALUE(c, DTYPE_F32, WIDTH);
+    int32_t y = VALUE(c, DTYPE_F32, ROWS, WIDTH);
+    case_fill(c, x, 1);
+    case_fill(c, bias, 2);
+    ProgramFusionInput inputs[] = {{x, LIST(c, WIDTH, 1)}, {bias, LIST(c, 0, 1)}};
+    ProgramFusionOp op = {.opcode = IR_ADD, .type = DTYPE_F32, .operand_count = 2, .operands = {0, 1}};
+    int32_t output_slot = 2;
+    ProgramFusion fusion = {.rank = 2,
+                            .dimensions = LIST(c, ROWS, WIDTH),
+                            .elements = (int64_t)ROWS * WIDTH,
+                            .input_count = 2,
+                            .op_count = 1,
+                            .output_count = 1,
+                            .inputs = inputs,
+                            .ops = &op,
+                            .output_slots = &output_slot,
+                            .output_values = &y};
+    float *memory = malloc(sizeof(float) * (ROWS * WIDTH + 2)), *results = memory + 1;
+    free(c->memory[y]);
+    c->memory[y] = results;
+    memory[0] = results[ROWS * WIDTH] = 77;
+    run_on(&kernel_device_cpu, c, &fusion);
+    for (int64_t i = 0; i < (int64_t)ROWS * WIDTH; i++)
+        assert_true(results[i] == case_floats(c, x)[i] + case_floats(c, bias)[i % WIDTH]);
+    assert_true(memory[0] == 77 && results[ROWS * WIDTH] == 77);
+    c->memory[y] = NULL;
+    free(memory);
+    case_free(c);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_by_one_thread),
                                        cmocka_unit_test(test_by_a_team)};

@@ -15,5 +15,7 @@ const VectorLoops VECTOR_NAME(vector_loops) = {
     .fold = VECTOR_NAME(vector_fold),
     .spread_rows = VECTOR_NAME(vector_spread_rows),
     .copy_rows = VECTOR_NAME(vector_copy_rows),
+    .stream = VECTOR_NAME(vector_stream),
+    .stream_end = VECTOR_NAME(vector_stream_end),
     .pool = &VECTOR_NAME(vector_pool),
 };

@@ -65,6 +65,9 @@ typedef struct VectorLoops {
     /* Row r of `length` elements repeats in[r*stride], and less than 64 bytes are written behind the last
      * row; or copies what lies from in + r*stride on. False: not for elements of this size. */
     VectorRows *spread_rows, *copy_rows;
+    /* A copy past the caches; the end of a series of them makes them visible to other threads. */
+    void (*stream)(void *out, const void *in, int64_t bytes);
+    void (*stream_end)(void);
     const VectorPool *pool;
 } VectorLoops;
 
@@ -87,6 +90,8 @@ ElementLoop *VECTOR_NAME(vector_convert)(Dtype from, Dtype to);
 ElementLoop VECTOR_NAME(vector_round_bf16), VECTOR_NAME(vector_round_f16);
 const VectorFold *VECTOR_NAME(vector_fold)(SbpReduction reduction, Dtype type);
 VectorRows VECTOR_NAME(vector_spread_rows), VECTOR_NAME(vector_copy_rows);
+void VECTOR_NAME(vector_stream)(void *out, const void *in, int64_t bytes);
+void VECTOR_NAME(vector_stream_end)(void);
 extern const VectorPool VECTOR_NAME(vector_pool);
 #endif
 
