@@ -232,7 +232,7 @@ static void test_large_results(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_by_one_thread),
-                                       cmocka_unit_test(test_by_a_team)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_by_one_thread), cmocka_unit_test(test_by_a_team),
+                                       cmocka_unit_test(test_large_results)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
