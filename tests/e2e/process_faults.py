@@ -29,6 +29,8 @@ FULL = os.environ.get("AUTOMAP_FULL") == "1"
 PROCESSES = 3
 STEPS = 20
 LIMIT = 10  # seconds for a survivor
+# Collectives in every step; transfers between stages that work on different turns.
+PLANS = [["--expert", "zero3"], ["--space", "pipeline", "--expert", "even_pipeline", "--micro-batches", "4"]]
 ENDLESS = 10**9
 AT = SOURCE / "datasets" / "models" / "mlp_tiny"
 
@@ -105,7 +107,7 @@ def check_kill(mpi, plan, victim, step):
 
 def check_resume(mpi, plan, expected, victim, wait, directory):
     """Kills while checkpoints are written after every step, `wait` seconds after the first; then resumes."""
-    folder = pathlib.Path(directory) / f"checkpoints_{mpi.name if mpi else 'threads'}_{victim}_{wait}"
+    folder = pathlib.Path(directory) / f"checkpoints_{mpi.name if mpi else 'threads'}_{victim}_{wait:.6f}"
     job = Job(mpi, plan, ENDLESS, "--checkpoint", folder, "--every", 1)
     job.wait_for("a checkpoint", lambda: any(folder.glob("step-????????")))
     time.sleep(wait)
@@ -151,20 +153,23 @@ def main():
     failures, done = [], 0
     with tempfile.TemporaryDirectory() as directory:
         os.environ["TMPDIR"] = directory
-        plan = pathlib.Path(directory) / "plan.json"
-        subprocess.run([AUTOMAP, "search", str(AT / "model.hlo.pb"), "--cluster", f"host:{PROCESSES}", "--expert", "zero3",
-                        "-o", str(plan), "--quiet"], check=True)
-        undisturbed = Undisturbed(plan)
+        plans = []
+        for number, how in enumerate(PLANS):
+            plans.append(pathlib.Path(directory) / f"plan_{number}.json")
+            subprocess.run([AUTOMAP, "search", str(AT / "model.hlo.pb"), "--cluster", f"host:{PROCESSES}", *how, "-o",
+                            str(plans[-1]), "--quiet"], check=True)
+        undisturbed = [Undisturbed(plan) for plan in plans]
         kills = [(mpi, victim, step) for mpi in mpis for victim in range(PROCESSES) for step in range(STEPS)]
         saves = [(mpi, victim, chance.random() * 0.3) for mpi in [*mpis, None] for victim in range(PROCESSES if mpi else 1)
                  for _ in range(10 if FULL else 1)]
         if not FULL:
-            kills = [(mpi, victim, 9 * victim + k) for k, mpi in enumerate(mpis) for victim in range(PROCESSES)]
+            kills = [(mpi, victim, 8 * victim + k) for k, mpi in enumerate(mpis) for victim in range(PROCESSES)]
             saves = [saves[0], saves[len(saves) // 2], saves[-1]]
-        cases = [(f"{mpi.name}: process {victim} killed at step {step}", check_kill, (mpi, plan, victim, step))
-                 for mpi, victim, step in kills]
-        cases += [(f"{mpi.name if mpi else 'threads'}: process {victim} killed while saving, after {wait:.3f} s", check_resume,
-                   (mpi, plan, undisturbed, victim, wait, directory)) for mpi, victim, wait in saves]
+        cases = [(f"{mpi.name}: plan {(victim + step) % 2}, process {victim} killed at step {step}", check_kill,
+                  (mpi, plans[(victim + step) % 2], victim, step)) for mpi, victim, step in kills]
+        cases += [(f"{mpi.name if mpi else 'threads'}: plan {k % 2}, process {victim} killed while saving, after {wait:.3f} s",
+                   check_resume, (mpi, plans[k % 2], undisturbed[k % 2], victim, wait, directory))
+                  for k, (mpi, victim, wait) in enumerate(saves)]
         for name, check, words in cases:
             try:
                 check(*words)
