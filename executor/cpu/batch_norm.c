@@ -7,118 +7,205 @@
  *              d offset = sum g, d scale = sum g x',
  *              d x = scale r (g - d offset / N - x' d scale / N)
  * where r = 1 / sqrt(v + epsilon) (Ioffe and Szegedy, "Batch Normalization", ICML 2015).
+ * Each step is y = of_x x + of_g g + term with numbers of the feature, after one or
+ * two passes that add up. The team divides the features; blocks of them are read in
+ * rows as they lie, so that each sum has the order of the elements.
  * Operands: (x, scale, offset), (x, scale, offset, m, v), (x, scale, m, v, g).
  * Results: (y, m, v), y, (d x, d scale, d offset).
  */
 #include <math.h>
+#include <string.h>
 
 #include "executor/cpu/cpu.h"
 #include "executor/cpu/strided.h"
+#include "executor/cpu/team.h"
 #include "executor/cpu/wide.h"
+
+enum { BLOCK = 64, GRAIN = 16 }; /* features that are worked on together; that one member takes at least */
 
 /* x as [outer, features, inner]. */
 typedef struct BatchNormKernel {
     int64_t outer, features, inner;
     Dtype type;
     double epsilon;
+    bool has_gradient; /* operand 4 is g */
 } BatchNormKernel;
 
-static double read(const void *data, Dtype type, int64_t at) {
-    Wide value;
-    wide_load(&value, (const char *)data + at * dtype_bytes(type), type, 1, 1);
-    return value.floating;
-}
+/* A block of features and what is known of each. */
+typedef struct Block {
+    const KernelCall *call;
+    const BatchNormKernel *kernel;
+    int64_t first, count;
+    double mean[BLOCK], sum[BLOCK], moment[BLOCK]; /* of add_up() */
+    double of_x[BLOCK], of_g[BLOCK], term[BLOCK];  /* of scale() */
+} Block;
 
-static void write(void *data, Dtype type, int64_t at, double number) {
-    Wide value = {.floating = number};
-    wide_store((char *)data + at * dtype_bytes(type), type, &value, WIDE_FLOATING, 1, 1);
-}
-
-static int64_t row_start(const BatchNormKernel *kernel, int64_t outer, int64_t feature) {
-    return (outer * kernel->features + feature) * kernel->inner;
-}
-
-/* y = x * factor + term for one feature. */
-static void scale_feature(const BatchNormKernel *kernel, const KernelCall *call, int64_t feature,
-                          double factor, double term) {
+static void load(double *to, const void *from, Dtype type, int64_t at, int64_t count) {
     Wide run[WIDE_RUN];
-    int64_t bytes = dtype_bytes(kernel->type);
-    for (int64_t o = 0; o < kernel->outer; o++)
-        for (int64_t i = 0; i < kernel->inner; i += WIDE_RUN) {
-            int64_t n = kernel->inner - i < WIDE_RUN ? kernel->inner - i : WIDE_RUN;
-            int64_t at = (row_start(kernel, o, feature) + i) * bytes;
-            wide_load(run, (const char *)call->operands[0] + at, kernel->type, n, 1);
-            for (int64_t k = 0; k < n; k++) run[k].floating = run[k].floating * factor + term;
-            wide_store((char *)call->results[0] + at, kernel->type, run, WIDE_FLOATING, n, 1);
-        }
+    if (type == DTYPE_F32) {
+        for (int64_t k = 0; k < count; k++) to[k] = ((const float *)from)[at + k];
+        return;
+    }
+    wide_load(run, (const char *)from + at * dtype_bytes(type), type, count, 1);
+    for (int64_t k = 0; k < count; k++) to[k] = run[k].floating;
 }
 
-/* Sum over one feature of (x - mean)^power times g, where there is a g. */
-static double sum_feature(const BatchNormKernel *kernel, const void *x, const void *g, int64_t feature,
-                          double mean, int32_t power) {
-    Wide run[WIDE_RUN], gradient[WIDE_RUN];
-    int64_t bytes = dtype_bytes(kernel->type);
-    double sum = 0;
-    for (int64_t o = 0; o < kernel->outer; o++)
-        for (int64_t i = 0; i < kernel->inner; i += WIDE_RUN) {
-            int64_t n = kernel->inner - i < WIDE_RUN ? kernel->inner - i : WIDE_RUN;
-            int64_t at = (row_start(kernel, o, feature) + i) * bytes;
-            wide_load(run, (const char *)x + at, kernel->type, n, 1);
-            if (g) wide_load(gradient, (const char *)g + at, kernel->type, n, 1);
-            for (int64_t k = 0; k < n; k++) {
-                double centred = run[k].floating - mean, term = g ? gradient[k].floating : 1;
-                for (int32_t p = 0; p < power; p++) term *= centred;
-                sum += term;
-            }
+static void store(void *to, Dtype type, int64_t at, const double *from, int64_t count) {
+    Wide run[WIDE_RUN];
+    if (type == DTYPE_F32) {
+        for (int64_t k = 0; k < count; k++) ((float *)to)[at + k] = (float)from[k];
+        return;
+    }
+    for (int64_t k = 0; k < count; k++) run[k].floating = from[k];
+    wide_store((char *)to + at * dtype_bytes(type), type, run, WIDE_FLOATING, count, 1);
+}
+
+/* `count` neighbours from element `at` on: features of the block from `feature` on (step 1), or places of
+ * that one (step 0). */
+typedef struct Run {
+    int64_t at, count, feature, step;
+} Run;
+
+static void for_runs(Block *block, void (*work)(Block *block, const Run *run)) {
+    const BatchNormKernel *kernel = block->kernel;
+    for (int64_t o = 0; o < kernel->outer; o++) {
+        int64_t row = (o * kernel->features + block->first) * kernel->inner;
+        if (kernel->inner == 1) {
+            work(block, &(Run){row, block->count, 0, 1});
+            continue;
         }
-    return sum;
+        for (int64_t f = 0; f < block->count; f++)
+            for (int64_t i = 0; i < kernel->inner; i += WIDE_RUN) {
+                int64_t left = kernel->inner - i;
+                work(block, &(Run){row + f * kernel->inner + i, left < WIDE_RUN ? left : WIDE_RUN, f, 0});
+            }
+    }
+}
+
+/* sum += t, moment += t (x - mean), where t is g, or without one x - mean. */
+static void add_up(Block *block, const Run *run) {
+    const BatchNormKernel *kernel = block->kernel;
+    double x[WIDE_RUN], g[WIDE_RUN];
+    load(x, block->call->operands[0], kernel->type, run->at, run->count);
+    if (kernel->has_gradient) load(g, block->call->operands[4], kernel->type, run->at, run->count);
+    for (int64_t k = 0; k < run->count; k++) {
+        int64_t f = run->feature + k * run->step;
+        double centred = x[k] - block->mean[f], t = kernel->has_gradient ? g[k] : centred;
+        block->sum[f] += t;
+        block->moment[f] += t * centred;
+    }
+}
+
+/* y = of_x x + of_g g + term */
+static void scale(Block *block, const Run *run) {
+    const BatchNormKernel *kernel = block->kernel;
+    double x[WIDE_RUN], g[WIDE_RUN];
+    load(x, block->call->operands[0], kernel->type, run->at, run->count);
+    if (kernel->has_gradient) load(g, block->call->operands[4], kernel->type, run->at, run->count);
+    for (int64_t k = 0; k < run->count; k++) {
+        int64_t f = run->feature + k * run->step;
+        x[k] = block->of_x[f] * x[k] + block->term[f];
+        if (kernel->has_gradient) x[k] += block->of_g[f] * g[k];
+    }
+    store(block->call->results[0], kernel->type, run->at, x, run->count);
+}
+
+static void read(const Block *block, int32_t operand, double *to) {
+    load(to, block->call->operands[operand], block->kernel->type, block->first, block->count);
+}
+
+static void write(const Block *block, int32_t result, const double *from) {
+    store(block->call->results[result], block->kernel->type, block->first, from, block->count);
 }
 
 static double count_of(const BatchNormKernel *kernel) {
     return (double)(kernel->outer * kernel->inner);
 }
 
-static void run_training(const KernelCall *call) {
-    const BatchNormKernel *kernel = call->compiled;
-    for (int64_t f = 0; f < kernel->features; f++) {
-        double mean = sum_feature(kernel, call->operands[0], NULL, f, 0, 1) / count_of(kernel);
-        double variance = sum_feature(kernel, call->operands[0], NULL, f, mean, 2) / count_of(kernel);
-        double factor = read(call->operands[1], kernel->type, f) / sqrt(variance + kernel->epsilon);
-        scale_feature(kernel, call, f, factor, read(call->operands[2], kernel->type, f) - mean * factor);
-        write(call->results[1], kernel->type, f, mean);
-        write(call->results[2], kernel->type, f, variance);
+/* y = scale (x - mean) r + offset */
+static void normalize(Block *block, const double *variance) {
+    double factor[BLOCK], offset[BLOCK];
+    read(block, 1, factor);
+    read(block, 2, offset);
+    for (int64_t f = 0; f < block->count; f++) {
+        block->of_x[f] = factor[f] / sqrt(variance[f] + block->kernel->epsilon);
+        block->term[f] = offset[f] - block->mean[f] * block->of_x[f];
     }
+    for_runs(block, scale);
+}
+
+static void train_block(Block *block) {
+    double variance[BLOCK];
+    for_runs(block, add_up);
+    for (int64_t f = 0; f < block->count; f++) block->mean[f] = block->sum[f] / count_of(block->kernel);
+    memset(block->moment, 0, sizeof block->moment);
+    for_runs(block, add_up);
+    for (int64_t f = 0; f < block->count; f++) variance[f] = block->moment[f] / count_of(block->kernel);
+    normalize(block, variance);
+    write(block, 1, block->mean);
+    write(block, 2, variance);
+}
+
+static void infer_block(Block *block) {
+    double variance[BLOCK];
+    read(block, 3, block->mean);
+    read(block, 4, variance);
+    normalize(block, variance);
+}
+
+static void differentiate_block(Block *block) {
+    double factor[BLOCK], variance[BLOCK], to_scale[BLOCK];
+    read(block, 1, factor);
+    read(block, 2, block->mean);
+    read(block, 3, variance);
+    for_runs(block, add_up);
+    for (int64_t f = 0; f < block->count; f++) {
+        double r = 1 / sqrt(variance[f] + block->kernel->epsilon), count = count_of(block->kernel);
+        to_scale[f] = block->moment[f] * r;
+        block->of_g[f] = factor[f] * r;
+        block->of_x[f] = -factor[f] * r * r * to_scale[f] / count;
+        block->term[f] = -factor[f] * r * block->sum[f] / count - block->mean[f] * block->of_x[f];
+    }
+    for_runs(block, scale);
+    write(block, 1, to_scale);
+    write(block, 2, block->sum);
+}
+
+/* One run of a call: what is done with each block of features. */
+typedef struct Task {
+    const KernelCall *call;
+    void (*work)(Block *block);
+} Task;
+
+static void run_part(void *user, int32_t part, int32_t parts) {
+    const Task *task = user;
+    const BatchNormKernel *kernel = task->call->compiled;
+    int64_t first, end;
+    team_stretch(kernel->features, GRAIN, part, parts, &first, &end);
+    for (; first < end; first += BLOCK) {
+        Block block = {.call = task->call, .kernel = kernel, .first = first};
+        block.count = end - first < BLOCK ? end - first : BLOCK;
+        task->work(&block);
+    }
+}
+
+static void run(const KernelCall *call, void (*work)(Block *block)) {
+    const BatchNormKernel *kernel = call->compiled;
+    Task task = {call, work};
+    double elements = count_of(kernel) * (double)kernel->features;
+    team_run(call->device, run_part, &task, team_parts(call->device, 4 * elements));
+}
+
+static void run_training(const KernelCall *call) {
+    run(call, train_block);
 }
 
 static void run_inference(const KernelCall *call) {
-    const BatchNormKernel *kernel = call->compiled;
-    for (int64_t f = 0; f < kernel->features; f++) {
-        double mean = read(call->operands[3], kernel->type, f);
-        double variance = read(call->operands[4], kernel->type, f);
-        double factor = read(call->operands[1], kernel->type, f) / sqrt(variance + kernel->epsilon);
-        scale_feature(kernel, call, f, factor, read(call->operands[2], kernel->type, f) - mean * factor);
-    }
+    run(call, infer_block);
 }
 
 static void run_gradient(const KernelCall *call) {
-    const BatchNormKernel *kernel = call->compiled;
-    const void *x = call->operands[0], *g = call->operands[4];
-    for (int64_t f = 0; f < kernel->features; f++) {
-        double mean = read(call->operands[2], kernel->type, f), count = count_of(kernel);
-        double r = 1 / sqrt(read(call->operands[3], kernel->type, f) + kernel->epsilon);
-        double to_offset = sum_feature(kernel, x, g, f, mean, 0);
-        double to_scale = sum_feature(kernel, x, g, f, mean, 1) * r;
-        double factor = read(call->operands[1], kernel->type, f) * r;
-        for (int64_t o = 0; o < kernel->outer; o++)
-            for (int64_t i = 0; i < kernel->inner; i++) {
-                int64_t at = row_start(kernel, o, f) + i;
-                double normal = (read(x, kernel->type, at) - mean) * r;
-                write(call->results[0], kernel->type, at,
-                      factor * (read(g, kernel->type, at) - to_offset / count - normal * to_scale / count));
-            }
-        write(call->results[1], kernel->type, f, to_scale);
-        write(call->results[2], kernel->type, f, to_offset);
-    }
+    run(call, differentiate_block);
 }
 
 /* Operands of `whole` are shaped like x, the others are one number per feature. */
@@ -144,7 +231,8 @@ static AmStatus prepare(KernelCall *call, Arena *arena, int32_t operands, uint32
                                 .features = x->dimensions[d],
                                 .inner = strided_elements(x->dimensions + d + 1, x->rank - (int32_t)d - 1),
                                 .type = x->type,
-                                .epsilon = options->epsilon};
+                                .epsilon = options->epsilon,
+                                .has_gradient = whole >> 4 & 1};
     call->compiled = kernel;
     return AM_OK;
 }

@@ -122,6 +122,49 @@ static void test_batch_norm_gradient(void **state) {
     check_near(text, (const void *[]){images, scale, mean, variance, g}, expected, 12);
 }
 
+enum { EXAMPLES = 300, FEATURES = 70 };
+
+/* Features last or first: the same sums in the same order. */
+static void test_batch_norm_layouts(void **state) {
+    (void)state;
+    static float last[EXAMPLES][FEATURES], first[FEATURES][EXAMPLES], scale[FEATURES], offset[FEATURES];
+    static const char *const texts[2] = {
+        "HloModule m\nENTRY e { x = f32[300,70] parameter(0) s = f32[70] parameter(1) o = f32[70] "
+        "parameter(2)\n"
+        "  t = (f32[300,70], f32[70], f32[70]) batch-norm-training(x, s, o), epsilon=1, feature_index=1\n"
+        "  m = f32[70] get-tuple-element(t), index=1 v = f32[70] get-tuple-element(t), index=2\n"
+        "  y = f32[300,70] get-tuple-element(t), index=0\n"
+        "  g = (f32[300,70], f32[70], f32[70]) batch-norm-grad(x, s, m, v, y), epsilon=1, feature_index=1\n"
+        "  d = f32[300,70] get-tuple-element(g), index=0 p = f32[70] get-tuple-element(g), index=1\n"
+        "  ROOT r = (f32[300,70], f32[300,70], f32[70], f32[70], f32[70]) tuple(y, d, m, v, p) }\n",
+        "HloModule m\nENTRY e { x = f32[70,300] parameter(0) s = f32[70] parameter(1) o = f32[70] "
+        "parameter(2)\n"
+        "  t = (f32[70,300], f32[70], f32[70]) batch-norm-training(x, s, o), epsilon=1, feature_index=0\n"
+        "  m = f32[70] get-tuple-element(t), index=1 v = f32[70] get-tuple-element(t), index=2\n"
+        "  y = f32[70,300] get-tuple-element(t), index=0\n"
+        "  g = (f32[70,300], f32[70], f32[70]) batch-norm-grad(x, s, m, v, y), epsilon=1, feature_index=0\n"
+        "  d = f32[70,300] get-tuple-element(g), index=0 p = f32[70] get-tuple-element(g), index=1\n"
+        "  ROOT r = (f32[70,300], f32[70,300], f32[70], f32[70], f32[70]) tuple(y, d, m, v, p) }\n"};
+    for (int i = 0; i < EXAMPLES * FEATURES; i++)
+        last[i / FEATURES][i % FEATURES] = first[i % FEATURES][i / FEATURES] = (float)(i * 7919 % 1009) / 64;
+    for (int f = 0; f < FEATURES; f++) scale[f] = 1 + (float)f / 8, offset[f] = (float)(f % 5);
+    ModuleCase cases[2];
+    for (int k = 0; k < 2; k++) {
+        if (module_open(&cases[k], texts[k]) != AM_OK) fail_msg("%s", cases[k].error.text);
+        module_run(&cases[k], (const void *[]){k == 0 ? &last[0][0] : &first[0][0], scale, offset});
+    }
+    for (int output = 0; output < 2; output++) {
+        const float *a = ready_output(cases[0].entry, output), *b = ready_output(cases[1].entry, output);
+        for (int n = 0; n < EXAMPLES; n++)
+            for (int f = 0; f < FEATURES; f++) assert_true(a[n * FEATURES + f] == b[f * EXAMPLES + n]);
+    }
+    for (int output = 2; output < 5; output++)
+        assert_memory_equal(ready_output(cases[0].entry, output), ready_output(cases[1].entry, output),
+                            sizeof scale);
+    module_close(&cases[0]);
+    module_close(&cases[1]);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_cholesky),
@@ -131,6 +174,7 @@ int main(void) {
         cmocka_unit_test(test_batch_norm_training),
         cmocka_unit_test(test_batch_norm_inference),
         cmocka_unit_test(test_batch_norm_gradient),
+        cmocka_unit_test(test_batch_norm_layouts),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
