@@ -19,7 +19,7 @@ import tempfile
 AUTOMAP = os.environ.get("AUTOMAP", "build/automap")
 MODELS = pathlib.Path(__file__).resolve().parents[2] / "datasets" / "models"
 FULL = os.environ.get("AUTOMAP_FULL") == "1"
-SAMPLE = ["mlp_tiny", "gpt2_tiny", "lstm_tiny", "moe_tiny", "vgg_tiny"]
+SAMPLE = ["mlp_tiny", "gpt2_tiny", "lstm_tiny", "llama_tiny", "vgg_tiny"]
 PLANS = [
     ["--cluster", "host:4", "--expert", "data_parallel"],
     ["--cluster", "host:4", "--mesh", "data=2,model=2", "--expert", "megatron"],
