@@ -5,7 +5,8 @@
 The whole process, its ranks threads, is killed (signal 9) after each of 20 steps and at random moments, while
 it saves after every step; `--resume` then gives the losses and the final state of the run that was never
 interrupted, bit for bit. Plans that compute in integers resume each other, on 1 to 4 ranks and as a pipeline,
-bit for bit; others resume themselves so. An interrupt saves the last step; a disk that takes no more leaves the checkpoint before, and says so.
+bit for bit; others resume themselves so. An interrupt saves the last step; a disk that takes no more leaves the
+checkpoint before, and says so; the export is the saved state, and damaged checkpoints are refused.
 
 AUTOMAP_FULL=1 kills at more moments and under more plans.
 Run as `AUTOMAP=build/automap python3 tests/e2e/test_checkpoints.py`.
@@ -207,6 +208,42 @@ def check_interrupt(runner):
     assert want
 
 
+def check_export(runner):
+    """One file of whole arrays, the same bytes as `--save` writes; what is damaged is refused by name."""
+    saved, exported = runner.directory / "saved.safetensors", runner.directory / "exported.safetensors"
+    want = runner.uninterrupted(saved)
+    runner.clear()
+    runner.run("--steps", STEPS)
+    convert = lambda path: subprocess.run([AUTOMAP, "convert", str(path), str(exported)], capture_output=True, text=True)
+    for path in (runner.folder, runner.folder / f"step-{STEPS:08d}"):
+        exported.unlink(missing_ok=True)
+        done = convert(path)
+        assert done.returncode == 0 and exported.read_bytes() == saved.read_bytes(), f"{path}: {done.stderr}"
+    file = runner.folder / f"step-{STEPS:08d}" / "rank-00001.safetensors"
+    data = bytearray(file.read_bytes())
+    data[-1] ^= 16
+    file.write_bytes(data)
+    for done in (convert(runner.folder), convert(file.parent), runner.run("--steps", 30, "--resume")):
+        assert done.returncode == 3 and str(file) in done.stderr and "damaged" in done.stderr, done.stderr
+    assert want
+
+
+def check_one_run_a_folder(runner):
+    """A folder that a run writes to, or that holds another's checkpoints, is refused; one that was killed lets it go."""
+    runner.clear()
+    process = subprocess.Popen([str(word) for word in runner.options("--steps", 10**9)], stdout=subprocess.PIPE,
+                               stderr=subprocess.DEVNULL, text=True)
+    process.stdout.readline()
+    second = runner.run("--steps", 2, "--resume")
+    process.kill()
+    process.wait()
+    process.stdout.close()
+    assert second.returncode == 2 and "another run" in second.stderr, second.stderr
+    assert runner.run("--steps", 2).returncode == 0
+    third = runner.run("--steps", 4)
+    assert third.returncode == 2 and "--resume" in third.stderr, third.stderr
+
+
 def limit_files():
     """Writing beyond 6,000 bytes fails, as on a full disk."""
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
@@ -248,6 +285,8 @@ def main():
             kills += check_kills(Runner("gpt2_tiny", four, directory))
         check_chain(Runner("mlp_tiny", two, directory))
         check_interrupt(Runner("mlp_tiny", two, directory))
+        check_export(Runner("mlp_tiny", search("mlp_tiny", at / "zero3.json", *ZERO3), directory))
+        check_one_run_a_folder(Runner("mlp_tiny", two, directory))
         for name, options in CONTINUED:
             check_continued(Runner(name, search(name, at / "plan.json", *options), directory))
         check_no_room(Runner("mlp_tiny", "none", directory, draws=True))

@@ -17,7 +17,7 @@ typedef struct CheckpointCase {
     Arena arena;
     AmWarnings warnings;
     json_t *cluster; /* of plans */
-    char state[512], data[512], folder[64];
+    char state[512], data[512], folder[128];
     double losses[CHECKPOINT_STEPS]; /* by step, of the last run; NAN where it did none */
     double expected[CHECKPOINT_STEPS];
     char notes[4096]; /* of the last run, a line each */
@@ -39,6 +39,13 @@ static inline void remove_folder(const char *folder) {
     }
     closedir(directory);
     rmdir(folder);
+}
+
+/* The name of a folder of this process, which is not there. */
+static inline void temporary_folder(char *folder, size_t room) {
+    const char *place = getenv("TMPDIR");
+    snprintf(folder, room, "%.90s/test_checkpoint_%d", place && *place ? place : "/tmp", (int)getpid());
+    remove_folder(folder);
 }
 
 static inline void checkpoint_case_step(void *user, const AmRunStep *step) {
@@ -80,8 +87,7 @@ static inline void checkpoint_case_open(CheckpointCase *self, const char *model)
     assert_int_equal(plan_context_read(&self->context, path, NULL, &self->error), AM_OK);
     self->warnings.arena = &self->arena;
     self->cluster = json_object();
-    snprintf(self->folder, sizeof self->folder, "test_checkpoint_%d", (int)getpid());
-    remove_folder(self->folder);
+    temporary_folder(self->folder, sizeof self->folder);
 }
 
 static inline void checkpoint_case_close(CheckpointCase *self) {

@@ -163,7 +163,7 @@ static void test_unfinished_ones_are_ignored_and_removed(void **state) {
 /* The export is what --save writes. */
 static void test_export_is_the_saved_state(void **state) {
     CheckpointCase *self = *state;
-    char saved[128], exported[128];
+    char saved[160], exported[160];
     FileBytes a, b;
     const Plan *plan = checkpoint_case_plan(self, "x=2,y=2", 0);
     snprintf(saved, sizeof saved, "%s.saved.safetensors", self->folder);

@@ -14,7 +14,7 @@ typedef struct Layout {
     Part parts[MOST_PARTS];
 } Layout;
 
-static const char folder[] = "test_checkpoint_reader";
+static char folder[128];
 
 /* Uneven pieces, some of one element; blocks of equal size. */
 static Layout random_layout(Random *random, const int64_t *dimensions, int32_t rank) {
@@ -63,7 +63,7 @@ static void write_checkpoint(Layout *layout, const int64_t *dimensions, int64_t 
     int32_t count = layout->part_count;
     CheckpointPart parts[MOST_PARTS];
     CheckpointFile files[2] = {{.name = "a"}, {.name = "b"}};
-    char paths[2][64];
+    char paths[2][160];
     FILE *streams[2];
     mkdir(folder, 0777);
     for (int f = 0; f < 2; f++) {
@@ -133,6 +133,7 @@ static void test_any_layout_from_any_other(void **state) {
     (void)state;
     Random random;
     random_seed(&random, 11);
+    temporary_folder(folder, sizeof folder);
     for (int round = 0; round < ROUNDS; round++) {
         int64_t dimensions[MOST_DIMENSIONS], whole = 1;
         int32_t rank = (int32_t)random_below(&random, MOST_DIMENSIONS + 1);
