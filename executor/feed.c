@@ -152,8 +152,19 @@ AmStatus feeds_seek(Feeds *self, const FeedPosition *position, AmError *error) {
     return AM_OK;
 }
 
-AmStatus feeds_start(Feeds *self, int64_t steps, AmError *error) {
-    return feed_loader_start(&self->loader, &self->order, &self->arena, steps, error);
+AmStatus feeds_start(Feeds *self, AmError *error) {
+    return feed_loader_start(&self->loader, &self->order, &self->arena, error);
+}
+
+int32_t feeds_depth(const Feeds *self) {
+    return self->loader.count > 0 ? self->loader.depth : 0;
+}
+
+AmStatus feeds_load(void *feeds, int64_t turn, AmError *error) {
+    Feeds *self = feeds;
+    (void)error;
+    feed_loader_load(&self->loader, turn);
+    return AM_OK;
 }
 
 AmStatus feeds_take(Feeds *self, int32_t r, int64_t step, AmError *error) {

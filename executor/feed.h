@@ -8,9 +8,10 @@
  * epoch; with options->shuffle the order of the examples is another permutation in every
  * one, computed from seed and epoch, so that it depends on neither plan nor ranks.
  *
- * A thread loads the batches ahead of the ranks and cuts them into their shards, in
- * options->prefetch places; the first is loaded before the first step, so that what is wrong
- * with it is an error of the input. Nothing is allocated after that.
+ * An actor loads the batches and cuts them into the ranks' shards, in a thread of its own and
+ * in options->prefetch places: the step's own, and those ahead of it. The first is loaded before
+ * the first step, so that what is wrong with it is an error of the input. Nothing is
+ * allocated after that.
  */
 #ifndef EXECUTOR_FEED_H
 #define EXECUTOR_FEED_H
@@ -48,10 +49,15 @@ FeedPosition feeds_position(const Feeds *feeds, int64_t steps);
  * taken with another number of batches or another order. */
 AmStatus feeds_seek(Feeds *feeds, const FeedPosition *position, AmError *error);
 
-/* Begins to load the batches of `steps` steps. AM_ERROR_INPUT: the first one is bad. */
-AmStatus feeds_start(Feeds *feeds, int64_t steps, AmError *error);
-/* Sets the parameters of rank number r of this process to those of step `step`, counted from
- * feeds_start(); in order, by the rank's thread. AM_ERROR_RUNTIME: they could not be loaded. */
+/* Loads the first batch. AM_ERROR_INPUT: it is bad. */
+AmStatus feeds_start(Feeds *feeds, AmError *error);
+/* Places for batches; 0: nothing comes in batches, so there is nothing to load. */
+int32_t feeds_depth(const Feeds *feeds);
+/* An actor's turn (actors.h): loads the batch of step `turn`, counted from feeds_start(). Place `turn` modulo
+ * the depth must be free: all ranks have taken what was in it. A failure is those ranks' that take the batch. */
+AmStatus feeds_load(void *feeds, int64_t turn, AmError *error);
+/* Sets the parameters of rank number r of this process to those of step `step`, which is
+ * loaded; by the rank's thread. AM_ERROR_RUNTIME: it could not be loaded. */
 AmStatus feeds_take(Feeds *feeds, int32_t r, int64_t step, AmError *error);
 
 /* --state random: draws a parameter's array element by element from a counter,

@@ -1,4 +1,4 @@
-/* Loading ahead: see feed_load.h. */
+/* Places, cuts and loading: see feed_load.h. */
 #include "executor/feed_load.h"
 
 #include <stdlib.h>
@@ -51,8 +51,8 @@ AmStatus feed_loader_open(FeedLoader *loader, Arena *arena, const Feed *feeds, i
                           Rank *ranks, int32_t rank_count, int32_t depth, AmError *error) {
     *loader = (FeedLoader){.ranks = ranks, .rank_count = rank_count, .depth = depth, .permuted_epoch = -1};
     loader->loads = ARENA_ARRAY(arena, FeedLoad, feed_count + 1);
-    loader->takers = ARENA_ARRAY(arena, int32_t, depth);
-    if (!loader->loads || !loader->takers) return am_fail_memory(error, feed_count * 64);
+    loader->is_lost = ARENA_ARRAY(arena, bool, depth);
+    if (!loader->loads || !loader->is_lost) return am_fail_memory(error, feed_count * 64);
     for (int32_t k = 0; k < feed_count; k++) {
         if (!feed_in_batches(&feeds[k])) continue;
         FeedLoad *load = &loader->loads[loader->count++];
@@ -61,27 +61,10 @@ AmStatus feed_loader_open(FeedLoader *loader, Arena *arena, const Feed *feeds, i
         TRY(place_cuts(load, loader, error));
     }
     loader->places = calloc((size_t)depth, (size_t)loader->place_bytes + 1);
-    if (!loader->places) return am_fail_memory(error, depth * loader->place_bytes);
-    pthread_mutex_init(&loader->lock, NULL);
-    pthread_cond_init(&loader->loaded_one, NULL);
-    pthread_cond_init(&loader->freed_one, NULL);
-    loader->has_lock = true;
-    return AM_OK;
+    return loader->places ? AM_OK : am_fail_memory(error, depth * loader->place_bytes);
 }
 
 void feed_loader_close(FeedLoader *loader) {
-    if (loader->has_thread) {
-        pthread_mutex_lock(&loader->lock);
-        loader->stop = true;
-        pthread_cond_signal(&loader->freed_one);
-        pthread_mutex_unlock(&loader->lock);
-        pthread_join(loader->thread, NULL);
-    }
-    if (loader->has_lock) {
-        pthread_mutex_destroy(&loader->lock);
-        pthread_cond_destroy(&loader->loaded_one);
-        pthread_cond_destroy(&loader->freed_one);
-    }
     for (int32_t k = 0; k < loader->count; k++) free(loader->loads[k].whole);
     free(loader->places);
     *loader = (FeedLoader){0};
@@ -117,74 +100,35 @@ static AmStatus load_batch(FeedLoader *loader, int64_t step, AmError *error) {
     return AM_OK;
 }
 
-/* Batch after batch, as places become free. */
-static void *load_batches(void *user) {
-    FeedLoader *loader = user;
-    pthread_mutex_lock(&loader->lock);
-    while (loader->loaded < loader->steps && loader->status == AM_OK) {
-        int64_t step = loader->loaded;
-        while (!loader->stop && loader->takers[step % loader->depth] > 0)
-            pthread_cond_wait(&loader->freed_one, &loader->lock);
-        if (loader->stop) break;
-        pthread_mutex_unlock(&loader->lock);
-        AmError error = {0};
-        AmStatus status = load_batch(loader, step, &error);
-        pthread_mutex_lock(&loader->lock);
-        loader->status = status;
-        loader->error = error;
-        loader->takers[step % loader->depth] = loader->rank_count;
-        if (status == AM_OK) loader->loaded++;
-        pthread_cond_broadcast(&loader->loaded_one);
-    }
-    pthread_mutex_unlock(&loader->lock);
-    return NULL;
-}
-
-AmStatus feed_loader_start(FeedLoader *loader, const FeedOrder *order, Arena *arena, int64_t steps,
-                           AmError *error) {
+AmStatus feed_loader_start(FeedLoader *loader, const FeedOrder *order, Arena *arena, AmError *error) {
     loader->order = *order;
-    loader->steps = steps;
-    if (loader->count == 0 || steps < 1) return AM_OK;
+    if (loader->count == 0) return AM_OK;
     if (order->shuffled && order->per_batch > 0) {
         loader->chosen = ARENA_ARRAY(arena, int64_t, order->per_batch);
         if (!loader->chosen) return am_fail_memory(error, order->per_batch * 8);
     }
     TRY(load_batch(loader, 0, error));
-    loader->loaded = 1;
-    loader->takers[0] = loader->rank_count;
-    if (steps == 1) return AM_OK;
-    if (pthread_create(&loader->thread, NULL, load_batches, loader) != 0)
-        return am_fail(error, AM_ERROR_RUNTIME, "", "cannot start a thread to load data");
-    loader->has_thread = true;
+    loader->has_first = true;
     return AM_OK;
 }
 
-/* Waits until the batch is there. */
-static AmStatus wait_for(FeedLoader *loader, int64_t step, AmError *error) {
-    pthread_mutex_lock(&loader->lock);
-    while (loader->loaded <= step && loader->status == AM_OK)
-        pthread_cond_wait(&loader->loaded_one, &loader->lock);
-    bool there = loader->loaded > step;
-    pthread_mutex_unlock(&loader->lock);
-    if (there) return AM_OK;
-    const AmError *cause = &loader->error;
-    return am_fail(error, AM_ERROR_RUNTIME, "", "%s%s%s", cause->source, cause->source[0] ? ": " : "",
-                   cause->text);
+void feed_loader_load(FeedLoader *loader, int64_t step) {
+    if (step == 0 && loader->has_first) return;
+    if (!loader->has_failed) loader->has_failed = load_batch(loader, step, &loader->error) != AM_OK;
+    loader->is_lost[step % loader->depth] = loader->has_failed;
 }
 
 AmStatus feed_loader_take(FeedLoader *loader, int32_t r, int64_t step, AmError *error) {
-    if (loader->count == 0) return AM_OK;
-    int64_t at = step % loader->depth;
-    const char *place = loader->places + at * loader->place_bytes;
-    TRY(wait_for(loader, step, error));
+    const char *place = loader->places + step % loader->depth * loader->place_bytes;
+    const AmError *cause = &loader->error;
+    if (loader->is_lost[step % loader->depth])
+        return am_fail(error, AM_ERROR_RUNTIME, "", "%s%s%s", cause->source, cause->source[0] ? ": " : "",
+                       cause->text);
     for (int32_t k = 0; k < loader->count; k++) {
         const FeedLoad *load = &loader->loads[k];
         if (load->cut_of[r] < 0) continue;
         rank_set_shard(&loader->ranks[r], load->feed->parameter->number,
                        place + load->cuts[load->cut_of[r]].offset);
     }
-    pthread_mutex_lock(&loader->lock);
-    if (--loader->takers[at] == 0) pthread_cond_signal(&loader->freed_one);
-    pthread_mutex_unlock(&loader->lock);
     return AM_OK;
 }

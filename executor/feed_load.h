@@ -1,14 +1,12 @@
-/* Loading batches ahead of the ranks. For the feeding's own files.
+/* Batches and the places they are loaded into. For the feeding's own files.
  *
  * Batch t goes to place t mod depth. A place holds every parameter's batch in the shards
  * of this process's ranks, each distinct one once, so that a rank only copies its own to
- * its device. A place is free again when all ranks have taken from it: the loader
- * needs no other bound, and works while the step runs.
+ * its device. Who calls is to see that a place is not loaded into before all ranks
+ * have taken from it: as an actor, by a quota of `depth` registers.
  */
 #ifndef EXECUTOR_FEED_LOAD_H
 #define EXECUTOR_FEED_LOAD_H
-
-#include <pthread.h>
 
 #include "base/permutation.h"
 #include "executor/feed_source.h"
@@ -47,16 +45,10 @@ typedef struct FeedLoader {
     int64_t permuted_epoch; /* of `permutation`; -1: none yet */
     char *places;           /* [depth] of place_bytes; C heap */
     int64_t place_bytes;
-    pthread_t thread;
-    bool has_thread, has_lock;
-    /* Under the lock. */
-    pthread_mutex_t lock;
-    pthread_cond_t loaded_one, freed_one;
-    int64_t loaded, steps; /* batches that are there or were; that are wanted */
-    int32_t *takers;       /* [depth]: ranks that still need what is in the place */
-    bool stop;
-    AmStatus status;
-    AmError error;
+    bool has_first;         /* batch 0 is there already */
+    bool has_failed;        /* the loader's: nothing is loaded any more */
+    bool *is_lost;          /* [depth]: what should be in the place could not be loaded */
+    AmError error;          /* why */
 } FeedLoader;
 
 /* Plans places and allocates; arrays of the arena's, places of the C heap's. feed_loader_close() also
@@ -65,10 +57,11 @@ AmStatus feed_loader_open(FeedLoader *loader, Arena *arena, const Feed *feeds, i
                           Rank *ranks, int32_t rank_count, int32_t depth, AmError *error);
 void feed_loader_close(FeedLoader *loader);
 
-/* The first batch, then a thread for the others. */
-AmStatus feed_loader_start(FeedLoader *loader, const FeedOrder *order, Arena *arena, int64_t steps,
-                           AmError *error);
-/* Batch `step` to rank r. */
+/* Loads the first batch. */
+AmStatus feed_loader_start(FeedLoader *loader, const FeedOrder *order, Arena *arena, AmError *error);
+/* Loads batch `step`; what fails is told to those who take it. One call at a time, in order. */
+void feed_loader_load(FeedLoader *loader, int64_t step);
+/* Batch `step`, which is loaded, to rank r. AM_ERROR_RUNTIME: it could not be. */
 AmStatus feed_loader_take(FeedLoader *loader, int32_t r, int64_t step, AmError *error);
 
 #endif

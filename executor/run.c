@@ -273,7 +273,7 @@ static AmStatus open_feeds(Run *run, AmError *error) {
                                  .batches = saved.batches};
         TRY(feeds_seek(run->feeds, &position, error));
     }
-    return feeds_start(run->feeds, steps_to_do(run), error);
+    return steps_to_do(run) > 0 ? feeds_start(run->feeds, error) : AM_OK;
 }
 
 /* Steps that are done, those of the run that was resumed included. */
@@ -450,7 +450,10 @@ static AmStatus open_schedule(Run *run, AmError *error) {
                                .end = end_step,
                                .report = report_and_go_on,
                                .on_failure = release_others,
-                               .user = run};
+                               .user = run,
+                               .load = feeds_load,
+                               .load_user = run->feeds,
+                               .load_places = feeds_depth(run->feeds)};
     return schedule_open(&run->schedule, &options, error);
 }
 
@@ -567,6 +570,7 @@ static AmStatus run_plan(Run *run, AmRunReport *report, AmError *error) {
     TRY(open_feeds(run, error));
     throughput_of_batch(plan_context_whole(run->context), &run->examples, &run->tokens);
     TRY(open_schedule(run, error));
+    TRY(schedule_start(run->schedule, error));
     TRY(run_all(run, error));
     TRY(fill_report(run, report, error));
     if (options->trace_path) TRY(write_trace(run, error));
@@ -599,12 +603,12 @@ AmStatus am_run(const PlanContext *context, const AmRunOptions *options, Arena *
     checkpoint_close(run.checkpoint);
     if (world && status != AM_OK && status != AM_INTERRUPTED) world_abort_for(world, &own);
     if (status != AM_OK && error && error->code == AM_OK) *error = own;
-    feeds_close(run.feeds);
     if (run.results.context) results_close(&run.results);
     /* No memory goes while another rank's device may still read it. */
     for (int32_t r = 0; run.devices && r < run.rank_count; r++)
         if (run.devices[r]) run.devices[r]->back_end->synchronize(run.devices[r], NULL);
     schedule_close(run.schedule);
+    feeds_close(run.feeds);
     channels_close(run.channels);
     for (int32_t r = 0; run.ranks && r < run.rank_count; r++) rank_close(&run.ranks[r]);
     if (run.has_comm) run.comms[0].back_end->close(run.comms);

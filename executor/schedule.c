@@ -36,6 +36,7 @@ struct Schedule {
     ActorGraph *graph;
     Arena arena;
     RankGroups *ranks; /* [rank_count] */
+    bool has_loader;   /* its thread has been started */
 };
 
 static RankGroups *groups_of(const Group *group) {
@@ -262,6 +263,24 @@ static AmStatus connect_channels(Schedule *self, AmError *error) {
     return AM_OK;
 }
 
+/* The actor that loads data, in a thread beside the ranks'. */
+static AmStatus add_loader(Schedule *self, AmError *error) {
+    const ScheduleOptions *options = &self->options;
+    Actor load = {.name = "data",
+                  .turns_per_step = 1,
+                  .runs_ahead = true,
+                  .act = options->load,
+                  .user = options->load_user};
+    int32_t actor;
+    if (options->load_places == 0) return AM_OK;
+    TRY(actors_add_worker(self->graph, "data", &load.worker, error));
+    TRY(actors_add(self->graph, &load, &actor, error));
+    for (int32_t r = 0; r < options->rank_count; r++)
+        TRY(actors_connect(self->graph, actor, self->ranks[r].groups[0].actor, options->load_places, 0, NULL,
+                           error));
+    return AM_OK;
+}
+
 /* Whether the group is next in its rank's order. */
 static AmStatus is_next(void *user, int64_t turn, bool *is_ready, AmError *error) {
     (void)turn, (void)error;
@@ -314,15 +333,26 @@ AmStatus schedule_open(Schedule **result, const ScheduleOptions *options, AmErro
     for (int32_t r = 0; r < options->rank_count; r++) TRY(follow(self, r, error));
     TRY(add_report(self, error));
     TRY(connect_channels(self, error));
+    TRY(add_loader(self, error));
     TRY(actors_ready(self->graph, error));
     return options->channels ? channels_start(options->channels, error) : AM_OK;
 }
 
 void schedule_close(Schedule *self) {
     if (!self) return;
+    if (self->has_loader) {
+        actors_stop_after(self->graph, -1); /* what is loaded for steps that nobody begins */
+        actors_finish(self->graph, NULL);
+    }
     actors_close(self->graph);
     arena_free(&self->arena);
     free(self);
+}
+
+AmStatus schedule_start(Schedule *self, AmError *error) {
+    if (self->options.load_places == 0 || self->options.steps < 1) return AM_OK;
+    self->has_loader = true;
+    return actors_start(self->graph, error);
 }
 
 AmStatus schedule_run(Schedule *self, int32_t r, AmError *error) {

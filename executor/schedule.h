@@ -11,6 +11,7 @@
  *   B -> end, F -> end         all turns are done
  *   end -> begin               one, full at first: the weights
  *   end -> report -> begin     of every rank: what is told of a step, and whether there is another one
+ *   data -> begin              as many as batches are loaded ahead
  *   put -> get (channel.h)     slots of what one stage sends another
  *
  * The backward pass goes first where both may go. Devices of one stage run collectives
@@ -37,6 +38,11 @@ typedef struct ScheduleOptions {
     AmStatus (*report)(void *user, int64_t step, AmError *error);
     void (*on_failure)(void *user); /* releases ranks that wait for one another */
     void *user;
+    /* Gets ready what the ranks' begin() of step `turn` needs: an actor in a thread of its own, at most
+     * `load_places` turns ahead of the last step that has ended. */
+    AmStatus (*load)(void *load_user, int64_t turn, AmError *error);
+    void *load_user;
+    int32_t load_places; /* 0: nothing is to be loaded */
 } ScheduleOptions;
 
 /* AM_ERROR_USAGE: the first device of a stage with joined loops is in another process. Close it whatever
@@ -44,6 +50,8 @@ typedef struct ScheduleOptions {
 AmStatus schedule_open(Schedule **schedule, const ScheduleOptions *options, AmError *error);
 void schedule_close(Schedule *schedule);
 
+/* Starts the thread that loads, before those of the ranks: it is free to run on any processor. */
+AmStatus schedule_start(Schedule *schedule, AmError *error);
 /* All steps of rank r of options->ranks, in its thread. */
 AmStatus schedule_run(Schedule *schedule, int32_t r, AmError *error);
 /* Ends all ranks of the process: somebody elsewhere has failed. Any thread. */

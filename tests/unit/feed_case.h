@@ -42,6 +42,7 @@ typedef struct FeedCase {
     FedRank fed[MOST_RANKS];
     Rank ranks[MOST_RANKS]; /* as feeds_open() wants them */
     int32_t rank_count;
+    int64_t loaded; /* batches, since the feeds were opened */
 } FeedCase;
 
 static inline const char *in_folder(const FeedCase *self, const char *name) {
@@ -145,6 +146,7 @@ static inline void make_ranks(FeedCase *self, int32_t parts, int32_t copies) {
 static inline AmStatus open_feeds(FeedCase *self, Feeds **feeds, AmRunOptions *options) {
     options->warnings = &self->warnings;
     self->error = (AmError){0};
+    self->loaded = 0;
     return feeds_open(feeds, self->context, options, self->ranks, self->rank_count, NULL, &self->error);
 }
 

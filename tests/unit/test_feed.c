@@ -3,6 +3,12 @@
 #define _XOPEN_SOURCE 700
 #include "feed_case.h"
 
+#include <pthread.h>
+#include <time.h>
+
+#include "base/random.h"
+#include "executor/actors.h"
+
 enum { EXAMPLES = 22 }; /* five batches of 4, and two that fill none */
 
 /* Example e has tokens 2 e and 2 e + 1 modulo the vocabulary, x = e and e + 1/2; the rate of batch b is b. */
@@ -27,8 +33,10 @@ static void save_arrays(const FeedCase *self, const char *name, int32_t extra) {
     assert_int_equal(array_file_write(in_folder(self, name), arrays, 4 + extra, NULL, NULL), AM_OK);
 }
 
-/* Step `step` to all ranks, one after the other. */
+/* Step `step` to all ranks, one after the other; as many batches are loaded ahead as there are places. */
 static AmStatus take_all(FeedCase *self, Feeds *feeds, int64_t step) {
+    for (; self->loaded < step + feeds_depth(feeds); self->loaded++)
+        TRY(feeds_load(feeds, self->loaded, &self->error));
     for (int32_t r = 0; r < self->rank_count; r++) TRY(feeds_take(feeds, r, step, &self->error));
     return AM_OK;
 }
@@ -60,7 +68,7 @@ static void in_order_and_around(void **state) {
     make_ranks(self, 2, 2);
     assert_int_equal(open_feeds(self, &feeds, &options), AM_OK);
     for (int32_t k = 0; k < PARAMETERS; k++) assert_true(feeds_has_batches(feeds, k));
-    assert_int_equal(feeds_start(feeds, 12, &self->error), AM_OK);
+    assert_int_equal(feeds_start(feeds, &self->error), AM_OK);
     for (int64_t step = 0; step < 12; step++) {
         int32_t examples[BATCH];
         assert_int_equal(take_all(self, feeds, step), AM_OK);
@@ -83,7 +91,7 @@ static void run_shuffled(FeedCase *self, int32_t parts, int32_t copies, uint64_t
         .data_path = in_folder(self, "a.npz"), .shuffle = true, .seed = seed, .prefetch = prefetch};
     make_ranks(self, parts, copies);
     assert_int_equal(open_feeds(self, &feeds, &options), AM_OK);
-    assert_int_equal(feeds_start(feeds, STEPS, &self->error), AM_OK);
+    assert_int_equal(feeds_start(feeds, &self->error), AM_OK);
     for (int64_t step = 0; step < STEPS; step++) {
         assert_int_equal(take_all(self, feeds, step), AM_OK);
         read_examples(self, parts, examples[step]);
@@ -145,7 +153,7 @@ static void positions(void **state) {
         assert_int_equal(feeds_seek(feeds, &position, &self->error), AM_OK);
         FeedPosition again = feeds_position(feeds, 0);
         assert_true(again.seed == 4 && again.epoch == position.epoch && again.batch == position.batch);
-        assert_int_equal(feeds_start(feeds, 8, &self->error), AM_OK);
+        assert_int_equal(feeds_start(feeds, &self->error), AM_OK);
         for (int64_t step = 0; step < 8; step++) {
             int32_t examples[BATCH];
             assert_int_equal(take_all(self, feeds, step), AM_OK);
@@ -215,7 +223,7 @@ static void windows_of_tokens(void **state) {
     make_ranks(self, 2, 1);
     assert_int_equal(open_tokens(self, &feeds, in_folder(self, "a.bin"), (AmRunOptions){0}), AM_OK);
     assert_true(feeds_has_batches(feeds, TOKENS) && !feeds_has_batches(feeds, X));
-    assert_int_equal(feeds_start(feeds, 10, &self->error), AM_OK);
+    assert_int_equal(feeds_start(feeds, &self->error), AM_OK);
     for (int64_t step = 0; step < 10; step++) {
         assert_int_equal(take_all(self, feeds, step), AM_OK);
         for (int32_t k = 0; k < BATCH * LENGTH; k++) {
@@ -240,14 +248,14 @@ static void tokens_by_name(void **state) {
     make_ranks(self, 1, 1);
     snprintf(option, sizeof option, "targets,tokens=%s", in_folder(self, "a.bin"));
     assert_int_equal(open_tokens(self, &feeds, option, (AmRunOptions){0}), AM_OK);
-    assert_int_equal(feeds_start(feeds, 1, &self->error), AM_OK);
+    assert_int_equal(feeds_start(feeds, &self->error), AM_OK);
     assert_int_equal(take_all(self, feeds, 0), AM_OK);
     assert_int_equal(self->fed[0].targets[4], 4);
     assert_int_equal(self->fed[0].tokens[4], 5);
     feeds_close(feeds);
     snprintf(option, sizeof option, "tokens=%s", in_folder(self, "a.bin"));
     assert_int_equal(open_tokens(self, &feeds, option, (AmRunOptions){.state_path = "random"}), AM_OK);
-    assert_int_equal(feeds_start(feeds, 1, &self->error), AM_OK);
+    assert_int_equal(feeds_start(feeds, &self->error), AM_OK);
     assert_int_equal(take_all(self, feeds, 0), AM_OK);
     for (int32_t k = 0; k < BATCH * LENGTH; k++)
         assert_int_equal(self->fed[0].tokens[k], k / LENGTH * (LENGTH - 1) + k % LENGTH);
@@ -266,7 +274,7 @@ static void tokens_beyond_the_vocabulary(void **state) {
         assert_int_equal(open_tokens(self, &feeds, in_folder(self, "a.bin"), (AmRunOptions){0}), AM_OK);
         FeedPosition position = feeds_position(feeds, skipped[k]);
         assert_int_equal(feeds_seek(feeds, &position, &self->error), AM_OK);
-        AmStatus status = feeds_start(feeds, 5, &self->error);
+        AmStatus status = feeds_start(feeds, &self->error);
         assert_int_equal(status, k == 0 ? AM_ERROR_INPUT : AM_OK);
         for (int64_t step = 0; step < 3 && k == 1; step++)
             assert_int_equal(take_all(self, feeds, step), AM_OK);
@@ -285,7 +293,7 @@ static void file_that_changes(void **state) {
     make_ranks(self, 1, 1);
     assert_int_equal(open_tokens(self, &feeds, in_folder(self, "a.bin"), (AmRunOptions){.prefetch = 1}),
                      AM_OK);
-    assert_int_equal(feeds_start(feeds, 100, &self->error), AM_OK);
+    assert_int_equal(feeds_start(feeds, &self->error), AM_OK);
     assert_int_equal(take_all(self, feeds, 0), AM_OK);
     assert_int_equal(truncate(in_folder(self, "a.bin"), 60), 0);
     AmStatus status = AM_OK;
@@ -293,6 +301,82 @@ static void file_that_changes(void **state) {
     assert_int_equal(status, AM_ERROR_RUNTIME);
     assert_non_null(strstr(self->error.text, "it had 128 bytes and has 60"));
     feeds_close(feeds);
+}
+
+enum { THREADED_STEPS = 400 };
+
+/* A rank's actor: takes its batch, looks at it, and dawdles by chance. */
+typedef struct Taker {
+    FeedCase *self;
+    Feeds *feeds;
+    int32_t rank, actor;
+} Taker;
+
+static AmStatus take_turn(void *user, int64_t turn, AmError *error) {
+    const Taker *taker = user;
+    const FedRank *fed = &taker->self->fed[taker->rank];
+    TRY(feeds_take(taker->feeds, taker->rank, turn, error));
+    int32_t half = taker->rank % 2;
+    for (int32_t k = 0; k < BATCH / 2; k++) {
+        int32_t e = (int32_t)fed->x[k * WIDTH];
+        int32_t expected = (int32_t)(turn % 5) * BATCH + half * BATCH / 2 + k;
+        if (e != expected || fed->tokens[k * LENGTH] != 2 * e % VOCABULARY || fed->rate != (float)(turn % 5))
+            return am_fail(error, AM_ERROR_INTERNAL, "", "rank %d, step %d: example %d, expected %d",
+                           taker->rank, (int)turn, e, expected);
+    }
+    struct timespec moment = {.tv_nsec = 50000};
+    if (random_at(1, (uint64_t)taker->rank, (uint64_t)turn) % 16 == 0) nanosleep(&moment, NULL);
+    return AM_OK;
+}
+
+static void *run_taker(void *user) {
+    const Taker *taker = ((void **)user)[0];
+    AmError error = {0};
+    actors_run_worker(((void **)user)[1], taker->rank, &error);
+    return NULL;
+}
+
+/* Four ranks in threads of their own and the loader in another, as in a run. */
+static void threads(void **state) {
+    FeedCase *self = *state;
+    save_arrays(self, "a.npz", 0);
+    make_ranks(self, 2, 2);
+    for (int32_t depth = 1; depth <= 3; depth++) {
+        Feeds *feeds;
+        ActorGraph *graph;
+        Taker takers[4];
+        pthread_t thread[4];
+        void *arguments[4][2];
+        AmRunOptions options = {.data_path = in_folder(self, "a.npz"), .prefetch = depth};
+        ActorGraphOptions of_graph = {.worker_count = 4, .steps = THREADED_STEPS};
+        assert_int_equal(open_feeds(self, &feeds, &options), AM_OK);
+        assert_int_equal(feeds_start(feeds, &self->error), AM_OK);
+        assert_int_equal(actors_open(&graph, &of_graph, &self->error), AM_OK);
+        Actor load = {
+            .name = "data", .turns_per_step = 1, .runs_ahead = true, .act = feeds_load, .user = feeds};
+        int32_t loader;
+        assert_int_equal(actors_add_worker(graph, "data", &load.worker, &self->error), AM_OK);
+        assert_int_equal(actors_add(graph, &load, &loader, &self->error), AM_OK);
+        for (int32_t r = 0; r < 4; r++) {
+            takers[r] = (Taker){.self = self, .feeds = feeds, .rank = r};
+            Actor taker = {
+                .name = "rank", .worker = r, .turns_per_step = 1, .act = take_turn, .user = &takers[r]};
+            assert_int_equal(actors_add(graph, &taker, &takers[r].actor, &self->error), AM_OK);
+            assert_int_equal(actors_connect(graph, loader, takers[r].actor, depth, 0, NULL, &self->error),
+                             AM_OK);
+        }
+        assert_int_equal(actors_ready(graph, &self->error), AM_OK);
+        assert_int_equal(actors_start(graph, &self->error), AM_OK);
+        for (int32_t r = 0; r < 4; r++) {
+            arguments[r][0] = &takers[r];
+            arguments[r][1] = graph;
+            assert_int_equal(pthread_create(&thread[r], NULL, run_taker, arguments[r]), 0);
+        }
+        for (int32_t r = 0; r < 4; r++) pthread_join(thread[r], NULL);
+        if (actors_finish(graph, &self->error) != AM_OK) fail_msg("%s", self->error.text);
+        actors_close(graph);
+        feeds_close(feeds);
+    }
 }
 
 static void refused(FeedCase *self, const char *option, AmStatus expected, const char *message) {
@@ -350,6 +434,7 @@ int main(void) {
         cmocka_unit_test_setup_teardown(tokens_by_name, feed_setup, feed_teardown),
         cmocka_unit_test_setup_teardown(tokens_beyond_the_vocabulary, feed_setup, feed_teardown),
         cmocka_unit_test_setup_teardown(file_that_changes, feed_setup, feed_teardown),
+        cmocka_unit_test_setup_teardown(threads, feed_setup, feed_teardown),
         cmocka_unit_test_setup_teardown(bad_data, feed_setup, feed_teardown),
         cmocka_unit_test_setup_teardown(extra_arrays_are_named, feed_setup, feed_teardown),
     };
