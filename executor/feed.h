@@ -54,7 +54,8 @@ AmStatus feeds_start(Feeds *feeds, AmError *error);
 /* Places for batches; 0: nothing comes in batches, so there is nothing to load. */
 int32_t feeds_depth(const Feeds *feeds);
 /* An actor's turn (actors.h): loads the batch of step `turn`, counted from feeds_start(). Place `turn` modulo
- * the depth must be free: all ranks have taken what was in it. A failure is those ranks' that take the batch. */
+ * the depth must be free: all ranks have taken what was in it. A failure is those ranks' that take the batch.
+ */
 AmStatus feeds_load(void *feeds, int64_t turn, AmError *error);
 /* Sets the parameters of rank number r of this process to those of step `step`, which is
  * loaded; by the rank's thread. AM_ERROR_RUNTIME: it could not be loaded. */

@@ -45,10 +45,10 @@ typedef struct FeedLoader {
     int64_t permuted_epoch; /* of `permutation`; -1: none yet */
     char *places;           /* [depth] of place_bytes; C heap */
     int64_t place_bytes;
-    bool has_first;         /* batch 0 is there already */
-    bool has_failed;        /* the loader's: nothing is loaded any more */
-    bool *is_lost;          /* [depth]: what should be in the place could not be loaded */
-    AmError error;          /* why */
+    bool has_first;  /* batch 0 is there already */
+    bool has_failed; /* the loader's: nothing is loaded any more */
+    bool *is_lost;   /* [depth]: what should be in the place could not be loaded */
+    AmError error;   /* why */
 } FeedLoader;
 
 /* Plans places and allocates; arrays of the arena's, places of the C heap's. feed_loader_close() also
