@@ -17,6 +17,7 @@ function(automap_add_wire name includes)
 endfunction()
 
 set(AUTOMAP_HAVE_MPI OFF)
+set(AUTOMAP_MPI_NAME MPI)
 set(AUTOMAP_MPI_LIBRARIES)
 if(AUTOMAP_MPI STREQUAL "OFF")
   return()
