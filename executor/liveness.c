@@ -68,12 +68,16 @@ static void fail(Liveness *self, int32_t process, const char *line) {
 
 __attribute__((format(printf, 3, 4))) static void fail_peer(Liveness *self, const LivenessPeer *peer,
                                                             const char *format, ...) {
-    char what[LIVENESS_TEXT], line[LIVENESS_TEXT + 128];
+    char what[LIVENESS_TEXT], line[LIVENESS_TEXT + 128], ranks[64] = "";
+    int32_t first = self->ranks_each * peer->process;
     va_list arguments;
     va_start(arguments, format);
     vsnprintf(what, sizeof what, format, arguments);
     va_end(arguments);
-    snprintf(line, sizeof line, "process %d%s%s %s", (int)peer->process, peer->host[0] ? " on " : "",
+    if (self->ranks_each == 1) snprintf(ranks, sizeof ranks, " (rank %d)", (int)first);
+    else if (self->ranks_each > 1)
+        snprintf(ranks, sizeof ranks, " (ranks %d to %d)", (int)first, (int)first + self->ranks_each - 1);
+    snprintf(line, sizeof line, "process %d%s%s%s %s", (int)peer->process, ranks, peer->host[0] ? " on " : "",
              peer->host, what);
     fail(self, peer->process, line);
 }

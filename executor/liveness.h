@@ -49,6 +49,7 @@ typedef struct Liveness {
     bool complete; /* all have joined: silence counts from now on */
     bool failed, told, telling, closing;
     char failure[LIVENESS_TEXT + 128]; /* the line that names the process */
+    int32_t ranks_each;                /* of a process, to be named with it; 0: not known */
     void (*on_failure)(void *user);
     void *user;
     double close_deadline;

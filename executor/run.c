@@ -197,6 +197,7 @@ static AmStatus deal_ranks(Run *run, AmError *error) {
                        run->device_count == 1 ? "" : "s", processes);
     run->rank_count = run->device_count / processes;
     run->first = run->world ? run->world->process * run->rank_count : 0;
+    if (run->world) world_name_ranks(run->world, run->rank_count);
     if (run->rank_count <= MAX_RANKS) return AM_OK;
     return am_fail(error, AM_ERROR_RUNTIME, "",
                    "this plan has %d devices for each process, each of them a thread: at most %d can be run",
@@ -397,8 +398,8 @@ static AmStatus run_steps(Run *run, Rank *rank, AmError *error) {
     return schedule_run(run->schedule, rank->comm->rank - run->first, error);
 }
 
-/* The other processes hear of a failure before this one's ranks are released, so that they hear of its cause.
- */
+/* The other processes hear of a failure from the rank that failed, not from those that it stopped, so that
+ * they hear of its cause. */
 static void *run_rank(void *argument) {
     RankThread *thread = argument;
     Comm *comm = thread->rank->comm;
@@ -407,7 +408,8 @@ static void *run_rank(void *argument) {
     if (thread->status == AM_OK) return NULL;
     snprintf(text, sizeof text, "rank %d: %s", comm->rank, thread->error.text);
     World *world = thread->run->world;
-    if (world && world_explain(world, NULL) == AM_OK) world_abort(world, text);
+    bool is_cause = !strstr(thread->error.text, "because another");
+    if (world && is_cause && world_explain(world, NULL) == AM_OK) world_abort(world, text);
     comm->back_end->abort(comm);
     return NULL;
 }

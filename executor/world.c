@@ -348,6 +348,13 @@ AmStatus world_agree(World *world, const WorldFact *facts, int32_t count, AmErro
     return am_fail(error, AM_ERROR_INPUT, "", "%s", verdict);
 }
 
+void world_name_ranks(World *world, int32_t each) {
+    if (!world->links) return;
+    pthread_mutex_lock(&world->links->liveness.mutex);
+    world->links->liveness.ranks_each = each;
+    pthread_mutex_unlock(&world->links->liveness.mutex);
+}
+
 void world_abort(World *world, const char *text) {
     if (world->links && world->links->is_started) liveness_abort(&world->links->liveness, text);
 }

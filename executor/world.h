@@ -60,6 +60,9 @@ typedef struct WorldFact {
 /* AM_ERROR_INPUT in every process where a value differs: names fact, process and both values. */
 AmStatus world_agree(World *world, const WorldFact *facts, int32_t count, AmError *error);
 
+/* From now on failures name a process's ranks, too: process p has p * each .. p * each + each - 1. */
+void world_name_ranks(World *world, int32_t each);
+
 /* This process has failed: the others' operations end, naming it and `text`. Any
  * thread, any number of times. */
 void world_abort(World *world, const char *text);

@@ -96,7 +96,7 @@ class Job:
                 continue
             assert status == 5, f"process {process} ended with {status}: {said[:300]}"
             assert seconds < LIMIT, f"process {process} took {seconds:.1f} s"
-            assert f"process {victim}" in said, f"process {process} does not name {victim}: {said[:300]}"
+            assert f"process {victim} (rank {victim})" in said, f"process {process} does not name {victim}: {said[:300]}"
 
 
 def check_kill(mpi, plan, victim, step):

@@ -86,7 +86,7 @@ port=$((port + 1))
 start_torch 0 2 "${run[@]}"
 start_torch 1 2 "$AUTOMAP" run "$work/none.hlo.pb" --plan none --state random
 expect 1 3 'none\.hlo\.pb'
-expect 0 5 'process 1 on .* failed: .*none\.hlo\.pb.*cannot be opened'
+expect 0 5 'process 1 .*on .* failed: .*none\.hlo\.pb.*cannot be opened'
 
 # A launcher that contradicts itself.
 start 0 RANK=2 WORLD_SIZE=2 LOCAL_RANK=0 LOCAL_WORLD_SIZE=1 "${run[@]}"
