@@ -5,7 +5,8 @@
  * to measure. Kernels that move memory are given in GB/s (bytes that have to be
  * read and written, each once) and as a share of what a plain copy on the device
  * reaches; matrix products and convolutions in TFLOP/s and as a share of the
- * fastest product of their type here. A loop's turn is given in microseconds, and
+ * fastest product of their type here. A row of a chain of operators is given in
+ * microseconds, and by that of one operator at a time; a loop's turn too, and
  * as that time over the one of its only kernel alone.
  *
  *   bench_kernels [--device cpu|cuda] [--tf32] [--small] [--quick]
@@ -88,6 +89,25 @@ static const Case turns[] = {
      "ROOT r = f32[1024] get-tuple-element(w), index=1\n"},
 };
 enum { TURNS = sizeof turns / sizeof *turns };
+
+/* The first is six operators, each in an index space of another rank than the one before: six steps. */
+static const Case chains[] = {
+    {"six operators, one by one", 65536, 4096, 0, 0, DTYPE_F32,
+     "a = f32[ROWS,1024] parameter(0)\n b = f32[ROWS,1024] parameter(1)\n"
+     "c = f32[ROWS,32,32] reshape(a)\n d = f32[ROWS,32,32] reshape(b)\n"
+     "p = f32[ROWS,1024] multiply(a, b)\n p2 = f32[ROWS,32,32] reshape(p)\n"
+     "q = f32[ROWS,32,32] add(p2, c)\n q2 = f32[ROWS,1024] reshape(q)\n"
+     "r = f32[ROWS,1024] multiply(q2, b)\n r2 = f32[ROWS,32,32] reshape(r)\n"
+     "s = f32[ROWS,32,32] subtract(r2, c)\n s2 = f32[ROWS,1024] reshape(s)\n"
+     "t = f32[ROWS,1024] maximum(s2, b)\n t2 = f32[ROWS,32,32] reshape(t)\n"
+     "ROOT u = f32[ROWS,32,32] multiply(t2, d)\n"},
+    {"six operators, fused", 65536, 4096, 0, 0, DTYPE_F32,
+     "a = f32[ROWS,1024] parameter(0)\n b = f32[ROWS,1024] parameter(1)\n"
+     "p = f32[ROWS,1024] multiply(a, b)\n q = f32[ROWS,1024] add(p, a)\n"
+     "r = f32[ROWS,1024] multiply(q, b)\n s = f32[ROWS,1024] subtract(r, a)\n"
+     "t = f32[ROWS,1024] maximum(s, b)\n ROOT u = f32[ROWS,1024] multiply(t, b)\n"},
+};
+enum { CHAINS = sizeof chains / sizeof *chains };
 
 /* What the modules call. */
 static const char computations[] =
@@ -252,18 +272,18 @@ static void print_rate(const char *name, double per_second, bool computes, doubl
     printf("%-28s %8.1f %-7s %6.2f\n", name, per_second / (is_tera ? 1e12 : 1e9), unit, share);
 }
 
-/* 1 where one failed. */
-static int run_turns(Bench *self) {
-    double alone = 0;
-    for (int32_t k = 0; k < TURNS; k++) {
+/* Time per row, or per turn of a loop, and by that of the first case; 1 where one failed. */
+static int run_beside_first(Bench *self, const Case *list, int32_t count) {
+    double first = 0;
+    for (int32_t k = 0; k < count; k++) {
         double per_second = 0;
         self->error = (AmError){0};
-        if (measure_case(self, &turns[k], &per_second) != AM_OK) {
-            printf("%-28s %s\n", turns[k].name, self->error.text);
+        if (measure_case(self, &list[k], &per_second) != AM_OK) {
+            printf("%-28s %s\n", list[k].name, self->error.text);
             return 1;
         }
-        if (k == 0) alone = per_second;
-        printf("%-28s %8.2f %-7s %6.2f\n", turns[k].name, 1e6 / per_second, "us", alone / per_second);
+        if (k == 0) first = per_second;
+        printf("%-28s %8.2f %-7s %6.2f\n", list[k].name, 1e6 / per_second, "us", first / per_second);
     }
     return 0;
 }
@@ -322,7 +342,8 @@ int main(int argc, char **argv) {
         return AM_ERROR_RUNTIME;
     }
     int result = run_cases(&self, quick);
-    result |= run_turns(&self);
+    result |= run_beside_first(&self, chains, CHAINS);
+    result |= run_beside_first(&self, turns, TURNS);
     back_end->close(self.device);
     free(self.chunk);
     return result;
