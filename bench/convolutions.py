@@ -1,12 +1,12 @@
 """Convolutions beside JAX: the shapes of VGG-19 and ResNet-50, each in three directions.
 
 For every layer the forward pass, the gradient to the input and the gradient to the weights are lowered by
-JAX to HLO; the same module is run by automap (build/bench_modules) and by jax.jit, in turn, and the least of
+JAX to HLO; the same module is run by automap (bench_modules) and by jax.jit, in turn, and the least of
 the rounds is taken. Printed are automap's GFLOP/s (two operations for each product of the forward pass) and
 the ratio of the times automap / JAX (below 1: automap is faster), with one thread on both sides or, with
 --threads 0, with all processors on both.
 
-Run as `python bench/convolutions.py [--batch N] [--threads 1|0] [--quick]`.
+Run as `AUTOMAP_BUILD=build python bench/convolutions.py [--batch N] [--threads 1|0] [--quick]`.
 """
 
 import argparse
@@ -18,7 +18,7 @@ import tempfile
 import time
 
 SOURCE = pathlib.Path(__file__).resolve().parents[1]
-BENCH = os.environ.get("BENCH_MODULES", str(SOURCE / "build" / "bench_modules"))
+BENCH = pathlib.Path(os.environ.get("AUTOMAP_BUILD", SOURCE / "build")) / "bench_modules"
 DIRECTIONS = ["forward", "to input", "to weights"]
 
 # name, image size, input features, output features, window, stride
