@@ -1,81 +1,25 @@
-/* Running a module: lowering for every rank, feeding, the step loop.
- *
- * The first of this process's ranks leads: it runs in the caller's thread, so
- * that on_step is called there, and speaks for the process among the others;
- * every other rank has a thread of its own. What they do when is the actors'
- * business (schedule.h): when all ranks have ended a step the leading one gathers
- * what is told of it, the leaders of all processes agree whether to go on, and
- * process 0 reports; then the ranks begin the next step. A
- * rank that fails releases the others, of all processes; the first failure is
- * what is reported.
+/* Running a module: what is opened before the first step and closed after the last; the steps are
+ * run_steps.c's.
  */
-#include "executor/run.h"
+#include "executor/run_internal.h"
 
-#include <cblas.h>
 #include <math.h>
-#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "base/array_file.h"
-#include "base/clock.h"
 #include "base/file.h"
 #include "base/hash.h"
 #include "base/json.h"
 #include "base/process.h"
 #include "base/text.h"
-#include "executor/checkpoint.h"
-#include "executor/feed.h"
-#include "executor/results.h"
-#include "executor/schedule.h"
 #include "executor/throughput.h"
 #include "executor/timeline_trace.h"
 #include "propagation/ranks.h"
 
 enum { MAX_RANKS = 1024 };
-
-/* Why no further step is made; of several reasons the greatest counts. */
-typedef enum RunEnd { RUN_GOES_ON, RUN_INTERRUPTED, RUN_NOT_FINITE } RunEnd;
-
-typedef struct Run {
-    const PlanContext *context;
-    const AmRunOptions *options;
-    Arena *arena;
-    World *world;              /* NULL: one process */
-    int32_t device_count;      /* of the plan */
-    int32_t first, rank_count; /* this process's ranks are first .. first + rank_count - 1 */
-    Rank *ranks;
-    const KernelBackEnd *kernels;
-    const CommBackEnd *collectives;
-    KernelDevice **devices; /* [rank_count], opened */
-    Comm *comms;
-    bool has_comm;
-    Feeds *feeds;
-    ChannelSet *channels; /* of transfers with slots; or NULL */
-    StreamList *streams;  /* [rank_count] */
-    Schedule *schedule;
-    double step_begin;      /* by the leading rank */
-    Checkpoint *checkpoint; /* or NULL */
-    int64_t first_step;     /* those before it were done by the run that is resumed */
-    Results results;
-    RunEnd end;               /* set by the leading rank between two steps */
-    int64_t examples, tokens; /* of a step */
-    int64_t planned_bytes;    /* of all ranks here */
-    int64_t steps_done;       /* by this run */
-    int64_t not_finite_steps, first_not_finite;
-    int64_t resident_bytes_early;
-    double first_step_seconds, total_seconds, first_loss, last_loss;
-} Run;
-
-typedef struct RankThread {
-    Run *run;
-    Rank *rank;
-    pthread_t thread;
-    AmStatus status;
-    AmError error;
-} RankThread;
 
 /* The plan's hash, or "none". */
 static AmStatus hash_plan(const Run *run, char hex[65], AmError *error) {
@@ -249,12 +193,6 @@ static AmStatus open_checkpoint(Run *run, AmError *error) {
     return AM_OK;
 }
 
-/* 0 where the run that is resumed has done them all. */
-static int64_t steps_to_do(const Run *run) {
-    int64_t steps = run->options->steps - run->first_step;
-    return steps > 0 ? steps : 0;
-}
-
 /* State and data; what is resumed is not read from their files, and the data goes on where it was. */
 static AmStatus open_feeds(Run *run, AmError *error) {
     int32_t count = run->context->roles->parameter_count;
@@ -274,210 +212,7 @@ static AmStatus open_feeds(Run *run, AmError *error) {
                                  .batches = saved.batches};
         TRY(feeds_seek(run->feeds, &position, error));
     }
-    return steps_to_do(run) > 0 ? feeds_start(run->feeds, error) : AM_OK;
-}
-
-/* Steps that are done, those of the run that was resumed included. */
-static int64_t steps_in_all(const Run *run) {
-    return run->first_step + run->steps_done;
-}
-
-/* Where in the data the step after `steps` begins. */
-static CheckpointPosition position_after(const Run *run, int64_t steps) {
-    FeedPosition position = feeds_position(run->feeds, steps - run->first_step);
-    return (CheckpointPosition){.seed = position.seed,
-                                .epoch = position.epoch,
-                                .batch = position.batch,
-                                .batches = position.batches,
-                                .shuffled = position.shuffled};
-}
-
-/* By process 0, with what has come together there. */
-static void report_step(Run *run, double seconds) {
-    const Results *results = &run->results;
-    double loss = results_loss(results);
-    if (run->steps_done == 0) {
-        run->first_loss = loss;
-        run->first_step_seconds = seconds;
-    }
-    if (run->steps_done <= RUN_EARLY_STEP) run->resident_bytes_early = process_resident_bytes();
-    if (results->loss_count > 0 && !isfinite(loss) && run->not_finite_steps++ == 0)
-        run->first_not_finite = steps_in_all(run);
-    run->last_loss = loss;
-    run->total_seconds += seconds;
-    AmRunStep step = {.step = steps_in_all(run),
-                      .loss = loss,
-                      .has_loss = results->loss_count > 0,
-                      .seconds = seconds,
-                      .examples = run->examples,
-                      .tokens = run->tokens,
-                      .planned_bytes = run->planned_bytes,
-                      .watched = results->values + results->loss_count,
-                      .watched_count = results->watched_count - results->loss_count};
-    if (run->options->on_step) run->options->on_step(run->options->user, &step);
-}
-
-static AmStatus begin_step(void *user, Rank *rank, int64_t step, AmError *error) {
-    Run *run = user;
-    /* The loss of the step before is known to be fit for what is to be kept of it. */
-    checkpoint_take(run->checkpoint, rank->comm->rank - run->first, run->first_step + step);
-    double start = timeline_start(rank->timeline);
-    rank->step_begin = start;
-    if (rank->comm->rank == run->first) run->step_begin = clock_seconds();
-    TRY(feeds_take(run->feeds, rank->comm->rank - run->first, step, error));
-    timeline_mark(rank->timeline, TIMELINE_FEED, run->first_step + step, start);
-    return AM_OK;
-}
-
-/* Whether anybody's user asked to stop or the loss is not finite; the leading rank of every process together.
- */
-static AmStatus agree_to_end(Run *run, AmError *error) {
-    const volatile sig_atomic_t *interrupted = run->options->interrupted;
-    World *world = run->world;
-    bool is_over = steps_in_all(run) >= run->options->steps;
-    char end = interrupted && *interrupted && !is_over ? RUN_INTERRUPTED : RUN_GOES_ON;
-    if (run->not_finite_steps > 0 && run->options->on_nan == AM_RUN_STOP_ON_NAN) end = RUN_NOT_FINITE;
-    int collect = checkpoint_news(run->checkpoint);
-    if (world) {
-        WorldPart *parts = calloc((size_t)world->count, sizeof *parts);
-        if (!parts) return am_fail_memory(error, (int64_t)sizeof *parts * world->count);
-        char news[2] = {end, (char)collect};
-        AmStatus status = world_gather(world, news, sizeof news, sizeof news, parts, error);
-        for (int32_t p = 0; p < world->count && world->process == 0 && status == AM_OK; p++) {
-            const char *other = parts[p].bytes;
-            if (parts[p].count == sizeof news && other[0] > news[0]) news[0] = other[0];
-            if (parts[p].count == sizeof news) news[1] &= other[1];
-        }
-        world_release_parts(world, parts);
-        free(parts);
-        TRY(status);
-        TRY(world_broadcast(world, news, sizeof news, error));
-        end = news[0];
-        if (news[1]) TRY(checkpoint_collect(run->checkpoint, error));
-    }
-    run->end = (RunEnd)end;
-    return AM_OK;
-}
-
-/* What all ranks have in common between two steps; by the leading one of a process. */
-static AmStatus go_between(Run *run, int64_t next, AmError *error) {
-    CheckpointPosition position = position_after(run, next);
-    TRY(agree_to_end(run, error));
-    if (run->end != RUN_GOES_ON && next > run->first_step)
-        schedule_stop_after(run->schedule, next - 1 - run->first_step);
-    return checkpoint_before(run->checkpoint, next, &position, error);
-}
-
-/* A rank's step ends when it has its results and its parameters have their new values. */
-static AmStatus end_step(void *user, Rank *rank, int64_t step, AmError *error) {
-    Run *run = user;
-    int64_t number = run->first_step + step;
-    TRY(rank_finish(rank, error));
-    results_take(&run->results, rank->comm->rank - run->first);
-    double start = timeline_start(rank->timeline);
-    rank_update(rank);
-    timeline_mark(rank->timeline, TIMELINE_UPDATE, number, start);
-    timeline_mark(rank->timeline, TIMELINE_STEP, number, rank->step_begin);
-    return AM_OK;
-}
-
-/* When all ranks of the process have ended a step, and before they begin the next. */
-static AmStatus report_and_go_on(void *user, int64_t step, AmError *error) {
-    Run *run = user;
-    TRY(results_gather_step(&run->results, error));
-    if (!run->world || run->world->process == 0) report_step(run, clock_seconds() - run->step_begin);
-    run->steps_done++;
-    return go_between(run, run->first_step + step + 1, error);
-}
-
-static AmStatus run_steps(Run *run, Rank *rank, AmError *error) {
-    TRY(rank_start(rank, error));
-    if (rank->comm->rank == run->first) TRY(go_between(run, run->first_step, error));
-    TRY(rank->comm->back_end->barrier(rank->comm, error));
-    if (run->end != RUN_GOES_ON || run->first_step >= run->options->steps) return AM_OK;
-    return schedule_run(run->schedule, rank->comm->rank - run->first, error);
-}
-
-/* The other processes hear of a failure from the rank that failed, not from those that it stopped, so that
- * they hear of its cause. */
-static void *run_rank(void *argument) {
-    RankThread *thread = argument;
-    Comm *comm = thread->rank->comm;
-    char text[sizeof thread->error.text + 32];
-    thread->status = run_steps(thread->run, thread->rank, &thread->error);
-    if (thread->status == AM_OK) return NULL;
-    snprintf(text, sizeof text, "rank %d: %s", comm->rank, thread->error.text);
-    World *world = thread->run->world;
-    bool is_cause = !strstr(thread->error.text, "because another");
-    if (world && is_cause && world_explain(world, NULL) == AM_OK) world_abort(world, text);
-    comm->back_end->abort(comm);
-    return NULL;
-}
-
-/* Another process has failed: in the world's own thread. */
-static void release_ranks(void *user) {
-    Run *run = user;
-    AmError elsewhere = {0};
-    run->comms[0].back_end->abort(&run->comms[0]);
-    am_fail(&elsewhere, AM_ERROR_RUNTIME, "", "another rank failed");
-    schedule_abort(run->schedule, &elsewhere);
-}
-
-/* A rank of this process has failed. */
-static void release_others(void *user) {
-    const Run *run = user;
-    run->comms[0].back_end->abort(&run->comms[0]);
-}
-
-/* The failure that started it: that of the processes, where it is known, else one
- * that is not "stopped because another failed", if there is one. */
-static AmStatus first_failure(const Run *run, const RankThread *threads, AmError *error) {
-    const RankThread *failed = NULL;
-    for (int32_t r = 0; r < run->rank_count; r++) {
-        if (threads[r].status == AM_OK) continue;
-        if (!failed || strstr(failed->error.text, "because another")) failed = &threads[r];
-    }
-    if (!failed) return AM_OK;
-    if (run->world) TRY(world_check(run->world, error));
-    return am_fail(error, AM_ERROR_RUNTIME, "", "rank %d: %s", run->first + (int)(failed - threads),
-                   failed->error.text);
-}
-
-static AmStatus open_schedule(Run *run, AmError *error) {
-    ScheduleOptions options = {.ranks = run->ranks,
-                               .rank_count = run->rank_count,
-                               .channels = run->channels,
-                               .steps = steps_to_do(run),
-                               .begin = begin_step,
-                               .end = end_step,
-                               .report = report_and_go_on,
-                               .on_failure = release_others,
-                               .user = run,
-                               .load = feeds_load,
-                               .load_user = run->feeds,
-                               .load_places = feeds_depth(run->feeds)};
-    return schedule_open(&run->schedule, &options, error);
-}
-
-static AmStatus run_all(Run *run, AmError *error) {
-    RankThread *threads = ARENA_ARRAY(run->arena, RankThread, run->rank_count);
-    if (!threads) return am_fail_memory(error, (int64_t)sizeof(RankThread) * run->rank_count);
-    int32_t started = 1;
-    openblas_set_num_threads(1);
-    for (int32_t r = 0; r < run->rank_count; r++)
-        threads[r] = (RankThread){.run = run, .rank = &run->ranks[r]};
-    for (; started < run->rank_count; started++)
-        if (pthread_create(&threads[started].thread, NULL, run_rank, &threads[started]) != 0) break;
-    if (started < run->rank_count) {
-        threads[started].status =
-            am_fail(&threads[started].error, AM_ERROR_RUNTIME, "", "cannot start a thread");
-        run->comms[0].back_end->abort(&run->comms[0]);
-    }
-    if (run->world) world_on_failure(run->world, release_ranks, run);
-    run_rank(&threads[0]);
-    for (int32_t r = 1; r < started; r++) pthread_join(threads[r].thread, NULL);
-    if (run->world) world_on_failure(run->world, NULL, NULL);
-    return first_failure(run, threads, error);
+    return run_steps_to_do(run) > 0 ? feeds_start(run->feeds, error) : AM_OK;
 }
 
 /* Allocation and scratch memory of every rank, in process 0. */
@@ -539,7 +274,7 @@ static AmStatus fail_not_finite(const Run *run, AmError *error) {
     return am_fail(error, AM_ERROR_RUNTIME, "",
                    "the loss of step %lld is %s: the run ends there and nothing of the state is saved "
                    "(--on-nan warn goes on)",
-                   (long long)steps_in_all(run) - 1,
+                   (long long)run_steps_in_all(run) - 1,
                    run->world && run->world->process != 0 ? "not finite"
                    : isnan(loss)                          ? "not a number"
                    : loss > 0                             ? "infinite"
@@ -571,15 +306,15 @@ static AmStatus run_plan(Run *run, AmRunReport *report, AmError *error) {
     TRY(open_checkpoint(run, error));
     TRY(open_feeds(run, error));
     throughput_of_batch(plan_context_whole(run->context), &run->examples, &run->tokens);
-    TRY(open_schedule(run, error));
+    TRY(run_open_schedule(run, error));
     TRY(schedule_start(run->schedule, error));
-    TRY(run_all(run, error));
+    TRY(run_all_ranks(run, error));
     TRY(fill_report(run, report, error));
     if (options->trace_path) TRY(write_trace(run, error));
     if (run->end == RUN_NOT_FINITE) return fail_not_finite(run, error);
-    CheckpointPosition position = position_after(run, steps_in_all(run));
+    CheckpointPosition position = run_position_after(run, run_steps_in_all(run));
     AmError not_saved = {0};
-    checkpoint_finish(run->checkpoint, steps_in_all(run), &position, &not_saved);
+    checkpoint_finish(run->checkpoint, run_steps_in_all(run), &position, &not_saved);
     if (options->save_path) TRY(results_save_state(&run->results, run->feeds, error));
     if (options->outputs_path && run->steps_done > 0) TRY(results_save_outputs(&run->results, error));
     if (not_saved.code != AM_OK) {
@@ -587,7 +322,8 @@ static AmStatus run_plan(Run *run, AmRunReport *report, AmError *error) {
         return not_saved.code;
     }
     if (run->end == RUN_GOES_ON) return AM_OK;
-    return am_fail(error, AM_INTERRUPTED, "", "interrupted after %lld steps", (long long)steps_in_all(run));
+    return am_fail(error, AM_INTERRUPTED, "", "interrupted after %lld steps",
+                   (long long)run_steps_in_all(run));
 }
 
 AmStatus am_run(const PlanContext *context, const AmRunOptions *options, Arena *arena, AmRunReport *report,
