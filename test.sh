@@ -100,7 +100,7 @@ run_tests() {
 # Sanitized programs are several times slower: the short form of their tests, with --full too.
 test_sanitized() (
   unset AUTOMAP_FULL
-  configure_and_build build-asan -DAUTOMAP_SANITIZE=address,undefined -DCMAKE_BUILD_TYPE=Debug \
+  configure_and_build build-asan -DAUTOMAP_MPI=OFF -DAUTOMAP_SANITIZE=address,undefined -DCMAKE_BUILD_TYPE=Debug \
     "-DCMAKE_C_FLAGS_DEBUG=-O1 -g" && run_tests build-asan -L unit
 )
 
@@ -126,9 +126,9 @@ test_fuzzers() {
 # thousand a few are enough.
 test_threads() (
   unset AUTOMAP_FULL
-  names=$(grep -lE '"(executor/(comm|run)|(runner|loop|comm|region|training|process|split|plan|transfer|micro_batch|checkpoint)_case|planners/search|base/parallel)' tests/unit/test_*.c 2>/dev/null | xargs -rn1 basename -s .c | paste -sd '|')
+  names=$(grep -lE '"(executor/(comm|run|actors|channel|feed|cpu/team)|actor_|(runner|loop|comm|region|training|process|split|plan|transfer|micro_batch|checkpoint)_case|planners/search|base/parallel)' tests/unit/test_*.c 2>/dev/null | xargs -rn1 basename -s .c | paste -sd '|')
   [ -n "$names" ] || exit 0
-  configure_and_build build-tsan -DAUTOMAP_SANITIZE=thread -DCMAKE_BUILD_TYPE=Debug \
+  configure_and_build build-tsan -DAUTOMAP_MPI=OFF -DAUTOMAP_SANITIZE=thread -DCMAKE_BUILD_TYPE=Debug \
     "-DCMAKE_C_FLAGS_DEBUG=-O1 -g" && 
     run_tests build-tsan -R "^($names)\$" -E '^test_(rule_cases|halo_models|plans_by_chance)$' 
 )

@@ -68,7 +68,7 @@ static void fail(Liveness *self, int32_t process, const char *line) {
 
 __attribute__((format(printf, 3, 4))) static void fail_peer(Liveness *self, const LivenessPeer *peer,
                                                             const char *format, ...) {
-    char what[LIVENESS_TEXT], line[LIVENESS_TEXT + 128], ranks[64] = "";
+    char what[LIVENESS_TEXT], line[LIVENESS_TEXT + 192], ranks[64] = "";
     int32_t first = self->ranks_each * peer->process;
     va_list arguments;
     va_start(arguments, format);
