@@ -104,7 +104,7 @@ static AmStatus open_array(Feed *feed, const FeedSource *source, FeedFile *file,
     if (!type_fits(entry, shape->type) || feed->batches < 1)
         return fail_shape(feed, entry, feed->batches < 1 && shape->rank > 0 ? " or batches of it" : "",
                           error);
-    bool several = entry->rank > shape->rank || feed->batches > 1;
+    bool several = entry->rank > shape->rank || feed->batches > 1 || remainder > 0;
     if (several && role != IR_ROLE_DATA && role != IR_ROLE_CONSTANT)
         return fail_shape(feed, entry, " (only data comes in batches)", error);
     feed->array = arena_copy_string(source->arena, entry->name);
@@ -112,7 +112,7 @@ static AmStatus open_array(Feed *feed, const FeedSource *source, FeedFile *file,
     feed->stored = entry->type;
     int64_t stored_bytes = ir_shape_elements(shape) * dtype_bytes(entry->type);
     if (stored_bytes > feed->batch_bytes) feed->batch_bytes = stored_bytes;
-    if (feed->batches == 1) return read_once(feed, file, entry, error);
+    if (feed->batches == 1 && remainder == 0) return read_once(feed, file, entry, error);
     feed->in_order = shape->rank == 0 || role != IR_ROLE_DATA;
     feed->per_batch = shape->rank > 0 && shape->dimensions[0] > 0 ? shape->dimensions[0] : 1;
     feed->examples = feed->batches * feed->per_batch + remainder;

@@ -46,7 +46,9 @@ typedef struct IrShape {
 int64_t ir_shape_elements(const IrShape *shape);         /* product of the dimensions; arrays only */
 int64_t ir_shape_bytes(const IrShape *shape);            /* tuples: sum over the leaves */
 bool ir_shape_equal(const IrShape *a, const IrShape *b); /* type and dimensions; layouts ignored */
-void ir_shape_append(Text *text, const IrShape *shape);  /* "f32[2,3]", "(f32[], s32[4])" */
+/* Whether a bitcast, which keeps elements where they lie, keeps their logical order too. */
+bool ir_bitcast_is_reshape(const IrShape *operand, const IrShape *result);
+void ir_shape_append(Text *text, const IrShape *shape); /* "f32[2,3]", "(f32[], s32[4])" */
 
 /* A constant's value, row-major in logical order whatever its layout was. */
 typedef struct IrLiteral {

@@ -56,3 +56,19 @@ void ir_shape_append(Text *text, const IrShape *shape) {
     }
     text_append_string(text, is_tuple ? ")" : "]");
 }
+
+/* Whether elements lie in logical order, whatever the order of dimensions of size 1. */
+static bool is_row_major(const IrShape *shape) {
+    int64_t before = shape->rank;
+    for (int32_t d = 0; shape->minor_to_major && d < shape->rank; d++) {
+        int64_t dimension = shape->minor_to_major[d];
+        if (shape->dimensions[dimension] == 1) continue;
+        if (dimension > before) return false;
+        before = dimension;
+    }
+    return true;
+}
+
+bool ir_bitcast_is_reshape(const IrShape *operand, const IrShape *result) {
+    return is_row_major(operand) && is_row_major(result);
+}

@@ -43,8 +43,10 @@ AmStatus ir_scan_fail(const IrScanner *scanner, int64_t at, const char *format, 
     __attribute__((format(printf, 3, 4)));
 AmStatus ir_scan_memory(const IrScanner *scanner);
 void ir_scan_space(IrScanner *scanner);
-char ir_scan_peek(IrScanner *scanner);                         /* 0 at the end */
-bool ir_scan_accept(IrScanner *scanner, const char *mark);     /* takes `mark` if it is next */
+char ir_scan_peek(IrScanner *scanner);                     /* 0 at the end */
+bool ir_scan_accept(IrScanner *scanner, const char *mark); /* takes `mark` if it is next */
+/* The letter, if it comes without space before it: the x of 2x3, which may also begin the next word. */
+bool ir_scan_accept_here(IrScanner *scanner, char letter);
 AmStatus ir_scan_expect(IrScanner *scanner, const char *mark); /* must be next */
 bool ir_scan_take_word(IrScanner *scanner, IrWord *word);      /* letters, digits, '_', '.', '-', '$' */
 AmStatus ir_scan_word(IrScanner *scanner, const char *what, IrWord *word);

@@ -72,6 +72,12 @@ bool ir_scan_accept(IrScanner *scanner, const char *mark) {
     return true;
 }
 
+bool ir_scan_accept_here(IrScanner *scanner, char letter) {
+    if (scanner->at >= scanner->length || scanner->text[scanner->at] != letter) return false;
+    scanner->at++;
+    return true;
+}
+
 AmStatus ir_scan_expect(IrScanner *scanner, const char *mark) {
     if (ir_scan_accept(scanner, mark)) return AM_OK;
     if (scanner->at >= scanner->length) {

@@ -62,7 +62,7 @@ static AmStatus read_window_key(IrScanner *scanner, Hlo__Window *window, size_t 
             TRY(ir_scan_expect(scanner, "_"));
             TRY(ir_scan_integer(scanner, &dimension->padding_high));
         }
-    } while (ir_scan_accept(scanner, "x"));
+    } while (ir_scan_accept_here(scanner, 'x'));
     return AM_OK;
 }
 
@@ -299,8 +299,8 @@ static AmStatus read_padding(IrTextReader *reader, const IrAttributeRow *row, vo
         TRY(ir_scan_integer(scanner, &(*slot)->edge_padding_low));
         TRY(ir_scan_expect(scanner, "_"));
         TRY(ir_scan_integer(scanner, &(*slot)->edge_padding_high));
-        if (ir_scan_accept(scanner, "_")) TRY(ir_scan_integer(scanner, &(*slot)->interior_padding));
-    } while (ir_scan_accept(scanner, "x"));
+        if (ir_scan_accept_here(scanner, '_')) TRY(ir_scan_integer(scanner, &(*slot)->interior_padding));
+    } while (ir_scan_accept_here(scanner, 'x'));
     return AM_OK;
 }
 static void write_padding(IrTextWriter *writer, const IrAttributeRow *row, const void *part,

@@ -328,6 +328,7 @@ static IrShape widened(const IrShape *shape) {
 
 static AmStatus emit(Lowering *self, int32_t i, Split split, uint8_t carries, AmError *error) {
     const IrInstruction *source = &self->module->instructions[i];
+    TRY(lower_check_bitcast(self->module, i, error));
     bool takes_tuple = self->choices->takes_tuple[i];
     int32_t operand_count = takes_tuple ? count_operands(self, source) : source->operand_count;
     int32_t *operands = ARENA_ARRAY(self->arena, int32_t, operand_count + 1);

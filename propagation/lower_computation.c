@@ -69,6 +69,7 @@ static AmStatus add_instruction(ComputationLowering *self, int32_t i, AmError *e
     const IrInstruction *source = &self->module->instructions[i];
     Program *program = self->program;
     int32_t count = 0, first_result = program->value_count;
+    TRY(lower_check_bitcast(self->module, i, error));
     for (int32_t k = 0; k < source->operand_count; k++)
         count += self->leaf_count[source->operands[k] - self->body->first];
     int32_t *operands = ARENA_ARRAY(self->arena, int32_t, count + 1);

@@ -134,6 +134,8 @@ AmStatus lower_halo(Lowering *self, int32_t i, const int8_t *factors, int32_t *o
 
 /* Whether instructions of this opcode run computations as programs of their own (program.h). */
 bool lower_has_regions(IrOpcode opcode);
+/* Refuses a bitcast that reads elements in another order, as those of compiled modules do. AM_ERROR_INPUT. */
+AmStatus lower_check_bitcast(const IrModule *module, int32_t i, AmError *error);
 /* Refuses computations that multiply beyond all proportion, mention by mention. AM_ERROR_INPUT. */
 AmStatus lower_check_regions(const IrModule *module, const IrInstruction *instruction, AmError *error);
 /* Gives an instruction whose operands are set its regions, with everything whole. */

@@ -67,6 +67,18 @@ AmStatus lower_whole_regions(ProgramInstruction *instruction, Arena *arena, cons
     return arena->failed ? am_fail_memory(error, instruction->operand_count) : AM_OK;
 }
 
+AmStatus lower_check_bitcast(const IrModule *module, int32_t i, AmError *error) {
+    const IrInstruction *instruction = &module->instructions[i];
+    if (instruction->opcode != IR_BITCAST || instruction->shape.type == DTYPE_TUPLE) return AM_OK;
+    const IrShape *operand = &module->instructions[instruction->operands[0]].shape;
+    if (ir_bitcast_is_reshape(operand, &instruction->shape)) return AM_OK;
+    const char *name = *instruction->op_name ? instruction->op_name : instruction->name;
+    return am_fail(error, AM_ERROR_INPUT, module->source,
+                   "bitcast \"%.200s\" reads elements in the order of a layout that is not row-major, as "
+                   "compiled modules do; give the module as it was before",
+                   name);
+}
+
 AmStatus lower_check_regions(const IrModule *module, const IrInstruction *instruction, AmError *error) {
     for (int32_t k = 0; k < instruction->called_count; k++)
         TRY(check_size(module, instruction->called[k], error));
