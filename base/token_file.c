@@ -172,9 +172,10 @@ static AmStatus read_index(TokenFile *file, const FileParts *index, AmError *err
         return am_fail(error, AM_ERROR_INPUT, index->path, "byte 17: type %u is not one of integers", code);
     uint64_t sequences = number(header + 18, 8), documents = number(header + 26, 8);
     uint64_t most = (uint64_t)index->bytes / 8;
-    int64_t firsts = INDEX_HEADER + 12 * (int64_t)sequences, end = firsts + 8 * (int64_t)documents;
-    if (sequences > most || documents > most ||
-        (end != index->bytes && end + (int64_t)sequences != index->bytes))
+    bool fits = sequences <= most && documents <= most;
+    int64_t firsts = fits ? INDEX_HEADER + 12 * (int64_t)sequences : 0;
+    int64_t end = fits ? firsts + 8 * (int64_t)documents : 0;
+    if (!fits || (end != index->bytes && end + (int64_t)sequences != index->bytes))
         return am_fail(error, AM_ERROR_INPUT, index->path,
                        "byte 18: %" PRIu64 " sequences and %" PRIu64 " documents do not take its %" PRId64
                        " bytes",

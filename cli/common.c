@@ -237,5 +237,6 @@ static void note_interrupt(int number) {
 const volatile sig_atomic_t *cli_catch_interrupts(void) {
     signal(SIGINT, note_interrupt);
     signal(SIGTERM, note_interrupt);
+    signal(SIGHUP, note_interrupt); /* the terminal is gone */
     return &interrupted;
 }

@@ -62,7 +62,7 @@ static AmStatus act(void *user, int64_t turn, AmError *error) {
     if (order->count > 0) order->next = (order->next + 1) % order->count;
     if (group->loop) return run_turn(group, turn, error);
     if (group->begins) TRY(options->begin(options->user, group->rank, turn, error));
-    if (group->begins && group->ends) TRY(rank_run(group->rank, error));
+    if (group->begins && group->ends) TRY(ready_run(group->rank->ready, error));
     else TRY(ready_run_steps(group->program, group->first, group->end, error));
     return group->ends ? options->end(options->user, group->rank, turn, error) : AM_OK;
 }

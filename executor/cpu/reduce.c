@@ -128,6 +128,7 @@ static void run_dense(void *user, int32_t part, int32_t parts) {
     double accumulators[COLUMNS];
     wide_load(&initial, call->operands[1], kernel->type, 1, 1);
     team_stretch(kernel->results, kernel->by_columns ? 16 : 1, part, parts, &first, &end);
+    if (first == end) return;
     int64_t at = first;
     for (int32_t d = last; d >= 0; at /= kernel->kept[d], d--) kept_index[d] = at % kernel->kept[d];
     for (; first < end; first += count) {

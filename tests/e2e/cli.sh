@@ -23,7 +23,7 @@ expect() {
   shift 2
   "$automap" "$@" >"$work/out" 2>"$work/err" </dev/null || found=$?
   [ "$found" = "$code" ] || fail "automap $*: exit code $found, expected $code: $(head -c 300 "$work/err")"
-  [ -z "$pattern" ] || cat "$work/out" "$work/err" | grep -qE -- "$pattern" || fail "automap $*: no line matches $pattern"
+  [ -z "$pattern" ] || grep -qE -- "$pattern" "$work/out" "$work/err" || fail "automap $*: no line matches $pattern"
 }
 
 # one_line_error ARGUMENT...: an error is one line, and the same as JSON under --json
@@ -145,7 +145,7 @@ expect 0 'frobnicate' info "$work/unknown.hlo.txt"
 expect 3 'frobnicate' run "$work/unknown.hlo.txt" --plan none --state random --steps 1
 one_line_error run "$work/unknown.hlo.txt" --plan none --state random --steps 1 --quiet
 random=(--plan none --state random --data "$models/mlp_tiny/data.npz")
-expect 2 "there are no collectives 'rings': local or nccl" run "$model" "${random[@]}" --comm rings
+expect 2 "there are no collectives 'rings': local, mpi or nccl" run "$model" "${random[@]}" --comm rings
 expect 2 "collectives 'nccl' need device 'cuda'" run "$model" "${random[@]}" --comm nccl
 expect 0 "warning: .*tf32 is for device 'cuda'" run "$model" "${random[@]}" --tf32
 

@@ -115,7 +115,8 @@ static void test_cholesky(void **state) {
         generated_compile_for_devices(&generated);
         assert_int_equal(ready_run(module.entry, &module.error), AM_OK);
         generated_run(&generated, 0, (void *[]){a, out});
-        int64_t at = generated_difference(out, ready_output(module.entry, 0), DTYPE_F32, 2 * SIZE * SIZE, 0);
+        int64_t at =
+            generated_difference(out, ready_output(module.entry, 0), DTYPE_F32, 2 * SIZE * SIZE, 0, 0);
         if (at >= 0) fail_msg("element %lld differs, of\n%s", (long long)at, generated_text(&generated, 0));
         assert_true(isfinite(out[0]));
         assert_true(isnan(out[SIZE * SIZE]));

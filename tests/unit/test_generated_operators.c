@@ -142,7 +142,7 @@ static void run_case(const Cases *self, const Case *one) {
     generated_run(&self->generated, one->kernel, addresses);
     bool is_complex = type == DTYPE_C64 || values->values[0].shape.type == DTYPE_C64;
     double tolerance = generated_tolerance(type) * (is_complex ? 64 : 1);
-    int64_t at = generated_difference(out, values->memory[result], type, ELEMENTS, tolerance);
+    int64_t at = generated_difference(out, values->memory[result], type, ELEMENTS, tolerance, 0);
     if (at >= 0)
         fail_msg("element %lld differs, of\n%s", (long long)at,
                  generated_text(&self->generated, one->kernel));
