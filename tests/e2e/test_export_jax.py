@@ -42,7 +42,7 @@ MODELS = pathlib.Path(__file__).resolve().parents[2] / "datasets" / "models"
 FULL = os.environ.get("AUTOMAP_FULL") == "1"
 TOLERANCE = {"mlp_tiny": 2e-6, "vgg_tiny": 2e-6, "gpt2_tiny": 5e-6, "t5_tiny": 5e-6, "bert_tiny": 5e-6,
              "gpt2_bf16_tiny": 1e-2}
-SAMPLE = 5  # every fifth case where not all are run: of six plans, each is met
+SAMPLE = 7  # every seventh case where not all are run: of six plans, each is met
 MESHES = {"host:8": [], "2x4": ["--mesh", "data=2,model=4"]}
 PLANS = {
     "data_parallel": ["--searcher", "expert", "--expert", "data_parallel"],

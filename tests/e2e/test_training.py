@@ -124,7 +124,7 @@ def cases(models):
             for name, arguments in PLANS:
                 number += 1
                 core = model in CORE + EXACT
-                rate = (1 if core else 3) if FULL else (5 if core else 14)
+                rate = (1 if core else 3) if FULL else (7 if core else 19)
                 if number % rate != 1 % rate:
                     continue
                 where = ["--cluster", f"host:{devices}"] + (["--mesh", mesh] if mesh else [])

@@ -29,7 +29,7 @@ os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
 SOURCE = pathlib.Path(__file__).resolve().parents[2]
 AUTOMAP = os.environ.get("AUTOMAP")
 FULL = os.environ.get("AUTOMAP_FULL") == "1"
-MUTATIONS = None if FULL else 300
+MUTATIONS = None if FULL else 150
 
 try:
     import jax
