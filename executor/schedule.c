@@ -91,22 +91,22 @@ static int32_t group_end(const ReadyProgram *body, int32_t first) {
 }
 
 static int32_t count_groups(const ReadyProgram *body) {
-    int32_t count = 0;
-    for (int32_t s = 0; s < body->program->step_count || count == 0; s = group_end(body, s)) {
+    int32_t count = 0, s = 0;
+    do {
+        s = group_end(body, s);
         count++;
-        if (body->program->step_count == 0) break;
-    }
+    } while (s < body->program->step_count);
     return count;
 }
 
 static int32_t count_rank_groups(const ReadyProgram *program) {
     int32_t count = 1;
-    for (int32_t s = 0; s < program->program->step_count; s++) {
+    for (int32_t s = 0, together; s < program->program->step_count; s += together) {
+        together = program_steps_together(program->program, s);
         if (!turns_at(program, s)) continue;
         count++;
-        for (int32_t end = s + program_steps_together(program->program, s); s < end; s++)
-            count += count_groups(control_body(program->steps[s].control));
-        s--;
+        for (int32_t k = 0; k < together; k++)
+            count += count_groups(control_body(program->steps[s + k].control));
     }
     return count;
 }
