@@ -130,7 +130,7 @@ test_threads() (
   [ -n "$names" ] || exit 0
   configure_and_build build-tsan -DAUTOMAP_MPI=OFF -DAUTOMAP_SANITIZE=thread -DCMAKE_BUILD_TYPE=Debug \
     "-DCMAKE_C_FLAGS_DEBUG=-O1 -g" && 
-    run_tests build-tsan -R "^($names)\$" -E '^test_(rule_cases|halo_models|plans_by_chance|search|memory_plan)$' 
+    run_tests build-tsan -R "^($names)\$" -E '^test_(rule_cases|halo_models|plans_by_chance|search|memory_plan|run_memory|checkpoint_damage)$' 
 )
 
 main() {
