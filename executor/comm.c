@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "automap_features.h"
+#include "executor/cpu/strided.h"
 #include "executor/cpu/wide.h"
 #include "executor/mpi_wire.h"
 
@@ -82,6 +83,13 @@ AmStatus comm_find_given(const ProgramPiece **given, const CommCall *giver, cons
     if (*given && memcmp((*given)->extent, to->extent, bytes) == 0) return AM_OK;
     return am_fail(error, AM_ERROR_INTERNAL, "", "ranks %d and %d do not mean the same transfer", to->peer,
                    taker_rank);
+}
+
+char *comm_piece_place(void *array, const IrShape *shape, const ProgramPiece *piece, int64_t *strides) {
+    int64_t at = 0;
+    strided_row_major(strides, shape->dimensions, shape->rank);
+    for (int32_t d = 0; d < shape->rank; d++) at += piece->start[d] * strides[d];
+    return (char *)array + at * dtype_bytes(shape->type);
 }
 
 /* The group's mesh devices as ranks. */

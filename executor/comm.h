@@ -96,6 +96,9 @@ void comm_bind(CommCall *call, const ProgramInstruction *instruction, void *cons
 AmStatus comm_find_given(const ProgramPiece **given, const CommCall *giver, const CommCall *taker,
                          int32_t taker_rank, int32_t k, AmError *error);
 
+/* Where a piece of a row-major array of that shape begins; fills the array's strides[rank], in elements. */
+char *comm_piece_place(void *array, const IrShape *shape, const ProgramPiece *piece, int64_t *strides);
+
 /* "all_reduce", ... or "transfer". */
 const char *comm_call_name(const CommCall *call);
 

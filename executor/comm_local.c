@@ -189,13 +189,6 @@ void comm_local_compute(RendezvousGroup *group, const CommCall *call) {
     }
 }
 
-static char *piece_place(void *array, const IrShape *shape, const ProgramPiece *piece, int64_t *strides) {
-    int64_t at = 0;
-    strided_row_major(strides, shape->dimensions, shape->rank);
-    for (int32_t d = 0; d < shape->rank; d++) at += piece->start[d] * strides[d];
-    return (char *)array + at * dtype_bytes(shape->type);
-}
-
 /* Piece k of what this rank receives, from the call of the rank that gives it. */
 static AmStatus fetch_piece(const CommCall *giver, const CommCall *taker, int32_t taker_rank, int32_t k,
                             AmError *error) {
@@ -203,8 +196,8 @@ static AmStatus fetch_piece(const CommCall *giver, const CommCall *taker, int32_
     const IrShape *shape = taker->result_shapes[0];
     int64_t in_strides[IR_MAX_RANK], out_strides[IR_MAX_RANK];
     TRY(comm_find_given(&from, giver, taker, taker_rank, k, error));
-    const char *source = piece_place(giver->operands[0], giver->operand_shapes[0], from, in_strides);
-    char *target = piece_place(taker->results[0], shape, to, out_strides);
+    const char *source = comm_piece_place(giver->operands[0], giver->operand_shapes[0], from, in_strides);
+    char *target = comm_piece_place(taker->results[0], shape, to, out_strides);
     strided_copy(target, out_strides, source, in_strides, to->extent, shape->rank, dtype_bytes(shape->type));
     return AM_OK;
 }

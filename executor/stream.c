@@ -96,13 +96,6 @@ AmStatus stream_prepare(Stream **result, Arena *arena, Comm *comm, const Program
     return AM_OK;
 }
 
-static char *piece_place(void *array, const IrShape *shape, const ProgramPiece *piece, int64_t *strides) {
-    int64_t at = 0;
-    strided_row_major(strides, shape->dimensions, shape->rank);
-    for (int32_t d = 0; d < shape->rank; d++) at += piece->start[d] * strides[d];
-    return (char *)array + at * dtype_bytes(shape->type);
-}
-
 /* Between the array and the message, in the direction that `puts` tells. */
 static void copy_pieces(const Stream *stream, const StreamEnd *end, void *array, char *message) {
     const IrShape *shape = shape_of(stream, end->puts);
@@ -112,7 +105,7 @@ static void copy_pieces(const Stream *stream, const StreamEnd *end, void *array,
     for (int32_t k = 0; k < count; k++) {
         const ProgramPiece *piece = &pieces[k];
         if (piece->peer != end->peer) continue;
-        char *place = piece_place(array, shape, piece, strides);
+        char *place = comm_piece_place(array, shape, piece, strides);
         strided_row_major(packed, piece->extent, shape->rank);
         strided_copy(end->puts ? message : place, end->puts ? packed : strides, end->puts ? place : message,
                      end->puts ? strides : packed, piece->extent, shape->rank, dtype_bytes(shape->type));

@@ -23,6 +23,7 @@
 #include "executor/cpu/strided.h"
 #include "executor/cpu/team.h"
 #include "executor/cpu/tile.h"
+#include "propagation/rules.h"
 
 enum {
     MOST_SPATIAL = 3,
@@ -322,17 +323,8 @@ static void run(const KernelCall *call, const float *in, const float *weights, f
     team_run(call->device, multiply_part, &task, team_parts(call->device, products / 32));
 }
 
-static int64_t greatest_common_divisor(int64_t a, int64_t b) {
-    while (b != 0) {
-        int64_t rest = a % b;
-        a = b;
-        b = rest;
-    }
-    return a;
-}
-
 static int64_t period_of(const IrWindowDimension *window) {
-    return window->base_dilation / greatest_common_divisor(window->base_dilation, window->stride);
+    return window->base_dilation / rules_common_divisor(window->base_dilation, window->stride);
 }
 
 static bool fits(const ConvolutionKernel *kernel) {

@@ -19,6 +19,7 @@
 #include "executor/cpu/strided.h"
 #include "executor/cpu/team.h"
 #include "executor/cpu/tile.h"
+#include "propagation/rules.h"
 
 enum {
     MOST_SPATIAL = 3,
@@ -231,15 +232,6 @@ static void run(const KernelCall *call, const float *in, const float *weights, f
     team_run(call->device, multiply_part, &task, parts < plan->members ? parts : plan->members);
 }
 
-static int64_t greatest_common_divisor(int64_t a, int64_t b) {
-    while (b != 0) {
-        int64_t rest = a % b;
-        a = b;
-        b = rest;
-    }
-    return a;
-}
-
 static bool fits(const ConvolutionKernel *kernel) {
     int64_t positions = 1;
     if (kernel->spatial_count < 1 || kernel->spatial_count > MOST_SPATIAL) return false;
@@ -298,7 +290,7 @@ static AmStatus prepare(ConvolutionKernel *kernel, KernelCall *call, Arena *aren
     for (int32_t s = 0; s < kernel->spatial_count; s++) {
         const IrWindowDimension *window = &kernel->window[s];
         plan->period[s] =
-            window->base_dilation / greatest_common_divisor(window->base_dilation, window->window_dilation);
+            window->base_dilation / rules_common_divisor(window->base_dilation, window->window_dilation);
         plan->step[s] = plan->period[s] * window->window_dilation / window->base_dilation;
         Reach *reaches = ARENA_ARRAY(arena, Reach, kernel->output_sizes[s]);
         if (!reaches) return am_fail_memory(error, kernel->output_sizes[s] * (int64_t)sizeof *reaches);

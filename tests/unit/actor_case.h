@@ -43,4 +43,30 @@ static inline AmStatus case_run(ActorGraph *graph, CaseWorker *workers, int32_t 
     return actors_finish(graph, error);
 }
 
+/* A graph, an actor and an edge of it, which must be accepted. */
+static inline ActorGraph *case_open(int32_t workers, int64_t steps) {
+    ActorGraph *graph;
+    AmError error = {0};
+    ActorGraphOptions options = {.worker_count = workers, .steps = steps, .stall_seconds = 0.1};
+    assert_int_equal(actors_open(&graph, &options, &error), AM_OK);
+    return graph;
+}
+
+static inline int32_t case_add(ActorGraph *graph, const char *name, int32_t worker, int32_t turns,
+                               AmStatus (*act)(void *, int64_t, AmError *), void *user) {
+    int32_t index;
+    AmError error = {0};
+    Actor actor = {.name = name, .worker = worker, .turns_per_step = turns, .act = act, .user = user};
+    assert_int_equal(actors_add(graph, &actor, &index, &error), AM_OK);
+    return index;
+}
+
+static inline int32_t case_connect(ActorGraph *graph, int32_t from, int32_t to, int32_t quota,
+                                   int32_t initial) {
+    int32_t edge;
+    AmError error = {0};
+    assert_int_equal(actors_connect(graph, from, to, quota, initial, &edge, &error), AM_OK);
+    return edge;
+}
+
 #endif

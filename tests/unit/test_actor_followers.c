@@ -7,30 +7,6 @@
 #include <stdatomic.h>
 #include <unistd.h>
 
-static ActorGraph *open_graph(int32_t workers, int64_t steps) {
-    ActorGraph *graph;
-    AmError error = {0};
-    ActorGraphOptions options = {.worker_count = workers, .steps = steps, .stall_seconds = 0.1};
-    assert_int_equal(actors_open(&graph, &options, &error), AM_OK);
-    return graph;
-}
-
-static int32_t add(ActorGraph *graph, const char *name, int32_t worker, int32_t turns,
-                   AmStatus (*act)(void *, int64_t, AmError *), void *user) {
-    int32_t index;
-    AmError error = {0};
-    Actor actor = {.name = name, .worker = worker, .turns_per_step = turns, .act = act, .user = user};
-    assert_int_equal(actors_add(graph, &actor, &index, &error), AM_OK);
-    return index;
-}
-
-static int32_t connect(ActorGraph *graph, int32_t from, int32_t to, int32_t quota, int32_t initial) {
-    int32_t edge;
-    AmError error = {0};
-    assert_int_equal(actors_connect(graph, from, to, quota, initial, &edge, &error), AM_OK);
-    return edge;
-}
-
 enum { DEVICES = 3, GROUPS = 4, STAGES = 2 };
 
 /* A stage's devices meet inside every act, as collectives do: all of them, or all but the first. */
@@ -73,7 +49,7 @@ static void test_followers_meet(void **state) {
     Stage stages[STAGES] = {0};
     Member members[STAGES][GROUPS][DEVICES];
     int32_t actors[STAGES][GROUPS][DEVICES];
-    ActorGraph *graph = open_graph(STAGES * DEVICES, 30);
+    ActorGraph *graph = case_open(STAGES * DEVICES, 30);
     for (int s = 0; s < STAGES; s++) {
         for (int k = 0; k < 2; k++) pthread_barrier_init(&stages[s].meetings[k], NULL, DEVICES - k);
         for (int g = 0; g < GROUPS; g++)
@@ -81,17 +57,17 @@ static void test_followers_meet(void **state) {
                 members[s][g][d] = (Member){.stage = &stages[s], .group = g, .device = d};
                 random_seed(&members[s][g][d].random, (uint64_t)(s * 100 + g * 10 + d));
                 actors[s][g][d] =
-                    add(graph, names[g], s * DEVICES + d, g == 3 ? 1 : 4, meet, &members[s][g][d]);
+                    case_add(graph, names[g], s * DEVICES + d, g == 3 ? 1 : 4, meet, &members[s][g][d]);
                 if (d > 0)
                     assert_int_equal(actors_follow(graph, actors[s][g][d], actors[s][g][0], &error), AM_OK);
             }
     }
     for (int d = 0; d < DEVICES; d++) {
         int other = (d + 1) % DEVICES;
-        connect(graph, actors[0][0][d], actors[1][0][other], 2, 0);
-        connect(graph, actors[1][0][d], actors[1][1][d], 1, 0);
-        connect(graph, actors[1][1][other], actors[0][1][d], 2, 0);
-        connect(graph, actors[0][0][d], actors[0][1][d], 2, 0);
+        case_connect(graph, actors[0][0][d], actors[1][0][other], 2, 0);
+        case_connect(graph, actors[1][0][d], actors[1][1][d], 1, 0);
+        case_connect(graph, actors[1][1][other], actors[0][1][d], 2, 0);
+        case_connect(graph, actors[0][0][d], actors[0][1][d], 2, 0);
     }
     assert_int_equal(actors_ready(graph, &error), AM_OK);
     AmStatus status = case_run(graph, workers, STAGES * DEVICES, &error);
@@ -114,14 +90,14 @@ static void test_leaders_wait_too(void **state) {
     (void)state;
     AmError error = {0};
     CaseWorker workers[2];
-    ActorGraph *graph = open_graph(2, 50);
-    int32_t a = add(graph, "a", 0, 1, nothing, NULL), b = add(graph, "b", 0, 1, nothing, NULL);
-    int32_t a1 = add(graph, "a", 1, 1, nothing, NULL), b1 = add(graph, "b", 1, 1, nothing, NULL);
-    int32_t between = add(graph, "between", 1, 1, nothing, NULL);
+    ActorGraph *graph = case_open(2, 50);
+    int32_t a = case_add(graph, "a", 0, 1, nothing, NULL), b = case_add(graph, "b", 0, 1, nothing, NULL);
+    int32_t a1 = case_add(graph, "a", 1, 1, nothing, NULL), b1 = case_add(graph, "b", 1, 1, nothing, NULL);
+    int32_t between = case_add(graph, "between", 1, 1, nothing, NULL);
     assert_int_equal(actors_follow(graph, a1, a, &error), AM_OK);
     assert_int_equal(actors_follow(graph, b1, b, &error), AM_OK);
-    connect(graph, b1, between, 1, 0);
-    connect(graph, between, a1, 1, 0);
+    case_connect(graph, b1, between, 1, 0);
+    case_connect(graph, between, a1, 1, 0);
     assert_int_equal(actors_ready(graph, &error), AM_OK);
     AmStatus status = case_run(graph, workers, 2, &error);
     if (status != AM_OK) print_error("%s\n", error.text);
@@ -135,15 +111,15 @@ static void test_quotas_of_followers(void **state) {
     (void)state;
     AmError error = {0};
     CaseWorker workers[2];
-    ActorGraph *graph = open_graph(2, 50);
-    int32_t a = add(graph, "a", 0, 2, nothing, NULL), b = add(graph, "b", 0, 2, nothing, NULL);
-    int32_t a1 = add(graph, "a", 1, 2, nothing, NULL), b1 = add(graph, "b", 1, 2, nothing, NULL);
-    int32_t flush = add(graph, "flush", 0, 1, nothing, NULL);
+    ActorGraph *graph = case_open(2, 50);
+    int32_t a = case_add(graph, "a", 0, 2, nothing, NULL), b = case_add(graph, "b", 0, 2, nothing, NULL);
+    int32_t a1 = case_add(graph, "a", 1, 2, nothing, NULL), b1 = case_add(graph, "b", 1, 2, nothing, NULL);
+    int32_t flush = case_add(graph, "flush", 0, 1, nothing, NULL);
     assert_int_equal(actors_follow(graph, a1, a, &error), AM_OK);
     assert_int_equal(actors_follow(graph, b1, b, &error), AM_OK);
-    int32_t edge = connect(graph, a, b, 1, 0), edge1 = connect(graph, a1, b1, 1, 0);
-    connect(graph, a, flush, 2, 0);
-    connect(graph, flush, b, 1, 0);
+    int32_t edge = case_connect(graph, a, b, 1, 0), edge1 = case_connect(graph, a1, b1, 1, 0);
+    case_connect(graph, a, flush, 2, 0);
+    case_connect(graph, flush, b, 1, 0);
     assert_int_equal(actors_ready(graph, &error), AM_OK);
     assert_int_equal(actors_quota(graph, edge), 2);
     assert_int_equal(actors_quota(graph, edge1), 2);

@@ -14,30 +14,6 @@ static AmStatus count_turns(void *user, int64_t turn, AmError *error) {
     return AM_OK;
 }
 
-static ActorGraph *open_graph(int32_t workers, int64_t steps) {
-    ActorGraph *graph;
-    AmError error = {0};
-    ActorGraphOptions options = {.worker_count = workers, .steps = steps, .stall_seconds = 0.1};
-    assert_int_equal(actors_open(&graph, &options, &error), AM_OK);
-    return graph;
-}
-
-static int32_t add(ActorGraph *graph, const char *name, int32_t worker, int32_t turns,
-                   AmStatus (*act)(void *, int64_t, AmError *), void *user) {
-    int32_t index;
-    AmError error = {0};
-    Actor actor = {.name = name, .worker = worker, .turns_per_step = turns, .act = act, .user = user};
-    assert_int_equal(actors_add(graph, &actor, &index, &error), AM_OK);
-    return index;
-}
-
-static int32_t connect(ActorGraph *graph, int32_t from, int32_t to, int32_t quota, int32_t initial) {
-    int32_t edge;
-    AmError error = {0};
-    assert_int_equal(actors_connect(graph, from, to, quota, initial, &edge, &error), AM_OK);
-    return edge;
-}
-
 static void check_usage(AmStatus status, const AmError *error, const char *text) {
     assert_int_equal(status, AM_ERROR_USAGE);
     if (!strstr(error->text, text)) print_error("%s\n", error->text);
@@ -47,14 +23,15 @@ static void check_usage(AmStatus status, const AmError *error, const char *text)
 static void test_cycle_is_named(void **state) {
     (void)state;
     AmError error = {0};
-    ActorGraph *graph = open_graph(1, 1);
-    int32_t first = add(graph, "first", 0, 1, count_turns, NULL);
-    int32_t b = add(graph, "b", 0, 1, count_turns, NULL), c = add(graph, "c", 0, 4, count_turns, NULL);
-    int32_t last = add(graph, "last", 0, 1, count_turns, NULL);
-    connect(graph, first, b, 1, 0);
-    connect(graph, b, c, 1, 0);
-    connect(graph, c, b, 4, 3); /* a step needs 4 */
-    connect(graph, c, last, 1, 0);
+    ActorGraph *graph = case_open(1, 1);
+    int32_t first = case_add(graph, "first", 0, 1, count_turns, NULL);
+    int32_t b = case_add(graph, "b", 0, 1, count_turns, NULL),
+            c = case_add(graph, "c", 0, 4, count_turns, NULL);
+    int32_t last = case_add(graph, "last", 0, 1, count_turns, NULL);
+    case_connect(graph, first, b, 1, 0);
+    case_connect(graph, b, c, 1, 0);
+    case_connect(graph, c, b, 4, 3); /* a step needs 4 */
+    case_connect(graph, c, last, 1, 0);
     AmStatus status = actors_ready(graph, &error);
     check_usage(status, &error, "without initial registers");
     assert_non_null(strstr(error.text, "'b' waits for 'c'"));
@@ -65,12 +42,12 @@ static void test_cycle_is_named(void **state) {
 static void test_quotas_are_raised(void **state) {
     (void)state;
     AmError error = {0};
-    ActorGraph *graph = open_graph(1, 1);
-    int32_t one = add(graph, "one", 0, 1, count_turns, NULL),
-            many = add(graph, "many", 0, 6, count_turns, NULL);
-    int32_t end = add(graph, "end", 0, 1, count_turns, NULL);
-    int32_t spread = connect(graph, one, many, 1, 0), gather = connect(graph, many, end, 2, 0);
-    int32_t back = connect(graph, end, one, 1, 1), beside = connect(graph, one, end, 3, 0);
+    ActorGraph *graph = case_open(1, 1);
+    int32_t one = case_add(graph, "one", 0, 1, count_turns, NULL),
+            many = case_add(graph, "many", 0, 6, count_turns, NULL);
+    int32_t end = case_add(graph, "end", 0, 1, count_turns, NULL);
+    int32_t spread = case_connect(graph, one, many, 1, 0), gather = case_connect(graph, many, end, 2, 0);
+    int32_t back = case_connect(graph, end, one, 1, 1), beside = case_connect(graph, one, end, 3, 0);
     assert_int_equal(actors_ready(graph, &error), AM_OK);
     assert_int_equal(actors_quota(graph, spread), 1);
     assert_int_equal(actors_quota(graph, gather), 6);
@@ -83,9 +60,9 @@ static void test_misuse_is_refused(void **state) {
     (void)state;
     AmError error = {0};
     int32_t index;
-    ActorGraph *graph = open_graph(2, 1);
-    int32_t two = add(graph, "two", 0, 2, count_turns, NULL),
-            three = add(graph, "three", 1, 3, count_turns, NULL);
+    ActorGraph *graph = case_open(2, 1);
+    int32_t two = case_add(graph, "two", 0, 2, count_turns, NULL),
+            three = case_add(graph, "three", 1, 3, count_turns, NULL);
     check_usage(actors_connect(graph, two, three, 1, 0, NULL, &error), &error, "divide");
     error = (AmError){0};
     check_usage(actors_connect(graph, two, 9, 1, 0, NULL, &error), &error, "no actor 9");
@@ -100,8 +77,10 @@ static void test_misuse_is_refused(void **state) {
     wrong = (Actor){.name = "wrong", .worker = 0, .turns_per_step = 0, .act = count_turns};
     check_usage(actors_add(graph, &wrong, &index, &error), &error, "0 turns");
     error = (AmError){0};
-    int32_t a = add(graph, "a", 0, 1, count_turns, NULL), b = add(graph, "b", 1, 1, count_turns, NULL);
-    int32_t c = add(graph, "c", 0, 1, count_turns, NULL), d = add(graph, "d", 1, 1, count_turns, NULL);
+    int32_t a = case_add(graph, "a", 0, 1, count_turns, NULL),
+            b = case_add(graph, "b", 1, 1, count_turns, NULL);
+    int32_t c = case_add(graph, "c", 0, 1, count_turns, NULL),
+            d = case_add(graph, "d", 1, 1, count_turns, NULL);
     assert_int_equal(actors_follow(graph, b, a, &error), AM_OK);
     assert_int_equal(actors_follow(graph, c, d, &error), AM_OK);
     check_usage(actors_ready(graph, &error), &error, "follows");
@@ -125,10 +104,11 @@ static void test_stall_is_named(void **state) {
     ActorGraphOptions options = {
         .worker_count = 3, .steps = 5, .stall_seconds = 0.1, .outside_seconds = 0.15};
     assert_int_equal(actors_open(&graph, &options, &error), AM_OK);
-    int32_t load = add(graph, "load", 0, 1, count_turns, NULL), b = add(graph, "b", 1, 1, count_turns, NULL);
-    int32_t c = add(graph, "c", 2, 1, count_turns, NULL);
-    connect(graph, load, b, 2, 1);
-    connect(graph, b, c, 1, 0);
+    int32_t load = case_add(graph, "load", 0, 1, count_turns, NULL),
+            b = case_add(graph, "b", 1, 1, count_turns, NULL);
+    int32_t c = case_add(graph, "c", 2, 1, count_turns, NULL);
+    case_connect(graph, load, b, 2, 1);
+    case_connect(graph, b, c, 1, 0);
     assert_int_equal(actors_gate(graph, load, never, &asked, &error), AM_OK);
     assert_int_equal(actors_ready(graph, &error), AM_OK);
     double begin = clock_seconds();
@@ -178,10 +158,11 @@ static void test_failure_ends_all(void **state) {
     ActorGraphOptions options = {.worker_count = 3, .on_failure = release, .user = &failing};
     assert_int_equal(actors_open(&graph, &options, &error), AM_OK);
     assert_int_equal(actors_add_worker(graph, "io", &io, &error), AM_OK);
-    add(graph, "waits", 0, 1, wait_for_release, &failing);
-    int32_t load = add(graph, "load", io, 1, fail_at, &failing), b = add(graph, "b", 1, 1, count_turns, NULL);
-    connect(graph, load, b, 1, 0);
-    add(graph, "busy", 2, 1, count_turns, NULL);
+    case_add(graph, "waits", 0, 1, wait_for_release, &failing);
+    int32_t load = case_add(graph, "load", io, 1, fail_at, &failing),
+            b = case_add(graph, "b", 1, 1, count_turns, NULL);
+    case_connect(graph, load, b, 1, 0);
+    case_add(graph, "busy", 2, 1, count_turns, NULL);
     assert_int_equal(actors_ready(graph, &error), AM_OK);
     double begin = clock_seconds();
     assert_int_equal(case_run(graph, workers, 3, &error), AM_ERROR_INPUT);
@@ -213,18 +194,18 @@ static void test_last_step(void **state) {
         AmError error = {0};
         CaseWorker workers[3];
         atomic_llong turns[3] = {0};
-        ActorGraph *graph = open_graph(3, 0);
+        ActorGraph *graph = case_open(3, 0);
         int32_t index;
         Stopper stopper = {.graph = graph, .at = 7 + k};
         Actor load = {
             .name = "load", .turns_per_step = 1, .runs_ahead = true, .act = count_turns, .user = &turns[0]};
         assert_int_equal(actors_add(graph, &load, &index, &error), AM_OK);
-        int32_t b = add(graph, "b", 1, 4, count_turns, &turns[1]),
-                c = add(graph, "c", 2, 1, count_turns, &turns[2]);
-        int32_t report = add(graph, "report", 2, 1, stop_at, &stopper);
-        connect(graph, index, b, 3, 0);
-        connect(graph, b, c, 4 + k % 5, 0);
-        connect(graph, c, report, 1, 0);
+        int32_t b = case_add(graph, "b", 1, 4, count_turns, &turns[1]),
+                c = case_add(graph, "c", 2, 1, count_turns, &turns[2]);
+        int32_t report = case_add(graph, "report", 2, 1, stop_at, &stopper);
+        case_connect(graph, index, b, 3, 0);
+        case_connect(graph, b, c, 4 + k % 5, 0);
+        case_connect(graph, c, report, 1, 0);
         assert_int_equal(actors_ready(graph, &error), AM_OK);
         assert_int_equal(case_run(graph, workers, 3, &error), AM_OK);
         assert_true(stopper.last >= stopper.at && stopper.last <= stopper.at + 4);
@@ -254,10 +235,11 @@ static void test_gates(void **state) {
     AmError error = {0};
     CaseWorker workers[2];
     Slow slow = {0};
-    ActorGraph *graph = open_graph(2, 50);
-    int32_t a = add(graph, "a", 0, 1, count_turns, &slow.turns), b = add(graph, "b", 1, 1, count_turns, NULL);
-    connect(graph, a, b, 1, 0);
-    connect(graph, b, a, 1, 1);
+    ActorGraph *graph = case_open(2, 50);
+    int32_t a = case_add(graph, "a", 0, 1, count_turns, &slow.turns),
+            b = case_add(graph, "b", 1, 1, count_turns, NULL);
+    case_connect(graph, a, b, 1, 0);
+    case_connect(graph, b, a, 1, 1);
     assert_int_equal(actors_gate(graph, a, now_and_then, &slow, &error), AM_OK);
     assert_int_equal(actors_ready(graph, &error), AM_OK);
     assert_int_equal(case_run(graph, workers, 2, &error), AM_OK);
@@ -285,9 +267,9 @@ static void test_order_of_one_worker(void **state) {
     AmError error = {0};
     CaseWorker workers[1];
     char log[64] = "a ";
-    ActorGraph *graph = open_graph(1, 3);
-    add(graph, "a", 0, 1, note, log);
-    add(graph, "b", 0, 2, note_second, log);
+    ActorGraph *graph = case_open(1, 3);
+    case_add(graph, "a", 0, 1, note, log);
+    case_add(graph, "b", 0, 2, note_second, log);
     assert_int_equal(actors_ready(graph, &error), AM_OK);
     assert_int_equal(case_run(graph, workers, 1, &error), AM_OK);
     assert_string_equal(log, "a a0 b0 b1 a1 b2 b3 a2 b4 b5 ");
@@ -299,9 +281,10 @@ static void test_description(void **state) {
     (void)state;
     char text[400];
     AmError error = {0};
-    ActorGraph *graph = open_graph(1, 2);
-    int32_t a = add(graph, "a", 0, 1, count_turns, NULL);
-    for (int k = 0; k < 6; k++) connect(graph, a, add(graph, "next", 0, 1, count_turns, NULL), 1, 0);
+    ActorGraph *graph = case_open(1, 2);
+    int32_t a = case_add(graph, "a", 0, 1, count_turns, NULL);
+    for (int k = 0; k < 6; k++)
+        case_connect(graph, a, case_add(graph, "next", 0, 1, count_turns, NULL), 1, 0);
     assert_int_equal(actors_ready(graph, &error), AM_OK);
     actors_describe(graph, text, sizeof text);
     assert_non_null(strstr(text, "'next' cannot begin turn 0 waiting for turn 0 of 'a'; "));
