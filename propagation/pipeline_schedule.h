@@ -1,0 +1,70 @@
+/* Pipeline schedules: in which order a stage takes the turns of its passes.
+ *
+ * S stages, M micro-batches, V chunks of the model on each stage (chunk c of stage s is part
+ * c S + s of the model; V is 1 but for the interleaved schedule). F forward, B backward, W
+ * the gradients of weights, which are part of B but for ZB-H1.
+ *
+ *   gpipe              all F, then all B                                     in flight M
+ *   1f1b               S - s turns of F, then B and F in turn (DAPPLE)       min(M, S - s)
+ *   interleaved_1f1b   groups of S micro-batches, chunk after chunk; 2 (S - s - 1) + (V - 1) S turns of F
+ *                      before the first pair of F and B (Narayanan et al. 2021)
+ *   zb_h1              1f1b with W s turns behind B: W fills what would be idle as the pipeline drains, and
+ *                      what is kept until W is at most what stage 0 keeps (Qi et al. 2023)
+ *
+ * With equal stages that do not wait for transfers a step takes M (F + B + W) and a bubble: (S - 1)(F + B +
+ * W) for gpipe and 1f1b, a V-th of it for interleaved_1f1b where S divides M, and (S - 1)(F + max(B - W, 0))
+ * for zb_h1 where M is at least S.
+ */
+#ifndef PROPAGATION_PIPELINE_SCHEDULE_H
+#define PROPAGATION_PIPELINE_SCHEDULE_H
+
+#include "base/arena.h"
+#include "base/status.h"
+
+typedef enum ScheduleKind {
+    SCHEDULE_GPIPE,
+    SCHEDULE_1F1B,
+    SCHEDULE_INTERLEAVED,
+    SCHEDULE_ZB_H1,
+    SCHEDULE_KINDS
+} ScheduleKind;
+const char *schedule_kind_name(ScheduleKind kind); /* as in plan files: "gpipe", "1f1b", ... */
+/* SCHEDULE_KINDS: no schedule has that name. */
+ScheduleKind schedule_kind_find(const char *name);
+
+typedef enum SchedulePass {
+    SCHEDULE_FORWARD,
+    SCHEDULE_BACKWARD,
+    SCHEDULE_WEIGHTS,
+    SCHEDULE_PASSES
+} SchedulePass;
+
+/* One turn of one pass: a chunk of the stage works on a micro-batch. */
+typedef struct ScheduleTurn {
+    SchedulePass pass;
+    int32_t chunk, micro_batch;
+} ScheduleTurn;
+
+/* The turns of stage `stage` of `stages` in their order, in the arena: micro_batches x chunks of each pass
+ * that the schedule has. Taken in these orders by all stages, no turn waits for ever, as long as what is sent
+ * holds nobody up. AM_ERROR_USAGE: a number below 1, a stage that is none, or chunks that the schedule
+ * does not have. */
+AmStatus schedule_turns(ScheduleTurn **turns, int32_t *count, Arena *arena, ScheduleKind kind, int32_t stages,
+                        int32_t stage, int32_t micro_batches, int32_t chunks, AmError *error);
+
+/* Micro-batches that a stage of one chunk has begun and not ended: between F and B, between F and the end of
+ * W, and between B and the end of W. */
+static inline int32_t schedule_kept(int32_t micro_batches, int32_t most) {
+    return micro_batches < most ? micro_batches : most;
+}
+static inline int32_t schedule_kept_for_backward(int32_t stages, int32_t stage, int32_t micro_batches) {
+    return schedule_kept(micro_batches, stages - stage);
+}
+static inline int32_t schedule_kept_for_weights(int32_t stages, int32_t micro_batches) {
+    return schedule_kept(micro_batches, stages);
+}
+static inline int32_t schedule_kept_from_backward(int32_t stage, int32_t micro_batches) {
+    return schedule_kept(micro_batches, stage + 1);
+}
+
+#endif
