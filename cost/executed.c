@@ -21,7 +21,7 @@ typedef struct Walker {
     ExecutedSpan *spans;
     int32_t span_count, span_capacity;
     int64_t turns;        /* of the spans around, multiplied */
-    int32_t first_joined; /* the last span of a loop that another one is joined with */
+    int32_t first_joined; /* the last span of a loop that others are joined with */
 } Walker;
 
 static const ProgramInstruction *instruction_of(const ExecutedStep *executed, ProgramKind kind) {
@@ -64,8 +64,12 @@ static void walk_span(Walker *self, const ProgramInstruction *loop, double trips
     ARENA_RESERVE(self->arena, self->spans, self->span_count, self->span_capacity);
     if (self->arena->failed) return;
     self->span_count++;
-    self->spans[span] = (ExecutedSpan){.first = self->count, .turns = turns, .second = -1};
-    if (loop->turns) self->spans[span].kept = loop->turns->kept;
+    self->spans[span] = (ExecutedSpan){.first = self->count, .turns = turns, .second = -1, .third = -1};
+    if (loop->turns) {
+        self->spans[span].kept = loop->turns->kept;
+        self->spans[span].kept_until_third = loop->turns->kept_until_third;
+        self->spans[span].kept_from_second = loop->turns->kept_from_second;
+    }
     self->turns = around * turns;
     walk(self, loop->regions[1], times * (trips + 1) / (double)turns);
     walk(self, loop->regions[0], times * trips / (double)turns);
@@ -88,11 +92,6 @@ static void walk_loop(Walker *self, const ProgramInstruction *loop, const Progra
     walk(self, loop->regions[0], times * trips);
     if (loop->regions[0]->update_count > 0)
         append(self, loop->regions[0], loop->regions[0]->step_count, times * trips);
-}
-
-/* Whether step s is the second of two joined loops. */
-static bool is_second(const Program *program, int32_t s) {
-    return s > 0 && program_steps_together(program, s - 1) == 2;
 }
 
 static void walk_branches(Walker *self, const ProgramInstruction *conditional, double times) {
@@ -127,10 +126,13 @@ static void walk(Walker *self, const Program *program, double times) {
             step->fusion < 0 ? &program->instructions[step->instruction] : NULL;
         if (!instruction || instruction->region_count == 0) continue;
         int32_t span = self->span_count;
-        bool is_joined = instruction->turns || is_second(program, s);
+        int32_t place = s - program_first_together(program, s);
+        bool is_joined = instruction->turns || place > 0;
         if (instruction->opcode == IR_WHILE) walk_loop(self, instruction, program, is_joined, times);
-        if (self->has_spans && is_second(program, s) && !self->arena->failed)
-            self->spans[self->first_joined].second = span;
+        if (self->has_spans && !self->arena->failed) {
+            if (place == 1) self->spans[self->first_joined].second = span;
+            if (place == 2) self->spans[self->first_joined].third = span;
+        }
         if (instruction->opcode == IR_CONDITIONAL) walk_branches(self, instruction, times);
     }
 }

@@ -20,13 +20,14 @@ AmStatus executed_steps(ExecutedStep **steps, int32_t *count, Arena *arena, cons
                         const ClusterDeviceType *type, AmError *error);
 
 /* steps[first, end) of a loop: they are run one after the other `turns` times, and
- * each step counts its `times` in every turn. Of two joined loops (ProgramTurns) the first one's names the
- * other: turns of both alternate, and it is at most `kept` ahead. */
+ * each step counts its `times` in every turn. Of joined loops (ProgramTurns) the first one's names the
+ * others: their turns alternate, and it is at most `kept` ahead of the second, `kept_until_third` ahead of
+ * the third, which the second is at most `kept_from_second` ahead of. */
 typedef struct ExecutedSpan {
     int32_t first, end;
     int64_t turns;
-    int32_t second; /* span of the loop that is joined with this one; -1: none, or this is it */
-    int64_t kept;
+    int32_t second, third; /* spans of the loops that are joined with this one; -1: none, or this is one */
+    int64_t kept, kept_until_third, kept_from_second;
 } ExecutedSpan;
 
 /* The same for one stage of several: a loop that meets other stages inside becomes a

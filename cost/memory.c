@@ -46,7 +46,7 @@ static void find_lifetimes(const Program *program, int32_t *made, int32_t *last)
     for (int32_t place = 0; place < program->step_count; place++) {
         const ProgramStep *step = &program->steps[place];
         /* Joined loops are one moment, the first one's. */
-        int32_t s = place > 0 && program_steps_together(program, place - 1) == 2 ? place - 1 : place;
+        int32_t s = program_first_together(program, place);
         bool fused = step->fusion >= 0;
         const ProgramFusion *fusion = fused ? &program->fusions[step->fusion] : NULL;
         const ProgramInstruction *instruction = fused ? NULL : &program->instructions[step->instruction];

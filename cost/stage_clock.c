@@ -140,14 +140,23 @@ static void begin_spans(StageClock *self) {
         self->turns[self->turn_count++] = (SpanTurn){.span = self->next_span};
 }
 
-/* The span whose turn comes next: the first of two joined ones as long as it may be ahead; -1: all are done.
- */
+/* The span whose turn comes next: the first of joined ones as long as it may be ahead, then the second; -1:
+ * all are done. */
 static int32_t next_turn(const LoweredCosts *costs, SpanTurn *turn) {
     const ExecutedSpan *span = &costs->spans[turn->span];
-    bool may_lead = span->second < 0 || turn->done[0] - turn->done[1] < span->kept;
-    turn->runs_second = !(turn->done[0] < span->turns && may_lead);
-    if (!turn->runs_second) return turn->span;
-    return span->second >= 0 && turn->done[1] < span->turns ? span->second : -1;
+    const int32_t spans[] = {turn->span, span->second, span->third};
+    const int64_t *done = turn->done;
+    bool has_third = span->third >= 0;
+    const bool may_lead[] = {
+        (span->second < 0 || done[0] - done[1] < span->kept) &&
+            (!has_third || done[0] - done[2] < span->kept_until_third),
+        !has_third || done[1] - done[2] < span->kept_from_second,
+        true,
+    };
+    for (turn->runs = 0; turn->runs < 3; turn->runs++)
+        if (spans[turn->runs] >= 0 && done[turn->runs] < span->turns && may_lead[turn->runs])
+            return spans[turn->runs];
+    return -1;
 }
 
 void stage_clock_pass(StageClock *self) {
@@ -155,10 +164,10 @@ void stage_clock_pass(StageClock *self) {
     self->at++;
     while (self->turn_count > 0) {
         SpanTurn *turn = &self->turns[self->turn_count - 1];
-        int32_t second = costs->spans[turn->span].second;
-        int32_t last = turn->runs_second ? second : turn->span;
-        if (costs->spans[last].end != self->at) return;
-        turn->done[turn->runs_second]++;
+        const ExecutedSpan *span = &costs->spans[turn->span];
+        const int32_t spans[] = {turn->span, span->second, span->third};
+        if (costs->spans[spans[turn->runs]].end != self->at) return;
+        turn->done[turn->runs]++;
         int32_t next = next_turn(costs, turn);
         if (next >= 0) {
             self->at = costs->spans[next].first;
@@ -166,7 +175,8 @@ void stage_clock_pass(StageClock *self) {
             return;
         }
         self->turn_count--;
-        self->at = costs->spans[second >= 0 ? second : turn->span].end;
+        int32_t last = span->third >= 0 ? span->third : span->second >= 0 ? span->second : turn->span;
+        self->at = costs->spans[last].end;
         while (self->next_span < costs->span_count && costs->spans[self->next_span].first < self->at)
             self->next_span++;
     }

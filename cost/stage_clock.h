@@ -21,11 +21,11 @@ typedef struct LoweredCosts {
     double flops;
 } LoweredCosts;
 
-/* A span that is being run, and the one that is joined with it. */
+/* A span that is being run, and those that are joined with it. */
 typedef struct SpanTurn {
     int32_t span;
-    int64_t done[2];  /* turns of the span, of the joined one */
-    bool runs_second; /* the turn is the joined one's */
+    int64_t done[3]; /* turns of the span, of the joined ones */
+    int32_t runs;    /* whose turn it is */
 } SpanTurn;
 
 typedef struct StageClock {

@@ -168,14 +168,21 @@ static int32_t changed_operand(const ProgramInstruction *instruction, int32_t re
     return is_loop ? instruction->carried[result - instruction->first_result] : -1;
 }
 
-/* The loop that is joined with this one, or NULL. */
-static const ProgramInstruction *joined_loop(const Program *program, const ProgramInstruction *instruction) {
-    if (instruction->opcode != IR_WHILE) return NULL;
-    if (instruction->turns && instruction->turns->second >= 0)
-        return &program->instructions[instruction->turns->second];
-    int32_t i = (int32_t)(instruction - program->instructions);
-    const ProgramTurns *before = i > 0 ? program->instructions[i - 1].turns : NULL;
-    return before && before->second == i ? instruction - 1 : NULL;
+/* The first of the loops that instruction i is joined with; i itself where there are none. */
+static int32_t first_joined(const Program *program, int32_t i) {
+    for (int32_t first = i > 2 ? i - 2 : 0; first < i; first++)
+        if (program_joined(program, first) > i - first) return first;
+    return i;
+}
+
+/* Whether a loop that is joined with this one takes `storage`. */
+static bool is_taken_by_joined(const Planner *self, const ProgramInstruction *instruction, int32_t storage) {
+    const ProgramInstruction *instructions = self->program->instructions;
+    int32_t i = (int32_t)(instruction - instructions), first = first_joined(self->program, i);
+    for (int32_t joined = first; joined < first + program_joined(self->program, first); joined++)
+        for (int32_t k = 0; joined != i && k < instructions[joined].operand_count; k++)
+            if (self->storage[instructions[joined].operands[k]] == storage) return true;
+    return false;
 }
 
 /* Whether `storage` is the operand that is changed, and no other operand lies there too. */
@@ -185,10 +192,7 @@ static bool updates_in_place(const Planner *self, const ProgramInstruction *inst
     if (place < 0) return false;
     for (int32_t k = 0; k < instruction->operand_count; k++)
         if ((self->storage[instruction->operands[k]] == storage) != (k == place)) return false;
-    const ProgramInstruction *joined = joined_loop(self->program, instruction);
-    for (int32_t k = 0; joined && k < joined->operand_count; k++)
-        if (self->storage[joined->operands[k]] == storage) return false;
-    return true;
+    return !is_taken_by_joined(self, instruction, storage);
 }
 
 /* Whether step s reads `storage` only in the place where it writes: a fusion element by element, at
@@ -215,8 +219,8 @@ static bool reads_in_place(const Planner *self, const ProgramStep *step, int32_t
 static const ProgramStep *step_that_makes(const Planner *self, int32_t value) {
     const Program *program = self->program;
     const ProgramStep *step = &program->steps[self->made_at[value]];
-    bool is_second = step->fusion < 0 && step->instruction != program->values[value].instruction;
-    return is_second ? step + 1 : step;
+    while (step->fusion < 0 && step->instruction != program->values[value].instruction) step++;
+    return step;
 }
 
 /* A new value that can be written straight over the parameter it replaces:

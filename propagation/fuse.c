@@ -313,16 +313,16 @@ static AmStatus build_steps(Fuser *self, const int32_t *order, AmError *error) {
     return AM_OK;
 }
 
-/* The second of two joined loops follows on the first: all that it takes comes before. */
+/* Joined loops follow on the first of them: all that they take comes before. */
 static void join_loops(Program *program) {
-    for (int32_t s = 0; s < program->step_count; s++) {
-        int32_t i = program->steps[s].instruction, second = s;
-        if (program_steps_together(program, s) == 1) continue;
-        while (program->steps[second].instruction != program->instructions[i].turns->second) second++;
-        ProgramStep step = program->steps[second];
-        memmove(&program->steps[s + 2], &program->steps[s + 1], sizeof step * (size_t)(second - s - 1));
-        program->steps[s + 1] = step;
-    }
+    for (int32_t s = 0; s < program->step_count; s++)
+        for (int32_t k = 1; k < program_steps_together(program, s); k++) {
+            int32_t from = s + k;
+            while (program->steps[from].instruction != program->steps[s].instruction + k) from++;
+            ProgramStep step = program->steps[from];
+            memmove(&program->steps[s + k + 1], &program->steps[s + k], sizeof step * (size_t)(from - s - k));
+            program->steps[s + k] = step;
+        }
 }
 
 AmStatus program_fuse(Program *program, AmError *error) {

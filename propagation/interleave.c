@@ -169,7 +169,7 @@ static AmStatus join(Program *program, const Rules *rules, const LoopPair *pair,
         TRY(mark_after(&is_after, &loops, rules, pair->first, error));
     }
     TRY(arrange(&loops, is_after, error));
-    *turns = (ProgramTurns){.second = loops.second, .count = pair->turns, .kept = kept};
+    *turns = (ProgramTurns){.second = loops.second, .third = -1, .count = pair->turns, .kept = kept};
     program->instructions[loops.first].turns = turns;
     return AM_OK;
 }
@@ -202,8 +202,8 @@ static AmStatus stand_alone(Program *program, int32_t loop, bool is_backward, co
                             AmError *error) {
     ProgramTurns *turns = ARENA_ARRAY(program->arena, ProgramTurns, 1);
     if (!turns) return am_fail_memory(error, (int64_t)sizeof *turns);
-    *turns =
-        (ProgramTurns){.second = -1, .is_backward = is_backward, .count = pair->turns, .kept = pair->turns};
+    *turns = (ProgramTurns){
+        .second = -1, .third = -1, .is_backward = is_backward, .count = pair->turns, .kept = pair->turns};
     program->instructions[loop].turns = turns;
     return AM_OK;
 }

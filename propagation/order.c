@@ -69,8 +69,7 @@ AmStatus program_graph(ProgramGraph *graph, const Program *program, AmError *err
         for (int32_t k = 0; k < instruction->result_count; k++) maker[instruction->first_result + k] = i;
         meets[i] = program_instruction_meets(instruction, program->is_uneven);
         edges += instruction->operand_count + meets[i];
-        if (instruction->turns && instruction->turns->second >= 0)
-            edges += program->instructions[instruction->turns->second].operand_count;
+        for (int32_t k = 1; k < program_joined(program, i); k++) edges += instruction[k].operand_count;
     }
     int32_t *producers = ARENA_ARRAY(program->arena, int32_t, edges);
     int32_t *users = ARENA_ARRAY(program->arena, int32_t, edges);
@@ -89,16 +88,14 @@ AmStatus program_graph(ProgramGraph *graph, const Program *program, AmError *err
             producers[edges++] = last_meeting;
             next_user[last_meeting + 2]++;
         }
-        /* What the second of two joined loops takes is there when the first begins. */
-        const ProgramInstruction *second = instruction->turns && instruction->turns->second >= 0
-                                               ? &program->instructions[instruction->turns->second]
-                                               : NULL;
-        for (int32_t k = 0; second && k < second->operand_count; k++) {
-            int32_t producer = maker[second->operands[k]];
-            if (producer < 0 || producer >= i) continue;
-            producers[edges++] = producer;
-            next_user[producer + 2]++;
-        }
+        /* What joined loops take is there when the first of them begins. */
+        for (int32_t j = 1; j < program_joined(program, i); j++)
+            for (int32_t k = 0; k < instruction[j].operand_count; k++) {
+                int32_t producer = maker[instruction[j].operands[k]];
+                if (producer < 0 || producer >= i) continue;
+                producers[edges++] = producer;
+                next_user[producer + 2]++;
+            }
         if (meets[i]) last_meeting = i;
         first[i + 1] = edges;
     }

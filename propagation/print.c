@@ -279,6 +279,9 @@ static void print_region(Text *text, const Program *program, const ProgramInstru
     if (instruction->turns && instruction->turns->second >= 0 && k == 0)
         text_append(text, ", up to %d ahead of those of %%%d", instruction->turns->kept,
                     program->instructions[instruction->turns->second].first_result);
+    if (instruction->turns && instruction->turns->third >= 0 && k == 0)
+        text_append(text, " and %d of those of %%%d", instruction->turns->kept_until_third,
+                    program->instructions[instruction->turns->third].first_result);
     text_append(text, ", %d steps\n\nparameters\n", region->step_count);
     for (int32_t p = 0; p < region->roles->parameter_count; p++) {
         text_append(text, "  %%%d = ", region->parameters[p]);

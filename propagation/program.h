@@ -95,14 +95,17 @@ typedef struct ProgramShard {
 } ProgramShard;
 
 /* A loop of `count` turns whose transfers have slots; `second` < 0 where it is alone. Else two such loops, of
- * which the second takes in its turn m what the first made in its turn m (interleave.h). They are next to one
- * another in the steps and run as one: the first one's turn f may begin when the second has ended turn f -
- * kept, and then goes before the second one's. What passes from one to the other has `kept` places, turn m in
- * m mod kept. */
+ * which the second takes in its turn m what the first made in its turn m (interleave.h), or three: the third
+ * takes what both have made in their turns m (interleave_weights.h). They are next to one another in the
+ * steps and run as one: the first one's turn f may begin when the second has ended turn f - kept, and the
+ * third turn f - kept_until_third, and then goes before theirs; the second's turn b when the third has ended
+ * turn b - kept_from_second, and then goes before the third's. What passes from one loop to another has as
+ * many places, turn m in m modulo that. */
 typedef struct ProgramTurns {
-    int32_t second;   /* instruction, or -1 */
-    bool is_backward; /* alone, it is the one that would be second */
+    int32_t second, third; /* instructions, or -1 */
+    bool is_backward;      /* alone, it is the one that would be second */
     int32_t count, kept;
+    int32_t kept_until_third, kept_from_second; /* where there is a third */
 } ProgramTurns;
 
 typedef enum ProgramKind { PROGRAM_COMPUTE, PROGRAM_COLLECTIVE, PROGRAM_VIEW, PROGRAM_TRANSFER } ProgramKind;
@@ -139,7 +142,7 @@ typedef struct ProgramInstruction {
      * parameter_bytes count from there; its parameters lie where the operands do,
      * a loop's carried ones where its results do. */
     int64_t workspace, workspace_bytes;
-    const ProgramTurns *turns; /* while: those of another loop alternate with its own; or NULL */
+    const ProgramTurns *turns; /* while: those of other loops alternate with its own; or NULL */
     const ProgramShard *shard;
     const ProgramCollective *collective;
     const ProgramTransfer *transfer;
@@ -236,11 +239,24 @@ typedef struct Program {
     int32_t peak_step;        /* a step at which the allocation is fullest */
 } Program;
 
-/* The steps that run together with step s, which is the first of them: two joined loops, or s alone. */
+/* The instructions that run together with instruction i, which is the first of them: joined loops, which
+ * stand side by side, or i alone. */
+static inline int32_t program_joined(const Program *program, int32_t i) {
+    const ProgramTurns *turns = program->instructions[i].turns;
+    return turns && turns->second >= 0 ? (turns->third >= 0 ? 3 : 2) : 1;
+}
+
+/* The steps that run together with step s, which is the first of them. */
 static inline int32_t program_steps_together(const Program *program, int32_t s) {
     int32_t instruction = program->steps[s].instruction;
-    const ProgramTurns *turns = instruction >= 0 ? program->instructions[instruction].turns : NULL;
-    return turns && turns->second >= 0 ? 2 : 1;
+    return instruction >= 0 ? program_joined(program, instruction) : 1;
+}
+
+/* The first of the steps that step s runs together with. */
+static inline int32_t program_first_together(const Program *program, int32_t s) {
+    for (int32_t first = s > 2 ? s - 2 : 0; first < s; first++)
+        if (program_steps_together(program, first) > s - first) return first;
+    return s;
 }
 
 /* Whether an instruction, or anything inside a loop or conditional that it is, meets ranks of other stages,
