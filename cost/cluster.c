@@ -16,6 +16,7 @@
 #include "base/file.h"
 #include "base/hash.h"
 #include "base/json.h"
+#include "cost/topology.h"
 #include "propagation/mesh.h"
 
 enum { MOST_CURVE_POINTS = 64 };
@@ -26,6 +27,7 @@ typedef struct ClusterReader {
     Arena *arena;
     const char *source;
     AmError *error;
+    bool has_topology; /* links may be left to its edges */
 } ClusterReader;
 
 /* The JSON path of a member, "$.links.nvlink", or of an element. */
@@ -237,7 +239,8 @@ static AmStatus read_server_row(ClusterReader *self, json_t *row, const char *wh
         TRY(json_get_integer(&count, row, "count", 1, MESH_MAX_DEVICES, self->source, where, self->error));
     TRY(json_get_integer(&devices, row, "devices", 1, MESH_MAX_DEVICES, self->source, where, self->error));
     TRY(find_type(self, &server.type, row, where));
-    if (devices > 1 || json_object_get(row, "link")) TRY(find_link(self, &server.link, row, "link", where));
+    if ((devices > 1 && !self->has_topology) || json_object_get(row, "link"))
+        TRY(find_link(self, &server.link, row, "link", where));
     if (cluster->device_count + count * devices > MESH_MAX_DEVICES)
         return am_fail(self->error, AM_ERROR_INPUT, self->source, "%s: more than %d devices in all", where,
                        MESH_MAX_DEVICES);
@@ -270,28 +273,30 @@ static AmStatus read_servers(ClusterReader *self, json_t *root) {
     cluster->server_of = server_of;
     json_t *between = json_object_get(root, "between_servers");
     cluster->between_servers = -1;
-    if (cluster->server_count == 1 && (!between || json_is_null(between))) return AM_OK;
+    bool is_needed = cluster->server_count > 1 && !self->has_topology;
+    if (!is_needed && (!between || json_is_null(between))) return AM_OK;
     return find_link(self, &cluster->between_servers, root, "between_servers", "$");
 }
 
 static AmStatus read_root(ClusterReader *self, json_t *root) {
-    static const char *const keys[] = {"format",          "name", "device_types", "links", "servers",
-                                       "between_servers", NULL};
+    static const char *const keys[] = {
+        "format", "name", "device_types", "links", "servers", "between_servers", "topology", NULL};
     const char *format, *name;
     if (!json_is_object(root)) return fail_at(self, "$", "expected a cluster, an object");
     TRY(json_get_string(&format, root, "format", self->source, "$", self->error));
     if (strcmp(format, "automap-cluster-1") != 0)
         return am_fail(self->error, AM_ERROR_INPUT, self->source,
                        "$.format: expected \"automap-cluster-1\", found \"%s\"", format);
-    if (json_object_get(root, "topology"))
-        return fail_at(self, "$.topology", "reserved for forms that this version does not read");
     TRY(json_only_keys(root, keys, self->source, "$", self->error));
     TRY(json_get_string(&name, root, "name", self->source, "$", self->error));
     self->cluster->name = arena_copy_string(self->arena, name);
     TRY(read_types(self, root));
     TRY(read_links(self, root));
+    self->has_topology = json_object_get(root, "topology") != NULL;
     TRY(read_servers(self, root));
-    return self->arena->failed ? am_fail_memory(self->error, 0) : AM_OK;
+    if (self->arena->failed) return am_fail_memory(self->error, 0);
+    return topology_build(&self->cluster->topology, self->arena, self->cluster,
+                          json_object_get(root, "topology"), self->source, self->error);
 }
 
 static AmStatus hash_description(Cluster *cluster, AmError *error) {

@@ -4,8 +4,9 @@
  * A cluster is a JSON object ("automap-cluster-1"; the units stand in the key
  * names) or the name of a built-in one. Devices are numbered server by server.
  * Links are priced one way: bytes per second of each device inside a server,
- * of the whole server between servers. Efficiency curves say which fraction of
- * a peak is reached at a size (bytes, FLOPs).
+ * of the whole server between servers; what that cannot say is a graph under the
+ * key `topology` (cost/topology.h). Efficiency curves say which fraction of a peak
+ * is reached at a size (bytes, FLOPs).
  */
 #ifndef COST_CLUSTER_H
 #define COST_CLUSTER_H
@@ -47,7 +48,8 @@ typedef struct ClusterLink {
 
 typedef struct ClusterServer {
     int32_t type, first_device, device_count;
-    int32_t link; /* between its devices; -1 where there is one device */
+    int32_t link; /* between its devices (the slowest, where `topology` says them); -1 where there is one
+                     device */
 } ClusterServer;
 
 typedef struct Cluster {
@@ -58,8 +60,9 @@ typedef struct Cluster {
     ClusterLink *links;
     ClusterServer *servers;
     int32_t type_count, link_count, server_count, device_count;
-    int32_t between_servers;  /* link; -1 where there is one server */
-    const int32_t *server_of; /* [device_count] */
+    int32_t between_servers;   /* link; -1 where there is one server */
+    const int32_t *server_of;  /* [device_count] */
+    struct Topology *topology; /* the links as a graph, cost/topology.h */
 } Cluster;
 
 /* Reads a built-in cluster ("C", "host:4") or a file ("-": stdin). A built-in

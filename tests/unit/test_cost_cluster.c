@@ -158,7 +158,7 @@ static void faults_are_named_with_their_path(void **state) {
                    "$.device_types.V100.kernel_launch_ms: unknown key");
     assert_refused("\"latency_seconds\"", "\"latency\"", "$.links.nvlink.latency: unknown key");
     assert_refused("\"name\"", "\"nam\"", "$.nam: unknown key");
-    assert_refused("\"between_servers\": \"ethernet\"", "\"topology\": 1", "$.topology: reserved");
+    assert_refused("\"between_servers\": \"ethernet\"", "\"topology\": 1", "$.topology: expected an object");
     assert_refused("automap-cluster-1", "automap-cluster-2", "$.format: expected \"automap-cluster-1\"");
     assert_refused("\"f16\": 125e12", "\"f17\": 125e12",
                    "$.device_types.V100.flops_per_second.f17: unknown element type");

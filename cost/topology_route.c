@@ -1,0 +1,210 @@
+/* Routes through the graph of a cluster.
+ *
+ * In a tree there is one route: both ends climb towards the root until they meet.
+ * Any other graph is searched from the device where the route starts (Dijkstra,
+ * by latency, then edges, then the lowest edge), which gives the last edge of the
+ * routes to all vertices. Some of these lists are kept, the one that was asked for
+ * longest ago makes room: memory grows with the vertices, not with the pairs of
+ * devices. Latencies are compared as whole picoseconds, so that two routes over
+ * the same links in another order are equally long whatever the rounding.
+ */
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cost/topology.h"
+
+enum { MOST_KEPT_EDGES = 1 << 22 }; /* in all lists together, 16 MiB; one list is always kept */
+
+/* How far a vertex is from the start of a search. */
+typedef struct Distance {
+    int64_t picoseconds;
+    int32_t edges;
+} Distance;
+
+typedef struct TopologyRoutes {
+    /* A tree: the directed edge towards the root, -1 there, and the edges to it. */
+    int32_t *upwards, *depth;
+    /* A graph: `slot_count` lists of the last directed edge of the route to each vertex. */
+    pthread_mutex_t lock;
+    int32_t slot_count;
+    int32_t *last;        /* [slot_count * vertex_count] */
+    int32_t *start;       /* [slot_count] the device whose routes it holds, -1: none */
+    int32_t *slot_of;     /* [device_count] -1: not kept */
+    uint64_t *asked, now; /* [slot_count] when it was asked for */
+    /* Of the search under way: */
+    Distance *distance;    /* [vertex_count] */
+    int32_t *heap, *place; /* vertices, nearest first; where a vertex is in it, -1: not there */
+    int32_t heap_count;
+} TopologyRoutes;
+
+static bool is_nearer(const Distance *a, const Distance *b) {
+    return a->picoseconds != b->picoseconds ? a->picoseconds < b->picoseconds : a->edges < b->edges;
+}
+
+static bool comes_first(const TopologyRoutes *routes, int32_t a, int32_t b) {
+    const Distance *x = &routes->distance[a], *y = &routes->distance[b];
+    if (is_nearer(x, y)) return true;
+    return !is_nearer(y, x) && a < b;
+}
+
+static void heap_put(TopologyRoutes *routes, int32_t at, int32_t vertex) {
+    routes->heap[at] = vertex;
+    routes->place[vertex] = at;
+}
+
+static void heap_rise(TopologyRoutes *routes, int32_t at) {
+    int32_t vertex = routes->heap[at];
+    for (; at > 0 && comes_first(routes, vertex, routes->heap[(at - 1) / 2]); at = (at - 1) / 2)
+        heap_put(routes, at, routes->heap[(at - 1) / 2]);
+    heap_put(routes, at, vertex);
+}
+
+static int32_t heap_take(TopologyRoutes *routes) {
+    int32_t taken = routes->heap[0], vertex = routes->heap[--routes->heap_count], at = 0;
+    routes->place[taken] = -1;
+    while (2 * at + 1 < routes->heap_count) {
+        int32_t child = 2 * at + 1;
+        if (child + 1 < routes->heap_count &&
+            comes_first(routes, routes->heap[child + 1], routes->heap[child]))
+            child++;
+        if (!comes_first(routes, routes->heap[child], vertex)) break;
+        heap_put(routes, at, routes->heap[child]);
+        at = child;
+    }
+    if (routes->heap_count > 0) heap_put(routes, at, vertex);
+    return taken;
+}
+
+/* More than ten seconds count as ten, so that sums over a route, which has fewer than 2^19 edges, fit. */
+static int64_t picoseconds(double seconds) {
+    return (int64_t)((seconds < 10 ? seconds : 10) * 1e12 + 0.5);
+}
+
+static void search(const Topology *self, TopologyRoutes *routes, int32_t start, int32_t *last) {
+    for (int32_t v = 0; v < self->vertex_count; v++) {
+        routes->distance[v] = (Distance){INT64_MAX, 0};
+        routes->place[v] = -1;
+        last[v] = -1;
+    }
+    routes->distance[start] = (Distance){0, 0};
+    routes->heap_count = 1;
+    heap_put(routes, 0, start);
+    while (routes->heap_count > 0) {
+        int32_t vertex = heap_take(routes);
+        for (int32_t k = self->first_leaving[vertex]; k < self->first_leaving[vertex + 1]; k++) {
+            int32_t edge = self->leaving[k], next = topology_edge_end(self, edge);
+            Distance further = routes->distance[vertex];
+            further.picoseconds += picoseconds(self->edges[edge / 2].latency_seconds);
+            further.edges++;
+            Distance *known = &routes->distance[next];
+            bool is_new = is_nearer(&further, known);
+            if (!is_new && (is_nearer(known, &further) || edge > last[next])) continue;
+            last[next] = edge;
+            if (!is_new) continue;
+            *known = further;
+            if (routes->place[next] < 0) heap_put(routes, routes->heap_count++, next);
+            heap_rise(routes, routes->place[next]);
+        }
+    }
+}
+
+/* The list of routes from a device; the lock is held. */
+static const int32_t *routes_from(const Topology *self, TopologyRoutes *routes, int32_t start) {
+    int32_t slot = routes->slot_of[start];
+    if (slot < 0) {
+        slot = 0;
+        for (int32_t k = 1; k < routes->slot_count; k++)
+            if (routes->asked[k] < routes->asked[slot]) slot = k;
+        if (routes->start[slot] >= 0) routes->slot_of[routes->start[slot]] = -1;
+        routes->start[slot] = start;
+        routes->slot_of[start] = slot;
+        search(self, routes, start, &routes->last[(size_t)slot * (size_t)self->vertex_count]);
+    }
+    routes->asked[slot] = ++routes->now;
+    return &routes->last[(size_t)slot * (size_t)self->vertex_count];
+}
+
+static void route_in_tree(const Topology *self, int32_t a, int32_t b, int32_t *edges, int32_t *count) {
+    const int32_t *upwards = self->routes->upwards, *depth = self->routes->depth;
+    int32_t length = 0, down = 0, target = b;
+    while (a != b) {
+        if (depth[a] >= depth[b]) {
+            edges[length++] = upwards[a];
+            a = topology_edge_end(self, upwards[a]);
+        } else {
+            down++;
+            b = topology_edge_end(self, upwards[b]);
+        }
+    }
+    *count = length + down;
+    for (int32_t k = *count; k-- > length; target = topology_edge_end(self, upwards[target]))
+        edges[k] = upwards[target] ^ 1;
+}
+
+void topology_route(const Topology *self, int32_t a, int32_t b, int32_t *edges, int32_t *count) {
+    *count = 0;
+    if (a == b) return;
+    if (self->is_tree) {
+        route_in_tree(self, a, b, edges, count);
+        return;
+    }
+    TopologyRoutes *routes = self->routes;
+    pthread_mutex_lock(&routes->lock);
+    const int32_t *last = routes_from(self, routes, a);
+    for (int32_t v = b; v != a; v = topology_edge_start(self, last[v])) edges[(*count)++] = last[v];
+    pthread_mutex_unlock(&routes->lock);
+    for (int32_t k = 0; k < *count / 2; k++) {
+        int32_t swap = edges[k];
+        edges[k] = edges[*count - 1 - k];
+        edges[*count - 1 - k] = swap;
+    }
+}
+
+/* Walks from the last vertex; true where that reaches every vertex and no edge is left over. */
+static bool root_tree(const Topology *self, TopologyRoutes *routes, int32_t *queue, int32_t *deepest) {
+    int32_t count = 1;
+    if (self->edge_count != self->vertex_count - 1) return false;
+    for (int32_t v = 0; v < self->vertex_count; v++) routes->upwards[v] = routes->depth[v] = -1;
+    queue[0] = self->vertex_count - 1;
+    routes->depth[queue[0]] = 0;
+    for (int32_t k = 0; k < count; k++) {
+        for (int32_t e = self->first_leaving[queue[k]]; e < self->first_leaving[queue[k] + 1]; e++) {
+            int32_t next = topology_edge_end(self, self->leaving[e]);
+            if (routes->depth[next] >= 0) continue;
+            routes->depth[next] = *deepest = routes->depth[queue[k]] + 1;
+            routes->upwards[next] = self->leaving[e] ^ 1;
+            queue[count++] = next;
+        }
+    }
+    return count == self->vertex_count;
+}
+
+AmStatus topology_prepare_routes(Topology *self, Arena *arena, AmError *error) {
+    TopologyRoutes *routes = self->routes = ARENA_ARRAY(arena, TopologyRoutes, 1);
+    int32_t vertices = self->vertex_count, deepest = 0;
+    if (arena->failed) return am_fail_memory(error, vertices);
+    routes->upwards = ARENA_ARRAY(arena, int32_t, vertices);
+    routes->depth = ARENA_ARRAY(arena, int32_t, vertices);
+    int32_t *queue = ARENA_ARRAY(arena, int32_t, vertices);
+    if (arena->failed) return am_fail_memory(error, vertices);
+    self->is_tree = root_tree(self, routes, queue, &deepest);
+    self->longest = self->is_tree ? 2 * deepest : vertices - 1;
+    if (self->is_tree) return AM_OK;
+    int32_t slots = MOST_KEPT_EDGES / vertices;
+    if (slots < 1) slots = 1;
+    if (slots > self->device_count) slots = self->device_count;
+    routes->slot_count = slots;
+    routes->last = ARENA_ARRAY(arena, int32_t, (int64_t)slots * vertices);
+    routes->start = ARENA_ARRAY(arena, int32_t, slots);
+    routes->asked = ARENA_ARRAY(arena, uint64_t, slots);
+    routes->slot_of = ARENA_ARRAY(arena, int32_t, self->device_count);
+    routes->distance = ARENA_ARRAY(arena, Distance, vertices);
+    routes->heap = ARENA_ARRAY(arena, int32_t, vertices);
+    routes->place = ARENA_ARRAY(arena, int32_t, vertices);
+    if (arena->failed) return am_fail_memory(error, vertices);
+    for (int32_t k = 0; k < slots; k++) routes->start[k] = -1;
+    for (int32_t k = 0; k < self->device_count; k++) routes->slot_of[k] = -1;
+    pthread_mutex_init(&routes->lock, NULL);
+    return AM_OK;
+}

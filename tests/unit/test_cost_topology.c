@@ -1,0 +1,400 @@
+/* Topologies: the tree that servers give, graphs by templates, routes, faults. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/json.h"
+#include "cost/topology.h"
+#include "cost/topology_expression.h"
+
+typedef struct Graph {
+    Arena arena;
+    AmError error;
+    Cluster *cluster;
+    Topology *topology;
+} Graph;
+
+/* A cluster of equal servers whose links are all that the topology says; `more` are further members. */
+static AmStatus read_graph(Graph *graph, int servers, int devices, const char *more) {
+    char text[4096];
+    int length = snprintf(
+        text, sizeof text,
+        "{\"format\": \"automap-cluster-1\", \"name\": \"graph\", \"device_types\": {\"fast\":"
+        " {\"memory_bytes\": 1e9, \"memory_bytes_per_second\": 1e9, \"flops_per_second\": {\"f32\": 1e12}}},"
+        " \"links\": {\"nvlink\": {\"bytes_per_second\": 100e9, \"latency_seconds\": 2e-6},"
+        "  \"pcie\": {\"bytes_per_second\": 10e9, \"latency_seconds\": 3e-6},"
+        "  \"network\": {\"bytes_per_second\": 5e9, \"latency_seconds\": 10e-6}},"
+        " \"servers\": [{\"count\": %d, \"device_type\": \"fast\", \"devices\": %d}], %s}",
+        servers, devices, more);
+    assert_true(length > 0 && (size_t)length < sizeof text);
+    json_t *root;
+    *graph = (Graph){0};
+    assert_int_equal(json_parse(&root, "g.json", text, (size_t)length, &graph->error), AM_OK);
+    AmStatus status = cluster_from_json(&graph->cluster, &graph->arena, root, "g.json", &graph->error);
+    json_decref(root);
+    graph->topology = status == AM_OK ? graph->cluster->topology : NULL;
+    return status;
+}
+
+static void read_builtin(Graph *graph, const char *name) {
+    *graph = (Graph){0};
+    assert_int_equal(cluster_read(&graph->cluster, &graph->arena, name, &graph->error), AM_OK);
+    graph->topology = graph->cluster->topology;
+}
+
+static void free_graph(Graph *graph) {
+    if (graph->cluster) cluster_free(graph->cluster);
+    arena_free(&graph->arena);
+}
+
+/* The vertices of a route, "server0/device0 server0/switch server0/device1"; its latency. */
+static const char *route_text(Graph *graph, int32_t a, int32_t b, double *latency) {
+    const Topology *self = graph->topology;
+    int32_t *edges = ARENA_ARRAY(&graph->arena, int32_t, self->longest), count;
+    topology_route(self, a, b, edges, &count);
+    assert_true(count <= self->longest);
+    Text text = {0};
+    double sum = 0;
+    topology_append_vertex(&text, graph->cluster, a);
+    for (int32_t k = 0; k < count; k++) {
+        assert_int_equal(topology_edge_start(self, edges[k]), k ? topology_edge_end(self, edges[k - 1]) : a);
+        text_append_string(&text, " ");
+        topology_append_vertex(&text, graph->cluster, topology_edge_end(self, edges[k]));
+        sum += self->edges[edges[k] / 2].latency_seconds;
+    }
+    if (count > 0) assert_int_equal(topology_edge_end(self, edges[count - 1]), b);
+    if (latency) *latency = sum;
+    const char *copy = arena_copy_string(&graph->arena, text.data);
+    text_free(&text);
+    return copy;
+}
+
+static void servers_give_a_tree(void **state) {
+    (void)state;
+    Graph graph;
+    double inside, between;
+    read_builtin(&graph, "C");
+    const Topology *self = graph.topology;
+    assert_int_equal(self->device_count, 32);
+    assert_int_equal(self->vertex_count, 32 + 4 + 1);
+    assert_int_equal(self->edge_count, 32 + 4);
+    assert_true(self->is_derived && self->is_tree);
+    assert_string_equal(route_text(&graph, 3, 3, NULL), "server0/device3");
+    assert_string_equal(route_text(&graph, 0, 7, &inside), "server0/device0 server0/switch server0/device7");
+    assert_string_equal(route_text(&graph, 8, 31, &between),
+                        "server1/device0 server1/switch network server3/switch server3/device7");
+    assert_true(fabs(inside - 4e-6) < 1e-18);
+    assert_true(fabs(between - 25e-6) < 1e-18);
+    int32_t route[8], count;
+    topology_route(self, 8, 31, route, &count);
+    assert_int_equal(count, 4);
+    assert_true(self->edges[route[0] / 2].bytes_per_second == 120e9);
+    assert_true(self->edges[route[1] / 2].bytes_per_second == 3.1e9);
+    Text text = {0};
+    topology_append_edge(&text, graph.cluster, route[2]);
+    assert_string_equal(text.data, "network -> server3/switch (ethernet-25)");
+    text_free(&text);
+    free_graph(&graph);
+}
+
+static void servers_of_one_device_need_no_switch(void **state) {
+    (void)state;
+    Graph graph;
+    read_builtin(&graph, "host:1");
+    assert_int_equal(graph.topology->edge_count, 0);
+    assert_int_equal(graph.topology->vertex_count, 1);
+    free_graph(&graph);
+    double latency;
+    assert_int_equal(read_graph(&graph, 3, 1, "\"between_servers\": \"network\""), AM_OK);
+    assert_string_equal(route_text(&graph, 0, 2, &latency), "server0/device0 network server2/device0");
+    assert_true(fabs(latency - 10e-6) < 1e-18);
+    free_graph(&graph);
+}
+
+/* Two PCIe switches of four devices below a bridge, servers joined by one card on the bridge. */
+static void a_pcie_tree_is_a_tree(void **state) {
+    (void)state;
+    Graph graph;
+    double latency;
+    assert_int_equal(
+        read_graph(&graph, 2, 8,
+                   "\"topology\": {\"edges\": ["
+                   "{\"for\": {\"s\": [0, 2], \"d\": [0, 8]}, \"from\": \"server{s}/device{d}\","
+                   " \"to\": \"server{s}/pcie{d/4}\", \"link\": \"pcie\"},"
+                   "{\"for\": {\"s\": [0, 2], \"p\": [0, 2]}, \"from\": \"server{s}/pcie{p}\","
+                   " \"to\": \"server{s}/bridge\", \"link\": \"pcie\", \"width\": 2},"
+                   "{\"for\": {\"s\": [0, 2]}, \"from\": \"server{s}/bridge\", \"to\": \"upper\","
+                   " \"link\": \"network\"}]}"),
+        AM_OK);
+    assert_true(graph.topology->is_tree && !graph.topology->is_derived);
+    assert_int_equal(graph.topology->edge_count, 16 + 4 + 2);
+    assert_string_equal(route_text(&graph, 0, 3, &latency), "server0/device0 server0/pcie0 server0/device3");
+    assert_true(fabs(latency - 6e-6) < 1e-18);
+    assert_string_equal(route_text(&graph, 1, 6, NULL),
+                        "server0/device1 server0/pcie0 server0/bridge server0/pcie1 server0/device6");
+    assert_string_equal(route_text(&graph, 1, 15, &latency),
+                        "server0/device1 server0/pcie0 server0/bridge upper server1/bridge server1/pcie1 "
+                        "server1/device7");
+    assert_true(fabs(latency - 32e-6) < 1e-18);
+    int32_t route[16], count;
+    topology_route(graph.topology, 0, 4, route, &count);
+    assert_true(graph.topology->edges[route[1] / 2].bytes_per_second == 20e9);
+    /* The one link that stands for many: the slowest. */
+    assert_string_equal(graph.cluster->links[cluster_link_between(graph.cluster, 0, 1)].name, "pcie");
+    assert_string_equal(graph.cluster->links[cluster_link_between(graph.cluster, 0, 8)].name, "network");
+    free_graph(&graph);
+}
+
+/* A switch inside each server, and a network card for each device: equal ranks share a rail. */
+static void rails_join_equal_ranks(void **state) {
+    (void)state;
+    Graph graph;
+    assert_int_equal(read_graph(&graph, 4, 8,
+                                "\"topology\": {\"edges\": ["
+                                "{\"for\": {\"s\": [0, 4], \"d\": [0, 8]}, \"from\": \"server{s}/device{d}\","
+                                " \"to\": \"server{s}/nvswitch\", \"link\": \"nvlink\"},"
+                                "{\"for\": {\"s\": [0, 4], \"d\": [0, 8]}, \"from\": \"server{s}/device{d}\","
+                                " \"to\": \"rail{d}\", \"link\": \"network\"},"
+                                "{\"for\": {\"r\": [0, 8]}, \"from\": \"rail{r}\", \"to\": \"spine\","
+                                " \"link\": \"network\", \"width\": 0.5}]}"),
+                     AM_OK);
+    assert_false(graph.topology->is_tree);
+    assert_int_equal(graph.topology->vertex_count, 32 + 4 + 8 + 1);
+    assert_string_equal(route_text(&graph, 3, 27, NULL), "server0/device3 rail3 server3/device3");
+    assert_string_equal(route_text(&graph, 0, 7, NULL), "server0/device0 server0/nvswitch server0/device7");
+    /* To another rank of another server: over the own rail and the other server's switch. Turning in the own
+     * server is as long; the lower of the edges that arrive decides, whatever was asked for before. */
+    const char *crossing = route_text(&graph, 0, 15, NULL);
+    assert_string_equal(route_text(&graph, 0, 15, NULL), crossing);
+    assert_string_equal(crossing, "server0/device0 rail0 server1/device0 server1/nvswitch server1/device7");
+    free_graph(&graph);
+}
+
+/* The links of 8 devices in two fully meshed fours and a cube; where two are not neighbours a third one
+ * relays. */
+static void a_hybrid_cube_mesh_has_neighbours(void **state) {
+    (void)state;
+    Graph graph;
+    assert_int_equal(read_graph(&graph, 1, 8,
+                                "\"topology\": {\"edges\": ["
+                                "{\"for\": {\"a\": [0, 8], \"b\": [0, 8]},"
+                                " \"where\": \"a < b && a/4 == b/4\", \"from\": \"server0/device{a}\","
+                                " \"to\": \"server0/device{b}\", \"link\": \"nvlink\"},"
+                                "{\"for\": {\"a\": [0, 4]}, \"from\": \"server0/device{a}\","
+                                " \"to\": \"server0/device{a + 4}\", \"link\": \"nvlink\", \"width\": 2}]}"),
+                     AM_OK);
+    assert_int_equal(graph.topology->edge_count, 6 + 6 + 4);
+    assert_int_equal(graph.topology->vertex_count, 8);
+    assert_string_equal(route_text(&graph, 0, 3, NULL), "server0/device0 server0/device3");
+    assert_string_equal(route_text(&graph, 1, 5, NULL), "server0/device1 server0/device5");
+    assert_string_equal(route_text(&graph, 0, 5, NULL), "server0/device0 server0/device4 server0/device5");
+    for (int32_t a = 0; a < 8; a++)
+        for (int32_t b = 0; b < 8; b++) {
+            int32_t edges[8], count;
+            topology_route(graph.topology, a, b, edges, &count);
+            assert_int_equal(count, a == b ? 0 : a / 4 == b / 4 || a % 4 == b % 4 ? 1 : 2);
+        }
+    free_graph(&graph);
+}
+
+/* Edges beside those that servers give: an upper level that is narrower than what is below it. */
+static void edges_add_to_what_servers_say(void **state) {
+    (void)state;
+    Graph graph;
+    double latency;
+    assert_int_equal(read_graph(&graph, 4, 2,
+                                "\"topology\": {\"edges\": ["
+                                "{\"for\": {\"s\": [0, 4], \"d\": [0, 2]}, \"from\": \"server{s}/device{d}\","
+                                " \"to\": \"server{s}/card\", \"link\": \"pcie\"},"
+                                "{\"for\": {\"s\": [0, 4]}, \"from\": \"server{s}/card\","
+                                " \"to\": \"leaf{s/2}\", \"link\": \"network\"},"
+                                "{\"for\": {\"l\": [0, 2]}, \"from\": \"leaf{l}\", \"to\": \"spine\","
+                                " \"link\": \"network\"}]}"),
+                     AM_OK);
+    assert_string_equal(route_text(&graph, 0, 7, &latency),
+                        "server0/device0 server0/card leaf0 spine leaf1 server3/card server3/device1");
+    assert_true(fabs(latency - 46e-6) < 1e-18);
+    free_graph(&graph);
+    assert_int_equal(read_graph(&graph, 2, 1,
+                                "\"between_servers\": \"network\", \"topology\": {\"edges\": ["
+                                "{\"from\": \"server0/device0\", \"to\": \"server1/device0\", \"link\": "
+                                "\"nvlink\"}]}"),
+                     AM_OK);
+    assert_int_equal(graph.topology->edge_count, 3);
+    assert_string_equal(route_text(&graph, 0, 1, NULL), "server0/device0 server1/device0");
+    free_graph(&graph);
+}
+
+/* A ring of single devices: more vertices than lists are kept for need not be tried to see that lists
+ * make room; 4,096 devices have 1,024 lists. */
+static void many_devices_are_routed_in_little_memory(void **state) {
+    (void)state;
+    Graph graph;
+    assert_int_equal(
+        read_graph(&graph, 4096, 1,
+                   "\"topology\": {\"edges\": [{\"for\": {\"s\": [0, 4096]},"
+                   " \"from\": \"server{s}/device0\", \"to\": \"server{(s + 1) % 4096}/device0\","
+                   " \"link\": \"network\"}]}"),
+        AM_OK);
+    assert_true(graph.arena.used < (size_t)32 << 20);
+    int32_t *edges = ARENA_ARRAY(&graph.arena, int32_t, graph.topology->longest), count;
+    for (int32_t round = 0; round < 2; round++)
+        for (int32_t a = 0; a < 1100; a += 50) {
+            topology_route(graph.topology, a, (a + 2000) % 4096, edges, &count);
+            assert_int_equal(count, 2000);
+            assert_int_equal(edges[0], 2 * a);
+            topology_route(graph.topology, a, (a + 3000) % 4096, edges, &count);
+            assert_int_equal(count, 1096);
+        }
+    free_graph(&graph);
+}
+
+static void faults_are_named(void **state) {
+    (void)state;
+#define EDGE(text) "\"topology\": {\"edges\": [" text "]}"
+#define PAIR       "\"from\": \"server0/device0\", \"to\": \"server0/device1\""
+    static const struct {
+        const char *more, *message;
+    } rows[] = {
+        {"\"topology\": []", "$.topology: expected an object"},
+        {"\"topology\": {\"edge\": []}", "$.topology.edge: unknown key"},
+        {"\"topology\": {}", "$.topology.edges: missing"},
+        {"\"topology\": {\"edges\": []}", "$.topology: no route between server0/device0 and server0/device1"},
+        {EDGE("7"), "$.topology.edges[0]: expected an object"},
+        {EDGE("{" PAIR "}"), "$.topology.edges[0].link: missing"},
+        {EDGE("{" PAIR ", \"link\": \"nvlnk\"}"), "$.topology.edges[0].link: no link \"nvlnk\""},
+        {EDGE("{" PAIR ", \"link\": \"pcie\", \"bandwidth_gbps\": 1}"),
+         "$.topology.edges[0].bandwidth_gbps: unknown key"},
+        {EDGE("{" PAIR ", \"link\": \"pcie\", \"width\": 0}"),
+         "$.topology.edges[0].width: expected a number"},
+        {EDGE("{" PAIR ", \"link\": \"pcie\", \"for\": {\"d\": [0, 1000000000]}}"),
+         "$.topology.edges[0]: more than 262144 edges"},
+        {EDGE("{" PAIR ", \"link\": \"pcie\", \"for\": {\"a\": [0, 9000000000000000000],"
+              " \"b\": [0, 9000000000000000000]}}"),
+         "$.topology.edges[0]: more than 262144 edges"},
+        {EDGE("{" PAIR ", \"link\": \"pcie\", \"for\": {\"d\": [3, 3]}}"),
+         "$.topology.edges[0].for.d: expected"},
+        {EDGE("{" PAIR ", \"link\": \"pcie\", \"for\": {\"d\": 3}}"), "$.topology.edges[0].for.d: expected"},
+        {EDGE("{" PAIR ", \"link\": \"pcie\", \"for\": {\"D\": [0, 1]}}"),
+         "$.topology.edges[0].for: expected"},
+        {EDGE("{" PAIR ", \"link\": \"pcie\", \"for\": {\"a\": [0, 1], \"b\": [0, 1], \"c\": [0, 1],"
+              " \"d\": [0, 1], \"e\": [0, 1]}}"),
+         "$.topology.edges[0].for: more than 4 variables"},
+        {EDGE("{" PAIR ", \"link\": \"pcie\"}, {" PAIR ", \"link\": \"pcie\"}"),
+         "$.topology.edges[1].to: these two are joined already"},
+        {EDGE("{\"from\": \"server0/device0\", \"to\": \"server0/device2\", \"link\": \"pcie\"}"),
+         "$.topology.edges[0].to: no such device: \"server0/device2\""},
+        {EDGE("{\"from\": \"server0/device0\", \"to\": \"server0/device0\", \"link\": \"pcie\"}"),
+         "$.topology.edges[0].to: an edge from a place to itself"},
+        {EDGE("{\"from\": \"server0/device{d\", \"to\": \"x\", \"link\": \"pcie\"}"),
+         "$.topology.edges[0].from: a brace without its pair"},
+        {EDGE("{\"from\": \"server0/device{d}\", \"to\": \"x\", \"link\": \"pcie\"}"),
+         "$.topology.edges[0].from: a name that \"for\" does not have"},
+        {EDGE("{\"for\": {\"d\": [0, 2]}, \"from\": \"server0/device{d}\", \"to\": \"x{1/d}\", \"link\": "
+              "\"pcie\"}"),
+         "$.topology.edges[0].to: division by zero: \"x{1/d}\" for d = 0"},
+        {EDGE("{\"for\": {\"d\": [0, 2]}, \"from\": \"server0/device{d}\", \"to\": \"x{d-1}\", \"link\": "
+              "\"pcie\"}"),
+         "$.topology.edges[0].to: a number below zero"},
+        {EDGE("{\"from\": \"server0/device0\", \"to\": \"x y\", \"link\": \"pcie\"}"),
+         "$.topology.edges[0].to: expected letters, digits"},
+        {EDGE(
+             "{" PAIR
+             ", \"link\": \"pcie\"}, {\"from\": \"server0/device0\", \"to\": \"swich\", \"link\": \"pcie\"}"),
+         "$.topology: the switch \"swich\" has fewer than two edges"},
+    };
+    for (size_t k = 0; k < sizeof rows / sizeof *rows; k++) {
+        Graph graph;
+        clock_t start = clock();
+        assert_int_equal(read_graph(&graph, 1, 2, rows[k].more), AM_ERROR_INPUT);
+        assert_null(graph.cluster);
+        if (!strstr(graph.error.text, rows[k].message))
+            fail_msg("\"%s\" does not say \"%s\"", graph.error.text, rows[k].message);
+        assert_true(clock() - start < CLOCKS_PER_SEC / 2);
+        free_graph(&graph);
+    }
+}
+
+static void expressions_have_values(void **state) {
+    (void)state;
+    TopologyVariables variables = {.count = 2, .names = {"s", "dev"}, .values = {3, 10}};
+    static const struct {
+        const char *text;
+        int64_t value;
+    } good[] = {
+        {"1 + 2 * 3", 7},
+        {"(1 + 2) * 3", 9},
+        {"10 - 4 - 3", 3},
+        {"dev / 4", 2},
+        {"dev % 4", 2},
+        {"-s + dev", 7},
+        {"s < dev", 1},
+        {"s == 3 && dev != 10", 0},
+        {"s == 4 || dev >= 10", 1},
+        {"dev <= 9", 0},
+        {"2 > 1", 1},
+        {"-2 * -3", 6},
+        {"9223372036854775807", INT64_MAX},
+    };
+    for (size_t k = 0; k < sizeof good / sizeof *good; k++) {
+        int64_t value;
+        assert_null(topology_expression(&value, good[k].text, strlen(good[k].text), &variables));
+        if (value != good[k].value) fail_msg("%s gives %lld", good[k].text, (long long)value);
+    }
+    static const char *const bad[] = {"",
+                                      "1 +",
+                                      "(1",
+                                      "1)",
+                                      "1 2",
+                                      "x",
+                                      "S",
+                                      "1 / 0",
+                                      "1 % 0",
+                                      "* 1",
+                                      "1 = 1",
+                                      "- ",
+                                      "d",
+                                      "1.5",
+                                      "s ++",
+                                      "9223372036854775808",
+                                      "9223372036854775807 + 1",
+                                      "-9223372036854775807 * 2"};
+    for (size_t k = 0; k < sizeof bad / sizeof *bad; k++) {
+        int64_t value;
+        if (!topology_expression(&value, bad[k], strlen(bad[k]), &variables)) fail_msg("%s is taken", bad[k]);
+    }
+    char deep[256];
+    int64_t value;
+    memset(deep, '(', sizeof deep);
+    assert_non_null(topology_expression(&value, deep, sizeof deep, &variables));
+    memset(deep, '-', sizeof deep);
+    assert_non_null(topology_expression(&value, deep, sizeof deep, &variables));
+    char name[16];
+    assert_null(topology_format(name, sizeof name, "a{s}/b{dev*2}", &variables));
+    assert_string_equal(name, "a3/b20");
+    assert_non_null(topology_format(name, sizeof name, "sixteen letters.", &variables));
+    assert_non_null(topology_format(name, sizeof name, "a}", &variables));
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(servers_give_a_tree),
+        cmocka_unit_test(servers_of_one_device_need_no_switch),
+        cmocka_unit_test(a_pcie_tree_is_a_tree),
+        cmocka_unit_test(rails_join_equal_ranks),
+        cmocka_unit_test(a_hybrid_cube_mesh_has_neighbours),
+        cmocka_unit_test(edges_add_to_what_servers_say),
+        cmocka_unit_test(many_devices_are_routed_in_little_memory),
+        cmocka_unit_test(faults_are_named),
+        cmocka_unit_test(expressions_have_values),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
