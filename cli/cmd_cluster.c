@@ -13,11 +13,10 @@ static AmStatus list_clusters(const Cli *cli, AmError *error) {
                 list, json_pack("{s:s, s:s}", "name", builtins[k].name, "summary", builtins[k].summary));
         return cli_output_json(cli, json_pack("{s:o}", "clusters", list), JSON_STYLE_COMPACT, error);
     }
-    Text text = {0}, rows = {0};
-    for (int32_t k = 0; k < count; k++) text_append(&rows, "%s\t%s\n", builtins[k].name, builtins[k].summary);
-    text_append_table(&text, rows.data);
+    Text text = {0};
+    for (int32_t k = 0; k < count; k++)
+        text_append(&text, "%-16s%s\n", builtins[k].name, builtins[k].summary);
     AmStatus status = cli_output(cli, &text, error);
-    text_free(&rows);
     text_free(&text);
     return status;
 }

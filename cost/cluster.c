@@ -331,7 +331,7 @@ AmStatus cluster_from_json(Cluster **cluster, Arena *arena, json_t *description,
 static AmStatus fail_unknown(const char *name, AmError *error) {
     int32_t count;
     const ClusterBuiltin *builtins = cluster_builtins(&count);
-    char list[256] = "";
+    char list[512] = "";
     for (int32_t k = 0; k < count; k++) {
         size_t used = strlen(list);
         snprintf(list + used, sizeof list - used, "%s%s", k ? ", " : "", builtins[k].name);

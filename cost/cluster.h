@@ -98,5 +98,11 @@ const ClusterBuiltin *cluster_builtins(int32_t *count);
 /* Description of a built-in cluster (the caller's reference); NULL if there is
  * none of that name. AM_ERROR_USAGE: "host:" without a count from 1 to 1024. */
 AmStatus cluster_builtin(json_t **description, const char *name, AmError *error);
+/* Description of a device type ("A100-80GB") or link ("nvlink-a100") of the built-in
+ * clusters, the caller's reference; NULL if there is none of that name. */
+json_t *cluster_builtin_device_type(const char *name);
+json_t *cluster_builtin_link(const char *name);
+/* The name of the k-th such device type; NULL behind the last. */
+const char *cluster_builtin_device_name(int32_t k);
 
 #endif

@@ -1,7 +1,7 @@
 /* What is asked of a cluster: efficiencies, links between devices, names. */
 #include <math.h>
 
-#include "cost/cluster.h"
+#include "cost/topology.h"
 
 double cluster_efficiency(const ClusterCurve *curve, double size) {
     if (curve->count == 0) return 1;
@@ -63,6 +63,41 @@ static void print_types(Text *text, const Cluster *cluster) {
     text_free(&rows);
 }
 
+/* The links of a graph: how many edges are of each, and how fast. */
+static void print_topology(Text *text, const Cluster *cluster) {
+    const Topology *topology = cluster->topology;
+    Text rows = {0};
+    text_append(text, "\ntopology: %d switches, %d edges\n", topology->vertex_count - topology->device_count,
+                topology->edge_count);
+    text_append_string(&rows, "link\tedges\teach way\tlatency\n");
+    for (int32_t link = 0; link < cluster->link_count; link++) {
+        int32_t count = 0;
+        double least = INFINITY, most = 0, latency = 0;
+        for (int32_t e = 0; e < topology->edge_count; e++) {
+            const TopologyEdge *edge = &topology->edges[e];
+            if (edge->link != link) continue;
+            count++;
+            least = fmin(least, edge->bytes_per_second);
+            most = fmax(most, edge->bytes_per_second);
+            latency = fmax(latency, edge->latency_seconds);
+        }
+        if (count == 0) continue;
+        text_append(&rows, "%s\t%d\t", cluster->links[link].name, count);
+        text_append_bytes_size(&rows, least);
+        text_append_string(&rows, "/s");
+        if (most > least) {
+            text_append_string(&rows, " to ");
+            text_append_bytes_size(&rows, most);
+            text_append_string(&rows, "/s");
+        }
+        text_append_string(&rows, "\t");
+        text_append_seconds(&rows, latency);
+        text_append_string(&rows, "\n");
+    }
+    text_append_table(text, rows.data ? rows.data : "");
+    text_free(&rows);
+}
+
 static void print_link(Text *text, const Cluster *cluster, int32_t link) {
     if (link < 0) return;
     text_append(text, "%s, ", cluster->links[link].name);
@@ -92,8 +127,11 @@ void cluster_print(Text *text, const Cluster *cluster) {
     }
     text_append_table(text, rows.data ? rows.data : "");
     text_free(&rows);
-    if (cluster->between_servers < 0) return;
-    text_append_string(text, "\nbetween servers: ");
-    print_link(text, cluster, cluster->between_servers);
-    text_append_string(text, "\n");
+    if (!cluster->topology->is_derived) {
+        print_topology(text, cluster);
+    } else if (cluster->between_servers >= 0) {
+        text_append_string(text, "\nbetween servers: ");
+        print_link(text, cluster, cluster->between_servers);
+        text_append_string(text, "\n");
+    }
 }

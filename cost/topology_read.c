@@ -127,7 +127,7 @@ static AmStatus read_row(TopologyReader *self, EdgeRow *row, json_t *object) {
     TRY(read_text(self, &row->to, object, "to", row));
     row->width = 1;
     if (json_object_get(object, "width"))
-        TRY(json_get_number(&row->width, object, "width", 1e-3, 1e3, self->source, row->path, self->error));
+        TRY(json_get_number(&row->width, object, "width", 1e-6, 1e6, self->source, row->path, self->error));
     TRY(json_get_string(&link, object, "link", self->source, row->path, self->error));
     for (row->link = 0; row->link < cluster->link_count; row->link++)
         if (strcmp(cluster->links[row->link].name, link) == 0) return AM_OK;
