@@ -17,3 +17,7 @@ double clock_seconds(void) {
 double clock_cpu_seconds(void) {
     return seconds_of(CLOCK_PROCESS_CPUTIME_ID);
 }
+
+double clock_thread_seconds(void) {
+    return seconds_of(CLOCK_THREAD_CPUTIME_ID);
+}

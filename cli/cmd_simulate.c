@@ -1,5 +1,6 @@
 /* automap simulate: step time, devices and memory of a plan. */
 #include "cli/common.h"
+#include "cli/simulate_sweep.h"
 #include "cli/simulate_trace.h"
 
 /* With the timeline in `path`, unless that is NULL. */
@@ -45,6 +46,9 @@ static AmStatus run(const Cli *cli, AmError *error) {
     PlanContext *context = NULL;
     Cluster *cluster = NULL;
     json_t *root = NULL;
+    bool sweeps;
+    TRY(simulate_sweep_wanted(&sweeps, cli, error));
+    if (sweeps) return simulate_sweep(cli, error);
     AmStatus status = cli_read_model(cli, 1, &context, error);
     if (status == AM_OK) status = simulate(cli, &arena, context, &root, &cluster, error);
     cluster_free(cluster);
@@ -58,13 +62,14 @@ static const CliOption options[] = {
     {"--cluster", "CLUSTER", "price the plan on another cluster", false},
     {"--trace", "T.json", "write the timeline as a Chrome trace (opens in Perfetto)", false},
     {"--memory-fraction", "F", "of a device's memory that a plan may fill (default 0.9)", false},
+    SIMULATE_SWEEP_OPTIONS,
     CLI_OPTION_ROLES,
     {0}};
 
 const CliCommand CLI_SIMULATE = {.name = "simulate",
-                                 .arguments = "PLAN MODEL",
+                                 .arguments = "PLAN MODEL | --sweep MODEL",
                                  .summary = "step time, collectives, and each device's time and memory",
-                                 .least_arguments = 2,
+                                 .least_arguments = 1,
                                  .most_arguments = 2,
                                  .options = options,
                                  .run = run};

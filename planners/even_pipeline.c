@@ -158,9 +158,8 @@ typedef struct Pipelines {
     int64_t evaluations;
 } Pipelines;
 
-/* Every stage as `inside`, on devices of its own. */
-static AmStatus make_stages(PlanStage **stages, Arena *arena, const PlanStage *inside, const int32_t *cuts,
-                            int32_t stage_count, AmError *error) {
+AmStatus even_pipeline_stages(PlanStage **stages, Arena *arena, const PlanStage *inside, const int32_t *cuts,
+                              int32_t stage_count, AmError *error) {
     int32_t devices = inside->mesh.device_count;
     *stages = ARENA_ARRAY(arena, PlanStage, stage_count);
     if (!*stages) return am_fail_memory(error, (int64_t)sizeof **stages * stage_count);
@@ -211,7 +210,7 @@ static AmStatus try_problem(Pipelines *self, const Problem *problem, int32_t sta
     }
     problem_stage(problem, &genome, self->arena, &inside);
     if (self->arena->failed) return am_fail_memory(error, 0);
-    TRY(make_stages(&stages, self->arena, &inside, cuts, stage_count, error));
+    TRY(even_pipeline_stages(&stages, self->arena, &inside, cuts, stage_count, error));
     Plan *plan = ARENA_ARRAY(self->arena, Plan, 1);
     if (!plan) return am_fail_memory(error, (int64_t)sizeof *plan);
     search_describe_plan(plan, self->context, self->cluster, self->options);

@@ -12,6 +12,11 @@
 AmStatus even_pipeline_cuts(int32_t *cuts, bool *found, const PlanContext *context, int32_t stage_count,
                             AmError *error);
 
+/* The stages between such cuts, [stage_count]: each as `inside`, on devices of its own, one after the other.
+ */
+AmStatus even_pipeline_stages(PlanStage **stages, Arena *arena, const PlanStage *inside, const int32_t *cuts,
+                              int32_t stage_count, AmError *error);
+
 /* The fastest by simulation of all numbers of stages that divide the devices, or of that which
  * options->mesh, the mesh of one stage, leaves. *plan is NULL where the module cannot be cut, and
  * `*reason` says why. AM_ERROR_INFEASIBLE if none fits; `*evaluations` counts the simulated. */

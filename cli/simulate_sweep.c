@@ -1,0 +1,155 @@
+/* simulate --sweep: what was found, as a table and as JSON. Strategies that cannot be are listed below the
+ * table, numbers of micro-batches with the same reason together. */
+#include "cli/simulate_sweep.h"
+
+#include <string.h>
+
+#include "base/text.h"
+#include "planners/sweep.h"
+#include "propagation/micro_batches.h"
+
+AmStatus simulate_sweep_wanted(bool *wanted, const Cli *cli, AmError *error) {
+    static const char *const of_plans[] = {"--trace"}, *const of_sweeps[] = {"--micro-batches", "--relax"};
+    *wanted = cli_has(cli, "--sweep");
+    if (*wanted && cli->argument_count != 1)
+        return am_fail(error, AM_ERROR_USAGE, "", "simulate --sweep takes a MODEL alone");
+    if (!*wanted && cli->argument_count != 2)
+        return am_fail(error, AM_ERROR_USAGE, "", "simulate takes a PLAN and a MODEL");
+    for (size_t k = 0; *wanted && k < sizeof of_plans / sizeof *of_plans; k++)
+        if (cli_has(cli, of_plans[k]))
+            return am_fail(error, AM_ERROR_USAGE, "", "%s is of one plan, not of --sweep", of_plans[k]);
+    for (size_t k = 0; !*wanted && k < sizeof of_sweeps / sizeof *of_sweeps; k++)
+        if (cli_has(cli, of_sweeps[k]))
+            return am_fail(error, AM_ERROR_USAGE, "", "%s is of --sweep; a plan says its own", of_sweeps[k]);
+    return AM_OK;
+}
+
+static AmStatus read_options(const Cli *cli, SweepOptions *options, AmError *error) {
+    const char *const *names;
+    int32_t count = cli_texts(cli, "--relax", &names);
+    int64_t micro_batches = 0;
+    *options = (SweepOptions){.memory_fraction = CLUSTER_DEFAULT_MEMORY_FRACTION};
+    TRY(cli_number(cli, "--memory-fraction", 1e-6, 1, &options->memory_fraction, error));
+    TRY(cli_integer(cli, "--micro-batches", 1, MICRO_BATCHES_MOST, &micro_batches, error));
+    options->micro_batches = (int32_t)micro_batches;
+    for (int32_t k = 0; k < count; k++) {
+        Relaxation relaxation = relaxation_from_name(names[k]);
+        if (relaxation == RELAXATION_COUNT)
+            return am_fail(error, AM_ERROR_USAGE, "", "--relax %.60s: expected %s", names[k],
+                           relaxation_name((Relaxation)0));
+        options->relaxations |= 1u << relaxation;
+    }
+    return AM_OK;
+}
+
+/* ---- text ---- */
+
+static void append_row(Text *rows, const SweepRow *row) {
+    text_append(rows, "%d\t%d\t%d\t%d\t%s\t", row->data, row->tensor, row->stages, row->micro_batches,
+                row->schedule);
+    text_append_seconds(rows, row->step_seconds);
+    text_append_string(rows, "\t");
+    if (row->examples_per_second > 0) text_append_count(rows, row->examples_per_second);
+    text_append_string(rows, "\t");
+    text_append_bytes_size(rows, (double)row->peak_bytes);
+    text_append(rows, "\t%s\n", row->fits ? "yes" : "no");
+}
+
+static bool same_but_micro_batches(const SweepRow *a, const SweepRow *b) {
+    return a->data == b->data && a->tensor == b->tensor && a->stages == b->stages &&
+           strcmp(a->reason, b->reason) == 0;
+}
+
+/* Rows `from` and after have reasons and stand by degrees. */
+static void append_impossible(Text *text, const Sweep *sweep, int32_t from) {
+    Text rows = {0};
+    text_append_string(&rows, "data\ttensor\tstages\tmicro-batches\timpossible\n");
+    for (int32_t k = from; k < sweep->row_count;) {
+        const SweepRow *first = &sweep->rows[k];
+        text_append(&rows, "%d\t%d\t%d\t%d", first->data, first->tensor, first->stages, first->micro_batches);
+        for (k++; k < sweep->row_count && same_but_micro_batches(first, &sweep->rows[k]); k++)
+            text_append(&rows, ", %d", sweep->rows[k].micro_batches);
+        text_append(&rows, "\t%s\n", first->reason);
+    }
+    text_append_string(text, "\n");
+    if (rows.failed) text->failed = true;
+    else text_append_table(text, rows.data);
+    text_free(&rows);
+}
+
+static void print(Text *text, const Sweep *sweep) {
+    Text rows = {0};
+    int32_t simulated = 0;
+    text_append_string(
+        &rows, "data\ttensor\tstages\tmicro-batches\tschedule\tstep\texamples/s\tpeak memory\tfits\n");
+    for (; simulated < sweep->row_count && !sweep->rows[simulated].reason; simulated++)
+        append_row(&rows, &sweep->rows[simulated]);
+    text_append(text, "%s on cluster %s, %d devices, batch of %lld\n\n", sweep->module_name,
+                sweep->cluster_name, sweep->device_count, (long long)sweep->batch);
+    if (rows.failed) text->failed = true;
+    else text_append_table(text, rows.data);
+    text_free(&rows);
+    if (simulated < sweep->row_count) append_impossible(text, sweep, simulated);
+    if (sweep->refusal) text_append(text, "\nno %d micro-batches: %s\n", (int)sweep->refused, sweep->refusal);
+    text_append(text, "\n%d strategies simulated in ", simulated);
+    text_append_seconds(text, sweep->wall_seconds);
+    text_append_string(text, "\n");
+}
+
+/* ---- JSON ---- */
+
+static json_t *row_to_json(const SweepRow *row) {
+    json_t *object =
+        json_pack("{s:i, s:i, s:i, s:i, s:s}", "data", row->data, "tensor", row->tensor, "stages",
+                  row->stages, "micro_batches", row->micro_batches, "schedule", row->schedule);
+    if (!object) return NULL;
+    if (row->reason) {
+        json_object_set_new(object, "reason", json_string(row->reason));
+        return object;
+    }
+    json_object_set_new(object, "step_seconds", json_real(row->step_seconds));
+    if (row->examples_per_second > 0)
+        json_object_set_new(object, "examples_per_second", json_real(row->examples_per_second));
+    json_object_set_new(object, "peak_bytes", json_integer(row->peak_bytes));
+    json_object_set_new(object, "fits", json_boolean(row->fits));
+    return object;
+}
+
+static json_t *to_json(const Sweep *sweep) {
+    json_t *rows = json_array();
+    for (int32_t k = 0; k < sweep->row_count; k++) json_array_append_new(rows, row_to_json(&sweep->rows[k]));
+    return json_pack("{s:s, s:s, s:i, s:I, s:o, s:s?, s:{s:f, s:f, s:f, s:f}}", "module", sweep->module_name,
+                     "cluster", sweep->cluster_name, "devices", sweep->device_count, "batch",
+                     (json_int_t)sweep->batch, "strategies", rows, "refusal", sweep->refusal, "seconds",
+                     "wall", sweep->wall_seconds, "split", sweep->seconds.split, "recipe",
+                     sweep->seconds.recipe, "simulate", sweep->seconds.simulate);
+}
+
+static AmStatus run_sweep(const Cli *cli, Arena *arena, PlanContext **context, Cluster **cluster,
+                          AmError *error) {
+    SweepOptions options;
+    Sweep found;
+    const char *name;
+    TRY(cli_need(cli, "--cluster", &name, error));
+    TRY(read_options(cli, &options, error));
+    TRY(cluster_read(cluster, arena, name, error));
+    TRY(cli_read_model(cli, 0, context, error));
+    TRY(sweep(&found, arena, *context, *cluster, &options, error));
+    if (cli_has(cli, "--json")) return cli_output_json(cli, to_json(&found), JSON_STYLE_COMPACT, error);
+    Text text = {0};
+    print(&text, &found);
+    AmStatus status = cli_output(cli, &text, error);
+    text_free(&text);
+    return status;
+}
+
+AmStatus simulate_sweep(const Cli *cli, AmError *error) {
+    Arena arena = {0};
+    PlanContext *context = NULL;
+    Cluster *cluster = NULL;
+    AmStatus status = run_sweep(cli, &arena, &context, &cluster, error);
+    cluster_free(cluster);
+    plan_context_free(context);
+    arena_free(&arena);
+    return status;
+}

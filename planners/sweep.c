@@ -1,0 +1,313 @@
+/* Sweep; see sweep.h. Work is shared where strategies have it in common: the module is analysed once, cut
+ * once per number of stages, and rewritten once per number of micro-batches (twice where strategies of
+ * several stages want the backward pass apart). Both are done side by side, and then all strategies are.
+ */
+#include "planners/sweep.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+#include "base/clock.h"
+#include "base/parallel.h"
+#include "cost/simulate.h"
+#include "planners/even_pipeline.h"
+#include "planners/expert.h"
+#include "propagation/interleave.h"
+#include "propagation/micro_batches.h"
+
+#define MOST_NUMBERS 17 /* of micro-batches */
+
+/* The module rewritten for a number of micro-batches. */
+typedef struct SweepContext {
+    const PlanContext *context;
+    PlanContext *owned; /* the same, where it is not the whole module's */
+    int32_t micro_batches;
+    bool has_stages; /* the backward pass has turns of its own */
+    AmStatus status;
+    AmError error;
+    double seconds;
+} SweepContext;
+
+/* Where stages begin, for each number of them. */
+typedef struct SweepCuts {
+    bool known, found;
+    int32_t cuts[STAGES_MOST + 1];
+} SweepCuts;
+
+typedef struct SweepTask {
+    SweepRow row;
+    const SweepContext *in;
+    Arena arena; /* holds row.reason */
+    AmStatus status;
+    AmError error;
+    double recipe_seconds, simulate_seconds;
+} SweepTask;
+
+typedef struct Sweeping {
+    const PlanContext *whole;
+    const Cluster *cluster;
+    const SweepOptions *options;
+    int64_t batch;
+    SweepCuts *cuts; /* [STAGES_MOST + 1], by number of stages */
+    SweepContext contexts[2 * MOST_NUMBERS];
+    int32_t context_count;
+    SweepTask *tasks;
+    int32_t task_count;
+} Sweeping;
+
+/* ---- what strategies share ---- */
+
+static void split_task(void *user, int32_t k) {
+    Sweeping *self = user;
+    SweepContext *context = &self->contexts[k];
+    const MicroBatching settings = {.micro_batches = context->micro_batches,
+                                    .relaxations = self->options->relaxations,
+                                    .separate_backward = context->has_stages};
+    double start = clock_thread_seconds();
+    context->context = self->whole;
+    if (context->micro_batches == 1) return;
+    context->status = plan_context_split(&context->owned, self->whole, &settings, &context->error);
+    context->context = context->owned;
+    context->seconds = clock_thread_seconds() - start;
+}
+
+static void add_contexts(Sweeping *self, int32_t micro_batches) {
+    for (int32_t k = 0; k < 2; k++)
+        self->contexts[self->context_count++] =
+            (SweepContext){.micro_batches = micro_batches, .has_stages = k == 1};
+}
+
+/* 1, 2, 4, ... as far as the batch divides, or the one number asked for. */
+static void list_contexts(Sweeping *self) {
+    int32_t one = self->options->micro_batches;
+    if (one > 0) add_contexts(self, one);
+    for (int64_t m = 1; one == 0 && self->batch % m == 0 && self->context_count < 2 * MOST_NUMBERS; m *= 2)
+        add_contexts(self, (int32_t)m);
+}
+
+static AmStatus find_cuts(Sweeping *self, AmError *error) {
+    for (int32_t stages = 2; stages <= STAGES_MOST; stages++) {
+        SweepCuts *cuts = &self->cuts[stages];
+        if (self->cluster->device_count % stages != 0) continue;
+        TRY(even_pipeline_cuts(cuts->cuts, &cuts->found, self->whole, stages, error));
+        cuts->known = true;
+    }
+    return AM_OK;
+}
+
+/* Every way to deal the devices, by numbers of stages and then of tensor shards. */
+static AmStatus list_tasks(Sweeping *self, Arena *arena, AmError *error) {
+    int32_t devices = self->cluster->device_count, capacity = 0;
+    for (int32_t stages = 1; stages <= devices; stages++) {
+        if (devices % stages != 0) continue;
+        for (int32_t tensor = 1; tensor <= devices / stages; tensor++) {
+            if (devices / stages % tensor != 0) continue;
+            for (int32_t k = stages > 1; k < self->context_count; k += 2) {
+                if (self->contexts[k].status != AM_OK) continue;
+                ARENA_RESERVE(arena, self->tasks, self->task_count, capacity);
+                if (arena->failed) return am_fail_memory(error, capacity);
+                self->tasks[self->task_count++] =
+                    (SweepTask){.row = {.data = devices / stages / tensor,
+                                        .tensor = tensor,
+                                        .stages = stages,
+                                        .micro_batches = self->contexts[k].micro_batches},
+                                .in = &self->contexts[k]};
+            }
+        }
+    }
+    return AM_OK;
+}
+
+/* ---- one strategy ---- */
+
+/* Lists of the mesh of one stage. `task->row.reason` is set where the module does not allow them. */
+static AmStatus choose_lists(SweepTask *task, Problem *problem, Genome *genome, AmError *error) {
+    SweepRow *row = &task->row;
+    bool found = false;
+    *genome = (Genome){0};
+    if (row->data > 1 && !expert_batch(problem, 0, genome)) {
+        row->reason =
+            arena_format(&task->arena, "%d devices cannot share %s", row->data,
+                         row->micro_batches > 1 ? "a micro-batch" : "a batch that they do not divide");
+        return AM_OK;
+    }
+    if (row->tensor == 1) return AM_OK;
+    TRY(expert_megatron(problem, 1, genome, &found, error));
+    if (!found)
+        row->reason =
+            arena_format(&task->arena, "no weights can be split %d ways by the strict rules", row->tensor);
+    return AM_OK;
+}
+
+static AmStatus find_stage(const Sweeping *self, SweepTask *task, PlanStage *inside, AmError *error) {
+    const SweepRow *row = &task->row;
+    const Mesh mesh = {.axis_count = 2,
+                       .axes = {{.name = "data", .size = row->data}, {.name = "model", .size = row->tensor}},
+                       .device_count = row->data * row->tensor};
+    const ProblemSettings settings = {
+        .space = SPACE_AUTO, .memory_fraction = self->options->memory_fraction, .budget = {.limit = 1}};
+    int32_t *devices = ARENA_ARRAY(&task->arena, int32_t, mesh.device_count);
+    Problem *problem;
+    Genome genome;
+    if (!devices) return am_fail_memory(error, mesh.device_count);
+    for (int32_t d = 0; d < mesh.device_count; d++) devices[d] = d;
+    TRY(problem_create(&problem, task->in->context, self->cluster, &mesh, devices, &settings, error));
+    AmStatus status = choose_lists(task, problem, &genome, error);
+    if (status == AM_OK && !row->reason) problem_stage(problem, &genome, &task->arena, inside);
+    problem_free(problem);
+    return status == AM_OK && task->arena.failed ? am_fail_memory(error, 0) : status;
+}
+
+/* Simulates it as 1F1B where turns can alternate, else as GPipe. */
+static AmStatus simulate_strategy(const Sweeping *self, SweepTask *task, Plan *plan, Simulation **simulation,
+                                  AmError *error) {
+    const PlanContext *context = task->in->context;
+    double fraction = self->options->memory_fraction;
+    LoopPair *pairs;
+    int32_t pair_count = 0;
+    AmError refusal = {0};
+    if (plan->stage_count > 1) {
+        TRY(interleave_pairs(&pairs, &pair_count, &task->arena, context->rules, error));
+        plan->schedule = pair_count > 0 ? "1f1b" : "gpipe";
+    }
+    AmStatus status =
+        simulate_plan(simulation, &task->arena, context, plan, self->cluster, fraction, &refusal);
+    if (status == AM_ERROR_INFEASIBLE && plan_interleaves(plan)) {
+        plan->schedule = "gpipe";
+        return simulate_plan(simulation, &task->arena, context, plan, self->cluster, fraction, error);
+    }
+    if (status != AM_OK && error) *error = refusal;
+    return status;
+}
+
+static AmStatus run_strategy(const Sweeping *self, SweepTask *task, AmError *error) {
+    SweepRow *row = &task->row;
+    const SweepContext *in = task->in;
+    Plan plan;
+    PlanStage inside;
+    Simulation *simulation;
+    double start = clock_thread_seconds();
+    row->schedule = "none";
+    if (row->stages > STAGES_MOST)
+        row->reason = arena_format(&task->arena, "at most %d stages can be made", STAGES_MOST);
+    else if (row->stages > 1 && !self->cuts[row->stages].found)
+        row->reason = "too few forward operators to cut";
+    if (!row->reason) TRY(find_stage(self, task, &inside, error));
+    if (row->reason) return AM_OK;
+    const SearchOptions described = {.searcher = SEARCHER_EXPERT};
+    search_describe_plan(&plan, in->context, self->cluster, &described);
+    TRY(micro_batches_state_relaxations(&plan, &task->arena, in->context, error));
+    plan.stages = &inside;
+    plan.stage_count = row->stages;
+    if (row->stages > 1)
+        TRY(even_pipeline_stages(&plan.stages, &task->arena, &inside, self->cuts[row->stages].cuts,
+                                 row->stages, error));
+    double chosen = clock_thread_seconds();
+    task->recipe_seconds = chosen - start;
+    TRY(simulate_strategy(self, task, &plan, &simulation, error));
+    task->simulate_seconds = clock_thread_seconds() - chosen;
+    row->schedule = plan.schedule;
+    row->step_seconds = simulation->step_seconds;
+    if (self->batch > 1) row->examples_per_second = (double)self->batch / simulation->step_seconds;
+    for (int32_t d = 0; d < simulation->device_count; d++)
+        if (simulation->devices[d].memory.peak_bytes > row->peak_bytes)
+            row->peak_bytes = simulation->devices[d].memory.peak_bytes;
+    row->fits = simulation->fit.fits;
+    return AM_OK;
+}
+
+/* What the strategy needed is given back at once but for its reason. */
+static void strategy_task(void *user, int32_t k) {
+    Sweeping *self = user;
+    SweepTask *task = &self->tasks[k];
+    task->status = run_strategy(self, task, &task->error);
+    if (task->status == AM_ERROR_INFEASIBLE) {
+        task->row.reason = task->error.text;
+        task->status = AM_OK;
+    }
+    if (!task->row.reason) arena_free(&task->arena);
+}
+
+/* ---- all of them ---- */
+
+static int rank_of(const SweepRow *row) {
+    return row->reason ? 2 : !row->fits;
+}
+
+static int compare_rows(const void *left, const void *right) {
+    const SweepRow *a = left, *b = right;
+    if (rank_of(a) != rank_of(b)) return rank_of(a) - rank_of(b);
+    if (!a->reason && a->step_seconds != b->step_seconds) return a->step_seconds < b->step_seconds ? -1 : 1;
+    if (a->stages != b->stages) return a->stages - b->stages;
+    if (a->tensor != b->tensor) return a->tensor - b->tensor;
+    return a->micro_batches - b->micro_batches;
+}
+
+/* The first failure, or rows and sums. */
+static AmStatus collect(Sweep *result, const Sweeping *self, Arena *arena, AmError *error) {
+    result->rows = ARENA_ARRAY(arena, SweepRow, self->task_count);
+    if (!result->rows) return am_fail_memory(error, self->task_count);
+    for (int32_t k = 0; k < self->task_count; k++) {
+        const SweepTask *task = &self->tasks[k];
+        SweepRow *row = &result->rows[result->row_count++];
+        if (task->status != AM_OK) {
+            if (error && error->code == AM_OK) *error = task->error;
+            return task->status;
+        }
+        *row = task->row;
+        if (row->reason) row->reason = arena_copy_string(arena, row->reason);
+        result->seconds.recipe += task->recipe_seconds;
+        result->seconds.simulate += task->simulate_seconds;
+    }
+    for (int32_t k = 0; k < self->context_count; k++) result->seconds.split += self->contexts[k].seconds;
+    if (arena->failed) return am_fail_memory(error, self->task_count);
+    qsort(result->rows, (size_t)result->row_count, sizeof *result->rows, compare_rows);
+    return AM_OK;
+}
+
+/* The first number of micro-batches that is refused is told, or ends the sweep if it is the only one. */
+static AmStatus check_contexts(Sweep *result, const Sweeping *self, Arena *arena, AmError *error) {
+    for (int32_t k = 0; k < self->context_count; k++) {
+        const SweepContext *context = &self->contexts[k];
+        bool is_left_out = context->status == AM_ERROR_INFEASIBLE && self->options->micro_batches == 0;
+        if (context->status != AM_OK && !is_left_out) {
+            if (error && error->code == AM_OK) *error = context->error;
+            return context->status;
+        }
+        if (context->status == AM_OK || result->refused > 0) continue;
+        result->refused = context->micro_batches;
+        result->refusal = arena_copy_string(arena, context->error.text);
+    }
+    return AM_OK;
+}
+
+static AmStatus run_all(Sweep *result, Sweeping *self, Arena *arena, AmError *error) {
+    list_contexts(self);
+    parallel_for(self->context_count, self->options->threads, split_task, self);
+    TRY(check_contexts(result, self, arena, error));
+    TRY(find_cuts(self, error));
+    TRY(list_tasks(self, arena, error));
+    parallel_for(self->task_count, self->options->threads, strategy_task, self);
+    return collect(result, self, arena, error);
+}
+
+AmStatus sweep(Sweep *result, Arena *arena, const PlanContext *whole, const Cluster *cluster,
+               const SweepOptions *options, AmError *error) {
+    double start = clock_seconds();
+    Sweeping *self = ARENA_ARRAY(arena, Sweeping, 1);
+    if (!self) return am_fail_memory(error, (int64_t)sizeof *self);
+    *self = (Sweeping){.whole = whole,
+                       .cluster = cluster,
+                       .options = options,
+                       .batch = micro_batches_limit(whole),
+                       .cuts = ARENA_ARRAY(arena, SweepCuts, STAGES_MOST + 1)};
+    *result = (Sweep){.module_name = whole->canonical->name,
+                      .cluster_name = cluster->name,
+                      .device_count = cluster->device_count,
+                      .batch = self->batch};
+    AmStatus status = self->cuts ? run_all(result, self, arena, error) : am_fail_memory(error, 0);
+    for (int32_t k = 0; k < self->task_count; k++) arena_free(&self->tasks[k].arena);
+    for (int32_t k = 0; k < self->context_count; k++) plan_context_free(self->contexts[k].owned);
+    result->wall_seconds = clock_seconds() - start;
+    return status;
+}

@@ -1,0 +1,156 @@
+/* Sweeps: all degrees are there, best first, and each figure is that of the plan simulated by itself. */
+#include "model_case.h"
+
+#include "planners/even_pipeline.h"
+#include "planners/sweep.h"
+#include "propagation/micro_batches.h"
+
+#define FRACTION 0.9
+
+typedef struct Fixture {
+    Arena arena;
+    PlanContext *context;
+    Cluster *cluster;
+} Fixture;
+
+static void open_case(Fixture *self, const char *model, const char *cluster) {
+    AmError error = {0};
+    *self = (Fixture){.context = read_model(model)};
+    assert_int_equal(cluster_read(&self->cluster, &self->arena, cluster, &error), AM_OK);
+}
+
+static void close_case(Fixture *self) {
+    cluster_free(self->cluster);
+    plan_context_free(self->context);
+    arena_free(&self->arena);
+}
+
+static Sweep sweep_with(Fixture *self, const SweepOptions *options) {
+    Sweep found;
+    AmError error = {0};
+    if (sweep(&found, &self->arena, self->context, self->cluster, options, &error) != AM_OK)
+        fail_msg("%s", error.text);
+    return found;
+}
+
+static const SweepRow *find_row(const Sweep *sweep, int32_t data, int32_t tensor, int32_t stages,
+                                int32_t micro_batches) {
+    for (int32_t k = 0; k < sweep->row_count; k++) {
+        const SweepRow *row = &sweep->rows[k];
+        if (row->data == data && row->tensor == tensor && row->stages == stages &&
+            row->micro_batches == micro_batches)
+            return row;
+    }
+    return NULL;
+}
+
+/* 8 devices: 10 ways to deal them; a batch of 16: 5 numbers of micro-batches. */
+static void test_all_degrees(void **state) {
+    (void)state;
+    Fixture self;
+    open_case(&self, "bert_tiny", "host:8");
+    Sweep found = sweep_with(&self, &(SweepOptions){.memory_fraction = FRACTION});
+    assert_int_equal(found.batch, 16);
+    assert_int_equal(found.row_count, 50);
+    for (int32_t k = 0; k < found.row_count; k++) {
+        const SweepRow *row = &found.rows[k];
+        assert_int_equal(row->data * row->tensor * row->stages, 8);
+        assert_true(find_row(&found, row->data, row->tensor, row->stages, row->micro_batches) == row);
+        /* What is left of a batch cannot be shared by more devices than it has examples. */
+        assert_int_equal(row->reason != NULL, row->data * row->micro_batches > 16);
+        if (k == 0 || row->reason) continue;
+        assert_true(row->step_seconds >= found.rows[k - 1].step_seconds);
+    }
+    close_case(&self);
+}
+
+static double expert_seconds(Fixture *self, Expert expert, const char *mesh) {
+    SearchOptions options = {
+        .searcher = SEARCHER_EXPERT, .expert = expert, .mesh = mesh, .memory_fraction = FRACTION};
+    SearchResult result;
+    AmError error = {0};
+    if (search(&result, &self->arena, self->context, self->cluster, &options, &error) != AM_OK)
+        fail_msg("%s", error.text);
+    return result.plan->predicted_step_seconds;
+}
+
+static void test_rows_are_the_expert_plans(void **state) {
+    (void)state;
+    Fixture self;
+    open_case(&self, "bert_tiny", "host:8");
+    Sweep found = sweep_with(&self, &(SweepOptions){.micro_batches = 1, .memory_fraction = FRACTION});
+    assert_int_equal(found.row_count, 10);
+    double data = expert_seconds(&self, EXPERT_DATA_PARALLEL, "data=8,model=1");
+    double both = expert_seconds(&self, EXPERT_MEGATRON, "data=2,model=4");
+    assert_true(find_row(&found, 8, 1, 1, 1)->step_seconds == data);
+    assert_true(find_row(&found, 2, 4, 1, 1)->step_seconds == both);
+    close_case(&self);
+}
+
+static void test_rows_are_the_even_pipelines(void **state) {
+    (void)state;
+    Fixture self;
+    open_case(&self, "bert_tiny", "host:8");
+    Sweep found = sweep_with(&self, &(SweepOptions){.micro_batches = 4, .memory_fraction = FRACTION});
+    MicroBatching settings = {.micro_batches = 4, .separate_backward = true};
+    SearchOptions options = {.mesh = "data=2", .memory_fraction = FRACTION};
+    const PlanContext *split;
+    Plan *plan;
+    const char *reason;
+    int64_t evaluations;
+    AmError error = {0};
+    assert_int_equal(plan_context_for(&split, self.context, &settings, &error), AM_OK);
+    assert_int_equal(
+        even_pipeline_plan(&plan, &reason, &evaluations, &self.arena, split, self.cluster, &options, &error),
+        AM_OK);
+    const SweepRow *row = find_row(&found, 2, 1, 4, 4);
+    assert_string_equal(row->schedule, "1f1b");
+    assert_true(row->step_seconds == plan->predicted_step_seconds);
+    close_case(&self);
+}
+
+/* The same rows whatever the number of threads. */
+static void test_threads(void **state) {
+    (void)state;
+    Fixture self;
+    open_case(&self, "mlp_tiny", "host:4");
+    Sweep one = sweep_with(&self, &(SweepOptions){.memory_fraction = FRACTION, .threads = 1});
+    Sweep two = sweep_with(&self, &(SweepOptions){.memory_fraction = FRACTION, .threads = 2});
+    assert_int_equal(one.row_count, two.row_count);
+    for (int32_t k = 0; k < one.row_count; k++) {
+        assert_int_equal(one.rows[k].stages, two.rows[k].stages);
+        assert_int_equal(one.rows[k].peak_bytes, two.rows[k].peak_bytes);
+        assert_true(one.rows[k].step_seconds == two.rows[k].step_seconds);
+    }
+    close_case(&self);
+}
+
+/* Statistics over the batch: one micro-batch alone, and the operator is named. */
+static void test_refused_micro_batches(void **state) {
+    (void)state;
+    Fixture self;
+    AmError error = {0};
+    Sweep found;
+    SweepOptions two = {.micro_batches = 2, .memory_fraction = FRACTION};
+    open_case(&self, "resnet_tiny", "host:2");
+    found = sweep_with(&self, &(SweepOptions){.memory_fraction = FRACTION});
+    assert_int_equal(found.refused, 2);
+    assert_non_null(strstr(found.refusal, "reduce_sum"));
+    for (int32_t k = 0; k < found.row_count; k++) assert_int_equal(found.rows[k].micro_batches, 1);
+    assert_int_equal(sweep(&found, &self.arena, self.context, self.cluster, &two, &error),
+                     AM_ERROR_INFEASIBLE);
+    two.relaxations = 1u << RELAXATION_BATCH_STATISTICS_PER_MICRO_BATCH;
+    assert_int_equal(sweep_with(&self, &two).row_count, 3);
+    close_case(&self);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_all_degrees),
+        cmocka_unit_test(test_rows_are_the_expert_plans),
+        cmocka_unit_test(test_rows_are_the_even_pipelines),
+        cmocka_unit_test(test_threads),
+        cmocka_unit_test(test_refused_micro_batches),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
