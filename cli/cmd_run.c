@@ -2,6 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "cli/run_profile.h"
 #include "cli/run_report.h"
 #include "cli/run_watch.h"
 #include "executor/feed.h"
@@ -30,6 +31,7 @@ typedef struct Running {
     PlanContext *context;
     json_t *root;
     RunWatch watch;
+    RunProfile profile;
     AmWarnings warnings;
 } Running;
 
@@ -109,10 +111,13 @@ static AmStatus run_all(const Cli *cli, Running *self, AmError *error) {
                             .warnings = &self->warnings};
     TRY(read_watch(cli, self->context, watch, &options.watch_count, error));
     if (writes) TRY(run_watch_open(&self->watch, cli, &options, options.resume, error));
+    if (writes)
+        TRY(run_profile_open(&self->profile, &self->arena, cli_text(cli, "--profile"), &options, error));
     AmStatus status = am_run(self->context, &options, &self->arena, &report, error);
     if (writes) run_watch_end(&self->watch);
     if (writes) cli_warn(cli, &self->warnings);
     if (status != AM_OK && status != AM_INTERRUPTED) return status;
+    if (writes) TRY(run_profile_end(&self->profile, error));
     if (writes) TRY(write_results(cli, self, &report, plan, error));
     return status;
 }
@@ -126,6 +131,7 @@ static AmStatus run(const Cli *cli, AmError *error) {
     if (status == AM_OK) status = run_all(cli, &self, error);
     if (self.world && status != AM_OK && status != AM_INTERRUPTED) world_abort_for(self.world, error);
     run_watch_close(&self.watch);
+    run_profile_close(&self.profile);
     world_close(self.world);
     json_decref(self.root);
     plan_context_free(self.context);
@@ -148,6 +154,7 @@ static const CliOption options[] = {
     {"--tensorboard", "DIR", "write an event file for TensorBoard into the folder", false},
     {"--trace", "T.json", "write what every rank did when, as a Chrome trace (opens in Perfetto)", false},
     {"--trace-steps", "N", "of the last N steps (default 3)", false},
+    {"--profile", "FILE", "add how long each kind of operator took, for simulate --profile", false},
     {"--on-nan", "stop|warn", "after a loss that is not finite: end with exit code 5 (default), or go on",
      false},
     {"--save", "FILE", "write the final state, .safetensors or .npz", false},

@@ -2,6 +2,7 @@
 #include "cli/common.h"
 #include "cli/simulate_sweep.h"
 #include "cli/simulate_trace.h"
+#include "cost/profile.h"
 
 /* With the timeline in `path`, unless that is NULL. */
 static AmStatus simulate_traced(Simulation **simulation, Arena *arena, const PlanContext *context,
@@ -20,7 +21,7 @@ static AmStatus simulate_traced(Simulation **simulation, Arena *arena, const Pla
 }
 
 static AmStatus simulate(const Cli *cli, Arena *arena, PlanContext *context, json_t **root, Cluster **cluster,
-                         AmError *error) {
+                         Profile *profile, AmError *error) {
     Plan *plan;
     Simulation *simulation;
     double fraction = CLUSTER_DEFAULT_MEMORY_FRACTION;
@@ -29,6 +30,9 @@ static AmStatus simulate(const Cli *cli, Arena *arena, PlanContext *context, jso
     TRY(plan_read(&plan, root, arena, context, cli->arguments[0], error));
     if (other) TRY(cluster_read(cluster, arena, other, error));
     else TRY(cluster_from_json(cluster, arena, plan->cluster_description, cli->arguments[0], error));
+    const char *measured = cli_text(cli, "--profile");
+    if (measured) TRY(profile_read(profile, measured, error));
+    if (measured) TRY(profile_attach(profile, *cluster, measured, error));
     TRY(simulate_traced(&simulation, arena, context, plan, *cluster, fraction, cli_text(cli, "--trace"),
                         error));
     cli_warn(cli, &simulation->warnings);
@@ -46,11 +50,14 @@ static AmStatus run(const Cli *cli, AmError *error) {
     PlanContext *context = NULL;
     Cluster *cluster = NULL;
     json_t *root = NULL;
+    Profile *profile = NULL;
     bool sweeps;
     TRY(simulate_sweep_wanted(&sweeps, cli, error));
     if (sweeps) return simulate_sweep(cli, error);
-    AmStatus status = cli_read_model(cli, 1, &context, error);
-    if (status == AM_OK) status = simulate(cli, &arena, context, &root, &cluster, error);
+    AmStatus status = profile_open(&profile, error);
+    if (status == AM_OK) status = cli_read_model(cli, 1, &context, error);
+    if (status == AM_OK) status = simulate(cli, &arena, context, &root, &cluster, profile, error);
+    profile_close(profile);
     cluster_free(cluster);
     json_decref(root);
     plan_context_free(context);
@@ -60,6 +67,7 @@ static AmStatus run(const Cli *cli, AmError *error) {
 
 static const CliOption options[] = {
     {"--cluster", "CLUSTER", "price the plan on another cluster", false},
+    {"--profile", "FILE", "measured operators (run --profile), used where they have an answer", false},
     {"--trace", "T.json", "write the timeline as a Chrome trace (opens in Perfetto)", false},
     {"--memory-fraction", "F", "of a device's memory that a plan may fill (default 0.9)", false},
     SIMULATE_SWEEP_OPTIONS,

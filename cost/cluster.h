@@ -36,8 +36,9 @@ typedef struct ClusterDeviceType {
     double flops_per_second[DTYPE_COUNT]; /* of every type, after fall-back */
     bool named[DTYPE_COUNT];              /* the types that the description names */
     double kernel_launch_seconds;
-    ClusterCurve dot, convolution; /* over FLOPs */
-    ClusterCurve memory;           /* over bytes */
+    ClusterCurve dot, convolution;     /* over FLOPs */
+    ClusterCurve memory;               /* over bytes */
+    const struct ProfileType *profile; /* measured events (profile.h); or NULL */
 } ClusterDeviceType;
 
 typedef struct ClusterLink {

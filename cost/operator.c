@@ -21,6 +21,7 @@
  */
 #include "cost/operator.h"
 
+#include "cost/profile.h"
 #include "ir/flops.h"
 
 enum { MOST_PRICED_OPERANDS = 16 };
@@ -153,13 +154,24 @@ static void fusion_work(OperatorWork *work, const Program *program, const Progra
 }
 
 void operator_work(OperatorWork *work, const Program *program, const ProgramStep *step) {
-    *work = (OperatorWork){.unit = OPERATOR_VECTOR, .type = DTYPE_PRED};
+    *work = (OperatorWork){.unit = OPERATOR_VECTOR, .type = DTYPE_PRED, .program = program, .step = step};
     if (step->fusion >= 0) fusion_work(work, program, &program->fusions[step->fusion]);
     else instruction_work(work, program, &program->instructions[step->instruction]);
 }
 
+/* As measured; false: the profile does not know it. */
+static bool find_measured(const OperatorWork *work, const ProfileType *profile, double *seconds) {
+    StepEvent event = {0};
+    bool is_known = step_event(&event, work->program, work->step) &&
+                    profile_seconds(profile, &event, work->flops + work->bytes, seconds);
+    text_free(&event.key);
+    return is_known;
+}
+
 double operator_seconds(const OperatorWork *work, const ClusterDeviceType *type) {
+    double measured;
     if (!work->is_run) return 0;
+    if (type->profile && work->step && find_measured(work, type->profile, &measured)) return measured;
     double arithmetic = 0, memory = 0;
     if (work->flops > 0) {
         if (work->unit == OPERATOR_VECTOR) {

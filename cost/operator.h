@@ -15,8 +15,10 @@ typedef enum OperatorUnit {
 typedef struct OperatorWork {
     double flops, bytes; /* bytes read plus written */
     OperatorUnit unit;
-    Dtype type;  /* of the operands; decides the peak */
-    bool is_run; /* false: nothing is launched (a view) */
+    Dtype type;             /* of the operands; decides the peak */
+    bool is_run;            /* false: nothing is launched (a view) */
+    const Program *program; /* of the step, or NULL: only the figures above are known */
+    const ProgramStep *step;
 } OperatorWork;
 
 /* Work of a step that computes; collectives have none (cost/collective.h). */

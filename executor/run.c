@@ -152,6 +152,12 @@ static int64_t trace_steps(const AmRunOptions *options) {
     return options->trace_steps > 0 ? options->trace_steps : 3;
 }
 
+/* Steps that are recorded; 0: none. */
+static int64_t watched_steps(const AmRunOptions *options) {
+    int64_t steps = options->trace_path ? trace_steps(options) : 0;
+    return options->on_median && options->median_steps > steps ? options->median_steps : steps;
+}
+
 static AmStatus lower(Run *run, AmError *error) {
     const PlanContext *context = run->context;
     const Plan *plan = run->options->plan;
@@ -169,7 +175,7 @@ static AmStatus lower(Run *run, AmError *error) {
         else TRY(plan_lower_whole(&program, &rank->arena, context, error));
         TRY(rank_open(rank, run->devices[r], &run->comms[r], program, error));
         TRY(check_memory(run, r + 1, error));
-        if (run->options->trace_path) TRY(rank_watch(rank, trace_steps(run->options), error));
+        if (watched_steps(run->options) > 0) TRY(rank_watch(rank, watched_steps(run->options), error));
         run->planned_bytes += rank->memory_bytes;
     }
     return AM_OK;
@@ -292,6 +298,26 @@ static AmStatus write_trace(const Run *run, AmError *error) {
     return timeline_write_trace(&trace, error);
 }
 
+/* Of whose steps the medians are told. */
+typedef struct MedianRank {
+    const AmRunOptions *options;
+    int32_t rank;
+} MedianRank;
+
+static AmStatus tell_median(void *user, const Program *program, int32_t step, double seconds,
+                            AmError *error) {
+    const MedianRank *of = user;
+    return of->options->on_median(of->options->median_user, of->rank, program, step, seconds, error);
+}
+
+static AmStatus tell_medians(const Run *run, AmError *error) {
+    for (int32_t r = 0; r < run->rank_count; r++) {
+        MedianRank of = {run->options, run->first + r};
+        TRY(timeline_medians(run->ranks[r].timeline, tell_median, &of, error));
+    }
+    return AM_OK;
+}
+
 static AmStatus run_plan(Run *run, AmRunReport *report, AmError *error) {
     const AmRunOptions *options = run->options;
     if (options->steps < 1)
@@ -311,6 +337,7 @@ static AmStatus run_plan(Run *run, AmRunReport *report, AmError *error) {
     TRY(run_all_ranks(run, error));
     TRY(fill_report(run, report, error));
     if (options->trace_path) TRY(write_trace(run, error));
+    if (options->on_median) TRY(tell_medians(run, error));
     if (run->end == RUN_NOT_FINITE) return fail_not_finite(run, error);
     CheckpointPosition position = run_position_after(run, run_steps_in_all(run));
     AmError not_saved = {0};

@@ -64,6 +64,11 @@ typedef struct AmRunOptions {
     const char *save_path;    /* the final state by path; or NULL */
     const char *trace_path;   /* Chrome trace of the last steps; or NULL */
     int64_t trace_steps;      /* how many; 0: 3 */
+    /* After the run, of every step of this process's ranks: its median seconds in the last steps; or NULL. */
+    AmStatus (*on_median)(void *user, int32_t rank, const Program *program, int32_t step, double seconds,
+                          AmError *error);
+    void *median_user;
+    int64_t median_steps; /* how many are looked at */
     AmRunOnNan on_nan;
     const char *checkpoint_path; /* folder of checkpoints (checkpoint.h); or NULL */
     int64_t checkpoint_every;    /* steps from one to the next; 0: after the last step only */

@@ -44,6 +44,12 @@ void timeline_close(Timeline *timeline);
 
 enum { TIMELINE_MOST_RECORDS = 1 << 18 };
 
+/* Tells the median seconds of each step of each program, control flow left out, from the records that are
+ * still there. After the run. */
+typedef AmStatus TimelineMedian(void *user, const Program *program, int32_t step, double seconds,
+                                AmError *error);
+AmStatus timeline_medians(const Timeline *timeline, TimelineMedian *tell, void *user, AmError *error);
+
 /* The time at which something begins. */
 static inline double timeline_start(const Timeline *timeline) {
     return timeline ? clock_seconds() : 0;

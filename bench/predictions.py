@@ -1,0 +1,194 @@
+"""Predicted beside measured: plans of the zoo's small models, simulated on this host as probed, and run.
+
+The host is probed as one, two and four devices (`cluster --probe --devices N`; four share the
+processors). For every plan:
+
+    predicted   step time by `simulate`, by the probe's curves alone
+    profiled    the same with `--profile`: events measured by `run --profile`, in runs that are not timed
+    measured    least of the repeats' median step times of `run --threads 1`, kept to as many
+                processors as the plan has ranks; all plans are run once, then all again, and so on
+    spread      the repeats' median above the least, in per cent
+    peak        bytes of the device that holds most: simulated over counted by the executor
+
+then the mean absolute error, Kendall's tau over the pairs of plans whose measured times differ by 5 %
+or more, and for every model the plan that is predicted to be best beside the one that is.
+
+Run as `AUTOMAP=build/automap python bench/predictions.py [--quick] [MODEL ...]`.
+"""
+
+import argparse
+import itertools
+import json
+import os
+import pathlib
+import statistics
+import subprocess
+import tempfile
+import time
+
+SOURCE = pathlib.Path(__file__).resolve().parents[1]
+MODELS = SOURCE / "datasets" / "models"
+AUTOMAP = os.environ.get("AUTOMAP", str(SOURCE / "build" / "automap"))
+
+# model, ranks, recipe, mesh (None: the recipe's own), micro-batches
+PLANS = [
+    *[(model, ranks, recipe, mesh, parts)
+      for model in ("gpt2_tiny", "bert_tiny")
+      for ranks, recipe, mesh, parts in [(1, "data_parallel", None, 1), (2, "data_parallel", None, 1),
+                                         (2, "megatron", "model=2", 1), (2, "even_pipeline", None, 2),
+                                         (4, "data_parallel", None, 1), (4, "megatron", "data=2,model=2", 1)]],
+    *[(model, ranks, recipe, mesh, parts)
+      for model in ("t5_tiny", "llama_tiny")
+      for ranks, recipe, mesh, parts in [(1, "data_parallel", None, 1), (2, "data_parallel", None, 1),
+                                         (2, "megatron", "model=2", 1), (2, "even_pipeline", None, 4)]],
+    ("vgg_tiny", 1, "data_parallel", None, 1), ("vgg_tiny", 2, "data_parallel", None, 1),
+    ("vgg_tiny", 4, "data_parallel", None, 1),
+    ("mlp", 1, "data_parallel", None, 1), ("mlp", 2, "data_parallel", None, 1), ("mlp", 2, "zero1", None, 1),
+    ("vit_tiny", 1, "data_parallel", None, 1), ("vit_tiny", 2, "data_parallel", None, 1),
+    ("resnet_tiny", 1, "data_parallel", None, 1), ("unet_tiny", 1, "data_parallel", None, 1),
+]
+QUICK = [0, 1]
+
+
+def call(*arguments, processors=None):
+    done = subprocess.run([AUTOMAP, *map(str, arguments)], capture_output=True, text=True,
+                          preexec_fn=(lambda: os.sched_setaffinity(0, processors)) if processors else None)
+    if done.returncode != 0:
+        raise SystemExit(f"automap {' '.join(map(str, arguments))}: exit code {done.returncode}\n{done.stderr}")
+    return done.stdout
+
+
+class Case:
+    """One plan with what is known of it."""
+
+    def __init__(self, folder, number, row):
+        self.model, self.ranks, self.recipe, self.mesh, self.parts = row
+        self.at = MODELS / self.model
+        self.module = self.at / "model.hlo.pb"
+        self.plan = folder / f"{number}.plan.json"
+        self.cluster = folder / f"host{self.ranks}.json"
+        self.profile = folder / f"profile{self.ranks}.json"
+        self.repeats = []
+        self.peak = None
+
+    @property
+    def name(self):
+        words = [self.recipe, self.mesh or "", f"M={self.parts}" if self.parts > 1 else ""]
+        return " ".join(word for word in words if word) if self.ranks > 1 else "one rank"
+
+    def search(self):
+        options = ["--mesh", self.mesh] if self.mesh else []
+        options += ["--micro-batches", self.parts] if self.parts > 1 else []
+        options += ["--space", "pipeline"] if self.recipe == "even_pipeline" else []
+        call("search", self.module, "--cluster", self.cluster, "--searcher", "expert", "--expert", self.recipe,
+             *options, "-o", self.plan, "--quiet")
+
+    def simulate(self, *options):
+        told = json.loads(call("simulate", self.plan, self.module, "--cluster", self.cluster, "--json", *options))
+        return told["step_seconds"], told["peak_bytes"]
+
+    def run(self, steps, *options):
+        """Median seconds of a step, and the executor's bytes of the fullest device."""
+        processors = set(sorted(os.sched_getaffinity(0))[:self.ranks])
+        told = [json.loads(line) for line in
+                call("run", self.module, "--plan", self.plan, "--threads", 1, "--steps", steps, "--json", "--state",
+                     self.at / "state.npz", "--data", self.at / "data.npz", *options,
+                     processors=processors).splitlines()]
+        seconds = [row["seconds"] for row in told if "step" in row]
+        self.peak = max(device["peak_bytes"] for device in told[-1]["measured"]["devices"])
+        return STATISTIC(seconds[len(seconds) // 5:])
+
+    @property
+    def measured(self):
+        return min(self.repeats)
+
+    @property
+    def spread(self):
+        return statistics.median(self.repeats) / self.measured - 1
+
+
+STATISTIC = statistics.median
+
+
+def kendall(cases, predicted):
+    """Tau over the pairs whose measured times differ by 5 % or more."""
+    agree = pairs = 0
+    for a, b in itertools.combinations(cases, 2):
+        if max(a.measured, b.measured) < 1.05 * min(a.measured, b.measured):
+            continue
+        pairs += 1
+        agree += 1 if (a.measured < b.measured) == (predicted(a) < predicted(b)) else -1
+    return agree / pairs if pairs else float("nan")
+
+
+def print_totals(name, cases, predicted):
+    errors = [abs(predicted(case) / case.measured - 1) for case in cases]
+    print(f"{name}: mean absolute error {100 * statistics.mean(errors):.1f} %, greatest {100 * max(errors):.1f} %, "
+          f"Kendall's tau {kendall(cases, predicted):.3f}")
+    for model in dict.fromkeys(case.model for case in cases):
+        plans = [case for case in cases if case.model == model]
+        if len(plans) < 2:
+            continue
+        chosen, best = min(plans, key=predicted), min(plans, key=lambda case: case.measured)
+        print(f"  {model:12} predicted best: {chosen.ranks} {chosen.name}, {100 * (chosen.measured / best.measured - 1):.1f} % "
+              f"slower than the best measured ({best.ranks} {best.name}; its spread {100 * best.spread:.1f} %)")
+
+
+def main():
+    global STATISTIC
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("models", nargs="*", metavar="MODEL", help="only these models' plans")
+    parser.add_argument("--repeats", type=int, default=7, help="default 7")
+    parser.add_argument("--seconds", type=float, default=0.35, help="of one repeat, about (default 0.35)")
+    parser.add_argument("--least", action="store_true", help="a repeat is its least step, not its median: on a busy host")
+    parser.add_argument("--cluster", metavar="FOLDER", help="take host1.json, host2.json, host4.json from there, or write them there")
+    parser.add_argument("--quick", action="store_true", help="two plans, one short repeat, to see that it works")
+    parser.add_argument("--json", action="store_true", help="a line of JSON per plan instead of the table")
+    options = parser.parse_args()
+    STATISTIC = min if options.least else statistics.median
+    rows = [row for row in PLANS if not options.models or row[0] in options.models]
+    if options.quick:
+        rows, options.repeats, options.seconds = [rows[k] for k in QUICK], 1, 0.05
+    begin = time.perf_counter()
+    with tempfile.TemporaryDirectory() as name:
+        folder = pathlib.Path(options.cluster or name)
+        folder.mkdir(exist_ok=True)
+        for ranks in sorted({row[1] for row in rows}):
+            cluster = folder / f"host{ranks}.json"
+            if not cluster.exists():
+                call("cluster", "--probe", "--device", "cpu", "--devices", ranks, "-o", cluster)
+        cases = [Case(pathlib.Path(name), k, row) for k, row in enumerate(rows)]
+        for case in cases:
+            case.cluster = folder / f"host{case.ranks}.json"
+            case.search()
+            first = case.run(20)
+            case.steps = max(20, min(2000, int(options.seconds / first)))
+            case.run(min(case.steps, 200), "--profile", case.profile)
+        for _ in range(options.repeats):
+            for case in cases:
+                case.repeats.append(case.run(case.steps))
+        for case in cases:
+            case.predicted, case.predicted_peak = case.simulate()
+            case.profiled, _ = case.simulate("--profile", case.profile)
+    if options.json:
+        for case in cases:
+            print(json.dumps({"model": case.model, "ranks": case.ranks, "plan": case.name, "predicted": case.predicted,
+                              "profiled": case.profiled, "measured": case.measured, "spread": case.spread,
+                              "peak_predicted": case.predicted_peak, "peak_counted": case.peak}))
+        return
+    print("ms per step")
+    print(f"{'model':12}{'ranks':>6}  {'plan':32}{'predicted':>10}{'error':>8}{'profiled':>10}{'error':>8}{'measured':>10}"
+          f"{'spread':>8}{'peak':>8}")
+    for case in cases:
+        print(f"{case.model:12}{case.ranks:6}  {case.name:32}{1e3 * case.predicted:10.3f}"
+              f"{100 * (case.predicted / case.measured - 1):7.1f}%{1e3 * case.profiled:10.3f}"
+              f"{100 * (case.profiled / case.measured - 1):7.1f}%{1e3 * case.measured:10.3f}{100 * case.spread:7.1f}%"
+              f"{case.predicted_peak / case.peak:8.4f}")
+    print()
+    print_totals("without a profile", cases, lambda case: case.predicted)
+    print_totals("with a profile", cases, lambda case: case.profiled)
+    print(f"{time.perf_counter() - begin:.0f} s in all, {len(cases)} plans, {options.repeats} repeats")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,38 @@
+/* Profiles: measured seconds of events (propagation/step_event.h), by device type.
+ *
+ * `automap run --profile` fills a file, `simulate --profile` uses it where it has an answer (DistSim, section
+ * 4: an event is measured once and serves wherever it comes again). "automap-profile-1":
+ *
+ *   {"format": "automap-profile-1",
+ *    "device_types": {"host": [{"event": KEY, "sizes": [...], "work": W, "seconds": S}, ...]}}
+ *
+ * `work` is FLOPs plus bytes of the event; it scales what is measured to sizes in between.
+ */
+#ifndef COST_PROFILE_H
+#define COST_PROFILE_H
+
+#include "cost/cluster.h"
+#include "propagation/step_event.h"
+
+typedef struct Profile Profile;
+typedef struct ProfileType ProfileType; /* the events of one device type */
+
+/* An empty one; release with profile_close(), NULL is fine there. */
+AmStatus profile_open(Profile **profile, AmError *error);
+void profile_close(Profile *profile);
+
+/* Adds what a file holds; of equal events the least seconds stay. AM_ERROR_INPUT names the JSON path. */
+AmStatus profile_read(Profile *profile, const char *path, AmError *error);
+AmStatus profile_write(const Profile *profile, const char *path, AmError *error);
+AmStatus profile_add(Profile *profile, const char *device_type, const StepEvent *event, double work,
+                     double seconds, AmError *error);
+
+/* From now on the cluster's device types of those names have them; the profile outlives the cluster's use.
+ * AM_ERROR_INPUT: it has none of them. */
+AmStatus profile_attach(const Profile *profile, Cluster *cluster, const char *path, AmError *error);
+
+/* Seconds of an event: as measured, or between the nearest sizes of the same key, scaled by work; false: the
+ * key is not there. Any number of threads. */
+bool profile_seconds(const ProfileType *type, const StepEvent *event, double work, double *seconds);
+
+#endif
