@@ -103,10 +103,10 @@ static AmStatus read_kept(const Cli *cli, Searched *self, AmError *error) {
 
 static AmStatus read_schedule(const Cli *cli, SearchOptions *options, AmError *error) {
     options->schedule = cli_text(cli, "--schedule");
-    if (!options->schedule || strcmp(options->schedule, "1f1b") == 0 ||
-        strcmp(options->schedule, "gpipe") == 0)
-        return AM_OK;
-    return am_fail(error, AM_ERROR_USAGE, "", "--schedule %.60s: expected 1f1b or gpipe", options->schedule);
+    ScheduleKind kind = options->schedule ? schedule_kind_find(options->schedule) : SCHEDULE_1F1B;
+    if (kind != SCHEDULE_KINDS && kind != SCHEDULE_INTERLEAVED) return AM_OK;
+    return am_fail(error, AM_ERROR_USAGE, "", "--schedule %.60s: expected 1f1b, gpipe or zb_h1",
+                   options->schedule);
 }
 
 /* --micro-batches M|auto and --relax NAME. */
@@ -414,10 +414,10 @@ static const CliOption options[] = {
      "parts of the batch that a step works through one after another (default 1); auto: the fastest of 1, 2, "
      "4, ... that fits",
      false},
-    {"--schedule", "1f1b|gpipe",
+    {"--schedule", "1f1b|gpipe|zb_h1",
      "of a pipeline's micro-batches: turns of the backward pass between those of the forward pass (default, "
-     "where "
-     "it can be), or after them",
+     "where it can be), after them, or between them with gradients of weights put off to where a stage would "
+     "wait",
      false},
     {"--relax", "NAME",
      "a change of meaning that is allowed where micro-batches need it: batch_statistics_per_micro_batch",

@@ -7,7 +7,7 @@
 #include "executor/control.h"
 #include "executor/turn_order.h"
 
-enum { BACKWARD, FORWARD, PLAIN, REPORT = -1 }; /* priorities */
+enum { BACKWARD, FORWARD, WEIGHTS, PLAIN, REPORT = -1 }; /* priorities */
 
 /* One actor: steps first .. end - 1 of a program. */
 typedef struct Group {
@@ -115,7 +115,7 @@ static int32_t count_rank_groups(const ReadyProgram *program) {
 
 static AmStatus add_group(Schedule *self, RankGroups *list, int32_t r, const Group *group, int32_t priority,
                           AmError *error) {
-    static const char *const kinds[] = {"backward pass", "forward pass", "step"};
+    static const char *const kinds[] = {"backward pass", "forward pass", "gradients of weights", "step"};
     Group *added = &list->groups[list->count++];
     char name[64];
     *added = *group;
@@ -166,21 +166,37 @@ static AmStatus add_loop(Schedule *self, RankGroups *list, int32_t r, const Cont
                      : AM_OK;
 }
 
-/* A loop with turns, or two joined ones, after group `before`, which is the last of the list. */
+/* The groups of one of joined loops. */
+typedef struct LoopGroups {
+    int32_t first, last;
+} LoopGroups;
+
+/* A turn of loop `to` needs that turn of `from`, which is at most `kept` turns ahead of its end. */
+static AmStatus connect_loops(Schedule *self, const RankGroups *list, LoopGroups from, LoopGroups to,
+                              int32_t kept, AmError *error) {
+    const Group *groups = list->groups;
+    TRY(connect(self, &groups[from.last], &groups[to.first], kept, 0, error));
+    if (from.first == from.last && to.first == to.last) return AM_OK;
+    return connect(self, &groups[from.first], &groups[to.last], kept, 0, error);
+}
+
+/* A loop with turns, or joined ones, after the last group of the list. */
 static AmStatus add_loops(Schedule *self, RankGroups *list, int32_t r, const ReadyProgram *program, int32_t s,
                           AmError *error) {
     const ProgramTurns *turns = turns_at(program, s);
-    int32_t before = list->count - 1, first = list->count;
-    TRY(add_loop(self, list, r, program->steps[s].control, turns->count,
-                 turns->is_backward ? BACKWARD : FORWARD, error));
-    TRY(connect(self, &list->groups[before], &list->groups[first], 1, 0, error));
-    if (turns->second < 0) return AM_OK;
-    int32_t second = list->count;
-    TRY(add_loop(self, list, r, program->steps[s + 1].control, turns->count, BACKWARD, error));
-    const Group *groups = list->groups, *last = &groups[list->count - 1];
-    TRY(connect(self, &groups[second - 1], &groups[second], turns->kept, 0, error));
-    if (second - first == 1 && last == &groups[second]) return AM_OK;
-    return connect(self, &groups[first], last, turns->kept, 0, error);
+    int32_t before = list->count - 1, together = program_steps_together(program->program, s);
+    const int32_t priorities[] = {turns->is_backward ? BACKWARD : FORWARD, BACKWARD, WEIGHTS};
+    LoopGroups loops[3];
+    for (int32_t k = 0; k < together; k++) {
+        loops[k].first = list->count;
+        TRY(add_loop(self, list, r, program->steps[s + k].control, turns->count, priorities[k], error));
+        loops[k].last = list->count - 1;
+    }
+    TRY(connect(self, &list->groups[before], &list->groups[loops[0].first], 1, 0, error));
+    if (together > 1) TRY(connect_loops(self, list, loops[0], loops[1], turns->kept, error));
+    if (together < 3) return AM_OK;
+    TRY(connect_loops(self, list, loops[0], loops[2], turns->kept_until_third, error));
+    return connect_loops(self, list, loops[1], loops[2], turns->kept_from_second, error);
 }
 
 /* The rank's own steps first .. end - 1, after all groups of the loops since `after`. */
@@ -292,11 +308,12 @@ static AmStatus is_next(void *user, int64_t turn, bool *is_ready, AmError *error
 
 /* The rank takes the order that all devices of its stage work out, each in its process. */
 static AmStatus keep_order(Schedule *self, RankGroups *list, AmError *error) {
+    static const int32_t on_paper[] = {[BACKWARD] = 1, [FORWARD] = 2, [WEIGHTS] = 0, [PLAIN] = 3};
     TurnActor *actors = ARENA_ARRAY(&self->arena, TurnActor, list->count);
     if (!actors) return am_fail_memory(error, list->count);
     for (int32_t g = 0; g < list->count; g++) {
         const Group *group = &list->groups[g];
-        actors[g] = (TurnActor){.turns = group->turns, .priority = group->priority};
+        actors[g] = (TurnActor){.turns = group->turns, .priority = on_paper[group->priority]};
         TRY(actors_gate(self->graph, group->actor, is_next, &list->groups[g], error));
     }
     return turn_order_find(&list->order, &self->arena, actors, list->count, list->edges, list->edge_count,

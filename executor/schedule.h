@@ -2,20 +2,20 @@
  *
  * Each rank is a worker. Its program is cut at joined loops (propagation/interleave.h)
  * into groups of instructions, and each group is an actor: what comes before the loops,
- * the turns of the forward pass, those of the backward pass, what comes after them
- * with the updates. A loop's body is cut again where it receives after it has
+ * the turns of the forward pass, those of the backward pass (and of its part that can wait), what
+ * comes after them with the updates. A loop's body is cut again where it receives after it has
  * sent, so that a group begins when all that it receives is there. Registers are the schedule:
  *
  *   begin -> F0                a step's first group is done; given back after its M turns
  *   F -> B                     `kept` of them: how far the forward pass may be ahead (1F1B: min(M, S - s))
- *   B -> end, F -> end         all turns are done
- *   end -> begin               one, full at first: the weights
- *   end -> report -> begin     of every rank: what is told of a step, and whether there is another one
+ *   F -> W, B -> W             ZB-H1's gradients of weights, which give their places back: min(M, S), min(M,
+ * s + 1) B -> end, F -> end         all turns are done end -> begin               one, full at first: the
+ * weights end -> report -> begin     of every rank: what is told of a step, and whether there is another one
  *   data -> begin              as many as batches are loaded ahead
  *   put -> get (channel.h)     slots of what one stage sends another
  *
- * The backward pass goes first where both may go. Devices of one stage run collectives
- * together, so they follow their first one's order. A rank without joined loops is one actor.
+ * The backward pass goes first where both may go, and what can wait last. Devices of one stage run
+ * collectives together, so they follow their first one's order. A rank without joined loops is one actor.
  */
 #ifndef EXECUTOR_SCHEDULE_H
 #define EXECUTOR_SCHEDULE_H

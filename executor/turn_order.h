@@ -7,8 +7,8 @@
  * priorities. On paper what comes from other stages is always there and the forward
  * pass goes first, so it fills its registers before the first turn of the backward
  * pass: that is 1F1B as it is usually drawn, S - s forward turns at stage s and then one of each
- * kind in turn, which no schedule of the other stages can block (stage s - 1 has one forward turn more
- * before its first backward turn).
+ * kind in turn (and ZB-H1, whose gradients of weights come when nothing else may go on), which no schedule of
+ * the other stages can block (stage s - 1 has one forward turn more before its first backward turn).
  */
 #ifndef EXECUTOR_TURN_ORDER_H
 #define EXECUTOR_TURN_ORDER_H

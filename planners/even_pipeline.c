@@ -176,19 +176,23 @@ AmStatus even_pipeline_stages(PlanStage **stages, Arena *arena, const PlanStage 
     return AM_OK;
 }
 
-/* Prices a plan as 1F1B where the module allows it, else, or if asked to, as GPipe. */
+/* Prices a plan under the schedule that is asked for; else as 1F1B where the module allows it, or as GPipe.
+ */
 static AmStatus price_schedules(Pipelines *self, Plan *plan, Simulation **simulation, AmError *error) {
     const char *wanted = self->options->schedule;
     LoopPair *pairs;
     int32_t pair_count;
     AmError refusal = {0};
     TRY(interleave_pairs(&pairs, &pair_count, self->arena, self->context->rules, error));
-    bool may_alternate = pair_count > 0 || (wanted && strcmp(wanted, "1f1b") == 0);
-    plan->schedule = may_alternate && !(wanted && strcmp(wanted, "gpipe") == 0) ? "1f1b" : "gpipe";
+    ScheduleKind schedule = pair_count > 0 ? SCHEDULE_1F1B : SCHEDULE_GPIPE;
+    if (wanted) schedule = schedule_kind_find(wanted);
+    if (schedule == SCHEDULE_KINDS || schedule == SCHEDULE_INTERLEAVED)
+        return am_fail(error, AM_ERROR_USAGE, "", "a pipeline has no schedule %.60s", wanted);
+    plan->schedule = schedule_kind_name(schedule);
     AmStatus status = simulate_plan(simulation, self->arena, self->context, plan, self->cluster,
                                     self->options->memory_fraction, &refusal);
-    if (status == AM_ERROR_INFEASIBLE && !wanted && plan_interleaves(plan)) {
-        plan->schedule = "gpipe";
+    if (status == AM_ERROR_INFEASIBLE && !wanted && schedule == SCHEDULE_1F1B) {
+        plan->schedule = schedule_kind_name(SCHEDULE_GPIPE);
         return simulate_plan(simulation, self->arena, self->context, plan, self->cluster,
                              self->options->memory_fraction, error);
     }

@@ -56,7 +56,7 @@ typedef struct SearchOptions {
     bool no_polish;
     const PropagationPin *pins; /* [pin_count]: decisions that every plan keeps */
     int32_t pin_count;
-    const char *schedule;      /* of pipelines: "1f1b", "gpipe", or NULL: 1f1b where it can be */
+    const char *schedule;      /* of pipelines (pipeline_schedule.h), or NULL: 1f1b where it can be */
     bool is_even;              /* plans with equal shards that lie together alone, which can be exported */
     const KeptShardings *kept; /* the module's own shardings, kept by every plan; or NULL */
     const Plan *initial;       /* --init-plan, or NULL */

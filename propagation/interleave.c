@@ -9,6 +9,7 @@
 #include <stdio.h>
 
 #include "ir/loops.h"
+#include "propagation/interleave_weights.h"
 #include "propagation/transfer.h"
 
 static int32_t loop_turns(const Rules *rules, const PlannedLoop *loop) {
@@ -62,18 +63,25 @@ AmStatus interleave_pairs(LoopPair **pairs, int32_t *count, Arena *arena, const 
 
 /* ---- one pair in one program ---- */
 
-static AmStatus refuse(const Program *program, int32_t instruction, AmError *error) {
+/* What joining a pair is about: one stage under one schedule. */
+typedef struct Joining {
+    const Rules *rules;
+    const LoopPair *pair;
+    ScheduleKind schedule;
+    int32_t kept, kept_until_third, kept_from_second; /* turns, as in ProgramTurns */
+} Joining;
+
+static AmStatus refuse(const Program *program, ScheduleKind schedule, int32_t instruction, AmError *error) {
     const IrModule *module = program->module;
     const IrInstruction *at = &module->instructions[program->instructions[instruction].origin];
     const char *name = *at->op_name ? at->op_name : at->name;
     char place[256] = "";
     if (*at->source_file)
         snprintf(place, sizeof place, " (%.200s:%d)", at->source_file, (int)at->source_line);
-    return am_fail(
-        error, AM_ERROR_INFEASIBLE, module->source,
-        "schedule 1f1b: the backward pass needs \"%.200s\"%s, which takes all turns of the forward "
-        "pass; schedule gpipe allows it",
-        name, place);
+    return am_fail(error, AM_ERROR_INFEASIBLE, module->source,
+                   "schedule %s: the backward pass needs \"%.200s\"%s, which takes all turns of the forward "
+                   "pass; schedule gpipe allows it",
+                   schedule_kind_name(schedule), name, place);
 }
 
 /* Entry instructions of the canonical module that take something from `loop`. */
@@ -111,17 +119,31 @@ static AmStatus mark_after(bool **result, const JoinedLoops *loops, const Rules 
     return AM_OK;
 }
 
-static AmStatus find_stacks(LoopStack *stacks, int32_t *count, const JoinedLoops *loops, const bool *is_after,
+/* A stack that several operands are, or views of, is kept as long as the last of them needs it. */
+static AmStatus keep_for_all(LoopStack *stacks, int32_t count, const JoinedLoops *loops, AmError *error) {
+    int32_t results = loops->program->instructions[loops->first].result_count;
+    int32_t *most = ARENA_ARRAY(loops->program->arena, int32_t, results + 1);
+    if (!most) return am_fail_memory(error, results);
+    for (int32_t k = 0; k < count; k++)
+        if (stacks[k].kept > most[stacks[k].result]) most[stacks[k].result] = stacks[k].kept;
+    for (int32_t k = 0; k < count; k++) stacks[k].kept = most[stacks[k].result];
+    return AM_OK;
+}
+
+static AmStatus find_stacks(LoopStack *stacks, int32_t *count, const JoinedLoops *loops,
+                            const Joining *joining, const bool *is_after, const WaitingPart *part,
                             AmError *error) {
     const ProgramInstruction *second = &loops->program->instructions[loops->second];
     *count = 0;
     for (int32_t k = 0; k < second->operand_count; k++) {
         int32_t maker = loops->uses.maker[second->operands[k]];
         if (maker < 0 || !is_after[maker]) continue;
-        if (!stack_find(&stacks[*count], loops, k)) return refuse(loops->program, maker, error);
+        LoopStack *stack = &stacks[*count];
+        if (!stack_find(stack, loops, k)) return refuse(loops->program, joining->schedule, maker, error);
+        stack->kept = part->count > 0 && part->is_taken[k] ? joining->kept_until_third : joining->kept;
         ++*count;
     }
-    return AM_OK;
+    return keep_for_all(stacks, *count, loops, error);
 }
 
 /* First and second side by side. */
@@ -149,28 +171,49 @@ static int32_t find_loop(const Program *program, int32_t origin) {
     return -1;
 }
 
-static AmStatus join(Program *program, const Rules *rules, const LoopPair *pair, int32_t first,
-                     int32_t second, int32_t kept, AmError *error) {
+/* What of the second loop's body can wait; nothing but under zb_h1. */
+static AmStatus find_waiting(WaitingPart *part, const JoinedLoops *loops, const Joining *joining,
+                             AmError *error) {
+    *part = (WaitingPart){.count = 0};
+    if (joining->schedule != SCHEDULE_ZB_H1) return AM_OK;
+    return waiting_part_find(part, loops->program->arena, &loops->program->instructions[loops->second],
+                             error);
+}
+
+static AmStatus join(Program *program, const Joining *joining, int32_t first, int32_t second,
+                     AmError *error) {
     Arena *arena = program->arena;
-    int32_t operands = program->instructions[second].operand_count, stack_count;
+    const LoopPair *pair = joining->pair;
+    int32_t operands = program->instructions[second].operand_count, stack_count, third = -1;
     LoopStack *stacks = ARENA_ARRAY(arena, LoopStack, operands + 1);
     ProgramTurns *turns = ARENA_ARRAY(arena, ProgramTurns, 1);
     JoinedLoops loops;
+    WaitingPart part;
     bool *is_after;
     if (arena->failed) return am_fail_memory(error, operands);
     TRY(joined_loops_open(&loops, arena, program, first, second, pair->turns, error));
-    TRY(mark_after(&is_after, &loops, rules, pair->first, error));
-    TRY(find_stacks(stacks, &stack_count, &loops, is_after, error));
-    if (kept < pair->turns) {
-        TRY(stacks_shrink(&loops, stacks, stack_count, kept, error));
-        first = find_loop(program, pair->first);
-        second = find_loop(program, pair->second);
-        TRY(joined_loops_open(&loops, arena, program, first, second, pair->turns, error));
-        TRY(mark_after(&is_after, &loops, rules, pair->first, error));
-    }
+    TRY(mark_after(&is_after, &loops, joining->rules, pair->first, error));
+    TRY(find_waiting(&part, &loops, joining, error));
+    TRY(find_stacks(stacks, &stack_count, &loops, joining, is_after, &part, error));
+    TRY(stacks_shrink(&loops, stacks, stack_count, error));
+    first = find_loop(program, pair->first);
+    second = find_loop(program, pair->second);
+    TRY(joined_loops_open(&loops, arena, program, first, second, pair->turns, error));
+    TRY(mark_after(&is_after, &loops, joining->rules, pair->first, error));
     TRY(arrange(&loops, is_after, error));
-    *turns = (ProgramTurns){.second = loops.second, .third = -1, .count = pair->turns, .kept = kept};
-    program->instructions[loops.first].turns = turns;
+    first = loops.first;
+    second = loops.second;
+    TRY(find_waiting(&part, &loops, joining, error));
+    if (part.count > 0)
+        TRY(waiting_part_split(program, &first, &second, &third, &part, joining->kept_from_second,
+                               pair->turns, error));
+    *turns = (ProgramTurns){.second = second,
+                            .third = third,
+                            .count = pair->turns,
+                            .kept = joining->kept,
+                            .kept_until_third = joining->kept_until_third,
+                            .kept_from_second = joining->kept_from_second};
+    program->instructions[first].turns = turns;
     return AM_OK;
 }
 
@@ -208,28 +251,56 @@ static AmStatus stand_alone(Program *program, int32_t loop, bool is_backward, co
     return AM_OK;
 }
 
+/* The loops of an earlier pair may have moved, together. */
+static void number_joined(Program *program) {
+    for (int32_t i = 0; i < program->instruction_count; i++) {
+        const ProgramTurns *turns = program->instructions[i].turns;
+        if (!turns || turns->second < 0 || turns->second == i + 1) continue;
+        ProgramTurns *moved = ARENA_ARRAY(program->arena, ProgramTurns, 1);
+        if (!moved) return;
+        *moved = *turns;
+        moved->second = i + 1;
+        moved->third = turns->third >= 0 ? i + 2 : -1;
+        program->instructions[i].turns = moved;
+    }
+}
+
+static AmStatus finish_regions(Program *program, AmError *error) {
+    for (int32_t i = 0; i < program->instruction_count; i++) {
+        if (!program->instructions[i].turns) continue;
+        for (int32_t k = i; k < i + program_joined(program, i); k++)
+            for (int32_t r = 0; r < program->instructions[k].region_count; r++)
+                TRY(program_finish_again(program->instructions[k].regions[r], error));
+    }
+    return AM_OK;
+}
+
 AmStatus program_interleave(Program *program, const Rules *rules, const StageMap *map, int32_t stage,
-                            AmError *error) {
+                            ScheduleKind schedule, AmError *error) {
     LoopPair *pairs;
-    int32_t count;
+    int32_t count, stages = map->stage_count;
     TRY(interleave_pairs(&pairs, &count, program->arena, rules, error));
     for (int32_t p = 0; p < count; p++) {
         const LoopPair *pair = &pairs[p];
         const int32_t origins[] = {pair->first, pair->second};
-        int32_t loops[2], kept = interleave_kept(stage, map->stage_count, pair->turns);
+        const Joining joining = {
+            .rules = rules,
+            .pair = pair,
+            .schedule = schedule,
+            .kept = schedule_kept_for_backward(stages, stage, pair->turns),
+            .kept_until_third = schedule_kept_for_weights(stages, pair->turns),
+            .kept_from_second = schedule_kept_from_backward(stage, pair->turns),
+        };
+        int32_t loops[2];
         for (int k = 0; k < 2; k++) {
             loops[k] = find_loop(program, origins[k]);
             if (loops[k] < 0) continue;
             TRY(give_slots(program->instructions[loops[k]].regions[0], map, pair->turns, error));
         }
-        if (loops[0] >= 0 && loops[1] >= 0) TRY(join(program, rules, pair, loops[0], loops[1], kept, error));
+        if (loops[0] >= 0 && loops[1] >= 0) TRY(join(program, &joining, loops[0], loops[1], error));
         for (int k = 0; k < 2; k++)
             if (loops[k] >= 0 && loops[1 - k] < 0) TRY(stand_alone(program, loops[k], k == 1, pair, error));
-        for (int k = 0; k < 2; k++) {
-            int32_t loop = find_loop(program, origins[k]);
-            for (int32_t r = 0; loop >= 0 && r < 2; r++)
-                TRY(program_finish_again(program->instructions[loop].regions[r], error));
-        }
     }
-    return AM_OK;
+    number_joined(program);
+    return program->arena->failed ? am_fail_memory(error, count) : finish_regions(program, error);
 }

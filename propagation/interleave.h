@@ -1,4 +1,4 @@
-/* Turns of the backward pass between turns of the forward pass: 1F1B.
+/* Turns of the backward pass between turns of the forward pass: 1F1B and ZB-H1.
  *
  * A pipeline's step in micro-batches has a loop for the forward pass and one for
  * the backward pass (micro_batches.h, separate_backward). Run one after the other
@@ -11,6 +11,8 @@
  *   GPipe, stage 0 of 2, M = 4     F0 F1 F2 F3 B0 B1 B2 B3     4 places
  *   1F1B                           F0 F1 B0 F2 B1 F3 B2 B3     2 places
  *
+ * Under ZB-H1 the second loop is two: what of a turn of it can wait is a third one (interleave_weights.h).
+ *
  * As stages are in different turns, a transfer inside such a loop has slots: the
  * giver goes on while up to |s - t| + 1 values are under way to stage t, which is
  * enough for all to come to an end and for transfers to take place beside the work.
@@ -18,6 +20,7 @@
 #ifndef PROPAGATION_INTERLEAVE_H
 #define PROPAGATION_INTERLEAVE_H
 
+#include "propagation/pipeline_schedule.h"
 #include "propagation/program.h"
 #include "propagation/stages.h"
 
@@ -31,17 +34,12 @@ typedef struct LoopPair {
  * second takes what the first has made. A loop is in one pair at most. In the arena. */
 AmStatus interleave_pairs(LoopPair **pairs, int32_t *count, Arena *arena, const Rules *rules, AmError *error);
 
-/* Joins the loops of each pair in a program that is neither fused nor has buffers, but for its regions:
- * first and second stand side by side, what passes between them has as many places as
+/* Joins the loops of each pair in a program that is neither fused nor has buffers, but for its regions, for
+ * schedule 1f1b or zb_h1: they stand side by side, what passes between them has as many places as
  * stage `stage` keeps turns, and transfers inside have slots. AM_ERROR_INFEASIBLE: the second
  * needs what only all turns of the first have made; named with its place in the source. */
 AmStatus program_interleave(Program *program, const Rules *rules, const StageMap *map, int32_t stage,
-                            AmError *error);
-
-/* Turns that a stage may be ahead. */
-static inline int32_t interleave_kept(int32_t stage, int32_t stage_count, int32_t turns) {
-    return turns < stage_count - stage ? turns : stage_count - stage;
-}
+                            ScheduleKind schedule, AmError *error);
 
 /* Where each value is made and used, and edits of the list of instructions (interleave_edit.c). */
 typedef struct ProgramUses {
@@ -50,6 +48,8 @@ typedef struct ProgramUses {
     bool *is_output;        /* [value] */
 } ProgramUses;
 
+/* Adds a value that has its own memory; its number. */
+int32_t program_add_value(Program *program, const ProgramValue *value);
 AmStatus program_uses(ProgramUses *uses, Arena *arena, const Program *program, AmError *error);
 /* The list becomes list[count], a selection and order of the present ones. */
 AmStatus program_relist(Program *program, const int32_t *list, int32_t count, AmError *error);
@@ -62,6 +62,7 @@ AmStatus program_finish_again(Program *region, AmError *error);
 typedef struct LoopStack {
     int32_t operand, result;
     int32_t dimension;
+    int32_t kept;    /* places that are enough */
     bool may_shrink; /* nobody else has it, and it begins as a scalar that is repeated */
 } LoopStack;
 
@@ -77,9 +78,9 @@ AmStatus joined_loops_open(JoinedLoops *loops, Arena *arena, Program *program, i
                            int32_t turns, AmError *error);
 /* Whether operand `operand` of the second loop is such an array. */
 bool stack_find(LoopStack *stack, const JoinedLoops *loops, int32_t operand);
-/* Gives the stacks that may shrink `kept` places. The program and both bodies are changed and have other
- * instruction numbers; `loops` keeps only first and second right. */
-AmStatus stacks_shrink(JoinedLoops *loops, const LoopStack *stacks, int32_t count, int32_t kept,
-                       AmError *error);
+/* Gives the stacks that may shrink as many places as are enough, of which there are two numbers at most. The
+ * program and both bodies are changed and have other instruction numbers; `loops` keeps only first and
+ * second right. */
+AmStatus stacks_shrink(JoinedLoops *loops, const LoopStack *stacks, int32_t count, AmError *error);
 
 #endif

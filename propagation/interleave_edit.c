@@ -3,6 +3,14 @@
 
 #include "propagation/interleave.h"
 
+int32_t program_add_value(Program *program, const ProgramValue *value) {
+    ARENA_RESERVE(program->arena, program->values, program->value_count, program->value_capacity);
+    if (program->arena->failed) return 0;
+    program->values[program->value_count] = *value;
+    program->values[program->value_count].storage = program->value_count;
+    return program->value_count++;
+}
+
 AmStatus program_uses(ProgramUses *uses, Arena *arena, const Program *program, AmError *error) {
     int32_t values = program->value_count, total = 0;
     *uses = (ProgramUses){.maker = ARENA_ARRAY(arena, int32_t, values + 1),

@@ -130,14 +130,6 @@ static IrShape with_places(Arena *arena, const IrShape *shape, int32_t dimension
     return result;
 }
 
-static int32_t add_value(Program *program, const ProgramValue *value) {
-    ARENA_RESERVE(program->arena, program->values, program->value_count, program->value_capacity);
-    if (program->arena->failed) return 0;
-    program->values[program->value_count] = *value;
-    program->values[program->value_count].storage = program->value_count;
-    return program->value_count++;
-}
-
 /* turn mod kept, computed first in a body. */
 static AmStatus add_place(Program *body, int32_t kept, int32_t *place, AmError *error) {
     static const IrAttributes none;
@@ -154,8 +146,8 @@ static AmStatus add_place(Program *body, int32_t kept, int32_t *place, AmError *
     *number = kept; /* little-endian: the same bytes at the start, whatever the counter's width */
     *literal = (IrLiteral){.data = number, .bytes = dtype_bytes(scalar.shape.type)};
     operands[0] = turn;
-    operands[1] = add_value(body, &scalar);
-    *place = add_value(body, &scalar);
+    operands[1] = program_add_value(body, &scalar);
+    *place = program_add_value(body, &scalar);
     if (arena->failed) return am_fail_memory(error, count);
     ProgramInstruction made = {.kind = PROGRAM_COMPUTE,
                                .origin = scalar.origin,
@@ -192,13 +184,13 @@ static AmStatus redirect(Program *body, ProgramInstruction *slice, int32_t array
     return AM_OK;
 }
 
-/* All slices that read parameter p, through whichever views, read it directly. */
-static AmStatus redirect_readers(Program *body, const ProgramUses *uses, int32_t value, int32_t p,
-                                 int32_t place, AmError *error) {
+/* All slices that read parameter p, through whichever views, read it directly. `added` instructions were put
+ * before those that `uses` counted. */
+static AmStatus redirect_readers(Program *body, const ProgramUses *uses, int32_t added, int32_t value,
+                                 int32_t p, int32_t place, AmError *error) {
     for (int32_t u = uses->first[value]; u < uses->first[value + 1]; u++) {
-        /* Two instructions were put before those that `uses` counted. */
-        ProgramInstruction *user = &body->instructions[uses->users[u] + 2];
-        if (is_reshape(user)) TRY(redirect_readers(body, uses, user->first_result, p, place, error));
+        ProgramInstruction *user = &body->instructions[uses->users[u] + added];
+        if (is_reshape(user)) TRY(redirect_readers(body, uses, added, user->first_result, p, place, error));
         else TRY(redirect(body, user, body->parameters[p], place, error));
     }
     return AM_OK;
@@ -241,7 +233,7 @@ static AmStatus shrink_initial(Program *program, int32_t *first, int32_t *second
     ProgramValue value = program->values[old];
     ProgramInstruction repeat = program->instructions[value.instruction];
     value.shape = *shape;
-    int32_t made = add_value(program, &value);
+    int32_t made = program_add_value(program, &value);
     if (arena->failed) return am_fail_memory(error, loop->operand_count);
     memcpy(operands, loop->operands, sizeof *operands * (size_t)loop->operand_count);
     operands[p] = made;
@@ -278,24 +270,46 @@ static void set_shape(const ProgramInstruction *loop, int32_t p, const IrShape *
     condition->values[condition->parameters[p]].shape = *shape;
 }
 
-AmStatus stacks_shrink(JoinedLoops *loops, const LoopStack *stacks, int32_t count, int32_t kept,
-                       AmError *error) {
+/* Turn mod kept in both bodies, for the numbers of places that stacks have. */
+typedef struct Places {
+    int32_t kept[2], in_first[2], in_second[2];
+    int32_t count;
+} Places;
+
+static AmStatus find_place(Places *places, int32_t *found, Program *writes, Program *reads, int32_t kept,
+                           AmError *error) {
+    int32_t k = 0;
+    while (k < places->count && places->kept[k] != kept) k++;
+    *found = k;
+    if (k < places->count) return AM_OK;
+    places->kept[places->count++] = kept;
+    TRY(add_place(writes, kept, &places->in_first[k], error));
+    return add_place(reads, kept, &places->in_second[k], error);
+}
+
+AmStatus stacks_shrink(JoinedLoops *loops, const LoopStack *stacks, int32_t count, AmError *error) {
     Program *program = loops->program;
     Program *writes = program->instructions[loops->first].regions[0];
     Program *reads = program->instructions[loops->second].regions[0];
-    int32_t place_in_first, place_in_second;
-    TRY(add_place(writes, kept, &place_in_first, error));
-    TRY(add_place(reads, kept, &place_in_second, error));
+    Places places = {0};
+    int32_t place;
+    for (int32_t k = 0; k < count; k++)
+        if (stacks[k].may_shrink && stacks[k].kept < loops->turns)
+            TRY(find_place(&places, &place, writes, reads, stacks[k].kept, error));
+    int32_t added = 2 * places.count;
     for (int32_t k = 0; k < count; k++) {
         const LoopStack *stack = &stacks[k];
-        if (!stack->may_shrink) continue;
+        if (!stack->may_shrink || stack->kept >= loops->turns) continue;
         const ProgramInstruction *makes = &program->instructions[loops->first];
         int32_t p = makes->carried[stack->result], result = makes->first_result + stack->result;
         int32_t before = writes->parameters[p], in_second = reads->parameters[stack->operand];
-        IrShape shape = with_places(program->arena, &program->values[result].shape, stack->dimension, kept);
-        int32_t writer = loops->in_first.maker[writes->outputs[p]] + 2;
-        TRY(redirect(writes, &writes->instructions[writer], before, place_in_first, error));
-        TRY(redirect_readers(reads, &loops->in_second, in_second, stack->operand, place_in_second, error));
+        IrShape shape =
+            with_places(program->arena, &program->values[result].shape, stack->dimension, stack->kept);
+        int32_t writer = loops->in_first.maker[writes->outputs[p]] + added;
+        TRY(find_place(&places, &place, writes, reads, stack->kept, error));
+        TRY(redirect(writes, &writes->instructions[writer], before, places.in_first[place], error));
+        TRY(redirect_readers(reads, &loops->in_second, added, in_second, stack->operand,
+                             places.in_second[place], error));
         set_shape(makes, p, &shape);
         set_shape(&program->instructions[loops->second], stack->operand, &shape);
         program->values[result].shape = shape;

@@ -628,8 +628,9 @@ AmStatus lower_finish(Lowering *self, AmError *error) {
     TRY(program_merge_collectives(self->program, error));
     self->program->is_uneven = *self->is_uneven;
     TRY(program_absorb_transposes(self->program, error));
-    if (is_entry && self->stages && self->stages->interleaves)
-        TRY(program_interleave(self->program, self->rules, self->stages->map, self->stages->stage, error));
+    if (is_entry && self->stages && self->stages->schedule != SCHEDULE_GPIPE)
+        TRY(program_interleave(self->program, self->rules, self->stages->map, self->stages->stage,
+                               self->stages->schedule, error));
     TRY(program_fuse(self->program, error));
     return program_plan_buffers(self->program, error);
 }
@@ -664,13 +665,13 @@ AmStatus plan_lower(Program **program, Arena *arena, const PlanContext *context,
 }
 
 AmStatus plan_lower_stage(Program **program, Arena *arena, const PlanContext *context, const StageMap *map,
-                          Completion *const *completions, int32_t stage, int32_t device, bool interleaves,
-                          AmError *error) {
+                          Completion *const *completions, int32_t stage, int32_t device,
+                          ScheduleKind schedule, AmError *error) {
     LoweredStages stages = {.context = context,
                             .map = map,
                             .completions = completions,
                             .stage = stage,
-                            .interleaves = interleaves,
+                            .schedule = schedule,
                             .awaited = ARENA_ARRAY(arena, StageSet, context->rules->count + 1)};
     if (!stages.awaited) return am_fail_memory(error, context->rules->count);
     return lower_stage(program, arena, context, completions[stage], &stages, device, error);

@@ -36,11 +36,11 @@ AmStatus plan_lower(Program **program, Arena *arena, const PlanContext *context,
                     int32_t device, AmError *error);
 
 /* Lowers one stage of several, all of which are completed: what it computes, and the
- * transfers that it takes part in, in the order of the module; `interleaves`: turns of the
- * backward pass go between those of the forward pass (interleave.h). */
+ * transfers that it takes part in, in the order of the module; but for gpipe
+ * the passes' loops are joined (interleave.h). */
 AmStatus plan_lower_stage(Program **program, Arena *arena, const PlanContext *context, const StageMap *map,
-                          Completion *const *completions, int32_t stage, int32_t device, bool interleaves,
-                          AmError *error);
+                          Completion *const *completions, int32_t stage, int32_t device,
+                          ScheduleKind schedule, AmError *error);
 
 /* The reference: the whole module on one device (`--plan none`). */
 AmStatus plan_lower_whole(Program **program, Arena *arena, const PlanContext *context, AmError *error);

@@ -42,7 +42,7 @@ typedef struct LoweredStages {
     const StageMap *map;
     Completion *const *completions; /* [stage_count] */
     int32_t stage;
-    bool interleaves; /* schedule 1f1b */
+    ScheduleKind schedule;
     StageSet
         *awaited; /* [instruction]: stages that its transfer, or that of what it hands on, is put off for */
 } LoweredStages;

@@ -13,6 +13,7 @@
 #include "ir/roles.h"
 #include "propagation/choices.h"
 #include "propagation/mesh.h"
+#include "propagation/pipeline_schedule.h"
 #include "propagation/sbp.h"
 
 /* What an entry of a list is about: all tensors and operators, or where the
@@ -88,7 +89,7 @@ typedef struct Plan {
     const char *cluster_name, *cluster_sha256;
     json_t *cluster_description; /* borrowed from the cluster, or owned by the plan file (see plan_read) */
     int32_t micro_batches;
-    const char *schedule; /* "none" for one stage, "gpipe" or "1f1b" for several */
+    const char *schedule; /* "none" for one stage, "gpipe", "1f1b" or "zb_h1" for several */
     PlanStage *stages;
     int32_t stage_count;
     const char **relaxations;
@@ -134,9 +135,10 @@ typedef struct PlanContext {
 static inline const PlanContext *plan_context_whole(const PlanContext *context) {
     return context->whole ? context->whole : context;
 }
-/* Whether turns of the backward pass go between those of the forward pass. */
-static inline bool plan_interleaves(const Plan *plan) {
-    return plan->schedule && strcmp(plan->schedule, "1f1b") == 0;
+/* Of a plan of several stages; gpipe for one. */
+static inline ScheduleKind plan_schedule(const Plan *plan) {
+    ScheduleKind kind = plan->schedule ? schedule_kind_find(plan->schedule) : SCHEDULE_GPIPE;
+    return kind == SCHEDULE_KINDS ? SCHEDULE_GPIPE : kind;
 }
 
 /* The context that a plan is used with. */

@@ -347,13 +347,14 @@ static AmStatus read_stages(const Reader *self, const json_t *stages) {
         return am_fail(self->error, AM_ERROR_INPUT, self->source, "$.stages: expected at most %d stages",
                        STAGES_MOST);
     bool is_one = plan->stage_count == 1;
+    ScheduleKind schedule = schedule_kind_find(plan->schedule);
     bool is_known = is_one ? strcmp(plan->schedule, "none") == 0
-                           : plan_interleaves(plan) || strcmp(plan->schedule, "gpipe") == 0;
+                           : schedule != SCHEDULE_KINDS && schedule != SCHEDULE_INTERLEAVED;
     if (!is_known)
         return am_fail(self->error, AM_ERROR_INPUT, self->source,
                        "$.schedule: expected %s for %d stage%s, found \"%.40s\"",
-                       is_one ? "\"none\"" : "\"1f1b\" or \"gpipe\"", plan->stage_count, is_one ? "" : "s",
-                       plan->schedule);
+                       is_one ? "\"none\"" : "\"1f1b\", \"gpipe\" or \"zb_h1\"", plan->stage_count,
+                       is_one ? "" : "s", plan->schedule);
     plan->stages = ARENA_ARRAY(self->arena, PlanStage, plan->stage_count);
     bool *covered = ARENA_ARRAY(self->arena, bool, instructions);
     if (!plan->stages || !covered) return am_fail_memory(self->error, instructions);

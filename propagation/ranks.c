@@ -31,5 +31,5 @@ AmStatus plan_ranks_lower(Program **program, Arena *arena, const PlanRanks *rank
     if (!ranks->map)
         return plan_lower(program, arena, ranks->context, ranks->completions[stage], device, error);
     return plan_lower_stage(program, arena, ranks->context, ranks->map, ranks->completions, stage, device,
-                            plan_interleaves(ranks->plan), error);
+                            plan_schedule(ranks->plan), error);
 }

@@ -1,5 +1,6 @@
-/* 1F1B: the loops of the two passes stand together, what passes between them has as many
- * places as the stage may be turns ahead, and the plan is faster and smaller than GPipe's. */
+/* 1F1B and ZB-H1: the loops of the passes stand together, what passes between them has as many
+ * places as the stage may be turns ahead; 1F1B's plan is faster and smaller than GPipe's, and ZB-H1
+ * computes the same in three loops. */
 #include "model_case.h"
 
 #include <string.h>
@@ -67,7 +68,7 @@ static int32_t count_of(const IrShape *shape, int64_t size) {
 static void check_stage(Fixture *self, const PlanRanks *ranks, int32_t stage) {
     Program *program;
     AmError error = {0};
-    int32_t kept = interleave_kept(stage, STAGES, TURNS), stacks = 0;
+    int32_t kept = schedule_kept_for_backward(STAGES, stage, TURNS), stacks = 0;
     if (plan_ranks_lower(&program, &self->arena, ranks, stage, &error) != AM_OK) fail_msg("%s", error.text);
     int32_t s = find_joined(program);
     const ProgramInstruction *first = &program->instructions[program->steps[s].instruction];
@@ -96,6 +97,84 @@ static void test_places(void **state) {
     open_case(&self, "gpt2_tiny");
     assert_int_equal(plan_ranks(&ranks, &self.arena, self.split, find_plan(&self, "1f1b"), NULL), AM_OK);
     for (int32_t stage = 0; stage < STAGES; stage++) check_stage(&self, &ranks, stage);
+    close_case(&self);
+}
+
+static const ProgramInstruction *joined_loop(const Program *program, int32_t s, int32_t k) {
+    return &program->instructions[program->steps[s + k].instruction];
+}
+
+/* Arrays of `first` that `second` takes, all of which have a dimension of `places` and are whole. */
+static int32_t count_taken(const Program *program, const ProgramInstruction *first,
+                           const ProgramInstruction *second, int32_t places) {
+    int32_t taken = 0;
+    for (int32_t k = 0; k < second->operand_count; k++) {
+        int32_t result = second->operands[k] - first->first_result;
+        if (result < 0 || result >= first->result_count) continue;
+        assert_true(count_of(&program->values[second->operands[k]].shape, places) > 0);
+        taken++;
+    }
+    return taken;
+}
+
+static int32_t count_steps(const ProgramInstruction *loop, ProgramKind kind, IrOpcode opcode) {
+    const Program *body = loop->regions[0];
+    int32_t count = 0;
+    for (int32_t s = 0; s < body->step_count; s++) {
+        if (body->steps[s].fusion >= 0) continue;
+        const ProgramInstruction *step = &body->instructions[body->steps[s].instruction];
+        count += step->kind == kind && (kind == PROGRAM_TRANSFER || step->opcode == opcode);
+    }
+    return count;
+}
+
+/* One backward loop, and what it is cut into: the same work, once, and transfers in the second alone. */
+static void check_three(const Program *two, const Program *three, int32_t stage) {
+    int32_t s = find_joined(two), z = find_joined(three);
+    const ProgramInstruction *whole = joined_loop(two, s, 1), *first = joined_loop(three, z, 0);
+    const ProgramInstruction *second = joined_loop(three, z, 1), *third = joined_loop(three, z, 2);
+    int32_t kept_from_second = schedule_kept_from_backward(stage, TURNS);
+    assert_int_equal(program_steps_together(three, z), 3);
+    for (int32_t k = 0; k < 3; k++) assert_int_equal(program_first_together(three, z + k), z);
+    assert_int_equal(three->steps[z + 1].instruction, first->turns->second);
+    assert_int_equal(three->steps[z + 2].instruction, first->turns->third);
+    assert_int_equal(first->turns->kept, schedule_kept_for_backward(STAGES, stage, TURNS));
+    assert_int_equal(first->turns->kept_until_third, schedule_kept_for_weights(STAGES, TURNS));
+    assert_int_equal(first->turns->kept_from_second, kept_from_second);
+    assert_true(count_taken(three, first, third, first->turns->kept_until_third) > 0);
+    assert_true(count_taken(three, second, third, kept_from_second) > 0);
+    int32_t products = count_steps(third, PROGRAM_COMPUTE, IR_DOT);
+    assert_true(products > 0);
+    assert_int_equal(count_steps(second, PROGRAM_COMPUTE, IR_DOT) + products,
+                     count_steps(whole, PROGRAM_COMPUTE, IR_DOT));
+    assert_int_equal(count_steps(third, PROGRAM_TRANSFER, IR_DOT), 0);
+    assert_int_equal(count_steps(second, PROGRAM_TRANSFER, IR_DOT),
+                     count_steps(whole, PROGRAM_TRANSFER, IR_DOT));
+    const ProgramInstruction *loops[] = {first, second, third};
+    for (int a = 0; a < 3; a++)
+        for (int b = 0; b < a; b++)
+            assert_true(loops[a]->workspace + loops[a]->workspace_bytes <= loops[b]->workspace ||
+                        loops[b]->workspace + loops[b]->workspace_bytes <= loops[a]->workspace);
+}
+
+static void test_three(void **state) {
+    (void)state;
+    Fixture self;
+    PlanRanks ranks[2];
+    open_case(&self, "gpt2_tiny");
+    Plan *plans[] = {find_plan(&self, "1f1b"), find_plan(&self, "zb_h1")};
+    for (int k = 0; k < 2; k++)
+        assert_int_equal(plan_ranks(&ranks[k], &self.arena, self.split, plans[k], NULL), AM_OK);
+    for (int32_t stage = 0; stage < STAGES; stage++) {
+        Program *programs[2];
+        for (int k = 0; k < 2; k++)
+            assert_int_equal(plan_ranks_lower(&programs[k], &self.arena, &ranks[k], stage, NULL), AM_OK);
+        check_three(programs[0], programs[1], stage);
+    }
+    /* No stage needs much more than the fullest one under 1F1B. */
+    for (int32_t d = 0; d < STAGES; d++)
+        assert_true((double)plans[1]->predicted[d].peak_bytes <
+                    1.05 * (double)plans[0]->predicted[0].peak_bytes);
     close_case(&self);
 }
 
@@ -133,6 +212,7 @@ static void test_pairs(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_places),
+        cmocka_unit_test(test_three),
         cmocka_unit_test(test_faster_and_smaller),
         cmocka_unit_test(test_pairs),
     };
