@@ -141,6 +141,11 @@ static inline ScheduleKind plan_schedule(const Plan *plan) {
     return kind == SCHEDULE_KINDS ? SCHEDULE_GPIPE : kind;
 }
 
+/* Whether turns of the backward pass go between those of the forward pass. */
+static inline bool plan_interleaves(const Plan *plan) {
+    return plan_schedule(plan) != SCHEDULE_GPIPE;
+}
+
 /* The context that a plan is used with. */
 static inline const PlanContext *plan_context_used(const Plan *plan, const PlanContext *context) {
     return plan && plan->context ? plan->context : context;
