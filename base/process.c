@@ -1,9 +1,10 @@
 /* Resident memory from /proc/self/statm, whose second number counts pages, and
  * its greatest value from getrusage(). Without stdio, which would allocate. */
-#define _DEFAULT_SOURCE
+#define _GNU_SOURCE
 #include "base/process.h"
 
 #include <fcntl.h>
+#include <sched.h>
 #include <stdlib.h>
 #include <sys/resource.h>
 #include <unistd.h>
@@ -25,4 +26,13 @@ int64_t process_peak_resident_bytes(void) {
     int64_t peak = getrusage(RUSAGE_SELF, &usage) == 0 ? (int64_t)usage.ru_maxrss * 1024 : 0;
     int64_t now = process_resident_bytes(); /* the system notes the peak now and then */
     return peak > now ? peak : now;
+}
+
+int32_t process_processors(void) {
+    cpu_set_t allowed;
+    CPU_ZERO(&allowed);
+    int32_t count = sched_getaffinity(0, sizeof allowed, &allowed) == 0 ? CPU_COUNT(&allowed) : 0;
+    if (count > 0) return count;
+    long online = sysconf(_SC_NPROCESSORS_ONLN);
+    return online > 0 ? (int32_t)online : 1;
 }

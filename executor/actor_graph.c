@@ -9,7 +9,8 @@
 
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
+
+#include "base/process.h"
 
 enum { MAX_WORKERS = 4096, MAX_QUOTA = 1 << 20, SPINS = 2000 };
 
@@ -220,8 +221,9 @@ AmStatus actors_ready(ActorGraph *graph, AmError *error) {
     TRY(actor_liveness_prove(graph, error));
     fill_registers(graph);
     for (int32_t w = 0; w < graph->worker_count; w++) TRY(prepare_worker(graph, w, error));
-    /* Watching a counter helps only where who writes it runs at the same time. */
-    graph->spins = graph->worker_count <= sysconf(_SC_NPROCESSORS_ONLN) ? SPINS : 0;
+    /* Watching a counter helps only where who writes it runs at the same time. The callers' workers do; the
+     * graph's own are for input and output, and sleep. */
+    graph->spins = graph->options.worker_count <= process_processors() ? SPINS : 0;
     graph->is_ready = true;
     return AM_OK;
 }

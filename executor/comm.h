@@ -116,7 +116,7 @@ extern const CommBackEnd comm_local; /* threads of one process, on the host's me
 /* Results of one call from what all members of its group brought (CommCalls with
  * operands in this process), the results overlapping no operand; for back ends that
  * have carried the operands here. */
-void comm_local_compute(RendezvousGroup *group, const CommCall *call);
+AmStatus comm_local_compute(RendezvousGroup *group, const CommCall *call, AmError *error);
 extern const CommBackEnd comm_mpi;        /* ranks of any number of processes, on the host's memory */
 extern const CommBackEnd comm_local_cuda; /* threads of one process, on the memory of its GPUs */
 extern const CommBackEnd comm_nccl;       /* one GPU per rank, any number of processes */

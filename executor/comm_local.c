@@ -2,27 +2,39 @@
  *
  * The members of a group show one another their calls and meet (rendezvous.h),
  * then each builds its own results by reading the others' operands, and all
- * meet again before anybody's operand may change. all_reduce works in two
- * rounds, as in a ring but without copies on the way: member k reduces the k-th
- * part of the elements from all operands into its own result, then everybody
- * copies the parts of the others; that is correct in place.
+ * meet again before anybody's operand may change. In an all_reduce the members
+ * write one another's results instead: member k reduces the k-th part of all bytes
+ * from all operands and puts it into all results, which is correct in place, and
+ * complete at the second meeting. A small one takes one meeting: its operands travel
+ * in the members' letters, and each member reduces all of them.
  */
 #include <stdlib.h>
 #include <string.h>
 
+#include "executor/combine.h"
 #include "executor/comm.h"
+#include "executor/comm_stream.h"
 #include "executor/cpu/strided.h"
-#include "executor/cpu/wide.h"
 #include "executor/rendezvous.h"
 
 typedef struct CommWorld {
     Rendezvous *rendezvous;
+    int32_t size;
+    Arena arenas[]; /* [size]: of each rank's calls */
 } CommWorld;
 
 /* What member `position` of the group runs at this moment. */
 static const CommCall *call_of(const RendezvousGroup *group, int32_t position) {
     return group->brought[position];
 }
+
+/* What a member needs to know of a call beforehand. */
+typedef struct LocalCall {
+    RendezvousGroup *group;
+    bool by_letters;      /* an all_reduce that takes one meeting */
+    const char **members; /* [rank_count]: the places of one array at a time */
+    char **results;       /* [rank_count] */
+} LocalCall;
 
 static AmStatus join(Comm *comm, const int32_t *ranks, int32_t count, int32_t *name, AmError *error) {
     return rendezvous_join(comm->world->rendezvous, ranks, count, name, error);
@@ -34,55 +46,92 @@ static int64_t part_start(const int64_t *parts, int32_t k) {
     return start;
 }
 
-/* out[0..count) = reduction over members, in group order, of operand k from element `at` on. */
-static void reduce_run(const RendezvousGroup *group, int32_t k, int64_t at, int64_t count, Dtype type,
-                       char *out) {
-    Wide sum[WIDE_RUN], run[WIDE_RUN];
-    if (dtype_is_complex(type)) { /* real parts and imaginary parts are added as they lie */
-        type = dtype_real_part(type);
-        at *= 2;
-        count *= 2;
-    }
-    WideKind kind = wide_kind(type);
-    int64_t bytes = dtype_bytes(type);
-    SbpReduction reduction = call_of(group, 0)->collective->reduction;
-    for (int64_t done = 0; done < count; done += WIDE_RUN) {
-        int64_t n = count - done < WIDE_RUN ? count - done : WIDE_RUN;
-        for (int32_t member = 0; member < group->count; member++) {
-            const char *in = (const char *)call_of(group, member)->operands[k] + (at + done) * bytes;
-            wide_load(member == 0 ? sum : run, in, type, n, 1);
-            if (member > 0) wide_fold(sum, run, kind, reduction, n);
-        }
-        wide_store(out + done * bytes, type, sum, kind, n, 1);
-    }
+/* The reduction of operand k, arrays to be named. */
+static Combine combine_of(const CommCall *call, int32_t k) {
+    Dtype type = call->operand_shapes[k]->type;
+    const LocalCall *local = call->prepared;
+    return (Combine){.reduction = call->collective->reduction,
+                     .type = dtype_is_complex(type) ? dtype_real_part(type) : type,
+                     .members = local->members,
+                     .member_count = call->rank_count,
+                     .results = local->results};
 }
 
-static int64_t slice_start(int64_t elements, int32_t k, int32_t count) {
-    return elements / count * k + (elements % count < k ? elements % count : k);
+/* Real elements of an array: a complex number is two. */
+static int64_t real_elements(const IrShape *shape) {
+    return ir_shape_elements(shape) * (dtype_is_complex(shape->type) ? 2 : 1);
 }
+
+enum { PART_BYTES = 64 }; /* parts of an all_reduce end at multiples of this: members write other lines */
 
 static AmStatus all_reduce(Comm *comm, RendezvousGroup *group, const CommCall *call, AmError *error) {
-    for (int32_t k = 0; k < call->operand_count; k++) {
+    (void)comm, (void)error;
+    int64_t all = 0, before = 0;
+    for (int32_t k = 0; k < call->operand_count; k++) all += ir_shape_bytes(call->operand_shapes[k]);
+    int64_t part = (all / group->count / PART_BYTES + 1) * PART_BYTES;
+    int64_t start = part * call->position, stop = start + part;
+    for (int32_t k = 0; k < call->operand_count && before < stop; k++) {
         const IrShape *shape = call->operand_shapes[k];
-        int64_t elements = ir_shape_elements(shape), bytes = dtype_bytes(shape->type);
-        int64_t first = slice_start(elements, call->position, group->count);
-        int64_t end = slice_start(elements, call->position + 1, group->count);
-        reduce_run(group, k, first, end - first, shape->type, (char *)call->results[k] + first * bytes);
-    }
-    TRY(rendezvous_meet(comm->world->rendezvous, group, comm->rank, error));
-    for (int32_t k = 0; k < call->operand_count; k++) {
-        const IrShape *shape = call->operand_shapes[k];
-        int64_t elements = ir_shape_elements(shape), bytes = dtype_bytes(shape->type);
-        for (int32_t member = 0; member < group->count; member++) {
-            int64_t first = slice_start(elements, member, group->count);
-            int64_t end = slice_start(elements, member + 1, group->count);
-            if (member == call->position) continue;
-            memcpy((char *)call->results[k] + first * bytes,
-                   (const char *)call_of(group, member)->results[k] + first * bytes,
-                   (size_t)((end - first) * bytes));
+        int64_t bytes = ir_shape_bytes(shape), elements = real_elements(shape);
+        int64_t element = elements > 0 ? bytes / elements : 1;
+        int64_t first = start > before ? (start - before + element - 1) / element : 0;
+        int64_t end = (stop - before + element - 1) / element;
+        before += bytes;
+        if (end > elements) end = elements;
+        if (first >= end) continue;
+        Combine work = combine_of(call, k);
+        work.result_count = group->count;
+        for (int32_t m = 0; m < group->count; m++) {
+            work.members[m] = call_of(group, m)->operands[k];
+            work.results[m] = call_of(group, m)->results[k];
         }
+        combine_run(&work, first, end - first);
     }
     return AM_OK;
+}
+
+static int64_t in_letter(const IrShape *shape) {
+    return (ir_shape_bytes(shape) + 15) / 16 * 16;
+}
+
+static int64_t letter_bytes(const CommCall *call) {
+    int64_t bytes = 0;
+    for (int32_t k = 0; k < call->operand_count; k++) bytes += in_letter(call->operand_shapes[k]);
+    return bytes;
+}
+
+static AmStatus all_reduce_by_letters(Comm *comm, const CommCall *call, AmError *error) {
+    const LocalCall *local = call->prepared;
+    uint64_t round = rendezvous_round(local->group);
+    char *own = rendezvous_letter(local->group, round, call->position);
+    int64_t at = 0;
+    for (int32_t k = 0; k < call->operand_count; k++) {
+        memcpy(own + at, call->operands[k], (size_t)ir_shape_bytes(call->operand_shapes[k]));
+        at += in_letter(call->operand_shapes[k]);
+    }
+    TRY(rendezvous_meet(comm->world->rendezvous, local->group, comm->rank, error));
+    at = 0;
+    for (int32_t k = 0; k < call->operand_count; k++) {
+        Combine work = combine_of(call, k);
+        work.result_count = 1;
+        work.results[0] = call->results[k];
+        for (int32_t m = 0; m < call->rank_count; m++)
+            work.members[m] = rendezvous_letter(local->group, round, m) + at;
+        combine_run(&work, 0, real_elements(call->operand_shapes[k]));
+        at += in_letter(call->operand_shapes[k]);
+    }
+    return AM_OK;
+}
+
+/* All of every operand, results being elsewhere. */
+static void reduce_all(const RendezvousGroup *group, const CommCall *call) {
+    for (int32_t k = 0; k < call->operand_count; k++) {
+        Combine work = combine_of(call, k);
+        work.result_count = 1;
+        work.results[0] = call->results[k];
+        for (int32_t m = 0; m < group->count; m++) work.members[m] = call_of(group, m)->operands[k];
+        combine_run(&work, 0, real_elements(call->operand_shapes[k]));
+    }
 }
 
 static AmStatus all_gather(Comm *comm, RendezvousGroup *group, const CommCall *call, AmError *error) {
@@ -111,13 +160,20 @@ static AmStatus reduce_scatter(Comm *comm, RendezvousGroup *group, const CommCal
         const IrShape *whole = call->operand_shapes[k];
         const ProgramMovement *movement = &call->collective->movements[k];
         int32_t d = movement->dimension;
+        int64_t width = dtype_is_complex(whole->type) ? 2 : 1;
         int64_t bytes = dtype_bytes(whole->type), part = movement->parts[call->position];
         int64_t outer = strided_elements(whole->dimensions, d);
         int64_t inner = strided_elements(whole->dimensions + d + 1, whole->rank - d - 1);
         int64_t start = part_start(movement->parts, call->position) * inner;
-        for (int64_t o = 0; o < outer; o++)
-            reduce_run(group, k, o * whole->dimensions[d] * inner + start, part * inner, whole->type,
-                       (char *)call->results[k] + o * part * inner * bytes);
+        Combine work = combine_of(call, k);
+        work.result_count = 1;
+        for (int64_t o = 0; o < outer; o++) {
+            int64_t at = (o * whole->dimensions[d] * inner + start) * bytes;
+            work.results[0] = (char *)call->results[k] + o * part * inner * bytes;
+            for (int32_t m = 0; m < group->count; m++)
+                work.members[m] = (const char *)call_of(group, m)->operands[k] + at;
+            combine_run(&work, 0, part * inner * width);
+        }
     }
     return AM_OK;
 }
@@ -178,15 +234,19 @@ static AmStatus (*const kinds[])(Comm *, RendezvousGroup *, const CommCall *, Am
     [PROGRAM_HALO_EXCHANGE] = halo_exchange,
 };
 
-void comm_local_compute(RendezvousGroup *group, const CommCall *call) {
-    if (call->collective->kind != PROGRAM_ALL_REDUCE) {
-        kinds[call->collective->kind](NULL, group, call, NULL);
-        return;
-    }
-    for (int32_t k = 0; k < call->operand_count; k++) {
-        const IrShape *shape = call->operand_shapes[k];
-        reduce_run(group, k, 0, ir_shape_elements(shape), shape->type, call->results[k]);
-    }
+AmStatus comm_local_compute(RendezvousGroup *group, const CommCall *call, AmError *error) {
+    const char **members = malloc(sizeof *members * (size_t)group->count);
+    char **results = malloc(sizeof *results * (size_t)group->count);
+    LocalCall local = {.members = members, .results = results};
+    CommCall own = *call;
+    own.prepared = &local;
+    AmStatus status = members && results ? AM_OK : am_fail_memory(error, group->count * 16);
+    if (status == AM_OK && call->collective->kind != PROGRAM_ALL_REDUCE)
+        status = kinds[call->collective->kind](NULL, group, &own, error);
+    else if (status == AM_OK) reduce_all(group, &own);
+    free(members);
+    free(results);
+    return status;
 }
 
 /* Piece k of what this rank receives, from the call of the rank that gives it. */
@@ -212,16 +272,34 @@ static AmStatus transfer(Comm *comm, RendezvousGroup *group, const CommCall *cal
     return AM_OK;
 }
 
+static AmStatus prepare(Comm *comm, CommCall *call, AmError *error) {
+    CommWorld *world = comm->world;
+    Arena *arena = &world->arenas[comm->rank];
+    LocalCall *self = ARENA_ARRAY(arena, LocalCall, 1);
+    if (!self) return am_fail_memory(error, (int64_t)sizeof *self);
+    call->prepared = self;
+    if (call->position < 0) return AM_OK;
+    self->group = rendezvous_group(world->rendezvous, call->group);
+    self->members = ARENA_ARRAY(arena, const char *, call->rank_count);
+    self->results = ARENA_ARRAY(arena, char *, call->rank_count);
+    if (arena->failed) return am_fail_memory(error, call->rank_count * 16);
+    if (!self->group) return am_fail(error, AM_ERROR_INTERNAL, "", "a collective of an unknown group");
+    if (!call->collective || call->collective->kind != PROGRAM_ALL_REDUCE || !comm_reduces_whole(call))
+        return AM_OK;
+    self->by_letters = true;
+    return rendezvous_reserve_letters(world->rendezvous, self->group, letter_bytes(call), error);
+}
+
 static AmStatus run(Comm *comm, const CommCall *call, AmError *error) {
     Rendezvous *rendezvous = comm->world->rendezvous;
+    const LocalCall *local = call->prepared;
     if (call->position < 0) return transfer(comm, NULL, call, error);
-    RendezvousGroup *group = rendezvous_group(rendezvous, call->group);
-    if (!group) return am_fail(error, AM_ERROR_INTERNAL, "", "a collective of an unknown group");
-    group->brought[call->position] = call;
-    TRY(rendezvous_meet(rendezvous, group, comm->rank, error));
-    if (call->transfer) TRY(transfer(comm, group, call, error));
-    else TRY(kinds[call->collective->kind](comm, group, call, error));
-    return rendezvous_meet(rendezvous, group, comm->rank, error);
+    if (local->by_letters) return all_reduce_by_letters(comm, call, error);
+    local->group->brought[call->position] = call;
+    TRY(rendezvous_meet(rendezvous, local->group, comm->rank, error));
+    if (call->transfer) TRY(transfer(comm, local->group, call, error));
+    else TRY(kinds[call->collective->kind](comm, local->group, call, error));
+    return rendezvous_meet(rendezvous, local->group, comm->rank, error);
 }
 
 static AmStatus barrier(Comm *comm, AmError *error) {
@@ -238,8 +316,10 @@ static AmStatus open_world(Comm *comms, int32_t first, int32_t count, int32_t si
     if (first != 0 || count != size)
         return am_fail(error, AM_ERROR_USAGE, "",
                        "local collectives join the %d ranks of one process; the plan has %d", count, size);
-    CommWorld *world = calloc(1, sizeof *world);
-    if (!world) return am_fail_memory(error, sizeof *world);
+    size_t bytes = sizeof(CommWorld) + sizeof(Arena) * (size_t)size;
+    CommWorld *world = calloc(1, bytes);
+    if (!world) return am_fail_memory(error, (int64_t)bytes);
+    world->size = size;
     AmStatus status = rendezvous_open(&world->rendezvous, 0, size, error);
     if (status != AM_OK) {
         free(world);
@@ -252,8 +332,10 @@ static AmStatus open_world(Comm *comms, int32_t first, int32_t count, int32_t si
 }
 
 static void close_world(Comm *comms) {
-    rendezvous_close(comms[0].world->rendezvous);
-    free(comms[0].world);
+    CommWorld *world = comms[0].world;
+    rendezvous_close(world->rendezvous);
+    for (int32_t r = 0; r < world->size; r++) arena_free(&world->arenas[r]);
+    free(world);
 }
 
 const CommBackEnd comm_local = {
@@ -261,6 +343,8 @@ const CommBackEnd comm_local = {
     .open = open_world,
     .close = close_world,
     .join = join,
+    .prepare = prepare,
+    .start = barrier, /* letters are of one size when all have prepared their calls */
     .run = run,
     .has_channels = true,
     .meets_on_host = true,

@@ -25,6 +25,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "executor/combine.h"
 #include "executor/comm_stream.h"
 #include "executor/cpu/wide.h"
 
@@ -56,6 +57,7 @@ typedef struct MpiCall {
     /* Reductions: by position the lane that brings a member's operands (NULL: this rank itself), and how
      * many chunks of how many are reduced. */
     Lane **members;
+    const char **places; /* by position: the members' elements that are reduced at the moment */
     int64_t reduced, reduced_count;
 } MpiCall;
 
@@ -118,7 +120,8 @@ static AmStatus add_collective_lanes(MpiCall *self, Comm *comm, CommCall *call, 
     TRY(comm_stream_taken(&self->own_taken, arena, call, call->position, error));
     if (reduces) {
         self->members = ARENA_ARRAY(arena, Lane *, call->rank_count);
-        if (!self->members) return am_fail_memory(error, call->rank_count * 8);
+        self->places = ARENA_ARRAY(arena, const char *, call->rank_count);
+        if (arena->failed) return am_fail_memory(error, call->rank_count * 16);
         self->reduced_count = chunk_count(self, &self->own_taken);
     }
     for (int32_t p = 0; p < call->rank_count; p++) {
@@ -231,26 +234,28 @@ static AmStatus move_lane(const MpiCall *self, const CommCall *call, Lane *lane,
  * group order. */
 static void reduce_run(const MpiCall *self, const CommCall *call, int64_t chunk, int32_t b, int64_t at,
                        int64_t bytes) {
-    Wide sum[WIDE_RUN], run[WIDE_RUN];
     uint64_t packed[WIDE_RUN];
     const CommBox *box = &self->own_given.boxes[b];
     Dtype type = dtype_is_complex(box->type) ? dtype_real_part(box->type) : box->type;
-    WideKind kind = wide_kind(type);
-    SbpReduction reduction = call->collective->reduction;
     int64_t element = dtype_bytes(type), ignored, part;
     for (int64_t end = at + bytes; at < end; at += part) {
-        part = least(end - at, WIDE_RUN * element);
-        for (int32_t p = 0; p < call->rank_count; p++) {
-            const char *in = (const char *)packed;
-            if (self->members[p])
-                in = chunk_place(self, call, self->members[p], chunk) + at - chunk * self->chunk_bytes;
-            else comm_stream_pack(&self->own_given, call, at, part, b, (char *)packed);
-            wide_load(p == 0 ? sum : run, in, type, part / element, 1);
-            if (p > 0) wide_fold(sum, run, kind, reduction, part / element);
-        }
         int32_t result = b;
-        wide_store(comm_stream_place(&self->own_taken, call, at, &ignored, &result), type, sum, kind,
-                   part / element, 1);
+        part = least(end - at, WIDE_RUN * element);
+        char *target = comm_stream_place(&self->own_taken, call, at, &ignored, &result);
+        for (int32_t p = 0; p < call->rank_count; p++) {
+            self->places[p] = (const char *)packed;
+            if (self->members[p])
+                self->places[p] =
+                    chunk_place(self, call, self->members[p], chunk) + at - chunk * self->chunk_bytes;
+            else comm_stream_pack(&self->own_given, call, at, part, b, (char *)packed);
+        }
+        Combine work = {.reduction = call->collective->reduction,
+                        .type = type,
+                        .members = self->places,
+                        .member_count = call->rank_count,
+                        .results = &target,
+                        .result_count = 1};
+        combine_run(&work, 0, part / element);
     }
 }
 

@@ -1,4 +1,12 @@
-/* Meetings by a mutex and a condition per group: see rendezvous.h. */
+/* Meetings: see rendezvous.h.
+ *
+ * A member adds itself to the arrived; the last one begins the next round, which is what the others
+ * watch. They watch it for some 100 us, as ranks that do equal work come at nearly the same time
+ * and waking a sleeper takes as long as a short step's collectives, and then sleep at a
+ * condition. Where the ranks are more than the processors nobody watches. Who begins
+ * a round wakes only if somebody sleeps: both look at what the other one has written after
+ * writing their own (sequentially consistent), so one of them sees it.
+ */
 #include "executor/rendezvous.h"
 
 #include <pthread.h>
@@ -7,15 +15,24 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/process.h"
+
+enum { SPINS = 2000, CACHE_LINE = 64 };
+
+/* What those who come write lies in another line than what those who wait watch. */
 typedef struct RendezvousMeeting {
+    _Atomic int32_t arrived;
+    char padding[CACHE_LINE];
+    _Atomic uint64_t round;
+    char more_padding[CACHE_LINE];
+    _Atomic int32_t sleeping;
     pthread_mutex_t mutex;
     pthread_cond_t all_here;
-    int32_t arrived;
-    uint64_t round;
 } RendezvousMeeting;
 
 struct Rendezvous {
     atomic_bool failed;
+    int32_t spins;
     pthread_mutex_t mutex;   /* guards the list of groups */
     RendezvousGroup *groups; /* newest first; they stay where they are */
     int32_t group_count;
@@ -29,6 +46,7 @@ static void free_group(RendezvousGroup *group) {
         pthread_cond_destroy(&group->meeting->all_here);
     }
     free(group->meeting);
+    free(group->letters);
     free(group->ranks);
     free(group->brought);
     free(group);
@@ -94,6 +112,7 @@ AmStatus rendezvous_open(Rendezvous **result, int32_t first, int32_t count, AmEr
         return am_fail_memory(error, count * 4);
     }
     atomic_init(&rendezvous->failed, false);
+    rendezvous->spins = count <= process_processors() ? SPINS : 0;
     pthread_mutex_init(&rendezvous->mutex, NULL);
     for (int32_t r = 0; r < count; r++) everybody[r] = first + r;
     AmStatus status = rendezvous_join(rendezvous, everybody, count, &name, error);
@@ -118,24 +137,75 @@ void rendezvous_close(Rendezvous *rendezvous) {
     free(rendezvous);
 }
 
+AmStatus rendezvous_reserve_letters(Rendezvous *rendezvous, RendezvousGroup *group, int64_t bytes,
+                                    AmError *error) {
+    AmStatus status = AM_OK;
+    bytes = (bytes + CACHE_LINE - 1) / CACHE_LINE * CACHE_LINE;
+    pthread_mutex_lock(&rendezvous->mutex);
+    if (bytes > group->letter_bytes) {
+        char *letters = aligned_alloc(CACHE_LINE, 2 * (size_t)group->count * (size_t)bytes);
+        if (letters) {
+            free(group->letters);
+            group->letters = letters;
+            group->letter_bytes = bytes;
+        } else {
+            status = am_fail_memory(error, 2 * group->count * bytes);
+        }
+    }
+    pthread_mutex_unlock(&rendezvous->mutex);
+    return status;
+}
+
+uint64_t rendezvous_round(const RendezvousGroup *group) {
+    return atomic_load_explicit(&group->meeting->round, memory_order_relaxed);
+}
+
+char *rendezvous_letter(const RendezvousGroup *group, uint64_t round, int32_t position) {
+    int64_t number = (int64_t)(round % 2) * group->count + position;
+    return group->letters + number * group->letter_bytes;
+}
+
+static void pause_briefly(void) {
+#if defined(__x86_64__) || defined(__i386__)
+    __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    __asm__ volatile("yield");
+#endif
+}
+
+/* Until the round is over or a rank has failed. */
+static void sleep_through(Rendezvous *rendezvous, RendezvousMeeting *meeting, uint64_t round) {
+    pthread_mutex_lock(&meeting->mutex);
+    atomic_fetch_add(&meeting->sleeping, 1);
+    while (atomic_load(&meeting->round) == round && !atomic_load(&rendezvous->failed))
+        pthread_cond_wait(&meeting->all_here, &meeting->mutex);
+    atomic_fetch_sub(&meeting->sleeping, 1);
+    pthread_mutex_unlock(&meeting->mutex);
+}
+
+static void wake(RendezvousMeeting *meeting) {
+    pthread_mutex_lock(&meeting->mutex);
+    pthread_cond_broadcast(&meeting->all_here);
+    pthread_mutex_unlock(&meeting->mutex);
+}
+
 AmStatus rendezvous_meet(Rendezvous *rendezvous, RendezvousGroup *group, int32_t rank, AmError *error) {
     RendezvousMeeting *meeting = group->meeting;
-    bool complete = true;
-    pthread_mutex_lock(&meeting->mutex);
-    uint64_t round = meeting->round;
-    if (++meeting->arrived == group->count) {
-        meeting->arrived = 0;
-        meeting->round++;
-        pthread_cond_broadcast(&meeting->all_here);
-    } else {
-        while (meeting->round == round && !atomic_load(&rendezvous->failed))
-            pthread_cond_wait(&meeting->all_here, &meeting->mutex);
-        complete = meeting->round != round;
+    uint64_t round = rendezvous_round(group);
+    if (atomic_fetch_add_explicit(&meeting->arrived, 1, memory_order_acq_rel) + 1 == group->count) {
+        atomic_store_explicit(&meeting->arrived, 0, memory_order_relaxed);
+        atomic_store(&meeting->round, round + 1);
+        if (atomic_load(&meeting->sleeping) > 0) wake(meeting);
+        return AM_OK;
     }
-    pthread_mutex_unlock(&meeting->mutex);
-    return complete ? AM_OK
-                    : am_fail(error, AM_ERROR_RUNTIME, "", "rank %d was stopped because another rank failed",
-                              rank);
+    for (int32_t k = 0; k < rendezvous->spins; k++) {
+        if (atomic_load_explicit(&meeting->round, memory_order_acquire) != round) return AM_OK;
+        if (atomic_load_explicit(&rendezvous->failed, memory_order_relaxed)) break;
+        pause_briefly();
+    }
+    sleep_through(rendezvous, meeting, round);
+    if (atomic_load_explicit(&meeting->round, memory_order_acquire) != round) return AM_OK;
+    return am_fail(error, AM_ERROR_RUNTIME, "", "rank %d was stopped because another rank failed", rank);
 }
 
 AmStatus rendezvous_barrier(Rendezvous *rendezvous, int32_t rank, AmError *error) {
@@ -145,10 +215,6 @@ AmStatus rendezvous_barrier(Rendezvous *rendezvous, int32_t rank, AmError *error
 void rendezvous_abort(Rendezvous *rendezvous) {
     atomic_store(&rendezvous->failed, true);
     pthread_mutex_lock(&rendezvous->mutex);
-    for (RendezvousGroup *group = rendezvous->groups; group; group = group->next) {
-        pthread_mutex_lock(&group->meeting->mutex);
-        pthread_cond_broadcast(&group->meeting->all_here);
-        pthread_mutex_unlock(&group->meeting->mutex);
-    }
+    for (RendezvousGroup *group = rendezvous->groups; group; group = group->next) wake(group->meeting);
     pthread_mutex_unlock(&rendezvous->mutex);
 }

@@ -5,6 +5,11 @@
  * before anybody changes it. Groups may be joined at any time and meet
  * independently of one another. A failure sets one flag and wakes everybody:
  * whoever waits, or comes later and would have to wait, gets AM_ERROR_RUNTIME.
+ *
+ * What is small needs one meeting instead of two: a member copies it into its letter, all
+ * meet and read one another's letters. Each has two, used in turn by the number of the meeting, so
+ * that the next one is written while slower members still read this one; by the time the first
+ * is written again all have come to the meeting between, and so have read it.
  */
 #ifndef EXECUTOR_RENDEZVOUS_H
 #define EXECUTOR_RENDEZVOUS_H
@@ -20,6 +25,8 @@ typedef struct RendezvousGroup {
     int32_t *ranks;       /* [count] */
     const void **brought; /* [count], by position in the group; written by its owner before it meets */
     int32_t name;
+    char *letters; /* [2][count], each letter_bytes long; NULL: there are none */
+    int64_t letter_bytes;
     struct RendezvousMeeting *meeting;
     struct RendezvousGroup *next;
 } RendezvousGroup;
@@ -34,6 +41,15 @@ AmStatus rendezvous_join(Rendezvous *rendezvous, const int32_t *ranks, int32_t c
                          AmError *error);
 /* The group of that name, or NULL; it lives until rendezvous_close(). */
 RendezvousGroup *rendezvous_group(Rendezvous *rendezvous, int32_t name);
+
+/* Gives the group's members letters of at least so many bytes, aligned to 64; not while members meet. */
+AmStatus rendezvous_reserve_letters(Rendezvous *rendezvous, RendezvousGroup *group, int64_t bytes,
+                                    AmError *error);
+/* Meetings of the group that are over: to a member, until it comes to the next one, a constant. */
+uint64_t rendezvous_round(const RendezvousGroup *group);
+/* The letter of the member at `position` for the meeting after round `round`: written by it before
+ * that meeting, read by all after it and until they come to the next one. */
+char *rendezvous_letter(const RendezvousGroup *group, uint64_t round, int32_t position);
 
 /* Waits until all members have come here. `rank` is the caller, for the message. */
 AmStatus rendezvous_meet(Rendezvous *rendezvous, RendezvousGroup *group, int32_t rank, AmError *error);

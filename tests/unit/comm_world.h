@@ -78,7 +78,7 @@ static AmStatus comm_world_exchange(CommWorld *world, AmError *error) {
     return status;
 }
 
-static void comm_world_compute(const CommWorld *world, const CommCall *call) {
+static AmStatus comm_world_compute(const CommWorld *world, const CommCall *call, AmError *error) {
     enum { MOST_MEMBERS = 16, MOST_OPERANDS = 64 };
     const ProgramCollective *collective = call->collective;
     CommCall members[MOST_MEMBERS];
@@ -98,7 +98,7 @@ static void comm_world_compute(const CommWorld *world, const CommCall *call) {
         brought[m] = &members[m];
     }
     RendezvousGroup group = {.count = collective->group_count, .brought = brought};
-    comm_local_compute(&group, call);
+    return comm_local_compute(&group, call, error);
 }
 
 /* All ranks run the same collectives in the same order, so all of them meet at each. */
@@ -108,7 +108,7 @@ static AmStatus comm_world_run(Comm *comm, const CommCall *call, AmError *error)
     TRY(rendezvous_barrier(world->rendezvous, comm->rank, error));
     if (comm->rank == world->first) TRY(comm_world_exchange(world, error));
     TRY(rendezvous_barrier(world->rendezvous, comm->rank, error));
-    comm_world_compute(world, call);
+    TRY(comm_world_compute(world, call, error));
     return rendezvous_barrier(world->rendezvous, comm->rank, error);
 }
 
