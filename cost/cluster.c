@@ -16,6 +16,7 @@
 #include "base/file.h"
 #include "base/hash.h"
 #include "base/json.h"
+#include "cost/collective_cache.h"
 #include "cost/topology.h"
 #include "propagation/mesh.h"
 
@@ -322,6 +323,8 @@ AmStatus cluster_from_json(Cluster **cluster, Arena *arena, json_t *description,
     TRY(read_root(&reader, description));
     self->description = description;
     TRY(hash_description(self, error));
+    self->collectives = collective_cache_create();
+    if (!self->collectives) return am_fail_memory(error, 0);
     json_incref(description);
     *cluster = self;
     return AM_OK;
@@ -369,6 +372,8 @@ void cluster_free(Cluster *cluster) {
     if (!cluster) return;
     json_decref(cluster->description);
     cluster->description = NULL;
+    collective_cache_free(cluster->collectives);
+    cluster->collectives = NULL;
 }
 
 json_t *cluster_to_json(const Cluster *cluster) {

@@ -61,9 +61,10 @@ typedef struct Cluster {
     ClusterLink *links;
     ClusterServer *servers;
     int32_t type_count, link_count, server_count, device_count;
-    int32_t between_servers;   /* link; -1 where there is one server */
-    const int32_t *server_of;  /* [device_count] */
-    struct Topology *topology; /* the links as a graph, cost/topology.h */
+    int32_t between_servers;             /* link; -1 where there is one server */
+    const int32_t *server_of;            /* [device_count] */
+    struct Topology *topology;           /* the links as a graph, cost/topology.h */
+    struct CollectiveCache *collectives; /* what groups of its devices cost, cost/collective_cache.h */
 } Cluster;
 
 /* Reads a built-in cluster ("C", "host:4") or a file ("-": stdin). A built-in

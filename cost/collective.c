@@ -1,37 +1,29 @@
 /* Collectives by alpha-beta: alpha seconds per message, beta per byte.
  *
- * One server, n devices in a ring, S bytes of whole tensor, link of rate B:
- *   all_reduce      2(n-1) a + 2(n-1)/n S/B   (a reduce_scatter, then an all_gather)
+ * Algorithms send along the links of the cluster's graph (collective_pattern.h),
+ * all groups of a partition at once, and the quickest one is taken
+ * (collective_profile.h). Where servers are trees of equal links of rate B the
+ * graph gives, with n devices, S bytes of whole tensor, m servers of g:
+ *   all_reduce      2(n-1) a + 2(n-1)/n S/B       ring
+ *                   2 log2(n) a + 2(n-1)/n S/B    halving and doubling
+ *                   2(g-1)/g S/B_in + 2(m-1)/m S/B_out,  2(g-1) a_in + 2(m-1) a_out
+ *                                                 hierarchical: a server sends g x (m-1)/m S/g
+ *                   2((g-1) a_in + log2(m) a_out) + 2 S/B    tree
  *   reduce_scatter,
- *   all_gather       (n-1) a +  (n-1)/n S/B   (n-1 messages of S/n each)
- *   all_to_all       (n-1) a + (n-1)/n^2 S/B  (each sends S/n^2 to each other)
- *   halo_exchange   min(n-1, 2) a + S/B
- * where S is the most that one of them receives from others (and it sends about
- * as much): ranges reach a little beyond the own part, so there are two neighbours.
- * n times a bandwidth term times B is what boxing moves in total (OneFlow,
- * table 2): 2(n-1)S, (n-1)S, (n-1)/n S.
- *
- * Several servers, g devices of the group on each of m: first inside, then
- * between equal ranks of the servers, each on its 1/g of the tensor. The g
- * rings of the second part share their server's link, so a server sends
- * g x (m-1)/m S/g = (m-1)/m S:
- *   all_reduce      2(g-1)/g S/B_in + 2(m-1)/m S/B_out,  2(g-1) a_in + 2(m-1) a_out
- *   reduce_scatter,
- *   all_gather      half of that
+ *   all_gather      half of the first three
  *   all_to_all      (g-1)/n^2 S/B_in + g(n-g)/n^2 S/B_out, (g-1) a_in + (n-g) a_out
- *   halo_exchange   S/B_in + S/B_out, as many messages each: one member of a
- *                   server is at its edge
- * Contention: the groups of one partition of the mesh run the collective
- * together. Where c of them cross one server's link, each gets B_out / c. Links
- * inside a server belong to one device each and are not shared.
+ *   halo_exchange   min(n-1, 2) a + S/B
+ * In halo_exchange S is the most that one of them receives from others (and it
+ * sends about as much): ranges reach a little beyond the own part, so there are
+ * two neighbours. n times a bandwidth term times B is what boxing moves in total
+ * (OneFlow, table 2): 2(n-1)S, (n-1)S, (n-1)/n S.
  *
  * A link's efficiency is taken at S.
  */
 #include "cost/collective.h"
 
-#include <string.h>
-
-enum { LEAST_BYTES = 1 };
+#include "cost/collective_cache.h"
+#include "cost/collective_profile.h"
 
 double collective_sent_bytes(ProgramCollectiveKind kind, double bytes, int32_t devices) {
     double n = devices;
@@ -45,41 +37,10 @@ double collective_sent_bytes(ProgramCollectiveKind kind, double bytes, int32_t d
     }
 }
 
-static double link_seconds(const Cluster *cluster, int32_t link, double messages, double sent, double bytes) {
-    const ClusterLink *self = &cluster->links[link];
-    return messages * self->latency_seconds +
-           sent / (self->bytes_per_second * cluster_efficiency(&self->efficiency, bytes));
-}
-
 double collective_seconds(ProgramCollectiveKind kind, double bytes, const CollectiveTopology *topology,
                           const Cluster *cluster) {
-    double n = topology->devices, m = topology->servers, g = topology->per_server;
-    if (topology->devices < 2) return 0;
-    if (bytes < LEAST_BYTES) bytes = LEAST_BYTES;
-    double inside, outside, inside_messages, outside_messages;
-    if (kind == PROGRAM_HALO_EXCHANGE) {
-        inside = g > 1 ? bytes : 0;
-        outside = m > 1 ? bytes : 0;
-        inside_messages = g < 3 ? g - 1 : 2;
-        outside_messages = m < 3 ? m - 1 : 2;
-    } else if (kind == PROGRAM_ALL_TO_ALL) {
-        inside = (g - 1) / (n * n) * bytes;
-        outside = g * (n - g) / (n * n) * bytes;
-        inside_messages = g - 1;
-        outside_messages = n - g;
-    } else {
-        double rounds = kind == PROGRAM_ALL_REDUCE ? 2 : 1;
-        inside = rounds * (g - 1) / g * bytes;
-        outside = rounds * (m - 1) / m * bytes;
-        inside_messages = rounds * (g - 1);
-        outside_messages = rounds * (m - 1);
-    }
-    double seconds = 0;
-    if (topology->local >= 0)
-        seconds += link_seconds(cluster, topology->local, inside_messages, inside, bytes);
-    if (topology->between >= 0)
-        seconds +=
-            link_seconds(cluster, topology->between, outside_messages, outside * topology->sharing, bytes);
+    double seconds;
+    collective_choose(&seconds, kind, bytes, topology, cluster);
     return seconds;
 }
 
@@ -120,79 +81,22 @@ double collective_tensor_bytes(const Program *program, const ProgramInstruction 
     return total;
 }
 
-typedef struct ServerCount {
-    int32_t members;  /* of the group that is being looked at */
-    int32_t crossing; /* groups that have members here and elsewhere */
-} ServerCount;
-
-/* Devices of one group per server; returns the number of servers. */
-static int32_t count_servers(ServerCount *counts, const Cluster *cluster, const int32_t *devices,
-                             const int32_t *group, int32_t size) {
-    int32_t servers = 0;
-    for (int32_t k = 0; k < size; k++) counts[cluster->server_of[devices[group[k]]]].members = 0;
-    for (int32_t k = 0; k < size; k++)
-        if (counts[cluster->server_of[devices[group[k]]]].members++ == 0) servers++;
-    return servers;
-}
-
-static CollectiveTopology group_topology(ServerCount *counts, const Cluster *cluster, const int32_t *devices,
-                                         const int32_t *group, int32_t size) {
-    CollectiveTopology topology = {.devices = size, .local = -1, .between = -1, .sharing = 1};
-    topology.servers = count_servers(counts, cluster, devices, group, size);
-    if (topology.servers > 1) topology.between = cluster->between_servers;
-    for (int32_t k = 0; k < size; k++) {
-        int32_t s = cluster->server_of[devices[group[k]]], link = cluster->servers[s].link;
-        int32_t here = counts[s].members;
-        if (here > topology.per_server) topology.per_server = here;
-        if (topology.servers > 1 && counts[s].crossing > topology.sharing)
-            topology.sharing = counts[s].crossing;
-        if (here < 2) continue;
-        if (topology.local < 0 ||
-            cluster->links[link].bytes_per_second < cluster->links[topology.local].bytes_per_second)
-            topology.local = link;
-    }
-    return topology;
-}
-
-static bool is_among(const CollectiveTopology *list, int32_t count, const CollectiveTopology *topology) {
-    for (int32_t k = 0; k < count; k++)
-        if (memcmp(&list[k], topology, sizeof *topology) == 0) return true;
-    return false;
-}
-
 AmStatus collective_partition(CollectivePartition *partition, Arena *arena, const Cluster *cluster,
                               const Mesh *mesh, const int32_t *devices, uint32_t axes, AmError *error) {
     int32_t size = 1, total = mesh->device_count;
     for (int32_t axis = 0; axis < mesh->axis_count; axis++)
         if (axes >> axis & 1) size *= mesh->axes[axis].size;
-    int32_t groups = total / size;
     int32_t *members = ARENA_ARRAY(arena, int32_t, total);
+    int32_t *on_cluster = ARENA_ARRAY(arena, int32_t, total);
     bool *taken = ARENA_ARRAY(arena, bool, total);
-    CollectiveTopology *topologies = ARENA_ARRAY(arena, CollectiveTopology, groups);
-    CollectiveTopology *distinct = ARENA_ARRAY(arena, CollectiveTopology, groups);
-    ServerCount *counts = ARENA_ARRAY(arena, ServerCount, cluster->server_count);
     if (arena->failed) return am_fail_memory(error, total);
-    *partition = (CollectivePartition){.group_count = groups,
-                                       .group_size = size,
-                                       .members = members,
-                                       .topologies = topologies,
-                                       .distinct = distinct};
+    *partition = (CollectivePartition){.group_count = total / size, .group_size = size, .members = members};
     for (int32_t device = 0, made = 0; device < total; device++) {
         if (taken[device]) continue;
         int32_t *group = &members[made++ * size];
         mesh_group(mesh, device, axes, group);
-        bool crosses = count_servers(counts, cluster, devices, group, size) > 1;
-        for (int32_t k = 0; k < size; k++) {
-            ServerCount *count = &counts[cluster->server_of[devices[group[k]]]];
-            taken[group[k]] = true;
-            if (crosses && count->members > 0) count->crossing++;
-            count->members = 0;
-        }
+        for (int32_t k = 0; k < size; k++) taken[group[k]] = true;
     }
-    for (int32_t k = 0; k < groups; k++) {
-        topologies[k] = group_topology(counts, cluster, devices, &members[k * size], size);
-        if (!is_among(distinct, partition->distinct_count, &topologies[k]))
-            distinct[partition->distinct_count++] = topologies[k];
-    }
-    return AM_OK;
+    for (int32_t k = 0; k < total; k++) on_cluster[k] = devices[members[k]];
+    return collective_cache_find(partition, arena, cluster, on_cluster, error);
 }

@@ -1,4 +1,4 @@
-/* Seconds of a collective among the devices of a group. */
+/* Seconds of a collective among the devices of a group, on the graph of the cluster. */
 #ifndef COST_COLLECTIVE_H
 #define COST_COLLECTIVE_H
 
@@ -10,10 +10,8 @@ typedef struct CollectiveTopology {
     int32_t devices;    /* n */
     int32_t servers;    /* m: servers that it has devices on */
     int32_t per_server; /* g: its devices on the server that has most of them */
-    int32_t local;      /* the slowest link inside those servers; -1 where g = 1 */
-    int32_t between;    /* the link between servers; -1 where m = 1 */
-    int32_t sharing;    /* groups of the partition that use the busiest server's link at once, itself
-                           included; 1 where m = 1 */
+    /* What its collectives cost when all groups of the partition run them (collective_profile.h). */
+    const struct CollectiveProfile *profile;
 } CollectiveTopology;
 
 /* All groups that a mesh falls into along some of its axes: they run the same
@@ -26,11 +24,12 @@ typedef struct CollectivePartition {
     const CollectiveTopology *distinct; /* the different ones among them */
 } CollectivePartition;
 
-/* `devices`: mesh device -> cluster device, [mesh->device_count]. Arrays live in the arena. */
+/* `devices`: mesh device -> cluster device, [mesh->device_count]. Arrays live in the arena, topologies
+ * with the cluster. AM_ERROR_INTERNAL: no memory. */
 AmStatus collective_partition(CollectivePartition *partition, Arena *arena, const Cluster *cluster,
                               const Mesh *mesh, const int32_t *devices, uint32_t axes, AmError *error);
 
-/* `bytes`: S of the formulas, which collective_tensor_bytes() gives. */
+/* By the quickest algorithm. `bytes`: S of the formulas, which collective_tensor_bytes() gives. */
 double collective_seconds(ProgramCollectiveKind kind, double bytes, const CollectiveTopology *topology,
                           const Cluster *cluster);
 /* Bytes that each of n devices sends (and receives) in a ring. */

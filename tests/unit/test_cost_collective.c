@@ -1,4 +1,5 @@
-/* Collectives: the formulas by hand, what boxing moves, shared networks. */
+/* Collectives of the groups of a mesh: two servers by hand, groups that share links, what is remembered,
+ * bytes of instructions. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -10,7 +11,7 @@
 #include <string.h>
 
 #include "base/json.h"
-#include "cost/collective.h"
+#include "cost/collective_profile.h"
 
 /* 2 servers x 4 devices; 1e9 B/s and 1 us inside, 1e8 B/s and 10 us between; no curves. */
 static const char plain[] =
@@ -64,54 +65,45 @@ static CollectivePartition partition_of(Fixture *fixture, const char *text, cons
 
 static const int32_t in_order[] = {0, 1, 2, 3, 4, 5, 6, 7};
 
-static void ring_inside_a_server(void **state) {
-    Fixture *fixture = *state;
-    CollectivePartition partition = partition_of(fixture, "data=4", in_order, 1);
-    const CollectiveTopology *ring = &partition.topologies[0];
-    assert_int_equal(partition.group_count, 1);
-    assert_int_equal(ring->servers, 1);
-    assert_int_equal(ring->between, -1);
-    double S = 4e6, a = 1e-6, B = 1e9;
-    assert_close(collective_seconds(PROGRAM_ALL_REDUCE, S, ring, fixture->cluster), 6 * a + 1.5 * S / B);
-    assert_close(collective_seconds(PROGRAM_ALL_GATHER, S, ring, fixture->cluster), 3 * a + 0.75 * S / B);
-    assert_close(collective_seconds(PROGRAM_REDUCE_SCATTER, S, ring, fixture->cluster), 3 * a + 0.75 * S / B);
-    assert_close(collective_seconds(PROGRAM_ALL_TO_ALL, S, ring, fixture->cluster), 3 * a + 3. / 16 * S / B);
+static double priced(Fixture *fixture, const char *algorithm, ProgramCollectiveKind kind, double bytes,
+                     const CollectiveTopology *topology) {
+    int32_t count;
+    const CollectiveAlgorithm *rows = collective_algorithms(&count);
+    for (int32_t k = 0; k < count; k++)
+        if (strcmp(rows[k].name, algorithm) == 0 && collective_can_use(&rows[k], kind, topology))
+            return collective_algorithm_seconds(&rows[k], kind, bytes, topology, fixture->cluster);
+    return -1;
 }
 
-/* n x the bandwidth term x B is what the boxing table moves in total. */
-static void bandwidth_terms_are_the_boxing_tables(void **state) {
-    Fixture *fixture = *state;
-    double T = 12e6, B = 1e9, a = 1e-6;
-    for (int32_t n = 2; n <= 4; n++) {
-        CollectiveTopology ring = {.devices = n, .servers = 1, .per_server = n, .between = -1, .sharing = 1};
-        double moved[PROGRAM_ALL_TO_ALL + 1] = {[PROGRAM_ALL_REDUCE] = 2 * (n - 1) * T,
-                                                [PROGRAM_ALL_GATHER] = (n - 1) * T,
-                                                [PROGRAM_REDUCE_SCATTER] = (n - 1) * T,
-                                                [PROGRAM_ALL_TO_ALL] = (n - 1) * T / n};
-        for (int32_t kind = 0; kind <= PROGRAM_ALL_TO_ALL; kind++) {
-            double latency = (kind == PROGRAM_ALL_REDUCE ? 2 : 1) * (n - 1) * a;
-            double seconds = collective_seconds((ProgramCollectiveKind)kind, T, &ring, fixture->cluster);
-            assert_close(n * collective_sent_bytes((ProgramCollectiveKind)kind, T, n), moved[kind]);
-            assert_true(fabs(n * (seconds - latency) * B - moved[kind]) < 1e-9 * moved[kind]);
-        }
-    }
-}
-
+/* Two servers of four, all eight devices. */
 static void two_servers_are_hierarchical(void **state) {
     Fixture *fixture = *state;
     CollectivePartition partition = partition_of(fixture, "data=8", in_order, 1);
     const CollectiveTopology *all = &partition.topologies[0];
     assert_int_equal(all->servers, 2);
     assert_int_equal(all->per_server, 4);
-    assert_int_equal(all->sharing, 1);
     double S = 8e6, in = S / 1e9, out = S / 1e8, a = 1e-6, b = 1e-5;
-    assert_close(collective_seconds(PROGRAM_ALL_REDUCE, S, all, fixture->cluster),
+    assert_close(priced(fixture, "hierarchical, rings", PROGRAM_ALL_REDUCE, S, all),
                  6 * a + 1.5 * in + 2 * b + 1 * out);
-    assert_close(collective_seconds(PROGRAM_ALL_GATHER, S, all, fixture->cluster),
+    assert_close(priced(fixture, "hierarchical, rings", PROGRAM_ALL_GATHER, S, all),
                  3 * a + 0.75 * in + b + 0.5 * out);
+    assert_close(priced(fixture, "halving-doubling", PROGRAM_ALL_REDUCE, S, all),
+                 4 * a + 1.5 * in + 2 * b + 1 * out);
     /* Each of a server's 4 devices sends S/64 to 3 neighbours and to 4 devices elsewhere. */
-    assert_close(collective_seconds(PROGRAM_ALL_TO_ALL, S, all, fixture->cluster),
+    assert_close(priced(fixture, "pairwise", PROGRAM_ALL_TO_ALL, S, all),
                  3 * a + 3. / 64 * in + 4 * b + 16. / 64 * out);
+    /* 3/4 of the own S/8 to the others of the server, then half of it across, where four meet. */
+    assert_close(priced(fixture, "hierarchical", PROGRAM_ALL_TO_ALL, S, all),
+                 3 * a + 3. / 32 * in + b + 4. / 16 * out);
+    /* One ring: seven ways of each round, of which it leaves out a short one; the server's link carries 7/8.
+     */
+    assert_close(priced(fixture, "ring", PROGRAM_ALL_REDUCE, S, all), 2 * (5 * a + 2 * b) + 1.75 * out);
+    /* Two trees over two servers: each sends half of S up and half down, while chains pass it on inside. */
+    assert_close(priced(fixture, "tree", PROGRAM_ALL_REDUCE, S, all), 2 * (3 * a + b) + 1 * out);
+    assert_close(collective_seconds(PROGRAM_ALL_REDUCE, S, all, fixture->cluster), 2 * (3 * a + b) + 1 * out);
+    /* Few bytes: the fewest messages. */
+    assert_close(collective_seconds(PROGRAM_ALL_REDUCE, 8, all, fixture->cluster),
+                 4 * a + 2 * b + 1.5 * 8 / 1e9 + 8 / 1e8);
 }
 
 /* data=2,model=4: the four groups of `data` are pairs across the servers and share their links. */
@@ -122,20 +114,19 @@ static void groups_that_cross_share_the_link(void **state) {
     assert_int_equal(across.distinct_count, 1);
     assert_int_equal(across.members[2], 1);
     assert_int_equal(across.members[3], 5);
-    assert_int_equal(across.topologies[0].sharing, 4);
-    assert_int_equal(across.topologies[0].local, -1);
     double S = 2e6;
-    assert_close(collective_seconds(PROGRAM_ALL_REDUCE, S, &across.topologies[0], fixture->cluster),
-                 2e-5 + 4 * S / 1e8);
+    assert_close(priced(fixture, "ring", PROGRAM_ALL_REDUCE, S, &across.topologies[0]), 2e-5 + 4 * S / 1e8);
     CollectivePartition inside = partition_of(fixture, "data=2,model=4", in_order, 2);
     assert_int_equal(inside.group_count, 2);
+    assert_int_equal(inside.distinct_count, 1);
     assert_int_equal(inside.topologies[1].servers, 1);
-    assert_int_equal(inside.topologies[1].sharing, 1);
+    assert_close(priced(fixture, "ring", PROGRAM_ALL_REDUCE, S, &inside.topologies[1]), 6e-6 + 1.5 * S / 1e9);
     /* With the axes the other way round each group of `model` has two devices on each server. */
     static const int32_t dealt[] = {0, 4, 1, 5, 2, 6, 3, 7};
     CollectivePartition mixed = partition_of(fixture, "data=2,model=4", dealt, 2);
     assert_int_equal(mixed.topologies[0].per_server, 2);
-    assert_int_equal(mixed.topologies[0].sharing, 2);
+    assert_close(priced(fixture, "hierarchical, rings", PROGRAM_ALL_REDUCE, S, &mixed.topologies[0]),
+                 2 * (1e-6 + 0.5 * S / 1e9) + 2 * (1e-5 + 2 * 0.5 * S / 1e8));
 }
 
 static void groups_may_lie_differently(void **state) {
@@ -145,6 +136,21 @@ static void groups_may_lie_differently(void **state) {
     assert_int_equal(partition.distinct_count, 2);
     assert_int_equal(partition.topologies[0].servers, 1);
     assert_int_equal(partition.topologies[1].servers, 2);
+    /* The pair across does not make the one inside slower. */
+    double S = 1e6;
+    assert_close(priced(fixture, "ring", PROGRAM_ALL_REDUCE, S, &partition.topologies[0]), 2e-6 + S / 1e9);
+    assert_close(priced(fixture, "ring", PROGRAM_ALL_REDUCE, S, &partition.topologies[1]), 2e-5 + S / 1e8);
+}
+
+/* A cluster remembers: the same devices in the same groups are found again, others are not mixed up. */
+static void what_is_known_is_found_again(void **state) {
+    Fixture *fixture = *state;
+    CollectivePartition first = partition_of(fixture, "data=2,model=4", in_order, 1);
+    CollectivePartition again = partition_of(fixture, "x=2,y=2,z=2", in_order, 1);
+    CollectivePartition other = partition_of(fixture, "data=4,model=2", in_order, 1);
+    assert_ptr_equal(first.topologies, again.topologies);
+    assert_ptr_not_equal(first.topologies, other.topologies);
+    assert_ptr_not_equal(first.topologies[0].profile, other.topologies[0].profile);
 }
 
 static void one_device_needs_no_collective(void **state) {
@@ -193,7 +199,7 @@ static void a_halo_is_priced_by_the_most_received(void **state) {
     assert_close(S, 2 * 10 * 4);
     assert_close(collective_sent_bytes(PROGRAM_HALO_EXCHANGE, S, 4), S);
     CollectivePartition partition = partition_of(fixture, "data=4", in_order, 1);
-    const ClusterLink *link = &fixture->cluster->links[partition.topologies[0].local];
+    const ClusterLink *link = &fixture->cluster->links[fixture->cluster->servers[0].link];
     assert_close(collective_seconds(PROGRAM_HALO_EXCHANGE, S, &partition.topologies[0], fixture->cluster),
                  2 * link->latency_seconds +
                      S / (link->bytes_per_second * cluster_efficiency(&link->efficiency, S)));
@@ -205,11 +211,10 @@ static void a_halo_is_priced_by_the_most_received(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(ring_inside_a_server, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(bandwidth_terms_are_the_boxing_tables, set_up, tear_down),
         cmocka_unit_test_setup_teardown(two_servers_are_hierarchical, set_up, tear_down),
         cmocka_unit_test_setup_teardown(groups_that_cross_share_the_link, set_up, tear_down),
         cmocka_unit_test_setup_teardown(groups_may_lie_differently, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(what_is_known_is_found_again, set_up, tear_down),
         cmocka_unit_test_setup_teardown(one_device_needs_no_collective, set_up, tear_down),
         cmocka_unit_test(tensor_bytes_are_those_of_the_whole),
         cmocka_unit_test_setup_teardown(a_halo_is_priced_by_the_most_received, set_up, tear_down),

@@ -1,0 +1,18 @@
+/* What is known of a cluster's groups, kept with the cluster: a search prices the
+ * same meshes on the same devices again and again. Any number of threads may ask. */
+#ifndef COST_COLLECTIVE_CACHE_H
+#define COST_COLLECTIVE_CACHE_H
+
+#include "cost/collective.h"
+
+/* NULL without memory. */
+struct CollectiveCache *collective_cache_create(void);
+void collective_cache_free(struct CollectiveCache *cache); /* NULL is allowed */
+
+/* Fills topologies and distinct of a partition whose groups are `members`, cluster
+ * devices group by group. They belong to the cluster, or, where it keeps enough
+ * already, live in the arena. AM_ERROR_INTERNAL: no memory. */
+AmStatus collective_cache_find(CollectivePartition *partition, Arena *arena, const Cluster *cluster,
+                               const int32_t *members, AmError *error);
+
+#endif

@@ -1,0 +1,73 @@
+/* Who sends what to whom: the patterns that algorithms of collectives are made of.
+ *
+ * One round of a pattern, for a group of n devices on m servers with g on each, S
+ * bytes of whole tensor; fractions of S are what crosses a link:
+ *   ring           each to the next, (n-1)/n; n-1 messages. Reduces and scatters, or gathers.
+ *   halving        log2 n exchanges with the device at distance 1, 2, 4 .. , of 1/2, 1/4 ..
+ *   inside ring, inside halving    the same among the g of a server: (g-1)/g
+ *   across ring, across halving    the same among equal places of the servers, each with
+ *                  1/g: (m-1)/m 1/g. Of servers with unequal numbers the smallest one's
+ *                  g counts: inside, what others have is handed to their first g.
+ *   tree           up and down again, all of S: chains inside servers, and between their
+ *                  first devices two binary trees, S/2 each, in which every device is a leaf
+ *                  once (Sanders, Speck, Traeff 2009): 2 (g-1) + 2 log2 m messages, 2 S
+ *   direct         each its 1/n to every other: n-1 messages, (n-1)/n
+ *   inside pairs, across pairs     each 1/n^2 to every other of its server, then to those
+ *                  of other servers: g-1 and n-g messages
+ *   inside share, across share     first inside, all that is meant for equal places on any
+ *                  server: (g-1)/g 1/n; then to equal places: (m-1)/m 1/n
+ *   neighbours     each all of S to the next, which is as much as from both sides together;
+ *                  min(n-1, 2) messages
+ * All groups of a partition send at once; loads add up where they meet on an edge.
+ * A message costs the latency of its way. What is passed on from hop to hop waits
+ * for all of them but one, so a ring takes the sum without the quickest.
+ */
+#ifndef COST_COLLECTIVE_PATTERN_H
+#define COST_COLLECTIVE_PATTERN_H
+
+#include "cost/edge_load.h"
+
+/* A group's devices along the graph, server by server. */
+typedef struct CollectiveGroup {
+    int32_t devices, servers;
+    const int32_t *members; /* [devices] cluster devices */
+    const int32_t *first;   /* [servers + 1] where each server's begin */
+    int32_t least, most;    /* devices on a server */
+    int32_t *column;        /* [servers] scratch */
+} CollectiveGroup;
+
+typedef enum CollectivePatternKind {
+    PATTERN_RING,
+    PATTERN_HALVING,
+    PATTERN_INSIDE_RING,
+    PATTERN_INSIDE_HALVING,
+    PATTERN_ACROSS_RING,
+    PATTERN_ACROSS_HALVING,
+    PATTERN_TREE,
+    PATTERN_DIRECT,
+    PATTERN_INSIDE_PAIRS,
+    PATTERN_ACROSS_PAIRS,
+    PATTERN_INSIDE_SHARE,
+    PATTERN_ACROSS_SHARE,
+    PATTERN_NEIGHBOURS,
+    COLLECTIVE_PATTERNS
+} CollectivePatternKind;
+
+/* Follows the flows of a pattern: adds them to the loads, or looks for the busiest edges. */
+typedef struct CollectiveWalk {
+    EdgeLoads *loads;
+    bool follows;
+    int32_t messages; /* of the step that was walked last, one after another */
+    double latency;   /* of all of them */
+} CollectiveWalk;
+
+typedef struct CollectivePattern {
+    const char *name;
+    /* Steps that wait for one another; 0: the pattern is not for this group. */
+    int32_t (*steps)(const CollectiveGroup *group);
+    void (*walk)(CollectiveWalk *walk, const CollectiveGroup *group, int32_t step);
+} CollectivePattern;
+
+extern const CollectivePattern collective_patterns[COLLECTIVE_PATTERNS];
+
+#endif

@@ -1,0 +1,64 @@
+/* What a group's collectives cost on the graph, made once and good for every size.
+ *
+ * A collective is done by one of several algorithms, each a few patterns one
+ * after another (collective_pattern.h). Loads are in proportion to the bytes S,
+ * so a step of a pattern is its latency and a term for every kind of link that
+ * it crosses (edge_load.h):
+ *     seconds = rounds x sum over steps of [latency + max over terms of b S / efficiency(S)].
+ * A reduction that ends everywhere takes two rounds of ring, halving, hierarchical
+ * or direct, one to reduce and scatter, one to gather. The quickest algorithm is
+ * taken. Where the groups of a partition would choose differently each is priced as
+ * if the others did what it does.
+ */
+#ifndef COST_COLLECTIVE_PROFILE_H
+#define COST_COLLECTIVE_PROFILE_H
+
+#include "cost/collective.h"
+#include "cost/collective_pattern.h"
+
+/* One after another: messages, then bytes; and then the next step. */
+typedef struct CollectiveStep {
+    int32_t messages, term_count;
+    double latency;
+    const EdgeTerm *terms; /* per byte of S */
+} CollectiveStep;
+
+typedef struct CollectiveMove {
+    bool is_possible;
+    int32_t step_count;
+    CollectiveStep *steps;
+} CollectiveMove;
+
+typedef struct CollectiveProfile {
+    CollectiveMove moves[COLLECTIVE_PATTERNS];
+} CollectiveProfile;
+
+/* Topologies [group_count] of a partition, whose groups communicate together; profiles
+ * live in the arena, one for all groups that are alike.
+ * `members`: cluster devices, group by group. Scratch memory is given back. */
+AmStatus collective_profiles(CollectiveTopology *topologies, Arena *arena, const Cluster *cluster,
+                             const int32_t *members, int32_t group_count, int32_t group_size, AmError *error);
+
+enum { COLLECTIVE_MOST_PATTERNS = 2 };
+
+typedef struct CollectiveAlgorithm {
+    const char *name;
+    uint32_t kinds; /* bit mask of ProgramCollectiveKind */
+    int32_t pattern_count;
+    CollectivePatternKind patterns[COLLECTIVE_MOST_PATTERNS];
+    bool is_both_ways; /* an all_reduce takes one round */
+    bool moves_whole;  /* what the pattern moves is n times as much */
+} CollectiveAlgorithm;
+
+const CollectiveAlgorithm *collective_algorithms(int32_t *count);
+bool collective_can_use(const CollectiveAlgorithm *algorithm, ProgramCollectiveKind kind,
+                        const CollectiveTopology *topology);
+int32_t collective_rounds(const CollectiveAlgorithm *algorithm, ProgramCollectiveKind kind);
+/* Seconds of an algorithm that can be used. */
+double collective_algorithm_seconds(const CollectiveAlgorithm *algorithm, ProgramCollectiveKind kind,
+                                    double bytes, const CollectiveTopology *topology, const Cluster *cluster);
+/* The quickest; NULL where there is nothing to do. */
+const CollectiveAlgorithm *collective_choose(double *seconds, ProgramCollectiveKind kind, double bytes,
+                                             const CollectiveTopology *topology, const Cluster *cluster);
+
+#endif

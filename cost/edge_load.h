@@ -1,0 +1,55 @@
+/* Bytes on the directed edges of a cluster's graph, and which edge is busiest.
+ *
+ * Flows from device to device are added along their routes, whoever they belong
+ * to; then those whose time is wanted are followed once more, and every link
+ * that they cross is known by its busiest edge: seconds a byte would need there
+ * at the link's full rate. Efficiency curves belong to links, not to edges, so the
+ * time for any size follows from these few terms:
+ *     max over terms of  seconds_per_byte S / efficiency(S).
+ */
+#ifndef COST_EDGE_LOAD_H
+#define COST_EDGE_LOAD_H
+
+#include "cost/topology.h"
+
+/* The busiest edge of a link. */
+typedef struct EdgeTerm {
+    int32_t link, edge; /* `edge` is directed */
+    double seconds_per_byte;
+} EdgeTerm;
+
+typedef struct EdgeLoads {
+    const Cluster *cluster;
+    double *load;     /* [2 * edge_count] directed edges */
+    int32_t *members; /* [2 * edge_count] scratch: how many send over an edge */
+    bool *is_touched; /* [2 * edge_count] */
+    int32_t *touched; /* [touched_count] those with a load */
+    int32_t *crossed; /* [crossed_count] scratch: those with members */
+    int32_t *route;   /* [longest] */
+    EdgeTerm *terms;  /* [term_count] of what has been followed */
+    int32_t *term_of; /* [link_count] -1: not crossed */
+    int32_t touched_count, crossed_count, term_count;
+} EdgeLoads;
+
+/* Without loads. Arrays live in the arena. AM_ERROR_INTERNAL: no memory. */
+AmStatus edge_loads_open(EdgeLoads *self, Arena *arena, const Cluster *cluster, AmError *error);
+/* Adds `bytes` to every edge from device a to device b; returns the latency of the way. */
+double edge_loads_add(EdgeLoads *self, int32_t a, int32_t b, double bytes);
+/* Looks for the busiest edges on the way from a to b; returns its latency. */
+double edge_loads_follow(EdgeLoads *self, int32_t a, int32_t b);
+/* In a tree: each of `count` devices sends every other `bytes`. An edge with c of
+ * them on one side carries c (count - c) bytes each way, so their routes to the
+ * first one tell all. Both return the longest latency of those. */
+double edge_loads_add_pairs(EdgeLoads *self, const int32_t *devices, int32_t count, double bytes);
+double edge_loads_follow_pairs(EdgeLoads *self, const int32_t *devices, int32_t count);
+/* Forgets the terms. */
+void edge_loads_forget(EdgeLoads *self);
+/* Forgets terms and loads. */
+void edge_loads_clear(EdgeLoads *self);
+
+/* Seconds of the slowest term for `bytes`; `*worst` is its number (-1: there are
+ * none). `whole`: the size at which efficiencies are taken. */
+double edge_terms_seconds(const EdgeTerm *terms, int32_t count, double bytes, double whole,
+                          const Cluster *cluster, int32_t *worst);
+
+#endif
