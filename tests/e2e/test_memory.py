@@ -2,7 +2,7 @@
 # timeout: 900
 """Measured memory is the predicted one, to the byte, on every device.
 
-Small models are planned by the experts, by data, tensor, ZeRO and pipeline parallelism with both schedules, with and without
+Small models are planned by the experts, by data, tensor, ZeRO and pipeline parallelism with all schedules, with and without
 micro-batches, and run for a few steps. What each rank has allocated for its values is what the plan file predicted, and
 the process does not grow. Without AUTOMAP_FULL some models are run.
 
@@ -31,6 +31,8 @@ PLANS = [
     ["--cluster", "host:4", "--mesh", "data=1", "--space", "pipeline", "--expert", "even_pipeline", "--micro-batches", "4"],
     ["--cluster", "host:2", "--mesh", "data=1", "--space", "pipeline", "--expert", "even_pipeline", "--micro-batches", "8",
      "--schedule", "gpipe"],
+    ["--cluster", "host:4", "--mesh", "data=2", "--space", "pipeline", "--expert", "even_pipeline", "--micro-batches", "4",
+     "--schedule", "zb_h1"],
 ]
 # A dimension that two devices do not divide: the first one's part is larger, and predicted for all.
 UNEVEN = ["fused_tiny"]
