@@ -143,6 +143,7 @@ AmStatus executed_stage(ExecutedStep **steps, int32_t *count, ExecutedSpan **spa
         .arena = arena, .type = type, .capacity = program->step_count + 1, .has_spans = spans, .turns = 1};
     walker.steps = ARENA_ARRAY(arena, ExecutedStep, walker.capacity);
     if (walker.steps) walk(&walker, program, 1);
+    if (spans) append(&walker, program, program->step_count, 1);
     if (arena->failed) return am_fail_memory(error, program->step_count);
     *steps = walker.steps;
     *count = walker.count;

@@ -32,7 +32,8 @@ typedef struct ExecutedSpan {
 
 /* The same for one stage of several: a loop that meets other stages inside becomes a
  * span, outer ones before those inside. Of very many turns only EXECUTED_MOST_TURNS
- * are left, those of loops in loops multiplied, each standing for several. */
+ * are left, those of loops in loops multiplied, each standing for several. The program's own updates are the
+ * last step. */
 enum { EXECUTED_MOST_TURNS = 4096 };
 AmStatus executed_stage(ExecutedStep **steps, int32_t *count, ExecutedSpan **spans, int32_t *span_count,
                         Arena *arena, const Program *program, const ClusterDeviceType *type, AmError *error);

@@ -1,182 +1,45 @@
-/* Simulation: every device has a clock; steps advance it.
+/* Simulation of one step: every device has streams, stages meet in transfers.
  *
- * Each stage runs its steps (stage_clock.c) up to where it meets another one. A
- * transfer starts when the last rank that takes part arrives, and ends for all
- * of them together, as in the executor; so the filling and draining of a
- * pipeline, and who waits in between, come out by themselves. What a device
- * waited is idle time, and so is what is left at the end of the step, which is
- * over when the last device is done. A transfer with slots (1F1B) does not hold up who gives. On equal
- * devices of one stage nobody waits and the step is the sum that price_program() gives.
+ * The lowered programs are walked, nothing else: a stage's steps are priced and cut into
+ * pieces (stage_costs.c), its devices go through the pieces (stage_clock.c), and
+ * pipeline_clock.c lets the stages wait for one another, so that the filling and draining of a
+ * pipeline, and who waits in between, come out by themselves. The step is over when the last
+ * device is done; what a device neither computed nor communicated in it, it was idle.
  */
 #include "cost/simulate.h"
 
+#include "cost/critical_path.h"
 #include "cost/exchange.h"
 #include "cost/stage_clock.h"
-#include "cost/stream_clock.h"
 #include "cost/useful.h"
 #include "propagation/transfer.h"
 
-typedef struct Simulator {
+/* Events of a record: 48 MB. */
+enum { MOST_EVENTS = 2000000 };
+
+/* A value that one stage sends another, in every turn. */
+typedef struct TransferChannel {
+    const IrShape *shape; /* with the two stages it says which value it is */
+    const ProgramTransfer *transfer;
+    const ExecutedStep *giving, *taking; /* the first of the stages' steps that it is */
+    ExchangePrice price;
+    int32_t previous; /* of the same giver, or -1 */
+} TransferChannel;
+
+struct PlanCosts {
     Arena *arena;
     const PlanRanks *ranks;
-    const Plan *plan;
     const Cluster *cluster;
-    Simulation *simulation;
-    StageClock *stages;                 /* [stage_count] */
-    const ProgramTransfer **waiting;    /* [stage_count]: what the stage has come to; NULL: its end */
-    int32_t *device_of;                 /* [rank]: device of the cluster */
-    const SimulationObserver *observer; /* or NULL */
-    StreamClocks streams;               /* of transfers with slots */
-} Simulator;
-
-static AmStatus open_stages(Simulator *self, AmError *error) {
-    int32_t stages = self->plan->stage_count;
-    self->stages = ARENA_ARRAY(self->arena, StageClock, stages);
-    self->waiting = ARENA_ARRAY(self->arena, const ProgramTransfer *, stages);
-    self->device_of = ARENA_ARRAY(self->arena, int32_t, self->simulation->device_count);
-    if (self->arena->failed) return am_fail_memory(error, stages);
-    for (int32_t s = 0, rank = 0; s < stages; s++) {
-        TRY(stage_clock_open(&self->stages[s], self->arena, self->ranks, s, self->cluster, self->simulation,
-                             error));
-        self->stages[s].observer = self->observer;
-        for (int32_t d = 0; d < self->plan->stages[s].mesh.device_count; d++)
-            self->device_of[rank++] = self->plan->stages[s].devices[d];
-    }
-    return AM_OK;
-}
-
-static double *clock_of(Simulator *self, int32_t rank) {
-    int32_t stage = plan_ranks_stage(self->ranks, rank);
-    return &self->stages[stage].clock[rank - self->ranks->first_rank[stage]];
-}
-
-/* Seconds of a transfer that a stage has come to, and what it moves, once. */
-static AmStatus price_waiting(Simulator *self, int32_t stage, ExchangePrice **price, AmError *error) {
-    const StageClock *clocks = &self->stages[stage];
-    *price = &clocks->costs[0].exchanges[clocks->at];
-    if ((*price)->bytes > 0) return AM_OK;
-    return exchange_price(*price, self->arena, self->cluster, self->waiting[stage], self->device_of, error);
-}
-
-/* The ranks that take part meet; the transfer takes all of them the same time. */
-static AmStatus exchange(Simulator *self, int32_t stage, AmError *error) {
-    const ProgramTransfer *transfer = self->waiting[stage];
-    const StageClock *clocks = &self->stages[stage];
-    ExchangePrice *price;
-    double start = 0, times = clocks->costs[0].steps[clocks->at].times;
-    TRY(price_waiting(self, stage, &price, error));
-    double seconds = times * price->seconds;
-    for (int32_t k = 0; k < transfer->rank_count; k++)
-        if (*clock_of(self, transfer->ranks[k]) > start) start = *clock_of(self, transfer->ranks[k]);
-    for (int32_t k = 0; k < transfer->rank_count; k++) {
-        double *clock = clock_of(self, transfer->ranks[k]);
-        SimulatedDevice *device = &self->simulation->devices[transfer->ranks[k]];
-        device->idle_seconds += start - *clock;
-        device->communication_seconds += seconds;
-        *clock = start + seconds;
-        stage_clock_tell(&self->stages[plan_ranks_stage(self->ranks, transfer->ranks[k])], transfer->ranks[k],
-                         start, *clock);
-    }
-    self->simulation->transfers.count += (int64_t)times;
-    self->simulation->transfers.bytes += times * price->bytes;
-    self->simulation->transfers.seconds += seconds;
-    return AM_OK;
-}
-
-/* The stage that waits for this one with the same transfer, or -1. */
-static int32_t find_partner(const Simulator *self, int32_t stage) {
-    const ProgramTransfer *own = self->waiting[stage];
-    for (int32_t s = 0; own && own->slots == 0 && s < self->plan->stage_count; s++) {
-        const ProgramTransfer *other = self->waiting[s];
-        if (s == stage || !other || other->shape != own->shape) continue;
-        if (other->route->source.first_rank == own->route->source.first_rank &&
-            other->route->target.first_rank == own->route->target.first_rank)
-            return s;
-    }
-    return -1;
-}
-
-/* The value is on the link for so long, up to `arrival`: for the ranks of this stage that have a piece of it.
- */
-static void tell_stream(const StageClock *clocks, const ProgramTransfer *transfer, double arrival,
-                        double seconds) {
-    int32_t first = clocks->first_rank, end = first + clocks->stage->mesh.device_count;
-    for (int32_t k = 0; k < transfer->rank_count; k++)
-        if (transfer->ranks[k] >= first && transfer->ranks[k] < end)
-            stage_clock_tell(clocks, transfer->ranks[k], arrival - seconds, arrival);
-}
-
-/* A transfer with slots: the giver goes on while one is free, and the taker waits for what has been sent.
- * What is under way delays nobody but the taker. `*moved`: the stage has passed it. */
-static AmStatus pass_stream(Simulator *self, int32_t stage, bool *moved, AmError *error) {
-    const ProgramTransfer *transfer = self->waiting[stage];
-    const StageClock *clocks = &self->stages[stage];
-    int32_t devices = self->plan->stages[stage].mesh.device_count;
-    StreamClock *stream;
-    TRY(stream_clock_find(&stream, &self->streams, self->arena, transfer, error));
-    bool gives = transfer->route->source.first_rank == clocks->first_rank;
-    *moved = gives ? stream_clock_may_send(stream) : stream_clock_may_take(stream);
-    if (!*moved) return AM_OK;
-    ExchangePrice *price;
-    TRY(price_waiting(self, stage, &price, error));
-    double times = clocks->costs[0].steps[clocks->at].times, ready = 0;
-    double until = gives ? stream_clock_slot(stream) : stream_clock_arrival(stream);
-    for (int32_t d = 0; d < devices; d++) {
-        SimulatedDevice *device = &self->simulation->devices[clocks->first_rank + d];
-        if (clocks->clock[d] < until) {
-            device->idle_seconds += until - clocks->clock[d];
-            clocks->clock[d] = until;
-        }
-        if (clocks->clock[d] > ready) ready = clocks->clock[d];
-    }
-    if (!gives) {
-        tell_stream(clocks, transfer, until, times * price->seconds);
-        stream_clock_take(stream, ready);
-        return AM_OK;
-    }
-    stream_clock_send(stream, ready, times * price->seconds);
-    tell_stream(clocks, transfer, stream->link_free, times * price->seconds);
-    self->simulation->transfers.count += (int64_t)times;
-    self->simulation->transfers.bytes += times * price->bytes;
-    self->simulation->transfers.seconds += times * price->seconds;
-    return AM_OK;
-}
-
-static AmStatus go_on(Simulator *self, int32_t stage, AmError *error) {
-    stage_clock_pass(&self->stages[stage]);
-    return stage_clock_advance(&self->stages[stage], &self->waiting[stage], error);
-}
-
-/* Every stage runs up to a transfer; of two that have come to the same one both go on. */
-static AmStatus run(Simulator *self, AmError *error) {
-    int32_t stages = self->plan->stage_count, waiting = 0;
-    for (int32_t s = 0; s < stages; s++) TRY(stage_clock_advance(&self->stages[s], &self->waiting[s], error));
-    for (bool moved = true; moved;) {
-        moved = false;
-        for (int32_t s = 0; s < stages; s++) {
-            bool passes = self->waiting[s] && self->waiting[s]->slots > 0;
-            if (passes) TRY(pass_stream(self, s, &passes, error));
-            int32_t partner = passes ? -1 : find_partner(self, s);
-            if (partner >= 0) TRY(exchange(self, s, error));
-            if (passes || partner >= 0) TRY(go_on(self, s, error));
-            if (partner >= 0) TRY(go_on(self, partner, error));
-            moved |= passes || partner >= 0;
-        }
-    }
-    for (int32_t s = 0; s < stages; s++) waiting += self->waiting[s] != NULL;
-    if (waiting > 0)
-        return am_fail(error, AM_ERROR_INTERNAL, "", "the stages' transfers do not meet in one order");
-    return AM_OK;
-}
-
-/* The step is over when the last device is done. */
-static void finish(Simulator *self) {
-    Simulation *simulation = self->simulation;
-    for (int32_t r = 0; r < simulation->device_count; r++)
-        if (*clock_of(self, r) > simulation->step_seconds) simulation->step_seconds = *clock_of(self, r);
-    for (int32_t r = 0; r < simulation->device_count; r++)
-        simulation->devices[r].idle_seconds += simulation->step_seconds - *clock_of(self, r);
-}
+    StageCosts *stages;   /* [stage_count] */
+    int32_t *device_of;   /* [rank]: device of the cluster */
+    PipelineStage *lines; /* [stage_count] */
+    PipelineChannel *channels;
+    TransferChannel *transfers; /* [channel] */
+    int32_t channel_count, channel_capacity, transfer_capacity;
+    int32_t *newest; /* [stage]: the last channel into which it gives, or -1 */
+    double flops;    /* of the module */
+    AmWarnings warnings;
+};
 
 static AmStatus check_devices(const Plan *plan, const Cluster *cluster, AmError *error) {
     for (int32_t s = 0; s < plan->stage_count; s++)
@@ -188,74 +51,258 @@ static AmStatus check_devices(const Plan *plan, const Cluster *cluster, AmError 
     return AM_OK;
 }
 
-static void describe_devices(Simulator *self) {
+AmStatus plan_costs_lower(PlanCosts **result, Arena *arena, const PlanRanks *ranks, const Cluster *cluster,
+                          AmError *error) {
+    const Plan *plan = ranks->plan;
+    PlanCosts *self = *result = ARENA_ARRAY(arena, PlanCosts, 1);
+    if (!self) return am_fail_memory(error, 0);
+    *self = (PlanCosts){.arena = arena,
+                        .ranks = ranks,
+                        .cluster = cluster,
+                        .stages = ARENA_ARRAY(arena, StageCosts, plan->stage_count),
+                        .device_of = ARENA_ARRAY(arena, int32_t, ranks->rank_count),
+                        .lines = ARENA_ARRAY(arena, PipelineStage, plan->stage_count),
+                        .newest = ARENA_ARRAY(arena, int32_t, plan->stage_count),
+                        .warnings = {.arena = arena}};
+    if (arena->failed) return am_fail_memory(error, ranks->rank_count);
+    TRY(check_devices(plan, cluster, error));
+    for (int32_t s = 0, rank = 0; s < plan->stage_count; s++) {
+        TRY(stage_costs_lower(&self->stages[s], arena, ranks, s, cluster, error));
+        price_warn_types(&self->warnings, self->stages[s].lowered[0], cluster);
+        self->newest[s] = -1;
+        for (int32_t d = 0; d < plan->stages[s].mesh.device_count; d++)
+            self->device_of[rank++] = plan->stages[s].devices[d];
+    }
+    UsefulWork work;
+    TRY(useful_work(&work, ranks->context->rules, error));
+    self->flops = work.flops;
+    return AM_OK;
+}
+
+/* The channel of a transfer, made when first met. */
+static AmStatus find_channel(PlanCosts *self, const ProgramTransfer *transfer, int32_t *channel,
+                             AmError *error) {
+    int32_t giver = plan_ranks_stage(self->ranks, transfer->route->source.first_rank);
+    int32_t taker = plan_ranks_stage(self->ranks, transfer->route->target.first_rank);
+    for (*channel = self->newest[giver]; *channel >= 0; *channel = self->transfers[*channel].previous)
+        if (self->transfers[*channel].shape == transfer->shape && self->channels[*channel].taker == taker)
+            return AM_OK;
+    *channel = self->channel_count;
+    ARENA_RESERVE(self->arena, self->channels, self->channel_count, self->channel_capacity);
+    ARENA_RESERVE(self->arena, self->transfers, self->channel_count, self->transfer_capacity);
+    if (self->arena->failed) return am_fail_memory(error, self->channel_count);
+    self->channel_count++;
+    self->channels[*channel] = (PipelineChannel){.giver = giver, .taker = taker, .slots = transfer->slots};
+    self->transfers[*channel] = (TransferChannel){
+        .shape = transfer->shape, .transfer = transfer, .previous = self->newest[giver]};
+    self->newest[giver] = *channel;
+    return exchange_price(&self->transfers[*channel].price, self->arena, self->cluster, transfer,
+                          self->device_of, error);
+}
+
+/* The pieces of a stage as the pipeline's clock wants them. */
+static AmStatus make_line(PlanCosts *self, int32_t s, AmError *error) {
+    const StageCosts *stage = &self->stages[s];
+    PipelinePiece *pieces = ARENA_ARRAY(self->arena, PipelinePiece, stage->piece_count + 1);
+    if (!pieces) return am_fail_memory(error, stage->piece_count);
+    for (int32_t p = 0; p < stage->piece_count; p++) {
+        const ProgramTransfer *transfer = stage->pieces[p].transfer;
+        pieces[p].channel = -1;
+        if (!transfer) continue;
+        const ExecutedStep *executed = &stage->programs[0].steps[stage->pieces[p].first];
+        TRY(find_channel(self, transfer, &pieces[p].channel, error));
+        TransferChannel *channel = &self->transfers[pieces[p].channel];
+        pieces[p].gives = self->channels[pieces[p].channel].giver == s;
+        pieces[p].ticks = ticks_of_seconds(executed->times * channel->price.seconds);
+        const ExecutedStep **end = pieces[p].gives ? &channel->giving : &channel->taking;
+        if (!*end) *end = executed;
+    }
+    self->lines[s] = (PipelineStage){.pieces = pieces,
+                                     .piece_count = stage->piece_count,
+                                     .spans = stage->spans,
+                                     .span_count = stage->span_count};
+    return AM_OK;
+}
+
+AmStatus plan_costs_price(PlanCosts *self, AmError *error) {
+    for (int32_t s = 0; s < self->ranks->stage_count; s++) {
+        TRY(stage_costs_price(&self->stages[s], self->arena, error));
+        TRY(make_line(self, s, error));
+    }
+    return AM_OK;
+}
+
+typedef struct Simulator {
+    const PlanCosts *costs;
+    const SimulationOptions *options;
+    Simulation *simulation;
+    StageClock *stages;
+    SimulationRecord record;
+} Simulator;
+
+static int32_t on_step(void *user, int32_t rank, const ExecutedStep *executed, Moment start, Ticks ticks) {
+    Simulator *self = user;
+    const SimulationObserver *observer = self->options->observer;
+    if (observer) {
+        const SimulatedSlice slice = {.rank = rank,
+                                      .executed = executed,
+                                      .start = seconds_of_ticks(start.at),
+                                      .end = seconds_of_ticks(start.at + ticks)};
+        observer->on_slice(observer->user, &slice);
+    }
+    const RecordedEvent event = {.executed = executed, .rank = rank, .cause = start.event, .ticks = ticks};
+    return self->options->with_path ? record_event(&self->record, &event) : -1;
+}
+
+/* A value is under way: for all ranks that have a piece of it. */
+static int32_t on_travel(void *user, int32_t channel, int32_t piece, Moment start, Ticks ticks) {
+    Simulator *self = user;
+    const PlanCosts *costs = self->costs;
+    const TransferChannel *transfer = &costs->transfers[channel];
+    const StageCosts *giver = &costs->stages[costs->channels[channel].giver];
+    double times = giver->programs[0].steps[giver->pieces[piece].first].times;
+    TransferTotal *total = &self->simulation->transfers;
+    total->count += (int64_t)rint(times);
+    total->bytes += times * transfer->price.bytes;
+    total->seconds += times * transfer->price.seconds;
+    bool is_watched = self->options->observer || self->options->with_path;
+    if (!is_watched || ticks <= 0) return start.event;
+    int32_t event = -1;
+    for (int32_t k = transfer->transfer->rank_count - 1; k >= 0; k--) {
+        int32_t rank = transfer->transfer->ranks[k];
+        bool gives = plan_ranks_stage(costs->ranks, rank) == costs->channels[channel].giver;
+        event = on_step(self, rank, gives ? transfer->giving : transfer->taking, start, ticks);
+    }
+    return event;
+}
+
+static void compute(void *user, int32_t stage, int32_t piece) {
+    stage_clock_compute(&((Simulator *)user)->stages[stage], piece);
+}
+static Moment arrive(void *user, int32_t stage, int32_t piece) {
+    return stage_clock_arrive(&((Simulator *)user)->stages[stage], piece);
+}
+static void wait(void *user, int32_t stage, int32_t piece, Moment until) {
+    stage_clock_wait(&((Simulator *)user)->stages[stage], piece, until);
+}
+static void meet(void *user, int32_t stage, int32_t piece, Moment end, Ticks ticks) {
+    stage_clock_meet(&((Simulator *)user)->stages[stage], piece, end, ticks);
+}
+
+/* The step is over when the last device is done; returns the event that ended it. */
+static int32_t finish(Simulator *self) {
     Simulation *simulation = self->simulation;
+    const PlanCosts *costs = self->costs;
+    Moment end = MOMENT_BEGIN;
+    double idle = 0;
+    for (int32_t s = 0; s < costs->ranks->stage_count; s++)
+        for (int32_t l = 0; l < self->stages[s].lane_count; l++)
+            end = moment_later(end, self->stages[s].lanes[l].compute);
+    simulation->step_seconds = seconds_of_ticks(end.at);
+    for (int32_t r = 0; r < simulation->device_count; r++) {
+        int32_t stage = plan_ranks_stage(costs->ranks, r);
+        const LaneTotals *totals =
+            &stage_clock_lane(&self->stages[stage], r - costs->ranks->first_rank[stage])->totals;
+        SimulatedDevice *device = &simulation->devices[r];
+        device->compute_seconds = seconds_of_ticks(totals->computed);
+        device->communication_seconds = seconds_of_ticks(totals->communicated);
+        device->hidden_seconds = seconds_of_ticks(totals->hidden);
+        device->idle_seconds =
+            seconds_of_ticks(end.at - (totals->computed + totals->communicated - totals->hidden));
+        idle += device->idle_seconds;
+    }
+    if (end.at > 0) simulation->bubble_fraction = idle / (simulation->step_seconds * simulation->device_count);
+    return end.event;
+}
+
+static void describe_devices(Simulation *simulation, Arena *arena, const PlanCosts *costs) {
     double fullest = -1;
     for (int32_t d = 0; d < simulation->device_count; d++) {
         SimulatedDevice *device = &simulation->devices[d];
-        int32_t stage = plan_ranks_stage(self->ranks, d);
-        const LoweredCosts *costs =
-            stage_clock_costs(&self->stages[stage], d - self->ranks->first_rank[stage]);
-        device->device = self->device_of[d];
-        device->name = cluster_device_name(self->cluster, self->arena, device->device);
-        device->memory = costs->memory;
-        device->memory_bytes = cluster_device_type(self->cluster, device->device)->memory_bytes;
-        simulation->executed_flops += costs->flops;
+        int32_t stage = plan_ranks_stage(costs->ranks, d);
+        const ProgramCosts *program =
+            stage_costs_of(&costs->stages[stage], d - costs->ranks->first_rank[stage]);
+        device->device = costs->device_of[d];
+        device->name = cluster_device_name(costs->cluster, arena, device->device);
+        device->memory = program->memory;
+        device->memory_bytes = cluster_device_type(costs->cluster, device->device)->memory_bytes;
+        simulation->executed_flops += program->flops;
         double fullness = (double)device->memory.peak_bytes / (double)device->memory_bytes;
         if (fullness <= fullest) continue;
         fullest = fullness;
-        simulation->fit = memory_fit(device->memory.peak_bytes, self->cluster, &device->device, 1,
+        simulation->fit = memory_fit(device->memory.peak_bytes, costs->cluster, &device->device, 1,
                                      simulation->memory_fraction);
     }
+    for (int32_t s = 0; s < costs->ranks->stage_count; s++)
+        stage_costs_add_collectives(&costs->stages[s], simulation->collectives);
 }
 
-static AmStatus simulate(Simulation **simulation, Arena *arena, const PlanRanks *ranks,
-                         const Cluster *cluster, double memory_fraction, const SimulationObserver *observer,
-                         AmError *error) {
+static AmStatus run(Simulator *self, Arena *arena, AmError *error) {
+    const PlanCosts *costs = self->costs;
+    int32_t stage_count = costs->ranks->stage_count;
+    const StageWatch watch = {on_step, self};
+    const PipelineWorker worker = {compute, arrive, wait, meet, on_travel, self};
+    bool is_watched = self->options->observer || self->options->with_path;
+    self->record = (SimulationRecord){.arena = arena, .most = MOST_EVENTS};
+    self->stages = ARENA_ARRAY(arena, StageClock, stage_count);
+    if (arena->failed) return am_fail_memory(error, stage_count);
+    for (int32_t s = 0; s < stage_count; s++)
+        TRY(stage_clock_open(&self->stages[s], arena, &costs->stages[s], costs->ranks->first_rank[s],
+                             self->options, is_watched ? &watch : NULL, error));
+    TRY(pipeline_clock_run(arena, costs->lines, stage_count, costs->channels, costs->channel_count, &worker,
+                           error));
+    int32_t last = finish(self);
+    if (!self->options->with_path) return AM_OK;
+    return critical_path_find(&self->simulation->critical_path, &self->record, last, error);
+}
+
+AmStatus simulate_costs(Simulation **simulation, Arena *arena, const PlanCosts *costs,
+                        const SimulationOptions *options, AmError *error) {
     Simulation *result = ARENA_ARRAY(arena, Simulation, 1);
-    SimulatedDevice *devices = ARENA_ARRAY(arena, SimulatedDevice, ranks->rank_count);
-    Simulator self = {.arena = arena,
-                      .ranks = ranks,
-                      .plan = ranks->plan,
-                      .cluster = cluster,
-                      .simulation = result,
-                      .observer = observer};
-    if (arena->failed) return am_fail_memory(error, ranks->rank_count);
-    *result = (Simulation){.module_name = ranks->plan->module_name,
-                           .cluster_name = cluster->name,
-                           .device_count = ranks->rank_count,
+    SimulatedDevice *devices = ARENA_ARRAY(arena, SimulatedDevice, costs->ranks->rank_count);
+    Simulator self = {.costs = costs, .options = options, .simulation = result};
+    if (arena->failed) return am_fail_memory(error, costs->ranks->rank_count);
+    *result = (Simulation){.module_name = costs->ranks->plan->module_name,
+                           .cluster_name = costs->cluster->name,
+                           .device_count = costs->ranks->rank_count,
                            .devices = devices,
-                           .memory_fraction = memory_fraction,
-                           .warnings = {.arena = arena}};
-    TRY(open_stages(&self, error));
-    TRY(run(&self, error));
-    finish(&self);
-    UsefulWork work;
-    TRY(useful_work(&work, ranks->context->rules, error));
-    result->flops = work.flops;
-    describe_devices(&self);
+                           .flops = costs->flops,
+                           .memory_fraction = options->memory_fraction,
+                           .warnings = costs->warnings};
+    TRY(run(&self, arena, error));
+    describe_devices(result, arena, costs);
     *simulation = result;
     return arena->failed ? am_fail_memory(error, 0) : AM_OK;
 }
 
+static AmStatus simulate(Simulation **simulation, Arena *arena, const PlanRanks *ranks,
+                         const Cluster *cluster, const SimulationOptions *options, AmError *error) {
+    PlanCosts *costs;
+    TRY(plan_costs_lower(&costs, arena, ranks, cluster, error));
+    TRY(plan_costs_price(costs, error));
+    return simulate_costs(simulation, arena, costs, options, error);
+}
+
 AmStatus simulate_ranks(Simulation **simulation, Arena *arena, const PlanRanks *ranks, const Cluster *cluster,
                         double memory_fraction, AmError *error) {
-    return simulate(simulation, arena, ranks, cluster, memory_fraction, NULL, error);
+    const SimulationOptions options = {.memory_fraction = memory_fraction};
+    return simulate(simulation, arena, ranks, cluster, &options, error);
 }
 
 AmStatus simulate_plan(Simulation **simulation, Arena *arena, const PlanContext *context, const Plan *plan,
                        const Cluster *cluster, double memory_fraction, AmError *error) {
-    return simulate_plan_observed(simulation, arena, context, plan, cluster, memory_fraction, NULL, error);
+    const SimulationOptions options = {.memory_fraction = memory_fraction};
+    return simulate_plan_with(simulation, arena, context, plan, cluster, &options, error);
 }
 
-AmStatus simulate_plan_observed(Simulation **simulation, Arena *arena, const PlanContext *context,
-                                const Plan *plan, const Cluster *cluster, double memory_fraction,
-                                const SimulationObserver *observer, AmError *error) {
+AmStatus simulate_plan_with(Simulation **simulation, Arena *arena, const PlanContext *context,
+                            const Plan *plan, const Cluster *cluster, const SimulationOptions *options,
+                            AmError *error) {
     PlanRanks ranks;
     context = plan_context_used(plan, context);
     TRY(check_devices(plan, cluster, error));
     TRY(plan_ranks(&ranks, arena, context, plan, error));
-    return simulate(simulation, arena, &ranks, cluster, memory_fraction, observer, error);
+    return simulate(simulation, arena, &ranks, cluster, options, error);
 }
 
 AmStatus simulation_predict(Plan *plan, Arena *arena, const Simulation *simulation, AmError *error) {

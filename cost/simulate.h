@@ -10,7 +10,8 @@ typedef struct SimulatedDevice {
     int32_t device;   /* in the cluster */
     const char *name; /* "server0/V100-32GB-3" */
     double compute_seconds, communication_seconds;
-    double idle_seconds; /* waiting for slower devices, in collectives and at the end */
+    double hidden_seconds; /* of both: it computed and communicated at once */
+    double idle_seconds;   /* waiting for other devices: the rest of the step */
     MemoryUse memory;
     int64_t memory_bytes; /* what the device has */
 } SimulatedDevice;
@@ -33,6 +34,8 @@ typedef struct Simulation {
     double executed_flops; /* of all devices together, with what several of them repeat */
     double memory_fraction;
     MemoryFit fit; /* of the device with least room */
+    double bubble_fraction; /* of all devices' time, that they are idle */
+    struct CriticalPath *critical_path; /* or NULL */
     AmWarnings warnings;
 } Simulation;
 
@@ -40,24 +43,43 @@ typedef struct Simulation {
  * seconds. */
 typedef struct SimulatedSlice {
     int32_t rank;
-    const struct ExecutedStep *executed; /* NULL: the updates that end the step */
+    const struct ExecutedStep *executed; /* its step may be the updates that end the program */
     double start, end;
 } SimulatedSlice;
 
-/* Is told of every slice; what one rank computes comes in order. */
+/* Is told of every slice; what one stream of a rank does comes in order. */
 typedef struct SimulationObserver {
     void (*on_slice)(void *user, const SimulatedSlice *slice);
     void *user;
 } SimulationObserver;
 
-/* Lowers and runs the plan on the cluster (the plan's own or another one; it
- * must have the devices that the plan names: AM_ERROR_INPUT). A plan that does
- * not fit is simulated all the same; see `fit`. All memory is the arena's. */
+typedef struct SimulationOptions {
+    double memory_fraction; /* of a device's memory that a plan may fill */
+    const SimulationObserver *observer;
+    bool with_path; /* find the critical path: every turn is then simulated step by step */
+    double jitter;  /* steps of operators take longer by chance: by this fraction on average, exponentially */
+    uint64_t seed;
+    const double *slowdowns; /* [device of the cluster]: how many times longer it takes; NULL: none */
+} SimulationOptions;
+
+/* The lowered programs of a plan with their prices: what a simulation walks, as often as one likes. */
+typedef struct PlanCosts PlanCosts;
+
+/* Lowers and prices the plan on the cluster (the plan's own or another one; it must have the devices that
+ * the plan names: AM_ERROR_INPUT). Everything lives in the arena, and refers to the ranks. */
+AmStatus plan_costs_lower(PlanCosts **costs, Arena *arena, const PlanRanks *ranks, const Cluster *cluster,
+                          AmError *error);
+AmStatus plan_costs_price(PlanCosts *costs, AmError *error);
+/* Simulates one step. A plan that does not fit is simulated all the same; see `fit`. */
+AmStatus simulate_costs(Simulation **simulation, Arena *arena, const PlanCosts *costs,
+                        const SimulationOptions *options, AmError *error);
+
+/* All in one. All memory is the arena's. */
 AmStatus simulate_plan(Simulation **simulation, Arena *arena, const PlanContext *context, const Plan *plan,
                        const Cluster *cluster, double memory_fraction, AmError *error);
-AmStatus simulate_plan_observed(Simulation **simulation, Arena *arena, const PlanContext *context,
-                                const Plan *plan, const Cluster *cluster, double memory_fraction,
-                                const SimulationObserver *observer, AmError *error);
+AmStatus simulate_plan_with(Simulation **simulation, Arena *arena, const PlanContext *context,
+                            const Plan *plan, const Cluster *cluster, const SimulationOptions *options,
+                            AmError *error);
 
 /* The same for a plan whose stages are complete and whose devices the cluster has. */
 AmStatus simulate_ranks(Simulation **simulation, Arena *arena, const PlanRanks *ranks, const Cluster *cluster,

@@ -1,66 +1,48 @@
-/* One stage of a plan in a simulation: its steps, their costs, and the clocks of
- * its devices, which advance step by step up to where the stage meets another. */
+/* The devices of one stage in a simulation: a lane each, or one for all where they do the same at the
+ * same time. Pieces are computed step by step, or, where nobody watches and nothing varies, as one number
+ * that was worked out once: time then grows with the distinct pieces and not with steps times turns. */
 #ifndef COST_STAGE_CLOCK_H
 #define COST_STAGE_CLOCK_H
 
-#include "cost/exchange.h"
-#include "cost/executed.h"
+#include "cost/lane.h"
 #include "cost/simulate.h"
-#include "propagation/ranks.h"
+#include "cost/stage_costs.h"
 
-/* One distinct program: seconds of its steps on each device type. */
-typedef struct LoweredCosts {
-    ExecutedStep *steps;
-    int32_t step_count;
-    ExecutedSpan *spans;
-    int32_t span_count;
-    double *seconds; /* [cluster type * (step_count + 1) + step]: all times; the last entry is the updates */
-    double *tensor_bytes;     /* [step] of collectives, each time */
-    ExchangePrice *exchanges; /* [step] of transfers, each time; filled when first met */
-    MemoryUse memory;
-    double flops;
-} LoweredCosts;
+/* Is told what devices do; returns the number of the event, or -1. `start.event` is what it waited for. */
+typedef struct StageWatch {
+    int32_t (*on_step)(void *user, int32_t rank, const ExecutedStep *executed, Moment start, Ticks ticks);
+    void *user;
+} StageWatch;
 
-/* A span that is being run, and those that are joined with it. */
-typedef struct SpanTurn {
-    int32_t span;
-    int64_t done[3]; /* turns of the span, of the joined ones */
-    int32_t runs;    /* whose turn it is */
-} SpanTurn;
+/* What a piece takes of a lane from a join to a join. */
+typedef struct FoldedPiece {
+    Ticks ticks;
+    LaneTotals totals;
+} FoldedPiece;
 
 typedef struct StageClock {
-    Arena *arena;
-    const Cluster *cluster;
-    const PlanStage *stage;
-    int32_t first_rank;
-    LoweredCosts *costs;      /* [1] or [device] */
-    bool is_equal;            /* one program for all */
-    double *clock;            /* [device] */
-    SimulatedDevice *devices; /* [device], the simulation's */
-    CollectivePrice *collectives;
-    CollectivePartition partitions[1 << MESH_MAX_AXES];
-    int32_t at;                         /* the next step */
-    const SimulationObserver *observer; /* or NULL */
-    SpanTurn *turns;
-    int32_t turn_count, next_span;
+    const StageCosts *costs;
+    int32_t first_rank, lane_count;
+    Lane *lanes;
+    FoldedPiece *folded; /* [piece], or NULL: step by step */
+    const StageWatch *watch;
+    const SimulationOptions *options;
+    uint64_t *drawn; /* [lane] random numbers so far */
 } StageClock;
 
-/* Lowers and prices the programs of stage `stage` of a plan. `simulation` has room for its devices,
- * whose first is rank first_rank; arrays live in the arena. */
-AmStatus stage_clock_open(StageClock *self, Arena *arena, const PlanRanks *ranks, int32_t stage,
-                          const Cluster *cluster, Simulation *simulation, AmError *error);
+/* `watch` may be NULL. Arrays in the arena. */
+AmStatus stage_clock_open(StageClock *self, Arena *arena, const StageCosts *costs, int32_t first_rank,
+                          const SimulationOptions *options, const StageWatch *watch, AmError *error);
 
-/* Runs until a transfer is next (`*transfer`), or to the end and the updates (NULL). */
-AmStatus stage_clock_advance(StageClock *self, const ProgramTransfer **transfer, AmError *error);
-/* After the transfer: the step is done. */
-void stage_clock_pass(StageClock *self);
+/* The functions of PipelineWorker for this stage. */
+void stage_clock_compute(StageClock *self, int32_t piece);
+Moment stage_clock_arrive(StageClock *self, int32_t piece);
+void stage_clock_wait(StageClock *self, int32_t piece, Moment until);
+void stage_clock_meet(StageClock *self, int32_t piece, Moment end, Ticks ticks);
 
-/* Tells the observer, if there is one, what a rank of the stage does with step `at`. */
-void stage_clock_tell(const StageClock *self, int32_t rank, double start, double end);
-
-/* Of a device of the stage. */
-static inline const LoweredCosts *stage_clock_costs(const StageClock *self, int32_t device) {
-    return &self->costs[self->is_equal ? 0 : device];
+/* The lane of a device of the stage. */
+static inline const Lane *stage_clock_lane(const StageClock *self, int32_t device) {
+    return &self->lanes[self->lane_count == 1 ? 0 : device];
 }
 
 #endif
