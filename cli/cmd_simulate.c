@@ -1,20 +1,58 @@
 /* automap simulate: step time, devices and memory of a plan. */
+#include <stdlib.h>
+
 #include "cli/common.h"
 #include "cli/simulate_sweep.h"
 #include "cli/simulate_trace.h"
 #include "cost/profile.h"
 
+/* DEVICE=FACTOR, times slower than its type; several, separated by commas. */
+static AmStatus read_slowdowns(SimulationOptions *options, Arena *arena, const char *text,
+                               const Cluster *cluster, AmError *error) {
+    if (!text) return AM_OK;
+    double *slowdowns = ARENA_ARRAY(arena, double, cluster->device_count);
+    if (!slowdowns) return am_fail_memory(error, cluster->device_count);
+    for (int32_t d = 0; d < cluster->device_count; d++) slowdowns[d] = 1;
+    for (const char *at = text; *at;) {
+        char *end;
+        long device = strtol(at, &end, 10);
+        bool has_factor = end != at && *end == '=' && device >= 0 && device < cluster->device_count;
+        double factor = has_factor ? strtod(at = end + 1, &end) : 0;
+        if (!has_factor || end == at || !(factor >= 1e-3 && factor <= 1e3) || (*end != ',' && *end != '\0'))
+            return am_fail(
+                error, AM_ERROR_USAGE, "",
+                "--slow %s: expected DEVICE=FACTOR,... with devices below %d and factors from 0.001 "
+                "to 1000",
+                text, cluster->device_count);
+        slowdowns[device] = factor;
+        at = *end == ',' ? end + 1 : end;
+    }
+    options->slowdowns = slowdowns;
+    return AM_OK;
+}
+
+static AmStatus read_options(SimulationOptions *options, const Cli *cli, Arena *arena, const Cluster *cluster,
+                             AmError *error) {
+    double seed = 0;
+    *options = (SimulationOptions){.memory_fraction = CLUSTER_DEFAULT_MEMORY_FRACTION, .with_path = true};
+    TRY(cli_number(cli, "--memory-fraction", 1e-6, 1, &options->memory_fraction, error));
+    TRY(cli_number(cli, "--jitter", 0, 10, &options->jitter, error));
+    TRY(cli_number(cli, "--seed", 0, 9007199254740992., &seed, error));
+    options->seed = (uint64_t)seed;
+    return read_slowdowns(options, arena, cli_text(cli, "--slow"), cluster, error);
+}
+
 /* With the timeline in `path`, unless that is NULL. */
 static AmStatus simulate_traced(Simulation **simulation, Arena *arena, const PlanContext *context,
-                                const Plan *plan, const Cluster *cluster, double fraction, const char *path,
-                                AmError *error) {
+                                const Plan *plan, const Cluster *cluster, SimulationOptions *options,
+                                const char *path, AmError *error) {
     SimulateTrace trace;
-    if (!path) return simulate_plan(simulation, arena, context, plan, cluster, fraction, error);
+    if (!path) return simulate_plan_with(simulation, arena, context, plan, cluster, options, error);
     AmStatus status = simulate_trace_open(&trace, arena, path, plan_context_used(plan, context), plan, error);
     const SimulationObserver observer = {simulate_trace_slice, &trace};
+    options->observer = &observer;
     if (status == AM_OK)
-        status =
-            simulate_plan_observed(simulation, arena, context, plan, cluster, fraction, &observer, error);
+        status = simulate_plan_with(simulation, arena, context, plan, cluster, options, error);
     if (status == AM_OK) status = simulate_trace_end(&trace, *simulation);
     simulate_trace_close(&trace);
     return status;
@@ -24,16 +62,16 @@ static AmStatus simulate(const Cli *cli, Arena *arena, PlanContext *context, jso
                          Profile *profile, AmError *error) {
     Plan *plan;
     Simulation *simulation;
-    double fraction = CLUSTER_DEFAULT_MEMORY_FRACTION;
+    SimulationOptions options;
     const char *other = cli_text(cli, "--cluster");
-    TRY(cli_number(cli, "--memory-fraction", 1e-6, 1, &fraction, error));
     TRY(plan_read(&plan, root, arena, context, cli->arguments[0], error));
     if (other) TRY(cluster_read(cluster, arena, other, error));
     else TRY(cluster_from_json(cluster, arena, plan->cluster_description, cli->arguments[0], error));
     const char *measured = cli_text(cli, "--profile");
     if (measured) TRY(profile_read(profile, measured, error));
     if (measured) TRY(profile_attach(profile, *cluster, measured, error));
-    TRY(simulate_traced(&simulation, arena, context, plan, *cluster, fraction, cli_text(cli, "--trace"),
+    TRY(read_options(&options, cli, arena, *cluster, error));
+    TRY(simulate_traced(&simulation, arena, context, plan, *cluster, &options, cli_text(cli, "--trace"),
                         error));
     cli_warn(cli, &simulation->warnings);
     if (cli_has(cli, "--json"))
@@ -69,6 +107,9 @@ static const CliOption options[] = {
     {"--cluster", "CLUSTER", "price the plan on another cluster", false},
     {"--profile", "FILE", "measured operators (run --profile), used where they have an answer", false},
     {"--trace", "T.json", "write the timeline as a Chrome trace (opens in Perfetto)", false},
+    {"--jitter", "F", "operators take longer by chance, by this fraction on average", false},
+    {"--seed", "N", "of that chance (default 0)", false},
+    {"--slow", "D=F,...", "devices of the cluster that take F times longer than their type", false},
     {"--memory-fraction", "F", "of a device's memory that a plan may fill (default 0.9)", false},
     SIMULATE_SWEEP_OPTIONS,
     CLI_OPTION_ROLES,

@@ -145,10 +145,24 @@ static AmStatus read_optional_seconds(ClusterReader *self, double *seconds, json
     return json_get_number(seconds, object, key, 0, 3600, self->source, where, self->error);
 }
 
+/* A device overlaps unless it says that it does not. */
+static AmStatus read_overlap(ClusterReader *self, ClusterDeviceType *type, json_t *object,
+                             const char *where) {
+    const json_t *value = json_object_get(object, "overlaps_communication");
+    if (value && !json_is_boolean(value))
+        return fail_at(self, where_member(self, where, "overlaps_communication"), "expected true or false");
+    type->overlaps_communication = !value || json_is_true(value);
+    return AM_OK;
+}
+
 static AmStatus read_type(ClusterReader *self, ClusterDeviceType *type, json_t *object, const char *where) {
-    static const char *const keys[] = {"memory_bytes",     "memory_bytes_per_second",
-                                       "flops_per_second", "kernel_launch_seconds",
-                                       "efficiency",       NULL};
+    static const char *const keys[] = {"memory_bytes",
+                                       "memory_bytes_per_second",
+                                       "flops_per_second",
+                                       "kernel_launch_seconds",
+                                       "overlaps_communication",
+                                       "efficiency",
+                                       NULL};
     static const char *const curves[] = {"dot", "convolution", "memory", NULL};
     if (!json_is_object(object)) return fail_at(self, where, "expected an object");
     TRY(json_only_keys(object, keys, self->source, where, self->error));
@@ -158,6 +172,7 @@ static AmStatus read_type(ClusterReader *self, ClusterDeviceType *type, json_t *
                         self->source, where, self->error));
     TRY(read_flops(self, type, object, where));
     TRY(read_optional_seconds(self, &type->kernel_launch_seconds, object, "kernel_launch_seconds", where));
+    TRY(read_overlap(self, type, object, where));
     if (!json_object_get(object, "efficiency")) return AM_OK;
     json_t *efficiency;
     TRY(json_get_object(&efficiency, object, "efficiency", self->source, where, self->error));

@@ -36,6 +36,7 @@ typedef struct ClusterDeviceType {
     double flops_per_second[DTYPE_COUNT]; /* of every type, after fall-back */
     bool named[DTYPE_COUNT];              /* the types that the description names */
     double kernel_launch_seconds;
+    bool overlaps_communication;       /* it computes while collectives are under way */
     ClusterCurve dot, convolution;     /* over FLOPs */
     ClusterCurve memory;               /* over bytes */
     const struct ProfileType *profile; /* measured events (profile.h); or NULL */

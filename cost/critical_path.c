@@ -39,9 +39,8 @@ static void count_kind(CriticalPath *path, const ExecutedStep *executed, double 
     *kind += seconds;
 }
 
-AmStatus critical_path_find(CriticalPath **result, const SimulationRecord *record, int32_t last,
+AmStatus critical_path_find(CriticalPath **result, Arena *arena, const SimulationRecord *record, int32_t last,
                             AmError *error) {
-    Arena *arena = record->arena;
     int32_t count = 0, merged = 0;
     *result = NULL;
     if (record->is_full) return AM_OK;

@@ -4,6 +4,7 @@
 #ifndef COST_CRITICAL_PATH_H
 #define COST_CRITICAL_PATH_H
 
+#include "base/arena.h"
 #include "cost/executed.h"
 #include "cost/moment.h"
 
@@ -41,8 +42,9 @@ typedef struct CriticalPath {
     double compute_seconds, collective_seconds, transfer_seconds;
 } CriticalPath;
 
-/* Of the chain that ends with event `last`; in the record's arena. NULL: the record was full. */
-AmStatus critical_path_find(CriticalPath **path, const SimulationRecord *record, int32_t last,
+/* Of the chain that ends with event `last`; in the arena, the record is free to go. NULL: the record was
+ * full. */
+AmStatus critical_path_find(CriticalPath **path, Arena *arena, const SimulationRecord *record, int32_t last,
                             AmError *error);
 
 #endif

@@ -96,8 +96,9 @@ static bool meet(PipelineClock *self, int32_t s, const PipelinePiece *piece) {
     RunningStage *partner = &self->stages[other];
     const PipelineWorker *worker = self->worker;
     if (!partner->is_waiting || partner->stage->pieces[partner->at].channel != piece->channel) return false;
-    Moment start = moment_later(worker->arrive(worker->user, channel->giver, self->stages[channel->giver].at),
-                                worker->arrive(worker->user, channel->taker, self->stages[channel->taker].at));
+    Moment start =
+        moment_later(worker->arrive(worker->user, channel->giver, self->stages[channel->giver].at),
+                     worker->arrive(worker->user, channel->taker, self->stages[channel->taker].at));
     Moment end = travel(self, piece->channel, self->stages[channel->giver].at, start, piece->ticks);
     worker->meet(worker->user, s, self->stages[s].at, end, piece->ticks);
     worker->meet(worker->user, other, partner->at, end, piece->ticks);
@@ -171,8 +172,9 @@ static AmStatus open_clock(PipelineClock *self, Arena *arena, const PipelineStag
     }
     for (int32_t k = 0; k < channel_count && !arena->failed; k++) {
         Moment *times = ARENA_ARRAY(arena, Moment, 2 * channels[k].slots + 1);
-        self->channels[k] = (RunningChannel){
-            .channel = &channels[k], .arrival = times, .given_back = times ? times + channels[k].slots : NULL};
+        self->channels[k] = (RunningChannel){.channel = &channels[k],
+                                             .arrival = times,
+                                             .given_back = times ? times + channels[k].slots : NULL};
         for (int32_t slot = 0; times && slot < 2 * channels[k].slots; slot++) times[slot] = MOMENT_BEGIN;
         links[k] = MOMENT_BEGIN;
         self->channels[k].link_free = find_link(self, links, k);

@@ -93,8 +93,8 @@ static AmStatus find_channel(PlanCosts *self, const ProgramTransfer *transfer, i
     if (self->arena->failed) return am_fail_memory(error, self->channel_count);
     self->channel_count++;
     self->channels[*channel] = (PipelineChannel){.giver = giver, .taker = taker, .slots = transfer->slots};
-    self->transfers[*channel] = (TransferChannel){
-        .shape = transfer->shape, .transfer = transfer, .previous = self->newest[giver]};
+    self->transfers[*channel] =
+        (TransferChannel){.shape = transfer->shape, .transfer = transfer, .previous = self->newest[giver]};
     self->newest[giver] = *channel;
     return exchange_price(&self->transfers[*channel].price, self->arena, self->cluster, transfer,
                           self->device_of, error);
@@ -211,7 +211,8 @@ static int32_t finish(Simulator *self) {
             seconds_of_ticks(end.at - (totals->computed + totals->communicated - totals->hidden));
         idle += device->idle_seconds;
     }
-    if (end.at > 0) simulation->bubble_fraction = idle / (simulation->step_seconds * simulation->device_count);
+    if (end.at > 0)
+        simulation->bubble_fraction = idle / (simulation->step_seconds * simulation->device_count);
     return end.event;
 }
 
@@ -237,13 +238,12 @@ static void describe_devices(Simulation *simulation, Arena *arena, const PlanCos
         stage_costs_add_collectives(&costs->stages[s], simulation->collectives);
 }
 
-static AmStatus run(Simulator *self, Arena *arena, AmError *error) {
+static AmStatus run_stages(Simulator *self, Arena *arena, AmError *error) {
     const PlanCosts *costs = self->costs;
     int32_t stage_count = costs->ranks->stage_count;
     const StageWatch watch = {on_step, self};
     const PipelineWorker worker = {compute, arrive, wait, meet, on_travel, self};
     bool is_watched = self->options->observer || self->options->with_path;
-    self->record = (SimulationRecord){.arena = arena, .most = MOST_EVENTS};
     self->stages = ARENA_ARRAY(arena, StageClock, stage_count);
     if (arena->failed) return am_fail_memory(error, stage_count);
     for (int32_t s = 0; s < stage_count; s++)
@@ -253,7 +253,16 @@ static AmStatus run(Simulator *self, Arena *arena, AmError *error) {
                            error));
     int32_t last = finish(self);
     if (!self->options->with_path) return AM_OK;
-    return critical_path_find(&self->simulation->critical_path, &self->record, last, error);
+    return critical_path_find(&self->simulation->critical_path, arena, &self->record, last, error);
+}
+
+static AmStatus run(Simulator *self, Arena *arena, AmError *error) {
+    Arena events = {0};
+    self->record = (SimulationRecord){.arena = &events, .most = MOST_EVENTS};
+    AmStatus status = run_stages(self, arena, error);
+    if (status == AM_OK && events.failed) status = am_fail_memory(error, self->record.count);
+    arena_free(&events);
+    return status;
 }
 
 AmStatus simulate_costs(Simulation **simulation, Arena *arena, const PlanCosts *costs,

@@ -33,8 +33,8 @@ typedef struct Simulation {
     double flops;          /* of the module: useful work, however it is cut */
     double executed_flops; /* of all devices together, with what several of them repeat */
     double memory_fraction;
-    MemoryFit fit; /* of the device with least room */
-    double bubble_fraction; /* of all devices' time, that they are idle */
+    MemoryFit fit;                      /* of the device with least room */
+    double bubble_fraction;             /* of all devices' time, that they are idle */
     struct CriticalPath *critical_path; /* or NULL */
     AmWarnings warnings;
 } Simulation;

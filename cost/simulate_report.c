@@ -1,7 +1,13 @@
 /* A simulation as JSON and as text. */
+#include <stdio.h>
 #include <string.h>
 
+#include "cost/critical_path.h"
 #include "cost/simulate.h"
+#include "propagation/plan_parts.h"
+#include "propagation/program_trace.h"
+
+enum { MOST_PATH_ITEMS = 8, MOST_PATH_ITEMS_JSON = 32 };
 
 static double busy_fraction(const Simulation *simulation, const SimulatedDevice *device) {
     if (simulation->step_seconds <= 0) return 0;
@@ -15,15 +21,55 @@ static double flops_per_second(const Simulation *simulation) {
 }
 
 static json_t *device_to_json(const Simulation *simulation, const SimulatedDevice *device) {
-    return json_pack("{s:i, s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:f, s:f, s:f, s:f}", "device", device->device,
-                     "name", device->name, "peak_bytes", (json_int_t)device->memory.peak_bytes,
-                     "weights_bytes", (json_int_t)device->memory.weights_bytes, "gradients_bytes",
-                     (json_int_t)device->memory.gradients_bytes, "optimizer_bytes",
-                     (json_int_t)device->memory.optimizer_bytes, "activation_bytes",
-                     (json_int_t)device->memory.activation_bytes, "memory_bytes",
-                     (json_int_t)device->memory_bytes, "compute_seconds", device->compute_seconds,
-                     "communication_seconds", device->communication_seconds, "idle_seconds",
-                     device->idle_seconds, "busy_fraction", busy_fraction(simulation, device));
+    return json_pack(
+        "{s:i, s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:f, s:f, s:f, s:f, s:f}", "device", device->device, "name",
+        device->name, "peak_bytes", (json_int_t)device->memory.peak_bytes, "weights_bytes",
+        (json_int_t)device->memory.weights_bytes, "gradients_bytes",
+        (json_int_t)device->memory.gradients_bytes, "optimizer_bytes",
+        (json_int_t)device->memory.optimizer_bytes, "activation_bytes",
+        (json_int_t)device->memory.activation_bytes, "memory_bytes", (json_int_t)device->memory_bytes,
+        "compute_seconds", device->compute_seconds, "communication_seconds", device->communication_seconds,
+        "hidden_seconds", device->hidden_seconds, "idle_seconds", device->idle_seconds, "busy_fraction",
+        busy_fraction(simulation, device));
+}
+
+/* What an item of the critical path is, and the name that it has in the user's program. */
+typedef struct ItemName {
+    char operator_name[64];
+    const char *op_name;
+} ItemName;
+
+static void name_item(ItemName *name, const CriticalItem *item) {
+    const IrModule *module = item->program->module;
+    name->op_name = "";
+    if (item->step == item->program->step_count) {
+        snprintf(name->operator_name, sizeof name->operator_name, "update");
+        return;
+    }
+    int32_t origin =
+        program_trace_name(name->operator_name, sizeof name->operator_name, item->program, item->step);
+    if (!module || origin < 0 || origin >= module->instruction_count) return;
+    const IrInstruction *instruction = &module->instructions[origin];
+    name->op_name =
+        instruction->op_name && instruction->op_name[0] ? instruction->op_name : instruction->name;
+}
+
+/* The path itself and the items that take most of it. */
+static json_t *path_to_json(const CriticalPath *path) {
+    if (!path) return json_null();
+    json_t *items = json_array();
+    for (int32_t k = 0; k < path->item_count && k < MOST_PATH_ITEMS_JSON; k++) {
+        const CriticalItem *item = &path->items[k];
+        ItemName name;
+        name_item(&name, item);
+        json_array_append_new(items,
+                              json_pack("{s:s, s:o, s:i, s:I, s:f}", "operator", name.operator_name,
+                                        "op_name", plan_string_to_json(name.op_name), "rank", item->rank,
+                                        "count", (json_int_t)item->count, "seconds", item->seconds));
+    }
+    return json_pack("{s:f, s:f, s:f, s:i, s:o}", "compute_seconds", path->compute_seconds,
+                     "collective_seconds", path->collective_seconds, "transfer_seconds",
+                     path->transfer_seconds, "operators", path->item_count, "longest", items);
 }
 
 json_t *simulation_to_json(const Simulation *simulation) {
@@ -43,14 +89,14 @@ json_t *simulation_to_json(const Simulation *simulation) {
     json_t *transfers =
         json_pack("{s:I, s:f, s:f}", "count", (json_int_t)simulation->transfers.count, "bytes",
                   simulation->transfers.bytes, "seconds", simulation->transfers.seconds);
-    return json_pack("{s:s, s:s, s:f, s:f, s:f, s:f, s:b, s:I, s:I, s:o, s:o, s:o, s:o}", "module",
-                     simulation->module_name ? simulation->module_name : "", "cluster",
-                     simulation->cluster_name, "step_seconds", simulation->step_seconds, "flops",
-                     simulation->flops, "flops_per_second", flops_per_second(simulation), "executed_flops",
-                     simulation->executed_flops, "fits", (int)simulation->fit.fits, "peak_bytes",
-                     (json_int_t)simulation->fit.needed_bytes, "limit_bytes",
-                     (json_int_t)simulation->fit.limit_bytes, "collectives", collectives, "transfers",
-                     transfers, "devices", devices, "warnings", warnings);
+    return json_pack(
+        "{s:s, s:s, s:f, s:f, s:f, s:f, s:f, s:b, s:I, s:I, s:o, s:o, s:o, s:o, s:o}", "module",
+        simulation->module_name ? simulation->module_name : "", "cluster", simulation->cluster_name,
+        "step_seconds", simulation->step_seconds, "flops", simulation->flops, "flops_per_second",
+        flops_per_second(simulation), "executed_flops", simulation->executed_flops, "fits",
+        (int)simulation->fit.fits, "peak_bytes", (json_int_t)simulation->fit.needed_bytes, "limit_bytes",
+        (json_int_t)simulation->fit.limit_bytes, "collectives", collectives, "transfers", transfers,
+        "critical_path", path_to_json(simulation->critical_path), "devices", devices, "warnings", warnings);
 }
 
 static void append_table(Text *text, const Text *rows) {
@@ -90,15 +136,16 @@ static void print_transfers(Text *text, const Simulation *simulation) {
 /* Devices that differ in number only share a line. */
 static bool is_alike(const SimulatedDevice *a, const SimulatedDevice *b) {
     return a->compute_seconds == b->compute_seconds && a->communication_seconds == b->communication_seconds &&
-           a->idle_seconds == b->idle_seconds && a->memory_bytes == b->memory_bytes &&
-           a->memory.peak_bytes == b->memory.peak_bytes &&
+           a->hidden_seconds == b->hidden_seconds && a->idle_seconds == b->idle_seconds &&
+           a->memory_bytes == b->memory_bytes && a->memory.peak_bytes == b->memory.peak_bytes &&
            a->memory.gradients_bytes == b->memory.gradients_bytes;
 }
 
 static void print_devices(Text *text, const Simulation *simulation) {
     Text rows = {0};
-    text_append_string(&rows, "device\tcompute\tcommunication\tidle\tbusy\tpeak memory\tweights\tgradients\t"
-                              "optimizer\tactivations\n");
+    text_append_string(&rows,
+                       "device\tcompute\tcommunication\thidden\tidle\tbusy\tpeak memory\tweights\tgradients\t"
+                       "optimizer\tactivations\n");
     for (int32_t d = 0; d < simulation->device_count;) {
         const SimulatedDevice *device = &simulation->devices[d];
         int32_t first = d++;
@@ -106,7 +153,7 @@ static void print_devices(Text *text, const Simulation *simulation) {
         text_append(&rows, "%s", device->name);
         if (d - first > 1) text_append(&rows, " and %d alike", d - first - 1);
         const double seconds[] = {device->compute_seconds, device->communication_seconds,
-                                  device->idle_seconds};
+                                  device->hidden_seconds, device->idle_seconds};
         const int64_t bytes[] = {device->memory.peak_bytes, device->memory.weights_bytes,
                                  device->memory.gradients_bytes, device->memory.optimizer_bytes,
                                  device->memory.activation_bytes};
@@ -126,6 +173,28 @@ static void print_devices(Text *text, const Simulation *simulation) {
     text_free(&rows);
 }
 
+static void print_path(Text *text, const Simulation *simulation) {
+    const CriticalPath *path = simulation->critical_path;
+    Text rows = {0};
+    if (!path || simulation->step_seconds <= 0) return;
+    double percent = 100 / simulation->step_seconds;
+    text_append(text, "\ncritical path: %.0f%% computing, %.0f%% collectives, %.0f%% transfers\n",
+                path->compute_seconds * percent, path->collective_seconds * percent,
+                path->transfer_seconds * percent);
+    text_append_string(&rows, "of the step\ttime\ttimes\trank\toperator\top_name\n");
+    for (int32_t k = 0; k < path->item_count && k < MOST_PATH_ITEMS; k++) {
+        const CriticalItem *item = &path->items[k];
+        ItemName name;
+        name_item(&name, item);
+        text_append(&rows, "%.1f%%\t", item->seconds * percent);
+        text_append_seconds(&rows, item->seconds);
+        text_append(&rows, "\t%lld\t%d\t%s\t%s\n", (long long)item->count, item->rank, name.operator_name,
+                    name.op_name);
+    }
+    append_table(text, &rows);
+    text_free(&rows);
+}
+
 void simulation_print(Text *text, const Simulation *simulation) {
     text_append(text, "%s on cluster %s, %d devices\nstep ",
                 simulation->module_name ? simulation->module_name : "module", simulation->cluster_name,
@@ -133,7 +202,8 @@ void simulation_print(Text *text, const Simulation *simulation) {
     text_append_seconds(text, simulation->step_seconds);
     text_append_string(text, ", ");
     text_append_count(text, flops_per_second(simulation));
-    text_append_string(text, "FLOP/s of useful work; fullest device ");
+    text_append(text, "FLOP/s of useful work, devices idle %.1f%%; fullest device ",
+                100 * simulation->bubble_fraction);
     text_append_bytes_size(text, (double)simulation->fit.needed_bytes);
     text_append_string(text, " of ");
     text_append_bytes_size(text, (double)simulation->fit.limit_bytes);
@@ -141,4 +211,5 @@ void simulation_print(Text *text, const Simulation *simulation) {
     print_collectives(text, simulation);
     print_transfers(text, simulation);
     print_devices(text, simulation);
+    print_path(text, simulation);
 }

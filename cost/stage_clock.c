@@ -53,7 +53,8 @@ static void communicate_step(StageClock *self, int32_t step, const ProgramCollec
         for (int32_t k = 0; k < count; k++) {
             int32_t lane = is_one ? 0 : members[k];
             const ExecutedStep *executed = &stage_costs_of(costs, lane)->steps[step];
-            lane_communicate(&self->lanes[lane], step, start, ticks, tell(self, lane, executed, start, ticks));
+            lane_communicate(&self->lanes[lane], step, start, ticks,
+                             tell(self, lane, executed, start, ticks));
         }
     }
 }

@@ -7,9 +7,6 @@
  */
 #include "cost/stage_costs.h"
 
-#include <string.h>
-
-#include "propagation/ranks.h"
 #include "propagation/waits.h"
 
 /* Turns of the spans around each step, multiplied; in the arena. */
@@ -55,7 +52,7 @@ static AmStatus find_waits(ProgramCosts *self, Arena *arena, AmError *error) {
     if (!self->waits) return am_fail_memory(error, self->step_count);
     for (int32_t s = 0; s < self->step_count; s++) {
         const ExecutedStep *executed = &self->steps[s];
-        int32_t *waits;
+        int32_t *waits = NULL;
         self->waits[s] = -1;
         if (executed->step == executed->program->step_count) continue;
         TRY(look_up_waits(&waits, &table, arena, executed->program, error));
@@ -67,7 +64,7 @@ static AmStatus find_waits(ProgramCosts *self, Arena *arena, AmError *error) {
 static AmStatus price_steps_of(ProgramCosts *self, Arena *arena, const StageCosts *stage, AmError *error) {
     const Cluster *cluster = stage->cluster;
     size_t row = (size_t)self->step_count;
-    self->ticks = ARENA_ARRAY(arena, Ticks, row *(size_t)cluster->type_count + 1);
+    self->ticks = ARENA_ARRAY(arena, Ticks, row * (size_t)cluster->type_count + 1);
     self->tensor_bytes = ARENA_ARRAY(arena, double, row + 1);
     bool *used = ARENA_ARRAY(arena, bool, cluster->type_count);
     if (arena->failed) return am_fail_memory(error, (int64_t)row);
@@ -100,9 +97,9 @@ static AmStatus join_spans(PipelineSpan *spans, int32_t number, const ExecutedSp
     int32_t *order = ARENA_ARRAY(arena, int32_t, all + 1);
     if (!order) return am_fail_memory(error, all);
     for (int64_t n = 0; n < all; n++) {
-        const bool may_go[] = {
-            done[0] - done[1] < joined->kept && (!has_third || done[0] - done[2] < joined->kept_until_third),
-            !has_third || done[1] - done[2] < joined->kept_from_second, true};
+        const bool may_go[] = {done[0] - done[1] < joined->kept &&
+                                   (!has_third || done[0] - done[2] < joined->kept_until_third),
+                               !has_third || done[1] - done[2] < joined->kept_from_second, true};
         int k = 0;
         while (k < 2 && (done[k] == turns || !may_go[k])) k++;
         order[n] = members[k];
@@ -146,8 +143,7 @@ static AmStatus cut_pieces(StageCosts *self, Arena *arena, const ExecutedSpan *s
         self->spans[k] = (PipelineSpan){
             .first = piece_of[spans[k].first], .end = piece_of[spans[k].end], .turns = spans[k].turns};
     for (int32_t k = 0; k < span_count; k++)
-        if (spans[k].second >= 0)
-            TRY(join_spans(self->spans, k, &spans[k], arena, error));
+        if (spans[k].second >= 0) TRY(join_spans(self->spans, k, &spans[k], arena, error));
     return AM_OK;
 }
 

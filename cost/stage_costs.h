@@ -9,6 +9,7 @@
 #include "cost/moment.h"
 #include "cost/pipeline_clock.h"
 #include "cost/price.h"
+#include "propagation/ranks.h"
 
 /* Executed steps [first, end): one transfer, or what is between. */
 typedef struct StagePiece {

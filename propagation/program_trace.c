@@ -43,8 +43,7 @@ static void add_origin(TraceSlice *slice, TraceNote *notes, const PlanContext *c
     notes[slice->note_count++] = (TraceNote){"source", source, 0};
 }
 
-/* Writes the name; returns the canonical instruction that it stands for. */
-static int32_t name_step(char *name, size_t room, const Program *program, int32_t step) {
+int32_t program_trace_name(char *name, size_t room, const Program *program, int32_t step) {
     const ProgramInstruction *instruction = instruction_of(program, step);
     if (!instruction) {
         const ProgramFusion *fusion = &program->fusions[program->steps[step].fusion];
@@ -69,7 +68,7 @@ void program_trace_append(Text *text, const TraceSlice *given, const PlanContext
     slice.note_count = 0;
     slice.name = name;
     slice.stream = program_trace_stream(program, step);
-    int32_t origin = name_step(name, sizeof name, program, step);
+    int32_t origin = program_trace_name(name, sizeof name, program, step);
     add_origin(&slice, notes, context, program, origin, source, sizeof source);
     if (slice.stream != TRACE_COMPUTE) {
         notes[slice.note_count++] = (TraceNote){"bytes", NULL, moved_bytes(program, instruction)};

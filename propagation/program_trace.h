@@ -9,6 +9,9 @@
 
 /* The stream on which the step appears. */
 TraceStream program_trace_stream(const Program *program, int32_t step);
+/* Writes what a step is, as "dot" or "add (fusion of 3)"; returns the instruction of program->module that it
+ * stands for. */
+int32_t program_trace_name(char *name, size_t room, const Program *program, int32_t step);
 
 /* Adds the slice to the text: its device and times are set, stream, name and category become
  * those of the step, with notes of where it comes from in the user's program, of a collective its

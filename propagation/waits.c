@@ -22,8 +22,8 @@ static MemoryRange range_of(const Program *program, int32_t value) {
 static void issue(WaitFinder *self, int32_t step, const ProgramInstruction *collective) {
     for (int32_t k = 0; k < collective->operand_count + collective->result_count; k++) {
         bool is_result = k >= collective->operand_count;
-        int32_t value = is_result ? collective->first_result + k - collective->operand_count
-                                  : collective->operands[k];
+        int32_t value =
+            is_result ? collective->first_result + k - collective->operand_count : collective->operands[k];
         MemoryRange range = range_of(self->program, value);
         range.collective = step;
         range.is_written = is_result;
