@@ -33,7 +33,6 @@ typedef struct DeviceRow {
     double memory_bytes_per_second, flops_f32, flops_f16, flops_bf16, flops_f8; /* 0: not named */
     double kernel_launch_seconds;
     Point dot[MOST_POINTS], convolution[MOST_POINTS], memory[MOST_POINTS];
-    bool takes_turns; /* it computes or communicates */
 } DeviceRow;
 
 typedef struct LinkRow {
@@ -98,18 +97,7 @@ static const DeviceRow devices[] = {
     {"A100-80GB", 80 * GIB, 2039e9, 19.5e12, 312e12, 312e12, 0, 4e-6, AMPERE_DOT, {{0, 0}}, GPU_MEMORY},
     {"H100-80GB", 80 * GIB, 3350e9, 67e12, 990e12, 990e12, 1979e12, 4e-6, HOPPER_DOT, {{0, 0}}, GPU_MEMORY},
     {"H200", 141000000000, 4800e9, 67e12, 990e12, 990e12, 1979e12, 4e-6, HOPPER_DOT, {{0, 0}}, GPU_MEMORY},
-    {"host",
-     4 * GIB,
-     8e9,
-     30e9,
-     0,
-     0,
-     0,
-     2e-7,
-     {{1e3, 0.1}, {1e6, 0.5}, {1e8, 0.9}},
-     {{0, 0}},
-     {{0, 0}},
-     true},
+    {"host", 4 * GIB, 8e9, 30e9, 0, 0, 0, 2e-7, {{1e3, 0.1}, {1e6, 0.5}, {1e8, 0.9}}, {{0, 0}}, {{0, 0}}},
 };
 
 #define NVLINK_EFFICIENCY                      \
@@ -213,7 +201,8 @@ json_t *cluster_builtin_device_type(const char *name) {
         json_pack("{s:I, s:f, s:o, s:f, s:o}", "memory_bytes", row->memory_bytes, "memory_bytes_per_second",
                   row->memory_bytes_per_second, "flops_per_second", flops, "kernel_launch_seconds",
                   row->kernel_launch_seconds, "efficiency", efficiency);
-    if (row->takes_turns) json_object_set_new(type, "overlaps_communication", json_false());
+    if (strcmp(name, "host") == 0) /* it computes or communicates */
+        json_object_set_new(type, "overlaps_communication", json_false());
     return type;
 }
 

@@ -159,7 +159,8 @@ static Simulation *simulate_halves(Fixture *self) {
 static void check_sums(const Simulation *simulation) {
     for (int32_t d = 0; d < simulation->device_count; d++) {
         const SimulatedDevice *device = &simulation->devices[d];
-        double sum = device->compute_seconds + device->communication_seconds + device->idle_seconds;
+        double sum = device->compute_seconds + device->communication_seconds - device->hidden_seconds +
+                     device->idle_seconds;
         assert_close(sum, simulation->step_seconds);
     }
 }
