@@ -2,7 +2,8 @@
 # missing, and nothing when none is.
 
 build_packages=(build-essential cmake ninja-build pkg-config libjansson-dev libopenblas-dev libprotobuf-c-dev
-  protobuf-c-compiler protobuf-compiler libzstd-dev zlib1g-dev libzip-dev libssl-dev libxxhash-dev)
+  protobuf-c-compiler protobuf-compiler libzstd-dev zlib1g-dev libzip-dev libssl-dev libxxhash-dev
+  libexpat1-dev libhwloc-dev)
 test_packages=(libcmocka-dev libopenmpi-dev openmpi-bin libmpich-dev mpich python3 python3-venv zstd clang clang-format
   clang-tidy libclang-rt-dev ccache)
 

@@ -1,6 +1,8 @@
-/* automap cluster: the built-in clusters, one of any kind, or this machine measured. */
+/* automap cluster: the built-in clusters, one of any kind, this machine measured, or what other tools know.
+ */
 #include "cli/common.h"
 #include "cost/cluster.h"
+#include "cost/import.h"
 #include "executor/probe.h"
 
 static AmStatus list_clusters(const Cli *cli, AmError *error) {
@@ -34,19 +36,47 @@ static AmStatus probe(const Cli *cli, Cluster **cluster, Arena *arena, AmError *
     return status;
 }
 
-static AmStatus run(const Cli *cli, AmError *error) {
-    bool probes = cli_has(cli, "--probe");
-    if (probes && cli->argument_count > 0)
-        return am_fail(error, AM_ERROR_USAGE, "", "--probe measures this machine: no CLUSTER goes with it");
+/* The cluster that the imported files tell; read as any other. */
+static AmStatus import_files(const Cli *cli, Cluster **cluster, Arena *arena, AmError *error) {
+    const char *const *paths;
+    int32_t count = cli_texts(cli, "--import", &paths);
+    json_t *description = NULL;
+    Import import;
+    AmStatus status;
+    TRY(import_begin(&import, arena, cli_text(cli, "--device-type"), cli_text(cli, "--between"), error));
+    for (int32_t k = 0; k < count; k++) TRY_OR_FAIL(import_add(&import, paths[k], error));
+    TRY_OR_FAIL(import_finish(&description, &import, error));
+    TRY_OR_FAIL(cluster_from_json(cluster, arena, description, "<import>", error));
+fail:
+    json_decref(description);
+    import_end(&import);
+    return status;
+}
+
+static AmStatus check_options(const Cli *cli, bool probes, bool imports, AmError *error) {
+    if (probes && imports)
+        return am_fail(error, AM_ERROR_USAGE, "", "--probe and --import do not go together");
+    if ((probes || imports) && cli->argument_count > 0)
+        return am_fail(error, AM_ERROR_USAGE, "", "%s: no CLUSTER goes with it",
+                       probes ? "--probe measures this machine" : "--import makes a cluster");
     if (!probes && (cli_has(cli, "--device") || cli_has(cli, "--devices")))
         return am_fail(error, AM_ERROR_USAGE, "", "--device and --devices go with --probe");
-    if (!probes && cli->argument_count == 0) return list_clusters(cli, error);
+    if (!imports && (cli_has(cli, "--device-type") || cli_has(cli, "--between")))
+        return am_fail(error, AM_ERROR_USAGE, "", "--device-type and --between go with --import");
+    return AM_OK;
+}
+
+static AmStatus run(const Cli *cli, AmError *error) {
+    bool probes = cli_has(cli, "--probe"), imports = cli_has(cli, "--import");
+    TRY(check_options(cli, probes, imports, error));
+    if (!probes && !imports && cli->argument_count == 0) return list_clusters(cli, error);
     Arena arena = {0};
     Cluster *cluster = NULL;
     AmStatus status;
     if (probes) TRY_OR_FAIL(probe(cli, &cluster, &arena, error));
+    else if (imports) TRY_OR_FAIL(import_files(cli, &cluster, &arena, error));
     else TRY_OR_FAIL(cluster_read(&cluster, &arena, cli->arguments[0], error));
-    if (probes || cli_has(cli, "--json")) {
+    if (probes || imports || cli_has(cli, "--json")) {
         status = cli_output_json(cli, cluster_to_json(cluster), JSON_STYLE_INDENTED, error);
     } else {
         Text text = {0};
@@ -65,14 +95,19 @@ static const CliOption options[] = {
     {"--device", "NAME", "what to measure: cuda or cpu (default: cuda where there is a GPU)", false},
     {"--devices", "N",
      "devices of the cluster (default: all GPUs, or the host as one); more than there are share them", false},
+    {"--import", "FILE",
+     "writes a cluster file from a DeepSpeed hostfile, a Slurm job's variables, nccl-tests' JSON, NCCL's or "
+     "hwloc's XML, nvidia-smi topo -m; \"hwloc\" is this host",
+     true},
+    {"--device-type", "NAME", "what the devices of --import are, such as A100-80GB", false},
+    {"--between", "LINK", "the link between the servers of --import, such as infiniband-200", false},
     {0}};
 
-const CliCommand CLI_CLUSTER = {
-    .name = "cluster",
-    .arguments = "[CLUSTER]",
-    .summary =
-        "lists the built-in clusters, prints one, or measures this machine; with --json as a cluster file",
-    .least_arguments = 0,
-    .most_arguments = 1,
-    .options = options,
-    .run = run};
+const CliCommand CLI_CLUSTER = {.name = "cluster",
+                                .arguments = "[CLUSTER]",
+                                .summary = "lists the built-in clusters, prints one, measures this machine "
+                                           "or imports one; with --json as a cluster file",
+                                .least_arguments = 0,
+                                .most_arguments = 1,
+                                .options = options,
+                                .run = run};

@@ -8,6 +8,8 @@ add_feature_info("zstd ${ZSTD_VERSION}, zlib ${ZLIB_VERSION_STRING}" ZSTD_FOUND 
 add_feature_info("libzip ${LIBZIP_VERSION}" LIBZIP_FOUND ".npz arrays")
 add_feature_info("OpenSSL ${CRYPTO_VERSION}" CRYPTO_FOUND "SHA-256 of modules and clusters")
 add_feature_info("xxHash ${XXHASH_VERSION}" XXHASH_FOUND "digests of checkpoints")
+add_feature_info("expat ${EXPAT_VERSION}" AUTOMAP_HAVE_EXPAT "cluster files from the XML of NCCL and hwloc")
+add_feature_info("hwloc ${HWLOC_VERSION}" AUTOMAP_HAVE_HWLOC "a cluster file of this host")
 add_feature_info("message passing (${AUTOMAP_MPI_NAME})" AUTOMAP_HAVE_MPI "runs of several processes on CPUs, started by mpirun")
 if(NOT AUTOMAP_CUDA STREQUAL "OFF")
   foreach(part "CUDA|${CUDAToolkit_VERSION}|kernels for sm_80 and sm_90" "cuBLAS|${AUTOMAP_CUBLAS_VERSION}|matrix products on the GPU"
@@ -30,6 +32,12 @@ feature_summary(WHAT ENABLED_FEATURES DISABLED_FEATURES)
 
 set(features "openblas ${OPENBLAS_VERSION}" "protobuf-c ${PROTOBUF_C_VERSION}" "jansson ${JANSSON_VERSION}"
   "zstd ${ZSTD_VERSION}" "zlib ${ZLIB_VERSION_STRING}" "libzip ${LIBZIP_VERSION}" "openssl ${CRYPTO_VERSION}" "xxhash ${XXHASH_VERSION}")
+if(AUTOMAP_HAVE_EXPAT)
+  list(APPEND features "expat ${EXPAT_VERSION}")
+endif()
+if(AUTOMAP_HAVE_HWLOC)
+  list(APPEND features "hwloc ${HWLOC_VERSION}")
+endif()
 if(AUTOMAP_HAVE_CUDA)
   list(APPEND features "cuda ${CUDAToolkit_VERSION}")
   foreach(part cublas cudnn nccl)

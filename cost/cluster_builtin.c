@@ -114,12 +114,12 @@ static const DeviceRow devices[] = {
     }
 
 static const LinkRow links[] = {
-    {"nvlink-v100", 120e9, 4e-6, NVLINK_EFFICIENCY},    {"nvlink-p100", 72e9, 4e-6, NVLINK_EFFICIENCY},
-    {"nvlink-a100", 240e9, 4e-6, NVLINK_EFFICIENCY},    {"nvlink-h100", 371e9, 4e-6, NVLINK_EFFICIENCY},
-    {"pcie-3", 12e9, 6e-6, NVLINK_EFFICIENCY},          {"pcie-4", 22e9, 6e-6, NVLINK_EFFICIENCY},
-    {"ethernet-25", 3.1e9, 25e-6, NETWORK_EFFICIENCY},  {"network-50", 6.2e9, 25e-6, NETWORK_EFFICIENCY},
-    {"roce-100", 12e9, 15e-6, NETWORK_EFFICIENCY},      {"infiniband-200", 24e9, 5e-6, NETWORK_EFFICIENCY},
-    {"infiniband-400", 48e9, 5e-6, NETWORK_EFFICIENCY}, {"memory", 4e9, 4e-6, {{0, 0}}},
+    {"nvlink-v100", 120e9, 4e-6, NVLINK_EFFICIENCY},     {"nvlink-p100", 72e9, 4e-6, NVLINK_EFFICIENCY},
+    {"nvlink-a100", 240e9, 4e-6, NVLINK_EFFICIENCY},     {"nvlink-h100", 371e9, 4e-6, NVLINK_EFFICIENCY},
+    {"pcie-3", 12e9, 6e-6, NVLINK_EFFICIENCY},           {"pcie-4", 22e9, 6e-6, NVLINK_EFFICIENCY},
+    {"ethernet-25", 3.1e9, 25e-6, NETWORK_EFFICIENCY},   {"network-50", 6.2e9, 25e-6, NETWORK_EFFICIENCY},
+    {"roce-100", 12e9, 15e-6, NETWORK_EFFICIENCY},       {"infiniband-200", 24e9, 10e-6, NETWORK_EFFICIENCY},
+    {"infiniband-400", 48e9, 10e-6, NETWORK_EFFICIENCY}, {"memory", 4e9, 4e-6, {{0, 0}}},
 };
 
 static const BuiltinRow builtins[] = {
@@ -240,7 +240,10 @@ static json_t *describe(const BuiltinRow *row) {
 
 /* A card of each device on the rail of its rank, and as many links from a rail to the spine. */
 static void add_rails(json_t *root, const FamilyRow *family, int servers) {
-    json_object_set_new(json_object_get(root, "links"), family->rail, cluster_builtin_link(family->rail));
+    json_t *link = cluster_builtin_link(family->rail);
+    double latency = json_number_value(json_object_get(link, "latency_seconds"));
+    json_object_set_new(link, "latency_seconds", json_real(latency / 2)); /* a message crosses two edges */
+    json_object_set_new(json_object_get(root, "links"), family->rail, link);
     json_object_set_new(
         root, "topology",
         json_pack("{s:[{s:{s:[i,i], s:[i,i]}, s:s, s:s, s:s}, {s:{s:[i,i]}, s:s, s:s, s:s, s:i}]}", "edges",

@@ -6,7 +6,7 @@ automap=$1
 out=$2
 models=datasets/models
 rm -rf "$out"
-mkdir -p "$out"/{hlo_text,hlo_json,hlo_binary,context,cluster,plan,safetensors,npz,tokens,checkpoint}
+mkdir -p "$out"/{hlo_text,hlo_json,hlo_binary,context,cluster,import,plan,safetensors,npz,tokens,checkpoint}
 
 for text in tests/text/*.hlo.txt; do
   name=$(basename "$text" .hlo.txt)
@@ -21,7 +21,8 @@ for model in exact_linear exact_gather mlp_tiny; do
   "$automap" convert $models/$model/model.hlo.pb -o "$out/hlo_text/$model.hlo.txt"
   cp $models/$model/state.npz "$out/npz/$model.npz"
 done
-for cluster in C host:2 whale-dp; do "$automap" cluster $cluster --json >"$out/cluster/${cluster/:/_}"; done
+for cluster in C host:2 whale-dp h100:2; do "$automap" cluster $cluster --json >"$out/cluster/${cluster/:/_}"; done
+cp tests/imports/* "$out/import/"
 "$automap" search $models/mlp_tiny/model.hlo.pb --cluster host:4 --evaluations 4 --quiet -o "$out/plan/host_4"
 "$automap" search $models/mlp_tiny/model.hlo.pb --cluster host:4 --mesh data=2,model=2 --evaluations 4 --quiet -o "$out/plan/mesh"
 "$automap" run $models/mlp_tiny/model.hlo.pb --plan none --state $models/mlp_tiny/state.npz --data $models/mlp_tiny/data.npz \

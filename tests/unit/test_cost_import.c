@@ -1,0 +1,331 @@
+/* Imports: each kind of file, several together, and what is refused. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "cost/import.h"
+#include "cost/topology.h"
+
+#define SAMPLE(name) SOURCE_DIR "/tests/imports/" name
+
+typedef struct Imported {
+    Arena arena;
+    AmError error;
+    json_t *description;
+    Cluster *cluster;
+} Imported;
+
+/* Imports the files (NULL ends the list) and reads the cluster that they give. */
+static AmStatus import_paths(Imported *self, const char *type, const char *between,
+                             const char *const *paths) {
+    *self = (Imported){0};
+    Import import;
+    AmStatus status = import_begin(&import, &self->arena, type, between, &self->error);
+    for (; status == AM_OK && *paths; paths++) status = import_add(&import, *paths, &self->error);
+    if (status == AM_OK) status = import_finish(&self->description, &import, &self->error);
+    import_end(&import);
+    if (status == AM_OK)
+        status = cluster_from_json(&self->cluster, &self->arena, self->description, "<import>", &self->error);
+    return status;
+}
+#define IMPORT(self, type, between, ...) \
+    import_paths(self, type, between, (const char *const[]){__VA_ARGS__, NULL})
+
+static void end(Imported *self) {
+    if (self->cluster) cluster_free(self->cluster);
+    json_decref(self->description);
+    arena_free(&self->arena);
+}
+
+static char path[] = "/tmp/automap-import-XXXXXX";
+
+/* The file at `path`, with this text. */
+static const char *write_file(const char *text, size_t length) {
+    FILE *file = fopen(path, "wb");
+    assert_non_null(file);
+    assert_int_equal(fwrite(text, 1, length, file), length);
+    fclose(file);
+    return path;
+}
+
+static void assert_route(Imported *self, int32_t a, int32_t b, const char *expected) {
+    int32_t *edges = ARENA_ARRAY(&self->arena, int32_t, self->cluster->topology->longest), count;
+    topology_route(self->cluster->topology, a, b, edges, &count);
+    Text text = {0};
+    for (int32_t k = 0; k < count; k++) {
+        if (k > 0) text_append_string(&text, ", ");
+        topology_append_edge(&text, self->cluster, edges[k]);
+    }
+    assert_string_equal(text.data, expected);
+    text_free(&text);
+}
+
+static void hosts_give_servers(void **state) {
+    (void)state;
+    Imported self;
+    assert_int_equal(IMPORT(&self, "A100-80GB", NULL, SAMPLE("hostfile")), AM_OK);
+    assert_int_equal(self.cluster->server_count, 2);
+    assert_int_equal(self.cluster->device_count, 8);
+    assert_string_equal(self.cluster->links[cluster_link_between(self.cluster, 0, 1)].name, "nvlink-a100");
+    assert_string_equal(self.cluster->links[cluster_link_between(self.cluster, 0, 4)].name, "infiniband-200");
+    end(&self);
+    assert_int_equal(IMPORT(&self, "T4", "ethernet-25", SAMPLE("slurm.env")), AM_OK);
+    assert_int_equal(self.cluster->server_count, 5);
+    assert_int_equal(self.cluster->device_count, 32);
+    assert_int_equal(self.cluster->servers[4].device_count, 4);
+    assert_string_equal(self.cluster->links[cluster_link_between(self.cluster, 0, 31)].name, "ethernet-25");
+    end(&self);
+}
+
+static void node_lists_are_expanded(void **state) {
+    (void)state;
+    static const struct {
+        const char *text;
+        int32_t servers, devices;
+    } good[] = {
+        {"SLURM_JOB_NODELIST=n1\nSLURM_GPUS_ON_NODE=4\n", 1, 4},
+        {"export SLURM_NODELIST='a[1-2]-ib[0-1]'\nexport SLURM_GPUS_PER_NODE=a100:8\n", 4, 32},
+        {"declare -x SLURM_JOB_NODELIST=\"x[098-102,7]\"\ndeclare -x SLURM_NTASKS_PER_NODE=\"2\"\n", 6, 12},
+        {"SLURM_JOB_NODELIST=a,b[1,3-4],c\r\nSLURM_TASKS_PER_NODE=1,2(x3),1\r\n", 5, 8},
+    };
+    for (size_t k = 0; k < sizeof good / sizeof *good; k++) {
+        Imported self;
+        const char *made = write_file(good[k].text, strlen(good[k].text));
+        if (IMPORT(&self, "host", NULL, made) != AM_OK) fail_msg("row %zu: %s", k, self.error.text);
+        assert_int_equal(self.cluster->server_count, good[k].servers);
+        assert_int_equal(self.cluster->device_count, good[k].devices);
+        end(&self);
+    }
+}
+
+static void nccl_draws_a_server(void **state) {
+    (void)state;
+    Imported self;
+    AmStatus status = IMPORT(&self, "A100-40GB", NULL, SAMPLE("nccl.xml"), SAMPLE("hostfile"));
+    if (status == AM_ERROR_RUNTIME) {
+        end(&self);
+        skip();
+    }
+    assert_int_equal(status, AM_OK);
+    assert_int_equal(self.cluster->device_count, 8);
+    assert_route(&self, 0, 3,
+                 "server0/device0 -> server0/nvswitch (nvswitch-20), server0/nvswitch -> server0/device3 "
+                 "(nvswitch-20)");
+    assert_route(
+        &self, 0, 4,
+        "server0/device0 -> server0/pci-0000:01:00.0 (pcie-24), server0/pci-0000:01:00.0 -> "
+        "server0/card-mlx5_0 (pcie-24), server0/card-mlx5_0 -> rail0 (network-24), rail0 -> "
+        "server1/card-mlx5_0 (network-24), server1/card-mlx5_0 -> server1/pci-0000:01:00.0 (pcie-24), "
+        "server1/pci-0000:01:00.0 -> server1/device0 (pcie-24)");
+    assert_true(self.cluster->topology->edges[0].bytes_per_second == 240e9);
+    end(&self);
+    /* Alone it is one server, whose cards lead nowhere. */
+    assert_int_equal(IMPORT(&self, "A100-40GB", NULL, SAMPLE("nccl.xml")), AM_OK);
+    assert_int_equal(self.cluster->server_count, 1);
+    assert_int_equal(self.cluster->topology->edge_count, 12);
+    end(&self);
+}
+
+static void a_matrix_draws_a_server(void **state) {
+    (void)state;
+    Imported self;
+    assert_int_equal(IMPORT(&self, "V100-16GB", "roce-100", SAMPLE("matrix.txt"), SAMPLE("hostfile")), AM_OK);
+    assert_int_equal(self.cluster->device_count, 8);
+    assert_route(&self, 0, 1, "server0/device0 -> server0/device1 (nvlink-20)");
+    assert_true(self.cluster->topology->edges[4].bytes_per_second == 80e9);
+    assert_route(&self, 2, 3,
+                 "server0/device2 -> server0/PXB2 (pcie-12), server0/PXB2 -> server0/PHB2 (pcie-12), "
+                 "server0/PHB2 -> server0/device3 (pcie-12)");
+    assert_route(&self, 1, 5,
+                 "server0/device1 -> server0/PIX1 (pcie-12), server0/PIX1 -> server0/card-NIC0 (pcie-12), "
+                 "server0/card-NIC0 -> rail0 (roce-100), rail0 -> server1/card-NIC0 (roce-100), "
+                 "server1/card-NIC0 -> server1/PIX1 (pcie-12), server1/PIX1 -> server1/device1 (pcie-12)");
+    end(&self);
+    static const char switched[] = "GPU0 GPU1 GPU2 CPU Affinity\nGPU0 X NV12 NV12 0-3\nGPU1 NV12 X NV12 0-3\n"
+                                   "GPU2 NV12 NV12 X 0-3\n";
+    assert_int_equal(IMPORT(&self, "A100-80GB", NULL, write_file(switched, sizeof switched - 1)), AM_OK);
+    assert_route(&self, 0, 2,
+                 "server0/device0 -> server0/nvswitch (nvswitch-20), server0/nvswitch -> server0/device2 "
+                 "(nvswitch-20)");
+    end(&self);
+    static const char paired[] = "GPU0 GPU1 GPU2 CPU Affinity\nGPU0 X NV6 NV6 0-3\nGPU1 NV6 X NV6 0-3\n"
+                                 "GPU2 NV6 NV6 X 0-3\n";
+    assert_int_equal(IMPORT(&self, "A100-80GB", NULL, write_file(paired, sizeof paired - 1)), AM_OK);
+    assert_route(&self, 0, 2, "server0/device0 -> server0/device2 (nvlink-20)");
+    end(&self);
+}
+
+static void hwloc_gives_cores_or_gpus(void **state) {
+    (void)state;
+    Imported self;
+    AmStatus status = IMPORT(&self, "host", NULL, SAMPLE("hwloc.xml"));
+    if (status == AM_ERROR_RUNTIME) {
+        end(&self);
+        skip();
+    }
+    assert_int_equal(status, AM_OK);
+    assert_int_equal(self.cluster->device_count, 4);
+    assert_int_equal(self.cluster->types[0].memory_bytes, 4000000000);
+    assert_route(
+        &self, 0, 1,
+        "server0/device0 -> server0/package0 (memory-4), server0/package0 -> server0/device1 (memory-4)");
+    assert_int_equal(self.cluster->topology->edge_count, 4 + 2);
+    end(&self);
+    assert_int_equal(IMPORT(&self, "T4", NULL, SAMPLE("hwloc.xml"), SAMPLE("hostfile")), AM_OK);
+    assert_int_equal(self.cluster->device_count, 8);
+    assert_route(&self, 0, 2,
+                 "server0/device0 -> server0/bridge0 (pcie-11.82), server0/bridge0 -> server0/package-0 "
+                 "(pcie-11.82), server0/package-0 -> server0/machine (socket-16), server0/machine -> "
+                 "server0/package-1 (socket-16), server0/package-1 -> server0/device2 (pcie-12)");
+    end(&self);
+    status = IMPORT(&self, "host", NULL, "hwloc");
+    assert_true(status == AM_OK || status == AM_ERROR_RUNTIME);
+    if (status == AM_OK) assert_true(self.cluster->device_count >= 1);
+    end(&self);
+}
+
+/* The sample is made of 2 us a step and 100 GB/s from 1 GiB on, half of it at 1 MiB. */
+static void measurements_give_a_curve(void **state) {
+    (void)state;
+    Imported self;
+    assert_int_equal(IMPORT(&self, "A100-80GB", NULL, SAMPLE("all_reduce.json"), SAMPLE("hostfile")), AM_OK);
+    const ClusterLink *link = &self.cluster->links[cluster_link_between(self.cluster, 0, 1)];
+    assert_string_equal(link->name, "measured-inside");
+    assert_true(fabs(link->latency_seconds - 2e-6) < 1e-12);
+    assert_true(fabs(link->bytes_per_second - 100e9) < 1e6);
+    assert_true(fabs(cluster_efficiency(&link->efficiency, 1 << 20) - 0.5) < 1e-3);
+    assert_true(cluster_efficiency(&link->efficiency, 1 << 30) == 1);
+    end(&self);
+}
+
+static void what_does_not_fit_is_refused(void **state) {
+    (void)state;
+#define TEXT(text) \
+    { text, sizeof text - 1 }
+    static const struct {
+        struct {
+            const char *bytes;
+            size_t length;
+        } text;
+        const char *message;
+    } rows[] = {
+        {TEXT(""), "expected at least one host"},
+        {TEXT("# nothing\n\n"), "expected at least one host"},
+        {TEXT("worker-1\n"), "expected a line such as"},
+        {TEXT("worker-1 slots=0\n"), "expected 1 to 65536 slots"},
+        {TEXT("worker-1 slots=-4\n"), "expected 1 to 65536 slots"},
+        {TEXT("worker-1 slots=99999999999999999999\n"), "expected 1 to 65536 slots"},
+        {TEXT("worker-1 slots=4\nworker-1 slots=4\n"), "\"worker-1\" is named twice"},
+        {TEXT("worker-1 slots=60000\nworker-2 slots=60000\n"), "120000 devices, more than 65536"},
+        {TEXT("worker-1 slots=4; rm\n"), "expected a line such as"},
+        {TEXT("worker\0-1 slots=4\n"), "a zero byte"},
+        {TEXT("\xff\xfe\n"), "expected a line such as"},
+        {TEXT("SLURM_JOB_ID=3\n"), "expected SLURM_JOB_NODELIST"},
+        {TEXT("SLURM_JOB_NODELIST=\n"), "expected at least one host"},
+        {TEXT("SLURM_JOB_NODELIST=a[1-\n"), "a bracket of the node list is not closed"},
+        {TEXT("SLURM_JOB_NODELIST=a[1-x]\n"), "expected a node list such as"},
+        {TEXT("SLURM_JOB_NODELIST=a[3-1]\n"), "expected a node list such as"},
+        {TEXT("SLURM_JOB_NODELIST=a[]\n"), "expected a node list such as"},
+        {TEXT("SLURM_JOB_NODELIST=a]b\n"), "expected a node list such as"},
+        {TEXT("SLURM_JOB_NODELIST=a[0-999999999]\n"), "more than 65536 hosts"},
+        {TEXT("SLURM_JOB_NODELIST=a[0-9999][0-9999][0-9999]\n"), "more than 65536 hosts"},
+        {TEXT("SLURM_JOB_NODELIST=a[1,1]\n"), "\"a1\" is named twice"},
+        {TEXT("SLURM_JOB_NODELIST=a[1-2]\n"), "does not tell how many devices \"a1\" has"},
+        {TEXT("SLURM_JOB_NODELIST=a[1-2]\nSLURM_TASKS_PER_NODE=4,4,4\n"), "more numbers than nodes"},
+        {TEXT("SLURM_JOB_NODELIST=a[1-3]\nSLURM_TASKS_PER_NODE=4(x2)\n"), "fewer numbers than nodes"},
+        {TEXT("SLURM_JOB_NODELIST=a[1-3]\nSLURM_TASKS_PER_NODE=4(y3)\n"), "expected a number for each node"},
+        {TEXT("SLURM_JOB_NODELIST=a[1-3]\nSLURM_JOB_NUM_NODES=4\n"), "another number of nodes"},
+        {TEXT("SLURM_JOB_NODELIST=a\nSLURM_GPUS_PER_NODE=a100:4,v100:2\n"), "devices of one type"},
+        {TEXT("GPU0\n"), "expected a row for each column"},
+        {TEXT("GPU0 GPU1\nGPU0 X PIX\nGPU1 SYS X\n"), "the matrix is not symmetric"},
+        {TEXT("GPU0 GPU1\nGPU0 X\nGPU1 PIX X\n"), "expected a word for each column"},
+        {TEXT("GPU0 GPU1\nGPU0 X NV0\nGPU1 NV0 X\n"), "expected PIX, PXB"},
+        {TEXT("GPU0 GPU1\nGPU0 PIX PIX\nGPU1 PIX X\n"), "expected X between"},
+        {TEXT("GPU0 GPU1\nGPU1 X PIX\nGPU0 PIX X\n"), "expected a row for each column"},
+        {TEXT("{\"results\": 4}"), "$.results: expected an array"},
+        {TEXT("{\"results\": []}"), "$.results: expected at least two sizes"},
+        {TEXT("{\"results\": [4]}"), "$.results[0]: expected \"size\""},
+        {TEXT("{\"results\": [{\"size\": 8, \"out_of_place\": {\"time\": -1}}]}"),
+         "$.results[0]: expected \"time\""},
+        {TEXT(
+             "{\"results\": [{\"size\": 8, \"in_place\": {\"time\": 1, \"alg_bw\": 1, \"bus_bw\": \"x\"}}]}"),
+         "$.results[0]: expected \"alg_bw\""},
+        {TEXT("{\"results\": 4"), "not valid JSON"},
+        {TEXT("<system"), "XML"},
+        {TEXT("<html></html>"), "XML"},
+        {TEXT("<system></system>"), "<gpu>"},
+        {TEXT("<system><cpu><pci busid=\"1\"><gpu dev=\"x\"/></pci></cpu></system>"),
+         "\"dev\" of each <gpu>"},
+        {TEXT("<system><cpu><pci busid=\"1\"><gpu dev=\"0\"/></pci><pci busid=\"2\"><gpu "
+              "dev=\"0\"/></pci></cpu>"
+              "</system>"),
+         "two <gpu> have dev=\"0\""},
+        {TEXT("<!DOCTYPE a [<!ENTITY b \"cccc\">]><system>&b;</system>"), "entities are not read"},
+        {TEXT("<topology><object type=\"Machine\"/></topology>"), "expected GPUs among the PCI devices"},
+    };
+    for (size_t k = 0; k < sizeof rows / sizeof *rows; k++) {
+        Imported self;
+        const char *made = write_file(rows[k].text.bytes, rows[k].text.length);
+        AmStatus status = IMPORT(&self, "A100-80GB", NULL, made);
+        bool lacks_xml = status == AM_ERROR_RUNTIME && rows[k].text.bytes[0] == '<';
+        if (!lacks_xml && (status != AM_ERROR_INPUT || !strstr(self.error.text, rows[k].message)))
+            fail_msg("row %zu: status %d, \"%s\" does not say \"%s\"", k, status, self.error.text,
+                     rows[k].message);
+        end(&self);
+    }
+}
+
+static void parts_must_fit_together(void **state) {
+    (void)state;
+    Imported self;
+    assert_int_equal(IMPORT(&self, "A100-80GB", NULL, SAMPLE("hostfile"), SAMPLE("slurm.env")),
+                     AM_ERROR_INPUT);
+    assert_non_null(strstr(self.error.text, "names the hosts, as"));
+    end(&self);
+    assert_int_equal(IMPORT(&self, "A100-80GB", NULL, SAMPLE("slurm.env"), SAMPLE("matrix.txt")),
+                     AM_ERROR_INPUT);
+    assert_non_null(strstr(self.error.text, "\"node001\" has 8 devices, but the server of"));
+    end(&self);
+    assert_int_equal(IMPORT(&self, "A100-80GB", NULL, SAMPLE("all_reduce.json")), AM_ERROR_INPUT);
+    assert_non_null(strstr(self.error.text, "no imported file tells the devices"));
+    end(&self);
+    assert_int_equal(IMPORT(&self, "A100-80GB", NULL, SAMPLE("all_reduce.json"), SAMPLE("matrix.txt")),
+                     AM_ERROR_INPUT);
+    assert_non_null(strstr(self.error.text, "a link inside servers was measured, but"));
+    end(&self);
+    static const char one[] = "worker-1 slots=4\n";
+    assert_int_equal(IMPORT(&self, "A100-80GB", "roce-100", write_file(one, sizeof one - 1)), AM_ERROR_USAGE);
+    assert_non_null(strstr(self.error.text, "there is one server"));
+    end(&self);
+    assert_int_equal(IMPORT(&self, "A100", NULL, SAMPLE("hostfile")), AM_ERROR_USAGE);
+    assert_non_null(strstr(self.error.text, "there is no device type \"A100\", expected one of V100-32GB"));
+    end(&self);
+    assert_int_equal(IMPORT(&self, "T4", "carrier-pigeon", SAMPLE("hostfile")), AM_ERROR_USAGE);
+    end(&self);
+    assert_int_equal(IMPORT(&self, "T4", NULL, "no/such/file"), AM_ERROR_INPUT);
+    end(&self);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(hosts_give_servers),           cmocka_unit_test(node_lists_are_expanded),
+        cmocka_unit_test(nccl_draws_a_server),          cmocka_unit_test(a_matrix_draws_a_server),
+        cmocka_unit_test(hwloc_gives_cores_or_gpus),    cmocka_unit_test(measurements_give_a_curve),
+        cmocka_unit_test(what_does_not_fit_is_refused), cmocka_unit_test(parts_must_fit_together),
+    };
+    int file = mkstemp(path);
+    if (file < 0) return 1;
+    close(file);
+    int failures = cmocka_run_group_tests(tests, NULL, NULL);
+    unlink(path);
+    return failures;
+}
