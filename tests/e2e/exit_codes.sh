@@ -65,6 +65,22 @@ expect 3 'empty' info "$work/empty"
 succeed cluster host:4 --json -o "$work/cluster.json"
 sed 's/"memory_bytes"/"memory_bites"/' "$work/cluster.json" >"$work/misspelt.json"
 expect 3 'misspelt\.json.*memory_bites' search "$mlp/model.hlo.pb" --cluster "$work/misspelt.json" -o "$work/p.json"
+sed 's/"servers"/"topology": {"edges": [{"for": {"d": [0, 1000000000]}, "from": "a{d}", "to": "b", "link": "memory"}]}, "servers"/' \
+  "$work/cluster.json" >"$work/many_edges.json"
+expect 3 'many_edges\.json: \$\.topology\.edges\[0\]: more than 262144 edges' cluster "$work/many_edges.json"
+sed 's/"link": "memory"/"count": 1/; s/"servers"/"topology": {"edges": []}, "servers"/' "$work/cluster.json" >"$work/apart.json"
+expect 3 'apart\.json: .*no route between server0/device0 and server0/device1' cluster "$work/apart.json"
+head -c 100000 /dev/zero | tr '\0' '[' >"$work/brackets.json"
+expect 3 'brackets\.json.*not valid JSON' cluster "$work/brackets.json"
+printf '{} {}' >"$work/trailing.json"
+expect 3 'trailing\.json.*not valid JSON' cluster "$work/trailing.json"
+
+# Imports.
+succeed cluster --import tests/imports/slurm.env --device-type T4 -o "$work/slurm.json"
+succeed cluster "$work/slurm.json"
+expect 2 'expected one of V100' cluster --import tests/imports/slurm.env
+expect 2 'go with --import' cluster --device-type T4
+expect 3 'hostfile: names the hosts' cluster --import tests/imports/slurm.env --import tests/imports/hostfile --device-type T4
 
 # A shape that does not match what a state file holds.
 succeed search "$models/mlp/model.hlo.pb" --cluster host:2 -o "$work/mlp.plan.json"

@@ -11,6 +11,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "base/file.h"
 #include "base/json.h"
 #include "cost/topology.h"
 #include "cost/topology_expression.h"
@@ -323,6 +324,43 @@ static void faults_are_named(void **state) {
     }
 }
 
+/* Every example of the document is read, with the figures that it tells. */
+static void the_examples_of_the_document_are_right(void **state) {
+    (void)state;
+    FileBytes file = {0};
+    AmError error = {0};
+    assert_int_equal(file_read(&file, SOURCE_DIR "/docs/clusters.md", &error), AM_OK);
+    static const char fence[] = "```json\n";
+    int32_t count = 0;
+    for (const char *at = file.data; (at = strstr(at, fence)); count++) {
+        at += sizeof fence - 1;
+        const char *last = strstr(at, "```");
+        assert_non_null(last);
+        Graph graph = {0};
+        json_t *root;
+        assert_int_equal(json_parse(&root, "clusters.md", at, (size_t)(last - at), &error), AM_OK);
+        AmStatus status = cluster_from_json(&graph.cluster, &graph.arena, root, "clusters.md", &graph.error);
+        json_decref(root);
+        if (status != AM_OK) fail_msg("%s", graph.error.text);
+        graph.topology = graph.cluster->topology;
+        if (strcmp(graph.cluster->name, "islands") == 0) {
+            assert_string_equal(route_text(&graph, 4, 7, NULL), "server0/device4 server0/device7");
+            assert_string_equal(route_text(&graph, 0, 4, NULL),
+                                "server0/device0 server0/pcie0 server0/host server0/pcie1 server0/device4");
+        } else if (strcmp(graph.cluster->name, "rails") == 0) {
+            assert_string_equal(route_text(&graph, 1, 9, NULL), "server0/device1 rail1 server1/device1");
+        } else if (strcmp(graph.cluster->name, "narrow") == 0) {
+            assert_string_equal(
+                route_text(&graph, 0, 31, NULL),
+                "server0/device0 server0/switch leaf0 spine leaf1 server7/switch server7/device3");
+        }
+        free_graph(&graph);
+        at = last + 3;
+    }
+    assert_int_equal(count, 4);
+    file_release(&file);
+}
+
 static void expressions_have_values(void **state) {
     (void)state;
     TopologyVariables variables = {.count = 2, .names = {"s", "dev"}, .values = {3, 10}};
@@ -394,6 +432,7 @@ int main(void) {
         cmocka_unit_test(edges_add_to_what_servers_say),
         cmocka_unit_test(many_devices_are_routed_in_little_memory),
         cmocka_unit_test(faults_are_named),
+        cmocka_unit_test(the_examples_of_the_document_are_right),
         cmocka_unit_test(expressions_have_values),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
