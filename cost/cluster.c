@@ -17,6 +17,7 @@
 #include "base/hash.h"
 #include "base/json.h"
 #include "cost/collective_cache.h"
+#include "cost/nccl_model.h"
 #include "cost/topology.h"
 #include "propagation/mesh.h"
 
@@ -295,8 +296,8 @@ static AmStatus read_servers(ClusterReader *self, json_t *root) {
 }
 
 static AmStatus read_root(ClusterReader *self, json_t *root) {
-    static const char *const keys[] = {
-        "format", "name", "device_types", "links", "servers", "between_servers", "topology", NULL};
+    static const char *const keys[] = {"format",          "name",     "device_types",     "links", "servers",
+                                       "between_servers", "topology", "collective_model", NULL};
     const char *format, *name;
     if (!json_is_object(root)) return fail_at(self, "$", "expected a cluster, an object");
     TRY(json_get_string(&format, root, "format", self->source, "$", self->error));
@@ -308,6 +309,7 @@ static AmStatus read_root(ClusterReader *self, json_t *root) {
     self->cluster->name = arena_copy_string(self->arena, name);
     TRY(read_types(self, root));
     TRY(read_links(self, root));
+    TRY(nccl_model_read(&self->cluster->nccl, self->arena, root, self->source, self->error));
     self->has_topology = json_object_get(root, "topology") != NULL;
     TRY(read_servers(self, root));
     if (self->arena->failed) return am_fail_memory(self->error, 0);

@@ -65,6 +65,7 @@ typedef struct Cluster {
     int32_t between_servers;             /* link; -1 where there is one server */
     const int32_t *server_of;            /* [device_count] */
     struct Topology *topology;           /* the links as a graph, cost/topology.h */
+    struct NcclModel *nccl;              /* "collective_model": "nccl", cost/nccl_model.h; NULL: alpha-beta */
     struct CollectiveCache *collectives; /* what groups of its devices cost, cost/collective_cache.h */
 } Cluster;
 

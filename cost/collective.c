@@ -24,6 +24,7 @@
 
 #include "cost/collective_cache.h"
 #include "cost/collective_profile.h"
+#include "cost/nccl_model.h"
 
 double collective_sent_bytes(ProgramCollectiveKind kind, double bytes, int32_t devices) {
     double n = devices;
@@ -40,6 +41,8 @@ double collective_sent_bytes(ProgramCollectiveKind kind, double bytes, int32_t d
 double collective_seconds(ProgramCollectiveKind kind, double bytes, const CollectiveTopology *topology,
                           const Cluster *cluster) {
     double seconds;
+    if (cluster->nccl && nccl_model_has(kind) && topology->devices > 1)
+        return nccl_model_choose(kind, bytes < 1 ? 1 : bytes, topology, cluster).seconds;
     collective_choose(&seconds, kind, bytes, topology, cluster);
     return seconds;
 }

@@ -29,9 +29,14 @@ typedef struct CollectivePartition {
 AmStatus collective_partition(CollectivePartition *partition, Arena *arena, const Cluster *cluster,
                               const Mesh *mesh, const int32_t *devices, uint32_t axes, AmError *error);
 
-/* By the quickest algorithm. `bytes`: S of the formulas, which collective_tensor_bytes() gives. */
+/* By the quickest algorithm, or as NCCL would where the cluster says so (nccl_model.h). `bytes`: S of the
+ * formulas, which collective_tensor_bytes() gives. */
 double collective_seconds(ProgramCollectiveKind kind, double bytes, const CollectiveTopology *topology,
                           const Cluster *cluster);
+/* Adds lines on the choice and how it comes about: algorithm, messages, the busiest link of each step with
+ * its load, rate and efficiency, seconds, and the other algorithms'. */
+void collective_describe(Text *text, ProgramCollectiveKind kind, double bytes,
+                         const CollectiveTopology *topology, const Cluster *cluster);
 /* Bytes that each of n devices sends (and receives) in a ring. */
 double collective_sent_bytes(ProgramCollectiveKind kind, double bytes, int32_t devices);
 /* S of a collective instruction: summed over its operands, each as large as if

@@ -1,0 +1,95 @@
+/* Why a collective takes what it takes: the algorithm, each of its steps with its
+ * messages and its busiest link, and what the others would have taken. */
+#include "cost/collective_profile.h"
+#include "cost/nccl_model.h"
+
+static void append_step(Text *text, const CollectiveStep *step, double bytes, double whole, int32_t rounds,
+                        const char *pattern, const Cluster *cluster) {
+    int32_t worst;
+    double seconds = edge_terms_seconds(step->terms, step->term_count, bytes, whole, cluster, &worst);
+    text_append(text, "  %s%s: %d message%s, ", rounds == 2 ? "2 x " : "", pattern, step->messages,
+                step->messages == 1 ? "" : "s");
+    text_append_seconds(text, step->latency);
+    if (worst >= 0) {
+        const EdgeTerm *term = &step->terms[worst];
+        double rate = cluster->topology->edges[term->edge / 2].bytes_per_second;
+        text_append_string(text, "; busiest ");
+        topology_append_edge(text, cluster, term->edge);
+        text_append_string(text, ": ");
+        text_append_bytes_size(text, term->seconds_per_byte * rate * bytes);
+        text_append_string(text, " at ");
+        text_append_bytes_size(text, rate);
+        text_append(text, "/s x %.3g, ", cluster_efficiency(&cluster->links[term->link].efficiency, whole));
+        text_append_seconds(text, seconds);
+    }
+    text_append_string(text, "\n");
+}
+
+static void append_others(Text *text, ProgramCollectiveKind kind, double bytes,
+                          const CollectiveTopology *topology, const Cluster *cluster,
+                          const CollectiveAlgorithm *best) {
+    int32_t count;
+    const CollectiveAlgorithm *rows = collective_algorithms(&count);
+    const char *separator = "  others: ";
+    for (int32_t k = 0; k < count; k++) {
+        if (&rows[k] == best || !collective_can_use(&rows[k], kind, topology)) continue;
+        text_append(text, "%s%s ", separator, rows[k].name);
+        text_append_seconds(text, collective_algorithm_seconds(&rows[k], kind, bytes, topology, cluster));
+        separator = ", ";
+    }
+    if (separator[0] == ',') text_append_string(text, "\n");
+}
+
+static void append_nccl(Text *text, ProgramCollectiveKind kind, double bytes,
+                        const CollectiveTopology *topology, const Cluster *cluster) {
+    NcclChoice best = nccl_model_choose(kind, bytes, topology, cluster), one;
+    text_append(text, "NCCL %s, %s, ", nccl_algorithm_name(best.algorithm),
+                nccl_protocol_name(best.protocol));
+    text_append_seconds(text, best.seconds);
+    text_append_string(text, "\n  latency ");
+    text_append_seconds(text, best.latency);
+    text_append_string(text, ", then ");
+    text_append_bytes_size(text, best.bytes_per_second);
+    text_append_string(text, "/s of the whole\n");
+    const char *separator = "  others: ";
+    for (int32_t a = 0; a < NCCL_ALGORITHMS; a++) {
+        for (int32_t p = 0; p < NCCL_PROTOCOLS; p++) {
+            bool is_best = a == (int32_t)best.algorithm && p == (int32_t)best.protocol;
+            if (is_best ||
+                !nccl_model_price(&one, (NcclAlgorithm)a, (NcclProtocol)p, kind, bytes, topology, cluster))
+                continue;
+            text_append(text, "%s%s %s ", separator, nccl_algorithm_name(one.algorithm),
+                        nccl_protocol_name(one.protocol));
+            text_append_seconds(text, one.seconds);
+            separator = ", ";
+        }
+    }
+    text_append_string(text, "\n");
+}
+
+void collective_describe(Text *text, ProgramCollectiveKind kind, double bytes,
+                         const CollectiveTopology *topology, const Cluster *cluster) {
+    if (bytes < 1) bytes = 1;
+    text_append(text, "%s of ", program_collective_name(kind));
+    text_append_bytes_size(text, bytes);
+    text_append(text, " among %d device%s of %d server%s: ", topology->devices,
+                topology->devices == 1 ? "" : "s", topology->servers, topology->servers == 1 ? "" : "s");
+    if (cluster->nccl && nccl_model_has(kind) && topology->devices > 1) {
+        append_nccl(text, kind, bytes, topology, cluster);
+        return;
+    }
+    double seconds;
+    const CollectiveAlgorithm *best = collective_choose(&seconds, kind, bytes, topology, cluster);
+    text_append(text, "%s, ", best ? best->name : "nothing to do");
+    text_append_seconds(text, seconds);
+    text_append_string(text, "\n");
+    if (!best) return;
+    double moved = bytes * (best->moves_whole ? topology->devices : 1);
+    for (int32_t p = 0; p < best->pattern_count; p++) {
+        const CollectiveMove *move = &topology->profile->moves[best->patterns[p]];
+        for (int32_t k = 0; k < move->step_count; k++)
+            append_step(text, &move->steps[k], moved, bytes, collective_rounds(best, kind),
+                        collective_patterns[best->patterns[p]].name, cluster);
+    }
+    append_others(text, kind, bytes, topology, cluster, best);
+}

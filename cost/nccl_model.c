@@ -1,0 +1,160 @@
+/* The constants are NCCL's, in seconds, by transport of the hop and protocol. */
+#include "cost/nccl_model.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "base/json.h"
+#include "cost/collective_profile.h"
+
+#define US 1e-6
+
+static const double base_seconds[NCCL_ALGORITHMS][NCCL_PROTOCOLS] = {
+    [NCCL_RING] = {6.6 * US, 14 * US, 8.4 * US},
+    [NCCL_TREE] = {6.8 * US, 14 * US, 8.4 * US},
+};
+
+static const double hop_seconds[NCCL_ALGORITHMS][NCCL_TRANSPORTS][NCCL_PROTOCOLS] = {
+    [NCCL_RING] = {[NCCL_NVLINK] = {0.6 * US, 1.9 * US, 3.4 * US},
+                   [NCCL_PCI] = {1.0 * US, 2.5 * US, 5.7 * US},
+                   [NCCL_NETWORK] = {2.7 * US, 4.0 * US, 14 * US}},
+    [NCCL_TREE] = {[NCCL_NVLINK] = {0.6 * US, 1.25 * US, 4.0 * US},
+                   [NCCL_PCI] = {1.0 * US, 1.9 * US, 4.0 * US},
+                   [NCCL_NETWORK] = {5.0 * US, 8.5 * US, 14 * US}},
+};
+
+/* Of the bus bandwidth: what data fills of what is sent. */
+static const double protocol_share[NCCL_PROTOCOLS] = {0.5, 0.92, 1};
+static const double tree_share = 0.92;
+
+typedef struct NcclGeneration {
+    const char *name;
+    double most_ll;
+} NcclGeneration;
+
+static const NcclGeneration generations[] = {{"volta", 39e9}, {"ampere", 87.7e9}, {"hopper", 141e9}};
+
+static AmStatus fail_at(const char *source, const char *key, const char *expected, AmError *error) {
+    return am_fail(error, AM_ERROR_INPUT, source, "$.collective_model%s: expected %s", key, expected);
+}
+
+static AmStatus read_name(bool *is_nccl, json_t *name, const char *source, const char *key, AmError *error) {
+    const char *text = json_string_value(name);
+    *is_nccl = text && strcmp(text, "nccl") == 0;
+    if (*is_nccl || (text && strcmp(text, "alpha-beta") == 0)) return AM_OK;
+    return fail_at(source, key, "\"alpha-beta\" or \"nccl\"", error);
+}
+
+static AmStatus read_object(NcclModel *model, bool *is_nccl, json_t *value, const char *source,
+                            AmError *error) {
+    static const char *const all[] = {"name", "inside", "generation", NULL}, *const name_only[] = {"name",
+                                                                                                   NULL};
+    TRY(read_name(is_nccl, json_object_get(value, "name"), source, ".name", error));
+    TRY(json_only_keys(value, *is_nccl ? all : name_only, source, "$.collective_model", error));
+    json_t *inside = json_object_get(value, "inside"), *generation = json_object_get(value, "generation");
+    if (inside) {
+        const char *text = json_string_value(inside);
+        bool is_pci = text && strcmp(text, "pci") == 0;
+        if (!is_pci && !(text && strcmp(text, "nvlink") == 0))
+            return fail_at(source, ".inside", "\"nvlink\" or \"pci\"", error);
+        model->inside = is_pci ? NCCL_PCI : NCCL_NVLINK;
+    }
+    if (!generation) return AM_OK;
+    for (size_t k = 0; k < sizeof generations / sizeof *generations; k++) {
+        const char *text = json_string_value(generation);
+        if (!text || strcmp(text, generations[k].name) != 0) continue;
+        model->most_ll = generations[k].most_ll;
+        return AM_OK;
+    }
+    return fail_at(source, ".generation", "\"volta\", \"ampere\" or \"hopper\"", error);
+}
+
+AmStatus nccl_model_read(NcclModel **model, Arena *arena, json_t *root, const char *source, AmError *error) {
+    json_t *value = json_object_get(root, "collective_model");
+    NcclModel read = {.inside = NCCL_NVLINK};
+    bool is_nccl = false;
+    *model = NULL;
+    if (!value) return AM_OK;
+    if (json_is_object(value)) TRY(read_object(&read, &is_nccl, value, source, error));
+    else TRY(read_name(&is_nccl, value, source, "", error));
+    if (!is_nccl) return AM_OK;
+    *model = ARENA_ARRAY(arena, NcclModel, 1);
+    if (!*model) return am_fail_memory(error, (int64_t)sizeof read);
+    **model = read;
+    return AM_OK;
+}
+
+bool nccl_model_has(ProgramCollectiveKind kind) {
+    return kind == PROGRAM_ALL_REDUCE || kind == PROGRAM_ALL_GATHER || kind == PROGRAM_REDUCE_SCATTER;
+}
+
+/* Seconds that a pattern takes per byte of S, in large. */
+static double seconds_per_byte(const CollectiveTopology *topology, CollectivePatternKind kind,
+                               const Cluster *cluster) {
+    const CollectiveMove *move = &topology->profile->moves[kind];
+    double seconds = 0;
+    int32_t worst;
+    for (int32_t k = 0; k < move->step_count; k++)
+        seconds +=
+            edge_terms_seconds(move->steps[k].terms, move->steps[k].term_count, 1, INFINITY, cluster, &worst);
+    return seconds;
+}
+
+/* What each device of a ring could send at most if rings through all links of the servers were joined. */
+static double bus_bandwidth(const CollectiveTopology *topology, const Cluster *cluster) {
+    double n = topology->devices, m = topology->servers, g = topology->per_server;
+    if (!topology->profile->moves[PATTERN_ACROSS_RING].is_possible)
+        return (n - 1) / n / seconds_per_byte(topology, PATTERN_RING, cluster);
+    double inside = (g - 1) / g / seconds_per_byte(topology, PATTERN_INSIDE_RING, cluster);
+    double between = (m - 1) / m / seconds_per_byte(topology, PATTERN_ACROSS_RING, cluster);
+    return inside < between ? inside : between;
+}
+
+bool nccl_model_price(NcclChoice *choice, NcclAlgorithm algorithm, NcclProtocol protocol,
+                      ProgramCollectiveKind kind, double bytes, const CollectiveTopology *topology,
+                      const Cluster *cluster) {
+    const NcclModel *model = cluster->nccl;
+    double n = topology->devices, m = topology->servers, g = topology->per_server;
+    double rounds = kind == PROGRAM_ALL_REDUCE ? 2 : 1;
+    if (!nccl_model_has(kind) || (algorithm == NCCL_TREE && kind != PROGRAM_ALL_REDUCE)) return false;
+    if (protocol == NCCL_LL128 && model->inside != NCCL_NVLINK) return false;
+    const double(*hop)[NCCL_PROTOCOLS] = hop_seconds[algorithm];
+    double inside = hop[model->inside][protocol], network = hop[NCCL_NETWORK][protocol];
+    double bandwidth = bus_bandwidth(topology, cluster) * protocol_share[protocol];
+    if (protocol == NCCL_LL && m == 1 && model->most_ll > 0 && bandwidth > model->most_ll)
+        bandwidth = model->most_ll;
+    double latency = base_seconds[algorithm][protocol];
+    if (algorithm == NCCL_RING) {
+        double steps = rounds * (n - 1), crossing = rounds * (m - 1);
+        latency += (steps - crossing) * inside + crossing * network;
+        bandwidth *= n / steps;
+    } else {
+        latency += 2 * ((g - 1) * inside + log2(m) * network);
+        bandwidth *= tree_share / 2;
+    }
+    *choice = (NcclChoice){algorithm, protocol, latency, bandwidth, latency + bytes / bandwidth};
+    return true;
+}
+
+NcclChoice nccl_model_choose(ProgramCollectiveKind kind, double bytes, const CollectiveTopology *topology,
+                             const Cluster *cluster) {
+    NcclChoice best = {.seconds = INFINITY};
+    for (int32_t a = 0; a < NCCL_ALGORITHMS; a++) {
+        for (int32_t p = 0; p < NCCL_PROTOCOLS; p++) {
+            NcclChoice one;
+            if (nccl_model_price(&one, (NcclAlgorithm)a, (NcclProtocol)p, kind, bytes, topology, cluster) &&
+                one.seconds < best.seconds)
+                best = one;
+        }
+    }
+    return best;
+}
+
+const char *nccl_algorithm_name(NcclAlgorithm algorithm) {
+    return algorithm == NCCL_RING ? "ring" : "tree";
+}
+
+const char *nccl_protocol_name(NcclProtocol protocol) {
+    static const char *const names[] = {"LL", "LL128", "Simple"};
+    return names[protocol];
+}

@@ -1,0 +1,56 @@
+/* NCCL's own tuning model of ring and tree collectives, as an option of a cluster
+ * ("collective_model": "nccl").
+ *
+ * For every algorithm (ring, tree) and protocol (LL, LL128, Simple)
+ *     seconds = latency + S / bandwidth,
+ * and the least of them counts, with n devices, m servers of g, S bytes of whole
+ * tensor:
+ *   ring latency    base + (steps - crossing) hop_inside + crossing hop_network,
+ *                   steps 2(n-1), of which 2(m-1) cross; half of both for reduce_scatter and all_gather
+ *   tree latency    base + 2 ((g-1) hop_inside + log2(m) hop_network)      (all_reduce only)
+ *   bandwidth       bus x n / steps (ring), bus x 0.92 / 2 (tree); x 0.5 under LL, x 0.92 under LL128
+ * Bus is what rings through all links of a server at once can carry: the least of
+ * what rings inside servers and rings of equal places between them reach on the
+ * cluster's graph, contention included, at the links' efficiency for large sizes.
+ * LL on one server is held to a rate that its generation of GPUs sets. LL128 needs NVLink.
+ * Other kinds of collectives are priced as without this model.
+ */
+#ifndef COST_NCCL_MODEL_H
+#define COST_NCCL_MODEL_H
+
+#include "cost/collective.h"
+
+/* What a hop inside a server goes over. */
+typedef enum NcclTransport { NCCL_NVLINK, NCCL_PCI, NCCL_NETWORK, NCCL_TRANSPORTS } NcclTransport;
+typedef enum NcclAlgorithm { NCCL_RING, NCCL_TREE, NCCL_ALGORITHMS } NcclAlgorithm;
+typedef enum NcclProtocol { NCCL_LL, NCCL_LL128, NCCL_SIMPLE, NCCL_PROTOCOLS } NcclProtocol;
+
+typedef struct NcclModel {
+    NcclTransport inside;
+    double most_ll; /* bytes per second under LL on one server; 0: no limit */
+} NcclModel;
+
+typedef struct NcclChoice {
+    NcclAlgorithm algorithm;
+    NcclProtocol protocol;
+    double latency, bytes_per_second, seconds; /* bytes_per_second: of S */
+} NcclChoice;
+
+/* The value of "collective_model": "alpha-beta" (*model is NULL) or "nccl", or an object with the key
+ * "name" and, of nccl, "inside" ("nvlink" or "pci") and "generation" ("volta", "ampere" or "hopper").
+ * In the arena. AM_ERROR_INPUT with the JSON path. */
+AmStatus nccl_model_read(NcclModel **model, Arena *arena, json_t *root, const char *source, AmError *error);
+
+/* Whether the model speaks of this kind. */
+bool nccl_model_has(ProgramCollectiveKind kind);
+/* One algorithm under one protocol; false where that is not used. */
+bool nccl_model_price(NcclChoice *choice, NcclAlgorithm algorithm, NcclProtocol protocol,
+                      ProgramCollectiveKind kind, double bytes, const CollectiveTopology *topology,
+                      const Cluster *cluster);
+/* The quickest. */
+NcclChoice nccl_model_choose(ProgramCollectiveKind kind, double bytes, const CollectiveTopology *topology,
+                             const Cluster *cluster);
+const char *nccl_algorithm_name(NcclAlgorithm algorithm);
+const char *nccl_protocol_name(NcclProtocol protocol);
+
+#endif
