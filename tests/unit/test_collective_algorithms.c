@@ -182,9 +182,9 @@ static void hierarchies(void **state) {
         open_cluster(&self, shapes[k][0], shapes[k][1], 1e8, "");
         const CollectiveTopology *group = first_devices(&self, shapes[k][0] * shapes[k][1]);
         double half = (g - 1) * A + (g - 1) / g * in + (m - 1) * a + (m - 1) / m * out;
-        assert_close(seconds_of(&self, "hierarchical, rings", PROGRAM_ALL_REDUCE, S, group), 2 * half,
+        assert_close(seconds_of(&self, "hierarchical (rings)", PROGRAM_ALL_REDUCE, S, group), 2 * half,
                      "reduce");
-        assert_close(seconds_of(&self, "hierarchical, rings", PROGRAM_ALL_GATHER, S, group), half, "gather");
+        assert_close(seconds_of(&self, "hierarchical (rings)", PROGRAM_ALL_GATHER, S, group), half, "gather");
         assert_close(seconds_of(&self, "pairwise", PROGRAM_ALL_TO_ALL, S, group),
                      (g - 1) * A + (g - 1) / (n * n) * in + (n - g) * a + g * (n - g) / (n * n) * out,
                      "pairs");
@@ -204,7 +204,7 @@ static void servers_of_unequal_parts(void **state) {
     open_cluster(&self, 2, 3, 1e8, "");
     const CollectiveTopology *group = first_devices(&self, 4);
     double S = 3e6, in = S / B, out = S / 1e8;
-    assert_close(seconds_of(&self, "hierarchical, rings", PROGRAM_REDUCE_SCATTER, S, group),
+    assert_close(seconds_of(&self, "hierarchical (rings)", PROGRAM_REDUCE_SCATTER, S, group),
                  (2 * A + 2. / 3 * in) + (2 * A + 2. / 3 * in) + (1e-5 + 0.5 * out), "unequal");
     close_cluster(&self);
 }
@@ -229,7 +229,7 @@ static void rails_are_not_shared(void **state) {
     assert_close(one, 2 * 1e-5 + 4 * out, "four groups on one card");
     assert_close(other, 2 * 2e-5 + out, "a card each");
     const CollectiveTopology *all = first_devices(&own, 8);
-    assert_close(seconds_of(&own, "hierarchical, rings", PROGRAM_ALL_REDUCE, S, all),
+    assert_close(seconds_of(&own, "hierarchical (rings)", PROGRAM_ALL_REDUCE, S, all),
                  2 * (3 * 2e-6 + 0.75 * S / B + 2e-5 + 0.5 * out / 4), "hierarchical on rails");
     close_cluster(&shared);
     close_cluster(&own);

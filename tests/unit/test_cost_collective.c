@@ -83,9 +83,9 @@ static void two_servers_are_hierarchical(void **state) {
     assert_int_equal(all->servers, 2);
     assert_int_equal(all->per_server, 4);
     double S = 8e6, in = S / 1e9, out = S / 1e8, a = 1e-6, b = 1e-5;
-    assert_close(priced(fixture, "hierarchical, rings", PROGRAM_ALL_REDUCE, S, all),
+    assert_close(priced(fixture, "hierarchical (rings)", PROGRAM_ALL_REDUCE, S, all),
                  6 * a + 1.5 * in + 2 * b + 1 * out);
-    assert_close(priced(fixture, "hierarchical, rings", PROGRAM_ALL_GATHER, S, all),
+    assert_close(priced(fixture, "hierarchical (rings)", PROGRAM_ALL_GATHER, S, all),
                  3 * a + 0.75 * in + b + 0.5 * out);
     assert_close(priced(fixture, "halving-doubling", PROGRAM_ALL_REDUCE, S, all),
                  4 * a + 1.5 * in + 2 * b + 1 * out);
@@ -125,7 +125,7 @@ static void groups_that_cross_share_the_link(void **state) {
     static const int32_t dealt[] = {0, 4, 1, 5, 2, 6, 3, 7};
     CollectivePartition mixed = partition_of(fixture, "data=2,model=4", dealt, 2);
     assert_int_equal(mixed.topologies[0].per_server, 2);
-    assert_close(priced(fixture, "hierarchical, rings", PROGRAM_ALL_REDUCE, S, &mixed.topologies[0]),
+    assert_close(priced(fixture, "hierarchical (rings)", PROGRAM_ALL_REDUCE, S, &mixed.topologies[0]),
                  2 * (1e-6 + 0.5 * S / 1e9) + 2 * (1e-5 + 2 * 0.5 * S / 1e8));
 }
 

@@ -176,7 +176,7 @@ static void a_choice_is_told(void **state) {
     assert_says(&text, "all_reduce of 16 MB among 16 devices of 2 servers: tree, ");
     /* Two trees over two servers: half of S each up, and half down. */
     assert_says(&text, "tree: 16 messages, ");
-    assert_says(&text, "server0/switch -> network (out): 16 MB at 10 GB/s x 0.5, 3.2 ms\n");
+    assert_says(&text, "server1/switch -> network (out): 16 MB at 10 GB/s x 0.5, 3.2 ms\n");
     assert_says(&text, "others: ring ");
     text.length = 0;
     collective_describe(&text, PROGRAM_ALL_REDUCE, 100, group, self.cluster);
