@@ -95,6 +95,13 @@ def expert_plan(models, model, cluster, expert, mesh, *more):
     return path, found["step_seconds"]
 
 
+def read_plan(path):
+    """A plan without what is derived from its decisions, which are to be changed by hand."""
+    plan = json.loads(path.read_text())
+    del plan["parameters"], plan["decisions"]
+    return plan
+
+
 def percent(ours, paper):
     return f"{100 * (ours / paper - 1):+.0f} %"
 
@@ -160,7 +167,7 @@ def shares_by_hand(batch):
 
 def whale_data_parallel(models, name, make):
     batch, model, path, even = even_data_parallel(models, make)
-    plan = json.loads(path.read_text())
+    plan = read_plan(path)
     examples = shares_by_hand(batch)
     plan["stages"][0]["mesh"][0]["shares"] = [count / sum(examples) for count in examples]
     by_hand = automap("simulate", models.file("shares.plan.json", plan), model)["step_seconds"]
@@ -181,7 +188,7 @@ def fine_cuts(models, model, count):
 def whale_pipeline(models, name, model, slices):
     more = ("--micro-batches", 8, "--schedule", "1f1b")
     path, even = expert_plan(models, model, "whale-pp", "even_pipeline", "data=2", *more)
-    plan = json.loads(path.read_text())
+    plan = read_plan(path)
     cuts = fine_cuts(models, model, slices)
     fast = V100 / (2 * (V100 + P100))
     at = [0, round(fast * slices), round(2 * fast * slices), round((1 + 2 * fast) / 2 * slices), slices]
