@@ -19,16 +19,17 @@ static AmStatus add_instruction(UsefulWork *work, Arena *scratch, const IrModule
     ArenaMark mark = arena_mark(scratch);
     IrShape *operands = ARENA_ARRAY(scratch, IrShape, instruction->operand_count + 1);
     if (!operands) return am_fail_memory(error, instruction->operand_count);
-    double bytes = (double)ir_shape_bytes(&instruction->shape);
+    bool counts = moves(instruction->opcode); /* the bytes of a large tuple take long to count */
+    double bytes = counts ? (double)ir_shape_bytes(&instruction->shape) : 0;
     for (int32_t k = 0; k < instruction->operand_count; k++) {
         operands[k] = module->instructions[instruction->operands[k]].shape;
-        bytes += (double)ir_shape_bytes(&operands[k]);
+        if (counts) bytes += (double)ir_shape_bytes(&operands[k]);
     }
     if (instruction->opcode == IR_WHILE) {
         int64_t trips = ir_loop_trips(module, index);
         if (trips != IR_TRIPS_UNKNOWN) times *= (double)trips;
     }
-    if (moves(instruction->opcode)) work->bytes += times * bytes;
+    work->bytes += times * bytes;
     work->flops += times * ir_flops(module, instruction, operands, &instruction->shape);
     arena_release(scratch, mark);
     return AM_OK;

@@ -16,6 +16,14 @@
 #include "propagation/micro_batches.h"
 
 #define MOST_NUMBERS 17 /* of micro-batches */
+#define MOST_TENSORS 64 /* tensor degrees */
+
+/* What Megatron-LM splits over a number of devices. */
+typedef struct SweepTensor {
+    int32_t size;
+    bool found;
+    Genome genome; /* its axis 1 */
+} SweepTensor;
 
 /* The module rewritten for a number of micro-batches. */
 typedef struct SweepContext {
@@ -23,9 +31,13 @@ typedef struct SweepContext {
     PlanContext *owned; /* the same, where it is not the whole module's */
     int32_t micro_batches;
     bool has_stages; /* the backward pass has turns of its own */
+    bool alternates; /* and they may go between those of the forward pass */
+    Arena arena;
+    Problem *problem;     /* candidates; of all meshes the same, as there are no pins */
+    SweepTensor *tensors; /* [tensor_count], by size */
     AmStatus status;
     AmError error;
-    double seconds;
+    double seconds, recipe_seconds;
 } SweepContext;
 
 /* Where stages begin, for each number of them. */
@@ -51,24 +63,62 @@ typedef struct Sweeping {
     SweepCuts *cuts; /* [STAGES_MOST + 1], by number of stages */
     SweepContext contexts[2 * MOST_NUMBERS];
     int32_t context_count;
+    int32_t tensor_sizes[MOST_TENSORS], tensor_count;
     SweepTask *tasks;
     int32_t task_count;
 } Sweeping;
 
 /* ---- what strategies share ---- */
 
-static void split_task(void *user, int32_t k) {
-    Sweeping *self = user;
-    SweepContext *context = &self->contexts[k];
+static AmStatus open_context(const Sweeping *self, SweepContext *context, AmError *error) {
     const MicroBatching settings = {.micro_batches = context->micro_batches,
                                     .relaxations = self->options->relaxations,
                                     .separate_backward = context->has_stages};
-    double start = clock_thread_seconds();
+    LoopPair *pairs;
+    int32_t pair_count;
     context->context = self->whole;
-    if (context->micro_batches == 1) return;
-    context->status = plan_context_split(&context->owned, self->whole, &settings, &context->error);
-    context->context = context->owned;
+    if (context->micro_batches > 1) {
+        TRY(plan_context_split(&context->owned, self->whole, &settings, error));
+        context->context = context->owned;
+    }
+    TRY(interleave_pairs(&pairs, &pair_count, &context->arena, context->context->rules, error));
+    context->alternates = pair_count > 0;
+    return AM_OK;
+}
+
+static void open_task(void *user, int32_t k) {
+    Sweeping *self = user;
+    SweepContext *context = &self->contexts[k];
+    double start = clock_thread_seconds();
+    context->status = open_context(self, context, &context->error);
     context->seconds = clock_thread_seconds() - start;
+}
+
+static AmStatus choose_tensors(const Sweeping *self, SweepContext *context, AmError *error) {
+    const ProblemSettings settings = {
+        .space = SPACE_AUTO, .memory_fraction = self->options->memory_fraction, .budget = {.limit = 1}};
+    Mesh mesh = {.axis_count = 2,
+                 .axes = {{.name = "data", .size = 1}, {.name = "model", .size = 1}},
+                 .device_count = 1};
+    int32_t *device = ARENA_ARRAY(&context->arena, int32_t, 1);
+    context->tensors = ARENA_ARRAY(&context->arena, SweepTensor, self->tensor_count);
+    if (context->arena.failed) return am_fail_memory(error, self->tensor_count);
+    TRY(problem_create(&context->problem, context->context, self->cluster, &mesh, device, &settings, error));
+    for (int32_t k = 0; k < self->tensor_count; k++) {
+        SweepTensor *tensor = &context->tensors[k];
+        Problem problem = *context->problem;
+        problem.mesh.axes[1].size = problem.mesh.device_count = tensor->size = self->tensor_sizes[k];
+        TRY(expert_megatron(&problem, 1, &tensor->genome, &tensor->found, error));
+    }
+    return AM_OK;
+}
+
+static void choose_task(void *user, int32_t k) {
+    Sweeping *self = user;
+    SweepContext *context = &self->contexts[k];
+    double start = clock_thread_seconds();
+    if (context->status == AM_OK) context->status = choose_tensors(self, context, &context->error);
+    context->recipe_seconds = clock_thread_seconds() - start;
 }
 
 static void add_contexts(Sweeping *self, int32_t micro_batches) {
@@ -95,13 +145,21 @@ static AmStatus find_cuts(Sweeping *self, AmError *error) {
     return AM_OK;
 }
 
+/* Degrees beyond what can be asked for have no strategies. */
+static void list_tensors(Sweeping *self) {
+    int32_t devices = self->cluster->device_count;
+    for (int32_t tensor = 1; tensor <= devices && self->tensor_count < MOST_TENSORS; tensor++)
+        if (devices % tensor == 0) self->tensor_sizes[self->tensor_count++] = tensor;
+}
+
 /* Every way to deal the devices, by numbers of stages and then of tensor shards. */
 static AmStatus list_tasks(Sweeping *self, Arena *arena, AmError *error) {
     int32_t devices = self->cluster->device_count, capacity = 0;
     for (int32_t stages = 1; stages <= devices; stages++) {
         if (devices % stages != 0) continue;
         for (int32_t tensor = 1; tensor <= devices / stages; tensor++) {
-            if (devices / stages % tensor != 0) continue;
+            if (devices / stages % tensor != 0 || tensor > self->tensor_sizes[self->tensor_count - 1])
+                continue;
             for (int32_t k = stages > 1; k < self->context_count; k += 2) {
                 if (self->contexts[k].status != AM_OK) continue;
                 ARENA_RESERVE(arena, self->tasks, self->task_count, capacity);
@@ -120,42 +178,31 @@ static AmStatus list_tasks(Sweeping *self, Arena *arena, AmError *error) {
 
 /* ---- one strategy ---- */
 
-/* Lists of the mesh of one stage. `task->row.reason` is set where the module does not allow them. */
-static AmStatus choose_lists(SweepTask *task, Problem *problem, Genome *genome, AmError *error) {
+/* The mesh of one stage and its lists. `task->row.reason` is set where the module does not allow them. */
+static AmStatus find_stage(const Sweeping *self, SweepTask *task, PlanStage *inside, AmError *error) {
     SweepRow *row = &task->row;
-    bool found = false;
-    *genome = (Genome){0};
-    if (row->data > 1 && !expert_batch(problem, 0, genome)) {
+    Problem problem = *task->in->problem;
+    Genome genome = {0};
+    int32_t count = row->data * row->tensor, k = 0;
+    int32_t *devices = ARENA_ARRAY(&task->arena, int32_t, count);
+    if (!devices) return am_fail_memory(error, count);
+    for (int32_t d = 0; d < count; d++) devices[d] = d;
+    problem.devices = devices;
+    problem.mesh.axes[0].size = row->data;
+    problem.mesh.axes[1].size = row->tensor;
+    problem.mesh.device_count = count;
+    while (self->tensor_sizes[k] != row->tensor) k++;
+    const SweepTensor *tensor = &task->in->tensors[k];
+    if (tensor->found) genome = tensor->genome;
+    if (row->data > 1 && !expert_batch(&problem, 0, &genome))
         row->reason =
             arena_format(&task->arena, "%d devices cannot share %s", row->data,
                          row->micro_batches > 1 ? "a micro-batch" : "a batch that they do not divide");
-        return AM_OK;
-    }
-    if (row->tensor == 1) return AM_OK;
-    TRY(expert_megatron(problem, 1, genome, &found, error));
-    if (!found)
+    else if (row->tensor > 1 && !tensor->found)
         row->reason =
             arena_format(&task->arena, "no weights can be split %d ways by the strict rules", row->tensor);
-    return AM_OK;
-}
-
-static AmStatus find_stage(const Sweeping *self, SweepTask *task, PlanStage *inside, AmError *error) {
-    const SweepRow *row = &task->row;
-    const Mesh mesh = {.axis_count = 2,
-                       .axes = {{.name = "data", .size = row->data}, {.name = "model", .size = row->tensor}},
-                       .device_count = row->data * row->tensor};
-    const ProblemSettings settings = {
-        .space = SPACE_AUTO, .memory_fraction = self->options->memory_fraction, .budget = {.limit = 1}};
-    int32_t *devices = ARENA_ARRAY(&task->arena, int32_t, mesh.device_count);
-    Problem *problem;
-    Genome genome;
-    if (!devices) return am_fail_memory(error, mesh.device_count);
-    for (int32_t d = 0; d < mesh.device_count; d++) devices[d] = d;
-    TRY(problem_create(&problem, task->in->context, self->cluster, &mesh, devices, &settings, error));
-    AmStatus status = choose_lists(task, problem, &genome, error);
-    if (status == AM_OK && !row->reason) problem_stage(problem, &genome, &task->arena, inside);
-    problem_free(problem);
-    return status == AM_OK && task->arena.failed ? am_fail_memory(error, 0) : status;
+    else problem_stage(&problem, &genome, &task->arena, inside);
+    return task->arena.failed ? am_fail_memory(error, count) : AM_OK;
 }
 
 /* Simulates it as 1F1B where turns can alternate, else as GPipe. */
@@ -163,17 +210,13 @@ static AmStatus simulate_strategy(const Sweeping *self, SweepTask *task, Plan *p
                                   AmError *error) {
     const PlanContext *context = task->in->context;
     double fraction = self->options->memory_fraction;
-    LoopPair *pairs;
-    int32_t pair_count = 0;
     AmError refusal = {0};
-    if (plan->stage_count > 1) {
-        TRY(interleave_pairs(&pairs, &pair_count, &task->arena, context->rules, error));
-        plan->schedule = pair_count > 0 ? "1f1b" : "gpipe";
-    }
+    if (plan->stage_count > 1)
+        plan->schedule = schedule_kind_name(task->in->alternates ? SCHEDULE_1F1B : SCHEDULE_GPIPE);
     AmStatus status =
         simulate_plan(simulation, &task->arena, context, plan, self->cluster, fraction, &refusal);
     if (status == AM_ERROR_INFEASIBLE && plan_interleaves(plan)) {
-        plan->schedule = "gpipe";
+        plan->schedule = schedule_kind_name(SCHEDULE_GPIPE);
         return simulate_plan(simulation, &task->arena, context, plan, self->cluster, fraction, error);
     }
     if (status != AM_OK && error) *error = refusal;
@@ -259,7 +302,10 @@ static AmStatus collect(Sweep *result, const Sweeping *self, Arena *arena, AmErr
         result->seconds.recipe += task->recipe_seconds;
         result->seconds.simulate += task->simulate_seconds;
     }
-    for (int32_t k = 0; k < self->context_count; k++) result->seconds.split += self->contexts[k].seconds;
+    for (int32_t k = 0; k < self->context_count; k++) {
+        result->seconds.split += self->contexts[k].seconds;
+        result->seconds.recipe += self->contexts[k].recipe_seconds;
+    }
     if (arena->failed) return am_fail_memory(error, self->task_count);
     qsort(result->rows, (size_t)result->row_count, sizeof *result->rows, compare_rows);
     return AM_OK;
@@ -283,7 +329,9 @@ static AmStatus check_contexts(Sweep *result, const Sweeping *self, Arena *arena
 
 static AmStatus run_all(Sweep *result, Sweeping *self, Arena *arena, AmError *error) {
     list_contexts(self);
-    parallel_for(self->context_count, self->options->threads, split_task, self);
+    list_tensors(self);
+    parallel_for(self->context_count, self->options->threads, open_task, self);
+    parallel_for(self->context_count, self->options->threads, choose_task, self);
     TRY(check_contexts(result, self, arena, error));
     TRY(find_cuts(self, error));
     TRY(list_tasks(self, arena, error));
@@ -307,7 +355,11 @@ AmStatus sweep(Sweep *result, Arena *arena, const PlanContext *whole, const Clus
                       .batch = self->batch};
     AmStatus status = self->cuts ? run_all(result, self, arena, error) : am_fail_memory(error, 0);
     for (int32_t k = 0; k < self->task_count; k++) arena_free(&self->tasks[k].arena);
-    for (int32_t k = 0; k < self->context_count; k++) plan_context_free(self->contexts[k].owned);
+    for (int32_t k = 0; k < self->context_count; k++) {
+        problem_free(self->contexts[k].problem);
+        arena_free(&self->contexts[k].arena);
+        plan_context_free(self->contexts[k].owned);
+    }
     result->wall_seconds = clock_seconds() - start;
     return status;
 }
