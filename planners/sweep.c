@@ -52,7 +52,7 @@ typedef struct SweepTask {
     Arena arena; /* holds row.reason */
     AmStatus status;
     AmError error;
-    double recipe_seconds, simulate_seconds;
+    SweepSeconds seconds;
 } SweepTask;
 
 typedef struct Sweeping {
@@ -205,20 +205,43 @@ static AmStatus find_stage(const Sweeping *self, SweepTask *task, PlanStage *ins
     return task->arena.failed ? am_fail_memory(error, count) : AM_OK;
 }
 
-/* Simulates it as 1F1B where turns can alternate, else as GPipe. */
-static AmStatus simulate_strategy(const Sweeping *self, SweepTask *task, Plan *plan, Simulation **simulation,
-                                  AmError *error) {
-    const PlanContext *context = task->in->context;
-    double fraction = self->options->memory_fraction;
+/* Seconds of this thread since `*since`, which becomes now. */
+static double lap(double *since) {
+    double before = *since;
+    *since = clock_thread_seconds();
+    return *since - before;
+}
+
+static AmStatus simulate_schedule(const Sweeping *self, SweepTask *task, const Plan *plan,
+                                  ScheduleKind schedule, Simulation **simulation, AmError *error) {
+    const SimulationOptions options = {.memory_fraction = self->options->memory_fraction};
+    Plan *scheduled = ARENA_ARRAY(&task->arena, Plan, 1);
+    PlanRanks ranks;
+    PlanCosts *costs;
+    if (!scheduled) return am_fail_memory(error, (int64_t)sizeof *scheduled);
+    *scheduled = *plan;
+    if (plan->stage_count > 1) scheduled->schedule = schedule_kind_name(schedule);
+    task->row.schedule = scheduled->schedule;
+    double since = clock_thread_seconds();
+    AmStatus status = plan_ranks(&ranks, &task->arena, task->in->context, scheduled, error);
+    if (status == AM_OK) status = plan_costs_lower(&costs, &task->arena, &ranks, self->cluster, error);
+    task->seconds.lower += lap(&since);
+    if (status == AM_OK) status = plan_costs_price(costs, error);
+    task->seconds.price += lap(&since);
+    if (status == AM_OK) status = simulate_costs(simulation, &task->arena, costs, &options, error);
+    task->seconds.simulate += lap(&since);
+    return status;
+}
+
+/* As 1F1B where turns can alternate, else as GPipe. */
+static AmStatus simulate_strategy(const Sweeping *self, SweepTask *task, const Plan *plan,
+                                  Simulation **simulation, AmError *error) {
     AmError refusal = {0};
-    if (plan->stage_count > 1)
-        plan->schedule = schedule_kind_name(task->in->alternates ? SCHEDULE_1F1B : SCHEDULE_GPIPE);
-    AmStatus status =
-        simulate_plan(simulation, &task->arena, context, plan, self->cluster, fraction, &refusal);
-    if (status == AM_ERROR_INFEASIBLE && plan_interleaves(plan)) {
-        plan->schedule = schedule_kind_name(SCHEDULE_GPIPE);
-        return simulate_plan(simulation, &task->arena, context, plan, self->cluster, fraction, error);
-    }
+    if (plan->stage_count == 1 || !task->in->alternates)
+        return simulate_schedule(self, task, plan, SCHEDULE_GPIPE, simulation, error);
+    AmStatus status = simulate_schedule(self, task, plan, SCHEDULE_1F1B, simulation, &refusal);
+    if (status == AM_ERROR_INFEASIBLE)
+        return simulate_schedule(self, task, plan, SCHEDULE_GPIPE, simulation, error);
     if (status != AM_OK && error) *error = refusal;
     return status;
 }
@@ -229,7 +252,7 @@ static AmStatus run_strategy(const Sweeping *self, SweepTask *task, AmError *err
     Plan plan;
     PlanStage inside;
     Simulation *simulation;
-    double start = clock_thread_seconds();
+    double since = clock_thread_seconds();
     row->schedule = "none";
     if (row->stages > STAGES_MOST)
         row->reason = arena_format(&task->arena, "at most %d stages can be made", STAGES_MOST);
@@ -245,11 +268,8 @@ static AmStatus run_strategy(const Sweeping *self, SweepTask *task, AmError *err
     if (row->stages > 1)
         TRY(even_pipeline_stages(&plan.stages, &task->arena, &inside, self->cuts[row->stages].cuts,
                                  row->stages, error));
-    double chosen = clock_thread_seconds();
-    task->recipe_seconds = chosen - start;
+    task->seconds.recipe = lap(&since);
     TRY(simulate_strategy(self, task, &plan, &simulation, error));
-    task->simulate_seconds = clock_thread_seconds() - chosen;
-    row->schedule = plan.schedule;
     row->step_seconds = simulation->step_seconds;
     if (self->batch > 1) row->examples_per_second = (double)self->batch / simulation->step_seconds;
     for (int32_t d = 0; d < simulation->device_count; d++)
@@ -299,8 +319,10 @@ static AmStatus collect(Sweep *result, const Sweeping *self, Arena *arena, AmErr
         }
         *row = task->row;
         if (row->reason) row->reason = arena_copy_string(arena, row->reason);
-        result->seconds.recipe += task->recipe_seconds;
-        result->seconds.simulate += task->simulate_seconds;
+        result->seconds.recipe += task->seconds.recipe;
+        result->seconds.lower += task->seconds.lower;
+        result->seconds.price += task->seconds.price;
+        result->seconds.simulate += task->seconds.simulate;
     }
     for (int32_t k = 0; k < self->context_count; k++) {
         result->seconds.split += self->contexts[k].seconds;

@@ -24,8 +24,10 @@ typedef struct SweepRow {
 /* Where the time of a sweep went, of all threads together. */
 typedef struct SweepSeconds {
     double split;    /* the module rewritten in micro-batches, and analysed */
-    double recipe;   /* which dimensions are split, where stages are cut */
-    double simulate; /* completion, lowering, prices, simulation */
+    double recipe;   /* which dimensions are split */
+    double lower;    /* every tensor's state, and the programs of the stages */
+    double price;    /* steps, collectives and transfers of these */
+    double simulate; /* the step in time */
 } SweepSeconds;
 
 typedef struct SweepOptions {
