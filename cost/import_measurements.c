@@ -1,4 +1,5 @@
-/* Measurements: the JSON that nccl-tests write (all_reduce_perf -J FILE).
+/* Measurements: what nccl-tests write, as JSON (all_reduce_perf -J FILE) or as the
+ * table that they print.
  *
  * Each row tells for a size S how many microseconds t the collective took and its
  * "bus bandwidth", which is what a rank sent over t: 2(n-1)/n S for an all-reduce,
@@ -9,15 +10,16 @@
  * (m-1)/m S cross it in as many steps as a ring of m has.
  *
  * Of "out_of_place" and "in_place" the first that is there counts. "devices" tells
- * the ranks and their hosts.
+ * the ranks and their hosts; in the table that is the lines "# Rank 0 ... on HOST".
  */
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "base/json.h"
 #include "cost/import.h"
 
-enum { MOST_ROWS = 4096, MOST_POINTS = 64, MOST_RANKS = 65536 };
+enum { MOST_ROWS = 4096, MOST_POINTS = 64, MOST_RANKS = 65536, LONGEST_LINE = 1000 };
 
 typedef struct Row {
     double bytes, seconds, sent_per_byte; /* by a rank, of a byte of S */
@@ -28,11 +30,38 @@ typedef struct MeasurementReader {
     const char *source;
     AmError *error;
     Row *rows;
-    int32_t row_count, ranks, hosts;
+    int32_t row_count, row_capacity, ranks, hosts;
+    json_t *host_names; /* a set */
 } MeasurementReader;
 
-static AmStatus fail_at(const MeasurementReader *self, size_t row, const char *expected) {
-    return am_fail(self->error, AM_ERROR_INPUT, self->source, "$.results[%zu]: %s", row, expected);
+/* Where a row is wrong: its JSON path, or its line. */
+static AmStatus fail_at(const MeasurementReader *self, const char *where, const char *expected) {
+    return am_fail(self->error, AM_ERROR_INPUT, self->source, "%s: expected %s", where, expected);
+}
+
+/* One size: microseconds, and GB/s of S and of what a rank sent. */
+static AmStatus add_row(MeasurementReader *self, const char *where, double bytes, double microseconds,
+                        double algorithm, double bus) {
+    if (!(bytes >= 0 && bytes <= 0x1p53)) return fail_at(self, where, "\"size\", bytes");
+    if (!(microseconds > 0 && microseconds < 1e12))
+        return fail_at(self, where, "\"time\", microseconds above 0");
+    if (!(algorithm >= 0 && algorithm < 1e9) || !(bus >= 0 && bus < 1e9))
+        return fail_at(self, where, "\"alg_bw\" and \"bus_bw\", GB/s");
+    if (bytes == 0 || algorithm == 0) return AM_OK; /* too small for the digits that are written */
+    if (self->row_count > 0 && bytes <= self->rows[self->row_count - 1].bytes)
+        return fail_at(self, where, "a size above that of the row before");
+    if (self->row_count == MOST_ROWS) return fail_at(self, where, "at most 4096 rows");
+    ARENA_RESERVE(self->import->arena, self->rows, self->row_count, self->row_capacity);
+    if (self->import->arena->failed) return am_fail_memory(self->error, MOST_ROWS);
+    self->rows[self->row_count++] = (Row){bytes, microseconds * 1e-6, bus / algorithm};
+    return AM_OK;
+}
+
+static AmStatus add_rank(MeasurementReader *self, const char *where, const char *host) {
+    if (++self->ranks > MOST_RANKS) return fail_at(self, where, "at most 65536 ranks");
+    if (json_object_set_new(self->host_names, host, json_true()) != 0)
+        return fail_at(self, where, "the name of a host");
+    return AM_OK;
 }
 
 /* The member by the first of two names that is there. */
@@ -42,60 +71,65 @@ static double number_of(const json_t *object, const char *name, const char *othe
     return json_is_number(value) ? json_number_value(value) : NAN;
 }
 
-static AmStatus read_rows(MeasurementReader *self, json_t *root) {
-    json_t *list, *row;
+static AmStatus read_json(MeasurementReader *self, json_t *root) {
+    json_t *list, *row, *device;
     size_t k;
+    char where[64];
     TRY(json_get_array(&list, root, "results", self->source, "$", self->error));
-    if (json_array_size(list) > MOST_ROWS)
-        return am_fail(self->error, AM_ERROR_INPUT, self->source, "$.results: more than %d rows", MOST_ROWS);
-    self->rows = ARENA_ARRAY(self->import->arena, Row, json_array_size(list) + 1);
-    if (!self->rows) return am_fail_memory(self->error, MOST_ROWS);
     json_array_foreach(list, k, row) {
         json_t *figures = json_object_get(row, "out_of_place");
         if (!figures) figures = json_object_get(row, "in_place");
-        double bytes = number_of(row, "size", "size_bytes"), time = number_of(figures, "time", "time_us");
-        double algorithm = number_of(figures, "alg_bw", "algbw"), bus = number_of(figures, "bus_bw", "busbw");
-        if (!(bytes >= 0 && bytes <= 0x1p53)) return fail_at(self, k, "expected \"size\", bytes");
-        if (!(time > 0 && time < 1e12)) return fail_at(self, k, "expected \"time\", microseconds above 0");
-        if (!(algorithm >= 0 && algorithm < 1e9) || !(bus >= 0 && bus < 1e9))
-            return fail_at(self, k, "expected \"alg_bw\" and \"bus_bw\", GB/s");
-        if (bytes == 0 || algorithm == 0) continue; /* too small for the digits that are written */
-        if (self->row_count > 0 && bytes <= self->rows[self->row_count - 1].bytes)
-            return fail_at(self, k, "expected a size above that of the row before");
-        self->rows[self->row_count++] = (Row){bytes, time * 1e-6, bus / algorithm};
+        snprintf(where, sizeof where, "$.results[%zu]", k);
+        TRY(add_row(self, where, number_of(row, "size", "size_bytes"), number_of(figures, "time", "time_us"),
+                    number_of(figures, "alg_bw", "algbw"), number_of(figures, "bus_bw", "busbw")));
     }
-    if (self->row_count < 2)
-        return am_fail(self->error, AM_ERROR_INPUT, self->source, "$.results: expected at least two sizes");
-    return AM_OK;
-}
-
-static AmStatus read_ranks(MeasurementReader *self, json_t *root) {
-    json_t *list, *device;
-    size_t k;
     TRY(json_get_array(&list, root, "devices", self->source, "$", self->error));
-    if (json_array_size(list) < 2 || json_array_size(list) > MOST_RANKS)
-        return am_fail(self->error, AM_ERROR_INPUT, self->source, "$.devices: expected 2 to %d ranks",
-                       MOST_RANKS);
-    json_t *hosts = json_object();
     json_array_foreach(list, k, device) {
         json_t *host = json_object_get(device, "hostname");
         if (!host) host = json_object_get(device, "host");
-        if (!json_is_string(host)) {
-            json_decref(hosts);
-            return am_fail(self->error, AM_ERROR_INPUT, self->source,
-                           "$.devices[%zu].hostname: missing, expected a string", k);
-        }
-        json_object_set(hosts, json_string_value(host), json_true());
+        snprintf(where, sizeof where, "$.devices[%zu].hostname", k);
+        if (!json_is_string(host)) return fail_at(self, where, "a string");
+        TRY(add_rank(self, where, json_string_value(host)));
     }
-    self->ranks = (int32_t)json_array_size(list);
-    self->hosts = (int32_t)json_object_size(hosts);
-    json_decref(hosts);
     return AM_OK;
 }
 
-/* Of the largest size, whose figures have the most digits: 2(n-1)/n for an all-reduce. */
+/* "# Rank 0 Group 0 Pid 4711 on worker-1 device 0 [0x1b] NVIDIA A100", or a comment. */
+static AmStatus read_comment(MeasurementReader *self, const char *where, const char *line) {
+    char host[256];
+    if (sscanf(line, "# Rank %*d Group %*d Pid %*d on %255s", host) != 1 &&
+        sscanf(line, "# Rank %*d Pid %*d on %255s", host) != 1)
+        return AM_OK;
+    return add_rank(self, where, host);
+}
+
+/* "1024 256 float sum -1 12.3 0.08 0.15 0 ...": size, count, type, operation, root, time, rates. */
+static AmStatus read_table_row(MeasurementReader *self, const char *where, const char *line) {
+    double bytes, time, algorithm, bus;
+    if (sscanf(line, "%lf %*s %*s %*s %*s %lf %lf %lf", &bytes, &time, &algorithm, &bus) != 4)
+        return fail_at(self, where, "size, count, type, operation, root, time, algbw and busbw");
+    return add_row(self, where, bytes, time, algorithm, bus);
+}
+
+static AmStatus read_table(MeasurementReader *self, const FileBytes *file) {
+    int32_t number = 1;
+    for (const char *line = file->data; *line; number++) {
+        char copy[LONGEST_LINE + 1], where[32];
+        size_t length = strcspn(line, "\n");
+        snprintf(copy, sizeof copy, "%.*s", (int)(length < LONGEST_LINE ? length : LONGEST_LINE), line);
+        snprintf(where, sizeof where, "line %d", number);
+        const char *first = copy + strspn(copy, " \t\r");
+        if (*first == '#') TRY(read_comment(self, where, first));
+        else if (*first >= '0' && *first <= '9') TRY(read_table_row(self, where, first));
+        line += length + (line[length] == '\n');
+    }
+    return AM_OK;
+}
+
+/* Of the largest size, whose figures have the most digits: nearer to 2(n-1)/n than to (n-1)/n. */
 static bool is_all_reduce(const MeasurementReader *self) {
-    return self->rows[self->row_count - 1].sent_per_byte > 0.995;
+    double one = (self->ranks - 1.0) / self->ranks;
+    return self->rows[self->row_count - 1].sent_per_byte > 1.5 * one;
 }
 
 /* The link that gives these times. */
@@ -120,19 +154,34 @@ static json_t *fit(const MeasurementReader *self) {
                      curve);
 }
 
-AmStatus import_measurements(Import *import, const FileBytes *file, AmError *error) {
-    MeasurementReader self = {.import = import, .source = file->name, .error = error};
-    json_t *root;
-    TRY(json_parse(&root, file->name, file->data, (size_t)file->length, error));
-    AmStatus status = read_rows(&self, root);
-    if (status == AM_OK) status = read_ranks(&self, root);
-    json_decref(root);
-    TRY(status);
-    json_t **link = self.hosts > 1 ? &import->measured_between : &import->measured_inside;
+static AmStatus add_link(MeasurementReader *self) {
+    Import *import = self->import;
+    if (self->row_count < 2) return fail_at(self, "measurements", "at least two sizes");
+    if (self->ranks < 2) return fail_at(self, "measurements", "at least two ranks");
+    self->hosts = (int32_t)json_object_size(self->host_names);
+    json_t **link = self->hosts > 1 ? &import->measured_between : &import->measured_inside;
     if (*link)
-        return am_fail(error, AM_ERROR_INPUT, file->name,
+        return am_fail(self->error, AM_ERROR_INPUT, self->source,
                        "measures the link %s servers, as another file does",
-                       self.hosts > 1 ? "between" : "inside");
-    *link = fit(&self);
-    return *link ? AM_OK : am_fail_memory(error, 0);
+                       self->hosts > 1 ? "between" : "inside");
+    *link = fit(self);
+    return *link ? AM_OK : am_fail_memory(self->error, 0);
+}
+
+AmStatus import_measurements(Import *import, const FileBytes *file, AmError *error) {
+    MeasurementReader self = {
+        .import = import, .source = file->name, .error = error, .host_names = json_object()};
+    json_t *root = NULL;
+    AmStatus status;
+    if (file->data[strspn(file->data, " \t\r\n")] == '{') {
+        TRY_OR_FAIL(json_parse(&root, file->name, file->data, (size_t)file->length, error));
+        TRY_OR_FAIL(read_json(&self, root));
+    } else {
+        TRY_OR_FAIL(read_table(&self, file));
+    }
+    TRY_OR_FAIL(add_link(&self));
+fail:
+    json_decref(root);
+    json_decref(self.host_names);
+    return status;
 }

@@ -205,6 +205,13 @@ static void measurements_give_a_curve(void **state) {
     assert_true(fabs(cluster_efficiency(&link->efficiency, 1 << 20) - 0.5) < 1e-3);
     assert_true(cluster_efficiency(&link->efficiency, 1 << 30) == 1);
     end(&self);
+    /* The table of two servers: 20 us a step between them, 12 GB/s for each. */
+    assert_int_equal(IMPORT(&self, "A100-80GB", NULL, SAMPLE("all_reduce.txt"), SAMPLE("hostfile")), AM_OK);
+    link = &self.cluster->links[cluster_link_between(self.cluster, 0, 4)];
+    assert_string_equal(link->name, "measured-between");
+    assert_true(fabs(link->latency_seconds - 20e-6) < 1e-9);
+    assert_true(fabs(link->bytes_per_second - 12e9) < 1e7);
+    end(&self);
 }
 
 static void what_does_not_fit_is_refused(void **state) {
@@ -252,7 +259,7 @@ static void what_does_not_fit_is_refused(void **state) {
         {TEXT("GPU0 GPU1\nGPU0 PIX PIX\nGPU1 PIX X\n"), "expected X between"},
         {TEXT("GPU0 GPU1\nGPU1 X PIX\nGPU0 PIX X\n"), "expected a row for each column"},
         {TEXT("{\"results\": 4}"), "$.results: expected an array"},
-        {TEXT("{\"results\": []}"), "$.results: expected at least two sizes"},
+        {TEXT("{\"results\": []}"), "$.devices: missing"},
         {TEXT("{\"results\": [4]}"), "$.results[0]: expected \"size\""},
         {TEXT("{\"results\": [{\"size\": 8, \"out_of_place\": {\"time\": -1}}]}"),
          "$.results[0]: expected \"time\""},
@@ -260,6 +267,13 @@ static void what_does_not_fit_is_refused(void **state) {
              "{\"results\": [{\"size\": 8, \"in_place\": {\"time\": 1, \"alg_bw\": 1, \"bus_bw\": \"x\"}}]}"),
          "$.results[0]: expected \"alg_bw\""},
         {TEXT("{\"results\": 4"), "not valid JSON"},
+        {TEXT("{\"results\": [], \"devices\": [4]}"), "$.devices[0].hostname: expected a string"},
+        {TEXT("{\"results\": [], \"devices\": []}"), "measurements: expected at least two sizes"},
+        {TEXT("# algbw\n 8 2 float sum\n"), "line 2: expected size, count"},
+        {TEXT("# algbw\n 8 2 float sum -1 12 1 1\n 8 2 float sum -1 12 1 1\n"),
+         "line 3: expected a size above"},
+        {TEXT("# algbw\n 8 2 float sum -1 12 1 1\n 16 2 float sum -1 12 1 1\n"),
+         "measurements: expected at least two ranks"},
         {TEXT("<system"), "XML"},
         {TEXT("<html></html>"), "XML"},
         {TEXT("<system></system>"), "<gpu>"},
