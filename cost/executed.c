@@ -24,22 +24,6 @@ typedef struct Walker {
     int32_t first_joined; /* the last span of a loop that others are joined with */
 } Walker;
 
-static const ProgramInstruction *instruction_of(const ExecutedStep *executed, ProgramKind kind) {
-    const Program *program = executed->program;
-    if (executed->step == program->step_count || program->steps[executed->step].fusion >= 0) return NULL;
-    const ProgramInstruction *instruction =
-        &program->instructions[program->steps[executed->step].instruction];
-    return instruction->kind == kind ? instruction : NULL;
-}
-
-const ProgramInstruction *executed_collective(const ExecutedStep *executed) {
-    return instruction_of(executed, PROGRAM_COLLECTIVE);
-}
-
-const ProgramInstruction *executed_transfer(const ExecutedStep *executed) {
-    return instruction_of(executed, PROGRAM_TRANSFER);
-}
-
 double executed_seconds(const ExecutedStep *executed, const ClusterDeviceType *type) {
     const Program *program = executed->program;
     OperatorWork work;
@@ -51,7 +35,10 @@ double executed_seconds(const ExecutedStep *executed, const ClusterDeviceType *t
 
 static void append(Walker *self, const Program *program, int32_t step, double times) {
     ARENA_RESERVE(self->arena, self->steps, self->count, self->capacity);
-    if (!self->arena->failed) self->steps[self->count++] = (ExecutedStep){program, step, times};
+    bool has_instruction = step < program->step_count && program->steps[step].fusion < 0;
+    const ProgramInstruction *instruction =
+        has_instruction ? &program->instructions[program->steps[step].instruction] : NULL;
+    if (!self->arena->failed) self->steps[self->count++] = (ExecutedStep){program, step, times, instruction};
 }
 
 static void walk(Walker *self, const Program *program, double times);

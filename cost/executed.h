@@ -10,6 +10,7 @@ typedef struct ExecutedStep {
     const Program *program;
     int32_t step; /* program->step_count: the updates with which an iteration of a loop ends */
     double times; /* that it runs */
+    const ProgramInstruction *instruction; /* NULL: a fusion, or updates */
 } ExecutedStep;
 
 /* In order: the program's steps, after each loop or conditional what that runs.
@@ -39,9 +40,15 @@ AmStatus executed_stage(ExecutedStep **steps, int32_t *count, ExecutedSpan **spa
                         Arena *arena, const Program *program, const ClusterDeviceType *type, AmError *error);
 
 /* Of a step that is a transfer the instruction, else NULL. */
-const ProgramInstruction *executed_transfer(const ExecutedStep *executed);
+static inline const ProgramInstruction *executed_transfer(const ExecutedStep *executed) {
+    const ProgramInstruction *instruction = executed->instruction;
+    return instruction && instruction->kind == PROGRAM_TRANSFER ? instruction : NULL;
+}
 /* Of a step that is a collective the instruction, else NULL. */
-const ProgramInstruction *executed_collective(const ExecutedStep *executed);
+static inline const ProgramInstruction *executed_collective(const ExecutedStep *executed) {
+    const ProgramInstruction *instruction = executed->instruction;
+    return instruction && instruction->kind == PROGRAM_COLLECTIVE ? instruction : NULL;
+}
 /* Seconds of computing of one run on a device; 0 for collectives and transfers. */
 double executed_seconds(const ExecutedStep *executed, const ClusterDeviceType *type);
 
