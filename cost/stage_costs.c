@@ -75,14 +75,18 @@ static AmStatus price_steps_of(ProgramCosts *self, Arena *arena, const StageCost
         const ProgramInstruction *collective = executed_collective(executed);
         if (collective) self->tensor_bytes[s] = collective_tensor_bytes(executed->program, collective);
         if (collective || executed_transfer(executed)) continue;
-        for (int32_t t = 0; t < cluster->type_count; t++)
-            if (used[t])
-                self->ticks[(size_t)t * row + (size_t)s] =
-                    ticks_of_seconds(executed->times * executed_seconds(executed, &cluster->types[t]));
-        if (executed->step == executed->program->step_count) continue;
+        bool is_update = executed->step == executed->program->step_count;
         OperatorWork work;
-        operator_work(&work, executed->program, &executed->program->steps[executed->step]);
-        self->flops += self->turns[s] * executed->times * work.flops;
+        if (!is_update) {
+            operator_work(&work, executed->program, &executed->program->steps[executed->step]);
+            self->flops += self->turns[s] * executed->times * work.flops;
+        }
+        for (int32_t t = 0; t < cluster->type_count; t++) {
+            if (!used[t]) continue;
+            double seconds = is_update ? price_updates(executed->program, &cluster->types[t])
+                                       : operator_seconds(&work, &cluster->types[t]);
+            self->ticks[(size_t)t * row + (size_t)s] = ticks_of_seconds(executed->times * seconds);
+        }
     }
     return AM_OK;
 }
