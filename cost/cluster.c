@@ -18,6 +18,7 @@
 #include "base/json.h"
 #include "cost/collective_cache.h"
 #include "cost/nccl_model.h"
+#include "cost/operator_curves.h"
 #include "cost/topology.h"
 #include "propagation/mesh.h"
 
@@ -163,6 +164,8 @@ static AmStatus read_type(ClusterReader *self, ClusterDeviceType *type, json_t *
                                        "kernel_launch_seconds",
                                        "overlaps_communication",
                                        "efficiency",
+                                       "operators",
+                                       "processors",
                                        NULL};
     static const char *const curves[] = {"dot", "convolution", "memory", NULL};
     if (!json_is_object(object)) return fail_at(self, where, "expected an object");
@@ -174,6 +177,16 @@ static AmStatus read_type(ClusterReader *self, ClusterDeviceType *type, json_t *
     TRY(read_flops(self, type, object, where));
     TRY(read_optional_seconds(self, &type->kernel_launch_seconds, object, "kernel_launch_seconds", where));
     TRY(read_overlap(self, type, object, where));
+    type->processors = 1;
+    if (json_object_get(object, "processors"))
+        TRY(json_get_number(&type->processors, object, "processors", 1e-3, 1, self->source, where,
+                            self->error));
+    if (json_object_get(object, "operators")) {
+        json_t *operators;
+        TRY(json_get_object(&operators, object, "operators", self->source, where, self->error));
+        TRY(operator_curves_read(&type->operators, self->arena, operators, self->source,
+                                 where_member(self, where, "operators"), self->error));
+    }
     if (!json_object_get(object, "efficiency")) return AM_OK;
     json_t *efficiency;
     TRY(json_get_object(&efficiency, object, "efficiency", self->source, where, self->error));

@@ -21,6 +21,7 @@
  */
 #include "cost/operator.h"
 
+#include "cost/operator_terms.h"
 #include "cost/profile.h"
 #include "ir/flops.h"
 
@@ -169,9 +170,13 @@ static bool find_measured(const OperatorWork *work, const ProfileType *profile, 
 }
 
 double operator_seconds(const OperatorWork *work, const ClusterDeviceType *type) {
-    double measured;
+    double measured, processors = type->processors > 0 ? type->processors : 1;
     if (!work->is_run) return 0;
-    if (type->profile && work->step && find_measured(work, type->profile, &measured)) return measured;
+    if (type->profile && work->step && find_measured(work, type->profile, &measured))
+        return measured / processors;
+    if (type->operators && work->step &&
+        operator_terms_seconds(&measured, type->operators, work->program, work->step))
+        return measured / processors;
     double arithmetic = 0, memory = 0;
     if (work->flops > 0) {
         if (work->unit == OPERATOR_VECTOR) {

@@ -24,6 +24,8 @@ typedef struct Probe {
     ProbeDevice *device;
     double end;    /* no larger size is begun later */
     int32_t share; /* devices of the cluster to a device of the machine */
+    ProbeProgress *progress;
+    void *user;
     AmError *error;
 } Probe;
 
@@ -131,6 +133,18 @@ static AmStatus measure_products(Probe *self, json_t *rates, json_t *efficiency,
     return AM_OK;
 }
 
+/* As ranks run them, as many at once as there are devices, or processors for them. */
+static AmStatus measure_operators(Probe *self, json_t *type) {
+    int32_t processors = self->back_end->processors(), ranks = self->share;
+    json_t *operators = NULL;
+    AmStatus status = self->back_end->operators(&operators, ranks < processors ? ranks : processors,
+                                                self->progress, self->user, self->error);
+    json_object_set_new(type, "operators", operators);
+    if (ranks > processors)
+        json_object_set_new(type, "processors", number((double)processors / (double)ranks));
+    return status;
+}
+
 /* Everything about the open device. */
 static AmStatus measure_type(Probe *self, json_t **type) {
     static const Growth elements = {1 << 10, 1 << 26, 4, 12, 1, 8, 1};
@@ -147,7 +161,7 @@ static AmStatus measure_type(Probe *self, json_t **type) {
     json_object_set_new(*type, "kernel_launch_seconds", number(launch));
     json_object_set_new(*type, "memory_bytes_per_second", number(best_rate(&memory, launch) / self->share));
     json_object_set_new(efficiency, "memory", curve(&memory, launch));
-    return AM_OK;
+    return self->back_end->operators ? measure_operators(self, *type) : AM_OK;
 }
 
 /* From the open device to another: what the smallest copy takes is latency. */
@@ -224,8 +238,9 @@ static AmStatus measure_links(Probe *self, json_t *root, json_t *servers, int32_
 }
 
 AmStatus probe_measure(json_t **description, const char *device, int32_t devices, double seconds,
-                       AmError *error) {
-    Probe self = {.end = clock_seconds() + seconds, .error = error, .share = 1};
+                       ProbeProgress *progress, void *user, AmError *error) {
+    Probe self = {
+        .end = clock_seconds() + seconds, .progress = progress, .user = user, .error = error, .share = 1};
     int32_t count = 0;
     AmStatus status;
     *description = NULL;

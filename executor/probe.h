@@ -14,6 +14,7 @@
 
 #include "base/dtype.h"
 #include "base/status.h"
+#include "executor/probe_operators.h"
 
 typedef struct ProbeBackEnd ProbeBackEnd;
 
@@ -44,6 +45,11 @@ struct ProbeBackEnd {
     /* From this device to that of index `peer`, which may be this one. */
     AmStatus (*copy)(ProbeDevice *device, int32_t peer, int64_t bytes, int32_t repeats, double *seconds,
                      AmError *error);
+    /* Classes of operators by the kernels of ranks (probe_operators()), which share `processors` of the host;
+     * NULL: they are priced by the figures above. */
+    AmStatus (*operators)(json_t **operators, int32_t threads, ProbeProgress *progress, void *user,
+                          AmError *error);
+    int32_t (*processors)(void);
 };
 
 extern const ProbeBackEnd probe_cpu;
@@ -53,9 +59,9 @@ extern const ProbeBackEnd probe_cuda; /* in a build with CUDA */
  * reference). `device`: "cpu", "cuda", or NULL for CUDA where there is a GPU.
  * `devices`: how many the cluster has, which share what there is evenly where
  * there are fewer; 0: all GPUs, or the host as one. `seconds`: after so long no
- * larger size is begun; more than 20 bring nothing. AM_ERROR_RUNTIME: no such
+ * larger size is begun; more than 20 bring nothing. `progress` may be NULL. AM_ERROR_RUNTIME: no such
  * device, or it failed; AM_ERROR_USAGE: they cannot share evenly. */
 AmStatus probe_measure(json_t **description, const char *device, int32_t devices, double seconds,
-                       AmError *error);
+                       ProbeProgress *progress, void *user, AmError *error);
 
 #endif

@@ -3,8 +3,10 @@
  * one device, whose cores work together in products; a loop runs in one thread,
  * as an element-wise operator of a rank does.
  */
+#define _GNU_SOURCE /* sched_getaffinity */
 #include <cblas.h>
 #include <pthread.h>
+#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -73,6 +75,14 @@ static AmStatus host_product(ProbeDevice *device, Dtype type, int64_t side, int3
     }
     *seconds = clock_seconds() - begun;
     return AM_OK;
+}
+
+/* Those that this process may use. */
+static int32_t count_processors(void) {
+    cpu_set_t usable;
+    if (sched_getaffinity(0, sizeof usable, &usable) == 0 && CPU_COUNT(&usable) > 0)
+        return (int32_t)CPU_COUNT(&usable);
+    return 1;
 }
 
 /* Not inlined, so that repeats are not merged. */
@@ -160,4 +170,6 @@ const ProbeBackEnd probe_cpu = {.name = "cpu",
                                 .product = host_product,
                                 .element_wise = host_element_wise,
                                 .launch = host_launch,
-                                .copy = host_copy};
+                                .copy = host_copy,
+                                .operators = probe_operators,
+                                .processors = count_processors};

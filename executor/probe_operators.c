@@ -1,0 +1,214 @@
+/* The classes of probe_texts.c, each at all its sizes, by the kernels themselves.
+ *
+ * A module becomes a program and is prepared as a rank would; then every thread
+ * runs its own copy again and again, all of them at once, so that what ranks share
+ * (caches, memory) is in the figures. A time is the least of some series, each long
+ * enough for the clock; of several threads it is their mean.
+ */
+#include "executor/probe_operators.h"
+
+#include <math.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "executor/probe_texts.h"
+#include "executor/ready.h"
+#include "ir/canonical.h"
+#include "propagation/lower.h"
+
+enum { SERIES = 5, MOST_THREADS = 64, MOST_REPEATS = 20000 };
+static const double series_seconds = 2.5e-4;
+
+/* One module, run by all threads. */
+typedef struct Trial {
+    const Program *program;
+    int32_t threads;
+    pthread_barrier_t together;
+    _Atomic int64_t repeats; /* of the next series, by the first thread */
+} Trial;
+
+typedef struct Worker {
+    Trial *trial;
+    int32_t number;
+    pthread_t thread;
+    Arena arena;
+    KernelDevice *device;
+    ReadyProgram *ready;
+    char *memory;
+    double seconds;
+    AmStatus status;
+    AmError error;
+} Worker;
+
+/* Numbers near 3/4 in every floating type; small integers, for indices. */
+static void fill_parameters(const Worker *worker) {
+    const Program *program = worker->trial->program;
+    for (int32_t k = 0; k < program->roles->parameter_count; k++) {
+        const IrShape *shape = &program->values[program->parameters[k]].shape;
+        void *memory = ready_parameter(worker->ready, k);
+        memset(memory, dtype_is_floating(shape->type) ? 0x3f : 0, (size_t)ir_shape_bytes(shape));
+        if (shape->type != DTYPE_S32) continue;
+        for (int64_t i = 0; i < ir_shape_elements(shape); i++) ((int32_t *)memory)[i] = (int32_t)(i * 7 % 16);
+    }
+}
+
+static AmStatus open_worker(Worker *worker) {
+    const Trial *trial = worker->trial;
+    const KernelOptions options = {.index = worker->number, .threads = 1, .ranks_here = trial->threads};
+    TRY(kernels_cpu.open(&worker->device, &options, &worker->error));
+    TRY(ready_prepare(&worker->ready, &worker->arena, worker->device, NULL, trial->program, false,
+                      &worker->error));
+    TRY(ready_allocate(worker->ready, &worker->memory, &worker->error));
+    if (kernels_cpu.finish) TRY(kernels_cpu.finish(worker->device, &worker->error));
+    fill_parameters(worker);
+    return ready_run(worker->ready, &worker->error);
+}
+
+static double run_series(Worker *worker, int64_t repeats) {
+    double begin = clock_seconds();
+    for (int64_t k = 0; k < repeats; k++) (void)ready_run(worker->ready, NULL);
+    return (clock_seconds() - begin) / (double)repeats;
+}
+
+/* Every thread comes to every barrier, also one that failed. */
+static void *work(void *argument) {
+    Worker *worker = argument;
+    Trial *trial = worker->trial;
+    worker->status = open_worker(worker);
+    worker->seconds = INFINITY;
+    for (int32_t k = 0; k < SERIES; k++) {
+        pthread_barrier_wait(&trial->together);
+        double seconds =
+            worker->status == AM_OK ? run_series(worker, atomic_load(&trial->repeats)) : INFINITY;
+        worker->seconds = fmin(worker->seconds, seconds);
+        pthread_barrier_wait(&trial->together);
+        if (worker->number > 0) continue;
+        double wanted = series_seconds / fmax(worker->seconds, 1e-9);
+        atomic_store(&trial->repeats, wanted < 1              ? 1
+                                      : wanted > MOST_REPEATS ? MOST_REPEATS
+                                                              : (int64_t)wanted);
+    }
+    return NULL;
+}
+
+static void close_worker(Worker *worker) {
+    if (worker->memory) worker->device->back_end->release(worker->device, worker->memory);
+    if (worker->device) worker->device->back_end->close(worker->device);
+    arena_free(&worker->arena);
+}
+
+static AmStatus run_trial(Trial *trial, double *seconds, AmError *error) {
+    Worker workers[MOST_THREADS] = {0};
+    AmStatus status = AM_OK;
+    int32_t started = 1;
+    atomic_store(&trial->repeats, 1);
+    for (int32_t k = 0; k < trial->threads; k++) workers[k] = (Worker){.trial = trial, .number = k};
+    for (; started < trial->threads; started++)
+        if (pthread_create(&workers[started].thread, NULL, work, &workers[started]) != 0) break;
+    if (started < trial->threads)
+        return am_fail(error, AM_ERROR_RUNTIME, "", "cannot start a thread to measure with");
+    work(&workers[0]);
+    *seconds = 0;
+    for (int32_t k = 0; k < trial->threads; k++) {
+        if (k > 0) pthread_join(workers[k].thread, NULL);
+        *seconds += workers[k].seconds / trial->threads;
+        if (status == AM_OK && workers[k].status != AM_OK) {
+            status = workers[k].status;
+            if (error) *error = workers[k].error;
+        }
+    }
+    for (int32_t k = 0; k < trial->threads; k++) close_worker(&workers[k]);
+    return status;
+}
+
+/* Seconds of a run of a module in text form. */
+static AmStatus measure_text(const Text *text, int32_t threads, double *seconds, AmError *error) {
+    IrModule *module = NULL, *canonical = NULL;
+    Arena arena = {0};
+    Program *program;
+    Trial trial = {.threads = threads};
+    AmStatus status;
+    pthread_barrier_init(&trial.together, NULL, (unsigned)threads);
+    TRY_OR_FAIL(ir_read_bytes(&module, "<probe>", text->data, (int64_t)text->length, error));
+    TRY_OR_FAIL(ir_canonicalize(&canonical, module, error));
+    TRY_OR_FAIL(program_from_computation(&program, &arena, canonical, canonical->entry, false, error));
+    trial.program = program;
+    TRY_OR_FAIL(run_trial(&trial, seconds, error));
+fail:
+    pthread_barrier_destroy(&trial.together);
+    arena_free(&arena);
+    if (canonical) ir_module_free(canonical);
+    if (module) ir_module_free(module);
+    return status;
+}
+
+static AmStatus measure_point(const ProbeClass *class, const int64_t *sizes, int32_t threads, double *seconds,
+                              AmError *error) {
+    double less = 0;
+    Text text = {0};
+    class->text(&text, class->operation, sizes);
+    AmStatus status =
+        text.failed ? am_fail_memory(error, 4096) : measure_text(&text, threads, seconds, error);
+    if (class->less && status == AM_OK) {
+        text.length = 0;
+        class->less(&text, class->operation, sizes);
+        status = text.failed ? am_fail_memory(error, 4096) : measure_text(&text, threads, &less, error);
+    }
+    text_free(&text);
+    *seconds = fmax(*seconds - less, 0) / class->divisor;
+    return status;
+}
+
+/* Four digits: more are noise. */
+static json_t *number(double value) {
+    char text[32];
+    snprintf(text, sizeof text, "%.4g", value);
+    return json_real(strtod(text, NULL));
+}
+
+static int32_t count_sizes(const int64_t *sizes) {
+    int32_t count = 0;
+    while (count < PROBE_MOST_SIZES && sizes[count] > 0) count++;
+    return count;
+}
+
+static AmStatus measure_class(json_t **curve, const ProbeClass *class, int32_t threads, AmError *error) {
+    int32_t counts[PROBE_MOST_DIMENSIONS], points = 1;
+    json_t *sizes = json_array(), *seconds = json_array();
+    *curve = json_pack("{s:o, s:o}", "sizes", sizes, "seconds", seconds);
+    for (int32_t d = 0; d < class->dimensions; d++) {
+        json_t *list = json_array();
+        counts[d] = count_sizes(class->sizes[d]);
+        points *= counts[d];
+        for (int32_t k = 0; k < counts[d]; k++) json_array_append_new(list, json_integer(class->sizes[d][k]));
+        json_array_append_new(sizes, list);
+    }
+    for (int32_t p = 0; p < points; p++) {
+        int64_t at[PROBE_MOST_DIMENSIONS];
+        double measured;
+        for (int32_t d = class->dimensions - 1, rest = p; d >= 0; rest /= counts[d--])
+            at[d] = class->sizes[d][rest % counts[d]];
+        TRY(measure_point(class, at, threads, &measured, error));
+        json_array_append_new(seconds, number(measured));
+    }
+    return AM_OK;
+}
+
+AmStatus probe_operators(json_t **operators, int32_t threads, ProbeProgress *progress, void *user,
+                         AmError *error) {
+    *operators = json_object();
+    if (threads > MOST_THREADS) threads = MOST_THREADS;
+    for (int32_t k = 0; k < probe_class_count; k++) {
+        json_t *curve;
+        if (progress) progress(user, (double)k / probe_class_count);
+        AmStatus status = measure_class(&curve, &probe_classes[k], threads, error);
+        json_object_set_new(*operators, probe_classes[k].name, curve);
+        if (status != AM_OK) return status;
+    }
+    if (progress) progress(user, 1);
+    return AM_OK;
+}
