@@ -3,7 +3,8 @@
  * A module becomes a program and is prepared as a rank would; then every thread
  * runs its own copy again and again, all of them at once, so that what ranks share
  * (caches, memory) is in the figures. A time is the least of some series, each long
- * enough for the clock; of several threads it is their mean.
+ * enough for the clock, until the least comes again or the patience ends; of several
+ * threads it is their mean. What more of a dimension takes, less of it does not exceed.
  */
 #include "executor/probe_operators.h"
 
@@ -20,15 +21,16 @@
 #include "ir/canonical.h"
 #include "propagation/lower.h"
 
-enum { SERIES = 5, MOST_THREADS = 64, MOST_REPEATS = 20000 };
-static const double series_seconds = 2.5e-4;
+enum { LEAST_SERIES = 3, MOST_SERIES = 24, MOST_THREADS = 64, MOST_REPEATS = 20000 };
+static const double series_seconds = 2.5e-4, long_seconds = 0.05;
+static const double agreement = 1.015; /* two series as close as that are believed */
 
 /* One module, run by all threads. */
 typedef struct Trial {
     const Program *program;
     int32_t threads;
     pthread_barrier_t together;
-    _Atomic int64_t repeats; /* of the next series, by the first thread */
+    _Atomic int64_t repeats; /* of the next series, by the first thread; 0: there is none */
 } Trial;
 
 typedef struct Worker {
@@ -80,19 +82,21 @@ static void *work(void *argument) {
     Trial *trial = worker->trial;
     worker->status = open_worker(worker);
     worker->seconds = INFINITY;
-    for (int32_t k = 0; k < SERIES; k++) {
+    for (int32_t k = 0;; k++) {
         pthread_barrier_wait(&trial->together);
-        double seconds =
-            worker->status == AM_OK ? run_series(worker, atomic_load(&trial->repeats)) : INFINITY;
+        int64_t repeats = atomic_load(&trial->repeats);
+        if (repeats == 0) return NULL;
+        double seconds = worker->status == AM_OK ? run_series(worker, repeats) : 1;
+        bool agrees = fmax(seconds, worker->seconds) < agreement * fmin(seconds, worker->seconds);
         worker->seconds = fmin(worker->seconds, seconds);
         pthread_barrier_wait(&trial->together);
         if (worker->number > 0) continue;
         double wanted = series_seconds / fmax(worker->seconds, 1e-9);
-        atomic_store(&trial->repeats, wanted < 1              ? 1
-                                      : wanted > MOST_REPEATS ? MOST_REPEATS
-                                                              : (int64_t)wanted);
+        int64_t next = wanted < 1 ? 1 : wanted > MOST_REPEATS ? MOST_REPEATS : (int64_t)wanted;
+        bool is_long = worker->seconds * (k + 1) > long_seconds;
+        bool is_done = k >= LEAST_SERIES && (agrees || is_long || k >= MOST_SERIES);
+        atomic_store(&trial->repeats, is_done ? 0 : next);
     }
-    return NULL;
 }
 
 static void close_worker(Worker *worker) {
@@ -176,6 +180,14 @@ static int32_t count_sizes(const int64_t *sizes) {
     return count;
 }
 
+/* Stumbles are taken off: no point is dearer than the next one along a dimension that grows. */
+static void smooth(double *seconds, const ProbeClass *class, const int32_t *counts, int32_t points) {
+    int32_t stride = 1;
+    for (int32_t d = class->dimensions - 1; d >= 0; stride *= counts[d--])
+        for (int32_t p = points - 1; p >= 0 && d < class->grows; p--)
+            if (p / stride % counts[d] < counts[d] - 1) seconds[p] = fmin(seconds[p], seconds[p + stride]);
+}
+
 static AmStatus measure_class(json_t **curve, const ProbeClass *class, int32_t threads, AmError *error) {
     int32_t counts[PROBE_MOST_DIMENSIONS], points = 1;
     json_t *sizes = json_array(), *seconds = json_array();
@@ -187,15 +199,19 @@ static AmStatus measure_class(json_t **curve, const ProbeClass *class, int32_t t
         for (int32_t k = 0; k < counts[d]; k++) json_array_append_new(list, json_integer(class->sizes[d][k]));
         json_array_append_new(sizes, list);
     }
-    for (int32_t p = 0; p < points; p++) {
+    double *measured = malloc(sizeof *measured * (size_t)points);
+    AmStatus status = measured ? AM_OK : am_fail_memory(error, points);
+    for (int32_t p = 0; p < points && status == AM_OK; p++) {
         int64_t at[PROBE_MOST_DIMENSIONS];
-        double measured;
         for (int32_t d = class->dimensions - 1, rest = p; d >= 0; rest /= counts[d--])
             at[d] = class->sizes[d][rest % counts[d]];
-        TRY(measure_point(class, at, threads, &measured, error));
-        json_array_append_new(seconds, number(measured));
+        status = measure_point(class, at, threads, &measured[p], error);
     }
-    return AM_OK;
+    if (status == AM_OK) smooth(measured, class, counts, points);
+    for (int32_t p = 0; p < points && status == AM_OK; p++)
+        json_array_append_new(seconds, number(measured[p]));
+    free(measured);
+    return status;
 }
 
 AmStatus probe_operators(json_t **operators, int32_t threads, ProbeProgress *progress, void *user,

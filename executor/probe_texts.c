@@ -321,19 +321,19 @@ static void select_and_scatter(Text *text, const char *operation, const int64_t 
         { 16, 128, 1024, 8192, 65536, 524288, 4194304 } \
     }
 #define FUNCTION(name, operation) \
-    { name, 1, ELEMENTS, functions, one_function, operation, CHAIN - 1 }
+    { name, 1, 1, ELEMENTS, functions, one_function, operation, CHAIN - 1 }
 #define OPERATOR(name, operation) \
-    { name, 1, ELEMENTS, chain, one_operator, operation, CHAIN - 1 }
+    { name, 1, 1, ELEMENTS, chain, one_operator, operation, CHAIN - 1 }
 
 #define PRODUCT(name, text) \
-    { name, 4, {{1, 32}, {4, 16, 64, 256}, {4, 16, 64, 256}, {4, 16, 64, 256}}, text, NULL, "f32", 1 }
+    { name, 4, 4, {{1, 32}, {4, 16, 64, 256}, {4, 16, 64, 256}, {4, 16, 64, 256}}, text, NULL, "f32", 1 }
 
 const ProbeClass probe_classes[] = {
-    {"fusion", 1, MORE_ELEMENTS, one_operator, NULL, "add", 1},
-    {"read", 1, MORE_ELEMENTS, many_inputs, shorter_chain, "add", CHAIN - 1},
-    {"read_rows", 2, {{256, 4096, 65536}, {1, 4, 16, 64, 256}}, row_input, no_row_input, "add", 1},
-    {"read_strided", 1, {{256, 4096, 65536}}, strided_input, one_operator, "add", 1},
-    {"write", 1, ELEMENTS, four_outputs, chain_of_four, "add", 3},
+    {"fusion", 1, 1, MORE_ELEMENTS, one_operator, NULL, "add", 1},
+    {"read", 1, 1, MORE_ELEMENTS, many_inputs, shorter_chain, "add", CHAIN - 1},
+    {"read_rows", 2, 1, {{256, 4096, 65536}, {1, 4, 16, 64, 256}}, row_input, no_row_input, "add", 1},
+    {"read_strided", 1, 1, {{256, 4096, 65536}}, strided_input, one_operator, "add", 1},
+    {"write", 1, 1, ELEMENTS, four_outputs, chain_of_four, "add", 3},
     OPERATOR("cheap", "add"),
     OPERATOR("divide", "divide"),
     FUNCTION("square_root", "sqrt"),
@@ -344,29 +344,44 @@ const ProbeClass probe_classes[] = {
     FUNCTION("erf", "erf"),
     OPERATOR("power", "power"),
     FUNCTION("sine", "sine"),
-    {"cheap_bf16", 1, ELEMENTS, narrow_chain, one_narrow, "add", CHAIN - 1},
-    {"convert", 1, ELEMENTS, conversions, one_conversion, "", CHAIN - 1},
+    {"cheap_bf16", 1, 1, ELEMENTS, narrow_chain, one_narrow, "add", CHAIN - 1},
+    {"convert", 1, 1, ELEMENTS, conversions, one_conversion, "", CHAIN - 1},
     PRODUCT("dot_nn", product),
     PRODUCT("dot_nt", product_right_turned),
     PRODUCT("dot_tn", product_left_turned),
     PRODUCT("dot_tt", product_both_turned),
-    {"dot_bf16", 4, {{1, 32}, {4, 32, 256}, {4, 32, 256}, {4, 32, 256}}, product, NULL, "bf16", 1},
-    {"convolution", 4, {{64, 512, 4096}, {1, 9}, {2, 8, 32, 128}, {4, 16, 64}}, convolution, NULL, "", 1},
+    {"dot_bf16", 4, 4, {{1, 32}, {4, 32, 256}, {4, 32, 256}, {4, 32, 256}}, product, NULL, "bf16", 1},
+    {"convolution", 4, 4, {{64, 512, 4096}, {1, 9}, {2, 8, 32, 128}, {4, 16, 64}}, convolution, NULL, "", 1},
     {"convolution_weights",
+     4,
      4,
      {{64, 512, 4096}, {1, 9}, {2, 8, 32, 128}, {4, 16, 64}},
      weights_gradient,
      NULL,
      "",
      1},
-    {"reduce_rows_maximum", 2, {{1, 16, 256, 4096}, {2, 8, 32, 128, 1024}}, reduce_rows, NULL, "maximum", 1},
-    {"reduce_rows", 2, {{1, 16, 256, 4096}, {2, 8, 32, 128, 1024}}, reduce_rows, NULL, "add", 1},
-    {"reduce_columns", 3, {{1, 8}, {2, 16, 128, 512}, {2, 8, 32, 128, 512}}, reduce_columns, NULL, "add", 1},
-    {"transpose", 2, {{256, 4096, 65536}, {1, 4, 16, 64}}, transpose, NULL, "", 1},
-    {"move", 2, {{16, 256, 4096, 65536, 1048576}, {1, 4, 16, 64, 1024}}, move, NULL, "", 1},
-    {"gather", 2, {{4, 32, 256}, {1, 32, 256}}, gather, NULL, "", 1},
-    {"scatter", 2, {{4, 32, 256}, {1, 32, 256}}, scatter, NULL, "add", 1},
-    {"reduce_window", 2, {{1024, 16384}, {4, 9}}, pool, NULL, "maximum", 1},
-    {"select_and_scatter", 2, {{1024, 16384}, {4, 9}}, select_and_scatter, NULL, "add", 1},
+    {"reduce_rows_maximum",
+     2,
+     2,
+     {{1, 16, 256, 4096}, {2, 8, 32, 128, 1024}},
+     reduce_rows,
+     NULL,
+     "maximum",
+     1},
+    {"reduce_rows", 2, 2, {{1, 16, 256, 4096}, {2, 8, 32, 128, 1024}}, reduce_rows, NULL, "add", 1},
+    {"reduce_columns",
+     3,
+     3,
+     {{1, 8}, {2, 16, 128, 512}, {2, 8, 32, 128, 512}},
+     reduce_columns,
+     NULL,
+     "add",
+     1},
+    {"transpose", 2, 1, {{256, 4096, 65536}, {1, 4, 16, 64}}, transpose, NULL, "", 1},
+    {"move", 2, 1, {{16, 256, 4096, 65536, 1048576}, {1, 4, 16, 64, 1024}}, move, NULL, "", 1},
+    {"gather", 2, 2, {{4, 32, 256}, {1, 32, 256}}, gather, NULL, "", 1},
+    {"scatter", 2, 2, {{4, 32, 256}, {1, 32, 256}}, scatter, NULL, "add", 1},
+    {"reduce_window", 2, 2, {{1024, 16384}, {4, 9}}, pool, NULL, "maximum", 1},
+    {"select_and_scatter", 2, 2, {{1024, 16384}, {4, 9}}, select_and_scatter, NULL, "add", 1},
 };
 const int32_t probe_class_count = sizeof probe_classes / sizeof *probe_classes;
