@@ -184,7 +184,7 @@ static AmStatus read_type(ClusterReader *self, ClusterDeviceType *type, json_t *
     if (json_object_get(object, "operators")) {
         json_t *operators;
         TRY(json_get_object(&operators, object, "operators", self->source, where, self->error));
-        TRY(operator_curves_read(&type->operators, self->arena, operators, self->source,
+        TRY(operator_curves_read(&type->operators, self->arena, operators, false, self->source,
                                  where_member(self, where, "operators"), self->error));
     }
     if (!json_object_get(object, "efficiency")) return AM_OK;
@@ -216,7 +216,8 @@ static AmStatus read_types(ClusterReader *self, json_t *root) {
 }
 
 static AmStatus read_links(ClusterReader *self, json_t *root) {
-    static const char *const keys[] = {"bytes_per_second", "latency_seconds", "efficiency", NULL};
+    static const char *const keys[] = {"bytes_per_second", "latency_seconds", "efficiency", "collectives",
+                                       NULL};
     json_t *links, *value;
     const char *key;
     if (!json_object_get(root, "links")) return AM_OK;
@@ -233,6 +234,11 @@ static AmStatus read_links(ClusterReader *self, json_t *root) {
                             self->error));
         TRY(read_optional_seconds(self, &link->latency_seconds, value, "latency_seconds", where));
         TRY(read_curve(self, &link->efficiency, value, "efficiency", where));
+        if (!json_object_get(value, "collectives")) continue;
+        json_t *collectives;
+        TRY(json_get_object(&collectives, value, "collectives", self->source, where, self->error));
+        TRY(operator_curves_read(&link->collectives, self->arena, collectives, true, self->source,
+                                 where_member(self, where, "collectives"), self->error));
     }
     return AM_OK;
 }

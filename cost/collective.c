@@ -25,6 +25,7 @@
 #include "cost/collective_cache.h"
 #include "cost/collective_profile.h"
 #include "cost/nccl_model.h"
+#include "cost/operator_curves.h"
 
 double collective_sent_bytes(ProgramCollectiveKind kind, double bytes, int32_t devices) {
     double n = devices;
@@ -38,9 +39,27 @@ double collective_sent_bytes(ProgramCollectiveKind kind, double bytes, int32_t d
     }
 }
 
+/* By the curves that a probe wrote, where all is one server; false: there are none. */
+static bool find_measured(double *seconds, ProgramCollectiveKind kind, double bytes,
+                          const CollectiveTopology *topology, const Cluster *cluster) {
+    static const OperatorClass classes[PROGRAM_COLLECTIVE_KINDS] = {
+        [PROGRAM_ALL_REDUCE] = OPERATOR_CLASS_ALL_REDUCE,
+        [PROGRAM_ALL_GATHER] = OPERATOR_CLASS_ALL_GATHER,
+        [PROGRAM_REDUCE_SCATTER] = OPERATOR_CLASS_REDUCE_SCATTER,
+        [PROGRAM_ALL_TO_ALL] = OPERATOR_CLASS_ALL_TO_ALL,
+        [PROGRAM_HALO_EXCHANGE] = OPERATOR_CLASS_ALL_GATHER,
+    };
+    int32_t link = cluster->server_count == 1 ? cluster->servers[0].link : -1;
+    if (link < 0 || !cluster->links[link].collectives || topology->devices < 2) return false;
+    const double sizes[] = {topology->devices, bytes, 0, 0};
+    *seconds = operator_curve_seconds(cluster->links[link].collectives, classes[kind], sizes);
+    return *seconds > 0;
+}
+
 double collective_seconds(ProgramCollectiveKind kind, double bytes, const CollectiveTopology *topology,
                           const Cluster *cluster) {
     double seconds;
+    if (find_measured(&seconds, kind, bytes, topology, cluster)) return seconds;
     if (cluster->nccl && nccl_model_has(kind) && topology->devices > 1)
         return nccl_model_choose(kind, bytes < 1 ? 1 : bytes, topology, cluster).seconds;
     collective_choose(&seconds, kind, bytes, topology, cluster);

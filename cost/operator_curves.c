@@ -70,8 +70,8 @@ static AmStatus read_curve(OperatorCurve *curve, int32_t dimensions, Arena *aren
     return AM_OK;
 }
 
-AmStatus operator_curves_read(const OperatorCurves **curves, Arena *arena, json_t *object, const char *source,
-                              const char *where, AmError *error) {
+AmStatus operator_curves_read(const OperatorCurves **curves, Arena *arena, json_t *object, bool of_link,
+                              const char *source, const char *where, AmError *error) {
     OperatorCurves *self = ARENA_ARRAY(arena, OperatorCurves, 1);
     const char *name;
     json_t *value;
@@ -79,7 +79,7 @@ AmStatus operator_curves_read(const OperatorCurves **curves, Arena *arena, json_
     json_object_foreach(object, name, value) {
         int32_t class = 0;
         while (class < OPERATOR_CLASS_COUNT && strcmp(classes[class].name, name) != 0) class ++;
-        if (class == OPERATOR_CLASS_COUNT)
+        if (class == OPERATOR_CLASS_COUNT || of_link != (class >= OPERATOR_FIRST_OF_LINKS))
             return am_fail(error, AM_ERROR_INPUT, source, "%s.%s: unknown class of operators", where, name);
         const char *inside = arena_format(arena, "%s.%s", where, name);
         TRY(read_curve(&self->of[class], classes[class].dimensions, arena, value, source,

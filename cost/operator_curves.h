@@ -12,6 +12,7 @@
 #define COST_OPERATOR_CURVES_H
 
 #include <jansson.h>
+#include <stdbool.h>
 
 #include "base/arena.h"
 #include "base/status.h"
@@ -49,26 +50,40 @@ enum { OPERATOR_MOST_DIMENSIONS = 4, OPERATOR_MOST_POINTS = 16, OPERATOR_MOST_SE
                                 4, 4, "positions, cells of the window, features in, out")                    \
                                 row(CONVOLUTION_WEIGHTS, "convolution_weights", 4, 4,                        \
                                     "the same for the gradient of its weights")                              \
-                                    row(REDUCE_ROWS, "reduce_rows", 2, 2, "results, elements of each; sums") \
-                                        row(REDUCE_COLUMNS, "reduce_columns", 3, 3,                          \
-                                            "groups, elements of each, results side by side; sums")          \
-                                            row(REDUCE_ROWS_MOST, "reduce_rows_maximum", 2, 2,               \
-                                                "results, elements of each; greatest, and all others")       \
-                                                row(TRANSPOSE, "transpose", 2, 1,                            \
-                                                    "elements, those that stay together")                    \
-                                                    row(MOVE, "move", 2, 1,                                  \
-                                                        "elements, those that stay together; slices, pads, " \
-                                                        "broadcasts, and the like")                          \
-                                                        row(GATHER, "gather", 2, 2,                          \
-                                                            "windows, elements of each")                     \
-                                                            row(SCATTER, "scatter", 2, 2,                    \
-                                                                "windows, elements of each; the operand's "  \
-                                                                "copy is a move")                            \
-                                                                row(WINDOW, "reduce_window", 2, 2,           \
-                                                                    "results, elements of each")             \
-                                                                    row(SELECT_SCATTER,                      \
-                                                                        "select_and_scatter", 2, 2,          \
-                                                                        "results, elements of each window")
+                                    row(REDUCE_ROWS, "reduce_rows", 2, 2,                                    \
+                                        "results, elements of each; sums") row(REDUCE_COLUMNS,               \
+                                                                               "reduce_columns", 3, 3,       \
+                                                                               "groups, elements of each, "  \
+                                                                               "results side by side; sums") \
+                                        row(REDUCE_ROWS_MOST, "reduce_rows_maximum", 2, 2,                   \
+                                            "results, elements of each; greatest, and all others")           \
+                                            row(TRANSPOSE, "transpose", 2, 1,                                \
+                                                "elements, those that stay together")                        \
+                                                row(MOVE, "move", 2, 1,                                      \
+                                                    "elements, those that stay together; slices, pads, "     \
+                                                    "broadcasts, and the like")                              \
+                                                    row(GATHER, "gather", 2, 2, "windows, elements of each") \
+                                                        row(SCATTER, "scatter", 2, 2,                        \
+                                                            "windows, elements of each; the operand's "      \
+                                                            "copy is a move")                                \
+                                                            row(WINDOW, "reduce_window", 2, 2,               \
+                                                                "results, elements of each")                 \
+                                                                row(SELECT_SCATTER, "select_and_scatter", 2, \
+                                                                    2, "results, elements of each window")   \
+                                                                    row(ALL_REDUCE, "all_reduce", 2, 2,      \
+                                                                        "ranks, bytes of the whole tensor; " \
+                                                                        "of a link, as those that follow")   \
+                                                                        row(ALL_GATHER, "all_gather", 2, 2,  \
+                                                                            "ranks, bytes of the whole "     \
+                                                                            "tensor")                        \
+                                                                            row(REDUCE_SCATTER,              \
+                                                                                "reduce_scatter", 2, 2,      \
+                                                                                "ranks, bytes of the whole " \
+                                                                                "tensor")                    \
+                                                                                row(ALL_TO_ALL,              \
+                                                                                    "all_to_all", 2, 2,      \
+                                                                                    "ranks, bytes of the "   \
+                                                                                    "whole tensor")
 
 typedef enum OperatorClass {
 #define OPERATOR_CLASS_NAME(name, text, dimensions, grows, help) OPERATOR_CLASS_##name,
@@ -87,9 +102,12 @@ typedef struct OperatorCurves {
     OperatorCurve of[OPERATOR_CLASS_COUNT];
 } OperatorCurves;
 
+/* Classes from this one on are of links ("collectives"), those before of device types ("operators"). */
+enum { OPERATOR_FIRST_OF_LINKS = OPERATOR_CLASS_ALL_REDUCE };
+
 /* Reads `object`, which is the value at the JSON path `where`; arrays live in the arena. */
-AmStatus operator_curves_read(const OperatorCurves **curves, Arena *arena, json_t *object, const char *source,
-                              const char *where, AmError *error);
+AmStatus operator_curves_read(const OperatorCurves **curves, Arena *arena, json_t *object, bool of_link,
+                              const char *source, const char *where, AmError *error);
 
 /* Seconds at those sizes; 0 where the class was not measured. */
 double operator_curve_seconds(const OperatorCurves *curves, OperatorClass class, const double *sizes);

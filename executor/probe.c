@@ -140,6 +140,7 @@ static AmStatus measure_operators(Probe *self, json_t *type) {
     AmStatus status = self->back_end->operators(&operators, ranks < processors ? ranks : processors,
                                                 self->progress, self->user, self->error);
     json_object_set_new(type, "operators", operators);
+    json_object_set_new(type, "overlaps_communication", json_false());
     if (ranks > processors)
         json_object_set_new(type, "processors", number((double)processors / (double)ranks));
     return status;
@@ -230,6 +231,13 @@ static AmStatus measure_links(Probe *self, json_t *root, json_t *servers, int32_
     if (count * self->share < 2) return AM_OK;
     TRY(open_device(self, 0));
     TRY(measure_link(self, count > 1 ? 1 : 0, &link));
+    if (self->back_end->collectives) {
+        json_t *collectives = NULL;
+        AmStatus status = self->back_end->collectives(&collectives, count * self->share, self->error);
+        json_object_set_new(link, "collectives", collectives);
+        if (status != AM_OK) json_decref(link);
+        TRY(status);
+    }
     json_object_set_new(root, "links", json_pack("{s:o}", "link", link));
     json_array_foreach(servers, k, server) if (json_integer_value(json_object_get(server, "devices")) > 1)
         json_object_set_new(server, "link", json_string("link"));

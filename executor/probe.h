@@ -50,6 +50,8 @@ struct ProbeBackEnd {
     AmStatus (*operators)(json_t **operators, int32_t threads, ProbeProgress *progress, void *user,
                           AmError *error);
     int32_t (*processors)(void);
+    /* Collectives of as many ranks (probe_collectives()); NULL with `operators`. */
+    AmStatus (*collectives)(json_t **collectives, int32_t ranks, AmError *error);
 };
 
 extern const ProbeBackEnd probe_cpu;

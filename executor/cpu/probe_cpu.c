@@ -13,6 +13,7 @@
 
 #include "base/clock.h"
 #include "executor/probe.h"
+#include "executor/probe_collectives.h"
 
 typedef struct Host {
     ProbeDevice base;
@@ -172,4 +173,5 @@ const ProbeBackEnd probe_cpu = {.name = "cpu",
                                 .launch = host_launch,
                                 .copy = host_copy,
                                 .operators = probe_operators,
-                                .processors = count_processors};
+                                .processors = count_processors,
+                                .collectives = probe_collectives};
