@@ -30,7 +30,8 @@ static AmStatus probe(const Cli *cli, Cluster **cluster, Arena *arena, AmError *
     int64_t devices = 0;
     json_t *description = NULL;
     TRY(cli_integer(cli, "--devices", 1, 1024, &devices, error));
-    TRY(probe_measure(&description, cli_text(cli, "--device"), (int32_t)devices, probe_seconds, NULL, NULL, error));
+    TRY(probe_measure(&description, cli_text(cli, "--device"), (int32_t)devices, probe_seconds, NULL, NULL,
+                      error));
     AmStatus status = cluster_from_json(cluster, arena, description, "<probe>", error);
     json_decref(description);
     return status;
