@@ -38,6 +38,26 @@ static const char four_cards[] =
     "{\"for\": {\"s\": [0, 3], \"c\": [0, 4]}, \"from\": \"server{s}/card{c}\", \"to\": \"rail{c}\","
     " \"link\": \"hdr\"}]}}";
 
+/* The hybrid cube of a DGX-1: six NVLinks a device. */
+static const char hybrid_cube[] =
+    "{\"format\": \"automap-cluster-1\", \"name\": \"hybrid cube\", \"device_types\": {\"V100\": {"
+    "\"memory_bytes\": 16e9, \"memory_bytes_per_second\": 9e11, \"flops_per_second\": {\"f32\": 15.7e12}}},"
+    "\"links\": {\"nvlink\": {\"bytes_per_second\": 20e9, \"latency_seconds\": 4e-6}},"
+    "\"servers\": [{\"device_type\": \"V100\", \"devices\": 8}], \"topology\": {\"edges\": ["
+    "{\"for\": {\"h\": [0, 2], \"a\": [0, 4], \"b\": [0, 4]}, \"where\": \"a < b && a + b != 3 && a * b != "
+    "6\","
+    " \"from\": \"server0/device{4*h+a}\", \"to\": \"server0/device{4*h+b}\", \"link\": \"nvlink\", "
+    "\"width\": 1},"
+    "{\"for\": {\"h\": [0, 2], \"a\": [0, 4], \"b\": [0, 4]}, \"where\": \"a < b && (a + b == 3 || a * b == "
+    "6)\","
+    " \"from\": \"server0/device{4*h+a}\", \"to\": \"server0/device{4*h+b}\", \"link\": \"nvlink\", "
+    "\"width\": 2},"
+    "{\"for\": {\"a\": [0, 2]},"
+    " \"from\": \"server0/device{a}\", \"to\": \"server0/device{a+4}\", \"link\": \"nvlink\", \"width\": 2},"
+    "{\"for\": {\"a\": [2, 4]},"
+    " \"from\": \"server0/device{a}\", \"to\": \"server0/device{a+4}\", \"link\": \"nvlink\", \"width\": "
+    "1}]}}";
+
 typedef struct Row {
     const char *what, *cluster; /* a built-in name, or a description */
     int32_t first, stride, count;
@@ -50,6 +70,7 @@ static const Row rows[] = {
     {"2 A100, NVSwitch", "a100:1", 0, 1, 2, 8e9, "208"},
     {"3 x 8 A100, 4 HDR cards", four_cards, 0, 1, 24, 8e9, "85"},
     {"8 V100, NVLink", "C", 0, 1, 8, 1e9, "120"},
+    {"8 V100, each NVLink", hybrid_cube, 0, 1, 8, 1e9, "120"},
     {"8 P100, NVLink", "whale-dp", 8, 1, 8, 1e9, "72"},
     {"2 hosts, 100 Gb/s TCP", "oneflow", 0, 8, 2, 12e6, "4-5"},
 };
@@ -108,7 +129,7 @@ static void compare(bool tells) {
 }
 
 /* Every axis of data=8, pipe=16, model=8 and pairs of them, five kinds, sizes between. */
-static void measure(const char *name) {
+static void measure(const char *label, const char *name) {
     static const uint32_t axes[] = {1, 2, 4, 3, 5, 6, 7};
     double known = INFINITY, priced = INFINITY, sum = 0;
     for (int run = 0; run < RUNS; run++) {
@@ -136,15 +157,16 @@ static void measure(const char *name) {
         cluster_free(cluster);
         arena_free(&arena);
     }
-    printf("%-26.26s %8.2f %10.2f %12.2f   (%.3g s in all)\n", name, known * 1e3, priced * 1e3,
+    printf("%-26s %8.2f %10.2f %12.2f   (%.3g s in all)\n", label, known * 1e3, priced * 1e3,
            (known + priced) * 1e3, sum / RUNS);
 }
 
 int main(int argc, char **argv) {
     compare(argc > 1 && strcmp(argv[1], "--verbose") == 0);
     printf("\n%-26s %8s %10s %12s\n", "10,000 collectives, ms", "known", "priced", "both");
-    measure("h100:128");
-    measure("{\"format\": \"automap-cluster-1\", \"name\": \"tree\", \"device_types\": {\"d\": {"
+    measure("h100:128", "h100:128");
+    measure("128 x 8, shared cards",
+            "{\"format\": \"automap-cluster-1\", \"name\": \"tree\", \"device_types\": {\"d\": {"
             "\"memory_bytes\": 1000, \"memory_bytes_per_second\": 1, \"flops_per_second\": {\"f32\": 1}}},"
             "\"links\": {\"in\": {\"bytes_per_second\": 1e11, \"latency_seconds\": 1e-6},"
             "\"out\": {\"bytes_per_second\": 1e10, \"latency_seconds\": 1e-5}},"

@@ -2,6 +2,8 @@
  * are those of the header's table. */
 #include "cost/collective_pattern.h"
 
+#include <math.h>
+
 enum {
     MOST_DIRECT = 16, /* beyond it everybody's messages to everybody crowd out each other */
     MOST_SAMPLED = 64 /* partners of a device that stand for all */
@@ -27,17 +29,17 @@ static int32_t logarithm(int32_t count) {
     return bits;
 }
 
-static int32_t server_size(const CollectiveGroup *group, int32_t s) {
+static int32_t part_size(const CollectiveGroup *group, int32_t s) {
     return group->first[s + 1] - group->first[s];
 }
 
 static bool is_hierarchical(const CollectiveGroup *group) {
-    return group->servers > 1 && group->most > 1;
+    return group->parts > 1 && group->most > 1;
 }
 
-/* The devices at place j of each server. */
+/* The devices at place j of each part. */
 static const int32_t *column_of(const CollectiveGroup *group, int32_t j) {
-    for (int32_t s = 0; s < group->servers; s++) group->column[s] = group->members[group->first[s] + j];
+    for (int32_t s = 0; s < group->parts; s++) group->column[s] = group->members[group->first[s] + j];
     return group->column;
 }
 
@@ -75,6 +77,28 @@ static void ring(CollectiveWalk *walk, const CollectiveGroup *group, int32_t ste
     walk_ring(walk, group->members, group->devices, (n - 1) / n);
 }
 
+static int32_t rings_steps(const CollectiveGroup *group) {
+    return group->ring_count > 0 ? 1 : 0;
+}
+
+static void rings(CollectiveWalk *walk, const CollectiveGroup *group, int32_t step) {
+    (void)step;
+    int32_t n = group->devices;
+    double fraction = (n - 1) / (double)n / (2 * group->ring_count), slowest = 0;
+    for (int32_t r = 0; r < group->ring_count; r++) {
+        const int32_t *ring = group->rings + r * n;
+        double sum = 0, least = INFINITY;
+        for (int32_t k = 0; k < n; k++) {
+            double latency = send(walk, ring[k], ring[(k + 1) % n], fraction);
+            send(walk, ring[(k + 1) % n], ring[k], fraction);
+            sum += latency;
+            if (latency < least) least = latency;
+        }
+        if (sum - least > slowest) slowest = sum - least;
+    }
+    raise_to(walk, n - 1, slowest);
+}
+
 static int32_t halving_steps(const CollectiveGroup *group) {
     return is_power_of_two(group->devices) ? logarithm(group->devices) : 0;
 }
@@ -83,9 +107,9 @@ static void halving(CollectiveWalk *walk, const CollectiveGroup *group, int32_t 
     walk_halving(walk, group->members, group->devices, step, 1);
 }
 
-/* What the devices behind the first `least` of a server have goes to those, in turn. */
+/* What the devices behind the first `least` of a part have goes to those, in turn. */
 static void hand_to_first(CollectiveWalk *walk, const CollectiveGroup *group, int32_t s) {
-    int32_t size = server_size(group, s), heads = group->least;
+    int32_t size = part_size(group, s), heads = group->least;
     const int32_t *list = group->members + group->first[s];
     double latency = 0;
     for (int32_t k = heads; k < size; k++) {
@@ -96,15 +120,15 @@ static void hand_to_first(CollectiveWalk *walk, const CollectiveGroup *group, in
     raise_to(walk, messages, messages * latency);
 }
 
-/* A second step where servers have unequal numbers. */
+/* A second step where parts have unequal numbers. */
 static int32_t inside_ring_steps(const CollectiveGroup *group) {
     return !is_hierarchical(group) ? 0 : group->least < group->most ? 2 : 1;
 }
 
 static void inside_ring(CollectiveWalk *walk, const CollectiveGroup *group, int32_t step) {
-    for (int32_t s = 0; s < group->servers; s++) {
-        double g = server_size(group, s);
-        if (step == 0) walk_ring(walk, group->members + group->first[s], server_size(group, s), (g - 1) / g);
+    for (int32_t s = 0; s < group->parts; s++) {
+        double g = part_size(group, s);
+        if (step == 0) walk_ring(walk, group->members + group->first[s], part_size(group, s), (g - 1) / g);
         else hand_to_first(walk, group, s);
     }
 }
@@ -115,24 +139,24 @@ static int32_t inside_halving_steps(const CollectiveGroup *group) {
 }
 
 static void inside_halving(CollectiveWalk *walk, const CollectiveGroup *group, int32_t step) {
-    for (int32_t s = 0; s < group->servers; s++)
-        walk_halving(walk, group->members + group->first[s], server_size(group, s), step, 1);
+    for (int32_t s = 0; s < group->parts; s++)
+        walk_halving(walk, group->members + group->first[s], part_size(group, s), step, 1);
 }
 
 static void across_ring(CollectiveWalk *walk, const CollectiveGroup *group, int32_t step) {
     (void)step;
-    double m = group->servers;
+    double m = group->parts;
     for (int32_t j = 0; j < group->least; j++)
-        walk_ring(walk, column_of(group, j), group->servers, (m - 1) / m / group->least);
+        walk_ring(walk, column_of(group, j), group->parts, (m - 1) / m / group->least);
 }
 
 static int32_t across_halving_steps(const CollectiveGroup *group) {
-    return is_hierarchical(group) && is_power_of_two(group->servers) ? logarithm(group->servers) : 0;
+    return is_hierarchical(group) && is_power_of_two(group->parts) ? logarithm(group->parts) : 0;
 }
 
 static void across_halving(CollectiveWalk *walk, const CollectiveGroup *group, int32_t step) {
     for (int32_t j = 0; j < group->least; j++)
-        walk_halving(walk, column_of(group, j), group->servers, step, 1 / (double)group->least);
+        walk_halving(walk, column_of(group, j), group->parts, step, 1 / (double)group->least);
 }
 
 /* In-order binary tree over 0 .. count-1: odd numbers are leaves, 0 is the root. */
@@ -151,46 +175,54 @@ static int32_t second_tree(int32_t k, int32_t count) {
     return count % 2 == 0 ? count - 1 - k : (k + 1) % count;
 }
 
-static void tree(CollectiveWalk *walk, const CollectiveGroup *group, int32_t step) {
-    (void)step;
-    int32_t servers = group->servers, deepest = 0;
+/* A tree and its mirror image that begin at place `place` of each part and move 2 x `fraction` of S. */
+static void walk_tree(CollectiveWalk *walk, const CollectiveGroup *group, int32_t place, double fraction) {
+    int32_t parts = group->parts, deepest = 0;
     double chain = 0, slowest = 0;
-    for (int32_t s = 0; s < servers; s++) {
+    for (int32_t p = 0; p < parts; p++) {
+        int32_t size = part_size(group, p);
+        const int32_t *list = group->members + group->first[p];
         double latency = 0;
-        for (int32_t k = group->first[s] + 1; k < group->first[s + 1]; k++)
-            latency += walk_up_and_down(walk, group->members[k], group->members[k - 1], 1);
+        for (int32_t k = 1; k < size; k++)
+            latency +=
+                walk_up_and_down(walk, list[(place + k) % size], list[(place + k - 1) % size], 2 * fraction);
         if (latency > chain) chain = latency;
     }
-    const int32_t *heads = column_of(group, 0);
-    for (int32_t k = 1; k < servers; k++) {
-        int32_t depth = 0, parent = parent_of(k, servers);
-        double way = walk_up_and_down(walk, heads[k], heads[parent], 0.5);
+    const int32_t *heads = column_of(group, place);
+    for (int32_t k = 1; k < parts; k++) {
+        int32_t depth = 0, parent = parent_of(k, parts);
+        double way = walk_up_and_down(walk, heads[k], heads[parent], fraction);
         double other =
-            walk_up_and_down(walk, heads[second_tree(k, servers)], heads[second_tree(parent, servers)], 0.5);
+            walk_up_and_down(walk, heads[second_tree(k, parts)], heads[second_tree(parent, parts)], fraction);
         if (way > slowest) slowest = way;
         if (other > slowest) slowest = other;
-        for (int32_t at = k; at > 0; at = parent_of(at, servers)) depth++;
+        for (int32_t at = k; at > 0; at = parent_of(at, parts)) depth++;
         if (depth > deepest) deepest = depth;
     }
     raise_to(walk, 2 * (group->most - 1 + deepest), chain + deepest * slowest);
+}
+
+/* One place is enough where all devices of a server share its link. */
+static void tree(CollectiveWalk *walk, const CollectiveGroup *group, int32_t step) {
+    (void)step;
+    bool is_spread = group->parts > 1 && !walk->loads->cluster->topology->is_derived;
+    int32_t places = is_spread ? group->least : 1;
+    for (int32_t j = 0; j < places; j++) walk_tree(walk, group, j, 0.5 / places);
 }
 
 static int32_t direct_steps(const CollectiveGroup *group) {
     return group->devices <= MOST_DIRECT ? 1 : 0;
 }
 
-/* A device of a list sends every other, or with `is_across` every one of another server, a fraction of S.
- * In a long list a sample of them, at equal distances around it, stands for all. */
-static void walk_sender(CollectiveWalk *walk, const int32_t *list, int32_t count, int32_t k, double fraction,
-                        bool is_across) {
-    const int32_t *server_of = walk->loads->cluster->server_of;
+/* Device k of a list sends every other a fraction of S, but those at first .. end-1, itself among them. In a
+ * long list a sample of them, at equal distances around it, stands for all. */
+static void walk_sender(CollectiveWalk *walk, const int32_t *list, int32_t count, int32_t k, int32_t first,
+                        int32_t end, double fraction) {
     int32_t others = count - 1 < MOST_SAMPLED ? count - 1 : MOST_SAMPLED;
-    int32_t wanted = 0, partners = 0, chosen[MOST_SAMPLED];
-    for (int32_t j = 0; j < count; j++)
-        if (j != k && !(is_across && server_of[list[j]] == server_of[list[k]])) wanted++;
+    int32_t wanted = count - (end - first), partners = 0, chosen[MOST_SAMPLED];
     for (int32_t j = 0; j < others; j++) {
         int64_t to = (k + 1 + (int64_t)j * (count - 1) / others) % count;
-        if (!is_across || server_of[list[to]] != server_of[list[k]]) chosen[partners++] = list[to];
+        if (to < first || to >= end) chosen[partners++] = list[to];
     }
     double latency = 0, scale = partners ? (double)wanted / partners : 0;
     for (int32_t j = 0; j < partners; j++) latency += send(walk, list[k], chosen[j], fraction * scale);
@@ -201,7 +233,7 @@ static void walk_sender(CollectiveWalk *walk, const int32_t *list, int32_t count
 static void walk_pairs(CollectiveWalk *walk, const int32_t *list, int32_t count, double fraction) {
     if (count < 2) return;
     if (!walk->loads->cluster->topology->is_tree) {
-        for (int32_t k = 0; k < count; k++) walk_sender(walk, list, count, k, fraction, false);
+        for (int32_t k = 0; k < count; k++) walk_sender(walk, list, count, k, k, k + 1, fraction);
         return;
     }
     double longest = walk->follows ? edge_loads_follow_pairs(walk->loads, list, count)
@@ -217,24 +249,26 @@ static void direct(CollectiveWalk *walk, const CollectiveGroup *group, int32_t s
 static void inside_pairs(CollectiveWalk *walk, const CollectiveGroup *group, int32_t step) {
     (void)step;
     double n = group->devices;
-    for (int32_t s = 0; s < group->servers; s++)
-        walk_pairs(walk, group->members + group->first[s], server_size(group, s), 1 / (n * n));
+    for (int32_t s = 0; s < group->parts; s++)
+        walk_pairs(walk, group->members + group->first[s], part_size(group, s), 1 / (n * n));
 }
 
-/* In a tree, all pairs, and those inside servers taken off again. */
+/* In a tree, all pairs, and those inside parts taken off again. */
 static void across_pairs(CollectiveWalk *walk, const CollectiveGroup *group, int32_t step) {
     (void)step;
     double n = group->devices, fraction = 1 / (n * n);
-    if (group->servers < 2) return;
+    if (group->parts < 2) return;
     if (!walk->loads->cluster->topology->is_tree) {
-        for (int32_t k = 0; k < group->devices; k++)
-            walk_sender(walk, group->members, group->devices, k, fraction, true);
+        for (int32_t p = 0; p < group->parts; p++)
+            for (int32_t k = group->first[p]; k < group->first[p + 1]; k++)
+                walk_sender(walk, group->members, group->devices, k, group->first[p], group->first[p + 1],
+                            fraction);
         return;
     }
     walk_pairs(walk, group->members, group->devices, fraction);
     double latency = walk->latency / (n - 1);
-    for (int32_t s = 0; s < group->servers && !walk->follows; s++)
-        walk_pairs(walk, group->members + group->first[s], server_size(group, s), -fraction);
+    for (int32_t s = 0; s < group->parts && !walk->follows; s++)
+        walk_pairs(walk, group->members + group->first[s], part_size(group, s), -fraction);
     walk->messages = group->devices - group->least;
     walk->latency = walk->messages * latency;
 }
@@ -245,7 +279,7 @@ static int32_t share_steps(const CollectiveGroup *group) {
 
 static void inside_share(CollectiveWalk *walk, const CollectiveGroup *group, int32_t step) {
     (void)step;
-    for (int32_t s = 0; s < group->servers; s++)
+    for (int32_t s = 0; s < group->parts; s++)
         walk_pairs(walk, group->members + group->first[s], group->most,
                    1 / (double)group->most / group->devices);
 }
@@ -253,7 +287,7 @@ static void inside_share(CollectiveWalk *walk, const CollectiveGroup *group, int
 static void across_share(CollectiveWalk *walk, const CollectiveGroup *group, int32_t step) {
     (void)step;
     for (int32_t j = 0; j < group->most; j++)
-        walk_pairs(walk, column_of(group, j), group->servers, 1 / (double)group->servers / group->devices);
+        walk_pairs(walk, column_of(group, j), group->parts, 1 / (double)group->parts / group->devices);
 }
 
 static void neighbours(CollectiveWalk *walk, const CollectiveGroup *group, int32_t step) {
@@ -265,16 +299,17 @@ static void neighbours(CollectiveWalk *walk, const CollectiveGroup *group, int32
 
 const CollectivePattern collective_patterns[COLLECTIVE_PATTERNS] = {
     [PATTERN_RING] = {"ring", one_step, ring},
+    [PATTERN_RINGS] = {"rings", rings_steps, rings},
     [PATTERN_HALVING] = {"halving", halving_steps, halving},
-    [PATTERN_INSIDE_RING] = {"ring inside servers", inside_ring_steps, inside_ring},
-    [PATTERN_INSIDE_HALVING] = {"halving inside servers", inside_halving_steps, inside_halving},
-    [PATTERN_ACROSS_RING] = {"ring between servers", hierarchical_step, across_ring},
-    [PATTERN_ACROSS_HALVING] = {"halving between servers", across_halving_steps, across_halving},
+    [PATTERN_INSIDE_RING] = {"ring inside", inside_ring_steps, inside_ring},
+    [PATTERN_INSIDE_HALVING] = {"halving inside", inside_halving_steps, inside_halving},
+    [PATTERN_ACROSS_RING] = {"ring between", hierarchical_step, across_ring},
+    [PATTERN_ACROSS_HALVING] = {"halving between", across_halving_steps, across_halving},
     [PATTERN_TREE] = {"tree", one_step, tree},
     [PATTERN_DIRECT] = {"all pairs", direct_steps, direct},
-    [PATTERN_INSIDE_PAIRS] = {"pairs inside servers", one_step, inside_pairs},
-    [PATTERN_ACROSS_PAIRS] = {"pairs between servers", one_step, across_pairs},
-    [PATTERN_INSIDE_SHARE] = {"sharing out inside servers", share_steps, inside_share},
-    [PATTERN_ACROSS_SHARE] = {"equal places between servers", share_steps, across_share},
+    [PATTERN_INSIDE_PAIRS] = {"pairs inside", one_step, inside_pairs},
+    [PATTERN_ACROSS_PAIRS] = {"pairs between", one_step, across_pairs},
+    [PATTERN_INSIDE_SHARE] = {"sharing out inside", share_steps, inside_share},
+    [PATTERN_ACROSS_SHARE] = {"between equal places", share_steps, across_share},
     [PATTERN_NEIGHBOURS] = {"neighbours", one_step, neighbours},
 };

@@ -1,21 +1,24 @@
 /* Who sends what to whom: the patterns that algorithms of collectives are made of.
  *
- * One round of a pattern, for a group of n devices on m servers with g on each, S
- * bytes of whole tensor; fractions of S are what crosses a link:
+ * One round of a pattern, for a group of n devices in m parts (servers, or islands of
+ * one) with g in each, S bytes of whole tensor; fractions of S are what crosses a link:
  *   ring           each to the next, (n-1)/n; n-1 messages. Reduces and scatters, or gathers.
+ *   rings          the same around r rings that share no link, both ways, (n-1)/n 1/2r each
  *   halving        log2 n exchanges with the device at distance 1, 2, 4 .. , of 1/2, 1/4 ..
- *   inside ring, inside halving    the same among the g of a server: (g-1)/g
- *   across ring, across halving    the same among equal places of the servers, each with
- *                  1/g: (m-1)/m 1/g. Of servers with unequal numbers the smallest one's
+ *   inside ring, inside halving    the same among the g of a part: (g-1)/g
+ *   across ring, across halving    the same among equal places of the parts, each with
+ *                  1/g: (m-1)/m 1/g. Of parts with unequal numbers the smallest one's
  *                  g counts: inside, what others have is handed to their first g.
- *   tree           up and down again, all of S: chains inside servers, and between their
+ *   tree           up and down again, all of S: chains inside parts, and between their
  *                  first devices two binary trees, S/2 each, in which every device is a leaf
- *                  once (Sanders, Speck, Traeff 2009): 2 (g-1) + 2 log2 m messages, 2 S
+ *                  once (Sanders, Speck, Traeff 2009): 2 (g-1) + 2 log2 m messages, 2 S.
+ *                  Where links are said by edges, 1/g of it on each of g such trees, which
+ *                  begin at different places, as there may be a network card at each.
  *   direct         each its 1/n to every other: n-1 messages, (n-1)/n
- *   inside pairs, across pairs     each 1/n^2 to every other of its server, then to those
- *                  of other servers: g-1 and n-g messages
- *   inside share, across share     first inside, all that is meant for equal places on any
- *                  server: (g-1)/g 1/n; then to equal places: (m-1)/m 1/n
+ *   inside pairs, across pairs     each 1/n^2 to every other of its part, then to those
+ *                  of other parts: g-1 and n-g messages
+ *   inside share, across share     first inside, all that is meant for equal places of any
+ *                  part: (g-1)/g 1/n; then to equal places: (m-1)/m 1/n
  *   neighbours     each all of S to the next, which is as much as from both sides together;
  *                  min(n-1, 2) messages
  * All groups of a partition send at once; loads add up where they meet on an edge.
@@ -25,19 +28,12 @@
 #ifndef COST_COLLECTIVE_PATTERN_H
 #define COST_COLLECTIVE_PATTERN_H
 
+#include "cost/collective_group.h"
 #include "cost/edge_load.h"
-
-/* A group's devices along the graph, server by server. */
-typedef struct CollectiveGroup {
-    int32_t devices, servers;
-    const int32_t *members; /* [devices] cluster devices */
-    const int32_t *first;   /* [servers + 1] where each server's begin */
-    int32_t least, most;    /* devices on a server */
-    int32_t *column;        /* [servers] scratch */
-} CollectiveGroup;
 
 typedef enum CollectivePatternKind {
     PATTERN_RING,
+    PATTERN_RINGS,
     PATTERN_HALVING,
     PATTERN_INSIDE_RING,
     PATTERN_INSIDE_HALVING,

@@ -7,7 +7,6 @@
 #include "cost/collective_profile.h"
 
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
 /* Groups are compared with so many different ones; a copy more does no harm. */
@@ -18,6 +17,7 @@ enum { MOST_COMPARED = 64, MOST_EFFICIENCIES = 8 };
 
 static const CollectiveAlgorithm algorithms[] = {
     {"ring", SCATTERED, 1, {PATTERN_RING}, false, false},
+    {"rings", SCATTERED, 1, {PATTERN_RINGS}, false, false},
     {"halving-doubling", SCATTERED, 1, {PATTERN_HALVING}, false, false},
     {"hierarchical (rings)", SCATTERED, 2, {PATTERN_INSIDE_RING, PATTERN_ACROSS_RING}, false, false},
     {"hierarchical (ring inside)", SCATTERED, 2, {PATTERN_INSIDE_RING, PATTERN_ACROSS_HALVING}, false, false},
@@ -119,33 +119,6 @@ typedef struct Builder {
     CollectiveProfile *profiles; /* [group_count] in scratch memory */
     int32_t group_count;
 } Builder;
-
-static int compare_devices(const void *a, const void *b) {
-    const int32_t *x = a, *y = b;
-    return (*x > *y) - (*x < *y);
-}
-
-/* Devices are numbered server by server. */
-static bool describe_group(Builder *self, CollectiveGroup *group, const int32_t *members, int32_t size) {
-    int32_t *sorted = ARENA_ARRAY(self->arena, int32_t, size);
-    int32_t *first = ARENA_ARRAY(self->arena, int32_t, size + 1);
-    int32_t *column = ARENA_ARRAY(self->arena, int32_t, size);
-    if (self->arena->failed) return false;
-    const int32_t *server_of = self->cluster->server_of;
-    memcpy(sorted, members, sizeof *sorted * (size_t)size);
-    qsort(sorted, (size_t)size, sizeof *sorted, compare_devices);
-    *group = (CollectiveGroup){
-        .devices = size, .members = sorted, .first = first, .least = size, .column = column};
-    for (int32_t k = 0; k < size; k++)
-        if (k == 0 || server_of[sorted[k]] != server_of[sorted[k - 1]]) first[group->servers++] = k;
-    first[group->servers] = size;
-    for (int32_t s = 0; s < group->servers; s++) {
-        int32_t here = first[s + 1] - first[s];
-        if (here < group->least) group->least = here;
-        if (here > group->most) group->most = here;
-    }
-    return true;
-}
 
 /* Whether b's terms are a's times one number; that number. */
 static bool is_multiple(const CollectiveStep *a, const CollectiveStep *b, double *factor) {
@@ -256,6 +229,11 @@ static const CollectiveProfile *keep(Arena *arena, const CollectiveProfile *prof
     return arena->failed ? NULL : copy;
 }
 
+/* Parts may be islands of one server. */
+static int32_t most_of_a_server(const CollectiveGroup *group) {
+    return group->servers > 1 ? group->most : group->devices;
+}
+
 AmStatus collective_profiles(CollectiveTopology *topologies, Arena *arena, const Cluster *cluster,
                              const int32_t *members, int32_t group_count, int32_t group_size,
                              AmError *error) {
@@ -268,8 +246,8 @@ AmStatus collective_profiles(CollectiveTopology *topologies, Arena *arena, const
     AmStatus status = scratch.failed ? am_fail_memory(error, group_count)
                                      : edge_loads_open(&self.loads, &scratch, cluster, error);
     for (int32_t g = 0; g < group_count && status == AM_OK; g++)
-        if (!describe_group(&self, &self.groups[g], members + (int64_t)g * group_size, group_size))
-            status = am_fail_memory(error, group_size);
+        status = collective_group(&self.groups[g], &scratch, cluster, members + (int64_t)g * group_size,
+                                  group_size, error);
     for (int32_t p = 0; p < COLLECTIVE_PATTERNS && status == AM_OK && group_size > 1; p++)
         status = walk_pattern(&self, (CollectivePatternKind)p, error);
     for (int32_t g = 0; g < group_count && status == AM_OK; g++) {
@@ -281,7 +259,7 @@ AmStatus collective_profiles(CollectiveTopology *topologies, Arena *arena, const
         if (k == different_count && k < MOST_COMPARED && profile) different[different_count++] = profile;
         topologies[g] = (CollectiveTopology){.devices = group_size,
                                              .servers = self.groups[g].servers,
-                                             .per_server = self.groups[g].most,
+                                             .per_server = most_of_a_server(&self.groups[g]),
                                              .profile = profile};
     }
     arena_free(&scratch);

@@ -5,7 +5,7 @@
  * so a step of a pattern is its latency and a term for every kind of link that
  * it crosses (edge_load.h):
  *     seconds = rounds x sum over steps of [latency + max over terms of b S / efficiency(S)].
- * A reduction that ends everywhere takes two rounds of ring, halving, hierarchical
+ * A reduction that ends everywhere takes two rounds of ring(s), halving, hierarchical
  * or direct, one to reduce and scatter, one to gather. The quickest algorithm is
  * taken. Where the groups of a partition would choose differently each is priced as
  * if the others did what it does.

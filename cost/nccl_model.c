@@ -103,8 +103,10 @@ static double seconds_per_byte(const CollectiveTopology *topology, CollectivePat
 /* What each device of a ring could send at most if rings through all links of the servers were joined. */
 static double bus_bandwidth(const CollectiveTopology *topology, const Cluster *cluster) {
     double n = topology->devices, m = topology->servers, g = topology->per_server;
-    if (!topology->profile->moves[PATTERN_ACROSS_RING].is_possible)
-        return (n - 1) / n / seconds_per_byte(topology, PATTERN_RING, cluster);
+    if (m < 2 || !topology->profile->moves[PATTERN_ACROSS_RING].is_possible) {
+        bool has_rings = topology->profile->moves[PATTERN_RINGS].is_possible;
+        return (n - 1) / n / seconds_per_byte(topology, has_rings ? PATTERN_RINGS : PATTERN_RING, cluster);
+    }
     double inside = (g - 1) / g / seconds_per_byte(topology, PATTERN_INSIDE_RING, cluster);
     double between = (m - 1) / m / seconds_per_byte(topology, PATTERN_ACROSS_RING, cluster);
     return inside < between ? inside : between;

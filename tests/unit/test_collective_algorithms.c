@@ -235,6 +235,48 @@ static void rails_are_not_shared(void **state) {
     close_cluster(&own);
 }
 
+/* Devices joined by links of their own: rings that share none of them. In a full mesh of four there are three
+ * links a device and one ring takes two. */
+static void rings_use_all_links(void **state) {
+    (void)state;
+    static const char mesh[] =
+        "\"topology\": {\"edges\": ["
+        "{\"for\": {\"a\": [0, 4], \"b\": [0, 4]}, \"where\": \"a < b\", \"from\": \"server0/device{a}\", "
+        "\"to\": \"server0/device{b}\", \"link\": \"in\", \"width\": 2}]}";
+    Fixture self;
+    open_cluster(&self, 1, 4, 1e8, mesh);
+    const CollectiveTopology *group = first_devices(&self, 4);
+    double S = 6e6, in = S / B;
+    /* Six links a device, three rings of two each, both ways: six streams of 1e9. */
+    assert_close(seconds_of(&self, "rings", PROGRAM_ALL_REDUCE, S, group), 2 * (3 * A + 0.75 * in / 6),
+                 "rings");
+    assert_close(seconds_of(&self, "direct", PROGRAM_ALL_REDUCE, S, group), 2 * (3 * A + 0.25 * in / 2),
+                 "direct");
+    assert_close(seconds_of(&self, "ring", PROGRAM_ALL_REDUCE, S, group), 2 * (3 * A + 0.75 * in / 2),
+                 "ring");
+    close_cluster(&self);
+}
+
+/* Two islands of two, joined by a slow link between switches: as two servers are. */
+static void islands_are_like_servers(void **state) {
+    (void)state;
+    static const char islands[] =
+        "\"topology\": {\"edges\": ["
+        "{\"for\": {\"d\": [0, 4]}, \"from\": \"server0/device{d}\", \"to\": \"hub{d%2}\", \"link\": \"in\"},"
+        "{\"from\": \"hub0\", \"to\": \"hub1\", \"link\": \"out\"}]}";
+    Fixture self;
+    open_cluster(&self, 1, 4, 1e8, islands);
+    const CollectiveTopology *group = first_devices(&self, 4);
+    assert_int_equal(group->servers, 1);
+    assert_int_equal(group->per_server, 4);
+    double S = 6e6, in = S / B, out = S / 1e8, a = 2 * A, b = 2 * A + 1e-5;
+    assert_close(seconds_of(&self, "hierarchical (rings)", PROGRAM_ALL_REDUCE, S, group),
+                 2 * (a + 0.5 * in + b + 2 * 0.5 / 2 * out), "rings");
+    assert_close(seconds_of(&self, "ring", PROGRAM_ALL_REDUCE, S, group), 2 * (a + 2 * b + 0.75 * out),
+                 "ring");
+    close_cluster(&self);
+}
+
 /* Never slower with any link twice as fast; more bytes never quicker; the choice is the least. */
 static void prices_are_monotone(void **state) {
     (void)state;
@@ -272,6 +314,8 @@ int main(void) {
         cmocka_unit_test(hierarchies),
         cmocka_unit_test(servers_of_unequal_parts),
         cmocka_unit_test(rails_are_not_shared),
+        cmocka_unit_test(rings_use_all_links),
+        cmocka_unit_test(islands_are_like_servers),
         cmocka_unit_test(prices_are_monotone),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

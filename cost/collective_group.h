@@ -1,0 +1,25 @@
+/* How a group's devices lie along the graph of the cluster: parts that are close,
+ * and rings that use all links. */
+#ifndef COST_COLLECTIVE_GROUP_H
+#define COST_COLLECTIVE_GROUP_H
+
+#include "cost/topology.h"
+
+/* Parts are servers; of a group on one server whose links are said by edges, islands: devices among which
+ * messages go faster than to others. */
+typedef struct CollectiveGroup {
+    int32_t devices, servers, parts;
+    const int32_t *members; /* [devices] cluster devices, part by part */
+    const int32_t *first;   /* [parts + 1] where each part's begin */
+    int32_t least, most;    /* devices of a part */
+    int32_t *column;        /* [parts] scratch */
+    int32_t
+        ring_count; /* on one server: that share no link, each good for both directions; 0: not looked for */
+    const int32_t *rings; /* [ring_count * devices] cluster devices */
+} CollectiveGroup;
+
+/* Describes a group of `size` cluster devices; arrays live in the arena. AM_ERROR_INTERNAL: no memory. */
+AmStatus collective_group(CollectiveGroup *group, Arena *arena, const Cluster *cluster,
+                          const int32_t *members, int32_t size, AmError *error);
+
+#endif
