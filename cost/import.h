@@ -100,6 +100,8 @@ AmStatus import_end_server(Import *import, int32_t devices, AmError *error);
 #define IMPORT_SOCKET_LATENCY_SECONDS  1e-6
 #define IMPORT_NVLINK_LATENCY_SECONDS  4e-6 /* from device to device; of a switch half of it each */
 #define IMPORT_NETWORK_LATENCY_SECONDS 5e-6 /* from a card to its switch */
+/* Of what a network card signals so much is left for data: 12 GB/s of 12.5 at 100 Gb/s. */
+#define IMPORT_NETWORK_SHARE 0.96
 /* Of what PCIe signals so much is left for data: 12 GB/s of 16 in the third generation. */
 #define IMPORT_PCIE_SHARE 0.75
 

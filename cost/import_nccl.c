@@ -137,9 +137,10 @@ static void add_cards(NcclReader *self, const XmlElement *nic, const char *above
         snprintf(rail, sizeof rail, "/rail%d", self->card_count++);
         double megabits = number(net, "speed");
         bool is_told = megabits >= 10 && megabits <= 1e8;
-        const char *link = is_told ? import_link(self->import, "network", megabits / 8 * 1e6 * 0.96,
-                                                 IMPORT_NETWORK_LATENCY_SECONDS)
-                                   : import_between(self->import, 0.5);
+        const char *link =
+            is_told ? import_link(self->import, "network", megabits / 8 * 1e6 * IMPORT_NETWORK_SHARE,
+                                  IMPORT_NETWORK_LATENCY_SECONDS)
+                    : import_between(self->import, 0.5);
         const char *name = xml_attribute(net, "name"), *place = above;
         if (pcie) {
             place = import_place(self->import, "card", name ? name : rail + 1);

@@ -3,10 +3,11 @@
  * In a tree there is one route: both ends climb towards the root until they meet.
  * Any other graph is searched from the device where the route starts (Dijkstra,
  * by latency, then edges, then the lowest edge), which gives the last edge of the
- * routes to all vertices. Some of these lists are kept, the one that was asked for
- * longest ago makes room: memory grows with the vertices, not with the pairs of
- * devices. Latencies are compared as whole picoseconds, so that two routes over
- * the same links in another order are equally long whatever the rounding.
+ * routes to all vertices: the first time only to those that are no farther than the
+ * one that was asked for, since groups tend to be near one another. Some of these
+ * lists are kept, the one that was asked for longest ago makes room: memory grows
+ * with the vertices, not with the pairs of devices. Latencies are compared as whole picoseconds, so that two
+ * routes over the same links in another order are equally long whatever the rounding.
  */
 #include <pthread.h>
 #include <stdlib.h>
@@ -15,12 +16,25 @@
 #include "cost/topology.h"
 
 enum { MOST_KEPT_EDGES = 1 << 22 }; /* in all lists together, 16 MiB; one list is always kept */
+enum { UNKNOWN = -2 };              /* in a list: not searched so far */
 
 /* How far a vertex is from the start of a search. */
 typedef struct Distance {
     int64_t picoseconds;
     int32_t edges;
 } Distance;
+
+/* A vertex that was reached, waiting for its turn. */
+typedef struct Reached {
+    Distance distance;
+    int32_t vertex;
+} Reached;
+
+/* An edge as a search needs it: where it leads and what it takes. */
+typedef struct Crossing {
+    int64_t picoseconds;
+    int32_t edge, end;
+} Crossing;
 
 typedef struct TopologyRoutes {
     /* A tree: the directed edge towards the root, -1 there, and the edges to it. */
@@ -32,9 +46,10 @@ typedef struct TopologyRoutes {
     int32_t *start;       /* [slot_count] the device whose routes it holds, -1: none */
     int32_t *slot_of;     /* [device_count] -1: not kept */
     uint64_t *asked, now; /* [slot_count] when it was asked for */
+    Crossing *crossings;  /* [2 * edge_count] in the order of `leaving` */
     /* Of the search under way: */
-    Distance *distance;    /* [vertex_count] */
-    int32_t *heap, *place; /* vertices, nearest first; where a vertex is in it, -1: not there */
+    Distance *distance; /* [vertex_count] */
+    Reached *heap;      /* [2 * edge_count + 1] nearest first; a vertex that got nearer is there again */
     int32_t heap_count;
 } TopologyRoutes;
 
@@ -42,37 +57,25 @@ static bool is_nearer(const Distance *a, const Distance *b) {
     return a->picoseconds != b->picoseconds ? a->picoseconds < b->picoseconds : a->edges < b->edges;
 }
 
-static bool comes_first(const TopologyRoutes *routes, int32_t a, int32_t b) {
-    const Distance *x = &routes->distance[a], *y = &routes->distance[b];
-    if (is_nearer(x, y)) return true;
-    return !is_nearer(y, x) && a < b;
+static void heap_add(TopologyRoutes *routes, Distance distance, int32_t vertex) {
+    int32_t at = routes->heap_count++;
+    for (; at > 0 && is_nearer(&distance, &routes->heap[(at - 1) / 2].distance); at = (at - 1) / 2)
+        routes->heap[at] = routes->heap[(at - 1) / 2];
+    routes->heap[at] = (Reached){distance, vertex};
 }
 
-static void heap_put(TopologyRoutes *routes, int32_t at, int32_t vertex) {
-    routes->heap[at] = vertex;
-    routes->place[vertex] = at;
-}
-
-static void heap_rise(TopologyRoutes *routes, int32_t at) {
-    int32_t vertex = routes->heap[at];
-    for (; at > 0 && comes_first(routes, vertex, routes->heap[(at - 1) / 2]); at = (at - 1) / 2)
-        heap_put(routes, at, routes->heap[(at - 1) / 2]);
-    heap_put(routes, at, vertex);
-}
-
-static int32_t heap_take(TopologyRoutes *routes) {
-    int32_t taken = routes->heap[0], vertex = routes->heap[--routes->heap_count], at = 0;
-    routes->place[taken] = -1;
-    while (2 * at + 1 < routes->heap_count) {
-        int32_t child = 2 * at + 1;
+static Reached heap_take(TopologyRoutes *routes) {
+    Reached taken = routes->heap[0], moved = routes->heap[--routes->heap_count];
+    int32_t at = 0, child;
+    while ((child = 2 * at + 1) < routes->heap_count) {
         if (child + 1 < routes->heap_count &&
-            comes_first(routes, routes->heap[child + 1], routes->heap[child]))
+            is_nearer(&routes->heap[child + 1].distance, &routes->heap[child].distance))
             child++;
-        if (!comes_first(routes, routes->heap[child], vertex)) break;
-        heap_put(routes, at, routes->heap[child]);
+        if (!is_nearer(&routes->heap[child].distance, &moved.distance)) break;
+        routes->heap[at] = routes->heap[child];
         at = child;
     }
-    if (routes->heap_count > 0) heap_put(routes, at, vertex);
+    routes->heap[at] = moved;
     return taken;
 }
 
@@ -81,48 +84,62 @@ static int64_t picoseconds(double seconds) {
     return (int64_t)((seconds < 10 ? seconds : 10) * 1e12 + 0.5);
 }
 
-static void search(const Topology *self, TopologyRoutes *routes, int32_t start, int32_t *last) {
+/* Fills `last` for all that is no farther from `start` than `target`, for everything where that is -1.
+ * A vertex is final once it is taken from the heap: what leads to it has less latency or fewer edges. */
+static void search(const Topology *self, TopologyRoutes *routes, int32_t start, int32_t target,
+                   int32_t *last) {
     for (int32_t v = 0; v < self->vertex_count; v++) {
         routes->distance[v] = (Distance){INT64_MAX, 0};
-        routes->place[v] = -1;
-        last[v] = -1;
+        last[v] = UNKNOWN;
     }
     routes->distance[start] = (Distance){0, 0};
-    routes->heap_count = 1;
-    heap_put(routes, 0, start);
+    last[start] = -1;
+    routes->heap_count = 0;
+    heap_add(routes, routes->distance[start], start);
     while (routes->heap_count > 0) {
-        int32_t vertex = heap_take(routes);
-        for (int32_t k = self->first_leaving[vertex]; k < self->first_leaving[vertex + 1]; k++) {
-            int32_t edge = self->leaving[k], next = topology_edge_end(self, edge);
-            Distance further = routes->distance[vertex];
-            further.picoseconds += picoseconds(self->edges[edge / 2].latency_seconds);
-            further.edges++;
-            Distance *known = &routes->distance[next];
+        Reached reached = heap_take(routes);
+        if (is_nearer(&routes->distance[reached.vertex], &reached.distance)) continue; /* it got nearer */
+        if (target >= 0 && is_nearer(&routes->distance[target], &reached.distance)) {
+            last[reached.vertex] = UNKNOWN;
+            break;
+        }
+        for (int32_t k = self->first_leaving[reached.vertex]; k < self->first_leaving[reached.vertex + 1];
+             k++) {
+            const Crossing *crossing = &routes->crossings[k];
+            Distance further = {reached.distance.picoseconds + crossing->picoseconds,
+                                reached.distance.edges + 1};
+            Distance *known = &routes->distance[crossing->end];
             bool is_new = is_nearer(&further, known);
-            if (!is_new && (is_nearer(known, &further) || edge > last[next])) continue;
-            last[next] = edge;
+            if (!is_new && (is_nearer(known, &further) || crossing->edge > last[crossing->end])) continue;
+            last[crossing->end] = crossing->edge;
             if (!is_new) continue;
             *known = further;
-            if (routes->place[next] < 0) heap_put(routes, routes->heap_count++, next);
-            heap_rise(routes, routes->place[next]);
+            heap_add(routes, further, crossing->end);
         }
     }
+    for (int32_t k = 0; k < routes->heap_count; k++)
+        if (!is_nearer(&routes->distance[routes->heap[k].vertex], &routes->heap[k].distance))
+            last[routes->heap[k].vertex] = UNKNOWN;
 }
 
-/* The list of routes from a device; the lock is held. */
-static const int32_t *routes_from(const Topology *self, TopologyRoutes *routes, int32_t start) {
+/* A list of routes from a device in which that to another one is known; the lock is held. */
+static const int32_t *routes_from(const Topology *self, TopologyRoutes *routes, int32_t start,
+                                  int32_t target) {
     int32_t slot = routes->slot_of[start];
-    if (slot < 0) {
+    bool is_kept = slot >= 0;
+    if (!is_kept) {
         slot = 0;
         for (int32_t k = 1; k < routes->slot_count; k++)
             if (routes->asked[k] < routes->asked[slot]) slot = k;
         if (routes->start[slot] >= 0) routes->slot_of[routes->start[slot]] = -1;
         routes->start[slot] = start;
         routes->slot_of[start] = slot;
-        search(self, routes, start, &routes->last[(size_t)slot * (size_t)self->vertex_count]);
     }
+    int32_t *last = &routes->last[(size_t)slot * (size_t)self->vertex_count];
+    if (!is_kept) search(self, routes, start, target, last);
+    else if (last[target] == UNKNOWN) search(self, routes, start, -1, last);
     routes->asked[slot] = ++routes->now;
-    return &routes->last[(size_t)slot * (size_t)self->vertex_count];
+    return last;
 }
 
 static void route_in_tree(const Topology *self, int32_t a, int32_t b, int32_t *edges, int32_t *count) {
@@ -151,7 +168,7 @@ void topology_route(const Topology *self, int32_t a, int32_t b, int32_t *edges, 
     }
     TopologyRoutes *routes = self->routes;
     pthread_mutex_lock(&routes->lock);
-    const int32_t *last = routes_from(self, routes, a);
+    const int32_t *last = routes_from(self, routes, a, b);
     for (int32_t v = b; v != a; v = topology_edge_start(self, last[v])) edges[(*count)++] = last[v];
     pthread_mutex_unlock(&routes->lock);
     for (int32_t k = 0; k < *count / 2; k++) {
@@ -200,9 +217,14 @@ AmStatus topology_prepare_routes(Topology *self, Arena *arena, AmError *error) {
     routes->asked = ARENA_ARRAY(arena, uint64_t, slots);
     routes->slot_of = ARENA_ARRAY(arena, int32_t, self->device_count);
     routes->distance = ARENA_ARRAY(arena, Distance, vertices);
-    routes->heap = ARENA_ARRAY(arena, int32_t, vertices);
-    routes->place = ARENA_ARRAY(arena, int32_t, vertices);
+    routes->heap = ARENA_ARRAY(arena, Reached, 2 * self->edge_count + 1);
+    routes->crossings = ARENA_ARRAY(arena, Crossing, 2 * self->edge_count);
     if (arena->failed) return am_fail_memory(error, vertices);
+    for (int32_t k = 0; k < 2 * self->edge_count; k++) {
+        int32_t edge = self->leaving[k];
+        routes->crossings[k] = (Crossing){picoseconds(self->edges[edge / 2].latency_seconds), edge,
+                                          topology_edge_end(self, edge)};
+    }
     for (int32_t k = 0; k < slots; k++) routes->start[k] = -1;
     for (int32_t k = 0; k < self->device_count; k++) routes->slot_of[k] = -1;
     pthread_mutex_init(&routes->lock, NULL);

@@ -258,6 +258,29 @@ static void many_devices_are_routed_in_little_memory(void **state) {
     free_graph(&graph);
 }
 
+/* Near ones asked for first, far ones later: the same as from the start. */
+static void routes_do_not_depend_on_the_order_of_asking(void **state) {
+    (void)state;
+    Graph graph, other;
+    read_builtin(&graph, "h100:4");
+    read_builtin(&other, "h100:4");
+    int32_t count = graph.topology->device_count, length, other_length;
+    int32_t *route = ARENA_ARRAY(&graph.arena, int32_t, graph.topology->longest);
+    int32_t *other_route = ARENA_ARRAY(&graph.arena, int32_t, graph.topology->longest);
+    for (int32_t a = 0; a < count; a++) topology_route(other.topology, a, (a + 13) % count, route, &length);
+    for (int32_t distance = 0; distance < count; distance++)
+        for (int32_t a = 0; a < count; a++) {
+            int32_t b = (a + distance) % count;
+            topology_route(graph.topology, a, b, route, &length);
+            topology_route(other.topology, a, b, other_route, &other_length);
+            assert_int_equal(length, a == b ? 0 : a / 8 == b / 8 || a % 8 == b % 8 ? 2 : 4);
+            assert_int_equal(length, other_length);
+            assert_memory_equal(route, other_route, sizeof *route * (size_t)length);
+        }
+    free_graph(&graph);
+    free_graph(&other);
+}
+
 static void faults_are_named(void **state) {
     (void)state;
 #define EDGE(text) "\"topology\": {\"edges\": [" text "]}"
@@ -431,6 +454,7 @@ int main(void) {
         cmocka_unit_test(a_hybrid_cube_mesh_has_neighbours),
         cmocka_unit_test(edges_add_to_what_servers_say),
         cmocka_unit_test(many_devices_are_routed_in_little_memory),
+        cmocka_unit_test(routes_do_not_depend_on_the_order_of_asking),
         cmocka_unit_test(faults_are_named),
         cmocka_unit_test(the_examples_of_the_document_are_right),
         cmocka_unit_test(expressions_have_values),
