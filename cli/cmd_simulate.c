@@ -58,8 +58,19 @@ static AmStatus simulate_traced(Simulation **simulation, Arena *arena, const Pla
     return status;
 }
 
+static AmStatus print(const Cli *cli, const Simulation *simulation, const Text *collectives, AmError *error) {
+    if (cli_has(cli, "--json"))
+        return cli_output_json(cli, simulation_to_json(simulation), JSON_STYLE_COMPACT, error);
+    Text text = {0};
+    simulation_print(&text, simulation);
+    if (collectives->data) text_append_string(&text, collectives->data);
+    AmStatus status = cli_output(cli, &text, error);
+    text_free(&text);
+    return status;
+}
+
 static AmStatus simulate(const Cli *cli, Arena *arena, PlanContext *context, json_t **root, Cluster **cluster,
-                         Profile *profile, AmError *error) {
+                         Profile *profile, Text *collectives, AmError *error) {
     Plan *plan;
     Simulation *simulation;
     SimulationOptions options;
@@ -71,16 +82,11 @@ static AmStatus simulate(const Cli *cli, Arena *arena, PlanContext *context, jso
     if (measured) TRY(profile_read(profile, measured, error));
     if (measured) TRY(profile_attach(profile, *cluster, measured, error));
     TRY(read_options(&options, cli, arena, *cluster, error));
+    if (cli_has(cli, "--verbose")) options.collectives = collectives;
     TRY(simulate_traced(&simulation, arena, context, plan, *cluster, &options, cli_text(cli, "--trace"),
                         error));
     cli_warn(cli, &simulation->warnings);
-    if (cli_has(cli, "--json"))
-        return cli_output_json(cli, simulation_to_json(simulation), JSON_STYLE_COMPACT, error);
-    Text text = {0};
-    simulation_print(&text, simulation);
-    AmStatus status = cli_output(cli, &text, error);
-    text_free(&text);
-    return status;
+    return print(cli, simulation, collectives, error);
 }
 
 static AmStatus run(const Cli *cli, AmError *error) {
@@ -89,12 +95,15 @@ static AmStatus run(const Cli *cli, AmError *error) {
     Cluster *cluster = NULL;
     json_t *root = NULL;
     Profile *profile = NULL;
+    Text collectives = {0};
     bool sweeps;
     TRY(simulate_sweep_wanted(&sweeps, cli, error));
     if (sweeps) return simulate_sweep(cli, error);
     AmStatus status = profile_open(&profile, error);
     if (status == AM_OK) status = cli_read_model(cli, 1, &context, error);
-    if (status == AM_OK) status = simulate(cli, &arena, context, &root, &cluster, profile, error);
+    if (status == AM_OK)
+        status = simulate(cli, &arena, context, &root, &cluster, profile, &collectives, error);
+    text_free(&collectives);
     profile_close(profile);
     cluster_free(cluster);
     json_decref(root);
@@ -107,6 +116,7 @@ static const CliOption options[] = {
     {"--cluster", "CLUSTER", "price the plan on another cluster", false},
     {"--profile", "FILE", "measured operators (run --profile), used where they have an answer", false},
     {"--trace", "T.json", "write the timeline as a Chrome trace (opens in Perfetto)", false},
+    {"--verbose", NULL, "how each collective is priced: algorithm, links, and the other algorithms", false},
     {"--jitter", "F", "operators take longer by chance, by this fraction on average", false},
     {"--seed", "N", "of that chance (default 0)", false},
     {"--slow", "D=F,...", "devices of the cluster that take F times longer than their type", false},

@@ -8,6 +8,7 @@
  */
 #include "cost/simulate.h"
 
+#include "cost/collective_report.h"
 #include "cost/critical_path.h"
 #include "cost/exchange.h"
 #include "cost/stage_clock.h"
@@ -280,6 +281,8 @@ AmStatus simulate_costs(Simulation **simulation, Arena *arena, const PlanCosts *
                            .warnings = costs->warnings};
     TRY(run(&self, arena, error));
     describe_devices(result, arena, costs);
+    for (int32_t s = 0; options->collectives && s < costs->ranks->stage_count; s++)
+        TRY(collective_report(options->collectives, arena, &costs->stages[s], s, error));
     *simulation = result;
     return arena->failed ? am_fail_memory(error, 0) : AM_OK;
 }

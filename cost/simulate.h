@@ -59,6 +59,7 @@ typedef struct SimulationOptions {
     bool with_path; /* find the critical path: every turn is then simulated step by step */
     double jitter;  /* steps of operators take longer by chance: by this fraction on average, exponentially */
     uint64_t seed;
+    Text *collectives;       /* or NULL: gets how each different collective is priced */
     const double *slowdowns; /* [device of the cluster]: how many times longer it takes; NULL: none */
 } SimulationOptions;
 

@@ -1,0 +1,135 @@
+# labels: cpu e2e
+# timeout: 900
+"""Simulated steps keep what can be said of them without simulating.
+
+Small models are planned by the experts and simulated on several clusters. The step by step form (`simulate`) gives what
+the folded form gave (`search`), bit for bit; it is never below what its busiest device does; the parts of a device's time
+add up; the critical path covers the step; a trace ends when the step does. A faster cluster is never slower; a slow device
+and chance never help, and chance is the same for the same seed.
+
+Run as `AUTOMAP=build/automap python3 tests/e2e/test_simulate.py [MODEL ...]`.
+"""
+
+import copy
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+
+AUTOMAP = os.environ.get("AUTOMAP", "build/automap")
+MODELS = pathlib.Path(__file__).resolve().parents[2] / "datasets" / "models"
+FULL = os.environ.get("AUTOMAP_FULL") == "1"
+SAMPLE = ["gpt2_tiny", "vgg_tiny", "moe_tiny"]
+PIPELINE = ["--space", "pipeline", "--expert", "even_pipeline"]
+PLANS = [
+    ["--cluster", "C", "--expert", "data_parallel"],
+    ["--cluster", "whale-dp", "--mesh", "data=4,model=4", "--expert", "megatron"],
+    ["--cluster", "host:8", "--expert", "zero3"],
+    ["--cluster", "C", "--expert", "zero2", "--micro-batches", "2"],
+    ["--cluster", "whale-pp", "--mesh", "data=2", *PIPELINE, "--micro-batches", "4"],
+    ["--cluster", "host:4", "--mesh", "data=1", *PIPELINE, "--micro-batches", "8", "--schedule", "gpipe"],
+    ["--cluster", "host:4", "--mesh", "data=1", *PIPELINE, "--micro-batches", "8", "--schedule", "1f1b"],
+    ["--cluster", "host:4", "--mesh", "data=1", *PIPELINE, "--micro-batches", "8", "--schedule", "zb_h1"],
+]
+
+
+def automap(*words):
+    return subprocess.run([AUTOMAP, *map(str, words)], capture_output=True, text=True)
+
+
+def simulate(plan, model, *options):
+    done = automap("simulate", plan, model, "--json", *options)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def close(value, expected):
+    return abs(value - expected) <= 1e-9 * max(abs(expected), 1e-12)
+
+
+def check_sums(found):
+    step = found["step_seconds"]
+    for device in found["devices"]:
+        busy = device["compute_seconds"] + device["communication_seconds"] - device["hidden_seconds"]
+        assert close(busy + device["idle_seconds"], step), device
+        assert device["idle_seconds"] >= 0, device
+        assert device["hidden_seconds"] <= min(device["compute_seconds"], device["communication_seconds"]) + 1e-12
+        assert step >= busy * (1 - 1e-12)
+    path = found["critical_path"]
+    assert close(path["compute_seconds"] + path["collective_seconds"] + path["transfer_seconds"], step), path
+    idle = sum(device["idle_seconds"] for device in found["devices"])
+    assert close(found["bubble_fraction"] * step * len(found["devices"]), idle)
+
+
+def faster(cluster, what):
+    """The cluster's description with all rates of one kind doubled."""
+    cluster = copy.deepcopy(cluster)
+    if what == "links":
+        for link in cluster["links"].values():
+            link["bytes_per_second"] *= 2
+            link["latency_seconds"] /= 2
+    else:
+        for kind in cluster["device_types"].values():
+            kind["memory_bytes_per_second"] *= 2
+            kind["kernel_launch_seconds"] = kind.get("kernel_launch_seconds", 0) / 2
+            kind["flops_per_second"] = {name: 2 * rate for name, rate in kind["flops_per_second"].items()}
+    return cluster
+
+
+def check_trace(folder, plan, model, step):
+    trace = folder / "trace.json"
+    simulate(plan, model, "--trace", trace)
+    events = json.loads(trace.read_text())
+    slices = [e for e in events.get("traceEvents", events) if e["ph"] == "X"]
+    end = max(e["ts"] + e["dur"] for e in slices)
+    assert abs(end - step * 1e6) <= 2e-3 + 1e-9 * end, (end, step)
+
+
+def check_plan(folder, model, options):
+    plan = folder / "plan.json"
+    done = automap("search", model, "--searcher", "expert", *options, "-o", plan)
+    if done.returncode in (2, 4):
+        return False  # the module does not allow it
+    assert done.returncode == 0, done.stderr
+    written = json.loads(plan.read_text())
+    found = simulate(plan, model)
+    step = found["step_seconds"]
+    assert step == written["predicted"]["step_seconds"], (step, written["predicted"]["step_seconds"])
+    check_sums(found)
+    check_trace(folder, plan, model, step)
+    cluster = written["cluster"]["description"]
+    for what in ("links", "devices"):
+        other = folder / "faster.json"
+        other.write_text(json.dumps(faster(cluster, what)))
+        assert simulate(plan, model, "--cluster", other)["step_seconds"] <= step, what
+    slow = simulate(plan, model, "--slow", "0=1.5")
+    check_sums(slow)
+    assert slow["step_seconds"] >= step
+    assert close(simulate(plan, model, "--slow", "0=1")["step_seconds"], step)
+    for bad in ("0", "0=", "0=-1", "9999=2", "0=1;1=2", "x"):
+        done = automap("simulate", plan, model, "--slow", bad)
+        assert done.returncode == 2 and "DEVICE=FACTOR" in done.stderr, (bad, done)
+    jitter = [simulate(plan, model, "--jitter", "0.1", "--seed", seed)["step_seconds"] for seed in (1, 1, 2)]
+    assert jitter[0] == jitter[1] and jitter[0] != jitter[2] and min(jitter) > step, jitter
+    return True
+
+
+def main():
+    models = sys.argv[1:] or (sorted(p.name for p in MODELS.iterdir() if p.name.endswith("_tiny")) if FULL else SAMPLE)
+    checked = 0
+    with tempfile.TemporaryDirectory() as name:
+        for model in models:
+            file = next(path for path in (MODELS / model).iterdir() if path.name.startswith("model.hlo"))
+            for options in PLANS:
+                try:
+                    checked += check_plan(pathlib.Path(name), file, options)
+                except AssertionError as error:
+                    sys.exit(f"{model} {' '.join(options)}: {error}")
+    print(f"{checked} plans of {len(models)} models")
+    assert checked >= len(models) * 4
+
+
+if __name__ == "__main__":
+    main()
