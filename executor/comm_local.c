@@ -13,7 +13,6 @@
 
 #include "executor/combine.h"
 #include "executor/comm.h"
-#include "executor/comm_stream.h"
 #include "executor/cpu/strided.h"
 #include "executor/rendezvous.h"
 
@@ -89,6 +88,9 @@ static AmStatus all_reduce(Comm *comm, RendezvousGroup *group, const CommCall *c
     }
     return AM_OK;
 }
+
+/* Beyond this the second copy costs more than the second meeting (bench_comm). */
+enum { LETTER_BYTES = 1024 };
 
 static int64_t in_letter(const IrShape *shape) {
     return (ir_shape_bytes(shape) + 15) / 16 * 16;
@@ -284,8 +286,8 @@ static AmStatus prepare(Comm *comm, CommCall *call, AmError *error) {
     self->results = ARENA_ARRAY(arena, char *, call->rank_count);
     if (arena->failed) return am_fail_memory(error, call->rank_count * 16);
     if (!self->group) return am_fail(error, AM_ERROR_INTERNAL, "", "a collective of an unknown group");
-    if (!call->collective || call->collective->kind != PROGRAM_ALL_REDUCE || !comm_reduces_whole(call))
-        return AM_OK;
+    bool is_small = letter_bytes(call) <= LETTER_BYTES;
+    if (!call->collective || call->collective->kind != PROGRAM_ALL_REDUCE || !is_small) return AM_OK;
     self->by_letters = true;
     return rendezvous_reserve_letters(world->rendezvous, self->group, letter_bytes(call), error);
 }

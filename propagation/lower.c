@@ -625,6 +625,7 @@ AmStatus lower_instructions(Lowering *self, int32_t computation, AmError *error)
 
 AmStatus lower_finish(Lowering *self, AmError *error) {
     bool is_entry = self->program->roles == self->roles;
+    TRY(program_transpose_before_reducing(self->program, error));
     TRY(program_merge_collectives(self->program, error));
     self->program->is_uneven = *self->is_uneven;
     TRY(program_absorb_transposes(self->program, error));

@@ -154,6 +154,8 @@ SbpState box_before_partial(SbpState from, SbpState to);
 AmStatus box_make_partial(Lowering *self, int32_t i, int32_t leaf, const IrShape *global, int32_t from,
                           SbpState to, int32_t *value, AmError *error);
 
+/* A transpose of the sum over devices of a product is done before the sum. */
+AmStatus program_transpose_before_reducing(Program *program, AmError *error);
 /* Independent collectives of one kind, group, reduction and type become one. */
 AmStatus program_merge_collectives(Program *program, AmError *error);
 

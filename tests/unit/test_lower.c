@@ -97,6 +97,27 @@ static void test_data_parallelism_reduces_gradients(void **state) {
     plan_context_free(context);
 }
 
+/* The transposes of weights' gradients vanish in the products that make them, though a sum over devices
+ * stands between, as they do on one device. */
+static void test_no_transpose_after_a_sum(void **state) {
+    (void)state;
+    PlanContext *context = read_context("t5_tiny");
+    Arena arena = {0};
+    PlanStage stage;
+    start_stage(&stage, &arena, context, "data=4");
+    list_tied(context, &stage.lists[0], "inputs", 0);
+    const Program *program = lower(context, &arena, &stage, 0);
+    assert_true(count(program).operands[PROGRAM_ALL_REDUCE] > 0);
+    for (int32_t i = 0; i < program->instruction_count; i++) {
+        const ProgramInstruction *instruction = &program->instructions[i];
+        if (instruction->kind != PROGRAM_COMPUTE || instruction->opcode != IR_TRANSPOSE) continue;
+        int32_t maker = program->values[instruction->operands[0]].instruction;
+        assert_false(maker >= 0 && program->instructions[maker].kind == PROGRAM_COLLECTIVE);
+    }
+    arena_free(&arena);
+    plan_context_free(context);
+}
+
 /* Everything that is not a lowered instruction's own: the program is the same
  * on all devices but for starts, so that collectives meet. */
 static void test_devices_run_the_same_instructions(void **state) {
@@ -331,6 +352,7 @@ int main(void) {
         cmocka_unit_test(test_buffers_do_not_overlap),
         cmocka_unit_test(test_half_products_are_added_in_f32),
         cmocka_unit_test(test_sums_of_half_products_are_not_carried),
+        cmocka_unit_test(test_no_transpose_after_a_sum),
         cmocka_unit_test(test_temporaries_share_memory),
         cmocka_unit_test(test_the_text_shows_what_is_computed),
     };
