@@ -1,13 +1,13 @@
 /* dot: batched matrix products in any layout.
  *
  * dot_plan.c finds the products, each of one row, column and contracted
- * dimension, with loops around them. f32, f64, c64 and c128 go to OpenBLAS,
- * which reads matrices transposed or not; f16 and bf16 are widened to f32 and
- * the sums rounded once; integers run in a plain loop that wraps in 64 bits.
+ * dimension, with loops around them. Sums in f32 are computed by tiles
+ * (product.h), which read f32, f16 and bf16 as they lie; where those do not
+ * suit, and for f64, c64 and c128, by OpenBLAS, which reads matrices transposed
+ * or not; integers run in a plain loop that wraps in 64 bits.
  *
- * A unit is a block of a product's result. Which units there are depends on the
- * shapes alone, and each is computed by one thread, so the team may share them
- * in any way.
+ * A unit is a block of a product's result, computed by one thread. OpenBLAS's
+ * units depend on the shapes alone; tiles give the same bits in any units.
  */
 #include <cblas.h>
 #include <string.h>
@@ -15,12 +15,13 @@
 #include "executor/cpu/cpu.h"
 #include "executor/cpu/divide.h"
 #include "executor/cpu/dot_plan.h"
+#include "executor/cpu/product.h"
 #include "executor/cpu/strided.h"
 #include "executor/cpu/wide.h"
 
 /* A unit has no less work than this, in multiplications, and there are no more blocks of a product. */
 static const double least_work = 16e6;
-enum { LEAST_EDGE = 192, MOST_BLOCKS = 16 };
+enum { LEAST_EDGE = 192, MOST_BLOCKS = 16, BLOCKS_OF_MEMBER = 4, EDGE_UNIT = 96 };
 /* Nanoseconds of a multiplication with its addition, and of starting a product. */
 static const double multiply_time = 0.02, product_time = 100;
 
@@ -32,19 +33,22 @@ typedef struct Matrices {
 typedef struct DotKernel {
     DotPlan plan;
     Dtype type; /* in which it is multiplied: f32, f64, c64, c128, or integers as s64 */
-    Dtype types[DOT_ARRAYS];
-    int64_t bytes, scratch_at[DOT_ARRAYS]; /* of an element; of what is packed */
+    Dtype types[DOT_ARRAYS], held[DOT_ARRAYS];         /* as given; as products read and write them */
+    int64_t bytes[DOT_ARRAYS], scratch_at[DOT_ARRAYS]; /* of an element as held; of what is packed */
     int64_t row_block, column_block, row_blocks, column_blocks, units;
-    double unit_time;
-    void (*multiply)(const struct DotKernel *kernel, const Matrices *matrices);
+    ProductPlan product; /* multiply_tiles() */
+    int64_t product_at;  /* scratch of its parts */
+    int32_t parts;
+    void (*multiply)(const struct DotKernel *kernel, const Matrices *matrices, void *scratch);
 } DotKernel;
 
 typedef struct DotWork {
     const DotKernel *kernel;
-    char *arrays[DOT_ARRAYS];
+    char *arrays[DOT_ARRAYS], *scratch;
 } DotWork;
 
-static void multiply_integers(const DotKernel *kernel, const Matrices *of) {
+static void multiply_integers(const DotKernel *kernel, const Matrices *of, void *scratch) {
+    (void)scratch;
     const DotAxis *row = &kernel->plan.row, *column = &kernel->plan.column, *depth = &kernel->plan.depth;
     for (int64_t i = 0; i < of->rows; i++)
         for (int64_t j = 0; j < of->columns; j++) {
@@ -58,7 +62,8 @@ static void multiply_integers(const DotKernel *kernel, const Matrices *of) {
 }
 
 /* One block of a product by OpenBLAS. */
-static void multiply_matrices(const DotKernel *kernel, const Matrices *of) {
+static void multiply_matrices(const DotKernel *kernel, const Matrices *of, void *scratch) {
+    (void)scratch;
     static const double one[2] = {1, 0}, zero[2];
     static const float single_one[2] = {1, 0}, single_zero[2];
     const DotAxis *row = &kernel->plan.row, *column = &kernel->plan.column, *deep = &kernel->plan.depth;
@@ -85,6 +90,11 @@ static void multiply_matrices(const DotKernel *kernel, const Matrices *of) {
                     right_leading, 0.0, out, leading);
 }
 
+static void multiply_tiles(const DotKernel *kernel, const Matrices *of, void *scratch) {
+    product_run(&kernel->product, (float *)of->arrays[DOT_RESULT], of->arrays[DOT_LEFT],
+                of->arrays[DOT_RIGHT], of->rows, of->columns, scratch);
+}
+
 /* Units go product by product, blocks of columns inside of blocks of rows. */
 static void run_units(void *user, int32_t part, int32_t parts) {
     const DotWork *work = user;
@@ -105,12 +115,12 @@ static void run_units(void *user, int32_t part, int32_t parts) {
         for (int32_t a = 0; a < DOT_ARRAYS; a++) {
             int64_t at = i * plan->row.strides[a] + j * plan->column.strides[a];
             for (int32_t d = 0; d < plan->loop_rank; d++) at += index[d] * plan->loops[d].strides[a];
-            of.arrays[a] = work->arrays[a] + at * kernel->bytes;
+            of.arrays[a] = work->arrays[a] + at * kernel->bytes[a];
         }
         of.rows = plan->row.size - i < kernel->row_block ? plan->row.size - i : kernel->row_block;
         of.columns =
             plan->column.size - j < kernel->column_block ? plan->column.size - j : kernel->column_block;
-        kernel->multiply(kernel, &of);
+        kernel->multiply(kernel, &of, work->scratch + part * kernel_align(kernel->product.scratch_bytes));
         if (++block < blocks) continue;
         block = 0;
         for (int32_t d = plan->loop_rank - 1; d >= 0; d--) {
@@ -125,17 +135,17 @@ static char *operand_at(const KernelCall *call, const DotKernel *kernel, int32_t
     const DotPlan *plan = &kernel->plan;
     const DotCopy *copy = &plan->copies[a];
     int32_t source = plan->swapped ? 1 - a : a;
-    bool same_type = kernel->types[source] == kernel->type;
+    bool same_type = kernel->types[source] == kernel->held[a];
     if (!plan->packed[a] && same_type) return call->operands[source];
     char *near = (char *)call->scratch + kernel->scratch_at[a];
     if (!plan->packed[a])
-        divided_convert(call->device, near, kernel->type, call->operands[source], kernel->types[source],
+        divided_convert(call->device, near, kernel->held[a], call->operands[source], kernel->types[source],
                         ir_shape_elements(call->operand_shapes[source]));
     else if (same_type)
         divided_copy(call->device, near, copy->near, call->operands[source], copy->far, copy->sizes,
-                     copy->rank, kernel->bytes);
+                     copy->rank, kernel->bytes[a]);
     else
-        divided_pack(call->device, near, kernel->type, call->operands[source], kernel->types[source],
+        divided_pack(call->device, near, kernel->held[a], call->operands[source], kernel->types[source],
                      copy->far, copy->sizes, copy->rank);
     return near;
 }
@@ -147,7 +157,7 @@ static void copy_result(const KernelCall *call, const DotKernel *kernel, const c
                         ir_shape_elements(call->result_shapes[0]));
     else if (kernel->types[DOT_RESULT] == kernel->type)
         divided_copy(call->device, call->results[0], copy->far, near, copy->near, copy->sizes, copy->rank,
-                     kernel->bytes);
+                     kernel->bytes[DOT_RESULT]);
     else
         divided_unpack(call->device, call->results[0], kernel->types[DOT_RESULT], copy->far, near,
                        kernel->type, copy->sizes, copy->rank);
@@ -156,12 +166,11 @@ static void copy_result(const KernelCall *call, const DotKernel *kernel, const c
 static void run_dot(const KernelCall *call) {
     const DotKernel *kernel = call->compiled;
     bool apart = kernel->plan.packed[DOT_RESULT] || kernel->types[DOT_RESULT] != kernel->type;
-    DotWork work = {.kernel = kernel};
+    DotWork work = {.kernel = kernel, .scratch = (char *)call->scratch + kernel->product_at};
     for (int32_t a = 0; a < DOT_RESULT; a++) work.arrays[a] = operand_at(call, kernel, a);
     work.arrays[DOT_RESULT] =
         apart ? (char *)call->scratch + kernel->scratch_at[DOT_RESULT] : call->results[0];
-    int32_t parts = team_parts(call->device, kernel->unit_time * (double)kernel->units);
-    team_run(call->device, run_units, &work, parts < kernel->units ? parts : (int32_t)kernel->units);
+    team_run(call->device, run_units, &work, kernel->parts);
     if (apart) copy_result(call, kernel, work.arrays[DOT_RESULT]);
 }
 
@@ -183,15 +192,15 @@ static Dtype product_type(Dtype left, Dtype right, Dtype result) {
 }
 
 /* Blocks of a product: halves of halves of the longer edge, at multiples of the widest registers. */
-static void divide_product(DotKernel *kernel) {
+static void divide_product(DotKernel *kernel, int64_t most_blocks) {
     const DotPlan *plan = &kernel->plan;
     int64_t sizes[2] = {plan->row.size, plan->column.size}, edges[2] = {sizes[0], sizes[1]},
             counts[2] = {1, 1};
-    for (int64_t blocks = 1; blocks * plan->products < MOST_BLOCKS; blocks = counts[0] * counts[1]) {
+    for (int64_t blocks = 1; blocks * plan->products < most_blocks; blocks = counts[0] * counts[1]) {
         int longer = edges[1] > edges[0];
         double work = (double)edges[0] * (double)edges[1] * (double)plan->depth.size;
         if (work < 2 * least_work || edges[longer] < 2 * LEAST_EDGE) break;
-        edges[longer] = (edges[longer] / 2 + 63) / 64 * 64;
+        edges[longer] = (edges[longer] / 2 + EDGE_UNIT - 1) / EDGE_UNIT * EDGE_UNIT;
         counts[longer] = (sizes[longer] + edges[longer] - 1) / edges[longer];
     }
     kernel->row_block = edges[0];
@@ -199,8 +208,29 @@ static void divide_product(DotKernel *kernel) {
     kernel->row_blocks = counts[0];
     kernel->column_blocks = counts[1];
     kernel->units = plan->products * counts[0] * counts[1];
-    kernel->unit_time =
-        product_time + multiply_time * (double)edges[0] * (double)edges[1] * (double)plan->depth.size;
+}
+
+/* What a product by tiles gives does not depend on its blocks: there are as many as the team needs. */
+static void plan_units(DotKernel *kernel, const KernelDevice *device) {
+    const DotPlan *plan = &kernel->plan;
+    int64_t team = team_size(device), most_blocks = MOST_BLOCKS;
+    if (kernel->multiply == multiply_tiles) most_blocks = team > 1 ? BLOCKS_OF_MEMBER * team : 1;
+    divide_product(kernel, most_blocks);
+    double work = (double)kernel->row_block * (double)kernel->column_block * (double)plan->depth.size;
+    int32_t parts = team_parts(device, (product_time + multiply_time * work) * (double)kernel->units);
+    kernel->parts = parts < kernel->units ? parts : (int32_t)kernel->units;
+}
+
+/* Products by tiles, where those are better, read operands in their own types. */
+static bool takes_tiles(DotKernel *kernel) {
+    const DotPlan *plan = &kernel->plan;
+    int32_t left = plan->swapped, right = !plan->swapped;
+    if (kernel->type != DTYPE_F32) return false;
+    return product_plan(
+        &kernel->product, tile_kind(),
+        (ProductSide){kernel->types[left], plan->row.strides[DOT_LEFT], plan->depth.strides[DOT_LEFT]},
+        (ProductSide){kernel->types[right], plan->column.strides[DOT_RIGHT], plan->depth.strides[DOT_RIGHT]},
+        plan->row.size, plan->column.size, plan->depth.size, plan->row.strides[DOT_RESULT]);
 }
 
 AmStatus cpu_prepare_dot(KernelCall *call, Arena *arena, AmError *error) {
@@ -215,22 +245,28 @@ AmStatus cpu_prepare_dot(KernelCall *call, Arena *arena, AmError *error) {
     kernel->types[DOT_LEFT] = left->type;
     kernel->types[DOT_RIGHT] = right->type;
     kernel->types[DOT_RESULT] = result->type;
-    kernel->bytes = dtype_bytes(kernel->type);
     call->compiled = kernel;
     call->run = run_zeros;
     if (ir_shape_elements(left) == 0 || ir_shape_elements(right) == 0) return AM_OK;
     const int64_t *order = attributes->dimension_count > 0 ? attributes->dimensions : NULL;
     if (!dot_plan(&kernel->plan, attributes->dot, left, right, order))
         return kernel_call_refuse(call, "a dimension is above 2^31", error);
+    bool by_tiles = takes_tiles(kernel);
     for (int32_t a = 0; a < DOT_ARRAYS; a++) {
         int32_t source = kernel->plan.swapped && a != DOT_RESULT ? 1 - a : a;
         const IrShape *shape = a == DOT_RESULT ? result : call->operand_shapes[source];
+        kernel->held[a] = by_tiles && a != DOT_RESULT ? kernel->types[source] : kernel->type;
+        kernel->bytes[a] = dtype_bytes(kernel->held[a]);
         kernel->scratch_at[a] = call->scratch_bytes;
-        if (kernel->plan.packed[a] || kernel->types[source] != kernel->type)
-            call->scratch_bytes += kernel_align(ir_shape_elements(shape) * kernel->bytes);
+        if (kernel->plan.packed[a] || kernel->types[source] != kernel->held[a])
+            call->scratch_bytes += kernel_align(ir_shape_elements(shape) * kernel->bytes[a]);
     }
-    kernel->multiply = kernel->type == DTYPE_S64 ? multiply_integers : multiply_matrices;
-    divide_product(kernel);
+    kernel->multiply = by_tiles                    ? multiply_tiles
+                       : kernel->type == DTYPE_S64 ? multiply_integers
+                                                   : multiply_matrices;
+    plan_units(kernel, call->device);
+    kernel->product_at = call->scratch_bytes;
+    call->scratch_bytes += kernel->parts * kernel_align(kernel->product.scratch_bytes);
     call->run = run_dot;
     return AM_OK;
 }

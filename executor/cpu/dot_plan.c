@@ -9,8 +9,10 @@
 
 #include "executor/cpu/strided.h"
 
-/* Nanoseconds: of starting one product, of copying one element, of a multiplication with an addition. */
-static const double product_cost = 150, copy_cost = 0.7, multiply_cost = 0.025;
+/* Nanoseconds: of starting one product, of copying one element before or after, of a multiplication with an
+ * addition, of packing an element and of transposing one as it is packed. */
+static const double product_cost = 150, copy_cost = 0.7, multiply_cost = 0.016, pack_cost = 0.15,
+                    turn_cost = 0.4, few_rows = 40;
 
 enum { BATCH, ROWS, COLUMNS, DEPTH, KINDS };
 
@@ -159,15 +161,19 @@ static bool describe(DotPlan *plan, const Axes *axes, int32_t r, int32_t c) {
     return true;
 }
 
-/* Products of few rows or columns leave much of a register unused. */
+/* Products of few rows or columns leave much of a register unused. Columns that lie along the depth are
+ * transposed as they are packed, others packed where many rows use them. */
 static double estimate(const DotPlan *plan) {
     double cost = 0;
     double rows = (double)plan->row.size, columns = (double)plan->column.size;
+    double depth = (double)plan->depth.size;
     double padded = (rows < 4 ? 4 : rows) * (columns < 16 ? 16 : columns);
+    double column_cost = plan->column.strides[DOT_RIGHT] != 1 ? turn_cost : rows > few_rows ? pack_cost : 0;
+    double each = product_cost + padded * depth * multiply_cost + columns * depth * column_cost;
     for (int32_t a = 0; a < DOT_ARRAYS; a++)
         if (plan->packed[a])
             cost += copy_cost * (double)strided_elements(plan->copies[a].sizes, plan->copies[a].rank);
-    return cost + (double)plan->products * (product_cost + padded * (double)plan->depth.size * multiply_cost);
+    return cost + (double)plan->products * each;
 }
 
 /* The best product of these dimensions, if it is better than `best`. */

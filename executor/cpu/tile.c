@@ -44,10 +44,11 @@ const TileKind tile_kinds[] = {
      16,
      4,
      {0, 8, 8, 8, 6},
-     {NULL, tile_8_1_avx512, tile_8_2_avx512, tile_8_3_avx512, tile_6_4_avx512}},
-    {"avx2", has_avx2, 8, 2, {0, 8, 6}, {NULL, tile_8_1_avx2, tile_6_2_avx2}},
+     {NULL, tile_8_1_avx512, tile_8_2_avx512, tile_8_3_avx512, tile_6_4_avx512},
+     transpose_avx512},
+    {"avx2", has_avx2, 8, 2, {0, 8, 6}, {NULL, tile_8_1_avx2, tile_6_2_avx2}, transpose_avx2},
 #endif
-    {"any", always, 4, 2, {0, 8, 6}, {NULL, tile_8_1_any, tile_6_2_any}},
+    {"any", always, 4, 2, {0, 8, 6}, {NULL, tile_8_1_any, tile_6_2_any}, transpose_any},
 };
 const int32_t tile_kind_count = sizeof tile_kinds / sizeof *tile_kinds;
 

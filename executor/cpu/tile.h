@@ -22,6 +22,7 @@
 
 enum { TILE_MOST_ROWS = 8, TILE_MOST_VECTORS = 4, TILE_MOST_WIDTH = 16 };
 enum { TILE_MOST_COLUMNS = TILE_MOST_VECTORS * TILE_MOST_WIDTH };
+enum { TILE_PREFETCHED = 8 }; /* depths that B is asked for ahead */
 
 /* Where a segment begins: for each row of the shape (one that is not wanted may repeat another), and in B. */
 typedef struct TileSegment {
@@ -49,6 +50,8 @@ typedef struct TileKind {
     /* [vectors]: rows of the tile that is that wide, and what computes it. */
     int32_t rows[TILE_MOST_VECTORS + 1];
     void (*run[TILE_MOST_VECTORS + 1])(const TileWork *work);
+    /* out[k * step + c] = lines[c][k] for c < width, k < depth */
+    void (*transpose)(float *out, int64_t step, const float *const *lines, int64_t depth);
 } TileKind;
 
 /* The best first; the last one runs anywhere. */

@@ -1,0 +1,42 @@
+/* Matrix products of f32 by tiles (tile.h), their operands packed as they are read.
+ *
+ * out[i][j] = sum over k of left[i][k] * right[k][j]; f16 and bf16 become f32
+ * while they are packed. A sum goes along the depth in order, by stretches that
+ * depend on the depth alone: neither how a product is cut in blocks of rows and
+ * columns nor who computes them changes a bit.
+ */
+#ifndef EXECUTOR_CPU_PRODUCT_H
+#define EXECUTOR_CPU_PRODUCT_H
+
+#include "base/dtype.h"
+#include "executor/cpu/element.h"
+#include "executor/cpu/tile.h"
+
+/* An operand as it lies: elements from one row (of the right: column) and from one depth to the next; one of
+ * the two is 1. */
+typedef struct ProductSide {
+    Dtype type;
+    int64_t stride, depth_stride;
+} ProductSide;
+
+typedef struct ProductPlan {
+    ProductSide left, right;
+    int64_t depth, out_stride; /* elements from one row of the result to the next */
+    const TileKind *tile;
+    int32_t vectors;                              /* of a panel of columns */
+    int64_t row_block, column_block, depth_block; /* what is packed at a time */
+    int64_t columns_at, line_at;                  /* scratch offsets behind the packed rows */
+    int64_t scratch_bytes;
+    ElementLoop *widen[2]; /* of left and right to f32; NULL: they are */
+} ProductPlan;
+
+/* Plans products by this kind of tile, of at most so many rows and columns. False: another way is better, as
+ * the processor's vectors are short, the product is small, or the types are others. */
+bool product_plan(ProductPlan *plan, const TileKind *tile, ProductSide left, ProductSide right, int64_t rows,
+                  int64_t columns, int64_t depth, int64_t out_stride);
+
+/* One product; `scratch` has plan->scratch_bytes. */
+void product_run(const ProductPlan *plan, float *out, const void *left, const void *right, int64_t rows,
+                 int64_t columns, void *scratch);
+
+#endif

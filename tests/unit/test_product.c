@@ -1,0 +1,148 @@
+/* Products by every kind of tile that runs here, against sums written out, exactly: whole numbers. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+#include <math.h>
+#include <stdlib.h>
+
+#include "executor/cpu/product.h"
+
+enum { AROUND = 5 /* numbers that must stay, behind every row of the result */ };
+
+/* Element [i, k] of an operand in its layout: rows one after the other, or side by side. */
+static int64_t element(ProductSide side, int64_t i, int64_t k) {
+    return i * side.stride + k * side.depth_stride;
+}
+
+static ProductSide side_of(Dtype type, bool along, int64_t count, int64_t depth) {
+    return along ? (ProductSide){type, depth, 1} : (ProductSide){type, 1, count};
+}
+
+/* Whole numbers, or thirds, whose sums depend on their order. */
+static float number_at(int64_t k, bool whole) {
+    return whole ? (float)(k * 7 % 11 - 5) : (float)(k * 7 % 11 - 5) / 3;
+}
+
+static void *operand(ProductSide side, int64_t elements, bool whole) {
+    void *memory = malloc((size_t)(elements * 4));
+    for (int64_t k = 0; k < elements; k++) {
+        float value = number_at(k, whole);
+        if (side.type == DTYPE_F32) ((float *)memory)[k] = value;
+        else if (side.type == DTYPE_BF16) ((uint16_t *)memory)[k] = dtype_float_to_bf16(value);
+        else ((uint16_t *)memory)[k] = dtype_float_to_f16(value);
+    }
+    return memory;
+}
+
+static void run(const ProductPlan *plan, float *out, const void *left, const void *right, int64_t rows,
+                int64_t columns) {
+    void *scratch = malloc((size_t)plan->scratch_bytes);
+    product_run(plan, out, left, right, rows, columns, scratch);
+    free(scratch);
+}
+
+static void check(const TileKind *tile, Dtype type, int32_t layout, int64_t rows, int64_t columns,
+                  int64_t depth) {
+    ProductPlan plan;
+    ProductSide left = side_of(type, layout & 1, rows, depth);
+    ProductSide right = side_of(layout & 4 ? DTYPE_F32 : type, layout & 2, columns, depth);
+    int64_t step = columns + AROUND;
+    if (!product_plan(&plan, tile, left, right, rows, columns, depth, step)) return;
+    void *x = operand(left, rows * depth, true), *y = operand(right, columns * depth, true);
+    float *out = malloc(sizeof(float) * (size_t)(rows * step));
+    for (int64_t k = 0; k < rows * step; k++) out[k] = NAN;
+    run(&plan, out, x, y, rows, columns);
+    for (int64_t i = 0; i < rows; i++)
+        for (int64_t j = 0; j < step; j++) {
+            float sum = 0;
+            for (int64_t k = 0; k < depth && j < columns; k++)
+                sum += number_at(element(left, i, k), true) * number_at(element(right, j, k), true);
+            if (j < columns) assert_true(out[i * step + j] == sum);
+            else assert_true(isnan(out[i * step + j]));
+        }
+    free(x);
+    free(y);
+    free(out);
+}
+
+static void for_each_kind(void (*test)(const TileKind *tile)) {
+    for (int32_t k = 0; k < tile_kind_count; k++)
+        if (tile_kinds[k].is_here()) test(&tile_kinds[k]);
+}
+
+static void check_sizes(const TileKind *tile) {
+    static const int64_t sizes[][3] = {{4, 48, 1},    {5, 49, 7},   {8, 64, 16},   {9, 129, 33},
+                                       {33, 96, 20},  {64, 200, 5}, {17, 80, 400}, {70, 16, 30},
+                                       {200, 100, 9}, {6, 800, 11}};
+    for (size_t s = 0; s < sizeof sizes / sizeof *sizes; s++)
+        for (int32_t layout = 0; layout < 8; layout++) {
+            check(tile, DTYPE_F32, layout, sizes[s][0], sizes[s][1], sizes[s][2]);
+            check(tile, DTYPE_BF16, layout, sizes[s][0], sizes[s][1], sizes[s][2]);
+            check(tile, DTYPE_F16, layout, sizes[s][0], sizes[s][1], sizes[s][2]);
+        }
+}
+
+static void test_sizes_layouts_and_types(void **state) {
+    (void)state;
+    for_each_kind(check_sizes);
+}
+
+/* A product in pieces of its rows and columns has the same bits as the whole. */
+static void check_pieces(const TileKind *tile) {
+    enum { ROWS = 90, COLUMNS = 210, DEPTH = 500 };
+    for (int32_t layout = 0; layout < 4; layout++) {
+        ProductPlan plan;
+        ProductSide left = side_of(DTYPE_F32, layout & 1, ROWS, DEPTH);
+        ProductSide right = side_of(DTYPE_F32, layout & 2, COLUMNS, DEPTH);
+        if (!product_plan(&plan, tile, left, right, ROWS, COLUMNS, DEPTH, COLUMNS)) continue;
+        float *x = operand(left, ROWS * DEPTH, false), *y = operand(right, COLUMNS * DEPTH, false);
+        float *whole = malloc(sizeof(float) * ROWS * COLUMNS),
+              *pieces = malloc(sizeof(float) * ROWS * COLUMNS);
+        run(&plan, whole, x, y, ROWS, COLUMNS);
+        for (int64_t i = 0; i < ROWS; i += 37)
+            for (int64_t j = 0; j < COLUMNS; j += 101)
+                run(&plan, pieces + i * COLUMNS + j, x + element(left, i, 0), y + element(right, j, 0),
+                    i + 37 < ROWS ? 37 : ROWS - i, j + 101 < COLUMNS ? 101 : COLUMNS - j);
+        assert_memory_equal(whole, pieces, sizeof(float) * ROWS * COLUMNS);
+        free(x);
+        free(y);
+        free(whole);
+        free(pieces);
+    }
+}
+
+static void test_pieces_have_the_same_bits(void **state) {
+    (void)state;
+    for_each_kind(check_pieces);
+}
+
+static void check_transpose(const TileKind *tile) {
+    enum { DEPTH = 37, STEP = 19 };
+    float lines[TILE_MOST_WIDTH][DEPTH], out[DEPTH * STEP];
+    const float *places[TILE_MOST_WIDTH];
+    for (int32_t c = 0; c < tile->width; c++) {
+        places[c] = lines[c];
+        for (int32_t k = 0; k < DEPTH; k++) lines[c][k] = (float)(c * DEPTH + k);
+    }
+    for (int32_t k = 0; k < DEPTH * STEP; k++) out[k] = -1;
+    tile->transpose(out, STEP, places, DEPTH);
+    for (int32_t k = 0; k < DEPTH; k++)
+        for (int32_t c = 0; c < STEP; c++)
+            assert_true(out[k * STEP + c] == (c < tile->width ? lines[c][k] : -1));
+}
+
+static void test_transpose(void **state) {
+    (void)state;
+    for_each_kind(check_transpose);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_sizes_layouts_and_types),
+        cmocka_unit_test(test_pieces_have_the_same_bits),
+        cmocka_unit_test(test_transpose),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
