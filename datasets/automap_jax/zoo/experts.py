@@ -81,12 +81,20 @@ def full():
     return model(by_mask, 1024, 4096, 64, 32000, batch=32, length=512)
 
 
+def medium():
+    return model(by_mask, 256, 1024, 8, 1024, batch=8, length=128)
+
+
 def tiny():
     return model(by_mask, 16, 32, 4, 64, batch=8, length=8)
 
 
 def sorted_full():
     return model(by_order, 1024, 4096, 64, 32000, batch=32, length=512)
+
+
+def sorted_medium():
+    return model(by_order, 256, 1024, 8, 1024, batch=8, length=128)
 
 
 def sorted_tiny():

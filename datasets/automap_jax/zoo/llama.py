@@ -98,5 +98,9 @@ def full():
     return model(32, 4096, 32, 8, 14336, 128256, batch=16, length=2048)
 
 
+def medium():
+    return model(4, 256, 8, 4, 688, 1024, batch=4, length=128)
+
+
 def tiny():
     return model(3, 32, 4, 2, 48, 64, batch=8, length=12)

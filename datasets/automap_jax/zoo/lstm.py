@@ -55,5 +55,9 @@ def full():
     return model(32000, 1024, 2048, batch=128, length=128)
 
 
+def medium():
+    return model(1024, 256, 256, batch=32, length=128)
+
+
 def tiny():
     return model(64, 16, 24, batch=16, length=12)
