@@ -11,7 +11,7 @@ enum {
 
 /* Device a sends b a fraction of S; returns the latency of the way. */
 static double send(CollectiveWalk *walk, int32_t a, int32_t b, double fraction) {
-    return walk->follows ? edge_loads_follow(walk->loads, a, b) : edge_loads_add(walk->loads, a, b, fraction);
+    return walk->follows ? edge_loads_follow(walk->loads) : edge_loads_add(walk->loads, a, b, fraction);
 }
 
 static void raise_to(CollectiveWalk *walk, int32_t messages, double latency) {

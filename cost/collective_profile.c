@@ -171,7 +171,7 @@ static AmStatus walk_step(Builder *self, const CollectivePattern *pattern, Colle
         edge_loads_forget(&self->loads);
     }
     edge_loads_clear(&self->loads);
-    return AM_OK;
+    return self->arena->failed ? am_fail_memory(error, self->group_count) : AM_OK;
 }
 
 static AmStatus walk_pattern(Builder *self, CollectivePatternKind kind, AmError *error) {

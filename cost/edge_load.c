@@ -6,6 +6,7 @@ AmStatus edge_loads_open(EdgeLoads *self, Arena *arena, const Cluster *cluster, 
     const Topology *topology = cluster->topology;
     size_t edges = 2 * (size_t)topology->edge_count;
     *self = (EdgeLoads){.cluster = cluster,
+                        .arena = arena,
                         .load = ARENA_ARRAY(arena, double, edges + 1),
                         .members = ARENA_ARRAY(arena, int32_t, edges + 1),
                         .is_touched = ARENA_ARRAY(arena, bool, edges + 1),
@@ -47,18 +48,32 @@ static double find_way(EdgeLoads *self, int32_t a, int32_t b, int32_t *count) {
     return latency;
 }
 
+/* Keeps the way of a flow for later; false without memory. */
+static bool keep_way(EdgeLoads *self, int32_t length, double latency) {
+    ARENA_RESERVE(self->arena, self->ways, self->way_count, self->way_capacity);
+    for (int32_t k = 0; k < length && !self->arena->failed; k++) {
+        ARENA_RESERVE(self->arena, self->way_edges, self->way_edge_count, self->way_edge_capacity);
+        if (!self->arena->failed) self->way_edges[self->way_edge_count++] = self->route[k];
+    }
+    if (self->arena->failed) return false;
+    self->ways[self->way_count++] = (EdgeWay){latency, self->way_edge_count - length, length};
+    return true;
+}
+
 double edge_loads_add(EdgeLoads *self, int32_t a, int32_t b, double bytes) {
     int32_t count;
     double latency = find_way(self, a, b, &count);
+    if (!keep_way(self, count, latency)) return latency;
     for (int32_t k = 0; k < count; k++) add_to_edge(self, self->route[k], bytes);
     return latency;
 }
 
-double edge_loads_follow(EdgeLoads *self, int32_t a, int32_t b) {
-    int32_t count;
-    double latency = find_way(self, a, b, &count);
-    for (int32_t k = 0; k < count; k++) follow_edge(self, self->route[k]);
-    return latency;
+double edge_loads_follow(EdgeLoads *self) {
+    if (self->way_count == 0) return 0; /* without memory */
+    const EdgeWay *way = &self->ways[self->next_way];
+    self->next_way = (self->next_way + 1) % self->way_count;
+    for (int32_t k = 0; k < way->length; k++) follow_edge(self, self->way_edges[way->first + k]);
+    return way->latency;
 }
 
 /* Counts the devices that send over each edge towards the first one. */
@@ -108,7 +123,7 @@ void edge_loads_clear(EdgeLoads *self) {
         self->load[self->touched[k]] = 0;
         self->is_touched[self->touched[k]] = false;
     }
-    self->touched_count = 0;
+    self->touched_count = self->way_count = self->way_edge_count = self->next_way = 0;
 }
 
 double edge_terms_seconds(const EdgeTerm *terms, int32_t count, double bytes, double whole,

@@ -1,8 +1,8 @@
 /* Bytes on the directed edges of a cluster's graph, and which edge is busiest.
  *
  * Flows from device to device are added along their routes, whoever they belong
- * to; then those whose time is wanted are followed once more, and every link
- * that they cross is known by its busiest edge: seconds a byte would need there
+ * to; then all are followed once more, in the same order, and every link that those
+ * whose time is wanted cross is known by its busiest edge: seconds a byte would need there
  * at the link's full rate. Efficiency curves belong to links, not to edges, so the
  * time for any size follows from these few terms:
  *     max over terms of  seconds_per_byte S / efficiency(S).
@@ -18,6 +18,12 @@ typedef struct EdgeTerm {
     double seconds_per_byte;
 } EdgeTerm;
 
+/* Of one flow. */
+typedef struct EdgeWay {
+    double latency;
+    int32_t first, length; /* in `way_edges` */
+} EdgeWay;
+
 typedef struct EdgeLoads {
     const Cluster *cluster;
     double *load;     /* [2 * edge_count] directed edges */
@@ -25,26 +31,32 @@ typedef struct EdgeLoads {
     bool *is_touched; /* [2 * edge_count] */
     int32_t *touched; /* [touched_count] those with a load */
     int32_t *crossed; /* [crossed_count] scratch: those with members */
-    int32_t *route;   /* [longest] */
-    EdgeTerm *terms;  /* [term_count] of what has been followed */
-    int32_t *term_of; /* [link_count] -1: not crossed */
+    Arena *arena;
+    EdgeWay *ways;      /* [way_count] of the flows, in the order in which they were added */
+    int32_t *way_edges; /* [way_edge_count] */
+    int32_t *route;     /* [longest] */
+    EdgeTerm *terms;    /* [term_count] of what has been followed */
+    int32_t *term_of;   /* [link_count] -1: not crossed */
     int32_t touched_count, crossed_count, term_count;
+    int32_t way_count, way_capacity, way_edge_count, way_edge_capacity, next_way;
 } EdgeLoads;
 
-/* Without loads. Arrays live in the arena. AM_ERROR_INTERNAL: no memory. */
+/* Without loads. Arrays live in the arena, and grow there. AM_ERROR_INTERNAL: no memory; so it is where the
+ * arena has failed at the end. */
 AmStatus edge_loads_open(EdgeLoads *self, Arena *arena, const Cluster *cluster, AmError *error);
 /* Adds `bytes` to every edge from device a to device b; returns the latency of the way. */
 double edge_loads_add(EdgeLoads *self, int32_t a, int32_t b, double bytes);
-/* Looks for the busiest edges on the way from a to b; returns its latency. */
-double edge_loads_follow(EdgeLoads *self, int32_t a, int32_t b);
+/* Looks for the busiest edges on the way of the next flow, the first one after the last; returns its latency.
+ */
+double edge_loads_follow(EdgeLoads *self);
 /* In a tree: each of `count` devices sends every other `bytes`. An edge with c of
  * them on one side carries c (count - c) bytes each way, so their routes to the
  * first one tell all. Both return the longest latency of those. */
 double edge_loads_add_pairs(EdgeLoads *self, const int32_t *devices, int32_t count, double bytes);
 double edge_loads_follow_pairs(EdgeLoads *self, const int32_t *devices, int32_t count);
-/* Forgets the terms. */
+/* Forgets the terms; what is followed next makes its own. */
 void edge_loads_forget(EdgeLoads *self);
-/* Forgets terms and loads. */
+/* Forgets everything. */
 void edge_loads_clear(EdgeLoads *self);
 
 /* Seconds of the slowest term for `bytes`; `*worst` is its number (-1: there are

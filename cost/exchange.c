@@ -40,8 +40,8 @@ AmStatus exchange_price(ExchangePrice *price, Arena *arena, const Cluster *clust
         receiving[to] += way;
         latency = larger(latency, larger(sending[from], receiving[to]));
     }
-    for (int32_t k = 0; k < count; k++)
-        edge_loads_follow(&loads, device_of[pairs[k].giver], device_of[pairs[k].taker]);
+    for (int32_t k = 0; k < count; k++) edge_loads_follow(&loads);
+    if (arena->failed) return am_fail_memory(error, count);
     price->seconds = latency + edge_terms_seconds(loads.terms, loads.term_count, 1, whole, cluster, &worst);
     arena_release(arena, mark);
     return AM_OK;
