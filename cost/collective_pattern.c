@@ -6,7 +6,7 @@
 
 enum {
     MOST_DIRECT = 16, /* beyond it everybody's messages to everybody crowd out each other */
-    MOST_SAMPLED = 64 /* partners of a device that stand for all */
+    MOST_SAMPLED = 16 /* partners of a device that stand for all */
 };
 
 /* Device a sends b a fraction of S; returns the latency of the way. */
