@@ -48,6 +48,7 @@ static AmStatus import_files(const Cli *cli, Cluster **cluster, Arena *arena, Am
     for (int32_t k = 0; k < count; k++) TRY_OR_FAIL(import_add(&import, paths[k], error));
     TRY_OR_FAIL(import_finish(&description, &import, error));
     TRY_OR_FAIL(cluster_from_json(cluster, arena, description, "<import>", error));
+    cli_warn(cli, &import.warnings);
 fail:
     json_decref(description);
     import_end(&import);

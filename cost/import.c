@@ -41,7 +41,7 @@ enum { TYPE_COUNT = sizeof types / sizeof *types };
 
 AmStatus import_begin(Import *import, Arena *arena, const char *device_type, const char *between,
                       AmError *error) {
-    *import = (Import){.arena = arena, .between = between};
+    *import = (Import){.arena = arena, .between = between, .warnings.arena = arena};
     for (int32_t k = 0; k < TYPE_COUNT && device_type; k++)
         if (strcmp(types[k].device_type, device_type) == 0) import->type = &types[k];
     if (!import->type) {
@@ -170,31 +170,43 @@ static const char *builtin_link(Import *import, const char *name) {
 }
 
 static const char *inside_link(Import *import) {
-    if (!import->measured_inside) return builtin_link(import, import->type->inside);
+    if (!import->measured_inside) {
+        am_warn(&import->warnings, "no file tells the link inside servers: taken to be %s",
+                import->type->inside);
+        return builtin_link(import, import->type->inside);
+    }
     json_object_set(import->links, "measured-inside", import->measured_inside);
     return "measured-inside";
 }
 
+static const char *between_name(const Import *import) {
+    if (import->between) return import->between;
+    return import->measured_between ? "measured-between" : import->type->between;
+}
+
 const char *import_between(Import *import, double share) {
-    const char *name = import->between            ? import->between
-                       : import->measured_between ? "measured-between"
-                                                  : import->type->between;
-    json_t *link = import->between || !import->measured_between ? cluster_builtin_link(name)
-                                                                : json_copy(import->measured_between);
+    const char *name = between_name(import);
+    json_t *link = !import->between && import->measured_between ? json_copy(import->measured_between)
+                                                                : cluster_builtin_link(name);
     double latency = json_number_value(json_object_get(link, "latency_seconds"));
     json_object_set_new(link, "latency_seconds", json_real(latency * share));
     json_object_set_new(import->links, name, link);
-    import->between_is_used = true;
     return name;
 }
 
-/* What was measured or asked for is not passed over in silence. */
-static AmStatus check_use(const Import *import, const char *inside, AmError *error) {
+/* What was measured or asked for is not passed over in silence, nor what nobody told. */
+static AmStatus check_use(Import *import, const char *inside, AmError *error) {
     const char *drawn = import->server_source ? import->server_source : "the hosts";
     if (import->measured_inside && !inside)
         return am_fail(error, AM_ERROR_INPUT, "", "a link inside servers was measured, but %s %s", drawn,
                        import->server_source ? "tells each link" : "have one device each");
-    if (import->between_is_used || !(import->between || import->measured_between)) return AM_OK;
+    bool is_told = import->between || import->measured_between;
+    bool is_used = json_object_get(import->links, between_name(import)) != NULL;
+    if (is_used && !is_told)
+        am_warn(&import->warnings,
+                "no file tells the rate between servers: taken to be %s (--between names another)",
+                import->type->between);
+    if (is_used || !is_told) return AM_OK;
     return am_fail(error, import->between ? AM_ERROR_USAGE : AM_ERROR_INPUT, "",
                    "a link between servers was %s, but %s", import->between ? "asked for" : "measured",
                    import->host_count == 1 ? "there is one server (a hostfile tells more)"
@@ -285,7 +297,7 @@ static const char *place_name(const Import *import, const char *place, char *nam
 }
 
 /* Where cards end on more than one rail, a spine joins these. */
-static void join_rails(const Import *import, json_t *rows) {
+static void join_rails(const Import *import, json_t *rows, AmWarnings *warnings) {
     json_t *rails = json_object();
     const char *rail, *link = NULL;
     json_t *width;
@@ -295,13 +307,16 @@ static void join_rails(const Import *import, json_t *rows) {
             json_object_set_new(rails, import->edges[k].to + 1, json_string(link));
         }
     if (json_object_size(rails) > 1)
+        am_warn(warnings,
+                "cards of equal number are taken to be on one rail, and rails to meet at a spine as fast");
+    if (json_object_size(rails) > 1)
         json_object_foreach(rails, rail, width)
             json_array_append_new(rows, json_pack("{s:s, s:s, s:O, s:i}", "from", rail, "to", "spine", "link",
                                                   width, "width", import->host_count));
     json_decref(rails);
 }
 
-static json_t *describe_edges(const Import *import) {
+static json_t *describe_edges(Import *import) {
     json_t *rows = json_array();
     for (int32_t k = 0; k < import->edge_count; k++) {
         const ImportEdge *edge = &import->edges[k];
@@ -315,7 +330,7 @@ static json_t *describe_edges(const Import *import) {
         if (edge->width != 1) json_object_set_new(row, "width", json_real(edge->width));
         json_array_append_new(rows, row);
     }
-    join_rails(import, rows);
+    join_rails(import, rows, &import->warnings);
     return json_pack("{s:o}", "edges", rows);
 }
 
@@ -357,11 +372,11 @@ AmStatus import_finish(json_t **description, Import *import, AmError *error) {
     for (int32_t k = 0; k < import->host_count; k++) has_links |= import->hosts[k].devices > 1;
     const char *inside = !is_drawn && has_links ? inside_link(import) : NULL;
     const char *between = !is_drawn && several ? import_between(import, 1) : NULL;
+    keep_used_links(import, inside, between);
     TRY(check_use(import, inside, error));
     json_t *type = cluster_builtin_device_type(import->type->device_type);
     if (import->memory_bytes > 0)
         json_object_set_new(type, "memory_bytes", json_integer(import->memory_bytes));
-    keep_used_links(import, inside, between);
     json_t *root = json_pack("{s:s, s:s, s:{s:o}, s:O, s:o}", "format", "automap-cluster-1", "name",
                              "imported", "device_types", import->type->device_type, type, "links",
                              import->links, "servers", describe_servers(import, inside));

@@ -54,7 +54,7 @@ typedef struct Import {
     int64_t memory_bytes;      /* of a device; 0: not told */
 
     json_t *measured_inside, *measured_between; /* descriptions of links, or NULL */
-    bool between_is_used;
+    AmWarnings warnings;                        /* what was taken to be so, since no file tells it */
 } Import;
 
 /* AM_ERROR_USAGE: no such device type, or `between` is no built-in link. */

@@ -108,6 +108,12 @@ static const struct {
      "$.device_types.fast.memory_bytes_per_second: expected a number from"},
     {TYPES(RATE("{\"f32\": 1}, \"kernel_launch_seconds\": -1e-6")),
      "$.device_types.fast.kernel_launch_seconds: expected a number from"},
+    /* the other members */
+    {TYPES(TYPE ", \"overlaps_communication\": 1"),
+     "$.device_types.fast.overlaps_communication: expected true"},
+    {GOOD_HEAD ", \"collective_model\": \"ncl\", " GOOD_TYPES, "$.collective_model: expected \"alpha-beta\""},
+    {GOOD_HEAD ", \"collective_model\": {\"name\": \"nccl\", \"speed\": 1}, " GOOD_TYPES,
+     "$.collective_model.speed: unknown key"},
     /* no devices, too many */
     {GOOD_HEAD ", \"device_types\": {}", "$.device_types: expected at least one"},
     {SERVERS(""), "$.servers: expected at least one"},

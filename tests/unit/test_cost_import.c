@@ -316,6 +316,9 @@ static void parts_must_fit_together(void **state) {
                      AM_ERROR_INPUT);
     assert_non_null(strstr(self.error.text, "a link inside servers was measured, but"));
     end(&self);
+    assert_int_equal(IMPORT(&self, "A100-80GB", "roce-100", SAMPLE("matrix.txt")), AM_ERROR_USAGE);
+    assert_non_null(strstr(self.error.text, "there is one server"));
+    end(&self);
     static const char one[] = "worker-1 slots=4\n";
     assert_int_equal(IMPORT(&self, "A100-80GB", "roce-100", write_file(one, sizeof one - 1)), AM_ERROR_USAGE);
     assert_non_null(strstr(self.error.text, "there is one server"));
