@@ -156,7 +156,8 @@ def main():
         for ranks in sorted({row[1] for row in rows}):
             cluster = folder / f"host{ranks}.json"
             if not cluster.exists():
-                call("cluster", "--probe", "--device", "cpu", "--devices", ranks, "-o", cluster)
+                call("cluster", "--probe", "--device", "cpu", "--devices", ranks, "-o", cluster,
+                     processors=set(sorted(os.sched_getaffinity(0))[:ranks]))
         cases = [Case(pathlib.Path(name), k, row) for k, row in enumerate(rows)]
         for case in cases:
             case.cluster = folder / f"host{case.ranks}.json"

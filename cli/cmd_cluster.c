@@ -1,5 +1,9 @@
 /* automap cluster: the built-in clusters, one of any kind, this machine measured, or what other tools know.
  */
+#define _DEFAULT_SOURCE
+#include <stdio.h>
+#include <unistd.h>
+
 #include "cli/common.h"
 #include "cost/cluster.h"
 #include "cost/import.h"
@@ -25,13 +29,22 @@ static AmStatus list_clusters(const Cli *cli, AmError *error) {
 
 static const double probe_seconds = 30;
 
+/* A line on the terminal that is drawn over and over. */
+static void show_progress(void *user, double done) {
+    const Cli *cli = user;
+    if (!isatty(2) || cli_has(cli, "--quiet")) return;
+    if (done < 1) fprintf(stderr, "\rmeasuring: %3.0f %%\033[K", 100 * done);
+    else fputs("\r\033[K", stderr);
+    fflush(stderr);
+}
+
 /* The measured cluster; read as any other, so that what is written can be read. */
 static AmStatus probe(const Cli *cli, Cluster **cluster, Arena *arena, AmError *error) {
     int64_t devices = 0;
     json_t *description = NULL;
     TRY(cli_integer(cli, "--devices", 1, 1024, &devices, error));
-    TRY(probe_measure(&description, cli_text(cli, "--device"), (int32_t)devices, probe_seconds, NULL, NULL,
-                      error));
+    TRY(probe_measure(&description, cli_text(cli, "--device"), (int32_t)devices, probe_seconds, show_progress,
+                      (void *)cli, error));
     AmStatus status = cluster_from_json(cluster, arena, description, "<probe>", error);
     json_decref(description);
     return status;

@@ -138,6 +138,7 @@ static AmStatus measure_operators(Probe *self, json_t *type) {
     int32_t processors = self->back_end->processors(), ranks = self->share;
     json_t *operators = NULL;
     AmStatus status = self->back_end->operators(&operators, ranks < processors ? ranks : processors,
+                                                ranks < processors ? processors / ranks : 1, self->end,
                                                 self->progress, self->user, self->error);
     json_object_set_new(type, "operators", operators);
     json_object_set_new(type, "overlaps_communication", json_false());

@@ -47,8 +47,8 @@ struct ProbeBackEnd {
                      AmError *error);
     /* Classes of operators by the kernels of ranks (probe_operators()), which share `processors` of the host;
      * NULL: they are priced by the figures above. */
-    AmStatus (*operators)(json_t **operators, int32_t threads, ProbeProgress *progress, void *user,
-                          AmError *error);
+    AmStatus (*operators)(json_t **operators, int32_t ranks, int32_t threads, double end,
+                          ProbeProgress *progress, void *user, AmError *error);
     int32_t (*processors)(void);
     /* Collectives of as many ranks (probe_collectives()); NULL with `operators`. */
     AmStatus (*collectives)(json_t **collectives, int32_t ranks, AmError *error);

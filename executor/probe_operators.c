@@ -8,6 +8,7 @@
  */
 #include "executor/probe_operators.h"
 
+#include <cblas.h>
 #include <math.h>
 #include <pthread.h>
 #include <stdatomic.h>
@@ -21,14 +22,15 @@
 #include "ir/canonical.h"
 #include "propagation/lower.h"
 
-enum { LEAST_SERIES = 3, MOST_SERIES = 24, MOST_THREADS = 64, MOST_REPEATS = 20000 };
+enum { LEAST_SERIES = 3, MOST_SERIES = 24, MOST_RANKS = 64, MOST_REPEATS = 20000 };
 static const double series_seconds = 2.5e-4, long_seconds = 0.05;
 static const double agreement = 1.015; /* two series as close as that are believed */
 
 /* One module, run by all threads. */
 typedef struct Trial {
     const Program *program;
-    int32_t threads;
+    int32_t ranks, threads; /* of each rank */
+    double end;
     pthread_barrier_t together;
     _Atomic int64_t repeats; /* of the next series, by the first thread; 0: there is none */
 } Trial;
@@ -60,7 +62,8 @@ static void fill_parameters(const Worker *worker) {
 
 static AmStatus open_worker(Worker *worker) {
     const Trial *trial = worker->trial;
-    const KernelOptions options = {.index = worker->number, .threads = 1, .ranks_here = trial->threads};
+    const KernelOptions options = {
+        .index = worker->number, .threads = trial->threads, .ranks_here = trial->ranks};
     TRY(kernels_cpu.open(&worker->device, &options, &worker->error));
     TRY(ready_prepare(&worker->ready, &worker->arena, worker->device, NULL, trial->program, false,
                       &worker->error));
@@ -94,7 +97,8 @@ static void *work(void *argument) {
         double wanted = series_seconds / fmax(worker->seconds, 1e-9);
         int64_t next = wanted < 1 ? 1 : wanted > MOST_REPEATS ? MOST_REPEATS : (int64_t)wanted;
         bool is_long = worker->seconds * (k + 1) > long_seconds;
-        bool is_done = k >= LEAST_SERIES && (agrees || is_long || k >= MOST_SERIES);
+        bool is_late = clock_seconds() > trial->end;
+        bool is_done = k >= LEAST_SERIES && (agrees || is_long || is_late || k >= MOST_SERIES);
         atomic_store(&trial->repeats, is_done ? 0 : next);
     }
 }
@@ -106,37 +110,37 @@ static void close_worker(Worker *worker) {
 }
 
 static AmStatus run_trial(Trial *trial, double *seconds, AmError *error) {
-    Worker workers[MOST_THREADS] = {0};
+    Worker workers[MOST_RANKS] = {0};
     AmStatus status = AM_OK;
     int32_t started = 1;
     atomic_store(&trial->repeats, 1);
-    for (int32_t k = 0; k < trial->threads; k++) workers[k] = (Worker){.trial = trial, .number = k};
-    for (; started < trial->threads; started++)
+    for (int32_t k = 0; k < trial->ranks; k++) workers[k] = (Worker){.trial = trial, .number = k};
+    for (; started < trial->ranks; started++)
         if (pthread_create(&workers[started].thread, NULL, work, &workers[started]) != 0) break;
-    if (started < trial->threads)
+    if (started < trial->ranks)
         return am_fail(error, AM_ERROR_RUNTIME, "", "cannot start a thread to measure with");
     work(&workers[0]);
     *seconds = 0;
-    for (int32_t k = 0; k < trial->threads; k++) {
+    for (int32_t k = 0; k < trial->ranks; k++) {
         if (k > 0) pthread_join(workers[k].thread, NULL);
-        *seconds += workers[k].seconds / trial->threads;
+        *seconds += workers[k].seconds / trial->ranks;
         if (status == AM_OK && workers[k].status != AM_OK) {
             status = workers[k].status;
             if (error) *error = workers[k].error;
         }
     }
-    for (int32_t k = 0; k < trial->threads; k++) close_worker(&workers[k]);
+    for (int32_t k = 0; k < trial->ranks; k++) close_worker(&workers[k]);
     return status;
 }
 
 /* Seconds of a run of a module in text form. */
-static AmStatus measure_text(const Text *text, int32_t threads, double *seconds, AmError *error) {
+static AmStatus measure_text(const Text *text, const Trial *form, double *seconds, AmError *error) {
     IrModule *module = NULL, *canonical = NULL;
     Arena arena = {0};
     Program *program;
-    Trial trial = {.threads = threads};
+    Trial trial = {.ranks = form->ranks, .threads = form->threads, .end = form->end};
     AmStatus status;
-    pthread_barrier_init(&trial.together, NULL, (unsigned)threads);
+    pthread_barrier_init(&trial.together, NULL, (unsigned)form->ranks);
     TRY_OR_FAIL(ir_read_bytes(&module, "<probe>", text->data, (int64_t)text->length, error));
     TRY_OR_FAIL(ir_canonicalize(&canonical, module, error));
     TRY_OR_FAIL(program_from_computation(&program, &arena, canonical, canonical->entry, false, error));
@@ -150,17 +154,16 @@ fail:
     return status;
 }
 
-static AmStatus measure_point(const ProbeClass *class, const int64_t *sizes, int32_t threads, double *seconds,
-                              AmError *error) {
+static AmStatus measure_point(const ProbeClass *class, const int64_t *sizes, const Trial *form,
+                              double *seconds, AmError *error) {
     double less = 0;
     Text text = {0};
     class->text(&text, class->operation, sizes);
-    AmStatus status =
-        text.failed ? am_fail_memory(error, 4096) : measure_text(&text, threads, seconds, error);
+    AmStatus status = text.failed ? am_fail_memory(error, 4096) : measure_text(&text, form, seconds, error);
     if (class->less && status == AM_OK) {
         text.length = 0;
         class->less(&text, class->operation, sizes);
-        status = text.failed ? am_fail_memory(error, 4096) : measure_text(&text, threads, &less, error);
+        status = text.failed ? am_fail_memory(error, 4096) : measure_text(&text, form, &less, error);
     }
     text_free(&text);
     *seconds = fmax(*seconds - less, 0) / class->divisor;
@@ -188,7 +191,7 @@ static void smooth(double *seconds, const ProbeClass *class, const int32_t *coun
             if (p / stride % counts[d] < counts[d] - 1) seconds[p] = fmin(seconds[p], seconds[p + stride]);
 }
 
-static AmStatus measure_class(json_t **curve, const ProbeClass *class, int32_t threads, AmError *error) {
+static AmStatus measure_class(json_t **curve, const ProbeClass *class, const Trial *form, AmError *error) {
     int32_t counts[PROBE_MOST_DIMENSIONS], points = 1;
     json_t *sizes = json_array(), *seconds = json_array();
     *curve = json_pack("{s:o, s:o}", "sizes", sizes, "seconds", seconds);
@@ -205,7 +208,7 @@ static AmStatus measure_class(json_t **curve, const ProbeClass *class, int32_t t
         int64_t at[PROBE_MOST_DIMENSIONS];
         for (int32_t d = class->dimensions - 1, rest = p; d >= 0; rest /= counts[d--])
             at[d] = class->sizes[d][rest % counts[d]];
-        status = measure_point(class, at, threads, &measured[p], error);
+        status = measure_point(class, at, form, &measured[p], error);
     }
     if (status == AM_OK) smooth(measured, class, counts, points);
     for (int32_t p = 0; p < points && status == AM_OK; p++)
@@ -214,17 +217,20 @@ static AmStatus measure_class(json_t **curve, const ProbeClass *class, int32_t t
     return status;
 }
 
-AmStatus probe_operators(json_t **operators, int32_t threads, ProbeProgress *progress, void *user,
-                         AmError *error) {
+AmStatus probe_operators(json_t **operators, int32_t ranks, int32_t threads, double end,
+                         ProbeProgress *progress, void *user, AmError *error) {
+    const Trial form = {.ranks = ranks < MOST_RANKS ? ranks : MOST_RANKS, .threads = threads, .end = end};
+    int products = openblas_get_num_threads();
+    AmStatus status = AM_OK;
     *operators = json_object();
-    if (threads > MOST_THREADS) threads = MOST_THREADS;
-    for (int32_t k = 0; k < probe_class_count; k++) {
+    openblas_set_num_threads(1); /* as in a run: the team divides what it divides */
+    for (int32_t k = 0; k < probe_class_count && status == AM_OK; k++) {
         json_t *curve;
         if (progress) progress(user, (double)k / probe_class_count);
-        AmStatus status = measure_class(&curve, &probe_classes[k], threads, error);
+        status = measure_class(&curve, &probe_classes[k], &form, error);
         json_object_set_new(*operators, probe_classes[k].name, curve);
-        if (status != AM_OK) return status;
     }
+    openblas_set_num_threads(products);
     if (progress) progress(user, 1);
-    return AM_OK;
+    return status;
 }

@@ -9,9 +9,10 @@
 /* Told how much is done, from 0 to 1, in the caller's thread; `progress` may be NULL. */
 typedef void ProbeProgress(void *user, double done);
 
-/* The object, which the caller owns: the CPU's kernels, as run by `threads` ranks of one thread each that all
- * work at once. AM_ERROR_RUNTIME: a thread cannot be started. */
-AmStatus probe_operators(json_t **operators, int32_t threads, ProbeProgress *progress, void *user,
-                         AmError *error);
+/* The object, which the caller owns: the CPU's kernels, as run by `ranks` ranks of `threads` threads each
+ * that all work at once. After `end` (clock_seconds()) what is left is measured hastily. AM_ERROR_RUNTIME: a
+ * thread cannot be started. */
+AmStatus probe_operators(json_t **operators, int32_t ranks, int32_t threads, double end,
+                         ProbeProgress *progress, void *user, AmError *error);
 
 #endif

@@ -139,7 +139,7 @@ static void strided_input(Text *text, const char *operation, const int64_t *n) {
     text_append(text,
                 "  p0 = f32[%" PRId64 ",%" PRId64 "]{1,0} parameter(0)\n  p1 = f32[%" PRId64 ",%" PRId64
                 "]{1,0} parameter(1)\n  t = f32[%" PRId64 ",%" PRId64
-                "]{1,0} transpose(p1), dimensions={1,0}\n  ROOT r = f32[%" PRId64 ",%" PRId64
+                "]{1,0} broadcast(p1), dimensions={1,0}\n  ROOT r = f32[%" PRId64 ",%" PRId64
                 "]{1,0} %s(p0, t)\n",
                 rows, columns, columns, rows, rows, columns, rows, columns, operation);
     end(text);

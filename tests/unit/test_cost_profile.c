@@ -1,0 +1,166 @@
+/* Profiles of measured events, and curves of operator classes: what is read, what is refused, and what lies
+ * in between. */
+#define _DEFAULT_SOURCE
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/json.h"
+#include "cost/operator_curves.h"
+#include "cost/profile.h"
+
+static StepEvent event_of(const char *key, int32_t count, double a, double b) {
+    StepEvent event = {.size_count = count, .sizes = {a, b}};
+    text_append_string(&event.key, key);
+    return event;
+}
+
+/* Writes text to a file of its own; the name is `path`. */
+static void write_file(char *path, const char *text) {
+    strcpy(path, "/tmp/automap_profile_XXXXXX");
+    int file = mkstemp(path);
+    assert_true(file >= 0);
+    assert_int_equal(write(file, text, strlen(text)), (ssize_t)strlen(text));
+    close(file);
+}
+
+static Cluster *read_cluster(Arena *arena) {
+    Cluster *cluster;
+    assert_int_equal(cluster_read(&cluster, arena, "host:2", NULL), AM_OK);
+    return cluster;
+}
+
+static void a_profile_is_written_and_read(void **state) {
+    (void)state;
+    Arena arena = {0};
+    Profile *profile, *again;
+    char path[64];
+    double seconds;
+    StepEvent one = event_of("dot \"a\"", 2, 8, 16), other = event_of("dot \"a\"", 2, 32, 64),
+              between = event_of("dot \"a\"", 2, 16, 32), unknown = event_of("reduce", 2, 8, 16);
+    write_file(path, "");
+    assert_int_equal(profile_open(&profile, NULL), AM_OK);
+    assert_int_equal(profile_add(profile, "host", &one, 100, 3e-6, NULL), AM_OK);
+    assert_int_equal(profile_add(profile, "host", &one, 100, 2e-6, NULL), AM_OK);
+    assert_int_equal(profile_add(profile, "host", &one, 100, 5e-6, NULL), AM_OK);
+    assert_int_equal(profile_add(profile, "host", &other, 1600, 32e-6, NULL), AM_OK);
+    assert_int_equal(profile_write(profile, path, NULL), AM_OK);
+    assert_int_equal(profile_open(&again, NULL), AM_OK);
+    assert_int_equal(profile_read(again, path, NULL), AM_OK);
+    Cluster *cluster = read_cluster(&arena);
+    assert_int_equal(profile_attach(again, cluster, path, NULL), AM_OK);
+    const ProfileType *type = cluster->types[0].profile;
+    assert_true(profile_seconds(type, &one, 100, &seconds));
+    assert_true(fabs(seconds - 2e-6) < 1e-12); /* the least of three */
+    assert_true(profile_seconds(type, &between, 400, &seconds));
+    assert_true(fabs(seconds - 8e-6) < 1e-10); /* both tell the same rate */
+    assert_false(profile_seconds(type, &unknown, 100, &seconds));
+    cluster_free(cluster);
+    profile_close(profile);
+    profile_close(again);
+    unlink(path);
+    text_free(&one.key);
+    text_free(&other.key);
+    text_free(&between.key);
+    text_free(&unknown.key);
+    arena_free(&arena);
+}
+
+#define ROWS(rows) "{\"format\": \"automap-profile-1\", \"device_types\": {\"host\": [" rows "]}}"
+
+static void faults_are_told_by_their_path(void **state) {
+    (void)state;
+    static const struct {
+        const char *text, *message;
+    } faults[] = {
+        {"[]", "$: expected a profile"},
+        {"{\"format\": \"other\", \"device_types\": {}}", "$.format"},
+        {"{\"format\": \"automap-profile-1\", \"device_types\": {}, \"more\": 1}", "$.more"},
+        {ROWS("1"), "$.device_types.host[0]"},
+        {ROWS("{\"event\": \"a\", \"sizes\": [1], \"work\": 1, \"seconds\": 1, \"x\": 1}"),
+         "$.device_types.host[0].x"},
+        {ROWS("{\"event\": \"a\", \"sizes\": [1.5], \"work\": 1, \"seconds\": 1}"),
+         "$.device_types.host[0].sizes[0]"},
+        {ROWS("{\"event\": \"a\", \"sizes\": [1], \"work\": -1, \"seconds\": 1}"),
+         "$.device_types.host[0].work"},
+        {ROWS("{\"event\": \"a\", \"sizes\": [1], \"work\": 1, \"seconds\": 0}"),
+         "$.device_types.host[0].seconds"},
+    };
+    for (size_t k = 0; k < sizeof faults / sizeof *faults; k++) {
+        AmError error = {0};
+        Profile *profile;
+        char path[64];
+        write_file(path, faults[k].text);
+        assert_int_equal(profile_open(&profile, NULL), AM_OK);
+        assert_int_equal(profile_read(profile, path, &error), AM_ERROR_INPUT);
+        if (!strstr(error.text, faults[k].message)) fail_msg("%s: %s", faults[k].message, error.text);
+        profile_close(profile);
+        unlink(path);
+    }
+}
+
+static const OperatorCurves *read_curves(Arena *arena, const char *text, AmStatus expected, AmError *error) {
+    const OperatorCurves *curves = NULL;
+    json_t *root;
+    assert_int_equal(json_parse(&root, "test", text, strlen(text), NULL), AM_OK);
+    assert_int_equal(operator_curves_read(&curves, arena, root, false, "test", "$", error), expected);
+    json_decref(root);
+    return curves;
+}
+
+/* 5 + 2 a + 3 b + 7 a b is linear in each of the sizes, so that four points tell all of it. */
+static void sums_of_products_are_exact_in_between(void **state) {
+    (void)state;
+    Arena arena = {0};
+    const OperatorCurves *curves = read_curves(
+        &arena, "{\"reduce_rows\": {\"sizes\": [[1, 3], [2, 10]], \"seconds\": [27, 107, 59, 251]}}", AM_OK,
+        NULL);
+    assert_true(fabs(operator_curve_seconds(curves, OPERATOR_CLASS_REDUCE_ROWS, (double[]){2, 5}) - 94) <
+                1e-9);
+    assert_true(operator_curve_seconds(curves, OPERATOR_CLASS_REDUCE_ROWS, (double[]){1, 1}) == 27);
+    assert_true(operator_curve_seconds(curves, OPERATOR_CLASS_REDUCE_ROWS, (double[]){6, 20}) == 4 * 251);
+    assert_true(operator_curve_seconds(curves, OPERATOR_CLASS_TANH, (double[]){6}) == 0);
+    arena_free(&arena);
+}
+
+static void faulty_curves_are_told_by_their_path(void **state) {
+    (void)state;
+    static const struct {
+        const char *text, *message;
+    } faults[] = {
+        {"{\"dots\": {}}", "$.dots: unknown class"},
+        {"{\"all_reduce\": {\"sizes\": [[2], [1]], \"seconds\": [1]}}", "$.all_reduce: unknown class"},
+        {"{\"tanh\": 1}", "$.tanh"},
+        {"{\"tanh\": {\"sizes\": [[1]], \"seconds\": [1], \"x\": 1}}", "$.tanh.x"},
+        {"{\"tanh\": {\"sizes\": [[1], [2]], \"seconds\": [1]}}", "$.tanh.sizes"},
+        {"{\"tanh\": {\"sizes\": [[2, 1]], \"seconds\": [1, 1]}}", "$.tanh.sizes[0][1]"},
+        {"{\"tanh\": {\"sizes\": [[1, 2]], \"seconds\": [1]}}", "$.tanh.seconds"},
+        {"{\"tanh\": {\"sizes\": [[1, 2]], \"seconds\": [1, -1]}}", "$.tanh.seconds[1]"},
+        {"{\"tanh\": {\"sizes\": [[1, \"2\"]], \"seconds\": [1, 1]}}", "$.tanh.sizes[0][1]"},
+    };
+    for (size_t k = 0; k < sizeof faults / sizeof *faults; k++) {
+        Arena arena = {0};
+        AmError error = {0};
+        read_curves(&arena, faults[k].text, AM_ERROR_INPUT, &error);
+        if (!strstr(error.text, faults[k].message)) fail_msg("%s: %s", faults[k].message, error.text);
+        arena_free(&arena);
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_profile_is_written_and_read),
+        cmocka_unit_test(faults_are_told_by_their_path),
+        cmocka_unit_test(sums_of_products_are_exact_in_between),
+        cmocka_unit_test(faulty_curves_are_told_by_their_path),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
