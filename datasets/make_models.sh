@@ -21,3 +21,8 @@ done
 for name in $with_text; do
     zstd -19 -q -f --rm "models/$name"/*.hlo.txt
 done
+
+for name in gpt2_small vgg_small; do # what bench/two_ranks.py measures
+    python3 -m automap_jax.export "$name" --out "../bench/models/$name"
+    zstd -19 -q -f --rm "../bench/models/$name/model.hlo.pb"
+done

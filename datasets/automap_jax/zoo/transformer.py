@@ -118,3 +118,8 @@ def gpt2_batch1():
 
 def gpt2_batch8():
     return model(gpt2_logits, next_tokens, 12, 768, 12, 3072, 50257, batch=8, length=1024)
+
+
+def gpt2_small():
+    """Between gpt2_tiny and gpt2_batch1: a step of about a second on one processor."""
+    return model(gpt2_logits, next_tokens, 4, 256, 8, 1024, 1024, batch=32, length=128)
