@@ -75,14 +75,14 @@ static void make_plan(Plan *plan, Arena *arena, const PlanContext *whole, const 
 }
 
 static void run(const PlanContext *whole, const PlanContext *context, const Setting *setting) {
-    Arena fixed = {0};
+    Arena fixed = {0}, arena = {0}; /* memory that was used before, as in a search */
     AmError error = {0};
     Plan plan;
     double lower[RUNS], price[RUNS], folded[RUNS], full[RUNS], step_seconds[2] = {0};
     Cluster *cluster = make_cluster(&fixed, setting->servers);
     make_plan(&plan, &fixed, whole, context, cluster, setting);
     for (int32_t k = 0; k < RUNS; k++) {
-        Arena arena = {0};
+        ArenaMark mark = arena_mark(&arena);
         PlanRanks ranks;
         PlanCosts *costs;
         Simulation *simulation;
@@ -96,7 +96,7 @@ static void run(const PlanContext *whole, const PlanContext *context, const Sett
         check(simulate_costs(&simulation, &arena, costs, &options, &error), &error);
         at[3] = clock_thread_seconds();
         step_seconds[0] = simulation->step_seconds;
-        options.with_path = true;
+        options.with_details = true;
         check(simulate_costs(&simulation, &arena, costs, &options, &error), &error);
         at[4] = clock_thread_seconds();
         step_seconds[1] = simulation->step_seconds;
@@ -104,7 +104,7 @@ static void run(const PlanContext *whole, const PlanContext *context, const Sett
         price[k] = at[2] - at[1];
         folded[k] = at[3] - at[2];
         full[k] = at[4] - at[3];
-        arena_free(&arena);
+        arena_release(&arena, mark);
     }
     double prices = zoo_median(price, RUNS), events = zoo_median(folded, RUNS);
     printf("%-8s %9.1f %9.3f %9.3f %9.3f %9.1f   %s (target %g ms); step %.4g s, %s\n", setting->name,
@@ -113,6 +113,7 @@ static void run(const PlanContext *whole, const PlanContext *context, const Sett
            1e3 * setting->target, step_seconds[0],
            step_seconds[0] == step_seconds[1] ? "both alike" : "THE TWO DIFFER");
     cluster_free(cluster);
+    arena_free(&arena);
     arena_free(&fixed);
 }
 

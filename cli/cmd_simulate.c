@@ -34,7 +34,7 @@ static AmStatus read_slowdowns(SimulationOptions *options, Arena *arena, const c
 static AmStatus read_options(SimulationOptions *options, const Cli *cli, Arena *arena, const Cluster *cluster,
                              AmError *error) {
     double seed = 0;
-    *options = (SimulationOptions){.memory_fraction = CLUSTER_DEFAULT_MEMORY_FRACTION, .with_path = true};
+    *options = (SimulationOptions){.memory_fraction = CLUSTER_DEFAULT_MEMORY_FRACTION, .with_details = true};
     TRY(cli_number(cli, "--memory-fraction", 1e-6, 1, &options->memory_fraction, error));
     TRY(cli_number(cli, "--jitter", 0, 10, &options->jitter, error));
     TRY(cli_number(cli, "--seed", 0, 9007199254740992., &seed, error));

@@ -11,6 +11,13 @@
 #include "cost/memory.h"
 
 #include <math.h>
+#include <stdlib.h>
+
+const char *memory_kind_name(MemoryKind kind) {
+    static const char *const names[MEMORY_KINDS] = {"weight",    "optimizer",  "parameter", "gradient",
+                                                    "in flight", "collective", "activation"};
+    return names[kind];
+}
 
 enum { USED_BY_UPDATE = 1, USED_BY_OTHERS = 2 };
 
@@ -24,7 +31,7 @@ static bool keeps_elements(const IrModule *module, int32_t producer, int32_t use
 }
 
 /* flags[i]: who uses entry instruction i; a gradient is used by updates alone. */
-static uint8_t *find_gradients(Arena *arena, const IrModule *module, const IrRoles *roles) {
+uint8_t *memory_find_gradients(Arena *arena, const IrModule *module, const IrRoles *roles) {
     int32_t count = module->computations[module->entry].count;
     uint8_t *uses = ARENA_ARRAY(arena, uint8_t, count + 1);
     for (int32_t i = count - 1; uses && i >= 0; i--) {
@@ -66,14 +73,65 @@ static void find_lifetimes(const Program *program, int32_t *made, int32_t *last)
             last[program->values[program->outputs[k]].storage] = program->step_count;
 }
 
-/* Whether a result of the peak step works in the place of the operand at `offset`. */
-static bool is_taken_over(const Program *program, int64_t offset) {
-    const ProgramStep *step = &program->steps[program->peak_step];
-    if (step->fusion < 0) return false;
-    const ProgramFusion *fusion = &program->fusions[step->fusion];
-    for (int32_t k = 0; k < fusion->output_count; k++)
-        if (program->values[fusion->output_values[k]].offset == offset) return true;
+/* A storage that is there at the peak step. */
+typedef struct LiveStorage {
+    int32_t value, made;
+    int64_t offset;
+} LiveStorage;
+
+/* By place; of those in one place what was made last comes first. */
+static int by_offset(const void *a, const void *b) {
+    const LiveStorage *x = a, *y = b;
+    if (x->offset != y->offset) return x->offset < y->offset ? -1 : 1;
+    if (x->made != y->made) return x->made > y->made ? -1 : 1;
+    return (x->value > y->value) - (x->value < y->value);
+}
+
+/* What is alive at the peak step besides parameters, in the program's arena: where a result takes an
+ * operand's place, the result. */
+static AmStatus find_live(LiveStorage **live, int32_t *count, const Program *program, AmError *error) {
+    Arena *arena = program->arena;
+    int32_t *made = ARENA_ARRAY(arena, int32_t, program->value_count + 1), kept = 0;
+    int32_t *last = ARENA_ARRAY(arena, int32_t, program->value_count + 1);
+    *live = ARENA_ARRAY(arena, LiveStorage, program->value_count + 1);
+    *count = 0;
+    if (arena->failed) return am_fail_memory(error, program->value_count);
+    find_lifetimes(program, made, last);
+    for (int32_t v = 0; v < program->value_count; v++) {
+        const ProgramValue *value = &program->values[v];
+        bool in_memory =
+            value->instruction >= 0 && value->kind != PROGRAM_VALUE_INTERNAL && value->offset >= 0;
+        if (!in_memory || value->storage != v || made[v] < 0) continue;
+        if (made[v] > program->peak_step || last[v] < program->peak_step) continue;
+        (*live)[(*count)++] = (LiveStorage){v, made[v], value->offset};
+    }
+    qsort(*live, (size_t)*count, sizeof **live, by_offset);
+    for (int32_t k = 0; k < *count; k++)
+        if (kept == 0 || (*live)[kept - 1].offset != (*live)[k].offset) (*live)[kept++] = (*live)[k];
+    *count = kept;
+    return AM_OK;
+}
+
+/* Whether one loop made it and another one takes it. */
+static bool is_in_flight(const Program *program, int32_t storage) {
+    const ProgramInstruction *maker = &program->instructions[program->values[storage].instruction];
+    if (maker->opcode != IR_WHILE) return false;
+    for (int32_t s = program->values[storage].instruction + 1; s < program->instruction_count; s++) {
+        const ProgramInstruction *user = &program->instructions[s];
+        for (int32_t k = 0; user->opcode == IR_WHILE && k < user->operand_count; k++)
+            if (program->values[user->operands[k]].storage == storage) return true;
+    }
     return false;
+}
+
+/* `gradients`: NULL in a loop's body, whose instructions have no phase. */
+static MemoryKind kind_of(const Program *program, int32_t storage, const uint8_t *gradients) {
+    const ProgramValue *value = &program->values[storage];
+    if (gradients && program->roles->phases[value->origin] == IR_PHASE_BACKWARD &&
+        (gradients[value->origin] & USED_BY_UPDATE))
+        return MEMORY_GRADIENT;
+    if (program->instructions[value->instruction].kind == PROGRAM_COLLECTIVE) return MEMORY_COLLECTIVE;
+    return is_in_flight(program, storage) ? MEMORY_IN_FLIGHT : MEMORY_ACTIVATION;
 }
 
 static void add_parameters(MemoryUse *use, const Program *program) {
@@ -90,33 +148,97 @@ int64_t memory_peak(const Program *program) {
     return program->allocation_bytes;
 }
 
-AmStatus memory_use(MemoryUse *use, const Program *program, AmError *error) {
-    Arena *arena = program->arena;
-    ArenaMark mark = arena_mark(arena);
+static AmStatus add_live(MemoryUse *use, const Program *program, const uint8_t *gradients, AmError *error) {
+    LiveStorage *live;
+    int32_t count;
+    if (!gradients) gradients = memory_find_gradients(program->arena, program->module, program->roles);
+    if (!gradients) return am_fail_memory(error, 0);
+    TRY(find_live(&live, &count, program, error));
+    int64_t bytes[MEMORY_KINDS] = {0};
+    for (int32_t k = 0; k < count; k++)
+        bytes[kind_of(program, live[k].value, gradients)] += program->values[live[k].value].bytes;
+    use->gradients_bytes = bytes[MEMORY_GRADIENT];
+    use->in_flight_bytes = bytes[MEMORY_IN_FLIGHT];
+    use->collective_bytes = bytes[MEMORY_COLLECTIVE];
+    return AM_OK;
+}
+
+AmStatus memory_use(MemoryUse *use, const Program *program, const uint8_t *gradients, AmError *error) {
+    ArenaMark mark = arena_mark(program->arena);
     *use = (MemoryUse){.peak_bytes = memory_peak(program)};
-    uint8_t *uses = find_gradients(arena, program->module, program->roles);
-    int32_t *made = ARENA_ARRAY(arena, int32_t, program->value_count + 1);
-    int32_t *last = ARENA_ARRAY(arena, int32_t, program->value_count + 1);
-    if (arena->failed) {
-        arena_release(arena, mark);
-        return am_fail_memory(error, program->value_count);
-    }
-    find_lifetimes(program, made, last);
     add_parameters(use, program);
-    for (int32_t v = 0; v < program->value_count; v++) {
-        const ProgramValue *value = &program->values[v];
-        bool in_memory = value->instruction >= 0 && value->kind != PROGRAM_VALUE_INTERNAL;
-        if (!in_memory || value->storage != v || made[v] < 0) continue;
-        if (made[v] > program->peak_step || last[v] < program->peak_step) continue;
-        if (made[v] < program->peak_step && is_taken_over(program, value->offset)) continue;
-        IrPhase phase = program->roles->phases[value->origin];
-        if (phase == IR_PHASE_BACKWARD && (uses[value->origin] & USED_BY_UPDATE))
-            use->gradients_bytes += value->bytes;
-    }
+    AmStatus status = add_live(use, program, gradients, error);
     use->activation_bytes =
         use->peak_bytes - use->weights_bytes - use->optimizer_bytes - use->gradients_bytes;
-    arena_release(arena, mark);
+    arena_release(program->arena, mark);
+    return status;
+}
+
+/* Keeps the largest. */
+static void add_tensor(MemoryPeak *peak, const Program *program, int32_t value, MemoryKind kind) {
+    const MemoryTensor tensor = {program, value, kind, program->values[value].bytes};
+    int32_t at = peak->tensor_count;
+    while (at > 0 && peak->tensors[at - 1].bytes < tensor.bytes) at--;
+    if (at == MEMORY_MOST_TENSORS) return;
+    if (peak->tensor_count < MEMORY_MOST_TENSORS) peak->tensor_count++;
+    for (int32_t k = peak->tensor_count - 1; k > at; k--) peak->tensors[k] = peak->tensors[k - 1];
+    peak->tensors[at] = tensor;
+}
+
+static void add_parameter_tensors(MemoryPeak *peak, const Program *program) {
+    for (int32_t k = 0; k < program->roles->parameter_count; k++) {
+        IrRole role = program->roles->parameters[k].role;
+        MemoryKind kind = role == IR_ROLE_WEIGHT      ? MEMORY_WEIGHT
+                          : role == IR_ROLE_OPTIMIZER ? MEMORY_OPTIMIZER
+                                                      : MEMORY_PARAMETER;
+        if (program->parameters[k] >= 0) add_tensor(peak, program, program->parameters[k], kind);
+    }
+}
+
+/* The region with most values of its own, which decides the workspace; NULL: none has any. */
+static const Program *fullest_region(const ProgramInstruction *instruction) {
+    const Program *fullest = NULL;
+    int64_t most = 0;
+    for (int32_t k = 0; k < instruction->region_count; k++) {
+        const Program *region = instruction->regions[k];
+        int64_t own = region->allocation_bytes - region->parameter_bytes;
+        if (own <= most) continue;
+        most = own;
+        fullest = region;
+    }
+    return fullest;
+}
+
+/* Adds what is alive in a program at its peak, and in the loops that run then; the instant is that of the
+ * last and innermost one. */
+static AmStatus add_program(MemoryPeak *peak, const Program *program, const uint8_t *gradients,
+                            AmError *error) {
+    LiveStorage *live;
+    int32_t count;
+    TRY(find_live(&live, &count, program, error));
+    for (int32_t k = 0; k < count; k++)
+        add_tensor(peak, program, live[k].value, kind_of(program, live[k].value, gradients));
+    peak->program = program;
+    peak->step = program->peak_step;
+    if (program->peak_step >= program->step_count) return AM_OK;
+    int32_t first = program_first_together(program, program->peak_step);
+    for (int32_t s = first; s < first + program_steps_together(program, first); s++) {
+        if (program->steps[s].fusion >= 0) continue;
+        const Program *region = fullest_region(&program->instructions[program->steps[s].instruction]);
+        if (region) TRY(add_program(peak, region, NULL, error));
+    }
     return AM_OK;
+}
+
+AmStatus memory_find_peak(MemoryPeak *peak, const Program *program, AmError *error) {
+    ArenaMark mark = arena_mark(program->arena);
+    *peak = (MemoryPeak){.program = program, .step = program->peak_step};
+    const uint8_t *gradients = memory_find_gradients(program->arena, program->module, program->roles);
+    AmStatus status = gradients ? AM_OK : am_fail_memory(error, 0);
+    add_parameter_tensors(peak, program);
+    if (status == AM_OK) status = add_program(peak, program, gradients, error);
+    arena_release(program->arena, mark);
+    return status;
 }
 
 MemoryFit memory_fit(int64_t peak_bytes, const Cluster *cluster, const int32_t *devices, int32_t count,

@@ -5,7 +5,7 @@
 #include "cost/cluster.h"
 #include "propagation/program.h"
 
-/* The kinds add up to peak_bytes. */
+/* The first four kinds add up to peak_bytes; the last two are in the activations. */
 typedef struct MemoryUse {
     int64_t peak_bytes;
     int64_t weights_bytes;   /* parameters of role weight */
@@ -13,6 +13,8 @@ typedef struct MemoryUse {
     int64_t gradients_bytes; /* weights' gradients that are alive at the peak */
     int64_t
         activation_bytes; /* all else: activations, temporaries of the update, data, state, constants, gaps */
+    int64_t in_flight_bytes;  /* what the forward pass keeps for the backward pass, of all micro-batches */
+    int64_t collective_bytes; /* what collectives fill: gathered weights, reduced values */
 } MemoryUse;
 
 /* Bytes of a device at the peak: the allocation, and the temporaries inside the
@@ -20,9 +22,45 @@ typedef struct MemoryUse {
  * is fullest (an upper bound). */
 int64_t memory_peak(const Program *program);
 
-/* What a device's allocation holds at program->peak_step. Scratch memory is
+/* Which instructions of a module's entry make gradients: given to memory_use() as often as one likes. In the
+ * arena; NULL: no memory. */
+uint8_t *memory_find_gradients(Arena *arena, const IrModule *module, const IrRoles *roles);
+
+/* What a device's allocation holds at program->peak_step. `gradients` may be NULL. Scratch memory is
  * taken from the program's arena and given back. */
-AmStatus memory_use(MemoryUse *use, const Program *program, AmError *error);
+AmStatus memory_use(MemoryUse *use, const Program *program, const uint8_t *gradients, AmError *error);
+
+typedef enum MemoryKind {
+    MEMORY_WEIGHT,
+    MEMORY_OPTIMIZER,
+    MEMORY_PARAMETER, /* of another role */
+    MEMORY_GRADIENT,
+    MEMORY_IN_FLIGHT,
+    MEMORY_COLLECTIVE,
+    MEMORY_ACTIVATION,
+    MEMORY_KINDS
+} MemoryKind;
+const char *memory_kind_name(MemoryKind kind); /* "weight", ..., "in flight", ... */
+
+/* A tensor that is there at the peak, in the program itself or in a loop that runs then. */
+typedef struct MemoryTensor {
+    const Program *program;
+    int32_t value;
+    MemoryKind kind;
+    int64_t bytes;
+} MemoryTensor;
+
+enum { MEMORY_MOST_TENSORS = 10 };
+
+typedef struct MemoryPeak {
+    const Program *program;                    /* the innermost one that runs then, */
+    int32_t step;                              /* and its step */
+    MemoryTensor tensors[MEMORY_MOST_TENSORS]; /* the largest, largest first */
+    int32_t tensor_count;
+} MemoryPeak;
+
+/* When the allocation is fullest, and what takes most of it. Scratch memory as above. */
+AmStatus memory_find_peak(MemoryPeak *peak, const Program *program, AmError *error);
 
 /* The device that decides whether a program of `peak_bytes` fits. */
 typedef struct MemoryFit {

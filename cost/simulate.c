@@ -37,8 +37,9 @@ struct PlanCosts {
     PipelineChannel *channels;
     TransferChannel *transfers; /* [channel] */
     int32_t channel_count, channel_capacity, transfer_capacity;
-    int32_t *newest; /* [stage]: the last channel into which it gives, or -1 */
-    double flops;    /* of the module */
+    int32_t *newest;        /* [stage]: the last channel into which it gives, or -1 */
+    int64_t *channel_bytes; /* [rank]: slots of what it takes */
+    double flops;           /* of the module */
     AmWarnings warnings;
 };
 
@@ -63,6 +64,7 @@ AmStatus plan_costs_lower(PlanCosts **result, Arena *arena, const PlanRanks *ran
                         .stages = ARENA_ARRAY(arena, StageCosts, plan->stage_count),
                         .device_of = ARENA_ARRAY(arena, int32_t, ranks->rank_count),
                         .lines = ARENA_ARRAY(arena, PipelineStage, plan->stage_count),
+                        .channel_bytes = ARENA_ARRAY(arena, int64_t, ranks->rank_count),
                         .newest = ARENA_ARRAY(arena, int32_t, plan->stage_count),
                         .warnings = {.arena = arena}};
     if (arena->failed) return am_fail_memory(error, ranks->rank_count);
@@ -77,6 +79,22 @@ AmStatus plan_costs_lower(PlanCosts **result, Arena *arena, const PlanRanks *ran
     UsefulWork work;
     TRY(useful_work(&work, ranks->context->rules, error));
     self->flops = work.flops;
+    return AM_OK;
+}
+
+/* A taker has slots for what comes from each giver, of the executor's alignment (executor/channel.h). */
+static AmStatus count_slots(PlanCosts *self, const ProgramTransfer *transfer, AmError *error) {
+    enum { SLOT_ALIGNMENT = 64 };
+    ArenaMark mark = arena_mark(self->arena);
+    double width = (double)dtype_bytes(transfer->shape->type);
+    TransferPair *pairs;
+    int32_t count;
+    if (transfer->slots == 0) return AM_OK;
+    TRY(transfer_pairs(&pairs, &count, self->arena, transfer->shape, transfer->route, error));
+    for (int32_t k = 0; k < count; k++)
+        self->channel_bytes[pairs[k].taker] +=
+            transfer->slots * SLOT_ALIGNMENT * (int64_t)ceil(pairs[k].elements * width / SLOT_ALIGNMENT);
+    arena_release(self->arena, mark);
     return AM_OK;
 }
 
@@ -97,6 +115,7 @@ static AmStatus find_channel(PlanCosts *self, const ProgramTransfer *transfer, i
     self->transfers[*channel] =
         (TransferChannel){.shape = transfer->shape, .transfer = transfer, .previous = self->newest[giver]};
     self->newest[giver] = *channel;
+    TRY(count_slots(self, transfer, error));
     return exchange_price(&self->transfers[*channel].price, self->arena, self->cluster, transfer,
                           self->device_of, error);
 }
@@ -126,8 +145,11 @@ static AmStatus make_line(PlanCosts *self, int32_t s, AmError *error) {
 }
 
 AmStatus plan_costs_price(PlanCosts *self, AmError *error) {
+    const Program *program = self->stages[0].lowered[0];
+    const uint8_t *gradients = memory_find_gradients(self->arena, program->module, program->roles);
+    if (!gradients) return am_fail_memory(error, program->module->instruction_count);
     for (int32_t s = 0; s < self->ranks->stage_count; s++) {
-        TRY(stage_costs_price(&self->stages[s], self->arena, error));
+        TRY(stage_costs_price(&self->stages[s], self->arena, gradients, error));
         TRY(make_line(self, s, error));
     }
     return AM_OK;
@@ -152,7 +174,7 @@ static int32_t on_step(void *user, int32_t rank, const ExecutedStep *executed, M
         observer->on_slice(observer->user, &slice);
     }
     const RecordedEvent event = {.executed = executed, .rank = rank, .cause = start.event, .ticks = ticks};
-    return self->options->with_path ? record_event(&self->record, &event) : -1;
+    return self->options->with_details ? record_event(&self->record, &event) : -1;
 }
 
 /* A value is under way: for all ranks that have a piece of it. */
@@ -166,7 +188,7 @@ static int32_t on_travel(void *user, int32_t channel, int32_t piece, Moment star
     total->count += (int64_t)rint(times);
     total->bytes += times * transfer->price.bytes;
     total->seconds += times * transfer->price.seconds;
-    bool is_watched = self->options->observer || self->options->with_path;
+    bool is_watched = self->options->observer || self->options->with_details;
     if (!is_watched || ticks <= 0) return start.event;
     int32_t event = -1;
     for (int32_t k = transfer->transfer->rank_count - 1; k >= 0; k--) {
@@ -227,16 +249,26 @@ static void describe_devices(Simulation *simulation, Arena *arena, const PlanCos
         device->device = costs->device_of[d];
         device->name = cluster_device_name(costs->cluster, arena, device->device);
         device->memory = program->memory;
+        device->channel_bytes = costs->channel_bytes[d];
         device->memory_bytes = cluster_device_type(costs->cluster, device->device)->memory_bytes;
         simulation->executed_flops += program->flops;
-        double fullness = (double)device->memory.peak_bytes / (double)device->memory_bytes;
+        int64_t needed = device->memory.peak_bytes + device->channel_bytes;
+        double fullness = (double)needed / (double)device->memory_bytes;
         if (fullness <= fullest) continue;
         fullest = fullness;
-        simulation->fit = memory_fit(device->memory.peak_bytes, costs->cluster, &device->device, 1,
-                                     simulation->memory_fraction);
+        simulation->fullest = d;
+        simulation->fit = memory_fit(needed, costs->cluster, &device->device, 1, simulation->memory_fraction);
     }
     for (int32_t s = 0; s < costs->ranks->stage_count; s++)
         stage_costs_add_collectives(&costs->stages[s], simulation->collectives);
+}
+
+/* Of the device with least room. */
+static AmStatus find_peak(Simulation *simulation, const PlanCosts *costs, AmError *error) {
+    int32_t stage = plan_ranks_stage(costs->ranks, simulation->fullest);
+    const StageCosts *of_stage = &costs->stages[stage];
+    int32_t device = simulation->fullest - costs->ranks->first_rank[stage];
+    return memory_find_peak(&simulation->peak, of_stage->lowered[of_stage->is_equal ? 0 : device], error);
 }
 
 static AmStatus run_stages(Simulator *self, Arena *arena, AmError *error) {
@@ -244,7 +276,7 @@ static AmStatus run_stages(Simulator *self, Arena *arena, AmError *error) {
     int32_t stage_count = costs->ranks->stage_count;
     const StageWatch watch = {on_step, self};
     const PipelineWorker worker = {compute, arrive, wait, meet, on_travel, self};
-    bool is_watched = self->options->observer || self->options->with_path;
+    bool is_watched = self->options->observer || self->options->with_details;
     self->stages = ARENA_ARRAY(arena, StageClock, stage_count);
     if (arena->failed) return am_fail_memory(error, stage_count);
     for (int32_t s = 0; s < stage_count; s++)
@@ -253,7 +285,7 @@ static AmStatus run_stages(Simulator *self, Arena *arena, AmError *error) {
     TRY(pipeline_clock_run(arena, costs->lines, stage_count, costs->channels, costs->channel_count, &worker,
                            error));
     int32_t last = finish(self);
-    if (!self->options->with_path) return AM_OK;
+    if (!self->options->with_details) return AM_OK;
     return critical_path_find(&self->simulation->critical_path, arena, &self->record, last, error);
 }
 
@@ -281,6 +313,7 @@ AmStatus simulate_costs(Simulation **simulation, Arena *arena, const PlanCosts *
                            .warnings = costs->warnings};
     TRY(run(&self, arena, error));
     describe_devices(result, arena, costs);
+    if (options->with_details) TRY(find_peak(result, costs, error));
     for (int32_t s = 0; options->collectives && s < costs->ranks->stage_count; s++)
         TRY(collective_report(options->collectives, arena, &costs->stages[s], s, error));
     *simulation = result;

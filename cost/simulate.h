@@ -13,7 +13,8 @@ typedef struct SimulatedDevice {
     double hidden_seconds; /* of both: it computed and communicated at once */
     double idle_seconds;   /* waiting for other devices: the rest of the step */
     MemoryUse memory;
-    int64_t memory_bytes; /* what the device has */
+    int64_t channel_bytes; /* slots of transfers that come in, besides */
+    int64_t memory_bytes;  /* what the device has */
 } SimulatedDevice;
 
 /* Between stages, all of a step together. */
@@ -36,6 +37,8 @@ typedef struct Simulation {
     MemoryFit fit;                      /* of the device with least room */
     double bubble_fraction;             /* of all devices' time, that they are idle */
     struct CriticalPath *critical_path; /* or NULL */
+    MemoryPeak peak;                    /* of the device with least room, `fullest` */
+    int32_t fullest;
     AmWarnings warnings;
 } Simulation;
 
@@ -56,8 +59,9 @@ typedef struct SimulationObserver {
 typedef struct SimulationOptions {
     double memory_fraction; /* of a device's memory that a plan may fill */
     const SimulationObserver *observer;
-    bool with_path; /* find the critical path: every turn is then simulated step by step */
-    double jitter;  /* steps of operators take longer by chance: by this fraction on average, exponentially */
+    bool with_details; /* find the critical path, for which every turn is simulated step by step, and what
+                          fills the memory */
+    double jitter; /* steps of operators take longer by chance: by this fraction on average, exponentially */
     uint64_t seed;
     Text *collectives;       /* or NULL: gets how each different collective is priced */
     const double *slowdowns; /* [device of the cluster]: how many times longer it takes; NULL: none */

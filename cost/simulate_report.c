@@ -22,36 +22,64 @@ static double flops_per_second(const Simulation *simulation) {
 
 static json_t *device_to_json(const Simulation *simulation, const SimulatedDevice *device) {
     return json_pack(
-        "{s:i, s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:f, s:f, s:f, s:f, s:f}", "device", device->device, "name",
-        device->name, "peak_bytes", (json_int_t)device->memory.peak_bytes, "weights_bytes",
-        (json_int_t)device->memory.weights_bytes, "gradients_bytes",
+        "{s:i, s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:f, s:f, s:f, s:f, s:f}", "device",
+        device->device, "name", device->name, "peak_bytes", (json_int_t)device->memory.peak_bytes,
+        "weights_bytes", (json_int_t)device->memory.weights_bytes, "gradients_bytes",
         (json_int_t)device->memory.gradients_bytes, "optimizer_bytes",
         (json_int_t)device->memory.optimizer_bytes, "activation_bytes",
-        (json_int_t)device->memory.activation_bytes, "memory_bytes", (json_int_t)device->memory_bytes,
-        "compute_seconds", device->compute_seconds, "communication_seconds", device->communication_seconds,
-        "hidden_seconds", device->hidden_seconds, "idle_seconds", device->idle_seconds, "busy_fraction",
-        busy_fraction(simulation, device));
+        (json_int_t)device->memory.activation_bytes, "in_flight_bytes",
+        (json_int_t)device->memory.in_flight_bytes, "collective_bytes",
+        (json_int_t)device->memory.collective_bytes, "channel_bytes", (json_int_t)device->channel_bytes,
+        "memory_bytes", (json_int_t)device->memory_bytes, "compute_seconds", device->compute_seconds,
+        "communication_seconds", device->communication_seconds, "hidden_seconds", device->hidden_seconds,
+        "idle_seconds", device->idle_seconds, "busy_fraction", busy_fraction(simulation, device));
 }
 
-/* What an item of the critical path is, and the name that it has in the user's program. */
-typedef struct ItemName {
+/* What a step is, and the name that it has in the user's program. */
+typedef struct StepName {
     char operator_name[64];
     const char *op_name;
-} ItemName;
+} StepName;
 
-static void name_item(ItemName *name, const CriticalItem *item) {
-    const IrModule *module = item->program->module;
+static const char *name_origin(const IrModule *module, int32_t origin) {
+    if (!module || origin < 0 || origin >= module->instruction_count) return "";
+    const IrInstruction *instruction = &module->instructions[origin];
+    return instruction->op_name && instruction->op_name[0] ? instruction->op_name : instruction->name;
+}
+
+static const char *name_value(const Program *program, int32_t value) {
+    return name_origin(program->module, program->values[value].origin);
+}
+
+static void name_step(StepName *name, const Program *program, int32_t step) {
     name->op_name = "";
-    if (item->step == item->program->step_count) {
+    if (step >= program->step_count) {
         snprintf(name->operator_name, sizeof name->operator_name, "update");
         return;
     }
-    int32_t origin =
-        program_trace_name(name->operator_name, sizeof name->operator_name, item->program, item->step);
-    if (!module || origin < 0 || origin >= module->instruction_count) return;
-    const IrInstruction *instruction = &module->instructions[origin];
-    name->op_name =
-        instruction->op_name && instruction->op_name[0] ? instruction->op_name : instruction->name;
+    int32_t origin = program_trace_name(name->operator_name, sizeof name->operator_name, program, step);
+    name->op_name = name_origin(program->module, origin);
+}
+
+static json_t *peak_to_json(const MemoryPeak *peak) {
+    if (!peak->program) return json_null();
+    json_t *tensors = json_array();
+    StepName name;
+    for (int32_t k = 0; k < peak->tensor_count; k++) {
+        const MemoryTensor *tensor = &peak->tensors[k];
+        const IrShape *shape = &tensor->program->values[tensor->value].shape;
+        json_t *dimensions = json_array();
+        for (int32_t d = 0; d < shape->rank; d++)
+            json_array_append_new(dimensions, json_integer((json_int_t)shape->dimensions[d]));
+        json_array_append_new(
+            tensors,
+            json_pack("{s:s, s:o, s:s, s:o, s:I}", "kind", memory_kind_name(tensor->kind), "op_name",
+                      plan_string_to_json(name_value(tensor->program, tensor->value)), "type",
+                      dtype_name(shape->type), "dimensions", dimensions, "bytes", (json_int_t)tensor->bytes));
+    }
+    name_step(&name, peak->program, peak->step);
+    return json_pack("{s:s, s:o, s:o}", "operator", name.operator_name, "op_name",
+                     plan_string_to_json(name.op_name), "tensors", tensors);
 }
 
 /* The path itself and the items that take most of it. */
@@ -60,8 +88,8 @@ static json_t *path_to_json(const CriticalPath *path) {
     json_t *items = json_array();
     for (int32_t k = 0; k < path->item_count && k < MOST_PATH_ITEMS_JSON; k++) {
         const CriticalItem *item = &path->items[k];
-        ItemName name;
-        name_item(&name, item);
+        StepName name;
+        name_step(&name, item->program, item->step);
         json_array_append_new(items,
                               json_pack("{s:s, s:o, s:i, s:I, s:f}", "operator", name.operator_name,
                                         "op_name", plan_string_to_json(name.op_name), "rank", item->rank,
@@ -89,15 +117,16 @@ json_t *simulation_to_json(const Simulation *simulation) {
     json_t *transfers =
         json_pack("{s:I, s:f, s:f}", "count", (json_int_t)simulation->transfers.count, "bytes",
                   simulation->transfers.bytes, "seconds", simulation->transfers.seconds);
-    return json_pack("{s:s, s:s, s:f, s:f, s:f, s:f, s:f, s:b, s:I, s:I, s:o, s:o, s:o, s:o, s:o}", "module",
-                     simulation->module_name ? simulation->module_name : "", "cluster",
+    return json_pack("{s:s, s:s, s:f, s:f, s:f, s:f, s:f, s:b, s:I, s:I, s:o, s:o, s:o, s:o, s:o, s:o}",
+                     "module", simulation->module_name ? simulation->module_name : "", "cluster",
                      simulation->cluster_name, "step_seconds", simulation->step_seconds, "flops",
                      simulation->flops, "flops_per_second", flops_per_second(simulation), "executed_flops",
                      simulation->executed_flops, "bubble_fraction", simulation->bubble_fraction, "fits",
                      (int)simulation->fit.fits, "peak_bytes", (json_int_t)simulation->fit.needed_bytes,
                      "limit_bytes", (json_int_t)simulation->fit.limit_bytes, "collectives", collectives,
                      "transfers", transfers, "critical_path", path_to_json(simulation->critical_path),
-                     "devices", devices, "warnings", warnings);
+                     "memory_peak", peak_to_json(&simulation->peak), "devices", devices, "warnings",
+                     warnings);
 }
 
 static void append_table(Text *text, const Text *rows) {
@@ -185,12 +214,44 @@ static void print_path(Text *text, const Simulation *simulation) {
     text_append_string(&rows, "of the step\ttime\ttimes\trank\toperator\top_name\n");
     for (int32_t k = 0; k < path->item_count && k < MOST_PATH_ITEMS; k++) {
         const CriticalItem *item = &path->items[k];
-        ItemName name;
-        name_item(&name, item);
+        StepName name;
+        name_step(&name, item->program, item->step);
         text_append(&rows, "%.1f%%\t", item->seconds * percent);
         text_append_seconds(&rows, item->seconds);
         text_append(&rows, "\t%lld\t%d\t%s\t%s\n", (long long)item->count, item->rank, name.operator_name,
                     name.op_name);
+    }
+    append_table(text, &rows);
+    text_free(&rows);
+}
+
+static void print_peak(Text *text, const Simulation *simulation) {
+    const MemoryPeak *peak = &simulation->peak;
+    Text rows = {0};
+    StepName name;
+    if (!peak->program) return;
+    const SimulatedDevice *device = &simulation->devices[simulation->fullest];
+    name_step(&name, peak->program, peak->step);
+    text_append(text, "\nmemory is fullest on %s at %s %s: ", device->name, name.operator_name, name.op_name);
+    text_append_bytes_size(text, (double)device->memory.in_flight_bytes);
+    text_append_string(text, " kept for the backward pass, ");
+    text_append_bytes_size(text, (double)device->memory.collective_bytes);
+    text_append_string(text, " filled by collectives");
+    if (device->channel_bytes > 0) {
+        text_append_string(text, "; slots of transfers besides, ");
+        text_append_bytes_size(text, (double)device->channel_bytes);
+    }
+    text_append_string(text, "\n");
+    text_append_string(&rows, "bytes\ttype\tkind\top_name\n");
+    for (int32_t k = 0; k < peak->tensor_count; k++) {
+        const MemoryTensor *tensor = &peak->tensors[k];
+        const IrShape *shape = &tensor->program->values[tensor->value].shape;
+        text_append_bytes_size(&rows, (double)tensor->bytes);
+        text_append(&rows, "\t%s[", dtype_name(shape->type));
+        for (int32_t d = 0; d < shape->rank; d++)
+            text_append(&rows, d > 0 ? ",%lld" : "%lld", (long long)shape->dimensions[d]);
+        text_append(&rows, "]\t%s\t%s\n", memory_kind_name(tensor->kind),
+                    name_value(tensor->program, tensor->value));
     }
     append_table(text, &rows);
     text_free(&rows);
@@ -212,5 +273,6 @@ void simulation_print(Text *text, const Simulation *simulation) {
     print_collectives(text, simulation);
     print_transfers(text, simulation);
     print_devices(text, simulation);
+    print_peak(text, simulation);
     print_path(text, simulation);
 }

@@ -152,7 +152,7 @@ static AmStatus cut_pieces(StageCosts *self, Arena *arena, const ExecutedSpan *s
 }
 
 static AmStatus cost_program(StageCosts *self, Arena *arena, int32_t device, const Program *program,
-                             AmError *error) {
+                             const uint8_t *gradients, AmError *error) {
     ProgramCosts *costs = &self->programs[device];
     const ClusterDeviceType *type = cluster_device_type(self->cluster, self->stage->devices[0]);
     ExecutedSpan *spans;
@@ -163,7 +163,7 @@ static AmStatus cost_program(StageCosts *self, Arena *arena, int32_t device, con
     TRY(price_steps_of(costs, arena, self, error));
     TRY(find_waits(costs, arena, error));
     if (device == 0) TRY(cut_pieces(self, arena, spans, span_count, error));
-    return memory_use(&costs->memory, program, error);
+    return memory_use(&costs->memory, program, gradients, error);
 }
 
 static bool has_equal_shares(const Mesh *mesh) {
@@ -255,12 +255,12 @@ AmStatus stage_costs_lower(StageCosts *self, Arena *arena, const PlanRanks *rank
     return AM_OK;
 }
 
-AmStatus stage_costs_price(StageCosts *self, Arena *arena, AmError *error) {
+AmStatus stage_costs_price(StageCosts *self, Arena *arena, const uint8_t *gradients, AmError *error) {
     int32_t programs = self->is_equal ? 1 : self->stage->mesh.device_count;
     self->programs = ARENA_ARRAY(arena, ProgramCosts, programs);
     if (arena->failed) return am_fail_memory(error, programs);
     for (int32_t device = 0; device < programs; device++) {
-        TRY(cost_program(self, arena, device, self->lowered[device], error));
+        TRY(cost_program(self, arena, device, self->lowered[device], gradients, error));
         if (self->programs[device].step_count != self->programs[0].step_count)
             return am_fail(error, AM_ERROR_INTERNAL, "", "devices 0 and %d have different programs", device);
     }

@@ -52,8 +52,8 @@ typedef struct StageCosts {
 /* Lowers stage `stage`; everything lives in the arena. */
 AmStatus stage_costs_lower(StageCosts *self, Arena *arena, const PlanRanks *ranks, int32_t stage,
                            const Cluster *cluster, AmError *error);
-/* Prices what has been lowered. */
-AmStatus stage_costs_price(StageCosts *self, Arena *arena, AmError *error);
+/* Prices what has been lowered. `gradients`: memory_find_gradients() of its module. */
+AmStatus stage_costs_price(StageCosts *self, Arena *arena, const uint8_t *gradients, AmError *error);
 
 /* Of a device of the stage. */
 static inline const ProgramCosts *stage_costs_of(const StageCosts *self, int32_t device) {

@@ -60,7 +60,25 @@ def check_plan(model, options, plan):
         assert all(have <= want for have, want in zip(measured, predicted)), f"{model} {options}: {measured}"
         measured = [max(measured)] * len(measured)
     assert measured == predicted, f"{model} {options}: {measured} measured, {predicted} predicted"
+    check_slots(model, options, plan, report["memory"]["channel_bytes"] if "memory" in report else 0)
     return True
+
+
+def check_slots(model, options, plan, measured):
+    """Slots of transfers are predicted, and the largest tensors are parts of what is there at the peak."""
+    simulation = automap("simulate", plan, MODELS / model / "model.hlo.pb", "--json")
+    assert simulation.returncode == 0, simulation.stderr
+    found = json.loads(simulation.stdout)
+    slots = sum(device["channel_bytes"] for device in found["devices"])
+    assert slots == measured, f"{model} {options}: {measured} bytes of slots, {slots} predicted"
+    fullest = max(found["devices"], key=lambda device: device["peak_bytes"] + device["channel_bytes"])
+    tensors = found["memory_peak"]["tensors"]
+    assert 0 < len(tensors) <= 10 and found["memory_peak"]["operator"], found["memory_peak"]
+    assert sum(tensor["bytes"] for tensor in tensors) <= fullest["peak_bytes"], tensors
+    assert [tensor["bytes"] for tensor in tensors] == sorted((tensor["bytes"] for tensor in tensors), reverse=True)
+    assert fullest["in_flight_bytes"] + fullest["collective_bytes"] <= fullest["activation_bytes"], fullest
+    if model == "gpt2_tiny" and "--micro-batches" in options and "even_pipeline" in options:
+        assert fullest["in_flight_bytes"] > 0, f"{model} {options}: nothing is kept for the backward pass"
 
 
 def main():

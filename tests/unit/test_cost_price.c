@@ -226,7 +226,7 @@ static void memory_kinds_add_up(void **state) {
     }
     bool any_gradient = false;
     for (program->peak_step = 0; program->peak_step < program->step_count; program->peak_step++) {
-        assert_int_equal(memory_use(&use, program, &error), AM_OK);
+        assert_int_equal(memory_use(&use, program, NULL, &error), AM_OK);
         assert_int_equal(use.weights_bytes, weights);
         assert_int_equal(use.optimizer_bytes, optimizer);
         assert_int_equal(use.peak_bytes, program->allocation_bytes);
