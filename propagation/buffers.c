@@ -14,6 +14,7 @@
 #include <string.h>
 
 #include "propagation/lower_internal.h"
+#include "propagation/reduce_early.h"
 
 #define BUFFER_ALIGNMENT 64
 
@@ -148,6 +149,35 @@ static void find_storage_and_lifetimes(Planner *self) {
     for (int32_t k = 0; k < program->roles->output_count; k++)
         if (program->outputs[k] >= 0)
             self->last_use[self->storage[program->outputs[k]]] = program->step_count;
+}
+
+/* What a sum over devices reads is not written over while the sum may be under way: up to the first step
+ * that uses its result, or until as many more sums have begun as go on side by side (reduce_early.h). */
+static AmStatus keep_under_way(Planner *self, AmError *error) {
+    const Program *program = self->program;
+    int32_t *first_use = ARENA_ARRAY(self->arena, int32_t, program->value_count + 1);
+    int32_t begun[REDUCE_EARLY_UNDER_WAY]; /* the latest sums behind step s, next first */
+    if (!first_use) return am_fail_memory(error, program->value_count);
+    for (int32_t v = 0; v < program->value_count; v++) first_use[v] = program->step_count;
+    for (int32_t k = 0; k < REDUCE_EARLY_UNDER_WAY; k++) begun[k] = program->step_count;
+    for (int32_t s = program->step_count - 1; s >= 0; s--) {
+        const ProgramStep *step = &program->steps[s];
+        for (int32_t k = 0; k < step_operands(program, step); k++)
+            first_use[self->storage[step_operand(program, step, k)]] = s;
+        if (step->fusion >= 0 || !program_reduces_beside(program, &program->instructions[step->instruction]))
+            continue;
+        int32_t until = begun[REDUCE_EARLY_UNDER_WAY - 1];
+        for (int32_t k = 0; k < step_results(program, step); k++)
+            if (first_use[step_result(program, step, k)] < until)
+                until = first_use[step_result(program, step, k)];
+        for (int32_t k = 0; k < step_operands(program, step); k++) {
+            int32_t storage = self->storage[step_operand(program, step, k)];
+            if (self->last_use[storage] < until - 1) self->last_use[storage] = until - 1;
+        }
+        for (int32_t k = REDUCE_EARLY_UNDER_WAY - 1; k > 0; k--) begun[k] = begun[k - 1];
+        begun[0] = s;
+    }
+    return AM_OK;
 }
 
 /* Outputs that a step makes, where the caller has places for them. */
@@ -363,6 +393,7 @@ AmStatus program_plan_buffers(Program *program, AmError *error) {
                     .outside = ARENA_ARRAY(arena, bool, program->value_count + 1)};
     if (arena->failed) return am_fail_memory(error, program->value_count);
     find_storage_and_lifetimes(&self);
+    TRY(keep_under_way(&self, error));
     find_outside(&self);
     place_updates(&self);
     for (int32_t k = 0; k < program->roles->parameter_count; k++) {

@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "propagation/interleave.h"
+#include "propagation/reduce_early.h"
 #include "propagation/rules_builder.h"
 #include "propagation/shard.h"
 
@@ -627,6 +628,7 @@ AmStatus lower_finish(Lowering *self, AmError *error) {
     bool is_entry = self->program->roles == self->roles;
     TRY(program_transpose_before_reducing(self->program, error));
     TRY(program_merge_collectives(self->program, error));
+    TRY(program_reduce_early(self->program, error));
     self->program->is_uneven = *self->is_uneven;
     TRY(program_absorb_transposes(self->program, error));
     if (is_entry && self->stages && self->stages->schedule != SCHEDULE_GPIPE)

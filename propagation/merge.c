@@ -48,8 +48,7 @@ static uint32_t merging_class(const Program *program, const ProgramGraph *graph,
     }
 }
 
-/* Bytes of a device's part if all parts were equal: devices with unequal parts are to merge alike. */
-static int64_t even_bytes(const Program *program, const ProgramValue *value) {
+int64_t program_even_bytes(const Program *program, const ProgramValue *value) {
     const IrShape *whole = &program->module->instructions[value->origin].shape;
     if (whole->type == DTYPE_TUPLE) return ir_shape_bytes(&value->shape);
     int64_t ways = 1;
@@ -60,8 +59,8 @@ static int64_t even_bytes(const Program *program, const ProgramValue *value) {
 
 /* What a bucket counts: the larger side of the collective. */
 static int64_t moved_bytes(const Program *program, const ProgramInstruction *instruction) {
-    int64_t result = even_bytes(program, result_of(program, instruction));
-    int64_t operand = even_bytes(program, &program->values[instruction->operands[0]]);
+    int64_t result = program_even_bytes(program, result_of(program, instruction));
+    int64_t operand = program_even_bytes(program, &program->values[instruction->operands[0]]);
     return result > operand ? result : operand;
 }
 

@@ -1,0 +1,21 @@
+/* Sums over devices begin early and are waited for late, so that a device computes while they are under way.
+ */
+#ifndef PROPAGATION_REDUCE_EARLY_H
+#define PROPAGATION_REDUCE_EARLY_H
+
+#include "propagation/program.h"
+
+/* How many more sums begin before the result of one is used by what nothing waits for; of sums of so many
+ * bytes at most, since meanwhile what they take and give has its memory. */
+#define REDUCE_EARLY_UNDER_WAY 2
+#define REDUCE_EARLY_BYTES     ((int64_t)128 << 20)
+
+/* Whether the instruction is an all_reduce or a reduce_scatter of no more bytes: one that may be waited for
+ * late. */
+bool program_reduces_beside(const Program *program, const ProgramInstruction *instruction);
+
+/* Orders the instructions of a program that is neither fused nor has buffers. Which order does not
+ * depend on what part of a tensor a rank has, so that all ranks find the same. */
+AmStatus program_reduce_early(Program *program, AmError *error);
+
+#endif
