@@ -4,7 +4,8 @@
  * index space for another (or passes something that cannot be fused). Element-
  * wise instructions of one level and shape that feed one another form a fusion:
  * a path that left the group and came back would have raised the level, so
- * running the group as one step is always legal. Broadcasts, iotas and scalar
+ * running the group as one step is always legal. What depends on parameters
+ * alone is at the level of its users. Broadcasts, iotas and scalar
  * constants are not members: every fusion reads them in its own way (a stride
  * of 0, a counter, a number), and they take memory only where something else
  * needs them whole.
@@ -88,6 +89,48 @@ static void find_levels(Fuser *self) {
         }
         self->level[i] = level;
     }
+}
+
+/* The level up to which an operand is to be read: a parameter takes its new value where the old one lies. */
+static int32_t level_of_update(const Fuser *self, const int32_t *update_of, int32_t value) {
+    int32_t update = update_of[value];
+    if (update < 0 || value_shape(self, value)->rank == 0) return INT32_MAX;
+    int32_t producer = producer_of(self, self->program->updates[update].value);
+    if (producer < 0) return INT32_MAX;
+    return self->form[producer] == FORM_ELEMENT_WISE ? self->level[producer] : self->level[producer] - 1;
+}
+
+/* What is made of parameters and constants alone could run at any time: its level becomes the highest that
+ * its users leave, so that it is computed where it is used (an optimizer's decayed mean, a mask). */
+static AmStatus raise_levels(Fuser *self, AmError *error) {
+    const Program *program = self->program;
+    int32_t *bound = ARENA_ARRAY(self->arena, int32_t, self->count + 1);
+    int32_t *update_of = ARENA_ARRAY(self->arena, int32_t, program->value_count + 1);
+    bool *is_free = ARENA_ARRAY(self->arena, bool, self->count + 1);
+    if (self->arena->failed) return am_fail_memory(error, self->count);
+    for (int32_t v = 0; v < program->value_count; v++) update_of[v] = -1;
+    for (int32_t k = 0; k < program->update_count; k++)
+        update_of[program->parameters[program->updates[k].parameter]] = k;
+    for (int32_t i = 0; i < self->count; i++) {
+        bound[i] = INT32_MAX;
+        is_free[i] = self->form[i] != FORM_PLAIN || program->instructions[i].opcode == IR_CONSTANT;
+        for (int32_t e = self->graph.first[i]; e < self->graph.first[i + 1]; e++)
+            is_free[i] = is_free[i] && is_free[self->graph.producers[e]];
+    }
+    for (int32_t i = self->count - 1; i >= 0; i--) {
+        const ProgramInstruction *instruction = &program->instructions[i];
+        for (int32_t k = 0; is_free[i] && k < instruction->operand_count; k++) {
+            int32_t last = level_of_update(self, update_of, instruction->operands[k]);
+            if (last < bound[i]) bound[i] = last;
+        }
+        if (is_free[i] && bound[i] != INT32_MAX && bound[i] > self->level[i]) self->level[i] = bound[i];
+        for (int32_t e = self->graph.first[i]; e < self->graph.first[i + 1]; e++) {
+            int32_t producer = self->graph.producers[e];
+            int32_t below = self->level[i] - (self->form[i] == FORM_CLONED || self->inner[e] ? 0 : 1);
+            if (below < bound[producer]) bound[producer] = below;
+        }
+    }
+    return AM_OK;
 }
 
 static int32_t find_leader(Fuser *self, int32_t i) {
@@ -342,6 +385,7 @@ AmStatus program_fuse(Program *program, AmError *error) {
     self.inner = ARENA_ARRAY(arena, bool, self.graph.first[count]);
     if (arena->failed) return am_fail_memory(error, count);
     find_levels(&self);
+    TRY(raise_levels(&self, error));
     form_groups(&self);
     const int32_t *order;
     TRY(program_order(&order, program, &self.graph, self.leader, error));

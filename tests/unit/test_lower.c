@@ -247,6 +247,31 @@ static void test_temporaries_share_memory(void **state) {
     }
 }
 
+/* The optimizer's arrays are read where their new values are made, over the old ones: what Adam makes of a
+ * mean before it adds the gradient is no array of its own. */
+static void test_state_is_read_once(void **state) {
+    (void)state;
+    AmError error = {0};
+    Arena arena = {0};
+    PlanContext *context = read_context("gpt2_tiny");
+    Program *program;
+    int32_t arrays = 0;
+    assert_int_equal(plan_lower_whole(&program, &arena, context, &error), AM_OK);
+    for (int32_t k = 0; k < program->update_count; k++) {
+        int32_t parameter = program->parameters[program->updates[k].parameter], readers = 0;
+        if (context->roles->parameters[program->updates[k].parameter].role != IR_ROLE_OPTIMIZER) continue;
+        for (int32_t f = 0; f < program->fusion_count; f++)
+            for (int32_t n = 0; n < program->fusions[f].input_count; n++)
+                readers += program->fusions[f].inputs[n].value == parameter;
+        assert_int_equal(readers, 1);
+        assert_true(program->updates[k].in_place);
+        arrays++;
+    }
+    assert_true(arrays > 50);
+    arena_free(&arena);
+    plan_context_free(context);
+}
+
 /* A product of bf16 over a split contracted dimension is partial, added and
  * only then rounded: three types in a row. */
 static void test_half_products_are_added_in_f32(void **state) {
@@ -353,6 +378,7 @@ int main(void) {
         cmocka_unit_test(test_half_products_are_added_in_f32),
         cmocka_unit_test(test_sums_of_half_products_are_not_carried),
         cmocka_unit_test(test_no_transpose_after_a_sum),
+        cmocka_unit_test(test_state_is_read_once),
         cmocka_unit_test(test_temporaries_share_memory),
         cmocka_unit_test(test_the_text_shows_what_is_computed),
     };
