@@ -111,8 +111,8 @@ static const CliOption options[] = {
     {"--devices", "N",
      "devices of the cluster (default: all GPUs, or the host as one); more than there are share them", false},
     {"--import", "FILE",
-     "writes a cluster file from a DeepSpeed hostfile, a Slurm job's variables, nccl-tests' JSON, NCCL's or "
-     "hwloc's XML, nvidia-smi topo -m; \"hwloc\" is this host",
+     "writes a cluster file from a hostfile, a Slurm job, nccl-tests, NCCL, hwloc or nvidia-smi; \"hwloc\": "
+     "this host",
      true},
     {"--device-type", "NAME", "what the devices of --import are, such as A100-80GB", false},
     {"--between", "LINK", "the link between the servers of --import, such as infiniband-200", false},

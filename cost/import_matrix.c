@@ -88,9 +88,9 @@ static AmStatus read_cell(MatrixReader *self, int16_t *cell, const char *at, con
     *cell = LEVEL_COUNT;
     if (is_same)
         return strcmp(word, "X") == 0 ? AM_OK : fail_at(self, at, "expected X between a device and itself");
-    for (int16_t level = 0; level < LEVEL_COUNT; level++)
+    for (int32_t level = 0; level < LEVEL_COUNT; level++)
         if (strcmp(word, level_names[level]) == 0) {
-            *cell = level;
+            *cell = (int16_t)level;
             return AM_OK;
         }
     long links = strncmp(word, "NV", 2) == 0 ? strtol(word + 2, NULL, 10) : 0;
