@@ -10,9 +10,9 @@ static const struct {
     const char *name;
     int32_t dimensions, grows;
 } classes[OPERATOR_CLASS_COUNT] = {
-#define OPERATOR_CLASS_ROW(name, text, dimensions, grows, help) {text, dimensions, grows},
-    OPERATOR_CLASSES(OPERATOR_CLASS_ROW)
-#undef OPERATOR_CLASS_ROW
+#define OPERATOR_CLASS(name, text, dimensions, grows) {text, dimensions, grows},
+#include "cost/operator_classes.def"
+#undef OPERATOR_CLASS
 };
 
 /* A list of numbers from `least` on, ascending if asked for. */

@@ -91,7 +91,7 @@ static OperatorClass access_of(const ProgramFusion *fusion, const ProgramFusionI
         extent *= size;
     }
     *row = run;
-    if (step < 0 || (is_dense && step == 0)) return OPERATOR_CLASS_COUNT;
+    if (step < 0 || (is_dense && step == 0)) return OPERATOR_CLASS_REPEATED;
     if (is_dense && step == 1) return OPERATOR_CLASS_READ;
     if (step > 1) return OPERATOR_CLASS_READ_STRIDED;
     /* The same again and again along the outer dimensions, and small: it is kept. */
@@ -106,7 +106,8 @@ static OperatorClass access_of(const ProgramFusion *fusion, const ProgramFusionI
         is_outer = false;
         period *= (double)fusion->dimensions[d];
     }
-    if (repeats && step == 1 && period == run && (period <= 1024 || n <= 1024)) return OPERATOR_CLASS_COUNT;
+    if (repeats && step == 1 && period == run && (period <= 1024 || n <= 1024))
+        return OPERATOR_CLASS_REPEATED;
     if (repeats && step == 1 && period == run) return OPERATOR_CLASS_READ;
     return OPERATOR_CLASS_READ_ROWS;
 }
@@ -120,8 +121,7 @@ static void add_fusion(Terms *self, const ProgramFusion *fusion) {
         OperatorClass access = access_of(fusion, &fusion->inputs[k], &row);
         Dtype type = self->program->values[fusion->inputs[k].value].shape.type;
         if (access == OPERATOR_CLASS_READ && !has_packed) has_packed = true;
-        else if (access != OPERATOR_CLASS_COUNT)
-            add(self, access == OPERATOR_CLASS_READ ? words(type) : 1, access, n, row, 0, 0);
+        else add(self, access == OPERATOR_CLASS_READ ? words(type) : 1, access, n, row, 0, 0);
         if (is_narrow(type)) add(self, 1, OPERATOR_CLASS_CONVERT, n, 0, 0, 0);
     }
     for (int32_t k = 1; k < fusion->output_count; k++)
@@ -130,6 +130,9 @@ static void add_fusion(Terms *self, const ProgramFusion *fusion) {
     for (int32_t k = 0; k < fusion->op_count; k++) {
         const ProgramFusionOp *op = &fusion->ops[k];
         if (op->operand_count > 0) add_operator(self, op->opcode, op->type, n);
+        else
+            add(self, 1, op->opcode == IR_CONSTANT ? OPERATOR_CLASS_CONSTANT : OPERATOR_CLASS_CHEAP, n, 0, 0,
+                0);
     }
 }
 
@@ -159,25 +162,40 @@ static void add_dot(Terms *self, const ProgramInstruction *of) {
     add(self, left->type == DTYPE_F64 ? 2 : 1, class, products, rows, columns, depth);
 }
 
-/* Positions are those of the image that the window is moved over without gaps: the result's, or of a gradient
- * of weights the output's, which is the kernel. */
+/* How many elements of a window are on the operand, on average over its places: beside the edges and between
+ * the elements of a dilated operand there is nothing. */
+static double cells_read(const IrWindowDimension *window, int64_t operand, int64_t results) {
+    int64_t all = 0, dilation = window->base_dilation > 0 ? window->base_dilation : 1;
+    int64_t end = (operand - 1) * dilation, places = results < 64 ? results : 64, cells = window->size;
+    if (cells > 4096 || places < 1) return (double)cells / (double)dilation;
+    for (int64_t place = 0; place < places; place++)
+        for (int64_t k = 0; k < cells; k++) {
+            /* Of many places those at both ends. */
+            int64_t o = place < places / 2 ? place : results - places + place;
+            int64_t at = o * window->stride + k * window->window_dilation - window->padding_low;
+            all += at >= 0 && at <= end && at % dilation == 0;
+        }
+    return (double)all / (double)places;
+}
+
+/* A gradient of weights is one whose window is the output and whose batch is the features. */
 static void add_convolution(Terms *self, const ProgramInstruction *of) {
     const IrConvolution *convolution = of->attributes->convolution;
     const IrShape *input = operand_of(self, of, 0), *kernel = operand_of(self, of, 1),
                   *result = result_of(self, of);
     double out = (double)kernel->dimensions[convolution->kernel_output_feature];
     double in = (double)kernel->dimensions[convolution->kernel_input_feature];
-    double cells = elements_of(kernel) / (out * in > 0 ? out * in : 1), gaps = 1;
-    double positions = elements_of(result) / (out > 0 ? out : 1);
-    for (int32_t k = 0; k < of->attributes->window_count; k++)
-        gaps *= (double)of->attributes->window[k].base_dilation;
+    double cells = 1, positions = elements_of(result) / (out > 0 ? out : 1);
+    for (int32_t k = 0; k < of->attributes->window_count && k < convolution->spatial_count; k++)
+        cells *= cells_read(&of->attributes->window[k], input->dimensions[convolution->input_spatial[k]],
+                            result->dimensions[convolution->output_spatial[k]]);
     if (convolution->input_batch != input->rank - 1) {
-        add(self, 1, OPERATOR_CLASS_CONVOLUTION, positions, cells / gaps, in, out);
+        add(self, 1, OPERATOR_CLASS_CONVOLUTION, positions, cells, in, out);
         return;
     }
     double features = (double)result->dimensions[convolution->output_batch];
-    double window = positions / (features > 0 ? features : 1);
-    add(self, 1, OPERATOR_CLASS_CONVOLUTION_WEIGHTS, in * cells / gaps, window, features, out);
+    add(self, 1, OPERATOR_CLASS_CONVOLUTION_WEIGHTS, in * cells, positions / (features > 0 ? features : 1),
+        features, out);
 }
 
 static bool adds(const IrModule *module, int32_t computation) {
@@ -233,12 +251,15 @@ static void add_move(Terms *self, const ProgramInstruction *of) {
     if (of->opcode == IR_BROADCAST) {
         /* Its innermost dimensions are an operand's, or one value. */
         int32_t last = result->rank - 1, count = of->attributes->dimension_count;
-        if (count > 0 && dimensions[count - 1] == last)
-            for (int32_t k = 0; k < count && dimensions[count - 1 - k] == last - k; k++)
-                run *= (double)result->dimensions[last - k];
-        else
-            for (int32_t d = last; d >= 0 && (count == 0 || dimensions[count - 1] != d); d--)
-                run *= (double)result->dimensions[d];
+        bool is_filled = count == 0 || dimensions[count - 1] != last;
+        for (int32_t k = 0; k < count && !is_filled && dimensions[count - 1 - k] == last - k; k++)
+            run *= (double)result->dimensions[last - k];
+        for (int32_t d = last; is_filled && d >= 0 && (count == 0 || dimensions[count - 1] != d); d--)
+            run *= (double)result->dimensions[d];
+        if (is_filled) {
+            add(self, 1, OPERATOR_CLASS_FILL, n, run, 0, 0);
+            return;
+        }
     } else if (of->opcode == IR_DYNAMIC_UPDATE_SLICE) {
         const IrShape *update = operand_of(self, of, 1);
         int64_t operand_at = self->program->values[of->operands[0]].offset;
@@ -274,12 +295,13 @@ static void add_gather(Terms *self, const ProgramInstruction *of) {
 }
 
 static void add_window(Terms *self, const ProgramInstruction *of) {
-    double cells = 1;
     bool selects = of->opcode == IR_SELECT_AND_SCATTER;
-    for (int32_t k = 0; k < of->attributes->window_count; k++)
-        cells *= (double)of->attributes->window[k].size;
-    const IrShape *counted = selects ? operand_of(self, of, 1) : result_of(self, of);
-    add(self, 1, selects ? OPERATOR_CLASS_SELECT_SCATTER : OPERATOR_CLASS_WINDOW, elements_of(counted), cells,
+    const IrShape *operand = operand_of(self, of, 0);
+    const IrShape *placed = selects ? operand_of(self, of, 1) : result_of(self, of);
+    double cells = 1;
+    for (int32_t k = 0; k < of->attributes->window_count && k < operand->rank && k < placed->rank; k++)
+        cells *= cells_read(&of->attributes->window[k], operand->dimensions[k], placed->dimensions[k]);
+    add(self, 1, selects ? OPERATOR_CLASS_SELECT_SCATTER : OPERATOR_CLASS_WINDOW, elements_of(placed), cells,
         0, 0);
 }
 

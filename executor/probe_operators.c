@@ -48,15 +48,25 @@ typedef struct Worker {
     AmError error;
 } Worker;
 
-/* Numbers near 3/4 in every floating type; small integers, for indices. */
+/* A value that does not repeat soon, from 0 to 2^16 - 1. */
+static uint32_t scatter_bits(int64_t i) {
+    return (uint32_t)((uint64_t)i * 2654435761u >> 7) & 0xffff;
+}
+
+/* Numbers from 1/2 to 1 without an order that branches could learn; small integers, for indices. */
 static void fill_parameters(const Worker *worker) {
     const Program *program = worker->trial->program;
     for (int32_t k = 0; k < program->roles->parameter_count; k++) {
         const IrShape *shape = &program->values[program->parameters[k]].shape;
+        int64_t elements = ir_shape_elements(shape);
         void *memory = ready_parameter(worker->ready, k);
-        memset(memory, dtype_is_floating(shape->type) ? 0x3f : 0, (size_t)ir_shape_bytes(shape));
-        if (shape->type != DTYPE_S32) continue;
-        for (int64_t i = 0; i < ir_shape_elements(shape); i++) ((int32_t *)memory)[i] = (int32_t)(i * 7 % 16);
+        memset(memory, 0, (size_t)ir_shape_bytes(shape));
+        for (int64_t i = 0; i < elements; i++) {
+            if (shape->type == DTYPE_F32) ((float *)memory)[i] = 0.5f + (float)scatter_bits(i) / 131072.0f;
+            if (shape->type == DTYPE_BF16)
+                ((uint16_t *)memory)[i] = (uint16_t)(0x3f00 | (scatter_bits(i) & 0x7f));
+            if (shape->type == DTYPE_S32) ((int32_t *)memory)[i] = (int32_t)(scatter_bits(i) % 16);
+        }
     }
 }
 

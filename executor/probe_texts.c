@@ -12,6 +12,10 @@
 
 enum { CHAIN = 9 };
 
+static int64_t over(int64_t all, int64_t part) {
+    return all > part ? all / part : 1;
+}
+
 static void begin(Text *text) {
     text_append_string(text, "HloModule probe\n\nENTRY main {\n");
 }
@@ -93,6 +97,36 @@ static void shorter_chain(Text *text, const char *operation, const int64_t *n) {
     append_chain(text, operation, n[0], CHAIN - 1, "f32", false);
 }
 
+/* A chain with a constant for each operator but the first. */
+static void constants(Text *text, const char *operation, const int64_t *n) {
+    begin(text);
+    text_append(text, "  v0 = f32[%" PRId64 "]{0} parameter(0)\n  v1 = f32[%" PRId64 "]{0} %s(v0, v0)\n",
+                n[0], n[0], operation);
+    for (int32_t k = 2; k <= CHAIN; k++)
+        text_append(text,
+                    "  c%d = f32[] constant(0.%d)\n  b%d = f32[%" PRId64
+                    "]{0} broadcast(c%d), dimensions={}\n  %sv%d = f32[%" PRId64 "]{0} %s(v%d, b%d)\n",
+                    k, k, k, n[0], k, k == CHAIN ? "ROOT " : "", k, n[0], operation, k - 1, k);
+    end(text);
+}
+
+/* A chain with a vector of sixteen for each operator but the first, the same in every row. */
+static void repeated_inputs(Text *text, const char *operation, const int64_t *n) {
+    int64_t r = 16, rows = over(n[0], r);
+    begin(text);
+    text_append(text,
+                "  v0 = f32[%" PRId64 ",%" PRId64 "]{1,0} parameter(0)\n  v1 = f32[%" PRId64 ",%" PRId64
+                "]{1,0} %s(v0, v0)\n",
+                rows, r, rows, r, operation);
+    for (int32_t k = 2; k <= CHAIN; k++)
+        text_append(text,
+                    "  p%d = f32[%" PRId64 "]{0} parameter(%d)\n  b%d = f32[%" PRId64 ",%" PRId64
+                    "]{1,0} broadcast(p%d), dimensions={1}\n  %sv%d = f32[%" PRId64 ",%" PRId64
+                    "]{1,0} %s(v%d, b%d)\n",
+                    k, r, k - 1, k, rows, r, k, k == CHAIN ? "ROOT " : "", k, rows, r, operation, k - 1, k);
+    end(text);
+}
+
 /* All values of a chain of four. */
 static void four_outputs(Text *text, const char *operation, const int64_t *n) {
     begin(text);
@@ -108,10 +142,6 @@ static void four_outputs(Text *text, const char *operation, const int64_t *n) {
 
 static void chain_of_four(Text *text, const char *operation, const int64_t *n) {
     append_chain(text, operation, n[0], 4, "f32", false);
-}
-
-static int64_t over(int64_t all, int64_t part) {
-    return all > part ? all / part : 1;
 }
 
 /* x + (one value for each row): n elements, rows of r. */
@@ -178,33 +208,32 @@ static void product_both_turned(Text *text, const char *type, const int64_t *n) 
     append_product(text, type, n, true, true);
 }
 
-/* Images of 8 x 8, as many as give the positions; windows of 1 x 1 or 3 x 3. */
+/* To images of 8 x 8, as many as give the positions, by windows of 1 x 1 or 3 x 3 that lie inside everywhere.
+ */
 static void convolution(Text *text, const char *operation, const int64_t *n) {
     int64_t images = over(n[0], 64), side = n[1] >= 9 ? 3 : 1, in = n[2], out = n[3];
-    int padding = side > 1;
     (void)operation;
     begin(text);
-    text_append(text,
-                "  x = f32[%" PRId64 ",8,8,%" PRId64 "]{3,2,1,0} parameter(0)\n  w = f32[%" PRId64 ",%" PRId64
-                ",%" PRId64 ",%" PRId64 "]{3,2,1,0} parameter(1)\n  ROOT r = f32[%" PRId64 ",8,8,%" PRId64
-                "]{3,2,1,0} convolution(x, w), window={size=%" PRId64 "x%" PRId64
-                " pad=%d_%dx%d_%d}, dim_labels=b01f_01io->b01f\n",
-                images, in, side, side, in, out, images, out, side, side, padding, padding, padding, padding);
+    text_append(
+        text,
+        "  x = f32[%" PRId64 ",%" PRId64 ",%" PRId64 ",%" PRId64 "]{3,2,1,0} parameter(0)\n  w = f32[%" PRId64
+        ",%" PRId64 ",%" PRId64 ",%" PRId64 "]{3,2,1,0} parameter(1)\n  ROOT r = f32[%" PRId64 ",8,8,%" PRId64
+        "]{3,2,1,0} convolution(x, w), window={size=%" PRId64 "x%" PRId64 "}, dim_labels=b01f_01io->b01f\n",
+        images, side + 7, side + 7, in, side, side, in, out, images, out, side, side);
     end(text);
 }
 
 /* The gradient to the weights of such a one. */
 static void weights_gradient(Text *text, const char *operation, const int64_t *n) {
     int64_t images = over(n[0], 64), side = n[1] >= 9 ? 3 : 1, in = n[2], out = n[3];
-    int padding = side > 1;
     (void)operation;
     begin(text);
-    text_append(
-        text,
-        "  x = f32[%" PRId64 ",8,8,%" PRId64 "]{3,2,1,0} parameter(0)\n  g = f32[%" PRId64 ",8,8,%" PRId64
-        "]{3,2,1,0} parameter(1)\n  ROOT r = f32[%" PRId64 ",%" PRId64 ",%" PRId64 ",%" PRId64
-        "]{3,2,1,0} convolution(x, g), window={size=8x8 pad=%d_%dx%d_%d}, dim_labels=f01b_i01o->01bf\n",
-        images, in, images, out, side, side, in, out, padding, padding, padding, padding);
+    text_append(text,
+                "  x = f32[%" PRId64 ",%" PRId64 ",%" PRId64 ",%" PRId64
+                "]{3,2,1,0} parameter(0)\n  g = f32[%" PRId64 ",8,8,%" PRId64
+                "]{3,2,1,0} parameter(1)\n  ROOT r = f32[%" PRId64 ",%" PRId64 ",%" PRId64 ",%" PRId64
+                "]{3,2,1,0} convolution(x, g), window={size=8x8}, dim_labels=f01b_i01o->01bf\n",
+                images, side + 7, side + 7, in, images, out, side, side, in, out);
     end(text);
 }
 
@@ -257,6 +286,18 @@ static void move(Text *text, const char *operation, const int64_t *n) {
                 "  x = f32[%" PRId64 ",%" PRId64 "]{1,0} parameter(0)\n  ROOT r = f32[%" PRId64 ",%" PRId64
                 "]{1,0} slice(x), slice={[0:%" PRId64 "], [0:%" PRId64 "]}\n",
                 rows, 2 * run, rows, run, rows, run);
+    end(text);
+}
+
+/* n elements, each value r times side by side. */
+static void fill(Text *text, const char *operation, const int64_t *n) {
+    int64_t run = n[1], rows = over(n[0], run);
+    (void)operation;
+    begin(text);
+    text_append(text,
+                "  x = f32[%" PRId64 "]{0} parameter(0)\n  ROOT r = f32[%" PRId64 ",%" PRId64
+                "]{1,0} broadcast(x), dimensions={0}\n",
+                rows, rows, run);
     end(text);
 }
 
@@ -333,6 +374,8 @@ const ProbeClass probe_classes[] = {
     {"read", 1, 1, MORE_ELEMENTS, many_inputs, shorter_chain, "add", CHAIN - 1},
     {"read_rows", 2, 1, {{256, 4096, 65536}, {1, 4, 16, 64, 256}}, row_input, no_row_input, "add", 1},
     {"read_strided", 1, 1, {{256, 4096, 65536}}, strided_input, one_operator, "add", 1},
+    {"repeated", 1, 0, {{16, 128, 1024}}, repeated_inputs, chain, "add", CHAIN - 1},
+    {"constant", 1, 0, {{16, 128, 1024}}, constants, chain, "add", CHAIN - 1},
     {"write", 1, 1, ELEMENTS, four_outputs, chain_of_four, "add", 3},
     OPERATOR("cheap", "add"),
     OPERATOR("divide", "divide"),
@@ -379,6 +422,7 @@ const ProbeClass probe_classes[] = {
      1},
     {"transpose", 2, 1, {{256, 4096, 65536}, {1, 4, 16, 64}}, transpose, NULL, "", 1},
     {"move", 2, 1, {{16, 256, 4096, 65536, 1048576}, {1, 4, 16, 64, 1024}}, move, NULL, "", 1},
+    {"fill", 2, 1, {{16, 256, 4096, 65536, 1048576}, {1, 4, 16, 64, 1024}}, fill, NULL, "", 1},
     {"gather", 2, 2, {{4, 32, 256}, {1, 32, 256}}, gather, NULL, "", 1},
     {"scatter", 2, 2, {{4, 32, 256}, {1, 32, 256}}, scatter, NULL, "add", 1},
     {"reduce_window", 2, 2, {{1024, 16384}, {4, 9}}, pool, NULL, "maximum", 1},

@@ -59,9 +59,9 @@ static void every_class_is_one_of_a_cluster_file(void **state) {
         const char *name;
         int32_t dimensions, grows;
     } classes[] = {
-#define CLASS_ROW(name, text, dimensions, grows, help) {text, dimensions, grows},
-        OPERATOR_CLASSES(CLASS_ROW)
-#undef CLASS_ROW
+#define OPERATOR_CLASS(name, text, dimensions, grows) {text, dimensions, grows},
+#include "cost/operator_classes.def"
+#undef OPERATOR_CLASS
     };
     assert_int_equal(probe_class_count, OPERATOR_FIRST_OF_LINKS);
     for (int32_t k = 0; k < probe_class_count; k++) {
