@@ -9,6 +9,7 @@
 #include "cli/parameters.h"
 #include "planners/micro_batch_search.h"
 #include "propagation/plan_parts.h"
+#include "propagation/stages.h"
 
 /* Everything that one search needs and leaves. */
 typedef struct Searched {
@@ -102,11 +103,19 @@ static AmStatus read_kept(const Cli *cli, Searched *self, AmError *error) {
 }
 
 static AmStatus read_schedule(const Cli *cli, SearchOptions *options, AmError *error) {
+    int64_t chunks = 0;
     options->schedule = cli_text(cli, "--schedule");
     ScheduleKind kind = options->schedule ? schedule_kind_find(options->schedule) : SCHEDULE_1F1B;
-    if (kind != SCHEDULE_KINDS && kind != SCHEDULE_INTERLEAVED) return AM_OK;
-    return am_fail(error, AM_ERROR_USAGE, "", "--schedule %.60s: expected 1f1b, gpipe or zb_h1",
-                   options->schedule);
+    if (kind == SCHEDULE_KINDS)
+        return am_fail(error, AM_ERROR_USAGE, "",
+                       "--schedule %.60s: expected gpipe, 1f1b, interleaved_1f1b or zb_h1",
+                       options->schedule);
+    if (!cli_has(cli, "--chunks")) return AM_OK;
+    if (kind != SCHEDULE_INTERLEAVED)
+        return am_fail(error, AM_ERROR_USAGE, "", "--chunks needs --schedule interleaved_1f1b");
+    TRY(cli_integer(cli, "--chunks", 1, STAGES_MOST / 2, &chunks, error));
+    options->chunks = (int32_t)chunks;
+    return AM_OK;
 }
 
 /* --micro-batches M|auto and --relax NAME. */
@@ -414,11 +423,13 @@ static const CliOption options[] = {
      "parts of the batch that a step works through one after another (default 1); auto: the fastest of 1, 2, "
      "4, ... that fits",
      false},
-    {"--schedule", "1f1b|gpipe|zb_h1",
-     "of a pipeline's micro-batches: turns of the backward pass between those of the forward pass (default, "
-     "where it can be), after them, or between them with gradients of weights put off to where a stage would "
-     "wait",
+    {"--schedule", "NAME",
+     "of a pipeline's micro-batches: 1f1b, turns of the backward pass between those of the forward pass "
+     "(default, "
+     "where it can be); gpipe, after them; zb_h1, between them with gradients of weights put off to where a "
+     "stage would wait; interleaved_1f1b, with several chunks of the model on each stage",
      false},
+    {"--chunks", "V", "chunks on each stage, with --schedule interleaved_1f1b (default 2)", false},
     {"--relax", "NAME",
      "a change of meaning that is allowed where micro-batches need it: batch_statistics_per_micro_batch",
      true},

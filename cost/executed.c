@@ -22,6 +22,7 @@ typedef struct Walker {
     int32_t span_count, span_capacity;
     int64_t turns;        /* of the spans around, multiplied */
     int32_t first_joined; /* the last span of a loop that others are joined with */
+    int32_t *joined;      /* of that span, where it is one of several chunks */
 } Walker;
 
 double executed_seconds(const ExecutedStep *executed, const ClusterDeviceType *type) {
@@ -56,6 +57,11 @@ static void walk_span(Walker *self, const ProgramInstruction *loop, double trips
         self->spans[span].kept = loop->turns->kept;
         self->spans[span].kept_until_third = loop->turns->kept_until_third;
         self->spans[span].kept_from_second = loop->turns->kept_from_second;
+        if (loop->turns->chunks > 1) {
+            self->joined = ARENA_ARRAY(self->arena, int32_t, 2 * loop->turns->chunks);
+            self->spans[span].joined = self->joined;
+            self->spans[span].chunks = loop->turns;
+        }
     }
     self->turns = around * turns;
     walk(self, loop->regions[1], times * (trips + 1) / (double)turns);
@@ -104,6 +110,14 @@ static void walk_branches(Walker *self, const ProgramInstruction *conditional, d
     self->has_spans = has_spans;
 }
 
+/* Span `span` is of the loop at place `place` of joined ones. */
+static void note_joined(Walker *self, int32_t place, int32_t span) {
+    ExecutedSpan *first = &self->spans[self->first_joined];
+    if (first->chunks) self->joined[place] = span;
+    else if (place == 1) first->second = span;
+    else if (place == 2) first->third = span;
+}
+
 static void walk(Walker *self, const Program *program, double times) {
     if (times > RULES_MOST_TIMES) times = RULES_MOST_TIMES;
     for (int32_t s = 0; s < program->step_count && !self->arena->failed; s++) {
@@ -116,10 +130,7 @@ static void walk(Walker *self, const Program *program, double times) {
         int32_t place = s - program_first_together(program, s);
         bool is_joined = instruction->turns || place > 0;
         if (instruction->opcode == IR_WHILE) walk_loop(self, instruction, program, is_joined, times);
-        if (self->has_spans && !self->arena->failed) {
-            if (place == 1) self->spans[self->first_joined].second = span;
-            if (place == 2) self->spans[self->first_joined].third = span;
-        }
+        if (self->has_spans && is_joined && !self->arena->failed) note_joined(self, place, span);
         if (instruction->opcode == IR_CONDITIONAL) walk_branches(self, instruction, times);
     }
 }

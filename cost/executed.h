@@ -29,6 +29,9 @@ typedef struct ExecutedSpan {
     int64_t turns;
     int32_t second, third; /* spans of the loops that are joined with this one; -1: none, or this is one */
     int64_t kept, kept_until_third, kept_from_second;
+    const ProgramTurns *chunks; /* of several chunks (then second and third are -1): the spans of all joined
+                                   loops follow on one another in the loops' order, inner spans between */
+    const int32_t *joined;      /* [chunks->chunks * 2]: these spans */
 } ExecutedSpan;
 
 /* The same for one stage of several: a loop that meets other stages inside becomes a

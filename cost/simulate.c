@@ -104,7 +104,8 @@ static AmStatus find_channel(PlanCosts *self, const ProgramTransfer *transfer, i
     int32_t giver = plan_ranks_stage(self->ranks, transfer->route->source.first_rank);
     int32_t taker = plan_ranks_stage(self->ranks, transfer->route->target.first_rank);
     for (*channel = self->newest[giver]; *channel >= 0; *channel = self->transfers[*channel].previous)
-        if (self->transfers[*channel].shape == transfer->shape && self->channels[*channel].taker == taker)
+        if (self->transfers[*channel].transfer->number == transfer->number &&
+            self->transfers[*channel].shape == transfer->shape && self->channels[*channel].taker == taker)
             return AM_OK;
     *channel = self->channel_count;
     ARENA_RESERVE(self->arena, self->channels, self->channel_count, self->channel_capacity);
@@ -120,6 +121,12 @@ static AmStatus find_channel(PlanCosts *self, const ProgramTransfer *transfer, i
                           self->device_of, error);
 }
 
+/* From a chunk of a stage to another one of it: nothing goes from stage to stage. */
+static bool is_copy(const PlanCosts *self, const ProgramTransfer *transfer) {
+    return plan_ranks_stage(self->ranks, transfer->route->source.first_rank) ==
+           plan_ranks_stage(self->ranks, transfer->route->target.first_rank);
+}
+
 /* The pieces of a stage as the pipeline's clock wants them. */
 static AmStatus make_line(PlanCosts *self, int32_t s, AmError *error) {
     const StageCosts *stage = &self->stages[s];
@@ -128,7 +135,7 @@ static AmStatus make_line(PlanCosts *self, int32_t s, AmError *error) {
     for (int32_t p = 0; p < stage->piece_count; p++) {
         const ProgramTransfer *transfer = stage->pieces[p].transfer;
         pieces[p].channel = -1;
-        if (!transfer) continue;
+        if (!transfer || is_copy(self, transfer)) continue;
         const ExecutedStep *executed = &stage->programs[0].steps[stage->pieces[p].first];
         TRY(find_channel(self, transfer, &pieces[p].channel, error));
         TransferChannel *channel = &self->transfers[pieces[p].channel];

@@ -114,6 +114,23 @@ static AmStatus join_spans(PipelineSpan *spans, int32_t number, const ExecutedSp
     return AM_OK;
 }
 
+/* The same where the stage is in chunks: as the schedule has it. */
+static AmStatus join_chunks(PipelineSpan *spans, int32_t number, const ExecutedSpan *joined, Arena *arena,
+                            AmError *error) {
+    const ProgramTurns *chunks = joined->chunks;
+    ScheduleTurn *turns;
+    int32_t count;
+    TRY(schedule_turns(&turns, &count, arena, SCHEDULE_INTERLEAVED, chunks->stage_count, chunks->stage,
+                       (int32_t)spans[number].turns, chunks->chunks, error));
+    int32_t *order = ARENA_ARRAY(arena, int32_t, count);
+    if (!order) return am_fail_memory(error, count);
+    for (int32_t n = 0; n < count; n++)
+        order[n] = joined->joined[(int32_t)turns[n].pass * chunks->chunks + turns[n].chunk];
+    spans[number].order = order;
+    spans[number].order_count = count;
+    return AM_OK;
+}
+
 /* Cuts the executed steps at transfers and at the borders of spans. */
 static AmStatus cut_pieces(StageCosts *self, Arena *arena, const ExecutedSpan *spans, int32_t span_count,
                            AmError *error) {
@@ -147,7 +164,8 @@ static AmStatus cut_pieces(StageCosts *self, Arena *arena, const ExecutedSpan *s
         self->spans[k] = (PipelineSpan){
             .first = piece_of[spans[k].first], .end = piece_of[spans[k].end], .turns = spans[k].turns};
     for (int32_t k = 0; k < span_count; k++)
-        if (spans[k].second >= 0) TRY(join_spans(self->spans, k, &spans[k], arena, error));
+        if (spans[k].chunks) TRY(join_chunks(self->spans, k, &spans[k], arena, error));
+        else if (spans[k].second >= 0) TRY(join_spans(self->spans, k, &spans[k], arena, error));
     return AM_OK;
 }
 

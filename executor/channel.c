@@ -75,8 +75,22 @@ AmStatus channels_connect(Channel *channel, ActorGraph *graph, int32_t putter, i
     return actors_gate(graph, getter, set->remote->get_ready, channel, error);
 }
 
+/* Channels from one rank to another are counted in the order of their keys, which both ends have. */
+static void number_channels(ChannelSet *set) {
+    for (int32_t k = 0; k < set->count; k++) {
+        Channel *channel = set->channels[k];
+        channel->number = 0;
+        for (int32_t j = 0; j < set->count; j++) {
+            const Channel *other = set->channels[j];
+            if (other->sender != channel->sender || other->receiver != channel->receiver) continue;
+            channel->number += other->key < channel->key || (other->key == channel->key && j < k);
+        }
+    }
+}
+
 AmStatus channels_start(ChannelSet *set, AmError *error) {
     int64_t bytes = 0;
+    number_channels(set);
     for (int32_t k = 0; k < set->count; k++) {
         Channel *channel = set->channels[k];
         if (channel->edge >= 0) channel->quota = actors_quota(set->graph, channel->edge);

@@ -27,7 +27,8 @@ typedef struct ChannelBackEnd ChannelBackEnd;
 
 typedef struct Channel {
     int32_t sender, receiver; /* ranks; at least one of them is this process's */
-    int32_t number;           /* the same in both processes: distinguishes channels between the same ranks */
+    int64_t key;              /* of the transfer: distinguishes channels between the same ranks */
+    int32_t number;           /* among these by key, once started: the same in both processes */
     int64_t bytes;            /* of one message */
     int32_t quota;            /* registers, what actors_ready() made of it once there is an edge */
     int32_t edge;             /* in the graph; -1 where one end is elsewhere */
@@ -75,7 +76,7 @@ AmStatus channels_open(ChannelSet **set, int32_t first_rank, int32_t rank_count,
                        void *user, AmError *error);
 void channels_close(ChannelSet *set); /* NULL is fine */
 
-/* A channel for messages of `bytes`. */
+/* A channel for messages of `bytes`; the caller may set its key. */
 AmStatus channels_add(ChannelSet *set, int32_t sender, int32_t receiver, int64_t bytes, int32_t quota,
                       Channel **channel, AmError *error);
 

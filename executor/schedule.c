@@ -6,8 +6,10 @@
 
 #include "executor/control.h"
 #include "executor/turn_order.h"
+#include "propagation/stages.h"
 
-enum { BACKWARD, FORWARD, WEIGHTS, PLAIN, REPORT = -1 }; /* priorities */
+/* Priorities; of chunks of one kind the later one goes first. */
+enum { BACKWARD, FORWARD, WEIGHTS, PLAIN, CHUNKS = STAGES_MOST, REPORT = -1 };
 
 /* One actor: steps first .. end - 1 of a program. */
 typedef struct Group {
@@ -17,7 +19,7 @@ typedef struct Group {
     const Control *loop;         /* whose body it is; NULL: the rank's */
     int32_t first, end;
     int32_t turns; /* in a step */
-    int32_t priority;
+    int32_t kind, chunk;
     bool begins, ends; /* the step, or the body */
     int32_t actor;
 } Group;
@@ -113,20 +115,18 @@ static int32_t count_rank_groups(const ReadyProgram *program) {
 
 /* ---- building the graph ---- */
 
-static AmStatus add_group(Schedule *self, RankGroups *list, int32_t r, const Group *group, int32_t priority,
-                          AmError *error) {
+static AmStatus add_group(Schedule *self, RankGroups *list, int32_t r, const Group *group, AmError *error) {
     static const char *const kinds[] = {"backward pass", "forward pass", "gradients of weights", "step"};
     Group *added = &list->groups[list->count++];
     char name[64];
     *added = *group;
     added->schedule = self;
-    added->priority = priority;
     added->rank = &self->options.ranks[r];
-    snprintf(name, sizeof name, "%s of rank %d, part %d", kinds[priority], added->rank->comm->rank,
+    snprintf(name, sizeof name, "%s of rank %d, part %d", kinds[group->kind], added->rank->comm->rank,
              list->count - 1);
     Actor actor = {.name = name,
                    .worker = r,
-                   .priority = priority,
+                   .priority = group->kind * CHUNKS + CHUNKS - 1 - group->chunk,
                    .turns_per_step = added->turns,
                    .act = act,
                    .user = added};
@@ -147,7 +147,7 @@ static AmStatus connect(Schedule *self, const Group *from, const Group *to, int3
 
 /* A loop's body, group after group; its next turn begins when the last group has ended. */
 static AmStatus add_loop(Schedule *self, RankGroups *list, int32_t r, const Control *loop, int32_t turns,
-                         int32_t priority, AmError *error) {
+                         int32_t kind, int32_t chunk, AmError *error) {
     const ReadyProgram *body = control_body(loop);
     int32_t first = list->count, count = count_groups(body);
     for (int32_t k = 0, s = 0; k < count; k++) {
@@ -156,10 +156,12 @@ static AmStatus add_loop(Schedule *self, RankGroups *list, int32_t r, const Cont
                        .first = s,
                        .end = group_end(body, s),
                        .turns = turns,
+                       .kind = kind,
+                       .chunk = chunk,
                        .begins = k == 0,
                        .ends = k == count - 1};
         s = group.end;
-        TRY(add_group(self, list, r, &group, priority, error));
+        TRY(add_group(self, list, r, &group, error));
         if (k > 0) TRY(connect(self, &list->groups[first + k - 1], &list->groups[first + k], 1, 0, error));
     }
     return count > 1 ? connect(self, &list->groups[list->count - 1], &list->groups[first], 1, 1, error)
@@ -185,16 +187,22 @@ static AmStatus add_loops(Schedule *self, RankGroups *list, int32_t r, const Rea
                           AmError *error) {
     const ProgramTurns *turns = turns_at(program, s);
     int32_t before = list->count - 1, together = program_steps_together(program->program, s);
-    const int32_t priorities[] = {turns->is_backward ? BACKWARD : FORWARD, BACKWARD, WEIGHTS};
-    LoopGroups loops[3];
+    int32_t chunks = turns->chunks;
+    const int32_t kinds[] = {turns->is_backward ? BACKWARD : FORWARD, BACKWARD, WEIGHTS};
+    LoopGroups *loops = ARENA_ARRAY(&self->arena, LoopGroups, together);
+    if (!loops) return am_fail_memory(error, together);
     for (int32_t k = 0; k < together; k++) {
         loops[k].first = list->count;
-        TRY(add_loop(self, list, r, program->steps[s + k].control, turns->count, priorities[k], error));
+        TRY(add_loop(self, list, r, program->steps[s + k].control, turns->count, kinds[k / chunks],
+                     k % chunks, error));
         loops[k].last = list->count - 1;
     }
-    TRY(connect(self, &list->groups[before], &list->groups[loops[0].first], 1, 0, error));
-    if (together > 1) TRY(connect_loops(self, list, loops[0], loops[1], turns->kept, error));
-    if (together < 3) return AM_OK;
+    for (int32_t c = 0; c < chunks; c++) {
+        int32_t kept = turns->kept_of_chunk ? turns->kept_of_chunk[c] : turns->kept;
+        TRY(connect(self, &list->groups[before], &list->groups[loops[c].first], 1, 0, error));
+        if (together > chunks) TRY(connect_loops(self, list, loops[c], loops[chunks + c], kept, error));
+    }
+    if (turns->third < 0) return AM_OK;
     TRY(connect_loops(self, list, loops[0], loops[2], turns->kept_until_third, error));
     return connect_loops(self, list, loops[1], loops[2], turns->kept_from_second, error);
 }
@@ -207,9 +215,10 @@ static AmStatus add_plain(Schedule *self, RankGroups *list, int32_t r, int32_t f
                    .first = first,
                    .end = end,
                    .turns = 1,
+                   .kind = PLAIN,
                    .begins = list->count == 0,
                    .ends = end == program->program->step_count};
-    TRY(add_group(self, list, r, &group, PLAIN, error));
+    TRY(add_group(self, list, r, &group, error));
     const Group *own = &list->groups[list->count - 1];
     for (const Group *before = own - 1; before >= list->groups && before->loop; before--)
         if (before->ends) TRY(connect(self, before, own, before->turns, 0, error));
@@ -306,16 +315,50 @@ static AmStatus is_next(void *user, int64_t turn, bool *is_ready, AmError *error
     return AM_OK;
 }
 
+/* The groups of a loop's turn take theirs, one after the other. */
+static void append_turn(TurnOrder *order, const RankGroups *list, int32_t kind, int32_t chunk) {
+    for (int32_t g = 0; g < list->count; g++)
+        if (list->groups[g].kind == kind && list->groups[g].chunk == chunk) order->actors[order->count++] = g;
+}
+
+/* Of a stage in chunks it is that of the schedule. */
+static AmStatus order_chunks(Schedule *self, RankGroups *list, const ProgramTurns *turns, AmError *error) {
+    static const int32_t kind_of_pass[] = {FORWARD, BACKWARD, WEIGHTS};
+    ScheduleTurn *all;
+    int32_t count, actors = 0;
+    TRY(schedule_turns(&all, &count, &self->arena, SCHEDULE_INTERLEAVED, turns->stage_count, turns->stage,
+                       turns->count, turns->chunks, error));
+    for (int32_t g = 0; g < list->count; g++) actors += list->groups[g].turns;
+    list->order = (TurnOrder){.actors = ARENA_ARRAY(&self->arena, int32_t, actors)};
+    if (!list->order.actors) return am_fail_memory(error, actors);
+    list->order.actors[list->order.count++] = 0;
+    for (int32_t k = 0; k < count; k++)
+        append_turn(&list->order, list, kind_of_pass[all[k].pass], all[k].chunk);
+    list->order.actors[list->order.count++] = list->count - 1;
+    if (list->order.count == actors) return AM_OK;
+    return am_fail(
+        error, AM_ERROR_USAGE, "",
+        "schedule interleaved_1f1b: a stage whose passes meet twice needs its devices in one process");
+}
+
+static const ProgramTurns *find_chunks(const ReadyProgram *program) {
+    for (int32_t s = 0; s < program->program->step_count; s++)
+        if (turns_at(program, s) && turns_at(program, s)->chunks > 1) return turns_at(program, s);
+    return NULL;
+}
+
 /* The rank takes the order that all devices of its stage work out, each in its process. */
-static AmStatus keep_order(Schedule *self, RankGroups *list, AmError *error) {
+static AmStatus keep_order(Schedule *self, RankGroups *list, int32_t r, AmError *error) {
     static const int32_t on_paper[] = {[BACKWARD] = 1, [FORWARD] = 2, [WEIGHTS] = 0, [PLAIN] = 3};
+    const ProgramTurns *chunks = find_chunks(self->options.ranks[r].ready);
     TurnActor *actors = ARENA_ARRAY(&self->arena, TurnActor, list->count);
     if (!actors) return am_fail_memory(error, list->count);
     for (int32_t g = 0; g < list->count; g++) {
         const Group *group = &list->groups[g];
-        actors[g] = (TurnActor){.turns = group->turns, .priority = on_paper[group->priority]};
+        actors[g] = (TurnActor){.turns = group->turns, .priority = on_paper[group->kind]};
         TRY(actors_gate(self->graph, group->actor, is_next, &list->groups[g], error));
     }
+    if (chunks) return order_chunks(self, list, chunks, error);
     return turn_order_find(&list->order, &self->arena, actors, list->count, list->edges, list->edge_count,
                            error);
 }
@@ -327,7 +370,7 @@ static AmStatus follow(Schedule *self, int32_t r, AmError *error) {
     int32_t leader = program->first_rank - self->options.ranks[0].comm->rank;
     if (list->count == 1 || program->mesh->device_count == 1) return AM_OK;
     if (leader < 0 || leader + program->mesh->device_count > self->options.rank_count)
-        return keep_order(self, list, error);
+        return keep_order(self, list, r, error);
     if (leader == r) return AM_OK;
     for (int32_t g = 0; g < list->count; g++)
         TRY(actors_follow(self->graph, list->groups[g].actor, self->ranks[leader].groups[g].actor, error));

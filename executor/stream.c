@@ -1,6 +1,4 @@
-/* Streams: see stream.h. Both ranks number the channels between them by counting the
- * transfers from one to the other in their programs, which have them in one order.
- */
+/* Streams: see stream.h. Both ranks know a channel between them by the number of the transfer. */
 #include "executor/stream.h"
 
 #include "executor/cpu/strided.h"
@@ -28,20 +26,10 @@ static int64_t message_bytes(const Stream *stream, int32_t peer, bool puts) {
     return bytes;
 }
 
-/* How many channels from sender to receiver the rank has in earlier transfers. */
-static int32_t count_channels(const StreamList *list, int32_t peer, bool puts) {
-    int32_t count = 0;
-    for (int32_t s = 0; s < list->count; s++)
-        for (int32_t e = 0; e < list->streams[s]->end_count; e++)
-            count += list->streams[s]->ends[e].peer == peer && list->streams[s]->ends[e].puts == puts;
-    return count;
-}
-
-static Channel *find_channel(const ChannelSet *set, int32_t sender, int32_t receiver, int32_t number) {
+static Channel *find_channel(const ChannelSet *set, int32_t sender, int32_t receiver, int64_t key) {
     for (int32_t k = 0; k < set->count; k++) {
         Channel *channel = set->channels[k];
-        if (channel->sender == sender && channel->receiver == receiver && channel->number == number)
-            return channel;
+        if (channel->sender == sender && channel->receiver == receiver && channel->key == key) return channel;
     }
     return NULL;
 }
@@ -50,14 +38,15 @@ static AmStatus open_end(StreamEnd *end, const Stream *stream, const Comm *comm,
                          AmError *error) {
     const StreamList *list = comm->streams;
     int32_t sender = puts ? comm->rank : peer, receiver = puts ? peer : comm->rank;
-    int32_t number = count_channels(list, peer, puts);
+    int64_t key = stream->call->transfer->number;
     int64_t bytes = message_bytes(stream, peer, puts);
     *end = (StreamEnd){
-        .channel = find_channel(list->channels, sender, receiver, number), .peer = peer, .puts = puts};
+        .channel = find_channel(list->channels, sender, receiver, key), .peer = peer, .puts = puts};
     if (!end->channel)
         TRY(channels_add(list->channels, sender, receiver, bytes, stream->call->transfer->slots,
                          &end->channel, error));
-    if (end->channel->bytes == bytes && end->channel->number == number) return AM_OK;
+    end->channel->key = key;
+    if (end->channel->bytes == bytes) return AM_OK;
     return am_fail(error, AM_ERROR_INTERNAL, "", "ranks %d and %d do not mean the same transfer", sender,
                    receiver);
 }

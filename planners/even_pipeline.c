@@ -112,21 +112,22 @@ static int32_t find_cut(const Cutter *self, int32_t least, double done, double t
     return best;
 }
 
-static bool find_cuts(const Cutter *self, int32_t *cuts, int32_t stage_count) {
+static bool find_cuts(const Cutter *self, int32_t *cuts, int32_t stages, int32_t chunks) {
+    int32_t parts = stages * chunks;
     double total = 0, done = 0;
     for (int32_t i = 0; i < self->count; i++) total += self->flops[i];
     cuts[0] = 0;
-    cuts[stage_count] = self->count;
-    for (int32_t s = 1; s < stage_count; s++) {
-        cuts[s] = find_cut(self, cuts[s - 1], done, total * s / stage_count, TOLERANCE * total / stage_count);
+    cuts[parts] = self->count;
+    for (int32_t s = 1; s < parts; s++) {
+        cuts[s] = find_cut(self, cuts[s - 1], done, total * s / parts, TOLERANCE * total / stages);
         if (cuts[s] < 0) return false;
         for (int32_t i = cuts[s - 1]; i < cuts[s]; i++) done += self->flops[i];
     }
     return true;
 }
 
-AmStatus even_pipeline_cuts(int32_t *cuts, bool *found, const PlanContext *context, int32_t stage_count,
-                            AmError *error) {
+AmStatus even_pipeline_cuts(int32_t *cuts, bool *found, const PlanContext *context, int32_t stages,
+                            int32_t chunks, AmError *error) {
     Arena scratch = {0};
     int32_t count = context->rules->entry_count;
     Cutter self = {.context = context,
@@ -139,7 +140,7 @@ AmStatus even_pipeline_cuts(int32_t *cuts, bool *found, const PlanContext *conte
     AmStatus status = scratch.failed ? am_fail_memory(error, count * 20) : AM_OK;
     if (status == AM_OK) {
         find_crossing(&self);
-        *found = find_cuts(&self, cuts, stage_count);
+        *found = find_cuts(&self, cuts, stages, chunks);
     }
     arena_free(&scratch);
     return status;
@@ -160,17 +161,19 @@ typedef struct Pipelines {
 
 AmStatus even_pipeline_stages(PlanStage **stages, Arena *arena, const PlanStage *inside, const int32_t *cuts,
                               int32_t stage_count, AmError *error) {
-    int32_t devices = inside->mesh.device_count;
+    int32_t devices = inside->mesh.device_count, chunks = inside->range_count;
     *stages = ARENA_ARRAY(arena, PlanStage, stage_count);
     if (!*stages) return am_fail_memory(error, (int64_t)sizeof **stages * stage_count);
     for (int32_t s = 0; s < stage_count; s++) {
         PlanStage *stage = &(*stages)[s];
         *stage = *inside;
         stage->devices = ARENA_ARRAY(arena, int32_t, devices);
-        stage->ranges = arena_alloc(arena, sizeof *stage->ranges);
+        stage->ranges = arena_alloc(arena, sizeof *stage->ranges * (size_t)chunks);
         if (arena->failed) return am_fail_memory(error, devices * 4);
-        stage->ranges[0][0] = cuts[s];
-        stage->ranges[0][1] = cuts[s + 1];
+        for (int32_t c = 0; c < chunks; c++) {
+            stage->ranges[c][0] = cuts[c * stage_count + s];
+            stage->ranges[c][1] = cuts[c * stage_count + s + 1];
+        }
         for (int32_t d = 0; d < devices; d++) stage->devices[d] = s * devices + d;
     }
     return AM_OK;
@@ -186,7 +189,7 @@ static AmStatus price_schedules(Pipelines *self, Plan *plan, Simulation **simula
     TRY(interleave_pairs(&pairs, &pair_count, self->arena, self->context->rules, error));
     ScheduleKind schedule = pair_count > 0 ? SCHEDULE_1F1B : SCHEDULE_GPIPE;
     if (wanted) schedule = schedule_kind_find(wanted);
-    if (schedule == SCHEDULE_KINDS || schedule == SCHEDULE_INTERLEAVED)
+    if (schedule == SCHEDULE_KINDS)
         return am_fail(error, AM_ERROR_USAGE, "", "a pipeline has no schedule %.60s", wanted);
     plan->schedule = schedule_kind_name(schedule);
     AmStatus status = simulate_plan(simulation, self->arena, self->context, plan, self->cluster,
@@ -200,20 +203,31 @@ static AmStatus price_schedules(Pipelines *self, Plan *plan, Simulation **simula
     return status;
 }
 
+/* Of each stage. */
+static int32_t chunks_of(const SearchOptions *options) {
+    bool has_chunks = options->schedule && schedule_kind_find(options->schedule) == SCHEDULE_INTERLEAVED;
+    if (!has_chunks) return 1;
+    return options->chunks > 0 ? options->chunks : SEARCH_DEFAULT_CHUNKS;
+}
+
 static AmStatus try_problem(Pipelines *self, const Problem *problem, int32_t stage_count, AmError *error) {
     PlanStage inside, *stages;
     Genome genome = {0};
     Simulation *simulation;
-    int32_t cuts[STAGES_MOST + 1];
+    int32_t cuts[STAGES_MOST + 1], chunks = chunks_of(self->options);
     bool found;
+    if (chunks > STAGES_MOST / stage_count)
+        return am_fail(error, AM_ERROR_USAGE, "", "%d stages of %d chunks are more than %d parts",
+                       stage_count, chunks, STAGES_MOST);
     for (int32_t axis = 0; axis < problem->mesh.axis_count; axis++) expert_batch(problem, axis, &genome);
-    TRY(even_pipeline_cuts(cuts, &found, plan_context_whole(self->context), stage_count, error));
+    TRY(even_pipeline_cuts(cuts, &found, plan_context_whole(self->context), stage_count, chunks, error));
     if (!found) {
         self->reason = "it has too few forward operators to cut";
         return AM_OK;
     }
     problem_stage(problem, &genome, self->arena, &inside);
     if (self->arena->failed) return am_fail_memory(error, 0);
+    inside.range_count = chunks;
     TRY(even_pipeline_stages(&stages, self->arena, &inside, cuts, stage_count, error));
     Plan *plan = ARENA_ARRAY(self->arena, Plan, 1);
     if (!plan) return am_fail_memory(error, (int64_t)sizeof *plan);

@@ -7,12 +7,13 @@
 
 #define EVEN_PIPELINE_MOST_STAGES 8
 
-/* Where stages begin: cuts[s] is the first instruction of stage s, cuts[stage_count] the end of
- * the entry. False if there are not enough forward operators with FLOPs. */
-AmStatus even_pipeline_cuts(int32_t *cuts, bool *found, const PlanContext *context, int32_t stage_count,
-                            AmError *error);
+/* Where stages, or several chunks of each, begin: cuts[p] is the first instruction of part p, the last one
+ * the end of the entry. False if there are not enough forward operators with FLOPs. */
+AmStatus even_pipeline_cuts(int32_t *cuts, bool *found, const PlanContext *context, int32_t stages,
+                            int32_t chunks, AmError *error);
 
 /* The stages between such cuts, [stage_count]: each as `inside`, on devices of its own, one after the other.
+ * Where that has several ranges, as many chunks: chunk c of stage s is between cuts c S + s and c S + s + 1.
  */
 AmStatus even_pipeline_stages(PlanStage **stages, Arena *arena, const PlanStage *inside, const int32_t *cuts,
                               int32_t stage_count, AmError *error);

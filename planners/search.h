@@ -41,6 +41,7 @@ typedef enum Expert {
 const char *expert_name(Expert expert);
 
 #define SEARCH_DEFAULT_EVALUATIONS 500
+#define SEARCH_DEFAULT_CHUNKS      2
 
 typedef struct SearchOptions {
     PlanSpace space;
@@ -57,6 +58,7 @@ typedef struct SearchOptions {
     const PropagationPin *pins; /* [pin_count]: decisions that every plan keeps */
     int32_t pin_count;
     const char *schedule;      /* of pipelines (pipeline_schedule.h), or NULL: 1f1b where it can be */
+    int32_t chunks;            /* of each stage, schedule interleaved_1f1b alone; 0: SEARCH_DEFAULT_CHUNKS */
     bool is_even;              /* plans with equal shards that lie together alone, which can be exported */
     const KeptShardings *kept; /* the module's own shardings, kept by every plan; or NULL */
     const Plan *initial;       /* --init-plan, or NULL */

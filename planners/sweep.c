@@ -139,7 +139,7 @@ static AmStatus find_cuts(Sweeping *self, AmError *error) {
     for (int32_t stages = 2; stages <= STAGES_MOST; stages++) {
         SweepCuts *cuts = &self->cuts[stages];
         if (self->cluster->device_count % stages != 0) continue;
-        TRY(even_pipeline_cuts(cuts->cuts, &cuts->found, self->whole, stages, error));
+        TRY(even_pipeline_cuts(cuts->cuts, &cuts->found, self->whole, stages, 1, error));
         cuts->known = true;
     }
     return AM_OK;

@@ -200,8 +200,8 @@ static int32_t changed_operand(const ProgramInstruction *instruction, int32_t re
 
 /* The first of the loops that instruction i is joined with; i itself where there are none. */
 static int32_t first_joined(const Program *program, int32_t i) {
-    for (int32_t first = i > 2 ? i - 2 : 0; first < i; first++)
-        if (program_joined(program, first) > i - first) return first;
+    for (int32_t first = i; first >= 0 && program->instructions[first].opcode == IR_WHILE; first--)
+        if (first < i && program_joined(program, first) > i - first) return first;
     return i;
 }
 

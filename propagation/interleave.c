@@ -7,6 +7,7 @@
 #include "propagation/interleave.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 
 #include "ir/loops.h"
 #include "propagation/interleave_weights.h"
@@ -71,7 +72,9 @@ typedef struct Joining {
     int32_t kept, kept_until_third, kept_from_second; /* turns, as in ProgramTurns */
 } Joining;
 
-static AmStatus refuse(const Program *program, ScheduleKind schedule, int32_t instruction, AmError *error) {
+/* Names the operator between `before` and `after`. */
+static AmStatus refuse(const Program *program, ScheduleKind schedule, int32_t instruction, const char *before,
+                       const char *after, AmError *error) {
     const IrModule *module = program->module;
     const IrInstruction *at = &module->instructions[program->instructions[instruction].origin];
     const char *name = *at->op_name ? at->op_name : at->name;
@@ -79,9 +82,8 @@ static AmStatus refuse(const Program *program, ScheduleKind schedule, int32_t in
     if (*at->source_file)
         snprintf(place, sizeof place, " (%.200s:%d)", at->source_file, (int)at->source_line);
     return am_fail(error, AM_ERROR_INFEASIBLE, module->source,
-                   "schedule %s: the backward pass needs \"%.200s\"%s, which takes all turns of the forward "
-                   "pass; schedule gpipe allows it",
-                   schedule_kind_name(schedule), name, place);
+                   "schedule %s: %s \"%.200s\"%s%s; schedule gpipe allows it", schedule_kind_name(schedule),
+                   before, name, place, after);
 }
 
 /* Entry instructions of the canonical module that take something from `loop`. */
@@ -139,7 +141,9 @@ static AmStatus find_stacks(LoopStack *stacks, int32_t *count, const JoinedLoops
         int32_t maker = loops->uses.maker[second->operands[k]];
         if (maker < 0 || !is_after[maker]) continue;
         LoopStack *stack = &stacks[*count];
-        if (!stack_find(stack, loops, k)) return refuse(loops->program, joining->schedule, maker, error);
+        if (!stack_find(stack, loops, k))
+            return refuse(loops->program, joining->schedule, maker, "the backward pass needs",
+                          ", which takes all turns of the forward pass", error);
         stack->kept = part->count > 0 && part->is_taken[k] ? joining->kept_until_third : joining->kept;
         ++*count;
     }
@@ -209,6 +213,7 @@ static AmStatus join(Program *program, const Joining *joining, int32_t first, in
                                pair->turns, error));
     *turns = (ProgramTurns){.second = second,
                             .third = third,
+                            .chunks = 1,
                             .count = pair->turns,
                             .kept = joining->kept,
                             .kept_until_third = joining->kept_until_third,
@@ -217,24 +222,42 @@ static AmStatus join(Program *program, const Joining *joining, int32_t first, in
     return AM_OK;
 }
 
-static int32_t stage_of_rank(const StageMap *map, int32_t rank) {
-    int32_t stage = 0;
-    while (stage + 1 < map->stage_count && rank >= map->first_rank[stage + 1]) stage++;
-    return stage;
+/* Values that may be under way between two stages. Parts of a model in chunks take their turns in one given
+ * order, in which one that is further away may be so much later. */
+static int32_t count_slots(const StageMap *map, const ProgramTransfer *transfer, int32_t turns) {
+    int32_t stages = map->stage_count / map->chunks;
+    int32_t parts = abs(transfer->giver - transfer->taker);
+    int32_t apart = abs(transfer->giver % stages - transfer->taker % stages);
+    int32_t slots = map->chunks > 1 && parts > 1 ? stages + parts : apart + 1;
+    return slots < turns ? slots : turns;
 }
 
-/* Transfers in the body of a loop get slots; they are this program's own. */
-static AmStatus give_slots(Program *body, const StageMap *map, int32_t turns, AmError *error) {
+/* Why parts of a model in chunks cannot have a transfer in the loop of a pass, or NULL: in the order of their
+ * turns the forward pass goes up the parts and the backward pass down, and never to the same stage. */
+static const char *find_obstacle(const StageMap *map, const ProgramTransfer *transfer, bool is_backward) {
+    int32_t stages = map->stage_count / map->chunks;
+    if (map->chunks == 1) return NULL;
+    if (transfer->giver % stages == transfer->taker % stages)
+        return ", which another chunk of its stage makes";
+    bool goes_down = transfer->taker < transfer->giver;
+    if (goes_down == is_backward) return NULL;
+    return is_backward ? ", which an earlier one makes in the backward pass"
+                       : ", which a later one makes in the forward pass";
+}
+
+/* Transfers in the body of loop `number` of all pairs get slots; they are this program's own. */
+static AmStatus give_slots(Program *body, const StageMap *map, int32_t turns, int32_t number,
+                           ScheduleKind schedule, AmError *error) {
     for (int32_t i = 0; i < body->instruction_count; i++) {
         ProgramInstruction *instruction = &body->instructions[i];
         if (instruction->kind != PROGRAM_TRANSFER) continue;
         ProgramTransfer *transfer = ARENA_ARRAY(body->arena, ProgramTransfer, 1);
         if (!transfer) return am_fail_memory(error, (int64_t)sizeof *transfer);
+        const char *obstacle = find_obstacle(map, instruction->transfer, number % 2 == 1);
+        if (obstacle) return refuse(body, schedule, i, "a chunk needs", obstacle, error);
         *transfer = *instruction->transfer;
-        int32_t from = stage_of_rank(map, transfer->route->source.first_rank);
-        int32_t to = stage_of_rank(map, transfer->route->target.first_rank);
-        transfer->slots = 1 + (from < to ? to - from : from - to);
-        if (transfer->slots > turns) transfer->slots = turns;
+        transfer->slots = count_slots(map, transfer, turns);
+        transfer->number += (int64_t)(number + 1) << 32;
         instruction->transfer = transfer;
     }
     return AM_OK;
@@ -245,8 +268,12 @@ static AmStatus stand_alone(Program *program, int32_t loop, bool is_backward, co
                             AmError *error) {
     ProgramTurns *turns = ARENA_ARRAY(program->arena, ProgramTurns, 1);
     if (!turns) return am_fail_memory(error, (int64_t)sizeof *turns);
-    *turns = (ProgramTurns){
-        .second = -1, .third = -1, .is_backward = is_backward, .count = pair->turns, .kept = pair->turns};
+    *turns = (ProgramTurns){.second = -1,
+                            .third = -1,
+                            .chunks = 1,
+                            .is_backward = is_backward,
+                            .count = pair->turns,
+                            .kept = pair->turns};
     program->instructions[loop].turns = turns;
     return AM_OK;
 }
@@ -275,27 +302,32 @@ static AmStatus finish_regions(Program *program, AmError *error) {
     return AM_OK;
 }
 
+/* How far a stage, or a chunk of one, may be ahead. */
+static AmStatus find_kept(Joining *joining, Arena *arena, const StageMap *map, int32_t stage,
+                          AmError *error) {
+    int32_t stages = map->stage_count / map->chunks, turns = joining->pair->turns;
+    joining->kept_until_third = schedule_kept_for_weights(stages, turns);
+    joining->kept_from_second = schedule_kept_from_backward(stage, turns);
+    return schedule_kept_of_chunk(&joining->kept, arena, joining->schedule, stages, stage % stages, turns,
+                                  map->chunks, stage / stages, error);
+}
+
 AmStatus program_interleave(Program *program, const Rules *rules, const StageMap *map, int32_t stage,
                             ScheduleKind schedule, AmError *error) {
     LoopPair *pairs;
-    int32_t count, stages = map->stage_count;
+    int32_t count;
     TRY(interleave_pairs(&pairs, &count, program->arena, rules, error));
     for (int32_t p = 0; p < count; p++) {
         const LoopPair *pair = &pairs[p];
         const int32_t origins[] = {pair->first, pair->second};
-        const Joining joining = {
-            .rules = rules,
-            .pair = pair,
-            .schedule = schedule,
-            .kept = schedule_kept_for_backward(stages, stage, pair->turns),
-            .kept_until_third = schedule_kept_for_weights(stages, pair->turns),
-            .kept_from_second = schedule_kept_from_backward(stage, pair->turns),
-        };
+        Joining joining = {.rules = rules, .pair = pair, .schedule = schedule};
         int32_t loops[2];
+        TRY(find_kept(&joining, program->arena, map, stage, error));
         for (int k = 0; k < 2; k++) {
             loops[k] = find_loop(program, origins[k]);
             if (loops[k] < 0) continue;
-            TRY(give_slots(program->instructions[loops[k]].regions[0], map, pair->turns, error));
+            Program *body = program->instructions[loops[k]].regions[0];
+            TRY(give_slots(body, map, pair->turns, 2 * p + k, schedule, error));
         }
         if (loops[0] >= 0 && loops[1] >= 0) TRY(join(program, &joining, loops[0], loops[1], error));
         for (int k = 0; k < 2; k++)

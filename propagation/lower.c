@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "propagation/interleave.h"
+#include "propagation/lower_chunks.h"
 #include "propagation/reduce_early.h"
 #include "propagation/rules_builder.h"
 #include "propagation/shard.h"
@@ -591,7 +592,7 @@ AmStatus lower_begin(Lowering *self, const IrRoles *roles, int32_t count, AmErro
     program->value_capacity = program->instruction_capacity = self->state_capacity = room;
     self->program = program;
     self->put_off = NULL;
-    self->put_off_count = self->put_off_capacity = 0;
+    self->put_off_count = self->put_off_capacity = self->transfers = 0;
     return AM_OK;
 }
 
@@ -634,6 +635,7 @@ AmStatus lower_finish(Lowering *self, AmError *error) {
     if (is_entry && self->stages && self->stages->schedule != SCHEDULE_GPIPE)
         TRY(program_interleave(self->program, self->rules, self->stages->map, self->stages->stage,
                                self->stages->schedule, error));
+    if (is_entry && self->stages && self->stages->map->chunks > 1) return AM_OK; /* a part of a program */
     TRY(program_fuse(self->program, error));
     return program_plan_buffers(self->program, error);
 }
@@ -678,6 +680,20 @@ AmStatus plan_lower_stage(Program **program, Arena *arena, const PlanContext *co
                             .awaited = ARENA_ARRAY(arena, StageSet, context->rules->count + 1)};
     if (!stages.awaited) return am_fail_memory(error, context->rules->count);
     return lower_stage(program, arena, context, completions[stage], &stages, device, error);
+}
+
+AmStatus plan_lower_chunks(Program **program, Arena *arena, const PlanContext *context, const StageMap *map,
+                           Completion *const *completions, int32_t stage, int32_t device,
+                           ScheduleKind schedule, AmError *error) {
+    int32_t stage_count = map->stage_count / map->chunks;
+    Program **chunks = ARENA_ARRAY(arena, Program *, map->chunks);
+    if (!chunks) return am_fail_memory(error, map->chunks);
+    for (int32_t c = 0; c < map->chunks; c++)
+        TRY(plan_lower_stage(&chunks[c], arena, context, map, completions, c * stage_count + stage, device,
+                             schedule, error));
+    TRY(lower_merge_chunks(program, chunks, map->chunks, stage, stage_count, error));
+    TRY(program_fuse(*program, error));
+    return program_plan_buffers(*program, error);
 }
 
 AmStatus plan_lower_whole(Program **program, Arena *arena, const PlanContext *context, AmError *error) {

@@ -42,6 +42,11 @@ AmStatus plan_lower_stage(Program **program, Arena *arena, const PlanContext *co
                           Completion *const *completions, int32_t stage, int32_t device,
                           ScheduleKind schedule, AmError *error);
 
+/* The same for a stage in chunks (lower_chunks.h): `map` and `completions` are of all stages' chunks. */
+AmStatus plan_lower_chunks(Program **program, Arena *arena, const PlanContext *context, const StageMap *map,
+                           Completion *const *completions, int32_t stage, int32_t device,
+                           ScheduleKind schedule, AmError *error);
+
 /* The reference: the whole module on one device (`--plan none`). */
 AmStatus plan_lower_whole(Program **program, Arena *arena, const PlanContext *context, AmError *error);
 

@@ -56,6 +56,8 @@ typedef struct Lowering {
     const IrRoles *roles;
     const Completion *completion;
     const LoweredStages *stages; /* NULL: the stage has everything */
+    int32_t transfers;           /* of this program so far, of other stages as well */
+    int32_t giver, taker;        /* of the last one */
     int32_t *put_off; /* [put_off_count]: instructions of this program whose transfers are to come */
     int32_t put_off_count, put_off_capacity;
     bool *is_uneven; /* shards of some value so far differ in size; shared with regions */

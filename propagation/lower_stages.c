@@ -51,6 +51,9 @@ static AmStatus transfer(Lowering *self, int32_t i, AmError *error) {
     for (int32_t leaf = 0; leaf < leaves; leaf++) {
         for (int32_t taker = 0; taker < stages->map->stage_count; taker++) {
             if (!stage_in(missing, taker)) continue;
+            self->transfers++;
+            self->giver = giver;
+            self->taker = taker;
             TransferEnd source = end_of(stages, giver, i), target = end_of(stages, taker, i);
             if (giver == stages->stage) TRY(lower_send(self, i, leaf, source.state, &target, error));
             else if (taker == stages->stage) TRY(lower_receive(self, i, leaf, &source, target.state, error));

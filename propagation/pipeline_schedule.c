@@ -90,3 +90,20 @@ AmStatus schedule_turns(ScheduleTurn **turns, int32_t *count, Arena *arena, Sche
     *count = writer.count;
     return AM_OK;
 }
+
+AmStatus schedule_kept_of_chunk(int32_t *kept, Arena *arena, ScheduleKind kind, int32_t stages, int32_t stage,
+                                int32_t micro_batches, int32_t chunks, int32_t chunk, AmError *error) {
+    ScheduleTurn *turns;
+    int32_t count, ahead = 0;
+    ArenaMark mark = arena_mark(arena);
+    TRY(schedule_turns(&turns, &count, arena, kind, stages, stage, micro_batches, chunks, error));
+    *kept = 0;
+    for (int32_t k = 0; k < count; k++) {
+        if (turns[k].chunk != chunk) continue;
+        ahead += turns[k].pass == SCHEDULE_FORWARD;
+        if (ahead > *kept) *kept = ahead;
+        ahead -= turns[k].pass == SCHEDULE_BACKWARD;
+    }
+    arena_release(arena, mark);
+    return AM_OK;
+}

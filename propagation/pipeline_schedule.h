@@ -52,6 +52,10 @@ typedef struct ScheduleTurn {
 AmStatus schedule_turns(ScheduleTurn **turns, int32_t *count, Arena *arena, ScheduleKind kind, int32_t stages,
                         int32_t stage, int32_t micro_batches, int32_t chunks, AmError *error);
 
+/* Micro-batches that chunk `chunk` of a stage has begun and whose B has not ended, at most. */
+AmStatus schedule_kept_of_chunk(int32_t *kept, Arena *arena, ScheduleKind kind, int32_t stages, int32_t stage,
+                                int32_t micro_batches, int32_t chunks, int32_t chunk, AmError *error);
+
 /* Micro-batches that a stage of one chunk has begun and not ended: between F and B, between F and the end of
  * W, and between B and the end of W. */
 static inline int32_t schedule_kept(int32_t micro_batches, int32_t most) {

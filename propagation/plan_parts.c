@@ -89,9 +89,9 @@ AmStatus plan_parameters_to_json(json_t **parameters, const Plan *plan, const Pl
     TRY_OR_FAIL(plan_ranks(&ranks, &arena, context, plan, error));
     for (int32_t p = 0; p < context->roles->parameter_count; p++) {
         const IrParameter *parameter = &context->roles->parameters[p];
-        int32_t s = ranks.map ? ranks.map->owner[p] : 0;
+        int32_t part = ranks.map ? ranks.map->owner[p] : 0, s = part % plan->stage_count;
         json_t *sharding =
-            sharding_to_json(&plan->stages[s].mesh, ranks.completions[s]->stored[parameter->instruction],
+            sharding_to_json(&plan->stages[s].mesh, ranks.completions[part]->stored[parameter->instruction],
                              &context->canonical->instructions[parameter->instruction].shape);
         json_array_append_new(list, json_pack("{s:i, s:o, s:i, s:o?}", "number", p, "path",
                                               plan_string_to_json(parameter->path), "stage", s, "sharding",

@@ -348,13 +348,12 @@ static AmStatus read_stages(const Reader *self, const json_t *stages) {
                        STAGES_MOST);
     bool is_one = plan->stage_count == 1;
     ScheduleKind schedule = schedule_kind_find(plan->schedule);
-    bool is_known = is_one ? strcmp(plan->schedule, "none") == 0
-                           : schedule != SCHEDULE_KINDS && schedule != SCHEDULE_INTERLEAVED;
+    bool is_known = is_one ? strcmp(plan->schedule, "none") == 0 : schedule != SCHEDULE_KINDS;
     if (!is_known)
         return am_fail(self->error, AM_ERROR_INPUT, self->source,
                        "$.schedule: expected %s for %d stage%s, found \"%.40s\"",
-                       is_one ? "\"none\"" : "\"1f1b\", \"gpipe\" or \"zb_h1\"", plan->stage_count,
-                       is_one ? "" : "s", plan->schedule);
+                       is_one ? "\"none\"" : "\"gpipe\", \"1f1b\", \"interleaved_1f1b\" or \"zb_h1\"",
+                       plan->stage_count, is_one ? "" : "s", plan->schedule);
     plan->stages = ARENA_ARRAY(self->arena, PlanStage, plan->stage_count);
     bool *covered = ARENA_ARRAY(self->arena, bool, instructions);
     if (!plan->stages || !covered) return am_fail_memory(self->error, instructions);
@@ -364,6 +363,15 @@ static AmStatus read_stages(const Reader *self, const json_t *stages) {
         TRY(read_stage(self, &plan->stages[s], stage, covered, where));
         TRY(take_recomputed(self, &plan->stages[s], stage, &recomputed, where));
     }
+    for (int32_t s = 0; s < plan->stage_count && schedule == SCHEDULE_INTERLEAVED; s++)
+        if (plan->stages[s].range_count != plan->stages[0].range_count)
+            return am_fail(self->error, AM_ERROR_INPUT, self->source,
+                           "$.stages[%d].ranges: expected %d, one for each chunk, as stage 0 has", s,
+                           plan->stages[0].range_count);
+    if (schedule == SCHEDULE_INTERLEAVED && plan->stages[0].range_count > STAGES_MOST / plan->stage_count)
+        return am_fail(self->error, AM_ERROR_INPUT, self->source,
+                       "$.stages[0].ranges: expected at most %d, so that there are at most %d chunks in all",
+                       STAGES_MOST / plan->stage_count, STAGES_MOST);
     for (int32_t i = 0; i < instructions; i++)
         if (!covered[i])
             return am_fail(self->error, AM_ERROR_INPUT, self->source,

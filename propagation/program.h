@@ -76,9 +76,11 @@ typedef struct ProgramTransfer {
     int32_t send_count, receive_count;
     const ProgramPiece *sends, *receives;
     int32_t rank_count;
-    const int32_t *ranks;              /* that have a piece of it, ascending; this one may be none of them */
-    int32_t slots;                     /* values that may be under way at once; 0: givers wait for takers */
-    const IrShape *shape;              /* of the whole value */
+    const int32_t *ranks; /* that have a piece of it, ascending; this one may be none of them */
+    int32_t slots;        /* values that may be under way at once; 0: givers wait for takers */
+    int64_t number;       /* the same at both ends; transfers from one rank to another differ in it */
+    int32_t giver, taker; /* stages, or parts of a model whose stages are in chunks */
+    const IrShape *shape; /* of the whole value */
     const struct TransferRoute *route; /* transfer.h: between which ends, in which states */
 } ProgramTransfer;
 
@@ -100,12 +102,16 @@ typedef struct ProgramShard {
  * steps and run as one: the first one's turn f may begin when the second has ended turn f - kept, and the
  * third turn f - kept_until_third, and then goes before theirs; the second's turn b when the third has ended
  * turn b - kept_from_second, and then goes before the third's. What passes from one loop to another has as
- * many places, turn m in m modulo that. */
+ * many places, turn m in m modulo that. Where the stage is in chunks (lower_chunks.h) all first loops stand
+ * side by side and then all second ones, and the order of their turns is that of schedule_turns(). */
 typedef struct ProgramTurns {
     int32_t second, third; /* instructions, or -1 */
     bool is_backward;      /* alone, it is the one that would be second */
     int32_t count, kept;
     int32_t kept_until_third, kept_from_second; /* where there is a third */
+    int32_t chunks;                             /* 1, or loops of each kind */
+    const int32_t *kept_of_chunk;               /* [chunks]: in place of kept; NULL for one */
+    int32_t stage, stage_count;                 /* of several chunks */
 } ProgramTurns;
 
 typedef enum ProgramKind { PROGRAM_COMPUTE, PROGRAM_COLLECTIVE, PROGRAM_VIEW, PROGRAM_TRANSFER } ProgramKind;
@@ -243,7 +249,7 @@ typedef struct Program {
  * stand side by side, or i alone. */
 static inline int32_t program_joined(const Program *program, int32_t i) {
     const ProgramTurns *turns = program->instructions[i].turns;
-    return turns && turns->second >= 0 ? (turns->third >= 0 ? 3 : 2) : 1;
+    return turns && turns->second >= 0 ? turns->chunks * (turns->third >= 0 ? 3 : 2) : 1;
 }
 
 /* The steps that run together with step s, which is the first of them. */
@@ -252,10 +258,13 @@ static inline int32_t program_steps_together(const Program *program, int32_t s) 
     return instruction >= 0 ? program_joined(program, instruction) : 1;
 }
 
-/* The first of the steps that step s runs together with. */
+/* The first of the steps that step s runs together with: loops, side by side. */
 static inline int32_t program_first_together(const Program *program, int32_t s) {
-    for (int32_t first = s > 2 ? s - 2 : 0; first < s; first++)
-        if (program_steps_together(program, first) > s - first) return first;
+    for (int32_t first = s; first >= 0; first--) {
+        int32_t i = program->steps[first].instruction;
+        if (i < 0 || program->instructions[i].opcode != IR_WHILE) break;
+        if (first < s && program_joined(program, i) > s - first) return first;
+    }
     return s;
 }
 

@@ -1,21 +1,32 @@
 /* Ranks of a plan: the stages completed, then a rank's stage lowered for its device. */
 #include "propagation/ranks.h"
 
+#include "propagation/lower_chunks.h"
+
 AmStatus plan_ranks(PlanRanks *ranks, Arena *arena, const PlanContext *context, const Plan *plan,
                     AmError *error) {
     context = plan_context_used(plan, context);
+    const Plan *parts = plan;
+    bool in_chunks = plan_schedule(plan) == SCHEDULE_INTERLEAVED;
+    if (in_chunks) TRY(plan_of_chunks(&parts, arena, plan, error));
     *ranks = (PlanRanks){.context = context,
                          .plan = plan,
-                         .completions = ARENA_ARRAY(arena, Completion *, plan->stage_count),
+                         .parts = parts,
+                         .completions = ARENA_ARRAY(arena, Completion *, parts->stage_count),
                          .first_rank = ARENA_ARRAY(arena, int32_t, plan->stage_count + 1),
                          .stage_count = plan->stage_count};
     if (arena->failed) return am_fail_memory(error, plan->stage_count * 16);
-    if (plan->stage_count > 1) TRY(stages_assign(&ranks->map, arena, context, plan, error));
-    for (int32_t s = 0; s < plan->stage_count; s++) {
-        TRY(plan_complete_stage(&ranks->completions[s], arena, context, &plan->stages[s], ranks->map, error));
+    if (plan->stage_count > 1) TRY(stages_assign(&ranks->map, arena, context, parts, error));
+    for (int32_t p = 0; p < parts->stage_count; p++)
+        TRY(plan_complete_stage(&ranks->completions[p], arena, context, &parts->stages[p], ranks->map,
+                                error));
+    for (int32_t s = 0; s < plan->stage_count; s++)
         ranks->first_rank[s + 1] = ranks->first_rank[s] + plan->stages[s].mesh.device_count;
-    }
     ranks->rank_count = ranks->first_rank[plan->stage_count];
+    if (!in_chunks) return AM_OK;
+    ranks->map->chunks = parts->stage_count / plan->stage_count;
+    for (int32_t p = 0; p < parts->stage_count; p++)
+        ranks->map->first_rank[p] = ranks->first_rank[p % plan->stage_count];
     return AM_OK;
 }
 
@@ -30,6 +41,9 @@ AmStatus plan_ranks_lower(Program **program, Arena *arena, const PlanRanks *rank
     int32_t stage = plan_ranks_stage(ranks, rank), device = rank - ranks->first_rank[stage];
     if (!ranks->map)
         return plan_lower(program, arena, ranks->context, ranks->completions[stage], device, error);
+    if (ranks->map->chunks > 1)
+        return plan_lower_chunks(program, arena, ranks->context, ranks->map, ranks->completions, stage,
+                                 device, plan_schedule(ranks->plan), error);
     return plan_lower_stage(program, arena, ranks->context, ranks->map, ranks->completions, stage, device,
                             plan_schedule(ranks->plan), error);
 }

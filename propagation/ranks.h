@@ -13,8 +13,9 @@
 typedef struct PlanRanks {
     const PlanContext *context;
     const Plan *plan;
-    StageMap *map;            /* of several stages; NULL: the only one has everything */
-    Completion **completions; /* [stage_count] */
+    const Plan *parts; /* the plan, or where its stages are in chunks one stage for each (lower_chunks.h) */
+    StageMap *map;     /* of several stages, of the parts; NULL: the only one has everything */
+    Completion **completions; /* [parts->stage_count] */
     int32_t *first_rank;      /* [stage_count + 1]; the last is the number of ranks */
     int32_t stage_count, rank_count;
 } PlanRanks;

@@ -191,6 +191,7 @@ AmStatus stages_spread(StageMap **result, Arena *arena, const PlanContext *conte
     StageMap *map = ARENA_ARRAY(arena, StageMap, 1);
     if (!map) return am_fail_memory(error, (int64_t)sizeof *map);
     *map = (StageMap){.stage_count = stage_count,
+                      .chunks = 1,
                       .held = ARENA_ARRAY(arena, StageSet, rules->count + 1),
                       .needed = ARENA_ARRAY(arena, StageSet, rules->count + 1),
                       .carried = ARENA_ARRAY(arena, StageSet *, rules->loop_count + 1),

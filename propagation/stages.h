@@ -45,7 +45,8 @@ static inline int32_t stage_last(StageSet set) {
 /* What is held by several stages is computed by each of them alike. A stage that needs
  * what it does not hold gets it from the first that does. */
 typedef struct StageMap {
-    int32_t stage_count;
+    int32_t stage_count; /* where stages are in chunks, of these: chunk c of stage s is number c S + s */
+    int32_t chunks;      /* of each stage, mostly 1 */
     int32_t *first_rank; /* [stage_count + 1]: rank of stage s's device d is first_rank[s] + d */
     StageSet *held;      /* [instruction]; of a planned loop: the stages that it is on; of values made on
                             demand and of tuples: none */

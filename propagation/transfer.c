@@ -367,10 +367,15 @@ static TransferEnd own_end(const Lowering *self, SbpState state) {
 }
 
 /* Adds the transfer; a value that it makes is to be added before. */
-static AmStatus add_transfer(Lowering *self, int32_t i, const ProgramTransfer *transfer, AmError *error) {
+static AmStatus add_transfer(Lowering *self, int32_t i, const ProgramTransfer *pieces, AmError *error) {
     static const IrAttributes none;
     ProgramInstruction *instruction = lower_add_instruction(self);
+    ProgramTransfer *transfer = ARENA_ARRAY(self->arena, ProgramTransfer, 1);
     if (self->arena->failed) return am_fail_memory(error, (int64_t)sizeof *instruction);
+    *transfer = *pieces;
+    transfer->number = self->transfers;
+    transfer->giver = self->giver;
+    transfer->taker = self->taker;
     instruction->kind = PROGRAM_TRANSFER;
     instruction->opcode = IR_COPY;
     instruction->origin = i;

@@ -33,6 +33,8 @@ PLANS = [
      "--schedule", "gpipe"],
     ["--cluster", "host:4", "--mesh", "data=2", "--space", "pipeline", "--expert", "even_pipeline", "--micro-batches", "4",
      "--schedule", "zb_h1"],
+    ["--cluster", "host:2", "--mesh", "data=1", "--space", "pipeline", "--expert", "even_pipeline", "--micro-batches", "4",
+     "--schedule", "interleaved_1f1b"],
 ]
 # A dimension that two devices do not divide: the first one's part is larger, and predicted for all.
 UNEVEN = ["fused_tiny"]

@@ -42,9 +42,11 @@ PLANS = [
     (7, None, ["--expert", "zero2"]),
     (2, "data=1", ["--space", "pipeline", "--expert", "even_pipeline"]),
     (4, "data=2", ["--space", "pipeline", "--expert", "even_pipeline", "--micro-batches", "4", "--schedule", "zb_h1"]),
+    (4, "data=2", ["--space", "pipeline", "--expert", "even_pipeline", "--micro-batches", "4", "--schedule",
+                   "interleaved_1f1b"]),
 ]
 # Model: which of the plans in the short form.
-SAMPLE = {"exact_linear": [6, 8], "exact_gather": [4], "mlp_tiny": [3, 7], "gpt2_tiny": [1, 5, 12], "lstm_tiny": [2]}
+SAMPLE = {"exact_linear": [6, 8], "exact_gather": [4], "mlp_tiny": [3, 7], "gpt2_tiny": [1, 5, 12, 13], "lstm_tiny": [2]}
 MODELS_IN_FULL = ["exact_linear", "exact_gather", "mlp_tiny", "gpt2_tiny", "bert_tiny", "t5_tiny", "vgg_tiny", "lstm_tiny",
                   "moe_tiny", "llama_tiny", "unet_tiny", "adamw_tiny"]
 

@@ -3,7 +3,7 @@
 """Pipelines give the one-device losses, and their plan files are checked.
 
 Small models are cut by the even pipeline into 2 and 4 stages on 2 to 8 ranks, with data parallelism inside
-the stages and without, by 1F1B, GPipe and ZB-H1; the losses are those of `--plan none`. A plan that is no
+the stages and without, by 1F1B, GPipe, interleaved 1F1B and ZB-H1; the losses are those of `--plan none`. A plan that is no
 pipeline is refused by name. Without AUTOMAP_FULL some models are run.
 
 Run as `AUTOMAP=build/automap python3 tests/e2e/test_pipelines.py [MODEL ...]`.
@@ -33,10 +33,10 @@ EARLY = 5  # steps that are held to TOLERANCE
 PIPELINES = [(2, "data=1"), (4, "data=1"), (4, "data=2"), (8, "data=2"), (8, "data=4")]
 SAMPLE_PIPELINES = [(2, "data=1"), (8, "data=2")]
 MICRO_BATCHES = [2, 4, 8]
-SCHEDULES = ["1f1b", "gpipe", "zb_h1"]
+SCHEDULES = ["1f1b", "gpipe", "zb_h1", "interleaved_1f1b"]
 STEPS = 50 if FULL else 5
 # A module may have too few operators, or sums over the batch that its turns would need beforehand.
-REASONS = ["too few forward operators", "micro-batches", "schedule 1f1b", "schedule zb_h1"]
+REASONS = ["too few forward operators", "micro-batches", "schedule 1f1b", "schedule zb_h1", "schedule interleaved_1f1b"]
 
 
 def automap(*arguments):
@@ -82,6 +82,9 @@ def recomputed(plan, pieces):
 def check_recomputed(title, model, plan, source, have, pieces):
     """Nothing changes but memory, which is no more than before."""
     again = recomputed(plan, pieces)
+    refused = automap("simulate", again, model, "--json")
+    if refused.returncode == 4 and any(reason in refused.stderr for reason in REASONS[2:]):
+        return  # a part would need what an earlier one makes again
     assert losses(model, again, source) == have, f"{title}: losses differ where forward values are made again"
     peaks = [sum(device["peak_bytes"] for device in json.loads(succeed("simulate", at, model, "--json"))["devices"])
              for at in (plan, again)]
@@ -94,7 +97,7 @@ def check_model(name, model, source, pipelines, directory):
     same_plan = {}  # turns are added up in one order whatever the schedule
     cases = [(devices, mesh, 1, "gpipe") for devices, mesh in pipelines[:1]]
     for number, (devices, mesh) in enumerate(pipelines):
-        for schedule in SCHEDULES if FULL else [SCHEDULES[number % 2], "zb_h1"]:
+        for schedule in SCHEDULES if FULL else [SCHEDULES[number % 2], SCHEDULES[2 + number % 2]]:
             cases.append((devices, mesh, MICRO_BATCHES[number % len(MICRO_BATCHES)], schedule))
     for devices, mesh, micro_batches, schedule in cases:
         plan = pathlib.Path(directory) / "plan.json"
@@ -153,7 +156,7 @@ def check_files(directory):
     check_refused(model, plan, change(["stages", 0, "recompute"], [[4, 4]]), "recompute[0][1]: expected", directory)
     check_refused(model, plan, change(["stages", 0, "recompute"], [[0, end]]), "one of the stage's ranges", directory)
     check_refused(model, plan, change(["stages", 0, "recompute"], 3), "recompute", directory)
-    check_refused(model, plan, change(["schedule"], "none"), "expected \"1f1b\", \"gpipe\" or", directory)
+    check_refused(model, plan, change(["schedule"], "none"), "expected \"gpipe\", \"1f1b\",", directory)
     check_refused(model, plan, change(["stages"], swapped), "which comes later", directory)
     check_refused(model, plan, change(["parameters", 0, "stage"], lambda stage: 1 - stage), "not what the plan's stages give", directory)
 

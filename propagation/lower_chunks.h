@@ -1,0 +1,27 @@
+/* Stages in chunks: interleaved 1F1B (Narayanan et al. 2021).
+ *
+ * A stage has V parts of the model in place of one: chunk c of stage s of S is part c S + s, so that what a
+ * part gives goes to the next stage, and from the last one to the first. A bubble is then as long as a
+ * chunk's turns, not a stage's. Each part is lowered as if it were a stage of its own, on its stage's ranks;
+ * what a rank runs is their programs in one: the forward loops of all chunks and then the backward loops
+ * stand side by side and are joined, what was before them comes before, and what was after them after.
+ *
+ * Transfers outside of the loops keep the order in which all stages meet. One from a part to another part
+ * of the same stage becomes a copy on the device.
+ */
+#ifndef PROPAGATION_LOWER_CHUNKS_H
+#define PROPAGATION_LOWER_CHUNKS_H
+
+#include "propagation/plan.h"
+#include "propagation/program.h"
+#include "propagation/stages.h"
+
+/* The plan whose stages are the parts of `plan`, whose stages have as many ranges as chunks; in the arena. */
+AmStatus plan_of_chunks(const Plan **parts, Arena *arena, const Plan *plan, AmError *error);
+
+/* The program of a rank of stage `stage` of `stage_count`, of those of its chunks in order, which are neither
+ * fused nor have buffers. AM_ERROR_INFEASIBLE: a chunk has no turns in one of the passes. */
+AmStatus lower_merge_chunks(Program **program, Program *const *chunks, int32_t chunk_count, int32_t stage,
+                            int32_t stage_count, AmError *error);
+
+#endif
