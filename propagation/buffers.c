@@ -170,9 +170,10 @@ static AmStatus keep_under_way(Planner *self, AmError *error) {
         for (int32_t k = 0; k < step_results(program, step); k++)
             if (first_use[step_result(program, step, k)] < until)
                 until = first_use[step_result(program, step, k)];
+        int32_t last = program_first_together(program, until - 1);
         for (int32_t k = 0; k < step_operands(program, step); k++) {
             int32_t storage = self->storage[step_operand(program, step, k)];
-            if (self->last_use[storage] < until - 1) self->last_use[storage] = until - 1;
+            if (self->last_use[storage] < last) self->last_use[storage] = last;
         }
         for (int32_t k = REDUCE_EARLY_UNDER_WAY - 1; k > 0; k--) begun[k] = begun[k - 1];
         begun[0] = s;
