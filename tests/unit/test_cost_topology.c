@@ -7,7 +7,9 @@
 #include <cmocka.h>
 
 #include <math.h>
+#include <pthread.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
@@ -234,27 +236,28 @@ static void edges_add_to_what_servers_say(void **state) {
     free_graph(&graph);
 }
 
-/* A ring of single devices: more vertices than lists are kept for need not be tried to see that lists
- * make room; 4,096 devices have 1,024 lists. */
+/* A ring of 16,384 single devices, for 256 of which routes are kept; more ask, twice. */
 static void many_devices_are_routed_in_little_memory(void **state) {
     (void)state;
     Graph graph;
+    enum { DEVICES = 16384 };
     assert_int_equal(
-        read_graph(&graph, 4096, 1,
-                   "\"topology\": {\"edges\": [{\"for\": {\"s\": [0, 4096]},"
-                   " \"from\": \"server{s}/device0\", \"to\": \"server{(s + 1) % 4096}/device0\","
+        read_graph(&graph, DEVICES, 1,
+                   "\"topology\": {\"edges\": [{\"for\": {\"s\": [0, 16384]},"
+                   " \"from\": \"server{s}/device0\", \"to\": \"server{(s + 1) % 16384}/device0\","
                    " \"link\": \"network\"}]}"),
         AM_OK);
     assert_true(graph.arena.used < (size_t)32 << 20);
     int32_t *edges = ARENA_ARRAY(&graph.arena, int32_t, graph.topology->longest), count;
     for (int32_t round = 0; round < 2; round++)
-        for (int32_t a = 0; a < 1100; a += 50) {
-            topology_route(graph.topology, a, (a + 2000) % 4096, edges, &count);
-            assert_int_equal(count, 2000);
-            assert_int_equal(edges[0], 2 * a);
-            topology_route(graph.topology, a, (a + 3000) % 4096, edges, &count);
-            assert_int_equal(count, 1096);
+        for (int32_t a = 0; a < 300; a++) {
+            topology_route(graph.topology, a, (a + 3) % DEVICES, edges, &count);
+            assert_int_equal(count, 3);
+            for (int32_t k = 0; k < count; k++) assert_int_equal(edges[k], 2 * (a + k));
         }
+    topology_route(graph.topology, 7, 7 + DEVICES / 2 + 1, edges, &count);
+    assert_int_equal(count, DEVICES / 2 - 1);
+    assert_int_equal(edges[0], 2 * 6 + 1);
     free_graph(&graph);
 }
 
@@ -279,6 +282,37 @@ static void routes_do_not_depend_on_the_order_of_asking(void **state) {
         }
     free_graph(&graph);
     free_graph(&other);
+}
+
+enum { ASKERS = 4 };
+
+/* Asks for all routes; returns how many were of another length than they should be. */
+static void *ask(void *argument) {
+    const Topology *topology = argument;
+    int32_t *route = malloc(sizeof *route * (size_t)topology->longest), length;
+    intptr_t wrong = 0;
+    for (int32_t a = 0; a < topology->device_count; a++)
+        for (int32_t b = 0; b < topology->device_count; b++) {
+            topology_route(topology, a, b, route, &length);
+            wrong += length != (a == b ? 0 : a / 8 == b / 8 || a % 8 == b % 8 ? 2 : 4);
+        }
+    free(route);
+    return (void *)wrong;
+}
+
+static void threads_may_ask_at_once(void **state) {
+    (void)state;
+    Graph graph;
+    pthread_t threads[ASKERS];
+    read_builtin(&graph, "h100:4");
+    for (int32_t k = 0; k < ASKERS; k++)
+        assert_int_equal(pthread_create(&threads[k], NULL, ask, graph.topology), 0);
+    for (int32_t k = 0; k < ASKERS; k++) {
+        void *wrong;
+        pthread_join(threads[k], &wrong);
+        assert_null(wrong);
+    }
+    free_graph(&graph);
 }
 
 static void faults_are_named(void **state) {
@@ -457,6 +491,7 @@ int main(void) {
         cmocka_unit_test(edges_add_to_what_servers_say),
         cmocka_unit_test(many_devices_are_routed_in_little_memory),
         cmocka_unit_test(routes_do_not_depend_on_the_order_of_asking),
+        cmocka_unit_test(threads_may_ask_at_once),
         cmocka_unit_test(faults_are_named),
         cmocka_unit_test(the_examples_of_the_document_are_right),
         cmocka_unit_test(expressions_have_values),
