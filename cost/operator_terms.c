@@ -74,22 +74,29 @@ static void add_operator(Terms *self, IrOpcode opcode, Dtype type, double n) {
     add(self, -1, OPERATOR_CLASS_CHEAP, n, 0, 0, 0);
 }
 
-/* How an input lies: READ, READ_ROWS (`*row` long) or READ_STRIDED; OPERATOR_CLASS_COUNT: it is a small one
- * that repeats. Neighbouring dimensions that step as one are one. */
-static OperatorClass access_of(const ProgramFusion *fusion, const ProgramFusionInput *input, double *row) {
-    double n = (double)fusion->elements, run = 1;
-    int64_t step = -1, extent = 1;
-    bool ended = false, is_dense = true;
+/* How an input lies: READ, READ_ROWS (`*row` long, `*rows` of them one step apart), READ_STRIDED, or
+ * REPEATED: it is a small one that is the same again and again. Neighbouring dimensions that step as one are
+ * one. */
+static OperatorClass access_of(const ProgramFusion *fusion, const ProgramFusionInput *input, double *row,
+                               double *rows) {
+    double n = (double)fusion->elements, runs[2] = {1, 1}; /* of the two innermost steps */
+    int64_t step = -1, outer = 0, extent = 1;
+    int32_t changes = 0;
     for (int32_t d = fusion->rank - 1; d >= 0; d--) {
         int64_t size = fusion->dimensions[d], stride = input->strides[d];
         if (size == 1) continue;
-        if (step < 0) step = stride;
-        bool joins = step == 0 ? stride == 0 : stride == step * extent;
-        ended |= !joins;
-        is_dense &= joins;
-        if (!ended) run *= (double)size;
+        if (step < 0) step = outer = stride;
+        if (stride != outer * extent) {
+            changes++;
+            outer = stride;
+            extent = 1;
+        }
+        if (changes < 2) runs[changes] *= (double)size;
         extent *= size;
     }
+    bool is_dense = changes == 0;
+    double run = runs[0];
+    *rows = runs[1];
     *row = run;
     if (step < 0 || (is_dense && step == 0)) return OPERATOR_CLASS_REPEATED;
     if (is_dense && step == 1) return OPERATOR_CLASS_READ;
@@ -113,15 +120,15 @@ static OperatorClass access_of(const ProgramFusion *fusion, const ProgramFusionI
 }
 
 static void add_fusion(Terms *self, const ProgramFusion *fusion) {
-    double n = (double)fusion->elements, row;
+    double n = (double)fusion->elements, row, rows;
     bool has_packed = false;
     add(self, 1, OPERATOR_CLASS_FUSION, n, 0, 0, 0);
     add(self, -1, OPERATOR_CLASS_CHEAP, n, 0, 0, 0);
     for (int32_t k = 0; k < fusion->input_count; k++) {
-        OperatorClass access = access_of(fusion, &fusion->inputs[k], &row);
+        OperatorClass access = access_of(fusion, &fusion->inputs[k], &row, &rows);
         Dtype type = self->program->values[fusion->inputs[k].value].shape.type;
         if (access == OPERATOR_CLASS_READ && !has_packed) has_packed = true;
-        else add(self, access == OPERATOR_CLASS_READ ? words(type) : 1, access, n, row, 0, 0);
+        else add(self, access == OPERATOR_CLASS_READ ? words(type) : 1, access, n, row, rows, 0);
         if (is_narrow(type)) add(self, 1, OPERATOR_CLASS_CONVERT, n, 0, 0, 0);
     }
     for (int32_t k = 1; k < fusion->output_count; k++)

@@ -144,22 +144,21 @@ static void chain_of_four(Text *text, const char *operation, const int64_t *n) {
     append_chain(text, operation, n[0], 4, "f32", false);
 }
 
-/* x + (one value for each row): n elements, rows of r. */
+/* x + rows that come in sequences of n[2] alike: [n / row / rows, rows, row]. */
 static void row_input(Text *text, const char *operation, const int64_t *n) {
-    int64_t rows = over(n[0], n[1]), r = n[1];
+    int64_t row = n[1], rows = n[2], sequences = over(n[0], row * rows);
     begin(text);
     text_append(text,
-                "  p0 = f32[%" PRId64 ",%" PRId64 "]{1,0} parameter(0)\n  p1 = f32[%" PRId64
-                "]{0} parameter(1)\n  b = f32[%" PRId64 ",%" PRId64
-                "]{1,0} broadcast(p1), dimensions={0}\n  ROOT r = f32[%" PRId64 ",%" PRId64
-                "]{1,0} %s(p0, b)\n",
-                rows, r, rows, rows, r, rows, r, operation);
+                "  p0 = f32[%" PRId64 ",%" PRId64 ",%" PRId64 "]{2,1,0} parameter(0)\n  p1 = f32[%" PRId64
+                ",%" PRId64 "]{1,0} parameter(1)\n  b = f32[%" PRId64 ",%" PRId64 ",%" PRId64
+                "]{2,1,0} broadcast(p1), dimensions={0,2}\n  ROOT r = f32[%" PRId64 ",%" PRId64 ",%" PRId64
+                "]{2,1,0} %s(p0, b)\n",
+                sequences, rows, row, sequences, row, sequences, rows, row, sequences, rows, row, operation);
     end(text);
 }
 
 static void no_row_input(Text *text, const char *operation, const int64_t *n) {
-    const int64_t all = over(n[0], n[1]) * n[1];
-    append_chain(text, operation, all, 1, "f32", false);
+    append_chain(text, operation, over(n[0], n[1] * n[2]) * n[1] * n[2], 1, "f32", false);
 }
 
 /* x + a matrix that lies transposed. */
@@ -372,7 +371,14 @@ static void select_and_scatter(Text *text, const char *operation, const int64_t 
 const ProbeClass probe_classes[] = {
     {"fusion", 1, 1, MORE_ELEMENTS, one_operator, NULL, "add", 1},
     {"read", 1, 1, MORE_ELEMENTS, many_inputs, shorter_chain, "add", CHAIN - 1},
-    {"read_rows", 2, 1, {{256, 4096, 65536}, {1, 4, 16, 64, 256}}, row_input, no_row_input, "add", 1},
+    {"read_rows",
+     3,
+     1,
+     {{512, 4096, 65536}, {1, 4, 16, 64, 256}, {2, 16, 128}},
+     row_input,
+     no_row_input,
+     "add",
+     1},
     {"read_strided", 1, 1, {{256, 4096, 65536}}, strided_input, one_operator, "add", 1},
     {"repeated", 1, 0, {{16, 128, 1024}}, repeated_inputs, chain, "add", CHAIN - 1},
     {"constant", 1, 0, {{16, 128, 1024}}, constants, chain, "add", CHAIN - 1},
