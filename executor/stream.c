@@ -60,9 +60,8 @@ AmStatus stream_prepare(Stream **result, Arena *arena, Comm *comm, const Program
     StreamEnd *ends = ARENA_ARRAY(arena, StreamEnd, most + 1);
     if (arena->failed) return am_fail_memory(error, (int64_t)sizeof *ends * most);
     if (!list || !list->channels)
-        return am_fail(
-            error, AM_ERROR_USAGE, "",
-            "schedules 1f1b and zb_h1 need ranks on device cpu; schedule gpipe runs on others, too");
+        return am_fail(error, AM_ERROR_USAGE, "",
+                       "of the schedules of pipelines only gpipe runs on other devices than cpu");
     *stream = (Stream){.ends = ends};
     TRY(comm_prepare(&stream->call, arena, comm, program, instruction, error));
     for (int32_t pass = 0; pass < 2; pass++) {

@@ -158,6 +158,17 @@ def check_files(directory):
     check_refused(model, plan, change(["stages", 0, "recompute"], 3), "recompute", directory)
     check_refused(model, plan, change(["schedule"], "none"), "expected \"gpipe\", \"1f1b\",", directory)
     check_refused(model, plan, change(["stages"], swapped), "which comes later", directory)
+
+    def cut(root):
+        ranges = root["stages"][0]["ranges"]
+        ranges[:1] = [[0, 1], [1, ranges[0][1]]]
+        root["schedule"] = "interleaved_1f1b"
+
+    check_refused(model, plan, cut, "one for each chunk", directory)
+    for words in (["--chunks", 2], ["--schedule", "1f1b", "--chunks", 2], ["--schedule", "other"],
+                  ["--schedule", "interleaved_1f1b", "--chunks", 0]):
+        run = automap("search", model, "--cluster", "host:2", "--expert", "even_pipeline", "-o", again, "--quiet", *words)
+        assert run.returncode == 2, f"{words}: {run.returncode} {run.stderr}"
     check_refused(model, plan, change(["parameters", 0, "stage"], lambda stage: 1 - stage), "not what the plan's stages give", directory)
 
 

@@ -1,6 +1,7 @@
 /* 1F1B and ZB-H1: the loops of the passes stand together, what passes between them has as many
  * places as the stage may be turns ahead; 1F1B's plan is faster and smaller than GPipe's, and ZB-H1
- * computes the same in three loops. */
+ * computes the same in three loops, chunks of a stage in two
+ * each. */
 #include "model_case.h"
 
 #include <string.h>
@@ -178,6 +179,70 @@ static void test_three(void **state) {
     close_case(&self);
 }
 
+static int32_t count_products(const Program *program) {
+    int32_t s = find_joined(program), count = 0;
+    for (int32_t k = 0; k < program_steps_together(program, s); k++)
+        count += count_steps(joined_loop(program, s, k), PROGRAM_COMPUTE, IR_DOT);
+    return count;
+}
+
+enum { CHUNKS = 2, HALF = STAGES / 2 };
+
+/* Four loops, each kind's side by side; each chunk's second one takes of its first one alone. */
+static void check_chunks(Fixture *self, const Program *program, int32_t stage) {
+    AmError error = {0};
+    int32_t s = find_joined(program);
+    const ProgramTurns *turns = joined_loop(program, s, 0)->turns;
+    assert_int_equal(program_steps_together(program, s), 2 * CHUNKS);
+    assert_int_equal(program_first_together(program, s + 2 * CHUNKS - 1), s);
+    assert_int_equal(turns->chunks, CHUNKS);
+    assert_int_equal(turns->stage, stage);
+    assert_int_equal(turns->stage_count, HALF);
+    for (int32_t c = 0; c < CHUNKS; c++) {
+        const ProgramInstruction *first = joined_loop(program, s, c);
+        int32_t kept;
+        assert_int_equal(schedule_kept_of_chunk(&kept, &self->arena, SCHEDULE_INTERLEAVED, HALF, stage, TURNS,
+                                                CHUNKS, c, &error),
+                         AM_OK);
+        assert_int_equal(turns->kept_of_chunk[c], kept);
+        assert_true(count_taken(program, first, joined_loop(program, s, CHUNKS + c), kept) > 0);
+        assert_int_equal(count_taken(program, first, joined_loop(program, s, CHUNKS + 1 - c), kept), 0);
+    }
+}
+
+/* Two stages of two chunks compute what two stages of one do. */
+static void test_chunks(void **state) {
+    (void)state;
+    static const char *const schedules[] = {"1f1b", "interleaved_1f1b"};
+    Fixture self;
+    int32_t products[2] = {0, 0};
+    open_case(&self, "gpt2_tiny");
+    for (int k = 0; k < 2; k++) {
+        SearchOptions options = {.mesh = "data=2", .memory_fraction = 1, .schedule = schedules[k]};
+        const char *reason = NULL;
+        int64_t evaluations = 0;
+        AmError error = {0};
+        PlanRanks ranks;
+        Plan *plan;
+        if (even_pipeline_plan(&plan, &reason, &evaluations, &self.arena, self.split, self.cluster, &options,
+                               &error) != AM_OK)
+            fail_msg("%s", error.text);
+        assert_int_equal(plan_ranks(&ranks, &self.arena, self.split, plan, &error), AM_OK);
+        assert_int_equal(ranks.stage_count, HALF);
+        assert_int_equal(ranks.rank_count, STAGES);
+        for (int32_t stage = 0; stage < HALF; stage++) {
+            Program *program;
+            assert_int_equal(plan_ranks_lower(&program, &self.arena, &ranks, 2 * stage, &error), AM_OK);
+            assert_int_equal(program->first_rank, 2 * stage);
+            products[k] += count_products(program);
+            if (k == 1) check_chunks(&self, program, stage);
+        }
+    }
+    assert_true(products[0] > 0);
+    assert_int_equal(products[0], products[1]);
+    close_case(&self);
+}
+
 static void test_faster_and_smaller(void **state) {
     (void)state;
     Fixture self;
@@ -211,9 +276,8 @@ static void test_pairs(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_places),
-        cmocka_unit_test(test_three),
-        cmocka_unit_test(test_faster_and_smaller),
+        cmocka_unit_test(test_places), cmocka_unit_test(test_three),
+        cmocka_unit_test(test_chunks), cmocka_unit_test(test_faster_and_smaller),
         cmocka_unit_test(test_pairs),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -2,6 +2,7 @@
  * schedule says, and bubbles as the closed forms have them. */
 #include "model_case.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #include "propagation/pipeline_schedule.h"
@@ -156,6 +157,65 @@ static void test_interleaved(void **state) {
             }
 }
 
+/* As many values may be under way from part p to part q as their stages are apart and one more; if they are
+ * no neighbours, as there are stages and as the parts are apart. */
+static int32_t count_slots(int32_t stages, int32_t p, int32_t q) {
+    int32_t parts = abs(p - q), apart = abs(p % stages - q % stages);
+    return parts > 1 ? stages + parts : apart + 1;
+}
+
+/* Whether part p can take its next turn in a pass: all that are before it have sent, none that are
+ * behind it is full. */
+static bool may_play(const Paper *self, int32_t sent[][MOST_PARTS], int32_t taken[][MOST_PARTS], int32_t p,
+                     const ScheduleTurn *turn) {
+    for (int32_t q = 0; q < self->stages * self->chunks; q++) {
+        bool is_before = turn->pass == SCHEDULE_FORWARD ? q < p : q > p;
+        if (q % self->stages == p % self->stages) continue;
+        if (is_before && sent[q][p] <= turn->micro_batch) return false;
+        if (!is_before && sent[p][q] - taken[p][q] >= count_slots(self->stages, p, q)) return false;
+    }
+    return true;
+}
+
+/* Whether each part can give something to all that are behind it in its pass, on other stages, in every turn.
+ */
+static bool can_be_played(const Paper *self) {
+    static int32_t sent[2][MOST_PARTS][MOST_PARTS], taken[2][MOST_PARTS][MOST_PARTS];
+    int32_t at[MOST_STAGES] = {0}, left = 0;
+    memset(sent, 0, sizeof sent);
+    memset(taken, 0, sizeof taken);
+    for (int32_t s = 0; s < self->stages; s++) left += self->counts[s];
+    for (bool moved = true; moved;) {
+        moved = false;
+        for (int32_t s = 0; s < self->stages; s++) {
+            if (at[s] == self->counts[s]) continue;
+            const ScheduleTurn *turn = &self->turns[s][at[s]];
+            int32_t p = turn->chunk * self->stages + s;
+            if (!may_play(self, sent[turn->pass], taken[turn->pass], p, turn)) continue;
+            for (int32_t q = 0; q < self->stages * self->chunks; q++) {
+                if (turn->pass == SCHEDULE_FORWARD ? q < p : q > p) taken[turn->pass][q][p]++;
+                else sent[turn->pass][p][q]++;
+            }
+            at[s]++;
+            left--;
+            moved = true;
+        }
+    }
+    return left == 0;
+}
+
+static void test_slots(void **state) {
+    (void)state;
+    static Paper paper;
+    for (int32_t stages = 2; stages <= MOST_STAGES; stages += 1 + stages / 4)
+        for (int32_t turns = 1; turns <= MOST_MICRO_BATCHES; turns++)
+            for (int32_t chunks = 1; chunks <= 3; chunks++) {
+                open_paper(&paper, SCHEDULE_INTERLEAVED, stages, turns, chunks);
+                assert_true(can_be_played(&paper));
+                arena_free(&paper.arena);
+            }
+}
+
 static void test_names_and_refusals(void **state) {
     (void)state;
     Arena arena = {0};
@@ -180,6 +240,7 @@ int main(void) {
         cmocka_unit_test(test_plain),
         cmocka_unit_test(test_zero_bubble),
         cmocka_unit_test(test_interleaved),
+        cmocka_unit_test(test_slots),
         cmocka_unit_test(test_names_and_refusals),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
