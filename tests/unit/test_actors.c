@@ -2,12 +2,13 @@
  * initial registers, 1 to 8 workers, delays - of which none is lost, early, or out of order, in which no
  * quota is exceeded and which all end. */
 #include "actor_case.h"
+#include "sample.h"
 
 #include <sched.h>
 #include <stdatomic.h>
 #include <unistd.h>
 
-enum { MAX_ACTORS = 24, MAX_EDGES = 96, MAX_QUOTA = 80, SHORT_FORM = 8 };
+enum { MAX_ACTORS = 24, MAX_EDGES = 96, MAX_QUOTA = 80 };
 
 typedef struct CaseEdge {
     int32_t edge, producer, consumer, initial, gather, spread, quota;
@@ -149,12 +150,7 @@ static int64_t run_one(CaseGraph *graph, uint64_t seed, int64_t steps) {
 static void test_million_messages(void **state) {
     (void)state;
     CaseGraph *graph = malloc(sizeof *graph);
-#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
-    int64_t wanted = getenv("AUTOMAP_FULL") ? 1000000 : 1000000 / SHORT_FORM;
-#else
-    int64_t wanted = 1000000;
-#endif
-    int64_t messages = 0;
+    int64_t wanted = getenv("AUTOMAP_FULL") ? 1000000 : sample_of(1000000, 125000), messages = 0;
     for (uint64_t seed = 0; messages < wanted; seed++) messages += run_one(graph, seed, 60);
     free(graph);
 }

@@ -12,6 +12,7 @@
 #include "plan_case.h"
 #include "propagation/rules.h"
 #include "rule_cases.h"
+#include "sample.h"
 
 enum { MOST_VARIABLES = 256, MOST_OPTIONS = 16, MOST_EXCEPTIONS = 64, DRAWS_FOR_ONE = 30 };
 
@@ -284,13 +285,6 @@ static void report(const char *what, const Totals *totals) {
     fflush(stdout);
 }
 
-/* Combinations of a module, size and mesh in the short form. */
-#ifdef __SANITIZE_ADDRESS__
-enum { SHORT = 1 };
-#else
-enum { SHORT = 3 };
-#endif
-
 static bool is_full(void) {
     const char *full = getenv("AUTOMAP_FULL");
     return full && strcmp(full, "1") == 0;
@@ -309,7 +303,8 @@ static void test_operators(void **state) {
     for (int32_t k = 0; k < RULE_CASE_COUNT; k++) {
         if (!is_wanted(rule_cases[k].name)) continue;
         for (int32_t size = 0; size < SIZE_COUNT; size++)
-            run_module(rule_cases[k].name, rule_cases[k].text, size, is_full() ? 60 : SHORT, &totals);
+            run_module(rule_cases[k].name, rule_cases[k].text, size, is_full() ? 60 : sample_of(3, 1),
+                       &totals);
     }
     report("operators", &totals);
     assert_int_equal(totals.wrong, 0);

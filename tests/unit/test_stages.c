@@ -3,6 +3,7 @@
 #include "propagation/micro_batches.h"
 #include "propagation/ranks.h"
 #include "runner_case.h"
+#include "sample.h"
 
 /* Forward operators of the entry, ascending. */
 static int32_t list_forward(int32_t *list, const PlanContext *context) {
@@ -48,12 +49,12 @@ static void check_stages(const char *model, const char *mesh, Choose *choose, ui
 
 static void test_cuts_by_chance(void **state) {
     (void)state;
-    for (uint64_t seed = 0; seed < 6; seed++) {
+    for (uint64_t seed = 0; seed < (uint64_t)sample_of(6, 2); seed++) {
         check_stages("mlp_tiny", "data=1", choose_batch, seed, 2e-6);
         check_stages("exact_linear", "data=2", choose_some, seed, 0);
         check_stages("exact_gather", "data=2", choose_some, seed, 0);
     }
-    for (uint64_t seed = 0; seed < 3; seed++) {
+    for (uint64_t seed = 0; seed < (uint64_t)sample_of(3, 1); seed++) {
         check_stages("gpt2_tiny", "data=2", choose_batch, seed, 5e-6);
         check_stages("t5_tiny", "data=1", choose_batch, seed, 5e-6);
         check_stages("adamw_tiny", "data=2", choose_some, seed, 5e-6);
