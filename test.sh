@@ -12,11 +12,11 @@ Installs what is missing (Debian packages; Python packages into .venv), builds
 into build/, and runs the tests:
 
   format   clang-format on every C file
-  fuzz     every fuzzer for 10 seconds (60 with --full) under the address and
-           undefined-behaviour sanitizers (build-fuzz/)
   unit     every unit test again under the address and undefined-behaviour
            sanitizers (build-asan/), and those with threads under the thread
            sanitizer (build-tsan/)
+  fuzz     every fuzzer for 10 seconds (60 with --full) under the address and
+           undefined-behaviour sanitizers (build-asan/)
   ctest    everything registered with CMake; the summary gives the time of each
            label: unit, check, e2e, jax, mpi, gpu. Tests that need what is not
            there are shown as skipped.
@@ -53,6 +53,7 @@ step() {
   times+=("$(printf '%4d s  %s' $((SECONDS - started)) "$name")")
 }
 
+# Runs beside the build, which takes longer.
 make_python() {
   local stamp=.venv/requirements.txt
   if [ -x .venv/bin/python ] && cmp -s tests/requirements.txt "$stamp"; then return 0; fi
@@ -90,6 +91,11 @@ check_tidy() {
   [ -z "$found" ]
 }
 
+# CMake looks once more for what was not there when the build was configured.
+wait_for_python() {
+  wait "$python" && cmake -S . -B build >>build/build.log
+}
+
 # run_tests FOLDER CTEST-OPTION...
 run_tests() {
   local folder=$1
@@ -97,58 +103,66 @@ run_tests() {
   (cd "$folder" && ctest --output-on-failure --no-tests=error -j "$(nproc)" "$@")
 }
 
+sanitized=(-DAUTOMAP_MPI=OFF -DCMAKE_BUILD_TYPE=Debug "-DCMAKE_C_FLAGS_DEBUG=-O1 -g1")
+
+# The unit tests and the fuzzers share one library: clang's sanitizers, with what libFuzzer counts.
+build_sanitized() {
+  targets="unit_tests fuzzers" configure_and_build build-asan "${sanitized[@]}" -DAUTOMAP_SANITIZE=address,undefined \
+    -DAUTOMAP_FUZZ=ON -DCMAKE_C_COMPILER=clang
+}
+
 # Sanitized programs are several times slower: the short form of their tests, with --full too.
 test_sanitized() (
   unset AUTOMAP_FULL
-  configure_and_build build-asan -DAUTOMAP_MPI=OFF -DAUTOMAP_SANITIZE=address,undefined -DCMAKE_BUILD_TYPE=Debug \
-    "-DCMAKE_C_FLAGS_DEBUG=-O1 -g" && run_tests build-asan -L unit
+  run_tests build-asan -L unit
 )
 
-# Where clang has no libFuzzer the fuzzers' own tests (ctest -L fuzz) remain.
 test_fuzzers() {
   local seconds=10 fuzzer name
   if [ "$full" = 1 ]; then seconds=60; fi
-  configure_and_build build-fuzz -DAUTOMAP_MPI=OFF -DAUTOMAP_FUZZ=ON -DAUTOMAP_SANITIZE=address,undefined -DCMAKE_C_COMPILER=clang || return 1
-  tests/fuzz/seeds.sh build/automap build-fuzz/seeds || return 1
+  tests/fuzz/seeds.sh build/automap build-asan/seeds || return 1
   for fuzzer in tests/fuzz/fuzz_*.c; do
     name=$(basename "$fuzzer" .c)
-    mkdir -p "build-fuzz/corpus/$name"
+    mkdir -p "build-asan/corpus/$name"
     echo "$name"
   done | xargs -P "$(nproc)" -I NAME sh -c 'reader=NAME; reader=${reader#fuzz_}
       words=tests/fuzz/$reader.dict; [ -f $words ] && words=-dict=$words || words=
-      build-fuzz/NAME -seed=1 -max_total_time='$seconds' -timeout=10 -rss_limit_mb=4096 $words -artifact_prefix=build-fuzz/NAME- \
-        build-fuzz/corpus/NAME "build-fuzz/seeds/$reader" >build-fuzz/NAME.log 2>&1 ||
-        { tail -40 build-fuzz/NAME.log; exit 255; }
-      echo "NAME: $(grep -o "Done .*" build-fuzz/NAME.log)"'
+      build-asan/NAME -seed=1 -max_total_time='$seconds' -timeout=10 -rss_limit_mb=4096 $words -artifact_prefix=build-asan/NAME- \
+        build-asan/corpus/NAME "build-asan/seeds/$reader" >build-asan/NAME.log 2>&1 ||
+        { tail -40 build-asan/NAME.log; exit 255; }
+      echo "NAME: $(grep -o "Done .*" build-asan/NAME.log)"'
 }
 
 # The programs that start threads: ranks, searches, parallel loops. Of those that run ranks by the
 # thousand a few are enough.
 test_threads() (
   unset AUTOMAP_FULL
-  names=$(grep -lE '"(executor/(comm|run|actors|channel|feed|cpu/team)|actor_|(runner|loop|comm|region|training|process|split|plan|transfer|micro_batch|checkpoint)_case|planners/search|base/parallel)' tests/unit/test_*.c 2>/dev/null | xargs -rn1 basename -s .c | paste -sd '|')
-  [ -n "$names" ] || exit 0
-  configure_and_build build-tsan -DAUTOMAP_MPI=OFF -DAUTOMAP_SANITIZE=thread -DCMAKE_BUILD_TYPE=Debug \
-    "-DCMAKE_C_FLAGS_DEBUG=-O1 -g" && 
-    run_tests build-tsan -R "^($names)\$" -E '^test_(rule_cases|halo_models|plans_by_chance|search|memory_plan|run_memory|checkpoint_damage)$' 
+  names=$(grep -lE '"(executor/(comm|run|actors|channel|feed|cpu/team)|actor_|(runner|loop|comm|region|training|process|split|plan|transfer|micro_batch|checkpoint)_case|planners/search|base/parallel)' tests/unit/test_*.c |
+    xargs -n1 basename -s .c | grep -vE '_mpi$|^test_(cuda|generated|embedded)_' |
+    grep -vxE 'test_(rule_cases|halo_models|plans_by_chance|search|memory_plan|run_memory|checkpoint_damage)')
+  targets=$names configure_and_build build-tsan "${sanitized[@]}" -DAUTOMAP_SANITIZE=thread &&
+    run_tests build-tsan -R "^($(paste -sd '|' <<<"$names"))\$"
 )
 
 main() {
   export OPENBLAS_NUM_THREADS=1
   if [ "$full" = 1 ]; then export AUTOMAP_FULL=1; fi
   step "Debian packages" install_packages "${build_packages[@]}" "${test_packages[@]}"
-  if [ "$quick" = 0 ]; then step "Python packages" make_python; fi
+  if [ "$quick" = 0 ]; then make_python; fi &
+  python=$!
   step "build" configure_and_build build -DAUTOMAP_TESTS=ON
   case " ${failed[*]-} " in
     *" build "*) echo "failed: ${failed[*]}"; exit 1 ;;
   esac
   sed -n '/features have been enabled/,/^-- Configuring/p' build/build.log | grep '^ \*'
+  step "Python packages (beside the build)" wait_for_python
   step "format" check_format
   if [ "$full" = 1 ]; then step "clang-tidy" check_tidy; fi
   if [ "$quick" = 0 ]; then
+    step "build with address and undefined-behaviour sanitizers" build_sanitized
     step "unit tests, address and undefined-behaviour sanitizers" test_sanitized
-    step "unit tests with threads, thread sanitizer" test_threads
     step "fuzzers" test_fuzzers
+    step "unit tests with threads, thread sanitizer" test_threads
   fi
   local selection=(-LE full)
   if [ "$full" = 1 ]; then selection=(); fi

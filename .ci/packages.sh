@@ -26,14 +26,16 @@ install_packages() {
     apt-get install -y -qq --no-install-recommends "${missing[@]}" </dev/null >/dev/null
 }
 
-# configure_and_build FOLDER [CMAKE OPTION...]: quiet unless it fails
+# [targets="NAME ..."] configure_and_build FOLDER [CMAKE OPTION...]: quiet unless it fails
 configure_and_build() {
   local folder=$1
   shift
   local launcher=()
   if command -v ccache >/dev/null; then launcher=(-DCMAKE_C_COMPILER_LAUNCHER=ccache); fi
+  # Folders of one clone share what they compile alike, with CUDA and without.
+  export CCACHE_BASEDIR=$PWD CCACHE_NOHASHDIR=1
   mkdir -p "$folder"
-  if ! { cmake -S . -B "$folder" -G Ninja "${launcher[@]}" "$@" && ninja -C "$folder"; } >"$folder/build.log" 2>&1; then
+  if ! { cmake -S . -B "$folder" -G Ninja "${launcher[@]}" "$@" && ninja -C "$folder" ${targets-}; } >"$folder/build.log" 2>&1; then
     tail -40 "$folder/build.log"
     return 1
   fi

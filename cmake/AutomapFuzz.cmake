@@ -1,7 +1,7 @@
 # Fuzzers: tests/fuzz/fuzz_NAME.c, one per reader.
 #
-# With AUTOMAP_FUZZ=ON (clang, its own build folder) they are libFuzzer programs
-# and the whole library is instrumented. Without it they are linked with
+# With AUTOMAP_FUZZ=ON (clang, a build folder with sanitizers) they are libFuzzer
+# programs and the whole library is instrumented. Without it they are linked with
 # replay.c and run over seeds and findings as the tests fuzz_NAME.
 
 file(GLOB FUZZERS CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tests/fuzz/fuzz_*.c)
@@ -14,10 +14,12 @@ if(NOT AUTOMAP_FUZZ)
     WORKING_DIRECTORY ${CMAKE_SOURCE_DIR})
   set_tests_properties(fuzz_seeds PROPERTIES LABELS "cpu;fuzz" FIXTURES_SETUP fuzz_seeds TIMEOUT 120)
 endif()
+add_custom_target(fuzzers)
 foreach(source ${FUZZERS})
   get_filename_component(name ${source} NAME_WE)
   string(REPLACE "fuzz_" "" reader ${name})
   add_executable(${name} ${source})
+  add_dependencies(fuzzers ${name})
   target_link_libraries(${name} PRIVATE automap_fuzz automap_static)
   target_compile_definitions(${name} PRIVATE SOURCE_DIR="${CMAKE_SOURCE_DIR}")
   if(AUTOMAP_FUZZ)
