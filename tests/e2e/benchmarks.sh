@@ -2,6 +2,7 @@
 # Every benchmark runs and prints a table; how fast anything is, is not judged.
 # labels: cpu e2e
 # timeout: 120
+# cost: 25
 set -euo pipefail
 cd "${AUTOMAP_SOURCE:-$(dirname "$0")/../..}"
 build=${AUTOMAP_BUILD:-build}

@@ -4,6 +4,7 @@
 # device code, which NVRTC compiles. Skipped without a toolkit.
 # labels: cpu e2e
 # timeout: 900
+# cost: 150
 set -euo pipefail
 if [ -n "${AUTOMAP_SANITIZE:-}" ]; then
   echo "skipped: the sanitizers' own build is not the one to look at"

@@ -3,6 +3,7 @@
 # end when one fails. MPI carries process 0's address and, on the CPU, the tensors.
 # labels: mpi e2e
 # timeout: 120
+# cost: 20
 set -uo pipefail
 build=${AUTOMAP_BUILD:-build}
 work=$(mktemp -d)

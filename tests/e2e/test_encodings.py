@@ -8,6 +8,7 @@ a step hands back in swapped order are paired rightly by the roles file and by d
 """
 # labels: cpu e2e
 # timeout: 300
+# cost: 35
 
 import itertools
 import json

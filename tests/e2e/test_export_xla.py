@@ -11,6 +11,7 @@ Run as `AUTOMAP=build/automap PYTHONPATH=datasets:tests/e2e python tests/e2e/tes
 """
 # labels: jax e2e
 # timeout: 1800
+# cost: 25
 
 import json
 import pathlib

@@ -3,6 +3,7 @@
 Run as `python3 tests/e2e/test_exporter.py`. Exits 0 if all is well, 1 with the first failure, 77
 (skipped) without JAX. With an automap program in $AUTOMAP, `plan` is tested against it too.
 """
+# cost: 35
 
 import functools
 import json

@@ -7,6 +7,7 @@ outputs that cannot be written, a full disk, an interrupt, odd modules.
 """
 # labels: cpu e2e
 # timeout: 1200
+# cost: 17
 
 import copy
 import json

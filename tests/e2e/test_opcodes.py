@@ -7,6 +7,7 @@ about an unknown one: each of them must occur in a case, and be known to automap
 """
 # labels: jax e2e
 # timeout: 300
+# cost: 20
 
 import concurrent.futures
 import os

@@ -1,5 +1,6 @@
 # labels: jax e2e
 # timeout: 1800
+# cost: 25
 """Every operator on every element type gives what JAX gives.
 
 Where test_operators.py draws shapes and attributes, this goes through types: floats down to f4,

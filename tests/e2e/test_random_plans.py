@@ -1,5 +1,6 @@
 # labels: cpu e2e
 # timeout: 1800
+# cost: 15
 """Whatever plan file is run, training gives the one-device losses.
 
 Plans of the random searcher, of even pipelines and such plans changed at random, each a file, on every small

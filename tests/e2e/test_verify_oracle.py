@@ -13,6 +13,7 @@ Without AUTOMAP_FULL=1 a part of the mutations is judged.
 """
 # labels: jax e2e
 # timeout: 600
+# cost: 25
 
 import concurrent.futures
 import os
@@ -29,7 +30,7 @@ os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
 SOURCE = pathlib.Path(__file__).resolve().parents[2]
 AUTOMAP = os.environ.get("AUTOMAP")
 FULL = os.environ.get("AUTOMAP_FULL") == "1"
-MUTATIONS = None if FULL else 150
+MUTATIONS = None if FULL else 80
 
 try:
     import jax
