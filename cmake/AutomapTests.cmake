@@ -12,8 +12,8 @@
 #                         and AUTOMAP_LIBRARY in the environment
 #
 # A script states its needs in its first lines: "# labels: cpu e2e" (default
-# "cpu e2e", and "jax e2e" for .py) and "# timeout: 300" (seconds, default 300). Exit status 77 means
-# skipped. Python scripts run under AUTOMAP_PYTHON with datasets/ importable;
+# "cpu e2e", and "jax e2e" for .py) and "# timeout: 300" (seconds, default 300). Those that take long say
+# "# cost: 60" (seconds) and are started first. Exit status 77 means skipped. Python scripts run under AUTOMAP_PYTHON with datasets/ importable;
 # without it those are shown as skipped.
 
 pkg_check_modules(CMOCKA REQUIRED IMPORTED_TARGET cmocka)
@@ -30,13 +30,20 @@ if(AUTOMAP_HAVE_CUDA)
 endif()
 include(cmake/AutomapMpiTests.cmake)
 file(GLOB UNIT_TESTS CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tests/unit/test_*.c)
+# Sanitized builds leave out the programs that would say no more than that they are skipped.
+if(AUTOMAP_SANITIZE AND NOT AUTOMAP_HAVE_CUDA)
+  list(FILTER UNIT_TESTS EXCLUDE REGEX "/test_(cuda|generated|embedded)_[^/]*$")
+endif()
+add_custom_target(unit_tests) # builds every program of the label "unit"
 foreach(source ${UNIT_TESTS})
   get_filename_component(name ${source} NAME_WE)
   if(name MATCHES "_mpi$")
     automap_mpi_test(${name} ${source})
+    add_dependencies(unit_tests ${name})
     continue()
   endif()
   add_executable(${name} ${source})
+  add_dependencies(unit_tests ${name})
   target_link_libraries(${name} PRIVATE automap_static PkgConfig::CMOCKA)
   target_compile_definitions(${name} PRIVATE SOURCE_DIR="${AUTOMAP_TEST_DATA}")
   if(AUTOMAP_HAVE_CUDA)
@@ -83,6 +90,7 @@ function(automap_script_test script default_labels)
   get_filename_component(extension ${script} EXT)
   read_script_header(${script} labels "${default_labels}" labels)
   read_script_header(${script} timeout 300 timeout)
+  read_script_header(${script} cost 5 cost)
   if(NOT extension STREQUAL ".py")
     set(command bash ${script})
   elseif(AUTOMAP_PYTHON)
@@ -104,7 +112,7 @@ function(automap_script_test script default_labels)
     list(APPEND environment AUTOMAP_SANITIZE=${AUTOMAP_SANITIZE})
   endif()
   set_tests_properties(${name} PROPERTIES LABELS "${labels}" SKIP_RETURN_CODE 77 TIMEOUT ${timeout}
-    ENVIRONMENT "${environment}")
+    COST ${cost} ENVIRONMENT "${environment}")
 endfunction()
 
 file(GLOB CHECK_SCRIPTS CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tests/check_*)

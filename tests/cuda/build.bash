@@ -1,12 +1,14 @@
-# The build with CUDA that scripts share: $AUTOMAP_BUILD/cuda, kept from run to
-# run. Sourced by tests/e2e/cuda_*.sh; one of them builds at a time.
-cuda_folder=$AUTOMAP_BUILD/cuda
+# The build with CUDA that scripts share: $AUTOMAP_BUILD-cuda, kept from run to
+# run. Sourced by tests/e2e/cuda_*.sh; one of them builds at a time. It lies beside the
+# other build, where ccache finds what both compile to be the same (.ci/packages.sh).
+cuda_folder=$AUTOMAP_BUILD-cuda
 
 # cuda_build TARGET...: configures where that was not done and builds the targets.
 # Exits with 77 where there is no toolkit, with 1 and the end of the log where a
 # build fails.
 cuda_build() {
   local log=$AUTOMAP_BUILD/cuda.log
+  export CCACHE_BASEDIR=$AUTOMAP_SOURCE CCACHE_NOHASHDIR=1
   exec 9>"$AUTOMAP_BUILD/cuda.lock"
   flock 9
   if [ ! -f "$cuda_folder/build.ninja" ] &&
