@@ -31,7 +31,9 @@ typedef struct Planner {
     int32_t *update_of; /* [value]: index in updates, or -1 */
     int32_t *made_at;   /* [value]: step that makes it, counted alike */
     bool *outside;      /* [value]: made where the caller wants it */
-    Gap *gaps;          /* by offset, disjoint, not adjacent */
+    int32_t *kept_first,
+        *kept_next; /* [step], [value]: what is freed after a step that does not read it; -1 */
+    Gap *gaps;      /* by offset, disjoint, not adjacent */
     int32_t gap_count, gap_capacity;
     int64_t end; /* high-water mark */
     int32_t peak_step;
@@ -157,8 +159,11 @@ static AmStatus keep_under_way(Planner *self, AmError *error) {
     const Program *program = self->program;
     int32_t *first_use = ARENA_ARRAY(self->arena, int32_t, program->value_count + 1);
     int32_t begun[REDUCE_EARLY_UNDER_WAY]; /* the latest sums behind step s, next first */
-    if (!first_use) return am_fail_memory(error, program->value_count);
+    self->kept_first = ARENA_ARRAY(self->arena, int32_t, program->step_count + 1);
+    self->kept_next = ARENA_ARRAY(self->arena, int32_t, program->value_count + 1);
+    if (self->arena->failed) return am_fail_memory(error, program->value_count);
     for (int32_t v = 0; v < program->value_count; v++) first_use[v] = program->step_count;
+    for (int32_t s = 0; s <= program->step_count; s++) self->kept_first[s] = -1;
     for (int32_t k = 0; k < REDUCE_EARLY_UNDER_WAY; k++) begun[k] = program->step_count;
     for (int32_t s = program->step_count - 1; s >= 0; s--) {
         const ProgramStep *step = &program->steps[s];
@@ -173,7 +178,11 @@ static AmStatus keep_under_way(Planner *self, AmError *error) {
         int32_t last = program_first_together(program, until - 1);
         for (int32_t k = 0; k < step_operands(program, step); k++) {
             int32_t storage = self->storage[step_operand(program, step, k)];
-            if (self->last_use[storage] < last) self->last_use[storage] = last;
+            if (self->last_use[storage] >= last || program->values[storage].kind == PROGRAM_VALUE_PARAMETER)
+                continue;
+            self->last_use[storage] = last;
+            self->kept_next[storage] = self->kept_first[last];
+            self->kept_first[last] = storage;
         }
         for (int32_t k = REDUCE_EARLY_UNDER_WAY - 1; k > 0; k--) begun[k] = begun[k - 1];
         begun[0] = s;
@@ -381,6 +390,12 @@ static void free_steps(Planner *self, int32_t s, int32_t together) {
                 give(self, program->values[result].offset, program->values[result].bytes);
         }
     }
+    for (int32_t own = s; own < s + together; own++)
+        for (int32_t storage = self->kept_first[own]; storage >= 0; storage = self->kept_next[storage]) {
+            if (self->last_use[storage] != own) continue;
+            give(self, program->values[storage].offset, program->values[storage].bytes);
+            self->last_use[storage] = -2;
+        }
 }
 
 AmStatus program_plan_buffers(Program *program, AmError *error) {

@@ -5,7 +5,8 @@
  *
  *   what only a sum needs            is computed as soon as it can be, and the sum begins
  *   users of a sum that no other     wait until REDUCE_EARLY_UNDER_WAY more sums have begun,
- *   sum needs (updates)              or nothing else is left
+ *   sum, product or loop needs       or nothing else is left
+ *   (updates)
  *
  * and all else keeps its order. Large sums are waited for at once. Gradients that wait for their updates fill
  * no more memory than these sums have, and what the weight gradients are made of dies earlier.
@@ -26,7 +27,7 @@ typedef struct Ready {
 typedef struct Scheduler {
     const Program *program;
     ProgramGraph graph;
-    bool *leads;      /* [instruction]: a sum needs it, or it is one */
+    bool *leads;      /* [instruction]: it is a sum, a product or a loop, or one of these needs it */
     bool *is_for_sum; /* [instruction]: a sum, or needed by nothing else */
     int32_t *waiting; /* [instruction]: producers still to come */
     Ready ready;
@@ -68,13 +69,19 @@ static int32_t pop(Ready *ready, Urgency urgency) {
     return top;
 }
 
+/* What takes long: a step may not stand still before it. */
+static bool is_work(const ProgramInstruction *instruction) {
+    return instruction->region_count > 0 || instruction->kind == PROGRAM_TRANSFER ||
+           instruction->opcode == IR_DOT || instruction->opcode == IR_CONVOLUTION;
+}
+
 /* Users come after their producers. */
 static void find_roles(Scheduler *self) {
     const ProgramGraph *graph = &self->graph;
     for (int32_t i = graph->count - 1; i >= 0; i--) {
         const ProgramInstruction *instruction = &self->program->instructions[i];
         bool is_sum = reduces(instruction), for_sum = graph->first_user[i] < graph->first_user[i + 1];
-        self->leads[i] = is_sum;
+        self->leads[i] = is_sum || is_work(instruction);
         for (int32_t u = graph->first_user[i]; u < graph->first_user[i + 1]; u++) {
             int32_t user = graph->users[u];
             self->leads[i] |= self->leads[user];
