@@ -71,16 +71,21 @@ static void pack_rows_along(const ProductPlan *plan, float *to, const char *from
     }
 }
 
+/* A group's rows of one depth; the sizes of tiles are constants, so that no function is called. */
+static inline void copy_group(float *to, const float *from, int64_t group) {
+    if (group == 6) memcpy(to, from, 6 * sizeof(float));
+    else if (group == 8) memcpy(to, from, 8 * sizeof(float));
+    else memcpy(to, from, sizeof(float) * (size_t)group);
+}
+
 /* Rows that lie side by side: [group][depth][row of the group]. */
 static void pack_rows_across(const ProductPlan *plan, float *to, const char *from, int64_t rows,
                              int64_t depth, int64_t group, float *buffer) {
     int64_t step = plan->left.depth_stride * dtype_bytes(plan->left.type);
     for (int64_t k = 0; k < depth; k++, from += step) {
         const float *line = line_of(plan->widen[0], from, rows, buffer);
-        int64_t i = 0;
-        for (; i + group <= rows; i += group)
-            memcpy(to + (i * depth + k * group), line + i, sizeof(float) * (size_t)group);
-        if (i < rows) memcpy(to + (i * depth + k * group), line + i, sizeof(float) * (size_t)(rows - i));
+        for (int64_t i = 0; i < rows; i += group)
+            copy_group(to + (i * depth + k * group), line + i, least(group, rows - i));
     }
 }
 
@@ -101,18 +106,16 @@ static Rows rows_of(const ProductPlan *plan, const char *from, int64_t count, in
 
 /* Columns that lie side by side: [panel][depth][column], zeros behind the last. */
 static void pack_columns_across(const ProductPlan *plan, float *to, const char *from, int64_t columns,
-                                int64_t depth, int64_t width, float *buffer) {
-    int64_t step = plan->right.depth_stride * dtype_bytes(plan->right.type);
-    for (int64_t k = 0; k < depth; k++, from += step) {
-        const float *line = line_of(plan->widen[1], from, columns, buffer);
-        int64_t j = 0;
-        for (; j + width <= columns; j += width)
-            memcpy(to + j * depth + k * width, line + j, sizeof(float) * (size_t)width);
-        if (j == columns) continue;
-        float *last = to + j * depth + k * width;
-        memcpy(last, line + j, sizeof(float) * (size_t)(columns - j));
-        memset(last + columns - j, 0, sizeof(float) * (size_t)(width - (columns - j)));
-    }
+                                int64_t depth, int64_t width) {
+    int64_t bytes = dtype_bytes(plan->right.type), step = plan->right.depth_stride * bytes;
+    for (int64_t k = 0; k < depth; k++, from += step)
+        for (int64_t j = 0; j < columns; j += width) {
+            int64_t count = least(width, columns - j);
+            float *piece = to + (j * depth + k * width);
+            if (plan->widen[1]) plan->widen[1](piece, from + j * bytes, NULL, NULL, count, NULL, NULL);
+            else memcpy(piece, from + j * bytes, sizeof(float) * (size_t)count);
+            if (count < width) memset(piece + count, 0, sizeof(float) * (size_t)(width - count));
+        }
 }
 
 /* Columns along the depth: as many as a vector has, widened where they must be, and transposed. */
@@ -142,7 +145,7 @@ static Panels panels_of(const ProductPlan *plan, const char *from, int64_t count
         count % plan->tile->width == 0)
         return (Panels){(const float *)from, width, plan->right.depth_stride, count};
     float *packed = (float *)(scratch + plan->columns_at), *line = (float *)(scratch + plan->line_at);
-    if (plan->right.stride == 1) pack_columns_across(plan, packed, from, count, depth, width, line);
+    if (plan->right.stride == 1) pack_columns_across(plan, packed, from, count, depth, width);
     else pack_columns_along(plan, packed, from, count, depth, width, line);
     return (Panels){packed, width * depth, width, count};
 }
@@ -231,7 +234,6 @@ bool product_plan(ProductPlan *plan, const TileKind *tile, ProductSide left, Pro
     plan->widen[1] = right.type == DTYPE_F32 ? NULL : element_convert_loop(right.type, DTYPE_F32);
     int64_t line = plan->depth_block * tile->width;
     if (line < plan->row_block) line = plan->row_block;
-    if (line < plan->column_block) line = plan->column_block;
     plan->columns_at = round_up(plan->row_block * plan->depth_block * (int64_t)sizeof(float), 64);
     plan->line_at =
         plan->columns_at + round_up(plan->column_block * plan->depth_block * (int64_t)sizeof(float), 64);
