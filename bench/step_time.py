@@ -13,7 +13,8 @@ read the loss of every step; the batch is taken from memory (JAX: arrays on its 
 is donated to JAX. A figure is the median over the steps after the warm-up; the four are taken in
 turn, --rounds times, and the least of each is kept, so that a passing load meets all alike. Large
 models take random values (`--state random`), as their time does not depend on them; those of medium
-size (NAME_medium of the zoo) are exported into a passing folder first.
+size (NAME_medium of the zoo) are exported into a passing folder first. Unless they are named, large models run with all
+processors alone.
 
 With --processor the figures are seconds of the processors' own time (user and system, all threads
 of the process) over the steps after the warm-up, their mean: what waiting for a processor that
@@ -25,6 +26,7 @@ Run as `AUTOMAP=build/automap PYTHONPATH=datasets python bench/step_time.py [--q
 
 import argparse
 import json
+import math
 import os
 import pathlib
 import statistics
@@ -62,7 +64,7 @@ def warm_up(model):
 
 
 def steps_of(model, steps):
-    return 4 if is_large(model) else min(steps, 12) if model in MEDIUM else steps
+    return 3 if is_large(model) else min(steps, 12) if model in MEDIUM else steps
 
 
 def kept_to(processors):
@@ -138,10 +140,11 @@ def jax_child(model_name, one_thread, steps, processor):
     print((used[-1] - used[skipped - 1]) / (steps - skipped) if processor else statistics.median(seconds[skipped:]))
 
 
-def measure(model, module, rounds, steps, processor):
-    """Seconds of the four columns."""
+def measure(model, module, rounds, steps, processor, one_thread):
+    """Seconds of the four columns; NaN in the first two where they are left out."""
     columns = [lambda: run_automap(model, module, True, steps, processor), lambda: run_jax(model, True, steps, processor),
                lambda: run_automap(model, module, False, steps, processor), lambda: run_jax(model, False, steps, processor)]
+    columns = columns if one_thread else [lambda: math.nan] * 2 + columns[2:]
     return [min(row) for row in zip(*[[column() for column in columns] for _ in range(rounds)])]
 
 
@@ -151,11 +154,12 @@ def show(models, options, exported):
         print(f"{'model':18}{'automap 1':>11}{'JAX 1':>10}{'ratio':>7}{'automap':>11}{'JAX':>10}{'ratio':>7}", flush=True)
     for model in models:
         rounds = min(options.rounds, 2) if is_large(model) else options.rounds
-        figures = measure(model, module_of(model, exported), rounds, steps_of(model, options.steps), options.processor)
+        figures = measure(model, module_of(model, exported), rounds, steps_of(model, options.steps), options.processor,
+                          one_thread=not is_large(model) or model in options.models)
         one, jax_one, every, jax_every = (1e3 * figure for figure in figures)
         if options.json:
-            print(json.dumps({"model": model, "automap_1": one, "jax_1": jax_one, "automap": every, "jax": jax_every}),
-                  flush=True)
+            row = {"model": model, "automap": every, "jax": jax_every}
+            print(json.dumps(row | ({} if math.isnan(one) else {"automap_1": one, "jax_1": jax_one})), flush=True)
             continue
         print(f"{model:18}{one:11.3f}{jax_one:10.3f}{one / jax_one:7.2f}{every:11.3f}{jax_every:10.3f}"
               f"{every / jax_every:7.2f}", flush=True)
@@ -165,7 +169,8 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("models", nargs="*", metavar="MODEL", help=f"default {' '.join(SMALL + MEDIUM + LARGE)}")
     parser.add_argument("--rounds", type=int, default=3, help="default 3; of large models at most 2")
-    parser.add_argument("--steps", type=int, default=110, help="of one round, more than 10; those of medium size take 12, large ones 4")
+    parser.add_argument("--steps", type=int, default=110,
+                        help="of one round, more than 10; models of medium size take 12, large ones 3")
     parser.add_argument("--quick", action="store_true", help="one short round of mlp_tiny, to see that it works")
     parser.add_argument("--processor", action="store_true", help="the processors' own time instead of the clock's")
     parser.add_argument("--json", action="store_true", help="a line of JSON per model")

@@ -21,7 +21,9 @@
 
 /* A unit has no less work than this, in multiplications, and there are no more blocks of a product. */
 static const double least_work = 16e6;
-enum { LEAST_EDGE = 192, MOST_BLOCKS = 16, BLOCKS_OF_MEMBER = 4, EDGE_UNIT = 96 };
+enum { LEAST_EDGE = 192, MOST_BLOCKS = 16, BLOCKS_OF_MEMBER = 2 };
+/* Edges of blocks are multiples of what tiles have, and of the widest registers. */
+static const int64_t edge_units[2] = {24, 64};
 /* Nanoseconds of a multiplication with its addition, and of starting a product. */
 static const double multiply_time = 0.02, product_time = 100;
 
@@ -191,7 +193,7 @@ static Dtype product_type(Dtype left, Dtype right, Dtype result) {
     return dtype_is_floating(result) ? DTYPE_F32 : DTYPE_S64;
 }
 
-/* Blocks of a product: halves of halves of the longer edge, at multiples of the widest registers. */
+/* Blocks of a product: halves of halves of the longer edge. */
 static void divide_product(DotKernel *kernel, int64_t most_blocks) {
     const DotPlan *plan = &kernel->plan;
     int64_t sizes[2] = {plan->row.size, plan->column.size}, edges[2] = {sizes[0], sizes[1]},
@@ -200,7 +202,8 @@ static void divide_product(DotKernel *kernel, int64_t most_blocks) {
         int longer = edges[1] > edges[0];
         double work = (double)edges[0] * (double)edges[1] * (double)plan->depth.size;
         if (work < 2 * least_work || edges[longer] < 2 * LEAST_EDGE) break;
-        edges[longer] = (edges[longer] / 2 + EDGE_UNIT - 1) / EDGE_UNIT * EDGE_UNIT;
+        edges[longer] =
+            (edges[longer] / 2 + edge_units[longer] - 1) / edge_units[longer] * edge_units[longer];
         counts[longer] = (sizes[longer] + edges[longer] - 1) / edges[longer];
     }
     kernel->row_block = edges[0];
