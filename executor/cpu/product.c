@@ -20,6 +20,7 @@ enum {
     DEPTH_BLOCK = 384,
     LEAST_ROWS = 4, /* with fewer a tile is mostly empty */
     LEAST_WIDTH = 8,
+    TOGETHER = 16,     /* depths of rows that lie side by side */
     PAYING_PANELS = 8, /* so many panels pay for packing rows, */
     PAYING_GROUPS = 7, /* so many groups of rows for packing columns */
 };
@@ -78,14 +79,18 @@ static inline void copy_group(float *to, const float *from, int64_t group) {
     else memcpy(to, from, sizeof(float) * (size_t)group);
 }
 
-/* Rows that lie side by side: [group][depth][row of the group]. */
+/* Rows that lie side by side: [group][depth][row of the group], some depths of all groups after others. */
 static void pack_rows_across(const ProductPlan *plan, float *to, const char *from, int64_t rows,
                              int64_t depth, int64_t group, float *buffer) {
     int64_t step = plan->left.depth_stride * dtype_bytes(plan->left.type);
-    for (int64_t k = 0; k < depth; k++, from += step) {
-        const float *line = line_of(plan->widen[0], from, rows, buffer);
+    const float *lines[TOGETHER];
+    for (int64_t first = 0; first < depth; first += TOGETHER) {
+        int64_t count = least(TOGETHER, depth - first);
+        for (int64_t k = 0; k < count; k++)
+            lines[k] = line_of(plan->widen[0], from + (first + k) * step, rows, buffer + k * rows);
         for (int64_t i = 0; i < rows; i += group)
-            copy_group(to + (i * depth + k * group), line + i, least(group, rows - i));
+            for (int64_t k = 0; k < count; k++)
+                copy_group(to + (i * depth + (first + k) * group), lines[k] + i, least(group, rows - i));
     }
 }
 
@@ -233,7 +238,7 @@ bool product_plan(ProductPlan *plan, const TileKind *tile, ProductSide left, Pro
     plan->widen[0] = left.type == DTYPE_F32 ? NULL : element_convert_loop(left.type, DTYPE_F32);
     plan->widen[1] = right.type == DTYPE_F32 ? NULL : element_convert_loop(right.type, DTYPE_F32);
     int64_t line = plan->depth_block * tile->width;
-    if (line < plan->row_block) line = plan->row_block;
+    if (line < TOGETHER * plan->row_block) line = TOGETHER * plan->row_block;
     plan->columns_at = round_up(plan->row_block * plan->depth_block * (int64_t)sizeof(float), 64);
     plan->line_at =
         plan->columns_at + round_up(plan->column_block * plan->depth_block * (int64_t)sizeof(float), 64);
