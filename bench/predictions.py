@@ -8,7 +8,7 @@ processors). For every plan:
     measured    least of the repeats' median step times of `run --threads 1`, kept to as many
                 processors as the plan has ranks; all plans are run once, then all again, and so on
     spread      the repeats' median above the least, in per cent
-    peak        bytes of the device that holds most: simulated over counted by the executor
+    peak        bytes of all devices at their peaks, slots of transfers included: simulated over counted
 
 then the mean absolute error, Kendall's tau over the pairs of plans whose measured times differ by 5 %
 or more, and for every model the plan that is predicted to be best beside the one that is.
@@ -85,17 +85,18 @@ class Case:
 
     def simulate(self, *options):
         told = json.loads(call("simulate", self.plan, self.module, "--cluster", self.cluster, "--json", *options))
-        return told["step_seconds"], told["peak_bytes"]
+        return told["step_seconds"], sum(device["peak_bytes"] + device["channel_bytes"] for device in told["devices"])
 
     def run(self, steps, *options):
-        """Median seconds of a step, and the executor's bytes of the fullest device."""
+        """Median seconds of a step; notes the executor's bytes of all devices, slots of transfers included."""
         processors = set(sorted(os.sched_getaffinity(0))[:self.ranks])
         told = [json.loads(line) for line in
                 call("run", self.module, "--plan", self.plan, "--threads", 1, "--steps", steps, "--json", "--state",
                      self.at / "state.npz", "--data", self.at / "data.npz", *options,
                      processors=processors).splitlines()]
         seconds = [row["seconds"] for row in told if "step" in row]
-        self.peak = max(device["peak_bytes"] for device in told[-1]["measured"]["devices"])
+        self.peak = told[-1]["memory"]["channel_bytes"] + sum(
+            device["peak_bytes"] for device in told[-1]["measured"]["devices"])
         return STATISTIC(seconds[len(seconds) // 5:])
 
     @property
