@@ -365,8 +365,11 @@ static void select_and_scatter(Text *text, const char *operation, const int64_t 
 #define OPERATOR(name, operation) \
     { name, 1, 1, ELEMENTS, chain, one_operator, operation, CHAIN - 1 }
 
-#define PRODUCT(name, text) \
-    { name, 4, 4, {{1, 32}, {4, 16, 64, 256}, {4, 16, 64, 256}, {4, 16, 64, 256}}, text, NULL, "f32", 1 }
+#define PRODUCT(name, text)                                                                               \
+    {                                                                                                     \
+        name, 4, 4, {{1, 32}, {4, 8, 16, 32, 64, 256}, {4, 8, 16, 32, 64, 256}, {4, 8, 16, 32, 64, 256}}, \
+            text, NULL, "f32", 1                                                                          \
+    }
 
 const ProbeClass probe_classes[] = {
     {"fusion", 1, 1, MORE_ELEMENTS, one_operator, NULL, "add", 1},
@@ -400,11 +403,18 @@ const ProbeClass probe_classes[] = {
     PRODUCT("dot_tn", product_left_turned),
     PRODUCT("dot_tt", product_both_turned),
     {"dot_bf16", 4, 4, {{1, 32}, {4, 32, 256}, {4, 32, 256}, {4, 32, 256}}, product, NULL, "bf16", 1},
-    {"convolution", 4, 4, {{64, 512, 4096}, {1, 9}, {2, 8, 32, 128}, {4, 16, 64}}, convolution, NULL, "", 1},
+    {"convolution",
+     4,
+     4,
+     {{64, 512, 4096}, {1, 9}, {2, 4, 8, 32, 128}, {4, 8, 16, 64}},
+     convolution,
+     NULL,
+     "",
+     1},
     {"convolution_weights",
      4,
      4,
-     {{64, 512, 4096}, {1, 9}, {2, 8, 32, 128}, {4, 16, 64}},
+     {{64, 512, 4096}, {1, 9}, {2, 4, 8, 32, 128}, {4, 8, 16, 64}},
      weights_gradient,
      NULL,
      "",
