@@ -154,6 +154,7 @@ static AmStatus merge_loops(Merger *self, bool *found, AmError *error) {
     for (int32_t k = 0; k < 2; k++)
         for (int32_t c = 0; c < self->count; c++) TRY(take(self, &self->sources[c], error));
     turns->second = first + self->count;
+    turns->kept = kept[0];
     turns->kept_of_chunk = kept;
     turns->chunks = self->count;
     turns->stage = self->stage;
