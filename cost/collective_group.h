@@ -13,9 +13,9 @@ typedef struct CollectiveGroup {
     const int32_t *first;   /* [parts + 1] where each part's begin */
     int32_t least, most;    /* devices of a part */
     int32_t *column;        /* [parts] scratch */
-    int32_t
-        ring_count; /* on one server: that share no link, each good for both directions; 0: not looked for */
-    const int32_t *rings; /* [ring_count * devices] cluster devices */
+    bool is_vast;           /* too many routes to look for those to far devices; the caller says so */
+    int32_t ring_count;     /* that share no link, each good both ways; 0: not looked for */
+    const int32_t *rings;   /* [ring_count * devices] cluster devices */
 } CollectiveGroup;
 
 /* Describes a group of `size` cluster devices; arrays live in the arena. AM_ERROR_INTERNAL: no memory. */

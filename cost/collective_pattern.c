@@ -4,10 +4,7 @@
 
 #include <math.h>
 
-enum {
-    MOST_DIRECT = 16, /* beyond it everybody's messages to everybody crowd out each other */
-    MOST_SAMPLED = 16 /* partners of a device that stand for all */
-};
+enum { MOST_DIRECT = 16 }; /* beyond it everybody's messages to everybody crowd out each other */
 
 /* Device a sends b a fraction of S; returns the latency of the way. */
 static double send(CollectiveWalk *walk, int32_t a, int32_t b, double fraction) {
@@ -100,7 +97,7 @@ static void rings(CollectiveWalk *walk, const CollectiveGroup *group, int32_t st
 }
 
 static int32_t halving_steps(const CollectiveGroup *group) {
-    return is_power_of_two(group->devices) ? logarithm(group->devices) : 0;
+    return is_power_of_two(group->devices) && !group->is_vast ? logarithm(group->devices) : 0;
 }
 
 static void halving(CollectiveWalk *walk, const CollectiveGroup *group, int32_t step) {
@@ -151,7 +148,8 @@ static void across_ring(CollectiveWalk *walk, const CollectiveGroup *group, int3
 }
 
 static int32_t across_halving_steps(const CollectiveGroup *group) {
-    return is_hierarchical(group) && is_power_of_two(group->parts) ? logarithm(group->parts) : 0;
+    bool is_used = is_hierarchical(group) && is_power_of_two(group->parts) && !group->is_vast;
+    return is_used ? logarithm(group->parts) : 0;
 }
 
 static void across_halving(CollectiveWalk *walk, const CollectiveGroup *group, int32_t step) {
@@ -205,7 +203,7 @@ static void walk_tree(CollectiveWalk *walk, const CollectiveGroup *group, int32_
 /* One place is enough where all devices of a server share its link. */
 static void tree(CollectiveWalk *walk, const CollectiveGroup *group, int32_t step) {
     (void)step;
-    bool is_spread = group->parts > 1 && !walk->loads->cluster->topology->is_derived;
+    bool is_spread = group->parts > 1 && !group->is_vast && !walk->loads->cluster->topology->is_derived;
     int32_t places = is_spread ? group->least : 1;
     for (int32_t j = 0; j < places; j++) walk_tree(walk, group, j, 0.5 / places);
 }
@@ -218,8 +216,8 @@ static int32_t direct_steps(const CollectiveGroup *group) {
  * long list a sample of them, at equal distances around it, stands for all. */
 static void walk_sender(CollectiveWalk *walk, const int32_t *list, int32_t count, int32_t k, int32_t first,
                         int32_t end, double fraction) {
-    int32_t others = count - 1 < MOST_SAMPLED ? count - 1 : MOST_SAMPLED;
-    int32_t wanted = count - (end - first), partners = 0, chosen[MOST_SAMPLED];
+    int32_t others = count - 1 < walk->partners ? count - 1 : walk->partners;
+    int32_t wanted = count - (end - first), partners = 0, chosen[COLLECTIVE_MOST_PARTNERS];
     for (int32_t j = 0; j < others; j++) {
         int64_t to = (k + 1 + (int64_t)j * (count - 1) / others) % count;
         if (to < first || to >= end) chosen[partners++] = list[to];

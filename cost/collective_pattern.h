@@ -22,6 +22,7 @@
  *   neighbours     each all of S to the next, which is as much as from both sides together;
  *                  min(n-1, 2) messages
  * All groups of a partition send at once; loads add up where they meet on an edge.
+ * Of a vast group (collective_group.h) halving goes no farther than a part, and a tree begins at one place.
  * A message costs the latency of its way. What is passed on from hop to hop waits
  * for all of them but one, so a ring takes the sum without the quickest.
  */
@@ -49,10 +50,13 @@ typedef enum CollectivePatternKind {
     COLLECTIVE_PATTERNS
 } CollectivePatternKind;
 
+enum { COLLECTIVE_MOST_PARTNERS = 16 };
+
 /* Follows the flows of a pattern: adds them to the loads, or looks for the busiest edges. */
 typedef struct CollectiveWalk {
     EdgeLoads *loads;
     bool follows;
+    int32_t partners; /* of a device, that stand for all where there is no tree */
     int32_t messages; /* of the step that was walked last, one after another */
     double latency;   /* of all of them */
 } CollectiveWalk;

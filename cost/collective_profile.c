@@ -11,6 +11,8 @@
 
 /* Groups are compared with so many different ones; a copy more does no harm. */
 enum { MOST_COMPARED = 64, MOST_EFFICIENCIES = 8 };
+/* Above so many devices in a graph that is no tree, where every route is searched for, fewer are wanted. */
+enum { MOST_ROUTED = 2048, FEW_PARTNERS = 2 };
 
 #define KIND(kind) (1u << (kind))
 #define SCATTERED  (KIND(PROGRAM_ALL_REDUCE) | KIND(PROGRAM_ALL_GATHER) | KIND(PROGRAM_REDUCE_SCATTER))
@@ -118,6 +120,7 @@ typedef struct Builder {
     CollectiveGroup *groups;
     CollectiveProfile *profiles; /* [group_count] in scratch memory */
     int32_t group_count;
+    int32_t partners; /* CollectiveWalk */
 } Builder;
 
 /* Whether b's terms are a's times one number; that number. */
@@ -160,12 +163,12 @@ static AmStatus add_step(Builder *self, CollectiveMove *move, const CollectiveWa
 /* Step `step` of a pattern: loads by all groups, terms of each. */
 static AmStatus walk_step(Builder *self, const CollectivePattern *pattern, CollectivePatternKind kind,
                           int32_t step, AmError *error) {
-    CollectiveWalk walk = {.loads = &self->loads};
+    CollectiveWalk walk = {.loads = &self->loads, .partners = self->partners};
     for (int32_t g = 0; g < self->group_count; g++)
         if (step < pattern->steps(&self->groups[g])) pattern->walk(&walk, &self->groups[g], step);
     for (int32_t g = 0; g < self->group_count; g++) {
         if (step >= pattern->steps(&self->groups[g])) continue;
-        walk = (CollectiveWalk){.loads = &self->loads, .follows = true};
+        walk = (CollectiveWalk){.loads = &self->loads, .follows = true, .partners = self->partners};
         pattern->walk(&walk, &self->groups[g], step);
         TRY(add_step(self, &self->profiles[g].moves[kind], &walk, error));
         edge_loads_forget(&self->loads);
@@ -248,6 +251,9 @@ AmStatus collective_profiles(CollectiveTopology *topologies, Arena *arena, const
     for (int32_t g = 0; g < group_count && status == AM_OK; g++)
         status = collective_group(&self.groups[g], &scratch, cluster, members + (int64_t)g * group_size,
                                   group_size, error);
+    bool is_vast = !cluster->topology->is_tree && group_count > MOST_ROUTED / group_size;
+    self.partners = is_vast ? FEW_PARTNERS : COLLECTIVE_MOST_PARTNERS;
+    for (int32_t g = 0; g < group_count && status == AM_OK; g++) self.groups[g].is_vast = is_vast;
     for (int32_t p = 0; p < COLLECTIVE_PATTERNS && status == AM_OK && group_size > 1; p++)
         status = walk_pattern(&self, (CollectivePatternKind)p, error);
     for (int32_t g = 0; g < group_count && status == AM_OK; g++) {
