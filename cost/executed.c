@@ -11,6 +11,7 @@
 #include "cost/price.h"
 #include "ir/loops.h"
 #include "propagation/rules.h"
+#include "propagation/waits.h"
 
 typedef struct Walker {
     Arena *arena;
@@ -34,12 +35,13 @@ double executed_seconds(const ExecutedStep *executed, const ClusterDeviceType *t
     return operator_seconds(&work, type);
 }
 
-static void append(Walker *self, const Program *program, int32_t step, double times) {
+static void append(Walker *self, const Program *program, int32_t step, double times, int32_t wait) {
     ARENA_RESERVE(self->arena, self->steps, self->count, self->capacity);
     bool has_instruction = step < program->step_count && program->steps[step].fusion < 0;
     const ProgramInstruction *instruction =
         has_instruction ? &program->instructions[program->steps[step].instruction] : NULL;
-    if (!self->arena->failed) self->steps[self->count++] = (ExecutedStep){program, step, times, instruction};
+    if (!self->arena->failed)
+        self->steps[self->count++] = (ExecutedStep){program, step, times, instruction, wait};
 }
 
 static void walk(Walker *self, const Program *program, double times);
@@ -67,7 +69,7 @@ static void walk_span(Walker *self, const ProgramInstruction *loop, double trips
     walk(self, loop->regions[1], times * (trips + 1) / (double)turns);
     walk(self, loop->regions[0], times * trips / (double)turns);
     if (loop->regions[0]->update_count > 0)
-        append(self, loop->regions[0], loop->regions[0]->step_count, times * trips / (double)turns);
+        append(self, loop->regions[0], loop->regions[0]->step_count, times * trips / (double)turns, 0);
     self->turns = around;
     if (!self->arena->failed) self->spans[span].end = self->count;
     if (loop->turns) self->first_joined = span;
@@ -84,7 +86,7 @@ static void walk_loop(Walker *self, const ProgramInstruction *loop, const Progra
     walk(self, loop->regions[1], times * (trips + 1));
     walk(self, loop->regions[0], times * trips);
     if (loop->regions[0]->update_count > 0)
-        append(self, loop->regions[0], loop->regions[0]->step_count, times * trips);
+        append(self, loop->regions[0], loop->regions[0]->step_count, times * trips, 0);
 }
 
 static void walk_branches(Walker *self, const ProgramInstruction *conditional, double times) {
@@ -119,10 +121,13 @@ static void note_joined(Walker *self, int32_t place, int32_t span) {
 }
 
 static void walk(Walker *self, const Program *program, double times) {
+    int32_t *waits;
     if (times > RULES_MOST_TIMES) times = RULES_MOST_TIMES;
+    if (program_find_waits(&waits, self->arena, program, NULL) != AM_OK) return; /* the arena has failed */
     for (int32_t s = 0; s < program->step_count && !self->arena->failed; s++) {
         const ProgramStep *step = &program->steps[s];
-        append(self, program, s, times);
+        /* Between a collective and what waits for it there is no region. */
+        append(self, program, s, times, waits[s] < 0 ? 0 : s - waits[s]);
         const ProgramInstruction *instruction =
             step->fusion < 0 ? &program->instructions[step->instruction] : NULL;
         if (!instruction || instruction->region_count == 0) continue;
@@ -141,7 +146,7 @@ AmStatus executed_stage(ExecutedStep **steps, int32_t *count, ExecutedSpan **spa
         .arena = arena, .type = type, .capacity = program->step_count + 1, .has_spans = spans, .turns = 1};
     walker.steps = ARENA_ARRAY(arena, ExecutedStep, walker.capacity);
     if (walker.steps) walk(&walker, program, 1);
-    if (spans) append(&walker, program, program->step_count, 1);
+    if (spans) append(&walker, program, program->step_count, 1, 0);
     if (arena->failed) return am_fail_memory(error, program->step_count);
     *steps = walker.steps;
     *count = walker.count;

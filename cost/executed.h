@@ -11,6 +11,8 @@ typedef struct ExecutedStep {
     int32_t step; /* program->step_count: the updates with which an iteration of a loop ends */
     double times; /* that it runs */
     const ProgramInstruction *instruction; /* NULL: a fusion, or updates */
+    int32_t wait; /* how many executed steps before this one the collective is that it waits for
+                     (propagation/waits.h); 0: none */
 } ExecutedStep;
 
 /* In order: the program's steps, after each loop or conditional what that runs.

@@ -1,17 +1,15 @@
-/* Price of a step: the sum of its operators and collectives.
+/* Price of a step: what a device takes for its operators and collectives, one stream of each (lane.h).
  *
- *     step = sum of operator seconds + sum of collective seconds + copies of updates
- *
- * Nothing overlaps: a device computes or communicates, as the executor does,
- * which runs the steps in order. Where devices of several types run equal
- * programs the slowest type's sum counts, because every collective waits for
- * it; where the groups of a collective lie differently in the cluster, the
- * slowest group does. What a loop runs counts as often as it runs. Memory is the
- * program's allocation, which the buffer planner has already packed by
- * lifetimes, and what a loop's body holds.
+ * On devices that do not overlap the two it is the sum of all operators, collectives and copies of
+ * updates. Where devices of several types run equal programs the slowest type counts, because every
+ * collective waits for it; where the groups of a collective lie differently in the cluster, the
+ * slowest group does. What a loop runs counts as often as it runs. With equal devices this is what
+ * the simulation gives, to the last bit. Memory is the program's allocation, which the buffer planner
+ * has already packed by lifetimes, and what a loop's body holds.
  */
 #include "cost/price.h"
 
+#include "cost/lane.h"
 #include "cost/memory.h"
 
 /* What one pricing derives from mesh, cluster and devices. */
@@ -21,7 +19,7 @@ typedef struct Pricer {
     const int32_t *devices;
     Arena *arena;
     const ClusterDeviceType **types; /* the different types that run the program */
-    double *seconds;                 /* [type_count] of computing */
+    Lane *lanes;                     /* [type_count] */
     int32_t type_count;
     CollectivePartition partitions[1 << MESH_MAX_AXES]; /* by axes; built when first met */
 } Pricer;
@@ -37,7 +35,7 @@ static AmStatus begin(Pricer *self, const Program *program, const Cluster *clust
     *self = (Pricer){.program = program, .cluster = cluster, .devices = devices, .arena = arena};
     const Mesh *mesh = program->mesh;
     self->types = ARENA_ARRAY(arena, const ClusterDeviceType *, cluster->type_count);
-    self->seconds = ARENA_ARRAY(arena, double, cluster->type_count);
+    self->lanes = ARENA_ARRAY(arena, Lane, cluster->type_count);
     if (arena->failed) return am_fail_memory(error, cluster->type_count);
     if (!has_equal_shares(mesh)) {
         self->types[self->type_count++] = cluster_device_type(cluster, devices[program->device]);
@@ -79,43 +77,73 @@ double price_updates(const Program *program, const ClusterDeviceType *type) {
     return seconds;
 }
 
+static void add_collective(StepPrice *price, const ExecutedStep *step, double bytes, double seconds) {
+    const ProgramCollective *collective = executed_collective(step)->collective;
+    CollectivePrice *kind = &price->collectives[collective->kind];
+    kind->count += (int64_t)step->times;
+    kind->tensor_bytes += step->times * bytes;
+    kind->sent_bytes += step->times * collective_sent_bytes(collective->kind, bytes, collective->group_count);
+    kind->seconds += step->times * seconds;
+}
+
+/* The collective on every lane. */
+static AmStatus communicate(Pricer *self, StepPrice *price, const ExecutedStep *steps, int32_t s,
+                            AmError *error) {
+    const ProgramInstruction *instruction = executed_collective(&steps[s]);
+    double bytes = collective_tensor_bytes(steps[s].program, instruction), seconds;
+    TRY(price_collective(self, instruction, bytes, &seconds, error));
+    add_collective(price, &steps[s], bytes, seconds);
+    Ticks ticks = ticks_of_seconds(steps[s].times * seconds);
+    for (int32_t t = 0; t < self->type_count; t++)
+        lane_communicate(&self->lanes[t], s, lane_ready_to_meet(&self->lanes[t]), ticks, -1);
+    return AM_OK;
+}
+
+/* Operators and copies of updates on every lane. */
+static void compute(Pricer *self, StepPrice *price, const ExecutedStep *steps, int32_t s) {
+    const ExecutedStep *step = &steps[s];
+    bool is_update = step->step == step->program->step_count;
+    OperatorWork work;
+    if (!is_update) {
+        operator_work(&work, step->program, &step->program->steps[step->step]);
+        price->flops += step->times * work.flops;
+        price->bytes += step->times * work.bytes;
+    }
+    for (int32_t t = 0; t < self->type_count; t++) {
+        double seconds = is_update ? price_updates(step->program, self->types[t])
+                                   : operator_seconds(&work, self->types[t]);
+        Moment start = lane_ready(&self->lanes[t], step->wait > 0 ? s - step->wait : -1);
+        lane_compute(&self->lanes[t], start, ticks_of_seconds(step->times * seconds), -1);
+    }
+}
+
+static void join(Pricer *self) {
+    for (int32_t t = 0; t < self->type_count; t++) lane_join(&self->lanes[t]);
+}
+
 static AmStatus price_all(Pricer *self, StepPrice *price, AmError *error) {
     const Program *program = self->program;
     ExecutedStep *steps;
-    int32_t count;
+    int32_t count, collectives = 0;
     TRY(executed_steps(&steps, &count, self->arena, program, self->types[0], error));
+    for (int32_t s = 0; s < count; s++) collectives += executed_collective(&steps[s]) != NULL;
+    for (int32_t t = 0; t < self->type_count; t++)
+        TRY(lane_open(&self->lanes[t], self->arena, collectives, self->types[t]->overlaps_communication,
+                      error));
     for (int32_t s = 0; s < count; s++) {
-        const ExecutedStep *step = &steps[s];
-        const ProgramInstruction *instruction = executed_collective(step);
-        if (instruction) {
-            CollectivePrice *kind = &price->collectives[instruction->collective->kind];
-            double bytes = collective_tensor_bytes(step->program, instruction), seconds;
-            TRY(price_collective(self, instruction, bytes, &seconds, error));
-            kind->count += (int64_t)step->times;
-            kind->tensor_bytes += step->times * bytes;
-            kind->sent_bytes += step->times * collective_sent_bytes(instruction->collective->kind, bytes,
-                                                                    instruction->collective->group_count);
-            kind->seconds += step->times * seconds;
-            price->communication_seconds += step->times * seconds;
-            continue;
-        }
-        if (step->step < step->program->step_count) {
-            OperatorWork work;
-            operator_work(&work, step->program, &step->program->steps[step->step]);
-            price->flops += step->times * work.flops;
-            price->bytes += step->times * work.bytes;
-            for (int32_t t = 0; t < self->type_count; t++)
-                self->seconds[t] += step->times * operator_seconds(&work, self->types[t]);
-        } else {
-            for (int32_t t = 0; t < self->type_count; t++)
-                self->seconds[t] += step->times * price_updates(step->program, self->types[t]);
-        }
+        if (s > 0 && steps[s].program != steps[s - 1].program) join(self);
+        if (executed_collective(&steps[s])) TRY(communicate(self, price, steps, s, error));
+        else compute(self, price, steps, s);
     }
+    const ExecutedStep updates = {.program = program, .step = program->step_count, .times = 1};
+    compute(self, price, &updates, 0);
+    join(self);
     for (int32_t t = 0; t < self->type_count; t++) {
-        double seconds = self->seconds[t] + price_updates(program, self->types[t]);
-        if (seconds > price->compute_seconds) price->compute_seconds = seconds;
+        const Lane *lane = &self->lanes[t];
+        price->step_seconds = fmax(price->step_seconds, seconds_of_ticks(lane->compute.at));
+        price->compute_seconds = fmax(price->compute_seconds, seconds_of_ticks(lane->totals.computed));
+        price->communication_seconds = seconds_of_ticks(lane->totals.communicated);
     }
-    price->step_seconds = price->compute_seconds + price->communication_seconds;
     price->peak_bytes = memory_peak(program);
     price->memory_bytes = cluster_least_memory(self->cluster, self->devices, program->mesh->device_count);
     return AM_OK;

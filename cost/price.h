@@ -16,7 +16,8 @@ typedef struct CollectivePrice {
 } CollectivePrice;
 
 typedef struct StepPrice {
-    double step_seconds, compute_seconds, communication_seconds;
+    double step_seconds; /* at most the sum of the next two: they may overlap */
+    double compute_seconds, communication_seconds;
     int64_t peak_bytes;   /* of one device: memory_peak() */
     int64_t memory_bytes; /* of the smallest device that runs the program */
     double flops, bytes;  /* that one device computes and moves through its memory */

@@ -33,7 +33,8 @@ static void compute_step(StageClock *self, int32_t step) {
         const ProgramCosts *costs = stage_costs_of(self->costs, l);
         size_t type = (size_t)(type_of(self, l) - self->costs->cluster->types);
         Ticks ticks = costs->ticks[type * (size_t)costs->step_count + (size_t)step];
-        Moment start = lane_ready(&self->lanes[l], costs->waits[step]);
+        Moment start =
+            lane_ready(&self->lanes[l], costs->steps[step].wait > 0 ? step - costs->steps[step].wait : -1);
         if (ticks > 0) ticks = rint(ticks * stretch(self, l));
         lane_compute(&self->lanes[l], start, ticks, tell(self, l, &costs->steps[step], start, ticks));
     }

@@ -7,8 +7,6 @@
  */
 #include "cost/stage_costs.h"
 
-#include "propagation/waits.h"
-
 /* Turns of the spans around each step, multiplied; in the arena. */
 static double *count_turns(Arena *arena, const ExecutedSpan *spans, int32_t span_count, int32_t step_count) {
     double *turns = ARENA_ARRAY(arena, double, step_count + 1);
@@ -16,49 +14,6 @@ static double *count_turns(Arena *arena, const ExecutedSpan *spans, int32_t span
     for (int32_t k = 0; turns && k < span_count; k++)
         for (int32_t s = spans[k].first; s < spans[k].end; s++) turns[s] *= (double)spans[k].turns;
     return turns;
-}
-
-/* The waits of each program among the steps, found once. */
-typedef struct WaitTable {
-    const Program **programs;
-    int32_t **waits;
-    int32_t count, capacity, waits_capacity;
-    int32_t last; /* looked up */
-} WaitTable;
-
-static AmStatus look_up_waits(int32_t **waits, WaitTable *self, Arena *arena, const Program *program,
-                              AmError *error) {
-    int32_t k = self->last;
-    if (k >= self->count || self->programs[k] != program)
-        for (k = self->count - 1; k >= 0 && self->programs[k] != program;) k--;
-    if (k < 0) {
-        k = self->count;
-        ARENA_RESERVE(arena, self->programs, self->count, self->capacity);
-        ARENA_RESERVE(arena, self->waits, self->count, self->waits_capacity);
-        if (arena->failed) return am_fail_memory(error, self->count);
-        self->programs[self->count++] = program;
-        TRY(program_find_waits(&self->waits[k], arena, program, error));
-    }
-    self->last = k;
-    *waits = self->waits[k];
-    return AM_OK;
-}
-
-/* Numbers of executed steps: between a collective and what waits for it there is no region, so their
- * distance in the program is that in the list. */
-static AmStatus find_waits(ProgramCosts *self, Arena *arena, AmError *error) {
-    WaitTable table = {0};
-    self->waits = ARENA_ARRAY(arena, int32_t, self->step_count + 1);
-    if (!self->waits) return am_fail_memory(error, self->step_count);
-    for (int32_t s = 0; s < self->step_count; s++) {
-        const ExecutedStep *executed = &self->steps[s];
-        int32_t *waits = NULL;
-        self->waits[s] = -1;
-        if (executed->step == executed->program->step_count) continue;
-        TRY(look_up_waits(&waits, &table, arena, executed->program, error));
-        if (waits[executed->step] >= 0) self->waits[s] = s - (executed->step - waits[executed->step]);
-    }
-    return AM_OK;
 }
 
 static AmStatus price_steps_of(ProgramCosts *self, Arena *arena, const StageCosts *stage, AmError *error) {
@@ -179,7 +134,6 @@ static AmStatus cost_program(StageCosts *self, Arena *arena, int32_t device, con
     costs->turns = count_turns(arena, spans, span_count, costs->step_count);
     if (!costs->turns) return am_fail_memory(error, costs->step_count);
     TRY(price_steps_of(costs, arena, self, error));
-    TRY(find_waits(costs, arena, error));
     if (device == 0) TRY(cut_pieces(self, arena, spans, span_count, error));
     return memory_use(&costs->memory, program, gradients, error);
 }

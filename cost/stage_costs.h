@@ -24,7 +24,6 @@ typedef struct ProgramCosts {
     Ticks *ticks;         /* [cluster type * step_count + step] all times; 0 for collectives and transfers */
     double *turns;        /* [step] of the spans around it, multiplied */
     double *tensor_bytes; /* [step] of collectives, each time */
-    int32_t *waits;       /* [step] the executed collective that it waits for, or -1 */
     MemoryUse memory;
     double flops;
 } ProgramCosts;
