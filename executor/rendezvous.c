@@ -161,6 +161,7 @@ uint64_t rendezvous_round(const RendezvousGroup *group) {
 }
 
 char *rendezvous_letter(const RendezvousGroup *group, uint64_t round, int32_t position) {
+    if (!group->letters) return NULL;
     int64_t number = (int64_t)(round % 2) * group->count + position;
     return group->letters + number * group->letter_bytes;
 }
