@@ -114,6 +114,7 @@ build_sanitized() {
 # Sanitized programs are several times slower: the short form of their tests, with --full too.
 test_sanitized() (
   unset AUTOMAP_FULL
+  export HWLOC_PLUGINS_BLACKLIST=hwloc_pci.so # libpciaccess keeps what it allocates
   run_tests build-asan -L unit
 )
 
