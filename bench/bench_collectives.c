@@ -72,7 +72,7 @@ static const Row rows[] = {
     {"8 V100, NVLink", "C", 0, 1, 8, 1e9, "120"},
     {"8 V100, each NVLink", hybrid_cube, 0, 1, 8, 1e9, "120"},
     {"8 P100, NVLink", "whale-dp", 8, 1, 8, 1e9, "72"},
-    {"2 hosts, 100 Gb/s TCP", "oneflow", 0, 8, 2, 12e6, "4-5"},
+    {"2 hosts, 100 Gb/s TCP", "distsim", 0, 4, 2, 12e6, "4-5"},
 };
 
 static void fail(const char *what, const AmError *error) {

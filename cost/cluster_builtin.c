@@ -3,7 +3,8 @@
  *
  * Devices: data-sheet peaks (dense, SXM unless noted). V100 and P100 stand for
  * their NVLink by the bus bandwidth that ring all-reduces reach on them (120
- * and 72 GB/s); a network is its one-way wire rate. Curves: a matrix product
+ * and 72 GB/s); a network is its one-way wire rate, but for 100 Gb/s TCP, which is measured
+ * to reach 4 to 5 GB/s with 8 to 16 MB. Curves: a matrix product
  * fills a GPU only when it is large. On a V100, in f32, products of 256, 512,
  * 1024 and 4096 cubed (0.03, 0.3, 2 and 137 GFLOP) reach about 0.2, 0.6, 0.8
  * and 0.92 of the peak; the A10 and A40, with twice the rate, need about twice
@@ -114,12 +115,19 @@ static const DeviceRow devices[] = {
     }
 
 static const LinkRow links[] = {
-    {"nvlink-v100", 120e9, 4e-6, NVLINK_EFFICIENCY},     {"nvlink-p100", 72e9, 4e-6, NVLINK_EFFICIENCY},
-    {"nvlink-a100", 240e9, 4e-6, NVLINK_EFFICIENCY},     {"nvlink-h100", 371e9, 4e-6, NVLINK_EFFICIENCY},
-    {"pcie-3", 12e9, 6e-6, NVLINK_EFFICIENCY},           {"pcie-4", 22e9, 6e-6, NVLINK_EFFICIENCY},
-    {"ethernet-25", 3.1e9, 25e-6, NETWORK_EFFICIENCY},   {"network-50", 6.2e9, 25e-6, NETWORK_EFFICIENCY},
-    {"roce-100", 12e9, 15e-6, NETWORK_EFFICIENCY},       {"infiniband-200", 24e9, 10e-6, NETWORK_EFFICIENCY},
-    {"infiniband-400", 48e9, 10e-6, NETWORK_EFFICIENCY}, {"memory", 4e9, 4e-6, {{0, 0}}},
+    {"nvlink-v100", 120e9, 4e-6, NVLINK_EFFICIENCY},
+    {"nvlink-p100", 72e9, 4e-6, NVLINK_EFFICIENCY},
+    {"nvlink-a100", 240e9, 4e-6, NVLINK_EFFICIENCY},
+    {"nvlink-h100", 371e9, 4e-6, NVLINK_EFFICIENCY},
+    {"pcie-3", 12e9, 6e-6, NVLINK_EFFICIENCY},
+    {"pcie-4", 22e9, 6e-6, NVLINK_EFFICIENCY},
+    {"ethernet-25", 3.1e9, 25e-6, NETWORK_EFFICIENCY},
+    {"network-50", 6.2e9, 25e-6, NETWORK_EFFICIENCY},
+    {"roce-100", 12e9, 15e-6, NETWORK_EFFICIENCY},
+    {"infiniband-200", 24e9, 10e-6, NETWORK_EFFICIENCY},
+    {"infiniband-400", 48e9, 10e-6, NETWORK_EFFICIENCY},
+    {"tcp-100", 5.3e9, 25e-6, NETWORK_EFFICIENCY},
+    {"memory", 4e9, 4e-6, {{0, 0}}},
 };
 
 static const BuiltinRow builtins[] = {
@@ -129,8 +137,8 @@ static const BuiltinRow builtins[] = {
     {"whale-dp", {{1, "V100-32GB", 8, "nvlink-v100"}, {1, "P100-16GB", 8, "nvlink-p100"}}, "network-50"},
     {"whale-pp", {{1, "V100-32GB", 4, "nvlink-v100"}, {1, "P100-16GB", 4, "nvlink-p100"}}, "network-50"},
     {"oneflow", {{4, "V100-16GB", 8, "nvlink-v100"}}, "roce-100"},
-    {"distsim", {{4, "A40", 4, "pcie-4"}}, "roce-100"},
-    {"distsim-search", {{4, "A10", 4, "pcie-4"}}, "roce-100"},
+    {"distsim", {{4, "A40", 4, "pcie-4"}}, "tcp-100"},
+    {"distsim-search", {{4, "A10", 4, "pcie-4"}}, "tcp-100"},
 };
 
 /* FAMILY:N, N equal servers. */
@@ -158,8 +166,8 @@ static const ClusterBuiltin summaries[] = {
     {"whale-dp", "8 V100-32GB and 8 P100-16GB, NVLink, 50 Gb/s (Whale, figure 17)"},
     {"whale-pp", "4 V100-32GB and 4 P100-16GB, NVLink, 50 Gb/s (Whale, figure 18)"},
     {"oneflow", "4 servers x 8 V100-16GB, NVLink, 100 Gb/s RoCE (OneFlow, section 6)"},
-    {"distsim", "4 servers x 4 A40, PCIe, 100 Gb/s (DistSim, section 5)"},
-    {"distsim-search", "4 servers x 4 A10, PCIe, 100 Gb/s (DistSim, table 2)"},
+    {"distsim", "4 servers x 4 A40, PCIe, 100 Gb/s by TCP (DistSim, section 5)"},
+    {"distsim-search", "4 servers x 4 A10, PCIe, 100 Gb/s by TCP (DistSim, table 2)"},
     {"h100:N", "N servers x 8 H100-80GB, NVSwitch, a 400 Gb/s card per device on 8 rails"},
     {"h200:N", "N servers x 8 H200, NVSwitch, a 400 Gb/s card per device on 8 rails"},
     {"a100:N", "N servers x 8 A100-80GB, NVSwitch, a 200 Gb/s card per device on 8 rails"},
