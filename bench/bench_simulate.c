@@ -70,7 +70,7 @@ static void make_plan(Plan *plan, Arena *arena, const PlanContext *whole, const 
     search_describe_plan(plan, context, cluster, &described);
     plan->stage_count = setting->stages;
     plan->schedule = "1f1b";
-    check(even_pipeline_cuts(cuts, &found, whole, setting->stages, &error), &error);
+    check(even_pipeline_cuts(cuts, &found, whole, setting->stages, 1, &error), &error);
     check(even_pipeline_stages(&plan->stages, arena, inside, cuts, setting->stages, &error), &error);
 }
 
