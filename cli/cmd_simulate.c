@@ -1,5 +1,6 @@
 /* automap simulate: step time, devices and memory of a plan. */
 #include <stdlib.h>
+#include <string.h>
 
 #include "cli/common.h"
 #include "cli/simulate_sweep.h"
@@ -12,8 +13,7 @@ static AmStatus read_slowdowns(SimulationOptions *options, Arena *arena, const c
     if (!text) return AM_OK;
     double *slowdowns = ARENA_ARRAY(arena, double, cluster->device_count);
     if (!slowdowns) return am_fail_memory(error, cluster->device_count);
-    for (int32_t d = 0; d < cluster->device_count; d++) slowdowns[d] = 1;
-    for (const char *at = text; *at;) {
+    for (const char *at = text; at;) {
         char *end;
         long device = strtol(at, &end, 10);
         bool has_factor = end != at && *end == '=' && device >= 0 && device < cluster->device_count;
@@ -24,9 +24,13 @@ static AmStatus read_slowdowns(SimulationOptions *options, Arena *arena, const c
                 "--slow %s: expected DEVICE=FACTOR,... with devices below %d and factors from 0.001 "
                 "to 1000",
                 text, cluster->device_count);
+        if (slowdowns[device] != 0)
+            return am_fail(error, AM_ERROR_USAGE, "", "--slow %s: device %ld is named twice", text, device);
         slowdowns[device] = factor;
-        at = *end == ',' ? end + 1 : end;
+        at = *end == ',' ? end + 1 : NULL;
     }
+    for (int32_t d = 0; d < cluster->device_count; d++)
+        if (slowdowns[d] == 0) slowdowns[d] = 1;
     options->slowdowns = slowdowns;
     return AM_OK;
 }
@@ -69,12 +73,22 @@ static AmStatus print(const Cli *cli, const Simulation *simulation, const Text *
     return status;
 }
 
+/* Two documents in one stream could be read as neither. */
+static AmStatus check_trace_path(const Cli *cli, AmError *error) {
+    const char *trace = cli_text(cli, "--trace"), *report = cli_text(cli, "-o");
+    if (trace && strcmp(trace, "-") == 0 && (!report || strcmp(report, "-") == 0))
+        return am_fail(error, AM_ERROR_USAGE, "",
+                       "--trace - and the report would both be on stdout: expected -o FILE");
+    return AM_OK;
+}
+
 static AmStatus simulate(const Cli *cli, Arena *arena, PlanContext *context, json_t **root, Cluster **cluster,
                          Profile *profile, Text *collectives, AmError *error) {
     Plan *plan;
     Simulation *simulation;
     SimulationOptions options;
     const char *other = cli_text(cli, "--cluster");
+    TRY(check_trace_path(cli, error));
     TRY(plan_read(&plan, root, arena, context, cli->arguments[0], error));
     if (other) TRY(cluster_read(cluster, arena, other, error));
     else TRY(cluster_from_json(cluster, arena, plan->cluster_description, cli->arguments[0], error));

@@ -5,11 +5,13 @@
 #include <string.h>
 
 #include "base/text.h"
+#include "cost/profile.h"
 #include "planners/sweep.h"
 #include "propagation/micro_batches.h"
 
 AmStatus simulate_sweep_wanted(bool *wanted, const Cli *cli, AmError *error) {
-    static const char *const of_plans[] = {"--trace"}, *const of_sweeps[] = {"--micro-batches", "--relax"};
+    static const char *const of_plans[] = {"--trace", "--verbose", "--jitter", "--seed", "--slow"};
+    static const char *const of_sweeps[] = {"--micro-batches", "--relax"};
     *wanted = cli_has(cli, "--sweep");
     if (*wanted && cli->argument_count != 1)
         return am_fail(error, AM_ERROR_USAGE, "", "simulate --sweep takes a MODEL alone");
@@ -127,13 +129,16 @@ static json_t *to_json(const Sweep *sweep) {
 }
 
 static AmStatus run_sweep(const Cli *cli, Arena *arena, PlanContext **context, Cluster **cluster,
-                          AmError *error) {
+                          Profile *profile, AmError *error) {
     SweepOptions options;
     Sweep found;
     const char *name;
     TRY(cli_need(cli, "--cluster", &name, error));
     TRY(read_options(cli, &options, error));
     TRY(cluster_read(cluster, arena, name, error));
+    const char *measured = cli_text(cli, "--profile");
+    if (measured) TRY(profile_read(profile, measured, error));
+    if (measured) TRY(profile_attach(profile, *cluster, measured, error));
     TRY(cli_read_model(cli, 0, context, error));
     TRY(sweep(&found, arena, *context, *cluster, &options, error));
     if (cli_has(cli, "--json")) return cli_output_json(cli, to_json(&found), JSON_STYLE_COMPACT, error);
@@ -148,7 +153,10 @@ AmStatus simulate_sweep(const Cli *cli, AmError *error) {
     Arena arena = {0};
     PlanContext *context = NULL;
     Cluster *cluster = NULL;
-    AmStatus status = run_sweep(cli, &arena, &context, &cluster, error);
+    Profile *profile = NULL;
+    AmStatus status = profile_open(&profile, error);
+    if (status == AM_OK) status = run_sweep(cli, &arena, &context, &cluster, profile, error);
+    profile_close(profile);
     cluster_free(cluster);
     plan_context_free(context);
     arena_free(&arena);

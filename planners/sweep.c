@@ -272,9 +272,7 @@ static AmStatus run_strategy(const Sweeping *self, SweepTask *task, AmError *err
     TRY(simulate_strategy(self, task, &plan, &simulation, error));
     row->step_seconds = simulation->step_seconds;
     if (self->batch > 1) row->examples_per_second = (double)self->batch / simulation->step_seconds;
-    for (int32_t d = 0; d < simulation->device_count; d++)
-        if (simulation->devices[d].memory.peak_bytes > row->peak_bytes)
-            row->peak_bytes = simulation->devices[d].memory.peak_bytes;
+    row->peak_bytes = simulation->fit.needed_bytes;
     row->fits = simulation->fit.fits;
     return AM_OK;
 }

@@ -17,7 +17,7 @@ typedef struct SweepRow {
     const char *reason;   /* why there is no such plan; NULL: it was simulated */
     double step_seconds;
     double examples_per_second; /* 0 where the module has no batch */
-    int64_t peak_bytes;         /* of the fullest device */
+    int64_t peak_bytes;         /* of the fullest device, slots of transfers that come in among them */
     bool fits;
 } SweepRow;
 

@@ -108,12 +108,44 @@ def check_plan(folder, model, options):
     check_sums(slow)
     assert slow["step_seconds"] >= step
     assert close(simulate(plan, model, "--slow", "0=1")["step_seconds"], step)
-    for bad in ("0", "0=", "0=-1", "9999=2", "0=1;1=2", "x"):
+    for bad in ("0", "0=", "0=-1", "9999=2", "0=1;1=2", "0=2,", "", "x"):
         done = automap("simulate", plan, model, "--slow", bad)
         assert done.returncode == 2 and "DEVICE=FACTOR" in done.stderr, (bad, done)
+    done = automap("simulate", plan, model, "--slow", "0=2,0=3")
+    assert done.returncode == 2 and "twice" in done.stderr, done
     jitter = [simulate(plan, model, "--jitter", "0.1", "--seed", seed)["step_seconds"] for seed in (1, 1, 2)]
     assert jitter[0] == jitter[1] and jitter[0] != jitter[2] and min(jitter) > step, jitter
     return True
+
+
+def check_sweep(folder, model):
+    """A row is what `simulate` says of the same plan; a profile is used; options that could not be are refused."""
+    def sweep(*options):
+        done = automap("simulate", "--sweep", model, "--cluster", "host:2", "--micro-batches", "4", *options, "--json")
+        return done.returncode, json.loads(done.stdout or done.stderr)
+
+    plan, profile = folder / "plan.json", folder / "profile.json"
+    options = ["--cluster", "host:2", "--searcher", "expert", *PIPELINE, "--micro-batches", "4", "--schedule", "1f1b"]
+    assert automap("search", model, *options, "-o", plan).returncode == 0
+    found = simulate(plan, model)
+    code, swept = sweep()
+    row = next(row for row in swept["strategies"] if row["stages"] == 2)
+    assert code == 0 and row["schedule"] == "1f1b", row
+    assert all(row[key] == found[key] for key in ("step_seconds", "peak_bytes", "fits")), (row, found)
+    state, data = model.parent / "state.npz", model.parent / "data.npz"
+    done = automap("run", model, "--plan", plan, "--state", state, "--data", data, "--steps", "1", "--profile", profile)
+    assert done.returncode == 0, done.stderr
+    code, swept = sweep("--profile", profile)
+    row = next(row for row in swept["strategies"] if row["stages"] == 2)
+    measured = simulate(plan, model, "--profile", profile)["step_seconds"]
+    assert code == 0 and row["step_seconds"] == measured != found["step_seconds"], (row, measured)
+    for words in (["--slow", "0=2"], ["--jitter", "0.1"], ["--seed", "1"], ["--verbose"], ["--trace", profile]):
+        code, answer = sweep(*words)
+        assert code == 2 and words[0] in answer["error"]["message"], (words, answer)
+    done = automap("simulate", plan, model, "--trace", "-")
+    assert done.returncode == 2 and "-o FILE" in done.stderr, done
+    done = automap("simulate", plan, model, "--trace", "-", "-o", folder / "report.txt")
+    assert done.returncode == 0 and json.loads(done.stdout)["traceEvents"], done
 
 
 def main():
@@ -127,6 +159,7 @@ def main():
                     checked += check_plan(pathlib.Path(name), file, options)
                 except AssertionError as error:
                     sys.exit(f"{model} {' '.join(options)}: {error}")
+        check_sweep(pathlib.Path(name), MODELS / "gpt2_tiny" / "model.hlo.pb")
     print(f"{checked} plans of {len(models)} models")
     assert checked >= len(models) * 4
 
