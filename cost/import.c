@@ -54,7 +54,6 @@ AmStatus import_begin(Import *import, Arena *arena, const char *device_type, con
                        device_type ? "there is no device type \"" : "--import needs --device-type",
                        device_type ? device_type : "", device_type ? "\"" : "", list);
     }
-    import->links = json_object();
     json_t *link = between ? cluster_builtin_link(between) : NULL;
     bool is_known = !between || link;
     json_decref(link);
@@ -62,6 +61,7 @@ AmStatus import_begin(Import *import, Arena *arena, const char *device_type, con
         return am_fail(error, AM_ERROR_USAGE, "",
                        "there is no built-in link \"%s\" (such as ethernet-25, roce-100, infiniband-400)",
                        between);
+    import->links = json_object();
     return AM_OK;
 }
 
