@@ -71,12 +71,25 @@ static inline TARGET __attribute__((always_inline)) void NAME(tile)(const TileWo
 TILES
 
 typedef float NAME(Square) __attribute__((vector_size(WIDTH * 4)));
+typedef int32_t NAME(Lanes) __attribute__((vector_size(WIDTH * 4)));
+
+/* Lane l of the result is lane[l] of `a`, or of `b` from WIDTH on. */
+#ifdef __clang__ /* has no such builtin for lanes in a variable */
+static inline TARGET __attribute__((always_inline)) NAME(Square)
+    NAME(pick)(NAME(Square) a, NAME(Square) b, NAME(Lanes) lane) {
+    NAME(Square) picked;
+    for (int32_t l = 0; l < WIDTH; l++) picked[l] = lane[l] < WIDTH ? a[lane[l]] : b[lane[l] - WIDTH];
+    return picked;
+}
+#define PICK NAME(pick)
+#else
+#define PICK __builtin_shuffle
+#endif
 
 /* Of every square of 2 x 2 blocks, those beside the diagonal change places. */
 static inline TARGET __attribute__((always_inline)) void NAME(exchange)(NAME(Square) * square,
                                                                         const int32_t block) {
-    typedef int32_t Lanes __attribute__((vector_size(WIDTH * 4)));
-    Lanes low, high;
+    NAME(Lanes) low, high;
 #pragma GCC unroll 16
     for (int32_t l = 0; l < WIDTH; l++) {
         low[l] = l & block ? WIDTH + l - block : l;
@@ -86,8 +99,8 @@ static inline TARGET __attribute__((always_inline)) void NAME(exchange)(NAME(Squ
     for (int32_t c = 0; c < WIDTH; c++) {
         if (c & block) continue;
         NAME(Square) a = square[c], b = square[c + block];
-        square[c] = __builtin_shuffle(a, b, low);
-        square[c + block] = __builtin_shuffle(a, b, high);
+        square[c] = PICK(a, b, low);
+        square[c + block] = PICK(a, b, high);
     }
 }
 
@@ -109,6 +122,7 @@ static TARGET void NAME(transpose)(float *out, int64_t step, const float *const 
         for (int32_t c = 0; c < WIDTH; c++) out[k * step + c] = lines[c][k];
 }
 #undef TILE
+#undef PICK
 #undef NAME
 #undef WIDTH
 #undef TARGET
