@@ -173,7 +173,7 @@ bool profile_seconds(const ProfileType *type, const StepEvent *of, double work, 
         distances[place] = far;
     }
     for (int32_t k = 0; k < count; k++) {
-        double scale = work > 0 && nearest[k]->work > 0 ? work / nearest[k]->work : 1;
+        double scale = work >= 1 && nearest[k]->work >= 1 ? work / nearest[k]->work : 1;
         double weight = 1 / (distances[k] + 1e-9);
         weights += weight;
         sum += weight * log(nearest[k]->seconds * scale);

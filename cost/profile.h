@@ -6,7 +6,7 @@
  *   {"format": "automap-profile-1",
  *    "device_types": {"host": [{"event": KEY, "sizes": [...], "work": W, "seconds": S}, ...]}}
  *
- * `work` is FLOPs plus bytes of the event; it scales what is measured to sizes in between.
+ * `work` is FLOPs plus bytes of the event; from 1 on it scales what is measured to sizes in between.
  */
 #ifndef COST_PROFILE_H
 #define COST_PROFILE_H

@@ -74,6 +74,29 @@ static void a_profile_is_written_and_read(void **state) {
     arena_free(&arena);
 }
 
+/* Less than one FLOP or byte says nothing about other sizes; seconds divided by it could be infinite. */
+static void work_below_one_does_not_scale(void **state) {
+    (void)state;
+    Profile *profile;
+    Arena arena = {0};
+    char path[64];
+    double seconds;
+    StepEvent one = event_of("dot \"a\"", 2, 8, 16), other = event_of("dot \"a\"", 2, 16, 32);
+    write_file(path, "");
+    assert_int_equal(profile_open(&profile, NULL), AM_OK);
+    assert_int_equal(profile_add(profile, "host", &one, 1e-300, 3600, NULL), AM_OK);
+    Cluster *cluster = read_cluster(&arena);
+    assert_int_equal(profile_attach(profile, cluster, path, NULL), AM_OK);
+    assert_true(profile_seconds(cluster->types[0].profile, &other, 1e9, &seconds));
+    assert_true(fabs(seconds - 3600) < 1e-6);
+    cluster_free(cluster);
+    profile_close(profile);
+    unlink(path);
+    text_free(&one.key);
+    text_free(&other.key);
+    arena_free(&arena);
+}
+
 #define ROWS(rows) "{\"format\": \"automap-profile-1\", \"device_types\": {\"host\": [" rows "]}}"
 
 static void faults_are_told_by_their_path(void **state) {
@@ -158,6 +181,7 @@ static void faulty_curves_are_told_by_their_path(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_profile_is_written_and_read),
+        cmocka_unit_test(work_below_one_does_not_scale),
         cmocka_unit_test(faults_are_told_by_their_path),
         cmocka_unit_test(sums_of_products_are_exact_in_between),
         cmocka_unit_test(faulty_curves_are_told_by_their_path),
