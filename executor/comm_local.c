@@ -108,12 +108,14 @@ static AmStatus all_reduce_by_letters(Comm *comm, const CommCall *call, AmError 
     char *own = rendezvous_letter(local->group, round, call->position);
     int64_t at = 0;
     for (int32_t k = 0; k < call->operand_count; k++) {
+        if (in_letter(call->operand_shapes[k]) == 0) continue; /* there may be no letters at all */
         memcpy(own + at, call->operands[k], (size_t)ir_shape_bytes(call->operand_shapes[k]));
         at += in_letter(call->operand_shapes[k]);
     }
     TRY(rendezvous_meet(comm->world->rendezvous, local->group, comm->rank, error));
     at = 0;
     for (int32_t k = 0; k < call->operand_count; k++) {
+        if (in_letter(call->operand_shapes[k]) == 0) continue;
         Combine work = combine_of(call, k);
         work.result_count = 1;
         work.results[0] = call->results[k];
