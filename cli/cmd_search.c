@@ -110,6 +110,8 @@ static AmStatus read_schedule(const Cli *cli, SearchOptions *options, AmError *e
         return am_fail(error, AM_ERROR_USAGE, "",
                        "--schedule %.60s: expected gpipe, 1f1b, interleaved_1f1b or zb_h1",
                        options->schedule);
+    if (options->schedule && !search_has_stages(options))
+        return am_fail(error, AM_ERROR_USAGE, "", "--schedule is of pipelines: it needs --space pipeline");
     if (!cli_has(cli, "--chunks")) return AM_OK;
     if (kind != SCHEDULE_INTERLEAVED)
         return am_fail(error, AM_ERROR_USAGE, "", "--chunks needs --schedule interleaved_1f1b");
