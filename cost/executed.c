@@ -26,13 +26,23 @@ typedef struct Walker {
     int32_t *joined;      /* of that span, where it is one of several chunks */
 } Walker;
 
-double executed_seconds(const ExecutedStep *executed, const ClusterDeviceType *type) {
+void executed_work(OperatorWork *work, const ExecutedStep *executed) {
     const Program *program = executed->program;
+    *work = (OperatorWork){0};
+    if (executed->step == program->step_count || executed_collective(executed)) return;
+    operator_work(work, program, &program->steps[executed->step]);
+}
+
+double executed_work_seconds(const ExecutedStep *executed, const OperatorWork *work,
+                             const ClusterDeviceType *type) {
+    if (executed->step == executed->program->step_count) return price_updates(executed->program, type);
+    return operator_seconds(work, type);
+}
+
+double executed_seconds(const ExecutedStep *executed, const ClusterDeviceType *type) {
     OperatorWork work;
-    if (executed->step == program->step_count) return price_updates(program, type);
-    if (executed_collective(executed)) return 0;
-    operator_work(&work, program, &program->steps[executed->step]);
-    return operator_seconds(&work, type);
+    executed_work(&work, executed);
+    return executed_work_seconds(executed, &work, type);
 }
 
 static void append(Walker *self, const Program *program, int32_t step, double times, int32_t wait) {

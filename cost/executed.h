@@ -2,7 +2,7 @@
 #ifndef COST_EXECUTED_H
 #define COST_EXECUTED_H
 
-#include "cost/cluster.h"
+#include "cost/operator.h"
 #include "propagation/program.h"
 
 /* A step of the program or of a region somewhere in it. */
@@ -54,7 +54,12 @@ static inline const ProgramInstruction *executed_collective(const ExecutedStep *
     const ProgramInstruction *instruction = executed->instruction;
     return instruction && instruction->kind == PROGRAM_COLLECTIVE ? instruction : NULL;
 }
-/* Seconds of computing of one run on a device; 0 for collectives and transfers. */
+/* What one run asks of a device; nothing for collectives and updates. */
+void executed_work(OperatorWork *work, const ExecutedStep *executed);
+/* Seconds of one run on a device, given its work; of updates those of their copies. */
+double executed_work_seconds(const ExecutedStep *executed, const OperatorWork *work,
+                             const ClusterDeviceType *type);
+/* Both together. */
 double executed_seconds(const ExecutedStep *executed, const ClusterDeviceType *type);
 
 #endif

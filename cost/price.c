@@ -24,12 +24,6 @@ typedef struct Pricer {
     CollectivePartition partitions[1 << MESH_MAX_AXES]; /* by axes; built when first met */
 } Pricer;
 
-static bool has_equal_shares(const Mesh *mesh) {
-    for (int32_t axis = 0; axis < mesh->axis_count; axis++)
-        if (mesh->axes[axis].shares) return false;
-    return true;
-}
-
 static AmStatus begin(Pricer *self, const Program *program, const Cluster *cluster, const int32_t *devices,
                       Arena *arena, AmError *error) {
     *self = (Pricer){.program = program, .cluster = cluster, .devices = devices, .arena = arena};
@@ -37,7 +31,7 @@ static AmStatus begin(Pricer *self, const Program *program, const Cluster *clust
     self->types = ARENA_ARRAY(arena, const ClusterDeviceType *, cluster->type_count);
     self->lanes = ARENA_ARRAY(arena, Lane, cluster->type_count);
     if (arena->failed) return am_fail_memory(error, cluster->type_count);
-    if (!has_equal_shares(mesh)) {
+    if (!mesh_has_equal_shares(mesh)) {
         self->types[self->type_count++] = cluster_device_type(cluster, devices[program->device]);
         return AM_OK;
     }
@@ -102,16 +96,12 @@ static AmStatus communicate(Pricer *self, StepPrice *price, const ExecutedStep *
 /* Operators and copies of updates on every lane. */
 static void compute(Pricer *self, StepPrice *price, const ExecutedStep *steps, int32_t s) {
     const ExecutedStep *step = &steps[s];
-    bool is_update = step->step == step->program->step_count;
     OperatorWork work;
-    if (!is_update) {
-        operator_work(&work, step->program, &step->program->steps[step->step]);
-        price->flops += step->times * work.flops;
-        price->bytes += step->times * work.bytes;
-    }
+    executed_work(&work, step);
+    price->flops += step->times * work.flops;
+    price->bytes += step->times * work.bytes;
     for (int32_t t = 0; t < self->type_count; t++) {
-        double seconds = is_update ? price_updates(step->program, self->types[t])
-                                   : operator_seconds(&work, self->types[t]);
+        double seconds = executed_work_seconds(step, &work, self->types[t]);
         Moment start = lane_ready(&self->lanes[t], step->wait > 0 ? s - step->wait : -1);
         lane_compute(&self->lanes[t], start, ticks_of_seconds(step->times * seconds), -1);
     }

@@ -352,7 +352,6 @@ AmStatus simulate_plan_with(Simulation **simulation, Arena *arena, const PlanCon
                             AmError *error) {
     PlanRanks ranks;
     context = plan_context_used(plan, context);
-    TRY(check_devices(plan, cluster, error));
     TRY(plan_ranks(&ranks, arena, context, plan, error));
     return simulate(simulation, arena, &ranks, cluster, options, error);
 }

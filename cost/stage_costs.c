@@ -30,16 +30,12 @@ static AmStatus price_steps_of(ProgramCosts *self, Arena *arena, const StageCost
         const ProgramInstruction *collective = executed_collective(executed);
         if (collective) self->tensor_bytes[s] = collective_tensor_bytes(executed->program, collective);
         if (collective || executed_transfer(executed)) continue;
-        bool is_update = executed->step == executed->program->step_count;
         OperatorWork work;
-        if (!is_update) {
-            operator_work(&work, executed->program, &executed->program->steps[executed->step]);
-            self->flops += self->turns[s] * executed->times * work.flops;
-        }
+        executed_work(&work, executed);
+        self->flops += self->turns[s] * executed->times * work.flops;
         for (int32_t t = 0; t < cluster->type_count; t++) {
             if (!used[t]) continue;
-            double seconds = is_update ? price_updates(executed->program, &cluster->types[t])
-                                       : operator_seconds(&work, &cluster->types[t]);
+            double seconds = executed_work_seconds(executed, &work, &cluster->types[t]);
             self->ticks[(size_t)t * row + (size_t)s] = ticks_of_seconds(executed->times * seconds);
         }
     }
@@ -138,12 +134,6 @@ static AmStatus cost_program(StageCosts *self, Arena *arena, int32_t device, con
     return memory_use(&costs->memory, program, gradients, error);
 }
 
-static bool has_equal_shares(const Mesh *mesh) {
-    for (int32_t axis = 0; axis < mesh->axis_count; axis++)
-        if (mesh->axes[axis].shares) return false;
-    return true;
-}
-
 /* How the groups lie of every set of axes that a collective spans. */
 static AmStatus find_partitions(StageCosts *self, Arena *arena, AmError *error) {
     const ProgramCosts *costs = &self->programs[0];
@@ -218,7 +208,7 @@ AmStatus stage_costs_lower(StageCosts *self, Arena *arena, const PlanRanks *rank
     *self = (StageCosts){.stage = of_plan,
                          .cluster = cluster,
                          .first_rank = ranks->first_rank[stage],
-                         .is_equal = has_equal_shares(&of_plan->mesh)};
+                         .is_equal = mesh_has_equal_shares(&of_plan->mesh)};
     int32_t programs = self->is_equal ? 1 : of_plan->mesh.device_count;
     self->lowered = ARENA_ARRAY(arena, Program *, programs);
     if (arena->failed) return am_fail_memory(error, programs);

@@ -89,3 +89,9 @@ int32_t mesh_group(const Mesh *mesh, int32_t device, uint32_t axes, int32_t *gro
     }
     return count;
 }
+
+bool mesh_has_equal_shares(const Mesh *mesh) {
+    for (int32_t axis = 0; axis < mesh->axis_count; axis++)
+        if (mesh->axes[axis].shares) return false;
+    return true;
+}
