@@ -30,6 +30,7 @@ MODELS = {
     "lstm_medium": lstm.medium,
     "lstm_tiny": lstm.tiny,
     "llama": llama.full,
+    "llama3_8b": llama.llama3_8b,
     "llama_medium": llama.medium,
     "llama_tiny": llama.tiny,
     "moe": experts.full,

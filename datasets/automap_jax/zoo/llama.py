@@ -1,6 +1,6 @@
 """A decoder in the style of Llama (Touvron et al. 2023): rotary positions, grouped-query attention,
-RMS norm and SwiGLU. The layers are stacked and run by a scan, recomputed in the backward pass;
-products are bf16, the parameters and Adam's state f32.
+RMS norm and SwiGLU. The layers are stacked and run by a scan, or each has arrays of its own; they are
+recomputed in the backward pass. Products are bf16, the parameters and Adam's state f32.
 """
 
 import math
@@ -33,6 +33,13 @@ def shapes(layers, width, heads, key_heads, inner, vocabulary):
         "norm": {"scale": (width,)},
         "token_table": (vocabulary, width),
     }
+
+
+def unrolled_shapes(layers, *rest):
+    """The same with a list of layers in place of stacked arrays."""
+    tree = shapes(1, *rest)
+    layer = jax.tree.map(lambda shape: shape[1:], tree["layers"], is_leaf=lambda node: isinstance(node, tuple))
+    return tree | {"layers": [layer] * layers}
 
 
 def rms_norm(x, scale):
@@ -73,13 +80,17 @@ def logits(params, tokens, size):
         return x + mlp(rms_norm(x, p["mlp_norm"]["scale"]), p), None
 
     x = params["token_table"][tokens].astype(jnp.bfloat16)
-    x, _ = lax.scan(layer, x, params["layers"])
+    if isinstance(params["layers"], list):
+        for p in params["layers"]:
+            x, _ = layer(x, p)
+    else:
+        x, _ = lax.scan(layer, x, params["layers"])
     x = rms_norm(x, params["norm"]["scale"])
     return (x @ params["head_table"].T.astype(x.dtype)).astype(jnp.float32)
 
 
-def model(layers, width, heads, key_heads, inner, vocabulary, batch, length):
-    tree = shapes(layers, width, heads, key_heads, inner, vocabulary)
+def model(layers, width, heads, key_heads, inner, vocabulary, batch, length, unrolled=False):
+    tree = (unrolled_shapes if unrolled else shapes)(layers, width, heads, key_heads, inner, vocabulary)
 
     def step(state, tokens, targets):
         loss = lambda params: cross_entropy(logits(params, tokens, width // heads), targets)
@@ -96,6 +107,11 @@ def model(layers, width, heads, key_heads, inner, vocabulary, batch, length):
 
 def full():
     return model(32, 4096, 32, 8, 14336, 128256, batch=16, length=2048)
+
+
+def llama3_8b():
+    """Llama 3 8B's shapes (Dubey et al. 2024), 8 sequences of 8192 tokens."""
+    return model(32, 4096, 32, 8, 14336, 128256, batch=8, length=8192, unrolled=True)
 
 
 def medium():
