@@ -407,7 +407,9 @@ static const CliOption options[] = {
     {"--cluster", "CLUSTER", "a cluster file, or a built-in name (automap cluster lists them)", false},
     {"--space", "SPACE", "auto (default: all of one stage), operator, data, pipeline", false},
     {"--searcher", "NAME",
-     "dqn (default, starts from the expert plans, then polishes), exhaustive, random, expert", false},
+     "dqn (default), anneal, greedy: each starts from the expert plans and is polished; exhaustive, random, "
+     "expert",
+     false},
     {"--expert", "NAME",
      "that recipe's plan, priced: data_parallel, megatron, megatron_sequence, zero1, zero2, zero3, "
      "even_pipeline",

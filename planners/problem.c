@@ -117,8 +117,12 @@ AmStatus problem_create(Problem **problem, const PlanContext *context, const Clu
                       .memory_fraction = settings->memory_fraction,
                       .space = settings->space,
                       .is_even = settings->is_even,
+                      .scratch = settings->scratch,
                       .budget = settings->budget};
-    AmStatus status;
+    AmStatus status = AM_OK;
+    if (!self->scratch) self->scratch = self->own_scratch = scratch_create();
+    if (!self->scratch) status = am_fail_memory(error, (int64_t)sizeof *self->scratch);
+    if (status != AM_OK) goto fail;
     TRY_OR_FAIL(pins_on_mesh(&self->pins, &self->arena, context, mesh, settings->pins, settings->pin_count,
                              settings->kept, error));
     TRY_OR_FAIL(find_candidates(self, settings->space, error));
@@ -139,7 +143,7 @@ fail:
 
 void problem_free(Problem *problem) {
     if (!problem) return;
-    for (int32_t k = 0; k < PROBLEM_BATCH; k++) arena_free(&problem->scratch[k]);
+    scratch_free(problem->own_scratch);
     Arena arena = problem->arena;
     arena_free(&arena);
 }
@@ -284,11 +288,11 @@ static AmStatus evaluate_in(const Problem *self, Arena *scratch, Evaluation *eva
     return AM_OK;
 }
 
-/* Completes, lowers and prices. Touches nothing of the problem but scratch[k]. */
-static void evaluate(Problem *self, int32_t k, Evaluation *evaluation) {
-    ArenaMark mark = arena_mark(&self->scratch[k]);
-    evaluation->status = evaluate_in(self, &self->scratch[k], evaluation, &evaluation->error);
-    arena_release(&self->scratch[k], mark);
+/* Completes, lowers and prices. Touches nothing of the problem. */
+static void evaluate(const Problem *self, Evaluation *evaluation) {
+    Arena *scratch = scratch_take(self->scratch);
+    evaluation->status = evaluate_in(self, scratch, evaluation, &evaluation->error);
+    scratch_give(self->scratch, scratch);
 }
 
 static AmStatus keep(Problem *self, const Evaluation *evaluation, AmError *error) {
@@ -304,6 +308,12 @@ static AmStatus keep(Problem *self, const Evaluation *evaluation, AmError *error
     return AM_OK;
 }
 
+bool problem_known(const Problem *self, const Genome *genome, PlanPrice *price) {
+    const MemoEntry *seen = memo_find(self->memo, genome);
+    if (seen->used) *price = seen->price;
+    return seen->used;
+}
+
 AmStatus problem_price(Problem *self, const Genome *genome, PlanPrice *price, AmError *error) {
     const MemoEntry *seen = memo_find(self->memo, genome);
     if (seen->used) {
@@ -312,7 +322,7 @@ AmStatus problem_price(Problem *self, const Genome *genome, PlanPrice *price, Am
         return AM_OK;
     }
     Evaluation evaluation = {.genome = *genome};
-    evaluate(self, 0, &evaluation);
+    evaluate(self, &evaluation);
     TRY(keep(self, &evaluation, error));
     *price = evaluation.price;
     return AM_OK;
@@ -326,7 +336,7 @@ typedef struct Batch {
 
 static void evaluate_one(void *user, int32_t k) {
     Batch *batch = user;
-    evaluate(batch->problem, k, &batch->evaluations[k]);
+    evaluate(batch->problem, &batch->evaluations[k]);
 }
 
 static bool batch_has(const Batch *batch, const Genome *genome) {

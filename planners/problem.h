@@ -13,6 +13,7 @@
 #include "cost/cluster.h"
 #include "planners/pins.h"
 #include "planners/price_memo.h"
+#include "planners/scratch.h"
 
 #define GENOME_MAX_ENTRIES 12
 #define GENOME_AXES        3
@@ -60,11 +61,12 @@ typedef struct ProblemSettings {
     int32_t pin_count;
     const KeptShardings *kept; /* or NULL */
     bool is_even;              /* plans with equal shards that lie together alone */
+    Scratch *scratch; /* which plans are priced in, shared with other problems; NULL: the problem's own */
 } ProblemSettings;
 
 typedef struct Problem {
-    Arena arena;                  /* candidates, memo */
-    Arena scratch[PROBLEM_BATCH]; /* one evaluation each */
+    Arena arena; /* candidates, memo */
+    Scratch *scratch, *own_scratch;
     const PlanContext *context;
     const Cluster *cluster;
     Mesh mesh;
@@ -92,6 +94,9 @@ void problem_free(Problem *problem);
 
 /* Prices a genome. One that comes to a plan not priced before counts as an evaluation. */
 AmStatus problem_price(Problem *problem, const Genome *genome, PlanPrice *price, AmError *error);
+
+/* Whether the genome has been priced; then what it costs. */
+bool problem_known(const Problem *problem, const Genome *genome, PlanPrice *price);
 
 /* Prices up to PROBLEM_BATCH genomes side by side; what is remembered, counted
  * and kept does not depend on the number of threads. Genomes beyond the budget

@@ -11,10 +11,12 @@
 #include "dqn/learner.h"
 #include "planners/problem.h"
 
-#define SEARCHER_LIST(X)                                      \
-    X(DQN, "dqn", "deep Q-learning, then polished (default)") \
-    X(EXHAUSTIVE, "exhaustive", "every plan of the space")    \
-    X(RANDOM, "random", "one random valid plan")              \
+#define SEARCHER_LIST(X)                                                      \
+    X(DQN, "dqn", "deep Q-learning, then polished (default)")                 \
+    X(ANNEAL, "anneal", "simulated annealing, then polished")                 \
+    X(GREEDY, "greedy", "the best insertion until none helps, then polished") \
+    X(EXHAUSTIVE, "exhaustive", "every plan of the space")                    \
+    X(RANDOM, "random", "one random valid plan")                              \
     X(EXPERT, "expert", "the expert plan that --expert names")
 typedef enum Searcher {
 #define SEARCHER_ENUM(name, text, help) SEARCHER_##name,

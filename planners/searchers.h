@@ -22,6 +22,12 @@ void random_genome(const Problem *problem, Random *random, Genome *genome);
 AmStatus polish_climb(Problem *problem, AmError *error);
 AmStatus polish_walk(Problem *problem, AmError *error);
 
+/* From a plan that splits nothing, the best insertion until none helps. */
+AmStatus greedy_search(Problem *problem, AmError *error);
+
+/* Simulated annealing from the best plan so far, which there must be. */
+AmStatus anneal_search(Problem *problem, uint64_t seed, AmError *error);
+
 /* Deep Q-learning on the environment of ordered lists. `log` gets a JSON line
  * per episode: evaluations, reward, best, epsilon, mean loss of its updates.
  * `device` is where the network is trained; plans are priced here. */

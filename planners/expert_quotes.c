@@ -1,0 +1,216 @@
+/* Expert plans by name: their genomes on a mesh, and their prices beside the result of a search. */
+#include <math.h>
+#include <stdlib.h>
+
+#include "base/parallel.h"
+#include "planners/expert.h"
+#include "planners/searching.h"
+
+const char *expert_name(Expert expert) {
+    static const char *const names[] = {
+#define EXPERT_NAME(name, text, help) text,
+        EXPERT_LIST(EXPERT_NAME)
+#undef EXPERT_NAME
+    };
+    return names[expert];
+}
+
+/* Devices of the first device's server: the model axis of the Megatron-like recipe. */
+static int32_t server_size(const Cluster *cluster) {
+    int32_t size = 0;
+    for (int32_t d = 0; d < cluster->device_count; d++)
+        if (cluster->server_of[d] == cluster->server_of[0]) size++;
+    return size;
+}
+
+/* What makes up a recipe beside the batch. */
+typedef struct Recipe {
+    bool splits_model, splits_sequence;
+    uint8_t storage; /* kinds of storage where the batch is */
+} Recipe;
+
+static const Recipe recipes[EXPERT_COUNT] = {[EXPERT_MEGATRON] = {.splits_model = true},
+                                             [EXPERT_MEGATRON_SEQUENCE] = {true, true, 0},
+                                             [EXPERT_ZERO1] = {.storage = 1},
+                                             [EXPERT_ZERO2] = {.storage = 2},
+                                             [EXPERT_ZERO3] = {.storage = 3}};
+
+static const char *why_no_storage(const Problem *problem) {
+    if (problem->pins.count > 0) return "the pins say where parameters are stored";
+    return problem->space == SPACE_OPERATOR ? "the space has operators alone" : "no weight is updated";
+}
+
+AmStatus expert_genome(const Problem *problem, Expert expert, Genome *genome, const char **reason,
+                       AmError *error) {
+    *genome = (Genome){0};
+    *reason = NULL;
+    const Mesh *mesh = &problem->mesh;
+    bool is_pinned = problem->pins.count > 0;
+    if (expert == EXPERT_EVEN_PIPELINE) {
+        *reason = "it has several stages: --space pipeline prices it";
+        return AM_OK;
+    }
+    const Recipe *recipe = &recipes[expert];
+    if (!recipe->splits_model) {
+        bool split = false;
+        int32_t kinds = recipe->storage;
+        for (int32_t axis = 0; axis < mesh->axis_count; axis++) {
+            bool here = expert_batch(problem, axis, genome);
+            int32_t most = problem_storage_kinds(problem, axis);
+            split = split || here;
+            if (here && kinds > 0) genome->storage[axis] = (uint8_t)(kinds < most ? kinds : most);
+            if (here && kinds > most) *reason = why_no_storage(problem);
+        }
+        if (!split && mesh->device_count > 1)
+            *reason = is_pinned ? "the pins leave it nothing to split"
+                                : "no data input has a batch dimension that the devices divide";
+        return AM_OK;
+    }
+    bool found = false;
+    if (mesh->device_count == 1) {
+        *reason = "there is one device";
+        return AM_OK;
+    }
+    if (mesh->axis_count > 1) expert_batch(problem, 0, genome);
+    TRY(expert_megatron(problem, mesh->axis_count - 1, genome, &found, error));
+    if (!found)
+        *reason = is_pinned ? "the pins leave it nothing to split"
+                            : "no weight dimension can be split by the strict rules on the model axis";
+    else if (recipe->splits_sequence && !expert_sequence(problem, mesh->axis_count - 1, genome))
+        *reason = "no data input has a sequence that the model axis divides";
+    return AM_OK;
+}
+
+static const char *why_too_large(Arena *arena, const MemoryFit *fit) {
+    Text text = {0};
+    text_append_string(&text, "needs ");
+    text_append_bytes_size(&text, (double)fit->needed_bytes);
+    text_append_string(&text, " a device, the limit is ");
+    text_append_bytes_size(&text, (double)fit->limit_bytes);
+    const char *reason = text.failed ? "does not fit" : arena_copy_string(arena, text.data);
+    text_free(&text);
+    return reason;
+}
+
+/* Whether a recipe may be quoted on this mesh: data_parallel with all devices
+ * on the first axis, and zero1 to 3; megatron with the model axis inside a server. */
+static bool is_expert_mesh(const Searching *self, Expert expert, const Mesh *mesh) {
+    if (self->problem_count == 1) return true;
+    int32_t model = mesh->axes[1].size;
+    return !recipes[expert].splits_model ? model == 1 : model > 1 && model <= server_size(self->cluster);
+}
+
+/* A recipe on one mesh. */
+typedef struct MeshQuotation {
+    Plan *plan;         /* NULL: none, */
+    const char *reason; /* for this reason, or because the mesh is not the recipe's */
+    MemoryFit fit;
+    bool is_priced;
+} MeshQuotation;
+
+/* The quotation of one recipe, for parallel_for(). */
+typedef struct Quotation {
+    AmStatus status;
+    AmError error;
+    MeshQuotation meshes[SEARCH_MOST_MESHES]; /* by problem */
+    bool is_asked;
+} Quotation;
+
+typedef struct Quoting {
+    const Searching *search;
+    Quotation quotations[EXPERT_COUNT];
+} Quoting;
+
+/* The recipe's plans on the meshes that are its own. */
+static AmStatus begin_quotation(Quotation *self, Searching *search, Expert expert, AmError *error) {
+    *self = (Quotation){.is_asked = true};
+    search->is_quoted[expert] = true;
+    for (int32_t k = 0; k < search->problem_count; k++) {
+        const Problem *problem = search->problems[k];
+        MeshQuotation *mesh = &self->meshes[k];
+        Genome genome;
+        if (!is_expert_mesh(search, expert, &problem->mesh)) continue;
+        TRY(expert_genome(problem, expert, &genome, &mesh->reason, error));
+        if (!mesh->reason) TRY(searching_plan(search, problem, &genome, &mesh->plan, error));
+    }
+    return AM_OK;
+}
+
+/* After an interrupt only what was asked for by name is priced. */
+static bool is_wanted(const Searching *search, int32_t expert) {
+    const SearchOptions *options = search->options;
+    bool is_named = options->searcher == SEARCHER_EXPERT && (int32_t)options->expert == expert;
+    return is_named || !searching_is_interrupted(search);
+}
+
+/* The widest model axis first; a narrower one where that does not fit. */
+static void quote_task(void *user, int32_t expert) {
+    Quoting *quoting = user;
+    Quotation *self = &quoting->quotations[expert];
+    for (int32_t k = quoting->search->problem_count - 1; k >= 0 && self->is_asked; k--) {
+        MeshQuotation *mesh = &self->meshes[k];
+        if (!mesh->plan || !is_wanted(quoting->search, expert)) continue;
+        self->status = searching_simulate(quoting->search, mesh->plan, &mesh->fit, &self->error);
+        mesh->is_priced = true;
+        if (self->status != AM_OK || mesh->fit.fits) return;
+    }
+}
+
+static AmStatus end_quotation(Searching *search, Expert expert, const Quotation *self, AmError *error) {
+    ExpertResult *result = &search->result->experts[expert];
+    *result = (ExpertResult){.seconds = NAN};
+    if (self->status != AM_OK) {
+        if (error && error->code == AM_OK) *error = self->error;
+        return self->status;
+    }
+    for (int32_t k = search->problem_count - 1; k >= 0; k--) {
+        const MeshQuotation *mesh = &self->meshes[k];
+        const char *reason = mesh->reason;
+        if (mesh->plan && !mesh->is_priced) reason = "interrupted before it was priced";
+        else if (mesh->plan && !mesh->fit.fits) reason = why_too_large(search->arena, &mesh->fit);
+        if (!result->reason) result->reason = reason;
+        if (!mesh->is_priced || (!mesh->fit.fits && search->expert_plans[expert])) continue;
+        search->expert_plans[expert] = mesh->plan;
+        search->expert_problems[expert] = search->problems[k];
+        if (!mesh->fit.fits) continue;
+        *result = (ExpertResult){.seconds = mesh->plan->predicted_step_seconds};
+        return AM_OK;
+    }
+    if (!result->reason) result->reason = "the devices make no mesh for it";
+    return AM_OK;
+}
+
+/* Those of experts `first` to `end` that are not quoted yet. */
+static AmStatus quote(Searching *self, int32_t first, int32_t end, AmError *error) {
+    Quoting *quoting = calloc(1, sizeof *quoting);
+    if (!quoting) return am_fail_memory(error, (int64_t)sizeof *quoting);
+    quoting->search = self;
+    AmStatus status = AM_OK;
+    for (int32_t e = first; e < end && status == AM_OK; e++)
+        if (!self->is_quoted[e]) status = begin_quotation(&quoting->quotations[e], self, (Expert)e, error);
+    if (status == AM_OK) parallel_for(EXPERT_COUNT, 0, quote_task, quoting);
+    for (int32_t e = first; e < end && status == AM_OK; e++)
+        if (quoting->quotations[e].is_asked)
+            status = end_quotation(self, (Expert)e, &quoting->quotations[e], error);
+    free(quoting);
+    return status;
+}
+
+AmStatus expert_quote(Searching *self, Expert expert, AmError *error) {
+    return quote(self, (int32_t)expert, (int32_t)expert + 1, error);
+}
+
+AmStatus expert_quote_all(Searching *self, AmError *error) {
+    return quote(self, 0, EXPERT_COUNT, error);
+}
+
+AmStatus expert_price_seeds(Problem *problem, AmError *error) {
+    for (int32_t e = 0; e < EXPERT_COUNT && !problem_must_stop(problem); e++) {
+        Genome genome;
+        PlanPrice price;
+        const char *reason;
+        TRY(expert_genome(problem, (Expert)e, &genome, &reason, error));
+        if (!reason) TRY(problem_price(problem, &genome, &price, error));
+    }
+    return AM_OK;
+}

@@ -1,0 +1,233 @@
+/* The searchers, and what they have in common: on every mesh the expert plans are priced, the searcher
+ * explores, and the best plan is polished; then the meshes compete for what evaluations are left. */
+#include <math.h>
+#include <string.h>
+
+#include "base/parallel.h"
+#include "planners/searchers.h"
+#include "planners/searching.h"
+
+#define EXHAUSTIVE_LIMIT 200000
+
+/* A given plan for the problem's mesh is a start, too. */
+static AmStatus price_initial(Problem *problem, const PlanStage *stage, AmError *error) {
+    Genome genome = {0};
+    PlanPrice price;
+    if (stage->mesh.axis_count != problem->mesh.axis_count) return AM_OK;
+    for (int32_t axis = 0; axis < stage->mesh.axis_count; axis++)
+        if (stage->mesh.axes[axis].size != problem->mesh.axes[axis].size) return AM_OK;
+    for (int32_t axis = 0; axis < stage->mesh.axis_count; axis++)
+        for (int32_t e = 0; e < stage->lists[axis].count; e++) {
+            const PlanEntry *entry = &stage->lists[axis].entries[e];
+            bool is_storage = entry->kind != PLAN_COMPUTE;
+            if (is_storage && genome.storage[axis] < problem_storage_kinds(problem, axis))
+                genome.storage[axis]++;
+            for (int32_t c = 0; c < problem->candidate_count && !is_storage; c++)
+                for (int32_t m = 0; m < problem->candidates[c].class_count; m++)
+                    if (problem->candidates[c].classes[m] == entry->class_index)
+                        genome_insert(&genome, axis, genome.count[axis], c);
+        }
+    return problem_price(problem, &genome, &price, error);
+}
+
+/* Looks for plans of one problem, until it knows no more or problem_must_stop(). */
+typedef AmStatus ExploreFunction(Problem *problem, const SearchOptions *options, double reference_seconds,
+                                 Text *log, AmError *error);
+
+/* The exploration of one problem, for parallel_for(). */
+typedef struct Task {
+    AmStatus status;
+    AmError error;
+    Text log;
+} Task;
+
+typedef struct Exploration {
+    Searching *search;
+    ExploreFunction *explore;
+    double reference; /* seconds of data parallelism */
+    Task tasks[SEARCH_MOST_MESHES];
+} Exploration;
+
+static AmStatus explore_problem(const Exploration *exploration, Problem *problem, Text *log, AmError *error) {
+    const SearchOptions *options = exploration->search->options;
+    Genome nothing = {0};
+    PlanPrice unsplit; /* but for the pins */
+    /* Even a search that is stopped at once returns a plan: each mesh has its unsplit one. */
+    TRY(problem_price(problem, &nothing, &unsplit, error));
+    if (options->initial) TRY(price_initial(problem, &options->initial->stages[0], error));
+    if (!options->no_seeds) TRY(expert_price_seeds(problem, error));
+    double reference = exploration->reference > 0 ? exploration->reference : unsplit.seconds;
+    /* A part of the share explores, the rest climbs: meshes are told apart by what can be reached on them. */
+    int64_t share = problem->budget.limit;
+    if (!options->no_polish) problem->budget.limit = share / 3 + 1;
+    TRY(exploration->explore(problem, options, reference, log, error));
+    problem->budget.limit = share;
+    return options->no_polish ? AM_OK : polish_climb(problem, error);
+}
+
+static void explore_task(void *user, int32_t k) {
+    Exploration *exploration = user;
+    Task *task = &exploration->tasks[k];
+    task->status = explore_problem(exploration, exploration->search->problems[k], &task->log, &task->error);
+}
+
+static void polish_task(void *user, int32_t k) {
+    Exploration *exploration = user;
+    Task *task = &exploration->tasks[k];
+    Problem *problem = exploration->search->problems[k];
+    task->status = polish_climb(problem, &task->error);
+    if (task->status == AM_OK) task->status = polish_walk(problem, &task->error);
+}
+
+/* Runs a task for each of the first `count` problems side by side; hands their logs on in order. */
+static AmStatus run_tasks(Exploration *exploration, int32_t count, void (*run)(void *user, int32_t k),
+                          AmError *error) {
+    const SearchOptions *options = exploration->search->options;
+    AmStatus status = AM_OK;
+    memset(exploration->tasks, 0, sizeof exploration->tasks);
+    parallel_for(count, 0, run, exploration);
+    for (int32_t k = 0; k < count; k++) {
+        Task *task = &exploration->tasks[k];
+        if (status == AM_OK && task->status != AM_OK) {
+            status = task->status;
+            if (error && error->code == AM_OK) *error = task->error;
+        }
+        char *line = task->log.data;
+        while (options->on_episode && line && *line) {
+            char *end = strchr(line, '\n');
+            if (!end) break;
+            *end = '\0';
+            options->on_episode(options->user, line);
+            line = end + 1;
+        }
+        text_free(&task->log);
+    }
+    return status;
+}
+
+/* Gives the first `count` problems `share` more evaluations each. */
+static void allow(Searching *self, int32_t count, int64_t share) {
+    for (int32_t k = 0; k < count; k++)
+        self->problems[k]->budget.limit = self->problems[k]->budget.evaluations + share;
+}
+
+/* Successive halving: every round has an equal part of the evaluations, which
+ * the meshes that are left share; the better half goes on. */
+static AmStatus search_exploring(Searching *self, ExploreFunction *explore, AmError *error) {
+    Exploration *exploration = ARENA_ARRAY(self->arena, Exploration, 1);
+    if (!exploration) return am_fail_memory(error, (int64_t)sizeof *exploration);
+    TRY(expert_quote(self, EXPERT_DATA_PARALLEL, error));
+    const ExpertResult *data_parallel = &self->result->experts[EXPERT_DATA_PARALLEL];
+    *exploration = (Exploration){.search = self,
+                                 .explore = explore,
+                                 .reference = isnan(data_parallel->seconds) ? 0 : data_parallel->seconds};
+    int32_t count = self->problem_count, rounds = 1;
+    for (int32_t left = count; left > 1 && !self->options->no_polish; left = (left + 1) / 2) rounds++;
+    allow(self, count, self->limit / ((int64_t)rounds * count) + 1);
+    TRY(run_tasks(exploration, count, explore_task, error));
+    if (self->options->no_polish) return AM_OK;
+    for (int32_t left = rounds; left > 0; left--) {
+        searching_sort(self);
+        if (left < rounds) count = (count + 1) / 2;
+        allow(self, count, (self->limit - searching_evaluations(self)) / ((int64_t)left * count));
+        TRY(run_tasks(exploration, count, polish_task, error));
+    }
+    /* Spaces that are exhausted leave evaluations to the others. */
+    for (int32_t k = 0; k < self->problem_count; k++) {
+        allow(self, self->problem_count, self->limit - searching_evaluations(self));
+        TRY(polish_walk(self->problems[k], error));
+    }
+    return AM_OK;
+}
+
+static AmStatus search_exhaustive(Searching *self, ExploreFunction *explore, AmError *error) {
+    (void)explore;
+    int64_t size = 0;
+    for (int32_t k = 0; k < self->problem_count; k++) {
+        int64_t one = exhaustive_size(self->problems[k]);
+        if (__builtin_add_overflow(size, one, &size)) size = INT64_MAX;
+    }
+    if (size > EXHAUSTIVE_LIMIT)
+        return am_fail(
+            error, AM_ERROR_USAGE, "",
+            "--searcher exhaustive: the space has more than %d plans; narrow it by --space or --mesh",
+            EXHAUSTIVE_LIMIT);
+    self->result->space_size = size;
+    for (int32_t k = 0; k < self->problem_count; k++) {
+        self->problems[k]->budget.limit = INT64_MAX / BUDGET_REPEATS; /* none */
+        TRY(exhaustive_search(self->problems[k], error));
+    }
+    return AM_OK;
+}
+
+static AmStatus search_random(Searching *self, ExploreFunction *explore, AmError *error) {
+    (void)explore;
+    Random random;
+    random_seed(&random, self->options->seed);
+    for (int64_t tries = 0; tries < self->limit; tries++) {
+        Problem *problem = self->problems[random_below(&random, self->problem_count)];
+        Genome genome;
+        PlanPrice price;
+        random_genome(problem, &random, &genome);
+        TRY(problem_price(problem, &genome, &price, error));
+        if (price.excess <= 0) break;
+    }
+    return AM_OK;
+}
+
+static AmStatus search_expert(Searching *self, ExploreFunction *explore, AmError *error) {
+    (void)explore;
+    const SearchOptions *options = self->options;
+    Genome genome;
+    PlanPrice price;
+    const char *reason;
+    TRY(expert_quote(self, options->expert, error));
+    Problem *problem = self->expert_problems[options->expert];
+    if (!problem)
+        return am_fail(error, AM_ERROR_INFEASIBLE, self->context->module->source, "--expert %s: %s",
+                       expert_name(options->expert), self->result->experts[options->expert].reason);
+    TRY(expert_genome(problem, options->expert, &genome, &reason, error));
+    return problem_price(problem, &genome, &price, error);
+}
+
+static AmStatus explore_dqn(Problem *problem, const SearchOptions *options, double reference_seconds,
+                            Text *log, AmError *error) {
+    return dqn_search(problem, options->seed, options->device, reference_seconds, log, error);
+}
+
+static AmStatus explore_anneal(Problem *problem, const SearchOptions *options, double reference_seconds,
+                               Text *log, AmError *error) {
+    (void)reference_seconds, (void)log;
+    return anneal_search(problem, options->seed, error);
+}
+
+static AmStatus explore_greedy(Problem *problem, const SearchOptions *options, double reference_seconds,
+                               Text *log, AmError *error) {
+    (void)options, (void)reference_seconds, (void)log;
+    return greedy_search(problem, error);
+}
+
+/* How a searcher goes about it, and how it explores one problem where it does that. */
+typedef struct SearchMethod {
+    AmStatus (*run)(Searching *self, ExploreFunction *explore, AmError *error);
+    ExploreFunction *explore;
+    bool takes_experts; /* a recipe's plan is handed out where rounding made that the faster one */
+} SearchMethod;
+
+static const SearchMethod methods[SEARCHER_COUNT] = {
+    [SEARCHER_DQN] = {search_exploring, explore_dqn, true},
+    [SEARCHER_ANNEAL] = {search_exploring, explore_anneal, true},
+    [SEARCHER_GREEDY] = {search_exploring, explore_greedy, true},
+    [SEARCHER_EXHAUSTIVE] = {search_exhaustive, NULL, true},
+    [SEARCHER_RANDOM] = {search_random, NULL, false},
+    [SEARCHER_EXPERT] = {search_expert, NULL, false},
+};
+
+AmStatus search_method_run(Searching *self, AmError *error) {
+    const SearchMethod *method = &methods[self->options->searcher];
+    return method->run(self, method->explore, error);
+}
+
+bool search_method_takes_experts(Searcher searcher) {
+    return methods[searcher].takes_experts;
+}

@@ -1,0 +1,55 @@
+/* What the parts of a search share: search.c begins and ends it, expert_quotes.c prices the recipes, and
+ * search_methods.c is the table of searchers. */
+#ifndef PLANNERS_SEARCHING_H
+#define PLANNERS_SEARCHING_H
+
+#include "cost/simulate.h"
+#include "planners/search.h"
+
+#define SEARCH_MOST_MESHES 64
+
+typedef struct Searching {
+    Arena *arena;
+    const PlanContext *context;
+    const Cluster *cluster;
+    const SearchOptions *options;
+    Scratch *scratch; /* of all problems */
+    int64_t limit;    /* evaluations of all problems together */
+    double deadline;
+    SearchResult *result;
+    int32_t *devices; /* 0, 1, ... */
+    Problem *problems[SEARCH_MOST_MESHES];
+    int32_t problem_count;
+    Plan *expert_plans[EXPERT_COUNT]; /* as quoted; NULL where there is none */
+    Problem *expert_problems[EXPERT_COUNT];
+    bool is_quoted[EXPERT_COUNT];
+} Searching;
+
+/* A genome as a plan that is not yet priced, in the search's arena. */
+AmStatus searching_plan(Searching *self, const Problem *problem, const Genome *genome, Plan **plan,
+                        AmError *error);
+/* Simulates a plan in full and writes what it predicts into it; figures that are shown are always these. All
+ * but `plan` is scratch memory, so that several threads may do so. */
+AmStatus searching_simulate(const Searching *self, Plan *plan, MemoryFit *fit, AmError *error);
+
+bool searching_is_interrupted(const Searching *self);
+int64_t searching_evaluations(const Searching *self);
+/* Problems by their best plan so far, best first. */
+void searching_sort(Searching *self);
+
+/* The recipe's genome on this mesh, beside the pins; or why there is none. */
+AmStatus expert_genome(const Problem *problem, Expert expert, Genome *genome, const char **reason,
+                       AmError *error);
+/* Prices every recipe on the problem's mesh, as starts. */
+AmStatus expert_price_seeds(Problem *problem, AmError *error);
+/* Quotes one recipe beside the result, or all that are not quoted yet side by side: on the mesh that is its
+ * own. They are no evaluations of the search. After an interrupt those that are left have no price. */
+AmStatus expert_quote(Searching *self, Expert expert, AmError *error);
+AmStatus expert_quote_all(Searching *self, AmError *error);
+
+/* Lets the searcher that the options name do its work on all problems. */
+AmStatus search_method_run(Searching *self, AmError *error);
+/* Whether a recipe's own plan may be handed out in place of what the searcher found. */
+bool search_method_takes_experts(Searcher searcher);
+
+#endif
