@@ -1,0 +1,91 @@
+/* Decisions: a search problem that can be stated in one table, to compare searchers on.
+ *
+ * Decision i takes one of a few strategies k. A plan costs the seconds of every
+ * decision's own strategy plus, for each pair of decisions that exchange data,
+ * those of the boxing between their strategies, and must keep within so many
+ * bytes in sum. Pairs are few, so that the exact optimum is known
+ * (decisions_exact.h).
+ *
+ * Searchers may read the graph and the bytes. Of the seconds they know what they
+ * paid for: each plan, whole or in part, that is priced for the first time is one
+ * evaluation of the meter, whatever it is wanted for (an increment is the price
+ * of a partial plan with one decision more). Asking again costs nothing.
+ */
+#ifndef PLANNERS_DECISIONS_H
+#define PLANNERS_DECISIONS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/arena.h"
+#include "base/status.h"
+
+enum { DECISIONS_MOST = 32, DECISIONS_MOST_STRATEGIES = 8, DECISIONS_MOST_EDGES = 128 };
+#define DECISION_OPEN (-1)
+
+/* What two decisions exchange; `from` < `to`. */
+typedef struct DecisionEdge {
+    int32_t from, to;
+    double seconds[DECISIONS_MOST_STRATEGIES][DECISIONS_MOST_STRATEGIES]; /* by strategy of from, of to */
+} DecisionEdge;
+
+typedef struct Decisions {
+    int32_t count, edge_count;
+    int32_t strategies[DECISIONS_MOST];
+    double seconds[DECISIONS_MOST][DECISIONS_MOST_STRATEGIES];
+    double bytes[DECISIONS_MOST][DECISIONS_MOST_STRATEGIES];
+    double memory;                          /* bytes that a plan may have in sum */
+    DecisionEdge *edges;                    /* [edge_count] by `to` */
+    int32_t first_edge[DECISIONS_MOST + 1]; /* edges into decision i from here */
+    double least_after[DECISIONS_MOST + 1]; /* least bytes of decisions i and later in sum */
+} Decisions;
+
+/* Sorts the edges and fills what follows from the rest. */
+void decisions_complete(Decisions *decisions);
+
+typedef struct DecisionPlan {
+    int8_t choice[DECISIONS_MOST]; /* strategy or DECISION_OPEN */
+} DecisionPlan;
+
+DecisionPlan decision_plan_open(void);
+bool decision_plan_is_whole(const Decisions *decisions, const DecisionPlan *plan);
+/* Seconds, charged to nobody; an edge counts when both its decisions are taken. */
+double decision_plan_seconds(const Decisions *decisions, const DecisionPlan *plan);
+/* Bytes in sum, open decisions by their least: a plan above `memory` cannot be completed. */
+double decision_plan_bytes(const Decisions *decisions, const DecisionPlan *plan);
+static inline bool decision_plan_fits(const Decisions *decisions, const DecisionPlan *plan) {
+    return decision_plan_bytes(decisions, plan) <= decisions->memory;
+}
+
+/* The best plan became better. */
+typedef struct DecisionImprovement {
+    int64_t evaluations;
+    double clock_seconds; /* since the meter started */
+    double seconds;       /* of the plan */
+} DecisionImprovement;
+
+/* Prices plans for one searcher and counts. */
+typedef struct DecisionMeter {
+    const Decisions *decisions;
+    int64_t evaluations, limit;
+    int64_t questions, most_questions; /* with those whose answer was known */
+    double started;                    /* clock_seconds() */
+    double best;                       /* seconds of the best whole plan that fits; INFINITY: none */
+    DecisionPlan best_plan;
+    DecisionImprovement *improvements;
+    int32_t improvement_count, improvement_capacity;
+    struct DecisionMemo *memo;
+    int64_t memo_capacity; /* a power of 2 */
+    Arena arena;
+} DecisionMeter;
+
+AmStatus decision_meter_create(DecisionMeter *meter, const Decisions *decisions, int64_t limit,
+                               AmError *error);
+void decision_meter_free(DecisionMeter *meter);
+/* Seconds of a plan, whole or in part. False: the evaluations are spent, or the
+ * searcher has asked for what it knew for too long. */
+bool decision_meter_price(DecisionMeter *meter, const DecisionPlan *plan, double *seconds);
+/* Whether nothing can be priced any more. */
+bool decision_meter_is_spent(const DecisionMeter *meter);
+
+#endif

@@ -1,0 +1,77 @@
+/* Planted decision problems.
+ *
+ * Every strategy leaves its result in one of three layouts. Neighbours in the
+ * same layout exchange nothing but what is small; others pay for boxing, in
+ * proportion to the size of what they exchange. Strategies that are quick need
+ * memory. So a plan is a few stretches, each in one layout: to move a stretch
+ * into another layout step by step costs more before it costs less, which is
+ * what holds back searches that change one decision at a time.
+ */
+#include "planners/decisions_planted.h"
+
+#include <math.h>
+
+#include "base/random.h"
+
+#define LAYOUTS    3
+#define LONG_EDGES 4
+#define LEAST_SPAN 3
+#define MOST_SPAN  9
+#define TIGHTNESS  0.45 /* of the way from the least memory to that of the quickest strategies */
+
+typedef struct Draw {
+    Random random;
+    int32_t layout[PLANTED_DECISIONS][PLANTED_STRATEGIES];
+} Draw;
+
+static void draw_nodes(Decisions *decisions, Draw *draw) {
+    for (int32_t i = 0; i < decisions->count; i++) {
+        decisions->strategies[i] = PLANTED_STRATEGIES;
+        double work = exp(0.4 * random_normal(&draw->random));
+        for (int32_t k = 0; k < PLANTED_STRATEGIES; k++) {
+            double thrift = random_uniform(&draw->random);
+            draw->layout[i][k] = (int32_t)random_below(&draw->random, LAYOUTS);
+            decisions->seconds[i][k] = work * (1 + 0.6 * thrift + 0.3 * random_uniform(&draw->random));
+            decisions->bytes[i][k] = work * (1.4 - thrift + 0.2 * random_uniform(&draw->random));
+        }
+    }
+}
+
+static void draw_edge(DecisionEdge *edge, Draw *draw, int32_t from, int32_t to) {
+    double size = 0.5 + random_uniform(&draw->random);
+    *edge = (DecisionEdge){.from = from, .to = to};
+    for (int32_t a = 0; a < PLANTED_STRATEGIES; a++)
+        for (int32_t b = 0; b < PLANTED_STRATEGIES; b++) {
+            double share = draw->layout[from][a] == draw->layout[to][b]
+                               ? 0.1 * random_uniform(&draw->random)
+                               : 0.5 + 0.5 * random_uniform(&draw->random);
+            edge->seconds[a][b] = size * share;
+        }
+}
+
+AmStatus decisions_planted(Decisions *decisions, Arena *arena, uint64_t seed, AmError *error) {
+    Draw draw = {0};
+    random_seed(&draw.random, seed);
+    *decisions = (Decisions){.count = PLANTED_DECISIONS};
+    decisions->edges = ARENA_ARRAY(arena, DecisionEdge, PLANTED_DECISIONS + LONG_EDGES);
+    if (!decisions->edges)
+        return am_fail_memory(error, (PLANTED_DECISIONS + LONG_EDGES) * (int64_t)sizeof(DecisionEdge));
+    draw_nodes(decisions, &draw);
+    for (int32_t i = 0; i + 1 < decisions->count; i++)
+        draw_edge(&decisions->edges[decisions->edge_count++], &draw, i, i + 1);
+    for (int32_t e = 0; e < LONG_EDGES; e++) {
+        int32_t span = LEAST_SPAN + (int32_t)random_below(&draw.random, MOST_SPAN - LEAST_SPAN + 1);
+        int32_t from = (int32_t)random_below(&draw.random, decisions->count - span);
+        draw_edge(&decisions->edges[decisions->edge_count++], &draw, from, from + span);
+    }
+    decisions_complete(decisions);
+    double quickest = 0;
+    for (int32_t i = 0; i < decisions->count; i++) {
+        int32_t best = 0;
+        for (int32_t k = 1; k < decisions->strategies[i]; k++)
+            if (decisions->seconds[i][k] < decisions->seconds[i][best]) best = k;
+        quickest += decisions->bytes[i][best];
+    }
+    decisions->memory = decisions->least_after[0] + TIGHTNESS * (quickest - decisions->least_after[0]);
+    return AM_OK;
+}

@@ -1,0 +1,156 @@
+/* Decision problems: prices, the meter, the exact optimum against all plans, and searchers' bookkeeping. */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "base/random.h"
+#include "planners/decisions_exact.h"
+#include "planners/decisions_planted.h"
+#include "planners/decisions_search.h"
+
+enum { SMALL = 6, SMALL_STRATEGIES = 3 };
+
+/* Six decisions of three strategies: a chain with two long edges and a cap on memory. */
+static Decisions small_problem(Arena *arena, uint64_t seed) {
+    static const int32_t ends[][2] = {{0, 1}, {1, 2}, {2, 3}, {3, 4}, {4, 5}, {0, 4}, {1, 5}};
+    Random random;
+    random_seed(&random, seed);
+    Decisions decisions = {.count = SMALL, .edge_count = 7, .edges = ARENA_ARRAY(arena, DecisionEdge, 7)};
+    double most = 0;
+    for (int32_t i = 0; i < SMALL; i++) {
+        decisions.strategies[i] = SMALL_STRATEGIES;
+        for (int32_t k = 0; k < SMALL_STRATEGIES; k++) {
+            decisions.seconds[i][k] = random_uniform(&random);
+            decisions.bytes[i][k] = random_uniform(&random);
+        }
+        most += 1;
+    }
+    for (int32_t e = 0; e < 7; e++) {
+        decisions.edges[e] = (DecisionEdge){.from = ends[e][0], .to = ends[e][1]};
+        for (int32_t a = 0; a < SMALL_STRATEGIES; a++)
+            for (int32_t b = 0; b < SMALL_STRATEGIES; b++)
+                decisions.edges[e].seconds[a][b] = random_uniform(&random);
+    }
+    decisions_complete(&decisions);
+    decisions.memory = decisions.least_after[0] + 0.3 * (most - decisions.least_after[0]);
+    return decisions;
+}
+
+static double cheapest_of_all(const Decisions *decisions) {
+    double least = INFINITY;
+    int32_t all = 1;
+    for (int32_t i = 0; i < SMALL; i++) all *= SMALL_STRATEGIES;
+    for (int32_t number = 0; number < all; number++) {
+        DecisionPlan plan = decision_plan_open();
+        for (int32_t i = 0, rest = number; i < SMALL; i++, rest /= SMALL_STRATEGIES)
+            plan.choice[i] = (int8_t)(rest % SMALL_STRATEGIES);
+        if (decision_plan_fits(decisions, &plan))
+            least = fmin(least, decision_plan_seconds(decisions, &plan));
+    }
+    return least;
+}
+
+static void exact_is_the_cheapest_of_all_plans(void **state) {
+    (void)state;
+    for (uint64_t seed = 1; seed <= 20; seed++) {
+        Arena arena = {0};
+        Decisions decisions = small_problem(&arena, seed);
+        DecisionPlan plan;
+        double seconds;
+        assert_int_equal(decisions_exact(&plan, &seconds, &decisions, 1000000, NULL), AM_OK);
+        assert_true(fabs(seconds - cheapest_of_all(&decisions)) < 1e-12);
+        assert_true(fabs(seconds - decision_plan_seconds(&decisions, &plan)) < 1e-12);
+        assert_true(decision_plan_fits(&decisions, &plan));
+        decisions.memory = INFINITY;
+        assert_int_equal(decisions_exact(&plan, &seconds, &decisions, 1000000, NULL), AM_OK);
+        assert_true(fabs(seconds - cheapest_of_all(&decisions)) < 1e-12);
+        decisions.memory = decisions.least_after[0] * 0.99;
+        assert_int_equal(decisions_exact(&plan, &seconds, &decisions, 1000000, NULL), AM_ERROR_INFEASIBLE);
+        arena_free(&arena);
+    }
+}
+
+static void the_bound_of_no_price_is_the_cheapest_completion(void **state) {
+    (void)state;
+    Arena arena = {0};
+    Decisions decisions = small_problem(&arena, 3);
+    DecisionBound bound;
+    DecisionPlan open = decision_plan_open();
+    decisions.memory = INFINITY;
+    assert_int_equal(decision_bound_create(&bound, &arena, &decisions, NULL), AM_OK);
+    decision_bound_fill(&bound, &decisions, 0);
+    assert_true(fabs(decision_bound_after(&bound, &open, 0) - cheapest_of_all(&decisions)) < 1e-12);
+    arena_free(&arena);
+}
+
+static void a_plan_is_charged_once(void **state) {
+    (void)state;
+    Arena arena = {0};
+    Decisions decisions = small_problem(&arena, 5);
+    DecisionMeter meter;
+    DecisionPlan plan = decision_plan_open();
+    double seconds;
+    assert_int_equal(decision_meter_create(&meter, &decisions, 3, NULL), AM_OK);
+    plan.choice[0] = 1;
+    assert_true(decision_meter_price(&meter, &plan, &seconds));
+    assert_true(seconds == decisions.seconds[0][1]);
+    assert_true(decision_meter_price(&meter, &plan, &seconds));
+    assert_int_equal(meter.evaluations, 1);
+    for (int32_t k = 0; k < 2; k++) {
+        plan.choice[1] = (int8_t)k;
+        assert_true(decision_meter_price(&meter, &plan, &seconds));
+    }
+    assert_int_equal(meter.evaluations, 3);
+    assert_true(decision_meter_is_spent(&meter));
+    plan.choice[1] = 2;
+    assert_false(decision_meter_price(&meter, &plan, &seconds)); /* new, and nothing is left */
+    plan.choice[1] = 1;
+    assert_true(decision_meter_price(&meter, &plan, &seconds)); /* known */
+    assert_true(isinf(meter.best));                             /* none was whole */
+    decision_meter_free(&meter);
+    arena_free(&arena);
+}
+
+static void searchers_keep_their_budget_and_the_memory(void **state) {
+    (void)state;
+    static void (*const searchers[])(DecisionMeter *, uint64_t) = {decision_greedy, decision_restarts,
+                                                                   decision_anneal};
+    Arena arena = {0};
+    Decisions decisions;
+    DecisionPlan best;
+    double optimum;
+    assert_int_equal(decisions_planted(&decisions, &arena, 7, NULL), AM_OK);
+    assert_int_equal(decisions_exact(&best, &optimum, &decisions, 1000000, NULL), AM_OK);
+    for (size_t s = 0; s < sizeof searchers / sizeof *searchers; s++) {
+        double found[2];
+        for (int32_t turn = 0; turn < 2; turn++) {
+            DecisionMeter meter;
+            assert_int_equal(decision_meter_create(&meter, &decisions, 400, NULL), AM_OK);
+            searchers[s](&meter, 11);
+            decision_polish(&meter, 11);
+            assert_in_range(meter.evaluations, 1, 400);
+            assert_true(decision_plan_is_whole(&decisions, &meter.best_plan));
+            assert_true(decision_plan_fits(&decisions, &meter.best_plan));
+            assert_true(meter.best == decision_plan_seconds(&decisions, &meter.best_plan));
+            assert_true(meter.best >= optimum - 1e-12);
+            found[turn] = meter.best;
+            decision_meter_free(&meter);
+        }
+        assert_true(found[0] == found[1]); /* same seed, same plan */
+    }
+    arena_free(&arena);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(exact_is_the_cheapest_of_all_plans),
+        cmocka_unit_test(the_bound_of_no_price_is_the_cheapest_completion),
+        cmocka_unit_test(a_plan_is_charged_once),
+        cmocka_unit_test(searchers_keep_their_budget_and_the_memory),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
