@@ -15,6 +15,7 @@
 #include <limits.h>
 #include <string.h>
 
+#include "propagation/linearity.h"
 #include "propagation/lower_internal.h"
 #include "propagation/open_states.h"
 #include "propagation/settle.h"
@@ -290,6 +291,20 @@ static bool are_whole(const Completer *self, int32_t i, int32_t axis, uint32_t w
     return true;
 }
 
+/* Whether parts of the operands `beside` (bits) of instruction i can be had without moving anything: of a
+ * shard by padding, unless it is cut in blocks or another axis cuts the same dimension. */
+static bool become_parts(const Completer *self, int32_t i, int32_t axis, uint32_t beside) {
+    const int32_t *operands = &self->choices->operands[self->choices->first_operand[i]];
+    for (int32_t k = 0; beside >> k; k++) {
+        SbpState state = self->result->stored[operands[k]];
+        if (!(beside >> k & 1) || self->rules->on_demand[operands[k]] || state.axis[axis] == SBP_B) continue;
+        if (state.cut[axis].outer > 1) return false;
+        for (int32_t other = 0; other < MESH_MAX_AXES; other++)
+            if (other != axis && state.axis[other] == state.axis[axis]) return false;
+    }
+    return true;
+}
+
 /* Dots and convolutions that the axis splits are not computed whole to save a collective. */
 static bool is_worth_splitting(const Completer *self, int32_t i) {
     IrOpcode opcode = self->module->instructions[i].opcode;
@@ -351,10 +366,14 @@ static void weigh_reduction(const Completer *self, Placing *placing, int32_t i, 
         partial |= 1u << k;
         above += placing->best[operands[k]];
     }
-    if (!partial || !linearity_carries(self->module, &self->module->instructions[i],
-                                       (Linearity)choices->linearity[i], partial, &reduction, &whole))
+    const IrInstruction *instruction = &self->module->instructions[i];
+    uint32_t beside = linearity_beside(instruction, partial, reduction);
+    if (!partial || !linearity_carries(self->module, instruction, (Linearity)choices->linearity[i],
+                                       partial | beside, &reduction, &whole))
         return;
-    if (!are_whole(self, i, axis, whole) || has_given_factor(self, i, axis)) return;
+    if (!are_whole(self, i, axis, whole) || !become_parts(self, i, axis, beside) ||
+        has_given_factor(self, i, axis))
+        return;
     *partial_of(self, i, axis) = reduction;
     double here = finish_weight(self, i, axis);
     placing->may_carry[i] = true;

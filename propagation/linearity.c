@@ -2,7 +2,7 @@
  *
  *   sums      pass what is linear: moving, adding, scaling by a whole value; a second
  *             operand that is moved beside them must be partial too, or zero, which
- *             every part may add
+ *             every part may add; one that is added to them can be made partial at no cost
  *   maxima    pass what never falls: moving, conversions without wrap, rounding to
  *   (minima)  whole numbers; max(max_i a_i, b) = max_i max(a_i, b), so that a second
  *             operand may be whole
@@ -160,4 +160,9 @@ bool linearity_carries(const IrModule *module, const IrInstruction *instruction,
     case LINEARITY_EXCHANGES: return exchange(instruction, reduction);
     default: return false;
     }
+}
+
+uint32_t linearity_beside(const IrInstruction *instruction, uint32_t partial, SbpReduction reduction) {
+    bool adds = instruction->opcode == IR_ADD || instruction->opcode == IR_SUBTRACT;
+    return adds && partial && reduction == SBP_ADD ? data_operands(instruction) & ~partial : 0;
 }

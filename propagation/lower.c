@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "propagation/interleave.h"
+#include "propagation/linearity.h"
 #include "propagation/lower_chunks.h"
 #include "propagation/reduce_early.h"
 #include "propagation/rules_builder.h"
@@ -273,18 +274,22 @@ static AmStatus ask_for_tuple(Lowering *self, int32_t producer, int32_t *operand
 }
 
 /* Operand k in the state that the chosen factors need; a carrier takes the
- * operands that were left unfinished for it as they are. */
+ * operands that were left unfinished for it as they are, and parts of what it adds to them. */
 static SbpState operand_state(const Lowering *self, int32_t i, Split split, uint8_t carries, int32_t k) {
     int32_t axes = self->program->mesh->axis_count;
     SbpState state = place_state(self, i, split, k);
     if (lower_has_halo(self, i, split.factors)) state = lower_halo_state(self, i, split.factors, k, state);
     if (carries == 0) return state;
     int32_t producer = self->choices->operands[self->choices->first_operand[i] + k];
-    uint8_t unfinished = carries & self->completion->deferred[producer];
-    for (int32_t axis = 0; axis < axes; axis++)
-        if (unfinished >> axis & 1)
+    for (int32_t axis = 0; axis < axes; axis++) {
+        SbpReduction reduction = self->completion->partial[(size_t)i * MESH_MAX_AXES + (size_t)axis];
+        if (!(carries >> axis & 1)) continue;
+        if (self->completion->deferred[producer] >> axis & 1)
             sbp_set(&state, axis,
                     sbp_partial(self->completion->partial[(size_t)producer * MESH_MAX_AXES + (size_t)axis]));
+        else if (linearity_beside(&self->module->instructions[i], ~(1u << k), reduction) >> k & 1)
+            sbp_set(&state, axis, sbp_partial(reduction));
+    }
     return state;
 }
 
@@ -437,7 +442,8 @@ static AmStatus ask_for(Lowering *self, int32_t i, int32_t leaf, SbpState state,
     const IrShape *shape = rules_leaf(&self->module->instructions[i].shape, leaf);
     for (int32_t held = self->newest[i]; held >= 0; held = self->states[held].older) {
         if (self->states[held].leaf != leaf || is_gone(self, held)) continue;
-        double cost = box_weight(self->program->mesh, shape, self->states[held].state, state);
+        SbpState have = self->states[held].state;
+        double cost = box_weight(self->program->mesh, shape, have, box_before_partial(have, state));
         if (cost < 0 || (from >= 0 && cost > least)) continue;
         from = held;
         least = cost;

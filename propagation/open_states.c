@@ -20,6 +20,7 @@
  */
 #include "propagation/open_states.h"
 
+#include "propagation/linearity.h"
 #include "propagation/lower_internal.h"
 #include "propagation/settle.h"
 
@@ -38,7 +39,8 @@ typedef struct OpenValue {
     double least[MOST_STATES];   /* of those states */
     uint8_t carried;             /* states (bits) that are best made from what is pending */
     SbpReduction reduction;      /* of what is pending */
-    uint32_t partial;            /* operands (bits) that are pending, too */
+    uint32_t partial;            /* operands (bits) that are pending, too, */
+    uint32_t beside;             /* and those of which parts are made (linearity_beside()) */
     double pending;              /* of having it partial; < 0: it is not */
     double finished;    /* of finishing all partial sums in it if everything open is whole; < 0: none */
     bool carries_whole; /* and it is best finished here then */
@@ -61,7 +63,7 @@ typedef struct Opening {
 
 static double move(const Opening *self, Sbp have, Sbp want, double bytes) {
     double n = self->parts;
-    if (have == want || have == SBP_B) return 0;
+    if (have == want || have == SBP_B || sbp_is_partial(want)) return 0;
     if (sbp_is_partial(have)) return (want == SBP_B ? 2 : 1) * (n - 1) / n * bytes;
     return want == SBP_B ? (n - 1) / n * bytes : (n - 1) / (n * n) * bytes;
 }
@@ -257,12 +259,16 @@ static void weigh_pending(const Opening *self, OpenValue *value) {
         above += operand->finished;
         pending += operand->pending;
     }
-    if (!partial ||
-        !linearity_carries(self->context->canonical, instruction, linearity, partial, &reduction, &whole))
+    uint32_t beside = linearity_beside(instruction, partial, reduction);
+    if (!partial || !linearity_carries(self->context->canonical, instruction, linearity, partial | beside,
+                                       &reduction, &whole))
         return;
     if (!are_whole(self, i, whole)) return;
+    for (int32_t k = 0; beside >> k; k++)
+        if (beside >> k & 1) pending += cost_of_operand(self, operand_of(self, i, k), sbp_partial(SBP_ADD));
     value->pending = pending;
     value->partial = partial;
+    value->beside = beside;
     value->reduction = reduction;
     value->carries_whole = finish < above;
     value->finished = finish < above ? finish : above;
@@ -302,13 +308,15 @@ static double cost_of_needs(const Opening *self, int32_t i, Sbp state) {
 /* Tells the operands of i what it needs of them; `carries`: it takes partial ones as they are. */
 static void tell_operands(const Opening *self, int32_t i, Sbp state, bool carries) {
     uint32_t partial = carries ? value_of(self, i)->partial : 0;
+    uint32_t beside = carries ? value_of(self, i)->beside : 0;
     for (int32_t k = 0; k < operand_count(self, i); k++) {
         int32_t source = operand_of(self, i, k);
         OpenValue *operand = value_of(self, source);
         if (!operand) continue;
         self->asked[source]++;
         if (k < MOST_OPERANDS && partial >> k & 1) operand->left = true;
-        else self->needs[source] |= bit_of(carries ? SBP_B : need_of(self, i, k, state));
+        else if (k >= MOST_OPERANDS || !(beside >> k & 1))
+            self->needs[source] |= bit_of(carries ? SBP_B : need_of(self, i, k, state));
     }
 }
 

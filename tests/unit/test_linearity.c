@@ -96,8 +96,10 @@ static void test_sums(void **state) {
         {SUM "ROOT r = f32[8] reduce(s, o), dimensions={1}, to_apply=add", 2},
         {SUM "ROOT r = f32[8,5] dot(s, w), lhs_contracting_dims={1}, rhs_contracting_dims={0}", 2},
         {SUM "ROOT r = f32[4,3] reduce-window(s, o), window={size=2x2 stride=2x2}, to_apply=add", 2},
+        /* One device alone adds a whole operand. */
+        {SUM "u = f32[8,6] add(s, y)" SMALL("f32"), 4},
+        {SUM "u = f32[8,6] subtract(y, s)" SMALL("f32"), 4},
         /* Not: a second operand would be counted in every part, and what is not linear. */
-        {SUM "u = f32[8,6] add(s, y)" SMALL("f32"), 1},
         {SUM "u = f32[8,6] divide(y, s)" SMALL("f32"), 1},
         {SUM "u = f32[8,6] select(m, s, y)" SMALL("f32"), 1},
         {SUM "u = f32[8,12] concatenate(y, s), dimensions={1}" SMALL("f32"), 1},
@@ -144,31 +146,57 @@ static void test_others(void **state) {
     CHECK(cases);
 }
 
-/* Two sums together, and parts of different kinds. */
+/* Two products a and b of parts; y is whole. */
+#define PRODUCTS                                                                                           \
+    "HloModule test\n" COMPUTATIONS "ENTRY main { x = f32[8,12] parameter(0) w = f32[12,6] parameter(1)\n" \
+    "  v = f32[12,6] parameter(2) y = f32[8,6] parameter(3)\n"                                             \
+    "  a = f32[8,6] dot(x, w), lhs_contracting_dims={1}, rhs_contracting_dims={0}\n"                       \
+    "  b = f32[8,6] dot(x, v), lhs_contracting_dims={1}, rhs_contracting_dims={0}\n"
+
+static int32_t sums; /* over devices */
+
+static void watch_sums(const Program *program) {
+    watch(program);
+    sums = 0;
+    for (int32_t k = 0; k < program->instruction_count; k++)
+        sums += program->instructions[k].kind == PROGRAM_COLLECTIVE;
+}
+
+/* Sums together, one of them over devices. */
 static void test_several_parts(void **state) {
     (void)state;
-    SplitCase self;
-    static const char text[] =
-        "HloModule test\n" COMPUTATIONS "ENTRY main { x = f32[8,12] parameter(0) w = f32[12,6] parameter(1)\n"
-        "  v = f32[12,6] parameter(2)\n"
-        "  a = f32[8,6] dot(x, w), lhs_contracting_dims={1}, rhs_contracting_dims={0}\n"
-        "  b = f32[8,6] dot(x, v), lhs_contracting_dims={1}, rhs_contracting_dims={0}\n"
-        "  c = f32[8,6] subtract(a, b) d = f32[8,12] concatenate(c, c), dimensions={1}\n"
-        "  ROOT r = f32[1,2] slice(d), slice={[1:2], [5:7]} }\n";
-    split_open(&self, text, 5);
-    PlanException exceptions[2];
-    for (int32_t k = 0; k < 2; k++) {
-        int32_t i = split_instruction(&self, k == 0 ? "a" : "b"), f = 0;
-        while (self.context.rules->rules[i].factors[f].kind != FACTOR_REDUCTION) f++;
-        exceptions[k] = (PlanException){.instruction = i, .has_factors = true, .factors = {f, -1, -1, -1}};
+    static const struct {
+        const char *text;
+        int32_t operators; /* that make partial values */
+    } cases[] = {
+        /* Both dots, and their difference; it has two uses. */
+        {PRODUCTS "  c = f32[8,6] subtract(a, b) d = f32[8,12] concatenate(c, c), dimensions={1}\n"
+                  "  ROOT r = f32[1,2] slice(d), slice={[1:2], [5:7]} }\n",
+         3},
+        /* As gradients behind several products of a layer: y's part, and two sums. */
+        {PRODUCTS "  c = f32[8,6] add(y, a) d = f32[8,6] add(c, b)\n"
+                  "  ROOT r = f32[8,6] multiply(d, d) }\n",
+         5},
+    };
+    for (size_t n = 0; n < sizeof cases / sizeof *cases; n++) {
+        SplitCase self;
+        split_open(&self, cases[n].text, 5);
+        PlanException exceptions[2];
+        for (int32_t k = 0; k < 2; k++) {
+            int32_t i = split_instruction(&self, k == 0 ? "a" : "b"), f = 0;
+            while (self.context.rules->rules[i].factors[f].kind != FACTOR_REDUCTION) f++;
+            exceptions[k] =
+                (PlanException){.instruction = i, .has_factors = true, .factors = {f, -1, -1, -1}};
+        }
+        Arena arena = {0};
+        PlanStage stage = {.exceptions = exceptions, .exception_count = 2};
+        assert_int_equal(mesh_parse(&stage.mesh, &arena, "data=3", NULL), AM_OK);
+        split_check_stage(&self, &stage, cases[n].text, watch_sums);
+        assert_int_equal(partial_operators, cases[n].operators);
+        assert_int_equal(sums, 1);
+        arena_free(&arena);
+        split_close(&self);
     }
-    Arena arena = {0};
-    PlanStage stage = {.exceptions = exceptions, .exception_count = 2};
-    assert_int_equal(mesh_parse(&stage.mesh, &arena, "data=3", NULL), AM_OK);
-    split_check_stage(&self, &stage, "two sums", watch);
-    assert_int_equal(partial_operators, 3); /* both dots, and their difference; it has two uses */
-    arena_free(&arena);
-    split_close(&self);
 }
 
 /* A loop that combines an array with reductions over a split dimension, by OPERATOR from INIT. */
