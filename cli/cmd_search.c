@@ -8,6 +8,7 @@
 #include "cli/common.h"
 #include "cli/parameters.h"
 #include "planners/micro_batch_search.h"
+#include "planners/paper_search.h"
 #include "propagation/plan_parts.h"
 #include "propagation/stages.h"
 
@@ -26,6 +27,10 @@ typedef struct Searched {
     Text log;
 } Searched;
 
+static const char *objective_of(int32_t k) {
+    return search_objective_name((SearchObjective)k);
+}
+
 static const char *space_of(int32_t k) {
     return plan_space_name((PlanSpace)k);
 }
@@ -43,11 +48,14 @@ static const char *device_of(int32_t k) {
 }
 
 static AmStatus read_options(const Cli *cli, SearchOptions *options, AmError *error) {
-    int32_t space = SPACE_AUTO, searcher = SEARCHER_DQN, expert = EXPERT_DATA_PARALLEL, device = DQN_CPU;
+    int32_t objective = OBJECTIVE_TIME, space = SPACE_AUTO, searcher = SEARCHER_DQN,
+            expert = EXPERT_DATA_PARALLEL, device = DQN_CPU;
     int64_t seed = 0;
     *options = (SearchOptions){.mesh = cli_text(cli, "--mesh"),
                                .evaluations = SEARCH_DEFAULT_EVALUATIONS,
                                .memory_fraction = CLUSTER_DEFAULT_MEMORY_FRACTION};
+    TRY(cli_choice(cli, "--objective", objective_of, OBJECTIVE_COUNT, &objective, error));
+    if (objective == OBJECTIVE_PAPER) options->evaluations = SEARCH_PAPER_EPISODES;
     TRY(cli_choice(cli, "--space", space_of, SPACE_COUNT, &space, error));
     TRY(cli_choice(cli, "--searcher", searcher_of, SEARCHER_COUNT, &searcher, error));
     TRY(cli_choice(cli, "--expert", expert_of, EXPERT_COUNT, &expert, error));
@@ -67,6 +75,7 @@ static AmStatus read_options(const Cli *cli, SearchOptions *options, AmError *er
                        "--device is where the DQN is trained: --searcher %s has none",
                        searcher_name((Searcher)searcher));
     TRY(dqn_device_check((DqnDevice)device, error));
+    options->objective = (SearchObjective)objective;
     options->space = (PlanSpace)space;
     options->searcher = (Searcher)searcher;
     options->expert = (Expert)expert;
@@ -160,6 +169,8 @@ static json_t *settings_to_json(const SearchOptions *options) {
                                  "memory_fraction", options->memory_fraction, "mesh", options->mesh);
     if (settings && options->searcher == SEARCHER_EXPERT)
         json_object_set_new(settings, "expert", json_string(expert_name(options->expert)));
+    if (settings && options->objective != OBJECTIVE_TIME)
+        json_object_set_new(settings, "objective", json_string(search_objective_name(options->objective)));
     json_t *pins = options->pin_count > 0 ? json_array() : NULL;
     for (int32_t k = 0; k < options->pin_count; k++)
         json_array_append_new(pins,
@@ -269,8 +280,15 @@ static AmStatus print_summary(Text *text, Searched *self, AmError *error) {
     text_append_string(text, "\n\n");
     parameters_print(text, self->context, columns);
     text_append_string(text, "\n");
-    print_times(text, self);
-    text_append_string(text, "\n");
+    if (self->result.paper) {
+        text_append(text, "step    ");
+        text_append_seconds(text, plan->predicted_step_seconds);
+        text_append_string(text, "\n");
+        paper_report_print(text, self->result.paper, self->context);
+    } else {
+        print_times(text, self);
+        text_append_string(text, "\n");
+    }
     print_memory(text, self);
     if (!isnan(plan->bound_seconds)) {
         text_append_string(text, "bound   ");
@@ -309,14 +327,17 @@ static json_t *result_to_json(Searched *self, const char *summary) {
         if (expert->reason)
             json_object_set_new(reasons, expert_name((Expert)e), plan_string_to_json(expert->reason));
     }
-    return json_pack("{s:o, s:f, s:o, s:s?, s:o, s:n, s:s, s:s, s:I, s:f, s:f, s:o, s:o, s:o, s:o}",
-                     "plan_file", plan_string_to_json(self->plan_file), "step_seconds",
-                     plan->predicted_step_seconds, "bound_seconds", number_or_null(plan->bound_seconds),
-                     "bound", plan->bound, "gap", number_or_null(gap_of(plan)), "model_gap", "searcher",
-                     plan->searcher, "space", plan->space, "evaluations",
-                     (json_int_t)self->result.evaluations, "search_seconds", self->result.search_seconds,
-                     "import_seconds", self->import_seconds, "expert", experts, "expert_reasons", reasons,
-                     "devices", devices_to_json(self), "summary", plan_string_to_json(summary));
+    json_t *root = json_pack(
+        "{s:o, s:f, s:o, s:s?, s:o, s:n, s:s, s:s, s:I, s:f, s:f, s:o, s:o, s:o, s:o}", "plan_file",
+        plan_string_to_json(self->plan_file), "step_seconds", plan->predicted_step_seconds, "bound_seconds",
+        number_or_null(plan->bound_seconds), "bound", plan->bound, "gap", number_or_null(gap_of(plan)),
+        "model_gap", "searcher", plan->searcher, "space", plan->space, "evaluations",
+        (json_int_t)self->result.evaluations, "search_seconds", self->result.search_seconds, "import_seconds",
+        self->import_seconds, "expert", experts, "expert_reasons", reasons, "devices", devices_to_json(self),
+        "summary", plan_string_to_json(summary));
+    if (root && self->result.paper)
+        json_object_set_new(root, "paper", paper_report_to_json(self->result.paper, self->context));
+    return root;
 }
 
 static void log_episode(void *user, const char *line) {
@@ -405,6 +426,10 @@ static AmStatus run(const Cli *cli, AmError *error) {
 #define VALUE_OF(x) TEXT_OF(x)
 static const CliOption options[] = {
     {"--cluster", "CLUSTER", "a cluster file, or a built-in name (automap cluster lists them)", false},
+    {"--objective", "NAME",
+     "time (default), or paper: Auto-MAP's own states, rewards and rules, in --space operator, data or "
+     "pipeline",
+     false},
     {"--space", "SPACE", "auto (default: all of one stage), operator, data, pipeline", false},
     {"--searcher", "NAME",
      "dqn (default), anneal, greedy: each starts from the expert plans and is polished; exhaustive, random, "

@@ -6,6 +6,8 @@
  */
 #include "planners/micro_batch_search.h"
 
+#include "planners/paper_search.h"
+
 #define MOST_NUMBERS 17
 
 /* 1, 2, 4, ... as far as the batch divides; or the one number asked for. */
@@ -23,6 +25,8 @@ static int32_t list_numbers(int32_t *numbers, const PlanContext *whole, const Mi
 
 AmStatus search_micro_batches(SearchResult *result, Arena *arena, PlanContext *whole, const Cluster *cluster,
                               const SearchOptions *options, const MicroBatching *settings, AmError *error) {
+    if (options->objective == OBJECTIVE_PAPER)
+        return paper_search(result, arena, whole, cluster, options, settings, error);
     int32_t numbers[MOST_NUMBERS], count = list_numbers(numbers, whole, settings);
     SearchOptions part = *options;
     SearchResult best = {0};

@@ -7,6 +7,11 @@
 #include "planners/searching.h"
 #include "propagation/micro_batches.h"
 
+const char *search_objective_name(SearchObjective objective) {
+    static const char *const names[OBJECTIVE_COUNT] = {"time", "paper"};
+    return names[objective];
+}
+
 const char *searcher_name(Searcher searcher) {
     static const char *const names[] = {
 #define SEARCHER_NAME(name, text, help) text,

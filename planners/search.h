@@ -42,15 +42,21 @@ typedef enum Expert {
 } Expert;
 const char *expert_name(Expert expert);
 
+/* What is to be found: the plan of least time, or what Auto-MAP's own rules and rewards ask for. */
+typedef enum SearchObjective { OBJECTIVE_TIME, OBJECTIVE_PAPER, OBJECTIVE_COUNT } SearchObjective;
+const char *search_objective_name(SearchObjective objective); /* "time", "paper" */
+
 #define SEARCH_DEFAULT_EVALUATIONS 500
+#define SEARCH_PAPER_EPISODES      20000
 #define SEARCH_DEFAULT_CHUNKS      2
 
 typedef struct SearchOptions {
+    SearchObjective objective; /* OBJECTIVE_PAPER: paper_search.h; by search_micro_batches() alone */
     PlanSpace space;
     Searcher searcher;
     Expert expert;       /* SEARCHER_EXPERT only */
     const char *mesh;    /* "data=4,model=8" or NULL: every ordered split of the devices */
-    int64_t evaluations; /* priced plans at most; 0: SEARCH_DEFAULT_EVALUATIONS */
+    int64_t evaluations; /* priced plans at most; 0: SEARCH_DEFAULT_EVALUATIONS. OBJECTIVE_PAPER: episodes */
     double seconds;      /* cap on time, 0: none */
     double memory_fraction;
     uint64_t seed;
@@ -82,6 +88,7 @@ typedef struct SearchResult {
     int64_t space_size; /* SEARCHER_EXHAUSTIVE: plans in the space, else 0 */
     double search_seconds;
     bool interrupted;
+    const struct PaperReport *paper; /* OBJECTIVE_PAPER, else NULL */
 } SearchResult;
 
 /* Whether the plans of a search have several stages. */

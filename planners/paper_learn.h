@@ -1,0 +1,37 @@
+/* Learning in Auto-MAP's own mode: its hyper-parameters (section 5.1) and the rule that ends it.
+ *
+ * After every episode that explores, the policy plays one alone. The run is over when the policy has
+ * settled: so many of its episodes in a row were worth as much as the best that has been seen at all, and the
+ * target network has been copied at least once. What the best possible strategy is plays no part in it.
+ */
+#ifndef PLANNERS_PAPER_LEARN_H
+#define PLANNERS_PAPER_LEARN_H
+
+#include "planners/dqn_run.h"
+#include "planners/search.h"
+
+/* Why a run ended. */
+typedef enum PaperEnd {
+    PAPER_SETTLED,     /* the policy had */
+    PAPER_EPISODES,    /* as many episodes as --evaluations allows */
+    PAPER_SECONDS,     /* --seconds */
+    PAPER_INTERRUPTED, /* by the user */
+    PAPER_ENDS
+} PaperEnd;
+const char *paper_end_name(PaperEnd end); /* "settled", ... */
+
+typedef struct PaperLearning {
+    int64_t episodes; /* that explored, and that the policy played */
+    int64_t steps;    /* of those that explored */
+    double best;      /* reward of the best episode */
+    double greedy;    /* of the last that the policy played */
+    double seconds;
+    PaperEnd end;
+} PaperLearning;
+
+/* Learns in `environment`. `space` says with which of Auto-MAP's settings. Every episode is a line of
+ * options->on_episode: episode, reward, best, epsilon, loss, greedy. */
+AmStatus paper_learn(PaperLearning *learning, Environment *environment, PlanSpace space,
+                     const SearchOptions *options, AmError *error);
+
+#endif

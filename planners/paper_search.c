@@ -1,0 +1,199 @@
+/* Auto-MAP's own mode: from what the DQN decided to a plan; see paper_search.h.
+ *
+ * Operator partitioning is over the devices of one server, the batch over the servers. A strategy becomes
+ * the axis's list: the dimension classes of what it splits, by parameter. Auto data parallelism is over all
+ * devices.
+ */
+#include "planners/paper_search.h"
+
+#include <math.h>
+
+#include "base/clock.h"
+#include "cost/simulate.h"
+
+typedef struct PaperSearching {
+    SearchResult *result;
+    PaperReport *report;
+    Arena *arena;
+    PlanContext *whole;
+    const Cluster *cluster;
+    const SearchOptions *options;
+    const MicroBatching *settings;
+} PaperSearching;
+
+/* ---- meshes ---- */
+
+static AmStatus server_devices(const Cluster *cluster, int32_t *devices, AmError *error) {
+    *devices = cluster->servers[0].device_count;
+    for (int32_t s = 1; s < cluster->server_count; s++)
+        if (cluster->servers[s].device_count != *devices)
+            return am_fail(error, AM_ERROR_USAGE, "",
+                           "--objective paper: the servers of cluster %s have different numbers of devices",
+                           cluster->name);
+    return AM_OK;
+}
+
+/* The mesh of a stage on all devices, whose last axis is the one that is decided about. */
+static AmStatus find_mesh(const PaperSearching *self, Mesh *mesh, AmError *error) {
+    const Cluster *cluster = self->cluster;
+    if (self->options->mesh) {
+        TRY(mesh_parse(mesh, self->arena, self->options->mesh, error));
+        if (mesh->device_count != cluster->device_count)
+            return am_fail(error, AM_ERROR_USAGE, "", "--mesh %s has %d devices, cluster %s has %d",
+                           self->options->mesh, mesh->device_count, cluster->name, cluster->device_count);
+        return AM_OK;
+    }
+    int32_t inside = cluster->device_count;
+    if (self->options->space == SPACE_OPERATOR) TRY(server_devices(cluster, &inside, error));
+    *mesh = (Mesh){.device_count = cluster->device_count};
+    if (inside < cluster->device_count)
+        mesh->axes[mesh->axis_count++] = (MeshAxis){.name = "data", .size = cluster->device_count / inside};
+    mesh->axes[mesh->axis_count++] =
+        (MeshAxis){.name = self->options->space == SPACE_DATA ? "data" : "model", .size = inside};
+    return AM_OK;
+}
+
+/* ---- lists ---- */
+
+/* Puts the class of a parameter's dimension at the end of a list, once. */
+static AmStatus list_class(PlanList *list, int32_t *capacity, const PaperSearching *self,
+                           LinkageMember member, AmError *error) {
+    const PlanContext *context = self->whole;
+    int32_t instruction = context->roles->parameters[member.parameter].instruction;
+    int32_t class = classes_of(context->classes, context->rules, instruction, member.dimension);
+    if (class < 0) return AM_OK;
+    for (int32_t k = 0; k < list->count; k++)
+        if (list->entries[k].class_index == class) return AM_OK;
+    ARENA_RESERVE(self->arena, list->entries, list->count, *capacity);
+    if (self->arena->failed) return am_fail_memory(error, list->count);
+    list->entries[list->count++] = (PlanEntry){.class_index = class};
+    return AM_OK;
+}
+
+/* The batch on an axis: the first dimension of every data input that has one. */
+static AmStatus list_batch(PlanList *list, const PaperSearching *self, AmError *error) {
+    const IrRoles *roles = self->whole->roles;
+    int32_t capacity = 0;
+    for (int32_t p = 0; p < roles->parameter_count; p++) {
+        const IrShape *shape = &self->whole->canonical->instructions[roles->parameters[p].instruction].shape;
+        if (roles->parameters[p].role == IR_ROLE_DATA && shape->type != DTYPE_TUPLE && shape->rank > 0)
+            TRY(list_class(list, &capacity, self, (LinkageMember){p, 0}, error));
+    }
+    return AM_OK;
+}
+
+static AmStatus make_stage(const PaperSearching *self, PlanStage *stage, const PaperPartition *partition,
+                           AmError *error) {
+    int32_t count = stage->mesh.device_count, last = stage->mesh.axis_count - 1, capacity = 0;
+    stage->devices = ARENA_ARRAY(self->arena, int32_t, count);
+    stage->ranges = arena_alloc(self->arena, sizeof *stage->ranges);
+    if (self->arena->failed) return am_fail_memory(error, count);
+    for (int32_t d = 0; d < count; d++) stage->devices[d] = d;
+    stage->ranges[0][1] = self->whole->rules->entry_count;
+    stage->range_count = 1;
+    for (int32_t axis = 0; axis < last; axis++) TRY(list_batch(&stage->lists[axis], self, error));
+    for (int32_t d = 0; d < partition->dimension_count; d++)
+        if (partition->best.status[d] == 1)
+            TRY(list_class(&stage->lists[last], &capacity, self, partition->dimensions[d], error));
+    return AM_OK;
+}
+
+/* ---- operator partitioning and auto data parallelism ---- */
+
+/* What the strategy is beside what could be: for readers, after the search. */
+static AmStatus report_partition(PaperSearching *self, const PaperPartition *partition, StrictRoots roots,
+                                 AmError *error) {
+    PaperReport *report = self->report;
+    LinkageGroups *groups;
+    report->dimension_count = partition->dimension_count;
+    report->decision_count = partition->decision_count;
+    report->failures = partition->conflicts;
+    report->partitioned = partition->best.partitioned;
+    report->replicated = partition->best.replicated;
+    report->reward = paper_strategy_reward(&partition->best);
+    LinkageMember *members = ARENA_ARRAY(self->arena, LinkageMember, report->partitioned + 1);
+    if (!members) return am_fail_memory(error, (int64_t)sizeof *members * report->partitioned);
+    for (int32_t d = 0, count = 0; d < partition->dimension_count; d++) {
+        report->variable_count += partition->dimensions[d].dimension == 0;
+        if (partition->best.status[d] == 1) members[count++] = partition->dimensions[d];
+    }
+    report->dimensions = members;
+    TRY(strict_groups(&groups, self->arena, self->whole, report->axis_size, roots, error));
+    report->maximum = groups->best_partitioned;
+    report->is_exact = groups->best_is_exact;
+    return AM_OK;
+}
+
+static AmStatus price_plan(PaperSearching *self, Plan *plan, AmError *error) {
+    Simulation *simulation;
+    double memory_fraction = self->options->memory_fraction;
+    TRY(simulate_plan(&simulation, self->arena, plan->context, plan, self->cluster, memory_fraction, error));
+    TRY(simulation_predict(plan, self->arena, simulation, error));
+    self->result->evaluations++;
+    plan->evaluations = self->result->evaluations;
+    if (!simulation->fit.fits) return memory_fail(&simulation->fit, self->cluster, memory_fraction, error);
+    self->result->plan = plan;
+    return AM_OK;
+}
+
+static AmStatus search_partition(PaperSearching *self, AmError *error) {
+    const SearchOptions *options = self->options;
+    StrictRoots roots = options->space == SPACE_DATA ? STRICT_DATA : STRICT_STATE;
+    PaperPartition *partition;
+    Plan *plan = ARENA_ARRAY(self->arena, Plan, 1);
+    PlanStage *stage = ARENA_ARRAY(self->arena, PlanStage, 1);
+    if (self->arena->failed) return am_fail_memory(error, (int64_t)sizeof *plan);
+    if (self->settings->micro_batches != 1)
+        return am_fail(error, AM_ERROR_USAGE, "",
+                       "--objective paper decides about whole batches in --space %s: no --micro-batches",
+                       plan_space_name(options->space));
+    TRY(find_mesh(self, &stage->mesh, error));
+    self->report->axis_size = stage->mesh.axes[stage->mesh.axis_count - 1].size;
+    TRY(paper_partition_create(&partition, self->arena, self->whole, self->report->axis_size, roots, error));
+    TRY(paper_learn(&self->report->learning, &partition->base, options->space, options, error));
+    if (!partition->has_best)
+        return am_fail(error, AM_ERROR_INFEASIBLE, self->whole->module->source,
+                       "all %lld episodes ended in a conflict", (long long)partition->conflicts);
+    double start = clock_seconds();
+    search_describe_plan(plan, self->whole, self->cluster, options);
+    TRY(make_stage(self, stage, partition, error));
+    plan->stages = stage;
+    TRY(price_plan(self, plan, error));
+    self->report->pricing_seconds = clock_seconds() - start;
+    return report_partition(self, partition, roots, error);
+}
+
+/* ---- the mode ---- */
+
+/* What the paper's decision vectors have no place for. */
+static AmStatus refuse_options(const SearchOptions *options, AmError *error) {
+    const char *option = options->pin_count > 0 ? "--pin"
+                         : options->kept        ? "--keep-shardings"
+                         : options->initial     ? "--init-plan"
+                         : options->is_even     ? "--even"
+                                                : NULL;
+    if (option) return am_fail(error, AM_ERROR_USAGE, "", "--objective paper takes no %s", option);
+    if (options->searcher == SEARCHER_DQN) return AM_OK;
+    return am_fail(error, AM_ERROR_USAGE, "", "--objective paper searches by dqn, not by --searcher %s",
+                   searcher_name(options->searcher));
+}
+
+AmStatus paper_search(SearchResult *result, Arena *arena, PlanContext *whole, const Cluster *cluster,
+                      const SearchOptions *options, const MicroBatching *settings, AmError *error) {
+    double start = clock_seconds();
+    *result = (SearchResult){0};
+    for (int32_t e = 0; e < EXPERT_COUNT; e++)
+        result->experts[e] = (ExpertResult){.seconds = NAN, .reason = "not priced in Auto-MAP's own mode"};
+    PaperReport *report = ARENA_ARRAY(arena, PaperReport, 1);
+    if (!report) return am_fail_memory(error, (int64_t)sizeof *report);
+    *report = (PaperReport){.space = options->space};
+    result->paper = report;
+    PaperSearching self = {result, report, arena, whole, cluster, options, settings};
+    TRY(refuse_options(options, error));
+    if (options->space != SPACE_OPERATOR && options->space != SPACE_DATA)
+        return am_fail(error, AM_ERROR_USAGE, "", "--objective paper needs --space operator or data");
+    TRY(search_partition(&self, error));
+    result->interrupted = report->learning.end == PAPER_INTERRUPTED;
+    result->search_seconds = clock_seconds() - start;
+    return AM_OK;
+}
