@@ -14,7 +14,7 @@
 #include "base/json.h"
 #include "propagation/plan.h"
 
-#define CLI_MAX_ARGUMENTS 2
+#define CLI_MAX_ARGUMENTS 18
 #define CLI_MAX_OPTIONS   32
 #define CLI_MAX_REPEATS   64
 
@@ -51,7 +51,7 @@ struct Cli {
 };
 
 extern const CliCommand CLI_INFO, CLI_CONVERT, CLI_GROUPS, CLI_PROPAGATE, CLI_LOWER, CLI_CLUSTER, CLI_SEARCH,
-    CLI_SIMULATE, CLI_EXPLAIN, CLI_EXPORT, CLI_RUN;
+    CLI_SIMULATE, CLI_EXPLAIN, CLI_EXPORT, CLI_RUN, CLI_AGENT;
 
 /* Rows that more than one command has. */
 #define CLI_OPTION_ROLES \

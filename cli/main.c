@@ -14,7 +14,7 @@
 
 static const CliCommand *const commands[] = {
     &CLI_INFO,   &CLI_CONVERT,  &CLI_GROUPS,  &CLI_PROPAGATE, &CLI_LOWER, &CLI_CLUSTER,
-    &CLI_SEARCH, &CLI_SIMULATE, &CLI_EXPLAIN, &CLI_EXPORT,    &CLI_RUN,
+    &CLI_SEARCH, &CLI_SIMULATE, &CLI_EXPLAIN, &CLI_EXPORT,    &CLI_RUN,   &CLI_AGENT,
 };
 #define COMMAND_COUNT (sizeof commands / sizeof commands[0])
 

@@ -1,0 +1,154 @@
+/* Acting by a trained agent, and its file (see inference.h). */
+#include "planners/inference.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/array_file.h"
+
+#define FORMAT    "automap-agent-1"
+#define MOST_SIZE 4096 /* of a hidden layer in a file */
+
+AgentSettings inference_settings(void) {
+    AgentSettings settings = agent_default_settings();
+    settings.n_step = 1; /* returns are whole ones already: every transition is a terminal one */
+    settings.dueling = false;
+    settings.double_q = false;
+    settings.hidden_count = 2;
+    settings.hidden[0] = 96;
+    settings.hidden[1] = 96;
+    settings.batch = 128;
+    settings.replay_capacity = 1 << 17;
+    settings.learning_rate = 0.001;
+    settings.epsilon_start = settings.epsilon_end = 0; /* the environment explores */
+    return settings;
+}
+
+AmStatus inference_agent_write(Agent *agent, const char *path, const char *about, AmError *error) {
+    const NetworkShape *shape = agent_shape(agent);
+    int64_t count = agent_parameter_count(agent), layers = shape->hidden_count;
+    AmStatus status = AM_OK;
+    float *parameters = malloc(sizeof(float) * (size_t)count);
+    if (!parameters) return am_fail_memory(error, count * (int64_t)sizeof(float));
+    TRY_OR_FAIL(agent_parameters(agent, parameters, error));
+    const ArrayToWrite arrays[] = {{"hidden", DTYPE_S32, 1, &layers, shape->hidden},
+                                   {"parameters", DTYPE_F32, 1, &count, parameters}};
+    const char *const metadata[] = {"format", FORMAT, "about", about, NULL};
+    status = array_file_write(path, arrays, 2, metadata, error);
+fail:
+    free(parameters);
+    return status;
+}
+
+static AmStatus read_parameters(Agent **agent, ArrayFile *file, AmError *error) {
+    const ArrayEntry *hidden = array_file_find(file, "hidden"), *entry = array_file_find(file, "parameters");
+    AgentSettings settings = inference_settings();
+    const char *const *metadata = file->metadata;
+    while (metadata && *metadata && strcmp(metadata[0], "format") != 0) metadata += 2;
+    if (!metadata || !*metadata || strcmp(metadata[1], FORMAT) != 0 || !hidden || !entry ||
+        hidden->type != DTYPE_S32 || hidden->rank != 1 || hidden->dimensions[0] > NETWORK_MAX_HIDDEN ||
+        entry->type != DTYPE_F32 || entry->rank != 1)
+        return am_fail(error, AM_ERROR_INPUT, file->path, "expected a trained agent (%s)", FORMAT);
+    settings.hidden_count = (int32_t)hidden->dimensions[0];
+    settings.replay_capacity = settings.batch; /* it learns no more */
+    TRY(array_file_read(file, hidden, settings.hidden, error));
+    for (int32_t k = 0; k < settings.hidden_count; k++)
+        if (settings.hidden[k] < 1 || settings.hidden[k] > MOST_SIZE)
+            return am_fail(error, AM_ERROR_INPUT, file->path, "hidden[%d] is %d; expected 1 to %d", k,
+                           settings.hidden[k], MOST_SIZE);
+    TRY(agent_create(agent, &settings, INFERENCE_FEATURES, 1, error));
+    float *parameters = malloc((size_t)entry->bytes + 1);
+    if (!parameters) return am_fail_memory(error, entry->bytes);
+    AmStatus status = array_file_read(file, entry, parameters, error);
+    if (status == AM_OK)
+        status = agent_set_parameters(*agent, parameters, entry->dimensions[0], file->path, error);
+    free(parameters);
+    return status;
+}
+
+AmStatus inference_agent_read(Agent **agent, const char *path, AmError *error) {
+    ArrayFile file;
+    *agent = NULL;
+    TRY(array_file_open(&file, path, error));
+    AmStatus status = read_parameters(agent, &file, error);
+    array_file_close(&file);
+    if (status != AM_OK) {
+        agent_free(*agent);
+        *agent = NULL;
+    }
+    return status;
+}
+
+AmStatus inference_batch_create(InferenceBatch *batch, Arena *arena, int32_t count, AmError *error) {
+    int64_t rows = (int64_t)count * INFERENCE_CANDIDATES;
+    *batch = (InferenceBatch){.states = ARENA_ARRAY(arena, InferenceState, count),
+                              .features = ARENA_ARRAY(arena, float, rows *INFERENCE_FEATURES),
+                              .outputs = ARENA_ARRAY(arena, float, rows),
+                              .count = count};
+    if (!batch->states || !batch->features || !batch->outputs)
+        return am_fail_memory(error, rows * (int64_t)sizeof(float) * INFERENCE_FEATURES);
+    return AM_OK;
+}
+
+AmStatus inference_choose(InferenceBatch *batch, Agent *agent, int32_t *chosen,
+                          double (*lengths)[INFERENCE_CANDIDATES], AmError *error) {
+    int32_t rows = 0, row = 0;
+    for (int32_t s = 0; s < batch->count; s++)
+        for (int32_t k = 0; k < batch->states[s].candidate_count; k++)
+            if (!batch->states[s].candidates[k].is_known)
+                memcpy(batch->features + (int64_t)rows++ * INFERENCE_FEATURES,
+                       batch->states[s].candidates[k].features, sizeof(float) * INFERENCE_FEATURES);
+    if (rows > 0) TRY(agent_values(agent, batch->features, rows, batch->outputs, error));
+    for (int32_t s = 0; s < batch->count; s++) {
+        const InferenceState *state = &batch->states[s];
+        double shortest = 0;
+        chosen[s] = -1;
+        for (int32_t k = 0; k < state->candidate_count; k++) {
+            double output = state->candidates[k].is_known ? 0 : batch->outputs[row++];
+            double length = inference_length(state, k, output);
+            if (lengths) lengths[s][k] = length;
+            if (chosen[s] >= 0 && !(length < shortest)) continue;
+            chosen[s] = k;
+            shortest = length;
+        }
+    }
+    return AM_OK;
+}
+
+/* Runs the one episode of a problem of at most INFERENCE_POINTS layers. */
+static AmStatus run_episode(ChainPlan *plan, const ChainProblem *problem, Agent *agent, Arena *arena,
+                            AmError *error) {
+    InferenceBatch batch;
+    TRY(inference_batch_create(&batch, arena, 1, error));
+    TRY(inference_reset(batch.states, problem, arena, error));
+    while (batch.states->candidate_count > 0) {
+        int32_t chosen;
+        TRY(inference_choose(&batch, agent, &chosen, NULL, error));
+        inference_step(batch.states, chosen);
+    }
+    *plan = batch.states->plan;
+    return AM_OK;
+}
+
+AmStatus inference_plan(ChainPlan *plan, const ChainProblem *problem, Agent *agent, AmError *error) {
+    if (problem->chain->sets)
+        return am_fail(error, AM_ERROR_USAGE, "",
+                       "the agent cuts chains, not graphs: put the layers in a row");
+    Arena arena = {0};
+    Chain coarse;
+    AmStatus status = AM_OK;
+    int32_t places[INFERENCE_POINTS + 1];
+    ChainProblem *within = ARENA_ARRAY(&arena, ChainProblem, 1);
+    if (!within) {
+        status = am_fail_memory(error, sizeof(*within));
+        goto fail;
+    }
+    *within = *problem;
+    within->chain = &coarse;
+    TRY_OR_FAIL(inference_coarsen(&coarse, places, problem->chain, &arena, error));
+    TRY_OR_FAIL(run_episode(plan, within, agent, &arena, error));
+    for (int32_t s = 0; s <= plan->stages; s++) plan->places[s] = places[plan->places[s]];
+fail:
+    arena_free(&arena);
+    return status;
+}

@@ -1,0 +1,42 @@
+/* Pipelines by inference: what a trained agent says about a chain, in milliseconds.
+ *
+ * Every stage is chosen once, by the smallest Q of its environment (inference_environment.h); nothing is
+ * searched or improved afterwards. A longer chain is coarsened to 128 layers first (Auto-MAP section 4.5.1).
+ *
+ * A trained agent is a file of named arrays with the network's parameters; what it was trained with stands in
+ * the file's metadata.
+ */
+#ifndef PLANNERS_INFERENCE_H
+#define PLANNERS_INFERENCE_H
+
+#include "dqn/agent.h"
+#include "planners/inference_environment.h"
+
+/* Settings of agents of this environment, with the default sizes of their network. */
+AgentSettings inference_settings(void);
+
+/* Reads a file that inference_agent_write wrote; agent_free releases the agent. AM_ERROR_INPUT: it is none.
+ */
+AmStatus inference_agent_read(Agent **agent, const char *path, AmError *error);
+/* `about`: one line on how it was trained. */
+AmStatus inference_agent_write(Agent *agent, const char *path, const char *about, AmError *error);
+
+/* The partition of a chain in problem->stages stages. AM_ERROR_INFEASIBLE: none fits the memory;
+ * AM_ERROR_USAGE: the places are not those of a chain. */
+AmStatus inference_plan(ChainPlan *plan, const ChainProblem *problem, Agent *agent, AmError *error);
+
+/* Many episodes side by side, for training and for the plan of one. */
+typedef struct InferenceBatch {
+    InferenceState *states;
+    float *features, *outputs; /* of all candidates of all states */
+    int32_t count;
+} InferenceBatch;
+
+AmStatus inference_batch_create(InferenceBatch *batch, Arena *arena, int32_t count, AmError *error);
+
+/* Asks the network about all candidates at once; chosen[count] is the best one of each state that is not
+ * done, -1 for others. lengths[count][INFERENCE_CANDIDATES], where not NULL, are their Q. */
+AmStatus inference_choose(InferenceBatch *batch, Agent *agent, int32_t *chosen,
+                          double (*lengths)[INFERENCE_CANDIDATES], AmError *error);
+
+#endif

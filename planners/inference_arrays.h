@@ -1,0 +1,54 @@
+/* Arrays that pipelines are learned on (Auto-MAP sections 3.5 and 4.5).
+ *
+ * A set is computation C, activation A and weight W of a made-up network, and the devices that it
+ * runs on. C and W are prefix sums, A is what a cut costs, as it is; all three are taken at 128 even points
+ * and scaled together, so that the largest number is 1: C in seconds of a micro-batch on a device of rate 1,
+ * A in seconds of its transfer on the link between servers, W in seconds on that link.
+ *
+ * Every number is a function of (seed, index). Of each array is drawn, independently:
+ *   noise     uniform [0, 1], normal (0.5, 0.2) cut to [0.02, inf), exponential, or binomial (8, 0.5) / 8
+ *   shape     flat; a ramp by a factor of up to 16 or 1/16 from end to end (convolutions: activations shrink,
+ *             weights grow); repeated blocks of 2 to 16 layers, each like the first up to 2 % noise
+ *   lumps     0 to 2 layers that weigh 4 to 24 times the mean (embeddings, classifiers)
+ *   length    128 to 1024 layers before they are coarsened
+ * The mean transfer is exp(U(log 0.001, log 0.3)) / 8 of all computation, all weights exp(U(log 0.01, log
+ * 3)). Devices: 1 to 64 servers of 1, 2, 4 or 8, 2 to 64 in all; links inside 1, 4, 10 or 40 times as fast as
+ * between; in half of the sets all rates are 1, else each server's is one of two or three of U(0.3, 1). At
+ * most 16 units of equal size. Stages: 2 to 8, in two of five sets one for each server where that many are;
+ * micro-batches 2 to 64, powers of 2. In half of the sets memory is short: 1 to 1.6 times what the fullest
+ * device needs when layers are shared out by work, or more where nothing would fit.
+ */
+#ifndef PLANNERS_INFERENCE_ARRAYS_H
+#define PLANNERS_INFERENCE_ARRAYS_H
+
+#include "planners/chain.h"
+
+#define INFERENCE_POINTS     128
+#define INFERENCE_MOST_UNITS 16
+#define INFERENCE_DEVICES    64
+
+/* The chain points into the set: a set is not copied. */
+typedef struct InferenceSet {
+    double rows[5][INFERENCE_POINTS + 1];
+    Chain chain;
+    ChainProblem problem;
+    int32_t device_count, per_server;
+    double rates[INFERENCE_DEVICES];
+    double inside, memory; /* link inside a server, the one between is 1; of each device */
+} InferenceSet;
+
+/* Set `index` under `seed`. With `any_length` in three of ten sets the chain has 12 to 127 layers that are
+ * not coarsened, as small models have. */
+void inference_generate(InferenceSet *set, uint64_t seed, uint64_t index, bool any_length);
+
+/* The chain at INFERENCE_POINTS even places; one that has no more is taken as it is. places[k] is the place
+ * of `chain` that place k of the result is. */
+AmStatus inference_coarsen(Chain *coarse, int32_t places[INFERENCE_POINTS + 1], const Chain *chain,
+                           Arena *arena, AmError *error);
+
+/* C, A, W of `count` sets from index 0 on, as .npz or .safetensors: computation, activation, weight [count,
+ * 128], rates [count, 64] (0 behind the last device), stages, micro_batches, per_server [count], inside,
+ * memory [count]. */
+AmStatus inference_arrays_write(const char *path, uint64_t seed, int32_t count, AmError *error);
+
+#endif

@@ -1,0 +1,68 @@
+/* The environment of pipelines by inference (Auto-MAP sections 3.5 and 4.5).
+ *
+ * A state is a chain of at most 128 layers with units of devices, and the stages chosen so far from the left.
+ * An action names where the next stage ends, in layers and in units of devices; actions that leave no way to
+ * finish within the memory are masked, by an exact table of what can still be finished, and so are those far
+ * off the balance of work, Auto-MAP's radius. The agent sees an action by features of what it leaves behind:
+ * the rest of the chain, the devices and the number of stages for it. All of them are ratios, so one network
+ * serves every length of chain, every number of devices and every mix of rates.
+ *
+ * The length of a pipeline (chain.h) is
+ *
+ *   Q(action) = max(M (t + 2 c) + r, t + 2 c + V(rest)),   V(rest) = estimate(rest) (1 + output / 5)
+ *
+ * t, c and r being those of the stage just chosen, and V what the network has learned that the rest will take
+ * when the agent goes on. The reward of a stage is how much longer the step becomes, E_{s+1} - E_s, so that
+ * the return behind an action is E_{s+1}; it is learned relative to the estimate. The estimate is the
+ * shortest of four splits of the rest that only share out work; the others are features. The rest of a single
+ * stage has a known length.
+ *
+ * There is no search here: every stage is chosen once.
+ */
+#ifndef PLANNERS_INFERENCE_ENVIRONMENT_H
+#define PLANNERS_INFERENCE_ENVIRONMENT_H
+
+#include "planners/chain.h"
+#include "planners/inference_arrays.h"
+
+#define INFERENCE_FEATURES     28
+#define INFERENCE_CANDIDATES   64 /* at most, of one step */
+#define INFERENCE_OUTPUT_SCALE 5
+
+/* One action, and what is known of it. */
+typedef struct InferenceCandidate {
+    int32_t place, unit; /* where the stage ends */
+    ChainStage stage;
+    double estimate; /* of the rest; its length where a single stage is left */
+    bool is_known;   /* that is: the network is not asked */
+    float features[INFERENCE_FEATURES];
+} InferenceCandidate;
+
+typedef struct InferenceState {
+    const ChainProblem *problem;
+    ChainPlan plan; /* its first `chosen` stages */
+    int32_t chosen;
+    int32_t candidate_count; /* 0: done */
+    InferenceCandidate candidates[INFERENCE_CANDIDATES];
+    /* next[(left, unit, place)]: the nearest place from `place` on from which `left` stages on the units from
+     * `unit` on can be finished; count + 1: none. */
+    uint8_t *next;
+} InferenceState;
+
+/* Starts an episode: the first candidates. The arena owns the table. AM_ERROR_USAGE: more than
+ * INFERENCE_POINTS layers; AM_ERROR_INFEASIBLE: no partition fits the memory. */
+AmStatus inference_reset(InferenceState *state, const ChainProblem *problem, Arena *arena, AmError *error);
+
+/* Takes a candidate; the last stage follows by itself. */
+void inference_step(InferenceState *state, int32_t candidate);
+
+/* Q of a candidate given the network's output for its features. */
+double inference_length(const InferenceState *state, int32_t candidate, double output);
+
+/* What the network should have said for a candidate whose rest took `rest`. */
+double inference_target(const InferenceCandidate *candidate, double rest);
+
+/* Whether any partition fits the memory. */
+bool inference_is_feasible(const ChainProblem *problem);
+
+#endif

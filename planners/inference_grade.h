@@ -1,0 +1,25 @@
+/* Grading the pipeline inference agent: its plans beside the exact optimum, an even split and a greedy one.
+ *
+ * The plans come from inference_plan() alone, which reaches no exact search (tests/check_inference).
+ * Lengths are the chain's (chain.h), for which the optimum is exact (chain_exact.h); by_events is the time of
+ * the plan over that of the optimum's, both by chain_simulate().
+ */
+#ifndef PLANNERS_INFERENCE_GRADE_H
+#define PLANNERS_INFERENCE_GRADE_H
+
+#include "planners/chain_exact.h"
+#include "planners/inference.h"
+
+typedef struct InferenceGrade {
+    int32_t count, invalid;
+    double mean, percentile_95, worst;    /* length over the optimum, less 1 */
+    double by_events;                     /* mean time over that of the optimum's plan, less 1 */
+    double even_mean, greedy_mean;        /* of the sets where those fit the memory */
+    int32_t even_invalid, greedy_invalid; /* where they do not */
+    double mean_seconds, most_seconds;    /* of one plan */
+} InferenceGrade;
+
+/* On sets 0 .. count - 1 under the seed. */
+AmStatus inference_grade(InferenceGrade *grade, Agent *agent, uint64_t seed, int32_t count, AmError *error);
+
+#endif

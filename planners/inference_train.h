@@ -1,0 +1,45 @@
+/* Offline training of the pipeline inference agent on generated arrays.
+ *
+ * Rounds of INFERENCE_ROUND episodes side by side, every one on a set of its own (inference_arrays.h). An
+ * episode explores for a random number of stages, from none to all but the last two, among the actions whose
+ * Q is within a tenth of the best, and is greedy from there on; the actions from the last exploring one on
+ * are stored with the rest's length as their return. After each round a fixed number of updates. In three
+ * phases, 60, 30 and 10 of 100 parts of the episodes, the learning rate falls to a third and a tenth; each
+ * begins with the network of the one before and a fresh replay.
+ *
+ * Everything is a function of the seed: an interrupted training continued from its checkpoint
+ * ends with the same network, bit for bit, on the same kind of processor.
+ */
+#ifndef PLANNERS_INFERENCE_TRAIN_H
+#define PLANNERS_INFERENCE_TRAIN_H
+
+#include <signal.h>
+
+#include "planners/inference.h"
+
+#define INFERENCE_ROUND 64
+
+typedef struct InferenceProgress {
+    int64_t episodes, episode_count;
+    double loss;     /* mean of the updates since the last report */
+    double estimate; /* mean return over the estimate of what was stored since then */
+    Agent *agent;
+} InferenceProgress;
+
+typedef struct InferenceTraining {
+    uint64_t seed;
+    int64_t episodes;       /* in all; rounded up to whole rounds */
+    const char *checkpoint; /* written at every report and at the end; or NULL */
+    bool resume;            /* from the checkpoint */
+    const volatile sig_atomic_t *interrupted;
+    int64_t report_every; /* episodes; 0: never */
+    AmStatus (*on_report)(void *user, const InferenceProgress *progress, AmError *error);
+    void *user;
+} InferenceTraining;
+
+/* The trained agent; agent_free releases it. When interrupted it writes the checkpoint and gives the agent as
+ * it is, with
+ * `*done` the episodes that it had. AM_ERROR_INPUT: the checkpoint is not of this training. */
+AmStatus inference_train(Agent **agent, int64_t *done, const InferenceTraining *training, AmError *error);
+
+#endif
