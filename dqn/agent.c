@@ -30,6 +30,9 @@ AgentSettings agent_default_settings(void) {
                            .hidden = {64, 64},
                            .double_q = true,
                            .dueling = true,
+                           .v_min = -10,
+                           .v_max = 10,
+                           .environments = 1,
                            .seed = 1};
 }
 
@@ -61,8 +64,15 @@ static AmStatus check_settings(const AgentSettings *settings, AmError *error) {
         {"priority_epsilon", settings->priority_epsilon, 1e-12, 1},
         {"huber", settings->huber, 0, 1e30},
         {"n_step", settings->n_step, 0, 1 << 20},
+        {"v_min", settings->v_min, -1e30, 1e30},
+        {"v_max", settings->v_max, -1e30, 1e30},
+        {"environments", settings->environments, 1, AGENT_MAX_ENVIRONMENTS},
     };
-    return check_ranges(ranges, sizeof(ranges) / sizeof(*ranges), error);
+    TRY(check_ranges(ranges, sizeof(ranges) / sizeof(*ranges), error));
+    if (settings->atoms > 0 && !(settings->v_min < settings->v_max))
+        return am_fail(error, AM_ERROR_USAGE, "", "agent setting v_min is %g; expected less than v_max, %g",
+                       settings->v_min, settings->v_max);
+    return AM_OK;
 }
 
 static LearnerSettings learner_settings(const AgentSettings *settings, int32_t observation_size,
@@ -73,12 +83,16 @@ static LearnerSettings learner_settings(const AgentSettings *settings, int32_t o
                                         .channels = settings->channels,
                                         .length = settings->length,
                                         .hidden_count = settings->hidden_count,
-                                        .dueling = settings->dueling},
+                                        .atoms = settings->atoms,
+                                        .dueling = settings->dueling,
+                                        .noisy = settings->noisy},
                               .learning_rate = settings->learning_rate,
                               .alpha = settings->alpha,
                               .beta = settings->beta,
                               .priority_epsilon = settings->priority_epsilon,
                               .huber = settings->huber,
+                              .v_min = settings->v_min,
+                              .v_max = settings->v_max,
                               .batch = settings->batch,
                               .target_update = settings->target_update,
                               .replay_capacity = settings->replay_capacity,
@@ -88,6 +102,17 @@ static LearnerSettings learner_settings(const AgentSettings *settings, int32_t o
     memcpy(result.shape.convolutions, settings->convolutions, sizeof(result.shape.convolutions));
     memcpy(result.shape.hidden, settings->hidden, sizeof(result.shape.hidden));
     return result;
+}
+
+/* Room for the values of `rows` observations. */
+static AmStatus reserve_values(Agent *agent, int32_t rows, AmError *error) {
+    if (rows <= agent->values_rows) return AM_OK;
+    size_t row = sizeof(float) * (size_t)agent->shape.action_count;
+    float *values = arena_grow(&agent->arena, NULL, 0, row * (size_t)rows);
+    if (!values) return am_fail_memory(error, (int64_t)row * rows);
+    agent->values = values;
+    agent->values_rows = rows;
+    return AM_OK;
 }
 
 AmStatus agent_create_within(Agent **result, const AgentSettings *settings, int32_t observation_size,
@@ -101,13 +126,15 @@ AmStatus agent_create_within(Agent **result, const AgentSettings *settings, int3
     LearnerSettings learning = learner_settings(settings, observation_size, action_count);
     TRY_OR_FAIL(learner_create(&agent->learner, settings->device, &learning, most_bytes, error));
     agent->shape = agent->learner->network.shape;
-    agent->values = ARENA_ARRAY(&agent->arena, float, action_count);
-    if (!agent->values) {
-        status = am_fail_memory(error, (int64_t)sizeof(float) * action_count);
+    TRY_OR_FAIL(reserve_values(agent, 1, error));
+    agent->waiting = ARENA_ARRAY(&agent->arena, NStep, settings->environments);
+    if (!agent->waiting) {
+        status = am_fail_memory(error, (int64_t)sizeof(NStep) * settings->environments);
         goto fail;
     }
-    TRY_OR_FAIL(n_step_create(&agent->waiting, &agent->arena, settings->n_step, settings->gamma,
-                              observation_size, action_count, error));
+    for (int32_t i = 0; i < settings->environments; i++)
+        TRY_OR_FAIL(n_step_create(&agent->waiting[i], &agent->arena, settings->n_step, settings->gamma,
+                                  observation_size, action_count, error));
     random_seed(&agent->random, settings->seed);
     *result = agent;
     return AM_OK;
@@ -196,16 +223,6 @@ static int32_t random_action(Agent *agent, const uint8_t *mask) {
     return -1;
 }
 
-int32_t agent_act(Agent *agent, const float *observation, const uint8_t *mask, bool greedy) {
-    if (!greedy) {
-        double epsilon = agent_epsilon(agent);
-        agent->explored++;
-        if (random_uniform(&agent->random) < epsilon) return random_action(agent, mask);
-    }
-    if (agent_values(agent, observation, 1, agent->values, NULL) != AM_OK) return -1;
-    return loss_best_action(agent->values, mask, agent->shape.action_count);
-}
-
 /* Keeps the first failure and hands it to the caller. */
 static AmStatus keep(Agent *agent, AmStatus status, AmError *error) {
     if (status == AM_OK) return AM_OK;
@@ -215,7 +232,49 @@ static AmStatus keep(Agent *agent, AmStatus status, AmError *error) {
 
 AmStatus agent_values(Agent *agent, const float *observations, int32_t count, float *values, AmError *error) {
     TRY(agent_check(agent, error));
-    return keep(agent, learner_values(agent->learner, observations, count, values, &agent->failure), error);
+    AmStatus status =
+        learner_values(agent->learner, observations, count, LEARNER_NO_NOISE, values, &agent->failure);
+    return keep(agent, status, error);
+}
+
+/* Fills actions[count] with random choices, or CHOOSE where the values decide;
+ * returns whether any do. */
+enum { CHOOSE = -2 };
+
+static bool explore(Agent *agent, const uint8_t *masks, int32_t count, int32_t *actions) {
+    bool any = false;
+    for (int32_t i = 0; i < count; i++) {
+        const uint8_t *mask = masks ? masks + (int64_t)i * agent->shape.action_count : NULL;
+        double epsilon = agent_epsilon(agent);
+        agent->explored++;
+        bool random = random_uniform(&agent->random) < epsilon;
+        actions[i] = random ? random_action(agent, mask) : CHOOSE;
+        any = any || !random;
+    }
+    return any;
+}
+
+AmStatus agent_act_many(Agent *agent, const float *observations, const uint8_t *masks, int32_t count,
+                        bool greedy, int32_t *actions, AmError *error) {
+    int64_t action_count = agent->shape.action_count, noise = LEARNER_NO_NOISE;
+    for (int32_t i = 0; i < count; i++) actions[i] = greedy ? CHOOSE : -1;
+    TRY(agent_check(agent, error));
+    if (!greedy && !explore(agent, masks, count, actions)) return AM_OK;
+    if (!greedy && agent->shape.noisy) noise = agent->noise_draws++;
+    AmStatus status = reserve_values(agent, count, &agent->failure);
+    if (status == AM_OK)
+        status = learner_values(agent->learner, observations, count, noise, agent->values, &agent->failure);
+    for (int32_t i = 0; i < count; i++)
+        if (status != AM_OK) actions[i] = -1;
+        else if (actions[i] == CHOOSE)
+            actions[i] = loss_best_action(agent->values + i * action_count,
+                                          masks ? masks + i * action_count : NULL, (int32_t)action_count);
+    return keep(agent, status, error);
+}
+
+int32_t agent_act(Agent *agent, const float *observation, const uint8_t *mask, bool greedy) {
+    int32_t action = -1;
+    return agent_act_many(agent, observation, mask, 1, greedy, &action, NULL) == AM_OK ? action : -1;
 }
 
 static bool all_finite(const float *numbers, int64_t count) {
@@ -234,20 +293,28 @@ AmStatus agent_observe(Agent *agent, const AgentStep *step, AmError *error) {
     if (step->action < 0 || step->action >= shape->action_count)
         return am_fail(error, AM_ERROR_USAGE, "", "action %d was observed; expected 0 to %d", step->action,
                        shape->action_count - 1);
+    if (step->environment < 0 || step->environment >= agent->settings.environments)
+        return am_fail(error, AM_ERROR_USAGE, "", "a step of environment %d; expected 0 to %d",
+                       step->environment, agent->settings.environments - 1);
     if (!isfinite((float)step->reward) || !all_finite(step->observation, shape->observation_size) ||
         (!step->terminal && !all_finite(step->next_observation, shape->observation_size)))
         return am_fail(error, AM_ERROR_USAGE, "", "a reward or an observation is not a finite number");
     const NStepSink sink = {store, agent};
-    AmStatus status =
-        n_step_observe(&agent->waiting, &agent->arena, &sink, step->observation, step->action, step->reward,
-                       step->next_observation, step->next_mask, step->terminal, &agent->failure);
+    AmStatus status = n_step_observe(&agent->waiting[step->environment], &agent->arena, &sink,
+                                     step->observation, step->action, step->reward, step->next_observation,
+                                     step->next_mask, step->terminal, &agent->failure);
     return keep(agent, status, error);
 }
 
-void agent_end_episode(Agent *agent) {
-    if (agent->failure.code != AM_OK) return;
+void agent_end_episode_of(Agent *agent, int32_t environment) {
+    bool known = environment >= 0 && environment < agent->settings.environments;
+    if (!known || agent->failure.code != AM_OK) return;
     const NStepSink sink = {store, agent};
-    keep(agent, n_step_truncate(&agent->waiting, &sink, &agent->failure), NULL);
+    keep(agent, n_step_truncate(&agent->waiting[environment], &sink, &agent->failure), NULL);
+}
+
+void agent_end_episode(Agent *agent) {
+    for (int32_t i = 0; i < agent->settings.environments; i++) agent_end_episode_of(agent, i);
 }
 
 bool agent_learn(Agent *agent, int32_t updates) {

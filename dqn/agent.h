@@ -1,6 +1,7 @@
-/* Agent: deep Q-learning over vectors (double DQN, dueling heads, prioritized
- * replay, n-step returns: the parts of Rainbow, Hessel et al. 2018, that Auto-MAP
- * section 5.1 switches on).
+/* Agent: deep Q-learning over vectors with all parts of Rainbow (Hessel et al.
+ * 2018), each with its switch. Auto-MAP section 5.1 has double DQN, dueling heads
+ * and prioritized replay on; n-step returns, noisy layers (noise.h) and
+ * distributions of the return (distribution.h) are the others.
  *
  * It knows nothing of programs or plans. An episode is
  *
@@ -10,6 +11,9 @@
  *       agent_observe(agent, &(AgentStep){...}, error)
  *       agent_learn(agent, 1)
  *   agent_end_episode(agent)
+ *
+ * Several environments may be walked in turn by one agent: agent_act_many chooses
+ * for all of them in one pass, and every step says which one it is of.
  *
  * Networks, replay and updates live on a device (learner.h). Given the same
  * settings, seed and calls the agent does the same, bit for bit, on the same kind
@@ -54,11 +58,18 @@ typedef struct AgentSettings {
     int32_t hidden_count;
     int32_t hidden[NETWORK_MAX_HIDDEN];
     bool double_q, dueling;
+    bool noisy;           /* dense layers with learnt noise; epsilon may then be 0 */
+    int32_t atoms;        /* 0: the mean return; else 2 .. NETWORK_MAX_ATOMS of its distribution, */
+    double v_min, v_max;  /* from the least to the largest return that can be told apart */
+    int32_t environments; /* walked in turn: 1 .. AGENT_MAX_ENVIRONMENTS */
     uint64_t seed;
 } AgentSettings;
 
+#define AGENT_MAX_ENVIRONMENTS 4096
+
 /* Auto-MAP's settings (its section 5.1), with gamma 1: with gamma 0.6 the
- * optimal policy of a cost objective is not the cheapest plan. */
+ * optimal policy of a cost objective is not the cheapest plan. v_min and v_max are
+ * -10 and 10, read where atoms are asked for (51 are usual). */
 AgentSettings agent_default_settings(void);
 
 typedef struct Agent Agent;
@@ -84,11 +95,18 @@ AmStatus agent_explore(Agent *agent, double epsilon_start, double epsilon_end, i
 /* The action for observation[observation_size]. `mask` [action_count] is 1 for
  * legal actions, NULL if all are; random choices keep to it too. -1 if nothing
  * is legal, or after a failure. Greedy: the best value, the first among equals, without moving the
- * exploration schedule or the random numbers. */
+ * exploration schedule or the random numbers, by the means of noisy layers. */
 int32_t agent_act(Agent *agent, const float *observation, const uint8_t *mask, bool greedy);
 
+/* agent_act for observations[count, observation_size] and masks[count,
+ * action_count] (NULL: all are legal) in one forward pass. Greedy actions are
+ * those of `count` calls; so are the others, unless layers are noisy: a call is
+ * one draw of noise. */
+AmStatus agent_act_many(Agent *agent, const float *observations, const uint8_t *masks, int32_t count,
+                        bool greedy, int32_t *actions, AmError *error);
+
 /* values[count, action_count] of observations[count, observation_size], for
- * planners that rank many candidates at once. */
+ * planners that rank many candidates at once; a row's do not depend on the others. */
 AmStatus agent_values(Agent *agent, const float *observations, int32_t count, float *values, AmError *error);
 
 /* One step of the environment; the arrays stay the caller's. */
@@ -99,15 +117,18 @@ typedef struct AgentStep {
     const float *next_observation; /* not read if terminal */
     const uint8_t *next_mask;      /* legal actions in the next state, NULL: all */
     bool terminal;                 /* the episode is over: nothing follows. A finished plan is terminal. */
+    int32_t environment;           /* 0 .. environments - 1 */
 } AgentStep;
 
-/* AM_ERROR_USAGE for an action out of range or numbers that are not finite. */
+/* AM_ERROR_USAGE for an action or environment out of range or numbers that are not finite. */
 AmStatus agent_observe(Agent *agent, const AgentStep *step, AmError *error);
 
 /* The episode stops here, whether or not its last step was terminal. Steps
  * that wait for their n-step return are stored; without a termination they
- * bootstrap from the state the episode stopped in. */
+ * bootstrap from the state the episode stopped in. Of several environments, the
+ * episodes of all, or of the one given. */
 void agent_end_episode(Agent *agent);
+void agent_end_episode_of(Agent *agent, int32_t environment);
 
 /* `updates` updates from a batch each, without waiting for the device; false, and
  * nothing done, until the replay holds a batch, and after a failure. */

@@ -17,7 +17,7 @@
 
 #include "dqn/agent_state.h"
 
-#define MAGIC          0x32544e4741514441 /* "ADQAGNT2", little-endian */
+#define MAGIC          0x33544e4741514441 /* "ADQAGNT3", little-endian */
 #define MOST_UPDATES   ((int64_t)1 << 53)
 #define FREE_BYTES     ((int64_t)64 << 20)
 #define BYTES_PER_BYTE 64 /* memory granted per byte of the file, beyond FREE_BYTES */
@@ -71,6 +71,11 @@ static void transfer_settings(Stream *stream, AgentSettings *settings) {
     TRANSFER(stream, settings->hidden);
     transfer_flag(stream, &settings->double_q);
     transfer_flag(stream, &settings->dueling);
+    transfer_flag(stream, &settings->noisy);
+    TRANSFER(stream, settings->atoms);
+    TRANSFER(stream, settings->v_min);
+    TRANSFER(stream, settings->v_max);
+    TRANSFER(stream, settings->environments);
     TRANSFER(stream, settings->seed);
 }
 
@@ -108,8 +113,7 @@ static void transfer_arrays(Stream *stream, const LearnerState *state, const Net
     transfer(stream, state->masses, rows * sizeof(double));
 }
 
-static AmStatus transfer_waiting(Stream *stream, Agent *agent, AmError *error) {
-    NStep *waiting = &agent->waiting;
+static AmStatus transfer_waiting(Stream *stream, Agent *agent, NStep *waiting, AmError *error) {
     int32_t count = waiting->count;
     size_t size = (size_t)waiting->observation_size;
     TRANSFER(stream, count);
@@ -129,7 +133,10 @@ static AmStatus transfer_waiting(Stream *stream, Agent *agent, AmError *error) {
 static AmStatus transfer_acting(Stream *stream, Agent *agent, AmError *error) {
     TRANSFER(stream, agent->random.state);
     TRANSFER(stream, agent->explored);
-    return transfer_waiting(stream, agent, error);
+    TRANSFER(stream, agent->noise_draws);
+    for (int32_t i = 0; i < agent->settings.environments && !stream->failed; i++)
+        TRY(transfer_waiting(stream, agent, &agent->waiting[i], error));
+    return AM_OK;
 }
 
 static AmStatus save(Agent *agent, Arena *scratch, Text *bytes, AmError *error) {
@@ -198,16 +205,21 @@ static bool state_is_sound(const LearnerState *state, const NetworkShape *shape,
            are_masses(state->masses, state->count);
 }
 
-static bool acting_is_sound(const Agent *agent) {
-    const NStep *waiting = &agent->waiting;
+static bool waiting_is_sound(const NStep *waiting) {
     const float most = 3.402823466e+38f;
     size_t size = (size_t)waiting->observation_size;
-    const uint64_t *random = agent->random.state;
-    return agent->explored >= 0 && (random[0] | random[1] | random[2] | random[3]) != 0 &&
-           are_actions(waiting->actions, waiting->count, waiting->action_count) &&
+    return are_actions(waiting->actions, waiting->count, waiting->action_count) &&
            are_finite(waiting->rewards, waiting->count) &&
            in_range(waiting->observations, (size_t)waiting->count * size, -most, most) &&
            in_range(waiting->last_observation, size, -most, most);
+}
+
+static bool acting_is_sound(const Agent *agent) {
+    const uint64_t *random = agent->random.state;
+    for (int32_t i = 0; i < agent->settings.environments; i++)
+        if (!waiting_is_sound(&agent->waiting[i])) return false;
+    return agent->explored >= 0 && agent->noise_draws >= 0 &&
+           (random[0] | random[1] | random[2] | random[3]) != 0;
 }
 
 /* Takes the state from the bytes; stream->failed if they are not one. */

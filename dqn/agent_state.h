@@ -11,13 +11,15 @@ struct Agent {
     Arena arena; /* owns what follows except the learner */
     AgentSettings settings;
     NetworkShape shape;
-    Learner *learner; /* networks, replay, updates */
-    NStep waiting;
-    Random random;    /* of acting and of the first parameters */
-    int64_t explored; /* exploring actions under the present schedule */
-    double loss;      /* agent_loss's last result */
-    float *values;    /* [action_count] */
-    AmError failure;  /* code AM_OK: none */
+    Learner *learner;    /* networks, replay, updates */
+    NStep *waiting;      /* [environments] */
+    Random random;       /* of acting and of the first parameters */
+    int64_t explored;    /* exploring actions under the present schedule */
+    int64_t noise_draws; /* made for exploring */
+    double loss;         /* agent_loss's last result */
+    float *values;       /* [values_rows, action_count] */
+    int32_t values_rows;
+    AmError failure; /* code AM_OK: none */
 };
 
 /* agent_create, refused with AM_ERROR_USAGE if the agent would take more than

@@ -27,11 +27,12 @@ typedef struct Device {
     const char *name;
     AmStatus (*check)(AmError *error);
     AmStatus (*create)(Learner **learner, const Learner *base, AmError *error);
+    bool plain; /* has neither noisy layers nor distributions */
 } Device;
 
 static const Device DEVICES[DQN_DEVICE_COUNT] = {
-    [DQN_CPU] = {"cpu", cpu_check, learner_cpu_create},
-    [DQN_CUDA] = {"cuda", learner_cuda_check, learner_cuda_create},
+    [DQN_CPU] = {"cpu", cpu_check, learner_cpu_create, false},
+    [DQN_CUDA] = {"cuda", learner_cuda_check, learner_cuda_create, true},
 };
 
 const char *dqn_device_name(DqnDevice device) {
@@ -47,16 +48,28 @@ AmStatus dqn_device_check(DqnDevice device, AmError *error) {
 static int64_t memory_bytes(const Network *network, const LearnerSettings *settings) {
     int64_t size = network->shape.observation_size, actions = network->shape.action_count;
     int64_t replay_row = 8 * size + actions + 12 + 2 * 2 * (int64_t)sizeof(double);
-    int64_t batch_row = 4 * (2 * size + 5 * actions + 3 * network_pass_width(network));
+    int64_t outputs = actions * network->action_outputs;
+    int64_t batch_row = 4 * (2 * size + 2 * actions + 6 * outputs + 4 * network_pass_width(network));
+    int64_t noise = network->shape.noisy ? 4 * 4 * network->mean_count : 0;
     return replay_row * settings->replay_capacity + batch_row * settings->batch +
-           5 * 4 * network->parameter_count;
+           5 * 4 * network->parameter_count + noise;
+}
+
+static AmStatus check_shape(const Device *device, const NetworkShape *shape, AmError *error) {
+    const char *missing = shape->noisy ? "noisy" : shape->atoms > 0 ? "atoms" : NULL;
+    if (!missing || !device->plain) return AM_OK;
+    return am_fail(error, AM_ERROR_USAGE, "",
+                   "agent setting %s: device %s cannot learn with it; device %s can", missing, device->name,
+                   DEVICES[DQN_CPU].name);
 }
 
 AmStatus learner_create(Learner **learner, DqnDevice device, const LearnerSettings *settings,
                         int64_t most_bytes, AmError *error) {
     *learner = NULL;
     Learner base = {.settings = *settings};
+    TRY(check_shape(&DEVICES[device], &settings->shape, error));
     TRY(network_create(&base.network, &settings->shape, error));
+    base.atoms = (Atoms){settings->shape.atoms, settings->v_min, settings->v_max};
     int64_t bytes = memory_bytes(&base.network, settings);
     if (bytes > most_bytes)
         return am_fail(error, AM_ERROR_USAGE, "",
@@ -77,9 +90,9 @@ AmStatus learner_add(Learner *learner, const Transition *transitions, int32_t co
     return AM_OK;
 }
 
-AmStatus learner_values(Learner *learner, const float *observations, int32_t count, float *values,
-                        AmError *error) {
-    return learner->methods->values(learner, observations, count, values, error);
+AmStatus learner_values(Learner *learner, const float *observations, int32_t count, int64_t noise,
+                        float *values, AmError *error) {
+    return learner->methods->values(learner, observations, count, noise, values, error);
 }
 
 AmStatus learner_learn(Learner *learner, int32_t updates, AmError *error) {

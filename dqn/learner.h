@@ -8,9 +8,11 @@
  *
  * One update (Rainbow's parts, Hessel et al. 2018): draw a batch by priority; Q
  * of the states and of the next states by the online network, of the next
- * states by the target network; double-DQN targets; weighted Huber loss; Adam;
- * new priorities from the unweighted errors; every target_update updates the
- * target becomes a copy of the online network.
+ * states by the target network; double-DQN targets; weighted Huber loss, or cross
+ * entropy between distributions of the return (distribution.h); Adam; new
+ * priorities from the unweighted errors; every target_update updates the target
+ * becomes a copy of the online network. Noisy networks draw their noise (noise.h)
+ * once an update each, under the number of the update.
  *
  * Calls may return before a device has done the work. Nothing is read back by
  * learner_add and learner_learn; what went wrong on a device comes out of a
@@ -24,6 +26,7 @@
 
 #include "base/arena.h"
 #include "base/status.h"
+#include "dqn/distribution.h"
 #include "dqn/network.h"
 #include "dqn/transition.h"
 
@@ -55,10 +58,11 @@ typedef struct LearnerSettings {
     double learning_rate;
     double alpha, beta, priority_epsilon; /* of prioritized replay */
     double huber;
+    double v_min, v_max; /* of distributions: not read without shape.atoms */
     int32_t batch, target_update, replay_capacity;
     bool double_q;
     DqnUpdate update;
-    uint64_t seed; /* of sampling */
+    uint64_t seed; /* of sampling and of noise */
 } LearnerSettings;
 
 /* The whole state in host memory, arrays of `count` rows owned by an arena. */
@@ -80,8 +84,8 @@ typedef struct Learner Learner;
 typedef struct LearnerMethods {
     void (*free)(Learner *learner);
     AmStatus (*add)(Learner *learner, const Transition *transitions, int32_t count, AmError *error);
-    AmStatus (*values)(Learner *learner, const float *observations, int32_t count, float *values,
-                       AmError *error);
+    AmStatus (*values)(Learner *learner, const float *observations, int32_t count, int64_t noise,
+                       float *values, AmError *error);
     AmStatus (*learn)(Learner *learner, int32_t updates, AmError *error);
     AmStatus (*take_loss)(Learner *learner, double *sum, AmError *error);
     AmStatus (*get_parameters)(Learner *learner, float *parameters, AmError *error);
@@ -97,6 +101,7 @@ struct Learner {
     const char *description; /* how updates are made; static */
     LearnerSettings settings;
     Network network;
+    Atoms atoms;         /* of shape.atoms */
     int32_t count, next; /* transitions held; the place written next */
     int64_t updates;
     int64_t adam_steps;     /* updates since the parameters were set */
@@ -109,7 +114,8 @@ AmStatus learner_cpu_create(Learner **learner, const Learner *base, AmError *err
 AmStatus learner_cuda_create(Learner **learner, const Learner *base, AmError *error);
 AmStatus learner_cuda_check(AmError *error);
 
-/* AM_ERROR_USAGE for a shape out of range or more than `most_bytes` of memory;
+/* AM_ERROR_USAGE for a shape out of range, one that the device has no learner for
+ * (noisy layers and atoms: the CPU alone), or more than `most_bytes` of memory;
  * AM_ERROR_RUNTIME if the device cannot be used. learner_free releases it. */
 AmStatus learner_create(Learner **learner, DqnDevice device, const LearnerSettings *settings,
                         int64_t most_bytes, AmError *error);
@@ -118,9 +124,12 @@ void learner_free(Learner *learner);
 /* Stores copies over the oldest transitions, in order. */
 AmStatus learner_add(Learner *learner, const Transition *transitions, int32_t count, AmError *error);
 
-/* values[count, action_count] of observations[count, observation_size]. */
-AmStatus learner_values(Learner *learner, const float *observations, int32_t count, float *values,
-                        AmError *error);
+/* values[count, action_count] of observations[count, observation_size]: of
+ * distributions their means. `noise` counts the draws of acting, one for all rows;
+ * LEARNER_NO_NOISE: by the means of the parameters. */
+#define LEARNER_NO_NOISE ((int64_t)-1)
+AmStatus learner_values(Learner *learner, const float *observations, int32_t count, int64_t noise,
+                        float *values, AmError *error);
 
 /* `updates` updates; the replay holds at least one batch. */
 AmStatus learner_learn(Learner *learner, int32_t updates, AmError *error);

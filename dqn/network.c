@@ -53,6 +53,11 @@ static AmStatus create_filters(Network *network, int64_t *offset, int32_t *dense
     return AM_OK;
 }
 
+static int64_t head_outputs(const Network *network) {
+    const NetworkShape *shape = &network->shape;
+    return ((int64_t)shape->action_count + (shape->dueling ? 1 : 0)) * network->action_outputs;
+}
+
 AmStatus network_create(Network *network, const NetworkShape *shape, AmError *error) {
     if (!width_ok(shape->observation_size) || !width_ok(shape->action_count))
         return am_fail(error, AM_ERROR_USAGE, "", "network: %d observations and %d actions; expected 1 to %d",
@@ -60,27 +65,35 @@ AmStatus network_create(Network *network, const NetworkShape *shape, AmError *er
     if (shape->hidden_count < 0 || shape->hidden_count > NETWORK_MAX_HIDDEN)
         return am_fail(error, AM_ERROR_USAGE, "", "network: %d hidden layers; expected 0 to %d",
                        shape->hidden_count, NETWORK_MAX_HIDDEN);
-    *network = (Network){.shape = *shape, .layer_count = shape->hidden_count + 1};
+    if (shape->atoms != 0 && (shape->atoms < 2 || shape->atoms > NETWORK_MAX_ATOMS))
+        return am_fail(error, AM_ERROR_USAGE, "", "network: %d atoms; expected 0 or 2 to %d", shape->atoms,
+                       NETWORK_MAX_ATOMS);
+    *network = (Network){.shape = *shape,
+                         .layer_count = shape->hidden_count + 1,
+                         .action_outputs = shape->atoms > 0 ? shape->atoms : 1};
     int64_t offset = 0;
     int32_t inputs;
     TRY(create_filters(network, &offset, &inputs, error));
+    network->dense = offset;
     for (int32_t i = 0; i < network->layer_count; i++) {
         NetworkLayer *layer = &network->layers[i];
         bool head = i == shape->hidden_count;
         layer->inputs = inputs;
-        layer->outputs = head ? shape->action_count + (shape->dueling ? 1 : 0) : shape->hidden[i];
-        if (!head && !width_ok(layer->outputs))
-            return am_fail(error, AM_ERROR_USAGE, "", "network: a hidden layer of %d; expected 1 to %d",
-                           layer->outputs, NETWORK_MAX_WIDTH);
+        int64_t outputs = head ? head_outputs(network) : shape->hidden[i];
+        if (outputs < 1 || outputs > NETWORK_MAX_WIDTH + 1)
+            return am_fail(error, AM_ERROR_USAGE, "", "network: a layer of %lld; expected 1 to %d",
+                           (long long)outputs, NETWORK_MAX_WIDTH);
+        layer->outputs = (int32_t)outputs;
         layer->weights = offset;
         layer->biases = offset + (int64_t)layer->inputs * layer->outputs;
         offset = layer->biases + layer->outputs;
         inputs = layer->outputs;
     }
-    if (offset > NETWORK_MAX_COUNT)
+    network->mean_count = offset;
+    network->parameter_count = shape->noisy ? network_deviation(network, offset) : offset;
+    if (network->parameter_count > NETWORK_MAX_COUNT)
         return am_fail(error, AM_ERROR_USAGE, "", "network: %lld parameters; at most %lld are allowed",
-                       (long long)offset, (long long)NETWORK_MAX_COUNT);
-    network->parameter_count = offset;
+                       (long long)network->parameter_count, (long long)NETWORK_MAX_COUNT);
     return AM_OK;
 }
 
@@ -122,6 +135,8 @@ AmStatus network_pass_create(NetworkPass *pass, Arena *arena, const Network *net
     return allocate(&pass->next_gradient, arena, rows * network_widest(network), error);
 }
 
+#define NOISE_DEVIATION 0.5 /* of weights and biases, times sqrt(inputs): Fortunato's sigma_0 */
+
 static void initialize(Real *weights, int64_t count, double deviation, Random *random) {
     for (int64_t k = 0; k < count; k++) weights[k] = (Real)(deviation * random_normal(random));
 }
@@ -139,6 +154,10 @@ void network_initialize(const Network *network, Real *parameters, Random *random
         double scale = i == network->layer_count - 1 ? 0.1 : 1.0;
         initialize(parameters + layer->weights, (int64_t)layer->inputs * layer->outputs,
                    scale * sqrt(2.0 / layer->inputs), random);
+        if (!network->shape.noisy) continue;
+        Real *deviations = parameters + network_deviation(network, layer->weights);
+        int64_t count = ((int64_t)layer->inputs + 1) * layer->outputs;
+        for (int64_t k = 0; k < count; k++) deviations[k] = (Real)(NOISE_DEVIATION / sqrt(layer->inputs));
     }
 }
 

@@ -10,6 +10,15 @@
  * The mean runs over all actions, masked or not, so that acting, training and
  * targets see the same function. Without dueling the head gives Q directly.
  *
+ * With `atoms` the head gives that many numbers for the state and for each
+ * action instead of one, and the formula holds for each of them: the logits of
+ * the distributions of distribution.h.
+ *
+ * With `noisy` a second number stands behind every dense weight and bias, the
+ * deviation of its noise: noise.h. Behind the parameters above, the means, come
+ * the deviations in the same order. A pass takes means alone, or the means with
+ * the noise of one draw added.
+ *
  * A Network is only the shape and the place of every layer in one flat buffer;
  * the online and target parameters, their gradients and Adam's moments are
  * buffers of `parameter_count` numbers in that layout. Work is asked for in
@@ -44,6 +53,7 @@ typedef float Real;
 #define NETWORK_MAX_CONVOLUTIONS 4
 #define NETWORK_MAX_WIDTH        (1 << 20)
 #define NETWORK_MAX_COUNT        ((int64_t)1 << 28) /* parameters */
+#define NETWORK_MAX_ATOMS        256
 
 typedef struct NetworkConvolution {
     int32_t filters, width, stride; /* no padding: (length - width) / stride + 1 outputs */
@@ -58,7 +68,8 @@ typedef struct NetworkShape {
     NetworkConvolution convolutions[NETWORK_MAX_CONVOLUTIONS];
     int32_t hidden_count; /* 0 .. NETWORK_MAX_HIDDEN */
     int32_t hidden[NETWORK_MAX_HIDDEN];
-    bool dueling;
+    int32_t atoms; /* 0: one value for each action; else 2 .. NETWORK_MAX_ATOMS logits */
+    bool dueling, noisy;
 } NetworkShape;
 
 /* weights [inputs, outputs] and biases [outputs], row-major, as offsets into a
@@ -82,8 +93,16 @@ typedef struct Network {
     NetworkFilter filters[NETWORK_MAX_CONVOLUTIONS];
     NetworkLayer layers[NETWORK_MAX_HIDDEN + 1]; /* the hidden layers, then the head */
     int32_t layer_count;
+    int32_t action_outputs; /* numbers for each action: 1, or the atoms */
+    int64_t dense;          /* where the dense layers begin */
+    int64_t mean_count;     /* parameters that a pass takes */
     int64_t parameter_count;
 } Network;
+
+/* The deviation of the dense mean at `offset`, in a noisy network. */
+static inline int64_t network_deviation(const Network *network, int64_t offset) {
+    return network->mean_count + offset - network->dense;
+}
 
 /* What a forward pass leaves for the backward pass, for up to `capacity` rows.
  * maps[i] is [capacity, filters[i].output_row], the last one with the rest of
@@ -110,19 +129,19 @@ AmStatus network_pass_create(NetworkPass *pass, Arena *arena, const Network *net
 
 /* Fills parameters[parameter_count]: normal weights of variance 2 / inputs of one
  * output (He et al. 2015), a tenth of that deviation in the head so that the first values
- * are near 0; biases 0. */
+ * are near 0; biases 0; noise of deviation 0.5 / sqrt(inputs) (Fortunato et al. 2018, 3.2). */
 void network_initialize(const Network *network, Real *parameters, Random *random);
 
-/* values[batch, action_count] of observations[batch, observation_size];
- * batch <= pass->capacity. */
-void network_forward(const Network *network, const Real *parameters, NetworkPass *pass,
-                     const Real *observations, int32_t batch, Real *values);
+/* values[batch, action_count, action_outputs] of observations[batch, observation_size]
+ * by means[mean_count]; batch <= pass->capacity. */
+void network_forward(const Network *network, const Real *means, NetworkPass *pass, const Real *observations,
+                     int32_t batch, Real *values);
 
-/* gradients[parameter_count] = the derivative of a loss whose derivative by the
- * values is value_gradients[batch, action_count]. Takes the first `batch` rows
- * of the last forward pass, with the same parameters and observations. */
-void network_backward(const Network *network, const Real *parameters, NetworkPass *pass,
-                      const Real *observations, int32_t batch, const Real *value_gradients, Real *gradients);
+/* gradients[mean_count] = the derivative of a loss whose derivative by the
+ * values is value_gradients[batch, action_count, action_outputs]. Takes the first
+ * `batch` rows of the last forward pass, with the same means and observations. */
+void network_backward(const Network *network, const Real *means, NetworkPass *pass, const Real *observations,
+                      int32_t batch, const Real *value_gradients, Real *gradients);
 
 /* Adam (Kingma and Ba 2015, algorithm 1) with its step counter. */
 typedef struct Adam {

@@ -1,13 +1,15 @@
 /* The learner on the CPU: one thread, one arena, one update after the other.
  *
  * It is the reference of the CUDA learner: the same sampling, the same formulas
- * and the same order of the sums wherever an order is fixed.
+ * and the same order of the sums wherever an order is fixed. Noisy layers and
+ * distributions of the return it has alone.
  */
 #include <stdlib.h>
 #include <string.h>
 
-#include "dqn/learner.h"
+#include "dqn/cpu/actor_cpu.h"
 #include "dqn/loss.h"
+#include "dqn/noise.h"
 #include "dqn/replay.h"
 
 typedef struct LearnerCpu {
@@ -19,14 +21,19 @@ typedef struct LearnerCpu {
 
     float *online, *target, *gradients;   /* parameters, network.h's layout */
     NetworkPass online_pass, target_pass; /* 2 batch rows, batch rows */
+    Noise online_noise, target_noise;     /* of noisy networks */
+    ActorCpu actor;
 
     /* One batch. Rows 0 .. batch-1 are the states, the next batch rows the
      * states that follow, so that the online network sees both in one pass. */
-    float *observations, *values;        /* [2 batch, observation_size or action_count] */
-    float *target_values;                /* [batch, action_count], of the next states */
-    float *value_gradients;              /* [batch, action_count] */
+    float *observations;                 /* [2 batch, observation_size] */
+    float *outputs;                      /* [2 batch, action_count, action_outputs] of the online network */
+    float *target_outputs;               /* [batch, ..] of the target network on the next states */
+    float *output_gradients;             /* [batch, ..] */
+    float *means;                        /* [batch, action_count]: of distributions, to choose by */
+    float *targets;                      /* [batch, action_outputs] */
     float *rewards, *discounts, *errors; /* [batch] */
-    float *weights, *targets;            /* [batch] */
+    float *weights;                      /* [batch] */
     int32_t *indices, *actions;          /* [batch] */
     uint8_t *next_masks;                 /* [batch, action_count] */
 } LearnerCpu;
@@ -47,18 +54,11 @@ static AmStatus cpu_add(Learner *base, const Transition *transitions, int32_t co
     return AM_OK;
 }
 
-static AmStatus cpu_values(Learner *base, const float *observations, int32_t count, float *values,
-                           AmError *error) {
+static AmStatus cpu_values(Learner *base, const float *observations, int32_t count, int64_t noise,
+                           float *values, AmError *error) {
     (void)error;
     LearnerCpu *learner = (LearnerCpu *)base;
-    const NetworkShape *shape = &base->network.shape;
-    int32_t most = learner->online_pass.capacity;
-    for (int32_t begin = 0; begin < count; begin += most) {
-        int32_t rows = count - begin < most ? count - begin : most;
-        network_forward(&base->network, learner->online, &learner->online_pass,
-                        observations + (int64_t)begin * shape->observation_size, rows,
-                        values + (int64_t)begin * shape->action_count);
-    }
+    actor_cpu_values(&learner->actor, base, learner->online, observations, count, noise, values);
     return AM_OK;
 }
 
@@ -81,27 +81,55 @@ static void gather_batch(LearnerCpu *learner, int64_t update) {
     }
 }
 
+/* What a pass takes: the parameters, or the sum of a noisy network's in `noise`. */
+static const float *means_of(const LearnerCpu *learner, const float *parameters, Noise *noise,
+                             NoiseStream stream, int64_t update) {
+    const Network *network = &learner->base.network;
+    if (!network->shape.noisy) return parameters;
+    noise_draw(noise, network, learner->base.settings.seed, stream, update);
+    noise_apply(noise, network, parameters);
+    return noise->means;
+}
+
+/* The loss of the batch, its derivatives in output_gradients, and errors.
+ * `choosing`: outputs of the next states by which the next action is chosen. */
+static double loss_of_batch(LearnerCpu *learner, const float *choosing) {
+    const LearnerSettings *settings = &learner->base.settings;
+    const Atoms *atoms = &learner->base.atoms;
+    int32_t batch = settings->batch, actions = settings->shape.action_count;
+    if (settings->shape.atoms == 0) {
+        loss_targets(choosing, learner->target_outputs, learner->next_masks, learner->rewards,
+                     learner->discounts, batch, actions, learner->targets);
+        return loss_gradients(learner->outputs, learner->actions, learner->targets, learner->weights,
+                              settings->huber, batch, actions, learner->errors, learner->output_gradients);
+    }
+    distribution_means(atoms, choosing, (int64_t)batch * actions, learner->means);
+    distribution_targets(atoms, learner->means, learner->target_outputs, learner->next_masks,
+                         learner->rewards, learner->discounts, batch, actions, learner->targets);
+    return distribution_gradients(atoms, learner->outputs, learner->actions, learner->targets,
+                                  learner->weights, batch, actions, learner->errors,
+                                  learner->output_gradients);
+}
+
 /* Update number `update`, counted from 0. */
 static void one_update(LearnerCpu *learner, int64_t update) {
     const LearnerSettings *settings = &learner->base.settings;
     const Network *network = &learner->base.network;
-    int32_t batch = settings->batch, actions = network->shape.action_count;
+    int32_t batch = settings->batch;
     gather_batch(learner, update);
+    const float *online = means_of(learner, learner->online, &learner->online_noise, NOISE_ONLINE, update);
+    const float *target = means_of(learner, learner->target, &learner->target_noise, NOISE_TARGET, update);
     const float *next_observations = learner->observations + (int64_t)batch * network->shape.observation_size;
-    int32_t online_rows = settings->double_q ? 2 * batch : batch;
-    network_forward(network, learner->online, &learner->online_pass, learner->observations, online_rows,
-                    learner->values);
-    network_forward(network, learner->target, &learner->target_pass, next_observations, batch,
-                    learner->target_values);
-    const float *choosing =
-        settings->double_q ? learner->values + (int64_t)batch * actions : learner->target_values;
-    loss_targets(choosing, learner->target_values, learner->next_masks, learner->rewards, learner->discounts,
-                 batch, actions, learner->targets);
-    learner->loss_sum +=
-        loss_gradients(learner->values, learner->actions, learner->targets, learner->weights, settings->huber,
-                       batch, actions, learner->errors, learner->value_gradients);
-    network_backward(network, learner->online, &learner->online_pass, learner->observations, batch,
-                     learner->value_gradients, learner->gradients);
+    int64_t row_outputs = (int64_t)network->shape.action_count * network->action_outputs;
+    network_forward(network, online, &learner->online_pass, learner->observations,
+                    settings->double_q ? 2 * batch : batch, learner->outputs);
+    network_forward(network, target, &learner->target_pass, next_observations, batch,
+                    learner->target_outputs);
+    learner->loss_sum += loss_of_batch(learner, settings->double_q ? learner->outputs + batch * row_outputs
+                                                                   : learner->target_outputs);
+    network_backward(network, online, &learner->online_pass, learner->observations, batch,
+                     learner->output_gradients, learner->gradients);
+    if (network->shape.noisy) noise_gradients(&learner->online_noise, network, learner->gradients);
     adam_update(&learner->adam, learner->online, learner->gradients);
     replay_update(&learner->replay, learner->indices, learner->errors, batch);
     if ((update + 1) % settings->target_update == 0)
@@ -212,6 +240,12 @@ static AmStatus allocate(LearnerCpu *learner, AmError *error) {
     const Network *network = &learner->base.network;
     int64_t parameters = network->parameter_count, batch = settings->batch;
     int32_t size = network->shape.observation_size, actions = network->shape.action_count;
+    int64_t outputs = (int64_t)actions * network->action_outputs;
+    TRY(actor_cpu_create(&learner->actor, arena, &learner->base, error));
+    if (network->shape.noisy) {
+        TRY(noise_create(&learner->online_noise, arena, network, error));
+        TRY(noise_create(&learner->target_noise, arena, network, error));
+    }
     TRY(network_pass_create(&learner->online_pass, arena, network, 2 * settings->batch, error));
     TRY(network_pass_create(&learner->target_pass, arena, network, settings->batch, error));
     TRY(adam_create(&learner->adam, arena, parameters, settings->learning_rate, error));
@@ -225,14 +259,15 @@ static AmStatus allocate(LearnerCpu *learner, AmError *error) {
         {&learner->target, parameters},
         {&learner->gradients, parameters},
         {&learner->observations, 2 * batch * size},
-        {&learner->values, 2 * batch * actions},
-        {&learner->target_values, batch * actions},
-        {&learner->value_gradients, batch * actions},
+        {&learner->outputs, 2 * batch * outputs},
+        {&learner->target_outputs, batch * outputs},
+        {&learner->output_gradients, batch * outputs},
+        {&learner->means, batch * actions},
+        {&learner->targets, batch * network->action_outputs},
         {&learner->rewards, batch},
         {&learner->discounts, batch},
         {&learner->errors, batch},
         {&learner->weights, batch},
-        {&learner->targets, batch},
     };
     for (size_t i = 0; i < sizeof(arrays) / sizeof(*arrays); i++) {
         *arrays[i].array = ARENA_ARRAY(arena, float, arrays[i].count);

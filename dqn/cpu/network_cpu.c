@@ -5,7 +5,7 @@
  *
  * Backward, with D the derivative by a layer's output before relu:
  *   dW = inputs^T D,  db = column sums of D,  D_below = (D W^T) where output > 0.
- * Through the dueling head Q_j = v + a_j - mean(a):
+ * Through the dueling head Q_j = v + a_j - mean(a), for every atom alone:
  *   dv = sum_j dQ_j,  da_j = dQ_j - mean(dQ).
  */
 #include <string.h>
@@ -23,24 +23,36 @@ static void layer_forward(const NetworkLayer *layer, const Real *parameters, con
          layer->inputs, parameters + layer->weights, layer->outputs, 1, outputs, layer->outputs);
 }
 
-/* values[batch, actions] from head[batch, 1 + actions]. */
-static void dueling_forward(const Real *head, int32_t batch, int32_t actions, Real *values) {
-    for (int32_t row = 0; row < batch; row++, head += actions + 1, values += actions) {
-        Real sum = 0;
-        for (int32_t a = 0; a < actions; a++) sum += head[1 + a];
-        Real base = head[0] - sum / (Real)actions;
-        for (int32_t a = 0; a < actions; a++) values[a] = base + head[1 + a];
+/* sums[atoms] over the actions of one row, numbers[actions, atoms]. */
+static void sum_actions(const Real *numbers, int32_t actions, int32_t atoms, Real *sums) {
+    for (int32_t z = 0; z < atoms; z++) sums[z] = 0;
+    for (int32_t a = 0; a < actions; a++, numbers += atoms)
+        for (int32_t z = 0; z < atoms; z++) sums[z] += numbers[z];
+}
+
+/* values[batch, actions, atoms] from head[batch, 1 + actions, atoms]. */
+static void dueling_forward(const Real *head, int32_t batch, int32_t actions, int32_t atoms, Real *values) {
+    Real base[NETWORK_MAX_ATOMS];
+    for (int32_t row = 0; row < batch; row++) {
+        const Real *value = head;
+        head += atoms;
+        sum_actions(head, actions, atoms, base);
+        for (int32_t z = 0; z < atoms; z++) base[z] = value[z] - base[z] / (Real)actions;
+        for (int32_t a = 0; a < actions; a++, head += atoms, values += atoms)
+            for (int32_t z = 0; z < atoms; z++) values[z] = base[z] + head[z];
     }
 }
 
-/* head[batch, 1 + actions], derivatives, from those of the values. */
-static void dueling_backward(const Real *value_gradients, int32_t batch, int32_t actions, Real *head) {
-    for (int32_t row = 0; row < batch; row++, head += actions + 1, value_gradients += actions) {
-        Real sum = 0;
-        for (int32_t a = 0; a < actions; a++) sum += value_gradients[a];
-        Real mean = sum / (Real)actions;
-        head[0] = sum;
-        for (int32_t a = 0; a < actions; a++) head[1 + a] = value_gradients[a] - mean;
+/* head[batch, 1 + actions, atoms], derivatives, from those of the values. */
+static void dueling_backward(const Real *value_gradients, int32_t batch, int32_t actions, int32_t atoms,
+                             Real *head) {
+    Real mean[NETWORK_MAX_ATOMS];
+    for (int32_t row = 0; row < batch; row++) {
+        sum_actions(value_gradients, actions, atoms, head);
+        for (int32_t z = 0; z < atoms; z++) mean[z] = head[z] / (Real)actions;
+        head += atoms;
+        for (int32_t a = 0; a < actions; a++, head += atoms, value_gradients += atoms)
+            for (int32_t z = 0; z < atoms; z++) head[z] = value_gradients[z] - mean[z];
     }
 }
 
@@ -49,13 +61,14 @@ void network_forward(const Network *network, const Real *parameters, NetworkPass
     use_one_thread();
     const Real *inputs = convolutions_forward(network, parameters, pass, observations, batch);
     int32_t head = network->layer_count - 1, actions = network->shape.action_count;
+    int32_t atoms = network->action_outputs;
     for (int32_t i = 0; i <= head; i++) {
         layer_forward(&network->layers[i], parameters, inputs, batch, pass->outputs[i]);
         if (i < head) relu(pass->outputs[i], (int64_t)batch * network->layers[i].outputs);
         inputs = pass->outputs[i];
     }
-    if (network->shape.dueling) dueling_forward(pass->outputs[head], batch, actions, values);
-    else memcpy(values, pass->outputs[head], sizeof(Real) * (size_t)batch * (size_t)actions);
+    if (network->shape.dueling) dueling_forward(pass->outputs[head], batch, actions, atoms, values);
+    else memcpy(values, pass->outputs[head], sizeof(Real) * (size_t)batch * (size_t)(actions * atoms));
 }
 
 /* weights and biases of one layer, from outputs' derivatives. */
@@ -75,11 +88,11 @@ void network_backward(const Network *network, const Real *parameters, NetworkPas
                       const Real *observations, int32_t batch, const Real *value_gradients, Real *gradients) {
     use_one_thread();
     int32_t head = network->layer_count - 1, actions = network->shape.action_count;
-    int32_t convolutions = network->shape.convolution_count;
+    int32_t convolutions = network->shape.convolution_count, atoms = network->action_outputs;
     const Real *dense_inputs = convolutions > 0 ? pass->maps[convolutions - 1] : observations;
     Real *current = pass->gradient, *below = pass->next_gradient;
-    if (network->shape.dueling) dueling_backward(value_gradients, batch, actions, current);
-    else memcpy(current, value_gradients, sizeof(Real) * (size_t)batch * (size_t)actions);
+    if (network->shape.dueling) dueling_backward(value_gradients, batch, actions, atoms, current);
+    else memcpy(current, value_gradients, sizeof(Real) * (size_t)batch * (size_t)(actions * atoms));
     for (int32_t i = head; i >= 0; i--) {
         const NetworkLayer *layer = &network->layers[i];
         const Real *inputs = i == 0 ? dense_inputs : pass->outputs[i - 1];

@@ -163,8 +163,9 @@ static AmStatus read_rows(LearnerCuda *learner, const float *observations, int32
     return AM_OK;
 }
 
-static AmStatus cuda_values(Learner *base, const float *observations, int32_t count, float *values,
-                            AmError *error) {
+static AmStatus cuda_values(Learner *base, const float *observations, int32_t count, int64_t noise,
+                            float *values, AmError *error) {
+    (void)noise; /* no noisy networks here: learner.c */
     LearnerCuda *learner = (LearnerCuda *)base;
     const NetworkShape *shape = &base->settings.shape;
     int32_t most = learner->passes[PASS_ONLINE].rows;

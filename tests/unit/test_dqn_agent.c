@@ -1,5 +1,5 @@
-/* The agent as a whole: a chain learnt to its value-iteration answer, masks in
- * acting, the epsilon schedule, target copies, equal seeds, saving and loading. */
+/* The agent as a whole: masks in acting, the epsilon schedule, target copies, equal seeds, saving and
+ * loading. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -9,90 +9,7 @@
 #include <string.h>
 
 #include "automap_features.h"
-#include "dqn/agent_state.h"
-
-enum { STATES = 5, LEFT = 0, RIGHT = 1 };
-
-/* Five states in a row. Left of the first the episode ends with 0.2, right of
- * the last with 1; every other step costs 0.05. */
-static double chain_step(int32_t *at, int32_t action, bool *terminal) {
-    *at += action == RIGHT ? 1 : -1;
-    *terminal = *at < 0 || *at >= STATES;
-    if (!*terminal) return -0.05;
-    return *at < 0 ? 0.2 : 1;
-}
-
-static void value_iteration(double gamma, double values[STATES][2]) {
-    memset(values, 0, sizeof(double) * STATES * 2);
-    for (int32_t sweep = 0; sweep < 200; sweep++)
-        for (int32_t s = 0; s < STATES; s++)
-            for (int32_t a = 0; a < 2; a++) {
-                int32_t next = s;
-                bool terminal;
-                values[s][a] = chain_step(&next, a, &terminal);
-                if (!terminal) values[s][a] += gamma * fmax(values[next][0], values[next][1]);
-            }
-}
-
-static void observe_state(int32_t at, float observation[STATES]) {
-    for (int32_t i = 0; i < STATES; i++) observation[i] = i == at ? 1 : 0;
-}
-
-static AgentSettings chain_settings(void) {
-    AgentSettings settings = agent_default_settings();
-    settings.gamma = 0.9;
-    settings.learning_rate = 0.003;
-    settings.epsilon_start = 1;
-    settings.epsilon_end = 0.5;
-    settings.epsilon_decay = 3000;
-    settings.batch = 32;
-    settings.n_step = 1;
-    settings.hidden_count = 1;
-    settings.hidden[0] = 32;
-    return settings;
-}
-
-static Agent *make_agent(const AgentSettings *settings) {
-    Agent *agent;
-    AmError error = {0};
-    assert_int_equal(agent_create(&agent, settings, STATES, 2, &error), AM_OK);
-    return agent;
-}
-
-/* Walks the chain for `steps` steps, an update each; returns the sum of losses. */
-static double walk(Agent *agent, Random *random, int32_t steps) {
-    int32_t at = (int32_t)random_below(random, STATES), length = 0;
-    double losses = 0;
-    for (int32_t i = 0; i < steps; i++) {
-        float here[STATES], there[STATES];
-        observe_state(at, here);
-        bool terminal;
-        AgentStep step = {.observation = here, .action = agent_act(agent, here, NULL, false)};
-        step.reward = chain_step(&at, step.action, &terminal);
-        observe_state(at, there);
-        step.next_observation = there;
-        step.terminal = terminal;
-        assert_int_equal(agent_observe(agent, &step, NULL), AM_OK);
-        if (agent_learn(agent, 1)) losses += agent_loss(agent);
-        if (terminal || ++length >= 30) {
-            agent_end_episode(agent);
-            at = (int32_t)random_below(random, STATES);
-            length = 0;
-        }
-    }
-    agent_end_episode(agent);
-    return losses;
-}
-
-/* What the agent's learner holds, in host memory that the arena owns. */
-static LearnerState state_of(Agent *agent, Arena *arena) {
-    LearnerState result;
-    AmError error = {0};
-    Learner *learner = agent->learner;
-    assert_int_equal(learner_state_create(&result, arena, learner, learner->count, &error), AM_OK);
-    assert_int_equal(learner_get_state(learner, &result, &error), AM_OK);
-    return result;
-}
+#include "chain_case.h"
 
 /* Gives the learner another mass for transition `index`. */
 static void set_mass(Agent *agent, int32_t index, double mass) {
@@ -101,35 +18,6 @@ static void set_mass(Agent *agent, int32_t index, double mass) {
     changed.masses[index] = mass;
     assert_int_equal(learner_set_state(agent->learner, &changed, NULL), AM_OK);
     arena_free(&arena);
-}
-
-/* The largest distance of the learnt values from the true ones. */
-static double chain_error(Agent *agent, double gamma) {
-    double exact[STATES][2], worst = 0;
-    value_iteration(gamma, exact);
-    for (int32_t s = 0; s < STATES; s++) {
-        float observation[STATES], values[2];
-        observe_state(s, observation);
-        agent_values(agent, observation, 1, values, NULL);
-        for (int32_t a = 0; a < 2; a++) worst = fmax(worst, fabs(values[a] - exact[s][a]));
-        assert_int_equal(agent_act(agent, observation, NULL, true), exact[s][1] > exact[s][0]);
-    }
-    return worst;
-}
-
-static void the_chain_is_learnt(void **state) {
-    (void)state;
-    for (int32_t variant = 0; variant < 4; variant++) {
-        AgentSettings settings = chain_settings();
-        settings.double_q = variant & 1;
-        settings.dueling = variant & 2;
-        Agent *agent = make_agent(&settings);
-        Random random;
-        random_seed(&random, 21);
-        walk(agent, &random, 5000);
-        assert_true(chain_error(agent, settings.gamma) < 0.05);
-        agent_free(agent);
-    }
 }
 
 static void masks_bind_greedy_and_random_choices(void **state) {
@@ -303,7 +191,7 @@ static void a_loaded_agent_continues_bit_for_bit(void **state) {
             AmError error = {0};
             assert_int_equal(agent_save(agent, &saved, &error), AM_OK);
             assert_int_equal(agent_load(&loaded, DQN_CPU, saved.data, saved.length, "state", &error), AM_OK);
-            assert_int_equal(loaded->waiting.count, 1);
+            assert_int_equal(loaded->waiting[0].count, 1);
             Random copy = random;
             double losses = walk(agent, &random, 300);
             assert_true(walk(loaded, &copy, 300) == losses);
@@ -514,7 +402,6 @@ static void senseless_arguments_are_refused(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_chain_is_learnt),
         cmocka_unit_test(masks_bind_greedy_and_random_choices),
         cmocka_unit_test(epsilon_falls_linearly_and_restarts),
         cmocka_unit_test(the_target_is_copied_by_count_of_updates),

@@ -1,0 +1,49 @@
+/* Distributions of the return instead of its mean (C51, Bellemare et al. 2017).
+ *
+ * A return is one of `count` atoms z_i = least + i step, step = (most - least) /
+ * (count - 1), with probability softmax(logits)_i; a value is the mean
+ * sum_i p_i z_i. The learning target of a transition is the distribution of
+ * reward + discount z at the next state, for the action of the largest mean
+ * (double DQN: chosen by the online network, distributed by the target network),
+ * with every moved atom's mass shared between its two neighbours in proportion to
+ * its nearness, and what falls outside [least, most] put on the ends.
+ *
+ * The loss is the cross entropy -sum_i m_i ln p_i of a target m; its derivative
+ * by the logits is p - m. The priority of a transition is KL(m || p), the same
+ * less the entropy of m, so that it is 0 where nothing is left to learn
+ * (Hessel et al. 2018).
+ */
+#ifndef DQN_DISTRIBUTION_H
+#define DQN_DISTRIBUTION_H
+
+#include "dqn/network.h"
+
+/* Rewards and returns have to lie within [least, most] to be told apart. */
+typedef struct Atoms {
+    int32_t count; /* 2 .. NETWORK_MAX_ATOMS */
+    double least, most;
+} Atoms;
+
+/* values[rows], the means of the distributions that logits[rows, count] stand for. */
+void distribution_means(const Atoms *atoms, const Real *logits, int64_t rows, Real *values);
+
+/* targets[count] = the distribution of reward + discount z under probabilities[count],
+ * which are not read where the discount is 0. */
+void distribution_project(const Atoms *atoms, const Real *probabilities, double reward, double discount,
+                          Real *target);
+
+/* targets[batch, count]. choosing_values [batch, actions] are means by which the
+ * next action is chosen, logits [batch, actions, count] those of the network
+ * that values it; the rest is as in loss_targets. */
+void distribution_targets(const Atoms *atoms, const Real *choosing_values, const Real *logits,
+                          const uint8_t *next_masks, const Real *rewards, const Real *discounts,
+                          int32_t batch, int32_t actions, Real *targets);
+
+/* Fills errors[batch] with the priorities KL(m || p) (unweighted) and
+ * logit_gradients[batch, actions, count] with the derivative of the loss, 0 except
+ * at the action taken; returns the loss, the weighted mean over the batch. */
+double distribution_gradients(const Atoms *atoms, const Real *logits, const int32_t *actions_taken,
+                              const Real *targets, const Real *weights, int32_t batch, int32_t actions,
+                              Real *errors, Real *logit_gradients);
+
+#endif
