@@ -130,12 +130,14 @@ static AmStatus read_schedule(const Cli *cli, SearchOptions *options, AmError *e
 }
 
 /* --micro-batches M|auto and --relax NAME. */
-static AmStatus read_micro_batching(const Cli *cli, MicroBatching *settings, AmError *error) {
+static AmStatus read_micro_batching(const Cli *cli, const SearchOptions *options, MicroBatching *settings,
+                                    AmError *error) {
     const char *text = cli_text(cli, "--micro-batches");
     const char *const *names;
     int32_t count = cli_texts(cli, "--relax", &names);
     int64_t micro_batches = 1;
-    if (text && strcmp(text, "auto") == 0) micro_batches = 0;
+    if (!text && options->space == SPACE_HYBRID) micro_batches = 0;
+    else if (text && strcmp(text, "auto") == 0) micro_batches = 0;
     else TRY(cli_integer(cli, "--micro-batches", 1, MICRO_BATCHES_MOST, &micro_batches, error));
     settings->micro_batches = (int32_t)micro_batches;
     if (micro_batches != 1 && cli_has(cli, "--keep-shardings"))
@@ -378,7 +380,7 @@ static AmStatus search_and_write(const Cli *cli, Searched *self, AmError *error)
     TRY(cli_need(cli, "--cluster", &cluster, error));
     TRY(read_options(cli, &self->options, error));
     TRY(read_pins(cli, self, error));
-    TRY(read_micro_batching(cli, &self->micro_batching, error));
+    TRY(read_micro_batching(cli, &self->options, &self->micro_batching, error));
     TRY(read_schedule(cli, &self->options, error));
     self->plan_file = cli_text(cli, "-o");
     if (!self->plan_file) self->plan_file = default_plan_file(&self->arena, cli->arguments[0]);
@@ -430,7 +432,8 @@ static const CliOption options[] = {
      "time (default), or paper: Auto-MAP's own states, rewards and rules, in --space operator, data or "
      "pipeline",
      false},
-    {"--space", "SPACE", "auto (default: all of one stage), operator, data, pipeline", false},
+    {"--space", "SPACE", "auto (default: all of one stage), operator, data, pipeline, hybrid (stages too)",
+     false},
     {"--searcher", "NAME",
      "dqn (default), anneal, greedy: each starts from the expert plans and is polished; exhaustive, random, "
      "expert",

@@ -126,6 +126,22 @@ static bool find_cuts(const Cutter *self, int32_t *cuts, int32_t stages, int32_t
     return true;
 }
 
+AmStatus even_pipeline_work(PipelineWork *work, Arena *arena, const PlanContext *context, AmError *error) {
+    int32_t count = context->rules->entry_count;
+    Cutter self = {.context = context,
+                   .module = context->canonical,
+                   .count = count,
+                   .flops = ARENA_ARRAY(arena, double, count + 1),
+                   .crossing = ARENA_ARRAY(arena, double, count + 1),
+                   .last_use = ARENA_ARRAY(arena, int32_t, count + 1)};
+    *work = (PipelineWork){count, self.flops, self.crossing, ARENA_ARRAY(arena, bool, count + 1)};
+    if (arena->failed) return am_fail_memory(error, count);
+    find_flops(&self, arena);
+    find_crossing(&self);
+    for (int32_t i = 0; i < count; i++) work->is_cut[i] = is_forward(&self, i) && self.flops[i] > 0;
+    return arena->failed ? am_fail_memory(error, count) : AM_OK;
+}
+
 AmStatus even_pipeline_cuts(int32_t *cuts, bool *found, const PlanContext *context, int32_t stages,
                             int32_t chunks, AmError *error) {
     Arena scratch = {0};

@@ -7,6 +7,17 @@
 
 #define EVEN_PIPELINE_MOST_STAGES 8
 
+/* The forward operators of a module's entry as a line. */
+typedef struct PipelineWork {
+    int32_t count;    /* instructions of the entry */
+    double *flops;    /* [count]: of forward operators, loops with what they run */
+    double *crossing; /* [count + 1]: bytes that cross a cut before instruction i, each value once */
+    bool *is_cut;     /* [count]: a forward operator with FLOPs, before which a stage may begin */
+} PipelineWork;
+
+/* Everything lives in the arena. */
+AmStatus even_pipeline_work(PipelineWork *work, Arena *arena, const PlanContext *context, AmError *error);
+
 /* Where stages, or several chunks of each, begin: cuts[p] is the first instruction of part p, the last one
  * the end of the entry. False if there are not enough forward operators with FLOPs. */
 AmStatus even_pipeline_cuts(int32_t *cuts, bool *found, const PlanContext *context, int32_t stages,

@@ -6,6 +6,7 @@
  */
 #include "planners/micro_batch_search.h"
 
+#include "planners/hybrid.h"
 #include "planners/paper_search.h"
 
 #define MOST_NUMBERS 17
@@ -27,6 +28,8 @@ AmStatus search_micro_batches(SearchResult *result, Arena *arena, PlanContext *w
                               const SearchOptions *options, const MicroBatching *settings, AmError *error) {
     if (options->objective == OBJECTIVE_PAPER)
         return paper_search(result, arena, whole, cluster, options, settings, error);
+    if (options->space == SPACE_HYBRID && options->searcher != SEARCHER_EXPERT)
+        return hybrid_search(result, arena, whole, cluster, options, settings, error);
     int32_t numbers[MOST_NUMBERS], count = list_numbers(numbers, whole, settings);
     SearchOptions part = *options;
     SearchResult best = {0};

@@ -21,7 +21,7 @@ typedef struct ProblemMemo {
     int32_t count, capacity;
 } ProblemMemo;
 
-static const char *const space_names[SPACE_COUNT] = {"auto", "operator", "data", "pipeline"};
+static const char *const space_names[SPACE_COUNT] = {"auto", "operator", "data", "pipeline", "hybrid"};
 
 const char *plan_space_name(PlanSpace space) {
     return space_names[space];

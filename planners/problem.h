@@ -29,7 +29,14 @@ typedef struct Genome {
 } Genome;
 #define GENOME_STORAGE_KINDS 3
 
-typedef enum PlanSpace { SPACE_AUTO, SPACE_OPERATOR, SPACE_DATA, SPACE_PIPELINE, SPACE_COUNT } PlanSpace;
+typedef enum PlanSpace {
+    SPACE_AUTO,
+    SPACE_OPERATOR,
+    SPACE_DATA,
+    SPACE_PIPELINE,
+    SPACE_HYBRID,
+    SPACE_COUNT
+} PlanSpace;
 const char *plan_space_name(PlanSpace space);
 
 typedef struct Candidate {

@@ -184,7 +184,7 @@ static AmStatus make_plan(Searching *self, AmError *error) {
 }
 
 bool search_has_stages(const SearchOptions *options) {
-    return options->space == SPACE_PIPELINE ||
+    return options->space == SPACE_PIPELINE || options->space == SPACE_HYBRID ||
            (options->searcher == SEARCHER_EXPERT && options->expert == EXPERT_EVEN_PIPELINE);
 }
 

@@ -1,0 +1,20 @@
+/* The hybrid space: number of stages, devices and mesh of each, cuts, micro-batches, schedule, recomputation,
+ * ZeRO's level and the lists inside each stage, under the memory limit.
+ *
+ * Pipelines are found by the dynamic program of hybrid_stages.h over tables of whole-module lowerings, the
+ * best of them are simulated, and their cuts are moved by what the simulations show; the plans of a single
+ * stage are searched besides where the tables do not rule them out. Docs: docs/hybrid.md.
+ */
+#ifndef PLANNERS_HYBRID_H
+#define PLANNERS_HYBRID_H
+
+#include "planners/search.h"
+#include "propagation/micro_batches.h"
+
+/* settings->micro_batches 0: all powers of two that divide the batch. The plan's context is owned by `whole`.
+ * The result does not depend on the number of threads; where the search is interrupted or out of time, it is
+ * the best plan so far. AM_ERROR_INFEASIBLE if nothing that was found fits. */
+AmStatus hybrid_search(SearchResult *result, Arena *arena, PlanContext *whole, const Cluster *cluster,
+                       const SearchOptions *options, const MicroBatching *settings, AmError *error);
+
+#endif

@@ -1,0 +1,229 @@
+/* Plans of pipelines; see hybrid_plan.h. */
+#include "planners/hybrid_plan.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "base/parallel.h"
+#include "planners/expert.h"
+#include "propagation/interleave.h"
+
+/* ---- contexts ---- */
+
+/* Each unit of a stage that recomputes is a range of its own, so that what passes from unit to unit is kept.
+ */
+static AmStatus list_recomputed(RecomputedRanges *ranges, const HybridPlans *self,
+                                const HybridPipeline *pipeline, AmError *error) {
+    const int32_t *cuts = self->costs->cuts;
+    ranges->ranges = arena_alloc(self->arena, sizeof *ranges->ranges * (size_t)self->costs->unit_count);
+    if (!ranges->ranges) return am_fail_memory(error, self->costs->unit_count);
+    for (int32_t s = 0; s < pipeline->stage_count; s++) {
+        const HybridStage *stage = &pipeline->stages[s];
+        for (int32_t u = stage->first_unit; stage->recipe.recomputes && u < stage->end_unit; u++) {
+            ranges->ranges[ranges->count][0] = cuts[u];
+            ranges->ranges[ranges->count++][1] = cuts[u + 1];
+        }
+    }
+    return AM_OK;
+}
+
+static bool same_ranges(const RecomputedRanges *a, const RecomputedRanges *b) {
+    return a->count == b->count &&
+           (a->count == 0 || memcmp(a->ranges, b->ranges, sizeof *a->ranges * (size_t)a->count) == 0);
+}
+
+static AmStatus open_context(HybridPlans *self, HybridContext *context, AmError *error) {
+    const MicroBatching settings = {.micro_batches = context->micro_batches,
+                                    .recomputed = context->recomputed,
+                                    .relaxations = self->relaxations,
+                                    .separate_backward = context->has_stages};
+    const ProblemSettings of_problem = {
+        .space = SPACE_AUTO, .memory_fraction = self->options->memory_fraction, .budget = {.limit = 1}};
+    const Mesh mesh = {.axis_count = 2,
+                       .axes = {{.name = "data", .size = 1}, {.name = "model", .size = 1}},
+                       .device_count = 1};
+    int32_t *device = ARENA_ARRAY(self->arena, int32_t, 1), pair_count;
+    LoopPair *pairs;
+    if (!device) return am_fail_memory(error, 4);
+    TRY(plan_context_for(&context->context, self->whole, &settings, error));
+    TRY(interleave_pairs(&pairs, &pair_count, self->arena, context->context->rules, error));
+    context->alternates = pair_count > 0;
+    return problem_create(&context->problem, context->context, self->cluster, &mesh, device, &of_problem,
+                          error);
+}
+
+static AmStatus find_context(HybridPlans *self, const HybridPipeline *pipeline, HybridContext **found,
+                             AmError *error) {
+    RecomputedRanges recomputed = {0};
+    bool has_stages = pipeline->stage_count > 1;
+    TRY(list_recomputed(&recomputed, self, pipeline, error));
+    for (int32_t k = 0; k < self->context_count; k++) {
+        *found = self->contexts[k];
+        if ((*found)->micro_batches == pipeline->micro_batches && (*found)->has_stages == has_stages &&
+            same_ranges(&(*found)->recomputed, &recomputed))
+            return AM_OK;
+    }
+    HybridContext *context = *found = ARENA_ARRAY(self->arena, HybridContext, 1);
+    if (!context || self->context_count == 64) return am_fail_memory(error, (int64_t)sizeof *context);
+    *context = (HybridContext){
+        .micro_batches = pipeline->micro_batches, .has_stages = has_stages, .recomputed = recomputed};
+    self->contexts[self->context_count++] = context;
+    context->status = open_context(self, context, &context->error);
+    return AM_OK;
+}
+
+void hybrid_plans_close(HybridPlans *plans) {
+    for (int32_t k = 0; k < plans->context_count; k++) problem_free(plans->contexts[k]->problem);
+}
+
+/* ---- stages ---- */
+
+/* What the tensor axis splits, found once for each degree. */
+static AmStatus find_tensor(HybridContext *context, const Problem *problem, const HybridRecipe *recipe,
+                            const Genome **genome, AmError *error) {
+    int32_t key = recipe->tensor * 2 + recipe->splits_sequence;
+    for (int32_t k = 0; k < context->tensor_count; k++)
+        if (context->tensor_sizes[k] == key) {
+            *genome = context->tensor_found[k] ? &context->tensors[k] : NULL;
+            return AM_OK;
+        }
+    int32_t k = context->tensor_count++;
+    context->tensor_sizes[k] = key;
+    TRY(expert_megatron(problem, 1, &context->tensors[k], &context->tensor_found[k], error));
+    if (recipe->splits_sequence && context->tensor_found[k])
+        context->tensor_found[k] = expert_sequence(problem, 1, &context->tensors[k]);
+    *genome = context->tensor_found[k] ? &context->tensors[k] : NULL;
+    return AM_OK;
+}
+
+static AmStatus make_stage(HybridPlans *self, HybridContext *context, const HybridStage *stage,
+                           PlanStage *made, AmError *error) {
+    Problem problem = *context->problem;
+    Genome genome = {0};
+    const Genome *tensor = NULL;
+    int32_t width = stage->place.width, data = width / stage->recipe.tensor;
+    int32_t *devices = ARENA_ARRAY(self->arena, int32_t, width);
+    if (!devices) return am_fail_memory(error, width);
+    for (int32_t d = 0; d < width; d++) devices[d] = stage->place.first + d;
+    problem.devices = devices;
+    problem.mesh.axes[0].size = data;
+    problem.mesh.axes[1].size = stage->recipe.tensor;
+    problem.mesh.device_count = width;
+    if (stage->recipe.tensor > 1) {
+        TRY(find_tensor(context, &problem, &stage->recipe, &tensor, error));
+        if (!tensor)
+            return am_fail(error, AM_ERROR_INFEASIBLE, "", "no weights can be split %d ways",
+                           stage->recipe.tensor);
+        genome = *tensor;
+    }
+    if (data > 1 && !expert_batch(&problem, 0, &genome))
+        return am_fail(error, AM_ERROR_INFEASIBLE, "", "%d devices cannot share a micro-batch", data);
+    if (data > 1 && problem_storage_kinds(&problem, 0) > 0) genome.storage[0] = stage->recipe.storage;
+    problem_stage(&problem, &genome, self->arena, made);
+    if (self->arena->failed) return am_fail_memory(error, 0);
+    made->ranges[0][0] = self->costs->cuts[stage->first_unit];
+    made->ranges[0][1] = self->costs->cuts[stage->end_unit];
+    if (!stage->recipe.recomputes) return AM_OK;
+    int32_t units = stage->end_unit - stage->first_unit;
+    made->recompute = arena_alloc(self->arena, sizeof *made->recompute * (size_t)units);
+    if (!made->recompute) return am_fail_memory(error, units);
+    for (int32_t u = stage->first_unit; u < stage->end_unit; u++) {
+        made->recompute[made->recompute_count][0] = self->costs->cuts[u];
+        made->recompute[made->recompute_count++][1] = self->costs->cuts[u + 1];
+    }
+    return AM_OK;
+}
+
+static AmStatus make_plan(HybridPlans *self, HybridTry *try, AmError *error) {
+    const HybridPipeline *pipeline = &try->pipeline;
+    HybridContext *context;
+    TRY(find_context(self, pipeline, &context, error));
+    if (context->status != AM_OK) {
+        if (error) *error = context->error;
+        return context->status;
+    }
+    Plan *plan = ARENA_ARRAY(self->arena, Plan, 1);
+    PlanStage *stages = ARENA_ARRAY(self->arena, PlanStage, pipeline->stage_count);
+    if (self->arena->failed) return am_fail_memory(error, (int64_t)sizeof *plan);
+    search_describe_plan(plan, context->context, self->cluster, self->options);
+    TRY(micro_batches_state_relaxations(plan, self->arena, context->context, error));
+    for (int32_t s = 0; s < pipeline->stage_count; s++)
+        TRY(make_stage(self, context, &pipeline->stages[s], &stages[s], error));
+    plan->stages = stages;
+    plan->stage_count = pipeline->stage_count;
+    if (!context->alternates) try->schedule = SCHEDULE_GPIPE;
+    if (plan->stage_count > 1) plan->schedule = schedule_kind_name(try->schedule);
+    try->plan = plan;
+    return AM_OK;
+}
+
+/* ---- simulation ---- */
+
+static AmStatus simulate(const HybridPlans *self, HybridTry *try, AmError *error) {
+    Simulation *simulation;
+    TRY(simulate_plan(&simulation, &try->arena, try->plan->context, try->plan, self->cluster,
+                      self->options->memory_fraction, error));
+    TRY(simulation_predict(try->plan, &try->arena, simulation, error));
+    try->seconds = simulation->step_seconds;
+    try->fit = simulation->fit;
+    for (int32_t s = 0, d = 0; s < try->plan->stage_count; s++)
+        for (int32_t k = 0; k < try->plan->stages[s].mesh.device_count; k++, d++) {
+            const SimulatedDevice *device = &simulation->devices[d];
+            double peak = (double)(device->memory.peak_bytes + device->channel_bytes);
+            try->busy[s] = fmax(try->busy[s], simulation->step_seconds - device->idle_seconds);
+            try->peak_bytes[s] = fmax(try->peak_bytes[s], peak);
+        }
+    return AM_OK;
+}
+
+typedef struct Simulating {
+    const HybridPlans *plans;
+    HybridTry *tries;
+} Simulating;
+
+static void simulate_task(void *user, int32_t k) {
+    const Simulating *simulating = user;
+    HybridTry *try = &simulating->tries[k];
+    if (!try->plan) return;
+    try->status = simulate(simulating->plans, try, &try->error);
+    if (try->status == AM_ERROR_INFEASIBLE && try->schedule != SCHEDULE_GPIPE && try->plan->stage_count > 1) {
+        try->schedule = SCHEDULE_GPIPE;
+        try->plan->schedule = schedule_kind_name(SCHEDULE_GPIPE);
+        try->error = (AmError){0};
+        try->status = simulate(simulating->plans, try, &try->error);
+    }
+}
+
+/* What was predicted is kept by the plans' arena; all else of a simulation is given back. */
+static AmStatus keep_prediction(const HybridPlans *self, HybridTry *try, AmError *error) {
+    if (try->status == AM_OK && try->plan) {
+        size_t bytes = sizeof *try->plan->predicted * (size_t)try->plan->device_count;
+        PlanDevicePrediction *predicted = arena_alloc(self->arena, bytes);
+        if (!predicted) return am_fail_memory(error, (int64_t)bytes);
+        memcpy(predicted, try->plan->predicted, bytes);
+        try->plan->predicted = predicted;
+    }
+    arena_free(&try->arena);
+    try->arena = (Arena){0};
+    return AM_OK;
+}
+
+AmStatus hybrid_plans_simulate(HybridPlans *self, HybridTry *tries, int32_t count, AmError *error) {
+    Simulating simulating = {self, tries};
+    for (int32_t k = 0; k < count; k++) {
+        tries[k].status = make_plan(self, &tries[k], &tries[k].error);
+        if (tries[k].status != AM_OK) tries[k].plan = NULL;
+    }
+    parallel_for(count, 0, simulate_task, &simulating);
+    AmStatus status = AM_OK;
+    for (int32_t k = 0; k < count; k++) {
+        AmStatus kept = keep_prediction(self, &tries[k], error);
+        if (status == AM_OK) status = kept;
+        if (tries[k].status == AM_OK) continue;
+        tries[k].plan = NULL;
+        if (tries[k].status == AM_ERROR_INFEASIBLE || status != AM_OK) continue;
+        status = tries[k].status;
+        if (error && error->code == AM_OK) *error = tries[k].error;
+    }
+    return status;
+}

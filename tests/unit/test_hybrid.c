@@ -1,0 +1,96 @@
+/* Hybrid plans: never slower than even pipelines, the same whatever is asked twice, and each figure is that
+ * of the plan simulated by itself. */
+#include "model_case.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "cost/simulate.h"
+#include "planners/hybrid.h"
+#include "planners/micro_batch_search.h"
+
+#define FRACTION 0.9
+
+typedef struct Fixture {
+    Arena arena;
+    PlanContext *context;
+    Cluster *cluster;
+} Fixture;
+
+static void open_case(Fixture *self, const char *model, const char *cluster) {
+    AmError error = {0};
+    *self = (Fixture){.context = read_model(model)};
+    assert_int_equal(cluster_read(&self->cluster, &self->arena, cluster, &error), AM_OK);
+}
+
+static void close_case(Fixture *self) {
+    cluster_free(self->cluster);
+    plan_context_free(self->context);
+    arena_free(&self->arena);
+}
+
+static const Plan *search_space(Fixture *self, PlanSpace space, double fraction) {
+    const SearchOptions options = {.space = space,
+                                   .searcher = space == SPACE_HYBRID ? SEARCHER_DQN : SEARCHER_EXPERT,
+                                   .expert = EXPERT_EVEN_PIPELINE,
+                                   .memory_fraction = fraction};
+    const MicroBatching settings = {.micro_batches = 0};
+    SearchResult found;
+    AmError error = {0};
+    if (search_micro_batches(&found, &self->arena, self->context, self->cluster, &options, &settings,
+                             &error) != AM_OK)
+        fail_msg("%s", error.text);
+    return found.plan;
+}
+
+static void test_no_slower_than_even(void **state) {
+    (void)state;
+    Fixture self;
+    open_case(&self, "bert_tiny", "whale-pp");
+    const Plan *plan = search_space(&self, SPACE_HYBRID, FRACTION);
+    const Plan *even = search_space(&self, SPACE_PIPELINE, FRACTION);
+    assert_true(plan->predicted_step_seconds <= even->predicted_step_seconds);
+    assert_true(plan->evaluations > 0);
+    Simulation *simulation;
+    AmError error = {0};
+    assert_int_equal(
+        simulate_plan(&simulation, &self.arena, plan->context, plan, self.cluster, FRACTION, &error), AM_OK);
+    assert_true(simulation->step_seconds == plan->predicted_step_seconds);
+    assert_true(simulation->fit.fits);
+    close_case(&self);
+}
+
+static void test_repeats(void **state) {
+    (void)state;
+    Fixture self;
+    open_case(&self, "gpt2_tiny", "host:4");
+    const Plan *first = search_space(&self, SPACE_HYBRID, FRACTION);
+    const Plan *second = search_space(&self, SPACE_HYBRID, FRACTION);
+    assert_true(first->predicted_step_seconds == second->predicted_step_seconds);
+    assert_int_equal(first->stage_count, second->stage_count);
+    assert_int_equal(first->evaluations, second->evaluations);
+    for (int32_t s = 0; s < first->stage_count; s++)
+        assert_memory_equal(first->stages[s].ranges, second->stages[s].ranges, sizeof(int32_t[2]));
+    close_case(&self);
+}
+
+/* Nothing fits into next to no memory. */
+static void test_infeasible(void **state) {
+    (void)state;
+    Fixture self;
+    SearchResult found;
+    AmError error = {0};
+    const SearchOptions options = {.space = SPACE_HYBRID, .memory_fraction = 1e-6};
+    open_case(&self, "gpt2_tiny", "host:2");
+    assert_int_equal(hybrid_search(&found, &self.arena, self.context, self.cluster, &options,
+                                   &(MicroBatching){.micro_batches = 0}, &error),
+                     AM_ERROR_INFEASIBLE);
+    assert_true(error.text[0] != '\0');
+    close_case(&self);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_no_slower_than_even),
+                                       cmocka_unit_test(test_repeats), cmocka_unit_test(test_infeasible)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
