@@ -26,7 +26,7 @@ static int by_seconds(const void *a, const void *b) {
 }
 
 static ToldCollective tell(const StageCosts *stage, int32_t step, const ProgramCollective *collective) {
-    const ProgramCosts *costs = &stage->programs[0];
+    const ProgramEvents *costs = &stage->programs[0];
     const CollectivePartition *partition = &stage->partitions[collective->axes];
     ToldCollective told = {.kind = collective->kind,
                            .axes = collective->axes,
@@ -52,7 +52,7 @@ static void append_one(Text *text, const StageCosts *stage, const ToldCollective
 
 AmStatus collective_report(Text *text, Arena *arena, const StageCosts *stage, int32_t stage_number,
                            AmError *error) {
-    const ProgramCosts *costs = &stage->programs[0];
+    const ProgramEvents *costs = &stage->programs[0];
     ArenaMark mark = arena_mark(arena);
     ToldCollective *told = ARENA_ARRAY(arena, ToldCollective, costs->step_count + 1);
     int32_t count = 0, merged = 0;

@@ -47,6 +47,12 @@ static inline Moment lane_ready_to_meet(const Lane *lane) {
 }
 /* Computes from `start`, which is lane_ready() or later. */
 void lane_compute(Lane *lane, Moment start, Ticks ticks, int32_t event);
+/* The same from lane->compute on where no collective is under way. */
+static inline void lane_compute_alone(Lane *lane, Ticks ticks, int32_t event) {
+    lane->totals.computed += ticks;
+    lane->compute = moment_after(lane->compute, ticks, event);
+    if (!lane->overlaps) lane->network = lane->compute;
+}
 /* Takes part in the collective of a step from `start`, which is lane_ready_to_meet() or later. */
 void lane_communicate(Lane *lane, int32_t step, Moment start, Ticks ticks, int32_t event);
 /* Both streams wait until then. */

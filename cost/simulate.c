@@ -69,8 +69,11 @@ AmStatus plan_costs_lower(PlanCosts **result, Arena *arena, const PlanRanks *ran
                         .warnings = {.arena = arena}};
     if (arena->failed) return am_fail_memory(error, ranks->rank_count);
     TRY(check_devices(plan, cluster, error));
+    const PlanContext *context = ranks->context;
+    const uint8_t *gradients = memory_find_gradients(arena, context->canonical, context->roles);
+    if (!gradients) return am_fail_memory(error, context->canonical->instruction_count);
     for (int32_t s = 0, rank = 0; s < plan->stage_count; s++) {
-        TRY(stage_costs_lower(&self->stages[s], arena, ranks, s, cluster, error));
+        TRY(stage_costs_lower(&self->stages[s], arena, ranks, s, cluster, gradients, error));
         price_warn_types(&self->warnings, self->stages[s].lowered[0], cluster);
         self->newest[s] = -1;
         for (int32_t d = 0; d < plan->stages[s].mesh.device_count; d++)
@@ -129,14 +132,14 @@ static bool is_copy(const PlanCosts *self, const ProgramTransfer *transfer) {
 
 /* The pieces of a stage as the pipeline's clock wants them. */
 static AmStatus make_line(PlanCosts *self, int32_t s, AmError *error) {
-    const StageCosts *stage = &self->stages[s];
+    const StagePieces *stage = &self->stages[s].of_all;
     PipelinePiece *pieces = ARENA_ARRAY(self->arena, PipelinePiece, stage->piece_count + 1);
     if (!pieces) return am_fail_memory(error, stage->piece_count);
     for (int32_t p = 0; p < stage->piece_count; p++) {
         const ProgramTransfer *transfer = stage->pieces[p].transfer;
         pieces[p].channel = -1;
         if (!transfer || is_copy(self, transfer)) continue;
-        const ExecutedStep *executed = &stage->programs[0].steps[stage->pieces[p].first];
+        const ExecutedStep *executed = &self->stages[s].programs[0].steps[stage->pieces[p].first];
         TRY(find_channel(self, transfer, &pieces[p].channel, error));
         TransferChannel *channel = &self->transfers[pieces[p].channel];
         pieces[p].gives = self->channels[pieces[p].channel].giver == s;
@@ -152,11 +155,8 @@ static AmStatus make_line(PlanCosts *self, int32_t s, AmError *error) {
 }
 
 AmStatus plan_costs_price(PlanCosts *self, AmError *error) {
-    const Program *program = self->stages[0].lowered[0];
-    const uint8_t *gradients = memory_find_gradients(self->arena, program->module, program->roles);
-    if (!gradients) return am_fail_memory(error, program->module->instruction_count);
     for (int32_t s = 0; s < self->ranks->stage_count; s++) {
-        TRY(stage_costs_price(&self->stages[s], self->arena, gradients, error));
+        TRY(stage_costs_price(&self->stages[s], self->arena, error));
         TRY(make_line(self, s, error));
     }
     return AM_OK;
@@ -190,7 +190,7 @@ static int32_t on_travel(void *user, int32_t channel, int32_t piece, Moment star
     const PlanCosts *costs = self->costs;
     const TransferChannel *transfer = &costs->transfers[channel];
     const StageCosts *giver = &costs->stages[costs->channels[channel].giver];
-    double times = giver->programs[0].steps[giver->pieces[piece].first].times;
+    double times = giver->programs[0].steps[giver->of_all.pieces[piece].first].times;
     TransferTotal *total = &self->simulation->transfers;
     total->count += (int64_t)rint(times);
     total->bytes += times * transfer->price.bytes;
@@ -251,7 +251,7 @@ static void describe_devices(Simulation *simulation, Arena *arena, const PlanCos
     for (int32_t d = 0; d < simulation->device_count; d++) {
         SimulatedDevice *device = &simulation->devices[d];
         int32_t stage = plan_ranks_stage(costs->ranks, d);
-        const ProgramCosts *program =
+        const ProgramEvents *program =
             stage_costs_of(&costs->stages[stage], d - costs->ranks->first_rank[stage]);
         device->device = costs->device_of[d];
         device->name = cluster_device_name(costs->cluster, arena, device->device);

@@ -30,9 +30,8 @@ static int32_t tell(const StageClock *self, int32_t lane, const ExecutedStep *ex
 
 static void compute_step(StageClock *self, int32_t step) {
     for (int32_t l = 0; l < self->lane_count; l++) {
-        const ProgramCosts *costs = stage_costs_of(self->costs, l);
-        size_t type = (size_t)(type_of(self, l) - self->costs->cluster->types);
-        Ticks ticks = costs->ticks[type * (size_t)costs->step_count + (size_t)step];
+        const ProgramEvents *costs = stage_costs_of(self->costs, l);
+        Ticks ticks = stage_costs_ticks(self->costs, l)[step];
         Moment start =
             lane_ready(&self->lanes[l], costs->steps[step].wait > 0 ? step - costs->steps[step].wait : -1);
         if (ticks > 0) ticks = rint(ticks * stretch(self, l));
@@ -65,24 +64,40 @@ static void join(StageClock *self) {
 }
 
 static void run_steps(StageClock *self, const StagePiece *piece) {
-    const ExecutedStep *steps = self->costs->programs[0].steps;
+    const ProgramEvents *events = &self->costs->programs[0];
+    const ExecutedStep *steps = events->steps;
     for (int32_t s = piece->first; s < piece->end; s++) {
-        const ProgramInstruction *collective = executed_collective(&steps[s]);
         if (s > piece->first && steps[s].program != steps[s - 1].program) join(self);
-        if (collective) communicate_step(self, s, collective->collective);
+        if (events->work_of[s] == EVENT_COLLECTIVE)
+            communicate_step(self, s, steps[s].instruction->collective);
         else compute_step(self, s);
     }
     join(self);
 }
 
+/* run_steps() on the only lane of a stage whose devices all do the same, when nothing varies. */
+static void run_folded(Lane *lane, const ProgramEvents *events, const Ticks *ticks, const StagePiece *piece) {
+    for (int32_t s = piece->first; s < piece->end; s++) {
+        const ExecutedStep *step = &events->steps[s];
+        if (s > piece->first && step->program != step[-1].program) lane_join(lane);
+        if (events->work_of[s] == EVENT_COLLECTIVE)
+            lane_communicate(lane, s, lane_ready_to_meet(lane), ticks[s], -1);
+        else if (lane->count == lane->passed) lane_compute_alone(lane, ticks[s], -1);
+        else lane_compute(lane, lane_ready(lane, step->wait > 0 ? s - step->wait : -1), ticks[s], -1);
+    }
+    lane_join(lane);
+}
+
 /* What pieces take, each run once from nothing on the only lane. */
 static AmStatus fold(StageClock *self, Arena *arena, AmError *error) {
-    self->folded = ARENA_ARRAY(arena, FoldedPiece, self->costs->piece_count + 1);
-    if (!self->folded) return am_fail_memory(error, self->costs->piece_count);
+    const StagePieces *of_all = &self->costs->of_all;
+    const Ticks *ticks = stage_costs_ticks(self->costs, 0);
+    self->folded = ARENA_ARRAY(arena, FoldedPiece, of_all->piece_count + 1);
+    if (!self->folded) return am_fail_memory(error, of_all->piece_count);
     Lane *lane = &self->lanes[0], fresh = *lane;
-    for (int32_t p = 0; p < self->costs->piece_count; p++) {
-        if (self->costs->pieces[p].transfer) continue;
-        run_steps(self, &self->costs->pieces[p]);
+    for (int32_t p = 0; p < of_all->piece_count; p++) {
+        if (of_all->pieces[p].transfer) continue;
+        run_folded(lane, &self->costs->programs[0], ticks, &of_all->pieces[p]);
         self->folded[p] = (FoldedPiece){.ticks = lane->compute.at, .totals = lane->totals};
         *lane = fresh;
     }
@@ -108,14 +123,14 @@ AmStatus stage_clock_open(StageClock *self, Arena *arena, const StageCosts *cost
     self->drawn = ARENA_ARRAY(arena, uint64_t, self->lane_count);
     if (arena->failed) return am_fail_memory(error, self->lane_count);
     for (int32_t l = 0; l < self->lane_count; l++)
-        TRY(lane_open(&self->lanes[l], arena, costs->most_collectives,
+        TRY(lane_open(&self->lanes[l], arena, costs->of_all.most_collectives,
                       type_of(self, l)->overlaps_communication, error));
     return self->lane_count == 1 && !watch ? fold(self, arena, error) : AM_OK;
 }
 
 void stage_clock_compute(StageClock *self, int32_t piece) {
     if (!self->folded) {
-        run_steps(self, &self->costs->pieces[piece]);
+        run_steps(self, &self->costs->of_all.pieces[piece]);
         return;
     }
     Lane *lane = &self->lanes[0];
@@ -145,7 +160,7 @@ static bool takes_part(const StageClock *self, const ProgramTransfer *transfer, 
 Moment stage_clock_arrive(StageClock *self, int32_t piece) {
     Moment latest = MOMENT_BEGIN;
     int32_t next = 0;
-    for (Lane *lane; takes_part(self, self->costs->pieces[piece].transfer, &next, &lane);) {
+    for (Lane *lane; takes_part(self, self->costs->of_all.pieces[piece].transfer, &next, &lane);) {
         lane_join(lane);
         latest = moment_later(latest, lane->compute);
     }
@@ -154,13 +169,13 @@ Moment stage_clock_arrive(StageClock *self, int32_t piece) {
 
 void stage_clock_wait(StageClock *self, int32_t piece, Moment until) {
     int32_t next = 0;
-    for (Lane *lane; takes_part(self, self->costs->pieces[piece].transfer, &next, &lane);)
+    for (Lane *lane; takes_part(self, self->costs->of_all.pieces[piece].transfer, &next, &lane);)
         lane_wait(lane, until);
 }
 
 void stage_clock_meet(StageClock *self, int32_t piece, Moment end, Ticks ticks) {
     int32_t next = 0;
-    for (Lane *lane; takes_part(self, self->costs->pieces[piece].transfer, &next, &lane);) {
+    for (Lane *lane; takes_part(self, self->costs->of_all.pieces[piece].transfer, &next, &lane);) {
         lane_wait(lane, end);
         lane->totals.communicated += ticks;
     }
