@@ -3,6 +3,7 @@
 
 #include <pthread.h>
 #include <stdatomic.h>
+#include <stdlib.h>
 #include <unistd.h>
 
 #define MAX_THREADS 64
@@ -23,9 +24,24 @@ static void *work(void *argument) {
     }
 }
 
+/* Asking the system takes as long as many a task. */
+static long processors(void) {
+    static atomic_long known;
+    long count = atomic_load(&known);
+    if (count == 0) atomic_store(&known, count = sysconf(_SC_NPROCESSORS_ONLN));
+    return count;
+}
+
+int32_t parallel_threads(void) {
+    const char *text = getenv("AUTOMAP_THREADS");
+    long threads = text ? strtol(text, NULL, 10) : 0;
+    if (threads <= 0) threads = processors();
+    return threads < 1 ? 1 : threads > MAX_THREADS ? MAX_THREADS : (int32_t)threads;
+}
+
 void parallel_for(int32_t count, int32_t threads, void (*task)(void *user, int32_t k), void *user) {
     Tasks tasks = {.count = count, .task = task, .user = user};
-    if (threads <= 0) threads = (int32_t)sysconf(_SC_NPROCESSORS_ONLN);
+    if (threads <= 0) threads = parallel_threads();
     if (threads > count) threads = count;
     if (threads > MAX_THREADS) threads = MAX_THREADS;
     pthread_t helpers[MAX_THREADS];

@@ -51,19 +51,19 @@ static AmStatus read_options(const Cli *cli, SearchOptions *options, AmError *er
     int32_t objective = OBJECTIVE_TIME, space = SPACE_AUTO, searcher = SEARCHER_DQN,
             expert = EXPERT_DATA_PARALLEL, device = DQN_CPU;
     int64_t seed = 0;
-    *options = (SearchOptions){.mesh = cli_text(cli, "--mesh"),
-                               .evaluations = SEARCH_DEFAULT_EVALUATIONS,
-                               .memory_fraction = CLUSTER_DEFAULT_MEMORY_FRACTION};
+    *options =
+        (SearchOptions){.mesh = cli_text(cli, "--mesh"), .memory_fraction = CLUSTER_DEFAULT_MEMORY_FRACTION};
     TRY(cli_choice(cli, "--objective", objective_of, OBJECTIVE_COUNT, &objective, error));
-    if (objective == OBJECTIVE_PAPER) options->evaluations = SEARCH_PAPER_EPISODES;
     TRY(cli_choice(cli, "--space", space_of, SPACE_COUNT, &space, error));
     TRY(cli_choice(cli, "--searcher", searcher_of, SEARCHER_COUNT, &searcher, error));
     TRY(cli_choice(cli, "--expert", expert_of, EXPERT_COUNT, &expert, error));
     TRY(cli_choice(cli, "--device", device_of, DQN_DEVICE_COUNT, &device, error));
-    TRY(cli_integer(cli, "--evaluations", 1, 1000000000, &options->evaluations, error));
     TRY(cli_number(cli, "--seconds", 1e-3, 1e9, &options->seconds, error));
     TRY(cli_number(cli, "--memory-fraction", 1e-6, 1, &options->memory_fraction, error));
     TRY(cli_integer(cli, "--seed", 0, INT64_MAX, &seed, error));
+    options->evaluations =
+        objective == OBJECTIVE_PAPER ? SEARCH_PAPER_EPISODES : search_default_evaluations((Searcher)searcher);
+    TRY(cli_integer(cli, "--evaluations", 1, 1000000000, &options->evaluations, error));
     if (cli_has(cli, "--expert") && !cli_has(cli, "--searcher")) searcher = SEARCHER_EXPERT;
     if (cli_has(cli, "--expert") != (searcher == SEARCHER_EXPERT))
         return am_fail(error, AM_ERROR_USAGE, "", "--searcher expert and --expert NAME go together");
@@ -403,6 +403,9 @@ static AmStatus search_and_write(const Cli *cli, Searched *self, AmError *error)
     TRY(search_micro_batches(&self->result, &self->arena, self->context, self->cluster, &self->options,
                              &self->micro_batching, error));
     self->result.plan->settings = settings_to_json(&self->options);
+    if (self->result.exact_space)
+        json_object_set_new(self->result.plan->settings, "exact_space",
+                            json_string(self->result.exact_space));
     if (!self->result.plan->settings) return am_fail_memory(error, 0);
     TRY(plan_write(self->result.plan, self->context, self->plan_file, error));
     if (log) TRY(file_write(log, self->log.data ? self->log.data : "", self->log.length, error));
@@ -435,8 +438,8 @@ static const CliOption options[] = {
     {"--space", "SPACE", "auto (default: all of one stage), operator, data, pipeline, hybrid (stages too)",
      false},
     {"--searcher", "NAME",
-     "dqn (default), anneal, greedy: each starts from the expert plans and is polished; exhaustive, random, "
-     "expert",
+     "dqn (default), anneal, greedy: each starts from the expert plans and is polished; exact, "
+     "exhaustive, random, expert",
      false},
     {"--expert", "NAME",
      "that recipe's plan, priced: data_parallel, megatron, megatron_sequence, zero1, zero2, zero3, "
@@ -445,7 +448,10 @@ static const CliOption options[] = {
     {"--device", "cpu|cuda", "where the DQN is trained (default cpu)", false},
     {"--mesh", "data=4,model=8", "the mesh (default: every ordered split of the devices into data x model)",
      false},
-    {"--evaluations", "N", "plans priced at most (default " VALUE_OF(SEARCH_DEFAULT_EVALUATIONS) ")", false},
+    {"--evaluations", "N",
+     "plans priced at most (default " VALUE_OF(SEARCH_DEFAULT_EVALUATIONS) "; exact: " VALUE_OF(
+         SEARCH_EXACT_EVALUATIONS) ")",
+     false},
     {"--seconds", "S", "stop after S seconds; the result then depends on the machine", false},
     {"--memory-fraction", "F", "of a device's memory that a plan may fill (default 0.9)", false},
     {"--even", NULL, "plans with equal shards that lie together alone: those that can be exported", false},

@@ -16,9 +16,17 @@ typedef struct MemoEntry {
     bool used, tried;
 } MemoEntry;
 
+/* A plan whose changes may not have been tried. */
+typedef struct UntriedPlan {
+    double score;
+    Genome genome;
+} UntriedPlan;
+
 typedef struct ProblemMemo {
     MemoEntry *entries; /* open addressing, capacity a power of two */
     int32_t count, capacity;
+    UntriedPlan *untried; /* a heap, the cheapest first; those that have been tried leave it when met */
+    int32_t untried_count, untried_capacity;
 } ProblemMemo;
 
 static const char *const space_names[SPACE_COUNT] = {"auto", "operator", "data", "pipeline", "hybrid"};
@@ -156,10 +164,41 @@ static MemoEntry *memo_find(const ProblemMemo *memo, const Genome *genome) {
     }
 }
 
+/* Equal prices are common; the order of the table is not the user's business. */
+static bool is_before(const UntriedPlan *a, const UntriedPlan *b) {
+    if (a->score != b->score) return a->score < b->score;
+    return memcmp(&a->genome, &b->genome, sizeof a->genome) < 0;
+}
+
+static AmStatus untried_push(Problem *self, const UntriedPlan *plan, AmError *error) {
+    ProblemMemo *memo = self->memo;
+    ARENA_RESERVE(&self->arena, memo->untried, memo->untried_count, memo->untried_capacity);
+    if (self->arena.failed) return am_fail_memory(error, memo->untried_count);
+    int32_t at = memo->untried_count++;
+    for (; at > 0 && is_before(plan, &memo->untried[(at - 1) / 2]); at = (at - 1) / 2)
+        memo->untried[at] = memo->untried[(at - 1) / 2];
+    memo->untried[at] = *plan;
+    return AM_OK;
+}
+
+static void untried_pop(ProblemMemo *memo) {
+    UntriedPlan *heap = memo->untried;
+    const UntriedPlan last = heap[--memo->untried_count];
+    int32_t at = 0, count = memo->untried_count;
+    for (int32_t below = 1; below < count; below = 2 * at + 1) {
+        if (below + 1 < count && is_before(&heap[below + 1], &heap[below])) below++;
+        if (!is_before(&heap[below], &last)) break;
+        heap[at] = heap[below];
+        at = below;
+    }
+    heap[at] = last;
+}
+
 static AmStatus memo_add(Problem *self, const Genome *genome, const PlanPrice *price, AmError *error) {
     ProblemMemo *memo = self->memo;
     if (2 * memo->count >= memo->capacity) {
-        ProblemMemo larger = {.capacity = memo->capacity * 2, .count = memo->count};
+        ProblemMemo larger = *memo;
+        larger.capacity *= 2;
         larger.entries = ARENA_ARRAY(&self->arena, MemoEntry, larger.capacity);
         if (!larger.entries) return am_fail_memory(error, larger.capacity);
         for (int32_t k = 0; k < memo->capacity; k++)
@@ -168,23 +207,14 @@ static AmStatus memo_add(Problem *self, const Genome *genome, const PlanPrice *p
     }
     *memo_find(memo, genome) = (MemoEntry){.genome = *genome, .price = *price, .used = true};
     memo->count++;
-    return AM_OK;
+    return untried_push(self, &(UntriedPlan){plan_price_score(price), *genome}, error);
 }
 
-bool problem_best_untried(const Problem *problem, Genome *genome) {
-    const MemoEntry *best = NULL;
-    for (int32_t k = 0; k < problem->memo->capacity; k++) {
-        const MemoEntry *entry = &problem->memo->entries[k];
-        if (!entry->used || entry->tried) continue;
-        double score = plan_price_score(&entry->price);
-        double least = best ? plan_price_score(&best->price) : 0;
-        if (best && score > least) continue;
-        /* Equal prices are common; the order of the table is not the user's business. */
-        if (best && score == least && memcmp(&entry->genome, &best->genome, sizeof *genome) > 0) continue;
-        best = entry;
-    }
-    if (best) *genome = best->genome;
-    return best != NULL;
+bool problem_best_untried(Problem *problem, Genome *genome) {
+    ProblemMemo *memo = problem->memo;
+    while (memo->untried_count > 0 && memo_find(memo, &memo->untried[0].genome)->tried) untried_pop(memo);
+    if (memo->untried_count > 0) *genome = memo->untried[0].genome;
+    return memo->untried_count > 0;
 }
 
 void problem_set_tried(Problem *problem, const Genome *genome) {
@@ -254,7 +284,6 @@ typedef struct Evaluation {
     Genome genome;
     PlanPrice price;
     uint64_t key;
-    bool repeats; /* a plan priced before */
     AmStatus status;
     AmError error;
 } Evaluation;
@@ -270,7 +299,6 @@ static AmStatus evaluate_in(const Problem *self, Arena *scratch, Evaluation *eva
     TRY(plan_complete(&completion, scratch, self->context, stage, error));
     evaluation->key = completion_key(self, completion);
     const PlanPrice *known = price_memo_find(&self->plans, evaluation->key);
-    evaluation->repeats = known != NULL;
     if (known) {
         evaluation->price = *known;
         return AM_OK;
@@ -300,7 +328,8 @@ static AmStatus keep(Problem *self, const Evaluation *evaluation, AmError *error
         if (error && error->code == AM_OK) *error = evaluation->error;
         return evaluation->status;
     }
-    if (evaluation->repeats) self->budget.repeats++;
+    /* Others of its batch may have come to the same plan. */
+    if (price_memo_find(&self->plans, evaluation->key)) self->budget.repeats++;
     else self->budget.evaluations++;
     if (!price_memo_add(&self->plans, evaluation->key, &evaluation->price)) return am_fail_memory(error, 0);
     TRY(memo_add(self, &evaluation->genome, &evaluation->price, error));

@@ -111,7 +111,7 @@ bool problem_known(const Problem *problem, const Genome *genome, PlanPrice *pric
 AmStatus problem_price_batch(Problem *problem, const Genome *genomes, int32_t count, AmError *error);
 
 /* The cheapest priced genome that problem_set_tried() has not been told of; false if there is none. */
-bool problem_best_untried(const Problem *problem, Genome *genome);
+bool problem_best_untried(Problem *problem, Genome *genome);
 void problem_set_tried(Problem *problem, const Genome *genome);
 
 /* Whether candidate k can be split on the axis at all. */

@@ -2,13 +2,14 @@
 #include "planners/scratch.h"
 
 #include <stdlib.h>
-#include <unistd.h>
+
+#include "base/parallel.h"
 
 Scratch *scratch_create(void) {
     Scratch *self = calloc(1, sizeof *self);
     if (!self) return NULL;
-    long processors = sysconf(_SC_NPROCESSORS_ONLN);
-    self->count = processors < 1 ? 1 : processors > SCRATCH_MOST ? SCRATCH_MOST : (int32_t)processors;
+    int32_t threads = parallel_threads();
+    self->count = threads < SCRATCH_MOST ? threads : SCRATCH_MOST;
     pthread_mutex_init(&self->mutex, NULL);
     pthread_cond_init(&self->given, NULL);
     return self;

@@ -1,7 +1,8 @@
 /* Scratch memory for evaluations: as many arenas as plans are priced at once.
  *
  * Pricing a plan of a large module fills tens of megabytes for a few milliseconds. The problems of a search
- * share what they use: never more arenas than processors, whoever asks beyond that waits. An evaluation
+ * share what they use: never more arenas than parallel_threads(),
+ * whoever asks beyond that waits. An evaluation
  * holds one arena and asks for no other meanwhile, so that nobody waits for ever.
  */
 #ifndef PLANNERS_SCRATCH_H

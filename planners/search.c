@@ -174,9 +174,13 @@ static AmStatus make_plan(Searching *self, AmError *error) {
     for (int32_t e = 0; e < EXPERT_COUNT && takes_experts; e++)
         if (self->expert_plans[e] && self->result->experts[e].seconds < plan->predicted_step_seconds)
             plan = self->expert_plans[e];
-    if (self->result->space_size > 0 && !self->result->interrupted) {
+    SearchResult *result = self->result;
+    if (result->is_exact) {
         plan->bound = "exact";
         plan->bound_seconds = plan->predicted_step_seconds;
+    } else if (result->bound_seconds > 0) {
+        plan->bound = "lower";
+        plan->bound_seconds = fmin(result->bound_seconds, plan->predicted_step_seconds);
     }
     plan->evaluations = searching_evaluations(self);
     self->result->plan = plan;
@@ -222,7 +226,8 @@ AmStatus search(SearchResult *result, Arena *arena, const PlanContext *context, 
                       .options = options,
                       .result = result,
                       .devices = ARENA_ARRAY(arena, int32_t, cluster->device_count),
-                      .limit = options->evaluations > 0 ? options->evaluations : SEARCH_DEFAULT_EVALUATIONS,
+                      .limit = options->evaluations > 0 ? options->evaluations
+                                                        : search_default_evaluations(options->searcher),
                       .deadline = options->seconds > 0 ? start + options->seconds : 0};
     if (!self.devices) return am_fail_memory(error, cluster->device_count);
     self.scratch = scratch_create();

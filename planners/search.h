@@ -15,6 +15,7 @@
     X(DQN, "dqn", "deep Q-learning, then polished (default)")                 \
     X(ANNEAL, "anneal", "simulated annealing, then polished")                 \
     X(GREEDY, "greedy", "the best insertion until none helps, then polished") \
+    X(EXACT, "exact", "branch and bound over the lists of every mesh")        \
     X(EXHAUSTIVE, "exhaustive", "every plan of the space")                    \
     X(RANDOM, "random", "one random valid plan")                              \
     X(EXPERT, "expert", "the expert plan that --expert names")
@@ -48,6 +49,7 @@ const char *search_objective_name(SearchObjective objective); /* "time", "paper"
 
 #define SEARCH_DEFAULT_EVALUATIONS 500
 #define SEARCH_PAPER_EPISODES      20000
+#define SEARCH_EXACT_EVALUATIONS   5000 /* the default of SEARCHER_EXACT */
 #define SEARCH_DEFAULT_CHUNKS      2
 
 typedef struct SearchOptions {
@@ -56,7 +58,7 @@ typedef struct SearchOptions {
     Searcher searcher;
     Expert expert;       /* SEARCHER_EXPERT only */
     const char *mesh;    /* "data=4,model=8" or NULL: every ordered split of the devices */
-    int64_t evaluations; /* priced plans at most; 0: SEARCH_DEFAULT_EVALUATIONS. OBJECTIVE_PAPER: episodes */
+    int64_t evaluations; /* priced plans at most; 0: the searcher's default. OBJECTIVE_PAPER: episodes */
     double seconds;      /* cap on time, 0: none */
     double memory_fraction;
     uint64_t seed;
@@ -85,11 +87,16 @@ typedef struct SearchResult {
     Plan *plan; /* in the caller's arena */
     ExpertResult experts[EXPERT_COUNT];
     int64_t evaluations;
-    int64_t space_size; /* SEARCHER_EXHAUSTIVE: plans in the space, else 0 */
+    int64_t space_size;      /* SEARCHER_EXHAUSTIVE: plans in the space, else 0 */
+    double bound_seconds;    /* SEARCHER_EXACT: no plan of the space takes less; else 0 */
+    bool is_exact;           /* what was found is the best plan of the space */
+    const char *exact_space; /* which that is, in words; or NULL */
     double search_seconds;
     bool interrupted;
     const struct PaperReport *paper; /* OBJECTIVE_PAPER, else NULL */
 } SearchResult;
+
+int64_t search_default_evaluations(Searcher searcher);
 
 /* Whether the plans of a search have several stages. */
 bool search_has_stages(const SearchOptions *options);

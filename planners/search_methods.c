@@ -3,6 +3,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/parallel.h"
 #include "planners/searchers.h"
 #include "planners/searching.h"
@@ -111,20 +112,26 @@ static void allow(Searching *self, int32_t count, int64_t share) {
         self->problems[k]->budget.limit = self->problems[k]->budget.evaluations + share;
 }
 
+/* Explores every problem, `share` evaluations each. */
+static AmStatus explore_all(Searching *self, Exploration **exploration, ExploreFunction *explore,
+                            int64_t share, AmError *error) {
+    *exploration = ARENA_ARRAY(self->arena, Exploration, 1);
+    if (!*exploration) return am_fail_memory(error, (int64_t)sizeof **exploration);
+    TRY(expert_quote(self, EXPERT_DATA_PARALLEL, error));
+    double reference = self->result->experts[EXPERT_DATA_PARALLEL].seconds;
+    **exploration =
+        (Exploration){.search = self, .explore = explore, .reference = isnan(reference) ? 0 : reference};
+    allow(self, self->problem_count, share);
+    return run_tasks(*exploration, self->problem_count, explore_task, error);
+}
+
 /* Successive halving: every round has an equal part of the evaluations, which
  * the meshes that are left share; the better half goes on. */
 static AmStatus search_exploring(Searching *self, ExploreFunction *explore, AmError *error) {
-    Exploration *exploration = ARENA_ARRAY(self->arena, Exploration, 1);
-    if (!exploration) return am_fail_memory(error, (int64_t)sizeof *exploration);
-    TRY(expert_quote(self, EXPERT_DATA_PARALLEL, error));
-    const ExpertResult *data_parallel = &self->result->experts[EXPERT_DATA_PARALLEL];
-    *exploration = (Exploration){.search = self,
-                                 .explore = explore,
-                                 .reference = isnan(data_parallel->seconds) ? 0 : data_parallel->seconds};
+    Exploration *exploration;
     int32_t count = self->problem_count, rounds = 1;
     for (int32_t left = count; left > 1 && !self->options->no_polish; left = (left + 1) / 2) rounds++;
-    allow(self, count, self->limit / ((int64_t)rounds * count) + 1);
-    TRY(run_tasks(exploration, count, explore_task, error));
+    TRY(explore_all(self, &exploration, explore, self->limit / ((int64_t)rounds * count) + 1, error));
     if (self->options->no_polish) return AM_OK;
     for (int32_t left = rounds; left > 0; left--) {
         searching_sort(self);
@@ -138,6 +145,11 @@ static AmStatus search_exploring(Searching *self, ExploreFunction *explore, AmEr
         TRY(polish_walk(self->problems[k], error));
     }
     return AM_OK;
+}
+
+/* The user or the clock ended the search. */
+static bool must_stop_early(const Searching *self) {
+    return searching_is_interrupted(self) || (self->deadline > 0 && clock_seconds() > self->deadline);
 }
 
 static AmStatus search_exhaustive(Searching *self, ExploreFunction *explore, AmError *error) {
@@ -157,7 +169,89 @@ static AmStatus search_exhaustive(Searching *self, ExploreFunction *explore, AmE
         self->problems[k]->budget.limit = INT64_MAX / BUDGET_REPEATS; /* none */
         TRY(exhaustive_search(self->problems[k], error));
     }
+    self->result->is_exact = !must_stop_early(self);
     return AM_OK;
+}
+
+/* The starts of one problem, and the local optimum below them: a plan to cut branches with. */
+static AmStatus explore_starts(Problem *problem, const SearchOptions *options, double reference_seconds,
+                               Text *log, AmError *error) {
+    (void)problem, (void)options, (void)reference_seconds, (void)log, (void)error;
+    return AM_OK;
+}
+
+typedef struct ExactTask {
+    AmStatus status;
+    AmError error;
+    double open; /* as of exact_search(); 0 before it has run */
+} ExactTask;
+
+typedef struct ExactTasks {
+    Searching *search;
+    double cutoff;
+    ExactTask tasks[SEARCH_MOST_MESHES];
+} ExactTasks;
+
+static void exact_task(void *user, int32_t k) {
+    ExactTasks *self = user;
+    ExactTask *task = &self->tasks[k];
+    if (isinf(task->open)) return;
+    task->status = exact_search(self->search->problems[k], self->cutoff, &task->open, &task->error);
+}
+
+/* Seconds of the best plan so far that fits. */
+static double best_seconds(const Searching *self) {
+    double seconds = INFINITY;
+    for (int32_t k = 0; k < self->problem_count; k++) {
+        const Problem *problem = self->problems[k];
+        if (problem->has_best && problem->best_price.excess <= 0)
+            seconds = fmin(seconds, problem->best_price.seconds);
+    }
+    return seconds;
+}
+
+/* All meshes share what evaluations are left, until all trees are done or nothing is left. */
+static AmStatus branch(Searching *self, ExactTasks *tasks, AmError *error) {
+    for (;;) {
+        int64_t left = self->limit - searching_evaluations(self);
+        int32_t unfinished = 0;
+        for (int32_t k = 0; k < self->problem_count; k++) unfinished += !isinf(tasks->tasks[k].open);
+        if (unfinished == 0 || left < unfinished || must_stop_early(self)) return AM_OK;
+        for (int32_t k = 0; k < self->problem_count; k++)
+            self->problems[k]->budget.limit = self->problems[k]->budget.evaluations + left / unfinished;
+        tasks->cutoff = best_seconds(self);
+        parallel_for(self->problem_count, 0, exact_task, tasks);
+        for (int32_t k = 0; k < self->problem_count; k++) {
+            if (tasks->tasks[k].status == AM_OK) continue;
+            if (error && error->code == AM_OK) *error = tasks->tasks[k].error;
+            return tasks->tasks[k].status;
+        }
+    }
+}
+
+static AmStatus search_exact(Searching *self, ExploreFunction *explore, AmError *error) {
+    SearchResult *result = self->result;
+    Exploration *exploration;
+    TRY(explore_all(self, &exploration, explore, self->limit / (4 * self->problem_count) + 1, error));
+    ExactTasks *tasks = ARENA_ARRAY(self->arena, ExactTasks, 1);
+    if (!tasks) return am_fail_memory(error, (int64_t)sizeof *tasks);
+    tasks->search = self;
+    TRY(branch(self, tasks, error));
+    result->is_exact = true;
+    result->bound_seconds = best_seconds(self);
+    for (int32_t k = 0; k < self->problem_count; k++) {
+        result->is_exact = result->is_exact && isinf(tasks->tasks[k].open);
+        result->bound_seconds = fmin(result->bound_seconds, tasks->tasks[k].open);
+    }
+    int32_t most = 0;
+    for (int32_t k = 0; k < self->problem_count; k++)
+        if (self->problems[k]->candidate_count > most) most = self->problems[k]->candidate_count;
+    result->exact_space = arena_format(
+        self->arena,
+        "one stage on %d mesh%s: on each axis every ordered list of at most %d of %d tied dimension classes, "
+        "with nothing, optimizer state, gradients or weights in shards",
+        self->problem_count, self->problem_count == 1 ? "" : "es", GENOME_MAX_ENTRIES, most);
+    return result->exact_space ? AM_OK : am_fail_memory(error, 0);
 }
 
 static AmStatus search_random(Searching *self, ExploreFunction *explore, AmError *error) {
@@ -218,6 +312,7 @@ static const SearchMethod methods[SEARCHER_COUNT] = {
     [SEARCHER_DQN] = {search_exploring, explore_dqn, true},
     [SEARCHER_ANNEAL] = {search_exploring, explore_anneal, true},
     [SEARCHER_GREEDY] = {search_exploring, explore_greedy, true},
+    [SEARCHER_EXACT] = {search_exact, explore_starts, true},
     [SEARCHER_EXHAUSTIVE] = {search_exhaustive, NULL, true},
     [SEARCHER_RANDOM] = {search_random, NULL, false},
     [SEARCHER_EXPERT] = {search_expert, NULL, false},
@@ -226,6 +321,10 @@ static const SearchMethod methods[SEARCHER_COUNT] = {
 AmStatus search_method_run(Searching *self, AmError *error) {
     const SearchMethod *method = &methods[self->options->searcher];
     return method->run(self, method->explore, error);
+}
+
+int64_t search_default_evaluations(Searcher searcher) {
+    return searcher == SEARCHER_EXACT ? SEARCH_EXACT_EVALUATIONS : SEARCH_DEFAULT_EVALUATIONS;
 }
 
 bool search_method_takes_experts(Searcher searcher) {

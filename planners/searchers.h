@@ -28,6 +28,12 @@ AmStatus greedy_search(Problem *problem, AmError *error);
 /* Simulated annealing from the best plan so far, which there must be. */
 AmStatus anneal_search(Problem *problem, uint64_t seed, AmError *error);
 
+/* Branch and bound over the lists that differ in what they come to: lists of at most GENOME_MAX_ENTRIES
+ * candidates, with every amount of storage. `cutoff`: seconds of a plan that fits, of any mesh, or INFINITY.
+ * No plan of the problem takes less than the least of that, of the best plan that fits and of `*open`, which
+ * is INFINITY where the whole space was searched. */
+AmStatus exact_search(Problem *problem, double cutoff, double *open, AmError *error);
+
 /* Deep Q-learning on the environment of ordered lists. `log` gets a JSON line
  * per episode: evaluations, reward, best, epsilon, mean loss of its updates.
  * `device` is where the network is trained; plans are priced here. */
