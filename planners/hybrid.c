@@ -5,12 +5,17 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "planners/hybrid_balance.h"
 #include "planners/hybrid_plan.h"
 #include "planners/hybrid_stages.h"
 
-enum { MOST_NUMBERS = 17, MOST_FOUND = 24, BATCH = 2, LEAST_TRIES = 6, MOST_TRIES = 48 };
+enum { MOST_NUMBERS = 17, MOST_FOUND = 24, BATCH = 2, LEAST_TRIES = 6, MOST_TRIES = 48, MOST_TRIED = 256 };
 /* Simulated plans, unless the user says how many: as many as such a number of instructions has. */
 enum { INSTRUCTIONS_TRIED = 170000 };
+/* A plan of one stage takes a fraction of that; it is searched where the tables see it near the best
+ * pipeline. */
+enum { STAGE_EVALUATIONS = 8 };
+#define WORTH_SEARCHING 1.5
 
 typedef struct Hybrid {
     HybridPlans plans;
@@ -19,7 +24,10 @@ typedef struct Hybrid {
     int32_t numbers[MOST_NUMBERS], number_count;
     HybridPipeline found[MOST_FOUND];
     int32_t found_count;
-    HybridTry *best; /* of those that fit; or NULL */
+    HybridTry *best;              /* of those that fit; or NULL */
+    HybridTry *tries[MOST_TRIED]; /* all that were simulated, in order */
+    int32_t try_count;
+    SearchResult single; /* of one stage and one micro-batch; its plan is NULL where that was not searched */
     MemoryFit nearest;
     AmError refusal; /* of the first pipeline that could not be made */
     int64_t evaluations, most_tries;
@@ -86,21 +94,123 @@ static ScheduleKind wanted_schedule(const SearchOptions *options) {
     return options->schedule ? schedule_kind_find(options->schedule) : SCHEDULE_1F1B;
 }
 
-static AmStatus simulate_found(Hybrid *self, AmError *error) {
-    ScheduleKind schedule = wanted_schedule(self->plans.options);
-    for (int32_t k = 0; k < self->found_count && k < self->most_tries; k += BATCH) {
-        int32_t count = self->found_count - k < BATCH ? self->found_count - k : BATCH;
-        HybridTry *tries = ARENA_ARRAY(self->plans.arena, HybridTry, count);
-        if (!tries) return am_fail_memory(error, count);
-        for (int32_t t = 0; t < count; t++)
-            tries[t] = (HybridTry){.pipeline = self->found[k + t], .schedule = schedule};
-        TRY(simulate(self, tries, count, error));
+/* Simulates pipelines, BATCH at a time; `*best` is then up to date. */
+static AmStatus try_pipelines(Hybrid *self, const HybridPipeline *pipelines, int32_t count,
+                              ScheduleKind schedule, AmError *error) {
+    for (int32_t k = 0; k < count && self->try_count + BATCH <= self->most_tries; k += BATCH) {
+        int32_t batch = count - k < BATCH ? count - k : BATCH;
+        HybridTry *tries = ARENA_ARRAY(self->plans.arena, HybridTry, batch);
+        if (!tries) return am_fail_memory(error, batch);
+        for (int32_t t = 0; t < batch; t++) {
+            tries[t] = (HybridTry){.pipeline = pipelines[k + t], .schedule = schedule};
+            self->tries[self->try_count++] = &tries[t];
+        }
+        TRY(simulate(self, tries, batch, error));
         if (must_stop(self)) break;
     }
     return AM_OK;
 }
 
-static AmStatus run(Hybrid *self, const MicroBatching *settings, AmError *error) {
+static bool same_pipeline(const HybridPipeline *a, const HybridPipeline *b) {
+    return a->micro_batches == b->micro_batches && a->stage_count == b->stage_count &&
+           memcmp(a->stages, b->stages, sizeof *a->stages * (size_t)a->stage_count) == 0;
+}
+
+static bool was_tried(const Hybrid *self, const HybridPipeline *pipeline) {
+    for (int32_t k = 0; k < self->try_count; k++)
+        if (same_pipeline(&self->tries[k]->pipeline, pipeline)) return true;
+    return false;
+}
+
+/* Quicker ones first; those that do not fit come last, nearest first. */
+static bool is_before(const HybridTry *a, const HybridTry *b) {
+    if (!a->plan || !b->plan) return a->plan && !b->plan;
+    if (a->fit.fits != b->fit.fits) return a->fit.fits;
+    return a->fit.fits ? a->seconds < b->seconds : a->fit.needed_fraction < b->fit.needed_fraction;
+}
+
+/* The best tries whose cuts can still be moved for the better: their pipelines then, at most BATCH. */
+static int32_t propose(Hybrid *self, bool *is_settled, HybridPipeline *proposed) {
+    int32_t count = 0;
+    while (count < BATCH) {
+        int32_t best = -1;
+        for (int32_t k = 0; k < self->try_count; k++)
+            if (!is_settled[k] && (best < 0 || is_before(self->tries[k], self->tries[best]))) best = k;
+        if (best < 0 || !self->tries[best]->plan) break;
+        const HybridTry *try = self->tries[best];
+        HybridPipeline *pipeline = &proposed[count];
+        HybridScales scales;
+        is_settled[best] = true;
+        *pipeline = try->pipeline;
+        hybrid_scales(&scales, self->model, pipeline, try->seconds, try->busy, try->peak_bytes);
+        if (!hybrid_balance(self->model, pipeline, &scales) || was_tried(self, pipeline)) continue;
+        if (count == 1 && same_pipeline(&proposed[0], pipeline)) continue;
+        count++;
+    }
+    return count;
+}
+
+/* Moves the cuts of what was found until nothing is left to move or to spend. */
+static AmStatus refine(Hybrid *self, AmError *error) {
+    bool is_settled[MOST_TRIED] = {false};
+    HybridPipeline proposed[BATCH];
+    ScheduleKind schedule = wanted_schedule(self->plans.options);
+    while (!must_stop(self) && self->try_count + BATCH <= self->most_tries) {
+        int32_t count = propose(self, is_settled, proposed);
+        if (count == 0) break;
+        TRY(try_pipelines(self, proposed, count, schedule, error));
+    }
+    return AM_OK;
+}
+
+/* ---- one stage ---- */
+
+/* The least that the tables say of one stage with one micro-batch, whether it fits or not. */
+static double single_estimate(const Hybrid *self) {
+    HybridPipeline pipeline = {.micro_batches = 1, .stage_count = 1};
+    int32_t devices = self->plans.cluster->device_count;
+    double least = INFINITY, excess;
+    pipeline.stages[0].end_unit = self->costs->unit_count;
+    if (!hybrid_model_place(self->model, 0, devices, &pipeline.stages[0].place)) return 0;
+    for (int32_t tensor = 1; tensor <= devices; tensor++) {
+        if (devices % tensor != 0) continue;
+        pipeline.stages[0].recipe = (HybridRecipe){.tensor = tensor};
+        least = fmin(least, hybrid_pipeline_seconds(self->model, &pipeline, &excess));
+    }
+    return least;
+}
+
+/* Plans of one stage with one micro-batch by the searcher of their own space, and the experts' beside it. */
+static AmStatus search_single(Hybrid *self, const MicroBatching *settings, AmError *error) {
+    SearchOptions options = *self->plans.options;
+    bool is_wanted = settings->micro_batches <= 1;
+    double best = self->best ? self->best->seconds : INFINITY;
+    if (self->costs && is_wanted) is_wanted = single_estimate(self) < WORTH_SEARCHING * best;
+    for (int32_t e = 0; e < EXPERT_COUNT; e++)
+        self->single.experts[e] = (ExpertResult){NAN, "its time by the tables is far from the best"};
+    if (!is_wanted || (self->best && must_stop(self))) return AM_OK;
+    AmError refusal = {0};
+    options.space = SPACE_AUTO;
+    if (options.searcher == SEARCHER_EXHAUSTIVE) options.searcher = SEARCHER_DQN;
+    if (options.evaluations == SEARCH_DEFAULT_EVALUATIONS || options.evaluations == 0)
+        options.evaluations = STAGE_EVALUATIONS * self->most_tries;
+    if (self->deadline > 0) options.seconds = fmax(self->deadline - clock_seconds(), 1e-3);
+    AmStatus status =
+        search(&self->single, self->plans.arena, self->plans.whole, self->plans.cluster, &options, &refusal);
+    self->evaluations += self->single.evaluations;
+    if (status == AM_OK || status == AM_ERROR_INFEASIBLE || status == AM_INTERRUPTED) {
+        if (self->refusal.code == AM_OK) self->refusal = refusal;
+        if (status != AM_OK) self->single.plan = NULL;
+        if (self->single.plan) self->single.plan->space = plan_space_name(SPACE_HYBRID);
+        return AM_OK;
+    }
+    if (error && error->code == AM_OK) *error = refusal;
+    return status;
+}
+
+/* ---- all of it ---- */
+
+static AmStatus search_pipelines(Hybrid *self, const MicroBatching *settings, AmError *error) {
     const SearchOptions *options = self->plans.options;
     const ProblemSettings of_problem = {
         .space = SPACE_AUTO, .memory_fraction = options->memory_fraction, .budget = {.limit = 1}};
@@ -111,10 +221,26 @@ static AmStatus run(Hybrid *self, const MicroBatching *settings, AmError *error)
     TRY(hybrid_model_open(&self->model, self->costs, self->numbers, self->number_count, &of_model, error));
     self->evaluations += hybrid_model_evaluations(self->model);
     TRY(hybrid_stages_find(self->model, self->found, MOST_FOUND, &self->found_count, error));
-    TRY(simulate_found(self, error));
-    if (self->best) return AM_OK;
+    int32_t first = self->found_count < 2 * self->most_tries / 3 ? self->found_count
+                                                                 : (int32_t)(2 * self->most_tries / 3);
+    TRY(hybrid_plans_open(&self->plans, self->found, first, error));
+    TRY(try_pipelines(self, self->found, first, wanted_schedule(options), error));
+    return refine(self, error);
+}
+
+static AmStatus run(Hybrid *self, const MicroBatching *settings, AmError *error) {
+    AmError refusal = {0};
+    AmStatus status = search_pipelines(self, settings, &refusal);
+    if (status == AM_ERROR_INFEASIBLE) {
+        if (self->refusal.code == AM_OK) self->refusal = refusal;
+    } else if (status != AM_OK) {
+        if (error) *error = refusal;
+        return status;
+    }
+    TRY(search_single(self, settings, error));
+    if (self->best || self->single.plan) return AM_OK;
     if (self->nearest.needed_bytes > 0)
-        return memory_fail(&self->nearest, self->plans.cluster, options->memory_fraction, error);
+        return memory_fail(&self->nearest, self->plans.cluster, self->plans.options->memory_fraction, error);
     if (self->refusal.code != AM_OK) {
         if (error) *error = self->refusal;
         return self->refusal.code;
@@ -127,7 +253,6 @@ AmStatus hybrid_search(SearchResult *result, Arena *arena, PlanContext *whole, c
                        const SearchOptions *options, const MicroBatching *settings, AmError *error) {
     double start = clock_seconds();
     *result = (SearchResult){0};
-    for (int32_t e = 0; e < EXPERT_COUNT; e++) result->experts[e] = (ExpertResult){.seconds = NAN};
     Hybrid *self = ARENA_ARRAY(arena, Hybrid, 1);
     if (!self) return am_fail_memory(error, (int64_t)sizeof *self);
     self->plans = (HybridPlans){.arena = arena,
@@ -140,10 +265,13 @@ AmStatus hybrid_search(SearchResult *result, Arena *arena, PlanContext *whole, c
     if (self->most_tries < LEAST_TRIES) self->most_tries = LEAST_TRIES;
     if (self->most_tries > MOST_TRIES) self->most_tries = MOST_TRIES;
     if (options->evaluations > 0 && options->evaluations != SEARCH_DEFAULT_EVALUATIONS)
-        self->most_tries = options->evaluations;
+        self->most_tries = options->evaluations < MOST_TRIED ? options->evaluations : MOST_TRIED;
     AmStatus status = run(self, settings, error);
     if (status == AM_OK) {
-        result->plan = self->best->plan;
+        bool is_single = self->single.plan &&
+                         (!self->best || self->single.plan->predicted_step_seconds <= self->best->seconds);
+        *result = self->single;
+        result->plan = is_single ? self->single.plan : self->best->plan;
         result->plan->evaluations = self->evaluations;
         result->evaluations = self->evaluations;
         result->interrupted = options->interrupted && *options->interrupted;

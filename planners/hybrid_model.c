@@ -143,24 +143,77 @@ static bool has_table(const HybridModel *self, const LayerTable *table) {
     return false;
 }
 
-static AmStatus list_tables(HybridModel *self, AmError *error) {
-    self->tables = ARENA_ARRAY(&self->arena, LayerTable, HYBRID_MOST_TABLES);
-    if (!self->tables) return am_fail_memory(error, HYBRID_MOST_TABLES);
+/* Widths that a pipeline of at most `micro_batches` stages would have: with fewer turns than stages most
+ * wait. */
+static bool is_wide_enough(const HybridModel *self, int32_t micro_batches, int32_t width) {
+    enum { UNEVENNESS = 4 };
+    return (int64_t)width * micro_batches * UNEVENNESS >= self->costs->cluster->device_count &&
+           (micro_batches > 1 || width == self->costs->cluster->device_count);
+}
+
+static void list_tables(HybridModel *self, bool splits_sequence) {
     for (int32_t n = 0; n < self->number_count; n++)
         for (int32_t c = 0; c < self->class_count; c++)
-            for (int32_t k = 0; k < 2 * self->tensor_count; k++) {
-                int32_t tensor = self->tensors[k / 2], width = self->classes[c].place.width;
-                LayerTable table = {.tensor = tensor, .splits_sequence = k % 2 == 1};
-                if (width % tensor != 0 || (tensor == 1 && table.splits_sequence)) continue;
-                table.local_batch = hybrid_local_batch(self, self->numbers[n], width / tensor);
+            for (int32_t k = 0; k < self->tensor_count; k++) {
+                int32_t width = self->classes[c].place.width;
+                LayerTable table = {.tensor = self->tensors[k]};
+                table.splits_sequence = splits_sequence && table.tensor > 1;
+                if (width % table.tensor != 0) continue;
+                if (!is_wide_enough(self, self->numbers[n], width)) continue;
+                table.local_batch = hybrid_local_batch(self, self->numbers[n], width / table.tensor);
                 bool is_full = self->table_count == HYBRID_MOST_TABLES;
                 if (table.local_batch == 0 || is_full || has_table(self, &table)) continue;
                 self->tables[self->table_count++] = table;
             }
-    return layer_costs_fill(self->costs, self->tables, self->table_count, self->settings.threads, error);
 }
 
-AmStatus hybrid_model_open(HybridModel **model, const LayerCosts *costs, const int32_t *micro_batches,
+/* What a table's turn takes inside a server, all units together. */
+static double whole_turn(const HybridModel *self, const LayerTable *table) {
+    Arena scratch = {0};
+    const HybridRecipe recipe = {.tensor = table->tensor, .splits_sequence = table->splits_sequence};
+    StagePricing pricing;
+    double seconds = INFINITY;
+    for (int32_t c = 0; c < self->class_count && seconds == INFINITY; c++) {
+        if (self->classes[c].place.width != table->tensor) continue;
+        int32_t turns = (int32_t)(self->costs->batch / table->local_batch);
+        if (!stage_pricing_open(&pricing, self, &scratch, turns, c, &recipe)) continue;
+        seconds = 0;
+        for (int32_t u = 0; u < self->costs->unit_count; u++)
+            seconds += pricing.units[u].forward + pricing.units[u].backward;
+    }
+    arena_free(&scratch);
+    return seconds;
+}
+
+/* Whether the sequence is split, too, which saves memory and moves as much: seen on the widest tensor axis.
+ */
+static AmStatus choose_sequence(HybridModel *self, bool *splits, AmError *error) {
+    const HybridPlace whole = {.width = self->costs->cluster->device_count};
+    int32_t tensor = self->tensors[self->tensor_count - 1], turns = self->numbers[self->number_count - 1];
+    int32_t local_batch = (int32_t)(self->costs->batch / turns);
+    *splits = false;
+    if (tensor == 1 || whole.width % tensor != 0) return AM_OK;
+    for (int32_t k = 0; k < 2; k++)
+        self->tables[self->table_count++] =
+            (LayerTable){.tensor = tensor, .local_batch = local_batch, .splits_sequence = k == 1};
+    TRY(layer_costs_fill(self->costs, self->tables, 2, self->settings.threads, error));
+    *splits = self->tables[1].found &&
+              whole_turn(self, &self->tables[1]) < 1.02 * whole_turn(self, &self->tables[0]);
+    return AM_OK;
+}
+
+static AmStatus fill_tables(HybridModel *self, AmError *error) {
+    bool splits_sequence;
+    self->tables = ARENA_ARRAY(&self->arena, LayerTable, HYBRID_MOST_TABLES);
+    if (!self->tables) return am_fail_memory(error, HYBRID_MOST_TABLES);
+    TRY(choose_sequence(self, &splits_sequence, error));
+    int32_t filled = self->table_count;
+    list_tables(self, splits_sequence);
+    return layer_costs_fill(self->costs, self->tables + filled, self->table_count - filled,
+                            self->settings.threads, error);
+}
+
+AmStatus hybrid_model_open(HybridModel **model, LayerCosts *costs, const int32_t *micro_batches,
                            int32_t count, const HybridSettings *settings, AmError *error) {
     Arena arena = {0};
     HybridModel *self = ARENA_ARRAY(&arena, HybridModel, 1);
@@ -179,7 +232,8 @@ AmStatus hybrid_model_open(HybridModel **model, const LayerCosts *costs, const i
     list_places(self);
     for (int32_t c = 0; c < self->class_count; c++)
         TRY_OR_FAIL(describe_class(self, &self->classes[c], error));
-    TRY_OR_FAIL(list_tables(self, error));
+    TRY_OR_FAIL(layer_costs_find_tensors(costs, self->tensors, self->tensor_count, settings->threads, error));
+    TRY_OR_FAIL(fill_tables(self, error));
     *model = self;
     return AM_OK;
 fail:

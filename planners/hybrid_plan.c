@@ -32,26 +32,47 @@ static bool same_ranges(const RecomputedRanges *a, const RecomputedRanges *b) {
            (a->count == 0 || memcmp(a->ranges, b->ranges, sizeof *a->ranges * (size_t)a->count) == 0);
 }
 
-static AmStatus open_context(HybridPlans *self, HybridContext *context, AmError *error) {
-    const MicroBatching settings = {.micro_batches = context->micro_batches,
-                                    .recomputed = context->recomputed,
-                                    .relaxations = self->relaxations,
-                                    .separate_backward = context->has_stages};
+static MicroBatching batching_of(const HybridPlans *self, const HybridContext *context) {
+    return (MicroBatching){.micro_batches = context->micro_batches,
+                           .recomputed = context->recomputed,
+                           .relaxations = self->relaxations,
+                           .separate_backward = context->has_stages};
+}
+
+/* Contexts that are made of the module as read may be made side by side. */
+static AmStatus split_context(const HybridPlans *self, HybridContext *context, AmError *error) {
+    const MicroBatching settings = batching_of(self, context);
     const ProblemSettings of_problem = {
         .space = SPACE_AUTO, .memory_fraction = self->options->memory_fraction, .budget = {.limit = 1}};
     const Mesh mesh = {.axis_count = 2,
                        .axes = {{.name = "data", .size = 1}, {.name = "model", .size = 1}},
                        .device_count = 1};
-    int32_t *device = ARENA_ARRAY(self->arena, int32_t, 1), pair_count;
+    int32_t *device = ARENA_ARRAY(&context->arena, int32_t, 1), pair_count;
     LoopPair *pairs;
     if (!device) return am_fail_memory(error, 4);
-    TRY(plan_context_for(&context->context, self->whole, &settings, error));
-    TRY(interleave_pairs(&pairs, &pair_count, self->arena, context->context->rules, error));
+    if (!context->context && context->micro_batches > 1) {
+        TRY(plan_context_split(&context->owned, self->whole, &settings, error));
+        context->context = context->owned;
+    }
+    if (!context->context) context->context = self->whole;
+    TRY(interleave_pairs(&pairs, &pair_count, &context->arena, context->context->rules, error));
     context->alternates = pair_count > 0;
     return problem_create(&context->problem, context->context, self->cluster, &mesh, device, &of_problem,
                           error);
 }
 
+typedef struct Opening {
+    const HybridPlans *plans;
+    HybridContext *contexts[HYBRID_MOST_CONTEXTS];
+} Opening;
+
+static void open_task(void *user, int32_t k) {
+    const Opening *opening = user;
+    HybridContext *context = opening->contexts[k];
+    if (context->status == AM_OK) context->status = split_context(opening->plans, context, &context->error);
+}
+
+/* The context of a pipeline, perhaps not yet open. */
 static AmStatus find_context(HybridPlans *self, const HybridPipeline *pipeline, HybridContext **found,
                              AmError *error) {
     RecomputedRanges recomputed = {0};
@@ -64,16 +85,41 @@ static AmStatus find_context(HybridPlans *self, const HybridPipeline *pipeline, 
             return AM_OK;
     }
     HybridContext *context = *found = ARENA_ARRAY(self->arena, HybridContext, 1);
-    if (!context || self->context_count == 64) return am_fail_memory(error, (int64_t)sizeof *context);
+    if (!context) return am_fail_memory(error, (int64_t)sizeof *context);
+    if (self->context_count == HYBRID_MOST_CONTEXTS)
+        return am_fail(error, AM_ERROR_INFEASIBLE, "", "a search makes at most %d modules of one",
+                       HYBRID_MOST_CONTEXTS);
     *context = (HybridContext){
         .micro_batches = pipeline->micro_batches, .has_stages = has_stages, .recomputed = recomputed};
     self->contexts[self->context_count++] = context;
-    context->status = open_context(self, context, &context->error);
+    return AM_OK;
+}
+
+AmStatus hybrid_plans_open(HybridPlans *self, const HybridPipeline *pipelines, int32_t count,
+                           AmError *error) {
+    Opening opening = {.plans = self};
+    int32_t opened = 0;
+    for (int32_t k = 0; k < count; k++) {
+        HybridContext *context;
+        TRY(find_context(self, &pipelines[k], &context, error));
+        if (context->is_open) continue;
+        context->is_open = true;
+        opening.contexts[opened++] = context;
+        const MicroBatching settings = batching_of(self, context);
+        if (context->recomputed.count > 0)
+            context->status = plan_context_for(&context->context, self->whole, &settings, &context->error);
+    }
+    parallel_for(opened, 0, open_task, &opening);
+    for (int32_t k = 0; k < opened; k++)
+        if (opening.contexts[k]->owned) plan_context_adopt(self->whole, opening.contexts[k]->owned);
     return AM_OK;
 }
 
 void hybrid_plans_close(HybridPlans *plans) {
-    for (int32_t k = 0; k < plans->context_count; k++) problem_free(plans->contexts[k]->problem);
+    for (int32_t k = 0; k < plans->context_count; k++) {
+        problem_free(plans->contexts[k]->problem);
+        arena_free(&plans->contexts[k]->arena);
+    }
 }
 
 /* ---- stages ---- */
@@ -137,6 +183,7 @@ static AmStatus make_stage(HybridPlans *self, HybridContext *context, const Hybr
 static AmStatus make_plan(HybridPlans *self, HybridTry *try, AmError *error) {
     const HybridPipeline *pipeline = &try->pipeline;
     HybridContext *context;
+    TRY(hybrid_plans_open(self, pipeline, 1, error));
     TRY(find_context(self, pipeline, &context, error));
     if (context->status != AM_OK) {
         if (error) *error = context->error;

@@ -22,7 +22,12 @@ typedef struct HybridContext {
     AmStatus status; /* AM_ERROR_INFEASIBLE: the module cannot be split so; `error` says why */
     AmError error;
     RecomputedRanges recomputed;
+    bool is_open;
+    PlanContext *owned; /* until the whole one adopts it */
+    Arena arena;
 } HybridContext;
+
+enum { HYBRID_MOST_CONTEXTS = 64 };
 
 typedef struct HybridPlans {
     Arena *arena;
@@ -31,7 +36,7 @@ typedef struct HybridPlans {
     const LayerCosts *costs;
     const SearchOptions *options;
     uint32_t relaxations;
-    HybridContext *contexts[64];
+    HybridContext *contexts[HYBRID_MOST_CONTEXTS];
     int32_t context_count;
 } HybridPlans;
 
@@ -50,6 +55,10 @@ typedef struct HybridTry {
 } HybridTry;
 
 void hybrid_plans_close(HybridPlans *plans);
+
+/* Rewrites the module for all of the pipelines, side by side. */
+AmStatus hybrid_plans_open(HybridPlans *plans, const HybridPipeline *pipelines, int32_t count,
+                           AmError *error);
 
 /* Makes the plans of all tries, one after the other, and simulates them side by side. A try that the module
  * does not allow has no plan. */

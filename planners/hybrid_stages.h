@@ -59,7 +59,7 @@ typedef struct HybridSettings {
 } HybridSettings;
 
 /* Places, their classes, and the tables of all numbers of micro-batches [count]. Refers to `costs`. */
-AmStatus hybrid_model_open(HybridModel **model, const LayerCosts *costs, const int32_t *micro_batches,
+AmStatus hybrid_model_open(HybridModel **model, LayerCosts *costs, const int32_t *micro_batches,
                            int32_t count, const HybridSettings *settings, AmError *error);
 /* Plans of the whole module that were priced for the tables. */
 int64_t hybrid_model_evaluations(const HybridModel *model);

@@ -10,6 +10,7 @@
 #include "cost/memory.h"
 #include "planners/even_pipeline.h"
 #include "planners/expert.h"
+#include "planners/scratch.h"
 #include "propagation/lower.h"
 #include "propagation/micro_batches.h"
 
@@ -101,6 +102,8 @@ AmStatus layer_costs_open(LayerCosts **costs, const PlanContext *context, const 
     *self = (LayerCosts){
         .arena = arena, .context = context, .cluster = cluster, .batch = micro_batches_limit(context)};
     AmStatus status;
+    self->scratch = scratch_create();
+    TRY_OR_FAIL(self->scratch ? AM_OK : am_fail_memory(error, (int64_t)sizeof *self->scratch));
     TRY_OR_FAIL(problem_create(&self->problem, context, cluster, &mesh, device, settings, error));
     TRY_OR_FAIL(cut_units(self, error));
     TRY_OR_FAIL(assign_units(self, error));
@@ -116,6 +119,7 @@ fail:
 
 void layer_costs_close(LayerCosts *costs) {
     if (!costs) return;
+    scratch_free(costs->scratch);
     problem_free(costs->problem);
     Arena arena = costs->arena;
     arena_free(&arena);
@@ -123,15 +127,54 @@ void layer_costs_close(LayerCosts *costs) {
 
 /* ---- tables ---- */
 
-AmStatus layer_genome(const Problem *problem, bool splits_sequence, Genome *genome, bool *found,
-                      AmError *error) {
-    *genome = (Genome){0};
-    *found = true;
-    if (problem->mesh.axes[0].size > 1) *found = expert_batch(problem, 0, genome);
-    if (!*found || problem->mesh.axes[1].size == 1) return AM_OK;
-    TRY(expert_megatron(problem, 1, genome, found, error));
-    if (*found && splits_sequence) *found = expert_sequence(problem, 1, genome);
+static AmStatus find_tensor(const LayerCosts *self, LayerTensor *tensor, AmError *error) {
+    Problem problem = *self->problem;
+    problem.mesh.axes[1].size = problem.mesh.device_count = tensor->size;
+    TRY(expert_megatron(&problem, 1, &tensor->genome, &tensor->found, error));
+    if (tensor->found && tensor->splits_sequence)
+        tensor->found = expert_sequence(&problem, 1, &tensor->genome);
     return AM_OK;
+}
+
+typedef struct Finding {
+    LayerCosts *costs;
+    AmStatus status[LAYER_MOST_TENSORS];
+    AmError errors[LAYER_MOST_TENSORS];
+} Finding;
+
+static void find_task(void *user, int32_t k) {
+    Finding *finding = user;
+    finding->status[k] = find_tensor(finding->costs, &finding->costs->tensors[k], &finding->errors[k]);
+}
+
+AmStatus layer_costs_find_tensors(LayerCosts *costs, const int32_t *sizes, int32_t count, int32_t threads,
+                                  AmError *error) {
+    Finding finding = {.costs = costs};
+    for (int32_t k = 0; k < 2 * count && costs->tensor_count < LAYER_MOST_TENSORS; k++)
+        if (sizes[k / 2] > 1)
+            costs->tensors[costs->tensor_count++] =
+                (LayerTensor){.size = sizes[k / 2], .splits_sequence = k % 2 == 1};
+    parallel_for(costs->tensor_count, threads, find_task, &finding);
+    for (int32_t k = 0; k < costs->tensor_count; k++) {
+        if (finding.status[k] == AM_OK) continue;
+        if (error && error->code == AM_OK) *error = finding.errors[k];
+        return finding.status[k];
+    }
+    return AM_OK;
+}
+
+/* The batch on the first axis, Megatron-LM's lists on the second; false where there is no such plan. */
+static bool find_genome(const LayerCosts *self, const Problem *problem, const LayerTable *table,
+                        Genome *genome) {
+    *genome = (Genome){0};
+    bool found = table->tensor == 1;
+    for (int32_t k = 0; k < self->tensor_count && !found; k++) {
+        const LayerTensor *tensor = &self->tensors[k];
+        if (tensor->size != table->tensor || tensor->splits_sequence != table->splits_sequence) continue;
+        *genome = tensor->genome;
+        found = tensor->found;
+    }
+    return found && (problem->mesh.axes[0].size == 1 || expert_batch(problem, 0, genome));
 }
 
 /* Where a step belongs. What has no place of its own is where the step before is. */
@@ -166,7 +209,7 @@ static AmStatus add_collective(const LayerCosts *self, LayerTable *table, const 
     bool is_update = place->pass == LAYER_UPDATE || (origin >= 0 && self->gradients[origin]);
     double bytes = collective_tensor_bytes(executed->program, executed->instruction);
     /* What follows from the weights, and numbers that are added up once for all turns. */
-    if (over_batch && (is_update || bytes < 1024)) return AM_OK;
+    if (over_batch && (is_update || bytes < 64)) return AM_OK;
     ARENA_RESERVE(&table->arena, table->collectives, table->collective_count, table->collective_capacity);
     if (table->arena.failed) return am_fail_memory(error, table->collective_count);
     table->collectives[table->collective_count++] = (LayerCollective){.kind = collective->kind,
@@ -276,7 +319,7 @@ static AmStatus fill(const LayerCosts *self, LayerTable *table, Arena *scratch, 
     int32_t *devices = ARENA_ARRAY(scratch, int32_t, problem.mesh.device_count);
     if (!devices) return am_fail_memory(error, problem.mesh.device_count);
     problem.devices = devices;
-    TRY(layer_genome(&problem, table->splits_sequence, &genome, &table->found, error));
+    table->found = find_genome(self, &problem, table, &genome);
     if (!table->found) return AM_OK;
     int32_t type_count = self->cluster->type_count;
     table->seconds = ARENA_ARRAY(&table->arena, double, LAYER_PASSES * self->unit_count * type_count);
@@ -296,9 +339,9 @@ typedef struct Filling {
 static void fill_task(void *user, int32_t k) {
     const Filling *filling = user;
     LayerTable *table = &filling->tables[k];
-    Arena scratch = {0};
-    table->status = fill(filling->costs, table, &scratch, &table->error);
-    arena_free(&scratch);
+    Arena *scratch = scratch_take(filling->costs->scratch);
+    table->status = fill(filling->costs, table, scratch, &table->error);
+    scratch_give(filling->costs->scratch, scratch);
 }
 
 AmStatus layer_costs_fill(const LayerCosts *costs, LayerTable *tables, int32_t count, int32_t threads,

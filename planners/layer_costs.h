@@ -48,6 +48,14 @@ typedef struct LayerTable {
     Arena arena;
 } LayerTable;
 
+/* What the tensor axis splits at one degree. */
+typedef struct LayerTensor {
+    int32_t size;
+    bool splits_sequence, found;
+    Genome genome; /* its axis 1 */
+} LayerTensor;
+enum { LAYER_MOST_TENSORS = 32 };
+
 typedef struct LayerCosts {
     Arena arena;
     const PlanContext *context; /* as read */
@@ -61,6 +69,9 @@ typedef struct LayerCosts {
     double *returning;  /* and down in the backward pass */
     StageMap *map;      /* of units */
     uint8_t *gradients; /* memory_find_gradients() */
+    struct Scratch *scratch;
+    LayerTensor tensors[LAYER_MOST_TENSORS];
+    int32_t tensor_count;
 } LayerCosts;
 
 /* AM_ERROR_INFEASIBLE: the module has too few forward operators to cut. */
@@ -78,8 +89,8 @@ static inline double layer_seconds(const LayerCosts *costs, const LayerTable *ta
     return table->seconds[((int32_t)pass * costs->unit_count + unit) * costs->cluster->type_count + type];
 }
 
-/* The lists of Megatron-LM with the batch on the first axis: "data" x "model" of these sizes. */
-AmStatus layer_genome(const Problem *problem, bool splits_sequence, Genome *genome, bool *found,
-                      AmError *error);
+/* Finds what tensor axes of these sizes split, with and without the sequence, side by side. */
+AmStatus layer_costs_find_tensors(LayerCosts *costs, const int32_t *sizes, int32_t count, int32_t threads,
+                                  AmError *error);
 
 #endif

@@ -56,6 +56,10 @@ AmStatus plan_context_split(PlanContext **split, const PlanContext *base, const 
 AmStatus plan_context_for(const PlanContext **context, PlanContext *whole, const MicroBatching *settings,
                           AmError *error);
 
+/* Gives `whole` a context that plan_context_split() made of it, which it then owns and plan_context_for()
+ * finds. */
+void plan_context_adopt(PlanContext *whole, PlanContext *split);
+
 /* Sets the plan's relaxations, by name, to the context's. */
 AmStatus micro_batches_state_relaxations(Plan *plan, Arena *arena, const PlanContext *context,
                                          AmError *error);

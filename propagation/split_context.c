@@ -236,9 +236,9 @@ fail:
     return status;
 }
 
-static void add_context(PlanContext *whole, PlanContext *made) {
-    made->next_split = whole->splits;
-    whole->splits = made;
+void plan_context_adopt(PlanContext *whole, PlanContext *split) {
+    split->next_split = whole->splits;
+    whole->splits = split;
 }
 
 AmStatus plan_context_for(const PlanContext **context, PlanContext *whole, const MicroBatching *settings,
@@ -250,7 +250,7 @@ AmStatus plan_context_for(const PlanContext **context, PlanContext *whole, const
             split = split->next_split;
         if (!split) {
             TRY(recompute(&made, whole, &settings->recomputed, error));
-            add_context(whole, split = made);
+            plan_context_adopt(whole, split = made);
         }
         base = split;
         split = whole->splits;
@@ -263,7 +263,7 @@ AmStatus plan_context_for(const PlanContext **context, PlanContext *whole, const
         split = split->next_split;
     if (!split) {
         TRY(plan_context_split(&made, base, settings, error));
-        add_context(whole, split = made);
+        plan_context_adopt(whole, split = made);
     }
     *context = split;
     return AM_OK;
