@@ -135,9 +135,10 @@ static AmStatus read_micro_batching(const Cli *cli, const SearchOptions *options
     const char *text = cli_text(cli, "--micro-batches");
     const char *const *names;
     int32_t count = cli_texts(cli, "--relax", &names);
-    int64_t micro_batches = 1;
-    if (!text && options->space == SPACE_HYBRID) micro_batches = 0;
-    else if (text && strcmp(text, "auto") == 0) micro_batches = 0;
+    bool is_paper = options->objective == OBJECTIVE_PAPER && options->space == SPACE_PIPELINE;
+    bool is_searched = is_paper || options->space == SPACE_HYBRID; /* as many as suit the search */
+    int64_t micro_batches = is_searched ? 0 : 1;
+    if (text && strcmp(text, "auto") == 0) micro_batches = 0;
     else TRY(cli_integer(cli, "--micro-batches", 1, MICRO_BATCHES_MOST, &micro_batches, error));
     settings->micro_batches = (int32_t)micro_batches;
     if (micro_batches != 1 && cli_has(cli, "--keep-shardings"))
@@ -286,7 +287,7 @@ static AmStatus print_summary(Text *text, Searched *self, AmError *error) {
         text_append(text, "step    ");
         text_append_seconds(text, plan->predicted_step_seconds);
         text_append_string(text, "\n");
-        paper_report_print(text, self->result.paper, self->context);
+        paper_report_print(text, self->result.paper);
     } else {
         print_times(text, self);
         text_append_string(text, "\n");

@@ -15,38 +15,85 @@ static json_t *learning_to_json(const PaperReport *report) {
                      paper_end_name(learning->end), "pricing_seconds", report->pricing_seconds);
 }
 
+static json_t *text_or_null(const char *text) {
+    json_t *value = text ? json_string(text) : NULL;
+    return value ? value : json_null();
+}
+
+static json_t *partition_to_json(const PaperReport *report, const PlanContext *context) {
+    json_t *members = json_array();
+    for (int32_t k = 0; k < report->partitioned; k++) {
+        json_array_append_new(members,
+                              json_pack("[o, i]", text_or_null(path_of(context, report->dimensions[k])),
+                                        report->dimensions[k].dimension));
+    }
+    return json_pack("{s:i, s:i, s:i, s:i, s:i, s:i, s:f, s:i, s:b, s:o}", "axis_size", report->axis_size,
+                     "variables", report->variable_count, "dimensions", report->dimension_count, "decisions",
+                     report->decision_count, "partitioned", report->partitioned, "replicated",
+                     report->replicated, "reward", report->reward, "maximum", report->maximum,
+                     "maximum_is_exact", report->is_exact, "partition", members);
+}
+
+static json_t *pipeline_to_json(const PaperReport *report) {
+    json_t *cuts = json_array();
+    for (int32_t k = 0; k < report->cut_count; k++) {
+        const PaperCutReport *cut = &report->cuts[k];
+        json_array_append_new(
+            cuts, json_pack("{s:i, s:i, s:f, s:f, s:o, s:o, s:o, s:o}", "instruction", cut->instruction,
+                            "device", cut->device, "part", cut->part, "crossing_bytes", cut->crossing, "name",
+                            text_or_null(cut->name), "op_name", text_or_null(cut->op_name), "before",
+                            text_or_null(cut->before), "behind", text_or_null(cut->behind)));
+    }
+    return json_pack("{s:i, s:i, s:i, s:f, s:o}", "micro_batches", report->micro_batches, "pivots",
+                     report->candidate_count, "pivots_near_boundaries", report->pivot_count,
+                     "pipeline_seconds", report->pipeline_seconds, "cuts", cuts);
+}
+
 json_t *paper_report_to_json(const PaperReport *report, const PlanContext *context) {
     json_t *object = json_pack("{s:s, s:o}", "space", plan_space_name(report->space), "learning",
                                learning_to_json(report));
-    if (!object) return NULL;
-    json_t *members = json_array();
-    for (int32_t k = 0; k < report->partitioned; k++) {
-        const char *path = path_of(context, report->dimensions[k]);
-        json_t *text = json_string(path);
-        json_array_append_new(
-            members, json_pack("[o, i]", text ? text : json_string(""), report->dimensions[k].dimension));
-    }
-    json_t *counts = json_pack(
-        "{s:i, s:i, s:i, s:i, s:i, s:i, s:f, s:i, s:b, s:o}", "axis_size", report->axis_size, "variables",
-        report->variable_count, "dimensions", report->dimension_count, "decisions", report->decision_count,
-        "partitioned", report->partitioned, "replicated", report->replicated, "reward", report->reward,
-        "maximum", report->maximum, "maximum_is_exact", report->is_exact, "partition", members);
-    if (counts) json_object_update(object, counts);
-    json_decref(counts);
+    json_t *found =
+        report->space == SPACE_PIPELINE ? pipeline_to_json(report) : partition_to_json(report, context);
+    if (object && found) json_object_update(object, found);
+    json_decref(found);
     return object;
 }
 
-void paper_report_print(Text *text, const PaperReport *report, const PlanContext *context) {
-    (void)context;
-    const PaperLearning *learning = &report->learning;
+static void print_partition(Text *text, const PaperReport *report) {
     const char *what = report->space == SPACE_DATA ? "data inputs" : "weights";
     text_append(text, "paper   %d of %d dimensions of %d %s partitioned over %d devices, reward %.1f\n",
                 report->partitioned, report->dimension_count, report->variable_count, what, report->axis_size,
                 report->reward);
     text_append(text, "maximum %s%d, found without the search\n", report->is_exact ? "" : "at least ",
                 report->maximum);
-    text_append(text, "dqn     %lld episodes, %lld steps, %lld conflicts, in ", (long long)learning->episodes,
-                (long long)learning->steps, (long long)report->failures);
+}
+
+static void print_pipeline(Text *text, const PaperReport *report) {
+    text_append(text, "paper   device cuts (");
+    for (int32_t k = 0; k < report->cut_count; k++)
+        text_append(text, "%s%d", k ? ", " : "", report->cuts[k].device);
+    text_append(text, "), %d micro-batches, pipeline length ", report->micro_batches);
+    text_append_seconds(text, report->pipeline_seconds);
+    text_append_string(text, "\n");
+    for (int32_t k = 0; k < report->cut_count; k++) {
+        const PaperCutReport *cut = &report->cuts[k];
+        text_append(text, "cut %-3d before %s, behind %.1f %% of the arithmetic, ", k + 1, cut->name,
+                    100 * cut->part);
+        text_append_bytes_size(text, cut->crossing);
+        text_append(text, " cross it, between %s and %s\n", cut->before ? cut->before : "the inputs",
+                    cut->behind ? cut->behind : "the loss");
+    }
+    text_append(text, "pivots  %d of %d are near a server's boundary\n", report->pivot_count,
+                report->candidate_count);
+}
+
+void paper_report_print(Text *text, const PaperReport *report) {
+    const PaperLearning *learning = &report->learning;
+    if (report->space == SPACE_PIPELINE) print_pipeline(text, report);
+    else print_partition(text, report);
+    text_append(text, "dqn     %lld episodes, %lld steps, %lld %s, in ", (long long)learning->episodes,
+                (long long)learning->steps, (long long)report->failures,
+                report->space == SPACE_PIPELINE ? "out of memory" : "conflicts");
     text_append_seconds(text, learning->seconds);
     text_append(text, " (%s), priced in ", paper_end_name(learning->end));
     text_append_seconds(text, report->pricing_seconds);

@@ -10,6 +10,7 @@
 
 #include "base/clock.h"
 #include "cost/simulate.h"
+#include "planners/paper_pipeline_plan.h"
 
 typedef struct PaperSearching {
     SearchResult *result;
@@ -163,6 +164,90 @@ static AmStatus search_partition(PaperSearching *self, AmError *error) {
     return report_partition(self, partition, roots, error);
 }
 
+/* ---- pipelines ---- */
+
+static AmStatus count_micro_batches(const PaperSearching *self, int32_t *micro_batches, AmError *error) {
+    int64_t batch = micro_batches_limit(self->whole), count = self->settings->micro_batches;
+    if (count == 0) count = batch / PAPER_MICRO_BATCH;
+    if (count < 1) count = 1;
+    *micro_batches = (int32_t)count;
+    if (count <= batch && batch % count == 0 && count <= MICRO_BATCHES_MOST) return AM_OK;
+    return am_fail(error, AM_ERROR_USAGE, "", "a batch of %lld makes no %lld equal micro-batches",
+                   (long long)batch, (long long)count);
+}
+
+static AmStatus report_cuts(PaperSearching *self, const PaperPipeline *pipeline, AmError *error) {
+    PaperReport *report = self->report;
+    const PaperChain *chain = pipeline->chain;
+    double all = chain->whole.seconds[PAPER_FORWARD] + chain->whole.seconds[PAPER_BACKWARD];
+    report->cut_count = pipeline->stage_count - 1;
+    report->pivot_count = pipeline->pivot_count;
+    report->candidate_count = chain->count;
+    report->pipeline_seconds = pipeline->best_seconds;
+    report->cuts = ARENA_ARRAY(self->arena, PaperCutReport, report->cut_count);
+    if (!report->cuts) return am_fail_memory(error, (int64_t)sizeof *report->cuts * report->cut_count);
+    for (int32_t k = 0; k < report->cut_count; k++) {
+        const PaperPivot *pivot = &chain->pivots[pipeline->best[k].pivot];
+        const IrInstruction *instruction = &self->whole->canonical->instructions[pivot->instruction];
+        PaperCutReport *cut = &report->cuts[k];
+        *cut =
+            (PaperCutReport){.instruction = pivot->instruction,
+                             .device = pipeline->best[k].device,
+                             .part = (pivot->seconds[PAPER_FORWARD] + pivot->seconds[PAPER_BACKWARD]) / all,
+                             .crossing = pivot->crossing,
+                             .name = instruction->name,
+                             .op_name = instruction->op_name};
+        paper_chain_layers(&cut->before, &cut->behind, self->whole, pivot->instruction);
+    }
+    return AM_OK;
+}
+
+/* The plan of the cuts that were found, in micro-batches. */
+static AmStatus price_pipeline(PaperSearching *self, const PaperPipeline *pipeline, AmError *error) {
+    MicroBatching settings = *self->settings;
+    const PlanContext *context;
+    int32_t instructions[STAGES_MOST], devices[STAGES_MOST];
+    PaperStageCuts cuts = {self->report->cut_count, instructions, devices};
+    MemoryFit fit;
+    Plan *plan;
+    settings.micro_batches = pipeline->micro_batches;
+    settings.separate_backward = true;
+    TRY(plan_context_for(&context, self->whole, &settings, error));
+    for (int32_t k = 0; k < cuts.count; k++) {
+        instructions[k] = self->report->cuts[k].instruction;
+        devices[k] = self->report->cuts[k].device;
+    }
+    TRY(paper_pipeline_plan(&plan, &fit, self->arena, context, self->cluster, self->options, &cuts, error));
+    plan->evaluations = ++self->result->evaluations;
+    if (!fit.fits) return memory_fail(&fit, self->cluster, self->options->memory_fraction, error);
+    self->result->plan = plan;
+    return AM_OK;
+}
+
+static AmStatus search_pipeline(PaperSearching *self, AmError *error) {
+    const SearchOptions *options = self->options;
+    PaperReport *report = self->report;
+    PaperChain *chain;
+    PaperPipeline *pipeline;
+    TRY(count_micro_batches(self, &report->micro_batches, error));
+    if (options->mesh)
+        return am_fail(error, AM_ERROR_USAGE, "",
+                       "--objective paper deals devices to stages by their arithmetic: no --mesh");
+    int32_t parts = report->micro_batches * (self->cluster->device_count / self->cluster->server_count);
+    TRY(paper_chain_build(&chain, self->arena, self->whole, self->cluster, parts, error));
+    TRY(paper_pipeline_create(&pipeline, self->arena, chain, self->cluster, report->micro_batches,
+                              options->memory_fraction, error));
+    TRY(paper_learn(&report->learning, &pipeline->base, options->space, options, error));
+    report->failures = pipeline->failures;
+    if (pipeline->best_seconds == 0)
+        return memory_fail(&pipeline->nearest, self->cluster, options->memory_fraction, error);
+    TRY(report_cuts(self, pipeline, error));
+    double start = clock_seconds();
+    TRY(price_pipeline(self, pipeline, error));
+    report->pricing_seconds = clock_seconds() - start;
+    return AM_OK;
+}
+
 /* ---- the mode ---- */
 
 /* What the paper's decision vectors have no place for. */
@@ -190,9 +275,11 @@ AmStatus paper_search(SearchResult *result, Arena *arena, PlanContext *whole, co
     result->paper = report;
     PaperSearching self = {result, report, arena, whole, cluster, options, settings};
     TRY(refuse_options(options, error));
-    if (options->space != SPACE_OPERATOR && options->space != SPACE_DATA)
-        return am_fail(error, AM_ERROR_USAGE, "", "--objective paper needs --space operator or data");
-    TRY(search_partition(&self, error));
+    bool is_partition = options->space == SPACE_OPERATOR || options->space == SPACE_DATA;
+    if (!is_partition && options->space != SPACE_PIPELINE)
+        return am_fail(error, AM_ERROR_USAGE, "",
+                       "--objective paper needs --space operator, data or pipeline");
+    TRY(is_partition ? search_partition(&self, error) : search_pipeline(&self, error));
     result->interrupted = report->learning.end == PAPER_INTERRUPTED;
     result->search_seconds = clock_seconds() - start;
     return AM_OK;

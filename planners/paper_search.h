@@ -8,6 +8,16 @@
 #include "planners/micro_batch_search.h"
 #include "planners/paper_learn.h"
 #include "planners/paper_partition.h"
+#include "planners/paper_pipeline.h"
+
+/* A cut of a pipeline, for readers. */
+typedef struct PaperCutReport {
+    int32_t instruction, device; /* the first ones behind it */
+    double part;                 /* of the arithmetic, before it */
+    double crossing;             /* bytes of the whole batch */
+    const char *name, *op_name;  /* of the instruction */
+    const char *before, *behind; /* paths of the weights next to it, or NULL */
+} PaperCutReport;
 
 /* What a search in this mode found, beside the plan. */
 typedef struct PaperReport {
@@ -23,15 +33,22 @@ typedef struct PaperReport {
     bool is_exact; /* the maximum is proved, else it is at least that */
     int64_t failures;                /* episodes that ended in a conflict, or did not fit */
     const LinkageMember *dimensions; /* [partitioned]: those that are */
+    /* SPACE_PIPELINE */
+    PaperCutReport *cuts;                            /* [cut_count] */
+    int32_t cut_count, pivot_count, candidate_count; /* pivots near boundaries, of so many in the module */
+    int32_t micro_batches;
+    double pipeline_seconds; /* L */
 } PaperReport;
 
-/* options->space is SPACE_OPERATOR, SPACE_DATA or SPACE_PIPELINE (AM_ERROR_USAGE). result->paper is set.
- * Otherwise as search_micro_batches(). */
+/* options->space is SPACE_OPERATOR, SPACE_DATA or SPACE_PIPELINE (AM_ERROR_USAGE). Pipelines of
+ * settings->micro_batches 0 have micro-batches of PAPER_MICRO_BATCH examples, as the paper's. result->paper
+ * is set. Otherwise as search_micro_batches(). */
+#define PAPER_MICRO_BATCH 16
 AmStatus paper_search(SearchResult *result, Arena *arena, PlanContext *whole, const Cluster *cluster,
                       const SearchOptions *options, const MicroBatching *settings, AmError *error);
 
 /* The report as an object (the caller's reference), and for readers. */
 json_t *paper_report_to_json(const PaperReport *report, const PlanContext *context);
-void paper_report_print(Text *text, const PaperReport *report, const PlanContext *context);
+void paper_report_print(Text *text, const PaperReport *report);
 
 #endif

@@ -1,0 +1,341 @@
+/* Pipelines as Auto-MAP cuts them; see paper_pipeline.h.
+ *
+ * Actions count from the first pivot of the cut's window, so that the network has as many values as the
+ * widest window has pivots and not as many as the module has: pivots outside it are masked in any case.
+ */
+#include "planners/paper_pipeline.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "cost/collective.h"
+#include "propagation/stages.h"
+
+#define FEATURES 3
+
+typedef struct Stage {
+    const PaperPivot *first, *end; /* what lies before its begin and its end */
+    int32_t first_device, end_device;
+} Stage;
+
+typedef struct Window {
+    int32_t *pivots; /* [count] ascending */
+    int32_t count;
+} Window;
+
+typedef struct Pipelining {
+    PaperPipeline shared;
+    Arena *arena;
+    const Cluster *cluster;
+    double memory_fraction;
+    int32_t *device_of; /* [pivot]: its device cut */
+    Window windows[STAGES_MOST];
+    const CollectiveTopology **topologies; /* [first device * (devices + 1) + end device] */
+    PaperCut cuts[STAGES_MOST];
+    int32_t cut_count;
+} Pipelining;
+
+static const PaperPivot nothing;
+
+static double seconds_of(const PaperPivot *pivot) {
+    return pivot->seconds[PAPER_FORWARD] + pivot->seconds[PAPER_BACKWARD];
+}
+
+/* ---- prices ---- */
+
+/* One turn of a pass of a stage, whose devices share the micro-batch. */
+static double turn_seconds(const Pipelining *self, const Stage *stage, PaperPass pass) {
+    double shares = (double)self->shared.chain->parts / self->shared.micro_batches;
+    return (stage->end->seconds[pass] - stage->first->seconds[pass]) * shares /
+           (stage->end_device - stage->first_device);
+}
+
+static double all_reduce_seconds(const Pipelining *self, const Stage *stage) {
+    int32_t count = self->cluster->device_count + 1;
+    const CollectiveTopology *topology = self->topologies[stage->first_device * count + stage->end_device];
+    if (!topology) return 0;
+    return collective_seconds(PROGRAM_ALL_REDUCE, stage->end->weight_bytes - stage->first->weight_bytes,
+                              topology, self->cluster);
+}
+
+/* Activations of a micro-batch over the cut behind a stage, one way. */
+static double transfer_seconds(const Pipelining *self, const Stage *stage) {
+    int32_t index = cluster_link_between(self->cluster, stage->end_device - 1, stage->end_device);
+    if (index < 0) return 0;
+    const ClusterLink *link = &self->cluster->links[index];
+    double bytes = stage->end->crossing / self->shared.micro_batches;
+    if (bytes <= 0) return 0;
+    return link->latency_seconds +
+           bytes / (link->bytes_per_second * cluster_efficiency(&link->efficiency, bytes));
+}
+
+/* Bytes of a device of stage s at the peak: 1F1B keeps the activations of at most S - s turns. */
+static double memory_of(const Pipelining *self, const Stage *stage, int32_t s) {
+    int32_t turns = self->shared.stage_count - s, devices = stage->end_device - stage->first_device;
+    if (turns > self->shared.micro_batches) turns = self->shared.micro_batches;
+    double weights = stage->end->weight_bytes - stage->first->weight_bytes; /* and their gradients */
+    double kept = stage->end->kept_bytes - stage->first->kept_bytes;
+    return 2 * weights + stage->end->state_bytes - stage->first->state_bytes +
+           kept * turns / self->shared.micro_batches / devices;
+}
+
+static int32_t list_stages(const Pipelining *self, Stage *stages, const PaperCut *cuts, int32_t count) {
+    Stage stage = {.first = &nothing};
+    for (int32_t k = 0; k <= count; k++) {
+        bool is_last = k == count;
+        stage.end = is_last ? &self->shared.chain->whole : &self->shared.chain->pivots[cuts[k].pivot];
+        stage.end_device = is_last ? self->cluster->device_count : cuts[k].device;
+        stages[k] = stage;
+        stage.first = stage.end;
+        stage.first_device = stage.end_device;
+    }
+    return count + 1;
+}
+
+/* L of the stages, by the formula of the header. */
+static double length_of(const Pipelining *self, const Stage *stages, int32_t count) {
+    double sum = 0, longest = 0, done = 0, length = 0;
+    double transfers[STAGES_MOST], backward[STAGES_MOST];
+    for (int32_t s = 0; s < count; s++) {
+        backward[s] = turn_seconds(self, &stages[s], PAPER_BACKWARD);
+        double turn = turn_seconds(self, &stages[s], PAPER_FORWARD) + backward[s];
+        transfers[s] = s + 1 < count ? 2 * transfer_seconds(self, &stages[s]) : 0;
+        sum += turn + transfers[s];
+        longest = fmax(longest, fmax(turn, transfers[s]));
+    }
+    sum += (self->shared.micro_batches - 1) * longest;
+    for (int32_t s = 0; s < count; s++) {
+        double update = stages[s].end->seconds[PAPER_UPDATE] - stages[s].first->seconds[PAPER_UPDATE];
+        length = fmax(length, sum - done + all_reduce_seconds(self, &stages[s]) + update);
+        done += backward[s] + transfers[s] / 2;
+    }
+    return length;
+}
+
+/* Whether all stages fit; else `fit`, where given, is of the one that lacks most. */
+static bool check_memory(const Pipelining *self, const Stage *stages, int32_t count, MemoryFit *fit) {
+    bool fits = true;
+    for (int32_t s = 0; s < count; s++) {
+        int32_t devices[1] = {stages[s].first_device};
+        for (int32_t d = stages[s].first_device; d < stages[s].end_device; d++)
+            if (cluster_device_type(self->cluster, d)->memory_bytes <
+                cluster_device_type(self->cluster, devices[0])->memory_bytes)
+                devices[0] = d;
+        MemoryFit here = memory_fit((int64_t)memory_of(self, &stages[s], s), self->cluster, devices, 1,
+                                    self->memory_fraction);
+        if (fit && (s == 0 || here.needed_fraction > fit->needed_fraction)) *fit = here;
+        fits = fits && here.fits;
+    }
+    return fits;
+}
+
+double paper_pipeline_seconds(const PaperPipeline *pipeline, const PaperCut *cuts, bool *fits) {
+    const Pipelining *self = (const Pipelining *)pipeline;
+    Stage stages[STAGES_MOST];
+    int32_t count = list_stages(self, stages, cuts, pipeline->stage_count - 1);
+    *fits = check_memory(self, stages, count, NULL);
+    return length_of(self, stages, count);
+}
+
+/* ---- the environment ---- */
+
+static AmStatus reset(Environment *environment, AmError *error) {
+    (void)error;
+    ((Pipelining *)environment)->cut_count = 0;
+    return AM_OK;
+}
+
+/* Whether the next cut may be at this pivot: behind the last one, with a device, and weights in every stage
+ * that it ends. */
+static bool is_legal(const Pipelining *self, int32_t pivot) {
+    const PaperCut *last = self->cut_count > 0 ? &self->cuts[self->cut_count - 1] : NULL;
+    const PaperChain *chain = self->shared.chain;
+    int32_t weights = chain->pivots[pivot].weights, before = last ? chain->pivots[last->pivot].weights : 0;
+    int32_t device = last ? last->device : 0;
+    return weights > before && weights < chain->whole.weights && self->device_of[pivot] > device;
+}
+
+/* All windows are masked where nothing is left: then the last pivot of the window is taken, as a stage that
+ * does not fit. */
+static void mask(const Environment *environment, uint8_t *legal) {
+    const Pipelining *self = (const Pipelining *)environment;
+    memset(legal, 0, (size_t)environment->action_count);
+    if (self->cut_count == self->shared.stage_count - 1) return;
+    const Window *window = &self->windows[self->cut_count];
+    bool any = false;
+    for (int32_t k = 0; k < window->count; k++) any |= legal[k] = is_legal(self, window->pivots[k]);
+    if (!any) legal[window->count - 1] = 1;
+}
+
+static float squashed(double x) {
+    return (float)(x / (1 + x));
+}
+
+/* The three features of a pivot, if it were the next cut. */
+static void describe(const Pipelining *self, int32_t pivot, float *features, int32_t stride) {
+    PaperCut cuts[STAGES_MOST];
+    Stage stages[STAGES_MOST];
+    memcpy(cuts, self->cuts, sizeof *cuts * (size_t)self->cut_count);
+    cuts[self->cut_count] = (PaperCut){pivot, self->device_of[pivot]};
+    int32_t count = list_stages(self, stages, cuts, self->cut_count + 1);
+    double reduced = 0, sent = 0, shortest = INFINITY, longest = 0;
+    for (int32_t s = 0; s < count; s++) {
+        double turn =
+            turn_seconds(self, &stages[s], PAPER_FORWARD) + turn_seconds(self, &stages[s], PAPER_BACKWARD);
+        reduced += all_reduce_seconds(self, &stages[s]);
+        if (s + 1 < count) sent = fmax(sent, transfer_seconds(self, &stages[s]));
+        shortest = fmin(shortest, turn);
+        longest = fmax(longest, turn);
+    }
+    features[0] = squashed(reduced / self->shared.unit);
+    features[stride] = squashed(sent * self->shared.micro_batches / self->shared.unit);
+    features[2 * stride] = longest > 0 ? (float)(shortest / longest) : 0;
+}
+
+static void observe(const Environment *environment, float *observation) {
+    const Pipelining *self = (const Pipelining *)environment;
+    int32_t width = environment->action_count;
+    memset(observation, 0, sizeof *observation * (size_t)environment->observation_size);
+    observation[FEATURES * width] = (float)self->cut_count / (float)self->shared.stage_count;
+    if (self->cut_count == self->shared.stage_count - 1) return;
+    const Window *window = &self->windows[self->cut_count];
+    for (int32_t k = 0; k < window->count; k++)
+        if (is_legal(self, window->pivots[k])) describe(self, window->pivots[k], &observation[k], width);
+}
+
+/* All cuts are made: what the pipeline is worth. */
+static double finish(Pipelining *self) {
+    PaperPipeline *shared = &self->shared;
+    Stage stages[STAGES_MOST];
+    MemoryFit fit;
+    int32_t count = list_stages(self, stages, self->cuts, self->cut_count);
+    double seconds = length_of(self, stages, count);
+    if (!check_memory(self, stages, count, &fit)) {
+        shared->failures++;
+        bool nearer =
+            shared->nearest.needed_bytes == 0 || fit.needed_fraction < shared->nearest.needed_fraction;
+        if (nearer) shared->nearest = fit;
+        return -sqrt(shared->unit / seconds);
+    }
+    if (shared->best_seconds == 0 || seconds < shared->best_seconds) {
+        shared->best_seconds = seconds;
+        memcpy(shared->best, self->cuts, sizeof *self->cuts * (size_t)self->cut_count);
+    }
+    return shared->unit / seconds;
+}
+
+static AmStatus step(Environment *environment, int32_t action, double *reward, bool *done, AmError *error) {
+    (void)error;
+    Pipelining *self = (Pipelining *)environment;
+    int32_t pivot = self->windows[self->cut_count].pivots[action];
+    bool is_open = is_legal(self, pivot);
+    if (is_open) self->cuts[self->cut_count++] = (PaperCut){pivot, self->device_of[pivot]};
+    *done = !is_open || self->cut_count == self->shared.stage_count - 1;
+    *reward = !*done ? 0 : is_open ? finish(self) : -1;
+    return AM_OK;
+}
+
+/* ---- making one ---- */
+
+/* Whether less crosses at a pivot than, or as much as, at both of its neighbours. */
+static bool is_narrow(const PaperChain *chain, int32_t p) {
+    double crossing = chain->pivots[p].crossing;
+    return (p == 0 || crossing <= chain->pivots[p - 1].crossing) &&
+           (p + 1 == chain->count || crossing <= chain->pivots[p + 1].crossing);
+}
+
+/* The pivots whose device cut is near a boundary: the narrow ones, or where there are none, all. */
+static AmStatus fill_window(Pipelining *self, Window *window, int32_t boundary, AmError *error) {
+    const PaperChain *chain = self->shared.chain;
+    window->pivots = ARENA_ARRAY(self->arena, int32_t, chain->count);
+    if (!window->pivots) return am_fail_memory(error, chain->count * 4);
+    for (int32_t all = 0; all < 2 && window->count == 0; all++)
+        for (int32_t p = 0; p < chain->count; p++)
+            if (abs(self->device_of[p] - boundary) <= PAPER_RADIUS && (all || is_narrow(chain, p)))
+                window->pivots[window->count++] = p;
+    if (window->count > 0) return AM_OK;
+    return am_fail(error, AM_ERROR_INFEASIBLE, "",
+                   "no pipeline: no cut leaves the devices within %d of number %d, where a server begins",
+                   PAPER_RADIUS, boundary);
+}
+
+static AmStatus find_windows(Pipelining *self, AmError *error) {
+    const PaperChain *chain = self->shared.chain;
+    double all = seconds_of(&chain->whole);
+    for (int32_t p = 0; p < chain->count; p++) {
+        double part = all > 0 ? seconds_of(&chain->pivots[p]) / all : 0;
+        self->device_of[p] = (int32_t)lround(part * self->cluster->device_count);
+    }
+    for (int32_t k = 0; k + 1 < self->shared.stage_count; k++) {
+        Window *window = &self->windows[k];
+        TRY(fill_window(self, window, self->cluster->servers[k + 1].first_device, error));
+        self->shared.pivot_count += window->count;
+        if (window->count > self->shared.base.action_count) self->shared.base.action_count = window->count;
+    }
+    return AM_OK;
+}
+
+/* How any consecutive devices lie, that some pair of device cuts may leave to a stage. */
+static AmStatus find_topologies(Pipelining *self, AmError *error) {
+    int32_t count = self->cluster->device_count, stages = self->shared.stage_count;
+    int32_t *devices = ARENA_ARRAY(self->arena, int32_t, count);
+    self->topologies =
+        arena_alloc(self->arena, sizeof *self->topologies * (size_t)(count + 1) * (size_t)count);
+    if (self->arena->failed) return am_fail_memory(error, (int64_t)count * count * 8);
+    for (int32_t d = 0; d < count; d++) devices[d] = d;
+    for (int32_t s = 0; s < stages; s++) {
+        int32_t begin = s == 0 ? 0 : self->cluster->servers[s].first_device;
+        for (int32_t first = begin - PAPER_RADIUS; first <= begin + PAPER_RADIUS; first++) {
+            if (first < 0 || (s == 0 && first > 0)) continue;
+            for (int32_t end = first + 2; end <= count; end++) {
+                Mesh mesh = {.axis_count = 1,
+                             .axes = {{.name = "data", .size = end - first}},
+                             .device_count = end - first};
+                CollectivePartition partition;
+                TRY(collective_partition(&partition, self->arena, self->cluster, &mesh, &devices[first], 1,
+                                         error));
+                self->topologies[first * (count + 1) + end] = &partition.topologies[0];
+            }
+        }
+    }
+    return AM_OK;
+}
+
+static AmStatus check_cluster(const Cluster *cluster, AmError *error) {
+    if (cluster->server_count < 2 || cluster->server_count > STAGES_MOST)
+        return am_fail(error, AM_ERROR_USAGE, "",
+                       "--objective paper cuts a pipeline into a stage per server: cluster %s has %d",
+                       cluster->name, cluster->server_count);
+    for (int32_t s = 1; s < cluster->server_count; s++)
+        if (cluster->servers[s].device_count != cluster->servers[0].device_count)
+            return am_fail(error, AM_ERROR_USAGE, "",
+                           "--objective paper: the servers of cluster %s have different numbers of devices",
+                           cluster->name);
+    return AM_OK;
+}
+
+AmStatus paper_pipeline_create(PaperPipeline **pipeline, Arena *arena, const PaperChain *chain,
+                               const Cluster *cluster, int32_t micro_batches, double memory_fraction,
+                               AmError *error) {
+    static const EnvironmentMethods methods = {reset, observe, mask, step};
+    TRY(check_cluster(cluster, error));
+    Pipelining *self = ARENA_ARRAY(arena, Pipelining, 1);
+    if (!self) return am_fail_memory(error, (int64_t)sizeof *self);
+    *self = (Pipelining){.shared = {.base = {.methods = &methods},
+                                    .chain = chain,
+                                    .stage_count = cluster->server_count,
+                                    .micro_batches = micro_batches,
+                                    .best = ARENA_ARRAY(arena, PaperCut, cluster->server_count)},
+                         .arena = arena,
+                         .cluster = cluster,
+                         .memory_fraction = memory_fraction,
+                         .device_of = ARENA_ARRAY(arena, int32_t, chain->count + 1)};
+    if (arena->failed) return am_fail_memory(error, chain->count);
+    double turn = seconds_of(&chain->whole) * chain->parts / micro_batches / cluster->device_count;
+    self->shared.unit = turn > 0 ? turn * micro_batches : 1;
+    TRY(find_windows(self, error));
+    TRY(find_topologies(self, error));
+    self->shared.base.observation_size = FEATURES * self->shared.base.action_count + 1;
+    *pipeline = &self->shared;
+    return AM_OK;
+}

@@ -1,0 +1,21 @@
+/* A pipeline as Auto-MAP cuts it as an ordinary plan: every stage shares its micro-batch among its devices.
+ */
+#ifndef PLANNERS_PAPER_PIPELINE_PLAN_H
+#define PLANNERS_PAPER_PIPELINE_PLAN_H
+
+#include "cost/memory.h"
+#include "planners/search.h"
+
+/* Where stage s + 1 begins: instructions of the module as read, and devices of the cluster. */
+typedef struct PaperStageCuts {
+    int32_t count;
+    const int32_t *instructions, *devices;
+} PaperStageCuts;
+
+/* Writes and simulates the plan; `context` is that of the micro-batches. `fit`: whether it fits. The schedule
+ * is that of the options, else 1F1B, or GPipe where the module does not allow that. In the arena. */
+AmStatus paper_pipeline_plan(Plan **plan, MemoryFit *fit, Arena *arena, const PlanContext *context,
+                             const Cluster *cluster, const SearchOptions *options, const PaperStageCuts *cuts,
+                             AmError *error);
+
+#endif
