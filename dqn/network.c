@@ -113,8 +113,14 @@ int64_t network_pass_width(const Network *network) {
     return sum;
 }
 
+Real *network_array(Arena *arena, int64_t count) {
+    enum { ALIGNMENT = 64 };
+    char *bytes = ARENA_ARRAY(arena, char, count *(int64_t)sizeof(Real) + ALIGNMENT);
+    return bytes ? (Real *)(bytes + (ALIGNMENT - (uintptr_t)bytes % ALIGNMENT) % ALIGNMENT) : NULL;
+}
+
 static AmStatus allocate(Real **array, Arena *arena, int64_t count, AmError *error) {
-    *array = ARENA_ARRAY(arena, Real, count);
+    *array = network_array(arena, count);
     return *array ? AM_OK : am_fail_memory(error, count * (int64_t)sizeof(Real));
 }
 
@@ -168,8 +174,8 @@ Adam adam_constants(double learning_rate) {
 AmStatus adam_create(Adam *adam, Arena *arena, int64_t count, double learning_rate, AmError *error) {
     *adam = adam_constants(learning_rate);
     adam->count = count;
-    adam->first = ARENA_ARRAY(arena, Real, count);
-    adam->second = ARENA_ARRAY(arena, Real, count);
+    adam->first = network_array(arena, count);
+    adam->second = network_array(arena, count);
     if (!adam->first || !adam->second) return am_fail_memory(error, 2 * count * (int64_t)sizeof(Real));
     return AM_OK;
 }

@@ -116,6 +116,10 @@ typedef struct NetworkPass {
     Real *columns;                  /* of one row: [channels width, output_length] */
 } NetworkPass;
 
+/* Zeroed numbers that begin at a multiple of 64 bytes, which wide vectors want; NULL
+ * if memory is short. The arena owns them. */
+Real *network_array(Arena *arena, int64_t count);
+
 /* Checks the shape and lays the layers out. AM_ERROR_USAGE for sizes out of range. */
 AmStatus network_create(Network *network, const NetworkShape *shape, AmError *error);
 

@@ -1,6 +1,7 @@
 /* 1-D convolutions on the CPU, row by row of the batch: the windows of one row
  * are laid out as the columns of a matrix (im2col), and the convolution is a
- * product with the kernel matrix K [filters, channels width].
+ * product with the kernel matrix K [filters, channels width], by OpenBLAS on one
+ * thread: the same product for every row, so a row's bits depend on no other.
  *
  *   X[(c, w), o] = x[c, o stride + w],   y = relu(K X + k)
  *
@@ -9,9 +10,20 @@
  */
 #include "dqn/cpu/convolution_cpu.h"
 
+#include <cblas.h>
 #include <string.h>
 
 #include "dqn/cpu/product_cpu.h"
+
+#ifdef DQN_DOUBLE
+#define GEMM cblas_dgemm
+#else
+#define GEMM cblas_sgemm
+#endif
+
+static void use_one_thread(void) {
+    if (openblas_get_num_threads() != 1) openblas_set_num_threads(1);
+}
 
 static void lay_out_columns(const NetworkFilter *filter, const Real *inputs, Real *columns) {
     int32_t count = filter->output_length, stride = filter->stride;
@@ -47,6 +59,7 @@ const Real *convolutions_forward(const Network *network, const Real *parameters,
                                  const Real *observations, int32_t batch) {
     int32_t count = network->shape.convolution_count;
     const Real *inputs = observations;
+    if (count > 0) use_one_thread();
     for (int32_t i = 0; i < count; i++) {
         const NetworkFilter *filter = &network->filters[i];
         for (int32_t row = 0; row < batch; row++)
@@ -90,6 +103,7 @@ static void filter_backward(const NetworkFilter *filter, const Real *parameters,
 void convolutions_backward(const Network *network, const Real *parameters, NetworkPass *pass,
                            const Real *observations, int32_t batch, Real *current, Real *below,
                            Real *gradients) {
+    use_one_thread();
     for (int32_t i = network->shape.convolution_count - 1; i >= 0; i--) {
         const NetworkFilter *filter = &network->filters[i];
         const Real *inputs = i == 0 ? observations : pass->maps[i - 1];

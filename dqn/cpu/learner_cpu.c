@@ -270,7 +270,7 @@ static AmStatus allocate(LearnerCpu *learner, AmError *error) {
         {&learner->weights, batch},
     };
     for (size_t i = 0; i < sizeof(arrays) / sizeof(*arrays); i++) {
-        *arrays[i].array = ARENA_ARRAY(arena, float, arrays[i].count);
+        *arrays[i].array = network_array(arena, arrays[i].count);
         if (!*arrays[i].array) return am_fail_memory(error, arrays[i].count * (int64_t)sizeof(float));
     }
     learner->indices = ARENA_ARRAY(arena, int32_t, batch);
@@ -287,7 +287,7 @@ AmStatus learner_cpu_create(Learner **result, const Learner *base, AmError *erro
     if (!learner) return am_fail_memory(error, sizeof(*learner));
     learner->base = *base;
     learner->base.methods = &METHODS;
-    learner->base.description = "OpenBLAS on one thread";
+    learner->base.description = "one thread";
     AmStatus status = allocate(learner, error);
     if (status == AM_OK) *result = &learner->base;
     else cpu_free(&learner->base);

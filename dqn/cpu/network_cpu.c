@@ -1,7 +1,6 @@
-/* The network on the CPU: every layer is one OpenBLAS matrix product on one
- * thread. At the sizes of a planner (hundreds of kiloflops) starting threads
- * costs more than it gives, and one thread keeps the result the same from run
- * to run.
+/* The network on the CPU, on one thread: at the sizes of a planner starting
+ * threads costs more than it gives. A dense layer is one product forward and two
+ * backward; a row's values have the same bits in a batch of any size.
  *
  * Backward, with D the derivative by a layer's output before relu:
  *   dW = inputs^T D,  db = column sums of D,  D_below = (D W^T) where output > 0.
@@ -16,22 +15,29 @@
 /* outputs[batch, layer outputs] = inputs W + b. */
 static void layer_forward(const NetworkLayer *layer, const Real *parameters, const Real *inputs,
                           int32_t batch, Real *outputs) {
-    const Real *biases = parameters + layer->biases;
-    for (int32_t row = 0; row < batch; row++)
-        memcpy(outputs + (int64_t)row * layer->outputs, biases, sizeof(Real) * (size_t)layer->outputs);
-    GEMM(CblasRowMajor, CblasNoTrans, CblasNoTrans, batch, layer->outputs, layer->inputs, 1, inputs,
-         layer->inputs, parameters + layer->weights, layer->outputs, 1, outputs, layer->outputs);
+    dqn_product(&(DqnProduct){.rows = batch,
+                              .columns = layer->outputs,
+                              .depth = layer->inputs,
+                              .a = inputs,
+                              .a_row = layer->inputs,
+                              .a_depth = 1,
+                              .b = parameters + layer->weights,
+                              .b_depth = layer->outputs,
+                              .b_column = 1,
+                              .start = parameters + layer->biases,
+                              .out = outputs});
 }
 
 /* sums[atoms] over the actions of one row, numbers[actions, atoms]. */
-static void sum_actions(const Real *numbers, int32_t actions, int32_t atoms, Real *sums) {
+static inline void sum_actions(const Real *numbers, int32_t actions, int32_t atoms, Real *sums) {
     for (int32_t z = 0; z < atoms; z++) sums[z] = 0;
     for (int32_t a = 0; a < actions; a++, numbers += atoms)
         for (int32_t z = 0; z < atoms; z++) sums[z] += numbers[z];
 }
 
 /* values[batch, actions, atoms] from head[batch, 1 + actions, atoms]. */
-static void dueling_forward(const Real *head, int32_t batch, int32_t actions, int32_t atoms, Real *values) {
+static inline void dueling_values(const Real *head, int32_t batch, int32_t actions, const int32_t atoms,
+                                  Real *values) {
     Real base[NETWORK_MAX_ATOMS];
     for (int32_t row = 0; row < batch; row++) {
         const Real *value = head;
@@ -44,8 +50,8 @@ static void dueling_forward(const Real *head, int32_t batch, int32_t actions, in
 }
 
 /* head[batch, 1 + actions, atoms], derivatives, from those of the values. */
-static void dueling_backward(const Real *value_gradients, int32_t batch, int32_t actions, int32_t atoms,
-                             Real *head) {
+static inline void dueling_gradients(const Real *value_gradients, int32_t batch, int32_t actions,
+                                     const int32_t atoms, Real *head) {
     Real mean[NETWORK_MAX_ATOMS];
     for (int32_t row = 0; row < batch; row++) {
         sum_actions(value_gradients, actions, atoms, head);
@@ -56,9 +62,20 @@ static void dueling_backward(const Real *value_gradients, int32_t batch, int32_t
     }
 }
 
+/* Loops over one atom are none once the compiler knows it. */
+static void dueling_forward(const Real *head, int32_t batch, int32_t actions, int32_t atoms, Real *values) {
+    if (atoms == 1) dueling_values(head, batch, actions, 1, values);
+    else dueling_values(head, batch, actions, atoms, values);
+}
+
+static void dueling_backward(const Real *value_gradients, int32_t batch, int32_t actions, int32_t atoms,
+                             Real *head) {
+    if (atoms == 1) dueling_gradients(value_gradients, batch, actions, 1, head);
+    else dueling_gradients(value_gradients, batch, actions, atoms, head);
+}
+
 void network_forward(const Network *network, const Real *parameters, NetworkPass *pass,
                      const Real *observations, int32_t batch, Real *values) {
-    use_one_thread();
     const Real *inputs = convolutions_forward(network, parameters, pass, observations, batch);
     int32_t head = network->layer_count - 1, actions = network->shape.action_count;
     int32_t atoms = network->action_outputs;
@@ -74,8 +91,16 @@ void network_forward(const Network *network, const Real *parameters, NetworkPass
 /* weights and biases of one layer, from outputs' derivatives. */
 static void layer_backward(const NetworkLayer *layer, const Real *inputs, int32_t batch,
                            const Real *output_gradients, Real *gradients) {
-    GEMM(CblasRowMajor, CblasTrans, CblasNoTrans, layer->inputs, layer->outputs, batch, 1, inputs,
-         layer->inputs, output_gradients, layer->outputs, 0, gradients + layer->weights, layer->outputs);
+    dqn_product(&(DqnProduct){.rows = layer->inputs,
+                              .columns = layer->outputs,
+                              .depth = batch,
+                              .a = inputs,
+                              .a_row = 1,
+                              .a_depth = layer->inputs,
+                              .b = output_gradients,
+                              .b_depth = layer->outputs,
+                              .b_column = 1,
+                              .out = gradients + layer->weights});
     Real *biases = gradients + layer->biases;
     memcpy(biases, output_gradients, sizeof(Real) * (size_t)layer->outputs);
     for (int32_t row = 1; row < batch; row++) {
@@ -84,9 +109,25 @@ static void layer_backward(const NetworkLayer *layer, const Real *inputs, int32_
     }
 }
 
+/* below[batch, inputs]: the derivatives by the layer's inputs before their relu. */
+static void layer_below(const NetworkLayer *layer, const Real *parameters, const Real *inputs, int32_t batch,
+                        const Real *output_gradients, Real *below) {
+    dqn_product(&(DqnProduct){.rows = batch,
+                              .columns = layer->inputs,
+                              .depth = layer->outputs,
+                              .a = output_gradients,
+                              .a_row = layer->outputs,
+                              .a_depth = 1,
+                              .b = parameters + layer->weights,
+                              .b_depth = 1,
+                              .b_column = layer->outputs,
+                              .out = below});
+    int64_t count = (int64_t)batch * layer->inputs;
+    for (int64_t k = 0; k < count; k++) below[k] = inputs[k] > 0 ? below[k] : 0;
+}
+
 void network_backward(const Network *network, const Real *parameters, NetworkPass *pass,
                       const Real *observations, int32_t batch, const Real *value_gradients, Real *gradients) {
-    use_one_thread();
     int32_t head = network->layer_count - 1, actions = network->shape.action_count;
     int32_t convolutions = network->shape.convolution_count, atoms = network->action_outputs;
     const Real *dense_inputs = convolutions > 0 ? pass->maps[convolutions - 1] : observations;
@@ -98,10 +139,7 @@ void network_backward(const Network *network, const Real *parameters, NetworkPas
         const Real *inputs = i == 0 ? dense_inputs : pass->outputs[i - 1];
         layer_backward(layer, inputs, batch, current, gradients);
         if (i == 0 && convolutions == 0) return;
-        GEMM(CblasRowMajor, CblasNoTrans, CblasTrans, batch, layer->inputs, layer->outputs, 1, current,
-             layer->outputs, parameters + layer->weights, layer->outputs, 0, below, layer->inputs);
-        int64_t count = (int64_t)batch * layer->inputs;
-        for (int64_t k = 0; k < count; k++) below[k] = inputs[k] > 0 ? below[k] : 0;
+        layer_below(layer, parameters, inputs, batch, current, below);
         Real *swap = current;
         current = below;
         below = swap;

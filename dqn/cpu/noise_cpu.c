@@ -14,7 +14,7 @@ AmStatus noise_create(Noise *noise, Arena *arena, const Network *network, AmErro
         if (!noise->inputs[i] || !noise->outputs[i])
             return am_fail_memory(error, ((int64_t)layer->inputs + layer->outputs) * (int64_t)sizeof(Real));
     }
-    noise->means = ARENA_ARRAY(arena, Real, network->mean_count);
+    noise->means = network_array(arena, network->mean_count);
     return noise->means ? AM_OK : am_fail_memory(error, network->mean_count * (int64_t)sizeof(Real));
 }
 

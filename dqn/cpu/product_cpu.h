@@ -1,21 +1,30 @@
-/* What the CPU network is made of: OpenBLAS' product in the network's number
- * type, on one thread, and relu. */
+/* Matrix products of the dense layers, on one thread.
+ *
+ *   out[r, c] = start[c] + sum_k a[r, k] b[k, c]
+ *
+ * At the sizes of a planner (hundreds of kiloflops) general libraries spend as
+ * much time on preparing a product as on computing it; here nothing is copied but
+ * what a vector cannot read in place. Every result is one chain of fused
+ * multiply-adds in the order of k, whatever the number of rows, the width of the
+ * vectors and the place in a tile. So a row of a batch has the bits that it has
+ * alone, and all processors with such an instruction give the same.
+ */
 #ifndef DQN_CPU_PRODUCT_CPU_H
 #define DQN_CPU_PRODUCT_CPU_H
 
-#include <cblas.h>
-
 #include "dqn/network.h"
 
-#ifdef DQN_DOUBLE
-#define GEMM cblas_dgemm
-#else
-#define GEMM cblas_sgemm
-#endif
+typedef struct DqnProduct {
+    int32_t rows, columns, depth; /* positive */
+    const Real *a;                /* [rows, depth]: element (r, k) is a[r a_row + k a_depth] */
+    int64_t a_row, a_depth;
+    const Real *b; /* [depth, columns]: element (k, c) is b[k b_depth + c b_column] */
+    int64_t b_depth, b_column;
+    const Real *start; /* [columns], NULL: 0 */
+    Real *out;         /* [rows, columns], overwritten */
+} DqnProduct;
 
-static inline void use_one_thread(void) {
-    if (openblas_get_num_threads() != 1) openblas_set_num_threads(1);
-}
+void dqn_product(const DqnProduct *product);
 
 static inline void relu(Real *values, int64_t count) {
     for (int64_t i = 0; i < count; i++) values[i] = values[i] > 0 ? values[i] : 0;

@@ -11,6 +11,7 @@
 
 #include "dqn/cpu/convolution_cpu.c"
 #include "dqn/cpu/network_cpu.c"
+#include "dqn/cpu/product_cpu.c"
 #include "dqn/network.c"
 
 enum { BATCH = 5, MOST_PARAMETERS = 2000, MOST_OBSERVATIONS = 32 };
