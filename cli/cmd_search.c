@@ -39,8 +39,10 @@ static const char *searcher_of(int32_t k) {
     return searcher_name((Searcher)k);
 }
 
+/* Recipes, then their other names. */
 static const char *expert_of(int32_t k) {
-    return expert_name((Expert)k);
+    Expert expert;
+    return k < EXPERT_COUNT ? expert_name((Expert)k) : expert_alias(k - EXPERT_COUNT, &expert);
 }
 
 static const char *device_of(int32_t k) {
@@ -56,7 +58,7 @@ static AmStatus read_options(const Cli *cli, SearchOptions *options, AmError *er
     TRY(cli_choice(cli, "--objective", objective_of, OBJECTIVE_COUNT, &objective, error));
     TRY(cli_choice(cli, "--space", space_of, SPACE_COUNT, &space, error));
     TRY(cli_choice(cli, "--searcher", searcher_of, SEARCHER_COUNT, &searcher, error));
-    TRY(cli_choice(cli, "--expert", expert_of, EXPERT_COUNT, &expert, error));
+    TRY(cli_choice(cli, "--expert", expert_of, EXPERT_COUNT + EXPERT_ALIAS_COUNT, &expert, error));
     TRY(cli_choice(cli, "--device", device_of, DQN_DEVICE_COUNT, &device, error));
     TRY(cli_number(cli, "--seconds", 1e-3, 1e9, &options->seconds, error));
     TRY(cli_number(cli, "--memory-fraction", 1e-6, 1, &options->memory_fraction, error));
@@ -79,6 +81,7 @@ static AmStatus read_options(const Cli *cli, SearchOptions *options, AmError *er
     options->space = (PlanSpace)space;
     options->searcher = (Searcher)searcher;
     options->expert = (Expert)expert;
+    if (expert >= EXPERT_COUNT) expert_alias(expert - EXPERT_COUNT, &options->expert);
     options->device = (DqnDevice)device;
     options->seed = (uint64_t)seed;
     return AM_OK;
@@ -378,8 +381,10 @@ static AmStatus report(const Cli *cli, Searched *self, AmError *error) {
 static AmStatus search_and_write(const Cli *cli, Searched *self, AmError *error) {
     const char *cluster, *log = cli_text(cli, "--log"), *initial = cli_text(cli, "--init-plan");
     Plan *plan = NULL;
+    const volatile sig_atomic_t *interrupted = cli_catch_interrupts(); /* reading, too, ends in a plan */
     TRY(cli_need(cli, "--cluster", &cluster, error));
     TRY(read_options(cli, &self->options, error));
+    self->options.interrupted = interrupted;
     TRY(read_pins(cli, self, error));
     TRY(read_micro_batching(cli, &self->options, &self->micro_batching, error));
     TRY(read_schedule(cli, &self->options, error));
@@ -395,7 +400,6 @@ static AmStatus search_and_write(const Cli *cli, Searched *self, AmError *error)
     TRY(read_kept(cli, self, error));
     if (initial) TRY(plan_read(&plan, &self->initial_root, &self->arena, self->context, initial, error));
     self->options.initial = plan;
-    self->options.interrupted = cli_catch_interrupts();
     self->options.is_even = cli_has(cli, "--even");
     if (log) {
         self->options.on_episode = log_episode;
@@ -443,7 +447,8 @@ static const CliOption options[] = {
      "exhaustive, random, expert",
      false},
     {"--expert", "NAME",
-     "that recipe's plan, priced: data_parallel, megatron, megatron_sequence, zero1, zero2, zero3, "
+     "that recipe's plan, priced: data_parallel, megatron, megatron_sequence, zero1, zero2, zero3 (or fsdp), "
+     "megatron_zero1, megatron_zero2, megatron_zero3, "
      "even_pipeline",
      false},
     {"--device", "cpu|cuda", "where the DQN is trained (default cpu)", false},

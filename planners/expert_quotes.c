@@ -15,6 +15,19 @@ const char *expert_name(Expert expert) {
     return names[expert];
 }
 
+const char *expert_alias(int32_t k, Expert *expert) {
+    static const struct {
+        Expert expert;
+        const char *name;
+    } aliases[EXPERT_ALIAS_COUNT] = {
+#define EXPERT_ALIAS(of, text) {EXPERT_##of, text},
+        EXPERT_ALIAS_LIST(EXPERT_ALIAS)
+#undef EXPERT_ALIAS
+    };
+    *expert = aliases[k].expert;
+    return aliases[k].name;
+}
+
 /* Devices of the first device's server: the model axis of the Megatron-like recipe. */
 static int32_t server_size(const Cluster *cluster) {
     int32_t size = 0;
@@ -33,7 +46,10 @@ static const Recipe recipes[EXPERT_COUNT] = {[EXPERT_MEGATRON] = {.splits_model 
                                              [EXPERT_MEGATRON_SEQUENCE] = {true, true, 0},
                                              [EXPERT_ZERO1] = {.storage = 1},
                                              [EXPERT_ZERO2] = {.storage = 2},
-                                             [EXPERT_ZERO3] = {.storage = 3}};
+                                             [EXPERT_ZERO3] = {.storage = 3},
+                                             [EXPERT_MEGATRON_ZERO1] = {true, false, 1},
+                                             [EXPERT_MEGATRON_ZERO2] = {true, false, 2},
+                                             [EXPERT_MEGATRON_ZERO3] = {true, false, 3}};
 
 static const char *why_no_storage(const Problem *problem) {
     if (problem->pins.count > 0) return "the pins say where parameters are stored";
@@ -71,13 +87,18 @@ AmStatus expert_genome(const Problem *problem, Expert expert, Genome *genome, co
         *reason = "there is one device";
         return AM_OK;
     }
-    if (mesh->axis_count > 1) expert_batch(problem, 0, genome);
+    bool has_batch = mesh->axis_count > 1 && expert_batch(problem, 0, genome);
+    if (has_batch && recipe->storage <= problem_storage_kinds(problem, 0))
+        genome->storage[0] = recipe->storage;
     TRY(expert_megatron(problem, mesh->axis_count - 1, genome, &found, error));
     if (!found)
         *reason = is_pinned ? "the pins leave it nothing to split"
                             : "no weight dimension can be split by the strict rules on the model axis";
     else if (recipe->splits_sequence && !expert_sequence(problem, mesh->axis_count - 1, genome))
         *reason = "no data input has a sequence that the model axis divides";
+    else if (genome->storage[0] < recipe->storage)
+        *reason = has_batch && mesh->axes[0].size > 1 ? why_no_storage(problem)
+                                                      : "no axis is left that splits the batch";
     return AM_OK;
 }
 

@@ -143,21 +143,28 @@ void searching_sort(Searching *self) {
     }
 }
 
+static bool has_plan(const Searching *self) {
+    for (int32_t k = 0; k < self->problem_count; k++)
+        if (self->problems[k]->has_best && self->problems[k]->best_price.excess <= 0) return true;
+    return false;
+}
+
 /* An interrupted search has a plan all the same: of the recipes the first that fits, those that need least
- * memory first. */
+ * memory first, or what splits nothing. */
 static AmStatus find_any_plan(Searching *self, AmError *error) {
+    Genome genome = {0};
+    PlanPrice price;
     for (int32_t e = EXPERT_COUNT - 1; e >= 0; e--)
         for (int32_t k = self->problem_count - 1; k >= 0; k--) {
-            Problem *problem = self->problems[k];
-            Genome genome;
-            PlanPrice price;
             const char *reason;
-            if (problem->has_best && problem->best_price.excess <= 0) return AM_OK;
-            TRY(expert_genome(problem, (Expert)e, &genome, &reason, error));
-            if (reason) continue;
-            TRY(problem_price(problem, &genome, &price, error));
-            if (price.excess <= 0) return AM_OK;
+            if (has_plan(self)) return AM_OK;
+            TRY(expert_genome(self->problems[k], (Expert)e, &genome, &reason, error));
+            if (!reason) TRY(problem_price(self->problems[k], &genome, &price, error));
         }
+    if (has_plan(self)) return AM_OK;
+    genome = (Genome){0};
+    TRY(problem_price(self->problems[0], &genome, &price, error));
+    if (price.excess <= 0) return AM_OK;
     return am_fail(error, AM_INTERRUPTED, "", "interrupted before a plan was found that fits");
 }
 

@@ -34,6 +34,9 @@ const char *searcher_name(Searcher searcher);
     X(ZERO1, "zero1", "data_parallel, each device with its part of the optimizer state")            \
     X(ZERO2, "zero2", "zero1, and with its part of the gradients")                                  \
     X(ZERO3, "zero3", "zero2, and with its part of the weights")                                    \
+    X(MEGATRON_ZERO1, "megatron_zero1", "megatron, and zero1 between servers")                      \
+    X(MEGATRON_ZERO2, "megatron_zero2", "megatron, and zero2 between servers")                      \
+    X(MEGATRON_ZERO3, "megatron_zero3", "megatron, and zero3 between servers")                      \
     X(EVEN_PIPELINE, "even_pipeline", "stages of equal FLOPs, the batch over the devices of each")
 typedef enum Expert {
 #define EXPERT_ENUM(name, text, help) EXPERT_##name,
@@ -42,6 +45,12 @@ typedef enum Expert {
         EXPERT_COUNT
 } Expert;
 const char *expert_name(Expert expert);
+
+/* Other names that users know a recipe by. Fully sharded data parallelism is zero3: weights, gradients and
+ * optimizer state in shards, a weight gathered before its layer and again for the backward pass. */
+#define EXPERT_ALIAS_LIST(X) X(ZERO3, "fsdp")
+#define EXPERT_ALIAS_COUNT   1
+const char *expert_alias(int32_t k, Expert *expert);
 
 /* What is to be found: the plan of least time, or what Auto-MAP's own rules and rewards ask for. */
 typedef enum SearchObjective { OBJECTIVE_TIME, OBJECTIVE_PAPER, OBJECTIVE_COUNT } SearchObjective;

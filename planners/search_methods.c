@@ -53,7 +53,9 @@ static AmStatus explore_problem(const Exploration *exploration, Problem *problem
     const SearchOptions *options = exploration->search->options;
     Genome nothing = {0};
     PlanPrice unsplit; /* but for the pins */
-    /* Even a search that is stopped at once returns a plan: each mesh has its unsplit one. */
+    /* A search that is stopped at once makes do with one plan (search.c), else each mesh has its unsplit one.
+     */
+    if (searching_is_interrupted(exploration->search)) return AM_OK;
     TRY(problem_price(problem, &nothing, &unsplit, error));
     if (options->initial) TRY(price_initial(problem, &options->initial->stages[0], error));
     if (!options->no_seeds) TRY(expert_price_seeds(problem, error));
