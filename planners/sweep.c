@@ -12,6 +12,7 @@
 #include "cost/simulate.h"
 #include "planners/even_pipeline.h"
 #include "planners/expert.h"
+#include "planners/scratch.h"
 #include "propagation/interleave.h"
 #include "propagation/micro_batches.h"
 
@@ -49,7 +50,8 @@ typedef struct SweepCuts {
 typedef struct SweepTask {
     SweepRow row;
     const SweepContext *in;
-    Arena arena; /* holds row.reason */
+    Arena arena;    /* holds row.reason */
+    Arena *scratch; /* what is needed meanwhile */
     AmStatus status;
     AmError error;
     SweepSeconds seconds;
@@ -66,6 +68,7 @@ typedef struct Sweeping {
     int32_t tensor_sizes[MOST_TENSORS], tensor_count;
     SweepTask *tasks;
     int32_t task_count;
+    Scratch *scratch;
 } Sweeping;
 
 /* ---- what strategies share ---- */
@@ -184,7 +187,7 @@ static AmStatus find_stage(const Sweeping *self, SweepTask *task, PlanStage *ins
     Problem problem = *task->in->problem;
     Genome genome = {0};
     int32_t count = row->data * row->tensor, k = 0;
-    int32_t *devices = ARENA_ARRAY(&task->arena, int32_t, count);
+    int32_t *devices = ARENA_ARRAY(task->scratch, int32_t, count);
     if (!devices) return am_fail_memory(error, count);
     for (int32_t d = 0; d < count; d++) devices[d] = d;
     problem.devices = devices;
@@ -201,8 +204,8 @@ static AmStatus find_stage(const Sweeping *self, SweepTask *task, PlanStage *ins
     else if (row->tensor > 1 && !tensor->found)
         row->reason =
             arena_format(&task->arena, "no weights can be split %d ways by the strict rules", row->tensor);
-    else problem_stage(&problem, &genome, &task->arena, inside);
-    return task->arena.failed ? am_fail_memory(error, count) : AM_OK;
+    else problem_stage(&problem, &genome, task->scratch, inside);
+    return task->arena.failed || task->scratch->failed ? am_fail_memory(error, count) : AM_OK;
 }
 
 /* Seconds of this thread since `*since`, which becomes now. */
@@ -215,7 +218,7 @@ static double lap(double *since) {
 static AmStatus simulate_schedule(const Sweeping *self, SweepTask *task, const Plan *plan,
                                   ScheduleKind schedule, Simulation **simulation, AmError *error) {
     const SimulationOptions options = {.memory_fraction = self->options->memory_fraction};
-    Plan *scheduled = ARENA_ARRAY(&task->arena, Plan, 1);
+    Plan *scheduled = ARENA_ARRAY(task->scratch, Plan, 1);
     PlanRanks ranks;
     PlanCosts *costs;
     if (!scheduled) return am_fail_memory(error, (int64_t)sizeof *scheduled);
@@ -223,12 +226,12 @@ static AmStatus simulate_schedule(const Sweeping *self, SweepTask *task, const P
     if (plan->stage_count > 1) scheduled->schedule = schedule_kind_name(schedule);
     task->row.schedule = scheduled->schedule;
     double since = clock_thread_seconds();
-    AmStatus status = plan_ranks(&ranks, &task->arena, task->in->context, scheduled, error);
-    if (status == AM_OK) status = plan_costs_lower(&costs, &task->arena, &ranks, self->cluster, error);
+    AmStatus status = plan_ranks(&ranks, task->scratch, task->in->context, scheduled, error);
+    if (status == AM_OK) status = plan_costs_lower(&costs, task->scratch, &ranks, self->cluster, error);
     task->seconds.lower += lap(&since);
     if (status == AM_OK) status = plan_costs_price(costs, error);
     task->seconds.price += lap(&since);
-    if (status == AM_OK) status = simulate_costs(simulation, &task->arena, costs, &options, error);
+    if (status == AM_OK) status = simulate_costs(simulation, task->scratch, costs, &options, error);
     task->seconds.simulate += lap(&since);
     return status;
 }
@@ -262,11 +265,11 @@ static AmStatus run_strategy(const Sweeping *self, SweepTask *task, AmError *err
     if (row->reason) return AM_OK;
     const SearchOptions described = {.searcher = SEARCHER_EXPERT};
     search_describe_plan(&plan, in->context, self->cluster, &described);
-    TRY(micro_batches_state_relaxations(&plan, &task->arena, in->context, error));
+    TRY(micro_batches_state_relaxations(&plan, task->scratch, in->context, error));
     plan.stages = &inside;
     plan.stage_count = row->stages;
     if (row->stages > 1)
-        TRY(even_pipeline_stages(&plan.stages, &task->arena, &inside, self->cuts[row->stages].cuts,
+        TRY(even_pipeline_stages(&plan.stages, task->scratch, &inside, self->cuts[row->stages].cuts,
                                  row->stages, error));
     task->seconds.recipe = lap(&since);
     TRY(simulate_strategy(self, task, &plan, &simulation, error));
@@ -277,16 +280,16 @@ static AmStatus run_strategy(const Sweeping *self, SweepTask *task, AmError *err
     return AM_OK;
 }
 
-/* What the strategy needed is given back at once but for its reason. */
 static void strategy_task(void *user, int32_t k) {
     Sweeping *self = user;
     SweepTask *task = &self->tasks[k];
+    task->scratch = scratch_take(self->scratch);
     task->status = run_strategy(self, task, &task->error);
+    scratch_give(self->scratch, task->scratch);
     if (task->status == AM_ERROR_INFEASIBLE) {
         task->row.reason = task->error.text;
         task->status = AM_OK;
     }
-    if (!task->row.reason) arena_free(&task->arena);
 }
 
 /* ---- all of them ---- */
@@ -368,13 +371,16 @@ AmStatus sweep(Sweep *result, Arena *arena, const PlanContext *whole, const Clus
                        .cluster = cluster,
                        .options = options,
                        .batch = micro_batches_limit(whole),
-                       .cuts = ARENA_ARRAY(arena, SweepCuts, STAGES_MOST + 1)};
+                       .cuts = ARENA_ARRAY(arena, SweepCuts, STAGES_MOST + 1),
+                       .scratch = scratch_create()};
     *result = (Sweep){.module_name = whole->canonical->name,
                       .cluster_name = cluster->name,
                       .device_count = cluster->device_count,
                       .batch = self->batch};
-    AmStatus status = self->cuts ? run_all(result, self, arena, error) : am_fail_memory(error, 0);
+    AmStatus status =
+        self->cuts && self->scratch ? run_all(result, self, arena, error) : am_fail_memory(error, 0);
     for (int32_t k = 0; k < self->task_count; k++) arena_free(&self->tasks[k].arena);
+    scratch_free(self->scratch);
     for (int32_t k = 0; k < self->context_count; k++) {
         problem_free(self->contexts[k].problem);
         arena_free(&self->contexts[k].arena);
