@@ -2,8 +2,8 @@
  * before it up to 4 MiB; a request that is larger gets a block of its own size.
  *
  * Blocks come zeroed from calloc, so fresh memory costs nothing until it is
- * touched; what a release gives back is kept and zeroed again at once, which
- * keeps the promise that every allocation starts as zeros. The largest blocks
+ * touched; what a release gives back is kept and zeroed again when it is handed out,
+ * just before it is written, so that every allocation starts as zeros. The largest blocks
  * are mapped, and the system is asked for huge pages: touching a module's memory
  * for the first time page by page takes a third of the time that reading it does.
  */
@@ -23,6 +23,7 @@ static const size_t LARGEST_REQUEST = (size_t)1 << 46;
 typedef struct ArenaBlock {
     struct ArenaBlock *older;
     size_t capacity, used;
+    size_t touched; /* what is behind was never handed out and holds zeros */
     _Alignas(16) unsigned char data[];
 } ArenaBlock;
 
@@ -66,6 +67,17 @@ static void *fail(Arena *arena) {
     return NULL;
 }
 
+/* The next bytes of a block, zeroed. */
+static void *hand_out(ArenaBlock *block, size_t bytes) {
+    unsigned char *memory = block->data + block->used;
+    size_t end = block->used + bytes;
+    if (block->touched > block->used)
+        memset(memory, 0, (block->touched < end ? block->touched : end) - block->used);
+    if (end > block->touched) block->touched = end;
+    block->used = end;
+    return memory;
+}
+
 /* Empty requests get an address of their own, so pointers stay distinct. */
 void *arena_alloc(Arena *arena, size_t bytes) {
     if (bytes > LARGEST_REQUEST) return fail(arena);
@@ -87,10 +99,8 @@ void *arena_alloc(Arena *arena, size_t bytes) {
         block->older = arena->blocks;
         arena->blocks = block;
     }
-    void *memory = block->data + block->used;
-    block->used += rounded;
     arena->used += rounded;
-    return memory;
+    return hand_out(block, rounded);
 }
 
 void *arena_grow(Arena *arena, const void *old, size_t old_bytes, size_t new_bytes) {
@@ -106,7 +116,7 @@ void *arena_grow(Arena *arena, const void *old, size_t old_bytes, size_t new_byt
         size_t more = round_up(new_bytes) - old_rounded;
         bool within_limit = !arena->limit || more <= arena->limit - arena->used;
         if (block->capacity - block->used >= more && within_limit) {
-            block->used += more;
+            hand_out(block, more);
             arena->used += more;
             return (void *)(uintptr_t)old;
         }
@@ -149,11 +159,6 @@ ArenaMark arena_mark(const Arena *arena) {
     return (ArenaMark){arena->blocks, arena->blocks ? arena->blocks->used : 0, arena->used};
 }
 
-static void zero_from(ArenaBlock *block, size_t from) {
-    memset(block->data + from, 0, block->used - from);
-    block->used = from;
-}
-
 /* Blocks of the usual size are kept for the next round: a search releases its
  * scratch memory hundreds of times. */
 void arena_release(Arena *arena, ArenaMark mark) {
@@ -164,11 +169,11 @@ void arena_release(Arena *arena, ArenaMark mark) {
             block_free(block);
             continue;
         }
-        zero_from(block, 0);
+        block->used = 0;
         block->older = arena->spare;
         arena->spare = block;
     }
-    if (mark.block) zero_from(mark.block, mark.block_used);
+    if (mark.block) mark.block->used = mark.block_used;
     arena->used = mark.used;
 }
 

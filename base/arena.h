@@ -17,7 +17,7 @@
 
 typedef struct Arena {
     struct ArenaBlock *blocks; /* newest first */
-    struct ArenaBlock *spare;  /* released and zeroed, for reuse */
+    struct ArenaBlock *spare;  /* released, for reuse */
     size_t used;               /* bytes handed out since the last reset */
     size_t limit;              /* 0, or the most bytes that may be handed out */
     bool failed;

@@ -351,7 +351,7 @@ static AmStatus emit(Lowering *self, int32_t i, Split split, uint8_t carries, Am
     } else {
         for (int32_t leaf = 0; leaf < results; leaf++)
             lower_add_value(self, i, leaf, rules_leaf(&source->shape, leaf),
-                            result_place_state(self, i, split, carries, leaf));
+                            leaf == 0 ? result_state : result_place_state(self, i, split, carries, leaf));
     }
     ProgramInstruction *instruction = lower_add_instruction(self);
     bool view = operand_count > 0 && is_view(self, source, operands[0], first_result);
@@ -367,7 +367,7 @@ static AmStatus emit(Lowering *self, int32_t i, Split split, uint8_t carries, Am
     if (source->called_count > 0) instruction->called = source->called[0];
     if (source->called_count > 1) instruction->called_second = source->called[1];
     int32_t made = source->opcode == IR_RNG_BIT_GENERATOR ? 1 : 0;
-    SbpState made_state = result_place_state(self, i, split, carries, made);
+    SbpState made_state = made == 0 ? result_state : result_place_state(self, i, split, carries, made);
     if (lower_makes_by_place(source->opcode) && sbp_has_split(made_state))
         instruction->shard = make_shard(self, rules_leaf(&source->shape, made), made_state, NULL);
     if (source->opcode == IR_CONVOLUTION) TRY(lower_local_groups(self, instruction, source, error));

@@ -20,6 +20,8 @@
  */
 #include "propagation/open_states.h"
 
+#include <string.h>
+
 #include "propagation/linearity.h"
 #include "propagation/lower_internal.h"
 #include "propagation/settle.h"
@@ -57,6 +59,7 @@ typedef struct Opening {
     OpenValue *values;
     int32_t value_count;
     int32_t *value_of; /* [instruction]: its open value, or -1 */
+    uint8_t *fixed;    /* [operand]: its state by the user's chosen factor + 1; 0: not asked for yet */
     uint8_t *needs;    /* [instruction]: states (bits) that users need, B where they are unknown */
     int32_t *asked;    /* [instruction]: uses that have said so */
 } Opening;
@@ -186,9 +189,13 @@ static Sbp need_of(const Opening *self, int32_t i, int32_t k, Sbp state) {
         return d < 0 || d + 1 >= MOST_STATES ? SBP_B : sbp_split(d);
     }
     if (self->completion->factor[place_of(self, i)] < 0) return SBP_B;
-    SbpState need = settle_operand_state(self->completion, self->context, i, k);
-    bool is_even = need.cut[self->axis].count == 0 && need.axis[self->axis] < MOST_STATES;
-    return is_even ? need.axis[self->axis] : SBP_B;
+    uint8_t *fixed = &self->fixed[self->choices->first_operand[i] + k];
+    if (*fixed == 0) {
+        SbpState need = settle_operand_state(self->completion, self->context, i, k);
+        bool is_even = need.cut[self->axis].count == 0 && need.axis[self->axis] < MOST_STATES;
+        *fixed = (uint8_t)(1 + (is_even ? need.axis[self->axis] : SBP_B));
+    }
+    return (Sbp)(*fixed - 1);
 }
 
 /* What operand `source` costs in the state that is needed. */
@@ -402,6 +409,7 @@ static void settle_axis(Opening *self) {
     const Choices *choices = self->choices;
     bool is_moved = false;
     self->value_count = 0;
+    memset(self->fixed, 0, (size_t)choices->first_operand[self->context->rules->count]);
     for (int32_t n = 0; n < choices->decided_count; n++) {
         int32_t i = choices->decided[n];
         bool is_open = open_value(self, i, &self->values[self->value_count]);
@@ -426,6 +434,7 @@ AmStatus open_states_choose(Completion *completion, Arena *scratch, const PlanCo
                     .completion = completion,
                     .values = ARENA_ARRAY(scratch, OpenValue, decided + 1),
                     .value_of = ARENA_ARRAY(scratch, int32_t, count + 1),
+                    .fixed = ARENA_ARRAY(scratch, uint8_t, context->choices->first_operand[count] + 1),
                     .needs = ARENA_ARRAY(scratch, uint8_t, count + 1),
                     .asked = ARENA_ARRAY(scratch, int32_t, count + 1)};
     if (scratch->failed) return am_fail_memory(error, count);

@@ -25,6 +25,20 @@ static void ask(Wish *wish, SbpState state) {
     if (wish->users++ == 0) wish->state = state;
 }
 
+/* Axes (bits) of the mesh on which instruction i's result is whole, or which its factors split. */
+static uint8_t whole_axes(const Completion *completion, int32_t i) {
+    uint8_t axes = 0;
+    for (int32_t axis = 0; axis < completion->stage->mesh.axis_count; axis++)
+        if (completion->stored[i].axis[axis] == SBP_B) axes |= (uint8_t)(1u << axis);
+    return axes;
+}
+static uint8_t split_axes(const Completion *completion, int32_t i) {
+    uint8_t axes = 0;
+    for (int32_t axis = 0; axis < completion->stage->mesh.axis_count; axis++)
+        if (completion->factor[(size_t)i * MESH_MAX_AXES + (size_t)axis] >= 0) axes |= (uint8_t)(1u << axis);
+    return axes;
+}
+
 static bool splits_elsewhere(SbpState state, int32_t axis, Sbp sbp) {
     for (int32_t other = 0; other < MESH_MAX_AXES; other++)
         if (other != axis && state.axis[other] == sbp) return true;
@@ -47,10 +61,16 @@ AmStatus settle_wanted(Completion *completion, Arena *scratch, const PlanContext
     Wish *wishes = ARENA_ARRAY(scratch, Wish, context->rules->count + 1);
     if (!wishes) return am_fail_memory(error, context->rules->count);
     for (int32_t n = 0; n < choices->decided_count; n++) {
-        int32_t i = choices->decided[n];
-        for (int32_t k = choices->first_operand[i]; k < choices->first_operand[i + 1]; k++)
-            ask(&wishes[choices->operands[k]],
-                settle_operand_state(completion, context, i, k - choices->first_operand[i]));
+        int32_t i = choices->decided[n], first = choices->first_operand[i];
+        uint8_t split = split_axes(completion, i);
+        for (int32_t k = first; k < choices->first_operand[i + 1]; k++) {
+            Wish *wish = &wishes[choices->operands[k]];
+            uint8_t whole = whole_axes(completion, choices->operands[k]);
+            /* What i does not split it takes whole. */
+            wish->differs |= whole & (uint8_t)~split;
+            if (whole & ~wish->differs) ask(wish, settle_operand_state(completion, context, i, k - first));
+            else wish->users++;
+        }
     }
     for (int32_t n = 0; n < choices->decided_count; n++) {
         int32_t i = choices->decided[n];
