@@ -1,10 +1,12 @@
 """Predicted beside measured: plans of the zoo's small models, simulated on this host as probed, and run.
 
 The host is probed as one, two and four devices (`cluster --probe --devices N`; four share the
-processors). For every plan:
+processors), several times between the runs, and of each figure the least is taken, as of what is
+measured. For every plan:
 
     predicted   step time by `simulate`, by the probe's curves alone
-    profiled    the same with `--profile`: events measured by `run --profile`, in runs that are not timed
+    profiled    the same with `--profile`: events measured by `run --profile`, in runs that are not timed, between
+                the others
     measured    least of the repeats' median step times of `run --threads 1`, kept to as many
                 processors as the plan has ranks; all plans are run once, then all again, and so on
     spread      the repeats' median above the least, in per cent
@@ -111,6 +113,37 @@ class Case:
 STATISTIC = statistics.median
 
 
+def least(files):
+    """Of several probes of one machine: each class at the sizes has its least seconds, all else is the first's."""
+    def merge(parts):
+        if isinstance(parts[0], dict):
+            return {key: [min(times) for times in zip(*(part[key] for part in parts))] if key == "seconds"
+                    else merge([part[key] for part in parts])
+                    for key in parts[0] if all(key in part for part in parts)}
+        return parts[0]
+    return merge([json.loads(file.read_text()) for file in files])
+
+
+class Hosts:
+    """The cluster files of this host as 1, 2 and 4 devices, probed again and again."""
+
+    def __init__(self, folder, counts, is_quick):
+        self.folder, self.counts, self.is_quick = folder, counts, is_quick
+        self.probes = {count: [] for count in counts}
+        self.are_given = all((folder / f"host{count}.json").exists() for count in counts)
+
+    def probe(self):
+        for count in [] if self.are_given else self.counts:
+            file = self.folder / f"probe{count}.{len(self.probes[count])}.json"
+            if self.is_quick:
+                file.write_text(call("cluster", f"host:{count}", "--json"))
+            else:
+                call("cluster", "--probe", "--device", "cpu", "--devices", count, "-o", file,
+                     processors=set(sorted(os.sched_getaffinity(0))[:count]))
+            self.probes[count].append(file)
+            (self.folder / f"host{count}.json").write_text(json.dumps(least(self.probes[count])))
+
+
 def kendall(cases, predicted):
     """Tau over the pairs whose measured times differ by 5 % or more."""
     agree = pairs = 0
@@ -140,6 +173,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("models", nargs="*", metavar="MODEL", help="only these models' plans")
     parser.add_argument("--repeats", type=int, default=7, help="default 7")
+    parser.add_argument("--probes", type=int, default=3, help="and profiles, between the repeats (default 3)")
     parser.add_argument("--seconds", type=float, default=0.35, help="of one repeat, about (default 0.35)")
     parser.add_argument("--least", action="store_true", help="a repeat is its least step, not its median: on a busy host")
     parser.add_argument("--cluster", metavar="FOLDER", help="take host1.json, host2.json, host4.json from there, or write them there")
@@ -154,23 +188,22 @@ def main():
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(options.cluster or name)
         folder.mkdir(exist_ok=True)
-        for ranks in sorted({row[1] for row in rows}):
-            cluster = folder / f"host{ranks}.json"
-            if options.quick:
-                cluster.write_text(call("cluster", f"host:{ranks}", "--json"))
-            elif not cluster.exists():
-                call("cluster", "--probe", "--device", "cpu", "--devices", ranks, "-o", cluster,
-                     processors=set(sorted(os.sched_getaffinity(0))[:ranks]))
+        hosts = Hosts(folder, sorted({row[1] for row in rows}), options.quick)
+        hosts.probe()
         cases = [Case(pathlib.Path(name), k, row) for k, row in enumerate(rows)]
         for case in cases:
             case.cluster = folder / f"host{case.ranks}.json"
             case.search()
-            first = case.run(20)
-            case.steps = max(20, min(2000, int(options.seconds / first)))
-            case.run(min(case.steps, 200), "--profile", case.profile)
-        for _ in range(options.repeats):
+            case.steps = max(20, min(2000, int(options.seconds / case.run(20))))
+        between = set(range(1, options.repeats, max(options.repeats // options.probes, 1)))
+        for repeat in range(options.repeats):
             for case in cases:
                 case.repeats.append(case.run(case.steps))
+            for case in cases:
+                if repeat in between or options.repeats == 1:
+                    case.run(min(case.steps, 200), "--profile", case.profile)
+            if repeat in between and repeat > 1:
+                hosts.probe()
         for case in cases:
             case.predicted, case.predicted_peak = case.simulate()
             case.profiled, _ = case.simulate("--profile", case.profile)

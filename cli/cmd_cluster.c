@@ -27,7 +27,7 @@ static AmStatus list_clusters(const Cli *cli, AmError *error) {
     return status;
 }
 
-static const double probe_seconds = 30;
+static const double probe_seconds = 40;
 
 /* A line on the terminal that is drawn over and over. */
 static void show_progress(void *user, double done) {

@@ -185,6 +185,11 @@ static double cells_read(const IrWindowDimension *window, int64_t operand, int64
     return (double)all / (double)places;
 }
 
+/* The same where padding is multiplied like all else. */
+static double cells_multiplied(const IrWindowDimension *window) {
+    return (double)window->size / (double)(window->base_dilation > 0 ? window->base_dilation : 1);
+}
+
 /* A gradient of weights is one whose window is the output and whose batch is the features. */
 static void add_convolution(Terms *self, const ProgramInstruction *of) {
     const IrConvolution *convolution = of->attributes->convolution;
@@ -193,10 +198,13 @@ static void add_convolution(Terms *self, const ProgramInstruction *of) {
     double out = (double)kernel->dimensions[convolution->kernel_output_feature];
     double in = (double)kernel->dimensions[convolution->kernel_input_feature];
     double cells = 1, positions = elements_of(result) / (out > 0 ? out : 1);
+    bool is_of_weights = convolution->input_batch == input->rank - 1;
     for (int32_t k = 0; k < of->attributes->window_count && k < convolution->spatial_count; k++)
-        cells *= cells_read(&of->attributes->window[k], input->dimensions[convolution->input_spatial[k]],
-                            result->dimensions[convolution->output_spatial[k]]);
-    if (convolution->input_batch != input->rank - 1) {
+        cells *= !is_of_weights ? cells_multiplied(&of->attributes->window[k])
+                                : cells_read(&of->attributes->window[k],
+                                             input->dimensions[convolution->input_spatial[k]],
+                                             result->dimensions[convolution->output_spatial[k]]);
+    if (!is_of_weights) {
         add(self, 1, OPERATOR_CLASS_CONVOLUTION, positions, cells, in, out);
         return;
     }
@@ -305,11 +313,13 @@ static void add_window(Terms *self, const ProgramInstruction *of) {
     bool selects = of->opcode == IR_SELECT_AND_SCATTER;
     const IrShape *operand = operand_of(self, of, 0);
     const IrShape *placed = selects ? operand_of(self, of, 1) : result_of(self, of);
-    double cells = 1;
-    for (int32_t k = 0; k < of->attributes->window_count && k < operand->rank && k < placed->rank; k++)
+    double cells = 1, side = 1; /* what lies side by side has the same cells */
+    for (int32_t k = 0; k < of->attributes->window_count && k < operand->rank && k < placed->rank; k++) {
         cells *= cells_read(&of->attributes->window[k], operand->dimensions[k], placed->dimensions[k]);
+        side = of->attributes->window[k].size > 1 ? 1 : side * (double)placed->dimensions[k];
+    }
     add(self, 1, selects ? OPERATOR_CLASS_SELECT_SCATTER : OPERATOR_CLASS_WINDOW, elements_of(placed), cells,
-        0, 0);
+        side, 0);
 }
 
 typedef void AddTerms(Terms *self, const ProgramInstruction *of);

@@ -234,7 +234,8 @@ static AmStatus measure_links(Probe *self, json_t *root, json_t *servers, int32_
     TRY(measure_link(self, count > 1 ? 1 : 0, &link));
     if (self->back_end->collectives) {
         json_t *collectives = NULL;
-        AmStatus status = self->back_end->collectives(&collectives, count * self->share, self->error);
+        AmStatus status = self->back_end->collectives(&collectives, count * self->share,
+                                                      self->back_end->processors(), self->error);
         json_object_set_new(link, "collectives", collectives);
         if (status != AM_OK) json_decref(link);
         TRY(status);

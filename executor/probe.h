@@ -51,7 +51,7 @@ struct ProbeBackEnd {
                           ProbeProgress *progress, void *user, AmError *error);
     int32_t (*processors)(void);
     /* Collectives of as many ranks (probe_collectives()); NULL with `operators`. */
-    AmStatus (*collectives)(json_t **collectives, int32_t ranks, AmError *error);
+    AmStatus (*collectives)(json_t **collectives, int32_t ranks, int32_t processors, AmError *error);
 };
 
 extern const ProbeBackEnd probe_cpu;

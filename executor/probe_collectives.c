@@ -1,7 +1,12 @@
-/* Each kind of collective is run again and again by all ranks, as in a training
- * step but for what is computed in between. A series ends for all ranks together;
- * its time is the slowest rank's, and the least of some series counts. Tensors are
- * vectors of f32, cut along their only dimension; an all_to_all cuts a square.
+/* Each kind of collective is run again and again by all ranks, as in a training step: before each every
+ * rank writes its operand anew and goes through other memory. What that takes, once for every rank of a
+ * processor, is taken off the time from one end to the next,
+ *
+ *   seconds = median(turn) - ranks / processors * median(work in between),
+ *
+ * so that waiting for one another, and being woken where ranks share a processor, is in the figure. The
+ * least of some series counts. Tensors are vectors of f32, cut along their only dimension; an
+ * all_to_all cuts a square.
  */
 #include "executor/probe_collectives.h"
 
@@ -15,8 +20,9 @@
 #include "base/clock.h"
 #include "executor/comm.h"
 
-enum { MOST_RANKS = 64, LEAST_SERIES = 4, MOST_SERIES = 40, MOST_REPEATS = 2000, SIZES = 6 };
-static const double series_seconds = 1e-3, long_seconds = 0.1, agreement = 1.03;
+enum { MOST_RANKS = 64, LEAST_SERIES = 3, MOST_SERIES = 12, MOST_TURNS = 48, LEAST_TURNS = 8, SIZES = 6 };
+enum { CACHE_LINE = 64, WALK_BYTES = 1 << 14, WALKED_BYTES = 1 << 22 };
+static const double patience = 0.1, agreement = 1.05;
 static const int64_t sizes[SIZES] = {256, 4096, 32768, 262144, 2097152, 8388608};
 
 typedef struct Meeting {
@@ -25,9 +31,10 @@ typedef struct Meeting {
     int64_t bytes; /* of the whole tensor */
     Comm comms[MOST_RANKS];
     KernelDevice *devices[MOST_RANKS];
+    double sharing; /* ranks of a processor */
     pthread_barrier_t together;
-    _Atomic int64_t repeats; /* of the next series; 0: there is none */
-    double seconds[MOST_RANKS];
+    _Atomic int32_t turns; /* of the next series; 0: there is none */
+    double seconds[MOST_RANKS], begun;
     double least;
 } Meeting;
 
@@ -39,6 +46,9 @@ typedef struct Member {
     Arena arena;
     CommCall *call;
     void *memory[3]; /* operand, result, scratch */
+    int64_t operand_bytes;
+    char *walked; /* [WALKED_BYTES] */
+    int64_t walk; /* where the next walk begins */
     AmStatus status;
     AmError error;
 } Member;
@@ -92,7 +102,10 @@ static AmStatus open_member(Member *member) {
         member->memory[v] = aligned_alloc(64, bytes);
         if (!member->memory[v]) return am_fail_memory(&member->error, (int64_t)bytes);
         memset(member->memory[v], 0, bytes);
+        if (v == 0) member->operand_bytes = (int64_t)bytes;
     }
+    member->walked = calloc(1, WALKED_BYTES);
+    if (!member->walked) return am_fail_memory(&member->error, WALKED_BYTES);
     *instruction = (ProgramInstruction){.kind = PROGRAM_COLLECTIVE,
                                         .operand_count = 1,
                                         .result_count = 1,
@@ -109,34 +122,66 @@ static AmStatus open_member(Member *member) {
     return AM_OK;
 }
 
+static int compare(const void *left, const void *right) {
+    double a = *(const double *)left, b = *(const double *)right;
+    return (a > b) - (a < b);
+}
+
+static double median(double *samples, int32_t count) {
+    qsort(samples, (size_t)count, sizeof *samples, compare);
+    return samples[count / 2];
+}
+
 /* By the first rank, when all have ended a series: whether, and how long, the next one is. */
-static void plan_next(Meeting *meeting, int32_t done) {
-    double slowest = 0;
-    for (int32_t r = 0; r < meeting->ranks; r++) slowest = fmax(slowest, meeting->seconds[r]);
-    bool agrees = fmax(slowest, meeting->least) < agreement * fmin(slowest, meeting->least);
-    meeting->least = fmin(meeting->least, slowest);
-    double wanted = series_seconds / fmax(meeting->least, 1e-9);
-    int64_t next = wanted < 1 ? 1 : wanted > MOST_REPEATS ? MOST_REPEATS : (int64_t)wanted;
-    bool is_done =
-        done >= LEAST_SERIES && (agrees || meeting->least * done > long_seconds || done >= MOST_SERIES);
-    atomic_store(&meeting->repeats, is_done ? 0 : next);
+static void plan_next(Meeting *meeting, int32_t turns, int32_t done) {
+    double seconds = 0, spent = clock_seconds() - meeting->begun;
+    for (int32_t r = 0; r < meeting->ranks; r++) seconds += meeting->seconds[r] / meeting->ranks;
+    seconds = fmax(seconds, 1e-8);
+    bool agrees = fmax(seconds, meeting->least) < agreement * fmin(seconds, meeting->least);
+    meeting->least = fmin(meeting->least, seconds);
+    double wanted = turns * patience / LEAST_SERIES / fmax(spent / done, 1e-9);
+    int32_t next = wanted < LEAST_TURNS ? LEAST_TURNS : wanted > MOST_TURNS ? MOST_TURNS : (int32_t)wanted;
+    bool is_done = done >= LEAST_SERIES && (agrees || spent > patience || done >= MOST_SERIES);
+    atomic_store(&meeting->turns, is_done ? 0 : next);
+}
+
+/* What a rank computes before it meets the others. */
+static void compute(Member *member) {
+    char *operand = member->memory[0];
+    for (int64_t k = 0; k < member->operand_bytes; k += CACHE_LINE) operand[k] = 0;
+    for (int64_t k = 0; k < WALK_BYTES; k += CACHE_LINE) {
+        member->walked[member->walk]++;
+        member->walk = (member->walk + CACHE_LINE) % WALKED_BYTES;
+    }
+}
+
+/* What a collective takes of a turn, as this rank sees it. */
+static double run_series(Member *member, int32_t turns) {
+    Comm *comm = &member->meeting->comms[member->rank];
+    double works[MOST_TURNS], all[MOST_TURNS], last = clock_seconds();
+    for (int32_t k = 0; k < turns; k++) {
+        compute(member);
+        double computed = clock_seconds();
+        if (member->status == AM_OK) member->status = comm->back_end->run(comm, member->call, &member->error);
+        double end = clock_seconds();
+        works[k] = computed - last;
+        all[k] = end - last;
+        last = end;
+    }
+    return median(all, turns) - member->meeting->sharing * median(works, turns);
 }
 
 static void *work(void *argument) {
     Member *member = argument;
     Meeting *meeting = member->meeting;
-    Comm *comm = &meeting->comms[member->rank];
     if (kernels_cpu.finish) kernels_cpu.finish(meeting->devices[member->rank], NULL);
     for (int32_t k = 1;; k++) {
         pthread_barrier_wait(&meeting->together);
-        int64_t repeats = atomic_load(&meeting->repeats);
-        if (repeats == 0) return NULL;
-        double begin = clock_seconds();
-        for (int64_t i = 0; i < repeats && member->status == AM_OK; i++)
-            member->status = comm->back_end->run(comm, member->call, &member->error);
-        meeting->seconds[member->rank] = (clock_seconds() - begin) / (double)repeats;
+        int32_t turns = atomic_load(&meeting->turns);
+        if (turns == 0) return NULL;
+        meeting->seconds[member->rank] = run_series(member, turns);
         pthread_barrier_wait(&meeting->together);
-        if (member->rank == 0) plan_next(meeting, k);
+        if (member->rank == 0) plan_next(meeting, turns, k);
     }
 }
 
@@ -168,7 +213,8 @@ static AmStatus measure(Meeting *meeting, AmError *error) {
     Member *members = calloc((size_t)meeting->ranks, sizeof *members);
     if (!members) return am_fail_memory(error, (int64_t)sizeof *members * meeting->ranks);
     meeting->least = INFINITY;
-    atomic_store(&meeting->repeats, 1);
+    meeting->begun = clock_seconds();
+    atomic_store(&meeting->turns, LEAST_TURNS);
     for (int32_t r = 0; r < meeting->ranks; r++) members[r] = (Member){.meeting = meeting, .rank = r};
     AmStatus status =
         comm_local.open(meeting->comms, 0, meeting->ranks, meeting->ranks, meeting->devices, NULL, error);
@@ -178,6 +224,7 @@ static AmStatus measure(Meeting *meeting, AmError *error) {
     }
     for (int32_t r = 0; r < meeting->ranks; r++) {
         for (int32_t k = 0; k < 3; k++) free(members[r].memory[k]);
+        free(members[r].walked);
         arena_free(&members[r].arena);
     }
     free(members);
@@ -217,7 +264,7 @@ static AmStatus measure_kind(json_t **curve, Meeting *meeting, AmError *error) {
     return AM_OK;
 }
 
-AmStatus probe_collectives(json_t **collectives, int32_t ranks, AmError *error) {
+AmStatus probe_collectives(json_t **collectives, int32_t ranks, int32_t processors, AmError *error) {
     static const ProgramCollectiveKind kinds[] = {PROGRAM_ALL_REDUCE, PROGRAM_ALL_GATHER,
                                                   PROGRAM_REDUCE_SCATTER, PROGRAM_ALL_TO_ALL};
     const KernelOptions options = {.threads = 1, .ranks_here = ranks};
@@ -225,6 +272,7 @@ AmStatus probe_collectives(json_t **collectives, int32_t ranks, AmError *error) 
     AmStatus status = meeting ? AM_OK : am_fail_memory(error, (int64_t)sizeof *meeting);
     *collectives = json_object();
     if (meeting) meeting->ranks = ranks < MOST_RANKS ? ranks : MOST_RANKS;
+    if (meeting) meeting->sharing = fmax(1, (double)meeting->ranks / processors);
     for (int32_t r = 0; status == AM_OK && r < meeting->ranks; r++)
         status = kernels_cpu.open(&meeting->devices[r], &options, error);
     for (size_t k = 0; k < sizeof kinds / sizeof *kinds && status == AM_OK; k++) {

@@ -1,10 +1,13 @@
 /* The classes of probe_texts.c, each at all its sizes, by the kernels themselves.
  *
  * A module becomes a program and is prepared as a rank would; then every thread
- * runs its own copy again and again, all of them at once, so that what ranks share
- * (caches, memory) is in the figures. A time is the least of some series, each long
- * enough for the clock, until the least comes again or the patience ends; of several
- * threads it is their mean. What more of a dimension takes, less of it does not exceed.
+ * runs its own copy, all of them at once, so that what ranks share (caches,
+ * memory) is in the figures. In a step no kernel follows on itself: its code, its
+ * description and half of its arrays have left the nearest caches since it last
+ * ran. So before each sample other kernels run (probe_between) and WALK_BYTES of
+ * other memory are read and written. A series is the median of some samples; a time
+ * is the least of some series, until the least comes again or the patience ends; of
+ * several threads it is their mean. What more of a dimension takes, less of it does not exceed.
  */
 #include "executor/probe_operators.h"
 
@@ -22,17 +25,37 @@
 #include "ir/canonical.h"
 #include "propagation/lower.h"
 
-enum { LEAST_SERIES = 3, MOST_SERIES = 24, MOST_RANKS = 64, MOST_REPEATS = 20000 };
-static const double series_seconds = 2.5e-4, long_seconds = 0.05;
-static const double agreement = 1.015; /* two series as close as that are believed */
+enum { LEAST_SERIES = 2, MOST_SERIES = 12, MOST_RANKS = 64, SAMPLES = 12, CACHE_LINE = 64 };
+enum { WALK_BYTES = 3 << 14, WALKED_BYTES = 1 << 22 };
+static const double medium_seconds = 1e-4, long_seconds = 2e-3; /* of one run */
+static const double patience = 0.02;                            /* of all runs of a module */
+static const double haste = 8;        /* after `end` no more than so many seconds are spent */
+static const double agreement = 1.02; /* two series as close as that are believed */
+
+/* A rank's device, and what disturbs its caches between two samples. */
+typedef struct Station {
+    KernelDevice *device;
+    Arena arena;
+    ReadyProgram *between;
+    char *memory;
+    char *walked; /* [WALKED_BYTES] */
+    int64_t walk; /* where the next walk begins */
+} Station;
+
+/* Where modules are run: by all ranks at once. */
+typedef struct Bench {
+    Station stations[MOST_RANKS];
+    int32_t ranks;
+    double end;           /* of patience */
+    double clock_seconds; /* what reading the clock takes */
+} Bench;
 
 /* One module, run by all threads. */
 typedef struct Trial {
     const Program *program;
-    int32_t ranks, threads; /* of each rank */
-    double end;
+    Bench *bench;
     pthread_barrier_t together;
-    _Atomic int64_t repeats; /* of the next series, by the first thread; 0: there is none */
+    atomic_bool goes_on; /* there is a next series; by the first thread */
 } Trial;
 
 typedef struct Worker {
@@ -40,10 +63,10 @@ typedef struct Worker {
     int32_t number;
     pthread_t thread;
     Arena arena;
-    KernelDevice *device;
+    Station *station;
     ReadyProgram *ready;
     char *memory;
-    double seconds;
+    double first, seconds; /* of one run: the first one, and as measured */
     AmStatus status;
     AmError error;
 } Worker;
@@ -54,12 +77,11 @@ static uint32_t scatter_bits(int64_t i) {
 }
 
 /* Numbers from 1/2 to 1 without an order that branches could learn; small integers, for indices. */
-static void fill_parameters(const Worker *worker) {
-    const Program *program = worker->trial->program;
+static void fill_parameters(const Program *program, ReadyProgram *ready) {
     for (int32_t k = 0; k < program->roles->parameter_count; k++) {
         const IrShape *shape = &program->values[program->parameters[k]].shape;
         int64_t elements = ir_shape_elements(shape);
-        void *memory = ready_parameter(worker->ready, k);
+        void *memory = ready_parameter(ready, k);
         memset(memory, 0, (size_t)ir_shape_bytes(shape));
         for (int64_t i = 0; i < elements; i++) {
             if (shape->type == DTYPE_F32) ((float *)memory)[i] = 0.5f + (float)scatter_bits(i) / 131072.0f;
@@ -70,110 +92,146 @@ static void fill_parameters(const Worker *worker) {
     }
 }
 
-static AmStatus open_worker(Worker *worker) {
-    const Trial *trial = worker->trial;
-    const KernelOptions options = {
-        .index = worker->number, .threads = trial->threads, .ranks_here = trial->ranks};
-    TRY(kernels_cpu.open(&worker->device, &options, &worker->error));
-    TRY(ready_prepare(&worker->ready, &worker->arena, worker->device, NULL, trial->program, false,
-                      &worker->error));
-    TRY(ready_allocate(worker->ready, &worker->memory, &worker->error));
-    if (kernels_cpu.finish) TRY(kernels_cpu.finish(worker->device, &worker->error));
-    fill_parameters(worker);
-    return ready_run(worker->ready, &worker->error);
+static AmStatus open_program(ReadyProgram **ready, char **memory, Arena *arena, KernelDevice *device,
+                             const Program *program, AmError *error) {
+    TRY(ready_prepare(ready, arena, device, NULL, program, false, error));
+    TRY(ready_allocate(*ready, memory, error));
+    if (kernels_cpu.finish) TRY(kernels_cpu.finish(device, error));
+    fill_parameters(program, *ready);
+    return ready_run(*ready, error);
 }
 
-static double run_series(Worker *worker, int64_t repeats) {
+/* What other steps of a program leave of the caches. */
+static void disturb(Station *station) {
+    (void)ready_run(station->between, NULL);
+    for (int64_t k = 0; k < WALK_BYTES; k += CACHE_LINE) {
+        station->walked[station->walk]++;
+        station->walk = (station->walk + CACHE_LINE) % WALKED_BYTES;
+    }
+}
+
+static int compare(const void *left, const void *right) {
+    double a = *(const double *)left, b = *(const double *)right;
+    return (a > b) - (a < b);
+}
+
+/* The median of some samples; of long runs few will do. */
+static double run_series(Worker *worker) {
+    double samples[SAMPLES];
+    int32_t count = worker->first > long_seconds ? 1 : worker->first > medium_seconds ? 3 : SAMPLES;
+    for (int32_t k = 0; k < count; k++) {
+        disturb(worker->station);
+        double begin = clock_seconds();
+        (void)ready_run(worker->ready, NULL);
+        samples[k] = clock_seconds() - begin;
+    }
+    qsort(samples, (size_t)count, sizeof *samples, compare);
+    return fmax(samples[count / 2] - worker->trial->bench->clock_seconds, 1e-9);
+}
+
+/* One run, to know how many make a series. */
+static double time_run(Worker *worker) {
     double begin = clock_seconds();
-    for (int64_t k = 0; k < repeats; k++) (void)ready_run(worker->ready, NULL);
-    return (clock_seconds() - begin) / (double)repeats;
+    (void)ready_run(worker->ready, NULL);
+    return clock_seconds() - begin;
 }
 
 /* Every thread comes to every barrier, also one that failed. */
 static void *work(void *argument) {
     Worker *worker = argument;
     Trial *trial = worker->trial;
-    worker->status = open_worker(worker);
+    worker->status = open_program(&worker->ready, &worker->memory, &worker->arena, worker->station->device,
+                                  trial->program, &worker->error);
     worker->seconds = INFINITY;
+    worker->first = worker->status == AM_OK ? time_run(worker) : 1;
+    double begun = clock_seconds();
     for (int32_t k = 0;; k++) {
         pthread_barrier_wait(&trial->together);
-        int64_t repeats = atomic_load(&trial->repeats);
-        if (repeats == 0) return NULL;
-        double seconds = worker->status == AM_OK ? run_series(worker, repeats) : 1;
+        if (!atomic_load(&trial->goes_on)) return NULL;
+        double seconds = worker->status == AM_OK ? run_series(worker) : 1;
         bool agrees = fmax(seconds, worker->seconds) < agreement * fmin(seconds, worker->seconds);
         worker->seconds = fmin(worker->seconds, seconds);
         pthread_barrier_wait(&trial->together);
         if (worker->number > 0) continue;
-        double wanted = series_seconds / fmax(worker->seconds, 1e-9);
-        int64_t next = wanted < 1 ? 1 : wanted > MOST_REPEATS ? MOST_REPEATS : (int64_t)wanted;
-        bool is_long = worker->seconds * (k + 1) > long_seconds;
-        bool is_late = clock_seconds() > trial->end;
-        bool is_done = k >= LEAST_SERIES && (agrees || is_long || is_late || k >= MOST_SERIES);
-        atomic_store(&trial->repeats, is_done ? 0 : next);
+        bool is_long = clock_seconds() - begun > patience;
+        bool is_late = clock_seconds() > trial->bench->end;
+        bool is_done = k + 1 >= LEAST_SERIES && (agrees || is_long || is_late || k + 1 >= MOST_SERIES);
+        atomic_store(&trial->goes_on, !is_done);
     }
 }
 
 static void close_worker(Worker *worker) {
-    if (worker->memory) worker->device->back_end->release(worker->device, worker->memory);
-    if (worker->device) worker->device->back_end->close(worker->device);
+    if (worker->memory) kernels_cpu.release(worker->station->device, worker->memory);
     arena_free(&worker->arena);
 }
 
 static AmStatus run_trial(Trial *trial, double *seconds, AmError *error) {
     Worker workers[MOST_RANKS] = {0};
     AmStatus status = AM_OK;
-    int32_t started = 1;
-    atomic_store(&trial->repeats, 1);
-    for (int32_t k = 0; k < trial->ranks; k++) workers[k] = (Worker){.trial = trial, .number = k};
-    for (; started < trial->ranks; started++)
+    int32_t started = 1, ranks = trial->bench->ranks;
+    atomic_store(&trial->goes_on, true);
+    for (int32_t k = 0; k < ranks; k++)
+        workers[k] = (Worker){.trial = trial, .number = k, .station = &trial->bench->stations[k]};
+    for (; started < ranks; started++)
         if (pthread_create(&workers[started].thread, NULL, work, &workers[started]) != 0) break;
-    if (started < trial->ranks)
-        return am_fail(error, AM_ERROR_RUNTIME, "", "cannot start a thread to measure with");
+    if (started < ranks) return am_fail(error, AM_ERROR_RUNTIME, "", "cannot start a thread to measure with");
     work(&workers[0]);
     *seconds = 0;
-    for (int32_t k = 0; k < trial->ranks; k++) {
+    for (int32_t k = 0; k < ranks; k++) {
         if (k > 0) pthread_join(workers[k].thread, NULL);
-        *seconds += workers[k].seconds / trial->ranks;
+        *seconds += workers[k].seconds / ranks;
         if (status == AM_OK && workers[k].status != AM_OK) {
             status = workers[k].status;
             if (error) *error = workers[k].error;
         }
     }
-    for (int32_t k = 0; k < trial->ranks; k++) close_worker(&workers[k]);
+    for (int32_t k = 0; k < ranks; k++) close_worker(&workers[k]);
     return status;
 }
 
-/* Seconds of a run of a module in text form. */
-static AmStatus measure_text(const Text *text, const Trial *form, double *seconds, AmError *error) {
-    IrModule *module = NULL, *canonical = NULL;
-    Arena arena = {0};
+/* A module in text form as a program. */
+typedef struct Module {
+    IrModule *read, *canonical;
+    Arena arena;
     Program *program;
-    Trial trial = {.ranks = form->ranks, .threads = form->threads, .end = form->end};
-    AmStatus status;
-    pthread_barrier_init(&trial.together, NULL, (unsigned)form->ranks);
-    TRY_OR_FAIL(ir_read_bytes(&module, "<probe>", text->data, (int64_t)text->length, error));
-    TRY_OR_FAIL(ir_canonicalize(&canonical, module, error));
-    TRY_OR_FAIL(program_from_computation(&program, &arena, canonical, canonical->entry, false, error));
-    trial.program = program;
-    TRY_OR_FAIL(run_trial(&trial, seconds, error));
-fail:
+} Module;
+
+static AmStatus module_open(Module *self, const char *text, size_t length, AmError *error) {
+    TRY(ir_read_bytes(&self->read, "<probe>", text, (int64_t)length, error));
+    TRY(ir_canonicalize(&self->canonical, self->read, error));
+    return program_from_computation(&self->program, &self->arena, self->canonical, self->canonical->entry,
+                                    false, error);
+}
+
+static void module_close(Module *self) {
+    arena_free(&self->arena);
+    if (self->canonical) ir_module_free(self->canonical);
+    if (self->read) ir_module_free(self->read);
+}
+
+/* Seconds of a run of a module. */
+static AmStatus measure_text(const Text *text, Bench *bench, double *seconds, AmError *error) {
+    Module module = {0};
+    Trial trial = {.bench = bench};
+    AmStatus status = module_open(&module, text->data, text->length, error);
+    pthread_barrier_init(&trial.together, NULL, (unsigned)bench->ranks);
+    trial.program = module.program;
+    if (status == AM_OK) status = run_trial(&trial, seconds, error);
     pthread_barrier_destroy(&trial.together);
-    arena_free(&arena);
-    if (canonical) ir_module_free(canonical);
-    if (module) ir_module_free(module);
+    module_close(&module);
     return status;
 }
 
-static AmStatus measure_point(const ProbeClass *class, const int64_t *sizes, const Trial *form,
-                              double *seconds, AmError *error) {
+static AmStatus measure_point(const ProbeClass *class, const int64_t *sizes, Bench *bench, double *seconds,
+                              AmError *error) {
     double less = 0;
     Text text = {0};
     class->text(&text, class->operation, sizes);
-    AmStatus status = text.failed ? am_fail_memory(error, 4096) : measure_text(&text, form, seconds, error);
+    AmStatus status = text.failed ? am_fail_memory(error, 4096) : measure_text(&text, bench, seconds, error);
     if (class->less && status == AM_OK) {
         text.length = 0;
         class->less(&text, class->operation, sizes);
-        status = text.failed ? am_fail_memory(error, 4096) : measure_text(&text, form, &less, error);
+        status = text.failed ? am_fail_memory(error, 4096) : measure_text(&text, bench, &less, error);
     }
     text_free(&text);
     *seconds = fmax(*seconds - less, 0) / class->divisor;
@@ -201,7 +259,8 @@ static void smooth(double *seconds, const ProbeClass *class, const int32_t *coun
             if (p / stride % counts[d] < counts[d] - 1) seconds[p] = fmin(seconds[p], seconds[p + stride]);
 }
 
-static AmStatus measure_class(json_t **curve, const ProbeClass *class, const Trial *form, AmError *error) {
+/* `*curve` is NULL where time is up before all is measured. */
+static AmStatus measure_class(json_t **curve, const ProbeClass *class, Bench *bench, AmError *error) {
     int32_t counts[PROBE_MOST_DIMENSIONS], points = 1;
     json_t *sizes = json_array(), *seconds = json_array();
     *curve = json_pack("{s:o, s:o}", "sizes", sizes, "seconds", seconds);
@@ -214,11 +273,19 @@ static AmStatus measure_class(json_t **curve, const ProbeClass *class, const Tri
     }
     double *measured = malloc(sizeof *measured * (size_t)points);
     AmStatus status = measured ? AM_OK : am_fail_memory(error, points);
-    for (int32_t p = 0; p < points && status == AM_OK; p++) {
+    bool is_in_time = true;
+    for (int32_t p = 0; p < points && status == AM_OK && is_in_time; p++) {
         int64_t at[PROBE_MOST_DIMENSIONS];
         for (int32_t d = class->dimensions - 1, rest = p; d >= 0; rest /= counts[d--])
             at[d] = class->sizes[d][rest % counts[d]];
-        status = measure_point(class, at, form, &measured[p], error);
+        status = measure_point(class, at, bench, &measured[p], error);
+        is_in_time = clock_seconds() < bench->end + haste;
+    }
+    if (!is_in_time) {
+        json_decref(*curve);
+        *curve = NULL;
+        free(measured);
+        return status;
     }
     if (status == AM_OK) smooth(measured, class, counts, points);
     for (int32_t p = 0; p < points && status == AM_OK; p++)
@@ -227,20 +294,63 @@ static AmStatus measure_class(json_t **curve, const ProbeClass *class, const Tri
     return status;
 }
 
+/* What is between two readings of the clock with nothing in between. */
+static double time_clock(void) {
+    double least = INFINITY;
+    for (int32_t k = 0; k < 1000; k++) {
+        double begin = clock_seconds();
+        least = fmin(least, clock_seconds() - begin);
+    }
+    return least;
+}
+
+static AmStatus open_bench(Bench *bench, const Program *between, int32_t ranks, int32_t threads,
+                           AmError *error) {
+    bench->ranks = ranks < MOST_RANKS ? ranks : MOST_RANKS;
+    bench->clock_seconds = time_clock();
+    for (int32_t k = 0; k < bench->ranks; k++) {
+        Station *station = &bench->stations[k];
+        const KernelOptions options = {.index = k, .threads = threads, .ranks_here = bench->ranks};
+        TRY(kernels_cpu.open(&station->device, &options, error));
+        station->walked = calloc(1, WALKED_BYTES);
+        if (!station->walked) return am_fail_memory(error, WALKED_BYTES);
+        TRY(open_program(&station->between, &station->memory, &station->arena, station->device, between,
+                         error));
+    }
+    return AM_OK;
+}
+
+static void close_bench(Bench *bench) {
+    for (int32_t k = 0; bench && k < bench->ranks; k++) {
+        Station *station = &bench->stations[k];
+        if (station->memory) kernels_cpu.release(station->device, station->memory);
+        if (station->device) kernels_cpu.close(station->device);
+        free(station->walked);
+        arena_free(&station->arena);
+    }
+    free(bench);
+}
+
 AmStatus probe_operators(json_t **operators, int32_t ranks, int32_t threads, double end,
                          ProbeProgress *progress, void *user, AmError *error) {
-    const Trial form = {.ranks = ranks < MOST_RANKS ? ranks : MOST_RANKS, .threads = threads, .end = end};
     int products = openblas_get_num_threads();
-    AmStatus status = AM_OK;
+    Module between = {0};
+    Bench *bench = calloc(1, sizeof *bench);
+    AmStatus status = bench ? AM_OK : am_fail_memory(error, sizeof *bench);
     *operators = json_object();
     openblas_set_num_threads(1); /* as in a run: the team divides what it divides */
+    if (status == AM_OK) status = module_open(&between, probe_between, strlen(probe_between), error);
+    if (status == AM_OK) status = open_bench(bench, between.program, ranks, threads, error);
+    if (bench) bench->end = end;
     for (int32_t k = 0; k < probe_class_count && status == AM_OK; k++) {
         json_t *curve;
         if (progress) progress(user, (double)k / probe_class_count);
-        status = measure_class(&curve, &probe_classes[k], &form, error);
-        json_object_set_new(*operators, probe_classes[k].name, curve);
+        status = measure_class(&curve, &probe_classes[k], bench, error);
+        if (curve) json_object_set_new(*operators, probe_classes[k].name, curve);
     }
     openblas_set_num_threads(products);
+    close_bench(bench);
+    module_close(&between);
     if (progress) progress(user, 1);
     return status;
 }

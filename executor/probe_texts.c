@@ -207,18 +207,20 @@ static void product_both_turned(Text *text, const char *type, const int64_t *n) 
     append_product(text, type, n, true, true);
 }
 
-/* To images of 8 x 8, as many as give the positions, by windows of 1 x 1 or 3 x 3 that lie inside everywhere.
- */
+/* To images of 8 x 8, as many as give the positions, by windows of 1 x 1, or of 3 x 3 with padding. */
 static void convolution(Text *text, const char *operation, const int64_t *n) {
     int64_t images = over(n[0], 64), side = n[1] >= 9 ? 3 : 1, in = n[2], out = n[3];
     (void)operation;
     begin(text);
-    text_append(
-        text,
-        "  x = f32[%" PRId64 ",%" PRId64 ",%" PRId64 ",%" PRId64 "]{3,2,1,0} parameter(0)\n  w = f32[%" PRId64
-        ",%" PRId64 ",%" PRId64 ",%" PRId64 "]{3,2,1,0} parameter(1)\n  ROOT r = f32[%" PRId64 ",8,8,%" PRId64
-        "]{3,2,1,0} convolution(x, w), window={size=%" PRId64 "x%" PRId64 "}, dim_labels=b01f_01io->b01f\n",
-        images, side + 7, side + 7, in, side, side, in, out, images, out, side, side);
+    text_append(text,
+                "  x = f32[%" PRId64 ",8,8,%" PRId64 "]{3,2,1,0} parameter(0)\n  w = f32[%" PRId64 ",%" PRId64
+                ",%" PRId64 ",%" PRId64 "]{3,2,1,0} parameter(1)\n",
+                images, in, side, side, in, out);
+    text_append(text,
+                "  ROOT r = f32[%" PRId64 ",8,8,%" PRId64
+                "]{3,2,1,0} convolution(x, w), window={size=%" PRId64 "x%" PRId64
+                "%s}, dim_labels=b01f_01io->b01f\n",
+                images, out, side, side, side > 1 ? " pad=1_1x1_1" : "");
     end(text);
 }
 
@@ -325,32 +327,51 @@ static void scatter(Text *text, const char *operation, const int64_t *n) {
     end(text);
 }
 
-/* Windows of w x w, 8 x 8 of them on an image of 16 features; results are multiples of 1024. */
+/* Windows of w x w, 4 x 4 of them on an image of n[2] features. */
 static void pool(Text *text, const char *operation, const int64_t *n) {
-    int64_t images = over(n[0], 1024), side = n[1] >= 9 ? 3 : 2;
+    int64_t features = n[2], images = over(n[0], 16 * features), side = n[1] >= 9 ? 3 : 2;
     begin_with_computation(text, operation);
     text_append(text,
-                "ENTRY main {\n  x = f32[%" PRId64 ",%" PRId64 ",%" PRId64
-                ",16]{3,2,1,0} parameter(0)\n  z = f32[] parameter(1)\n  ROOT r = f32[%" PRId64
-                ",8,8,16]{3,2,1,0} reduce-window(x, z), window={size=1x%" PRId64 "x%" PRId64
-                "x1 stride=1x%" PRId64 "x%" PRId64 "x1}, to_apply=fold\n",
-                images, 8 * side, 8 * side, images, side, side, side, side);
+                "ENTRY main {\n  x = f32[%" PRId64 ",%" PRId64 ",%" PRId64 ",%" PRId64
+                "]{3,2,1,0} parameter(0)\n  z = f32[] parameter(1)\n  ROOT r = f32[%" PRId64 ",4,4,%" PRId64
+                "]{3,2,1,0} reduce-window(x, z), window={size=1x%" PRId64 "x%" PRId64 "x1 stride=1x%" PRId64
+                "x%" PRId64 "x1}, to_apply=fold\n",
+                images, 4 * side, 4 * side, features, images, features, side, side, side, side);
     end(text);
 }
 
 static void select_and_scatter(Text *text, const char *operation, const int64_t *n) {
-    int64_t images = over(n[0], 1024), side = n[1] >= 9 ? 3 : 2;
+    int64_t features = n[2], images = over(n[0], 16 * features), side = n[1] >= 9 ? 3 : 2;
     begin_with_computation(text, operation);
     text_append(text,
                 "ge {\n  c = f32[] parameter(0)\n  d = f32[] parameter(1)\n  ROOT s = pred[] compare(c, d), "
-                "direction=GE\n}\n\nENTRY main {\n  x = f32[%" PRId64 ",%" PRId64 ",%" PRId64
-                ",16]{3,2,1,0} parameter(0)\n  y = f32[%" PRId64
-                ",8,8,16]{3,2,1,0} parameter(1)\n  z = f32[] parameter(2)\n  ROOT r = f32[%" PRId64
-                ",%" PRId64 ",%" PRId64 ",16]{3,2,1,0} select-and-scatter(x, y, z), window={size=1x%" PRId64
-                "x%" PRId64 "x1 stride=1x%" PRId64 "x%" PRId64 "x1}, select=ge, scatter=fold\n",
-                images, 8 * side, 8 * side, images, images, 8 * side, 8 * side, side, side, side, side);
+                "direction=GE\n}\n\nENTRY main {\n  x = f32[%" PRId64 ",%" PRId64 ",%" PRId64 ",%" PRId64
+                "]{3,2,1,0} parameter(0)\n  y = f32[%" PRId64 ",4,4,%" PRId64
+                "]{3,2,1,0} parameter(1)\n  z = f32[] parameter(2)\n",
+                images, 4 * side, 4 * side, features, images, features);
+    text_append(text,
+                "  ROOT r = f32[%" PRId64 ",%" PRId64 ",%" PRId64 ",%" PRId64
+                "]{3,2,1,0} select-and-scatter(x, y, z), window={size=1x%" PRId64 "x%" PRId64
+                "x1 stride=1x%" PRId64 "x%" PRId64 "x1}, select=ge, scatter=fold\n",
+                images, 4 * side, 4 * side, features, side, side, side, side);
     end(text);
 }
+
+const char probe_between[] =
+    "HloModule between\n\nmost {\n  a = f32[] parameter(0)\n  b = f32[] parameter(1)\n"
+    "  ROOT r = f32[] maximum(a, b)\n}\n\nENTRY main {\n"
+    "  x = f32[32,64]{1,0} parameter(0)\n  w = f32[64,48]{1,0} parameter(1)\n  z = f32[] parameter(2)\n"
+    "  i = s32[16,1]{1,0} parameter(3)\n"
+    "  d = f32[32,48]{1,0} dot(x, w), lhs_contracting_dims={1}, rhs_contracting_dims={0}\n"
+    "  m = f32[32]{0} reduce(d, z), dimensions={1}, to_apply=most\n"
+    "  b = f32[32,48]{1,0} broadcast(m), dimensions={0}\n"
+    "  s = f32[32,48]{1,0} subtract(d, b)\n  e = f32[32,48]{1,0} exponential(s)\n"
+    "  t = f32[48,32]{1,0} transpose(e), dimensions={1,0}\n"
+    "  c = f32[48]{0} reduce(e, z), dimensions={0}, to_apply=most\n"
+    "  p = f32[24,32]{1,0} slice(t), slice={[0:24], [0:32]}\n"
+    "  g = f32[16,48]{1,0} gather(e, i), offset_dims={1}, collapsed_slice_dims={0}, start_index_map={0}, "
+    "index_vector_dim=1, slice_sizes={1,48}\n"
+    "  ROOT r = (f32[24,32]{1,0}, f32[48]{0}, f32[16,48]{1,0}) tuple(p, c, g)\n}\n";
 
 #define ELEMENTS                       \
     {                                  \
@@ -365,10 +386,14 @@ static void select_and_scatter(Text *text, const char *operation, const int64_t 
 #define OPERATOR(name, operation) \
     { name, 1, 1, ELEMENTS, chain, one_operator, operation, CHAIN - 1 }
 
-#define PRODUCT(name, text)                                                                               \
-    {                                                                                                     \
-        name, 4, 4, {{1, 32}, {4, 8, 16, 32, 64, 256}, {4, 8, 16, 32, 64, 256}, {4, 8, 16, 32, 64, 256}}, \
-            text, NULL, "f32", 1                                                                          \
+#define PRODUCT(name, text)                 \
+    {                                       \
+        name, 4, 4,                         \
+            {{1, 32},                       \
+             {4, 8, 16, 32, 64, 128, 256},  \
+             {4, 8, 16, 32, 64, 128, 256},  \
+             {4, 8, 16, 32, 64, 128, 256}}, \
+            text, NULL, "f32", 1            \
     }
 
 const ProbeClass probe_classes[] = {
@@ -441,7 +466,7 @@ const ProbeClass probe_classes[] = {
     {"fill", 2, 1, {{16, 256, 4096, 65536, 1048576}, {1, 4, 16, 64, 1024}}, fill, NULL, "", 1},
     {"gather", 2, 2, {{4, 32, 256}, {1, 32, 256}}, gather, NULL, "", 1},
     {"scatter", 2, 2, {{4, 32, 256}, {1, 32, 256}}, scatter, NULL, "add", 1},
-    {"reduce_window", 2, 2, {{1024, 16384}, {4, 9}}, pool, NULL, "maximum", 1},
-    {"select_and_scatter", 2, 2, {{1024, 16384}, {4, 9}}, select_and_scatter, NULL, "add", 1},
+    {"reduce_window", 3, 2, {{1024, 16384}, {4, 9}, {4, 16, 64}}, pool, NULL, "maximum", 1},
+    {"select_and_scatter", 3, 2, {{1024, 16384}, {4, 9}, {4, 16, 64}}, select_and_scatter, NULL, "add", 1},
 };
 const int32_t probe_class_count = sizeof probe_classes / sizeof *probe_classes;

@@ -18,6 +18,9 @@ typedef struct ProbeClass {
     double divisor;
 } ProbeClass;
 
+/* Kernels of several kinds, as they follow on one another in a step. */
+extern const char probe_between[];
+
 extern const ProbeClass probe_classes[];
 extern const int32_t probe_class_count;
 

@@ -69,7 +69,7 @@ static AmStatus begin_step(void *user, Rank *rank, int64_t step, AmError *error)
     checkpoint_take(run->checkpoint, rank->comm->rank - run->first, run->first_step + step);
     double start = timeline_start(rank->timeline);
     rank->step_begin = start;
-    if (rank->comm->rank == run->first) run->step_begin = clock_seconds();
+    if (step == 0 && rank->comm->rank == run->first) run->step_begin = clock_seconds();
     TRY(feeds_take(run->feeds, rank->comm->rank - run->first, step, error));
     timeline_mark(rank->timeline, TIMELINE_FEED, run->first_step + step, start);
     return AM_OK;
@@ -133,7 +133,9 @@ static AmStatus report_and_go_on(void *user, int64_t step, AmError *error) {
     TRY(results_gather_step(&run->results, error));
     if (!run->world || run->world->process == 0) report_step(run, clock_seconds() - run->step_begin);
     run->steps_done++;
-    return go_between(run, run->first_step + step + 1, error);
+    TRY(go_between(run, run->first_step + step + 1, error));
+    run->step_begin = clock_seconds(); /* from here on any rank may begin the next one */
+    return AM_OK;
 }
 
 static AmStatus run_steps(Run *run, Rank *rank, AmError *error) {
