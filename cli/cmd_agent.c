@@ -11,8 +11,8 @@
 #include "planners/inference_grade.h"
 #include "planners/inference_train.h"
 
-#define DEFAULT_EPISODES  1000000
-#define DEFAULT_REPORTS   20
+#define DEFAULT_EPISODES  300000
+#define DEFAULT_REPORTS   15
 #define DEFAULT_SETS      10000
 #define REPORT_SETS       500
 #define REPORT_SEED       1000003 /* sets that no training under a smaller seed has seen */
@@ -136,8 +136,8 @@ static AmStatus run(const Cli *cli, AmError *error) {
 }
 
 static const CliOption options[] = {
-    {"--episodes", "N", "train: episodes in all (default 1000000)", false},
-    {"--report", "N", "train: episodes between reports and checkpoints (default: a twentieth)", false},
+    {"--episodes", "N", "train: episodes in all (default 300000)", false},
+    {"--report", "N", "train: episodes between reports and checkpoints (default: a fifteenth)", false},
     {"--checkpoint", "FILE", "train: state to continue from, written at every report", false},
     {"--resume", NULL, "train: goes on from --checkpoint", false},
     {"--count", "N", "evaluate: unseen sets (default 10000); generate: sets (default 1000)", false},

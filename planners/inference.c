@@ -15,8 +15,8 @@ AgentSettings inference_settings(void) {
     settings.dueling = false;
     settings.double_q = false;
     settings.hidden_count = 2;
-    settings.hidden[0] = 96;
-    settings.hidden[1] = 96;
+    settings.hidden[0] = 128;
+    settings.hidden[1] = 128;
     settings.batch = 128;
     settings.replay_capacity = 1 << 17;
     settings.learning_rate = 0.001;
@@ -115,16 +115,69 @@ AmStatus inference_choose(InferenceBatch *batch, Agent *agent, int32_t *chosen,
     return AM_OK;
 }
 
-/* Runs the one episode of a problem of at most INFERENCE_POINTS layers. */
-static AmStatus run_episode(ChainPlan *plan, const ChainProblem *problem, Agent *agent, Arena *arena,
-                            AmError *error) {
+/* A way to go on from one of the partial plans. */
+typedef struct Branch {
+    int32_t state, candidate;
+    double whole, length; /* of the pipeline, as the agent values it, and of what is still open */
+} Branch;
+
+static int compare_branches(const void *a, const void *b) {
+    const Branch *x = a, *y = b;
+    if (x->whole != y->whole) return x->whole < y->whole ? -1 : 1;
+    if (x->length != y->length) return x->length < y->length ? -1 : 1;
+    if (x->state != y->state) return x->state - y->state;
+    return x->candidate - y->candidate;
+}
+
+/* Whether one of the branches goes on from the same place and unit. */
+static bool is_listed(const InferenceState *states, const Branch *branches, int32_t count,
+                      const Branch *branch) {
+    const InferenceCandidate *candidate = &states[branch->state].candidates[branch->candidate];
+    for (int32_t k = 0; k < count; k++) {
+        const InferenceCandidate *other = &states[branches[k].state].candidates[branches[k].candidate];
+        if (other->place == candidate->place && other->unit == candidate->unit) return true;
+    }
+    return false;
+}
+
+/* The partial plans in batch->states[count] by those that the agent values most; returns how many there are.
+ */
+static int32_t go_on(InferenceBatch *batch, InferenceState *next, Branch *branches,
+                     double (*lengths)[INFERENCE_CANDIDATES], int32_t width) {
+    int32_t count = 0, kept = 0;
+    for (int32_t s = 0; s < batch->count; s++)
+        for (int32_t k = 0; k < batch->states[s].candidate_count; k++)
+            branches[count++] = (Branch){.state = s,
+                                         .candidate = k,
+                                         .whole = inference_whole(&batch->states[s], lengths[s][k]),
+                                         .length = lengths[s][k]};
+    qsort(branches, (size_t)count, sizeof(Branch), compare_branches);
+    for (int32_t k = 0; k < count && kept < width; k++)
+        if (!is_listed(batch->states, branches, kept, &branches[k])) branches[kept++] = branches[k];
+    for (int32_t k = 0; k < kept; k++) {
+        next[k] = batch->states[branches[k].state];
+        inference_step(&next[k], branches[k].candidate);
+    }
+    memcpy(batch->states, next, sizeof(InferenceState) * (size_t)kept);
+    return kept;
+}
+
+/* The one episode of a problem of at most INFERENCE_POINTS layers, `width` partial plans side by side. */
+static AmStatus run_episode(ChainPlan *plan, const ChainProblem *problem, Agent *agent, int32_t width,
+                            Arena *arena, AmError *error) {
     InferenceBatch batch;
-    TRY(inference_batch_create(&batch, arena, 1, error));
+    TRY(inference_batch_create(&batch, arena, width, error));
+    InferenceState *next = ARENA_ARRAY(arena, InferenceState, width);
+    Branch *branches = ARENA_ARRAY(arena, Branch, (int64_t)width * INFERENCE_CANDIDATES);
+    double(*lengths)[INFERENCE_CANDIDATES] = arena_alloc(arena, (size_t)width * sizeof(*lengths));
+    int32_t *chosen = ARENA_ARRAY(arena, int32_t, width);
+    if (!next || !branches || !lengths || !chosen)
+        return am_fail_memory(error, width * (int64_t)sizeof(InferenceState));
     TRY(inference_reset(batch.states, problem, arena, error));
+    batch.count = 1;
     while (batch.states->candidate_count > 0) {
-        int32_t chosen;
-        TRY(inference_choose(&batch, agent, &chosen, NULL, error));
-        inference_step(batch.states, chosen);
+        TRY(inference_choose(&batch, agent, chosen, lengths, error));
+        batch.count = go_on(&batch, next, branches, lengths, width);
     }
     *plan = batch.states->plan;
     return AM_OK;
@@ -146,7 +199,7 @@ AmStatus inference_plan(ChainPlan *plan, const ChainProblem *problem, Agent *age
     *within = *problem;
     within->chain = &coarse;
     TRY_OR_FAIL(inference_coarsen(&coarse, places, problem->chain, &arena, error));
-    TRY_OR_FAIL(run_episode(plan, within, agent, &arena, error));
+    TRY_OR_FAIL(run_episode(plan, within, agent, INFERENCE_WIDTH, &arena, error));
     for (int32_t s = 0; s <= plan->stages; s++) plan->places[s] = places[plan->places[s]];
 fail:
     arena_free(&arena);

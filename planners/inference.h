@@ -12,6 +12,8 @@
 #include "dqn/agent.h"
 #include "planners/inference_environment.h"
 
+#define INFERENCE_WIDTH 32
+
 /* Settings of agents of this environment, with the default sizes of their network. */
 AgentSettings inference_settings(void);
 

@@ -126,6 +126,11 @@ static void make_candidate(InferenceState *state, const Option *option) {
 }
 
 static void take(InferenceState *state, int32_t place, int32_t unit) {
+    ChainStage stage = chain_stage(state->problem, state->plan.places[state->chosen], place,
+                                   state->plan.units[state->chosen], unit);
+    double alone = state->occupied + chain_length_with(state->problem, &stage, 0);
+    state->least = fmax(state->least, alone);
+    state->occupied += stage.seconds + 2 * stage.transfer;
     state->chosen++;
     state->plan.places[state->chosen] = place;
     state->plan.units[state->chosen] = unit;
@@ -151,6 +156,7 @@ AmStatus inference_reset(InferenceState *state, const ChainProblem *problem, Are
     state->problem = problem;
     state->plan = (ChainPlan){.stages = problem->stages};
     state->chosen = state->candidate_count = 0;
+    state->occupied = state->least = 0;
     TRY(make_next(&state->next, problem, arena, error));
     if (row_of(problem, state->next, problem->stages, 0)[0] != 0)
         return am_fail(error, AM_ERROR_INFEASIBLE, "", "no partition into %d stages fits the memory",
@@ -168,6 +174,10 @@ double inference_length(const InferenceState *state, int32_t index, double outpu
     const InferenceCandidate *candidate = &state->candidates[index];
     double rest = candidate->estimate * (candidate->is_known ? 1 : 1 + output / INFERENCE_OUTPUT_SCALE);
     return chain_length_with(state->problem, &candidate->stage, rest);
+}
+
+double inference_whole(const InferenceState *state, double length) {
+    return fmax(state->least, state->occupied + length);
 }
 
 double inference_target(const InferenceCandidate *candidate, double rest) {

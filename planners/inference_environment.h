@@ -25,7 +25,7 @@
 #include "planners/chain.h"
 #include "planners/inference_arrays.h"
 
-#define INFERENCE_FEATURES     28
+#define INFERENCE_FEATURES     32
 #define INFERENCE_CANDIDATES   64 /* at most, of one step */
 #define INFERENCE_OUTPUT_SCALE 5
 
@@ -42,6 +42,8 @@ typedef struct InferenceState {
     const ChainProblem *problem;
     ChainPlan plan; /* its first `chosen` stages */
     int32_t chosen;
+    double occupied;         /* sum of t + 2 c of the chosen stages */
+    double least;            /* that the pipeline takes because of them alone */
     int32_t candidate_count; /* 0: done */
     InferenceCandidate candidates[INFERENCE_CANDIDATES];
     /* next[(left, unit, place)]: the nearest place from `place` on from which `left` stages on the units from
@@ -56,8 +58,10 @@ AmStatus inference_reset(InferenceState *state, const ChainProblem *problem, Are
 /* Takes a candidate; the last stage follows by itself. */
 void inference_step(InferenceState *state, int32_t candidate);
 
-/* Q of a candidate given the network's output for its features. */
+/* Q of a candidate given the network's output for its features, and with it the length of the whole pipeline.
+ */
 double inference_length(const InferenceState *state, int32_t candidate, double output);
+double inference_whole(const InferenceState *state, double length);
 
 /* What the network should have said for a candidate whose rest took `rest`. */
 double inference_target(const InferenceCandidate *candidate, double rest);

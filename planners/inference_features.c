@@ -3,10 +3,13 @@
 
 #include <assert.h>
 #include <math.h>
+#include <stdlib.h>
 
 #include "planners/inference_environment.h"
 
-enum { BALANCED, NEAR, WIDE, CORRECTED, SPLITS };
+enum { EQUAL, ALIGNED, FIRST, LAST, ALLOTMENTS };
+enum { BALANCED = ALLOTMENTS, NEAR, WIDE, SPLITS };
+#define CORRECTIONS 2
 
 /* The rest, and what its stages have beside their places. */
 typedef struct Rest {
@@ -14,6 +17,7 @@ typedef struct Rest {
     int32_t place, unit, left;
     int32_t units[CHAIN_MAX_STAGES + 1], places[CHAIN_MAX_STAGES + 1];
     double work, rate;                   /* of all of it */
+    double shares[CHAIN_MAX_STAGES];     /* of the work, by stage */
     ChainStage stages[CHAIN_MAX_STAGES]; /* of the split priced last */
 } Rest;
 
@@ -27,8 +31,8 @@ double features_balanced_length(const ChainProblem *problem, int32_t place, int3
     double work = work_at(problem, chain->count) - work_at(problem, place);
     double reduced = (chain->weight[chain->count] - chain->weight[place]) / left *
                      problem->groups[unit][unit + units].reduce_seconds_per_byte;
-    return (problem->micro_batches + left - 1) * work / problem->groups[unit][problem->unit_count].rate +
-           reduced;
+    double part = -expm1(left * log1p(-1.0 / problem->micro_batches)); /* 1 - (1 - 1 / M)^left */
+    return left * work / problem->groups[unit][problem->unit_count].rate / part + reduced;
 }
 
 /* The first place from `low` on whose work is at least `work`, or the one before it if that is nearer. */
@@ -56,60 +60,105 @@ static int32_t cheapest_place(const ChainProblem *problem, int32_t low, int32_t 
     return best;
 }
 
-/* Cuts where the stages have shares[left] of the work, or the cheapest within `reach` of it; returns the
- * length. */
-static double split(Rest *rest, const double *shares, double reach) {
+/* A split as the estimate sees it. */
+typedef struct Split {
+    double length, fullest; /* bytes over memory of the fullest stage */
+} Split;
+
+/* Cuts where the stages have their shares of the work, or the cheapest within `reach` of it. */
+static Split split(Rest *rest, double reach) {
     const ChainProblem *problem = rest->problem;
     double work = work_at(problem, rest->place);
+    Split result = {0};
     rest->places[0] = rest->place;
     rest->places[rest->left] = problem->chain->count;
     for (int32_t s = 1; s < rest->left; s++) {
         int32_t low = rest->places[s - 1] + 1, high = problem->chain->count - (rest->left - s);
-        work += shares[s - 1];
+        work += rest->shares[s - 1];
         int32_t place = nearest_place(problem, low, high, work);
         rest->places[s] = reach > 0 ? cheapest_place(problem, low, high, place, reach) : place;
     }
-    double length = 0;
     for (int32_t s = rest->left - 1; s >= 0; s--) {
-        rest->stages[s] =
-            chain_stage(problem, rest->places[s], rest->places[s + 1], rest->units[s], rest->units[s + 1]);
-        length = chain_length_with(problem, &rest->stages[s], length);
+        int32_t first = rest->places[s], end = rest->places[s + 1], unit = rest->units[s],
+                unit_end = rest->units[s + 1];
+        rest->stages[s] = chain_stage(problem, first, end, unit, unit_end);
+        result.length = chain_length_with(problem, &rest->stages[s], result.length);
+        double bytes = chain_bytes(problem, first, end, unit, unit_end, rest->left - s);
+        result.fullest = fmax(result.fullest, bytes / problem->groups[unit][unit_end].memory_bytes);
     }
-    return length;
+    return result;
 }
 
-/* Work that each stage can do in the same time, given what it has to wait for in the split priced last. */
-static void correct_shares(const Rest *rest, double *shares) {
-    double micro_batches = rest->problem->micro_batches, waiting = 0, least = 0.05 * rest->work / rest->left;
-    double waits[CHAIN_MAX_STAGES];
+/* Fills the shares with which every stage is done at `level`, seconds from the start of the rest: the stages
+ * before it hold it up once, its own work comes M times. Returns their sum, which is linear in the level. */
+static double shares_at(Rest *rest, double level) {
+    double micro_batches = rest->problem->micro_batches, before = 0, sum = 0;
     for (int32_t s = 0; s < rest->left; s++) {
-        waits[s] = 2 * rest->stages[s].transfer + rest->stages[s].reduce / micro_batches;
-        waiting += waits[s] * rest->problem->groups[rest->units[s]][rest->units[s + 1]].rate;
+        const ChainStage *stage = &rest->stages[s];
+        double occupied = (level - stage->reduce - before) / micro_batches;
+        rest->shares[s] =
+            (occupied - 2 * stage->transfer) * rest->problem->groups[rest->units[s]][rest->units[s + 1]].rate;
+        before += occupied;
+        sum += rest->shares[s];
     }
-    double level = (rest->work + waiting) / rest->rate, sum = 0;
-    for (int32_t s = 0; s < rest->left; s++) {
-        double rate = rest->problem->groups[rest->units[s]][rest->units[s + 1]].rate;
-        shares[s] = fmax(least, (level - waits[s]) * rate);
-        sum += shares[s];
+    return sum;
+}
+
+/* Shares of the work with which all stages end together, given the transfers and reductions in rest->stages.
+ */
+static void share_out(Rest *rest) {
+    double none = shares_at(rest, 0), one = shares_at(rest, 1) - none;
+    shares_at(rest, (rest->work - none) / one);
+    double least = 0.05 * rest->work / rest->left, sum = 0;
+    for (int32_t s = 0; s < rest->left; s++) sum += rest->shares[s] = fmax(least, rest->shares[s]);
+    for (int32_t s = 0; s < rest->left; s++) rest->shares[s] *= rest->work / sum;
+}
+
+/* The same where nothing is transferred or reduced. */
+static void share_out_work(Rest *rest) {
+    for (int32_t s = 0; s < rest->left; s++) rest->stages[s] = (ChainStage){0};
+    share_out(rest);
+}
+
+/* The boundary nearest to `unit` behind which a server ends, as the slowest link out of low .. high - 1
+ * shows. */
+static int32_t aligned(const ChainProblem *problem, int32_t low, int32_t high, int32_t unit) {
+    double slowest = INFINITY;
+    int32_t best = unit;
+    for (int32_t k = low; k <= high; k++) slowest = fmin(slowest, problem->units[k - 1].outwards);
+    for (int32_t k = low, nearest = INT32_MAX; k <= high; k++) {
+        if (problem->units[k - 1].outwards > slowest || abs(k - unit) >= nearest) continue;
+        nearest = abs(k - unit);
+        best = k;
     }
-    for (int32_t s = 0; s < rest->left; s++) shares[s] *= rest->work / sum;
+    return best;
+}
+
+static void allot(Rest *rest, int32_t allotment) {
+    int32_t end = rest->problem->unit_count;
+    rest->units[0] = rest->unit;
+    rest->units[rest->left] = end;
+    for (int32_t s = 1; s < rest->left; s++) {
+        int32_t low = rest->units[s - 1] + 1, high = end - (rest->left - s);
+        int32_t equal = rest->unit + s * (end - rest->unit) / rest->left;
+        rest->units[s] = allotment == FIRST   ? high
+                         : allotment == LAST  ? low
+                         : allotment == EQUAL ? equal
+                                              : aligned(rest->problem, low, high, equal < low ? low : equal);
+    }
 }
 
 static void put(float **features, double value) {
     *(*features)++ = (float)fmin(4, fmax(-4, value));
 }
 
-/* Transfers, reductions and memory of the split priced last, over what a stage has time and room for. */
+/* Transfers and reductions of the split priced last, over what a stage has time for. */
 static void put_waits(float **features, const Rest *rest, double level) {
     double micro_batches = rest->problem->micro_batches, transfers = 0, worst = 0, reductions = 0,
            largest = 0;
-    double longest = 0, shortest = INFINITY, fullest = 0;
+    double longest = 0, shortest = INFINITY;
     for (int32_t s = 0; s < rest->left; s++) {
         const ChainStage *stage = &rest->stages[s];
-        int32_t unit = rest->units[s], end = rest->units[s + 1];
-        double bytes =
-            chain_bytes(rest->problem, rest->places[s], rest->places[s + 1], unit, end, rest->left - s);
-        fullest = fmax(fullest, bytes / rest->problem->groups[unit][end].memory_bytes);
         double busy = micro_batches * (stage->seconds + 2 * stage->transfer) + stage->reduce;
         transfers += 2 * micro_batches * stage->transfer;
         worst = fmax(worst, 2 * micro_batches * stage->transfer);
@@ -128,7 +177,6 @@ static void put_waits(float **features, const Rest *rest, double level) {
     put(features, micro_batches * first->seconds / level - 1);
     put(features, first->reduce / level);
     put(features, last->reduce / level);
-    put(features, fullest);
 }
 
 /* What the chain behind the place is like, apart from any split. */
@@ -181,21 +229,34 @@ double features_fill(const ChainProblem *problem, int32_t place, int32_t unit, i
                  .left = left,
                  .work = work_at(problem, problem->chain->count) - work_at(problem, place),
                  .rate = problem->groups[unit][problem->unit_count].rate};
-    double shares[CHAIN_MAX_STAGES], lengths[SPLITS], best = INFINITY;
-    for (int32_t s = 0; s <= left; s++) rest.units[s] = unit + s * (problem->unit_count - unit) / left;
-    for (int32_t s = 0; s < left; s++)
-        shares[s] = rest.work * problem->groups[rest.units[s]][rest.units[s + 1]].rate / rest.rate;
+    Split splits[SPLITS];
     double stage_work = rest.work / left, level = problem->micro_batches * rest.work / rest.rate;
     float *next = features;
-    lengths[WIDE] = split(&rest, shares, stage_work / 4);
-    lengths[NEAR] = split(&rest, shares, stage_work / 8);
-    lengths[BALANCED] = split(&rest, shares, 0);
-    put_waits(&next, &rest, level);
-    correct_shares(&rest, shares);
-    lengths[CORRECTED] = split(&rest, shares, stage_work / 8);
-    for (int32_t k = 0; k < SPLITS; k++) best = fmin(best, lengths[k]);
-    for (int32_t k = 0; k < SPLITS; k++) put(&next, 4 * (lengths[k] / best - 1));
+    for (int32_t k = ALLOTMENTS - 1; k >= EQUAL; k--) {
+        allot(&rest, k);
+        share_out_work(&rest);
+        split(&rest, stage_work / 8);
+        for (int32_t turn = 0; turn < CORRECTIONS; turn++) {
+            share_out(&rest);
+            splits[k] = split(&rest, stage_work / 8);
+        }
+    }
+    share_out_work(&rest);
+    splits[WIDE] = split(&rest, stage_work / 4);
+    splits[NEAR] = split(&rest, stage_work / 8);
+    splits[BALANCED] = split(&rest, 0);
+    double best = INFINITY, shortest = INFINITY, fullest = INFINITY;
+    for (int32_t k = 0; k < SPLITS; k++) {
+        shortest = fmin(shortest, splits[k].length);
+        fullest = fmin(fullest, splits[k].fullest);
+        if (splits[k].fullest <= 1) best = fmin(best, splits[k].length);
+    }
+    if (isinf(best)) best = shortest;
+    for (int32_t k = 0; k < SPLITS; k++) put(&next, 4 * (splits[k].length / best - 1));
     put(&next, 4 * (1 - features_balanced_length(problem, place, unit, left) / best));
+    put(&next, fullest);
+    put(&next, splits[BALANCED].fullest);
+    put_waits(&next, &rest, level);
     put_chain(&next, &rest, level);
     put_devices(&next, &rest);
     assert(next == features + INFERENCE_FEATURES);

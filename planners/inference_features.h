@@ -1,23 +1,23 @@
 /* What the inference agent sees of the rest of a chain: splits that only share out work, and ratios to them.
  *
- * The rest is `left` stages over the layers behind `place` on the units from `unit` on, each with the same
- * number of units. Four splits are priced by the chain's length:
- *
- *   balanced     each stage has work by its rate; the nearest place
- *   cheap, near  the cheapest cut within an eighth of a stage of there
- *   cheap, wide  the same within a quarter
- *   corrected    work by rate less what the balanced split's transfers and reductions take from it; the
- * cheapest cut within an eighth
+ * The rest is `left` stages over the layers behind `place` on the units from `unit` on. Units are allotted in
+ * four ways: equal numbers; the same with boundaries moved to those of servers; all that are not needed
+ * elsewhere to the first stage; or to the last one. On each, work is shared out by rate, then twice again
+ * less what the transfers and reductions of the split before take from it, every cut the cheapest within an
+ * eighth of a stage. With equal numbers there are also the nearest place to a balance of work, and the
+ * cheapest cuts within an eighth and a quarter of a stage of it. Each split is priced by the chain's length;
+ * the shortest of those that fit the memory is the estimate.
  */
 #ifndef PLANNERS_INFERENCE_FEATURES_H
 #define PLANNERS_INFERENCE_FEATURES_H
 
 #include "planners/chain.h"
 
-/* Length of the rest if work could be shared out to the last bit and transfers cost nothing. */
+/* Length of the rest on stages of equal rate if work could be shared out to the last bit, with an even part
+ * of the reductions and without transfers: k w / R / (1 - (1 - 1 / M)^k). */
 double features_balanced_length(const ChainProblem *problem, int32_t place, int32_t unit, int32_t left);
 
-/* Fills features[INFERENCE_FEATURES] for left >= 2; returns the shortest of the four splits. */
+/* Fills features[INFERENCE_FEATURES] for left >= 2; returns the estimate. */
 double features_fill(const ChainProblem *problem, int32_t place, int32_t unit, int32_t left, float *features);
 
 #endif
