@@ -7,16 +7,15 @@
 
 #include "base/array_file.h"
 #include "base/clock.h"
+#include "cli/agent_evaluate.h"
 #include "cli/common.h"
 #include "planners/inference_grade.h"
 #include "planners/inference_train.h"
 
-#define DEFAULT_EPISODES  300000
-#define DEFAULT_REPORTS   15
-#define DEFAULT_SETS      10000
-#define REPORT_SETS       500
-#define REPORT_SEED       1000003 /* sets that no training under a smaller seed has seen */
-#define EVALUATION_OFFSET 2000003 /* added to --seed */
+#define DEFAULT_EPISODES 300000
+#define DEFAULT_REPORTS  15
+#define REPORT_SETS      500
+#define REPORT_SEED      1000003 /* sets that no training under a smaller seed has seen */
 
 /* The start of training, for its reports. */
 typedef struct Report {
@@ -76,43 +75,6 @@ static AmStatus train(const Cli *cli, AmError *error) {
     return status != AM_OK ? status : *training.interrupted ? AM_INTERRUPTED : AM_OK;
 }
 
-static AmStatus evaluate(const Cli *cli, AmError *error) {
-    if (cli->argument_count < 2) return am_fail(error, AM_ERROR_USAGE, "", "expected agent evaluate AGENT");
-    int64_t seed = 0, count = DEFAULT_SETS;
-    TRY(cli_integer(cli, "--seed", 0, 1000000, &seed, error));
-    TRY(cli_integer(cli, "--count", 1, 10000000, &count, error));
-    Agent *agent;
-    InferenceGrade grade;
-    TRY(inference_agent_read(&agent, cli->arguments[1], error));
-    AmStatus status =
-        inference_grade(&grade, agent, (uint64_t)seed + EVALUATION_OFFSET, (int32_t)count, error);
-    agent_free(agent);
-    TRY(status);
-    if (cli_has(cli, "--json"))
-        return cli_output_json(
-            cli,
-            json_pack("{s:i, s:i, s:f, s:f, s:f, s:f, s:f, s:i, s:f, s:i, s:f, s:f}", "sets", grade.count,
-                      "invalid", grade.invalid, "mean_gap", grade.mean, "percentile_95_gap",
-                      grade.percentile_95, "worst_gap", grade.worst, "mean_gap_by_events", grade.by_events,
-                      "greedy_mean_gap", grade.greedy_mean, "greedy_invalid", grade.greedy_invalid,
-                      "even_mean_gap", grade.even_mean, "even_invalid", grade.even_invalid, "mean_seconds",
-                      grade.mean_seconds, "most_seconds", grade.most_seconds),
-            JSON_STYLE_COMPACT, error);
-    Text text = {0};
-    text_append(&text, "%d unseen sets, beside the exact optimum\n", grade.count);
-    text_append(
-        &text,
-        "agent    mean %.3f %%, 95th percentile %.3f %%, worst %.2f %%, by events %.3f %%, invalid %d\n",
-        100 * grade.mean, 100 * grade.percentile_95, 100 * grade.worst, 100 * grade.by_events, grade.invalid);
-    text_append(&text, "greedy   mean %.2f %%, does not fit %d\n", 100 * grade.greedy_mean,
-                grade.greedy_invalid);
-    text_append(&text, "even     mean %.2f %%, does not fit %d\n", 100 * grade.even_mean, grade.even_invalid);
-    text_append(&text, "seconds  mean %.2g, most %.2g a plan\n", grade.mean_seconds, grade.most_seconds);
-    status = cli_output(cli, &text, error);
-    text_free(&text);
-    return status;
-}
-
 static AmStatus generate(const Cli *cli, AmError *error) {
     const char *path;
     int64_t seed = 0, count = 1000;
@@ -126,7 +88,7 @@ static AmStatus generate(const Cli *cli, AmError *error) {
 static const struct {
     const char *name;
     AmStatus (*run)(const Cli *cli, AmError *error);
-} actions[] = {{"train", train}, {"evaluate", evaluate}, {"generate", generate}};
+} actions[] = {{"train", train}, {"evaluate", agent_evaluate}, {"generate", generate}};
 
 static AmStatus run(const Cli *cli, AmError *error) {
     for (size_t k = 0; k < sizeof(actions) / sizeof(*actions); k++)
@@ -140,12 +102,15 @@ static const CliOption options[] = {
     {"--report", "N", "train: episodes between reports and checkpoints (default: a fifteenth)", false},
     {"--checkpoint", "FILE", "train: state to continue from, written at every report", false},
     {"--resume", NULL, "train: goes on from --checkpoint", false},
+    {"--cluster", "CLUSTER", "evaluate: the devices of profile graphs (default C)", false},
+    {"--stages", "N", "evaluate: stages of files (default: one for each server; as arrays say)", false},
+    {"--micro-batches", "M", "evaluate: of files (default 16; as arrays say)", false},
     {"--count", "N", "evaluate: unseen sets (default 10000); generate: sets (default 1000)", false},
     CLI_OPTION_SEED,
     {0}};
 
 const CliCommand CLI_AGENT = {.name = "agent",
-                              .arguments = "train|evaluate|generate",
+                              .arguments = "train | evaluate AGENT [FILE...] | generate",
                               .summary =
                                   "the agent that cuts pipelines by inference: trains it on generated arrays "
                                   "(-o AGENT), grades it beside the exact optimum (evaluate AGENT), writes "

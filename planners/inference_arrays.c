@@ -175,12 +175,25 @@ void inference_generate(InferenceSet *set, uint64_t seed, uint64_t index, bool a
     }
 }
 
+/* The place nearest to the even one of those in its part at which least is sent. */
+static int32_t cheapest_near(const Chain *chain, int32_t i, int32_t count) {
+    int32_t even = (int32_t)((int64_t)i * chain->count / count), best = even;
+    int32_t low = (int32_t)(((int64_t)2 * i - 1) * chain->count / (2 * count)) + 1;
+    int32_t high = (int32_t)(((int64_t)2 * i + 1) * chain->count / (2 * count));
+    if (i == 0 || i == count) return even;
+    for (int32_t k = low; k <= high; k++) {
+        double sent = chain->activation[k], least = chain->activation[best];
+        if (sent < least || (sent == least && abs(k - even) < abs(best - even))) best = k;
+    }
+    return best;
+}
+
 AmStatus inference_coarsen(Chain *coarse, int32_t places[INFERENCE_POINTS + 1], const Chain *chain,
                            Arena *arena, AmError *error) {
     int32_t count = chain->count < INFERENCE_POINTS ? chain->count : INFERENCE_POINTS;
     TRY(chain_create(coarse, arena, count, error));
     for (int32_t i = 0; i <= count; i++) {
-        int32_t place = (int32_t)((int64_t)i * chain->count / count);
+        int32_t place = cheapest_near(chain, i, count);
         places[i] = place;
         coarse->forward[i] = chain->forward[place];
         coarse->backward[i] = chain->backward[place];

@@ -41,8 +41,9 @@ typedef struct InferenceSet {
  * not coarsened, as small models have. */
 void inference_generate(InferenceSet *set, uint64_t seed, uint64_t index, bool any_length);
 
-/* The chain at INFERENCE_POINTS even places; one that has no more is taken as it is. places[k] is the place
- * of `chain` that place k of the result is. */
+/* The chain at INFERENCE_POINTS places, one of each even part: where least is sent, as a cut there is as good
+ * as any nearby. A chain that has no more is taken as it is. places[k] is the place of `chain` that place k
+ * of the result is. */
 AmStatus inference_coarsen(Chain *coarse, int32_t places[INFERENCE_POINTS + 1], const Chain *chain,
                            Arena *arena, AmError *error);
 

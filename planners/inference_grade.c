@@ -11,31 +11,52 @@ static int compare(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
+static double length_or_nan(const ChainProblem *problem, const ChainPlan *plan) {
+    return chain_plan_is_valid(problem, plan) ? chain_plan_length(problem, plan) : NAN;
+}
+
+AmStatus inference_grade_case(InferenceCase *result, const ChainProblem *problem, Agent *agent,
+                              AmError *error) {
+    ChainExact exact;
+    ChainPlan plan;
+    *result = (InferenceCase){0};
+    double start = clock_seconds();
+    TRY(inference_plan(&result->plan, problem, agent, error));
+    double middle = clock_seconds();
+    TRY(chain_exact(&exact, problem, false, error));
+    result->exact_seconds = clock_seconds() - middle;
+    result->seconds = middle - start;
+    result->exact = exact.length;
+    result->exact_plan = exact.plan;
+    result->is_valid = chain_plan_is_valid(problem, &result->plan);
+    result->agent = chain_plan_length(problem, &result->plan);
+    result->agent_by_events = chain_simulate(problem, &result->plan);
+    result->exact_by_events = chain_simulate(problem, &exact.plan);
+    chain_greedy_plan(problem, &plan);
+    result->greedy = length_or_nan(problem, &plan);
+    chain_even_plan(problem, &plan);
+    result->even = length_or_nan(problem, &plan);
+    return AM_OK;
+}
+
 /* Adds a baseline's excess to its sum, or counts that it does not fit. */
-static void add_baseline(const ChainProblem *problem, const ChainPlan *plan, double exact, double *sum,
-                         int32_t *invalid) {
-    if (chain_plan_is_valid(problem, plan)) *sum += chain_plan_length(problem, plan) / exact - 1;
-    else ++*invalid;
+static void add_baseline(double length, double exact, double *sum, int32_t *invalid) {
+    if (isnan(length)) ++*invalid;
+    else *sum += length / exact - 1;
 }
 
 static AmStatus grade_one(InferenceGrade *grade, double *excess, const ChainProblem *problem, Agent *agent,
                           AmError *error) {
-    ChainPlan plan;
-    ChainExact exact;
-    double start = clock_seconds();
-    TRY(inference_plan(&plan, problem, agent, error));
-    double seconds = clock_seconds() - start;
-    grade->mean_seconds += seconds;
-    grade->most_seconds = fmax(grade->most_seconds, seconds);
-    TRY(chain_exact(&exact, problem, false, error));
-    if (!chain_plan_is_valid(problem, &plan)) grade->invalid++;
-    *excess = chain_plan_length(problem, &plan) / exact.length - 1;
+    InferenceCase one;
+    TRY(inference_grade_case(&one, problem, agent, error));
+    grade->mean_seconds += one.seconds;
+    grade->most_seconds = fmax(grade->most_seconds, one.seconds);
+    if (!one.is_valid) grade->invalid++;
+    *excess = one.agent / one.exact - 1;
     grade->mean += *excess;
-    grade->by_events += chain_simulate(problem, &plan) / chain_simulate(problem, &exact.plan) - 1;
-    chain_even_plan(problem, &plan);
-    add_baseline(problem, &plan, exact.length, &grade->even_mean, &grade->even_invalid);
-    chain_greedy_plan(problem, &plan);
-    add_baseline(problem, &plan, exact.length, &grade->greedy_mean, &grade->greedy_invalid);
+    grade->by_events += one.agent_by_events / one.exact_by_events - 1;
+    add_baseline(one.even, one.exact, &grade->even_mean, &grade->even_invalid);
+    add_baseline(one.greedy, one.exact, &grade->greedy_mean, &grade->greedy_invalid);
     return AM_OK;
 }
 

@@ -22,4 +22,17 @@ typedef struct InferenceGrade {
 /* On sets 0 .. count - 1 under the seed. */
 AmStatus inference_grade(InferenceGrade *grade, Agent *agent, uint64_t seed, int32_t count, AmError *error);
 
+/* One problem: lengths in seconds; NAN where a plan does not fit the memory. */
+typedef struct InferenceCase {
+    ChainPlan plan, exact_plan;
+    double exact, agent, greedy, even;
+    double exact_by_events, agent_by_events;
+    double seconds, exact_seconds; /* that the agent and the exact search took */
+    bool is_valid;                 /* the agent's plan */
+} InferenceCase;
+
+/* AM_ERROR_INFEASIBLE: no partition fits. */
+AmStatus inference_grade_case(InferenceCase *result, const ChainProblem *problem, Agent *agent,
+                              AmError *error);
+
 #endif

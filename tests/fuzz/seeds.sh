@@ -6,7 +6,7 @@ automap=$1
 out=$2
 models=datasets/models
 rm -rf "$out"
-mkdir -p "$out"/{hlo_text,hlo_json,hlo_binary,context,cluster,import,plan,safetensors,npz,tokens,checkpoint}
+mkdir -p "$out"/{hlo_text,hlo_json,hlo_binary,context,cluster,import,plan,safetensors,npz,tokens,checkpoint,profile_graph}
 
 for text in tests/text/*.hlo.txt; do
   name=$(basename "$text" .hlo.txt)
@@ -43,3 +43,6 @@ for plan in none "$out/plan/mesh"; do
   cp "$out"/saved/step-00000001/manifest.json "$out/checkpoint/$(basename "$plan")"
   rm -r "$out/saved"
 done
+cp datasets/profiles/gnmt_like.txt datasets/profiles/vgg16_like.txt "$out/profile_graph/"
+printf '{"format": "automap-arrays-1", "computation": [1, 2, 3], "activation": [1, 0, 2], "weight": [0, 1, 2], "devices": [1, 0.5], "inside": 4}' \
+  >"$out/profile_graph/arrays"

@@ -1,0 +1,207 @@
+/* Tables of agent evaluate (see agent_evaluate.h). Files are arrays ("automap-arrays-1") or profile graphs;
+ * those of graphs run on --cluster, one stage for each server unless --stages says otherwise. The agent cuts
+ * a graph in its linear order, and is graded against the optimum of that; the optimum over the graph's
+ * downsets stands beside it where they can be listed.
+ */
+#include "cli/agent_evaluate.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/file.h"
+#include "planners/chain_cluster.h"
+#include "planners/inference_grade.h"
+#include "planners/profile_graph.h"
+
+#define DEFAULT_CLUSTER       "C"
+#define DEFAULT_MICRO_BATCHES 16
+#define WEIGHT_FACTOR         4 /* weights, gradients and Adam's two moments */
+
+/* What a file is graded with, and the rows so far. */
+typedef struct Evaluation {
+    const Cli *cli;
+    Agent *agent;
+    int64_t stages, micro_batches; /* 0: by default */
+    Text rows;
+    json_t *list;
+} Evaluation;
+
+/* A file's chain and what is known of its graph. */
+typedef struct Subject {
+    const char *name, *space; /* NULL: arrays */
+    Chain chain;
+    ChainProblem problem;
+    double graph_exact, graph_seconds; /* over the downsets; NAN: not listed */
+} Subject;
+
+static json_t *number_or_null(double value) {
+    return isfinite(value) ? json_real(value) : json_null();
+}
+
+static json_t *places_to_json(const int32_t *places, int32_t stages) {
+    json_t *list = json_array();
+    for (int32_t s = 1; s < stages; s++) json_array_append_new(list, json_integer(places[s]));
+    return list;
+}
+
+static void add_percent(Text *rows, double length, double exact) {
+    if (isfinite(length / exact)) text_append(rows, "%.2f %%\t", 100 * (length / exact - 1));
+    else text_append_string(rows, "-\t");
+}
+
+static void add_row(Evaluation *evaluation, const Subject *subject, const InferenceCase *result) {
+    const ChainProblem *problem = &subject->problem;
+    Text *rows = &evaluation->rows;
+    json_array_append_new(
+        evaluation->list,
+        json_pack(
+            "{s:s, s:s, s:i, s:i, s:i, s:b, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:f, s:f, s:o}",
+            "file", subject->name, "space", subject->space ? subject->space : "chain", "layers",
+            subject->chain.count, "stages", problem->stages, "micro_batches", problem->micro_batches, "valid",
+            result->is_valid, "exact", number_or_null(result->exact), "agent", number_or_null(result->agent),
+            "greedy", number_or_null(result->greedy), "even", number_or_null(result->even), "exact_by_events",
+            number_or_null(result->exact_by_events), "agent_by_events",
+            number_or_null(result->agent_by_events), "graph_exact", number_or_null(subject->graph_exact),
+            "cuts", places_to_json(result->plan.places, problem->stages), "unit_cuts",
+            places_to_json(result->plan.units, problem->stages), "exact_cuts",
+            places_to_json(result->exact_plan.places, problem->stages), "agent_seconds", result->seconds,
+            "exact_seconds", result->exact_seconds, "graph_seconds", number_or_null(subject->graph_seconds)));
+    text_append(rows, "%s\t%d\t%d\t%d\t%.4g\t", subject->name, subject->chain.count, problem->stages,
+                problem->micro_batches, result->exact);
+    add_percent(rows, result->agent, result->exact);
+    add_percent(rows, result->greedy, result->exact);
+    add_percent(rows, result->even, result->exact);
+    add_percent(rows, result->agent_by_events, result->exact_by_events);
+    add_percent(rows, subject->graph_exact, result->exact);
+    text_append(rows, "%.1f\t%.1f\n", 1e3 * result->seconds, 1e3 * result->exact_seconds);
+}
+
+static AmStatus prepare(Evaluation *evaluation, ChainProblem *problem, AmError *error) {
+    if (evaluation->stages > 0) problem->stages = (int32_t)evaluation->stages;
+    if (evaluation->micro_batches > 0) problem->micro_batches = (int32_t)evaluation->micro_batches;
+    return chain_problem_prepare(problem, error);
+}
+
+static AmStatus read_graph(Evaluation *evaluation, Subject *subject, Arena *arena, const FileBytes *bytes,
+                           AmError *error) {
+    const char *name = cli_text(evaluation->cli, "--cluster");
+    ProfileGraph graph;
+    Cluster *cluster;
+    ChainExact exact;
+    double fraction = CLUSTER_DEFAULT_MEMORY_FRACTION;
+    ChainProblem *problem = &subject->problem;
+    TRY(profile_graph_parse(&graph, arena, bytes->name, bytes->data, bytes->length, error));
+    TRY(cluster_read(&cluster, arena, name ? name : DEFAULT_CLUSTER, error));
+    *problem = (ChainProblem){.chain = &subject->chain,
+                              .stages = cluster->server_count,
+                              .micro_batches = DEFAULT_MICRO_BATCHES,
+                              .weight_factor = WEIGHT_FACTOR};
+    AmStatus status = chain_cluster_units(problem, cluster, INFERENCE_MOST_UNITS, fraction, error);
+    cluster_free(cluster);
+    TRY(status);
+    TRY(profile_graph_chain(&subject->chain, &subject->space, arena, &graph, false, error));
+    TRY(prepare(evaluation, problem, error));
+    if (!subject->chain.sets) return AM_OK;
+    double start = clock_seconds();
+    TRY(chain_exact(&exact, problem, false, error));
+    subject->graph_exact = exact.length;
+    subject->graph_seconds = clock_seconds() - start;
+    const char *space;
+    TRY(profile_graph_chain(&subject->chain, &space, arena, &graph, true, error));
+    return chain_problem_prepare(problem, error);
+}
+
+static AmStatus evaluate_file(Evaluation *evaluation, Arena *arena, const char *path, AmError *error) {
+    FileBytes bytes;
+    InferenceCase result;
+    Subject *subject = ARENA_ARRAY(arena, Subject, 1);
+    if (!subject) return am_fail_memory(error, sizeof(*subject));
+    TRY(file_read(&bytes, path, error));
+    subject->name = arena_copy_string(arena, bytes.name);
+    subject->graph_exact = subject->graph_seconds = NAN;
+    AmStatus status;
+    if (bytes.data[strspn(bytes.data, " \t\r\n")] == '{') {
+        TRY_OR_FAIL(chain_arrays_parse(&subject->chain, &subject->problem, arena, subject->name, bytes.data,
+                                       bytes.length, error));
+        TRY_OR_FAIL(prepare(evaluation, &subject->problem, error));
+    } else {
+        TRY_OR_FAIL(read_graph(evaluation, subject, arena, &bytes, error));
+    }
+    TRY_OR_FAIL(inference_grade_case(&result, &subject->problem, evaluation->agent, error));
+    add_row(evaluation, subject, &result);
+fail:
+    file_release(&bytes);
+    return status;
+}
+
+static AmStatus evaluate_files(Evaluation *evaluation, AmError *error) {
+    const Cli *cli = evaluation->cli;
+    AmStatus status = AM_OK;
+    Arena arena = {0};
+    TRY(cli_integer(cli, "--stages", 1, CHAIN_MAX_STAGES, &evaluation->stages, error));
+    TRY(cli_integer(cli, "--micro-batches", 1, 1 << 20, &evaluation->micro_batches, error));
+    evaluation->list = json_array();
+    text_append_string(&evaluation->rows,
+                       "file\tlayers\tstages\tmicro-batches\texact s\tagent\tgreedy\teven\tby "
+                       "events\tgraph\tagent ms\texact ms\n");
+    for (int32_t k = 2; k < cli->argument_count && status == AM_OK; k++) {
+        status = evaluate_file(evaluation, &arena, cli->arguments[k], error);
+        arena_free(&arena);
+        arena = (Arena){0};
+    }
+    if (status == AM_OK && cli_has(cli, "--json")) {
+        status =
+            cli_output_json(cli, json_pack("{s:O}", "files", evaluation->list), JSON_STYLE_COMPACT, error);
+    } else if (status == AM_OK) {
+        Text text = {0};
+        text_append_table(&text, evaluation->rows.data);
+        status = cli_output(cli, &text, error);
+        text_free(&text);
+    }
+    json_decref(evaluation->list);
+    text_free(&evaluation->rows);
+    return status;
+}
+
+static AmStatus evaluate_sets(const Cli *cli, Agent *agent, AmError *error) {
+    int64_t seed = 0, count = AGENT_DEFAULT_SETS;
+    InferenceGrade grade;
+    TRY(cli_integer(cli, "--seed", 0, 1000000, &seed, error));
+    TRY(cli_integer(cli, "--count", 1, 10000000, &count, error));
+    TRY(inference_grade(&grade, agent, (uint64_t)seed + AGENT_EVALUATION_SEED, (int32_t)count, error));
+    if (cli_has(cli, "--json"))
+        return cli_output_json(
+            cli,
+            json_pack("{s:i, s:i, s:f, s:f, s:f, s:f, s:f, s:i, s:f, s:i, s:f, s:f}", "sets", grade.count,
+                      "invalid", grade.invalid, "mean_gap", grade.mean, "percentile_95_gap",
+                      grade.percentile_95, "worst_gap", grade.worst, "mean_gap_by_events", grade.by_events,
+                      "greedy_mean_gap", grade.greedy_mean, "greedy_invalid", grade.greedy_invalid,
+                      "even_mean_gap", grade.even_mean, "even_invalid", grade.even_invalid, "mean_seconds",
+                      grade.mean_seconds, "most_seconds", grade.most_seconds),
+            JSON_STYLE_COMPACT, error);
+    Text text = {0};
+    text_append(&text, "%d unseen sets, over the exact optimum\n", grade.count);
+    text_append(&text, "agent    mean %.3f %%, 95th percentile %.3f %%, worst %.2f %%, invalid %d\n",
+                100 * grade.mean, 100 * grade.percentile_95, 100 * grade.worst, grade.invalid);
+    text_append(&text, "         by events, over the optimum's plan: mean %.3f %%\n", 100 * grade.by_events);
+    text_append(&text, "greedy   mean %.2f %%, without %d that do not fit\n", 100 * grade.greedy_mean,
+                grade.greedy_invalid);
+    text_append(&text, "even     mean %.2f %%, without %d that do not fit\n", 100 * grade.even_mean,
+                grade.even_invalid);
+    text_append(&text, "seconds  mean %.2g, most %.2g a plan\n", grade.mean_seconds, grade.most_seconds);
+    AmStatus status = cli_output(cli, &text, error);
+    text_free(&text);
+    return status;
+}
+
+AmStatus agent_evaluate(const Cli *cli, AmError *error) {
+    if (cli->argument_count < 2)
+        return am_fail(error, AM_ERROR_USAGE, "", "expected agent evaluate AGENT [FILE...]");
+    Evaluation evaluation = {.cli = cli};
+    TRY(inference_agent_read(&evaluation.agent, cli->arguments[1], error));
+    AmStatus status = cli->argument_count > 2 ? evaluate_files(&evaluation, error)
+                                              : evaluate_sets(cli, evaluation.agent, error);
+    agent_free(evaluation.agent);
+    return status;
+}

@@ -1,0 +1,194 @@
+/* Pipelines by inference: generated sets, masks, valid plans of any network, training that can be continued.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "planners/inference_grade.h"
+#include "planners/inference_train.h"
+
+static void sets_are_scaled_together(void **state) {
+    (void)state;
+    InferenceSet *set = malloc(sizeof(*set));
+    int32_t mixed = 0, short_memory = 0, fewest = 100, most = 0;
+    for (uint64_t index = 0; index < 200; index++) {
+        double largest = 0;
+        inference_generate(set, 5, index, false);
+        const Chain *chain = &set->chain;
+        assert_int_equal(chain->count, INFERENCE_POINTS);
+        for (int32_t k = 1; k <= chain->count; k++) {
+            double computation = chain->forward[k] + chain->backward[k];
+            assert_true(chain->forward[k] >= chain->forward[k - 1] &&
+                        chain->weight[k] >= chain->weight[k - 1]);
+            assert_true(chain->activation[k] >= 0);
+            largest = fmax(largest, fmax(computation, fmax(chain->activation[k], chain->weight[k])));
+        }
+        assert_true(fabs(largest - 1) < 1e-9);
+        for (int32_t k = 1; k < set->device_count; k++)
+            if (set->rates[k] != set->rates[0]) {
+                mixed++;
+                break;
+            }
+        short_memory += set->memory < 1e29;
+        fewest = set->device_count < fewest ? set->device_count : fewest;
+        most = set->device_count > most ? set->device_count : most;
+        assert_true(inference_is_feasible(&set->problem));
+    }
+    assert_true(mixed > 40 && short_memory > 60 && fewest == 2 && most > 48 && most <= 64);
+    free(set);
+}
+
+static Agent *random_agent(uint64_t seed) {
+    Agent *agent;
+    AgentSettings settings = inference_settings();
+    settings.hidden[0] = settings.hidden[1] = 16;
+    settings.seed = seed;
+    assert_int_equal(agent_create(&agent, &settings, INFERENCE_FEATURES, 1, NULL), AM_OK);
+    return agent;
+}
+
+/* Whatever the network says, no plan leaves the memory and none is shorter than the optimum. */
+static void plans_of_an_untrained_agent_are_valid(void **state) {
+    (void)state;
+    Agent *agent = random_agent(3);
+    InferenceGrade grade;
+    assert_int_equal(inference_grade(&grade, agent, 11, 40, NULL), AM_OK);
+    assert_int_equal(grade.invalid, 0);
+    assert_true(grade.mean >= 0 && grade.worst >= grade.percentile_95 && grade.percentile_95 >= 0);
+    agent_free(agent);
+}
+
+/* The mask allows exactly what can be finished: by brute force on a short chain with little memory. */
+static bool can_finish(const ChainProblem *problem, ChainPlan *plan, int32_t s) {
+    if (s == plan->stages) return chain_plan_is_valid(problem, plan);
+    for (int32_t place = plan->places[s] + 1; place <= problem->chain->count; place++)
+        for (int32_t unit = plan->units[s] + 1; unit <= problem->unit_count; unit++) {
+            plan->places[s + 1] = place;
+            plan->units[s + 1] = unit;
+            if (can_finish(problem, plan, s + 1)) return true;
+        }
+    return false;
+}
+
+static void infeasible_is_said_exactly(void **state) {
+    (void)state;
+    int32_t feasible = 0;
+    for (int32_t k = 1; k <= 60; k++) {
+        Arena arena = {0};
+        Chain chain;
+        assert_int_equal(chain_create(&chain, &arena, 7, NULL), AM_OK);
+        for (int32_t i = 1; i <= 7; i++) {
+            chain.forward[i] = chain.forward[i - 1] + 1;
+            chain.weight[i] = chain.weight[i - 1] + (i * k * 7919 % 6);
+            chain.stored[i] = chain.stored[i - 1] + (i * k * 104729 % 5);
+        }
+        double rates[4] = {1, 1, 1, 1}, memory[4] = {10 + k % 9, 16, 8 + k % 7, 13};
+        ChainProblem problem = {.chain = &chain, .stages = 3, .micro_batches = 2, .weight_factor = 1};
+        problem.unit_count = chain_units(problem.units, 4, rates, memory, 4, 4, 1, 1);
+        assert_int_equal(chain_problem_prepare(&problem, NULL), AM_OK);
+        ChainPlan plan = {.stages = 3};
+        bool is = can_finish(&problem, &plan, 0);
+        assert_int_equal(inference_is_feasible(&problem), is);
+        feasible += is;
+        arena_free(&arena);
+    }
+    assert_true(feasible > 5 && feasible < 55);
+}
+
+/* What is coarsened keeps its sums, and a plan of a long chain cuts it at places of its own. */
+static void long_chains_are_coarsened(void **state) {
+    (void)state;
+    Arena arena = {0};
+    Chain chain, coarse;
+    int32_t places[INFERENCE_POINTS + 1];
+    assert_int_equal(chain_create(&chain, &arena, 1000, NULL), AM_OK);
+    for (int32_t i = 1; i <= 1000; i++) {
+        chain.forward[i] = i;
+        chain.backward[i] = 2 * i;
+        if (i < 1000) chain.activation[i] = i % 5 ? 50 : 1;
+    }
+    assert_int_equal(inference_coarsen(&coarse, places, &chain, &arena, NULL), AM_OK);
+    assert_true(places[0] == 0 && places[INFERENCE_POINTS] == 1000 &&
+                coarse.forward[INFERENCE_POINTS] == 1000);
+    for (int32_t k = 1; k < INFERENCE_POINTS; k++)
+        assert_true(places[k] > places[k - 1] && coarse.activation[k] == 1 && places[k] % 5 == 0);
+    double rates[4] = {1, 1, 1, 1}, memory[4] = {1, 1, 1, 1};
+    ChainProblem problem = {.chain = &chain, .stages = 4, .micro_batches = 8};
+    problem.unit_count = chain_units(problem.units, 4, rates, memory, 4, 1, 1, 1);
+    assert_int_equal(chain_problem_prepare(&problem, NULL), AM_OK);
+    ChainPlan plan;
+    Agent *agent = random_agent(1);
+    assert_int_equal(inference_plan(&plan, &problem, agent, NULL), AM_OK);
+    assert_true(chain_plan_is_valid(&problem, &plan));
+    agent_free(agent);
+    arena_free(&arena);
+}
+
+static float *parameters_of(Agent *agent) {
+    float *parameters = malloc(sizeof(float) * (size_t)agent_parameter_count(agent));
+    assert_int_equal(agent_parameters(agent, parameters, NULL), AM_OK);
+    return parameters;
+}
+
+static AmStatus stop_once(void *user, const InferenceProgress *progress, AmError *error) {
+    (void)progress;
+    (void)error;
+    *(volatile sig_atomic_t *)user = 1;
+    return AM_OK;
+}
+
+/* Interrupted after some rounds and continued: the same network, bit for bit. */
+static void training_goes_on_from_a_checkpoint(void **state) {
+    (void)state;
+    char path[] = "/tmp/automap_inference_XXXXXX";
+    int file = mkstemp(path);
+    assert_true(file >= 0);
+    close(file);
+    volatile sig_atomic_t interrupted = 0;
+    Agent *whole, *part, *rest;
+    int64_t done;
+    InferenceTraining training = {.seed = 7, .episodes = 5 * INFERENCE_ROUND};
+    assert_int_equal(inference_train(&whole, &done, &training, NULL), AM_OK);
+    assert_int_equal(done, training.episodes);
+    training.checkpoint = path;
+    training.report_every = 2 * INFERENCE_ROUND;
+    training.on_report = stop_once;
+    training.user = (void *)&interrupted;
+    training.interrupted = &interrupted;
+    assert_int_equal(inference_train(&part, &done, &training, NULL), AM_OK);
+    assert_int_equal(done, 2 * INFERENCE_ROUND);
+    training.resume = true;
+    training.on_report = NULL;
+    interrupted = 0;
+    assert_int_equal(inference_train(&rest, &done, &training, NULL), AM_OK);
+    float *expected = parameters_of(whole), *parameters = parameters_of(rest);
+    assert_memory_equal(parameters, expected, sizeof(float) * (size_t)agent_parameter_count(whole));
+    training.seed = 8; /* of another training */
+    Agent *none;
+    assert_int_equal(inference_train(&none, &done, &training, NULL), AM_ERROR_INPUT);
+    assert_null(none);
+    free(expected);
+    free(parameters);
+    agent_free(whole);
+    agent_free(part);
+    agent_free(rest);
+    unlink(path);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(sets_are_scaled_together),
+        cmocka_unit_test(plans_of_an_untrained_agent_are_valid),
+        cmocka_unit_test(infeasible_is_said_exactly),
+        cmocka_unit_test(long_chains_are_coarsened),
+        cmocka_unit_test(training_goes_on_from_a_checkpoint),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
