@@ -11,24 +11,24 @@
 
 #include "base/clock.h"
 
-#define SAME_REWARD 1e-6 /* of the larger one */
-
 /* What differs between the three tasks. Epsilon falls over `decay` steps. */
 typedef struct TaskSettings {
     double learning_rate;
     int64_t decay;
     int32_t hidden, steps_per_update;
     int32_t settled;     /* episodes of the policy in a row that earn the most */
+    double tolerance;    /* by which they may earn less than the best one */
     int64_t least_steps; /* before it may have settled */
+    int64_t most_steps;  /* 0: no bound but the number of episodes */
 } TaskSettings;
 
 static const TaskSettings tasks[SPACE_COUNT] = {
-    [SPACE_OPERATOR] = {5e-4, 2000, 64, 4, 10, 2000},
-    [SPACE_DATA] = {5e-4, 500, 32, 2, 20, 1000},
-    [SPACE_PIPELINE] = {1e-3, 10000, 64, 16, 20, 1000},
+    [SPACE_OPERATOR] = {5e-4, 2000, 64, 4, 10, 1e-6, 2000, 0},
+    [SPACE_DATA] = {5e-4, 500, 32, 2, 20, 1e-6, 1000, 0},
+    [SPACE_PIPELINE] = {1e-3, 10000, 64, 16, 20, 5e-3, 1000, 10000},
 };
 
-static const char *const end_names[PAPER_ENDS] = {"settled", "episodes", "seconds", "interrupted"};
+static const char *const end_names[PAPER_ENDS] = {"settled", "steps", "episodes", "seconds", "interrupted"};
 
 const char *paper_end_name(PaperEnd end) {
     return end_names[end];
@@ -57,11 +57,9 @@ static AgentSettings settings_for(const TaskSettings *task, const SearchOptions 
 
 /* Takes note of an episode of the policy: whether it earns what the best one did. */
 static void judge(Learning *self, const DqnEpisode *last) {
-    PaperLearning *result = self->result;
-    bool is_best = last->reward >= result->best - SAME_REWARD * fabs(result->best);
-    bool is_same = fabs(last->reward - result->greedy) <= SAME_REWARD * fabs(last->reward);
-    self->settled = is_best ? (is_same ? self->settled + 1 : 1) : 0;
-    result->greedy = last->reward;
+    double least = self->result->best - self->task->tolerance * fabs(self->result->best);
+    self->settled = last->reward >= least ? self->settled + 1 : 0;
+    self->result->greedy = last->reward;
 }
 
 static bool must_stop(void *user, const DqnEpisode *last) {
@@ -74,6 +72,7 @@ static bool must_stop(void *user, const DqnEpisode *last) {
     if (last->is_greedy) judge(self, last);
     bool has_learned = last->steps >= self->task->least_steps;
     if (has_learned && self->settled >= self->task->settled) result->end = PAPER_SETTLED;
+    else if (self->task->most_steps > 0 && last->steps >= self->task->most_steps) result->end = PAPER_STEPS;
     else if (options->interrupted && *options->interrupted) result->end = PAPER_INTERRUPTED;
     else if (self->deadline > 0 && clock_seconds() > self->deadline) result->end = PAPER_SECONDS;
     else if (last->number >= options->evaluations) result->end = PAPER_EPISODES;

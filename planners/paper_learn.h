@@ -1,8 +1,9 @@
 /* Learning in Auto-MAP's own mode: its hyper-parameters (section 5.1) and the rule that ends it.
  *
  * After every episode that explores, the policy plays one alone. The run is over when the policy has
- * settled: so many of its episodes in a row were worth as much as the best that has been seen at all, and the
- * target network has been copied at least once. What the best possible strategy is plays no part in it.
+ * settled: so many of its episodes in a row were worth as much as the best that has been seen at all (of
+ * pipelines, whose lengths differ little, within 0.5 %), after a least number of steps. What the best
+ * possible strategy is plays no part in it.
  */
 #ifndef PLANNERS_PAPER_LEARN_H
 #define PLANNERS_PAPER_LEARN_H
@@ -13,6 +14,7 @@
 /* Why a run ended. */
 typedef enum PaperEnd {
     PAPER_SETTLED,     /* the policy had */
+    PAPER_STEPS,       /* a pipeline's epsilon was at its end */
     PAPER_EPISODES,    /* as many episodes as --evaluations allows */
     PAPER_SECONDS,     /* --seconds */
     PAPER_INTERRUPTED, /* by the user */

@@ -235,6 +235,34 @@ static AmStatus step(Environment *environment, int32_t action, double *reward, b
     return AM_OK;
 }
 
+#define MOST_PIPELINES 1000000
+
+double paper_pipeline_shortest(const PaperPipeline *pipeline) {
+    Pipelining walk = *(const Pipelining *)pipeline; /* whose cuts are moved here */
+    int32_t places[STAGES_MOST] = {0}, last = pipeline->stage_count - 1;
+    double shortest = INFINITY, count = 1;
+    for (int32_t k = 0; k < last; k++) count *= walk.windows[k].count;
+    if (count > MOST_PIPELINES) return NAN;
+    walk.cut_count = 0;
+    for (int32_t k = 0; k >= 0;) {
+        walk.cut_count = k;
+        if (k == last) {
+            bool fits;
+            double seconds = paper_pipeline_seconds(&walk.shared, walk.cuts, &fits);
+            if (fits) shortest = fmin(shortest, seconds);
+            k--;
+        } else if (places[k] == walk.windows[k].count) {
+            places[k--] = 0;
+        } else {
+            int32_t pivot = walk.windows[k].pivots[places[k]++];
+            if (!is_legal(&walk, pivot)) continue;
+            walk.cuts[k] = (PaperCut){pivot, walk.device_of[pivot]};
+            k++;
+        }
+    }
+    return isfinite(shortest) ? shortest : NAN;
+}
+
 /* ---- making one ---- */
 
 /* Whether less crosses at a pivot than, or as much as, at both of its neighbours. */

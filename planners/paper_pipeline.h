@@ -52,4 +52,8 @@ AmStatus paper_pipeline_create(PaperPipeline **pipeline, Arena *arena, const Pap
 /* L of a pipeline that is cut so, in seconds, and whether every stage fits. */
 double paper_pipeline_seconds(const PaperPipeline *pipeline, const PaperCut *cuts, bool *fits);
 
+/* The shortest L of all pipelines that fit, by enumeration: for readers, no part of the search. NAN where
+ * there are more than a million. */
+double paper_pipeline_shortest(const PaperPipeline *pipeline);
+
 #endif

@@ -9,9 +9,9 @@
 #include "propagation/micro_batches.h"
 #include "propagation/stages.h"
 
-/* Devices [first, end) share the batch. */
+/* Devices [first, end) share the batch, and `storage` kinds of what is kept from step to step. */
 static AmStatus make_stage(PlanStage *stage, Arena *arena, const PlanContext *context, const Cluster *cluster,
-                           int32_t first, int32_t end, AmError *error) {
+                           int32_t first, int32_t end, int32_t storage, AmError *error) {
     const Mesh mesh = {
         .axis_count = 1, .axes = {{.name = "data", .size = end - first}}, .device_count = end - first};
     const ProblemSettings settings = {.space = SPACE_DATA, .memory_fraction = 1, .budget = {.limit = 1}};
@@ -22,6 +22,8 @@ static AmStatus make_stage(PlanStage *stage, Arena *arena, const PlanContext *co
     for (int32_t d = first; d < end; d++) devices[d - first] = d;
     TRY(problem_create(&problem, context, cluster, &mesh, devices, &settings, error));
     if (end - first > 1) expert_batch(problem, 0, &genome);
+    int32_t kinds = problem_storage_kinds(problem, 0);
+    genome.storage[0] = (uint8_t)(storage < kinds ? storage : kinds);
     problem_stage(problem, &genome, arena, stage);
     stage->exceptions = NULL; /* there are none */
     problem_free(problem);
@@ -38,7 +40,7 @@ static AmStatus make_stages(Plan *plan, Arena *arena, const PlanContext *context
         int32_t first_device = s == 0 ? 0 : cuts->devices[s - 1];
         int32_t end_device = s == cuts->count ? cluster->device_count : cuts->devices[s];
         PlanStage *stage = &plan->stages[s];
-        TRY(make_stage(stage, arena, context, cluster, first_device, end_device, error));
+        TRY(make_stage(stage, arena, context, cluster, first_device, end_device, cuts->storage, error));
         stage->ranges[0][0] = s == 0 ? 0 : cuts->instructions[s - 1];
         stage->ranges[0][1] = s == cuts->count ? end : cuts->instructions[s];
     }

@@ -10,6 +10,8 @@
 typedef struct PaperStageCuts {
     int32_t count;
     const int32_t *instructions, *devices;
+    int32_t storage; /* what the devices of a stage have in shards: 0 nothing, 1 the optimizer's state, 2 and
+                        gradients, 3 and weights (ZeRO 1 to 3) */
 } PaperStageCuts;
 
 /* Writes and simulates the plan; `context` is that of the micro-batches. `fit`: whether it fits. The schedule

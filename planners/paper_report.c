@@ -44,9 +44,11 @@ static json_t *pipeline_to_json(const PaperReport *report) {
                             text_or_null(cut->name), "op_name", text_or_null(cut->op_name), "before",
                             text_or_null(cut->before), "behind", text_or_null(cut->behind)));
     }
-    return json_pack("{s:i, s:i, s:i, s:f, s:o}", "micro_batches", report->micro_batches, "pivots",
-                     report->candidate_count, "pivots_near_boundaries", report->pivot_count,
-                     "pipeline_seconds", report->pipeline_seconds, "cuts", cuts);
+    bool is_known = isfinite(report->shortest_seconds);
+    return json_pack("{s:i, s:i, s:i, s:i, s:f, s:o, s:o}", "micro_batches", report->micro_batches, "storage",
+                     report->storage, "pivots", report->candidate_count, "pivots_near_boundaries",
+                     report->pivot_count, "pipeline_seconds", report->pipeline_seconds, "shortest_seconds",
+                     is_known ? json_real(report->shortest_seconds) : json_null(), "cuts", cuts);
 }
 
 json_t *paper_report_to_json(const PaperReport *report, const PlanContext *context) {
@@ -74,7 +76,10 @@ static void print_pipeline(Text *text, const PaperReport *report) {
         text_append(text, "%s%d", k ? ", " : "", report->cuts[k].device);
     text_append(text, "), %d micro-batches, pipeline length ", report->micro_batches);
     text_append_seconds(text, report->pipeline_seconds);
-    text_append_string(text, "\n");
+    if (isfinite(report->shortest_seconds))
+        text_append(text, " (%.2f %% over the shortest, found without the search)",
+                    100 * (report->pipeline_seconds / report->shortest_seconds - 1));
+    text_append_string(text, report->storage > 0 ? ", gradients and state in shards\n" : "\n");
     for (int32_t k = 0; k < report->cut_count; k++) {
         const PaperCutReport *cut = &report->cuts[k];
         text_append(text, "cut %-3d before %s, behind %.1f %% of the arithmetic, ", k + 1, cut->name,

@@ -202,12 +202,15 @@ static AmStatus report_cuts(PaperSearching *self, const PaperPipeline *pipeline,
     return AM_OK;
 }
 
-/* The plan of the cuts that were found, in micro-batches. */
+/* The plan of the cuts that were found, in micro-batches. The paper's memory is weights, gradients, state and
+ * activations; what else a step needs may not fit beside them: then the devices of a stage have gradients and
+ * state in shards (ZeRO 2), which leaves the cuts as they are. */
 static AmStatus price_pipeline(PaperSearching *self, const PaperPipeline *pipeline, AmError *error) {
     MicroBatching settings = *self->settings;
     const PlanContext *context;
     int32_t instructions[STAGES_MOST], devices[STAGES_MOST];
-    PaperStageCuts cuts = {self->report->cut_count, instructions, devices};
+    PaperStageCuts cuts = {
+        .count = self->report->cut_count, .instructions = instructions, .devices = devices};
     MemoryFit fit;
     Plan *plan;
     settings.micro_batches = pipeline->micro_batches;
@@ -218,7 +221,15 @@ static AmStatus price_pipeline(PaperSearching *self, const PaperPipeline *pipeli
         devices[k] = self->report->cuts[k].device;
     }
     TRY(paper_pipeline_plan(&plan, &fit, self->arena, context, self->cluster, self->options, &cuts, error));
-    plan->evaluations = ++self->result->evaluations;
+    self->result->evaluations++;
+    if (!fit.fits) {
+        cuts.storage = 2;
+        TRY(paper_pipeline_plan(&plan, &fit, self->arena, context, self->cluster, self->options, &cuts,
+                                error));
+        self->result->evaluations++;
+    }
+    self->report->storage = cuts.storage;
+    plan->evaluations = self->result->evaluations;
     if (!fit.fits) return memory_fail(&fit, self->cluster, self->options->memory_fraction, error);
     self->result->plan = plan;
     return AM_OK;
@@ -242,6 +253,7 @@ static AmStatus search_pipeline(PaperSearching *self, AmError *error) {
     if (pipeline->best_seconds == 0)
         return memory_fail(&pipeline->nearest, self->cluster, options->memory_fraction, error);
     TRY(report_cuts(self, pipeline, error));
+    report->shortest_seconds = paper_pipeline_shortest(pipeline);
     double start = clock_seconds();
     TRY(price_pipeline(self, pipeline, error));
     report->pricing_seconds = clock_seconds() - start;

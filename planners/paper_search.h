@@ -37,7 +37,9 @@ typedef struct PaperReport {
     PaperCutReport *cuts;                            /* [cut_count] */
     int32_t cut_count, pivot_count, candidate_count; /* pivots near boundaries, of so many in the module */
     int32_t micro_batches;
+    int32_t storage;         /* kinds that the devices of a stage have in shards: PaperStageCuts */
     double pipeline_seconds; /* L */
+    double shortest_seconds; /* the least L of all; NAN: too many. Not told to the search */
 } PaperReport;
 
 /* options->space is SPACE_OPERATOR, SPACE_DATA or SPACE_PIPELINE (AM_ERROR_USAGE). Pipelines of

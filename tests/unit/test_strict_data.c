@@ -32,6 +32,8 @@ static const struct {
     {"bert48", "large", true},
     {"t5_paper_24_3b", "large", true},
     {"t5_paper_24_11b", "large", true},
+    {"t5_pipeline_24_3b", "large", true},
+    {"t5_pipeline_24_11b", "large", true},
 };
 
 static const char *exception_of(const char *model, bool *is_left_out) {

@@ -122,5 +122,18 @@ def paper_24_11b():
     return model(24, 1024, 128, 128, 65536, 32100, optimizer="sgd")
 
 
+def pipeline_6():
+    """As paper_6, with sequences of one length: what Auto-MAP's pipelines of T5 are compared on."""
+    return model(6, 512, 8, 64, 2048, 32128, lengths=(64, 64))
+
+
+def pipeline_24_3b():
+    return model(24, 1024, 32, 128, 16384, 32100, positions=True, lengths=(64, 64))
+
+
+def pipeline_24_11b():
+    return model(24, 1024, 128, 128, 65536, 32100, optimizer="sgd", lengths=(64, 64))
+
+
 def tiny():
     return model(2, 32, 8, 4, 64, 128, batch=16, lengths=(16, 8))
