@@ -449,7 +449,7 @@ static const CliOption options[] = {
     {"--expert", "NAME",
      "that recipe's plan, priced: data_parallel, megatron, megatron_sequence, zero1, zero2, zero3 (or fsdp), "
      "megatron_zero1, megatron_zero2, megatron_zero3, "
-     "even_pipeline",
+     "even_pipeline, megatron_3d",
      false},
     {"--device", "cpu|cuda", "where the DQN is trained (default cpu)", false},
     {"--mesh", "data=4,model=8", "the mesh (default: every ordered split of the devices into data x model)",

@@ -226,6 +226,22 @@ static int32_t chunks_of(const SearchOptions *options) {
     return options->chunks > 0 ? options->chunks : SEARCH_DEFAULT_CHUNKS;
 }
 
+static bool has_tensor_axis(const Pipelines *self) {
+    return self->options->searcher == SEARCHER_EXPERT && self->options->expert == EXPERT_MEGATRON_3D;
+}
+
+/* The batch over all axes; or over all but the last, which splits what Megatron-LM does. */
+static AmStatus find_lists(Pipelines *self, const Problem *problem, Genome *genome, AmError *error) {
+    int32_t axes = problem->mesh.axis_count - has_tensor_axis(self);
+    bool found;
+    self->reason = NULL;
+    for (int32_t axis = 0; axis < axes; axis++) expert_batch(problem, axis, genome);
+    if (!has_tensor_axis(self)) return AM_OK;
+    TRY(expert_megatron(problem, axes, genome, &found, error));
+    if (!found) self->reason = "no weight dimension can be split by the strict rules on the model axis";
+    return AM_OK;
+}
+
 static AmStatus try_problem(Pipelines *self, const Problem *problem, int32_t stage_count, AmError *error) {
     PlanStage inside, *stages;
     Genome genome = {0};
@@ -235,7 +251,8 @@ static AmStatus try_problem(Pipelines *self, const Problem *problem, int32_t sta
     if (chunks > STAGES_MOST / stage_count)
         return am_fail(error, AM_ERROR_USAGE, "", "%d stages of %d chunks are more than %d parts",
                        stage_count, chunks, STAGES_MOST);
-    for (int32_t axis = 0; axis < problem->mesh.axis_count; axis++) expert_batch(problem, axis, &genome);
+    TRY(find_lists(self, problem, &genome, error));
+    if (self->reason) return AM_OK;
     TRY(even_pipeline_cuts(cuts, &found, plan_context_whole(self->context), stage_count, chunks, error));
     if (!found) {
         self->reason = "it has too few forward operators to cut";
@@ -266,7 +283,7 @@ static AmStatus try_problem(Pipelines *self, const Problem *problem, int32_t sta
 
 static AmStatus try_mesh(Pipelines *self, const Mesh *mesh, AmError *error) {
     int32_t *devices = ARENA_ARRAY(self->arena, int32_t, mesh->device_count);
-    ProblemSettings settings = {.space = SPACE_DATA,
+    ProblemSettings settings = {.space = has_tensor_axis(self) ? SPACE_AUTO : SPACE_DATA,
                                 .memory_fraction = self->options->memory_fraction,
                                 .budget = {.limit = 1},
                                 .pins = self->options->pins,
@@ -304,9 +321,19 @@ AmStatus even_pipeline_plan(Plan **plan, const char **reason, int64_t *evaluatio
                       .options = options,
                       .reason = "the devices cannot be dealt to 2 to 8 equal stages"};
     if (options->mesh) TRY(try_given_mesh(&self, error));
+    bool is_3d = has_tensor_axis(&self);
+    int32_t tensor = is_3d ? cluster->servers[0].device_count : 1;
     for (int32_t stages = 2; stages <= EVEN_PIPELINE_MOST_STAGES && !options->mesh; stages++) {
-        if (cluster->device_count % stages != 0) continue;
+        if (cluster->device_count % (stages * tensor) != 0) continue;
         int32_t devices = cluster->device_count / stages;
+        if (is_3d) {
+            const Mesh both = {
+                .axis_count = 2,
+                .axes = {{.name = "data", .size = devices / tensor}, {.name = "model", .size = tensor}},
+                .device_count = devices};
+            TRY(try_mesh(&self, &both, error));
+            continue;
+        }
         Mesh mesh = {.axis_count = 1, .axes = {{.name = "data", .size = devices}}, .device_count = devices};
         TRY(try_mesh(&self, &mesh, error));
     }

@@ -29,7 +29,9 @@ AmStatus even_pipeline_cuts(int32_t *cuts, bool *found, const PlanContext *conte
 AmStatus even_pipeline_stages(PlanStage **stages, Arena *arena, const PlanStage *inside, const int32_t *cuts,
                               int32_t stage_count, AmError *error);
 
-/* The fastest by simulation of all numbers of stages that divide the devices, or of that which
+/* Or, where options->expert is megatron_3d, each stage is a mesh data x model: Megatron-LM's tensor
+ * parallelism over the devices of a server, the batch over the rest.
+ * The fastest by simulation of all numbers of stages that divide the devices, or of that which
  * options->mesh, the mesh of one stage, leaves. *plan is NULL where the module cannot be cut, and
  * `*reason` says why. AM_ERROR_INFEASIBLE if none fits; `*evaluations` counts the simulated. */
 AmStatus even_pipeline_plan(Plan **plan, const char **reason, int64_t *evaluations, Arena *arena,

@@ -62,8 +62,8 @@ AmStatus expert_genome(const Problem *problem, Expert expert, Genome *genome, co
     *reason = NULL;
     const Mesh *mesh = &problem->mesh;
     bool is_pinned = problem->pins.count > 0;
-    if (expert == EXPERT_EVEN_PIPELINE) {
-        *reason = "it has several stages: --space pipeline prices it";
+    if (expert == EXPERT_EVEN_PIPELINE || expert == EXPERT_MEGATRON_3D) {
+        *reason = "it has several stages: --expert prices it";
         return AM_OK;
     }
     const Recipe *recipe = &recipes[expert];

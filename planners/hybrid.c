@@ -9,13 +9,14 @@
 #include "planners/hybrid_plan.h"
 #include "planners/hybrid_stages.h"
 
-enum { MOST_NUMBERS = 17, MOST_FOUND = 24, BATCH = 2, LEAST_TRIES = 6, MOST_TRIES = 48, MOST_TRIED = 256 };
+enum { MOST_NUMBERS = 17, MOST_FOUND = 24, BATCH = 2, LEAST_TRIES = 10, MOST_TRIES = 48, MOST_TRIED = 256 };
 /* Simulated plans, unless the user says how many: as many as such a number of instructions has. */
-enum { INSTRUCTIONS_TRIED = 170000 };
+enum { INSTRUCTIONS_TRIED = 210000 };
 /* A plan of one stage takes a fraction of that; it is searched where the tables see it near the best
  * pipeline. */
 enum { STAGE_EVALUATIONS = 8 };
 #define WORTH_SEARCHING 1.5
+enum { ALWAYS_SEARCHED = 10000 }; /* instructions */
 
 typedef struct Hybrid {
     HybridPlans plans;
@@ -185,14 +186,15 @@ static AmStatus search_single(Hybrid *self, const MicroBatching *settings, AmErr
     SearchOptions options = *self->plans.options;
     bool is_wanted = settings->micro_batches <= 1;
     double best = self->best ? self->best->seconds : INFINITY;
-    if (self->costs && is_wanted) is_wanted = single_estimate(self) < WORTH_SEARCHING * best;
+    bool is_large = self->plans.whole->rules->count > ALWAYS_SEARCHED;
+    if (self->model && is_wanted && is_large) is_wanted = single_estimate(self) < WORTH_SEARCHING * best;
     for (int32_t e = 0; e < EXPERT_COUNT; e++)
         self->single.experts[e] = (ExpertResult){NAN, "its time by the tables is far from the best"};
     if (!is_wanted || (self->best && must_stop(self))) return AM_OK;
     AmError refusal = {0};
     options.space = SPACE_AUTO;
     if (options.searcher == SEARCHER_EXHAUSTIVE) options.searcher = SEARCHER_DQN;
-    if (options.evaluations == SEARCH_DEFAULT_EVALUATIONS || options.evaluations == 0)
+    if (options.evaluations == search_default_evaluations(options.searcher) || options.evaluations == 0)
         options.evaluations = STAGE_EVALUATIONS * self->most_tries;
     if (self->deadline > 0) options.seconds = fmax(self->deadline - clock_seconds(), 1e-3);
     AmStatus status =
@@ -210,21 +212,51 @@ static AmStatus search_single(Hybrid *self, const MicroBatching *settings, AmErr
 
 /* ---- all of it ---- */
 
+/* The best pipelines by tables of these numbers of micro-batches, simulated. */
+static AmStatus try_numbers(Hybrid *self, const int32_t *numbers, int32_t count, bool has_few_turns,
+                            AmError *error) {
+    const SearchOptions *options = self->plans.options;
+    const HybridSettings settings = {.memory_fraction = options->memory_fraction,
+                                     .may_shard_storage = true,
+                                     .has_few_turns = has_few_turns};
+    int64_t most = 2 * self->most_tries / 3;
+    hybrid_model_close(self->model);
+    self->model = NULL;
+    TRY(hybrid_model_open(&self->model, self->costs, numbers, count, &settings, error));
+    self->evaluations += hybrid_model_evaluations(self->model);
+    TRY(hybrid_stages_find(self->model, self->found, MOST_FOUND, &self->found_count, error));
+    if (self->found_count > most) self->found_count = (int32_t)most;
+    TRY(hybrid_plans_open(&self->plans, self->found, self->found_count, error));
+    return try_pipelines(self, self->found, self->found_count, wanted_schedule(options), error);
+}
+
+/* Whether all pipelines of several turns were refused. */
+static bool cannot_take_turns(const Hybrid *self) {
+    bool refused = false;
+    for (int32_t k = 0; k < self->try_count; k++) {
+        if (self->tries[k]->pipeline.micro_batches == 1) continue;
+        if (self->tries[k]->plan) return false;
+        refused = true;
+    }
+    return refused;
+}
+
 static AmStatus search_pipelines(Hybrid *self, const MicroBatching *settings, AmError *error) {
     const SearchOptions *options = self->plans.options;
-    const ProblemSettings of_problem = {
-        .space = SPACE_AUTO, .memory_fraction = options->memory_fraction, .budget = {.limit = 1}};
-    const HybridSettings of_model = {.memory_fraction = options->memory_fraction, .may_shard_storage = true};
+    const int32_t one = 1;
+    const ProblemSettings of_problem = {.space = SPACE_AUTO,
+                                        .memory_fraction = options->memory_fraction,
+                                        .budget = {.limit = 1},
+                                        .is_even = options->is_even};
     TRY(layer_costs_open(&self->costs, self->plans.whole, self->plans.cluster, &of_problem, error));
     self->plans.costs = self->costs;
     list_numbers(self, settings->micro_batches);
-    TRY(hybrid_model_open(&self->model, self->costs, self->numbers, self->number_count, &of_model, error));
-    self->evaluations += hybrid_model_evaluations(self->model);
-    TRY(hybrid_stages_find(self->model, self->found, MOST_FOUND, &self->found_count, error));
-    int32_t first = self->found_count < 2 * self->most_tries / 3 ? self->found_count
-                                                                 : (int32_t)(2 * self->most_tries / 3);
-    TRY(hybrid_plans_open(&self->plans, self->found, first, error));
-    TRY(try_pipelines(self, self->found, first, wanted_schedule(options), error));
+    TRY(try_numbers(self, self->numbers, self->number_count, self->numbers[self->number_count - 1] == 1,
+                    error));
+    if (settings->micro_batches == 0 && cannot_take_turns(self) && !must_stop(self)) {
+        self->try_count = 0;
+        TRY(try_numbers(self, &one, 1, true, error));
+    }
     return refine(self, error);
 }
 
@@ -249,10 +281,23 @@ static AmStatus run(Hybrid *self, const MicroBatching *settings, AmError *error)
                    "no hybrid plan fits by the tables of its layers");
 }
 
+/* Decisions that are given are of one stage's lists on one mesh. */
+static AmStatus check_options(const SearchOptions *options, AmError *error) {
+    if (options->mesh || options->pin_count > 0 || options->kept || options->initial)
+        return am_fail(error, AM_ERROR_USAGE, "",
+                       "--space hybrid chooses stages and their meshes: it takes no --mesh, --pin, "
+                       "--keep-shardings or --init-plan");
+    if (wanted_schedule(options) == SCHEDULE_INTERLEAVED)
+        return am_fail(error, AM_ERROR_USAGE, "",
+                       "--space hybrid has stages of one chunk: gpipe, 1f1b or zb_h1");
+    return AM_OK;
+}
+
 AmStatus hybrid_search(SearchResult *result, Arena *arena, PlanContext *whole, const Cluster *cluster,
                        const SearchOptions *options, const MicroBatching *settings, AmError *error) {
     double start = clock_seconds();
     *result = (SearchResult){0};
+    TRY(check_options(options, error));
     Hybrid *self = ARENA_ARRAY(arena, Hybrid, 1);
     if (!self) return am_fail_memory(error, (int64_t)sizeof *self);
     self->plans = (HybridPlans){.arena = arena,
@@ -264,7 +309,7 @@ AmStatus hybrid_search(SearchResult *result, Arena *arena, PlanContext *whole, c
     self->most_tries = INSTRUCTIONS_TRIED / (whole->rules->count + 1);
     if (self->most_tries < LEAST_TRIES) self->most_tries = LEAST_TRIES;
     if (self->most_tries > MOST_TRIES) self->most_tries = MOST_TRIES;
-    if (options->evaluations > 0 && options->evaluations != SEARCH_DEFAULT_EVALUATIONS)
+    if (options->evaluations > 0 && options->evaluations != search_default_evaluations(options->searcher))
         self->most_tries = options->evaluations < MOST_TRIED ? options->evaluations : MOST_TRIED;
     AmStatus status = run(self, settings, error);
     if (status == AM_OK) {

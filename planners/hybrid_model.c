@@ -147,6 +147,8 @@ static bool has_table(const HybridModel *self, const LayerTable *table) {
  * wait. */
 static bool is_wide_enough(const HybridModel *self, int32_t micro_batches, int32_t width) {
     enum { UNEVENNESS = 4 };
+    if (self->settings.has_few_turns)
+        return (int64_t)width * HYBRID_FEW_TURNS >= self->costs->cluster->device_count;
     return (int64_t)width * micro_batches * UNEVENNESS >= self->costs->cluster->device_count &&
            (micro_batches > 1 || width == self->costs->cluster->device_count);
 }

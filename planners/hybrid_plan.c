@@ -42,8 +42,10 @@ static MicroBatching batching_of(const HybridPlans *self, const HybridContext *c
 /* Contexts that are made of the module as read may be made side by side. */
 static AmStatus split_context(const HybridPlans *self, HybridContext *context, AmError *error) {
     const MicroBatching settings = batching_of(self, context);
-    const ProblemSettings of_problem = {
-        .space = SPACE_AUTO, .memory_fraction = self->options->memory_fraction, .budget = {.limit = 1}};
+    const ProblemSettings of_problem = {.space = SPACE_AUTO,
+                                        .memory_fraction = self->options->memory_fraction,
+                                        .budget = {.limit = 1},
+                                        .is_even = self->options->is_even};
     const Mesh mesh = {.axis_count = 2,
                        .axes = {{.name = "data", .size = 1}, {.name = "model", .size = 1}},
                        .device_count = 1};

@@ -13,7 +13,7 @@
 #include "base/parallel.h"
 #include "planners/hybrid_model.h"
 
-enum { MOST_RECIPES = HYBRID_MOST_TENSORS * 2 * 4 * 2, MOST_LIMITS = 48, MOST_KEPT = 32 };
+enum { MOST_RECIPES = HYBRID_MOST_TENSORS * 2 * 4 * 2, MOST_LIMITS = 48, MOST_KEPT = 32, OF_A_KIND = 2 };
 #define LIMIT_STEP 1.05
 
 /* The quickest recipe for units [u, j) of a class of places with so many turns kept. */
@@ -204,7 +204,23 @@ static bool same_shape(const HybridPipeline *a, const HybridPipeline *b) {
     return true;
 }
 
-/* Keeps the quickest of each shape, in order. */
+/* Drops the slowest of OF_A_KIND where that is slower; false where the new one is. */
+static bool make_room(HybridPipeline *kept, int32_t *count, const HybridPipeline *pipeline, int32_t place) {
+    int32_t alike = 0, last = -1;
+    for (int32_t k = 0; k < *count; k++) {
+        if (kept[k].micro_batches != pipeline->micro_batches || kept[k].stage_count != pipeline->stage_count)
+            continue;
+        alike++;
+        last = k;
+    }
+    if (alike < OF_A_KIND) return true;
+    if (last < place) return false;
+    memmove(&kept[last], &kept[last + 1], sizeof *kept * (size_t)(*count - last - 1));
+    --*count;
+    return true;
+}
+
+/* Keeps the quickest of each shape, in order, and of as many micro-batches and stages at most OF_A_KIND. */
 static void keep(HybridPipeline *kept, int32_t *count, int32_t most, const HybridPipeline *pipeline) {
     int32_t place = *count;
     for (int32_t k = 0; k < *count; k++) {
@@ -215,7 +231,7 @@ static void keep(HybridPipeline *kept, int32_t *count, int32_t most, const Hybri
         break;
     }
     while (place > 0 && kept[place - 1].seconds > pipeline->seconds) place--;
-    if (place == most) return;
+    if (place == most || !make_room(kept, count, pipeline, place)) return;
     if (*count == most) --*count;
     memmove(&kept[place + 1], &kept[place], sizeof *kept * (size_t)(*count - place));
     kept[place] = *pipeline;
@@ -256,6 +272,8 @@ static AmStatus find(Finder *self, AmError *error) {
     self->units = model->costs->unit_count;
     self->devices = model->costs->cluster->device_count;
     self->most_stages = HYBRID_MOST_STAGES < self->micro_batches ? HYBRID_MOST_STAGES : self->micro_batches;
+    if (model->settings.has_few_turns && self->most_stages < HYBRID_FEW_TURNS)
+        self->most_stages = HYBRID_FEW_TURNS;
     if (self->devices < self->most_stages) self->most_stages = self->devices;
     if (self->units < self->most_stages) self->most_stages = self->units;
     size_t states = state_of(self, self->most_stages + 1, 0, 0);

@@ -18,6 +18,7 @@
 #include "planners/layer_costs.h"
 
 #define HYBRID_MOST_STAGES 16
+#define HYBRID_FEW_TURNS   8
 
 typedef struct HybridRecipe {
     int32_t tensor;
@@ -55,6 +56,9 @@ typedef struct HybridModel HybridModel;
 typedef struct HybridSettings {
     double memory_fraction;
     bool may_recompute, may_shard_storage; /* ZeRO */
+    /* Also more stages than micro-batches, up to HYBRID_FEW_TURNS: of modules that cannot be split into
+     * turns. */
+    bool has_few_turns;
     int32_t threads;
 } HybridSettings;
 

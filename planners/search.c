@@ -194,20 +194,25 @@ static AmStatus make_plan(Searching *self, AmError *error) {
     return AM_OK;
 }
 
+static bool is_pipeline_recipe(const SearchOptions *options) {
+    return options->searcher == SEARCHER_EXPERT &&
+           (options->expert == EXPERT_EVEN_PIPELINE || options->expert == EXPERT_MEGATRON_3D);
+}
+
 bool search_has_stages(const SearchOptions *options) {
-    return options->space == SPACE_PIPELINE || options->space == SPACE_HYBRID ||
-           (options->searcher == SEARCHER_EXPERT && options->expert == EXPERT_EVEN_PIPELINE);
+    return options->space == SPACE_PIPELINE || options->space == SPACE_HYBRID || is_pipeline_recipe(options);
 }
 
 /* Several stages: the recipe alone, beside those of one stage on all devices. */
 static AmStatus search_pipeline(Searching *self, AmError *error) {
     SearchResult *result = self->result;
     const SearchOptions *options = self->options;
-    ExpertResult *quoted = &result->experts[EXPERT_EVEN_PIPELINE];
-    bool is_recipe = options->searcher == SEARCHER_EXPERT && options->expert == EXPERT_EVEN_PIPELINE;
-    if (!is_recipe)
-        return am_fail(error, AM_ERROR_USAGE, "",
-                       "--space pipeline has one plan so far: --searcher expert --expert even_pipeline");
+    ExpertResult *quoted = &result->experts[options->expert];
+    if (!is_pipeline_recipe(options))
+        return am_fail(
+            error, AM_ERROR_USAGE, "",
+            "--space pipeline has two recipes: --expert even_pipeline or megatron_3d; --space hybrid "
+            "searches");
     for (int32_t e = 0; e < EXPERT_COUNT; e++) result->experts[e] = (ExpertResult){.seconds = NAN};
     if (!options->mesh) { /* which is that of one stage */
         TRY(create_problems(self, error));
@@ -217,7 +222,7 @@ static AmStatus search_pipeline(Searching *self, AmError *error) {
                            self->cluster, options, error));
     if (!result->plan)
         return am_fail(error, AM_ERROR_INFEASIBLE, self->context->module->source, "--expert %s: %s",
-                       expert_name(EXPERT_EVEN_PIPELINE), quoted->reason);
+                       expert_name(options->expert), quoted->reason);
     quoted->seconds = result->plan->predicted_step_seconds;
     result->plan->evaluations = result->evaluations;
     return AM_OK;

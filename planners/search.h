@@ -37,7 +37,8 @@ const char *searcher_name(Searcher searcher);
     X(MEGATRON_ZERO1, "megatron_zero1", "megatron, and zero1 between servers")                      \
     X(MEGATRON_ZERO2, "megatron_zero2", "megatron, and zero2 between servers")                      \
     X(MEGATRON_ZERO3, "megatron_zero3", "megatron, and zero3 between servers")                      \
-    X(EVEN_PIPELINE, "even_pipeline", "stages of equal FLOPs, the batch over the devices of each")
+    X(EVEN_PIPELINE, "even_pipeline", "stages of equal FLOPs, the batch over the devices of each")  \
+    X(MEGATRON_3D, "megatron_3d", "even_pipeline with megatron's lists inside a server, the batch between")
 typedef enum Expert {
 #define EXPERT_ENUM(name, text, help) EXPERT_##name,
     EXPERT_LIST(EXPERT_ENUM)

@@ -1,0 +1,87 @@
+"""Hybrid plans beside the best expert plan, model by model and cluster by cluster.
+
+Run as `AUTOMAP=build/automap python3 bench/bench_hybrid.py [--model NAME] [--cluster NAME]`. A line for each, separated by tabs: name,
+ours, limit, ok or no; then what the limit is. Ours may not be slower than the best of all expert plans, those
+of one stage and the pipelines with any number of micro-batches; and T5-11B on C is to be found in 5 s, import
+included.
+"""
+
+import argparse
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import time
+
+SOURCE = pathlib.Path(__file__).resolve().parents[1]
+AUTOMAP = os.environ.get("AUTOMAP", str(SOURCE / "build" / "automap"))
+MODELS = ["gpt2", "bert48", "vgg19", "resnet50_batch16", "moe_tiny", "t5_paper_24_11b"]
+CLUSTERS = ["A", "B", "C", "whale-dp", "whale-pp"]
+SINGLE = ["data_parallel", "megatron", "megatron_sequence", "zero1", "zero2", "zero3", "megatron_zero1",
+          "megatron_zero2", "megatron_zero3"]
+PIPELINES = ["even_pipeline", "megatron_3d"]
+LIMIT_SECONDS = {("t5_paper_24_11b", "C"): 5.0}
+
+
+def search(path, cluster, *options):
+    """What `search --json` prints, and the seconds of the process; None: no plan."""
+    command = [AUTOMAP, "search", path, "--cluster", cluster, "-o", os.devnull, "--json", *options]
+    start = time.monotonic()
+    done = subprocess.run(command, capture_output=True, text=True)
+    seconds = time.monotonic() - start
+    if done.returncode == 4:
+        return None, seconds
+    if done.returncode:
+        sys.exit(" ".join(map(str, command)) + "\n" + done.stderr)
+    return json.loads(done.stdout), seconds
+
+
+def best_expert(path, cluster):
+    """Name and step seconds of the best expert plan; (None, inf) where none fits."""
+    plans = {}
+    for name in SINGLE:
+        found, _ = search(path, cluster, "--expert", name)
+        if found:
+            plans[name] = found["step_seconds"]
+    for name in PIPELINES:
+        found, _ = search(path, cluster, "--space", "pipeline", "--expert", name, "--micro-batches", "auto")
+        if found:
+            plans[name] = found["step_seconds"]
+    name = min(plans, key=plans.get, default=None)
+    return name, plans.get(name, float("inf"))
+
+
+def row(name, ours, limit, unit, holds, remark):
+    print(f"{name}\t{ours:.4g} {unit}\t{limit:.4g} {unit}\t{'ok' if holds else 'no'}\t{remark}", flush=True)
+
+
+def compare(model, cluster):
+    folder = SOURCE / "datasets" / "models" / model
+    path = next(p for p in sorted(folder.glob("model.hlo.pb*")))
+    found, seconds = search(path, cluster, "--space", "hybrid")
+    expert, limit = best_expert(path, cluster)
+    name = f"hybrid {model} {cluster}"
+    if not found:
+        print(f"{name}\tout of memory\t{limit:.4g} s\t{'ok' if expert is None else 'no'}\t{expert}", flush=True)
+        return
+    ours = found["step_seconds"]
+    remark = "no expert plan fits" if expert is None else f"{expert}, {limit / ours:.2f}x; found in {seconds:.2f} s"
+    row(name, ours, limit, "s", ours <= limit, remark)
+    allowed = LIMIT_SECONDS.get((model, cluster))
+    if allowed:
+        row(f"{name}, search and import", seconds, allowed, "s", seconds <= allowed, "seconds of the process")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--model", action="append", help="default: all")
+    parser.add_argument("--cluster", action="append", help="default: all")
+    arguments = parser.parse_args()
+    for model in arguments.model or MODELS:
+        for cluster in arguments.cluster or CLUSTERS:
+            compare(model, cluster)
+
+
+if __name__ == "__main__":
+    main()
