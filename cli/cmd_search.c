@@ -7,6 +7,7 @@
 #include "base/file.h"
 #include "cli/common.h"
 #include "cli/parameters.h"
+#include "planners/infeasible.h"
 #include "planners/micro_batch_search.h"
 #include "planners/paper_search.h"
 #include "propagation/plan_parts.h"
@@ -378,6 +379,22 @@ static AmStatus report(const Cli *cli, Searched *self, AmError *error) {
     return status;
 }
 
+/* Why nothing fits and what would, in place of the search's own error. */
+static AmStatus explain_infeasible(Searched *self, AmError *error) {
+    Text line = {0};
+    json_t *details = NULL;
+    AmError explained = {0};
+    AmStatus status = infeasible_report(&details, &line, &self->arena, self->context, self->cluster,
+                                        &self->options, &self->micro_batching, &self->result, &explained);
+    cli_explain_error(details);
+    if (status == AM_OK && !line.failed) {
+        *error = (AmError){0};
+        am_fail(error, AM_ERROR_INFEASIBLE, "", "%s", line.data);
+    }
+    text_free(&line);
+    return AM_ERROR_INFEASIBLE;
+}
+
 static AmStatus search_and_write(const Cli *cli, Searched *self, AmError *error) {
     const char *cluster, *log = cli_text(cli, "--log"), *initial = cli_text(cli, "--init-plan");
     Plan *plan = NULL;
@@ -405,8 +422,10 @@ static AmStatus search_and_write(const Cli *cli, Searched *self, AmError *error)
         self->options.on_episode = log_episode;
         self->options.user = &self->log;
     }
-    TRY(search_micro_batches(&self->result, &self->arena, self->context, self->cluster, &self->options,
-                             &self->micro_batching, error));
+    AmStatus status = search_micro_batches(&self->result, &self->arena, self->context, self->cluster,
+                                           &self->options, &self->micro_batching, error);
+    if (status == AM_ERROR_INFEASIBLE && self->result.nearest) return explain_infeasible(self, error);
+    if (status != AM_OK) return status;
     self->result.plan->settings = settings_to_json(&self->options);
     if (self->result.exact_space)
         json_object_set_new(self->result.plan->settings, "exact_space",

@@ -203,12 +203,21 @@ static json_t *text_to_json(const char *string) {
     return value ? value : json_string("(not UTF-8)");
 }
 
+static json_t *error_details;
+
+void cli_explain_error(json_t *details) {
+    json_decref(error_details);
+    error_details = details;
+}
+
 void cli_print_error(const AmError *error, bool as_json) {
     Text text = {0};
     if (as_json) {
         json_t *root = json_pack("{s:{s:i, s:o, s:o, s:I, s:I}}", "error", "code", (int)error->code,
                                  "message", text_to_json(error->text), "source", text_to_json(error->source),
                                  "line", (json_int_t)error->line, "column", (json_int_t)error->column);
+        if (error_details) json_object_update(json_object_get(root, "error"), error_details);
+        cli_explain_error(NULL);
         json_write(&text, root, JSON_STYLE_COMPACT);
         json_decref(root);
         text_append_string(&text, "\n");

@@ -89,6 +89,9 @@ AmStatus cli_output(const Cli *cli, const Text *text, AmError *error);
 /* The same for one JSON object and a line end; takes the reference. */
 AmStatus cli_output_json(const Cli *cli, json_t *root, JsonStyle style, AmError *error);
 
+/* What the error object of --json says besides: keys of this object, whose reference is taken. */
+void cli_explain_error(json_t *details);
+
 /* One line, then the excerpt with a caret; or {"error": {...}}. To stderr. */
 void cli_print_error(const AmError *error, bool as_json);
 

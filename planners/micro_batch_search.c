@@ -45,6 +45,7 @@ AmStatus search_micro_batches(SearchResult *result, Arena *arena, PlanContext *w
     for (int32_t k = 0; k < count; k++) {
         MicroBatching here = {.micro_batches = numbers[k],
                               .relaxations = settings->relaxations,
+                              .recomputed = settings->recomputed,
                               .separate_backward = search_has_stages(options)};
         const PlanContext *context;
         SearchResult found = {0};
@@ -58,6 +59,9 @@ AmStatus search_micro_batches(SearchResult *result, Arena *arena, PlanContext *w
             status = search(&found, arena, context, cluster, &part, &failure);
         }
         if (first.code == AM_OK) first = failure;
+        bool is_nearer = found.nearest &&
+                         (!best.nearest || found.nearest_fit.needed_bytes < best.nearest_fit.needed_bytes);
+        if (is_nearer && !best.plan) best = found;
         if (status != AM_OK && status != AM_ERROR_INFEASIBLE) {
             if (error && error->code == AM_OK) *error = failure;
             return status;
@@ -70,6 +74,7 @@ AmStatus search_micro_batches(SearchResult *result, Arena *arena, PlanContext *w
         if (cannot_split || found.interrupted) break;
     }
     if (!best.plan) {
+        *result = best;
         if (error && error->code == AM_OK) *error = first;
         return AM_ERROR_INFEASIBLE;
     }

@@ -176,11 +176,19 @@ static AmStatus make_plan(Searching *self, AmError *error) {
     MemoryFit fit;
     TRY(searching_plan(self, best, &best->best, &plan, error));
     TRY(searching_simulate(self, plan, &fit, error));
-    if (!fit.fits) return memory_fail(&fit, self->cluster, self->options->memory_fraction, error);
     bool takes_experts = !self->options->no_seeds && search_method_takes_experts(self->options->searcher);
-    for (int32_t e = 0; e < EXPERT_COUNT && takes_experts; e++)
-        if (self->expert_plans[e] && self->result->experts[e].seconds < plan->predicted_step_seconds)
-            plan = self->expert_plans[e];
+    for (int32_t e = 0; e < EXPERT_COUNT && takes_experts; e++) {
+        double seconds = self->result->experts[e].seconds; /* NAN: does not fit */
+        if (!self->expert_plans[e] || isnan(seconds)) continue;
+        if (fit.fits && seconds >= plan->predicted_step_seconds) continue;
+        plan = self->expert_plans[e];
+        fit.fits = true;
+    }
+    if (!fit.fits) {
+        self->result->nearest = plan;
+        self->result->nearest_fit = fit;
+        return memory_fail(&fit, self->cluster, self->options->memory_fraction, error);
+    }
     SearchResult *result = self->result;
     if (result->is_exact) {
         plan->bound = "exact";

@@ -8,6 +8,7 @@
 #define PLANNERS_SEARCH_H
 
 #include "base/text.h"
+#include "cost/memory.h"
 #include "dqn/learner.h"
 #include "planners/problem.h"
 
@@ -103,6 +104,8 @@ typedef struct SearchResult {
     const char *exact_space; /* which that is, in words; or NULL */
     double search_seconds;
     bool interrupted;
+    Plan *nearest;         /* AM_ERROR_INFEASIBLE for want of memory: what came nearest, priced; else NULL */
+    MemoryFit nearest_fit; /* of its device with least room */
     const struct PaperReport *paper; /* OBJECTIVE_PAPER, else NULL */
 } SearchResult;
 

@@ -1,0 +1,248 @@
+/* Relaxations are tried by searches of their own with few evaluations, which the recipes use up for the
+ * greater part; a plan that fits is proof, and a search that finds none proves nothing. */
+#include "planners/infeasible.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "cost/simulate.h"
+#include "planners/export.h"
+
+#define SHORT_EVALUATIONS 16
+#define MOST_STEPS        4 /* of devices and micro-batches, each twice the one before */
+#define SEGMENTS          8 /* of the forward pass, of which recomputation keeps the beginnings */
+
+typedef struct Relaxing {
+    Arena *arena;
+    PlanContext *whole;
+    const Cluster *cluster;
+    const SearchOptions *options;
+    const MicroBatching *settings;
+    const SearchResult *failed;
+    json_t *found;
+    Text *line;
+} Relaxing;
+
+static bool is_interrupted(const Relaxing *self) {
+    return self->options->interrupted && *self->options->interrupted;
+}
+
+/* A short search; *seconds is NAN where it finds no plan that fits. */
+static AmStatus try_search(const Relaxing *self, const Cluster *cluster, const SearchOptions *options,
+                           const MicroBatching *settings, double *seconds, AmError *error) {
+    SearchOptions few = *options;
+    SearchResult result;
+    AmError refusal = {0};
+    *seconds = NAN;
+    if (is_interrupted(self)) return AM_OK;
+    few.evaluations = SHORT_EVALUATIONS;
+    few.on_episode = NULL;
+    if (few.searcher == SEARCHER_EXACT || few.searcher == SEARCHER_EXHAUSTIVE) few.searcher = SEARCHER_DQN;
+    AmStatus status =
+        search_micro_batches(&result, self->arena, self->whole, cluster, &few, settings, &refusal);
+    if (status == AM_OK && !result.interrupted) *seconds = result.plan->predicted_step_seconds;
+    if (status == AM_OK || status == AM_ERROR_INFEASIBLE || status == AM_INTERRUPTED) return AM_OK;
+    if (error && error->code == AM_OK) *error = refusal;
+    return status;
+}
+
+static void add(Relaxing *self, const char *kind, const char *change, double seconds) {
+    text_append(self->line, "%s%s (a step of ",
+                json_array_size(self->found) ? ", or " : "; would fit: ", change);
+    text_append_seconds(self->line, seconds);
+    text_append_string(self->line, ")");
+    json_array_append_new(
+        self->found, json_pack("{s:s, s:s, s:f}", "kind", kind, "change", change, "step_seconds", seconds));
+}
+
+/* The cluster of a changed description, whose reference is taken; NULL where there can be none. */
+static Cluster *changed_cluster(const Relaxing *self, json_t *description) {
+    Cluster *cluster = NULL;
+    AmError refusal = {0};
+    if (description) cluster_from_json(&cluster, self->arena, description, "", &refusal);
+    json_decref(description);
+    return refusal.code == AM_OK ? cluster : NULL;
+}
+
+static json_t *copy_description(const Relaxing *self) {
+    json_t *shared = cluster_to_json(self->cluster), *copy = json_deep_copy(shared);
+    json_decref(shared);
+    return copy;
+}
+
+/* To the three digits that are printed. */
+static double round_up(double bytes) {
+    double digit = 1;
+    while (bytes / digit >= 1000) digit *= 10;
+    return ceil(bytes / digit) * digit;
+}
+
+/* A larger fraction of the memory, or where that is not enough, devices with more. */
+static AmStatus relax_memory(Relaxing *self, AmError *error) {
+    const MemoryFit *fit = &self->failed->nearest_fit;
+    SearchOptions options = *self->options;
+    double seconds;
+    options.initial = self->failed->nearest;
+    double fraction = ceil(fit->needed_fraction * 1000) / 1000;
+    if (fraction <= 1) {
+        options.memory_fraction = fraction;
+        TRY(try_search(self, self->cluster, &options, self->settings, &seconds, error));
+        if (!isnan(seconds))
+            add(self, "memory", arena_format(self->arena, "--memory-fraction %g", fraction), seconds);
+        return AM_OK;
+    }
+    json_t *description = copy_description(self), *type;
+    const char *name;
+    double bytes = round_up((double)fit->needed_bytes / options.memory_fraction);
+    json_object_foreach(json_object_get(description, "device_types"), name, type) {
+        if (json_number_value(json_object_get(type, "memory_bytes")) < bytes)
+            json_object_set_new(type, "memory_bytes", json_integer((json_int_t)bytes));
+    }
+    Cluster *cluster = changed_cluster(self, description);
+    if (!cluster) return AM_OK;
+    AmStatus status = try_search(self, cluster, &options, self->settings, &seconds, error);
+    cluster_free(cluster);
+    if (status != AM_OK || isnan(seconds)) return status;
+    Text text = {0};
+    text_append_string(&text, "devices of ");
+    text_append_bytes_size(&text, bytes);
+    add(self, "memory", text.data ? text.data : "devices with more memory", seconds);
+    text_free(&text);
+    return AM_OK;
+}
+
+/* Every kind of server `times` times, or of a single one its devices. */
+static json_t *more_devices(const Relaxing *self, int32_t times) {
+    json_t *description = copy_description(self), *row;
+    bool many = json_object_get(description, "between_servers") != NULL;
+    const char *key = many ? "count" : "devices";
+    size_t k;
+    if (json_object_get(description, "topology")) {
+        json_decref(description);
+        return NULL;
+    }
+    json_array_foreach(json_object_get(description, "servers"), k, row) {
+        const json_t *count = json_object_get(row, key);
+        json_int_t before = count ? json_integer_value(count) : 1;
+        json_object_set_new(row, key, json_integer(before * times));
+    }
+    return description;
+}
+
+static AmStatus relax_devices(Relaxing *self, AmError *error) {
+    for (int32_t k = 1, times = 2; k <= MOST_STEPS && !self->options->mesh; k++, times *= 2) {
+        double seconds;
+        Cluster *cluster = changed_cluster(self, more_devices(self, times));
+        if (!cluster) return AM_OK;
+        int32_t devices = cluster->device_count;
+        SearchOptions options = *self->options;
+        options.initial = NULL;
+        AmStatus status = try_search(self, cluster, &options, self->settings, &seconds, error);
+        cluster_free(cluster);
+        if (status != AM_OK) return status;
+        if (isnan(seconds)) continue;
+        add(self, "devices", arena_format(self->arena, "%d devices", devices), seconds);
+        return AM_OK;
+    }
+    return AM_OK;
+}
+
+static AmStatus relax_micro_batches(Relaxing *self, AmError *error) {
+    int64_t batch = micro_batches_limit(self->whole), count = self->settings->micro_batches;
+    for (int32_t k = 0; k < MOST_STEPS && count > 0; k++) {
+        MicroBatching settings = *self->settings;
+        double seconds;
+        count *= 2;
+        if (count > batch || batch % count != 0) return AM_OK;
+        settings.micro_batches = (int32_t)count;
+        TRY(try_search(self, self->cluster, self->options, &settings, &seconds, error));
+        if (isnan(seconds)) continue;
+        add(self, "micro_batches", arena_format(self->arena, "--micro-batches %lld", (long long)count),
+            seconds);
+        return AM_OK;
+    }
+    return AM_OK;
+}
+
+/* The forward pass in segments of equally many operators. */
+static AmStatus relax_recomputation(Relaxing *self, AmError *error) {
+    const PlanContext *whole = self->whole;
+    const IrComputation *entry = &whole->canonical->computations[whole->canonical->entry];
+    int32_t(*ranges)[2] = arena_alloc(self->arena, sizeof *ranges * SEGMENTS);
+    int32_t end = entry->first;
+    double seconds;
+    if (!ranges) return am_fail_memory(error, SEGMENTS);
+    for (int32_t i = entry->first; i < entry->first + entry->count; i++)
+        if (whole->roles->phases[i] == IR_PHASE_FORWARD) end = i + 1;
+    if (self->settings->recomputed.count > 0 || end - entry->first < SEGMENTS) return AM_OK;
+    for (int32_t k = 0; k < SEGMENTS; k++)
+        for (int32_t side = 0; side < 2; side++)
+            ranges[k][side] = entry->first + (int32_t)((int64_t)(end - entry->first) * (k + side) / SEGMENTS);
+    MicroBatching settings = *self->settings;
+    settings.recomputed = (RecomputedRanges){ranges, SEGMENTS};
+    TRY(try_search(self, self->cluster, self->options, &settings, &seconds, error));
+    if (!isnan(seconds))
+        add(self, "recomputation",
+            arena_format(self->arena, "recomputation in %d segments (--space hybrid)", SEGMENTS), seconds);
+    return AM_OK;
+}
+
+static AmStatus relax_storage(Relaxing *self, AmError *error) {
+    SearchOptions options = *self->options;
+    double seconds;
+    if (options.space != SPACE_OPERATOR) return AM_OK;
+    options.space = SPACE_AUTO;
+    TRY(try_search(self, self->cluster, &options, self->settings, &seconds, error));
+    if (!isnan(seconds)) add(self, "zero", "--space auto, which has the batch and ZeRO", seconds);
+    return AM_OK;
+}
+
+/* The fullest device of what came nearest, and when it is. */
+static AmStatus describe_binding(json_t **binding, const Relaxing *self, AmError *error) {
+    const SearchOptions *options = self->options;
+    const SimulationOptions details = {.memory_fraction = options->memory_fraction, .with_details = true};
+    const MemoryFit *fit = &self->failed->nearest_fit;
+    Arena scratch = {0};
+    Simulation *simulation;
+    AmError cut = {0};
+    AmStatus status = simulate_plan_with(&simulation, &scratch, self->whole, self->failed->nearest,
+                                         self->cluster, &details, error);
+    json_t *root = status == AM_OK ? simulation_to_json(simulation) : NULL;
+    arena_free(&scratch);
+    if (status != AM_OK) return status;
+    json_t *peak = json_object_get(root, "memory_peak");
+    const char *operator= json_string_value(json_object_get(peak, "operator"));
+    const char *op_name = json_string_value(json_object_get(peak, "op_name"));
+    memory_fail(fit, self->cluster, options->memory_fraction, &cut);
+    text_append(self->line, "%.*s", (int)strcspn(cut.text, ";"), cut.text);
+    if (operator) text_append(self->line, " at %.60s", operator);
+    if (op_name && op_name[0]) text_append(self->line, " (%.160s)", op_name);
+    *binding = json_pack("{s:i, s:s, s:I, s:I, s:O}", "device", (int)fit->device, "name",
+                         cluster_device_name(self->cluster, self->arena, fit->device), "needed_bytes",
+                         (json_int_t)fit->needed_bytes, "limit_bytes", (json_int_t)fit->limit_bytes,
+                         "memory_peak", peak);
+    json_decref(root);
+    return *binding ? AM_OK : am_fail_memory(error, 0);
+}
+
+AmStatus infeasible_report(json_t **report, Text *line, Arena *arena, PlanContext *whole,
+                           const Cluster *cluster, const SearchOptions *options,
+                           const MicroBatching *settings, const SearchResult *failed, AmError *error) {
+    static AmStatus (*const relaxations[])(Relaxing * self, AmError * error) = {
+        relax_memory, relax_devices, relax_micro_batches, relax_recomputation, relax_storage};
+    Relaxing self = {.arena = arena,
+                     .whole = whole,
+                     .cluster = cluster,
+                     .options = options,
+                     .settings = settings,
+                     .failed = failed,
+                     .found = json_array(),
+                     .line = line};
+    json_t *binding = NULL;
+    AmStatus status = describe_binding(&binding, &self, error);
+    for (size_t k = 0; k < sizeof relaxations / sizeof *relaxations && status == AM_OK; k++)
+        status = relaxations[k](&self, error);
+    *report = json_pack("{s:o, s:o}", "binding", binding ? binding : json_null(), "relaxations", self.found);
+    if (status == AM_OK && !*report) status = am_fail_memory(error, 0);
+    return status;
+}
