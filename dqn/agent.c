@@ -97,6 +97,7 @@ static LearnerSettings learner_settings(const AgentSettings *settings, int32_t o
                               .target_update = settings->target_update,
                               .replay_capacity = settings->replay_capacity,
                               .double_q = settings->double_q,
+                              .threaded = settings->threaded,
                               .update = settings->update,
                               .seed = settings->seed};
     memcpy(result.shape.convolutions, settings->convolutions, sizeof(result.shape.convolutions));

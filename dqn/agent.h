@@ -18,7 +18,10 @@
  * Networks, replay and updates live on a device (learner.h). Given the same
  * settings, seed and calls the agent does the same, bit for bit, on the same kind
  * of processor; agent_save and agent_load continue such a run as if it had not
- * been interrupted. An agent is used by one thread at a time.
+ * been interrupted. An agent is used by one thread at a time. With `threaded` it learns
+ * on a thread of its own while the caller acts with the newest parameters at hand:
+ * how far learning has come then depends on the machine's speed, and nothing is
+ * reproducible. By default learning and acting alternate.
  *
  * A device may fail at any call. The first failure stays: from then on nothing
  * is done, agent_act gives -1, and agent_check and every call with an AmError
@@ -37,8 +40,9 @@
 #include "dqn/network.h"
 
 typedef struct AgentSettings {
-    DqnDevice device; /* this and the form of updates are no part of a saved agent */
+    DqnDevice device; /* this and the next two are no part of a saved agent */
     DqnUpdate update;
+    bool threaded;        /* on the CPU; another device works beside the caller anyway */
     double gamma;         /* discount per step, 0 .. 1 */
     double learning_rate; /* Adam's */
     /* Probability of a random legal action: from start to end, linearly over

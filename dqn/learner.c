@@ -5,6 +5,7 @@
 #include <math.h>
 
 #include "automap_features.h"
+#include "dqn/cpu/learner_threaded.h"
 
 static AmStatus cpu_check(AmError *error) {
     (void)error;
@@ -43,6 +44,15 @@ AmStatus dqn_device_check(DqnDevice device, AmError *error) {
     return DEVICES[device].check(error);
 }
 
+/* What a thread of its own takes more. */
+static int64_t thread_bytes(const Network *network, const LearnerSettings *settings) {
+    int64_t bank_row = 8 * (int64_t)network->shape.observation_size + network->shape.action_count +
+                       (int64_t)sizeof(Transition);
+    int64_t outputs = (int64_t)network->shape.action_count * network->action_outputs;
+    return 2 * LEARNER_THREADED_ROWS * bank_row + 2 * 4 * network->parameter_count +
+           4 * settings->batch * (network_pass_width(network) + outputs);
+}
+
 /* Memory of a learner, to within the small parts: below 2^62 for any sizes that
  * passed their checks. */
 static int64_t memory_bytes(const Network *network, const LearnerSettings *settings) {
@@ -52,7 +62,8 @@ static int64_t memory_bytes(const Network *network, const LearnerSettings *setti
     int64_t batch_row = 4 * (2 * size + 2 * actions + 6 * outputs + 4 * network_pass_width(network));
     int64_t noise = network->shape.noisy ? 4 * 4 * network->mean_count : 0;
     return replay_row * settings->replay_capacity + batch_row * settings->batch +
-           5 * 4 * network->parameter_count + noise;
+           5 * 4 * network->parameter_count + noise +
+           (settings->threaded ? thread_bytes(network, settings) : 0);
 }
 
 static AmStatus check_shape(const Device *device, const NetworkShape *shape, AmError *error) {

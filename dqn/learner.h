@@ -61,6 +61,7 @@ typedef struct LearnerSettings {
     double v_min, v_max; /* of distributions: not read without shape.atoms */
     int32_t batch, target_update, replay_capacity;
     bool double_q;
+    bool threaded; /* learn on a thread of its own (CPU) */
     DqnUpdate update;
     uint64_t seed; /* of sampling and of noise */
 } LearnerSettings;

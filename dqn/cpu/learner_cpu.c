@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "dqn/cpu/actor_cpu.h"
+#include "dqn/cpu/learner_threaded.h"
 #include "dqn/loss.h"
 #include "dqn/noise.h"
 #include "dqn/replay.h"
@@ -282,6 +283,7 @@ static AmStatus allocate(LearnerCpu *learner, AmError *error) {
 }
 
 AmStatus learner_cpu_create(Learner **result, const Learner *base, AmError *error) {
+    if (base->settings.threaded) return learner_threaded_create(result, base, error);
     *result = NULL;
     LearnerCpu *learner = calloc(1, sizeof(*learner));
     if (!learner) return am_fail_memory(error, sizeof(*learner));

@@ -1,6 +1,7 @@
-/* Gradients of the network against central differences, in double precision:
- * the sources are compiled here once more with DQN_DOUBLE. The loss is a fixed
- * random linear function of all values, so every output matters. */
+/* Gradients of every kind of network against central differences, in double
+ * precision: the sources are compiled here once more with DQN_DOUBLE. The loss is a
+ * fixed random linear function of all outputs, so every output matters; then the
+ * losses that are learnt by, Huber's and the cross entropy of distributions. */
 #define DQN_DOUBLE
 #include <setjmp.h>
 #include <stdarg.h>
@@ -11,28 +12,73 @@
 
 #include "dqn/cpu/convolution_cpu.c"
 #include "dqn/cpu/network_cpu.c"
+#include "dqn/cpu/noise_cpu.c"
 #include "dqn/cpu/product_cpu.c"
+#include "dqn/distribution.c"
+#include "dqn/loss.c"
 #include "dqn/network.c"
 
-enum { BATCH = 5, MOST_PARAMETERS = 2000, MOST_OBSERVATIONS = 32 };
+enum { BATCH = 5, MOST_PARAMETERS = 4000, MOST_OBSERVATIONS = 32, MOST_OUTPUTS = 32 };
+
+typedef enum LossKind { LINEAR, LEARNT } LossKind;
 
 typedef struct Problem {
     Network network;
     NetworkPass pass;
+    Noise noise;
+    LossKind kind;
     double parameters[MOST_PARAMETERS], gradients[MOST_PARAMETERS];
-    double observations[BATCH * MOST_OBSERVATIONS], coefficients[BATCH * 6], values[BATCH * 6];
+    double observations[BATCH * MOST_OBSERVATIONS], coefficients[BATCH * MOST_OUTPUTS];
+    double values[BATCH * MOST_OUTPUTS], value_gradients[BATCH * MOST_OUTPUTS];
+    double targets[BATCH * MOST_OUTPUTS], weights[BATCH], errors[BATCH];
+    int32_t actions[BATCH];
 } Problem;
 
+static const double *means_of(Problem *problem) {
+    if (!problem->network.shape.noisy) return problem->parameters;
+    noise_apply(&problem->noise, &problem->network, problem->parameters);
+    return problem->noise.means;
+}
+
+/* The loss and, in value_gradients, its derivative by the outputs. */
 static double loss(Problem *problem) {
-    network_forward(&problem->network, problem->parameters, &problem->pass, problem->observations, BATCH,
+    const NetworkShape *shape = &problem->network.shape;
+    network_forward(&problem->network, means_of(problem), &problem->pass, problem->observations, BATCH,
                     problem->values);
+    if (problem->kind == LEARNT && shape->atoms > 0) {
+        const Atoms atoms = {shape->atoms, -1, 1};
+        return distribution_gradients(&atoms, problem->values, problem->actions, problem->targets,
+                                      problem->weights, BATCH, shape->action_count, problem->errors,
+                                      problem->value_gradients);
+    }
+    if (problem->kind == LEARNT)
+        return loss_gradients(problem->values, problem->actions, problem->targets, problem->weights, 0.7,
+                              BATCH, shape->action_count, problem->errors, problem->value_gradients);
     double sum = 0;
-    for (int32_t i = 0; i < BATCH * problem->network.shape.action_count; i++)
+    for (int32_t i = 0; i < BATCH * shape->action_count * problem->network.action_outputs; i++) {
         sum += problem->coefficients[i] * problem->values[i];
+        problem->value_gradients[i] = problem->coefficients[i];
+    }
     return sum;
 }
 
-static void check_shape(const NetworkShape *shape) {
+/* Targets: distributions where there are atoms, else numbers some of which are
+ * beyond Huber's bend. */
+static void fill(Problem *problem, Random *random) {
+    int32_t outputs = problem->network.action_outputs;
+    for (int32_t i = 0; i < BATCH * MOST_OBSERVATIONS; i++) problem->observations[i] = random_normal(random);
+    for (int32_t i = 0; i < BATCH * MOST_OUTPUTS; i++) problem->coefficients[i] = random_normal(random);
+    for (int32_t row = 0; row < BATCH; row++) {
+        double sum = 0, *target = problem->targets + row * outputs;
+        for (int32_t i = 0; i < outputs; i++) sum += target[i] = random_uniform(random);
+        for (int32_t i = 0; i < outputs && outputs > 1; i++) target[i] /= sum;
+        if (outputs == 1) *target = 3 * random_normal(random);
+        problem->weights[row] = 0.2 + random_uniform(random);
+        problem->actions[row] = (int32_t)random_below(random, problem->network.shape.action_count);
+    }
+}
+
+static void check_shape(const NetworkShape *shape, LossKind kind) {
     static Problem problem;
     Arena arena = {0};
     AmError error = {0};
@@ -44,12 +90,15 @@ static void check_shape(const NetworkShape *shape) {
     network_initialize(&problem.network, problem.parameters, &random);
     for (int64_t i = 0; i < problem.network.parameter_count; i++)
         problem.parameters[i] += 0.1 * random_normal(&random);
-    for (int32_t i = 0; i < BATCH * MOST_OBSERVATIONS; i++) problem.observations[i] = random_normal(&random);
-    for (int32_t i = 0; i < BATCH * 6; i++) problem.coefficients[i] = random_normal(&random);
+    assert_int_equal(noise_create(&problem.noise, &arena, &problem.network, &error), AM_OK);
+    noise_draw(&problem.noise, &problem.network, 3, NOISE_ONLINE, 17);
+    problem.kind = kind;
+    fill(&problem, &random);
 
     loss(&problem);
-    network_backward(&problem.network, problem.parameters, &problem.pass, problem.observations, BATCH,
-                     problem.coefficients, problem.gradients);
+    network_backward(&problem.network, means_of(&problem), &problem.pass, problem.observations, BATCH,
+                     problem.value_gradients, problem.gradients);
+    if (shape->noisy) noise_gradients(&problem.noise, &problem.network, problem.gradients);
     double norm = 0, difference = 0, step = 1e-6;
     for (int64_t i = 0; i < problem.network.parameter_count; i++) {
         double saved = problem.parameters[i];
@@ -62,7 +111,7 @@ static void check_shape(const NetworkShape *shape) {
         norm += numeric * numeric;
         difference += (numeric - problem.gradients[i]) * (numeric - problem.gradients[i]);
     }
-    assert_true(norm > 1);
+    assert_true(norm > (kind == LINEAR ? 1 : 1e-4));
     assert_true(sqrt(difference / norm) < 1e-7);
     arena_free(&arena);
 }
@@ -97,7 +146,13 @@ static void gradients_equal_central_differences(void **state) {
          .length = 10,
          .convolutions = {{3, 1, 1}, {2, 3, 4}, {4, 2, 3}}},
     };
-    for (size_t i = 0; i < sizeof(shapes) / sizeof(*shapes); i++) check_shape(&shapes[i]);
+    for (size_t i = 0; i < sizeof(shapes) / sizeof(*shapes); i++)
+        for (int32_t kind = 0; kind < 8; kind++) {
+            NetworkShape shape = shapes[i];
+            shape.noisy = kind & 1;
+            shape.atoms = kind & 2 ? 5 : 0;
+            check_shape(&shape, kind & 4 ? LEARNT : LINEAR);
+        }
 }
 
 /* The mean of the values over ALL actions is the head's v, whatever the

@@ -1,0 +1,12 @@
+/* The CPU learner on a thread of its own: AgentSettings.threaded. */
+#ifndef DQN_CPU_LEARNER_THREADED_H
+#define DQN_CPU_LEARNER_THREADED_H
+
+#include "dqn/learner.h"
+
+#define LEARNER_THREADED_ROWS 256 /* transitions that may wait, twice */
+
+/* Like learner_cpu_create, for what learner_cpu_create makes otherwise. */
+AmStatus learner_threaded_create(Learner **learner, const Learner *base, AmError *error);
+
+#endif
