@@ -1,0 +1,658 @@
+/* Building the additive model; see additive.h. */
+#include "cost/additive.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "cost/separation.h"
+#include "ir/flops.h"
+#include "propagation/lower_internal.h"
+
+enum { MOST_OPTIONS = 24, MOST_CARRYING = 3, NOWHERE = -1 };
+
+/* What an operator may do on one axis. */
+typedef struct Option {
+    int8_t factor;   /* -1: none */
+    uint8_t partial; /* operands (bits) that are taken partial */
+} Option;
+
+typedef struct Part {
+    int32_t operator_node, tensor_node; /* NOWHERE: none */
+    int32_t readers;
+    int32_t fusions_readers; /* element-wise ones that take it from memory */
+    bool is_written;         /* some reader takes it from memory */
+    int32_t option_count[BOX_AXES];
+    Option *options[BOX_AXES];
+    const BoxState *operator_states; /* [labels of the operator]: in which it makes its result */
+    const BoxState *made_in;         /* [labels of the node that readers have an edge from] */
+} Part;
+
+/* An edge before it is known how many others read the same. */
+typedef struct Use {
+    int32_t source; /* instruction */
+    int32_t taken;  /* node */
+    const BoxState *needs;
+    double times;
+} Use;
+
+typedef struct AdditiveParts {
+    Part *parts;   /* [instruction] */
+    double *times; /* [instruction]: runs in a step */
+    Use *uses;
+    int32_t use_count;
+} AdditiveParts;
+
+typedef struct Builder {
+    Arena *arena;
+    AdditiveModel *model;
+    const PlanContext *context;
+    const IrModule *module;
+    const Rules *rules;
+    const Choices *choices;
+    const ClusterDeviceType *type;
+    double best_memory_rate;
+    Part *parts;
+    double *times;      /* [instruction]: runs in a step */
+    bool *is_separated; /* separation_find() */
+    Use *uses;
+    int32_t use_count, use_capacity, node_capacity, edge_capacity;
+} Builder;
+
+static int32_t size_of(const Builder *self, int32_t axis) {
+    return self->model->boxes->sizes[axis];
+}
+
+static const IrInstruction *instruction_of(const Builder *self, int32_t i) {
+    return &self->module->instructions[i];
+}
+
+/* ---- what is an operator, what a source ---- */
+
+/* Has no operands that are boxed for it: a parameter, or what reads an array of a loop or branch. */
+static bool is_source(const Builder *self, int32_t i) {
+    IrOpcode opcode = instruction_of(self, i)->opcode;
+    return opcode == IR_PARAMETER || opcode == IR_GET_TUPLE_ELEMENT;
+}
+
+static bool is_operator(const Builder *self, int32_t i) {
+    return !is_source(self, i) && self->rules->rules[i].result_count > 0 && !rules_loop(self->rules, i) &&
+           !rules_conditional(self->rules, i);
+}
+
+static bool is_element_wise(const Builder *self, int32_t i) {
+    return separation_is_element_wise(self->module, i);
+}
+
+/* Whether reader i, a place in choices->operands being given, takes a value from memory in a fusion. */
+static bool is_read_by_fusion(const Builder *self, int32_t i, int32_t place) {
+    int32_t source = self->choices->operands[place];
+    if (!is_element_wise(self, i) || self->rules->on_demand[source]) return false;
+    return self->is_separated[place] || !is_element_wise(self, source);
+}
+
+static double array_bytes(const Builder *self, int32_t i) {
+    return self->choices->array_bytes[i];
+}
+
+/* ---- labels ---- */
+
+static int32_t label_count(const Part *part) {
+    return part->option_count[0] * part->option_count[1];
+}
+
+static Option option_of(const Part *part, int32_t label, int32_t axis) {
+    int32_t minor = part->option_count[1];
+    return part->options[axis][axis == 0 ? label / minor : label % minor];
+}
+
+static bool is_listed(const Option *options, int32_t count, int8_t factor) {
+    for (int32_t k = 0; k < count; k++)
+        if (options[k].factor == factor) return true;
+    return false;
+}
+
+/* The operands that may be partial together, as linearity_carries() allows it for sums or maxima. */
+static bool may_carry(const Builder *self, int32_t i, uint8_t partial) {
+    static const SbpReduction tried[] = {SBP_ADD, SBP_MAX, SBP_MIN, SBP_AND, SBP_OR};
+    const IrInstruction *instruction = instruction_of(self, i);
+    Linearity linearity = (Linearity)self->choices->linearity[i];
+    if (linearity == LINEARITY_NONE || partial >> instruction->operand_count) return false;
+    for (size_t k = 0; k < sizeof tried / sizeof tried[0]; k++) {
+        SbpReduction reduction = tried[k];
+        uint32_t whole;
+        if (linearity_carries(self->module, instruction, linearity, partial, &reduction, &whole)) return true;
+    }
+    return false;
+}
+
+static void list_options(Builder *self, int32_t i, int32_t axis) {
+    const Choices *choices = self->choices;
+    Part *part = &self->parts[i];
+    Option options[MOST_OPTIONS];
+    int32_t count = 0;
+    options[count++] = (Option){.factor = -1};
+    if (axis < self->model->boxes->axis_count) {
+        for (int32_t k = choices->first_factor[i]; k < choices->first_factor[i + 1]; k++) {
+            const Choice *choice = &choices->factors[k];
+            bool may_split = choice->size >= size_of(self, axis) && choice->place <= INT8_MAX;
+            if (may_split && count < MOST_OPTIONS - MOST_CARRYING &&
+                !is_listed(options, count, (int8_t)choice->place))
+                options[count++] = (Option){.factor = (int8_t)choice->place};
+        }
+        for (uint8_t partial = 1; partial < 1u << MOST_CARRYING && count < MOST_OPTIONS; partial++)
+            if (may_carry(self, i, partial)) options[count++] = (Option){.factor = -1, .partial = partial};
+    }
+    part->options[axis] = ARENA_ARRAY(self->arena, Option, count);
+    part->option_count[axis] = count;
+    if (part->options[axis]) memcpy(part->options[axis], options, sizeof *options * (size_t)count);
+}
+
+/* In how many parts a slot of instruction i lies. */
+static double ways_of(const Builder *self, int32_t i, int32_t label, int32_t slot) {
+    double ways = 1;
+    for (int32_t axis = 0; axis < BOX_AXES; axis++) {
+        Option option = option_of(&self->parts[i], label, axis);
+        if (option.factor >= 0 && self->rules->rules[i].factors[option.factor].dimension[slot] >= 0)
+            ways *= size_of(self, axis);
+    }
+    return ways;
+}
+
+static Sbp slot_sbp(const Builder *self, int32_t i, Option option, int32_t slot) {
+    const FactorRule *rule = &self->rules->rules[i];
+    if (slot < rule->operand_count && option.partial >> slot & 1) return sbp_partial(SBP_ADD);
+    if (option.factor < 0)
+        return slot >= rule->operand_count && option.partial ? sbp_partial(SBP_ADD) : SBP_B;
+    const Factor *factor = &rule->factors[option.factor];
+    if (slot >= rule->operand_count && factor->kind == FACTOR_REDUCTION)
+        return sbp_partial(factor->reduction);
+    return factor->dimension[slot] < 0 ? SBP_B : sbp_split(factor->dimension[slot]);
+}
+
+/* The states of a slot by label; those of dimensions that are not told apart are BOX_ANY. `dimensions` says
+ * which of another array's dimensions they are, or NULL. */
+static const BoxState *slot_states(Builder *self, int32_t i, int32_t slot, const int32_t *dimensions) {
+    int32_t count = label_count(&self->parts[i]);
+    BoxState *states = ARENA_ARRAY(self->arena, BoxState, count);
+    for (int32_t label = 0; states && label < count; label++) {
+        int32_t state = 0;
+        for (int32_t axis = 0; axis < self->model->boxes->axis_count && state != BOX_ANY; axis++) {
+            Sbp sbp = slot_sbp(self, i, option_of(&self->parts[i], label, axis), slot);
+            int32_t d = sbp_is_split(sbp) ? sbp_dimension(sbp) : -1;
+            if (d >= 0 && dimensions) d = dimensions[d];
+            if (d >= BOX_DIMENSIONS) state = BOX_ANY;
+            else state += box_state_part(axis, sbp_is_split(sbp) ? (d < 0 ? SBP_B : sbp_split(d)) : sbp);
+        }
+        states[label] = (BoxState)state;
+    }
+    return states;
+}
+
+/* ---- computing ---- */
+
+static double roofline(const Builder *self, double flops, double bytes, double rate,
+                       const ClusterCurve *curve) {
+    const ClusterDeviceType *type = self->type;
+    double arithmetic = flops > 0 ? flops / (rate * (curve ? cluster_efficiency(curve, flops) : 1)) : 0;
+    double memory =
+        bytes > 0 ? bytes / (type->memory_bytes_per_second * cluster_efficiency(&type->memory, bytes)) : 0;
+    return type->kernel_launch_seconds + fmax(arithmetic, memory);
+}
+
+static double whole_flops(Builder *self, int32_t i) {
+    const IrInstruction *instruction = instruction_of(self, i);
+    ArenaMark mark = arena_mark(self->arena);
+    IrShape *operands = ARENA_ARRAY(self->arena, IrShape, instruction->operand_count + 1);
+    double flops = 0;
+    for (int32_t k = 0; operands && k < instruction->operand_count; k++)
+        operands[k] = instruction_of(self, instruction->operands[k])->shape;
+    if (operands) flops = ir_flops(self->module, instruction, operands, &instruction->shape);
+    arena_release(self->arena, mark);
+    return flops;
+}
+
+static double slot_bytes(const Builder *self, int32_t i, int32_t slot) {
+    return (double)ir_shape_bytes(rules_slot_shape(self->rules, i, slot));
+}
+
+/* A product, by its local size. */
+static double product_seconds(const Builder *self, int32_t i, int32_t label, double flops) {
+    const FactorRule *rule = &self->rules->rules[i];
+    const IrInstruction *instruction = instruction_of(self, i);
+    Dtype type = instruction_of(self, instruction->operands[0])->shape.type;
+    bool is_dot = instruction->opcode == IR_DOT;
+    double bytes = 0, ways = 1;
+    for (int32_t slot = 0; slot <= rule->operand_count; slot++)
+        bytes += slot_bytes(self, i, slot) / ways_of(self, i, label, slot);
+    for (int32_t axis = 0; axis < BOX_AXES; axis++)
+        if (option_of(&self->parts[i], label, axis).factor >= 0) ways *= size_of(self, axis);
+    return roofline(self, flops / ways, bytes, self->type->flops_per_second[type],
+                    is_dot ? &self->type->dot : &self->type->convolution);
+}
+
+/* A reduction that is none of sizes 1 alone. */
+static double reduction_seconds(const Builder *self, int32_t i, int32_t label) {
+    double read = slot_bytes(self, i, 0) / ways_of(self, i, label, 0);
+    double written = slot_bytes(self, i, self->rules->rules[i].operand_count) /
+                     ways_of(self, i, label, self->rules->rules[i].operand_count);
+    return roofline(self, 0, read + written, 1, NULL);
+}
+
+static double fused_seconds(const Builder *self, int32_t i, int32_t label) {
+    const Choices *choices = self->choices;
+    int32_t first = choices->first_operand[i], result = self->rules->rules[i].operand_count;
+    double bytes = 0;
+    if (instruction_of(self, i)->shape.rank == 0) return 0;
+    for (int32_t k = 0; first + k < choices->first_operand[i + 1]; k++)
+        if (is_read_by_fusion(self, i, first + k))
+            bytes += slot_bytes(self, i, k) /
+                     (ways_of(self, i, label, k) * self->parts[choices->operands[first + k]].fusions_readers);
+    if (self->parts[i].is_written) bytes += slot_bytes(self, i, result) / ways_of(self, i, label, result);
+    return bytes / self->best_memory_rate;
+}
+
+static void set_seconds(Builder *self, int32_t i) {
+    AdditiveNode *node = &self->model->nodes[self->parts[i].operator_node];
+    const IrInstruction *instruction = instruction_of(self, i);
+    bool is_product = instruction->opcode == IR_DOT || instruction->opcode == IR_CONVOLUTION;
+    bool is_reduction = instruction->opcode == IR_REDUCE && !separation_reduces_ones(self->module, i);
+    bool is_fused = is_element_wise(self, i);
+    if (!is_product && !is_reduction && !is_fused) return;
+    double flops = is_product ? whole_flops(self, i) : 0;
+    float *seconds = ARENA_ARRAY(self->arena, float, node->label_count);
+    for (int32_t label = 0; seconds && label < node->label_count; label++) {
+        double once = is_product     ? product_seconds(self, i, label, flops)
+                      : is_reduction ? reduction_seconds(self, i, label)
+                                     : fused_seconds(self, i, label);
+        seconds[label] = (float)(once * self->times[i]);
+    }
+    node->seconds = seconds;
+}
+
+/* ---- nodes and edges ---- */
+
+static int32_t add_node(Builder *self, int32_t i, bool is_tensor, int32_t labels) {
+    AdditiveModel *model = self->model;
+    ARENA_RESERVE(self->arena, model->nodes, model->node_count, self->node_capacity);
+    if (self->arena->failed) return 0;
+    model->nodes[model->node_count] =
+        (AdditiveNode){.instruction = i, .is_tensor = is_tensor, .label_count = labels};
+    return model->node_count++;
+}
+
+static void add_use(Builder *self, int32_t source, int32_t taken, const BoxState *needs, double times,
+                    bool is_in_fusion, bool is_from_memory) {
+    if (self->parts[source].operator_node < 0 && self->parts[source].tensor_node < 0) return;
+    ARENA_RESERVE(self->arena, self->uses, self->use_count, self->use_capacity);
+    if (self->arena->failed) return;
+    self->uses[self->use_count++] = (Use){source, taken, needs, times};
+    self->parts[source].readers++;
+    self->parts[source].fusions_readers += is_in_fusion && is_from_memory;
+    self->parts[source].is_written |= is_from_memory;
+}
+
+static void add_edge(Builder *self, int32_t made, const BoxState *made_in, int32_t taken,
+                     const BoxState *needs, double scale, bool is_wide) {
+    AdditiveModel *model = self->model;
+    ARENA_RESERVE(self->arena, model->edges, model->edge_count, self->edge_capacity);
+    if (self->arena->failed) return;
+    model->edges[model->edge_count++] = (AdditiveEdge){.made = made,
+                                                       .taken = taken,
+                                                       .made_in = made_in,
+                                                       .needs = needs,
+                                                       .scale = (float)scale,
+                                                       .is_wide = is_wide};
+}
+
+static bool accumulates(const Builder *self, int32_t i) {
+    for (int32_t k = 0; k < self->choices->accumulation_count; k++)
+        if (self->choices->accumulations[k].reader == i || self->choices->accumulations[k].afterwards == i)
+            return true;
+    return false;
+}
+
+/* A node for the states in which i's result may be kept; they are its labels. */
+static const BoxState *add_tensor(Builder *self, int32_t i) {
+    const BoxCosts *boxes = self->model->boxes;
+    const IrShape *shape = choices_array_shape(instruction_of(self, i));
+    int32_t ranks = shape->rank < BOX_DIMENSIONS ? shape->rank : BOX_DIMENSIONS, count = 0;
+    bool may_be_partial = is_source(self, i) && accumulates(self, i), has_more = shape->rank > ranks;
+    BoxState *states = ARENA_ARRAY(self->arena, BoxState, BOX_STATES + 1);
+    for (int32_t state = 0; states && state < BOX_STATES; state++) {
+        bool is_fit = true;
+        int64_t left[BOX_DIMENSIONS + 1];
+        for (int32_t d = 0; d < ranks; d++) left[d] = shape->dimensions[d];
+        for (int32_t k = 0; k < BOX_AXES; k++) {
+            int32_t here = box_axis_state((BoxState)state, k), d = here - 2;
+            if (k >= boxes->axis_count) is_fit &= here == 0;
+            else if (here == 1) is_fit &= may_be_partial;
+            else if (d >= ranks) is_fit = false;
+            else if (d >= 0) is_fit &= (left[d] /= boxes->sizes[k]) > 0;
+        }
+        if (is_fit) states[count++] = (BoxState)state;
+    }
+    if (states && has_more) states[count++] = BOX_ANY;
+    self->parts[i].tensor_node = add_node(self, i, true, count);
+    return states;
+}
+
+static void add_nodes(Builder *self) {
+    const Choices *choices = self->choices;
+    for (int32_t n = 0; n < choices->decided_count; n++) {
+        int32_t i = choices->decided[n];
+        Part *part = &self->parts[i];
+        if (is_source(self, i)) {
+            part->made_in = add_tensor(self, i);
+        } else if (is_operator(self, i)) {
+            for (int32_t axis = 0; axis < BOX_AXES; axis++) list_options(self, i, axis);
+            part->operator_node = add_node(self, i, false, label_count(part));
+            part->operator_states = slot_states(self, i, self->rules->rules[i].operand_count, NULL);
+            part->made_in = part->operator_states;
+        }
+    }
+}
+
+/* Operand k of i: from where it is kept, by way of broadcasts that are made on demand. */
+static void use_operand(Builder *self, int32_t i, int32_t k) {
+    const IrInstruction *instruction = instruction_of(self, i);
+    int32_t place = self->choices->first_operand[i] + k, source = self->choices->operands[place];
+    int32_t dimensions[IR_MAX_RANK];
+    const int32_t *mapped = NULL;
+    if (k >= self->rules->rules[i].operand_count) return;
+    if (instruction_of(self, instruction->operands[k])->shape.type == DTYPE_TUPLE ||
+        self->rules->leaf[instruction->operands[k]] != 0)
+        return;
+    bool is_made = self->rules->on_demand[source];
+    if (is_made) {
+        int32_t rank = choices_array_shape(instruction_of(self, source))->rank, kept = NOWHERE;
+        for (int32_t d = 0; d < rank && d < IR_MAX_RANK; d++) {
+            int32_t value = source, leaf = 0, dimension = d;
+            dimensions[d] = NOWHERE;
+            if (!rules_resolve(self->rules, &value, &leaf, &dimension) || leaf != 0) continue;
+            kept = value;
+            dimensions[d] = dimension;
+        }
+        if (kept < 0) return;
+        source = kept;
+        mapped = dimensions;
+    }
+    add_use(self, source, self->parts[i].operator_node, slot_states(self, i, k, mapped), self->times[i],
+            is_element_wise(self, i) && !is_made,
+            is_made || !is_element_wise(self, i) || is_read_by_fusion(self, i, place));
+}
+
+/* What a parameter is updated with is brought into the state that it is kept in. */
+static void use_outputs(Builder *self) {
+    const IrRoles *roles = self->context->roles;
+    for (int32_t p = 0; p < roles->parameter_count; p++) {
+        const IrParameter *parameter = &roles->parameters[p];
+        if (parameter->output < 0 || self->parts[parameter->instruction].tensor_node < 0) continue;
+        int32_t made = self->rules->alias[roles->outputs[parameter->output]];
+        if (self->rules->leaf[roles->outputs[parameter->output]] != 0 || made == parameter->instruction)
+            continue;
+        add_use(self, made, self->parts[parameter->instruction].tensor_node,
+                self->parts[parameter->instruction].made_in, 1, false, true);
+    }
+}
+
+static void use_leaf(Builder *self, int32_t value, int32_t value_leaf, int32_t reader, double times) {
+    int32_t leaf = value_leaf, made = value;
+    if (reader < 0 || made < 0 || self->parts[reader].tensor_node < 0) return;
+    rules_find_value(self->rules, &made, &leaf);
+    if (leaf != 0 || made == reader) return;
+    add_use(self, made, self->parts[reader].tensor_node, self->parts[reader].made_in, times, false, true);
+}
+
+/* What a loop carries: from what it starts with, and in every turn from what the body makes. */
+static void use_loops(Builder *self) {
+    for (int32_t l = 0; l < self->rules->loop_count; l++) {
+        const PlannedLoop *loop = &self->rules->loops[l];
+        double outside = self->times[loop->instruction];
+        for (int32_t k = 0; k < loop->leaf_count; k++) {
+            const LoopLeaf *leaf = &loop->leaves[k];
+            int32_t speaker = rules_leaf_speaker(leaf);
+            if (speaker < 0) continue;
+            use_leaf(self, leaf->initial, leaf->initial_leaf, speaker, outside);
+            if (!leaf->is_invariant)
+                use_leaf(self, leaf->next, leaf->next_leaf, speaker, self->rules->times[loop->body]);
+            if (leaf->afterwards >= 0 && leaf->afterwards != speaker && self->parts[speaker].tensor_node >= 0)
+                use_leaf(self, speaker, 0, leaf->afterwards, outside);
+        }
+    }
+}
+
+static bool is_wide_sum(const Builder *self, int32_t i) {
+    return lower_is_half_product(instruction_of(self, i));
+}
+
+static void add_edges(Builder *self) {
+    for (int32_t n = 0; n < self->choices->decided_count; n++) {
+        int32_t i = self->choices->decided[n];
+        Part *part = &self->parts[i];
+        if (part->operator_node < 0 || part->readers < 2) continue;
+        const BoxState *states = add_tensor(self, i);
+        add_edge(self, part->operator_node, part->operator_states, part->tensor_node, states,
+                 array_bytes(self, i) * self->times[i], is_wide_sum(self, i));
+        part->made_in = states;
+    }
+    for (int32_t u = 0; u < self->use_count; u++) {
+        const Use *use = &self->uses[u];
+        const Part *part = &self->parts[use->source];
+        bool is_kept = part->tensor_node >= 0;
+        double share = is_kept ? 1.0 / part->readers : 1;
+        add_edge(self, is_kept ? part->tensor_node : part->operator_node, part->made_in, use->taken,
+                 use->needs, array_bytes(self, use->source) * use->times * share,
+                 !is_kept && is_wide_sum(self, use->source));
+    }
+}
+
+static void find_times(Builder *self) {
+    for (int32_t c = 0; c < self->module->computation_count; c++) {
+        const IrComputation *computation = &self->module->computations[c];
+        for (int32_t i = computation->first; i < computation->first + computation->count; i++)
+            self->times[i] = self->rules->is_planned[c] ? self->rules->times[c] : 0;
+    }
+}
+
+/* The only type of the devices, or NULL. */
+static const ClusterDeviceType *only_type(const Cluster *cluster, const Mesh *mesh, const int32_t *devices) {
+    const ClusterDeviceType *type = cluster_device_type(cluster, devices[0]);
+    for (int32_t d = 1; d < mesh->device_count; d++)
+        if (cluster_device_type(cluster, devices[d]) != type) return NULL;
+    return type->profile || type->operators ? NULL : type;
+}
+
+static double best_memory_rate(const ClusterDeviceType *type) {
+    double best = type->memory.count > 0 ? 0 : 1;
+    for (int32_t k = 0; k < type->memory.count; k++) best = fmax(best, type->memory.fractions[k]);
+    return type->memory_bytes_per_second * best;
+}
+
+AmStatus additive_create(AdditiveModel **model, Arena *arena, const PlanContext *context, const Mesh *mesh,
+                         const Cluster *cluster, const int32_t *devices, AmError *error) {
+    const ClusterDeviceType *type = only_type(cluster, mesh, devices);
+    BoxCosts *boxes;
+    *model = NULL;
+    if (!type || !mesh_has_equal_shares(mesh)) return AM_OK;
+    TRY(box_costs_create(&boxes, arena, mesh, cluster, devices, error));
+    if (!boxes) return AM_OK;
+    int32_t count = context->rules->count;
+    Builder self = {.arena = arena,
+                    .model = ARENA_ARRAY(arena, AdditiveModel, 1),
+                    .context = context,
+                    .module = context->canonical,
+                    .rules = context->rules,
+                    .choices = context->choices,
+                    .type = type,
+                    .best_memory_rate = best_memory_rate(type),
+                    .parts = ARENA_ARRAY(arena, Part, count + 1),
+                    .times = ARENA_ARRAY(arena, double, count + 1)};
+    AdditiveParts *parts = ARENA_ARRAY(arena, AdditiveParts, 1);
+    if (arena->failed) return am_fail_memory(error, count);
+    *self.model = (AdditiveModel){.context = context, .mesh = mesh, .boxes = boxes, .parts = parts};
+    parts->parts = self.parts;
+    for (int32_t i = 0; i < count; i++) self.parts[i].operator_node = self.parts[i].tensor_node = NOWHERE;
+    TRY(separation_find(&self.is_separated, arena, context, error));
+    find_times(&self);
+    add_nodes(&self);
+    for (int32_t n = 0; n < self.choices->decided_count && !arena->failed; n++) {
+        int32_t i = self.choices->decided[n];
+        if (self.parts[i].operator_node < 0) continue;
+        for (int32_t k = 0; k < instruction_of(&self, i)->operand_count; k++) use_operand(&self, i, k);
+    }
+    use_outputs(&self);
+    use_loops(&self);
+    if (arena->failed) return am_fail_memory(error, count);
+    for (int32_t i = 0; i < count; i++)
+        if (self.parts[i].operator_node >= 0) set_seconds(&self, i);
+    add_edges(&self);
+    if (arena->failed) return am_fail_memory(error, count);
+    *parts = (AdditiveParts){self.parts, self.times, self.uses, self.use_count};
+    *model = self.model;
+    return AM_OK;
+}
+
+/* ---- plans ---- */
+
+/* The place of what a completion has instruction i do on an axis; 0, nothing, where it is none of the
+ * options. */
+static int32_t find_option(const AdditiveModel *model, const Completion *completion, int32_t i,
+                           int32_t axis) {
+    const Part *part = &model->parts->parts[i];
+    const Choices *choices = model->context->choices;
+    if (axis >= model->boxes->axis_count) return 0;
+    int32_t mesh_axis = model->boxes->axes[axis];
+    int8_t factor = completion->factor[(size_t)i * MESH_MAX_AXES + (size_t)mesh_axis];
+    uint8_t partial = 0;
+    for (int32_t k = choices->first_operand[i]; k < choices->first_operand[i + 1]; k++)
+        if (completion->carries[i] >> mesh_axis & 1 && k - choices->first_operand[i] < MOST_CARRYING)
+            partial |= (uint8_t)((completion->deferred[choices->operands[k]] >> mesh_axis & 1)
+                                 << (k - choices->first_operand[i]));
+    for (int32_t o = 0; o < part->option_count[axis]; o++)
+        if (part->options[axis][o].factor == factor && part->options[axis][o].partial == partial) return o;
+    return 0;
+}
+
+static int32_t find_label(const AdditiveModel *model, const Completion *completion, int32_t i) {
+    return find_option(model, completion, i, 0) * model->parts->parts[i].option_count[1] +
+           find_option(model, completion, i, 1);
+}
+
+/* How i's result is there for its readers. */
+static BoxState kept_state(const AdditiveModel *model, const Completion *completion, int32_t i) {
+    SbpState state = completion->stored[i];
+    for (int32_t axis = 0; axis < MESH_MAX_AXES; axis++)
+        if (completion->deferred[i] >> axis & 1) sbp_set(&state, axis, sbp_partial(SBP_ADD));
+    return box_state_of(model->boxes, state);
+}
+
+static double boxing(const AdditiveModel *model, BoxState from, BoxState to, double bytes, bool is_wide) {
+    float seconds = model->boxes->seconds[is_wide][from][to];
+    return bytes > 0 && isfinite(seconds) ? seconds * bytes : 0;
+}
+
+/* The state in which the reader of a use, which is node `taken`, needs it. */
+static BoxState needed_state(const AdditiveModel *model, const Completion *completion, const Use *use) {
+    const AdditiveNode *taken = &model->nodes[use->taken];
+    if (taken->is_tensor) return kept_state(model, completion, taken->instruction);
+    return use->needs[find_label(model, completion, taken->instruction)];
+}
+
+AmStatus additive_cost(AdditiveCost *cost, Arena *scratch, const AdditiveModel *model,
+                       const Completion *completion, AmError *error) {
+    const AdditiveParts *parts = model->parts;
+    const Choices *choices = model->context->choices;
+    int32_t count = model->context->rules->count;
+    ArenaMark mark = arena_mark(scratch);
+    uint64_t *paid = ARENA_ARRAY(scratch, uint64_t, count + 1); /* states (bits) that a tensor is boxed to */
+    if (!paid) return am_fail_memory(error, count);
+    *cost = (AdditiveCost){0, 0};
+    for (int32_t n = 0; n < choices->decided_count; n++) {
+        int32_t i = choices->decided[n];
+        const Part *part = &parts->parts[i];
+        if (part->operator_node < 0) continue;
+        const AdditiveNode *node = &model->nodes[part->operator_node];
+        int32_t label = find_label(model, completion, i);
+        if (node->seconds) cost->compute_seconds += node->seconds[label];
+        cost->communication_seconds +=
+            boxing(model, part->operator_states[label], kept_state(model, completion, i),
+                   choices->array_bytes[i] * parts->times[i],
+                   lower_is_half_product(&model->context->canonical->instructions[i]));
+    }
+    for (int32_t u = 0; u < parts->use_count; u++) {
+        const Use *use = &parts->uses[u];
+        BoxState kept = kept_state(model, completion, use->source);
+        BoxState needed = needed_state(model, completion, use);
+        if (needed == BOX_ANY || kept == BOX_ANY || paid[use->source] >> needed & 1) continue;
+        paid[use->source] |= (uint64_t)1 << needed;
+        cost->communication_seconds +=
+            boxing(model, kept, needed, choices->array_bytes[use->source] * use->times, false);
+    }
+    arena_release(scratch, mark);
+    return AM_OK;
+}
+
+/* The state in which edge e's maker has its value in a plan, and that in which it is needed. */
+static double edge_seconds(const AdditiveModel *model, const Completion *completion,
+                           const AdditiveEdge *edge) {
+    const AdditiveNode *made = &model->nodes[edge->made], *taken = &model->nodes[edge->taken];
+    BoxState from = made->is_tensor ? kept_state(model, completion, made->instruction)
+                                    : edge->made_in[find_label(model, completion, made->instruction)];
+    BoxState to = taken->is_tensor ? kept_state(model, completion, taken->instruction)
+                                   : edge->needs[find_label(model, completion, taken->instruction)];
+    return boxing(model, from, to, edge->scale, edge->is_wide);
+}
+
+static float readers_of(const AdditiveModel *model, const AdditiveEdge *edge) {
+    const AdditiveNode *made = &model->nodes[edge->made];
+    int32_t readers = made->is_tensor ? model->parts->parts[made->instruction].readers : 1;
+    return readers > 1 ? (float)readers : 1;
+}
+
+/* The program's order: an operator, then the tensor that it makes. */
+static int64_t order_of(const AdditiveNode *node) {
+    return 2 * (int64_t)node->instruction + node->is_tensor;
+}
+
+AmStatus additive_choose_path(AdditiveModel *model, Arena *scratch, const Completion *completion,
+                              AmError *error) {
+    ArenaMark mark = arena_mark(scratch);
+    int32_t keys = 2 * model->context->rules->count, last = -1;
+    double *length = ARENA_ARRAY(scratch, double, model->node_count + 1);
+    int32_t *before = ARENA_ARRAY(scratch, int32_t, model->node_count + 1); /* edge */
+    int32_t *node_of = ARENA_ARRAY(scratch, int32_t, keys + 1);
+    int32_t *first = ARENA_ARRAY(scratch, int32_t, model->node_count + 2);
+    int32_t *into = ARENA_ARRAY(scratch, int32_t, model->edge_count + 1); /* edges, by what takes */
+    if (scratch->failed) return am_fail_memory(error, keys);
+    for (int32_t e = 0; e < model->edge_count; e++) first[model->edges[e].taken + 2]++;
+    for (int32_t n = 0; n < model->node_count; n++) first[n + 2] += first[n + 1];
+    for (int32_t e = 0; e < model->edge_count; e++) into[first[model->edges[e].taken + 1]++] = e;
+    for (int32_t k = 0; k < keys; k++) node_of[k] = -1;
+    for (int32_t n = 0; n < model->node_count; n++) node_of[order_of(&model->nodes[n])] = n;
+    for (int32_t k = 0; k < keys; k++) {
+        int32_t n = node_of[k];
+        if (n < 0) continue;
+        before[n] = -1;
+        for (int32_t at = first[n]; at < first[n + 1]; at++) {
+            const AdditiveEdge *edge = &model->edges[into[at]];
+            if (order_of(&model->nodes[edge->made]) >= order_of(&model->nodes[n])) continue;
+            double seconds =
+                length[edge->made] + edge_seconds(model, completion, edge) * readers_of(model, edge);
+            if (before[n] >= 0 && seconds <= length[n]) continue;
+            length[n] = seconds;
+            before[n] = into[at];
+        }
+        const AdditiveNode *node = &model->nodes[n];
+        if (node->seconds) length[n] += node->seconds[find_label(model, completion, node->instruction)];
+        if (last < 0 || length[n] > length[last]) last = n;
+    }
+    for (int32_t n = last; n >= 0;) {
+        model->nodes[n].is_on_path = true;
+        if (before[n] < 0) break;
+        AdditiveEdge *edge = &model->edges[before[n]];
+        edge->path_share = readers_of(model, edge);
+        n = edge->made;
+    }
+    arena_release(scratch, mark);
+    return AM_OK;
+}

@@ -1,0 +1,70 @@
+/* The additive model: what a plan of one stage costs as a sum over operators and edges (method, section 6).
+ *
+ * It is a graph. A node is an operator, whose labels are the ways to split it (on each mesh axis a factor,
+ * nothing, or operands taken partial), or a tensor that several read or that a parameter is, whose labels
+ * are the states in which it is kept. A label costs seconds of computing, an edge seconds of boxing between
+ * the state that one end makes and the state that the other needs. Labels are chosen freely, instruction by
+ * instruction, so every completion of every lists, with whatever exceptions, is one choice of labels.
+ *
+ * Both figures are at most what the lowered program is priced at:
+ *   products, reductions   local FLOPs and bytes by the roofline of cost/operator.c
+ *   element-wise operators what a fusion cannot help: each operand that no fusion made is read once by one of
+ *                          those that read it, each result that another operator needs is written once, at
+ *                          the best rate of the memory
+ *   everything else        nothing
+ *   boxing                 box_costs.h; a tensor's boxing from the state in which it is kept is paid in equal
+ *                          parts by those that need it, so that it is paid once if all need it so
+ * What lies in a loop counts as often as it runs.
+ */
+#ifndef COST_ADDITIVE_H
+#define COST_ADDITIVE_H
+
+#include "cost/box_costs.h"
+#include "propagation/lower.h"
+
+typedef struct AdditiveNode {
+    int32_t instruction;
+    bool is_tensor, is_on_path;
+    int32_t label_count;
+    const float *seconds; /* [label_count] of computing, in a step; NULL: 0 */
+} AdditiveNode;
+
+/* From the node that makes to the node that takes. */
+typedef struct AdditiveEdge {
+    int32_t made, taken;             /* nodes */
+    const BoxState *made_in, *needs; /* [labels of `made`], [labels of `taken`] */
+    float scale;                     /* bytes of the whole tensor, times runs, times the share */
+    float path_share; /* on the path: what `scale` must be multiplied by to be one's whole boxing; else 0 */
+    bool is_wide;     /* sums are moved in elements of twice the size */
+} AdditiveEdge;
+
+typedef struct AdditiveModel {
+    const PlanContext *context;
+    const Mesh *mesh;
+    const BoxCosts *boxes;
+    AdditiveNode *nodes;
+    AdditiveEdge *edges; /* by `taken` */
+    int32_t node_count, edge_count;
+    struct AdditiveParts *parts; /* additive.c's: what plans are looked up with */
+} AdditiveModel;
+
+/* The model of `context` on a mesh of devices of one type; everything lives in the arena. `*model` NULL: the
+ * mesh splits along more than two axes, has unequal shares, devices of several types, or of a type whose
+ * operators were measured one by one: then nothing is claimed. */
+AmStatus additive_create(AdditiveModel **model, Arena *arena, const PlanContext *context, const Mesh *mesh,
+                         const Cluster *cluster, const int32_t *devices, AmError *error);
+
+typedef struct AdditiveCost {
+    double compute_seconds, communication_seconds;
+} AdditiveCost;
+
+/* What a completion on that mesh costs in the model; boxing is paid once for each tensor and state needed. */
+AmStatus additive_cost(AdditiveCost *cost, Arena *scratch, const AdditiveModel *model,
+                       const Completion *completion, AmError *error);
+
+/* Marks a path through the program, from what is made to what takes it, whose operators and boxings come one
+ * after the other in every plan: the one that takes longest in this plan. */
+AmStatus additive_choose_path(AdditiveModel *model, Arena *scratch, const Completion *completion,
+                              AmError *error);
+
+#endif

@@ -1,0 +1,448 @@
+/* Folding, messages and the bound; see additive_bound.h.
+ *
+ * Nodes are ordered as the program is. With phi(u) = cost(u) + all messages to u and gamma(u) = 1 / max(edges
+ * forward, edges back), an edge (u, v) passes forward
+ *
+ *     to_v(b) = min over a of [ gamma(u) phi(u)(a) - to_u(a) + cost(u, v)(a, b) ]
+ *
+ * and back alike. Whatever the messages are,
+ *
+ *     sum over u of (1 - gamma(u) edges forward) min phi(u)
+ *   + sum over (u, v) of min over a, b of [ gamma(u) phi(u)(a) - to_u(a) + cost(a, b) - to_v(b) ]
+ *
+ * is at most the cost of every labelling, since each message is added once and taken away once.
+ */
+#include "cost/additive_bound.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "base/hash.h"
+
+enum { FOLD_ROUNDS = 5, SWEEPS_PER_BOUND = 4 };
+
+/* A gain that is not worth another sweep, of the bound. */
+#define LEAST_GAIN 1e-3
+
+/* One end of alike edges. */
+typedef struct End {
+    int32_t label_count, state_count;
+    int32_t main;         /* class, that of most of the edges */
+    const uint8_t *state; /* [label_count]: which of the states that occur */
+    double *message;      /* [label_count]: from the other end */
+} End;
+
+/* Edges that share their messages. ends[0] comes before ends[1] in the order of nodes. */
+typedef struct Group {
+    End ends[2];
+    bool is_turned;       /* ends[0] is the one that takes */
+    float path_share;     /* of the edges: 0, or how often the seconds count on the path */
+    const float *seconds; /* [states of end 0][states of end 1], unweighted */
+} Group;
+
+/* Edges of a group between two classes. */
+typedef struct Pair {
+    int32_t group, first, second; /* classes of ends 0 and 1 */
+    double count;
+} Pair;
+
+/* A class's part in a group. */
+typedef struct Incidence {
+    int32_t group, end;
+    int32_t count; /* edges of each of its nodes */
+} Incidence;
+
+/* Nodes alike. */
+typedef struct Class {
+    double count;
+    int32_t label_count, first_incidence, incidence_count;
+    int32_t edges[2]; /* of each node: with it as end 0, as end 1 */
+    bool is_on_path;
+    const float *seconds;
+} Class;
+
+struct AdditiveFold {
+    Class *classes; /* in the order of their first nodes */
+    Group *groups;
+    Pair *pairs;
+    Incidence *incidences; /* by class */
+    int32_t class_count, group_count, pair_count, incidence_count;
+    double *phi, *best; /* scratch: labels, states */
+};
+
+/* ---- folding ---- */
+
+typedef struct Numbering {
+    uint64_t *keys; /* open addressing; 0: empty */
+    int32_t *numbers;
+    int32_t capacity, count;
+} Numbering;
+
+static bool numbering_open(Numbering *self, Arena *arena, int32_t most) {
+    *self = (Numbering){.capacity = 64};
+    while (self->capacity < 2 * most) self->capacity *= 2;
+    self->keys = ARENA_ARRAY(arena, uint64_t, self->capacity);
+    self->numbers = ARENA_ARRAY(arena, int32_t, self->capacity);
+    return !arena->failed;
+}
+
+/* The number of a key: the next one where it is new. */
+static int32_t number_of(Numbering *self, uint64_t key) {
+    if (key == 0) key = 1;
+    int32_t slot = (int32_t)(key * 0x9e3779b97f4a7c15u >> 33) & (self->capacity - 1);
+    while (self->keys[slot] != 0 && self->keys[slot] != key) slot = (slot + 1) & (self->capacity - 1);
+    if (self->keys[slot] == 0) {
+        self->keys[slot] = key;
+        self->numbers[slot] = self->count++;
+    }
+    return self->numbers[slot];
+}
+
+typedef struct Folder {
+    Arena *arena;
+    const AdditiveModel *model;
+    AdditiveFold *fold;
+    int32_t *order;                /* [node]: nodes in the order of the program */
+    int32_t *place;                /* [node]: where in it */
+    uint64_t *look, *color, *next; /* [edge], [node], [node] */
+    uint64_t *former;              /* [node]: colors of the round before the last */
+    int32_t *class_of, *group_of;  /* [node], [edge] */
+} Folder;
+
+static bool is_turned(const Folder *self, const AdditiveEdge *edge) {
+    return self->place[edge->made] > self->place[edge->taken];
+}
+
+/* Operators by instruction, each before the tensor that it makes. */
+static AmStatus order_nodes(Folder *self, AmError *error) {
+    const AdditiveModel *model = self->model;
+    int32_t keys = 2 * model->context->rules->count, next = 0;
+    int32_t *node_of = ARENA_ARRAY(self->arena, int32_t, keys + 1);
+    if (!node_of) return am_fail_memory(error, keys);
+    for (int32_t k = 0; k < keys; k++) node_of[k] = -1;
+    for (int32_t n = 0; n < model->node_count; n++)
+        node_of[2 * model->nodes[n].instruction + model->nodes[n].is_tensor] = n;
+    for (int32_t k = 0; k < keys; k++) {
+        if (node_of[k] < 0) continue;
+        self->place[node_of[k]] = next;
+        self->order[next++] = node_of[k];
+    }
+    return AM_OK;
+}
+
+static uint64_t look_of_node(const AdditiveNode *node) {
+    const int32_t parts[] = {node->label_count, node->is_tensor, node->is_on_path};
+    uint64_t hash = hash_bytes(parts, sizeof parts, 0);
+    return node->seconds ? hash_bytes(node->seconds, sizeof(float) * (size_t)node->label_count, hash) : hash;
+}
+
+static uint64_t look_of_edge(const Folder *self, const AdditiveEdge *edge) {
+    const AdditiveNode *nodes = self->model->nodes;
+    uint64_t hash = hash_bytes(&edge->scale, sizeof edge->scale, edge->is_wide + 2u * is_turned(self, edge));
+    hash = hash_bytes(&edge->path_share, sizeof edge->path_share, hash);
+    hash = hash_bytes(edge->made_in, (size_t)nodes[edge->made].label_count, hash);
+    return hash_bytes(edge->needs, (size_t)nodes[edge->taken].label_count, hash);
+}
+
+/* Every node takes in what its edges lead to. */
+static void refine(Folder *self) {
+    const AdditiveModel *model = self->model;
+    memcpy(self->next, self->color, sizeof *self->next * (size_t)model->node_count);
+    for (int32_t e = 0; e < model->edge_count; e++) {
+        const AdditiveEdge *edge = &model->edges[e];
+        uint64_t here = hash_combine(self->look[e], self->color[edge->taken]);
+        uint64_t there = hash_combine(self->look[e] + 1, self->color[edge->made]);
+        self->next[edge->made] += hash_combine(here, 1); /* sums do not depend on the order of edges */
+        self->next[edge->taken] += hash_combine(there, 2);
+    }
+    memcpy(self->former, self->color, sizeof *self->former * (size_t)model->node_count);
+    for (int32_t n = 0; n < model->node_count; n++) self->color[n] = hash_combine(self->next[n], 3);
+}
+
+static AmStatus find_classes(Folder *self, AmError *error) {
+    const AdditiveModel *model = self->model;
+    AdditiveFold *fold = self->fold;
+    Numbering numbering;
+    if (!numbering_open(&numbering, self->arena, model->node_count + 1))
+        return am_fail_memory(error, model->node_count);
+    for (int32_t k = 0; k < model->node_count; k++) {
+        int32_t n = self->order[k];
+        self->class_of[n] = number_of(&numbering, self->color[n]);
+    }
+    fold->class_count = numbering.count;
+    fold->classes = ARENA_ARRAY(self->arena, Class, numbering.count + 1);
+    if (!fold->classes) return am_fail_memory(error, numbering.count);
+    for (int32_t n = 0; n < model->node_count; n++) {
+        Class *class = &fold->classes[self->class_of[n]];
+        class->count++;
+        class->label_count = model->nodes[n].label_count;
+        class->is_on_path = model->nodes[n].is_on_path;
+        class->seconds = model->nodes[n].seconds;
+    }
+    return AM_OK;
+}
+
+/* The states that occur at an end, numbered: state[label] and their values. */
+static uint8_t *list_states(Arena *arena, const BoxState *states, int32_t labels, BoxState *values,
+                            int32_t *count) {
+    uint8_t *state = ARENA_ARRAY(arena, uint8_t, labels + 1);
+    int32_t number[BOX_STATES + 1];
+    *count = 0;
+    for (int32_t k = 0; k <= BOX_STATES; k++) number[k] = -1;
+    for (int32_t label = 0; state && label < labels; label++) {
+        if (number[states[label]] < 0) {
+            values[*count] = states[label];
+            number[states[label]] = (*count)++;
+        }
+        state[label] = (uint8_t)number[states[label]];
+    }
+    return state;
+}
+
+static void open_group(Folder *self, Group *group, const AdditiveEdge *edge) {
+    const AdditiveModel *model = self->model;
+    BoxState values[2][BOX_STATES + 1];
+    int32_t nodes[2] = {edge->made, edge->taken};
+    const BoxState *states[2] = {edge->made_in, edge->needs};
+    group->is_turned = is_turned(self, edge);
+    group->path_share = edge->path_share;
+    for (int32_t k = 0; k < 2; k++) {
+        int32_t from = group->is_turned ? 1 - k : k, labels = model->nodes[nodes[from]].label_count;
+        End *end = &group->ends[k];
+        end->label_count = labels;
+        end->state = list_states(self->arena, states[from], labels, values[k], &end->state_count);
+        end->message = ARENA_ARRAY(self->arena, double, labels + 1);
+    }
+    int32_t minor = group->ends[1].state_count;
+    float *seconds = ARENA_ARRAY(self->arena, float, group->ends[0].state_count *minor + 1), most = 0;
+    for (int32_t a = 0; seconds && a < group->ends[0].state_count; a++)
+        for (int32_t b = 0; b < minor; b++) {
+            BoxState made = values[group->is_turned][group->is_turned ? b : a];
+            BoxState needed = values[!group->is_turned][group->is_turned ? a : b];
+            bool is_any = made == BOX_ANY || needed == BOX_ANY;
+            float cost = is_any ? 0 : model->boxes->seconds[edge->is_wide][made][needed] * edge->scale;
+            seconds[a * minor + b] = cost;
+            if (isfinite(cost) && cost > most) most = cost;
+        }
+    for (int32_t k = 0; seconds && k < group->ends[0].state_count * minor; k++)
+        if (!isfinite(seconds[k])) seconds[k] = most;
+    group->seconds = seconds;
+}
+
+/* Edges that look alike between nodes that looked alike one round ago share a group. */
+static AmStatus find_groups(Folder *self, AmError *error) {
+    const AdditiveModel *model = self->model;
+    AdditiveFold *fold = self->fold;
+    Numbering groups, pairs;
+    int32_t edges = model->edge_count;
+    fold->groups = ARENA_ARRAY(self->arena, Group, edges + 1);
+    fold->pairs = ARENA_ARRAY(self->arena, Pair, edges + 1);
+    if (!numbering_open(&groups, self->arena, edges + 1) || !numbering_open(&pairs, self->arena, edges + 1))
+        return am_fail_memory(error, edges);
+    for (int32_t e = 0; e < edges && !self->arena->failed; e++) {
+        const AdditiveEdge *edge = &model->edges[e];
+        uint64_t key =
+            hash_combine(hash_combine(self->look[e], self->former[edge->made]), self->former[edge->taken]);
+        int32_t before = groups.count, group = self->group_of[e] = number_of(&groups, key);
+        if (group == before) open_group(self, &fold->groups[group], edge);
+        bool turned = fold->groups[group].is_turned;
+        int32_t ends[2] = {self->class_of[turned ? edge->taken : edge->made],
+                           self->class_of[turned ? edge->made : edge->taken]};
+        before = pairs.count;
+        const int32_t parts[] = {group, ends[0], ends[1]};
+        int32_t pair = number_of(&pairs, hash_bytes(parts, sizeof parts, 0));
+        if (pair == before) fold->pairs[pair] = (Pair){.group = group, .first = ends[0], .second = ends[1]};
+        fold->pairs[pair].count++;
+    }
+    fold->group_count = groups.count;
+    fold->pair_count = pairs.count;
+    double *most = ARENA_ARRAY(self->arena, double, groups.count + 1);
+    if (!most) return am_fail_memory(error, groups.count);
+    for (int32_t p = 0; p < fold->pair_count; p++) {
+        const Pair *pair = &fold->pairs[p];
+        if (pair->count <= most[pair->group]) continue;
+        most[pair->group] = pair->count;
+        fold->groups[pair->group].ends[0].main = pair->first;
+        fold->groups[pair->group].ends[1].main = pair->second;
+    }
+    return AM_OK;
+}
+
+/* What touches each class: read off one of its nodes, as all have the same. */
+static AmStatus find_incidences(Folder *self, AmError *error) {
+    const AdditiveModel *model = self->model;
+    AdditiveFold *fold = self->fold;
+    int32_t most = 0, *first = ARENA_ARRAY(self->arena, int32_t, model->node_count + 2);
+    int32_t *touching = ARENA_ARRAY(self->arena, int32_t, 2 * model->edge_count + 1);
+    bool *is_done = ARENA_ARRAY(self->arena, bool, fold->class_count + 1);
+    if (self->arena->failed) return am_fail_memory(error, model->edge_count);
+    for (int32_t e = 0; e < model->edge_count; e++) {
+        first[model->edges[e].made + 1]++;
+        first[model->edges[e].taken + 1]++;
+    }
+    for (int32_t n = 0; n < model->node_count; n++) first[n + 1] += first[n];
+    for (int32_t e = 0; e < model->edge_count; e++) { /* ends are told by the edge's direction */
+        touching[first[model->edges[e].made]++] = e;
+        touching[first[model->edges[e].taken]++] = -1 - e;
+    }
+    for (int32_t n = model->node_count; n > 0; n--) first[n] = first[n - 1];
+    first[0] = 0;
+    fold->incidences = ARENA_ARRAY(self->arena, Incidence, 2 * model->edge_count + 1);
+    if (!fold->incidences) return am_fail_memory(error, model->edge_count);
+    for (int32_t k = 0; k < model->node_count; k++) {
+        int32_t n = self->order[k];
+        Class *class = &fold->classes[self->class_of[n]];
+        if (is_done[self->class_of[n]]) continue;
+        is_done[self->class_of[n]] = true;
+        class->first_incidence = fold->incidence_count;
+        for (int32_t t = first[n]; t < first[n + 1]; t++) {
+            int32_t e = touching[t] < 0 ? -1 - touching[t] : touching[t];
+            int32_t group = self->group_of[e], end = (touching[t] < 0) ^ fold->groups[group].is_turned, at;
+            for (at = class->first_incidence; at < fold->incidence_count; at++)
+                if (fold->incidences[at].group == group && fold->incidences[at].end == end) break;
+            if (at == fold->incidence_count)
+                fold->incidences[fold->incidence_count++] = (Incidence){.group = group, .end = end};
+            fold->incidences[at].count++;
+            class->edges[end]++;
+        }
+        class->incidence_count = fold->incidence_count - class->first_incidence;
+        if (class->label_count > most) most = class->label_count;
+    }
+    fold->phi = ARENA_ARRAY(self->arena, double, most + 1);
+    fold->best = ARENA_ARRAY(self->arena, double, 2 * (BOX_STATES + 1));
+    return self->arena->failed ? am_fail_memory(error, most) : AM_OK;
+}
+
+AmStatus additive_fold(AdditiveFold **fold, Arena *arena, const AdditiveModel *model, AmError *error) {
+    int32_t nodes = model->node_count + 1, edges = model->edge_count + 1;
+    Folder self = {.arena = arena,
+                   .model = model,
+                   .fold = ARENA_ARRAY(arena, AdditiveFold, 1),
+                   .order = ARENA_ARRAY(arena, int32_t, nodes),
+                   .place = ARENA_ARRAY(arena, int32_t, nodes),
+                   .look = ARENA_ARRAY(arena, uint64_t, edges),
+                   .color = ARENA_ARRAY(arena, uint64_t, nodes),
+                   .next = ARENA_ARRAY(arena, uint64_t, nodes),
+                   .former = ARENA_ARRAY(arena, uint64_t, nodes),
+                   .class_of = ARENA_ARRAY(arena, int32_t, nodes),
+                   .group_of = ARENA_ARRAY(arena, int32_t, edges)};
+    if (arena->failed) return am_fail_memory(error, (int64_t)nodes + edges);
+    TRY(order_nodes(&self, error));
+    for (int32_t n = 0; n < model->node_count; n++) self.color[n] = look_of_node(&model->nodes[n]);
+    for (int32_t e = 0; e < model->edge_count; e++) self.look[e] = look_of_edge(&self, &model->edges[e]);
+    for (int32_t round = 0; round < FOLD_ROUNDS; round++) refine(&self);
+    TRY(find_classes(&self, error));
+    TRY(find_groups(&self, error));
+    TRY(find_incidences(&self, error));
+    *fold = self.fold;
+    return AM_OK;
+}
+
+int32_t additive_fold_count(const AdditiveFold *fold) {
+    return fold->class_count;
+}
+
+/* ---- messages ---- */
+
+/* phi of a class: its cost and all that is sent to it. Returns gamma. */
+static double gather(const AdditiveFold *fold, int32_t c, const AdditiveWeights *weights) {
+    const Class *class = &fold->classes[c];
+    double weight = weights->compute + (class->is_on_path ? weights->path : 0);
+    for (int32_t label = 0; label < class->label_count; label++)
+        fold->phi[label] = class->seconds ? weight * class->seconds[label] : 0;
+    for (int32_t k = class->first_incidence; k < class->first_incidence + class->incidence_count; k++) {
+        const Incidence *incidence = &fold->incidences[k];
+        const double *message = fold->groups[incidence->group].ends[incidence->end].message;
+        for (int32_t label = 0; label < class->label_count; label++)
+            fold->phi[label] += incidence->count * message[label];
+    }
+    int32_t most = class->edges[0] > class->edges[1] ? class->edges[0] : class->edges[1];
+    return most > 0 ? 1.0 / most : 0;
+}
+
+/* What a class sends along a group to the other end, by the states there: in fold->best. Unlike a message it
+ * is not normalised. */
+static double *send(const AdditiveFold *fold, const Group *group, int32_t end, double gamma,
+                    const AdditiveWeights *weights) {
+    const End *from = &group->ends[end], *to = &group->ends[1 - end];
+    double *least = fold->best, *sent = fold->best + BOX_STATES + 1;
+    double weight = weights->communication + weights->path * group->path_share;
+    for (int32_t a = 0; a < from->state_count; a++) least[a] = INFINITY;
+    for (int32_t label = 0; label < from->label_count; label++) {
+        double value = gamma * fold->phi[label] - from->message[label];
+        if (value < least[from->state[label]]) least[from->state[label]] = value;
+    }
+    for (int32_t b = 0; b < to->state_count; b++) sent[b] = INFINITY;
+    int32_t minor = group->ends[1].state_count;
+    for (int32_t a = 0; a < from->state_count; a++)
+        for (int32_t b = 0; b < to->state_count; b++) {
+            double value = least[a] + weight * group->seconds[end == 0 ? a * minor + b : b * minor + a];
+            if (value < sent[b]) sent[b] = value;
+        }
+    return sent;
+}
+
+/* One sweep; `end` 0 forward, 1 back. */
+static void sweep(AdditiveFold *fold, int32_t end, const AdditiveWeights *weights) {
+    for (int32_t n = 0; n < fold->class_count; n++) {
+        int32_t c = end == 0 ? n : fold->class_count - 1 - n;
+        const Class *class = &fold->classes[c];
+        double gamma = gather(fold, c, weights);
+        for (int32_t k = class->first_incidence; k < class->first_incidence + class->incidence_count; k++) {
+            const Incidence *incidence = &fold->incidences[k];
+            Group *group = &fold->groups[incidence->group];
+            if (incidence->end != end || group->ends[end].main != c) continue;
+            const double *sent = send(fold, group, end, gamma, weights);
+            End *to = &group->ends[1 - end];
+            double least = INFINITY;
+            for (int32_t b = 0; b < to->state_count; b++) least = fmin(least, sent[b]);
+            for (int32_t label = 0; label < to->label_count; label++)
+                to->message[label] = sent[to->state[label]] - least;
+        }
+    }
+}
+
+static double least_phi(const AdditiveFold *fold, const Class *class) {
+    double least = INFINITY;
+    for (int32_t label = 0; label < class->label_count; label++) least = fmin(least, fold->phi[label]);
+    return class->label_count > 0 ? least : 0;
+}
+
+/* What the messages prove. Pairs are taken with phi of end `end`. */
+static double evaluate(const AdditiveFold *fold, int32_t end, const AdditiveWeights *weights) {
+    double bound = 0;
+    for (int32_t c = 0; c < fold->class_count; c++) {
+        const Class *class = &fold->classes[c];
+        double gamma = gather(fold, c, weights);
+        bound += class->count * (1 - gamma * class->edges[end]) * least_phi(fold, class);
+    }
+    int32_t gathered = -1;
+    double gamma = 0;
+    for (int32_t p = 0; p < fold->pair_count; p++) {
+        const Pair *pair = &fold->pairs[p];
+        const Group *group = &fold->groups[pair->group];
+        int32_t c = end == 0 ? pair->first : pair->second;
+        if (c != gathered) gamma = gather(fold, gathered = c, weights);
+        const double *sent = send(fold, group, end, gamma, weights);
+        const End *to = &group->ends[1 - end];
+        double least = INFINITY;
+        for (int32_t label = 0; label < to->label_count; label++)
+            least = fmin(least, sent[to->state[label]] - to->message[label]);
+        bound += pair->count * least;
+    }
+    return bound;
+}
+
+double additive_bound(AdditiveFold *fold, const AdditiveWeights *weights, int32_t sweeps) {
+    double best = 0;
+    for (int32_t k = 0; k < sweeps; k++) {
+        sweep(fold, 0, weights);
+        sweep(fold, 1, weights);
+        if (k % SWEEPS_PER_BOUND != SWEEPS_PER_BOUND - 1 && k != sweeps - 1) continue;
+        double bound = evaluate(fold, 1, weights);
+        bool is_settled = bound <= best * (1 + LEAST_GAIN);
+        best = fmax(best, bound);
+        if (is_settled && k > 2 * SWEEPS_PER_BOUND) break;
+    }
+    return best;
+}

@@ -1,0 +1,30 @@
+/* A lower bound of the additive model over all choices of labels, in no more memory than a few layers take.
+ *
+ * Tree-reweighted message passing (Kolmogorov 2006) on the dual of the linear relaxation. Repeated layers
+ * are folded: nodes whose surroundings look alike to a depth of FOLD_ROUNDS edges share their messages. Any
+ * messages give a bound, and what they give is summed over the unfolded graph, alike nodes times their
+ * number; so folding costs tightness at most, never truth.
+ */
+#ifndef COST_ADDITIVE_BOUND_H
+#define COST_ADDITIVE_BOUND_H
+
+#include "cost/additive.h"
+
+typedef struct AdditiveFold AdditiveFold;
+
+/* In the arena, which the model's outlives. */
+AmStatus additive_fold(AdditiveFold **fold, Arena *arena, const AdditiveModel *model, AmError *error);
+/* Nodes after folding. */
+int32_t additive_fold_count(const AdditiveFold *fold);
+
+/* What a second of each kind counts. Weights that add up to 1 bound a step in which computing and boxing may
+ * overlap, but what is on the path may not (additive_choose_path()); 1, 1 and 0 one in which nothing may. */
+typedef struct AdditiveWeights {
+    double compute, communication, path;
+} AdditiveWeights;
+
+/* At most the least, over all labels, of the weighted seconds; found in at most `sweeps` sweeps. Messages are
+ * kept, so that a call with like weights goes on from the last one's; the first call starts them at 0. */
+double additive_bound(AdditiveFold *fold, const AdditiveWeights *weights, int32_t sweeps);
+
+#endif

@@ -1,0 +1,21 @@
+/* Which element-wise operators can be in one fusion with what they read, in no plan.
+ *
+ * A fusion is one step. So an operator cannot be in one with its operand if what it reads otherwise has to
+ * wait for a step that is no fusion's and itself waits for that operand: exp(x - max(x)) reads x after the
+ * reduction has. Then x passes the memory, whatever the plan is.
+ */
+#ifndef COST_SEPARATION_H
+#define COST_SEPARATION_H
+
+#include "propagation/plan.h"
+
+/* May be computed inside a fusion. */
+bool separation_is_element_wise(const IrModule *module, int32_t instruction);
+/* A reduction that sums up nothing: over dimensions of size 1. */
+bool separation_reduces_ones(const IrModule *module, int32_t instruction);
+
+/* `*is_separated`: [place in context->choices->operands], in the arena; true where both ends are element-wise
+ * and must be in different steps. AM_ERROR_INTERNAL: no memory. */
+AmStatus separation_find(bool **is_separated, Arena *arena, const PlanContext *context, AmError *error);
+
+#endif
