@@ -302,6 +302,10 @@ static AmStatus print_summary(Text *text, Searched *self, AmError *error) {
         text_append_seconds(text, plan->bound_seconds);
         text_append(text, " (%s), gap %.2f %%\n", plan->bound, 100 * gap_of(plan));
     }
+    if (!isnan(self->result.model_gap)) {
+        text_append(text, "model   at most %.2f %% over the best sum of computing and communication\n",
+                    100 * self->result.model_gap);
+    }
     return AM_OK;
 }
 
@@ -335,13 +339,13 @@ static json_t *result_to_json(Searched *self, const char *summary) {
             json_object_set_new(reasons, expert_name((Expert)e), plan_string_to_json(expert->reason));
     }
     json_t *root = json_pack(
-        "{s:o, s:f, s:o, s:s?, s:o, s:n, s:s, s:s, s:I, s:f, s:f, s:o, s:o, s:o, s:o}", "plan_file",
+        "{s:o, s:f, s:o, s:s?, s:o, s:o, s:s, s:s, s:I, s:f, s:f, s:o, s:o, s:o, s:o}", "plan_file",
         plan_string_to_json(self->plan_file), "step_seconds", plan->predicted_step_seconds, "bound_seconds",
         number_or_null(plan->bound_seconds), "bound", plan->bound, "gap", number_or_null(gap_of(plan)),
-        "model_gap", "searcher", plan->searcher, "space", plan->space, "evaluations",
-        (json_int_t)self->result.evaluations, "search_seconds", self->result.search_seconds, "import_seconds",
-        self->import_seconds, "expert", experts, "expert_reasons", reasons, "devices", devices_to_json(self),
-        "summary", plan_string_to_json(summary));
+        "model_gap", number_or_null(self->result.model_gap), "searcher", plan->searcher, "space", plan->space,
+        "evaluations", (json_int_t)self->result.evaluations, "search_seconds", self->result.search_seconds,
+        "import_seconds", self->import_seconds, "expert", experts, "expert_reasons", reasons, "devices",
+        devices_to_json(self), "summary", plan_string_to_json(summary));
     if (root && self->result.paper)
         json_object_set_new(root, "paper", paper_report_to_json(self->result.paper, self->context));
     return root;

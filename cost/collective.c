@@ -79,6 +79,33 @@ static int64_t most_received(const ProgramMovement *movement, int32_t count) {
     return most;
 }
 
+/* Whether a member receives from others than its neighbours in the group. */
+static bool is_far(const ProgramMovement *movement, int32_t count) {
+    int64_t before = 0, start = 0, end = 0; /* of the part before k, and of part k */
+    for (int32_t k = 0; k < count; k++) {
+        end = start + movement->parts[k];
+        int64_t from = movement->range_start[k], to = from + movement->range_extent[k];
+        int64_t next = k + 1 < count ? end + movement->parts[k + 1] : end;
+        if (to > from && (from < before || to > next)) return true;
+        before = start;
+        start = end;
+    }
+    return false;
+}
+
+ProgramCollectiveKind collective_priced_kind(const ProgramInstruction *instruction) {
+    const ProgramCollective *collective = instruction->collective;
+    if (collective->kind != PROGRAM_HALO_EXCHANGE) return collective->kind;
+    for (int32_t k = 0; k < instruction->operand_count; k++)
+        if (is_far(&collective->movements[k], collective->group_count)) return PROGRAM_ALL_TO_ALL;
+    return PROGRAM_HALO_EXCHANGE;
+}
+
+/* S of an all_to_all in which every device receives `bytes`. */
+static double all_to_all_bytes(double bytes, int32_t devices) {
+    return devices > 1 ? bytes * devices * devices / (devices - 1) : 0;
+}
+
 double collective_tensor_bytes(const Program *program, const ProgramInstruction *instruction) {
     const ProgramCollective *collective = instruction->collective;
     double total = 0;
@@ -100,7 +127,9 @@ double collective_tensor_bytes(const Program *program, const ProgramInstruction 
             if (d != movement->dimension) bytes *= (double)operand->dimensions[d];
         total += bytes;
     }
-    return total;
+    bool is_scattered = collective->kind == PROGRAM_HALO_EXCHANGE &&
+                        collective_priced_kind(instruction) == PROGRAM_ALL_TO_ALL;
+    return is_scattered ? all_to_all_bytes(total, collective->group_count) : total;
 }
 
 AmStatus collective_partition(CollectivePartition *partition, Arena *arena, const Cluster *cluster,

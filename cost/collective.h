@@ -39,9 +39,12 @@ void collective_describe(Text *text, ProgramCollectiveKind kind, double bytes,
                          const CollectiveTopology *topology, const Cluster *cluster);
 /* Bytes that each of n devices sends (and receives) in a ring. */
 double collective_sent_bytes(ProgramCollectiveKind kind, double bytes, int32_t devices);
+/* What a collective instruction costs as: a halo_exchange in which a member receives from others than
+ * its neighbours as an all_to_all in which every device receives as much as the one that receives most. */
+ProgramCollectiveKind collective_priced_kind(const ProgramInstruction *instruction);
 /* S of a collective instruction: summed over its operands, each as large as if
  * all parts were as the largest one. Of a halo_exchange: the most that a member
- * receives from others. */
+ * receives from others; of one that is priced as an all_to_all, that one's S. */
 double collective_tensor_bytes(const Program *program, const ProgramInstruction *instruction);
 
 #endif

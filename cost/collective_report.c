@@ -28,7 +28,7 @@ static int by_seconds(const void *a, const void *b) {
 static ToldCollective tell(const StageCosts *stage, int32_t step, const ProgramCollective *collective) {
     const ProgramEvents *costs = &stage->programs[0];
     const CollectivePartition *partition = &stage->partitions[collective->axes];
-    ToldCollective told = {.kind = collective->kind,
+    ToldCollective told = {.kind = collective_priced_kind(costs->steps[step].instruction),
                            .axes = collective->axes,
                            .bytes = costs->tensor_bytes[step],
                            .times = costs->turns[step] * costs->steps[step].times};

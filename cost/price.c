@@ -48,13 +48,14 @@ static AmStatus begin(Pricer *self, const Program *program, const Cluster *clust
 static AmStatus price_collective(Pricer *self, const ProgramInstruction *instruction, double bytes,
                                  double *seconds, AmError *error) {
     const ProgramCollective *collective = instruction->collective;
+    ProgramCollectiveKind kind = collective_priced_kind(instruction);
     CollectivePartition *partition = &self->partitions[collective->axes];
     *seconds = 0;
     if (partition->group_count == 0)
         TRY(collective_partition(partition, self->arena, self->cluster, self->program->mesh, self->devices,
                                  collective->axes, error));
     for (int32_t k = 0; k < partition->distinct_count; k++) {
-        double group = collective_seconds(collective->kind, bytes, &partition->distinct[k], self->cluster);
+        double group = collective_seconds(kind, bytes, &partition->distinct[k], self->cluster);
         if (group > *seconds) *seconds = group;
     }
     return AM_OK;
@@ -76,7 +77,8 @@ static void add_collective(StepPrice *price, const ExecutedStep *step, double by
     CollectivePrice *kind = &price->collectives[collective->kind];
     kind->count += (int64_t)step->times;
     kind->tensor_bytes += step->times * bytes;
-    kind->sent_bytes += step->times * collective_sent_bytes(collective->kind, bytes, collective->group_count);
+    kind->sent_bytes += step->times * collective_sent_bytes(collective_priced_kind(executed_collective(step)),
+                                                            bytes, collective->group_count);
     kind->seconds += step->times * seconds;
 }
 

@@ -105,11 +105,11 @@ static AmStatus price_collectives(StageCosts *self, Arena *arena, AmError *error
         int32_t groups = self->is_uniform ? 1 : partition->group_count;
         Ticks *ticks = self->collectives[s] = ARENA_ARRAY(arena, Ticks, groups);
         if (!ticks) return am_fail_memory(error, groups);
+        ProgramCollectiveKind kind = collective_priced_kind(costs->steps[s].instruction);
         for (int32_t g = 0; g < groups; g++)
-            ticks[g] =
-                ticks_of_seconds(costs->steps[s].times *
-                                 collective_seconds(collective->kind, group_bytes(self, partition, s, g),
-                                                    &partition->topologies[g], self->cluster));
+            ticks[g] = ticks_of_seconds(costs->steps[s].times *
+                                        collective_seconds(kind, group_bytes(self, partition, s, g),
+                                                           &partition->topologies[g], self->cluster));
         if (self->is_uniform) of_only[s] = ticks[0];
     }
     return AM_OK;
@@ -167,7 +167,8 @@ void stage_costs_add_collectives(const StageCosts *self, CollectivePrice *by_kin
         price->count += (int64_t)rint(times);
         price->tensor_bytes += times * costs->tensor_bytes[s];
         price->sent_bytes +=
-            times * collective_sent_bytes(collective->kind, costs->tensor_bytes[s], partition->group_size);
+            times * collective_sent_bytes(collective_priced_kind(costs->steps[s].instruction),
+                                          costs->tensor_bytes[s], partition->group_size);
         price->seconds += costs->turns[s] * seconds_of_ticks(slowest);
     }
 }

@@ -296,7 +296,7 @@ static AmStatus check_options(const SearchOptions *options, AmError *error) {
 AmStatus hybrid_search(SearchResult *result, Arena *arena, PlanContext *whole, const Cluster *cluster,
                        const SearchOptions *options, const MicroBatching *settings, AmError *error) {
     double start = clock_seconds();
-    *result = (SearchResult){0};
+    *result = (SearchResult){.model_gap = NAN};
     TRY(check_options(options, error));
     Hybrid *self = ARENA_ARRAY(arena, Hybrid, 1);
     if (!self) return am_fail_memory(error, (int64_t)sizeof *self);

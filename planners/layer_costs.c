@@ -212,12 +212,13 @@ static AmStatus add_collective(const LayerCosts *self, LayerTable *table, const 
     if (over_batch && (is_update || bytes < 64)) return AM_OK;
     ARENA_RESERVE(&table->arena, table->collectives, table->collective_count, table->collective_capacity);
     if (table->arena.failed) return am_fail_memory(error, table->collective_count);
-    table->collectives[table->collective_count++] = (LayerCollective){.kind = collective->kind,
-                                                                      .pass = place->pass,
-                                                                      .over_batch = over_batch,
-                                                                      .unit = place->unit,
-                                                                      .bytes = bytes,
-                                                                      .times = executed->times};
+    table->collectives[table->collective_count++] =
+        (LayerCollective){.kind = collective_priced_kind(executed->instruction),
+                          .pass = place->pass,
+                          .over_batch = over_batch,
+                          .unit = place->unit,
+                          .bytes = bytes,
+                          .times = executed->times};
     return AM_OK;
 }
 

@@ -6,6 +6,8 @@
  */
 #include "planners/micro_batch_search.h"
 
+#include <math.h>
+
 #include "planners/hybrid.h"
 #include "planners/paper_search.h"
 
@@ -24,6 +26,12 @@ static int32_t list_numbers(int32_t *numbers, const PlanContext *whole, const Mi
     return count;
 }
 
+/* Of all numbers so far and one more; NAN: nothing is known of one of them. */
+static double least_bound(double bound, const SearchResult *found) {
+    bool is_known = found->plan && !isnan(found->plan->bound_seconds) && !isnan(bound);
+    return is_known ? fmin(bound, found->plan->bound_seconds) : NAN;
+}
+
 AmStatus search_micro_batches(SearchResult *result, Arena *arena, PlanContext *whole, const Cluster *cluster,
                               const SearchOptions *options, const MicroBatching *settings, AmError *error) {
     if (options->objective == OBJECTIVE_PAPER)
@@ -35,7 +43,7 @@ AmStatus search_micro_batches(SearchResult *result, Arena *arena, PlanContext *w
     SearchResult best = {0};
     AmError first = {0};
     int64_t evaluations = 0;
-    double seconds = 0;
+    double seconds = 0, bound = INFINITY;
     if (count > 1) {
         part.evaluations =
             (options->evaluations > 0 ? options->evaluations : SEARCH_DEFAULT_EVALUATIONS) / count;
@@ -66,6 +74,7 @@ AmStatus search_micro_batches(SearchResult *result, Arena *arena, PlanContext *w
             if (error && error->code == AM_OK) *error = failure;
             return status;
         }
+        if (!cannot_split) bound = least_bound(bound, &found);
         evaluations += found.evaluations;
         seconds += found.search_seconds;
         bool is_better = found.plan && (!best.plan || found.plan->predicted_step_seconds <
@@ -77,6 +86,10 @@ AmStatus search_micro_batches(SearchResult *result, Arena *arena, PlanContext *w
         *result = best;
         if (error && error->code == AM_OK) *error = first;
         return AM_ERROR_INFEASIBLE;
+    }
+    if (count > 1 && !best.interrupted) {
+        best.plan->bound_seconds = bound;
+        best.plan->bound = isnan(bound) ? NULL : "lower";
     }
     *result = best;
     result->evaluations = evaluations;

@@ -278,7 +278,7 @@ static AmStatus refuse_options(const SearchOptions *options, AmError *error) {
 AmStatus paper_search(SearchResult *result, Arena *arena, PlanContext *whole, const Cluster *cluster,
                       const SearchOptions *options, const MicroBatching *settings, AmError *error) {
     double start = clock_seconds();
-    *result = (SearchResult){0};
+    *result = (SearchResult){.model_gap = NAN};
     for (int32_t e = 0; e < EXPERT_COUNT; e++)
         result->experts[e] = (ExpertResult){.seconds = NAN, .reason = "not priced in Auto-MAP's own mode"};
     PaperReport *report = ARENA_ARRAY(arena, PaperReport, 1);

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "planners/bound.h"
 #include "planners/even_pipeline.h"
 #include "planners/searching.h"
 #include "propagation/micro_batches.h"
@@ -168,6 +169,20 @@ static AmStatus find_any_plan(Searching *self, AmError *error) {
     return am_fail(error, AM_INTERRUPTED, "", "interrupted before a plan was found that fits");
 }
 
+/* How far from the best plan of all meshes this one can be; a bound that is known already may be better. */
+static AmStatus prove(Searching *self, Plan *plan, AmError *error) {
+    PlanBound bound;
+    Mesh meshes[SEARCH_MOST_MESHES];
+    for (int32_t k = 0; k < self->problem_count; k++) meshes[k] = self->problems[k]->mesh;
+    TRY(plan_bound_find(&bound, self->context, self->cluster, self->devices, meshes, self->problem_count,
+                        plan, error));
+    self->result->model_gap = bound.model_gap;
+    if (isnan(bound.seconds) || bound.seconds <= plan->bound_seconds) return AM_OK;
+    plan->bound = "lower";
+    plan->bound_seconds = bound.seconds;
+    return AM_OK;
+}
+
 /* The best plan found, or a recipe's where rounding made that the faster one. */
 static AmStatus make_plan(Searching *self, AmError *error) {
     searching_sort(self);
@@ -197,6 +212,7 @@ static AmStatus make_plan(Searching *self, AmError *error) {
         plan->bound = "lower";
         plan->bound_seconds = fmin(result->bound_seconds, plan->predicted_step_seconds);
     }
+    if (search_method_takes_experts(self->options->searcher)) TRY(prove(self, plan, error));
     plan->evaluations = searching_evaluations(self);
     self->result->plan = plan;
     return AM_OK;
@@ -239,7 +255,7 @@ static AmStatus search_pipeline(Searching *self, AmError *error) {
 AmStatus search(SearchResult *result, Arena *arena, const PlanContext *context, const Cluster *cluster,
                 const SearchOptions *options, AmError *error) {
     double start = clock_seconds();
-    *result = (SearchResult){0};
+    *result = (SearchResult){.model_gap = NAN};
     Searching self = {.arena = arena,
                       .context = context,
                       .cluster = cluster,

@@ -101,6 +101,7 @@ typedef struct SearchResult {
     int64_t space_size;      /* SEARCHER_EXHAUSTIVE: plans in the space, else 0 */
     double bound_seconds;    /* SEARCHER_EXACT: no plan of the space takes less; else 0 */
     bool is_exact;           /* what was found is the best plan of the space */
+    double model_gap;        /* of the plan (bound.h); NAN */
     const char *exact_space; /* which that is, in words; or NULL */
     double search_seconds;
     bool interrupted;

@@ -203,10 +203,13 @@ static void a_halo_is_priced_by_the_most_received(void **state) {
     assert_close(collective_seconds(PROGRAM_HALO_EXCHANGE, S, &partition.topologies[0], fixture->cluster),
                  2 * link->latency_seconds +
                      S / (link->bytes_per_second * cluster_efficiency(&link->efficiency, S)));
-    /* Reversed, nobody has anything of its own. */
+    assert_int_equal(collective_priced_kind(&instruction), PROGRAM_HALO_EXCHANGE);
+    /* Reversed, nobody has anything of its own, and all that the outer ones receive comes from afar. */
     movement.range_start = (const int64_t[]){12, 8, 4, 0};
     movement.range_extent = movement.parts;
-    assert_close(collective_tensor_bytes(&program, &instruction), 4 * 10 * 4);
+    assert_int_equal(collective_priced_kind(&instruction), PROGRAM_ALL_TO_ALL);
+    S = collective_tensor_bytes(&program, &instruction);
+    assert_close(collective_sent_bytes(PROGRAM_ALL_TO_ALL, S, 4), 4 * 10 * 4);
 }
 
 int main(void) {

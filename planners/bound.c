@@ -1,0 +1,143 @@
+/* Bounds over meshes; see bound.h. The plan's own mesh comes first; another one is done with as soon as
+ * some weights give it a greater bound. */
+#include "planners/bound.h"
+
+#include <math.h>
+
+#include "base/parallel.h"
+#include "cost/additive_bound.h"
+
+enum { SWEEPS = 60, MOST_WEIGHTS = 8 };
+
+/* Of computing; the rest is communication's. */
+static const double compute_weights[MOST_WEIGHTS] = {1, 0.85, 0.7, 0.55, 0.45, 0.35, 0.25, 0.1};
+
+/* The model may round other than the simulator. */
+#define ROUNDING 1e-5
+
+typedef struct MeshBound {
+    double seconds;
+    AmStatus status;
+    AmError error;
+    bool is_known;
+} MeshBound;
+
+typedef struct Bounding {
+    const PlanContext *context;
+    const Cluster *cluster;
+    const int32_t *devices;
+    const Mesh *meshes;
+    double enough; /* a bound beyond this is as good as any */
+    int32_t own;   /* the plan's mesh */
+    MeshBound *found;
+} Bounding;
+
+static bool overlaps(const Bounding *self) {
+    return cluster_device_type(self->cluster, self->devices[0])->overlaps_communication;
+}
+
+/* The best bound over the weights, or the first that is enough. */
+static double best_bound(const Bounding *self, AdditiveFold *fold) {
+    double best = 0;
+    if (!overlaps(self)) return additive_bound(fold, &(AdditiveWeights){1, 1, 0}, SWEEPS);
+    for (int32_t k = 0; k < MOST_WEIGHTS && best < self->enough; k++) {
+        AdditiveWeights weights = {.compute = compute_weights[k], .communication = 1 - compute_weights[k]};
+        best = fmax(best, additive_bound(fold, &weights, SWEEPS));
+    }
+    return best;
+}
+
+static AmStatus bound_mesh(const Bounding *self, Arena *arena, int32_t k, MeshBound *found, AmError *error) {
+    AdditiveModel *model;
+    AdditiveFold *fold;
+    TRY(additive_create(&model, arena, self->context, &self->meshes[k], self->cluster, self->devices, error));
+    found->is_known = model != NULL;
+    if (!model) return AM_OK;
+    TRY(additive_fold(&fold, arena, model, error));
+    found->seconds = best_bound(self, fold);
+    return AM_OK;
+}
+
+static void bound_task(void *user, int32_t k) {
+    const Bounding *self = user;
+    MeshBound *found = &self->found[k];
+    Arena arena = {0};
+    if (k == self->own) return;
+    found->status = bound_mesh(self, &arena, k, found, &found->error);
+    arena_free(&arena);
+}
+
+static bool is_same_mesh(const Mesh *a, const Mesh *b) {
+    if (a->axis_count != b->axis_count) return false;
+    for (int32_t axis = 0; axis < a->axis_count; axis++)
+        if (a->axes[axis].size != b->axes[axis].size) return false;
+    return true;
+}
+
+/* What the plan is predicted to compute and communicate, of the device that does most. */
+static AdditiveCost predicted_cost(const Plan *plan) {
+    AdditiveCost cost = {0, 0};
+    for (int32_t d = 0; d < plan->device_count; d++) {
+        cost.compute_seconds = fmax(cost.compute_seconds, plan->predicted[d].compute_seconds);
+        cost.communication_seconds =
+            fmax(cost.communication_seconds, plan->predicted[d].communication_seconds);
+    }
+    return cost;
+}
+
+/* The plan's mesh: its bound and its model gap. `*holds` false: the model says more of the plan than the
+ * simulator, and is not to be trusted. */
+static AmStatus bound_own(const Bounding *self, Arena *arena, const Plan *plan, PlanBound *bound, bool *holds,
+                          AmError *error) {
+    AdditiveModel *model;
+    AdditiveFold *fold;
+    Completion *completion;
+    AdditiveCost cost, predicted = predicted_cost(plan);
+    *holds = false;
+    TRY(additive_create(&model, arena, self->context, &self->meshes[self->own], self->cluster, self->devices,
+                        error));
+    if (!model) return AM_OK;
+    TRY(plan_complete(&completion, arena, self->context, &plan->stages[0], error));
+    TRY(additive_cost(&cost, arena, model, completion, error));
+    *holds = cost.compute_seconds <= predicted.compute_seconds * (1 + ROUNDING) &&
+             cost.communication_seconds <= predicted.communication_seconds * (1 + ROUNDING);
+    if (!*holds) return AM_OK;
+    TRY(additive_fold(&fold, arena, model, error));
+    bound->seconds = best_bound(self, fold);
+    double least = additive_bound(fold, &(AdditiveWeights){1, 1, 0}, SWEEPS);
+    bound->model_gap = fmax((cost.compute_seconds + cost.communication_seconds) / least - 1, 0);
+    return AM_OK;
+}
+
+AmStatus plan_bound_find(PlanBound *bound, const PlanContext *context, const Cluster *cluster,
+                         const int32_t *devices, const Mesh *meshes, int32_t mesh_count, const Plan *plan,
+                         AmError *error) {
+    Arena arena = {0};
+    Bounding self = {.context = context,
+                     .cluster = cluster,
+                     .devices = devices,
+                     .meshes = meshes,
+                     .enough = INFINITY,
+                     .own = -1,
+                     .found = ARENA_ARRAY(&arena, MeshBound, mesh_count + 1)};
+    bool holds = false;
+    *bound = (PlanBound){NAN, NAN};
+    AmStatus status = self.found ? AM_OK : am_fail_memory(error, mesh_count);
+    for (int32_t k = 0; k < mesh_count; k++)
+        if (is_same_mesh(&meshes[k], &plan->stages[0].mesh)) self.own = k;
+    if (status == AM_OK && self.own >= 0) status = bound_own(&self, &arena, plan, bound, &holds, error);
+    if (status == AM_OK && holds) {
+        self.enough = bound->seconds;
+        parallel_for(mesh_count, 0, bound_task, &self);
+        for (int32_t k = 0; k < mesh_count && status == AM_OK; k++) {
+            const MeshBound *found = &self.found[k];
+            if (k == self.own) continue;
+            status = found->status;
+            if (status != AM_OK && error) *error = found->error;
+            bound->seconds = found->is_known ? fmin(bound->seconds, found->seconds) : NAN;
+        }
+        bound->seconds = fmin(bound->seconds, plan->predicted_step_seconds);
+    }
+    arena_free(&arena);
+    return status;
+}

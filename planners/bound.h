@@ -1,0 +1,30 @@
+/* How good a plan of one stage can be at best: a lower bound of the step over every plan of a space, visited
+ * or not (method, section 6).
+ *
+ * The space is every choice of states and factors, operator by operator, on every mesh that is given, in the
+ * micro-batches that the context has; it holds all plans by lists, with storage, pins and exceptions.
+ *
+ *   gap        the simulated step over the bound. Of computing, communication and the longest path at most
+ *              the weighted mean is as long as the step, whatever the weights, so the best weights count;
+ *              where devices do not overlap the two, their sum.
+ *   model gap  the plan's computing and boxing in the additive model over the bound of their sum on its mesh
+ */
+#ifndef PLANNERS_BOUND_H
+#define PLANNERS_BOUND_H
+
+#include "cost/cluster.h"
+#include "propagation/plan.h"
+
+typedef struct PlanBound {
+    double seconds;   /* no plan of the space takes less; NAN: nothing is claimed (cost/additive.h) */
+    double model_gap; /* at least the distance to the exact optimum of the model on the plan's mesh; NAN */
+} PlanBound;
+
+/* `plan` has one stage, on one of the meshes, and has been simulated; mesh device d is cluster device
+ * devices[d]. The meshes are bounded side by side; the result does not depend on the number of threads.
+ * AM_ERROR_INTERNAL: no memory. */
+AmStatus plan_bound_find(PlanBound *bound, const PlanContext *context, const Cluster *cluster,
+                         const int32_t *devices, const Mesh *meshes, int32_t mesh_count, const Plan *plan,
+                         AmError *error);
+
+#endif

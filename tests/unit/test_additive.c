@@ -1,0 +1,202 @@
+/* The additive model and its bound. What they claim is checked against the lowered program of random plans:
+ * the model never says more of a plan than its price, and no plan costs less than the bound. On trees the
+ * bound is the optimum, which is counted out there by brute force. */
+#include <math.h>
+#include <string.h>
+
+#include "model_case.h"
+
+#include "cost/additive_bound.h"
+#include "cost/price.h"
+#include "planners/bound.h"
+#include "planners/search.h"
+#include "planners/searchers.h"
+#include "sample.h"
+
+typedef struct Case {
+    PlanContext *context;
+    Cluster *cluster;
+    Mesh mesh;
+    int32_t devices[64];
+    Arena arena;
+    AdditiveModel *model;
+    AdditiveFold *fold;
+} Case;
+
+static void open_case(Case *self, const char *name, const char *cluster, const char *mesh) {
+    AmError error = {0};
+    *self = (Case){.context = read_model(name)};
+    if (cluster_read(&self->cluster, &self->arena, cluster, &error) != AM_OK) fail_msg("%s", error.text);
+    assert_int_equal(mesh_parse(&self->mesh, &self->arena, mesh, &error), AM_OK);
+    for (int32_t d = 0; d < 64; d++) self->devices[d] = d;
+    assert_int_equal(additive_create(&self->model, &self->arena, self->context, &self->mesh, self->cluster,
+                                     self->devices, &error),
+                     AM_OK);
+    assert_non_null(self->model);
+    assert_int_equal(additive_fold(&self->fold, &self->arena, self->model, &error), AM_OK);
+}
+
+static void close_case(Case *self) {
+    cluster_free(self->cluster);
+    plan_context_free(self->context);
+    arena_free(&self->arena);
+}
+
+/* Random plans by lists, with and without storage. */
+static void check_plans(Case *self, const char *name, int32_t plans) {
+    AmError error = {0};
+    Problem *problem;
+    Random random;
+    ProblemSettings settings = {.memory_fraction = 1, .budget = {.limit = 1000}};
+    double bound = additive_bound(self->fold, &(AdditiveWeights){1, 1, 0}, 60);
+    assert_true(bound > 0);
+    random_seed(&random, 7);
+    assert_int_equal(
+        problem_create(&problem, self->context, self->cluster, &self->mesh, self->devices, &settings, &error),
+        AM_OK);
+    for (int32_t k = 0; k < plans; k++) {
+        ArenaMark mark = arena_mark(&self->arena);
+        Genome genome;
+        PlanStage stage;
+        Completion *completion;
+        Program *program;
+        StepPrice price;
+        AdditiveCost cost;
+        random_genome(problem, &random, &genome);
+        problem_stage(problem, &genome, &self->arena, &stage);
+        assert_int_equal(plan_complete(&completion, &self->arena, self->context, &stage, &error), AM_OK);
+        assert_int_equal(plan_lower(&program, &self->arena, self->context, completion, 0, &error), AM_OK);
+        assert_int_equal(price_program(&price, program, self->cluster, self->devices, &error), AM_OK);
+        assert_int_equal(additive_cost(&cost, &self->arena, self->model, completion, &error), AM_OK);
+        if (cost.compute_seconds > price.compute_seconds * (1 + 1e-6) ||
+            cost.communication_seconds > price.communication_seconds * (1 + 1e-6))
+            fail_msg("%s, plan %d: the model says %g s and %g s, the price is %g s and %g s", name, k,
+                     cost.compute_seconds, cost.communication_seconds, price.compute_seconds,
+                     price.communication_seconds);
+        double sum = cost.compute_seconds + cost.communication_seconds;
+        if (bound > sum * (1 + 1e-6))
+            fail_msg("%s, plan %d costs %g s, the bound is %g", name, k, sum, bound);
+        arena_release(&self->arena, mark);
+    }
+    problem_free(problem);
+}
+
+static void test_never_above_a_plan(void **state) {
+    (void)state;
+    static const char *const models[] = {"mlp_tiny",  "gpt2_tiny",      "bert_tiny",  "t5_tiny",
+                                         "vgg_tiny",  "gpt2_bf16_tiny", "moe_tiny",   "llama_tiny",
+                                         "lstm_tiny", "resnet_tiny",    "fused_tiny", "adafactor_tiny"};
+    static const char *const meshes[] = {"data=4,model=8", "data=2,model=2", "data=8"};
+    static const char *const clusters[] = {"C", "host:4", "A"};
+    int32_t count = sample_of(36, 9);
+    for (int32_t k = 0; k < count; k++) {
+        Case self;
+        open_case(&self, models[k % 12], clusters[(k + k / 12) % 3], meshes[(k + k / 12) % 3]);
+        check_plans(&self, models[k % 12], 6);
+        close_case(&self);
+    }
+}
+
+/* The least of all labellings, one node after the other. */
+static double least_by_counting(const AdditiveModel *model, int32_t *labels, int32_t node) {
+    double least = INFINITY;
+    if (node < model->node_count) {
+        for (labels[node] = 0; labels[node] < model->nodes[node].label_count; labels[node]++)
+            least = fmin(least, least_by_counting(model, labels, node + 1));
+        return least;
+    }
+    least = 0;
+    for (int32_t n = 0; n < model->node_count; n++)
+        if (model->nodes[n].seconds) least += model->nodes[n].seconds[labels[n]];
+    for (int32_t e = 0; e < model->edge_count; e++) {
+        const AdditiveEdge *edge = &model->edges[e];
+        BoxState made = edge->made_in[labels[edge->made]], needed = edge->needs[labels[edge->taken]];
+        least += (double)model->boxes->seconds[edge->is_wide][made][needed] * edge->scale;
+    }
+    return least;
+}
+
+/* A chain of five nodes of three states each, with random costs of nodes and states that are boxed by the
+ * cluster's rates: the bound of a tree is its optimum. */
+static void test_a_tree_is_solved(void **state) {
+    (void)state;
+    Case self;
+    open_case(&self, "mlp_tiny", "C", "data=8");
+    Random random;
+    random_seed(&random, 3);
+    for (int32_t round = 0; round < 20; round++) {
+        enum { NODES = 5, LABELS = 3 };
+        float seconds[NODES][LABELS];
+        static const BoxState states[LABELS] = {0, 2 * BOX_AXIS_STATES, 3 * BOX_AXIS_STATES};
+        AdditiveNode nodes[NODES];
+        AdditiveEdge edges[NODES - 1];
+        AdditiveModel chain = *self.model;
+        AdditiveFold *fold;
+        AmError error = {0};
+        int32_t labels[NODES];
+        for (int32_t n = 0; n < NODES; n++) {
+            for (int32_t k = 0; k < LABELS; k++) seconds[n][k] = (float)random_uniform(&random);
+            nodes[n] = (AdditiveNode){.instruction = n, .label_count = LABELS, .seconds = seconds[n]};
+        }
+        for (int32_t n = 1; n < NODES; n++)
+            edges[n - 1] = (AdditiveEdge){.made = round % 2 ? n / 2 : n - 1,
+                                          .taken = n,
+                                          .made_in = states,
+                                          .needs = states,
+                                          .scale = (float)(5e8 * random_uniform(&random))};
+        chain.nodes = nodes;
+        chain.edges = edges;
+        chain.node_count = NODES;
+        chain.edge_count = NODES - 1;
+        assert_int_equal(additive_fold(&fold, &self.arena, &chain, &error), AM_OK);
+        double bound = additive_bound(fold, &(AdditiveWeights){1, 1, 0}, 60);
+        double least = least_by_counting(&chain, labels, 0);
+        if (fabs(bound - least) > 1e-5 * least) fail_msg("round %d: bound %g, least %g", round, bound, least);
+    }
+    close_case(&self);
+}
+
+/* Alike layers share their nodes. */
+static void test_layers_are_folded(void **state) {
+    (void)state;
+    Case self;
+    open_case(&self, "t5_tiny", "C", "data=4,model=8");
+    assert_true(additive_fold_count(self.fold) < self.model->node_count * 3 / 4);
+    close_case(&self);
+}
+
+/* What a search prints: no plan that it finds is better than the bound of a shorter one. */
+static void test_bounds_hold_for_searches(void **state) {
+    (void)state;
+    static const char *const models[] = {"mlp_tiny", "gpt2_tiny", "vgg_tiny"};
+    for (size_t k = 0; k < sizeof models / sizeof models[0]; k++) {
+        Arena arena = {0};
+        AmError error = {0};
+        Cluster *cluster;
+        SearchResult result;
+        double bound = 0;
+        PlanContext *context = read_model(models[k]);
+        assert_int_equal(cluster_read(&cluster, &arena, "C", &error), AM_OK);
+        for (int64_t evaluations = 20; evaluations <= 200; evaluations += 180) {
+            SearchOptions options = {.memory_fraction = 0.9, .evaluations = evaluations};
+            assert_int_equal(search(&result, &arena, context, cluster, &options, &error), AM_OK);
+            assert_string_equal(result.plan->bound, "lower");
+            bound = fmax(bound, result.plan->bound_seconds);
+            assert_true(result.plan->predicted_step_seconds >= bound * (1 - 1e-9));
+            assert_true(result.model_gap >= 0);
+        }
+        cluster_free(cluster);
+        plan_context_free(context);
+        arena_free(&arena);
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_never_above_a_plan),
+        cmocka_unit_test(test_a_tree_is_solved),
+        cmocka_unit_test(test_layers_are_folded),
+        cmocka_unit_test(test_bounds_hold_for_searches),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
