@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <unistd.h>
 
+#include "base/file.h"
 #include "cli/common.h"
 #include "cost/cluster.h"
 #include "cost/import.h"
@@ -42,7 +43,9 @@ static void show_progress(void *user, double done) {
 static AmStatus probe(const Cli *cli, Cluster **cluster, Arena *arena, AmError *error) {
     int64_t devices = 0;
     json_t *description = NULL;
+    const char *path = cli_text(cli, "-o");
     TRY(cli_integer(cli, "--devices", 1, 1024, &devices, error));
+    if (path && strcmp(path, "-") != 0) TRY(file_check_writable(path, error));
     TRY(probe_measure(&description, cli_text(cli, "--device"), (int32_t)devices, probe_seconds, show_progress,
                       (void *)cli, error));
     AmStatus status = cluster_from_json(cluster, arena, description, "<probe>", error);

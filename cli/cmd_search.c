@@ -7,6 +7,7 @@
 #include "base/file.h"
 #include "cli/common.h"
 #include "cli/parameters.h"
+#include "cost/profile.h"
 #include "planners/infeasible.h"
 #include "planners/micro_batch_search.h"
 #include "planners/paper_search.h"
@@ -18,6 +19,7 @@ typedef struct Searched {
     Arena arena;
     PlanContext *context;
     Cluster *cluster;
+    Profile *profile; /* or NULL */
     SearchOptions options;
     MicroBatching micro_batching;
     PropagationPin pins[CLI_MAX_REPEATS];
@@ -399,8 +401,16 @@ static AmStatus explain_infeasible(Searched *self, AmError *error) {
     return AM_ERROR_INFEASIBLE;
 }
 
+/* Measured operators, used where they have an answer. */
+static AmStatus read_profile(Searched *self, const char *path, AmError *error) {
+    TRY(profile_open(&self->profile, error));
+    TRY(profile_read(self->profile, path, error));
+    return profile_attach(self->profile, self->cluster, path, error);
+}
+
 static AmStatus search_and_write(const Cli *cli, Searched *self, AmError *error) {
     const char *cluster, *log = cli_text(cli, "--log"), *initial = cli_text(cli, "--init-plan");
+    const char *profile = cli_text(cli, "--profile");
     Plan *plan = NULL;
     const volatile sig_atomic_t *interrupted = cli_catch_interrupts(); /* reading, too, ends in a plan */
     TRY(cli_need(cli, "--cluster", &cluster, error));
@@ -416,6 +426,7 @@ static AmStatus search_and_write(const Cli *cli, Searched *self, AmError *error)
     if (log) TRY(file_check_writable(log, error));
     double started = clock_seconds();
     TRY(cluster_read(&self->cluster, &self->arena, cluster, error));
+    if (profile) TRY(read_profile(self, profile, error));
     TRY(cli_read_model(cli, 0, &self->context, error));
     self->import_seconds = clock_seconds() - started;
     TRY(read_kept(cli, self, error));
@@ -450,6 +461,7 @@ static AmStatus run(const Cli *cli, AmError *error) {
     json_decref(self.initial_root);
     text_free(&self.log);
     cluster_free(self.cluster);
+    profile_close(self.profile);
     plan_context_free(self.context);
     arena_free(&self.arena);
     return status;
@@ -459,6 +471,7 @@ static AmStatus run(const Cli *cli, AmError *error) {
 #define VALUE_OF(x) TEXT_OF(x)
 static const CliOption options[] = {
     {"--cluster", "CLUSTER", "a cluster file, or a built-in name (automap cluster lists them)", false},
+    {"--profile", "FILE", "measured operators (run --profile), used where they have an answer", false},
     {"--objective", "NAME",
      "time (default), or paper: Auto-MAP's own states, rewards and rules, in --space operator, data or "
      "pipeline",

@@ -264,8 +264,8 @@ void simulation_print(Text *text, const Simulation *simulation) {
     text_append_seconds(text, simulation->step_seconds);
     text_append_string(text, ", ");
     text_append_count(text, flops_per_second(simulation));
-    text_append(text, "FLOP/s of useful work, devices idle %.1f%%; fullest device ",
-                100 * simulation->bubble_fraction);
+    text_append(text, "%sFLOP/s of useful work, devices idle %.1f%%; fullest device ",
+                flops_per_second(simulation) < 1000 ? " " : "", 100 * simulation->bubble_fraction);
     text_append_bytes_size(text, (double)simulation->fit.needed_bytes);
     text_append_string(text, " of ");
     text_append_bytes_size(text, (double)simulation->fit.limit_bytes);

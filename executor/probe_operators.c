@@ -28,9 +28,9 @@
 enum { LEAST_SERIES = 2, MOST_SERIES = 12, MOST_RANKS = 64, SAMPLES = 12, CACHE_LINE = 64 };
 enum { WALK_BYTES = 3 << 14, WALKED_BYTES = 1 << 22 };
 static const double medium_seconds = 1e-4, long_seconds = 2e-3; /* of one run */
-static const double patience = 0.02;                            /* of all runs of a module */
+static const double patience = 0.008;                           /* of all runs of a module */
 static const double haste = 8;        /* after `end` no more than so many seconds are spent */
-static const double agreement = 1.02; /* two series as close as that are believed */
+static const double agreement = 1.03; /* two series as close as that are believed */
 
 /* A rank's device, and what disturbs its caches between two samples. */
 typedef struct Station {
@@ -116,9 +116,11 @@ static int compare(const void *left, const void *right) {
 }
 
 /* The median of some samples; of long runs few will do. */
-static double run_series(Worker *worker) {
+static double run_series(Worker *worker, bool is_late) {
     double samples[SAMPLES];
-    int32_t count = worker->first > long_seconds ? 1 : worker->first > medium_seconds ? 3 : SAMPLES;
+    int32_t count = worker->first > long_seconds                ? 1
+                    : worker->first > medium_seconds || is_late ? 3
+                                                                : SAMPLES;
     for (int32_t k = 0; k < count; k++) {
         disturb(worker->station);
         double begin = clock_seconds();
@@ -148,14 +150,15 @@ static void *work(void *argument) {
     for (int32_t k = 0;; k++) {
         pthread_barrier_wait(&trial->together);
         if (!atomic_load(&trial->goes_on)) return NULL;
-        double seconds = worker->status == AM_OK ? run_series(worker) : 1;
+        bool is_late = clock_seconds() > trial->bench->end;
+        double seconds = worker->status == AM_OK ? run_series(worker, is_late) : 1;
         bool agrees = fmax(seconds, worker->seconds) < agreement * fmin(seconds, worker->seconds);
         worker->seconds = fmin(worker->seconds, seconds);
         pthread_barrier_wait(&trial->together);
         if (worker->number > 0) continue;
         bool is_long = clock_seconds() - begun > patience;
-        bool is_late = clock_seconds() > trial->bench->end;
-        bool is_done = k + 1 >= LEAST_SERIES && (agrees || is_long || is_late || k + 1 >= MOST_SERIES);
+        bool is_enough = agrees || is_long || k + 1 >= MOST_SERIES;
+        bool is_done = is_late || (k + 1 >= LEAST_SERIES && is_enough);
         atomic_store(&trial->goes_on, !is_done);
     }
 }
