@@ -1,0 +1,190 @@
+"""How the time of a search grows with instructions and with devices.
+
+Writes training steps of N equal blocks as HLO text: a scaled input, a gated MLP (two products in, one out) and a residual
+connection, forward and backward, with Adam for its four parameters, about 105 instructions a block. They are searched with
+the defaults of `automap search` on servers of 8 devices, 200 GB/s inside and 25 GB/s between. Each row is one search:
+instructions, devices, seconds to read, to search and in all, plans priced, milliseconds for each, seconds of the step.
+
+    AUTOMAP=build/automap python bench/search_scale.py [--quick] [--evaluations N]
+"""
+
+import argparse
+import json
+import os
+import pathlib
+import subprocess
+import tempfile
+import time
+
+AUTOMAP = os.environ.get("AUTOMAP", "build/automap")
+TOKENS, WIDTH, HIDDEN = 8192, 1024, 4096
+LIMIT_SECONDS = 60  # of 10^5 instructions on 1,024 devices
+BY_INSTRUCTIONS = [1_000, 3_000, 10_000, 30_000, 100_000]
+BY_DEVICES = [8, 64, 256, 1_024]
+INSTRUCTIONS_PER_BLOCK = 105
+
+SUM = """HloModule blocks
+
+sum {
+  a = f32[] parameter(0)
+  b = f32[] parameter(1)
+  ROOT s = f32[] add(a, b)
+}
+
+ENTRY main {
+"""
+
+
+class Emitter:
+    """Instructions of the entry computation, in order."""
+
+    def __init__(self):
+        self.lines, self.count, self.parameters, self.shapes = [], 0, 0, {}
+
+    def emit(self, shape, opcode, operands, attributes=""):
+        name = f"x{self.count}"
+        self.count += 1
+        self.shapes[name] = shape
+        text = ",".join(map(str, shape))
+        self.lines.append(f"  {name} = f32[{text}] {opcode}({', '.join(operands)}){attributes}")
+        return name
+
+    def parameter(self, shape):
+        self.parameters += 1
+        return self.emit(shape, "parameter", [str(self.parameters - 1)])
+
+    def apply(self, opcode, *operands):
+        return self.emit(self.shapes[operands[0]], opcode, operands)
+
+    def spread(self, value, shape, dimensions=""):
+        return self.emit(shape, "broadcast", [value], f", dimensions={{{dimensions}}}")
+
+    def dot(self, a, b, left, right):
+        one, other = self.shapes[a], self.shapes[b]
+        shape = (one[1 - left], other[1 - right])
+        sides = f", lhs_contracting_dims={{{left}}}, rhs_contracting_dims={{{right}}}"
+        return self.emit(shape, "dot", [a, b], sides)
+
+
+def forward(e, block, h):
+    g, w_in, w_gate, w_out = block["weights"]
+    scale = e.spread(g, (TOKENS, WIDTH), "1")
+    n = e.apply("multiply", h, scale)
+    u, v = e.dot(n, w_in, 1, 0), e.dot(n, w_gate, 1, 0)
+    s = e.apply("logistic", u)
+    a = e.apply("multiply", u, s)
+    m = e.apply("multiply", a, v)
+    block["kept"] = (h, scale, n, u, v, s, a, m)
+    return e.apply("add", h, e.dot(m, w_out, 1, 0))
+
+
+def backward(e, block, dh, one, zero):
+    g, w_in, w_gate, w_out = block["weights"]
+    h, scale, n, u, v, s, a, m = block["kept"]
+    dm, d_out = e.dot(dh, w_out, 1, 1), e.dot(m, dh, 0, 0)
+    da, dv = e.apply("multiply", dm, v), e.apply("multiply", dm, a)
+    rest = e.apply("subtract", e.spread(one, (TOKENS, HIDDEN)), s)
+    inner = e.apply("multiply", u, rest)
+    slope = e.apply("multiply", s, e.apply("add", e.spread(one, (TOKENS, HIDDEN)), inner))
+    du = e.apply("multiply", da, slope)
+    dn = e.apply("add", e.dot(du, w_in, 1, 1), e.dot(dv, w_gate, 1, 1))
+    d_in, d_gate = e.dot(n, du, 0, 0), e.dot(n, dv, 0, 0)
+    products = e.apply("multiply", dn, h)
+    d_g = e.emit((WIDTH,), "reduce", [products, zero], ", dimensions={0}, to_apply=sum")
+    block["gradients"] = (d_g, d_in, d_gate, d_out)
+    return e.apply("add", dh, e.apply("multiply", dn, scale))
+
+
+def adam(e, weight, mean, square, gradient, constants):
+    shape = e.shapes[weight]
+    keep, take, keep_square, take_square, rate, small = (e.spread(c, shape) for c in constants)
+    new_mean = e.apply("add", e.apply("multiply", mean, keep), e.apply("multiply", gradient, take))
+    squared = e.apply("multiply", gradient, gradient)
+    new_square = e.apply("add", e.apply("multiply", square, keep_square), e.apply("multiply", squared, take_square))
+    root = e.apply("add", e.apply("sqrt", new_square), small)
+    step = e.apply("multiply", e.apply("divide", new_mean, root), rate)
+    return e.apply("subtract", weight, step), new_mean, new_square
+
+
+def write_module(path, instructions):
+    blocks_wanted = max(1, round(instructions / INSTRUCTIONS_PER_BLOCK))
+    e = Emitter()
+    shapes = [(WIDTH,), (WIDTH, HIDDEN), (WIDTH, HIDDEN), (HIDDEN, WIDTH)]
+    blocks = []
+    for _ in range(blocks_wanted):
+        groups = [[e.parameter(shape) for shape in shapes] for _ in range(3)]
+        blocks.append({"weights": groups[0], "means": groups[1], "squares": groups[2]})
+    h = e.parameter((TOKENS, WIDTH))
+    constants = [e.emit((), "constant", [c]) for c in ("0.9", "0.1", "0.99", "0.01", "0.001", "1e-08")]
+    one, zero = e.emit((), "constant", ["1"]), e.emit((), "constant", ["0"])
+    for block in blocks:
+        h = forward(e, block, h)
+    loss = e.emit((), "reduce", [h, zero], ", dimensions={0,1}, to_apply=sum")
+    dh = e.spread(one, (TOKENS, WIDTH))
+    for block in reversed(blocks):
+        dh = backward(e, block, dh, one, zero)
+    outputs = []
+    for block in blocks:
+        updated = [adam(e, *parts, constants) for parts in zip(*list(block.values())[:3], block["gradients"])]
+        outputs += [part[k] for k in range(3) for part in updated]
+    results = outputs + [loss]
+    shape = ", ".join(f"f32[{','.join(map(str, e.shapes[r]))}]" for r in results)
+    e.lines.append(f"  ROOT out = ({shape}) tuple({', '.join(results)})\n}}")
+    path.write_text(SUM + "\n".join(e.lines) + "\n")
+    return e.count + 1
+
+
+def write_cluster(path, devices):
+    device = {"memory_bytes": 10**12, "memory_bytes_per_second": 2e12, "flops_per_second": {"f32": 100e12},
+              "kernel_launch_seconds": 3e-6}
+    links = {"inside": {"bytes_per_second": 200e9, "latency_seconds": 3e-6},
+             "between": {"bytes_per_second": 25e9, "latency_seconds": 1e-5}}
+    servers = [{"count": devices // 8, "device_type": "device", "devices": 8, "link": "inside"}]
+    cluster = {"format": "automap-cluster-1", "name": f"{devices} devices", "device_types": {"device": device},
+               "links": links, "servers": servers}
+    if devices > 8:
+        cluster["between_servers"] = "between"
+    path.write_text(json.dumps(cluster))
+
+
+def measure(model, cluster, plan, evaluations):
+    """The result of a search, and its wall time in all."""
+    begin = time.monotonic()
+    words = [AUTOMAP, "search", str(model), "--cluster", str(cluster), "-o", str(plan), "--json"]
+    words += ["--evaluations", str(evaluations)] if evaluations else []
+    process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    out, said = process.communicate()
+    if process.returncode != 0:
+        raise SystemExit(f"{' '.join(words)}: {said}")
+    return json.loads(out), time.monotonic() - begin
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--evaluations", type=int, default=0)
+    parser.add_argument("--only", type=int, nargs=2, metavar=("INSTRUCTIONS", "DEVICES"))
+    options = parser.parse_args()
+    cases = [(n, 64) for n in BY_INSTRUCTIONS] + [(10_000, d) for d in BY_DEVICES if d != 64] + [(100_000, 1_024)]
+    if options.quick:
+        cases = [(1_000, 8), (1_000, 64)]
+    if options.only:
+        cases = [tuple(options.only)]
+    print("instructions\tdevices\tread s\tsearch s\tall s\tplans\tms a plan\tstep s")
+    with tempfile.TemporaryDirectory() as folder:
+        work = pathlib.Path(folder)
+        for instructions, devices in cases:
+            count = write_module(work / "model.hlo.txt", instructions)
+            write_cluster(work / "cluster.json", devices)
+            found, seconds = measure(work / "model.hlo.txt", work / "cluster.json", work / "plan.json",
+                                     options.evaluations)
+            print(f"{count}\t{devices}\t{found['import_seconds']:.2f}\t{found['search_seconds']:.2f}\t{seconds:.2f}"
+                  f"\t{found['evaluations']}\t{1e3 * found['search_seconds'] / found['evaluations']:.1f}"
+                  f"\t{found['step_seconds']:.4f}", flush=True)
+            if instructions == 100_000 and devices == 1_024:
+                verdict = "ok" if seconds <= LIMIT_SECONDS else "no"
+                print(f"10^5 instructions on 1,024 devices, s\t{seconds:.1f}\t{LIMIT_SECONDS}\t{verdict}")
+
+
+if __name__ == "__main__":
+    main()
