@@ -115,6 +115,8 @@ typedef struct XmlElement {
 } XmlElement;
 /* NULL where it has none of that name. */
 const char *xml_attribute(const XmlElement *element, const char *name);
+/* "/system/cpu[0]/pci[1]", elements of one name counted from 0; in the arena, "" without memory. */
+const char *xml_path(Arena *arena, const XmlElement *element);
 AmStatus import_nccl(Import *import, const XmlElement *root, const char *source, AmError *error);
 AmStatus import_hwloc(Import *import, const XmlElement *root, const char *source, AmError *error);
 

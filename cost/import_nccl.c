@@ -58,11 +58,54 @@ static const XmlElement *child(const XmlElement *element, const char *name) {
     return NULL;
 }
 
+/* What attributes may be, if they are there. NCCL writes 0, -1 or a word where the system tells no rate, and
+ * a width of 255. */
+static const struct {
+    const char *element, *attribute;
+    double least, most;
+    bool may_be_unknown;
+} ranges[] = {
+    {"pci", "link_speed", 1, 1000, true}, {"pci", "link_width", 1, 64, true}, {"net", "speed", 10, 1e8, true},
+    {"nvlink", "count", 1, 1000, false},  {"gpu", "sm", 10, 1000, false},
+};
+
+static bool is_unknown(const char *text) {
+    static const char *const words[] = {"", "0", "-1", "255", NULL};
+    if (strncasecmp(text, "unknown", 7) == 0) return true;
+    for (int32_t k = 0; words[k]; k++)
+        if (strcmp(text, words[k]) == 0) return true;
+    return false;
+}
+
+/* "16.0 GT/s PCIe": a number, and behind a space what it counts. */
+static AmStatus check_numbers(const NcclReader *self, const XmlElement *element) {
+    for (size_t k = 0; k < sizeof ranges / sizeof *ranges; k++) {
+        const char *text = xml_attribute(element, ranges[k].attribute);
+        if (strcmp(element->name, ranges[k].element) != 0 || !text) continue;
+        if (ranges[k].may_be_unknown && is_unknown(text)) continue;
+        char *end;
+        double value = strtod(text, &end);
+        if (end != text && (*end == 0 || *end == ' ') && value >= ranges[k].least && value <= ranges[k].most)
+            continue;
+        return am_fail(self->error, AM_ERROR_INPUT, self->source,
+                       "%s: %s=\"%.40s\": expected a number from %g to %g",
+                       xml_path(self->import->arena, element), ranges[k].attribute, text, ranges[k].least,
+                       ranges[k].most);
+    }
+    for (const XmlElement *c = element->first_child; c; c = c->next) TRY(check_numbers(self, c));
+    return AM_OK;
+}
+
+static bool is_told(const XmlElement *element, const char *name) {
+    const char *text = xml_attribute(element, name);
+    return text && !is_unknown(text);
+}
+
 /* "16.0 GT/s PCIe" and 16 lanes: 24 GB/s. */
 static const char *pcie_link(NcclReader *self, const XmlElement *pci) {
-    double speed = number(pci, "link_speed"), lanes = number(pci, "link_width");
-    bool is_told = speed >= 1 && speed <= 1000 && lanes >= 1 && lanes <= 64;
-    return import_pcie(self->import, is_told ? speed * lanes / 8 * 1e9 * IMPORT_PCIE_SHARE : 0);
+    bool has_both = is_told(pci, "link_speed") && is_told(pci, "link_width");
+    double lanes = number(pci, "link_speed") * number(pci, "link_width") / 8 * 1e9;
+    return import_pcie(self->import, has_both ? lanes * IMPORT_PCIE_SHARE : 0);
 }
 
 static AmStatus find_gpus(NcclReader *self, const XmlElement *element) {
@@ -98,6 +141,12 @@ static AmStatus number_gpus(NcclReader *self) {
         if (k > 0 && self->gpus[k].number == self->gpus[k - 1].number)
             return am_fail(self->error, AM_ERROR_INPUT, self->source, "two <gpu> have dev=\"%lld\"",
                            (long long)self->gpus[k].number);
+        for (int32_t j = 0; j < k; j++)
+            if (strcasecmp(self->gpus[j].bus, self->gpus[k].bus) == 0)
+                return am_fail(self->error, AM_ERROR_INPUT, self->source,
+                               "%s: busid=\"%.40s\" is that of another <gpu>, too",
+                               xml_path(self->import->arena, self->gpus[k].element->parent),
+                               self->gpus[k].bus);
         self->gpus[k].place = arena_format(self->import->arena, "device%d", k);
         if (!self->gpus[k].place) return am_fail_memory(self->error, self->gpu_count);
     }
@@ -115,7 +164,7 @@ static void add_nvlinks(NcclReader *self, const Gpu *gpu) {
     for (const XmlElement *link = gpu->element->first_child; link; link = link->next) {
         const char *target = xml_attribute(link, "target"), *class = xml_attribute(link, "tclass");
         double count = number(link, "count");
-        if (strcmp(link->name, "nvlink") != 0 || !target || !(count >= 1 && count <= 1000)) continue;
+        if (strcmp(link->name, "nvlink") != 0 || !target || count < 1) continue;
         if (class && strncmp(class, "0x0680", 6) == 0) to_switches += count;
         for (const Gpu *peer = gpu + 1; peer < self->gpus + self->gpu_count; peer++)
             if (strcasecmp(peer->bus, target) == 0)
@@ -135,12 +184,11 @@ static void add_cards(NcclReader *self, const XmlElement *nic, const char *above
         if (strcmp(net->name, "net") != 0) continue;
         char rail[32];
         snprintf(rail, sizeof rail, "/rail%d", self->card_count++);
-        double megabits = number(net, "speed");
-        bool is_told = megabits >= 10 && megabits <= 1e8;
         const char *link =
-            is_told ? import_link(self->import, "network", megabits / 8 * 1e6 * IMPORT_NETWORK_SHARE,
-                                  IMPORT_NETWORK_LATENCY_SECONDS)
-                    : import_between(self->import, 0.5);
+            is_told(net, "speed")
+                ? import_link(self->import, "network", number(net, "speed") / 8 * 1e6 * IMPORT_NETWORK_SHARE,
+                              IMPORT_NETWORK_LATENCY_SECONDS)
+                : import_between(self->import, 0.5);
         const char *name = xml_attribute(net, "name"), *place = above;
         if (pcie) {
             place = import_place(self->import, "card", name ? name : rail + 1);
@@ -173,6 +221,7 @@ AmStatus import_nccl(Import *import, const XmlElement *root, const char *source,
     NcclReader self = {.import = import, .source = source, .error = error};
     int32_t sockets = 0;
     TRY(import_claim_server(import, source, error));
+    TRY(check_numbers(&self, root));
     TRY(find_gpus(&self, root));
     TRY(number_gpus(&self));
     for (int32_t k = 0; k < self.gpu_count; k++) add_nvlinks(&self, &self.gpus[k]);

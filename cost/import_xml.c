@@ -14,6 +14,16 @@ const char *xml_attribute(const XmlElement *element, const char *name) {
     return NULL;
 }
 
+const char *xml_path(Arena *arena, const XmlElement *element) {
+    if (!element->parent) return arena_format(arena, "/%s", element->name);
+    int32_t before = 0;
+    for (const XmlElement *c = element->parent->first_child; c != element; c = c->next)
+        before += strcmp(c->name, element->name) == 0;
+    const char *path =
+        arena_format(arena, "%s/%s[%d]", xml_path(arena, element->parent), element->name, before);
+    return path ? path : "";
+}
+
 #ifdef AUTOMAP_HAVE_EXPAT
 #include <expat.h>
 

@@ -283,6 +283,17 @@ static void what_does_not_fit_is_refused(void **state) {
               "dev=\"0\"/></pci></cpu>"
               "</system>"),
          "two <gpu> have dev=\"0\""},
+        {TEXT("<system><cpu><pci busid=\"1\"><gpu dev=\"0\"/></pci><pci busid=\"1\"><gpu "
+              "dev=\"1\"/></pci></cpu>"
+              "</system>"),
+         "/system/cpu[0]/pci[1]: busid=\"1\" is that of another <gpu>"},
+        {TEXT(
+             "<system><cpu/><cpu><pci busid=\"1\" link_speed=\"fast\"><gpu dev=\"0\"/></pci></cpu></system>"),
+         "/system/cpu[1]/pci[0]: link_speed=\"fast\": expected a number from 1 to 1000"},
+        {TEXT("<system><pci link_width=\"128\"/></system>"), "/system/pci[0]: link_width=\"128\""},
+        {TEXT("<system><net speed=\"-5\"/></system>"), "/system/net[0]: speed=\"-5\""},
+        {TEXT("<system><gpu sm=\"nan\"/></system>"), "/system/gpu[0]: sm=\"nan\""},
+        {TEXT("<system><gpu><nvlink count=\"0\"/></gpu></system>"), "/system/gpu[0]/nvlink[0]: count=\"0\""},
         {TEXT("<!DOCTYPE a [<!ENTITY b \"cccc\">]><system>&b;</system>"), "entities are not read"},
         {TEXT("<topology><object type=\"Machine\"/></topology>"), "expected GPUs among the PCI devices"},
     };
