@@ -59,10 +59,11 @@ static bool find_measured(double *seconds, ProgramCollectiveKind kind, double by
 double collective_seconds(ProgramCollectiveKind kind, double bytes, const CollectiveTopology *topology,
                           const Cluster *cluster) {
     double seconds;
+    const CollectiveProfile *islands;
     if (find_measured(&seconds, kind, bytes, topology, cluster)) return seconds;
     if (cluster->nccl && nccl_model_has(kind) && topology->devices > 1)
         return nccl_model_choose(kind, bytes < 1 ? 1 : bytes, topology, cluster).seconds;
-    collective_choose(&seconds, kind, bytes, topology, cluster);
+    collective_choose(&seconds, &islands, kind, bytes, topology, cluster);
     return seconds;
 }
 

@@ -79,14 +79,15 @@ void collective_describe(Text *text, ProgramCollectiveKind kind, double bytes,
         return;
     }
     double seconds;
-    const CollectiveAlgorithm *best = collective_choose(&seconds, kind, bytes, topology, cluster);
+    const CollectiveProfile *islands;
+    const CollectiveAlgorithm *best = collective_choose(&seconds, &islands, kind, bytes, topology, cluster);
     text_append(text, "%s, ", best ? best->name : "nothing to do");
     text_append_seconds(text, seconds);
     text_append_string(text, "\n");
     if (!best) return;
     double moved = bytes * (best->moves_whole ? topology->devices : 1);
     for (int32_t p = 0; p < best->pattern_count; p++) {
-        const CollectiveMove *move = &topology->profile->moves[best->patterns[p]];
+        const CollectiveMove *move = &islands->moves[best->patterns[p]];
         for (int32_t k = 0; k < move->step_count; k++)
             append_step(text, &move->steps[k], moved, bytes, collective_rounds(best, kind),
                         collective_patterns[best->patterns[p]].name, cluster);

@@ -1,12 +1,12 @@
 /* Islands and rings are looked for where the graph is not the tree of servers, in
  * groups of at most MOST_SEARCHED devices on one server.
  *
- * An island is a device and those that its fastest routes lead to (a route is as
- * fast as its slowest edge). Rings: a depth-first search for a way through all
- * devices and back over edges that still have `unit` bytes per second to give, the
- * rate of the slowest link between neighbours. What one ring takes is gone for the
- * next; the search goes for MOST_RINGS, then for fewer. Wider edges are tried first. NCCL's channels are
- * such rings: three on the hybrid cube of a DGX-1, so 6 x 20 GB/s both ways round.
+ * Islands are the parts that hang together by routes of at most some latency (then some edges, as routes
+ * are chosen), for each that there is. Rings: a depth-first search for a way through all
+ * devices and back over edges from device to device that still have a link to give. What one ring takes is
+ * gone for the next; the search goes for MOST_RINGS, then for fewer. Wider edges are tried first. NCCL's
+ * channels are such rings: three on the hybrid cube of a DGX-1, so 6 x 20 GB/s both ways round. Edges count
+ * by their number of parallel links and not by rates: what is found stays when a link gets faster.
  */
 #include "cost/collective_group.h"
 
@@ -30,13 +30,17 @@ typedef struct Ways {
     const int32_t *members; /* [count] */
     int32_t **edges;        /* [count * count] directed edges of a route */
     int32_t *lengths;       /* [count * count] */
-    double *left;           /* [edge_count] bytes per second that no ring has taken */
+    double *left;           /* [edge_count] parallel links that no ring has taken */
 } Ways;
 
+static double width_of(const TopologyEdge *edge, const Cluster *cluster) {
+    return edge->bytes_per_second / cluster->links[edge->link].bytes_per_second;
+}
+
 /* Gives back what rings have taken. */
-static void restore(Ways *self) {
+static void restore(Ways *self, const Cluster *cluster) {
     const Topology *topology = self->topology;
-    for (int32_t e = 0; e < topology->edge_count; e++) self->left[e] = topology->edges[e].bytes_per_second;
+    for (int32_t e = 0; e < topology->edge_count; e++) self->left[e] = width_of(&topology->edges[e], cluster);
 }
 
 static AmStatus find_ways(Ways *self, Arena *arena, const Cluster *cluster, const int32_t *members,
@@ -51,7 +55,7 @@ static AmStatus find_ways(Ways *self, Arena *arena, const Cluster *cluster, cons
                    .left = ARENA_ARRAY(arena, double, topology->edge_count)};
     int32_t *route = ARENA_ARRAY(arena, int32_t, topology->longest + 1);
     if (arena->failed) return am_fail_memory(error, topology->edge_count);
-    restore(self);
+    restore(self, cluster);
     for (size_t pair = 0; pair < pairs; pair++) {
         int32_t a = members[pair / (size_t)count], b = members[pair % (size_t)count];
         topology_route(topology, a, b, route, &self->lengths[pair]);
@@ -62,20 +66,14 @@ static AmStatus find_ways(Ways *self, Arena *arena, const Cluster *cluster, cons
     return AM_OK;
 }
 
-/* What the way from a to b can still carry; 0 from a device to itself. */
+/* What is left of the edge between a and b; 0 where they have none. */
 static double left_between(const Ways *self, int32_t a, int32_t b) {
     int32_t pair = a * self->count + b;
-    double least = 0;
-    for (int32_t k = 0; k < self->lengths[pair]; k++) {
-        double left = self->left[self->edges[pair][k] / 2];
-        if (k == 0 || left < least) least = left;
-    }
-    return least;
+    return self->lengths[pair] == 1 ? self->left[self->edges[pair][0] / 2] : 0;
 }
 
-static void take_between(Ways *self, int32_t a, int32_t b, double rate) {
-    int32_t pair = a * self->count + b;
-    for (int32_t k = 0; k < self->lengths[pair]; k++) self->left[self->edges[pair][k] / 2] -= rate;
+static void take_between(Ways *self, int32_t a, int32_t b, double links) {
+    self->left[self->edges[a * self->count + b][0] / 2] -= links;
 }
 
 /* `wanted` rings in the making: numbers of devices in the group. */
@@ -128,17 +126,16 @@ static bool extend_ring(RingSearch *self, int32_t ring, int32_t length) {
     return false;
 }
 
-/* The rate of the slowest link, of parallel ones each, that joins two of the devices without a stop on the
- * way; 0 where there is none. */
-static double slowest_hop(const Ways *self, const Cluster *cluster) {
-    double slowest = 0;
-    for (int32_t pair = 0; pair < self->count * self->count; pair++) {
-        if (self->lengths[pair] != 1) continue;
-        const TopologyEdge *edge = &self->topology->edges[self->edges[pair][0] / 2];
-        double rate = fmin(edge->bytes_per_second, cluster->links[edge->link].bytes_per_second);
-        if (slowest == 0 || rate < slowest) slowest = rate;
-    }
-    return slowest;
+/* One link, or where an edge between two of the devices has less of one, that; 0 where there are no such
+ * edges. */
+static double narrowest_hop(const Ways *self) {
+    double narrowest = 0;
+    for (int32_t a = 0; a < self->count; a++)
+        for (int32_t b = 0; b < self->count; b++) {
+            double width = fmin(left_between(self, a, b), 1);
+            if (width > 0 && (narrowest == 0 || width < narrowest)) narrowest = width;
+        }
+    return narrowest;
 }
 
 /* Every ring takes two units from a device's edges. */
@@ -146,24 +143,22 @@ static int32_t most_rings(const Ways *self, double unit) {
     double most = MOST_RINGS;
     for (int32_t a = 0; a < self->count; a++) {
         double units = 0;
-        for (int32_t b = 0; b < self->count; b++)
-            if (self->lengths[a * self->count + b] == 1)
-                units += floor(left_between(self, a, b) / unit + SLACK);
+        for (int32_t b = 0; b < self->count; b++) units += floor(left_between(self, a, b) / unit + SLACK);
         if (units / 2 < most) most = floor(units / 2);
     }
     return (int32_t)most;
 }
 
-/* As many as there is room for. */
+/* As many as there is room for; for all groupings. */
 static AmStatus find_rings(CollectiveGroup *group, Arena *arena, const Cluster *cluster, Ways *ways,
                            AmError *error) {
-    RingSearch search = {.ways = ways, .unit = slowest_hop(ways, cluster)};
+    RingSearch search = {.ways = ways, .unit = narrowest_hop(ways)};
     if (search.unit <= 0) return AM_OK;
     for (search.wanted = most_rings(ways, search.unit); search.wanted > 0; search.wanted--) {
         search.tries = 0;
         memset(search.is_used, 0, sizeof search.is_used);
         if (extend_ring(&search, 0, 1)) break;
-        restore(ways);
+        restore(ways, cluster);
     }
     int32_t count = search.wanted * ways->count, *rings = ARENA_ARRAY(arena, int32_t, count + 1);
     if (!rings) return am_fail_memory(error, count);
@@ -174,25 +169,50 @@ static AmStatus find_rings(CollectiveGroup *group, Arena *arena, const Cluster *
     return AM_OK;
 }
 
-/* Puts devices that are closest next to each other and begins a part with each island. */
-static void find_islands(CollectiveGroup *group, const Ways *ways, int32_t *members, int32_t *first) {
-    int32_t count = ways->count, placed = 0, order[MOST_SEARCHED];
-    bool is_placed[MOST_SEARCHED] = {false};
+/* How near two devices are, as routes are chosen. */
+typedef struct Nearness {
+    int64_t picoseconds;
+    int32_t edges;
+} Nearness;
+
+static int compare_nearness(const void *left, const void *right) {
+    const Nearness *a = left, *b = right;
+    if (a->picoseconds != b->picoseconds) return a->picoseconds < b->picoseconds ? -1 : 1;
+    return (a->edges > b->edges) - (a->edges < b->edges);
+}
+
+/* [count * count]; in the arena. */
+static Nearness *measure(const Ways *ways, Arena *arena) {
+    int32_t pairs = ways->count * ways->count;
+    Nearness *near = ARENA_ARRAY(arena, Nearness, pairs);
+    for (int32_t pair = 0; near && pair < pairs; pair++) {
+        near[pair].edges = ways->lengths[pair];
+        for (int32_t k = 0; k < ways->lengths[pair]; k++)
+            near[pair].picoseconds +=
+                llrint(ways->topology->edges[ways->edges[pair][k] / 2].latency_seconds * 1e12);
+    }
+    return near;
+}
+
+/* Parts that hang together by pairs no farther than `farthest`, each listed from its first device on. */
+static void find_islands(CollectiveGroup *group, const Ways *ways, const Nearness *near,
+                         const Nearness *farthest, int32_t *members, int32_t *first) {
+    int32_t count = ways->count, placed = 0, part_of[MOST_SEARCHED];
+    for (int32_t a = 0; a < count; a++) part_of[a] = a;
+    for (int32_t pair = 0; pair < count * count; pair++) {
+        int32_t from = part_of[pair / count], into = part_of[pair % count];
+        if (from == into || compare_nearness(&near[pair], farthest) > 0) continue;
+        for (int32_t a = 0; a < count; a++)
+            if (part_of[a] == (from > into ? from : into)) part_of[a] = from > into ? into : from;
+    }
     group->parts = 0;
-    for (int32_t a = 0; a < count; a++) {
-        if (is_placed[a]) continue;
-        double fastest = 0;
-        for (int32_t b = 0; b < count; b++)
-            if (left_between(ways, a, b) > fastest) fastest = left_between(ways, a, b);
+    for (int32_t part = 0; part < count; part++) {
+        if (part_of[part] != part) continue;
         first[group->parts++] = placed;
-        for (int32_t b = a; b < count; b++) {
-            if (is_placed[b] || (b != a && left_between(ways, a, b) < fastest)) continue;
-            is_placed[b] = true;
-            order[placed++] = ways->members[b];
-        }
+        for (int32_t a = part; a < count; a++)
+            if (part_of[a] == part) members[placed++] = ways->members[a];
     }
     first[group->parts] = placed;
-    memcpy(members, order, sizeof *order * (size_t)count);
 }
 
 static void count_parts(CollectiveGroup *group) {
@@ -205,29 +225,62 @@ static void count_parts(CollectiveGroup *group) {
     }
 }
 
-AmStatus collective_group(CollectiveGroup *group, Arena *arena, const Cluster *cluster,
-                          const int32_t *members, int32_t size, AmError *error) {
-    int32_t *sorted = ARENA_ARRAY(arena, int32_t, size);
-    int32_t *first = ARENA_ARRAY(arena, int32_t, size + 1);
-    int32_t *column = ARENA_ARRAY(arena, int32_t, size);
-    if (arena->failed) return am_fail_memory(error, size);
+/* Arrays of a group of `size` devices, which are listed server by server; false without memory. */
+static bool open_group(CollectiveGroup *group, int32_t **members, int32_t **first, Arena *arena,
+                       int32_t size) {
+    *members = ARENA_ARRAY(arena, int32_t, size);
+    *first = ARENA_ARRAY(arena, int32_t, size + 1);
+    *group = (CollectiveGroup){
+        .devices = size, .members = *members, .first = *first, .column = ARENA_ARRAY(arena, int32_t, size)};
+    return !arena->failed;
+}
+
+/* One grouping for each nearness that makes other islands than a smaller one, up to that of all in one. */
+static AmStatus group_islands(CollectiveGroup *groups, int32_t *count, Arena *arena, const Ways *ways,
+                              AmError *error) {
+    int32_t pairs = ways->count * ways->count;
+    Nearness *near = measure(ways, arena), *levels = ARENA_ARRAY(arena, Nearness, pairs);
+    if (arena->failed) return am_fail_memory(error, pairs);
+    memcpy(levels, near, sizeof *levels * (size_t)pairs);
+    qsort(levels, (size_t)pairs, sizeof *levels, compare_nearness);
+    /* The first ones are those of devices to themselves. */
+    for (int32_t k = ways->count; k < pairs && *count < COLLECTIVE_MOST_GROUPINGS; k++) {
+        int32_t *members, *first, before = *count > 0 ? groups[*count - 1].parts : 0;
+        if (k > ways->count && compare_nearness(&levels[k - 1], &levels[k]) == 0) continue;
+        if (!open_group(&groups[*count], &members, &first, arena, ways->count))
+            return am_fail_memory(error, ways->count);
+        find_islands(&groups[*count], ways, near, &levels[k], members, first);
+        if (groups[*count].parts != before && (groups[*count].parts > 1 || before == 0)) ++*count;
+    }
+    return AM_OK;
+}
+
+AmStatus collective_groupings(CollectiveGroup *groups, int32_t *count, Arena *arena, const Cluster *cluster,
+                              const int32_t *members, int32_t size, AmError *error) {
     const int32_t *server_of = cluster->server_of;
+    int32_t *sorted, *first;
+    if (!open_group(&groups[0], &sorted, &first, arena, size)) return am_fail_memory(error, size);
     memcpy(sorted, members, sizeof *sorted * (size_t)size);
     qsort(sorted, (size_t)size, sizeof *sorted, compare_devices);
-    *group = (CollectiveGroup){.devices = size, .members = sorted, .first = first, .column = column};
     /* Devices are numbered server by server. */
     for (int32_t k = 0; k < size; k++)
-        if (k == 0 || server_of[sorted[k]] != server_of[sorted[k - 1]]) first[group->parts++] = k;
-    first[group->parts] = size;
-    group->servers = group->parts;
-    bool is_searched = !cluster->topology->is_derived && group->servers == 1 && size > 2;
-    if (is_searched && size <= MOST_SEARCHED) {
+        if (k == 0 || server_of[sorted[k]] != server_of[sorted[k - 1]]) first[groups[0].parts++] = k;
+    first[groups[0].parts] = size;
+    int32_t servers = groups[0].parts;
+    CollectiveGroup rings = groups[0];
+    *count = 1;
+    if (!cluster->topology->is_derived && servers == 1 && size > 2 && size <= MOST_SEARCHED) {
         Ways ways;
         TRY(find_ways(&ways, arena, cluster, sorted, size, error));
-        TRY(find_rings(group, arena, cluster, &ways, error));
-        restore(&ways);
-        find_islands(group, &ways, sorted, first);
+        TRY(find_rings(&rings, arena, cluster, &ways, error));
+        *count = 0;
+        TRY(group_islands(groups, count, arena, &ways, error));
     }
-    count_parts(group);
+    for (int32_t k = 0; k < *count; k++) {
+        groups[k].servers = servers;
+        groups[k].ring_count = rings.ring_count;
+        groups[k].rings = rings.rings;
+        count_parts(&groups[k]);
+    }
     return AM_OK;
 }

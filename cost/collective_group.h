@@ -5,8 +5,8 @@
 
 #include "cost/topology.h"
 
-/* Parts are servers; of a group on one server whose links are said by edges, islands: devices among which
- * messages go faster than to others. */
+/* Parts are servers; of a group on one server whose links are said by edges, islands: devices that are near
+ * one another. */
 typedef struct CollectiveGroup {
     int32_t devices, servers, parts;
     const int32_t *members; /* [devices] cluster devices, part by part */
@@ -18,8 +18,13 @@ typedef struct CollectiveGroup {
     const int32_t *rings;   /* [ring_count * devices] cluster devices */
 } CollectiveGroup;
 
-/* Describes a group of `size` cluster devices; arrays live in the arena. AM_ERROR_INTERNAL: no memory. */
-AmStatus collective_group(CollectiveGroup *group, Arena *arena, const Cluster *cluster,
-                          const int32_t *members, int32_t size, AmError *error);
+enum { COLLECTIVE_MOST_GROUPINGS = 4 };
+
+/* Describes a group of `size` cluster devices in all ways in which it is to be seen: one, or for islands one
+ * for each nearness that joins other devices, nearest first. Which they are does not depend on the rates of
+ * links, so that the least price of all falls where a link gets faster. `groups`:
+ * [COLLECTIVE_MOST_GROUPINGS]; arrays live in the arena. AM_ERROR_INTERNAL: no memory. */
+AmStatus collective_groupings(CollectiveGroup *groups, int32_t *count, Arena *arena, const Cluster *cluster,
+                              const int32_t *members, int32_t size, AmError *error);
 
 #endif

@@ -42,12 +42,18 @@ const CollectiveAlgorithm *collective_algorithms(int32_t *count) {
     return algorithms;
 }
 
+static bool is_possible(const CollectiveAlgorithm *algorithm, const CollectiveProfile *profile) {
+    for (int32_t k = 0; k < algorithm->pattern_count; k++)
+        if (!profile->moves[algorithm->patterns[k]].is_possible) return false;
+    return true;
+}
+
 bool collective_can_use(const CollectiveAlgorithm *algorithm, ProgramCollectiveKind kind,
                         const CollectiveTopology *topology) {
+    const CollectiveProfile *profile = topology->profile;
     if (!(algorithm->kinds >> kind & 1) || topology->devices < 2) return false;
-    for (int32_t k = 0; k < algorithm->pattern_count; k++)
-        if (!topology->profile->moves[algorithm->patterns[k]].is_possible) return false;
-    return true;
+    while (profile && !is_possible(algorithm, profile)) profile = profile->next;
+    return profile != NULL;
 }
 
 int32_t collective_rounds(const CollectiveAlgorithm *algorithm, ProgramCollectiveKind kind) {
@@ -67,11 +73,12 @@ static double efficiency_of(Efficiencies *self, int32_t link) {
     return self->of_link[link];
 }
 
-static double algorithm_seconds(const CollectiveAlgorithm *algorithm, ProgramCollectiveKind kind,
-                                const CollectiveTopology *topology, Efficiencies *efficiencies) {
-    double seconds = 0, bytes = efficiencies->bytes * (algorithm->moves_whole ? topology->devices : 1);
+/* With one way to see the group as islands. */
+static double seconds_with(const CollectiveAlgorithm *algorithm, ProgramCollectiveKind kind, int32_t devices,
+                           const CollectiveProfile *profile, Efficiencies *efficiencies) {
+    double seconds = 0, bytes = efficiencies->bytes * (algorithm->moves_whole ? devices : 1);
     for (int32_t p = 0; p < algorithm->pattern_count; p++) {
-        const CollectiveMove *move = &topology->profile->moves[algorithm->patterns[p]];
+        const CollectiveMove *move = &profile->moves[algorithm->patterns[p]];
         for (int32_t k = 0; k < move->step_count; k++) {
             const CollectiveStep *step = &move->steps[k];
             double slowest = 0;
@@ -86,6 +93,21 @@ static double algorithm_seconds(const CollectiveAlgorithm *algorithm, ProgramCol
     return collective_rounds(algorithm, kind) * seconds;
 }
 
+/* With the best; the algorithm can be used. */
+static double algorithm_seconds(const CollectiveAlgorithm *algorithm, const CollectiveProfile **islands,
+                                ProgramCollectiveKind kind, const CollectiveTopology *topology,
+                                Efficiencies *efficiencies) {
+    double seconds = INFINITY;
+    for (const CollectiveProfile *profile = topology->profile; profile; profile = profile->next) {
+        if (!is_possible(algorithm, profile)) continue;
+        double one = seconds_with(algorithm, kind, topology->devices, profile, efficiencies);
+        if (one >= seconds) continue;
+        seconds = one;
+        *islands = profile;
+    }
+    return seconds;
+}
+
 static double at_least_one(double bytes) {
     return bytes < 1 ? 1 : bytes;
 }
@@ -94,19 +116,24 @@ double collective_algorithm_seconds(const CollectiveAlgorithm *algorithm, Progra
                                     double bytes, const CollectiveTopology *topology,
                                     const Cluster *cluster) {
     Efficiencies efficiencies = {.cluster = cluster, .bytes = at_least_one(bytes)};
-    return algorithm_seconds(algorithm, kind, topology, &efficiencies);
+    const CollectiveProfile *islands;
+    return algorithm_seconds(algorithm, &islands, kind, topology, &efficiencies);
 }
 
-const CollectiveAlgorithm *collective_choose(double *seconds, ProgramCollectiveKind kind, double bytes,
+const CollectiveAlgorithm *collective_choose(double *seconds, const CollectiveProfile **islands,
+                                             ProgramCollectiveKind kind, double bytes,
                                              const CollectiveTopology *topology, const Cluster *cluster) {
     Efficiencies efficiencies = {.cluster = cluster, .bytes = at_least_one(bytes)};
     const CollectiveAlgorithm *best = NULL;
     *seconds = 0;
+    *islands = NULL;
     for (size_t k = 0; k < sizeof algorithms / sizeof *algorithms; k++) {
         if (!collective_can_use(&algorithms[k], kind, topology)) continue;
-        double one = algorithm_seconds(&algorithms[k], kind, topology, &efficiencies);
+        const CollectiveProfile *with = NULL;
+        double one = algorithm_seconds(&algorithms[k], &with, kind, topology, &efficiencies);
         if (best && one >= *seconds) continue;
         *seconds = one;
+        *islands = with;
         best = &algorithms[k];
     }
     return best;
@@ -118,7 +145,7 @@ typedef struct Builder {
     const Cluster *cluster;
     EdgeLoads loads;
     CollectiveGroup *groups;
-    CollectiveProfile *profiles; /* [group_count] in scratch memory */
+    CollectiveProfile *profiles; /* [group_count] in scratch memory, of the islands that are walked */
     int32_t group_count;
     int32_t partners; /* CollectiveWalk */
 } Builder;
@@ -203,13 +230,14 @@ static bool is_equal_step(const CollectiveStep *a, const CollectiveStep *b) {
 }
 
 static bool is_equal(const CollectiveProfile *a, const CollectiveProfile *b) {
+    if (!a || !b) return a == b;
     for (int32_t p = 0; p < COLLECTIVE_PATTERNS; p++) {
         const CollectiveMove *x = &a->moves[p], *y = &b->moves[p];
         if (x->is_possible != y->is_possible || x->step_count != y->step_count) return false;
         for (int32_t k = 0; k < x->step_count; k++)
             if (!is_equal_step(&x->steps[k], &y->steps[k])) return false;
     }
-    return true;
+    return is_equal(a->next, b->next);
 }
 
 /* Takes a profile out of scratch memory; NULL without memory. */
@@ -229,6 +257,7 @@ static const CollectiveProfile *keep(Arena *arena, const CollectiveProfile *prof
             move->steps[k].terms = terms;
         }
     }
+    if (copy->next) copy->next = keep(arena, copy->next);
     return arena->failed ? NULL : copy;
 }
 
@@ -242,20 +271,35 @@ AmStatus collective_profiles(CollectiveTopology *topologies, Arena *arena, const
                              AmError *error) {
     Arena scratch = {0};
     Builder self = {.arena = &scratch, .cluster = cluster, .group_count = group_count};
+    CollectiveGroup *groups = ARENA_ARRAY(&scratch, CollectiveGroup, group_count * COLLECTIVE_MOST_GROUPINGS);
+    CollectiveProfile *profiles =
+        ARENA_ARRAY(&scratch, CollectiveProfile, group_count * COLLECTIVE_MOST_GROUPINGS);
+    int32_t *groupings = ARENA_ARRAY(&scratch, int32_t, group_count), most = 1;
     self.groups = ARENA_ARRAY(&scratch, CollectiveGroup, group_count);
-    self.profiles = ARENA_ARRAY(&scratch, CollectiveProfile, group_count);
     const CollectiveProfile *different[MOST_COMPARED];
     int32_t different_count = 0;
     AmStatus status = scratch.failed ? am_fail_memory(error, group_count)
                                      : edge_loads_open(&self.loads, &scratch, cluster, error);
-    for (int32_t g = 0; g < group_count && status == AM_OK; g++)
-        status = collective_group(&self.groups[g], &scratch, cluster, members + (int64_t)g * group_size,
-                                  group_size, error);
+    for (int32_t g = 0; g < group_count && status == AM_OK; g++) {
+        status = collective_groupings(&groups[g * COLLECTIVE_MOST_GROUPINGS], &groupings[g], &scratch,
+                                      cluster, members + (int64_t)g * group_size, group_size, error);
+        if (groupings[g] > most) most = groupings[g];
+    }
     bool is_vast = !cluster->topology->is_tree && group_count > MOST_ROUTED / group_size;
     self.partners = is_vast ? FEW_PARTNERS : COLLECTIVE_MOST_PARTNERS;
-    for (int32_t g = 0; g < group_count && status == AM_OK; g++) self.groups[g].is_vast = is_vast;
-    for (int32_t p = 0; p < COLLECTIVE_PATTERNS && status == AM_OK && group_size > 1; p++)
-        status = walk_pattern(&self, (CollectivePatternKind)p, error);
+    /* All groups in their first islands, all in their second ones, ... */
+    for (int32_t v = 0; v < most && status == AM_OK; v++) {
+        self.profiles = &profiles[v * group_count];
+        for (int32_t g = 0; g < group_count; g++) {
+            int32_t last = groupings[g] - 1;
+            self.groups[g] = groups[g * COLLECTIVE_MOST_GROUPINGS + (v < last ? v : last)];
+            self.groups[g].is_vast = is_vast;
+            if (v + 1 < most) self.profiles[g].next = &profiles[(v + 1) * group_count + g];
+        }
+        for (int32_t p = 0; p < COLLECTIVE_PATTERNS && status == AM_OK && group_size > 1; p++)
+            status = walk_pattern(&self, (CollectivePatternKind)p, error);
+    }
+    self.profiles = profiles;
     for (int32_t g = 0; g < group_count && status == AM_OK; g++) {
         int32_t k = 0;
         while (k < different_count && !is_equal(different[k], &self.profiles[g])) k++;

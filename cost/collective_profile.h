@@ -7,8 +7,8 @@
  *     seconds = rounds x sum over steps of [latency + max over terms of b S / efficiency(S)].
  * A reduction that ends everywhere takes two rounds of ring(s), halving, hierarchical
  * or direct, one to reduce and scatter, one to gather. The quickest algorithm is
- * taken. Where the groups of a partition would choose differently each is priced as
- * if the others did what it does.
+ * taken, and of the ways to see a group as islands (collective_group.h) the best for it. Where the groups of
+ * a partition would choose differently each is priced as if the others did what it does.
  */
 #ifndef COST_COLLECTIVE_PROFILE_H
 #define COST_COLLECTIVE_PROFILE_H
@@ -31,6 +31,7 @@ typedef struct CollectiveMove {
 
 typedef struct CollectiveProfile {
     CollectiveMove moves[COLLECTIVE_PATTERNS];
+    const struct CollectiveProfile *next; /* of the same devices in other islands, or NULL */
 } CollectiveProfile;
 
 /* Topologies [group_count] of a partition, whose groups communicate together; profiles
@@ -57,8 +58,9 @@ int32_t collective_rounds(const CollectiveAlgorithm *algorithm, ProgramCollectiv
 /* Seconds of an algorithm that can be used. */
 double collective_algorithm_seconds(const CollectiveAlgorithm *algorithm, ProgramCollectiveKind kind,
                                     double bytes, const CollectiveTopology *topology, const Cluster *cluster);
-/* The quickest; NULL where there is nothing to do. */
-const CollectiveAlgorithm *collective_choose(double *seconds, ProgramCollectiveKind kind, double bytes,
+/* The quickest, and the islands with which it is; NULL where there is nothing to do. */
+const CollectiveAlgorithm *collective_choose(double *seconds, const CollectiveProfile **islands,
+                                             ProgramCollectiveKind kind, double bytes,
                                              const CollectiveTopology *topology, const Cluster *cluster);
 
 #endif

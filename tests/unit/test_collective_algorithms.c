@@ -306,6 +306,56 @@ static void prices_are_monotone(void **state) {
     close_cluster(&quick);
 }
 
+/* The same where links are said by edges: islands and rings stay what they are when one kind of link gets
+ * faster than the other. */
+static void islands_are_monotone(void **state) {
+    (void)state;
+    static const char *const graphs[] = {
+        /* Two full meshes of four; two switches and a bridge between them. */
+        "{\"for\": {\"a\": [0, 8], \"b\": [0, 8]}, \"where\": \"a < b && a/4 == b/4\", "
+        "\"from\": \"server0/device{a}\", \"to\": \"server0/device{b}\", \"link\": \"in\", \"width\": 2},"
+        "{\"for\": {\"d\": [0, 8]}, \"from\": \"server0/device{d}\", \"to\": \"p{d/4}\", \"link\": \"out\"},"
+        "{\"for\": {\"p\": [0, 2]}, \"from\": \"p{p}\", \"to\": \"host\", \"link\": \"out\"}",
+        /* A ring of pairs. */
+        "{\"for\": {\"p\": [0, 4]}, \"from\": \"server0/device{2*p}\", \"to\": \"server0/device{2*p+1}\", "
+        "\"link\": \"in\", \"width\": 3},"
+        "{\"for\": {\"p\": [0, 4]}, \"from\": \"server0/device{2*p+1}\", \"to\": "
+        "\"server0/device{(2*p+2)%8}\", \"link\": \"out\"}",
+        /* Pairs below switches, two of which hang on each of two sockets. */
+        "{\"for\": {\"d\": [0, 8]}, \"from\": \"server0/device{d}\", \"to\": \"p{d/2}\", \"link\": \"in\"},"
+        "{\"for\": {\"p\": [0, 4]}, \"from\": \"p{p}\", \"to\": \"socket{p/2}\", \"link\": \"in\"},"
+        "{\"from\": \"socket0\", \"to\": \"socket1\", \"link\": \"out\"}"};
+    static const double rates[] = {1e7, 3e8, 9e8, 1.1e9, 2.5e9, 1e10};
+    static const char *const meshes[] = {"x=3", "x=4", "x=6", "x=8", "x=2,y=4", "x=4,y=2"};
+    enum { RATES = sizeof rates / sizeof *rates, MESHES = sizeof meshes / sizeof *meshes };
+    for (size_t g = 0; g < sizeof graphs / sizeof *graphs; g++) {
+        double before[MESHES][PROGRAM_COLLECTIVE_KINDS][8];
+        for (size_t r = 0; r < RATES; r++) {
+            Fixture self;
+            Arena text = {0};
+            open_cluster(&self, 1, 8, rates[r],
+                         arena_format(&text, "\"topology\": {\"edges\": [%s]}", graphs[g]));
+            for (size_t m = 0; m < MESHES; m++) {
+                const CollectiveTopology *group = group_of(&self, meshes[m], 1);
+                for (int32_t k = 0; k < PROGRAM_COLLECTIVE_KINDS; k++) {
+                    double S = 100;
+                    for (int32_t size = 0; size < 8; size++, S *= 12) {
+                        double *last = &before[m][k][size];
+                        double now = collective_seconds((ProgramCollectiveKind)k, S, group, self.cluster);
+                        if (r > 0 && now > *last * (1 + 1e-12))
+                            fail_msg("graph %zu, %s, %s of %g bytes: %g s at %g bytes/s, %g s at %g", g,
+                                     meshes[m], program_collective_name((ProgramCollectiveKind)k), S, *last,
+                                     rates[r - 1], now, rates[r]);
+                        *last = now;
+                    }
+                }
+            }
+            close_cluster(&self);
+            arena_free(&text);
+        }
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(closed_forms_inside_a_server),
@@ -316,6 +366,7 @@ int main(void) {
         cmocka_unit_test(rails_are_not_shared),
         cmocka_unit_test(rings_use_all_links),
         cmocka_unit_test(islands_are_like_servers),
+        cmocka_unit_test(islands_are_monotone),
         cmocka_unit_test(prices_are_monotone),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
