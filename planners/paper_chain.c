@@ -129,6 +129,23 @@ static AmStatus add_seconds(Builder *self, Arena *scratch, AmError *error) {
     return AM_OK;
 }
 
+/* Every turn adds a weight's gradient to what the turns before have left; the module as read has one turn. */
+static void add_accumulation(Builder *self) {
+    const IrRoles *roles = self->context->roles;
+    for (int32_t p = 0; p < roles->parameter_count; p++) {
+        const IrShape *shape =
+            &self->context->canonical->instructions[roles->parameters[p].instruction].shape;
+        if (roles->parameters[p].role != IR_ROLE_WEIGHT || self->weight_place[p] < 0) continue;
+        const OperatorWork work = {.flops = (double)ir_shape_elements(shape),
+                                   .bytes = 3 * (double)ir_shape_bytes(shape), /* two read, one written */
+                                   .unit = OPERATOR_VECTOR,
+                                   .type = shape->type,
+                                   .is_run = true};
+        self->seconds[PAPER_BACKWARD][self->weight_place[p]] +=
+            operator_seconds(&work, &self->cluster->types[0]);
+    }
+}
+
 /* Bytes of forward values that forward operators behind a cut read, and that the backward pass reads. */
 static void add_bytes(Builder *self, int32_t *last_use) {
     const Choices *choices = self->context->choices;
@@ -207,7 +224,7 @@ static AmStatus find_pivots(Builder *self, Arena *scratch, AmError *error) {
 }
 
 AmStatus paper_chain_build(PaperChain **chain, Arena *arena, const PlanContext *context,
-                           const Cluster *cluster, int32_t parts, AmError *error) {
+                           const Cluster *cluster, int32_t micro_batches, int32_t devices, AmError *error) {
     int32_t count = context->rules->entry_count, all = context->canonical->instruction_count;
     int64_t batch = micro_batches_limit(context);
     Arena scratch = {0};
@@ -226,7 +243,8 @@ AmStatus paper_chain_build(PaperChain **chain, Arena *arena, const PlanContext *
     int32_t *last_use = ARENA_ARRAY(&scratch, int32_t, count + 1);
     AmStatus status = scratch.failed || arena->failed ? am_fail_memory(error, (int64_t)count * 60) : AM_OK;
     if (status == AM_OK) {
-        self.chain->parts = batch < parts ? (int32_t)batch : parts;
+        int64_t parts = (int64_t)micro_batches * devices;
+        self.chain->parts = (int32_t)(batch < parts ? batch : parts);
         for (int32_t i = 0; i < count; i++) last_use[i] = -1;
         find_outer(&self);
         find_weights(&self);
@@ -234,6 +252,7 @@ AmStatus paper_chain_build(PaperChain **chain, Arena *arena, const PlanContext *
         add_bytes(&self, last_use);
         status = add_seconds(&self, &scratch, error);
     }
+    if (status == AM_OK && micro_batches > 1) add_accumulation(&self);
     if (status == AM_OK) status = find_pivots(&self, &scratch, error);
     arena_free(&scratch);
     *chain = self.chain;

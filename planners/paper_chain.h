@@ -3,7 +3,8 @@
  *
  * Seconds are of one turn on one device that has its share of a micro-batch: the module is lowered once, with
  * the batch cut into as many parts, and every step of that program counts at the forward operator that it
- * belongs to: a backward operator at the last forward value (or weight) that it takes.
+ * belongs to: a backward operator at the last forward value (or weight) that it takes. Where there are
+ * several micro-batches every weight's gradient is added up besides.
  *
  * Between two products (dots, convolutions, loops) nothing is computed that is worth moving, so that of the
  * cuts there only the one at which least crosses is a pivot.
@@ -33,10 +34,10 @@ typedef struct PaperChain {
     int32_t parts;    /* of the batch, of which a device has one in a turn */
 } PaperChain;
 
-/* Of the module as read, its batch cut into at most `parts`. Everything lives in the arena.
+/* Of the module as read, whose micro-batches `devices` devices share. Everything lives in the arena.
  * AM_ERROR_INFEASIBLE for a module without a batch or without two products to cut between. */
 AmStatus paper_chain_build(PaperChain **chain, Arena *arena, const PlanContext *context,
-                           const Cluster *cluster, int32_t parts, AmError *error);
+                           const Cluster *cluster, int32_t micro_batches, int32_t devices, AmError *error);
 
 /* The paths of the weights that are first used last before a pivot and first behind it: near which layers it
  * lies. NULL: there is none. */

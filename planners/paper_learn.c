@@ -25,7 +25,7 @@ typedef struct TaskSettings {
 static const TaskSettings tasks[SPACE_COUNT] = {
     [SPACE_OPERATOR] = {5e-4, 2000, 64, 4, 10, 1e-6, 2000, 0},
     [SPACE_DATA] = {5e-4, 500, 32, 2, 20, 1e-6, 1000, 0},
-    [SPACE_PIPELINE] = {1e-3, 10000, 64, 16, 20, 5e-3, 1000, 10000},
+    [SPACE_PIPELINE] = {1e-3, 10000, 64, 16, 20, 5e-3, 3000, 10000},
 };
 
 static const char *const end_names[PAPER_ENDS] = {"settled", "steps", "episodes", "seconds", "interrupted"};

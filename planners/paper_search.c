@@ -244,8 +244,8 @@ static AmStatus search_pipeline(PaperSearching *self, AmError *error) {
     if (options->mesh)
         return am_fail(error, AM_ERROR_USAGE, "",
                        "--objective paper deals devices to stages by their arithmetic: no --mesh");
-    int32_t parts = report->micro_batches * (self->cluster->device_count / self->cluster->server_count);
-    TRY(paper_chain_build(&chain, self->arena, self->whole, self->cluster, parts, error));
+    TRY(paper_chain_build(&chain, self->arena, self->whole, self->cluster, report->micro_batches,
+                          self->cluster->device_count / self->cluster->server_count, error));
     TRY(paper_pipeline_create(&pipeline, self->arena, chain, self->cluster, report->micro_batches,
                               options->memory_fraction, error));
     TRY(paper_learn(&report->learning, &pipeline->base, options->space, options, error));

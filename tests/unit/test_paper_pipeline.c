@@ -23,7 +23,7 @@ static int open_t5(void **state) {
     const char *path = SOURCE_DIR "/datasets/models/t5_pipeline_6/model.hlo.pb.zst";
     if (plan_context_read(&fixture.context, path, NULL, &error) != AM_OK) fail_msg("%s", error.text);
     assert_int_equal(cluster_read(&fixture.cluster, &fixture.arena, "C", &error), AM_OK);
-    if (paper_chain_build(&fixture.chain, &fixture.arena, fixture.context, fixture.cluster, 32, &error) !=
+    if (paper_chain_build(&fixture.chain, &fixture.arena, fixture.context, fixture.cluster, 4, 8, &error) !=
         AM_OK)
         fail_msg("%s", error.text);
     *state = &fixture;
@@ -47,7 +47,8 @@ static PaperPipeline *pipeline_of(Fixture *fixture, double memory_fraction) {
     return pipeline;
 }
 
-/* What lies before pivots grows, and at the end is all of the module: every weight, backward twice forward.
+/* What lies before pivots grows, and at the end is all of the module: every weight, backward about twice
+ * forward, and what adds gradients up.
  */
 static void test_chain(void **state) {
     const Fixture *fixture = *state;
@@ -65,7 +66,7 @@ static void test_chain(void **state) {
     assert_true(fabs(chain->whole.weight_bytes - bytes) < 1);
     assert_true(fabs(chain->whole.state_bytes - 2 * bytes) < 0.01 * bytes); /* Adam's two moments */
     double ratio = chain->whole.seconds[PAPER_BACKWARD] / chain->whole.seconds[PAPER_FORWARD];
-    assert_true(ratio > 1.7 && ratio < 2.5);
+    assert_true(ratio > 1.8 && ratio < 3);
     for (int32_t k = 1; k < chain->count; k++) {
         const PaperPivot *a = &chain->pivots[k - 1], *b = &chain->pivots[k];
         assert_true(a->instruction < b->instruction && a->weights <= b->weights);
