@@ -8,6 +8,7 @@
 
 #include <math.h>
 
+#include "planners/bound.h"
 #include "planners/hybrid.h"
 #include "planners/paper_search.h"
 
@@ -32,12 +33,26 @@ static double least_bound(double bound, const SearchResult *found) {
     return is_known ? fmin(bound, found->plan->bound_seconds) : NAN;
 }
 
+/* How far the best plan of any number of stages can be from this one. */
+static AmStatus prove_stages(SearchResult *result, const PlanContext *whole, const Cluster *cluster,
+                             AmError *error) {
+    PlanBound bound;
+    TRY(plan_bound_of_work(&bound, whole, cluster, error));
+    result->plan->bound_seconds = fmin(bound.seconds, result->plan->predicted_step_seconds);
+    result->plan->bound = isnan(bound.seconds) ? NULL : "lower";
+    if (isnan(bound.seconds)) result->plan->bound_seconds = NAN;
+    if (result->plan->stage_count > 1) result->model_gap = NAN;
+    return AM_OK;
+}
+
 AmStatus search_micro_batches(SearchResult *result, Arena *arena, PlanContext *whole, const Cluster *cluster,
                               const SearchOptions *options, const MicroBatching *settings, AmError *error) {
     if (options->objective == OBJECTIVE_PAPER)
         return paper_search(result, arena, whole, cluster, options, settings, error);
-    if (options->space == SPACE_HYBRID && options->searcher != SEARCHER_EXPERT)
-        return hybrid_search(result, arena, whole, cluster, options, settings, error);
+    if (options->space == SPACE_HYBRID && options->searcher != SEARCHER_EXPERT) {
+        TRY(hybrid_search(result, arena, whole, cluster, options, settings, error));
+        return prove_stages(result, whole, cluster, error);
+    }
     int32_t numbers[MOST_NUMBERS], count = list_numbers(numbers, whole, settings);
     SearchOptions part = *options;
     SearchResult best = {0};
@@ -94,5 +109,5 @@ AmStatus search_micro_batches(SearchResult *result, Arena *arena, PlanContext *w
     *result = best;
     result->evaluations = evaluations;
     result->search_seconds = seconds;
-    return AM_OK;
+    return result->plan->stage_count > 1 ? prove_stages(result, whole, cluster, error) : AM_OK;
 }

@@ -9,6 +9,7 @@
 #include "cost/additive_bound.h"
 #include "cost/price.h"
 #include "planners/bound.h"
+#include "planners/micro_batch_search.h"
 #include "planners/search.h"
 #include "planners/searchers.h"
 #include "sample.h"
@@ -191,12 +192,40 @@ static void test_bounds_hold_for_searches(void **state) {
     }
 }
 
+/* Work bounds every number of stages: a pipeline by hand and the best of a hybrid search are above it, and
+ * it is half as much on twice the devices. */
+static void test_work_bounds_pipelines(void **state) {
+    (void)state;
+    double bounds[2];
+    for (int32_t k = 0; k < 2; k++) {
+        Arena arena = {0};
+        AmError error = {0};
+        Cluster *cluster;
+        PlanBound bound;
+        PlanContext *context = read_model("vgg_tiny");
+        assert_int_equal(cluster_read(&cluster, &arena, k == 0 ? "host:2" : "host:4", &error), AM_OK);
+        assert_int_equal(plan_bound_of_work(&bound, context, cluster, &error), AM_OK);
+        bounds[k] = bound.seconds;
+        SearchResult result;
+        SearchOptions options = {.space = SPACE_HYBRID, .memory_fraction = 0.9};
+        assert_int_equal(search_micro_batches(&result, &arena, context, cluster, &options,
+                                              &(MicroBatching){.micro_batches = 0}, &error),
+                         AM_OK);
+        assert_true(result.plan->predicted_step_seconds >= bound.seconds);
+        assert_true(fabs(result.plan->bound_seconds - bound.seconds) <= 1e-12);
+        cluster_free(cluster);
+        plan_context_free(context);
+        arena_free(&arena);
+    }
+    assert_true(bounds[0] > 0);
+    assert_true(fabs(bounds[0] / bounds[1] - 2) < 0.01);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_never_above_a_plan),
-        cmocka_unit_test(test_a_tree_is_solved),
-        cmocka_unit_test(test_layers_are_folded),
-        cmocka_unit_test(test_bounds_hold_for_searches),
+        cmocka_unit_test(test_never_above_a_plan),    cmocka_unit_test(test_a_tree_is_solved),
+        cmocka_unit_test(test_layers_are_folded),     cmocka_unit_test(test_bounds_hold_for_searches),
+        cmocka_unit_test(test_work_bounds_pipelines),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
