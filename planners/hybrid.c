@@ -7,6 +7,7 @@
 #include "base/clock.h"
 #include "planners/hybrid_balance.h"
 #include "planners/hybrid_plan.h"
+#include "planners/hybrid_shares.h"
 #include "planners/hybrid_stages.h"
 
 enum { MOST_NUMBERS = 17, MOST_FOUND = 24, BATCH = 2, LEAST_TRIES = 10, MOST_TRIES = 48, MOST_TRIED = 256 };
@@ -210,6 +211,23 @@ static AmStatus search_single(Hybrid *self, const MicroBatching *settings, AmErr
     return status;
 }
 
+/* ---- mixed devices ---- */
+
+/* Gives the plan, where it mixes device types in a stage, shares by their speeds if that is quicker. */
+static AmStatus share_by_speed(Hybrid *self, Plan **plan, AmError *error) {
+    const Cluster *cluster = self->plans.cluster;
+    double *speeds = ARENA_ARRAY(self->plans.arena, double, cluster->type_count);
+    Plan *shared;
+    if (!*plan || !self->model || self->plans.options->is_even || must_stop(self)) return AM_OK;
+    if (!hybrid_shares_apply(*plan, cluster)) return AM_OK;
+    if (!speeds) return am_fail_memory(error, cluster->type_count);
+    hybrid_model_speeds(self->model, speeds);
+    TRY(hybrid_shares_find(&shared, &self->evaluations, self->plans.arena, *plan, cluster, speeds,
+                           self->plans.options->memory_fraction, error));
+    if (shared) *plan = shared;
+    return AM_OK;
+}
+
 /* ---- all of it ---- */
 
 /* The best pipelines by tables of these numbers of micro-batches, simulated. */
@@ -270,6 +288,11 @@ static AmStatus run(Hybrid *self, const MicroBatching *settings, AmError *error)
         return status;
     }
     TRY(search_single(self, settings, error));
+    TRY(share_by_speed(self, &self->single.plan, error));
+    if (self->best) {
+        TRY(share_by_speed(self, &self->best->plan, error));
+        self->best->seconds = self->best->plan->predicted_step_seconds;
+    }
     if (self->best || self->single.plan) return AM_OK;
     if (self->nearest.needed_bytes > 0)
         return memory_fail(&self->nearest, self->plans.cluster, self->plans.options->memory_fraction, error);

@@ -220,7 +220,7 @@ AmStatus hybrid_model_open(HybridModel **model, LayerCosts *costs, const int32_t
     Arena arena = {0};
     HybridModel *self = ARENA_ARRAY(&arena, HybridModel, 1);
     if (!self) return am_fail_memory(error, (int64_t)sizeof *self);
-    *self = (HybridModel){.arena = arena, .costs = costs, .settings = *settings, .memory_scale = 1};
+    *self = (HybridModel){.arena = arena, .costs = costs, .settings = *settings};
     self->number_count = count < HYBRID_MOST_NUMBERS ? count : HYBRID_MOST_NUMBERS;
     memcpy(self->numbers, micro_batches, sizeof *micro_batches * (size_t)self->number_count);
     AmStatus status;
@@ -256,8 +256,19 @@ void hybrid_model_close(HybridModel *model) {
     arena_free(&arena);
 }
 
-void hybrid_model_scale_memory(HybridModel *model, double factor) {
-    model->memory_scale *= factor;
+void hybrid_model_speeds(const HybridModel *self, double *speeds) {
+    const LayerTable *table = NULL;
+    for (int32_t k = 0; k < self->table_count && !table; k++)
+        if (self->tables[k].found && self->tables[k].tensor == 1) table = &self->tables[k];
+    for (int32_t k = 0; k < self->table_count && !table; k++)
+        if (self->tables[k].found) table = &self->tables[k];
+    for (int32_t t = 0; t < self->costs->cluster->type_count; t++) {
+        double seconds = 0;
+        for (int32_t u = 0; table && u < self->costs->unit_count; u++)
+            seconds += layer_seconds(self->costs, table, LAYER_FORWARD, u, t) +
+                       layer_seconds(self->costs, table, LAYER_BACKWARD, u, t);
+        speeds[t] = seconds > 0 ? 1 / seconds : 1;
+    }
 }
 
 /* ---- stages ---- */
@@ -468,7 +479,7 @@ double hybrid_pipeline_seconds(const HybridModel *self, const HybridPipeline *pi
         int32_t kept = pipeline->stage_count - s;
         if (kept > pipeline->micro_batches) kept = pipeline->micro_batches;
         if (!hybrid_stage_cost(self, pipeline->micro_batches, stage, &costs[s])) return INFINITY;
-        double bytes = self->memory_scale * (costs[s].fixed_bytes + kept * costs[s].turn_bytes);
+        double bytes = (costs[s].fixed_bytes + kept * costs[s].turn_bytes);
         *excess = fmax(*excess, bytes / self->classes[stage->place.class].limit - 1);
         up[s] = hybrid_transfer_seconds(self, pipeline->micro_batches, stage->first_unit, stage->place.first,
                                         false);

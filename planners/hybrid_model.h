@@ -34,7 +34,6 @@ struct HybridModel {
     int32_t class_count;
     LayerTable *tables;
     int32_t table_count;
-    double memory_scale;
 };
 
 /* One unit of a stage with a recipe on a class of places: seconds of a turn, collectives among them. */

@@ -91,7 +91,7 @@ static BestStage *best_of(const Finder *self, int32_t class, int32_t kept, int32
 static void price_from(Finder *self, int32_t class, int32_t recipe, int32_t unit) {
     const HybridModel *model = self->model;
     const StagePricing *pricing = &self->pricings[class * MOST_RECIPES + recipe];
-    double limit = pricing->class->limit / model->memory_scale;
+    double limit = pricing->class->limit;
     StageSums sums = {0};
     for (int32_t end = unit + 1; end <= self->units; end++) {
         HybridCost cost;

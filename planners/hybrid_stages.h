@@ -79,9 +79,8 @@ double hybrid_pipeline_seconds(const HybridModel *model, const HybridPipeline *p
 /* The place [first, first + width), with its class; false where no stage may be there. */
 bool hybrid_model_place(const HybridModel *model, int32_t first, int32_t width, HybridPlace *place);
 
-/* Bytes are told from the tables; what runs is seen to need more or less. Scales limits for later searches.
- */
-void hybrid_model_scale_memory(HybridModel *model, double factor);
+/* How fast a device of each type runs the whole module, by the first table: [type], of any unit. */
+void hybrid_model_speeds(const HybridModel *model, double *speeds);
 
 /* The best `most` different pipelines, quickest first, of all numbers of micro-batches. `*count` may be 0. */
 AmStatus hybrid_stages_find(const HybridModel *model, HybridPipeline *pipelines, int32_t most, int32_t *count,
