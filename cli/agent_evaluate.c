@@ -23,6 +23,7 @@ typedef struct Evaluation {
     const Cli *cli;
     Agent *agent;
     int64_t stages, micro_batches; /* 0: by default */
+    int64_t width;
     Text rows;
     json_t *list;
 } Evaluation;
@@ -128,7 +129,8 @@ static AmStatus evaluate_file(Evaluation *evaluation, Arena *arena, const char *
     } else {
         TRY_OR_FAIL(read_graph(evaluation, subject, arena, &bytes, error));
     }
-    TRY_OR_FAIL(inference_grade_case(&result, &subject->problem, evaluation->agent, error));
+    TRY_OR_FAIL(inference_grade_case(&result, &subject->problem, evaluation->agent,
+                                     (int32_t)evaluation->width, error));
     add_row(evaluation, subject, &result);
 fail:
     file_release(&bytes);
@@ -164,12 +166,14 @@ static AmStatus evaluate_files(Evaluation *evaluation, AmError *error) {
     return status;
 }
 
-static AmStatus evaluate_sets(const Cli *cli, Agent *agent, AmError *error) {
+static AmStatus evaluate_sets(const Evaluation *evaluation, AmError *error) {
+    const Cli *cli = evaluation->cli;
     int64_t seed = 0, count = AGENT_DEFAULT_SETS;
     InferenceGrade grade;
     TRY(cli_integer(cli, "--seed", 0, 1000000, &seed, error));
     TRY(cli_integer(cli, "--count", 1, 10000000, &count, error));
-    TRY(inference_grade(&grade, agent, (uint64_t)seed + AGENT_EVALUATION_SEED, (int32_t)count, error));
+    TRY(inference_grade(&grade, evaluation->agent, (int32_t)evaluation->width,
+                        (uint64_t)seed + AGENT_EVALUATION_SEED, (int32_t)count, error));
     if (cli_has(cli, "--json"))
         return cli_output_json(
             cli,
@@ -198,10 +202,11 @@ static AmStatus evaluate_sets(const Cli *cli, Agent *agent, AmError *error) {
 AmStatus agent_evaluate(const Cli *cli, AmError *error) {
     if (cli->argument_count < 2)
         return am_fail(error, AM_ERROR_USAGE, "", "expected agent evaluate AGENT [FILE...]");
-    Evaluation evaluation = {.cli = cli};
+    Evaluation evaluation = {.cli = cli, .width = INFERENCE_WIDTH};
+    TRY(cli_integer(cli, "--width", 1, INFERENCE_MOST_WIDTH, &evaluation.width, error));
     TRY(inference_agent_read(&evaluation.agent, cli->arguments[1], error));
-    AmStatus status = cli->argument_count > 2 ? evaluate_files(&evaluation, error)
-                                              : evaluate_sets(cli, evaluation.agent, error);
+    AmStatus status =
+        cli->argument_count > 2 ? evaluate_files(&evaluation, error) : evaluate_sets(&evaluation, error);
     agent_free(evaluation.agent);
     return status;
 }

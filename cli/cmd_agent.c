@@ -27,7 +27,7 @@ typedef struct Report {
 static AmStatus report_progress(void *user, const InferenceProgress *progress, AmError *error) {
     Report *report = user;
     InferenceGrade grade;
-    TRY(inference_grade(&grade, progress->agent, REPORT_SEED, REPORT_SETS, error));
+    TRY(inference_grade(&grade, progress->agent, INFERENCE_WIDTH, REPORT_SEED, REPORT_SETS, error));
     if (cli_has(report->cli, "--json")) {
         text_append(&report->log,
                     "{\"episodes\":%lld,\"loss\":%.6g,\"return\":%.6g,\"mean_gap\":%.6g,\"percentile_95_"
@@ -105,6 +105,7 @@ static const CliOption options[] = {
     {"--cluster", "CLUSTER", "evaluate: the devices of profile graphs (default C)", false},
     {"--stages", "N", "evaluate: stages of files (default: one for each server; as arrays say)", false},
     {"--micro-batches", "M", "evaluate: of files (default 16; as arrays say)", false},
+    {"--width", "N", "evaluate: partial plans side by side (default 32; 1: the policy alone)", false},
     {"--count", "N", "evaluate: unseen sets (default 10000); generate: sets (default 1000)", false},
     CLI_OPTION_SEED,
     {0}};

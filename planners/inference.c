@@ -183,7 +183,8 @@ static AmStatus run_episode(ChainPlan *plan, const ChainProblem *problem, Agent 
     return AM_OK;
 }
 
-AmStatus inference_plan(ChainPlan *plan, const ChainProblem *problem, Agent *agent, AmError *error) {
+AmStatus inference_plan(ChainPlan *plan, const ChainProblem *problem, Agent *agent, int32_t width,
+                        AmError *error) {
     if (problem->chain->sets)
         return am_fail(error, AM_ERROR_USAGE, "",
                        "the agent cuts chains, not graphs: put the layers in a row");
@@ -199,7 +200,7 @@ AmStatus inference_plan(ChainPlan *plan, const ChainProblem *problem, Agent *age
     *within = *problem;
     within->chain = &coarse;
     TRY_OR_FAIL(inference_coarsen(&coarse, places, problem->chain, &arena, error));
-    TRY_OR_FAIL(run_episode(plan, within, agent, INFERENCE_WIDTH, &arena, error));
+    TRY_OR_FAIL(run_episode(plan, within, agent, width, &arena, error));
     for (int32_t s = 0; s <= plan->stages; s++) plan->places[s] = places[plan->places[s]];
 fail:
     arena_free(&arena);

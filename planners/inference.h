@@ -1,7 +1,8 @@
 /* Pipelines by inference: what a trained agent says about a chain, in milliseconds.
  *
- * Every stage is chosen once, by the smallest Q of its environment (inference_environment.h); nothing is
- * searched or improved afterwards. A longer chain is coarsened to 128 layers first (Auto-MAP section 4.5.1).
+ * Stages are chosen from the left by the smallest Q of their environment (inference_environment.h), the best
+ * `width` partial plans side by side, all at different places: a beam; with 1 the policy alone. No plan is
+ * improved afterwards. A longer chain is coarsened to 128 layers first (Auto-MAP section 4.5.1).
  *
  * A trained agent is a file of named arrays with the network's parameters; what it was trained with stands in
  * the file's metadata.
@@ -12,7 +13,8 @@
 #include "dqn/agent.h"
 #include "planners/inference_environment.h"
 
-#define INFERENCE_WIDTH 32
+#define INFERENCE_WIDTH      32 /* partial plans side by side, unless told otherwise */
+#define INFERENCE_MOST_WIDTH 1024
 
 /* Settings of agents of this environment, with the default sizes of their network. */
 AgentSettings inference_settings(void);
@@ -25,7 +27,8 @@ AmStatus inference_agent_write(Agent *agent, const char *path, const char *about
 
 /* The partition of a chain in problem->stages stages. AM_ERROR_INFEASIBLE: none fits the memory;
  * AM_ERROR_USAGE: the places are not those of a chain. */
-AmStatus inference_plan(ChainPlan *plan, const ChainProblem *problem, Agent *agent, AmError *error);
+AmStatus inference_plan(ChainPlan *plan, const ChainProblem *problem, Agent *agent, int32_t width,
+                        AmError *error);
 
 /* Many episodes side by side, for training and for the plan of one. */
 typedef struct InferenceBatch {

@@ -15,13 +15,13 @@ static double length_or_nan(const ChainProblem *problem, const ChainPlan *plan) 
     return chain_plan_is_valid(problem, plan) ? chain_plan_length(problem, plan) : NAN;
 }
 
-AmStatus inference_grade_case(InferenceCase *result, const ChainProblem *problem, Agent *agent,
+AmStatus inference_grade_case(InferenceCase *result, const ChainProblem *problem, Agent *agent, int32_t width,
                               AmError *error) {
     ChainExact exact;
     ChainPlan plan;
     *result = (InferenceCase){0};
     double start = clock_seconds();
-    TRY(inference_plan(&result->plan, problem, agent, error));
+    TRY(inference_plan(&result->plan, problem, agent, width, error));
     double middle = clock_seconds();
     TRY(chain_exact(&exact, problem, false, error));
     result->exact_seconds = clock_seconds() - middle;
@@ -46,9 +46,9 @@ static void add_baseline(double length, double exact, double *sum, int32_t *inva
 }
 
 static AmStatus grade_one(InferenceGrade *grade, double *excess, const ChainProblem *problem, Agent *agent,
-                          AmError *error) {
+                          int32_t width, AmError *error) {
     InferenceCase one;
-    TRY(inference_grade_case(&one, problem, agent, error));
+    TRY(inference_grade_case(&one, problem, agent, width, error));
     grade->mean_seconds += one.seconds;
     grade->most_seconds = fmax(grade->most_seconds, one.seconds);
     if (!one.is_valid) grade->invalid++;
@@ -60,7 +60,8 @@ static AmStatus grade_one(InferenceGrade *grade, double *excess, const ChainProb
     return AM_OK;
 }
 
-AmStatus inference_grade(InferenceGrade *grade, Agent *agent, uint64_t seed, int32_t count, AmError *error) {
+AmStatus inference_grade(InferenceGrade *grade, Agent *agent, int32_t width, uint64_t seed, int32_t count,
+                         AmError *error) {
     Arena arena = {0};
     AmStatus status = AM_OK;
     double *excess = ARENA_ARRAY(&arena, double, count);
@@ -72,7 +73,7 @@ AmStatus inference_grade(InferenceGrade *grade, Agent *agent, uint64_t seed, int
     }
     for (int32_t k = 0; k < count; k++) {
         inference_generate(set, seed, (uint64_t)k, false);
-        TRY_OR_FAIL(grade_one(grade, &excess[k], &set->problem, agent, error));
+        TRY_OR_FAIL(grade_one(grade, &excess[k], &set->problem, agent, width, error));
     }
     qsort(excess, (size_t)count, sizeof(double), compare);
     grade->mean /= count;

@@ -20,7 +20,8 @@ typedef struct InferenceGrade {
 } InferenceGrade;
 
 /* On sets 0 .. count - 1 under the seed. */
-AmStatus inference_grade(InferenceGrade *grade, Agent *agent, uint64_t seed, int32_t count, AmError *error);
+AmStatus inference_grade(InferenceGrade *grade, Agent *agent, int32_t width, uint64_t seed, int32_t count,
+                         AmError *error);
 
 /* One problem: lengths in seconds; NAN where a plan does not fit the memory. */
 typedef struct InferenceCase {
@@ -32,7 +33,7 @@ typedef struct InferenceCase {
 } InferenceCase;
 
 /* AM_ERROR_INFEASIBLE: no partition fits. */
-AmStatus inference_grade_case(InferenceCase *result, const ChainProblem *problem, Agent *agent,
+AmStatus inference_grade_case(InferenceCase *result, const ChainProblem *problem, Agent *agent, int32_t width,
                               AmError *error);
 
 #endif

@@ -59,7 +59,7 @@ static void plans_of_an_untrained_agent_are_valid(void **state) {
     (void)state;
     Agent *agent = random_agent(3);
     InferenceGrade grade;
-    assert_int_equal(inference_grade(&grade, agent, 11, 40, NULL), AM_OK);
+    assert_int_equal(inference_grade(&grade, agent, 8, 11, 40, NULL), AM_OK);
     assert_int_equal(grade.invalid, 0);
     assert_true(grade.mean >= 0 && grade.worst >= grade.percentile_95 && grade.percentile_95 >= 0);
     agent_free(agent);
@@ -125,7 +125,7 @@ static void long_chains_are_coarsened(void **state) {
     assert_int_equal(chain_problem_prepare(&problem, NULL), AM_OK);
     ChainPlan plan;
     Agent *agent = random_agent(1);
-    assert_int_equal(inference_plan(&plan, &problem, agent, NULL), AM_OK);
+    assert_int_equal(inference_plan(&plan, &problem, agent, 4, NULL), AM_OK);
     assert_true(chain_plan_is_valid(&problem, &plan));
     agent_free(agent);
     arena_free(&arena);
