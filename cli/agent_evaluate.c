@@ -12,10 +12,12 @@
 #include "base/file.h"
 #include "planners/chain_cluster.h"
 #include "planners/inference_grade.h"
+#include "planners/inference_guess.h"
 #include "planners/profile_graph.h"
 
 #define DEFAULT_CLUSTER       "C"
 #define DEFAULT_MICRO_BATCHES 16
+#define MODEL_MICRO_BATCHES   8 /* that the batches of most modules have */
 #define WEIGHT_FACTOR         4 /* weights, gradients and Adam's two moments */
 
 /* What a file is graded with, and the rows so far. */
@@ -113,7 +115,53 @@ static AmStatus read_graph(Evaluation *evaluation, Subject *subject, Arena *aren
     return chain_problem_prepare(problem, error);
 }
 
-static AmStatus evaluate_file(Evaluation *evaluation, Arena *arena, const char *path, AmError *error) {
+/* The layers of a module, by its tables for stages of equal width on the cluster. */
+static AmStatus read_model(Evaluation *evaluation, Subject *subject, Arena *arena, int32_t argument,
+                           AmError *error) {
+    const Cli *cli = evaluation->cli;
+    const char *name = cli_text(cli, "--cluster");
+    const ProblemSettings settings = {
+        .space = SPACE_AUTO, .memory_fraction = CLUSTER_DEFAULT_MEMORY_FRACTION, .budget = {.limit = 1}};
+    const HybridSettings of_model = {.memory_fraction = CLUSTER_DEFAULT_MEMORY_FRACTION};
+    int32_t micro_batches =
+        evaluation->micro_batches ? (int32_t)evaluation->micro_batches : MODEL_MICRO_BATCHES;
+    PlanContext *context = NULL;
+    Cluster *cluster = NULL;
+    LayerCosts *costs = NULL;
+    HybridModel *model = NULL;
+    AmStatus status;
+    TRY_OR_FAIL(cli_read_model(cli, argument, &context, error));
+    TRY_OR_FAIL(cluster_read(&cluster, arena, name ? name : DEFAULT_CLUSTER, error));
+    TRY_OR_FAIL(layer_costs_open(&costs, context, cluster, &settings, error));
+    TRY_OR_FAIL(hybrid_model_open(&model, costs, &micro_batches, 1, &of_model, error));
+    int32_t stages = evaluation->stages ? (int32_t)evaluation->stages : cluster->server_count;
+    if (!inference_layers(&subject->chain, &subject->problem, arena, model, micro_batches, stages))
+        status = am_fail(error, AM_ERROR_USAGE, "",
+                         "%s has no %d stages of equal width on %s with %d micro-batches", subject->name,
+                         stages, cluster->name, micro_batches);
+fail:
+    hybrid_model_close(model);
+    layer_costs_close(costs);
+    cluster_free(cluster);
+    plan_context_free(context);
+    return status;
+}
+
+/* A module as JSON is an object too. */
+static bool is_arrays(const FileBytes *bytes) {
+    return bytes->data[strspn(bytes->data, " \t\r\n")] == '{' && strstr(bytes->data, "automap-arrays-");
+}
+
+/* Whether a text begins as profile graphs do: a name, what it is, its figures. */
+static bool is_graph(const FileBytes *bytes) {
+    const char *line = bytes->data + strspn(bytes->data, "\r\n");
+    const char *end = line + strcspn(line, "\n");
+    const char *separator = strstr(line, " -- ");
+    return separator && separator < end;
+}
+
+static AmStatus evaluate_file(Evaluation *evaluation, Arena *arena, int32_t argument, AmError *error) {
+    const char *path = evaluation->cli->arguments[argument];
     FileBytes bytes;
     InferenceCase result;
     Subject *subject = ARENA_ARRAY(arena, Subject, 1);
@@ -122,12 +170,14 @@ static AmStatus evaluate_file(Evaluation *evaluation, Arena *arena, const char *
     subject->name = arena_copy_string(arena, bytes.name);
     subject->graph_exact = subject->graph_seconds = NAN;
     AmStatus status;
-    if (bytes.data[strspn(bytes.data, " \t\r\n")] == '{') {
+    if (is_arrays(&bytes)) {
         TRY_OR_FAIL(chain_arrays_parse(&subject->chain, &subject->problem, arena, subject->name, bytes.data,
                                        bytes.length, error));
         TRY_OR_FAIL(prepare(evaluation, &subject->problem, error));
-    } else {
+    } else if (is_graph(&bytes)) {
         TRY_OR_FAIL(read_graph(evaluation, subject, arena, &bytes, error));
+    } else {
+        TRY_OR_FAIL(read_model(evaluation, subject, arena, argument, error));
     }
     TRY_OR_FAIL(inference_grade_case(&result, &subject->problem, evaluation->agent,
                                      (int32_t)evaluation->width, error));
@@ -148,7 +198,7 @@ static AmStatus evaluate_files(Evaluation *evaluation, AmError *error) {
                        "file\tlayers\tstages\tmicro-batches\texact s\tagent\tgreedy\teven\tby "
                        "events\tgraph\tagent ms\texact ms\n");
     for (int32_t k = 2; k < cli->argument_count && status == AM_OK; k++) {
-        status = evaluate_file(evaluation, &arena, cli->arguments[k], error);
+        status = evaluate_file(evaluation, &arena, k, error);
         arena_free(&arena);
         arena = (Arena){0};
     }

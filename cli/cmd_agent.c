@@ -12,8 +12,8 @@
 #include "planners/inference_grade.h"
 #include "planners/inference_train.h"
 
-#define DEFAULT_EPISODES 300000
-#define DEFAULT_REPORTS  15
+#define DEFAULT_EPISODES 100000
+#define DEFAULT_REPORTS  5
 #define REPORT_SETS      500
 #define REPORT_SEED      1000003 /* sets that no training under a smaller seed has seen */
 
@@ -98,13 +98,13 @@ static AmStatus run(const Cli *cli, AmError *error) {
 }
 
 static const CliOption options[] = {
-    {"--episodes", "N", "train: episodes in all (default 300000)", false},
-    {"--report", "N", "train: episodes between reports and checkpoints (default: a fifteenth)", false},
+    {"--episodes", "N", "train: episodes in all (default 100000)", false},
+    {"--report", "N", "train: episodes between reports and checkpoints (default: a fifth)", false},
     {"--checkpoint", "FILE", "train: state to continue from, written at every report", false},
     {"--resume", NULL, "train: goes on from --checkpoint", false},
-    {"--cluster", "CLUSTER", "evaluate: the devices of profile graphs (default C)", false},
+    {"--cluster", "CLUSTER", "evaluate: the devices of profile graphs and modules (default C)", false},
     {"--stages", "N", "evaluate: stages of files (default: one for each server; as arrays say)", false},
-    {"--micro-batches", "M", "evaluate: of files (default 16; as arrays say)", false},
+    {"--micro-batches", "M", "evaluate: of files (default 16, modules 8; as arrays say)", false},
     {"--width", "N", "evaluate: partial plans side by side (default 32; 1: the policy alone)", false},
     {"--count", "N", "evaluate: unseen sets (default 10000); generate: sets (default 1000)", false},
     CLI_OPTION_SEED,

@@ -80,6 +80,10 @@ static AmStatus read_options(const Cli *cli, SearchOptions *options, AmError *er
                        "--device is where the DQN is trained: --searcher %s has none",
                        searcher_name((Searcher)searcher));
     TRY(dqn_device_check((DqnDevice)device, error));
+    options->agent = cli_text(cli, "--agent");
+    if (options->agent && space != SPACE_HYBRID && searcher != SEARCHER_AGENT)
+        return am_fail(error, AM_ERROR_USAGE, "", "--agent cuts pipelines: it goes with --space hybrid");
+    if (searcher == SEARCHER_AGENT && !cli_has(cli, "--space")) space = SPACE_HYBRID;
     options->objective = (SearchObjective)objective;
     options->space = (PlanSpace)space;
     options->searcher = (Searcher)searcher;
@@ -519,6 +523,8 @@ static const CliOption options[] = {
      true},
     {"--init-plan", "PLAN", "a further plan to start from", false},
     {"--log", "LOG.jsonl", "one line per episode: evaluations, reward, best, epsilon, loss", false},
+    {"--agent", "AGENT",
+     "the trained agent that guesses pipelines (default: the one built in); --space hybrid", false},
     CLI_OPTION_SEED,
     CLI_OPTION_ROLES,
     {0}};

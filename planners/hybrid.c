@@ -9,8 +9,17 @@
 #include "planners/hybrid_plan.h"
 #include "planners/hybrid_shares.h"
 #include "planners/hybrid_stages.h"
+#include "planners/inference_guess.h"
 
-enum { MOST_NUMBERS = 17, MOST_FOUND = 24, BATCH = 2, LEAST_TRIES = 10, MOST_TRIES = 48, MOST_TRIED = 256 };
+enum {
+    MOST_NUMBERS = 17,
+    MOST_FOUND = 24,
+    BATCH = 2,
+    LEAST_TRIES = 10,
+    MOST_TRIES = 48,
+    MOST_TRIED = 256,
+    MOST_GUESSES = 4
+};
 /* Simulated plans, unless the user says how many: as many as such a number of instructions has. */
 enum { INSTRUCTIONS_TRIED = 210000 };
 /* A plan of one stage takes a fraction of that; it is searched where the tables see it near the best
@@ -194,7 +203,8 @@ static AmStatus search_single(Hybrid *self, const MicroBatching *settings, AmErr
     if (!is_wanted || (self->best && must_stop(self))) return AM_OK;
     AmError refusal = {0};
     options.space = SPACE_AUTO;
-    if (options.searcher == SEARCHER_EXHAUSTIVE) options.searcher = SEARCHER_DQN;
+    if (options.searcher == SEARCHER_EXHAUSTIVE || options.searcher == SEARCHER_AGENT)
+        options.searcher = SEARCHER_DQN;
     if (options.evaluations == search_default_evaluations(options.searcher) || options.evaluations == 0)
         options.evaluations = STAGE_EVALUATIONS * self->most_tries;
     if (self->deadline > 0) options.seconds = fmax(self->deadline - clock_seconds(), 1e-3);
@@ -230,6 +240,34 @@ static AmStatus share_by_speed(Hybrid *self, Plan **plan, AmError *error) {
 
 /* ---- all of it ---- */
 
+/* Puts a pipeline among those found, by its seconds; the slowest gives way where there are enough. */
+static void add_found(Hybrid *self, const HybridPipeline *pipeline) {
+    int32_t at = self->found_count;
+    for (int32_t k = 0; k < self->found_count; k++)
+        if (same_pipeline(&self->found[k], pipeline)) return;
+    while (at > 0 && self->found[at - 1].seconds > pipeline->seconds) at--;
+    if (at == MOST_FOUND) return;
+    if (self->found_count < MOST_FOUND) self->found_count++;
+    for (int32_t k = self->found_count - 1; k > at; k--) self->found[k] = self->found[k - 1];
+    self->found[at] = *pipeline;
+}
+
+/* The inference agent's pipelines beside those found, or with its searcher in place of them. */
+static AmStatus add_guesses(Hybrid *self, AmError *error) {
+    const SearchOptions *options = self->plans.options;
+    HybridPipeline guesses[MOST_GUESSES];
+    Agent *agent;
+    int32_t count;
+    if (options->agent) TRY(inference_agent_read(&agent, options->agent, error));
+    else TRY(inference_agent_built_in(&agent, error));
+    AmStatus status = inference_guess(guesses, MOST_GUESSES, &count, self->model, agent, error);
+    agent_free(agent);
+    TRY(status);
+    if (options->searcher == SEARCHER_AGENT && count > 0) self->found_count = 0;
+    for (int32_t k = 0; k < count; k++) add_found(self, &guesses[k]);
+    return AM_OK;
+}
+
 /* The best pipelines by tables of these numbers of micro-batches, simulated. */
 static AmStatus try_numbers(Hybrid *self, const int32_t *numbers, int32_t count, bool has_few_turns,
                             AmError *error) {
@@ -243,6 +281,7 @@ static AmStatus try_numbers(Hybrid *self, const int32_t *numbers, int32_t count,
     TRY(hybrid_model_open(&self->model, self->costs, numbers, count, &settings, error));
     self->evaluations += hybrid_model_evaluations(self->model);
     TRY(hybrid_stages_find(self->model, self->found, MOST_FOUND, &self->found_count, error));
+    TRY(add_guesses(self, error));
     if (self->found_count > most) self->found_count = (int32_t)most;
     TRY(hybrid_plans_open(&self->plans, self->found, self->found_count, error));
     return try_pipelines(self, self->found, self->found_count, wanted_schedule(options), error);

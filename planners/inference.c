@@ -4,7 +4,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "automap_agent.h"
 #include "base/array_file.h"
+#include "base/json.h"
 
 #define FORMAT    "automap-agent-1"
 #define MOST_SIZE 4096 /* of a hidden layer in a file */
@@ -40,30 +42,43 @@ fail:
     return status;
 }
 
+/* An agent of these layers and parameters. */
+static AmStatus make_agent(Agent **agent, const int32_t *hidden, int64_t hidden_count,
+                           const float *parameters, int64_t count, const char *source, AmError *error) {
+    AgentSettings settings = inference_settings();
+    if (hidden_count > NETWORK_MAX_HIDDEN)
+        return am_fail(error, AM_ERROR_INPUT, source, "%lld hidden layers; expected at most %d",
+                       (long long)hidden_count, NETWORK_MAX_HIDDEN);
+    settings.hidden_count = (int32_t)hidden_count;
+    settings.replay_capacity = settings.batch; /* it learns no more */
+    for (int32_t k = 0; k < settings.hidden_count; k++) {
+        settings.hidden[k] = hidden[k];
+        if (hidden[k] < 1 || hidden[k] > MOST_SIZE)
+            return am_fail(error, AM_ERROR_INPUT, source, "hidden[%d] is %d; expected 1 to %d", k, hidden[k],
+                           MOST_SIZE);
+    }
+    TRY(agent_create(agent, &settings, INFERENCE_FEATURES, 1, error));
+    AmStatus status = agent_set_parameters(*agent, parameters, count, source, error);
+    if (status == AM_OK) return AM_OK;
+    agent_free(*agent);
+    *agent = NULL;
+    return status;
+}
+
 static AmStatus read_parameters(Agent **agent, ArrayFile *file, AmError *error) {
     const ArrayEntry *hidden = array_file_find(file, "hidden"), *entry = array_file_find(file, "parameters");
-    AgentSettings settings = inference_settings();
     const char *const *metadata = file->metadata;
     while (metadata && *metadata && strcmp(metadata[0], "format") != 0) metadata += 2;
     if (!metadata || !*metadata || strcmp(metadata[1], FORMAT) != 0 || !hidden || !entry ||
-        hidden->type != DTYPE_S32 || hidden->rank != 1 || hidden->dimensions[0] > NETWORK_MAX_HIDDEN ||
-        entry->type != DTYPE_F32 || entry->rank != 1)
+        hidden->type != DTYPE_S32 || hidden->rank != 1 || entry->type != DTYPE_F32 || entry->rank != 1)
         return am_fail(error, AM_ERROR_INPUT, file->path, "expected a trained agent (%s)", FORMAT);
-    settings.hidden_count = (int32_t)hidden->dimensions[0];
-    settings.replay_capacity = settings.batch; /* it learns no more */
-    TRY(array_file_read(file, hidden, settings.hidden, error));
-    for (int32_t k = 0; k < settings.hidden_count; k++)
-        if (settings.hidden[k] < 1 || settings.hidden[k] > MOST_SIZE)
-            return am_fail(error, AM_ERROR_INPUT, file->path, "hidden[%d] is %d; expected 1 to %d", k,
-                           settings.hidden[k], MOST_SIZE);
-    TRY(agent_create(agent, &settings, INFERENCE_FEATURES, 1, error));
-    float *parameters = malloc((size_t)entry->bytes + 1);
-    if (!parameters) return am_fail_memory(error, entry->bytes);
-    AmStatus status = array_file_read(file, entry, parameters, error);
-    if (status == AM_OK)
-        status = agent_set_parameters(*agent, parameters, entry->dimensions[0], file->path, error);
-    free(parameters);
-    return status;
+    int32_t *sizes = arena_alloc(&file->arena, (size_t)hidden->bytes + 1);
+    float *parameters = arena_alloc(&file->arena, (size_t)entry->bytes + 1);
+    if (!sizes || !parameters) return am_fail_memory(error, hidden->bytes + entry->bytes);
+    TRY(array_file_read(file, hidden, sizes, error));
+    TRY(array_file_read(file, entry, parameters, error));
+    return make_agent(agent, sizes, hidden->dimensions[0], parameters, entry->dimensions[0], file->path,
+                      error);
 }
 
 AmStatus inference_agent_read(Agent **agent, const char *path, AmError *error) {
@@ -72,10 +87,40 @@ AmStatus inference_agent_read(Agent **agent, const char *path, AmError *error) {
     TRY(array_file_open(&file, path, error));
     AmStatus status = read_parameters(agent, &file, error);
     array_file_close(&file);
-    if (status != AM_OK) {
-        agent_free(*agent);
-        *agent = NULL;
-    }
+    return status;
+}
+
+/* The bytes of an array in a safetensors file that inference_agent_write wrote. */
+static const unsigned char *find_array(json_t *header, const unsigned char *data, const char *name,
+                                       int64_t *bytes) {
+    json_t *offsets = json_object_get(json_object_get(header, name), "data_offsets");
+    int64_t begin = json_integer_value(json_array_get(offsets, 0)),
+            end = json_integer_value(json_array_get(offsets, 1));
+    *bytes = end - begin;
+    return data + begin;
+}
+
+AmStatus inference_agent_built_in(Agent **agent, AmError *error) {
+    static const char source[] = "the agent built in";
+    uint64_t length;
+    json_t *header;
+    int64_t hidden_bytes, bytes;
+    int32_t hidden[NETWORK_MAX_HIDDEN];
+    *agent = NULL;
+    memcpy(&length, pipeline_agent, sizeof(length));
+    TRY(json_parse(&header, source, (const char *)pipeline_agent + sizeof(length), (size_t)length, error));
+    const unsigned char *data = pipeline_agent + sizeof(length) + length;
+    const unsigned char *sizes = find_array(header, data, "hidden", &hidden_bytes);
+    const unsigned char *values = find_array(header, data, "parameters", &bytes);
+    json_decref(header);
+    float *parameters = malloc((size_t)bytes + 1);
+    if (!parameters) return am_fail_memory(error, bytes);
+    if (hidden_bytes > (int64_t)sizeof(hidden)) hidden_bytes = sizeof(hidden);
+    memcpy(hidden, sizes, (size_t)hidden_bytes);
+    memcpy(parameters, values, (size_t)bytes);
+    AmStatus status = make_agent(agent, hidden, hidden_bytes / (int64_t)sizeof(int32_t), parameters,
+                                 bytes / (int64_t)sizeof(float), source, error);
+    free(parameters);
     return status;
 }
 

@@ -22,6 +22,8 @@ AgentSettings inference_settings(void);
 /* Reads a file that inference_agent_write wrote; agent_free releases the agent. AM_ERROR_INPUT: it is none.
  */
 AmStatus inference_agent_read(Agent **agent, const char *path, AmError *error);
+/* The agent that the library was built with, datasets/agents/pipeline.safetensors. */
+AmStatus inference_agent_built_in(Agent **agent, AmError *error);
 /* `about`: one line on how it was trained. */
 AmStatus inference_agent_write(Agent *agent, const char *path, const char *about, AmError *error);
 

@@ -19,7 +19,8 @@
     X(EXACT, "exact", "branch and bound over the lists of every mesh")        \
     X(EXHAUSTIVE, "exhaustive", "every plan of the space")                    \
     X(RANDOM, "random", "one random valid plan")                              \
-    X(EXPERT, "expert", "the expert plan that --expert names")
+    X(EXPERT, "expert", "the expert plan that --expert names")                \
+    X(AGENT, "agent", "pipelines as the inference agent cuts them; --space hybrid")
 typedef enum Searcher {
 #define SEARCHER_ENUM(name, text, help) SEARCHER_##name,
     SEARCHER_LIST(SEARCHER_ENUM)
@@ -73,8 +74,9 @@ typedef struct SearchOptions {
     double seconds;      /* cap on time, 0: none */
     double memory_fraction;
     uint64_t seed;
-    DqnDevice device; /* of the DQN: where its network is trained */
-    bool no_seeds;    /* start without the expert plans */
+    DqnDevice device;  /* of the DQN: where its network is trained */
+    const char *agent; /* file of the pipeline inference agent; NULL: the one built in */
+    bool no_seeds;     /* start without the expert plans */
     bool no_polish;
     const PropagationPin *pins; /* [pin_count]: decisions that every plan keeps */
     int32_t pin_count;

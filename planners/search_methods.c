@@ -303,6 +303,11 @@ static AmStatus explore_greedy(Problem *problem, const SearchOptions *options, d
     return greedy_search(problem, error);
 }
 
+static AmStatus search_agent(Searching *self, ExploreFunction *explore, AmError *error) {
+    (void)self, (void)explore;
+    return am_fail(error, AM_ERROR_USAGE, "", "--searcher agent cuts pipelines: it goes with --space hybrid");
+}
+
 /* How a searcher goes about it, and how it explores one problem where it does that. */
 typedef struct SearchMethod {
     AmStatus (*run)(Searching *self, ExploreFunction *explore, AmError *error);
@@ -318,6 +323,7 @@ static const SearchMethod methods[SEARCHER_COUNT] = {
     [SEARCHER_EXHAUSTIVE] = {search_exhaustive, NULL, true},
     [SEARCHER_RANDOM] = {search_random, NULL, false},
     [SEARCHER_EXPERT] = {search_expert, NULL, false},
+    [SEARCHER_AGENT] = {search_agent, NULL, false},
 };
 
 AmStatus search_method_run(Searching *self, AmError *error) {

@@ -1,0 +1,23 @@
+/* The inference agent's pipelines of a module: first guesses of the hybrid search.
+ *
+ * The units of layer_costs.h become the layers of a chain, with the seconds and bytes of a stage of equal
+ * width without a tensor axis; the cluster's servers, or equal parts of them, the units of devices. For each
+ * number of micro-batches and of stages the agent cuts both at once; cuts of devices at which no stage may
+ * lie are passed over. Every stage then works by the recipe of the model's that is quickest for all of them
+ * and fits.
+ */
+#ifndef PLANNERS_INFERENCE_GUESS_H
+#define PLANNERS_INFERENCE_GUESS_H
+
+#include "planners/hybrid_stages.h"
+#include "planners/inference.h"
+
+/* The chain of the model's layers and the problem on it; false: the tables have no stages of that width. */
+bool inference_layers(Chain *chain, ChainProblem *problem, Arena *arena, const HybridModel *model,
+                      int32_t micro_batches, int32_t stages);
+
+/* The best `most` guesses by the tables, quickest first, those that do not fit left out. */
+AmStatus inference_guess(HybridPipeline *pipelines, int32_t most, int32_t *count, const HybridModel *model,
+                         Agent *agent, AmError *error);
+
+#endif
