@@ -434,6 +434,10 @@ static AmStatus search_and_write(const Cli *cli, Searched *self, AmError *error)
     TRY(cli_read_model(cli, 0, &self->context, error));
     self->import_seconds = clock_seconds() - started;
     TRY(read_kept(cli, self, error));
+    bool is_scaled = !cli_has(cli, "--evaluations") && !cli_has(cli, "--objective");
+    if (is_scaled && self->options.space != SPACE_HYBRID)
+        self->options.evaluations =
+            search_evaluations_for(self->options.searcher, self->context->canonical->instruction_count);
     if (initial) TRY(plan_read(&plan, &self->initial_root, &self->arena, self->context, initial, error));
     self->options.initial = plan;
     self->options.is_even = cli_has(cli, "--even");
@@ -495,8 +499,9 @@ static const CliOption options[] = {
     {"--mesh", "data=4,model=8", "the mesh (default: every ordered split of the devices into data x model)",
      false},
     {"--evaluations", "N",
-     "plans priced at most (default " VALUE_OF(SEARCH_DEFAULT_EVALUATIONS) "; exact: " VALUE_OF(
-         SEARCH_EXACT_EVALUATIONS) ")",
+     "plans priced at most (default " VALUE_OF(SEARCH_DEFAULT_EVALUATIONS) ", fewer for more than 24,000 "
+                                                                           "instructions; exact: " VALUE_OF(
+                                                                               SEARCH_EXACT_EVALUATIONS) ")",
      false},
     {"--seconds", "S", "stop after S seconds; the result then depends on the machine", false},
     {"--memory-fraction", "F", "of a device's memory that a plan may fill (default 0.9)", false},

@@ -61,7 +61,9 @@ const char *search_objective_name(SearchObjective objective); /* "time", "paper"
 
 #define SEARCH_DEFAULT_EVALUATIONS 500
 #define SEARCH_PAPER_EPISODES      20000
-#define SEARCH_EXACT_EVALUATIONS   5000 /* the default of SEARCHER_EXACT */
+#define SEARCH_EXACT_EVALUATIONS   5000     /* the default of SEARCHER_EXACT */
+#define SEARCH_DEFAULT_WORK        12000000 /* plans times instructions */
+#define SEARCH_LEAST_EVALUATIONS   40
 #define SEARCH_DEFAULT_CHUNKS      2
 
 typedef struct SearchOptions {
@@ -113,6 +115,9 @@ typedef struct SearchResult {
 } SearchResult;
 
 int64_t search_default_evaluations(Searcher searcher);
+/* The same for a module of so many instructions: of large ones fewer, so that plans times instructions have a
+ * limit. */
+int64_t search_evaluations_for(Searcher searcher, int32_t instructions);
 
 /* Whether the plans of a search have several stages. */
 bool search_has_stages(const SearchOptions *options);

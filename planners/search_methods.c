@@ -335,6 +335,13 @@ int64_t search_default_evaluations(Searcher searcher) {
     return searcher == SEARCHER_EXACT ? SEARCH_EXACT_EVALUATIONS : SEARCH_DEFAULT_EVALUATIONS;
 }
 
+int64_t search_evaluations_for(Searcher searcher, int32_t instructions) {
+    int64_t most = search_default_evaluations(searcher);
+    int64_t evaluations = SEARCH_DEFAULT_WORK / (instructions > 0 ? instructions : 1);
+    if (evaluations > most) return most;
+    return evaluations > SEARCH_LEAST_EVALUATIONS ? evaluations : SEARCH_LEAST_EVALUATIONS;
+}
+
 bool search_method_takes_experts(Searcher searcher) {
     return methods[searcher].takes_experts;
 }
