@@ -108,6 +108,7 @@ static LearnerSettings learner_settings(const AgentSettings *settings, int32_t o
 /* Room for the values of `rows` observations. */
 static AmStatus reserve_values(Agent *agent, int32_t rows, AmError *error) {
     if (rows <= agent->values_rows) return AM_OK;
+    if (rows < 2 * agent->values_rows) rows = 2 * agent->values_rows;
     size_t row = sizeof(float) * (size_t)agent->shape.action_count;
     float *values = arena_grow(&agent->arena, NULL, 0, row * (size_t)rows);
     if (!values) return am_fail_memory(error, (int64_t)row * rows);
@@ -238,10 +239,9 @@ AmStatus agent_values(Agent *agent, const float *observations, int32_t count, fl
     return keep(agent, status, error);
 }
 
-/* Fills actions[count] with random choices, or CHOOSE where the values decide;
- * returns whether any do. */
-enum { CHOOSE = -2 };
+enum { BY_VALUE = -2 }; /* in the place of an action that is still to be chosen */
 
+/* Fills actions[count] with random choices or BY_VALUE; returns whether any is the latter. */
 static bool explore(Agent *agent, const uint8_t *masks, int32_t count, int32_t *actions) {
     bool any = false;
     for (int32_t i = 0; i < count; i++) {
@@ -249,7 +249,7 @@ static bool explore(Agent *agent, const uint8_t *masks, int32_t count, int32_t *
         double epsilon = agent_epsilon(agent);
         agent->explored++;
         bool random = random_uniform(&agent->random) < epsilon;
-        actions[i] = random ? random_action(agent, mask) : CHOOSE;
+        actions[i] = random ? random_action(agent, mask) : BY_VALUE;
         any = any || !random;
     }
     return any;
@@ -258,8 +258,9 @@ static bool explore(Agent *agent, const uint8_t *masks, int32_t count, int32_t *
 AmStatus agent_act_many(Agent *agent, const float *observations, const uint8_t *masks, int32_t count,
                         bool greedy, int32_t *actions, AmError *error) {
     int64_t action_count = agent->shape.action_count, noise = LEARNER_NO_NOISE;
-    for (int32_t i = 0; i < count; i++) actions[i] = greedy ? CHOOSE : -1;
+    for (int32_t i = 0; i < count; i++) actions[i] = -1;
     TRY(agent_check(agent, error));
+    for (int32_t i = 0; i < count && greedy; i++) actions[i] = BY_VALUE;
     if (!greedy && !explore(agent, masks, count, actions)) return AM_OK;
     if (!greedy && agent->shape.noisy) noise = agent->noise_draws++;
     AmStatus status = reserve_values(agent, count, &agent->failure);
@@ -267,7 +268,7 @@ AmStatus agent_act_many(Agent *agent, const float *observations, const uint8_t *
         status = learner_values(agent->learner, observations, count, noise, agent->values, &agent->failure);
     for (int32_t i = 0; i < count; i++)
         if (status != AM_OK) actions[i] = -1;
-        else if (actions[i] == CHOOSE)
+        else if (actions[i] == BY_VALUE)
             actions[i] = loss_best_action(agent->values + i * action_count,
                                           masks ? masks + i * action_count : NULL, (int32_t)action_count);
     return keep(agent, status, error);

@@ -110,7 +110,7 @@ AmStatus agent_act_many(Agent *agent, const float *observations, const uint8_t *
                         bool greedy, int32_t *actions, AmError *error);
 
 /* values[count, action_count] of observations[count, observation_size], for
- * planners that rank many candidates at once; a row's do not depend on the others. */
+ * planners that rank many candidates at once. A row's do not depend on the others. */
 AmStatus agent_values(Agent *agent, const float *observations, int32_t count, float *values, AmError *error);
 
 /* One step of the environment; the arrays stay the caller's. */
