@@ -1,7 +1,7 @@
 /* A lower bound of the additive model over all choices of labels, in no more memory than a few layers take.
  *
  * Tree-reweighted message passing (Kolmogorov 2006) on the dual of the linear relaxation. Repeated layers
- * are folded: nodes whose surroundings look alike to a depth of FOLD_ROUNDS edges share their messages. Any
+ * are folded: nodes whose surroundings look alike to a depth of so many edges share their messages. Any
  * messages give a bound, and what they give is summed over the unfolded graph, alike nodes times their
  * number; so folding costs tightness at most, never truth.
  */

@@ -1,0 +1,77 @@
+"""Gaps of searched plans: how far the best plan can be from the one found.
+
+    python3 bench/gaps.py [--space auto|hybrid] [MODEL CLUSTER ...]
+
+Columns: the plan's step, the bound that is proved for every plan of the space, gap, model gap (docs/optimality.md), plans
+priced, seconds of import and search, peak memory. Run in the source folder, on an idle machine for the times.
+"""
+
+import argparse
+import json
+import os
+import resource
+import subprocess
+import sys
+
+AUTOMAP = os.environ.get("AUTOMAP", "build/automap")
+CASES = [
+    ("mlp", "C"),
+    ("vgg19", "C"),
+    ("gpt2", "C"),
+    ("bert48", "C"),
+    ("t5_paper_6", "C"),
+    ("resnet50_batch16", "C"),
+    ("moe_tiny", "C"),
+    ("t5_paper_24_11b", "C"),
+    ("llama3_8b", "h100:4"),
+]
+
+
+def model_file(model):
+    for suffix in ("", ".zst"):
+        path = f"datasets/models/{model}/model.hlo.pb{suffix}"
+        if os.path.exists(path):
+            return path
+    sys.exit(f"gaps.py: no module of {model}; run it in the source folder")
+
+
+def searched(model, cluster, space):
+    command = [AUTOMAP, "search", model_file(model), "--cluster", cluster, "--space", space, "-o", os.devnull, "--json"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    out, err = process.communicate()
+    peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1024
+    if process.returncode != 0:
+        return None, json.loads(err.strip().splitlines()[-1])["error"]["message"], peak
+    return json.loads(out), None, peak
+
+
+def percent(value):
+    return "-" if value is None else f"{100 * value:.1f} %"
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--space", default="auto")
+    parser.add_argument("cases", nargs="*", metavar="MODEL CLUSTER")
+    arguments = parser.parse_args()
+    if len(arguments.cases) % 2:
+        parser.error("models and clusters come in pairs")
+    cases = list(zip(arguments.cases[::2], arguments.cases[1::2])) or CASES
+    print("model\tcluster\tstep\tbound\tgap\tmodel gap\tplans\timport + search\tmost MiB so far")
+    for model, cluster in cases:
+        result, refusal, peak = searched(model, cluster, arguments.space)
+        if refusal:
+            print(f"{model}\t{cluster}\t{refusal}")
+            continue
+        bound = result["bound_seconds"]
+        print(
+            f"{model}\t{cluster}\t{1e3 * result['step_seconds']:.3f} ms\t"
+            f"{'-' if bound is None else f'{1e3 * bound:.3f} ms'}\t{percent(result['gap'])}\t"
+            f"{percent(result['model_gap'])}\t{result['evaluations']}\t"
+            f"{result['import_seconds'] + result['search_seconds']:.2f} s\t{peak:.0f}",
+            flush=True,
+        )
+
+
+if __name__ == "__main__":
+    main()
