@@ -6,7 +6,8 @@
  * bytes in sum. Pairs are few, so that the exact optimum is known
  * (decisions_exact.h).
  *
- * Searchers may read the graph and the bytes. Of the seconds they know what they
+ * Searchers may read the graph and the bytes, those that are held and those that
+ * boxing moves: they follow from shapes alone. Of the seconds they know what they
  * paid for: each plan, whole or in part, that is priced for the first time is one
  * evaluation of the meter, whatever it is wanted for (an increment is the price
  * of a partial plan with one decision more). Asking again costs nothing.
@@ -20,13 +21,15 @@
 #include "base/arena.h"
 #include "base/status.h"
 
-enum { DECISIONS_MOST = 32, DECISIONS_MOST_STRATEGIES = 8, DECISIONS_MOST_EDGES = 128 };
+enum { DECISIONS_MOST = 32, DECISIONS_MOST_STRATEGIES = 8, DECISIONS_MOST_EDGES = 128, DECISIONS_LINKS = 2 };
 #define DECISION_OPEN (-1)
 
 /* What two decisions exchange; `from` < `to`. */
 typedef struct DecisionEdge {
     int32_t from, to;
     double seconds[DECISIONS_MOST_STRATEGIES][DECISIONS_MOST_STRATEGIES]; /* by strategy of from, of to */
+    /* Bytes that boxing moves over either kind of link. */
+    double moved[DECISIONS_LINKS][DECISIONS_MOST_STRATEGIES][DECISIONS_MOST_STRATEGIES];
 } DecisionEdge;
 
 typedef struct Decisions {
@@ -53,6 +56,8 @@ bool decision_plan_is_whole(const Decisions *decisions, const DecisionPlan *plan
 double decision_plan_seconds(const Decisions *decisions, const DecisionPlan *plan);
 /* Bytes in sum, open decisions by their least: a plan above `memory` cannot be completed. */
 double decision_plan_bytes(const Decisions *decisions, const DecisionPlan *plan);
+/* Bytes that boxing moves over a link into decision i from the earlier ones, all taken. */
+double decision_plan_moved(const Decisions *decisions, const DecisionPlan *plan, int32_t i, int32_t link);
 static inline bool decision_plan_fits(const Decisions *decisions, const DecisionPlan *plan) {
     return decision_plan_bytes(decisions, plan) <= decisions->memory;
 }

@@ -37,14 +37,22 @@ AmStatus decision_bound_create(DecisionBound *bound, Arena *arena, const Decisio
 /* Least of decision p and those after it for one set of choices of its frontier. */
 static double least_of(const DecisionBound *bound, const Decisions *decisions, DecisionPlan *plan,
                        int32_t p) {
-    double least = INFINITY;
-    for (int32_t k = 0; k < decisions->strategies[p]; k++) {
-        plan->choice[p] = (int8_t)k;
-        double value = decisions->seconds[p][k] + bound->byte_price * decisions->bytes[p][k] +
-                       decision_bound_after(bound, plan, p + 1);
-        for (int32_t e = decisions->first_edge[p]; e < decisions->first_edge[p + 1]; e++)
-            value += decisions->edges[e].seconds[plan->choice[decisions->edges[e].from]][k];
-        least = fmin(least, value);
+    double values[DECISIONS_MOST_STRATEGIES], least = INFINITY;
+    int32_t strategies = decisions->strategies[p], width = bound->width[p + 1];
+    for (int32_t k = 0; k < strategies; k++)
+        values[k] = decisions->seconds[p][k] + bound->byte_price * decisions->bytes[p][k];
+    for (int32_t e = decisions->first_edge[p]; e < decisions->first_edge[p + 1]; e++) {
+        const double *boxing = decisions->edges[e].seconds[plan->choice[decisions->edges[e].from]];
+        for (int32_t k = 0; k < strategies; k++) values[k] += boxing[k];
+    }
+    /* p itself can only be the last in the next frontier. */
+    bool is_last = width > 0 && bound->frontier[p + 1][width - 1] == p;
+    plan->choice[p] = 0;
+    const double *after = &bound->table[p + 1][table_index(bound, plan, p + 1)];
+    int32_t stride = is_last ? 1 << (3 * (width - 1)) : 0;
+    for (int32_t k = 0; k < strategies; k++) {
+        double value = values[k] + after[k * stride];
+        if (value < least) least = value;
     }
     plan->choice[p] = DECISION_OPEN;
     return least;

@@ -13,11 +13,12 @@
 
 #include "base/random.h"
 
-#define LAYOUTS    3
-#define LONG_EDGES 4
-#define LEAST_SPAN 3
-#define MOST_SPAN  9
-#define TIGHTNESS  0.45 /* of the way from the least memory to that of the quickest strategies */
+#define LAYOUTS     3
+#define LONG_EDGES  4
+#define LEAST_SPAN  3
+#define MOST_SPAN   9
+#define MOST_ACROSS 2    /* long edges over one place */
+#define TIGHTNESS   0.45 /* of the way from the least memory to that of the quickest strategies */
 
 typedef struct Draw {
     Random random;
@@ -42,10 +43,10 @@ static void draw_edge(DecisionEdge *edge, Draw *draw, int32_t from, int32_t to) 
     *edge = (DecisionEdge){.from = from, .to = to};
     for (int32_t a = 0; a < PLANTED_STRATEGIES; a++)
         for (int32_t b = 0; b < PLANTED_STRATEGIES; b++) {
-            double share = draw->layout[from][a] == draw->layout[to][b]
-                               ? 0.1 * random_uniform(&draw->random)
-                               : 0.5 + 0.5 * random_uniform(&draw->random);
-            edge->seconds[a][b] = size * share;
+            bool is_same = draw->layout[from][a] == draw->layout[to][b];
+            double latency = 0.1 * random_uniform(&draw->random), rate = 0.5 + random_uniform(&draw->random);
+            edge->moved[0][a][b] = is_same ? 0 : size;
+            edge->seconds[a][b] = size * latency + 0.75 * rate * edge->moved[0][a][b];
         }
 }
 
@@ -59,10 +60,15 @@ AmStatus decisions_planted(Decisions *decisions, Arena *arena, uint64_t seed, Am
     draw_nodes(decisions, &draw);
     for (int32_t i = 0; i + 1 < decisions->count; i++)
         draw_edge(&decisions->edges[decisions->edge_count++], &draw, i, i + 1);
-    for (int32_t e = 0; e < LONG_EDGES; e++) {
+    int32_t across[PLANTED_DECISIONS] = {0};
+    for (int32_t e = 0; e < LONG_EDGES;) {
         int32_t span = LEAST_SPAN + (int32_t)random_below(&draw.random, MOST_SPAN - LEAST_SPAN + 1);
-        int32_t from = (int32_t)random_below(&draw.random, decisions->count - span);
+        int32_t from = (int32_t)random_below(&draw.random, decisions->count - span), most = 0;
+        for (int32_t i = from; i < from + span; i++) most = across[i] > most ? across[i] : most;
+        if (most == MOST_ACROSS) continue;
+        for (int32_t i = from; i < from + span; i++) across[i]++;
         draw_edge(&decisions->edges[decisions->edge_count++], &draw, from, from + span);
+        e++;
     }
     decisions_complete(decisions);
     double quickest = 0;

@@ -103,11 +103,10 @@ void decision_anneal_by(DecisionMeter *meter, uint64_t seed, double hot, double 
     DecisionPlan plan = isfinite(meter->best) ? meter->best_plan : decision_random_plan(decisions, &random);
     double seconds;
     if (!decision_meter_price(meter, &plan, &seconds)) return;
-    double unit = seconds / decisions->count;
     int64_t first = meter->evaluations;
     while (!decision_meter_is_spent(meter)) {
         double progress = (double)(meter->evaluations - first) / (double)(meter->limit - first);
-        double temperature = unit * hot * pow(cold / hot, progress), value;
+        double temperature = seconds / decisions->count * hot * pow(cold / hot, progress), value;
         DecisionPlan next = plan;
         int32_t i = (int32_t)random_below(&random, decisions->count);
         next.choice[i] = (int8_t)random_below(&random, decisions->strategies[i]);

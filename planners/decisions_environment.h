@@ -1,0 +1,52 @@
+/* Decision problems as an environment for deep Q-learning.
+ *
+ * An episode takes the decisions in order. Before each, the strategies that can
+ * still be completed within the memory are ranked by what the whole plan would
+ * come to (decisions_estimate.h); action r takes the strategy of rank r, so that
+ * one network serves every problem. The observation says of each rank how far it
+ * is believed to be behind the first, how far in hope, whether its price is
+ * known, what it would move and hold; nothing in it was not paid for but bytes.
+ * The taken strategy's increment is priced: one evaluation, unless the same
+ * partial plan was priced before.
+ *
+ * Reward: minus the increment, shaped by what is believed to follow (Ng et al.
+ * 1999: a potential leaves the best policy what it is), in mean increments. Over
+ * an episode it comes to the belief at its start minus the plan's seconds.
+ */
+#ifndef PLANNERS_DECISIONS_ENVIRONMENT_H
+#define PLANNERS_DECISIONS_ENVIRONMENT_H
+
+#include "planners/decisions_estimate.h"
+#include "planners/environment.h"
+
+enum {
+    DECISION_PLAN_FEATURES = 4,
+    DECISION_RANK_FEATURES = 5,
+    DECISION_OBSERVATION = DECISION_PLAN_FEATURES + DECISION_RANK_FEATURES * DECISIONS_MOST_STRATEGIES
+};
+
+/* A strategy that can be taken next. */
+typedef struct DecisionRank {
+    int8_t strategy;
+    bool is_known;
+    double likely, hopeful; /* seconds of the whole plan */
+    double boxing;          /* seconds of what it moves, as believed */
+    double bytes;
+} DecisionRank;
+
+typedef struct DecisionEnvironment {
+    Environment base;
+    DecisionMeter *meter;
+    DecisionEstimate estimate;
+    int64_t updated; /* samples when the estimate was brought up to date; -1: never */
+    DecisionPlan plan;
+    int32_t position, rank_count;
+    double seconds; /* of the decisions taken */
+    DecisionRank ranks[DECISIONS_MOST_STRATEGIES];
+} DecisionEnvironment;
+
+/* Prices by `meter`, which stays the caller's. Errors as of decision_estimate_create(). */
+AmStatus decision_environment_create(DecisionEnvironment *environment, DecisionMeter *meter, AmError *error);
+void decision_environment_free(DecisionEnvironment *environment);
+
+#endif
