@@ -1,7 +1,7 @@
 /* Windows of modules as decision problems.
  *
  * A strategy is a factor (or none) per mesh axis that divides evenly; of those
- * the quickest are kept. Its seconds are the roofline's for the part of one
+ * the most_bytes are kept. Its seconds are the roofline's for the part of one
  * device (cost/operator.h), its bytes those of the result and of the parameters
  * that it reads, these four times (gradient and Adam's moments beside them).
  * Between two operators of the window the array goes from the state that the one
@@ -22,9 +22,11 @@
 #define WHOLE            (-1) /* no factor on this axis */
 #define MOST_PAIRS       256
 #define MOST_OPERANDS    8
-#define PARAMETER_COPIES 4   /* weight, gradient and two moments */
-#define TIGHTNESS        0.4 /* of the way from the least memory to that of the quickest strategies */
-#define MOST_NEAR        80
+#define PARAMETER_COPIES 4 /* weight, gradient and two moments */
+/* Memory: so far on the way from the least to the most that the strategies need. */
+#define TIGHT     0.3
+#define LOOSE     0.8
+#define MOST_NEAR 80
 
 typedef struct Strategy {
     int8_t factor[AXES];
@@ -37,8 +39,8 @@ typedef struct Cut {
     const ClusterDeviceType *type;
     Mesh mesh;
     CollectiveTopology topologies[AXES];
-    int32_t window[CUT_DECISIONS]; /* canonical instructions */
-    Strategy strategies[CUT_DECISIONS][DECISIONS_MOST_STRATEGIES];
+    int32_t count, window[CUT_MOST]; /* canonical instructions */
+    Strategy strategies[CUT_MOST][DECISIONS_MOST_STRATEGIES];
 } Cut;
 
 /* What axis makes of a slot of an operator that splits this factor over it. */
@@ -117,7 +119,7 @@ static int compare_strategies(const void *left, const void *right) {
     return 0;
 }
 
-/* The quickest strategies of instruction i; returns how many. */
+/* The most_bytes strategies of instruction i; returns how many. */
 static int32_t list_strategies(const Cut *cut, int32_t i, Strategy kept[DECISIONS_MOST_STRATEGIES]) {
     const FactorRule *rule = &cut->context->rules->rules[i];
     Strategy all[MOST_PAIRS];
@@ -178,7 +180,7 @@ static void price_boxing(const Cut *cut, int32_t from, int32_t to, int32_t slot,
 }
 
 static int32_t find_in_window(const Cut *cut, int32_t instruction) {
-    for (int32_t i = 0; i < CUT_DECISIONS; i++)
+    for (int32_t i = 0; i < cut->count; i++)
         if (cut->window[i] == instruction) return i;
     return -1;
 }
@@ -233,7 +235,7 @@ static int32_t list_near(const Cut *cut, Random *random, int32_t near[MOST_NEAR]
 static bool find_window(Cut *cut, Decisions *decisions, Random *random) {
     int32_t near[MOST_NEAR], links[MOST_NEAR] = {0}, count = list_near(cut, random, near), size = 0;
     int32_t next = count / 2;
-    while (size < CUT_DECISIONS && count > 0) {
+    while (size < cut->count && count > 0) {
         int32_t taken = cut->window[size++] = near[next];
         links[next] = INT32_MIN;
         for (int32_t n = 0; n < count; n++) links[n] += links_between(cut, near[n], taken);
@@ -243,15 +245,15 @@ static bool find_window(Cut *cut, Decisions *decisions, Random *random) {
                 next = n;
         if (links[next] <= 0) break;
     }
-    if (size < CUT_DECISIONS) return false;
-    qsort(cut->window, CUT_DECISIONS, sizeof *cut->window, compare_numbers);
-    for (int32_t i = 0; i < CUT_DECISIONS; i++)
+    if (size < cut->count) return false;
+    qsort(cut->window, (size_t)cut->count, sizeof *cut->window, compare_numbers);
+    for (int32_t i = 0; i < cut->count; i++)
         decisions->strategies[i] = list_strategies(cut, cut->window[i], cut->strategies[i]);
     return true;
 }
 
-static void take_strategies(const Cut *cut, Decisions *decisions) {
-    double quickest = 0;
+static void take_strategies(const Cut *cut, Decisions *decisions, double tightness) {
+    double most_bytes = 0;
     for (int32_t i = 0; i < decisions->count; i++)
         for (int32_t k = 0; k < decisions->strategies[i]; k++) {
             decisions->seconds[i][k] = cut->strategies[i][k].seconds;
@@ -262,9 +264,9 @@ static void take_strategies(const Cut *cut, Decisions *decisions) {
     for (int32_t i = 0; i < decisions->count; i++) {
         double most = 0;
         for (int32_t k = 0; k < decisions->strategies[i]; k++) most = fmax(most, decisions->bytes[i][k]);
-        quickest += most;
+        most_bytes += most;
     }
-    decisions->memory = decisions->least_after[0] + TIGHTNESS * (quickest - decisions->least_after[0]);
+    decisions->memory = decisions->least_after[0] + tightness * (most_bytes - decisions->least_after[0]);
 }
 
 /* Servers x devices of a server, and what collectives along either cost. */
@@ -291,7 +293,7 @@ static AmStatus lay_mesh(Cut *cut, Arena *arena, AmError *error) {
 AmStatus decisions_cut(Decisions *decisions, Arena *arena, const PlanContext *context, const Cluster *cluster,
                        uint64_t seed, AmError *error) {
     Cut *cut = ARENA_ARRAY(arena, Cut, 1);
-    *decisions = (Decisions){.count = CUT_DECISIONS};
+    *decisions = (Decisions){0};
     decisions->edges = ARENA_ARRAY(arena, DecisionEdge, DECISIONS_MOST_EDGES);
     if (!cut || !decisions->edges)
         return am_fail_memory(error, DECISIONS_MOST_EDGES * (int64_t)sizeof(DecisionEdge));
@@ -299,11 +301,12 @@ AmStatus decisions_cut(Decisions *decisions, Arena *arena, const PlanContext *co
     TRY(lay_mesh(cut, arena, error));
     Random random;
     random_seed(&random, seed);
+    cut->count = CUT_LEAST + (int32_t)random_below(&random, CUT_MOST - CUT_LEAST + 1);
+    decisions->count = cut->count;
     if (!find_window(cut, decisions, &random))
-        return am_fail(error, AM_ERROR_INFEASIBLE, "", "fewer than %d operators hang together",
-                       CUT_DECISIONS);
-    take_strategies(cut, decisions);
-    if (decisions->edge_count < CUT_DECISIONS - 1 || decisions->edge_count == DECISIONS_MOST_EDGES)
+        return am_fail(error, AM_ERROR_INFEASIBLE, "", "fewer than %d operators hang together", cut->count);
+    take_strategies(cut, decisions, TIGHT + (LOOSE - TIGHT) * random_uniform(&random));
+    if (decisions->edge_count < cut->count - 1 || decisions->edge_count == DECISIONS_MOST_EDGES)
         return am_fail(error, AM_ERROR_INFEASIBLE, "", "%d pairs exchange data", decisions->edge_count);
     return AM_OK;
 }

@@ -10,8 +10,8 @@
 
 #include "base/random.h"
 
-#define HOT  0.2
-#define COLD 0.05
+#define HOT  0.4
+#define COLD 0.025
 
 enum { MOST_CHANGES = DECISIONS_MOST * DECISIONS_MOST_STRATEGIES };
 

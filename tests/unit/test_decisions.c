@@ -8,7 +8,8 @@
 #include <cmocka.h>
 
 #include "base/random.h"
-#include "planners/decisions_exact.h"
+#include "planners/decisions_agent.h"
+#include "planners/decisions_environment.h"
 #include "planners/decisions_planted.h"
 #include "planners/decisions_search.h"
 
@@ -145,12 +146,112 @@ static void searchers_keep_their_budget_and_the_memory(void **state) {
     arena_free(&arena);
 }
 
+/* Prices every increment of every decision in every surrounding. */
+static void pay_for_all(DecisionEstimate *estimate, const Decisions *decisions) {
+    int32_t all = 1;
+    for (int32_t i = 0; i < SMALL; i++) all *= SMALL_STRATEGIES;
+    for (int32_t number = 0; number < all; number++) {
+        DecisionPlan plan = decision_plan_open();
+        for (int32_t i = 0, rest = number; i < SMALL; i++, rest /= SMALL_STRATEGIES)
+            plan.choice[i] = (int8_t)(rest % SMALL_STRATEGIES);
+        for (int32_t i = 0; i < SMALL; i++)
+            assert_int_equal(
+                decision_estimate_add(estimate, &plan, i, decision_increment(decisions, &plan, i), NULL),
+                AM_OK);
+    }
+}
+
+static void an_estimate_of_all_prices_is_the_problem(void **state) {
+    (void)state;
+    Arena arena = {0};
+    Decisions decisions = small_problem(&arena, 9);
+    DecisionEstimate estimate;
+    assert_int_equal(decision_estimate_create(&estimate, &decisions, NULL), AM_OK);
+    pay_for_all(&estimate, &decisions);
+    decision_estimate_update(&estimate, INFINITY);
+    Random random;
+    random_seed(&random, 1);
+    for (int32_t turn = 0; turn < 50; turn++) {
+        DecisionPlan plan = decision_random_plan(&decisions, &random);
+        double believed = 0, hoped = 0;
+        for (int32_t i = 0; i < SMALL; i++) {
+            assert_true(decision_estimate_knows(&estimate, &plan, i));
+            believed += decision_increment(&estimate.likely, &plan, i);
+            hoped += decision_increment(&estimate.hopeful, &plan, i);
+        }
+        assert_true(fabs(believed - decision_plan_seconds(&decisions, &plan)) < 0.01);
+        assert_true(hoped <= believed);
+    }
+    decision_estimate_free(&estimate);
+    arena_free(&arena);
+}
+
+static void an_episode_is_a_plan_that_fits_and_is_charged_by_the_step(void **state) {
+    (void)state;
+    Arena arena = {0};
+    Decisions decisions;
+    DecisionMeter meter;
+    DecisionEnvironment environment;
+    assert_int_equal(decisions_planted(&decisions, &arena, 3, NULL), AM_OK);
+    assert_int_equal(decision_meter_create(&meter, &decisions, 1000, NULL), AM_OK);
+    assert_int_equal(decision_environment_create(&environment, &meter, NULL), AM_OK);
+    const EnvironmentMethods *methods = environment.base.methods;
+    for (int32_t episode = 0; episode < 3; episode++) {
+        int64_t before = meter.evaluations;
+        bool done = false;
+        assert_int_equal(methods->reset(&environment.base, NULL), AM_OK);
+        for (int32_t i = 0; !done; i++) {
+            float observation[DECISION_OBSERVATION];
+            uint8_t legal[DECISIONS_MOST_STRATEGIES];
+            double reward;
+            methods->observe(&environment.base, observation);
+            methods->mask(&environment.base, legal);
+            for (int32_t n = 0; n < DECISION_OBSERVATION; n++) assert_true(isfinite(observation[n]));
+            assert_true(legal[0]);
+            assert_int_equal(meter.evaluations <= before + i, 1); /* looking costs nothing */
+            assert_int_equal(methods->step(&environment.base, 0, &reward, &done, NULL), AM_OK);
+            assert_true(isfinite(reward));
+        }
+        assert_true(decision_plan_is_whole(&decisions, &environment.plan));
+        assert_true(decision_plan_fits(&decisions, &environment.plan));
+        assert_in_range(meter.evaluations - before, episode == 0 ? PLANTED_DECISIONS : 0, PLANTED_DECISIONS);
+    }
+    decision_environment_free(&environment);
+    decision_meter_free(&meter);
+    arena_free(&arena);
+}
+
+static void learning_keeps_the_budget_and_repeats_itself(void **state) {
+    (void)state;
+    Arena arena = {0};
+    Decisions decisions;
+    double found[2];
+    assert_int_equal(decisions_planted(&decisions, &arena, 3, NULL), AM_OK);
+    for (int32_t turn = 0; turn < 2; turn++) {
+        DecisionMeter meter;
+        Agent *agent;
+        assert_int_equal(decision_meter_create(&meter, &decisions, 300, NULL), AM_OK);
+        assert_int_equal(decision_agent_create(&agent, 4, NULL), AM_OK);
+        assert_int_equal(decision_agent_search(&meter, agent, NULL), AM_OK);
+        assert_in_range(meter.evaluations, 1, 300);
+        assert_true(decision_plan_fits(&decisions, &meter.best_plan));
+        found[turn] = meter.best;
+        agent_free(agent);
+        decision_meter_free(&meter);
+    }
+    assert_true(found[0] == found[1]);
+    arena_free(&arena);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(exact_is_the_cheapest_of_all_plans),
         cmocka_unit_test(the_bound_of_no_price_is_the_cheapest_completion),
         cmocka_unit_test(a_plan_is_charged_once),
         cmocka_unit_test(searchers_keep_their_budget_and_the_memory),
+        cmocka_unit_test(an_estimate_of_all_prices_is_the_problem),
+        cmocka_unit_test(an_episode_is_a_plan_that_fits_and_is_charged_by_the_step),
+        cmocka_unit_test(learning_keeps_the_budget_and_repeats_itself),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
