@@ -70,10 +70,10 @@ double decision_plan_bytes(const Decisions *decisions, const DecisionPlan *plan)
     return bytes;
 }
 
-double decision_plan_moved(const Decisions *decisions, const DecisionPlan *plan, int32_t i, int32_t link) {
+double decision_plan_moved(const Decisions *decisions, const DecisionPlan *plan, int32_t i, int32_t load) {
     double moved = 0;
     for (int32_t e = decisions->first_edge[i]; e < decisions->first_edge[i + 1]; e++)
-        moved += decisions->edges[e].moved[link][plan->choice[decisions->edges[e].from]][plan->choice[i]];
+        moved += decisions->edges[e].moved[load][plan->choice[decisions->edges[e].from]][plan->choice[i]];
     return moved;
 }
 

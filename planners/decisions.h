@@ -21,15 +21,15 @@
 #include "base/arena.h"
 #include "base/status.h"
 
-enum { DECISIONS_MOST = 32, DECISIONS_MOST_STRATEGIES = 8, DECISIONS_MOST_EDGES = 128, DECISIONS_LINKS = 2 };
+enum { DECISIONS_MOST = 32, DECISIONS_MOST_STRATEGIES = 8, DECISIONS_MOST_EDGES = 128, DECISIONS_LOADS = 4 };
 #define DECISION_OPEN (-1)
 
 /* What two decisions exchange; `from` < `to`. */
 typedef struct DecisionEdge {
     int32_t from, to;
     double seconds[DECISIONS_MOST_STRATEGIES][DECISIONS_MOST_STRATEGIES]; /* by strategy of from, of to */
-    /* Bytes that boxing moves over either kind of link. */
-    double moved[DECISIONS_LINKS][DECISIONS_MOST_STRATEGIES][DECISIONS_MOST_STRATEGIES];
+    /* Bytes that boxing moves over either kind of link, and whether it is over that link at all. */
+    double moved[DECISIONS_LOADS][DECISIONS_MOST_STRATEGIES][DECISIONS_MOST_STRATEGIES];
 } DecisionEdge;
 
 typedef struct Decisions {
@@ -56,8 +56,8 @@ bool decision_plan_is_whole(const Decisions *decisions, const DecisionPlan *plan
 double decision_plan_seconds(const Decisions *decisions, const DecisionPlan *plan);
 /* Bytes in sum, open decisions by their least: a plan above `memory` cannot be completed. */
 double decision_plan_bytes(const Decisions *decisions, const DecisionPlan *plan);
-/* Bytes that boxing moves over a link into decision i from the earlier ones, all taken. */
-double decision_plan_moved(const Decisions *decisions, const DecisionPlan *plan, int32_t i, int32_t link);
+/* A load of the boxing into decision i from the earlier ones, all taken. */
+double decision_plan_moved(const Decisions *decisions, const DecisionPlan *plan, int32_t i, int32_t load);
 static inline bool decision_plan_fits(const Decisions *decisions, const DecisionPlan *plan) {
     return decision_plan_bytes(decisions, plan) <= decisions->memory;
 }

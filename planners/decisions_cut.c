@@ -174,8 +174,10 @@ static void price_boxing(const Cut *cut, int32_t from, int32_t to, int32_t slot,
         double ways = 1;
         for (int32_t other = 0; other < AXES; other++)
             if (other != axis && sbp_is_split(have[other])) ways *= cut->mesh.axes[other].size;
+        double before = edge->moved[axis][a][b];
         edge->seconds[a][b] += box(cut, axis, have[axis], want[axis], bytes / ways, &edge->moved[axis][a][b]);
         have[axis] = want[axis];
+        edge->moved[AXES + axis][a][b] += edge->moved[axis][a][b] > before;
     }
 }
 

@@ -18,11 +18,11 @@
 #define DEVIATIONS 1.25 /* of a normal distribution in a mean absolute one */
 #define HOPE       0.7  /* of a standard deviation */
 
-enum { MOST_SAMPLES = 160, MOST_NEIGHBOURS = 8, PRICE_STEPS = 4, SLOPE_TURNS = 20 };
+enum { MOST_SAMPLES = 160, MOST_NEIGHBOURS = 8, PRICE_STEPS = 4, SLOPE_TURNS = 40 };
 
 typedef struct DecisionSample {
     int8_t own, from[MOST_NEIGHBOURS];
-    double value, moved[DECISIONS_LINKS]; /* seconds, bytes */
+    double value, moved[DECISIONS_LOADS]; /* seconds, bytes */
     double weight;                        /* (K^-1 y) */
 } DecisionSample;
 
@@ -68,9 +68,9 @@ AmStatus decision_estimate_create(DecisionEstimate *estimate, const Decisions *d
     for (int32_t e = 0; e < decisions->edge_count; e++)
         for (int32_t a = 0; a < decisions->strategies[decisions->edges[e].from]; a++)
             for (int32_t b = 0; b < decisions->strategies[decisions->edges[e].to]; b++)
-                for (int32_t link = 0; link < DECISIONS_LINKS; link++)
-                    estimate->most_moved = fmax(estimate->most_moved, decisions->edges[e].moved[link][a][b]);
-    if (estimate->most_moved <= 0) estimate->most_moved = 1;
+                for (int32_t load = 0; load < DECISIONS_LOADS; load++)
+                    estimate->most_moved[load] =
+                        fmax(estimate->most_moved[load], decisions->edges[e].moved[load][a][b]);
     return AM_OK;
 }
 
@@ -118,8 +118,8 @@ AmStatus decision_estimate_add(DecisionEstimate *estimate, const DecisionPlan *p
     int32_t row = self->count++;
     self->samples[row] = sample_of(estimate, plan, i);
     self->samples[row].value = increment;
-    for (int32_t link = 0; link < DECISIONS_LINKS; link++)
-        self->samples[row].moved[link] = decision_plan_moved(estimate->decisions, plan, i, link);
+    for (int32_t load = 0; load < DECISIONS_LOADS; load++)
+        self->samples[row].moved[load] = decision_plan_moved(estimate->decisions, plan, i, load);
     double *factor = self->factor, *last = &factor[row * MOST_SAMPLES];
     for (int32_t column = 0; column <= row; column++) {
         double value = kernel(&self->samples[row], &self->samples[column], self->neighbours);
@@ -137,8 +137,8 @@ AmStatus decision_estimate_add(DecisionEstimate *estimate, const DecisionPlan *p
  * apart: it is in no better plan. */
 static double unexplained(const DecisionEstimate *estimate, const DecisionSample *sample) {
     double explained = 0;
-    for (int32_t link = 0; link < DECISIONS_LINKS; link++)
-        explained += estimate->seconds_per_byte[link] * sample->moved[link];
+    for (int32_t load = 0; load < DECISIONS_LOADS; load++)
+        explained += estimate->seconds_per_load[load] * sample->moved[load];
     return fmin(sample->value, estimate->most) - fmin(explained, estimate->most);
 }
 
@@ -161,8 +161,8 @@ static void solve(const DecisionEstimate *estimate, DecisionSamples *self, doubl
 
 static double boxing(const DecisionEstimate *estimate, int32_t edge, int32_t a, int32_t b) {
     double seconds = 0;
-    for (int32_t link = 0; link < DECISIONS_LINKS; link++)
-        seconds += estimate->seconds_per_byte[link] * estimate->decisions->edges[edge].moved[link][a][b];
+    for (int32_t load = 0; load < DECISIONS_LOADS; load++)
+        seconds += estimate->seconds_per_load[load] * estimate->decisions->edges[edge].moved[load][a][b];
     return fmin(seconds, estimate->most);
 }
 
@@ -260,43 +260,52 @@ double decision_estimate_total(const Decisions *problem, const DecisionBound bou
 
 /* Sums within the decisions, of bytes moved by seconds and by each other. */
 typedef struct Moments {
-    double by_seconds[DECISIONS_LINKS], by_moved[DECISIONS_LINKS][DECISIONS_LINKS];
+    double by_seconds[DECISIONS_LOADS], by_moved[DECISIONS_LOADS][DECISIONS_LOADS];
 } Moments;
 
-static void add_moments(Moments *moments, const DecisionSamples *self, double most) {
-    double value = 0, moved[DECISIONS_LINKS] = {0};
-    int32_t count = 0;
-    for (int32_t s = 0; s < self->count; s++) {
-        if (self->samples[s].value > most) continue;
-        count++;
-        value += (self->samples[s].value - value) / count;
-        for (int32_t link = 0; link < DECISIONS_LINKS; link++)
-            moved[link] += (self->samples[s].moved[link] - moved[link]) / count;
-    }
-    for (int32_t s = 0; s < self->count; s++)
-        for (int32_t link = 0; link < DECISIONS_LINKS && self->samples[s].value <= most; link++) {
-            double more = self->samples[s].moved[link] - moved[link];
-            moments->by_seconds[link] += more * (self->samples[s].value - value);
-            for (int32_t other = 0; other < DECISIONS_LINKS; other++)
-                moments->by_moved[link][other] += more * (self->samples[s].moved[other] - moved[other]);
+/* Samples count by how small they are beside `unit`, as relative errors matter; above `most` not at all. */
+static void add_moments(Moments *moments, const DecisionSamples *self, double unit, double most) {
+    double value = 0, moved[DECISIONS_LOADS] = {0}, weights = 0;
+    for (int32_t turn = 0; turn < 2; turn++) /* first the means, then what is beside them */
+        for (int32_t s = 0; s < self->count; s++) {
+            const DecisionSample *sample = &self->samples[s];
+            if (sample->value > most) continue;
+            double weight = 1 / (1 + sample->value / unit * sample->value / unit), beside[DECISIONS_LOADS];
+            for (int32_t load = 0; load < DECISIONS_LOADS; load++)
+                beside[load] = sample->moved[load] - moved[load];
+            if (turn == 0) {
+                weights += weight;
+                value += (sample->value - value) * weight / weights;
+                for (int32_t load = 0; load < DECISIONS_LOADS; load++)
+                    moved[load] += beside[load] * weight / weights;
+                continue;
+            }
+            for (int32_t load = 0; load < DECISIONS_LOADS; load++) {
+                moments->by_seconds[load] += weight * beside[load] * (sample->value - value);
+                for (int32_t other = 0; other < DECISIONS_LOADS; other++)
+                    moments->by_moved[load][other] += weight * beside[load] * beside[other];
+            }
         }
 }
 
-/* Seconds per byte moved over each link: least squares within the decisions, none below 0, link by link until
- * they agree. As nothing is known yet, bytes are all that counts. */
+/* Seconds per byte and boxing over each link: least squares within the decisions, none below 0, one by one
+ * until they agree. As nothing is known yet, bytes are all that counts. */
 static void find_slopes(DecisionEstimate *estimate) {
-    double *slope = estimate->seconds_per_byte;
+    double *slope = estimate->seconds_per_load;
     Moments moments = {0};
     for (int32_t i = 0; i < estimate->decisions->count; i++)
-        add_moments(&moments, &estimate->samples[i], estimate->most);
-    for (int32_t link = 0; link < DECISIONS_LINKS; link++)
-        slope[link] = estimate->sample_count == 0 ? estimate->unit / estimate->most_moved : 0;
+        add_moments(&moments, &estimate->samples[i], estimate->unit, estimate->most);
+    for (int32_t load = 0; load < DECISIONS_LOADS; load++)
+        slope[load] =
+            estimate->sample_count == 0 && load < DECISIONS_LOADS / 2 && estimate->most_moved[load] > 0
+                ? estimate->unit / estimate->most_moved[load]
+                : 0;
     for (int32_t turn = 0; turn < SLOPE_TURNS && estimate->sample_count > 0; turn++)
-        for (int32_t link = 0; link < DECISIONS_LINKS; link++) {
-            double rest = moments.by_seconds[link];
-            for (int32_t other = 0; other < DECISIONS_LINKS; other++)
-                if (other != link) rest -= moments.by_moved[link][other] * slope[other];
-            slope[link] = moments.by_moved[link][link] > 0 ? fmax(rest / moments.by_moved[link][link], 0) : 0;
+        for (int32_t load = 0; load < DECISIONS_LOADS; load++) {
+            double rest = moments.by_seconds[load];
+            for (int32_t other = 0; other < DECISIONS_LOADS; other++)
+                if (other != load) rest -= moments.by_moved[load][other] * slope[other];
+            slope[load] = moments.by_moved[load][load] > 0 ? fmax(rest / moments.by_moved[load][load], 0) : 0;
         }
 }
 

@@ -6,7 +6,7 @@
  *
  *     increment(k, a, b, ..) = mean + own(k) + sum over edges (from(a) + pair(a, k) + slope moved(a, k))
  *
- * where the slopes, seconds per byte that boxing moves over each kind of link, are common to all decisions.
+ * where the slopes, seconds per byte and per boxing over each kind of link, are common to all decisions.
  * The posterior means of its terms are a decision problem of their own, on the
  * same graph and with the same bytes, whose cheapest completions can be computed
  * (decisions_exact.h): what the searcher believes to be ahead. A second problem
@@ -26,8 +26,8 @@ typedef struct DecisionEstimate {
     double byte_price;                        /* at which `hopeful` is completed about within the memory */
     double unit;                              /* seconds of the best plan per decision; 1 before the first */
     double most;                              /* seconds of the best plan, INFINITY before the first */
-    double seconds_per_byte[DECISIONS_LINKS]; /* moved by boxing, as the increments say */
-    double most_moved;                        /* bytes, by one boxing */
+    double seconds_per_load[DECISIONS_LOADS]; /* of boxing, as the increments say */
+    double most_moved[DECISIONS_LOADS];       /* by one boxing, or 1 */
     struct DecisionSamples *samples;          /* [count] */
     int64_t sample_count;
     Arena arena;

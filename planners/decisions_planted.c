@@ -46,6 +46,7 @@ static void draw_edge(DecisionEdge *edge, Draw *draw, int32_t from, int32_t to) 
             bool is_same = draw->layout[from][a] == draw->layout[to][b];
             double latency = 0.1 * random_uniform(&draw->random), rate = 0.5 + random_uniform(&draw->random);
             edge->moved[0][a][b] = is_same ? 0 : size;
+            edge->moved[DECISIONS_LOADS / 2][a][b] = !is_same;
             edge->seconds[a][b] = size * latency + 0.75 * rate * edge->moved[0][a][b];
         }
 }

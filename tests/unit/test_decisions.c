@@ -8,7 +8,9 @@
 #include <cmocka.h>
 
 #include "base/random.h"
+#include "model_case.h"
 #include "planners/decisions_agent.h"
+#include "planners/decisions_cut.h"
 #include "planners/decisions_environment.h"
 #include "planners/decisions_planted.h"
 #include "planners/decisions_search.h"
@@ -243,6 +245,36 @@ static void learning_keeps_the_budget_and_repeats_itself(void **state) {
     arena_free(&arena);
 }
 
+/* A window's boxing takes time just where it moves bytes, and equal states move none. */
+static void a_window_pays_for_what_it_moves(void **state) {
+    (void)state;
+    Arena arena = {0};
+    Cluster *cluster;
+    PlanContext *context = read_model("moe_tiny");
+    int32_t windows = 0;
+    assert_int_equal(cluster_read(&cluster, &arena, "C", NULL), AM_OK);
+    for (uint64_t seed = 1; seed <= 20; seed++) {
+        Decisions decisions;
+        if (decisions_cut(&decisions, &arena, context, cluster, seed, NULL) != AM_OK) continue;
+        windows++;
+        assert_in_range(decisions.count, CUT_LEAST, CUT_MOST);
+        assert_true(decisions.least_after[0] < decisions.memory);
+        for (int32_t e = 0; e < decisions.edge_count; e++) {
+            const DecisionEdge *edge = &decisions.edges[e];
+            for (int32_t a = 0; a < decisions.strategies[edge->from]; a++)
+                for (int32_t b = 0; b < decisions.strategies[edge->to]; b++)
+                    assert_true((edge->seconds[a][b] > 0) == (edge->moved[DECISIONS_LOADS / 2][a][b] +
+                                                                  edge->moved[DECISIONS_LOADS / 2 + 1][a][b] >
+                                                              0));
+        }
+        for (int32_t i = 0; i < decisions.count; i++) assert_true(decisions.strategies[i] > 1);
+    }
+    assert_true(windows > 0);
+    plan_context_free(context);
+    cluster_free(cluster);
+    arena_free(&arena);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(exact_is_the_cheapest_of_all_plans),
@@ -252,6 +284,7 @@ int main(void) {
         cmocka_unit_test(an_estimate_of_all_prices_is_the_problem),
         cmocka_unit_test(an_episode_is_a_plan_that_fits_and_is_charged_by_the_step),
         cmocka_unit_test(learning_keeps_the_budget_and_repeats_itself),
+        cmocka_unit_test(a_window_pays_for_what_it_moves),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
