@@ -280,7 +280,7 @@ static AmStatus try_numbers(Hybrid *self, const int32_t *numbers, int32_t count,
     self->model = NULL;
     TRY(hybrid_model_open(&self->model, self->costs, numbers, count, &settings, error));
     self->evaluations += hybrid_model_evaluations(self->model);
-    TRY(hybrid_stages_find(self->model, self->found, MOST_FOUND, &self->found_count, error));
+    TRY(hybrid_stages_find(self->model, self->found, MOST_FOUND, &self->found_count, NULL, error));
     TRY(add_guesses(self, error));
     if (self->found_count > most) self->found_count = (int32_t)most;
     TRY(hybrid_plans_open(&self->plans, self->found, self->found_count, error));

@@ -40,6 +40,7 @@ typedef struct Finder {
     DynamicChoice *choices; /* the same */
     HybridPipeline *found;  /* [MOST_KEPT] different ones, quickest first */
     int32_t found_count;
+    double least_found;
     AmStatus status;
     AmError error;
 } Finder;
@@ -293,7 +294,7 @@ static AmStatus find(Finder *self, AmError *error) {
     for (int32_t k = 0; k < MOST_LIMITS; k++, limit *= LIMIT_STEP) {
         if (least_sum + (self->micro_batches - 1) * limit / LIMIT_STEP > best) break;
         run(self, limit, false);
-        best = fmin(best, collect(self, limit));
+        best = self->least_found = fmin(best, collect(self, limit));
     }
     return AM_OK;
 }
@@ -304,14 +305,14 @@ static void find_task(void *user, int32_t k) {
 }
 
 AmStatus hybrid_stages_find(const HybridModel *model, HybridPipeline *pipelines, int32_t most, int32_t *count,
-                            AmError *error) {
+                            double *least, AmError *error) {
     Arena arena = {0};
     Finder *finders = ARENA_ARRAY(&arena, Finder, model->number_count);
     AmStatus status = AM_OK;
     *count = 0;
     if (!finders) return am_fail_memory(error, (int64_t)sizeof *finders * model->number_count);
     for (int32_t n = 0; n < model->number_count; n++)
-        finders[n] = (Finder){.model = model, .micro_batches = model->numbers[n]};
+        finders[n] = (Finder){.model = model, .micro_batches = model->numbers[n], .least_found = INFINITY};
     parallel_for(model->number_count, model->settings.threads, find_task, finders);
     for (int32_t n = 0; n < model->number_count; n++) {
         if (status == AM_OK && finders[n].status != AM_OK) {
@@ -320,6 +321,7 @@ AmStatus hybrid_stages_find(const HybridModel *model, HybridPipeline *pipelines,
         }
         for (int32_t k = 0; k < finders[n].found_count; k++)
             keep(pipelines, count, most, &finders[n].found[k]);
+        if (least) least[n] = finders[n].least_found;
         arena_free(&finders[n].arena);
     }
     arena_free(&arena);

@@ -82,8 +82,10 @@ bool hybrid_model_place(const HybridModel *model, int32_t first, int32_t width, 
 /* How fast a device of each type runs the whole module, by the first table: [type], of any unit. */
 void hybrid_model_speeds(const HybridModel *model, double *speeds);
 
-/* The best `most` different pipelines, quickest first, of all numbers of micro-batches. `*count` may be 0. */
+/* The best `most` different pipelines, quickest first, of all numbers of micro-batches. `*count` may be 0.
+ * `least`, or NULL: [number] the least that was found of what is minimised, at most 1.05 times the least of
+ * all. */
 AmStatus hybrid_stages_find(const HybridModel *model, HybridPipeline *pipelines, int32_t most, int32_t *count,
-                            AmError *error);
+                            double *least, AmError *error);
 
 #endif

@@ -1,0 +1,77 @@
+# labels: cpu e2e
+# timeout: 300
+"""Hybrid plans of small models: several stages of different meshes train to the one-device losses; the same
+search gives the same bytes, whatever the number of threads; decisions that it does not take are refused.
+
+Run as `AUTOMAP=build/automap python3 tests/e2e/test_hybrid.py [MODEL ...]`.
+"""
+
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+
+AUTOMAP = os.environ.get("AUTOMAP", "build/automap")
+SOURCE = pathlib.Path(__file__).resolve().parents[2]
+MODELS = SOURCE / "datasets" / "models"
+CLUSTER, MICRO_BATCHES, STEPS, TOLERANCE = "whale-pp", 4, 5, 5e-6
+SAMPLE = ["mlp_tiny", "gpt2_tiny", "t5_tiny", "bert_tiny"]
+
+
+def automap(*arguments, threads=None):
+    environment = os.environ | ({"AUTOMAP_THREADS": str(threads)} if threads else {})
+    return subprocess.run([AUTOMAP, *map(str, arguments)], capture_output=True, text=True, env=environment)
+
+
+def succeed(*arguments, **more):
+    done = automap(*arguments, **more)
+    assert done.returncode == 0, f"automap {' '.join(map(str, arguments))}: {done.returncode}\n{done.stderr}"
+    return done.stdout
+
+
+def search(model, plan, *options, threads=None):
+    return succeed("search", model, "--cluster", CLUSTER, "--space", "hybrid", "-o", plan, "--json", *options,
+                   threads=threads)  # fmt: skip
+
+
+def losses(model, plan, source):
+    lines = succeed("run", model, "--plan", plan, *source, "--steps", STEPS, "--json").splitlines()
+    return [step["loss"] for step in map(json.loads, lines) if "loss" in step]
+
+
+def check_model(name, directory):
+    """The number of stages of the plan."""
+    folder = MODELS / name
+    model, plan, again = folder / "model.hlo.pb", directory / "plan.json", directory / "again.json"
+    source = ["--state", folder / "state.npz", "--data", folder / "data.npz"]
+    search(model, plan, "--micro-batches", MICRO_BATCHES)
+    search(model, again, "--micro-batches", MICRO_BATCHES, threads=1)
+    assert plan.read_bytes() == again.read_bytes(), f"{name}: one thread gives another plan"
+    root = json.loads(plan.read_text())
+    have, want = losses(model, plan, source), losses(model, "none", source)
+    assert len(have) == len(want) == STEPS
+    for step, (a, b) in enumerate(zip(have, want)):
+        assert abs(a - b) <= TOLERANCE * abs(b), f"{name}: loss {step} is {a}, of one device {b}"
+    return len(root["stages"])
+
+
+def check_refused(directory):
+    model = MODELS / "mlp_tiny" / "model.hlo.pb"
+    for options in (["--mesh", "data=8"], ["--pin", ".*=[data]"], ["--schedule", "interleaved_1f1b"]):
+        done = automap("search", model, "--cluster", CLUSTER, "--space", "hybrid", "-o", directory / "x.json", *options)
+        assert done.returncode == 2 and "--space hybrid" in done.stderr, f"{options}: {done.stderr}"
+
+
+def main():
+    with tempfile.TemporaryDirectory() as temporary:
+        directory = pathlib.Path(temporary)
+        stages = {name: check_model(name, directory) for name in sys.argv[1:] or SAMPLE}
+        assert max(stages.values()) > 1, f"no plan has several stages: {stages}"
+        check_refused(directory)
+    print(f"stages of the plans: {stages}")
+
+
+if __name__ == "__main__":
+    main()

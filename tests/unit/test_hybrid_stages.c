@@ -1,0 +1,178 @@
+/* The dynamic program over stages: against all pipelines of up to three stages one by one, and 1F1B's
+ * recursion against what is known of equal stages. */
+#include "model_case.h"
+
+#include <math.h>
+
+#include "planners/hybrid_model.h"
+
+#define FRACTION 0.9
+
+typedef struct Fixture {
+    Arena arena;
+    PlanContext *context;
+    Cluster *cluster;
+    LayerCosts *costs;
+    HybridModel *model;
+} Fixture;
+
+static void open_case(Fixture *self, const char *model, const char *cluster, int32_t micro_batches) {
+    const ProblemSettings of_problem = {
+        .space = SPACE_AUTO, .memory_fraction = FRACTION, .budget = {.limit = 1}};
+    const HybridSettings settings = {.memory_fraction = FRACTION, .may_shard_storage = true};
+    AmError error = {0};
+    *self = (Fixture){.context = read_model(model)};
+    assert_int_equal(cluster_read(&self->cluster, &self->arena, cluster, &error), AM_OK);
+    if (layer_costs_open(&self->costs, self->context, self->cluster, &of_problem, &error) != AM_OK ||
+        hybrid_model_open(&self->model, self->costs, &micro_batches, 1, &settings, &error) != AM_OK)
+        fail_msg("%s", error.text);
+}
+
+static void close_case(Fixture *self) {
+    hybrid_model_close(self->model);
+    layer_costs_close(self->costs);
+    cluster_free(self->cluster);
+    plan_context_free(self->context);
+    arena_free(&self->arena);
+}
+
+/* The quickest recipe for a stage, by what the program minimises. */
+static bool best_stage(const Fixture *self, int32_t micro_batches, HybridStage *stage, int32_t kept,
+                       HybridCost *best) {
+    double limit = self->model->classes[stage->place.class].limit;
+    bool found = false;
+    if (kept > micro_batches) kept = micro_batches;
+    for (int32_t k = 0; k < self->model->tensor_count; k++)
+        for (int32_t sequence = 0; sequence < 2; sequence++)
+            for (uint8_t storage = 0; storage <= 3; storage++) {
+                HybridCost cost;
+                stage->recipe = (HybridRecipe){
+                    .tensor = self->model->tensors[k], .splits_sequence = sequence == 1, .storage = storage};
+                if (storage > 0 && stage->place.width == stage->recipe.tensor) continue;
+                if (!hybrid_stage_cost(self->model, micro_batches, stage, &cost)) continue;
+                if (cost.fixed_bytes + kept * cost.turn_bytes > limit) continue;
+                double value = cost.forward + cost.backward + cost.rest / micro_batches;
+                if (found && value >= best->forward + best->backward + best->rest / micro_batches) continue;
+                *best = cost;
+                found = true;
+            }
+    return found;
+}
+
+typedef struct Enumeration {
+    const Fixture *fixture;
+    int32_t micro_batches, stages;
+    double best;
+} Enumeration;
+
+/* All ways to go on from a unit and a device with `left` stages. */
+static void enumerate(Enumeration *self, int32_t unit, int32_t device, int32_t left, double sum,
+                      double most) {
+    const HybridModel *model = self->fixture->model;
+    int32_t units = model->costs->unit_count, devices = model->costs->cluster->device_count;
+    if (left == 0) {
+        if (unit == units && device == devices)
+            self->best = fmin(self->best, sum + (self->micro_batches - 1) * most);
+        return;
+    }
+    for (int32_t p = 0; p < model->place_count; p++) {
+        const HybridPlace *place = &model->places[p];
+        if (place->first != device || device + place->width > devices) continue;
+        if ((left == 1) != (device + place->width == devices)) continue;
+        for (int32_t end = left == 1 ? units : unit + 1; end <= units; end++) {
+            HybridStage stage = {.first_unit = unit, .end_unit = end, .place = *place};
+            HybridCost cost;
+            if (!best_stage(self->fixture, self->micro_batches, &stage, left, &cost)) continue;
+            int32_t behind = device + place->width;
+            double transfer = hybrid_transfer_seconds(model, self->micro_batches, end, behind, false) +
+                              hybrid_transfer_seconds(model, self->micro_batches, end, behind, true);
+            if (end == units) transfer = 0;
+            double turn = cost.forward + cost.backward;
+            enumerate(self, end, behind, left - 1, sum + turn + transfer,
+                      fmax(most, fmax(turn + cost.rest / self->micro_batches, transfer)));
+        }
+    }
+}
+
+/* What the program minimises, of one pipeline. */
+static double value_of(const Fixture *self, const HybridPipeline *pipeline) {
+    double sum = 0, most = 0;
+    for (int32_t s = 0; s < pipeline->stage_count; s++) {
+        const HybridStage *stage = &pipeline->stages[s];
+        HybridCost cost;
+        int32_t behind = stage->place.first + stage->place.width;
+        assert_true(hybrid_stage_cost(self->model, pipeline->micro_batches, stage, &cost));
+        double transfer =
+            hybrid_transfer_seconds(self->model, pipeline->micro_batches, stage->end_unit, behind, false) +
+            hybrid_transfer_seconds(self->model, pipeline->micro_batches, stage->end_unit, behind, true);
+        sum += cost.forward + cost.backward + transfer;
+        most = fmax(most, fmax(cost.forward + cost.backward + cost.rest / pipeline->micro_batches, transfer));
+    }
+    return sum + (pipeline->micro_batches - 1) * most;
+}
+
+static void check_against_all(const char *name, const char *cluster, int32_t micro_batches) {
+    Fixture self;
+    HybridPipeline found[16];
+    AmError error = {0};
+    int32_t count;
+    double best, all = INFINITY;
+    open_case(&self, name, cluster, micro_batches);
+    if (hybrid_stages_find(self.model, found, 16, &count, &best, &error) != AM_OK) fail_msg("%s", error.text);
+    assert_true(count > 0);
+    for (int32_t k = 1; k < count; k++) assert_true(found[k].seconds >= found[k - 1].seconds);
+    for (int32_t stages = 1; stages <= 3 && stages <= micro_batches; stages++) {
+        Enumeration each = {&self, micro_batches, stages, INFINITY};
+        enumerate(&each, 0, 0, stages, 0, 0);
+        all = fmin(all, each.best);
+    }
+    assert_true(isfinite(all));
+    if (!(best <= 1.051 * all))
+        fail_msg("%s on %s: %g found, %g is the least of all", name, cluster, best, all);
+    for (int32_t k = 0; k < count; k++)
+        if (found[k].stage_count <= 3) assert_true(value_of(&self, &found[k]) >= all * (1 - 1e-5));
+    close_case(&self);
+}
+
+static void test_against_all(void **state) {
+    (void)state;
+    check_against_all("mlp_tiny", "host:4", 4);
+    check_against_all("mlp_tiny", "whale-pp", 2);
+    check_against_all("lstm_tiny", "host:2", 8);
+}
+
+static void test_equal_stages(void **state) {
+    (void)state;
+    const double none[HYBRID_MOST_STAGES] = {0};
+    HybridCost costs[HYBRID_MOST_STAGES];
+    for (int32_t s = 0; s < HYBRID_MOST_STAGES; s++) costs[s] = (HybridCost){.forward = 1, .backward = 2};
+    for (int32_t stages = 1; stages <= HYBRID_MOST_STAGES; stages++)
+        for (int32_t turns = 1; turns <= 40; turns += 3)
+            assert_true(fabs(hybrid_clock(costs, none, none, stages, turns) - 3.0 * (turns + stages - 1)) <
+                        1e-9);
+    costs[0].rest = 5; /* behind the first stage's last turn, which ends last */
+    assert_true(fabs(hybrid_clock(costs, none, none, 4, 8) - (3.0 * 11 + 5)) < 1e-9);
+}
+
+/* Tables hold what the module needs: a stage of all units has all weights. */
+static void test_tables(void **state) {
+    (void)state;
+    Fixture self;
+    HybridStage stage = {.recipe = {.tensor = 1}};
+    HybridCost one, two;
+    open_case(&self, "gpt2_tiny", "host:2", 1);
+    stage.end_unit = self.costs->unit_count;
+    assert_true(hybrid_model_place(self.model, 0, 2, &stage.place));
+    assert_true(hybrid_stage_cost(self.model, 1, &stage, &one));
+    assert_true(one.forward > 0 && one.backward > one.forward && one.fixed_bytes > 0 && one.turn_bytes > 0);
+    stage.recipe.storage = 1;
+    assert_true(hybrid_stage_cost(self.model, 1, &stage, &two));
+    assert_true(two.fixed_bytes < one.fixed_bytes);
+    close_case(&self);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_against_all),
+                                       cmocka_unit_test(test_equal_stages), cmocka_unit_test(test_tables)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
