@@ -3,7 +3,7 @@
 """Hybrid plans of small models: several stages of different meshes train to the one-device losses; the same
 search gives the same bytes, whatever the number of threads; decisions that it does not take are refused.
 
-Run as `AUTOMAP=build/automap python3 tests/e2e/test_hybrid.py [MODEL ...]`.
+Run as `AUTOMAP=build/automap python3 tests/e2e/test_hybrid_plans.py [MODEL ...]`.
 """
 
 import json
