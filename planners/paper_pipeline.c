@@ -11,7 +11,9 @@
 #include "cost/collective.h"
 #include "propagation/stages.h"
 
-#define FEATURES 3
+#define FEATURES     3
+#define MOST_PIVOTS  8192
+#define WALKED_TURNS 64
 
 typedef struct Stage {
     const PaperPivot *first, *end; /* what lies before its begin and its end */
@@ -31,6 +33,7 @@ typedef struct Pipelining {
     int32_t *device_of; /* [pivot]: its device cut */
     Window windows[STAGES_MOST];
     const CollectiveTopology **topologies; /* [first device * (devices + 1) + end device] */
+    double *reduced; /* [begin * (pivots + 2) + end] 1 + seconds of a stage's all-reduce; 0: not known yet */
     PaperCut cuts[STAGES_MOST];
     int32_t cut_count;
 } Pipelining;
@@ -50,12 +53,24 @@ static double turn_seconds(const Pipelining *self, const Stage *stage, PaperPass
            (stage->end_device - stage->first_device);
 }
 
+/* 0 for the begin of the module, then the pivots, then its end. */
+static size_t ordinal_of(const Pipelining *self, const PaperPivot *pivot) {
+    const PaperChain *chain = self->shared.chain;
+    if (pivot == &nothing) return 0;
+    return pivot == &chain->whole ? (size_t)chain->count + 1 : (size_t)(pivot - chain->pivots) + 1;
+}
+
+/* Where a stage's cuts are says on which devices it is. */
 static double all_reduce_seconds(const Pipelining *self, const Stage *stage) {
+    size_t width = (size_t)self->shared.chain->count + 2;
+    double *known = &self->reduced[ordinal_of(self, stage->first) * width + ordinal_of(self, stage->end)];
     int32_t count = self->cluster->device_count + 1;
     const CollectiveTopology *topology = self->topologies[stage->first_device * count + stage->end_device];
-    if (!topology) return 0;
-    return collective_seconds(PROGRAM_ALL_REDUCE, stage->end->weight_bytes - stage->first->weight_bytes,
-                              topology, self->cluster);
+    if (*known == 0 && topology)
+        *known =
+            1 + collective_seconds(PROGRAM_ALL_REDUCE, stage->end->weight_bytes - stage->first->weight_bytes,
+                                   topology, self->cluster);
+    return *known > 0 ? *known - 1 : 0;
 }
 
 /* Activations of a micro-batch over the cut behind a stage, one way. */
@@ -92,24 +107,83 @@ static int32_t list_stages(const Pipelining *self, Stage *stages, const PaperCut
     return count + 1;
 }
 
-/* L of the stages, by the formula of the header. */
-static double length_of(const Pipelining *self, const Stage *stages, int32_t count) {
-    double sum = 0, longest = 0, done = 0, length = 0;
-    double transfers[STAGES_MOST], backward[STAGES_MOST];
-    for (int32_t s = 0; s < count; s++) {
-        backward[s] = turn_seconds(self, &stages[s], PAPER_BACKWARD);
-        double turn = turn_seconds(self, &stages[s], PAPER_FORWARD) + backward[s];
-        transfers[s] = s + 1 < count ? 2 * transfer_seconds(self, &stages[s]) : 0;
-        sum += turn + transfers[s];
-        longest = fmax(longest, fmax(turn, transfers[s]));
+/* One turn of every stage, and the activations over the cut behind it, one way. */
+typedef struct Turns {
+    double forward[STAGES_MOST], backward[STAGES_MOST], transfer[STAGES_MOST];
+    int32_t stages, count; /* turns */
+} Turns;
+
+/* The k-th thing that a stage does in 1F1B: `*turn` and whether it is backward. As many forward turns come
+ * first as the stage is from the end, then a backward and a forward one by turns. */
+static bool is_backward(const Turns *turns, int32_t stage, int32_t k, int32_t *turn) {
+    int32_t first = turns->stages - stage < turns->count ? turns->stages - stage : turns->count;
+    int32_t both = 2 * (turns->count - first), j = k - first;
+    if (j < 0 || (j < both && j % 2 == 1)) {
+        *turn = j < 0 ? k : first + j / 2;
+        return false;
     }
-    sum += (self->shared.micro_batches - 1) * longest;
+    *turn = j < both ? j / 2 : turns->count - first + j - both;
+    return true;
+}
+
+/* When each stage has ended its last turn. Stages do what they do in order, as soon as what it takes is
+ * there. */
+static void walk_turns(const Turns *turns, double *ended) {
+    double made[STAGES_MOST][WALKED_TURNS], returned[STAGES_MOST][WALKED_TURNS]; /* -1: not yet */
+    int32_t done[STAGES_MOST] = {0}, last = turns->stages - 1;
+    for (int32_t s = 0; s <= last; s++) {
+        ended[s] = 0;
+        for (int32_t m = 0; m < turns->count; m++) made[s][m] = returned[s][m] = -1;
+    }
+    for (int32_t left = 2 * turns->count * turns->stages; left > 0;) {
+        for (int32_t s = 0; s <= last; s++) {
+            for (; done[s] < 2 * turns->count; done[s]++, left--) {
+                int32_t m;
+                bool backward = is_backward(turns, s, done[s], &m);
+                double ready =
+                    backward ? (s == last ? made[s][m] : returned[s + 1][m]) : (s == 0 ? 0 : made[s - 1][m]);
+                if (ready < 0) break;
+                if (backward && s < last) ready += turns->transfer[s];
+                if (!backward && s > 0) ready += turns->transfer[s - 1];
+                ended[s] = fmax(ended[s], ready) + (backward ? turns->backward[s] : turns->forward[s]);
+                *(backward ? &returned[s][m] : &made[s][m]) = ended[s];
+            }
+        }
+    }
+}
+
+/* Whether a stage's devices are on several servers. */
+static bool is_spread(const Pipelining *self, const Stage *stage) {
+    return self->cluster->server_of[stage->first_device] != self->cluster->server_of[stage->end_device - 1];
+}
+
+/* The all-reduces that a stage's one has to do with: of stages on several servers all, as they share links.
+ */
+static double reduced_after(const Pipelining *self, const Stage *stages, int32_t count, int32_t s) {
+    double seconds = 0;
+    if (!is_spread(self, &stages[s])) return all_reduce_seconds(self, &stages[s]);
+    for (int32_t u = 0; u < count; u++)
+        if (is_spread(self, &stages[u])) seconds += all_reduce_seconds(self, &stages[u]);
+    return seconds;
+}
+
+/* L of the stages; see the header. Of very many turns the last ones are as long as the longest stage. */
+static double length_of(const Pipelining *self, const Stage *stages, int32_t count) {
+    Turns turns = {.stages = count, .count = self->shared.micro_batches};
+    double ended[STAGES_MOST], longest = 0, length = 0;
+    if (turns.count > WALKED_TURNS) turns.count = WALKED_TURNS;
+    for (int32_t s = 0; s < count; s++) {
+        turns.forward[s] = turn_seconds(self, &stages[s], PAPER_FORWARD);
+        turns.backward[s] = turn_seconds(self, &stages[s], PAPER_BACKWARD);
+        turns.transfer[s] = s + 1 < count ? transfer_seconds(self, &stages[s]) : 0;
+        longest = fmax(longest, turns.forward[s] + turns.backward[s]);
+    }
+    walk_turns(&turns, ended);
     for (int32_t s = 0; s < count; s++) {
         double update = stages[s].end->seconds[PAPER_UPDATE] - stages[s].first->seconds[PAPER_UPDATE];
-        length = fmax(length, sum - done + all_reduce_seconds(self, &stages[s]) + update);
-        done += backward[s] + transfers[s] / 2;
+        length = fmax(length, ended[s] + reduced_after(self, stages, count, s) + update);
     }
-    return length;
+    return length + (self->shared.micro_batches - turns.count) * longest;
 }
 
 /* Whether all stages fit; else `fit`, where given, is of the one that lacks most. */
@@ -235,6 +309,19 @@ static AmStatus step(Environment *environment, int32_t action, double *reward, b
     return AM_OK;
 }
 
+bool paper_pipeline_is_tight(const PaperPipeline *pipeline) {
+    const Pipelining *self = (const Pipelining *)pipeline;
+    Stage stages[STAGES_MOST];
+    int32_t count = list_stages(self, stages, pipeline->best, pipeline->stage_count - 1);
+    double room = (double)cluster_least_memory(self->cluster, NULL, 0) * self->memory_fraction;
+    bool is_tight = false;
+    for (int32_t s = 0; s < count; s++) {
+        double gradients = stages[s].end->weight_bytes - stages[s].first->weight_bytes;
+        is_tight = is_tight || memory_of(self, &stages[s], s) + gradients > room;
+    }
+    return is_tight;
+}
+
 #define MOST_PIPELINES 1000000
 
 double paper_pipeline_shortest(const PaperPipeline *pipeline) {
@@ -358,6 +445,10 @@ AmStatus paper_pipeline_create(PaperPipeline **pipeline, Arena *arena, const Pap
                          .cluster = cluster,
                          .memory_fraction = memory_fraction,
                          .device_of = ARENA_ARRAY(arena, int32_t, chain->count + 1)};
+    size_t ends = (size_t)chain->count + 2;
+    if (ends > MOST_PIVOTS)
+        return am_fail(error, AM_ERROR_INPUT, "", "no pipeline: more than %d products", MOST_PIVOTS);
+    self->reduced = arena_alloc(arena, sizeof *self->reduced * ends * ends);
     if (arena->failed) return am_fail_memory(error, chain->count);
     double turn = seconds_of(&chain->whole) * chain->parts / micro_batches / cluster->device_count;
     self->shared.unit = turn > 0 ? turn * micro_batches : 1;

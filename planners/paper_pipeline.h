@@ -11,11 +11,10 @@
  * When all cuts are made the reward is 1 / L, or -1 / sqrt(L) where a stage does not fit in its devices'
  * memory; L is the length of the pipeline, in units of that of a perfect one without transfers:
  *
- *   T = sum_s (F_s + B_s) + sum_s c_s + (M - 1) max_s max(F_s + B_s, c_s)
- *   L = max_s [T - sum_{u < s} (B_u + c_u / 2) + all_reduce_s + update_s]
+ *   L = max_s (e_s + all_reduce_s + update_s)
  *
- * F, B: one turn of a stage; c_s: the activations that go up from stage s and their gradients that come back.
- * A stage's all-reduce begins when its own last turn has ended.
+ * where e_s is when stage s has ended its last turn in 1F1B: F_s, B_s and the transfers between stages,
+ * walked through turn by turn. A stage's all-reduce begins when its own last turn has ended.
  */
 #ifndef PLANNERS_PAPER_PIPELINE_H
 #define PLANNERS_PAPER_PIPELINE_H
@@ -51,6 +50,10 @@ AmStatus paper_pipeline_create(PaperPipeline **pipeline, Arena *arena, const Pap
 
 /* L of a pipeline that is cut so, in seconds, and whether every stage fits. */
 double paper_pipeline_seconds(const PaperPipeline *pipeline, const PaperCut *cuts, bool *fits);
+
+/* Whether the best pipeline leaves no room for one more copy of the gradients, which the paper's memory does
+ * not have: what a turn makes, before it is added to the sum of those before. */
+bool paper_pipeline_is_tight(const PaperPipeline *pipeline);
 
 /* The shortest L of all pipelines that fit, by enumeration: for readers, no part of the search. NAN where
  * there are more than a million. */

@@ -202,6 +202,8 @@ static AmStatus report_cuts(PaperSearching *self, const PaperPipeline *pipeline,
     return AM_OK;
 }
 
+#define PAPER_STORAGE 2 /* ZeRO 2 */
+
 /* The plan of the cuts that were found, in micro-batches. The paper's memory is weights, gradients, state and
  * activations; what else a step needs may not fit beside them: then the devices of a stage have gradients and
  * state in shards (ZeRO 2), which leaves the cuts as they are. */
@@ -213,6 +215,7 @@ static AmStatus price_pipeline(PaperSearching *self, const PaperPipeline *pipeli
         .count = self->report->cut_count, .instructions = instructions, .devices = devices};
     MemoryFit fit;
     Plan *plan;
+    if (paper_pipeline_is_tight(pipeline)) cuts.storage = PAPER_STORAGE;
     settings.micro_batches = pipeline->micro_batches;
     settings.separate_backward = true;
     TRY(plan_context_for(&context, self->whole, &settings, error));
@@ -222,8 +225,8 @@ static AmStatus price_pipeline(PaperSearching *self, const PaperPipeline *pipeli
     }
     TRY(paper_pipeline_plan(&plan, &fit, self->arena, context, self->cluster, self->options, &cuts, error));
     self->result->evaluations++;
-    if (!fit.fits) {
-        cuts.storage = 2;
+    if (!fit.fits && cuts.storage < PAPER_STORAGE) {
+        cuts.storage = PAPER_STORAGE;
         TRY(paper_pipeline_plan(&plan, &fit, self->arena, context, self->cluster, self->options, &cuts,
                                 error));
         self->result->evaluations++;
