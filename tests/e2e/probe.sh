@@ -29,6 +29,7 @@ done
 expect 0 'data=2|model=2' search datasets/models/mlp_tiny/model.hlo.pb --cluster "$work/host.json" -o "$work/plan.json"
 expect 2 'no CLUSTER goes with it' cluster C --probe
 expect 2 'go with --probe' cluster C --devices 2
+expect 2 'cannot be written' cluster --probe -o "$work/none/host.json" # before it measures
 expect 2 'no device' cluster --probe --device tpu
 if ! CUDA_VISIBLE_DEVICES='' LD_LIBRARY_PATH='' "$AUTOMAP" cluster --probe --device cuda -o "$work/gpu.json" 2>"$work/err"; then
   [ "$(wc -l <"$work/err")" -eq 1 ] || { echo "not one line:"; cat "$work/err"; exit 1; }

@@ -139,6 +139,9 @@ def check_sweep(folder, model):
     row = next(row for row in swept["strategies"] if row["stages"] == 2)
     measured = simulate(plan, model, "--profile", profile)["step_seconds"]
     assert code == 0 and row["step_seconds"] == measured != found["step_seconds"], (row, measured)
+    assert automap("search", model, *options, "--profile", profile, "-o", plan).returncode == 0
+    searched = json.loads(plan.read_text())["predicted"]["step_seconds"]
+    assert close(searched, measured), (searched, measured)
     for words in (["--slow", "0=2"], ["--jitter", "0.1"], ["--seed", "1"], ["--verbose"], ["--trace", profile]):
         code, answer = sweep(*words)
         assert code == 2 and words[0] in answer["error"]["message"], (words, answer)
