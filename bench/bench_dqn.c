@@ -22,8 +22,8 @@
 #include "dqn/replay.h"
 
 #define LIMIT_SECONDS    80e-6
-#define SECONDS          0.004 /* of a round: short, so that some are not interrupted */
-#define ROUNDS           100
+#define ROUND_SECONDS    0.001 /* short, so that some rounds are not interrupted */
+#define SECONDS          0.5   /* of all rounds */
 #define MOST_OBSERVATION 512
 #define UPDATES_PER_CALL 10
 #define MOST_CALLS       20000 /* a device may be slower than what asks it */
@@ -62,8 +62,12 @@ typedef struct Bench {
     int64_t draws;
 } Bench;
 
+static int32_t updates_per_call(const Bench *bench) {
+    return bench->settings.device == DQN_CPU ? 1 : UPDATES_PER_CALL;
+}
+
 static void update(Bench *bench) {
-    agent_learn(bench->agent, UPDATES_PER_CALL);
+    agent_learn(bench->agent, updates_per_call(bench));
 }
 
 static void observe(Bench *bench) {
@@ -89,7 +93,7 @@ static double time_of_round(void (*call)(Bench *), Bench *bench) {
     int64_t calls = 0;
     agent_loss(bench->agent);
     double begin = clock_seconds(), now = begin;
-    while (now - begin < SECONDS && calls < MOST_CALLS) {
+    while (now - begin < ROUND_SECONDS && calls < MOST_CALLS) {
         for (int32_t i = 0; i < CALLS_PER_LOOK; i++, calls++) call(bench);
         agent_loss(bench->agent);
         now = clock_seconds();
@@ -99,8 +103,8 @@ static double time_of_round(void (*call)(Bench *), Bench *bench) {
 }
 
 static double time_of(void (*call)(Bench *), Bench *bench) {
-    double least = time_of_round(call, bench);
-    for (int32_t round = 1; round < ROUNDS; round++) {
+    double begin = clock_seconds(), least = time_of_round(call, bench);
+    while (clock_seconds() - begin < SECONDS) {
         double seconds = time_of_round(call, bench);
         if (seconds < least) least = seconds;
     }
@@ -164,7 +168,7 @@ static AmStatus measure(const Case *c, const AgentSettings *chosen, double *seco
     AmStatus status = create(&bench, c, chosen, error);
     if (status == AM_OK) status = fill(&bench, c, error);
     if (status == AM_OK) {
-        *seconds = time_of(update, &bench) / UPDATES_PER_CALL;
+        *seconds = time_of(update, &bench) / updates_per_call(&bench);
         printf("%-28s %10.0f %10.1f %10.2f %10.1f", c->name, 1 / *seconds, 1e6 * *seconds,
                1e6 * time_of(observe, &bench), 1e6 * time_of(act, &bench));
         if (chosen->device == DQN_CPU)
