@@ -152,6 +152,8 @@ static AmStatus search_partition(PaperSearching *self, AmError *error) {
     self->report->axis_size = stage->mesh.axes[stage->mesh.axis_count - 1].size;
     TRY(paper_partition_create(&partition, self->arena, self->whole, self->report->axis_size, roots, error));
     TRY(paper_learn(&self->report->learning, &partition->base, options->space, options, error));
+    if (!partition->has_best && self->report->learning.end == PAPER_INTERRUPTED)
+        return am_fail(error, AM_INTERRUPTED, "", "interrupted before there was a strategy");
     if (!partition->has_best)
         return am_fail(error, AM_ERROR_INFEASIBLE, self->whole->module->source,
                        "all %lld episodes ended in a conflict", (long long)partition->conflicts);
@@ -253,6 +255,8 @@ static AmStatus search_pipeline(PaperSearching *self, AmError *error) {
                               options->memory_fraction, error));
     TRY(paper_learn(&report->learning, &pipeline->base, options->space, options, error));
     report->failures = pipeline->failures;
+    if (pipeline->best_seconds == 0 && report->learning.end == PAPER_INTERRUPTED)
+        return am_fail(error, AM_INTERRUPTED, "", "interrupted before there was a pipeline");
     if (pipeline->best_seconds == 0)
         return memory_fail(&pipeline->nearest, self->cluster, options->memory_fraction, error);
     TRY(report_cuts(self, pipeline, error));
