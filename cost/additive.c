@@ -19,8 +19,7 @@ typedef struct Option {
 typedef struct Part {
     int32_t operator_node, tensor_node; /* NOWHERE: none */
     int32_t readers;
-    int32_t fusions_readers; /* element-wise ones that take it from memory */
-    bool is_written;         /* some reader takes it from memory */
+    bool is_written; /* some reader takes it from memory */
     int32_t option_count[BOX_AXES];
     Option *options[BOX_AXES];
     const BoxState *operator_states; /* [labels of the operator]: in which it makes its result */
@@ -52,8 +51,8 @@ typedef struct Builder {
     const ClusterDeviceType *type;
     double best_memory_rate;
     Part *parts;
-    double *times;      /* [instruction]: runs in a step */
-    bool *is_separated; /* separation_find() */
+    double *times; /* [instruction]: runs in a step */
+    Separation separation;
     Use *uses;
     int32_t use_count, use_capacity, node_capacity, edge_capacity;
 } Builder;
@@ -81,13 +80,6 @@ static bool is_operator(const Builder *self, int32_t i) {
 
 static bool is_element_wise(const Builder *self, int32_t i) {
     return separation_is_element_wise(self->module, i);
-}
-
-/* Whether reader i, a place in choices->operands being given, takes a value from memory in a fusion. */
-static bool is_read_by_fusion(const Builder *self, int32_t i, int32_t place) {
-    int32_t source = self->choices->operands[place];
-    if (!is_element_wise(self, i) || self->rules->on_demand[source]) return false;
-    return self->is_separated[place] || !is_element_wise(self, source);
 }
 
 static double array_bytes(const Builder *self, int32_t i) {
@@ -244,9 +236,7 @@ static double fused_seconds(const Builder *self, int32_t i, int32_t label) {
     double bytes = 0;
     if (instruction_of(self, i)->shape.rank == 0) return 0;
     for (int32_t k = 0; first + k < choices->first_operand[i + 1]; k++)
-        if (is_read_by_fusion(self, i, first + k))
-            bytes += slot_bytes(self, i, k) /
-                     (ways_of(self, i, label, k) * self->parts[choices->operands[first + k]].fusions_readers);
+        if (self->separation.is_paid[first + k]) bytes += slot_bytes(self, i, k) / ways_of(self, i, label, k);
     if (self->parts[i].is_written) bytes += slot_bytes(self, i, result) / ways_of(self, i, label, result);
     return bytes / self->best_memory_rate;
 }
@@ -281,13 +271,12 @@ static int32_t add_node(Builder *self, int32_t i, bool is_tensor, int32_t labels
 }
 
 static void add_use(Builder *self, int32_t source, int32_t taken, const BoxState *needs, double times,
-                    bool is_in_fusion, bool is_from_memory) {
+                    bool is_from_memory) {
     if (self->parts[source].operator_node < 0 && self->parts[source].tensor_node < 0) return;
     ARENA_RESERVE(self->arena, self->uses, self->use_count, self->use_capacity);
     if (self->arena->failed) return;
     self->uses[self->use_count++] = (Use){source, taken, needs, times};
     self->parts[source].readers++;
-    self->parts[source].fusions_readers += is_in_fusion && is_from_memory;
     self->parts[source].is_written |= is_from_memory;
 }
 
@@ -377,8 +366,7 @@ static void use_operand(Builder *self, int32_t i, int32_t k) {
         mapped = dimensions;
     }
     add_use(self, source, self->parts[i].operator_node, slot_states(self, i, k, mapped), self->times[i],
-            is_element_wise(self, i) && !is_made,
-            is_made || !is_element_wise(self, i) || is_read_by_fusion(self, i, place));
+            is_made || !is_element_wise(self, i) || self->separation.is_from_memory[place]);
 }
 
 /* What a parameter is updated with is brought into the state that it is kept in. */
@@ -391,7 +379,7 @@ static void use_outputs(Builder *self) {
         if (self->rules->leaf[roles->outputs[parameter->output]] != 0 || made == parameter->instruction)
             continue;
         add_use(self, made, self->parts[parameter->instruction].tensor_node,
-                self->parts[parameter->instruction].made_in, 1, false, true);
+                self->parts[parameter->instruction].made_in, 1, true);
     }
 }
 
@@ -400,7 +388,7 @@ static void use_leaf(Builder *self, int32_t value, int32_t value_leaf, int32_t r
     if (reader < 0 || made < 0 || self->parts[reader].tensor_node < 0) return;
     rules_find_value(self->rules, &made, &leaf);
     if (leaf != 0 || made == reader) return;
-    add_use(self, made, self->parts[reader].tensor_node, self->parts[reader].made_in, times, false, true);
+    add_use(self, made, self->parts[reader].tensor_node, self->parts[reader].made_in, times, true);
 }
 
 /* What a loop carries: from what it starts with, and in every turn from what the body makes. */
@@ -492,7 +480,7 @@ AmStatus additive_create(AdditiveModel **model, Arena *arena, const PlanContext 
     *self.model = (AdditiveModel){.context = context, .mesh = mesh, .boxes = boxes, .parts = parts};
     parts->parts = self.parts;
     for (int32_t i = 0; i < count; i++) self.parts[i].operator_node = self.parts[i].tensor_node = NOWHERE;
-    TRY(separation_find(&self.is_separated, arena, context, error));
+    TRY(separation_find(&self.separation, arena, context, error));
     find_times(&self);
     add_nodes(&self);
     for (int32_t n = 0; n < self.choices->decided_count && !arena->failed; n++) {
@@ -587,71 +575,6 @@ AmStatus additive_cost(AdditiveCost *cost, Arena *scratch, const AdditiveModel *
         paid[use->source] |= (uint64_t)1 << needed;
         cost->communication_seconds +=
             boxing(model, kept, needed, choices->array_bytes[use->source] * use->times, false);
-    }
-    arena_release(scratch, mark);
-    return AM_OK;
-}
-
-/* The state in which edge e's maker has its value in a plan, and that in which it is needed. */
-static double edge_seconds(const AdditiveModel *model, const Completion *completion,
-                           const AdditiveEdge *edge) {
-    const AdditiveNode *made = &model->nodes[edge->made], *taken = &model->nodes[edge->taken];
-    BoxState from = made->is_tensor ? kept_state(model, completion, made->instruction)
-                                    : edge->made_in[find_label(model, completion, made->instruction)];
-    BoxState to = taken->is_tensor ? kept_state(model, completion, taken->instruction)
-                                   : edge->needs[find_label(model, completion, taken->instruction)];
-    return boxing(model, from, to, edge->scale, edge->is_wide);
-}
-
-static float readers_of(const AdditiveModel *model, const AdditiveEdge *edge) {
-    const AdditiveNode *made = &model->nodes[edge->made];
-    int32_t readers = made->is_tensor ? model->parts->parts[made->instruction].readers : 1;
-    return readers > 1 ? (float)readers : 1;
-}
-
-/* The program's order: an operator, then the tensor that it makes. */
-static int64_t order_of(const AdditiveNode *node) {
-    return 2 * (int64_t)node->instruction + node->is_tensor;
-}
-
-AmStatus additive_choose_path(AdditiveModel *model, Arena *scratch, const Completion *completion,
-                              AmError *error) {
-    ArenaMark mark = arena_mark(scratch);
-    int32_t keys = 2 * model->context->rules->count, last = -1;
-    double *length = ARENA_ARRAY(scratch, double, model->node_count + 1);
-    int32_t *before = ARENA_ARRAY(scratch, int32_t, model->node_count + 1); /* edge */
-    int32_t *node_of = ARENA_ARRAY(scratch, int32_t, keys + 1);
-    int32_t *first = ARENA_ARRAY(scratch, int32_t, model->node_count + 2);
-    int32_t *into = ARENA_ARRAY(scratch, int32_t, model->edge_count + 1); /* edges, by what takes */
-    if (scratch->failed) return am_fail_memory(error, keys);
-    for (int32_t e = 0; e < model->edge_count; e++) first[model->edges[e].taken + 2]++;
-    for (int32_t n = 0; n < model->node_count; n++) first[n + 2] += first[n + 1];
-    for (int32_t e = 0; e < model->edge_count; e++) into[first[model->edges[e].taken + 1]++] = e;
-    for (int32_t k = 0; k < keys; k++) node_of[k] = -1;
-    for (int32_t n = 0; n < model->node_count; n++) node_of[order_of(&model->nodes[n])] = n;
-    for (int32_t k = 0; k < keys; k++) {
-        int32_t n = node_of[k];
-        if (n < 0) continue;
-        before[n] = -1;
-        for (int32_t at = first[n]; at < first[n + 1]; at++) {
-            const AdditiveEdge *edge = &model->edges[into[at]];
-            if (order_of(&model->nodes[edge->made]) >= order_of(&model->nodes[n])) continue;
-            double seconds =
-                length[edge->made] + edge_seconds(model, completion, edge) * readers_of(model, edge);
-            if (before[n] >= 0 && seconds <= length[n]) continue;
-            length[n] = seconds;
-            before[n] = into[at];
-        }
-        const AdditiveNode *node = &model->nodes[n];
-        if (node->seconds) length[n] += node->seconds[find_label(model, completion, node->instruction)];
-        if (last < 0 || length[n] > length[last]) last = n;
-    }
-    for (int32_t n = last; n >= 0;) {
-        model->nodes[n].is_on_path = true;
-        if (before[n] < 0) break;
-        AdditiveEdge *edge = &model->edges[before[n]];
-        edge->path_share = readers_of(model, edge);
-        n = edge->made;
     }
     arena_release(scratch, mark);
     return AM_OK;

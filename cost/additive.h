@@ -8,9 +8,8 @@
  *
  * Both figures are at most what the lowered program is priced at:
  *   products, reductions   local FLOPs and bytes by the roofline of cost/operator.c
- *   element-wise operators what a fusion cannot help: each operand that no fusion made is read once by one of
- *                          those that read it, each result that another operator needs is written once, at
- *                          the best rate of the memory
+ *   element-wise operators what a fusion cannot help: a result that is needed outside is written once, and
+ * read as often as its readers must be in different fusions (separation.h), at the best rate of the memory
  *   everything else        nothing
  *   boxing                 box_costs.h; a tensor's boxing from the state in which it is kept is paid in equal
  *                          parts by those that need it, so that it is paid once if all need it so
@@ -24,7 +23,7 @@
 
 typedef struct AdditiveNode {
     int32_t instruction;
-    bool is_tensor, is_on_path;
+    bool is_tensor;
     int32_t label_count;
     const float *seconds; /* [label_count] of computing, in a step; NULL: 0 */
 } AdditiveNode;
@@ -34,8 +33,7 @@ typedef struct AdditiveEdge {
     int32_t made, taken;             /* nodes */
     const BoxState *made_in, *needs; /* [labels of `made`], [labels of `taken`] */
     float scale;                     /* bytes of the whole tensor, times runs, times the share */
-    float path_share; /* on the path: what `scale` must be multiplied by to be one's whole boxing; else 0 */
-    bool is_wide;     /* sums are moved in elements of twice the size */
+    bool is_wide;                    /* sums are moved in elements of twice the size */
 } AdditiveEdge;
 
 typedef struct AdditiveModel {
@@ -61,10 +59,5 @@ typedef struct AdditiveCost {
 /* What a completion on that mesh costs in the model; boxing is paid once for each tensor and state needed. */
 AmStatus additive_cost(AdditiveCost *cost, Arena *scratch, const AdditiveModel *model,
                        const Completion *completion, AmError *error);
-
-/* Marks a path through the program, from what is made to what takes it, whose operators and boxings come one
- * after the other in every plan: the one that takes longest in this plan. */
-AmStatus additive_choose_path(AdditiveModel *model, Arena *scratch, const Completion *completion,
-                              AmError *error);
 
 #endif

@@ -36,7 +36,6 @@ typedef struct End {
 typedef struct Group {
     End ends[2];
     bool is_turned;       /* ends[0] is the one that takes */
-    float path_share;     /* of the edges: 0, or how often the seconds count on the path */
     const float *seconds; /* [states of end 0][states of end 1], unweighted */
 } Group;
 
@@ -57,7 +56,6 @@ typedef struct Class {
     double count;
     int32_t label_count, first_incidence, incidence_count;
     int32_t edges[2]; /* of each node: with it as end 0, as end 1 */
-    bool is_on_path;
     const float *seconds;
 } Class;
 
@@ -131,7 +129,7 @@ static AmStatus order_nodes(Folder *self, AmError *error) {
 }
 
 static uint64_t look_of_node(const AdditiveNode *node) {
-    const int32_t parts[] = {node->label_count, node->is_tensor, node->is_on_path};
+    const int32_t parts[] = {node->label_count, node->is_tensor};
     uint64_t hash = hash_bytes(parts, sizeof parts, 0);
     return node->seconds ? hash_bytes(node->seconds, sizeof(float) * (size_t)node->label_count, hash) : hash;
 }
@@ -139,7 +137,6 @@ static uint64_t look_of_node(const AdditiveNode *node) {
 static uint64_t look_of_edge(const Folder *self, const AdditiveEdge *edge) {
     const AdditiveNode *nodes = self->model->nodes;
     uint64_t hash = hash_bytes(&edge->scale, sizeof edge->scale, edge->is_wide + 2u * is_turned(self, edge));
-    hash = hash_bytes(&edge->path_share, sizeof edge->path_share, hash);
     hash = hash_bytes(edge->made_in, (size_t)nodes[edge->made].label_count, hash);
     return hash_bytes(edge->needs, (size_t)nodes[edge->taken].label_count, hash);
 }
@@ -176,7 +173,6 @@ static AmStatus find_classes(Folder *self, AmError *error) {
         Class *class = &fold->classes[self->class_of[n]];
         class->count++;
         class->label_count = model->nodes[n].label_count;
-        class->is_on_path = model->nodes[n].is_on_path;
         class->seconds = model->nodes[n].seconds;
     }
     return AM_OK;
@@ -205,7 +201,6 @@ static void open_group(Folder *self, Group *group, const AdditiveEdge *edge) {
     int32_t nodes[2] = {edge->made, edge->taken};
     const BoxState *states[2] = {edge->made_in, edge->needs};
     group->is_turned = is_turned(self, edge);
-    group->path_share = edge->path_share;
     for (int32_t k = 0; k < 2; k++) {
         int32_t from = group->is_turned ? 1 - k : k, labels = model->nodes[nodes[from]].label_count;
         End *end = &group->ends[k];
@@ -347,7 +342,7 @@ int32_t additive_fold_count(const AdditiveFold *fold) {
 /* phi of a class: its cost and all that is sent to it. Returns gamma. */
 static double gather(const AdditiveFold *fold, int32_t c, const AdditiveWeights *weights) {
     const Class *class = &fold->classes[c];
-    double weight = weights->compute + (class->is_on_path ? weights->path : 0);
+    double weight = weights->compute;
     for (int32_t label = 0; label < class->label_count; label++)
         fold->phi[label] = class->seconds ? weight * class->seconds[label] : 0;
     for (int32_t k = class->first_incidence; k < class->first_incidence + class->incidence_count; k++) {
@@ -366,7 +361,7 @@ static double *send(const AdditiveFold *fold, const Group *group, int32_t end, d
                     const AdditiveWeights *weights) {
     const End *from = &group->ends[end], *to = &group->ends[1 - end];
     double *least = fold->best, *sent = fold->best + BOX_STATES + 1;
-    double weight = weights->communication + weights->path * group->path_share;
+    double weight = weights->communication;
     for (int32_t a = 0; a < from->state_count; a++) least[a] = INFINITY;
     for (int32_t label = 0; label < from->label_count; label++) {
         double value = gamma * fold->phi[label] - from->message[label];

@@ -18,9 +18,9 @@ AmStatus additive_fold(AdditiveFold **fold, Arena *arena, const AdditiveModel *m
 int32_t additive_fold_count(const AdditiveFold *fold);
 
 /* What a second of each kind counts. Weights that add up to 1 bound a step in which computing and boxing may
- * overlap, but what is on the path may not (additive_choose_path()); 1, 1 and 0 one in which nothing may. */
+ * overlap; 1 and 1 one in which they may not. */
 typedef struct AdditiveWeights {
-    double compute, communication, path;
+    double compute, communication;
 } AdditiveWeights;
 
 /* At most the least, over all labels, of the weighted seconds; found in at most `sweeps` sweeps. Messages are

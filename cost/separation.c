@@ -1,5 +1,8 @@
 /* Paths over steps of their own, 64 of these at a time; see separation.h.
  *
+ * Readers of one value are in different steps for the same reason, so that a chain of them, each waiting for
+ * a step that waits for the one before, reads it as often as the chain is long. The longest chain pays.
+ *
  * Of each instruction one word says which of 64 such steps wait for it, and one which it waits for; both are
  * found in one pass over the module. Where the words of an operand and of its reader meet, there is a path
  * from the one to the other over that step.
@@ -41,11 +44,24 @@ static bool is_step(const PlanContext *context, int32_t i) {
     }
 }
 
+enum { MOST_READERS = 32 };
+
+/* An element-wise reader of a value. */
+typedef struct Reader {
+    int32_t place;  /* in choices->operands */
+    int32_t reader; /* instruction */
+    uint32_t
+        later; /* readers of the same value (bits, in their order) that wait for a step that waits for it */
+} Reader;
+
 typedef struct Paths {
+    Arena *arena;
     const PlanContext *context;
     uint64_t *is_one;     /* [instruction]: its own bit, if it is among the steps looked at */
     uint64_t *waited_for; /* [instruction]: steps that wait for it */
     uint64_t *waits_for;  /* [instruction]: steps that it waits for */
+    int32_t *first;       /* [instruction + 1]: its readers */
+    Reader *readers;
 } Paths;
 
 static void find_paths(const Paths *self) {
@@ -61,37 +77,94 @@ static void find_paths(const Paths *self) {
             self->waited_for[choices->operands[k]] |= self->waited_for[i] | self->is_one[i];
 }
 
-static void mark_separated(const Paths *self, bool *is_separated) {
+static bool reads(const Paths *self, int32_t i, int32_t place) {
+    return separation_is_element_wise(self->context->canonical, i) &&
+           !self->context->rules->on_demand[self->context->choices->operands[place]];
+}
+
+/* Readers by what they read, in the order of the program. */
+static AmStatus list_readers(Paths *self, AmError *error) {
     const Choices *choices = self->context->choices;
-    const IrModule *module = self->context->canonical;
-    for (int32_t n = 0; n < choices->decided_count; n++) {
-        int32_t i = choices->decided[n];
-        if (!separation_is_element_wise(module, i)) continue;
-        for (int32_t k = choices->first_operand[i]; k < choices->first_operand[i + 1]; k++) {
-            int32_t source = choices->operands[k];
-            bool meets = (self->waited_for[source] & self->waits_for[i]) != 0;
-            is_separated[k] |= meets && separation_is_element_wise(module, source);
+    int32_t count = self->context->rules->count;
+    self->first = ARENA_ARRAY(self->arena, int32_t, count + 2);
+    self->readers = ARENA_ARRAY(self->arena, Reader, choices->first_operand[count] + 1);
+    if (self->arena->failed) return am_fail_memory(error, count);
+    for (int32_t n = 0; n < choices->decided_count; n++)
+        for (int32_t i = choices->decided[n], k = choices->first_operand[i];
+             k < choices->first_operand[i + 1]; k++)
+            if (reads(self, i, k)) self->first[choices->operands[k] + 2]++;
+    for (int32_t i = 0; i < count; i++) self->first[i + 2] += self->first[i + 1];
+    for (int32_t n = 0; n < choices->decided_count; n++)
+        for (int32_t i = choices->decided[n], k = choices->first_operand[i];
+             k < choices->first_operand[i + 1]; k++)
+            if (reads(self, i, k))
+                self->readers[self->first[choices->operands[k] + 1]++] = (Reader){.place = k, .reader = i};
+    return AM_OK;
+}
+
+static bool is_between(const Paths *self, int32_t before, int32_t after) {
+    return (self->waited_for[before] & self->waits_for[after]) != 0;
+}
+
+/* What the steps that are looked at separate. */
+static void separate(const Paths *self, bool *is_from_memory) {
+    for (int32_t source = 0; source < self->context->rules->count; source++) {
+        Reader *readers = &self->readers[self->first[source]];
+        int32_t count = self->first[source + 1] - self->first[source];
+        for (int32_t a = 0; a < count; a++) {
+            is_from_memory[readers[a].place] |= is_between(self, source, readers[a].reader);
+            for (int32_t b = a + 1; b < count && b < MOST_READERS; b++)
+                if (is_between(self, readers[a].reader, readers[b].reader)) readers[a].later |= 1u << b;
         }
     }
 }
 
-AmStatus separation_find(bool **is_separated, Arena *arena, const PlanContext *context, AmError *error) {
-    int32_t count = context->rules->count, waiting = 0;
-    *is_separated = ARENA_ARRAY(arena, bool, context->choices->first_operand[count] + 1);
+/* The longest chain of readers that take a value from memory. */
+static void choose_chain(const Reader *readers, int32_t count, const Separation *separation) {
+    int32_t length[MOST_READERS], next[MOST_READERS], best = -1;
+    for (int32_t a = (count < MOST_READERS ? count : MOST_READERS) - 1; a >= 0; a--) {
+        length[a] = 0;
+        if (!separation->is_from_memory[readers[a].place]) continue;
+        length[a] = 1;
+        next[a] = -1;
+        for (int32_t b = a + 1; b < count && b < MOST_READERS; b++)
+            if (readers[a].later >> b & 1 && length[b] > 0 && 1 + length[b] > length[a]) {
+                length[a] = 1 + length[b];
+                next[a] = b;
+            }
+        if (best < 0 || length[a] >= length[best]) best = a;
+    }
+    for (; best >= 0; best = next[best]) separation->is_paid[readers[best].place] = true;
+}
+
+AmStatus separation_find(Separation *separation, Arena *arena, const PlanContext *context, AmError *error) {
+    int32_t count = context->rules->count, places = context->choices->first_operand[count];
+    *separation = (Separation){.is_from_memory = ARENA_ARRAY(arena, bool, places + 1),
+                               .is_paid = ARENA_ARRAY(arena, bool, places + 1)};
     ArenaMark mark = arena_mark(arena);
-    Paths self = {.context = context,
+    Paths self = {.arena = arena,
+                  .context = context,
                   .is_one = ARENA_ARRAY(arena, uint64_t, count + 1),
                   .waited_for = ARENA_ARRAY(arena, uint64_t, count + 1),
                   .waits_for = ARENA_ARRAY(arena, uint64_t, count + 1)};
     if (arena->failed) return am_fail_memory(error, (int64_t)count * 24);
+    TRY(list_readers(&self, error));
     for (int32_t next = 0; next < count;) {
+        int32_t looked_at = 0;
         for (int32_t i = 0; i < count; i++) self.is_one[i] = 0;
-        for (waiting = 0; next < count && waiting < STEPS_AT_ONCE; next++)
+        for (; next < count && looked_at < STEPS_AT_ONCE; next++)
             if (context->choices->live[next] && is_step(context, next))
-                self.is_one[next] = (uint64_t)1 << waiting++;
-        if (waiting == 0) break;
+                self.is_one[next] = (uint64_t)1 << looked_at++;
+        if (looked_at == 0) break;
         find_paths(&self);
-        mark_separated(&self, *is_separated);
+        separate(&self, separation->is_from_memory);
+    }
+    for (int32_t source = 0; source < count; source++) {
+        const Reader *readers = &self.readers[self.first[source]];
+        int32_t reader_count = self.first[source + 1] - self.first[source];
+        if (!separation_is_element_wise(context->canonical, source))
+            for (int32_t k = 0; k < reader_count; k++) separation->is_from_memory[readers[k].place] = true;
+        choose_chain(readers, reader_count, separation);
     }
     arena_release(arena, mark);
     return AM_OK;

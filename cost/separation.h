@@ -14,8 +14,14 @@ bool separation_is_element_wise(const IrModule *module, int32_t instruction);
 /* A reduction that sums up nothing: over dimensions of size 1. */
 bool separation_reduces_ones(const IrModule *module, int32_t instruction);
 
-/* `*is_separated`: [place in context->choices->operands], in the arena; true where both ends are element-wise
- * and must be in different steps. AM_ERROR_INTERNAL: no memory. */
-AmStatus separation_find(bool **is_separated, Arena *arena, const PlanContext *context, AmError *error);
+/* By place in context->choices->operands, where the reader is element-wise and the operand is not made on
+ * demand. */
+typedef struct Separation {
+    bool *is_from_memory; /* the reader takes the operand from memory: no fusion has both */
+    bool *is_paid;        /* and no other reader for which that is said reads it in the same step */
+} Separation;
+
+/* In the arena. AM_ERROR_INTERNAL: no memory. */
+AmStatus separation_find(Separation *separation, Arena *arena, const PlanContext *context, AmError *error);
 
 #endif

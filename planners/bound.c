@@ -39,7 +39,7 @@ static bool overlaps(const Bounding *self) {
 /* The best bound over the weights, or the first that is enough. */
 static double best_bound(const Bounding *self, AdditiveFold *fold) {
     double best = 0;
-    if (!overlaps(self)) return additive_bound(fold, &(AdditiveWeights){1, 1, 0}, SWEEPS);
+    if (!overlaps(self)) return additive_bound(fold, &(AdditiveWeights){1, 1}, SWEEPS);
     for (int32_t k = 0; k < MOST_WEIGHTS && best < self->enough; k++) {
         AdditiveWeights weights = {.compute = compute_weights[k], .communication = 1 - compute_weights[k]};
         best = fmax(best, additive_bound(fold, &weights, SWEEPS));
@@ -104,7 +104,7 @@ static AmStatus bound_own(const Bounding *self, Arena *arena, const Plan *plan, 
     if (!*holds) return AM_OK;
     TRY(additive_fold(&fold, arena, model, error));
     bound->seconds = best_bound(self, fold);
-    double least = additive_bound(fold, &(AdditiveWeights){1, 1, 0}, SWEEPS);
+    double least = additive_bound(fold, &(AdditiveWeights){1, 1}, SWEEPS);
     bound->model_gap = fmax((cost.compute_seconds + cost.communication_seconds) / least - 1, 0);
     return AM_OK;
 }

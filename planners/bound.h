@@ -4,9 +4,9 @@
  * The space is every choice of states and factors, operator by operator, on every mesh that is given, in the
  * micro-batches that the context has; it holds all plans by lists, with storage, pins and exceptions.
  *
- *   gap        the simulated step over the bound. Of computing, communication and the longest path at most
- *              the weighted mean is as long as the step, whatever the weights, so the best weights count;
- *              where devices do not overlap the two, their sum.
+ *   gap        the simulated step over the bound. The step is at least as long as any weighted mean of all
+ *              computing and all communication, so the best weights count; where devices do not overlap the
+ *              two, their sum.
  *   model gap  the plan's computing and boxing in the additive model over the bound of their sum on its mesh
  */
 #ifndef PLANNERS_BOUND_H

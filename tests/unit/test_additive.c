@@ -49,7 +49,7 @@ static void check_plans(Case *self, const char *name, int32_t plans) {
     Problem *problem;
     Random random;
     ProblemSettings settings = {.memory_fraction = 1, .budget = {.limit = 1000}};
-    double bound = additive_bound(self->fold, &(AdditiveWeights){1, 1, 0}, 60);
+    double bound = additive_bound(self->fold, &(AdditiveWeights){1, 1}, 60);
     assert_true(bound > 0);
     random_seed(&random, 7);
     assert_int_equal(
@@ -150,7 +150,7 @@ static void test_a_tree_is_solved(void **state) {
         chain.node_count = NODES;
         chain.edge_count = NODES - 1;
         assert_int_equal(additive_fold(&fold, &self.arena, &chain, &error), AM_OK);
-        double bound = additive_bound(fold, &(AdditiveWeights){1, 1, 0}, 60);
+        double bound = additive_bound(fold, &(AdditiveWeights){1, 1}, 60);
         double least = least_by_counting(&chain, labels, 0);
         if (fabs(bound - least) > 1e-5 * least) fail_msg("round %d: bound %g, least %g", round, bound, least);
     }
