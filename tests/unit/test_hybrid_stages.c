@@ -168,6 +168,10 @@ static void test_tables(void **state) {
     stage.recipe.storage = 1;
     assert_true(hybrid_stage_cost(self.model, 1, &stage, &two));
     assert_true(two.fixed_bytes < one.fixed_bytes);
+    stage.recipe.recomputes =
+        true; /* what passes from unit to unit is kept, and the forward pass made again */
+    assert_true(hybrid_stage_cost(self.model, 1, &stage, &one));
+    assert_true(fabs(one.backward - two.backward - two.forward) < 1e-9);
     close_case(&self);
 }
 
