@@ -12,8 +12,8 @@
 #include "planners/inference_grade.h"
 #include "planners/inference_train.h"
 
-#define DEFAULT_EPISODES 100000
-#define DEFAULT_REPORTS  5
+#define DEFAULT_EPISODES 60000
+#define DEFAULT_REPORTS  3
 #define REPORT_SETS      500
 #define REPORT_SEED      1000003 /* sets that no training under a smaller seed has seen */
 
@@ -98,8 +98,8 @@ static AmStatus run(const Cli *cli, AmError *error) {
 }
 
 static const CliOption options[] = {
-    {"--episodes", "N", "train: episodes in all (default 100000)", false},
-    {"--report", "N", "train: episodes between reports and checkpoints (default: a fifth)", false},
+    {"--episodes", "N", "train: episodes in all (default 60000)", false},
+    {"--report", "N", "train: episodes between reports and checkpoints (default: a third)", false},
     {"--checkpoint", "FILE", "train: state to continue from, written at every report", false},
     {"--resume", NULL, "train: goes on from --checkpoint", false},
     {"--cluster", "CLUSTER", "evaluate: the devices of profile graphs and modules (default C)", false},

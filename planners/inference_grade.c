@@ -20,11 +20,11 @@ AmStatus inference_grade_case(InferenceCase *result, const ChainProblem *problem
     ChainExact exact;
     ChainPlan plan;
     *result = (InferenceCase){0};
-    double start = clock_seconds();
+    double start = clock_thread_seconds();
     TRY(inference_plan(&result->plan, problem, agent, width, error));
-    double middle = clock_seconds();
+    double middle = clock_thread_seconds();
     TRY(chain_exact(&exact, problem, false, error));
-    result->exact_seconds = clock_seconds() - middle;
+    result->exact_seconds = clock_thread_seconds() - middle;
     result->seconds = middle - start;
     result->exact = exact.length;
     result->exact_plan = exact.plan;

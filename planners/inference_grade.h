@@ -16,7 +16,7 @@ typedef struct InferenceGrade {
     double by_events;                     /* mean time over that of the optimum's plan, less 1 */
     double even_mean, greedy_mean;        /* of the sets where those fit the memory */
     int32_t even_invalid, greedy_invalid; /* where they do not */
-    double mean_seconds, most_seconds;    /* of one plan */
+    double mean_seconds, most_seconds;    /* of the processor, for one plan */
 } InferenceGrade;
 
 /* On sets 0 .. count - 1 under the seed. */
@@ -28,7 +28,7 @@ typedef struct InferenceCase {
     ChainPlan plan, exact_plan;
     double exact, agent, greedy, even;
     double exact_by_events, agent_by_events;
-    double seconds, exact_seconds; /* that the agent and the exact search took */
+    double seconds, exact_seconds; /* of the processor, for the agent and the exact search */
     bool is_valid;                 /* the agent's plan */
 } InferenceCase;
 
