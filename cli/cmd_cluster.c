@@ -28,7 +28,7 @@ static AmStatus list_clusters(const Cli *cli, AmError *error) {
     return status;
 }
 
-static const double probe_seconds = 40;
+static const double probe_seconds = 35;
 
 /* A line on the terminal that is drawn over and over. */
 static void show_progress(void *user, double done) {
