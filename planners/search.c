@@ -212,7 +212,9 @@ static AmStatus make_plan(Searching *self, AmError *error) {
         plan->bound = "lower";
         plan->bound_seconds = fmin(result->bound_seconds, plan->predicted_step_seconds);
     }
-    if (search_method_takes_experts(self->options->searcher)) TRY(prove(self, plan, error));
+    /* Who interrupts does not wait for a proof. */
+    bool is_proved = search_method_takes_experts(self->options->searcher) && !self->result->interrupted;
+    if (is_proved) TRY(prove(self, plan, error));
     plan->evaluations = searching_evaluations(self);
     self->result->plan = plan;
     return AM_OK;
