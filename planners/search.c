@@ -282,6 +282,7 @@ AmStatus search(SearchResult *result, Arena *arena, const PlanContext *context, 
         TRY_OR_FAIL(expert_quote_all(&self, error));
         result->evaluations = searching_evaluations(&self);
         status = make_plan(&self, error);
+        result->interrupted = searching_is_interrupted(&self); /* during the proof, too */
     }
     result->search_seconds = clock_seconds() - start;
 fail:
