@@ -36,8 +36,8 @@ enum {
     MOST_INSTANCES = 256,
     PER_KIND = 100,
     VALID_SEEDS = 3, /* runs of restarts that an instance must be hard for on average */
-    TRAIN_PLANTED = 90,
-    TRAIN_PER_MODEL = 26,
+    TRAIN_PLANTED = 60,
+    TRAIN_PER_MODEL = 20,
     PLANTED = -1, /* in place of a model */
     MOST_NODES = 2000000
 };
@@ -473,7 +473,6 @@ int main(int argc, char **argv) {
     static Bench bench;
     AmError error = {0};
     const char *mode = argc > 1 ? argv[1] : "";
-    setenv("OPENBLAS_NUM_THREADS", "1", 0);
     check(cluster_read(&bench.cluster, &bench.arena, "C", &error), &error);
     if (strcmp(mode, "--find") == 0) find(&bench);
     else if (strcmp(mode, "--tune") == 0) tune(&bench);
