@@ -1,5 +1,6 @@
-/* Bounds over meshes; see bound.h. The plan's own mesh comes first; another one is done with as soon as
- * some weights give it a greater bound. */
+/* Bounds over meshes; see bound.h. The best bound is a concave function of the weights, which is climbed. The
+ * plan's own mesh comes first; another one is done with as soon as some weights give it a greater bound, for
+ * which those that were best on the plan's mesh are tried first. */
 #include "planners/bound.h"
 
 #include <math.h>
@@ -7,7 +8,7 @@
 #include "base/parallel.h"
 #include "cost/additive_bound.h"
 
-enum { SWEEPS = 60, MOST_WEIGHTS = 8 };
+enum { SWEEPS = 40, MOST_WEIGHTS = 8, FIRST_WEIGHT = 2 };
 
 /* Of computing; the rest is communication's. */
 static const double compute_weights[MOST_WEIGHTS] = {1, 0.85, 0.7, 0.55, 0.45, 0.35, 0.25, 0.1};
@@ -29,6 +30,7 @@ typedef struct Bounding {
     const Mesh *meshes;
     double enough; /* a bound beyond this is as good as any */
     int32_t own;   /* the plan's mesh */
+    int32_t start; /* weights to begin with */
     MeshBound *found;
 } Bounding;
 
@@ -36,13 +38,24 @@ static bool overlaps(const Bounding *self) {
     return cluster_device_type(self->cluster, self->devices[0])->overlaps_communication;
 }
 
-/* The best bound over the weights, or the first that is enough. */
-static double best_bound(const Bounding *self, AdditiveFold *fold) {
-    double best = 0;
+static double bound_by(AdditiveFold *fold, int32_t k) {
+    AdditiveWeights weights = {.compute = compute_weights[k], .communication = 1 - compute_weights[k]};
+    return additive_bound(fold, &weights, SWEEPS);
+}
+
+/* The best bound over the weights, or the first that is enough. `*start`: where to begin, then the best. */
+static double best_bound(const Bounding *self, AdditiveFold *fold, int32_t *start) {
     if (!overlaps(self)) return additive_bound(fold, &(AdditiveWeights){1, 1}, SWEEPS);
-    for (int32_t k = 0; k < MOST_WEIGHTS && best < self->enough; k++) {
-        AdditiveWeights weights = {.compute = compute_weights[k], .communication = 1 - compute_weights[k]};
-        best = fmax(best, additive_bound(fold, &weights, SWEEPS));
+    double best = bound_by(fold, *start);
+    for (int32_t step = -1; step <= 1; step += 2) {
+        int32_t before = *start;
+        for (int32_t k = *start + step; k >= 0 && k < MOST_WEIGHTS && best < self->enough; k += step) {
+            double bound = bound_by(fold, k);
+            if (bound <= best) break;
+            best = bound;
+            *start = k;
+        }
+        if (*start != before) break;
     }
     return best;
 }
@@ -54,7 +67,8 @@ static AmStatus bound_mesh(const Bounding *self, Arena *arena, int32_t k, MeshBo
     found->is_known = model != NULL;
     if (!model) return AM_OK;
     TRY(additive_fold(&fold, arena, model, error));
-    found->seconds = best_bound(self, fold);
+    int32_t start = self->start;
+    found->seconds = best_bound(self, fold, &start);
     return AM_OK;
 }
 
@@ -87,7 +101,7 @@ static AdditiveCost predicted_cost(const Plan *plan) {
 
 /* The plan's mesh: its bound and its model gap. `*holds` false: the model says more of the plan than the
  * simulator, and is not to be trusted. */
-static AmStatus bound_own(const Bounding *self, Arena *arena, const Plan *plan, PlanBound *bound, bool *holds,
+static AmStatus bound_own(Bounding *self, Arena *arena, const Plan *plan, PlanBound *bound, bool *holds,
                           AmError *error) {
     AdditiveModel *model;
     AdditiveFold *fold;
@@ -103,7 +117,7 @@ static AmStatus bound_own(const Bounding *self, Arena *arena, const Plan *plan, 
              cost.communication_seconds <= predicted.communication_seconds * (1 + ROUNDING);
     if (!*holds) return AM_OK;
     TRY(additive_fold(&fold, arena, model, error));
-    bound->seconds = best_bound(self, fold);
+    bound->seconds = best_bound(self, fold, &self->start);
     double least = additive_bound(fold, &(AdditiveWeights){1, 1}, SWEEPS);
     bound->model_gap = fmax((cost.compute_seconds + cost.communication_seconds) / least - 1, 0);
     return AM_OK;
@@ -119,6 +133,7 @@ AmStatus plan_bound_find(PlanBound *bound, const PlanContext *context, const Clu
                      .meshes = meshes,
                      .enough = INFINITY,
                      .own = -1,
+                     .start = FIRST_WEIGHT,
                      .found = ARENA_ARRAY(&arena, MeshBound, mesh_count + 1)};
     bool holds = false;
     *bound = (PlanBound){NAN, NAN};

@@ -203,6 +203,7 @@ static AmStatus search_single(Hybrid *self, const MicroBatching *settings, AmErr
     if (!is_wanted || (self->best && must_stop(self))) return AM_OK;
     AmError refusal = {0};
     options.space = SPACE_AUTO;
+    options.no_proof = true; /* of one stage alone: the whole space has a bound of its own */
     if (options.searcher == SEARCHER_EXHAUSTIVE || options.searcher == SEARCHER_AGENT)
         options.searcher = SEARCHER_DQN;
     if (options.evaluations == search_default_evaluations(options.searcher) || options.evaluations == 0)

@@ -37,6 +37,7 @@ static AmStatus try_search(const Relaxing *self, const Cluster *cluster, const S
     if (is_interrupted(self)) return AM_OK;
     few.evaluations = SHORT_EVALUATIONS;
     few.on_episode = NULL;
+    few.no_proof = true;
     if (few.searcher == SEARCHER_EXACT || few.searcher == SEARCHER_EXHAUSTIVE) few.searcher = SEARCHER_DQN;
     AmStatus status =
         search_micro_batches(&result, self->arena, self->whole, cluster, &few, settings, &refusal);

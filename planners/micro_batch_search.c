@@ -51,7 +51,7 @@ AmStatus search_micro_batches(SearchResult *result, Arena *arena, PlanContext *w
         return paper_search(result, arena, whole, cluster, options, settings, error);
     if (options->space == SPACE_HYBRID && options->searcher != SEARCHER_EXPERT) {
         TRY(hybrid_search(result, arena, whole, cluster, options, settings, error));
-        return prove_stages(result, whole, cluster, error);
+        return options->no_proof ? AM_OK : prove_stages(result, whole, cluster, error);
     }
     int32_t numbers[MOST_NUMBERS], count = list_numbers(numbers, whole, settings);
     SearchOptions part = *options;

@@ -213,7 +213,8 @@ static AmStatus make_plan(Searching *self, AmError *error) {
         plan->bound_seconds = fmin(result->bound_seconds, plan->predicted_step_seconds);
     }
     /* Who interrupts does not wait for a proof. */
-    bool is_proved = search_method_takes_experts(self->options->searcher) && !self->result->interrupted;
+    bool is_proved = search_method_takes_experts(self->options->searcher) && !self->result->interrupted &&
+                     !self->options->no_proof;
     if (is_proved) TRY(prove(self, plan, error));
     plan->evaluations = searching_evaluations(self);
     self->result->plan = plan;

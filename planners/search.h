@@ -80,6 +80,7 @@ typedef struct SearchOptions {
     const char *agent; /* file of the pipeline inference agent; NULL: the one built in */
     bool no_seeds;     /* start without the expert plans */
     bool no_polish;
+    bool no_proof;              /* gap and model gap are not wanted */
     const PropagationPin *pins; /* [pin_count]: decisions that every plan keeps */
     int32_t pin_count;
     const char *schedule;      /* of pipelines (pipeline_schedule.h), or NULL: 1f1b where it can be */
