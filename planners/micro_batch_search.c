@@ -14,6 +14,9 @@
 
 #define MOST_NUMBERS 17
 
+/* Instructions of a module of which a pipeline is simulated in some ten milliseconds. */
+#define QUICKLY_PRICED 10000
+
 /* 1, 2, 4, ... as far as the batch divides; or the one number asked for. */
 static int32_t list_numbers(int32_t *numbers, const PlanContext *whole, const MicroBatching *settings) {
     int32_t count = 0;
@@ -45,14 +48,9 @@ static AmStatus prove_stages(SearchResult *result, const PlanContext *whole, con
     return AM_OK;
 }
 
-AmStatus search_micro_batches(SearchResult *result, Arena *arena, PlanContext *whole, const Cluster *cluster,
-                              const SearchOptions *options, const MicroBatching *settings, AmError *error) {
-    if (options->objective == OBJECTIVE_PAPER)
-        return paper_search(result, arena, whole, cluster, options, settings, error);
-    if (options->space == SPACE_HYBRID && options->searcher != SEARCHER_EXPERT) {
-        TRY(hybrid_search(result, arena, whole, cluster, options, settings, error));
-        return options->no_proof ? AM_OK : prove_stages(result, whole, cluster, error);
-    }
+/* One search per number of micro-batches. */
+static AmStatus search_numbers(SearchResult *result, Arena *arena, PlanContext *whole, const Cluster *cluster,
+                               const SearchOptions *options, const MicroBatching *settings, AmError *error) {
     int32_t numbers[MOST_NUMBERS], count = list_numbers(numbers, whole, settings);
     SearchOptions part = *options;
     SearchResult best = {0};
@@ -109,5 +107,61 @@ AmStatus search_micro_batches(SearchResult *result, Arena *arena, PlanContext *w
     *result = best;
     result->evaluations = evaluations;
     result->search_seconds = seconds;
-    return result->plan->stage_count > 1 ? prove_stages(result, whole, cluster, error) : AM_OK;
+    bool is_proved = result->plan->stage_count > 1 && !options->no_proof;
+    return is_proved ? prove_stages(result, whole, cluster, error) : AM_OK;
+}
+
+/* The even pipelines that a hybrid search may not lose to, where they are quickly priced: of one turn, and of
+ * as many as its plan has. */
+static AmStatus take_even_pipelines(SearchResult *result, Arena *arena, PlanContext *whole,
+                                    const Cluster *cluster, const SearchOptions *options,
+                                    const MicroBatching *settings, AmError *error) {
+    ExpertResult *quoted = &result->experts[EXPERT_EVEN_PIPELINE];
+    SearchOptions recipe = *options;
+    const int32_t numbers[] = {1, result->plan->micro_batches};
+    recipe.searcher = SEARCHER_EXPERT;
+    recipe.expert = EXPERT_EVEN_PIPELINE;
+    recipe.no_proof = true;
+    for (int32_t k = 0; k < (numbers[1] > 1 ? 2 : 1); k++) {
+        MicroBatching here = *settings;
+        SearchResult found = {0};
+        AmError refusal = {0};
+        if (settings->micro_batches > 0 && numbers[k] != settings->micro_batches) continue;
+        here.micro_batches = numbers[k];
+        AmStatus status = search_numbers(&found, arena, whole, cluster, &recipe, &here, &refusal);
+        if (status == AM_ERROR_INFEASIBLE) continue;
+        if (status != AM_OK) {
+            if (error && error->code == AM_OK) *error = refusal;
+            return status;
+        }
+        double seconds = found.plan->predicted_step_seconds;
+        result->evaluations += found.evaluations;
+        if (!(quoted->seconds <= seconds)) *quoted = (ExpertResult){.seconds = seconds};
+        if (seconds >= result->plan->predicted_step_seconds) continue;
+        found.plan->searcher = result->plan->searcher;
+        found.plan->space = result->plan->space;
+        result->plan = found.plan;
+    }
+    result->plan->evaluations = result->evaluations;
+    return AM_OK;
+}
+
+static AmStatus search_stages(SearchResult *result, Arena *arena, PlanContext *whole, const Cluster *cluster,
+                              const SearchOptions *options, const MicroBatching *settings, AmError *error) {
+    TRY(hybrid_search(result, arena, whole, cluster, options, settings, error));
+    bool has_time = options->seconds == 0 && !result->interrupted && cluster->device_count > 1;
+    if (has_time && whole->rules->count <= QUICKLY_PRICED)
+        TRY(take_even_pipelines(result, arena, whole, cluster, options, settings, error));
+    return options->no_proof ? AM_OK : prove_stages(result, whole, cluster, error);
+}
+
+AmStatus search_micro_batches(SearchResult *result, Arena *arena, PlanContext *whole, const Cluster *cluster,
+                              const SearchOptions *options, const MicroBatching *settings, AmError *error) {
+    bool has_stages = options->space == SPACE_HYBRID && options->searcher != SEARCHER_EXPERT;
+    if (options->objective == OBJECTIVE_PAPER)
+        TRY(paper_search(result, arena, whole, cluster, options, settings, error));
+    else if (has_stages) TRY(search_stages(result, arena, whole, cluster, options, settings, error));
+    else TRY(search_numbers(result, arena, whole, cluster, options, settings, error));
+    result->interrupted |= options->interrupted && *options->interrupted;
+    return AM_OK;
 }

@@ -29,6 +29,8 @@ typedef struct ProblemMemo {
     int32_t untried_count, untried_capacity;
 } ProblemMemo;
 
+enum { WORTH_THREADS = 1000 }; /* instructions */
+
 static const char *const space_names[SPACE_COUNT] = {"auto", "operator", "data", "pipeline", "hybrid"};
 
 const char *plan_space_name(PlanSpace space) {
@@ -384,7 +386,9 @@ AmStatus problem_price_batch(Problem *self, const Genome *genomes, int32_t count
         if (self->budget.evaluations + batch->count >= self->budget.limit) break;
         batch->evaluations[batch->count++].genome = genomes[k];
     }
-    parallel_for(batch->count, 0, evaluate_one, batch);
+    /* A thread takes longer to start than a small module to be priced. */
+    int32_t threads = self->context->rules->count < WORTH_THREADS ? 1 : 0;
+    parallel_for(batch->count, threads, evaluate_one, batch);
     for (int32_t k = 0; k < batch->count && status == AM_OK; k++)
         status = keep(self, &batch->evaluations[k], error);
     free(batch);

@@ -1,9 +1,30 @@
 /* Many environments and two threads: choices in a batch are those one by one, to the
  * last bit; steps of several environments do not mix; a learner on a thread of its
  * own makes the updates that it is asked for. */
+#include <math.h>
+
 #include "chain_case.h"
 
 enum { SIZE = 7, ACTIONS = 5, ROWS = 75 };
+
+/* Sanitizers come between a product and its sum, so that some rows fuse them and others do not. */
+#if defined __has_feature
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
+#define IS_SANITIZED 1
+#endif
+#endif
+#if defined __SANITIZE_ADDRESS__ || defined __SANITIZE_THREAD__
+#define IS_SANITIZED 1
+#endif
+#ifndef IS_SANITIZED
+#define IS_SANITIZED 0
+#endif
+
+static void assert_same_values(const float *a, const float *b, int32_t count) {
+    for (int32_t k = 0; k < count; k++)
+        if (fabsf(a[k] - b[k]) > (IS_SANITIZED ? 1e-5f * fabsf(b[k]) + 1e-6f : 0))
+            fail_msg("value %d: %.9g is not %.9g", k, (double)a[k], (double)b[k]);
+}
 
 /* Every switch, convolutions and none; 75 rows are more than a batch. */
 static Agent *wide_agent(int32_t variant) {
@@ -51,7 +72,7 @@ static void greedy_choices_in_a_batch_are_those_one_by_one(void **state) {
             assert_int_equal(agent_act(agent, observation, masks + i * ACTIONS, true), actions[i]);
             assert_int_equal(agent_act(agent, observation, NULL, true), unmasked[i]);
             assert_int_equal(agent_values(agent, observation, 1, alone, NULL), AM_OK);
-            assert_memory_equal(alone, values + i * ACTIONS, sizeof(alone));
+            assert_same_values(alone, values + i * ACTIONS, ACTIONS);
         }
         agent_free(agent);
     }

@@ -143,7 +143,7 @@ static void every_model_as_exported(void **state) {
         for (int stripped = is_large ? BOTH : NOTHING; stripped < STRIPPED_COUNT; stripped++)
             check_model(entry->d_name, (Stripped)stripped);
         int recomputed = check_names(entry->d_name);
-        assert_int_equal(recomputed > 0, strcmp(entry->d_name, "llama_tiny") == 0);
+        assert_int_equal(recomputed > 0, strncmp(entry->d_name, "llama", 5) == 0);
         models++;
     }
     closedir(directory);
