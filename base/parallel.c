@@ -32,9 +32,21 @@ static long processors(void) {
     return count;
 }
 
-int32_t parallel_threads(void) {
+/* What AUTOMAP_THREADS asks for; 0: nothing, -1: no number of threads. */
+static long wanted_threads(void) {
     const char *text = getenv("AUTOMAP_THREADS");
-    long threads = text ? strtol(text, NULL, 10) : 0;
+    if (!text || !*text) return 0;
+    char *end;
+    long threads = strtol(text, &end, 10);
+    return end == text || *end || threads < 1 ? -1 : threads;
+}
+
+bool parallel_threads_are_valid(void) {
+    return wanted_threads() >= 0;
+}
+
+int32_t parallel_threads(void) {
+    long threads = wanted_threads();
     if (threads <= 0) threads = processors();
     return threads < 1 ? 1 : threads > MAX_THREADS ? MAX_THREADS : (int32_t)threads;
 }

@@ -2,10 +2,12 @@
  * runs it and turns its status into the exit code. Everything else is in the
  * library or in cmd_*.c. */
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "automap_features.h"
+#include "base/parallel.h"
 #include "cli/common.h"
 #include "executor/mpi_wire.h"
 #ifdef AUTOMAP_HAVE_CUDA
@@ -53,6 +55,9 @@ static AmStatus run_command(int count, char **words, AmError *error) {
                        words[1]);
     static Cli cli;
     TRY(cli_parse(&cli, command, count - 2, words + 2, error));
+    if (!cli.wants_help && !parallel_threads_are_valid())
+        cli_note(&cli, "warning: AUTOMAP_THREADS=%.40s: expected an integer of at least 1; ignored",
+                 getenv("AUTOMAP_THREADS"));
     if (!cli.wants_help) return command->run(&cli, error);
     Text text = {0};
     cli_print_help(&text, command);

@@ -1,10 +1,12 @@
-/* parallel_for: every task once, whatever the number of threads. */
+/* parallel_for: every task once, whatever the number of threads; what AUTOMAP_THREADS may be. */
+#define _POSIX_C_SOURCE 200809L
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
 
 #include <cmocka.h>
+#include <stdlib.h>
 
 #include "base/parallel.h"
 
@@ -22,7 +24,25 @@ static void test_every_task_runs_once(void **state) {
     }
 }
 
+static void test_the_environment_is_checked(void **state) {
+    (void)state;
+    static const char *const wrong[] = {"0", "-1", "x", "2x", " "};
+    unsetenv("AUTOMAP_THREADS");
+    int32_t usual = parallel_threads();
+    assert_true(parallel_threads_are_valid());
+    for (size_t k = 0; k < sizeof(wrong) / sizeof(*wrong); k++) {
+        setenv("AUTOMAP_THREADS", wrong[k], 1);
+        assert_false(parallel_threads_are_valid());
+        assert_int_equal(parallel_threads(), usual);
+    }
+    setenv("AUTOMAP_THREADS", "3", 1);
+    assert_true(parallel_threads_are_valid());
+    assert_int_equal(parallel_threads(), 3);
+    unsetenv("AUTOMAP_THREADS");
+}
+
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_every_task_runs_once)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_every_task_runs_once),
+                                       cmocka_unit_test(test_the_environment_is_checked)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
