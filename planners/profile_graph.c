@@ -19,9 +19,10 @@ typedef struct Reader {
     Arena *arena;
     const char *text;
     int64_t length;
-    int32_t node_capacity, edge_capacity, producer_capacity;
-    int64_t *places;   /* [edge_count] byte of each edge's line */
-    const char **ends; /* [2 edge_count] names of producer and consumer */
+    int32_t node_capacity, line_capacity, edge_capacity, producer_capacity;
+    const char **lines; /* [node_count] of the nodes */
+    int64_t *places;    /* [edge_count] byte of each edge's line */
+    const char **ends;  /* [2 edge_count] names of producer and consumer */
     int32_t end_count, end_capacity;
     int32_t *table; /* open addressing over names: node + 1, 0 empty */
     int32_t table_size;
@@ -111,7 +112,9 @@ static AmStatus read_node(Reader *reader, const char *line, const char *end) {
         return fail(reader, at, "expected the end of the line");
     if (graph->node_count == PROFILE_MOST_NODES) return fail(reader, line, "more nodes than can be read");
     ARENA_RESERVE(reader->arena, graph->nodes, graph->node_count, reader->node_capacity);
-    if (!graph->nodes) return am_fail_memory(reader->error, reader->length);
+    ARENA_RESERVE(reader->arena, reader->lines, graph->node_count, reader->line_capacity);
+    if (!graph->nodes || !reader->lines) return am_fail_memory(reader->error, reader->length);
+    reader->lines[graph->node_count] = line;
     graph->nodes[graph->node_count++] = (ProfileNode){
         .name = arena_copy_bytes(reader->arena, line, (size_t)(name_end - line)),
         .description = arena_copy_bytes(reader->arena, description, (size_t)(description_end - description)),
@@ -175,9 +178,11 @@ static AmStatus index_names(Reader *reader) {
     if (!reader->table) return am_fail_memory(reader->error, 4 * (int64_t)reader->table_size);
     for (int32_t k = 0; k < graph->node_count; k++) {
         int32_t *place = find(reader, graph->nodes[k].name);
-        if (*place)
-            return am_fail(reader->error, AM_ERROR_INPUT, graph->source, "node %.100s stands there twice",
-                           graph->nodes[k].name);
+        if (*place) {
+            char what[128];
+            snprintf(what, sizeof(what), "node %.100s stands there twice", graph->nodes[k].name);
+            return fail(reader, reader->lines[k], what);
+        }
         *place = k + 1;
     }
     return AM_OK;

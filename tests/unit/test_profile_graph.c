@@ -62,6 +62,8 @@ static void errors_name_their_line(void **state) {
         {"node1 -- a -- " FIGURES "\n\tnode0 -- node1\n", 2, "producer is no node"},
         {"node1 -- a -- " FIGURES "\n\tnode1\n", 2, "PRODUCER"},
         {"a -- a -- " FIGURES "\nb -- b -- " FIGURES "\n\ta -- b\n\ta -- b\n", 4, "twice"},
+        {"a -- a -- " FIGURES "\nb -- b -- " FIGURES "\n\ta -- b\na -- c -- " FIGURES "\n", 4,
+         "node a stands"},
         {"a -- a -- " FIGURES "\nb -- b -- " FIGURES "\n\ta -- b\n\tb -- a\n", 3, "cycle"},
         {"a -- \x01 -- " FIGURES "\n", 1, "control"},
     };
