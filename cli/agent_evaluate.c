@@ -1,16 +1,18 @@
-/* Tables of agent evaluate (see agent_evaluate.h). Files are arrays ("automap-arrays-1") or profile graphs;
- * those of graphs run on --cluster, one stage for each server unless --stages says otherwise. The agent cuts
- * a graph in its linear order, and is graded against the optimum of that; the optimum over the graph's
- * downsets stands beside it where they can be listed.
+/* Tables of agent evaluate (see agent_evaluate.h). Files are arrays ("automap-arrays-1", or the sets of agent
+ * generate, one row each), profile graphs or modules; graphs and modules run on --cluster, one stage for each
+ * server unless --stages says otherwise. The agent cuts a graph in its linear order, and is graded against
+ * the optimum of that; the optimum over the graph's downsets stands beside it where they can be listed.
  */
 #include "cli/agent_evaluate.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "base/clock.h"
 #include "base/file.h"
 #include "planners/chain_cluster.h"
+#include "planners/inference_file.h"
 #include "planners/inference_grade.h"
 #include "planners/inference_guess.h"
 #include "planners/profile_graph.h"
@@ -160,29 +162,76 @@ static bool is_graph(const FileBytes *bytes) {
     return separator && separator < end;
 }
 
+/* What agent generate writes: an archive, or a header whose length has no high bytes. */
+static bool is_sets(const FileBytes *bytes) {
+    if (bytes->length < 9) return false;
+    return memcmp(bytes->data, "PK\x03\x04", 4) == 0 || memcmp(bytes->data + 4, "\0\0\0\0{", 5) == 0;
+}
+
+static AmStatus evaluate_subject(Evaluation *evaluation, const Subject *subject, AmError *error) {
+    InferenceCase result;
+    TRY(inference_grade_case(&result, &subject->problem, evaluation->agent, (int32_t)evaluation->width,
+                             error));
+    add_row(evaluation, subject, &result);
+    return AM_OK;
+}
+
+/* Each set of a file as a subject, FILE[0] and so on. */
+static AmStatus evaluate_set(Evaluation *evaluation, Subject *subject, InferenceSet *set,
+                             const InferenceFile *file, int32_t row, AmError *error) {
+    char name[512];
+    snprintf(name, sizeof(name), "%.490s[%d]", file->path, row);
+    TRY(inference_file_set(set, file, row, error));
+    subject->name = name;
+    subject->chain = set->chain;
+    subject->problem = set->problem;
+    TRY(prepare(evaluation, &subject->problem, error));
+    return evaluate_subject(evaluation, subject, error);
+}
+
+static AmStatus evaluate_set_file(Evaluation *evaluation, Subject *subject, Arena *arena, const char *path,
+                                  AmError *error) {
+    InferenceFile file;
+    InferenceSet *set = ARENA_ARRAY(arena, InferenceSet, 1);
+    if (!set) return am_fail_memory(error, sizeof(*set));
+    TRY(inference_file_read(&file, arena, path, error));
+    for (int32_t row = 0; row < file.count; row++) {
+        AmStatus status = evaluate_set(evaluation, subject, set, &file, row, error);
+        if (status == AM_OK) continue;
+        am_error_prefix(error, "set %d: ", row);
+        return status;
+    }
+    return AM_OK;
+}
+
+/* The one subject of any other file. */
+static AmStatus read_subject(Evaluation *evaluation, Subject *subject, Arena *arena, const FileBytes *bytes,
+                             int32_t argument, AmError *error) {
+    if (strspn(bytes->data, " \t\r\n") == (size_t)bytes->length)
+        return am_fail(error, AM_ERROR_INPUT, subject->name,
+                       "is empty; expected a profile graph, arrays, sets of agent generate, or a module");
+    if (is_graph(bytes)) return read_graph(evaluation, subject, arena, bytes, error);
+    if (!is_arrays(bytes)) return read_model(evaluation, subject, arena, argument, error);
+    TRY(chain_arrays_parse(&subject->chain, &subject->problem, arena, subject->name, bytes->data,
+                           bytes->length, error));
+    return prepare(evaluation, &subject->problem, error);
+}
+
 static AmStatus evaluate_file(Evaluation *evaluation, Arena *arena, int32_t argument, AmError *error) {
     const char *path = evaluation->cli->arguments[argument];
     FileBytes bytes;
-    InferenceCase result;
     Subject *subject = ARENA_ARRAY(arena, Subject, 1);
     if (!subject) return am_fail_memory(error, sizeof(*subject));
     TRY(file_read(&bytes, path, error));
     subject->name = arena_copy_string(arena, bytes.name);
     subject->graph_exact = subject->graph_seconds = NAN;
     AmStatus status;
-    if (is_arrays(&bytes)) {
-        TRY_OR_FAIL(chain_arrays_parse(&subject->chain, &subject->problem, arena, subject->name, bytes.data,
-                                       bytes.length, error));
-        TRY_OR_FAIL(prepare(evaluation, &subject->problem, error));
-    } else if (is_graph(&bytes)) {
-        TRY_OR_FAIL(read_graph(evaluation, subject, arena, &bytes, error));
+    if (is_sets(&bytes)) {
+        status = evaluate_set_file(evaluation, subject, arena, path, error);
     } else {
-        TRY_OR_FAIL(read_model(evaluation, subject, arena, argument, error));
+        status = read_subject(evaluation, subject, arena, &bytes, argument, error);
+        if (status == AM_OK) status = evaluate_subject(evaluation, subject, error);
     }
-    TRY_OR_FAIL(inference_grade_case(&result, &subject->problem, evaluation->agent,
-                                     (int32_t)evaluation->width, error));
-    add_row(evaluation, subject, &result);
-fail:
     file_release(&bytes);
     return status;
 }

@@ -9,6 +9,7 @@
 #include "base/clock.h"
 #include "cli/agent_evaluate.h"
 #include "cli/common.h"
+#include "planners/inference_file.h"
 #include "planners/inference_grade.h"
 #include "planners/inference_train.h"
 
@@ -72,7 +73,10 @@ static AmStatus train(const Cli *cli, AmError *error) {
     agent_free(agent);
     if (status == AM_OK && report.log.data) fputs(report.log.data, stdout);
     text_free(&report.log);
-    return status != AM_OK ? status : *training.interrupted ? AM_INTERRUPTED : AM_OK;
+    if (status != AM_OK || !*training.interrupted) return status;
+    cli_note(cli, "interrupted after %lld of %lld episodes; the agent so far is in %s", (long long)done,
+             (long long)episodes, path);
+    return AM_INTERRUPTED;
 }
 
 static AmStatus generate(const Cli *cli, AmError *error) {
@@ -80,9 +84,9 @@ static AmStatus generate(const Cli *cli, AmError *error) {
     int64_t seed = 0, count = 1000;
     TRY(cli_need(cli, "-o", &path, error));
     TRY(cli_integer(cli, "--seed", 0, 1000000, &seed, error));
-    TRY(cli_integer(cli, "--count", 1, 1000000, &count, error));
+    TRY(cli_integer(cli, "--count", 1, INFERENCE_FILE_MOST_SETS, &count, error));
     TRY(array_file_check_writable(path, error));
-    return inference_arrays_write(path, (uint64_t)seed, (int32_t)count, error);
+    return inference_file_write(path, (uint64_t)seed, (int32_t)count, error);
 }
 
 static const struct {

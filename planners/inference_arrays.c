@@ -5,15 +5,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/array_file.h"
 #include "base/random.h"
 #include "planners/inference_environment.h"
 
 #define MOST_LAYERS   1024
 #define LEAST_LAYERS  12
 #define MOST_STAGES   8
-#define FORWARD_PART  (1.0 / 3) /* a backward pass is twice the forward one */
-#define WEIGHT_FACTOR 4         /* Adam in the type of the weights */
+#define WEIGHT_FACTOR 4 /* Adam in the type of the weights */
 #define ROOMY         1e30
 
 static double between(Random *random, double least, double most) {
@@ -98,7 +96,7 @@ static void draw_chain(InferenceSet *set, Random *random, int32_t places, int32_
     }
     for (int32_t i = 0; i <= places; i++) {
         double computation = chain->forward[i] / most;
-        chain->forward[i] = computation * FORWARD_PART;
+        chain->forward[i] = computation * INFERENCE_FORWARD_PART;
         chain->backward[i] = computation - chain->forward[i];
         chain->activation[i] /= most;
         chain->weight[i] /= most;
@@ -124,12 +122,12 @@ static void draw_devices(InferenceSet *set, Random *random) {
     }
 }
 
-static void make_units(InferenceSet *set) {
+AmStatus inference_make_units(InferenceSet *set, AmError *error) {
     double memory[INFERENCE_DEVICES];
     for (int32_t k = 0; k < set->device_count; k++) memory[k] = set->memory;
     set->problem.unit_count = chain_units(set->problem.units, INFERENCE_MOST_UNITS, set->rates, memory,
                                           set->device_count, set->per_server, set->inside, 1);
-    chain_problem_prepare(&set->problem, NULL);
+    return chain_problem_prepare(&set->problem, error);
 }
 
 /* Bytes of the fullest device when layers are shared out by work. */
@@ -143,34 +141,39 @@ static double usual_bytes(const ChainProblem *problem) {
     return most;
 }
 
-void inference_generate(InferenceSet *set, uint64_t seed, uint64_t index, bool any_length) {
-    Random random;
-    random_seed(&random, random_at(seed, 0, index));
-    int32_t places = INFERENCE_POINTS, layers = INFERENCE_POINTS << random_below(&random, 4);
-    if (any_length && random_below(&random, 10) < 3)
-        layers = places = LEAST_LAYERS + (int32_t)random_below(&random, INFERENCE_POINTS - LEAST_LAYERS);
+void inference_empty_set(InferenceSet *set, int32_t places) {
+    memset(set->rows, 0, sizeof(set->rows));
     set->chain = (Chain){.count = places,
                          .forward = set->rows[0],
                          .backward = set->rows[1],
                          .stored = set->rows[2],
                          .weight = set->rows[3],
                          .activation = set->rows[4]};
+    set->problem.chain = &set->chain;
+    set->problem.weight_factor = WEIGHT_FACTOR;
+}
+
+void inference_generate(InferenceSet *set, uint64_t seed, uint64_t index, bool any_length) {
+    Random random;
+    random_seed(&random, random_at(seed, 0, index));
+    int32_t places = INFERENCE_POINTS, layers = INFERENCE_POINTS << random_below(&random, 4);
+    if (any_length && random_below(&random, 10) < 3)
+        layers = places = LEAST_LAYERS + (int32_t)random_below(&random, INFERENCE_POINTS - LEAST_LAYERS);
+    inference_empty_set(set, places);
     draw_chain(set, &random, places, layers);
     draw_devices(set, &random);
     set->memory = ROOMY;
-    set->problem.chain = &set->chain;
-    set->problem.weight_factor = WEIGHT_FACTOR;
     set->problem.micro_batches = 2 << random_below(&random, 6);
     set->problem.stages = 1;
-    make_units(set);
+    inference_make_units(set, NULL);
     int32_t servers = set->device_count / set->per_server, units = set->problem.unit_count;
     int32_t most = units < MOST_STAGES ? units : MOST_STAGES;
     set->problem.stages = 2 + (int32_t)random_below(&random, most - 1);
     if (random_below(&random, 5) < 2 && servers >= 2 && servers <= most) set->problem.stages = servers;
-    make_units(set);
+    inference_make_units(set, NULL);
     if (random_below(&random, 2)) return;
     for (set->memory = between(&random, 1, 1.6) * usual_bytes(&set->problem);; set->memory *= 1.25) {
-        make_units(set);
+        inference_make_units(set, NULL);
         if (inference_is_feasible(&set->problem)) return;
     }
 }
@@ -202,66 +205,4 @@ AmStatus inference_coarsen(Chain *coarse, int32_t places[INFERENCE_POINTS + 1], 
         coarse->activation[i] = chain->activation[place];
     }
     return AM_OK;
-}
-
-/* Columns of the file, one row per set. */
-typedef struct Columns {
-    float *computation, *activation, *weight, *rates, *inside, *memory;
-    int32_t *stages, *micro_batches, *per_server;
-} Columns;
-
-static void put(const Columns *columns, const InferenceSet *set, int32_t row) {
-    const Chain *chain = &set->chain;
-    for (int32_t i = 0; i < INFERENCE_POINTS; i++) {
-        int64_t at = (int64_t)row * INFERENCE_POINTS + i;
-        columns->computation[at] = (float)(chain->forward[i + 1] + chain->backward[i + 1]);
-        columns->activation[at] = (float)chain->activation[i + 1];
-        columns->weight[at] = (float)chain->weight[i + 1];
-    }
-    for (int32_t k = 0; k < set->device_count; k++)
-        columns->rates[(int64_t)row * INFERENCE_DEVICES + k] = (float)set->rates[k];
-    columns->inside[row] = (float)set->inside;
-    columns->memory[row] = (float)set->memory;
-    columns->stages[row] = set->problem.stages;
-    columns->micro_batches[row] = set->problem.micro_batches;
-    columns->per_server[row] = set->per_server;
-}
-
-AmStatus inference_arrays_write(const char *path, uint64_t seed, int32_t count, AmError *error) {
-    Arena arena = {0};
-    AmStatus status = AM_OK;
-    const int64_t points[] = {count, INFERENCE_POINTS}, devices[] = {count, INFERENCE_DEVICES};
-    InferenceSet *set = ARENA_ARRAY(&arena, InferenceSet, 1);
-    float *numbers = ARENA_ARRAY(&arena, float, count *(3 * points[1] + devices[1] + 2));
-    int32_t *counts = ARENA_ARRAY(&arena, int32_t, 3 * (int64_t)count);
-    if (!set || !numbers || !counts) {
-        status = am_fail_memory(error, 4 * count * (3 * points[1] + devices[1] + 5));
-        goto fail;
-    }
-    Columns columns = {.computation = numbers,
-                       .activation = numbers + count * points[1],
-                       .weight = numbers + 2 * count * points[1],
-                       .rates = numbers + 3 * count * points[1],
-                       .stages = counts,
-                       .micro_batches = counts + count,
-                       .per_server = counts + 2 * (int64_t)count};
-    columns.inside = columns.rates + count * devices[1];
-    columns.memory = columns.inside + count;
-    for (int32_t row = 0; row < count; row++) {
-        inference_generate(set, seed, (uint64_t)row, false);
-        put(&columns, set, row);
-    }
-    const ArrayToWrite arrays[] = {{"computation", DTYPE_F32, 2, points, columns.computation},
-                                   {"activation", DTYPE_F32, 2, points, columns.activation},
-                                   {"weight", DTYPE_F32, 2, points, columns.weight},
-                                   {"rates", DTYPE_F32, 2, devices, columns.rates},
-                                   {"inside", DTYPE_F32, 1, points, columns.inside},
-                                   {"memory", DTYPE_F32, 1, points, columns.memory},
-                                   {"stages", DTYPE_S32, 1, points, columns.stages},
-                                   {"micro_batches", DTYPE_S32, 1, points, columns.micro_batches},
-                                   {"per_server", DTYPE_S32, 1, points, columns.per_server}};
-    status = array_file_write(path, arrays, sizeof(arrays) / sizeof(*arrays), NULL, error);
-fail:
-    arena_free(&arena);
-    return status;
 }

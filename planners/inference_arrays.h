@@ -27,6 +27,8 @@
 #define INFERENCE_MOST_UNITS 16
 #define INFERENCE_DEVICES    64
 
+#define INFERENCE_FORWARD_PART (1.0 / 3) /* of a micro-batch: a backward pass is twice the forward one */
+
 /* The chain points into the set: a set is not copied. */
 typedef struct InferenceSet {
     double rows[5][INFERENCE_POINTS + 1];
@@ -41,15 +43,16 @@ typedef struct InferenceSet {
  * not coarsened, as small models have. */
 void inference_generate(InferenceSet *set, uint64_t seed, uint64_t index, bool any_length);
 
+/* A set of `places` layers whose rows are 0, without devices. */
+void inference_empty_set(InferenceSet *set, int32_t places);
+/* The units of the problem and its groups, from the set's devices; stages and micro-batches are set.
+ * AM_ERROR_USAGE: counts that do not go together. */
+AmStatus inference_make_units(InferenceSet *set, AmError *error);
+
 /* The chain at INFERENCE_POINTS places, one of each even part: where least is sent, as a cut there is as good
  * as any nearby. A chain that has no more is taken as it is. places[k] is the place of `chain` that place k
  * of the result is. */
 AmStatus inference_coarsen(Chain *coarse, int32_t places[INFERENCE_POINTS + 1], const Chain *chain,
                            Arena *arena, AmError *error);
-
-/* C, A, W of `count` sets from index 0 on, as .npz or .safetensors: computation, activation, weight [count,
- * 128], rates [count, 64] (0 behind the last device), stages, micro_batches, per_server [count], inside,
- * memory [count]. */
-AmStatus inference_arrays_write(const char *path, uint64_t seed, int32_t count, AmError *error);
 
 #endif

@@ -36,7 +36,7 @@ one_line_error() {
     *) fail "automap $*: error does not begin with 'automap: ': $first" ;;
   esac
   "$automap" "$@" --json >/dev/null 2>"$work/err"
-  grep -q '^{"error":{"code":[0-9]*,"message":".*","source":".*","line":[0-9]*,"column":[0-9]*}}$' "$work/err" ||
+  grep -q '^{"error":{"code":[0-9]*,"message":".*","source":".*","line":[0-9]*,"column":[0-9]*[,}].*}$' "$work/err" ||
     fail "automap $* --json: $(head -n 1 "$work/err")"
 }
 
@@ -196,6 +196,31 @@ wait "$search"
 code=$?
 [ "$code" = 130 ] || fail "interrupted search: exit code $code"
 expect 0 'step' simulate "$work/c.json" "$models/gpt2_tiny/model.hlo.pb"
+
+# The sets that agent generate writes are graded, each by itself; what is no file to grade is told so.
+agent=datasets/agents/pipeline.safetensors
+for form in npz safetensors; do
+  expect 0 '' agent generate --count 2 -o "$work/sets.$form"
+  expect 0 "sets.$form\\[1\\]" agent evaluate "$agent" "$work/sets.$form"
+  "$automap" agent evaluate "$agent" "$work/sets.$form" --json >"$work/out"
+  [ "$(grep -o '"valid": *true' "$work/out" | wc -l)" = 2 ] || fail "agent evaluate of 2 sets: $(head -c 300 "$work/out")"
+done
+head -c 3000 "$work/sets.npz" >"$work/cut.npz"
+expect 3 'cut.npz' agent evaluate "$agent" "$work/cut.npz"
+expect 3 'expected an array computation' agent evaluate "$agent" "$agent"
+: >"$work/empty"
+expect 3 'is empty; expected a profile graph' agent evaluate "$agent" "$work/empty"
+"$automap" agent train --episodes 100000 -o "$work/agent.safetensors" 2>"$work/err" &
+training=$!
+sleep 1.5
+kill -TERM "$training"
+wait "$training"
+code=$?
+[ "$code" = 130 ] || fail "interrupted training: exit code $code"
+grep -q 'interrupted after [0-9]* of 100000 episodes' "$work/err" || fail "interrupted training: $(cat "$work/err")"
+
+# A number of threads that is none is warned of.
+AUTOMAP_THREADS=x expect 0 'warning: AUTOMAP_THREADS=x: expected an integer' info "$model"
 
 [ "$failures" = 0 ] && echo "all passed"
 [ "$failures" = 0 ]

@@ -1,4 +1,5 @@
-/* Pipelines by inference: generated sets, masks, valid plans of any network, training that can be continued.
+/* Pipelines by inference: generated sets, masks, their files, valid plans of any network, training that can
+ * be continued.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -11,6 +12,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/array_file.h"
+#include "planners/inference_file.h"
 #include "planners/inference_grade.h"
 #include "planners/inference_train.h"
 
@@ -182,13 +185,68 @@ static void training_goes_on_from_a_checkpoint(void **state) {
     unlink(path);
 }
 
+static bool nearly(double found, double expected) {
+    return fabs(found - expected) <= 1e-6 * fabs(expected);
+}
+
+/* What was written is read again, up to f32; rows that are no sets, and files without an array, are refused.
+ */
+static void sets_are_written_and_read(void **state) {
+    static const char *const suffixes[] = {"npz", "safetensors"};
+    (void)state;
+    InferenceSet *expected = malloc(sizeof(*expected)), *set = malloc(sizeof(*set));
+    for (size_t k = 0; k < 2; k++) {
+        Arena arena = {0};
+        InferenceFile file;
+        char path[64];
+        snprintf(path, sizeof(path), "/tmp/automap_sets_%d.%s", (int)getpid(), suffixes[k]);
+        assert_int_equal(inference_file_write(path, 9, 20, NULL), AM_OK);
+        assert_int_equal(inference_file_read(&file, &arena, path, NULL), AM_OK);
+        assert_int_equal(file.count, 20);
+        for (int32_t row = 0; row < file.count; row++) {
+            inference_generate(expected, 9, (uint64_t)row, false);
+            assert_int_equal(inference_file_set(set, &file, row, NULL), AM_OK);
+            const ChainProblem *problem = &set->problem;
+            assert_int_equal(problem->stages, expected->problem.stages);
+            assert_int_equal(problem->micro_batches, expected->problem.micro_batches);
+            assert_int_equal(problem->unit_count, expected->problem.unit_count);
+            assert_true(inference_is_feasible(problem));
+            for (int32_t i = 0; i <= INFERENCE_POINTS; i++)
+                assert_true(nearly(set->chain.forward[i], expected->chain.forward[i]) &&
+                            nearly(set->chain.backward[i], expected->chain.backward[i]) &&
+                            nearly(set->chain.activation[i], expected->chain.activation[i]) &&
+                            nearly(set->chain.weight[i], expected->chain.weight[i]) &&
+                            nearly(set->chain.stored[i], expected->chain.stored[i]));
+            for (int32_t unit = 0; unit < problem->unit_count; unit++)
+                assert_true(
+                    nearly(problem->units[unit].rate, expected->problem.units[unit].rate) &&
+                    nearly(problem->units[unit].memory_bytes, expected->problem.units[unit].memory_bytes));
+        }
+        file.weight[5] = -1;
+        file.rates[INFERENCE_DEVICES] = 0;
+        file.stages[2] = CHAIN_MAX_STAGES + 1;
+        file.per_server[3] = 0;
+        file.memory[4] = NAN;
+        for (int32_t row = 0; row < 5; row++)
+            assert_int_equal(inference_file_set(set, &file, row, NULL), AM_ERROR_INPUT);
+        const int64_t shape[] = {20, INFERENCE_POINTS};
+        const ArrayToWrite one = {"computation", DTYPE_F32, 2, shape, file.computation};
+        AmError error = {0};
+        assert_int_equal(array_file_write(path, &one, 1, NULL, NULL), AM_OK);
+        assert_int_equal(inference_file_read(&file, &arena, path, &error), AM_ERROR_INPUT);
+        assert_non_null(strstr(error.text, "activation"));
+        arena_free(&arena);
+        unlink(path);
+    }
+    free(expected);
+    free(set);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(sets_are_scaled_together),
-        cmocka_unit_test(plans_of_an_untrained_agent_are_valid),
-        cmocka_unit_test(infeasible_is_said_exactly),
-        cmocka_unit_test(long_chains_are_coarsened),
-        cmocka_unit_test(training_goes_on_from_a_checkpoint),
+        cmocka_unit_test(sets_are_scaled_together),   cmocka_unit_test(plans_of_an_untrained_agent_are_valid),
+        cmocka_unit_test(infeasible_is_said_exactly), cmocka_unit_test(long_chains_are_coarsened),
+        cmocka_unit_test(sets_are_written_and_read),  cmocka_unit_test(training_goes_on_from_a_checkpoint),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
