@@ -88,6 +88,7 @@ static AmStatus read_options(const Cli *cli, SearchOptions *options, AmError *er
     options->space = (PlanSpace)space;
     options->searcher = (Searcher)searcher;
     options->expert = (Expert)expert;
+    options->called = expert_of(expert);
     if (expert >= EXPERT_COUNT) expert_alias(expert - EXPERT_COUNT, &options->expert);
     options->device = (DqnDevice)device;
     options->seed = (uint64_t)seed;

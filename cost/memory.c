@@ -264,6 +264,14 @@ static double enough_bytes(int64_t needed, double fraction) {
     return ceil(bytes / digit) * digit;
 }
 
+double memory_enough_fraction(const MemoryFit *fit, const Cluster *cluster) {
+    double memory = (double)cluster_device_type(cluster, fit->device)->memory_bytes, scale = 1, digits;
+    while (fit->needed_fraction * scale < 100 && scale < 1e15) scale *= 10;
+    digits = floor(fit->needed_fraction * scale);
+    while ((int64_t)(digits / scale * memory) < fit->needed_bytes) digits++;
+    return digits / scale;
+}
+
 AmStatus memory_fail(const MemoryFit *fit, const Cluster *cluster, double fraction, AmError *error) {
     const ClusterDeviceType *type = cluster_device_type(cluster, fit->device);
     Text text = {0};
@@ -275,8 +283,9 @@ AmStatus memory_fail(const MemoryFit *fit, const Cluster *cluster, double fracti
     text_append(&text, " (memory fraction %g of ", fraction);
     text_append_bytes_size(&text, (double)type->memory_bytes);
     text_append_string(&text, "); ");
-    if (fit->needed_fraction <= 1) {
-        text_append(&text, "a memory fraction of %.3g would be enough", fit->needed_fraction + 0.0005);
+    double enough = memory_enough_fraction(fit, cluster);
+    if (enough <= 1) {
+        text_append(&text, "a memory fraction of %.3g would be enough", enough);
     } else {
         text_append_string(&text, "devices of ");
         text_append_bytes_size(&text, enough_bytes(fit->needed_bytes, fraction));

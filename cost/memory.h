@@ -73,8 +73,10 @@ typedef struct MemoryFit {
 /* The limit is `fraction` of the memory of the smallest listed device. */
 MemoryFit memory_fit(int64_t peak_bytes, const Cluster *cluster, const int32_t *devices, int32_t count,
                      double fraction);
+/* The least memory fraction of three digits at which what is needed fits; above 1 there is none. */
+double memory_enough_fraction(const MemoryFit *fit, const Cluster *cluster);
 /* AM_ERROR_INFEASIBLE in one line: the device, what it needs, what it has, and
- * what would be enough. */
+ * what would be enough for the same plan. */
 AmStatus memory_fail(const MemoryFit *fit, const Cluster *cluster, double fraction, AmError *error);
 
 #endif

@@ -40,7 +40,8 @@ typedef struct Hybrid {
     int32_t try_count;
     SearchResult single; /* of one stage and one micro-batch; its plan is NULL where that was not searched */
     MemoryFit nearest;
-    AmError refusal; /* of the first pipeline that could not be made */
+    Plan *nearest_plan; /* of those that do not fit the one nearest to it; or NULL */
+    AmError refusal;    /* of the first pipeline that could not be made */
     int64_t evaluations, most_tries;
     double deadline;
 } Hybrid;
@@ -80,6 +81,12 @@ static void log_try(const Hybrid *self, const HybridTry *try) {
     text_free(&text);
 }
 
+static void keep_nearest(Hybrid *self, Plan *plan, const MemoryFit *fit) {
+    if (self->nearest_plan && fit->needed_fraction >= self->nearest.needed_fraction) return;
+    self->nearest = *fit;
+    self->nearest_plan = plan;
+}
+
 static AmStatus simulate(Hybrid *self, HybridTry *tries, int32_t count, AmError *error) {
     TRY(hybrid_plans_simulate(&self->plans, tries, count, error));
     for (int32_t k = 0; k < count; k++) {
@@ -91,9 +98,7 @@ static AmStatus simulate(Hybrid *self, HybridTry *tries, int32_t count, AmError 
         self->evaluations++;
         log_try(self, try);
         if (!try->fit.fits) {
-            bool nearer =
-                self->nearest.needed_bytes == 0 || try->fit.needed_fraction < self->nearest.needed_fraction;
-            if (nearer) self->nearest = try->fit;
+            keep_nearest(self, try->plan, &try->fit);
         } else if (!self->best || try->seconds < self->best->seconds) {
             self->best = try;
         }
@@ -215,6 +220,7 @@ static AmStatus search_single(Hybrid *self, const MicroBatching *settings, AmErr
     if (status == AM_OK || status == AM_ERROR_INFEASIBLE || status == AM_INTERRUPTED) {
         if (self->refusal.code == AM_OK) self->refusal = refusal;
         if (status != AM_OK) self->single.plan = NULL;
+        if (self->single.nearest) keep_nearest(self, self->single.nearest, &self->single.nearest_fit);
         if (self->single.plan) self->single.plan->space = plan_space_name(SPACE_HYBRID);
         return AM_OK;
     }
@@ -334,7 +340,7 @@ static AmStatus run(Hybrid *self, const MicroBatching *settings, AmError *error)
         self->best->seconds = self->best->plan->predicted_step_seconds;
     }
     if (self->best || self->single.plan) return AM_OK;
-    if (self->nearest.needed_bytes > 0)
+    if (self->nearest_plan)
         return memory_fail(&self->nearest, self->plans.cluster, self->plans.options->memory_fraction, error);
     if (self->refusal.code != AM_OK) {
         if (error) *error = self->refusal;
@@ -383,6 +389,10 @@ AmStatus hybrid_search(SearchResult *result, Arena *arena, PlanContext *whole, c
         result->plan->evaluations = self->evaluations;
         result->evaluations = self->evaluations;
         result->interrupted = options->interrupted && *options->interrupted;
+    }
+    if (status == AM_ERROR_INFEASIBLE) {
+        result->nearest = self->nearest_plan;
+        result->nearest_fit = self->nearest;
     }
     hybrid_plans_close(&self->plans);
     hybrid_model_close(self->model);

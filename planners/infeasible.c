@@ -1,5 +1,6 @@
 /* Relaxations are tried by searches of their own with few evaluations, which the recipes use up for the
- * greater part; a plan that fits is proof, and a search that finds none proves nothing. */
+ * greater part; a plan that fits is proof, and a search that finds none proves nothing. Hybrid searches are
+ * made as they would be asked for, since fewer evaluations are of other pipelines. */
 #include "planners/infeasible.h"
 
 #include <math.h>
@@ -9,8 +10,9 @@
 #include "planners/export.h"
 
 #define SHORT_EVALUATIONS 16
-#define MOST_STEPS        4 /* of devices and micro-batches, each twice the one before */
-#define SEGMENTS          8 /* of the forward pass, of which recomputation keeps the beginnings */
+#define MOST_STEPS        4    /* of devices and micro-batches, each twice the one before */
+#define REFINEMENTS       4    /* bisections between what no plan fits and what one does */
+#define REFINED_WORK      4000 /* instructions of a module at most, for which they are made */
 
 typedef struct Relaxing {
     Arena *arena;
@@ -35,7 +37,7 @@ static AmStatus try_search(const Relaxing *self, const Cluster *cluster, const S
     AmError refusal = {0};
     *seconds = NAN;
     if (is_interrupted(self)) return AM_OK;
-    few.evaluations = SHORT_EVALUATIONS;
+    if (few.space != SPACE_HYBRID) few.evaluations = SHORT_EVALUATIONS;
     few.on_episode = NULL;
     few.no_proof = true;
     if (few.searcher == SEARCHER_EXACT || few.searcher == SEARCHER_EXHAUSTIVE) few.searcher = SEARCHER_DQN;
@@ -78,20 +80,65 @@ static double round_up(double bytes) {
     return ceil(bytes / digit) * digit;
 }
 
+/* How many further searches make a step smaller; a hybrid one takes long. */
+static int32_t refinements(const Relaxing *self) {
+    bool is_small = self->whole->canonical->instruction_count <= REFINED_WORK;
+    if (!is_small || is_interrupted(self)) return 0;
+    return self->options->space == SPACE_HYBRID ? REFINEMENTS / 2 : REFINEMENTS;
+}
+
+/* A search with a fraction of three digits, with no plan to start from but `initial`. */
+static AmStatus try_fraction(const Relaxing *self, double fraction, const Plan *initial, double *seconds,
+                             AmError *error) {
+    SearchOptions options = *self->options;
+    options.memory_fraction = fraction;
+    options.initial = initial;
+    return try_search(self, self->cluster, &options, self->settings, seconds, error);
+}
+
+/* To the three digits that are printed; below 1. */
+static double round_fraction(double fraction) {
+    double scale = 1;
+    while (fraction * scale < 100 && scale < 1e15) scale *= 10;
+    return ceil(fraction * scale) / scale;
+}
+
+/* The fraction that what came nearest needs, or a larger one where no search finds such a plan; then a
+ * smaller one where a search finds another. */
+static AmStatus relax_fraction(Relaxing *self, AmError *error) {
+    bool is_hybrid = self->options->space == SPACE_HYBRID;
+    double least = self->options->memory_fraction, seconds = NAN, trial;
+    double fraction = memory_enough_fraction(&self->failed->nearest_fit, self->cluster);
+    for (int32_t k = 0; k <= MOST_STEPS; k++) {
+        const Plan *initial = is_hybrid ? NULL : self->failed->nearest;
+        TRY(try_fraction(self, fraction, initial, &seconds, error));
+        if (!isnan(seconds) || fraction >= 1) break;
+        least = fraction;
+        fraction = fmin(1, round_fraction(fraction * (k < 2 ? 1.25 : 2)));
+    }
+    if (isnan(seconds)) return AM_OK;
+    for (int32_t k = 0; k < refinements(self); k++) {
+        double between = round_fraction((least + fraction) / 2);
+        if (between >= fraction) break;
+        TRY(try_fraction(self, between, NULL, &trial, error));
+        if (isnan(trial)) {
+            least = between;
+        } else {
+            fraction = between;
+            seconds = trial;
+        }
+    }
+    add(self, "memory", arena_format(self->arena, "--memory-fraction %.3g", fraction), seconds);
+    return AM_OK;
+}
+
 /* A larger fraction of the memory, or where that is not enough, devices with more. */
 static AmStatus relax_memory(Relaxing *self, AmError *error) {
     const MemoryFit *fit = &self->failed->nearest_fit;
     SearchOptions options = *self->options;
     double seconds;
-    options.initial = self->failed->nearest;
-    double fraction = ceil(fit->needed_fraction * 1000) / 1000;
-    if (fraction <= 1) {
-        options.memory_fraction = fraction;
-        TRY(try_search(self, self->cluster, &options, self->settings, &seconds, error));
-        if (!isnan(seconds))
-            add(self, "memory", arena_format(self->arena, "--memory-fraction %g", fraction), seconds);
-        return AM_OK;
-    }
+    if (memory_enough_fraction(fit, self->cluster) <= 1) return relax_fraction(self, error);
+    if (options.space != SPACE_HYBRID) options.initial = self->failed->nearest;
     json_t *description = copy_description(self), *type;
     const char *name;
     double bytes = round_up((double)fit->needed_bytes / options.memory_fraction);
@@ -112,8 +159,8 @@ static AmStatus relax_memory(Relaxing *self, AmError *error) {
     return AM_OK;
 }
 
-/* Every kind of server `times` times, or of a single one its devices. */
-static json_t *more_devices(const Relaxing *self, int32_t times) {
+/* Every kind of server `times` times, or of a single one its devices; rounded up. */
+static json_t *more_devices(const Relaxing *self, double times) {
     json_t *description = copy_description(self), *row;
     bool many = json_object_get(description, "between_servers") != NULL;
     const char *key = many ? "count" : "devices";
@@ -124,27 +171,52 @@ static json_t *more_devices(const Relaxing *self, int32_t times) {
     }
     json_array_foreach(json_object_get(description, "servers"), k, row) {
         const json_t *count = json_object_get(row, key);
-        json_int_t before = count ? json_integer_value(count) : 1;
-        json_object_set_new(row, key, json_integer(before * times));
+        double before = count ? json_number_value(count) : 1;
+        json_object_set_new(row, key, json_integer((json_int_t)ceil(before * times)));
     }
     return description;
 }
 
+/* A search with that many, unless they are the *devices of before; 0 where there is no such cluster. */
+static AmStatus try_devices(const Relaxing *self, double times, int32_t *devices, double *seconds,
+                            AmError *error) {
+    SearchOptions options = *self->options;
+    Cluster *cluster = changed_cluster(self, more_devices(self, times));
+    int32_t before = *devices;
+    *devices = cluster ? cluster->device_count : 0;
+    *seconds = NAN;
+    options.initial = NULL;
+    AmStatus status = AM_OK;
+    if (cluster && cluster->device_count != before)
+        status = try_search(self, cluster, &options, self->settings, seconds, error);
+    cluster_free(cluster);
+    return status;
+}
+
 static AmStatus relax_devices(Relaxing *self, AmError *error) {
-    for (int32_t k = 1, times = 2; k <= MOST_STEPS && !self->options->mesh; k++, times *= 2) {
-        double seconds;
-        Cluster *cluster = changed_cluster(self, more_devices(self, times));
-        if (!cluster) return AM_OK;
-        int32_t devices = cluster->device_count;
-        SearchOptions options = *self->options;
-        options.initial = NULL;
-        AmStatus status = try_search(self, cluster, &options, self->settings, &seconds, error);
-        cluster_free(cluster);
-        if (status != AM_OK) return status;
-        if (isnan(seconds)) continue;
-        add(self, "devices", arena_format(self->arena, "%d devices", devices), seconds);
-        return AM_OK;
+    double few = 1, times = 1, seconds = NAN, trial;
+    int32_t found = 0;
+    if (self->options->mesh) return AM_OK;
+    for (int32_t k = 0; k < MOST_STEPS && isnan(seconds); k++) {
+        few = times;
+        times *= 2;
+        TRY(try_devices(self, times, &found, &seconds, error));
+        if (found == 0) return AM_OK;
     }
+    if (isnan(seconds)) return AM_OK;
+    for (int32_t k = 0; k < refinements(self); k++) {
+        double between = (few + times) / 2;
+        int32_t devices = found;
+        TRY(try_devices(self, between, &devices, &trial, error));
+        if (isnan(trial)) {
+            few = between;
+        } else {
+            times = between;
+            found = devices;
+            seconds = trial;
+        }
+    }
+    add(self, "devices", arena_format(self->arena, "%d devices", found), seconds);
     return AM_OK;
 }
 
@@ -162,29 +234,6 @@ static AmStatus relax_micro_batches(Relaxing *self, AmError *error) {
             seconds);
         return AM_OK;
     }
-    return AM_OK;
-}
-
-/* The forward pass in segments of equally many operators. */
-static AmStatus relax_recomputation(Relaxing *self, AmError *error) {
-    const PlanContext *whole = self->whole;
-    const IrComputation *entry = &whole->canonical->computations[whole->canonical->entry];
-    int32_t(*ranges)[2] = arena_alloc(self->arena, sizeof *ranges * SEGMENTS);
-    int32_t end = entry->first;
-    double seconds;
-    if (!ranges) return am_fail_memory(error, SEGMENTS);
-    for (int32_t i = entry->first; i < entry->first + entry->count; i++)
-        if (whole->roles->phases[i] == IR_PHASE_FORWARD) end = i + 1;
-    if (self->settings->recomputed.count > 0 || end - entry->first < SEGMENTS) return AM_OK;
-    for (int32_t k = 0; k < SEGMENTS; k++)
-        for (int32_t side = 0; side < 2; side++)
-            ranges[k][side] = entry->first + (int32_t)((int64_t)(end - entry->first) * (k + side) / SEGMENTS);
-    MicroBatching settings = *self->settings;
-    settings.recomputed = (RecomputedRanges){ranges, SEGMENTS};
-    TRY(try_search(self, self->cluster, self->options, &settings, &seconds, error));
-    if (!isnan(seconds))
-        add(self, "recomputation",
-            arena_format(self->arena, "recomputation in %d segments (--space hybrid)", SEGMENTS), seconds);
     return AM_OK;
 }
 
@@ -230,7 +279,7 @@ AmStatus infeasible_report(json_t **report, Text *line, Arena *arena, PlanContex
                            const Cluster *cluster, const SearchOptions *options,
                            const MicroBatching *settings, const SearchResult *failed, AmError *error) {
     static AmStatus (*const relaxations[])(Relaxing * self, AmError * error) = {
-        relax_memory, relax_devices, relax_micro_batches, relax_recomputation, relax_storage};
+        relax_memory, relax_devices, relax_micro_batches, relax_storage};
     Relaxing self = {.arena = arena,
                      .whole = whole,
                      .cluster = cluster,

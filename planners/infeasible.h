@@ -2,8 +2,8 @@
  *
  * The plan that came nearest names the device, its bytes, the operator at which its memory is fullest and the
  * largest tensors then. Then what could give way is relaxed by itself, in growing steps, until a short
- * search finds a plan that fits: memory, devices, micro-batches, recomputation, and ZeRO where the
- * space leaves it out. What no search has found a plan for is not named.
+ * search finds a plan that fits: memory, devices, micro-batches, and ZeRO where the space
+ * leaves it out; of small modules the steps are bisected. What no search has found a plan for is not named.
  */
 #ifndef PLANNERS_INFEASIBLE_H
 #define PLANNERS_INFEASIBLE_H

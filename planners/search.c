@@ -249,7 +249,7 @@ static AmStatus search_pipeline(Searching *self, AmError *error) {
                            self->cluster, options, error));
     if (!result->plan)
         return am_fail(error, AM_ERROR_INFEASIBLE, self->context->module->source, "--expert %s: %s",
-                       expert_name(options->expert), quoted->reason);
+                       options->called ? options->called : expert_name(options->expert), quoted->reason);
     quoted->seconds = result->plan->predicted_step_seconds;
     result->plan->evaluations = result->evaluations;
     return AM_OK;

@@ -71,6 +71,7 @@ typedef struct SearchOptions {
     PlanSpace space;
     Searcher searcher;
     Expert expert;       /* SEARCHER_EXPERT only */
+    const char *called;  /* the recipe's name as the user has it, for errors; or NULL */
     const char *mesh;    /* "data=4,model=8" or NULL: every ordered split of the devices */
     int64_t evaluations; /* priced plans at most; 0: the searcher's default. OBJECTIVE_PAPER: episodes */
     double seconds;      /* cap on time, 0: none */

@@ -281,7 +281,8 @@ static AmStatus search_expert(Searching *self, ExploreFunction *explore, AmError
     Problem *problem = self->expert_problems[options->expert];
     if (!problem)
         return am_fail(error, AM_ERROR_INFEASIBLE, self->context->module->source, "--expert %s: %s",
-                       expert_name(options->expert), self->result->experts[options->expert].reason);
+                       options->called ? options->called : expert_name(options->expert),
+                       self->result->experts[options->expert].reason);
     TRY(expert_genome(problem, options->expert, &genome, &reason, error));
     return problem_price(problem, &genome, &price, error);
 }

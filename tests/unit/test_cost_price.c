@@ -255,6 +255,11 @@ static void too_little_memory_is_one_line(void **state) {
     assert_int_equal(memory_fail(&fit, fixture->cluster, 0.1, &error), AM_ERROR_INFEASIBLE);
     assert_non_null(strstr(error.text, "a memory fraction of 0.305 would be enough"));
     assert_true(memory_fit(304600, fixture->cluster, devices_in_order, 4, 0.305).fits);
+    fit = memory_fit(341, fixture->cluster, devices_in_order, 4, 0.0001); /* three digits of any size */
+    error = (AmError){0};
+    assert_int_equal(memory_fail(&fit, fixture->cluster, 0.0001, &error), AM_ERROR_INFEASIBLE);
+    assert_non_null(strstr(error.text, "a memory fraction of 0.000341 would be enough"));
+    assert_true(memory_enough_fraction(&fit, fixture->cluster) == 0.000341);
     fit = memory_fit(1000400, fixture->cluster, devices_in_order, 4, 1);
     error = (AmError){0};
     assert_int_equal(memory_fail(&fit, fixture->cluster, 1, &error), AM_ERROR_INFEASIBLE);

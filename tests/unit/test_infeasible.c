@@ -69,7 +69,8 @@ static void test_more_memory_or_devices(void **state) {
     /* Devices of more memory are a plan's for certain; twice as many hold half of each weight. */
     assert_non_null(relaxation(&self, "memory"));
     assert_non_null(relaxation(&self, "devices"));
-    assert_null(relaxation(&self, "zero")); /* the space has it already */
+    assert_null(relaxation(&self, "zero"));          /* the space has it already */
+    assert_null(relaxation(&self, "recomputation")); /* no search has it */
     end(&self);
 }
 
@@ -103,9 +104,31 @@ static void test_given_mesh(void **state) {
     end(&self);
 }
 
+/* A hybrid search names the fullest device of what came nearest, and fractions with which it finds a plan. */
+static void test_hybrid(void **state) {
+    (void)state;
+    const SearchOptions options = {.memory_fraction = 0.3, .space = SPACE_HYBRID, .evaluations = 12};
+    InfeasibleCase self;
+    begin(&self, 350000000, &options);
+    assert_non_null(strstr(self.line.data, " needs "));
+    assert_true(json_is_object(json_object_get(self.report, "binding")));
+    const json_t *row = relaxation(&self, "memory");
+    assert_non_null(row);
+    SearchOptions relaxed = options;
+    assert_int_equal(sscanf(json_string_value(json_object_get(row, "change")), "--memory-fraction %lf",
+                            &relaxed.memory_fraction),
+                     1);
+    AmError error = {0};
+    SearchResult result;
+    assert_int_equal(search_micro_batches(&result, &self.arena, self.context, self.cluster, &relaxed,
+                                          &(MicroBatching){.micro_batches = 1}, &error),
+                     AM_OK);
+    end(&self);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_more_memory_or_devices),
                                        cmocka_unit_test(test_memory_fraction),
-                                       cmocka_unit_test(test_given_mesh)};
+                                       cmocka_unit_test(test_given_mesh), cmocka_unit_test(test_hybrid)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
