@@ -4,6 +4,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "cost/operator.h"
 #include "cost/separation.h"
 #include "ir/flops.h"
 #include "propagation/lower_internal.h"
@@ -182,15 +183,6 @@ static const BoxState *slot_states(Builder *self, int32_t i, int32_t slot, const
 
 /* ---- computing ---- */
 
-static double roofline(const Builder *self, double flops, double bytes, double rate,
-                       const ClusterCurve *curve) {
-    const ClusterDeviceType *type = self->type;
-    double arithmetic = flops > 0 ? flops / (rate * (curve ? cluster_efficiency(curve, flops) : 1)) : 0;
-    double memory =
-        bytes > 0 ? bytes / (type->memory_bytes_per_second * cluster_efficiency(&type->memory, bytes)) : 0;
-    return type->kernel_launch_seconds + fmax(arithmetic, memory);
-}
-
 static double whole_flops(Builder *self, int32_t i) {
     const IrInstruction *instruction = instruction_of(self, i);
     ArenaMark mark = arena_mark(self->arena);
@@ -218,8 +210,12 @@ static double product_seconds(const Builder *self, int32_t i, int32_t label, dou
         bytes += slot_bytes(self, i, slot) / ways_of(self, i, label, slot);
     for (int32_t axis = 0; axis < BOX_AXES; axis++)
         if (option_of(&self->parts[i], label, axis).factor >= 0) ways *= size_of(self, axis);
-    return roofline(self, flops / ways, bytes, self->type->flops_per_second[type],
-                    is_dot ? &self->type->dot : &self->type->convolution);
+    OperatorWork work = {.flops = flops / ways,
+                         .bytes = bytes,
+                         .unit = is_dot ? OPERATOR_DOT : OPERATOR_CONVOLUTION,
+                         .type = type,
+                         .is_run = true};
+    return operator_seconds(&work, self->type);
 }
 
 /* A reduction that is none of sizes 1 alone. */
@@ -227,7 +223,8 @@ static double reduction_seconds(const Builder *self, int32_t i, int32_t label) {
     double read = slot_bytes(self, i, 0) / ways_of(self, i, label, 0);
     double written = slot_bytes(self, i, self->rules->rules[i].operand_count) /
                      ways_of(self, i, label, self->rules->rules[i].operand_count);
-    return roofline(self, 0, read + written, 1, NULL);
+    OperatorWork work = {.bytes = read + written, .unit = OPERATOR_VECTOR, .is_run = true};
+    return operator_seconds(&work, self->type);
 }
 
 static double fused_seconds(const Builder *self, int32_t i, int32_t label) {
