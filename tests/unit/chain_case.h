@@ -110,4 +110,21 @@ static inline double chain_error(Agent *agent, double gamma) {
     return worst;
 }
 
+/* Every damaged byte of a saved agent is refused or gives an agent that works. */
+static inline void assert_damage_is_survived(Text *saved, Random *random) {
+    for (size_t at = 0; at < saved->length; at++) {
+        Agent *loaded;
+        char kept = saved->data[at];
+        saved->data[at] = (char)(kept ^ (at % 2 ? 0x80 : 0x7f));
+        AmStatus status = agent_load(&loaded, DQN_CPU, saved->data, saved->length, "state", NULL);
+        saved->data[at] = kept;
+        if (status == AM_OK) {
+            walk(loaded, random, 3);
+            agent_free(loaded);
+        } else {
+            assert_int_equal(status, AM_ERROR_INPUT);
+        }
+    }
+}
+
 #endif
