@@ -6,12 +6,15 @@ static AmStatus explain(const Cli *cli, Arena *arena, PlanContext *context, json
                         AmError *error) {
     Plan *plan;
     Explanation *explanation;
+    ExplainOptions options = {0};
+    TRY(cli_integer(cli, "--evaluations", 1, INT32_MAX, &options.simulations, error));
     TRY(plan_read(&plan, root, arena, context, cli->arguments[0], error));
     TRY(cluster_from_json(cluster, arena, plan->cluster_description, cli->arguments[0], error));
-    TRY(explain_plan(&explanation, arena, context, plan, *cluster, error));
+    TRY(explain_plan(&explanation, arena, context, plan, *root, *cluster, &options, error));
     if (cli_has(cli, "--json"))
-        return cli_output_json(cli, explanation_to_json(explanation, context->classes), JSON_STYLE_COMPACT,
-                               error);
+        return cli_output_json(cli,
+                               explanation_to_json(explanation, plan_context_used(plan, context)->classes),
+                               JSON_STYLE_COMPACT, error);
     Text text = {0};
     text_append(&text, "%s on cluster %s\n", plan->module_name, plan->cluster_name);
     explanation_print(&text, explanation);
@@ -34,7 +37,10 @@ static AmStatus run(const Cli *cli, AmError *error) {
     return status;
 }
 
-static const CliOption options[] = {CLI_OPTION_ROLES, {0}};
+static const CliOption options[] = {
+    {"--evaluations", "N", "changes to simulate at most (default: by the module's size, at least 24)", false},
+    CLI_OPTION_ROLES,
+    {0}};
 
 const CliCommand CLI_EXPLAIN = {
     .name = "explain",

@@ -162,6 +162,12 @@ AmStatus plan_costs_price(PlanCosts *self, AmError *error) {
     return AM_OK;
 }
 
+const Program *plan_costs_program(const PlanCosts *self, int32_t rank) {
+    int32_t stage = plan_ranks_stage(self->ranks, rank);
+    const StageCosts *costs = &self->stages[stage];
+    return costs->lowered[costs->is_equal ? 0 : rank - self->ranks->first_rank[stage]];
+}
+
 typedef struct Simulator {
     const PlanCosts *costs;
     const SimulationOptions *options;
@@ -191,10 +197,12 @@ static int32_t on_travel(void *user, int32_t channel, int32_t piece, Moment star
     const TransferChannel *transfer = &costs->transfers[channel];
     const StageCosts *giver = &costs->stages[costs->channels[channel].giver];
     double times = giver->programs[0].steps[giver->of_all.pieces[piece].first].times;
-    TransferTotal *total = &self->simulation->transfers;
-    total->count += (int64_t)rint(times);
-    total->bytes += times * transfer->price.bytes;
-    total->seconds += times * transfer->price.seconds;
+    TransferTotal *const totals[] = {&self->simulation->transfers, &self->simulation->values[channel].total};
+    for (int32_t k = 0; k < 2; k++) {
+        totals[k]->count += (int64_t)rint(times);
+        totals[k]->bytes += times * transfer->price.bytes;
+        totals[k]->seconds += times * transfer->price.seconds;
+    }
     bool is_watched = self->options->observer || self->options->with_details;
     if (!is_watched || ticks <= 0) return start.event;
     int32_t event = -1;
@@ -217,6 +225,20 @@ static void wait(void *user, int32_t stage, int32_t piece, Moment until) {
 }
 static void meet(void *user, int32_t stage, int32_t piece, Moment end, Ticks ticks) {
     stage_clock_meet(&((Simulator *)user)->stages[stage], piece, end, ticks);
+}
+
+/* Which values go from stage to stage; how often is counted on the way. */
+static AmStatus list_values(Simulation *simulation, Arena *arena, const PlanCosts *costs, AmError *error) {
+    simulation->values = ARENA_ARRAY(arena, SimulatedTransfer, costs->channel_count);
+    if (arena->failed) return am_fail_memory(error, costs->channel_count);
+    simulation->value_count = costs->channel_count;
+    for (int32_t k = 0; k < costs->channel_count; k++) {
+        const ExecutedStep *giving = costs->transfers[k].giving;
+        simulation->values[k] = (SimulatedTransfer){.giver = costs->transfers[k].transfer->giver,
+                                                    .taker = costs->transfers[k].transfer->taker,
+                                                    .origin = giving ? giving->instruction->origin : -1};
+    }
+    return AM_OK;
 }
 
 /* The step is over when the last device is done; returns the event that ended it. */
@@ -258,6 +280,7 @@ static void describe_devices(Simulation *simulation, Arena *arena, const PlanCos
         device->memory = program->memory;
         device->channel_bytes = costs->channel_bytes[d];
         device->memory_bytes = cluster_device_type(costs->cluster, device->device)->memory_bytes;
+        device->flops = program->flops;
         simulation->executed_flops += program->flops;
         int64_t needed = device->memory.peak_bytes + device->channel_bytes;
         double fullness = (double)needed / (double)device->memory_bytes;
@@ -272,10 +295,7 @@ static void describe_devices(Simulation *simulation, Arena *arena, const PlanCos
 
 /* Of the device with least room. */
 static AmStatus find_peak(Simulation *simulation, const PlanCosts *costs, AmError *error) {
-    int32_t stage = plan_ranks_stage(costs->ranks, simulation->fullest);
-    const StageCosts *of_stage = &costs->stages[stage];
-    int32_t device = simulation->fullest - costs->ranks->first_rank[stage];
-    return memory_find_peak(&simulation->peak, of_stage->lowered[of_stage->is_equal ? 0 : device], error);
+    return memory_find_peak(&simulation->peak, plan_costs_program(costs, simulation->fullest), error);
 }
 
 static AmStatus run_stages(Simulator *self, Arena *arena, AmError *error) {
@@ -318,6 +338,7 @@ AmStatus simulate_costs(Simulation **simulation, Arena *arena, const PlanCosts *
                            .flops = costs->flops,
                            .memory_fraction = options->memory_fraction,
                            .warnings = costs->warnings};
+    TRY(list_values(result, arena, costs, error));
     TRY(run(&self, arena, error));
     describe_devices(result, arena, costs);
     if (options->with_details) TRY(find_peak(result, costs, error));

@@ -15,6 +15,7 @@ typedef struct SimulatedDevice {
     MemoryUse memory;
     int64_t channel_bytes; /* slots of transfers that come in, besides */
     int64_t memory_bytes;  /* what the device has */
+    double flops;          /* that it computes, with what other devices compute too */
 } SimulatedDevice;
 
 /* Between stages, all of a step together. */
@@ -24,6 +25,13 @@ typedef struct TransferTotal {
     double seconds;
 } TransferTotal;
 
+/* One value that goes from stage to stage, all of a step together. */
+typedef struct SimulatedTransfer {
+    int32_t giver, taker; /* stages, or parts of a model whose stages are in chunks */
+    int32_t origin;       /* canonical instruction that makes the value */
+    TransferTotal total;
+} SimulatedTransfer;
+
 typedef struct Simulation {
     const char *module_name, *cluster_name;
     double step_seconds;
@@ -31,6 +39,8 @@ typedef struct Simulation {
     SimulatedDevice *devices;
     CollectivePrice collectives[PRICE_COLLECTIVE_KINDS]; /* of each stage's first device, added */
     TransferTotal transfers;
+    SimulatedTransfer *values; /* [value_count] that they move */
+    int32_t value_count;
     double flops;          /* of the module: useful work, however it is cut */
     double executed_flops; /* of all devices together, with what several of them repeat */
     double memory_fraction;
@@ -75,6 +85,8 @@ typedef struct PlanCosts PlanCosts;
 AmStatus plan_costs_lower(PlanCosts **costs, Arena *arena, const PlanRanks *ranks, const Cluster *cluster,
                           AmError *error);
 AmStatus plan_costs_price(PlanCosts *costs, AmError *error);
+/* The program of a rank, as it was lowered. */
+const Program *plan_costs_program(const PlanCosts *costs, int32_t rank);
 /* Simulates one step. A plan that does not fit is simulated all the same; see `fit`. */
 AmStatus simulate_costs(Simulation **simulation, Arena *arena, const PlanCosts *costs,
                         const SimulationOptions *options, AmError *error);

@@ -1,29 +1,40 @@
-/* Why a plan is what it is: its decisions against the next best, its collectives. */
+/* Why a plan is what it is: what each stage holds and does, what each decision, cut and number is worth
+ * against the next best, and which collectives and transfers it has. */
 #ifndef PLANNERS_EXPLAIN_H
 #define PLANNERS_EXPLAIN_H
 
 #include <jansson.h>
 
 #include "base/text.h"
-#include "cost/cluster.h"
-#include "propagation/plan.h"
+#include "cost/simulate.h"
+
+/* What becomes of the step where one thing is otherwise: everything is completed, lowered and simulated
+ * anew. */
+typedef struct ExplainedChange {
+    double seconds; /* of the step */
+    int64_t peak_bytes;
+    bool is_known;      /* else `reason` says why there is no figure */
+    bool fits;          /* the memory of every device */
+    const char *reason; /* "" where it was left out because there are too many */
+} ExplainedChange;
 
 /* Entries of one axis's list that repeated layers share: decided as one. */
 typedef struct ExplainedDecision {
+    int32_t stage;
     const char *axis;
-    const PlanEntry *entry; /* the first of them */
-    int32_t class_count;
+    const PlanEntry *entry;       /* the first of them */
+    int32_t class_count;          /* that the stage has */
     const char *path;             /* a weight that it splits, else what names the class; "" for any */
     int32_t dimension;            /* of that */
     const char *op_name, *source; /* of what names the class; "file:line" or "" */
-    double seconds_without;       /* step time if they were taken out of the list */
-    int64_t peak_bytes_without;
+    ExplainedChange without;      /* the step if they were taken out of the list */
 } ExplainedDecision;
 
-/* Collectives of one kind over the same axes that serve operators of one name.
+/* Collectives of one kind over the same axes of a stage that serve operators of one name.
  * A merged collective serves several: each has its tensors and, by their bytes,
  * its share of the time. */
 typedef struct ExplainedCollective {
+    int32_t stage;
     const char *kind, *axes;
     const char *op_name, *source; /* of the first operator */
     int64_t count;                /* collectives with tensors of these operators */
@@ -32,22 +43,109 @@ typedef struct ExplainedCollective {
     int32_t last_step;     /* of the program that was counted; keeps a collective from counting twice */
 } ExplainedCollective;
 
+/* Times are means over its devices, memory is that of the one with least room. */
+typedef struct ExplainedStage {
+    int32_t first_rank, device_count;
+    const char *devices, *mesh;     /* "server0/V100-32GB-0 to server0/V100-32GB-7"; "data=4 model=2" */
+    const char *weights;            /* the layers in ranges: "params['layer'][{0..5}]" */
+    const char *first_op, *last_op; /* op_names of its first and last forward operator with FLOPs */
+    int32_t zero_level;             /* 0 to 3 */
+    double flops_share;             /* of what all devices compute */
+    double weight_share;            /* of the bytes of all weights, each once */
+    int64_t weight_bytes;
+    double compute_seconds, communication_seconds, hidden_seconds, idle_seconds;
+    int32_t fullest; /* rank */
+    MemoryUse memory;
+    int64_t channel_bytes, memory_bytes;
+} ExplainedStage;
+
+/* A place to which a cut could go. */
+typedef struct ExplainedMove {
+    int32_t instruction; /* the first behind it; -1: there is none */
+    const char *op_name, *source;
+    ExplainedChange change;
+} ExplainedMove;
+
+/* Between two parts of the model, mostly stages. What crosses it goes up in the forward pass and down in the
+ * backward pass; seconds are those of all values, which may be under way at once. */
+typedef struct ExplainedCut {
+    int32_t part;        /* before it; where stages are in chunks, chunk c of stage s is part c S + s */
+    int32_t stages[2];   /* before and behind it */
+    int32_t instruction; /* the first behind it */
+    const char *op_name, *source; /* of the first with FLOPs behind it */
+    TransferTotal up, down;
+    ExplainedMove earlier, later; /* one unit */
+} ExplainedCut;
+
+/* Values of one name that go from one part to another. */
+typedef struct ExplainedTransfer {
+    int32_t giver, taker; /* parts */
+    const char *op_name, *source;
+    TransferTotal total;
+} ExplainedTransfer;
+
+/* Another number of micro-batches, or another schedule. */
+typedef struct ExplainedAlternative {
+    const char *what, *value; /* "micro-batches", "32" */
+    ExplainedChange change;
+} ExplainedAlternative;
+
+/* Something that the first device of a stage does without a pause of another kind. */
+typedef enum ExplainedWork {
+    EXPLAINED_FORWARD,
+    EXPLAINED_BACKWARD,
+    EXPLAINED_UPDATE,
+    EXPLAINED_COLLECTIVE,
+    EXPLAINED_TRANSFER,
+    EXPLAINED_WORKS
+} ExplainedWork;
+
+typedef struct ExplainedSpan {
+    int32_t stage;
+    ExplainedWork work;
+    int32_t turn; /* how many of that work the stage began before */
+    double start, end;
+} ExplainedSpan;
+
 typedef struct Explanation {
     double step_seconds;
     int64_t peak_bytes;
+    double bubble_fraction; /* of all devices' time, that they are idle */
+    int32_t device_count, micro_batches;
+    const char *schedule;
+    ExplainedStage *stages;
+    int32_t stage_count;
+    ExplainedCut *cuts;
+    int32_t cut_count;
+    ExplainedTransfer *transfers; /* by parts, then most bytes first */
+    int32_t transfer_count;
+    ExplainedAlternative *alternatives;
+    int32_t alternative_count;
     ExplainedDecision *decisions; /* in the plan's order */
     int32_t decision_count;
-    ExplainedCollective *collectives; /* most time first */
+    ExplainedCollective *collectives; /* by stage, most time first */
     int32_t collective_count;
+    ExplainedSpan *spans; /* in order of time where the timeline was asked for */
+    int32_t span_count;
+    int32_t simulated, left_out; /* changes */
 } Explanation;
 
-/* Prices the plan of one stage and each of its decisions taken out. All memory
- * is the arena's. */
-AmStatus explain_plan(Explanation **explanation, Arena *arena, const PlanContext *context, const Plan *plan,
-                      const Cluster *cluster, AmError *error);
+typedef struct ExplainOptions {
+    int64_t simulations; /* of changes, at most; 0: by the size of the module */
+    bool with_timeline;
+} ExplainOptions;
+
+/* Simulates the plan, and as many changes of it as the options allow: numbers of micro-batches and schedules
+ * first, then cuts, then decisions, those of the busiest stages first. `root` is the plan's document
+ * (plan_read). Makes contexts that `context`, the module as read, then owns. All memory is the arena's. */
+AmStatus explain_plan(Explanation **explanation, Arena *arena, PlanContext *context, const Plan *plan,
+                      const json_t *root, const Cluster *cluster, const ExplainOptions *options,
+                      AmError *error);
 
 /* The caller's reference. */
 json_t *explanation_to_json(const Explanation *explanation, const Classes *classes);
 void explanation_print(Text *text, const Explanation *explanation);
+/* A page that needs nothing else; `title` is plain text. */
+void explanation_print_html(Text *text, const Explanation *explanation, const char *title);
 
 #endif

@@ -165,5 +165,8 @@ AmStatus plan_write(const Plan *plan, const PlanContext *context, const char *pa
  * is held. */
 AmStatus plan_read(Plan **plan, json_t **root, Arena *arena, PlanContext *context, const char *path,
                    AmError *error);
+/* The same of a document in memory, which must outlive the plan; `source` names it in errors. */
+AmStatus plan_from_json(Plan **plan, json_t *root, Arena *arena, PlanContext *context, const char *source,
+                        AmError *error);
 
 #endif

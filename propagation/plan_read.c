@@ -623,29 +623,31 @@ static AmStatus read_plan(Reader *self, PlanContext *whole, json_t *root) {
     return check_all_derived(self, root);
 }
 
-AmStatus plan_read(Plan **plan, json_t **root, Arena *arena, PlanContext *context, const char *path,
-                   AmError *error) {
-    FileBytes bytes = {0};
-    AmStatus status;
-    json_t *document = NULL;
-    TRY(file_read(&bytes, path, error));
-    const char *source = arena_copy_string(arena, bytes.name);
+AmStatus plan_from_json(Plan **plan, json_t *root, Arena *arena, PlanContext *context, const char *source,
+                        AmError *error) {
     Reader reader = {.arena = arena,
                      .context = context,
-                     .source = source ? source : "",
+                     .source = source,
                      .plan = ARENA_ARRAY(arena, Plan, 1),
                      .taken = ARENA_ARRAY(arena, bool, MESH_MAX_DEVICES),
                      .error = error};
-    status = reader.plan && reader.taken
-                 ? json_parse(&document, reader.source, bytes.data, (size_t)bytes.length, error)
-                 : am_fail_memory(error, (int64_t)sizeof(Plan));
-    file_release(&bytes);
-    if (status == AM_OK) status = read_plan(&reader, context, document);
-    if (status != AM_OK) {
-        json_decref(document);
-        return status;
-    }
+    if (!reader.plan || !reader.taken) return am_fail_memory(error, (int64_t)sizeof(Plan));
+    TRY(read_plan(&reader, context, root));
     *plan = reader.plan;
-    *root = document;
     return AM_OK;
+}
+
+AmStatus plan_read(Plan **plan, json_t **root, Arena *arena, PlanContext *context, const char *path,
+                   AmError *error) {
+    FileBytes bytes = {0};
+    json_t *document = NULL;
+    TRY(file_read(&bytes, path, error));
+    const char *source = arena_copy_string(arena, bytes.name);
+    AmStatus status = source ? json_parse(&document, source, bytes.data, (size_t)bytes.length, error)
+                             : am_fail_memory(error, 0);
+    file_release(&bytes);
+    if (status == AM_OK) status = plan_from_json(plan, document, arena, context, source, error);
+    if (status == AM_OK) *root = document;
+    else json_decref(document);
+    return status;
 }

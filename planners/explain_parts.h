@@ -1,0 +1,60 @@
+/* The parts of an explanation; planners/explain.h is what callers see. */
+#ifndef PLANNERS_EXPLAIN_PARTS_H
+#define PLANNERS_EXPLAIN_PARTS_H
+
+#include "planners/explain.h"
+
+/* Another plan and where its figures go. */
+typedef struct PlannedChange {
+    const Plan *plan; /* NULL: `result` has the reason already */
+    ExplainedChange *result;
+    AmStatus status; /* of its simulation: anything but that there is no such plan ends everything */
+    AmError error;
+} PlannedChange;
+
+typedef struct Explainer {
+    Arena *arena;
+    PlanContext *whole;         /* as read */
+    const PlanContext *context; /* of the plan's micro-batches */
+    const Plan *plan;
+    const json_t *root;
+    const Cluster *cluster;
+    const ExplainOptions *options;
+    PlanRanks ranks;
+    PlanCosts *costs;
+    Simulation *simulation;
+    PlannedChange *changes; /* in the order in which they matter */
+    int32_t change_count, change_capacity;
+    json_t *documents[2]; /* that changed plans were read from */
+    int32_t document_count;
+    Explanation *result;
+    AmError *error;
+} Explainer;
+
+/* "file:line", or "". */
+const char *explain_source(Arena *arena, const IrInstruction *instruction);
+/* The user's name of an operator. */
+const char *explain_name(const IrInstruction *instruction);
+/* Equal but for their numbers: of repeated layers. */
+bool explain_is_same_name(const char *a, const char *b);
+
+/* result->stages (explain_stages.c); cuts, without what moving them would cost, and transfers
+ * (explain_cuts.c). */
+AmStatus explain_stages(Explainer *self);
+AmStatus explain_cuts(Explainer *self);
+/* result->collectives (explain_collectives.c). */
+AmStatus explain_collectives(Explainer *self);
+/* Other numbers and schedules (explain_alternatives.c), cuts one unit away, and decisions taken out
+ * (explain_decisions.c), all as changes. */
+AmStatus explain_alternatives(Explainer *self);
+AmStatus explain_units(Explainer *self);
+AmStatus explain_decisions(Explainer *self);
+/* Cuts at the nearest of `places`, ascending instructions (explain_cuts.c). */
+AmStatus explain_moves(Explainer *self, const int32_t *places, int32_t count);
+/* Adds a change; `plan` is in the arena. */
+AmStatus explain_add_change(Explainer *self, const Plan *plan, ExplainedChange *result);
+
+/* result->spans (explain_timeline.c). */
+AmStatus explain_timeline(Explainer *self);
+
+#endif
