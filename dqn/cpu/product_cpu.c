@@ -9,6 +9,8 @@
 
 #include <string.h>
 
+#include "base/cpu_features.h"
+
 /* rows x (one or two vectors) of `out`, += a b over `depth` steps of k. */
 typedef struct Strip {
     int32_t rows, depth;
@@ -35,14 +37,6 @@ typedef struct StripKind {
 #define TARGET     __attribute__((target("avx2,fma")))
 #define MOST_ROWS  4
 #include "dqn/cpu/product_strip.h"
-
-static bool has_avx512(void) {
-    return __builtin_cpu_supports("avx512f");
-}
-
-static bool has_avx2(void) {
-    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
-}
 #endif
 
 #define NAME(word) word##_any
@@ -51,16 +45,12 @@ static bool has_avx2(void) {
 #define MOST_ROWS 4
 #include "dqn/cpu/product_strip.h"
 
-static bool always(void) {
-    return true;
-}
-
 static const StripKind KINDS[] = {
 #if defined __x86_64__
-    {has_avx512, 64 / sizeof(Real), {NULL, strip_1_avx512, strip_2_avx512}},
-    {has_avx2, 32 / sizeof(Real), {NULL, strip_1_avx2, strip_2_avx2}},
+    {cpu_has_avx512, 64 / sizeof(Real), {NULL, strip_1_avx512, strip_2_avx512}},
+    {cpu_has_avx2, 32 / sizeof(Real), {NULL, strip_1_avx2, strip_2_avx2}},
 #endif
-    {always, 16 / sizeof(Real), {NULL, strip_1_any, strip_2_any}},
+    {cpu_has_any, 16 / sizeof(Real), {NULL, strip_1_any, strip_2_any}},
 };
 
 enum { PIECE = 128, MOST_LANES = 16, ROWS_ASIDE = 32 };

@@ -5,6 +5,8 @@
 
 #include <stddef.h>
 
+#include "base/cpu_features.h"
+
 #if defined __x86_64__
 #define NAME(word) word##_avx512
 #define WIDTH      16
@@ -17,14 +19,6 @@
 #define TARGET     __attribute__((target("avx2,fma")))
 #define TILES      TILE(8, 1) TILE(6, 2)
 #include "executor/cpu/tile_loop.h"
-
-static bool has_avx512(void) {
-    return __builtin_cpu_supports("avx512f");
-}
-
-static bool has_avx2(void) {
-    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
-}
 #endif
 
 #define NAME(word) word##_any
@@ -33,22 +27,18 @@ static bool has_avx2(void) {
 #define TILES TILE(8, 1) TILE(6, 2)
 #include "executor/cpu/tile_loop.h"
 
-static bool always(void) {
-    return true;
-}
-
 const TileKind tile_kinds[] = {
 #if defined __x86_64__
     {"avx512",
-     has_avx512,
+     cpu_has_avx512,
      16,
      4,
      {0, 8, 8, 8, 6},
      {NULL, tile_8_1_avx512, tile_8_2_avx512, tile_8_3_avx512, tile_6_4_avx512},
      transpose_avx512},
-    {"avx2", has_avx2, 8, 2, {0, 8, 6}, {NULL, tile_8_1_avx2, tile_6_2_avx2}, transpose_avx2},
+    {"avx2", cpu_has_avx2, 8, 2, {0, 8, 6}, {NULL, tile_8_1_avx2, tile_6_2_avx2}, transpose_avx2},
 #endif
-    {"any", always, 4, 2, {0, 8, 6}, {NULL, tile_8_1_any, tile_6_2_any}, transpose_any},
+    {"any", cpu_has_any, 4, 2, {0, 8, 6}, {NULL, tile_8_1_any, tile_6_2_any}, transpose_any},
 };
 const int32_t tile_kind_count = sizeof tile_kinds / sizeof *tile_kinds;
 
