@@ -183,18 +183,6 @@ static const BoxState *slot_states(Builder *self, int32_t i, int32_t slot, const
 
 /* ---- computing ---- */
 
-static double whole_flops(Builder *self, int32_t i) {
-    const IrInstruction *instruction = instruction_of(self, i);
-    ArenaMark mark = arena_mark(self->arena);
-    IrShape *operands = ARENA_ARRAY(self->arena, IrShape, instruction->operand_count + 1);
-    double flops = 0;
-    for (int32_t k = 0; operands && k < instruction->operand_count; k++)
-        operands[k] = instruction_of(self, instruction->operands[k])->shape;
-    if (operands) flops = ir_flops(self->module, instruction, operands, &instruction->shape);
-    arena_release(self->arena, mark);
-    return flops;
-}
-
 static double slot_bytes(const Builder *self, int32_t i, int32_t slot) {
     return (double)ir_shape_bytes(rules_slot_shape(self->rules, i, slot));
 }
@@ -245,7 +233,7 @@ static void set_seconds(Builder *self, int32_t i) {
     bool is_reduction = instruction->opcode == IR_REDUCE && !separation_reduces_ones(self->module, i);
     bool is_fused = is_element_wise(self, i);
     if (!is_product && !is_reduction && !is_fused) return;
-    double flops = is_product ? whole_flops(self, i) : 0;
+    double flops = is_product ? ir_instruction_flops(self->module, i, self->arena) : 0;
     float *seconds = ARENA_ARRAY(self->arena, float, node->label_count);
     for (int32_t label = 0; seconds && label < node->label_count; label++) {
         double once = is_product     ? product_seconds(self, i, label, flops)

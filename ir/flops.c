@@ -254,6 +254,18 @@ double ir_flops(const IrModule *canonical, const IrInstruction *instruction, con
     return work.flops + work.transcendentals;
 }
 
+double ir_instruction_flops(const IrModule *canonical, int32_t i, Arena *scratch) {
+    const IrInstruction *instruction = &canonical->instructions[i];
+    ArenaMark mark = arena_mark(scratch);
+    IrShape *operands = ARENA_ARRAY(scratch, IrShape, instruction->operand_count);
+    double flops = 0;
+    for (int32_t k = 0; operands && k < instruction->operand_count; k++)
+        operands[k] = canonical->instructions[instruction->operands[k]].shape;
+    if (operands) flops = ir_flops(canonical, instruction, operands, &instruction->shape);
+    arena_release(scratch, mark);
+    return flops;
+}
+
 /* Whether a transpose leaves the elements where they are, by the layouts: the
  * k-th minor dimension of the result is the k-th minor one of the operand. */
 static bool transpose_is_bitcast(const IrInstruction *transpose, const IrShape *operand,

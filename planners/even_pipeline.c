@@ -29,15 +29,6 @@ static bool is_forward(const Cutter *self, int32_t i) {
     return self->context->choices->live[i] && self->context->roles->phases[i] == IR_PHASE_FORWARD;
 }
 
-static double flops_of(const Cutter *self, Arena *scratch, int32_t i) {
-    const IrInstruction *instruction = &self->module->instructions[i];
-    IrShape *operands = ARENA_ARRAY(scratch, IrShape, instruction->operand_count + 1);
-    if (!operands) return 0;
-    for (int32_t k = 0; k < instruction->operand_count; k++)
-        operands[k] = self->module->instructions[instruction->operands[k]].shape;
-    return ir_flops(self->module, instruction, operands, &instruction->shape);
-}
-
 /* The entry's instruction that runs a planned computation, itself or by loops around it. */
 static int32_t outermost(const Rules *rules, const int32_t *computation_of_loop, int32_t computation) {
     int32_t instruction = -1;
@@ -65,9 +56,7 @@ static void find_flops(Cutter *self, Arena *scratch) {
             int32_t counted = outer < 0 ? i : outer;
             if (rules_loop(rules, i) || !self->context->choices->live[i] || !is_forward(self, counted))
                 continue;
-            ArenaMark mark = arena_mark(scratch);
-            self->flops[counted] += rules->times[c] * flops_of(self, scratch, i);
-            arena_release(scratch, mark);
+            self->flops[counted] += rules->times[c] * ir_instruction_flops(self->module, i, scratch);
         }
     }
 }

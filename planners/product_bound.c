@@ -22,16 +22,6 @@ struct ProductBound {
     int32_t count, capacity;
 };
 
-static double product_flops(const PlanContext *context, int32_t i, Arena *scratch) {
-    const IrModule *module = context->canonical;
-    const IrInstruction *instruction = &module->instructions[i];
-    IrShape *operands = ARENA_ARRAY(scratch, IrShape, instruction->operand_count + 1);
-    if (!operands) return 0;
-    for (int32_t k = 0; k < instruction->operand_count; k++)
-        operands[k] = module->instructions[instruction->operands[k]].shape;
-    return ir_flops(module, instruction, operands, &instruction->shape);
-}
-
 static void find_candidates(ProductGroup *group, const Problem *problem, int32_t i,
                             const int32_t *candidate_of) {
     const Choices *choices = problem->context->choices;
@@ -68,7 +58,7 @@ static AmStatus add_products(ProductBound *self, Arena *arena, const int32_t *ca
             bool is_product = opcode == IR_DOT || opcode == IR_CONVOLUTION;
             if (!is_product || !context->choices->live[i] || context->rules->on_demand[i]) continue;
             const IrInstruction *first = &module->instructions[module->instructions[i].operands[0]];
-            ProductGroup product = {.flops = product_flops(context, i, &scratch),
+            ProductGroup product = {.flops = ir_instruction_flops(context->canonical, i, &scratch),
                                     .times = context->rules->times[c],
                                     .is_convolution = opcode == IR_CONVOLUTION,
                                     .type = first->shape.type};

@@ -275,20 +275,6 @@ static bool is_heavy(IrOpcode opcode) {
            opcode == IR_REDUCE;
 }
 
-/* FLOPs of a product in one step, all iterations of the loops around it. */
-static AmStatus instruction_flops(ClassBuilder *builder, const IrInstruction *instruction, double *flops,
-                                  AmError *error) {
-    const IrModule *module = builder->rules->module;
-    *flops = 0;
-    if (instruction->opcode != IR_DOT && instruction->opcode != IR_CONVOLUTION) return AM_OK;
-    IrShape *operands = ARENA_ARRAY(&builder->scratch, IrShape, instruction->operand_count);
-    if (!operands) return am_fail_memory(error, (int64_t)sizeof(IrShape) * instruction->operand_count);
-    for (int32_t k = 0; k < instruction->operand_count; k++)
-        operands[k] = module->instructions[instruction->operands[k]].shape;
-    *flops = ir_flops(module, instruction, operands, &instruction->shape);
-    return AM_OK;
-}
-
 /* Divisor, weight of the operators, and whether the set matters. */
 static AmStatus gather_operators(ClassBuilder *builder, AmError *error) {
     const Rules *rules = builder->rules;
@@ -299,9 +285,10 @@ static AmStatus gather_operators(ClassBuilder *builder, AmError *error) {
         if (i >= within->first + within->count) computation++;
         if (rules->on_demand[i] || !rules->is_planned[computation]) continue;
         const IrInstruction *instruction = &rules->module->instructions[i];
-        double flops;
-        TRY(instruction_flops(builder, instruction, &flops, error));
-        flops *= rules->times[computation];
+        bool is_product = instruction->opcode == IR_DOT || instruction->opcode == IR_CONVOLUTION;
+        double flops =
+            is_product ? rules->times[computation] * ir_instruction_flops(rules->module, i, &builder->scratch)
+                       : 0;
         for (int32_t f = 0; f < rule->factor_count; f++) {
             const Factor *factor = &rule->factors[f];
             if (!factor_may_split(factor)) continue;
@@ -323,7 +310,7 @@ static AmStatus gather_operators(ClassBuilder *builder, AmError *error) {
             if (strand >= 0 && factor->halo == HALO_NONE) builder->facts[strand].entry.flops += flops;
         }
     }
-    return AM_OK;
+    return builder->scratch.failed ? am_fail_memory(error, 0) : AM_OK;
 }
 
 /* Names and counts. Instructions first, in order, then parameters by number, so
