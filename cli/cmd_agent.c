@@ -109,7 +109,7 @@ static const CliOption options[] = {
     {"--cluster", "CLUSTER", "evaluate: the devices of profile graphs and modules (default C)", false},
     {"--stages", "N", "evaluate: stages of files (default: one for each server; as arrays say)", false},
     {"--micro-batches", "M", "evaluate: of files (default 16, modules 8; as arrays say)", false},
-    {"--width", "N", "evaluate: partial plans side by side (default 32; 1: the policy alone)", false},
+    {"--width", "N", "evaluate: partial plans side by side (default 64; 1: the policy alone)", false},
     {"--count", "N", "evaluate: unseen sets (default 10000); generate: sets (default 1000)", false},
     CLI_OPTION_SEED,
     {0}};

@@ -127,30 +127,41 @@ AmStatus inference_agent_built_in(Agent **agent, AmError *error) {
 AmStatus inference_batch_create(InferenceBatch *batch, Arena *arena, int32_t count, AmError *error) {
     int64_t rows = (int64_t)count * INFERENCE_CANDIDATES;
     *batch = (InferenceBatch){.states = ARENA_ARRAY(arena, InferenceState, count),
+                              .asked = ARENA_ARRAY(arena, InferenceRest *, rows),
                               .features = ARENA_ARRAY(arena, float, rows *INFERENCE_FEATURES),
                               .outputs = ARENA_ARRAY(arena, float, rows),
                               .count = count};
-    if (!batch->states || !batch->features || !batch->outputs)
+    if (!batch->states || !batch->asked || !batch->features || !batch->outputs)
         return am_fail_memory(error, rows * (int64_t)sizeof(float) * INFERENCE_FEATURES);
+    return AM_OK;
+}
+
+/* Values the rests that no other candidate had before. */
+static AmStatus value_rests(InferenceBatch *batch, Agent *agent, AmError *error) {
+    int32_t rows = 0;
+    for (int32_t s = 0; s < batch->count; s++)
+        for (int32_t k = 0; k < batch->states[s].candidate_count; k++) {
+            InferenceRest *rest = batch->states[s].candidates[k].rest;
+            if (rest->is_valued) continue;
+            rest->is_valued = true;
+            memcpy(batch->features + (int64_t)rows * INFERENCE_FEATURES, rest->features,
+                   sizeof(rest->features));
+            batch->asked[rows++] = rest;
+        }
+    if (rows > 0) TRY(agent_values(agent, batch->features, rows, batch->outputs, error));
+    for (int32_t row = 0; row < rows; row++) batch->asked[row]->output = batch->outputs[row];
     return AM_OK;
 }
 
 AmStatus inference_choose(InferenceBatch *batch, Agent *agent, int32_t *chosen,
                           double (*lengths)[INFERENCE_CANDIDATES], AmError *error) {
-    int32_t rows = 0, row = 0;
-    for (int32_t s = 0; s < batch->count; s++)
-        for (int32_t k = 0; k < batch->states[s].candidate_count; k++)
-            if (!batch->states[s].candidates[k].is_known)
-                memcpy(batch->features + (int64_t)rows++ * INFERENCE_FEATURES,
-                       batch->states[s].candidates[k].features, sizeof(float) * INFERENCE_FEATURES);
-    if (rows > 0) TRY(agent_values(agent, batch->features, rows, batch->outputs, error));
+    TRY(value_rests(batch, agent, error));
     for (int32_t s = 0; s < batch->count; s++) {
         const InferenceState *state = &batch->states[s];
         double shortest = 0;
         chosen[s] = -1;
         for (int32_t k = 0; k < state->candidate_count; k++) {
-            double output = state->candidates[k].is_known ? 0 : batch->outputs[row++];
-            double length = inference_length(state, k, output);
+            double length = inference_length(state, k);
             if (lengths) lengths[s][k] = length;
             if (chosen[s] >= 0 && !(length < shortest)) continue;
             chosen[s] = k;
@@ -185,10 +196,9 @@ static bool is_listed(const InferenceState *states, const Branch *branches, int3
     return false;
 }
 
-/* The partial plans in batch->states[count] by those that the agent values most; returns how many there are.
- */
-static int32_t go_on(InferenceBatch *batch, InferenceState *next, Branch *branches,
-                     double (*lengths)[INFERENCE_CANDIDATES], int32_t width) {
+/* Replaces the partial plans in batch->states[count] by those that the agent values most. */
+static AmStatus go_on(InferenceBatch *batch, InferenceState *next, Branch *branches,
+                      double (*lengths)[INFERENCE_CANDIDATES], int32_t width, AmError *error) {
     int32_t count = 0, kept = 0;
     for (int32_t s = 0; s < batch->count; s++)
         for (int32_t k = 0; k < batch->states[s].candidate_count; k++)
@@ -201,10 +211,11 @@ static int32_t go_on(InferenceBatch *batch, InferenceState *next, Branch *branch
         if (!is_listed(batch->states, branches, kept, &branches[k])) branches[kept++] = branches[k];
     for (int32_t k = 0; k < kept; k++) {
         next[k] = batch->states[branches[k].state];
-        inference_step(&next[k], branches[k].candidate);
+        TRY(inference_step(&next[k], branches[k].candidate, error));
     }
     memcpy(batch->states, next, sizeof(InferenceState) * (size_t)kept);
-    return kept;
+    batch->count = kept;
+    return AM_OK;
 }
 
 /* The one episode of a problem of at most INFERENCE_POINTS layers, `width` partial plans side by side. */
@@ -222,7 +233,7 @@ static AmStatus run_episode(ChainPlan *plan, const ChainProblem *problem, Agent 
     batch.count = 1;
     while (batch.states->candidate_count > 0) {
         TRY(inference_choose(&batch, agent, chosen, lengths, error));
-        batch.count = go_on(&batch, next, branches, lengths, width);
+        TRY(go_on(&batch, next, branches, lengths, width, error));
     }
     *plan = batch.states->plan;
     return AM_OK;

@@ -13,7 +13,7 @@
 #include "dqn/agent.h"
 #include "planners/inference_environment.h"
 
-#define INFERENCE_WIDTH      32 /* partial plans side by side, unless told otherwise */
+#define INFERENCE_WIDTH      64 /* partial plans side by side, unless told otherwise */
 #define INFERENCE_MOST_WIDTH 1024
 
 /* Settings of agents of this environment, with the default sizes of their network. */
@@ -35,14 +35,16 @@ AmStatus inference_plan(ChainPlan *plan, const ChainProblem *problem, Agent *age
 /* Many episodes side by side, for training and for the plan of one. */
 typedef struct InferenceBatch {
     InferenceState *states;
-    float *features, *outputs; /* of all candidates of all states */
+    InferenceRest **asked;     /* [rows]: the network is asked about them */
+    float *features, *outputs; /* of each of them */
     int32_t count;
 } InferenceBatch;
 
 AmStatus inference_batch_create(InferenceBatch *batch, Arena *arena, int32_t count, AmError *error);
 
-/* Asks the network about all candidates at once; chosen[count] is the best one of each state that is not
- * done, -1 for others. lengths[count][INFERENCE_CANDIDATES], where not NULL, are their Q. */
+/* Asks the network about all rests of candidates that it was not asked about yet, at once; chosen[count] is
+ * the best one of each state that is not done, -1 for others. lengths[count][INFERENCE_CANDIDATES], where not
+ * NULL, are their Q. */
 AmStatus inference_choose(InferenceBatch *batch, Agent *agent, int32_t *chosen,
                           double (*lengths)[INFERENCE_CANDIDATES], AmError *error);
 

@@ -9,8 +9,17 @@
 /* Candidates whose stage or whose balanced rest is longer than this times the best are masked. */
 static const double radius = 1.4;
 
+/* Where (left, unit, place 0) stands in the arrays of a table. */
+static int64_t index_of(const ChainProblem *problem, int32_t left, int32_t unit) {
+    return ((int64_t)left * (problem->unit_count + 1) + unit) * (problem->chain->count + 2);
+}
+
+static int64_t table_size(const ChainProblem *problem) {
+    return index_of(problem, problem->stages + 1, 0);
+}
+
 static uint8_t *row_of(const ChainProblem *problem, uint8_t *next, int32_t left, int32_t unit) {
-    return next + ((int64_t)left * (problem->unit_count + 1) + unit) * (problem->chain->count + 2);
+    return next + index_of(problem, left, unit);
 }
 
 /* Marks in can[place] from where a stage on units unit .. unit_end can reach a place in `behind`. */
@@ -46,9 +55,8 @@ static void fill_next(const ChainProblem *problem, uint8_t *next) {
 }
 
 static AmStatus make_next(uint8_t **next, const ChainProblem *problem, Arena *arena, AmError *error) {
-    int64_t bytes = (int64_t)(problem->stages + 1) * (problem->unit_count + 1) * (problem->chain->count + 2);
-    *next = ARENA_ARRAY(arena, uint8_t, bytes);
-    if (!*next) return am_fail_memory(error, bytes);
+    *next = ARENA_ARRAY(arena, uint8_t, table_size(problem));
+    if (!*next) return am_fail_memory(error, table_size(problem));
     fill_next(problem, *next);
     return AM_OK;
 }
@@ -89,16 +97,23 @@ static void add_option(Options *options, Option option) {
     options->items[options->count++] = option;
 }
 
+/* features_balanced_length(), computed once. */
+static double balanced_length(const InferenceState *state, int32_t place, int32_t unit, int32_t left) {
+    double *kept = &state->table.balanced[index_of(state->problem, left, unit) + place];
+    if (*kept == 0) *kept = features_balanced_length(state->problem, place, unit, left);
+    return *kept;
+}
+
 /* All legal ends of a stage on units up to `unit_end`. */
 static void add_ends(InferenceState *state, int32_t unit_end, Options *options) {
     const ChainProblem *problem = state->problem;
     int32_t count = problem->chain->count, left = problem->stages - state->chosen;
     int32_t first = state->plan.places[state->chosen], unit = state->plan.units[state->chosen];
-    const uint8_t *behind = row_of(problem, state->next, left - 1, unit_end);
+    const uint8_t *behind = row_of(problem, state->table.next, left - 1, unit_end);
     for (int32_t place = behind[first + 1]; place <= count; place = behind[place + 1]) {
         if (!chain_fits(problem, first, place, unit, unit_end, left)) break;
         ChainStage stage = chain_stage(problem, first, place, unit, unit_end);
-        double rest = left > 1 ? features_balanced_length(problem, place, unit_end, left - 1) : 0;
+        double rest = left > 1 ? balanced_length(state, place, unit_end, left - 1) : 0;
         double length = chain_length_with(problem, &stage, rest);
         if (length <= radius * options->shortest)
             add_option(options, (Option){.place = place, .unit = unit_end, .length = length});
@@ -107,7 +122,24 @@ static void add_ends(InferenceState *state, int32_t unit_end, Options *options) 
     }
 }
 
-static void make_candidate(InferenceState *state, const Option *option) {
+/* The rest of `left` stages from the table, filled if it is new; NULL: no memory. */
+static InferenceRest *find_rest(const InferenceState *state, int32_t place, int32_t unit, int32_t left) {
+    const ChainProblem *problem = state->problem;
+    InferenceRest **kept = &state->table.rests[index_of(problem, left, unit) + place];
+    if (*kept) return *kept;
+    InferenceRest *rest = ARENA_ARRAY(state->table.arena, InferenceRest, 1);
+    if (!rest) return NULL;
+    rest->is_known = rest->is_valued = left == 1;
+    if (rest->is_known) {
+        ChainStage last = chain_stage(problem, place, problem->chain->count, unit, problem->unit_count);
+        rest->estimate = chain_length_with(problem, &last, 0);
+    } else {
+        rest->estimate = features_fill(problem, place, unit, left, rest->features);
+    }
+    return *kept = rest;
+}
+
+static AmStatus make_candidate(InferenceState *state, const Option *option, AmError *error) {
     const ChainProblem *problem = state->problem;
     int32_t left = problem->stages - state->chosen - 1;
     InferenceCandidate *candidate = &state->candidates[state->candidate_count++];
@@ -115,14 +147,8 @@ static void make_candidate(InferenceState *state, const Option *option) {
     candidate->unit = option->unit;
     candidate->stage = chain_stage(problem, state->plan.places[state->chosen], option->place,
                                    state->plan.units[state->chosen], option->unit);
-    candidate->is_known = left == 1;
-    if (candidate->is_known) {
-        ChainStage last =
-            chain_stage(problem, option->place, problem->chain->count, option->unit, problem->unit_count);
-        candidate->estimate = chain_length_with(problem, &last, 0);
-    } else {
-        candidate->estimate = features_fill(problem, option->place, option->unit, left, candidate->features);
-    }
+    candidate->rest = find_rest(state, option->place, option->unit, left);
+    return candidate->rest ? AM_OK : am_fail_memory(error, sizeof(InferenceRest));
 }
 
 static void take(InferenceState *state, int32_t place, int32_t unit) {
@@ -136,17 +162,19 @@ static void take(InferenceState *state, int32_t place, int32_t unit) {
     state->plan.units[state->chosen] = unit;
 }
 
-static void list_candidates(InferenceState *state) {
+static AmStatus list_candidates(InferenceState *state, AmError *error) {
     const ChainProblem *problem = state->problem;
     int32_t left = problem->stages - state->chosen;
     state->candidate_count = 0;
     if (left == 1) take(state, problem->chain->count, problem->unit_count);
-    if (left <= 1) return;
+    if (left <= 1) return AM_OK;
     Options options = {.shortest = INFINITY};
     for (int32_t end = state->plan.units[state->chosen] + 1; end <= problem->unit_count - left + 1; end++)
         add_ends(state, end, &options);
     for (int32_t k = 0; k < options.count; k++)
-        if (options.items[k].length <= radius * options.shortest) make_candidate(state, &options.items[k]);
+        if (options.items[k].length <= radius * options.shortest)
+            TRY(make_candidate(state, &options.items[k], error));
+    return AM_OK;
 }
 
 AmStatus inference_reset(InferenceState *state, const ChainProblem *problem, Arena *arena, AmError *error) {
@@ -157,29 +185,34 @@ AmStatus inference_reset(InferenceState *state, const ChainProblem *problem, Are
     state->plan = (ChainPlan){.stages = problem->stages};
     state->chosen = state->candidate_count = 0;
     state->occupied = state->least = 0;
-    TRY(make_next(&state->next, problem, arena, error));
-    if (row_of(problem, state->next, problem->stages, 0)[0] != 0)
+    InferenceTable *table = &state->table;
+    TRY(make_next(&table->next, problem, arena, error));
+    if (row_of(problem, table->next, problem->stages, 0)[0] != 0)
         return am_fail(error, AM_ERROR_INFEASIBLE, "", "no partition into %d stages fits the memory",
                        problem->stages);
-    list_candidates(state);
-    return AM_OK;
+    table->arena = arena;
+    table->balanced = ARENA_ARRAY(arena, double, table_size(problem));
+    table->rests = ARENA_ARRAY(arena, InferenceRest *, table_size(problem));
+    if (!table->balanced || !table->rests) return am_fail_memory(error, 16 * table_size(problem));
+    return list_candidates(state, error);
 }
 
-void inference_step(InferenceState *state, int32_t candidate) {
+AmStatus inference_step(InferenceState *state, int32_t candidate, AmError *error) {
     take(state, state->candidates[candidate].place, state->candidates[candidate].unit);
-    list_candidates(state);
+    return list_candidates(state, error);
 }
 
-double inference_length(const InferenceState *state, int32_t index, double output) {
+double inference_length(const InferenceState *state, int32_t index) {
     const InferenceCandidate *candidate = &state->candidates[index];
-    double rest = candidate->estimate * (candidate->is_known ? 1 : 1 + output / INFERENCE_OUTPUT_SCALE);
-    return chain_length_with(state->problem, &candidate->stage, rest);
+    const InferenceRest *rest = candidate->rest;
+    double length = rest->estimate * (rest->is_known ? 1 : 1 + rest->output / INFERENCE_OUTPUT_SCALE);
+    return chain_length_with(state->problem, &candidate->stage, length);
 }
 
 double inference_whole(const InferenceState *state, double length) {
     return fmax(state->least, state->occupied + length);
 }
 
-double inference_target(const InferenceCandidate *candidate, double rest) {
-    return candidate->estimate > 0 ? INFERENCE_OUTPUT_SCALE * (rest / candidate->estimate - 1) : 0;
+double inference_target(const InferenceRest *rest, double length) {
+    return rest->estimate > 0 ? INFERENCE_OUTPUT_SCALE * (length / rest->estimate - 1) : 0;
 }

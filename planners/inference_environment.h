@@ -17,6 +17,9 @@
  * shortest of four splits of the rest that only share out work; the others are features. The rest of a single
  * stage has a known length.
  *
+ * A rest is the same for every partial plan that leaves it behind, so its features and what the network says
+ * of it are kept in a table that all states of an episode share, whoever is first to need them.
+ *
  * There is no search here: every stage is chosen once.
  */
 #ifndef PLANNERS_INFERENCE_ENVIRONMENT_H
@@ -29,14 +32,31 @@
 #define INFERENCE_CANDIDATES   64 /* at most, of one step */
 #define INFERENCE_OUTPUT_SCALE 5
 
+/* What an action leaves behind: a number of stages on the layers from a place and the units from one on. */
+typedef struct InferenceRest {
+    double estimate; /* its length where a single stage is left */
+    bool is_known;   /* that is: the network is not asked */
+    bool is_valued;  /* the network was asked, or need not be: output is what it said */
+    double output;
+    float features[INFERENCE_FEATURES];
+} InferenceRest;
+
 /* One action, and what is known of it. */
 typedef struct InferenceCandidate {
     int32_t place, unit; /* where the stage ends */
     ChainStage stage;
-    double estimate; /* of the rest; its length where a single stage is left */
-    bool is_known;   /* that is: the network is not asked */
-    float features[INFERENCE_FEATURES];
+    InferenceRest *rest;
 } InferenceCandidate;
+
+/* The rests of a problem, each filled when it is first a candidate's. */
+typedef struct InferenceTable {
+    Arena *arena;
+    /* next[(left, unit, place)]: the nearest place from `place` on from which `left` stages on the units from
+     * `unit` on can be finished; count + 1: none. */
+    uint8_t *next;
+    double *balanced;      /* [(left, unit, place)]: features_balanced_length(), 0: not computed yet */
+    InferenceRest **rests; /* likewise, NULL: not filled yet */
+} InferenceTable;
 
 typedef struct InferenceState {
     const ChainProblem *problem;
@@ -46,25 +66,22 @@ typedef struct InferenceState {
     double least;            /* that the pipeline takes because of them alone */
     int32_t candidate_count; /* 0: done */
     InferenceCandidate candidates[INFERENCE_CANDIDATES];
-    /* next[(left, unit, place)]: the nearest place from `place` on from which `left` stages on the units from
-     * `unit` on can be finished; count + 1: none. */
-    uint8_t *next;
+    InferenceTable table; /* its arrays are shared with copies of the state */
 } InferenceState;
 
-/* Starts an episode: the first candidates. The arena owns the table. AM_ERROR_USAGE: more than
+/* Starts an episode: the first candidates. The arena owns the table and all rests. AM_ERROR_USAGE: more than
  * INFERENCE_POINTS layers; AM_ERROR_INFEASIBLE: no partition fits the memory. */
 AmStatus inference_reset(InferenceState *state, const ChainProblem *problem, Arena *arena, AmError *error);
 
 /* Takes a candidate; the last stage follows by itself. */
-void inference_step(InferenceState *state, int32_t candidate);
+AmStatus inference_step(InferenceState *state, int32_t candidate, AmError *error);
 
-/* Q of a candidate given the network's output for its features, and with it the length of the whole pipeline.
- */
-double inference_length(const InferenceState *state, int32_t candidate, double output);
+/* Q of a candidate whose rest is valued, and with it the length of the whole pipeline. */
+double inference_length(const InferenceState *state, int32_t candidate);
 double inference_whole(const InferenceState *state, double length);
 
-/* What the network should have said for a candidate whose rest took `rest`. */
-double inference_target(const InferenceCandidate *candidate, double rest);
+/* What the network should have said of a rest that took `length`. */
+double inference_target(const InferenceRest *rest, double length);
 
 /* Whether any partition fits the memory. */
 bool inference_is_feasible(const ChainProblem *problem);

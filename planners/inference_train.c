@@ -32,8 +32,8 @@ typedef struct Trainer {
     Head head;
     Agent *agent;
     InferenceBatch batch;
-    InferenceSet *sets;                            /* [INFERENCE_ROUND] */
-    InferenceCandidate (*taken)[CHAIN_MAX_STAGES]; /* of each episode and stage */
+    InferenceSet *sets;                        /* [INFERENCE_ROUND] */
+    InferenceRest *(*taken)[CHAIN_MAX_STAGES]; /* by each episode and stage */
     double (*lengths)[INFERENCE_CANDIDATES];
     int32_t exploring[INFERENCE_ROUND]; /* stages chosen with exploration */
     Random randoms[INFERENCE_ROUND];
@@ -129,8 +129,8 @@ static AmStatus run_round(Trainer *trainer, AmError *error) {
             if (chosen[k] < 0) continue;
             going = true;
             if (state->chosen < trainer->exploring[k]) chosen[k] = explore(trainer, k, chosen[k]);
-            trainer->taken[k][state->chosen] = state->candidates[chosen[k]];
-            inference_step(state, chosen[k]);
+            trainer->taken[k][state->chosen] = state->candidates[chosen[k]].rest;
+            TRY(inference_step(state, chosen[k], error));
         }
     }
     return AM_OK;
@@ -144,7 +144,7 @@ static AmStatus store(Trainer *trainer, int32_t k, AmError *error) {
     for (int32_t s = plan->stages - 1; s > 0 && s >= trainer->exploring[k]; s--) {
         ChainStage stage = chain_stage(state->problem, plan->places[s], plan->places[s + 1], plan->units[s],
                                        plan->units[s + 1]);
-        const InferenceCandidate *taken = &trainer->taken[k][s - 1];
+        const InferenceRest *taken = trainer->taken[k][s - 1];
         rest = chain_length_with(state->problem, &stage, rest);
         if (taken->is_known) continue;
         double target = inference_target(taken, rest);
