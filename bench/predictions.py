@@ -8,7 +8,8 @@ measured. For every plan:
     profiled    the same with `--profile`: events measured by `run --profile`, in runs that are not timed, between
                 the others
     measured    least of the repeats' median step times of `run --threads 1`, kept to as many
-                processors as the plan has ranks; all plans are run once, then all again, and so on
+                processors as the plan has ranks; all plans are run once, then all again, and so on; a
+                repeat beside which other programs worked is made again
     spread      the repeats' median above the least, in per cent
     peak        bytes of all devices at their peaks, slots of transfers included: simulated over counted
 
@@ -23,6 +24,7 @@ import itertools
 import json
 import os
 import pathlib
+import resource
 import statistics
 import subprocess
 import tempfile
@@ -51,14 +53,40 @@ PLANS = [
 ]
 QUICK = [0, 1]
 PROBE_UNTIL = 240  # seconds: on a busy machine probes take long, and what there is must do
+CALM = 0.1  # processors that others may use in a repeat that is not made again
+MOST_TRIES = 4
+REPEAT_UNTIL = 300  # seconds: no repeat is made again later
 
 
 def call(*arguments, processors=None):
-    done = subprocess.run([AUTOMAP, *map(str, arguments)], capture_output=True, text=True,
-                          preexec_fn=(lambda: os.sched_setaffinity(0, processors)) if processors else None)
-    if done.returncode != 0:
-        raise SystemExit(f"automap {' '.join(map(str, arguments))}: exit code {done.returncode}\n{done.stderr}")
-    return done.stdout
+    """What a command prints, into files: a reader at a pipe's other end would work beside the ranks."""
+    with tempfile.TemporaryFile("w+") as told, tempfile.TemporaryFile("w+") as errors:
+        done = subprocess.run([AUTOMAP, *map(str, arguments)], stdout=told, stderr=errors,
+                              preexec_fn=(lambda: os.sched_setaffinity(0, processors)) if processors else None)
+        told.seek(0), errors.seek(0)
+        if done.returncode != 0:
+            raise SystemExit(f"automap {' '.join(map(str, arguments))}: exit code {done.returncode}\n{errors.read()}")
+        return told.read()
+
+
+class Others:
+    """How many processors other programs, and other machines on this one's, had since begun."""
+
+    def __init__(self):
+        self.time, self.all, self.own = time.perf_counter(), self.busy(), self.children()
+
+    @staticmethod
+    def busy():
+        user, nice, system, _, _, irq, soft, steal = map(int, pathlib.Path("/proc/stat").read_text().split()[1:9])
+        return (user + nice + system + irq + soft + steal) / os.sysconf("SC_CLK_TCK")
+
+    @staticmethod
+    def children():
+        used = [resource.getrusage(who) for who in (resource.RUSAGE_CHILDREN, resource.RUSAGE_SELF)]
+        return sum(one.ru_utime + one.ru_stime for one in used)
+
+    def share(self):
+        return (self.busy() - self.all - self.children() + self.own) / (time.perf_counter() - self.time)
 
 
 class Case:
@@ -72,6 +100,7 @@ class Case:
         self.cluster = folder / f"host{self.ranks}.json"
         self.profile = folder / f"profile{self.ranks}.json"
         self.repeats = []
+        self.disturbed = 0
         self.peak = None
 
     @property
@@ -101,6 +130,17 @@ class Case:
         self.peak = told[-1]["memory"]["channel_bytes"] + sum(
             device["peak_bytes"] for device in told[-1]["measured"]["devices"])
         return STATISTIC(seconds[len(seconds) // 5:])
+
+    def repeat(self, until):
+        """One more repeat; again, a few times, while other programs work beside it."""
+        tries = []
+        while True:
+            others = Others()
+            tries.append(self.run(self.steps))
+            if others.share() < CALM or len(tries) == MOST_TRIES or time.perf_counter() > until:
+                break
+            self.disturbed += 1
+        self.repeats.append(min(tries))
 
     @property
     def measured(self):
@@ -173,6 +213,7 @@ def main():
     global STATISTIC
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("models", nargs="*", metavar="MODEL", help="only these models' plans")
+    parser.add_argument("--only", metavar="TEXT", action="append", help="plans whose line has this text (and that of others given)")
     parser.add_argument("--repeats", type=int, default=7, help="default 7")
     parser.add_argument("--probes", type=int, default=3, help="and profiles, between the repeats (default 3)")
     parser.add_argument("--seconds", type=float, default=0.35, help="of one repeat, about (default 0.35)")
@@ -183,6 +224,8 @@ def main():
     options = parser.parse_args()
     STATISTIC = min if options.least else statistics.median
     rows = [row for row in PLANS if not options.models or row[0] in options.models]
+    if options.only:
+        rows = [row for row in rows if any(text in f"{row[0]} {row[1]} {row[2]} {row[3]}" for text in options.only)]
     if options.quick:
         rows, options.repeats, options.seconds = [rows[k] for k in QUICK], 1, 0.05
     begin = time.perf_counter()
@@ -199,7 +242,7 @@ def main():
         between = set(range(1, options.repeats, max(options.repeats // options.probes, 1)))
         for repeat in range(options.repeats):
             for case in cases:
-                case.repeats.append(case.run(case.steps))
+                case.repeat(begin + REPEAT_UNTIL)
             for case in cases:
                 if repeat in between or options.repeats == 1:
                     case.run(min(case.steps, 200), "--profile", case.profile)
@@ -225,7 +268,8 @@ def main():
     print()
     print_totals("without a profile", cases, lambda case: case.predicted)
     print_totals("with a profile", cases, lambda case: case.profiled)
-    print(f"{time.perf_counter() - begin:.0f} s in all, {len(cases)} plans, {options.repeats} repeats")
+    print(f"{time.perf_counter() - begin:.0f} s in all, {len(cases)} plans, {options.repeats} repeats, "
+          f"{sum(case.disturbed for case in cases)} of them again as other programs worked beside them")
 
 
 if __name__ == "__main__":

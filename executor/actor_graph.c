@@ -213,6 +213,10 @@ static AmStatus prepare_worker(ActorGraph *graph, int32_t w, AmError *error) {
     return inbox_open(&worker->inbox, messages, error);
 }
 
+int32_t actors_spins(int32_t worker_count) {
+    return worker_count <= process_processors() ? SPINS : 0;
+}
+
 AmStatus actors_ready(ActorGraph *graph, AmError *error) {
     TRY(check_building(graph, error));
     TRY(actor_liveness_mirror(graph, error));
@@ -223,7 +227,7 @@ AmStatus actors_ready(ActorGraph *graph, AmError *error) {
     for (int32_t w = 0; w < graph->worker_count; w++) TRY(prepare_worker(graph, w, error));
     /* Watching a counter helps only where who writes it runs at the same time. The callers' workers do; the
      * graph's own are for input and output, and sleep. */
-    graph->spins = graph->options.worker_count <= process_processors() ? SPINS : 0;
+    graph->spins = actors_spins(graph->options.worker_count);
     graph->is_ready = true;
     return AM_OK;
 }

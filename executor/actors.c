@@ -267,7 +267,7 @@ static AmStatus wait_for_work(ActorWorker *worker, AmError *error) {
     for (int64_t asked = 0; worker->ready_count == 0 && status == AM_OK; asked++) {
         bool polls = worker->gated_count > 0;
         if (polls && asked < POLLS) sched_yield();
-        if (inbox_wait(&worker->inbox, polls || worker->name ? 0 : graph->spins,
+        if (inbox_wait(&worker->inbox, polls || worker->name ? -1 : graph->spins,
                        !polls          ? seconds
                        : asked < POLLS ? 0
                                        : POLL_SECONDS))

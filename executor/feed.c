@@ -7,6 +7,9 @@
 #include "executor/feed_load.h"
 #include "executor/feed_source.h"
 
+/* Copied in the time that a thread takes to wake, or about that. */
+enum { SMALL_BYTES = 1 << 16 };
+
 struct Feeds {
     Arena arena;
     const PlanContext *context; /* of the whole module */
@@ -158,6 +161,10 @@ AmStatus feeds_start(Feeds *self, AmError *error) {
 
 int32_t feeds_depth(const Feeds *self) {
     return self->loader.count > 0 ? self->loader.depth : 0;
+}
+
+bool feeds_are_small(const Feeds *self) {
+    return self->loader.place_bytes <= SMALL_BYTES;
 }
 
 AmStatus feeds_load(void *feeds, int64_t turn, AmError *error) {

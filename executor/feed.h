@@ -53,6 +53,8 @@ AmStatus feeds_seek(Feeds *feeds, const FeedPosition *position, AmError *error);
 AmStatus feeds_start(Feeds *feeds, AmError *error);
 /* Places for batches; 0: nothing comes in batches, so there is nothing to load. */
 int32_t feeds_depth(const Feeds *feeds);
+/* Whether a batch is loaded so soon that no thread need be woken for it. */
+bool feeds_are_small(const Feeds *feeds);
 /* An actor's turn (actors.h): loads the batch of step `turn`, counted from feeds_start(). Place `turn` modulo
  * the depth must be free: all ranks have taken what was in it. A failure is those ranks' that take the batch.
  */

@@ -6,6 +6,8 @@
 #include <stdlib.h>
 #include <time.h>
 
+#include "executor/patience.h"
+
 AmStatus inbox_open(Inbox *inbox, int64_t messages, AmError *error) {
     pthread_condattr_t attributes;
     uint32_t capacity = 16;
@@ -68,15 +70,10 @@ static bool has_news(Inbox *inbox) {
     return !inbox_is_empty(inbox) || atomic_load_explicit(&inbox->alerted, memory_order_acquire);
 }
 
-static void pause_briefly(void) {
-#if defined(__x86_64__) || defined(__i386__)
-    __builtin_ia32_pause();
-#endif
-}
-
 bool inbox_wait(Inbox *inbox, int32_t spins, double seconds) {
     struct timespec until;
-    for (int32_t k = 0; k < spins && !has_news(inbox); k++) pause_briefly();
+    for (Patience patience = patience_begin(spins); spins >= 0 && patience_lasts(&patience);)
+        if (has_news(inbox)) break;
     pthread_mutex_lock(&inbox->mutex);
     if (!has_news(inbox) && seconds > 0) {
         clock_gettime(CLOCK_MONOTONIC, &until);

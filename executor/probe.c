@@ -13,6 +13,7 @@ enum { MOST_POINTS = 24, MOST_DEVICES = 256 };
 enum { SERIES = 6 };                       /* of one measurement */
 static const double enough_seconds = 0.02; /* of one series, repeats together */
 static const double long_seconds = 0.1;    /* a run that takes as long ends a series */
+static const double link_seconds = 3;      /* there is so much time for a link, however late it is */
 
 typedef struct Series {
     double sizes[MOST_POINTS], seconds[MOST_POINTS]; /* FLOPs or bytes of one run, and its time */
@@ -230,6 +231,7 @@ static AmStatus measure_links(Probe *self, json_t *root, json_t *servers, int32_
     json_t *link = NULL, *server;
     size_t k;
     if (count * self->share < 2) return AM_OK;
+    self->end = fmax(self->end, clock_seconds() + link_seconds);
     TRY(open_device(self, 0));
     TRY(measure_link(self, count > 1 ? 1 : 0, &link));
     if (self->back_end->collectives) {

@@ -1,9 +1,8 @@
 /* Meetings: see rendezvous.h.
  *
  * A member adds itself to the arrived; the last one begins the next round, which is what the others
- * watch. They watch it for some 100 us, as ranks that do equal work come at nearly the same time
- * and waking a sleeper takes as long as a short step's collectives, and then sleep at a
- * condition. Where the ranks are more than the processors nobody watches. Who begins
+ * watch. They watch it as long as their patience lasts (patience.h), as ranks that do equal work
+ * come at nearly the same time, and then sleep at a condition. Who begins
  * a round wakes only if somebody sleeps: both look at what the other one has written after
  * writing their own (sequentially consistent), so one of them sees it.
  */
@@ -16,6 +15,7 @@
 #include <string.h>
 
 #include "base/process.h"
+#include "executor/patience.h"
 
 enum { SPINS = 2000, CACHE_LINE = 64 };
 
@@ -166,14 +166,6 @@ char *rendezvous_letter(const RendezvousGroup *group, uint64_t round, int32_t po
     return group->letters + number * group->letter_bytes;
 }
 
-static void pause_briefly(void) {
-#if defined(__x86_64__) || defined(__i386__)
-    __builtin_ia32_pause();
-#elif defined(__aarch64__)
-    __asm__ volatile("yield");
-#endif
-}
-
 /* Until the round is over or a rank has failed. */
 static void sleep_through(Rendezvous *rendezvous, RendezvousMeeting *meeting, uint64_t round) {
     pthread_mutex_lock(&meeting->mutex);
@@ -199,10 +191,9 @@ AmStatus rendezvous_meet(Rendezvous *rendezvous, RendezvousGroup *group, int32_t
         if (atomic_load(&meeting->sleeping) > 0) wake(meeting);
         return AM_OK;
     }
-    for (int32_t k = 0; k < rendezvous->spins; k++) {
+    for (Patience patience = patience_begin(rendezvous->spins); patience_lasts(&patience);) {
         if (atomic_load_explicit(&meeting->round, memory_order_acquire) != round) return AM_OK;
         if (atomic_load_explicit(&rendezvous->failed, memory_order_relaxed)) break;
-        pause_briefly();
     }
     sleep_through(rendezvous, meeting, round);
     if (atomic_load_explicit(&meeting->round, memory_order_acquire) != round) return AM_OK;

@@ -203,7 +203,8 @@ AmStatus run_open_schedule(Run *run, AmError *error) {
                                .user = run,
                                .load = feeds_load,
                                .load_user = run->feeds,
-                               .load_places = feeds_depth(run->feeds)};
+                               .load_places = feeds_depth(run->feeds),
+                               .load_is_short = feeds_are_small(run->feeds)};
     return schedule_open(&run->schedule, &options, error);
 }
 

@@ -9,7 +9,7 @@
 #include "propagation/stages.h"
 
 /* Priorities; of chunks of one kind the later one goes first. */
-enum { BACKWARD, FORWARD, WEIGHTS, PLAIN, CHUNKS = STAGES_MOST, REPORT = -1 };
+enum { BACKWARD, FORWARD, WEIGHTS, PLAIN, CHUNKS = STAGES_MOST, REPORT = -1, LOAD = -2 };
 
 /* One actor: steps first .. end - 1 of a program. */
 typedef struct Group {
@@ -288,17 +288,18 @@ static AmStatus connect_channels(Schedule *self, AmError *error) {
     return AM_OK;
 }
 
-/* The actor that loads data, in a thread beside the ranks'. */
+/* The actor that loads data, in a thread beside the ranks' or, where that is short, in the first one's. */
 static AmStatus add_loader(Schedule *self, AmError *error) {
     const ScheduleOptions *options = &self->options;
     Actor load = {.name = "data",
+                  .priority = LOAD,
                   .turns_per_step = 1,
                   .runs_ahead = true,
                   .act = options->load,
                   .user = options->load_user};
     int32_t actor;
     if (options->load_places == 0) return AM_OK;
-    TRY(actors_add_worker(self->graph, "data", &load.worker, error));
+    if (!options->load_is_short) TRY(actors_add_worker(self->graph, "data", &load.worker, error));
     TRY(actors_add(self->graph, &load, &actor, error));
     for (int32_t r = 0; r < options->rank_count; r++)
         TRY(actors_connect(self->graph, actor, self->ranks[r].groups[0].actor, options->load_places, 0, NULL,
@@ -410,7 +411,8 @@ void schedule_close(Schedule *self) {
 }
 
 AmStatus schedule_start(Schedule *self, AmError *error) {
-    if (self->options.load_places == 0 || self->options.steps < 1) return AM_OK;
+    if (self->options.load_places == 0 || self->options.load_is_short || self->options.steps < 1)
+        return AM_OK;
     self->has_loader = true;
     return actors_start(self->graph, error);
 }

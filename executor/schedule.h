@@ -43,6 +43,7 @@ typedef struct ScheduleOptions {
     AmStatus (*load)(void *load_user, int64_t turn, AmError *error);
     void *load_user;
     int32_t load_places; /* 0: nothing is to be loaded */
+    bool load_is_short;  /* the first rank does it between its steps: sooner than a thread is woken for it */
 } ScheduleOptions;
 
 /* AM_ERROR_USAGE: the first device of a stage with joined loops is in another process. Close it whatever

@@ -12,6 +12,8 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "executor/actors.h"
+#include "executor/inbox.h"
 #include "executor/probe.h"
 #include "executor/probe_collectives.h"
 
@@ -115,26 +117,21 @@ static AmStatus host_launch(ProbeDevice *device, int32_t repeats, double *second
     return AM_OK;
 }
 
-/* Two threads copy in turn, each when the other has told it to: what a rank waits for when another
- * has something for it. */
+/* Two threads copy in turn, each when the other has told it to, as one stage's rank tells the next one's. */
 typedef struct Turns {
-    pthread_mutex_t lock;
-    pthread_cond_t moved;
-    int32_t next, repeats;
+    Inbox inboxes[2];
+    int32_t repeats, spins;
     void *const *buffers;
     int64_t bytes;
 } Turns;
 
-static void take_turns(Turns *turns, int32_t first) {
-    for (int32_t k = first; k < turns->repeats; k += 2) {
-        pthread_mutex_lock(&turns->lock);
-        while (turns->next != k) pthread_cond_wait(&turns->moved, &turns->lock);
-        pthread_mutex_unlock(&turns->lock);
-        memmove(turns->buffers[k % 2], turns->buffers[2], (size_t)turns->bytes);
-        pthread_mutex_lock(&turns->lock);
-        turns->next = k + 1;
-        pthread_cond_signal(&turns->moved);
-        pthread_mutex_unlock(&turns->lock);
+static void take_turns(Turns *turns, int32_t own) {
+    InboxMessage message = {.kind = INBOX_REQ, .count = 1};
+    for (int32_t k = own; k < turns->repeats; k += 2) {
+        while (k > 0 && inbox_take(&turns->inboxes[own], &message, 1) == 0)
+            inbox_wait(&turns->inboxes[own], turns->spins, 1);
+        memmove(turns->buffers[own], turns->buffers[2], (size_t)turns->bytes);
+        inbox_post(&turns->inboxes[1 - own], message);
     }
 }
 
@@ -143,24 +140,28 @@ static void *second_thread(void *turns) {
     return NULL;
 }
 
-static AmStatus host_copy(ProbeDevice *device, int32_t peer, int64_t bytes, int32_t repeats, double *seconds,
-                          AmError *error) {
-    Host *host = (Host *)device;
+static AmStatus run_turns(Turns *turns, double *seconds, AmError *error) {
     pthread_t thread;
-    (void)peer;
-    TRY(reserve(host, bytes, error));
-    Turns turns = {.lock = PTHREAD_MUTEX_INITIALIZER,
-                   .moved = PTHREAD_COND_INITIALIZER,
-                   .repeats = repeats,
-                   .buffers = host->buffers,
-                   .bytes = bytes};
-    if (pthread_create(&thread, NULL, second_thread, &turns) != 0)
+    TRY(inbox_open(&turns->inboxes[0], 2, error));
+    TRY(inbox_open(&turns->inboxes[1], 2, error));
+    if (pthread_create(&thread, NULL, second_thread, turns) != 0)
         return am_fail(error, AM_ERROR_RUNTIME, "", "cannot start a thread to measure copies with");
     double begun = clock_seconds();
-    take_turns(&turns, 0);
+    take_turns(turns, 0);
     pthread_join(thread, NULL);
     *seconds = clock_seconds() - begun;
     return AM_OK;
+}
+
+static AmStatus host_copy(ProbeDevice *device, int32_t peer, int64_t bytes, int32_t repeats, double *seconds,
+                          AmError *error) {
+    Host *host = (Host *)device;
+    (void)peer;
+    TRY(reserve(host, bytes, error));
+    Turns turns = {.repeats = repeats, .spins = actors_spins(2), .buffers = host->buffers, .bytes = bytes};
+    AmStatus status = run_turns(&turns, seconds, error);
+    for (int32_t k = 0; k < 2; k++) inbox_close(&turns.inboxes[k]);
+    return status;
 }
 
 const ProbeBackEnd probe_cpu = {.name = "cpu",

@@ -103,7 +103,7 @@ AmStatus team_open(KernelDevice **device, const KernelOptions *options, AmError 
     team->index = options->index;
     team->size = size;
     team->processors = processors;
-    team->pins = all == processors;
+    team->pins = all % processors == 0; /* each gets as many: none has more to do than another */
     team->spins = all <= processors ? SPINS : 0;
     pthread_mutex_init(&team->mutex, NULL);
     pthread_cond_init(&team->begun, NULL);
