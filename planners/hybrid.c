@@ -4,8 +4,8 @@
 #include <math.h>
 #include <string.h>
 
-#include "base/clock.h"
 #include "planners/hybrid_balance.h"
+#include "planners/hybrid_changes.h"
 #include "planners/hybrid_plan.h"
 #include "planners/hybrid_shares.h"
 #include "planners/hybrid_stages.h"
@@ -15,13 +15,14 @@ enum {
     MOST_NUMBERS = 17,
     MOST_FOUND = 24,
     BATCH = 2,
-    LEAST_TRIES = 10,
-    MOST_TRIES = 48,
+    LEAST_TRIES = 15,
+    MOST_TRIES = 72,
     MOST_TRIED = 256,
     MOST_GUESSES = 4
 };
-/* Simulated plans, unless the user says how many: as many as such a number of instructions has. */
-enum { INSTRUCTIONS_TRIED = 210000 };
+/* Simulated plans, unless the user says how many: as many as such a number of instructions has. A third of
+ * them are changes of the best. */
+enum { INSTRUCTIONS_TRIED = 315000 };
 /* A plan of one stage takes a fraction of that; it is searched where the tables see it near the best
  * pipeline. */
 enum { STAGE_EVALUATIONS = 8 };
@@ -42,8 +43,9 @@ typedef struct Hybrid {
     MemoryFit nearest;
     Plan *nearest_plan; /* of those that do not fit the one nearest to it; or NULL */
     AmError refusal;    /* of the first pipeline that could not be made */
-    int64_t evaluations, most_tries;
-    double deadline;
+    int64_t evaluations;
+    int64_t most_tries, most_changes; /* simulated pipelines; changes of the best of them */
+    StopSignal stop;
 } Hybrid;
 
 static void list_numbers(Hybrid *self, int32_t wanted) {
@@ -56,9 +58,7 @@ static void list_numbers(Hybrid *self, int32_t wanted) {
 }
 
 static bool must_stop(const Hybrid *self) {
-    const SearchOptions *options = self->plans.options;
-    if (options->interrupted && *options->interrupted) return true;
-    return self->deadline > 0 && clock_seconds() > self->deadline;
+    return stop_wanted(&self->stop);
 }
 
 /* A line for the log: the pipeline, what the tables say of it and what was simulated. */
@@ -110,21 +110,33 @@ static ScheduleKind wanted_schedule(const SearchOptions *options) {
     return options->schedule ? schedule_kind_find(options->schedule) : SCHEDULE_1F1B;
 }
 
-/* Simulates pipelines, BATCH at a time; `*best` is then up to date. */
-static AmStatus try_pipelines(Hybrid *self, const HybridPipeline *pipelines, int32_t count,
-                              ScheduleKind schedule, AmError *error) {
-    for (int32_t k = 0; k < count && self->try_count + BATCH <= self->most_tries; k += BATCH) {
+/* Simulates tries, BATCH at a time; `*best` is then up to date. */
+static AmStatus try_all(Hybrid *self, HybridTry *tries, int32_t count, AmError *error) {
+    for (int32_t k = 0; k < count && self->try_count + BATCH <= MOST_TRIED && !must_stop(self); k += BATCH) {
         int32_t batch = count - k < BATCH ? count - k : BATCH;
-        HybridTry *tries = ARENA_ARRAY(self->plans.arena, HybridTry, batch);
-        if (!tries) return am_fail_memory(error, batch);
-        for (int32_t t = 0; t < batch; t++) {
-            tries[t] = (HybridTry){.pipeline = pipelines[k + t], .schedule = schedule};
-            self->tries[self->try_count++] = &tries[t];
-        }
-        TRY(simulate(self, tries, batch, error));
-        if (must_stop(self)) break;
+        for (int32_t t = 0; t < batch; t++) self->tries[self->try_count++] = &tries[k + t];
+        TRY(simulate(self, tries + k, batch, error));
     }
     return AM_OK;
+}
+
+/* Simulates pipelines. Modules in micro-batches serve several of them and are made at once, those with
+ * recomputation as they come, since most are of one pipeline alone. */
+static AmStatus try_pipelines(Hybrid *self, const HybridPipeline *pipelines, int32_t count, AmError *error) {
+    ScheduleKind schedule = wanted_schedule(self->plans.options);
+    HybridTry *tries = ARENA_ARRAY(self->plans.arena, HybridTry, count + 1);
+    HybridTry *shared = ARENA_ARRAY(self->plans.arena, HybridTry, count + 1);
+    int32_t shared_count = 0;
+    if (self->plans.arena->failed) return am_fail_memory(error, count);
+    for (int32_t k = 0; k < count; k++) {
+        bool recomputes = false;
+        tries[k] = (HybridTry){.pipeline = pipelines[k], .schedule = schedule};
+        for (int32_t s = 0; s < pipelines[k].stage_count; s++)
+            recomputes |= pipelines[k].stages[s].recipe.recomputes;
+        if (!recomputes) shared[shared_count++] = tries[k];
+    }
+    TRY(hybrid_plans_open(&self->plans, shared, shared_count, error));
+    return try_all(self, tries, count, error);
 }
 
 static bool same_pipeline(const HybridPipeline *a, const HybridPipeline *b) {
@@ -134,7 +146,7 @@ static bool same_pipeline(const HybridPipeline *a, const HybridPipeline *b) {
 
 static bool was_tried(const Hybrid *self, const HybridPipeline *pipeline) {
     for (int32_t k = 0; k < self->try_count; k++)
-        if (same_pipeline(&self->tries[k]->pipeline, pipeline)) return true;
+        if (!self->tries[k]->given && same_pipeline(&self->tries[k]->pipeline, pipeline)) return true;
     return false;
 }
 
@@ -151,7 +163,9 @@ static int32_t propose(Hybrid *self, bool *is_settled, HybridPipeline *proposed)
     while (count < BATCH) {
         int32_t best = -1;
         for (int32_t k = 0; k < self->try_count; k++)
-            if (!is_settled[k] && (best < 0 || is_before(self->tries[k], self->tries[best]))) best = k;
+            if (!is_settled[k] && !self->tries[k]->given &&
+                (best < 0 || is_before(self->tries[k], self->tries[best])))
+                best = k;
         if (best < 0 || !self->tries[best]->plan) break;
         const HybridTry *try = self->tries[best];
         HybridPipeline *pipeline = &proposed[count];
@@ -170,13 +184,107 @@ static int32_t propose(Hybrid *self, bool *is_settled, HybridPipeline *proposed)
 static AmStatus refine(Hybrid *self, AmError *error) {
     bool is_settled[MOST_TRIED] = {false};
     HybridPipeline proposed[BATCH];
-    ScheduleKind schedule = wanted_schedule(self->plans.options);
     while (!must_stop(self) && self->try_count + BATCH <= self->most_tries) {
         int32_t count = propose(self, is_settled, proposed);
         if (count == 0) break;
-        TRY(try_pipelines(self, proposed, count, schedule, error));
+        TRY(try_pipelines(self, proposed, count, error));
     }
     return AM_OK;
+}
+
+/* ---- changes of the best ---- */
+
+/* The best pipelines under the schedules that few modules and stages gain by. */
+static AmStatus try_schedules(Hybrid *self, AmError *error) {
+    enum { BEST = 2 };
+    bool is_taken[MOST_TRIED] = {false};
+    if (self->most_changes < 2 * BEST) return AM_OK;
+    HybridTry *tries = ARENA_ARRAY(self->plans.arena, HybridTry, 2 * BEST);
+    int32_t count = 0;
+    if (!tries) return am_fail_memory(error, BEST);
+    for (int32_t taken = 0, best = -1; taken < BEST; taken++, best = -1) {
+        for (int32_t k = 0; k < self->try_count; k++)
+            if (!is_taken[k] && !self->tries[k]->given &&
+                (best < 0 || is_before(self->tries[k], self->tries[best])))
+                best = k;
+        if (best < 0) break;
+        is_taken[best] = true;
+        const HybridTry *from = self->tries[best];
+        bool alternates = from->plan && from->fit.fits && from->schedule == SCHEDULE_1F1B;
+        if (!alternates || from->pipeline.stage_count == 1 || from->pipeline.micro_batches == 1) continue;
+        HybridTry changed = {.pipeline = from->pipeline, .schedule = SCHEDULE_ZB_H1, .is_strict = true};
+        tries[count++] = changed;
+        changed.schedule = SCHEDULE_INTERLEAVED;
+        if (hybrid_chunks_find(&changed.chunks, self->model, &changed.pipeline, SEARCH_DEFAULT_CHUNKS))
+            tries[count++] = changed;
+    }
+    return try_all(self, tries, count, error);
+}
+
+static bool was_changed_so(const Hybrid *self, const HybridTry *changed) {
+    for (int32_t k = 0; k < self->try_count; k++) {
+        const HybridTry *try = self->tries[k];
+        bool same = !try->given && try->genomes && try->schedule == changed->schedule &&
+                    same_pipeline(&try->pipeline, &changed->pipeline);
+        size_t bytes = sizeof *try->genomes * (size_t)changed->pipeline.stage_count;
+        if (same && memcmp(try->genomes, changed->genomes, bytes) == 0) return true;
+    }
+    return false;
+}
+
+/* The changes of a try that were not tried yet. */
+static AmStatus list_changed(Hybrid *self, const HybridTry *from, HybridTry **tries, int32_t *count,
+                             int64_t most, AmError *error) {
+    Arena *arena = self->plans.arena;
+    HybridChange *changes = ARENA_ARRAY(arena, HybridChange, MOST_TRIED);
+    int32_t change_count, stages = from->pipeline.stage_count;
+    *tries = ARENA_ARRAY(arena, HybridTry, most);
+    *count = 0;
+    if (arena->failed) return am_fail_memory(error, most);
+    TRY(hybrid_changes_list(changes, MOST_TRIED, &change_count, &self->plans, from, error));
+    for (int32_t k = 0; k < change_count && *count < most; k++) {
+        Genome *genomes = ARENA_ARRAY(arena, Genome, stages);
+        if (!genomes) return am_fail_memory(error, stages);
+        memcpy(genomes, from->genomes, sizeof *genomes * (size_t)stages);
+        genomes[changes[k].stage] = changes[k].genome;
+        HybridTry changed = {.pipeline = from->pipeline,
+                             .schedule = from->schedule,
+                             .is_strict = true,
+                             .chunks = from->chunks,
+                             .genomes = genomes};
+        if (!was_changed_so(self, &changed)) (*tries)[(*count)++] = changed;
+    }
+    return AM_OK;
+}
+
+/* Changes the lists of the best pipeline's stages one by one, each time from the best so far, until no change
+ * helps or nothing is left to spend. */
+static AmStatus polish(Hybrid *self, int64_t last, AmError *error) {
+    for (const HybridTry *from = NULL; self->best && self->best != from && self->try_count < last;) {
+        HybridTry *tries;
+        int32_t count;
+        from = self->best;
+        if (from->given) break;
+        TRY(list_changed(self, from, &tries, &count, last - self->try_count, error));
+        for (int32_t k = 0; k < count && self->best == from && !must_stop(self); k += BATCH)
+            TRY(try_all(self, tries + k, count - k < BATCH ? count - k : BATCH, error));
+    }
+    return AM_OK;
+}
+
+/* --init-plan, before all else, where it is a plan of the space that is asked for. */
+static AmStatus try_given(Hybrid *self, const MicroBatching *settings, AmError *error) {
+    const SearchOptions *options = self->plans.options;
+    const Plan *initial = options->initial;
+    HybridTry *try = ARENA_ARRAY(self->plans.arena, HybridTry, 1);
+    if (!try) return am_fail_memory(error, (int64_t)sizeof *try);
+    if (!initial || (settings->micro_batches > 0 && settings->micro_batches != initial->micro_batches))
+        return AM_OK;
+    if (options->schedule && initial->stage_count > 1 && plan_schedule(initial) != wanted_schedule(options))
+        return AM_OK;
+    try->given = initial;
+    self->tries[self->try_count++] = try;
+    return simulate(self, try, 1, error); /* also where the search is stopped from the start */
 }
 
 /* ---- one stage ---- */
@@ -213,7 +321,11 @@ static AmStatus search_single(Hybrid *self, const MicroBatching *settings, AmErr
         options.searcher = SEARCHER_DQN;
     if (options.evaluations == search_default_evaluations(options.searcher) || options.evaluations == 0)
         options.evaluations = STAGE_EVALUATIONS * self->most_tries;
-    if (self->deadline > 0) options.seconds = fmax(self->deadline - clock_seconds(), 1e-3);
+    if (self->stop.deadline > 0) options.seconds = fmax(self->stop.deadline - clock_seconds(), 1e-3);
+    bool is_single = options.initial && options.initial->stage_count == 1;
+    if (is_single && plan_context_used(options.initial, self->plans.whole) != self->plans.whole)
+        is_single = false;
+    if (!is_single) options.initial = NULL;
     AmStatus status =
         search(&self->single, self->plans.arena, self->plans.whole, self->plans.cluster, &options, &refusal);
     self->evaluations += self->single.evaluations;
@@ -280,6 +392,7 @@ static AmStatus try_numbers(Hybrid *self, const int32_t *numbers, int32_t count,
                             AmError *error) {
     const SearchOptions *options = self->plans.options;
     const HybridSettings settings = {.memory_fraction = options->memory_fraction,
+                                     .may_recompute = true,
                                      .may_shard_storage = true,
                                      .has_few_turns = has_few_turns};
     int64_t most = 2 * self->most_tries / 3;
@@ -290,15 +403,14 @@ static AmStatus try_numbers(Hybrid *self, const int32_t *numbers, int32_t count,
     TRY(hybrid_stages_find(self->model, self->found, MOST_FOUND, &self->found_count, NULL, error));
     TRY(add_guesses(self, error));
     if (self->found_count > most) self->found_count = (int32_t)most;
-    TRY(hybrid_plans_open(&self->plans, self->found, self->found_count, error));
-    return try_pipelines(self, self->found, self->found_count, wanted_schedule(options), error);
+    return try_pipelines(self, self->found, self->found_count, error);
 }
 
 /* Whether all pipelines of several turns were refused. */
 static bool cannot_take_turns(const Hybrid *self) {
     bool refused = false;
     for (int32_t k = 0; k < self->try_count; k++) {
-        if (self->tries[k]->pipeline.micro_batches == 1) continue;
+        if (self->tries[k]->given || self->tries[k]->pipeline.micro_batches == 1) continue;
         if (self->tries[k]->plan) return false;
         refused = true;
     }
@@ -314,6 +426,8 @@ static AmStatus search_pipelines(Hybrid *self, const MicroBatching *settings, Am
                                         .is_even = options->is_even};
     TRY(layer_costs_open(&self->costs, self->plans.whole, self->plans.cluster, &of_problem, error));
     self->plans.costs = self->costs;
+    self->costs->stop = self->stop;
+    TRY(try_given(self, settings, error));
     list_numbers(self, settings->micro_batches);
     TRY(try_numbers(self, self->numbers, self->number_count, self->numbers[self->number_count - 1] == 1,
                     error));
@@ -321,7 +435,10 @@ static AmStatus search_pipelines(Hybrid *self, const MicroBatching *settings, Am
         self->try_count = 0;
         TRY(try_numbers(self, &one, 1, true, error));
     }
-    return refine(self, error);
+    TRY(refine(self, error));
+    int64_t last = self->try_count + self->most_changes;
+    if (!options->schedule) TRY(try_schedules(self, error));
+    return options->no_polish ? AM_OK : polish(self, last, error);
 }
 
 static AmStatus run(Hybrid *self, const MicroBatching *settings, AmError *error) {
@@ -352,10 +469,10 @@ static AmStatus run(Hybrid *self, const MicroBatching *settings, AmError *error)
 
 /* Decisions that are given are of one stage's lists on one mesh. */
 static AmStatus check_options(const SearchOptions *options, AmError *error) {
-    if (options->mesh || options->pin_count > 0 || options->kept || options->initial)
+    if (options->mesh || options->pin_count > 0 || options->kept)
         return am_fail(error, AM_ERROR_USAGE, "",
-                       "--space hybrid chooses stages and their meshes: it takes no --mesh, --pin, "
-                       "--keep-shardings or --init-plan");
+                       "--space hybrid chooses stages and their meshes: it takes no --mesh, --pin or "
+                       "--keep-shardings");
     if (wanted_schedule(options) == SCHEDULE_INTERLEAVED)
         return am_fail(error, AM_ERROR_USAGE, "",
                        "--space hybrid has stages of one chunk: gpipe, 1f1b or zb_h1");
@@ -374,12 +491,15 @@ AmStatus hybrid_search(SearchResult *result, Arena *arena, PlanContext *whole, c
                                 .cluster = cluster,
                                 .options = options,
                                 .relaxations = settings->relaxations};
-    self->deadline = options->seconds > 0 ? start + options->seconds : 0;
+    self->stop = (StopSignal){.interrupted = options->interrupted,
+                              .deadline = options->seconds > 0 ? start + options->seconds : 0};
     self->most_tries = INSTRUCTIONS_TRIED / (whole->rules->count + 1);
     if (self->most_tries < LEAST_TRIES) self->most_tries = LEAST_TRIES;
     if (self->most_tries > MOST_TRIES) self->most_tries = MOST_TRIES;
     if (options->evaluations > 0 && options->evaluations != search_default_evaluations(options->searcher))
         self->most_tries = options->evaluations < MOST_TRIED ? options->evaluations : MOST_TRIED;
+    self->most_changes = self->most_tries / 3;
+    self->most_tries -= self->most_changes;
     AmStatus status = run(self, settings, error);
     if (status == AM_OK) {
         bool is_single = self->single.plan &&

@@ -27,7 +27,7 @@ static void price(Balance *self, const HybridPipeline *pipeline, int32_t s) {
     StageSums sums = {0};
     for (int32_t u = stage->first_unit; u < stage->end_unit; u++)
         stage_sums_add(&sums, &self->pricings[s].units[u]);
-    stage_sums_cost(self->model, &self->pricings[s], &sums, stage->first_unit, stage->end_unit, cost);
+    stage_sums_cost(self->model, &self->pricings[s], &sums, stage->first_unit, cost);
     double bytes = cost->fixed_bytes + turns_kept(pipeline, s) * cost->turn_bytes;
     self->excess[s] = fmax(0, bytes * self->scales->bytes[s] / self->pricings[s].class->limit - 1);
     cost->forward *= self->scales->seconds[s];

@@ -283,6 +283,12 @@ static double collective_of(const HybridModel *self, const StagePricing *pricing
     return seconds;
 }
 
+/* Which part of what crosses a cut one device has in a turn: a shard of the batch. */
+static double local_share(const HybridModel *self, const StagePricing *pricing) {
+    double share = (double)pricing->local_batch / (double)self->costs->batch;
+    return pricing->recipe.splits_sequence ? share / pricing->recipe.tensor : share;
+}
+
 bool stage_pricing_open(StagePricing *pricing, const HybridModel *self, Arena *arena, int32_t micro_batches,
                         int32_t class, const HybridRecipe *recipe) {
     const LayerCosts *costs = self->costs;
@@ -309,6 +315,8 @@ bool stage_pricing_open(StagePricing *pricing, const HybridModel *self, Arena *a
         unit->backward = seconds[LAYER_BACKWARD];
         unit->update = seconds[LAYER_UPDATE];
         unit->bytes = pricing->table->bytes[u];
+        unit->checkpoint_bytes = costs->checkpoint_bytes[u] * local_share(self, pricing);
+        unit->ends_segment = costs->is_checkpoint[u + 1];
         /* Sums of gradients are read and written in every turn. */
         if (micro_batches > 1)
             unit->backward += 3 * unit->bytes.gradients / pricing->class->memory_bytes_per_second;
@@ -333,8 +341,15 @@ bool stage_pricing_open(StagePricing *pricing, const HybridModel *self, Arena *a
     return true;
 }
 
-/* Adds one unit behind (or before) those that the sums have. */
 void stage_sums_add(StageSums *sums, const UnitCost *unit) {
+    if (sums->segment_ended) {
+        sums->checkpoint_bytes += sums->segment_checkpoint;
+        sums->segment_checkpoint = sums->segment_kept = 0;
+    }
+    sums->segment_ended = unit->ends_segment;
+    sums->segment_checkpoint += unit->checkpoint_bytes;
+    sums->segment_kept += unit->bytes.kept;
+    sums->most_segment_kept = fmax(sums->most_segment_kept, sums->segment_kept);
     sums->forward += unit->forward;
     sums->backward += unit->backward;
     sums->update += unit->update;
@@ -343,25 +358,17 @@ void stage_sums_add(StageSums *sums, const UnitCost *unit) {
     sums->bytes.optimizer += unit->bytes.optimizer;
     sums->bytes.kept += unit->bytes.kept;
     sums->bytes.working = fmax(sums->bytes.working, unit->bytes.working);
-    sums->most_kept = fmax(sums->most_kept, unit->bytes.kept);
-}
-
-/* Whole tensors of one turn on one device: what crosses a cut, of a shard of the batch. */
-static double local_crossing(const HybridModel *self, const StagePricing *pricing, int32_t cut) {
-    double share = (double)pricing->local_batch / (double)self->costs->batch;
-    if (pricing->recipe.splits_sequence) share /= pricing->recipe.tensor;
-    return self->costs->crossing[cut] * share;
 }
 
 void stage_sums_cost(const HybridModel *self, const StagePricing *pricing, const StageSums *sums,
-                     int32_t first_unit, int32_t end_unit, HybridCost *cost) {
+                     int32_t first_unit, HybridCost *cost) {
     const HybridRecipe *recipe = &pricing->recipe;
     double data = pricing->data, turns = pricing->micro_batches;
     double reduce =
         pricing->data > 1 ? pricing->reduce_latency + pricing->reduce_per_byte * sums->bytes.gradients : 0;
     double shards = recipe->storage >= 1 ? data : 1;
     LayerBytes bytes = sums->bytes;
-    double entering = local_crossing(self, pricing, first_unit);
+    double entering = self->costs->crossing[first_unit] * local_share(self, pricing);
     *cost = (HybridCost){.forward = sums->forward, .backward = sums->backward};
     cost->rest = sums->update / shards;
     bytes.optimizer /= shards;
@@ -381,9 +388,8 @@ void stage_sums_cost(const HybridModel *self, const StagePricing *pricing, const
     double kept = bytes.kept + entering;
     double working = 2 * bytes.working;
     if (recipe->recomputes) {
-        kept = entering;
-        for (int32_t u = first_unit + 1; u < end_unit; u++) kept += local_crossing(self, pricing, u);
-        working += sums->most_kept;
+        kept = entering + sums->checkpoint_bytes;
+        working += sums->most_segment_kept;
         cost->backward += sums->forward;
     }
     /* Of one micro-batch gradients are used as they come. */
@@ -401,7 +407,7 @@ bool hybrid_stage_cost(const HybridModel *self, int32_t micro_batches, const Hyb
         stage_pricing_open(&pricing, self, &scratch, micro_batches, stage->place.class, &stage->recipe);
     for (int32_t u = stage->first_unit; found && u < stage->end_unit; u++)
         stage_sums_add(&sums, &pricing.units[u]);
-    if (found) stage_sums_cost(self, &pricing, &sums, stage->first_unit, stage->end_unit, cost);
+    if (found) stage_sums_cost(self, &pricing, &sums, stage->first_unit, cost);
     arena_free(&scratch);
     return found;
 }

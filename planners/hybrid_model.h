@@ -40,6 +40,8 @@ struct HybridModel {
 typedef struct UnitCost {
     double forward, backward, update;
     LayerBytes bytes;
+    double checkpoint_bytes; /* of a turn that recomputation keeps, if the unit's segment ends in the stage */
+    bool ends_segment;       /* a checkpoint is behind it */
 } UnitCost;
 
 typedef struct StagePricing {
@@ -51,10 +53,14 @@ typedef struct StagePricing {
     UnitCost *units;
 } StagePricing;
 
-/* Of the units of one stage. */
+/* Of the units of one stage. Segments are what recomputation makes again at once. */
 typedef struct StageSums {
-    double forward, backward, update, most_kept;
+    double forward, backward, update;
     LayerBytes bytes;
+    double checkpoint_bytes;   /* of the segments before the last one */
+    double segment_checkpoint; /* of the last one so far */
+    double segment_kept, most_segment_kept;
+    bool segment_ended;
 } StageSums;
 
 /* Examples of a device in a turn; 0: fewer than devices. */
@@ -65,9 +71,10 @@ const LayerTable *hybrid_table(const HybridModel *model, int32_t local_batch, co
 /* False where there is no such stage. Units are in the arena. */
 bool stage_pricing_open(StagePricing *pricing, const HybridModel *model, Arena *arena, int32_t micro_batches,
                         int32_t class, const HybridRecipe *recipe);
+/* Adds one unit behind those that the sums have. */
 void stage_sums_add(StageSums *sums, const UnitCost *unit);
 void stage_sums_cost(const HybridModel *model, const StagePricing *pricing, const StageSums *sums,
-                     int32_t first_unit, int32_t end_unit, HybridCost *cost);
+                     int32_t first_unit, HybridCost *cost);
 
 /* What crosses a cut between a stage that ends before `device` and the one that begins there, in one turn. */
 double hybrid_transfer_seconds(const HybridModel *model, int32_t micro_batches, int32_t cut, int32_t device,

@@ -10,20 +10,41 @@
 
 /* ---- contexts ---- */
 
-/* Each unit of a stage that recomputes is a range of its own, so that what passes from unit to unit is kept.
- */
-static AmStatus list_recomputed(RecomputedRanges *ranges, const HybridPlans *self,
-                                const HybridPipeline *pipeline, AmError *error) {
-    const int32_t *cuts = self->costs->cuts;
-    ranges->ranges = arena_alloc(self->arena, sizeof *ranges->ranges * (size_t)self->costs->unit_count);
-    if (!ranges->ranges) return am_fail_memory(error, self->costs->unit_count);
-    for (int32_t s = 0; s < pipeline->stage_count; s++) {
-        const HybridStage *stage = &pipeline->stages[s];
-        for (int32_t u = stage->first_unit; stage->recipe.recomputes && u < stage->end_unit; u++) {
-            ranges->ranges[ranges->count][0] = cuts[u];
-            ranges->ranges[ranges->count++][1] = cuts[u + 1];
+/* The units of chunk `chunk` of stage `stage`. */
+static void find_units(const HybridTry *try, int32_t stage, int32_t chunk, int32_t *first, int32_t *end) {
+    const HybridStage *whole = &try->pipeline.stages[stage];
+    int32_t part = chunk * try->pipeline.stage_count + stage;
+    *first = try->chunks.count > 1 ? try->chunks.units[part] : whole->first_unit;
+    *end = try->chunks.count > 1 ? try->chunks.units[part + 1] : whole->end_unit;
+}
+
+static int32_t chunks_of(const HybridTry *try) {
+    return try->chunks.count > 1 ? try->chunks.count : 1;
+}
+
+/* The ranges of instructions that a stage makes again, from checkpoint to checkpoint: at most one a unit. */
+static int32_t list_segments(int32_t (*ranges)[2], const LayerCosts *costs, const HybridTry *try,
+                             int32_t stage) {
+    int32_t count = 0;
+    for (int32_t c = 0, first, end; try->pipeline.stages[stage].recipe.recomputes && c < chunks_of(try);
+         c++) {
+        find_units(try, stage, c, &first, &end);
+        for (int32_t u = first; u < end; u++) {
+            if (u + 1 < end && !costs->is_checkpoint[u + 1]) continue;
+            ranges[count][0] = costs->cuts[first];
+            ranges[count++][1] = costs->cuts[u + 1];
+            first = u + 1;
         }
     }
+    return count;
+}
+
+static AmStatus list_recomputed(RecomputedRanges *ranges, const HybridPlans *self, const HybridTry *try,
+                                AmError *error) {
+    ranges->ranges = arena_alloc(self->arena, sizeof *ranges->ranges * (size_t)self->costs->unit_count);
+    if (!ranges->ranges) return am_fail_memory(error, self->costs->unit_count);
+    for (int32_t s = 0; s < try->pipeline.stage_count; s++)
+        ranges->count += list_segments(ranges->ranges + ranges->count, self->costs, try, s);
     return AM_OK;
 }
 
@@ -39,7 +60,8 @@ static MicroBatching batching_of(const HybridPlans *self, const HybridContext *c
                            .separate_backward = context->has_stages};
 }
 
-/* Contexts that are made of the module as read may be made side by side. */
+/* Makes the context out of the module as read, which is only read, so that several may be made side by side.
+ */
 static AmStatus split_context(const HybridPlans *self, HybridContext *context, AmError *error) {
     const MicroBatching settings = batching_of(self, context);
     const ProblemSettings of_problem = {.space = SPACE_AUTO,
@@ -52,11 +74,15 @@ static AmStatus split_context(const HybridPlans *self, HybridContext *context, A
     int32_t *device = ARENA_ARRAY(&context->arena, int32_t, 1), pair_count;
     LoopPair *pairs;
     if (!device) return am_fail_memory(error, 4);
-    if (!context->context && context->micro_batches > 1) {
-        TRY(plan_context_split(&context->owned, self->whole, &settings, error));
+    context->context = self->whole;
+    if (context->recomputed.count > 0) {
+        TRY(plan_context_recompute(&context->repeating, self->whole, &context->recomputed, error));
+        context->context = context->repeating;
+    }
+    if (context->micro_batches > 1) {
+        TRY(plan_context_split(&context->owned, context->context, &settings, error));
         context->context = context->owned;
     }
-    if (!context->context) context->context = self->whole;
     TRY(interleave_pairs(&pairs, &pair_count, &context->arena, context->context->rules, error));
     context->alternates = pair_count > 0;
     return problem_create(&context->problem, context->context, self->cluster, &mesh, device, &of_problem,
@@ -71,15 +97,19 @@ typedef struct Opening {
 static void open_task(void *user, int32_t k) {
     const Opening *opening = user;
     HybridContext *context = opening->contexts[k];
-    if (context->status == AM_OK) context->status = split_context(opening->plans, context, &context->error);
+    if (stop_wanted(&opening->plans->costs->stop)) {
+        context->status = am_fail(&context->error, AM_ERROR_INFEASIBLE, "", "the search was stopped");
+        return;
+    }
+    context->status = split_context(opening->plans, context, &context->error);
 }
 
-/* The context of a pipeline, perhaps not yet open. */
-static AmStatus find_context(HybridPlans *self, const HybridPipeline *pipeline, HybridContext **found,
-                             AmError *error) {
+/* The context of a try, perhaps not yet open. */
+static AmStatus find_context(HybridPlans *self, const HybridTry *try, HybridContext **found, AmError *error) {
+    const HybridPipeline *pipeline = &try->pipeline;
     RecomputedRanges recomputed = {0};
     bool has_stages = pipeline->stage_count > 1;
-    TRY(list_recomputed(&recomputed, self, pipeline, error));
+    TRY(list_recomputed(&recomputed, self, try, error));
     for (int32_t k = 0; k < self->context_count; k++) {
         *found = self->contexts[k];
         if ((*found)->micro_batches == pipeline->micro_batches && (*found)->has_stages == has_stages &&
@@ -97,23 +127,22 @@ static AmStatus find_context(HybridPlans *self, const HybridPipeline *pipeline, 
     return AM_OK;
 }
 
-AmStatus hybrid_plans_open(HybridPlans *self, const HybridPipeline *pipelines, int32_t count,
-                           AmError *error) {
+AmStatus hybrid_plans_open(HybridPlans *self, const HybridTry *tries, int32_t count, AmError *error) {
     Opening opening = {.plans = self};
     int32_t opened = 0;
     for (int32_t k = 0; k < count; k++) {
         HybridContext *context;
-        TRY(find_context(self, &pipelines[k], &context, error));
+        if (tries[k].given) continue;
+        TRY(find_context(self, &tries[k], &context, error));
         if (context->is_open) continue;
         context->is_open = true;
         opening.contexts[opened++] = context;
-        const MicroBatching settings = batching_of(self, context);
-        if (context->recomputed.count > 0)
-            context->status = plan_context_for(&context->context, self->whole, &settings, &context->error);
     }
     parallel_for(opened, 0, open_task, &opening);
-    for (int32_t k = 0; k < opened; k++)
+    for (int32_t k = 0; k < opened; k++) {
+        if (opening.contexts[k]->repeating) plan_context_adopt(self->whole, opening.contexts[k]->repeating);
         if (opening.contexts[k]->owned) plan_context_adopt(self->whole, opening.contexts[k]->owned);
+    }
     return AM_OK;
 }
 
@@ -144,64 +173,103 @@ static AmStatus find_tensor(HybridContext *context, const Problem *problem, cons
     return AM_OK;
 }
 
-static AmStatus make_stage(HybridPlans *self, HybridContext *context, const HybridStage *stage,
-                           PlanStage *made, AmError *error) {
-    Problem problem = *context->problem;
-    Genome genome = {0};
-    const Genome *tensor = NULL;
-    int32_t width = stage->place.width, data = width / stage->recipe.tensor;
+static void open_problem(Problem *problem, const HybridContext *context, const HybridStage *stage) {
+    *problem = *context->problem;
+    problem->mesh.axes[0].size = stage->place.width / stage->recipe.tensor;
+    problem->mesh.axes[1].size = stage->recipe.tensor;
+    problem->mesh.device_count = stage->place.width;
+}
+
+AmStatus hybrid_plans_problem(Problem *problem, HybridPlans *plans, const HybridTry *try, int32_t stage,
+                              AmError *error) {
+    HybridContext *context;
+    TRY(find_context(plans, try, &context, error));
+    open_problem(problem, context, &try->pipeline.stages[stage]);
+    return AM_OK;
+}
+
+/* Megatron-LM's lists, the batch over the other axis, ZeRO's level. */
+static AmStatus find_genome(HybridContext *context, const Problem *problem, const HybridRecipe *recipe,
+                            Genome *genome, AmError *error) {
+    const Genome *tensor;
+    int32_t data = problem->mesh.axes[0].size;
+    *genome = (Genome){0};
+    if (recipe->tensor > 1) {
+        TRY(find_tensor(context, problem, recipe, &tensor, error));
+        if (!tensor)
+            return am_fail(error, AM_ERROR_INFEASIBLE, "", "no weights can be split %d ways", recipe->tensor);
+        *genome = *tensor;
+    }
+    if (data > 1 && !expert_batch(problem, 0, genome))
+        return am_fail(error, AM_ERROR_INFEASIBLE, "", "%d devices cannot share a micro-batch", data);
+    if (data > 1 && problem_storage_kinds(problem, 0) > 0) genome->storage[0] = recipe->storage;
+    return AM_OK;
+}
+
+static AmStatus make_stage(HybridPlans *self, HybridContext *context, const HybridTry *try, int32_t number,
+                           Genome *genome, PlanStage *made, AmError *error) {
+    const HybridStage *stage = &try->pipeline.stages[number];
+    Problem problem;
+    int32_t width = stage->place.width;
     int32_t *devices = ARENA_ARRAY(self->arena, int32_t, width);
     if (!devices) return am_fail_memory(error, width);
     for (int32_t d = 0; d < width; d++) devices[d] = stage->place.first + d;
+    open_problem(&problem, context, stage);
     problem.devices = devices;
-    problem.mesh.axes[0].size = data;
-    problem.mesh.axes[1].size = stage->recipe.tensor;
-    problem.mesh.device_count = width;
-    if (stage->recipe.tensor > 1) {
-        TRY(find_tensor(context, &problem, &stage->recipe, &tensor, error));
-        if (!tensor)
-            return am_fail(error, AM_ERROR_INFEASIBLE, "", "no weights can be split %d ways",
-                           stage->recipe.tensor);
-        genome = *tensor;
+    if (try->genomes) *genome = try->genomes[number];
+    else TRY(find_genome(context, &problem, &stage->recipe, genome, error));
+    problem_stage(&problem, genome, self->arena, made);
+    made->range_count = chunks_of(try);
+    made->ranges = arena_alloc(self->arena, sizeof *made->ranges * (size_t)made->range_count);
+    made->recompute = arena_alloc(self->arena, sizeof *made->recompute * (size_t)self->costs->unit_count);
+    if (self->arena->failed) return am_fail_memory(error, width);
+    for (int32_t c = 0, first, end; c < made->range_count; c++) {
+        find_units(try, number, c, &first, &end);
+        made->ranges[c][0] = self->costs->cuts[first];
+        made->ranges[c][1] = self->costs->cuts[end];
     }
-    if (data > 1 && !expert_batch(&problem, 0, &genome))
-        return am_fail(error, AM_ERROR_INFEASIBLE, "", "%d devices cannot share a micro-batch", data);
-    if (data > 1 && problem_storage_kinds(&problem, 0) > 0) genome.storage[0] = stage->recipe.storage;
-    problem_stage(&problem, &genome, self->arena, made);
-    if (self->arena->failed) return am_fail_memory(error, 0);
-    made->ranges[0][0] = self->costs->cuts[stage->first_unit];
-    made->ranges[0][1] = self->costs->cuts[stage->end_unit];
-    if (!stage->recipe.recomputes) return AM_OK;
-    int32_t units = stage->end_unit - stage->first_unit;
-    made->recompute = arena_alloc(self->arena, sizeof *made->recompute * (size_t)units);
-    if (!made->recompute) return am_fail_memory(error, units);
-    for (int32_t u = stage->first_unit; u < stage->end_unit; u++) {
-        made->recompute[made->recompute_count][0] = self->costs->cuts[u];
-        made->recompute[made->recompute_count++][1] = self->costs->cuts[u + 1];
-    }
+    made->recompute_count = list_segments(made->recompute, self->costs, try, number);
+    return AM_OK;
+}
+
+static AmStatus take_plan(HybridPlans *self, HybridTry *try, AmError *error) {
+    const Plan *given = try->given;
+    Plan *plan = ARENA_ARRAY(self->arena, Plan, 1);
+    if (!plan) return am_fail_memory(error, (int64_t)sizeof *plan);
+    const PlanContext *context = plan_context_used(given, self->whole);
+    search_describe_plan(plan, context, self->cluster, self->options);
+    TRY(micro_batches_state_relaxations(plan, self->arena, context, error));
+    plan->stages = given->stages;
+    plan->stage_count = given->stage_count;
+    plan->schedule = given->schedule;
+    try->plan = plan;
     return AM_OK;
 }
 
 static AmStatus make_plan(HybridPlans *self, HybridTry *try, AmError *error) {
     const HybridPipeline *pipeline = &try->pipeline;
     HybridContext *context;
-    TRY(hybrid_plans_open(self, pipeline, 1, error));
-    TRY(find_context(self, pipeline, &context, error));
+    if (try->given) return take_plan(self, try, error);
+    TRY(find_context(self, try, &context, error));
     if (context->status != AM_OK) {
         if (error) *error = context->error;
         return context->status;
     }
     Plan *plan = ARENA_ARRAY(self->arena, Plan, 1);
     PlanStage *stages = ARENA_ARRAY(self->arena, PlanStage, pipeline->stage_count);
+    Genome *genomes = ARENA_ARRAY(self->arena, Genome, pipeline->stage_count);
     if (self->arena->failed) return am_fail_memory(error, (int64_t)sizeof *plan);
     search_describe_plan(plan, context->context, self->cluster, self->options);
     TRY(micro_batches_state_relaxations(plan, self->arena, context->context, error));
     for (int32_t s = 0; s < pipeline->stage_count; s++)
-        TRY(make_stage(self, context, &pipeline->stages[s], &stages[s], error));
+        TRY(make_stage(self, context, try, s, &genomes[s], &stages[s], error));
     plan->stages = stages;
     plan->stage_count = pipeline->stage_count;
+    if (!context->alternates && try->is_strict && try->schedule != SCHEDULE_GPIPE)
+        return am_fail(error, AM_ERROR_INFEASIBLE, "", "the turns of its passes cannot alternate");
     if (!context->alternates) try->schedule = SCHEDULE_GPIPE;
     if (plan->stage_count > 1) plan->schedule = schedule_kind_name(try->schedule);
+    try->genomes = genomes;
     try->plan = plan;
     return AM_OK;
 }
@@ -215,7 +283,7 @@ static AmStatus simulate(const HybridPlans *self, HybridTry *try, AmError *error
     TRY(simulation_predict(try->plan, &try->arena, simulation, error));
     try->seconds = simulation->step_seconds;
     try->fit = simulation->fit;
-    for (int32_t s = 0, d = 0; s < try->plan->stage_count; s++)
+    for (int32_t s = 0, d = 0; !try->given && s < try->plan->stage_count; s++)
         for (int32_t k = 0; k < try->plan->stages[s].mesh.device_count; k++, d++) {
             const SimulatedDevice *device = &simulation->devices[d];
             double peak = (double)(device->memory.peak_bytes + device->channel_bytes);
@@ -235,7 +303,9 @@ static void simulate_task(void *user, int32_t k) {
     HybridTry *try = &simulating->tries[k];
     if (!try->plan) return;
     try->status = simulate(simulating->plans, try, &try->error);
-    if (try->status == AM_ERROR_INFEASIBLE && try->schedule != SCHEDULE_GPIPE && try->plan->stage_count > 1) {
+    bool may_change =
+        try->schedule != SCHEDULE_GPIPE && !try->is_strict && !try->given && try->plan->stage_count > 1;
+    if (try->status == AM_ERROR_INFEASIBLE && may_change) {
         try->schedule = SCHEDULE_GPIPE;
         try->plan->schedule = schedule_kind_name(SCHEDULE_GPIPE);
         try->error = (AmError){0};
@@ -259,6 +329,7 @@ static AmStatus keep_prediction(const HybridPlans *self, HybridTry *try, AmError
 
 AmStatus hybrid_plans_simulate(HybridPlans *self, HybridTry *tries, int32_t count, AmError *error) {
     Simulating simulating = {self, tries};
+    TRY(hybrid_plans_open(self, tries, count, error));
     for (int32_t k = 0; k < count; k++) {
         tries[k].status = make_plan(self, &tries[k], &tries[k].error);
         if (tries[k].status != AM_OK) tries[k].plan = NULL;

@@ -23,7 +23,8 @@ typedef struct HybridContext {
     AmError error;
     RecomputedRanges recomputed;
     bool is_open;
-    PlanContext *owned; /* until the whole one adopts it */
+    PlanContext *repeating,
+        *owned; /* with recomputation; in micro-batches: until the whole one adopts them */
     Arena arena;
 } HybridContext;
 
@@ -40,11 +41,22 @@ typedef struct HybridPlans {
     int32_t context_count;
 } HybridPlans;
 
+/* Where a pipeline's stages are in chunks: chunk c of stage s has the units from c S + s on. */
+typedef struct HybridChunks {
+    int32_t count; /* of each stage; 0 or 1: the stages are as the pipeline says */
+    int32_t units[STAGES_MOST + 1];
+} HybridChunks;
+
 /* One pipeline, simulated. */
 typedef struct HybridTry {
+    const Plan *given; /* a plan from elsewhere; then nothing else says what is tried. Or NULL */
     HybridPipeline pipeline;
     ScheduleKind schedule; /* wanted; GPipe where the module allows no other */
-    Plan *plan;            /* NULL: there is none, and `error` says why */
+    bool is_strict;        /* there is no plan, rather than one with another schedule */
+    HybridChunks chunks;
+    const Genome
+        *genomes; /* [stage_count] what the stages split; NULL: what their recipes say. Set with plan */
+    Plan *plan;   /* NULL: there is none, and `error` says why */
     double seconds;
     MemoryFit fit;
     double busy[HYBRID_MOST_STAGES];       /* seconds in which the stage's busiest device does something */
@@ -57,8 +69,11 @@ typedef struct HybridTry {
 void hybrid_plans_close(HybridPlans *plans);
 
 /* Rewrites the module for all of the pipelines, side by side. */
-AmStatus hybrid_plans_open(HybridPlans *plans, const HybridPipeline *pipelines, int32_t count,
-                           AmError *error);
+AmStatus hybrid_plans_open(HybridPlans *plans, const HybridTry *tries, int32_t count, AmError *error);
+
+/* The problem that a stage's genome is of; it shares all but the mesh with others. */
+AmStatus hybrid_plans_problem(Problem *problem, HybridPlans *plans, const HybridTry *try, int32_t stage,
+                              AmError *error);
 
 /* Makes the plans of all tries, one after the other, and simulates them side by side. A try that the module
  * does not allow has no plan. */

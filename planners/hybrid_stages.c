@@ -97,7 +97,7 @@ static void price_from(Finder *self, int32_t class, int32_t recipe, int32_t unit
     for (int32_t end = unit + 1; end <= self->units; end++) {
         HybridCost cost;
         stage_sums_add(&sums, &pricing->units[end - 1]);
-        stage_sums_cost(model, pricing, &sums, unit, end, &cost);
+        stage_sums_cost(model, pricing, &sums, unit, &cost);
         float turn = (float)(cost.forward + cost.backward), rest = (float)(cost.rest / self->micro_batches);
         for (int32_t kept = 1; kept <= self->most_stages; kept++) {
             int32_t turns = kept < self->micro_batches ? kept : self->micro_batches;
@@ -117,8 +117,10 @@ static AmStatus price_stages(Finder *self, AmError *error) {
     for (size_t k = 0; k < count; k++) self->best[k].recipe = -1;
     for (int32_t c = 0; c < model->class_count; c++)
         for (int32_t r = 0; r < self->recipe_count; r++)
-            for (int32_t u = 0; u < self->units && is_open(&self->pricings[c * MOST_RECIPES + r]); u++)
+            for (int32_t u = 0; u < self->units && is_open(&self->pricings[c * MOST_RECIPES + r]); u++) {
+                if (stop_wanted(&model->costs->stop)) return AM_OK;
                 price_from(self, c, r, u);
+            }
     return AM_OK;
 }
 
@@ -183,7 +185,7 @@ static bool follow(const Finder *self, int32_t stages, HybridPipeline *pipeline,
         const StagePricing *pricing = &self->pricings[place->class * MOST_RECIPES + best->recipe];
         StageSums sums = {0};
         for (int32_t u = unit; u < choice->end_unit; u++) stage_sums_add(&sums, &pricing->units[u]);
-        stage_sums_cost(self->model, pricing, &sums, unit, choice->end_unit, &costs[s]);
+        stage_sums_cost(self->model, pricing, &sums, unit, &costs[s]);
         pipeline->stages[s] = (HybridStage){.first_unit = unit,
                                             .end_unit = choice->end_unit,
                                             .place = *place,
@@ -286,6 +288,7 @@ static AmStatus find(Finder *self, AmError *error) {
     TRY(open_pricings(self, error));
     TRY(price_stages(self, error));
     TRY(price_transfers(self, error));
+    if (stop_wanted(&model->costs->stop)) return AM_OK;
     run(self, INFINITY, false);
     double least_sum = least_of_all(self);
     if (least_sum == INFINITY) return AM_OK;
@@ -293,6 +296,7 @@ static AmStatus find(Finder *self, AmError *error) {
     double limit = least_of_all(self) * (1 + 1e-6), best = INFINITY;
     for (int32_t k = 0; k < MOST_LIMITS; k++, limit *= LIMIT_STEP) {
         if (least_sum + (self->micro_batches - 1) * limit / LIMIT_STEP > best) break;
+        if (stop_wanted(&model->costs->stop)) break;
         run(self, limit, false);
         best = self->least_found = fmin(best, collect(self, limit));
     }

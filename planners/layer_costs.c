@@ -90,6 +90,38 @@ static AmStatus count_crossing(LayerCosts *self, AmError *error) {
     return AM_OK;
 }
 
+/* Cuts over which not much more goes than over the least of their neighbours: between layers, not within. */
+static AmStatus find_checkpoints(LayerCosts *self, AmError *error) {
+    enum { REACH = 2 };
+    const double most = 1.25;
+    self->is_checkpoint = ARENA_ARRAY(&self->arena, bool, self->unit_count + 1);
+    if (!self->is_checkpoint) return am_fail_memory(error, self->unit_count);
+    self->is_checkpoint[0] = self->is_checkpoint[self->unit_count] = true;
+    for (int32_t u = 1; u < self->unit_count; u++) {
+        double least = self->crossing[u];
+        for (int32_t k = u - REACH; k <= u + REACH; k++)
+            if (k > 0 && k < self->unit_count) least = fmin(least, self->crossing[k]);
+        self->is_checkpoint[u] = self->crossing[u] <= most * least;
+    }
+    return AM_OK;
+}
+
+/* What recomputation keeps: values by the unit that makes them, if they go beyond the next checkpoint. */
+static AmStatus count_checkpoints(LayerCosts *self, AmError *error) {
+    const PlanContext *context = self->context;
+    TRY(find_checkpoints(self, error));
+    self->checkpoint_bytes = ARENA_ARRAY(&self->arena, double, self->unit_count);
+    if (!self->checkpoint_bytes) return am_fail_memory(error, self->unit_count);
+    for (int32_t i = 0; i < context->rules->entry_count; i++) {
+        int32_t unit = unit_of(self, i), end = unit + 1;
+        StageSet needed = unit < 0 ? 0 : self->map->needed[i] & ~self->map->held[i];
+        if (!needed || !context->choices->live[i] || context->roles->phases[i] != IR_PHASE_FORWARD) continue;
+        while (!self->is_checkpoint[end]) end++;
+        if (stage_last(needed) >= end) self->checkpoint_bytes[unit] += context->choices->bytes[i];
+    }
+    return AM_OK;
+}
+
 AmStatus layer_costs_open(LayerCosts **costs, const PlanContext *context, const Cluster *cluster,
                           const ProblemSettings *settings, AmError *error) {
     Arena arena = {0};
@@ -108,6 +140,7 @@ AmStatus layer_costs_open(LayerCosts **costs, const PlanContext *context, const 
     TRY_OR_FAIL(cut_units(self, error));
     TRY_OR_FAIL(assign_units(self, error));
     TRY_OR_FAIL(count_crossing(self, error));
+    TRY_OR_FAIL(count_checkpoints(self, error));
     self->gradients = memory_find_gradients(&self->arena, context->canonical, context->roles);
     TRY_OR_FAIL(self->gradients ? AM_OK : am_fail_memory(error, context->rules->count));
     *costs = self;
@@ -144,6 +177,7 @@ typedef struct Finding {
 
 static void find_task(void *user, int32_t k) {
     Finding *finding = user;
+    if (stop_wanted(&finding->costs->stop)) return;
     finding->status[k] = find_tensor(finding->costs, &finding->costs->tensors[k], &finding->errors[k]);
 }
 
@@ -340,6 +374,7 @@ typedef struct Filling {
 static void fill_task(void *user, int32_t k) {
     const Filling *filling = user;
     LayerTable *table = &filling->tables[k];
+    if (stop_wanted(&filling->costs->stop)) return;
     Arena *scratch = scratch_take(filling->costs->scratch);
     table->status = fill(filling->costs, table, scratch, &table->error);
     scratch_give(filling->costs->scratch, scratch);

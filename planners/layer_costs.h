@@ -12,6 +12,7 @@
 #define PLANNERS_LAYER_COSTS_H
 
 #include "planners/problem.h"
+#include "planners/stop.h"
 #include "propagation/program.h"
 #include "propagation/stages.h"
 
@@ -66,10 +67,15 @@ typedef struct LayerCosts {
     int32_t *cuts; /* [unit_count + 1] unit u is instructions [cuts[u], cuts[u + 1]) */
     double
         *crossing; /* [unit_count + 1] bytes of the whole batch that go up over a cut in the forward pass */
-    double *returning;  /* and down in the backward pass */
-    StageMap *map;      /* of units */
-    uint8_t *gradients; /* memory_find_gradients() */
+    double *returning; /* and down in the backward pass */
+    /* Where little crosses: a stage that recomputes keeps what crosses these cuts, and makes again what is
+     * between them, a layer or its half at a time. */
+    bool *is_checkpoint;      /* [unit_count + 1] */
+    double *checkpoint_bytes; /* [unit_count] of the whole batch, made in the unit, that cross the next one */
+    StageMap *map;            /* of units */
+    uint8_t *gradients;       /* memory_find_gradients() */
     struct Scratch *scratch;
+    StopSignal stop; /* set by the caller; where it says so, tables are left unfilled, as if not found */
     LayerTensor tensors[LAYER_MOST_TENSORS];
     int32_t tensor_count;
 } LayerCosts;

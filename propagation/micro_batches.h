@@ -51,12 +51,16 @@ typedef struct MicroBatching {
 AmStatus plan_context_split(PlanContext **split, const PlanContext *base, const MicroBatching *settings,
                             AmError *error);
 
-/* The same, made on first use and owned by `whole`, which may not be shared by
- * threads meanwhile; with recomputation, too; `whole` itself where there is neither. */
+/* The context of the module with recomputation, of which the batch may then be split. */
+AmStatus plan_context_recompute(PlanContext **context, const PlanContext *whole,
+                                const RecomputedRanges *ranges, AmError *error);
+
+/* Both, made on first use and owned by `whole`, which may not be shared by
+ * threads meanwhile; `whole` itself where there is neither. */
 AmStatus plan_context_for(const PlanContext **context, PlanContext *whole, const MicroBatching *settings,
                           AmError *error);
 
-/* Gives `whole` a context that plan_context_split() made of it, which it then owns and plan_context_for()
+/* Gives `whole` a context that one of the two made of it, which it then owns and plan_context_for()
  * finds. */
 void plan_context_adopt(PlanContext *whole, PlanContext *split);
 

@@ -1,10 +1,13 @@
 /* Recomputation: see recompute.h. Copies stand right before the first backward operator that
- * takes them, and operators run in order, so they are made then and no sooner. */
+ * takes them, and operators run in order, so they are made then and no sooner. What enters a range is
+ * kept, and so it is not made again by the range that it comes from either: the backward pass of a layer
+ * takes the layer's input, and would make the whole layer before again for it. */
 #include "propagation/recompute.h"
 
 #include <string.h>
 
 #include "ir/compose.h"
+#include "propagation/stages.h"
 
 typedef struct Emitter {
     const PlanContext *whole;
@@ -110,6 +113,30 @@ static void emit_entry(Emitter *self, bool *wanted) {
     if (!self->arena->failed) self->composer.computations[0].root = self->own[entry->root];
 }
 
+/* Which range each operator is made again with: none where its value is taken by a forward operator outside,
+ * since that keeps it. */
+static AmStatus assign_ranges(Emitter *self, const RecomputedRanges *ranges, AmError *error) {
+    int32_t entry = self->whole->rules->entry_count;
+    const IrInstruction *instructions = self->from->instructions;
+    bool *is_kept = ARENA_ARRAY(self->arena, bool, entry + 1);
+    if (!is_kept) return am_fail_memory(error, entry);
+    for (int32_t r = 0; r < ranges->count; r++)
+        for (int32_t i = ranges->ranges[r][0]; i < ranges->ranges[r][1]; i++)
+            if (recompute_covers(self->whole, i)) self->range_of[i] = r;
+    for (int32_t i = 0; i < entry; i++) {
+        bool is_forward = self->whole->roles->phases[i] == IR_PHASE_FORWARD;
+        if (!is_forward || !self->whole->choices->live[i] || stages_is_transparent(self->whole, i)) continue;
+        for (int32_t k = 0; k < instructions[i].operand_count; k++) {
+            int32_t operand = instructions[i].operands[k];
+            bool leaves = self->range_of[operand] >= 0 && self->range_of[operand] != self->range_of[i];
+            if (leaves && !stages_is_transparent(self->whole, operand)) is_kept[operand] = true;
+        }
+    }
+    for (int32_t i = 0; i < entry; i++)
+        if (is_kept[i]) self->range_of[i] = -1;
+    return AM_OK;
+}
+
 static AmStatus emit_all(Emitter *self, int32_t **origins, const RecomputedRanges *ranges, AmError *error) {
     IrModule *made = self->composer.module;
     int32_t entry = self->whole->rules->entry_count, computations = self->from->computation_count;
@@ -123,9 +150,7 @@ static AmStatus emit_all(Emitter *self, int32_t **origins, const RecomputedRange
     self->is_copy = ARENA_ARRAY(self->arena, bool, 2 * (int64_t)entry + 1);
     if (self->arena->failed) return am_fail_memory(error, entry);
     memset(self->computation, -1, sizeof(int32_t) * (size_t)computations);
-    for (int32_t r = 0; r < ranges->count; r++)
-        for (int32_t i = ranges->ranges[r][0]; i < ranges->ranges[r][1]; i++)
-            if (recompute_covers(self->whole, i)) self->range_of[i] = r;
+    TRY(assign_ranges(self, ranges, error));
     made->name = self->from->name;
     made->aliases = self->from->aliases;
     made->alias_count = self->from->alias_count;

@@ -213,9 +213,8 @@ static AmStatus open_context(PlanContext **context, const PlanContext *base, AmE
     return AM_OK;
 }
 
-/* The context of the module with recomputation. */
-static AmStatus recompute(PlanContext **context, const PlanContext *whole, const RecomputedRanges *ranges,
-                          AmError *error) {
+AmStatus plan_context_recompute(PlanContext **context, const PlanContext *whole,
+                                const RecomputedRanges *ranges, AmError *error) {
     PlanContext *self;
     int32_t *origins;
     bool *is_copy;
@@ -249,7 +248,7 @@ AmStatus plan_context_for(const PlanContext **context, PlanContext *whole, const
         while (split && (split->micro_batches != 1 || !same_ranges(split, &settings->recomputed)))
             split = split->next_split;
         if (!split) {
-            TRY(recompute(&made, whole, &settings->recomputed, error));
+            TRY(plan_context_recompute(&made, whole, &settings->recomputed, error));
             plan_context_adopt(whole, split = made);
         }
         base = split;
