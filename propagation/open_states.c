@@ -32,7 +32,6 @@
 
 typedef struct OpenValue {
     int32_t instruction;
-    int32_t part;     /* of the connected part: a value of it */
     bool is_operator; /* it may choose its factor; else only where its result is kept is open */
     Sbp made;         /* what the chosen factor makes */
     Sbp chosen;
@@ -58,6 +57,7 @@ typedef struct Opening {
     double parts; /* devices on the axis */
     OpenValue *values;
     int32_t value_count;
+    int32_t *part; /* [value]: another one of its connected part, and at last the one that stands for it */
     int32_t *value_of; /* [instruction]: its open value, or -1 */
     uint8_t *fixed;    /* [operand]: its state by the user's chosen factor + 1; 0: not asked for yet */
     uint8_t *needs;    /* [instruction]: states (bits) that users need, B where they are unknown */
@@ -163,7 +163,6 @@ static bool open_value(const Opening *self, int32_t i, OpenValue *value) {
     if (exception && exception->has_states) return false;
     bool is_given = exception && exception->has_factors && exception->factors[self->axis] != PLAN_NO_OVERRIDE;
     *value = (OpenValue){.instruction = i,
-                         .part = self->value_count,
                          .made = made_state(self, i),
                          .states = bit_of(SBP_B),
                          .pending = -1,
@@ -215,11 +214,10 @@ static double cost_of_operand(const Opening *self, int32_t source, Sbp need) {
     return least;
 }
 
-static OpenValue *part_of(Opening *self, OpenValue *value) {
-    int32_t part = value->part;
-    while (self->values[part].part != part) part = self->values[part].part;
-    value->part = part;
-    return &self->values[part];
+static int32_t part_of(const Opening *self, int32_t v) {
+    int32_t *part = self->part;
+    while (part[v] != v) v = part[v] = part[part[v]];
+    return v;
 }
 
 /* Operand k of i if it is pending and i alone uses it, or NULL. */
@@ -297,8 +295,8 @@ static void weigh(Opening *self, OpenValue *value) {
         value->carried |= bit_of((Sbp)s);
     }
     for (int32_t k = 0; value->is_operator && k < operands; k++) {
-        OpenValue *operand = value_of(self, operand_of(self, i, k));
-        if (operand) part_of(self, operand)->part = (int32_t)(part_of(self, value) - self->values);
+        int32_t operand = self->value_of[operand_of(self, i, k)];
+        if (operand >= 0) self->part[part_of(self, operand)] = part_of(self, self->value_of[i]);
     }
 }
 
@@ -389,13 +387,14 @@ static void account(Opening *self, double sign, bool whole) {
         bool carries = value && value->is_operator &&
                        (value->left || (whole ? value->carries_whole : value->carried >> state & 1));
         tell_operands(self, i, state, carries);
-        if (value) part_of(self, value)->change += sign * own_cost(self, value, state, carries);
+        if (!value) continue;
+        self->values[part_of(self, self->value_of[i])].change += sign * own_cost(self, value, state, carries);
     }
 }
 
 static void take(Opening *self, OpenValue *value) {
     int32_t i = value->instruction;
-    double saved = -part_of(self, value)->change;
+    double saved = -self->values[part_of(self, self->value_of[i])].change;
     if (value->chosen == SBP_B || saved <= LEAST_SAVING * self->choices->bytes[i]) return;
     if (value->is_operator) {
         int8_t f = value->factors[value->chosen];
@@ -405,18 +404,23 @@ static void take(Opening *self, OpenValue *value) {
     sbp_set(&self->completion->stored[i], self->axis, value->chosen);
 }
 
+/* Whether anything is split on the axis. */
+static bool is_used(const Opening *self) {
+    for (int32_t n = 0; n < self->choices->decided_count; n++)
+        if (self->completion->factor[place_of(self, self->choices->decided[n])] >= 0) return true;
+    return false;
+}
+
 static void settle_axis(Opening *self) {
     const Choices *choices = self->choices;
-    bool is_moved = false;
     self->value_count = 0;
     memset(self->fixed, 0, (size_t)choices->first_operand[self->context->rules->count]);
     for (int32_t n = 0; n < choices->decided_count; n++) {
         int32_t i = choices->decided[n];
         bool is_open = open_value(self, i, &self->values[self->value_count]);
+        self->part[self->value_count] = self->value_count;
         self->value_of[i] = is_open ? self->value_count++ : -1;
-        is_moved = is_moved || self->completion->factor[place_of(self, i)] >= 0;
     }
-    if (!is_moved) return; /* nothing is split on the axis */
     for (int32_t v = 0; v < self->value_count; v++) weigh(self, &self->values[v]);
     account(self, -1, true);
     choose(self);
@@ -433,6 +437,7 @@ AmStatus open_states_choose(Completion *completion, Arena *scratch, const PlanCo
                     .choices = context->choices,
                     .completion = completion,
                     .values = ARENA_ARRAY(scratch, OpenValue, decided + 1),
+                    .part = ARENA_ARRAY(scratch, int32_t, decided + 1),
                     .value_of = ARENA_ARRAY(scratch, int32_t, count + 1),
                     .fixed = ARENA_ARRAY(scratch, uint8_t, context->choices->first_operand[count] + 1),
                     .needs = ARENA_ARRAY(scratch, uint8_t, count + 1),
@@ -442,7 +447,7 @@ AmStatus open_states_choose(Completion *completion, Arena *scratch, const PlanCo
     for (int32_t axis = 0; axis < mesh->axis_count; axis++) {
         self.axis = axis;
         self.parts = mesh->axes[axis].size;
-        if (mesh->axes[axis].size > 1 && !mesh->axes[axis].shares) settle_axis(&self);
+        if (mesh->axes[axis].size > 1 && !mesh->axes[axis].shares && is_used(&self)) settle_axis(&self);
     }
     arena_release(scratch, mark);
     return AM_OK;
