@@ -80,20 +80,20 @@ static AmStatus join_movements(ProgramInstruction *target, const Program *progra
 }
 
 /* leader[i]: instruction that i is merged into (itself where it is not). Levels
- * are those of merged instructions, so members of earlier merges share one. */
+ * are those of merged instructions, so members of earlier merges share one. `*order` is that of
+ * the program as merged so far; it becomes NULL if more is merged. */
 static AmStatus assign_buckets(const Program *program, const ProgramGraph *graph, const uint8_t *axes_of,
-                               uint8_t axes, int32_t *leader, AmError *error) {
+                               uint8_t axes, int32_t *leader, const int32_t **order, AmError *error) {
     Arena *arena = program->arena;
     int32_t count = graph->count, candidates = 0;
-    const int32_t *order;
-    TRY(program_order(&order, program, graph, leader, error));
+    if (!*order) TRY(program_order(order, program, graph, leader, error));
     for (int32_t i = 0; i < count; i++) candidates += axes_of[i] == axes;
     int32_t *level = ARENA_ARRAY(arena, int32_t, count + 1);
     Bucket *buckets = ARENA_ARRAY(arena, Bucket, candidates);
     if (arena->failed) return am_fail_memory(error, count);
     int32_t bucket_count = 0, oldest = 0;
     for (int32_t place = 0; place < count; place++) {
-        int32_t i = order[place];
+        int32_t i = (*order)[place];
         int32_t *own = &level[leader[i]];
         for (int32_t e = graph->first[i]; e < graph->first[i + 1]; e++) {
             int32_t producer = graph->producers[e];
@@ -120,19 +120,16 @@ static AmStatus assign_buckets(const Program *program, const ProgramGraph *graph
             if (bucket_count - oldest > 64) oldest = bucket_count - 64;
         }
         found->bytes += bytes;
-        found->count++;
+        if (found->count++ > 0) *order = NULL;
         leader[i] = found->leader;
     }
     return AM_OK;
 }
 
 /* Rebuilds the instruction list in order, members folded into their leaders. */
-static AmStatus apply_merges(Program *program, const ProgramGraph *graph, const int32_t *leader,
-                             AmError *error) {
+static AmStatus apply_merges(Program *program, const int32_t *order, const int32_t *leader, AmError *error) {
     Arena *arena = program->arena;
     int32_t count = program->instruction_count;
-    const int32_t *order;
-    TRY(program_order(&order, program, graph, leader, error));
     int32_t *members = ARENA_ARRAY(arena, int32_t, count + 1);
     int32_t *renamed = ARENA_ARRAY(arena, int32_t, program->value_count + 1);
     ProgramInstruction *instructions = ARENA_ARRAY(arena, ProgramInstruction, count + 1);
@@ -205,9 +202,14 @@ AmStatus program_merge_collectives(Program *program, AmError *error) {
         axes_of[i] = (uint8_t)merging_class(program, &graph, i);
         uses[axes_of[i]]++;
     }
-    for (int32_t axes = 1; axes < MERGE_CLASSES; axes++)
-        if (uses[axes] > 1) TRY(assign_buckets(program, &graph, axes_of, (uint8_t)axes, leader, error));
-    for (int32_t i = 0; i < count; i++)
-        if (leader[i] != i) return apply_merges(program, &graph, leader, error);
-    return AM_OK;
+    const int32_t *order = NULL;
+    bool is_merged = false;
+    for (int32_t axes = 1; axes < MERGE_CLASSES; axes++) {
+        if (uses[axes] < 2) continue;
+        TRY(assign_buckets(program, &graph, axes_of, (uint8_t)axes, leader, &order, error));
+        is_merged |= !order;
+    }
+    if (!is_merged) return AM_OK;
+    if (!order) TRY(program_order(&order, program, &graph, leader, error));
+    return apply_merges(program, order, leader, error);
 }

@@ -67,7 +67,8 @@ AmStatus program_graph(ProgramGraph *graph, const Program *program, AmError *err
     for (int32_t i = 0; i < count; i++) {
         const ProgramInstruction *instruction = &program->instructions[i];
         for (int32_t k = 0; k < instruction->result_count; k++) maker[instruction->first_result + k] = i;
-        meets[i] = program_instruction_meets(instruction, program->is_uneven);
+        bool may_meet = instruction->kind != PROGRAM_COMPUTE || instruction->region_count > 0;
+        meets[i] = may_meet && program_instruction_meets(instruction, program->is_uneven);
         edges += instruction->operand_count + meets[i];
         for (int32_t k = 1; k < program_joined(program, i); k++) edges += instruction[k].operand_count;
     }
@@ -155,17 +156,22 @@ static AmStatus order_groups(int32_t *order, Arena *arena, const Program *progra
     int32_t *waiting = ARENA_ARRAY(arena, int32_t, count + 1); /* [leader]: operands still to come */
     int32_t *next_member = ARENA_ARRAY(arena, int32_t, count + 1);
     int32_t *last_member = ARENA_ARRAY(arena, int32_t, count + 1);
+    int32_t *awaited = ARENA_ARRAY(arena, int32_t, count + 1); /* the leader, or -1 for what is late */
     ReadySet ready;
     ready_make(&ready, arena, count);
     bool *late = find_late(arena, program, graph, leader);
     if (arena->failed) return am_fail_memory(error, count);
+    for (int32_t i = 0; i < count; i++) awaited[i] = late[i] ? -1 : leader[i];
     for (int32_t i = 0; i < count; i++) {
-        int32_t own = leader[i];
+        int32_t own = leader[i], edges = 0;
         next_member[i] = -1;
         if (own != i) next_member[last_member[own]] = i;
         last_member[own] = i;
-        for (int32_t e = graph->first[i]; e < graph->first[i + 1]; e++)
-            waiting[own] += leader[graph->producers[e]] != own && !late[graph->producers[e]];
+        for (int32_t e = graph->first[i]; e < graph->first[i + 1]; e++) {
+            int32_t producer = awaited[graph->producers[e]];
+            edges += producer >= 0 && producer != own;
+        }
+        waiting[own] += edges;
     }
     for (int32_t i = 0; i < count; i++)
         if (leader[i] == i && waiting[i] == 0 && !late[i]) ready_add(&ready, i);
