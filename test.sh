@@ -140,7 +140,7 @@ test_threads() (
   unset AUTOMAP_FULL
   names=$(grep -lE '"(executor/(comm|run|actors|channel|feed|cpu/team)|actor_|(runner|loop|comm|region|training|process|split|plan|transfer|micro_batch|checkpoint)_case|planners/search|base/parallel)' tests/unit/test_*.c |
     xargs -n1 basename -s .c | grep -vE '_mpi$|^test_(cuda|generated|embedded)_' |
-    grep -vxE 'test_(rule_cases|halo_models|plans_by_chance|search|memory_plan|run_memory|checkpoint_damage)')
+    grep -vxE 'test_(rule_cases|halo_models|plans_by_chance|search|additive|memory_plan|run_memory|checkpoint_damage)')
   targets=$names configure_and_build build-tsan "${sanitized[@]}" -DAUTOMAP_SANITIZE=thread &&
     run_tests build-tsan -R "^($(paste -sd '|' <<<"$names"))\$"
 )

@@ -3,19 +3,21 @@
  * random. All numbers are whole and small, so every split equals one device bit
  * for bit, whatever the order of its sums. */
 #include "loop_case.h"
+#include "sample.h"
 
 static void test_data_parallel(void **state) {
     (void)state;
     const Split splits[] = {
         {"data=2", choose_batch, 0}, {"data=4", choose_batch, 0}, {"data=3", choose_batch, 0}};
-    for (int32_t m = 0; m < LOOP_MODULES; m++) loop_check(loop_modules[m], "cpu", NULL, splits, 3);
+    for (int32_t m = 0; m < LOOP_MODULES; m++)
+        loop_check(loop_modules[m], "cpu", NULL, splits, sample_of(3, 2));
 }
 
 static void test_any_split(void **state) {
     (void)state;
     static const char *const meshes[] = {"model=2", "model=3", "data=2,model=2", "model=4"};
     int32_t inside[LOOP_MODULES] = {0};
-    for (uint64_t seed = 0; seed < 8; seed++) {
+    for (uint64_t seed = 0; seed < (uint64_t)sample_of(8, 4); seed++) {
         const Split split = {meshes[seed % 4], choose_some, seed};
         for (int32_t m = 0; m < LOOP_MODULES; m++)
             inside[m] += loop_check(loop_modules[m], "cpu", NULL, &split, 1);
@@ -30,7 +32,7 @@ static void test_scans_of_the_zoo(void **state) {
         const char *model;
         double loss, state;
     } rows[] = {{"llama_tiny", 1e-2, 1e-1}, {"lstm_tiny", 2e-6, 1e-4}, {"accumulated_tiny", 2e-6, 1e-4}};
-    for (int32_t m = 0; m < 3; m++) {
+    for (int32_t m = 0; m < sample_of(3, 2); m++) {
         check_split(rows[m].model, (Split){NULL, NULL, 0}, rows[m].loss, rows[m].state);
         check_split(rows[m].model, (Split){"data=2", choose_batch, 0}, rows[m].loss, rows[m].state);
         check_split(rows[m].model, (Split){"data=2,model=2", choose_some, 1}, rows[m].loss, rows[m].state);

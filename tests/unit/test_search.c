@@ -9,7 +9,7 @@
  * expert plans to start from. */
 static void test_dqn_equals_exhaustive(void **state) {
     (void)state;
-    int32_t random_was_worse = 0, cases = sample_of(24, 6);
+    int32_t random_was_worse = 0, cases = sample_of(24, 4);
     for (int32_t number = 0; number < cases; number++) {
         Random random;
         random_seed(&random, 1000 + (uint64_t)number);

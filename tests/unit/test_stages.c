@@ -49,7 +49,7 @@ static void check_stages(const char *model, const char *mesh, Choose *choose, ui
 
 static void test_cuts_by_chance(void **state) {
     (void)state;
-    for (uint64_t seed = 0; seed < (uint64_t)sample_of(6, 2); seed++) {
+    for (uint64_t seed = 0; seed < (uint64_t)sample_of(6, 1); seed++) {
         check_stages("mlp_tiny", "data=1", choose_batch, seed, 2e-6);
         check_stages("exact_linear", "data=2", choose_some, seed, 0);
         check_stages("exact_gather", "data=2", choose_some, seed, 0);
