@@ -1,26 +1,61 @@
 /* automap explain: why a plan is what it is. */
+#include <string.h>
+
+#include "base/file.h"
 #include "cli/common.h"
 #include "planners/explain.h"
 
-static AmStatus explain(const Cli *cli, Arena *arena, PlanContext *context, json_t **root, Cluster **cluster,
-                        AmError *error) {
-    Plan *plan;
-    Explanation *explanation;
-    ExplainOptions options = {0};
-    TRY(cli_integer(cli, "--evaluations", 1, INT32_MAX, &options.simulations, error));
-    TRY(plan_read(&plan, root, arena, context, cli->arguments[0], error));
-    TRY(cluster_from_json(cluster, arena, plan->cluster_description, cli->arguments[0], error));
-    TRY(explain_plan(&explanation, arena, context, plan, *root, *cluster, &options, error));
+/* Two documents in one stream could be read as neither. */
+static AmStatus check_page_path(const Cli *cli, AmError *error) {
+    const char *page = cli_text(cli, "--html"), *report = cli_text(cli, "-o");
+    if (!page) return AM_OK;
+    if (strcmp(page, "-") == 0 && (!report || strcmp(report, "-") == 0))
+        return am_fail(error, AM_ERROR_USAGE, "",
+                       "--html - and the report would both be on stdout: expected -o FILE");
+    return file_check_writable(page, error);
+}
+
+/* --html: a page of its own, beside what goes to the output. */
+static AmStatus write_page(const Cli *cli, const Explanation *explanation, const char *title,
+                           AmError *error) {
+    const char *path = cli_text(cli, "--html");
+    if (!path) return AM_OK;
+    Text page = {0};
+    explanation_print_html(&page, explanation, title);
+    AmStatus status = page.failed ? am_fail_memory(error, (int64_t)page.capacity)
+                                  : file_write(path, page.data, page.length, error);
+    text_free(&page);
+    return status;
+}
+
+static AmStatus print(const Cli *cli, const Explanation *explanation, const char *title, const Plan *plan,
+                      const PlanContext *context, AmError *error) {
     if (cli_has(cli, "--json"))
         return cli_output_json(cli,
                                explanation_to_json(explanation, plan_context_used(plan, context)->classes),
                                JSON_STYLE_COMPACT, error);
     Text text = {0};
-    text_append(&text, "%s on cluster %s\n", plan->module_name, plan->cluster_name);
+    text_append(&text, "%s\n", title);
     explanation_print(&text, explanation);
     AmStatus status = cli_output(cli, &text, error);
     text_free(&text);
     return status;
+}
+
+static AmStatus explain(const Cli *cli, Arena *arena, PlanContext *context, json_t **root, Cluster **cluster,
+                        AmError *error) {
+    Plan *plan;
+    Explanation *explanation;
+    ExplainOptions options = {.with_timeline = cli_has(cli, "--html")};
+    TRY(check_page_path(cli, error));
+    TRY(cli_integer(cli, "--evaluations", 1, INT32_MAX, &options.simulations, error));
+    TRY(plan_read(&plan, root, arena, context, cli->arguments[0], error));
+    TRY(cluster_from_json(cluster, arena, plan->cluster_description, cli->arguments[0], error));
+    TRY(explain_plan(&explanation, arena, context, plan, *root, *cluster, &options, error));
+    const char *title = arena_format(arena, "%s on cluster %s", plan->module_name, plan->cluster_name);
+    if (!title) return am_fail_memory(error, 0);
+    TRY(write_page(cli, explanation, title, error));
+    return print(cli, explanation, title, plan, context, error);
 }
 
 static AmStatus run(const Cli *cli, AmError *error) {
@@ -38,6 +73,7 @@ static AmStatus run(const Cli *cli, AmError *error) {
 }
 
 static const CliOption options[] = {
+    {"--html", "R.html", "write the same as a page of its own, with a timeline of the stages", false},
     {"--evaluations", "N", "changes to simulate at most (default: by the module's size, at least 24)", false},
     CLI_OPTION_ROLES,
     {0}};
@@ -45,8 +81,8 @@ static const CliOption options[] = {
 const CliCommand CLI_EXPLAIN = {
     .name = "explain",
     .arguments = "PLAN MODEL",
-    .summary =
-        "why: every decision and what the step costs without it, and the collectives with their origin",
+    .summary = "why: what each stage has, and what each decision, cut and number is worth, with the "
+               "collectives' origin",
     .least_arguments = 2,
     .most_arguments = 2,
     .options = options,

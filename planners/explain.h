@@ -72,7 +72,8 @@ typedef struct ExplainedCut {
     int32_t part;        /* before it; where stages are in chunks, chunk c of stage s is part c S + s */
     int32_t stages[2];   /* before and behind it */
     int32_t instruction; /* the first behind it */
-    const char *op_name, *source; /* of the first with FLOPs behind it */
+    const char *op_name, *source; /* of the first operator behind it that has a name */
+    const char *weight;           /* path of the first weight that an operator behind it takes, or "" */
     TransferTotal up, down;
     ExplainedMove earlier, later; /* one unit */
 } ExplainedCut;

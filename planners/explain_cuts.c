@@ -31,6 +31,37 @@ static void name_place(const Explainer *self, int32_t instruction, const char **
     }
 }
 
+/* Operators between a weight and what takes it. */
+enum { MOST_VIEWS = 8 };
+
+/* The weight that an operand is, perhaps converted, broadcast or reshaped. */
+static const char *weight_of(const PlanContext *whole, int32_t operand) {
+    const IrRoles *roles = whole->roles;
+    const IrInstruction *at = &whole->canonical->instructions[operand];
+    for (int32_t k = 0; k < MOST_VIEWS && at->opcode != IR_PARAMETER && at->operand_count == 1; k++)
+        at = &whole->canonical->instructions[at->operands[0]];
+    if (at->opcode != IR_PARAMETER) return "";
+    for (int32_t p = 0; p < roles->parameter_count; p++)
+        if (roles->parameters[p].role == IR_ROLE_WEIGHT &&
+            &whole->canonical->instructions[roles->parameters[p].instruction] == at)
+            return roles->parameters[p].path;
+    return "";
+}
+
+/* The first weight that is taken from an instruction on. */
+static const char *first_weight(const PlanContext *whole, int32_t instruction) {
+    for (int32_t i = instruction; i < whole->rules->entry_count; i++) {
+        const IrInstruction *at = &whole->canonical->instructions[i];
+        if (whole->roles->phases[i] != IR_PHASE_FORWARD || !whole->choices->live[i]) continue;
+        if (at->operand_count < 2) continue;
+        for (int32_t o = 0; o < at->operand_count; o++) {
+            const char *path = weight_of(whole, at->operands[o]);
+            if (path[0]) return path;
+        }
+    }
+    return "";
+}
+
 static void add_total(TransferTotal *total, const TransferTotal *more) {
     total->count += more->count;
     total->bytes += more->bytes;
@@ -71,6 +102,7 @@ static AmStatus list_cuts(Explainer *self) {
                               .instruction = ranges[k + 1].first,
                               .earlier = {.instruction = -1},
                               .later = {.instruction = -1}};
+        cut->weight = first_weight(self->whole, cut->instruction);
         name_place(self, cut->instruction, &cut->op_name, &cut->source);
         add_crossing(self, cut);
     }

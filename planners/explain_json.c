@@ -62,8 +62,9 @@ static json_t *cuts_to_json(const Explanation *self) {
     for (int32_t k = 0; k < self->cut_count; k++) {
         const ExplainedCut *row = &self->cuts[k];
         json_array_append_new(
-            rows, json_pack("{s:i, s:[i, i], s:i, s:o, s:o, s:o, s:o, s:o, s:o}", "part", row->part, "stages",
-                            row->stages[0], row->stages[1], "instruction", row->instruction, "op_name",
+            rows, json_pack("{s:i, s:[i, i], s:i, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "part", row->part,
+                            "stages", row->stages[0], row->stages[1], "instruction", row->instruction,
+                            "weight", plan_string_to_json(row->weight), "op_name",
                             plan_string_to_json(row->op_name), "source", plan_string_to_json(row->source),
                             "up", total_to_json(&row->up), "down", total_to_json(&row->down), "earlier",
                             move_to_json(&row->earlier), "later", move_to_json(&row->later)));
