@@ -104,7 +104,7 @@ typedef enum ExplainedWork {
 typedef struct ExplainedSpan {
     int32_t stage;
     ExplainedWork work;
-    int32_t turn; /* how many of that work the stage began before */
+    int32_t turn; /* of its loop; of several chunks each counts for itself */
     double start, end;
 } ExplainedSpan;
 
@@ -126,7 +126,7 @@ typedef struct Explanation {
     int32_t decision_count;
     ExplainedCollective *collectives; /* by stage, most time first */
     int32_t collective_count;
-    ExplainedSpan *spans; /* in order of time where the timeline was asked for */
+    ExplainedSpan *spans; /* by stage, where the timeline was asked for */
     int32_t span_count;
     int32_t simulated, left_out; /* changes */
 } Explanation;

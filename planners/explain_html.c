@@ -22,10 +22,9 @@ static const struct {
 static const char style[] =
     "<style>\n"
     ":root{--page:#fbfbf9;--ink:#1c1c1a;--faint:#6b6a66;--line:#dcdad4;--forward:#3b76c4;--backward:#e39a3b;"
-    "--update:#2c8c66;--collective:#7c58b8;--transfer:#c23b4e;--rest:#b9b6ae}\n"
+    "--update:#2c8c66;--collective:#7c58b8;--transfer:#c23b4e}\n"
     "@media (prefers-color-scheme:dark){:root{--page:#1a1a19;--ink:#f1f0ec;--faint:#a5a39c;--line:#3a3935;"
-    "--forward:#5b95e0;--backward:#e0a04a;--update:#45b388;--collective:#a283dc;--transfer:#e0606f;"
-    "--rest:#5d5b55}}\n"
+    "--forward:#5b95e0;--backward:#e0a04a;--update:#45b388;--collective:#a283dc;--transfer:#e0606f}}\n"
     "body{background:var(--page);color:var(--ink);font:14px/1.45 system-ui,sans-serif;max-width:1180px;"
     "margin:24px auto;padding:0 16px}\n"
     "h1{font-size:22px;margin:0}h2{font-size:16px;margin:28px 0 8px}p{color:var(--faint);margin:4px 0 12px}\n"
@@ -37,7 +36,8 @@ static const char style[] =
     "text.faint{fill:var(--faint)}text.turn{fill:#fff;font-size:10px;pointer-events:none}\n"
     "line{stroke:var(--line)}.frame{fill:none;stroke:var(--line)}\n"
     ".forward{fill:var(--forward)}.backward{fill:var(--backward)}.update{fill:var(--update)}"
-    ".collective{fill:var(--collective)}.transfer{fill:var(--transfer)}.rest{fill:var(--rest)}\n"
+    ".collective{fill:var(--collective)}.transfer{fill:var(--transfer)}\n"
+    ".forward,.backward,.update{stroke:var(--page);stroke-width:.6}\n"
     ".key{display:inline-block;margin-right:18px}.key svg{display:inline;width:11px;height:11px;"
     "margin-right:6px}\n"
     "</style>\n";

@@ -1,0 +1,198 @@
+# labels: cpu e2e
+# timeout: 300
+"""What `automap explain` says of a plan is what `automap simulate` says of the plans it compares with.
+
+Every change that it prices (a cut moved, another number of micro-batches, another schedule, a decision taken
+out) is made in the plan file and simulated; stages, transfers and memory are held against the simulation of
+the plan itself. The page is well formed and needs nothing from outside.
+
+Run as `AUTOMAP=build/automap python3 tests/e2e/test_explain.py`.
+"""
+
+import html.parser
+import json
+import math
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+
+AUTOMAP = os.environ.get("AUTOMAP", "build/automap")
+MODELS = pathlib.Path(__file__).resolve().parents[2] / "datasets" / "models"
+VOID = {"meta", "line", "rect"}
+PIPELINE = ["--space", "pipeline", "--searcher", "expert", "--expert", "even_pipeline", "--mesh", "data=2"]
+CASES = [
+    ("gpt2_tiny", ["--cluster", "host:4", *PIPELINE, "--micro-batches", "4"]),
+    ("gpt2_tiny", ["--cluster", "host:4", *PIPELINE, "--micro-batches", "1"]),
+    ("gpt2_tiny", ["--cluster", "host:4", *PIPELINE, "--micro-batches", "4", "--schedule", "interleaved_1f1b"]),
+    ("t5_tiny", ["--cluster", "whale-pp", "--space", "hybrid", "--micro-batches", "4"]),
+    ("mlp_tiny", ["--cluster", "host:4", "--space", "operator", "--evaluations", "40"]),
+]
+
+
+def automap(*arguments, **environment):
+    done = subprocess.run([AUTOMAP, *map(str, arguments)], capture_output=True, text=True,
+                          env=os.environ | environment)  # fmt: skip
+    assert done.returncode == 0, f"automap {' '.join(map(str, arguments))}: {done.returncode}\n{done.stderr}"
+    return done.stdout
+
+
+def near(a, b):
+    return math.isclose(a, b, rel_tol=1e-9, abs_tol=1e-15)
+
+
+def simulated(root, model, path):
+    """Step seconds of an edited plan."""
+    changed = {key: value for key, value in root.items() if key not in ("parameters", "decisions")}
+    path.write_text(json.dumps(changed))
+    return json.loads(automap("simulate", path, model, "--json"))["step_seconds"]
+
+
+def copy(root):
+    return json.loads(json.dumps(root))
+
+
+def with_cut(root, old, new):
+    changed = copy(root)
+    for stage in changed["stages"]:
+        stage["ranges"] = [[new if place == old else place for place in pair] for pair in stage["ranges"]]
+    return changed
+
+
+def without(root, decision):
+    """The plan without a decision of one entry; None where it has several."""
+    if decision["classes"] != 1:
+        return None
+    changed = copy(root)
+    entries = changed["stages"][decision["stage"]]["lists"][decision["axis"]]
+    found = [e for e in entries if e["class"] == decision["class"] and e["kind"] == decision["kind"]]
+    assert len(found) == 1, f"{decision}: {len(found)} entries"
+    entries.remove(found[0])
+    return changed
+
+
+def check_changes(root, model, told, path):
+    """How many changes were compared."""
+    compared = []
+
+    def compare(what, changed, row, key="step_seconds"):
+        if changed is None or row is None or row[key] is None:
+            return
+        seconds = simulated(changed, model, path)
+        assert near(seconds, row[key]), f"{what}: {row[key]} is told, {seconds} simulated"
+        compared.append(what)
+
+    for cut in told["cuts"]:
+        for side in ("earlier", "later"):
+            if cut[side]:
+                moved = with_cut(root, cut["instruction"], cut[side]["instruction"])
+                compare(f"cut {cut['instruction']} {side}", moved, cut[side])
+    for row in told["alternatives"]:
+        changed = copy(root)
+        key = {"micro-batches": "micro_batches", "schedule": "schedule"}[row["what"]]
+        changed[key] = int(row["value"]) if key == "micro_batches" else row["value"]
+        compare(f"{row['what']} {row['value']}", changed, row)
+    for decision in told["decisions"]:
+        compare(f"without {decision['path']}", without(root, decision), decision, "seconds_without")
+    return compared
+
+
+def check_stages(root, model, told, plan):
+    seen = json.loads(automap("simulate", plan, model, "--json"))
+    assert told["step_seconds"] == seen["step_seconds"] and told["peak_bytes"] == seen["peak_bytes"]
+    assert len(told["stages"]) == len(root["stages"])
+    assert near(sum(stage["flops_share"] for stage in told["stages"]), 1)
+    assert near(sum(stage["weight_share"] for stage in told["stages"]), 1)
+    for stage in told["stages"]:
+        first, count = stage["first_rank"], stage["devices"]
+        devices = seen["devices"][first : first + count]
+        for key in ("compute_seconds", "communication_seconds", "idle_seconds"):
+            assert math.isclose(stage[key], sum(d[key] for d in devices) / count, rel_tol=1e-6, abs_tol=1e-12), key
+        assert stage["memory"]["peak_bytes"] == max(d["peak_bytes"] for d in devices)
+    assert near(sum(row["bytes"] for row in told["transfers"]), seen["transfers"]["bytes"])
+    assert sum(row["count"] for row in told["transfers"]) == seen["transfers"]["count"]
+    if len(told["stages"]) == 2 and len(told["cuts"]) == 1:
+        cut = told["cuts"][0]
+        assert near(cut["up"]["bytes"] + cut["down"]["bytes"], seen["transfers"]["bytes"])
+
+
+class Page(html.parser.HTMLParser):
+    """Checks that what is opened is closed, and counts the boxes of the timeline."""
+
+    def __init__(self):
+        super().__init__()
+        self.open, self.boxes, self.tables = [], {}, 0
+
+    def handle_starttag(self, tag, attributes):
+        assert tag not in ("script", "link", "img", "iframe"), f"<{tag}>"
+        attributes = dict(attributes)
+        assert not {"src", "href", "onload"} & set(attributes), attributes
+        self.tables += tag == "table"
+        if tag == "rect" and "y" in attributes:
+            self.boxes.setdefault(attributes["class"], []).append(attributes)
+        if tag not in VOID or tag == "rect":
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag, attributes):
+        self.handle_starttag(tag, attributes)
+        if tag not in VOID or tag == "rect":
+            self.handle_endtag(tag)
+
+    def handle_endtag(self, tag):
+        assert self.open and self.open[-1] == tag, f"</{tag}> closes {self.open[-1:]}"
+        self.open.pop()
+
+
+def check_page(root, model, plan, path):
+    automap("explain", plan, model, "--html", path)
+    page, text = Page(), path.read_text()
+    page.feed(text)
+    page.close()
+    assert not page.open, page.open
+    assert "http" not in text and "@import" not in text, "the page takes something from outside"
+    assert page.tables >= 3
+    turns = root["micro_batches"]
+    for work in ("forward", "backward"):
+        boxes = page.boxes[work]
+        least = turns * len(root["stages"])
+        assert least <= len(boxes) <= 16 * least, f"{len(boxes)} boxes of {least} turns of the {work} pass"
+        assert f"{work} pass {turns - 1}," in text and f"{work} pass {turns}," not in text, f"{turns} turns"
+
+
+def check_budget(model, plan, told):
+    few = json.loads(automap("explain", plan, model, "--json", "--evaluations", "1"))
+    assert few["simulated"] == 1 and few["simulated"] + few["left_out"] == told["simulated"] + told["left_out"]
+    if told["decisions"]:
+        assert few["decisions"][-1]["seconds_without"] is None
+        assert "not taken out; --evaluations" in automap("explain", plan, model, "--evaluations", "1")
+
+
+def check_case(name, options, directory):
+    model = MODELS / name / "model.hlo.pb"
+    plan, changed, page = directory / "plan.json", directory / "changed.json", directory / "page.html"
+    automap("search", model, *options, "-o", plan)
+    root = json.loads(plan.read_text())
+    text = automap("explain", plan, model, "--json")
+    assert text == automap("explain", plan, model, "--json", AUTOMAP_THREADS="1"), "threads change what is told"
+    told = json.loads(text)
+    check_stages(root, model, told, plan)
+    compared = check_changes(root, model, told, changed)
+    check_page(root, model, plan, page)
+    check_budget(model, plan, told)
+    print(f"{name}, {len(root['stages'])} stages, {root['schedule']}: {len(compared)} changes as simulated")
+    return compared
+
+
+def main():
+    compared = []
+    with tempfile.TemporaryDirectory() as directory:
+        for name, options in CASES:
+            compared += check_case(name, options, pathlib.Path(directory))
+    for what in ("cut", "micro-batches", "schedule", "without"):
+        assert any(row.startswith(what) for row in compared), f"no {what} was compared"
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
