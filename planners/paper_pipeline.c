@@ -181,7 +181,10 @@ static double length_of(const Pipelining *self, const Stage *stages, int32_t cou
     walk_turns(&turns, ended);
     for (int32_t s = 0; s < count; s++) {
         double update = stages[s].end->seconds[PAPER_UPDATE] - stages[s].first->seconds[PAPER_UPDATE];
-        length = fmax(length, ended[s] + reduced_after(self, stages, count, s) + update);
+        double reduced = reduced_after(self, stages, count, s);
+        int32_t weights = stages[s].end->weights - stages[s].first->weights;
+        double behind = fmax(weights > 0 ? reduced / weights : reduced, reduced - turns.backward[s]);
+        length = fmax(length, ended[s] + behind + update);
     }
     return length + (self->shared.micro_batches - turns.count) * longest;
 }

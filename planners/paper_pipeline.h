@@ -11,10 +11,11 @@
  * When all cuts are made the reward is 1 / L, or -1 / sqrt(L) where a stage does not fit in its devices'
  * memory; L is the length of the pipeline, in units of that of a perfect one without transfers:
  *
- *   L = max_s (e_s + all_reduce_s + update_s)
+ *   L = max_s (e_s + max(A_s / w_s, A_s - B_s) + update_s)
  *
  * where e_s is when stage s has ended its last turn in 1F1B: F_s, B_s and the transfers between stages,
- * walked through turn by turn. A stage's all-reduce begins when its own last turn has ended.
+ * walked through turn by turn. The all-reduces of a stage's w_s gradients, A_s seconds in all, begin as its
+ * last backward turn yields them and go on beside it; the last one has to wait for its end.
  */
 #ifndef PLANNERS_PAPER_PIPELINE_H
 #define PLANNERS_PAPER_PIPELINE_H

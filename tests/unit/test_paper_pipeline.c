@@ -185,6 +185,9 @@ static void test_published_cuts(void **state) {
         assert_true(report->pipeline_seconds <= 1.01 * report->shortest_seconds);
         assert_true(report->pipeline_seconds >= report->shortest_seconds);
         assert_true(result.plan->predicted_step_seconds == again.plan->predicted_step_seconds);
+        /* The simulator, which hides updates too, says somewhat less. */
+        double ratio = report->pipeline_seconds / result.plan->predicted_step_seconds;
+        assert_true(ratio > 1 && ratio < (k == 0 ? 1.05 : 1.18));
         cluster_free(cluster);
     }
 }
