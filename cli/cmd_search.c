@@ -81,9 +81,7 @@ static AmStatus read_options(const Cli *cli, SearchOptions *options, AmError *er
                        searcher_name((Searcher)searcher));
     TRY(dqn_device_check((DqnDevice)device, error));
     options->agent = cli_text(cli, "--agent");
-    if (options->agent && space != SPACE_HYBRID && searcher != SEARCHER_AGENT)
-        return am_fail(error, AM_ERROR_USAGE, "", "--agent cuts pipelines: it goes with --space hybrid");
-    if (searcher == SEARCHER_AGENT && !cli_has(cli, "--space")) space = SPACE_HYBRID;
+    options->is_even = cli_has(cli, "--even");
     options->objective = (SearchObjective)objective;
     options->space = (PlanSpace)space;
     options->searcher = (Searcher)searcher;
@@ -92,6 +90,23 @@ static AmStatus read_options(const Cli *cli, SearchOptions *options, AmError *er
     if (expert >= EXPERT_COUNT) expert_alias(expert - EXPERT_COUNT, &options->expert);
     options->device = (DqnDevice)device;
     options->seed = (uint64_t)seed;
+    return AM_OK;
+}
+
+/* What the options leave of all spaces, and the option that does. The shardings to keep are not read yet. */
+static AmStatus narrow(const Cli *cli, SearchOptions *options, const char **narrowed_by, AmError *error) {
+    const char *option = search_narrow(options);
+    bool is_joint = search_spans_stages(options);
+    if (is_joint && options->space == SPACE_AUTO && cli_has(cli, "--keep-shardings")) {
+        options->space = SPACE_SINGLE_STAGE;
+        option = "--keep-shardings";
+        is_joint = false;
+    }
+    *narrowed_by = option;
+    if (options->agent && !is_joint)
+        return am_fail(error, AM_ERROR_USAGE, "",
+                       "--agent cuts pipelines: it goes with --space auto or hybrid");
+    if (is_joint && !cli_has(cli, "--evaluations")) options->evaluations = 0; /* by the module */
     return AM_OK;
 }
 
@@ -131,7 +146,8 @@ static AmStatus read_schedule(const Cli *cli, SearchOptions *options, AmError *e
                        "--schedule %.60s: expected gpipe, 1f1b, interleaved_1f1b or zb_h1",
                        options->schedule);
     if (options->schedule && !search_has_stages(options))
-        return am_fail(error, AM_ERROR_USAGE, "", "--schedule is of pipelines: it needs --space pipeline");
+        return am_fail(error, AM_ERROR_USAGE, "",
+                       "--schedule is of pipelines: this search is for plans of one stage");
     if (!cli_has(cli, "--chunks")) return AM_OK;
     if (kind != SCHEDULE_INTERLEAVED)
         return am_fail(error, AM_ERROR_USAGE, "", "--chunks needs --schedule interleaved_1f1b");
@@ -147,7 +163,7 @@ static AmStatus read_micro_batching(const Cli *cli, const SearchOptions *options
     const char *const *names;
     int32_t count = cli_texts(cli, "--relax", &names);
     bool is_paper = options->objective == OBJECTIVE_PAPER && options->space == SPACE_PIPELINE;
-    bool is_searched = is_paper || options->space == SPACE_HYBRID; /* as many as suit the search */
+    bool is_searched = is_paper || search_spans_stages(options); /* as many as suit the search */
     int64_t micro_batches = is_searched ? 0 : 1;
     if (text && strcmp(text, "auto") == 0) micro_batches = 0;
     else TRY(cli_integer(cli, "--micro-batches", 1, MICRO_BATCHES_MOST, &micro_batches, error));
@@ -179,7 +195,8 @@ static const char *default_plan_file(Arena *arena, const char *model) {
 
 /* What the search was told, for the plan file; nothing that depends on the clock. */
 static json_t *settings_to_json(const SearchOptions *options) {
-    json_t *settings = json_pack("{s:I, s:f, s:s?}", "evaluations", (json_int_t)options->evaluations,
+    json_t *settings = json_pack("{s:o, s:f, s:s?}", "evaluations",
+                                 options->evaluations > 0 ? json_integer(options->evaluations) : json_null(),
                                  "memory_fraction", options->memory_fraction, "mesh", options->mesh);
     if (settings && options->searcher == SEARCHER_EXPERT)
         json_object_set_new(settings, "expert", json_string(expert_name(options->expert)));
@@ -276,22 +293,83 @@ static void print_memory(Text *text, const Searched *self) {
     text_append_string(text, "\n");
 }
 
+static void print_mesh(Text *text, const Mesh *mesh) {
+    for (int32_t axis = 0; axis < mesh->axis_count; axis++)
+        text_append(text, "%s%s=%d", axis ? " " : "", mesh->axes[axis].name, mesh->axes[axis].size);
+}
+
+/* Devices that follow one another as their first and last. */
+static void print_devices(Text *text, const PlanStage *stage) {
+    for (int32_t d = 0, first = 0, count = stage->mesh.device_count; d < count; d++) {
+        if (d + 1 < count && stage->devices[d + 1] == stage->devices[d] + 1) continue;
+        text_append(text, "%s%d", first ? "," : "", stage->devices[first]);
+        if (d > first) text_append(text, "-%d", stage->devices[d]);
+        first = d + 1;
+    }
+}
+
+/* The most that is kept in shards over some axis: ZeRO's levels. */
+static const char *kept_in_shards(const PlanStage *stage) {
+    static const char *const levels[PLAN_ENTRY_KINDS] = {[PLAN_COMPUTE] = "nothing",
+                                                         [PLAN_OPTIMIZER] = "optimizer",
+                                                         [PLAN_GRADIENTS] = "optimizer, gradients",
+                                                         [PLAN_WEIGHTS] = "optimizer, gradients, weights"};
+    PlanEntryKind most = PLAN_COMPUTE;
+    for (int32_t axis = 0; axis < stage->mesh.axis_count; axis++)
+        for (int32_t e = 0; e < stage->lists[axis].count; e++) {
+            PlanEntryKind kind = stage->lists[axis].entries[e].kind;
+            if (kind != PLAN_COMPUTE && (most == PLAN_COMPUTE || kind < most)) most = kind;
+        }
+    return levels[most];
+}
+
+/* One row for each stage of several. */
+static void print_stages(Text *text, const Plan *plan) {
+    Text rows = {0};
+    text_append_string(&rows, "stage\tdevices\tmesh\tin shards besides\tpeak\tbusy\n");
+    for (int32_t s = 0, first = 0; s < plan->stage_count; s++) {
+        const PlanStage *stage = &plan->stages[s];
+        int64_t peak = 0;
+        double busy = 0;
+        for (int32_t d = first; d < first + stage->mesh.device_count; d++) {
+            const PlanDevicePrediction *device = &plan->predicted[d];
+            if (device->peak_bytes > peak) peak = device->peak_bytes;
+            busy = fmax(busy, device->compute_seconds + device->communication_seconds);
+        }
+        first += stage->mesh.device_count;
+        text_append(&rows, "%d\t", s);
+        print_devices(&rows, stage);
+        text_append_string(&rows, "\t");
+        print_mesh(&rows, &stage->mesh);
+        text_append(&rows, "\t%s\t", kept_in_shards(stage));
+        text_append_bytes_size(&rows, (double)peak);
+        text_append(&rows, "\t%.0f %%\n", 100 * fmin(busy / plan->predicted_step_seconds, 1));
+    }
+    text_append_table(text, rows.data);
+    text_free(&rows);
+}
+
 static AmStatus print_summary(Text *text, Searched *self, AmError *error) {
     const Plan *plan = self->result.plan;
-    const Mesh *mesh = &plan->stages[0].mesh;
     const char **columns;
     const PlanContext *context = plan_context_used(plan, self->context);
     TRY(sharding_columns(&columns, &self->arena, plan, context, error));
     text_append(text, "%s on cluster %s, ", plan->module_name, plan->cluster_name);
-    if (plan->stage_count > 1) text_append(text, "%d stages of ", plan->stage_count);
-    text_append_string(text, "mesh");
-    for (int32_t axis = 0; axis < mesh->axis_count; axis++)
-        text_append(text, " %s=%d", mesh->axes[axis].name, mesh->axes[axis].size);
+    if (plan->stage_count > 1) {
+        text_append(text, "%d stages", plan->stage_count);
+    } else {
+        text_append_string(text, "mesh ");
+        print_mesh(text, &plan->stages[0].mesh);
+    }
     if (plan->micro_batches > 1) text_append(text, ", %d micro-batches", plan->micro_batches);
     if (plan->stage_count > 1) text_append(text, ", schedule %s", plan->schedule);
     for (int32_t k = 0; k < plan->relaxation_count; k++)
         text_append(text, "%s%s", k ? ", " : "\nrelaxed: ", plan->relaxations[k]);
     text_append_string(text, "\n\n");
+    if (plan->stage_count > 1) {
+        print_stages(text, plan);
+        text_append_string(text, "\n");
+    }
     parameters_print(text, self->context, columns);
     text_append_string(text, "\n");
     if (self->result.paper) {
@@ -415,13 +493,14 @@ static AmStatus read_profile(Searched *self, const char *path, AmError *error) {
 
 static AmStatus search_and_write(const Cli *cli, Searched *self, AmError *error) {
     const char *cluster, *log = cli_text(cli, "--log"), *initial = cli_text(cli, "--init-plan");
-    const char *profile = cli_text(cli, "--profile");
+    const char *profile = cli_text(cli, "--profile"), *narrowed_by;
     Plan *plan = NULL;
     const volatile sig_atomic_t *interrupted = cli_catch_interrupts(); /* reading, too, ends in a plan */
     TRY(cli_need(cli, "--cluster", &cluster, error));
     TRY(read_options(cli, &self->options, error));
     self->options.interrupted = interrupted;
     TRY(read_pins(cli, self, error));
+    TRY(narrow(cli, &self->options, &narrowed_by, error));
     TRY(read_micro_batching(cli, &self->options, &self->micro_batching, error));
     TRY(read_schedule(cli, &self->options, error));
     self->plan_file = cli_text(cli, "-o");
@@ -429,6 +508,8 @@ static AmStatus search_and_write(const Cli *cli, Searched *self, AmError *error)
     if (!self->plan_file) return am_fail_memory(error, 0);
     TRY(file_check_writable(self->plan_file, error));
     if (log) TRY(file_check_writable(log, error));
+    if (narrowed_by)
+        cli_note(cli, "note: %s is of plans of one stage: pipelines are not searched", narrowed_by);
     double started = clock_seconds();
     TRY(cluster_read(&self->cluster, &self->arena, cluster, error));
     if (profile) TRY(read_profile(self, profile, error));
@@ -436,12 +517,11 @@ static AmStatus search_and_write(const Cli *cli, Searched *self, AmError *error)
     self->import_seconds = clock_seconds() - started;
     TRY(read_kept(cli, self, error));
     bool is_scaled = !cli_has(cli, "--evaluations") && !cli_has(cli, "--objective");
-    if (is_scaled && self->options.space != SPACE_HYBRID)
+    if (is_scaled && !search_spans_stages(&self->options))
         self->options.evaluations =
             search_evaluations_for(self->options.searcher, self->context->canonical->instruction_count);
     if (initial) TRY(plan_read(&plan, &self->initial_root, &self->arena, self->context, initial, error));
     self->options.initial = plan;
-    self->options.is_even = cli_has(cli, "--even");
     if (log) {
         self->options.on_episode = log_episode;
         self->options.user = &self->log;
@@ -485,7 +565,8 @@ static const CliOption options[] = {
      "time (default), or paper: Auto-MAP's own states, rewards and rules, in --space operator, data or "
      "pipeline",
      false},
-    {"--space", "SPACE", "auto (default: all of one stage), operator, data, pipeline, hybrid (stages too)",
+    {"--space", "SPACE",
+     "auto (default): every space, the best plan wins; single_stage, operator, data; pipeline, hybrid",
      false},
     {"--searcher", "NAME",
      "dqn (default), anneal, greedy: each starts from the expert plans and is polished; exact, "
@@ -497,21 +578,25 @@ static const CliOption options[] = {
      "even_pipeline, megatron_3d",
      false},
     {"--device", "cpu|cuda", "where the DQN is trained (default cpu)", false},
-    {"--mesh", "data=4,model=8", "the mesh (default: every ordered split of the devices into data x model)",
-     false},
+    {"--mesh", "data=4,model=8",
+     "the mesh of one stage (default: every ordered split of the devices into data x model)", false},
     {"--evaluations", "N",
-     "plans priced at most (default " VALUE_OF(SEARCH_DEFAULT_EVALUATIONS) ", fewer for more than 24,000 "
-                                                                           "instructions; exact: " VALUE_OF(
-                                                                               SEARCH_EXACT_EVALUATIONS) ")",
+     "plans priced at most (default: of one stage " VALUE_OF(
+         SEARCH_DEFAULT_EVALUATIONS) ", fewer of large "
+                                     "modules, 15 to 72 pipelines and their tables; exact: " VALUE_OF(
+                                         SEARCH_EXACT_EVALUATIONS) ")",
      false},
     {"--seconds", "S", "stop after S seconds; the result then depends on the machine", false},
     {"--memory-fraction", "F", "of a device's memory that a plan may fill (default 0.9)", false},
-    {"--even", NULL, "plans with equal shards that lie together alone: those that can be exported", false},
+    {"--even", NULL,
+     "plans of one stage with equal shards that lie together alone: those that can be exported", false},
     {"--keep-shardings", NULL,
-     "every plan keeps the shardings that the module carries; without --mesh their mesh is searched", false},
+     "every plan, of one stage, keeps the shardings that the module carries; without --mesh their mesh is "
+     "searched",
+     false},
     {"--micro-batches", "M|auto",
-     "parts of the batch that a step works through one after another (default 1); auto: the fastest of 1, 2, "
-     "4, ... that fits",
+     "parts of the batch that a step works through one after another; auto: the fastest of 1, 2, 4, ... that "
+     "fits (default where several stages are searched, else 1)",
      false},
     {"--schedule", "NAME",
      "of a pipeline's micro-batches: 1f1b, turns of the backward pass between those of the forward pass "
@@ -524,13 +609,13 @@ static const CliOption options[] = {
      "a change of meaning that is allowed where micro-batches need it: batch_statistics_per_micro_batch",
      true},
     {"--pin", "PATTERN=SHARDING",
-     "a decision that every plan keeps: how parameters lie whose path matches, per dimension - or axes "
+     "a decision that every plan of one stage keeps: how parameters lie whose path matches, per dimension - "
+     "or axes "
      "joined by + : '*kernel=-,model'",
      true},
-    {"--init-plan", "PLAN", "a further plan to start from", false},
+    {"--init-plan", "PLAN", "a further plan to start from, of one stage or several", false},
     {"--log", "LOG.jsonl", "one line per episode: evaluations, reward, best, epsilon, loss", false},
-    {"--agent", "AGENT",
-     "the trained agent that guesses pipelines (default: the one built in); --space hybrid", false},
+    {"--agent", "AGENT", "the trained agent that guesses pipelines (default: the one built in)", false},
     CLI_OPTION_SEED,
     CLI_OPTION_ROLES,
     {0}};

@@ -67,14 +67,15 @@ AM_API int32_t am_cluster_device_count(const AmCluster *cluster);
 
 /* Zero or NULL: the default. */
 typedef struct AmSearchOptions {
-    const char *mesh;       /* "data=4,model=8"; default: every split of the devices */
+    const char *mesh;       /* "data=4,model=8"; default: every split of the devices, and stages */
     int64_t evaluations;    /* plans priced at most */
     double seconds;         /* cap on time; the result then depends on the machine */
     double memory_fraction; /* of a device's memory that a plan may fill */
     uint64_t seed;
 } AmSearchOptions;
 
-/* Finds a plan. `options` may be NULL. On success *plan is the caller's:
+/* Finds a plan: of every space, several stages among them; with `mesh` of one stage. Not of one module from
+ * several threads at once. `options` may be NULL. On success *plan is the caller's:
  * am_plan_free(), before the module and the cluster, which it refers to.
  * AM_ERROR_INFEASIBLE: nothing fits; the text says what came nearest. */
 AM_API AmStatus am_search(AmPlan **plan, const AmModule *module, const AmCluster *cluster,

@@ -2,7 +2,7 @@
 #include <stdlib.h>
 
 #include "automap.h"
-#include "planners/search.h"
+#include "planners/micro_batch_search.h"
 
 struct AmModule {
     PlanContext *context;
@@ -80,8 +80,8 @@ int32_t am_cluster_device_count(const AmCluster *cluster) {
 
 AmStatus am_search(AmPlan **plan, const AmModule *module, const AmCluster *cluster,
                    const AmSearchOptions *options, AmError *error) {
-    SearchOptions settings = {.evaluations = SEARCH_DEFAULT_EVALUATIONS,
-                              .memory_fraction = CLUSTER_DEFAULT_MEMORY_FRACTION};
+    SearchOptions settings = {.memory_fraction = CLUSTER_DEFAULT_MEMORY_FRACTION};
+    const MicroBatching micro_batching = {.micro_batches = options && options->mesh ? 1 : 0};
     SearchResult result = {0};
     if (options) {
         settings.mesh = options->mesh;
@@ -93,7 +93,8 @@ AmStatus am_search(AmPlan **plan, const AmModule *module, const AmCluster *clust
     AmPlan *self = new_handle(sizeof *self, error);
     if (!self) return AM_ERROR_INTERNAL;
     self->context = module->context;
-    AmStatus status = search(&result, &self->arena, module->context, cluster->cluster, &settings, error);
+    AmStatus status = search_micro_batches(&result, &self->arena, module->context, cluster->cluster,
+                                           &settings, &micro_batching, error);
     self->plan = result.plan;
     if (status == AM_OK) *plan = self;
     else am_plan_free(self);

@@ -157,11 +157,11 @@ static AmStatus begin_quotation(Quotation *self, Searching *search, Expert exper
     return AM_OK;
 }
 
-/* After an interrupt only what was asked for by name is priced. */
+/* After an interrupt, or out of time, only what was asked for by name is priced. */
 static bool is_wanted(const Searching *search, int32_t expert) {
     const SearchOptions *options = search->options;
     bool is_named = options->searcher == SEARCHER_EXPERT && (int32_t)options->expert == expert;
-    return is_named || !searching_is_interrupted(search);
+    return is_named || !searching_must_end(search);
 }
 
 /* The widest model axis first; a narrower one where that does not fit. */
@@ -187,7 +187,7 @@ static AmStatus end_quotation(Searching *search, Expert expert, const Quotation 
     for (int32_t k = search->problem_count - 1; k >= 0; k--) {
         const MeshQuotation *mesh = &self->meshes[k];
         const char *reason = mesh->reason;
-        if (mesh->plan && !mesh->is_priced) reason = "interrupted before it was priced";
+        if (mesh->plan && !mesh->is_priced) reason = "the search ended before it was priced";
         else if (mesh->plan && !mesh->fit.fits) reason = why_too_large(search->arena, &mesh->fit);
         if (!result->reason) result->reason = reason;
         if (!mesh->is_priced || (!mesh->fit.fits && search->expert_plans[expert])) continue;

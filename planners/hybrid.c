@@ -6,6 +6,7 @@
 
 #include "planners/hybrid_balance.h"
 #include "planners/hybrid_changes.h"
+#include "planners/hybrid_model.h"
 #include "planners/hybrid_plan.h"
 #include "planners/hybrid_shares.h"
 #include "planners/hybrid_stages.h"
@@ -18,15 +19,19 @@ enum {
     LEAST_TRIES = 15,
     MOST_TRIES = 72,
     MOST_TRIED = 256,
-    MOST_GUESSES = 4
+    MOST_GUESSES = 4,
+    LEAST_TABLES = 2
 };
 /* Simulated plans, unless the user says how many: as many as such a number of instructions has. A third of
  * them are changes of the best. */
 enum { INSTRUCTIONS_TRIED = 315000 };
-/* A plan of one stage takes a fraction of that; it is searched where the tables see it near the best
- * pipeline. */
+/* A plan of one stage takes a fraction of that. A large module's are searched with so many evaluations for
+ * each simulated pipeline, and where the tables see one stage near the best pipeline alone; a small module's
+ * as if there were no pipelines. */
 enum { STAGE_EVALUATIONS = 8 };
 #define WORTH_SEARCHING 1.5
+/* Of the seconds, where they are limited: plans of one stage come after the pipelines. */
+#define PIPELINES_SHARE 0.6
 enum { ALWAYS_SEARCHED = 10000 }; /* instructions */
 
 typedef struct Hybrid {
@@ -46,7 +51,34 @@ typedef struct Hybrid {
     int64_t evaluations;
     int64_t most_tries, most_changes; /* simulated pipelines; changes of the best of them */
     StopSignal stop;
+    double end; /* of all that is done; 0: none */
 } Hybrid;
+
+/* Of those that the user allows; pipelines may have a half of what is left when their tables are made. */
+static int64_t evaluations_left(const Hybrid *self) {
+    int64_t limit = self->plans.options->evaluations;
+    return limit > 0 ? limit - self->evaluations : INT64_MAX;
+}
+
+/* What shares of mixed devices take, of the best pipeline and of the plan of one stage; where there is
+ * enough. */
+static int64_t shares_reserve(const Hybrid *self) {
+    const int64_t wanted = 2 * HYBRID_SHARES_TRIED;
+    return self->plans.cluster->type_count > 1 && evaluations_left(self) >= 2 * wanted ? wanted : 0;
+}
+
+/* Pipelines to simulate at most, and changes of the best. */
+static void allow_tries(Hybrid *self) {
+    int64_t tries = INSTRUCTIONS_TRIED / (self->plans.whole->rules->count + 1), most = MOST_TRIES;
+    if (tries < LEAST_TRIES) tries = LEAST_TRIES;
+    if (self->plans.options->evaluations > 0) {
+        tries = (evaluations_left(self) - shares_reserve(self)) / 2;
+        most = MOST_TRIED;
+    }
+    if (tries > most) tries = most;
+    self->most_changes = tries / 3;
+    self->most_tries = tries - self->most_changes;
+}
 
 static void list_numbers(Hybrid *self, int32_t wanted) {
     if (wanted > 0) {
@@ -315,17 +347,17 @@ static AmStatus search_single(Hybrid *self, const MicroBatching *settings, AmErr
         self->single.experts[e] = (ExpertResult){NAN, "its time by the tables is far from the best"};
     if (!is_wanted || (self->best && must_stop(self))) return AM_OK;
     AmError refusal = {0};
-    options.space = SPACE_AUTO;
+    options.space = SPACE_SINGLE_STAGE;
     options.no_proof = true; /* of one stage alone: the whole space has a bound of its own */
     if (options.searcher == SEARCHER_EXHAUSTIVE || options.searcher == SEARCHER_AGENT)
         options.searcher = SEARCHER_DQN;
-    if (options.evaluations == search_default_evaluations(options.searcher) || options.evaluations == 0)
-        options.evaluations = STAGE_EVALUATIONS * self->most_tries;
+    int32_t instructions = self->plans.whole->canonical->instruction_count;
+    if (options.evaluations > 0) options.evaluations = evaluations_left(self) - shares_reserve(self);
+    else if (options.is_trial) options.evaluations = SEARCH_TRIAL_EVALUATIONS;
+    else if (is_large) options.evaluations = STAGE_EVALUATIONS * (self->most_tries + self->most_changes);
+    else options.evaluations = search_evaluations_for(options.searcher, instructions);
+    if (options.evaluations < 1) return AM_OK;
     if (self->stop.deadline > 0) options.seconds = fmax(self->stop.deadline - clock_seconds(), 1e-3);
-    bool is_single = options.initial && options.initial->stage_count == 1;
-    if (is_single && plan_context_used(options.initial, self->plans.whole) != self->plans.whole)
-        is_single = false;
-    if (!is_single) options.initial = NULL;
     AmStatus status =
         search(&self->single, self->plans.arena, self->plans.whole, self->plans.cluster, &options, &refusal);
     self->evaluations += self->single.evaluations;
@@ -333,7 +365,7 @@ static AmStatus search_single(Hybrid *self, const MicroBatching *settings, AmErr
         if (self->refusal.code == AM_OK) self->refusal = refusal;
         if (status != AM_OK) self->single.plan = NULL;
         if (self->single.nearest) keep_nearest(self, self->single.nearest, &self->single.nearest_fit);
-        if (self->single.plan) self->single.plan->space = plan_space_name(SPACE_HYBRID);
+        if (self->single.plan) self->single.plan->space = plan_space_name(self->plans.options->space);
         return AM_OK;
     }
     if (error && error->code == AM_OK) *error = refusal;
@@ -348,7 +380,7 @@ static AmStatus share_by_speed(Hybrid *self, Plan **plan, AmError *error) {
     double *speeds = ARENA_ARRAY(self->plans.arena, double, cluster->type_count);
     Plan *shared;
     if (!*plan || !self->model || self->plans.options->is_even || must_stop(self)) return AM_OK;
-    if (!hybrid_shares_apply(*plan, cluster)) return AM_OK;
+    if (!hybrid_shares_apply(*plan, cluster) || evaluations_left(self) < HYBRID_SHARES_TRIED) return AM_OK;
     if (!speeds) return am_fail_memory(error, cluster->type_count);
     hybrid_model_speeds(self->model, speeds);
     TRY(hybrid_shares_find(&shared, &self->evaluations, self->plans.arena, *plan, cluster, speeds,
@@ -387,6 +419,12 @@ static AmStatus add_guesses(Hybrid *self, AmError *error) {
     return AM_OK;
 }
 
+/* A quarter of the evaluations that the user allows. */
+static int32_t most_tables(const Hybrid *self) {
+    int64_t most = evaluations_left(self) / 4;
+    return most < HYBRID_MOST_TABLES ? (int32_t)most : HYBRID_MOST_TABLES;
+}
+
 /* The best pipelines by tables of these numbers of micro-batches, simulated. */
 static AmStatus try_numbers(Hybrid *self, const int32_t *numbers, int32_t count, bool has_few_turns,
                             AmError *error) {
@@ -394,12 +432,16 @@ static AmStatus try_numbers(Hybrid *self, const int32_t *numbers, int32_t count,
     const HybridSettings settings = {.memory_fraction = options->memory_fraction,
                                      .may_recompute = true,
                                      .may_shard_storage = true,
-                                     .has_few_turns = has_few_turns};
-    int64_t most = 2 * self->most_tries / 3;
+                                     .has_few_turns = has_few_turns,
+                                     .most_tables = most_tables(self)};
+    if (settings.most_tables < LEAST_TABLES) return AM_OK;
     hybrid_model_close(self->model);
     self->model = NULL;
     TRY(hybrid_model_open(&self->model, self->costs, numbers, count, &settings, error));
     self->evaluations += hybrid_model_evaluations(self->model);
+    allow_tries(self);
+    int64_t most = 2 * self->most_tries / 3;
+    if (most < 1 || must_stop(self)) return AM_OK;
     TRY(hybrid_stages_find(self->model, self->found, MOST_FOUND, &self->found_count, NULL, error));
     TRY(add_guesses(self, error));
     if (self->found_count > most) self->found_count = (int32_t)most;
@@ -450,6 +492,7 @@ static AmStatus run(Hybrid *self, const MicroBatching *settings, AmError *error)
         if (error) *error = refusal;
         return status;
     }
+    self->stop.deadline = self->end;
     TRY(search_single(self, settings, error));
     TRY(share_by_speed(self, &self->single.plan, error));
     if (self->best) {
@@ -475,7 +518,9 @@ static AmStatus check_options(const SearchOptions *options, AmError *error) {
                        "--keep-shardings");
     if (wanted_schedule(options) == SCHEDULE_INTERLEAVED)
         return am_fail(error, AM_ERROR_USAGE, "",
-                       "--space hybrid has stages of one chunk: gpipe, 1f1b or zb_h1");
+                       "--space %s has stages of one chunk: gpipe, 1f1b or zb_h1; interleaved_1f1b goes with "
+                       "--expert even_pipeline or megatron_3d",
+                       plan_space_name(options->space));
     return AM_OK;
 }
 
@@ -491,15 +536,11 @@ AmStatus hybrid_search(SearchResult *result, Arena *arena, PlanContext *whole, c
                                 .cluster = cluster,
                                 .options = options,
                                 .relaxations = settings->relaxations};
-    self->stop = (StopSignal){.interrupted = options->interrupted,
-                              .deadline = options->seconds > 0 ? start + options->seconds : 0};
-    self->most_tries = INSTRUCTIONS_TRIED / (whole->rules->count + 1);
-    if (self->most_tries < LEAST_TRIES) self->most_tries = LEAST_TRIES;
-    if (self->most_tries > MOST_TRIES) self->most_tries = MOST_TRIES;
-    if (options->evaluations > 0 && options->evaluations != search_default_evaluations(options->searcher))
-        self->most_tries = options->evaluations < MOST_TRIED ? options->evaluations : MOST_TRIED;
-    self->most_changes = self->most_tries / 3;
-    self->most_tries -= self->most_changes;
+    self->stop =
+        (StopSignal){.interrupted = options->interrupted,
+                     .deadline = options->seconds > 0 ? start + PIPELINES_SHARE * options->seconds : 0};
+    self->end = options->seconds > 0 ? start + options->seconds : 0;
+    allow_tries(self);
     AmStatus status = run(self, settings, error);
     if (status == AM_OK) {
         bool is_single = self->single.plan &&

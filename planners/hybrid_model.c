@@ -163,7 +163,7 @@ static void list_tables(HybridModel *self, bool splits_sequence) {
                 if (width % table.tensor != 0) continue;
                 if (!is_wide_enough(self, self->numbers[n], width)) continue;
                 table.local_batch = hybrid_local_batch(self, self->numbers[n], width / table.tensor);
-                bool is_full = self->table_count == HYBRID_MOST_TABLES;
+                bool is_full = self->table_count == self->settings.most_tables;
                 if (table.local_batch == 0 || is_full || has_table(self, &table)) continue;
                 self->tables[self->table_count++] = table;
             }
@@ -222,6 +222,7 @@ AmStatus hybrid_model_open(HybridModel **model, LayerCosts *costs, const int32_t
     if (!self) return am_fail_memory(error, (int64_t)sizeof *self);
     *self = (HybridModel){.arena = arena, .costs = costs, .settings = *settings};
     self->number_count = count < HYBRID_MOST_NUMBERS ? count : HYBRID_MOST_NUMBERS;
+    if (settings->most_tables == 0) self->settings.most_tables = HYBRID_MOST_TABLES;
     memcpy(self->numbers, micro_batches, sizeof *micro_batches * (size_t)self->number_count);
     AmStatus status;
     if (costs->cluster->type_count > HYBRID_MOST_TYPES) {

@@ -7,8 +7,8 @@
 #include "base/parallel.h"
 #include "cost/simulate.h"
 
-static const double powers[] = {0.4, 0.6, 0.8, 0.9, 1, 1.1, 1.25, 1.5};
-enum { POWERS = sizeof powers / sizeof powers[0] };
+enum { POWERS = HYBRID_SHARES_TRIED };
+static const double powers[POWERS] = {0.4, 0.6, 0.8, 0.9, 1, 1.1, 1.25, 1.5};
 
 static int32_t type_of(const Cluster *cluster, int32_t device) {
     return (int32_t)(cluster_device_type(cluster, device) - cluster->types);

@@ -9,6 +9,9 @@
 
 #include "planners/search.h"
 
+/* Powers of the speeds that are tried. */
+enum { HYBRID_SHARES_TRIED = 8 };
+
 /* Whether a stage's first axis has devices of several types, and no shares yet. */
 bool hybrid_shares_apply(const Plan *plan, const Cluster *cluster);
 

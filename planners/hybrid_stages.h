@@ -59,6 +59,7 @@ typedef struct HybridSettings {
     /* Also more stages than micro-batches, up to HYBRID_FEW_TURNS: of modules that cannot be split into
      * turns. */
     bool has_few_turns;
+    int32_t most_tables; /* priced at most; 0: HYBRID_MOST_TABLES */
     int32_t threads;
 } HybridSettings;
 

@@ -1,6 +1,6 @@
 /* Relaxations are tried by searches of their own with few evaluations, which the recipes use up for the
- * greater part; a plan that fits is proof, and a search that finds none proves nothing. Hybrid searches are
- * made as they would be asked for, since fewer evaluations are of other pipelines. */
+ * greater part; a plan that fits is proof, and a search that finds none proves nothing. Pipelines are
+ * searched as they would be asked for, since fewer evaluations are of other ones. */
 #include "planners/infeasible.h"
 
 #include <math.h>
@@ -9,10 +9,9 @@
 #include "cost/simulate.h"
 #include "planners/export.h"
 
-#define SHORT_EVALUATIONS 16
-#define MOST_STEPS        4    /* of devices and micro-batches, each twice the one before */
-#define REFINEMENTS       4    /* bisections between what no plan fits and what one does */
-#define REFINED_WORK      4000 /* instructions of a module at most, for which they are made */
+#define MOST_STEPS   4    /* of devices and micro-batches, each twice the one before */
+#define REFINEMENTS  4    /* bisections between what no plan fits and what one does */
+#define REFINED_WORK 4000 /* instructions of a module at most, for which they are made */
 
 typedef struct Relaxing {
     Arena *arena;
@@ -37,7 +36,8 @@ static AmStatus try_search(const Relaxing *self, const Cluster *cluster, const S
     AmError refusal = {0};
     *seconds = NAN;
     if (is_interrupted(self)) return AM_OK;
-    if (few.space != SPACE_HYBRID) few.evaluations = SHORT_EVALUATIONS;
+    few.is_trial = true;
+    if (!search_spans_stages(&few)) few.evaluations = SEARCH_TRIAL_EVALUATIONS;
     few.on_episode = NULL;
     few.no_proof = true;
     if (few.searcher == SEARCHER_EXACT || few.searcher == SEARCHER_EXHAUSTIVE) few.searcher = SEARCHER_DQN;
@@ -84,7 +84,7 @@ static double round_up(double bytes) {
 static int32_t refinements(const Relaxing *self) {
     bool is_small = self->whole->canonical->instruction_count <= REFINED_WORK;
     if (!is_small || is_interrupted(self)) return 0;
-    return self->options->space == SPACE_HYBRID ? REFINEMENTS / 2 : REFINEMENTS;
+    return search_spans_stages(self->options) ? REFINEMENTS / 2 : REFINEMENTS;
 }
 
 /* A search with a fraction of three digits, with no plan to start from but `initial`. */
@@ -106,7 +106,7 @@ static double round_fraction(double fraction) {
 /* The fraction that what came nearest needs, or a larger one where no search finds such a plan; then a
  * smaller one where a search finds another. */
 static AmStatus relax_fraction(Relaxing *self, AmError *error) {
-    bool is_hybrid = self->options->space == SPACE_HYBRID;
+    bool is_hybrid = search_spans_stages(self->options);
     double least = self->options->memory_fraction, seconds = NAN, trial;
     double fraction = memory_enough_fraction(&self->failed->nearest_fit, self->cluster);
     for (int32_t k = 0; k <= MOST_STEPS; k++) {
@@ -138,7 +138,7 @@ static AmStatus relax_memory(Relaxing *self, AmError *error) {
     SearchOptions options = *self->options;
     double seconds;
     if (memory_enough_fraction(fit, self->cluster) <= 1) return relax_fraction(self, error);
-    if (options.space != SPACE_HYBRID) options.initial = self->failed->nearest;
+    if (!search_spans_stages(&options)) options.initial = self->failed->nearest;
     json_t *description = copy_description(self), *type;
     const char *name;
     double bytes = round_up((double)fit->needed_bytes / options.memory_fraction);
@@ -241,9 +241,9 @@ static AmStatus relax_storage(Relaxing *self, AmError *error) {
     SearchOptions options = *self->options;
     double seconds;
     if (options.space != SPACE_OPERATOR) return AM_OK;
-    options.space = SPACE_AUTO;
+    options.space = SPACE_SINGLE_STAGE;
     TRY(try_search(self, self->cluster, &options, self->settings, &seconds, error));
-    if (!isnan(seconds)) add(self, "zero", "--space auto, which has the batch and ZeRO", seconds);
+    if (!isnan(seconds)) add(self, "zero", "--space single_stage, which has the batch and ZeRO", seconds);
     return AM_OK;
 }
 
@@ -280,10 +280,12 @@ AmStatus infeasible_report(json_t **report, Text *line, Arena *arena, PlanContex
                            const MicroBatching *settings, const SearchResult *failed, AmError *error) {
     static AmStatus (*const relaxations[])(Relaxing * self, AmError * error) = {
         relax_memory, relax_devices, relax_micro_batches, relax_storage};
+    SearchOptions narrowed = *options;
+    search_narrow(&narrowed);
     Relaxing self = {.arena = arena,
                      .whole = whole,
                      .cluster = cluster,
-                     .options = options,
+                     .options = &narrowed,
                      .settings = settings,
                      .failed = failed,
                      .found = json_array(),

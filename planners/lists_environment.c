@@ -76,9 +76,10 @@ static void observe(const Environment *environment, float *observation) {
 
 static void mask(const Environment *environment, uint8_t *legal) {
     const ListsEnvironment *self = (const ListsEnvironment *)environment;
-    legal[0] = 1;
-    legal[1] =
+    bool is_open =
         self->axis < self->problem->mesh.axis_count && self->genome.count[self->axis] < GENOME_MAX_ENTRIES;
+    legal[0] = 1;
+    legal[1] = is_open && !problem_must_stop(self->problem); /* then the episode ends with what it has */
 }
 
 static AmStatus step(Environment *environment, int32_t action, double *reward, bool *done, AmError *error) {

@@ -1,14 +1,19 @@
-/* Search over the number of micro-batches.
+/* The spaces that a search spans, and the number of micro-batches.
  *
- * More micro-batches keep fewer activations and pay for it with smaller kernels
- * and more launches, so that the fastest number is the smallest that fits, or
- * nearly so; all of them are searched alike.
+ * Plans of any number of stages are hybrid_search()'s, with the plans of one stage and one micro-batch among
+ * them; what is not in its space is searched beside it and the quickest wins. In the other spaces there is
+ * one search for each number of micro-batches. More micro-batches keep fewer activations and pay for it with
+ * smaller kernels and more launches, so that the fastest number is the smallest that fits, or nearly so; all
+ * of them are searched alike.
  */
 #include "planners/micro_batch_search.h"
 
 #include <math.h>
 
+#include "base/clock.h"
+#include "cost/simulate.h"
 #include "planners/bound.h"
+#include "planners/even_pipeline.h"
 #include "planners/hybrid.h"
 #include "planners/paper_search.h"
 
@@ -36,15 +41,21 @@ static double least_bound(double bound, const SearchResult *found) {
     return is_known ? fmin(bound, found->plan->bound_seconds) : NAN;
 }
 
-/* How far the best plan of any number of stages can be from this one. */
+/* Says of a plan what no plan of any number of stages takes less than; and of one stage how far it is from
+ * the best of the additive model on its mesh. */
 static AmStatus prove_stages(SearchResult *result, const PlanContext *whole, const Cluster *cluster,
-                             AmError *error) {
-    PlanBound bound;
-    TRY(plan_bound_of_work(&bound, whole, cluster, error));
-    result->plan->bound_seconds = fmin(bound.seconds, result->plan->predicted_step_seconds);
-    result->plan->bound = isnan(bound.seconds) ? NULL : "lower";
-    if (isnan(bound.seconds)) result->plan->bound_seconds = NAN;
-    if (result->plan->stage_count > 1) result->model_gap = NAN;
+                             const PlanBound *bound, double deadline, AmError *error) {
+    Plan *plan = result->plan;
+    const PlanStage *stage = &plan->stages[0];
+    PlanBound own = {NAN, NAN};
+    bool is_known = !isnan(bound->seconds);
+    plan->bound_seconds = is_known ? fmin(bound->seconds, plan->predicted_step_seconds) : NAN;
+    plan->bound = is_known ? "lower" : NULL;
+    bool has_time = !result->interrupted && (deadline == 0 || clock_seconds() < deadline);
+    if (plan->stage_count == 1 && has_time)
+        TRY(plan_bound_find(&own, plan_context_used(plan, whole), cluster, stage->devices, &stage->mesh, 1,
+                            plan, error));
+    result->model_gap = own.model_gap;
     return AM_OK;
 }
 
@@ -74,9 +85,6 @@ static AmStatus search_numbers(SearchResult *result, Arena *arena, PlanContext *
         AmStatus status = plan_context_for(&context, whole, &here, &failure);
         bool cannot_split = status == AM_ERROR_INFEASIBLE;
         if (status == AM_OK) {
-            /* A given plan's classes are those of its own context. */
-            bool same = options->initial && plan_context_used(options->initial, whole) == context;
-            part.initial = same ? options->initial : NULL;
             status = search(&found, arena, context, cluster, &part, &failure);
         }
         if (first.code == AM_OK) first = failure;
@@ -108,60 +116,203 @@ static AmStatus search_numbers(SearchResult *result, Arena *arena, PlanContext *
     result->evaluations = evaluations;
     result->search_seconds = seconds;
     bool is_proved = result->plan->stage_count > 1 && !options->no_proof;
-    return is_proved ? prove_stages(result, whole, cluster, error) : AM_OK;
+    if (!is_proved) return AM_OK;
+    PlanBound of_work;
+    TRY(plan_bound_of_work(&of_work, whole, cluster, error));
+    return prove_stages(result, whole, cluster, &of_work, 0, error);
 }
 
-/* The even pipelines that a hybrid search may not lose to, where they are quickly priced: of one turn, and of
- * as many as its plan has. */
-static AmStatus take_even_pipelines(SearchResult *result, Arena *arena, PlanContext *whole,
-                                    const Cluster *cluster, const SearchOptions *options,
-                                    const MicroBatching *settings, AmError *error) {
-    ExpertResult *quoted = &result->experts[EXPERT_EVEN_PIPELINE];
-    SearchOptions recipe = *options;
-    const int32_t numbers[] = {1, result->plan->micro_batches};
-    recipe.searcher = SEARCHER_EXPERT;
-    recipe.expert = EXPERT_EVEN_PIPELINE;
-    recipe.no_proof = true;
-    for (int32_t k = 0; k < (numbers[1] > 1 ? 2 : 1); k++) {
-        MicroBatching here = *settings;
-        SearchResult found = {0};
-        AmError refusal = {0};
-        if (settings->micro_batches > 0 && numbers[k] != settings->micro_batches) continue;
-        here.micro_batches = numbers[k];
-        AmStatus status = search_numbers(&found, arena, whole, cluster, &recipe, &here, &refusal);
-        if (status == AM_ERROR_INFEASIBLE) continue;
-        if (status != AM_OK) {
-            if (error && error->code == AM_OK) *error = refusal;
-            return status;
-        }
-        double seconds = found.plan->predicted_step_seconds;
-        result->evaluations += found.evaluations;
-        if (!(quoted->seconds <= seconds)) *quoted = (ExpertResult){.seconds = seconds};
-        if (seconds >= result->plan->predicted_step_seconds) continue;
-        found.plan->searcher = result->plan->searcher;
-        found.plan->space = result->plan->space;
-        result->plan = found.plan;
+/* A recipe of several stages with one number of micro-batches, quoted, and taken where it is the quicker
+ * plan.
+ */
+static AmStatus take_recipe(SearchResult *result, Arena *arena, PlanContext *whole, const Cluster *cluster,
+                            const SearchOptions *recipe, const MicroBatching *settings, AmError *error) {
+    ExpertResult *quoted = &result->experts[recipe->expert];
+    const PlanContext *context;
+    Plan *plan = NULL;
+    AmError refusal = {0};
+    const char *reason = NULL;
+    int64_t evaluations; /* quotations are none of the search */
+    AmStatus status = plan_context_for(&context, whole, settings, &refusal);
+    if (status == AM_OK)
+        status = even_pipeline_plan(&plan, &reason, &evaluations, arena, context, cluster, recipe, &refusal);
+    if (status != AM_OK && status != AM_ERROR_INFEASIBLE) {
+        if (error && error->code == AM_OK) *error = refusal;
+        return status;
     }
-    result->plan->evaluations = result->evaluations;
+    if (isnan(quoted->seconds))
+        quoted->reason = status == AM_OK ? reason : arena_copy_string(arena, refusal.text);
+    if (!plan || quoted->seconds <= plan->predicted_step_seconds) return AM_OK;
+    *quoted = (ExpertResult){.seconds = plan->predicted_step_seconds};
+    if (quoted->seconds >= result->plan->predicted_step_seconds) return AM_OK;
+    plan->searcher = result->plan->searcher;
+    plan->evaluations = result->evaluations;
+    result->plan = plan;
     return AM_OK;
 }
 
+/* The recipes of several stages, which a search may not lose to: of one turn, and of as many as its plan has.
+ */
+static AmStatus take_recipes(SearchResult *result, Arena *arena, PlanContext *whole, const Cluster *cluster,
+                             const SearchOptions *options, const MicroBatching *settings, AmError *error) {
+    static const Expert recipes[] = {EXPERT_EVEN_PIPELINE, EXPERT_MEGATRON_3D};
+    const int32_t numbers[] = {1, result->plan->micro_batches};
+    for (size_t r = 0; r < sizeof recipes / sizeof *recipes; r++) {
+        SearchOptions recipe = *options;
+        recipe.searcher = SEARCHER_EXPERT;
+        recipe.expert = recipes[r];
+        result->experts[recipes[r]] = (ExpertResult){.seconds = NAN};
+        for (int32_t k = 0; k < (numbers[1] > 1 ? 2 : 1); k++) {
+            MicroBatching here = *settings;
+            here.micro_batches = numbers[k];
+            here.separate_backward = true;
+            if (settings->micro_batches > 0 && numbers[k] != settings->micro_batches) continue;
+            TRY(take_recipe(result, arena, whole, cluster, &recipe, &here, error));
+        }
+    }
+    return AM_OK;
+}
+
+/* A given plan of one stage, as it is, where nothing better was found. */
+static AmStatus take_initial(SearchResult *result, Arena *arena, PlanContext *whole, const Cluster *cluster,
+                             const SearchOptions *options, const MicroBatching *settings, AmError *error) {
+    const Plan *initial = options->initial;
+    const PlanContext *context = plan_context_used(initial, whole);
+    if (settings->micro_batches > 0 && initial->micro_batches != settings->micro_batches) return AM_OK;
+    Plan *plan = ARENA_ARRAY(arena, Plan, 1);
+    Simulation *simulation;
+    AmError refusal = {0};
+    if (!plan) return am_fail_memory(error, (int64_t)sizeof *plan);
+    search_describe_plan(plan, context, cluster, options);
+    plan->stages = initial->stages;
+    plan->micro_batches = initial->micro_batches;
+    plan->relaxations = initial->relaxations;
+    plan->relaxation_count = initial->relaxation_count;
+    AmStatus status =
+        simulate_plan(&simulation, arena, context, plan, cluster, options->memory_fraction, &refusal);
+    if (status == AM_ERROR_INFEASIBLE) return AM_OK;
+    if (status != AM_OK && error) *error = refusal;
+    if (status == AM_OK) status = simulation_predict(plan, arena, simulation, error);
+    if (status != AM_OK || !simulation->fit.fits) return status;
+    if (result->plan && plan->predicted_step_seconds >= result->plan->predicted_step_seconds) return AM_OK;
+    plan->evaluations = result->evaluations;
+    result->plan = plan;
+    return AM_OK;
+}
+
+/* Of both searches the quicker plan, and what came nearest where neither has one. */
+static void take_better(SearchResult *result, const SearchResult *found, const SearchOptions *options) {
+    result->evaluations += found->evaluations;
+    result->search_seconds += found->search_seconds;
+    for (int32_t e = 0; e < EXPERT_COUNT; e++)
+        if (isnan(result->experts[e].seconds)) result->experts[e] = found->experts[e];
+    bool is_nearer = !result->nearest || (found->nearest && found->nearest_fit.needed_fraction <
+                                                                result->nearest_fit.needed_fraction);
+    if (found->nearest && is_nearer) {
+        result->nearest = found->nearest;
+        result->nearest_fit = found->nearest_fit;
+    }
+    bool is_better = found->plan && (!result->plan || found->plan->predicted_step_seconds <
+                                                          result->plan->predicted_step_seconds);
+    if (is_better) result->plan = found->plan;
+    if (is_better) result->plan->space = plan_space_name(options->space);
+}
+
+/* Plans of one stage with a number of micro-batches that is asked for: hybrid_search() has their lists for
+ * one micro-batch alone. Of large modules its tables must do. */
+static AmStatus search_one_stage(SearchResult *result, Arena *arena, PlanContext *whole,
+                                 const Cluster *cluster, const SearchOptions *options,
+                                 const MicroBatching *settings, AmError *error) {
+    SearchOptions single = *options;
+    SearchResult found = {0};
+    AmError refusal = {0};
+    single.space = SPACE_SINGLE_STAGE;
+    single.no_proof = true;
+    if (options->evaluations > 0) single.evaluations -= result->evaluations;
+    if (options->seconds > 0) single.seconds = options->seconds - result->search_seconds;
+    bool is_spent = (options->evaluations > 0 && single.evaluations < 1) ||
+                    (options->seconds > 0 && single.seconds <= 0) || result->interrupted;
+    if (is_spent || settings->micro_batches <= 1 || whole->rules->count > QUICKLY_PRICED) return AM_OK;
+    AmStatus status = search_numbers(&found, arena, whole, cluster, &single, settings, &refusal);
+    if (status == AM_OK || status == AM_ERROR_INFEASIBLE) {
+        take_better(result, &found, options);
+        return AM_OK;
+    }
+    if (error && error->code == AM_OK) *error = refusal;
+    return status;
+}
+
+/* Plans of any number of stages. */
 static AmStatus search_stages(SearchResult *result, Arena *arena, PlanContext *whole, const Cluster *cluster,
                               const SearchOptions *options, const MicroBatching *settings, AmError *error) {
-    TRY(hybrid_search(result, arena, whole, cluster, options, settings, error));
+    AmError refusal = {0};
+    PlanBound bound = {NAN, NAN};
+    double start = clock_seconds(), deadline = options->seconds > 0 ? start + options->seconds : 0;
+    SearchOptions rest = *options;
+    *result = (SearchResult){.model_gap = NAN};
+    if (!options->no_proof) TRY(plan_bound_of_work(&bound, whole, cluster, error));
+    if (deadline > 0) rest.seconds = fmax(deadline - clock_seconds(), 1e-3);
+    AmStatus status = hybrid_search(result, arena, whole, cluster, &rest, settings, &refusal);
+    for (int32_t e = 0; e < EXPERT_COUNT && status == AM_ERROR_INFEASIBLE; e++)
+        result->experts[e] = (ExpertResult){NAN, "it does not fit"};
+    if (status == AM_OK || status == AM_ERROR_INFEASIBLE) {
+        TRY(search_one_stage(result, arena, whole, cluster, options, settings, error));
+        if (result->plan) status = AM_OK;
+    }
+    if (status != AM_OK) {
+        if (error && error->code == AM_OK) *error = refusal;
+        return status;
+    }
+    result->plan->evaluations = result->evaluations;
     bool has_time = options->seconds == 0 && !result->interrupted && cluster->device_count > 1;
-    if (has_time && whole->rules->count <= QUICKLY_PRICED)
-        TRY(take_even_pipelines(result, arena, whole, cluster, options, settings, error));
-    return options->no_proof ? AM_OK : prove_stages(result, whole, cluster, error);
+    bool is_quoted = has_time && whole->rules->count <= QUICKLY_PRICED;
+    if (is_quoted) {
+        TRY(take_recipes(result, arena, whole, cluster, options, settings, error));
+    } else {
+        result->experts[EXPERT_EVEN_PIPELINE].reason = "not priced here: --expert even_pipeline does";
+        result->experts[EXPERT_MEGATRON_3D].reason = "not priced here: --expert megatron_3d does";
+    }
+    if (!options->no_proof) TRY(prove_stages(result, whole, cluster, &bound, deadline, error));
+    result->search_seconds = clock_seconds() - start;
+    return AM_OK;
+}
+
+/* Whether a plan as it is may be what the search returns. */
+static bool may_take_initial(const SearchOptions *options) {
+    bool is_narrowed = options->mesh || options->pin_count > 0 || options->kept || options->is_even;
+    return options->initial && options->space == SPACE_SINGLE_STAGE && !is_narrowed &&
+           options->initial->stage_count == 1;
+}
+
+/* A plan to start from is for as many devices as the cluster has. */
+static AmStatus check_initial(const Plan *initial, const Cluster *cluster, AmError *error) {
+    int32_t devices = 0, most = -1;
+    for (int32_t s = 0; s < initial->stage_count; s++) {
+        const PlanStage *stage = &initial->stages[s];
+        devices += stage->mesh.device_count;
+        for (int32_t d = 0; d < stage->mesh.device_count; d++)
+            if (stage->devices[d] > most) most = stage->devices[d];
+    }
+    if (devices == cluster->device_count && most < cluster->device_count) return AM_OK;
+    return am_fail(error, AM_ERROR_INPUT, "",
+                   "--init-plan is a plan for %d devices of cluster %s, cluster %s has %d", devices,
+                   initial->cluster_name, cluster->name, cluster->device_count);
 }
 
 AmStatus search_micro_batches(SearchResult *result, Arena *arena, PlanContext *whole, const Cluster *cluster,
                               const SearchOptions *options, const MicroBatching *settings, AmError *error) {
-    bool has_stages = options->space == SPACE_HYBRID && options->searcher != SEARCHER_EXPERT;
-    if (options->objective == OBJECTIVE_PAPER)
+    SearchOptions narrowed = *options;
+    search_narrow(&narrowed);
+    if (options->initial) TRY(check_initial(options->initial, cluster, error));
+    if (options->objective == OBJECTIVE_PAPER) {
         TRY(paper_search(result, arena, whole, cluster, options, settings, error));
-    else if (has_stages) TRY(search_stages(result, arena, whole, cluster, options, settings, error));
-    else TRY(search_numbers(result, arena, whole, cluster, options, settings, error));
+    } else if (search_spans_stages(&narrowed)) {
+        TRY(search_stages(result, arena, whole, cluster, &narrowed, settings, error));
+    } else {
+        TRY(search_numbers(result, arena, whole, cluster, &narrowed, settings, error));
+        if (may_take_initial(&narrowed))
+            TRY(take_initial(result, arena, whole, cluster, &narrowed, settings, error));
+    }
     result->interrupted |= options->interrupted && *options->interrupted;
     return AM_OK;
 }

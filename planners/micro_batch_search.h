@@ -1,11 +1,13 @@
-/* Search over the number of micro-batches: one search per number. */
+/* Search over all that the options leave open: spaces, and the number of micro-batches. */
 #ifndef PLANNERS_MICRO_BATCH_SEARCH_H
 #define PLANNERS_MICRO_BATCH_SEARCH_H
 
 #include "planners/search.h"
 #include "propagation/micro_batches.h"
 
-/* settings->micro_batches 0: all powers of two that divide the batch, which share
+/* SPACE_AUTO, unless search_narrow() makes it less, is plans of one stage and of several; a given plan
+ * (options->initial, whose number of devices must be the cluster's: AM_ERROR_INPUT) is among them.
+ * settings->micro_batches 0: all powers of two that divide the batch, which share
  * the evaluations; the fastest plan that fits wins, of equal ones that of fewer
  * micro-batches. `*result` is the winner's, with the evaluations and the time of
  * all; its plan's context is owned by `whole`. Where a number cannot be split

@@ -31,7 +31,8 @@ typedef struct ProblemMemo {
 
 enum { WORTH_THREADS = 1000 }; /* instructions */
 
-static const char *const space_names[SPACE_COUNT] = {"auto", "operator", "data", "pipeline", "hybrid"};
+static const char *const space_names[SPACE_COUNT] = {"auto", "single_stage", "operator",
+                                                     "data", "pipeline",     "hybrid"};
 
 const char *plan_space_name(PlanSpace space) {
     return space_names[space];

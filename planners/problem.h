@@ -30,7 +30,8 @@ typedef struct Genome {
 #define GENOME_STORAGE_KINDS 3
 
 typedef enum PlanSpace {
-    SPACE_AUTO,
+    SPACE_AUTO,         /* every space; of a problem, all plans of one stage */
+    SPACE_SINGLE_STAGE, /* all plans of one stage */
     SPACE_OPERATOR,
     SPACE_DATA,
     SPACE_PIPELINE,

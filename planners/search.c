@@ -123,6 +123,10 @@ bool searching_is_interrupted(const Searching *self) {
     return self->options->interrupted && *self->options->interrupted;
 }
 
+bool searching_must_end(const Searching *self) {
+    return searching_is_interrupted(self) || (self->deadline > 0 && clock_seconds() > self->deadline);
+}
+
 int64_t searching_evaluations(const Searching *self) {
     int64_t total = 0;
     for (int32_t k = 0; k < self->problem_count; k++) total += self->problems[k]->budget.evaluations;
@@ -150,8 +154,8 @@ static bool has_plan(const Searching *self) {
     return false;
 }
 
-/* An interrupted search has a plan all the same: of the recipes the first that fits, those that need least
- * memory first, or what splits nothing. */
+/* A search that is ended at once has a plan all the same: of the recipes the first that fits, those that need
+ * least memory first, or what splits nothing. */
 static AmStatus find_any_plan(Searching *self, AmError *error) {
     Genome genome = {0};
     PlanPrice price;
@@ -165,7 +169,7 @@ static AmStatus find_any_plan(Searching *self, AmError *error) {
     if (has_plan(self)) return AM_OK;
     genome = (Genome){0};
     TRY(problem_price(self->problems[0], &genome, &price, error));
-    if (price.excess <= 0) return AM_OK;
+    if (price.excess <= 0 || !searching_is_interrupted(self)) return AM_OK;
     return am_fail(error, AM_INTERRUPTED, "", "interrupted before a plan was found that fits");
 }
 
@@ -226,8 +230,37 @@ static bool is_pipeline_recipe(const SearchOptions *options) {
            (options->expert == EXPERT_EVEN_PIPELINE || options->expert == EXPERT_MEGATRON_3D);
 }
 
+bool search_spans_stages(const SearchOptions *options) {
+    bool is_joint = options->space == SPACE_AUTO || options->space == SPACE_HYBRID;
+    return is_joint && options->searcher != SEARCHER_EXPERT && options->objective == OBJECTIVE_TIME;
+}
+
 bool search_has_stages(const SearchOptions *options) {
-    return options->space == SPACE_PIPELINE || options->space == SPACE_HYBRID || is_pipeline_recipe(options);
+    return options->space == SPACE_PIPELINE || search_spans_stages(options) || is_pipeline_recipe(options);
+}
+
+const char *search_narrow(SearchOptions *options) {
+    const struct {
+        bool is_given;
+        const char *option;
+    } narrowing[] = {{options->kept != NULL, "--keep-shardings"},
+                     {options->pin_count > 0, "--pin"},
+                     {options->mesh != NULL, "--mesh"},
+                     {options->is_even, "--even"},
+                     {options->searcher == SEARCHER_EXACT, "--searcher exact"},
+                     {options->searcher == SEARCHER_EXHAUSTIVE, "--searcher exhaustive"},
+                     {options->searcher == SEARCHER_RANDOM, "--searcher random"}};
+    if (options->space != SPACE_AUTO || options->objective != OBJECTIVE_TIME) return NULL;
+    if (options->searcher == SEARCHER_EXPERT) {
+        options->space = is_pipeline_recipe(options) ? SPACE_PIPELINE : SPACE_SINGLE_STAGE;
+        return NULL;
+    }
+    for (size_t k = 0; k < sizeof narrowing / sizeof *narrowing; k++) {
+        if (!narrowing[k].is_given) continue;
+        options->space = SPACE_SINGLE_STAGE;
+        return narrowing[k].option;
+    }
+    return NULL;
 }
 
 /* Several stages: the recipe alone, beside those of one stage on all devices. */
@@ -258,28 +291,35 @@ static AmStatus search_pipeline(Searching *self, AmError *error) {
 AmStatus search(SearchResult *result, Arena *arena, const PlanContext *context, const Cluster *cluster,
                 const SearchOptions *options, AmError *error) {
     double start = clock_seconds();
+    SearchOptions single = *options;
+    if (single.space == SPACE_AUTO) single.space = SPACE_SINGLE_STAGE;
+    bool has_stages = search_has_stages(&single);
+    bool method_takes_experts = search_method_takes_experts(options->searcher);
     *result = (SearchResult){.model_gap = NAN};
-    Searching self = {.arena = arena,
-                      .context = context,
-                      .cluster = cluster,
-                      .options = options,
-                      .result = result,
-                      .devices = ARENA_ARRAY(arena, int32_t, cluster->device_count),
-                      .limit = options->evaluations > 0 ? options->evaluations
-                                                        : search_default_evaluations(options->searcher),
-                      .deadline = options->seconds > 0 ? start + options->seconds : 0};
+    Searching self = {
+        .arena = arena,
+        .context = context,
+        .cluster = cluster,
+        .options = &single,
+        .result = result,
+        .devices = ARENA_ARRAY(arena, int32_t, cluster->device_count),
+        .limit = options->evaluations > 0
+                     ? options->evaluations
+                     : search_evaluations_for(options->searcher, context->canonical->instruction_count),
+        .deadline = options->seconds > 0 ? start + options->seconds : 0};
     if (!self.devices) return am_fail_memory(error, cluster->device_count);
     self.scratch = scratch_create();
     if (!self.scratch) return am_fail_memory(error, (int64_t)sizeof *self.scratch);
     for (int32_t d = 0; d < cluster->device_count; d++) self.devices[d] = d;
     AmStatus status;
-    if (search_has_stages(options)) {
+    if (has_stages) {
         status = search_pipeline(&self, error);
     } else {
         TRY_OR_FAIL(create_problems(&self, error));
+        if (method_takes_experts) TRY_OR_FAIL(expert_quote_all(&self, error));
         TRY_OR_FAIL(search_method_run(&self, error));
         result->interrupted = searching_is_interrupted(&self);
-        if (result->interrupted) TRY_OR_FAIL(find_any_plan(&self, error));
+        if (searching_must_end(&self)) TRY_OR_FAIL(find_any_plan(&self, error));
         TRY_OR_FAIL(expert_quote_all(&self, error));
         result->evaluations = searching_evaluations(&self);
         status = make_plan(&self, error);

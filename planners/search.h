@@ -1,6 +1,7 @@
 /* Search: from a module and a cluster to the best plan found, with its record.
  *
- * All meshes that the options allow are searched. A search starts from the
+ * What is searched is the space that the options name: by default every one, of which hybrid.h has those of
+ * several stages. Of one stage all meshes that the options allow are searched. A search starts from the
  * expert plans (unless told not to), keeps the best plan seen, polishes it
  * locally, and never returns one that is slower than the best expert's.
  */
@@ -20,7 +21,7 @@
     X(EXHAUSTIVE, "exhaustive", "every plan of the space")                    \
     X(RANDOM, "random", "one random valid plan")                              \
     X(EXPERT, "expert", "the expert plan that --expert names")                \
-    X(AGENT, "agent", "pipelines as the inference agent cuts them; --space hybrid")
+    X(AGENT, "agent", "pipelines as the inference agent cuts them")
 typedef enum Searcher {
 #define SEARCHER_ENUM(name, text, help) SEARCHER_##name,
     SEARCHER_LIST(SEARCHER_ENUM)
@@ -64,6 +65,7 @@ const char *search_objective_name(SearchObjective objective); /* "time", "paper"
 #define SEARCH_EXACT_EVALUATIONS   5000     /* the default of SEARCHER_EXACT */
 #define SEARCH_DEFAULT_WORK        12000000 /* plans times instructions */
 #define SEARCH_LEAST_EVALUATIONS   40
+#define SEARCH_TRIAL_EVALUATIONS   16 /* of one stage, SearchOptions.is_trial */
 #define SEARCH_DEFAULT_CHUNKS      2
 
 typedef struct SearchOptions {
@@ -81,7 +83,8 @@ typedef struct SearchOptions {
     const char *agent; /* file of the pipeline inference agent; NULL: the one built in */
     bool no_seeds;     /* start without the expert plans */
     bool no_polish;
-    bool no_proof;              /* gap and model gap are not wanted */
+    bool no_proof; /* gap and model gap are not wanted */
+    bool is_trial; /* whether something fits is asked, not what is best: few plans of one stage */
     const PropagationPin *pins; /* [pin_count]: decisions that every plan keeps */
     int32_t pin_count;
     const char *schedule;      /* of pipelines (pipeline_schedule.h), or NULL: 1f1b where it can be */
@@ -121,14 +124,23 @@ int64_t search_default_evaluations(Searcher searcher);
  * limit. */
 int64_t search_evaluations_for(Searcher searcher, int32_t instructions);
 
-/* Whether the plans of a search have several stages. */
+/* Whether a search is over plans of one stage and of several (SPACE_AUTO, SPACE_HYBRID); a recipe is not. */
+bool search_spans_stages(const SearchOptions *options);
+/* Whether plans of a search may have several stages. */
 bool search_has_stages(const SearchOptions *options);
+
+/* Some options say what only plans of one stage can keep: a mesh of all devices, pins, equal shards for
+ * another system, a searcher of lists. Makes SPACE_AUTO what they leave of it, and a recipe's space its own;
+ * returns the option that all other spaces are left out for ("--mesh"), or NULL. */
+const char *search_narrow(SearchOptions *options);
 
 /* What every plan says of its module, cluster and search; one stage and one micro-batch. */
 void search_describe_plan(Plan *plan, const PlanContext *context, const Cluster *cluster,
                           const SearchOptions *options);
 
-/* AM_ERROR_INFEASIBLE if nothing fits: the text names the device, the bytes
+/* The best plan of one stage that the options allow (SPACE_AUTO: SPACE_SINGLE_STAGE), or the recipe of a
+ * pipeline; search_micro_batches() is for every space.
+ * AM_ERROR_INFEASIBLE if nothing fits: the text names the device, the bytes
  * needed and the limit of the plan that came nearest; or if some pin can hold on
  * no mesh: it names the pin. AM_ERROR_USAGE for a pin that means nothing, a mesh
  * that is not the cluster's size, or a space too large to enumerate. */

@@ -3,17 +3,18 @@
 #include <math.h>
 #include <string.h>
 
-#include "base/clock.h"
 #include "base/parallel.h"
 #include "planners/searchers.h"
 #include "planners/searching.h"
 
 #define EXHAUSTIVE_LIMIT 200000
 
-/* A given plan for the problem's mesh is a start, too. */
-static AmStatus price_initial(Problem *problem, const PlanStage *stage, AmError *error) {
+/* A given plan for the problem's mesh and number of micro-batches is a start, too. */
+static AmStatus price_initial(Problem *problem, const Plan *plan, AmError *error) {
+    const PlanStage *stage = &plan->stages[0];
     Genome genome = {0};
     PlanPrice price;
+    if (plan->stage_count > 1 || plan_context_used(plan, problem->context) != problem->context) return AM_OK;
     if (stage->mesh.axis_count != problem->mesh.axis_count) return AM_OK;
     for (int32_t axis = 0; axis < stage->mesh.axis_count; axis++)
         if (stage->mesh.axes[axis].size != problem->mesh.axes[axis].size) return AM_OK;
@@ -55,9 +56,9 @@ static AmStatus explore_problem(const Exploration *exploration, Problem *problem
     PlanPrice unsplit; /* but for the pins */
     /* A search that is stopped at once makes do with one plan (search.c), else each mesh has its unsplit one.
      */
-    if (searching_is_interrupted(exploration->search)) return AM_OK;
+    if (problem_must_stop(problem)) return AM_OK;
     TRY(problem_price(problem, &nothing, &unsplit, error));
-    if (options->initial) TRY(price_initial(problem, &options->initial->stages[0], error));
+    if (options->initial && !problem_must_stop(problem)) TRY(price_initial(problem, options->initial, error));
     if (!options->no_seeds) TRY(expert_price_seeds(problem, error));
     double reference = exploration->reference > 0 ? exploration->reference : unsplit.seconds;
     /* A part of the share explores, the rest climbs: meshes are told apart by what can be reached on them. */
@@ -108,10 +109,15 @@ static AmStatus run_tasks(Exploration *exploration, int32_t count, void (*run)(v
     return status;
 }
 
-/* Gives the first `count` problems `share` more evaluations each. */
+/* Gives the first `count` problems `share` more evaluations each, as long as there are any. */
 static void allow(Searching *self, int32_t count, int64_t share) {
-    for (int32_t k = 0; k < count; k++)
-        self->problems[k]->budget.limit = self->problems[k]->budget.evaluations + share;
+    int64_t left = self->limit - searching_evaluations(self);
+    for (int32_t k = 0; k < self->problem_count; k++) {
+        SearchBudget *budget = &self->problems[k]->budget;
+        int64_t given = k >= count ? 0 : left < share ? left : share;
+        budget->limit = budget->evaluations + given;
+        left -= given;
+    }
 }
 
 /* Explores every problem, `share` evaluations each. */
@@ -143,15 +149,11 @@ static AmStatus search_exploring(Searching *self, ExploreFunction *explore, AmEr
     }
     /* Spaces that are exhausted leave evaluations to the others. */
     for (int32_t k = 0; k < self->problem_count; k++) {
-        allow(self, self->problem_count, self->limit - searching_evaluations(self));
+        SearchBudget *budget = &self->problems[k]->budget;
+        budget->limit = budget->evaluations + self->limit - searching_evaluations(self);
         TRY(polish_walk(self->problems[k], error));
     }
     return AM_OK;
-}
-
-/* The user or the clock ended the search. */
-static bool must_stop_early(const Searching *self) {
-    return searching_is_interrupted(self) || (self->deadline > 0 && clock_seconds() > self->deadline);
 }
 
 static AmStatus search_exhaustive(Searching *self, ExploreFunction *explore, AmError *error) {
@@ -171,7 +173,7 @@ static AmStatus search_exhaustive(Searching *self, ExploreFunction *explore, AmE
         self->problems[k]->budget.limit = INT64_MAX / BUDGET_REPEATS; /* none */
         TRY(exhaustive_search(self->problems[k], error));
     }
-    self->result->is_exact = !must_stop_early(self);
+    self->result->is_exact = !searching_must_end(self);
     return AM_OK;
 }
 
@@ -218,7 +220,7 @@ static AmStatus branch(Searching *self, ExactTasks *tasks, AmError *error) {
         int64_t left = self->limit - searching_evaluations(self);
         int32_t unfinished = 0;
         for (int32_t k = 0; k < self->problem_count; k++) unfinished += !isinf(tasks->tasks[k].open);
-        if (unfinished == 0 || left < unfinished || must_stop_early(self)) return AM_OK;
+        if (unfinished == 0 || left < unfinished || searching_must_end(self)) return AM_OK;
         for (int32_t k = 0; k < self->problem_count; k++)
             self->problems[k]->budget.limit = self->problems[k]->budget.evaluations + left / unfinished;
         tasks->cutoff = best_seconds(self);

@@ -33,6 +33,8 @@ AmStatus searching_plan(Searching *self, const Problem *problem, const Genome *g
 AmStatus searching_simulate(const Searching *self, Plan *plan, MemoryFit *fit, AmError *error);
 
 bool searching_is_interrupted(const Searching *self);
+/* Interrupted, or beyond the deadline. */
+bool searching_must_end(const Searching *self);
 int64_t searching_evaluations(const Searching *self);
 /* Problems by their best plan so far, best first. */
 void searching_sort(Searching *self);
@@ -43,7 +45,8 @@ AmStatus expert_genome(const Problem *problem, Expert expert, Genome *genome, co
 /* Prices every recipe on the problem's mesh, as starts. */
 AmStatus expert_price_seeds(Problem *problem, AmError *error);
 /* Quotes one recipe beside the result, or all that are not quoted yet side by side: on the mesh that is its
- * own. They are no evaluations of the search. After an interrupt those that are left have no price. */
+ * own. They are no evaluations of the search. After an interrupt or the deadline those that are left have no
+ * price. */
 AmStatus expert_quote(Searching *self, Expert expert, AmError *error);
 AmStatus expert_quote_all(Searching *self, AmError *error);
 

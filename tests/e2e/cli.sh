@@ -66,8 +66,8 @@ expect 0 '^group 0' groups "$model"
 expect 0 '"mode":"strict"' groups "$model" --strict --axis-size 4 --json
 expect 0 'Auto-MAP' cluster
 expect 0 '"format": "automap-cluster-1"' cluster C --json
-expect 0 'data_parallel' search "$model" --cluster host:4 -o "$work/a.json"
-expect 0 '"plan_file":.*"step_seconds":.*"expert":\{"data_parallel"' search "$model" --cluster host:4 -o "$work/b.json" --json
+expect 0 'data_parallel' search "$model" --cluster host:4 --even -o "$work/a.json"
+expect 0 '"plan_file":.*"step_seconds":.*"expert":\{"data_parallel"' search "$model" --cluster host:4 --even -o "$work/b.json" --json
 cmp -s "$work/a.json" "$work/b.json" || fail "the same search gave another plan file"
 expect 0 'peak memory' simulate "$work/a.json" "$model"
 expect 0 '"step_seconds"' simulate "$work/a.json" "$model" --cluster C --json

@@ -107,7 +107,7 @@ static void test_given_mesh(void **state) {
 /* A hybrid search names the fullest device of what came nearest, and fractions with which it finds a plan. */
 static void test_hybrid(void **state) {
     (void)state;
-    const SearchOptions options = {.memory_fraction = 0.3, .space = SPACE_HYBRID, .evaluations = 12};
+    const SearchOptions options = {.memory_fraction = 0.3, .space = SPACE_HYBRID, .evaluations = 60};
     InfeasibleCase self;
     begin(&self, 350000000, &options);
     assert_non_null(strstr(self.line.data, " needs "));

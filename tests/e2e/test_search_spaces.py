@@ -1,0 +1,109 @@
+# labels: cpu e2e
+# timeout: 300
+"""A search without options is over every space: its plan is no slower than what the spaces by themselves give, the same
+bytes with any number of threads, and within the evaluations and seconds that are allowed; options that only plans
+of one stage can keep leave those alone, and say so; a plan to start from is never lost.
+
+Run as `AUTOMAP=build/automap python3 tests/e2e/test_search_spaces.py [MODEL ...]`.
+"""
+
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+
+AUTOMAP = os.environ.get("AUTOMAP", "build/automap")
+MODELS = pathlib.Path(__file__).resolve().parents[2] / "datasets" / "models"
+CASES = {"mlp_tiny": "host:4", "gpt2_tiny": "whale-pp", "t5_tiny": "A", "bert_tiny": "whale-pp", "moe_tiny": "B"}
+MODEL = MODELS / "gpt2_tiny" / "model.hlo.pb"
+SLACK_SECONDS = 1.5  # of a search that is out of time, on a crowded machine
+
+
+def automap(*words, threads=None):
+    environment = os.environ | ({"AUTOMAP_THREADS": str(threads)} if threads else {})
+    return subprocess.run([AUTOMAP, *map(str, words)], capture_output=True, text=True, env=environment)
+
+
+def search(model, *options, **more):
+    """What --json prints, and standard error."""
+    done = automap("search", model, "--json", *options, **more)
+    assert done.returncode == 0, f"search {' '.join(map(str, options))}: {done.returncode}\n{done.stderr}"
+    return json.loads(done.stdout), done.stderr
+
+
+def check_spaces(name, cluster, work):
+    """Stages of the plan that a search without options finds."""
+    model, plan, again = MODELS / name / "model.hlo.pb", work / f"{name}.json", work / "again.json"
+    found, said = search(model, "--cluster", cluster, "-o", plan)
+    assert found["space"] == "auto" and "note" not in said, f"{name}: {found['space']}, {said}"
+    search(model, "--cluster", cluster, "-o", again, threads=1)
+    assert plan.read_bytes() == again.read_bytes(), f"{name}: one thread gives another plan"
+    for space in ("single_stage", "hybrid", "data", "operator"):
+        other = search(model, "--cluster", cluster, "--space", space, "-o", os.devnull)[0]
+        assert other["space"] == space
+        assert found["step_seconds"] <= other["step_seconds"], f"{name}: {space} has a quicker plan"
+        assert not found["bound_seconds"] or found["bound_seconds"] <= other["step_seconds"], f"{name}: no bound"
+    for expert, seconds in found["expert"].items():
+        assert seconds is None or found["step_seconds"] <= seconds, f"{name}: {expert} is quicker"
+    stages = json.loads(plan.read_text())["stages"]
+    shown = automap("search", model, "--cluster", cluster, "-o", again).stdout
+    assert (f", {len(stages)} stages" in shown) == (len(stages) > 1), shown
+    assert len(stages) == 1 or found["model_gap"] is None, f"{name}: model gap {found['model_gap']}"
+    return len(stages)
+
+
+def check_narrowing(work):
+    """Options that leave plans of one stage alone."""
+    plan = work / "narrow.json"
+    for options in (["--even"], ["--mesh", "data=4,model=2"], ["--pin", "*=-,-"], ["--searcher", "random"]):
+        found, said = search(MODEL, "--cluster", "whale-pp", "--evaluations", 60, "-o", plan, *options)
+        assert found["space"] == "single_stage" and len(json.loads(plan.read_text())["stages"]) == 1, options
+        assert options[0] in said and "pipelines are not searched" in said, f"{options}: {said}"
+    search(MODEL, "--cluster", "host:4", "--even", "--evaluations", 60, "-o", plan)
+    exported = automap("export", plan, MODEL, "--format", "jax", "-o", os.devnull)
+    assert exported.returncode == 0, exported.stderr
+    refused = automap("search", MODEL, "--cluster", "host:4", "--mesh", "data=4", "--schedule", "gpipe", "-o", plan)
+    assert refused.returncode == 2 and "one stage" in refused.stderr, refused.stderr
+
+
+def check_initial(work):
+    """A pipeline to start from is the plan where the search has no time for a better one."""
+    start, plan = work / "start.json", work / "plan.json"
+    best = search(MODEL, "--cluster", "whale-pp", "-o", start)[0]
+    found = search(MODEL, "--cluster", "whale-pp", "--evaluations", 1, "--init-plan", start, "-o", plan)[0]
+    assert found["step_seconds"] <= best["step_seconds"], "the plan to start from was lost"
+    refused = automap("search", MODEL, "--cluster", "host:4", "--init-plan", start, "-o", plan)
+    assert refused.returncode == 3, f"{refused.returncode}: {refused.stderr}"
+    assert "16 devices" in refused.stderr and "has 4" in refused.stderr, refused.stderr
+
+
+def check_limits():
+    """Evaluations are never more than allowed, whatever is searched, and seconds hardly."""
+    for options in ([], ["--space", "hybrid"], ["--space", "single_stage"], ["--searcher", "anneal"],
+                    ["--searcher", "greedy"], ["--searcher", "exact"], ["--searcher", "random"],
+                    ["--micro-batches", 2], ["--space", "single_stage", "--micro-batches", "auto"]):  # fmt: skip
+        for most in (1, 2, 7, 30, 100):
+            words = ["--cluster", "whale-dp", "--evaluations", most, "-o", os.devnull, *options]
+            found = search(MODEL, *words)[0]
+            assert found["evaluations"] <= most, f"{options}: {found['evaluations']} evaluations of {most}"
+    for options in ([], ["--space", "hybrid"], ["--space", "single_stage"]):
+        words = ["--cluster", "C", "--evaluations", 10**8, "--seconds", 0.4, "-o", os.devnull, *options]
+        seconds = search(MODEL, *words)[0]["search_seconds"]
+        assert seconds <= 0.4 + SLACK_SECONDS, f"{options}: {seconds} s instead of 0.4"
+
+
+def main():
+    with tempfile.TemporaryDirectory() as temporary:
+        work = pathlib.Path(temporary)
+        stages = {name: check_spaces(name, CASES[name], work) for name in sys.argv[1:] or CASES}
+        assert max(stages.values()) > 1, f"no plan has several stages: {stages}"
+        check_narrowing(work)
+        check_initial(work)
+        check_limits()
+    print(f"stages of the plans: {stages}")
+
+
+if __name__ == "__main__":
+    main()
