@@ -57,7 +57,7 @@ def check_spaces(name, cluster, work):
 def check_narrowing(work):
     """Options that leave plans of one stage alone."""
     plan = work / "narrow.json"
-    for options in (["--even"], ["--mesh", "data=4,model=2"], ["--pin", "*=-,-"], ["--searcher", "random"]):
+    for options in (["--even"], ["--mesh", "data=4,model=2"], ["--pin", "*token_table*=-,-"], ["--searcher", "random"]):
         found, said = search(MODEL, "--cluster", "whale-pp", "--evaluations", 60, "-o", plan, *options)
         assert found["space"] == "single_stage" and len(json.loads(plan.read_text())["stages"]) == 1, options
         assert options[0] in said and "pipelines are not searched" in said, f"{options}: {said}"
@@ -76,7 +76,7 @@ def check_initial(work):
     assert found["step_seconds"] <= best["step_seconds"], "the plan to start from was lost"
     refused = automap("search", MODEL, "--cluster", "host:4", "--init-plan", start, "-o", plan)
     assert refused.returncode == 3, f"{refused.returncode}: {refused.stderr}"
-    assert "16 devices" in refused.stderr and "has 4" in refused.stderr, refused.stderr
+    assert "8 devices" in refused.stderr and "has 4" in refused.stderr, refused.stderr
 
 
 def check_limits():
