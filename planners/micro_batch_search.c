@@ -68,13 +68,11 @@ static AmStatus search_numbers(SearchResult *result, Arena *arena, PlanContext *
     AmError first = {0};
     int64_t evaluations = 0;
     double seconds = 0, bound = INFINITY;
-    if (count > 1) {
-        part.evaluations =
-            (options->evaluations > 0 ? options->evaluations : SEARCH_DEFAULT_EVALUATIONS) / count;
-        if (part.evaluations < 1) part.evaluations = 1;
-        part.seconds = options->seconds / count;
-    }
-    for (int32_t k = 0; k < count; k++) {
+    int64_t limit = options->evaluations > 0 ? options->evaluations : SEARCH_DEFAULT_EVALUATIONS;
+    if (count > 1) part.seconds = options->seconds / count;
+    for (int32_t k = 0; k < count && evaluations < limit; k++) {
+        int64_t left = limit - evaluations, share = left / (count - k);
+        if (count > 1) part.evaluations = share > 0 ? share : 1;
         MicroBatching here = {.micro_batches = numbers[k],
                               .relaxations = settings->relaxations,
                               .recomputed = settings->recomputed,
@@ -102,6 +100,7 @@ static AmStatus search_numbers(SearchResult *result, Arena *arena, PlanContext *
                                                           best.plan->predicted_step_seconds);
         if (status == AM_OK && is_better) best = found;
         if (cannot_split || found.interrupted) break;
+        if (k + 1 < count && evaluations >= limit) bound = NAN; /* of the others nothing is known */
     }
     if (!best.plan) {
         *result = best;
