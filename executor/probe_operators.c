@@ -8,6 +8,11 @@
  * other memory are read and written. A series is the median of some samples; a time
  * is the least of some series, until the least comes again or the patience ends; of
  * several threads it is their mean. What more of a dimension takes, less of it does not exceed.
+ *
+ * Where a core's other thread works for somebody else, all takes up to 1.7 times as long, for some 10 ms. The
+ * kernels between the samples are always the same, so what they take tells: first they are run alone for a
+ * while, and what a tenth of their series stays below is calm. A series in which they take longer is scaled
+ * by that, and the mean of such counts where there is none without.
  */
 #include "executor/probe_operators.h"
 
@@ -26,11 +31,13 @@
 #include "propagation/lower.h"
 
 enum { LEAST_SERIES = 2, MOST_SERIES = 12, MOST_RANKS = 64, SAMPLES = 12, CACHE_LINE = 64 };
-enum { WALK_BYTES = 3 << 14, WALKED_BYTES = 1 << 22 };
+enum { WALK_BYTES = 3 << 14, WALKED_BYTES = 1 << 22, MOST_LEARNT = 2000 };
 static const double medium_seconds = 1e-4, long_seconds = 2e-3; /* of one run */
 static const double patience = 0.008;                           /* of all runs of a module */
-static const double haste = 8;        /* after `end` no more than so many seconds are spent */
-static const double agreement = 1.03; /* two series as close as that are believed */
+static const double most_stretch = 1.1;  /* of what is between the samples, in a series that is calm */
+static const double first_seconds = 0.4; /* at first, to learn what calm is */
+static const double haste = 8;           /* after `end` no more than so many seconds are spent */
+static const double agreement = 1.03;    /* two series as close as that are believed */
 
 /* A rank's device, and what disturbs its caches between two samples. */
 typedef struct Station {
@@ -40,6 +47,7 @@ typedef struct Station {
     char *memory;
     char *walked; /* [WALKED_BYTES] */
     int64_t walk; /* where the next walk begins */
+    double calm;  /* seconds of `between`; 0: not known yet */
 } Station;
 
 /* Where modules are run: by all ranks at once. */
@@ -54,6 +62,7 @@ typedef struct Bench {
 typedef struct Trial {
     const Program *program;
     Bench *bench;
+    struct Worker *workers;
     pthread_barrier_t together;
     atomic_bool goes_on; /* there is a next series; by the first thread */
 } Trial;
@@ -67,6 +76,9 @@ typedef struct Worker {
     ReadyProgram *ready;
     char *memory;
     double first, seconds; /* of one run: the first one, and as measured */
+    double scaled;         /* the same while it was not calm: of `restless` series together */
+    int32_t restless;
+    bool is_done; /* the least came again */
     AmStatus status;
     AmError error;
 } Worker;
@@ -101,13 +113,16 @@ static AmStatus open_program(ReadyProgram **ready, char **memory, Arena *arena, 
     return ready_run(*ready, error);
 }
 
-/* What other steps of a program leave of the caches. */
-static void disturb(Station *station) {
+/* What other steps of a program leave of the caches. Returns the seconds of the kernels. */
+static double disturb(Station *station) {
+    double begin = clock_seconds();
     (void)ready_run(station->between, NULL);
+    double seconds = clock_seconds() - begin;
     for (int64_t k = 0; k < WALK_BYTES; k += CACHE_LINE) {
         station->walked[station->walk]++;
         station->walk = (station->walk + CACHE_LINE) % WALKED_BYTES;
     }
+    return seconds;
 }
 
 static int compare(const void *left, const void *right) {
@@ -115,20 +130,26 @@ static int compare(const void *left, const void *right) {
     return (a > b) - (a < b);
 }
 
-/* The median of some samples; of long runs few will do. */
-static double run_series(Worker *worker, bool is_late) {
-    double samples[SAMPLES];
+static double median(double *samples, int32_t count) {
+    qsort(samples, (size_t)count, sizeof *samples, compare);
+    return samples[count / 2];
+}
+
+/* The median of some samples; of long runs few will do. `*stretch`: of what is between. */
+static double run_series(Worker *worker, bool is_late, double *stretch) {
+    Station *station = worker->station;
+    double samples[SAMPLES], between[SAMPLES];
     int32_t count = worker->first > long_seconds                ? 1
                     : worker->first > medium_seconds || is_late ? 3
                                                                 : SAMPLES;
     for (int32_t k = 0; k < count; k++) {
-        disturb(worker->station);
+        between[k] = disturb(station);
         double begin = clock_seconds();
         (void)ready_run(worker->ready, NULL);
         samples[k] = clock_seconds() - begin;
     }
-    qsort(samples, (size_t)count, sizeof *samples, compare);
-    return fmax(samples[count / 2] - worker->trial->bench->clock_seconds, 1e-9);
+    *stretch = station->calm > 0 ? median(between, count) / station->calm : 1;
+    return fmax(median(samples, count) - worker->trial->bench->clock_seconds, 1e-9);
 }
 
 /* One run, to know how many make a series. */
@@ -136,6 +157,25 @@ static double time_run(Worker *worker) {
     double begin = clock_seconds();
     (void)ready_run(worker->ready, NULL);
     return clock_seconds() - begin;
+}
+
+static void measure_series(Worker *worker, bool is_late) {
+    double stretch = 1, seconds = worker->status == AM_OK ? run_series(worker, is_late, &stretch) : 1;
+    if (stretch > most_stretch) {
+        worker->scaled += seconds / stretch;
+        worker->restless++;
+        return;
+    }
+    worker->is_done |= fmax(seconds, worker->seconds) < agreement * fmin(seconds, worker->seconds);
+    worker->seconds = fmin(worker->seconds, seconds);
+}
+
+/* By the first thread, when all have ended their series: whether there is another one. */
+static bool goes_on(const Trial *trial, double spent, int32_t series, bool is_late) {
+    bool is_done = true;
+    for (int32_t k = 0; k < trial->bench->ranks; k++) is_done &= trial->workers[k].is_done;
+    if (is_late) return false;
+    return series < LEAST_SERIES || !(is_done || spent > patience || series >= MOST_SERIES);
 }
 
 /* Every thread comes to every barrier, also one that failed. */
@@ -149,18 +189,16 @@ static void *work(void *argument) {
     double begun = clock_seconds();
     for (int32_t k = 0;; k++) {
         pthread_barrier_wait(&trial->together);
-        if (!atomic_load(&trial->goes_on)) return NULL;
+        if (!atomic_load(&trial->goes_on)) break;
         bool is_late = clock_seconds() > trial->bench->end;
-        double seconds = worker->status == AM_OK ? run_series(worker, is_late) : 1;
-        bool agrees = fmax(seconds, worker->seconds) < agreement * fmin(seconds, worker->seconds);
-        worker->seconds = fmin(worker->seconds, seconds);
+        measure_series(worker, is_late);
         pthread_barrier_wait(&trial->together);
         if (worker->number > 0) continue;
-        bool is_long = clock_seconds() - begun > patience;
-        bool is_enough = agrees || is_long || k + 1 >= MOST_SERIES;
-        bool is_done = is_late || (k + 1 >= LEAST_SERIES && is_enough);
-        atomic_store(&trial->goes_on, !is_done);
+        atomic_store(&trial->goes_on, goes_on(trial, clock_seconds() - begun, k + 1, is_late));
     }
+    if (worker->restless > 0 && !isfinite(worker->seconds))
+        worker->seconds = worker->scaled / worker->restless;
+    return NULL;
 }
 
 static void close_worker(Worker *worker) {
@@ -173,6 +211,7 @@ static AmStatus run_trial(Trial *trial, double *seconds, AmError *error) {
     AmStatus status = AM_OK;
     int32_t started = 1, ranks = trial->bench->ranks;
     atomic_store(&trial->goes_on, true);
+    trial->workers = workers;
     for (int32_t k = 0; k < ranks; k++)
         workers[k] = (Worker){.trial = trial, .number = k, .station = &trial->bench->stations[k]};
     for (; started < ranks; started++)
@@ -307,6 +346,32 @@ static double time_clock(void) {
     return least;
 }
 
+/* What the kernels between samples take when nothing disturbs them. */
+static void *learn(void *argument) {
+    Station *station = argument;
+    double series[MOST_LEARNT], samples[SAMPLES], until = clock_seconds() + first_seconds;
+    int32_t count = 0;
+    while (count == 0 || (count < MOST_LEARNT && clock_seconds() < until)) {
+        for (int32_t k = 0; k < SAMPLES; k++) samples[k] = disturb(station);
+        series[count++] = median(samples, SAMPLES);
+    }
+    qsort(series, (size_t)count, sizeof *series, compare);
+    station->calm = series[count / 10];
+    return NULL;
+}
+
+/* All at once, as they measure later. */
+static AmStatus learn_calm(Bench *bench, AmError *error) {
+    pthread_t threads[MOST_RANKS];
+    int32_t started = 1;
+    for (; started < bench->ranks; started++)
+        if (pthread_create(&threads[started], NULL, learn, &bench->stations[started]) != 0) break;
+    learn(&bench->stations[0]);
+    for (int32_t k = 1; k < started; k++) pthread_join(threads[k], NULL);
+    if (started == bench->ranks) return AM_OK;
+    return am_fail(error, AM_ERROR_RUNTIME, "", "cannot start a thread to measure with");
+}
+
 static AmStatus open_bench(Bench *bench, const Program *between, int32_t ranks, int32_t threads,
                            AmError *error) {
     bench->ranks = ranks < MOST_RANKS ? ranks : MOST_RANKS;
@@ -345,6 +410,7 @@ AmStatus probe_operators(json_t **operators, int32_t ranks, int32_t threads, dou
     if (status == AM_OK) status = module_open(&between, probe_between, strlen(probe_between), error);
     if (status == AM_OK) status = open_bench(bench, between.program, ranks, threads, error);
     if (bench) bench->end = end;
+    if (status == AM_OK) status = learn_calm(bench, error);
     for (int32_t k = 0; k < probe_class_count && status == AM_OK; k++) {
         json_t *curve;
         if (progress) progress(user, (double)k / probe_class_count);

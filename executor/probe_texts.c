@@ -466,7 +466,7 @@ const ProbeClass probe_classes[] = {
     {"fill", 2, 1, {{16, 256, 4096, 65536, 1048576}, {1, 4, 16, 64, 1024}}, fill, NULL, "", 1},
     {"gather", 2, 2, {{4, 32, 256}, {1, 32, 256}}, gather, NULL, "", 1},
     {"scatter", 2, 2, {{4, 32, 256}, {1, 32, 256}}, scatter, NULL, "add", 1},
-    {"reduce_window", 3, 2, {{1024, 16384}, {4, 9}, {4, 16, 64}}, pool, NULL, "maximum", 1},
-    {"select_and_scatter", 3, 2, {{1024, 16384}, {4, 9}, {4, 16, 64}}, select_and_scatter, NULL, "add", 1},
+    {"reduce_window", 3, 2, {{1024, 16384}, {4, 9}, {4, 8, 16, 64}}, pool, NULL, "maximum", 1},
+    {"select_and_scatter", 3, 2, {{1024, 16384}, {4, 9}, {4, 8, 16, 64}}, select_and_scatter, NULL, "add", 1},
 };
 const int32_t probe_class_count = sizeof probe_classes / sizeof *probe_classes;

@@ -45,7 +45,7 @@ void timeline_close(Timeline *timeline);
 enum { TIMELINE_MOST_RECORDS = 1 << 18 };
 
 /* Tells the median seconds of each step of each program, control flow left out, from the records that are
- * still there. After the run. */
+ * still there and of the fastest tenth of their training steps. After the run. */
 typedef AmStatus TimelineMedian(void *user, const Program *program, int32_t step, double seconds,
                                 AmError *error);
 AmStatus timeline_medians(const Timeline *timeline, TimelineMedian *tell, void *user, AmError *error);
