@@ -67,11 +67,11 @@ static void *fail(Arena *arena) {
     return NULL;
 }
 
-/* The next bytes of a block, zeroed. */
-static void *hand_out(ArenaBlock *block, size_t bytes) {
+/* The next bytes of a block, zeroed if that is asked for. */
+static void *hand_out(ArenaBlock *block, size_t bytes, bool zeroed) {
     unsigned char *memory = block->data + block->used;
     size_t end = block->used + bytes;
-    if (block->touched > block->used)
+    if (zeroed && block->touched > block->used)
         memset(memory, 0, (block->touched < end ? block->touched : end) - block->used);
     if (end > block->touched) block->touched = end;
     block->used = end;
@@ -79,7 +79,7 @@ static void *hand_out(ArenaBlock *block, size_t bytes) {
 }
 
 /* Empty requests get an address of their own, so pointers stay distinct. */
-void *arena_alloc(Arena *arena, size_t bytes) {
+static void *allocate(Arena *arena, size_t bytes, bool zeroed) {
     if (bytes > LARGEST_REQUEST) return fail(arena);
     size_t rounded = round_up(bytes ? bytes : 1);
     if (arena->limit && (rounded > arena->limit || arena->used > arena->limit - rounded)) return fail(arena);
@@ -100,7 +100,15 @@ void *arena_alloc(Arena *arena, size_t bytes) {
         arena->blocks = block;
     }
     arena->used += rounded;
-    return hand_out(block, rounded);
+    return hand_out(block, rounded, zeroed);
+}
+
+void *arena_alloc(Arena *arena, size_t bytes) {
+    return allocate(arena, bytes, true);
+}
+
+void *arena_alloc_raw(Arena *arena, size_t bytes) {
+    return allocate(arena, bytes, false);
 }
 
 void *arena_grow(Arena *arena, const void *old, size_t old_bytes, size_t new_bytes) {
@@ -116,7 +124,7 @@ void *arena_grow(Arena *arena, const void *old, size_t old_bytes, size_t new_byt
         size_t more = round_up(new_bytes) - old_rounded;
         bool within_limit = !arena->limit || more <= arena->limit - arena->used;
         if (block->capacity - block->used >= more && within_limit) {
-            hand_out(block, more);
+            hand_out(block, more, true);
             arena->used += more;
             return (void *)(uintptr_t)old;
         }

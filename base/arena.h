@@ -1,6 +1,6 @@
 /* Arena: all memory of a module, a plan or a search, released at once.
  *
- * Blocks double in size up to 4 MiB. Memory is zeroed, aligned to 16 bytes and
+ * Blocks double in size up to 4 MiB. Memory is zeroed (but for arena_alloc_raw), aligned to 16 bytes and
  * stays where it is until the arena is reset or freed. Allocation failure ends
  * in a longjmp-free way: the arena is marked failed and NULL is returned;
  * callers that allocate in proportion to their input check arena_failed() once
@@ -29,6 +29,8 @@ typedef struct ArenaMark {
 } ArenaMark;
 
 void *arena_alloc(Arena *arena, size_t bytes);
+/* The same for what is written before it is read: it holds anything. */
+void *arena_alloc_raw(Arena *arena, size_t bytes);
 /* Grows memory that arena_alloc returned; old content is copied. */
 void *arena_grow(Arena *arena, const void *old, size_t old_bytes, size_t new_bytes);
 char *arena_copy_string(Arena *arena, const char *text);
@@ -39,7 +41,8 @@ ArenaMark arena_mark(const Arena *arena);
 void arena_release(Arena *arena, ArenaMark mark); /* takes back what was allocated since the mark */
 void arena_free(Arena *arena);
 
-#define ARENA_ARRAY(arena, type, count) ((type *)arena_alloc((arena), sizeof(type) * (size_t)(count)))
+#define ARENA_ARRAY(arena, type, count)     ((type *)arena_alloc((arena), sizeof(type) * (size_t)(count)))
+#define ARENA_ARRAY_RAW(arena, type, count) ((type *)arena_alloc_raw((arena), sizeof(type) * (size_t)(count)))
 
 /* Makes room for one more element of an arena array (pointer, count, capacity). */
 #define ARENA_RESERVE(arena, array, count, capacity)                                      \

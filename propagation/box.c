@@ -189,14 +189,15 @@ static bool has_blocks(SbpState state) {
 
 AmStatus box_value(Lowering *self, int32_t i, int32_t leaf, const IrShape *global, int32_t from, SbpState to,
                    int32_t *value, AmError *error) {
-    BoxPath path;
     *value = from;
     SbpState state = self->program->values[from].state, before = box_before_partial(state, to);
-    if (!box_find_path(&path, self->program->mesh, global, state, before))
+    const BoxPath *path =
+        lower_memo_path(self->memo, self->arena, self->program->mesh, global, state, before);
+    if (!path)
         return am_fail(error, AM_ERROR_INTERNAL, self->module->source, "lowering %s: no way to box its value",
                        self->module->instructions[i].name);
-    for (int32_t k = 0; k < path.count; k++) {
-        const BoxStep *step = &path.steps[k];
+    for (int32_t k = 0; k < path->count; k++) {
+        const BoxStep *step = &path->steps[k];
         bool moves = step->kind != PROGRAM_ALL_REDUCE; /* which works on any shard as it is */
         bool in_blocks = moves && (has_blocks(state) || has_blocks(step->state));
         TRY(in_blocks ? emit_step_in_blocks(self, i, leaf, global, state, step, value, error)

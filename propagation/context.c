@@ -5,7 +5,6 @@
 
 #include "ir/canonical.h"
 #include "propagation/plan.h"
-#include "propagation/share.h"
 
 #define ROLES_FILE "model.roles.json"
 
@@ -35,7 +34,6 @@ AmStatus plan_context_read(PlanContext **context, const char *path, const char *
     if (!roles_path) roles_path = neighbour_roles(&self->arena, path);
     TRY_OR_FAIL(ir_find_roles(&self->roles, &self->arena, self->canonical, roles_path, error));
     TRY_OR_FAIL(rules_build(&self->rules, &self->arena, self->canonical, error));
-    TRY_OR_FAIL(rules_share(self->rules, self->canonical, &self->arena, error));
     TRY_OR_FAIL(classes_build(&self->classes, &self->arena, self->rules, self->roles, error));
     TRY_OR_FAIL(choices_build(&self->choices, &self->arena, self->rules, self->classes, self->roles, error));
     *context = self;

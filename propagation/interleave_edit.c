@@ -38,7 +38,7 @@ AmStatus program_uses(ProgramUses *uses, Arena *arena, const Program *program, A
 }
 
 AmStatus program_relist(Program *program, const int32_t *list, int32_t count, AmError *error) {
-    ProgramInstruction *instructions = ARENA_ARRAY(program->arena, ProgramInstruction, count + 1);
+    ProgramInstruction *instructions = ARENA_ARRAY_RAW(program->arena, ProgramInstruction, count + 1);
     if (!instructions) return am_fail_memory(error, (int64_t)sizeof *instructions * count);
     for (int32_t k = 0; k < count; k++) instructions[k] = program->instructions[list[k]];
     program->instructions = instructions;

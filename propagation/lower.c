@@ -22,13 +22,6 @@ static bool is_tuple_operand(const Lowering *self, const IrInstruction *instruct
     return self->module->instructions[instruction->operands[k]].shape.type == DTYPE_TUPLE;
 }
 
-/* Whether devices have shards of different sizes. */
-static bool is_uneven(const Mesh *mesh, const IrShape *global, SbpState state) {
-    for (int32_t d = 0; d < global->rank; d++)
-        if (!sbp_is_even(mesh, state, d, global->dimensions[d])) return true;
-    return false;
-}
-
 int32_t lower_add_value(Lowering *self, int32_t instruction, int32_t leaf, const IrShape *global,
                         SbpState state) {
     Program *program = self->program;
@@ -36,16 +29,21 @@ int32_t lower_add_value(Lowering *self, int32_t instruction, int32_t leaf, const
     ARENA_RESERVE(self->arena, program->values, value, program->value_capacity);
     ARENA_RESERVE(self->arena, self->states, value, self->state_capacity);
     if (self->arena->failed) return 0;
-    program->values[value] =
-        (ProgramValue){.shape = sbp_local_shape(self->arena, program->mesh, state, program->device, global),
-                       .kind = PROGRAM_VALUE_TEMPORARY,
-                       .origin = instruction,
-                       .instruction = program->instruction_count,
-                       .state = state,
-                       .storage = value,
-                       .offset = -1};
-    if (!*self->is_uneven && sbp_has_split(state) && global->type != DTYPE_TUPLE)
-        *self->is_uneven = is_uneven(program->mesh, global, state);
+    IrShape shape = *global;
+    if (sbp_has_split(state) && global->type != DTYPE_TUPLE && global->rank > 0) {
+        const LocalShape *local =
+            lower_memo_shape(self->memo, self->arena, program->mesh, program->device, global, state);
+        if (!local) return 0;
+        shape.dimensions = local->local;
+        *self->is_uneven |= local->is_uneven;
+    }
+    program->values[value] = (ProgramValue){.shape = shape,
+                                            .kind = PROGRAM_VALUE_TEMPORARY,
+                                            .origin = instruction,
+                                            .instruction = program->instruction_count,
+                                            .state = state,
+                                            .storage = value,
+                                            .offset = -1};
     self->states[value] = (LoweredState){.older = self->newest[instruction], .leaf = leaf, .state = state};
     self->newest[instruction] = value;
     return program->value_count++;
@@ -443,10 +441,11 @@ static AmStatus ask_for(Lowering *self, int32_t i, int32_t leaf, SbpState state,
     for (int32_t held = self->newest[i]; held >= 0; held = self->states[held].older) {
         if (self->states[held].leaf != leaf || is_gone(self, held)) continue;
         SbpState have = self->states[held].state;
-        double cost = box_weight(self->program->mesh, shape, have, box_before_partial(have, state));
-        if (cost < 0 || (from >= 0 && cost > least)) continue;
+        const BoxPath *path = lower_memo_path(self->memo, self->arena, self->program->mesh, shape, have,
+                                              box_before_partial(have, state));
+        if (!path || (from >= 0 && path->weight > least)) continue;
         from = held;
-        least = cost;
+        least = path->weight;
     }
     if (from < 0)
         return am_fail(error, AM_ERROR_INTERNAL, self->module->source, "lowering %s: no value to box from",
@@ -590,10 +589,11 @@ AmStatus lower_begin(Lowering *self, const IrRoles *roles, int32_t count, AmErro
                          .mesh = &self->completion->stage->mesh,
                          .device = self->device,
                          .first_rank = first_rank,
-                         .values = ARENA_ARRAY(self->arena, ProgramValue, room),
-                         .instructions = ARENA_ARRAY(self->arena, ProgramInstruction, room)};
-    self->states = ARENA_ARRAY(self->arena, LoweredState, room);
+                         .values = ARENA_ARRAY_RAW(self->arena, ProgramValue, room),
+                         .instructions = ARENA_ARRAY_RAW(self->arena, ProgramInstruction, room)};
+    self->states = ARENA_ARRAY_RAW(self->arena, LoweredState, room);
     if (!self->is_uneven) self->is_uneven = ARENA_ARRAY(self->arena, bool, 1);
+    if (!self->memo) self->memo = ARENA_ARRAY(self->arena, LowerMemo, 1);
     if (self->arena->failed) return am_fail_memory(error, room);
     program->value_capacity = program->instruction_capacity = self->state_capacity = room;
     self->program = program;

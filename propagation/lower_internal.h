@@ -2,8 +2,8 @@
 #ifndef PROPAGATION_LOWER_INTERNAL_H
 #define PROPAGATION_LOWER_INTERNAL_H
 
-#include "propagation/box_path.h"
 #include "propagation/lower.h"
+#include "propagation/lower_memo.h"
 #include "propagation/split.h"
 
 /* Stands for a leaf where a value is not yet what users ask for. */
@@ -61,6 +61,7 @@ typedef struct Lowering {
     int32_t *put_off; /* [put_off_count]: instructions of this program whose transfers are to come */
     int32_t put_off_count, put_off_capacity;
     bool *is_uneven; /* shards of some value so far differ in size; shared with regions */
+    LowerMemo *memo; /* likewise shared */
     int32_t device;
     Program *program;
     LoweredState *states; /* [value] */

@@ -132,7 +132,7 @@ static AmStatus apply_merges(Program *program, const int32_t *order, const int32
     int32_t count = program->instruction_count;
     int32_t *members = ARENA_ARRAY(arena, int32_t, count + 1);
     int32_t *renamed = ARENA_ARRAY(arena, int32_t, program->value_count + 1);
-    ProgramInstruction *instructions = ARENA_ARRAY(arena, ProgramInstruction, count + 1);
+    ProgramInstruction *instructions = ARENA_ARRAY_RAW(arena, ProgramInstruction, count + 1);
     int32_t old_values = program->value_count, made = 0;
     if (arena->failed) return am_fail_memory(error, count);
     for (int32_t v = 0; v < old_values; v++) renamed[v] = v;

@@ -4,51 +4,10 @@
  * respects operands inside the group since it is the program's order. What
  * depends on parameters alone and makes them larger or cuts them, gathers of stored weights above all,
  * could run at any time; it stands right before its first user, or the groups that
- * others wait for would let all of it go ahead and fill the memory. The
- * groups that are ready are bits of a set whose words are summed up, 64 by 64,
- * by the bits of a smaller one, so that the first is found in a step per level. */
+ * others wait for would let all of it go ahead and fill the memory. */
 #include "propagation/order.h"
 
-enum { READY_MOST_LEVELS = 6 }; /* 64^6 exceeds every int32_t */
-
-typedef struct ReadySet {
-    int32_t level_count;
-    uint64_t
-        *words[READY_MOST_LEVELS]; /* bit k of words[n + 1]: words[n][k] is not 0; the last is one word */
-} ReadySet;
-
-/* A set of items less than `count`, empty. */
-static void ready_make(ReadySet *set, Arena *arena, int32_t count) {
-    set->level_count = 0;
-    do {
-        count = (count + 63) / 64;
-        set->words[set->level_count++] = ARENA_ARRAY(arena, uint64_t, count);
-    } while (count > 1);
-}
-
-static void ready_add(ReadySet *set, int32_t item) {
-    uint32_t at = (uint32_t)item;
-    for (int32_t level = 0; level < set->level_count; level++, at /= 64) {
-        uint64_t *word = &set->words[level][at / 64], before = *word;
-        *word |= (uint64_t)1 << at % 64;
-        if (before) return;
-    }
-}
-
-/* Takes the smallest item out; -1: there is none. */
-static int32_t ready_take(ReadySet *set) {
-    uint32_t item = 0;
-    if (set->words[set->level_count - 1][0] == 0) return -1;
-    for (int32_t level = set->level_count - 1; level >= 0; level--)
-        item = item * 64 + (uint32_t)__builtin_ctzll(set->words[level][item]);
-    uint32_t at = item;
-    for (int32_t level = 0; level < set->level_count; level++, at /= 64) {
-        uint64_t *word = &set->words[level][at / 64];
-        *word &= ~((uint64_t)1 << at % 64);
-        if (*word) break;
-    }
-    return (int32_t)item;
-}
+#include "propagation/ready_set.h"
 
 /* No groups: the program's own order will do. */
 static bool is_ungrouped(const int32_t *leader, int32_t count) {

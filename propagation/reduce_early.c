@@ -16,13 +16,9 @@
 #include "propagation/interleave.h"
 #include "propagation/lower_internal.h"
 #include "propagation/order.h"
+#include "propagation/ready_set.h"
 
 typedef enum Urgency { FOR_SUM, IN_ORDER, URGENCIES } Urgency;
-
-/* Instructions that are ready, by urgency: heaps of their numbers, least first. */
-typedef struct Ready {
-    int32_t *items[URGENCIES], count[URGENCIES];
-} Ready;
 
 typedef struct Scheduler {
     const Program *program;
@@ -30,7 +26,7 @@ typedef struct Scheduler {
     bool *leads;      /* [instruction]: it is a sum, a product or a loop, or one of these needs it */
     bool *is_for_sum; /* [instruction]: a sum, or needed by nothing else */
     int32_t *waiting; /* [instruction]: producers still to come */
-    Ready ready;
+    ReadySet ready[URGENCIES];
     int32_t *held, held_first, held_count; /* a queue: users that wait, in the order of their sums */
     int32_t *held_until;                   /* [place in the queue]: sums that have begun by then */
     int32_t sums;                          /* that have begun */
@@ -48,25 +44,6 @@ bool program_reduces_beside(const Program *program, const ProgramInstruction *in
     for (int32_t k = 0; reduces(instruction) && k < instruction->operand_count; k++)
         bytes += program_even_bytes(program, &program->values[instruction->operands[k]]);
     return reduces(instruction) && bytes <= REDUCE_EARLY_BYTES;
-}
-
-static void push(Ready *ready, Urgency urgency, int32_t item) {
-    int32_t *items = ready->items[urgency], at = ready->count[urgency]++;
-    for (; at > 0 && items[(at - 1) / 2] > item; at = (at - 1) / 2) items[at] = items[(at - 1) / 2];
-    items[at] = item;
-}
-
-static int32_t pop(Ready *ready, Urgency urgency) {
-    int32_t *items = ready->items[urgency], top = items[0], at = 0;
-    int32_t count = --ready->count[urgency], last = items[count];
-    for (int32_t child = 1; child < count; child = 2 * at + 1) {
-        if (child + 1 < count && items[child + 1] < items[child]) child++;
-        if (items[child] >= last) break;
-        items[at] = items[child];
-        at = child;
-    }
-    items[at] = last;
-    return top;
 }
 
 /* What takes long: a step may not stand still before it. */
@@ -111,15 +88,17 @@ static void make_ready(Scheduler *self, int32_t i) {
         self->held_until[self->held_count++] = self->sums + REDUCE_EARLY_UNDER_WAY;
         return;
     }
-    push(&self->ready, self->is_for_sum[i] ? FOR_SUM : IN_ORDER, i);
+    ready_add(&self->ready[self->is_for_sum[i] ? FOR_SUM : IN_ORDER], i);
 }
 
 /* The next instruction; -1: none is left. */
 static int32_t take(Scheduler *self) {
     while (self->held_first < self->held_count && self->held_until[self->held_first] <= self->sums)
-        push(&self->ready, IN_ORDER, self->held[self->held_first++]);
-    for (Urgency urgency = 0; urgency < URGENCIES; urgency++)
-        if (self->ready.count[urgency] > 0) return pop(&self->ready, urgency);
+        ready_add(&self->ready[IN_ORDER], self->held[self->held_first++]);
+    for (Urgency urgency = 0; urgency < URGENCIES; urgency++) {
+        int32_t next = ready_take(&self->ready[urgency]);
+        if (next >= 0) return next;
+    }
     return self->held_first < self->held_count ? self->held[self->held_first++] : -1;
 }
 
@@ -144,8 +123,7 @@ AmStatus program_reduce_early(Program *program, AmError *error) {
     self.held = ARENA_ARRAY(arena, int32_t, count + 1);
     self.held_until = ARENA_ARRAY(arena, int32_t, count + 1);
     self.order = ARENA_ARRAY(arena, int32_t, count + 1);
-    for (Urgency urgency = 0; urgency < URGENCIES; urgency++)
-        self.ready.items[urgency] = ARENA_ARRAY(arena, int32_t, count + 1);
+    for (Urgency urgency = 0; urgency < URGENCIES; urgency++) ready_make(&self.ready[urgency], arena, count);
     if (arena->failed) return am_fail_memory(error, count);
     find_roles(&self);
     for (int32_t i = 0; i < count; i++)
@@ -154,5 +132,7 @@ AmStatus program_reduce_early(Program *program, AmError *error) {
     if (self.placed != count)
         return am_fail(error, AM_ERROR_INTERNAL, program->module->source,
                        "ordering the sums: instructions depend on one another");
-    return program_relist(program, self.order, count, error);
+    bool is_changed = false;
+    for (int32_t i = 0; i < count; i++) is_changed |= self.order[i] != i;
+    return is_changed ? program_relist(program, self.order, count, error) : AM_OK;
 }

@@ -14,6 +14,7 @@
 
 #include "propagation/rules_builder.h"
 #include "propagation/rules_values.h"
+#include "propagation/share.h"
 
 /* A broadcast at the end of a longer chain of broadcasts is a stored value. */
 #define BROADCAST_CHAIN 32
@@ -257,7 +258,7 @@ AmStatus rules_build(Rules **rules, Arena *arena, IrModule *canonical, AmError *
         if (built->is_planned[c])
             TRY(build_computation(built, &resolver, arena, canonical, c, shapes, error));
     *rules = built;
-    return AM_OK;
+    return rules_share(built, canonical, arena, error);
 }
 
 /* Factor f is called a, b, ..., z, a1, b1, ... */

@@ -42,6 +42,7 @@ typedef struct Factor {
     FactorHalo halo;        /* the operands' parts are brought to the ranges that are read (lower_halo.c): all
                                permutations, and a convolution's reduction over its window */
     const int8_t *dimension; /* [operand_count + result_count]; -1: not in it */
+    const int64_t *extent;   /* [operand_count + result_count]: the sizes of these dimensions; 0: not in it */
     const int32_t *blocks;   /* [operand_count + result_count], or NULL for 1 everywhere: the dimension is so
                                 many blocks, and the factor is in each of them (of 3*h*e the h, 3) */
 } Factor;

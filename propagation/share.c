@@ -80,30 +80,54 @@ static const IrAttributes *share_attributes(Sharing *self, const IrAttributes *a
     return share_bytes(self, &own, sizeof own, false);
 }
 
-static void share_factors(Sharing *self, FactorRule *rule, Factor *own) {
+/* Room for one rule. */
+typedef struct RuleRoom {
+    Factor *factors; /* [the most of any rule] */
+    int64_t *extent; /* [the most slots of any rule] */
+} RuleRoom;
+
+static AmStatus make_room(RuleRoom *room, const Rules *rules, Arena *arena, AmError *error) {
+    int32_t factors = 1, slots = 1;
+    for (int32_t i = 0; i < rules->count; i++) {
+        const FactorRule *rule = &rules->rules[i];
+        if (rule->factor_count > factors) factors = rule->factor_count;
+        if (rule->operand_count + rule->result_count > slots)
+            slots = rule->operand_count + rule->result_count;
+    }
+    *room = (RuleRoom){ARENA_ARRAY(arena, Factor, factors), ARENA_ARRAY(arena, int64_t, slots)};
+    return arena->failed ? am_fail_memory(error, factors) : AM_OK;
+}
+
+static void share_factors(Sharing *self, const Rules *rules, int32_t i, const RuleRoom *room) {
+    FactorRule *rule = &rules->rules[i];
     int32_t slots = rule->operand_count + rule->result_count;
     for (int32_t f = 0; f < rule->factor_count; f++) {
-        own[f] = rule->factors[f];
-        own[f].dimension = share(self, own[f].dimension, sizeof *own[f].dimension, slots);
-        own[f].blocks = share(self, own[f].blocks, sizeof *own[f].blocks, slots);
+        Factor *own = &room->factors[f];
+        *own = rule->factors[f];
+        for (int32_t slot = 0; slot < slots; slot++) {
+            int8_t d = own->dimension[slot];
+            room->extent[slot] = d < 0 ? 0 : rules_slot_shape(rules, i, slot)->dimensions[d];
+        }
+        own->dimension = share(self, own->dimension, sizeof *own->dimension, slots);
+        own->extent = share_bytes(self, room->extent, sizeof *room->extent * (size_t)slots, false);
+        own->blocks = share(self, own->blocks, sizeof *own->blocks, slots);
     }
     if (rule->factor_count > 0)
-        rule->factors = share_bytes(self, own, sizeof *own * (size_t)rule->factor_count, false);
+        rule->factors =
+            share_bytes(self, room->factors, sizeof *room->factors * (size_t)rule->factor_count, false);
 }
 
 AmStatus rules_share(Rules *rules, IrModule *canonical, Arena *arena, AmError *error) {
     Sharing self = {.arena = arena};
-    int32_t most = 1;
-    for (int32_t i = 0; i < rules->count; i++)
-        if (rules->rules[i].factor_count > most) most = rules->rules[i].factor_count;
-    Factor *factors = ARENA_ARRAY(arena, Factor, most);
+    RuleRoom room;
+    TRY(make_room(&room, rules, arena, error));
     for (int32_t i = 0; i < rules->count && !arena->failed; i++) {
         IrInstruction *instruction = &canonical->instructions[i];
         IrShape *shape = &instruction->shape;
         if (shape->type != DTYPE_TUPLE)
             shape->dimensions = share(&self, shape->dimensions, sizeof *shape->dimensions, shape->rank);
         instruction->attributes = share_attributes(&self, instruction->attributes);
-        share_factors(&self, &rules->rules[i], factors);
+        share_factors(&self, rules, i, &room);
     }
     return arena->failed ? am_fail_memory(error, self.count) : AM_OK;
 }

@@ -4,8 +4,8 @@
 
 #include "propagation/rules.h"
 
-/* Lets equal dimensions, attributes and factors of the instructions be the same memory. What they say does
- * not change. AM_ERROR_INTERNAL without memory. */
+/* Lets equal dimensions, attributes and factors of the instructions be the same memory, and tells the factors
+ * the extents of their dimensions. What was there does not change. AM_ERROR_INTERNAL without memory. */
 AmStatus rules_share(Rules *rules, IrModule *canonical, Arena *arena, AmError *error);
 
 #endif

@@ -15,7 +15,6 @@ SbpState split_state(const Rules *rules, const Mesh *mesh, int32_t i, Split spli
     static const int8_t none[MESH_MAX_AXES] = {-1, -1, -1, -1};
     if (memcmp(split.factors, none, sizeof none) == 0) return (SbpState){.axis = {0}};
     const FactorRule *rule = &rules->rules[i];
-    const IrShape *shape = rules_slot_shape(rules, i, place);
     SbpState state = {.axis = {0}};
     for (int32_t axis = 0; axis < mesh->axis_count; axis++) {
         if (split.factors[axis] < 0) continue;
@@ -27,11 +26,12 @@ SbpState split_state(const Rules *rules, const Mesh *mesh, int32_t i, Split spli
             continue;
         }
         if (d < 0) continue;
-        int64_t size = shape->dimensions[d];
+        int64_t size = factor->extent[place];
         if (factor->halo && size != factor->size) cut = (SbpCut){1, (int32_t)size};
+        int64_t blocks = (int64_t)factor_blocks(factor, place) * cut.outer;
+        bool is_plain = blocks == 1 && cut.count == size;
         sbp_set_split(&state, axis, d,
-                      sbp_cut(mesh, state, axis, d, size, (int64_t)factor_blocks(factor, place) * cut.outer,
-                              cut.count));
+                      is_plain ? (SbpCut){0, 0} : sbp_cut(mesh, state, axis, d, size, blocks, cut.count));
     }
     return state;
 }

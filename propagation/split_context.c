@@ -5,7 +5,6 @@
 #include <string.h>
 
 #include "propagation/recompute.h"
-#include "propagation/share.h"
 #include "propagation/time_axis.h"
 
 static const struct {
@@ -195,7 +194,6 @@ static AmStatus derive(PlanContext *self, const bool *is_copy, AmError *error) {
     for (int32_t i = 0; is_copy && i < entry; i++)
         if (is_copy[i]) self->roles->phases[i] = IR_PHASE_RECOMPUTED;
     TRY(rules_build(&self->rules, &self->arena, self->canonical, error));
-    TRY(rules_share(self->rules, self->canonical, &self->arena, error));
     TRY(classes_build(&self->classes, &self->arena, self->rules, self->roles, error));
     TRY(choices_build(&self->choices, &self->arena, self->rules, self->classes, self->roles, error));
     name_classes(self);

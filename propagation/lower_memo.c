@@ -1,0 +1,69 @@
+/* The memo of a lowering: two tables in which an entry has one place, by the hash of what it is about, and
+ * a new one takes the place of an old one. Arrays of repeated layers are few in sizes and states, so that
+ * nearly every question has been asked before; and what has equal sizes is then in one memory, which makes it
+ * quick to see later that sizes are equal. Sizes are compared, not where they lie.
+ */
+#include "propagation/lower_memo.h"
+
+#include "base/hash.h"
+
+static uint64_t hash_state(uint64_t hash, SbpState state) {
+    uint32_t axes;
+    memcpy(&axes, state.axis, sizeof axes);
+    hash = hash_combine(hash, axes);
+    for (int32_t axis = 0; axis < MESH_MAX_AXES; axis++)
+        if (sbp_is_split(state.axis[axis]))
+            hash =
+                hash_combine(hash, (uint64_t)state.cut[axis].outer << 32 | (uint32_t)state.cut[axis].count);
+    return hash;
+}
+
+static uint64_t hash_sizes(const IrShape *global) {
+    uint64_t hash = (uint64_t)global->rank;
+    for (int32_t d = 0; d < global->rank; d++) hash = hash_combine(hash, (uint64_t)global->dimensions[d]);
+    return hash;
+}
+
+static bool has_sizes(const int64_t *sizes, int32_t rank, const IrShape *global) {
+    if (!sizes || rank != global->rank) return false;
+    return sizes == global->dimensions ||
+           memcmp(sizes, global->dimensions, sizeof *sizes * (size_t)rank) == 0;
+}
+
+static const int64_t *copy_sizes(Arena *arena, const IrShape *global) {
+    int64_t *sizes = ARENA_ARRAY(arena, int64_t, global->rank);
+    if (sizes && global->rank > 0) memcpy(sizes, global->dimensions, sizeof *sizes * (size_t)global->rank);
+    return sizes;
+}
+
+static bool is_uneven(const Mesh *mesh, const IrShape *global, SbpState state) {
+    for (int32_t d = 0; d < global->rank; d++)
+        if (!sbp_is_even(mesh, state, d, global->dimensions[d])) return true;
+    return false;
+}
+
+const LocalShape *lower_memo_shape(LowerMemo *memo, Arena *arena, const Mesh *mesh, int32_t device,
+                                   const IrShape *global, SbpState state) {
+    LocalShape *entry = &memo->shapes[hash_state(hash_sizes(global), state) % LOWER_MEMO_SHAPES];
+    if (has_sizes(entry->global, entry->rank, global) && sbp_equal(entry->state, state)) return entry;
+    *entry = (LocalShape){.global = copy_sizes(arena, global),
+                          .local = sbp_local_shape(arena, mesh, state, device, global).dimensions,
+                          .rank = global->rank,
+                          .state = state,
+                          .is_uneven = is_uneven(mesh, global, state)};
+    return arena->failed ? NULL : entry;
+}
+
+const BoxPath *lower_memo_path(LowerMemo *memo, Arena *arena, const Mesh *mesh, const IrShape *global,
+                               SbpState from, SbpState to) {
+    uint64_t hash = hash_state(hash_state(hash_sizes(global), from), to);
+    KnownPath *entry = &memo->paths[hash % LOWER_MEMO_PATHS];
+    if (has_sizes(entry->global, entry->rank, global) && sbp_equal(entry->from, from) &&
+        sbp_equal(entry->to, to))
+        return entry->path;
+    BoxPath *path = ARENA_ARRAY(arena, BoxPath, 1);
+    *entry = (KnownPath){copy_sizes(arena, global), global->rank, from, to, path};
+    if (arena->failed) return entry->path = NULL;
+    if (!box_find_path(path, mesh, global, from, to)) entry->path = NULL;
+    return entry->path;
+}
