@@ -78,6 +78,16 @@ static void *hand_out(ArenaBlock *block, size_t bytes, bool zeroed) {
     return memory;
 }
 
+/* The smallest spare block with so much room, or NULL. */
+static ArenaBlock *take_spare(Arena *arena, size_t bytes) {
+    ArenaBlock **best = NULL;
+    for (ArenaBlock **place = &arena->spare; *place; place = &(*place)->older)
+        if ((*place)->capacity >= bytes && (!best || (*place)->capacity < (*best)->capacity)) best = place;
+    ArenaBlock *block = best ? *best : NULL;
+    if (block) *best = block->older;
+    return block;
+}
+
 /* Empty requests get an address of their own, so pointers stay distinct. */
 static void *allocate(Arena *arena, size_t bytes, bool zeroed) {
     if (bytes > LARGEST_REQUEST) return fail(arena);
@@ -88,10 +98,8 @@ static void *allocate(Arena *arena, size_t bytes, bool zeroed) {
         size_t capacity = block ? block->capacity * 2 : FIRST_BLOCK;
         if (capacity > LARGEST_BLOCK) capacity = LARGEST_BLOCK;
         if (capacity < rounded) capacity = rounded;
-        if (arena->spare && arena->spare->capacity >= rounded) {
-            block = arena->spare;
-            arena->spare = block->older;
-        } else {
+        block = take_spare(arena, rounded);
+        if (!block) {
             block = block_new(capacity);
             if (!block) return fail(arena);
             block->capacity = capacity;
@@ -167,16 +175,11 @@ ArenaMark arena_mark(const Arena *arena) {
     return (ArenaMark){arena->blocks, arena->blocks ? arena->blocks->used : 0, arena->used};
 }
 
-/* Blocks of the usual size are kept for the next round: a search releases its
- * scratch memory hundreds of times. */
+/* Blocks are kept for the next round: a search releases its scratch memory hundreds of times. */
 void arena_release(Arena *arena, ArenaMark mark) {
     while (arena->blocks != mark.block) {
         ArenaBlock *block = arena->blocks;
         arena->blocks = block->older;
-        if (block->capacity > LARGEST_BLOCK) {
-            block_free(block);
-            continue;
-        }
         block->used = 0;
         block->older = arena->spare;
         arena->spare = block;

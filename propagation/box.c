@@ -7,13 +7,11 @@
  */
 #include "propagation/lower_internal.h"
 
-/* Extents along `dimension` of the group's members. */
-static const int64_t *group_parts(Lowering *self, const int32_t *group, int32_t count, SbpState state,
-                                  int32_t dimension, int64_t size) {
-    int64_t *parts = ARENA_ARRAY(self->arena, int64_t, count + 1), start;
-    for (int32_t k = 0; parts && k < count; k++)
-        sbp_shard(self->program->mesh, state, group[k], dimension, size, &start, &parts[k]);
-    return parts;
+/* Extents along `dimension` of the members of the group over `axes`. */
+static const int64_t *group_parts(Lowering *self, uint32_t axes, SbpState state, int32_t dimension,
+                                  int64_t size) {
+    return lower_memo_parts(self->memo, self->arena, self->program->mesh, self->program->device, axes, state,
+                            dimension, size);
 }
 
 /* What each member of a halo_exchange is to have, counted from where the group's first part starts. */
@@ -37,31 +35,31 @@ static AmStatus emit_collective(Lowering *self, ProgramInstruction *instruction,
                                 SbpState from, const BoxStep *step, AmError *error) {
     const Mesh *mesh = self->program->mesh;
     ProgramCollective *collective = ARENA_ARRAY(self->arena, ProgramCollective, 1);
-    int32_t *group = ARENA_ARRAY(self->arena, int32_t, mesh->device_count);
+    const KnownGroup *group =
+        lower_memo_group(self->memo, self->arena, mesh, self->program->device, step->axes);
     ProgramMovement *movement = ARENA_ARRAY(self->arena, ProgramMovement, 1);
     if (self->arena->failed) return am_fail_memory(error, mesh->device_count);
-    int32_t count = mesh_group(mesh, self->program->device, step->axes, group);
     *collective = (ProgramCollective){.kind = (ProgramCollectiveKind)step->kind,
                                       .reduction = step->reduction,
                                       .axes = step->axes,
-                                      .group_count = count,
-                                      .group = group};
+                                      .group_count = group->count,
+                                      .group = group->devices};
     if (step->kind != PROGRAM_ALL_REDUCE) {
         SbpState split = step->kind == PROGRAM_REDUCE_SCATTER ? step->state : from;
         movement->dimension = step->dimension;
         movement->parts =
-            group_parts(self, group, count, split, step->dimension, global->dimensions[step->dimension]);
+            group_parts(self, step->axes, split, step->dimension, global->dimensions[step->dimension]);
         if (step->kind == PROGRAM_ALL_TO_ALL) {
             movement->other = step->other;
             movement->other_parts =
-                group_parts(self, group, count, step->state, step->other, global->dimensions[step->other]);
+                group_parts(self, step->axes, step->state, step->other, global->dimensions[step->other]);
         }
         if (step->kind == PROGRAM_HALO_EXCHANGE) find_ranges(self, movement, collective, global, from, step);
         collective->movements = movement;
     }
     instruction->kind = PROGRAM_COLLECTIVE;
     instruction->collective = collective;
-    return self->arena->failed ? am_fail_memory(error, count) : AM_OK;
+    return self->arena->failed ? am_fail_memory(error, group->count) : AM_OK;
 }
 
 /* A slice instruction that keeps of a shard under `from` the shard under `to`. */

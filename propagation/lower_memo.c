@@ -1,4 +1,4 @@
-/* The memo of a lowering: two tables in which an entry has one place, by the hash of what it is about, and
+/* The memo of a lowering: tables in which an entry has one place, by the hash of what it is about, and
  * a new one takes the place of an old one. Arrays of repeated layers are few in sizes and states, so that
  * nearly every question has been asked before; and what has equal sizes is then in one memory, which makes it
  * quick to see later that sizes are equal. Sizes are compared, not where they lie.
@@ -66,4 +66,29 @@ const BoxPath *lower_memo_path(LowerMemo *memo, Arena *arena, const Mesh *mesh, 
     if (arena->failed) return entry->path = NULL;
     if (!box_find_path(path, mesh, global, from, to)) entry->path = NULL;
     return entry->path;
+}
+
+const KnownGroup *lower_memo_group(LowerMemo *memo, Arena *arena, const Mesh *mesh, int32_t device,
+                                   uint32_t axes) {
+    KnownGroup *entry = &memo->groups[axes];
+    if (entry->devices) return entry;
+    int32_t *devices = ARENA_ARRAY(arena, int32_t, mesh->device_count);
+    if (!devices) return NULL;
+    *entry = (KnownGroup){.count = mesh_group(mesh, device, axes, devices), .devices = devices};
+    return entry;
+}
+
+const int64_t *lower_memo_parts(LowerMemo *memo, Arena *arena, const Mesh *mesh, int32_t device,
+                                uint32_t axes, SbpState state, int32_t dimension, int64_t size) {
+    uint64_t hash = hash_combine(hash_combine((uint64_t)size, (uint64_t)dimension), axes);
+    KnownParts *entry = &memo->parts[hash_state(hash, state) % LOWER_MEMO_PARTS];
+    if (entry->parts && entry->axes == axes && entry->dimension == dimension && entry->size == size &&
+        sbp_equal(entry->state, state))
+        return entry->parts;
+    const KnownGroup *group = lower_memo_group(memo, arena, mesh, device, axes);
+    int64_t *parts = group ? ARENA_ARRAY(arena, int64_t, group->count + 1) : NULL, start;
+    for (int32_t k = 0; parts && k < group->count; k++)
+        sbp_shard(mesh, state, group->devices[k], dimension, size, &start, &parts[k]);
+    *entry = (KnownParts){parts, axes, dimension, size, state};
+    return parts;
 }

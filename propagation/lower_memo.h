@@ -20,12 +20,29 @@ typedef struct KnownPath {
     const BoxPath *path; /* NULL: there is no way */
 } KnownPath;
 
-enum { LOWER_MEMO_SHAPES = 256, LOWER_MEMO_PATHS = 128 };
+/* The devices that a collective is among. */
+typedef struct KnownGroup {
+    const int32_t *devices; /* [count]; NULL: not asked for yet */
+    int32_t count;
+} KnownGroup;
+
+/* What each member of a group has of a dimension. */
+typedef struct KnownParts {
+    const int64_t *parts; /* [members]; NULL: the place is free */
+    uint32_t axes;        /* of the group */
+    int32_t dimension;
+    int64_t size; /* of the dimension */
+    SbpState state;
+} KnownParts;
+
+enum { LOWER_MEMO_SHAPES = 256, LOWER_MEMO_PATHS = 128, LOWER_MEMO_PARTS = 128 };
 
 /* All for one device of one mesh. Zeroed it is empty. */
 typedef struct LowerMemo {
     LocalShape shapes[LOWER_MEMO_SHAPES];
     KnownPath paths[LOWER_MEMO_PATHS];
+    KnownGroup groups[1 << MESH_MAX_AXES]; /* by axes (bits) */
+    KnownParts parts[LOWER_MEMO_PARTS];
 } LowerMemo;
 
 /* The shard of `device` of an array that is not a tuple; it lasts until another is asked for. NULL: no
@@ -36,5 +53,13 @@ const LocalShape *lower_memo_shape(LowerMemo *memo, Arena *arena, const Mesh *me
 /* The cheapest way between two states of an array; NULL: there is none, or no memory. */
 const BoxPath *lower_memo_path(LowerMemo *memo, Arena *arena, const Mesh *mesh, const IrShape *global,
                                SbpState from, SbpState to);
+
+/* The devices that differ from `device` on these axes (bits) only; NULL: no memory. */
+const KnownGroup *lower_memo_group(LowerMemo *memo, Arena *arena, const Mesh *mesh, int32_t device,
+                                   uint32_t axes);
+
+/* Elements of a dimension of `size` that each member of the group over `axes` has; NULL: no memory. */
+const int64_t *lower_memo_parts(LowerMemo *memo, Arena *arena, const Mesh *mesh, int32_t device,
+                                uint32_t axes, SbpState state, int32_t dimension, int64_t size);
 
 #endif

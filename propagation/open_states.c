@@ -348,17 +348,20 @@ static Sbp cheapest(const Opening *self, const OpenValue *value) {
     return best;
 }
 
-/* From the last user to the first value. */
-static void choose(const Opening *self) {
+/* From the last user to the first value. Whether anything is not left whole. */
+static bool choose(const Opening *self) {
+    bool is_split = false;
     clear_needs(self);
     for (int32_t n = self->choices->decided_count - 1; n >= 0; n--) {
         int32_t i = self->choices->decided[n];
         OpenValue *value = value_of(self, i);
         if (value) value->chosen = value->left ? SBP_B : cheapest(self, value);
         Sbp state = value ? value->chosen : SBP_B;
+        is_split = is_split || state != SBP_B;
         bool carries = value && value->is_operator && (value->left || value->carried >> state & 1);
         tell_operands(self, i, state, carries);
     }
+    return is_split;
 }
 
 /* What one open value costs in `state`, apart from open operands. */
@@ -422,8 +425,8 @@ static void settle_axis(Opening *self) {
         self->value_of[i] = is_open ? self->value_count++ : -1;
     }
     for (int32_t v = 0; v < self->value_count; v++) weigh(self, &self->values[v]);
+    if (!choose(self)) return;
     account(self, -1, true);
-    choose(self);
     account(self, 1, false);
     for (int32_t v = 0; v < self->value_count; v++) take(self, &self->values[v]);
 }

@@ -25,6 +25,7 @@ typedef struct Scheduler {
     ProgramGraph graph;
     bool *leads;      /* [instruction]: it is a sum, a product or a loop, or one of these needs it */
     bool *is_for_sum; /* [instruction]: a sum, or needed by nothing else */
+    bool *is_beside;  /* [instruction]: a sum that may be waited for late */
     int32_t *waiting; /* [instruction]: producers still to come */
     ReadySet ready[URGENCIES];
     int32_t *held, held_first, held_count; /* a queue: users that wait, in the order of their sums */
@@ -57,6 +58,7 @@ static void find_roles(Scheduler *self) {
     const ProgramGraph *graph = &self->graph;
     for (int32_t i = graph->count - 1; i >= 0; i--) {
         const ProgramInstruction *instruction = &self->program->instructions[i];
+        self->is_beside[i] = program_reduces_beside(self->program, instruction);
         bool is_sum = reduces(instruction), for_sum = graph->first_user[i] < graph->first_user[i + 1];
         self->leads[i] = is_sum || is_work(instruction);
         for (int32_t u = graph->first_user[i]; u < graph->first_user[i + 1]; u++) {
@@ -74,9 +76,9 @@ static void find_roles(Scheduler *self) {
 static bool may_wait(const Scheduler *self, int32_t i) {
     bool found = false;
     for (int32_t e = self->graph.first[i]; e < self->graph.first[i + 1]; e++) {
-        const ProgramInstruction *producer = &self->program->instructions[self->graph.producers[e]];
-        if (producer->kind != PROGRAM_COLLECTIVE) continue;
-        if (!program_reduces_beside(self->program, producer)) return false;
+        int32_t producer = self->graph.producers[e];
+        if (self->program->instructions[producer].kind != PROGRAM_COLLECTIVE) continue;
+        if (!self->is_beside[producer]) return false;
         found = true;
     }
     return found;
@@ -119,6 +121,7 @@ AmStatus program_reduce_early(Program *program, AmError *error) {
     TRY(program_graph(&self.graph, program, error));
     self.leads = ARENA_ARRAY(arena, bool, count + 1);
     self.is_for_sum = ARENA_ARRAY(arena, bool, count + 1);
+    self.is_beside = ARENA_ARRAY(arena, bool, count + 1);
     self.waiting = ARENA_ARRAY(arena, int32_t, count + 1);
     self.held = ARENA_ARRAY(arena, int32_t, count + 1);
     self.held_until = ARENA_ARRAY(arena, int32_t, count + 1);

@@ -26,20 +26,30 @@ static void count_users(Users *users, const Program *program) {
     for (int32_t k = 0; k < program->update_count; k++) users[program->updates[k].value].count++;
 }
 
+/* Whether an instruction is an all_reduce of one product. */
+static bool sums_product(const Program *program, const ProgramInstruction *sum) {
+    if (sum->kind != PROGRAM_COLLECTIVE || sum->collective->kind != PROGRAM_ALL_REDUCE ||
+        sum->operand_count != 1)
+        return false;
+    int32_t maker = program->values[sum->operands[0]].instruction;
+    const ProgramInstruction *dot = maker < 0 ? NULL : &program->instructions[maker];
+    return dot && dot->kind == PROGRAM_COMPUTE && dot->opcode == IR_DOT;
+}
+
+static bool has_sums_of_products(const Program *program) {
+    for (int32_t i = 0; i < program->instruction_count; i++)
+        if (sums_product(program, &program->instructions[i])) return true;
+    return false;
+}
+
 /* The transpose that is the only user of instruction i, an all_reduce of one product; NULL: there is none. */
 static ProgramInstruction *transpose_after(const Program *program, const Users *users, int32_t i) {
     const ProgramInstruction *sum = &program->instructions[i];
-    if (sum->kind != PROGRAM_COLLECTIVE || sum->collective->kind != PROGRAM_ALL_REDUCE ||
-        sum->operand_count != 1)
-        return NULL;
+    if (!sums_product(program, sum)) return NULL;
     int32_t made = sum->first_result, product = sum->operands[0];
-    int32_t maker = program->values[product].instruction;
-    if (users[made].count != 1 || users[made].instruction < 0 || users[product].count != 1 || maker < 0)
-        return NULL;
-    const ProgramInstruction *dot = &program->instructions[maker];
+    if (users[made].count != 1 || users[made].instruction < 0 || users[product].count != 1) return NULL;
     ProgramInstruction *user = &program->instructions[users[made].instruction];
-    bool is_transpose = user->kind == PROGRAM_COMPUTE && user->opcode == IR_TRANSPOSE;
-    return is_transpose && dot->kind == PROGRAM_COMPUTE && dot->opcode == IR_DOT ? user : NULL;
+    return user->kind == PROGRAM_COMPUTE && user->opcode == IR_TRANSPOSE ? user : NULL;
 }
 
 /* The state of an array after its dimensions are permuted: dimension d was dimensions[d]. */
@@ -70,7 +80,7 @@ static void exchange(Program *program, ProgramInstruction *sum, ProgramInstructi
 }
 
 AmStatus program_transpose_before_reducing(Program *program, AmError *error) {
-    if (program->mesh->device_count == 1) return AM_OK;
+    if (program->mesh->device_count == 1 || !has_sums_of_products(program)) return AM_OK;
     Users *users = ARENA_ARRAY(program->arena, Users, program->value_count + 1);
     if (!users) return am_fail_memory(error, (int64_t)sizeof *users * program->value_count);
     for (int32_t v = 0; v < program->value_count; v++) users[v].instruction = -1;
