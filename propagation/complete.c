@@ -366,10 +366,11 @@ static void weigh_reduction(const Completer *self, Placing *placing, int32_t i, 
         partial |= 1u << k;
         above += placing->best[operands[k]];
     }
+    if (!partial) return;
     const IrInstruction *instruction = &self->module->instructions[i];
     uint32_t beside = linearity_beside(instruction, partial, reduction);
-    if (!partial || !linearity_carries(self->module, instruction, (Linearity)choices->linearity[i],
-                                       partial | beside, &reduction, &whole))
+    if (!linearity_carries(self->module, instruction, (Linearity)choices->linearity[i], partial | beside,
+                           &reduction, &whole))
         return;
     if (!are_whole(self, i, axis, whole) || !become_parts(self, i, axis, beside) ||
         has_given_factor(self, i, axis))

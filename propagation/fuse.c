@@ -12,10 +12,21 @@
  */
 #include <string.h>
 
+#include "base/hash.h"
 #include "propagation/lower_internal.h"
 #include "propagation/order.h"
 
 typedef enum Form { FORM_PLAIN, FORM_ELEMENT_WISE, FORM_CLONED } Form;
+
+/* Strides that some value has been read with; see input_strides(). */
+typedef struct KnownStrides {
+    const int64_t *dimensions;     /* of the value */
+    const IrAttributes *broadcast; /* that it passes, or NULL */
+    int32_t value_rank, rank;      /* of the value, and of the index space */
+    const int64_t *strides;        /* [rank]; NULL: the place is free */
+} KnownStrides;
+
+enum { KNOWN_STRIDES = 64 };
 
 typedef struct Fuser {
     Program *program;
@@ -30,6 +41,7 @@ typedef struct Fuser {
     bool *needed;           /* [value]: takes memory, as somebody outside its step reads it */
     int32_t *slot;          /* [value]: its slot in the fusion being built, -1 elsewhere */
     int32_t *constant_slot; /* [instruction]: the same for cloned constants and iotas */
+    KnownStrides known_strides[KNOWN_STRIDES]; /* by where the dimensions lie */
 } Fuser;
 
 static bool same_dimensions(const IrShape *a, const IrShape *b) {
@@ -203,16 +215,24 @@ static void mark_needed(Fuser *self, const int32_t *order) {
 }
 
 /* Strides with which the index space (result dimensions) walks a value that is
- * row-major in its own shape: directly, broadcast, or as a scalar. */
+ * row-major in its own shape: directly, broadcast, or as a scalar. Values whose dimensions are the same
+ * memory are read alike. */
 static const int64_t *input_strides(Fuser *self, const Outside *outside, int32_t rank) {
     const IrShape *shape = value_shape(self, outside->value);
+    const IrAttributes *broadcast = outside->broadcast ? outside->broadcast->attributes : NULL;
+    uint64_t place = hash_combine((uintptr_t)shape->dimensions, (uintptr_t)broadcast) % KNOWN_STRIDES;
+    KnownStrides *known = &self->known_strides[place];
+    if (known->strides && known->dimensions == shape->dimensions && known->broadcast == broadcast &&
+        known->value_rank == shape->rank && known->rank == rank)
+        return known->strides;
     int64_t *strides = ARENA_ARRAY(self->arena, int64_t, rank + 1), step = 1;
     if (!strides) return NULL;
     for (int32_t d = shape->rank - 1; d >= 0; d--) {
-        int64_t target = outside->broadcast ? outside->broadcast->attributes->dimensions[d] : d;
+        int64_t target = broadcast ? broadcast->dimensions[d] : d;
         strides[target] = shape->dimensions[d] == 1 ? 0 : step;
         step *= shape->dimensions[d];
     }
+    *known = (KnownStrides){shape->dimensions, broadcast, shape->rank, rank, strides};
     return strides;
 }
 
@@ -228,11 +248,12 @@ typedef struct Building {
 static int32_t add_input(Fuser *self, Building *building, const Outside *outside) {
     const int64_t *strides = input_strides(self, outside, building->fusion.rank);
     if (!strides) return 0;
-    for (int32_t k = 0; k < building->fusion.input_count; k++)
-        if (building->inputs[k].value == outside->value &&
-            memcmp(building->inputs[k].strides, strides, sizeof(int64_t) * (size_t)building->fusion.rank) ==
-                0)
-            return k;
+    size_t bytes = sizeof(int64_t) * (size_t)building->fusion.rank;
+    for (int32_t k = 0; k < building->fusion.input_count; k++) {
+        const ProgramFusionInput *input = &building->inputs[k];
+        if (input->value != outside->value) continue;
+        if (input->strides == strides || memcmp(input->strides, strides, bytes) == 0) return k;
+    }
     ARENA_RESERVE(self->arena, building->inputs, building->fusion.input_count, building->input_capacity);
     if (self->arena->failed) return 0;
     building->inputs[building->fusion.input_count] =

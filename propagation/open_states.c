@@ -264,9 +264,10 @@ static void weigh_pending(const Opening *self, OpenValue *value) {
         above += operand->finished;
         pending += operand->pending;
     }
+    if (!partial) return;
     uint32_t beside = linearity_beside(instruction, partial, reduction);
-    if (!partial || !linearity_carries(self->context->canonical, instruction, linearity, partial | beside,
-                                       &reduction, &whole))
+    if (!linearity_carries(self->context->canonical, instruction, linearity, partial | beside, &reduction,
+                           &whole))
         return;
     if (!are_whole(self, i, whole)) return;
     for (int32_t k = 0; beside >> k; k++)
