@@ -1,21 +1,32 @@
 /* automap export: a plan in the form of another system. */
 #include "cli/common.h"
+#include "cost/simulate.h"
+#include "planners/export_dtensor.h"
 #include "planners/export_hlo.h"
 #include "planners/export_jax.h"
+#include "planners/export_megatron.h"
+#include "planners/whole_layers.h"
 
 /* One format: how the plan is written, as JSON or as text, and what the user should know. */
 typedef struct Format {
     const char *name;
     AmStatus (*write_json)(json_t **root, const PlanContext *context, const Plan *plan, AmError *error);
-    ShardingSpelling spelling; /* of text */
-    bool has_spellings;        /* --spelling chooses among them */
+    void (*print)(Text *text, const json_t *root); /* instead of JSON, where that is not asked for; or NULL */
+    ShardingSpelling spelling;                     /* of text */
+    bool has_spellings;                            /* --spelling chooses among them */
+    bool deals_evenly; /* --whole-layers gives stages as many layers each, but for the ends */
     const char *note;
 } Format;
 
 static const Format formats[] = {
-    {"jax", export_jax, 0, false, "the shardings of intermediate values are left to XLA"},
-    {"hlo", NULL, SHARDING_TILES, true, "what no constraint says is left to XLA's propagation"},
-    {"shardy", NULL, SHARDING_SHARDY, false, "what no constraint says is left to Shardy's propagation"},
+    {"jax", export_jax, NULL, 0, false, false, "the shardings of intermediate values are left to XLA"},
+    {"hlo", NULL, NULL, SHARDING_TILES, true, false, "what no constraint says is left to XLA's propagation"},
+    {"shardy", NULL, NULL, SHARDING_SHARDY, false, false,
+     "what no constraint says is left to Shardy's propagation"},
+    {"dtensor", export_dtensor, NULL, 0, false, false,
+     "placements of intermediate values are left to DTensor's operators"},
+    {"megatron", export_megatron, export_megatron_print, 0, false, true,
+     "sizes of the model, data and optimizer are arguments besides"},
 };
 
 static const struct {
@@ -46,7 +57,14 @@ static AmStatus write_json(const Cli *cli, const Format *format, const PlanConte
                            AmError *error) {
     json_t *exported = NULL;
     TRY(format->write_json(&exported, context, plan, error));
-    return cli_output_json(cli, exported, JSON_STYLE_INDENTED, error);
+    if (!format->print || cli_has(cli, "--json"))
+        return cli_output_json(cli, exported, JSON_STYLE_INDENTED, error);
+    Text text = {0};
+    format->print(&text, exported);
+    json_decref(exported);
+    AmStatus status = cli_output(cli, &text, error);
+    text_free(&text);
+    return status;
 }
 
 static AmStatus write_text(const Cli *cli, const PlanContext *context, const Plan *plan,
@@ -57,6 +75,40 @@ static AmStatus write_text(const Cli *cli, const PlanContext *context, const Pla
         status = cli_output_json(cli, json_pack("{s:s}", "text", text.data), JSON_STYLE_COMPACT, error);
     else if (status == AM_OK) status = cli_output(cli, &text, error);
     text_free(&text);
+    return status;
+}
+
+static AmStatus simulate_step(double *seconds, Arena *arena, const PlanContext *context, const Plan *plan,
+                              const Cluster *cluster, AmError *error) {
+    Simulation *simulation;
+    TRY(simulate_plan(&simulation, arena, context, plan, cluster, CLUSTER_DEFAULT_MEMORY_FRACTION, error));
+    *seconds = simulation->step_seconds;
+    return AM_OK;
+}
+
+/* Moves the plan's cuts between layers, and says what that does to the step. */
+static AmStatus move_cuts(const Cli *cli, const Format *format, Arena *arena, const PlanContext *context,
+                          Plan **plan, AmError *error) {
+    Plan *moved;
+    int32_t count;
+    double before, behind;
+    Cluster *cluster = NULL;
+    Text note = {0};
+    TRY(plan_with_whole_layers(&moved, &count, arena, context, *plan, format->deals_evenly, error));
+    if (count == 0) return AM_OK;
+    AmStatus status;
+    TRY_OR_FAIL(cluster_from_json(&cluster, arena, (*plan)->cluster_description, cli->arguments[0], error));
+    TRY_OR_FAIL(simulate_step(&before, arena, context, *plan, cluster, error));
+    TRY_OR_FAIL(simulate_step(&behind, arena, context, moved, cluster, error));
+    text_append(&note, "%d cut%s moved between layers: the step becomes ", count, count == 1 ? "" : "s");
+    text_append_seconds(&note, behind);
+    text_append_string(&note, ", it was ");
+    text_append_seconds(&note, before);
+    cli_note(cli, "note: %s", note.data ? note.data : "");
+    *plan = moved;
+fail:
+    text_free(&note);
+    cluster_free(cluster);
     return status;
 }
 
@@ -75,6 +127,7 @@ static AmStatus run(const Cli *cli, AmError *error) {
     TRY_OR_FAIL(find_spelling(cli, format, &spelling, error));
     TRY_OR_FAIL(cli_read_model(cli, 1, &context, error));
     TRY_OR_FAIL(plan_read(&plan, &root, &arena, context, cli->arguments[0], error));
+    if (cli_has(cli, "--whole-layers")) TRY_OR_FAIL(move_cuts(cli, format, &arena, context, &plan, error));
     if (format->write_json) TRY_OR_FAIL(write_json(cli, format, context, plan, error));
     else TRY_OR_FAIL(write_text(cli, context, plan, spelling, error));
     cli_note(cli, "note: %s", format->note);
@@ -89,8 +142,10 @@ static const CliOption options[] = {
     {"--format", "F",
      "jax: a PartitionSpec for each parameter and output; hlo: the module as text with shardings; shardy: "
      "the "
-     "same with Shardy's attributes",
+     "same with Shardy's attributes; dtensor: PyTorch placements, stage by stage; megatron: arguments of "
+     "Megatron-LM",
      false},
+    {"--whole-layers", NULL, "first move the cuts of a pipeline to the nearest places between layers", false},
     {"--spelling", "S", "of --format hlo: tiles ({devices=[2,4]<=[8]}) or named (axes of the mesh)", false},
     CLI_OPTION_ROLES,
     {0}};

@@ -276,7 +276,8 @@ static AmStatus try_mesh(Pipelines *self, const Mesh *mesh, AmError *error) {
                                 .memory_fraction = self->options->memory_fraction,
                                 .budget = {.limit = 1},
                                 .pins = self->options->pins,
-                                .pin_count = self->options->pin_count};
+                                .pin_count = self->options->pin_count,
+                                .is_even = self->options->is_even};
     Problem *problem;
     if (!devices) return am_fail_memory(error, mesh->device_count * 4);
     for (int32_t d = 0; d < mesh->device_count; d++) devices[d] = d;

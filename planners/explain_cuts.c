@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "planners/explain_parts.h"
+#include "planners/layer_path.h"
 
 /* A range of the plan and its part. */
 typedef struct PartRange {
@@ -20,46 +21,11 @@ static int compare_ranges(const void *left, const void *right) {
 /* Names the place by the first operator there that the user has given a name. */
 static void name_place(const Explainer *self, int32_t instruction, const char **op_name,
                        const char **source) {
-    const PlanContext *whole = self->whole;
+    int32_t first = layer_first_operator(self->whole, instruction);
     *op_name = *source = "";
-    for (int32_t i = instruction; i < whole->rules->entry_count && !**op_name; i++) {
-        const IrInstruction *at = &whole->canonical->instructions[i];
-        if (whole->roles->phases[i] != IR_PHASE_FORWARD || !whole->choices->live[i]) continue;
-        if (!at->op_name[0] || whole->rules->on_demand[i]) continue;
-        *op_name = at->op_name;
-        *source = explain_source(self->arena, at);
-    }
-}
-
-/* Operators between a weight and what takes it. */
-enum { MOST_VIEWS = 8 };
-
-/* The weight that an operand is, perhaps converted, broadcast or reshaped. */
-static const char *weight_of(const PlanContext *whole, int32_t operand) {
-    const IrRoles *roles = whole->roles;
-    const IrInstruction *at = &whole->canonical->instructions[operand];
-    for (int32_t k = 0; k < MOST_VIEWS && at->opcode != IR_PARAMETER && at->operand_count == 1; k++)
-        at = &whole->canonical->instructions[at->operands[0]];
-    if (at->opcode != IR_PARAMETER) return "";
-    for (int32_t p = 0; p < roles->parameter_count; p++)
-        if (roles->parameters[p].role == IR_ROLE_WEIGHT &&
-            &whole->canonical->instructions[roles->parameters[p].instruction] == at)
-            return roles->parameters[p].path;
-    return "";
-}
-
-/* The first weight that is taken from an instruction on. */
-static const char *first_weight(const PlanContext *whole, int32_t instruction) {
-    for (int32_t i = instruction; i < whole->rules->entry_count; i++) {
-        const IrInstruction *at = &whole->canonical->instructions[i];
-        if (whole->roles->phases[i] != IR_PHASE_FORWARD || !whole->choices->live[i]) continue;
-        if (at->operand_count < 2) continue;
-        for (int32_t o = 0; o < at->operand_count; o++) {
-            const char *path = weight_of(whole, at->operands[o]);
-            if (path[0]) return path;
-        }
-    }
-    return "";
+    if (first < 0) return;
+    *op_name = self->whole->canonical->instructions[first].op_name;
+    *source = explain_source(self->arena, &self->whole->canonical->instructions[first]);
 }
 
 static void add_total(TransferTotal *total, const TransferTotal *more) {
@@ -102,7 +68,7 @@ static AmStatus list_cuts(Explainer *self) {
                               .instruction = ranges[k + 1].first,
                               .earlier = {.instruction = -1},
                               .later = {.instruction = -1}};
-        cut->weight = first_weight(self->whole, cut->instruction);
+        cut->weight = layer_first_weight(self->whole, cut->instruction);
         name_place(self, cut->instruction, &cut->op_name, &cut->source);
         add_crossing(self, cut);
     }

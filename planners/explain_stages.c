@@ -3,42 +3,20 @@
  * Times and memory are those of the simulation. The weights of a stage are named as its user would: a path is
  * cut behind its first number, which counts layers, and layers in a row make a range.
  */
-#include <stdlib.h>
 #include <string.h>
 
 #include "planners/explain_parts.h"
+#include "planners/layer_path.h"
 
 /* As many names of weights are written out. */
 enum { MOST_NAMES = 6 };
 
-/* Weights whose paths are alike up to their first number. */
+/* Weights of one stack of layers. */
 typedef struct LayerName {
-    const char *path;       /* of the first of them */
-    int32_t before, behind; /* where the number begins and ends; the path's length where there is none */
-    int32_t end;            /* where the name ends */
-    int64_t *numbers;       /* different ones, in order */
+    LayerPath path;   /* of the first of them */
+    int64_t *numbers; /* different ones, in order */
     int32_t count, capacity;
 } LayerName;
-
-static bool is_digit(char c) {
-    return c >= '0' && c <= '9';
-}
-
-static LayerName cut_path(const char *path) {
-    LayerName name = {.path = path};
-    while (path[name.before] && !is_digit(path[name.before])) name.before++;
-    name.behind = name.before;
-    while (is_digit(path[name.behind])) name.behind++;
-    name.end = name.behind;
-    while (path[name.end] == ']' || path[name.end] == '\'' || path[name.end] == '"') name.end++;
-    return name;
-}
-
-static bool is_same_layer(const LayerName *a, const LayerName *b) {
-    return a->before == b->before && strncmp(a->path, b->path, (size_t)a->before) == 0 &&
-           a->end - a->behind == b->end - b->behind &&
-           strncmp(a->path + a->behind, b->path + b->behind, (size_t)(a->end - a->behind)) == 0;
-}
 
 static void add_number(Arena *arena, LayerName *name, int64_t number) {
     int32_t at = name->count;
@@ -53,7 +31,7 @@ static void add_number(Arena *arena, LayerName *name, int64_t number) {
 
 /* "params['layer'][{0..5,12}]" */
 static void append_name(Text *text, const LayerName *name) {
-    text_append_bytes(text, name->path, (size_t)name->before);
+    text_append_bytes(text, name->path.path, (size_t)name->path.before);
     if (name->count > 1) text_append_string(text, "{");
     for (int32_t first = 0, end; first < name->count; first = end) {
         for (end = first + 1; end < name->count && name->numbers[end] == name->numbers[end - 1] + 1;) end++;
@@ -61,7 +39,8 @@ static void append_name(Text *text, const LayerName *name) {
         if (end - first > 1) text_append(text, "..%lld", (long long)name->numbers[end - 1]);
     }
     if (name->count > 1) text_append_string(text, "}");
-    text_append_bytes(text, name->path + name->behind, (size_t)(name->end - name->behind));
+    text_append_bytes(text, name->path.path + name->path.behind,
+                      (size_t)(name->path.end - name->path.behind));
 }
 
 /* Whether the stage owns parameter p. */
@@ -77,12 +56,11 @@ static AmStatus name_weights(const Explainer *self, int32_t s, ExplainedStage *s
     for (int32_t p = 0; p < roles->parameter_count; p++) {
         const IrParameter *parameter = &roles->parameters[p];
         if (parameter->role != IR_ROLE_WEIGHT || !owns(self, s, p)) continue;
-        LayerName name = cut_path(parameter->path);
+        LayerName name = {.path = layer_path(parameter->path)};
         int32_t k = 0;
-        while (k < count && !is_same_layer(&names[k], &name)) k++;
+        while (k < count && !layer_path_is_same(&names[k].path, &name.path)) k++;
         if (k == count) names[count++] = name;
-        if (name.behind > name.before)
-            add_number(self->arena, &names[k], strtoll(parameter->path + name.before, NULL, 10));
+        if (name.path.number >= 0) add_number(self->arena, &names[k], name.path.number);
     }
     Text text = {0};
     for (int32_t k = 0; k < count && k < MOST_NAMES; k++) {

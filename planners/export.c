@@ -1,19 +1,33 @@
 /* Checks of plans before they are exported; see export.h. */
 #include "planners/export.h"
 
-AmStatus export_check_plan(const Plan *plan, const char *form, AmError *error) {
-    if (plan->stage_count != 1)
-        return am_fail(error, AM_ERROR_INFEASIBLE, "", "%s cannot hold pipeline stages, and the plan has %d",
-                       form, plan->stage_count);
-    if (plan->micro_batches != 1)
-        return am_fail(error, AM_ERROR_INFEASIBLE, "", "%s cannot hold micro-batches, and the plan has %d",
-                       form, plan->micro_batches);
-    const Mesh *mesh = &plan->stages[0].mesh;
+static AmStatus check_shares(const Mesh *mesh, const char *form, AmError *error) {
     for (int32_t axis = 0; axis < mesh->axis_count; axis++)
         if (mesh->axes[axis].shares)
             return am_fail(error, AM_ERROR_INFEASIBLE, "",
                            "%s are even, and the plan has unequal shares on axis %s", form,
                            mesh->axes[axis].name);
+    return AM_OK;
+}
+
+AmStatus export_check_stages(const Plan *plan, const char *form, AmError *error) {
+    for (int32_t s = 0; s < plan->stage_count; s++) TRY(check_shares(&plan->stages[s].mesh, form, error));
+    return AM_OK;
+}
+
+AmStatus export_check_plan(const Plan *plan, const char *form, AmError *error) {
+    if (plan->stage_count != 1)
+        return am_fail(error, AM_ERROR_INFEASIBLE, "",
+                       "%s cannot hold pipeline stages, and the plan has %d; --format dtensor can, search "
+                       "--even finds plans of one stage",
+                       form, plan->stage_count);
+    if (plan->micro_batches != 1)
+        return am_fail(error, AM_ERROR_INFEASIBLE, "",
+                       "%s cannot hold micro-batches, and the plan has %d; --format dtensor can, search "
+                       "--even --micro-batches 1 finds plans without",
+                       form, plan->micro_batches);
+    const Mesh *mesh = &plan->stages[0].mesh;
+    TRY(check_shares(mesh, form, error));
     for (int32_t d = 0; d < mesh->device_count; d++)
         if (plan->stages[0].devices[d] != d)
             return am_fail(error, AM_ERROR_INFEASIBLE, "",

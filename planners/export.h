@@ -9,6 +9,9 @@
  * mesh order. `form` names the target in messages ("shardings for JAX"). */
 AmStatus export_check_plan(const Plan *plan, const char *form, AmError *error);
 
+/* The same for forms that hold stages and micro-batches: unequal shares alone. */
+AmStatus export_check_stages(const Plan *plan, const char *form, AmError *error);
+
 /* AM_ERROR_INFEASIBLE names the value whose shards would be uneven in that state. */
 AmStatus export_check_even(const Mesh *mesh, SbpState state, const IrInstruction *instruction,
                            const char *form, AmError *error);

@@ -1,0 +1,25 @@
+/* Layers by the paths of their weights: the first number of a path counts them. */
+#ifndef PLANNERS_LAYER_PATH_H
+#define PLANNERS_LAYER_PATH_H
+
+#include "propagation/plan.h"
+
+/* "params['layer'][12]['kernel']": bytes before the number, behind it, and where the layer's name ends. */
+typedef struct LayerPath {
+    const char *path;
+    int32_t before, behind, end; /* all the path's length where it has no number */
+    int64_t number;              /* -1: none */
+} LayerPath;
+
+LayerPath layer_path(const char *path);
+/* Whether two paths are in layers of one stack. */
+bool layer_path_is_same(const LayerPath *a, const LayerPath *b);
+
+/* Of the module as read: the path of the weight that a live forward operator of the entry takes, perhaps
+ * converted, broadcast or reshaped, or ""; and that of the first such operator from an instruction on. */
+const char *layer_weight_of(const PlanContext *whole, int32_t instruction);
+const char *layer_first_weight(const PlanContext *whole, int32_t instruction);
+/* The first live forward operator from an instruction of the entry on that its user has named, or -1. */
+int32_t layer_first_operator(const PlanContext *whole, int32_t instruction);
+
+#endif

@@ -1,0 +1,175 @@
+# labels: cpu e2e
+# timeout: 300
+"""Pipelines exported for PyTorch and Megatron-LM say what the plan says.
+
+The arguments of Megatron-LM are parsed and, by its own rules, turned back into ranks, layers and micro-batches,
+which must be those of the plan; DTensor placements must be the shardings of its parameters. What neither can hold is refused with exit code 4 and one line.
+
+Run as `AUTOMAP=build/automap python3 tests/e2e/test_export_pipelines.py`.
+"""
+
+import json
+import os
+import pathlib
+import re
+import subprocess
+import sys
+import tempfile
+
+AUTOMAP = os.environ.get("AUTOMAP", "build/automap")
+MODELS = pathlib.Path(__file__).resolve().parents[2] / "datasets" / "models"
+EXPERT = ["--searcher", "expert", "--expert"]
+EVEN = ["--space", "pipeline", *EXPERT, "even_pipeline", "--mesh", "data=2"]
+MEGATRON = ["--space", "pipeline", *EXPERT, "megatron_3d"]
+
+
+def automap(*arguments, code=0):
+    done = subprocess.run([AUTOMAP, *map(str, arguments)], capture_output=True, text=True)
+    assert done.returncode == code, f"automap {' '.join(map(str, arguments))}: {done.returncode}\n{done.stderr}"
+    return done.stderr if code else done.stdout
+
+
+class Case:
+    """A plan of a model in a directory."""
+
+    def __init__(self, directory, name, *options):
+        self.model, self.path = next((MODELS / name).glob("model.hlo.pb*")), directory / "plan.json"
+        cluster = [] if "--cluster" in options else ["--cluster", "host:4"]
+        automap("search", self.model, *cluster, *options, "-o", self.path)
+        self.plan = json.loads(self.path.read_text())
+
+    def export(self, form, *options, code=0):
+        return automap("export", self.path, self.model, "--format", form, *options, code=code)
+
+    def refused(self, form, *words):
+        message = self.export(form, code=4)
+        assert message.count("\n") == 1, f"{form}: {message}"
+        assert all(word in message for word in words), f"{form}: {message} has not {words}"
+
+
+def parse(text):
+    """Arguments as argparse would have them."""
+    words, arguments = text.split(), {}
+    for k, word in enumerate(words):
+        if word.startswith("--"):
+            has_value = k + 1 < len(words) and not words[k + 1].startswith("--")
+            arguments[word[2:]] = int(words[k + 1]) if has_value else True
+    return arguments
+
+
+def layers_of(arguments):
+    """How many layers each pipeline stage or chunk has, by Megatron-LM's rules."""
+    stages, total = arguments["pipeline-model-parallel-size"], arguments["num-layers"]
+    chunk = arguments.get("num-layers-per-virtual-pipeline-stage")
+    if chunk:
+        assert total % (stages * chunk) == 0
+        return [chunk] * (total // chunk)
+    first, last = (arguments.get(f"decoder-{end}-pipeline-num-layers") for end in ("first", "last"))
+    middle = stages - (first is not None) - (last is not None)
+    rest = total - (first or 0) - (last or 0)
+    assert rest % middle == 0 if middle else rest == 0
+    shares = [rest // middle] * middle if middle else []
+    return ([first] if first is not None else []) + shares + ([last] if last is not None else [])
+
+
+def check_megatron(case, *options, **expected):
+    """The arguments' ranks, layers and batches against the plan."""
+    arguments = parse(case.export("megatron", *options))
+    told = json.loads(case.export("megatron", *options, "--json"))
+    assert {key[2:]: value for key, value in told["arguments"].items()} == arguments
+    stages, tensor = arguments["pipeline-model-parallel-size"], arguments["tensor-model-parallel-size"]
+    assert stages == len(case.plan["stages"])
+    data = told["world_size"] // stages // tensor
+    rank = 0
+    for stage in case.plan["stages"]:
+        sizes = {axis["axis"]: axis["size"] for axis in stage["mesh"]}
+        assert sizes.get("data", 1) == data and sizes.get("model", 1) == tensor
+        assert stage["devices"] == list(range(rank, rank + data * tensor))
+        rank += data * tensor
+    assert rank == told["world_size"]
+    turns = arguments["global-batch-size"] // (arguments["micro-batch-size"] * data)
+    assert turns * arguments["micro-batch-size"] * data == arguments["global-batch-size"]
+    assert turns == case.plan["micro_batches"]
+    kinds = {e["kind"] for stage in case.plan["stages"] for row in stage["lists"].values() for e in row}
+    assert ("optimizer" in kinds) == arguments.get("use-distributed-optimizer", False)
+    if stages > 1:
+        assert layers_of(arguments) == told["layers"] and sum(told["layers"]) == arguments["num-layers"]
+    for key, value in expected.items():
+        assert arguments.get(key.replace("_", "-")) == value, f"{key}: {arguments}"
+    return told
+
+
+def check_dtensor(case):
+    told = json.loads(case.export("dtensor"))
+    plan = case.plan
+    names = {"1f1b": "1F1B", "gpipe": "GPipe", "interleaved_1f1b": "Interleaved1F1B", "none": None}
+    assert told["schedule"] == names[plan["schedule"]] and told["n_microbatches"] == plan["micro_batches"]
+    info = json.loads(automap("info", case.model, "--json"))
+    numbers = []
+    for row in told["stages"]:
+        stage = plan["stages"][row["index"] % len(plan["stages"])]
+        mesh = row["device_mesh"]
+        assert mesh["ranks"] == stage["devices"]
+        assert mesh["shape"] == [axis["size"] for axis in stage["mesh"]]
+        assert mesh["dim_names"] == [axis["axis"] for axis in stage["mesh"]]
+        chunk = row["index"] // len(plan["stages"])
+        assert row["begins"]["instruction"] == stage["ranges"][chunk][0]
+        for parameter in row["parameters"]:
+            numbers.append(parameter["number"])
+            of_plan = plan["parameters"][parameter["number"]]
+            assert of_plan["stage"] == row["index"] % len(plan["stages"])
+            sharding = [[] for _ in info["parameters"][parameter["number"]]["shape"]]
+            for name, placement in zip(mesh["dim_names"], parameter["placements"], strict=True):
+                match = re.fullmatch(r"Shard\((\d+)\)|Replicate\(\)", placement)
+                if match[1]:
+                    sharding[int(match[1])].append(name)
+            assert sharding == of_plan["sharding"], f"{parameter}: {of_plan}"
+    assert sorted(numbers) == list(range(len(plan["parameters"])))
+
+
+def check_refusals(directory):
+    pipeline = Case(directory, "gpt2_tiny", *EVEN, "--micro-batches", "4")
+    for form in ("jax", "hlo", "shardy"):
+        pipeline.refused(form, "pipeline stages", "--format dtensor", "search --even")
+    pipeline.refused("megatron", "between layers", "--whole-layers")
+    turns = Case(directory, "gpt2_tiny", "--mesh", "data=4", "--micro-batches", "4", "--evaluations", "20")
+    turns.refused("jax", "micro-batches", "--format dtensor")
+    check_dtensor(turns)
+    bubble = Case(directory, "gpt2_tiny", *EVEN, "--micro-batches", "4", "--schedule", "zb_h1")
+    bubble.refused("dtensor", "zb_h1", "--schedule")
+    bubble.refused("megatron", "zb_h1", "--schedule 1f1b")
+    stacks = Case(directory, "t5_tiny", *EVEN, "--micro-batches", "4")
+    stacks.refused("megatron", "one stack", "--format dtensor")
+    zero = Case(directory, "gpt2_tiny", *EXPERT, "zero3")
+    zero.refused("megatron", "distributed optimizer", "gradients")
+    check_dtensor(zero)
+
+
+def main():
+    with tempfile.TemporaryDirectory() as name:
+        directory = pathlib.Path(name)
+        for options in ([*EVEN, "--micro-batches", "4"], [*EVEN, "--micro-batches", "1"],
+                        [*EVEN, "--micro-batches", "4", "--schedule", "interleaved_1f1b"],
+                        [*MEGATRON, "--mesh", "data=1,model=2", "--micro-batches", "4", "--even"]):  # fmt: skip
+            check_dtensor(Case(directory, "gpt2_tiny", *options))
+        even = Case(directory, "gpt2_tiny", *EVEN, "--micro-batches", "4")
+        assert check_megatron(even, "--whole-layers", tensor_model_parallel_size=1)["layers"] == [1, 1]
+        tensor = Case(directory, "gpt2_tiny", *MEGATRON, "--mesh", "data=1,model=2", "--micro-batches", "4")
+        assert check_megatron(tensor, "--whole-layers", tensor_model_parallel_size=2)["layers"] == [1, 1]
+        uneven = Case(directory, "gpt2", "--cluster", "C", "--space", "pipeline", *EXPERT, "even_pipeline", "--mesh",
+                      "data=8", "--micro-batches", "8")  # fmt: skip
+        layers = check_megatron(uneven, "--whole-layers")["layers"]
+        assert len(layers) == 4 and sum(layers) == 12 and layers[1] == layers[2], layers
+        assert layers[3] < layers[2], "the last stage has the vocabulary"
+        for expert, flags in (("megatron", {}), ("zero1", {"use_distributed_optimizer": True}),
+                              ("megatron_sequence", {"sequence_parallel": True}),
+                              ("megatron_zero1", {"use_distributed_optimizer": True}), ("data_parallel", {})):  # fmt: skip
+            mesh = ["--mesh", "data=2,model=2"] if "megatron" in expert else []
+            case = Case(directory, "gpt2_tiny", *EXPERT, expert, *mesh)
+            check_megatron(case, pipeline_model_parallel_size=1, **flags)
+        check_refusals(directory)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
