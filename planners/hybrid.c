@@ -18,6 +18,7 @@ enum {
     BATCH = 2,
     LEAST_TRIES = 15,
     MOST_TRIES = 72,
+    LEAST_SINGLE_CHANGES = 20,
     MOST_TRIED = 256,
     MOST_GUESSES = 4,
     LEAST_TABLES = 2
@@ -26,10 +27,8 @@ enum {
  * them are changes of the best. */
 enum { INSTRUCTIONS_TRIED = 315000 };
 /* A plan of one stage takes a fraction of that. A large module's are searched with so many evaluations for
- * each simulated pipeline, and where the tables see one stage near the best pipeline alone; a small module's
- * as if there were no pipelines. */
+ * each simulated pipeline, where no pipeline fits; a small module's as if there were no pipelines. */
 enum { STAGE_EVALUATIONS = 8 };
-#define WORTH_SEARCHING 1.5
 /* Of the seconds, where they are limited: plans of one stage come after the pipelines. */
 #define PIPELINES_SHARE 0.6
 enum { ALWAYS_SEARCHED = 10000 }; /* instructions */
@@ -50,6 +49,7 @@ typedef struct Hybrid {
     AmError refusal;    /* of the first pipeline that could not be made */
     int64_t evaluations;
     int64_t most_tries, most_changes; /* simulated pipelines; changes of the best of them */
+    int64_t most_single_changes;      /* of the best of one stage */
     StopSignal stop;
     double end; /* of all that is done; 0: none */
 } Hybrid;
@@ -78,6 +78,9 @@ static void allow_tries(Hybrid *self) {
     if (tries > most) tries = most;
     self->most_changes = tries / 3;
     self->most_tries = tries - self->most_changes;
+    self->most_single_changes = self->most_changes;
+    if (self->plans.options->evaluations == 0 && self->most_single_changes < LEAST_SINGLE_CHANGES)
+        self->most_single_changes = LEAST_SINGLE_CHANGES;
 }
 
 static void list_numbers(Hybrid *self, int32_t wanted) {
@@ -178,7 +181,7 @@ static bool same_pipeline(const HybridPipeline *a, const HybridPipeline *b) {
 
 static bool was_tried(const Hybrid *self, const HybridPipeline *pipeline) {
     for (int32_t k = 0; k < self->try_count; k++)
-        if (!self->tries[k]->given && same_pipeline(&self->tries[k]->pipeline, pipeline)) return true;
+        if (!self->tries[k]->is_apart && same_pipeline(&self->tries[k]->pipeline, pipeline)) return true;
     return false;
 }
 
@@ -236,7 +239,7 @@ static AmStatus try_schedules(Hybrid *self, AmError *error) {
     if (!tries) return am_fail_memory(error, BEST);
     for (int32_t taken = 0, best = -1; taken < BEST; taken++, best = -1) {
         for (int32_t k = 0; k < self->try_count; k++)
-            if (!is_taken[k] && !self->tries[k]->given &&
+            if (!is_taken[k] && !self->tries[k]->is_apart &&
                 (best < 0 || is_before(self->tries[k], self->tries[best])))
                 best = k;
         if (best < 0) break;
@@ -282,6 +285,7 @@ static AmStatus list_changed(Hybrid *self, const HybridTry *from, HybridTry **tr
         HybridTry changed = {.pipeline = from->pipeline,
                              .schedule = from->schedule,
                              .is_strict = true,
+                             .is_apart = true,
                              .chunks = from->chunks,
                              .genomes = genomes};
         if (!was_changed_so(self, &changed)) (*tries)[(*count)++] = changed;
@@ -289,17 +293,77 @@ static AmStatus list_changed(Hybrid *self, const HybridTry *from, HybridTry **tr
     return AM_OK;
 }
 
-/* Changes the lists of the best pipeline's stages one by one, each time from the best so far, until no change
- * helps or nothing is left to spend. */
-static AmStatus polish(Hybrid *self, int64_t last, AmError *error) {
-    for (const HybridTry *from = NULL; self->best && self->best != from && self->try_count < last;) {
+/* Changes the lists of a try's stages one by one, each time from the best so far, until no change helps or
+ * nothing is left to spend. */
+static AmStatus polish(Hybrid *self, const HybridTry *from, int64_t last, AmError *error) {
+    for (const HybridTry *base = NULL; from && from != base && self->try_count < last;) {
         HybridTry *tries;
         int32_t count;
-        from = self->best;
-        if (from->given) break;
-        TRY(list_changed(self, from, &tries, &count, last - self->try_count, error));
-        for (int32_t k = 0; k < count && self->best == from && !must_stop(self); k += BATCH)
-            TRY(try_all(self, tries + k, count - k < BATCH ? count - k : BATCH, error));
+        base = from;
+        TRY(list_changed(self, base, &tries, &count, last - self->try_count, error));
+        for (int32_t k = 0; k < count && from == base && !must_stop(self); k += BATCH) {
+            int32_t batch = count - k < BATCH ? count - k : BATCH;
+            TRY(try_all(self, tries + k, batch, error));
+            for (int32_t t = k; t < k + batch; t++)
+                if (is_before(&tries[t], from)) from = &tries[t];
+        }
+    }
+    return AM_OK;
+}
+
+/* The best try of one stage, or of several, that fits; NULL where there is none near the best of all. */
+static const HybridTry *best_of_kind(const Hybrid *self, bool has_stages) {
+    const double near = 1.15;
+    const HybridTry *best = NULL;
+    for (int32_t k = 0; k < self->try_count; k++) {
+        const HybridTry *try = self->tries[k];
+        bool is_one = try->plan && try->fit.fits && !try->given && (try->plan->stage_count > 1) == has_stages;
+        if (is_one && (!best || try->seconds < best->seconds)) best = try;
+    }
+    return best && best->seconds < near * self->best->seconds ? best : NULL;
+}
+
+/* Up to `last` tries of several stages; of one stage, which are simulated sooner, besides, where one is near
+ * the best. */
+static AmStatus polish_best(Hybrid *self, int64_t last, AmError *error) {
+    if (!self->best) return AM_OK;
+    const HybridTry *one = best_of_kind(self, false), *several = best_of_kind(self, true);
+    bool is_limited = self->plans.options->evaluations > 0 && several;
+    int64_t most = is_limited ? (last - self->try_count) / 2 : self->most_single_changes,
+            before = self->try_count;
+    TRY(polish(self, one, before + most, error));
+    if (!is_limited) last += self->try_count - before;
+    return polish(self, several, last, error);
+}
+
+/* ---- plans to begin with ---- */
+
+/* One stage with one micro-batch. */
+static HybridPipeline single_pipeline(const Hybrid *self, const HybridRecipe *recipe) {
+    HybridPipeline pipeline = {.micro_batches = 1, .stage_count = 1};
+    pipeline.stages[0] = (HybridStage){.end_unit = self->costs->unit_count,
+                                       .place = {.width = self->plans.cluster->device_count},
+                                       .recipe = *recipe};
+    return pipeline;
+}
+
+/* Of a large module, before the tables are made: the first plan of those that need least memory that fits. An
+ * interrupted search has that. */
+static AmStatus try_first(Hybrid *self, const MicroBatching *settings, AmError *error) {
+    enum { SOON_ENOUGH = 2000 /* instructions */, LEAST_LEFT = 16 /* evaluations */ };
+    const Cluster *cluster = self->plans.cluster;
+    const HybridRecipe recipes[] = {
+        {.tensor = 1, .storage = 3},
+        {.tensor = cluster->servers[0].device_count, .splits_sequence = true, .storage = 3}};
+    bool is_wanted = settings->micro_batches <= 1 && self->plans.whole->rules->count > SOON_ENOUGH &&
+                     evaluations_left(self) >= LEAST_LEFT;
+    for (int32_t k = 0; k < 2 && is_wanted && !self->best; k++) {
+        HybridTry *try = ARENA_ARRAY(self->plans.arena, HybridTry, 1);
+        if (!try) return am_fail_memory(error, (int64_t)sizeof *try);
+        if (cluster->device_count % recipes[k].tensor != 0) continue;
+        *try = (HybridTry){.pipeline = single_pipeline(self, &recipes[k]), .is_apart = true};
+        self->tries[self->try_count++] = try;
+        TRY(simulate(self, try, 1, error)); /* also where the search is stopped from the start */
     }
     return AM_OK;
 }
@@ -315,36 +379,70 @@ static AmStatus try_given(Hybrid *self, const MicroBatching *settings, AmError *
     if (options->schedule && initial->stage_count > 1 && plan_schedule(initial) != wanted_schedule(options))
         return AM_OK;
     try->given = initial;
+    try->is_apart = true;
     self->tries[self->try_count++] = try;
     return simulate(self, try, 1, error); /* also where the search is stopped from the start */
 }
 
 /* ---- one stage ---- */
 
-/* The least that the tables say of one stage with one micro-batch, whether it fits or not. */
-static double single_estimate(const Hybrid *self) {
-    HybridPipeline pipeline = {.micro_batches = 1, .stage_count = 1};
-    int32_t devices = self->plans.cluster->device_count;
-    double least = INFINITY, excess;
-    pipeline.stages[0].end_unit = self->costs->unit_count;
-    if (!hybrid_model_place(self->model, 0, devices, &pipeline.stages[0].place)) return 0;
-    for (int32_t tensor = 1; tensor <= devices; tensor++) {
-        if (devices % tensor != 0) continue;
-        pipeline.stages[0].recipe = (HybridRecipe){.tensor = tensor};
-        least = fmin(least, hybrid_pipeline_seconds(self->model, &pipeline, &excess));
+/* The recipes of one stage with one micro-batch that may be the best plan by the tables and were not tried.
+ */
+static AmStatus try_singles(Hybrid *self, AmError *error) {
+    enum { MOST = 4 };
+    const double near = 1.1;
+    double best = self->best ? self->best->seconds : INFINITY, excess;
+    int64_t most = evaluations_left(self) < MOST ? evaluations_left(self) : MOST;
+    HybridPipeline found[MOST + 1];
+    HybridPlace place;
+    int32_t count = 0, devices = self->plans.cluster->device_count;
+    if (!hybrid_model_place(self->model, 0, devices, &place)) return AM_OK;
+    for (int32_t k = 0; k < self->model->tensor_count * 8; k++) {
+        const HybridRecipe recipe = {.tensor = self->model->tensors[k / 8],
+                                     .splits_sequence = k / 4 % 2 == 1,
+                                     .storage = (uint8_t)(k % 4)};
+        HybridPipeline pipeline = single_pipeline(self, &recipe);
+        int32_t at = count;
+        pipeline.stages[0].place = place;
+        pipeline.seconds = hybrid_pipeline_seconds(self->model, &pipeline, &excess);
+        if (excess > 0 || !(pipeline.seconds < near * best) || was_tried(self, &pipeline)) continue;
+        for (; at > 0 && found[at - 1].seconds > pipeline.seconds; at--) found[at] = found[at - 1];
+        found[at] = pipeline;
+        if (count < most) count++;
     }
-    return least;
+    return try_pipelines(self, found, count, error);
 }
 
-/* Plans of one stage with one micro-batch by the searcher of their own space, and the experts' beside it. */
+/* Quotes the recipes of one stage that were tried. */
+static void quote_tried(Hybrid *self) {
+    static const Expert wide[] = {EXPERT_DATA_PARALLEL, EXPERT_ZERO1, EXPERT_ZERO2, EXPERT_ZERO3};
+    static const Expert deep[] = {EXPERT_MEGATRON, EXPERT_MEGATRON_ZERO1, EXPERT_MEGATRON_ZERO2,
+                                  EXPERT_MEGATRON_ZERO3};
+    const Cluster *cluster = self->plans.cluster;
+    for (int32_t k = 0; k < self->try_count; k++) {
+        const HybridTry *try = self->tries[k];
+        const HybridRecipe *recipe = &try->pipeline.stages[0].recipe;
+        bool is_one = !try->given && try->plan && try->fit.fits && try->pipeline.stage_count == 1;
+        if (!is_one || try->is_apart || try->pipeline.micro_batches > 1 || recipe->recomputes) continue;
+        if (recipe->splits_sequence && recipe->storage > 0) continue;
+        if (recipe->tensor > 1 && recipe->tensor != cluster->servers[0].device_count) continue;
+        Expert expert = recipe->splits_sequence ? EXPERT_MEGATRON_SEQUENCE
+                        : recipe->tensor > 1    ? deep[recipe->storage]
+                                                : wide[recipe->storage];
+        self->single.experts[expert] = (ExpertResult){.seconds = try->seconds};
+    }
+}
+
+/* Plans of one stage with one micro-batch by the searcher of their own space, and the experts' beside it. Of
+ * a large module where nothing else was found alone: its pipelines of one stage were changed like the others.
+ */
 static AmStatus search_single(Hybrid *self, const MicroBatching *settings, AmError *error) {
     SearchOptions options = *self->plans.options;
-    bool is_wanted = settings->micro_batches <= 1;
-    double best = self->best ? self->best->seconds : INFINITY;
     bool is_large = self->plans.whole->rules->count > ALWAYS_SEARCHED;
-    if (self->model && is_wanted && is_large) is_wanted = single_estimate(self) < WORTH_SEARCHING * best;
+    bool is_wanted = settings->micro_batches <= 1 && !(is_large && self->best);
     for (int32_t e = 0; e < EXPERT_COUNT; e++)
         self->single.experts[e] = (ExpertResult){NAN, "its time by the tables is far from the best"};
+    quote_tried(self);
     if (!is_wanted || (self->best && must_stop(self))) return AM_OK;
     AmError refusal = {0};
     options.space = SPACE_SINGLE_STAGE;
@@ -452,7 +550,7 @@ static AmStatus try_numbers(Hybrid *self, const int32_t *numbers, int32_t count,
 static bool cannot_take_turns(const Hybrid *self) {
     bool refused = false;
     for (int32_t k = 0; k < self->try_count; k++) {
-        if (self->tries[k]->given || self->tries[k]->pipeline.micro_batches == 1) continue;
+        if (self->tries[k]->is_apart || self->tries[k]->pipeline.micro_batches == 1) continue;
         if (self->tries[k]->plan) return false;
         refused = true;
     }
@@ -470,6 +568,7 @@ static AmStatus search_pipelines(Hybrid *self, const MicroBatching *settings, Am
     self->plans.costs = self->costs;
     self->costs->stop = self->stop;
     TRY(try_given(self, settings, error));
+    TRY(try_first(self, settings, error));
     list_numbers(self, settings->micro_batches);
     TRY(try_numbers(self, self->numbers, self->number_count, self->numbers[self->number_count - 1] == 1,
                     error));
@@ -478,9 +577,11 @@ static AmStatus search_pipelines(Hybrid *self, const MicroBatching *settings, Am
         TRY(try_numbers(self, &one, 1, true, error));
     }
     TRY(refine(self, error));
+    bool is_large = self->plans.whole->rules->count > ALWAYS_SEARCHED;
+    if (settings->micro_batches <= 1 && is_large && self->model) TRY(try_singles(self, error));
     int64_t last = self->try_count + self->most_changes;
     if (!options->schedule) TRY(try_schedules(self, error));
-    return options->no_polish ? AM_OK : polish(self, last, error);
+    return options->no_polish ? AM_OK : polish_best(self, last, error);
 }
 
 static AmStatus run(Hybrid *self, const MicroBatching *settings, AmError *error) {
@@ -500,6 +601,8 @@ static AmStatus run(Hybrid *self, const MicroBatching *settings, AmError *error)
         self->best->seconds = self->best->plan->predicted_step_seconds;
     }
     if (self->best || self->single.plan) return AM_OK;
+    if (self->stop.interrupted && *self->stop.interrupted)
+        return am_fail(error, AM_INTERRUPTED, "", "interrupted before a plan was found that fits");
     if (self->nearest_plan)
         return memory_fail(&self->nearest, self->plans.cluster, self->plans.options->memory_fraction, error);
     if (self->refusal.code != AM_OK) {

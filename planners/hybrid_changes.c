@@ -52,16 +52,14 @@ static void add_storage(Lister *self, int32_t k, int32_t axis) {
     }
 }
 
-/* The candidate at the end of the axis's list, and in front of it. */
-static void add_insertions(Lister *self, int32_t k, int32_t axis, int32_t candidate) {
+/* The candidate at the end of the axis's list, or in front of it. */
+static void add_insertion(Lister *self, int32_t k, int32_t axis, int32_t candidate, bool at_end) {
     const Problem *problem = &self->problems[k];
-    const Genome *genome = &self->try->genomes[self->stages[k]];
-    const int32_t places[] = {genome->count[axis], 0};
+    Genome changed = self->try->genomes[self->stages[k]];
+    int32_t place = at_end ? changed.count[axis] : 0;
     if (problem->mesh.axes[axis].size == 1 || !problem_usable(problem, candidate, axis)) return;
-    for (int32_t p = 0; p < (places[0] > 0 ? 2 : 1); p++) {
-        Genome changed = *genome;
-        if (genome_insert(&changed, axis, places[p], candidate)) add(self, k, &changed);
-    }
+    if (!at_end && changed.count[axis] == 0) return; /* that is its end, too */
+    if (genome_insert(&changed, axis, place, candidate)) add(self, k, &changed);
 }
 
 /* Entry `place` taken out, and moved to the other axis's end. */
@@ -83,13 +81,16 @@ AmStatus hybrid_changes_list(HybridChange *changes, int32_t most, int32_t *count
         TRY(hybrid_plans_problem(&self.problems[k], plans, try, self.stages[k], error));
     for (int32_t k = 0; k < self.stage_count; k++)
         for (int32_t axis = 0; axis < 2; axis++) add_storage(&self, k, axis);
+    for (int32_t c = 0; self.stage_count > 0 && c < self.problems[0].candidate_count; c++)
+        for (int32_t k = 0; k < self.stage_count; k++)
+            for (int32_t axis = 0; axis < 2; axis++) add_insertion(&self, k, axis, c, true);
     for (int32_t place = 0; place < GENOME_MAX_ENTRIES; place++)
         for (int32_t k = 0; k < self.stage_count; k++)
             for (int32_t axis = 0; axis < 2; axis++)
                 if (place < try->genomes[self.stages[k]].count[axis]) add_removals(&self, k, axis, place);
     for (int32_t c = 0; self.stage_count > 0 && c < self.problems[0].candidate_count; c++)
         for (int32_t k = 0; k < self.stage_count; k++)
-            for (int32_t axis = 0; axis < 2; axis++) add_insertions(&self, k, axis, c);
+            for (int32_t axis = 0; axis < 2; axis++) add_insertion(&self, k, axis, c, false);
     *count = self.count;
     return AM_OK;
 }

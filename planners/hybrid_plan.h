@@ -53,6 +53,7 @@ typedef struct HybridTry {
     HybridPipeline pipeline;
     ScheduleKind schedule; /* wanted; GPipe where the module allows no other */
     bool is_strict;        /* there is no plan, rather than one with another schedule */
+    bool is_apart; /* made without the tables, or of other lists than theirs: its cuts are not moved */
     HybridChunks chunks;
     const Genome
         *genomes; /* [stage_count] what the stages split; NULL: what their recipes say. Set with plan */

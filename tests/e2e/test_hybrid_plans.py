@@ -1,7 +1,8 @@
 # labels: cpu e2e
 # timeout: 300
 """Hybrid plans of small models: several stages of different meshes train to the one-device losses; the same
-search gives the same bytes, whatever the number of threads; decisions that it does not take are refused.
+search gives the same bytes, whatever the number of threads; where memory is short a stage makes its forward pass
+again, with the same bits; decisions that it does not take are refused.
 
 Run as `AUTOMAP=build/automap python3 tests/e2e/test_hybrid_plans.py [MODEL ...]`.
 """
@@ -17,6 +18,7 @@ AUTOMAP = os.environ.get("AUTOMAP", "build/automap")
 SOURCE = pathlib.Path(__file__).resolve().parents[2]
 MODELS = SOURCE / "datasets" / "models"
 CLUSTER, MICRO_BATCHES, STEPS, TOLERANCE = "whale-pp", 4, 5, 5e-6
+SHORT_OF_MEMORY = 3e-4  # of 4.29 GB
 SAMPLE = ["mlp_tiny", "gpt2_tiny", "t5_tiny", "bert_tiny"]
 
 
@@ -57,6 +59,28 @@ def check_model(name, directory):
     return len(root["stages"])
 
 
+def check_recomputed(directory):
+    """In little memory the stages make their forward pass again: the losses are bit for bit those without."""
+    folder = MODELS / "bert_tiny"
+    model, plan, kept = folder / "model.hlo.pb", directory / "recomputed.json", directory / "kept.json"
+    source = ["--state", folder / "state.npz", "--data", folder / "data.npz"]
+    succeed("search", model, "--cluster", "host:2", "--space", "hybrid", "--micro-batches", 1, "--memory-fraction",
+            SHORT_OF_MEMORY, "-o", plan, "--quiet")  # fmt: skip
+    root = json.loads(plan.read_text())
+    ranges = sum(len(stage["recompute"]) for stage in root["stages"])
+    assert ranges > 1, f"{ranges} ranges are made again"
+    for stage in root["stages"]:
+        stage["recompute"] = []
+    for derived in ("parameters", "decisions"):
+        root.pop(derived)
+    kept.write_text(json.dumps(root))
+    have = losses(model, plan, source)
+    assert len(have) == STEPS and have == losses(model, kept, source), "losses differ with recomputation"
+    peaks = [max(device["peak_bytes"] for device in json.loads(succeed("simulate", at, model, "--json"))["devices"])
+             for at in (plan, kept)]  # fmt: skip
+    assert peaks[0] < peaks[1], f"{peaks[0]} bytes with recomputation, {peaks[1]} without"
+
+
 def check_refused(directory):
     model = MODELS / "mlp_tiny" / "model.hlo.pb"
     for options in (["--mesh", "data=8"], ["--pin", ".*=[data]"], ["--schedule", "interleaved_1f1b"]):
@@ -69,6 +93,7 @@ def main():
         directory = pathlib.Path(temporary)
         stages = {name: check_model(name, directory) for name in sys.argv[1:] or SAMPLE}
         assert max(stages.values()) > 1, f"no plan has several stages: {stages}"
+        check_recomputed(directory)
         check_refused(directory)
     print(f"stages of the plans: {stages}")
 

@@ -9,7 +9,8 @@
 #include "planners/hybrid.h"
 #include "planners/micro_batch_search.h"
 
-#define FRACTION 0.9
+#define FRACTION        0.9
+#define SHORT_OF_MEMORY 3e-4
 
 typedef struct Fixture {
     Arena arena;
@@ -29,18 +30,22 @@ static void close_case(Fixture *self) {
     arena_free(&self->arena);
 }
 
-static const Plan *search_space(Fixture *self, PlanSpace space, double fraction) {
+static const Plan *search_turns(Fixture *self, PlanSpace space, double fraction, int32_t micro_batches) {
     const SearchOptions options = {.space = space,
                                    .searcher = space == SPACE_HYBRID ? SEARCHER_DQN : SEARCHER_EXPERT,
                                    .expert = EXPERT_EVEN_PIPELINE,
                                    .memory_fraction = fraction};
-    const MicroBatching settings = {.micro_batches = 0};
+    const MicroBatching settings = {.micro_batches = micro_batches};
     SearchResult found;
     AmError error = {0};
     if (search_micro_batches(&found, &self->arena, self->context, self->cluster, &options, &settings,
                              &error) != AM_OK)
         fail_msg("%s", error.text);
     return found.plan;
+}
+
+static const Plan *search_space(Fixture *self, PlanSpace space, double fraction) {
+    return search_turns(self, space, fraction, 0);
 }
 
 static void test_no_slower_than_even(void **state) {
@@ -89,8 +94,49 @@ static void test_infeasible(void **state) {
     close_case(&self);
 }
 
+/* Stopped from the start, a search that is given a pipeline has that one, and without one says so. */
+static void test_given(void **state) {
+    (void)state;
+    Fixture self;
+    SearchResult found;
+    AmError error = {0};
+    volatile sig_atomic_t interrupted = 1;
+    open_case(&self, "bert_tiny", "whale-pp");
+    const Plan *even = search_space(&self, SPACE_PIPELINE, FRACTION);
+    const SearchOptions options = {
+        .space = SPACE_HYBRID, .memory_fraction = FRACTION, .initial = even, .interrupted = &interrupted};
+    assert_true(even->stage_count > 1);
+    assert_int_equal(hybrid_search(&found, &self.arena, self.context, self.cluster, &options,
+                                   &(MicroBatching){.micro_batches = 0}, &error),
+                     AM_OK);
+    assert_true(found.interrupted);
+    assert_int_equal(found.plan->stage_count, even->stage_count);
+    assert_true(found.plan->predicted_step_seconds == even->predicted_step_seconds);
+    close_case(&self);
+}
+
+/* In memory that no plan of one turn fits into which keeps all activations. */
+static void test_recomputes(void **state) {
+    (void)state;
+    Fixture self;
+    int32_t ranges = 0;
+    open_case(&self, "bert_tiny", "host:2");
+    const Plan *plan = search_turns(&self, SPACE_HYBRID, SHORT_OF_MEMORY, 1);
+    for (int32_t s = 0; s < plan->stage_count; s++) ranges += plan->stages[s].recompute_count;
+    assert_true(ranges > 0);
+    Simulation *simulation;
+    AmError error = {0};
+    assert_int_equal(
+        simulate_plan(&simulation, &self.arena, plan->context, plan, self.cluster, SHORT_OF_MEMORY, &error),
+        AM_OK);
+    assert_true(simulation->fit.fits);
+    assert_true(simulation->step_seconds == plan->predicted_step_seconds);
+    close_case(&self);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_no_slower_than_even),
-                                       cmocka_unit_test(test_repeats), cmocka_unit_test(test_infeasible)};
+                                       cmocka_unit_test(test_repeats), cmocka_unit_test(test_infeasible),
+                                       cmocka_unit_test(test_given), cmocka_unit_test(test_recomputes)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

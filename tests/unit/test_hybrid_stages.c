@@ -4,6 +4,7 @@
 
 #include <math.h>
 
+#include "planners/hybrid_changes.h"
 #include "planners/hybrid_model.h"
 
 #define FRACTION 0.9
@@ -168,15 +169,41 @@ static void test_tables(void **state) {
     stage.recipe.storage = 1;
     assert_true(hybrid_stage_cost(self.model, 1, &stage, &two));
     assert_true(two.fixed_bytes < one.fixed_bytes);
-    stage.recipe.recomputes =
-        true; /* what passes from unit to unit is kept, and the forward pass made again */
+    stage.recipe.recomputes = true; /* what crosses checkpoints is kept, and the forward pass made again */
     assert_true(hybrid_stage_cost(self.model, 1, &stage, &one));
     assert_true(fabs(one.backward - two.backward - two.forward) < 1e-9);
+    assert_true(one.turn_bytes < 0.5 * two.turn_bytes);
+    close_case(&self);
+}
+
+/* Parts of chunks are in order, have the whole model, and begin where little crosses. */
+static void test_chunks(void **state) {
+    (void)state;
+    Fixture self;
+    HybridPipeline pipeline = {.micro_batches = 4, .stage_count = 2};
+    HybridChunks chunks;
+    open_case(&self, "bert_tiny", "host:2", 4);
+    int32_t units = self.costs->unit_count;
+    for (int32_t s = 0; s < 2; s++) {
+        HybridStage *stage = &pipeline.stages[s];
+        *stage = (HybridStage){.first_unit = s * units / 2, .end_unit = (s + 1) * units / 2};
+        stage->recipe.tensor = 1;
+        assert_true(hybrid_model_place(self.model, s, 1, &stage->place));
+    }
+    assert_true(hybrid_chunks_find(&chunks, self.model, &pipeline, 2));
+    assert_int_equal(chunks.units[0], 0);
+    assert_int_equal(chunks.units[4], units);
+    for (int32_t p = 0; p < 4; p++) {
+        assert_true(chunks.units[p] < chunks.units[p + 1]);
+        assert_true(self.costs->is_checkpoint[chunks.units[p]]);
+    }
+    assert_false(hybrid_chunks_find(&chunks, self.model, &pipeline, units));
     close_case(&self);
 }
 
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_against_all),
-                                       cmocka_unit_test(test_equal_stages), cmocka_unit_test(test_tables)};
+                                       cmocka_unit_test(test_equal_stages), cmocka_unit_test(test_tables),
+                                       cmocka_unit_test(test_chunks)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
