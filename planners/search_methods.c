@@ -214,15 +214,20 @@ static double best_seconds(const Searching *self) {
     return seconds;
 }
 
-/* All meshes share what evaluations are left, until all trees are done or nothing is left. */
+/* All meshes share what evaluations are left, until all trees are done, nothing is left, or a round has come
+ * upon no plan that was not priced before: lists of a tiny module come to the same few plans without end. */
 static AmStatus branch(Searching *self, ExactTasks *tasks, AmError *error) {
-    for (;;) {
-        int64_t left = self->limit - searching_evaluations(self);
+    for (int64_t before = -1;;) {
+        int64_t evaluations = searching_evaluations(self), left = self->limit - evaluations;
         int32_t unfinished = 0;
+        if (evaluations == before) return AM_OK;
+        before = evaluations;
         for (int32_t k = 0; k < self->problem_count; k++) unfinished += !isinf(tasks->tasks[k].open);
         if (unfinished == 0 || left < unfinished || searching_must_end(self)) return AM_OK;
-        for (int32_t k = 0; k < self->problem_count; k++)
+        for (int32_t k = 0; k < self->problem_count; k++) {
             self->problems[k]->budget.limit = self->problems[k]->budget.evaluations + left / unfinished;
+            self->problems[k]->budget.repeats = 0;
+        }
         tasks->cutoff = best_seconds(self);
         parallel_for(self->problem_count, 0, exact_task, tasks);
         for (int32_t k = 0; k < self->problem_count; k++) {

@@ -1,4 +1,5 @@
 /* Annealing, greedy and exact search against every plan of spaces that are small enough to enumerate. */
+#include "model_case.h"
 #include "propagation/lower.h"
 #include "sample.h"
 #include "search_case.h"
@@ -82,6 +83,18 @@ static void test_exact_equals_exhaustive(void **state) {
     assert_true(fewer > 0); /* branches are cut */
 }
 
+/* Many lists of a small module come to one plan: the tree is walked to its end nevertheless. */
+static void test_exact_ends(void **state) {
+    (void)state;
+    AmError error = {0};
+    SearcherCase self = {.context = read_model("mlp_tiny"),
+                         .options = {.mesh = "model=4", .memory_fraction = 0.9}};
+    assert_int_equal(cluster_read(&self.cluster, &self.arena, "host:4", &error), AM_OK);
+    SearchResult exact = search_case(&self, SEARCHER_EXACT, 3000);
+    assert_true(exact.is_exact && exact.evaluations < 1000);
+    end(&self);
+}
+
 /* With evaluations for the whole space and the same polish as all, both end at the optimum; with few they
  * keep to them. */
 static void test_anneal_and_greedy(void **state) {
@@ -140,8 +153,8 @@ static void test_threads_change_nothing(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_exact_equals_exhaustive),
-                                       cmocka_unit_test(test_anneal_and_greedy),
-                                       cmocka_unit_test(test_threads_change_nothing)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_exact_equals_exhaustive), cmocka_unit_test(test_exact_ends),
+        cmocka_unit_test(test_anneal_and_greedy), cmocka_unit_test(test_threads_change_nothing)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
