@@ -131,7 +131,10 @@ enum {
     BY_RESTARTS = 1,
     BY_ANNEALING = 2,
     BY_DQN = 3,
-    BY_DQN_POLISHED = 6
+    BY_DQN_POLISHED = 6,
+    BY_HELD_OUT = 11,
+    BY_UNTRAINED = 12,
+    BY_RANKS = 13
 };
 
 typedef struct Weights {
@@ -345,6 +348,20 @@ static int32_t compare_doubles(const void *a, const void *b) {
     return zoo_compare(a, b);
 }
 
+/* The paired difference of two contestants' gaps over problems [from, to). */
+static void print_difference(const Results *results, int32_t one, int32_t other, int32_t from, int32_t to) {
+    double difference[MOST_INSTANCES], half;
+    int32_t wins = 0, losses = 0;
+    for (int32_t n = from; n < to; n++) {
+        difference[n] = results->gap[one][n] - results->gap[other][n];
+        wins += difference[n] < -1e-9;
+        losses += difference[n] > 1e-9;
+    }
+    double mean = mean_of(difference, from, to, &half);
+    printf("%s - %s: %.3f%% +- %.3f%%; better %d times, worse %d times\n", contestants[one].name,
+           contestants[other].name, 100 * mean, 100 * half, wins, losses);
+}
+
 static void print_rows(const Bench *bench, const Results *results, const char *kind, int32_t from,
                        int32_t to) {
     printf("\n%s: %d problems, %d evaluations\n", kind, to - from, BUDGET);
@@ -375,6 +392,9 @@ static void print_rows(const Bench *bench, const Results *results, const char *k
     double polished = mean_of(results->gap[BY_DQN_POLISHED], from, to, &difference[0]);
     printf("dqn - a third of %s: %.3f%% +- %.3f%%; dqn is better %d times, worse %d times\n",
            contestants[better].name, 100 * mean, 100 * half, wins, losses);
+    print_difference(results, BY_DQN, BY_UNTRAINED, from, to);
+    print_difference(results, BY_HELD_OUT, BY_UNTRAINED, from, to);
+    print_difference(results, BY_DQN, BY_RANKS, from, to);
     printf("%s: dqn at most a third of the better\t%.3f%%\t%.3f%%\t%s\n", kind,
            100 * mean_of(results->gap[BY_DQN], from, to, &difference[0]),
            100 * gap[better == BY_ANNEALING] / 3, mean + half <= 0 ? "ok" : "no");

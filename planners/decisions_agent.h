@@ -8,9 +8,10 @@
 /* A new agent for any decision problem; agent_free() releases it. */
 AmStatus decision_agent_create(Agent **agent, uint64_t seed, AmError *error);
 
-/* Episodes until the meter is spent or the policy has settled: epsilon falls over the budget, and the agent
- * goes on learning. Started from an agent that has learned on other problems, this is the searcher; one after
- * the other on many problems, it is how that agent is trained. */
+/* Episodes until the meter is spent: epsilon falls over the budget, and again over what is left of it each
+ * time that the policy has settled, some times at most; the agent goes on learning. Started from an agent
+ * that has learned on other problems, this is the searcher; one after the other on many problems, it is how
+ * that agent is trained. */
 AmStatus decision_agent_search(DecisionMeter *meter, Agent *agent, AmError *error);
 
 /* The same episodes without a network: always the first rank, or a random one as often as the agent explores.

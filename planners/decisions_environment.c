@@ -5,7 +5,6 @@
 
 #define MOST_FEATURE 4.0
 #define CURIOSITY    0.7 /* of a disappointment that is not held against who finds it out */
-#define MOST_BEHIND  0.5 /* mean increments, in hope: what is further behind the first is not tried */
 
 static int32_t compare_ranks(const DecisionRank *a, const DecisionRank *b) {
     if (a->hopeful != b->hopeful) return a->hopeful < b->hopeful ? -1 : 1;
@@ -86,7 +85,7 @@ static void mask(const Environment *environment, uint8_t *legal) {
     const DecisionEnvironment *self = (const DecisionEnvironment *)environment;
     for (int32_t r = 0; r < environment->action_count; r++)
         legal[r] = r < self->rank_count &&
-                   self->ranks[r].hopeful <= self->ranks[0].hopeful + MOST_BEHIND * self->estimate.unit;
+                   self->ranks[r].hopeful <= self->ranks[0].hopeful + self->most_behind * self->estimate.unit;
 }
 
 static AmStatus step(Environment *environment, int32_t action, double *reward, bool *done, AmError *error) {
@@ -116,7 +115,8 @@ AmStatus decision_environment_create(DecisionEnvironment *environment, DecisionM
                                                   .observation_size = DECISION_OBSERVATION,
                                                   .action_count = DECISIONS_MOST_STRATEGIES},
                                          .meter = meter,
-                                         .updated = -1};
+                                         .updated = -1,
+                                         .most_behind = DECISION_MOST_BEHIND};
     return decision_estimate_create(&environment->estimate, meter->decisions, error);
 }
 

@@ -43,7 +43,10 @@ typedef struct DecisionEnvironment {
     int32_t position, rank_count;
     double seconds; /* of the decisions taken */
     DecisionRank ranks[DECISIONS_MOST_STRATEGIES];
+    double most_behind; /* mean increments, in hope: what is further behind the first rank is masked */
 } DecisionEnvironment;
+
+#define DECISION_MOST_BEHIND 0.5 /* unless the caller changes it */
 
 /* Prices by `meter`, which stays the caller's. Errors as of decision_estimate_create(). */
 AmStatus decision_environment_create(DecisionEnvironment *environment, DecisionMeter *meter, AmError *error);

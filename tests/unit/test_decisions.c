@@ -245,6 +245,28 @@ static void learning_keeps_the_budget_and_repeats_itself(void **state) {
     arena_free(&arena);
 }
 
+/* On a problem of few plans a policy settles soon; what it has left it spends further behind the first rank.
+ */
+static void a_settled_policy_looks_further(void **state) {
+    (void)state;
+    int64_t evaluations = 0;
+    for (uint64_t seed = 1; seed <= 5; seed++) {
+        Arena arena = {0};
+        Decisions decisions = small_problem(&arena, seed);
+        DecisionMeter meter;
+        Agent *agent;
+        assert_int_equal(decision_meter_create(&meter, &decisions, 250, NULL), AM_OK);
+        assert_int_equal(decision_agent_create(&agent, seed, NULL), AM_OK);
+        assert_int_equal(decision_agent_search(&meter, agent, NULL), AM_OK);
+        evaluations += meter.evaluations;
+        assert_true(fabs(meter.best - cheapest_of_all(&decisions)) < 1e-12);
+        agent_free(agent);
+        decision_meter_free(&meter);
+        arena_free(&arena);
+    }
+    assert_true(evaluations > 450); /* where the first policies settle they are 323 */
+}
+
 /* A window's boxing takes time just where it moves bytes, and equal states move none. */
 static void a_window_pays_for_what_it_moves(void **state) {
     (void)state;
@@ -284,6 +306,7 @@ int main(void) {
         cmocka_unit_test(an_estimate_of_all_prices_is_the_problem),
         cmocka_unit_test(an_episode_is_a_plan_that_fits_and_is_charged_by_the_step),
         cmocka_unit_test(learning_keeps_the_budget_and_repeats_itself),
+        cmocka_unit_test(a_settled_policy_looks_further),
         cmocka_unit_test(a_window_pays_for_what_it_moves),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
