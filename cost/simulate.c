@@ -276,6 +276,7 @@ static void describe_devices(Simulation *simulation, Arena *arena, const PlanCos
         const ProgramEvents *program =
             stage_costs_of(&costs->stages[stage], d - costs->ranks->first_rank[stage]);
         device->device = costs->device_of[d];
+        device->stage = stage;
         device->name = cluster_device_name(costs->cluster, arena, device->device);
         device->memory = program->memory;
         device->channel_bytes = costs->channel_bytes[d];

@@ -7,7 +7,8 @@
 #include "propagation/ranks.h"
 
 typedef struct SimulatedDevice {
-    int32_t device;   /* in the cluster */
+    int32_t device; /* in the cluster */
+    int32_t stage;
     const char *name; /* "server0/V100-32GB-3" */
     double compute_seconds, communication_seconds;
     double hidden_seconds; /* of both: it computed and communicated at once */

@@ -22,10 +22,10 @@ static double flops_per_second(const Simulation *simulation) {
 
 static json_t *device_to_json(const Simulation *simulation, const SimulatedDevice *device) {
     return json_pack(
-        "{s:i, s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:f, s:f, s:f, s:f, s:f}", "device",
-        device->device, "name", device->name, "peak_bytes", (json_int_t)device->memory.peak_bytes,
-        "weights_bytes", (json_int_t)device->memory.weights_bytes, "gradients_bytes",
-        (json_int_t)device->memory.gradients_bytes, "optimizer_bytes",
+        "{s:i, s:i, s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:f, s:f, s:f, s:f, s:f}", "device",
+        device->device, "stage", device->stage, "name", device->name, "peak_bytes",
+        (json_int_t)device->memory.peak_bytes, "weights_bytes", (json_int_t)device->memory.weights_bytes,
+        "gradients_bytes", (json_int_t)device->memory.gradients_bytes, "optimizer_bytes",
         (json_int_t)device->memory.optimizer_bytes, "activation_bytes",
         (json_int_t)device->memory.activation_bytes, "in_flight_bytes",
         (json_int_t)device->memory.in_flight_bytes, "collective_bytes",
@@ -165,14 +165,18 @@ static void print_transfers(Text *text, const Simulation *simulation) {
 
 /* Devices that differ in number only share a line. */
 static bool is_alike(const SimulatedDevice *a, const SimulatedDevice *b) {
-    return a->compute_seconds == b->compute_seconds && a->communication_seconds == b->communication_seconds &&
-           a->hidden_seconds == b->hidden_seconds && a->idle_seconds == b->idle_seconds &&
-           a->memory_bytes == b->memory_bytes && a->memory.peak_bytes == b->memory.peak_bytes &&
+    return a->stage == b->stage && a->compute_seconds == b->compute_seconds &&
+           a->communication_seconds == b->communication_seconds && a->hidden_seconds == b->hidden_seconds &&
+           a->idle_seconds == b->idle_seconds && a->memory_bytes == b->memory_bytes &&
+           a->memory.peak_bytes == b->memory.peak_bytes &&
            a->memory.gradients_bytes == b->memory.gradients_bytes;
 }
 
 static void print_devices(Text *text, const Simulation *simulation) {
     Text rows = {0};
+    bool has_stages =
+        simulation->device_count > 0 && simulation->devices[simulation->device_count - 1].stage > 0;
+    if (has_stages) text_append_string(&rows, "stage\t");
     text_append_string(&rows,
                        "device\tcompute\tcommunication\thidden\tidle\tbusy\tpeak memory\tweights\tgradients\t"
                        "optimizer\tactivations\n");
@@ -180,6 +184,7 @@ static void print_devices(Text *text, const Simulation *simulation) {
         const SimulatedDevice *device = &simulation->devices[d];
         int32_t first = d++;
         while (d < simulation->device_count && is_alike(device, &simulation->devices[d])) d++;
+        if (has_stages) text_append(&rows, "%d\t", device->stage);
         text_append(&rows, "%s", device->name);
         if (d - first > 1) text_append(&rows, " and %d alike", d - first - 1);
         const double seconds[] = {device->compute_seconds, device->communication_seconds,

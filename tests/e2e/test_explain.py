@@ -107,6 +107,7 @@ def check_stages(root, model, told, plan):
     for stage in told["stages"]:
         first, count = stage["first_rank"], stage["devices"]
         devices = seen["devices"][first : first + count]
+        assert {d["stage"] for d in devices} == {stage["stage"]}
         for key in ("compute_seconds", "communication_seconds", "idle_seconds"):
             assert math.isclose(stage[key], sum(d[key] for d in devices) / count, rel_tol=1e-6, abs_tol=1e-12), key
         assert stage["memory"]["peak_bytes"] == max(d["peak_bytes"] for d in devices)
