@@ -218,7 +218,7 @@ static void take_better(SearchResult *result, const SearchResult *found, const S
 }
 
 /* Plans of one stage with a number of micro-batches that is asked for: hybrid_search() has their lists for
- * one micro-batch alone. Of large modules its tables must do. */
+ * one micro-batch alone. Of large modules its tables must do where they have a plan. */
 static AmStatus search_one_stage(SearchResult *result, Arena *arena, PlanContext *whole,
                                  const Cluster *cluster, const SearchOptions *options,
                                  const MicroBatching *settings, AmError *error) {
@@ -231,7 +231,8 @@ static AmStatus search_one_stage(SearchResult *result, Arena *arena, PlanContext
     if (options->seconds > 0) single.seconds = options->seconds - result->search_seconds;
     bool is_spent = (options->evaluations > 0 && single.evaluations < 1) ||
                     (options->seconds > 0 && single.seconds <= 0) || result->interrupted;
-    if (is_spent || settings->micro_batches <= 1 || whole->rules->count > QUICKLY_PRICED) return AM_OK;
+    bool is_left_out = result->plan && whole->rules->count > QUICKLY_PRICED;
+    if (is_spent || is_left_out || settings->micro_batches <= 1) return AM_OK;
     AmStatus status = search_numbers(&found, arena, whole, cluster, &single, settings, &refusal);
     if (status == AM_OK || status == AM_ERROR_INFEASIBLE) {
         take_better(result, &found, options);

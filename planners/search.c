@@ -187,8 +187,24 @@ static AmStatus prove(Searching *self, Plan *plan, AmError *error) {
     return AM_OK;
 }
 
+/* Of the seconds that are allowed; the rest is for the proof. */
+#define SEARCHING_SHARE 0.75
+/* What a proof takes for a mesh, in evaluations. */
+#define PROOF_EVALUATIONS 8
+
+/* Who interrupts does not wait for a proof, nor who allows no seconds for it. */
+static bool may_prove(const Searching *self, double start) {
+    const SearchOptions *options = self->options;
+    bool is_wanted = search_method_takes_experts(options->searcher) && !options->no_proof;
+    if (!is_wanted || self->result->interrupted) return false;
+    if (options->seconds == 0) return true;
+    double now = clock_seconds(), plans = (double)searching_evaluations(self);
+    double needed = plans > 0 ? PROOF_EVALUATIONS * self->problem_count * (now - start) / plans : 0;
+    return now + needed <= start + options->seconds;
+}
+
 /* The best plan found, or a recipe's where rounding made that the faster one. */
-static AmStatus make_plan(Searching *self, AmError *error) {
+static AmStatus make_plan(Searching *self, double start, AmError *error) {
     searching_sort(self);
     const Problem *best = self->problems[0];
     Plan *plan;
@@ -216,10 +232,7 @@ static AmStatus make_plan(Searching *self, AmError *error) {
         plan->bound = "lower";
         plan->bound_seconds = fmin(result->bound_seconds, plan->predicted_step_seconds);
     }
-    /* Who interrupts does not wait for a proof. */
-    bool is_proved = search_method_takes_experts(self->options->searcher) && !self->result->interrupted &&
-                     !self->options->no_proof;
-    if (is_proved) TRY(prove(self, plan, error));
+    if (may_prove(self, start)) TRY(prove(self, plan, error));
     plan->evaluations = searching_evaluations(self);
     self->result->plan = plan;
     return AM_OK;
@@ -306,7 +319,8 @@ AmStatus search(SearchResult *result, Arena *arena, const PlanContext *context, 
         .limit = options->evaluations > 0
                      ? options->evaluations
                      : search_evaluations_for(options->searcher, context->canonical->instruction_count),
-        .deadline = options->seconds > 0 ? start + options->seconds : 0};
+        .deadline =
+            options->seconds > 0 ? start + options->seconds * (options->no_proof ? 1 : SEARCHING_SHARE) : 0};
     if (!self.devices) return am_fail_memory(error, cluster->device_count);
     self.scratch = scratch_create();
     if (!self.scratch) return am_fail_memory(error, (int64_t)sizeof *self.scratch);
@@ -322,7 +336,7 @@ AmStatus search(SearchResult *result, Arena *arena, const PlanContext *context, 
         if (searching_must_end(&self)) TRY_OR_FAIL(find_any_plan(&self, error));
         TRY_OR_FAIL(expert_quote_all(&self, error));
         result->evaluations = searching_evaluations(&self);
-        status = make_plan(&self, error);
+        status = make_plan(&self, start, error);
         result->interrupted = searching_is_interrupted(&self); /* during the proof, too */
     }
     result->search_seconds = clock_seconds() - start;

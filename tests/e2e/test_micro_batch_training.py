@@ -136,8 +136,8 @@ def check_collectives(path):
 
 def check_commands(path):
     model = "mlp_tiny"
-    found = automap("search", module_of(model), "--cluster", "host:2", "--micro-batches", 4, "--evaluations", 30,
-                    "-o", path)
+    found = automap("search", module_of(model), "--cluster", "host:2", "--space", "single_stage", "--micro-batches", 4,
+                    "--evaluations", 30, "-o", path)
     check(found.returncode == 0 and "4 micro-batches" in found.stdout, f"search: {found.stderr}{found.stdout}")
     for command in (["simulate", path, module_of(model)], ["explain", path, module_of(model)],
                     ["lower", module_of(model), "--plan", path]):
@@ -145,8 +145,8 @@ def check_commands(path):
         check(done.returncode == 0, f"{command[0]}: {done.stderr.strip()}")
     refused = automap("export", path, module_of(model), "--format", "jax")
     check(refused.returncode == 4 and "micro-batches" in refused.stderr, f"export: {refused.stderr}")
-    again = automap("search", module_of(model), "--cluster", "host:2", "--micro-batches", 4, "--evaluations", 30,
-                    "--init-plan", path, "-o", path)
+    again = automap("search", module_of(model), "--cluster", "host:2", "--space", "single_stage", "--micro-batches", 4,
+                    "--evaluations", 30, "--init-plan", path, "-o", path)
     check(again.returncode == 0, f"--init-plan: {again.stderr}")
     for wrong in ("0", "many", "-1"):
         check(automap("search", module_of(model), "--cluster", "host:2", "--micro-batches", wrong).returncode == 2,
