@@ -1,5 +1,5 @@
 /* Building the additive model; see additive.h. */
-#include "cost/additive.h"
+#include "cost/additive_parts.h"
 
 #include <math.h>
 #include <string.h>
@@ -9,38 +9,7 @@
 #include "ir/flops.h"
 #include "propagation/lower_internal.h"
 
-enum { MOST_OPTIONS = 24, MOST_CARRYING = 3, NOWHERE = -1 };
-
-/* What an operator may do on one axis. */
-typedef struct Option {
-    int8_t factor;   /* -1: none */
-    uint8_t partial; /* operands (bits) that are taken partial */
-} Option;
-
-typedef struct Part {
-    int32_t operator_node, tensor_node; /* NOWHERE: none */
-    int32_t readers;
-    bool is_written; /* some reader takes it from memory */
-    int32_t option_count[BOX_AXES];
-    Option *options[BOX_AXES];
-    const BoxState *operator_states; /* [labels of the operator]: in which it makes its result */
-    const BoxState *made_in;         /* [labels of the node that readers have an edge from] */
-} Part;
-
-/* An edge before it is known how many others read the same. */
-typedef struct Use {
-    int32_t source; /* instruction */
-    int32_t taken;  /* node */
-    const BoxState *needs;
-    double times;
-} Use;
-
-typedef struct AdditiveParts {
-    Part *parts;   /* [instruction] */
-    double *times; /* [instruction]: runs in a step */
-    Use *uses;
-    int32_t use_count;
-} AdditiveParts;
+enum { MOST_OPTIONS = 24 };
 
 typedef struct Builder {
     Arena *arena;
@@ -51,10 +20,10 @@ typedef struct Builder {
     const Choices *choices;
     const ClusterDeviceType *type;
     double best_memory_rate;
-    Part *parts;
+    AdditivePart *parts;
     double *times; /* [instruction]: runs in a step */
     Separation separation;
-    Use *uses;
+    AdditiveUse *uses;
     int32_t use_count, use_capacity, node_capacity, edge_capacity;
 } Builder;
 
@@ -89,16 +58,16 @@ static double array_bytes(const Builder *self, int32_t i) {
 
 /* ---- labels ---- */
 
-static int32_t label_count(const Part *part) {
+static int32_t label_count(const AdditivePart *part) {
     return part->option_count[0] * part->option_count[1];
 }
 
-static Option option_of(const Part *part, int32_t label, int32_t axis) {
+static AdditiveOption option_of(const AdditivePart *part, int32_t label, int32_t axis) {
     int32_t minor = part->option_count[1];
     return part->options[axis][axis == 0 ? label / minor : label % minor];
 }
 
-static bool is_listed(const Option *options, int32_t count, int8_t factor) {
+static bool is_listed(const AdditiveOption *options, int32_t count, int8_t factor) {
     for (int32_t k = 0; k < count; k++)
         if (options[k].factor == factor) return true;
     return false;
@@ -120,22 +89,23 @@ static bool may_carry(const Builder *self, int32_t i, uint8_t partial) {
 
 static void list_options(Builder *self, int32_t i, int32_t axis) {
     const Choices *choices = self->choices;
-    Part *part = &self->parts[i];
-    Option options[MOST_OPTIONS];
+    AdditivePart *part = &self->parts[i];
+    AdditiveOption options[MOST_OPTIONS];
     int32_t count = 0;
-    options[count++] = (Option){.factor = -1};
+    options[count++] = (AdditiveOption){.factor = -1};
     if (axis < self->model->boxes->axis_count) {
         for (int32_t k = choices->first_factor[i]; k < choices->first_factor[i + 1]; k++) {
             const Choice *choice = &choices->factors[k];
             bool may_split = choice->size >= size_of(self, axis) && choice->place <= INT8_MAX;
-            if (may_split && count < MOST_OPTIONS - MOST_CARRYING &&
+            if (may_split && count < MOST_OPTIONS - ADDITIVE_MOST_CARRYING &&
                 !is_listed(options, count, (int8_t)choice->place))
-                options[count++] = (Option){.factor = (int8_t)choice->place};
+                options[count++] = (AdditiveOption){.factor = (int8_t)choice->place};
         }
-        for (uint8_t partial = 1; partial < 1u << MOST_CARRYING && count < MOST_OPTIONS; partial++)
-            if (may_carry(self, i, partial)) options[count++] = (Option){.factor = -1, .partial = partial};
+        for (uint8_t partial = 1; partial < 1u << ADDITIVE_MOST_CARRYING && count < MOST_OPTIONS; partial++)
+            if (may_carry(self, i, partial))
+                options[count++] = (AdditiveOption){.factor = -1, .partial = partial};
     }
-    part->options[axis] = ARENA_ARRAY(self->arena, Option, count);
+    part->options[axis] = ARENA_ARRAY(self->arena, AdditiveOption, count);
     part->option_count[axis] = count;
     if (part->options[axis]) memcpy(part->options[axis], options, sizeof *options * (size_t)count);
 }
@@ -144,14 +114,14 @@ static void list_options(Builder *self, int32_t i, int32_t axis) {
 static double ways_of(const Builder *self, int32_t i, int32_t label, int32_t slot) {
     double ways = 1;
     for (int32_t axis = 0; axis < BOX_AXES; axis++) {
-        Option option = option_of(&self->parts[i], label, axis);
+        AdditiveOption option = option_of(&self->parts[i], label, axis);
         if (option.factor >= 0 && self->rules->rules[i].factors[option.factor].dimension[slot] >= 0)
             ways *= size_of(self, axis);
     }
     return ways;
 }
 
-static Sbp slot_sbp(const Builder *self, int32_t i, Option option, int32_t slot) {
+static Sbp slot_sbp(const Builder *self, int32_t i, AdditiveOption option, int32_t slot) {
     const FactorRule *rule = &self->rules->rules[i];
     if (slot < rule->operand_count && option.partial >> slot & 1) return sbp_partial(SBP_ADD);
     if (option.factor < 0)
@@ -260,7 +230,7 @@ static void add_use(Builder *self, int32_t source, int32_t taken, const BoxState
     if (self->parts[source].operator_node < 0 && self->parts[source].tensor_node < 0) return;
     ARENA_RESERVE(self->arena, self->uses, self->use_count, self->use_capacity);
     if (self->arena->failed) return;
-    self->uses[self->use_count++] = (Use){source, taken, needs, times};
+    self->uses[self->use_count++] = (AdditiveUse){source, taken, needs, times};
     self->parts[source].readers++;
     self->parts[source].is_written |= is_from_memory;
 }
@@ -314,7 +284,7 @@ static void add_nodes(Builder *self) {
     const Choices *choices = self->choices;
     for (int32_t n = 0; n < choices->decided_count; n++) {
         int32_t i = choices->decided[n];
-        Part *part = &self->parts[i];
+        AdditivePart *part = &self->parts[i];
         if (is_source(self, i)) {
             part->made_in = add_tensor(self, i);
         } else if (is_operator(self, i)) {
@@ -338,10 +308,10 @@ static void use_operand(Builder *self, int32_t i, int32_t k) {
         return;
     bool is_made = self->rules->on_demand[source];
     if (is_made) {
-        int32_t rank = choices_array_shape(instruction_of(self, source))->rank, kept = NOWHERE;
+        int32_t rank = choices_array_shape(instruction_of(self, source))->rank, kept = ADDITIVE_NOWHERE;
         for (int32_t d = 0; d < rank && d < IR_MAX_RANK; d++) {
             int32_t value = source, leaf = 0, dimension = d;
-            dimensions[d] = NOWHERE;
+            dimensions[d] = ADDITIVE_NOWHERE;
             if (!rules_resolve(self->rules, &value, &leaf, &dimension) || leaf != 0) continue;
             kept = value;
             dimensions[d] = dimension;
@@ -401,7 +371,7 @@ static bool is_wide_sum(const Builder *self, int32_t i) {
 static void add_edges(Builder *self) {
     for (int32_t n = 0; n < self->choices->decided_count; n++) {
         int32_t i = self->choices->decided[n];
-        Part *part = &self->parts[i];
+        AdditivePart *part = &self->parts[i];
         if (part->operator_node < 0 || part->readers < 2) continue;
         const BoxState *states = add_tensor(self, i);
         add_edge(self, part->operator_node, part->operator_states, part->tensor_node, states,
@@ -409,8 +379,8 @@ static void add_edges(Builder *self) {
         part->made_in = states;
     }
     for (int32_t u = 0; u < self->use_count; u++) {
-        const Use *use = &self->uses[u];
-        const Part *part = &self->parts[use->source];
+        const AdditiveUse *use = &self->uses[u];
+        const AdditivePart *part = &self->parts[use->source];
         bool is_kept = part->tensor_node >= 0;
         double share = is_kept ? 1.0 / part->readers : 1;
         add_edge(self, is_kept ? part->tensor_node : part->operator_node, part->made_in, use->taken,
@@ -441,6 +411,27 @@ static double best_memory_rate(const ClusterDeviceType *type) {
     return type->memory_bytes_per_second * best;
 }
 
+/* What plans are looked up with: uses by their sources, in the order in which they were found. */
+static AmStatus set_parts(const Builder *self, AdditiveParts *parts, AmError *error) {
+    int32_t count = self->rules->count;
+    const IrRoles *roles = self->context->roles;
+    *parts = (AdditiveParts){.parts = self->parts,
+                             .times = self->times,
+                             .uses = ARENA_ARRAY(self->arena, AdditiveUse, self->use_count + 1),
+                             .first_use = ARENA_ARRAY(self->arena, int32_t, count + 2),
+                             .kept_bytes = ARENA_ARRAY(self->arena, double, count + 1)};
+    if (self->arena->failed) return am_fail_memory(error, count);
+    for (int32_t u = 0; u < self->use_count; u++) parts->first_use[self->uses[u].source + 2]++;
+    for (int32_t i = 0; i < count; i++) parts->first_use[i + 2] += parts->first_use[i + 1];
+    for (int32_t u = 0; u < self->use_count; u++)
+        parts->uses[parts->first_use[self->uses[u].source + 1]++] = self->uses[u];
+    for (int32_t p = 0; p < roles->parameter_count; p++)
+        if (roles->parameters[p].output >= 0)
+            parts->kept_bytes[roles->parameters[p].instruction] =
+                array_bytes(self, roles->parameters[p].instruction);
+    return AM_OK;
+}
+
 AmStatus additive_create(AdditiveModel **model, Arena *arena, const PlanContext *context, const Mesh *mesh,
                          const Cluster *cluster, const int32_t *devices, AmError *error) {
     const ClusterDeviceType *type = only_type(cluster, mesh, devices);
@@ -458,13 +449,14 @@ AmStatus additive_create(AdditiveModel **model, Arena *arena, const PlanContext 
                     .choices = context->choices,
                     .type = type,
                     .best_memory_rate = best_memory_rate(type),
-                    .parts = ARENA_ARRAY(arena, Part, count + 1),
+                    .parts = ARENA_ARRAY(arena, AdditivePart, count + 1),
                     .times = ARENA_ARRAY(arena, double, count + 1)};
     AdditiveParts *parts = ARENA_ARRAY(arena, AdditiveParts, 1);
     if (arena->failed) return am_fail_memory(error, count);
     *self.model = (AdditiveModel){.context = context, .mesh = mesh, .boxes = boxes, .parts = parts};
     parts->parts = self.parts;
-    for (int32_t i = 0; i < count; i++) self.parts[i].operator_node = self.parts[i].tensor_node = NOWHERE;
+    for (int32_t i = 0; i < count; i++)
+        self.parts[i].operator_node = self.parts[i].tensor_node = ADDITIVE_NOWHERE;
     TRY(separation_find(&self.separation, arena, context, error));
     find_times(&self);
     add_nodes(&self);
@@ -480,87 +472,6 @@ AmStatus additive_create(AdditiveModel **model, Arena *arena, const PlanContext 
         if (self.parts[i].operator_node >= 0) set_seconds(&self, i);
     add_edges(&self);
     if (arena->failed) return am_fail_memory(error, count);
-    *parts = (AdditiveParts){self.parts, self.times, self.uses, self.use_count};
     *model = self.model;
-    return AM_OK;
-}
-
-/* ---- plans ---- */
-
-/* The place of what a completion has instruction i do on an axis; 0, nothing, where it is none of the
- * options. */
-static int32_t find_option(const AdditiveModel *model, const Completion *completion, int32_t i,
-                           int32_t axis) {
-    const Part *part = &model->parts->parts[i];
-    const Choices *choices = model->context->choices;
-    if (axis >= model->boxes->axis_count) return 0;
-    int32_t mesh_axis = model->boxes->axes[axis];
-    int8_t factor = completion->factor[(size_t)i * MESH_MAX_AXES + (size_t)mesh_axis];
-    uint8_t partial = 0;
-    for (int32_t k = choices->first_operand[i]; k < choices->first_operand[i + 1]; k++)
-        if (completion->carries[i] >> mesh_axis & 1 && k - choices->first_operand[i] < MOST_CARRYING)
-            partial |= (uint8_t)((completion->deferred[choices->operands[k]] >> mesh_axis & 1)
-                                 << (k - choices->first_operand[i]));
-    for (int32_t o = 0; o < part->option_count[axis]; o++)
-        if (part->options[axis][o].factor == factor && part->options[axis][o].partial == partial) return o;
-    return 0;
-}
-
-static int32_t find_label(const AdditiveModel *model, const Completion *completion, int32_t i) {
-    return find_option(model, completion, i, 0) * model->parts->parts[i].option_count[1] +
-           find_option(model, completion, i, 1);
-}
-
-/* How i's result is there for its readers. */
-static BoxState kept_state(const AdditiveModel *model, const Completion *completion, int32_t i) {
-    SbpState state = completion->stored[i];
-    for (int32_t axis = 0; axis < MESH_MAX_AXES; axis++)
-        if (completion->deferred[i] >> axis & 1) sbp_set(&state, axis, sbp_partial(SBP_ADD));
-    return box_state_of(model->boxes, state);
-}
-
-static double boxing(const AdditiveModel *model, BoxState from, BoxState to, double bytes, bool is_wide) {
-    float seconds = model->boxes->seconds[is_wide][from][to];
-    return bytes > 0 && isfinite(seconds) ? seconds * bytes : 0;
-}
-
-/* The state in which the reader of a use, which is node `taken`, needs it. */
-static BoxState needed_state(const AdditiveModel *model, const Completion *completion, const Use *use) {
-    const AdditiveNode *taken = &model->nodes[use->taken];
-    if (taken->is_tensor) return kept_state(model, completion, taken->instruction);
-    return use->needs[find_label(model, completion, taken->instruction)];
-}
-
-AmStatus additive_cost(AdditiveCost *cost, Arena *scratch, const AdditiveModel *model,
-                       const Completion *completion, AmError *error) {
-    const AdditiveParts *parts = model->parts;
-    const Choices *choices = model->context->choices;
-    int32_t count = model->context->rules->count;
-    ArenaMark mark = arena_mark(scratch);
-    uint64_t *paid = ARENA_ARRAY(scratch, uint64_t, count + 1); /* states (bits) that a tensor is boxed to */
-    if (!paid) return am_fail_memory(error, count);
-    *cost = (AdditiveCost){0, 0};
-    for (int32_t n = 0; n < choices->decided_count; n++) {
-        int32_t i = choices->decided[n];
-        const Part *part = &parts->parts[i];
-        if (part->operator_node < 0) continue;
-        const AdditiveNode *node = &model->nodes[part->operator_node];
-        int32_t label = find_label(model, completion, i);
-        if (node->seconds) cost->compute_seconds += node->seconds[label];
-        cost->communication_seconds +=
-            boxing(model, part->operator_states[label], kept_state(model, completion, i),
-                   choices->array_bytes[i] * parts->times[i],
-                   lower_is_half_product(&model->context->canonical->instructions[i]));
-    }
-    for (int32_t u = 0; u < parts->use_count; u++) {
-        const Use *use = &parts->uses[u];
-        BoxState kept = kept_state(model, completion, use->source);
-        BoxState needed = needed_state(model, completion, use);
-        if (needed == BOX_ANY || kept == BOX_ANY || paid[use->source] >> needed & 1) continue;
-        paid[use->source] |= (uint64_t)1 << needed;
-        cost->communication_seconds +=
-            boxing(model, kept, needed, choices->array_bytes[use->source] * use->times, false);
-    }
-    arena_release(scratch, mark);
-    return AM_OK;
+    return set_parts(&self, parts, error);
 }

@@ -54,10 +54,22 @@ AmStatus additive_create(AdditiveModel **model, Arena *arena, const PlanContext 
 
 typedef struct AdditiveCost {
     double compute_seconds, communication_seconds;
+    double kept_bytes; /* of parameters that the step updates: a device has no less than these all the time */
 } AdditiveCost;
 
 /* What a completion on that mesh costs in the model; boxing is paid once for each tensor and state needed. */
-AmStatus additive_cost(AdditiveCost *cost, Arena *scratch, const AdditiveModel *model,
-                       const Completion *completion, AmError *error);
+AdditiveCost additive_cost(const AdditiveModel *model, const Completion *completion);
+
+/* A sample of the model's instructions that stands for all of them: with what is near by one of each kind, as
+ * often as there are such. What a completion of the sample's context costs comes near to what one of the
+ * model's costs, in a fraction of the time; it is neither above nor below it. */
+typedef struct AdditiveSample AdditiveSample;
+/* In the arena, which the model's outlives. */
+AmStatus additive_sample(AdditiveSample **sample, Arena *arena, const AdditiveModel *model, AmError *error);
+/* The model's context, in which completions decide about the sample alone. */
+const PlanContext *additive_sample_context(const AdditiveSample *sample);
+/* How many instructions are decided about. */
+int32_t additive_sample_size(const AdditiveSample *sample);
+AdditiveCost additive_sample_cost(const AdditiveSample *sample, const Completion *completion);
 
 #endif

@@ -308,28 +308,53 @@ static AmStatus find_incidences(Folder *self, AmError *error) {
     return self->arena->failed ? am_fail_memory(error, most) : AM_OK;
 }
 
-AmStatus additive_fold(AdditiveFold **fold, Arena *arena, const AdditiveModel *model, AmError *error) {
+/* Colors nodes by what they are and what is as many edges away as there are rounds. */
+static AmStatus find_colors(Folder *self, int32_t rounds, AmError *error) {
+    const AdditiveModel *model = self->model;
+    TRY(order_nodes(self, error));
+    for (int32_t n = 0; n < model->node_count; n++) self->color[n] = look_of_node(&model->nodes[n]);
+    for (int32_t e = 0; e < model->edge_count; e++) self->look[e] = look_of_edge(self, &model->edges[e]);
+    for (int32_t round = 0; round < rounds; round++) refine(self);
+    return AM_OK;
+}
+
+static AmStatus folder_open(Folder *self, Arena *arena, const AdditiveModel *model, AmError *error) {
     int32_t nodes = model->node_count + 1, edges = model->edge_count + 1;
-    Folder self = {.arena = arena,
-                   .model = model,
-                   .fold = ARENA_ARRAY(arena, AdditiveFold, 1),
-                   .order = ARENA_ARRAY(arena, int32_t, nodes),
-                   .place = ARENA_ARRAY(arena, int32_t, nodes),
-                   .look = ARENA_ARRAY(arena, uint64_t, edges),
-                   .color = ARENA_ARRAY(arena, uint64_t, nodes),
-                   .next = ARENA_ARRAY(arena, uint64_t, nodes),
-                   .former = ARENA_ARRAY(arena, uint64_t, nodes),
-                   .class_of = ARENA_ARRAY(arena, int32_t, nodes),
-                   .group_of = ARENA_ARRAY(arena, int32_t, edges)};
-    if (arena->failed) return am_fail_memory(error, (int64_t)nodes + edges);
-    TRY(order_nodes(&self, error));
-    for (int32_t n = 0; n < model->node_count; n++) self.color[n] = look_of_node(&model->nodes[n]);
-    for (int32_t e = 0; e < model->edge_count; e++) self.look[e] = look_of_edge(&self, &model->edges[e]);
-    for (int32_t round = 0; round < FOLD_ROUNDS; round++) refine(&self);
+    *self = (Folder){.arena = arena,
+                     .model = model,
+                     .fold = ARENA_ARRAY(arena, AdditiveFold, 1),
+                     .order = ARENA_ARRAY(arena, int32_t, nodes),
+                     .place = ARENA_ARRAY(arena, int32_t, nodes),
+                     .look = ARENA_ARRAY(arena, uint64_t, edges),
+                     .color = ARENA_ARRAY(arena, uint64_t, nodes),
+                     .next = ARENA_ARRAY(arena, uint64_t, nodes),
+                     .former = ARENA_ARRAY(arena, uint64_t, nodes),
+                     .class_of = ARENA_ARRAY(arena, int32_t, nodes),
+                     .group_of = ARENA_ARRAY(arena, int32_t, edges)};
+    return arena->failed ? am_fail_memory(error, (int64_t)nodes + edges) : AM_OK;
+}
+
+AmStatus additive_fold(AdditiveFold **fold, Arena *arena, const AdditiveModel *model, AmError *error) {
+    Folder self;
+    TRY(folder_open(&self, arena, model, error));
+    TRY(find_colors(&self, FOLD_ROUNDS, error));
     TRY(find_classes(&self, error));
     TRY(find_groups(&self, error));
     TRY(find_incidences(&self, error));
     *fold = self.fold;
+    return AM_OK;
+}
+
+AmStatus additive_kinds(int32_t **kinds, int32_t *kind_count, Arena *arena, const AdditiveModel *model,
+                        const uint64_t *looks, int32_t rounds, AmError *error) {
+    Folder self;
+    TRY(folder_open(&self, arena, model, error));
+    TRY(find_colors(&self, rounds, error));
+    for (int32_t n = 0; n < model->node_count; n++)
+        self.color[n] = hash_combine(self.color[n], looks[model->nodes[n].instruction]);
+    TRY(find_classes(&self, error));
+    *kinds = self.class_of;
+    *kind_count = self.fold->class_count;
     return AM_OK;
 }
 

@@ -14,6 +14,10 @@ typedef struct AdditiveFold AdditiveFold;
 
 /* In the arena, which the model's outlives. */
 AmStatus additive_fold(AdditiveFold **fold, Arena *arena, const AdditiveModel *model, AmError *error);
+/* Which nodes are alike as far as `rounds` edges away and belong to instructions of equal looks
+ * [instruction]: kinds [node], numbered in the order of the program. */
+AmStatus additive_kinds(int32_t **kinds, int32_t *kind_count, Arena *arena, const AdditiveModel *model,
+                        const uint64_t *looks, int32_t rounds, AmError *error);
 /* Nodes after folding. */
 int32_t additive_fold_count(const AdditiveFold *fold);
 

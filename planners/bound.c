@@ -90,7 +90,7 @@ static bool is_same_mesh(const Mesh *a, const Mesh *b) {
 
 /* What the plan is predicted to compute and communicate, of the device that does most. */
 static AdditiveCost predicted_cost(const Plan *plan) {
-    AdditiveCost cost = {0, 0};
+    AdditiveCost cost = {0};
     for (int32_t d = 0; d < plan->device_count; d++) {
         cost.compute_seconds = fmax(cost.compute_seconds, plan->predicted[d].compute_seconds);
         cost.communication_seconds =
@@ -106,13 +106,13 @@ static AmStatus bound_own(Bounding *self, Arena *arena, const Plan *plan, PlanBo
     AdditiveModel *model;
     AdditiveFold *fold;
     Completion *completion;
-    AdditiveCost cost, predicted = predicted_cost(plan);
+    const AdditiveCost predicted = predicted_cost(plan);
     *holds = false;
     TRY(additive_create(&model, arena, self->context, &self->meshes[self->own], self->cluster, self->devices,
                         error));
     if (!model) return AM_OK;
     TRY(plan_complete(&completion, arena, self->context, &plan->stages[0], error));
-    TRY(additive_cost(&cost, arena, model, completion, error));
+    const AdditiveCost cost = additive_cost(model, completion);
     *holds = cost.compute_seconds <= predicted.compute_seconds * (1 + ROUNDING) &&
              cost.communication_seconds <= predicted.communication_seconds * (1 + ROUNDING);
     if (!*holds) return AM_OK;

@@ -62,8 +62,8 @@ const char *search_objective_name(SearchObjective objective); /* "time", "paper"
 
 #define SEARCH_DEFAULT_EVALUATIONS 500
 #define SEARCH_PAPER_EPISODES      20000
-#define SEARCH_EXACT_EVALUATIONS   5000     /* the default of SEARCHER_EXACT */
-#define SEARCH_DEFAULT_WORK        12000000 /* plans times instructions */
+#define SEARCH_EXACT_EVALUATIONS   5000    /* the default of SEARCHER_EXACT */
+#define SEARCH_DEFAULT_WORK        2000000 /* plans times instructions */
 #define SEARCH_LEAST_EVALUATIONS   40
 #define SEARCH_TRIAL_EVALUATIONS   16 /* of one stage, SearchOptions.is_trial */
 #define SEARCH_DEFAULT_CHUNKS      2

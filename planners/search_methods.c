@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/parallel.h"
+#include "planners/screen.h"
 #include "planners/searchers.h"
 #include "planners/searching.h"
 
@@ -59,7 +60,10 @@ static AmStatus explore_problem(const Exploration *exploration, Problem *problem
     if (problem_must_stop(problem)) return AM_OK;
     TRY(problem_price(problem, &nothing, &unsplit, error));
     if (options->initial && !problem_must_stop(problem)) TRY(price_initial(problem, options->initial, error));
-    if (!options->no_seeds) TRY(expert_price_seeds(problem, error));
+    if (!options->no_seeds) {
+        TRY(screen_search(problem, options->seed, error));
+        TRY(expert_price_seeds(problem, error));
+    }
     double reference = exploration->reference > 0 ? exploration->reference : unsplit.seconds;
     /* A part of the share explores, the rest climbs: meshes are told apart by what can be reached on them. */
     int64_t share = problem->budget.limit;

@@ -1,0 +1,250 @@
+/* What a plan costs in the additive model; see additive.h.
+ *
+ * A sample holds one operator or tensor of each kind, counted as often as the kind occurs. A completion of a
+ * sample decides about these, and about what is at most NEIGHBOURHOOD uses away, as that is what a decision
+ * looks at. Its figures are not exact where instructions that look alike from near by are not.
+ */
+#include "cost/additive_bound.h"
+#include "cost/additive_parts.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "base/hash.h"
+#include "propagation/lower_internal.h"
+
+enum { KIND_ROUNDS = 3, NEIGHBOURHOOD = 1, MOST_USES = 6 };
+/* What is smaller takes no part in any choice: numbers that all layers read would bring all layers in. */
+#define LEAST_BYTES 4096
+
+/* The place of what a completion has instruction i do on an axis; 0, nothing, where it is none of the
+ * options. */
+static int32_t find_option(const AdditiveModel *model, const Completion *completion, int32_t i,
+                           int32_t axis) {
+    const AdditivePart *part = &model->parts->parts[i];
+    const Choices *choices = model->context->choices;
+    if (axis >= model->boxes->axis_count) return 0;
+    int32_t mesh_axis = model->boxes->axes[axis];
+    int8_t factor = completion->factor[(size_t)i * MESH_MAX_AXES + (size_t)mesh_axis];
+    uint8_t partial = 0;
+    for (int32_t k = choices->first_operand[i]; k < choices->first_operand[i + 1]; k++)
+        if (completion->carries[i] >> mesh_axis & 1 && k - choices->first_operand[i] < ADDITIVE_MOST_CARRYING)
+            partial |= (uint8_t)((completion->deferred[choices->operands[k]] >> mesh_axis & 1)
+                                 << (k - choices->first_operand[i]));
+    for (int32_t o = 0; o < part->option_count[axis]; o++)
+        if (part->options[axis][o].factor == factor && part->options[axis][o].partial == partial) return o;
+    return 0;
+}
+
+static int32_t find_label(const AdditiveModel *model, const Completion *completion, int32_t i) {
+    return find_option(model, completion, i, 0) * model->parts->parts[i].option_count[1] +
+           find_option(model, completion, i, 1);
+}
+
+/* How i's result is there for its readers. */
+static BoxState kept_state(const AdditiveModel *model, const Completion *completion, int32_t i) {
+    SbpState state = completion->stored[i];
+    for (int32_t axis = 0; axis < MESH_MAX_AXES; axis++)
+        if (completion->deferred[i] >> axis & 1) sbp_set(&state, axis, sbp_partial(SBP_ADD));
+    return box_state_of(model->boxes, state);
+}
+
+static double boxing(const AdditiveModel *model, BoxState from, BoxState to, double bytes, bool is_wide) {
+    float seconds = model->boxes->seconds[is_wide][from][to];
+    return bytes > 0 && isfinite(seconds) ? seconds * bytes : 0;
+}
+
+/* The state in which the reader of a use, which is node `taken`, needs it. */
+static BoxState needed_state(const AdditiveModel *model, const Completion *completion,
+                             const AdditiveUse *use) {
+    const AdditiveNode *taken = &model->nodes[use->taken];
+    if (taken->is_tensor) return kept_state(model, completion, taken->instruction);
+    return use->needs[find_label(model, completion, taken->instruction)];
+}
+
+/* In how many parts a device keeps what lies in a state. */
+static double ways_of(const AdditiveModel *model, BoxState state) {
+    double ways = 1;
+    for (int32_t axis = 0; axis < model->boxes->axis_count && state != BOX_ANY; axis++)
+        if (box_axis_state(state, axis) >= 2) ways *= model->boxes->sizes[axis];
+    return ways;
+}
+
+/* Instruction i, and the boxing of its result for all that use it, `times` times. */
+static void add_instruction(AdditiveCost *cost, const AdditiveModel *model, const Completion *completion,
+                            int32_t i, double times, const AdditiveUse *uses, int32_t use_count) {
+    const AdditiveParts *parts = model->parts;
+    const AdditivePart *part = &parts->parts[i];
+    double bytes = model->context->choices->array_bytes[i], moved = 0;
+    BoxState kept = kept_state(model, completion, i);
+    uint64_t paid = 0; /* states (bits) that it is boxed to */
+    if (part->operator_node >= 0) {
+        const AdditiveNode *node = &model->nodes[part->operator_node];
+        int32_t label = find_label(model, completion, i);
+        if (node->seconds) cost->compute_seconds += times * (double)node->seconds[label];
+        moved += boxing(model, part->operator_states[label], kept, bytes * parts->times[i],
+                        lower_is_half_product(&model->context->canonical->instructions[i]));
+    }
+    for (int32_t u = 0; u < use_count; u++) {
+        BoxState needed = needed_state(model, completion, &uses[u]);
+        if (needed == BOX_ANY || kept == BOX_ANY || paid >> needed & 1) continue;
+        paid |= (uint64_t)1 << needed;
+        moved += boxing(model, kept, needed, bytes * uses[u].times, false);
+    }
+    cost->communication_seconds += times * moved;
+    cost->kept_bytes += times * parts->kept_bytes[i] / ways_of(model, kept);
+}
+
+AdditiveCost additive_cost(const AdditiveModel *model, const Completion *completion) {
+    const Choices *choices = model->context->choices;
+    AdditiveCost cost = {0, 0, 0};
+    for (int32_t n = 0; n < choices->decided_count; n++) {
+        int32_t i = choices->decided[n], first = model->parts->first_use[i];
+        add_instruction(&cost, model, completion, i, 1, &model->parts->uses[first],
+                        model->parts->first_use[i + 1] - first);
+    }
+    return cost;
+}
+
+/* ---- samples ---- */
+
+struct AdditiveSample {
+    const AdditiveModel *model;
+    PlanContext context; /* the model's, but that less of it is decided about */
+    Choices choices;
+    int32_t *instructions; /* [count]: one of each kind */
+    double *times;         /* [count] */
+    int32_t *first_use;    /* [count + 1]: in `uses` */
+    AdditiveUse *uses;     /* of their results, by one reader of each kind */
+    int32_t count;
+};
+
+/* Puts what is one use away from a wanted instruction among the wanted; of what many use, not all users. */
+static void add_neighbours(const Choices *choices, bool *wanted, bool *before) {
+    memcpy(before, wanted, (size_t)choices->count);
+    for (int32_t n = 0; n < choices->decided_count; n++) {
+        int32_t i = choices->decided[n];
+        for (int32_t k = choices->first_operand[i]; k < choices->first_operand[i + 1]; k++) {
+            int32_t source = choices->operands[k];
+            if (choices->array_bytes[source] < LEAST_BYTES) continue;
+            if (before[i]) wanted[source] = true;
+            if (before[source] && choices->uses[source] <= MOST_USES) wanted[i] = true;
+        }
+    }
+}
+
+/* The uses of the sampled results: of alike readers of a result the first. */
+static AmStatus choose_uses(AdditiveSample *self, Arena *arena, const int32_t *kinds, int32_t kind_count,
+                            bool *wanted, AmError *error) {
+    const AdditiveModel *model = self->model;
+    const AdditiveParts *parts = model->parts;
+    int32_t most = 0, count = 0, *seen = ARENA_ARRAY(arena, int32_t, kind_count + 1);
+    for (int32_t k = 0; k < self->count; k++)
+        most += parts->first_use[self->instructions[k] + 1] - parts->first_use[self->instructions[k]];
+    self->first_use = ARENA_ARRAY(arena, int32_t, self->count + 1);
+    self->uses = ARENA_ARRAY(arena, AdditiveUse, most + 1);
+    if (arena->failed) return am_fail_memory(error, most);
+    for (int32_t k = 0; k < self->count; k++) {
+        int32_t i = self->instructions[k];
+        for (int32_t u = parts->first_use[i]; u < parts->first_use[i + 1]; u++) {
+            const AdditiveUse *use = &parts->uses[u];
+            if (seen[kinds[use->taken]] == k + 1) continue;
+            seen[kinds[use->taken]] = k + 1;
+            wanted[model->nodes[use->taken].instruction] = true;
+            self->uses[count++] = *use;
+        }
+        self->first_use[k + 1] = count;
+    }
+    return AM_OK;
+}
+
+static uint64_t look_of_choices(const Choice *choices, int32_t count, const Classes *classes) {
+    uint64_t look = 0;
+    for (int32_t k = 0; k < count; k++) {
+        int32_t tie = choices[k].class_index < 0 ? -1 : classes->classes[choices[k].class_index].tie;
+        look = hash_combine(look, (uint64_t)(uint32_t)tie << 8 | (uint8_t)choices[k].place);
+    }
+    return look;
+}
+
+/* What lists say of an instruction depends on the ties of its dimensions and factors. */
+static uint64_t *find_looks(const AdditiveModel *model, Arena *arena) {
+    const Choices *choices = model->context->choices;
+    const Classes *classes = model->context->classes;
+    uint64_t *looks = ARENA_ARRAY(arena, uint64_t, choices->count + 1);
+    for (int32_t i = 0; looks && i < choices->count; i++) {
+        int32_t dimension = choices->first_dimension[i], factor = choices->first_factor[i];
+        looks[i] = hash_combine(
+            look_of_choices(&choices->dimensions[dimension], choices->first_dimension[i + 1] - dimension,
+                            classes),
+            look_of_choices(&choices->factors[factor], choices->first_factor[i + 1] - factor, classes));
+    }
+    return looks;
+}
+
+/* One instruction for each kind of operators, and of tensors that no operator makes. */
+static AmStatus choose_instructions(AdditiveSample *self, Arena *arena, bool *wanted, AmError *error) {
+    const AdditiveModel *model = self->model;
+    const Choices *choices = model->context->choices;
+    int32_t *kinds, kind_count;
+    const uint64_t *looks = find_looks(model, arena);
+    if (!looks) return am_fail_memory(error, choices->count);
+    TRY(additive_kinds(&kinds, &kind_count, arena, model, looks, KIND_ROUNDS, error));
+    int32_t *place = ARENA_ARRAY(arena, int32_t, kind_count + 1);
+    self->instructions = ARENA_ARRAY(arena, int32_t, kind_count + 1);
+    self->times = ARENA_ARRAY(arena, double, kind_count + 1);
+    if (arena->failed) return am_fail_memory(error, kind_count);
+    for (int32_t k = 0; k < kind_count; k++) place[k] = -1;
+    for (int32_t n = 0; n < choices->decided_count; n++) {
+        const AdditivePart *part = &model->parts->parts[choices->decided[n]];
+        int32_t node = part->operator_node >= 0 ? part->operator_node : part->tensor_node;
+        if (node < 0) continue;
+        if (place[kinds[node]] < 0) {
+            place[kinds[node]] = self->count;
+            self->instructions[self->count++] = choices->decided[n];
+        }
+        self->times[place[kinds[node]]]++;
+    }
+    for (int32_t k = 0; k < self->count; k++) wanted[self->instructions[k]] = true;
+    return choose_uses(self, arena, kinds, kind_count, wanted, error);
+}
+
+AmStatus additive_sample(AdditiveSample **sample, Arena *arena, const AdditiveModel *model, AmError *error) {
+    const Choices *choices = model->context->choices;
+    AdditiveSample *self = *sample = ARENA_ARRAY(arena, AdditiveSample, 1);
+    bool *wanted = ARENA_ARRAY(arena, bool, choices->count + 1);
+    bool *before = ARENA_ARRAY(arena, bool, choices->count + 1);
+    int32_t *decided = ARENA_ARRAY(arena, int32_t, choices->decided_count + 1);
+    if (arena->failed) return am_fail_memory(error, choices->count);
+    self->model = model;
+    self->context = *model->context;
+    self->choices = *choices;
+    TRY(choose_instructions(self, arena, wanted, error));
+    for (int32_t k = 0; k < NEIGHBOURHOOD; k++) add_neighbours(choices, wanted, before);
+    int32_t count = 0;
+    for (int32_t n = 0; n < choices->decided_count; n++)
+        if (wanted[choices->decided[n]]) decided[count++] = choices->decided[n];
+    /* A loop hands its arrays on by way of instructions that no operand leads to. */
+    if (model->context->rules->loop_count == 0) {
+        self->choices.decided = decided;
+        self->choices.decided_count = count;
+    }
+    self->context.choices = &self->choices;
+    return AM_OK;
+}
+
+const PlanContext *additive_sample_context(const AdditiveSample *sample) {
+    return &sample->context;
+}
+
+int32_t additive_sample_size(const AdditiveSample *sample) {
+    return sample->choices.decided_count;
+}
+
+AdditiveCost additive_sample_cost(const AdditiveSample *sample, const Completion *completion) {
+    AdditiveCost cost = {0, 0, 0};
+    for (int32_t k = 0; k < sample->count; k++)
+        add_instruction(&cost, sample->model, completion, sample->instructions[k], sample->times[k],
+                        &sample->uses[sample->first_use[k]], sample->first_use[k + 1] - sample->first_use[k]);
+    return cost;
+}

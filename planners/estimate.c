@@ -1,0 +1,62 @@
+/* Estimates by samples; see estimate.h. */
+#include "planners/estimate.h"
+
+#include "cost/additive.h"
+
+struct Estimator {
+    Arena arena;
+    const Problem *problem;
+    AdditiveSample *sample;
+    double limit; /* bytes of a device */
+};
+
+static AmStatus open_sample(Estimator *self, AmError *error) {
+    const Problem *problem = self->problem;
+    AdditiveModel *model;
+    TRY(additive_create(&model, &self->arena, problem->context, &problem->mesh, problem->cluster,
+                        problem->devices, error));
+    return model ? additive_sample(&self->sample, &self->arena, model, error) : AM_OK;
+}
+
+AmStatus estimator_open(Estimator **estimator, const Problem *problem, AmError *error) {
+    Arena arena = {0};
+    Estimator *self = *estimator = ARENA_ARRAY(&arena, Estimator, 1);
+    if (!self) return am_fail_memory(error, (int64_t)sizeof *self);
+    int64_t least = cluster_least_memory(problem->cluster, problem->devices, problem->mesh.device_count);
+    *self =
+        (Estimator){.arena = arena, .problem = problem, .limit = (double)least * problem->memory_fraction};
+    AmStatus status = open_sample(self, error);
+    if (status == AM_OK && self->sample) return AM_OK;
+    estimator_close(self);
+    *estimator = NULL;
+    return status;
+}
+
+void estimator_close(Estimator *estimator) {
+    if (!estimator) return;
+    Arena arena = estimator->arena;
+    arena_free(&arena);
+}
+
+static AmStatus estimate_in(PlanPrice *price, const Estimator *self, Arena *scratch, const Genome *genome,
+                            AmError *error) {
+    PlanStage *stage = ARENA_ARRAY(scratch, PlanStage, 1);
+    Completion *completion;
+    if (!stage) return am_fail_memory(error, (int64_t)sizeof *stage);
+    problem_stage(self->problem, genome, scratch, stage);
+    if (scratch->failed) return am_fail_memory(error, 0);
+    TRY(plan_complete(&completion, scratch, additive_sample_context(self->sample), stage, error));
+    const AdditiveCost cost = additive_sample_cost(self->sample, completion);
+    *price = (PlanPrice){.compute_seconds = cost.compute_seconds,
+                         .communication_seconds = cost.communication_seconds,
+                         .seconds = cost.compute_seconds + cost.communication_seconds,
+                         .excess = cost.kept_bytes > self->limit ? cost.kept_bytes / self->limit - 1 : 0};
+    return AM_OK;
+}
+
+AmStatus estimate_genome(PlanPrice *price, const Estimator *estimator, const Genome *genome, AmError *error) {
+    Arena *scratch = scratch_take(estimator->problem->scratch);
+    AmStatus status = estimate_in(price, estimator, scratch, genome, error);
+    scratch_give(estimator->problem->scratch, scratch);
+    return status;
+}

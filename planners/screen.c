@@ -1,0 +1,96 @@
+/* Screening by estimates; see screen.h. */
+#include "planners/screen.h"
+
+#include "planners/estimate.h"
+#include "planners/genome_changes.h"
+#include "planners/searching.h"
+
+enum { STEPS = 300, MOST_KEPT = 8 };
+/* Estimates nearer than this are of lists that come to the same, or might as well. */
+#define LEAST_DIFFERENCE 1e-6
+
+typedef struct Screened {
+    Genome genome;
+    double score;
+} Screened;
+
+typedef struct Screen {
+    Problem *problem;
+    Estimator *estimator;
+    Screened kept[MOST_KEPT]; /* best first */
+    int32_t count;
+} Screen;
+
+/* Keeps a genome if it is among the best; of equal ones the first. */
+static void keep(Screen *self, const Genome *genome, double score) {
+    int32_t at = self->count;
+    while (at > 0 && score < self->kept[at - 1].score * (1 - LEAST_DIFFERENCE)) at--;
+    bool is_known = at > 0 && score <= self->kept[at - 1].score * (1 + LEAST_DIFFERENCE);
+    if (is_known || at == MOST_KEPT) return;
+    if (self->count < MOST_KEPT) self->count++;
+    for (int32_t k = self->count - 1; k > at; k--) self->kept[k] = self->kept[k - 1];
+    self->kept[at] = (Screened){*genome, score};
+}
+
+static AmStatus score_genome(Screen *self, const Genome *genome, double *score, AmError *error) {
+    PlanPrice estimate;
+    TRY(estimate_genome(&estimate, self->estimator, genome, error));
+    *score = plan_price_score(&estimate);
+    keep(self, genome, *score);
+    return AM_OK;
+}
+
+/* Annealing from one genome, by estimates. */
+static AmStatus walk(Screen *self, const Genome *start, Random *random, AmError *error) {
+    Genome genome = *start;
+    double score;
+    TRY(score_genome(self, &genome, &score, error));
+    for (int32_t step = 0; step < STEPS && !problem_must_stop(self->problem); step++) {
+        Genome changed = genome;
+        double next;
+        if (!genome_change(self->problem, random, &changed)) continue;
+        TRY(score_genome(self, &changed, &next, error));
+        if (!annealing_takes(random, next / score - 1, (double)step / STEPS)) continue;
+        genome = changed;
+        score = next;
+    }
+    return AM_OK;
+}
+
+/* From the best recipe, and from what splits nothing. */
+static AmStatus walk_from_starts(Screen *self, Random *random, AmError *error) {
+    Genome genome = {0};
+    for (int32_t e = 0; e < EXPERT_COUNT && !problem_must_stop(self->problem); e++) {
+        const char *reason;
+        double score;
+        TRY(expert_genome(self->problem, (Expert)e, &genome, &reason, error));
+        if (!reason) TRY(score_genome(self, &genome, &score, error));
+    }
+    if (self->count > 0) {
+        genome = self->kept[0].genome;
+        TRY(walk(self, &genome, random, error));
+    }
+    genome = (Genome){0};
+    return walk(self, &genome, random, error);
+}
+
+static AmStatus price_kept(const Screen *self, AmError *error) {
+    Genome genomes[MOST_KEPT];
+    for (int32_t k = 0; k < self->count; k++) genomes[k] = self->kept[k].genome;
+    for (int32_t k = 0; k < self->count && !problem_must_stop(self->problem); k += PROBLEM_BATCH) {
+        int32_t left = self->count - k, count = left < PROBLEM_BATCH ? left : PROBLEM_BATCH;
+        TRY(problem_price_batch(self->problem, &genomes[k], count, error));
+    }
+    return AM_OK;
+}
+
+AmStatus screen_search(Problem *problem, uint64_t seed, AmError *error) {
+    Screen self = {.problem = problem};
+    Random random;
+    random_seed(&random, seed);
+    TRY(estimator_open(&self.estimator, problem, error));
+    if (!self.estimator) return AM_OK;
+    AmStatus status = walk_from_starts(&self, &random, error);
+    estimator_close(self.estimator);
+    return status == AM_OK ? price_kept(&self, error) : status;
+}
