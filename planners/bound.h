@@ -27,12 +27,4 @@ AmStatus plan_bound_find(PlanBound *bound, const PlanContext *context, const Clu
                          const int32_t *devices, const Mesh *meshes, int32_t mesh_count, const Plan *plan,
                          AmError *error);
 
-/* The same over every plan of any number of stages, with any devices, meshes, lists, cuts, micro-batches,
- * schedule and recomputation: whoever does it, each operator has to be computed, and split into parts it
- * takes no fewer seconds in all than whole. With several device types each operator counts at the least of
- * its times, each in shares of what all operators take on that type. `whole` is the context as it was read.
- * The model gap is NAN. */
-AmStatus plan_bound_of_work(PlanBound *bound, const PlanContext *whole, const Cluster *cluster,
-                            AmError *error);
-
 #endif

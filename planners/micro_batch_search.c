@@ -12,9 +12,10 @@
 
 #include "base/clock.h"
 #include "cost/simulate.h"
-#include "planners/bound.h"
+#include "planners/bound_pipelines.h"
 #include "planners/even_pipeline.h"
 #include "planners/hybrid.h"
+#include "planners/hybrid_stages.h"
 #include "planners/paper_search.h"
 
 #define MOST_NUMBERS 17
@@ -49,7 +50,14 @@ static AmStatus prove_stages(SearchResult *result, const PlanContext *whole, con
     const PlanStage *stage = &plan->stages[0];
     PlanBound own = {NAN, NAN};
     bool is_known = !isnan(bound->seconds);
-    plan->bound_seconds = is_known ? fmin(bound->seconds, plan->predicted_step_seconds) : NAN;
+    const BoundSpace space = {.most_stages = plan->stage_count > HYBRID_MOST_STAGES ? plan->stage_count
+                                                                                    : HYBRID_MOST_STAGES,
+                              .schedule = plan->stage_count > 1 ? plan_schedule(plan) : SCHEDULE_1F1B,
+                              .any_lists = true};
+    PlanBound filled;
+    TRY(plan_bound_pipelines(&filled, whole, cluster, &space, error));
+    double least = fmax(bound->seconds, filled.seconds);
+    plan->bound_seconds = is_known ? fmin(least, plan->predicted_step_seconds) : NAN;
     plan->bound = is_known ? "lower" : NULL;
     bool has_time = !result->interrupted && (deadline == 0 || clock_seconds() < deadline);
     if (plan->stage_count == 1 && has_time)

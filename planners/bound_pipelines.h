@@ -1,0 +1,31 @@
+/* How good a plan of any number of stages can be at best: a lower bound of the step over every plan of a
+ * space, visited or not (method, section 6). The cases and their arguments are in docs/optimality.md.
+ */
+#ifndef PLANNERS_BOUND_PIPELINES_H
+#define PLANNERS_BOUND_PIPELINES_H
+
+#include "planners/bound.h"
+
+/* The plans that are bounded: of one stage with one micro-batch, any lists on any mesh; else any
+ * cuts, widths (powers of two, or divisors of the devices), lists inside a server, ZeRO and recomputation. */
+typedef struct BoundSpace {
+    int32_t micro_batches; /* 0: any */
+    int32_t most_stages;
+    ScheduleKind schedule; /* SCHEDULE_1F1B: GPipe's steps are never shorter, so that they are bounded, too */
+    bool any_lists;        /* also where a stage has several servers; else these share the batch */
+} BoundSpace;
+
+/* Over every plan of any number of stages, with any devices, meshes, lists, cuts, micro-batches,
+ * schedule and recomputation: whoever does it, each operator has to be computed, and split into parts it
+ * takes no fewer seconds in all than whole. With several device types each operator counts at the least of
+ * its times, each in shares of what all operators take on that type. `whole` is the context as it was read.
+ * The model gap is NAN. */
+AmStatus plan_bound_of_work(PlanBound *bound, const PlanContext *whole, const Cluster *cluster,
+                            AmError *error);
+
+/* Over every plan of the space, of one stage or several: stages have to fill, and compute their parts of each
+ * micro-batch on their shares of the devices. Where that cannot be told, as the above. */
+AmStatus plan_bound_pipelines(PlanBound *bound, const PlanContext *whole, const Cluster *cluster,
+                              const BoundSpace *space, AmError *error);
+
+#endif

@@ -1,0 +1,312 @@
+/* Items, groups and spines; see bound_work.h. */
+#include "planners/bound_work.h"
+
+#include <math.h>
+
+#include "cost/additive.h"
+#include "cost/separation.h"
+#include "ir/dataflow.h"
+#include "ir/flops.h"
+
+enum { NO_WEIGHT = -1, SEVERAL_WEIGHTS = -2, NEVER = INT32_MAX };
+
+/* An item that waits for more of the spine than this, or is waited for later, lies nowhere. */
+enum { LONGEST_SPAN = 8 };
+
+typedef struct Finder {
+    BoundWork *work;
+    Arena *arena;
+    const PlanContext *context;
+    const IrModule *module;
+    const Choices *choices;
+    const IrRoles *roles;
+    bool *is_batch;  /* [class] */
+    int32_t *weight; /* [instruction]: the only weight whose update it leads to, NO_ or SEVERAL_WEIGHTS */
+    int32_t *parameter_of; /* [instruction], or -1 */
+    int32_t *group_of;     /* [parameter], or -1 */
+    /* By instruction, of one pass: place on the spine or -1, FLOPs of the longest path to it, the operand by
+     * which that comes, and the places of BoundItem. */
+    int32_t *place;
+    double *longest;
+    int32_t *best, *after, *until;
+} Finder;
+
+static const IrInstruction *instruction_at(const Finder *self, int32_t i) {
+    return &self->module->instructions[i];
+}
+
+static bool is_product(const Finder *self, int32_t i) {
+    IrOpcode opcode = instruction_at(self, i)->opcode;
+    return opcode == IR_DOT || opcode == IR_CONVOLUTION;
+}
+
+static bool is_backward(const Finder *self, int32_t i) {
+    return self->roles->phases[i] == IR_PHASE_BACKWARD;
+}
+
+static bool is_in_turns(const Finder *self, int32_t i) {
+    IrPhase phase = self->roles->phases[i];
+    return self->choices->live[i] && (phase == IR_PHASE_FORWARD || phase == IR_PHASE_BACKWARD);
+}
+
+/* Whether it is split over the examples. */
+static bool has_batch(const Finder *self, int32_t i) {
+    const Choices *choices = self->choices;
+    for (int32_t k = choices->first_factor[i]; k < choices->first_factor[i + 1]; k++)
+        if (choices->factors[k].class_index >= 0 && self->is_batch[choices->factors[k].class_index])
+            return true;
+    return false;
+}
+
+static void find_batch(Finder *self) {
+    const PlanContext *context = self->context;
+    for (int32_t p = 0; p < self->roles->parameter_count; p++) {
+        const IrParameter *parameter = &self->roles->parameters[p];
+        if (parameter->role != IR_ROLE_DATA) continue;
+        int32_t class = classes_of(context->classes, context->rules, parameter->instruction, 0);
+        if (class >= 0) self->is_batch[class] = true;
+    }
+}
+
+/* ---- groups ---- */
+
+static void join(int32_t *weight, int32_t other) {
+    if (other == NO_WEIGHT || *weight == other) return;
+    *weight = *weight == NO_WEIGHT ? other : SEVERAL_WEIGHTS;
+}
+
+static int32_t operand_of(const Finder *self, int32_t i, int32_t k) {
+    return self->choices->operands[self->choices->first_operand[i] + k];
+}
+
+static int32_t operand_count(const Finder *self, int32_t i) {
+    return self->choices->first_operand[i + 1] - self->choices->first_operand[i];
+}
+
+/* Which weight's update the values of the backward pass lead to. */
+static void find_weights(Finder *self) {
+    int32_t count = self->context->rules->entry_count;
+    for (int32_t i = 0; i < count; i++) self->weight[i] = NO_WEIGHT;
+    for (int32_t p = 0; p < self->roles->parameter_count; p++) {
+        const IrParameter *parameter = &self->roles->parameters[p];
+        if (parameter->role != IR_ROLE_WEIGHT || parameter->output < 0) continue;
+        join(&self->weight[self->context->rules->alias[self->roles->outputs[parameter->output]]], p);
+    }
+    for (int32_t i = count - 1; i >= 0; i--) {
+        IrPhase phase = self->roles->phases[i];
+        bool leads = phase == IR_PHASE_BACKWARD || phase == IR_PHASE_OPTIMIZER;
+        if (!self->choices->live[i] || !leads || ir_is_scalar(&instruction_at(self, i)->shape)) continue;
+        for (int32_t k = 0; k < operand_count(self, i); k++)
+            join(&self->weight[operand_of(self, i, k)], self->weight[i]);
+    }
+}
+
+/* The weight that operand k of a product is, or NO_WEIGHT. */
+static int32_t weight_read(const Finder *self, int32_t i, int32_t k) {
+    int32_t value = operand_of(self, i, k);
+    while (operand_count(self, value) == 1 && ir_is_movement(instruction_at(self, value)->opcode))
+        value = operand_of(self, value, 0);
+    int32_t parameter = self->parameter_of[value];
+    if (parameter >= 0 && self->roles->parameters[parameter].role == IR_ROLE_WEIGHT) return parameter;
+    return NO_WEIGHT;
+}
+
+/* Weights that one forward product reads, and no other: their stage is that product's. */
+static AmStatus find_groups(Finder *self, AmError *error) {
+    BoundWork *work = self->work;
+    int32_t count = self->context->rules->entry_count, parameters = self->roles->parameter_count;
+    int32_t *readers = ARENA_ARRAY(self->arena, int32_t, parameters + 1);
+    self->group_of = ARENA_ARRAY(self->arena, int32_t, parameters + 1);
+    work->weight_bytes = ARENA_ARRAY(self->arena, double, parameters + 1);
+    if (self->arena->failed) return am_fail_memory(error, parameters);
+    for (int32_t i = 0; i < count; i++) {
+        if (!is_product(self, i) || !self->choices->live[i] || is_backward(self, i)) continue;
+        for (int32_t k = 0; k < operand_count(self, i); k++) {
+            int32_t weight = weight_read(self, i, k);
+            if (weight >= 0) readers[weight]++;
+        }
+    }
+    for (int32_t p = 0; p < parameters; p++) self->group_of[p] = readers[p] == 1 ? work->group_count++ : -1;
+    return AM_OK;
+}
+
+/* The group of a product; what the weight's gradient is summed over the batch for is noted. */
+static int32_t find_group(Finder *self, int32_t i) {
+    int32_t led = is_backward(self, i) ? self->weight[i] : NO_WEIGHT;
+    for (int32_t k = 0; k < operand_count(self, i); k++) {
+        int32_t weight = weight_read(self, i, k);
+        if (weight >= 0 && self->group_of[weight] >= 0) return self->group_of[weight];
+    }
+    if (led < 0 || self->group_of[led] < 0) return -1;
+    const IrShape *shape = &instruction_at(self, self->roles->parameters[led].instruction)->shape;
+    if (ir_shape_elements(shape) == ir_shape_elements(&instruction_at(self, i)->shape))
+        self->work->weight_bytes[self->group_of[led]] = (double)ir_shape_bytes(shape);
+    return self->group_of[led];
+}
+
+/* ---- items ---- */
+
+static double product_flops(const Finder *self, int32_t i) {
+    const IrInstruction *product = instruction_at(self, i);
+    IrShape operands[2];
+    for (int32_t k = 0; k < 2; k++) operands[k] = instruction_at(self, product->operands[k])->shape;
+    return ir_flops(self->module, product, operands, &product->shape);
+}
+
+static double slot_bytes(const Finder *self, int32_t i) {
+    const FactorRule *rule = &self->context->rules->rules[i];
+    double bytes = 0;
+    for (int32_t slot = 0; slot <= rule->operand_count; slot++)
+        if (slot == 0 || slot == rule->operand_count || is_product(self, i))
+            bytes += (double)ir_shape_bytes(rules_slot_shape(self->context->rules, i, slot));
+    return bytes;
+}
+
+static double least_label(const AdditiveNode *node) {
+    double least = INFINITY;
+    for (int32_t label = 0; label < node->label_count; label++) least = fmin(least, node->seconds[label]);
+    return least;
+}
+
+/* Between which products of the spine, or behind which, it is computed. */
+static void place_item(const Finder *self, BoundItem *item, int32_t i) {
+    item->after = self->after[i];
+    item->until = self->until[i];
+    if (item->after < 0) return;
+    if (item->until == NEVER) {
+        item->order = BOUND_BEHIND;
+        item->until = item->after + 1;
+    } else if (item->until - item->after <= LONGEST_SPAN) {
+        item->order = BOUND_BETWEEN;
+    }
+}
+
+static void add_item(Finder *self, const AdditiveNode *node) {
+    BoundWork *work = self->work;
+    int32_t i = node->instruction;
+    IrOpcode opcode = instruction_at(self, i)->opcode;
+    if (!node->seconds || !is_in_turns(self, i) || !has_batch(self, i)) return;
+    ARENA_RESERVE(self->arena, work->items, work->item_count, work->item_capacity);
+    if (self->arena->failed) return;
+    BoundItem *item = &work->items[work->item_count++];
+    *item = (BoundItem){.group = -1, .is_backward = is_backward(self, i), .seconds = least_label(node)};
+    if (i >= self->context->rules->entry_count) return;
+    place_item(self, item, i);
+    if (!is_product(self, i) && opcode != IR_REDUCE) return;
+    item->work = (OperatorWork){.bytes = slot_bytes(self, i), .unit = OPERATOR_VECTOR, .is_run = true};
+    if (opcode == IR_REDUCE) return;
+    item->work.flops = product_flops(self, i);
+    item->work.type = instruction_at(self, instruction_at(self, i)->operands[0])->shape.type;
+    item->work.unit = opcode == IR_DOT ? OPERATOR_DOT : OPERATOR_CONVOLUTION;
+    item->group = find_group(self, i);
+}
+
+/* ---- spines ---- */
+
+static bool is_on_path(const Finder *self, int32_t i, bool backward) {
+    return is_product(self, i) && is_in_turns(self, i) && is_backward(self, i) == backward &&
+           has_batch(self, i);
+}
+
+/* The places of the products of the longest path of a pass; returns their number. */
+static int32_t find_spine(Finder *self, bool backward) {
+    int32_t count = self->context->rules->entry_count, end = -1, length = 0;
+    for (int32_t i = 0; i < count; i++) {
+        self->longest[i] = 0;
+        self->best[i] = self->place[i] = -1;
+        for (int32_t k = 0; k < operand_count(self, i); k++) {
+            int32_t operand = operand_of(self, i, k);
+            if (self->longest[operand] <= self->longest[i]) continue;
+            self->longest[i] = self->longest[operand];
+            self->best[i] = operand;
+        }
+        if (!is_on_path(self, i, backward)) continue;
+        self->longest[i] += product_flops(self, i);
+        if (end < 0 || self->longest[i] > self->longest[end]) end = i;
+    }
+    for (int32_t i = end; i >= 0; i = self->best[i]) length += is_on_path(self, i, backward);
+    for (int32_t i = end, place = length; i >= 0; i = self->best[i])
+        if (is_on_path(self, i, backward)) self->place[i] = --place;
+    return length;
+}
+
+/* Which product of the spine each instruction waits for last; itself, where it is one. */
+static void find_after(Finder *self) {
+    for (int32_t i = 0; i < self->context->rules->entry_count; i++) {
+        self->after[i] = self->place[i];
+        for (int32_t k = 0; k < operand_count(self, i) && self->place[i] < 0; k++)
+            if (self->after[operand_of(self, i, k)] > self->after[i])
+                self->after[i] = self->after[operand_of(self, i, k)];
+    }
+}
+
+/* Which waits for each first. */
+static void find_until(Finder *self) {
+    int32_t count = self->context->rules->entry_count;
+    for (int32_t i = 0; i < count; i++) self->until[i] = self->place[i] >= 0 ? self->place[i] : NEVER;
+    for (int32_t i = count - 1; i >= 0; i--)
+        for (int32_t k = 0; k < operand_count(self, i); k++) {
+            int32_t operand = operand_of(self, i, k);
+            if (self->place[operand] < 0 && self->until[i] < self->until[operand])
+                self->until[operand] = self->until[i];
+        }
+}
+
+static void find_pass(Finder *self, const AdditiveModel *model, bool backward) {
+    for (int32_t n = 0; n < model->node_count; n++)
+        if (!model->nodes[n].is_tensor && is_backward(self, model->nodes[n].instruction) == backward)
+            add_item(self, &model->nodes[n]);
+}
+
+/* The forward pass's spine ends where the backward pass's begins: with what its first product waits for. */
+static void find_items(Finder *self, const AdditiveModel *model) {
+    int32_t *spine_count = self->work->spine_count, first = -1;
+    spine_count[1] = find_spine(self, true);
+    for (int32_t i = 0; i < self->context->rules->entry_count; i++)
+        if (self->place[i] == 0) first = i;
+    find_after(self);
+    find_until(self);
+    find_pass(self, model, true);
+    spine_count[0] = find_spine(self, false);
+    find_after(self);
+    if (first >= 0) spine_count[0] = self->after[first] + 1;
+    for (int32_t i = 0; i < self->context->rules->entry_count; i++)
+        if (self->place[i] >= spine_count[0]) self->place[i] = -1;
+    find_after(self);
+    find_until(self);
+    find_pass(self, model, false);
+}
+
+AmStatus bound_work_find(BoundWork *work, bool *known, Arena *arena, const PlanContext *whole,
+                         const Cluster *cluster, int32_t device, AmError *error) {
+    const Mesh alone = {.axis_count = 1, .axes = {{.name = "data", .size = 1}}, .device_count = 1};
+    int32_t count = whole->rules->count;
+    AdditiveModel *model;
+    *work = (BoundWork){0};
+    TRY(additive_create(&model, arena, whole, &alone, cluster, &device, error));
+    *known = model != NULL;
+    if (!model) return AM_OK;
+    Finder self = {.work = work,
+                   .arena = arena,
+                   .context = whole,
+                   .module = whole->canonical,
+                   .choices = whole->choices,
+                   .roles = whole->roles,
+                   .is_batch = ARENA_ARRAY(arena, bool, whole->classes->count + 1),
+                   .weight = ARENA_ARRAY(arena, int32_t, count + 1),
+                   .parameter_of = ARENA_ARRAY(arena, int32_t, count + 1),
+                   .place = ARENA_ARRAY(arena, int32_t, count + 1),
+                   .longest = ARENA_ARRAY(arena, double, count + 1),
+                   .best = ARENA_ARRAY(arena, int32_t, count + 1),
+                   .after = ARENA_ARRAY(arena, int32_t, count + 1),
+                   .until = ARENA_ARRAY(arena, int32_t, count + 1)};
+    if (arena->failed) return am_fail_memory(error, count);
+    for (int32_t i = 0; i < count; i++) self.parameter_of[i] = -1;
+    for (int32_t p = 0; p < whole->roles->parameter_count; p++)
+        self.parameter_of[whole->roles->parameters[p].instruction] = p;
+    find_batch(&self);
+    find_weights(&self);
+    TRY(find_groups(&self, error));
+    find_items(&self, model);
+    return arena->failed ? am_fail_memory(error, count) : AM_OK;
+}

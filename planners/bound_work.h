@@ -1,0 +1,46 @@
+/* What a step asks of whoever computes it, whatever the plan: the work that a bound over pipelines adds up.
+ *
+ * An item is a product, a reduction, or what element-wise operators move. Items of one group are on one stage
+ * in every pipeline: a weight's forward product and those that give its gradient and its input's (method,
+ * section 4). Items without the batch are left out: they need not be done in every turn.
+ *
+ * Items of one pass are ordered by its spine, the longest path of products: an item lies between the last
+ * product of the spine that it waits for and the first that waits for it. So a stage that has a part of the
+ * spine has to wait for all items before that, but for those that lie across its border.
+ */
+#ifndef PLANNERS_BOUND_WORK_H
+#define PLANNERS_BOUND_WORK_H
+
+#include "cost/cluster.h"
+#include "cost/operator.h"
+#include "propagation/plan.h"
+
+typedef enum BoundOrder {
+    BOUND_ANYWHERE,
+    BOUND_BETWEEN, /* two products of its pass's spine that are not far from one another */
+    BOUND_BEHIND,  /* one, and nothing on the spine waits for it: what gives a weight's gradient */
+    BOUND_ORDERS
+} BoundOrder;
+
+typedef struct BoundItem {
+    OperatorWork work; /* of the whole batch on one device */
+    double seconds;    /* or, where that is not run, what it takes there at the least */
+    int32_t group;     /* or -1 */
+    bool is_backward;
+    BoundOrder order;
+    int32_t after, until; /* places on the spine; the borders [after, until) are those it may lie across */
+} BoundItem;
+
+typedef struct BoundWork {
+    BoundItem *items;
+    int32_t item_count, item_capacity, group_count;
+    double *weight_bytes;   /* [group]: of the weight whose gradient is a sum over the batch; or 0 */
+    int32_t spine_count[2]; /* products, of the forward and of the backward pass */
+} BoundWork;
+
+/* In the arena; of the context as it was read, for a device's type. `*known` false: nothing is claimed of
+ * such a type (cost/additive.h). */
+AmStatus bound_work_find(BoundWork *work, bool *known, Arena *arena, const PlanContext *whole,
+                         const Cluster *cluster, int32_t device, AmError *error);
+
+#endif
