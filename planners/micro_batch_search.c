@@ -42,17 +42,28 @@ static double least_bound(double bound, const SearchResult *found) {
     return is_known ? fmin(bound, found->plan->bound_seconds) : NAN;
 }
 
-/* Says of a plan what no plan of any number of stages takes less than; and of one stage how far it is from
- * the best of the additive model on its mesh. */
+/* The schedule that says least of how stages fill, of those that the space has: every one of one chunk a
+ * stage, all where the plan has chunks itself. */
+static ScheduleKind weakest_schedule(const SearchOptions *options, const Plan *plan) {
+    if (options->schedule) return schedule_kind_find(options->schedule);
+    return plan->stage_count > 1 && plan_schedule(plan) == SCHEDULE_INTERLEAVED ? SCHEDULE_INTERLEAVED
+                                                                                : SCHEDULE_ZB_H1;
+}
+
+/* Says of a plan what no plan of any number of stages takes less than, in the number of micro-batches and by
+ * the schedule that the user asked for or by any; and of one stage how far it is from the best of the
+ * additive model on its mesh. */
 static AmStatus prove_stages(SearchResult *result, const PlanContext *whole, const Cluster *cluster,
+                             const SearchOptions *options, const MicroBatching *settings,
                              const PlanBound *bound, double deadline, AmError *error) {
     Plan *plan = result->plan;
     const PlanStage *stage = &plan->stages[0];
     PlanBound own = {NAN, NAN};
     bool is_known = !isnan(bound->seconds);
-    const BoundSpace space = {.most_stages = plan->stage_count > HYBRID_MOST_STAGES ? plan->stage_count
+    const BoundSpace space = {.micro_batches = settings->micro_batches,
+                              .most_stages = plan->stage_count > HYBRID_MOST_STAGES ? plan->stage_count
                                                                                     : HYBRID_MOST_STAGES,
-                              .schedule = plan->stage_count > 1 ? plan_schedule(plan) : SCHEDULE_1F1B,
+                              .schedule = weakest_schedule(options, plan),
                               .any_lists = true};
     PlanBound filled;
     TRY(plan_bound_pipelines(&filled, whole, cluster, &space, error));
@@ -126,7 +137,7 @@ static AmStatus search_numbers(SearchResult *result, Arena *arena, PlanContext *
     if (!is_proved) return AM_OK;
     PlanBound of_work;
     TRY(plan_bound_of_work(&of_work, whole, cluster, error));
-    return prove_stages(result, whole, cluster, &of_work, 0, error);
+    return prove_stages(result, whole, cluster, options, settings, &of_work, 0, error);
 }
 
 /* A recipe of several stages with one number of micro-batches, quoted, and taken where it is the quicker
@@ -280,7 +291,8 @@ static AmStatus search_stages(SearchResult *result, Arena *arena, PlanContext *w
         result->experts[EXPERT_EVEN_PIPELINE].reason = "not priced here: --expert even_pipeline does";
         result->experts[EXPERT_MEGATRON_3D].reason = "not priced here: --expert megatron_3d does";
     }
-    if (!options->no_proof) TRY(prove_stages(result, whole, cluster, &bound, deadline, error));
+    if (!options->no_proof)
+        TRY(prove_stages(result, whole, cluster, options, settings, &bound, deadline, error));
     result->search_seconds = clock_seconds() - start;
     return AM_OK;
 }
