@@ -6,6 +6,7 @@
 
 #include "planners/hybrid_balance.h"
 #include "planners/hybrid_changes.h"
+#include "planners/hybrid_even.h"
 #include "planners/hybrid_model.h"
 #include "planners/hybrid_plan.h"
 #include "planners/hybrid_shares.h"
@@ -21,6 +22,7 @@ enum {
     LEAST_SINGLE_CHANGES = 20,
     MOST_TRIED = 256,
     MOST_GUESSES = 4,
+    MOST_EVEN = 2,
     LEAST_TABLES = 2
 };
 /* Simulated plans, unless the user says how many: as many as such a number of instructions has. A third of
@@ -247,7 +249,8 @@ static AmStatus try_schedules(Hybrid *self, AmError *error) {
         const HybridTry *from = self->tries[best];
         bool alternates = from->plan && from->fit.fits && from->schedule == SCHEDULE_1F1B;
         if (!alternates || from->pipeline.stage_count == 1 || from->pipeline.micro_batches == 1) continue;
-        HybridTry changed = {.pipeline = from->pipeline, .schedule = SCHEDULE_ZB_H1, .is_strict = true};
+        HybridTry changed = {
+            .pipeline = from->pipeline, .schedule = SCHEDULE_ZB_H1, .is_strict = true, .cuts = from->cuts};
         tries[count++] = changed;
         changed.schedule = SCHEDULE_INTERLEAVED;
         if (hybrid_chunks_find(&changed.chunks, self->model, &changed.pipeline, SEARCH_DEFAULT_CHUNKS))
@@ -287,6 +290,7 @@ static AmStatus list_changed(Hybrid *self, const HybridTry *from, HybridTry **tr
                              .is_strict = true,
                              .is_apart = true,
                              .chunks = from->chunks,
+                             .cuts = from->cuts,
                              .genomes = genomes};
         if (!was_changed_so(self, &changed)) (*tries)[(*count)++] = changed;
     }
@@ -523,6 +527,27 @@ static int32_t most_tables(const Hybrid *self) {
     return most < HYBRID_MOST_TABLES ? (int32_t)most : HYBRID_MOST_TABLES;
 }
 
+/* The best even pipelines by the tables, at most so many, simulated whatever rank they have; but not those
+ * that are slower than what was found by more than the tables are ever wrong by. */
+static AmStatus try_even(Hybrid *self, int64_t most, int32_t *count, AmError *error) {
+    const double near = 1.3;
+    HybridEven even[MOST_EVEN];
+    TRY(hybrid_even_list(even, most < MOST_EVEN ? (int32_t)most : MOST_EVEN, count, self->model, error));
+    while (self->found_count > 0 && *count > 0 &&
+           even[*count - 1].pipeline.seconds > near * self->found[0].seconds)
+        --*count;
+    HybridTry *tries = ARENA_ARRAY(self->plans.arena, HybridTry, *count + 1);
+    if (!tries) return am_fail_memory(error, *count);
+    for (int32_t k = 0; k < *count; k++) {
+        int32_t *cuts = ARENA_ARRAY(self->plans.arena, int32_t, HYBRID_MOST_STAGES + 1);
+        if (!cuts) return am_fail_memory(error, HYBRID_MOST_STAGES);
+        memcpy(cuts, even[k].cuts, sizeof even[k].cuts);
+        tries[k] = (HybridTry){
+            .pipeline = even[k].pipeline, .schedule = wanted_schedule(self->plans.options), .cuts = cuts};
+    }
+    return try_all(self, tries, *count, error);
+}
+
 /* The best pipelines by tables of these numbers of micro-batches, simulated. */
 static AmStatus try_numbers(Hybrid *self, const int32_t *numbers, int32_t count, bool has_few_turns,
                             AmError *error) {
@@ -542,7 +567,9 @@ static AmStatus try_numbers(Hybrid *self, const int32_t *numbers, int32_t count,
     if (most < 1 || must_stop(self)) return AM_OK;
     TRY(hybrid_stages_find(self->model, self->found, MOST_FOUND, &self->found_count, NULL, error));
     TRY(add_guesses(self, error));
-    if (self->found_count > most) self->found_count = (int32_t)most;
+    int32_t even_count = 0;
+    if (options->searcher != SEARCHER_AGENT) TRY(try_even(self, most / 3, &even_count, error));
+    if (self->found_count > most - even_count) self->found_count = (int32_t)most - even_count;
     return try_pipelines(self, self->found, self->found_count, error);
 }
 

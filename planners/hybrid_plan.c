@@ -228,6 +228,10 @@ static AmStatus make_stage(HybridPlans *self, HybridContext *context, const Hybr
         made->ranges[c][0] = self->costs->cuts[first];
         made->ranges[c][1] = self->costs->cuts[end];
     }
+    if (try->cuts && made->range_count == 1) {
+        made->ranges[0][0] = try->cuts[number];
+        made->ranges[0][1] = try->cuts[number + 1];
+    }
     made->recompute_count = list_segments(made->recompute, self->costs, try, number);
     return AM_OK;
 }

@@ -55,6 +55,8 @@ typedef struct HybridTry {
     bool is_strict;        /* there is no plan, rather than one with another schedule */
     bool is_apart; /* made without the tables, or of other lists than theirs: its cuts are not moved */
     HybridChunks chunks;
+    const int32_t *cuts; /* [stage_count + 1] instructions at which stages of one chunk begin; NULL: where
+                          * their units do */
     const Genome
         *genomes; /* [stage_count] what the stages split; NULL: what their recipes say. Set with plan */
     Plan *plan;   /* NULL: there is none, and `error` says why */

@@ -3,6 +3,7 @@
 #include "model_case.h"
 
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "cost/simulate.h"
@@ -63,6 +64,43 @@ static void test_no_slower_than_even(void **state) {
     assert_true(simulation->step_seconds == plan->predicted_step_seconds);
     assert_true(simulation->fit.fits);
     close_case(&self);
+}
+
+typedef struct Wanted {
+    double seconds;
+    bool found;
+} Wanted;
+
+static void look_for_seconds(void *user, const char *line) {
+    Wanted *wanted = user;
+    const char *at = strstr(line, "\"seconds\": ");
+    double seconds = at ? strtod(at + strlen("\"seconds\": "), NULL) : NAN;
+    wanted->found |= fabs(seconds - wanted->seconds) <= 1e-8 * wanted->seconds;
+}
+
+/* The search itself, without the recipes that are quoted beside it, simulates the best even pipeline, with
+ * its own cuts. */
+static void test_simulates_even(void **state) {
+    (void)state;
+    static const char *const models[] = {"bert_tiny", "gpt2_tiny"};
+    for (size_t k = 0; k < sizeof models / sizeof *models; k++) {
+        Fixture self;
+        SearchResult found;
+        AmError error = {0};
+        open_case(&self, models[k], "whale-pp");
+        Wanted wanted = {.seconds = search_space(&self, SPACE_PIPELINE, FRACTION)->predicted_step_seconds};
+        const SearchOptions options = {.space = SPACE_HYBRID,
+                                       .memory_fraction = FRACTION,
+                                       .evaluations = 60,
+                                       .on_episode = look_for_seconds,
+                                       .user = &wanted};
+        assert_int_equal(hybrid_search(&found, &self.arena, self.context, self.cluster, &options,
+                                       &(MicroBatching){.micro_batches = 0}, &error),
+                         AM_OK);
+        assert_true(wanted.found);
+        assert_true(found.plan->predicted_step_seconds <= wanted.seconds);
+        close_case(&self);
+    }
 }
 
 static void test_repeats(void **state) {
@@ -136,7 +174,10 @@ static void test_recomputes(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_no_slower_than_even),
-                                       cmocka_unit_test(test_repeats), cmocka_unit_test(test_infeasible),
-                                       cmocka_unit_test(test_given), cmocka_unit_test(test_recomputes)};
+                                       cmocka_unit_test(test_simulates_even),
+                                       cmocka_unit_test(test_repeats),
+                                       cmocka_unit_test(test_infeasible),
+                                       cmocka_unit_test(test_given),
+                                       cmocka_unit_test(test_recomputes)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,24 @@
+/* The recipes of several stages by the tables: stages of equal FLOPs on equally many devices each, the batch
+ * over all devices of a stage, or over servers with Megatron-LM's lists inside them.
+ *
+ * The dynamic program of hybrid_stages.h may rank them behind others by what the tables are wrong by; they
+ * are what a search may not lose to, so that the best are simulated whatever their rank, with the very cuts
+ * of even_pipeline.h. Their units end where such a cut is nearest, for what the tables tell of them and for
+ * cuts that are moved from there on.
+ */
+#ifndef PLANNERS_HYBRID_EVEN_H
+#define PLANNERS_HYBRID_EVEN_H
+
+#include "planners/hybrid_stages.h"
+
+typedef struct HybridEven {
+    HybridPipeline pipeline;
+    int32_t cuts[HYBRID_MOST_STAGES + 1]; /* [stage_count + 1] instructions at which stages begin */
+} HybridEven;
+
+/* The best `most` that fit by the tables, quickest first, one of each number of stages and tensor degree,
+ * with as little of ZeRO as fits. `*count` may be 0. */
+AmStatus hybrid_even_list(HybridEven *pipelines, int32_t most, int32_t *count, const HybridModel *model,
+                          AmError *error);
+
+#endif
