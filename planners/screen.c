@@ -5,7 +5,9 @@
 #include "planners/genome_changes.h"
 #include "planners/searching.h"
 
-enum { STEPS = 300, MOST_KEPT = 8 };
+enum { MOST_STEPS = 300, LEAST_STEPS = 40, MOST_KEPT = 8 };
+/* Steps times instructions: an estimate clears memory for all of the module. */
+enum { MOST_WORK = 6000000 };
 /* Estimates nearer than this are of lists that come to the same, or might as well. */
 #define LEAST_DIFFERENCE 1e-6
 
@@ -19,6 +21,7 @@ typedef struct Screen {
     Estimator *estimator;
     Screened kept[MOST_KEPT]; /* best first */
     int32_t count;
+    int32_t steps; /* of a walk */
 } Screen;
 
 /* Keeps a genome if it is among the best; of equal ones the first. */
@@ -45,12 +48,12 @@ static AmStatus walk(Screen *self, const Genome *start, Random *random, AmError 
     Genome genome = *start;
     double score;
     TRY(score_genome(self, &genome, &score, error));
-    for (int32_t step = 0; step < STEPS && !problem_must_stop(self->problem); step++) {
+    for (int32_t step = 0; step < self->steps && !problem_must_stop(self->problem); step++) {
         Genome changed = genome;
         double next;
         if (!genome_change(self->problem, random, &changed)) continue;
         TRY(score_genome(self, &changed, &next, error));
-        if (!annealing_takes(random, next / score - 1, (double)step / STEPS)) continue;
+        if (!annealing_takes(random, next / score - 1, (double)step / self->steps)) continue;
         genome = changed;
         score = next;
     }
@@ -85,7 +88,11 @@ static AmStatus price_kept(const Screen *self, AmError *error) {
 }
 
 AmStatus screen_search(Problem *problem, uint64_t seed, AmError *error) {
-    Screen self = {.problem = problem};
+    int32_t steps = MOST_WORK / (problem->context->rules->count + 1);
+    Screen self = {.problem = problem,
+                   .steps = steps < LEAST_STEPS  ? LEAST_STEPS
+                            : steps > MOST_STEPS ? MOST_STEPS
+                                                 : steps};
     Random random;
     random_seed(&random, seed);
     TRY(estimator_open(&self.estimator, problem, error));
