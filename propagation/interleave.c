@@ -19,25 +19,34 @@ static int32_t loop_turns(const Rules *rules, const PlannedLoop *loop) {
     return in_entry && trips > 1 && trips <= INT32_MAX ? (int32_t)trips : 0;
 }
 
-/* The loop whose array (instruction, leaf) is, as reshapes show it; -1: none. */
-static int32_t loop_that_made(const Rules *rules, int32_t instruction) {
+/* [instruction of the module] the loop whose array it is, by its number; -1: none. */
+static int32_t *find_makers(Arena *arena, const Rules *rules) {
+    int32_t *makers = ARENA_ARRAY(arena, int32_t, rules->module->instruction_count + 1);
+    for (int32_t i = 0; makers && i < rules->module->instruction_count; i++) makers[i] = -1;
+    for (int32_t l = rules->loop_count - 1; makers && l >= 0; l--)
+        for (int32_t k = 0; k < rules->loops[l].leaf_count; k++)
+            if (rules->loops[l].leaves[k].afterwards >= 0) makers[rules->loops[l].leaves[k].afterwards] = l;
+    return makers;
+}
+
+/* The loop that made (instruction, leaf), as reshapes show it; -1: none. */
+static int32_t loop_that_made(const Rules *rules, const int32_t *makers, int32_t instruction) {
     const IrInstruction *at = &rules->module->instructions[instruction];
     while (at->opcode == IR_RESHAPE) {
         instruction = rules->alias[at->operands[0]];
         at = &rules->module->instructions[instruction];
     }
-    for (int32_t l = 0; l < rules->loop_count; l++)
-        for (int32_t k = 0; k < rules->loops[l].leaf_count; k++)
-            if (rules->loops[l].leaves[k].afterwards == instruction) return l;
-    return -1;
+    return makers[instruction];
 }
 
 /* The last loop before `loop`, of as many turns, that makes something it reads and does not change. */
-static int32_t find_first(const Rules *rules, const PlannedLoop *loop, const bool *paired) {
+static int32_t find_first(const Rules *rules, const int32_t *makers, const PlannedLoop *loop,
+                          const bool *paired) {
     int32_t turns = loop_turns(rules, loop), found = -1;
     for (int32_t k = 0; k < loop->leaf_count && turns > 0; k++) {
         const LoopLeaf *leaf = &loop->leaves[k];
-        int32_t maker = leaf->is_invariant && leaf->initial >= 0 ? loop_that_made(rules, leaf->initial) : -1;
+        bool is_read = leaf->is_invariant && leaf->initial >= 0;
+        int32_t maker = is_read ? loop_that_made(rules, makers, leaf->initial) : -1;
         if (maker < 0 || paired[maker] || loop_turns(rules, &rules->loops[maker]) != turns) continue;
         if (found < 0 || rules->loops[maker].instruction > rules->loops[found].instruction) found = maker;
     }
@@ -47,12 +56,13 @@ static int32_t find_first(const Rules *rules, const PlannedLoop *loop, const boo
 AmStatus interleave_pairs(LoopPair **pairs, int32_t *count, Arena *arena, const Rules *rules,
                           AmError *error) {
     bool *paired = ARENA_ARRAY(arena, bool, rules->loop_count + 1);
+    const int32_t *makers = find_makers(arena, rules);
     *pairs = ARENA_ARRAY(arena, LoopPair, rules->loop_count + 1);
     *count = 0;
-    if (arena->failed) return am_fail_memory(error, rules->loop_count);
+    if (arena->failed) return am_fail_memory(error, rules->module->instruction_count);
     for (int32_t l = 0; l < rules->loop_count; l++) {
         const PlannedLoop *loop = &rules->loops[l];
-        int32_t first = paired[l] ? -1 : find_first(rules, loop, paired);
+        int32_t first = paired[l] ? -1 : find_first(rules, makers, loop, paired);
         if (first < 0) continue;
         paired[l] = paired[first] = true;
         (*pairs)[(*count)++] = (LoopPair){.first = rules->loops[first].instruction,
