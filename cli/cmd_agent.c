@@ -50,6 +50,9 @@ static AmStatus train(const Cli *cli, AmError *error) {
     TRY(cli_need(cli, "-o", &path, error));
     TRY(cli_integer(cli, "--seed", 0, 1000000, &seed, error));
     TRY(cli_integer(cli, "--episodes", 1, 1000000000, &episodes, error));
+    const char *suffix = strrchr(path, '.');
+    if (!suffix || strcmp(suffix, ".safetensors") != 0)
+        return am_fail(error, AM_ERROR_USAGE, path, "expected a name ending in .safetensors");
     TRY(array_file_check_writable(path, error));
     int64_t every = episodes / DEFAULT_REPORTS;
     TRY(cli_integer(cli, "--report", 1, 1000000000, &every, error));

@@ -23,6 +23,7 @@
 #include "propagation/mesh.h"
 
 enum { MOST_CURVE_POINTS = 64 };
+#define LEAST_FRACTION 1e-9 /* of a peak rate */
 
 /* What is being read, for messages. */
 typedef struct ClusterReader {
@@ -106,8 +107,8 @@ static AmStatus read_curve(ClusterReader *self, ClusterCurve *curve, json_t *hol
         double value = json_number_value(size), part = json_number_value(fraction);
         if (!(value > last) || !isfinite(value))
             return fail_at(self, point, "expected a size above 0 and above that of the point before");
-        if (!(part > 0 && part <= 1))
-            return fail_at(self, point, "expected a fraction above 0 and at most 1");
+        if (!(part >= LEAST_FRACTION && part <= 1))
+            return fail_at(self, point, "expected a fraction of at least 1e-9 and at most 1");
         last = value;
         log_sizes[k] = log2(value);
         fractions[k] = part;

@@ -38,8 +38,9 @@ static AmStatus add_rows(json_t *parameters, json_t *outputs, const PlanContext 
     const IrRoles *roles = context->roles;
     for (int32_t p = 0; p < roles->parameter_count; p++) {
         int32_t i = roles->parameters[p].instruction;
-        json_t *spec, *path = json_string(roles->parameters[p].path);
+        json_t *spec;
         TRY(spec_to_json(&spec, mesh, completion->stored[i], &context->canonical->instructions[i], error));
+        json_t *path = json_string(roles->parameters[p].path);
         json_array_append_new(parameters, json_pack("{s:i, s:o, s:o}", "number", p, "path",
                                                     path ? path : json_string(""), "spec", spec));
     }

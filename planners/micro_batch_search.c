@@ -246,6 +246,8 @@ static AmStatus search_one_stage(SearchResult *result, Arena *arena, PlanContext
     AmError refusal = {0};
     single.space = SPACE_SINGLE_STAGE;
     single.no_proof = true;
+    if (single.searcher == SEARCHER_AGENT)
+        single.searcher = SEARCHER_DQN; /* the agent cuts pipelines alone */
     if (options->evaluations > 0) single.evaluations -= result->evaluations;
     if (options->seconds > 0) single.seconds = options->seconds - result->search_seconds;
     bool is_spent = (options->evaluations > 0 && single.evaluations < 1) ||

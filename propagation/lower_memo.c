@@ -26,7 +26,7 @@ static uint64_t hash_sizes(const IrShape *global) {
 
 static bool has_sizes(const int64_t *sizes, int32_t rank, const IrShape *global) {
     if (!sizes || rank != global->rank) return false;
-    return sizes == global->dimensions ||
+    return rank == 0 || sizes == global->dimensions ||
            memcmp(sizes, global->dimensions, sizeof *sizes * (size_t)rank) == 0;
 }
 

@@ -13,7 +13,7 @@
 
 typedef struct SharedArray {
     const void *bytes;
-    size_t count;
+    size_t unit, count; /* of an element, which tells arrays of different types apart, and of all; bytes */
     uint64_t hash;
 } SharedArray;
 
@@ -23,11 +23,12 @@ typedef struct Sharing {
     int32_t count, capacity;
 } Sharing;
 
-static SharedArray *find(const Sharing *self, const void *bytes, size_t count, uint64_t hash) {
+static SharedArray *find(const Sharing *self, const void *bytes, size_t unit, size_t count, uint64_t hash) {
     for (uint64_t at = hash;; at++) {
         SharedArray *entry = &self->table[at & (uint64_t)(self->capacity - 1)];
         if (!entry->bytes) return entry;
-        if (entry->hash == hash && entry->count == count && memcmp(entry->bytes, bytes, count) == 0)
+        if (entry->hash == hash && entry->unit == unit && entry->count == count &&
+            memcmp(entry->bytes, bytes, count) == 0)
             return entry;
     }
 }
@@ -39,26 +40,26 @@ static void grow(Sharing *self) {
     if (!larger.table) return;
     for (int32_t k = 0; k < self->capacity; k++) {
         const SharedArray *entry = &self->table[k];
-        if (entry->bytes) *find(&larger, entry->bytes, entry->count, entry->hash) = *entry;
+        if (entry->bytes) *find(&larger, entry->bytes, entry->unit, entry->count, entry->hash) = *entry;
     }
     *self = larger;
 }
 
 /* The array that stands for this one: itself, or where it does not last its copy, if it is the first. Without
  * memory arrays stand for themselves. */
-static const void *share_bytes(Sharing *self, const void *bytes, size_t count, bool lasts) {
+static const void *share_bytes(Sharing *self, const void *bytes, size_t unit, size_t count, bool lasts) {
     if (2 * self->count >= self->capacity) grow(self);
     if (self->arena->failed) return lasts ? bytes : NULL;
     uint64_t hash = hash_bytes(bytes, count, 0);
-    SharedArray *entry = find(self, bytes, count, hash);
+    SharedArray *entry = find(self, bytes, unit, count, hash);
     if (entry->bytes) return entry->bytes;
-    *entry = (SharedArray){lasts ? bytes : arena_copy_bytes(self->arena, bytes, count), count, hash};
+    *entry = (SharedArray){lasts ? bytes : arena_copy_bytes(self->arena, bytes, count), unit, count, hash};
     self->count++;
     return entry->bytes;
 }
 
 static const void *share(Sharing *self, const void *bytes, size_t size, int32_t count) {
-    return bytes && count > 0 ? share_bytes(self, bytes, size * (size_t)count, true) : bytes;
+    return bytes && count > 0 ? share_bytes(self, bytes, size, size * (size_t)count, true) : bytes;
 }
 
 static const IrDot *share_dot(Sharing *self, const IrDot *dot) {
@@ -69,7 +70,7 @@ static const IrDot *share_dot(Sharing *self, const IrDot *dot) {
         share(self, own.lhs_contracting, sizeof *own.lhs_contracting, own.contracting_count);
     own.rhs_contracting =
         share(self, own.rhs_contracting, sizeof *own.rhs_contracting, own.contracting_count);
-    return share_bytes(self, &own, sizeof own, false);
+    return share_bytes(self, &own, sizeof own, sizeof own, false);
 }
 
 /* Attributes of the operators that stand in every layer; what those of others point to stays their own. */
@@ -77,7 +78,7 @@ static const IrAttributes *share_attributes(Sharing *self, const IrAttributes *a
     IrAttributes own = *attributes;
     own.dimensions = share(self, own.dimensions, sizeof *own.dimensions, own.dimension_count);
     if (own.dot) own.dot = share_dot(self, own.dot);
-    return share_bytes(self, &own, sizeof own, false);
+    return share_bytes(self, &own, sizeof own, sizeof own, false);
 }
 
 /* Room for one rule. */
@@ -109,25 +110,26 @@ static void share_factors(Sharing *self, const Rules *rules, int32_t i, const Ru
             room->extent[slot] = d < 0 ? 0 : rules_slot_shape(rules, i, slot)->dimensions[d];
         }
         own->dimension = share(self, own->dimension, sizeof *own->dimension, slots);
-        own->extent = share_bytes(self, room->extent, sizeof *room->extent * (size_t)slots, false);
+        own->extent = share_bytes(self, room->extent, sizeof *room->extent,
+                                  sizeof *room->extent * (size_t)slots, false);
         own->blocks = share(self, own->blocks, sizeof *own->blocks, slots);
     }
     if (rule->factor_count > 0)
-        rule->factors =
-            share_bytes(self, room->factors, sizeof *room->factors * (size_t)rule->factor_count, false);
+        rule->factors = share_bytes(self, room->factors, sizeof *room->factors,
+                                    sizeof *room->factors * (size_t)rule->factor_count, false);
 }
 
 AmStatus rules_share(Rules *rules, IrModule *canonical, Arena *arena, AmError *error) {
-    Sharing self = {.arena = arena};
+    Sharing of_module = {.arena = &canonical->arena}, of_rules = {.arena = arena};
     RuleRoom room;
     TRY(make_room(&room, rules, arena, error));
-    for (int32_t i = 0; i < rules->count && !arena->failed; i++) {
+    for (int32_t i = 0; i < rules->count && !arena->failed && !canonical->arena.failed; i++) {
         IrInstruction *instruction = &canonical->instructions[i];
         IrShape *shape = &instruction->shape;
         if (shape->type != DTYPE_TUPLE)
-            shape->dimensions = share(&self, shape->dimensions, sizeof *shape->dimensions, shape->rank);
-        instruction->attributes = share_attributes(&self, instruction->attributes);
-        share_factors(&self, rules, i, &room);
+            shape->dimensions = share(&of_module, shape->dimensions, sizeof *shape->dimensions, shape->rank);
+        instruction->attributes = share_attributes(&of_module, instruction->attributes);
+        share_factors(&of_rules, rules, i, &room);
     }
-    return arena->failed ? am_fail_memory(error, self.count) : AM_OK;
+    return arena->failed || canonical->arena.failed ? am_fail_memory(error, of_rules.count) : AM_OK;
 }
