@@ -520,6 +520,10 @@ static AmStatus search_and_write(const Cli *cli, Searched *self, AmError *error)
     if (is_scaled && !search_spans_stages(&self->options))
         self->options.evaluations =
             search_evaluations_for(self->options.searcher, self->context->canonical->instruction_count);
+    bool is_fixed = self->options.searcher == SEARCHER_EXPERT || self->options.searcher == SEARCHER_RANDOM;
+    if (initial && is_fixed)
+        return am_fail(error, AM_ERROR_USAGE, "", "--init-plan: --searcher %s starts from no plan",
+                       searcher_name(self->options.searcher));
     if (initial) TRY(plan_read(&plan, &self->initial_root, &self->arena, self->context, initial, error));
     self->options.initial = plan;
     if (log) {
