@@ -23,7 +23,9 @@ static void note_try(void *user, const char *line) {
     json_t *schedule = json_object_get(root, "schedule"), *seconds = json_object_get(root, "seconds");
     int32_t turns = (int32_t)json_integer_value(json_object_get(root, "micro_batches"));
     if (schedule && seconds && turns > 0) {
-        double *least = &tried->least[schedule_kind_find(json_string_value(schedule))][ilogb(turns)];
+        ScheduleKind kind = schedule_kind_find(json_string_value(schedule));
+        /* One stage has none, and is bounded by every schedule's. */
+        double *least = &tried->least[kind == SCHEDULE_KINDS ? SCHEDULE_1F1B : kind][ilogb(turns)];
         *least = fmin(*least, json_number_value(seconds));
         tried->count++;
     }
