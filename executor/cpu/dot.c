@@ -3,8 +3,8 @@
  * dot_plan.c finds the products, each of one row, column and contracted
  * dimension, with loops around them. Sums in f32 are computed by tiles
  * (product.h), which read f32, f16 and bf16 as they lie; where those do not
- * suit, and for f64, c64 and c128, by OpenBLAS, which reads matrices transposed
- * or not; integers run in a plain loop that wraps in 64 bits.
+ * suit, as for large products of few rows, and for f64, c64 and c128, by OpenBLAS, which reads matrices
+ * transposed or not; integers run in a plain loop that wraps in 64 bits.
  *
  * A unit is a block of a product's result, computed by one thread. OpenBLAS's
  * units depend on the shapes alone; tiles give the same bits in any units.

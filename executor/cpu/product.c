@@ -25,8 +25,9 @@ enum {
     PAYING_GROUPS = 7, /* so many groups of rows for packing columns */
 };
 
-/* Narrow products with fewer multiplications are left to others. */
+/* Narrow products with fewer multiplications are small ones. */
 static const double small_work = 1e6;
+enum { SMALL_DEPTH = 4096 }; /* at most: bounds what is packed */
 /* Rows that a tile may compute in vain, as a share. */
 static const double slack = 1.03;
 enum { LEAST_VECTORS = 3 };
@@ -182,8 +183,29 @@ static void multiply_block(const ProductPlan *plan, float *out, const Rows *rows
     }
 }
 
+static void multiply_small(const ProductPlan *plan, float *out, const float *left, const float *right,
+                           int64_t rows, int64_t columns, float *scratch) {
+    const TileProduct product = {.left = left,
+                                 .right = right,
+                                 .left_row = plan->left.stride,
+                                 .left_depth = plan->left.depth_stride,
+                                 .right_column = plan->right.stride,
+                                 .right_depth = plan->right.depth_stride,
+                                 .out = out,
+                                 .out_row = plan->out_stride,
+                                 .rows = rows,
+                                 .columns = columns,
+                                 .depth = plan->depth,
+                                 .scratch = scratch};
+    plan->tile->multiply(&product);
+}
+
 void product_run(const ProductPlan *plan, float *out, const void *left, const void *right, int64_t rows,
                  int64_t columns, void *scratch) {
+    if (plan->is_small) {
+        multiply_small(plan, out, left, right, rows, columns, scratch);
+        return;
+    }
     int64_t group = plan->tile->rows[plan->vectors], width = plan->vectors * plan->tile->width;
     int64_t groups = (rows + group - 1) / group;
     for (int64_t j = 0; j < columns; j += plan->column_block)
@@ -218,18 +240,22 @@ static int32_t panel_vectors(const TileKind *tile, int64_t rows, int64_t vectors
 
 bool product_plan(ProductPlan *plan, const TileKind *tile, ProductSide left, ProductSide right, int64_t rows,
                   int64_t columns, int64_t depth, int64_t out_stride) {
-    if (tile->width < LEAST_WIDTH || rows < LEAST_ROWS || columns < tile->width) return false;
     if ((left.type != DTYPE_F32 && !is_narrow(left.type)) ||
         (right.type != DTYPE_F32 && !is_narrow(right.type)))
         return false;
     if ((left.stride != 1 && left.depth_stride != 1) || (right.stride != 1 && right.depth_stride != 1))
         return false;
     int64_t vectors = (columns + tile->width - 1) / tile->width;
-    if (vectors < LEAST_VECTORS && (double)rows * (double)columns * (double)depth < small_work &&
-        left.type == DTYPE_F32 && right.type == DTYPE_F32)
-        return false;
     *plan =
         (ProductPlan){.left = left, .right = right, .depth = depth, .out_stride = out_stride, .tile = tile};
+    bool is_narrow_shape = vectors < LEAST_VECTORS || rows < LEAST_ROWS;
+    bool is_small = (double)rows * (double)columns * (double)depth < small_work && depth <= SMALL_DEPTH;
+    if (is_narrow_shape && is_small && left.type == DTYPE_F32 && right.type == DTYPE_F32) {
+        plan->is_small = true;
+        plan->scratch_bytes = depth * TILE_STRIP * tile->width * (int64_t)sizeof(float);
+        return true;
+    }
+    if (tile->width < LEAST_WIDTH || rows < LEAST_ROWS || columns < tile->width) return false;
     plan->vectors = panel_vectors(tile, rows, vectors);
     int64_t stretches = (depth + DEPTH_BLOCK - 1) / DEPTH_BLOCK, width = plan->vectors * tile->width;
     plan->depth_block = (depth + stretches - 1) / stretches;

@@ -3,7 +3,9 @@
  * out[i][j] = sum over k of left[i][k] * right[k][j]; f16 and bf16 become f32
  * while they are packed. A sum goes along the depth in order, by stretches that
  * depend on the depth alone: neither how a product is cut in blocks of rows and
- * columns nor who computes them changes a bit.
+ * columns nor who computes them changes a bit. Small products, as of attention's heads, come by the
+ * hundred: they take no lock, which OpenBLAS does for its buffer, so that ranks
+ * do not wait for one another.
  */
 #ifndef EXECUTOR_CPU_PRODUCT_H
 #define EXECUTOR_CPU_PRODUCT_H
@@ -28,10 +30,11 @@ typedef struct ProductPlan {
     int64_t columns_at, line_at;                  /* scratch offsets behind the packed rows */
     int64_t scratch_bytes;
     ElementLoop *widen[2]; /* of left and right to f32; NULL: they are */
+    bool is_small;         /* computed as it lies, strip by strip of columns; nothing of the above is used */
 } ProductPlan;
 
 /* Plans products by this kind of tile, of at most so many rows and columns. False: another way is better, as
- * the processor's vectors are short, the product is small, or the types are others. */
+ * the processor's vectors are short, a product of few rows or columns is large, or the types are others. */
 bool product_plan(ProductPlan *plan, const TileKind *tile, ProductSide left, ProductSide right, int64_t rows,
                   int64_t columns, int64_t depth, int64_t out_stride);
 

@@ -42,6 +42,19 @@ typedef struct TileWork {
     bool accumulate;                  /* adds to what is there */
 } TileWork;
 
+/* A small product out = A B as its operands lie; steps are in elements. */
+typedef struct TileProduct {
+    const float *left, *right;
+    int64_t left_row, left_depth;      /* from one row, one depth to the next */
+    int64_t right_column, right_depth; /* from one column, one depth to the next */
+    float *out;
+    int64_t out_row;
+    int64_t rows, columns, depth;
+    float *scratch; /* [depth * TILE_STRIP * width of the kind] */
+} TileProduct;
+
+enum { TILE_STRIP = 2 }; /* vectors of columns that a small product computes at a time */
+
 /* What the processor is best used with. */
 typedef struct TileKind {
     const char *name;
@@ -52,6 +65,8 @@ typedef struct TileKind {
     void (*run[TILE_MOST_VECTORS + 1])(const TileWork *work);
     /* out[k * step + c] = lines[c][k] for c < width, k < depth */
     void (*transpose)(float *out, int64_t step, const float *const *lines, int64_t depth);
+    /* All of a small product, of any number of columns. */
+    void (*multiply)(const TileProduct *product);
 } TileKind;
 
 /* The best first; the last one runs anywhere. */

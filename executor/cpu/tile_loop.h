@@ -3,6 +3,10 @@
  *   NAME(word)   the name of a function or type of this kind
  *   WIDTH        floats of a vector
  *   TARGET       what the compiler may use, or nothing
+ *   TILES        the tiles as TILE(rows, vectors)
+ *   STRIP_ROWS   rows that a small product computes at a time
+ *   LOAD_PART(from, count), STORE_PART(to, vector, count)   the first floats of a vector, where the processor
+ *                has instructions for that
  *
  * and undefines them. Rows and vectors are constants where the loop is inlined,
  * so that the sums stay in registers.
@@ -121,6 +125,112 @@ static TARGET void NAME(transpose)(float *out, int64_t step, const float *const 
     for (; k < depth; k++)
         for (int32_t c = 0; c < WIDTH; c++) out[k * step + c] = lines[c][k];
 }
+/* ---- small products ---- */
+
+#ifdef LOAD_PART
+#define LOAD_FIRST(from, count)        LOAD_PART(from, count)
+#define STORE_FIRST(to, vector, count) STORE_PART(to, vector, count)
+#else
+static inline TARGET __attribute__((always_inline)) NAME(Vector)
+    NAME(load_first)(const float *from, int64_t count) {
+    NAME(Vector) vector = {0};
+    for (int64_t c = 0; c < count; c++) vector[c] = from[c];
+    return vector;
+}
+static inline TARGET __attribute__((always_inline)) void NAME(store_first)(float *to, NAME(Vector) vector,
+                                                                           int64_t count) {
+    for (int64_t c = 0; c < count; c++) to[c] = vector[c];
+}
+#define LOAD_FIRST  NAME(load_first)
+#define STORE_FIRST NAME(store_first)
+#endif
+
+/* Some rows of a strip: `right` has whole vectors, `last` columns of the last one are wanted. */
+static inline TARGET __attribute__((always_inline)) void
+NAME(multiply_rows)(const TileProduct *of, const float *left, const float *right, int64_t right_step,
+                    float *out, const int32_t rows, const int32_t vectors, int64_t last) {
+    NAME(Vector) sums[TILE_MOST_ROWS][TILE_STRIP];
+    const int64_t row_step = of->left_row, depth_step = of->left_depth, depth = of->depth;
+    for (int32_t r = 0; r < rows; r++)
+        for (int32_t v = 0; v < vectors; v++) sums[r][v] = (NAME(Vector)){0};
+    for (int64_t k = 0; k < depth; k++, right += right_step, left += depth_step) {
+        NAME(Vector) b[TILE_STRIP];
+        for (int32_t v = 0; v < vectors; v++) b[v] = *(const NAME(Vector) *)(right + v * WIDTH);
+        for (int32_t r = 0; r < rows; r++) {
+            const float a = left[r * row_step];
+            for (int32_t v = 0; v < vectors; v++) sums[r][v] += a * b[v];
+        }
+    }
+    for (int32_t r = 0; r < rows; r++) {
+        float *place = out + r * of->out_row;
+        for (int32_t v = 0; v < vectors - 1; v++) *(NAME(Vector) *)(place + v * WIDTH) = sums[r][v];
+        STORE_FIRST(place + (vectors - 1) * WIDTH, sums[r][vectors - 1], last);
+    }
+}
+
+/* All rows of a strip. */
+static inline TARGET __attribute__((always_inline)) void
+NAME(multiply_strip)(const TileProduct *of, const float *right, int64_t right_step, float *out,
+                     const int32_t vectors, int64_t last) {
+    enum { FEWER = 4 };
+    int64_t i = 0, rows = of->rows;
+    for (; i + STRIP_ROWS <= rows; i += STRIP_ROWS) NAME(multiply_rows)
+    (of, of->left + i * of->left_row, right, right_step, out + i * of->out_row, STRIP_ROWS, vectors, last);
+    for (; i + FEWER <= rows; i += FEWER) NAME(multiply_rows)
+    (of, of->left + i * of->left_row, right, right_step, out + i * of->out_row, FEWER, vectors, last);
+    for (; i < rows; i++) NAME(multiply_rows)
+    (of, of->left + i * of->left_row, right, right_step, out + i * of->out_row, 1, vectors, last);
+}
+
+/* A strip's columns, packed [depth][whole vectors]. What is behind the last column is any number. */
+static inline TARGET __attribute__((always_inline)) void NAME(pack_strip)(float *to, const TileProduct *of,
+                                                                          const float *from, int64_t columns,
+                                                                          const int32_t vectors) {
+    enum { SQUARE = 4 };
+    int64_t width = vectors * WIDTH, depth = of->depth, column = of->right_column, k = 0;
+    if (column == 1) {
+        int64_t last = columns - (vectors - 1) * WIDTH;
+        for (; k < depth; k++, from += of->right_depth, to += width) {
+            for (int32_t v = 0; v < vectors - 1; v++)
+                *(NAME(Vector) *)(to + v * WIDTH) = *(const NAME(Vector) *)(from + v * WIDTH);
+            *(NAME(Vector) *)(to + (vectors - 1) * WIDTH) = LOAD_FIRST(from + (vectors - 1) * WIDTH, last);
+        }
+        return;
+    }
+    for (; k + SQUARE <= depth && of->right_depth == 1; k += SQUARE)
+        for (int64_t j = 0; j < width; j += SQUARE) {
+            TilePart part[SQUARE];
+            for (int64_t c = 0; c < SQUARE; c++)
+                part[c] = *(const TilePart *)(from + k + (j + c < columns ? j + c : 0) * column);
+            tile_turn_square(to + k * width + j, width, part);
+        }
+    for (; k < depth; k++)
+        for (int64_t j = 0; j < width; j++)
+            to[k * width + j] = from[k * of->right_depth + (j < columns ? j : 0) * column];
+}
+
+static TARGET void NAME(multiply)(const TileProduct *of) {
+    for (int64_t j = 0; j < of->columns; j += TILE_STRIP * WIDTH) {
+        int64_t columns = of->columns - j, step = of->right_depth;
+        int32_t vectors = columns <= WIDTH ? 1 : TILE_STRIP;
+        if (columns > TILE_STRIP * WIDTH) columns = TILE_STRIP * WIDTH;
+        const float *right = of->right + j * of->right_column;
+        if (of->right_column != 1 || columns % WIDTH != 0) {
+            if (vectors == 1) NAME(pack_strip)(of->scratch, of, right, columns, 1);
+            else NAME(pack_strip)(of->scratch, of, right, columns, TILE_STRIP);
+            right = of->scratch;
+            step = vectors * WIDTH;
+        }
+        int64_t last = columns - (vectors - 1) * WIDTH;
+        if (vectors == 1) NAME(multiply_strip)(of, right, step, of->out + j, 1, last);
+        else NAME(multiply_strip)(of, right, step, of->out + j, TILE_STRIP, last);
+    }
+}
+#undef LOAD_FIRST
+#undef STORE_FIRST
+#undef LOAD_PART
+#undef STORE_PART
+#undef STRIP_ROWS
 #undef TILE
 #undef PICK
 #undef NAME

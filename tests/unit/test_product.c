@@ -73,9 +73,10 @@ static void for_each_kind(void (*test)(const TileKind *tile)) {
 }
 
 static void check_sizes(const TileKind *tile) {
-    static const int64_t sizes[][3] = {{4, 48, 1},    {5, 49, 7},   {8, 64, 16},   {9, 129, 33},
-                                       {33, 96, 20},  {64, 200, 5}, {17, 80, 400}, {70, 16, 30},
-                                       {200, 100, 9}, {6, 800, 11}};
+    static const int64_t sizes[][3] = {
+        {4, 48, 1},   {5, 49, 7},    {8, 64, 16},  {9, 129, 33}, {33, 96, 20}, {64, 200, 5}, {17, 80, 400},
+        {70, 16, 30}, {200, 100, 9}, {6, 800, 11}, /* and small ones */
+        {1, 1, 1},    {5, 5, 4},     {16, 4, 16},  {4, 16, 17},  {3, 70, 33},  {15, 31, 6},  {2, 9, 1000}};
     for (size_t s = 0; s < sizeof sizes / sizeof *sizes; s++)
         for (int32_t layout = 0; layout < 8; layout++) {
             check(tile, DTYPE_F32, layout, sizes[s][0], sizes[s][1], sizes[s][2]);
@@ -90,27 +91,32 @@ static void test_sizes_layouts_and_types(void **state) {
 }
 
 /* A product in pieces of its rows and columns has the same bits as the whole. */
-static void check_pieces(const TileKind *tile) {
-    enum { ROWS = 90, COLUMNS = 210, DEPTH = 500 };
+static void check_pieces_of(const TileKind *tile, int64_t columns, int64_t piece) {
+    enum { ROWS = 90, DEPTH = 500 };
     for (int32_t layout = 0; layout < 4; layout++) {
         ProductPlan plan;
         ProductSide left = side_of(DTYPE_F32, layout & 1, ROWS, DEPTH);
-        ProductSide right = side_of(DTYPE_F32, layout & 2, COLUMNS, DEPTH);
-        if (!product_plan(&plan, tile, left, right, ROWS, COLUMNS, DEPTH, COLUMNS)) continue;
-        float *x = operand(left, ROWS * DEPTH, false), *y = operand(right, COLUMNS * DEPTH, false);
-        float *whole = malloc(sizeof(float) * ROWS * COLUMNS),
-              *pieces = malloc(sizeof(float) * ROWS * COLUMNS);
-        run(&plan, whole, x, y, ROWS, COLUMNS);
+        ProductSide right = side_of(DTYPE_F32, layout & 2, columns, DEPTH);
+        if (!product_plan(&plan, tile, left, right, ROWS, columns, DEPTH, columns)) continue;
+        float *x = operand(left, ROWS * DEPTH, false), *y = operand(right, columns * DEPTH, false);
+        size_t bytes = sizeof(float) * ROWS * (size_t)columns;
+        float *whole = malloc(bytes), *pieces = malloc(bytes);
+        run(&plan, whole, x, y, ROWS, columns);
         for (int64_t i = 0; i < ROWS; i += 37)
-            for (int64_t j = 0; j < COLUMNS; j += 101)
-                run(&plan, pieces + i * COLUMNS + j, x + element(left, i, 0), y + element(right, j, 0),
-                    i + 37 < ROWS ? 37 : ROWS - i, j + 101 < COLUMNS ? 101 : COLUMNS - j);
-        assert_memory_equal(whole, pieces, sizeof(float) * ROWS * COLUMNS);
+            for (int64_t j = 0; j < columns; j += piece)
+                run(&plan, pieces + i * columns + j, x + element(left, i, 0), y + element(right, j, 0),
+                    i + 37 < ROWS ? 37 : ROWS - i, j + piece < columns ? piece : columns - j);
+        assert_memory_equal(whole, pieces, bytes);
         free(x);
         free(y);
         free(whole);
         free(pieces);
     }
+}
+
+static void check_pieces(const TileKind *tile) {
+    check_pieces_of(tile, 210, 101);
+    check_pieces_of(tile, 13, 5);
 }
 
 static void test_pieces_have_the_same_bits(void **state) {
@@ -138,11 +144,31 @@ static void test_transpose(void **state) {
     for_each_kind(check_transpose);
 }
 
+/* A small product whose operands lie at the very end of what is allocated. */
+static void check_small(const TileKind *tile) {
+    ProductPlan plan;
+    for (int32_t layout = 0; layout < 4; layout++)
+        for (int64_t columns = 1; columns <= 2 * TILE_MOST_WIDTH + 1; columns++) {
+            ProductSide left = side_of(DTYPE_F32, layout & 1, 9, 7);
+            ProductSide right = side_of(DTYPE_F32, layout & 2, columns, 7);
+            bool is_narrow = columns <= TILE_STRIP * tile->width;
+            assert_true(product_plan(&plan, tile, left, right, 9, columns, 7, columns) || !is_narrow);
+            if (is_narrow) assert_true(plan.is_small);
+            check(tile, DTYPE_F32, layout, 9, columns, 7);
+        }
+}
+
+static void test_small_products(void **state) {
+    (void)state;
+    for_each_kind(check_small);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_sizes_layouts_and_types),
         cmocka_unit_test(test_pieces_have_the_same_bits),
         cmocka_unit_test(test_transpose),
+        cmocka_unit_test(test_small_products),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
