@@ -22,6 +22,7 @@ typedef struct Builder {
     double best_memory_rate;
     AdditivePart *parts;
     double *times; /* [instruction]: runs in a step */
+    bool *is_wide; /* [instruction]: its partial sums are those of 16-bit products alone, which are in f32 */
     Separation separation;
     AdditiveUse *uses;
     int32_t use_count, use_capacity, node_capacity, edge_capacity;
@@ -236,7 +237,7 @@ static void add_use(Builder *self, int32_t source, int32_t taken, const BoxState
 }
 
 static void add_edge(Builder *self, int32_t made, const BoxState *made_in, int32_t taken,
-                     const BoxState *needs, double scale, bool is_wide) {
+                     const BoxState *needs, double scale, double share, bool is_wide) {
     AdditiveModel *model = self->model;
     ARENA_RESERVE(self->arena, model->edges, model->edge_count, self->edge_capacity);
     if (self->arena->failed) return;
@@ -245,6 +246,7 @@ static void add_edge(Builder *self, int32_t made, const BoxState *made_in, int32
                                                        .made_in = made_in,
                                                        .needs = needs,
                                                        .scale = (float)scale,
+                                                       .share = (float)share,
                                                        .is_wide = is_wide};
 }
 
@@ -364,8 +366,41 @@ static void use_loops(Builder *self) {
     }
 }
 
-static bool is_wide_sum(const Builder *self, int32_t i) {
-    return lower_is_half_product(instruction_of(self, i));
+/* Whether operand k of i, an operator, may be partial, and that only with sums that are wide; `*narrow`: also
+ * with others. A result of several readers is finished before it is read. */
+static bool takes_wide(const Builder *self, int32_t i, int32_t k, bool *narrow) {
+    const AdditivePart *part = &self->parts[i];
+    bool is_carried = false;
+    for (int32_t axis = 0; axis < self->model->boxes->axis_count; axis++)
+        for (int32_t o = 0; o < part->option_count[axis]; o++)
+            is_carried |= part->options[axis][o].partial >> k & 1;
+    if (!is_carried) return false;
+    int32_t source = self->choices->operands[self->choices->first_operand[i] + k];
+    bool is_finished = self->parts[source].operator_node >= 0 && self->parts[source].readers > 1;
+    if (is_finished) return false;
+    *narrow |= !self->is_wide[source];
+    return self->is_wide[source];
+}
+
+static bool sums_by_itself(const Builder *self, int32_t i) {
+    const FactorRule *rule = &self->rules->rules[i];
+    for (int32_t f = 0; f < rule->factor_count; f++)
+        if (rule->factors[f].kind == FACTOR_REDUCTION) return true;
+    return false;
+}
+
+/* A 16-bit product's partial sums are in f32 (lower_is_half_product()), wherever they are finished. */
+static void find_wide(Builder *self) {
+    for (int32_t n = 0; n < self->choices->decided_count; n++) {
+        int32_t i = self->choices->decided[n];
+        const IrInstruction *instruction = instruction_of(self, i);
+        bool is_half = instruction->shape.type == DTYPE_BF16 || instruction->shape.type == DTYPE_F16;
+        bool takes = false, narrow = sums_by_itself(self, i);
+        if (self->parts[i].operator_node < 0 || !is_half) continue;
+        for (int32_t k = 0; k < instruction->operand_count && k < ADDITIVE_MOST_CARRYING; k++)
+            takes |= takes_wide(self, i, k, &narrow);
+        self->is_wide[i] = lower_is_half_product(instruction) || (takes && !narrow);
+    }
 }
 
 static void add_edges(Builder *self) {
@@ -375,7 +410,7 @@ static void add_edges(Builder *self) {
         if (part->operator_node < 0 || part->readers < 2) continue;
         const BoxState *states = add_tensor(self, i);
         add_edge(self, part->operator_node, part->operator_states, part->tensor_node, states,
-                 array_bytes(self, i) * self->times[i], is_wide_sum(self, i));
+                 array_bytes(self, i) * self->times[i], 1, self->is_wide[i]);
         part->made_in = states;
     }
     for (int32_t u = 0; u < self->use_count; u++) {
@@ -384,8 +419,8 @@ static void add_edges(Builder *self) {
         bool is_kept = part->tensor_node >= 0;
         double share = is_kept ? 1.0 / part->readers : 1;
         add_edge(self, is_kept ? part->tensor_node : part->operator_node, part->made_in, use->taken,
-                 use->needs, array_bytes(self, use->source) * use->times * share,
-                 !is_kept && is_wide_sum(self, use->source));
+                 use->needs, array_bytes(self, use->source) * use->times, share,
+                 !is_kept && self->is_wide[use->source]);
     }
 }
 
@@ -417,6 +452,7 @@ static AmStatus set_parts(const Builder *self, AdditiveParts *parts, AmError *er
     const IrRoles *roles = self->context->roles;
     *parts = (AdditiveParts){.parts = self->parts,
                              .times = self->times,
+                             .is_wide = self->is_wide,
                              .uses = ARENA_ARRAY(self->arena, AdditiveUse, self->use_count + 1),
                              .first_use = ARENA_ARRAY(self->arena, int32_t, count + 2),
                              .kept_bytes = ARENA_ARRAY(self->arena, double, count + 1)};
@@ -450,7 +486,8 @@ AmStatus additive_create(AdditiveModel **model, Arena *arena, const PlanContext 
                     .type = type,
                     .best_memory_rate = best_memory_rate(type),
                     .parts = ARENA_ARRAY(arena, AdditivePart, count + 1),
-                    .times = ARENA_ARRAY(arena, double, count + 1)};
+                    .times = ARENA_ARRAY(arena, double, count + 1),
+                    .is_wide = ARENA_ARRAY(arena, bool, count + 1)};
     AdditiveParts *parts = ARENA_ARRAY(arena, AdditiveParts, 1);
     if (arena->failed) return am_fail_memory(error, count);
     *self.model = (AdditiveModel){.context = context, .mesh = mesh, .boxes = boxes, .parts = parts};
@@ -470,6 +507,7 @@ AmStatus additive_create(AdditiveModel **model, Arena *arena, const PlanContext 
     if (arena->failed) return am_fail_memory(error, count);
     for (int32_t i = 0; i < count; i++)
         if (self.parts[i].operator_node >= 0) set_seconds(&self, i);
+    find_wide(&self);
     add_edges(&self);
     if (arena->failed) return am_fail_memory(error, count);
     *model = self.model;

@@ -32,7 +32,8 @@ typedef struct AdditiveNode {
 typedef struct AdditiveEdge {
     int32_t made, taken;             /* nodes */
     const BoxState *made_in, *needs; /* [labels of `made`], [labels of `taken`] */
-    float scale;                     /* bytes of the whole tensor, times runs, times the share */
+    float scale;                     /* bytes of the whole tensor, times runs */
+    float share;                     /* of that, where others read the same; 1: nobody else */
     bool is_wide;                    /* sums are moved in elements of twice the size */
 } AdditiveEdge;
 

@@ -21,22 +21,31 @@
 
 enum { FOLD_ROUNDS = 5, SWEEPS_PER_BOUND = 4 };
 
-/* A gain that is not worth another sweep, of the bound. */
-#define LEAST_GAIN 1e-3
+/* A gain of the bound, by so many sweeps as may be, that is not worth going on for. */
+#define LEAST_GAIN 0.04
+
+/* Of what an edge could pay less, what it does pay less at once; and what rounding may add to shares. */
+#define SHARE_STEP   0.5
+#define SHARE_MARGIN 1e-5
 
 /* One end of alike edges. */
 typedef struct End {
     int32_t label_count, state_count;
-    int32_t main;         /* class, that of most of the edges */
-    const uint8_t *state; /* [label_count]: which of the states that occur */
-    double *message;      /* [label_count]: from the other end */
+    int32_t main;           /* class, that of most of the edges */
+    const uint8_t *state;   /* [label_count]: which of the states that occur */
+    const BoxState *values; /* [state_count]: which they are */
+    double *message;        /* [label_count]: from the other end */
 } End;
 
 /* Edges that share their messages. ends[0] comes before ends[1] in the order of nodes. */
 typedef struct Group {
     End ends[2];
-    bool is_turned;       /* ends[0] is the one that takes */
-    const float *seconds; /* [states of end 0][states of end 1], unweighted */
+    bool is_turned; /* ends[0] is the one that takes */
+    /* [states of end 0][states of end 1], unweighted: of what the boxing costs if no other reader needs it
+     * (NULL: there is none) the part that this edge pays. */
+    float *seconds;
+    const float *alone;
+    float *slack; /* scratch */
 } Group;
 
 /* Edges of a group between two classes. */
@@ -59,6 +68,13 @@ typedef struct Class {
     const float *seconds;
 } Class;
 
+/* What an edge pays for one pair of states. */
+typedef struct Cell {
+    float *seconds;
+    double alone, slack;
+    int32_t times; /* edges */
+} Cell;
+
 struct AdditiveFold {
     Class *classes; /* in the order of their first nodes */
     Group *groups;
@@ -66,6 +82,8 @@ struct AdditiveFold {
     Incidence *incidences; /* by class */
     int32_t class_count, group_count, pair_count, incidence_count;
     double *phi, *best; /* scratch: labels, states */
+    int32_t *sharers;   /* scratch: incidences of a class */
+    Cell *cells;        /* scratch: as many */
 };
 
 /* ---- folding ---- */
@@ -136,7 +154,8 @@ static uint64_t look_of_node(const AdditiveNode *node) {
 
 static uint64_t look_of_edge(const Folder *self, const AdditiveEdge *edge) {
     const AdditiveNode *nodes = self->model->nodes;
-    uint64_t hash = hash_bytes(&edge->scale, sizeof edge->scale, edge->is_wide + 2u * is_turned(self, edge));
+    const float parts[] = {edge->scale, edge->share};
+    uint64_t hash = hash_bytes(parts, sizeof parts, edge->is_wide + 2u * is_turned(self, edge));
     hash = hash_bytes(edge->made_in, (size_t)nodes[edge->made].label_count, hash);
     return hash_bytes(edge->needs, (size_t)nodes[edge->taken].label_count, hash);
 }
@@ -179,49 +198,54 @@ static AmStatus find_classes(Folder *self, AmError *error) {
 }
 
 /* The states that occur at an end, numbered: state[label] and their values. */
-static uint8_t *list_states(Arena *arena, const BoxState *states, int32_t labels, BoxState *values,
-                            int32_t *count) {
-    uint8_t *state = ARENA_ARRAY(arena, uint8_t, labels + 1);
+static void list_states(Arena *arena, End *end, const BoxState *states) {
+    uint8_t *state = ARENA_ARRAY(arena, uint8_t, end->label_count + 1);
+    BoxState *values = ARENA_ARRAY(arena, BoxState, BOX_STATES + 1);
     int32_t number[BOX_STATES + 1];
-    *count = 0;
     for (int32_t k = 0; k <= BOX_STATES; k++) number[k] = -1;
-    for (int32_t label = 0; state && label < labels; label++) {
+    for (int32_t label = 0; state && values && label < end->label_count; label++) {
         if (number[states[label]] < 0) {
-            values[*count] = states[label];
-            number[states[label]] = (*count)++;
+            values[end->state_count] = states[label];
+            number[states[label]] = end->state_count++;
         }
         state[label] = (uint8_t)number[states[label]];
     }
-    return state;
+    end->state = state;
+    end->values = values;
 }
 
 static void open_group(Folder *self, Group *group, const AdditiveEdge *edge) {
     const AdditiveModel *model = self->model;
-    BoxState values[2][BOX_STATES + 1];
     int32_t nodes[2] = {edge->made, edge->taken};
     const BoxState *states[2] = {edge->made_in, edge->needs};
     group->is_turned = is_turned(self, edge);
     for (int32_t k = 0; k < 2; k++) {
-        int32_t from = group->is_turned ? 1 - k : k, labels = model->nodes[nodes[from]].label_count;
+        int32_t from = group->is_turned ? 1 - k : k;
         End *end = &group->ends[k];
-        end->label_count = labels;
-        end->state = list_states(self->arena, states[from], labels, values[k], &end->state_count);
-        end->message = ARENA_ARRAY(self->arena, double, labels + 1);
+        end->label_count = model->nodes[nodes[from]].label_count;
+        end->message = ARENA_ARRAY(self->arena, double, end->label_count + 1);
+        list_states(self->arena, end, states[from]);
     }
-    int32_t minor = group->ends[1].state_count;
-    float *seconds = ARENA_ARRAY(self->arena, float, group->ends[0].state_count *minor + 1), most = 0;
-    for (int32_t a = 0; seconds && a < group->ends[0].state_count; a++)
+    int32_t minor = group->ends[1].state_count, cells = group->ends[0].state_count * minor;
+    float *alone = ARENA_ARRAY(self->arena, float, cells + 1), most = 0;
+    group->seconds = ARENA_ARRAY(self->arena, float, cells + 1);
+    if (self->arena->failed) return;
+    for (int32_t a = 0; a < group->ends[0].state_count; a++)
         for (int32_t b = 0; b < minor; b++) {
-            BoxState made = values[group->is_turned][group->is_turned ? b : a];
-            BoxState needed = values[!group->is_turned][group->is_turned ? a : b];
+            BoxState first = group->ends[0].values[a], second = group->ends[1].values[b];
+            BoxState made = group->is_turned ? second : first, needed = group->is_turned ? first : second;
             bool is_any = made == BOX_ANY || needed == BOX_ANY;
             float cost = is_any ? 0 : model->boxes->seconds[edge->is_wide][made][needed] * edge->scale;
-            seconds[a * minor + b] = cost;
+            alone[a * minor + b] = cost;
             if (isfinite(cost) && cost > most) most = cost;
         }
-    for (int32_t k = 0; seconds && k < group->ends[0].state_count * minor; k++)
-        if (!isfinite(seconds[k])) seconds[k] = most;
-    group->seconds = seconds;
+    for (int32_t k = 0; k < cells; k++) {
+        if (!isfinite(alone[k])) alone[k] = most;
+        group->seconds[k] = alone[k] * edge->share;
+    }
+    if (edge->share == 1) return;
+    group->alone = alone;
+    group->slack = ARENA_ARRAY(self->arena, float, cells + 1);
 }
 
 /* Edges that look alike between nodes that looked alike one round ago share a group. */
@@ -267,7 +291,8 @@ static AmStatus find_groups(Folder *self, AmError *error) {
 static AmStatus find_incidences(Folder *self, AmError *error) {
     const AdditiveModel *model = self->model;
     AdditiveFold *fold = self->fold;
-    int32_t most = 0, *first = ARENA_ARRAY(self->arena, int32_t, model->node_count + 2);
+    int32_t most = 0, most_incidences = 0;
+    int32_t *first = ARENA_ARRAY(self->arena, int32_t, model->node_count + 2);
     int32_t *touching = ARENA_ARRAY(self->arena, int32_t, 2 * model->edge_count + 1);
     bool *is_done = ARENA_ARRAY(self->arena, bool, fold->class_count + 1);
     if (self->arena->failed) return am_fail_memory(error, model->edge_count);
@@ -302,9 +327,12 @@ static AmStatus find_incidences(Folder *self, AmError *error) {
         }
         class->incidence_count = fold->incidence_count - class->first_incidence;
         if (class->label_count > most) most = class->label_count;
+        if (class->incidence_count > most_incidences) most_incidences = class->incidence_count;
     }
     fold->phi = ARENA_ARRAY(self->arena, double, most + 1);
     fold->best = ARENA_ARRAY(self->arena, double, 2 * (BOX_STATES + 1));
+    fold->sharers = ARENA_ARRAY(self->arena, int32_t, most_incidences + 1);
+    fold->cells = ARENA_ARRAY(self->arena, Cell, most_incidences + 1);
     return self->arena->failed ? am_fail_memory(error, most) : AM_OK;
 }
 
@@ -453,6 +481,123 @@ static double evaluate(const AdditiveFold *fold, int32_t end, const AdditiveWeig
     return bound;
 }
 
+/* ---- shares ---- */
+
+/* The edges by which a tensor is read pay together for its boxing, from the state in which it is kept to each
+ * that is needed once. Which of them pays how much is free, state by state, as long as they pay no more than
+ * once: any shares give a bound. What an edge need not pay, since another choice is dearer there by more,
+ * goes to those for which that choice counts. */
+
+static int32_t maker_end(const Group *group) {
+    return group->is_turned ? 1 : 0;
+}
+
+/* Of a group the cell for the state in which a tensor is kept and one that its reader needs. */
+static int32_t cell_of(const Group *group, int32_t kept, int32_t needed) {
+    int32_t minor = group->ends[1].state_count;
+    return group->is_turned ? needed * minor + kept : kept * minor + needed;
+}
+
+static int32_t find_state(const End *end, BoxState value) {
+    for (int32_t k = 0; k < end->state_count; k++)
+        if (end->values[k] == value) return k;
+    return -1;
+}
+
+/* How much less each cell of a group could cost, and the bound be the same: fold->slack. Messages are looked
+ * at from end 1, as evaluate(fold, 1) does. */
+static void find_slack(AdditiveFold *fold, Group *group, const AdditiveWeights *weights) {
+    double gamma = gather(fold, group->ends[1].main, weights), least = INFINITY;
+    const End *first = &group->ends[0], *second = &group->ends[1];
+    double *kept = fold->best, *given = fold->best + BOX_STATES + 1;
+    for (int32_t b = 0; b < second->state_count; b++) kept[b] = INFINITY;
+    for (int32_t a = 0; a < first->state_count; a++) given[a] = -INFINITY;
+    for (int32_t label = 0; label < second->label_count; label++)
+        kept[second->state[label]] =
+            fmin(kept[second->state[label]], gamma * fold->phi[label] - second->message[label]);
+    for (int32_t label = 0; label < first->label_count; label++)
+        given[first->state[label]] = fmax(given[first->state[label]], first->message[label]);
+    int32_t minor = second->state_count;
+    for (int32_t k = 0; k < first->state_count * minor; k++) {
+        group->slack[k] =
+            (float)(kept[k % minor] - given[k / minor] + weights->communication * group->seconds[k]);
+        least = fmin(least, group->slack[k]);
+    }
+    for (int32_t k = 0; k < first->state_count * minor; k++) group->slack[k] -= (float)least;
+}
+
+/* The incidences of a class by which its tensor is read and paid for together; their number. */
+static int32_t list_sharers(AdditiveFold *fold, const Class *class) {
+    int32_t count = 0;
+    for (int32_t k = class->first_incidence; k < class->first_incidence + class->incidence_count; k++) {
+        const Group *group = &fold->groups[fold->incidences[k].group];
+        if (group->alone && fold->incidences[k].end == maker_end(group)) fold->sharers[count++] = k;
+    }
+    return count;
+}
+
+/* The cells of the sharers for one pair of states, in fold->cells; their number. */
+static int32_t list_cells(AdditiveFold *fold, int32_t sharers, int32_t kept, BoxState needed) {
+    int32_t count = 0;
+    for (int32_t k = 0; k < sharers; k++) {
+        const Incidence *incidence = &fold->incidences[fold->sharers[k]];
+        const Group *group = &fold->groups[incidence->group];
+        int32_t state = find_state(&group->ends[1 - maker_end(group)], needed);
+        int32_t cell = state < 0 ? -1 : cell_of(group, kept, state);
+        if (cell < 0 || !(group->alone[cell] > 0)) continue;
+        fold->cells[count++] = (Cell){.seconds = &group->seconds[cell],
+                                      .alone = group->alone[cell],
+                                      .slack = group->slack[cell],
+                                      .times = incidence->count};
+    }
+    return count;
+}
+
+static double sum_shares(const Cell *cells, int32_t count) {
+    double sum = 0;
+    for (int32_t k = 0; k < count; k++) sum += cells[k].times * (double)*cells[k].seconds / cells[k].alone;
+    return sum;
+}
+
+static void share_cells(Cell *cells, int32_t count, double weight) {
+    double wanting = 0, all = 0;
+    for (int32_t k = 0; k < count; k++) {
+        double spare = fmin(*cells[k].seconds, cells[k].slack / weight) * SHARE_STEP;
+        *cells[k].seconds -= (float)fmax(spare, 0);
+        all += cells[k].times;
+        if (cells[k].slack <= 0) wanting += cells[k].times;
+    }
+    double left = (1 - SHARE_MARGIN - sum_shares(cells, count)) / (wanting > 0 ? wanting : all);
+    for (int32_t k = 0; k < count; k++)
+        if (wanting == 0 || cells[k].slack <= 0)
+            *cells[k].seconds = (float)fmax(*cells[k].seconds + left * cells[k].alone, 0);
+}
+
+/* Classes that are nearly alike have groups in common: what one gave more may be too much for another. */
+static void limit_cells(Cell *cells, int32_t count) {
+    double sum = sum_shares(cells, count);
+    for (int32_t k = 0; k < count && sum > 1; k++) *cells[k].seconds *= (float)((1 - SHARE_MARGIN) / sum);
+}
+
+static void share_out(AdditiveFold *fold, const AdditiveWeights *weights) {
+    if (weights->communication <= 0) return;
+    for (int32_t g = 0; g < fold->group_count; g++)
+        if (fold->groups[g].alone) find_slack(fold, &fold->groups[g], weights);
+    for (int32_t pass = 0; pass < 2; pass++)
+        for (int32_t c = 0; c < fold->class_count; c++) {
+            int32_t sharers = list_sharers(fold, &fold->classes[c]);
+            if (sharers == 0) continue;
+            const Group *group = &fold->groups[fold->incidences[fold->sharers[0]].group];
+            int32_t states = group->ends[maker_end(group)].state_count;
+            for (int32_t kept = 0; kept < states; kept++)
+                for (int32_t needed = 0; needed < BOX_STATES; needed++) {
+                    int32_t count = list_cells(fold, sharers, kept, (BoxState)needed);
+                    if (pass == 0 && count > 0) share_cells(fold->cells, count, weights->communication);
+                    else limit_cells(fold->cells, count);
+                }
+        }
+}
+
 double additive_bound(AdditiveFold *fold, const AdditiveWeights *weights, int32_t sweeps) {
     double best = 0;
     for (int32_t k = 0; k < sweeps; k++) {
@@ -460,7 +605,8 @@ double additive_bound(AdditiveFold *fold, const AdditiveWeights *weights, int32_
         sweep(fold, 1, weights);
         if (k % SWEEPS_PER_BOUND != SWEEPS_PER_BOUND - 1 && k != sweeps - 1) continue;
         double bound = evaluate(fold, 1, weights);
-        bool is_settled = bound <= best * (1 + LEAST_GAIN);
+        share_out(fold, weights);
+        bool is_settled = bound <= best * (1 + LEAST_GAIN / sweeps);
         best = fmax(best, bound);
         if (is_settled && k > 2 * SWEEPS_PER_BOUND) break;
     }

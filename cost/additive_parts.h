@@ -34,9 +34,10 @@ typedef struct AdditiveUse {
 typedef struct AdditiveParts {
     AdditivePart *parts; /* [instruction] */
     double *times;       /* [instruction]: runs in a step */
-    AdditiveUse *uses;   /* by source */
-    int32_t *first_use;  /* [instruction + 1] */
-    double *kept_bytes;  /* [instruction]: of a parameter, which a device keeps all the time; else 0 */
+    bool *is_wide; /* [instruction]: its partial sums are those of 16-bit products alone, which are in f32 */
+    AdditiveUse *uses;  /* by source */
+    int32_t *first_use; /* [instruction + 1] */
+    double *kept_bytes; /* [instruction]: of a parameter, which a device keeps all the time; else 0 */
 } AdditiveParts;
 
 #endif

@@ -82,8 +82,8 @@ static void add_instruction(AdditiveCost *cost, const AdditiveModel *model, cons
         const AdditiveNode *node = &model->nodes[part->operator_node];
         int32_t label = find_label(model, completion, i);
         if (node->seconds) cost->compute_seconds += times * (double)node->seconds[label];
-        moved += boxing(model, part->operator_states[label], kept, bytes * parts->times[i],
-                        lower_is_half_product(&model->context->canonical->instructions[i]));
+        moved +=
+            boxing(model, part->operator_states[label], kept, bytes * parts->times[i], parts->is_wide[i]);
     }
     for (int32_t u = 0; u < use_count; u++) {
         BoxState needed = needed_state(model, completion, &uses[u]);

@@ -8,7 +8,7 @@
 #include "base/parallel.h"
 #include "cost/additive_bound.h"
 
-enum { SWEEPS = 40, MOST_WEIGHTS = 8, FIRST_WEIGHT = 2 };
+enum { SWEEPS = 40, MODEL_GAP_SWEEPS = 400, MOST_WEIGHTS = 8, FIRST_WEIGHT = 2 };
 
 /* Of computing; the rest is communication's. */
 static const double compute_weights[MOST_WEIGHTS] = {1, 0.85, 0.7, 0.55, 0.45, 0.35, 0.25, 0.1};
@@ -118,7 +118,7 @@ static AmStatus bound_own(Bounding *self, Arena *arena, const Plan *plan, PlanBo
     if (!*holds) return AM_OK;
     TRY(additive_fold(&fold, arena, model, error));
     bound->seconds = best_bound(self, fold, &self->start);
-    double least = additive_bound(fold, &(AdditiveWeights){1, 1}, SWEEPS);
+    double least = additive_bound(fold, &(AdditiveWeights){1, 1}, MODEL_GAP_SWEEPS);
     bound->model_gap = fmax((cost.compute_seconds + cost.communication_seconds) / least - 1, 0);
     return AM_OK;
 }
