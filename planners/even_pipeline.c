@@ -79,13 +79,17 @@ static void find_crossing(Cutter *self) {
     for (int32_t i = 1; i <= self->count; i++) self->crossing[i] += self->crossing[i - 1];
 }
 
-/* The first instruction behind the cut, after `least`; -1: there is none with work on both sides. */
-static int32_t find_cut(const Cutter *self, int32_t least, double done, double target, double tolerance) {
-    int32_t best = -1;
+/* The first instruction behind the cut, after `least`, with work on its left since `least` and on its right
+ * an operator for each of `behind` parts; -1: there is none. `left` operators with work are in all behind
+ * `least`. */
+static int32_t find_cut(const Cutter *self, int32_t least, double done, double target, double tolerance,
+                        int32_t left, int32_t behind) {
+    int32_t best = -1, passed = 0;
     double best_crossing = 0, best_distance = 0;
-    for (int32_t i = least; i < self->count; i++) {
+    for (int32_t i = least; i < self->count && left - passed >= behind; i++) {
         double distance = fabs(done - target);
-        if (is_forward(self, i) && self->flops[i] > 0 && i > least) {
+        bool has_work = is_forward(self, i) && self->flops[i] > 0;
+        if (has_work && passed > 0) {
             bool near = distance <= tolerance, best_near = best >= 0 && best_distance <= tolerance;
             bool better = best < 0 || (near && !best_near) ||
                           (near && best_near && self->crossing[i] < best_crossing) ||
@@ -97,20 +101,28 @@ static int32_t find_cut(const Cutter *self, int32_t least, double done, double t
             }
         }
         done += self->flops[i];
+        passed += has_work;
     }
     return best;
 }
 
 static bool find_cuts(const Cutter *self, int32_t *cuts, int32_t stages, int32_t chunks) {
-    int32_t parts = stages * chunks;
+    int32_t parts = stages * chunks, left = 0;
     double total = 0, done = 0;
-    for (int32_t i = 0; i < self->count; i++) total += self->flops[i];
+    for (int32_t i = 0; i < self->count; i++) {
+        total += self->flops[i];
+        left += is_forward(self, i) && self->flops[i] > 0;
+    }
     cuts[0] = 0;
     cuts[parts] = self->count;
     for (int32_t s = 1; s < parts; s++) {
-        cuts[s] = find_cut(self, cuts[s - 1], done, total * s / parts, TOLERANCE * total / stages);
+        cuts[s] =
+            find_cut(self, cuts[s - 1], done, total * s / parts, TOLERANCE * total / stages, left, parts - s);
         if (cuts[s] < 0) return false;
-        for (int32_t i = cuts[s - 1]; i < cuts[s]; i++) done += self->flops[i];
+        for (int32_t i = cuts[s - 1]; i < cuts[s]; i++) {
+            done += self->flops[i];
+            left -= is_forward(self, i) && self->flops[i] > 0;
+        }
     }
     return true;
 }
@@ -161,6 +173,7 @@ typedef struct Pipelines {
     Plan *best;
     MemoryFit nearest; /* of the plans that do not fit, that which lacks least */
     const char *reason;
+    AmError refusal; /* of the fewest stages that the schedule cannot have */
     int64_t evaluations;
 } Pipelines;
 
@@ -231,15 +244,39 @@ static AmStatus find_lists(Pipelines *self, const Problem *problem, Genome *geno
     return AM_OK;
 }
 
+/* A plan that is complete but for its schedule. Where there can be none, other numbers of stages may do. */
+static AmStatus try_plan(Pipelines *self, Plan *plan, AmError *error) {
+    Simulation *simulation;
+    AmError refusal = {0};
+    AmStatus status = price_schedules(self, plan, &simulation, &refusal);
+    if (status == AM_ERROR_INFEASIBLE) {
+        if (self->refusal.code == AM_OK) self->refusal = refusal;
+        return AM_OK;
+    }
+    if (status != AM_OK && error && error->code == AM_OK) *error = refusal;
+    TRY(status);
+    TRY(simulation_predict(plan, self->arena, simulation, error));
+    self->evaluations++;
+    if (!simulation->fit.fits) {
+        bool nearer = self->nearest.needed_bytes == 0 ||
+                      simulation->fit.needed_fraction < self->nearest.needed_fraction;
+        if (nearer) self->nearest = simulation->fit;
+    } else if (!self->best || plan->predicted_step_seconds < self->best->predicted_step_seconds) {
+        self->best = plan;
+    }
+    return AM_OK;
+}
+
 static AmStatus try_problem(Pipelines *self, const Problem *problem, int32_t stage_count, AmError *error) {
     PlanStage inside, *stages;
     Genome genome = {0};
-    Simulation *simulation;
     int32_t cuts[STAGES_MOST + 1], chunks = chunks_of(self->options);
     bool found;
-    if (chunks > STAGES_MOST / stage_count)
-        return am_fail(error, AM_ERROR_USAGE, "", "%d stages of %d chunks are more than %d parts",
-                       stage_count, chunks, STAGES_MOST);
+    if (chunks > STAGES_MOST / stage_count) {
+        am_fail(&self->refusal, AM_ERROR_USAGE, "", "%d stages of %d chunks are more than %d parts",
+                stage_count, chunks, STAGES_MOST);
+        return AM_OK;
+    }
     TRY(find_lists(self, problem, &genome, error));
     if (self->reason) return AM_OK;
     TRY(even_pipeline_cuts(cuts, &found, plan_context_whole(self->context), stage_count, chunks, error));
@@ -257,17 +294,7 @@ static AmStatus try_problem(Pipelines *self, const Problem *problem, int32_t sta
     TRY(micro_batches_state_relaxations(plan, self->arena, self->context, error));
     plan->stages = stages;
     plan->stage_count = stage_count;
-    TRY(price_schedules(self, plan, &simulation, error));
-    TRY(simulation_predict(plan, self->arena, simulation, error));
-    self->evaluations++;
-    if (!simulation->fit.fits) {
-        bool nearer = self->nearest.needed_bytes == 0 ||
-                      simulation->fit.needed_fraction < self->nearest.needed_fraction;
-        if (nearer) self->nearest = simulation->fit;
-    } else if (!self->best || plan->predicted_step_seconds < self->best->predicted_step_seconds) {
-        self->best = plan;
-    }
-    return AM_OK;
+    return try_plan(self, plan, error);
 }
 
 static AmStatus try_mesh(Pipelines *self, const Mesh *mesh, AmError *error) {
@@ -330,6 +357,10 @@ AmStatus even_pipeline_plan(Plan **plan, const char **reason, int64_t *evaluatio
     *plan = self.best;
     *reason = self.best ? NULL : self.reason;
     *evaluations = self.evaluations;
+    if (!self.best && self.nearest.needed_bytes == 0 && self.refusal.code != AM_OK) {
+        if (error && error->code == AM_OK) *error = self.refusal;
+        return self.refusal.code;
+    }
     if (self.best || self.nearest.needed_bytes == 0) return AM_OK;
     return memory_fail(&self.nearest, cluster, options->memory_fraction, error);
 }

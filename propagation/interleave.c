@@ -91,9 +91,10 @@ static AmStatus refuse(const Program *program, ScheduleKind schedule, int32_t in
     char place[256] = "";
     if (*at->source_file)
         snprintf(place, sizeof place, " (%.200s:%d)", at->source_file, (int)at->source_line);
-    return am_fail(error, AM_ERROR_INFEASIBLE, module->source,
-                   "schedule %s: %s \"%.200s\"%s%s; schedule gpipe allows it", schedule_kind_name(schedule),
-                   before, name, place, after);
+    return am_fail(error, AM_ERROR_INFEASIBLE, module->source, "schedule %s: %s \"%.200s\"%s%s; %s",
+                   schedule_kind_name(schedule), before, name, place, after,
+                   schedule == SCHEDULE_INTERLEAVED ? "fewer stages or chunks, or schedule 1f1b, may allow it"
+                                                    : "schedule gpipe allows it");
 }
 
 /* Entry instructions of the canonical module that take something from `loop`. */
