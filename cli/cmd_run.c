@@ -5,6 +5,7 @@
 #include "cli/run_profile.h"
 #include "cli/run_report.h"
 #include "cli/run_watch.h"
+#include "cost/simulate.h"
 #include "executor/feed.h"
 #include "executor/world.h"
 
@@ -59,6 +60,23 @@ static AmStatus write_results(const Cli *cli, Running *self, const AmRunReport *
     return run_watch_commit(&self->watch, error);
 }
 
+/* What the file predicts is of other decisions where it was changed by hand: the prediction is made anew. */
+static AmStatus predict(Running *self, Plan *plan, AmError *error) {
+    const SimulationOptions options = {.memory_fraction = CLUSTER_DEFAULT_MEMORY_FRACTION,
+                                       .with_details = true};
+    Arena scratch = {0};
+    Cluster *cluster = NULL;
+    Simulation *simulation;
+    if (!plan->is_changed) return AM_OK;
+    AmStatus status = cluster_from_json(&cluster, &scratch, plan->cluster_description, "the plan", error);
+    if (status == AM_OK)
+        status = simulate_plan_with(&simulation, &scratch, self->context, plan, cluster, &options, error);
+    if (status == AM_OK) status = simulation_predict(plan, &self->arena, simulation, error);
+    cluster_free(cluster);
+    arena_free(&scratch);
+    return status;
+}
+
 static const char *on_nan_name(int32_t choice) {
     return choice == AM_RUN_STOP_ON_NAN ? "stop" : "warn";
 }
@@ -81,6 +99,7 @@ static AmStatus run_all(const Cli *cli, Running *self, AmError *error) {
     TRY(cli_integer(cli, "--prefetch", 1, FEED_MOST_PREFETCH, &prefetch, error));
     TRY(read_inputs(cli, self, &plan, error));
     bool writes = self->world->process == 0;
+    if (writes && plan) TRY(predict(self, plan, error));
     AmRunOptions options = {.plan = plan,
                             .steps = steps,
                             .device = cli_text(cli, "--device"),

@@ -8,6 +8,7 @@
 #include "cli/common.h"
 #include "cli/parameters.h"
 #include "cost/profile.h"
+#include "cost/simulate.h"
 #include "planners/infeasible.h"
 #include "planners/micro_batch_search.h"
 #include "planners/paper_search.h"
@@ -334,7 +335,7 @@ static void print_stages(Text *text, const Plan *plan) {
         for (int32_t d = first; d < first + stage->mesh.device_count; d++) {
             const PlanDevicePrediction *device = &plan->predicted[d];
             if (device->peak_bytes > peak) peak = device->peak_bytes;
-            busy = fmax(busy, device->compute_seconds + device->communication_seconds);
+            busy = fmax(busy, device->compute_seconds);
         }
         first += stage->mesh.device_count;
         text_append(&rows, "%d\t", s);
@@ -343,7 +344,7 @@ static void print_stages(Text *text, const Plan *plan) {
         print_mesh(&rows, &stage->mesh);
         text_append(&rows, "\t%s\t", kept_in_shards(stage));
         text_append_bytes_size(&rows, (double)peak);
-        text_append(&rows, "\t%.0f %%\n", 100 * fmin(busy / plan->predicted_step_seconds, 1));
+        text_append(&rows, "\t%.0f %%\n", 100 * simulation_busy_fraction(busy, plan->predicted_step_seconds));
     }
     text_append_table(text, rows.data);
     text_free(&rows);
@@ -399,17 +400,16 @@ static json_t *devices_to_json(Searched *self) {
     json_t *devices = json_array();
     for (int32_t d = 0, stage = 0, at = 0; d < plan->device_count; d++, at++) {
         const PlanDevicePrediction *device = &plan->predicted[d];
-        double seconds = plan->predicted_step_seconds;
         if (at == plan->stages[stage].mesh.device_count) {
             stage++;
             at = 0;
         }
-        double busy = (device->compute_seconds + device->communication_seconds) / seconds;
-        json_array_append_new(devices, json_pack("{s:s, s:I, s:f}", "name",
-                                                 cluster_device_name(self->cluster, &self->arena,
-                                                                     plan->stages[stage].devices[at]),
-                                                 "peak_bytes", (json_int_t)device->peak_bytes,
-                                                 "busy_fraction", seconds > 0 ? fmin(busy, 1) : 0.0));
+        double busy = simulation_busy_fraction(device->compute_seconds, plan->predicted_step_seconds);
+        json_array_append_new(
+            devices,
+            json_pack("{s:s, s:I, s:f}", "name",
+                      cluster_device_name(self->cluster, &self->arena, plan->stages[stage].devices[at]),
+                      "peak_bytes", (json_int_t)device->peak_bytes, "busy_fraction", busy));
     }
     return devices;
 }

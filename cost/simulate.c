@@ -11,6 +11,7 @@
 #include "cost/collective_report.h"
 #include "cost/critical_path.h"
 #include "cost/exchange.h"
+#include "cost/rank_memory.h"
 #include "cost/stage_clock.h"
 #include "cost/useful.h"
 #include "propagation/transfer.h"
@@ -354,7 +355,12 @@ static AmStatus simulate(Simulation **simulation, Arena *arena, const PlanRanks 
     PlanCosts *costs;
     TRY(plan_costs_lower(&costs, arena, ranks, cluster, error));
     TRY(plan_costs_price(costs, error));
-    return simulate_costs(simulation, arena, costs, options, error);
+    TRY(simulate_costs(simulation, arena, costs, options, error));
+    if (!options->with_details) return AM_OK;
+    MemoryUse *uses;
+    TRY(rank_memory(&uses, arena, ranks, error));
+    for (int32_t d = 0; d < (*simulation)->device_count; d++) (*simulation)->devices[d].memory = uses[d];
+    return AM_OK;
 }
 
 AmStatus simulate_ranks(Simulation **simulation, Arena *arena, const PlanRanks *ranks, const Cluster *cluster,

@@ -103,6 +103,12 @@ AmStatus simulate_plan_with(Simulation **simulation, Arena *arena, const PlanCon
 AmStatus simulate_ranks(Simulation **simulation, Arena *arena, const PlanRanks *ranks, const Cluster *cluster,
                         double memory_fraction, AmError *error);
 
+/* The part of a step in which a device computes. */
+static inline double simulation_busy_fraction(double compute_seconds, double step_seconds) {
+    double busy = step_seconds > 0 ? compute_seconds / step_seconds : 0;
+    return busy > 1 ? 1 : busy; /* sums in another order may differ in the last digit */
+}
+
 /* Sets predicted_step_seconds, predicted and device_count; arrays in the arena. */
 AmStatus simulation_predict(Plan *plan, Arena *arena, const Simulation *simulation, AmError *error);
 

@@ -10,9 +10,7 @@
 enum { MOST_PATH_ITEMS = 8, MOST_PATH_ITEMS_JSON = 32 };
 
 static double busy_fraction(const Simulation *simulation, const SimulatedDevice *device) {
-    if (simulation->step_seconds <= 0) return 0;
-    double busy = device->compute_seconds / simulation->step_seconds;
-    return busy > 1 ? 1 : busy; /* sums in another order may differ in the last digit */
+    return simulation_busy_fraction(device->compute_seconds, simulation->step_seconds);
 }
 
 /* Of useful work, all devices together. */

@@ -11,6 +11,7 @@
 #include <math.h>
 
 #include "base/clock.h"
+#include "cost/rank_memory.h"
 #include "cost/simulate.h"
 #include "planners/bound_pipelines.h"
 #include "planners/even_pipeline.h"
@@ -336,5 +337,6 @@ AmStatus search_micro_batches(SearchResult *result, Arena *arena, PlanContext *w
             TRY(take_initial(result, arena, whole, cluster, &narrowed, settings, error));
     }
     result->interrupted |= options->interrupted && *options->interrupted;
-    return AM_OK;
+    if (options->is_trial || result->interrupted) return AM_OK;
+    return rank_memory_predict(result->plan, arena, whole, error);
 }

@@ -97,6 +97,7 @@ typedef struct Plan {
     double predicted_step_seconds;
     PlanDevicePrediction *predicted; /* per device of all stages, in order */
     int32_t device_count;
+    bool is_changed; /* read from a file whose decisions are not those that `predicted` is of */
     /* how it was found */
     const char *searcher, *space;
     uint64_t seed;

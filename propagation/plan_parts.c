@@ -8,6 +8,8 @@
 
 #include <string.h>
 
+#include "base/hash.h"
+#include "base/json.h"
 #include "propagation/ranks.h"
 
 json_t *plan_class_to_json(const DimensionClass *class) {
@@ -43,6 +45,28 @@ json_t *plan_source_to_json(const IrInstruction *instruction) {
     source[length] = '\0';
     text_free(&text);
     return plan_string_to_json(source);
+}
+
+AmStatus plan_json_sha256(char hex[65], const json_t *value, AmError *error) {
+    Text text = {0};
+    Sha256 hash;
+    json_write(&text, value, JSON_STYLE_CANONICAL);
+    sha256_begin(&hash);
+    if (!text.failed) sha256_add(&hash, text.data, text.length);
+    sha256_end(&hash, hex);
+    AmStatus status = text.failed ? am_fail_memory(error, 0) : AM_OK;
+    text_free(&text);
+    return status;
+}
+
+AmStatus plan_decided_sha256(char hex[65], const json_t *root, AmError *error) {
+    static const char *const keys[] = {"stages", "micro_batches", "schedule", "relaxations"};
+    json_t *decided = json_array();
+    for (size_t k = 0; k < sizeof keys / sizeof *keys; k++)
+        json_array_append(decided, json_object_get(root, keys[k]));
+    AmStatus status = decided ? plan_json_sha256(hex, decided, error) : am_fail_memory(error, 0);
+    json_decref(decided);
+    return status;
 }
 
 int32_t plan_stage_of(const Plan *plan, int32_t instruction) {

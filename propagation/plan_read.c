@@ -9,7 +9,6 @@
 #include <string.h>
 
 #include "base/file.h"
-#include "base/hash.h"
 #include "base/json.h"
 #include "propagation/micro_batches.h"
 #include "propagation/plan_parts.h"
@@ -414,18 +413,8 @@ static AmStatus read_cluster(const Reader *self, json_t *root) {
     TRY(json_get_string(&plan->cluster_sha256, cluster, "sha256", self->source, "$.cluster", self->error));
     TRY(json_get_object(&plan->cluster_description, cluster, "description", self->source, "$.cluster",
                         self->error));
-    Text text = {0};
-    json_write(&text, plan->cluster_description, JSON_STYLE_CANONICAL);
-    if (text.failed) {
-        text_free(&text);
-        return am_fail_memory(self->error, 0);
-    }
-    Sha256 hash;
     char hex[65];
-    sha256_begin(&hash);
-    sha256_add(&hash, text.data, text.length);
-    sha256_end(&hash, hex);
-    text_free(&text);
+    TRY(plan_json_sha256(hex, plan->cluster_description, self->error));
     if (strcmp(hex, plan->cluster_sha256) == 0) return AM_OK;
     return am_fail(self->error, AM_ERROR_INPUT, self->source,
                    "$.cluster: the description of cluster %.100s has sha256 %s, not %.64s",
@@ -433,7 +422,7 @@ static AmStatus read_cluster(const Reader *self, json_t *root) {
 }
 
 static AmStatus read_predicted(const Reader *self, json_t *root) {
-    static const char *const keys[] = {"step_seconds", "devices", NULL};
+    static const char *const keys[] = {"step_seconds", "devices", "of", NULL};
     static const char *const device_keys[] = {"peak_bytes",
                                               "weights_bytes",
                                               "gradients_bytes",
@@ -446,11 +435,15 @@ static AmStatus read_predicted(const Reader *self, json_t *root) {
     json_t *predicted, *devices;
     Plan *plan = self->plan;
     int64_t expected = 0;
+    char decided[65];
     TRY(json_get_object(&predicted, root, "predicted", self->source, "$", self->error));
     TRY(json_only_keys(predicted, keys, self->source, "$.predicted", self->error));
     TRY(json_get_number(&plan->predicted_step_seconds, predicted, "step_seconds", 0, 1e300, self->source,
                         "$.predicted", self->error));
     TRY(json_get_array(&devices, predicted, "devices", self->source, "$.predicted", self->error));
+    TRY(plan_decided_sha256(decided, root, self->error));
+    const char *of = json_string_value(json_object_get(predicted, "of"));
+    plan->is_changed = !of || strcmp(of, decided) != 0;
     for (int32_t s = 0; s < plan->stage_count; s++) expected += plan->stages[s].mesh.device_count;
     if ((int64_t)json_array_size(devices) != expected)
         return refuse(self, "$.predicted.devices", "expected one for each device of the stages");

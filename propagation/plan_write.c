@@ -142,8 +142,12 @@ AmStatus plan_to_json(json_t **root, const Plan *plan, const PlanContext *contex
         "schedule", plan->schedule, "stages", stages, "relaxations", relaxations, "parameters", parameters,
         "decisions", decisions, "predicted", predicted_to_json(plan), "search", search_to_json(plan));
     if (!object) return am_fail_memory(error, 0);
-    *root = object;
-    return AM_OK;
+    char decided[65];
+    status = plan_decided_sha256(decided, object, error);
+    json_object_set_new(json_object_get(object, "predicted"), "of", json_string(decided));
+    if (status == AM_OK) *root = object;
+    else json_decref(object);
+    return status;
 fail:
     json_decref(parameters);
     json_decref(decisions);

@@ -89,7 +89,7 @@ def check_trace(folder, plan, model, step):
 
 def check_plan(folder, model, options):
     plan = folder / "plan.json"
-    done = automap("search", model, "--searcher", "expert", *options, "-o", plan)
+    done = automap("search", model, "--searcher", "expert", *options, "-o", plan, "--json")
     if done.returncode in (2, 4):
         return False  # the module does not allow it
     assert done.returncode == 0, done.stderr
@@ -98,6 +98,8 @@ def check_plan(folder, model, options):
     step = found["step_seconds"]
     assert step == written["predicted"]["step_seconds"], (step, written["predicted"]["step_seconds"])
     check_sums(found)
+    busy = [[device["busy_fraction"] for device in told["devices"]] for told in (json.loads(done.stdout), found)]
+    assert busy[0] == busy[1], f"{options}: search says busy {busy[0]}, simulate {busy[1]}"
     check_trace(folder, plan, model, step)
     cluster = written["cluster"]["description"]
     for what in ("links", "devices"):

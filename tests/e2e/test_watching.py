@@ -280,6 +280,23 @@ def check_report(directory):
     assert report["predicted"] is None and report["ratio"] is None
 
 
+def check_edited(directory):
+    """Of a plan that was changed by hand the report predicts what the plan is now, not what the file says."""
+    plan = make_plan("mlp_tiny", directory / "plan.json", "--cluster", "host:4", "--expert", "zero3")
+    root = json.loads(plan.read_text())
+    lists = root["stages"][0]["lists"]
+    lists["data"] = [entry for entry in lists["data"] if entry["kind"] == "compute"]
+    for derived in ("parameters", "decisions"):
+        root.pop(derived)
+    plan.write_text(json.dumps(root))
+    report = json.loads(automap(*arguments("mlp_tiny", plan, 3), "--json").stdout.splitlines()[-1])
+    peaks = [device["peak_bytes"] for device in report["measured"]["devices"]]
+    assert peaks == [device["peak_bytes"] for device in report["predicted"]["devices"]], report
+    assert peaks[0] != root["predicted"]["devices"][0]["peak_bytes"], "the change changes nothing"
+    simulated = json.loads(automap("simulate", plan, MODELS / "mlp_tiny" / "model.hlo.pb", "--json").stdout)
+    assert report["predicted"]["step_seconds"] == simulated["step_seconds"] != root["predicted"]["step_seconds"]
+
+
 def check_not_a_number(directory):
     data = dict(np.load(MODELS / "mlp_tiny" / "data.npz"))
     data["x"] = data["x"].copy()
@@ -346,6 +363,7 @@ def main():
         check_predicted_trace(directory)
         check_progress()
         check_report(directory)
+        check_edited(directory)
         check_not_a_number(directory)
         check_processes(directory)
     print("log, events, trace, progress, report and losses that are not finite: as they should be")
