@@ -15,6 +15,7 @@ typedef double Sum __attribute__((vector_size(4 * sizeof(double))));
 typedef double SumPair __attribute__((vector_size(2 * sizeof(double))));
 typedef float Eight __attribute__((vector_size(8 * sizeof(float))));
 typedef int32_t Mask __attribute__((vector_size(8 * sizeof(int32_t))));
+typedef int32_t FourMask __attribute__((vector_size(4 * sizeof(int32_t))));
 
 #define ADD_SCALAR(a, b)     ((a) + (b))
 #define MAXIMUM_SCALAR(a, b) ((a) > (b) || (a) != (a) ? (a) : (b))
@@ -76,10 +77,17 @@ static inline Eight choose(Mask first, Eight a, Eight b) {
     return (Eight)(((Mask)a & first) | ((Mask)b & ~first));
 }
 
-/* Rows of maxima or minima, which propagate NaN. */
-#define DEFINE_EXTREMES(NAME, SIGN, SCALAR)                                                          \
+/* Rows of maxima or minima, which propagate NaN. Nothing branches on which of two is larger, as no processor
+ * foresees that. */
+#define DEFINE_EXTREMES(NAME, SIGN)                                                                  \
     static inline Eight NAME##_of(Eight a, Eight b) {                                                \
         return choose(((a)SIGN(b)) | ((a) != (a)), a, b);                                            \
+    }                                                                                                \
+    static inline float NAME##_one(float a, float b) {                                               \
+        Four x = {a}, y = {b};                                                                       \
+        FourMask first = (x SIGN y) | (x != x);                                                      \
+        Four chosen = (Four)(((FourMask)x & first) | ((FourMask)y & ~first));                        \
+        return chosen[0];                                                                            \
     }                                                                                                \
     static float NAME##_row(const float *in, int64_t length, float total) {                          \
         int64_t i = 0;                                                                               \
@@ -100,11 +108,9 @@ static inline Eight choose(Mask first, Eight a, Eight b) {
             for (; i + 8 <= length; i += 8) lanes = NAME##_of(lanes, load_eight(in + i));            \
             lanes = NAME##_of(lanes, __builtin_shufflevector(lanes, lanes, 4, 5, 6, 7, 0, 1, 2, 3)); \
             lanes = NAME##_of(lanes, __builtin_shufflevector(lanes, lanes, 2, 3, 0, 1, 6, 7, 4, 5)); \
-            float first = lanes[0], other = lanes[1];                                                \
-            other = SCALAR(first, other);                                                            \
-            total = SCALAR(total, other);                                                            \
+            total = NAME##_one(total, NAME##_one(lanes[0], lanes[1]));                               \
         }                                                                                            \
-        for (; i < length; i++) total = SCALAR(total, in[i]);                                        \
+        for (; i < length; i++) total = NAME##_one(total, in[i]);                                    \
         return total;                                                                                \
     }                                                                                                \
     static void NAME##_rows(void *accumulators, const void *in, int64_t stride, int64_t rows,        \
@@ -113,8 +119,8 @@ static inline Eight choose(Mask first, Eight a, Eight b) {
         for (int64_t r = 0; r < rows; r++)                                                           \
             totals[r] = NAME##_row((const float *)in + r * stride, length, totals[r]);               \
     }
-DEFINE_EXTREMES(F32_MAX, >, MAXIMUM_SCALAR)
-DEFINE_EXTREMES(F32_MIN, <, MINIMUM_SCALAR)
+DEFINE_EXTREMES(F32_MAX, >)
+DEFINE_EXTREMES(F32_MIN, <)
 
 /* Other types and operators. */
 #define DEFINE_ROWS(NAME, TYPE, SUM, SCALAR)                                                  \
