@@ -184,6 +184,7 @@ static AmStatus keep_under_way(Planner *self, AmError *error) {
             self->kept_next[storage] = self->kept_first[last];
             self->kept_first[last] = storage;
         }
+        if (!program_reduces(&program->instructions[step->instruction])) continue;
         for (int32_t k = REDUCE_EARLY_UNDER_WAY - 1; k > 0; k--) begun[k] = begun[k - 1];
         begun[0] = s;
     }

@@ -311,13 +311,13 @@ static bool is_worth_splitting(const Completer *self, int32_t i) {
     return opcode == IR_DOT || opcode == IR_CONVOLUTION;
 }
 
-/* What finishing i's partial result on the axis costs, up to a common factor. */
-static double finish_weight(const Completer *self, int32_t i, int32_t axis) {
-    return boxing_weight(sbp_partial(SBP_ADD), self->result->stored[i].axis[axis], self->choices->bytes[i]);
-}
-
-static bool finishes_at_once(const Completer *self, int32_t i) {
-    return lower_is_half_product(&self->module->instructions[i]);
+/* What finishing i's partial result on the axis costs, up to a common factor; `is_wide`: its parts are in
+ * f32. */
+static double finish_weight(const Completer *self, int32_t i, int32_t axis, bool is_wide) {
+    Sbp stored = self->result->stored[i].axis[axis];
+    double bytes = self->choices->bytes[i];
+    if (is_wide) return stored == SBP_B ? 3 * bytes : 2 * bytes; /* added up in parts, gathered as halves */
+    return boxing_weight(sbp_partial(SBP_ADD), stored, bytes);
 }
 
 /* No other stage gets it from here. */
@@ -337,27 +337,31 @@ typedef struct Placing {
     bool *may_carry;  /* i can take its P operands as they are */
     bool *carry_wins; /* and finishing at i is cheaper than above */
     bool *carried;    /* i's user takes i's result unfinished */
+    bool *is_wide;    /* i is of a 16-bit type, and its parts are in f32 */
 } Placing;
 
 /* Instruction i, all above it being known. */
 static void weigh_reduction(const Completer *self, Placing *placing, int32_t i, int32_t axis) {
     const Choices *choices = self->choices;
+    const IrInstruction *instruction = &self->module->instructions[i];
     int8_t chosen = self->result->factor[(size_t)i * MESH_MAX_AXES + (size_t)axis];
     if (chosen >= 0) {
         const Factor *factor = &self->rules->rules[i].factors[chosen];
         if (factor->kind == FACTOR_REDUCTION) {
             *partial_of(self, i, axis) = factor->reduction;
-            if (!finishes_at_once(self, i)) placing->best[i] = finish_weight(self, i, axis);
+            placing->is_wide[i] = lower_is_half_product(instruction);
+            placing->best[i] = finish_weight(self, i, axis, placing->is_wide[i]);
             return;
         }
         if (is_worth_splitting(self, i)) return;
     }
-    if (choices->linearity[i] == LINEARITY_NONE || finishes_at_once(self, i)) return;
+    if (choices->linearity[i] == LINEARITY_NONE || lower_is_half_product(instruction)) return;
     const int32_t *operands = &choices->operands[choices->first_operand[i]];
     int32_t operand_count = choices->first_operand[i + 1] - choices->first_operand[i];
     SbpReduction reduction = SBP_REDUCTION_COUNT;
     uint32_t partial = 0, whole;
     double above = 0;
+    bool is_wide = false;
     for (int32_t k = 0; k < operand_count; k++) {
         if (!is_private_partial(self, placing->best, i, operands[k])) continue;
         SbpReduction of_operand = *partial_of(self, operands[k], axis);
@@ -365,18 +369,22 @@ static void weigh_reduction(const Completer *self, Placing *placing, int32_t i, 
         reduction = of_operand;
         partial |= 1u << k;
         above += placing->best[operands[k]];
+        is_wide |= placing->is_wide[operands[k]];
     }
     if (!partial) return;
-    const IrInstruction *instruction = &self->module->instructions[i];
+    /* What a loop carries is of its own type. */
+    if (is_wide && lower_is_half(instruction) && choices->accumulation_of[i] >= 0) return;
     uint32_t beside = linearity_beside(instruction, partial, reduction);
-    if (!linearity_carries(self->module, instruction, (Linearity)choices->linearity[i], partial | beside,
-                           &reduction, &whole))
+    if (!(is_wide ? linearity_carries_wide : linearity_carries)(self->module, instruction,
+                                                                (Linearity)choices->linearity[i],
+                                                                partial | beside, &reduction, &whole))
         return;
     if (!are_whole(self, i, axis, whole) || !become_parts(self, i, axis, beside) ||
         has_given_factor(self, i, axis))
         return;
     *partial_of(self, i, axis) = reduction;
-    double here = finish_weight(self, i, axis);
+    placing->is_wide[i] = is_wide && lower_is_half(instruction);
+    double here = finish_weight(self, i, axis, placing->is_wide[i]);
     placing->may_carry[i] = true;
     placing->carry_wins[i] = here < above;
     placing->best[i] = here < above ? here : above;
@@ -405,7 +413,7 @@ static void close_accumulation(Completer *self, Placing *placing, int32_t next, 
     self->result->deferred[next] |= (uint8_t)(1u << axis);
     if (afterwards >= 0 && self->storage) storage_keep(self->storage, afterwards, axis);
     if (afterwards < 0) return;
-    placing->best[afterwards] = finish_weight(self, afterwards, axis);
+    placing->best[afterwards] = finish_weight(self, afterwards, axis, false);
     *partial_of(self, afterwards, axis) = choices->accumulations[choices->accumulation_of[next]].reduction;
 }
 
@@ -417,7 +425,8 @@ static void place_reductions(Completer *self, Arena *scratch, int32_t axis) {
     Placing placing = {.best = ARENA_ARRAY(scratch, double, self->count),
                        .may_carry = ARENA_ARRAY(scratch, bool, self->count),
                        .carry_wins = ARENA_ARRAY(scratch, bool, self->count),
-                       .carried = ARENA_ARRAY(scratch, bool, self->count)};
+                       .carried = ARENA_ARRAY(scratch, bool, self->count),
+                       .is_wide = ARENA_ARRAY(scratch, bool, self->count)};
     if (scratch->failed) return;
     for (int32_t i = 0; i < self->count; i++) placing.best[i] = -1;
     open_accumulations(self, &placing, axis);

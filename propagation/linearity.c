@@ -11,6 +11,8 @@
  *
  * Integers wrap, and a type that rounds or wraps on the way would do so to every
  * part: conversions of sums are not passed. Negation of the least integer wraps.
+ * Sums of 16-bit products are exact in that their parts are in f32: they are moved, added and negated in f32
+ * and rounded when they are finished.
  */
 #include "propagation/linearity.h"
 
@@ -158,6 +160,21 @@ bool linearity_carries(const IrModule *module, const IrInstruction *instruction,
     case LINEARITY_MONOTONE:
         return (*reduction == SBP_MAX || *reduction == SBP_MIN) && is_monotone(module, instruction);
     case LINEARITY_EXCHANGES: return exchange(instruction, reduction);
+    default: return false;
+    }
+}
+
+bool linearity_carries_wide(const IrModule *module, const IrInstruction *instruction, Linearity linearity,
+                            uint32_t partial, SbpReduction *reduction, uint32_t *whole) {
+    if (*reduction != SBP_ADD) return false;
+    switch (instruction->opcode) {
+    case IR_COPY:
+    case IR_RESHAPE:
+    case IR_TRANSPOSE:
+    case IR_ADD:
+    case IR_SUBTRACT:
+    case IR_NEGATE: return linearity_carries(module, instruction, linearity, partial, reduction, whole);
+    case IR_CONVERT: *whole = 0; return partial == 1u && instruction->shape.type == DTYPE_F32;
     default: return false;
     }
 }

@@ -27,6 +27,11 @@ Linearity linearity_of(const IrModule *module, const IrInstruction *instruction)
 bool linearity_carries(const IrModule *module, const IrInstruction *instruction, Linearity linearity,
                        uint32_t partial, SbpReduction *reduction, uint32_t *whole);
 
+/* The same of sums of a 16-bit type whose parts are in f32 (lower_is_half_product()): exact operators alone,
+ * made in f32. A conversion to f32 hands them on as they are. */
+bool linearity_carries_wide(const IrModule *module, const IrInstruction *instruction, Linearity linearity,
+                            uint32_t partial, SbpReduction *reduction, uint32_t *whole);
+
 /* The operands (bits) of which parts have to be made before the instruction can take the operands `partial`
  * as they are: what is added to a sum of parts, or subtracted, is added by one device alone. */
 uint32_t linearity_beside(const IrInstruction *instruction, uint32_t partial, SbpReduction reduction);

@@ -76,6 +76,13 @@ static int32_t find_state(const Lowering *self, int32_t instruction, int32_t lea
     return -1;
 }
 
+/* Whether any value holds that leaf of the instruction. */
+static bool has_leaf(const Lowering *self, int32_t instruction, int32_t leaf) {
+    for (int32_t value = self->newest[instruction]; value >= 0; value = self->states[value].older)
+        if (self->states[value].leaf == leaf) return true;
+    return false;
+}
+
 /* Sizes that a shard of a tensor has under `state`, and where it starts. */
 static int64_t *shard_extents(Lowering *self, const IrShape *shape, SbpState state, int64_t **starts) {
     int64_t *extents = ARENA_ARRAY(self->arena, int64_t, shape->rank + 1);
@@ -303,8 +310,11 @@ static AmStatus ask_for_operands(Lowering *self, int32_t i, Split split, uint8_t
             TRY(ask_for_tuple(self, producer, operands, &count, error));
             continue;
         }
-        TRY(lower_ask_for(self, producer, self->rules->leaf[instruction->operands[k]],
-                          operand_state(self, i, split, carries, k), &operands[count++], error));
+        int32_t leaf = self->rules->leaf[instruction->operands[k]];
+        if (self->completion->deferred[producer] && has_leaf(self, producer, LOWERED_WIDE))
+            leaf = LOWERED_WIDE;
+        TRY(lower_ask_for(self, producer, leaf, operand_state(self, i, split, carries, k), &operands[count++],
+                          error));
     }
     return AM_OK;
 }
@@ -331,6 +341,41 @@ static IrShape widened(const IrShape *shape) {
     return wide;
 }
 
+/* `value` of instruction i in another type; it becomes `leaf` of i. */
+static AmStatus emit_conversion(Lowering *self, int32_t i, int32_t leaf, const IrShape *global, int32_t value,
+                                int32_t *converted, AmError *error) {
+    static const IrAttributes none;
+    int32_t *operand = ARENA_ARRAY(self->arena, int32_t, 1);
+    if (!operand) return am_fail_memory(error, (int64_t)sizeof *operand);
+    *operand = value;
+    *converted = lower_add_value(self, i, leaf, global, self->program->values[value].state);
+    ProgramInstruction *instruction = lower_add_instruction(self);
+    instruction->kind = PROGRAM_COMPUTE;
+    instruction->opcode = IR_CONVERT;
+    instruction->origin = i;
+    instruction->operand_count = instruction->result_count = 1;
+    instruction->operands = operand;
+    instruction->first_result = *converted;
+    instruction->attributes = &none;
+    return self->arena->failed ? am_fail_memory(error, 0) : AM_OK;
+}
+
+/* Where one of an instruction's operands has its parts in f32, all have; `*is_wide`: that is so. */
+static AmStatus widen_operands(Lowering *self, const IrInstruction *source, int32_t *operands, bool *is_wide,
+                               AmError *error) {
+    *is_wide = false;
+    for (int32_t k = 0; k < source->operand_count; k++)
+        *is_wide |= self->states[operands[k]].leaf == LOWERED_WIDE;
+    for (int32_t k = 0; *is_wide && k < source->operand_count; k++) {
+        if (self->states[operands[k]].leaf == LOWERED_WIDE) continue;
+        const IrInstruction *operand = &self->module->instructions[source->operands[k]];
+        IrShape wide = widened(&operand->shape);
+        TRY(emit_conversion(self, self->program->values[operands[k]].origin, LOWERED_HELPER, &wide,
+                            operands[k], &operands[k], error));
+    }
+    return AM_OK;
+}
+
 static AmStatus emit(Lowering *self, int32_t i, Split split, uint8_t carries, AmError *error) {
     const IrInstruction *source = &self->module->instructions[i];
     TRY(lower_check_bitcast(self->module, i, error));
@@ -342,8 +387,10 @@ static AmStatus emit(Lowering *self, int32_t i, Split split, uint8_t carries, Am
     SbpState result_state = result_place_state(self, i, split, carries, 0);
     if (lower_has_halo(self, i, split.factors))
         return lower_halo(self, i, split.factors, operands, result_state, error);
+    bool is_wide = false;
+    if (carries) TRY(widen_operands(self, source, operands, &is_wide, error));
     int32_t first_result = self->program->value_count, results = rules_leaf_count(&source->shape);
-    if (lower_is_half_product(source) && sbp_has_partial(result_state)) {
+    if (lower_is_half(source) && (is_wide || (source->opcode == IR_DOT && sbp_has_partial(result_state)))) {
         IrShape wide = widened(&source->shape);
         lower_add_value(self, i, LOWERED_WIDE, &wide, result_state);
     } else {
@@ -353,6 +400,7 @@ static AmStatus emit(Lowering *self, int32_t i, Split split, uint8_t carries, Am
     }
     ProgramInstruction *instruction = lower_add_instruction(self);
     bool view = operand_count > 0 && is_view(self, source, operands[0], first_result);
+    view |= is_wide && source->opcode == IR_CONVERT; /* of what is in f32 already */
     instruction->kind = view ? PROGRAM_VIEW : PROGRAM_COMPUTE;
     instruction->opcode = source->opcode;
     instruction->origin = i;
@@ -438,6 +486,8 @@ static AmStatus ask_for(Lowering *self, int32_t i, int32_t leaf, SbpState state,
     int32_t from = -1;
     double least = 0;
     const IrShape *shape = rules_leaf(&self->module->instructions[i].shape, leaf);
+    IrShape wide = widened(shape);
+    if (leaf == LOWERED_WIDE) shape = &wide;
     for (int32_t held = self->newest[i]; held >= 0; held = self->states[held].older) {
         if (self->states[held].leaf != leaf || is_gone(self, held)) continue;
         SbpState have = self->states[held].state;
@@ -461,23 +511,39 @@ AmStatus lower_ask_for(Lowering *self, int32_t i, int32_t leaf, SbpState state, 
     return AM_OK;
 }
 
-/* The value that i stands for, from the wide one. */
-static AmStatus emit_rounding(Lowering *self, int32_t i, int32_t wide, AmError *error) {
-    static const IrAttributes none;
-    int32_t *operand = ARENA_ARRAY(self->arena, int32_t, 1);
-    if (!operand) return am_fail_memory(error, (int64_t)sizeof *operand);
-    *operand = wide;
-    int32_t result =
-        lower_add_value(self, i, 0, &self->module->instructions[i].shape, self->program->values[wide].state);
-    ProgramInstruction *instruction = lower_add_instruction(self);
-    instruction->kind = PROGRAM_COMPUTE;
-    instruction->opcode = IR_CONVERT;
-    instruction->origin = i;
-    instruction->operand_count = instruction->result_count = 1;
-    instruction->operands = operand;
-    instruction->first_result = result;
-    instruction->attributes = &none;
-    return self->arena->failed ? am_fail_memory(error, 0) : AM_OK;
+/* The state in which a sum of `shape` that is to be whole on the `axes` (bits) is rounded: split by them
+ * along the first dimension that divides and that nothing splits, so that no more than halves are gathered;
+ * else `state`, what it is to be. */
+static SbpState rounding_state(const Lowering *self, const IrShape *shape, SbpState state, uint32_t axes) {
+    const Mesh *mesh = self->program->mesh;
+    int64_t ways = 1;
+    for (int32_t axis = 0; axis < mesh->axis_count; axis++)
+        if (axes >> axis & 1) ways *= mesh->axes[axis].size;
+    for (int32_t d = 0; axes && d < shape->rank; d++) {
+        if (shape->dimensions[d] == 0 || shape->dimensions[d] % ways != 0 || sbp_ways(mesh, state, d) > 1)
+            continue;
+        SbpState split = state;
+        for (int32_t axis = 0; axis < mesh->axis_count; axis++)
+            if (axes >> axis & 1) sbp_set_split(&split, axis, d, (SbpCut){0, 0});
+        return split;
+    }
+    return state;
+}
+
+/* Finishes a sum whose parts are in f32, in `state`, and rounds it. */
+static AmStatus finish_wide(Lowering *self, int32_t i, int32_t value, SbpState state, AmError *error) {
+    const IrShape *shape = &self->module->instructions[i].shape;
+    SbpState parts = self->program->values[value].state, rounded = state;
+    uint32_t whole = 0;
+    for (int32_t axis = 0; axis < self->program->mesh->axis_count; axis++)
+        if (sbp_is_partial(parts.axis[axis]) && state.axis[axis] == SBP_B) whole |= 1u << axis;
+    bool is_part = sbp_has_partial(state); /* which is not rounded */
+    if (!is_part) rounded = rounding_state(self, shape, state, whole);
+    IrShape wide = widened(shape);
+    TRY(box_value(self, i, LOWERED_WIDE, &wide, value, rounded, &value, error));
+    if (is_part) return AM_OK;
+    TRY(emit_conversion(self, i, 0, shape, value, &value, error));
+    return box_value(self, i, 0, shape, value, state, &value, error);
 }
 
 AmStatus lower_finish_partial(Lowering *self, int32_t i, int32_t leaf, int32_t value, AmError *error) {
@@ -497,11 +563,8 @@ AmStatus lower_finish_partial(Lowering *self, int32_t i, int32_t leaf, int32_t v
     for (int32_t axis = 0; axis < axes; axis++)
         if (!sbp_is_partial(state.axis[axis])) sbp_take(&state, stored, axis);
     const IrShape *shape = rules_leaf(&self->module->instructions[i].shape, leaf);
-    IrShape wide = widened(shape);
-    bool is_wide = self->program->values[value].shape.type != shape->type;
-    TRY(box_value(self, i, is_wide ? LOWERED_WIDE : leaf, is_wide ? &wide : shape, value, state, &value,
-                  error));
-    return is_wide ? emit_rounding(self, i, value, error) : AM_OK;
+    if (self->states[value].leaf == LOWERED_WIDE) return finish_wide(self, i, value, state, error);
+    return box_value(self, i, leaf, shape, value, state, &value, error);
 }
 
 static AmStatus lower_instruction(Lowering *self, int32_t i, AmError *error) {

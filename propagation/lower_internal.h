@@ -16,11 +16,14 @@
 #define LOWERED_HELPER (-4)
 
 /* Sums over devices are in f32 for products of 16-bit types: the partial
- * product is made in f32, added in f32 and rounded once, as on one device. Such
- * a product is finished where it arises. */
+ * product is made in f32, added in f32 and rounded once, as on one device. What
+ * carries such parts (linearity_carries_wide()) is made in f32 as well, and is rounded where
+ * it is finished. */
+static inline bool lower_is_half(const IrInstruction *instruction) {
+    return instruction->shape.type == DTYPE_BF16 || instruction->shape.type == DTYPE_F16;
+}
 static inline bool lower_is_half_product(const IrInstruction *instruction) {
-    return instruction->opcode == IR_DOT &&
-           (instruction->shape.type == DTYPE_BF16 || instruction->shape.type == DTYPE_F16);
+    return instruction->opcode == IR_DOT && lower_is_half(instruction);
 }
 
 /* A value that is boxed anew for every pass is used again in the same pass until

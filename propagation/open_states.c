@@ -45,6 +45,7 @@ typedef struct OpenValue {
     double pending;              /* of having it partial; < 0: it is not */
     double finished;    /* of finishing all partial sums in it if everything open is whole; < 0: none */
     bool carries_whole; /* and it is best finished here then */
+    bool is_wide;       /* what is pending, or made partial, has elements of twice the size */
     bool left;          /* its user takes it partial */
     double change;      /* of a part: what the chosen states cost less what leaving it whole does */
 } OpenValue;
@@ -69,6 +70,20 @@ static double move(const Opening *self, Sbp have, Sbp want, double bytes) {
     if (have == want || have == SBP_B || sbp_is_partial(want)) return 0;
     if (sbp_is_partial(have)) return (want == SBP_B ? 2 : 1) * (n - 1) / n * bytes;
     return want == SBP_B ? (n - 1) / n * bytes : (n - 1) / (n * n) * bytes;
+}
+
+/* What finishing a partial sum costs. */
+static double finish(const Opening *self, const OpenValue *value, Sbp want) {
+    double bytes = self->choices->bytes[value->instruction], n = self->parts;
+    if (value->is_wide && !sbp_is_partial(want)) /* added up in parts, gathered as halves */
+        return (want == SBP_B ? 3 : 2) * (n - 1) / n * bytes;
+    return move(self, sbp_partial(SBP_ADD), want, bytes);
+}
+
+/* What it costs to have in state `want` what is made in state `made`. */
+static double made_to(const Opening *self, const OpenValue *value, Sbp made, Sbp want) {
+    return sbp_is_partial(made) ? finish(self, value, want)
+                                : move(self, made, want, self->choices->bytes[value->instruction]);
 }
 
 static uint8_t bit_of(Sbp sbp) {
@@ -242,16 +257,17 @@ static bool are_whole(const Opening *self, int32_t i, uint32_t whole) {
 static void weigh_pending(const Opening *self, OpenValue *value) {
     int32_t i = value->instruction;
     const IrInstruction *instruction = &self->context->canonical->instructions[i];
-    double finish = move(self, sbp_partial(SBP_ADD), SBP_B, self->choices->bytes[i]);
     if (!value->is_operator) {
-        if (!sbp_is_partial(value->made) || lower_is_half_product(instruction)) return;
+        if (!sbp_is_partial(value->made)) return;
+        value->is_wide = lower_is_half_product(instruction);
         value->pending = 0;
-        value->finished = finish;
+        value->finished = finish(self, value, SBP_B);
         value->reduction = sbp_reduction(value->made);
         return;
     }
     Linearity linearity = (Linearity)self->choices->linearity[i];
     if (linearity == LINEARITY_NONE) return;
+    bool is_wide = false;
     double above = 0, pending = 0;
     uint32_t partial = 0, whole = 0;
     SbpReduction reduction = SBP_REDUCTION_COUNT;
@@ -263,11 +279,12 @@ static void weigh_pending(const Opening *self, OpenValue *value) {
         partial |= 1u << k;
         above += operand->finished;
         pending += operand->pending;
+        is_wide |= operand->is_wide;
     }
     if (!partial) return;
     uint32_t beside = linearity_beside(instruction, partial, reduction);
-    if (!linearity_carries(self->context->canonical, instruction, linearity, partial | beside, &reduction,
-                           &whole))
+    if (!(is_wide ? linearity_carries_wide : linearity_carries)(
+            self->context->canonical, instruction, linearity, partial | beside, &reduction, &whole))
         return;
     if (!are_whole(self, i, whole)) return;
     for (int32_t k = 0; beside >> k; k++)
@@ -276,21 +293,22 @@ static void weigh_pending(const Opening *self, OpenValue *value) {
     value->partial = partial;
     value->beside = beside;
     value->reduction = reduction;
-    value->carries_whole = finish < above;
-    value->finished = finish < above ? finish : above;
+    value->is_wide = is_wide && lower_is_half(instruction);
+    double here = finish(self, value, SBP_B);
+    value->carries_whole = here < above;
+    value->finished = here < above ? here : above;
 }
 
 static void weigh(Opening *self, OpenValue *value) {
     int32_t i = value->instruction, operands = operand_count(self, i);
-    double bytes = self->choices->bytes[i];
     weigh_pending(self, value);
     for (int32_t s = 0; value->states >> s; s++) {
         if (!(value->states >> s & 1)) continue;
         double *least = &value->least[s];
-        *least = value->is_operator ? 0 : move(self, value->made, (Sbp)s, bytes);
+        *least = value->is_operator ? 0 : made_to(self, value, value->made, (Sbp)s);
         for (int32_t k = 0; value->is_operator && k < operands; k++)
             *least += cost_of_operand(self, operand_of(self, i, k), need_of(self, i, k, (Sbp)s));
-        double carried = value->pending + move(self, sbp_partial(SBP_ADD), (Sbp)s, bytes);
+        double carried = value->pending + finish(self, value, (Sbp)s);
         if (!value->is_operator || value->pending < 0 || carried >= *least) continue;
         *least = carried;
         value->carried |= bit_of((Sbp)s);
@@ -372,7 +390,7 @@ static double own_cost(const Opening *self, const OpenValue *value, Sbp state, b
     double total = 0;
     if (!value->left) {
         total = cost_of_needs(self, i, state);
-        if (!value->is_operator || carries) total += move(self, made, state, self->choices->bytes[i]);
+        if (!value->is_operator || carries) total += made_to(self, value, made, state);
     }
     for (int32_t k = 0; value->is_operator && !carries && k < operand_count(self, i); k++)
         if (!value_of(self, operand_of(self, i, k)))

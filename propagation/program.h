@@ -151,6 +151,9 @@ typedef struct ProgramInstruction {
     const ProgramTurns *turns; /* while: those of other loops alternate with its own; or NULL */
     const ProgramShard *shard;
     const ProgramCollective *collective;
+    /* An all_gather of what no sum, product or loop needs: a gradient that was added up in shards. Set by
+     * program_reduce_early. */
+    bool gathers_late;
     const ProgramTransfer *transfer;
 } ProgramInstruction;
 

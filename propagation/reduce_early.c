@@ -8,7 +8,8 @@
  *   sum, product or loop needs       or nothing else is left
  *   (updates)
  *
- * and all else keeps its order. Large sums are waited for at once. Gradients that wait for their updates fill
+ * and all else keeps its order. What gathers a gradient that was added up in shards begins as early
+ * and is waited for as late. Large sums are waited for at once. Gradients that wait for their updates fill
  * no more memory than these sums have, and what the weight gradients are made of dies earlier.
  */
 #include "propagation/reduce_early.h"
@@ -21,7 +22,7 @@
 typedef enum Urgency { FOR_SUM, IN_ORDER, URGENCIES } Urgency;
 
 typedef struct Scheduler {
-    const Program *program;
+    Program *program;
     ProgramGraph graph;
     bool *leads;      /* [instruction]: it is a sum, a product or a loop, or one of these needs it */
     bool *is_for_sum; /* [instruction]: a sum, or needed by nothing else */
@@ -34,7 +35,7 @@ typedef struct Scheduler {
     int32_t *order, placed;
 } Scheduler;
 
-static bool reduces(const ProgramInstruction *instruction) {
+bool program_reduces(const ProgramInstruction *instruction) {
     return instruction->kind == PROGRAM_COLLECTIVE &&
            (instruction->collective->kind == PROGRAM_ALL_REDUCE ||
             instruction->collective->kind == PROGRAM_REDUCE_SCATTER);
@@ -42,9 +43,14 @@ static bool reduces(const ProgramInstruction *instruction) {
 
 bool program_reduces_beside(const Program *program, const ProgramInstruction *instruction) {
     int64_t bytes = 0;
-    for (int32_t k = 0; reduces(instruction) && k < instruction->operand_count; k++)
+    bool may_be = program_reduces(instruction) || instruction->gathers_late;
+    for (int32_t k = 0; may_be && k < instruction->operand_count; k++)
         bytes += program_even_bytes(program, &program->values[instruction->operands[k]]);
-    return reduces(instruction) && bytes <= REDUCE_EARLY_BYTES;
+    return may_be && bytes <= REDUCE_EARLY_BYTES;
+}
+
+static bool is_gather(const ProgramInstruction *instruction) {
+    return instruction->kind == PROGRAM_COLLECTIVE && instruction->collective->kind == PROGRAM_ALL_GATHER;
 }
 
 /* What takes long: a step may not stand still before it. */
@@ -57,17 +63,18 @@ static bool is_work(const ProgramInstruction *instruction) {
 static void find_roles(Scheduler *self) {
     const ProgramGraph *graph = &self->graph;
     for (int32_t i = graph->count - 1; i >= 0; i--) {
-        const ProgramInstruction *instruction = &self->program->instructions[i];
-        self->is_beside[i] = program_reduces_beside(self->program, instruction);
-        bool is_sum = reduces(instruction), for_sum = graph->first_user[i] < graph->first_user[i + 1];
+        ProgramInstruction *instruction = &self->program->instructions[i];
+        bool is_sum = program_reduces(instruction), for_sum = graph->first_user[i] < graph->first_user[i + 1];
         self->leads[i] = is_sum || is_work(instruction);
         for (int32_t u = graph->first_user[i]; u < graph->first_user[i + 1]; u++) {
             int32_t user = graph->users[u];
             self->leads[i] |= self->leads[user];
             for_sum &= self->is_for_sum[user];
         }
+        instruction->gathers_late = is_gather(instruction) && !self->leads[i];
+        self->is_beside[i] = program_reduces_beside(self->program, instruction);
         bool has_producers = graph->first[i] < graph->first[i + 1];
-        self->is_for_sum[i] = is_sum || (for_sum && has_producers);
+        self->is_for_sum[i] = is_sum || instruction->gathers_late || (for_sum && has_producers);
         self->waiting[i] = graph->first[i + 1] - graph->first[i];
     }
 }
@@ -84,19 +91,23 @@ static bool may_wait(const Scheduler *self, int32_t i) {
     return found;
 }
 
+static void add_ready(Scheduler *self, int32_t i) {
+    ready_add(&self->ready[self->is_for_sum[i] ? FOR_SUM : IN_ORDER], i);
+}
+
 static void make_ready(Scheduler *self, int32_t i) {
     if (!self->leads[i] && may_wait(self, i)) {
         self->held[self->held_count] = i;
         self->held_until[self->held_count++] = self->sums + REDUCE_EARLY_UNDER_WAY;
         return;
     }
-    ready_add(&self->ready[self->is_for_sum[i] ? FOR_SUM : IN_ORDER], i);
+    add_ready(self, i);
 }
 
 /* The next instruction; -1: none is left. */
 static int32_t take(Scheduler *self) {
     while (self->held_first < self->held_count && self->held_until[self->held_first] <= self->sums)
-        ready_add(&self->ready[IN_ORDER], self->held[self->held_first++]);
+        add_ready(self, self->held[self->held_first++]);
     for (Urgency urgency = 0; urgency < URGENCIES; urgency++) {
         int32_t next = ready_take(&self->ready[urgency]);
         if (next >= 0) return next;
@@ -107,7 +118,7 @@ static int32_t take(Scheduler *self) {
 static void place(Scheduler *self, int32_t i) {
     const ProgramGraph *graph = &self->graph;
     self->order[self->placed++] = i;
-    self->sums += reduces(&self->program->instructions[i]);
+    self->sums += program_reduces(&self->program->instructions[i]);
     for (int32_t u = graph->first_user[i]; u < graph->first_user[i + 1]; u++)
         if (--self->waiting[graph->users[u]] == 0) make_ready(self, graph->users[u]);
 }
@@ -115,7 +126,7 @@ static void place(Scheduler *self, int32_t i) {
 AmStatus program_reduce_early(Program *program, AmError *error) {
     Arena *arena = program->arena;
     int32_t count = program->instruction_count, sums = 0;
-    for (int32_t i = 0; i < count; i++) sums += reduces(&program->instructions[i]);
+    for (int32_t i = 0; i < count; i++) sums += program_reduces(&program->instructions[i]);
     if (sums < 2) return AM_OK;
     Scheduler self = {.program = program};
     TRY(program_graph(&self.graph, program, error));

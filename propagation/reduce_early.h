@@ -10,8 +10,10 @@
 #define REDUCE_EARLY_UNDER_WAY 2
 #define REDUCE_EARLY_BYTES     ((int64_t)128 << 20)
 
-/* Whether the instruction is an all_reduce or a reduce_scatter of no more bytes: one that may be waited for
- * late. */
+/* Whether the instruction is an all_reduce or a reduce_scatter. */
+bool program_reduces(const ProgramInstruction *instruction);
+/* Whether it is one of no more bytes, or gathers what was added up so (gathers_late): one that may be waited
+ * for late. */
 bool program_reduces_beside(const Program *program, const ProgramInstruction *instruction);
 
 /* Orders the instructions of a program that is neither fused nor has buffers. Which order does not

@@ -10,13 +10,16 @@
 
 typedef struct CarrierCase {
     const char *name;
-    const char *types; /* of p: f32, s32, predicate; a letter each */
+    const char *types; /* of p: f32, half (bf16), s32, predicate; a letter each */
     const char *text;
 } CarrierCase;
 
 static const CarrierCase producer_cases[] = {
     {"sum", "f",
      "x = f32[<a>,<c>] parameter(0) y = f32[<c>,<b>] parameter(1) p = f32[<a>,<b>] dot(x, y),\n"
+     "  lhs_contracting_dims={1}, rhs_contracting_dims={0}\n  "},
+    {"sum of halves", "h",
+     "x = bf16[<a>,<c>] parameter(0) y = bf16[<c>,<b>] parameter(1) p = bf16[<a>,<b>] dot(x, y),\n"
      "  lhs_contracting_dims={1}, rhs_contracting_dims={0}\n  "},
     {"largest", "f",
      "x = f32[<a>,<b>,<c>] parameter(0) y = f32[] constant(-inf)\n"
@@ -52,40 +55,41 @@ enum { PRODUCER_CASE_COUNT = sizeof producer_cases / sizeof *producer_cases };
 #define ZEROS  "zero = T[] constant(0) "
 /* T stands for the type of p; parameters are numbered from 2, as if the producer had two. */
 static const CarrierCase carrier_cases[] = {
-    {"copy", "fsp", "ROOT r = T[<a>,<b>] copy(p)"},
-    {"reshape", "fsp", "ROOT r = T[<a*b>] reshape(p)"},
-    {"transpose", "fsp", "ROOT r = T[<b>,<a>] transpose(p), dimensions={1,0}"},
-    {"broadcast", "fsp", "w = T[<a>,<d>,<b>] broadcast(p), dimensions={0,2} ROOT r = T[<a>,<d>,<b>] copy(w)"},
-    {"slice", "fsp", "ROOT r = T[<a>,<b-1>] slice(p), slice={[0:<a>], [1:<b>]}"},
-    {"reverse", "fsp", "ROOT r = T[<a>,<b>] reverse(p), dimensions={0}"},
-    {"dynamic-slice", "fsp",
+    {"copy", "fhsp", "ROOT r = T[<a>,<b>] copy(p)"},
+    {"reshape", "fhsp", "ROOT r = T[<a*b>] reshape(p)"},
+    {"transpose", "fhsp", "ROOT r = T[<b>,<a>] transpose(p), dimensions={1,0}"},
+    {"broadcast", "fhsp",
+     "w = T[<a>,<d>,<b>] broadcast(p), dimensions={0,2} ROOT r = T[<a>,<d>,<b>] copy(w)"},
+    {"slice", "fhsp", "ROOT r = T[<a>,<b-1>] slice(p), slice={[0:<a>], [1:<b>]}"},
+    {"reverse", "fhsp", "ROOT r = T[<a>,<b>] reverse(p), dimensions={0}"},
+    {"dynamic-slice", "fhsp",
      "index_i = s32[] parameter(2) n = s32[] constant(0)\n"
      "  ROOT r = T[2,<b>] dynamic-slice(p, index_i, n), dynamic_slice_sizes={2,<b>}"},
-    {"gather", "fsp",
+    {"gather", "fhsp",
      "index_i = s32[<d>] parameter(2) ROOT r = T[<d>,<b>] gather(p, index_i), offset_dims={1},\n"
      "  collapsed_slice_dims={0}, start_index_map={0}, index_vector_dim=1, slice_sizes={1,<b>}"},
-    {"concatenate with itself", "fsp",
+    {"concatenate with itself", "fhsp",
      "n = T[<a>,<b>] copy(p) ROOT r = T[<2*a>,<b>] concatenate(p, n), dimensions={0}"},
-    {"concatenate", "fsp", WITH_V "ROOT r = T[<2*a>,<b>] concatenate(p, v), dimensions={0}"},
-    {"dynamic-update-slice into zeros", "fs",
+    {"concatenate", "fhsp", WITH_V "ROOT r = T[<2*a>,<b>] concatenate(p, v), dimensions={0}"},
+    {"dynamic-update-slice into zeros", "fhs",
      ZEROS "z = T[<a+2>,<b>] broadcast(zero), dimensions={} n = s32[] constant(1)\n"
            "  ROOT r = T[<a+2>,<b>] dynamic-update-slice(z, p, n, n)"},
-    {"dynamic-update-slice", "fs",
+    {"dynamic-update-slice", "fhs",
      "v = T[2,<b>] parameter(2) n = s32[] constant(0)\n"
      "  ROOT r = T[<a>,<b>] dynamic-update-slice(p, v, n, n)"},
-    {"pad with zeros", "fs", ZEROS "ROOT r = T[<a+3>,<b>] pad(p, zero), padding=1_2x0_0"},
-    {"pad", "fsp", "v = T[] parameter(2) ROOT r = T[<a+3>,<b>] pad(p, v), padding=1_2x0_0"},
-    {"select", "fs", WITH_V "c = pred[<a>,<b>] parameter(3) ROOT r = T[<a>,<b>] select(c, p, v)"},
-    {"select from zeros", "fs",
+    {"pad with zeros", "fhs", ZEROS "ROOT r = T[<a+3>,<b>] pad(p, zero), padding=1_2x0_0"},
+    {"pad", "fhsp", "v = T[] parameter(2) ROOT r = T[<a+3>,<b>] pad(p, v), padding=1_2x0_0"},
+    {"select", "fhs", WITH_V "c = pred[<a>,<b>] parameter(3) ROOT r = T[<a>,<b>] select(c, p, v)"},
+    {"select from zeros", "fhs",
      ZEROS "z = T[<a>,<b>] broadcast(zero), dimensions={} c = pred[<a>,<b>] parameter(2)\n"
            "  ROOT r = T[<a>,<b>] select(c, z, p)"},
     {"select by it", "p",
      "v = f32[<a>,<b>] parameter(2) w = f32[<a>,<b>] parameter(3) ROOT r = f32[<a>,<b>] select(p, v, w)"},
-    {"add", "fs", WITH_V "ROOT r = T[<a>,<b>] add(p, v)"},
-    {"add to itself", "fs",
+    {"add", "fhs", WITH_V "ROOT r = T[<a>,<b>] add(p, v)"},
+    {"add to itself", "fhs",
      "n = T[<a>,<b>] negate(p) m = T[<a>,<b>] add(n, p) ROOT r = T[<a>,<b>] add(m, p)"},
-    {"subtract", "fs", WITH_V "ROOT r = T[<a>,<b>] subtract(p, v)"},
-    {"maximum", "fs", WITH_V "ROOT r = T[<a>,<b>] maximum(v, p)"},
+    {"subtract", "fhs", WITH_V "ROOT r = T[<a>,<b>] subtract(p, v)"},
+    {"maximum", "fhs", WITH_V "ROOT r = T[<a>,<b>] maximum(v, p)"},
     {"minimum", "fs", WITH_V "ROOT r = T[<a>,<b>] minimum(p, v)"},
     {"and", "sp", WITH_V "ROOT r = T[<a>,<b>] and(p, v)"},
     {"or", "sp", WITH_V "ROOT r = T[<a>,<b>] or(v, p)"},
@@ -101,7 +105,7 @@ static const CarrierCase carrier_cases[] = {
     {"divide", "f",
      "n = f32[] constant(4) w = f32[<a>,<b>] broadcast(n), dimensions={} ROOT r = f32[<a>,<b>] divide(p, w)"},
     {"divide by it", "f", WITH_V "ROOT r = f32[<a>,<b>] divide(v, p)"},
-    {"multiply", "fs", WITH_V "ROOT r = T[<a>,<b>] multiply(p, v)"},
+    {"multiply", "fhs", WITH_V "ROOT r = T[<a>,<b>] multiply(p, v)"},
     {"multiply by itself", "fs", "ROOT r = T[<a>,<b>] multiply(p, p)"},
     {"dot", "f",
      "v = f32[<b>,<d>] parameter(2) ROOT r = f32[<a>,<d>] dot(p, v), lhs_contracting_dims={1},\n"
@@ -115,16 +119,20 @@ static const CarrierCase carrier_cases[] = {
     {"complex with another", "f",
      WITH_V "w = c64[<a>,<b>] complex(p, v) i = f32[<a>,<b>] real(w) ROOT r = f32[<a>,<b>] copy(i)"},
     {"convert to whole numbers", "f", "ROOT r = s32[<a>,<b>] convert(p)"},
+    {"convert from halves", "h", "ROOT r = f32[<a>,<b>] convert(p)"},
+    {"convert from halves and add", "h",
+     "w = f32[<a>,<b>] parameter(2) n = bf16[<a>,<b>] negate(p) c = f32[<a>,<b>] convert(n)\n"
+     "  s = f32[<a>,<b>] add(c, w) ROOT r = f32[<b>,<a>] transpose(s), dimensions={1,0}"},
     {"convert to halves", "fs", "ROOT r = bf16[<a>,<b>] convert(p)"},
     {"convert to bytes", "s", "ROOT r = s8[<a>,<b>] convert(p)"},
     {"convert to wide", "s", "ROOT r = s64[<a>,<b>] convert(p)"},
     {"convert to numbers", "p", "ROOT r = f32[<a>,<b>] convert(p)"},
     {"floor", "f", "ROOT r = f32[<a>,<b>] floor(p)"},
     {"sign", "fs", "ROOT r = T[<a>,<b>] sign(p)"},
-    {"negate", "fs", "ROOT r = T[<a>,<b>] negate(p)"},
+    {"negate", "fhs", "ROOT r = T[<a>,<b>] negate(p)"},
     {"not", "sp", "ROOT r = T[<a>,<b>] not(p)"},
     {"tanh", "f", "ROOT r = f32[<a>,<b>] tanh(p)"},
-    {"used twice", "fs",
+    {"used twice", "fhs",
      WITH_V "n = T[<a>,<b>] negate(p) m = T[<a>,<b>] multiply(p, v)\n"
             "  ROOT r = (T[<a>,<b>], T[<a>,<b>]) tuple(n, m)"},
 };
@@ -132,7 +140,10 @@ enum { CARRIER_CASE_COUNT = sizeof carrier_cases / sizeof *carrier_cases };
 
 /* The entry of a producer with an operator on what it makes; false where the types do not match. */
 static inline bool carrier_case_entry(char *out, const CarrierCase *producer, const CarrierCase *carrier) {
-    const char *type = producer->types[0] == 'f' ? "f32" : producer->types[0] == 's' ? "s32" : "pred";
+    const char *type = producer->types[0] == 'f'   ? "f32"
+                       : producer->types[0] == 'h' ? "bf16"
+                       : producer->types[0] == 's' ? "s32"
+                                                   : "pred";
     static const char parameter[] = "parameter(";
     if (!strchr(carrier->types, producer->types[0])) return false;
     int32_t parameters = 0;

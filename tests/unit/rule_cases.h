@@ -53,7 +53,21 @@ static const char rule_case_computations[] =
     "  one = s32[] constant(1) j = s32[] add(i, one)\n"
     "  d = f32[<b>,<c>] dot(x, y), lhs_contracting_dims={0}, rhs_contracting_dims={0}\n"
     "  h = f32[<b>,<c>] add(g, d)\n"
-    "  ROOT r = (s32[], f32[<b>,<c>], f32[<a>,<b>], f32[<a>,<c>]) tuple(j, h, x, y) }\n";
+    "  ROOT r = (s32[], f32[<b>,<c>], f32[<a>,<b>], f32[<a>,<c>]) tuple(j, h, x, y) }\n"
+
+    /* the same of halves, added up in f32 and in halves */
+    "below_halves { s = (s32[], f32[<b>,<c>], bf16[<b>,<c>], bf16[<a>,<b>], bf16[<a>,<c>]) parameter(0)\n"
+    "  i = s32[] get-tuple-element(s), index=0 n = s32[] constant(2)\n"
+    "  ROOT r = pred[] compare(i, n), direction=LT }\n"
+    "halves { s = (s32[], f32[<b>,<c>], bf16[<b>,<c>], bf16[<a>,<b>], bf16[<a>,<c>]) parameter(0)\n"
+    "  i = s32[] get-tuple-element(s), index=0 g = f32[<b>,<c>] get-tuple-element(s), index=1\n"
+    "  l = bf16[<b>,<c>] get-tuple-element(s), index=2 x = bf16[<a>,<b>] get-tuple-element(s), index=3\n"
+    "  y = bf16[<a>,<c>] get-tuple-element(s), index=4 one = s32[] constant(1) j = s32[] add(i, one)\n"
+    "  d = bf16[<b>,<c>] dot(x, y), lhs_contracting_dims={0}, rhs_contracting_dims={0}\n"
+    "  e = bf16[<b>,<c>] dot(x, y), lhs_contracting_dims={0}, rhs_contracting_dims={0}\n"
+    "  n = bf16[<b>,<c>] negate(e) w = f32[<b>,<c>] convert(d) h = f32[<b>,<c>] add(g, w)\n"
+    "  m = bf16[<b>,<c>] add(l, n)\n"
+    "  ROOT r = (s32[], f32[<b>,<c>], bf16[<b>,<c>], bf16[<a>,<b>], bf16[<a>,<c>]) tuple(j, h, m, x, y) }\n";
 
 #define X_AB  "x = f32[<a>,<b>] parameter(0) "
 #define X_ABC "x = f32[<a>,<b>,<c>] parameter(0) "
@@ -295,6 +309,22 @@ static const RuleCase rule_cases[] = {
           "  t = (s32[], f32[<b>,<c>], f32[<a>,<b>], f32[<a>,<c>]) tuple(n, g, x, y)\n"
           "  l = (s32[], f32[<b>,<c>], f32[<a>,<b>], f32[<a>,<c>]) while(t), condition=below_sum, body=sum\n"
           "  ROOT r = f32[<b>,<c>] get-tuple-element(l), index=1"},
+    {"sum of halves in a loop",
+     "x = bf16[<a>,<b>] parameter(0) y = bf16[<a>,<c>] parameter(1) n = s32[] constant(0)\n" ZERO
+     "  g = f32[<b>,<c>] broadcast(z), dimensions={} o = bf16[] constant(0)\n"
+     "  m = bf16[<b>,<c>] broadcast(o), dimensions={}\n"
+     "  t = (s32[], f32[<b>,<c>], bf16[<b>,<c>], bf16[<a>,<b>], bf16[<a>,<c>]) tuple(n, g, m, x, y)\n"
+     "  l = (s32[], f32[<b>,<c>], bf16[<b>,<c>], bf16[<a>,<b>], bf16[<a>,<c>]) while(t),\n"
+     "  condition=below_halves, body=halves u = f32[<b>,<c>] get-tuple-element(l), index=1\n"
+     "  v = bf16[<b>,<c>] get-tuple-element(l), index=2\n"
+     "  ROOT r = (f32[<b>,<c>], bf16[<b>,<c>]) tuple(u, v)"},
+    {"sums of halves",
+     "x = bf16[<a>,<c>] parameter(0) y = bf16[<c>,<b>] parameter(1) u = bf16[<a>,<d>] parameter(2)\n"
+     "  v = bf16[<d>,<b>] parameter(3) w = bf16[<b>,<a>] parameter(4)\n"
+     "  p = bf16[<a>,<b>] dot(x, y), lhs_contracting_dims={1}, rhs_contracting_dims={0}\n"
+     "  q = bf16[<a>,<b>] dot(u, v), lhs_contracting_dims={1}, rhs_contracting_dims={0}\n"
+     "  s = bf16[<a>,<b>] subtract(p, q) t = bf16[<b>,<a>] transpose(s), dimensions={1,0}\n"
+     "  n = bf16[<b>,<a>] add(w, t) m = bf16[<b*a>] reshape(n) ROOT r = f32[<b*a>] convert(m)"},
     {"call", X_AB "c = f32[<a>,<b>] call(x), to_apply=negative ROOT r = f32[<a>,<b>] multiply(c, x)"},
     /* partial sums that go on */
     {"sum of products",

@@ -272,62 +272,115 @@ static void test_state_is_read_once(void **state) {
     plan_context_free(context);
 }
 
-/* A product of bf16 over a split contracted dimension is partial, added and
- * only then rounded: three types in a row. */
-static void test_half_products_are_added_in_f32(void **state) {
-    (void)state;
-    AmError error = {0};
+typedef struct HalfCase {
+    Arena arena;
     PlanContext *context;
-    AmStatus status =
-        plan_context_read(&context, SOURCE_DIR "/tests/text/half_product.hlo.txt", NULL, &error);
+    const Program *program;
+} HalfCase;
+
+/* A module whose products contract dimension 1 of parameter a, which the mesh splits. */
+static void open_half_case(HalfCase *self, const char *name, const char *mesh) {
+    AmError error = {0};
+    char path[512];
+    snprintf(path, sizeof path, SOURCE_DIR "/tests/text/%s.hlo.txt", name);
+    *self = (HalfCase){0};
+    AmStatus status = plan_context_read(&self->context, path, NULL, &error);
     if (status != AM_OK) fail_msg("%s", error.text);
-    Arena arena = {0};
     PlanStage stage;
-    start_stage(&stage, &arena, context, "model=2");
-    stage.lists[0].entries[stage.lists[0].count++].class_index = class_of(context, "a", 1);
-    const Program *program = lower(context, &arena, &stage, 0);
-    const ProgramInstruction *product = NULL;
-    for (int32_t i = 0; i < program->instruction_count; i++)
-        if (program->instructions[i].opcode == IR_DOT) product = &program->instructions[i];
-    assert_non_null(product);
-    const ProgramInstruction *sum = product + 1, *rounding = product + 2;
-    assert_int_equal(program->values[product->first_result].shape.type, DTYPE_F32);
-    assert_int_equal(sum->kind, PROGRAM_COLLECTIVE);
-    assert_int_equal(program->values[sum->first_result].shape.type, DTYPE_F32);
-    assert_int_equal(rounding->opcode, IR_CONVERT);
-    assert_int_equal(program->values[rounding->first_result].shape.type, DTYPE_BF16);
-    arena_free(&arena);
-    plan_context_free(context);
+    start_stage(&stage, &self->arena, self->context, mesh);
+    stage.lists[0].entries[stage.lists[0].count++].class_index = class_of(self->context, "a", 1);
+    self->program = lower(self->context, &self->arena, &stage, 0);
 }
 
-/* A sum of two such products could be finished once, at the sum, but not rounded as on one device:
- * both are finished where they arise. */
-static void test_sums_of_half_products_are_not_carried(void **state) {
+static void close_half_case(HalfCase *self) {
+    arena_free(&self->arena);
+    plan_context_free(self->context);
+}
+
+static Dtype type_of(const Program *program, int32_t i) {
+    return program->values[program->instructions[i].first_result].shape.type;
+}
+
+static void check_collective(const Program *program, int32_t i, ProgramCollectiveKind kind, Dtype type) {
+    assert_int_equal(program->instructions[i].kind, PROGRAM_COLLECTIVE);
+    assert_int_equal(program->instructions[i].collective->kind, kind);
+    assert_int_equal(type_of(program, i), type);
+}
+
+static int32_t find_opcode(const Program *program, IrOpcode opcode) {
+    for (int32_t i = 0; i < program->instruction_count; i++)
+        if (program->instructions[i].kind == PROGRAM_COMPUTE && program->instructions[i].opcode == opcode)
+            return i;
+    return -1;
+}
+
+/* A product of bf16 over a split contracted dimension is partial, added up in f32 and only then rounded: in
+ * parts, so that halves are gathered, and whole where no dimension divides. */
+static void test_half_products_are_added_in_f32(void **state) {
     (void)state;
-    AmError error = {0};
-    PlanContext *context;
-    AmStatus status =
-        plan_context_read(&context, SOURCE_DIR "/tests/text/half_products_added.hlo.txt", NULL, &error);
-    if (status != AM_OK) fail_msg("%s", error.text);
-    Arena arena = {0};
-    PlanStage stage;
-    start_stage(&stage, &arena, context, "model=2");
-    stage.lists[0].entries[stage.lists[0].count++].class_index = class_of(context, "a", 1);
-    const Program *program = lower(context, &arena, &stage, 0);
-    int32_t roundings = 0;
+    HalfCase self;
+    open_half_case(&self, "half_product", "model=2");
+    int32_t product = find_opcode(self.program, IR_DOT);
+    assert_int_equal(type_of(self.program, product), DTYPE_F32);
+    check_collective(self.program, product + 1, PROGRAM_REDUCE_SCATTER, DTYPE_F32);
+    assert_int_equal(self.program->instructions[product + 2].opcode, IR_CONVERT);
+    assert_int_equal(type_of(self.program, product + 2), DTYPE_BF16);
+    check_collective(self.program, product + 3, PROGRAM_ALL_GATHER, DTYPE_BF16);
+    close_half_case(&self);
+    open_half_case(&self, "half_product", "model=3");
+    product = find_opcode(self.program, IR_DOT);
+    assert_int_equal(type_of(self.program, product), DTYPE_F32);
+    check_collective(self.program, product + 1, PROGRAM_ALL_REDUCE, DTYPE_F32);
+    assert_int_equal(self.program->instructions[product + 2].opcode, IR_CONVERT);
+    assert_int_equal(type_of(self.program, product + 2), DTYPE_BF16);
+    close_half_case(&self);
+}
+
+/* A sum of such products is made in f32 of their parts, finished once and rounded once. */
+static void test_sums_of_half_products_are_rounded_once(void **state) {
+    (void)state;
+    HalfCase self;
+    open_half_case(&self, "half_products_added", "model=2");
+    const Program *program = self.program;
+    int32_t roundings = 0, collectives = 0, sum = find_opcode(program, IR_ADD);
+    for (int32_t i = 0; i < program->instruction_count; i++) {
+        roundings += program->instructions[i].opcode == IR_CONVERT;
+        collectives += program->instructions[i].kind == PROGRAM_COLLECTIVE;
+    }
+    for (int32_t k = 0; k < 2; k++) {
+        const ProgramValue *operand = &program->values[program->instructions[sum].operands[k]];
+        assert_int_equal(operand->shape.type, DTYPE_F32);
+        assert_true(sbp_has_partial(operand->state));
+    }
+    assert_int_equal(type_of(program, sum), DTYPE_F32);
+    check_collective(program, sum + 1, PROGRAM_REDUCE_SCATTER, DTYPE_F32);
+    check_collective(program, sum + 3, PROGRAM_ALL_GATHER, DTYPE_BF16);
+    assert_int_equal(roundings, 1);
+    assert_int_equal(collectives, 2);
+    close_half_case(&self);
+}
+
+/* What such sums pass is made in f32 throughout, what is added beside them included, and moved once. */
+static void test_sums_of_half_products_go_on_in_f32(void **state) {
+    (void)state;
+    HalfCase self;
+    open_half_case(&self, "half_products_carried", "model=2");
+    const Program *program = self.program;
+    int32_t sums = 0, collectives = 0;
     for (int32_t i = 0; i < program->instruction_count; i++) {
         const ProgramInstruction *instruction = &program->instructions[i];
-        if (instruction->opcode == IR_CONVERT) roundings++;
-        if (instruction->opcode != IR_ADD) continue;
+        collectives += instruction->kind == PROGRAM_COLLECTIVE;
+        if (instruction->opcode != IR_ADD && instruction->opcode != IR_SUBTRACT) continue;
+        sums++;
         for (int32_t k = 0; k < 2; k++) {
             const ProgramValue *operand = &program->values[instruction->operands[k]];
-            assert_int_equal(operand->shape.type, DTYPE_BF16);
-            assert_false(sbp_has_partial(operand->state));
+            assert_int_equal(operand->shape.type, DTYPE_F32);
+            assert_true(sbp_has_partial(operand->state));
         }
     }
-    assert_int_equal(roundings, 2);
-    arena_free(&arena);
-    plan_context_free(context);
+    assert_int_equal(sums, 2);
+    assert_int_equal(collectives, 2);
+    close_half_case(&self);
 }
 
 /* A merged collective shows every result's shape, a scalar its value, a reduction its operator. */
@@ -376,7 +429,8 @@ int main(void) {
         cmocka_unit_test(test_devices_run_the_same_instructions),
         cmocka_unit_test(test_buffers_do_not_overlap),
         cmocka_unit_test(test_half_products_are_added_in_f32),
-        cmocka_unit_test(test_sums_of_half_products_are_not_carried),
+        cmocka_unit_test(test_sums_of_half_products_are_rounded_once),
+        cmocka_unit_test(test_sums_of_half_products_go_on_in_f32),
         cmocka_unit_test(test_no_transpose_after_a_sum),
         cmocka_unit_test(test_state_is_read_once),
         cmocka_unit_test(test_temporaries_share_memory),
