@@ -17,18 +17,19 @@
 
 #include "base/parallel.h"
 #include "cost/additive.h"
-#include "cost/collective.h"
+#include "planners/border_loss.h"
 #include "planners/bound_work.h"
+#include "planners/pipeline_paths.h"
 #include "propagation/micro_batches.h"
 
-enum { MOST_STAGES = 64, MOST_WIDTHS = 31, MOST_NUMBERS = 17, MOST_DEVICES = 256, MOST_CLASSES = 4096 };
-enum { FORWARD, BACKWARD, PASSES };
+enum { MOST_STAGES = 64, MOST_WIDTHS = 31, MOST_DEVICES = 256 };
 enum { HALVINGS = 16, MOST_SETS = 7 };
 
 /* Of one item or several. */
 typedef struct DifferentWork {
     OperatorWork work;
     double seconds; /* where that is not run */
+    double sum_bytes;
 } DifferentWork;
 
 /* Groups that are alike. */
@@ -36,7 +37,6 @@ typedef struct GroupClass {
     uint64_t signature;
     int32_t count;
     int32_t first_part, part_count; /* in Bounding.parts */
-    double weight_bytes;
 } GroupClass;
 
 /* An item of a group: one of the different works. */
@@ -46,21 +46,17 @@ typedef struct GroupPart {
     BoundOrder order;
 } GroupPart;
 
-/* A class that may lie across a border of a pass's spine. */
-typedef struct Crossing {
-    int32_t pass, border, class;
-} Crossing;
+/* Where groups may lie across borders of a pass's spine. */
+typedef struct Crossings {
+    BorderInterval *intervals;
+    int32_t *classes; /* of each */
+    int32_t count, interval_capacity, class_capacity;
+} Crossings;
 
-/* What stages of one width take for a class in one turn; `reduce`: once, to add up its gradients. */
+/* What stages of one width take for a class in one turn. */
 typedef struct ClassSeconds {
-    double of[PASSES][BOUND_ORDERS], reduce;
+    double of[PATH_PASSES][BOUND_ORDERS];
 } ClassSeconds;
-
-typedef struct Width {
-    int32_t devices;
-    bool is_wide;           /* than any server: its gradients go between servers */
-    double reduce_per_byte; /* seconds that they take at the least; 0: not known */
-} Width;
 
 typedef struct Bounding {
     Arena *arena;
@@ -75,12 +71,10 @@ typedef struct Bounding {
     int32_t class_count;
     GroupPart *parts;
     int32_t part_count, part_capacity;
-    Crossing *crossings;
-    int32_t crossing_count, crossing_capacity;
-    Width widths[MOST_WIDTHS];
-    uint32_t wide_widths; /* bits */
+    Crossings crossings[PATH_PASSES];
+    int32_t widths[MOST_WIDTHS]; /* devices */
+    uint32_t paths;              /* bits by PathKind: those of all schedules that the space has */
     int32_t width_count, most_stages, most_borders;
-    double memory_rate; /* the best */
 } Bounding;
 
 /* ---- classes ---- */
@@ -88,9 +82,10 @@ typedef struct Bounding {
 static int32_t find_work(Bounding *self, const BoundItem *item) {
     double seconds = item->work.is_run ? 0 : item->seconds;
     for (int32_t k = 0; k < self->work_count; k++)
-        if (self->works[k].seconds == seconds && operator_work_equals(&self->works[k].work, &item->work))
+        if (self->works[k].seconds == seconds && self->works[k].sum_bytes == item->sum_bytes &&
+            operator_work_equals(&self->works[k].work, &item->work))
             return k;
-    self->works[self->work_count] = (DifferentWork){item->work, seconds};
+    self->works[self->work_count] = (DifferentWork){item->work, seconds, item->sum_bytes};
     return self->work_count++;
 }
 
@@ -101,11 +96,8 @@ static uint64_t mix(uint64_t x) {
 }
 
 /* A group's items into a class of its own, or that of a group like it. */
-static int32_t find_class(Bounding *self, const int32_t *items, int32_t count, double weight_bytes) {
-    GroupClass class = {.count = 1, .first_part = self->part_count, .weight_bytes = weight_bytes};
-    uint64_t bytes;
-    memcpy(&bytes, &weight_bytes, sizeof bytes);
-    class.signature = mix(bytes);
+static int32_t find_class(Bounding *self, const int32_t *items, int32_t count) {
+    GroupClass class = {.count = 1, .first_part = self->part_count, .part_count = count};
     for (int32_t k = 0; k < count; k++) {
         const BoundItem *item = &self->work.items[items[k]];
         GroupPart part = {find_work(self, item), item->is_backward, item->order};
@@ -114,7 +106,6 @@ static int32_t find_class(Bounding *self, const int32_t *items, int32_t count, d
         self->parts[self->part_count++] = part;
         class.signature += mix(((uint64_t)part.work * 2 + part.is_backward) * BOUND_ORDERS + part.order + 1);
     }
-    class.part_count = count;
     for (int32_t c = 0; c < self->class_count; c++)
         if (self->classes[c].signature == class.signature && self->classes[c].part_count == count) {
             self->classes[c].count++;
@@ -127,19 +118,22 @@ static int32_t find_class(Bounding *self, const int32_t *items, int32_t count, d
 
 /* Where the items of a group may lie across. */
 static void add_crossings(Bounding *self, int32_t class, const int32_t *items, int32_t count) {
-    for (int32_t pass = 0; pass < PASSES; pass++) {
-        int32_t first = INT32_MAX, end = 0;
+    for (int32_t pass = 0; pass < PATH_PASSES; pass++) {
+        Crossings *to = &self->crossings[pass];
+        BorderInterval hull = {INT32_MAX, 0};
         for (int32_t k = 0; k < count; k++) {
             const BoundItem *item = &self->work.items[items[k]];
-            if (item->order == BOUND_ANYWHERE || item->is_backward != (pass == BACKWARD)) continue;
-            if (item->after < first) first = item->after;
-            if (item->until > end) end = item->until;
+            if (item->order == BOUND_ANYWHERE || item->is_backward != (pass == PATH_BACKWARD)) continue;
+            if (item->after == item->until) continue; /* on the spine itself */
+            if (item->after < hull.first) hull.first = item->after;
+            if (item->until > hull.end) hull.end = item->until;
         }
-        for (int32_t border = first; border < end; border++) {
-            ARENA_RESERVE(self->arena, self->crossings, self->crossing_count, self->crossing_capacity);
-            if (self->arena->failed) return;
-            self->crossings[self->crossing_count++] = (Crossing){pass, border, class};
-        }
+        if (hull.first >= hull.end) continue;
+        ARENA_RESERVE(self->arena, to->intervals, to->count, to->interval_capacity);
+        ARENA_RESERVE(self->arena, to->classes, to->count, to->class_capacity);
+        if (self->arena->failed) return;
+        to->intervals[to->count] = hull;
+        to->classes[to->count++] = class;
     }
 }
 
@@ -156,7 +150,7 @@ static AmStatus find_classes(Bounding *self, AmError *error) {
     for (int32_t k = 0; k < items; k++) {
         const BoundItem *item = &work->items[k];
         if (item->group < 0) {
-            add_crossings(self, find_class(self, &k, 1, 0), &k, 1);
+            add_crossings(self, find_class(self, &k, 1), &k, 1);
         } else {
             before[k] = last[item->group];
             last[item->group] = k;
@@ -165,72 +159,29 @@ static AmStatus find_classes(Bounding *self, AmError *error) {
     for (int32_t g = 0; g < groups; g++) {
         int32_t count = 0;
         for (int32_t k = last[g]; k >= 0; k = before[k]) members[count++] = k;
-        if (count > 0)
-            add_crossings(self, find_class(self, members, count, work->weight_bytes[g]), members, count);
+        if (count > 0) add_crossings(self, find_class(self, members, count), members, count);
     }
     return self->arena->failed ? am_fail_memory(error, items) : AM_OK;
 }
 
 /* ---- widths ---- */
 
-static int32_t largest_server(const Cluster *cluster) {
-    int32_t most = 1;
-    for (int32_t s = 0; s < cluster->server_count; s++)
-        if (cluster->servers[s].device_count > most) most = cluster->servers[s].device_count;
-    return most;
-}
-
 static void list_widths(Bounding *self) {
-    int32_t devices = self->cluster->device_count, most = largest_server(self->cluster);
+    int32_t devices = self->cluster->device_count;
     for (int32_t width = 1; width <= devices && self->width_count < MOST_WIDTHS; width++)
-        if (devices % width == 0 || (width & (width - 1)) == 0)
-            self->widths[self->width_count++] = (Width){.devices = width, .is_wide = width > most};
-    for (int32_t k = 0; k < self->width_count; k++)
-        self->wide_widths |= (uint32_t)self->widths[k].is_wide << k;
+        if (devices % width == 0 || (width & (width - 1)) == 0) self->widths[self->width_count++] = width;
     self->most_stages = self->space->most_stages < MOST_STAGES ? self->space->most_stages : MOST_STAGES;
     if (self->most_stages > devices) self->most_stages = devices;
 }
 
-static bool has_equal_servers(const Cluster *cluster) {
-    for (int32_t s = 1; s < cluster->server_count; s++)
-        if (cluster->servers[s].device_count != cluster->servers[0].device_count ||
-            cluster->servers[s].link != cluster->servers[0].link)
-            return false;
-    return true;
-}
-
-/* Seconds for each byte of a weight whose gradients a stage of this width adds up: at least a reduce-scatter
- * over the devices that share the batch, by the tensor degree at which that is quickest. */
-static AmStatus find_reduction(const Bounding *self, Width *width, AmError *error) {
-    const double many = 1e15; /* past all latencies and bends of curves */
-    int32_t most = largest_server(self->cluster), count = width->devices;
-    int32_t *devices = ARENA_ARRAY(self->arena, int32_t, count);
-    if (!devices) return am_fail_memory(error, count);
-    for (int32_t d = 0; d < count; d++) devices[d] = d;
-    width->reduce_per_byte = INFINITY;
-    for (int32_t tensor = 1; tensor <= most; tensor++) {
-        CollectivePartition partition;
-        if (count % tensor != 0) continue;
-        const Mesh mesh = {
-            .axis_count = 2,
-            .axes = {{.name = "data", .size = count / tensor}, {.name = "model", .size = tensor}},
-            .device_count = count};
-        TRY(collective_partition(&partition, self->arena, self->cluster, &mesh, devices, 1, error));
-        double seconds = 0;
-        for (int32_t g = 0; g < partition.distinct_count; g++)
-            seconds = fmax(seconds, collective_seconds(PROGRAM_REDUCE_SCATTER, many, &partition.distinct[g],
-                                                       self->cluster));
-        width->reduce_per_byte = fmin(width->reduce_per_byte, seconds / many / tensor);
+/* Paths of every schedule that the space has. */
+static uint32_t paths_of(ScheduleKind schedule) {
+    switch (schedule) {
+    case SCHEDULE_GPIPE:
+    case SCHEDULE_1F1B: return 1u << PATH_WORK | 1u << PATH_TURNS | 1u << PATH_LAST;
+    case SCHEDULE_ZB_H1: return 1u << PATH_WORK | 1u << PATH_WEIGHTS | 1u << PATH_STAYS;
+    default: return 1u << PATH_WORK;
     }
-    return AM_OK;
-}
-
-static AmStatus find_widths(Bounding *self, AmError *error) {
-    list_widths(self);
-    for (int32_t k = 0; k < self->width_count; k++)
-        if (self->widths[k].is_wide && !self->space->any_lists && has_equal_servers(self->cluster))
-            TRY(find_reduction(self, &self->widths[k], error));
-    return AM_OK;
 }
 
 /* ---- one number of micro-batches ---- */
@@ -242,48 +193,50 @@ typedef struct Turn {
     double least;          /* over all numbers of stages */
     ClassSeconds *seconds; /* [class * width_count + width] */
     ClassSeconds all[MOST_WIDTHS];
-    bool is_possible[MOST_WIDTHS];
     AmStatus status;
     AmError error;
     Arena arena;
 } Turn;
 
+typedef struct TurnScratch {
+    double *lost;         /* [class * PATH_PASSES + pass] where it lies across a border */
+    double *of_intervals; /* of the crossings of a pass */
+    BorderLoss losses[PATH_PASSES];
+} TurnScratch;
+
 static void fill_class(Turn *self, int32_t c, int32_t w, const double *of_works) {
     const Bounding *of = self->of;
     const GroupClass *class = &of->classes[c];
-    double devices = of->widths[w].devices;
     ClassSeconds *seconds = &self->seconds[c * of->width_count + w];
     for (int32_t k = class->first_part; k < class->first_part + class->part_count; k++) {
         const GroupPart *part = &of->parts[k];
         seconds->of[part->is_backward][part->order] += of_works[part->work];
     }
-    /* Sums of gradients are read, added to and written in every turn. */
-    if (self->micro_batches > 1)
-        seconds->of[BACKWARD][BOUND_BEHIND] += 3 * class->weight_bytes / devices / of->memory_rate;
-    seconds->reduce = class->weight_bytes * of->widths[w].reduce_per_byte;
-    for (int32_t pass = 0; pass < PASSES; pass++)
+    for (int32_t pass = 0; pass < PATH_PASSES; pass++)
         for (int32_t order = 0; order < BOUND_ORDERS; order++)
             self->all[w].of[pass][order] += class->count * seconds->of[pass][order];
+}
+
+/* Seconds of a device's part of one turn. A sum over the batch is read and written in every turn, wherever it
+ * is added up. */
+static double part_seconds(const Turn *self, const DifferentWork *whole, int32_t devices) {
+    double parts = (double)devices * self->micro_batches;
+    OperatorWork part = whole->work;
+    if (!part.is_run) return whole->seconds / parts;
+    part.flops /= parts;
+    part.bytes /= parts;
+    if (self->micro_batches > 1) part.bytes += whole->sum_bytes * (2 - 1.0 / self->micro_batches) / devices;
+    return operator_seconds(&part, self->of->type);
 }
 
 static AmStatus fill_turn(Turn *self, AmError *error) {
     const Bounding *of = self->of;
     double *of_works = ARENA_ARRAY(&self->arena, double, of->work_count + 1);
-    int32_t most = largest_server(of->cluster);
-    int64_t batch = micro_batches_limit(of->whole);
     self->seconds = ARENA_ARRAY(&self->arena, ClassSeconds, of->class_count * of->width_count);
     if (self->arena.failed) return am_fail_memory(error, of->class_count);
     for (int32_t w = 0; w < of->width_count; w++) {
-        int32_t devices = of->widths[w].devices, data = (devices + most - 1) / most;
-        self->is_possible[w] = of->space->any_lists || devices == 1 || self->micro_batches == 1 ||
-                               (int64_t)data * self->micro_batches <= batch;
-        for (int32_t k = 0; k < of->work_count; k++) {
-            double parts = (double)devices * self->micro_batches;
-            OperatorWork part = of->works[k].work;
-            part.flops /= parts;
-            part.bytes /= parts;
-            of_works[k] = part.is_run ? operator_seconds(&part, of->type) : of->works[k].seconds / parts;
-        }
+        for (int32_t k = 0; k < of->work_count; k++)
+            of_works[k] = part_seconds(self, &of->works[k], of->widths[w]);
         for (int32_t c = 0; c < of->class_count; c++) fill_class(self, c, w, of_works);
     }
     return AM_OK;
@@ -291,44 +244,17 @@ static AmStatus fill_turn(Turn *self, AmError *error) {
 
 /* ---- one number of stages ---- */
 
-/* What a turn counts: T is at least what all stages pass once and what stage s does in its other turns. */
-typedef enum Filling {
-    FILLS,          /* 1F1B and GPipe */
-    FILLS_FORWARDS, /* ZB-H1: what gives the weights' gradients waits */
-    FILLS_NOTHING   /* any schedule */
-} Filling;
-
-/* What counts of a turn: once, whichever stage counts, and as often as said for the stage that counts. */
-typedef struct Counts {
-    double once[PASSES][BOUND_ORDERS], more[PASSES][BOUND_ORDERS];
-    double across[PASSES][BOUND_ORDERS]; /* as `more`, of what lies across a border */
-} Counts;
-
 typedef struct Case {
     const Turn *turn;
     int32_t stages;
-    Filling filling;
-    uint32_t widths;      /* bits: those that stages may have */
-    bool has_wide;        /* stages, one at least; or none */
-    double of_reductions; /* weight of what wide stages take to add up gradients */
+    PathKind path;
+    uint32_t widths; /* bits: those that stages may have */
     bool is_usable[MOST_WIDTHS];
-    int32_t most_wide;
-    bool all_have_to;   /* widths have to be there */
-    bool by_reductions; /* and nothing else that they do */
+    bool all_have_to; /* widths have to be there */
     double weight[MOST_STAGES][MOST_WIDTHS];
-    Counts counts[MOST_STAGES];
+    double above[MOST_STAGES + 1][PATH_PASSES]; /* at least what weights of the stages before add */
+    PathCounts counts[MOST_STAGES];
 } Case;
-
-/* Turns of the forward pass before the first of the backward pass. */
-static int32_t turns_ahead(const Case *self, int32_t stage) {
-    int32_t turns = self->turn->micro_batches, behind = self->stages - stage;
-    return turns < behind ? turns : behind;
-}
-
-static bool is_allowed(const Case *self, int32_t w) {
-    bool is_listed = self->widths >> w & 1 && self->turn->is_possible[w];
-    return is_listed && (self->has_wide || !self->turn->of->widths[w].is_wide);
-}
 
 /* Widths that, with those of the other stages, add up to all devices. False: none does, or, where all have
  * to, one does not. */
@@ -340,75 +266,53 @@ static bool find_usable(Case *self) {
         bool *from = can[(s - 1) % 2], *to = can[s % 2];
         memset(to, 0, sizeof can[0]);
         for (int32_t w = 0; w < of->width_count; w++)
-            for (int32_t d = 0; is_allowed(self, w) && d + of->widths[w].devices <= devices; d++)
-                to[d + of->widths[w].devices] |= from[d];
+            for (int32_t d = 0; (self->widths >> w & 1) && d + of->widths[w] <= devices; d++)
+                to[d + of->widths[w]] |= from[d];
     }
     for (int32_t w = 0; w < of->width_count; w++) {
-        bool is_left = can[(self->stages - 1) % 2][devices - of->widths[w].devices];
-        self->is_usable[w] = is_allowed(self, w) && is_left;
+        bool is_left = can[(self->stages - 1) % 2][devices - of->widths[w]];
+        self->is_usable[w] = (self->widths >> w & 1) && is_left;
         count += self->is_usable[w];
         wanted += self->widths >> w & 1;
     }
     return count > 0 && (count == wanted || !self->all_have_to);
 }
 
-static Counts counts_of(const Case *self, int32_t stage) {
-    double turns = self->turn->micro_batches, left = turns - turns_ahead(self, stage);
-    Counts counts = {0};
-    if (self->filling == FILLS_NOTHING) {
-        for (int32_t pass = 0; pass < PASSES; pass++)
-            for (int32_t order = 0; order < BOUND_ORDERS; order++)
-                counts.more[pass][order] = counts.across[pass][order] = turns;
-        return counts;
-    }
-    counts.once[FORWARD][BOUND_BETWEEN] = 1;
-    counts.once[BACKWARD][BOUND_BETWEEN] = self->filling == FILLS;
-    for (int32_t order = 0; order < BOUND_ORDERS; order++)
-        counts.more[FORWARD][order] = counts.across[FORWARD][order] = left;
-    double last = self->filling == FILLS ? 1 : 0; /* turns that may be behind what the stage before takes */
-    counts.more[BACKWARD][BOUND_ANYWHERE] = fmax(turns - 1 - last, 0);
-    counts.more[BACKWARD][BOUND_BETWEEN] = turns - last;
-    counts.more[BACKWARD][BOUND_BEHIND] = turns - last;
-    counts.across[BACKWARD][BOUND_ANYWHERE] = fmax(turns - 1 - last, 0);
-    counts.across[BACKWARD][BOUND_BETWEEN] = turns - 1;
-    counts.across[BACKWARD][BOUND_BEHIND] = fmax(turns - 1 - last, 0);
-    return counts;
-}
-
 static double sum_counts(const double (*counts)[BOUND_ORDERS], const ClassSeconds *seconds) {
     double sum = 0;
-    for (int32_t pass = 0; pass < PASSES; pass++)
+    for (int32_t pass = 0; pass < PATH_PASSES; pass++)
         for (int32_t order = 0; order < BOUND_ORDERS; order++)
             sum += counts[pass][order] * seconds->of[pass][order];
     return sum;
 }
 
-/* Stages that can be wide at once. Where all widths have to be there, the others leave so many devices less.
- */
-static int32_t most_wide(const Case *self) {
-    const Bounding *of = self->turn->of;
-    int32_t left = of->cluster->device_count, narrowest = left;
-    for (int32_t w = 0; w < of->width_count; w++) {
-        if (!(self->widths >> w & 1)) continue;
-        if (!of->widths[w].is_wide) left -= self->all_have_to ? of->widths[w].devices : 0;
-        else if (of->widths[w].devices < narrowest) narrowest = of->widths[w].devices;
-    }
-    int32_t most = left / narrowest;
-    if (most > self->stages) most = self->stages;
-    return most > 1 ? most : 1;
+/* What stages before a class's add to its passing. */
+static double sum_above(const double above[PATH_PASSES], const ClassSeconds *seconds) {
+    double sum = 0;
+    for (int32_t pass = 0; pass < PATH_PASSES; pass++) sum += above[pass] * seconds->of[pass][BOUND_BETWEEN];
+    return sum;
+}
+
+static void set_above(Case *self, int32_t s) {
+    double least = INFINITY;
+    for (int32_t w = 0; w < self->turn->of->width_count; w++)
+        if (self->is_usable[w]) least = fmin(least, self->weight[s][w]);
+    for (int32_t pass = 0; pass < PATH_PASSES; pass++)
+        self->above[s + 1][pass] = self->above[s][pass] + least * self->counts[s].above[pass];
 }
 
 /* Weights by which all groups together would pay `each` on any stage. */
 static void set_weights(Case *self, double each) {
     const Turn *turn = self->turn;
     for (int32_t s = 0; s < self->stages; s++) {
-        const Counts *counts = &self->counts[s];
+        const PathCounts *counts = &self->counts[s];
         for (int32_t w = 0; w < turn->of->width_count; w++) {
-            double wanted = each - sum_counts(counts->once, &turn->all[w]);
-            double more = sum_counts(counts->more, &turn->all[w]);
-            if (self->by_reductions && turn->of->widths[w].is_wide) more = 0;
+            const ClassSeconds *all = &turn->all[w];
+            double wanted = each - sum_counts(counts->once, all) - sum_above(self->above[s], all);
+            double more = sum_counts(counts->more, all);
             self->weight[s][w] = more > 0 ? fmax(wanted / more, 0) : 0;
         }
+        set_above(self, s);
     }
 }
 
@@ -416,187 +320,167 @@ static void set_weights(Case *self, double each) {
 static double heaviest(const Case *self) {
     const Bounding *of = self->turn->of;
     int32_t devices = of->cluster->device_count;
-    double sums[2][2][MOST_DEVICES + 1]; /* [before, after a stage][whether one is wide][devices] */
-    for (int32_t k = 0; k < 2; k++)
-        for (int32_t d = 0; d <= devices; d++) sums[0][k][d] = k == 0 && d == 0 ? 0 : -1;
+    double sums[2][MOST_DEVICES + 1]; /* [before, after a stage][devices] */
+    for (int32_t d = 0; d <= devices; d++) sums[0][d] = d == 0 ? 0 : -1;
     for (int32_t s = 0; s < self->stages; s++) {
-        double(*from)[MOST_DEVICES + 1] = sums[s % 2], (*to)[MOST_DEVICES + 1] = sums[(s + 1) % 2];
-        for (int32_t k = 0; k < 2; k++)
-            for (int32_t d = 0; d <= devices; d++) to[k][d] = -1;
-        for (int32_t w = 0; w < of->width_count; w++) {
-            int32_t width = of->widths[w].devices;
-            for (int32_t k = 0; k < 2 && self->is_usable[w]; k++)
-                for (int32_t d = 0; d + width <= devices; d++) {
-                    double *sum = &to[of->widths[w].is_wide ? 1 : k][d + width];
-                    if (from[k][d] >= 0) *sum = fmax(*sum, from[k][d] + self->weight[s][w]);
-                }
-        }
+        double *from = sums[s % 2], *to = sums[(s + 1) % 2];
+        for (int32_t d = 0; d <= devices; d++) to[d] = -1;
+        for (int32_t w = 0; w < of->width_count; w++)
+            for (int32_t d = 0; self->is_usable[w] && d + of->widths[w] <= devices; d++)
+                if (from[d] >= 0)
+                    to[d + of->widths[w]] = fmax(to[d + of->widths[w]], from[d] + self->weight[s][w]);
     }
-    return sums[self->stages % 2][self->has_wide][devices];
+    return sums[self->stages % 2][devices];
 }
 
-/* What a class loses where it lies across a border of a pass. */
-static double lost_across(const Counts *counts, const ClassSeconds *seconds, double rest, double weight,
-                          int32_t pass) {
-    double lost = 0;
-    for (int32_t order = 0; order < BOUND_ORDERS; order++)
-        lost +=
-            seconds->of[pass][order] * (rest * counts->once[pass][order] +
-                                        weight * (counts->more[pass][order] - counts->across[pass][order]));
-    return lost;
+/* What a class pays on a stage of some width; `lost`: what it does not where it lies across a border of a
+ * pass.
+ */
+static double class_pays(const Case *self, int32_t c, int32_t s, int32_t w, double lost[PATH_PASSES]) {
+    const PathCounts *counts = &self->counts[s];
+    const Turn *turn = self->turn;
+    const ClassSeconds *seconds = &turn->seconds[c * turn->of->width_count + w];
+    double weight = self->weight[s][w], pays = 0;
+    for (int32_t pass = 0; pass < PATH_PASSES; pass++) {
+        lost[pass] = self->above[s][pass] * seconds->of[pass][BOUND_BETWEEN];
+        pays += lost[pass];
+        for (int32_t order = 0; order < BOUND_ORDERS; order++) {
+            double once = counts->once[pass][order], more = weight * counts->more[pass][order];
+            pays += (once + more) * seconds->of[pass][order];
+            lost[pass] += (once + more - weight * counts->across[pass][order]) * seconds->of[pass][order];
+        }
+    }
+    return pays;
 }
 
 /* What a class pays at the least; `lost`: how much less it may be where it lies across a border of a pass. */
-static double least_of_class(const Case *self, int32_t c, double lost[PASSES]) {
-    const Turn *turn = self->turn;
-    const Bounding *of = turn->of;
-    double rest = 1 - self->of_reductions;
-    double least[1 << PASSES] = {INFINITY, INFINITY, INFINITY,
-                                 INFINITY}; /* across borders of passes (bits) */
-    for (int32_t s = 0; s < self->stages; s++) {
-        const Counts *counts = &self->counts[s];
-        for (int32_t w = 0; w < of->width_count; w++) {
-            const ClassSeconds *seconds = &turn->seconds[c * of->width_count + w];
+static double least_of_class(const Case *self, int32_t c, double lost[PATH_PASSES]) {
+    double least[1 << PATH_PASSES] = {INFINITY, INFINITY, INFINITY, INFINITY}; /* across borders of (bits) */
+    for (int32_t s = 0; s < self->stages; s++)
+        for (int32_t w = 0; w < self->turn->of->width_count; w++) {
+            double here[PATH_PASSES], pays;
             if (!self->is_usable[w]) continue;
-            double weight = self->weight[s][w], reduction = 0;
-            if (of->widths[w].is_wide) reduction = self->of_reductions / self->most_wide * seconds->reduce;
-            double pays = rest * sum_counts(counts->once, seconds) +
-                          weight * sum_counts(counts->more, seconds) + reduction;
-            double forward = lost_across(counts, seconds, rest, weight, FORWARD);
-            double backward = lost_across(counts, seconds, rest, weight, BACKWARD);
+            pays = class_pays(self, c, s, w, here);
             least[0] = fmin(least[0], pays);
-            least[1] = fmin(least[1], pays - forward);
-            least[2] = fmin(least[2], pays - backward);
-            least[3] = fmin(least[3], pays - forward - backward);
+            least[1] = fmin(least[1], pays - here[PATH_FORWARD]);
+            least[2] = fmin(least[2], pays - here[PATH_BACKWARD]);
+            least[3] = fmin(least[3], pays - here[PATH_FORWARD] - here[PATH_BACKWARD]);
         }
-    }
-    lost[FORWARD] = least[0] - least[1];
-    lost[BACKWARD] = fmax(least[0] - least[2], least[1] - least[3]);
+    lost[PATH_FORWARD] = least[0] - least[1];
+    lost[PATH_BACKWARD] = fmax(least[0] - least[2], least[1] - least[3]);
     return least[0];
 }
 
-/* With the weights that are set. */
-static double sum_classes(const Case *self, double *across) {
-    const Bounding *of = self->turn->of;
-    double sum = 0;
-    for (int32_t c = 0; c < of->class_count; c++)
-        sum += of->classes[c].count * least_of_class(self, c, &across[PASSES * c]);
-    return sum;
-}
-
-/* The most that a border of each pass's spine may have across it. */
-static double most_across(const Bounding *of, const double *across, double *of_border) {
-    double most = 0;
-    for (int32_t pass = 0; pass < PASSES; pass++) {
-        double here = 0;
-        memset(of_border, 0, sizeof *of_border * (size_t)(of->most_borders + 1));
-        for (int32_t k = 0; k < of->crossing_count; k++) {
-            const Crossing *crossing = &of->crossings[k];
-            if (crossing->pass != pass) continue;
-            of_border[crossing->border] += across[PASSES * crossing->class + pass];
-            here = fmax(here, of_border[crossing->border]);
-        }
-        most += here;
-    }
-    return most;
-}
-
-static double bound_case(Case *self, double *across, double *of_border) {
+/* Weights by which groups pay as much as the widths that add up to all devices allow. */
+static void set_balanced_weights(Case *self) {
     const Turn *turn = self->turn;
-    double low = 0, high = 1, rest = 1 - self->of_reductions;
-    self->most_wide = most_wide(self);
-    for (int32_t k = 0; k < self->stages; k++) self->counts[k] = counts_of(self, k);
-    set_weights(self, 0);
-    if (heaviest(self) < 0) return INFINITY;
-    const double every[PASSES][BOUND_ORDERS] = {{1, 1, 1}, {1, 1, 1}};
+    const double every[PATH_PASSES][BOUND_ORDERS] = {{1, 1, 1}, {1, 1, 1}};
+    double low = 0, high = 1;
+    for (int32_t k = 0; k < self->stages; k++)
+        self->counts[k] = path_counts(self->path, self->stages, turn->micro_batches, k);
     for (int32_t w = 0; w < turn->of->width_count; w++)
         high = fmax(high, (turn->micro_batches + 1) * sum_counts(every, &turn->all[w]));
     for (int32_t k = 0; k < HALVINGS; k++) {
         double middle = (low + high) / 2;
         set_weights(self, middle);
-        if (heaviest(self) <= rest) low = middle;
+        if (heaviest(self) <= 1) low = middle;
         else high = middle;
     }
     set_weights(self, low);
-    double sum = sum_classes(self, across);
-    if (self->filling == FILLS_NOTHING) return sum;
-    return sum - (self->stages - 1) * most_across(turn->of, across, of_border);
 }
 
-/* The best over what counts, or the first that is enough: how much what wide stages take to add up gradients,
- * and whether a pipeline fills. */
-static double bound_widths(Case *self, Filling filling, double enough, double *across, double *of_border) {
-    static const struct {
-        double of_reductions;
-        bool by_reductions;
-    } tried[] = {{0.15, true}, {0.2, true}, {0.1, true}, {0.3, true}, {0.5, false}, {0.02, false}};
-    /* One stage with one turn may have any lists. */
-    bool reduces = self->has_wide && (self->stages > 1 || self->turn->micro_batches > 1);
-    double best = 0;
-    for (size_t k = 0; k < (reduces ? sizeof tried / sizeof *tried : 1) && best < enough; k++)
-        for (int32_t plain = 0; plain < 2 && best < enough; plain++) {
-            if (plain == 0 && self->stages == 1) continue;
-            self->of_reductions = reduces ? tried[k].of_reductions : 0;
-            self->by_reductions = reduces && tried[k].by_reductions;
-            self->filling = plain == 1 ? FILLS_NOTHING : filling;
-            best = fmax(best, bound_case(self, across, of_border));
+/* With the weights that are set; `lost`: of each class in each pass. */
+static double sum_classes(const Case *self, double *lost) {
+    const Bounding *of = self->turn->of;
+    double sum = 0;
+    for (int32_t c = 0; c < of->class_count; c++)
+        sum += of->classes[c].count * least_of_class(self, c, &lost[PATH_PASSES * c]);
+    return sum;
+}
+
+/* What all groups pay, less what may lie across borders: for each pass at most what S - 1 places of its spine
+ * meet, each group once, as it has one passing. Not worked out where less or more of it is of no use:
+ * `best` is known already and `enough` is enough. */
+static double bound_case(Case *self, double best, double enough, TurnScratch *scratch) {
+    const Turn *turn = self->turn;
+    double of_one = 0, of_each = 0, least = 0;
+    set_balanced_weights(self);
+    if (heaviest(self) < 0) return INFINITY;
+    double sum = sum_classes(self, scratch->lost);
+    if (self->path == PATH_WORK || sum <= best) return sum;
+    for (int32_t pass = 0; pass < PATH_PASSES; pass++) {
+        const Crossings *crossings = &turn->of->crossings[pass];
+        double all = 0;
+        for (int32_t k = 0; k < crossings->count; k++) {
+            scratch->of_intervals[k] = scratch->lost[PATH_PASSES * crossings->classes[k] + pass];
+            all += scratch->of_intervals[k];
         }
+        border_loss_weigh(&scratch->losses[pass], scratch->of_intervals);
+        double one = border_loss_of_one(&scratch->losses[pass]);
+        of_one += one;
+        of_each += fmin((self->stages - 1) * one, all);
+    }
+    if (self->stages == 1) return sum;
+    if (sum - of_one <= best || sum - of_each >= enough || self->stages == 2) return sum - of_each;
+    for (int32_t pass = 0; pass < PATH_PASSES; pass++)
+        least += border_loss_of(&scratch->losses[pass], self->stages - 1);
+    return sum - fmin(least, of_each);
+}
+
+/* The best over the paths, or the first that is enough. */
+static double bound_widths(Case *self, double enough, TurnScratch *scratch) {
+    double best = 0;
+    for (int32_t path = PATH_KINDS - 1; path >= 0 && best < enough; path--) {
+        bool is_one = path != PATH_WORK && self->stages == 1;
+        if (is_one || !(self->turn->of->paths >> path & 1)) continue;
+        self->path = (PathKind)path;
+        best = fmax(best, bound_case(self, best, enough, scratch));
+    }
     return best;
 }
 
 /* The least over all sets of widths that pipelines of so many stages can have, or `least`. Where there are
  * many widths, over all of them at once. */
-static double bound_stages(const Turn *turn, int32_t stages, Filling filling, double least, double *across,
-                           double *of_border) {
+static double bound_stages(const Turn *turn, int32_t stages, double least, TurnScratch *scratch) {
     int32_t widths = turn->of->width_count;
     uint32_t all = (1u << widths) - 1, first = widths <= MOST_SETS ? 1 : all;
-    for (uint32_t set = first; set <= all; set++)
-        for (int32_t has_wide = 0; has_wide < 2; has_wide++) {
-            Case here = {.turn = turn,
-                         .stages = stages,
-                         .widths = set,
-                         .has_wide = has_wide == 1,
-                         .all_have_to = first == 1};
-            if (first == 1 && has_wide != ((set & turn->of->wide_widths) != 0)) continue;
-            if (!find_usable(&here)) continue;
-            least = fmin(least, bound_widths(&here, filling, least, across, of_border));
-        }
+    for (uint32_t set = first; set <= all; set++) {
+        Case here = {.turn = turn, .stages = stages, .widths = set, .all_have_to = first == 1};
+        if (find_usable(&here)) least = fmin(least, bound_widths(&here, least, scratch));
+    }
     return least;
+}
+
+static AmStatus open_scratch(TurnScratch *scratch, Turn *self, AmError *error) {
+    const Bounding *of = self->of;
+    int32_t most = 0;
+    for (int32_t pass = 0; pass < PATH_PASSES; pass++) {
+        const Crossings *crossings = &of->crossings[pass];
+        if (crossings->count > most) most = crossings->count;
+        scratch->losses[pass] =
+            border_loss_create(&self->arena, crossings->intervals, crossings->count, of->most_borders);
+    }
+    scratch->lost = ARENA_ARRAY(&self->arena, double, PATH_PASSES * of->class_count);
+    scratch->of_intervals = ARENA_ARRAY(&self->arena, double, most + 1);
+    return self->arena.failed ? am_fail_memory(error, of->class_count) : AM_OK;
 }
 
 static void turn_task(void *user, int32_t k) {
     Turn *self = (Turn *)user + k;
-    const Bounding *of = self->of;
-    double *across = ARENA_ARRAY(&self->arena, double, PASSES * of->class_count);
-    double *of_border = ARENA_ARRAY(&self->arena, double, of->most_borders + 1);
-    Filling filling = of->space->schedule == SCHEDULE_1F1B || of->space->schedule == SCHEDULE_GPIPE ? FILLS
-                      : of->space->schedule == SCHEDULE_ZB_H1 ? FILLS_FORWARDS
-                                                              : FILLS_NOTHING;
+    TurnScratch scratch;
     self->least = INFINITY;
-    self->status =
-        self->arena.failed ? am_fail_memory(&self->error, of->class_count) : fill_turn(self, &self->error);
-    for (int32_t stages = 1; stages <= of->most_stages; stages++)
-        if (self->status == AM_OK)
-            self->least = bound_stages(self, stages, filling, self->least, across, of_border);
+    self->status = open_scratch(&scratch, self, &self->error);
+    if (self->status == AM_OK) self->status = fill_turn(self, &self->error);
+    for (int32_t stages = 1; stages <= self->of->most_stages && self->status == AM_OK; stages++)
+        self->least = bound_stages(self, stages, self->least, &scratch);
     arena_free(&self->arena);
 }
 
 /* ---- all of it ---- */
 
-static int32_t list_numbers(int32_t *numbers, const PlanContext *whole, const BoundSpace *space) {
-    int32_t count = 0;
-    int64_t batch = micro_batches_limit(whole);
-    if (space->micro_batches > 0) {
-        numbers[0] = space->micro_batches;
-        return 1;
-    }
-    for (int64_t m = 1; m <= MICRO_BATCHES_MOST && (m == 1 || batch % m == 0) && count < MOST_NUMBERS; m *= 2)
-        numbers[count++] = (int32_t)m;
-    return count;
-}
-
 static AmStatus bound_numbers(double *seconds, Bounding *self, AmError *error) {
-    int32_t numbers[MOST_NUMBERS], count = list_numbers(numbers, self->whole, self->space);
+    int32_t numbers[MICRO_BATCHES_MOST_NUMBERS];
+    int32_t count = micro_batches_numbers(numbers, self->whole, self->space->micro_batches);
     Turn *turns = ARENA_ARRAY(self->arena, Turn, count);
     if (!turns) return am_fail_memory(error, count);
     for (int32_t k = 0; k < count; k++) turns[k] = (Turn){.of = self, .micro_batches = numbers[k]};
@@ -615,12 +499,6 @@ static bool is_simple(const Cluster *cluster) {
     return cluster->type_count == 1 && cluster->device_count > 1 && cluster->device_count <= MOST_DEVICES;
 }
 
-static double best_memory_rate(const ClusterDeviceType *type) {
-    double best = type->memory.count > 0 ? 0 : 1;
-    for (int32_t k = 0; k < type->memory.count; k++) best = fmax(best, type->memory.fractions[k]);
-    return type->memory_bytes_per_second * best;
-}
-
 static AmStatus bound_pipelines(double *seconds, Arena *arena, const PlanContext *whole,
                                 const Cluster *cluster, const BoundSpace *space, AmError *error) {
     const ClusterDeviceType *type = cluster_device_type(cluster, 0);
@@ -629,13 +507,13 @@ static AmStatus bound_pipelines(double *seconds, Arena *arena, const PlanContext
                      .cluster = cluster,
                      .type = type,
                      .space = space,
-                     .memory_rate = best_memory_rate(type)};
+                     .paths = paths_of(space->schedule)};
     bool known;
     TRY(bound_work_find(&self.work, &known, arena, whole, cluster, 0, error));
     if (!known) return AM_OK;
     self.most_borders = self.work.spine_count[0] + self.work.spine_count[1];
     TRY(find_classes(&self, error));
-    TRY(find_widths(&self, error));
+    list_widths(&self);
     return bound_numbers(seconds, &self, error);
 }
 

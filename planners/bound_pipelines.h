@@ -7,12 +7,12 @@
 #include "planners/bound.h"
 
 /* The plans that are bounded: of one stage with one micro-batch, any lists on any mesh; else any
- * cuts, widths (powers of two, or divisors of the devices), lists inside a server, ZeRO and recomputation. */
+ * cuts, widths (powers of two, or divisors of the devices), lists, ZeRO and recomputation. */
 typedef struct BoundSpace {
     int32_t micro_batches; /* 0: any */
     int32_t most_stages;
-    ScheduleKind schedule; /* SCHEDULE_1F1B: GPipe's steps are never shorter, so that they are bounded, too */
-    bool any_lists;        /* also where a stage has several servers; else these share the batch */
+    /* GPipe's steps are bounded with those of 1F1B, and both with those of ZB-H1. */
+    ScheduleKind schedule;
 } BoundSpace;
 
 /* Over every plan of any number of stages, with any devices, meshes, lists, cuts, micro-batches,

@@ -117,7 +117,6 @@ static AmStatus find_groups(Finder *self, AmError *error) {
     int32_t count = self->context->rules->entry_count, parameters = self->roles->parameter_count;
     int32_t *readers = ARENA_ARRAY(self->arena, int32_t, parameters + 1);
     self->group_of = ARENA_ARRAY(self->arena, int32_t, parameters + 1);
-    work->weight_bytes = ARENA_ARRAY(self->arena, double, parameters + 1);
     if (self->arena->failed) return am_fail_memory(error, parameters);
     for (int32_t i = 0; i < count; i++) {
         if (!is_product(self, i) || !self->choices->live[i] || is_backward(self, i)) continue;
@@ -130,8 +129,8 @@ static AmStatus find_groups(Finder *self, AmError *error) {
     return AM_OK;
 }
 
-/* The group of a product; what the weight's gradient is summed over the batch for is noted. */
-static int32_t find_group(Finder *self, int32_t i) {
+/* The group of a product; `*is_sum`: it is the gradient of the group's weight, a sum over the batch. */
+static int32_t find_group(const Finder *self, int32_t i, bool *is_sum) {
     int32_t led = is_backward(self, i) ? self->weight[i] : NO_WEIGHT;
     for (int32_t k = 0; k < operand_count(self, i); k++) {
         int32_t weight = weight_read(self, i, k);
@@ -139,8 +138,7 @@ static int32_t find_group(Finder *self, int32_t i) {
     }
     if (led < 0 || self->group_of[led] < 0) return -1;
     const IrShape *shape = &instruction_at(self, self->roles->parameters[led].instruction)->shape;
-    if (ir_shape_elements(shape) == ir_shape_elements(&instruction_at(self, i)->shape))
-        self->work->weight_bytes[self->group_of[led]] = (double)ir_shape_bytes(shape);
+    *is_sum = ir_shape_elements(shape) == ir_shape_elements(&instruction_at(self, i)->shape);
     return self->group_of[led];
 }
 
@@ -184,6 +182,7 @@ static void place_item(const Finder *self, BoundItem *item, int32_t i) {
 static void add_item(Finder *self, const AdditiveNode *node) {
     BoundWork *work = self->work;
     int32_t i = node->instruction;
+    bool is_sum = false;
     IrOpcode opcode = instruction_at(self, i)->opcode;
     if (!node->seconds || !is_in_turns(self, i) || !has_batch(self, i)) return;
     ARENA_RESERVE(self->arena, work->items, work->item_count, work->item_capacity);
@@ -198,7 +197,8 @@ static void add_item(Finder *self, const AdditiveNode *node) {
     item->work.flops = product_flops(self, i);
     item->work.type = instruction_at(self, instruction_at(self, i)->operands[0])->shape.type;
     item->work.unit = opcode == IR_DOT ? OPERATOR_DOT : OPERATOR_CONVOLUTION;
-    item->group = find_group(self, i);
+    item->group = find_group(self, i, &is_sum);
+    if (is_sum) item->sum_bytes = (double)ir_shape_bytes(&instruction_at(self, i)->shape);
 }
 
 /* ---- spines ---- */

@@ -25,6 +25,7 @@ typedef enum BoundOrder {
 typedef struct BoundItem {
     OperatorWork work; /* of the whole batch on one device */
     double seconds;    /* or, where that is not run, what it takes there at the least */
+    double sum_bytes;  /* of its result, where that is the sum over the batch that is a weight's gradient */
     int32_t group;     /* or -1 */
     bool is_backward;
     BoundOrder order;
@@ -34,7 +35,6 @@ typedef struct BoundItem {
 typedef struct BoundWork {
     BoundItem *items;
     int32_t item_count, item_capacity, group_count;
-    double *weight_bytes;   /* [group]: of the weight whose gradient is a sum over the batch; or 0 */
     int32_t spine_count[2]; /* products, of the forward and of the backward pass */
 } BoundWork;
 

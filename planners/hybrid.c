@@ -12,9 +12,9 @@
 #include "planners/hybrid_shares.h"
 #include "planners/hybrid_stages.h"
 #include "planners/inference_guess.h"
+#include "propagation/micro_batches.h"
 
 enum {
-    MOST_NUMBERS = 17,
     MOST_FOUND = 24,
     BATCH = 2,
     LEAST_TRIES = 15,
@@ -39,7 +39,7 @@ typedef struct Hybrid {
     HybridPlans plans;
     LayerCosts *costs;
     HybridModel *model;
-    int32_t numbers[MOST_NUMBERS], number_count;
+    int32_t numbers[MICRO_BATCHES_MOST_NUMBERS], number_count;
     HybridPipeline found[MOST_FOUND];
     int32_t found_count;
     HybridTry *best;              /* of those that fit; or NULL */
@@ -83,15 +83,6 @@ static void allow_tries(Hybrid *self) {
     self->most_single_changes = self->most_changes;
     if (self->plans.options->evaluations == 0 && self->most_single_changes < LEAST_SINGLE_CHANGES)
         self->most_single_changes = LEAST_SINGLE_CHANGES;
-}
-
-static void list_numbers(Hybrid *self, int32_t wanted) {
-    if (wanted > 0) {
-        self->numbers[self->number_count++] = wanted;
-        return;
-    }
-    for (int64_t m = 1; self->costs->batch % m == 0 && self->number_count < MOST_NUMBERS; m *= 2)
-        self->numbers[self->number_count++] = (int32_t)m;
 }
 
 static bool must_stop(const Hybrid *self) {
@@ -596,7 +587,7 @@ static AmStatus search_pipelines(Hybrid *self, const MicroBatching *settings, Am
     self->costs->stop = self->stop;
     TRY(try_given(self, settings, error));
     TRY(try_first(self, settings, error));
-    list_numbers(self, settings->micro_batches);
+    self->number_count = micro_batches_numbers(self->numbers, self->costs->context, settings->micro_batches);
     TRY(try_numbers(self, self->numbers, self->number_count, self->numbers[self->number_count - 1] == 1,
                     error));
     if (settings->micro_batches == 0 && cannot_take_turns(self) && !must_stop(self)) {

@@ -221,7 +221,7 @@ AmStatus hybrid_model_open(HybridModel **model, LayerCosts *costs, const int32_t
     HybridModel *self = ARENA_ARRAY(&arena, HybridModel, 1);
     if (!self) return am_fail_memory(error, (int64_t)sizeof *self);
     *self = (HybridModel){.arena = arena, .costs = costs, .settings = *settings};
-    self->number_count = count < HYBRID_MOST_NUMBERS ? count : HYBRID_MOST_NUMBERS;
+    self->number_count = count < MICRO_BATCHES_MOST_NUMBERS ? count : MICRO_BATCHES_MOST_NUMBERS;
     if (settings->most_tables == 0) self->settings.most_tables = HYBRID_MOST_TABLES;
     memcpy(self->numbers, micro_batches, sizeof *micro_batches * (size_t)self->number_count);
     AmStatus status;

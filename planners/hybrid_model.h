@@ -4,12 +4,12 @@
 
 #include "cost/collective.h"
 #include "planners/hybrid_stages.h"
+#include "propagation/micro_batches.h"
 
 enum {
     HYBRID_MOST_PLACES = 512,
     HYBRID_MOST_CLASSES = 24,
     HYBRID_MOST_TENSORS = 6,
-    HYBRID_MOST_NUMBERS = 17,
     HYBRID_MOST_TABLES = 160,
     HYBRID_MOST_TYPES = 16
 };
@@ -26,7 +26,7 @@ struct HybridModel {
     Arena arena;
     const LayerCosts *costs;
     HybridSettings settings;
-    int32_t numbers[HYBRID_MOST_NUMBERS], number_count; /* of micro-batches */
+    int32_t numbers[MICRO_BATCHES_MOST_NUMBERS], number_count; /* of micro-batches */
     int32_t tensors[HYBRID_MOST_TENSORS], tensor_count;
     HybridPlace places[HYBRID_MOST_PLACES];
     int32_t place_count;

@@ -19,23 +19,8 @@
 #include "planners/hybrid_stages.h"
 #include "planners/paper_search.h"
 
-#define MOST_NUMBERS 17
-
 /* Instructions of a module of which a pipeline is simulated in some ten milliseconds. */
 #define QUICKLY_PRICED 10000
-
-/* 1, 2, 4, ... as far as the batch divides; or the one number asked for. */
-static int32_t list_numbers(int32_t *numbers, const PlanContext *whole, const MicroBatching *settings) {
-    int32_t count = 0;
-    int64_t batch = micro_batches_limit(whole);
-    if (settings->micro_batches > 0) {
-        numbers[0] = settings->micro_batches;
-        return 1;
-    }
-    for (int64_t m = 1; m <= MICRO_BATCHES_MOST && batch % m == 0 && count < MOST_NUMBERS; m *= 2)
-        numbers[count++] = (int32_t)m;
-    return count;
-}
 
 /* Of all numbers so far and one more; NAN: nothing is known of one of them. */
 static double least_bound(double bound, const SearchResult *found) {
@@ -55,21 +40,18 @@ static ScheduleKind weakest_schedule(const SearchOptions *options, const Plan *p
  * the schedule that the user asked for or by any; and of one stage how far it is from the best of the
  * additive model on its mesh. */
 static AmStatus prove_stages(SearchResult *result, const PlanContext *whole, const Cluster *cluster,
-                             const SearchOptions *options, const MicroBatching *settings,
-                             const PlanBound *bound, double deadline, AmError *error) {
+                             const SearchOptions *options, const MicroBatching *settings, double deadline,
+                             AmError *error) {
     Plan *plan = result->plan;
     const PlanStage *stage = &plan->stages[0];
-    PlanBound own = {NAN, NAN};
-    bool is_known = !isnan(bound->seconds);
+    PlanBound bound, own = {NAN, NAN};
     const BoundSpace space = {.micro_batches = settings->micro_batches,
                               .most_stages = plan->stage_count > HYBRID_MOST_STAGES ? plan->stage_count
                                                                                     : HYBRID_MOST_STAGES,
-                              .schedule = weakest_schedule(options, plan),
-                              .any_lists = true};
-    PlanBound filled;
-    TRY(plan_bound_pipelines(&filled, whole, cluster, &space, error));
-    double least = fmax(bound->seconds, filled.seconds);
-    plan->bound_seconds = is_known ? fmin(least, plan->predicted_step_seconds) : NAN;
+                              .schedule = weakest_schedule(options, plan)};
+    TRY(plan_bound_pipelines(&bound, whole, cluster, &space, error));
+    bool is_known = !isnan(bound.seconds);
+    plan->bound_seconds = is_known ? fmin(bound.seconds, plan->predicted_step_seconds) : NAN;
     plan->bound = is_known ? "lower" : NULL;
     bool has_time = !result->interrupted && (deadline == 0 || clock_seconds() < deadline);
     if (plan->stage_count == 1 && has_time)
@@ -82,7 +64,8 @@ static AmStatus prove_stages(SearchResult *result, const PlanContext *whole, con
 /* One search per number of micro-batches. */
 static AmStatus search_numbers(SearchResult *result, Arena *arena, PlanContext *whole, const Cluster *cluster,
                                const SearchOptions *options, const MicroBatching *settings, AmError *error) {
-    int32_t numbers[MOST_NUMBERS], count = list_numbers(numbers, whole, settings);
+    int32_t numbers[MICRO_BATCHES_MOST_NUMBERS];
+    int32_t count = micro_batches_numbers(numbers, whole, settings->micro_batches);
     SearchOptions part = *options;
     SearchResult best = {0};
     AmError first = {0};
@@ -135,10 +118,7 @@ static AmStatus search_numbers(SearchResult *result, Arena *arena, PlanContext *
     result->evaluations = evaluations;
     result->search_seconds = seconds;
     bool is_proved = result->plan->stage_count > 1 && !options->no_proof;
-    if (!is_proved) return AM_OK;
-    PlanBound of_work;
-    TRY(plan_bound_of_work(&of_work, whole, cluster, error));
-    return prove_stages(result, whole, cluster, options, settings, &of_work, 0, error);
+    return is_proved ? prove_stages(result, whole, cluster, options, settings, 0, error) : AM_OK;
 }
 
 /* A recipe of several stages with one number of micro-batches, quoted, and taken where it is the quicker
@@ -268,13 +248,9 @@ static AmStatus search_one_stage(SearchResult *result, Arena *arena, PlanContext
 static AmStatus search_stages(SearchResult *result, Arena *arena, PlanContext *whole, const Cluster *cluster,
                               const SearchOptions *options, const MicroBatching *settings, AmError *error) {
     AmError refusal = {0};
-    PlanBound bound = {NAN, NAN};
     double start = clock_seconds(), deadline = options->seconds > 0 ? start + options->seconds : 0;
-    SearchOptions rest = *options;
     *result = (SearchResult){.model_gap = NAN};
-    if (!options->no_proof) TRY(plan_bound_of_work(&bound, whole, cluster, error));
-    if (deadline > 0) rest.seconds = fmax(deadline - clock_seconds(), 1e-3);
-    AmStatus status = hybrid_search(result, arena, whole, cluster, &rest, settings, &refusal);
+    AmStatus status = hybrid_search(result, arena, whole, cluster, options, settings, &refusal);
     for (int32_t e = 0; e < EXPERT_COUNT && status == AM_ERROR_INFEASIBLE; e++)
         result->experts[e] = (ExpertResult){NAN, "it does not fit"};
     if (status == AM_OK || status == AM_ERROR_INFEASIBLE) {
@@ -294,8 +270,7 @@ static AmStatus search_stages(SearchResult *result, Arena *arena, PlanContext *w
         result->experts[EXPERT_EVEN_PIPELINE].reason = "not priced here: --expert even_pipeline does";
         result->experts[EXPERT_MEGATRON_3D].reason = "not priced here: --expert megatron_3d does";
     }
-    if (!options->no_proof)
-        TRY(prove_stages(result, whole, cluster, options, settings, &bound, deadline, error));
+    if (!options->no_proof) TRY(prove_stages(result, whole, cluster, options, settings, deadline, error));
     result->search_seconds = clock_seconds() - start;
     return AM_OK;
 }

@@ -16,7 +16,6 @@
 #include "propagation/interleave.h"
 #include "propagation/micro_batches.h"
 
-#define MOST_NUMBERS 17 /* of micro-batches */
 #define MOST_TENSORS 64 /* tensor degrees */
 
 /* What Megatron-LM splits over a number of devices. */
@@ -63,7 +62,7 @@ typedef struct Sweeping {
     const SweepOptions *options;
     int64_t batch;
     SweepCuts *cuts; /* [STAGES_MOST + 1], by number of stages */
-    SweepContext contexts[2 * MOST_NUMBERS];
+    SweepContext contexts[2 * MICRO_BATCHES_MOST_NUMBERS];
     int32_t context_count;
     int32_t tensor_sizes[MOST_TENSORS], tensor_count;
     SweepTask *tasks;
@@ -130,12 +129,10 @@ static void add_contexts(Sweeping *self, int32_t micro_batches) {
             (SweepContext){.micro_batches = micro_batches, .has_stages = k == 1};
 }
 
-/* 1, 2, 4, ... as far as the batch divides, or the one number asked for. */
 static void list_contexts(Sweeping *self) {
-    int32_t one = self->options->micro_batches;
-    if (one > 0) add_contexts(self, one);
-    for (int64_t m = 1; one == 0 && self->batch % m == 0 && self->context_count < 2 * MOST_NUMBERS; m *= 2)
-        add_contexts(self, (int32_t)m);
+    int32_t numbers[MICRO_BATCHES_MOST_NUMBERS];
+    int32_t count = micro_batches_numbers(numbers, self->whole, self->options->micro_batches);
+    for (int32_t k = 0; k < count; k++) add_contexts(self, numbers[k]);
 }
 
 static AmStatus find_cuts(Sweeping *self, AmError *error) {

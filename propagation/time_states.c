@@ -363,6 +363,18 @@ int64_t micro_batches_limit(const PlanContext *context) {
     return size > 0 ? size : 1;
 }
 
+int32_t micro_batches_numbers(int32_t numbers[MICRO_BATCHES_MOST_NUMBERS], const PlanContext *context,
+                              int32_t asked) {
+    int64_t batch = micro_batches_limit(context);
+    int32_t count = 1;
+    numbers[0] = asked > 0 ? asked : 1;
+    if (asked > 0) return count;
+    for (int64_t m = 2; m <= MICRO_BATCHES_MOST && batch % m == 0 && count < MICRO_BATCHES_MOST_NUMBERS;
+         m *= 2)
+        numbers[count++] = (int32_t)m;
+    return count;
+}
+
 /* Data inputs are split along the batch class; where that has no name, along their first dimension. */
 static AmStatus split_data(TimeAxis *self, AmError *error) {
     const PlanContext *context = self->context;

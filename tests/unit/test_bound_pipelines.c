@@ -33,8 +33,7 @@ static void note_try(void *user, const char *line) {
 }
 
 static double bound_of(const PlanContext *context, const Cluster *cluster, int32_t turns, ScheduleKind kind) {
-    const BoundSpace space = {
-        .micro_batches = turns, .most_stages = HYBRID_MOST_STAGES, .schedule = kind, .any_lists = true};
+    const BoundSpace space = {.micro_batches = turns, .most_stages = HYBRID_MOST_STAGES, .schedule = kind};
     PlanBound bound;
     AmError error = {0};
     assert_int_equal(plan_bound_pipelines(&bound, context, cluster, &space, &error), AM_OK);

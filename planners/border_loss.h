@@ -1,0 +1,37 @@
+/* What a few borders can meet: of intervals of places with weights the most that so many places lie in, each
+ * interval counted once however many do. Cuts between stages are such places; what a cut may divide from the
+ * path of a pipeline are such intervals (bound_pipelines.c). */
+#ifndef PLANNERS_BORDER_LOSS_H
+#define PLANNERS_BORDER_LOSS_H
+
+#include <stdint.h>
+
+#include "base/arena.h"
+
+typedef struct BorderInterval {
+    int32_t first, end; /* places [first, end) */
+} BorderInterval;
+
+typedef struct BorderLoss {
+    int32_t places, count;
+    const BorderInterval *intervals; /* [count] */
+    double *near;                    /* scratch */
+    double *most[2];
+    double always; /* of intervals too long to be told apart */
+} BorderLoss;
+
+/* In the arena. Places of intervals are in [0, places). `arena->failed` where there is no memory. */
+BorderLoss border_loss_create(Arena *arena, const BorderInterval *intervals, int32_t count, int32_t places);
+
+/* Weights of at least 0 for each interval. */
+void border_loss_weigh(BorderLoss *self, const double *weights);
+/* What no place, and some place, can be without: at most so much for one place; and for any number of them.
+ */
+double border_loss_of_one(const BorderLoss *self);
+/* At least what `points` places meet; exact where no interval is longer than BORDER_LONGEST. Time: points x
+ * places x BORDER_LONGEST. */
+double border_loss_of(BorderLoss *self, int32_t points);
+
+enum { BORDER_LONGEST = 16 };
+
+#endif
