@@ -83,6 +83,7 @@ static AmStatus read_options(const Cli *cli, SearchOptions *options, AmError *er
     TRY(dqn_device_check((DqnDevice)device, error));
     options->agent = cli_text(cli, "--agent");
     options->is_even = cli_has(cli, "--even");
+    options->no_exceptions = cli_has(cli, "--no-exceptions");
     options->objective = (SearchObjective)objective;
     options->space = (PlanSpace)space;
     options->searcher = (Searcher)searcher;
@@ -210,6 +211,7 @@ static json_t *settings_to_json(const SearchOptions *options) {
     if (settings && pins) json_object_set_new(settings, "pins", pins);
     if (settings && options->kept) json_object_set_new(settings, "keep_shardings", json_true());
     if (settings && options->is_even) json_object_set_new(settings, "even", json_true());
+    if (settings && options->no_exceptions) json_object_set_new(settings, "no_exceptions", json_true());
     if (settings && options->seconds > 0)
         json_object_set_new(settings, "seconds", json_real(options->seconds));
     return settings;
@@ -594,6 +596,8 @@ static const CliOption options[] = {
     {"--memory-fraction", "F", "of a device's memory that a plan may fill (default 0.9)", false},
     {"--even", NULL,
      "plans of one stage with equal shards that lie together alone: those that can be exported", false},
+    {"--no-exceptions", NULL, "decisions about classes of dimensions alone, none about single operators",
+     false},
     {"--keep-shardings", NULL,
      "every plan, of one stage, keeps the shardings that the module carries; without --mesh their mesh is "
      "searched",

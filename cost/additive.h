@@ -61,6 +61,14 @@ typedef struct AdditiveCost {
 /* What a completion on that mesh costs in the model; boxing is paid once for each tensor and state needed. */
 AdditiveCost additive_cost(const AdditiveModel *model, const Completion *completion);
 
+/* What a completion has each node do: labels [node], in the arena. */
+AmStatus additive_labels(int32_t **labels, Arena *arena, const AdditiveModel *model,
+                         const Completion *completion, AmError *error);
+/* The factors that a label of an operator splits on the mesh's axes, -1 for none. False: it takes operands
+ * partial, which nobody can ask for. */
+bool additive_label_factors(const AdditiveModel *model, int32_t node, int32_t label,
+                            int32_t factors[MESH_MAX_AXES]);
+
 /* A sample of the model's instructions that stands for all of them: with what is near by one of each kind, as
  * often as there are such. What a completion of the sample's context costs comes near to what one of the
  * model's costs, in a fraction of the time; it is neither above nor below it. */

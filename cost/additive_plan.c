@@ -106,6 +106,41 @@ AdditiveCost additive_cost(const AdditiveModel *model, const Completion *complet
     return cost;
 }
 
+/* Of the states that a tensor may be kept in the one that it is kept in, or any. */
+static int32_t find_kept(const AdditiveModel *model, const Completion *completion, int32_t node) {
+    int32_t i = model->nodes[node].instruction, any = 0;
+    const BoxState *states = model->parts->parts[i].made_in;
+    BoxState kept = kept_state(model, completion, i);
+    for (int32_t label = 0; label < model->nodes[node].label_count; label++) {
+        if (states[label] == kept) return label;
+        if (states[label] == BOX_ANY) any = label;
+    }
+    return any;
+}
+
+AmStatus additive_labels(int32_t **labels, Arena *arena, const AdditiveModel *model,
+                         const Completion *completion, AmError *error) {
+    *labels = ARENA_ARRAY(arena, int32_t, model->node_count + 1);
+    if (!*labels) return am_fail_memory(error, model->node_count);
+    for (int32_t n = 0; n < model->node_count; n++)
+        (*labels)[n] = model->nodes[n].is_tensor ? find_kept(model, completion, n)
+                                                 : find_label(model, completion, model->nodes[n].instruction);
+    return AM_OK;
+}
+
+bool additive_label_factors(const AdditiveModel *model, int32_t node, int32_t label,
+                            int32_t factors[MESH_MAX_AXES]) {
+    const AdditivePart *part = &model->parts->parts[model->nodes[node].instruction];
+    const int32_t places[BOX_AXES] = {label / part->option_count[1], label % part->option_count[1]};
+    for (int32_t axis = 0; axis < MESH_MAX_AXES; axis++) factors[axis] = -1;
+    for (int32_t axis = 0; axis < model->boxes->axis_count; axis++) {
+        const AdditiveOption *option = &part->options[axis][places[axis]];
+        if (option->partial) return false;
+        factors[model->boxes->axes[axis]] = option->factor;
+    }
+    return true;
+}
+
 /* ---- samples ---- */
 
 struct AdditiveSample {

@@ -81,13 +81,6 @@ static void bound_task(void *user, int32_t k) {
     arena_free(&arena);
 }
 
-static bool is_same_mesh(const Mesh *a, const Mesh *b) {
-    if (a->axis_count != b->axis_count) return false;
-    for (int32_t axis = 0; axis < a->axis_count; axis++)
-        if (a->axes[axis].size != b->axes[axis].size) return false;
-    return true;
-}
-
 /* What the plan is predicted to compute and communicate, of the device that does most. */
 static AdditiveCost predicted_cost(const Plan *plan) {
     AdditiveCost cost = {0};
@@ -139,7 +132,7 @@ AmStatus plan_bound_find(PlanBound *bound, const PlanContext *context, const Clu
     *bound = (PlanBound){NAN, NAN};
     AmStatus status = self.found ? AM_OK : am_fail_memory(error, mesh_count);
     for (int32_t k = 0; k < mesh_count; k++)
-        if (is_same_mesh(&meshes[k], &plan->stages[0].mesh)) self.own = k;
+        if (mesh_is_alike(&meshes[k], &plan->stages[0].mesh)) self.own = k;
     if (status == AM_OK && self.own >= 0) status = bound_own(&self, &arena, plan, bound, &holds, error);
     if (status == AM_OK && holds) {
         self.enough = bound->seconds;

@@ -291,14 +291,29 @@ typedef struct Evaluation {
     AmError error;
 } Evaluation;
 
+AmStatus problem_price_completion(PlanPrice *price, const Problem *problem, Arena *scratch,
+                                  const Completion *completion, AmError *error) {
+    Program *program;
+    StepPrice step;
+    TRY(plan_lower(&program, scratch, problem->context, completion, 0, error));
+    TRY(price_program(&step, program, problem->cluster, problem->devices, error));
+    double limit =
+        (double)cluster_least_memory(problem->cluster, problem->devices, problem->mesh.device_count) *
+        problem->memory_fraction;
+    *price = (PlanPrice){.seconds = step.step_seconds,
+                         .compute_seconds = step.compute_seconds,
+                         .communication_seconds = step.communication_seconds,
+                         .peak_bytes = step.peak_bytes,
+                         .excess = (double)step.peak_bytes > limit ? (double)step.peak_bytes / limit - 1 : 0};
+    return AM_OK;
+}
+
 static AmStatus evaluate_in(const Problem *self, Arena *scratch, Evaluation *evaluation, AmError *error) {
     PlanStage *stage = ARENA_ARRAY(scratch, PlanStage, 1);
     if (!stage) return am_fail_memory(error, (int64_t)sizeof *stage);
     problem_stage(self, &evaluation->genome, scratch, stage);
     if (scratch->failed) return am_fail_memory(error, 0);
     Completion *completion;
-    Program *program;
-    StepPrice step;
     TRY(plan_complete(&completion, scratch, self->context, stage, error));
     evaluation->key = completion_key(self, completion);
     const PlanPrice *known = price_memo_find(&self->plans, evaluation->key);
@@ -306,17 +321,7 @@ static AmStatus evaluate_in(const Problem *self, Arena *scratch, Evaluation *eva
         evaluation->price = *known;
         return AM_OK;
     }
-    TRY(plan_lower(&program, scratch, self->context, completion, 0, error));
-    TRY(price_program(&step, program, self->cluster, self->devices, error));
-    double limit = (double)cluster_least_memory(self->cluster, self->devices, self->mesh.device_count) *
-                   self->memory_fraction;
-    evaluation->price =
-        (PlanPrice){.seconds = step.step_seconds,
-                    .compute_seconds = step.compute_seconds,
-                    .communication_seconds = step.communication_seconds,
-                    .peak_bytes = step.peak_bytes,
-                    .excess = (double)step.peak_bytes > limit ? (double)step.peak_bytes / limit - 1 : 0};
-    return AM_OK;
+    return problem_price_completion(&evaluation->price, self, scratch, completion, error);
 }
 
 /* Completes, lowers and prices. Touches nothing of the problem. */

@@ -14,6 +14,7 @@
 #include "planners/pins.h"
 #include "planners/price_memo.h"
 #include "planners/scratch.h"
+#include "propagation/lower.h"
 
 #define GENOME_MAX_ENTRIES 12
 #define GENOME_AXES        3
@@ -102,6 +103,10 @@ void problem_free(Problem *problem);
 
 /* Prices a genome. One that comes to a plan not priced before counts as an evaluation. */
 AmStatus problem_price(Problem *problem, const Genome *genome, PlanPrice *price, AmError *error);
+
+/* Lowers and prices a completion of the problem's context in scratch memory; it is not remembered. */
+AmStatus problem_price_completion(PlanPrice *price, const Problem *problem, Arena *scratch,
+                                  const Completion *completion, AmError *error);
 
 /* Whether the genome has been priced; then what it costs. */
 bool problem_known(const Problem *problem, const Genome *genome, PlanPrice *price);

@@ -90,6 +90,7 @@ typedef struct SearchOptions {
     const char *schedule;      /* of pipelines (pipeline_schedule.h), or NULL: 1f1b where it can be */
     int32_t chunks;            /* of each stage, schedule interleaved_1f1b alone; 0: SEARCH_DEFAULT_CHUNKS */
     bool is_even;              /* plans with equal shards that lie together alone, which can be exported */
+    bool no_exceptions;        /* plans by lists alone, without exceptions for single operators (refine.h) */
     const KeptShardings *kept; /* the module's own shardings, kept by every plan; or NULL */
     const Plan *initial;       /* --init-plan, or NULL */
     const volatile sig_atomic_t *interrupted;

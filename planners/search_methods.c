@@ -357,3 +357,7 @@ int64_t search_evaluations_for(Searcher searcher, int32_t instructions) {
 bool search_method_takes_experts(Searcher searcher) {
     return methods[searcher].takes_experts;
 }
+
+bool search_method_explores(Searcher searcher) {
+    return methods[searcher].run == search_exploring;
+}

@@ -14,7 +14,8 @@ typedef struct Searching {
     const Cluster *cluster;
     const SearchOptions *options;
     Scratch *scratch; /* of all problems */
-    int64_t limit;    /* evaluations of all problems together */
+    int64_t limit;    /* evaluations of all problems together, but for */
+    int64_t refining; /* those that come after (refine.h) */
     double deadline;
     SearchResult *result;
     int32_t *devices; /* 0, 1, ... */
@@ -54,5 +55,7 @@ AmStatus expert_quote_all(Searching *self, AmError *error);
 AmStatus search_method_run(Searching *self, AmError *error);
 /* Whether a recipe's own plan may be handed out in place of what the searcher found. */
 bool search_method_takes_experts(Searcher searcher);
+/* Whether it looks for good plans, and knows of none that it is the best. */
+bool search_method_explores(Searcher searcher);
 
 #endif

@@ -95,3 +95,10 @@ bool mesh_has_equal_shares(const Mesh *mesh) {
         if (mesh->axes[axis].shares) return false;
     return true;
 }
+
+bool mesh_is_alike(const Mesh *mesh, const Mesh *other) {
+    if (mesh->axis_count != other->axis_count) return false;
+    for (int32_t axis = 0; axis < mesh->axis_count; axis++)
+        if (mesh->axes[axis].size != other->axes[axis].size) return false;
+    return true;
+}

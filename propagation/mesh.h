@@ -31,5 +31,7 @@ int32_t mesh_coordinate(const Mesh *mesh, int32_t device, int32_t axis);
 int32_t mesh_group(const Mesh *mesh, int32_t device, uint32_t axes, int32_t *group);
 /* Whether no axis has shares. */
 bool mesh_has_equal_shares(const Mesh *mesh);
+/* Whether two meshes have axes of the same sizes in the same order. */
+bool mesh_is_alike(const Mesh *mesh, const Mesh *other);
 
 #endif

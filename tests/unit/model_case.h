@@ -8,6 +8,8 @@
 
 #include <cmocka.h>
 #include <stdio.h>
+#include <string.h>
+#include <unistd.h>
 
 #include "propagation/plan.h"
 
@@ -17,6 +19,7 @@ static inline PlanContext *read_model(const char *name) {
     AmError error = {0};
     char path[512];
     snprintf(path, sizeof path, SOURCE_DIR "/datasets/models/%s/model.hlo.pb", name);
+    if (access(path, R_OK) != 0) strcat(path, ".zst");
     if (plan_context_read(&context, path, NULL, &error) != AM_OK)
         fail_msg("%s: %s", error.source, error.text);
     return context;

@@ -17,7 +17,9 @@ static void test_dqn_equals_exhaustive(void **state) {
         int32_t layers = 1 + number % 2;
         PlanContext *context = make_context(&random, layers);
         Cluster *cluster = make_cluster(&random, &arena, LARGE_MEMORY);
-        SearchOptions options = {.mesh = layers == 1 ? "data=2,model=2" : "data=4", .seed = (uint64_t)number};
+        SearchOptions options = {.mesh = layers == 1 ? "data=2,model=2" : "data=4",
+                                 .seed = (uint64_t)number,
+                                 .no_exceptions = true};
         options.searcher = SEARCHER_EXHAUSTIVE;
         double best = searched(context, cluster, options);
         options.searcher = SEARCHER_DQN;

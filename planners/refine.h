@@ -1,0 +1,20 @@
+/* Exceptions: what a plan's lists leave on the table.
+ *
+ * Lists say the same of a class of dimensions wherever it occurs. For single operators, repeated layers
+ * alike, something else may be better: an embedding whose gather is split along its width while the rest
+ * splits the sequence, a product that takes its operand whole rather than having its sum scattered. The dual
+ * of the additive model (cost/additive_bound.h) tells where a plan is dearer than the bound and what the
+ * operators there had better do. The changes with most slack are tried, as exceptions of the plan, one kind
+ * of operators after the other; the real price decides.
+ */
+#ifndef PLANNERS_REFINE_H
+#define PLANNERS_REFINE_H
+
+#include "planners/problem.h"
+
+/* Adds exceptions, in the arena, to a plan of the problem as long as they make it quicker; `price` is its
+ * price, then that with them. Every plan that is priced is one of the problem's evaluations. Does nothing
+ * where the additive model claims nothing. The result does not depend on the number of threads. */
+AmStatus refine_stage(PlanStage *stage, PlanPrice *price, Arena *arena, Problem *problem, AmError *error);
+
+#endif
