@@ -98,7 +98,8 @@ static double copied_bytes(const Program *program, const ProgramInstruction *ins
     for (int32_t k = 0; k < instruction->result_count; k++) {
         int32_t result = instruction->first_result + k;
         if (instruction->carried &&
-            is_in_place(program, instruction->operands[instruction->carried[k]], result))
+            (is_in_place(program, instruction->operands[instruction->carried[k]], result) ||
+             (instruction->unset && instruction->unset[instruction->carried[k]])))
             continue;
         bytes += 2 * array_bytes(&program->values[result].shape);
     }

@@ -56,8 +56,10 @@ static AmStatus holds(const Control *self, bool *result, AmError *error) {
 }
 
 void control_enter(const Control *self) {
-    for (int32_t k = 0; k < self->instruction->result_count; k++)
-        copy_to_result(self, k, self->operands[self->instruction->carried[k]]);
+    const ProgramInstruction *loop = self->instruction;
+    for (int32_t k = 0; k < loop->result_count; k++)
+        if (!loop->unset || !loop->unset[loop->carried[k]])
+            copy_to_result(self, k, self->operands[loop->carried[k]]);
 }
 
 static AmStatus run_while(const Control *self, AmError *error) {
@@ -66,6 +68,7 @@ static AmStatus run_while(const Control *self, AmError *error) {
     TRY(holds(self, &goes_on, error));
     for (int64_t turn = 0; goes_on; turn++) {
         double start = timeline_start(self->regions[0]->timeline);
+        self->regions[0]->turn = turn;
         TRY(ready_run(self->regions[0], error));
         TRY(holds(self, &goes_on, error));
         timeline_mark(self->regions[0]->timeline, TIMELINE_TURN, turn, start);

@@ -5,20 +5,37 @@
 
 #include "executor/control.h"
 
-static bool meet(const void *a, const IrShape *a_shape, const void *b, const IrShape *b_shape) {
+/* Turns of which a stretch is recorded by itself, where addresses differ. */
+enum { MOST_RECORDS = 64 };
+
+static bool meet(const void *a, int64_t a_bytes, const void *b, int64_t b_bytes) {
     uintptr_t first = (uintptr_t)a, second = (uintptr_t)b;
-    return first < second + (uintptr_t)ir_shape_bytes(b_shape) &&
-           second < first + (uintptr_t)ir_shape_bytes(a_shape);
+    return first < second + (uintptr_t)b_bytes && second < first + (uintptr_t)a_bytes;
 }
 
 static bool any_meets(const void *address, const IrShape *shape, void *const *others,
                       const IrShape *const *other_shapes, int32_t count) {
     for (int32_t k = 0; k < count; k++)
-        if (meet(address, shape, others[k], other_shapes[k])) return true;
+        if (meet(address, ir_shape_bytes(shape), others[k], ir_shape_bytes(other_shapes[k]))) return true;
     return false;
 }
 
-static bool conflict(const KernelCall *kernel, const CommCall *call) {
+/* Whether the call touches an array of which the kernel has a part that the turn chooses. */
+static bool any_placed_meets(const ReadyStep *step, const CommCall *call) {
+    for (int32_t k = 0; k < step->placed_count; k++)
+        for (int32_t j = 0; j < call->operand_count + call->result_count; j++) {
+            bool is_result = j >= call->operand_count;
+            const void *address = is_result ? call->results[j - call->operand_count] : call->operands[j];
+            const IrShape *shape =
+                is_result ? call->result_shapes[j - call->operand_count] : call->operand_shapes[j];
+            if (meet(step->placed[k].array, step->placed[k].bytes, address, ir_shape_bytes(shape)))
+                return true;
+        }
+    return false;
+}
+
+static bool conflict(const ReadyStep *step, const CommCall *call) {
+    const KernelCall *kernel = step->kernel;
     for (int32_t k = 0; k < call->result_count; k++)
         if (any_meets(call->results[k], call->result_shapes[k], kernel->operands, kernel->operand_shapes,
                       kernel->operand_count) ||
@@ -29,7 +46,7 @@ static bool conflict(const KernelCall *kernel, const CommCall *call) {
         if (any_meets(call->operands[k], call->operand_shapes[k], kernel->results, kernel->result_shapes,
                       kernel->result_count))
             return true;
-    return false;
+    return any_placed_meets(step, call);
 }
 
 AmStatus overlap_find_waits(ReadyStep *steps, int32_t count, const CommCall **last, AmError *error) {
@@ -42,7 +59,7 @@ AmStatus overlap_find_waits(ReadyStep *steps, int32_t count, const CommCall **la
             continue;
         }
         int32_t newest = under_way - 1;
-        while (steps[s].kernel && newest >= 0 && !conflict(steps[s].kernel, pending[newest])) newest--;
+        while (steps[s].kernel && newest >= 0 && !conflict(&steps[s], pending[newest])) newest--;
         if (newest < 0) continue;
         steps[s].wait = pending[newest];
         for (int32_t k = newest + 1; k < under_way; k++) pending[k - newest - 1] = pending[k];
@@ -50,6 +67,35 @@ AmStatus overlap_find_waits(ReadyStep *steps, int32_t count, const CommCall **la
     }
     *last = under_way > 0 ? pending[under_way - 1] : NULL;
     free(pending);
+    return AM_OK;
+}
+
+static bool same_addresses(const ReadyStep *steps, const ReadyStretch *stretch, int64_t turn, int64_t other) {
+    for (int32_t s = stretch->first; s < stretch->end; s++)
+        for (int32_t k = 0; k < steps[s].placed_count; k++) {
+            const int64_t *offset = steps[s].placed[k].place->offset;
+            if (offset[turn] != offset[other]) return false;
+        }
+    return true;
+}
+
+/* The records that a stretch needs. */
+static AmStatus find_records(ReadyStretch *stretch, Arena *arena, const ReadyStep *steps, AmError *error) {
+    int64_t turns = 0, firsts[MOST_RECORDS];
+    int32_t count = 0, *record_of;
+    for (int32_t s = stretch->first; s < stretch->end; s++)
+        if (steps[s].placed_count > 0) turns = steps[s].placed[0].place->turns;
+    stretch->records = ARENA_ARRAY(arena, void *, turns < 1 ? 1 : MOST_RECORDS);
+    record_of = ARENA_ARRAY(arena, int32_t, turns + 1);
+    if (arena->failed) return am_fail_memory(error, turns);
+    for (int64_t turn = 0; turn < turns && stretch->recordable; turn++) {
+        int32_t k = 0;
+        while (k < count && !same_addresses(steps, stretch, turn, firsts[k])) k++;
+        if (k == MOST_RECORDS) stretch->recordable = false;
+        else if (k == count) firsts[count++] = turn;
+        record_of[turn] = k;
+    }
+    if (turns > 0) stretch->record_of = record_of;
     return AM_OK;
 }
 
@@ -65,6 +111,7 @@ AmStatus overlap_find_stretches(ReadyStretch **result, int32_t *stretch_count, A
             stretches[n++] = (ReadyStretch){.first = s, .recordable = !waits};
         stretches[n - 1].end = s + 1;
     }
+    for (int32_t k = 0; k < n; k++) TRY(find_records(&stretches[k], arena, steps, error));
     *result = stretches;
     *stretch_count = n;
     return AM_OK;

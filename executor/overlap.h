@@ -14,20 +14,31 @@
 
 #include "executor/comm.h"
 
+/* An operand or result whose address the turn chooses (propagation/places.h). */
+typedef struct PlacedAddress {
+    void **address; /* in the call */
+    char *array;    /* that it is a part of */
+    const ProgramPlace *place;
+    int64_t bytes; /* of the array */
+} PlacedAddress;
+
 /* One step: a kernel, a collective, a transfer with slots or control flow. */
 typedef struct ReadyStep {
     KernelCall *kernel;
     CommCall *collective;
     struct Stream *stream;
     struct Control *control;
-    const CommCall *wait; /* to be waited for first; or NULL */
+    const CommCall *wait;  /* to be waited for first; or NULL */
+    PlacedAddress *placed; /* [placed_count]: set before it runs */
+    int32_t placed_count;
 } ReadyStep;
 
 /* steps[first, end). */
 typedef struct ReadyStretch {
     int32_t first, end;
     bool recordable;
-    void *record; /* the device's */
+    void **records;           /* the device's: one, or of each turn whose addresses differ */
+    const int32_t *record_of; /* [turn]; NULL: all turns are alike */
 } ReadyStretch;
 
 /* Sets `wait` of all steps, which are bound, and what is left to wait for after
@@ -35,7 +46,7 @@ typedef struct ReadyStretch {
 AmStatus overlap_find_waits(ReadyStep *steps, int32_t count, const CommCall **last, AmError *error);
 
 /* Cuts the steps where the host waits: at control flow that reads results and, if
- * `meets_on_host`, at collectives. In the arena. */
+ * `meets_on_host`, at collectives. A stretch whose addresses are too many is not recorded. In the arena. */
 AmStatus overlap_find_stretches(ReadyStretch **stretches, int32_t *stretch_count, Arena *arena,
                                 const ReadyStep *steps, int32_t count, bool meets_on_host, AmError *error);
 

@@ -32,6 +32,43 @@ static AmStatus prepare_control(ReadyProgram *self, Arena *arena, ReadyStep *ste
     return AM_OK;
 }
 
+static void add_placed(ReadyStep *ready, const Program *program, int32_t number, void **address) {
+    const ProgramValue *value = &program->values[number];
+    if (!value->place) return;
+    ready->placed[ready->placed_count++] =
+        (PlacedAddress){.address = address,
+                        .place = value->place,
+                        .bytes = ir_shape_bytes(&program->values[value->storage].shape)};
+}
+
+/* Operands and results whose addresses the turn chooses: those of an instruction's or a fusion's call. */
+static AmStatus prepare_placed(ReadyStep *ready, Arena *arena, const Program *program,
+                               const ProgramStep *step, AmError *error) {
+    const ProgramFusion *fusion = step->fusion >= 0 ? &program->fusions[step->fusion] : NULL;
+    const ProgramInstruction *instruction = fusion ? NULL : &program->instructions[step->instruction];
+    int32_t operands = fusion ? fusion->input_count : program_operands_read(instruction), placed = 0;
+    int32_t results = fusion ? fusion->output_count : instruction->result_count;
+    for (int32_t pass = 0; pass < 2; pass++) {
+        if (pass == 1 && placed == 0) return AM_OK;
+        if (pass == 1) ready->placed = ARENA_ARRAY(arena, PlacedAddress, placed);
+        if (arena->failed) return am_fail_memory(error, (int64_t)sizeof *ready->placed * placed);
+        const CommCall *call = ready->stream ? ready->stream->call : ready->collective;
+        for (int32_t k = 0; k < operands + results; k++) {
+            bool is_result = k >= operands;
+            int32_t at = is_result ? k - operands : k;
+            int32_t value = !is_result
+                                ? (fusion ? fusion->inputs[at].value : instruction->operands[at])
+                                : (fusion ? fusion->output_values[at] : instruction->first_result + at);
+            if (pass == 0) placed += program->values[value].place != NULL;
+            else if (ready->kernel)
+                add_placed(ready, program, value,
+                           is_result ? &ready->kernel->results[at] : &ready->kernel->operands[at]);
+            else add_placed(ready, program, value, is_result ? &call->results[at] : &call->operands[at]);
+        }
+    }
+    return AM_OK;
+}
+
 static AmStatus prepare_step(ReadyProgram *self, Arena *arena, int32_t s, AmError *error) {
     const Program *program = self->program;
     const ProgramStep *step = &program->steps[s];
@@ -60,7 +97,10 @@ AmStatus ready_prepare(ReadyProgram **result, Arena *arena, KernelDevice *device
                            .steps = ARENA_ARRAY(arena, ReadyStep, program->step_count + 1),
                            .addresses = ARENA_ARRAY(arena, void *, program->value_count + 1)};
     if (arena->failed) return am_fail_memory(error, (int64_t)sizeof(ReadyStep) * program->step_count);
-    for (int32_t s = 0; s < program->step_count; s++) TRY(prepare_step(self, arena, s, error));
+    for (int32_t s = 0; s < program->step_count; s++) {
+        TRY(prepare_step(self, arena, s, error));
+        TRY(prepare_placed(&self->steps[s], arena, program, &program->steps[s], error));
+    }
     TRY(updates_prepare(&self->updates, arena, program, error));
     *result = self;
     return overlap_find_stretches(&self->stretches, &self->stretch_count, arena, self->steps,
@@ -100,6 +140,7 @@ AmStatus ready_bind(ReadyProgram *self, const ReadyMemory *memory, AmError *erro
             comm_bind(step->stream ? step->stream->call : step->collective,
                       &program->instructions[program->steps[s].instruction], self->addresses,
                       memory->comm_scratch);
+        for (int32_t k = 0; k < step->placed_count; k++) step->placed[k].array = *step->placed[k].address;
     }
     for (int32_t k = 0; k < self->updates.count; k++) {
         const ProgramUpdate *update = self->updates.list[k].update;
@@ -128,7 +169,17 @@ void ready_watch(ReadyProgram *self, Timeline *timeline) {
     }
 }
 
+/* The addresses of this turn. */
+static void place(const ReadyStep *step, int64_t turn) {
+    for (int32_t k = 0; k < step->placed_count; k++) {
+        const PlacedAddress *placed = &step->placed[k];
+        *placed->address = placed->array + placed->place->offset[turn];
+    }
+    if (step->kernel && step->kernel->bind) step->kernel->bind(step->kernel);
+}
+
 static AmStatus run_step(const ReadyProgram *self, const ReadyStep *step, AmError *error) {
+    if (step->placed_count > 0) place(step, self->turn);
     if (step->wait) self->comm->back_end->wait(self->comm, step->wait);
     if (step->kernel) step->kernel->run(step->kernel);
     else if (step->control) return control_run(step->control, error);
@@ -165,11 +216,12 @@ AmStatus ready_issue(const ReadyProgram *self, AmError *error) {
 /* Runs a stretch, or lets the device replay it. */
 static AmStatus run_stretch(ReadyProgram *self, ReadyStretch *stretch, AmError *error) {
     const KernelBackEnd *kernels = self->device->back_end;
+    void **record = &stretch->records[stretch->record_of ? stretch->record_of[self->turn] : 0];
     bool done = false, recordable = kernels->begin && stretch->recordable && !self->timeline;
     while (!done) {
-        if (recordable && kernels->begin(self->device, &stretch->record)) return AM_OK;
+        if (recordable && kernels->begin(self->device, record)) return AM_OK;
         AmStatus status = ready_run_steps(self, stretch->first, stretch->end, error);
-        done = !recordable || kernels->end(self->device, &stretch->record);
+        done = !recordable || kernels->end(self->device, record);
         TRY(status);
     }
     return AM_OK;

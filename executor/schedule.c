@@ -51,6 +51,7 @@ static AmStatus run_turn(const Group *group, int64_t turn, AmError *error) {
     if (group->begins && turn % group->turns == 0) control_enter(group->loop);
     for (int32_t s = group->first; s < group->end; s++)
         if (group->program->steps[s].stream) group->program->steps[s].stream->turn = turn;
+    control_body(group->loop)->turn = turn % group->turns;
     double start = timeline_start(group->program->timeline);
     TRY(ready_run_steps(group->program, group->first, group->end, error));
     timeline_mark(group->program->timeline, TIMELINE_TURN, turn % group->turns, start);

@@ -51,6 +51,7 @@ typedef struct Finder {
     int32_t *owners;           /* [instruction]: its computation */
     int32_t *callers;          /* [computation]: the one instruction that calls it, NONE or SEVERAL */
     int32_t looks_left;
+    IrLoop found; /* its counter */
 } Finder;
 
 static const Linear unknown = {.element = NONE};
@@ -299,7 +300,9 @@ static int64_t count_comparison(Finder *finder, const Frame *frame, const IrInst
     bool in_range = fits_type(counter, start.offset) && fits_type(counter, last) &&
                     stays_in_type(left, type, start.offset, last) &&
                     stays_in_type(right, type, start.offset, last);
-    return in_range ? trips : IR_TRIPS_UNKNOWN;
+    if (!in_range) return IR_TRIPS_UNKNOWN;
+    finder->found = (IrLoop){.counter = k, .start = start.offset, .step = next.offset};
+    return trips;
 }
 
 /* Trips by the condition's root, which may stand in a fusion. */
@@ -361,9 +364,12 @@ AmStatus ir_find_loops(IrModule *module, AmError *error) {
             if (loop->opcode != IR_WHILE) continue;
             finder.loop = loop;
             finder.looks_left = MAX_LOOKS;
+            finder.found = (IrLoop){.counter = IR_NO_COUNTER};
             int64_t trips = count_condition(&finder, NULL, module->computations[loop->called[1]].root);
             if (trips < 0 && ++unknown_count <= MAX_NAMED) warn_unknown(module, loop);
-            loops->loops[count++] = (IrLoop){i, trips};
+            finder.found.instruction = i;
+            finder.found.trips = trips;
+            loops->loops[count++] = finder.found;
         }
         if (unknown_count > MAX_NAMED)
             am_warn(&module->warnings, "%d more loops have no known trip count", unknown_count - MAX_NAMED);
@@ -373,8 +379,8 @@ AmStatus ir_find_loops(IrModule *module, AmError *error) {
     return AM_OK;
 }
 
-int64_t ir_loop_trips(const IrModule *module, int32_t instruction) {
-    if (!module->loops) return IR_TRIPS_UNKNOWN;
+const IrLoop *ir_loop(const IrModule *module, int32_t instruction) {
+    if (!module->loops) return NULL;
     const IrLoop *loops = module->loops->loops;
     int32_t low = 0, high = module->loops->loop_count;
     while (low < high) {
@@ -383,5 +389,10 @@ int64_t ir_loop_trips(const IrModule *module, int32_t instruction) {
         else high = middle;
     }
     bool found = low < module->loops->loop_count && loops[low].instruction == instruction;
-    return found ? loops[low].trips : IR_TRIPS_UNKNOWN;
+    return found ? &loops[low] : NULL;
+}
+
+int64_t ir_loop_trips(const IrModule *module, int32_t instruction) {
+    const IrLoop *loop = ir_loop(module, instruction);
+    return loop ? loop->trips : IR_TRIPS_UNKNOWN;
 }

@@ -3,10 +3,12 @@
  * Parameters come first and keep their place from step to step. A temporary
  * lives from the step that makes it to the last step that reads it or a view of
  * it. Places are found step by step: results are put best-fit into the free
- * gaps, then operands that died are freed and their gaps joined. Two ways to
- * work in place: a result takes over an operand that dies there and is read
- * where the result is written (a fusion's element by element, the array that a
- * dynamic-update-slice changes, what a loop carries), and a parameter's new
+ * gaps, then operands that died are freed and their gaps joined. Three ways to
+ * work in place: what comes from a part of an array that a loop's turn chooses, or
+ * goes there, has no memory of its own (places.h); a result takes over an operand
+ * that dies there and is read where the result is written (a fusion's element by
+ * element, the array that a dynamic-update-slice changes, what a loop carries);
+ * and a parameter's new
  * value is written over the old one where nobody reads that later. What a loop,
  * conditional or call makes inside has a place for as long as that step lasts.
  * Two joined loops are one moment: what either needs is there for both.
@@ -123,20 +125,26 @@ static void give(Planner *self, int64_t offset, int64_t bytes) {
     }
 }
 
+static int32_t root_of(const Planner *self, int32_t value) {
+    while (self->storage[value] != value) value = self->storage[value];
+    return value;
+}
+
 static void find_storage_and_lifetimes(Planner *self) {
     Program *program = self->program;
     for (int32_t v = 0; v < program->value_count; v++) self->storage[v] = v;
     for (int32_t i = 0; i < program->instruction_count; i++) {
         const ProgramInstruction *instruction = &program->instructions[i];
-        if (instruction->kind != PROGRAM_VIEW) continue;
+        if (!program_is_view(instruction)) continue;
         /* A view may stand before its operand's producer only if both are out of order; steps are not. */
         self->storage[instruction->first_result] = instruction->operands[0];
     }
-    for (int32_t v = 0; v < program->value_count; v++) {
-        int32_t root = v;
-        while (self->storage[root] != root) root = self->storage[root];
-        self->storage[v] = root;
+    for (int32_t i = 0; i < program->instruction_count; i++) {
+        const ProgramInstruction *instruction = &program->instructions[i];
+        if (!instruction->place || instruction->opcode != IR_DYNAMIC_UPDATE_SLICE) continue;
+        self->storage[root_of(self, instruction->operands[1])] = instruction->operands[0];
     }
+    for (int32_t v = 0; v < program->value_count; v++) self->storage[v] = root_of(self, v);
     for (int32_t v = 0; v < program->value_count; v++) self->last_use[v] = self->made_at[v] = -1;
     for (int32_t s = 0, together; s < program->step_count; s += together) {
         together = program_steps_together(program, s);
@@ -273,6 +281,7 @@ static void place_updates(Planner *self) {
         ProgramUpdate *update = &program->updates[k];
         int32_t value = update->value, parameter = program->parameters[update->parameter];
         int32_t s = self->made_at[value];
+        update->in_place = value != parameter && self->storage[value] == parameter;
         if (s < 0 || self->storage[value] != value || self->update_of[value] >= 0) continue;
         if (self->last_use[parameter] > s) continue;
         if (self->last_use[parameter] == s &&
@@ -380,7 +389,7 @@ static void free_steps(Planner *self, int32_t s, int32_t together) {
             int32_t storage = self->storage[step_operand(program, step, k)];
             if (self->last_use[storage] != s) continue;
             const ProgramValue *owner = &program->values[storage];
-            if (owner->kind == PROGRAM_VALUE_PARAMETER) continue;
+            if (owner->kind != PROGRAM_VALUE_TEMPORARY) continue;
             give(self, owner->offset, owner->bytes);
             self->last_use[storage] = -2;
         }

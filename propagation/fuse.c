@@ -15,6 +15,7 @@
 #include "base/hash.h"
 #include "propagation/lower_internal.h"
 #include "propagation/order.h"
+#include "propagation/places.h"
 
 typedef enum Form { FORM_PLAIN, FORM_ELEMENT_WISE, FORM_CLONED } Form;
 
@@ -35,6 +36,7 @@ typedef struct Fuser {
     ProgramGraph graph;
     bool *inner;            /* [edge of the graph]: inside one index space */
     uint8_t *form;          /* [instruction]: Form */
+    const bool *unused;     /* [instruction]: nobody reads its result (places.h); NULL: of none */
     int32_t *level;         /* [instruction] */
     int32_t *leader;        /* [instruction]: smallest member of its group */
     int32_t *size;          /* [leader]: members */
@@ -80,7 +82,7 @@ static void find_levels(Fuser *self) {
     int32_t edge = 0;
     for (int32_t i = 0; i < self->count; i++) {
         const ProgramInstruction *instruction = &self->program->instructions[i];
-        Form form = form_of(self, instruction);
+        Form form = self->unused && self->unused[i] ? FORM_CLONED : form_of(self, instruction);
         self->form[i] = (uint8_t)form;
         /* Clones of constants weigh nothing: their users start at level 0. */
         int32_t level = form == FORM_CLONED ? -1 : 0;
@@ -202,8 +204,11 @@ static void mark_needed(Fuser *self, const int32_t *order) {
         int32_t i = order[place];
         const ProgramInstruction *instruction = &program->instructions[i];
         if (self->form[i] == FORM_CLONED && !self->needed[instruction->first_result]) continue;
-        for (int32_t k = 0; k < instruction->operand_count; k++) {
+        for (int32_t k = 0; k < program_operands_read(instruction); k++) {
             int32_t value = instruction->operands[k], producer = producer_of(self, value);
+            if (instruction->unset && instruction->unset[k] && producer >= 0 &&
+                self->form[producer] == FORM_CLONED)
+                continue; /* zeros that nobody sees */
             if (self->form[i] != FORM_ELEMENT_WISE) {
                 self->needed[value] = true;
             } else if (producer < 0 || self->leader[producer] != self->leader[i]) {
@@ -369,7 +374,7 @@ static AmStatus build_steps(Fuser *self, const int32_t *order, AmError *error) {
             TRY(build_fusion(self, &building, &order[place], together, error));
         } else if (self->form[i] == FORM_CLONED && !self->needed[instruction->first_result]) {
             program->values[instruction->first_result].kind = PROGRAM_VALUE_INTERNAL;
-        } else if (instruction->kind != PROGRAM_VIEW) {
+        } else if (!program_is_view(instruction)) {
             program->steps[program->step_count++] = (ProgramStep){.instruction = i, .fusion = -1};
         }
         place += self->form[i] == FORM_ELEMENT_WISE ? together : 1;
@@ -392,10 +397,15 @@ static void join_loops(Program *program) {
 AmStatus program_fuse(Program *program, AmError *error) {
     int32_t count = program->instruction_count;
     Arena *arena = program->arena;
+    bool *unused;
+    TRY(program_find_places(program, error));
+    TRY(program_find_unset(program, error));
+    TRY(program_unused_indices(&unused, program, error));
     Fuser self = {.program = program,
                   .arena = arena,
                   .count = count,
                   .form = ARENA_ARRAY(arena, uint8_t, count + 1),
+                  .unused = unused,
                   .level = ARENA_ARRAY(arena, int32_t, count + 1),
                   .leader = ARENA_ARRAY(arena, int32_t, count + 1),
                   .size = ARENA_ARRAY(arena, int32_t, count + 1),

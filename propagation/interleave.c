@@ -307,8 +307,10 @@ static AmStatus finish_regions(Program *program, AmError *error) {
     for (int32_t i = 0; i < program->instruction_count; i++) {
         if (!program->instructions[i].turns) continue;
         for (int32_t k = i; k < i + program_joined(program, i); k++)
-            for (int32_t r = 0; r < program->instructions[k].region_count; r++)
+            for (int32_t r = 0; r < program->instructions[k].region_count; r++) {
+                program->instructions[k].regions[r]->counter.in_turns = true;
                 TRY(program_finish_again(program->instructions[k].regions[r], error));
+            }
     }
     return AM_OK;
 }
@@ -346,4 +348,34 @@ AmStatus program_interleave(Program *program, const Rules *rules, const StageMap
     }
     number_joined(program);
     return program->arena->failed ? am_fail_memory(error, count) : finish_regions(program, error);
+}
+
+AmStatus program_gather_stacks(Program *program, const Rules *rules, AmError *error) {
+    LoopPair *pairs;
+    int32_t count = 0;
+    if (rules->loop_count > 1) TRY(interleave_pairs(&pairs, &count, program->arena, rules, error));
+    for (int32_t p = 0; p < count; p++) {
+        int32_t first = find_loop(program, pairs[p].first), second = find_loop(program, pairs[p].second);
+        if (first < 0 || second < 0) continue;
+        int32_t operands = program->instructions[second].operand_count, stack_count = 0;
+        LoopStack *stacks = ARENA_ARRAY(program->arena, LoopStack, operands + 1);
+        JoinedLoops loops;
+        if (!stacks) return am_fail_memory(error, operands);
+        TRY(joined_loops_open(&loops, program->arena, program, first, second, pairs[p].turns, error));
+        for (int32_t k = 0; k < operands; k++) {
+            LoopStack *stack = &stacks[stack_count];
+            if (!stack_find(stack, &loops, k) || stack->dimension == 0 || !stack->may_shrink) continue;
+            stack->kept = loops.turns;
+            stack_count++;
+        }
+        if (stack_count == 0) continue;
+        TRY(stacks_shrink(&loops, stacks, stack_count, error));
+        first = find_loop(program, pairs[p].first);
+        second = find_loop(program, pairs[p].second);
+        for (int32_t r = 0; r < 2; r++) {
+            TRY(program_finish_again(program->instructions[first].regions[r], error));
+            TRY(program_finish_again(program->instructions[second].regions[r], error));
+        }
+    }
+    return AM_OK;
 }

@@ -41,6 +41,10 @@ AmStatus interleave_pairs(LoopPair **pairs, int32_t *count, Arena *arena, const 
 AmStatus program_interleave(Program *program, const Rules *rules, const StageMap *map, int32_t stage,
                             ScheduleKind schedule, AmError *error);
 
+/* What passes between the loops of each pair of such a program, for schedule gpipe: turn by turn in places
+ * that lie together each. Does nothing where there are no pairs. */
+AmStatus program_gather_stacks(Program *program, const Rules *rules, AmError *error);
+
 /* Where each value is made and used, and edits of the list of instructions (interleave_edit.c). */
 typedef struct ProgramUses {
     int32_t *maker;         /* [value]: instruction, or -1 */
@@ -78,9 +82,9 @@ AmStatus joined_loops_open(JoinedLoops *loops, Arena *arena, Program *program, i
                            int32_t turns, AmError *error);
 /* Whether operand `operand` of the second loop is such an array. */
 bool stack_find(LoopStack *stack, const JoinedLoops *loops, int32_t operand);
-/* Gives the stacks that may shrink as many places as are enough, of which there are two numbers at most. The
- * program and both bodies are changed and have other instruction numbers; `loops` keeps only first and
- * second right. */
+/* Gives the stacks that may shrink as many places as are enough, of which there are two numbers at most,
+ * along their first dimension, so that a place lies together. The program and both bodies are changed and
+ * have other instruction numbers. */
 AmStatus stacks_shrink(JoinedLoops *loops, const LoopStack *stacks, int32_t count, AmError *error);
 
 #endif

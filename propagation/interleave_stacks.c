@@ -117,14 +117,17 @@ bool stack_find(LoopStack *stack, const JoinedLoops *loops, int32_t operand) {
     return is_read_by_turn(reads, &loops->in_second, reads->parameters[operand], shape, dimension);
 }
 
-/* ---- fewer places ---- */
+/* ---- fewer places, together ---- */
 
-static IrShape with_places(Arena *arena, const IrShape *shape, int32_t dimension, int32_t places) {
+/* The shape with dimension `dimension` as the first one, of that size. */
+static IrShape with_places(Arena *arena, const IrShape *shape, int32_t dimension, int64_t places) {
     IrShape result = *shape;
     int64_t *dimensions = ARENA_ARRAY(arena, int64_t, shape->rank + 1);
     if (!dimensions) return result;
-    memcpy(dimensions, shape->dimensions, sizeof(int64_t) * (size_t)shape->rank);
-    dimensions[dimension] = places;
+    int32_t rank = 0;
+    dimensions[rank++] = places;
+    for (int32_t d = 0; d < shape->rank; d++)
+        if (d != dimension) dimensions[rank++] = shape->dimensions[d];
     result.dimensions = dimensions;
     result.minor_to_major = NULL;
     return result;
@@ -172,26 +175,121 @@ static AmStatus add_place(Program *body, int32_t kept, int32_t *place, AmError *
     return AM_OK;
 }
 
-/* The slice's array becomes `array` and its turn `place`. */
-static AmStatus redirect(Program *body, ProgramInstruction *slice, int32_t array, int32_t place,
-                         AmError *error) {
-    int32_t *operands = ARENA_ARRAY(body->arena, int32_t, slice->operand_count + 1);
+/* A slice's operands become `leading`, [first], and then its indices, of which that of `dimension` becomes
+ * `place` and comes first. */
+static AmStatus redirect(Program *body, ProgramInstruction *slice, const int32_t *leading, int32_t first,
+                         int32_t dimension, int32_t place, AmError *error) {
+    int32_t *operands = ARENA_ARRAY(body->arena, int32_t, slice->operand_count + 1), count = 0;
     if (!operands) return am_fail_memory(error, slice->operand_count);
-    for (int32_t k = 0; k < slice->operand_count; k++)
-        operands[k] = slice->operands[k] == body->parameters[0] ? place : slice->operands[k];
-    operands[0] = array;
+    while (count < first) operands[count] = leading[count], count++;
+    operands[count++] = place;
+    for (int32_t k = first; k < slice->operand_count; k++)
+        if (k - first != dimension) operands[count++] = slice->operands[k];
     slice->operands = operands;
     return AM_OK;
 }
 
+/* A value like another, of another shape. */
+static int32_t add_shaped(Program *body, int32_t like, const IrShape *shape) {
+    ProgramValue made = body->values[like];
+    made.shape = *shape;
+    made.kind = PROGRAM_VALUE_TEMPORARY;
+    made.offset = -1;
+    return program_add_value(body, &made);
+}
+
+/* `result` as a view of `value`, at the end of the list. */
+static void add_view(Program *body, int32_t value, int32_t result) {
+    static const IrAttributes none;
+    int32_t *operands = ARENA_ARRAY(body->arena, int32_t, 1);
+    ARENA_RESERVE(body->arena, body->instructions, body->instruction_count, body->instruction_capacity);
+    if (body->arena->failed) return;
+    operands[0] = value;
+    body->instructions[body->instruction_count++] =
+        (ProgramInstruction){.kind = PROGRAM_VIEW,
+                             .opcode = IR_RESHAPE,
+                             .origin = body->values[result].origin,
+                             .operand_count = 1,
+                             .operands = operands,
+                             .result_count = 1,
+                             .first_result = result,
+                             .attributes = &none,
+                             .called = -1,
+                             .called_second = -1};
+}
+
+/* Where the views at the end of a body's list belong: next to the slices that they were added for. */
+typedef struct Insertions {
+    int32_t count;   /* instructions that were there before */
+    int32_t *before; /* [instruction]: a view that goes before it, or -1 */
+    int32_t *after;  /* [instruction]: one that goes behind it, or -1 */
+} Insertions;
+
+static AmStatus begin_insertions(Insertions *insertions, const Program *body, AmError *error) {
+    int32_t count = body->instruction_count;
+    *insertions = (Insertions){.count = count,
+                               .before = ARENA_ARRAY(body->arena, int32_t, count + 1),
+                               .after = ARENA_ARRAY(body->arena, int32_t, count + 1)};
+    if (body->arena->failed) return am_fail_memory(error, count);
+    for (int32_t i = 0; i < count; i++) insertions->before[i] = insertions->after[i] = -1;
+    return AM_OK;
+}
+
+static AmStatus end_insertions(const Insertions *insertions, Program *body, AmError *error) {
+    int32_t *list = ARENA_ARRAY(body->arena, int32_t, body->instruction_count + 1), count = 0;
+    if (!list) return am_fail_memory(error, body->instruction_count);
+    for (int32_t i = 0; i < insertions->count; i++) {
+        if (insertions->before[i] >= 0) list[count++] = insertions->before[i];
+        list[count++] = i;
+        if (insertions->after[i] >= 0) list[count++] = insertions->after[i];
+    }
+    return program_relist(body, list, count, error);
+}
+
+/* The write of instruction i goes to the place of an array whose first dimension is that of the turns. */
+static AmStatus redirect_writer(Program *body, Insertions *insertions, int32_t i, int32_t dimension,
+                                int32_t array, int32_t place, AmError *error) {
+    int32_t value = body->instructions[i].operands[1];
+    IrShape shape = with_places(body->arena, &body->values[value].shape, dimension, 1);
+    int32_t view = add_shaped(body, value, &shape);
+    insertions->before[i] = body->instruction_count;
+    if (body->arena->failed) return am_fail_memory(error, 0);
+    add_view(body, value, view);
+    const int32_t leading[] = {array, view};
+    return redirect(body, &body->instructions[i], leading, 2, dimension, place, error);
+}
+
+/* The same for the read: what was read is a view of what is. */
+static AmStatus redirect_reader(Program *body, Insertions *insertions, int32_t i, int32_t dimension,
+                                int32_t array, int32_t place, AmError *error) {
+    int32_t result = body->instructions[i].first_result;
+    IrAttributes *attributes = ARENA_ARRAY(body->arena, IrAttributes, 1);
+    IrShape shape = with_places(body->arena, &body->values[result].shape, dimension, 1);
+    int32_t read = add_shaped(body, result, &shape);
+    insertions->after[i] = body->instruction_count;
+    if (body->arena->failed) return am_fail_memory(error, 0);
+    add_view(body, read, result);
+    ProgramInstruction *slice = &body->instructions[i];
+    *attributes = *slice->attributes;
+    attributes->slice_sizes = shape.dimensions;
+    slice->attributes = attributes;
+    slice->first_result = read;
+    return redirect(body, slice, &array, 1, dimension, place, error);
+}
+
 /* All slices that read parameter p, through whichever views, read it directly. `added` instructions were put
  * before those that `uses` counted. */
-static AmStatus redirect_readers(Program *body, const ProgramUses *uses, int32_t added, int32_t value,
-                                 int32_t p, int32_t place, AmError *error) {
+static AmStatus redirect_readers(Program *body, Insertions *insertions, const ProgramUses *uses,
+                                 int32_t added, int32_t value, const LoopStack *stack, int32_t place,
+                                 AmError *error) {
     for (int32_t u = uses->first[value]; u < uses->first[value + 1]; u++) {
-        ProgramInstruction *user = &body->instructions[uses->users[u] + added];
-        if (is_reshape(user)) TRY(redirect_readers(body, uses, added, user->first_result, p, place, error));
-        else TRY(redirect(body, user, body->parameters[p], place, error));
+        int32_t user = uses->users[u] + added;
+        if (is_reshape(&body->instructions[user]))
+            TRY(redirect_readers(body, insertions, uses, added, body->instructions[user].first_result, stack,
+                                 place, error));
+        else
+            TRY(redirect_reader(body, insertions, user, stack->dimension, body->parameters[stack->operand],
+                                place, error));
     }
     return AM_OK;
 }
@@ -270,9 +368,14 @@ static void set_shape(const ProgramInstruction *loop, int32_t p, const IrShape *
     condition->values[condition->parameters[p]].shape = *shape;
 }
 
+/* Whether the array is to be another one: fewer places, or places that lie together. */
+static bool changes(const LoopStack *stack, int32_t turns) {
+    return stack->may_shrink && (stack->kept < turns || stack->dimension > 0);
+}
+
 /* Turn mod kept in both bodies, for the numbers of places that stacks have. */
 typedef struct Places {
-    int32_t kept[2], in_first[2], in_second[2];
+    int32_t kept[3], in_first[3], in_second[3]; /* the first is that of all turns */
     int32_t count;
 } Places;
 
@@ -291,32 +394,42 @@ AmStatus stacks_shrink(JoinedLoops *loops, const LoopStack *stacks, int32_t coun
     Program *program = loops->program;
     Program *writes = program->instructions[loops->first].regions[0];
     Program *reads = program->instructions[loops->second].regions[0];
-    Places places = {0};
+    Insertions in_writes, in_reads;
+    Places places = {.kept = {loops->turns}, .count = 1};
     int32_t place;
+    places.in_first[0] = writes->parameters[0];
+    places.in_second[0] = reads->parameters[0];
     for (int32_t k = 0; k < count; k++)
-        if (stacks[k].may_shrink && stacks[k].kept < loops->turns)
+        if (changes(&stacks[k], loops->turns))
             TRY(find_place(&places, &place, writes, reads, stacks[k].kept, error));
-    int32_t added = 2 * places.count;
+    int32_t added = 2 * (places.count - 1);
+    TRY(begin_insertions(&in_writes, writes, error));
+    TRY(begin_insertions(&in_reads, reads, error));
     for (int32_t k = 0; k < count; k++) {
         const LoopStack *stack = &stacks[k];
-        if (!stack->may_shrink || stack->kept >= loops->turns) continue;
+        if (!changes(stack, loops->turns)) continue;
         const ProgramInstruction *makes = &program->instructions[loops->first];
         int32_t p = makes->carried[stack->result], result = makes->first_result + stack->result;
         int32_t before = writes->parameters[p], in_second = reads->parameters[stack->operand];
-        IrShape shape =
-            with_places(program->arena, &program->values[result].shape, stack->dimension, stack->kept);
         int32_t writer = loops->in_first.maker[writes->outputs[p]] + added;
         TRY(find_place(&places, &place, writes, reads, stack->kept, error));
-        TRY(redirect(writes, &writes->instructions[writer], before, places.in_first[place], error));
-        TRY(redirect_readers(reads, &loops->in_second, added, in_second, stack->operand,
+        if (in_writes.before[writer] < 0) { /* else it is another operand of the second loop as well */
+            IrShape fewer =
+                with_places(program->arena, &program->values[result].shape, stack->dimension, stack->kept);
+            TRY(redirect_writer(writes, &in_writes, writer, stack->dimension, before, places.in_first[place],
+                                error));
+            set_shape(makes, p, &fewer);
+            program->values[result].shape = fewer;
+            TRY(shrink_initial(program, &loops->first, &loops->second, p, &fewer, error));
+        }
+        TRY(redirect_readers(reads, &in_reads, &loops->in_second, added, in_second, stack,
                              places.in_second[place], error));
-        set_shape(makes, p, &shape);
-        set_shape(&program->instructions[loops->second], stack->operand, &shape);
-        program->values[result].shape = shape;
-        TRY(shrink_initial(program, &loops->first, &loops->second, p, &shape, error));
+        set_shape(&program->instructions[loops->second], stack->operand, &program->values[result].shape);
         TRY(read_directly(program, loops->second, stack->operand, result, error));
         if (program->arena->failed) return am_fail_memory(error, 0);
     }
+    TRY(end_insertions(&in_writes, writes, error));
+    TRY(end_insertions(&in_reads, reads, error));
     TRY(drop_unused(writes, error));
     TRY(drop_unused(reads, error));
     TRY(drop_unused(program, error));

@@ -704,6 +704,7 @@ AmStatus lower_finish(Lowering *self, AmError *error) {
     if (is_entry && self->stages && self->stages->schedule != SCHEDULE_GPIPE)
         TRY(program_interleave(self->program, self->rules, self->stages->map, self->stages->stage,
                                self->stages->schedule, error));
+    else if (is_entry) TRY(program_gather_stacks(self->program, self->rules, error));
     if (is_entry && self->stages && self->stages->map->chunks > 1) return AM_OK; /* a part of a program */
     TRY(program_fuse(self->program, error));
     return program_plan_buffers(self->program, error);

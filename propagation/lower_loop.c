@@ -7,6 +7,7 @@
  * stage among others takes part with the arrays that it carries.
  */
 #include "propagation/lower_internal.h"
+#include "propagation/places.h"
 
 /* A planned loop and the arrays of it that are carried here. */
 typedef struct CarriedLoop {
@@ -76,6 +77,7 @@ static AmStatus lower_region(const Lowering *caller, const CarriedLoop *carried,
                           (SbpState){.axis = {SBP_B}}, &self.program->outputs[0], error));
     }
     *region = self.program;
+    if (is_body) program_set_counter(self.program, loop->instruction, carried->leaves);
     return lower_finish(&self, error);
 }
 

@@ -5,7 +5,9 @@
  */
 #include <stdlib.h>
 
+#include "propagation/interleave.h"
 #include "propagation/lower_internal.h"
+#include "propagation/places.h"
 
 #define MOST_INSTRUCTIONS (1 << 20) /* of a computation with all that it calls, mention by mention */
 
@@ -57,6 +59,10 @@ AmStatus lower_whole_regions(ProgramInstruction *instruction, Arena *arena, cons
     for (int32_t k = 0; k < source->called_count; k++) {
         TRY(program_from_computation(&regions[k], arena, module, source->called[k], is_loop && k == 0,
                                      error));
+        if (is_loop && k == 0) {
+            program_set_counter(regions[k], instruction->origin, NULL);
+            if (regions[k]->counter.turns > 0) TRY(program_finish_again(regions[k], error));
+        }
         if (is_loop) continue;
         regions[k]->outputs_outside = true;
         TRY(program_plan_buffers(regions[k], error));

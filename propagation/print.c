@@ -241,10 +241,13 @@ static void print_fusion(Text *text, const Program *program, const ProgramFusion
 static void print_views(Text *text, const Program *program) {
     for (int32_t i = 0; i < program->instruction_count; i++) {
         const ProgramInstruction *instruction = &program->instructions[i];
-        if (instruction->kind != PROGRAM_VIEW) continue;
+        if (!program_is_view(instruction)) continue;
         text_append(text, "  %%%d = ", instruction->first_result);
         print_shape(text, &program->values[instruction->first_result].shape);
-        text_append(text, " view of %%%d\n", instruction->operands[0]);
+        text_append(text, " view of %%%d", instruction->operands[0]);
+        if (instruction->place && instruction->opcode == IR_DYNAMIC_UPDATE_SLICE)
+            text_append(text, " with %%%d", instruction->operands[1]);
+        text_append_string(text, instruction->place ? " in the place of the turn\n" : "\n");
     }
 }
 

@@ -114,6 +114,20 @@ typedef struct ProgramTurns {
     int32_t stage, stage_count;                 /* of several chunks */
 } ProgramTurns;
 
+/* Where a part of an array lies that the turn of the loop around chooses (places.h). */
+typedef struct ProgramPlace {
+    int64_t turns;
+    const int64_t *offset; /* [turns]: bytes from the array's first */
+} ProgramPlace;
+
+/* What counts the turns of a loop, in its body: `value` is start + step * turn. */
+typedef struct ProgramCounter {
+    int32_t value;
+    int64_t turns; /* 0: nothing is known to */
+    int64_t start, step;
+    bool in_turns; /* its turns come between those of other loops (ProgramTurns) */
+} ProgramCounter;
+
 typedef enum ProgramKind { PROGRAM_COMPUTE, PROGRAM_COLLECTIVE, PROGRAM_VIEW, PROGRAM_TRANSFER } ProgramKind;
 
 /* PROGRAM_COMPUTE: `opcode` with `attributes` made local. A dot may have `dimensions`: its result's dimension
@@ -143,6 +157,9 @@ typedef struct ProgramInstruction {
     /* while: result r is what operand carried[r] has become. An operand that is in
      * no result is given on by the body as it is: the regions may read it in place. */
     const int32_t *carried;
+    /* while: [operand] the body writes all of it, and nobody reads it before: what it starts as is neither
+     * made nor copied. NULL: of none. Set by program_fuse. */
+    const bool *unset;
     /* Regions: a place in the allocation for the values that they make, while the
      * step runs; set by program_plan_buffers. A region's offsets behind its
      * parameter_bytes count from there; its parameters lie where the operands do,
@@ -155,6 +172,10 @@ typedef struct ProgramInstruction {
      * program_reduce_early. */
     bool gathers_late;
     const ProgramTransfer *transfer;
+    /* dynamic-slice: its result is a view of that place of operand 0; dynamic-update-slice: its result is
+     * operand 0, in which operand 1 is made where it belongs. Nothing runs. NULL: it copies. Set by
+     * program_fuse. */
+    const ProgramPlace *place;
 } ProgramInstruction;
 
 typedef enum ProgramValueKind {
@@ -170,8 +191,9 @@ typedef struct ProgramValue {
     SbpState state;
     /* set by program_fuse and program_plan_buffers */
     ProgramValueKind kind;
-    int32_t storage;       /* value whose memory it is: itself, or what it is a view of */
-    int64_t offset, bytes; /* in the device's allocation; -1 for internal values */
+    int32_t storage;           /* value whose memory it is: itself, or what it is a view of */
+    const ProgramPlace *place; /* it is that part of the storage; NULL: the whole */
+    int64_t offset, bytes;     /* in the device's allocation; -1 for internal values */
 } ProgramValue;
 
 /* A fusion computes `op_count` element-wise operators over one index space.
@@ -223,6 +245,7 @@ typedef struct Program {
     const IrModule *module; /* canonical */
     const IrRoles *roles;
     const Mesh *mesh;
+    ProgramCounter counter; /* of a loop's body */
     int32_t device;
     int32_t first_rank; /* the rank of mesh device 0: the devices of the stages before; 0 for one stage */
     ProgramInstruction *instructions;
@@ -247,6 +270,17 @@ typedef struct Program {
     int64_t parameter_bytes;  /* the part of it that lives between steps, at offset 0 */
     int32_t peak_step;        /* a step at which the allocation is fullest */
 } Program;
+
+/* Whether the result is memory that is there already: nothing runs. */
+static inline bool program_is_view(const ProgramInstruction *instruction) {
+    return instruction->kind == PROGRAM_VIEW || instruction->place;
+}
+
+/* Operands that are read, or whose memory the result is: the first ones, but for the indices of a place. */
+static inline int32_t program_operands_read(const ProgramInstruction *instruction) {
+    if (!instruction->place) return instruction->operand_count;
+    return instruction->opcode == IR_DYNAMIC_UPDATE_SLICE ? 2 : 1;
+}
 
 /* The instructions that run together with instruction i, which is the first of them: joined loops, which
  * stand side by side, or i alone. */
