@@ -4,6 +4,7 @@
 
 #include <string.h>
 
+#include "base/file.h"
 #include "base/text.h"
 #include "cost/profile.h"
 #include "planners/sweep.h"
@@ -11,7 +12,7 @@
 
 AmStatus simulate_sweep_wanted(bool *wanted, const Cli *cli, AmError *error) {
     static const char *const of_plans[] = {"--trace", "--verbose", "--jitter", "--seed", "--slow"};
-    static const char *const of_sweeps[] = {"--micro-batches", "--relax"};
+    static const char *const of_sweeps[] = {"--micro-batches", "--relax", "--schedule", "--plan"};
     *wanted = cli_has(cli, "--sweep");
     if (*wanted && cli->argument_count != 1)
         return am_fail(error, AM_ERROR_USAGE, "", "simulate --sweep takes a MODEL alone");
@@ -40,6 +41,14 @@ static AmStatus read_options(const Cli *cli, SweepOptions *options, AmError *err
             return am_fail(error, AM_ERROR_USAGE, "", "--relax %.60s: expected %s", names[k],
                            relaxation_name((Relaxation)0));
         options->relaxations |= 1u << relaxation;
+    }
+    count = cli_texts(cli, "--schedule", &names);
+    for (int32_t k = 0; k < count; k++) {
+        ScheduleKind schedule = schedule_kind_find(names[k]);
+        if (schedule == SCHEDULE_KINDS)
+            return am_fail(error, AM_ERROR_USAGE, "",
+                           "--schedule %.60s: expected gpipe, 1f1b, interleaved_1f1b or zb_h1", names[k]);
+        options->schedules |= 1u << schedule;
     }
     return AM_OK;
 }
@@ -128,6 +137,18 @@ static json_t *to_json(const Sweep *sweep) {
                      "simulate", sweep->seconds.simulate);
 }
 
+/* --plan: of the first row, if that fits. */
+static AmStatus write_best(const Cli *cli, Arena *arena, PlanContext *whole, const Cluster *cluster,
+                           const SweepOptions *options, const Sweep *found, AmError *error) {
+    const char *path = cli_text(cli, "--plan");
+    Plan *plan;
+    if (!path) return AM_OK;
+    if (found->row_count == 0 || found->rows[0].reason || !found->rows[0].fits)
+        return am_fail(error, AM_ERROR_INFEASIBLE, "", "--plan: no strategy of the sweep fits");
+    TRY(sweep_plan(&plan, arena, whole, cluster, options, &found->rows[0], error));
+    return plan_write(plan, whole, path, error);
+}
+
 static AmStatus run_sweep(const Cli *cli, Arena *arena, PlanContext **context, Cluster **cluster,
                           Profile *profile, AmError *error) {
     SweepOptions options;
@@ -135,12 +156,14 @@ static AmStatus run_sweep(const Cli *cli, Arena *arena, PlanContext **context, C
     const char *name;
     TRY(cli_need(cli, "--cluster", &name, error));
     TRY(read_options(cli, &options, error));
+    if (cli_has(cli, "--plan")) TRY(file_check_writable(cli_text(cli, "--plan"), error));
     TRY(cluster_read(cluster, arena, name, error));
     const char *measured = cli_text(cli, "--profile");
     if (measured) TRY(profile_read(profile, measured, error));
     if (measured) TRY(profile_attach(profile, *cluster, measured, error));
     TRY(cli_read_model(cli, 0, context, error));
     TRY(sweep(&found, arena, *context, *cluster, &options, error));
+    TRY(write_best(cli, arena, *context, *cluster, &options, &found, error));
     if (cli_has(cli, "--json")) return cli_output_json(cli, to_json(&found), JSON_STYLE_COMPACT, error);
     Text text = {0};
     print(&text, &found);

@@ -10,7 +10,11 @@
      "of MODEL alone: every data x tensor x pipeline degree and number of micro-batches, best first; needs " \
      "--cluster",                                                                                            \
      false},                                                                                                 \
-        {"--micro-batches", "M", "of a sweep: this number alone (default: the powers of two)", false}, {     \
+        {"--micro-batches", "M", "of a sweep: this number alone (default: the powers of two)", false},       \
+        {"--schedule", "NAME",                                                                               \
+         "of a sweep: a row for this schedule (default: 1f1b, or gpipe where turns cannot alternate)",       \
+         true},                                                                                              \
+        {"--plan", "PLAN", "of a sweep: write the best strategy's plan", false}, {                           \
         "--relax", "NAME", "of a sweep: as in search", true                                                  \
     }
 

@@ -6,9 +6,11 @@
 
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/clock.h"
 #include "base/parallel.h"
+#include "cost/rank_memory.h"
 #include "cost/simulate.h"
 #include "planners/even_pipeline.h"
 #include "planners/expert.h"
@@ -17,6 +19,7 @@
 #include "propagation/micro_batches.h"
 
 #define MOST_TENSORS 64 /* tensor degrees */
+#define MOST_CHUNKS  SEARCH_DEFAULT_CHUNKS
 
 /* What Megatron-LM splits over a number of devices. */
 typedef struct SweepTensor {
@@ -42,12 +45,13 @@ typedef struct SweepContext {
 
 /* Where stages begin, for each number of them. */
 typedef struct SweepCuts {
-    bool known, found;
+    bool found;
     int32_t cuts[STAGES_MOST + 1];
 } SweepCuts;
 
 typedef struct SweepTask {
     SweepRow row;
+    ScheduleKind schedule; /* SCHEDULE_KINDS: 1f1b where it can be */
     const SweepContext *in;
     Arena arena;    /* holds row.reason */
     Arena *scratch; /* what is needed meanwhile */
@@ -61,7 +65,7 @@ typedef struct Sweeping {
     const Cluster *cluster;
     const SweepOptions *options;
     int64_t batch;
-    SweepCuts *cuts; /* [STAGES_MOST + 1], by number of stages */
+    SweepCuts *cuts[MOST_CHUNKS + 1]; /* [STAGES_MOST + 1], by chunks of a stage and number of stages */
     SweepContext contexts[2 * MICRO_BATCHES_MOST_NUMBERS];
     int32_t context_count;
     int32_t tensor_sizes[MOST_TENSORS], tensor_count;
@@ -135,14 +139,25 @@ static void list_contexts(Sweeping *self) {
     for (int32_t k = 0; k < count; k++) add_contexts(self, numbers[k]);
 }
 
-static AmStatus find_cuts(Sweeping *self, AmError *error) {
-    for (int32_t stages = 2; stages <= STAGES_MOST; stages++) {
-        SweepCuts *cuts = &self->cuts[stages];
+static int32_t chunks_of(const SweepTask *task) {
+    return task->schedule == SCHEDULE_INTERLEAVED ? SEARCH_DEFAULT_CHUNKS : 1;
+}
+
+static AmStatus find_cuts(Sweeping *self, int32_t chunks, Arena *arena, AmError *error) {
+    self->cuts[chunks] = ARENA_ARRAY(arena, SweepCuts, STAGES_MOST + 1);
+    if (!self->cuts[chunks]) return am_fail_memory(error, STAGES_MOST);
+    for (int32_t stages = 2; stages <= STAGES_MOST / chunks; stages++) {
+        SweepCuts *cuts = &self->cuts[chunks][stages];
         if (self->cluster->device_count % stages != 0) continue;
-        TRY(even_pipeline_cuts(cuts->cuts, &cuts->found, self->whole, stages, 1, error));
-        cuts->known = true;
+        TRY(even_pipeline_cuts(cuts->cuts, &cuts->found, self->whole, stages, chunks, error));
     }
     return AM_OK;
+}
+
+static AmStatus find_all_cuts(Sweeping *self, Arena *arena, AmError *error) {
+    TRY(find_cuts(self, 1, arena, error));
+    bool has_chunks = self->options->schedules >> SCHEDULE_INTERLEAVED & 1;
+    return has_chunks ? find_cuts(self, SEARCH_DEFAULT_CHUNKS, arena, error) : AM_OK;
 }
 
 /* Degrees beyond what can be asked for have no strategies. */
@@ -150,6 +165,20 @@ static void list_tensors(Sweeping *self) {
     int32_t devices = self->cluster->device_count;
     for (int32_t tensor = 1; tensor <= devices && self->tensor_count < MOST_TENSORS; tensor++)
         if (devices % tensor == 0) self->tensor_sizes[self->tensor_count++] = tensor;
+}
+
+/* One for each schedule that is asked for. */
+static AmStatus add_tasks(Sweeping *self, Arena *arena, const SweepTask *task, int32_t *capacity,
+                          AmError *error) {
+    bool is_one = task->row.stages == 1 || self->options->schedules == 0;
+    for (int32_t kind = 0; kind < SCHEDULE_KINDS; kind++) {
+        if (is_one ? kind > 0 : !(self->options->schedules >> kind & 1)) continue;
+        ARENA_RESERVE(arena, self->tasks, self->task_count, *capacity);
+        if (arena->failed) return am_fail_memory(error, *capacity);
+        self->tasks[self->task_count] = *task;
+        self->tasks[self->task_count++].schedule = is_one ? SCHEDULE_KINDS : (ScheduleKind)kind;
+    }
+    return AM_OK;
 }
 
 /* Every way to deal the devices, by numbers of stages and then of tensor shards. */
@@ -162,14 +191,12 @@ static AmStatus list_tasks(Sweeping *self, Arena *arena, AmError *error) {
                 continue;
             for (int32_t k = stages > 1; k < self->context_count; k += 2) {
                 if (self->contexts[k].status != AM_OK) continue;
-                ARENA_RESERVE(arena, self->tasks, self->task_count, capacity);
-                if (arena->failed) return am_fail_memory(error, capacity);
-                self->tasks[self->task_count++] =
-                    (SweepTask){.row = {.data = devices / stages / tensor,
-                                        .tensor = tensor,
-                                        .stages = stages,
-                                        .micro_batches = self->contexts[k].micro_batches},
-                                .in = &self->contexts[k]};
+                const SweepTask task = {.row = {.data = devices / stages / tensor,
+                                                .tensor = tensor,
+                                                .stages = stages,
+                                                .micro_batches = self->contexts[k].micro_batches},
+                                        .in = &self->contexts[k]};
+                TRY(add_tasks(self, arena, &task, &capacity, error));
             }
         }
     }
@@ -212,19 +239,17 @@ static double lap(double *since) {
     return *since - before;
 }
 
-static AmStatus simulate_schedule(const Sweeping *self, SweepTask *task, const Plan *plan,
-                                  ScheduleKind schedule, Simulation **simulation, AmError *error) {
+static AmStatus simulate_schedule(const Sweeping *self, SweepTask *task, Plan *plan, ScheduleKind schedule,
+                                  Simulation **simulation, AmError *error) {
     const SimulationOptions options = {.memory_fraction = self->options->memory_fraction};
-    Plan *scheduled = ARENA_ARRAY(task->scratch, Plan, 1);
-    PlanRanks ranks;
+    PlanRanks *ranks = ARENA_ARRAY(task->scratch, PlanRanks, 1);
     PlanCosts *costs;
-    if (!scheduled) return am_fail_memory(error, (int64_t)sizeof *scheduled);
-    *scheduled = *plan;
-    if (plan->stage_count > 1) scheduled->schedule = schedule_kind_name(schedule);
-    task->row.schedule = scheduled->schedule;
+    if (!ranks) return am_fail_memory(error, (int64_t)sizeof *ranks);
+    if (plan->stage_count > 1) plan->schedule = schedule_kind_name(schedule);
+    task->row.schedule = plan->schedule;
     double since = clock_thread_seconds();
-    AmStatus status = plan_ranks(&ranks, task->scratch, task->in->context, scheduled, error);
-    if (status == AM_OK) status = plan_costs_lower(&costs, task->scratch, &ranks, self->cluster, error);
+    AmStatus status = plan_ranks(ranks, task->scratch, task->in->context, plan, error);
+    if (status == AM_OK) status = plan_costs_lower(&costs, task->scratch, ranks, self->cluster, error);
     task->seconds.lower += lap(&since);
     if (status == AM_OK) status = plan_costs_price(costs, error);
     task->seconds.price += lap(&since);
@@ -233,10 +258,12 @@ static AmStatus simulate_schedule(const Sweeping *self, SweepTask *task, const P
     return status;
 }
 
-/* As 1F1B where turns can alternate, else as GPipe. */
-static AmStatus simulate_strategy(const Sweeping *self, SweepTask *task, const Plan *plan,
-                                  Simulation **simulation, AmError *error) {
+/* By the task's schedule; or as 1F1B where turns can alternate, else as GPipe. */
+static AmStatus simulate_strategy(const Sweeping *self, SweepTask *task, Plan *plan, Simulation **simulation,
+                                  AmError *error) {
     AmError refusal = {0};
+    if (task->schedule != SCHEDULE_KINDS)
+        return simulate_schedule(self, task, plan, task->schedule, simulation, error);
     if (plan->stage_count == 1 || !task->in->alternates)
         return simulate_schedule(self, task, plan, SCHEDULE_GPIPE, simulation, error);
     AmStatus status = simulate_schedule(self, task, plan, SCHEDULE_1F1B, simulation, &refusal);
@@ -246,29 +273,39 @@ static AmStatus simulate_strategy(const Sweeping *self, SweepTask *task, const P
     return status;
 }
 
-static AmStatus run_strategy(const Sweeping *self, SweepTask *task, AmError *error) {
+/* All but the schedule, in the task's scratch memory; or `task->row.reason`. */
+static AmStatus make_plan(const Sweeping *self, SweepTask *task, Plan *plan, AmError *error) {
     SweepRow *row = &task->row;
     const SweepContext *in = task->in;
+    int32_t chunks = chunks_of(task);
+    PlanStage *inside = ARENA_ARRAY(task->scratch, PlanStage, 1);
+    const SearchOptions described = {.searcher = SEARCHER_EXPERT};
+    if (!inside) return am_fail_memory(error, (int64_t)sizeof *inside);
+    row->schedule = task->schedule == SCHEDULE_KINDS ? "none" : schedule_kind_name(task->schedule);
+    if (row->stages > STAGES_MOST / chunks)
+        row->reason = arena_format(&task->arena, "at most %d stages can be made", STAGES_MOST / chunks);
+    else if (row->stages > 1 && !self->cuts[chunks][row->stages].found)
+        row->reason = "too few forward operators to cut";
+    if (!row->reason) TRY(find_stage(self, task, inside, error));
+    if (row->reason) return AM_OK;
+    search_describe_plan(plan, in->context, self->cluster, &described);
+    TRY(micro_batches_state_relaxations(plan, task->scratch, in->context, error));
+    plan->stages = inside;
+    plan->stage_count = row->stages;
+    if (row->stages == 1) return AM_OK;
+    inside->range_count = chunks;
+    return even_pipeline_stages(&plan->stages, task->scratch, inside, self->cuts[chunks][row->stages].cuts,
+                                row->stages, error);
+}
+
+static AmStatus run_strategy(const Sweeping *self, SweepTask *task, AmError *error) {
+    SweepRow *row = &task->row;
     Plan plan;
-    PlanStage inside;
     Simulation *simulation;
     double since = clock_thread_seconds();
-    row->schedule = "none";
-    if (row->stages > STAGES_MOST)
-        row->reason = arena_format(&task->arena, "at most %d stages can be made", STAGES_MOST);
-    else if (row->stages > 1 && !self->cuts[row->stages].found)
-        row->reason = "too few forward operators to cut";
-    if (!row->reason) TRY(find_stage(self, task, &inside, error));
-    if (row->reason) return AM_OK;
-    const SearchOptions described = {.searcher = SEARCHER_EXPERT};
-    search_describe_plan(&plan, in->context, self->cluster, &described);
-    TRY(micro_batches_state_relaxations(&plan, task->scratch, in->context, error));
-    plan.stages = &inside;
-    plan.stage_count = row->stages;
-    if (row->stages > 1)
-        TRY(even_pipeline_stages(&plan.stages, task->scratch, &inside, self->cuts[row->stages].cuts,
-                                 row->stages, error));
+    TRY(make_plan(self, task, &plan, error));
     task->seconds.recipe = lap(&since);
+    if (row->reason) return AM_OK;
     TRY(simulate_strategy(self, task, &plan, &simulation, error));
     row->step_seconds = simulation->step_seconds;
     if (self->batch > 1) row->examples_per_second = (double)self->batch / simulation->step_seconds;
@@ -301,6 +338,7 @@ static int compare_rows(const void *left, const void *right) {
     if (!a->reason && a->step_seconds != b->step_seconds) return a->step_seconds < b->step_seconds ? -1 : 1;
     if (a->stages != b->stages) return a->stages - b->stages;
     if (a->tensor != b->tensor) return a->tensor - b->tensor;
+    if (strcmp(a->schedule, b->schedule) != 0) return strcmp(a->schedule, b->schedule);
     return a->micro_batches - b->micro_batches;
 }
 
@@ -353,7 +391,7 @@ static AmStatus run_all(Sweep *result, Sweeping *self, Arena *arena, AmError *er
     parallel_for(self->context_count, self->options->threads, open_task, self);
     parallel_for(self->context_count, self->options->threads, choose_task, self);
     TRY(check_contexts(result, self, arena, error));
-    TRY(find_cuts(self, error));
+    TRY(find_all_cuts(self, arena, error));
     TRY(list_tasks(self, arena, error));
     parallel_for(self->task_count, self->options->threads, strategy_task, self);
     return collect(result, self, arena, error);
@@ -368,14 +406,12 @@ AmStatus sweep(Sweep *result, Arena *arena, const PlanContext *whole, const Clus
                        .cluster = cluster,
                        .options = options,
                        .batch = micro_batches_limit(whole),
-                       .cuts = ARENA_ARRAY(arena, SweepCuts, STAGES_MOST + 1),
                        .scratch = scratch_create()};
     *result = (Sweep){.module_name = whole->canonical->name,
                       .cluster_name = cluster->name,
                       .device_count = cluster->device_count,
                       .batch = self->batch};
-    AmStatus status =
-        self->cuts && self->scratch ? run_all(result, self, arena, error) : am_fail_memory(error, 0);
+    AmStatus status = self->scratch ? run_all(result, self, arena, error) : am_fail_memory(error, 0);
     for (int32_t k = 0; k < self->task_count; k++) arena_free(&self->tasks[k].arena);
     scratch_free(self->scratch);
     for (int32_t k = 0; k < self->context_count; k++) {
@@ -384,5 +420,48 @@ AmStatus sweep(Sweep *result, Arena *arena, const PlanContext *whole, const Clus
         plan_context_free(self->contexts[k].owned);
     }
     result->wall_seconds = clock_seconds() - start;
+    return status;
+}
+
+/* ---- the plan of one row ---- */
+
+static AmStatus rebuild(Sweeping *self, SweepTask *task, Plan *plan, AmError *error) {
+    Simulation *simulation;
+    TRY(choose_tensors(self, &self->contexts[0], error));
+    TRY(find_cuts(self, chunks_of(task), task->scratch, error));
+    TRY(make_plan(self, task, plan, error));
+    if (task->row.reason) return am_fail(error, AM_ERROR_INFEASIBLE, "", "%s", task->row.reason);
+    TRY(simulate_strategy(self, task, plan, &simulation, error));
+    TRY(simulation_predict(plan, task->scratch, simulation, error));
+    return rank_memory_predict(plan, task->scratch, self->whole, error);
+}
+
+AmStatus sweep_plan(Plan **plan, Arena *arena, PlanContext *whole, const Cluster *cluster,
+                    const SweepOptions *options, const SweepRow *row, AmError *error) {
+    MicroBatching settings = {.micro_batches = row->micro_batches,
+                              .relaxations = options->relaxations,
+                              .separate_backward = row->stages > 1};
+    Sweeping *self = ARENA_ARRAY(arena, Sweeping, 1);
+    *plan = ARENA_ARRAY(arena, Plan, 1);
+    if (arena->failed) return am_fail_memory(error, (int64_t)sizeof *self);
+    *self = (Sweeping){.whole = whole,
+                       .cluster = cluster,
+                       .options = options,
+                       .contexts[0].micro_batches = row->micro_batches,
+                       .tensor_sizes = {row->tensor},
+                       .tensor_count = 1};
+    SweepContext *in = &self->contexts[0];
+    SweepTask task = {.in = in,
+                      .row = {.data = row->data,
+                              .tensor = row->tensor,
+                              .stages = row->stages,
+                              .micro_batches = row->micro_batches},
+                      .schedule = row->stages > 1 ? schedule_kind_find(row->schedule) : SCHEDULE_KINDS,
+                      .scratch = arena};
+    AmStatus status = plan_context_for(&in->context, whole, &settings, error);
+    if (status == AM_OK) status = rebuild(self, &task, *plan, error);
+    problem_free(in->problem);
+    arena_free(&in->arena);
+    arena_free(&task.arena);
     return status;
 }

@@ -9,11 +9,12 @@
 #define PLANNERS_SWEEP_H
 
 #include "planners/search.h"
+#include "propagation/pipeline_schedule.h"
 
 /* One strategy with one number of micro-batches. */
 typedef struct SweepRow {
     int32_t data, tensor, stages, micro_batches;
-    const char *schedule; /* "none" for one stage, "1f1b", or "gpipe" where the module allows no other */
+    const char *schedule; /* "none" for one stage */
     const char *reason;   /* why there is no such plan; NULL: it was simulated */
     double step_seconds;
     double examples_per_second; /* 0 where the module has no batch */
@@ -33,6 +34,8 @@ typedef struct SweepSeconds {
 typedef struct SweepOptions {
     int32_t micro_batches; /* one number, or 0: every power of two that divides the batch */
     uint32_t relaxations;  /* bits by Relaxation */
+    uint32_t schedules;    /* bits by ScheduleKind, a row for each of several stages; 0: 1f1b, or gpipe where
+                              turns cannot alternate */
     double memory_fraction;
     int32_t threads; /* 0: one per processor */
 } SweepOptions;
@@ -53,5 +56,9 @@ typedef struct Sweep {
  * number of micro-batches asked for cannot be; of several, those that cannot are left out. */
 AmStatus sweep(Sweep *sweep, Arena *arena, const PlanContext *whole, const Cluster *cluster,
                const SweepOptions *options, AmError *error);
+
+/* The plan of a row that was simulated, priced anew. In the arena; its context is owned by `whole`. */
+AmStatus sweep_plan(Plan **plan, Arena *arena, PlanContext *whole, const Cluster *cluster,
+                    const SweepOptions *options, const SweepRow *row, AmError *error);
 
 #endif

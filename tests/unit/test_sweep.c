@@ -1,6 +1,7 @@
 /* Sweeps: all degrees are there, best first, and each figure is that of the plan simulated by itself. */
 #include "model_case.h"
 
+#include "cost/simulate.h"
 #include "planners/even_pipeline.h"
 #include "planners/sweep.h"
 #include "propagation/micro_batches.h"
@@ -87,25 +88,82 @@ static void test_rows_are_the_expert_plans(void **state) {
     close_case(&self);
 }
 
-static void test_rows_are_the_even_pipelines(void **state) {
-    (void)state;
-    Fixture self;
-    open_case(&self, "bert_tiny", "host:8");
-    Sweep found = sweep_with(&self, &(SweepOptions){.micro_batches = 4, .memory_fraction = FRACTION});
-    MicroBatching settings = {.micro_batches = 4, .separate_backward = true};
-    SearchOptions options = {.mesh = "data=2", .memory_fraction = FRACTION};
-    const PlanContext *split;
+static Plan *even_plan(Fixture *self, const PlanContext *split, const char *schedule) {
+    const SearchOptions options = {.mesh = "data=2", .memory_fraction = FRACTION, .schedule = schedule};
     Plan *plan;
     const char *reason;
     int64_t evaluations;
     AmError error = {0};
+    if (even_pipeline_plan(&plan, &reason, &evaluations, &self->arena, split, self->cluster, &options,
+                           &error) != AM_OK)
+        fail_msg("%s", error.text);
+    return plan;
+}
+
+static const SweepRow *find_scheduled(const Sweep *sweep, int32_t data, int32_t stages,
+                                      const char *schedule) {
+    for (int32_t k = 0; k < sweep->row_count; k++) {
+        const SweepRow *row = &sweep->rows[k];
+        if (row->data == data && row->stages == stages && strcmp(row->schedule, schedule) == 0) return row;
+    }
+    fail_msg("no row of %s", schedule);
+    return NULL;
+}
+
+/* By default under 1f1b; else a row for each schedule that is asked for. */
+static void test_rows_are_the_even_pipelines(void **state) {
+    (void)state;
+    static const ScheduleKind kinds[] = {SCHEDULE_1F1B, SCHEDULE_ZB_H1, SCHEDULE_INTERLEAVED};
+    Fixture self;
+    SweepOptions options = {.micro_batches = 4, .memory_fraction = FRACTION};
+    MicroBatching settings = {.micro_batches = 4, .separate_backward = true};
+    const PlanContext *split;
+    AmError error = {0};
+    open_case(&self, "bert_tiny", "host:4");
     assert_int_equal(plan_context_for(&split, self.context, &settings, &error), AM_OK);
-    assert_int_equal(
-        even_pipeline_plan(&plan, &reason, &evaluations, &self.arena, split, self.cluster, &options, &error),
-        AM_OK);
-    const SweepRow *row = find_row(&found, 2, 1, 4, 4);
+    Sweep found = sweep_with(&self, &options);
+    const SweepRow *row = find_row(&found, 2, 1, 2, 4);
     assert_string_equal(row->schedule, "1f1b");
-    assert_true(row->step_seconds == plan->predicted_step_seconds);
+    assert_true(row->step_seconds == even_plan(&self, split, NULL)->predicted_step_seconds);
+    int32_t by_default = found.row_count, of_one_stage = 0;
+    for (int32_t k = 0; k < by_default; k++) of_one_stage += found.rows[k].stages == 1;
+    for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++) options.schedules |= 1u << kinds[k];
+    found = sweep_with(&self, &options);
+    assert_int_equal(found.row_count, of_one_stage + 3 * (by_default - of_one_stage));
+    for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++) {
+        const char *schedule = schedule_kind_name(kinds[k]);
+        row = find_scheduled(&found, 2, 2, schedule);
+        assert_true(row->step_seconds == even_plan(&self, split, schedule)->predicted_step_seconds);
+    }
+    close_case(&self);
+}
+
+/* A row's plan, made again, is what the row says. */
+static void test_plans_of_rows(void **state) {
+    (void)state;
+    Fixture self;
+    const SweepOptions options = {.memory_fraction = FRACTION,
+                                  .schedules = 1u << SCHEDULE_1F1B | 1u << SCHEDULE_INTERLEAVED};
+    open_case(&self, "gpt2_tiny", "host:4");
+    Sweep found = sweep_with(&self, &options);
+    int32_t several = 0;
+    for (int32_t k = 0; k < found.row_count && !found.rows[k].reason; k += 3) {
+        const SweepRow *row = &found.rows[k];
+        Simulation *simulation;
+        Plan *plan;
+        AmError error = {0};
+        if (sweep_plan(&plan, &self.arena, self.context, self.cluster, &options, row, &error) != AM_OK)
+            fail_msg("%s", error.text);
+        assert_string_equal(plan->schedule, row->schedule);
+        assert_int_equal(plan->micro_batches, row->micro_batches);
+        assert_int_equal(
+            simulate_plan(&simulation, &self.arena, self.context, plan, self.cluster, FRACTION, &error),
+            AM_OK);
+        assert_true(simulation->step_seconds == row->step_seconds);
+        assert_true(plan->predicted_step_seconds == row->step_seconds);
+        several += plan->stage_count > 1;
+    }
+    assert_true(several > 0);
     close_case(&self);
 }
 
@@ -149,6 +207,7 @@ int main(void) {
         cmocka_unit_test(test_all_degrees),
         cmocka_unit_test(test_rows_are_the_expert_plans),
         cmocka_unit_test(test_rows_are_the_even_pipelines),
+        cmocka_unit_test(test_plans_of_rows),
         cmocka_unit_test(test_threads),
         cmocka_unit_test(test_refused_micro_batches),
     };
