@@ -29,4 +29,5 @@ table 2 "$AUTOMAP_PYTHON" bench/step_time.py --quick
 table 1 env AUTOMAP_BUILD="$build" "$AUTOMAP_PYTHON" bench/convolutions.py --quick
 table 8 "$AUTOMAP_PYTHON" bench/predictions.py --quick
 table 2 "$AUTOMAP_PYTHON" bench/import_beside_jax.py --quick
+table 8 "$AUTOMAP_PYTHON" bench/pipelines.py
 table 4 "$AUTOMAP_PYTHON" bench/scan_beside_unrolled.py --quick --cluster host:4
