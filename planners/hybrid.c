@@ -250,11 +250,20 @@ static AmStatus try_schedules(Hybrid *self, AmError *error) {
     return try_all(self, tries, count, error);
 }
 
+/* Stages of the same units may still begin at other instructions, and have other chunks. */
+static bool same_cuts(const HybridTry *a, const HybridTry *b) {
+    int32_t stages = a->pipeline.stage_count;
+    if ((a->cuts != NULL) != (b->cuts != NULL) || a->chunks.count != b->chunks.count) return false;
+    if (a->cuts && memcmp(a->cuts, b->cuts, sizeof *a->cuts * (size_t)(stages + 1)) != 0) return false;
+    size_t units = a->chunks.count > 1 ? (size_t)(stages * a->chunks.count + 1) : 0;
+    return memcmp(a->chunks.units, b->chunks.units, sizeof *a->chunks.units * units) == 0;
+}
+
 static bool was_changed_so(const Hybrid *self, const HybridTry *changed) {
     for (int32_t k = 0; k < self->try_count; k++) {
         const HybridTry *try = self->tries[k];
         bool same = !try->given && try->genomes && try->schedule == changed->schedule &&
-                    same_pipeline(&try->pipeline, &changed->pipeline);
+                    same_pipeline(&try->pipeline, &changed->pipeline) && same_cuts(try, changed);
         size_t bytes = sizeof *try->genomes * (size_t)changed->pipeline.stage_count;
         if (same && memcmp(try->genomes, changed->genomes, bytes) == 0) return true;
     }
@@ -381,51 +390,85 @@ static AmStatus try_given(Hybrid *self, const MicroBatching *settings, AmError *
 
 /* ---- one stage ---- */
 
-/* The recipes of one stage with one micro-batch that may be the best plan by the tables and were not tried.
- */
-static AmStatus try_singles(Hybrid *self, AmError *error) {
-    enum { MOST = 4 };
-    const double near = 1.1;
-    double best = self->best ? self->best->seconds : INFINITY, excess;
-    int64_t most = evaluations_left(self) < MOST ? evaluations_left(self) : MOST;
-    HybridPipeline found[MOST + 1];
+/* The recipes of one stage that fit by the tables, quickest first; slower than `most_seconds` none. */
+static int32_t list_singles(const Hybrid *self, HybridPipeline *found, int32_t most, double most_seconds) {
     HybridPlace place;
-    int32_t count = 0, devices = self->plans.cluster->device_count;
-    if (!hybrid_model_place(self->model, 0, devices, &place)) return AM_OK;
+    double excess;
+    int32_t count = 0;
+    if (!hybrid_model_place(self->model, 0, self->plans.cluster->device_count, &place)) return 0;
     for (int32_t k = 0; k < self->model->tensor_count * 8; k++) {
         const HybridRecipe recipe = {.tensor = self->model->tensors[k / 8],
                                      .splits_sequence = k / 4 % 2 == 1,
                                      .storage = (uint8_t)(k % 4)};
         HybridPipeline pipeline = single_pipeline(self, &recipe);
-        int32_t at = count;
+        int32_t at = count < most ? count : most;
         pipeline.stages[0].place = place;
         pipeline.seconds = hybrid_pipeline_seconds(self->model, &pipeline, &excess);
-        if (excess > 0 || !(pipeline.seconds < near * best) || was_tried(self, &pipeline)) continue;
-        for (; at > 0 && found[at - 1].seconds > pipeline.seconds; at--) found[at] = found[at - 1];
-        found[at] = pipeline;
+        if (excess > 0 || !(pipeline.seconds < most_seconds) || was_tried(self, &pipeline)) continue;
+        while (at > 0 && found[at - 1].seconds > pipeline.seconds) at--;
+        if (at == most) continue;
         if (count < most) count++;
+        for (int32_t j = count - 1; j > at; j--) found[j] = found[j - 1];
+        found[at] = pipeline;
     }
+    return count;
+}
+
+/* The recipes of one stage with one micro-batch that may be the best plan by the tables and were not tried.
+ */
+static AmStatus try_singles(Hybrid *self, AmError *error) {
+    enum { MOST = 4 };
+    const double near = 1.1;
+    double best = self->best ? self->best->seconds : INFINITY;
+    int64_t most = evaluations_left(self) < MOST ? evaluations_left(self) : MOST;
+    HybridPipeline found[MOST];
+    int32_t count = list_singles(self, found, (int32_t)most, near * best);
     return try_pipelines(self, found, count, error);
 }
 
-/* Quotes the recipes of one stage that were tried. */
-static void quote_tried(Hybrid *self) {
+/* The recipe that a pipeline of the tables is; EXPERT_COUNT: none. */
+static Expert expert_of(const Hybrid *self, const HybridTry *try) {
     static const Expert wide[] = {EXPERT_DATA_PARALLEL, EXPERT_ZERO1, EXPERT_ZERO2, EXPERT_ZERO3};
     static const Expert deep[] = {EXPERT_MEGATRON, EXPERT_MEGATRON_ZERO1, EXPERT_MEGATRON_ZERO2,
                                   EXPERT_MEGATRON_ZERO3};
-    const Cluster *cluster = self->plans.cluster;
-    for (int32_t k = 0; k < self->try_count; k++) {
-        const HybridTry *try = self->tries[k];
-        const HybridRecipe *recipe = &try->pipeline.stages[0].recipe;
-        bool is_one = !try->given && try->plan && try->fit.fits && try->pipeline.stage_count == 1;
-        if (!is_one || try->is_apart || try->pipeline.micro_batches > 1 || recipe->recomputes) continue;
-        if (recipe->splits_sequence && recipe->storage > 0) continue;
-        if (recipe->tensor > 1 && recipe->tensor != cluster->servers[0].device_count) continue;
-        Expert expert = recipe->splits_sequence ? EXPERT_MEGATRON_SEQUENCE
-                        : recipe->tensor > 1    ? deep[recipe->storage]
-                                                : wide[recipe->storage];
-        self->single.experts[expert] = (ExpertResult){.seconds = try->seconds};
+    const HybridPipeline *pipeline = &try->pipeline;
+    const HybridRecipe *recipe = &pipeline->stages[0].recipe;
+    int32_t server = self->plans.cluster->servers[0].device_count;
+    if (try->given || try->is_apart || recipe->recomputes) return EXPERT_COUNT;
+    if (recipe->tensor > 1 && recipe->tensor != server) return EXPERT_COUNT;
+    if (pipeline->stage_count > 1) { /* the only ones with cuts of their own are even */
+        bool is_other = try->schedule != wanted_schedule(self->plans.options) || recipe->storage > 0;
+        if (!try->cuts || is_other) return EXPERT_COUNT;
+        return recipe->tensor > 1 ? EXPERT_MEGATRON_3D : EXPERT_EVEN_PIPELINE;
     }
+    if (pipeline->micro_batches > 1 || (recipe->splits_sequence && recipe->storage > 0)) return EXPERT_COUNT;
+    if (recipe->splits_sequence) return EXPERT_MEGATRON_SEQUENCE;
+    return recipe->tensor > 1 ? deep[recipe->storage] : wide[recipe->storage];
+}
+
+static void quote_try(Hybrid *self, const HybridTry *try) {
+    Expert expert = expert_of(self, try);
+    ExpertResult *quoted = &self->single.experts[expert < EXPERT_COUNT ? expert : 0];
+    bool is_quoted = expert < EXPERT_COUNT && try->plan && try->fit.fits;
+    if (is_quoted && !(quoted->seconds <= try->seconds)) *quoted = (ExpertResult){.seconds = try->seconds};
+}
+
+/* Of a large module the quickest recipes of one stage are simulated to be quoted, however far from the best
+ * plan they are. They are no evaluations. */
+static AmStatus quote_singles(Hybrid *self, AmError *error) {
+    enum { LISTED = 16, QUOTED = 2 };
+    HybridPipeline found[LISTED];
+    HybridTry *tries = ARENA_ARRAY(self->plans.arena, HybridTry, QUOTED);
+    int32_t count = 0;
+    if (!tries) return am_fail_memory(error, QUOTED);
+    int32_t listed = list_singles(self, found, LISTED, INFINITY);
+    for (int32_t k = 0; k < listed && count < QUOTED; k++) {
+        tries[count] = (HybridTry){.pipeline = found[k], .schedule = SCHEDULE_1F1B};
+        count += expert_of(self, &tries[count]) < EXPERT_COUNT;
+    }
+    TRY(hybrid_plans_simulate(&self->plans, tries, count, error));
+    for (int32_t k = 0; k < count; k++) quote_try(self, &tries[k]);
+    return AM_OK;
 }
 
 /* Plans of one stage with one micro-batch by the searcher of their own space, and the experts' beside it. Of
@@ -437,7 +480,9 @@ static AmStatus search_single(Hybrid *self, const MicroBatching *settings, AmErr
     bool is_wanted = settings->micro_batches <= 1 && !(is_large && self->best);
     for (int32_t e = 0; e < EXPERT_COUNT; e++)
         self->single.experts[e] = (ExpertResult){NAN, "its time by the tables is far from the best"};
-    quote_tried(self);
+    for (int32_t k = 0; k < self->try_count; k++) quote_try(self, self->tries[k]);
+    bool is_quoted = is_large && self->best && self->model && !self->plans.options->is_trial;
+    if (is_quoted && !must_stop(self)) TRY(quote_singles(self, error));
     if (!is_wanted || (self->best && must_stop(self))) return AM_OK;
     AmError refusal = {0};
     options.space = SPACE_SINGLE_STAGE;
@@ -564,6 +609,46 @@ static AmStatus try_numbers(Hybrid *self, const int32_t *numbers, int32_t count,
     return try_pipelines(self, self->found, self->found_count, error);
 }
 
+/* Stages of equal numbers of units and devices with one recipe; false where a stage may not be so. */
+static bool deal_evenly(const Hybrid *self, HybridPipeline *pipeline, const HybridRecipe *recipe) {
+    int32_t stages = pipeline->stage_count, units = self->costs->unit_count;
+    int32_t width = self->plans.cluster->device_count / stages;
+    for (int32_t s = 0; s < stages; s++) {
+        HybridStage *stage = &pipeline->stages[s];
+        *stage = (HybridStage){
+            .first_unit = s * units / stages, .end_unit = (s + 1) * units / stages, .recipe = *recipe};
+        if (!hybrid_model_place(self->model, s * width, width, &stage->place)) return false;
+    }
+    return true;
+}
+
+/* Where nothing fits by the tables, what lacks least by them is simulated all the same: it says what is in
+ * the way. */
+static AmStatus try_nearest(Hybrid *self, AmError *error) {
+    const HybridModel *model = self->model;
+    HybridPipeline nearest = {0}, pipeline;
+    double least = INFINITY, excess;
+    int32_t devices = self->plans.cluster->device_count, units = self->costs->unit_count;
+    bool is_wanted = !self->best && !self->nearest_plan && model && !self->plans.options->is_trial;
+    if (!is_wanted || must_stop(self) || evaluations_left(self) < 1) return AM_OK;
+    for (int32_t stages = 1; stages <= HYBRID_MOST_STAGES && stages <= units; stages++)
+        for (int32_t n = 0; n < model->number_count && devices % stages == 0; n++)
+            for (int32_t k = 0; k < model->tensor_count * 8; k++) {
+                const HybridRecipe recipe = {.tensor = model->tensors[k / 8],
+                                             .splits_sequence = k / 4 % 2 == 1,
+                                             .recomputes = k / 2 % 2 == 1,
+                                             .storage = k % 2 == 1 ? 3 : 0};
+                if (stages > 1 && model->numbers[n] < stages) continue;
+                pipeline = (HybridPipeline){.micro_batches = model->numbers[n], .stage_count = stages};
+                if (!deal_evenly(self, &pipeline, &recipe)) continue;
+                pipeline.seconds = hybrid_pipeline_seconds(model, &pipeline, &excess);
+                if (!isfinite(pipeline.seconds) || excess >= least) continue;
+                least = excess;
+                nearest = pipeline;
+            }
+    return isfinite(least) ? try_pipelines(self, &nearest, 1, error) : AM_OK;
+}
+
 /* Whether all pipelines of several turns were refused. */
 static bool cannot_take_turns(const Hybrid *self) {
     bool refused = false;
@@ -594,6 +679,7 @@ static AmStatus search_pipelines(Hybrid *self, const MicroBatching *settings, Am
         self->try_count = 0;
         TRY(try_numbers(self, &one, 1, true, error));
     }
+    TRY(try_nearest(self, error));
     TRY(refine(self, error));
     bool is_large = self->plans.whole->rules->count > ALWAYS_SEARCHED;
     if (settings->micro_batches <= 1 && is_large && self->model) TRY(try_singles(self, error));
@@ -633,6 +719,18 @@ static AmStatus run(Hybrid *self, const MicroBatching *settings, AmError *error)
 
 /* Decisions that are given are of one stage's lists on one mesh. */
 static AmStatus check_options(const SearchOptions *options, AmError *error) {
+    bool is_agent = options->searcher == SEARCHER_AGENT;
+    Agent *agent;
+    if (options->agent) { /* it is told at once, not where it is first needed, that it is none */
+        TRY(inference_agent_read(&agent, options->agent, error));
+        agent_free(agent);
+    }
+    if (is_agent && options->evaluations > 0 && options->evaluations / 4 < LEAST_TABLES)
+        return am_fail(
+            error, AM_ERROR_USAGE, "",
+            "--searcher agent needs --evaluations %d at least: a quarter of them makes the tables that "
+            "it cuts by",
+            4 * LEAST_TABLES);
     if (options->mesh || options->pin_count > 0 || options->kept)
         return am_fail(error, AM_ERROR_USAGE, "",
                        "--space hybrid chooses stages and their meshes: it takes no --mesh, --pin or "
@@ -673,6 +771,7 @@ AmStatus hybrid_search(SearchResult *result, Arena *arena, PlanContext *whole, c
         result->interrupted = options->interrupted && *options->interrupted;
     }
     if (status == AM_ERROR_INFEASIBLE) {
+        result->evaluations = self->evaluations;
         result->nearest = self->nearest_plan;
         result->nearest_fit = self->nearest;
     }

@@ -37,7 +37,8 @@ static AmStatus try_search(const Relaxing *self, const Cluster *cluster, const S
     *seconds = NAN;
     if (is_interrupted(self)) return AM_OK;
     few.is_trial = true;
-    if (!search_spans_stages(&few)) few.evaluations = SEARCH_TRIAL_EVALUATIONS;
+    bool is_more = few.evaluations == 0 || few.evaluations > SEARCH_TRIAL_EVALUATIONS;
+    if (!search_spans_stages(&few) && is_more) few.evaluations = SEARCH_TRIAL_EVALUATIONS;
     few.on_episode = NULL;
     few.no_proof = true;
     if (few.searcher == SEARCHER_EXACT || few.searcher == SEARCHER_EXHAUSTIVE) few.searcher = SEARCHER_DQN;
@@ -264,7 +265,10 @@ static AmStatus describe_binding(json_t **binding, const Relaxing *self, AmError
     const char *operator= json_string_value(json_object_get(peak, "operator"));
     const char *op_name = json_string_value(json_object_get(peak, "op_name"));
     memory_fail(fit, self->cluster, options->memory_fraction, &cut);
-    text_append(self->line, "%.*s", (int)strcspn(cut.text, ";"), cut.text);
+    const char *device = strstr(cut.text, "device ");
+    if (!device) device = cut.text;
+    text_append(self->line, "no plan fits, of %lld looked at: ", (long long)self->failed->evaluations);
+    text_append(self->line, "%.*s", (int)strcspn(device, ";"), device);
     if (operator) text_append(self->line, " at %.60s", operator);
     if (op_name && op_name[0]) text_append(self->line, " (%.160s)", op_name);
     *binding = json_pack("{s:i, s:s, s:I, s:I, s:O}", "device", (int)fit->device, "name",
@@ -294,7 +298,8 @@ AmStatus infeasible_report(json_t **report, Text *line, Arena *arena, PlanContex
     AmStatus status = describe_binding(&binding, &self, error);
     for (size_t k = 0; k < sizeof relaxations / sizeof *relaxations && status == AM_OK; k++)
         status = relaxations[k](&self, error);
-    *report = json_pack("{s:o, s:o}", "binding", binding ? binding : json_null(), "relaxations", self.found);
+    *report = json_pack("{s:I, s:o, s:o}", "evaluations", (json_int_t)failed->evaluations, "binding",
+                        binding ? binding : json_null(), "relaxations", self.found);
     if (status == AM_OK && !*report) status = am_fail_memory(error, 0);
     return status;
 }

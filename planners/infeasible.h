@@ -11,7 +11,8 @@
 #include "planners/micro_batch_search.h"
 
 /* `nearest` and `fit`: of the search that failed, SearchResult's. *report is the caller's reference:
- *   {"binding": {"device", "name", "needed_bytes", "limit_bytes", "memory_peak": as of simulate --json},
+ *   {"evaluations": plans that were looked at,
+ *    "binding": {"device", "name", "needed_bytes", "limit_bytes", "memory_peak": as of simulate --json},
  *    "relaxations": [{"kind", "change", "step_seconds"}]}
  * and `line` gets the same in one line. Memory is the arena's. An interrupt ends the list. */
 AmStatus infeasible_report(json_t **report, Text *line, Arena *arena, PlanContext *whole,

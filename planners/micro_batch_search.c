@@ -107,6 +107,7 @@ static AmStatus search_numbers(SearchResult *result, Arena *arena, PlanContext *
     }
     if (!best.plan) {
         *result = best;
+        result->evaluations = evaluations;
         if (error && error->code == AM_OK) *error = first;
         return AM_ERROR_INFEASIBLE;
     }

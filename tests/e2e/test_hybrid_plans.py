@@ -2,7 +2,7 @@
 # timeout: 300
 """Hybrid plans of small models: several stages of different meshes train to the one-device losses; the same
 search gives the same bytes, whatever the number of threads; where memory is short a stage makes its forward pass
-again, with the same bits; decisions that it does not take are refused.
+again, with the same bits; decisions that it does not take are refused, and what fits nowhere is told with what would.
 
 Run as `AUTOMAP=build/automap python3 tests/e2e/test_hybrid_plans.py [MODEL ...]`.
 """
@@ -88,6 +88,42 @@ def check_refused(directory):
         assert done.returncode == 2 and "--space hybrid" in done.stderr, f"{options}: {done.stderr}"
 
 
+def check_infeasible(directory):
+    """What cannot fit is told with how many plans were looked at, what is in the way and what would fit."""
+    plan = directory / "x.json"
+    for name, most in (("gpt2_tiny", 5), ("gpt2_tiny", 40), ("bert_tiny", None)):
+        words = ["search", MODELS / name / "model.hlo.pb", "--cluster", "host:6", "--micro-batches", 1, "-o", plan]
+        words += ["--evaluations", most] if most else []
+        done = automap(*words, "--memory-fraction", 3e-6, "--json")
+        assert done.returncode == 4, f"{name}: {done.returncode}"
+        error = json.loads(done.stderr)["error"]
+        count, found = error["evaluations"], error["relaxations"]
+        assert 0 < count <= (most or 1000) and f"of {count} looked at" in error["message"], error["message"]
+        assert error["binding"]["needed_bytes"] > error["binding"]["limit_bytes"] and found, error["message"]
+        fraction = next(row["change"].split()[1] for row in found if row["kind"] == "memory")
+        assert automap(*words, "--memory-fraction", fraction).returncode == 0, f"{name}: {fraction} is not enough"
+
+
+def check_agent_budget(directory):
+    """An agent that cannot be asked is refused, rather than another searcher's plan given."""
+    words = ["search", MODELS / "gpt2_tiny" / "model.hlo.pb", "--cluster", CLUSTER, "-o", directory / "x.json",
+             "--searcher", "agent", "--evaluations"]  # fmt: skip
+    done = automap(*words, 5)
+    assert done.returncode == 2 and "--evaluations 8" in done.stderr, done.stderr
+    assert automap(*words, 8).returncode == 0
+    done = automap(*words, 5, "--agent", directory / "none.safetensors")
+    assert done.returncode == 3 and "none.safetensors" in done.stderr, done.stderr
+
+
+def check_quoted(directory):
+    """Of a large module some recipes are quoted, as they are priced by themselves."""
+    model = next((MODELS / "bert48").glob("model.hlo.pb*"))
+    words = ["--cluster", "C", "-o", directory / "x.json", "--json"]
+    quoted = json.loads(succeed("search", model, *words, "--evaluations", 24))["expert"]
+    assert quoted["data_parallel"] and quoted["even_pipeline"], quoted
+    assert quoted["data_parallel"] == json.loads(succeed("search", model, *words, "--expert", "data_parallel"))["step_seconds"]
+
+
 def main():
     with tempfile.TemporaryDirectory() as temporary:
         directory = pathlib.Path(temporary)
@@ -95,6 +131,9 @@ def main():
         assert max(stages.values()) > 1, f"no plan has several stages: {stages}"
         check_recomputed(directory)
         check_refused(directory)
+        check_infeasible(directory)
+        check_agent_budget(directory)
+        check_quoted(directory)
     print(f"stages of the plans: {stages}")
 
 
