@@ -1,8 +1,9 @@
 /* Merging of collectives: many small ones (one per gradient) become few.
  *
  * All_reduces and reduce_scatters are merged, and all_gathers that end in outputs
- * (new weights). Other all_gathers are not: one of a stored weight depends on
- * nothing, and would be taken to the start of the step with all the others.
+ * (new weights) or gather what was added up and rounded in shards. Other all_gathers are not:
+ * one of a stored weight depends on nothing, and would be taken to the start of the step with
+ * all the others.
  * Two collectives of one kind over the same axes that lie on no common path may be one. The
  * level of an instruction over an axis set and kind is the number of such collectives on
  * the longest path to it; equal levels exclude a path, and since levels only
@@ -17,6 +18,7 @@
 #include <string.h>
 
 #include "propagation/order.h"
+#include "propagation/reduce_early.h"
 
 #define MERGE_BYTES ((int64_t)64 << 20)
 
@@ -32,7 +34,17 @@ static const ProgramValue *result_of(const Program *program, const ProgramInstru
     return &program->values[instruction->first_result];
 }
 
-enum { MERGE_CLASSES = 3 << MESH_MAX_AXES }; /* kinds that merge, by axes */
+enum { MERGE_CLASSES = 4 << MESH_MAX_AXES }; /* kinds that merge, by axes */
+
+/* The sum that an all_gather gathers, which was rounded in shards; NULL: there is none. */
+static const ProgramInstruction *gathered_sum(const Program *program, const ProgramGraph *graph,
+                                              const ProgramInstruction *gather) {
+    int32_t rounding = graph->maker[gather->operands[0]];
+    if (gather->collective->kind != PROGRAM_ALL_GATHER || rounding < 0) return NULL;
+    if (program->instructions[rounding].opcode != IR_CONVERT) return NULL;
+    int32_t sum = graph->maker[program->instructions[rounding].operands[0]];
+    return sum >= 0 && program_reduces(&program->instructions[sum]) ? &program->instructions[sum] : NULL;
+}
 
 /* Which collectives an instruction may be merged with: those of its kind and axes; 0: none. */
 static uint32_t merging_class(const Program *program, const ProgramGraph *graph, int32_t i) {
@@ -43,7 +55,9 @@ static uint32_t merging_class(const Program *program, const ProgramGraph *graph,
     switch (collective->kind) {
     case PROGRAM_ALL_REDUCE: return collective->axes;
     case PROGRAM_REDUCE_SCATTER: return 1u << MESH_MAX_AXES | collective->axes;
-    case PROGRAM_ALL_GATHER: return is_last ? 2u << MESH_MAX_AXES | collective->axes : 0;
+    case PROGRAM_ALL_GATHER:
+        if (is_last) return 2u << MESH_MAX_AXES | collective->axes;
+        return gathered_sum(program, graph, instruction) ? 3u << MESH_MAX_AXES | collective->axes : 0;
     default: return 0;
     }
 }
@@ -57,8 +71,11 @@ int64_t program_even_bytes(const Program *program, const ProgramValue *value) {
     return ir_shape_elements(whole) * dtype_bytes(value->shape.type) / ways;
 }
 
-/* What a bucket counts: the larger side of the collective. */
-static int64_t moved_bytes(const Program *program, const ProgramInstruction *instruction) {
+/* What a bucket counts: the larger side of the collective, of a gathered sum that of the sum. */
+static int64_t moved_bytes(const Program *program, const ProgramGraph *graph,
+                           const ProgramInstruction *instruction) {
+    const ProgramInstruction *sum = gathered_sum(program, graph, instruction);
+    if (sum) instruction = sum;
     int64_t result = program_even_bytes(program, result_of(program, instruction));
     int64_t operand = program_even_bytes(program, &program->values[instruction->operands[0]]);
     return result > operand ? result : operand;
@@ -105,7 +122,7 @@ static AmStatus assign_buckets(const Program *program, const ProgramGraph *graph
         if (axes_of[i] != axes || leader[i] != i) continue;
         const ProgramInstruction *instruction = &program->instructions[i];
         const ProgramValue *value = result_of(program, instruction);
-        int64_t bytes = moved_bytes(program, instruction);
+        int64_t bytes = moved_bytes(program, graph, instruction);
         Bucket *found = NULL;
         for (int32_t b = oldest; b < bucket_count && !found; b++)
             if (buckets[b].level == level[i] && buckets[b].reduction == instruction->collective->reduction &&
