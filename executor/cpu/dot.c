@@ -224,16 +224,23 @@ static void plan_units(DotKernel *kernel, const KernelDevice *device) {
     kernel->parts = parts < kernel->units ? parts : (int32_t)kernel->units;
 }
 
-/* Products by tiles, where those are better, read operands in their own types. */
-static bool takes_tiles(DotKernel *kernel) {
+static bool plan_tiles(DotKernel *kernel, Dtype left, Dtype right) {
     const DotPlan *plan = &kernel->plan;
-    int32_t left = plan->swapped, right = !plan->swapped;
+    return product_plan(&kernel->product, tile_kind(),
+                        (ProductSide){left, plan->row.strides[DOT_LEFT], plan->depth.strides[DOT_LEFT]},
+                        (ProductSide){right, plan->column.strides[DOT_RIGHT], plan->depth.strides[DOT_RIGHT]},
+                        plan->row.size, plan->column.size, plan->depth.size, plan->row.strides[DOT_RESULT]);
+}
+
+/* Products by tiles, where those are better, read operands in their own types; small ones f32 alone. */
+static bool takes_tiles(DotKernel *kernel) {
+    Dtype left = kernel->types[kernel->plan.swapped], right = kernel->types[!kernel->plan.swapped];
     if (kernel->type != DTYPE_F32) return false;
-    return product_plan(
-        &kernel->product, tile_kind(),
-        (ProductSide){kernel->types[left], plan->row.strides[DOT_LEFT], plan->depth.strides[DOT_LEFT]},
-        (ProductSide){kernel->types[right], plan->column.strides[DOT_RIGHT], plan->depth.strides[DOT_RIGHT]},
-        plan->row.size, plan->column.size, plan->depth.size, plan->row.strides[DOT_RESULT]);
+    kernel->held[DOT_LEFT] = left;
+    kernel->held[DOT_RIGHT] = right;
+    if (plan_tiles(kernel, left, right)) return true;
+    kernel->held[DOT_LEFT] = kernel->held[DOT_RIGHT] = DTYPE_F32;
+    return plan_tiles(kernel, DTYPE_F32, DTYPE_F32);
 }
 
 AmStatus cpu_prepare_dot(KernelCall *call, Arena *arena, AmError *error) {
@@ -258,7 +265,7 @@ AmStatus cpu_prepare_dot(KernelCall *call, Arena *arena, AmError *error) {
     for (int32_t a = 0; a < DOT_ARRAYS; a++) {
         int32_t source = kernel->plan.swapped && a != DOT_RESULT ? 1 - a : a;
         const IrShape *shape = a == DOT_RESULT ? result : call->operand_shapes[source];
-        kernel->held[a] = by_tiles && a != DOT_RESULT ? kernel->types[source] : kernel->type;
+        if (!by_tiles || a == DOT_RESULT) kernel->held[a] = kernel->type;
         kernel->bytes[a] = dtype_bytes(kernel->held[a]);
         kernel->scratch_at[a] = call->scratch_bytes;
         if (kernel->plan.packed[a] || kernel->types[source] != kernel->held[a])
