@@ -74,23 +74,29 @@ static void find_line(const ConvolutionKernel *kernel, int64_t line, int64_t *in
     *weights_at += line * kernel->weights_feature_stride;
 }
 
-/* Copies a chunk of B together: [place][width], zero beyond the last column. */
+static inline void copy_places(float *packed, int64_t width, const float *from, int64_t step, int64_t count,
+                               int64_t features) {
+    for (int64_t k = 0; k < count; k++)
+        memcpy(packed + k * width, from + k * step, sizeof(float) * (size_t)features);
+}
+
+/* Copies a chunk of B together: [place][width]; what is beyond the last column stays as it is. Few features
+ * are copied without a call. */
 static void pack_chunk(const Task *task, float *packed, int64_t group, const Chunk *chunk) {
     const ConvolutionKernel *kernel = task->kernel;
     const Gradient *plan = task->plan;
-    const size_t bytes = sizeof(float) * (size_t)kernel->group_features;
-    const size_t rest = sizeof(float) * (size_t)plan->width - bytes;
-    int64_t last = kernel->spatial_count - 1;
-    for (int64_t line = chunk->first; line < chunk->end; line++) {
-        int64_t index[IR_MAX_RANK], example, at, count = plan->is_flat ? 1 : plan->line_places;
-        int64_t step = plan->is_flat || last < 0 ? 0 : kernel->cell_strides[last];
-        if (plan->is_flat) at = line * plan->flat_weights_step;
-        else find_line(kernel, line, index, &example, &at);
-        const float *from = task->weights + group * kernel->group_features + at;
-        for (int64_t k = 0; k < count; k++, packed += plan->width) {
-            memcpy(packed, from + k * step, bytes);
-            memset(packed + kernel->group_features, 0, rest);
-        }
+    int64_t last = kernel->spatial_count - 1, count = plan->is_flat ? 1 : plan->line_places;
+    int64_t step = plan->is_flat ? plan->flat_weights_step : kernel->cell_strides[last];
+    int64_t lines = plan->is_flat ? 1 : chunk->end - chunk->first, features = kernel->group_features;
+    if (plan->is_flat) count = chunk->end - chunk->first;
+    for (int64_t line = 0; line < lines; line++, packed += count * plan->width) {
+        int64_t index[IR_MAX_RANK], example, at;
+        if (plan->is_flat) at = chunk->first * step;
+        else find_line(kernel, chunk->first + line, index, &example, &at);
+        const float *from = task->weights + group * features + at;
+        if (features == 4) copy_places(packed, plan->width, from, step, count, 4);
+        else if (features == 8) copy_places(packed, plan->width, from, step, count, 8);
+        else copy_places(packed, plan->width, from, step, count, features);
     }
 }
 
@@ -208,6 +214,7 @@ static void multiply_part(void *user, int32_t part, int32_t parts) {
     const Gradient *plan = task->plan;
     int64_t first, end, per_group = plan->positions * plan->row_tiles;
     float *packed = plan->width > 0 ? (float *)(task->packed + part * plan->packed_bytes) : NULL;
+    if (packed) memset(packed, 0, (size_t)plan->packed_bytes); /* beyond the last column, once */
     team_stretch(task->kernel->groups * per_group, 1, part, parts, &first, &end);
     for (int64_t unit = first; unit < end;) {
         int64_t group = unit / per_group, from = unit % per_group;
