@@ -74,9 +74,9 @@ static void add_operator(Terms *self, IrOpcode opcode, Dtype type, double n) {
     add(self, -1, OPERATOR_CLASS_CHEAP, n, 0, 0, 0);
 }
 
-/* How an input lies: READ, READ_ROWS (`*row` long, `*rows` of them one step apart), READ_STRIDED, or
- * REPEATED: it is a small one that is the same again and again. Neighbouring dimensions that step as one are
- * one. */
+/* How an input lies: READ, READ_ROWS (`*row` long, `*rows` of them one step apart; one value again and again
+ * is a row of one), READ_STRIDED, or REPEATED: it is a small one that is the same again and again.
+ * Neighbouring dimensions that step as one are one. */
 static OperatorClass access_of(const ProgramFusion *fusion, const ProgramFusionInput *input, double *row,
                                double *rows) {
     double n = (double)fusion->elements, runs[2] = {1, 1}; /* of the two innermost steps */
@@ -96,8 +96,8 @@ static OperatorClass access_of(const ProgramFusion *fusion, const ProgramFusionI
     }
     bool is_dense = changes == 0;
     double run = runs[0];
-    *rows = runs[1];
-    *row = run;
+    *row = step == 0 ? 1 : run;
+    *rows = step == 0 ? run : runs[1];
     if (step < 0 || (is_dense && step == 0)) return OPERATOR_CLASS_REPEATED;
     if (is_dense && step == 1) return OPERATOR_CLASS_READ;
     if (step > 1) return OPERATOR_CLASS_READ_STRIDED;
@@ -152,6 +152,15 @@ static bool is_contracted_inside(const IrShape *operand, const int64_t *contract
     return false;
 }
 
+/* The same of narrow types; files of before these were told apart have the first alone. */
+static OperatorClass narrow_dot(const OperatorCurves *curves, OperatorClass class) {
+    OperatorClass narrow = class == OPERATOR_CLASS_DOT_NT   ? OPERATOR_CLASS_DOT_BF16_NT
+                           : class == OPERATOR_CLASS_DOT_TN ? OPERATOR_CLASS_DOT_BF16_TN
+                           : class == OPERATOR_CLASS_DOT_TT ? OPERATOR_CLASS_DOT_BF16_TT
+                                                            : OPERATOR_CLASS_DOT_BF16;
+    return curves->of[narrow].seconds ? narrow : OPERATOR_CLASS_DOT_BF16;
+}
+
 static void add_dot(Terms *self, const ProgramInstruction *of) {
     const IrDot *dot = of->attributes->dot;
     const IrShape *left = operand_of(self, of, 0), *right = operand_of(self, of, 1);
@@ -165,7 +174,7 @@ static void add_dot(Terms *self, const ProgramInstruction *of) {
     bool right_lies = !is_contracted_inside(right, dot->rhs_contracting, dot->contracting_count);
     OperatorClass class = left_lies ? (right_lies ? OPERATOR_CLASS_DOT_NN : OPERATOR_CLASS_DOT_NT)
                                     : (right_lies ? OPERATOR_CLASS_DOT_TN : OPERATOR_CLASS_DOT_TT);
-    if (is_narrow(left->type)) class = OPERATOR_CLASS_DOT_BF16;
+    if (is_narrow(left->type)) class = narrow_dot(self->curves, class);
     add(self, left->type == DTYPE_F64 ? 2 : 1, class, products, rows, columns, depth);
 }
 
@@ -253,6 +262,12 @@ static double kept_together(const IrShape *a, const IrShape *b) {
     return run;
 }
 
+/* Elements that stay together, as words: there are as many runs of a narrow type. */
+static double words_together(double run, Dtype type) {
+    double together = run * words(type);
+    return together > 1 ? together : 1;
+}
+
 static void add_move(Terms *self, const ProgramInstruction *of) {
     const IrShape *result = result_of(self, of);
     double n = elements_of(result) * words(result->type), run = 1;
@@ -260,7 +275,7 @@ static void add_move(Terms *self, const ProgramInstruction *of) {
     if (of->opcode == IR_TRANSPOSE) {
         for (int32_t d = result->rank - 1; d >= 0 && dimensions[d] == d; d--)
             run *= (double)result->dimensions[d];
-        add(self, 1, OPERATOR_CLASS_TRANSPOSE, n, run, 0, 0);
+        add(self, 1, OPERATOR_CLASS_TRANSPOSE, n, words_together(run, result->type), 0, 0);
         return;
     }
     if (of->opcode == IR_BROADCAST) {
@@ -272,7 +287,7 @@ static void add_move(Terms *self, const ProgramInstruction *of) {
         for (int32_t d = last; is_filled && d >= 0 && (count == 0 || dimensions[count - 1] != d); d--)
             run *= (double)result->dimensions[d];
         if (is_filled) {
-            add(self, 1, OPERATOR_CLASS_FILL, n, run, 0, 0);
+            add(self, 1, OPERATOR_CLASS_FILL, n, words_together(run, result->type), 0, 0);
             return;
         }
     } else if (of->opcode == IR_DYNAMIC_UPDATE_SLICE) {
@@ -291,7 +306,7 @@ static void add_move(Terms *self, const ProgramInstruction *of) {
     } else {
         run = kept_together(operand_of(self, of, 0), result);
     }
-    add(self, 1, OPERATOR_CLASS_MOVE, n, run, 0, 0);
+    add(self, 1, OPERATOR_CLASS_MOVE, n, words_together(run, result->type), 0, 0);
 }
 
 static void add_gather(Terms *self, const ProgramInstruction *of) {

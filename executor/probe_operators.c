@@ -297,7 +297,7 @@ static int32_t count_sizes(const int64_t *sizes) {
 static void smooth(double *seconds, const ProbeClass *class, const int32_t *counts, int32_t points) {
     int32_t stride = 1;
     for (int32_t d = class->dimensions - 1; d >= 0; stride *= counts[d--])
-        for (int32_t p = points - 1; p >= 0 && d < class->grows; p--)
+        for (int32_t p = points - 1; p >= 0 && d < class->rises; p--)
             if (p / stride % counts[d] < counts[d] - 1) seconds[p] = fmin(seconds[p], seconds[p + stride]);
 }
 

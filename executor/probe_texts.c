@@ -388,12 +388,19 @@ const char probe_between[] =
 
 #define PRODUCT(name, text)                 \
     {                                       \
-        name, 4, 4,                         \
+        name, 4, 2,                         \
             {{1, 32},                       \
              {4, 8, 16, 32, 64, 128, 256},  \
              {4, 8, 16, 32, 64, 128, 256},  \
              {4, 8, 16, 32, 64, 128, 256}}, \
             text, NULL, "f32", 1            \
+    }
+
+/* Steps of registers are in the columns: fewer of them may take longer. */
+#define NARROW_PRODUCT(name, text)                                                                        \
+    {                                                                                                     \
+        name, 4, 2, {{1, 32}, {4, 8, 16, 32, 128}, {4, 8, 16, 32, 128}, {4, 8, 16, 32, 128}}, text, NULL, \
+            "bf16", 1                                                                                     \
     }
 
 const ProbeClass probe_classes[] = {
@@ -402,7 +409,7 @@ const ProbeClass probe_classes[] = {
     {"read_rows",
      3,
      1,
-     {{512, 4096, 65536}, {1, 4, 16, 64, 256}, {2, 16, 128}},
+     {{512, 4096, 65536}, {1, 4, 8, 16, 64, 256}, {2, 4, 8, 16, 128}},
      row_input,
      no_row_input,
      "add",
@@ -427,10 +434,13 @@ const ProbeClass probe_classes[] = {
     PRODUCT("dot_nt", product_right_turned),
     PRODUCT("dot_tn", product_left_turned),
     PRODUCT("dot_tt", product_both_turned),
-    {"dot_bf16", 4, 4, {{1, 32}, {4, 32, 256}, {4, 32, 256}, {4, 32, 256}}, product, NULL, "bf16", 1},
+    NARROW_PRODUCT("dot_bf16", product),
+    NARROW_PRODUCT("dot_bf16_nt", product_right_turned),
+    NARROW_PRODUCT("dot_bf16_tn", product_left_turned),
+    NARROW_PRODUCT("dot_bf16_tt", product_both_turned),
     {"convolution",
      4,
-     4,
+     3,
      {{64, 512, 4096}, {1, 9}, {2, 4, 8, 32, 128}, {4, 8, 16, 64}},
      convolution,
      NULL,
@@ -438,7 +448,7 @@ const ProbeClass probe_classes[] = {
      1},
     {"convolution_weights",
      4,
-     4,
+     3,
      {{64, 512, 4096}, {1, 9}, {2, 4, 8, 32, 128}, {4, 8, 16, 64}},
      weights_gradient,
      NULL,

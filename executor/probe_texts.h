@@ -10,7 +10,8 @@ enum { PROBE_MOST_DIMENSIONS = 4, PROBE_MOST_SIZES = 8 };
 typedef struct ProbeClass {
     const char *name;
     int32_t dimensions;
-    int32_t grows; /* of the first ones: more of it takes no less time */
+    int32_t
+        rises; /* of the first ones: more of it takes no less time, where steps of registers do not count */
     int64_t sizes[PROBE_MOST_DIMENSIONS][PROBE_MOST_SIZES]; /* ascending, 0 ends them */
     void (*text)(Text *text, const char *operation, const int64_t *sizes);
     void (*less)(Text *text, const char *operation, const int64_t *sizes);
