@@ -190,7 +190,7 @@ static double fused_seconds(const Builder *self, int32_t i, int32_t label) {
     const Choices *choices = self->choices;
     int32_t first = choices->first_operand[i], result = self->rules->rules[i].operand_count;
     double bytes = 0;
-    if (instruction_of(self, i)->shape.rank == 0) return 0;
+    if (instruction_of(self, i)->shape.rank == 0 || separation_may_be_taken(self->context, i)) return 0;
     for (int32_t k = 0; first + k < choices->first_operand[i + 1]; k++)
         if (self->separation.is_paid[first + k]) bytes += slot_bytes(self, i, k) / ways_of(self, i, label, k);
     if (self->parts[i].is_written) bytes += slot_bytes(self, i, result) / ways_of(self, i, label, result);

@@ -176,6 +176,7 @@ static void add_dot(Terms *self, const ProgramInstruction *of) {
                                     : (right_lies ? OPERATOR_CLASS_DOT_TN : OPERATOR_CLASS_DOT_TT);
     if (is_narrow(left->type)) class = narrow_dot(self->curves, class);
     add(self, left->type == DTYPE_F64 ? 2 : 1, class, products, rows, columns, depth);
+    if (of->operand_count > 2) add(self, 1, OPERATOR_CLASS_READ, products * rows * columns, 0, 0, 0);
 }
 
 /* How many elements of a window are on the operand, on average over its places: beside the edges and between

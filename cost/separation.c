@@ -24,6 +24,20 @@ bool separation_is_element_wise(const IrModule *module, int32_t i) {
            instruction->operand_count <= 3;
 }
 
+bool separation_may_be_taken(const PlanContext *context, int32_t i) {
+    const IrModule *module = context->canonical;
+    const Choices *choices = context->choices;
+    if (module->instructions[i].opcode != IR_ADD || module->instructions[i].shape.type != DTYPE_F32)
+        return false;
+    for (int32_t k = choices->first_operand[i]; k < choices->first_operand[i + 1]; k++) {
+        int32_t made = choices->operands[k];
+        while (module->instructions[made].opcode == IR_TRANSPOSE)
+            made = choices->operands[choices->first_operand[made]];
+        if (module->instructions[made].opcode == IR_DOT) return true;
+    }
+    return false;
+}
+
 /* Runs as a step of its own in every plan: is no view, is not made where it is used, and no transpose, which
  * may become part of a product. */
 static bool is_step(const PlanContext *context, int32_t i) {

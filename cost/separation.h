@@ -14,6 +14,10 @@ bool separation_is_element_wise(const IrModule *module, int32_t instruction);
 /* A reduction that sums up nothing: over dimensions of size 1. */
 bool separation_reduces_ones(const IrModule *module, int32_t instruction);
 
+/* Some plan may take the sum into a product that makes one of its terms (program_accumulate_products()), in
+ * whose time it then is. */
+bool separation_may_be_taken(const PlanContext *context, int32_t instruction);
+
 /* By place in context->choices->operands, where the reader is element-wise and the operand is not made on
  * demand. */
 typedef struct Separation {

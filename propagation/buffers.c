@@ -7,10 +7,10 @@
  * work in place: what comes from a part of an array that a loop's turn chooses, or
  * goes there, has no memory of its own (places.h); a result takes over an operand
  * that dies there and is read where the result is written (a fusion's element by
- * element, the array that a dynamic-update-slice changes, what a loop carries);
- * and a parameter's new
- * value is written over the old one where nobody reads that later. What a loop,
- * conditional or call makes inside has a place for as long as that step lasts.
+ * element, the array that a dynamic-update-slice changes, what a product is added
+ * to, what a loop carries); and a parameter's new value is written over the old
+ * one where nobody reads that later. What a loop, conditional or call makes inside
+ * has a place for as long as that step lasts.
  * Two joined loops are one moment: what either needs is there for both.
  */
 #include <string.h>
@@ -209,10 +209,11 @@ static void find_outside(Planner *self) {
     }
 }
 
-/* The operand that becomes `result` where it lies: the array of a dynamic-update-slice, the value that a
- * loop carries; -1: none. */
+/* The operand that becomes `result` where it lies: the array of a dynamic-update-slice, what a product is
+ * added to, the value that a loop carries; -1: none. */
 static int32_t changed_operand(const ProgramInstruction *instruction, int32_t result) {
     if (instruction->opcode == IR_DYNAMIC_UPDATE_SLICE) return 0;
+    if (instruction->opcode == IR_DOT && instruction->operand_count > 2) return 2;
     bool is_loop = instruction->opcode == IR_WHILE && instruction->carried;
     return is_loop ? instruction->carried[result - instruction->first_result] : -1;
 }

@@ -132,6 +132,8 @@ typedef enum ProgramKind { PROGRAM_COMPUTE, PROGRAM_COLLECTIVE, PROGRAM_VIEW, PR
 
 /* PROGRAM_COMPUTE: `opcode` with `attributes` made local. A dot may have `dimensions`: its result's dimension
  * d is number dimensions[d] of batch, left free, right free; types are then f32, f64, bf16 or f16, all alike.
+ * One without them may have a third operand, f32 and shaped like its result, which is added to the product
+ * once that is rounded; the result may lie there.
  * PROGRAM_VIEW: the result is operand 0's memory under another shape (reshape, bitcast, copy); nothing runs.
  * Parameters have no instruction. PROGRAM_TRANSFER: to or from the ranks of another stage; has an effect
  * without a result. */
@@ -313,13 +315,15 @@ bool program_meets(const Program *program, bool all);
 
 /* Transposes beside dots into the dots; before program_fuse(). */
 AmStatus program_absorb_transposes(Program *program, AmError *error);
+/* Sums of a product and another array into the product; after program_absorb_transposes(). */
+AmStatus program_accumulate_products(Program *program, AmError *error);
 /* Element-wise chains into fusions, steps in order. Deterministic, linear but
  * for the ordering heap. */
 AmStatus program_fuse(Program *program, AmError *error);
 /* Offsets for all values: parameters first, temporaries best-fit by lifetime,
  * in-place where a step's input dies there and is read element by element, or
  * changed in part by a dynamic-update-slice (whose result may then be operand 0's
- * own memory), or carried by a loop. Regions must have been planned before. */
+ * own memory), or added to by a product, or carried by a loop. Regions must have been planned before. */
 AmStatus program_plan_buffers(Program *program, AmError *error);
 
 /* The program as text, one line per step, fusions indented. */

@@ -8,6 +8,9 @@
  *
  * A unit is a block of a product's result, computed by one thread. OpenBLAS's
  * units depend on the shapes alone; tiles give the same bits in any units.
+ *
+ * A third operand is added to the product. Tiles do so when they write their
+ * sums; any other product is made apart and added then.
  */
 #include <cblas.h>
 #include <string.h>
@@ -26,9 +29,13 @@ enum { LEAST_EDGE = 192, MOST_BLOCKS = 16, BLOCKS_OF_MEMBER = 2 };
 static const int64_t edge_units[2] = {24, 64};
 /* Nanoseconds of a multiplication with its addition, and of starting a product. */
 static const double multiply_time = 0.02, product_time = 100;
+/* The same of adding a number to another in memory. */
+static const double add_time = 0.7;
+enum { DOT_ADDEND = 2, ADD_GRAIN = 1024 }; /* the operand that is added; elements of a stretch */
 
 typedef struct Matrices {
     char *arrays[DOT_ARRAYS];
+    const char *addend; /* or NULL */
     int64_t rows, columns;
 } Matrices;
 
@@ -41,12 +48,16 @@ typedef struct DotKernel {
     ProductPlan product; /* multiply_tiles() */
     int64_t product_at;  /* scratch of its parts */
     int32_t parts;
+    bool adds;       /* the third operand, when tiles write their sums */
+    int64_t made_at; /* scratch of a product that it is added to afterwards */
     void (*multiply)(const struct DotKernel *kernel, const Matrices *matrices, void *scratch);
+    void (*make)(const KernelCall *call); /* such a product */
 } DotKernel;
 
 typedef struct DotWork {
     const DotKernel *kernel;
     char *arrays[DOT_ARRAYS], *scratch;
+    const char *addend; /* or NULL */
 } DotWork;
 
 static void multiply_integers(const DotKernel *kernel, const Matrices *of, void *scratch) {
@@ -93,8 +104,12 @@ static void multiply_matrices(const DotKernel *kernel, const Matrices *of, void 
 }
 
 static void multiply_tiles(const DotKernel *kernel, const Matrices *of, void *scratch) {
-    product_run(&kernel->product, (float *)of->arrays[DOT_RESULT], of->arrays[DOT_LEFT],
-                of->arrays[DOT_RIGHT], of->rows, of->columns, scratch);
+    float *out = (float *)of->arrays[DOT_RESULT];
+    const char *left = of->arrays[DOT_LEFT], *right = of->arrays[DOT_RIGHT];
+    if (of->addend)
+        product_run_added(&kernel->product, out, (const float *)of->addend, left, right, of->rows,
+                          of->columns, scratch);
+    else product_run(&kernel->product, out, left, right, of->rows, of->columns, scratch);
 }
 
 /* Units go product by product, blocks of columns inside of blocks of rows. */
@@ -119,6 +134,8 @@ static void run_units(void *user, int32_t part, int32_t parts) {
             for (int32_t d = 0; d < plan->loop_rank; d++) at += index[d] * plan->loops[d].strides[a];
             of.arrays[a] = work->arrays[a] + at * kernel->bytes[a];
         }
+        /* It lies as the result does. */
+        of.addend = work->addend ? work->addend + (of.arrays[DOT_RESULT] - work->arrays[DOT_RESULT]) : NULL;
         of.rows = plan->row.size - i < kernel->row_block ? plan->row.size - i : kernel->row_block;
         of.columns =
             plan->column.size - j < kernel->column_block ? plan->column.size - j : kernel->column_block;
@@ -172,6 +189,7 @@ static void run_dot(const KernelCall *call) {
     for (int32_t a = 0; a < DOT_RESULT; a++) work.arrays[a] = operand_at(call, kernel, a);
     work.arrays[DOT_RESULT] =
         apart ? (char *)call->scratch + kernel->scratch_at[DOT_RESULT] : call->results[0];
+    if (kernel->adds) work.addend = call->operands[DOT_ADDEND];
     team_run(call->device, run_units, &work, kernel->parts);
     if (apart) copy_result(call, kernel, work.arrays[DOT_RESULT]);
 }
@@ -184,6 +202,32 @@ static void run_zeros(const KernelCall *call) {
     if (elements == 0) return;
     wide_store(call->results[0], part, zero, wide_kind(part), part == type ? 1 : 2, 1);
     divided_fill(call->device, call->results[0], call->results[0], elements, dtype_bytes(type));
+}
+
+typedef struct Addition {
+    float *out;
+    const float *addend, *product;
+    int64_t count;
+} Addition;
+
+static void add_stretch(void *user, int32_t part, int32_t parts) {
+    const Addition *of = user;
+    int64_t first, end;
+    team_stretch(of->count, ADD_GRAIN, part, parts, &first, &end);
+    for (int64_t k = first; k < end; k++) of->out[k] = of->addend[k] + of->product[k];
+}
+
+/* The product apart, then the sum. */
+static void run_then_add(const KernelCall *call) {
+    const DotKernel *kernel = call->compiled;
+    KernelCall product = *call;
+    void *made = (char *)call->scratch + kernel->made_at;
+    product.results = &made;
+    kernel->make(&product);
+    Addition addition = {call->results[0], call->operands[DOT_ADDEND], made,
+                         ir_shape_elements(call->result_shapes[0])};
+    team_run(call->device, add_stretch, &addition,
+             team_parts(call->device, add_time * (double)addition.count));
 }
 
 static Dtype product_type(Dtype left, Dtype right, Dtype result) {
@@ -243,7 +287,8 @@ static bool takes_tiles(DotKernel *kernel) {
     return plan_tiles(kernel, DTYPE_F32, DTYPE_F32);
 }
 
-AmStatus cpu_prepare_dot(KernelCall *call, Arena *arena, AmError *error) {
+/* The product of the first two operands; *kernel is in the arena. */
+static AmStatus prepare_product(KernelCall *call, DotKernel **made, Arena *arena, AmError *error) {
     const IrAttributes *attributes = call->instruction->attributes;
     const IrShape *left = call->operand_shapes[0], *right = call->operand_shapes[1];
     const IrShape *result = call->result_shapes[0];
@@ -255,6 +300,7 @@ AmStatus cpu_prepare_dot(KernelCall *call, Arena *arena, AmError *error) {
     kernel->types[DOT_LEFT] = left->type;
     kernel->types[DOT_RIGHT] = right->type;
     kernel->types[DOT_RESULT] = result->type;
+    *made = kernel;
     call->compiled = kernel;
     call->run = run_zeros;
     if (ir_shape_elements(left) == 0 || ir_shape_elements(right) == 0) return AM_OK;
@@ -275,8 +321,24 @@ AmStatus cpu_prepare_dot(KernelCall *call, Arena *arena, AmError *error) {
                        : kernel->type == DTYPE_S64 ? multiply_integers
                                                    : multiply_matrices;
     plan_units(kernel, call->device);
+    kernel->adds = call->operand_count > DOT_ADDEND && by_tiles && !kernel->product.is_small &&
+                   !kernel->plan.packed[DOT_RESULT];
+    if (kernel->adds) product_plan_addend(&kernel->product, kernel->row_block);
     kernel->product_at = call->scratch_bytes;
     call->scratch_bytes += kernel->parts * kernel_align(kernel->product.scratch_bytes);
     call->run = run_dot;
+    return AM_OK;
+}
+
+AmStatus cpu_prepare_dot(KernelCall *call, Arena *arena, AmError *error) {
+    const IrShape *result = call->result_shapes[0];
+    DotKernel *kernel = NULL;
+    TRY(prepare_product(call, &kernel, arena, error));
+    if (call->operand_count <= DOT_ADDEND || kernel->adds) return AM_OK;
+    if (result->type != DTYPE_F32) return kernel_call_refuse(call, "it is not added to this type", error);
+    kernel->make = call->run;
+    kernel->made_at = call->scratch_bytes;
+    call->scratch_bytes += kernel_align(ir_shape_bytes(result));
+    call->run = run_then_add;
     return AM_OK;
 }

@@ -7,6 +7,10 @@
  * then pass by one panel. Rows that lie along the depth are packed row by row,
  * others [depth][rows of a tile]. What is used by too few tiles to pay for the
  * copy is read as it lies.
+ *
+ * A product that is added to an array is made whole before: sums over some of
+ * the blocks along the depth stay in scratch memory, for a stretch of rows at a
+ * time.
  */
 #include "executor/cpu/product.h"
 
@@ -18,7 +22,8 @@ enum {
     ROW_BLOCK = 192, /* a multiple of every tile's rows */
     COLUMN_BLOCK = 768,
     DEPTH_BLOCK = 384,
-    LEAST_ROWS = 4, /* with fewer a tile is mostly empty */
+    PARTIAL_ROWS = 768, /* of a stretch; a multiple of ROW_BLOCK */
+    LEAST_ROWS = 4,     /* with fewer a tile is mostly empty */
     LEAST_WIDTH = 8,
     TOGETHER = 16,     /* depths of rows that lie side by side */
     PAYING_PANELS = 8, /* so many panels pay for packing rows, */
@@ -156,9 +161,17 @@ static Panels panels_of(const ProductPlan *plan, const char *from, int64_t count
     return (Panels){packed, width * depth, width, count};
 }
 
+/* Where a block of sums goes: row 0, column 0; see TileWork. */
+typedef struct Target {
+    float *out;
+    int64_t step; /* elements from one row to the next, of the addend too */
+    bool accumulate;
+    const float *addend, *earlier;
+} Target;
+
 /* All rows of a block by all its panels. */
-static void multiply_block(const ProductPlan *plan, float *out, const Rows *rows, const Panels *panels,
-                           int64_t depth, bool accumulate) {
+static void multiply_block(const ProductPlan *plan, const Target *to, const Rows *rows, const Panels *panels,
+                           int64_t depth) {
     int64_t width = plan->vectors * plan->tile->width, group = plan->tile->rows[plan->vectors];
     TileSegment segment;
     TileWork work = {.segments = &segment,
@@ -166,8 +179,9 @@ static void multiply_block(const ProductPlan *plan, float *out, const Rows *rows
                      .depth = depth,
                      .row_step = rows->depth_step,
                      .column_step = panels->depth_step,
-                     .accumulate = accumulate};
-    for (int64_t r = 0; r < TILE_MOST_ROWS; r++) work.out_rows[r] = r * plan->out_stride;
+                     .accumulate = to->accumulate,
+                     .earlier_step = plan->column_block};
+    for (int64_t r = 0; r < TILE_MOST_ROWS; r++) work.out_rows[r] = r * to->step;
     for (int64_t j = 0, p = 0; j < panels->count; j += width, p++) {
         work.columns = (int32_t)least(width, panels->count - j);
         int32_t vectors = (work.columns + plan->tile->width - 1) / plan->tile->width;
@@ -177,7 +191,9 @@ static void multiply_block(const ProductPlan *plan, float *out, const Rows *rows
             work.end_row = (int32_t)least(group, rows->count - i);
             for (int64_t r = 0; r < TILE_MOST_ROWS; r++)
                 segment.rows[r] = first + least(r, work.end_row - 1) * rows->row_step;
-            work.out = out + i * plan->out_stride + j;
+            work.out = to->out + i * to->step + j;
+            if (to->addend) work.addend = to->addend + i * to->step + j;
+            if (to->earlier) work.earlier = to->earlier + i * plan->column_block + j;
             plan->tile->run[vectors](&work);
         }
     }
@@ -200,14 +216,24 @@ static void multiply_small(const ProductPlan *plan, float *out, const float *lef
     plan->tile->multiply(&product);
 }
 
-void product_run(const ProductPlan *plan, float *out, const void *left, const void *right, int64_t rows,
-                 int64_t columns, void *scratch) {
-    if (plan->is_small) {
-        multiply_small(plan, out, left, right, rows, columns, scratch);
-        return;
-    }
+/* The block from row `i` and column `j` on, the depth from `k` on. Of a product that is added to an array
+ * what is not whole yet goes to `partial`, whose rows are column_block apart. */
+static Target target_of(const ProductPlan *plan, float *out, const float *addend, float *partial, int64_t i,
+                        int64_t j, int64_t k) {
+    int64_t at = i * plan->out_stride + j;
+    if (!addend) return (Target){.out = out + at, .step = plan->out_stride, .accumulate = k > 0};
+    bool is_last = k + plan->depth_block >= plan->depth;
+    partial += i * plan->column_block;
+    if (!is_last) return (Target){.out = partial, .step = plan->column_block, .accumulate = k > 0};
+    return (Target){
+        .out = out + at, .step = plan->out_stride, .addend = addend + at, .earlier = k > 0 ? partial : NULL};
+}
+
+static void run_rows(const ProductPlan *plan, float *out, const float *addend, const void *left,
+                     const void *right, int64_t rows, int64_t columns, char *scratch) {
     int64_t group = plan->tile->rows[plan->vectors], width = plan->vectors * plan->tile->width;
     int64_t groups = (rows + group - 1) / group;
+    float *partial = (float *)(scratch + plan->partial_at);
     for (int64_t j = 0; j < columns; j += plan->column_block)
         for (int64_t k = 0; k < plan->depth; k += plan->depth_block) {
             int64_t depth = least(plan->depth_block, plan->depth - k);
@@ -219,9 +245,24 @@ void product_run(const ProductPlan *plan, float *out, const void *left, const vo
                 Rows block =
                     rows_of(plan, element_at(left, plan->left.type, at), least(plan->row_block, rows - i),
                             depth, (panels.count + width - 1) / width, scratch);
-                multiply_block(plan, out + i * plan->out_stride + j, &block, &panels, depth, k > 0);
+                Target to = target_of(plan, out, addend, partial, i, j, k);
+                multiply_block(plan, &to, &block, &panels, depth);
             }
         }
+}
+
+void product_run(const ProductPlan *plan, float *out, const void *left, const void *right, int64_t rows,
+                 int64_t columns, void *scratch) {
+    if (plan->is_small) multiply_small(plan, out, left, right, rows, columns, scratch);
+    else run_rows(plan, out, NULL, left, right, rows, columns, scratch);
+}
+
+void product_run_added(const ProductPlan *plan, float *out, const float *addend, const void *left,
+                       const void *right, int64_t rows, int64_t columns, void *scratch) {
+    for (int64_t i = 0; i < rows; i += plan->partial_rows)
+        run_rows(plan, out + i * plan->out_stride, addend + i * plan->out_stride,
+                 element_at(left, plan->left.type, i * plan->left.stride), right,
+                 least(plan->partial_rows, rows - i), columns, scratch);
 }
 
 static bool is_narrow(Dtype type) {
@@ -270,4 +311,13 @@ bool product_plan(ProductPlan *plan, const TileKind *tile, ProductSide left, Pro
         plan->columns_at + round_up(plan->column_block * plan->depth_block * (int64_t)sizeof(float), 64);
     plan->scratch_bytes = plan->line_at + round_up(line * (int64_t)sizeof(float), 64);
     return true;
+}
+
+void product_plan_addend(ProductPlan *plan, int64_t rows) {
+    bool is_whole = plan->depth_block >= plan->depth;
+    plan->partial_at = plan->scratch_bytes;
+    plan->partial_rows = is_whole ? rows : least(PARTIAL_ROWS, rows);
+    if (is_whole) return;
+    int64_t elements = plan->partial_rows * plan->column_block;
+    plan->scratch_bytes += round_up(elements * (int64_t)sizeof(float), 64);
 }

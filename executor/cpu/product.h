@@ -28,6 +28,7 @@ typedef struct ProductPlan {
     int32_t vectors;                              /* of a panel of columns */
     int64_t row_block, column_block, depth_block; /* what is packed at a time */
     int64_t columns_at, line_at;                  /* scratch offsets behind the packed rows */
+    int64_t partial_at, partial_rows;             /* sums that are not whole yet; product_plan_addend() */
     int64_t scratch_bytes;
     ElementLoop *widen[2]; /* of left and right to f32; NULL: they are */
     bool is_small;         /* computed as it lies, strip by strip of columns; nothing of the above is used */
@@ -38,8 +39,15 @@ typedef struct ProductPlan {
 bool product_plan(ProductPlan *plan, const TileKind *tile, ProductSide left, ProductSide right, int64_t rows,
                   int64_t columns, int64_t depth, int64_t out_stride);
 
+/* Plans that products of at most so many rows are added to an array: more scratch. Not of a small plan. */
+void product_plan_addend(ProductPlan *plan, int64_t rows);
+
 /* One product; `scratch` has plan->scratch_bytes. */
 void product_run(const ProductPlan *plan, float *out, const void *left, const void *right, int64_t rows,
                  int64_t columns, void *scratch);
+/* The same with out = addend + product, rounded as by two steps; the addend lies like the result, or is it.
+ * After product_plan_addend(). */
+void product_run_added(const ProductPlan *plan, float *out, const float *addend, const void *left,
+                       const void *right, int64_t rows, int64_t columns, void *scratch);
 
 #endif

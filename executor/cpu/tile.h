@@ -40,6 +40,11 @@ typedef struct TileWork {
     int32_t first_row, end_row;       /* rows that are wanted */
     int32_t columns;                  /* that are wanted; B is read in whole vectors */
     bool accumulate;                  /* adds to what is there */
+    /* out = addend + (earlier + product), or addend + product where `earlier` is NULL, in place of what
+     * `accumulate` says; row 0, column 0 of both, the addend's rows as far from one another as those of out.
+     * NULL: nothing is added. */
+    const float *addend, *earlier;
+    int64_t earlier_step; /* elements from one row to the next */
 } TileWork;
 
 /* A small product out = A B as its operands lie; steps are in elements. */

@@ -16,16 +16,26 @@ typedef float NAME(Vector) __attribute__((vector_size(WIDTH * 4), aligned(4), ma
 static inline TARGET __attribute__((always_inline)) void
 NAME(store)(const TileWork *work, int32_t row, int32_t vectors, const NAME(Vector) * sums) {
     float *out = work->out + work->out_rows[row];
+    const float *addend = work->addend ? work->addend + work->out_rows[row] : NULL;
+    const float *earlier = work->earlier                 ? work->earlier + row * work->earlier_step
+                           : work->accumulate && !addend ? out
+                                                         : NULL;
     if (work->columns == vectors * WIDTH) {
         for (int32_t v = 0; v < vectors; v++) {
-            NAME(Vector) *place = (NAME(Vector) *)(out + v * WIDTH);
-            if (work->accumulate) *place += sums[v];
-            else *place = sums[v];
+            NAME(Vector) sum = sums[v];
+            if (earlier) sum += *(const NAME(Vector) *)(earlier + v * WIDTH);
+            if (addend) sum += *(const NAME(Vector) *)(addend + v * WIDTH);
+            *(NAME(Vector) *)(out + v * WIDTH) = sum;
         }
         return;
     }
     const float *numbers = (const float *)sums;
-    for (int32_t c = 0; c < work->columns; c++) out[c] = work->accumulate ? out[c] + numbers[c] : numbers[c];
+    for (int32_t c = 0; c < work->columns; c++) {
+        float sum = numbers[c];
+        if (earlier) sum += earlier[c];
+        if (addend) sum += addend[c];
+        out[c] = sum;
+    }
 }
 
 static inline TARGET __attribute__((always_inline)) void NAME(tile)(const TileWork *work, const int32_t rows,
@@ -52,7 +62,7 @@ static inline TARGET __attribute__((always_inline)) void NAME(tile)(const TileWo
             }
         }
     }
-    if (work->first_row == 0 && work->end_row >= rows && work->columns == vectors * WIDTH) {
+    if (work->first_row == 0 && work->end_row >= rows && work->columns == vectors * WIDTH && !work->addend) {
         for (int32_t r = 0; r < rows; r++) {
             NAME(Vector) *place = (NAME(Vector) *)(work->out + work->out_rows[r]);
             for (int32_t v = 0; v < vectors; v++)

@@ -9,7 +9,7 @@
  * batch, others are a few products one after the other. What does not fit is
  * packed to [batch, free, contracted] first, as little as possible. A result
  * whose dimensions are in another order is written so where its rows step as one
- * (dot_order.c has the others). Types that
+ * (dot_order.c has the others). A third operand is added to it by the library (beta = 1). Types that
  * the library does not multiply, and what it has no algorithm for, go through
  * the generated kernel of source_product.c.
  */
@@ -22,6 +22,7 @@
 
 #define MOST_PRODUCTS 16 /* for one dot; with more, operands are packed */
 #define MOST_LEADING  INT32_MAX
+#define ADDEND        2 /* the operand that is added to the product */
 
 /* An operand as matrices: strides are those of what is multiplied. */
 typedef struct Side {
@@ -240,6 +241,7 @@ static void describe_product(CudaProductShape *shape, DotKernel *kernel, const P
                                 .columns = right->size,
                                 .depth = left->depth,
                                 .alpha = 1,
+                                .beta = call->operand_count > ADDEND ? 1 : 0,
                                 .tf32 = cuda_device_of(call->device)->tf32};
     describe_matrix(&shape->a, left->size, left->depth, left->free_stride, left->contracted_stride);
     describe_matrix(&shape->b, right->depth, right->size, right->contracted_stride, right->free_stride);
@@ -272,6 +274,7 @@ static void run_dot(const KernelCall *call) {
     const DotKernel *kernel = call->compiled;
     CudaKernelDevice *device = cuda_device_of(call->device);
     char *bases[3] = {call->operands[0], call->operands[1], call->results[0]};
+    const char *addend = call->operand_count > ADDEND ? call->operands[ADDEND] : NULL;
     int64_t index[IR_MAX_RANK] = {0};
     for (int32_t k = 0; k < 2; k++) {
         if (!kernel->packed[k]) continue;
@@ -286,6 +289,7 @@ static void run_dot(const KernelCall *call) {
         CudaProductBuffers buffers = {.a = bases[0] + at[0],
                                       .b = bases[1] + at[1],
                                       .d = bases[2] + at[2],
+                                      .c = addend ? addend + at[2] : NULL,
                                       .workspace = (char *)call->scratch + kernel->workspace_at};
         if (cuda_product_run(kernel->product, device->compute, &buffers, &failure) != AM_OK)
             cuda_note_failure(device, &failure);

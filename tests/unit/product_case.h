@@ -41,6 +41,18 @@ static inline KernelCase *product_finish(KernelCase *self, Random *random) {
     return self;
 }
 
+/* A third operand, which is added to the product: value 3. */
+static inline KernelCase *product_add_addend(KernelCase *self, Random *random) {
+    const IrShape *result = &self->values[2].shape;
+    int32_t *list = ARENA_ARRAY(&self->arena, int32_t, 3);
+    list[1] = 1;
+    list[2] = case_value(self, result->type, result->rank, result->dimensions);
+    self->instruction.operands = list;
+    self->instruction.operand_count = 3;
+    product_fill(self, list[2], random);
+    return self;
+}
+
 typedef struct DotCase {
     const char *name;
     Dtype left_type, right_type, result_type;

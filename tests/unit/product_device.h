@@ -34,7 +34,8 @@ static inline void *product_memory(ProductDevice *self, int64_t bytes) {
     return memory;
 }
 
-/* Prepares and binds a case; operands are copied to the device. The case is the device's from now on. */
+/* Prepares and binds a case; operands are copied to the device, a third one to the result's place. The case
+ * is the device's from now on. */
 static inline KernelCall *product_device_add(ProductDevice *self, KernelCase *c) {
     ProgramStep step = {.instruction = 0, .fusion = -1};
     KernelCall *call;
@@ -45,6 +46,11 @@ static inline KernelCall *product_device_add(ProductDevice *self, KernelCase *c)
         void *memory = product_memory(self, bytes);
         if (k < 2) kernels_cuda.copy_in(self->device, memory, c->memory[k], bytes);
         *(k < 2 ? &call->operands[k] : &call->results[0]) = memory;
+    }
+    if (call->operand_count > 2) {
+        call->operands[2] = call->results[0];
+        kernels_cuda.copy_in(self->device, call->operands[2], c->memory[3],
+                             ir_shape_bytes(&c->values[3].shape));
     }
     call->scratch = product_memory(self, call->scratch_bytes);
     if (call->bind) call->bind(call);
@@ -78,6 +84,7 @@ static inline void product_device_compare(ProductDevice *self, int32_t k, const 
                      AM_OK);
     void *scratch = aligned_alloc(64, (size_t)(call->scratch_bytes + 127) / 64 * 64);
     for (int32_t o = 0; o < 2; o++) call->operands[o] = c->memory[o];
+    if (call->operand_count > 2) call->operands[2] = c->memory[3];
     call->results[0] = c->memory[2];
     call->scratch = scratch;
     if (call->bind) call->bind(call);

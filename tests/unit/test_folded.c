@@ -30,10 +30,13 @@ static void add_collectives(CollectivePrice total[PRICE_COLLECTIVE_KINDS], const
     }
 }
 
+/* Simulated time is in whole picoseconds, the price of a program is not. */
+static const double picosecond = 1e-12;
+
 static void compare_collectives(const char *model, const CollectivePrice *a, const CollectivePrice *b) {
     for (int32_t kind = 0; kind < PRICE_COLLECTIVE_KINDS; kind++) {
         if (a[kind].count == b[kind].count && a[kind].tensor_bytes == b[kind].tensor_bytes &&
-            fabs(a[kind].seconds - b[kind].seconds) <= 1e-12 * b[kind].seconds)
+            fabs(a[kind].seconds - b[kind].seconds) <= picosecond * (double)a[kind].count)
             continue;
         fail_msg("%s: %s: %lld of %.17g bytes in %.17g s, and %lld of %.17g in %.17g", model,
                  program_collective_name((ProgramCollectiveKind)kind), (long long)a[kind].count,

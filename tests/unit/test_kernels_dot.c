@@ -203,6 +203,70 @@ static void test_dot_of_nothing_is_zero(void **state) {
     case_free(c);
 }
 
+/* A dot of [rows, depth] and [columns, depth] (`across`: [depth, rows], [depth, columns]) in batches, with or
+ * without a third operand. Returns the result, which the caller frees. `shared`: it lies there. */
+static float *run_added(Dtype type, const int64_t *sizes, bool across, bool is_added, bool is_shared,
+                        int32_t threads, float *addend) {
+    int64_t batches = sizes[0], rows = sizes[1], columns = sizes[2], depth = sizes[3];
+    int64_t deep = across ? 1 : 2, result[] = {batches, rows, columns};
+    int64_t left[] = {batches, across ? depth : rows, across ? rows : depth};
+    int64_t right[] = {batches, across ? depth : columns, across ? columns : depth};
+    int64_t elements = batches * rows * columns;
+    KernelCase *c = case_new(IR_DOT);
+    KernelDevice *device;
+    case_value(c, type, 3, left);
+    case_value(c, type, 3, right);
+    if (is_added) case_value(c, DTYPE_F32, 3, result);
+    int32_t z = case_value(c, DTYPE_F32, 3, result);
+    IrDot dot = {.batch_count = 1,
+                 .contracting_count = 1,
+                 .lhs_batch = LIST(c, 0),
+                 .rhs_batch = LIST(c, 0),
+                 .lhs_contracting = LIST(c, deep),
+                 .rhs_contracting = LIST(c, deep)};
+    c->attributes = (IrAttributes){.dot = &dot};
+    for (int v = 0; v < 2; v++)
+        for (int64_t i = 0; i < ir_shape_elements(&c->values[v].shape); i++) {
+            float number = (float)(i * 7 % 23 - 11) / 3;
+            if (type == DTYPE_F32) case_floats(c, v)[i] = number;
+            else ((uint16_t *)c->memory[v])[i] = dtype_float_to_bf16(number);
+        }
+    for (int64_t i = 0; i < elements; i++) addend[i] = (float)(i % 31 - 15) / 7;
+    if (is_added) memcpy(c->memory[2], addend, sizeof(float) * (size_t)elements);
+    void *own = c->memory[z];
+    if (is_shared) c->memory[z] = c->memory[2];
+    assert_int_equal(open_team(&device, threads), AM_OK);
+    c->device = device;
+    assert_int_equal(case_run(c, NULL, 1), AM_OK);
+    kernels_cpu.close(device);
+    float *out = malloc(sizeof(float) * (size_t)elements + 1);
+    memcpy(out, c->memory[z], sizeof(float) * (size_t)elements);
+    c->memory[z] = own;
+    case_free(c);
+    return out;
+}
+
+/* By tiles and by OpenBLAS, of several stretches along the depth, in blocks, of nothing. */
+static void test_a_third_operand_is_added(void **state) {
+    (void)state;
+    static const int64_t sizes[][4] = {{1, 30, 70, 20},    {2, 3, 5, 4},     {3, 2, 90, 7}, {1, 40, 5, 900},
+                                       {1, 500, 430, 700}, {2, 200, 64, 50}, {1, 4, 8, 0},  {1, 0, 8, 3}};
+    for (size_t s = 0; s < sizeof sizes / sizeof *sizes; s++)
+        for (int32_t way = 0; way < 16; way++) {
+            Dtype type = way & 1 ? DTYPE_BF16 : DTYPE_F32;
+            bool across = way & 2, is_shared = way & 4;
+            int32_t threads = way & 8 ? 3 : 1;
+            int64_t elements = sizes[s][0] * sizes[s][1] * sizes[s][2];
+            float *addend = malloc(sizeof(float) * (size_t)elements + 1);
+            float *product = run_added(type, sizes[s], across, false, false, 1, addend);
+            float *sum = run_added(type, sizes[s], across, true, is_shared, threads, addend);
+            for (int64_t i = 0; i < elements; i++) assert_true(sum[i] == addend[i] + product[i]);
+            free(addend);
+            free(product);
+            free(sum);
+        }
+}
+
 typedef struct Layout {
     const char *input, *kernel, *output; /* as in HLO: b01f_01io->b01f */
 } Layout;
@@ -357,6 +421,7 @@ int main(void) {
         cmocka_unit_test(test_teams_give_the_same_bits),
         cmocka_unit_test(test_dot_with_two_contracted_dimensions),
         cmocka_unit_test(test_dot_of_nothing_is_zero),
+        cmocka_unit_test(test_a_third_operand_is_added),
         cmocka_unit_test(test_convolution_layouts_and_windows),
         cmocka_unit_test(test_convolution_groups),
         cmocka_unit_test(test_convolution_in_blocks),

@@ -336,23 +336,27 @@ static void test_half_products_are_added_in_f32(void **state) {
     close_half_case(&self);
 }
 
-/* A sum of such products is made in f32 of their parts, finished once and rounded once. */
+/* A sum of such products is made in f32 of their parts, by the second of them, finished once and rounded
+ * once. */
 static void test_sums_of_half_products_are_rounded_once(void **state) {
     (void)state;
     HalfCase self;
     open_half_case(&self, "half_products_added", "model=2");
     const Program *program = self.program;
-    int32_t roundings = 0, collectives = 0, sum = find_opcode(program, IR_ADD);
+    int32_t roundings = 0, collectives = 0, product = -1;
     for (int32_t i = 0; i < program->instruction_count; i++) {
+        if (program->instructions[i].opcode == IR_DOT && program->instructions[i].operand_count == 3)
+            product = i;
         roundings += program->instructions[i].opcode == IR_CONVERT;
         collectives += program->instructions[i].kind == PROGRAM_COLLECTIVE;
     }
-    for (int32_t k = 0; k < 2; k++) {
-        const ProgramValue *operand = &program->values[program->instructions[sum].operands[k]];
-        assert_int_equal(operand->shape.type, DTYPE_F32);
-        assert_true(sbp_has_partial(operand->state));
-    }
-    assert_int_equal(type_of(program, sum), DTYPE_F32);
+    assert_true(product >= 0);
+    const ProgramValue *addend = &program->values[program->instructions[product].operands[2]];
+    assert_int_equal(addend->shape.type, DTYPE_F32);
+    assert_true(sbp_has_partial(addend->state));
+    assert_true(sbp_has_partial(program->values[program->instructions[product].first_result].state));
+    assert_int_equal(type_of(program, product), DTYPE_F32);
+    int32_t sum = product + 1; /* where it stood */
     check_collective(program, sum + 1, PROGRAM_REDUCE_SCATTER, DTYPE_F32);
     check_collective(program, sum + 3, PROGRAM_ALL_GATHER, DTYPE_BF16);
     assert_int_equal(roundings, 1);

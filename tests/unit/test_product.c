@@ -124,6 +124,51 @@ static void test_pieces_have_the_same_bits(void **state) {
     for_each_kind(check_pieces);
 }
 
+/* Added to an array, where it lies or into another: the bits of a product and an addition after it. */
+static void check_added(const TileKind *tile, Dtype type, int32_t layout, int64_t rows, int64_t columns,
+                        int64_t depth) {
+    ProductPlan plan;
+    ProductSide left = side_of(type, layout & 1, rows, depth),
+                right = side_of(type, layout & 2, columns, depth);
+    int64_t step = columns + AROUND, elements = rows * step;
+    if (!product_plan(&plan, tile, left, right, rows, columns, depth, step) || plan.is_small) return;
+    product_plan_addend(&plan, rows);
+    void *x = operand(left, rows * depth, false), *y = operand(right, columns * depth, false);
+    void *scratch = malloc((size_t)plan.scratch_bytes);
+    float *arrays[4]; /* the product, the addend, the sum elsewhere and in the addend's place */
+    for (int32_t a = 0; a < 4; a++) arrays[a] = malloc(sizeof(float) * (size_t)elements);
+    for (int64_t k = 0; k < elements; k++)
+        arrays[1][k] = arrays[3][k] = number_at(k * 3, false), arrays[0][k] = arrays[2][k] = 0;
+    product_run(&plan, arrays[0], x, y, rows, columns, scratch);
+    product_run_added(&plan, arrays[2], arrays[1], x, y, rows, columns, scratch);
+    product_run_added(&plan, arrays[3], arrays[3], x, y, rows, columns, scratch);
+    for (int64_t i = 0; i < elements; i++) {
+        bool is_around = i % step >= columns;
+        float sum = arrays[1][i] + arrays[0][i];
+        assert_true(arrays[2][i] == (is_around ? 0 : sum));
+        assert_true(arrays[3][i] == (is_around ? arrays[1][i] : sum));
+    }
+    for (int32_t a = 0; a < 4; a++) free(arrays[a]);
+    free(scratch);
+    free(x);
+    free(y);
+}
+
+static void check_added_sizes(const TileKind *tile) {
+    static const int64_t sizes[][3] = {{4, 48, 1},     {9, 129, 33},   {33, 96, 384},  {17, 80, 385},
+                                       {70, 70, 1000}, {900, 50, 800}, {10, 900, 450}, {800, 17, 20}};
+    for (size_t s = 0; s < sizeof sizes / sizeof *sizes; s++)
+        for (int32_t layout = 0; layout < 4; layout++) {
+            check_added(tile, DTYPE_F32, layout, sizes[s][0], sizes[s][1], sizes[s][2]);
+            check_added(tile, DTYPE_BF16, layout, sizes[s][0], sizes[s][1], sizes[s][2]);
+        }
+}
+
+static void test_added_products_are_rounded_before(void **state) {
+    (void)state;
+    for_each_kind(check_added_sizes);
+}
+
 static void check_transpose(const TileKind *tile) {
     enum { DEPTH = 37, STEP = 19 };
     float lines[TILE_MOST_WIDTH][DEPTH], out[DEPTH * STEP];
@@ -167,6 +212,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_sizes_layouts_and_types),
         cmocka_unit_test(test_pieces_have_the_same_bits),
+        cmocka_unit_test(test_added_products_are_rounded_before),
         cmocka_unit_test(test_transpose),
         cmocka_unit_test(test_small_products),
     };
