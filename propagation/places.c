@@ -238,9 +238,8 @@ static bool is_used_once(const PlaceFinder *self, int32_t value, int32_t root) {
 /* Whether output p is `result`, perhaps as a view, and nothing else is made of it. */
 static bool is_next_value(const PlaceFinder *self, int32_t p, int32_t result) {
     const Program *program = self->program;
-    int32_t value = program->outputs[p], same = 0;
-    for (int32_t k = 0; k < program->roles->output_count; k++) same += program->outputs[k] == value;
-    if (same != 1 || users_of(self, value) != 0) return false;
+    int32_t value = program->outputs[p];
+    if (users_of(self, value) != 0) return false;
     if (value == result) return true;
     int32_t maker = self->uses.maker[value];
     if (maker < 0 || !is_plain_view(&program->instructions[maker]) || viewed(self, value) != result)

@@ -208,12 +208,77 @@ static void test_copies(void **state) {
     }
 }
 
+static const ProgramInstruction *loop_of(const ModuleCase *c) {
+    return find(c->program, IR_WHILE);
+}
+
+/* What is written everywhere is not copied before; what is left out in some place is. */
+static void test_filled(void **state) {
+    (void)state;
+    static const struct {
+        const char *text;
+        int32_t at[TURNS]; /* the place of every turn */
+        bool unset;
+    } rows[] = {
+        {LOOP(READ("i") TWICE SUM WRITE ROOT), {0, 1, 2, 3}, true},
+        {LOOP("k = s32[] subtract(three, i)\n" READ("i") TWICE SUM
+              "  kept = f32[4,16] dynamic-update-slice(rows, row, k, zero)\n" ROOT),
+         {3, 2, 1, 0},
+         true},
+        {LOOP("m = s32[] constant(3) k = s32[] remainder(i, m)\n" READ("i") TWICE SUM
+              "  kept = f32[4,16] dynamic-update-slice(rows, row, k, zero)\n" ROOT),
+         {0, 1, 2, 0},
+         false},
+        {LOOP(READ("i") TWICE SUM "  kept = f32[4,16] dynamic-update-slice(rows, row, j, zero)\n" ROOT),
+         {1, 2, 3, 3},
+         false},
+    };
+    for (size_t r = 0; r < sizeof rows / sizeof *rows; r++) {
+        ModuleCase c;
+        float expected[TURNS + 1][WIDTH] = {{0}};
+        open_case(&c, rows[r].text);
+        assert_int_equal(count_copies(body_of(&c)), 0);
+        assert_true(loop_of(&c)->unset && loop_of(&c)->unset[2] == rows[r].unset);
+        assert_false(loop_of(&c)->unset[1] || loop_of(&c)->unset[3]);
+        for (int32_t t = 0; t < TURNS; t++)
+            for (int32_t k = 0; k < WIDTH; k++) expected[t][k] = -1;
+        for (int32_t t = 0; t < TURNS; t++)
+            for (int32_t k = 0; k < WIDTH; k++) {
+                expected[rows[r].at[t]][k] = 2 * (float)(t * WIDTH + k + 1);
+                expected[TURNS][k] += 2 * (float)(t * WIDTH + k + 1);
+            }
+        check(&c, (const float(*)[WIDTH])expected);
+        module_close(&c);
+    }
+}
+
+/* Zeros that are filled are not made: the entry runs the loop and puts its results together. */
+static void test_zeros_are_not_made(void **state) {
+    (void)state;
+    ModuleCase c;
+    static const char zeros[] = "zeros = f32[4,16] broadcast(none), dimensions={}",
+                      given[] = "tuple(zero, x, rows,";
+    char text[4096];
+    const char *whole = LOOP(READ("i") TWICE SUM WRITE ROOT), *at = strstr(whole, given);
+    snprintf(text, sizeof text, "%.*stuple(zero, x, zeros,%s", (int)(at - whole), whole, at + strlen(given));
+    char *tuple = strstr(text, "zero = s32[] constant(0) t = "), rest[4096];
+    snprintf(rest, sizeof rest, "%s", tuple);
+    snprintf(tuple, sizeof text - (size_t)(tuple - text), "none = f32[] constant(0) %s\n  %s", zeros, rest);
+    const int32_t in_order[] = {0, 1, 2, 3};
+    open_case(&c, text);
+    for (int32_t s = 0; s < c.program->step_count; s++) {
+        assert_true(c.program->steps[s].instruction >= 0);
+        assert_int_not_equal(c.program->instructions[c.program->steps[s].instruction].opcode, IR_BROADCAST);
+    }
+    check_doubled(&c, in_order);
+    module_close(&c);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_both),
-        cmocka_unit_test(test_indices),
-        cmocka_unit_test(test_overwritten),
-        cmocka_unit_test(test_copies),
+        cmocka_unit_test(test_both),        cmocka_unit_test(test_indices),
+        cmocka_unit_test(test_overwritten), cmocka_unit_test(test_copies),
+        cmocka_unit_test(test_filled),      cmocka_unit_test(test_zeros_are_not_made),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
