@@ -32,6 +32,6 @@ double border_loss_of_one(const BorderLoss *self);
  * places x BORDER_LONGEST. */
 double border_loss_of(BorderLoss *self, int32_t points);
 
-enum { BORDER_LONGEST = 16 };
+enum { BORDER_LONGEST = 32 };
 
 #endif

@@ -23,7 +23,10 @@
 #include "propagation/micro_batches.h"
 
 enum { MOST_STAGES = 64, MOST_WIDTHS = 31, MOST_DEVICES = 256 };
-enum { HALVINGS = 16, MOST_SETS = 7 };
+enum { HALVINGS = 16, MOST_MIXES = 7, MOST_ORDERS = 1024, MOST_MULTISETS = 64, WINDOW_KINDS = 2 };
+
+/* Places of windows; 0: groups alone. */
+static const int32_t window_places[WINDOW_KINDS] = {0, 10};
 
 /* Of one item or several. */
 typedef struct DifferentWork {
@@ -46,17 +49,47 @@ typedef struct GroupPart {
     BoundOrder order;
 } GroupPart;
 
-/* Where groups may lie across borders of a pass's spine. */
-typedef struct Crossings {
+/* Groups near one another are on one stage unless a border divides them: a window of the spine, or a group
+ * that is in none. Windows of like classes are one. */
+typedef struct WindowClass {
+    uint64_t signature;
+    int32_t count;
+    int32_t first_member, member_count; /* in Windows.members: classes, sorted */
+} WindowClass;
+
+typedef struct Windows {
+    int32_t *members, member_count;
+    WindowClass *classes;
+    int32_t class_count, count;
+    /* The borders that divide each window with several members; then those that each of them may lie across.
+     */
     BorderInterval *intervals;
-    int32_t *classes; /* of each */
-    int32_t count, interval_capacity, class_capacity;
-} Crossings;
+    int32_t *class_of; /* [interval]: a window class, a class */
+    int32_t interval_count;
+} Windows;
+
+/* A group, or an item of none. */
+typedef struct Placed {
+    int32_t class;
+    BorderInterval borders; /* first < 0: none are known to it, nor its place */
+    bool is_placed;         /* on the stage of borders.first, unless one of them is between stages */
+} Placed;
 
 /* What stages of one width take for a class in one turn. */
 typedef struct ClassSeconds {
     double of[PATH_PASSES][BOUND_ORDERS];
 } ClassSeconds;
+
+/* What is counted of each path; adds up to 1. */
+typedef struct PathMix {
+    double share[PATH_KINDS];
+} PathMix;
+
+/* Those that are tried for a schedule; the last one is PATH_WORK's. */
+typedef struct PathMixes {
+    int32_t count;
+    PathMix mixes[MOST_MIXES];
+} PathMixes;
 
 typedef struct Bounding {
     Arena *arena;
@@ -71,10 +104,12 @@ typedef struct Bounding {
     int32_t class_count;
     GroupPart *parts;
     int32_t part_count, part_capacity;
-    Crossings crossings[PATH_PASSES];
-    int32_t widths[MOST_WIDTHS]; /* devices */
-    uint32_t paths;              /* bits by PathKind: those of all schedules that the space has */
-    int32_t width_count, most_stages, most_borders;
+    Placed *placed;
+    int32_t placed_count;
+    Windows windows[WINDOW_KINDS];
+    int32_t widths[MOST_WIDTHS];              /* devices */
+    const PathMixes *mixes;                   /* of every schedule that the space has */
+    int32_t width_count, most_stages, places; /* of the forward spine */
 } Bounding;
 
 /* ---- classes ---- */
@@ -116,25 +151,18 @@ static int32_t find_class(Bounding *self, const int32_t *items, int32_t count) {
     return self->class_count++;
 }
 
-/* Where the items of a group may lie across. */
-static void add_crossings(Bounding *self, int32_t class, const int32_t *items, int32_t count) {
-    for (int32_t pass = 0; pass < PATH_PASSES; pass++) {
-        Crossings *to = &self->crossings[pass];
-        BorderInterval hull = {INT32_MAX, 0};
-        for (int32_t k = 0; k < count; k++) {
-            const BoundItem *item = &self->work.items[items[k]];
-            if (item->order == BOUND_ANYWHERE || item->is_backward != (pass == PATH_BACKWARD)) continue;
-            if (item->after == item->until) continue; /* on the spine itself */
-            if (item->after < hull.first) hull.first = item->after;
-            if (item->until > hull.end) hull.end = item->until;
-        }
-        if (hull.first >= hull.end) continue;
-        ARENA_RESERVE(self->arena, to->intervals, to->count, to->interval_capacity);
-        ARENA_RESERVE(self->arena, to->classes, to->count, to->class_capacity);
-        if (self->arena->failed) return;
-        to->intervals[to->count] = hull;
-        to->classes[to->count++] = class;
+static void place_group(Bounding *self, const int32_t *items, int32_t count) {
+    Placed placed = {.class = find_class(self, items, count), .borders = {INT32_MAX, -1}};
+    bool is_group = self->work.items[items[0]].group >= 0;
+    for (int32_t k = 0; k < count; k++) {
+        const BoundItem *item = &self->work.items[items[k]];
+        if (item->order == BOUND_ANYWHERE) continue;
+        if (item->first < placed.borders.first) placed.borders.first = item->first;
+        if (item->end > placed.borders.end) placed.borders.end = item->end;
+        placed.is_placed |= item->order != BOUND_BEHIND && !(is_group && item->is_backward);
     }
+    if (placed.borders.end < 0) placed.borders.first = -1;
+    self->placed[self->placed_count++] = placed;
 }
 
 static AmStatus find_classes(Bounding *self, AmError *error) {
@@ -145,12 +173,13 @@ static AmStatus find_classes(Bounding *self, AmError *error) {
     int32_t *members = ARENA_ARRAY(self->arena, int32_t, items + 1);
     self->works = ARENA_ARRAY(self->arena, DifferentWork, items + 1);
     self->classes = ARENA_ARRAY(self->arena, GroupClass, items + 2);
+    self->placed = ARENA_ARRAY(self->arena, Placed, items + 1);
     if (self->arena->failed) return am_fail_memory(error, items);
     for (int32_t g = 0; g < groups; g++) last[g] = -1;
     for (int32_t k = 0; k < items; k++) {
         const BoundItem *item = &work->items[k];
         if (item->group < 0) {
-            add_crossings(self, find_class(self, &k, 1), &k, 1);
+            place_group(self, &k, 1);
         } else {
             before[k] = last[item->group];
             last[item->group] = k;
@@ -159,9 +188,74 @@ static AmStatus find_classes(Bounding *self, AmError *error) {
     for (int32_t g = 0; g < groups; g++) {
         int32_t count = 0;
         for (int32_t k = last[g]; k >= 0; k = before[k]) members[count++] = k;
-        if (count > 0) add_crossings(self, find_class(self, members, count), members, count);
+        if (count > 0) place_group(self, members, count);
     }
     return self->arena->failed ? am_fail_memory(error, items) : AM_OK;
+}
+
+/* ---- windows ---- */
+
+static void add_window(Windows *windows, int32_t first_member, BorderInterval borders) {
+    WindowClass class = {
+        .count = 1, .first_member = first_member, .member_count = windows->member_count - first_member};
+    for (int32_t k = first_member; k < windows->member_count; k++)
+        class.signature += mix((uint64_t)windows->members[k] + 1);
+    int32_t c = 0;
+    while (c < windows->class_count && (windows->classes[c].signature != class.signature ||
+                                        windows->classes[c].member_count != class.member_count))
+        c++;
+    if (c < windows->class_count) {
+        windows->classes[c].count++;
+        windows->member_count = first_member;
+    } else {
+        windows->classes[windows->class_count++] = class;
+    }
+    if (class.member_count == 1) return;
+    windows->intervals[windows->count] = borders;
+    windows->class_of[windows->count++] = c;
+}
+
+/* Windows of so many places, or every group by itself. */
+static AmStatus find_windows(Bounding *self, Windows *windows, int32_t places, AmError *error) {
+    int32_t count = self->placed_count, window_count = places > 0 ? self->places / places + 1 : 0;
+    int32_t *last = ARENA_ARRAY(self->arena, int32_t, window_count + 1); /* what is in a window is chained */
+    int32_t *before = ARENA_ARRAY(self->arena, int32_t, count + 1);
+    windows->members = ARENA_ARRAY(self->arena, int32_t, count + 1);
+    windows->classes = ARENA_ARRAY(self->arena, WindowClass, count + 1);
+    windows->intervals = ARENA_ARRAY(self->arena, BorderInterval, 2 * count + 1);
+    windows->class_of = ARENA_ARRAY(self->arena, int32_t, 2 * count + 1);
+    if (self->arena->failed) return am_fail_memory(error, count);
+    for (int32_t k = 0; k < window_count; k++) last[k] = -1;
+    for (int32_t k = 0; k < count; k++) {
+        const Placed *placed = &self->placed[k];
+        if (placed->is_placed && places > 0) {
+            before[k] = last[placed->borders.first / places];
+            last[placed->borders.first / places] = k;
+        } else {
+            int32_t first = windows->member_count;
+            windows->members[windows->member_count++] = placed->class;
+            add_window(windows, first, placed->borders);
+        }
+    }
+    for (int32_t w = 0; w < window_count; w++) {
+        int32_t first = windows->member_count;
+        BorderInterval borders = {INT32_MAX, -1};
+        for (int32_t k = last[w]; k >= 0; k = before[k]) {
+            const BorderInterval *here = &self->placed[k].borders;
+            if (here->first < borders.first) borders.first = here->first;
+            if (here->first > borders.end) borders.end = here->first;
+            if (here->end > borders.end) borders.end = here->end;
+            windows->members[windows->member_count++] = self->placed[k].class;
+        }
+        if (last[w] >= 0) add_window(windows, first, borders);
+    }
+    windows->interval_count = windows->count;
+    for (int32_t k = 0; k < count; k++) {
+        if (self->placed[k].borders.first >= self->placed[k].borders.end) continue;
+        windows->intervals[windows->interval_count] = self->placed[k].borders;
+        windows->class_of[windows->interval_count++] = self->placed[k].class;
+    }
+    return AM_OK;
 }
 
 /* ---- widths ---- */
@@ -174,14 +268,25 @@ static void list_widths(Bounding *self) {
     if (self->most_stages > devices) self->most_stages = devices;
 }
 
-/* Paths of every schedule that the space has. */
-static uint32_t paths_of(ScheduleKind schedule) {
-    switch (schedule) {
-    case SCHEDULE_GPIPE:
-    case SCHEDULE_1F1B: return 1u << PATH_WORK | 1u << PATH_TURNS | 1u << PATH_LAST;
-    case SCHEDULE_ZB_H1: return 1u << PATH_WORK | 1u << PATH_WEIGHTS | 1u << PATH_STAYS;
-    default: return 1u << PATH_WORK;
-    }
+static const PathMixes *mixes_of(ScheduleKind schedule) {
+    static const PathMixes alternating = {5,
+                                          {{.share = {[PATH_LAST] = 1}},
+                                           {.share = {[PATH_TURNS] = 1}},
+                                           {.share = {[PATH_LAST] = 0.5, [PATH_TURNS] = 0.5}},
+                                           {.share = {[PATH_TURNS] = 0.5, [PATH_WORK] = 0.5}},
+                                           {.share = {[PATH_WORK] = 1}}}};
+    static const PathMixes zero_bubble = {
+        7,
+        {{.share = {[PATH_WEIGHTS] = 1}},
+         {.share = {[PATH_STAYS] = 1}},
+         {.share = {[PATH_WEIGHTS] = 0.5, [PATH_STAYS] = 0.5}},
+         {.share = {[PATH_WEIGHTS] = 0.5, [PATH_WORK] = 0.5}},
+         {.share = {[PATH_STAYS] = 0.5, [PATH_WORK] = 0.5}},
+         {.share = {[PATH_WEIGHTS] = 0.3, [PATH_STAYS] = 0.3, [PATH_WORK] = 0.4}},
+         {.share = {[PATH_WORK] = 1}}}};
+    static const PathMixes any = {1, {{.share = {[PATH_WORK] = 1}}}};
+    if (schedule == SCHEDULE_ZB_H1) return &zero_bubble;
+    return schedule == SCHEDULE_INTERLEAVED ? &any : &alternating;
 }
 
 /* ---- one number of micro-batches ---- */
@@ -199,9 +304,11 @@ typedef struct Turn {
 } Turn;
 
 typedef struct TurnScratch {
-    double *lost;         /* [class * PATH_PASSES + pass] where it lies across a border */
-    double *of_intervals; /* of the crossings of a pass */
-    BorderLoss losses[PATH_PASSES];
+    double *pays;         /* [(class * stages + stage) * widths + width] */
+    double *least, *lost; /* [class]: pays by itself; and how much less where it lies across a border */
+    double *apart;        /* [window class]: how much less its classes pay by themselves */
+    double *of_intervals; /* [placed], [window] */
+    BorderLoss losses[WINDOW_KINDS];
 } TurnScratch;
 
 static void fill_class(Turn *self, int32_t c, int32_t w, const double *of_works) {
@@ -247,35 +354,50 @@ static AmStatus fill_turn(Turn *self, AmError *error) {
 typedef struct Case {
     const Turn *turn;
     int32_t stages;
-    PathKind path;
-    uint32_t widths; /* bits: those that stages may have */
+    const PathMix *mix;
+    bool is_counted; /* pipelines have so many stages of each width; else any */
+    int32_t of_width[MOST_WIDTHS];
     bool is_usable[MOST_WIDTHS];
-    bool all_have_to; /* widths have to be there */
     double weight[MOST_STAGES][MOST_WIDTHS];
     double above[MOST_STAGES + 1][PATH_PASSES]; /* at least what weights of the stages before add */
     PathCounts counts[MOST_STAGES];
 } Case;
 
-/* Widths that, with those of the other stages, add up to all devices. False: none does, or, where all have
- * to, one does not. */
+/* Widths that, with those of the other stages, add up to all devices. False: none does. */
 static bool find_usable(Case *self) {
     const Bounding *of = self->turn->of;
-    int32_t devices = of->cluster->device_count, count = 0, wanted = 0;
-    bool can[2][MOST_DEVICES + 1] = {{true}};
+    int32_t devices = of->cluster->device_count;
+    bool can[2][MOST_DEVICES + 1] = {{true}}, found = false;
     for (int32_t s = 1; s < self->stages; s++) {
         bool *from = can[(s - 1) % 2], *to = can[s % 2];
         memset(to, 0, sizeof can[0]);
         for (int32_t w = 0; w < of->width_count; w++)
-            for (int32_t d = 0; (self->widths >> w & 1) && d + of->widths[w] <= devices; d++)
-                to[d + of->widths[w]] |= from[d];
+            for (int32_t d = 0; d + of->widths[w] <= devices; d++) to[d + of->widths[w]] |= from[d];
     }
     for (int32_t w = 0; w < of->width_count; w++) {
-        bool is_left = can[(self->stages - 1) % 2][devices - of->widths[w]];
-        self->is_usable[w] = (self->widths >> w & 1) && is_left;
-        count += self->is_usable[w];
-        wanted += self->widths >> w & 1;
+        self->is_usable[w] = can[(self->stages - 1) % 2][devices - of->widths[w]];
+        found |= self->is_usable[w];
     }
-    return count > 0 && (count == wanted || !self->all_have_to);
+    return found;
+}
+
+/* A step takes at least as long as any mean of paths. */
+static PathCounts mixed_counts(const Case *self, int32_t stage) {
+    PathCounts sum = {0};
+    for (int32_t kind = 0; kind < PATH_KINDS; kind++) {
+        double share = self->mix->share[kind];
+        if (share == 0) continue;
+        PathCounts counts = path_counts((PathKind)kind, self->stages, self->turn->micro_batches, stage);
+        for (int32_t pass = 0; pass < PATH_PASSES; pass++) {
+            sum.above[pass] += share * counts.above[pass];
+            for (int32_t order = 0; order < BOUND_ORDERS; order++) {
+                sum.once[pass][order] += share * counts.once[pass][order];
+                sum.more[pass][order] += share * counts.more[pass][order];
+                sum.across[pass][order] += share * counts.across[pass][order];
+            }
+        }
+    }
+    return sum;
 }
 
 static double sum_counts(const double (*counts)[BOUND_ORDERS], const ClassSeconds *seconds) {
@@ -289,7 +411,8 @@ static double sum_counts(const double (*counts)[BOUND_ORDERS], const ClassSecond
 /* What stages before a class's add to its passing. */
 static double sum_above(const double above[PATH_PASSES], const ClassSeconds *seconds) {
     double sum = 0;
-    for (int32_t pass = 0; pass < PATH_PASSES; pass++) sum += above[pass] * seconds->of[pass][BOUND_BETWEEN];
+    for (int32_t pass = 0; pass < PATH_PASSES; pass++)
+        sum += above[pass] * (seconds->of[pass][BOUND_SPINE] + seconds->of[pass][BOUND_BETWEEN]);
     return sum;
 }
 
@@ -316,8 +439,8 @@ static void set_weights(Case *self, double each) {
     }
 }
 
-/* The most that the weights of a pipeline add up to; -1: no widths add up to all devices. */
-static double heaviest(const Case *self) {
+/* The most that the weights of a pipeline with any widths add up to; -1: none add up to all devices. */
+static double heaviest_of_any(const Case *self) {
     const Bounding *of = self->turn->of;
     int32_t devices = of->cluster->device_count;
     double sums[2][MOST_DEVICES + 1]; /* [before, after a stage][devices] */
@@ -333,51 +456,97 @@ static double heaviest(const Case *self) {
     return sums[self->stages % 2][devices];
 }
 
-/* What a class pays on a stage of some width; `lost`: what it does not where it lies across a border of a
- * pass.
- */
-static double class_pays(const Case *self, int32_t c, int32_t s, int32_t w, double lost[PATH_PASSES]) {
+/* The same over the orders of the widths: of each set of stages that come first. A set is a number, whose
+ * digits are how many it has of each width. */
+static double heaviest_of_order(const Case *self) {
+    const Bounding *of = self->turn->of;
+    double sums[MOST_ORDERS];
+    int32_t digit[MOST_WIDTHS] = {0}, states = 1, taken = 0;
+    for (int32_t w = 0; w < of->width_count; w++) states *= self->of_width[w] + 1;
+    sums[0] = 0;
+    for (int32_t state = 1; state < states; state++) {
+        int32_t w = 0;
+        for (; digit[w] == self->of_width[w]; w++) {
+            taken -= digit[w];
+            digit[w] = 0;
+        }
+        digit[w]++;
+        taken++;
+        sums[state] = 0;
+        for (int32_t last = 0, stride = 1; last < of->width_count; stride *= self->of_width[last++] + 1)
+            if (digit[last] > 0)
+                sums[state] = fmax(sums[state], sums[state - stride] + self->weight[taken - 1][last]);
+    }
+    return sums[states - 1];
+}
+
+static double heaviest(const Case *self) {
+    return self->is_counted ? heaviest_of_order(self) : heaviest_of_any(self);
+}
+
+/* What a class pays on a stage of some width; `*lost`: what it does not where it lies across a border. */
+static double class_pays(const Case *self, int32_t c, int32_t s, int32_t w, double *lost) {
     const PathCounts *counts = &self->counts[s];
     const Turn *turn = self->turn;
     const ClassSeconds *seconds = &turn->seconds[c * turn->of->width_count + w];
     double weight = self->weight[s][w], pays = 0;
-    for (int32_t pass = 0; pass < PATH_PASSES; pass++) {
-        lost[pass] = self->above[s][pass] * seconds->of[pass][BOUND_BETWEEN];
-        pays += lost[pass];
+    *lost = 0;
+    for (int32_t pass = 0; pass < PATH_PASSES; pass++)
         for (int32_t order = 0; order < BOUND_ORDERS; order++) {
-            double once = counts->once[pass][order], more = weight * counts->more[pass][order];
-            pays += (once + more) * seconds->of[pass][order];
-            lost[pass] += (once + more - weight * counts->across[pass][order]) * seconds->of[pass][order];
+            bool is_passed = order == BOUND_SPINE || order == BOUND_BETWEEN;
+            double all = counts->once[pass][order] + (is_passed ? self->above[s][pass] : 0) +
+                         weight * counts->more[pass][order];
+            pays += all * seconds->of[pass][order];
+            if (order != BOUND_SPINE)
+                *lost += (all - weight * counts->across[pass][order]) * seconds->of[pass][order];
         }
-    }
     return pays;
 }
 
-/* What a class pays at the least; `lost`: how much less it may be where it lies across a border of a pass. */
-static double least_of_class(const Case *self, int32_t c, double lost[PATH_PASSES]) {
-    double least[1 << PATH_PASSES] = {INFINITY, INFINITY, INFINITY, INFINITY}; /* across borders of (bits) */
+/* With the weights that are set: what every class pays where. */
+static void set_pays(const Case *self, TurnScratch *scratch) {
+    const Bounding *of = self->turn->of;
+    for (int32_t c = 0; c < of->class_count; c++) {
+        double least = INFINITY, across = INFINITY;
+        for (int32_t s = 0; s < self->stages; s++)
+            for (int32_t w = 0; w < of->width_count; w++) {
+                double lost;
+                if (!self->is_usable[w]) continue;
+                double pays = class_pays(self, c, s, w, &lost);
+                scratch->pays[(c * of->most_stages + s) * of->width_count + w] = pays;
+                least = fmin(least, pays);
+                across = fmin(across, pays - lost);
+            }
+        scratch->least[c] = least;
+        scratch->lost[c] = least - across;
+    }
+}
+
+/* What a window pays at the least where no border divides it; `*apart`: how much less where one does. */
+static double window_pays(const Case *self, const Windows *windows, const WindowClass *window,
+                          const TurnScratch *scratch, double *apart) {
+    const Bounding *of = self->turn->of;
+    const int32_t *members = &windows->members[window->first_member];
+    double least = INFINITY, sum_apart = 0;
+    for (int32_t k = 0; k < window->member_count; k++) sum_apart += scratch->least[members[k]];
     for (int32_t s = 0; s < self->stages; s++)
-        for (int32_t w = 0; w < self->turn->of->width_count; w++) {
-            double here[PATH_PASSES], pays;
+        for (int32_t w = 0; w < of->width_count; w++) {
+            double sum = 0;
             if (!self->is_usable[w]) continue;
-            pays = class_pays(self, c, s, w, here);
-            least[0] = fmin(least[0], pays);
-            least[1] = fmin(least[1], pays - here[PATH_FORWARD]);
-            least[2] = fmin(least[2], pays - here[PATH_BACKWARD]);
-            least[3] = fmin(least[3], pays - here[PATH_FORWARD] - here[PATH_BACKWARD]);
+            for (int32_t k = 0; k < window->member_count; k++)
+                sum += scratch->pays[(members[k] * of->most_stages + s) * of->width_count + w];
+            least = fmin(least, sum);
         }
-    lost[PATH_FORWARD] = least[0] - least[1];
-    lost[PATH_BACKWARD] = fmax(least[0] - least[2], least[1] - least[3]);
-    return least[0];
+    *apart = fmax(least - sum_apart, 0);
+    return least;
 }
 
 /* Weights by which groups pay as much as the widths that add up to all devices allow. */
 static void set_balanced_weights(Case *self) {
     const Turn *turn = self->turn;
-    const double every[PATH_PASSES][BOUND_ORDERS] = {{1, 1, 1}, {1, 1, 1}};
+    const double every[PATH_PASSES][BOUND_ORDERS] = {{1, 1, 1, 1}, {1, 1, 1, 1}};
     double low = 0, high = 1;
-    for (int32_t k = 0; k < self->stages; k++)
-        self->counts[k] = path_counts(self->path, self->stages, turn->micro_batches, k);
+    for (int32_t k = 0; k < self->stages; k++) self->counts[k] = mixed_counts(self, k);
     for (int32_t w = 0; w < turn->of->width_count; w++)
         high = fmax(high, (turn->micro_batches + 1) * sum_counts(every, &turn->all[w]));
     for (int32_t k = 0; k < HALVINGS; k++) {
@@ -389,80 +558,105 @@ static void set_balanced_weights(Case *self) {
     set_weights(self, low);
 }
 
-/* With the weights that are set; `lost`: of each class in each pass. */
-static double sum_classes(const Case *self, double *lost) {
-    const Bounding *of = self->turn->of;
-    double sum = 0;
-    for (int32_t c = 0; c < of->class_count; c++)
-        sum += of->classes[c].count * least_of_class(self, c, &lost[PATH_PASSES * c]);
-    return sum;
-}
-
-/* What all groups pay, less what may lie across borders: for each pass at most what S - 1 places of its spine
- * meet, each group once, as it has one passing. Not worked out where less or more of it is of no use:
+/* What all windows of a kind pay, less what borders between stages may divide: at most what S - 1 places of
+ * the spine meet, each window and each passing once. Not worked out where less or more of it is of no use:
  * `best` is known already and `enough` is enough. */
-static double bound_case(Case *self, double best, double enough, TurnScratch *scratch) {
-    const Turn *turn = self->turn;
-    double of_one = 0, of_each = 0, least = 0;
-    set_balanced_weights(self);
-    if (heaviest(self) < 0) return INFINITY;
-    double sum = sum_classes(self, scratch->lost);
-    if (self->path == PATH_WORK || sum <= best) return sum;
-    for (int32_t pass = 0; pass < PATH_PASSES; pass++) {
-        const Crossings *crossings = &turn->of->crossings[pass];
-        double all = 0;
-        for (int32_t k = 0; k < crossings->count; k++) {
-            scratch->of_intervals[k] = scratch->lost[PATH_PASSES * crossings->classes[k] + pass];
-            all += scratch->of_intervals[k];
-        }
-        border_loss_weigh(&scratch->losses[pass], scratch->of_intervals);
-        double one = border_loss_of_one(&scratch->losses[pass]);
-        of_one += one;
-        of_each += fmin((self->stages - 1) * one, all);
+static double bound_windows(const Case *self, int32_t kind, double best, double enough,
+                            TurnScratch *scratch) {
+    const Bounding *of = self->turn->of;
+    const Windows *windows = &of->windows[kind];
+    BorderLoss *losses = &scratch->losses[kind];
+    double sum = 0, all = 0;
+    for (int32_t c = 0; c < windows->class_count; c++)
+        sum += windows->classes[c].count *
+               window_pays(self, windows, &windows->classes[c], scratch, &scratch->apart[c]);
+    if (self->stages == 1 || sum <= best) return sum;
+    for (int32_t k = 0; k < windows->interval_count; k++) {
+        scratch->of_intervals[k] =
+            k < windows->count ? scratch->apart[windows->class_of[k]] : scratch->lost[windows->class_of[k]];
+        all += scratch->of_intervals[k];
     }
-    if (self->stages == 1) return sum;
-    if (sum - of_one <= best || sum - of_each >= enough || self->stages == 2) return sum - of_each;
-    for (int32_t pass = 0; pass < PATH_PASSES; pass++)
-        least += border_loss_of(&scratch->losses[pass], self->stages - 1);
-    return sum - fmin(least, of_each);
+    border_loss_weigh(losses, scratch->of_intervals);
+    double of_one = border_loss_of_one(losses), of_each = fmin((self->stages - 1) * of_one, all);
+    bool is_done = sum - of_one <= best || sum - of_each >= enough || self->stages == 2;
+    return sum - (is_done ? of_each : fmin(border_loss_of(losses, self->stages - 1), of_each));
 }
 
-/* The best over the paths, or the first that is enough. */
+static double bound_case(Case *self, double best, double enough, TurnScratch *scratch) {
+    set_balanced_weights(self);
+    set_pays(self, scratch);
+    for (int32_t kind = 0; kind < WINDOW_KINDS && best < enough; kind++)
+        best = fmax(best, bound_windows(self, kind, best, enough, scratch));
+    return best;
+}
+
+/* The best over mixtures of paths, or the first that is enough. */
 static double bound_widths(Case *self, double enough, TurnScratch *scratch) {
+    const PathMixes *mixes = self->turn->of->mixes;
     double best = 0;
-    for (int32_t path = PATH_KINDS - 1; path >= 0 && best < enough; path--) {
-        bool is_one = path != PATH_WORK && self->stages == 1;
-        if (is_one || !(self->turn->of->paths >> path & 1)) continue;
-        self->path = (PathKind)path;
+    for (int32_t k = self->stages == 1 ? mixes->count - 1 : 0; k < mixes->count && best < enough; k++) {
+        self->mix = &mixes->mixes[k];
         best = fmax(best, bound_case(self, best, enough, scratch));
     }
     return best;
 }
 
-/* The least over all sets of widths that pipelines of so many stages can have, or `least`. Where there are
- * many widths, over all of them at once. */
-static double bound_stages(const Turn *turn, int32_t stages, double least, TurnScratch *scratch) {
-    int32_t widths = turn->of->width_count;
-    uint32_t all = (1u << widths) - 1, first = widths <= MOST_SETS ? 1 : all;
-    for (uint32_t set = first; set <= all; set++) {
-        Case here = {.turn = turn, .stages = stages, .widths = set, .all_have_to = first == 1};
-        if (find_usable(&here)) least = fmin(least, bound_widths(&here, least, scratch));
+/* Whether the orders of so many stages of each width can be gone through. */
+static bool has_few_orders(const Case *self) {
+    int64_t orders = 1;
+    for (int32_t w = 0; w < self->turn->of->width_count && orders <= MOST_ORDERS; w++)
+        orders *= self->of_width[w] + 1;
+    return orders <= MOST_ORDERS;
+}
+
+/* Goes through the numbers of stages of each width, from width w on, that add up to `stages` and `devices`.
+ * False: there are too many, or orders of one. */
+static bool bound_numbers_of_widths(Case *self, int32_t w, int32_t stages, int32_t devices, int32_t *left,
+                                    double *least, TurnScratch *scratch) {
+    const Bounding *of = self->turn->of;
+    if (stages == 0 && devices == 0) {
+        if (--*left < 0 || !has_few_orders(self)) return false;
+        for (int32_t k = 0; k < of->width_count; k++) self->is_usable[k] = self->of_width[k] > 0;
+        *least = fmin(*least, bound_widths(self, *least, scratch));
+        return true;
     }
-    return least;
+    if (w < 0 || (int64_t)of->widths[w] * stages < devices) return true;
+    for (int32_t count = 0; count <= stages && count * of->widths[w] <= devices; count++) {
+        self->of_width[w] = count;
+        if (!bound_numbers_of_widths(self, w - 1, stages - count, devices - count * of->widths[w], left,
+                                     least, scratch))
+            return false;
+    }
+    self->of_width[w] = 0;
+    return true;
+}
+
+/* The least over all pipelines of so many stages, or `least`: for all widths one by one that they can have,
+ * or, where these are many, for all at once. */
+static double bound_stages(const Turn *turn, int32_t stages, double least, TurnScratch *scratch) {
+    const Bounding *of = turn->of;
+    Case self = {.turn = turn, .stages = stages, .is_counted = true};
+    double counted = least;
+    int32_t left = MOST_MULTISETS;
+    if (bound_numbers_of_widths(&self, of->width_count - 1, stages, of->cluster->device_count, &left,
+                                &counted, scratch))
+        return counted;
+    self = (Case){.turn = turn, .stages = stages};
+    return find_usable(&self) ? fmin(least, bound_widths(&self, least, scratch)) : least;
 }
 
 static AmStatus open_scratch(TurnScratch *scratch, Turn *self, AmError *error) {
     const Bounding *of = self->of;
-    int32_t most = 0;
-    for (int32_t pass = 0; pass < PATH_PASSES; pass++) {
-        const Crossings *crossings = &of->crossings[pass];
-        if (crossings->count > most) most = crossings->count;
-        scratch->losses[pass] =
-            border_loss_create(&self->arena, crossings->intervals, crossings->count, of->most_borders);
-    }
-    scratch->lost = ARENA_ARRAY(&self->arena, double, PATH_PASSES * of->class_count);
-    scratch->of_intervals = ARENA_ARRAY(&self->arena, double, most + 1);
-    return self->arena.failed ? am_fail_memory(error, of->class_count) : AM_OK;
+    Arena *arena = &self->arena;
+    for (int32_t k = 0; k < WINDOW_KINDS; k++)
+        scratch->losses[k] =
+            border_loss_create(arena, of->windows[k].intervals, of->windows[k].interval_count, of->places);
+    scratch->pays = ARENA_ARRAY(arena, double, of->class_count * of->most_stages * of->width_count);
+    scratch->least = ARENA_ARRAY(arena, double, of->class_count + 1);
+    scratch->lost = ARENA_ARRAY(arena, double, of->class_count + 1);
+    scratch->apart = ARENA_ARRAY(arena, double, of->placed_count + 1);
+    scratch->of_intervals = ARENA_ARRAY(arena, double, 2 * of->placed_count + 1);
+    return arena->failed ? am_fail_memory(error, of->class_count) : AM_OK;
 }
 
 static void turn_task(void *user, int32_t k) {
@@ -507,12 +701,14 @@ static AmStatus bound_pipelines(double *seconds, Arena *arena, const PlanContext
                      .cluster = cluster,
                      .type = type,
                      .space = space,
-                     .paths = paths_of(space->schedule)};
+                     .mixes = mixes_of(space->schedule)};
     bool known;
     TRY(bound_work_find(&self.work, &known, arena, whole, cluster, 0, error));
     if (!known) return AM_OK;
-    self.most_borders = self.work.spine_count[0] + self.work.spine_count[1];
+    self.places = self.work.spine_count[0] + 1;
     TRY(find_classes(&self, error));
+    for (int32_t k = 0; k < WINDOW_KINDS; k++)
+        TRY(find_windows(&self, &self.windows[k], window_places[k], error));
     list_widths(&self);
     return bound_numbers(seconds, &self, error);
 }

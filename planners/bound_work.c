@@ -175,7 +175,7 @@ static void place_item(const Finder *self, BoundItem *item, int32_t i) {
         item->order = BOUND_BEHIND;
         item->until = item->after + 1;
     } else if (item->until - item->after <= LONGEST_SPAN) {
-        item->order = BOUND_BETWEEN;
+        item->order = item->until == item->after ? BOUND_SPINE : BOUND_BETWEEN;
     }
 }
 
@@ -277,6 +277,61 @@ static void find_items(Finder *self, const AdditiveModel *model) {
     find_pass(self, model, false);
 }
 
+/* ---- stages ---- */
+
+/* Places of the forward spine between which a group's forward product is: [2 g], [2 g + 1]; -1 not known. */
+static void find_group_places(const BoundWork *work, int32_t *places) {
+    for (int32_t g = 0; g < 2 * work->group_count; g++) places[g] = -1;
+    for (int32_t k = 0; k < work->item_count; k++) {
+        const BoundItem *item = &work->items[k];
+        bool is_placed = item->order == BOUND_SPINE || item->order == BOUND_BETWEEN;
+        if (item->group < 0 || item->is_backward || !is_placed) continue;
+        places[2 * item->group] = item->after;
+        places[2 * item->group + 1] = item->until;
+    }
+}
+
+/* The least and the greatest place whose stage each product of the backward spine can have: [2 t], [2 t + 1];
+ * and behind the last one. */
+static void find_backward_places(const BoundWork *work, const int32_t *of_groups, int32_t *places) {
+    int32_t count = work->spine_count[1], last = work->spine_count[0] > 0 ? work->spine_count[0] - 1 : 0;
+    for (int32_t t = 0; t <= count; t++) {
+        places[2 * t] = 0;
+        places[2 * t + 1] = last;
+    }
+    for (int32_t k = 0; k < work->item_count; k++) {
+        const BoundItem *item = &work->items[k];
+        bool is_there = item->is_backward && item->order == BOUND_SPINE;
+        if (!is_there || item->group < 0 || of_groups[2 * item->group] < 0) continue;
+        places[2 * item->after] = of_groups[2 * item->group];
+        places[2 * item->after + 1] = of_groups[2 * item->group + 1];
+    }
+    for (int32_t t = 1; t <= count; t++)
+        if (places[2 * t - 1] < places[2 * t + 1]) places[2 * t + 1] = places[2 * t - 1];
+    for (int32_t t = count - 1; t >= 0; t--)
+        if (places[2 * t + 2] > places[2 * t]) places[2 * t] = places[2 * t + 2];
+}
+
+static AmStatus find_borders(BoundWork *work, Arena *arena, AmError *error) {
+    int32_t *of_groups = ARENA_ARRAY(arena, int32_t, 2 * work->group_count + 1);
+    int32_t *of_backward = ARENA_ARRAY(arena, int32_t, 2 * work->spine_count[1] + 2);
+    if (arena->failed) return am_fail_memory(error, work->group_count);
+    find_group_places(work, of_groups);
+    find_backward_places(work, of_groups, of_backward);
+    for (int32_t k = 0; k < work->item_count; k++) {
+        BoundItem *item = &work->items[k];
+        /* Others may be on any stage before that of what they wait for. */
+        bool is_located = item->group >= 0 && of_groups[2 * item->group] >= 0;
+        if (item->order == BOUND_BEHIND && !is_located) item->order = BOUND_ANYWHERE;
+        item->first = item->end = -1;
+        if (item->order == BOUND_ANYWHERE) continue;
+        item->first = item->is_backward ? of_backward[2 * item->until] : item->after;
+        item->end = item->is_backward ? of_backward[2 * item->after + 1] : item->until;
+        if (item->end < item->first) item->end = item->first;
+    }
+    return AM_OK;
+}
+
 AmStatus bound_work_find(BoundWork *work, bool *known, Arena *arena, const PlanContext *whole,
                          const Cluster *cluster, int32_t device, AmError *error) {
     const Mesh alone = {.axis_count = 1, .axes = {{.name = "data", .size = 1}}, .device_count = 1};
@@ -308,5 +363,5 @@ AmStatus bound_work_find(BoundWork *work, bool *known, Arena *arena, const PlanC
     find_weights(&self);
     TRY(find_groups(&self, error));
     find_items(&self, model);
-    return arena->failed ? am_fail_memory(error, count) : AM_OK;
+    return arena->failed ? am_fail_memory(error, count) : find_borders(work, arena, error);
 }

@@ -7,6 +7,11 @@
  * Items of one pass are ordered by its spine, the longest path of products: an item lies between the last
  * product of the spine that it waits for and the first that waits for it. So a stage that has a part of the
  * spine has to wait for all items before that, but for those that lie across its border.
+ *
+ * Stages are told by the forward spine: stage(0) <= stage(1) <= ..., and border b lies between b and b + 1. A
+ * product of the backward spine is where its weight's forward product is, or not after the stage of one
+ * before it and not before that of one behind it. So every item has borders [first, end), and where none of
+ * these divides stages it is on the stage of `first`.
  */
 #ifndef PLANNERS_BOUND_WORK_H
 #define PLANNERS_BOUND_WORK_H
@@ -17,8 +22,10 @@
 
 typedef enum BoundOrder {
     BOUND_ANYWHERE,
+    BOUND_SPINE,   /* it is a product of it */
     BOUND_BETWEEN, /* two products of its pass's spine that are not far from one another */
-    BOUND_BEHIND,  /* one, and nothing on the spine waits for it: what gives a weight's gradient */
+    BOUND_BEHIND,  /* one, and nothing on the spine waits for it: what gives the gradient of a group's weight
+                    */
     BOUND_ORDERS
 } BoundOrder;
 
@@ -29,7 +36,8 @@ typedef struct BoundItem {
     int32_t group;     /* or -1 */
     bool is_backward;
     BoundOrder order;
-    int32_t after, until; /* places on the spine; the borders [after, until) are those it may lie across */
+    int32_t after, until; /* places on its pass's spine; its own twice, where it has one */
+    int32_t first, end;   /* borders; of BOUND_ANYWHERE none and no stage: -1 */
 } BoundItem;
 
 typedef struct BoundWork {

@@ -6,7 +6,7 @@
 /* Of every turn in which the stage stays: `between` of them lead on, all others may come before the first of
  * these or behind the last. */
 static void set_backward(PathCounts *counts, double between, double behind, double anywhere, double across) {
-    counts->more[PATH_BACKWARD][BOUND_BETWEEN] = between;
+    counts->more[PATH_BACKWARD][BOUND_SPINE] = counts->more[PATH_BACKWARD][BOUND_BETWEEN] = between;
     counts->more[PATH_BACKWARD][BOUND_BEHIND] = fmax(behind, 0);
     counts->more[PATH_BACKWARD][BOUND_ANYWHERE] = fmax(fmin(anywhere, behind), 0);
     for (int32_t order = 0; order < BOUND_ORDERS; order++)
@@ -27,18 +27,22 @@ PathCounts path_counts(PathKind kind, int32_t stages, int32_t micro_batches, int
         set_backward(&counts, turns, turns, turns, turns);
         return counts;
     }
-    counts.once[PATH_FORWARD][BOUND_BETWEEN] = 1;
+    counts.once[PATH_FORWARD][BOUND_SPINE] = counts.once[PATH_FORWARD][BOUND_BETWEEN] = 1;
     set_forward(&counts, left);
     if (kind == PATH_STAYS) {
         counts.above[PATH_BACKWARD] = 1;
         set_backward(&counts, turns, turns, turns - 1, turns - 1);
         return counts;
     }
-    counts.once[PATH_BACKWARD][BOUND_BETWEEN] = 1;
+    counts.once[PATH_BACKWARD][BOUND_SPINE] = counts.once[PATH_BACKWARD][BOUND_BETWEEN] = 1;
     counts.once[PATH_BACKWARD][BOUND_BEHIND] = is_first;
     if (kind == PATH_LAST && left > 0) {
         counts.above[PATH_FORWARD] = counts.above[PATH_BACKWARD] = 1;
         set_backward(&counts, left, left, left - 1, left - 1);
+        /* The path leaves the stage with what its last turn sends. */
+        for (int32_t order = 0; order < BOUND_ORDERS; order++)
+            if (order != BOUND_SPINE) counts.across[PATH_FORWARD][order] = left - 1;
+        counts.more[PATH_FORWARD][BOUND_BEHIND] = counts.more[PATH_FORWARD][BOUND_ANYWHERE] = left - 1;
     } else if (kind == PATH_WEIGHTS) {
         set_backward(&counts, turns - 1, turns - 1 - stage, turns - 2, turns - 2 - stage);
     } else {

@@ -32,7 +32,7 @@ typedef enum PathKind { PATH_WORK, PATH_TURNS, PATH_LAST, PATH_WEIGHTS, PATH_STA
  * once(u), and more(s) besides where u = s, and above(s) besides where u > s. */
 typedef struct PathCounts {
     double once[PATH_PASSES][BOUND_ORDERS], more[PATH_PASSES][BOUND_ORDERS];
-    double above[PATH_PASSES];                /* of BOUND_BETWEEN */
+    double above[PATH_PASSES];                /* of BOUND_SPINE and BOUND_BETWEEN */
     double across[PATH_PASSES][BOUND_ORDERS]; /* all that is left where it lies across a border */
 } PathCounts;
 
