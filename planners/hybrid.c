@@ -12,6 +12,7 @@
 #include "planners/hybrid_shares.h"
 #include "planners/hybrid_stages.h"
 #include "planners/inference_guess.h"
+#include "planners/refine.h"
 #include "propagation/micro_batches.h"
 
 enum {
@@ -510,6 +511,26 @@ static AmStatus search_single(Hybrid *self, const MicroBatching *settings, AmErr
     return status;
 }
 
+/* Exceptions for the best plan, where that has one stage and its lists were changed like those of pipelines.
+ */
+static AmStatus refine_single(Hybrid *self, AmError *error) {
+    const SearchOptions *options = self->plans.options;
+    Plan *plan = self->best ? self->best->plan : NULL;
+    bool is_single = plan && plan->stage_count == 1 && plan->micro_batches == 1 && !self->single.plan;
+    if (!is_single || must_stop(self)) return AM_OK;
+    int32_t instructions = self->plans.whole->canonical->instruction_count;
+    int64_t most = refine_evaluations(options, search_evaluations_for(options->searcher, instructions));
+    int64_t left = evaluations_left(self) - shares_reserve(self);
+    SearchBudget budget = {.limit = options->evaluations > 0 && left < most ? left : most,
+                           .deadline = self->stop.deadline,
+                           .interrupted = options->interrupted};
+    TRY(refine_plan(plan, &budget, self->plans.arena, self->plans.whole, self->plans.cluster, options,
+                    error));
+    self->best->seconds = plan->predicted_step_seconds;
+    self->evaluations += budget.evaluations;
+    return AM_OK;
+}
+
 /* ---- mixed devices ---- */
 
 /* Gives the plan, where it mixes device types in a stage, shares by their speeds if that is quicker. */
@@ -699,6 +720,7 @@ static AmStatus run(Hybrid *self, const MicroBatching *settings, AmError *error)
     }
     self->stop.deadline = self->end;
     TRY(search_single(self, settings, error));
+    TRY(refine_single(self, error));
     TRY(share_by_speed(self, &self->single.plan, error));
     if (self->best) {
         TRY(share_by_speed(self, &self->best->plan, error));

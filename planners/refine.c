@@ -5,8 +5,13 @@
 
 #include "base/parallel.h"
 #include "cost/additive_bound.h"
+#include "cost/simulate.h"
+#include "planners/searching.h"
 
 enum { SWEEPS = 100, ROUNDS = 2, MOST_CHANGES = 60 };
+
+/* Of a search's evaluations those that are for exceptions: one in so many, and no more than that. */
+enum { EVALUATIONS_PART = 3, EVALUATIONS_MOST = 60 };
 
 /* A change that makes the sum of computing and boxing dearer by more than this, of the step, is not priced.
  */
@@ -182,4 +187,46 @@ AmStatus refine_stage(PlanStage *stage, PlanPrice *price, Arena *arena, Problem 
         TRY(refine_round(self, &is_changed, error));
     }
     return AM_OK;
+}
+
+int64_t refine_evaluations(const SearchOptions *options, int64_t limit) {
+    bool is_joint = options->space == SPACE_SINGLE_STAGE || search_spans_stages(options);
+    bool is_free = is_joint && !options->kept && options->pin_count == 0 && !options->is_even;
+    bool is_wanted =
+        search_method_explores(options->searcher) && !options->no_polish && !options->no_exceptions;
+    int64_t part = limit / EVALUATIONS_PART;
+    if (!is_free || !is_wanted) return 0;
+    return part < EVALUATIONS_MOST ? part : EVALUATIONS_MOST;
+}
+
+/* The plan with the stage, simulated, where it is quicker by that, too. */
+static AmStatus take_stage(Plan *plan, const PlanStage *stage, Arena *arena, const PlanContext *context,
+                           const Cluster *cluster, const SearchOptions *options, AmError *error) {
+    PlanStage *stages = ARENA_ARRAY(arena, PlanStage, 1);
+    Simulation *simulation;
+    Plan refined = *plan;
+    if (!stages) return am_fail_memory(error, (int64_t)sizeof *stages);
+    *stages = *stage;
+    refined.stages = stages;
+    TRY(simulate_plan(&simulation, arena, context, &refined, cluster, options->memory_fraction, error));
+    TRY(simulation_predict(&refined, arena, simulation, error));
+    if (simulation->fit.fits && refined.predicted_step_seconds < plan->predicted_step_seconds)
+        *plan = refined;
+    return AM_OK;
+}
+
+AmStatus refine_plan(Plan *plan, SearchBudget *budget, Arena *arena, const PlanContext *context,
+                     const Cluster *cluster, const SearchOptions *options, AmError *error) {
+    const ProblemSettings settings = {
+        .space = SPACE_SINGLE_STAGE, .memory_fraction = options->memory_fraction, .budget = *budget};
+    PlanStage stage = plan->stages[0];
+    PlanPrice price = {.seconds = plan->predicted_step_seconds};
+    Problem *problem;
+    TRY(problem_create(&problem, context, cluster, &stage.mesh, stage.devices, &settings, error));
+    AmStatus status = refine_stage(&stage, &price, arena, problem, error);
+    budget->evaluations = problem->budget.evaluations;
+    if (status == AM_OK && stage.exception_count > plan->stages[0].exception_count)
+        status = take_stage(plan, &stage, arena, context, cluster, options, error);
+    problem_free(problem);
+    return status;
 }

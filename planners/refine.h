@@ -10,11 +10,20 @@
 #ifndef PLANNERS_REFINE_H
 #define PLANNERS_REFINE_H
 
-#include "planners/problem.h"
+#include "planners/search.h"
 
 /* Adds exceptions, in the arena, to a plan of the problem as long as they make it quicker; `price` is its
  * price, then that with them. Every plan that is priced is one of the problem's evaluations. Does nothing
  * where the additive model claims nothing. The result does not depend on the number of threads. */
 AmStatus refine_stage(PlanStage *stage, PlanPrice *price, Arena *arena, Problem *problem, AmError *error);
+
+/* How many of a search's evaluations are for exceptions: none where the options ask for plans without, or say
+ * themselves what becomes of single tensors. */
+int64_t refine_evaluations(const SearchOptions *options, int64_t limit);
+
+/* The same for a plan of one stage and one micro-batch that has been simulated, with a budget of its own,
+ * whose `evaluations` are counted on. The plan is simulated anew. */
+AmStatus refine_plan(Plan *plan, SearchBudget *budget, Arena *arena, const PlanContext *context,
+                     const Cluster *cluster, const SearchOptions *options, AmError *error);
 
 #endif

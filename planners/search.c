@@ -188,9 +188,6 @@ static AmStatus prove(Searching *self, Plan *plan, AmError *error) {
     return AM_OK;
 }
 
-/* Of the evaluations those that are for exceptions: one in so many, and no more than that. */
-enum { REFINING_PART = 3, REFINING_MOST = 60 };
-
 /* Of the seconds that are allowed; the rest is for the proof. */
 #define SEARCHING_SHARE 0.75
 /* What a proof takes for a mesh, in evaluations. */
@@ -207,44 +204,12 @@ static bool may_prove(const Searching *self, double start) {
     return now + needed <= start + options->seconds;
 }
 
-/* Exceptions are for plans of all of one stage's decisions that no user has made part of. */
-static int64_t refining_evaluations(const Searching *self) {
-    const SearchOptions *options = self->options;
-    bool is_free = options->space == SPACE_SINGLE_STAGE && !options->kept && options->pin_count == 0;
-    bool is_wanted = search_method_explores(options->searcher) && !options->no_polish && !options->is_even &&
-                     !options->no_exceptions;
-    if (!is_free || !is_wanted) return 0;
-    int64_t part = self->limit / REFINING_PART;
-    return part < REFINING_MOST ? part : REFINING_MOST;
-}
-
 /* With what evaluations are left. */
 static AmStatus refine(Searching *self, Problem *problem, Plan *plan, AmError *error) {
     PlanPrice price = problem->best_price;
     if (self->refining == 0 || searching_must_end(self)) return AM_OK;
     problem->budget.limit = problem->budget.evaluations + self->refining;
     return refine_stage(plan->stages, &price, self->arena, problem, error);
-}
-
-/* Searchers begin with the lists of a given plan; with its exceptions, too, it may be the quickest. */
-static AmStatus compare_initial(Searching *self, Plan **plan, MemoryFit *fit, AmError *error) {
-    const Plan *initial = self->options->initial;
-    MemoryFit initial_fit;
-    if (!initial || initial->stage_count > 1 || initial->stages->exception_count == 0) return AM_OK;
-    if (self->refining == 0 || plan_context_used(initial, self->context) != self->context) return AM_OK;
-    if (self->options->mesh && !mesh_is_alike(&initial->stages->mesh, &(*plan)->stages->mesh)) return AM_OK;
-    Plan *given = ARENA_ARRAY(self->arena, Plan, 1);
-    if (!given) return am_fail_memory(error, (int64_t)sizeof *given);
-    *given = **plan;
-    given->stages = initial->stages;
-    given->predicted = ARENA_ARRAY(self->arena, PlanDevicePrediction, initial->stages->mesh.device_count);
-    if (!given->predicted) return am_fail_memory(error, initial->stages->mesh.device_count);
-    TRY(searching_simulate(self, given, &initial_fit, error));
-    if (!initial_fit.fits) return AM_OK;
-    if (fit->fits && given->predicted_step_seconds >= (*plan)->predicted_step_seconds) return AM_OK;
-    *plan = given;
-    *fit = initial_fit;
-    return AM_OK;
 }
 
 /* The best plan found, or a recipe's where rounding made that the faster one. */
@@ -256,7 +221,6 @@ static AmStatus make_plan(Searching *self, double start, AmError *error) {
     TRY(searching_plan(self, best, &best->best, &plan, error));
     TRY(refine(self, best, plan, error));
     TRY(searching_simulate(self, plan, &fit, error));
-    TRY(compare_initial(self, &plan, &fit, error));
     bool takes_experts = !self->options->no_seeds && search_method_takes_experts(self->options->searcher);
     for (int32_t e = 0; e < EXPERT_COUNT && takes_experts; e++) {
         double seconds = self->result->experts[e].seconds; /* NAN: does not fit */
@@ -368,7 +332,7 @@ AmStatus search(SearchResult *result, Arena *arena, const PlanContext *context, 
         .deadline =
             options->seconds > 0 ? start + options->seconds * (options->no_proof ? 1 : SEARCHING_SHARE) : 0};
     if (!self.devices) return am_fail_memory(error, cluster->device_count);
-    self.refining = refining_evaluations(&self);
+    self.refining = refine_evaluations(&single, self.limit);
     self.limit -= self.refining;
     self.scratch = scratch_create();
     if (!self.scratch) return am_fail_memory(error, (int64_t)sizeof *self.scratch);
