@@ -17,6 +17,7 @@
 #include "planners/even_pipeline.h"
 #include "planners/hybrid.h"
 #include "planners/hybrid_stages.h"
+#include "planners/model_gap.h"
 #include "planners/paper_search.h"
 
 /* Instructions of a module of which a pipeline is simulated in some ten milliseconds. */
@@ -43,8 +44,7 @@ static AmStatus prove_stages(SearchResult *result, const PlanContext *whole, con
                              const SearchOptions *options, const MicroBatching *settings, double deadline,
                              AmError *error) {
     Plan *plan = result->plan;
-    const PlanStage *stage = &plan->stages[0];
-    PlanBound bound, own = {NAN, NAN};
+    PlanBound bound;
     const BoundSpace space = {.micro_batches = settings->micro_batches,
                               .most_stages = plan->stage_count > HYBRID_MOST_STAGES ? plan->stage_count
                                                                                     : HYBRID_MOST_STAGES,
@@ -54,11 +54,8 @@ static AmStatus prove_stages(SearchResult *result, const PlanContext *whole, con
     plan->bound_seconds = is_known ? fmin(bound.seconds, plan->predicted_step_seconds) : NAN;
     plan->bound = is_known ? "lower" : NULL;
     bool has_time = !result->interrupted && (deadline == 0 || clock_seconds() < deadline);
-    if (plan->stage_count == 1 && has_time)
-        TRY(plan_bound_find(&own, plan_context_used(plan, whole), cluster, stage->devices, &stage->mesh, 1,
-                            plan, error));
-    result->model_gap = own.model_gap;
-    return AM_OK;
+    result->model_gap = NAN;
+    return has_time ? plan_model_gap(&result->model_gap, whole, cluster, plan, error) : AM_OK;
 }
 
 /* One search per number of micro-batches. */

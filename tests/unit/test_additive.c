@@ -8,8 +8,10 @@
 
 #include "cost/additive_bound.h"
 #include "cost/price.h"
+#include "cost/simulate.h"
 #include "planners/bound_pipelines.h"
 #include "planners/micro_batch_search.h"
+#include "planners/model_gap.h"
 #include "planners/search.h"
 #include "planners/searchers.h"
 #include "sample.h"
@@ -285,11 +287,45 @@ static void test_work_bounds_pipelines(void **state) {
     assert_true(fabs(bounds[0] / bounds[1] - 2) < 0.01);
 }
 
+/* Of a pipeline the model gap is of all its stages: nothing negative, and more where a stage splits nothing,
+ * though the other has not changed. */
+static void test_stages_have_a_model_gap(void **state) {
+    (void)state;
+    Arena arena = {0};
+    AmError error = {0};
+    Cluster *cluster;
+    SearchResult result;
+    Simulation *simulation;
+    double found, worse;
+    PlanContext *context = read_model("gpt2_tiny");
+    const SearchOptions options = {.space = SPACE_PIPELINE,
+                                   .searcher = SEARCHER_EXPERT,
+                                   .expert = EXPERT_EVEN_PIPELINE,
+                                   .memory_fraction = 0.9};
+    assert_int_equal(cluster_read(&cluster, &arena, "C", &error), AM_OK);
+    assert_int_equal(search_micro_batches(&result, &arena, context, cluster, &options,
+                                          &(MicroBatching){.micro_batches = 2}, &error),
+                     AM_OK);
+    assert_true(result.plan->stage_count > 1);
+    assert_int_equal(plan_model_gap(&found, context, cluster, result.plan, &error), AM_OK);
+    assert_true(found >= 0);
+    for (int32_t axis = 0; axis < result.plan->stages[0].mesh.axis_count; axis++)
+        result.plan->stages[0].lists[axis].count = 0;
+    assert_int_equal(simulate_plan(&simulation, &arena, context, result.plan, cluster, 1, &error), AM_OK);
+    assert_int_equal(simulation_predict(result.plan, &arena, simulation, &error), AM_OK);
+    assert_int_equal(plan_model_gap(&worse, context, cluster, result.plan, &error), AM_OK);
+    assert_true(worse > found * 1.2);
+    cluster_free(cluster);
+    plan_context_free(context);
+    arena_free(&arena);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_never_above_a_plan),       cmocka_unit_test(test_a_tree_is_solved),
         cmocka_unit_test(test_readers_share_a_boxing),   cmocka_unit_test(test_layers_are_folded),
         cmocka_unit_test(test_bounds_hold_for_searches), cmocka_unit_test(test_work_bounds_pipelines),
+        cmocka_unit_test(test_stages_have_a_model_gap),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
