@@ -278,7 +278,9 @@ AmStatus program_find_places(Program *program, AmError *error) {
     PlaceFinder self = {.program = program};
     for (int32_t v = 0; v < program->value_count; v++) program->values[v].place = NULL;
     for (int32_t i = 0; i < program->instruction_count; i++) program->instructions[i].place = NULL;
-    if (program->counter.turns == 0) return AM_OK;
+    /* Where shards differ in size, what lies together and aligned on one device may not on another, and all
+     * have to run the same steps. */
+    if (program->counter.turns == 0 || program->is_uneven) return AM_OK;
     TRY(begin(&self, error));
     for (int32_t i = 0; i < program->instruction_count; i++) {
         ProgramInstruction *instruction = &program->instructions[i];
