@@ -6,7 +6,6 @@
 #include <math.h>
 
 #include "base/parallel.h"
-#include "cost/additive_bound.h"
 
 enum { SWEEPS = 40, MODEL_GAP_SWEEPS = 400, MOST_WEIGHTS = 8, FIRST_WEIGHT = 2 };
 
@@ -34,7 +33,7 @@ typedef struct Bounding {
     MeshBound *found;
 } Bounding;
 
-static bool overlaps(const Bounding *self) {
+static bool overlaps_of(const Bounding *self) {
     return cluster_device_type(self->cluster, self->devices[0])->overlaps_communication;
 }
 
@@ -43,13 +42,12 @@ static double bound_by(AdditiveFold *fold, int32_t k) {
     return additive_bound(fold, &weights, SWEEPS);
 }
 
-/* The best bound over the weights, or the first that is enough. `*start`: where to begin, then the best. */
-static double best_bound(const Bounding *self, AdditiveFold *fold, int32_t *start) {
-    if (!overlaps(self)) return additive_bound(fold, &(AdditiveWeights){1, 1}, SWEEPS);
+double plan_bound_weighted(AdditiveFold *fold, bool overlaps, double enough, int32_t *start) {
+    if (!overlaps) return additive_bound(fold, &(AdditiveWeights){1, 1}, SWEEPS);
     double best = bound_by(fold, *start);
     for (int32_t step = -1; step <= 1; step += 2) {
         int32_t before = *start;
-        for (int32_t k = *start + step; k >= 0 && k < MOST_WEIGHTS && best < self->enough; k += step) {
+        for (int32_t k = *start + step; k >= 0 && k < MOST_WEIGHTS && best < enough; k += step) {
             double bound = bound_by(fold, k);
             if (bound <= best) break;
             best = bound;
@@ -68,7 +66,7 @@ static AmStatus bound_mesh(const Bounding *self, Arena *arena, int32_t k, MeshBo
     if (!model) return AM_OK;
     TRY(additive_fold(&fold, arena, model, error));
     int32_t start = self->start;
-    found->seconds = best_bound(self, fold, &start);
+    found->seconds = plan_bound_weighted(fold, overlaps_of(self), self->enough, &start);
     return AM_OK;
 }
 
@@ -110,7 +108,7 @@ static AmStatus bound_own(Bounding *self, Arena *arena, const Plan *plan, PlanBo
              cost.communication_seconds <= predicted.communication_seconds * (1 + ROUNDING);
     if (!*holds) return AM_OK;
     TRY(additive_fold(&fold, arena, model, error));
-    bound->seconds = best_bound(self, fold, &self->start);
+    bound->seconds = plan_bound_weighted(fold, overlaps_of(self), self->enough, &self->start);
     double least = additive_bound(fold, &(AdditiveWeights){1, 1}, MODEL_GAP_SWEEPS);
     bound->model_gap = fmax((cost.compute_seconds + cost.communication_seconds) / least - 1, 0);
     return AM_OK;

@@ -12,6 +12,7 @@
 #ifndef PLANNERS_BOUND_H
 #define PLANNERS_BOUND_H
 
+#include "cost/additive_bound.h"
 #include "cost/cluster.h"
 #include "propagation/plan.h"
 
@@ -26,5 +27,10 @@ typedef struct PlanBound {
 AmStatus plan_bound_find(PlanBound *bound, const PlanContext *context, const Cluster *cluster,
                          const int32_t *devices, const Mesh *meshes, int32_t mesh_count, const Plan *plan,
                          AmError *error);
+
+/* The best bound of a model over the weights of computing and communication, or the first that is `enough`;
+ * of devices that do not overlap the two of their sum. `*start`: the weights to begin with (0 to 7, computing
+ * alone first), then the best. */
+double plan_bound_weighted(AdditiveFold *fold, bool overlaps, double enough, int32_t *start);
 
 #endif

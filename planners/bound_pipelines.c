@@ -18,6 +18,7 @@
 #include "base/parallel.h"
 #include "cost/additive.h"
 #include "planners/border_loss.h"
+#include "planners/bound_one_stage.h"
 #include "planners/bound_work.h"
 #include "planners/pipeline_paths.h"
 #include "propagation/micro_batches.h"
@@ -295,7 +296,8 @@ static const PathMixes *mixes_of(ScheduleKind schedule) {
 typedef struct Turn {
     const Bounding *of;
     int32_t micro_batches;
-    double least;          /* over all numbers of stages */
+    double least;          /* over all numbers of several stages */
+    double of_one_stage;   /* computing alone */
     ClassSeconds *seconds; /* [class * width_count + width] */
     ClassSeconds all[MOST_WIDTHS];
     AmStatus status;
@@ -662,10 +664,11 @@ static AmStatus open_scratch(TurnScratch *scratch, Turn *self, AmError *error) {
 static void turn_task(void *user, int32_t k) {
     Turn *self = (Turn *)user + k;
     TurnScratch scratch;
-    self->least = INFINITY;
+    self->least = self->of_one_stage = INFINITY;
     self->status = open_scratch(&scratch, self, &self->error);
     if (self->status == AM_OK) self->status = fill_turn(self, &self->error);
-    for (int32_t stages = 1; stages <= self->of->most_stages && self->status == AM_OK; stages++)
+    if (self->status == AM_OK) self->of_one_stage = bound_stages(self, 1, INFINITY, &scratch);
+    for (int32_t stages = 2; stages <= self->of->most_stages && self->status == AM_OK; stages++)
         self->least = bound_stages(self, stages, self->least, &scratch);
     arena_free(&self->arena);
 }
@@ -679,13 +682,16 @@ static AmStatus bound_numbers(double *seconds, Bounding *self, AmError *error) {
     if (!turns) return am_fail_memory(error, count);
     for (int32_t k = 0; k < count; k++) turns[k] = (Turn){.of = self, .micro_batches = numbers[k]};
     parallel_for(count, 0, turn_task, turns);
-    double least = INFINITY;
+    double least = INFINITY, of_one_stage = INFINITY, communicating = 0;
     for (int32_t k = 0; k < count; k++) {
         if (turns[k].status != AM_OK && error) *error = turns[k].error;
         TRY(turns[k].status);
         least = fmin(least, turns[k].least);
+        of_one_stage = fmin(of_one_stage, turns[k].of_one_stage);
     }
-    *seconds = least;
+    if (of_one_stage < least)
+        TRY(plan_bound_one_stage(&communicating, self->whole, self->cluster, least, error));
+    *seconds = fmin(least, fmax(of_one_stage, communicating));
     return AM_OK;
 }
 
