@@ -120,12 +120,63 @@ static void test_stretches(void **state) {
     arena_free(&arena);
 }
 
+/* A kernel that has a part of an array that the turn chooses has any part of it. */
+static void test_placed(void **state) {
+    (void)state;
+    Steps s = {0};
+    const CommCall *last = NULL;
+    add(&s, true, 0, 64);   /* writes the third part of 16 bytes from 32 on */
+    add(&s, false, 32, 96); /* bound to the first part */
+    add(&s, false, 32, 96);
+    PlacedAddress placed = {.address = &s.kernels[2].operands[0], .array = s.memory + 32, .bytes = 48};
+    s.steps[2].placed = &placed;
+    s.steps[2].placed_count = 1;
+    assert_int_equal(overlap_find_waits(s.steps, s.count, &last, NULL), AM_OK);
+    assert_null(s.steps[1].wait);
+    assert_ptr_equal(s.steps[2].wait, &s.collectives[0]);
+}
+
+/* A stretch has a record for every pattern of addresses, if they are few. */
+static void test_records(void **state) {
+    (void)state;
+    enum { MANY = 65 };
+    Arena arena = {0};
+    Steps s = {0};
+    ReadyStretch *stretches;
+    int32_t count;
+    int64_t far[MANY];
+    const int64_t offsets[] = {0, 16, 0, 32, 16};
+    const int32_t expected[] = {0, 1, 0, 2, 1};
+    ProgramPlace place = {.turns = 5, .offset = offsets};
+    PlacedAddress placed = {.place = &place};
+    add(&s, false, 0, 16);
+    add(&s, false, 0, 16);
+    assert_int_equal(overlap_find_stretches(&stretches, &count, &arena, s.steps, s.count, false, NULL),
+                     AM_OK);
+    assert_true(count == 1 && stretches[0].recordable && !stretches[0].record_of);
+    s.steps[1].placed = &placed;
+    s.steps[1].placed_count = 1;
+    assert_int_equal(overlap_find_stretches(&stretches, &count, &arena, s.steps, s.count, false, NULL),
+                     AM_OK);
+    assert_true(count == 1 && stretches[0].recordable);
+    assert_memory_equal(stretches[0].record_of, expected, sizeof expected);
+    for (int32_t k = 0; k < MANY; k++) far[k] = 16 * k;
+    for (place = (ProgramPlace){.turns = MANY - 1, .offset = far}; place.turns <= MANY; place.turns++) {
+        assert_int_equal(overlap_find_stretches(&stretches, &count, &arena, s.steps, s.count, false, NULL),
+                         AM_OK);
+        assert_true(stretches[0].recordable == (place.turns < MANY));
+    }
+    arena_free(&arena);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_waits),
         cmocka_unit_test(test_older_first),
         cmocka_unit_test(test_control_waits_for_all),
         cmocka_unit_test(test_stretches),
+        cmocka_unit_test(test_placed),
+        cmocka_unit_test(test_records),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
