@@ -29,6 +29,7 @@ CASES = [
     ("gpt2", "zero2", "data=32", "C"),
     ("gpt2", "zero3", "data=32", "C"),
     ("gpt2", "[sequence]", "data=32", "C"),
+    ("gpt2_bf16", "data_parallel", "data=32", "C"),
     ("t5_paper_6", "data_parallel", "data=8", "host:8"),
     ("t5_paper_6", "zero3", "data=8", "host:8"),
     ("t5_paper_6", "megatron", "model=8", "host:8"),
@@ -41,10 +42,14 @@ CASES = [
     ("fused_tiny", "data_parallel", "data=4", "host:4"),
     ("fused_tiny", "megatron", "model=3", "host:3"),
     ("fused_tiny", "megatron", "model=4", "host:4"),
+    ("llama_tiny", "megatron", "model=2", "host:2"),
     ("accumulated_tiny", "zero1", "data=4", "host:4"),
     ("accumulated_tiny", "zero2", "data=4", "host:4"),
     ("accumulated_tiny", "zero3", "data=4", "host:4"),
 ]
+
+# Modules whose products are of 16 bits.
+HALVES = ("gpt2_bf16", "llama_tiny")
 
 # Words of lists: parameters' dimensions, by the ends of their paths, that are in the classes.
 WORDS = {
@@ -127,9 +132,16 @@ def check_experts(results):
     """What holds of the plans by themselves."""
     tensors = {key: value[0] for key, value in results.items()}
     sizes = {key: value[1] for key, value in results.items()}
-    for (module, plan, _), counts in tensors.items():
+    for (module, plan, mesh), counts in tensors.items():
         weights = sum(p["role"] == "weight" for p in parameters(module))
-        if plan == "data_parallel" and module != "moe_tiny":
+        if module in HALVES:  # added up in f32 and rounded in shards, which are gathered
+            assert counts["reduce_scatter"] == counts["all_gather"] > 0, f"{module} {plan}: {counts}"
+            size = sizes[module, plan, mesh]
+            assert size["reduce_scatter"] == 2 * size["all_gather"], f"{module} {plan}: {size}"
+        if plan == "data_parallel" and module in HALVES:
+            sums = counts["all_reduce"] + counts["reduce_scatter"]
+            assert sums == weights + 1, f"{module}: {counts}, {weights} weights"
+        elif plan == "data_parallel" and module != "moe_tiny":
             sums = 2 if module == "fused_tiny" else 1  # of its masked mean, and of the others' loss
             assert counts == {"all_reduce": weights + sums}, f"{module}: {counts}, {weights} weights"
         if plan in ("zero1", "zero2") and module == "gpt2":
