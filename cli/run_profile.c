@@ -60,7 +60,8 @@ AmStatus run_profile_open(RunProfile *self, Arena *arena, const char *path, AmRu
         self->type_of[self->rank_count++] = is_host ? "host" : options->device;
     }
     TRY(profile_open(&self->profile, error));
-    if (exists(path)) TRY(profile_read(self->profile, path, error));
+    TRY(profile_open(&self->known, error));
+    if (exists(path)) TRY(profile_read(self->known, path, error));
     TRY(file_check_writable(path, error));
     options->on_median = add_median;
     options->median_user = self;
@@ -69,10 +70,13 @@ AmStatus run_profile_open(RunProfile *self, Arena *arena, const char *path, AmRu
 }
 
 AmStatus run_profile_end(RunProfile *self, AmError *error) {
-    return self->path ? profile_write(self->profile, self->path, error) : AM_OK;
+    if (!self->path) return AM_OK;
+    TRY(profile_merge(self->known, self->profile, error));
+    return profile_write(self->known, self->path, error);
 }
 
 void run_profile_close(RunProfile *self) {
     profile_close(self->profile);
+    profile_close(self->known);
     *self = (RunProfile){0};
 }

@@ -7,8 +7,9 @@
 #include "executor/run.h"
 
 typedef struct RunProfile {
-    const char *path; /* NULL: nothing is asked for */
-    Profile *profile;
+    const char *path;     /* NULL: nothing is asked for */
+    Profile *profile;     /* of this run */
+    Profile *known;       /* of those before */
     const char **type_of; /* [rank]: names of the device types; the arena's */
     int32_t rank_count;
 } RunProfile;

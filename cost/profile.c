@@ -23,6 +23,7 @@ enum { NEAREST = 4, FIRST_SLOTS = 256, MOST_EVENTS = 1 << 20 };
 typedef struct Sample {
     const double *sizes;
     double work, seconds;
+    int32_t count; /* of those that the seconds are the mean of */
 } Sample;
 
 typedef struct Event {
@@ -122,22 +123,62 @@ static bool has_sizes(const Sample *sample, const StepEvent *event) {
            memcmp(sample->sizes, event->sizes, sizeof(double) * (size_t)event->size_count) == 0;
 }
 
-AmStatus profile_add(Profile *profile, const char *device_type, const StepEvent *of, double work,
-                     double seconds, AmError *error) {
+/* The sample of these sizes; `*sample` is made with a count of 0 where there is none. */
+static AmStatus find_sample(Sample **sample, Profile *profile, const char *device_type, const StepEvent *of,
+                            double work, AmError *error) {
     ProfileType *type = make_type(profile, device_type);
     Event *event = type && type->count < MOST_EVENTS ? make_event(profile, type, of) : NULL;
     if (!event) return am_fail_memory(error, MOST_EVENTS);
     for (int32_t k = 0; k < event->sample_count; k++) {
-        if (!has_sizes(&event->samples[k], of)) continue;
-        if (seconds < event->samples[k].seconds) event->samples[k].seconds = seconds;
-        return AM_OK;
+        *sample = &event->samples[k];
+        if (has_sizes(*sample, of)) return AM_OK;
     }
     Arena *arena = &profile->arena;
     ARENA_RESERVE(arena, event->samples, event->sample_count, event->sample_capacity);
     double *sizes = ARENA_ARRAY(arena, double, of->size_count + 1);
     if (arena->failed) return am_fail_memory(error, event->sample_count);
     for (int32_t k = 0; k < of->size_count; k++) sizes[k] = of->sizes[k];
-    event->samples[event->sample_count++] = (Sample){sizes, work, seconds};
+    *sample = &event->samples[event->sample_count++];
+    **sample = (Sample){.sizes = sizes, .work = work};
+    return AM_OK;
+}
+
+AmStatus profile_add(Profile *profile, const char *device_type, const StepEvent *of, double work,
+                     double seconds, AmError *error) {
+    Sample *sample;
+    TRY(find_sample(&sample, profile, device_type, of, work, error));
+    if (sample->count < INT32_MAX) sample->count++;
+    sample->seconds += (seconds - sample->seconds) / sample->count;
+    return AM_OK;
+}
+
+static AmStatus add_least(Profile *profile, const char *device_type, const StepEvent *of, double work,
+                          double seconds, AmError *error) {
+    Sample *sample;
+    TRY(find_sample(&sample, profile, device_type, of, work, error));
+    if (sample->count == 0 || seconds < sample->seconds) sample->seconds = seconds;
+    sample->count = 1;
+    return AM_OK;
+}
+
+static AmStatus merge_event(Profile *profile, const char *device_type, const Event *from, AmError *error) {
+    StepEvent event = {.size_count = from->size_count};
+    AmStatus status = AM_OK;
+    text_append_string(&event.key, from->key);
+    if (event.key.failed) status = am_fail_memory(error, (int64_t)strlen(from->key));
+    for (int32_t k = 0; k < from->sample_count && status == AM_OK; k++) {
+        const Sample *sample = &from->samples[k];
+        for (int32_t d = 0; d < from->size_count; d++) event.sizes[d] = sample->sizes[d];
+        status = add_least(profile, device_type, &event, sample->work, sample->seconds, error);
+    }
+    text_free(&event.key);
+    return status;
+}
+
+AmStatus profile_merge(Profile *profile, const Profile *other, AmError *error) {
+    for (int32_t t = 0; t < other->type_count; t++)
+        for (int32_t k = 0; k < other->types[t]->count; k++)
+            TRY(merge_event(profile, other->types[t]->name, &other->types[t]->events[k], error));
     return AM_OK;
 }
 
@@ -217,7 +258,7 @@ static AmStatus read_row(const Reader *self, const char *type, json_t *row, cons
     }
     text_append_string(&event.key, key);
     AmStatus status = event.key.failed ? am_fail_memory(self->error, (int64_t)strlen(key))
-                                       : profile_add(self->profile, type, &event, work, seconds, self->error);
+                                       : add_least(self->profile, type, &event, work, seconds, self->error);
     text_free(&event.key);
     return status;
 }

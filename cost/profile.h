@@ -24,8 +24,11 @@ void profile_close(Profile *profile);
 /* Adds what a file holds; of equal events the least seconds stay. AM_ERROR_INPUT names the JSON path. */
 AmStatus profile_read(Profile *profile, const char *path, AmError *error);
 AmStatus profile_write(const Profile *profile, const char *path, AmError *error);
+/* Adds what was measured in one run; of equal events the mean counts, as a step has them all. */
 AmStatus profile_add(Profile *profile, const char *device_type, const StepEvent *event, double work,
                      double seconds, AmError *error);
+/* Adds what another run has measured; of equal events the least seconds stay. */
+AmStatus profile_merge(Profile *profile, const Profile *other, AmError *error);
 
 /* From now on the cluster's device types of those names have them; the profile outlives the cluster's use.
  * AM_ERROR_INPUT: it has none of them. */

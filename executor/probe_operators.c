@@ -336,16 +336,6 @@ static AmStatus measure_class(json_t **curve, const ProbeClass *class, Bench *be
     return status;
 }
 
-/* What is between two readings of the clock with nothing in between. */
-static double time_clock(void) {
-    double least = INFINITY;
-    for (int32_t k = 0; k < 1000; k++) {
-        double begin = clock_seconds();
-        least = fmin(least, clock_seconds() - begin);
-    }
-    return least;
-}
-
 /* What the kernels between samples take when nothing disturbs them. */
 static void *learn(void *argument) {
     Station *station = argument;
@@ -375,7 +365,7 @@ static AmStatus learn_calm(Bench *bench, AmError *error) {
 static AmStatus open_bench(Bench *bench, const Program *between, int32_t ranks, int32_t threads,
                            AmError *error) {
     bench->ranks = ranks < MOST_RANKS ? ranks : MOST_RANKS;
-    bench->clock_seconds = time_clock();
+    bench->clock_seconds = clock_cost();
     for (int32_t k = 0; k < bench->ranks; k++) {
         Station *station = &bench->stations[k];
         const KernelOptions options = {.index = k, .threads = threads, .ranks_here = bench->ranks};

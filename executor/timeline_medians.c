@@ -4,11 +4,13 @@
  * is slower for some 10 ms and then fast again, and the median of all runs would tell how often. Steps are
  * chosen as a whole, so that what varies inside them by itself is in the figures as it is.
  */
+#include <math.h>
 #include <stdlib.h>
 
 #include "executor/timeline.h"
 
 enum { ONE_IN = 10, FEWEST_STEPS = 3 };
+static const double least = 1e-9; /* seconds */
 
 typedef struct Taken {
     const Program *program;
@@ -59,6 +61,7 @@ AmStatus timeline_medians(const Timeline *timeline, TimelineMedian *tell, void *
     Taken *taken = malloc(sizeof *taken * (size_t)(kept + 1));
     const TimelineRecord **steps = malloc(sizeof *steps * (size_t)(kept + 1));
     AmStatus status = taken && steps ? AM_OK : am_fail_memory(error, (int64_t)sizeof *taken * kept);
+    double clock = clock_cost(); /* is in every record once */
     int64_t chosen = status == AM_OK ? choose_steps(steps, timeline, kept) : 0;
     for (int64_t k = 0; k < kept && status == AM_OK; k++) {
         const TimelineRecord *record = &timeline->records[k];
@@ -71,7 +74,7 @@ AmStatus timeline_medians(const Timeline *timeline, TimelineMedian *tell, void *
                           taken[end].step == taken[first].step;
              end++) {}
         const Taken *middle = &taken[(first + end - 1) / 2];
-        status = tell(user, middle->program, middle->step, middle->seconds, error);
+        status = tell(user, middle->program, middle->step, fmax(middle->seconds - clock, least), error);
     }
     free(taken);
     free(steps);
