@@ -207,34 +207,46 @@ static void product_both_turned(Text *text, const char *type, const int64_t *n) 
     append_product(text, type, n, true, true);
 }
 
-/* To images of 8 x 8, as many as give the positions, by windows of 1 x 1, or of 3 x 3 with padding. */
-static void convolution(Text *text, const char *operation, const int64_t *n) {
-    int64_t images = over(n[0], 64), side = n[1] >= 9 ? 3 : 1, in = n[2], out = n[3];
-    (void)operation;
-    begin(text);
-    text_append(text,
-                "  x = f32[%" PRId64 ",8,8,%" PRId64 "]{3,2,1,0} parameter(0)\n  w = f32[%" PRId64 ",%" PRId64
-                ",%" PRId64 ",%" PRId64 "]{3,2,1,0} parameter(1)\n",
-                images, in, side, side, in, out);
-    text_append(text,
-                "  ROOT r = f32[%" PRId64 ",8,8,%" PRId64
-                "]{3,2,1,0} convolution(x, w), window={size=%" PRId64 "x%" PRId64
-                "%s}, dim_labels=b01f_01io->b01f\n",
-                images, out, side, side, side > 1 ? " pad=1_1x1_1" : "");
-    end(text);
+/* Of that many positions: images of 8 x 8, or, where those would be many, of 16 x 16. */
+static int64_t image_side(int64_t positions) {
+    return positions >= 16 * 256 ? 16 : 8;
 }
 
-/* The gradient to the weights of such a one. */
-static void weights_gradient(Text *text, const char *operation, const int64_t *n) {
-    int64_t images = over(n[0], 64), side = n[1] >= 9 ? 3 : 1, in = n[2], out = n[3];
+/* To such images by windows of 1 x 1, or of 3 x 3 with padding. */
+static void convolution(Text *text, const char *operation, const int64_t *n) {
+    int64_t image = image_side(n[0]), images = over(n[0], image * image), side = n[1] >= 9 ? 3 : 1;
+    int64_t in = n[2], out = n[3];
     (void)operation;
     begin(text);
     text_append(text,
                 "  x = f32[%" PRId64 ",%" PRId64 ",%" PRId64 ",%" PRId64
-                "]{3,2,1,0} parameter(0)\n  g = f32[%" PRId64 ",8,8,%" PRId64
-                "]{3,2,1,0} parameter(1)\n  ROOT r = f32[%" PRId64 ",%" PRId64 ",%" PRId64 ",%" PRId64
-                "]{3,2,1,0} convolution(x, g), window={size=8x8}, dim_labels=f01b_i01o->01bf\n",
-                images, side + 7, side + 7, in, images, out, side, side, in, out);
+                "]{3,2,1,0} parameter(0)\n  w = f32[%" PRId64 ",%" PRId64 ",%" PRId64 ",%" PRId64
+                "]{3,2,1,0} parameter(1)\n",
+                images, image, image, in, side, side, in, out);
+    text_append(text,
+                "  ROOT r = f32[%" PRId64 ",%" PRId64 ",%" PRId64 ",%" PRId64
+                "]{3,2,1,0} convolution(x, w), window={size=%" PRId64 "x%" PRId64
+                "%s}, dim_labels=b01f_01io->b01f\n",
+                images, image, image, out, side, side, side > 1 ? " pad=1_1x1_1" : "");
+    end(text);
+}
+
+/* The gradient to the weights of such a one, without padding: what is read counts. */
+static void weights_gradient(Text *text, const char *operation, const int64_t *n) {
+    int64_t image = image_side(n[0]), images = over(n[0], image * image), side = n[1] >= 9 ? 3 : 1;
+    int64_t in = n[2], out = n[3], whole = image + side - 1;
+    (void)operation;
+    begin(text);
+    text_append(text,
+                "  x = f32[%" PRId64 ",%" PRId64 ",%" PRId64 ",%" PRId64
+                "]{3,2,1,0} parameter(0)\n  g = f32[%" PRId64 ",%" PRId64 ",%" PRId64 ",%" PRId64
+                "]{3,2,1,0} parameter(1)\n",
+                images, whole, whole, in, images, image, image, out);
+    text_append(text,
+                "  ROOT r = f32[%" PRId64 ",%" PRId64 ",%" PRId64 ",%" PRId64
+                "]{3,2,1,0} convolution(x, g), window={size=%" PRId64 "x%" PRId64
+                "}, dim_labels=f01b_i01o->01bf\n",
+                side, side, in, out, image, image);
     end(text);
 }
 
@@ -327,33 +339,40 @@ static void scatter(Text *text, const char *operation, const int64_t *n) {
     end(text);
 }
 
-/* Windows of w x w, 4 x 4 of them on an image of n[2] features. */
+/* Windows of w x w, 4 x 4 of them on an image of n[2] features, or, where images would be many, 8 x 8. */
+static int64_t windows_aside(const int64_t *n) {
+    return n[0] >= 256 * 64 ? 8 : 4;
+}
+
 static void pool(Text *text, const char *operation, const int64_t *n) {
-    int64_t features = n[2], images = over(n[0], 16 * features), side = n[1] >= 9 ? 3 : 2;
+    int64_t features = n[2], aside = windows_aside(n), images = over(n[0], aside * aside * features);
+    int64_t side = n[1] >= 9 ? 3 : 2;
     begin_with_computation(text, operation);
     text_append(text,
                 "ENTRY main {\n  x = f32[%" PRId64 ",%" PRId64 ",%" PRId64 ",%" PRId64
-                "]{3,2,1,0} parameter(0)\n  z = f32[] parameter(1)\n  ROOT r = f32[%" PRId64 ",4,4,%" PRId64
-                "]{3,2,1,0} reduce-window(x, z), window={size=1x%" PRId64 "x%" PRId64 "x1 stride=1x%" PRId64
-                "x%" PRId64 "x1}, to_apply=fold\n",
-                images, 4 * side, 4 * side, features, images, features, side, side, side, side);
+                "]{3,2,1,0} parameter(0)\n  z = f32[] parameter(1)\n  ROOT r = f32[%" PRId64 ",%" PRId64
+                ",%" PRId64 ",%" PRId64 "]{3,2,1,0} reduce-window(x, z), window={size=1x%" PRId64 "x%" PRId64
+                "x1 stride=1x%" PRId64 "x%" PRId64 "x1}, to_apply=fold\n",
+                images, aside * side, aside * side, features, images, aside, aside, features, side, side,
+                side, side);
     end(text);
 }
 
 static void select_and_scatter(Text *text, const char *operation, const int64_t *n) {
-    int64_t features = n[2], images = over(n[0], 16 * features), side = n[1] >= 9 ? 3 : 2;
+    int64_t features = n[2], aside = windows_aside(n), images = over(n[0], aside * aside * features);
+    int64_t side = n[1] >= 9 ? 3 : 2;
     begin_with_computation(text, operation);
     text_append(text,
                 "ge {\n  c = f32[] parameter(0)\n  d = f32[] parameter(1)\n  ROOT s = pred[] compare(c, d), "
                 "direction=GE\n}\n\nENTRY main {\n  x = f32[%" PRId64 ",%" PRId64 ",%" PRId64 ",%" PRId64
-                "]{3,2,1,0} parameter(0)\n  y = f32[%" PRId64 ",4,4,%" PRId64
+                "]{3,2,1,0} parameter(0)\n  y = f32[%" PRId64 ",%" PRId64 ",%" PRId64 ",%" PRId64
                 "]{3,2,1,0} parameter(1)\n  z = f32[] parameter(2)\n",
-                images, 4 * side, 4 * side, features, images, features);
+                images, aside * side, aside * side, features, images, aside, aside, features);
     text_append(text,
                 "  ROOT r = f32[%" PRId64 ",%" PRId64 ",%" PRId64 ",%" PRId64
                 "]{3,2,1,0} select-and-scatter(x, y, z), window={size=1x%" PRId64 "x%" PRId64
                 "x1 stride=1x%" PRId64 "x%" PRId64 "x1}, select=ge, scatter=fold\n",
-                images, 4 * side, 4 * side, features, side, side, side, side);
+                images, aside * side, aside * side, features, side, side, side, side);
     end(text);
 }
 
@@ -456,13 +475,13 @@ const ProbeClass probe_classes[] = {
      1},
     {"reduce_rows_maximum",
      2,
-     2,
-     {{1, 16, 256, 4096}, {2, 8, 32, 128, 1024}},
+     1,
+     {{1, 16, 256, 4096}, {2, 8, 12, 16, 32, 128, 1024}},
      reduce_rows,
      NULL,
      "maximum",
      1},
-    {"reduce_rows", 2, 2, {{1, 16, 256, 4096}, {2, 8, 32, 128, 1024}}, reduce_rows, NULL, "add", 1},
+    {"reduce_rows", 2, 1, {{1, 16, 256, 4096}, {2, 8, 12, 16, 32, 128, 1024}}, reduce_rows, NULL, "add", 1},
     {"reduce_columns",
      3,
      3,
