@@ -14,15 +14,6 @@ double clock_seconds(void) {
     return seconds_of(CLOCK_MONOTONIC);
 }
 
-double clock_cost(void) {
-    double least = 1;
-    for (int k = 0; k < 1000; k++) {
-        double begin = clock_seconds(), cost = clock_seconds() - begin;
-        if (cost < least) least = cost;
-    }
-    return least;
-}
-
 double clock_cpu_seconds(void) {
     return seconds_of(CLOCK_PROCESS_CPUTIME_ID);
 }

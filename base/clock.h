@@ -2,7 +2,6 @@
 #ifndef BASE_CLOCK_H
 #define BASE_CLOCK_H
 double clock_seconds(void);
-double clock_cost(void); /* what is between two readings of clock_seconds() with nothing in between */
 double clock_cpu_seconds(void);
 double clock_thread_seconds(void);
 #endif

@@ -25,6 +25,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/clock_cost.h"
 #include "executor/probe_texts.h"
 #include "executor/ready.h"
 #include "ir/canonical.h"

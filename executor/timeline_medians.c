@@ -7,6 +7,7 @@
 #include <math.h>
 #include <stdlib.h>
 
+#include "base/clock_cost.h"
 #include "executor/timeline.h"
 
 enum { ONE_IN = 10, FEWEST_STEPS = 3 };
