@@ -35,6 +35,32 @@ static void test_layouts_and_types(void **state) {
     product_device_close(&device);
 }
 
+/* Added to an array, by the library or by a kernel, in the same number of calls. */
+static void test_added_products(void **state) {
+    (void)state;
+    ProductDevice device;
+    Random random;
+    int32_t rows[ROW_COUNT], count = 0;
+    random_seed(&random, 6);
+    product_device_open(&device, false);
+    for (int32_t k = 0; k < ROW_COUNT; k++) {
+        if (dot_rows[k].result_type != F32) continue;
+        product_device_add(&device, product_add_addend(dot_case(&dot_rows[k], &random), &random));
+        rows[count++] = k;
+    }
+    assert_true(count > 5);
+    product_device_finish(&device);
+    for (int32_t k = 0; k < count; k++) {
+        const DotCase *row = &dot_rows[rows[k]];
+        int64_t products = product_count("cublasLtMatmul"), kernels = product_count("cuLaunchKernel");
+        product_device_compare(&device, k, row->name);
+        if (!stand_in()) continue;
+        assert_int_equal(product_count("cublasLtMatmul") - products, row->products);
+        assert_int_equal(product_count("cuLaunchKernel") - kernels, row->kernels);
+    }
+    product_device_close(&device);
+}
+
 /* The result's dimensions in another order: turned round by `by`, or the last two but one exchanged. */
 static void order_result(KernelCase *c, int64_t by) {
     IrShape *result = &c->values[2].shape;
@@ -183,8 +209,10 @@ int main(void) {
     }
     kernels_cuda.close(device);
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_layouts_and_types),
+                                       cmocka_unit_test(test_added_products),
                                        cmocka_unit_test(test_random_dots),
-                                       cmocka_unit_test(test_tf32_is_an_option), cmocka_unit_test(test_empty),
+                                       cmocka_unit_test(test_tf32_is_an_option),
+                                       cmocka_unit_test(test_empty),
                                        cmocka_unit_test(test_failures)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -53,7 +53,11 @@ static void compare(const Generated *generated, int32_t k, KernelCase *self, con
     KernelCall *call = generated->calls[k];
     const IrShape *shape = call->result_shapes[0];
     void *own = calloc(1, (size_t)ir_shape_bytes(shape) + 1);
-    void *addresses[] = {self->memory[0], self->memory[1], own};
+    void *addresses[] = {self->memory[0], self->memory[1], own, own};
+    if (call->operand_count > 2) { /* the third operand lies where the result does */
+        memcpy(own, self->memory[3], (size_t)ir_shape_bytes(shape));
+        call->operands[2] = self->memory[3];
+    }
     call->scratch = aligned_alloc(64, (size_t)(call->scratch_bytes + 127) / 64 * 64);
     memcpy(call->operands, addresses, 2 * sizeof(void *));
     call->results[0] = self->memory[2];
@@ -81,6 +85,27 @@ static void test_dots(void **state) {
     for (int32_t k = 0; k < COUNT; k++) compare(&generated, k, cases[k], dot_rows[k].name);
     generated_free(&generated);
     for (int32_t k = 0; k < COUNT; k++) case_free(cases[k]);
+}
+
+static void test_added_dots(void **state) {
+    (void)state;
+    enum { COUNT = sizeof dot_rows / sizeof *dot_rows };
+    Generated generated = {0};
+    KernelCase *cases[COUNT];
+    int32_t count = 0;
+    Random random;
+    random_seed(&random, 7);
+    for (int32_t k = 0; k < COUNT; k++) {
+        if (dot_rows[k].result_type != DTYPE_F32) continue;
+        cases[count] = product_add_addend(dot_case(&dot_rows[k], &random), &random);
+        add(&generated, cases[count++], cuda_source_dot);
+    }
+    assert_true(count > 5);
+    generated_compile(&generated);
+    compile_for_card(&generated);
+    for (int32_t k = 0; k < count; k++) compare(&generated, k, cases[k], "an added product");
+    generated_free(&generated);
+    for (int32_t k = 0; k < count; k++) case_free(cases[k]);
 }
 
 static void test_convolutions(void **state) {
@@ -147,8 +172,9 @@ static void test_refusals(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_dots), cmocka_unit_test(test_convolutions),
-                                       cmocka_unit_test(test_pack), cmocka_unit_test(test_refusals)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_dots), cmocka_unit_test(test_added_dots),
+                                       cmocka_unit_test(test_convolutions), cmocka_unit_test(test_pack),
+                                       cmocka_unit_test(test_refusals)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
 #else
