@@ -157,10 +157,10 @@ static void place_group(Bounding *self, const int32_t *items, int32_t count) {
     bool is_group = self->work.items[items[0]].group >= 0;
     for (int32_t k = 0; k < count; k++) {
         const BoundItem *item = &self->work.items[items[k]];
-        if (item->order == BOUND_ANYWHERE) continue;
+        if (item->first < 0) continue;
         if (item->first < placed.borders.first) placed.borders.first = item->first;
         if (item->end > placed.borders.end) placed.borders.end = item->end;
-        placed.is_placed |= item->order != BOUND_BEHIND && !(is_group && item->is_backward);
+        placed.is_placed |= !(is_group && item->is_backward);
     }
     if (placed.borders.end < 0) placed.borders.first = -1;
     self->placed[self->placed_count++] = placed;

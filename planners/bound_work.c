@@ -29,6 +29,7 @@ typedef struct Finder {
     int32_t *place;
     double *longest;
     int32_t *best, *after, *until;
+    int32_t *ordered; /* the last place at or before it in the module's order, or -1 */
 } Finder;
 
 static const IrInstruction *instruction_at(const Finder *self, int32_t i) {
@@ -188,10 +189,18 @@ static void add_item(Finder *self, const AdditiveNode *node) {
     ARENA_RESERVE(self->arena, work->items, work->item_count, work->item_capacity);
     if (self->arena->failed) return;
     BoundItem *item = &work->items[work->item_count++];
-    *item = (BoundItem){.group = -1, .is_backward = is_backward(self, i), .seconds = least_label(node)};
+    *item = (BoundItem){.group = -1,
+                        .is_backward = is_backward(self, i),
+                        .seconds = least_label(node),
+                        .first = -1,
+                        .end = -1};
     if (i >= self->context->rules->entry_count) return;
     place_item(self, item, i);
     if (!is_product(self, i) && opcode != IR_REDUCE) return;
+    if (!item->is_backward && self->ordered[i] >= 0) {
+        item->first = self->ordered[i];
+        item->end = item->first + (self->place[i] < 0);
+    }
     item->work = (OperatorWork){.bytes = slot_bytes(self, i), .unit = OPERATOR_VECTOR, .is_run = true};
     if (opcode == IR_REDUCE) return;
     item->work.flops = product_flops(self, i);
@@ -274,6 +283,8 @@ static void find_items(Finder *self, const AdditiveModel *model) {
         if (self->place[i] >= spine_count[0]) self->place[i] = -1;
     find_after(self);
     find_until(self);
+    for (int32_t i = 0, last = -1; i < self->context->rules->entry_count; i++)
+        self->ordered[i] = last = self->place[i] >= 0 ? self->place[i] : last;
     find_pass(self, model, false);
 }
 
@@ -284,17 +295,16 @@ static void find_group_places(const BoundWork *work, int32_t *places) {
     for (int32_t g = 0; g < 2 * work->group_count; g++) places[g] = -1;
     for (int32_t k = 0; k < work->item_count; k++) {
         const BoundItem *item = &work->items[k];
-        bool is_placed = item->order == BOUND_SPINE || item->order == BOUND_BETWEEN;
-        if (item->group < 0 || item->is_backward || !is_placed) continue;
-        places[2 * item->group] = item->after;
-        places[2 * item->group + 1] = item->until;
+        if (item->group < 0 || item->is_backward || item->first < 0) continue;
+        places[2 * item->group] = item->first;
+        places[2 * item->group + 1] = item->end;
     }
 }
 
 /* The least and the greatest place whose stage each product of the backward spine can have: [2 t], [2 t + 1];
  * and behind the last one. */
 static void find_backward_places(const BoundWork *work, const int32_t *of_groups, int32_t *places) {
-    int32_t count = work->spine_count[1], last = work->spine_count[0] > 0 ? work->spine_count[0] - 1 : 0;
+    int32_t count = work->spine_count[1], last = work->spine_count[0];
     for (int32_t t = 0; t <= count; t++) {
         places[2 * t] = 0;
         places[2 * t + 1] = last;
@@ -323,10 +333,11 @@ static AmStatus find_borders(BoundWork *work, Arena *arena, AmError *error) {
         /* Others may be on any stage before that of what they wait for. */
         bool is_located = item->group >= 0 && of_groups[2 * item->group] >= 0;
         if (item->order == BOUND_BEHIND && !is_located) item->order = BOUND_ANYWHERE;
-        item->first = item->end = -1;
         if (item->order == BOUND_ANYWHERE) continue;
-        item->first = item->is_backward ? of_backward[2 * item->until] : item->after;
-        item->end = item->is_backward ? of_backward[2 * item->after + 1] : item->until;
+        int32_t first = item->is_backward ? of_backward[2 * item->until] : item->after;
+        int32_t end = item->is_backward ? of_backward[2 * item->after + 1] : item->until;
+        if (item->first < 0 || first < item->first) item->first = first;
+        if (end > item->end) item->end = end;
         if (item->end < item->first) item->end = item->first;
     }
     return AM_OK;
@@ -354,7 +365,8 @@ AmStatus bound_work_find(BoundWork *work, bool *known, Arena *arena, const PlanC
                    .longest = ARENA_ARRAY(arena, double, count + 1),
                    .best = ARENA_ARRAY(arena, int32_t, count + 1),
                    .after = ARENA_ARRAY(arena, int32_t, count + 1),
-                   .until = ARENA_ARRAY(arena, int32_t, count + 1)};
+                   .until = ARENA_ARRAY(arena, int32_t, count + 1),
+                   .ordered = ARENA_ARRAY(arena, int32_t, count + 1)};
     if (arena->failed) return am_fail_memory(error, count);
     for (int32_t i = 0; i < count; i++) self.parameter_of[i] = -1;
     for (int32_t p = 0; p < whole->roles->parameter_count; p++)

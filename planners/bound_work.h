@@ -9,9 +9,10 @@
  * spine has to wait for all items before that, but for those that lie across its border.
  *
  * Stages are told by the forward spine: stage(0) <= stage(1) <= ..., and border b lies between b and b + 1. A
- * product of the backward spine is where its weight's forward product is, or not after the stage of one
- * before it and not before that of one behind it. So every item has borders [first, end), and where none of
- * these divides stages it is on the stage of `first`.
+ * forward product is on a stage between those of its neighbours in the module's order, which is what is cut.
+ * A product of the backward spine is where its weight's forward product is, or not after the stage of one
+ * before it and not before that of one behind it. So an item has borders [first, end), and where none of
+ * these divides stages it is on the stage of `first`, and on its pass if it is between others.
  */
 #ifndef PLANNERS_BOUND_WORK_H
 #define PLANNERS_BOUND_WORK_H
@@ -37,7 +38,7 @@ typedef struct BoundItem {
     bool is_backward;
     BoundOrder order;
     int32_t after, until; /* places on its pass's spine; its own twice, where it has one */
-    int32_t first, end;   /* borders; of BOUND_ANYWHERE none and no stage: -1 */
+    int32_t first, end;   /* borders; -1: none and no stage are known */
 } BoundItem;
 
 typedef struct BoundWork {
