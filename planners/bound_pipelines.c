@@ -699,6 +699,16 @@ static bool is_simple(const Cluster *cluster) {
     return cluster->type_count == 1 && cluster->device_count > 1 && cluster->device_count <= MOST_DEVICES;
 }
 
+/* Of the work what is alike and what is near. */
+static AmStatus find_parts(Bounding *self, AmError *error) {
+    self->places = self->work.spine_count[0] + 1;
+    TRY(find_classes(self, error));
+    for (int32_t k = 0; k < WINDOW_KINDS; k++)
+        TRY(find_windows(self, &self->windows[k], window_places[k], error));
+    list_widths(self);
+    return AM_OK;
+}
+
 static AmStatus bound_pipelines(double *seconds, Arena *arena, const PlanContext *whole,
                                 const Cluster *cluster, const BoundSpace *space, AmError *error) {
     const ClusterDeviceType *type = cluster_device_type(cluster, 0);
@@ -711,12 +721,29 @@ static AmStatus bound_pipelines(double *seconds, Arena *arena, const PlanContext
     bool known;
     TRY(bound_work_find(&self.work, &known, arena, whole, cluster, 0, error));
     if (!known) return AM_OK;
-    self.places = self.work.spine_count[0] + 1;
-    TRY(find_classes(&self, error));
-    for (int32_t k = 0; k < WINDOW_KINDS; k++)
-        TRY(find_windows(&self, &self.windows[k], window_places[k], error));
-    list_widths(&self);
+    TRY(find_parts(&self, error));
     return bound_numbers(seconds, &self, error);
+}
+
+AmStatus plan_bound_of_items(double *seconds, const BoundWork *work, const Cluster *cluster,
+                             int32_t micro_batches, int32_t stages, ScheduleKind schedule, AmError *error) {
+    Arena arena = {0};
+    const BoundSpace space = {.most_stages = stages};
+    Bounding self = {.arena = &arena,
+                     .cluster = cluster,
+                     .type = cluster_device_type(cluster, 0),
+                     .space = &space,
+                     .work = *work,
+                     .mixes = mixes_of(schedule)};
+    Turn turn = {.of = &self, .micro_batches = micro_batches};
+    TurnScratch scratch;
+    AmStatus status = find_parts(&self, error);
+    if (status == AM_OK) status = open_scratch(&scratch, &turn, error);
+    if (status == AM_OK) status = fill_turn(&turn, error);
+    if (status == AM_OK) *seconds = bound_stages(&turn, stages, INFINITY, &scratch);
+    arena_free(&turn.arena);
+    arena_free(&arena);
+    return status;
 }
 
 AmStatus plan_bound_pipelines(PlanBound *bound, const PlanContext *whole, const Cluster *cluster,

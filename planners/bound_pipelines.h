@@ -5,6 +5,7 @@
 #define PLANNERS_BOUND_PIPELINES_H
 
 #include "planners/bound.h"
+#include "planners/bound_work.h"
 
 /* The plans that are bounded: of one stage with one micro-batch, any lists on any mesh; else any
  * cuts, widths (powers of two, or divisors of the devices), lists, ZeRO and recomputation. */
@@ -27,5 +28,10 @@ AmStatus plan_bound_of_work(PlanBound *bound, const PlanContext *whole, const Cl
  * micro-batch on their shares of the devices. Where that cannot be told, as the above. */
 AmStatus plan_bound_pipelines(PlanBound *bound, const PlanContext *whole, const Cluster *cluster,
                               const BoundSpace *space, AmError *error);
+
+/* Over the pipelines of so many stages that do a list of work, whose borders are known; INFINITY: there are
+ * none. The cluster's devices are of one type, no more than 256. */
+AmStatus plan_bound_of_items(double *seconds, const BoundWork *work, const Cluster *cluster,
+                             int32_t micro_batches, int32_t stages, ScheduleKind schedule, AmError *error);
 
 #endif

@@ -322,25 +322,31 @@ static void find_backward_places(const BoundWork *work, const int32_t *of_groups
         if (places[2 * t + 2] > places[2 * t]) places[2 * t] = places[2 * t + 2];
 }
 
-static AmStatus find_borders(BoundWork *work, Arena *arena, AmError *error) {
-    int32_t *of_groups = ARENA_ARRAY(arena, int32_t, 2 * work->group_count + 1);
-    int32_t *of_backward = ARENA_ARRAY(arena, int32_t, 2 * work->spine_count[1] + 2);
-    if (arena->failed) return am_fail_memory(error, work->group_count);
-    find_group_places(work, of_groups);
-    find_backward_places(work, of_groups, of_backward);
-    for (int32_t k = 0; k < work->item_count; k++) {
-        BoundItem *item = &work->items[k];
-        /* Others may be on any stage before that of what they wait for. */
-        bool is_located = item->group >= 0 && of_groups[2 * item->group] >= 0;
-        if (item->order == BOUND_BEHIND && !is_located) item->order = BOUND_ANYWHERE;
-        if (item->order == BOUND_ANYWHERE) continue;
-        int32_t first = item->is_backward ? of_backward[2 * item->until] : item->after;
-        int32_t end = item->is_backward ? of_backward[2 * item->after + 1] : item->until;
-        if (item->first < 0 || first < item->first) item->first = first;
-        if (end > item->end) item->end = end;
-        if (item->end < item->first) item->end = item->first;
+static void find_item_borders(BoundItem *item, const int32_t *of_groups, const int32_t *of_backward) {
+    /* Others may be on any stage before that of what they wait for. */
+    bool is_located = item->group >= 0 && of_groups[2 * item->group] >= 0;
+    if (item->order == BOUND_BEHIND && !is_located) item->order = BOUND_ANYWHERE;
+    if (item->order == BOUND_ANYWHERE) return;
+    int32_t first = item->is_backward ? of_backward[2 * item->until] : item->after;
+    int32_t end = item->is_backward ? of_backward[2 * item->after + 1] : item->until;
+    if (item->first < 0 || first < item->first) item->first = first;
+    if (end > item->end) item->end = end;
+    if (item->end < item->first) item->end = item->first;
+}
+
+AmStatus bound_work_find_borders(BoundWork *work, AmError *error) {
+    Arena arena = {0};
+    int32_t *of_groups = ARENA_ARRAY(&arena, int32_t, 2 * work->group_count + 1);
+    int32_t *of_backward = ARENA_ARRAY(&arena, int32_t, 2 * work->spine_count[1] + 2);
+    AmStatus status = arena.failed ? am_fail_memory(error, work->group_count) : AM_OK;
+    if (status == AM_OK) {
+        find_group_places(work, of_groups);
+        find_backward_places(work, of_groups, of_backward);
+        for (int32_t k = 0; k < work->item_count; k++)
+            find_item_borders(&work->items[k], of_groups, of_backward);
     }
-    return AM_OK;
+    arena_free(&arena);
+    return status;
 }
 
 AmStatus bound_work_find(BoundWork *work, bool *known, Arena *arena, const PlanContext *whole,
@@ -375,5 +381,5 @@ AmStatus bound_work_find(BoundWork *work, bool *known, Arena *arena, const PlanC
     find_weights(&self);
     TRY(find_groups(&self, error));
     find_items(&self, model);
-    return arena->failed ? am_fail_memory(error, count) : find_borders(work, arena, error);
+    return arena->failed ? am_fail_memory(error, count) : bound_work_find_borders(work, error);
 }

@@ -365,10 +365,10 @@ int64_t micro_batches_limit(const PlanContext *context) {
 
 int32_t micro_batches_numbers(int32_t numbers[MICRO_BATCHES_MOST_NUMBERS], const PlanContext *context,
                               int32_t asked) {
-    int64_t batch = micro_batches_limit(context);
     int32_t count = 1;
     numbers[0] = asked > 0 ? asked : 1;
     if (asked > 0) return count;
+    int64_t batch = micro_batches_limit(context);
     for (int64_t m = 2; m <= MICRO_BATCHES_MOST && batch % m == 0 && count < MICRO_BATCHES_MOST_NUMBERS;
          m *= 2)
         numbers[count++] = (int32_t)m;

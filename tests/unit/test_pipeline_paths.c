@@ -11,11 +11,12 @@
 
 #include "base/random.h"
 #include "planners/border_loss.h"
+#include "planners/bound_pipelines.h"
 #include "planners/pipeline_paths.h"
 #include "propagation/pipeline_schedule.h"
 #include "sample.h"
 
-enum { MOST_STAGES = 7, MOST_TURNS = 12, MOST_PLACES = 12 };
+enum { MOST_STAGES = 8, MOST_TURNS = 64, MOST_PLACES = 12 };
 
 /* Seconds of a stage's turns; `early` of what may be anywhere is done before the stage waits for others. */
 typedef struct Stage {
@@ -127,7 +128,7 @@ static void test_no_random_pipeline_is_quicker(void **state) {
         static const ScheduleKind kinds[] = {SCHEDULE_GPIPE, SCHEDULE_1F1B, SCHEDULE_ZB_H1};
         Pipeline pipeline = {.kind = kinds[k % 3],
                              .stage_count = 1 + (int32_t)random_below(&rng, MOST_STAGES),
-                             .turns = 1 + (int32_t)random_below(&rng, MOST_TURNS)};
+                             .turns = 1 + (int32_t)random_below(&rng, 12)};
         for (int32_t s = 0; s < pipeline.stage_count; s++) {
             Stage *stage = &pipeline.stages[s];
             stage->puts_off_anywhere = random_below(&rng, 2) == 0;
@@ -151,7 +152,7 @@ static void test_equal_stages_are_met(void **state) {
     static const ScheduleKind kinds[] = {SCHEDULE_GPIPE, SCHEDULE_1F1B, SCHEDULE_ZB_H1};
     for (int32_t k = 0; k < 3; k++)
         for (int32_t stages = 1; stages <= MOST_STAGES; stages++)
-            for (int32_t turns = kinds[k] == SCHEDULE_ZB_H1 ? stages : 1; turns <= MOST_TURNS; turns++) {
+            for (int32_t turns = kinds[k] == SCHEDULE_ZB_H1 ? stages : 1; turns <= 12; turns++) {
                 Pipeline pipeline = {.kind = kinds[k], .stage_count = stages, .turns = turns};
                 for (int32_t s = 0; s < stages; s++)
                     pipeline.stages[s] =
@@ -160,6 +161,222 @@ static void test_equal_stages_are_met(void **state) {
                                        [PATH_BACKWARD][BOUND_BEHIND] = kinds[k] == SCHEDULE_ZB_H1 ? 2 : 0}};
                 assert_float_equal(longest_path(&pipeline, every_kind[kinds[k]]), run(&pipeline), 1e-9);
             }
+}
+
+/* ---- work in pipelines ---- */
+
+enum { MOST_SPINE = 14, MOST_ITEMS = 96, DEVICES = 8 };
+
+/* Where the products of the spines are. */
+typedef struct Cuts {
+    int32_t forward[MOST_SPINE + 1], backward[MOST_SPINE + 1]; /* [place]: stage; one place behind */
+    int32_t widths[MOST_STAGES];
+} Cuts;
+
+static BoundItem *add_item(BoundWork *work, Random *rng, bool is_backward, BoundOrder order, int32_t after,
+                           int32_t until) {
+    BoundItem *item = &work->items[work->item_count++];
+    *item = (BoundItem){.seconds = 1e-3 * random_seconds(rng),
+                        .group = -1,
+                        .is_backward = is_backward,
+                        .order = order,
+                        .after = after,
+                        .until = until,
+                        .first = -1,
+                        .end = -1};
+    if (random_below(rng, 2) == 0)
+        item->work = (OperatorWork){.flops = 1e8 * random_uniform(rng),
+                                    .bytes = 1e6 * random_uniform(rng),
+                                    .type = DTYPE_F32,
+                                    .unit = OPERATOR_DOT,
+                                    .is_run = true};
+    return item;
+}
+
+/* Products in a row, many with a weight, and others between and beside them. */
+static void make_work(BoundWork *work, BoundItem *items, Random *rng) {
+    int32_t length = 1 + (int32_t)random_below(rng, MOST_SPINE - 1), others = (int32_t)random_below(rng, 20);
+    bool is_plain = random_below(rng, 2) == 0; /* products of any proportions, but no others */
+    *work = (BoundWork){.items = items, .spine_count = {length, length}};
+    for (int32_t p = 0; p < length; p++) {
+        bool is_group = random_below(rng, 4) > 0;
+        int32_t t = length - 1 - p, group = is_group ? work->group_count++ : -1;
+        add_item(work, rng, false, BOUND_SPINE, p, p)->group = group;
+        add_item(work, rng, true, BOUND_SPINE, t, t)->group = group;
+        if (!is_group) continue;
+        BoundItem *sum = add_item(work, rng, true, BOUND_BEHIND, t, t + 1);
+        sum->group = group;
+        if (sum->work.is_run) sum->sum_bytes = sum->work.bytes * random_uniform(rng);
+    }
+    for (int32_t k = 0; k < others && !is_plain; k++) {
+        int32_t after = (int32_t)random_below(rng, length), left = length - 1 - after;
+        bool is_backward = random_below(rng, 2) == 0;
+        if (left > 0 && random_below(rng, 4) > 0)
+            add_item(work, rng, is_backward, BOUND_BETWEEN, after,
+                     after + 1 + (int32_t)random_below(rng, left));
+        else add_item(work, rng, is_backward, BOUND_ANYWHERE, -1, -1);
+    }
+    assert_int_equal(bound_work_find_borders(work, NULL), AM_OK);
+}
+
+static int32_t random_between(Random *rng, int32_t low, int32_t high) {
+    return low + (int32_t)random_below(rng, high - low + 1);
+}
+
+/* Cuts anywhere, with widths that are powers of two and add up to all devices. False: not this time. */
+static bool make_cuts(Cuts *cuts, const BoundWork *work, int32_t stages, Random *rng) {
+    int32_t length = work->spine_count[0], left = DEVICES, *forward = cuts->forward;
+    bool is_group[MOST_SPINE] = {false};
+    for (int32_t s = 0; s < stages; s++) {
+        int32_t width = 1 << random_below(rng, 4);
+        if (s == stages - 1) width = left;
+        if (width < 1 || width > left || (width & (width - 1)) != 0) return false;
+        cuts->widths[s] = width;
+        left -= width;
+    }
+    for (int32_t p = 0; p < length; p++)
+        forward[p] = random_below(rng, 3) == 0 ? (int32_t)random_below(rng, stages) : p * stages / length;
+    for (int32_t p = 1; p < length; p++) /* sorted */
+        for (int32_t q = p; q > 0 && forward[q] < forward[q - 1]; q--) {
+            int32_t stage = forward[q];
+            forward[q] = forward[q - 1];
+            forward[q - 1] = stage;
+        }
+    forward[length] = stages - 1;
+    for (int32_t k = 0; k < work->item_count; k++)
+        if (work->items[k].order == BOUND_SPINE && !work->items[k].is_backward)
+            is_group[work->items[k].after] = work->items[k].group >= 0;
+    for (int32_t t = 0; t < length; t++) {
+        int32_t least = 0, most = t > 0 ? cuts->backward[t - 1] : stages - 1;
+        for (int32_t p = length - 1 - t; p >= 0 && least == 0; p--) least = is_group[p] ? forward[p] : 0;
+        bool is_known = is_group[length - 1 - t];
+        cuts->backward[t] = is_known ? forward[length - 1 - t] : random_between(rng, least, most);
+    }
+    cuts->backward[length] = 0;
+    return left == 0;
+}
+
+static double part_of(const BoundItem *item, const ClusterDeviceType *type, int32_t turns, int32_t devices) {
+    double parts = (double)turns * devices;
+    OperatorWork part = item->work;
+    if (!part.is_run) return item->seconds / parts;
+    part.flops /= parts;
+    part.bytes = (part.bytes - item->sum_bytes) / parts + item->sum_bytes / devices * (turns > 1 ? 2 : 1);
+    return operator_seconds(&part, type);
+}
+
+/* The stage of an item, and how it is computed there. */
+static int32_t place(const BoundItem *item, const Cuts *cuts, const int32_t *of_groups, int32_t stages,
+                     Random *rng, BoundOrder *order) {
+    const int32_t *at = item->is_backward ? cuts->backward : cuts->forward;
+    *order = item->order;
+    if (item->order == BOUND_ANYWHERE) return (int32_t)random_below(rng, stages);
+    if (item->order == BOUND_SPINE) return at[item->after];
+    int32_t one = at[item->after], other = at[item->until];
+    if (one != other) *order = BOUND_ANYWHERE; /* across a border */
+    if (item->order == BOUND_BEHIND) return of_groups[item->group];
+    return random_between(rng, one < other ? one : other, one < other ? other : one);
+}
+
+static void fill_stages(Pipeline *pipeline, const BoundWork *work, const Cuts *cuts,
+                        const ClusterDeviceType *type, Random *rng) {
+    int32_t of_groups[MOST_SPINE];
+    for (int32_t k = 0; k < work->item_count; k++)
+        if (work->items[k].order == BOUND_SPINE && !work->items[k].is_backward && work->items[k].group >= 0)
+            of_groups[work->items[k].group] = cuts->forward[work->items[k].after];
+    for (int32_t s = 0; s < pipeline->stage_count; s++) {
+        pipeline->stages[s] = (Stage){.puts_off_anywhere = random_below(rng, 4) == 0};
+        for (int32_t pass = 0; pass < PATH_PASSES; pass++)
+            pipeline->stages[s].early[pass] = (double)random_below(rng, 3) / 2;
+    }
+    for (int32_t k = 0; k < work->item_count; k++) {
+        BoundOrder order;
+        int32_t s = place(&work->items[k], cuts, of_groups, pipeline->stage_count, rng, &order);
+        pipeline->stages[s].of[work->items[k].is_backward][order] +=
+            part_of(&work->items[k], type, pipeline->turns, cuts->widths[s]);
+    }
+}
+
+/* Every pipeline that does some work takes at least as long as the bound of that work. */
+static void test_no_pipeline_of_work_is_quicker(void **state) {
+    (void)state;
+    static const ScheduleKind kinds[] = {SCHEDULE_GPIPE, SCHEDULE_1F1B, SCHEDULE_ZB_H1};
+    Arena arena = {0};
+    Cluster *cluster;
+    AmError error = {0};
+    Random rng;
+    int32_t count = sample_of(1500, 20), tried = 0;
+    random_seed(&rng, 3);
+    assert_int_equal(cluster_read(&cluster, &arena, "host:8", &error), AM_OK);
+    for (int32_t k = 0; k < count; k++) {
+        BoundItem items[MOST_ITEMS];
+        BoundWork work;
+        double of_1f1b, of_all;
+        Pipeline pipeline = {.stage_count = 1 + (int32_t)random_below(&rng, 6),
+                             .turns = 1 << random_below(&rng, 4)};
+        make_work(&work, items, &rng);
+        int32_t stages = pipeline.stage_count, turns = pipeline.turns;
+        assert_int_equal(plan_bound_of_items(&of_1f1b, &work, cluster, turns, stages, SCHEDULE_1F1B, &error),
+                         AM_OK);
+        assert_int_equal(plan_bound_of_items(&of_all, &work, cluster, turns, stages, SCHEDULE_ZB_H1, &error),
+                         AM_OK);
+        for (int32_t n = 0; n < 60; n++) {
+            Cuts cuts;
+            if (!make_cuts(&cuts, &work, stages, &rng)) continue;
+            pipeline.kind = kinds[n % 3];
+            fill_stages(&pipeline, &work, &cuts, cluster_device_type(cluster, 0), &rng);
+            double seconds = run(&pipeline),
+                   bound = pipeline.kind == SCHEDULE_ZB_H1 ? of_all : fmax(of_1f1b, of_all);
+            if (bound > seconds * (1 + 1e-6))
+                fail_msg("work %d, %s, %d stages, %d turns: %g s, the bound is %g s", k,
+                         schedule_kind_name(pipeline.kind), stages, turns, seconds, bound);
+            tried++;
+        }
+    }
+    assert_true(tried >= count * 10);
+    cluster_free(cluster);
+    arena_free(&arena);
+}
+
+/* Equal products on equal stages are met, where what a stage has is not divided. */
+static void test_equal_work_is_met(void **state) {
+    (void)state;
+    Arena arena = {0};
+    Cluster *cluster;
+    AmError error = {0};
+    assert_int_equal(cluster_read(&cluster, &arena, "host:8", &error), AM_OK);
+    for (int32_t turns = 16; turns <= 64; turns *= 2) {
+        enum { LENGTH = 64 };
+        BoundItem items[3 * LENGTH];
+        BoundWork work = {.items = items, .group_count = LENGTH, .spine_count = {LENGTH, LENGTH}};
+        double bound;
+        Pipeline pipeline = {.kind = SCHEDULE_1F1B, .stage_count = 8, .turns = turns};
+        for (int32_t s = 0; s < 8; s++) {
+            double each = LENGTH / 8.0 / turns;
+            pipeline.stages[s] = (Stage){.of = {[PATH_FORWARD][BOUND_SPINE] = each,
+                                                [PATH_BACKWARD][BOUND_SPINE] = each,
+                                                [PATH_BACKWARD][BOUND_BEHIND] = each}};
+        }
+        for (int32_t p = 0; p < LENGTH; p++) {
+            const BoundItem one = {.seconds = 1, .group = p, .first = -1, .end = -1};
+            int32_t t = LENGTH - 1 - p;
+            for (int32_t k = 0; k < 3; k++) {
+                BoundItem *item = &items[work.item_count++];
+                *item = one;
+                item->is_backward = k > 0;
+                item->order = k == 2 ? BOUND_BEHIND : BOUND_SPINE;
+                item->after = k == 0 ? p : t;
+                item->until = item->after + (k == 2);
+            }
+        }
+        assert_int_equal(bound_work_find_borders(&work, &error), AM_OK);
+        assert_int_equal(plan_bound_of_items(&bound, &work, cluster, turns, 8, SCHEDULE_1F1B, &error), AM_OK);
+        double equal = run(&pipeline);
+        if (bound > equal * (1 + 1e-9) || bound < 0.9 * equal)
+            fail_msg("%d turns: the bound is %g, equal stages take %g", turns, bound, equal);
+    }
+    cluster_free(cluster);
+    arena_free(&arena);
 }
 
 static double most_of_all_sets(const BorderInterval *intervals, const double *weights, int32_t count,
@@ -219,8 +436,11 @@ static void test_long_intervals_are_lost_always(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_no_random_pipeline_is_quicker), cmocka_unit_test(test_equal_stages_are_met),
-        cmocka_unit_test(test_borders_meet_the_most), cmocka_unit_test(test_long_intervals_are_lost_always)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_no_random_pipeline_is_quicker),
+                                       cmocka_unit_test(test_equal_stages_are_met),
+                                       cmocka_unit_test(test_no_pipeline_of_work_is_quicker),
+                                       cmocka_unit_test(test_equal_work_is_met),
+                                       cmocka_unit_test(test_borders_meet_the_most),
+                                       cmocka_unit_test(test_long_intervals_are_lost_always)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
