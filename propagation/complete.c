@@ -305,6 +305,22 @@ static bool become_parts(const Completer *self, int32_t i, int32_t axis, uint32_
     return true;
 }
 
+/* What bringing the operands `beside` (bits) of instruction i where its factor needs them costs, up to a
+ * common factor: where it takes no parts. */
+static double beside_weight(const Completer *self, int32_t i, int32_t axis, uint32_t beside) {
+    const int32_t *operands = &self->choices->operands[self->choices->first_operand[i]];
+    int8_t chosen = self->result->factor[(size_t)i * MESH_MAX_AXES + (size_t)axis];
+    double total = 0;
+    for (int32_t k = 0; beside >> k; k++) {
+        if (!(beside >> k & 1) || self->rules->on_demand[operands[k]]) continue;
+        Sbp want = chosen < 0 ? SBP_B : factor_sbp(&self->rules->rules[i].factors[chosen], k);
+        double weight = boxing_weight(self->result->stored[operands[k]].axis[axis], want,
+                                      self->choices->array_bytes[operands[k]]);
+        total += sbp_is_split(want) ? weight / self->stage->mesh.axes[axis].size : weight;
+    }
+    return total;
+}
+
 /* Dots and convolutions that the axis splits are not computed whole to save a collective. */
 static bool is_worth_splitting(const Completer *self, int32_t i) {
     IrOpcode opcode = self->module->instructions[i].opcode;
@@ -383,6 +399,7 @@ static void weigh_reduction(const Completer *self, Placing *placing, int32_t i, 
         has_given_factor(self, i, axis))
         return;
     *partial_of(self, i, axis) = reduction;
+    above += beside_weight(self, i, axis, beside);
     placing->is_wide[i] = is_wide && lower_is_half(instruction);
     double here = finish_weight(self, i, axis, placing->is_wide[i]);
     placing->may_carry[i] = true;

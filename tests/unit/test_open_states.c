@@ -1,5 +1,6 @@
 /* The states that completion gives to what is left open, against every assignment of states: random trees of
- * element-wise operators and views between products whose factors are given. */
+ * element-wise operators and views between products whose factors are given, of f32 and of bf16, whose sums
+ * are moved in f32. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,7 +17,7 @@
 #include "cost/collective.h"
 #include "propagation/lower.h"
 
-#define CASES       60
+#define CASES       240 /* of each other type one */
 #define MOST_VALUES 8
 
 /* A tree: `leaves` products p0, p1, ..., then operators o0, o1, ..., the last of which goes into a product.
@@ -27,7 +28,7 @@ typedef struct Tree {
     Text text;
 } Tree;
 
-static void grow(Tree *tree, Random *random) {
+static void grow(Tree *tree, const char *type, Random *random) {
     static const struct {
         const char *name;
         int32_t operands;
@@ -40,9 +41,9 @@ static void grow(Tree *tree, Random *random) {
     text_append_string(&tree->text, "HloModule tree\nENTRY main {\n");
     for (int32_t k = 0; k < tree->leaves; k++) {
         text_append(&tree->text,
-                    " a%d = f32[8,16] parameter(%d)\n b%d = f32[16,8] parameter(%d)\n"
-                    " p%d = f32[8,8] dot(a%d, b%d), lhs_contracting_dims={1}, rhs_contracting_dims={0}\n",
-                    k, 2 * k, k, 2 * k + 1, k, k, k);
+                    " a%d = %s[8,16] parameter(%d)\n b%d = %s[16,8] parameter(%d)\n"
+                    " p%d = %s[8,8] dot(a%d, b%d), lhs_contracting_dims={1}, rhs_contracting_dims={0}\n",
+                    k, type, 2 * k, k, type, 2 * k + 1, k, type, k, k);
         snprintf(open[open_count++], sizeof open[0], "p%d", k);
     }
     int32_t least = 1 + (int32_t)random_below(random, 2);
@@ -56,16 +57,16 @@ static void grow(Tree *tree, Random *random) {
         memcpy(first, open[at], sizeof first);
         memcpy(open[at], open[--open_count], sizeof open[0]);
         snprintf(own, sizeof own, "o%d", tree->operators++);
-        text_append(&tree->text, " %s = f32[8,8] %s(%s", own, kinds[kind].name, first);
+        text_append(&tree->text, " %s = %s[8,8] %s(%s", own, type, kinds[kind].name, first);
         if (kinds[kind].operands == 2) text_append(&tree->text, ", %s", open[--open_count]);
         text_append(&tree->text, ")%s\n", kind == 2 ? ", dimensions={1,0}" : "");
         memcpy(open[open_count++], own, sizeof own);
         tree->has_linear = tree->has_linear || kinds[kind].is_linear;
     }
     text_append(&tree->text,
-                " c = f32[8,4] parameter(%d)\n"
-                " ROOT r = f32[8,4] dot(%s, c), lhs_contracting_dims={1}, rhs_contracting_dims={0}\n}\n",
-                2 * tree->leaves, open[0]);
+                " c = %s[8,4] parameter(%d)\n"
+                " ROOT r = %s[8,4] dot(%s, c), lhs_contracting_dims={1}, rhs_contracting_dims={0}\n}\n",
+                type, 2 * tree->leaves, type, open[0]);
 }
 
 static PlanContext *read_text(const char *text) {
@@ -144,7 +145,7 @@ static void test_equals_every_assignment(void **state) {
         Tree tree;
         AmError error = {0};
         Arena arena = {0};
-        grow(&tree, &random);
+        grow(&tree, number % 2 ? "bf16" : "f32", &random);
         PlanContext *context = read_text(tree.text.data);
         PlanStage stage = {0};
         PlanException exceptions[MOST_VALUES * 2] = {0};
@@ -158,7 +159,7 @@ static void test_equals_every_assignment(void **state) {
             exceptions[products++].factors[0] = factor_of(context, i, (int32_t)random_below(&random, 4));
         }
         PlanException of_root = {.instruction = root, .has_factors = true};
-        of_root.factors[0] = factor_of(context, root, (int32_t)(random_below(&random, 2) ? 0 : 2));
+        of_root.factors[0] = factor_of(context, root, (int32_t[]){0, 2, 3}[random_below(&random, 3)]);
         exceptions[products] = of_root;
         stage.exception_count = products + 1;
         double found = sent_bytes(context, &stage);
