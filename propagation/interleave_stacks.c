@@ -133,6 +133,14 @@ static IrShape with_places(Arena *arena, const IrShape *shape, int32_t dimension
     return result;
 }
 
+/* The state of such an array: dimensions before that one are one further. */
+static SbpState with_places_state(SbpState state, int32_t dimension) {
+    for (int32_t axis = 0; axis < MESH_MAX_AXES; axis++)
+        if (sbp_is_split(state.axis[axis]) && sbp_dimension(state.axis[axis]) < dimension)
+            state.axis[axis] = sbp_split(sbp_dimension(state.axis[axis]) + 1);
+    return state;
+}
+
 /* turn mod kept, computed first in a body. */
 static AmStatus add_place(Program *body, int32_t kept, int32_t *place, AmError *error) {
     static const IrAttributes none;
@@ -189,10 +197,11 @@ static AmStatus redirect(Program *body, ProgramInstruction *slice, const int32_t
     return AM_OK;
 }
 
-/* A value like another, of another shape. */
-static int32_t add_shaped(Program *body, int32_t like, const IrShape *shape) {
+/* A value like another, with dimension `dimension`, of size 1, as the first one. */
+static int32_t add_shaped(Program *body, int32_t like, int32_t dimension) {
     ProgramValue made = body->values[like];
-    made.shape = *shape;
+    made.shape = with_places(body->arena, &made.shape, dimension, 1);
+    made.state = with_places_state(made.state, dimension);
     made.kind = PROGRAM_VALUE_TEMPORARY;
     made.offset = -1;
     return program_add_value(body, &made);
@@ -250,8 +259,7 @@ static AmStatus end_insertions(const Insertions *insertions, Program *body, AmEr
 static AmStatus redirect_writer(Program *body, Insertions *insertions, int32_t i, int32_t dimension,
                                 int32_t array, int32_t place, AmError *error) {
     int32_t value = body->instructions[i].operands[1];
-    IrShape shape = with_places(body->arena, &body->values[value].shape, dimension, 1);
-    int32_t view = add_shaped(body, value, &shape);
+    int32_t view = add_shaped(body, value, dimension);
     insertions->before[i] = body->instruction_count;
     if (body->arena->failed) return am_fail_memory(error, 0);
     add_view(body, value, view);
@@ -264,14 +272,13 @@ static AmStatus redirect_reader(Program *body, Insertions *insertions, int32_t i
                                 int32_t array, int32_t place, AmError *error) {
     int32_t result = body->instructions[i].first_result;
     IrAttributes *attributes = ARENA_ARRAY(body->arena, IrAttributes, 1);
-    IrShape shape = with_places(body->arena, &body->values[result].shape, dimension, 1);
-    int32_t read = add_shaped(body, result, &shape);
+    int32_t read = add_shaped(body, result, dimension);
     insertions->after[i] = body->instruction_count;
     if (body->arena->failed) return am_fail_memory(error, 0);
     add_view(body, read, result);
     ProgramInstruction *slice = &body->instructions[i];
     *attributes = *slice->attributes;
-    attributes->slice_sizes = shape.dimensions;
+    attributes->slice_sizes = body->values[read].shape.dimensions;
     slice->attributes = attributes;
     slice->first_result = read;
     return redirect(body, slice, &array, 1, dimension, place, error);
@@ -321,7 +328,7 @@ static AmStatus drop_unused(Program *program, AmError *error) {
 
 /* The first loop's array begins as a scalar repeated into the smaller shape, right before the loop. */
 static AmStatus shrink_initial(Program *program, int32_t *first, int32_t *second, int32_t p,
-                               const IrShape *shape, AmError *error) {
+                               const LoopStack *stack, AmError *error) {
     Arena *arena = program->arena;
     ARENA_RESERVE(arena, program->instructions, program->instruction_count, program->instruction_capacity);
     if (arena->failed) return am_fail_memory(error, program->instruction_count);
@@ -330,7 +337,8 @@ static AmStatus shrink_initial(Program *program, int32_t *first, int32_t *second
     int32_t *operands = ARENA_ARRAY(arena, int32_t, loop->operand_count + 1);
     ProgramValue value = program->values[old];
     ProgramInstruction repeat = program->instructions[value.instruction];
-    value.shape = *shape;
+    value.shape = with_places(arena, &value.shape, stack->dimension, stack->kept);
+    value.state = with_places_state(value.state, stack->dimension);
     int32_t made = program_add_value(program, &value);
     if (arena->failed) return am_fail_memory(error, loop->operand_count);
     memcpy(operands, loop->operands, sizeof *operands * (size_t)loop->operand_count);
@@ -360,12 +368,15 @@ static AmStatus read_directly(Program *program, int32_t loop, int32_t operand, i
     return AM_OK;
 }
 
-/* What the loop carries as parameter p of its regions has that shape. */
-static void set_shape(const ProgramInstruction *loop, int32_t p, const IrShape *shape) {
+/* What the loop carries as parameter p of its regions has that shape and state. */
+static void set_shape(const ProgramInstruction *loop, int32_t p, const ProgramValue *like) {
     Program *body = loop->regions[0], *condition = loop->regions[1];
-    body->values[body->parameters[p]].shape = *shape;
-    body->values[body->outputs[p]].shape = *shape;
-    condition->values[condition->parameters[p]].shape = *shape;
+    ProgramValue *values[] = {&body->values[body->parameters[p]], &body->values[body->outputs[p]],
+                              &condition->values[condition->parameters[p]]};
+    for (int k = 0; k < 3; k++) {
+        values[k]->shape = like->shape;
+        values[k]->state = like->state;
+    }
 }
 
 /* Whether the array is to be another one: fewer places, or places that lie together. */
@@ -414,17 +425,17 @@ AmStatus stacks_shrink(JoinedLoops *loops, const LoopStack *stacks, int32_t coun
         int32_t writer = loops->in_first.maker[writes->outputs[p]] + added;
         TRY(find_place(&places, &place, writes, reads, stack->kept, error));
         if (in_writes.before[writer] < 0) { /* else it is another operand of the second loop as well */
-            IrShape fewer =
-                with_places(program->arena, &program->values[result].shape, stack->dimension, stack->kept);
+            ProgramValue *array = &program->values[result];
             TRY(redirect_writer(writes, &in_writes, writer, stack->dimension, before, places.in_first[place],
                                 error));
-            set_shape(makes, p, &fewer);
-            program->values[result].shape = fewer;
-            TRY(shrink_initial(program, &loops->first, &loops->second, p, &fewer, error));
+            array->shape = with_places(program->arena, &array->shape, stack->dimension, stack->kept);
+            array->state = with_places_state(array->state, stack->dimension);
+            set_shape(makes, p, array);
+            TRY(shrink_initial(program, &loops->first, &loops->second, p, stack, error));
         }
         TRY(redirect_readers(reads, &in_reads, &loops->in_second, added, in_second, stack,
                              places.in_second[place], error));
-        set_shape(&program->instructions[loops->second], stack->operand, &program->values[result].shape);
+        set_shape(&program->instructions[loops->second], stack->operand, &program->values[result]);
         TRY(read_directly(program, loops->second, stack->operand, result, error));
         if (program->arena->failed) return am_fail_memory(error, 0);
     }

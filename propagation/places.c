@@ -133,37 +133,72 @@ static const int64_t *numbers_of(PlaceFinder *self, int32_t value, int32_t depth
 
 /* ---- where a window lies ---- */
 
+/* Whether devices may have different sizes of a dimension. What is found must hold on all of them, as all run
+ * the same steps. */
+static bool may_differ(const Program *program, const ProgramValue *array, int32_t dimension) {
+    return program->is_uneven && sbp_ways(program->mesh, array->state, dimension) > 1;
+}
+
 /* Whether the window's elements lie together in the array. */
-static bool lies_together(const IrShape *array, const int64_t *window) {
-    int32_t d = 0;
-    while (d < array->rank && window[d] == 1) d++;
-    for (d++; d < array->rank; d++)
-        if (window[d] != array->dimensions[d]) return false;
+static bool lies_together(const Program *program, const ProgramValue *array, const int64_t *window) {
+    int32_t d = 0, rank = array->shape.rank;
+    while (d < rank && window[d] == 1 && !may_differ(program, array, d)) d++;
+    if (d < rank && may_differ(program, array, d) && window[d] != array->shape.dimensions[d]) return false;
+    for (d++; d < rank; d++)
+        if (window[d] != array->shape.dimensions[d]) return false;
     return true;
+}
+
+/* Elements of an array, or of a window of it, along the dimensions that are the same on all devices. */
+static int64_t same_elements(const Program *program, const ProgramValue *array, const int64_t *sizes) {
+    int64_t elements = 1;
+    for (int32_t d = 0; d < array->shape.rank; d++)
+        if (!may_differ(program, array, d)) elements *= sizes[d];
+    return elements;
+}
+
+/* Whether parts that begin at these elements, one for each turn, are the whole array. */
+static bool covers(Arena *arena, const int64_t *first, int64_t turns, int64_t part, int64_t whole) {
+    int64_t count = whole / part, found = 0;
+    if (whole % part != 0 || count > turns) return false;
+    bool *seen = ARENA_ARRAY(arena, bool, count);
+    for (int64_t turn = 0; seen && turn < turns; turn++) {
+        found += !seen[first[turn] / part];
+        seen[first[turn] / part] = true;
+    }
+    return found == count;
 }
 
 /* The place of a window whose indices are the slice's operands from `first` on, or NULL. */
 static const ProgramPlace *find_place(PlaceFinder *self, const ProgramInstruction *slice, int32_t first,
                                       const int64_t *window) {
     const Program *program = self->program;
-    const IrShape *array = &program->values[slice->operands[0]].shape;
-    int64_t stride = dtype_bytes(array->type), turns = program->counter.turns, bytes = stride;
-    for (int32_t d = 0; d < array->rank; d++) bytes *= window[d];
-    if (slice->shard || slice->operand_count != first + array->rank || bytes % PLACE_ALIGNMENT != 0 ||
-        bytes == 0 || !lies_together(array, window))
+    const ProgramValue *value = &program->values[slice->operands[0]];
+    const IrShape *array = &value->shape;
+    int64_t stride = dtype_bytes(array->type), turns = program->counter.turns, same_stride = 1;
+    int64_t part = same_elements(program, value, window), whole;
+    if (slice->shard || slice->operand_count != first + array->rank || part == 0 ||
+        stride * part % PLACE_ALIGNMENT != 0 || !lies_together(program, value, window))
         return NULL;
+    whole = same_elements(program, value, array->dimensions);
     ProgramPlace *place = ARENA_ARRAY(self->arena, ProgramPlace, 1);
     int64_t *offset = ARENA_ARRAY(self->arena, int64_t, turns);
+    int64_t *element = ARENA_ARRAY(self->arena, int64_t, turns);
     if (self->arena->failed) return NULL;
     for (int32_t d = array->rank - 1; d >= 0; d--) {
         int64_t most = array->dimensions[d] - window[d];
         const int64_t *start = most > 0 ? numbers_of(self, slice->operands[first + d], MOST_DEPTH) : NULL;
         if (most > 0 && !start) return NULL;
-        for (int64_t turn = 0; start && turn < turns; turn++)
-            offset[turn] += stride * (start[turn] < 0 ? 0 : start[turn] > most ? most : start[turn]);
+        for (int64_t turn = 0; start && turn < turns; turn++) {
+            int64_t at = start[turn] < 0 ? 0 : start[turn] > most ? most : start[turn];
+            offset[turn] += stride * at;
+            element[turn] += same_stride * at;
+        }
         stride *= array->dimensions[d];
+        if (!may_differ(program, value, d)) same_stride *= array->dimensions[d];
     }
-    *place = (ProgramPlace){.turns = turns, .offset = offset};
+    *place = (ProgramPlace){
+        .turns = turns, .offset = offset, .covers = covers(self->arena, element, turns, part, whole)};
     return place;
 }
 
@@ -278,9 +313,7 @@ AmStatus program_find_places(Program *program, AmError *error) {
     PlaceFinder self = {.program = program};
     for (int32_t v = 0; v < program->value_count; v++) program->values[v].place = NULL;
     for (int32_t i = 0; i < program->instruction_count; i++) program->instructions[i].place = NULL;
-    /* Where shards differ in size, what lies together and aligned on one device may not on another, and all
-     * have to run the same steps. */
-    if (program->counter.turns == 0 || program->is_uneven) return AM_OK;
+    if (program->counter.turns == 0) return AM_OK;
     TRY(begin(&self, error));
     for (int32_t i = 0; i < program->instruction_count; i++) {
         ProgramInstruction *instruction = &program->instructions[i];
@@ -292,19 +325,6 @@ AmStatus program_find_places(Program *program, AmError *error) {
 }
 
 /* ---- arrays that are filled ---- */
-
-/* Whether the places of all turns are the whole array. */
-static bool covers(Arena *arena, const ProgramPlace *place, int64_t part, int64_t whole) {
-    int64_t count = whole / part, found = 0;
-    if (whole % part != 0 || count > place->turns) return false;
-    bool *seen = ARENA_ARRAY(arena, bool, count);
-    for (int64_t turn = 0; seen && turn < place->turns; turn++) {
-        int64_t k = place->offset[turn] / part;
-        found += !seen[k];
-        seen[k] = true;
-    }
-    return found == count;
-}
 
 static bool is_read(const Program *region, int32_t parameter) {
     int32_t value = region->parameters[parameter];
@@ -326,8 +346,7 @@ static AmStatus find_unset(ProgramInstruction *loop, Arena *arena, AmError *erro
         if (!write->place || write->opcode != IR_DYNAMIC_UPDATE_SLICE) continue;
         int32_t p = parameter[body->values[write->first_result].storage];
         if (p < 0 || is_read(condition, p)) continue;
-        unset[p] = covers(arena, write->place, ir_shape_bytes(&body->values[write->operands[1]].shape),
-                          ir_shape_bytes(&body->values[write->first_result].shape));
+        unset[p] = write->place->covers;
         loop->unset = unset;
     }
     return arena->failed ? am_fail_memory(error, loop->operand_count) : AM_OK;

@@ -118,6 +118,7 @@ typedef struct ProgramTurns {
 typedef struct ProgramPlace {
     int64_t turns;
     const int64_t *offset; /* [turns]: bytes from the array's first */
+    bool covers;           /* the turns' parts together are the array */
 } ProgramPlace;
 
 /* What counts the turns of a loop, in its body: `value` is start + step * turn. */

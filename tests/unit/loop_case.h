@@ -195,16 +195,32 @@ static inline int32_t loop_count_inside(const Program *program, bool inside) {
     return count;
 }
 
+/* Two devices take the same steps, though their parts may differ in size. */
+static inline void loop_same_steps(const Program *a, const Program *b) {
+    assert_int_equal(a->step_count, b->step_count);
+    assert_int_equal(a->instruction_count, b->instruction_count);
+    for (int32_t s = 0; s < a->step_count; s++)
+        assert_int_equal(a->steps[s].instruction, b->steps[s].instruction);
+    for (int32_t k = 0; k < a->instruction_count; k++)
+        for (int32_t r = 0; r < a->instructions[k].region_count; r++)
+            loop_same_steps(a->instructions[k].regions[r], b->instructions[k].regions[r]);
+}
+
 /* The number of collectives in loops; the allocation that the plan foresees is what a rank has taken. */
 static inline int32_t loop_inspect(const PlanContext *context, const Plan *plan, const AmRunReport *report) {
     Arena arena = {0};
     Completion *completion;
-    Program *program;
+    Program *program, *other;
     AmError error = {0};
     if (plan_complete(&completion, &arena, context, &plan->stages[0], &error) != AM_OK ||
         plan_lower(&program, &arena, context, completion, 0, &error) != AM_OK)
         fail_msg("%s", error.text);
     assert_int_equal(report->peak_bytes[0], kernel_align(program->allocation_bytes));
+    for (int32_t device = 1; device < plan->stages[0].mesh.device_count; device++) {
+        if (plan_lower(&other, &arena, context, completion, device, &error) != AM_OK)
+            fail_msg("%s", error.text);
+        loop_same_steps(program, other);
+    }
     int32_t count = loop_count_inside(program, false);
     arena_free(&arena);
     return count;
