@@ -129,7 +129,8 @@ static AmStatus add_seconds(Builder *self, Arena *scratch, AmError *error) {
     return AM_OK;
 }
 
-/* Every turn adds a weight's gradient to what the turns before have left; the module as read has one turn. */
+/* Every turn adds a weight's gradient to what the turns before have left; the module as read has one turn.
+ * The product that makes it adds: what it is added to is read besides. */
 static void add_accumulation(Builder *self) {
     const IrRoles *roles = self->context->roles;
     for (int32_t p = 0; p < roles->parameter_count; p++) {
@@ -137,7 +138,7 @@ static void add_accumulation(Builder *self) {
             &self->context->canonical->instructions[roles->parameters[p].instruction].shape;
         if (roles->parameters[p].role != IR_ROLE_WEIGHT || self->weight_place[p] < 0) continue;
         const OperatorWork work = {.flops = (double)ir_shape_elements(shape),
-                                   .bytes = 3 * (double)ir_shape_bytes(shape), /* two read, one written */
+                                   .bytes = (double)ir_shape_bytes(shape),
                                    .unit = OPERATOR_VECTOR,
                                    .type = shape->type,
                                    .is_run = true};
