@@ -31,27 +31,16 @@ static void plain_row(const char *name, double ours) {
 
 /* T5-11B's layers in micro-batches of an eighth of its batch, one stage for each server of C. */
 static AmStatus read_layers(Chain *chain, ChainProblem *problem, Arena *arena, AmError *error) {
-    const ProblemSettings settings = {
-        .space = SPACE_AUTO, .memory_fraction = CLUSTER_DEFAULT_MEMORY_FRACTION, .budget = {.limit = 1}};
-    const HybridSettings of_model = {.memory_fraction = CLUSTER_DEFAULT_MEMORY_FRACTION};
-    const int32_t micro_batches = TABLED;
     char binary[4096], roles[4096];
     PlanContext *context = NULL;
     Cluster *cluster = NULL;
-    LayerCosts *costs = NULL;
-    HybridModel *model = NULL;
     AmStatus status;
     if (!zoo_paths("t5_pipeline_24_11b", binary, roles))
         return am_fail(error, AM_ERROR_INPUT, "", "no t5_pipeline_24_11b: run from the source folder");
     TRY_OR_FAIL(plan_context_read(&context, binary, roles, error));
     TRY_OR_FAIL(cluster_read(&cluster, arena, "C", error));
-    TRY_OR_FAIL(layer_costs_open(&costs, context, cluster, &settings, error));
-    TRY_OR_FAIL(hybrid_model_open(&model, costs, &micro_batches, 1, &of_model, error));
-    if (!inference_layers(chain, problem, arena, model, micro_batches, STAGES))
-        status = am_fail(error, AM_ERROR_INFEASIBLE, "", "t5_pipeline_24_11b: no layers");
+    TRY_OR_FAIL(inference_module(chain, problem, arena, context, cluster, TABLED, STAGES, error));
 fail:
-    hybrid_model_close(model);
-    layer_costs_close(costs);
     cluster_free(cluster);
     plan_context_free(context);
     return status;

@@ -122,28 +122,20 @@ static AmStatus read_model(Evaluation *evaluation, Subject *subject, Arena *aren
                            AmError *error) {
     const Cli *cli = evaluation->cli;
     const char *name = cli_text(cli, "--cluster");
-    const ProblemSettings settings = {
-        .space = SPACE_AUTO, .memory_fraction = CLUSTER_DEFAULT_MEMORY_FRACTION, .budget = {.limit = 1}};
-    const HybridSettings of_model = {.memory_fraction = CLUSTER_DEFAULT_MEMORY_FRACTION};
     int32_t micro_batches =
         evaluation->micro_batches ? (int32_t)evaluation->micro_batches : MODEL_MICRO_BATCHES;
     PlanContext *context = NULL;
     Cluster *cluster = NULL;
-    LayerCosts *costs = NULL;
-    HybridModel *model = NULL;
     AmStatus status;
     TRY_OR_FAIL(cli_read_model(cli, argument, &context, error));
     TRY_OR_FAIL(cluster_read(&cluster, arena, name ? name : DEFAULT_CLUSTER, error));
-    TRY_OR_FAIL(layer_costs_open(&costs, context, cluster, &settings, error));
-    TRY_OR_FAIL(hybrid_model_open(&model, costs, &micro_batches, 1, &of_model, error));
     int32_t stages = evaluation->stages ? (int32_t)evaluation->stages : cluster->server_count;
-    if (!inference_layers(&subject->chain, &subject->problem, arena, model, micro_batches, stages))
-        status = am_fail(error, AM_ERROR_USAGE, "",
-                         "%s has no %d stages of equal width on %s with %d micro-batches", subject->name,
-                         stages, cluster->name, micro_batches);
+    AmError refusal = {0};
+    status = inference_module(&subject->chain, &subject->problem, arena, context, cluster, micro_batches,
+                              stages, &refusal);
+    if (status == AM_ERROR_INFEASIBLE) status = refusal.code = AM_ERROR_USAGE; /* other --stages may do */
+    if (status != AM_OK && error && error->code == AM_OK) *error = refusal;
 fail:
-    hybrid_model_close(model);
-    layer_costs_close(costs);
     cluster_free(cluster);
     plan_context_free(context);
     return status;

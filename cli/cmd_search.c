@@ -576,7 +576,7 @@ static const CliOption options[] = {
      false},
     {"--searcher", "NAME",
      "dqn (default), anneal, greedy: each starts from the expert plans and is polished; exact, "
-     "exhaustive, random, expert",
+     "exhaustive, random: of one stage alone; expert; agent: pipelines by inference",
      false},
     {"--expert", "NAME",
      "that recipe's plan, priced: data_parallel, megatron, megatron_sequence, zero1, zero2, zero3 (or fsdp), "

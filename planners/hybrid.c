@@ -791,6 +791,9 @@ AmStatus hybrid_search(SearchResult *result, Arena *arena, PlanContext *whole, c
         result->plan->evaluations = self->evaluations;
         result->evaluations = self->evaluations;
         result->interrupted = options->interrupted && *options->interrupted;
+        result->is_exact = false; /* of one stage's lists at most */
+        result->exact_space = NULL;
+        result->bound_seconds = 0;
     }
     if (status == AM_ERROR_INFEASIBLE) {
         result->evaluations = self->evaluations;

@@ -50,6 +50,26 @@ bool inference_layers(Chain *chain, ChainProblem *problem, Arena *arena, const H
            chain_problem_prepare(problem, NULL) == AM_OK;
 }
 
+AmStatus inference_module(Chain *chain, ChainProblem *problem, Arena *arena, const PlanContext *context,
+                          const Cluster *cluster, int32_t micro_batches, int32_t stages, AmError *error) {
+    const ProblemSettings settings = {
+        .space = SPACE_AUTO, .memory_fraction = CLUSTER_DEFAULT_MEMORY_FRACTION, .budget = {.limit = 1}};
+    const HybridSettings of_model = {.memory_fraction = CLUSTER_DEFAULT_MEMORY_FRACTION};
+    LayerCosts *costs = NULL;
+    HybridModel *model = NULL;
+    AmStatus status;
+    TRY_OR_FAIL(layer_costs_open(&costs, context, cluster, &settings, error));
+    TRY_OR_FAIL(hybrid_model_open(&model, costs, &micro_batches, 1, &of_model, error));
+    if (!inference_layers(chain, problem, arena, model, micro_batches, stages))
+        status = am_fail(error, AM_ERROR_INFEASIBLE, context->module->source,
+                         "no %d stages of equal width on %s with %d micro-batches", stages, cluster->name,
+                         micro_batches);
+fail:
+    hybrid_model_close(model);
+    layer_costs_close(costs);
+    return status;
+}
+
 /* The pipeline with the plan's cuts; false where a stage may not lie on its devices. */
 static bool place_stages(HybridPipeline *pipeline, const HybridModel *model, const ChainProblem *problem,
                          const ChainPlan *plan) {

@@ -16,6 +16,11 @@
 bool inference_layers(Chain *chain, ChainProblem *problem, Arena *arena, const HybridModel *model,
                       int32_t micro_batches, int32_t stages);
 
+/* The same of a module on a cluster, by tables that are made for it alone. AM_ERROR_INFEASIBLE: it has no
+ * such stages. */
+AmStatus inference_module(Chain *chain, ChainProblem *problem, Arena *arena, const PlanContext *context,
+                          const Cluster *cluster, int32_t micro_batches, int32_t stages, AmError *error);
+
 /* The best `most` guesses by the tables, quickest first, those that do not fit left out. */
 AmStatus inference_guess(HybridPipeline *pipelines, int32_t most, int32_t *count, const HybridModel *model,
                          Agent *agent, AmError *error);

@@ -115,6 +115,14 @@ def check_agent_budget(directory):
     assert done.returncode == 3 and "none.safetensors" in done.stderr, done.stderr
 
 
+def check_exact(directory):
+    """Branch and bound is of one stage's lists: nothing is said to be exact of a space with pipelines."""
+    plan = directory / "x.json"
+    search(MODELS / "mlp_tiny" / "model.hlo.pb", plan, "--searcher", "exact", "--evaluations", 200)
+    said = json.loads(plan.read_text())["search"]
+    assert said["bound"] == "lower" and "exact_space" not in said["settings"], said
+
+
 def check_quoted(directory):
     """Of a large module some recipes are quoted, as they are priced by themselves."""
     model = next((MODELS / "bert48").glob("model.hlo.pb*"))
@@ -133,6 +141,7 @@ def main():
         check_refused(directory)
         check_infeasible(directory)
         check_agent_budget(directory)
+        check_exact(directory)
         check_quoted(directory)
     print(f"stages of the plans: {stages}")
 
