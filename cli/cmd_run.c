@@ -60,18 +60,20 @@ static AmStatus write_results(const Cli *cli, Running *self, const AmRunReport *
     return run_watch_commit(&self->watch, error);
 }
 
-/* What the file predicts is of other decisions where it was changed by hand: the prediction is made anew. */
-static AmStatus predict(Running *self, Plan *plan, AmError *error) {
+/* The plan with what it predicts. In the file that is of other decisions where it was changed by hand, and is
+ * then made anew; the plan itself stays, since processes compare it. */
+static AmStatus predict(Running *self, Plan *predicted, const Plan *plan, AmError *error) {
     const SimulationOptions options = {.memory_fraction = CLUSTER_DEFAULT_MEMORY_FRACTION,
                                        .with_details = true};
     Arena scratch = {0};
     Cluster *cluster = NULL;
     Simulation *simulation;
+    *predicted = *plan;
     if (!plan->is_changed) return AM_OK;
     AmStatus status = cluster_from_json(&cluster, &scratch, plan->cluster_description, "the plan", error);
     if (status == AM_OK)
         status = simulate_plan_with(&simulation, &scratch, self->context, plan, cluster, &options, error);
-    if (status == AM_OK) status = simulation_predict(plan, &self->arena, simulation, error);
+    if (status == AM_OK) status = simulation_predict(predicted, &self->arena, simulation, error);
     cluster_free(cluster);
     arena_free(&scratch);
     return status;
@@ -82,7 +84,7 @@ static const char *on_nan_name(int32_t choice) {
 }
 
 static AmStatus run_all(const Cli *cli, Running *self, AmError *error) {
-    Plan *plan = NULL;
+    Plan *plan = NULL, predicted;
     int32_t watch[CLI_MAX_REPEATS];
     const char *const *data;
     int32_t data_count = cli_texts(cli, "--data", &data);
@@ -99,7 +101,7 @@ static AmStatus run_all(const Cli *cli, Running *self, AmError *error) {
     TRY(cli_integer(cli, "--prefetch", 1, FEED_MOST_PREFETCH, &prefetch, error));
     TRY(read_inputs(cli, self, &plan, error));
     bool writes = self->world->process == 0;
-    if (writes && plan) TRY(predict(self, plan, error));
+    if (writes && plan) TRY(predict(self, &predicted, plan, error));
     AmRunOptions options = {.plan = plan,
                             .steps = steps,
                             .device = cli_text(cli, "--device"),
@@ -137,7 +139,7 @@ static AmStatus run_all(const Cli *cli, Running *self, AmError *error) {
     if (writes) cli_warn(cli, &self->warnings);
     if (status != AM_OK && status != AM_INTERRUPTED) return status;
     if (writes) TRY(run_profile_end(&self->profile, error));
-    if (writes) TRY(write_results(cli, self, &report, plan, error));
+    if (writes) TRY(write_results(cli, self, &report, plan ? &predicted : NULL, error));
     return status;
 }
 

@@ -25,7 +25,7 @@ typedef struct Searched {
     MicroBatching micro_batching;
     PropagationPin pins[CLI_MAX_REPEATS];
     SearchResult result;
-    json_t *initial_root;
+    json_t *initial_root, *plan_root; /* files of the plan to start from, and of what was found */
     const char *plan_file;
     double import_seconds;
     Text log;
@@ -226,10 +226,8 @@ static json_t *number_or_null(double value) {
 }
 
 /* "[data,-,model]" per parameter; "" where it is whole on every device. */
-static AmStatus sharding_columns(const char ***columns, Arena *arena, const Plan *plan,
-                                 const PlanContext *context, AmError *error) {
-    json_t *parameters;
-    TRY(plan_parameters_to_json(&parameters, plan, context, error));
+static AmStatus sharding_columns(const char ***columns, Arena *arena, const json_t *parameters,
+                                 AmError *error) {
     size_t count = json_array_size(parameters);
     *columns = ARENA_ARRAY(arena, const char *, count + 1);
     for (size_t p = 0; *columns && p < count; p++) {
@@ -249,7 +247,6 @@ static AmStatus sharding_columns(const char ***columns, Arena *arena, const Plan
         (*columns)[p] = is_split && text.data ? arena_copy_string(arena, text.data) : "";
         text_free(&text);
     }
-    json_decref(parameters);
     return arena->failed ? am_fail_memory(error, 0) : AM_OK;
 }
 
@@ -355,8 +352,7 @@ static void print_stages(Text *text, const Plan *plan) {
 static AmStatus print_summary(Text *text, Searched *self, AmError *error) {
     const Plan *plan = self->result.plan;
     const char **columns;
-    const PlanContext *context = plan_context_used(plan, self->context);
-    TRY(sharding_columns(&columns, &self->arena, plan, context, error));
+    TRY(sharding_columns(&columns, &self->arena, json_object_get(self->plan_root, "parameters"), error));
     text_append(text, "%s on cluster %s, ", plan->module_name, plan->cluster_name);
     if (plan->stage_count > 1) {
         text_append(text, "%d stages", plan->stage_count);
@@ -541,7 +537,8 @@ static AmStatus search_and_write(const Cli *cli, Searched *self, AmError *error)
         json_object_set_new(self->result.plan->settings, "exact_space",
                             json_string(self->result.exact_space));
     if (!self->result.plan->settings) return am_fail_memory(error, 0);
-    TRY(plan_write(self->result.plan, self->context, self->plan_file, error));
+    TRY(plan_to_json(&self->plan_root, self->result.plan, self->context, error));
+    TRY(plan_write_json(self->plan_root, self->plan_file, error));
     if (log) TRY(file_write(log, self->log.data ? self->log.data : "", self->log.length, error));
     TRY(report(cli, self, error));
     if (!self->result.interrupted) return AM_OK;
@@ -554,6 +551,7 @@ static AmStatus run(const Cli *cli, AmError *error) {
     AmStatus status = search_and_write(cli, &self, error);
     if (self.result.plan) json_decref(self.result.plan->settings);
     json_decref(self.initial_root);
+    json_decref(self.plan_root);
     text_free(&self.log);
     cluster_free(self.cluster);
     profile_close(self.profile);

@@ -668,8 +668,10 @@ static void turn_task(void *user, int32_t k) {
     self->status = open_scratch(&scratch, self, &self->error);
     if (self->status == AM_OK) self->status = fill_turn(self, &self->error);
     if (self->status == AM_OK) self->of_one_stage = bound_stages(self, 1, INFINITY, &scratch);
-    for (int32_t stages = 2; stages <= self->of->most_stages && self->status == AM_OK; stages++)
-        self->least = bound_stages(self, stages, self->least, &scratch);
+    for (int32_t stages = 2; stages <= self->of->most_stages && self->status == AM_OK; stages++) {
+        if (stop_wanted(&self->of->space->stop)) self->least = 0;
+        else self->least = bound_stages(self, stages, self->least, &scratch);
+    }
     arena_free(&self->arena);
 }
 

@@ -6,6 +6,7 @@
 
 #include "planners/bound.h"
 #include "planners/bound_work.h"
+#include "planners/stop.h"
 
 /* The plans that are bounded: of one stage with one micro-batch, any lists on any mesh; else any
  * cuts, widths (powers of two, or divisors of the devices), lists, ZeRO and recomputation. */
@@ -14,6 +15,7 @@ typedef struct BoundSpace {
     int32_t most_stages;
     /* GPipe's steps are bounded with those of 1F1B, and both with those of ZB-H1. */
     ScheduleKind schedule;
+    StopSignal stop; /* what is not yet bounded then counts as nothing */
 } BoundSpace;
 
 /* Over every plan of any number of stages, with any devices, meshes, lists, cuts, micro-batches,

@@ -117,6 +117,7 @@ static void keep_nearest(Hybrid *self, Plan *plan, const MemoryFit *fit) {
 }
 
 static AmStatus simulate(Hybrid *self, HybridTry *tries, int32_t count, AmError *error) {
+    self->plans.interrupted = self->best ? self->stop.interrupted : NULL;
     TRY(hybrid_plans_simulate(&self->plans, tries, count, error));
     for (int32_t k = 0; k < count; k++) {
         HybridTry *try = &tries[k];

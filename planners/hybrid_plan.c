@@ -281,9 +281,11 @@ static AmStatus make_plan(HybridPlans *self, HybridTry *try, AmError *error) {
 /* ---- simulation ---- */
 
 static AmStatus simulate(const HybridPlans *self, HybridTry *try, AmError *error) {
+    const SimulationOptions options = {.memory_fraction = self->options->memory_fraction,
+                                       .interrupted = self->interrupted};
     Simulation *simulation;
-    TRY(simulate_plan(&simulation, &try->arena, try->plan->context, try->plan, self->cluster,
-                      self->options->memory_fraction, error));
+    TRY(simulate_plan_with(&simulation, &try->arena, try->plan->context, try->plan, self->cluster, &options,
+                           error));
     TRY(simulation_predict(try->plan, &try->arena, simulation, error));
     try->seconds = simulation->step_seconds;
     try->fit = simulation->fit;
@@ -345,7 +347,8 @@ AmStatus hybrid_plans_simulate(HybridPlans *self, HybridTry *tries, int32_t coun
         if (status == AM_OK) status = kept;
         if (tries[k].status == AM_OK) continue;
         tries[k].plan = NULL;
-        if (tries[k].status == AM_ERROR_INFEASIBLE || status != AM_OK) continue;
+        bool is_none = tries[k].status == AM_ERROR_INFEASIBLE || tries[k].status == AM_INTERRUPTED;
+        if (is_none || status != AM_OK) continue;
         status = tries[k].status;
         if (error && error->code == AM_OK) *error = tries[k].error;
     }

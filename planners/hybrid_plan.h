@@ -37,6 +37,8 @@ typedef struct HybridPlans {
     const LayerCosts *costs;
     const SearchOptions *options;
     uint32_t relaxations;
+    const volatile sig_atomic_t
+        *interrupted; /* what is in work may be left; NULL: it is wanted all the same */
     HybridContext *contexts[HYBRID_MOST_CONTEXTS];
     int32_t context_count;
 } HybridPlans;
@@ -79,7 +81,7 @@ AmStatus hybrid_plans_problem(Problem *problem, HybridPlans *plans, const Hybrid
                               AmError *error);
 
 /* Makes the plans of all tries, one after the other, and simulates them side by side. A try that the module
- * does not allow has no plan. */
+ * does not allow, or that was interrupted, has no plan. */
 AmStatus hybrid_plans_simulate(HybridPlans *plans, HybridTry *tries, int32_t count, AmError *error);
 
 #endif

@@ -48,12 +48,14 @@ static AmStatus prove_stages(SearchResult *result, const PlanContext *whole, con
     const BoundSpace space = {.micro_batches = settings->micro_batches,
                               .most_stages = plan->stage_count > HYBRID_MOST_STAGES ? plan->stage_count
                                                                                     : HYBRID_MOST_STAGES,
-                              .schedule = weakest_schedule(options, plan)};
-    TRY(plan_bound_pipelines(&bound, whole, cluster, &space, error));
+                              .schedule = weakest_schedule(options, plan),
+                              .stop = {options->interrupted, deadline}};
+    if (result->interrupted) TRY(plan_bound_of_work(&bound, whole, cluster, error));
+    else TRY(plan_bound_pipelines(&bound, whole, cluster, &space, error));
     bool is_known = !isnan(bound.seconds);
     plan->bound_seconds = is_known ? fmin(bound.seconds, plan->predicted_step_seconds) : NAN;
     plan->bound = is_known ? "lower" : NULL;
-    bool has_time = !result->interrupted && (deadline == 0 || clock_seconds() < deadline);
+    bool has_time = !result->interrupted && !stop_wanted(&space.stop);
     result->model_gap = NAN;
     return has_time ? plan_model_gap(&result->model_gap, whole, cluster, plan, error) : AM_OK;
 }
@@ -160,6 +162,7 @@ static AmStatus take_recipes(SearchResult *result, Arena *arena, PlanContext *wh
         recipe.expert = recipes[r];
         result->experts[recipes[r]] = (ExpertResult){.seconds = NAN};
         for (int32_t k = 0; k < (numbers[1] > 1 ? 2 : 1); k++) {
+            if (options->interrupted && *options->interrupted) return AM_OK;
             MicroBatching here = *settings;
             here.micro_batches = numbers[k];
             here.separate_backward = true;

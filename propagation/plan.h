@@ -159,6 +159,8 @@ void plan_context_free(PlanContext *context);
 
 /* The plan as JSON (the caller's reference), with the derived parts. */
 AmStatus plan_to_json(json_t **root, const Plan *plan, const PlanContext *context, AmError *error);
+/* Writes what that gave. */
+AmStatus plan_write_json(const json_t *root, const char *path, AmError *error);
 AmStatus plan_write(const Plan *plan, const PlanContext *context, const char *path, AmError *error);
 /* Reads and checks against the module, which is `context` as read: another module
  * is refused with both names and hashes. What the plan is used with is

@@ -156,15 +156,20 @@ fail:
     return status;
 }
 
-AmStatus plan_write(const Plan *plan, const PlanContext *context, const char *path, AmError *error) {
-    json_t *root = NULL;
-    TRY(plan_to_json(&root, plan, context, error));
+AmStatus plan_write_json(const json_t *root, const char *path, AmError *error) {
     Text text = {0};
     json_write(&text, root, JSON_STYLE_INDENTED);
-    json_decref(root);
     text_append_string(&text, "\n");
     AmStatus status =
         text.failed ? am_fail_memory(error, 0) : file_write(path, text.data, text.length, error);
     text_free(&text);
+    return status;
+}
+
+AmStatus plan_write(const Plan *plan, const PlanContext *context, const char *path, AmError *error) {
+    json_t *root = NULL;
+    TRY(plan_to_json(&root, plan, context, error));
+    AmStatus status = plan_write_json(root, path, error);
+    json_decref(root);
     return status;
 }

@@ -8,6 +8,8 @@
 #ifndef PROPAGATION_RANKS_H
 #define PROPAGATION_RANKS_H
 
+#include <signal.h>
+
 #include "propagation/lower.h"
 
 typedef struct PlanRanks {
@@ -18,6 +20,7 @@ typedef struct PlanRanks {
     Completion **completions; /* [parts->stage_count] */
     int32_t *first_rank;      /* [stage_count + 1]; the last is the number of ranks */
     int32_t stage_count, rank_count;
+    const volatile sig_atomic_t *interrupted; /* set by the caller, or NULL: the rest need not be lowered */
 } PlanRanks;
 
 /* Completes all stages; everything lives in the arena. */
