@@ -2,8 +2,8 @@
 # timeout: 300
 """A search that is interrupted at any moment ends with exit 130 and the best plan so far.
 
-Of a hybrid search on 32 devices it is written within half a second. Ten moments by chance for each small model, from right after the start on: the plan that was written reads back and simulates, and
-the search ends soon after the interrupt. AUTOMAP_FULL=1 takes every model of datasets/models.
+Ten moments by chance for each small model, from right after the start on: the plan that was written reads back and simulates, and
+the search ends soon after the interrupt; a hybrid search on 32 devices, too, in a part of a processor's second. AUTOMAP_FULL=1 takes every model of datasets/models.
 
 Run as `AUTOMAP=build/automap python3 tests/e2e/test_interrupts.py [MODEL ...]`.
 """
@@ -23,7 +23,7 @@ MODELS = pathlib.Path(__file__).resolve().parents[2] / "datasets" / "models"
 FULL = os.environ.get("AUTOMAP_FULL") == "1"
 SAMPLE = ["gpt2_tiny", "moe_tiny", "t5_tiny"]
 MOMENTS = 10
-SOON_MOMENTS, SOON_SECONDS = 6, 0.5
+SOON_MOMENTS, SOON_SECONDS = 6, 0.7
 PATIENCE_SECONDS = 20  # on a crowded machine; a search that takes no notice has evaluations for hours
 
 
@@ -33,13 +33,18 @@ def processor_seconds(process):
     return sum(map(int, fields[11:13])) / os.sysconf("SC_CLK_TCK")
 
 
-def check_soon(name, chance, work):
-    """A hybrid search on 32 devices ends soon, whatever it is at: in seconds of two processors, as others use them, too."""
+def check_soon(name, work):
+    """A hybrid search on 32 devices ends soon, whatever it is at. Seconds are the processors': others use them, too."""
     model, failures, longest = next((MODELS / name).glob("model.hlo.pb*")), [], 0
-    for _ in range(SOON_MOMENTS):
-        words = [AUTOMAP, "search", model, "--cluster", "C", "-o", work / "soon.json"]
+    words = [AUTOMAP, "search", model, "--cluster", "C", "-o", work / "soon.json"]
+    search = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    _, status, used = os.wait4(search.pid, 0)
+    search.returncode = os.waitstatus_to_exitcode(status)
+    assert search.returncode == 0, f"{name}: exit {search.returncode}"
+    whole = used.ru_utime + used.ru_stime
+    for k in range(SOON_MOMENTS):
         search = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        moment = 1.5 + 8 * chance.random()
+        moment = whole * (0.2 + 0.75 * k / SOON_MOMENTS)
         while search.poll() is None and processor_seconds(search.pid) < moment:
             time.sleep(0.01)
         if search.poll() is not None:
@@ -50,9 +55,9 @@ def check_soon(name, chance, work):
         search.returncode = os.waitstatus_to_exitcode(status)
         after = used.ru_utime + used.ru_stime - before
         longest = max(longest, after)
-        if search.returncode != 130 or after > 2 * SOON_SECONDS:
+        if search.returncode not in (0, 130) or after > SOON_SECONDS:
             failures.append(f"{name}, after {moment:.2f} s: exit {search.returncode}, {after:.2f} processor seconds later")
-    print(f"{name}: at most {longest:.2f} processor seconds until the end")
+    print(f"{name} on 32 devices, {whole:.1f} processor seconds: at most {longest:.2f} of them until the end")
     return failures
 
 
@@ -103,7 +108,7 @@ def main():
         for name in names:
             failures += check_model(name, chance, pathlib.Path(work))
         if not sys.argv[1:]:
-            failures += check_soon("gpt2", chance, pathlib.Path(work))
+            failures += check_soon("bert48", pathlib.Path(work))
     for failure in failures:
         print("FAIL", failure)
     return 1 if failures else 0
