@@ -5,79 +5,78 @@
  * A gradient that is summed up turn by turn comes so: over micro-batches, or over the time steps of a loop.
  * As a step of its own the sum would read what the product has just written, and write as much once more;
  * any library of products adds to an array instead. The result may lie where the addend did (buffers.c).
+ * Sums of several products come so, too, and what a residual block adds to its input.
  *
  * No bit changes, as the addition rounds after the product has. So only f32 is taken: a product of 16 bits
- * is rounded before it is added, which one that adds would not do. Left alone is also what a fusion computes
- * with other operators, where the addition costs nothing, or whose addend exists only inside of one.
+ * is rounded before it is added, which one that adds would not do. What a fusion computes with other
+ * operators is left alone: there the addition costs nothing. Whatever needs the product waits for the addend
+ * now; nothing else does but the sum, so that no group of steps comes to wait for itself.
  */
-#include "ir/dataflow.h"
-#include "propagation/program.h"
+#include "propagation/accumulate.h"
 
-typedef struct Uses {
-    int32_t count; /* by instructions, outputs and updates */
-    bool is_fused; /* an element-wise operator of the same dimensions is among them */
-} Uses;
+#include <string.h>
 
-static bool is_element_wise(const ProgramInstruction *instruction) {
-    return instruction->kind == PROGRAM_COMPUTE && ir_is_elementwise(instruction->opcode);
-}
+enum { MOST_SUMS = 8 }; /* of one group */
 
-/* From the last instruction on: a view that nobody needs, as an absorbed transpose leaves it, is no user. */
-static void count_uses(Uses *uses, const Program *program) {
+typedef struct Accumulator {
+    Program *program;
+    int32_t *uses;  /* [value] */
+    int32_t *maker; /* [value]: instruction, or -1; of sums that are about to be taken, the product */
+    int32_t *next;  /* [instruction]: the next member of its group, or -1 */
+} Accumulator;
+
+/* By instructions, outputs and updates. From the last instruction on: a view that nobody needs, as an
+ * absorbed transpose leaves it, is no user. */
+static void count_uses(int32_t *uses, const Program *program) {
     for (int32_t k = 0; k < program->roles->output_count; k++)
-        if (program->outputs[k] >= 0) uses[program->outputs[k]].count++;
-    for (int32_t k = 0; k < program->update_count; k++) uses[program->updates[k].value].count++;
+        if (program->outputs[k] >= 0) uses[program->outputs[k]]++;
+    for (int32_t k = 0; k < program->update_count; k++) uses[program->updates[k].value]++;
     for (int32_t i = program->instruction_count - 1; i >= 0; i--) {
         const ProgramInstruction *instruction = &program->instructions[i];
-        if (instruction->kind == PROGRAM_VIEW && uses[instruction->first_result].count == 0) continue;
-        for (int32_t k = 0; k < instruction->operand_count; k++) {
-            int32_t value = instruction->operands[k];
-            uses[value].count++;
-            uses[value].is_fused |= is_element_wise(instruction) &&
-                                    ir_same_dimensions(&program->values[value].shape,
-                                                       &program->values[instruction->first_result].shape);
-        }
+        if (instruction->kind == PROGRAM_VIEW && uses[instruction->first_result] == 0) continue;
+        for (int32_t k = 0; k < instruction->operand_count; k++) uses[instruction->operands[k]]++;
     }
 }
 
-/* Whether a value has memory in any case, and is there before instruction `before`. */
-static bool is_at_hand(const Program *program, int32_t value, int32_t before) {
-    int32_t maker = program->values[value].instruction;
+/* Whether a value is there before instruction `before`, and no fusion makes it where it is read. */
+static bool is_at_hand(const Accumulator *self, int32_t value, int32_t before) {
+    int32_t maker = self->maker[value];
     if (maker < 0) return true;
-    const ProgramInstruction *instruction = &program->instructions[maker];
-    if (maker >= before || is_element_wise(instruction)) return false;
-    return instruction->opcode != IR_BROADCAST && instruction->opcode != IR_IOTA &&
-           instruction->opcode != IR_CONSTANT;
+    const ProgramInstruction *instruction = &self->program->instructions[maker];
+    return maker < before && (instruction->kind != PROGRAM_COMPUTE ||
+                              (instruction->opcode != IR_BROADCAST && instruction->opcode != IR_IOTA &&
+                               instruction->opcode != IR_CONSTANT));
 }
 
-/* The product that makes operand `side` of the sum, if it can add the other one; or NULL. */
-static ProgramInstruction *product_of(const Program *program, const Uses *uses, const ProgramInstruction *sum,
-                                      int32_t side) {
+static bool is_sum(const Program *program, const ProgramInstruction *instruction) {
+    return instruction->kind == PROGRAM_COMPUTE && instruction->opcode == IR_ADD &&
+           program->values[instruction->first_result].shape.type == DTYPE_F32;
+}
+
+/* Whether operand `side` of the sum is made by a product that can add the other one. */
+static bool is_taken_by(const Accumulator *self, const ProgramInstruction *sum, int32_t side) {
+    const Program *program = self->program;
     int32_t made = sum->operands[side], addend = sum->operands[1 - side];
-    int32_t maker = program->values[made].instruction;
-    ProgramInstruction *dot = maker < 0 ? NULL : &program->instructions[maker];
+    const ProgramInstruction *dot = self->maker[made] < 0 ? NULL : &program->instructions[self->maker[made]];
     if (!dot || dot->kind != PROGRAM_COMPUTE || dot->opcode != IR_DOT || !dot->attributes->dot ||
         dot->operand_count != 2 || dot->attributes->dimension_count > 0)
-        return NULL;
-    bool is_alone = uses[made].count == 1 && made != addend;
-    const IrShape *shape = &program->values[made].shape;
-    return is_alone && ir_shape_equal(shape, &program->values[addend].shape) &&
-                   is_at_hand(program, addend, maker)
-               ? dot
-               : NULL;
+        return false;
+    return dot->first_result == made && self->uses[made] == 1 && made != addend &&
+           ir_shape_equal(&program->values[made].shape, &program->values[addend].shape) &&
+           is_at_hand(self, addend, self->maker[made]);
 }
 
 /* The product makes the sum where it stands; the sum becomes a view that nobody reads. */
-static AmStatus take(Program *program, ProgramInstruction *dot, ProgramInstruction *sum, int32_t addend,
-                     AmError *error) {
+static AmStatus take(Program *program, ProgramInstruction *sum, int32_t side, AmError *error) {
     static const IrAttributes nothing = {0};
+    ProgramInstruction *dot = &program->instructions[program->values[sum->operands[side]].instruction];
     int32_t *operands = ARENA_ARRAY(program->arena, int32_t, 3);
     int32_t *views = ARENA_ARRAY(program->arena, int32_t, 1);
     if (program->arena->failed) return am_fail_memory(error, (int64_t)sizeof *operands);
     int32_t made = dot->first_result, result = sum->first_result;
     operands[0] = dot->operands[0];
     operands[1] = dot->operands[1];
-    operands[2] = addend;
+    operands[2] = sum->operands[1 - side];
     dot->operands = operands;
     dot->operand_count = 3;
     dot->first_result = result;
@@ -93,23 +92,68 @@ static AmStatus take(Program *program, ProgramInstruction *dot, ProgramInstructi
     return AM_OK;
 }
 
-AmStatus program_accumulate_products(Program *program, AmError *error) {
-    Uses *uses = NULL;
-    for (int32_t i = 0; i < program->instruction_count; i++) {
-        ProgramInstruction *sum = &program->instructions[i];
-        if (sum->kind != PROGRAM_COMPUTE || sum->opcode != IR_ADD) continue;
-        if (program->values[sum->first_result].shape.type != DTYPE_F32) continue;
-        if (!uses) {
-            uses = ARENA_ARRAY(program->arena, Uses, program->value_count + 1);
-            if (!uses) return am_fail_memory(error, (int64_t)sizeof *uses * program->value_count);
-            count_uses(uses, program);
-        }
-        if (uses[sum->first_result].is_fused) continue;
-        for (int32_t side = 0; side < 2; side++) {
-            ProgramInstruction *dot = product_of(program, uses, sum, side);
-            if (!dot) continue;
-            TRY(take(program, dot, sum, sum->operands[1 - side], error));
-            break;
+/* sides[m]: the operand of member m that its product makes. False: not all members are taken. */
+static bool find_takers(Accumulator *self, int32_t *sides, int32_t leader) {
+    int32_t count = 0;
+    bool takes_all = true;
+    for (int32_t i = leader; i >= 0 && takes_all; i = self->next[i], count++) {
+        const ProgramInstruction *sum = &self->program->instructions[i];
+        takes_all = count < MOST_SUMS && is_sum(self->program, sum);
+        if (!takes_all) break;
+        int32_t side = is_taken_by(self, sum, 0) ? 0 : 1;
+        takes_all = side == 0 || is_taken_by(self, sum, 1);
+        if (!takes_all) break;
+        sides[count] = side;
+        self->maker[sum->first_result] = self->maker[sum->operands[side]];
+    }
+    for (int32_t i = leader; i >= 0 && !takes_all; i = self->next[i])
+        self->maker[self->program->instructions[i].first_result] = i;
+    return takes_all;
+}
+
+static AmStatus prepare(Accumulator *self, const int32_t *leader, AmError *error) {
+    const Program *program = self->program;
+    int32_t count = program->instruction_count;
+    Arena *arena = program->arena;
+    self->uses = ARENA_ARRAY(arena, int32_t, program->value_count + 1);
+    self->maker = ARENA_ARRAY(arena, int32_t, program->value_count + 1);
+    self->next = ARENA_ARRAY(arena, int32_t, count + 1);
+    int32_t *last = ARENA_ARRAY(arena, int32_t, count + 1);
+    if (arena->failed) return am_fail_memory(error, count);
+    for (int32_t v = 0; v < program->value_count; v++) self->maker[v] = program->values[v].instruction;
+    for (int32_t i = 0; i < count; i++) {
+        self->next[i] = -1;
+        if (leader[i] != i) self->next[last[leader[i]]] = i;
+        last[leader[i]] = i;
+    }
+    count_uses(self->uses, program);
+    return AM_OK;
+}
+
+static bool has_sums(const Program *program) {
+    for (int32_t i = 0; i < program->instruction_count; i++)
+        if (is_sum(program, &program->instructions[i])) return true;
+    return false;
+}
+
+AmStatus program_accumulate_products(bool **taken, Program *program, int32_t *leader, int32_t *size,
+                                     AmError *error) {
+    Accumulator self = {.program = program};
+    int32_t count = program->instruction_count, sides[MOST_SUMS];
+    *taken = NULL;
+    if (!has_sums(program)) return AM_OK;
+    TRY(prepare(&self, leader, error));
+    for (int32_t first = 0; first < count; first++) {
+        if (leader[first] != first || !is_sum(program, &program->instructions[first]) ||
+            !find_takers(&self, sides, first))
+            continue;
+        if (!*taken) *taken = ARENA_ARRAY(program->arena, bool, count + 1);
+        if (!*taken) return am_fail_memory(error, count);
+        for (int32_t i = first, m = 0; i >= 0; i = self.next[i], m++) {
+            TRY(take(program, &program->instructions[i], sides[m], error));
+            (*taken)[i] = true;
+            leader[i] = i;
+            size[i] = 1;
         }
     }
     return AM_OK;

@@ -13,6 +13,7 @@
 #include <string.h>
 
 #include "base/hash.h"
+#include "propagation/accumulate.h"
 #include "propagation/lower_internal.h"
 #include "propagation/order.h"
 #include "propagation/places.h"
@@ -394,6 +395,16 @@ static void join_loops(Program *program) {
         }
 }
 
+/* Groups of sums that products take are none any more. */
+static AmStatus accumulate_products(Fuser *self, AmError *error) {
+    bool *taken;
+    TRY(program_accumulate_products(&taken, self->program, self->leader, self->size, error));
+    if (!taken) return AM_OK;
+    for (int32_t i = 0; i < self->count; i++)
+        if (taken[i]) self->form[i] = FORM_PLAIN;
+    return program_graph(&self->graph, self->program, error);
+}
+
 AmStatus program_fuse(Program *program, AmError *error) {
     int32_t count = program->instruction_count;
     Arena *arena = program->arena;
@@ -418,6 +429,7 @@ AmStatus program_fuse(Program *program, AmError *error) {
     find_levels(&self);
     TRY(raise_levels(&self, error));
     form_groups(&self);
+    TRY(accumulate_products(&self, error));
     const int32_t *order;
     TRY(program_order(&order, program, &self.graph, self.leader, error));
     mark_needed(&self, order);

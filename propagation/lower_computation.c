@@ -202,7 +202,6 @@ AmStatus program_from_computation(Program **result, Arena *arena, const IrModule
     if (arena->failed) return am_fail_memory(error, body->count);
     TRY(lower_root(&self, roles, repeats, error));
     TRY(program_absorb_transposes(program, error));
-    TRY(program_accumulate_products(program, error));
     TRY(program_fuse(program, error));
     TRY(program_plan_buffers(program, error));
     *result = program;

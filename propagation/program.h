@@ -316,10 +316,8 @@ bool program_meets(const Program *program, bool all);
 
 /* Transposes beside dots into the dots; before program_fuse(). */
 AmStatus program_absorb_transposes(Program *program, AmError *error);
-/* Sums of a product and another array into the product; after program_absorb_transposes(). */
-AmStatus program_accumulate_products(Program *program, AmError *error);
-/* Element-wise chains into fusions, steps in order. Deterministic, linear but
- * for the ordering heap. */
+/* Sums into the products that make their terms, element-wise chains into fusions, steps in order.
+ * Deterministic, linear but for the ordering heap. */
 AmStatus program_fuse(Program *program, AmError *error);
 /* Offsets for all values: parameters first, temporaries best-fit by lifetime,
  * in-place where a step's input dies there and is read element by element, or

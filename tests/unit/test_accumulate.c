@@ -66,6 +66,14 @@ static void test_what_is_taken_in(void **state) {
         {"  v = f32[3,2] dot(a, b), lhs_contracting_dims={0}, rhs_contracting_dims={0}\n"
          "  ROOT r = f32[3,2] add(v, d)\n",
          1, 2, 0, false},
+        /* Three: two sums of one group; but not beside another operator in it. */
+        {"  v = f32[3,2] dot(a, b), lhs_contracting_dims={0}, rhs_contracting_dims={0}\n"
+         "  w = f32[3,2] dot(a, b), lhs_contracting_dims={0}, rhs_contracting_dims={0}\n"
+         "  s = f32[3,2] add(d, v)\n  ROOT r = f32[3,2] add(s, w)\n",
+         2, 3, 0, false},
+        {"  v = f32[3,2] dot(a, b), lhs_contracting_dims={0}, rhs_contracting_dims={0}\n"
+         "  s = f32[3,2] add(d, v)\n  ROOT r = f32[3,2] subtract(c, s)\n",
+         0, -2, 1, false},
         /* The product is needed as it is, the sum in a fusion, the addend made in one, or everywhere the
            same. */
         {"  s = f32[3,2] add(c, d)\n  u = f32[2,3] transpose(d), dimensions={1,0}\n"
@@ -89,6 +97,23 @@ static void test_what_is_taken_in(void **state) {
         }
         check(rows[k].body, rows[k].taken, expected);
     }
+}
+
+/* What a block adds to its input, which a fusion of its own has made: n + n (n' n) of n = |a'b|. */
+static void test_residual_sums_are_taken(void **state) {
+    float n[6], q[4] = {0}, expected[6];
+    (void)state;
+    expect(n, 1, 0, false);
+    for (int i = 0; i < 6; i++) n[i] = n[i] < 0 ? -n[i] : n[i];
+    for (int i = 0; i < 6; i++)
+        for (int j = 0; j < 2; j++) q[i % 2 * 2 + j] += n[i] * n[i / 2 * 2 + j];
+    for (int i = 0; i < 6; i++)
+        expected[i] = n[i] + n[i / 2 * 2] * q[i % 2] + n[i / 2 * 2 + 1] * q[2 + i % 2];
+    check("  n = f32[3,2] abs(d)\n"
+          "  q = f32[2,2] dot(n, n), lhs_contracting_dims={0}, rhs_contracting_dims={0}\n"
+          "  m = f32[3,2] dot(n, q), lhs_contracting_dims={1}, rhs_contracting_dims={0}\n"
+          "  ROOT r = f32[3,2] add(n, m)\n",
+          1, expected);
 }
 
 /* A product of 16 bits is rounded before it is added; integers are added in fusions. */
@@ -160,6 +185,7 @@ static void test_a_carried_sum_stays_in_its_place(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_what_is_taken_in),
+        cmocka_unit_test(test_residual_sums_are_taken),
         cmocka_unit_test(test_other_types_are_left),
         cmocka_unit_test(test_a_carried_sum_stays_in_its_place),
     };
