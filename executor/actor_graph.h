@@ -25,6 +25,7 @@ typedef struct ActorEdge {
     bool is_grant;  /* from a leader to a follower: full when the leader's turn begins */
     int32_t mirror; /* the leader's edge that stands for this one of its follower; -1 */
     /* the producer's worker writes */
+    bool is_filled;           /* by the turn that is in work: actors_fill() */
     _Atomic int32_t free;     /* registers that the producer may fill */
     _Atomic int64_t produced; /* registers that were filled, initial ones included */
 } ActorEdge;

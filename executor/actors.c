@@ -191,6 +191,24 @@ static void fill(ActorWorker *worker, int32_t e) {
     send(worker, edge->consumer, (InboxMessage){.kind = INBOX_REQ, .edge = e, .count = 1});
 }
 
+void actors_fill(ActorGraph *graph, int32_t e) {
+    ActorEdge *edge = &graph->edges[e];
+    ActorWorker *worker = actor_worker(graph, edge->producer);
+    if (edge->is_filled || actor_worker(graph, edge->consumer) == worker) return;
+    edge->is_filled = true;
+    fill(worker, e);
+}
+
+/* What a turn has filled, but for what was told before its end. */
+static void fill_rest(ActorWorker *worker, const ActorState *state) {
+    ActorEdge *edges = worker->graph->edges;
+    for (int32_t k = 0; k < state->out_count; k++) {
+        ActorEdge *edge = &edges[state->out_edges[k]];
+        if (!edge->is_grant && !edge->is_filled) fill(worker, state->out_edges[k]);
+        edge->is_filled = false;
+    }
+}
+
 /* What it has read goes back to its producer, once no further turn reads it. */
 static void give_back(ActorWorker *worker, int32_t e) {
     ActorEdge *edge = &worker->graph->edges[e];
@@ -225,8 +243,7 @@ static AmStatus fire(ActorWorker *worker, int32_t a, AmError *error) {
     for (int32_t k = 0; k < state->out_count; k++)
         if (graph->edges[state->out_edges[k]].is_grant) fill(worker, state->out_edges[k]);
     TRY(act(graph, a, error));
-    for (int32_t k = 0; k < state->out_count; k++)
-        if (!graph->edges[state->out_edges[k]].is_grant) fill(worker, state->out_edges[k]);
+    fill_rest(worker, state);
     for (int32_t k = 0; k < state->in_count; k++) give_back(worker, state->in_edges[k]);
     ACTOR_SET(state->turn, ACTOR_GET(state->turn) + 1);
     worker->unfinished -= ACTOR_GET(state->turn) == state->end_turn;

@@ -108,6 +108,11 @@ int32_t actors_quota(const ActorGraph *graph, int32_t edge);
 int32_t actors_out_register(const ActorGraph *graph, int32_t edge);
 int32_t actors_in_register(const ActorGraph *graph, int32_t edge, int32_t k);
 
+/* Inside act(): what this turn fills on the edge is full already, so that its consumer may begin beside the
+ * rest of the turn; once a turn, and no register of the edge is asked for after it. Nothing happens where the
+ * consumer has the same worker. */
+void actors_fill(ActorGraph *graph, int32_t edge);
+
 /* Runs a worker in the calling thread until its actors have done their last turn. AM_ERROR_RUNTIME: an
  * actor failed, here (its own error) or elsewhere ("stopped because another actor failed"), or a stall. */
 AmStatus actors_run_worker(ActorGraph *graph, int32_t worker, AmError *error);

@@ -118,8 +118,11 @@ void *channel_put(Channel *channel, int64_t turn) {
     return slot_of(channel, turn);
 }
 
+/* The receiver need not wait for what else the sender's turn does. */
 AmStatus channel_put_end(Channel *channel, int64_t turn, AmError *error) {
-    return channel_is_remote(channel) ? channel->set->remote->put_end(channel, turn, error) : AM_OK;
+    if (channel_is_remote(channel)) return channel->set->remote->put_end(channel, turn, error);
+    if (channel->edge >= 0) actors_fill(channel->set->graph, channel->edge);
+    return AM_OK;
 }
 
 const void *channel_get(Channel *channel, int64_t turn) {

@@ -62,6 +62,7 @@ static AmStatus act(void *user, int64_t turn, AmError *error) {
             if (atomic_fetch_add(&edge->live, 1) >= edge->quota)
                 return am_fail(error, AM_ERROR_INTERNAL, "", "more registers than the quota");
             edge->registers[actors_out_register(graph->graph, edge->edge)] = turn;
+            if (random_below(&actor->random, 2) == 0) actors_fill(graph->graph, edge->edge);
         }
     }
     delay(actor);
