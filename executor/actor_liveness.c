@@ -15,6 +15,8 @@
  * that has not been used. Its leader fired, so all that it waited for had fired before, on leaders, and
  * by older grants, which are all used, on followers too. So nothing holds its follower up, and it stands
  * first in its worker's row. That condition is made true here, by edges to and from the leader ("mirrors").
+ * Where req goes out within a turn (actors_fill()) "fired" is "began": a turn that has begun waits for none
+ * but its leader's and that one's other followers, whose grants are as old.
  */
 #include <string.h>
 
