@@ -34,6 +34,7 @@ typedef struct DifferentWork {
     OperatorWork work;
     double seconds; /* where that is not run */
     double sum_bytes;
+    bool is_after; /* the turns */
 } DifferentWork;
 
 /* Groups that are alike. */
@@ -117,11 +118,13 @@ typedef struct Bounding {
 
 static int32_t find_work(Bounding *self, const BoundItem *item) {
     double seconds = item->work.is_run ? 0 : item->seconds;
+    bool is_after = item->order == BOUND_AFTER;
     for (int32_t k = 0; k < self->work_count; k++)
-        if (self->works[k].seconds == seconds && self->works[k].sum_bytes == item->sum_bytes &&
+        if (self->works[k].seconds == seconds && self->works[k].is_after == is_after &&
+            self->works[k].sum_bytes == item->sum_bytes &&
             operator_work_equals(&self->works[k].work, &item->work))
             return k;
-    self->works[self->work_count] = (DifferentWork){item->work, seconds, item->sum_bytes};
+    self->works[self->work_count] = (DifferentWork){item->work, seconds, item->sum_bytes, is_after};
     return self->work_count++;
 }
 
@@ -270,11 +273,13 @@ static void list_widths(Bounding *self) {
 }
 
 static const PathMixes *mixes_of(ScheduleKind schedule) {
-    static const PathMixes alternating = {5,
+    static const PathMixes alternating = {7,
                                           {{.share = {[PATH_LAST] = 1}},
                                            {.share = {[PATH_TURNS] = 1}},
+                                           {.share = {[PATH_STAYS] = 1}},
                                            {.share = {[PATH_LAST] = 0.5, [PATH_TURNS] = 0.5}},
                                            {.share = {[PATH_TURNS] = 0.5, [PATH_WORK] = 0.5}},
+                                           {.share = {[PATH_STAYS] = 0.5, [PATH_WORK] = 0.5}},
                                            {.share = {[PATH_WORK] = 1}}}};
     static const PathMixes zero_bubble = {
         7,
@@ -329,7 +334,7 @@ static void fill_class(Turn *self, int32_t c, int32_t w, const double *of_works)
 /* Seconds of a device's part of one turn. A sum over the batch is read and written in every turn, wherever it
  * is added up. */
 static double part_seconds(const Turn *self, const DifferentWork *whole, int32_t devices) {
-    double parts = (double)devices * self->micro_batches;
+    double parts = (double)devices * (whole->is_after ? 1 : self->micro_batches);
     OperatorWork part = whole->work;
     if (!part.is_run) return whole->seconds / parts;
     part.flops /= parts;
@@ -499,7 +504,7 @@ static double class_pays(const Case *self, int32_t c, int32_t s, int32_t w, doub
             double all = counts->once[pass][order] + (is_passed ? self->above[s][pass] : 0) +
                          weight * counts->more[pass][order];
             pays += all * seconds->of[pass][order];
-            if (order != BOUND_SPINE)
+            if (order != BOUND_SPINE && order != BOUND_AFTER)
                 *lost += (all - weight * counts->across[pass][order]) * seconds->of[pass][order];
         }
     return pays;
@@ -546,7 +551,7 @@ static double window_pays(const Case *self, const Windows *windows, const Window
 /* Weights by which groups pay as much as the widths that add up to all devices allow. */
 static void set_balanced_weights(Case *self) {
     const Turn *turn = self->turn;
-    const double every[PATH_PASSES][BOUND_ORDERS] = {{1, 1, 1, 1}, {1, 1, 1, 1}};
+    const double every[PATH_PASSES][BOUND_ORDERS] = {{1, 1, 1, 1, 1}, {1, 1, 1, 1, 1}};
     double low = 0, high = 1;
     for (int32_t k = 0; k < self->stages; k++) self->counts[k] = mixed_counts(self, k);
     for (int32_t w = 0; w < turn->of->width_count; w++)
@@ -691,7 +696,7 @@ static AmStatus bound_numbers(double *seconds, Bounding *self, AmError *error) {
         least = fmin(least, turns[k].least);
         of_one_stage = fmin(of_one_stage, turns[k].of_one_stage);
     }
-    if (of_one_stage < least)
+    if (of_one_stage < least && !stop_wanted(&self->space->stop))
         TRY(plan_bound_one_stage(&communicating, self->whole, self->cluster, least, error));
     *seconds = fmin(least, fmax(of_one_stage, communicating));
     return AM_OK;

@@ -29,6 +29,7 @@ typedef struct Finder {
     int32_t *place;
     double *longest;
     int32_t *best, *after, *until;
+    bool *follows;    /* something of the backward pass's turns */
     int32_t *ordered; /* the last place at or before it in the module's order, or -1 */
 } Finder;
 
@@ -45,9 +46,14 @@ static bool is_backward(const Finder *self, int32_t i) {
     return self->roles->phases[i] == IR_PHASE_BACKWARD;
 }
 
+/* The module itself makes it again: in turns of the backward pass, where nothing of that is waited for. */
+static bool is_recomputed(const Finder *self, int32_t i) {
+    return self->roles->phases[i] == IR_PHASE_RECOMPUTED;
+}
+
 static bool is_in_turns(const Finder *self, int32_t i) {
-    IrPhase phase = self->roles->phases[i];
-    return self->choices->live[i] && (phase == IR_PHASE_FORWARD || phase == IR_PHASE_BACKWARD);
+    bool is_forward = self->roles->phases[i] == IR_PHASE_FORWARD;
+    return self->choices->live[i] && (is_forward || is_backward(self, i) || is_recomputed(self, i));
 }
 
 /* Whether it is split over the examples. */
@@ -120,7 +126,8 @@ static AmStatus find_groups(Finder *self, AmError *error) {
     self->group_of = ARENA_ARRAY(self->arena, int32_t, parameters + 1);
     if (self->arena->failed) return am_fail_memory(error, parameters);
     for (int32_t i = 0; i < count; i++) {
-        if (!is_product(self, i) || !self->choices->live[i] || is_backward(self, i)) continue;
+        bool is_again = is_backward(self, i) || is_recomputed(self, i);
+        if (!is_product(self, i) || !self->choices->live[i] || is_again) continue;
         for (int32_t k = 0; k < operand_count(self, i); k++) {
             int32_t weight = weight_read(self, i, k);
             if (weight >= 0) readers[weight]++;
@@ -180,22 +187,41 @@ static void place_item(const Finder *self, BoundItem *item, int32_t i) {
     }
 }
 
+/* Of weights, and waits for gradients. */
+static bool is_update(const Finder *self, int32_t i) {
+    return self->choices->live[i] && self->follows[i] && self->roles->phases[i] == IR_PHASE_OPTIMIZER;
+}
+
+static void find_following(Finder *self) {
+    for (int32_t i = 0; i < self->context->rules->entry_count; i++) {
+        self->follows[i] = is_in_turns(self, i) && is_backward(self, i) && has_batch(self, i);
+        for (int32_t k = 0; k < operand_count(self, i) && !self->follows[i]; k++)
+            self->follows[i] = self->follows[operand_of(self, i, k)];
+    }
+}
+
 static void add_item(Finder *self, const AdditiveNode *node) {
     BoundWork *work = self->work;
     int32_t i = node->instruction;
     bool is_sum = false;
     IrOpcode opcode = instruction_at(self, i)->opcode;
-    if (!node->seconds || !is_in_turns(self, i) || !has_batch(self, i)) return;
+    bool is_after = is_update(self, i);
+    if (!node->seconds || !(is_after || (is_in_turns(self, i) && has_batch(self, i)))) return;
     ARENA_RESERVE(self->arena, work->items, work->item_count, work->item_capacity);
     if (self->arena->failed) return;
     BoundItem *item = &work->items[work->item_count++];
     *item = (BoundItem){.group = -1,
-                        .is_backward = is_backward(self, i),
+                        .is_backward = is_after || is_recomputed(self, i) || is_backward(self, i),
                         .seconds = least_label(node),
                         .first = -1,
                         .end = -1};
     if (i >= self->context->rules->entry_count) return;
-    place_item(self, item, i);
+    if (is_after) {
+        item->order = BOUND_AFTER;
+        if (self->weight[i] >= 0) item->group = self->group_of[self->weight[i]];
+        return;
+    }
+    if (!is_recomputed(self, i)) place_item(self, item, i);
     if (!is_product(self, i) && opcode != IR_REDUCE) return;
     if (!item->is_backward && self->ordered[i] >= 0) {
         item->first = self->ordered[i];
@@ -206,15 +232,15 @@ static void add_item(Finder *self, const AdditiveNode *node) {
     item->work.flops = product_flops(self, i);
     item->work.type = instruction_at(self, instruction_at(self, i)->operands[0])->shape.type;
     item->work.unit = opcode == IR_DOT ? OPERATOR_DOT : OPERATOR_CONVOLUTION;
-    item->group = find_group(self, i, &is_sum);
+    if (!is_recomputed(self, i)) item->group = find_group(self, i, &is_sum);
     if (is_sum) item->sum_bytes = (double)ir_shape_bytes(&instruction_at(self, i)->shape);
 }
 
 /* ---- spines ---- */
 
 static bool is_on_path(const Finder *self, int32_t i, bool backward) {
-    return is_product(self, i) && is_in_turns(self, i) && is_backward(self, i) == backward &&
-           has_batch(self, i);
+    return is_product(self, i) && is_in_turns(self, i) && !is_recomputed(self, i) &&
+           is_backward(self, i) == backward && has_batch(self, i);
 }
 
 /* The places of the products of the longest path of a pass; returns their number. */
@@ -262,14 +288,17 @@ static void find_until(Finder *self) {
 }
 
 static void find_pass(Finder *self, const AdditiveModel *model, bool backward) {
-    for (int32_t n = 0; n < model->node_count; n++)
-        if (!model->nodes[n].is_tensor && is_backward(self, model->nodes[n].instruction) == backward)
-            add_item(self, &model->nodes[n]);
+    for (int32_t n = 0; n < model->node_count; n++) {
+        int32_t i = model->nodes[n].instruction;
+        bool is_behind = is_backward(self, i) || is_recomputed(self, i) || is_update(self, i);
+        if (!model->nodes[n].is_tensor && is_behind == backward) add_item(self, &model->nodes[n]);
+    }
 }
 
 /* The forward pass's spine ends where the backward pass's begins: with what its first product waits for. */
 static void find_items(Finder *self, const AdditiveModel *model) {
     int32_t *spine_count = self->work->spine_count, first = -1;
+    find_following(self);
     spine_count[1] = find_spine(self, true);
     for (int32_t i = 0; i < self->context->rules->entry_count; i++)
         if (self->place[i] == 0) first = i;
@@ -326,7 +355,7 @@ static void find_item_borders(BoundItem *item, const int32_t *of_groups, const i
     /* Others may be on any stage before that of what they wait for. */
     bool is_located = item->group >= 0 && of_groups[2 * item->group] >= 0;
     if (item->order == BOUND_BEHIND && !is_located) item->order = BOUND_ANYWHERE;
-    if (item->order == BOUND_ANYWHERE) return;
+    if (item->order == BOUND_ANYWHERE || item->order == BOUND_AFTER) return;
     int32_t first = item->is_backward ? of_backward[2 * item->until] : item->after;
     int32_t end = item->is_backward ? of_backward[2 * item->after + 1] : item->until;
     if (item->first < 0 || first < item->first) item->first = first;
@@ -372,6 +401,7 @@ AmStatus bound_work_find(BoundWork *work, bool *known, Arena *arena, const PlanC
                    .best = ARENA_ARRAY(arena, int32_t, count + 1),
                    .after = ARENA_ARRAY(arena, int32_t, count + 1),
                    .until = ARENA_ARRAY(arena, int32_t, count + 1),
+                   .follows = ARENA_ARRAY(arena, bool, count + 1),
                    .ordered = ARENA_ARRAY(arena, int32_t, count + 1)};
     if (arena->failed) return am_fail_memory(error, count);
     for (int32_t i = 0; i < count; i++) self.parameter_of[i] = -1;

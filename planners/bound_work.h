@@ -2,7 +2,8 @@
  *
  * An item is a product, a reduction, or what element-wise operators move. Items of one group are on one stage
  * in every pipeline: a weight's forward product and those that give its gradient and its input's (method,
- * section 4). Items without the batch are left out: they need not be done in every turn.
+ * section 4), and its update. Other items without the batch are left out: they need not be done in every
+ * turn.
  *
  * Items of one pass are ordered by its spine, the longest path of products: an item lies between the last
  * product of the spine that it waits for and the first that waits for it. So a stage that has a part of the
@@ -27,6 +28,8 @@ typedef enum BoundOrder {
     BOUND_BETWEEN, /* two products of its pass's spine that are not far from one another */
     BOUND_BEHIND,  /* one, and nothing on the spine waits for it: what gives the gradient of a group's weight
                     */
+    BOUND_AFTER, /* once in a step, not before the stage's turns have ended or in these: the weights' updates
+                  */
     BOUND_ORDERS
 } BoundOrder;
 

@@ -14,7 +14,7 @@ static void set_backward(PathCounts *counts, double between, double behind, doub
 }
 
 static void set_forward(PathCounts *counts, double turns) {
-    for (int32_t order = 0; order < BOUND_ORDERS; order++)
+    for (int32_t order = 0; order < BOUND_AFTER; order++)
         counts->more[PATH_FORWARD][order] = counts->across[PATH_FORWARD][order] = turns;
 }
 
@@ -25,6 +25,7 @@ PathCounts path_counts(PathKind kind, int32_t stages, int32_t micro_batches, int
     if (kind == PATH_WORK) {
         set_forward(&counts, turns);
         set_backward(&counts, turns, turns, turns, turns);
+        counts.more[PATH_BACKWARD][BOUND_AFTER] = 1;
         return counts;
     }
     counts.once[PATH_FORWARD][BOUND_SPINE] = counts.once[PATH_FORWARD][BOUND_BETWEEN] = 1;
@@ -32,6 +33,7 @@ PathCounts path_counts(PathKind kind, int32_t stages, int32_t micro_batches, int
     if (kind == PATH_STAYS) {
         counts.above[PATH_BACKWARD] = 1;
         set_backward(&counts, turns, turns, turns - 1, turns - 1);
+        counts.more[PATH_BACKWARD][BOUND_AFTER] = 1;
         return counts;
     }
     counts.once[PATH_BACKWARD][BOUND_SPINE] = counts.once[PATH_BACKWARD][BOUND_BETWEEN] = 1;

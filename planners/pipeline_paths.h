@@ -5,13 +5,14 @@
  * the backward pass, W the rest of it. In the order of turns of propagation/pipeline_schedule.h, with
  * a = min(M, S - s) turns of F before the first B:
  *
- *   PATH_WORK      all turns of s                                          any schedule
+ *   PATH_WORK      all turns of s, and what comes after                    any schedule
  *   PATH_TURNS     sum F, B of the stages after s, then on s its other M - a F and M B, B of the stages
  *                  before s                                                1f1b, gpipe
  *   PATH_LAST      sum F, B of the stages after s, M - a turns F and B on s up to its last F; that
  * micro-batch through all stages after s and back, and down           1f1b, gpipe PATH_WEIGHTS   as
  * PATH_TURNS, where W may be min(M, s + 1) turns behind B   1f1b, gpipe, zb_h1 PATH_STAYS     sum F, B of the
- * stages after s, M - a F, M B and M W on s    1f1b, gpipe, zb_h1
+ * stages after s, M - a F, M B and M W on s, and what comes after
+ *                                                                          1f1b, gpipe, zb_h1
  *
  * Where M <= a PATH_LAST is PATH_TURNS. GPipe has no place for a last micro-batch that comes back before
  * others, but its step is at least the mean of its paths that stay on v for all turns, of each pass, by

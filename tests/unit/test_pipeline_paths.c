@@ -77,7 +77,10 @@ static double run(const Pipeline *self) {
                 end = fmax(end, now[s]);
             }
     }
-    for (int32_t s = 0; s < stages; s++) assert_int_equal(done[s], count);
+    for (int32_t s = 0; s < stages; s++) {
+        assert_int_equal(done[s], count);
+        end = fmax(end, now[s] + self->stages[s].of[PATH_BACKWARD][BOUND_AFTER]);
+    }
     arena_free(&arena);
     return end;
 }
@@ -165,7 +168,7 @@ static void test_equal_stages_are_met(void **state) {
 
 /* ---- work in pipelines ---- */
 
-enum { MOST_SPINE = 14, MOST_ITEMS = 96, DEVICES = 8 };
+enum { MOST_SPINE = 14, MOST_ITEMS = 128, DEVICES = 8 };
 
 /* Where the products of the spines are. */
 typedef struct Cuts {
@@ -204,6 +207,7 @@ static void make_work(BoundWork *work, BoundItem *items, Random *rng) {
         add_item(work, rng, false, BOUND_SPINE, p, p)->group = group;
         add_item(work, rng, true, BOUND_SPINE, t, t)->group = group;
         if (!is_group) continue;
+        add_item(work, rng, true, BOUND_AFTER, -1, -1)->group = group;
         BoundItem *sum = add_item(work, rng, true, BOUND_BEHIND, t, t + 1);
         sum->group = group;
         if (sum->work.is_run) sum->sum_bytes = sum->work.bytes * random_uniform(rng);
@@ -214,7 +218,8 @@ static void make_work(BoundWork *work, BoundItem *items, Random *rng) {
         if (left > 0 && random_below(rng, 4) > 0)
             add_item(work, rng, is_backward, BOUND_BETWEEN, after,
                      after + 1 + (int32_t)random_below(rng, left));
-        else add_item(work, rng, is_backward, BOUND_ANYWHERE, -1, -1);
+        else if (random_below(rng, 2) == 0) add_item(work, rng, is_backward, BOUND_ANYWHERE, -1, -1);
+        else add_item(work, rng, true, BOUND_AFTER, -1, -1);
     }
     assert_int_equal(bound_work_find_borders(work, NULL), AM_OK);
 }
@@ -257,7 +262,7 @@ static bool make_cuts(Cuts *cuts, const BoundWork *work, int32_t stages, Random 
 }
 
 static double part_of(const BoundItem *item, const ClusterDeviceType *type, int32_t turns, int32_t devices) {
-    double parts = (double)turns * devices;
+    double parts = (double)(item->order == BOUND_AFTER ? 1 : turns) * devices;
     OperatorWork part = item->work;
     if (!part.is_run) return item->seconds / parts;
     part.flops /= parts;
@@ -270,7 +275,9 @@ static int32_t place(const BoundItem *item, const Cuts *cuts, const int32_t *of_
                      Random *rng, BoundOrder *order) {
     const int32_t *at = item->is_backward ? cuts->backward : cuts->forward;
     *order = item->order;
-    if (item->order == BOUND_ANYWHERE) return (int32_t)random_below(rng, stages);
+    bool is_free = item->order == BOUND_ANYWHERE || (item->order == BOUND_AFTER && item->group < 0);
+    if (is_free) return (int32_t)random_below(rng, stages);
+    if (item->order == BOUND_AFTER) return of_groups[item->group];
     if (item->order == BOUND_SPINE) return at[item->after];
     int32_t one = at[item->after], other = at[item->until];
     if (one != other) *order = BOUND_ANYWHERE; /* across a border */
