@@ -9,22 +9,12 @@
  *
  * Skipped (77) where there is no glpsol.
  */
-#include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
-#include <unistd.h>
+#include "glpk_case.h"
 
 #include "planners/decisions_exact.h"
 #include "planners/decisions_planted.h"
 
-enum { SKIPPED = 77, INSTANCES = 20, TAKEN = 8, MOST_NODES = 1000000 };
+enum { INSTANCES = 20, TAKEN = 8, MOST_NODES = 1000000 };
 
 /* The first decisions of a planted problem, the edges among them, and the same part of the memory. */
 static Decisions small_problem(Arena *arena, uint64_t seed) {
@@ -41,7 +31,8 @@ static Decisions small_problem(Arena *arena, uint64_t seed) {
     return decisions;
 }
 
-static void write_program(FILE *file, const Decisions *decisions) {
+static void write_program(FILE *file, const void *problem) {
+    const Decisions *decisions = problem;
     fprintf(file, "Minimize\n total:");
     for (int32_t i = 0; i < decisions->count; i++)
         for (int32_t k = 0; k < decisions->strategies[i]; k++)
@@ -76,44 +67,16 @@ static void write_program(FILE *file, const Decisions *decisions) {
     fprintf(file, "End\n");
 }
 
-/* The optimum in the file that glpsol writes: "s mip ROWS COLUMNS o OBJECTIVE". */
-static double read_optimum(const char *path) {
-    char line[256], proven = 0;
-    double optimum = NAN;
-    FILE *file = fopen(path, "r");
-    assert_non_null(file);
-    while (fgets(line, sizeof line, file))
-        if (sscanf(line, "s mip %*d %*d %c %lf", &proven, &optimum) == 2) break;
-    fclose(file);
-    assert_int_equal(proven, 'o');
-    return optimum;
-}
-
-static double solve_by_glpk(const Decisions *decisions, const char *folder) {
-    char program[128], solution[128], command[512];
-    snprintf(program, sizeof program, "%s/program.lp", folder);
-    snprintf(solution, sizeof solution, "%s/solution", folder);
-    FILE *file = fopen(program, "w");
-    assert_non_null(file);
-    write_program(file, decisions);
-    assert_int_equal(fclose(file), 0);
-    snprintf(command, sizeof command, "glpsol --lp %s -w %s >%s/log", program, solution, folder);
-    assert_int_equal(system(command), 0);
-    return read_optimum(solution);
-}
-
 static void exact_is_what_glpk_finds(void **state) {
     (void)state;
-    char folder[] = "/tmp/automap-glpk-XXXXXX", command[64];
     int32_t constrained = 0;
-    assert_non_null(mkdtemp(folder));
     for (uint64_t seed = 1; seed <= INSTANCES; seed++) {
         Arena arena = {0};
         Decisions decisions = small_problem(&arena, seed);
         DecisionPlan plan;
         double seconds, unlimited;
         assert_int_equal(decisions_exact(&plan, &seconds, &decisions, MOST_NODES, NULL), AM_OK);
-        double optimum = solve_by_glpk(&decisions, folder);
+        double optimum = glpk_solve(write_program, &decisions);
         if (fabs(optimum / seconds - 1) > 1e-9)
             fail_msg("seed %d: %.12g, GLPK %.12g", (int)seed, seconds, optimum);
         decisions.memory = 1e9; /* more than all bytes */
@@ -122,15 +85,10 @@ static void exact_is_what_glpk_finds(void **state) {
         arena_free(&arena);
     }
     assert_true(constrained > INSTANCES / 2); /* the memory is what makes them hard */
-    snprintf(command, sizeof command, "rm -r %s", folder);
-    assert_int_equal(system(command), 0);
 }
 
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(exact_is_what_glpk_finds)};
-    if (system("glpsol --version >/dev/null 2>&1") != 0) {
-        puts("skipped: there is no glpsol (Debian: glpk-utils)");
-        return SKIPPED;
-    }
+    if (!glpk_is_there()) return GLPK_SKIPPED;
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

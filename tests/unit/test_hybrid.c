@@ -1,6 +1,6 @@
 /* Hybrid plans: never slower than even pipelines, the same whatever is asked twice, and each figure is that
  * of the plan simulated by itself. */
-#include "model_case.h"
+#include "cluster_case.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -13,25 +13,7 @@
 #define FRACTION        0.9
 #define SHORT_OF_MEMORY 3e-4
 
-typedef struct Fixture {
-    Arena arena;
-    PlanContext *context;
-    Cluster *cluster;
-} Fixture;
-
-static void open_case(Fixture *self, const char *model, const char *cluster) {
-    AmError error = {0};
-    *self = (Fixture){.context = read_model(model)};
-    assert_int_equal(cluster_read(&self->cluster, &self->arena, cluster, &error), AM_OK);
-}
-
-static void close_case(Fixture *self) {
-    cluster_free(self->cluster);
-    plan_context_free(self->context);
-    arena_free(&self->arena);
-}
-
-static const Plan *search_turns(Fixture *self, PlanSpace space, double fraction, int32_t micro_batches) {
+static const Plan *search_turns(ClusterCase *self, PlanSpace space, double fraction, int32_t micro_batches) {
     const SearchOptions options = {.space = space,
                                    .searcher = space == SPACE_HYBRID ? SEARCHER_DQN : SEARCHER_EXPERT,
                                    .expert = EXPERT_EVEN_PIPELINE,
@@ -45,13 +27,13 @@ static const Plan *search_turns(Fixture *self, PlanSpace space, double fraction,
     return found.plan;
 }
 
-static const Plan *search_space(Fixture *self, PlanSpace space, double fraction) {
+static const Plan *search_space(ClusterCase *self, PlanSpace space, double fraction) {
     return search_turns(self, space, fraction, 0);
 }
 
 static void test_no_slower_than_even(void **state) {
     (void)state;
-    Fixture self;
+    ClusterCase self;
     open_case(&self, "bert_tiny", "whale-pp");
     const Plan *plan = search_space(&self, SPACE_HYBRID, FRACTION);
     const Plan *even = search_space(&self, SPACE_PIPELINE, FRACTION);
@@ -84,7 +66,7 @@ static void test_simulates_even(void **state) {
     (void)state;
     static const char *const models[] = {"bert_tiny", "gpt2_tiny"};
     for (size_t k = 0; k < sizeof models / sizeof *models; k++) {
-        Fixture self;
+        ClusterCase self;
         SearchResult found;
         AmError error = {0};
         open_case(&self, models[k], "whale-pp");
@@ -105,7 +87,7 @@ static void test_simulates_even(void **state) {
 
 static void test_repeats(void **state) {
     (void)state;
-    Fixture self;
+    ClusterCase self;
     open_case(&self, "gpt2_tiny", "host:4");
     const Plan *first = search_space(&self, SPACE_HYBRID, FRACTION);
     const Plan *second = search_space(&self, SPACE_HYBRID, FRACTION);
@@ -120,7 +102,7 @@ static void test_repeats(void **state) {
 /* Nothing fits into next to no memory. */
 static void test_infeasible(void **state) {
     (void)state;
-    Fixture self;
+    ClusterCase self;
     SearchResult found;
     AmError error = {0};
     const SearchOptions options = {.space = SPACE_HYBRID, .memory_fraction = 1e-6};
@@ -135,7 +117,7 @@ static void test_infeasible(void **state) {
 /* Stopped from the start, a search that is given a pipeline has that one, and without one says so. */
 static void test_given(void **state) {
     (void)state;
-    Fixture self;
+    ClusterCase self;
     SearchResult found;
     AmError error = {0};
     volatile sig_atomic_t interrupted = 1;
@@ -156,7 +138,7 @@ static void test_given(void **state) {
 /* In memory that no plan of one turn fits into which keeps all activations. */
 static void test_recomputes(void **state) {
     (void)state;
-    Fixture self;
+    ClusterCase self;
     int32_t ranges = 0;
     open_case(&self, "bert_tiny", "host:2");
     const Plan *plan = search_turns(&self, SPACE_HYBRID, SHORT_OF_MEMORY, 1);

@@ -1,67 +1,13 @@
 /* The dynamic program over stages: against all pipelines of up to three stages one by one, and 1F1B's
  * recursion against what is known of equal stages. */
-#include "model_case.h"
+#include "stages_case.h"
 
 #include <math.h>
 
 #include "planners/hybrid_changes.h"
-#include "planners/hybrid_model.h"
-
-#define FRACTION 0.9
-
-typedef struct Fixture {
-    Arena arena;
-    PlanContext *context;
-    Cluster *cluster;
-    LayerCosts *costs;
-    HybridModel *model;
-} Fixture;
-
-static void open_case(Fixture *self, const char *model, const char *cluster, int32_t micro_batches) {
-    const ProblemSettings of_problem = {
-        .space = SPACE_AUTO, .memory_fraction = FRACTION, .budget = {.limit = 1}};
-    const HybridSettings settings = {.memory_fraction = FRACTION, .may_shard_storage = true};
-    AmError error = {0};
-    *self = (Fixture){.context = read_model(model)};
-    assert_int_equal(cluster_read(&self->cluster, &self->arena, cluster, &error), AM_OK);
-    if (layer_costs_open(&self->costs, self->context, self->cluster, &of_problem, &error) != AM_OK ||
-        hybrid_model_open(&self->model, self->costs, &micro_batches, 1, &settings, &error) != AM_OK)
-        fail_msg("%s", error.text);
-}
-
-static void close_case(Fixture *self) {
-    hybrid_model_close(self->model);
-    layer_costs_close(self->costs);
-    cluster_free(self->cluster);
-    plan_context_free(self->context);
-    arena_free(&self->arena);
-}
-
-/* The quickest recipe for a stage, by what the program minimises. */
-static bool best_stage(const Fixture *self, int32_t micro_batches, HybridStage *stage, int32_t kept,
-                       HybridCost *best) {
-    double limit = self->model->classes[stage->place.class].limit;
-    bool found = false;
-    if (kept > micro_batches) kept = micro_batches;
-    for (int32_t k = 0; k < self->model->tensor_count; k++)
-        for (int32_t sequence = 0; sequence < 2; sequence++)
-            for (uint8_t storage = 0; storage <= 3; storage++) {
-                HybridCost cost;
-                stage->recipe = (HybridRecipe){
-                    .tensor = self->model->tensors[k], .splits_sequence = sequence == 1, .storage = storage};
-                if (storage > 0 && stage->place.width == stage->recipe.tensor) continue;
-                if (!hybrid_stage_cost(self->model, micro_batches, stage, &cost)) continue;
-                if (cost.fixed_bytes + kept * cost.turn_bytes > limit) continue;
-                double value = cost.forward + cost.backward + cost.rest / micro_batches;
-                if (found && value >= best->forward + best->backward + best->rest / micro_batches) continue;
-                *best = cost;
-                found = true;
-            }
-    return found;
-}
 
 typedef struct Enumeration {
-    const Fixture *fixture;
+    const StagesCase *fixture;
     int32_t micro_batches, stages;
     double best;
 } Enumeration;
@@ -96,7 +42,7 @@ static void enumerate(Enumeration *self, int32_t unit, int32_t device, int32_t l
 }
 
 /* What the program minimises, of one pipeline. */
-static double value_of(const Fixture *self, const HybridPipeline *pipeline) {
+static double value_of(const StagesCase *self, const HybridPipeline *pipeline) {
     double sum = 0, most = 0;
     for (int32_t s = 0; s < pipeline->stage_count; s++) {
         const HybridStage *stage = &pipeline->stages[s];
@@ -113,12 +59,12 @@ static double value_of(const Fixture *self, const HybridPipeline *pipeline) {
 }
 
 static void check_against_all(const char *name, const char *cluster, int32_t micro_batches) {
-    Fixture self;
+    StagesCase self;
     HybridPipeline found[16];
     AmError error = {0};
     int32_t count;
     double best, all = INFINITY;
-    open_case(&self, name, cluster, micro_batches);
+    open_stages(&self, name, cluster, micro_batches);
     if (hybrid_stages_find(self.model, found, 16, &count, &best, &error) != AM_OK) fail_msg("%s", error.text);
     assert_true(count > 0);
     for (int32_t k = 1; k < count; k++) assert_true(found[k].seconds >= found[k - 1].seconds);
@@ -132,7 +78,7 @@ static void check_against_all(const char *name, const char *cluster, int32_t mic
         fail_msg("%s on %s: %g found, %g is the least of all", name, cluster, best, all);
     for (int32_t k = 0; k < count; k++)
         if (found[k].stage_count <= 3) assert_true(value_of(&self, &found[k]) >= all * (1 - 1e-5));
-    close_case(&self);
+    close_stages(&self);
 }
 
 static void test_against_all(void **state) {
@@ -158,10 +104,10 @@ static void test_equal_stages(void **state) {
 /* Tables hold what the module needs: a stage of all units has all weights. */
 static void test_tables(void **state) {
     (void)state;
-    Fixture self;
+    StagesCase self;
     HybridStage stage = {.recipe = {.tensor = 1}};
     HybridCost one, two;
-    open_case(&self, "gpt2_tiny", "host:2", 1);
+    open_stages(&self, "gpt2_tiny", "host:2", 1);
     stage.end_unit = self.costs->unit_count;
     assert_true(hybrid_model_place(self.model, 0, 2, &stage.place));
     assert_true(hybrid_stage_cost(self.model, 1, &stage, &one));
@@ -173,16 +119,16 @@ static void test_tables(void **state) {
     assert_true(hybrid_stage_cost(self.model, 1, &stage, &one));
     assert_true(fabs(one.backward - two.backward - two.forward) < 1e-9);
     assert_true(one.turn_bytes < 0.5 * two.turn_bytes);
-    close_case(&self);
+    close_stages(&self);
 }
 
 /* Parts of chunks are in order, have the whole model, and begin where little crosses. */
 static void test_chunks(void **state) {
     (void)state;
-    Fixture self;
+    StagesCase self;
     HybridPipeline pipeline = {.micro_batches = 4, .stage_count = 2};
     HybridChunks chunks;
-    open_case(&self, "bert_tiny", "host:2", 4);
+    open_stages(&self, "bert_tiny", "host:2", 4);
     int32_t units = self.costs->unit_count;
     for (int32_t s = 0; s < 2; s++) {
         HybridStage *stage = &pipeline.stages[s];
@@ -198,7 +144,7 @@ static void test_chunks(void **state) {
         assert_true(self.costs->is_checkpoint[chunks.units[p]]);
     }
     assert_false(hybrid_chunks_find(&chunks, self.model, &pipeline, units));
-    close_case(&self);
+    close_stages(&self);
 }
 
 int main(void) {

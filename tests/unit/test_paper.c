@@ -9,15 +9,6 @@
 #include "planners/paper_search.h"
 #include "sample.h"
 
-static PlanContext *read_packed(const char *name) {
-    PlanContext *context;
-    AmError error = {0};
-    char path[512];
-    snprintf(path, sizeof path, SOURCE_DIR "/datasets/models/%s/model.hlo.pb.zst", name);
-    if (plan_context_read(&context, path, NULL, &error) != AM_OK) fail_msg("%s", error.text);
-    return context;
-}
-
 static PaperPartition *partition_of(Arena *arena, const PlanContext *context, int32_t size,
                                     StrictRoots roots) {
     PaperPartition *partition;
@@ -61,7 +52,7 @@ static void test_published_counts(void **state) {
     } cases[] = {{"vgg19", 38, 89, 5}, {"t5_paper_6", 187, 286, 111}, {"t5_paper_24_3b", 728, 1116, 432}};
     for (int32_t k = 0; k < sample_of(3, 2); k++) {
         Arena arena = {0};
-        PlanContext *context = read_packed(cases[k].model);
+        PlanContext *context = read_model(cases[k].model);
         SearchResult result = search_zoo(&arena, context, SPACE_OPERATOR, 1);
         const PaperReport *report = result.paper;
         assert_int_equal(report->learning.end, PAPER_SETTLED);
@@ -87,7 +78,7 @@ static void test_vgg_head(void **state) {
         {"['predictions']['bias']", 0}, {"['predictions']['kernel']", 1},
     };
     Arena arena = {0};
-    PlanContext *context = read_packed("vgg19");
+    PlanContext *context = read_model("vgg19");
     const PaperReport *report = search_zoo(&arena, context, SPACE_OPERATOR, 7).paper;
     assert_int_equal(report->partitioned, 5);
     for (int32_t k = 0; k < 5; k++) {
@@ -108,7 +99,7 @@ static void test_data_parallelism(void **state) {
     } cases[] = {{"vgg19", 2}, {"t5_paper_6", 3}};
     for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
         Arena arena = {0};
-        PlanContext *context = read_packed(cases[k].model);
+        PlanContext *context = read_model(cases[k].model);
         const PaperReport *report = search_zoo(&arena, context, SPACE_DATA, 1).paper;
         assert_int_equal(report->partitioned, cases[k].inputs);
         for (int32_t m = 0; m < report->partitioned; m++)
@@ -123,7 +114,7 @@ static void test_data_parallelism(void **state) {
 static void test_same_seed(void **state) {
     (void)state;
     Arena arena = {0};
-    PlanContext *context = read_packed("vgg19");
+    PlanContext *context = read_model("vgg19");
     const PaperReport *first = search_zoo(&arena, context, SPACE_DATA, 5).paper;
     const PaperReport *again = search_zoo(&arena, context, SPACE_DATA, 5).paper;
     const PaperReport *other = search_zoo(&arena, context, SPACE_DATA, 6).paper;

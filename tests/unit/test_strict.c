@@ -1,24 +1,11 @@
 /* Strict mode: the published counts, and the rules behind them one by one. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <string.h>
+#include "model_case.h"
 
-#include <cmocka.h>
+#include <stdint.h>
+#include <string.h>
 
 #include "propagation/propagate.h"
 #include "propagation/strict.h"
-
-static PlanContext *read_model(const char *name) {
-    PlanContext *context;
-    AmError error = {0};
-    char path[512];
-    snprintf(path, sizeof path, SOURCE_DIR "/datasets/models/%s", name);
-    if (plan_context_read(&context, path, NULL, &error) != AM_OK) fail_msg("%s", error.text);
-    return context;
-}
 
 static const char *path_of(const PlanContext *context, LinkageMember member) {
     return context->roles->parameters[member.parameter].path;
@@ -30,10 +17,10 @@ static void test_published_counts(void **state) {
     static const struct {
         const char *model;
         int32_t dimensions, groups, partitioned;
-    } cases[] = {{"t5_paper_6/model.hlo.pb.zst", 286, 33, 111},
-                 {"t5_paper_24_3b/model.hlo.pb.zst", 1116, 120, 432},
-                 {"t5_paper_24_11b/model.hlo.pb.zst", 1114, 120, 432},
-                 {"vgg19/model.hlo.pb.zst", 89, 3, 5}};
+    } cases[] = {{"t5_paper_6", 286, 33, 111},
+                 {"t5_paper_24_3b", 1116, 120, 432},
+                 {"t5_paper_24_11b", 1114, 120, 432},
+                 {"vgg19", 89, 3, 5}};
     for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
         PlanContext *context = read_model(cases[k].model);
         Arena arena = {0};
@@ -52,7 +39,7 @@ static void test_published_counts(void **state) {
 /* Which axis sizes fit: heads are what an attention's width can be cut into. */
 static void test_axis_sizes(void **state) {
     (void)state;
-    PlanContext *context = read_model("t5_paper_6/model.hlo.pb.zst");
+    PlanContext *context = read_model("t5_paper_6");
     static const int32_t sizes[] = {2, 4, 16, 24, 32}, partitioned[] = {111, 111, 39, 0, 39};
     for (size_t k = 0; k < sizeof sizes / sizeof *sizes; k++) {
         Arena arena = {0};
@@ -76,7 +63,7 @@ static bool has_member(const PlanContext *context, const LinkageGroup *group, co
 
 static void test_vgg_groups(void **state) {
     (void)state;
-    PlanContext *context = read_model("vgg19/model.hlo.pb.zst");
+    PlanContext *context = read_model("vgg19");
     Arena arena = {0};
     AmError error = {0};
     LinkageGroups *groups;
@@ -119,10 +106,7 @@ static void test_data_parallelism(void **state) {
     static const struct {
         const char *model;
         int32_t inputs;
-    } cases[] = {{"t5_paper_6/model.hlo.pb.zst", 3},
-                 {"vgg19/model.hlo.pb.zst", 2},
-                 {"bert48/model.hlo.pb.zst", 2},
-                 {"gpt2/model.hlo.pb.zst", 2}};
+    } cases[] = {{"t5_paper_6", 3}, {"vgg19", 2}, {"bert48", 2}, {"gpt2", 2}};
     for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
         PlanContext *context = read_model(cases[k].model);
         Arena arena = {0};
@@ -140,7 +124,7 @@ static void test_data_parallelism(void **state) {
 /* Decisions add up, contradict one another, and are taken back. */
 static void test_decisions(void **state) {
     (void)state;
-    PlanContext *context = read_model("vgg_tiny/model.hlo.pb");
+    PlanContext *context = read_model("vgg_tiny");
     Arena arena = {0};
     AmError error = {0};
     StrictProblem *problem;

@@ -1,5 +1,5 @@
 /* Sweeps: all degrees are there, best first, and each figure is that of the plan simulated by itself. */
-#include "model_case.h"
+#include "cluster_case.h"
 
 #include "cost/simulate.h"
 #include "planners/even_pipeline.h"
@@ -8,25 +8,7 @@
 
 #define FRACTION 0.9
 
-typedef struct Fixture {
-    Arena arena;
-    PlanContext *context;
-    Cluster *cluster;
-} Fixture;
-
-static void open_case(Fixture *self, const char *model, const char *cluster) {
-    AmError error = {0};
-    *self = (Fixture){.context = read_model(model)};
-    assert_int_equal(cluster_read(&self->cluster, &self->arena, cluster, &error), AM_OK);
-}
-
-static void close_case(Fixture *self) {
-    cluster_free(self->cluster);
-    plan_context_free(self->context);
-    arena_free(&self->arena);
-}
-
-static Sweep sweep_with(Fixture *self, const SweepOptions *options) {
+static Sweep sweep_with(ClusterCase *self, const SweepOptions *options) {
     Sweep found;
     AmError error = {0};
     if (sweep(&found, &self->arena, self->context, self->cluster, options, &error) != AM_OK)
@@ -48,7 +30,7 @@ static const SweepRow *find_row(const Sweep *sweep, int32_t data, int32_t tensor
 /* 8 devices: 10 ways to deal them; a batch of 16: 5 numbers of micro-batches. */
 static void test_all_degrees(void **state) {
     (void)state;
-    Fixture self;
+    ClusterCase self;
     open_case(&self, "bert_tiny", "host:8");
     Sweep found = sweep_with(&self, &(SweepOptions){.memory_fraction = FRACTION});
     assert_int_equal(found.batch, 16);
@@ -65,7 +47,7 @@ static void test_all_degrees(void **state) {
     close_case(&self);
 }
 
-static double expert_seconds(Fixture *self, Expert expert, const char *mesh) {
+static double expert_seconds(ClusterCase *self, Expert expert, const char *mesh) {
     SearchOptions options = {
         .searcher = SEARCHER_EXPERT, .expert = expert, .mesh = mesh, .memory_fraction = FRACTION};
     SearchResult result;
@@ -77,7 +59,7 @@ static double expert_seconds(Fixture *self, Expert expert, const char *mesh) {
 
 static void test_rows_are_the_expert_plans(void **state) {
     (void)state;
-    Fixture self;
+    ClusterCase self;
     open_case(&self, "bert_tiny", "host:8");
     Sweep found = sweep_with(&self, &(SweepOptions){.micro_batches = 1, .memory_fraction = FRACTION});
     assert_int_equal(found.row_count, 10);
@@ -88,7 +70,7 @@ static void test_rows_are_the_expert_plans(void **state) {
     close_case(&self);
 }
 
-static Plan *even_plan(Fixture *self, const PlanContext *split, const char *schedule) {
+static Plan *even_plan(ClusterCase *self, const PlanContext *split, const char *schedule) {
     const SearchOptions options = {.mesh = "data=2", .memory_fraction = FRACTION, .schedule = schedule};
     Plan *plan;
     const char *reason;
@@ -114,7 +96,7 @@ static const SweepRow *find_scheduled(const Sweep *sweep, int32_t data, int32_t 
 static void test_rows_are_the_even_pipelines(void **state) {
     (void)state;
     static const ScheduleKind kinds[] = {SCHEDULE_1F1B, SCHEDULE_ZB_H1, SCHEDULE_INTERLEAVED};
-    Fixture self;
+    ClusterCase self;
     SweepOptions options = {.micro_batches = 4, .memory_fraction = FRACTION};
     MicroBatching settings = {.micro_batches = 4, .separate_backward = true};
     const PlanContext *split;
@@ -141,7 +123,7 @@ static void test_rows_are_the_even_pipelines(void **state) {
 /* A row's plan, made again, is what the row says. */
 static void test_plans_of_rows(void **state) {
     (void)state;
-    Fixture self;
+    ClusterCase self;
     const SweepOptions options = {.memory_fraction = FRACTION,
                                   .schedules = 1u << SCHEDULE_1F1B | 1u << SCHEDULE_INTERLEAVED};
     open_case(&self, "gpt2_tiny", "host:4");
@@ -170,7 +152,7 @@ static void test_plans_of_rows(void **state) {
 /* The same rows whatever the number of threads. */
 static void test_threads(void **state) {
     (void)state;
-    Fixture self;
+    ClusterCase self;
     open_case(&self, "mlp_tiny", "host:4");
     Sweep one = sweep_with(&self, &(SweepOptions){.memory_fraction = FRACTION, .threads = 1});
     Sweep two = sweep_with(&self, &(SweepOptions){.memory_fraction = FRACTION, .threads = 2});
@@ -186,7 +168,7 @@ static void test_threads(void **state) {
 /* Statistics over the batch: one micro-batch alone, and the operator is named. */
 static void test_refused_micro_batches(void **state) {
     (void)state;
-    Fixture self;
+    ClusterCase self;
     AmError error = {0};
     Sweep found;
     SweepOptions two = {.micro_batches = 2, .memory_fraction = FRACTION};
