@@ -38,7 +38,7 @@ def check_model(name, directory):
     assert abs(priced["step_seconds"] / found["step_seconds"] - 1) < 1e-9, f"{name}: priced {priced['step_seconds']}"
     search(model, again, "--agent", AGENT, threads=1)
     assert plan.read_bytes() == again.read_bytes(), f"{name}: one thread and the agent in its file give another plan"
-    have, want = losses(model, plan, source), losses(model, "none", source)
+    have, want = losses(model, plan, source, STEPS), losses(model, "none", source, STEPS)
     assert len(have) == len(want) == STEPS
     for step, (a, b) in enumerate(zip(have, want)):
         assert abs(a - b) <= TOLERANCE * abs(b), f"{name}: loss {step} is {a}, of one device {b}"

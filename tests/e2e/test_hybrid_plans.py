@@ -8,13 +8,13 @@ Run as `AUTOMAP=build/automap python3 tests/e2e/test_hybrid_plans.py [MODEL ...]
 """
 
 import json
-import os
 import pathlib
-import subprocess
 import sys
 import tempfile
 
-AUTOMAP = os.environ.get("AUTOMAP", "build/automap")
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "launch"))
+from program import automap, losses, succeed
+
 SOURCE = pathlib.Path(__file__).resolve().parents[2]
 MODELS = SOURCE / "datasets" / "models"
 CLUSTER, MICRO_BATCHES, STEPS, TOLERANCE = "whale-pp", 4, 5, 5e-6
@@ -22,25 +22,9 @@ SHORT_OF_MEMORY = 3e-4  # of 4.29 GB
 SAMPLE = ["mlp_tiny", "gpt2_tiny", "t5_tiny", "bert_tiny"]
 
 
-def automap(*arguments, threads=None):
-    environment = os.environ | ({"AUTOMAP_THREADS": str(threads)} if threads else {})
-    return subprocess.run([AUTOMAP, *map(str, arguments)], capture_output=True, text=True, env=environment)
-
-
-def succeed(*arguments, **more):
-    done = automap(*arguments, **more)
-    assert done.returncode == 0, f"automap {' '.join(map(str, arguments))}: {done.returncode}\n{done.stderr}"
-    return done.stdout
-
-
 def search(model, plan, *options, threads=None):
     return succeed("search", model, "--cluster", CLUSTER, "--space", "hybrid", "-o", plan, "--json", *options,
                    threads=threads)  # fmt: skip
-
-
-def losses(model, plan, source):
-    lines = succeed("run", model, "--plan", plan, *source, "--steps", STEPS, "--json").splitlines()
-    return [step["loss"] for step in map(json.loads, lines) if "loss" in step]
 
 
 def check_model(name, directory):
@@ -52,7 +36,7 @@ def check_model(name, directory):
     search(model, again, "--micro-batches", MICRO_BATCHES, threads=1)
     assert plan.read_bytes() == again.read_bytes(), f"{name}: one thread gives another plan"
     root = json.loads(plan.read_text())
-    have, want = losses(model, plan, source), losses(model, "none", source)
+    have, want = losses(model, plan, source, STEPS), losses(model, "none", source, STEPS)
     assert len(have) == len(want) == STEPS
     for step, (a, b) in enumerate(zip(have, want)):
         assert abs(a - b) <= TOLERANCE * abs(b), f"{name}: loss {step} is {a}, of one device {b}"
@@ -74,8 +58,8 @@ def check_recomputed(directory):
     for derived in ("parameters", "decisions"):
         root.pop(derived)
     kept.write_text(json.dumps(root))
-    have = losses(model, plan, source)
-    assert len(have) == STEPS and have == losses(model, kept, source), "losses differ with recomputation"
+    have = losses(model, plan, source, STEPS)
+    assert len(have) == STEPS and have == losses(model, kept, source, STEPS), "losses differ with recomputation"
     peaks = [max(device["peak_bytes"] for device in json.loads(succeed("simulate", at, model, "--json"))["devices"])
              for at in (plan, kept)]  # fmt: skip
     assert peaks[0] < peaks[1], f"{peaks[0]} bytes with recomputation, {peaks[1]} without"

@@ -12,11 +12,12 @@ Run as `AUTOMAP=build/automap python3 tests/e2e/test_memory.py [MODEL ...]`.
 import json
 import os
 import pathlib
-import subprocess
 import sys
 import tempfile
 
-AUTOMAP = os.environ.get("AUTOMAP", "build/automap")
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "launch"))
+from program import automap
+
 MODELS = pathlib.Path(__file__).resolve().parents[2] / "datasets" / "models"
 FULL = os.environ.get("AUTOMAP_FULL") == "1"
 SAMPLE = ["mlp_tiny", "gpt2_tiny", "lstm_tiny", "llama_tiny", "vgg_tiny"]
@@ -39,10 +40,6 @@ PLANS = [
      "--schedule", "interleaved_1f1b"],
 ]
 STEPS = 20 if FULL else 4
-
-
-def automap(*words):
-    return subprocess.run([AUTOMAP, *map(str, words)], capture_output=True, text=True)
 
 
 def check_plan(model, options, plan):

@@ -12,11 +12,12 @@ Run as `AUTOMAP=build/automap python3 tests/e2e/test_pipelines.py [MODEL ...]`.
 import json
 import os
 import pathlib
-import subprocess
 import sys
 import tempfile
 
-AUTOMAP = os.environ.get("AUTOMAP", "build/automap")
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "launch"))
+from program import automap, losses, succeed
+
 SOURCE = pathlib.Path(__file__).resolve().parents[2]
 MODELS = SOURCE / "datasets" / "models"
 FULL = os.environ.get("AUTOMAP_FULL") == "1"
@@ -37,21 +38,6 @@ SCHEDULES = ["1f1b", "gpipe", "zb_h1", "interleaved_1f1b"]
 STEPS = 50 if FULL else 5
 # A module may have too few operators, or sums over the batch that its turns would need beforehand.
 REASONS = ["too few forward operators", "micro-batches", "schedule 1f1b", "schedule zb_h1", "schedule interleaved_1f1b"]
-
-
-def automap(*arguments):
-    return subprocess.run([AUTOMAP, *map(str, arguments)], capture_output=True, text=True)
-
-
-def succeed(*arguments):
-    run = automap(*arguments)
-    assert run.returncode == 0, f"automap {' '.join(map(str, arguments))}: {run.returncode}\n{run.stderr}"
-    return run.stdout
-
-
-def losses(model, plan, source):
-    lines = succeed("run", model, "--plan", plan, *source, "--steps", STEPS, "--json").splitlines()
-    return [step["loss"] for step in map(json.loads, lines) if "loss" in step]
 
 
 def check_losses(name, have, want, tolerance):
@@ -85,7 +71,7 @@ def check_recomputed(title, model, plan, source, have, pieces):
     refused = automap("simulate", again, model, "--json")
     if refused.returncode == 4 and any(reason in refused.stderr for reason in REASONS[2:]):
         return  # a part would need what an earlier one makes again
-    assert losses(model, again, source) == have, f"{title}: losses differ where forward values are made again"
+    assert losses(model, again, source, STEPS) == have, f"{title}: losses differ where forward values are made again"
     peaks = [sum(device["peak_bytes"] for device in json.loads(succeed("simulate", at, model, "--json"))["devices"])
              for at in (plan, again)]
     assert peaks[1] <= 1.1 * peaks[0], f"{title}: {peaks[1]} bytes with recomputation, {peaks[0]} without"
@@ -93,7 +79,7 @@ def check_recomputed(title, model, plan, source, have, pieces):
 
 def check_model(name, model, source, pipelines, directory):
     """How many pipelines were run; the module may be too small for some."""
-    want, count = losses(model, "none", source), 0
+    want, count = losses(model, "none", source, STEPS), 0
     same_plan = {}  # turns are added up in one order whatever the schedule
     cases = [(devices, mesh, 1, "gpipe") for devices, mesh in pipelines[:1]]
     for number, (devices, mesh) in enumerate(pipelines):
@@ -110,7 +96,7 @@ def check_model(name, model, source, pipelines, directory):
         assert search.returncode == 0, f"{title}: {search.stderr}"
         stages = json.loads(plan.read_text())["stages"]
         assert len(stages) == devices // int(mesh[5:]), f"{title}: {len(stages)} stages"
-        have = losses(model, plan, source)
+        have = losses(model, plan, source, STEPS)
         check_losses(title, have, want, TOLERANCE.get(name, 5e-6))
         same = same_plan.setdefault((devices, mesh, micro_batches), have)
         assert same == have, f"{title}: the schedules differ"

@@ -10,20 +10,16 @@ Run as `AUTOMAP=build/automap python3 tests/e2e/test_search_spaces.py [MODEL ...
 import json
 import os
 import pathlib
-import subprocess
 import sys
 import tempfile
 
-AUTOMAP = os.environ.get("AUTOMAP", "build/automap")
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "launch"))
+from program import automap
+
 MODELS = pathlib.Path(__file__).resolve().parents[2] / "datasets" / "models"
 CASES = {"mlp_tiny": "host:4", "gpt2_tiny": "whale-pp", "t5_tiny": "A", "bert_tiny": "whale-pp", "moe_tiny": "B"}
 MODEL = MODELS / "gpt2_tiny" / "model.hlo.pb"
 SLACK_SECONDS = 1.5  # of a search that is out of time, on a crowded machine
-
-
-def automap(*words, threads=None):
-    environment = os.environ | ({"AUTOMAP_THREADS": str(threads)} if threads else {})
-    return subprocess.run([AUTOMAP, *map(str, words)], capture_output=True, text=True, env=environment)
 
 
 def search(model, *options, **more):

@@ -14,11 +14,12 @@ import copy
 import json
 import os
 import pathlib
-import subprocess
 import sys
 import tempfile
 
-AUTOMAP = os.environ.get("AUTOMAP", "build/automap")
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "launch"))
+from program import automap
+
 MODELS = pathlib.Path(__file__).resolve().parents[2] / "datasets" / "models"
 FULL = os.environ.get("AUTOMAP_FULL") == "1"
 SAMPLE = ["gpt2_tiny", "vgg_tiny", "moe_tiny"]
@@ -33,10 +34,6 @@ PLANS = [
     ["--cluster", "host:4", "--mesh", "data=1", *PIPELINE, "--micro-batches", "8", "--schedule", "1f1b"],
     ["--cluster", "host:4", "--mesh", "data=1", *PIPELINE, "--micro-batches", "8", "--schedule", "zb_h1"],
 ]
-
-
-def automap(*words):
-    return subprocess.run([AUTOMAP, *map(str, words)], capture_output=True, text=True)
 
 
 def simulate(plan, model, *options):
