@@ -9,6 +9,10 @@
  * constants are not members: every fusion reads them in its own way (a stride
  * of 0, a counter, a number), and they take memory only where something else
  * needs them whole.
+ *
+ * What one fusion makes and later ones read may be cheaper to make again there than to read: a conversion of
+ * 16-bit scores, a quotient that only the gradient needs. Such an instruction is redone in every fusion that
+ * reads it, from what it is made of, and takes memory only where something else needs it.
  */
 #include <string.h>
 
@@ -43,7 +47,10 @@ typedef struct Fuser {
     int32_t *size;          /* [leader]: members */
     bool *needed;           /* [value]: takes memory, as somebody outside its step reads it */
     int32_t *slot;          /* [value]: its slot in the fusion being built, -1 elsewhere */
-    int32_t *constant_slot; /* [instruction]: the same for cloned constants and iotas */
+    int32_t *constant_slot; /* [instruction]: the same for cloned constants and iotas, and what is redone */
+    bool *wanted;           /* [value]: is in memory, as far as is known */
+    bool *is_redone;        /* [instruction]: other fusions make its result themselves */
+    bool *is_used;          /* [instruction]: by its own fusion */
     KnownStrides known_strides[KNOWN_STRIDES]; /* by where the dimensions lie */
 } Fuser;
 
@@ -196,6 +203,180 @@ static Outside look_outside(const Fuser *self, int32_t value) {
     return outside;
 }
 
+/* ---- what is redone ---- */
+
+enum { MOST_REDONE = 8, NEAR = 32 /* instructions */ };
+
+/* What redoing an instruction in another fusion takes. */
+typedef struct Redoing {
+    int32_t values[MOST_REDONE], value_count;             /* that are read */
+    int32_t instructions[MOST_REDONE], instruction_count; /* that are redone */
+    double bytes;                                         /* of the values */
+    bool is_possible;
+} Redoing;
+
+static double value_bytes(const Fuser *self, int32_t value) {
+    return (double)ir_shape_bytes(value_shape(self, value));
+}
+
+/* Worth making twice. */
+static bool is_cheap(IrOpcode opcode) {
+    switch (opcode) {
+    case IR_ADD:
+    case IR_SUBTRACT:
+    case IR_MULTIPLY:
+    case IR_DIVIDE:
+    case IR_NEGATE:
+    case IR_CONVERT:
+    case IR_SELECT:
+    case IR_COMPARE:
+    case IR_MAXIMUM:
+    case IR_MINIMUM:
+    case IR_AND:
+    case IR_OR:
+    case IR_NOT: return true;
+    default: return false;
+    }
+}
+
+static bool is_wanted(const Fuser *self, int32_t i) {
+    return self->wanted[self->program->instructions[i].first_result];
+}
+
+/* Stays as it is, however late it is read: no parameter, which takes its new value, and nothing that a reader
+ * writes over. */
+static bool is_lasting(const Fuser *self, int32_t value) {
+    int32_t producer = producer_of(self, value);
+    for (int32_t u = producer < 0 ? 0 : self->graph.first_user[producer];
+         producer >= 0 && u < self->graph.first_user[producer + 1]; u++) {
+        const ProgramInstruction *user = &self->program->instructions[self->graph.users[u]];
+        bool is_product = user->opcode == IR_DOT || user->opcode == IR_CONVOLUTION;
+        if (user->opcode == IR_DYNAMIC_UPDATE_SLICE || user->opcode == IR_SCATTER || user->region_count > 0 ||
+            (is_product && user->operand_count > 2))
+            return false;
+    }
+    return producer >= 0;
+}
+
+static void read_value(const Fuser *self, Redoing *redoing, int32_t value) {
+    for (int32_t k = 0; k < redoing->value_count; k++)
+        if (redoing->values[k] == value) return;
+    if (!is_lasting(self, value) || redoing->value_count == MOST_REDONE) redoing->is_possible = false;
+    else redoing->values[redoing->value_count++] = value;
+    redoing->bytes += value_bytes(self, value);
+}
+
+/* Follows what instruction i is made of to what is in memory anyway. */
+static void follow(const Fuser *self, Redoing *redoing, int32_t i) {
+    const ProgramInstruction *instruction = &self->program->instructions[i];
+    if (!is_cheap(instruction->opcode) || redoing->instruction_count == MOST_REDONE)
+        redoing->is_possible = false;
+    else redoing->instructions[redoing->instruction_count++] = i;
+    for (int32_t k = 0; k < instruction->operand_count && redoing->is_possible; k++) {
+        const Outside outside = look_outside(self, instruction->operands[k]);
+        if (outside.clone >= 0) continue;
+        int32_t producer = producer_of(self, outside.value);
+        bool is_inside =
+            !outside.broadcast && producer >= 0 && self->form[producer] == FORM_ELEMENT_WISE &&
+            same_dimensions(value_shape(self, outside.value), value_shape(self, instruction->first_result));
+        if (is_inside && !is_wanted(self, producer)) follow(self, redoing, producer);
+        else read_value(self, redoing, outside.value);
+    }
+}
+
+/* How often other fusions read i's result; `*is_near`: none that is far behind. */
+static int32_t count_readers(const Fuser *self, int32_t i, bool *is_near) {
+    int32_t count = 0, before = -1;
+    *is_near = true;
+    for (int32_t u = self->graph.first_user[i]; u < self->graph.first_user[i + 1]; u++) {
+        int32_t user = self->graph.users[u];
+        if (self->form[user] != FORM_ELEMENT_WISE || self->leader[user] == self->leader[i]) continue;
+        if (!same_dimensions(value_shape(self, self->program->instructions[user].first_result),
+                             value_shape(self, self->program->instructions[i].first_result)))
+            return 0;
+        count += self->leader[user] != before;
+        before = self->leader[user];
+        *is_near &= user - i <= NEAR;
+    }
+    return count;
+}
+
+/* What is read by others than fusions, or by way of a broadcast, or leaves the program. */
+static void mark_wanted(Fuser *self) {
+    const Program *program = self->program;
+    for (int32_t k = 0; k < program->roles->output_count; k++)
+        if (program->outputs[k] >= 0) self->wanted[program->outputs[k]] = true;
+    for (int32_t i = self->count - 1; i >= 0; i--) {
+        const ProgramInstruction *instruction = &program->instructions[i];
+        if (self->form[i] == FORM_CLONED && !is_wanted(self, i)) continue;
+        for (int32_t k = 0; k < instruction->operand_count; k++) {
+            int32_t value = instruction->operands[k];
+            if (self->form[i] == FORM_ELEMENT_WISE) {
+                const Outside outside = look_outside(self, value);
+                bool is_whole =
+                    same_dimensions(value_shape(self, value), value_shape(self, instruction->first_result));
+                if (outside.clone >= 0 || (!outside.broadcast && is_whole)) continue;
+                value = outside.value;
+            }
+            self->wanted[value] = true;
+        }
+    }
+}
+
+/* From the last to the first, so that what a value would be redone from is looked at with all that it is
+ * wanted for. What is in memory anyway is redone only where it is read soon, as its operands live on until
+ * then. */
+static AmStatus choose_redone(Fuser *self, AmError *error) {
+    self->wanted = ARENA_ARRAY(self->arena, bool, self->program->value_count + 1);
+    if (!self->wanted) return am_fail_memory(error, self->program->value_count);
+    mark_wanted(self);
+    for (int32_t i = self->count - 1; i >= 0; i--) {
+        bool is_near;
+        if (self->form[i] != FORM_ELEMENT_WISE || self->is_redone[i]) continue;
+        int32_t value = self->program->instructions[i].first_result;
+        int32_t readers = count_readers(self, i, &is_near);
+        if (readers == 0 || value_shape(self, value)->rank == 0) continue;
+        Redoing redoing = {.is_possible = true};
+        follow(self, &redoing, i);
+        double kept = value_bytes(self, value) * (readers + !is_wanted(self, i));
+        bool is_better = redoing.is_possible && redoing.bytes * readers < kept;
+        if (is_better && (is_near || !is_wanted(self, i))) {
+            for (int32_t k = 0; k < redoing.instruction_count; k++)
+                self->is_redone[redoing.instructions[k]] = true;
+            for (int32_t k = 0; k < redoing.value_count; k++) self->wanted[redoing.values[k]] = true;
+        } else {
+            self->wanted[value] = true;
+        }
+    }
+    return AM_OK;
+}
+
+/* Whether the fusion of `leader` makes what another one makes, too. */
+static bool redoes(const Fuser *self, int32_t leader, int32_t producer) {
+    return producer >= 0 && self->leader[producer] != leader && self->is_redone[producer];
+}
+
+/* What the fusion of `leader` reads, or redoes. */
+static void mark_read(Fuser *self, int32_t leader, int32_t value) {
+    int32_t producer = producer_of(self, value);
+    if (producer >= 0 && self->leader[producer] == leader) {
+        self->is_used[producer] = true;
+    } else if (redoes(self, leader, producer)) {
+        const ProgramInstruction *instruction = &self->program->instructions[producer];
+        for (int32_t k = 0; k < instruction->operand_count; k++)
+            mark_read(self, leader, instruction->operands[k]);
+    } else {
+        const Outside outside = look_outside(self, value);
+        if (outside.clone < 0) self->needed[outside.value] = true;
+    }
+}
+
+/* Of a fusion, but nobody reads it any more. */
+static bool is_left_out(const Fuser *self, int32_t i) {
+    return self->form[i] == FORM_ELEMENT_WISE && !self->is_used[i] &&
+           !self->needed[self->program->instructions[i].first_result];
+}
+
 /* From the last step to the first: who needs what in memory. */
 static void mark_needed(Fuser *self, const int32_t *order) {
     Program *program = self->program;
@@ -205,17 +386,14 @@ static void mark_needed(Fuser *self, const int32_t *order) {
         int32_t i = order[place];
         const ProgramInstruction *instruction = &program->instructions[i];
         if (self->form[i] == FORM_CLONED && !self->needed[instruction->first_result]) continue;
+        if (is_left_out(self, i)) continue;
         for (int32_t k = 0; k < program_operands_read(instruction); k++) {
             int32_t value = instruction->operands[k], producer = producer_of(self, value);
             if (instruction->unset && instruction->unset[k] && producer >= 0 &&
                 self->form[producer] == FORM_CLONED)
                 continue; /* zeros that nobody sees */
-            if (self->form[i] != FORM_ELEMENT_WISE) {
-                self->needed[value] = true;
-            } else if (producer < 0 || self->leader[producer] != self->leader[i]) {
-                Outside outside = look_outside(self, value);
-                if (outside.clone < 0) self->needed[outside.value] = true;
-            }
+            if (self->form[i] != FORM_ELEMENT_WISE) self->needed[value] = true;
+            else mark_read(self, self->leader[i], value);
         }
     }
 }
@@ -276,6 +454,15 @@ static int32_t add_op(Fuser *self, Building *building, const ProgramFusionOp *op
     return ~building->fusion.op_count++;
 }
 
+static ProgramFusionOp member_op(const Fuser *self, int32_t i) {
+    const ProgramInstruction *instruction = &self->program->instructions[i];
+    return (ProgramFusionOp){.opcode = instruction->opcode,
+                             .type = value_shape(self, instruction->first_result)->type,
+                             .operand_count = instruction->operand_count,
+                             .attributes = instruction->attributes,
+                             .origin = instruction->origin};
+}
+
 static int32_t add_clone(Fuser *self, Building *building, int32_t i) {
     if (self->constant_slot[i] != 0) return self->constant_slot[i];
     const ProgramInstruction *instruction = &self->program->instructions[i];
@@ -290,6 +477,30 @@ static int32_t add_clone(Fuser *self, Building *building, int32_t i) {
     if (self->arena->failed) return ~0;
     building->clones[building->clone_count++] = i;
     return self->constant_slot[i] = add_op(self, building, &op);
+}
+
+/* Where the fusion of `leader` has a value: of its own members, redone, or read. */
+static int32_t operand_slot(Fuser *self, Building *building, int32_t leader, int32_t value);
+
+static int32_t add_redone(Fuser *self, Building *building, int32_t leader, int32_t i) {
+    const ProgramInstruction *instruction = &self->program->instructions[i];
+    if (self->constant_slot[i] != 0) return self->constant_slot[i];
+    ProgramFusionOp op = member_op(self, i);
+    for (int32_t k = 0; k < instruction->operand_count; k++)
+        op.operands[k] = operand_slot(self, building, leader, instruction->operands[k]);
+    ARENA_RESERVE(self->arena, building->clones, building->clone_count, building->clone_capacity);
+    if (self->arena->failed) return ~0;
+    building->clones[building->clone_count++] = i;
+    return self->constant_slot[i] = add_op(self, building, &op);
+}
+
+static int32_t operand_slot(Fuser *self, Building *building, int32_t leader, int32_t value) {
+    int32_t producer = producer_of(self, value);
+    if (producer >= 0 && self->leader[producer] == leader) return self->slot[value];
+    if (redoes(self, leader, producer)) return add_redone(self, building, leader, producer);
+    const Outside outside = look_outside(self, value);
+    return outside.clone >= 0 ? add_clone(self, building, outside.clone)
+                              : add_input(self, building, &outside);
 }
 
 static int32_t final_slot(const Building *building, int32_t slot) {
@@ -313,21 +524,13 @@ static AmStatus build_fusion(Fuser *self, Building *building, const int32_t *mem
     for (int32_t m = 0; m < count; m++) {
         const ProgramInstruction *instruction = &program->instructions[members[m]];
         int32_t result = instruction->first_result;
-        ProgramFusionOp op = {.opcode = instruction->opcode,
-                              .type = value_shape(self, result)->type,
-                              .operand_count = instruction->operand_count,
-                              .attributes = instruction->attributes,
-                              .origin = instruction->origin};
-        for (int32_t k = 0; k < instruction->operand_count; k++) {
-            int32_t value = instruction->operands[k], producer = producer_of(self, value);
-            if (producer >= 0 && self->leader[producer] == self->leader[members[m]]) {
-                op.operands[k] = self->slot[value];
-                continue;
-            }
-            Outside outside = look_outside(self, value);
-            op.operands[k] = outside.clone >= 0 ? add_clone(self, building, outside.clone)
-                                                : add_input(self, building, &outside);
+        if (is_left_out(self, members[m])) {
+            program->values[result].kind = PROGRAM_VALUE_INTERNAL;
+            continue;
         }
+        ProgramFusionOp op = member_op(self, members[m]);
+        for (int32_t k = 0; k < instruction->operand_count; k++)
+            op.operands[k] = operand_slot(self, building, self->leader[members[m]], instruction->operands[k]);
         self->slot[result] = add_op(self, building, &op);
         if (self->needed[result]) {
             output_values[fusion->output_count] = result;
@@ -337,6 +540,7 @@ static AmStatus build_fusion(Fuser *self, Building *building, const int32_t *mem
         }
     }
     if (self->arena->failed) return am_fail_memory(error, count);
+    if (fusion->op_count == 0) return AM_OK; /* all of it is redone */
     for (int32_t k = 0; k < fusion->op_count; k++)
         for (int32_t o = 0; o < building->ops[k].operand_count; o++)
             building->ops[k].operands[o] = final_slot(building, building->ops[k].operands[o]);
@@ -422,7 +626,9 @@ AmStatus program_fuse(Program *program, AmError *error) {
                   .size = ARENA_ARRAY(arena, int32_t, count + 1),
                   .needed = ARENA_ARRAY(arena, bool, program->value_count + 1),
                   .slot = ARENA_ARRAY(arena, int32_t, program->value_count + 1),
-                  .constant_slot = ARENA_ARRAY(arena, int32_t, count + 1)};
+                  .constant_slot = ARENA_ARRAY(arena, int32_t, count + 1),
+                  .is_redone = ARENA_ARRAY(arena, bool, count + 1),
+                  .is_used = ARENA_ARRAY(arena, bool, count + 1)};
     TRY(program_graph(&self.graph, program, error));
     self.inner = ARENA_ARRAY(arena, bool, self.graph.first[count]);
     if (arena->failed) return am_fail_memory(error, count);
@@ -430,6 +636,7 @@ AmStatus program_fuse(Program *program, AmError *error) {
     TRY(raise_levels(&self, error));
     form_groups(&self);
     TRY(accumulate_products(&self, error));
+    TRY(choose_redone(&self, error));
     const int32_t *order;
     TRY(program_order(&order, program, &self.graph, self.leader, error));
     mark_needed(&self, order);
