@@ -192,7 +192,9 @@ static double fused_seconds(const Builder *self, int32_t i, int32_t label) {
     double bytes = 0;
     if (instruction_of(self, i)->shape.rank == 0 || separation_may_be_taken(self->context, i)) return 0;
     for (int32_t k = 0; first + k < choices->first_operand[i + 1]; k++)
-        if (self->separation.is_paid[first + k]) bytes += slot_bytes(self, i, k) / ways_of(self, i, label, k);
+        if (self->separation.is_paid[first + k])
+            bytes += (double)self->separation.share[first + k] * slot_bytes(self, i, k) /
+                     ways_of(self, i, label, k);
     if (self->parts[i].is_written) bytes += slot_bytes(self, i, result) / ways_of(self, i, label, result);
     return bytes / self->best_memory_rate;
 }
@@ -323,7 +325,8 @@ static void use_operand(Builder *self, int32_t i, int32_t k) {
         mapped = dimensions;
     }
     add_use(self, source, self->parts[i].operator_node, slot_states(self, i, k, mapped), self->times[i],
-            is_made || !is_element_wise(self, i) || self->separation.is_from_memory[place]);
+            is_made || !is_element_wise(self, i) ||
+                (self->separation.is_from_memory[place] && !self->separation.is_redone[place]));
 }
 
 /* What a parameter is updated with is brought into the state that it is kept in. */

@@ -9,6 +9,8 @@
  */
 #include "cost/separation.h"
 
+#include "propagation/program.h"
+
 enum { STEPS_AT_ONCE = 64 };
 
 bool separation_reduces_ones(const IrModule *module, int32_t i) {
@@ -74,9 +76,41 @@ typedef struct Paths {
     uint64_t *is_one;     /* [instruction]: its own bit, if it is among the steps looked at */
     uint64_t *waited_for; /* [instruction]: steps that wait for it */
     uint64_t *waits_for;  /* [instruction]: steps that it waits for */
+    int32_t *leaf;        /* [instruction]: see find_leaf() */
     int32_t *first;       /* [instruction + 1]: its readers */
     Reader *readers;
 } Paths;
+
+/* What a value would be made of again: one array that is as large at most, several or none, of which nothing
+ * is claimed, or it would not be, as that takes more than to write and read it. */
+enum { NOT_REDONE = -1, OF_SEVERAL = -2 };
+
+static int32_t find_leaf(const Paths *self, int32_t i) {
+    const Choices *choices = self->context->choices;
+    const IrInstruction *instruction = &self->context->canonical->instructions[i];
+    int32_t leaf = OF_SEVERAL, count = 0;
+    double bytes = 0;
+    if (!separation_is_element_wise(self->context->canonical, i) || !program_may_redo(instruction->opcode))
+        return NOT_REDONE;
+    for (int32_t k = choices->first_operand[i]; k < choices->first_operand[i + 1]; k++) {
+        int32_t source = choices->operands[k];
+        if (self->context->rules->on_demand[source]) continue;
+        if (self->leaf[source] == OF_SEVERAL) return OF_SEVERAL;
+        if (self->leaf[source] != NOT_REDONE) source = self->leaf[source];
+        if (count > 0 && source == leaf) continue;
+        count++;
+        leaf = source;
+        bytes += choices->array_bytes[source];
+    }
+    if (bytes >= 2 * choices->array_bytes[i]) return NOT_REDONE;
+    return count == 1 && bytes <= choices->array_bytes[i] ? leaf : OF_SEVERAL;
+}
+
+/* The value that an element-wise reader pays for, in place of an operand that it may make again. */
+static int32_t paid_value(const Paths *self, int32_t place) {
+    int32_t source = self->context->choices->operands[place], leaf = self->leaf[source];
+    return leaf == NOT_REDONE ? source : leaf;
+}
 
 static void find_paths(const Paths *self) {
     const Choices *choices = self->context->choices;
@@ -93,7 +127,8 @@ static void find_paths(const Paths *self) {
 
 static bool reads(const Paths *self, int32_t i, int32_t place) {
     return separation_is_element_wise(self->context->canonical, i) &&
-           !self->context->rules->on_demand[self->context->choices->operands[place]];
+           !self->context->rules->on_demand[self->context->choices->operands[place]] &&
+           paid_value(self, place) != OF_SEVERAL;
 }
 
 /* Readers by what they read, in the order of the program. */
@@ -106,13 +141,13 @@ static AmStatus list_readers(Paths *self, AmError *error) {
     for (int32_t n = 0; n < choices->decided_count; n++)
         for (int32_t i = choices->decided[n], k = choices->first_operand[i];
              k < choices->first_operand[i + 1]; k++)
-            if (reads(self, i, k)) self->first[choices->operands[k] + 2]++;
+            if (reads(self, i, k)) self->first[paid_value(self, k) + 2]++;
     for (int32_t i = 0; i < count; i++) self->first[i + 2] += self->first[i + 1];
     for (int32_t n = 0; n < choices->decided_count; n++)
         for (int32_t i = choices->decided[n], k = choices->first_operand[i];
              k < choices->first_operand[i + 1]; k++)
             if (reads(self, i, k))
-                self->readers[self->first[choices->operands[k] + 1]++] = (Reader){.place = k, .reader = i};
+                self->readers[self->first[paid_value(self, k) + 1]++] = (Reader){.place = k, .reader = i};
     return AM_OK;
 }
 
@@ -151,17 +186,35 @@ static void choose_chain(const Reader *readers, int32_t count, const Separation 
     for (; best >= 0; best = next[best]) separation->is_paid[readers[best].place] = true;
 }
 
+static void set_shares(Separation *separation, const Paths *self) {
+    const Choices *choices = self->context->choices;
+    for (int32_t place = 0; place < choices->first_operand[choices->count]; place++) {
+        int32_t source = choices->operands[place], leaf = self->leaf[source];
+        separation->is_redone[place] = leaf != NOT_REDONE;
+        separation->share[place] = 1;
+        if (leaf >= 0)
+            separation->share[place] = (float)(choices->array_bytes[leaf] / choices->array_bytes[source]);
+    }
+}
+
 AmStatus separation_find(Separation *separation, Arena *arena, const PlanContext *context, AmError *error) {
     int32_t count = context->rules->count, places = context->choices->first_operand[count];
     *separation = (Separation){.is_from_memory = ARENA_ARRAY(arena, bool, places + 1),
-                               .is_paid = ARENA_ARRAY(arena, bool, places + 1)};
+                               .is_paid = ARENA_ARRAY(arena, bool, places + 1),
+                               .is_redone = ARENA_ARRAY(arena, bool, places + 1),
+                               .share = ARENA_ARRAY(arena, float, places + 1)};
     ArenaMark mark = arena_mark(arena);
     Paths self = {.arena = arena,
                   .context = context,
+                  .leaf = ARENA_ARRAY(arena, int32_t, count + 1),
                   .is_one = ARENA_ARRAY(arena, uint64_t, count + 1),
                   .waited_for = ARENA_ARRAY(arena, uint64_t, count + 1),
                   .waits_for = ARENA_ARRAY(arena, uint64_t, count + 1)};
     if (arena->failed) return am_fail_memory(error, (int64_t)count * 24);
+    for (int32_t i = 0; i < count; i++) self.leaf[i] = NOT_REDONE;
+    for (int32_t n = 0; n < context->choices->decided_count; n++)
+        self.leaf[context->choices->decided[n]] = find_leaf(&self, context->choices->decided[n]);
+    set_shares(separation, &self);
     TRY(list_readers(&self, error));
     for (int32_t next = 0; next < count;) {
         int32_t looked_at = 0;

@@ -23,6 +23,10 @@ bool separation_may_be_taken(const PlanContext *context, int32_t instruction);
 typedef struct Separation {
     bool *is_from_memory; /* the reader takes the operand from memory: no fusion has both */
     bool *is_paid;        /* and no other reader for which that is said reads it in the same step */
+    /* The reader may make the operand again itself (program_may_redo()): then it is not in memory for it, and
+     * what is paid for, of the operand's bytes this share, is what it would be made of. */
+    bool *is_redone;
+    float *share;
 } Separation;
 
 /* In the arena. AM_ERROR_INTERNAL: no memory. */

@@ -219,8 +219,7 @@ static double value_bytes(const Fuser *self, int32_t value) {
     return (double)ir_shape_bytes(value_shape(self, value));
 }
 
-/* Worth making twice. */
-static bool is_cheap(IrOpcode opcode) {
+bool program_may_redo(IrOpcode opcode) {
     switch (opcode) {
     case IR_ADD:
     case IR_SUBTRACT:
@@ -269,7 +268,7 @@ static void read_value(const Fuser *self, Redoing *redoing, int32_t value) {
 /* Follows what instruction i is made of to what is in memory anyway. */
 static void follow(const Fuser *self, Redoing *redoing, int32_t i) {
     const ProgramInstruction *instruction = &self->program->instructions[i];
-    if (!is_cheap(instruction->opcode) || redoing->instruction_count == MOST_REDONE)
+    if (!program_may_redo(instruction->opcode) || redoing->instruction_count == MOST_REDONE)
         redoing->is_possible = false;
     else redoing->instructions[redoing->instruction_count++] = i;
     for (int32_t k = 0; k < instruction->operand_count && redoing->is_possible; k++) {

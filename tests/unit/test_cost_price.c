@@ -280,7 +280,9 @@ static void the_rate_counts_useful_work(void **state) {
     Simulation *repeated = simulate(fixture);
     assert_true(split->flops > 0);
     assert_true(repeated->flops == split->flops);
-    assert_close(repeated->executed_flops, 4 * repeated->flops);
+    /* Fusions redo a little of what others make. */
+    assert_true(repeated->executed_flops >= 4 * repeated->flops);
+    assert_true(repeated->executed_flops < 4.01 * repeated->flops);
     assert_true(split->executed_flops < repeated->executed_flops);
     json_t *root = simulation_to_json(repeated);
     assert_close(json_real_value(json_object_get(root, "flops_per_second")),

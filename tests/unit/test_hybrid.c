@@ -11,7 +11,7 @@
 #include "planners/micro_batch_search.h"
 
 #define FRACTION        0.9
-#define SHORT_OF_MEMORY 3e-4
+#define SHORT_OF_MEMORY 2.6e-4
 
 static const Plan *search_turns(ClusterCase *self, PlanSpace space, double fraction, int32_t micro_batches) {
     const SearchOptions options = {.space = space,

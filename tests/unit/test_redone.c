@@ -1,0 +1,126 @@
+/* What a fusion makes and a later one reads: made again there where that is cheaper than to keep and to read
+ * it, and kept where it is not. Values are those of the zoo's tests against JAX; here it is told what is in
+ * memory. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "propagation/lower.h"
+
+#define SUM "add { l = f32[] parameter(0) r = f32[] parameter(1) ROOT s = f32[] add(l, r) }\n"
+/* `c` is made of a product of 16 bits, read by what is summed, and again by what takes the sum. */
+#define AROUND(MADE, READ)                                                              \
+    "HloModule test\n" SUM "ENTRY main {\n"                                             \
+    "p = bf16[32,64] parameter(0) q = bf16[64,64] parameter(1) o = f32[] constant(0)\n" \
+    "d = bf16[32,64] dot(p, q), lhs_contracting_dims={1}, rhs_contracting_dims={0}\n"   \
+    "h = f32[32,64] convert(d)\n" MADE "x = f32[32,64] multiply(c, c)\n"                \
+    "s = f32[32] reduce(x, o), dimensions={1}, to_apply=add\n"                          \
+    "b = f32[32,64] broadcast(s), dimensions={0}\n" READ "ROOT y = f32[32,64] add(t, b)\n}\n"
+
+typedef struct Case {
+    Arena arena;
+    PlanContext *context;
+    Program *program;
+} Case;
+
+static void open_case(Case *self, const char *text) {
+    AmError error = {0};
+    char path[] = "/tmp/automap-redone-XXXXXX.txt";
+    int file = mkstemps(path, 4);
+    *self = (Case){0};
+    assert_true(file >= 0 && write(file, text, strlen(text)) == (ssize_t)strlen(text));
+    close(file);
+    AmStatus status = plan_context_read(&self->context, path, NULL, &error);
+    unlink(path);
+    if (status != AM_OK) fail_msg("%s", error.text);
+    assert_int_equal(plan_lower_whole(&self->program, &self->arena, self->context, &error), AM_OK);
+}
+
+static void close_case(Case *self) {
+    plan_context_free(self->context);
+    arena_free(&self->arena);
+}
+
+/* The last fusion. */
+static const ProgramFusion *reader(const Case *self) {
+    return &self->program->fusions[self->program->fusion_count - 1];
+}
+
+static bool reads(const Case *self, Dtype type, int64_t elements) {
+    const ProgramFusion *fusion = reader(self);
+    for (int32_t k = 0; k < fusion->input_count; k++) {
+        const IrShape *shape = &self->program->values[fusion->inputs[k].value].shape;
+        if (shape->type == type && ir_shape_elements(shape) == elements) return true;
+    }
+    return false;
+}
+
+static bool has_operator(const ProgramFusion *fusion, IrOpcode opcode) {
+    for (int32_t k = 0; k < fusion->op_count; k++)
+        if (fusion->ops[k].opcode == opcode) return true;
+    return false;
+}
+
+/* The reader converts the product again: half the bytes, and the conversion is in no memory. */
+static void test_a_conversion_is_redone(void **state) {
+    (void)state;
+    Case self;
+    open_case(&self, AROUND("c = f32[32,64] negate(h)\n", "t = f32[32,64] negate(c)\n"));
+    assert_true(reads(&self, DTYPE_BF16, 32 * 64));
+    assert_false(reads(&self, DTYPE_F32, 32 * 64));
+    assert_true(has_operator(reader(&self), IR_CONVERT));
+    /* Of the first fusion only what is summed leaves. */
+    for (int32_t f = 0; f + 1 < self.program->fusion_count; f++)
+        assert_true(self.program->fusions[f].output_count <= 1);
+    close_case(&self);
+}
+
+/* What takes long to compute is not computed twice. */
+static void test_an_exponential_is_kept(void **state) {
+    (void)state;
+    Case self;
+    open_case(&self, AROUND("c = f32[32,64] exponential(h)\n", "t = f32[32,64] negate(c)\n"));
+    assert_true(reads(&self, DTYPE_F32, 32 * 64));
+    assert_false(has_operator(reader(&self), IR_EXPONENTIAL));
+    close_case(&self);
+}
+
+/* What the later fusion alone reads moves there: one fusion does nothing else, and is gone. */
+static void test_what_one_reader_takes_moves_to_it(void **state) {
+    (void)state;
+    Case self;
+    open_case(&self, AROUND("c = f32[32,64] exponential(h)\n", "t = f32[32,64] negate(h)\n"));
+    assert_true(reads(&self, DTYPE_BF16, 32 * 64));
+    assert_false(reads(&self, DTYPE_F32, 32 * 64));
+    close_case(&self);
+}
+
+/* Parameters may be overwritten meanwhile: what is made of them is kept. */
+static void test_parameters_are_read_once(void **state) {
+    (void)state;
+    Case self;
+    open_case(&self, "HloModule test\n" SUM "ENTRY main {\n"
+                     "p = bf16[32,64] parameter(0) o = f32[] constant(0)\n"
+                     "c = f32[32,64] convert(p) x = f32[32,64] multiply(c, c)\n"
+                     "s = f32[32] reduce(x, o), dimensions={1}, to_apply=add\n"
+                     "b = f32[32,64] broadcast(s), dimensions={0}\n"
+                     "ROOT y = f32[32,64] add(c, b)\n}\n");
+    assert_true(reads(&self, DTYPE_F32, 32 * 64));
+    close_case(&self);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_a_conversion_is_redone),
+        cmocka_unit_test(test_an_exponential_is_kept),
+        cmocka_unit_test(test_what_one_reader_takes_moves_to_it),
+        cmocka_unit_test(test_parameters_are_read_once),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
