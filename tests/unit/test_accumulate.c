@@ -82,7 +82,8 @@ static void test_what_is_taken_in(void **state) {
         {"  s = f32[3,2] add(c, d)\n  ROOT r = f32[3,2] multiply(s, s)\n", 0, 0, 0, false},
         {"  n = f32[3,2] negate(c)\n  ROOT r = f32[3,2] add(n, d)\n", 0, 1, -1, false},
         {"  k = f32[] constant(0)\n  n = f32[3,2] broadcast(k), dimensions={}\n"
-         "  ROOT r = f32[3,2] add(n, d)\n",
+         "  v = f32[3,2] dot(a, b), lhs_contracting_dims={0}, rhs_contracting_dims={0}\n"
+         "  ROOT r = f32[3,2] add(n, v)\n",
          0, 1, 0, false},
         {"  ROOT r = f32[3,2] add(d, d)\n", 0, 2, 0, false},
         {"  ROOT r = f32[3,2] subtract(d, c)\n", 0, 1, -1, false},
