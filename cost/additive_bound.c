@@ -79,6 +79,7 @@ typedef struct Cell {
 struct AdditiveFold {
     const AdditiveModel *model;
     const int32_t *class_of, *group_of; /* [node], [edge] */
+    const StopSignal *stop;             /* or NULL */
     Class *classes;                     /* in the order of their first nodes */
     Group *groups;
     Pair *pairs;
@@ -392,6 +393,10 @@ AmStatus additive_kinds(int32_t **kinds, int32_t *kind_count, Arena *arena, cons
     return AM_OK;
 }
 
+void additive_fold_watch(AdditiveFold *fold, const StopSignal *stop) {
+    fold->stop = stop;
+}
+
 int32_t additive_fold_count(const AdditiveFold *fold) {
     return fold->class_count;
 }
@@ -606,7 +611,7 @@ static void share_out(AdditiveFold *fold, const AdditiveWeights *weights) {
 
 double additive_bound(AdditiveFold *fold, const AdditiveWeights *weights, int32_t sweeps) {
     double best = 0;
-    for (int32_t k = 0; k < sweeps; k++) {
+    for (int32_t k = 0; k < sweeps && !(fold->stop && stop_wanted(fold->stop)); k++) {
         sweep(fold, 0, weights);
         sweep(fold, 1, weights);
         if (k % SWEEPS_PER_BOUND != SWEEPS_PER_BOUND - 1 && k != sweeps - 1) continue;

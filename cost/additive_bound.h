@@ -8,12 +8,16 @@
 #ifndef COST_ADDITIVE_BOUND_H
 #define COST_ADDITIVE_BOUND_H
 
+#include "base/stop.h"
 #include "cost/additive.h"
 
 typedef struct AdditiveFold AdditiveFold;
 
 /* In the arena, which the model's outlives. */
 AmStatus additive_fold(AdditiveFold **fold, Arena *arena, const AdditiveModel *model, AmError *error);
+/* Lets additive_bound() end early, with what it has proved by then, when that is wanted; NULL: it never does.
+ */
+void additive_fold_watch(AdditiveFold *fold, const StopSignal *stop);
 /* Which nodes are alike as far as `rounds` edges away and belong to instructions of equal looks
  * [instruction]: kinds [node], numbered in the order of the program. */
 AmStatus additive_kinds(int32_t **kinds, int32_t *kind_count, Arena *arena, const AdditiveModel *model,

@@ -27,6 +27,7 @@ typedef struct Bounding {
     const Cluster *cluster;
     const int32_t *devices;
     const Mesh *meshes;
+    const StopSignal *stop;
     double enough; /* a bound beyond this is as good as any */
     int32_t own;   /* the plan's mesh */
     int32_t start; /* weights to begin with */
@@ -65,6 +66,7 @@ static AmStatus bound_mesh(const Bounding *self, Arena *arena, int32_t k, MeshBo
     found->is_known = model != NULL;
     if (!model) return AM_OK;
     TRY(additive_fold(&fold, arena, model, error));
+    additive_fold_watch(fold, self->stop);
     int32_t start = self->start;
     found->seconds = plan_bound_weighted(fold, overlaps_of(self), self->enough, &start);
     return AM_OK;
@@ -108,6 +110,7 @@ static AmStatus bound_own(Bounding *self, Arena *arena, const Plan *plan, PlanBo
              cost.communication_seconds <= predicted.communication_seconds * (1 + ROUNDING);
     if (!*holds) return AM_OK;
     TRY(additive_fold(&fold, arena, model, error));
+    additive_fold_watch(fold, self->stop);
     bound->seconds = plan_bound_weighted(fold, overlaps_of(self), self->enough, &self->start);
     double least = additive_bound(fold, &(AdditiveWeights){1, 1}, MODEL_GAP_SWEEPS);
     bound->model_gap = fmax((cost.compute_seconds + cost.communication_seconds) / least - 1, 0);
@@ -116,11 +119,12 @@ static AmStatus bound_own(Bounding *self, Arena *arena, const Plan *plan, PlanBo
 
 AmStatus plan_bound_find(PlanBound *bound, const PlanContext *context, const Cluster *cluster,
                          const int32_t *devices, const Mesh *meshes, int32_t mesh_count, const Plan *plan,
-                         AmError *error) {
+                         const StopSignal *stop, AmError *error) {
     Arena arena = {0};
     Bounding self = {.context = context,
                      .cluster = cluster,
                      .devices = devices,
+                     .stop = stop,
                      .meshes = meshes,
                      .enough = INFINITY,
                      .own = -1,

@@ -22,11 +22,11 @@ typedef struct PlanBound {
 } PlanBound;
 
 /* `plan` has one stage, on one of the meshes, and has been simulated; mesh device d is cluster device
- * devices[d]. The meshes are bounded side by side; the result does not depend on the number of threads.
- * AM_ERROR_INTERNAL: no memory. */
+ * devices[d]. When `stop` is wanted, little or nothing is claimed. The meshes are bounded side by side; the
+ * result does not depend on the number of threads. AM_ERROR_INTERNAL: no memory. */
 AmStatus plan_bound_find(PlanBound *bound, const PlanContext *context, const Cluster *cluster,
                          const int32_t *devices, const Mesh *meshes, int32_t mesh_count, const Plan *plan,
-                         AmError *error);
+                         const StopSignal *stop, AmError *error);
 
 /* The best bound of a model over the weights of computing and communication, or the first that is `enough`;
  * of devices that do not overlap the two of their sum. `*start`: the weights to begin with (0 to 7, computing

@@ -13,6 +13,7 @@ typedef struct Bounding {
     const Cluster *cluster;
     const int32_t *devices;
     double enough;
+    const StopSignal *stop;
 } Bounding;
 
 typedef struct MeshTask {
@@ -62,6 +63,7 @@ static AmStatus bound_mesh(MeshTask *self, Arena *arena, AmError *error) {
     if (!model) return AM_OK;
     TRY(free_recomputed(model, arena, error));
     TRY(additive_fold(&fold, arena, model, error));
+    additive_fold_watch(fold, of->stop);
     bool overlaps = cluster_device_type(of->cluster, of->devices[0])->overlaps_communication;
     self->seconds = plan_bound_weighted(fold, overlaps, of->enough, &start);
     return AM_OK;
@@ -75,12 +77,13 @@ static void mesh_task(void *user, int32_t k) {
 }
 
 AmStatus plan_bound_one_stage(double *seconds, const PlanContext *whole, const Cluster *cluster,
-                              double enough, AmError *error) {
+                              double enough, const StopSignal *stop, AmError *error) {
     Arena arena = {0};
     int32_t count = cluster->device_count, task_count = 0;
     int32_t *devices = ARENA_ARRAY(&arena, int32_t, count);
     MeshTask *tasks = ARENA_ARRAY(&arena, MeshTask, MOST_MESHES);
-    const Bounding self = {.whole = whole, .cluster = cluster, .devices = devices, .enough = enough};
+    const Bounding self = {
+        .whole = whole, .cluster = cluster, .devices = devices, .enough = enough, .stop = stop};
     AmStatus status = arena.failed ? am_fail_memory(error, count) : AM_OK;
     *seconds = 0;
     for (int32_t d = 0; d < count && status == AM_OK; d++) devices[d] = d;

@@ -12,6 +12,7 @@
 #ifndef PLANNERS_BOUND_ONE_STAGE_H
 #define PLANNERS_BOUND_ONE_STAGE_H
 
+#include "base/stop.h"
 #include "cost/cluster.h"
 #include "propagation/plan.h"
 
@@ -19,6 +20,6 @@
  * beyond that is as good as any. `*seconds` is 0 where nothing is claimed. The meshes are bounded side by
  * side; the result does not depend on the number of threads. */
 AmStatus plan_bound_one_stage(double *seconds, const PlanContext *whole, const Cluster *cluster,
-                              double enough, AmError *error);
+                              double enough, const StopSignal *stop, AmError *error);
 
 #endif

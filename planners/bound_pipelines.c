@@ -697,7 +697,8 @@ static AmStatus bound_numbers(double *seconds, Bounding *self, AmError *error) {
         of_one_stage = fmin(of_one_stage, turns[k].of_one_stage);
     }
     if (of_one_stage < least && !stop_wanted(&self->space->stop))
-        TRY(plan_bound_one_stage(&communicating, self->whole, self->cluster, least, error));
+        TRY(plan_bound_one_stage(&communicating, self->whole, self->cluster, least, &self->space->stop,
+                                 error));
     *seconds = fmin(least, fmax(of_one_stage, communicating));
     return AM_OK;
 }

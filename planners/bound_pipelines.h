@@ -4,9 +4,9 @@
 #ifndef PLANNERS_BOUND_PIPELINES_H
 #define PLANNERS_BOUND_PIPELINES_H
 
+#include "base/stop.h"
 #include "planners/bound.h"
 #include "planners/bound_work.h"
-#include "planners/stop.h"
 
 /* The plans that are bounded: of one stage with one micro-batch, any lists on any mesh; else any
  * cuts, widths (powers of two, or divisors of the devices), lists, ZeRO and recomputation. */

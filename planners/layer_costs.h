@@ -11,8 +11,8 @@
 #ifndef PLANNERS_LAYER_COSTS_H
 #define PLANNERS_LAYER_COSTS_H
 
+#include "base/stop.h"
 #include "planners/problem.h"
-#include "planners/stop.h"
 #include "propagation/program.h"
 #include "propagation/stages.h"
 

@@ -57,7 +57,7 @@ static AmStatus prove_stages(SearchResult *result, const PlanContext *whole, con
     plan->bound = is_known ? "lower" : NULL;
     bool has_time = !result->interrupted && !stop_wanted(&space.stop);
     result->model_gap = NAN;
-    return has_time ? plan_model_gap(&result->model_gap, whole, cluster, plan, error) : AM_OK;
+    return has_time ? plan_model_gap(&result->model_gap, whole, cluster, plan, &space.stop, error) : AM_OK;
 }
 
 /* One search per number of micro-batches. */

@@ -23,6 +23,7 @@ typedef struct StageGap {
 typedef struct Gaps {
     const PlanRanks *ranks;
     const Cluster *cluster;
+    const StopSignal *stop;
     StageGap *stages; /* [parts] */
 } Gaps;
 
@@ -53,6 +54,7 @@ static AmStatus find_stage(StageGap *found, Arena *arena, const Gaps *self, int3
     TRY(additive_create(&model, arena, &part, &stage->mesh, self->cluster, stage->devices, error));
     if (!model) return AM_OK;
     TRY(additive_fold(&fold, arena, model, error));
+    additive_fold_watch(fold, self->stop);
     found->cost = additive_cost(model, self->ranks->completions[p]);
     found->least = additive_bound(fold, &(AdditiveWeights){1, 1}, SWEEPS);
     return AM_OK;
@@ -96,12 +98,13 @@ static AmStatus find_gap(double *gap, Gaps *self, AmError *error) {
     }
     for (int32_t s = 0; s < self->ranks->stage_count; s++)
         if (!holds(self, s)) return AM_OK;
+    if (stop_wanted(self->stop)) return AM_OK;
     if (least > 0) *gap = fmax(cost / least - 1, 0);
     return AM_OK;
 }
 
 AmStatus plan_model_gap(double *gap, const PlanContext *whole, const Cluster *cluster, const Plan *plan,
-                        AmError *error) {
+                        const StopSignal *stop, AmError *error) {
     Arena arena = {0};
     PlanRanks ranks;
     *gap = NAN;
@@ -109,6 +112,7 @@ AmStatus plan_model_gap(double *gap, const PlanContext *whole, const Cluster *cl
     if (status == AM_OK) {
         Gaps self = {.ranks = &ranks,
                      .cluster = cluster,
+                     .stop = stop,
                      .stages = ARENA_ARRAY(&arena, StageGap, ranks.parts->stage_count)};
         status = self.stages ? find_gap(gap, &self, error) : am_fail_memory(error, ranks.stage_count);
     }

@@ -34,6 +34,7 @@ typedef struct Refining {
     Problem *problem;
     AdditiveModel *model;
     AdditiveFold *fold;
+    StopSignal stop;
     PlanStage *stage;
     PlanPrice *price;
     double sum; /* of the plan so far, in the additive model */
@@ -168,6 +169,8 @@ static AmStatus open_model(Refining *self, AmError *error) {
                         problem->devices, error));
     if (!self->model) return AM_OK;
     TRY(additive_fold(&self->fold, self->arena, self->model, error));
+    self->stop = (StopSignal){problem->budget.interrupted, problem->budget.deadline};
+    additive_fold_watch(self->fold, &self->stop);
     TRY(plan_complete(&completion, self->arena, problem->context, self->stage, error));
     const AdditiveCost cost = additive_cost(self->model, completion);
     self->sum = cost.compute_seconds + cost.communication_seconds;

@@ -177,12 +177,13 @@ static AmStatus find_any_plan(Searching *self, AmError *error) {
 /* How far from the best plan of all meshes this one can be; a bound that is known already may be better. */
 static AmStatus prove(Searching *self, Plan *plan, AmError *error) {
     PlanBound bound;
+    const StopSignal stop = {.interrupted = self->options->interrupted};
     Mesh meshes[SEARCH_MOST_MESHES];
     for (int32_t k = 0; k < self->problem_count; k++) meshes[k] = self->problems[k]->mesh;
     TRY(plan_bound_find(&bound, self->context, self->cluster, self->devices, meshes, self->problem_count,
-                        plan, error));
+                        plan, &stop, error));
     self->result->model_gap = bound.model_gap;
-    if (isnan(bound.seconds) || bound.seconds <= plan->bound_seconds) return AM_OK;
+    if (!(bound.seconds > 0) || bound.seconds <= plan->bound_seconds) return AM_OK;
     plan->bound = "lower";
     plan->bound_seconds = bound.seconds;
     return AM_OK;

@@ -297,6 +297,7 @@ static void test_stages_have_a_model_gap(void **state) {
     SearchResult result;
     Simulation *simulation;
     double found, worse;
+    const StopSignal never = {0};
     PlanContext *context = read_model("gpt2_tiny");
     const SearchOptions options = {.space = SPACE_PIPELINE,
                                    .searcher = SEARCHER_EXPERT,
@@ -307,13 +308,13 @@ static void test_stages_have_a_model_gap(void **state) {
                                           &(MicroBatching){.micro_batches = 2}, &error),
                      AM_OK);
     assert_true(result.plan->stage_count > 1);
-    assert_int_equal(plan_model_gap(&found, context, cluster, result.plan, &error), AM_OK);
+    assert_int_equal(plan_model_gap(&found, context, cluster, result.plan, &never, &error), AM_OK);
     assert_true(found >= 0);
     for (int32_t axis = 0; axis < result.plan->stages[0].mesh.axis_count; axis++)
         result.plan->stages[0].lists[axis].count = 0;
     assert_int_equal(simulate_plan(&simulation, &arena, context, result.plan, cluster, 1, &error), AM_OK);
     assert_int_equal(simulation_predict(result.plan, &arena, simulation, &error), AM_OK);
-    assert_int_equal(plan_model_gap(&worse, context, cluster, result.plan, &error), AM_OK);
+    assert_int_equal(plan_model_gap(&worse, context, cluster, result.plan, &never, &error), AM_OK);
     assert_true(worse > found * 1.2);
     cluster_free(cluster);
     plan_context_free(context);

@@ -1,6 +1,6 @@
 /* When a search is to come to an end: the user interrupts it, or its time is up. */
-#ifndef PLANNERS_STOP_H
-#define PLANNERS_STOP_H
+#ifndef BASE_STOP_H
+#define BASE_STOP_H
 
 #include <signal.h>
 #include <stdbool.h>
