@@ -10,11 +10,12 @@
 #include "propagation/lower_internal.h"
 #include "propagation/reduction_identity.h"
 
-/* Whether a shard that `axis` cut can be padded: what the axis splits no minor axis splits that stays. */
+/* Whether a shard that `axis` cut can be padded: what the axis splits no minor axis splits that stays, and
+ * none cuts in blocks (a shard of one block beside pieces of all is no state). */
 static bool can_pad(SbpState before, SbpState to, int32_t axis) {
     for (int32_t k = axis + 1; k < MESH_MAX_AXES; k++)
         if (before.axis[k] == before.axis[axis] && !sbp_is_partial(to.axis[k])) return false;
-    return before.cut[axis].outer <= 1;
+    return sbp_blocks(before, sbp_dimension(before.axis[axis])) == 1;
 }
 
 SbpState box_before_partial(SbpState from, SbpState to) {

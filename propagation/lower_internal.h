@@ -154,7 +154,8 @@ AmStatus box_value(Lowering *self, int32_t i, int32_t leaf, const IrShape *globa
                    int32_t *value, AmError *error);
 
 /* The state from which `to` is made by making some axes partial, which moves nothing; `to` itself where
- * `from` has all its partial axes. */
+ * `from` has all its partial axes. All axes that split a dimension of it cut the same blocks, so that there
+ * is a way to it. */
 SbpState box_before_partial(SbpState from, SbpState to);
 /* That last step; its operators are of one kind. */
 AmStatus box_make_partial(Lowering *self, int32_t i, int32_t leaf, const IrShape *global, int32_t from,

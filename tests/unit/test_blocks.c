@@ -179,11 +179,50 @@ static void test_grouped_queries(void **state) {
     arena_free(&arena);
 }
 
+/* Parts of z are made, to be added to sums over axis b, where axis a cuts the addition in blocks: z lies
+ * along the same dimension in one block. */
+static const char sum_in_blocks[] =
+    "a = f32[12,8] parameter(0) b = f32[8,6] parameter(1) c = f32[8,6] parameter(2) d = f32[12,6] "
+    "parameter(3)\n"
+    "p = f32[12,6] dot(a, b), lhs_contracting_dims={1}, rhs_contracting_dims={0}\n"
+    "q = f32[12,6] dot(a, c), lhs_contracting_dims={1}, rhs_contracting_dims={0}\n"
+    "z = f32[12,6] negate(d) r = f32[12,6] add(q, z) s = f32[12,6] add(p, r)\n"
+    "u = f32[3,4,6] reshape(s) e = f32[3,4,6] parameter(4) ROOT y = f32[3,4,6] multiply(u, e)\n";
+
+static void test_sum_in_blocks(void **state) {
+    (void)state;
+    SplitCase self;
+    Arena arena = {0};
+    AmError error = {0};
+    char text[4096];
+    snprintf(text, sizeof text, "HloModule test\nENTRY main {\n%s\n}\n", sum_in_blocks);
+    split_open(&self, text, 3);
+    const PlanContext *context = &self.context;
+    PlanEntry entries[2] = {{.class_index = classes_of(context->classes, context->rules,
+                                                       context->roles->parameters[4].instruction, 1)},
+                            {.class_index = classes_of(context->classes, context->rules,
+                                                       context->roles->parameters[1].instruction, 0)}};
+    assert_true(entries[0].class_index >= 0 && entries[1].class_index >= 0);
+    PlanException exception = {.instruction = split_instruction(&self, "z"),
+                               .has_states = true,
+                               .has_factors = true,
+                               .states = {.axis = {sbp_split(1), sbp_split(0)}},
+                               .factors = {1, 0, -1, -1}};
+    PlanStage stage = {.exceptions = &exception, .exception_count = 1};
+    assert_int_equal(mesh_parse(&stage.mesh, &arena, "a=3,b=2", &error), AM_OK);
+    for (int32_t axis = 0; axis < 2; axis++)
+        stage.lists[axis] = (PlanList){.count = 1, .entries = &entries[axis]};
+    split_check_stage(&self, &stage, "sum in blocks", count_collectives);
+    split_close(&self);
+    arena_free(&arena);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_fused_projections),
         cmocka_unit_test(test_boxing_in_blocks),
         cmocka_unit_test(test_grouped_queries),
+        cmocka_unit_test(test_sum_in_blocks),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,6 +1,6 @@
 /* Boxing on one set of devices: every pair of states on meshes of one and two axes,
- * shapes that divide and that do not. The program is run by threads on whole numbers;
- * its bytes are those of OneFlow's table 2, and of the cheapest sequence of collectives,
+ * shapes that divide and that do not, and cuts between granules and in blocks. The program is run by threads
+ * on whole numbers; its bytes are those of OneFlow's table 2, and of the cheapest sequence of collectives,
  * which is searched for here by what each device holds, not by names of states. */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -16,6 +16,7 @@
 #include "executor/ready.h"
 #include "ir/canonical.h"
 #include "propagation/lower_internal.h"
+#include "propagation/shard.h"
 
 enum { MOST_RANKS = 8, RANK = 2, MOST_STATES = 16, STRIDE = 7, MOST_ELEMENTS = 512 };
 
@@ -112,17 +113,15 @@ static int32_t part_at(int64_t index, int32_t part, int32_t parts, SbpReduction 
 /* A device's shard, row-major, as its state says; returns the number of elements. */
 static int64_t fill_shard(int32_t *out, const Mesh *mesh, SbpState state, int32_t device,
                           const IrShape *shape) {
-    Held held = held_by(mesh, state, device, shape);
-    int32_t parts;
+    int32_t whole[MOST_ELEMENTS], parts;
     SbpReduction reduction = SBP_ADD;
     int32_t part = partial_number(mesh, state, device, &parts, &reduction);
-    int64_t n = 0;
-    for (int64_t i = 0; i < held.extent[0]; i++)
-        for (int64_t j = 0; j < held.extent[1]; j++) {
-            int64_t index = (held.start[0] + i) * shape->dimensions[1] + held.start[1] + j;
-            out[n++] = parts == 1 ? value_at(index) : part_at(index, part, parts, reduction);
-        }
-    return n;
+    for (int64_t k = 0; k < ir_shape_elements(shape); k++)
+        whole[k] = parts == 1 ? value_at(k) : part_at(k, part, parts, reduction);
+    ShardLayout layout;
+    assert_true(shard_layout(&layout, mesh, state, device, shape));
+    shard_copy_out(&layout, out, whole, sizeof *out);
+    return shard_elements(&layout);
 }
 
 /* ---- running ---- */
@@ -131,6 +130,7 @@ typedef struct RankRun {
     Fixture *fixture;
     const Mesh *mesh;
     SbpState from, to;
+    bool is_finished; /* what is made partial is finished again, and so looked at */
     int32_t instruction;
     Comm *comm;
     bool is_right;
@@ -159,7 +159,11 @@ static AmStatus lower_boxing(const RankRun *self, Arena *arena, Program **progra
     (*program)->values[value].kind = PROGRAM_VALUE_PARAMETER;
     (*program)->values[value].instruction = -1;
     (*program)->parameters[0] = value;
-    TRY(box_value(&lowering, self->instruction, 0, shape, value, self->to, &(*program)->outputs[0], error));
+    TRY(box_value(&lowering, self->instruction, 0, shape, value, self->to, &value, error));
+    if (self->is_finished)
+        TRY(box_value(&lowering, self->instruction, 0, shape, value, (SbpState){.axis = {SBP_B}}, &value,
+                      error));
+    (*program)->outputs[0] = value;
     return lower_finish(&lowering, error);
 }
 
@@ -210,9 +214,10 @@ static AmStatus run_rank(RankRun *self, Arena *arena, char **memory) {
     fill_shard(ready_parameter(ready, 0), self->mesh, self->from, self->comm->rank, shape);
     TRY(ready_run(ready, &self->error));
     self->received = received_elements(program);
-    int64_t count = fill_shard(expected, self->mesh, self->to, self->comm->rank, shape);
+    SbpState made = self->is_finished ? (SbpState){.axis = {SBP_B}} : self->to;
+    int64_t count = fill_shard(expected, self->mesh, made, self->comm->rank, shape);
     const int32_t *got = ready_output(ready, 0);
-    self->is_right = sbp_has_partial(self->to) || /* what is added up is looked at by the caller */
+    self->is_right = sbp_has_partial(made) || /* any parts will do */
                      memcmp(expected, got, sizeof *expected * (size_t)count) == 0;
     return AM_OK;
 }
@@ -228,8 +233,8 @@ static void *rank_thread(void *argument) {
 }
 
 /* Elements that all devices together receive. */
-static double run(Fixture *fixture, const Mesh *mesh, Comm *comms, SbpState from, SbpState to,
-                  int32_t instruction, const char *what) {
+static double run_and(bool is_finished, Fixture *fixture, const Mesh *mesh, Comm *comms, SbpState from,
+                      SbpState to, int32_t instruction, const char *what) {
     RankRun runs[MOST_RANKS];
     pthread_t threads[MOST_RANKS];
     double received = 0;
@@ -238,6 +243,7 @@ static double run(Fixture *fixture, const Mesh *mesh, Comm *comms, SbpState from
                             .mesh = mesh,
                             .from = from,
                             .to = to,
+                            .is_finished = is_finished,
                             .instruction = instruction,
                             .comm = &comms[r]};
         pthread_create(&threads[r], NULL, rank_thread, &runs[r]);
@@ -248,6 +254,11 @@ static double run(Fixture *fixture, const Mesh *mesh, Comm *comms, SbpState from
         received += runs[r].received;
     }
     return received;
+}
+
+static double run(Fixture *fixture, const Mesh *mesh, Comm *comms, SbpState from, SbpState to,
+                  int32_t instruction, const char *what) {
+    return run_and(false, fixture, mesh, comms, from, to, instruction, what);
 }
 
 /* ---- the cheapest sequence ---- */
@@ -468,6 +479,67 @@ static void test_three_axes(void **state) {
     comm_local.close(comms);
 }
 
+enum { CUT_OPTIONS = 7 };
+
+/* State number k of those whose axes are B, P, or S(0) and S(1) between elements, granules or in blocks;
+ * false where it is none: all axes that split a dimension cut the same blocks. */
+static bool cut_state_number(SbpState *state, const Mesh *mesh, int32_t k, const IrShape *shape) {
+    static const struct {
+        int8_t dimension;
+        int32_t outer, count;
+    } cuts[CUT_OPTIONS] = {{-1, 0, 0}, {-2, 0, 0}, {0, 1, 24}, {0, 1, 8}, {0, 4, 6}, {1, 1, 12}, {1, 3, 4}};
+    *state = (SbpState){.axis = {SBP_B}};
+    int32_t blocks[RANK] = {0};
+    for (int32_t axis = 0; axis < mesh->axis_count; axis++, k /= CUT_OPTIONS) {
+        int32_t option = k % CUT_OPTIONS, d = cuts[option].dimension;
+        if (d == -2) sbp_set(state, axis, sbp_partial(SBP_ADD));
+        if (d < 0) continue;
+        if (blocks[d] && blocks[d] != cuts[option].outer) return false;
+        blocks[d] = cuts[option].outer;
+        SbpCut cut =
+            sbp_cut(mesh, *state, axis, d, shape->dimensions[d], cuts[option].outer, cuts[option].count);
+        sbp_set_split(state, axis, d, cut);
+    }
+    return true;
+}
+
+/* There is a way between any two states however they cut, and it is right. */
+static void check_cuts(Fixture *fixture, const char *text) {
+    Arena arena = {0};
+    Mesh mesh;
+    KernelDevice *devices[MOST_RANKS];
+    Comm comms[MOST_RANKS];
+    const IrShape *shape = &fixture->module->instructions[0].shape;
+    assert_int_equal(mesh_parse(&mesh, &arena, text, NULL), AM_OK);
+    for (int32_t r = 0; r < mesh.device_count; r++) devices[r] = &kernel_device_cpu;
+    assert_int_equal(comm_local.open(comms, 0, mesh.device_count, mesh.device_count, devices, NULL, NULL),
+                     AM_OK);
+    int32_t count = 1;
+    for (int32_t axis = 0; axis < mesh.axis_count; axis++) count *= CUT_OPTIONS;
+    int32_t stride = count > CUT_OPTIONS * CUT_OPTIONS ? 997 : 1;
+    for (int32_t pair = 0; pair < count * count; pair += stride) {
+        SbpState from, to;
+        if (!cut_state_number(&from, &mesh, pair / count, shape) ||
+            !cut_state_number(&to, &mesh, pair % count, shape))
+            continue;
+        Text what = {0};
+        text_append(&what, "%s: ", text);
+        sbp_print(&what, &mesh, from);
+        text_append_string(&what, " to ");
+        sbp_print(&what, &mesh, to);
+        run_and(sbp_has_partial(to), fixture, &mesh, comms, from, to, 0, what.data);
+        fixture->cases++;
+        text_free(&what);
+    }
+    comm_local.close(comms);
+    arena_free(&arena);
+}
+
+static void test_cuts(void **state) {
+    static const char *const meshes[] = {"x=2", "x=3", "x=2,y=2", "x=3,y=2", "x=2,y=3", "x=2,y=2,z=2"};
+    for (size_t k = 0; k < sizeof meshes / sizeof *meshes; k++) check_cuts(*state, meshes[k]);
+}
+
 /* OneFlow's table 2 for devices that are the same before and after, in whole tensors. */
 static void test_table(void **state) {
     Fixture *fixture = *state;
@@ -502,10 +574,8 @@ static void test_table(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_one_axis),
-        cmocka_unit_test(test_two_axes),
-        cmocka_unit_test(test_three_axes),
-        cmocka_unit_test(test_table),
+        cmocka_unit_test(test_one_axis), cmocka_unit_test(test_two_axes), cmocka_unit_test(test_three_axes),
+        cmocka_unit_test(test_cuts),     cmocka_unit_test(test_table),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }
