@@ -1,0 +1,82 @@
+/* The insides of a folded additive model, for what builds it (additive_fold.c), passes its messages and
+ * bounds it (additive_bound.c), shares boxings out among readers (additive_shares.c) and looks for changes of
+ * a plan (additive_changes.c). */
+#ifndef COST_ADDITIVE_FOLD_H
+#define COST_ADDITIVE_FOLD_H
+
+#include "cost/additive_bound.h"
+
+/* One end of alike edges. */
+typedef struct End {
+    int32_t label_count, state_count;
+    int32_t main;           /* class, that of most of the edges */
+    const uint8_t *state;   /* [label_count]: which of the states that occur */
+    const BoxState *values; /* [state_count]: which they are */
+    double *message;        /* [label_count]: from the other end */
+} End;
+
+/* Edges that share their messages. ends[0] comes before ends[1] in the order of nodes. */
+typedef struct Group {
+    End ends[2];
+    bool is_turned; /* ends[0] is the one that takes */
+    /* [states of end 0][states of end 1], unweighted: of what the boxing costs if no other reader needs it
+     * (NULL: there is none) the part that this edge pays. */
+    float *seconds;
+    const float *alone;
+    float *slack; /* scratch */
+} Group;
+
+/* Edges of a group between two classes. */
+typedef struct Pair {
+    int32_t group, first, second; /* classes of ends 0 and 1 */
+    double count;
+} Pair;
+
+/* A class's part in a group. */
+typedef struct Incidence {
+    int32_t group, end;
+    int32_t count; /* edges of each of its nodes */
+} Incidence;
+
+/* Nodes alike. */
+typedef struct Class {
+    double count;
+    int32_t label_count, first_incidence, incidence_count;
+    int32_t edges[2]; /* of each node: with it as end 0, as end 1 */
+    const float *seconds;
+} Class;
+
+/* What an edge pays for one pair of states. */
+typedef struct Cell {
+    float *seconds;
+    double alone, slack;
+    int32_t times; /* edges */
+} Cell;
+
+struct AdditiveFold {
+    const AdditiveModel *model;
+    const int32_t *class_of, *group_of; /* [node], [edge] */
+    const StopSignal *stop;             /* or NULL */
+    Class *classes;                     /* in the order of their first nodes */
+    Group *groups;
+    Pair *pairs;
+    Incidence *incidences; /* by class */
+    int32_t class_count, group_count, pair_count, incidence_count;
+    double *phi, *best; /* scratch: labels, states */
+    int32_t *sharers;   /* scratch: incidences of a class */
+    Cell *cells;        /* scratch: as many */
+};
+
+/* phi of a class: its cost and all that is sent to it. Returns gamma. */
+double additive_gather(const AdditiveFold *fold, int32_t c, const AdditiveWeights *weights);
+/* What a class sends along a group to the other end, by the states there: in fold->best. Unlike a message it
+ * is not normalised. */
+double *additive_send(const AdditiveFold *fold, const Group *group, int32_t end, double gamma,
+                      const AdditiveWeights *weights);
+/* The least of fold->phi, which is the class's. */
+double additive_least_phi(const AdditiveFold *fold, const Class *class);
+
+/* Moves what readers pay for boxings to where the bound gains by it. */
+void additive_share_out(AdditiveFold *fold, const AdditiveWeights *weights);
+
+#endif

@@ -1,0 +1,123 @@
+/* What the readers of a tensor pay for its boxing; see additive_bound.h.
+ *
+ * The edges by which a tensor is read pay together for its boxing, from the state in which it is kept to each
+ * that is needed once. Which of them pays how much is free, state by state, as long as they pay no more than
+ * once: any shares give a bound. What an edge need not pay, since another choice is dearer there by more,
+ * goes to those for which that choice counts. */
+#include <math.h>
+
+#include "cost/additive_fold.h"
+
+/* Of what an edge could pay less, what it does pay less at once; and what rounding may add to shares. */
+#define SHARE_STEP   0.5
+#define SHARE_MARGIN 1e-5
+
+static int32_t maker_end(const Group *group) {
+    return group->is_turned ? 1 : 0;
+}
+
+/* Of a group the cell for the state in which a tensor is kept and one that its reader needs. */
+static int32_t cell_of(const Group *group, int32_t kept, int32_t needed) {
+    int32_t minor = group->ends[1].state_count;
+    return group->is_turned ? needed * minor + kept : kept * minor + needed;
+}
+
+static int32_t find_state(const End *end, BoxState value) {
+    for (int32_t k = 0; k < end->state_count; k++)
+        if (end->values[k] == value) return k;
+    return -1;
+}
+
+/* How much less each cell of a group could cost, and the bound be the same: fold->slack. Messages are looked
+ * at from end 1, as evaluate(fold, 1) does. */
+static void find_slack(AdditiveFold *fold, Group *group, const AdditiveWeights *weights) {
+    double gamma = additive_gather(fold, group->ends[1].main, weights), least = INFINITY;
+    const End *first = &group->ends[0], *second = &group->ends[1];
+    double *kept = fold->best, *given = fold->best + BOX_STATES + 1;
+    for (int32_t b = 0; b < second->state_count; b++) kept[b] = INFINITY;
+    for (int32_t a = 0; a < first->state_count; a++) given[a] = -INFINITY;
+    for (int32_t label = 0; label < second->label_count; label++)
+        kept[second->state[label]] =
+            fmin(kept[second->state[label]], gamma * fold->phi[label] - second->message[label]);
+    for (int32_t label = 0; label < first->label_count; label++)
+        given[first->state[label]] = fmax(given[first->state[label]], first->message[label]);
+    int32_t minor = second->state_count;
+    for (int32_t k = 0; k < first->state_count * minor; k++) {
+        group->slack[k] =
+            (float)(kept[k % minor] - given[k / minor] + weights->communication * group->seconds[k]);
+        least = fmin(least, group->slack[k]);
+    }
+    for (int32_t k = 0; k < first->state_count * minor; k++) group->slack[k] -= (float)least;
+}
+
+/* The incidences of a class by which its tensor is read and paid for together; their number. */
+static int32_t list_sharers(AdditiveFold *fold, const Class *class) {
+    int32_t count = 0;
+    for (int32_t k = class->first_incidence; k < class->first_incidence + class->incidence_count; k++) {
+        const Group *group = &fold->groups[fold->incidences[k].group];
+        if (group->alone && fold->incidences[k].end == maker_end(group)) fold->sharers[count++] = k;
+    }
+    return count;
+}
+
+/* The cells of the sharers for one pair of states, in fold->cells; their number. */
+static int32_t list_cells(AdditiveFold *fold, int32_t sharers, int32_t kept, BoxState needed) {
+    int32_t count = 0;
+    for (int32_t k = 0; k < sharers; k++) {
+        const Incidence *incidence = &fold->incidences[fold->sharers[k]];
+        const Group *group = &fold->groups[incidence->group];
+        int32_t state = find_state(&group->ends[1 - maker_end(group)], needed);
+        int32_t cell = state < 0 ? -1 : cell_of(group, kept, state);
+        if (cell < 0 || !(group->alone[cell] > 0)) continue;
+        fold->cells[count++] = (Cell){.seconds = &group->seconds[cell],
+                                      .alone = group->alone[cell],
+                                      .slack = group->slack[cell],
+                                      .times = incidence->count};
+    }
+    return count;
+}
+
+static double sum_shares(const Cell *cells, int32_t count) {
+    double sum = 0;
+    for (int32_t k = 0; k < count; k++) sum += cells[k].times * (double)*cells[k].seconds / cells[k].alone;
+    return sum;
+}
+
+static void share_cells(Cell *cells, int32_t count, double weight) {
+    double wanting = 0, all = 0;
+    for (int32_t k = 0; k < count; k++) {
+        double spare = fmin(*cells[k].seconds, cells[k].slack / weight) * SHARE_STEP;
+        *cells[k].seconds -= (float)fmax(spare, 0);
+        all += cells[k].times;
+        if (cells[k].slack <= 0) wanting += cells[k].times;
+    }
+    double left = (1 - SHARE_MARGIN - sum_shares(cells, count)) / (wanting > 0 ? wanting : all);
+    for (int32_t k = 0; k < count; k++)
+        if (wanting == 0 || cells[k].slack <= 0)
+            *cells[k].seconds = (float)fmax(*cells[k].seconds + left * cells[k].alone, 0);
+}
+
+/* Classes that are nearly alike have groups in common: what one gave more may be too much for another. */
+static void limit_cells(Cell *cells, int32_t count) {
+    double sum = sum_shares(cells, count);
+    for (int32_t k = 0; k < count && sum > 1; k++) *cells[k].seconds *= (float)((1 - SHARE_MARGIN) / sum);
+}
+
+void additive_share_out(AdditiveFold *fold, const AdditiveWeights *weights) {
+    if (weights->communication <= 0) return;
+    for (int32_t g = 0; g < fold->group_count; g++)
+        if (fold->groups[g].alone) find_slack(fold, &fold->groups[g], weights);
+    for (int32_t pass = 0; pass < 2; pass++)
+        for (int32_t c = 0; c < fold->class_count; c++) {
+            int32_t sharers = list_sharers(fold, &fold->classes[c]);
+            if (sharers == 0) continue;
+            const Group *group = &fold->groups[fold->incidences[fold->sharers[0]].group];
+            int32_t states = group->ends[maker_end(group)].state_count;
+            for (int32_t kept = 0; kept < states; kept++)
+                for (int32_t needed = 0; needed < BOX_STATES; needed++) {
+                    int32_t count = list_cells(fold, sharers, kept, (BoxState)needed);
+                    if (pass == 0 && count > 0) share_cells(fold->cells, count, weights->communication);
+                    else limit_cells(fold->cells, count);
+                }
+        }
+}
