@@ -101,7 +101,10 @@ static void try_task(void *user, int32_t k) {
 static bool is_better(const Refining *self, const Trial *trial) {
     PlanPrice wanted = *self->price;
     wanted.seconds *= 1 - LEAST_GAIN;
-    return trial->is_priced && plan_price_better(&trial->price, &wanted);
+    if (!trial->is_priced) return false;
+    bool is_less = trial->sum < self->sum - LEAST_GAIN * self->price->seconds;
+    return plan_price_better(&trial->price, &wanted) ||
+           (is_less && !plan_price_better(self->price, &trial->price));
 }
 
 /* Tries what is waiting and goes on from the best. Changes that helped by themselves, too, are left to be
