@@ -215,8 +215,11 @@ typedef struct Redoing {
     bool is_possible;
 } Redoing;
 
+/* Bytes of a value, beside those of others of its fusion. Where shards differ in size all count for equally
+ * long, or devices would come to different programs. */
 static double value_bytes(const Fuser *self, int32_t value) {
-    return (double)ir_shape_bytes(value_shape(self, value));
+    const IrShape *shape = value_shape(self, value);
+    return (double)(self->program->is_uneven ? dtype_bytes(shape->type) : ir_shape_bytes(shape));
 }
 
 bool program_may_redo(IrOpcode opcode) {

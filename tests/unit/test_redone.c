@@ -115,12 +115,48 @@ static void test_parameters_are_read_once(void **state) {
     close_case(&self);
 }
 
+/* Of 3 rows the first device has two, so that making `c` again reads less than keeping it, the second one, so
+ * that it would read more: both decide alike. */
+static void test_devices_decide_alike(void **state) {
+    (void)state;
+    Case self;
+    AmError error = {0};
+    Completion *completion;
+    int32_t inputs[2];
+    open_case(&self, "HloModule test\n" SUM "ENTRY main {\n"
+                     "p = bf16[3,64] parameter(0) q = bf16[64,8] parameter(1) r = f32[4,8] parameter(2)\n"
+                     "v = f32[4,8] parameter(3) o = f32[] constant(0)\n"
+                     "d = bf16[3,8] dot(p, q), lhs_contracting_dims={1}, rhs_contracting_dims={0}\n"
+                     "m = f32[8] reduce(r, o), dimensions={0}, to_apply=add\n"
+                     "n = f32[8] reduce(v, o), dimensions={0}, to_apply=add\n"
+                     "h = f32[3,8] convert(d) e = f32[3,8] broadcast(m), dimensions={1}\n"
+                     "f = f32[3,8] broadcast(n), dimensions={1} g = f32[3,8] add(h, e)\n"
+                     "c = f32[3,8] add(g, f) x = f32[3,8] multiply(c, c)\n"
+                     "s = f32[3] reduce(x, o), dimensions={1}, to_apply=add\n"
+                     "b = f32[3,8] broadcast(s), dimensions={0} t = f32[3,8] negate(c)\n"
+                     "ROOT y = f32[3,8] add(t, b)\n}\n");
+    const PlanContext *context = self.context;
+    PlanEntry rows = {.class_index = classes_of(context->classes, context->rules,
+                                                context->roles->parameters[0].instruction, 0)};
+    PlanStage stage = {.mesh = {.axis_count = 1, .axes = {{.name = "a", .size = 2}}, .device_count = 2},
+                       .lists = {{.count = 1, .entries = &rows}}};
+    assert_true(rows.class_index >= 0);
+    assert_int_equal(plan_complete(&completion, &self.arena, context, &stage, &error), AM_OK);
+    for (int32_t device = 0; device < 2; device++) {
+        assert_int_equal(plan_lower(&self.program, &self.arena, context, completion, device, &error), AM_OK);
+        inputs[device] = reader(&self)->input_count;
+    }
+    assert_int_equal(inputs[0], inputs[1]);
+    close_case(&self);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_a_conversion_is_redone),
         cmocka_unit_test(test_an_exponential_is_kept),
         cmocka_unit_test(test_what_one_reader_takes_moves_to_it),
         cmocka_unit_test(test_parameters_are_read_once),
+        cmocka_unit_test(test_devices_decide_alike),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
