@@ -40,8 +40,9 @@ typedef struct PassBody {
 typedef struct Timeline {
     Explainer *explainer;
     Arena arena;
-    StageLane *lanes; /* [stage * LANES] */
-    PassLoop *loops;  /* of all stages */
+    Arena of_simulation; /* which gives back what was allocated meanwhile */
+    StageLane *lanes;    /* [stage * LANES] */
+    PassLoop *loops;     /* of all stages */
     int32_t loop_count, loop_capacity;
     PassBody *bodies;
     int32_t body_count, body_capacity;
@@ -170,7 +171,7 @@ static AmStatus draw(Timeline *self) {
     if (!self->lanes) return am_fail_memory(explainer->error, lanes);
     for (int32_t s = 0; s < explainer->plan->stage_count; s++)
         find_loops(self, plan_costs_program(explainer->costs, explainer->ranks.first_rank[s]));
-    TRY(simulate_costs(&simulation, &self->arena, explainer->costs, &options, explainer->error));
+    TRY(simulate_costs(&simulation, &self->of_simulation, explainer->costs, &options, explainer->error));
     for (int32_t k = 0; k < lanes; k++) most += self->lanes[k].count;
     explainer->result->spans = ARENA_ARRAY(explainer->arena, ExplainedSpan, most + 1);
     if (self->arena.failed || explainer->arena->failed) return am_fail_memory(explainer->error, most);
@@ -181,6 +182,7 @@ static AmStatus draw(Timeline *self) {
 AmStatus explain_timeline(Explainer *explainer) {
     Timeline self = {.explainer = explainer, .shortest = explainer->simulation->step_seconds / RESOLUTION};
     AmStatus status = draw(&self);
+    arena_free(&self.of_simulation);
     arena_free(&self.arena);
     return status;
 }

@@ -196,8 +196,13 @@ static AmStatus take_initial(SearchResult *result, Arena *arena, PlanContext *wh
     if (status != AM_OK || !simulation->fit.fits) return status;
     if (result->plan && plan->predicted_step_seconds >= result->plan->predicted_step_seconds) return AM_OK;
     plan->evaluations = result->evaluations;
+    if (result->plan) plan->bound = result->plan->bound;
+    if (result->plan) plan->bound_seconds = fmin(result->plan->bound_seconds, plan->predicted_step_seconds);
     result->plan = plan;
-    return AM_OK;
+    result->model_gap = NAN;
+    if (options->no_proof) return AM_OK;
+    return plan_model_gap(&result->model_gap, whole, cluster, plan, &(StopSignal){options->interrupted, 0},
+                          error);
 }
 
 /* Of both searches the quicker plan, and what came nearest where neither has one. */
@@ -278,7 +283,8 @@ static AmStatus search_stages(SearchResult *result, Arena *arena, PlanContext *w
 
 /* Whether a plan as it is may be what the search returns. */
 static bool may_take_initial(const SearchOptions *options) {
-    bool is_narrowed = options->mesh || options->pin_count > 0 || options->kept || options->is_even;
+    bool is_narrowed = options->mesh || options->pin_count > 0 || options->kept || options->is_even ||
+                       options->no_exceptions;
     return options->initial && options->space == SPACE_SINGLE_STAGE && !is_narrowed &&
            options->initial->stage_count == 1;
 }

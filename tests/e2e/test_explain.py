@@ -28,6 +28,7 @@ CASES = [
     ("gpt2_tiny", ["--cluster", "host:4", *PIPELINE, "--micro-batches", "4", "--schedule", "interleaved_1f1b"]),
     ("t5_tiny", ["--cluster", "whale-pp", "--space", "hybrid", "--micro-batches", "4"]),
     ("mlp_tiny", ["--cluster", "host:4", "--space", "operator", "--evaluations", "40"]),
+    ("mlp_tiny", ["--cluster", "C", "--mesh", "data=4,model=8", "--evaluations", "40"]),
 ]
 
 
