@@ -1,19 +1,7 @@
 /* automap explain: why a plan is what it is. */
-#include <string.h>
-
 #include "base/file.h"
 #include "cli/common.h"
 #include "planners/explain.h"
-
-/* Two documents in one stream could be read as neither. */
-static AmStatus check_page_path(const Cli *cli, AmError *error) {
-    const char *page = cli_text(cli, "--html"), *report = cli_text(cli, "-o");
-    if (!page) return AM_OK;
-    if (strcmp(page, "-") == 0 && (!report || strcmp(report, "-") == 0))
-        return am_fail(error, AM_ERROR_USAGE, "",
-                       "--html - and the report would both be on stdout: expected -o FILE");
-    return file_check_writable(page, error);
-}
 
 /* --html: a page of its own, beside what goes to the output. */
 static AmStatus write_page(const Cli *cli, const Explanation *explanation, const char *title,
@@ -47,7 +35,7 @@ static AmStatus explain(const Cli *cli, Arena *arena, PlanContext *context, json
     Plan *plan;
     Explanation *explanation;
     ExplainOptions options = {.with_timeline = cli_has(cli, "--html")};
-    TRY(check_page_path(cli, error));
+    if (cli_has(cli, "--html")) TRY(file_check_writable(cli_text(cli, "--html"), error));
     TRY(cli_integer(cli, "--evaluations", 1, INT32_MAX, &options.simulations, error));
     TRY(plan_read(&plan, root, arena, context, cli->arguments[0], error));
     TRY(cluster_from_json(cluster, arena, plan->cluster_description, cli->arguments[0], error));

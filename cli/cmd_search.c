@@ -6,6 +6,7 @@
 #include "base/clock.h"
 #include "base/file.h"
 #include "cli/common.h"
+#include "cli/files.h"
 #include "cli/parameters.h"
 #include "cost/profile.h"
 #include "cost/simulate.h"
@@ -504,6 +505,7 @@ static AmStatus search_and_write(const Cli *cli, Searched *self, AmError *error)
     self->plan_file = cli_text(cli, "-o");
     if (!self->plan_file) self->plan_file = default_plan_file(&self->arena, cli->arguments[0]);
     if (!self->plan_file) return am_fail_memory(error, 0);
+    TRY(cli_check_files(cli, self->plan_file, error));
     TRY(file_check_writable(self->plan_file, error));
     if (log) TRY(file_check_writable(log, error));
     if (narrowed_by)

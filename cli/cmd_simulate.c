@@ -73,22 +73,12 @@ static AmStatus print(const Cli *cli, const Simulation *simulation, const Text *
     return status;
 }
 
-/* Two documents in one stream could be read as neither. */
-static AmStatus check_trace_path(const Cli *cli, AmError *error) {
-    const char *trace = cli_text(cli, "--trace"), *report = cli_text(cli, "-o");
-    if (trace && strcmp(trace, "-") == 0 && (!report || strcmp(report, "-") == 0))
-        return am_fail(error, AM_ERROR_USAGE, "",
-                       "--trace - and the report would both be on stdout: expected -o FILE");
-    return AM_OK;
-}
-
 static AmStatus simulate(const Cli *cli, Arena *arena, PlanContext *context, json_t **root, Cluster **cluster,
                          Profile *profile, Text *collectives, AmError *error) {
     Plan *plan;
     Simulation *simulation;
     SimulationOptions options;
     const char *other = cli_text(cli, "--cluster");
-    TRY(check_trace_path(cli, error));
     TRY(plan_read(&plan, root, arena, context, cli->arguments[0], error));
     if (other) TRY(cluster_read(cluster, arena, other, error));
     else TRY(cluster_from_json(cluster, arena, plan->cluster_description, cli->arguments[0], error));

@@ -9,6 +9,7 @@
 #include "automap_features.h"
 #include "base/parallel.h"
 #include "cli/common.h"
+#include "cli/files.h"
 #include "executor/mpi_wire.h"
 #ifdef AUTOMAP_HAVE_CUDA
 #include "executor/cuda/versions.h"
@@ -58,7 +59,10 @@ static AmStatus run_command(int count, char **words, AmError *error) {
     if (!cli.wants_help && !parallel_threads_are_valid())
         cli_note(&cli, "warning: AUTOMAP_THREADS=%.40s: expected an integer of at least 1; ignored",
                  getenv("AUTOMAP_THREADS"));
-    if (!cli.wants_help) return command->run(&cli, error);
+    if (!cli.wants_help) {
+        TRY(cli_check_files(&cli, NULL, error));
+        return command->run(&cli, error);
+    }
     Text text = {0};
     cli_print_help(&text, command);
     fputs(text.data, stdout);

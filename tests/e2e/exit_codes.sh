@@ -119,5 +119,52 @@ TEXT
 succeed info "$work/unknown.hlo.txt"
 expect 3 'fast_fourier' run "$work/unknown.hlo.txt" --plan none --state random --steps 1
 
+# Files that are read stay, and two outputs are two files.
+kept=$work/kept.hlo.pb
+cp "$mlp/model.hlo.pb" "$kept"
+succeed simulate "$work/tiny.plan.json" "$kept" -o "$work/report.txt"
+cp "$work/tiny.plan.json" "$work/kept.plan.json"
+ln -s kept.hlo.pb "$work/link.hlo.pb"
+run=(run "$mlp/model.hlo.pb" --plan none --state "$mlp/state.npz" --data "$mlp/data.npz" --quiet)
+# refuse PATTERN ARGUMENT...: refused before anything is written
+refuse() {
+  local pattern=$1
+  shift
+  expect 2 "$pattern" "$@"
+  cmp -s "$kept" "$mlp/model.hlo.pb" && cmp -s "$work/kept.plan.json" "$work/tiny.plan.json" && [ ! -e "$work/new" ] || {
+    echo "automap $* changed a file"
+    failures=$((failures + 1))
+  }
+}
+refuse '^automap: -o .*/kept\.hlo\.pb would replace the module that is read$' search "$kept" --cluster host:2 -o "$kept"
+refuse 'link\.hlo\.pb would replace the module' search "$kept" --cluster host:2 -o "$work/link.hlo.pb"
+refuse 'kept\.hlo\.pb would replace the module' convert "$kept" "$kept"
+refuse 'would replace the cluster' search "$kept" --cluster "$work/cluster.json" -o "$work/cluster.json"
+refuse 'would replace the cluster' cluster "$work/cluster.json" --json -o "$work/cluster.json"
+refuse 'would replace the plan' simulate "$work/kept.plan.json" "$kept" -o "$work/kept.plan.json"
+refuse 'trace .* would replace the module' simulate "$work/kept.plan.json" "$kept" --trace "$kept"
+refuse 'html .* would replace the plan' explain "$work/kept.plan.json" "$kept" --html "$work/kept.plan.json"
+refuse 'would replace the plan' lower "$kept" --plan "$work/kept.plan.json" -o "$work/kept.plan.json"
+refuse 'would replace the file' cluster --import "$work/slurm.json" --device-type T4 -o "$work/slurm.json"
+refuse '^automap: -o and --plan are both .*/new$' simulate --sweep "$kept" --cluster host:2 --plan "$work/new" -o "$work/new"
+refuse '^automap: -o and --log are both .*/new$' search "$kept" --cluster host:2 -o "$work/new" --log "$work/new"
+refuse '^automap: -o and --log are both .*/kept\.plan\.json$' search "$kept" --cluster host:2 --log "$work/kept.plan.json"
+cp "$mlp/state.npz" "$mlp/data.npz" "$work"
+refuse 'save .* would replace the state' run "$kept" --plan none --state "$work/state.npz" --save "$work/state.npz"
+refuse 'outputs .* would replace the data' run "$kept" --plan none --data "x=$work/data.npz" --outputs "$work/data.npz"
+refuse '^automap: --save and --outputs are both .*/new$' "${run[@]}" --save "$work/new" --outputs "$work/new"
+refuse '^automap: --log .* and --trace .* are one file$' "${run[@]}" --log "$work/new" --trace "$work/./new"
+refuse '^automap: --trace and --profile are both .*/new$' "${run[@]}" --trace "$work/new" --profile "$work/new"
+refuse '^automap: -o and --log would both be on stdout' "${run[@]}" -o - --log -
+refuse '^automap: -o and --trace would both be on stdout' simulate "$work/kept.plan.json" "$kept" --trace -
+refuse '^automap: -o and --checkpoint are both .*/new\.safetensors$' agent train --episodes 1 -o "$work/new.safetensors" \
+  --checkpoint "$work/new.safetensors"
+succeed simulate "$work/kept.plan.json" "$kept" -o /dev/null --trace /dev/null
+succeed "${run[@]}" --log /dev/null --trace /dev/null --profile "$work/profile.json"
+succeed "${run[@]}" --profile "$work/profile.json" --checkpoint "$work/checkpoints"
+succeed "${run[@]}" --steps 2 --resume --profile "$work/profile.json" --checkpoint "$work/checkpoints"
+succeed search "$kept" --cluster host:2 --init-plan "$work/kept.plan.json" --evaluations 2 -o "$work/kept.plan.json"
+succeed search "$kept" --cluster host:2 --init-plan "$work/kept.plan.json" --evaluations 2
+
 echo "$cases cases, $failures failures"
 [ "$failures" -eq 0 ]

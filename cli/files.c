@@ -1,0 +1,173 @@
+/* A table of the options that name files, and the comparison of those given; see files.h. */
+#define _XOPEN_SOURCE 700
+#include "cli/files.h"
+
+#include <string.h>
+#include <sys/stat.h>
+
+/* What is done with the file that an option names. */
+typedef struct FileUse {
+    const char *option;
+    const char *command; /* NULL: every other */
+    const char *input;   /* what is read from it; NULL: it is written */
+    const char *word;    /* an argument that is no file, or NULL */
+    bool is_improved;    /* -o may replace it */
+} FileUse;
+
+/* The first row that fits counts. Folders, whose files have names of their own, have none. */
+static const FileUse uses[] = {
+    {.option = "-o"},
+    {.option = "--log"},
+    {.option = "--outputs"},
+    {.option = "--save"},
+    {.option = "--trace"},
+    {.option = "--html"},
+    {.option = "--plan", .command = "simulate"},
+    {.option = "--profile", .command = "run"},
+    {.option = "--checkpoint", .command = "agent"},
+    {.option = "--roles", .input = "roles"},
+    {.option = "--cluster", .input = "cluster"},
+    {.option = "--profile", .input = "profile"},
+    {.option = "--plan", .input = "plan", .word = "none"},
+    {.option = "--state", .input = "state", .word = "random"},
+    {.option = "--data", .input = "data"},
+    {.option = "--init-plan", .input = "plan", .is_improved = true},
+    {.option = "--agent", .input = "agent"},
+    {.option = "--import", .input = "file", .word = "hwloc"},
+};
+enum { USE_COUNT = sizeof uses / sizeof uses[0], MOST_OUTPUTS = 16 };
+
+/* A file that is there by device and inode; one that is not by those of its folder and its name. */
+typedef struct Place {
+    dev_t device;
+    ino_t inode;
+    const char *name;
+    bool is_regular;
+} Place;
+
+typedef struct Output {
+    const char *option, *path;
+    Place place;
+} Output;
+
+typedef struct Outputs {
+    Output rows[MOST_OUTPUTS];
+    int32_t count;
+} Outputs;
+
+static bool is_command(const Cli *cli, const char *name) {
+    return strcmp(cli->command->name, name) == 0;
+}
+
+static Place place_of(const char *path) {
+    struct stat facts;
+    char folder[4096] = ".";
+    const char *slash = strrchr(path, '/');
+    size_t length = slash ? (size_t)(slash - path) + 1 : 0;
+    if (strcmp(path, "-") == 0) return (Place){.name = path};
+    if (stat(path, &facts) == 0)
+        return (Place){facts.st_dev, facts.st_ino, .name = "", .is_regular = S_ISREG(facts.st_mode)};
+    if (length >= sizeof folder) return (Place){.name = path};
+    if (slash) {
+        memcpy(folder, path, length);
+        folder[length] = '\0';
+    }
+    if (stat(folder, &facts) != 0) return (Place){.name = path};
+    return (Place){facts.st_dev, facts.st_ino, .name = path + length};
+}
+
+static bool is_same(const Place *a, const Place *b) {
+    return a->device == b->device && a->inode == b->inode && strcmp(a->name, b->name) == 0;
+}
+
+static const FileUse *find_use(const Cli *cli, const char *option) {
+    for (int32_t k = 0; k < USE_COUNT; k++)
+        if (strcmp(uses[k].option, option) == 0 && (!uses[k].command || is_command(cli, uses[k].command)))
+            return &uses[k];
+    return NULL;
+}
+
+/* ---- outputs ---- */
+
+static AmStatus add_output(Outputs *outputs, const char *option, const char *path, AmError *error) {
+    Place place = place_of(path), nowhere = place_of("/dev/null");
+    if (is_same(&place, &nowhere) || outputs->count == MOST_OUTPUTS) return AM_OK;
+    for (int32_t k = 0; k < outputs->count; k++) {
+        const Output *other = &outputs->rows[k];
+        if (!is_same(&place, &other->place)) continue;
+        if (strcmp(path, "-") == 0)
+            return am_fail(error, AM_ERROR_USAGE, "", "%s and %s would both be on stdout: expected %s FILE",
+                           other->option, option, other->option);
+        if (strcmp(path, other->path) != 0)
+            return am_fail(error, AM_ERROR_USAGE, "", "%s %.200s and %s %.200s are one file", other->option,
+                           other->path, option, path);
+        return am_fail(error, AM_ERROR_USAGE, "", "%s and %s are both %.200s", other->option, option, path);
+    }
+    outputs->rows[outputs->count++] = (Output){option, path, place};
+    return AM_OK;
+}
+
+/* Where the result goes without -o; NULL where that does not meet other outputs. */
+static const char *default_output(const Cli *cli) {
+    return is_command(cli, "simulate") || is_command(cli, "explain") ? "-" : NULL;
+}
+
+static AmStatus find_outputs(Outputs *outputs, const Cli *cli, const char *result, AmError *error) {
+    if (cli_has(cli, "-o")) result = cli_text(cli, "-o");
+    else if (!result) result = default_output(cli);
+    if (result) TRY(add_output(outputs, "-o", result, error));
+    for (int32_t k = 0; k < cli->given_count; k++) {
+        const char *option = cli->given[k].option->name;
+        const FileUse *use = find_use(cli, option);
+        if (use && !use->input && strcmp(option, "-o") != 0)
+            TRY(add_output(outputs, option, cli->given[k].values[0], error));
+    }
+    if (is_command(cli, "convert") && cli->argument_count > 1)
+        TRY(add_output(outputs, "OUT", cli->arguments[1], error));
+    return AM_OK;
+}
+
+/* ---- inputs ---- */
+
+/* What is no regular file is a name, a stream or a folder, or is not there: reading it says so. */
+static AmStatus check_input(const Outputs *outputs, const char *path, const char *what, bool is_improved,
+                            AmError *error) {
+    Place place = place_of(path);
+    for (int32_t k = 0; place.is_regular && k < outputs->count; k++) {
+        const Output *output = &outputs->rows[k];
+        if (!is_same(&place, &output->place) || (is_improved && strcmp(output->option, "-o") == 0)) continue;
+        return am_fail(error, AM_ERROR_USAGE, "", "%s %.200s would replace the %s that is read",
+                       output->option, output->path, what);
+    }
+    return AM_OK;
+}
+
+/* What the argument is that is read; NULL for what is no input. */
+static const char *argument_input(const Cli *cli, int32_t argument) {
+    if (is_command(cli, "agent")) return argument == 0 ? NULL : argument == 1 ? "agent" : "file";
+    if (is_command(cli, "convert")) return argument == 0 ? "module" : NULL;
+    if (is_command(cli, "cluster")) return "cluster";
+    return argument == cli->argument_count - 1 ? "module" : "plan";
+}
+
+static AmStatus check_option(const Outputs *outputs, const FileUse *use, const char *value, AmError *error) {
+    if (use->word && strcmp(value, use->word) == 0) return AM_OK;
+    TRY(check_input(outputs, value, use->input, use->is_improved, error));
+    const char *equals = strchr(value, '='); /* [NAME=]FILE */
+    return equals ? check_input(outputs, equals + 1, use->input, use->is_improved, error) : AM_OK;
+}
+
+AmStatus cli_check_files(const Cli *cli, const char *output, AmError *error) {
+    Outputs outputs = {.count = 0};
+    TRY(find_outputs(&outputs, cli, output, error));
+    for (int32_t k = 0; k < cli->argument_count; k++) {
+        const char *what = argument_input(cli, k);
+        if (what) TRY(check_input(&outputs, cli->arguments[k], what, false, error));
+    }
+    for (int32_t k = 0; k < cli->given_count; k++) {
+        const FileUse *use = find_use(cli, cli->given[k].option->name);
+        for (int32_t v = 0; use && use->input && v < cli->given[k].count; v++)
+            TRY(check_option(&outputs, use, cli->given[k].values[v], error));
+    }
+    return AM_OK;
+}
