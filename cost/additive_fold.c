@@ -5,7 +5,7 @@
 #include "base/hash.h"
 #include "cost/additive_fold.h"
 
-enum { FOLD_ROUNDS = 5 };
+enum { FOLD_ROUNDS = 8 };
 
 typedef struct Numbering {
     uint64_t *keys; /* open addressing; 0: empty */
