@@ -473,9 +473,8 @@ static AmStatus quote_singles(Hybrid *self, AmError *error) {
     return AM_OK;
 }
 
-/* Plans of one stage with one micro-batch by the searcher of their own space, and the experts' beside it. Of
- * a large module where nothing else was found alone: its pipelines of one stage were changed like the others.
- */
+/* Plans of one stage with one micro-batch by the searcher of their own space, and the experts' beside it; of
+ * a large module where nothing else was found. */
 static AmStatus search_single(Hybrid *self, const MicroBatching *settings, AmError *error) {
     SearchOptions options = *self->plans.options;
     bool is_large = self->plans.whole->rules->count > ALWAYS_SEARCHED;
@@ -515,20 +514,12 @@ static AmStatus search_single(Hybrid *self, const MicroBatching *settings, AmErr
 /* Exceptions for the best plan, where that has one stage and its lists were changed like those of pipelines.
  */
 static AmStatus refine_single(Hybrid *self, AmError *error) {
-    const SearchOptions *options = self->plans.options;
-    Plan *plan = self->best ? self->best->plan : NULL;
-    bool is_single = plan && plan->stage_count == 1 && plan->micro_batches == 1 && !self->single.plan;
-    if (!is_single || must_stop(self)) return AM_OK;
-    int32_t instructions = self->plans.whole->canonical->instruction_count;
-    int64_t most = refine_evaluations(options, search_evaluations_for(options->searcher, instructions));
-    int64_t left = evaluations_left(self) - shares_reserve(self);
-    SearchBudget budget = {.limit = options->evaluations > 0 && left < most ? left : most,
-                           .deadline = self->stop.deadline,
-                           .interrupted = options->interrupted};
-    TRY(refine_plan(plan, &budget, self->plans.arena, self->plans.whole, self->plans.cluster, options,
-                    error));
+    const HybridPlans *plans = &self->plans;
+    Plan *plan = self->best && !self->single.plan ? self->best->plan : NULL;
+    if (!plan || plan->stage_count > 1 || plan->micro_batches > 1 || must_stop(self)) return AM_OK;
+    TRY(refine_plan(plan, evaluations_left(self) - shares_reserve(self), &self->evaluations, plans->arena,
+                    plans->whole, plans->cluster, plans->options, &self->stop, error));
     self->best->seconds = plan->predicted_step_seconds;
-    self->evaluations += budget.evaluations;
     return AM_OK;
 }
 

@@ -221,16 +221,22 @@ static AmStatus take_stage(Plan *plan, const PlanStage *stage, Arena *arena, con
     return AM_OK;
 }
 
-AmStatus refine_plan(Plan *plan, SearchBudget *budget, Arena *arena, const PlanContext *context,
-                     const Cluster *cluster, const SearchOptions *options, AmError *error) {
-    const ProblemSettings settings = {
-        .space = SPACE_SINGLE_STAGE, .memory_fraction = options->memory_fraction, .budget = *budget};
+AmStatus refine_plan(Plan *plan, int64_t left, int64_t *evaluations, Arena *arena, const PlanContext *context,
+                     const Cluster *cluster, const SearchOptions *options, const StopSignal *stop,
+                     AmError *error) {
+    int64_t all = search_evaluations_for(options->searcher, context->canonical->instruction_count);
+    int64_t most = refine_evaluations(options, all);
+    const ProblemSettings settings = {.space = SPACE_SINGLE_STAGE,
+                                      .memory_fraction = options->memory_fraction,
+                                      .budget = {.limit = left < most ? left : most,
+                                                 .deadline = stop->deadline,
+                                                 .interrupted = stop->interrupted}};
     PlanStage stage = plan->stages[0];
     PlanPrice price = {.seconds = plan->predicted_step_seconds};
     Problem *problem;
     TRY(problem_create(&problem, context, cluster, &stage.mesh, stage.devices, &settings, error));
     AmStatus status = refine_stage(&stage, &price, arena, problem, error);
-    budget->evaluations = problem->budget.evaluations;
+    *evaluations += problem->budget.evaluations;
     if (status == AM_OK && stage.exception_count > plan->stages[0].exception_count)
         status = take_stage(plan, &stage, arena, context, cluster, options, error);
     problem_free(problem);

@@ -10,6 +10,7 @@
 #ifndef PLANNERS_REFINE_H
 #define PLANNERS_REFINE_H
 
+#include "base/stop.h"
 #include "planners/search.h"
 
 /* Adds exceptions, in the arena, to a plan of the problem as long as they make it quicker; `price` is its
@@ -21,9 +22,11 @@ AmStatus refine_stage(PlanStage *stage, PlanPrice *price, Arena *arena, Problem 
  * themselves what becomes of single tensors. */
 int64_t refine_evaluations(const SearchOptions *options, int64_t limit);
 
-/* The same for a plan of one stage and one micro-batch that has been simulated, with a budget of its own,
- * whose `evaluations` are counted on. The plan is simulated anew. */
-AmStatus refine_plan(Plan *plan, SearchBudget *budget, Arena *arena, const PlanContext *context,
-                     const Cluster *cluster, const SearchOptions *options, AmError *error);
+/* The same for a plan of one stage and one micro-batch that has been simulated, with no more than such a
+ * search's share of evaluations, nor than are left; they are added to `*evaluations`. The plan is simulated
+ * anew. */
+AmStatus refine_plan(Plan *plan, int64_t left, int64_t *evaluations, Arena *arena, const PlanContext *context,
+                     const Cluster *cluster, const SearchOptions *options, const StopSignal *stop,
+                     AmError *error);
 
 #endif
