@@ -1,5 +1,6 @@
 /* The kinds of tiles: one inclusion of the loop and one row of the table each.
- * This file is compiled with products fused into additions (-ffp-contract=fast).
+ * Products are fused into additions where the processor does that, and said so: what a compiler fuses by
+ * itself is not the same in every loop, and results must not depend on which of them computes a part.
  */
 #include "executor/cpu/tile.h"
 
@@ -26,6 +27,7 @@ static inline __attribute__((always_inline)) void tile_turn_square(float *out, i
 #define TARGET                 __attribute__((target("avx512f,fma")))
 #define TILES                  TILE(8, 1) TILE(8, 2) TILE(8, 3) TILE(6, 4)
 #define STRIP_ROWS             8
+#define ADD_PRODUCT(sum, a, b) ((NAME(Vector))_mm512_fmadd_ps(_mm512_set1_ps(a), (__m512)(b), (__m512)(sum)))
 #define LOAD_PART(from, count) ((NAME(Vector))_mm512_maskz_loadu_ps((__mmask16)((1u << (count)) - 1), (from)))
 #define STORE_PART(to, vector, count) \
     _mm512_mask_storeu_ps((to), (__mmask16)((1u << (count)) - 1), (__m512)(vector))
@@ -41,6 +43,7 @@ static inline __attribute__((always_inline, target("avx2,fma"))) __m256i first_l
 #define TARGET                        __attribute__((target("avx2,fma")))
 #define TILES                         TILE(8, 1) TILE(6, 2)
 #define STRIP_ROWS                    6
+#define ADD_PRODUCT(sum, a, b)        ((NAME(Vector))_mm256_fmadd_ps(_mm256_set1_ps(a), (__m256)(b), (__m256)(sum)))
 #define LOAD_PART(from, count)        ((NAME(Vector))_mm256_maskload_ps((from), first_lanes(count)))
 #define STORE_PART(to, vector, count) _mm256_maskstore_ps((to), first_lanes(count), (__m256)(vector))
 #include "executor/cpu/tile_loop.h"
@@ -49,8 +52,9 @@ static inline __attribute__((always_inline, target("avx2,fma"))) __m256i first_l
 #define NAME(word) word##_any
 #define WIDTH      4
 #define TARGET
-#define TILES      TILE(8, 1) TILE(6, 2)
-#define STRIP_ROWS 6
+#define TILES                  TILE(8, 1) TILE(6, 2)
+#define STRIP_ROWS             6
+#define ADD_PRODUCT(sum, a, b) ((sum) + (a) * (b))
 #include "executor/cpu/tile_loop.h"
 
 const TileKind tile_kinds[] = {

@@ -4,6 +4,7 @@
  *   WIDTH        floats of a vector
  *   TARGET       what the compiler may use, or nothing
  *   TILES        the tiles as TILE(rows, vectors)
+ *   ADD_PRODUCT(sum, a, b)  a number times a vector, added to another
  *   STRIP_ROWS   rows that a small product computes at a time
  *   LOAD_PART(from, count), STORE_PART(to, vector, count)   the first floats of a vector, where the processor
  *                has instructions for that
@@ -58,7 +59,7 @@ static inline TARGET __attribute__((always_inline)) void NAME(tile)(const TileWo
                 __builtin_prefetch(columns + TILE_PREFETCHED * column_step + v * WIDTH);
             for (int32_t r = 0; r < rows; r++) {
                 const float a = from[r][k];
-                for (int32_t v = 0; v < vectors; v++) sums[r][v] += a * b[v];
+                for (int32_t v = 0; v < vectors; v++) sums[r][v] = ADD_PRODUCT(sums[r][v], a, b[v]);
             }
         }
     }
@@ -168,7 +169,7 @@ NAME(multiply_rows)(const TileProduct *of, const float *left, const float *right
         for (int32_t v = 0; v < vectors; v++) b[v] = *(const NAME(Vector) *)(right + v * WIDTH);
         for (int32_t r = 0; r < rows; r++) {
             const float a = left[r * row_step];
-            for (int32_t v = 0; v < vectors; v++) sums[r][v] += a * b[v];
+            for (int32_t v = 0; v < vectors; v++) sums[r][v] = ADD_PRODUCT(sums[r][v], a, b[v]);
         }
     }
     for (int32_t r = 0; r < rows; r++) {
@@ -241,6 +242,7 @@ static TARGET void NAME(multiply)(const TileProduct *of) {
 #undef LOAD_PART
 #undef STORE_PART
 #undef STRIP_ROWS
+#undef ADD_PRODUCT
 #undef TILE
 #undef PICK
 #undef NAME
