@@ -40,7 +40,7 @@ typedef struct Refining {
     double sum; /* of the plan so far, in the additive model */
     Trial trials[PROBLEM_BATCH];
     int32_t trial_count;
-    bool *is_worse; /* [change]: has been tried */
+    bool *is_done; /* [change]: need not be tried again */
 } Refining;
 
 static const AdditiveWeights both = {1, 1};
@@ -117,12 +117,12 @@ static AmStatus try_waiting(Refining *self, const AdditiveChange *changes, bool 
         if (trial->status != AM_OK && error) *error = trial->error;
         TRY(trial->status);
         self->problem->budget.evaluations += trial->is_priced;
-        self->is_worse[trial->change - changes] = !is_better(self, trial);
+        self->is_done[trial->change - changes] = !is_better(self, trial);
         if (is_better(self, trial) && (!best || plan_price_better(&trial->price, &best->price))) best = trial;
     }
     self->trial_count = 0;
     if (!best) return AM_OK;
-    self->is_worse[best->change - changes] = true;
+    self->is_done[best->change - changes] = true;
     *self->stage = best->stage;
     *self->price = best->price;
     self->sum = best->sum;
@@ -148,16 +148,16 @@ static AmStatus refine_round(Refining *self, bool *is_changed, AmError *error) {
     TRY(additive_labels(&labels, self->arena, self->model, completion, error));
     TRY(additive_changes(&changes, &count, self->arena, self->fold, labels, &both, error));
     if (count > MOST_CHANGES) count = MOST_CHANGES;
-    self->is_worse = ARENA_ARRAY(self->arena, bool, count + 1);
-    if (!self->is_worse) return am_fail_memory(error, count);
+    self->is_done = ARENA_ARRAY(self->arena, bool, count + 1);
+    if (!self->is_done) return am_fail_memory(error, count);
     for (bool is_left = true; is_left && !problem_must_stop(self->problem);) {
         bool is_waiting = false;
         is_left = false;
         for (int32_t k = 0; k < count && self->trial_count < PROBLEM_BATCH; k++) {
             const SearchBudget *budget = &self->problem->budget;
-            if (self->is_worse[k] || budget->evaluations + self->trial_count >= budget->limit) continue;
+            if (self->is_done[k] || budget->evaluations + self->trial_count >= budget->limit) continue;
             TRY(wait_for(self, &changes[k], &is_waiting, error));
-            if (!is_waiting) self->is_worse[k] = true;
+            if (!is_waiting) self->is_done[k] = true;
             is_left |= is_waiting;
         }
         TRY(try_waiting(self, changes, is_changed, error));

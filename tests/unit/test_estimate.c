@@ -2,7 +2,7 @@
  * module, and a search that is screened by them begins with better plans than the recipes'. */
 #include <math.h>
 
-#include "model_case.h"
+#include "problem_case.h"
 
 #include "cost/additive.h"
 #include "planners/estimate.h"
@@ -11,36 +11,8 @@
 #include "planners/searching.h"
 #include "propagation/lower.h"
 
-typedef struct Case {
-    PlanContext *context;
-    Cluster *cluster;
-    Mesh mesh;
-    int32_t devices[32];
-    Arena arena;
-    Problem *problem;
-} Case;
-
-static void open_case(Case *self, const char *model, const char *mesh, int64_t evaluations) {
-    AmError error = {0};
-    const ProblemSettings settings = {.memory_fraction = 0.9, .budget = {.limit = evaluations}};
-    *self = (Case){.context = read_model(model)};
-    assert_int_equal(cluster_read(&self->cluster, &self->arena, "C", &error), AM_OK);
-    assert_int_equal(mesh_parse(&self->mesh, &self->arena, mesh, &error), AM_OK);
-    for (int32_t d = 0; d < 32; d++) self->devices[d] = d;
-    assert_int_equal(problem_create(&self->problem, self->context, self->cluster, &self->mesh, self->devices,
-                                    &settings, &error),
-                     AM_OK);
-}
-
-static void close_case(Case *self) {
-    problem_free(self->problem);
-    cluster_free(self->cluster);
-    plan_context_free(self->context);
-    arena_free(&self->arena);
-}
-
 /* By what fraction the estimate of a genome differs from the whole model's figure. */
-static double difference(Case *self, const Estimator *estimator, const AdditiveModel *model,
+static double difference(ProblemCase *self, const Estimator *estimator, const AdditiveModel *model,
                          const Genome *genome) {
     AmError error = {0};
     ArenaMark mark = arena_mark(&self->arena);
@@ -61,14 +33,14 @@ static void test_near_the_model(void **state) {
     static const char *const models[] = {"gpt2_tiny", "bert_tiny", "t5_tiny", "vgg_tiny", "llama_tiny"};
     for (size_t m = 0; m < sizeof models / sizeof models[0]; m++) {
         enum { GENOMES = 30 };
-        Case self;
+        ProblemCase self;
         AmError error = {0};
         Estimator *estimator;
         AdditiveModel *model;
         AdditiveSample *sample;
         Random random;
         double sum = 0;
-        open_case(&self, models[m], "data=4,model=8", 1);
+        problem_case_open(&self, models[m], "C", "data=4,model=8", 1);
         random_seed(&random, m);
         assert_int_equal(estimator_open(&estimator, self.problem, &error), AM_OK);
         assert_non_null(estimator);
@@ -84,7 +56,7 @@ static void test_near_the_model(void **state) {
         }
         if (sum > 0.01) fail_msg("%s: estimates are %.1f %% off", models[m], 100 * sum);
         estimator_close(estimator);
-        close_case(&self);
+        problem_case_close(&self);
     }
 }
 
@@ -94,17 +66,17 @@ static void test_screening_beats_recipes(void **state) {
     static const char *const models[] = {"t5_tiny", "bert_tiny", "moe_tiny"};
     int32_t better = 0;
     for (size_t m = 0; m < sizeof models / sizeof models[0]; m++) {
-        Case screened, recipes;
+        ProblemCase screened, recipes;
         AmError error = {0};
-        open_case(&screened, models[m], "data=4,model=8", EXPERT_COUNT);
-        open_case(&recipes, models[m], "data=4,model=8", EXPERT_COUNT);
+        problem_case_open(&screened, models[m], "C", "data=4,model=8", EXPERT_COUNT);
+        problem_case_open(&recipes, models[m], "C", "data=4,model=8", EXPERT_COUNT);
         assert_int_equal(screen_search(screened.problem, 0, &error), AM_OK);
         assert_int_equal(expert_price_seeds(recipes.problem, &error), AM_OK);
         assert_true(screened.problem->has_best);
         assert_true(screened.problem->budget.evaluations <= EXPERT_COUNT);
         better += screened.problem->best_price.seconds < 0.95 * recipes.problem->best_price.seconds;
-        close_case(&screened);
-        close_case(&recipes);
+        problem_case_close(&screened);
+        problem_case_close(&recipes);
     }
     assert_true(better >= 2);
 }

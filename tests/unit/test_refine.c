@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "model_case.h"
+#include "problem_case.h"
 
 #include "cost/price.h"
 #include "planners/expert.h"
@@ -13,12 +13,7 @@
 #include "planners/searching.h"
 
 typedef struct Case {
-    PlanContext *context;
-    Cluster *cluster;
-    Mesh mesh;
-    int32_t devices[32];
-    Arena arena;
-    Problem *problem;
+    ProblemCase of;
     PlanStage stage;
     PlanPrice before, after;
 } Case;
@@ -29,28 +24,15 @@ static void open_case(Case *self, const char *model, const char *cluster, const 
     AmError error = {0};
     Genome genome;
     const char *reason;
-    const ProblemSettings settings = {.memory_fraction = 0.9, .budget = {.limit = 1000}};
-    *self = (Case){.context = read_model(model)};
-    assert_int_equal(cluster_read(&self->cluster, &self->arena, cluster, &error), AM_OK);
-    assert_int_equal(mesh_parse(&self->mesh, &self->arena, mesh, &error), AM_OK);
-    for (int32_t d = 0; d < 32; d++) self->devices[d] = d;
-    assert_int_equal(problem_create(&self->problem, self->context, self->cluster, &self->mesh, self->devices,
-                                    &settings, &error),
-                     AM_OK);
-    assert_int_equal(expert_genome(self->problem, EXPERT_MEGATRON, &genome, &reason, &error), AM_OK);
+    problem_case_open(&self->of, model, cluster, mesh, 1000);
+    Problem *problem = self->of.problem;
+    assert_int_equal(expert_genome(problem, EXPERT_MEGATRON, &genome, &reason, &error), AM_OK);
     assert_null(reason);
-    assert_int_equal(problem_price(self->problem, &genome, &self->before, &error), AM_OK);
-    problem_stage(self->problem, &genome, &self->arena, &self->stage);
+    assert_int_equal(problem_price(problem, &genome, &self->before, &error), AM_OK);
+    problem_stage(problem, &genome, &self->of.arena, &self->stage);
     self->after = self->before;
-    self->problem->budget.limit = self->problem->budget.evaluations + evaluations;
-    assert_int_equal(refine_stage(&self->stage, &self->after, &self->arena, self->problem, &error), AM_OK);
-}
-
-static void close_case(Case *self) {
-    problem_free(self->problem);
-    cluster_free(self->cluster);
-    plan_context_free(self->context);
-    arena_free(&self->arena);
+    problem->budget.limit = problem->budget.evaluations + evaluations;
+    assert_int_equal(refine_stage(&self->stage, &self->after, &self->of.arena, problem, &error), AM_OK);
 }
 
 static double price_again(Case *self) {
@@ -58,9 +40,10 @@ static double price_again(Case *self) {
     Completion *completion;
     Program *program;
     StepPrice price;
-    assert_int_equal(plan_complete(&completion, &self->arena, self->context, &self->stage, &error), AM_OK);
-    assert_int_equal(plan_lower(&program, &self->arena, self->context, completion, 0, &error), AM_OK);
-    assert_int_equal(price_program(&price, program, self->cluster, self->devices, &error), AM_OK);
+    assert_int_equal(plan_complete(&completion, &self->of.arena, self->of.context, &self->stage, &error),
+                     AM_OK);
+    assert_int_equal(plan_lower(&program, &self->of.arena, self->of.context, completion, 0, &error), AM_OK);
+    assert_int_equal(price_program(&price, program, self->of.cluster, self->of.devices, &error), AM_OK);
     return price.step_seconds;
 }
 
@@ -74,9 +57,9 @@ static void test_exceptions_make_plans_quicker(void **state) {
         assert_true(price_again(&self) == self.after.seconds);
         assert_true(self.after.seconds <= self.before.seconds);
         assert_true((self.stage.exception_count > 0) == (self.after.seconds < self.before.seconds));
-        assert_true(self.problem->budget.evaluations <= self.problem->budget.limit);
+        assert_true(self.of.problem->budget.evaluations <= self.of.problem->budget.limit);
         gained += self.after.seconds < 0.99 * self.before.seconds;
-        close_case(&self);
+        problem_case_close(&self.of);
     }
     assert_true(gained >= 2);
 }
@@ -93,8 +76,8 @@ static void test_threads_change_nothing(void **state) {
     assert_memory_equal(one.stage.exceptions, two.stage.exceptions,
                         sizeof *one.stage.exceptions * (size_t)one.stage.exception_count);
     assert_true(one.after.seconds == two.after.seconds);
-    close_case(&one);
-    close_case(&two);
+    problem_case_close(&one.of);
+    problem_case_close(&two.of);
 }
 
 static void test_no_evaluations_no_exceptions(void **state) {
@@ -103,7 +86,7 @@ static void test_no_evaluations_no_exceptions(void **state) {
     open_case(&self, "llama_tiny", "C", "data=8,model=4", 0);
     assert_int_equal(self.stage.exception_count, 0);
     assert_true(self.after.seconds == self.before.seconds);
-    close_case(&self);
+    problem_case_close(&self.of);
 }
 
 int main(void) {
