@@ -149,7 +149,7 @@ def against_range(ours, low, high):
 
 def even_data_parallel(models, make):
     """The largest power of two of examples per device that fits, and its even plan."""
-    for batch in (64, 32, 16, 8, 4, 2, 1):
+    for batch in (2**power for power in range(10, -1, -1)):
         model = make(16 * batch)
         try:
             return batch, model, *expert_plan(models, model, "whale-dp", "data_parallel", "data=16")
