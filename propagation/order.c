@@ -4,9 +4,11 @@
  * respects operands inside the group since it is the program's order. What
  * depends on parameters alone and makes them larger or cuts them, gathers of stored weights above all,
  * could run at any time; it stands right before its first user, or the groups that
- * others wait for would let all of it go ahead and fill the memory. */
+ * others wait for would let all of it go ahead and fill the memory. From there gathers are then moved
+ * ahead as far as memory allows (gather_ahead.h). */
 #include "propagation/order.h"
 
+#include "propagation/gather_ahead.h"
 #include "propagation/ready_set.h"
 
 /* No groups: the program's own order will do. */
@@ -118,9 +120,12 @@ static AmStatus order_groups(int32_t *order, Arena *arena, const Program *progra
     int32_t *awaited = ARENA_ARRAY(arena, int32_t, count + 1); /* the leader, or -1 for what is late */
     ReadySet ready;
     ready_make(&ready, arena, count);
-    bool *late = find_late(arena, program, graph, leader);
+    bool *late = find_late(arena, program, graph, leader), *is_waiting = ARENA_ARRAY(arena, bool, count + 1);
     if (arena->failed) return am_fail_memory(error, count);
-    for (int32_t i = 0; i < count; i++) awaited[i] = late[i] ? -1 : leader[i];
+    for (int32_t i = 0; i < count; i++) {
+        awaited[i] = late[i] ? -1 : leader[i];
+        is_waiting[i] = late[i];
+    }
     for (int32_t i = 0; i < count; i++) {
         int32_t own = leader[i], edges = 0;
         next_member[i] = -1;
@@ -137,7 +142,7 @@ static AmStatus order_groups(int32_t *order, Arena *arena, const Program *progra
     int32_t placed = 0;
     for (int32_t group; (group = ready_take(&ready)) >= 0;) {
         for (int32_t member = group; member >= 0; member = next_member[member])
-            place_late(order, &placed, late, graph, member);
+            place_late(order, &placed, is_waiting, graph, member);
         for (int32_t member = group; member >= 0; member = next_member[member]) {
             order[placed++] = member;
             for (int32_t u = graph->first_user[member]; u < graph->first_user[member + 1]; u++) {
@@ -147,15 +152,15 @@ static AmStatus order_groups(int32_t *order, Arena *arena, const Program *progra
         }
     }
     for (int32_t i = 0; i < count; i++) { /* what nobody but the caller uses */
-        if (!late[i]) continue;
-        place_late(order, &placed, late, graph, i);
-        late[i] = false;
+        if (!is_waiting[i]) continue;
+        place_late(order, &placed, is_waiting, graph, i);
+        is_waiting[i] = false;
         order[placed++] = i;
     }
     if (placed != count)
         return am_fail(error, AM_ERROR_INTERNAL, program->module->source,
                        "ordering the program: groups of instructions depend on one another");
-    return AM_OK;
+    return program_gather_ahead(order, arena, program, graph, late, error);
 }
 
 AmStatus program_order(const int32_t **order, const Program *program, const ProgramGraph *graph,

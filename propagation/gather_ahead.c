@@ -1,0 +1,116 @@
+/* Gathers of stored weights, one layer ahead or so.
+ *
+ * A run of late instructions stands in front of the group that uses it. In order of their users the runs that
+ * gather something are a queue. The next one begins when the user of an earlier one begins: the earliest for
+ * which all that is gathered from there on, and not used before, fits the limit. So the first waits for
+ * nothing, and each of the others has the time that the users in between compute. Limits are in bytes and not
+ * in time, which a program does not know; they are a layer's weights of a large model, and an eighth of a
+ * small one's, which is stored in shards because memory is short.
+ */
+#include "propagation/gather_ahead.h"
+
+#include <string.h>
+
+#include "propagation/lower_internal.h"
+
+typedef struct Run {
+    int32_t first, end; /* places of the old order; what stands at `end` uses it */
+    int32_t before;     /* run in front of whose user it begins */
+    int64_t bytes;      /* that it gathers */
+} Run;
+
+typedef struct Mover {
+    const Program *program;
+    const ProgramGraph *graph;
+    int32_t *order;
+    bool *is_waiting; /* [instruction]: late and not placed */
+    int32_t placed;
+    Run *runs;
+    int32_t run_count;
+} Mover;
+
+static int64_t gathered_bytes(const Program *program, int32_t i) {
+    const ProgramInstruction *instruction = &program->instructions[i];
+    int64_t bytes = 0;
+    if (instruction->kind != PROGRAM_COLLECTIVE || instruction->collective->kind != PROGRAM_ALL_GATHER)
+        return 0;
+    for (int32_t k = 0; k < instruction->result_count; k++)
+        bytes += program_even_bytes(program, &program->values[instruction->first_result + k]);
+    return bytes;
+}
+
+/* Those that gather something for a group. */
+static void list_runs(Mover *self, const int32_t *order, const bool *late) {
+    int32_t count = self->graph->count;
+    for (int32_t place = 0; place < count; place++) {
+        if (!late[order[place]]) continue;
+        Run run = {.first = place};
+        for (; place < count && late[order[place]]; place++)
+            run.bytes += gathered_bytes(self->program, order[place]);
+        run.end = place;
+        if (run.bytes > 0 && place < count) self->runs[self->run_count++] = run;
+    }
+}
+
+static void find_begins(Mover *self) {
+    Run *runs = self->runs;
+    int64_t limit = 0, ahead = 0;
+    for (int32_t r = 0; r < self->run_count; r++) limit += runs[r].bytes / GATHER_AHEAD_PART;
+    if (limit > GATHER_AHEAD_BYTES) limit = GATHER_AHEAD_BYTES;
+    for (int32_t r = 0, first = 0; r < self->run_count; r++) {
+        ahead += runs[r].bytes;
+        while (first < r && ahead > (first + 1 < r ? limit : GATHER_AHEAD_BYTES))
+            ahead -= runs[first++].bytes;
+        runs[r].before = first;
+    }
+}
+
+/* Places i after what it needs of late. */
+static void place(Mover *self, int32_t i) {
+    const ProgramGraph *graph = self->graph;
+    for (int32_t e = graph->first[i]; e < graph->first[i + 1]; e++)
+        if (self->is_waiting[graph->producers[e]]) place(self, graph->producers[e]);
+    self->is_waiting[i] = false;
+    self->order[self->placed++] = i;
+}
+
+static void place_waiting(Mover *self, const int32_t *order, int32_t first, int32_t end) {
+    for (int32_t k = first; k < end; k++)
+        if (self->is_waiting[order[k]]) place(self, order[k]);
+}
+
+/* The old order again; in front of the user of a run those that begin there. */
+static void place_all(Mover *self, const int32_t *order, const bool *late) {
+    int32_t count = self->graph->count, used = 0, begun = 0, first = 0;
+    for (int32_t k = 0; k < count; k++) {
+        if (late[order[k]]) continue;
+        place_waiting(self, order, first, k);
+        first = k + 1;
+        if (used < self->run_count && self->runs[used].end == k) {
+            for (; begun < self->run_count && self->runs[begun].before <= used; begun++)
+                place_waiting(self, order, self->runs[begun].first, self->runs[begun].end);
+            used++;
+        }
+        place(self, order[k]);
+    }
+    place_waiting(self, order, first, count);
+}
+
+AmStatus program_gather_ahead(int32_t *order, Arena *arena, const Program *program, const ProgramGraph *graph,
+                              const bool *late, AmError *error) {
+    int32_t count = graph->count;
+    int32_t *old = ARENA_ARRAY_RAW(arena, int32_t, count + 1);
+    Mover self = {.program = program,
+                  .graph = graph,
+                  .order = order,
+                  .is_waiting = ARENA_ARRAY_RAW(arena, bool, count + 1),
+                  .runs = ARENA_ARRAY_RAW(arena, Run, count + 1)};
+    if (arena->failed) return am_fail_memory(error, count);
+    list_runs(&self, order, late);
+    if (self.run_count < 2) return AM_OK;
+    find_begins(&self);
+    memcpy(old, order, sizeof *old * (size_t)count);
+    memcpy(self.is_waiting, late, (size_t)count);
+    place_all(&self, old, late);
+    return AM_OK;
+}

@@ -1,0 +1,168 @@
+/* Gathers of stored weights begin before the steps in front of their users, within a limit, and nothing else
+ * changes places: on programs by chance, and on a model whose weights are stored in shards. */
+#include "model_case.h"
+
+#include "base/random.h"
+#include "cost/simulate.h"
+#include "planners/search.h"
+#include "propagation/gather_ahead.h"
+#include "propagation/ranks.h"
+
+enum { MOST = 120, MIB = 1 << 20 };
+
+/* Weights, each cast and gathered for one user, and users in a chain. */
+typedef struct Made {
+    IrModule module;
+    IrInstruction whole[MOST];
+    Mesh mesh;
+    Program program;
+    ProgramGraph graph;
+    ProgramValue values[MOST];
+    ProgramInstruction instructions[MOST];
+    int32_t operands[MOST][2], first[MOST + 1], producers[2 * MOST], order[MOST];
+    int64_t sizes[MOST];
+    bool late[MOST];
+    int32_t count;
+} Made;
+
+static ProgramCollective gather = {.kind = PROGRAM_ALL_GATHER};
+
+static int32_t add(Made *self, const int32_t *producers, int32_t count, int64_t mebibytes, bool gathers) {
+    int32_t i = self->count++;
+    self->sizes[i] = mebibytes * MIB;
+    self->whole[i].shape = (IrShape){.type = DTYPE_S8, .rank = 1, .dimensions = &self->sizes[i]};
+    self->values[i] =
+        (ProgramValue){.shape = self->whole[i].shape, .origin = i, .instruction = i, .storage = i};
+    self->first[i + 1] = self->first[i];
+    for (int32_t k = 0; k < count; k++) {
+        self->operands[i][k] = producers[k];
+        self->producers[self->first[i + 1]++] = producers[k];
+    }
+    self->instructions[i] = (ProgramInstruction){.kind = gathers ? PROGRAM_COLLECTIVE : PROGRAM_COMPUTE,
+                                                 .opcode = IR_CONVERT,
+                                                 .operand_count = count,
+                                                 .operands = self->operands[i],
+                                                 .result_count = 1,
+                                                 .first_result = i,
+                                                 .collective = gathers ? &gather : NULL};
+    self->order[i] = i;
+    return i;
+}
+
+static void make_program(Made *self, Arena *arena, Random *random) {
+    *self = (Made){.module.instructions = self->whole,
+                   .program = {.arena = arena,
+                               .module = &self->module,
+                               .mesh = &self->mesh,
+                               .values = self->values,
+                               .instructions = self->instructions}};
+    int32_t users = 2 + (int32_t)random_below(random, 20), last = -1, shared = -1;
+    for (int32_t u = 0; u < users; u++) {
+        int32_t needed[2], count = 0;
+        if (random_below(random, 4) > 0) {
+            int32_t cast =
+                shared >= 0 && random_below(random, 5) == 0 ? shared : add(self, NULL, 0, 1, false);
+            self->late[shared = cast] = true;
+            needed[count] = add(self, &cast, 1, 1 + (int64_t)random_below(random, 100), true);
+            self->late[needed[count++]] = true;
+        }
+        if (last >= 0) needed[count++] = last;
+        last = add(self, needed, count, 1, false);
+    }
+    self->graph = (ProgramGraph){.count = self->count, .first = self->first, .producers = self->producers};
+    self->program.value_count = self->program.instruction_count = self->count;
+}
+
+/* Of a place: what has been gathered before it and is used behind it or there; how many arrays. */
+static int64_t bytes_ahead(const Made *self, int32_t place, int32_t *count) {
+    int64_t bytes = 0;
+    *count = 0;
+    for (int32_t k = 0; k < place; k++) {
+        int32_t g = self->order[k];
+        bool is_used = false;
+        if (self->instructions[g].kind != PROGRAM_COLLECTIVE) continue;
+        for (int32_t u = 0; u < place; u++)
+            for (int32_t e = self->first[self->order[u]]; e < self->first[self->order[u] + 1]; e++)
+                is_used |= self->producers[e] == g;
+        if (is_used) continue;
+        bytes += self->sizes[g];
+        ++*count;
+    }
+    return bytes;
+}
+
+static void check_order(const Made *self, const int32_t *before) {
+    bool is_placed[MOST] = {false};
+    int32_t next = 0;
+    int64_t all = 0;
+    for (int32_t k = 0; k < self->count; k++) {
+        int32_t i = self->order[k];
+        assert_false(is_placed[i]);
+        is_placed[i] = true;
+        for (int32_t e = self->first[i]; e < self->first[i + 1]; e++)
+            assert_true(is_placed[self->producers[e]]);
+        if (self->instructions[i].kind == PROGRAM_COLLECTIVE) all += self->sizes[i];
+        if (self->late[i]) continue;
+        while (self->late[before[next]]) next++;
+        assert_int_equal(i, before[next++]); /* what is not late keeps its order */
+    }
+    for (int32_t k = 0; k < self->count; k++) {
+        int32_t ahead;
+        int64_t bytes = bytes_ahead(self, k, &ahead);
+        if (self->late[self->order[k]] || ahead < 2) continue;
+        assert_true(bytes <= GATHER_AHEAD_BYTES && (ahead == 2 || bytes <= all / GATHER_AHEAD_PART));
+    }
+}
+
+static void test_programs_by_chance(void **state) {
+    (void)state;
+    static Made made;
+    Random random;
+    random_seed(&random, 7);
+    int32_t moved = 0;
+    for (int32_t round = 0; round < 2000; round++) {
+        Arena arena = {0};
+        AmError error = {0};
+        int32_t before[MOST];
+        make_program(&made, &arena, &random);
+        memcpy(before, made.order, sizeof before);
+        assert_int_equal(
+            program_gather_ahead(made.order, &arena, &made.program, &made.graph, made.late, &error), AM_OK);
+        check_order(&made, before);
+        moved += memcmp(before, made.order, sizeof before) != 0;
+        arena_free(&arena);
+    }
+    assert_true(moved > 1000);
+}
+
+/* Weights in shards: most of their gathers are hidden, which are none where each waits for its user's turn.
+ */
+static void test_communication_is_hidden(void **state) {
+    (void)state;
+    SearchOptions options = {
+        .searcher = SEARCHER_EXPERT, .expert = EXPERT_ZERO3, .mesh = "data=16", .memory_fraction = 1};
+    SearchResult result;
+    Simulation *simulation;
+    Cluster *cluster;
+    Arena arena = {0};
+    AmError error = {0};
+    PlanContext *context = read_model("gpt2");
+    assert_int_equal(cluster_read(&cluster, &arena, "A", &error), AM_OK);
+    if (search(&result, &arena, context, cluster, &options, &error) != AM_OK) fail_msg("%s", error.text);
+    if (simulate_plan(&simulation, &arena, context, result.plan, cluster, 1, &error) != AM_OK)
+        fail_msg("%s", error.text);
+    const SimulatedDevice *device = &simulation->devices[0];
+    if (device->hidden_seconds <= 0.4 * device->communication_seconds)
+        fail_msg("%.3g of %.3g s is hidden", device->hidden_seconds, device->communication_seconds);
+    cluster_free(cluster);
+    plan_context_free(context);
+    arena_free(&arena);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_programs_by_chance),
+        cmocka_unit_test(test_communication_is_hidden),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
