@@ -109,6 +109,7 @@ static AmStatus explain(Explainer *self) {
     TRY(explain_collectives(self));
     TRY(explain_alternatives(self));
     if (self->result->cut_count > 0) TRY(explain_units(self));
+    TRY(explain_exceptions(self));
     TRY(explain_decisions(self));
     return simulate_changes(self);
 }

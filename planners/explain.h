@@ -30,6 +30,16 @@ typedef struct ExplainedDecision {
     ExplainedChange without;      /* the step if they were taken out of the list */
 } ExplainedDecision;
 
+/* Operators that are exceptions to the lists, alike in repeated layers. */
+typedef struct ExplainedException {
+    int32_t stage;
+    const char *how, *instead;    /* "model splits dimension 1"; `instead` by the lists, "" where they say the
+                                     same or cannot do without */
+    int32_t count, *instructions; /* numbers of the module's operators */
+    const char *shape, *op_name, *source; /* of the first of them */
+    ExplainedChange without;              /* the step if they did as the lists say */
+} ExplainedException;
+
 /* Collectives of one kind over the same axes of a stage that serve operators of one name.
  * A merged collective serves several: each has its tensors and, by their bytes,
  * its share of the time. */
@@ -124,7 +134,10 @@ typedef struct Explanation {
     int32_t alternative_count;
     ExplainedDecision *decisions; /* in the plan's order */
     int32_t decision_count;
-    ExplainedCollective *collectives; /* by stage, most time first */
+    ExplainedException *exceptions; /* in the plan's order */
+    int32_t exception_count;
+    ExplainedChange without_exceptions; /* without any, where there are some */
+    ExplainedCollective *collectives;   /* by stage, most time first */
     int32_t collective_count;
     ExplainedSpan *spans; /* by stage, where the timeline was asked for */
     int32_t span_count;
@@ -137,8 +150,9 @@ typedef struct ExplainOptions {
 } ExplainOptions;
 
 /* Simulates the plan, and as many changes of it as the options allow: numbers of micro-batches and schedules
- * first, then cuts, then decisions, those of the busiest stages first. `root` is the plan's document
- * (plan_read). Makes contexts that `context`, the module as read, then owns. All memory is the arena's. */
+ * first, then cuts, exceptions and decisions, those of the busiest stages first. `root` is the plan's
+ * document (plan_read). Makes contexts that `context`, the module as read, then owns. All memory is the
+ * arena's. */
 AmStatus explain_plan(Explanation **explanation, Arena *arena, PlanContext *context, const Plan *plan,
                       const json_t *root, const Cluster *cluster, const ExplainOptions *options,
                       AmError *error);

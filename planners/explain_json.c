@@ -120,6 +120,22 @@ static json_t *decisions_to_json(const Explanation *self, const Classes *classes
     return rows;
 }
 
+static json_t *exceptions_to_json(const Explanation *self) {
+    json_t *rows = json_array();
+    for (int32_t k = 0; k < self->exception_count; k++) {
+        const ExplainedException *row = &self->exceptions[k];
+        json_t *instructions = json_array();
+        for (int32_t i = 0; i < row->count; i++)
+            json_array_append_new(instructions, json_integer(row->instructions[i]));
+        json_array_append_new(
+            rows, json_pack("{s:i, s:o, s:s, s:s, s:s, s:o, s:o, s:o}", "stage", row->stage, "instructions",
+                            instructions, "how", row->how, "instead", row->instead, "shape", row->shape,
+                            "op_name", plan_string_to_json(row->op_name), "source",
+                            plan_string_to_json(row->source), "without", change_to_json(&row->without)));
+    }
+    return rows;
+}
+
 static json_t *collectives_to_json(const Explanation *self) {
     json_t *rows = json_array();
     for (int32_t k = 0; k < self->collective_count; k++) {
@@ -134,11 +150,13 @@ static json_t *collectives_to_json(const Explanation *self) {
 }
 
 json_t *explanation_to_json(const Explanation *self, const Classes *classes) {
-    return json_pack("{s:f, s:I, s:f, s:i, s:i, s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:i, s:i}", "step_seconds",
-                     self->step_seconds, "peak_bytes", (json_int_t)self->peak_bytes, "bubble_fraction",
-                     self->bubble_fraction, "devices", self->device_count, "micro_batches",
+    json_t *without = self->exception_count > 0 ? change_to_json(&self->without_exceptions) : json_null();
+    return json_pack("{s:f, s:I, s:f, s:i, s:i, s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:i, s:i}",
+                     "step_seconds", self->step_seconds, "peak_bytes", (json_int_t)self->peak_bytes,
+                     "bubble_fraction", self->bubble_fraction, "devices", self->device_count, "micro_batches",
                      self->micro_batches, "schedule", self->schedule, "stages", stages_to_json(self), "cuts",
                      cuts_to_json(self), "transfers", transfers_to_json(self), "alternatives",
-                     alternatives_to_json(self), "decisions", decisions_to_json(self, classes), "collectives",
+                     alternatives_to_json(self), "decisions", decisions_to_json(self, classes), "exceptions",
+                     exceptions_to_json(self), "without_exceptions", without, "collectives",
                      collectives_to_json(self), "simulated", self->simulated, "left_out", self->left_out);
 }

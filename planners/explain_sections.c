@@ -199,6 +199,12 @@ static bool is_felt(const Explanation *self, const ExplainedChange *without) {
     return seconds >= LEAST_CHANGE || bytes >= LEAST_CHANGE;
 }
 
+static void append_unfelt(const Filler *to, bool is_more, int32_t count, const char *what) {
+    if (count == 0) return;
+    text_append(to->note, "%s%d %s%s that change%s time and peak by less than %g %%\n", is_more ? "and " : "",
+                count, what, count == 1 ? "" : "s", count == 1 ? "s" : "", 100 * LEAST_CHANGE);
+}
+
 static void append_decision(const Filler *to, const ExplainedDecision *row) {
     bool is_storage = row->entry->kind != PLAN_COMPUTE;
     if (to->explanation->stage_count > 1) text_append(to->rows, "%d\t", row->stage);
@@ -232,14 +238,57 @@ static void fill_decisions(const Filler *to) {
                                "axis\tdecision\tlayers\tstep without\tslower by\tpeak without\tsource\n");
         append_decision(to, row);
     }
-    if (unfelt > 0)
-        text_append(to->note, "%s%d decision%s that change%s time and peak by less than %g %%\n",
-                    shown ? "and " : "", unfelt, unfelt == 1 ? "" : "s", unfelt == 1 ? "s" : "",
-                    100 * LEAST_CHANGE);
+    append_unfelt(to, shown > 0, unfelt, "decision");
     if (unknown > 0)
         text_append(to->note,
                     "%d decision%s of less busy stages not taken out; --evaluations %d simulates all\n",
                     unknown, unknown == 1 ? "" : "s", self->simulated + self->left_out);
+}
+
+/* ---- exceptions ---- */
+
+static void append_exception(const Filler *to, const ExplainedException *row) {
+    if (to->explanation->stage_count > 1) text_append(to->rows, "%d\t", row->stage);
+    text_append(to->rows, "%s\t%s\t%d\t", row->how, row->instead[0] ? row->instead : "-", row->count);
+    append_change(to, &row->without);
+    text_append(to->rows, "\t%s ", row->shape);
+    append_place(to->rows, row->op_name, row->source);
+}
+
+static void append_without_exceptions(const Filler *to) {
+    const Explanation *self = to->explanation;
+    const ExplainedChange *without = &self->without_exceptions;
+    int32_t all = 0;
+    for (int32_t k = 0; k < self->exception_count; k++) all += self->exceptions[k].count;
+    text_append(to->note, "without these exceptions, of %d operator%s, ", all, all == 1 ? "" : "s");
+    if (!without->is_known) {
+        append_name(to->note, without->reason[0] ? without->reason : "was not simulated");
+    } else {
+        text_append_string(to->note, "the step is ");
+        text_append_seconds(to->note, without->seconds);
+        text_append(to->note, ", %+.1f %%%s", 100 * (without->seconds / self->step_seconds - 1),
+                    without->fits ? "" : ", and DOES NOT FIT");
+    }
+    text_append_string(to->note, "\n");
+}
+
+static void fill_exceptions(const Filler *to) {
+    const Explanation *self = to->explanation;
+    int32_t shown = 0, unfelt = 0;
+    if (self->exception_count == 0) return;
+    for (int32_t k = 0; k < self->exception_count; k++) {
+        const ExplainedException *row = &self->exceptions[k];
+        bool is_small = row->without.is_known && !is_felt(self, &row->without) && !to->is_full;
+        unfelt += is_small;
+        if (is_small) continue;
+        if (shown == 0 && self->stage_count > 1) text_append_string(to->rows, "stage\t");
+        if (shown++ == 0)
+            text_append_string(to->rows, "exception\tin place of\tlayers\tstep without\tslower by\tpeak "
+                                         "without\toperator\tsource\n");
+        append_exception(to, row);
+    }
+    append_unfelt(to, shown > 0, unfelt, "exception");
+    append_without_exceptions(to);
 }
 
 /* ---- collectives ---- */
@@ -288,6 +337,7 @@ static const struct {
     {"Transfers between stages", fill_transfers},
     {"Other numbers and schedules", fill_alternatives},
     {"Decisions", fill_decisions},
+    {"Exceptions to the lists", fill_exceptions},
     {"Collectives", fill_collectives},
 };
 

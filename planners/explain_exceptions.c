@@ -1,0 +1,221 @@
+/* The exceptions of a plan: operators that do otherwise than its lists say, and what that is worth.
+ *
+ * Those that are alike in repeated layers (one opcode, name but for its numbers, source line, shape and
+ * split) are one row. It says how they are split and what the lists alone would have them do, on the axes
+ * where the two differ; its change is the plan without these exceptions. One more change is the plan without
+ * any.
+ */
+#include <string.h>
+
+#include "planners/explain_parts.h"
+#include "propagation/micro_batches.h"
+
+/* The operators of one stage with exceptions of one row. */
+typedef struct Alike {
+    const PlanException *first;
+    int32_t stage;
+} Alike;
+
+typedef struct Lister {
+    Explainer *explainer;
+    Completion **lists; /* [stage] the stage without exceptions; NULL: it cannot be completed so */
+    Alike *alike;       /* [row] */
+    int32_t *row_of;    /* [exception], those of the stages in order */
+} Lister;
+
+/* ---- words ---- */
+
+/* The factor that an operator splits: a dimension of its result, or what it sums over. */
+static void append_factor(Text *text, const FactorRule *rule, int32_t factor) {
+    const int8_t *dimension = factor < 0 ? NULL : rule->factors[factor].dimension;
+    int32_t slot = rule->operand_count, end = slot + rule->result_count;
+    while (dimension && slot < end && dimension[slot] < 0) slot++;
+    if (!dimension) {
+        text_append_string(text, "nothing");
+    } else if (slot < end) {
+        text_append(text, "dimension %d", dimension[slot]);
+    } else {
+        for (slot = 0; slot + 1 < rule->operand_count && dimension[slot] < 0;) slot++;
+        text_append(text, "the sum over dimension %d of operand %d", dimension[slot], slot);
+    }
+}
+
+static void append_phrase(Text *text, const char *axis, const char *verb) {
+    text_append(text, "%s%s %s ", text->length > 0 ? ", " : "", axis, verb);
+}
+
+static const char *words_of(const Explainer *self, Text *text) {
+    const char *words = text->failed ? NULL : arena_copy_string(self->arena, text->data ? text->data : "");
+    if (!words) self->arena->failed = true;
+    text_free(text);
+    return words;
+}
+
+/* What the row's operators do on an axis, and, where the lists are known, in place of what. */
+static void describe_axis(const Lister *self, const Alike *alike, int32_t axis, Text *how, Text *instead) {
+    const PlanException *exception = alike->first;
+    const Completion *lists = self->lists[alike->stage];
+    const FactorRule *rule = &self->explainer->context->rules->rules[exception->instruction];
+    const char *name = self->explainer->plan->stages[alike->stage].mesh.axes[axis].name;
+    int32_t factor = exception->factors[axis];
+    int32_t listed = lists ? lists->factor[exception->instruction * MESH_MAX_AXES + axis] : PLAN_NO_OVERRIDE;
+    if (exception->has_factors && factor != PLAN_NO_OVERRIDE && factor != listed) {
+        append_phrase(how, name, "splits");
+        append_factor(how, rule, factor);
+        if (lists) append_phrase(instead, name, "splits");
+        if (lists) append_factor(instead, rule, listed);
+    }
+    if (!exception->has_states) return;
+    Sbp state = exception->states.axis[axis];
+    if (lists && lists->stored[exception->instruction].axis[axis] == state) return;
+    append_phrase(how, name, "keeps");
+    sbp_print_axis(how, state);
+    if (lists) append_phrase(instead, name, "keeps");
+    if (lists) sbp_print_axis(instead, lists->stored[exception->instruction].axis[axis]);
+}
+
+static void describe(const Lister *self, const Alike *alike, ExplainedException *row) {
+    const Mesh *mesh = &self->explainer->plan->stages[alike->stage].mesh;
+    Text how = {0}, instead = {0};
+    for (int32_t axis = 0; axis < mesh->axis_count; axis++) describe_axis(self, alike, axis, &how, &instead);
+    if (how.length == 0) text_append_string(&how, "as the lists say");
+    row->how = words_of(self->explainer, &how);
+    row->instead = words_of(self->explainer, &instead);
+}
+
+/* ---- rows ---- */
+
+static bool is_same(const Explainer *self, const PlanException *a, const PlanException *b) {
+    const IrInstruction *x = &self->context->canonical->instructions[a->instruction];
+    const IrInstruction *y = &self->context->canonical->instructions[b->instruction];
+    if (a->has_factors != b->has_factors || a->has_states != b->has_states) return false;
+    if (a->has_factors && memcmp(a->factors, b->factors, sizeof a->factors) != 0) return false;
+    if (a->has_states && !sbp_equal(a->states, b->states)) return false;
+    return x->opcode == y->opcode && x->source_line == y->source_line &&
+           strcmp(x->source_file, y->source_file) == 0 && ir_shape_equal(&x->shape, &y->shape) &&
+           explain_is_same_name(explain_name(x), explain_name(y));
+}
+
+static void add_row(const Lister *self, const Alike *alike) {
+    Explanation *result = self->explainer->result;
+    const IrInstruction *first =
+        &self->explainer->context->canonical->instructions[alike->first->instruction];
+    Text shape = {0};
+    ExplainedException row = {.stage = alike->stage,
+                              .op_name = explain_name(first),
+                              .source = explain_source(self->explainer->arena, first)};
+    ir_shape_append(&shape, &first->shape);
+    row.shape = words_of(self->explainer, &shape);
+    describe(self, alike, &row);
+    self->alike[result->exception_count] = *alike;
+    result->exceptions[result->exception_count++] = row;
+}
+
+/* The row of an exception, which may be new. */
+static int32_t find_row(const Lister *self, int32_t stage, const PlanException *exception) {
+    const Explanation *result = self->explainer->result;
+    for (int32_t row = 0; row < result->exception_count; row++)
+        if (self->alike[row].stage == stage && is_same(self->explainer, self->alike[row].first, exception))
+            return row;
+    add_row(self, &(Alike){exception, stage});
+    return result->exception_count - 1;
+}
+
+/* Puts all exceptions into rows and each row's instructions, by the module's numbers, into `numbers`. */
+static void list_rows(const Lister *self, int32_t *numbers) {
+    Explanation *result = self->explainer->result;
+    const Plan *plan = self->explainer->plan;
+    int32_t at = 0;
+    for (int32_t s = 0; s < plan->stage_count; s++)
+        for (int32_t k = 0; k < plan->stages[s].exception_count; k++) {
+            int32_t row = self->row_of[at++] = find_row(self, s, &plan->stages[s].exceptions[k]);
+            result->exceptions[row].count++;
+        }
+    for (int32_t row = 0; row < result->exception_count; row++) {
+        result->exceptions[row].instructions = numbers;
+        numbers += result->exceptions[row].count;
+        result->exceptions[row].count = 0;
+    }
+    at = 0;
+    for (int32_t s = 0; s < plan->stage_count; s++)
+        for (int32_t k = 0; k < plan->stages[s].exception_count; k++) {
+            ExplainedException *row = &result->exceptions[self->row_of[at++]];
+            row->instructions[row->count++] =
+                plan_number_of(self->explainer->context, plan->stages[s].exceptions[k].instruction);
+        }
+}
+
+/* ---- changes ---- */
+
+/* The plan without the exceptions of a row; -1: without any. */
+static AmStatus plan_without(Plan **made, const Lister *self, int32_t row) {
+    const Explainer *explainer = self->explainer;
+    const Plan *whole = explainer->plan;
+    Plan *plan = *made = ARENA_ARRAY(explainer->arena, Plan, 1);
+    PlanStage *stages = ARENA_ARRAY(explainer->arena, PlanStage, whole->stage_count);
+    if (!plan || !stages) return am_fail_memory(explainer->error, whole->stage_count);
+    for (int32_t s = 0, at = 0; s < whole->stage_count; s++) {
+        PlanException *left =
+            ARENA_ARRAY(explainer->arena, PlanException, whole->stages[s].exception_count + 1);
+        if (!left) return am_fail_memory(explainer->error, whole->stages[s].exception_count);
+        stages[s] = whole->stages[s];
+        stages[s].exceptions = left;
+        stages[s].exception_count = 0;
+        for (int32_t k = 0; k < whole->stages[s].exception_count; k++, at++)
+            if (row >= 0 && self->row_of[at] != row)
+                left[stages[s].exception_count++] = whole->stages[s].exceptions[k];
+    }
+    *plan = *whole;
+    plan->stages = stages;
+    return AM_OK;
+}
+
+static AmStatus add_changes(const Lister *self) {
+    Explainer *explainer = self->explainer;
+    Explanation *result = explainer->result;
+    Plan *plan;
+    TRY(plan_without(&plan, self, -1));
+    TRY(explain_add_change(explainer, plan, &result->without_exceptions));
+    for (int32_t row = 0; row < result->exception_count; row++) {
+        TRY(plan_without(&plan, self, row));
+        TRY(explain_add_change(explainer, plan, &result->exceptions[row].without));
+    }
+    return AM_OK;
+}
+
+/* What the lists alone say of each stage with exceptions. */
+static AmStatus complete_lists(const Lister *self) {
+    const Explainer *explainer = self->explainer;
+    for (int32_t s = 0; s < explainer->plan->stage_count; s++) {
+        PlanStage *stage = ARENA_ARRAY(explainer->arena, PlanStage, 1);
+        AmError why = {0};
+        if (!stage) return am_fail_memory(explainer->error, (int64_t)sizeof *stage);
+        *stage = explainer->plan->stages[s];
+        if (stage->exception_count == 0) continue;
+        stage->exception_count = 0;
+        AmStatus status = plan_complete_stage(&self->lists[s], explainer->arena, explainer->context, stage,
+                                              explainer->ranks.map, &why);
+        if (status == AM_ERROR_INPUT) self->lists[s] = NULL;
+        else if (status != AM_OK && explainer->error) *explainer->error = why;
+        if (status != AM_ERROR_INPUT) TRY(status);
+    }
+    return AM_OK;
+}
+
+AmStatus explain_exceptions(Explainer *explainer) {
+    Lister self = {.explainer = explainer};
+    Arena *arena = explainer->arena;
+    const Plan *plan = explainer->plan;
+    int32_t count = 0;
+    for (int32_t s = 0; s < plan->stage_count; s++) count += plan->stages[s].exception_count;
+    if (count == 0) return AM_OK;
+    explainer->result->exceptions = ARENA_ARRAY(arena, ExplainedException, count);
+    self.lists = ARENA_ARRAY(arena, Completion *, plan->stage_count);
+    self.alike = ARENA_ARRAY(arena, Alike, count);
+    self.row_of = ARENA_ARRAY(arena, int32_t, count);
+    int32_t *numbers = ARENA_ARRAY(arena, int32_t, count);
+    if (arena->failed) return am_fail_memory(explainer->error, count);
+    TRY(complete_lists(&self));
+    list_rows(&self, numbers);
+    return add_changes(&self);
+}
