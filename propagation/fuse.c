@@ -640,7 +640,7 @@ AmStatus program_fuse(Program *program, AmError *error) {
     TRY(accumulate_products(&self, error));
     TRY(choose_redone(&self, error));
     const int32_t *order;
-    TRY(program_order(&order, program, &self.graph, self.leader, error));
+    TRY(program_order_steps(&order, program, &self.graph, self.leader, error));
     mark_needed(&self, order);
     TRY(build_steps(&self, order, error));
     join_loops(program);

@@ -4,9 +4,10 @@
  * respects operands inside the group since it is the program's order. What
  * depends on parameters alone and makes them larger or cuts them, gathers of stored weights above all,
  * could run at any time; it stands right before its first user, or the groups that
- * others wait for would let all of it go ahead and fill the memory. From there gathers are then moved
- * ahead as far as memory allows (gather_ahead.h). */
+ * others wait for would let all of it go ahead and fill the memory. */
 #include "propagation/order.h"
+
+#include <string.h>
 
 #include "propagation/gather_ahead.h"
 #include "propagation/ready_set.h"
@@ -120,12 +121,9 @@ static AmStatus order_groups(int32_t *order, Arena *arena, const Program *progra
     int32_t *awaited = ARENA_ARRAY(arena, int32_t, count + 1); /* the leader, or -1 for what is late */
     ReadySet ready;
     ready_make(&ready, arena, count);
-    bool *late = find_late(arena, program, graph, leader), *is_waiting = ARENA_ARRAY(arena, bool, count + 1);
+    bool *late = find_late(arena, program, graph, leader);
     if (arena->failed) return am_fail_memory(error, count);
-    for (int32_t i = 0; i < count; i++) {
-        awaited[i] = late[i] ? -1 : leader[i];
-        is_waiting[i] = late[i];
-    }
+    for (int32_t i = 0; i < count; i++) awaited[i] = late[i] ? -1 : leader[i];
     for (int32_t i = 0; i < count; i++) {
         int32_t own = leader[i], edges = 0;
         next_member[i] = -1;
@@ -142,7 +140,7 @@ static AmStatus order_groups(int32_t *order, Arena *arena, const Program *progra
     int32_t placed = 0;
     for (int32_t group; (group = ready_take(&ready)) >= 0;) {
         for (int32_t member = group; member >= 0; member = next_member[member])
-            place_late(order, &placed, is_waiting, graph, member);
+            place_late(order, &placed, late, graph, member);
         for (int32_t member = group; member >= 0; member = next_member[member]) {
             order[placed++] = member;
             for (int32_t u = graph->first_user[member]; u < graph->first_user[member + 1]; u++) {
@@ -152,15 +150,15 @@ static AmStatus order_groups(int32_t *order, Arena *arena, const Program *progra
         }
     }
     for (int32_t i = 0; i < count; i++) { /* what nobody but the caller uses */
-        if (!is_waiting[i]) continue;
-        place_late(order, &placed, is_waiting, graph, i);
-        is_waiting[i] = false;
+        if (!late[i]) continue;
+        place_late(order, &placed, late, graph, i);
+        late[i] = false;
         order[placed++] = i;
     }
     if (placed != count)
         return am_fail(error, AM_ERROR_INTERNAL, program->module->source,
                        "ordering the program: groups of instructions depend on one another");
-    return program_gather_ahead(order, arena, program, graph, late, error);
+    return AM_OK;
 }
 
 AmStatus program_order(const int32_t **order, const Program *program, const ProgramGraph *graph,
@@ -176,5 +174,20 @@ AmStatus program_order(const int32_t **order, const Program *program, const Prog
     ArenaMark mark = arena_mark(arena);
     TRY(order_groups(result, arena, program, graph, leader, error));
     arena_release(arena, mark);
+    return AM_OK;
+}
+
+AmStatus program_order_steps(const int32_t **order, const Program *program, const ProgramGraph *graph,
+                             const int32_t *leader, AmError *error) {
+    int32_t *steps = ARENA_ARRAY_RAW(program->arena, int32_t, graph->count + 1);
+    if (!steps) return am_fail_memory(error, graph->count);
+    TRY(program_order(order, program, graph, leader, error));
+    memcpy(steps, *order, sizeof *steps * (size_t)graph->count);
+    *order = steps;
+    ArenaMark mark = arena_mark(program->arena);
+    const bool *late = find_late(program->arena, program, graph, leader);
+    if (!late) return am_fail_memory(error, graph->count);
+    TRY(program_gather_ahead(steps, program->arena, program, graph, late, error));
+    arena_release(program->arena, mark);
     return AM_OK;
 }
