@@ -6,8 +6,10 @@
 
 #include "base/file.h"
 #include "cli/common.h"
+#include "cli/profile_file.h"
 #include "cost/cluster.h"
 #include "cost/import.h"
+#include "cost/measured_events.h"
 #include "executor/probe.h"
 
 static AmStatus list_clusters(const Cli *cli, AmError *error) {
@@ -31,25 +33,57 @@ static AmStatus list_clusters(const Cli *cli, AmError *error) {
 static const double probe_seconds = 35;
 
 /* A line on the terminal that is drawn over and over. */
-static void show_progress(void *user, double done) {
-    const Cli *cli = user;
+static void show_progress(const Cli *cli, double done) {
     if (!isatty(2) || cli_has(cli, "--quiet")) return;
     if (done < 1) fprintf(stderr, "\rmeasuring: %3.0f %%\033[K", 100 * done);
     else fputs("\r\033[K", stderr);
     fflush(stderr);
 }
 
+/* What a probe measures, as events of a profile. */
+typedef struct ProbeProfile {
+    const Cli *cli;
+    ProfileFile file;
+} ProbeProfile;
+
+static void tell_progress(void *user, double done) {
+    show_progress(((ProbeProfile *)user)->cli, done);
+}
+
+static AmStatus add_operator(void *user, const Program *program, int32_t step, double seconds,
+                             AmError *error) {
+    return measured_add_step(((ProbeProfile *)user)->file.added, "host", PROFILE_PROBE, program, step,
+                             seconds, error);
+}
+
+static AmStatus add_collective(void *user, ProgramCollectiveKind kind, int32_t ranks, double bytes,
+                               double seconds, AmError *error) {
+    return measured_add_collective(((ProbeProfile *)user)->file.added, "host", PROFILE_PROBE, kind, bytes,
+                                   ranks, seconds, error);
+}
+
 /* The measured cluster; read as any other, so that what is written can be read. */
 static AmStatus probe(const Cli *cli, Cluster **cluster, Arena *arena, AmError *error) {
     int64_t devices = 0;
     json_t *description = NULL;
-    const char *path = cli_text(cli, "-o");
+    const char *path = cli_text(cli, "-o"), *profile_path = cli_text(cli, "--profile");
+    ProbeProfile found = {.cli = cli};
+    ProbeListener listener = {.progress = tell_progress, .user = &found};
+    AmStatus status;
     TRY(cli_integer(cli, "--devices", 1, 1024, &devices, error));
     if (path && strcmp(path, "-") != 0) TRY(file_check_writable(path, error));
-    TRY(probe_measure(&description, cli_text(cli, "--device"), (int32_t)devices, probe_seconds, show_progress,
-                      (void *)cli, error));
-    AmStatus status = cluster_from_json(cluster, arena, description, "<probe>", error);
+    if (profile_path) {
+        TRY_OR_FAIL(profile_file_open(&found.file, profile_path, error));
+        listener.operator= add_operator;
+        listener.collective = add_collective;
+    }
+    TRY_OR_FAIL(probe_measure(&description, cli_text(cli, "--device"), (int32_t)devices, probe_seconds,
+                              &listener, error));
+    TRY_OR_FAIL(cluster_from_json(cluster, arena, description, "<probe>", error));
+    if (profile_path) status = profile_file_write(&found.file, error);
+fail:
     json_decref(description);
+    profile_file_close(&found.file);
     return status;
 }
 
@@ -77,8 +111,8 @@ static AmStatus check_options(const Cli *cli, bool probes, bool imports, AmError
     if ((probes || imports) && cli->argument_count > 0)
         return am_fail(error, AM_ERROR_USAGE, "", "%s: no CLUSTER goes with it",
                        probes ? "--probe measures this machine" : "--import makes a cluster");
-    if (!probes && (cli_has(cli, "--device") || cli_has(cli, "--devices")))
-        return am_fail(error, AM_ERROR_USAGE, "", "--device and --devices go with --probe");
+    if (!probes && (cli_has(cli, "--device") || cli_has(cli, "--devices") || cli_has(cli, "--profile")))
+        return am_fail(error, AM_ERROR_USAGE, "", "--device, --devices and --profile go with --probe");
     if (!imports && (cli_has(cli, "--device-type") || cli_has(cli, "--between")))
         return am_fail(error, AM_ERROR_USAGE, "", "--device-type and --between go with --import");
     return AM_OK;
@@ -113,6 +147,7 @@ static const CliOption options[] = {
     {"--device", "NAME", "what to measure: cuda or cpu (default: cuda where there is a GPU)", false},
     {"--devices", "N",
      "devices of the cluster (default: all GPUs, or the host as one); more than there are share them", false},
+    {"--profile", "FILE", "adds what --probe measures to this file, as run --profile does", false},
     {"--import", "FILE",
      "writes a cluster file from a hostfile, a Slurm job, nccl-tests, NCCL, hwloc or nvidia-smi; \"hwloc\": "
      "this host",

@@ -24,6 +24,7 @@ static const FileUse uses[] = {
     {.option = "--html"},
     {.option = "--plan", .command = "simulate"},
     {.option = "--profile", .command = "run"},
+    {.option = "--profile", .command = "cluster"},
     {.option = "--checkpoint", .command = "agent"},
     {.option = "--roles", .input = "roles"},
     {.option = "--cluster", .input = "cluster"},

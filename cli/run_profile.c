@@ -1,26 +1,64 @@
 /* From the medians of a run to a profile; see run_profile.h. */
 #include "cli/run_profile.h"
 
-#include <stdio.h>
 #include <string.h>
 
-#include "base/file.h"
-#include "cost/operator.h"
+#include "base/process.h"
+#include "cost/collective.h"
+#include "cost/measured_events.h"
 
 enum { MOST_PROFILED_STEPS = 200 };
+
+/* What a collective takes is what it takes the rank that comes last, which is the one that waits least. Where
+ * ranks share processors even that one waits, for the others to be given theirs. */
+static AmStatus meet(RunProfile *self, int32_t rank, const Program *program, int32_t step, double seconds,
+                     AmError *error) {
+    const ProgramInstruction *instruction = &program->instructions[program->steps[step].instruction];
+    const ProgramCollective *collective = instruction->collective;
+    const MetCollective met = {.kind = collective_priced_kind(instruction),
+                               .stage = self->stage_of[rank],
+                               .first = collective->group[0],
+                               .step = step,
+                               .origin = instruction->origin,
+                               .devices = collective->group_count,
+                               .told = 1,
+                               .bytes = collective_tensor_bytes(program, instruction),
+                               .seconds = seconds};
+    for (int32_t k = 0; k < self->met_count; k++) {
+        MetCollective *known = &self->met[k];
+        if (known->kind != met.kind || known->stage != met.stage || known->first != met.first ||
+            known->step != step || known->origin != met.origin || known->bytes != met.bytes)
+            continue;
+        known->told++;
+        if (seconds < known->seconds) known->seconds = seconds;
+        return AM_OK;
+    }
+    ARENA_RESERVE(self->arena, self->met, self->met_count, self->met_capacity);
+    if (self->arena->failed) return am_fail_memory(error, self->met_count);
+    self->met[self->met_count++] = met;
+    return AM_OK;
+}
+
+/* Those of which every rank has told. */
+static AmStatus add_met(RunProfile *self, AmError *error) {
+    for (int32_t k = 0; k < self->met_count; k++) {
+        const MetCollective *met = &self->met[k];
+        if (met->told == met->devices)
+            TRY(measured_add_collective(self->file.added, self->type_of[0], PROFILE_RUN, met->kind,
+                                        met->bytes, met->devices, met->seconds, error));
+    }
+    return AM_OK;
+}
 
 static AmStatus add_median(void *user, int32_t rank, const Program *program, int32_t step, double seconds,
                            AmError *error) {
     RunProfile *self = user;
-    OperatorWork work;
-    StepEvent event = {0};
-    AmStatus status = AM_OK;
-    operator_work(&work, program, &program->steps[step]);
-    if (rank < self->rank_count && seconds > 0 && step_event(&event, program, &program->steps[step]))
-        status =
-            profile_add(self->profile, self->type_of[rank], &event, work.flops + work.bytes, seconds, error);
-    text_free(&event.key);
-    return status;
+    const ProgramStep *of = &program->steps[step];
+    if (rank >= self->rank_count || seconds <= 0) return AM_OK;
+    if (of->fusion < 0 && program->instructions[of->instruction].kind == PROGRAM_COLLECTIVE)
+        return self->has_collectives ? meet(self, rank, program, step, seconds, error) : AM_OK;
+    return measured_add_step(self->file.added, self->type_of[rank], PROFILE_RUN, program, step, seconds,
+                             error);
 }
 
 /* The types of a plan's devices, stage by stage. */
@@ -29,40 +67,36 @@ static AmStatus name_types(RunProfile *self, Arena *arena, const Plan *plan, AmE
     int32_t rank = 0;
     for (int32_t s = 0; s < plan->stage_count; s++) self->rank_count += plan->stages[s].mesh.device_count;
     self->type_of = ARENA_ARRAY(arena, const char *, self->rank_count + 1);
-    if (!self->type_of) return am_fail_memory(error, self->rank_count);
+    int32_t *stage_of = ARENA_ARRAY(arena, int32_t, self->rank_count + 1);
+    self->stage_of = stage_of;
+    if (arena->failed) return am_fail_memory(error, self->rank_count);
     TRY(cluster_from_json(&cluster, arena, plan->cluster_description, "the plan", error));
     for (int32_t s = 0; s < plan->stage_count; s++)
         for (int32_t d = 0; d < plan->stages[s].mesh.device_count; d++) {
             int32_t device = plan->stages[s].devices[d];
             bool is_known = device >= 0 && device < cluster->device_count;
+            stage_of[rank] = s;
             self->type_of[rank++] = is_known ? cluster_device_type(cluster, device)->name : "host";
         }
     cluster_free(cluster);
     return AM_OK;
 }
 
-static bool exists(const char *path) {
-    FILE *file = fopen(path, "rb");
-    if (file) fclose(file);
-    return file != NULL;
-}
-
 AmStatus run_profile_open(RunProfile *self, Arena *arena, const char *path, AmRunOptions *options,
                           AmError *error) {
-    *self = (RunProfile){.path = path};
+    bool is_host = !options->device || strcmp(options->device, "cpu") == 0;
+    *self = (RunProfile){.arena = arena};
     if (!path) return AM_OK;
     if (options->plan) {
         TRY(name_types(self, arena, options->plan, error));
+        self->has_collectives = !is_host || self->rank_count <= process_processors();
     } else {
-        bool is_host = !options->device || strcmp(options->device, "cpu") == 0;
         self->type_of = ARENA_ARRAY(arena, const char *, 1);
-        if (!self->type_of) return am_fail_memory(error, 1);
+        self->stage_of = ARENA_ARRAY(arena, int32_t, 1);
+        if (arena->failed) return am_fail_memory(error, 1);
         self->type_of[self->rank_count++] = is_host ? "host" : options->device;
     }
-    TRY(profile_open(&self->profile, error));
-    TRY(profile_open(&self->known, error));
-    if (exists(path)) TRY(profile_read(self->known, path, error));
-    TRY(file_check_writable(path, error));
+    TRY(profile_file_open(&self->file, path, error));
     options->on_median = add_median;
     options->median_user = self;
     options->median_steps = options->steps < MOST_PROFILED_STEPS ? options->steps : MOST_PROFILED_STEPS;
@@ -70,13 +104,12 @@ AmStatus run_profile_open(RunProfile *self, Arena *arena, const char *path, AmRu
 }
 
 AmStatus run_profile_end(RunProfile *self, AmError *error) {
-    if (!self->path) return AM_OK;
-    TRY(profile_merge(self->known, self->profile, error));
-    return profile_write(self->known, self->path, error);
+    if (!self->file.path) return AM_OK;
+    TRY(add_met(self, error));
+    return profile_file_write(&self->file, error);
 }
 
 void run_profile_close(RunProfile *self) {
-    profile_close(self->profile);
-    profile_close(self->known);
+    profile_file_close(&self->file);
     *self = (RunProfile){0};
 }

@@ -3,15 +3,26 @@
 #define CLI_RUN_PROFILE_H
 
 #include "cli/common.h"
-#include "cost/profile.h"
+#include "cli/profile_file.h"
 #include "executor/run.h"
 
+/* A collective of a group of ranks. */
+typedef struct MetCollective {
+    ProgramCollectiveKind kind;
+    int32_t stage, first, step, origin; /* the group's first device; its step and instruction in the module */
+    int32_t devices, told;              /* how many of the group have told */
+    double bytes, seconds;              /* of the one that waited least */
+} MetCollective;
+
 typedef struct RunProfile {
-    const char *path;     /* NULL: nothing is asked for */
-    Profile *profile;     /* of this run */
-    Profile *known;       /* of those before */
-    const char **type_of; /* [rank]: names of the device types; the arena's */
+    ProfileFile file;        /* its path is NULL where nothing is asked for */
+    const char **type_of;    /* [rank]: names of the device types; the arena's */
+    const int32_t *stage_of; /* [rank] */
     int32_t rank_count;
+    MetCollective *met;
+    int32_t met_count, met_capacity;
+    bool has_collectives; /* they are noted */
+    Arena *arena;
 } RunProfile;
 
 /* Reads the file where there is one, and asks for the medians in `options`, whose plan says what type each

@@ -24,6 +24,7 @@
 
 #include "cost/collective_cache.h"
 #include "cost/collective_profile.h"
+#include "cost/measured_events.h"
 #include "cost/nccl_model.h"
 #include "cost/operator_curves.h"
 
@@ -56,15 +57,59 @@ static bool find_measured(double *seconds, ProgramCollectiveKind kind, double by
     return *seconds > 0;
 }
 
+/* A collective without its bytes. */
+typedef struct Sized {
+    ProgramCollectiveKind kind;
+    const CollectiveTopology *topology;
+    const Cluster *cluster;
+} Sized;
+
+static double modelled_seconds(const void *user, const double *bytes) {
+    const Sized *of = user;
+    double seconds;
+    const CollectiveProfile *islands;
+    if (of->cluster->nccl && nccl_model_has(of->kind) && of->topology->devices > 1)
+        return nccl_model_choose(of->kind, *bytes < 1 ? 1 : *bytes, of->topology, of->cluster).seconds;
+    collective_choose(&seconds, &islands, of->kind, *bytes, of->topology, of->cluster);
+    return seconds;
+}
+
+static double unprofiled_seconds(const void *user, const double *bytes) {
+    const Sized *of = user;
+    double seconds;
+    if (find_measured(&seconds, of->kind, *bytes, of->topology, of->cluster)) return seconds;
+    return modelled_seconds(of, bytes);
+}
+
+/* As a profile has it, where all is one server; other sizes in proportion to the price without it. Runs had a
+ * processor for each rank. */
+static bool find_profiled(double *seconds, ProfileSource source, const Sized *of, double bytes) {
+    const Cluster *cluster = of->cluster;
+    const ClusterDeviceType *type = &cluster->types[cluster->servers[0].type];
+    bool shares = type->processors > 0 && type->processors < 1;
+    StepEvent event = {0};
+    if (!type->profile || cluster->server_count > 1 || of->topology->devices < 2) return false;
+    if (source == PROFILE_RUN && shares) return false;
+    bool is_known = measured_collective(&event, of->kind, bytes, of->topology->devices) &&
+                    profile_seconds_by(type->profile, source, &event, unprofiled_seconds, of, seconds);
+    text_free(&event.key);
+    return is_known;
+}
+
+CollectiveBasis collective_measured(double *seconds, ProgramCollectiveKind kind, double bytes,
+                                    const CollectiveTopology *topology, const Cluster *cluster) {
+    const Sized of = {kind, topology, cluster};
+    if (find_profiled(seconds, PROFILE_RUN, &of, bytes)) return COLLECTIVE_BY_RUN;
+    if (find_measured(seconds, kind, bytes, topology, cluster)) return COLLECTIVE_BY_CLUSTER;
+    if (find_profiled(seconds, PROFILE_PROBE, &of, bytes)) return COLLECTIVE_BY_PROBE;
+    return COLLECTIVE_BY_MODEL;
+}
+
 double collective_seconds(ProgramCollectiveKind kind, double bytes, const CollectiveTopology *topology,
                           const Cluster *cluster) {
     double seconds;
-    const CollectiveProfile *islands;
-    if (find_measured(&seconds, kind, bytes, topology, cluster)) return seconds;
-    if (cluster->nccl && nccl_model_has(kind) && topology->devices > 1)
-        return nccl_model_choose(kind, bytes < 1 ? 1 : bytes, topology, cluster).seconds;
-    collective_choose(&seconds, &islands, kind, bytes, topology, cluster);
-    return seconds;
+    if (collective_measured(&seconds, kind, bytes, topology, cluster) != COLLECTIVE_BY_MODEL) return seconds;
+    return modelled_seconds(&(const Sized){kind, topology, cluster}, &bytes);
 }
 
 /* The most elements along the dimension that a member receives from others. */

@@ -29,8 +29,19 @@ typedef struct CollectivePartition {
 AmStatus collective_partition(CollectivePartition *partition, Arena *arena, const Cluster *cluster,
                               const Mesh *mesh, const int32_t *devices, uint32_t axes, AmError *error);
 
-/* By the quickest algorithm, or as NCCL would where the cluster says so (nccl_model.h). `bytes`: S of the
- * formulas, which collective_tensor_bytes() gives. */
+/* Whose figure the price of a collective is. */
+typedef enum CollectiveBasis {
+    COLLECTIVE_BY_MODEL,   /* none was measured */
+    COLLECTIVE_BY_RUN,     /* a profile's, of a run */
+    COLLECTIVE_BY_CLUSTER, /* the curves of the cluster's link */
+    COLLECTIVE_BY_PROBE    /* a profile's, of a probe */
+} CollectiveBasis;
+
+/* As measured, where all is one server; COLLECTIVE_BY_MODEL: nowhere, and `*seconds` is not set. */
+CollectiveBasis collective_measured(double *seconds, ProgramCollectiveKind kind, double bytes,
+                                    const CollectiveTopology *topology, const Cluster *cluster);
+/* As measured, else by the quickest algorithm, or as NCCL would where the cluster says so (nccl_model.h).
+ * `bytes`: S of the formulas, which collective_tensor_bytes() gives. */
 double collective_seconds(ProgramCollectiveKind kind, double bytes, const CollectiveTopology *topology,
                           const Cluster *cluster);
 /* Adds lines on the choice and how it comes about: algorithm, messages, the busiest link of each step with

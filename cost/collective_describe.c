@@ -69,16 +69,26 @@ static void append_nccl(Text *text, ProgramCollectiveKind kind, double bytes,
 
 void collective_describe(Text *text, ProgramCollectiveKind kind, double bytes,
                          const CollectiveTopology *topology, const Cluster *cluster) {
+    static const char *const bases[] = {[COLLECTIVE_BY_RUN] = "by the profile of a run",
+                                        [COLLECTIVE_BY_CLUSTER] = "by the curves of the cluster's link",
+                                        [COLLECTIVE_BY_PROBE] = "by the profile of a probe"};
+    double seconds;
     if (bytes < 1) bytes = 1;
     text_append(text, "%s of ", program_collective_name(kind));
     text_append_bytes_size(text, bytes);
     text_append(text, " among %d device%s of %d server%s: ", topology->devices,
                 topology->devices == 1 ? "" : "s", topology->servers, topology->servers == 1 ? "" : "s");
+    CollectiveBasis basis = collective_measured(&seconds, kind, bytes, topology, cluster);
+    if (basis != COLLECTIVE_BY_MODEL) {
+        text_append(text, "measured, ");
+        text_append_seconds(text, seconds);
+        text_append(text, ", %s\n", bases[basis]);
+        return;
+    }
     if (cluster->nccl && nccl_model_has(kind) && topology->devices > 1) {
         append_nccl(text, kind, bytes, topology, cluster);
         return;
     }
-    double seconds;
     const CollectiveProfile *islands;
     const CollectiveAlgorithm *best = collective_choose(&seconds, &islands, kind, bytes, topology, cluster);
     text_append(text, "%s, ", best ? best->name : "nothing to do");

@@ -161,11 +161,12 @@ void operator_work(OperatorWork *work, const Program *program, const ProgramStep
     else instruction_work(work, program, &program->instructions[step->instruction]);
 }
 
-/* As measured; false: the profile does not know it. */
-static bool find_measured(const OperatorWork *work, const ProfileType *profile, double *seconds) {
+/* As measured there; false: the profile does not know it. */
+static bool find_measured(const OperatorWork *work, const ProfileType *profile, ProfileSource source,
+                          double *seconds) {
     StepEvent event = {0};
     bool is_known = step_event(&event, work->program, work->step) &&
-                    profile_seconds(profile, &event, work->flops + work->bytes, seconds);
+                    profile_seconds(profile, source, &event, work->flops + work->bytes, seconds);
     text_free(&event.key);
     return is_known;
 }
@@ -173,10 +174,12 @@ static bool find_measured(const OperatorWork *work, const ProfileType *profile, 
 double operator_seconds(const OperatorWork *work, const ClusterDeviceType *type) {
     double measured, processors = type->processors > 0 ? type->processors : 1;
     if (!work->is_run) return 0;
-    if (type->profile && work->step && find_measured(work, type->profile, &measured))
+    if (type->profile && work->step && find_measured(work, type->profile, PROFILE_RUN, &measured))
         return measured / processors;
     if (type->operators && work->step &&
         operator_terms_seconds(&measured, type->operators, work->program, work->step))
+        return measured / processors;
+    if (type->profile && work->step && find_measured(work, type->profile, PROFILE_PROBE, &measured))
         return measured / processors;
     double arithmetic = 0, memory = 0;
     if (work->flops > 0) {

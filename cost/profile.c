@@ -18,12 +18,13 @@
 #include "base/hash.h"
 #include "base/json.h"
 
-enum { NEAREST = 4, FIRST_SLOTS = 256, MOST_EVENTS = 1 << 20 };
+enum { NEAREST = 4, FIRST_SLOTS = 256, MOST_EVENTS = 1 << 20, MOST_SAMPLES = 4096 };
 
 typedef struct Sample {
     const double *sizes;
     double work, seconds;
     int32_t count; /* of those that the seconds are the mean of */
+    ProfileSource source;
 } Sample;
 
 typedef struct Event {
@@ -123,39 +124,44 @@ static bool has_sizes(const Sample *sample, const StepEvent *event) {
            memcmp(sample->sizes, event->sizes, sizeof(double) * (size_t)event->size_count) == 0;
 }
 
-/* The sample of these sizes; `*sample` is made with a count of 0 where there is none. */
-static AmStatus find_sample(Sample **sample, Profile *profile, const char *device_type, const StepEvent *of,
-                            double work, AmError *error) {
+/* The sample of these sizes from there; `*sample` is made with a count of 0 where there is none, and NULL
+ * where the event has MOST_SAMPLES of them. */
+static AmStatus find_sample(Sample **sample, Profile *profile, const char *device_type, ProfileSource source,
+                            const StepEvent *of, double work, AmError *error) {
     ProfileType *type = make_type(profile, device_type);
     Event *event = type && type->count < MOST_EVENTS ? make_event(profile, type, of) : NULL;
     if (!event) return am_fail_memory(error, MOST_EVENTS);
     for (int32_t k = 0; k < event->sample_count; k++) {
         *sample = &event->samples[k];
-        if (has_sizes(*sample, of)) return AM_OK;
+        if ((*sample)->source == source && has_sizes(*sample, of)) return AM_OK;
     }
+    *sample = NULL;
+    if (event->sample_count == MOST_SAMPLES) return AM_OK;
     Arena *arena = &profile->arena;
     ARENA_RESERVE(arena, event->samples, event->sample_count, event->sample_capacity);
     double *sizes = ARENA_ARRAY(arena, double, of->size_count + 1);
     if (arena->failed) return am_fail_memory(error, event->sample_count);
     for (int32_t k = 0; k < of->size_count; k++) sizes[k] = of->sizes[k];
     *sample = &event->samples[event->sample_count++];
-    **sample = (Sample){.sizes = sizes, .work = work};
+    **sample = (Sample){.sizes = sizes, .work = work, .source = source};
     return AM_OK;
 }
 
-AmStatus profile_add(Profile *profile, const char *device_type, const StepEvent *of, double work,
-                     double seconds, AmError *error) {
+AmStatus profile_add(Profile *profile, const char *device_type, ProfileSource source, const StepEvent *of,
+                     double work, double seconds, AmError *error) {
     Sample *sample;
-    TRY(find_sample(&sample, profile, device_type, of, work, error));
+    TRY(find_sample(&sample, profile, device_type, source, of, work, error));
+    if (!sample) return AM_OK;
     if (sample->count < INT32_MAX) sample->count++;
     sample->seconds += (seconds - sample->seconds) / sample->count;
     return AM_OK;
 }
 
-static AmStatus add_least(Profile *profile, const char *device_type, const StepEvent *of, double work,
-                          double seconds, AmError *error) {
+static AmStatus add_least(Profile *profile, const char *device_type, ProfileSource source,
+                          const StepEvent *of, double work, double seconds, AmError *error) {
     Sample *sample;
-    TRY(find_sample(&sample, profile, device_type, of, work, error));
+    TRY(find_sample(&sample, profile, device_type, source, of, work, error));
+    if (!sample) return AM_OK;
     if (sample->count == 0 || seconds < sample->seconds) sample->seconds = seconds;
     sample->count = 1;
     return AM_OK;
@@ -169,7 +175,8 @@ static AmStatus merge_event(Profile *profile, const char *device_type, const Eve
     for (int32_t k = 0; k < from->sample_count && status == AM_OK; k++) {
         const Sample *sample = &from->samples[k];
         for (int32_t d = 0; d < from->size_count; d++) event.sizes[d] = sample->sizes[d];
-        status = add_least(profile, device_type, &event, sample->work, sample->seconds, error);
+        status =
+            add_least(profile, device_type, sample->source, &event, sample->work, sample->seconds, error);
     }
     text_free(&event.key);
     return status;
@@ -192,20 +199,34 @@ static double distance(const Sample *sample, const StepEvent *event) {
     return sum;
 }
 
-bool profile_seconds(const ProfileType *type, const StepEvent *of, double work, double *seconds) {
+/* What scales a sample to other sizes: a function of them, or work. */
+typedef struct Scaling {
+    ProfileScale *scale; /* NULL: work */
+    const void *user;
+    double wanted; /* of the event that is asked for */
+} Scaling;
+
+static double scale_of(const Scaling *self, const Sample *sample) {
+    double have = self->scale ? self->scale(self->user, sample->sizes) : sample->work;
+    bool is_known = self->scale ? self->wanted > 0 && have > 0 : self->wanted >= 1 && have >= 1;
+    return is_known ? self->wanted / have : 1;
+}
+
+static bool find_seconds(const ProfileType *type, ProfileSource source, const StepEvent *of,
+                         const Scaling *scaling, double *seconds) {
     const Event *event = find_event(type, of, hash_of(of));
     const Sample *nearest[NEAREST];
     double distances[NEAREST], weights = 0, sum = 0;
     int32_t count = 0;
-    if (!event) return false;
-    for (int32_t s = 0; s < event->sample_count; s++) {
+    for (int32_t s = 0; event && s < event->sample_count; s++) {
+        if (event->samples[s].source != source) continue;
         double far = distance(&event->samples[s], of);
         if (has_sizes(&event->samples[s], of)) {
             *seconds = event->samples[s].seconds;
             return true;
         }
+        if (count == NEAREST && far >= distances[NEAREST - 1]) continue;
         int32_t place = count < NEAREST ? count++ : NEAREST - 1;
-        if (count == NEAREST && place == NEAREST - 1 && s >= NEAREST && far >= distances[place]) continue;
         for (; place > 0 && distances[place - 1] > far; place--) {
             nearest[place] = nearest[place - 1];
             distances[place] = distances[place - 1];
@@ -214,13 +235,24 @@ bool profile_seconds(const ProfileType *type, const StepEvent *of, double work, 
         distances[place] = far;
     }
     for (int32_t k = 0; k < count; k++) {
-        double scale = work >= 1 && nearest[k]->work >= 1 ? work / nearest[k]->work : 1;
         double weight = 1 / (distances[k] + 1e-9);
         weights += weight;
-        sum += weight * log(nearest[k]->seconds * scale);
+        sum += weight * log(nearest[k]->seconds * scale_of(scaling, nearest[k]));
     }
-    *seconds = exp(sum / weights);
-    return true;
+    if (count > 0) *seconds = exp(sum / weights);
+    return count > 0;
+}
+
+bool profile_seconds(const ProfileType *type, ProfileSource source, const StepEvent *event, double work,
+                     double *seconds) {
+    const Scaling by_work = {.wanted = work};
+    return find_seconds(type, source, event, &by_work, seconds);
+}
+
+bool profile_seconds_by(const ProfileType *type, ProfileSource source, const StepEvent *event,
+                        ProfileScale *scale, const void *user, double *seconds) {
+    const Scaling scaling = {scale, user, scale(user, event->sizes)};
+    return find_seconds(type, source, event, &scaling, seconds);
 }
 
 /* What is being read, for messages. */
@@ -235,9 +267,9 @@ static AmStatus fail_at(const Reader *self, const char *where, const char *expec
 }
 
 static AmStatus read_row(const Reader *self, const char *type, json_t *row, const char *where) {
-    static const char *const keys[] = {"event", "sizes", "work", "seconds", NULL};
+    static const char *const keys[] = {"event", "sizes", "work", "seconds", "probed", NULL};
     const char *key;
-    json_t *sizes;
+    json_t *sizes, *probed = json_object_get(row, "probed");
     double work, seconds;
     if (!json_is_object(row)) return fail_at(self, where, "expected an object");
     TRY(json_only_keys(row, keys, self->source, where, self->error));
@@ -245,6 +277,8 @@ static AmStatus read_row(const Reader *self, const char *type, json_t *row, cons
     TRY(json_get_array(&sizes, row, "sizes", self->source, where, self->error));
     TRY(json_get_number(&work, row, "work", 0, 1e30, self->source, where, self->error));
     TRY(json_get_number(&seconds, row, "seconds", 1e-12, 1e9, self->source, where, self->error));
+    if (probed && !json_is_boolean(probed))
+        return am_fail(self->error, AM_ERROR_INPUT, self->source, "%s.probed: expected true or false", where);
     StepEvent event = {.size_count = (int32_t)json_array_size(sizes)};
     if (json_array_size(sizes) > STEP_EVENT_MOST_SIZES)
         return am_fail(self->error, AM_ERROR_INPUT, self->source, "%s.sizes: more than %d", where,
@@ -257,10 +291,22 @@ static AmStatus read_row(const Reader *self, const char *type, json_t *row, cons
                            "%s.sizes[%d]: expected an integer of at least 0", where, k);
     }
     text_append_string(&event.key, key);
-    AmStatus status = event.key.failed ? am_fail_memory(self->error, (int64_t)strlen(key))
-                                       : add_least(self->profile, type, &event, work, seconds, self->error);
+    ProfileSource source = json_is_true(probed) ? PROFILE_PROBE : PROFILE_RUN;
+    Sample *sample = NULL;
+    AmStatus status = event.key.failed
+                          ? am_fail_memory(self->error, (int64_t)strlen(key))
+                          : find_sample(&sample, self->profile, type, source, &event, work, self->error);
     text_free(&event.key);
-    return status;
+    if (status != AM_OK) return status;
+    if (!sample)
+        return am_fail(self->error, AM_ERROR_INPUT, self->source, "%s: more than %d sizes of one event",
+                       where, MOST_SAMPLES);
+    if (sample->count > 0)
+        return am_fail(self->error, AM_ERROR_INPUT, self->source,
+                       "%s: the event and sizes of a row before it", where);
+    sample->seconds = seconds;
+    sample->count = 1;
+    return AM_OK;
 }
 
 static AmStatus read_root(const Reader *self, json_t *root) {
@@ -307,7 +353,8 @@ static void append_event(Text *text, const Event *event, const char *separator) 
         text_append_string(text, ", \"sizes\": [");
         for (int32_t k = 0; k < event->size_count; k++)
             text_append(text, "%s%.0f", k ? ", " : "", sample->sizes[k]);
-        text_append(text, "], \"work\": %.0f, \"seconds\": %.4g}", sample->work, sample->seconds);
+        text_append(text, "], \"work\": %.0f, \"seconds\": %.4g%s}", sample->work, sample->seconds,
+                    sample->source == PROFILE_PROBE ? ", \"probed\": true" : "");
     }
     text->failed |= !key;
     json_decref(key);

@@ -25,8 +25,7 @@ typedef struct Probe {
     ProbeDevice *device;
     double end;    /* no larger size is begun later */
     int32_t share; /* devices of the cluster to a device of the machine */
-    ProbeProgress *progress;
-    void *user;
+    const ProbeListener *listener;
     AmError *error;
 } Probe;
 
@@ -140,7 +139,7 @@ static AmStatus measure_operators(Probe *self, json_t *type) {
     json_t *operators = NULL;
     AmStatus status = self->back_end->operators(&operators, ranks < processors ? ranks : processors,
                                                 ranks < processors ? processors / ranks : 1, self->end,
-                                                self->progress, self->user, self->error);
+                                                self->listener, self->error);
     json_object_set_new(type, "operators", operators);
     json_object_set_new(type, "overlaps_communication", json_false());
     if (ranks > processors)
@@ -236,8 +235,8 @@ static AmStatus measure_links(Probe *self, json_t *root, json_t *servers, int32_
     TRY(measure_link(self, count > 1 ? 1 : 0, &link));
     if (self->back_end->collectives) {
         json_t *collectives = NULL;
-        AmStatus status = self->back_end->collectives(&collectives, count * self->share,
-                                                      self->back_end->processors(), self->error);
+        AmStatus status = self->back_end->collectives(
+            &collectives, count * self->share, self->back_end->processors(), self->listener, self->error);
         json_object_set_new(link, "collectives", collectives);
         if (status != AM_OK) json_decref(link);
         TRY(status);
@@ -250,9 +249,12 @@ static AmStatus measure_links(Probe *self, json_t *root, json_t *servers, int32_
 }
 
 AmStatus probe_measure(json_t **description, const char *device, int32_t devices, double seconds,
-                       ProbeProgress *progress, void *user, AmError *error) {
-    Probe self = {
-        .end = clock_seconds() + seconds, .progress = progress, .user = user, .error = error, .share = 1};
+                       const ProbeListener *listener, AmError *error) {
+    static const ProbeListener nobody = {0};
+    Probe self = {.end = clock_seconds() + seconds,
+                  .listener = listener ? listener : &nobody,
+                  .error = error,
+                  .share = 1};
     int32_t count = 0;
     AmStatus status;
     *description = NULL;

@@ -48,10 +48,11 @@ struct ProbeBackEnd {
     /* Classes of operators by the kernels of ranks (probe_operators()), which share `processors` of the host;
      * NULL: they are priced by the figures above. */
     AmStatus (*operators)(json_t **operators, int32_t ranks, int32_t threads, double end,
-                          ProbeProgress *progress, void *user, AmError *error);
+                          const ProbeListener *listener, AmError *error);
     int32_t (*processors)(void);
     /* Collectives of as many ranks (probe_collectives()); NULL with `operators`. */
-    AmStatus (*collectives)(json_t **collectives, int32_t ranks, int32_t processors, AmError *error);
+    AmStatus (*collectives)(json_t **collectives, int32_t ranks, int32_t processors,
+                            const ProbeListener *listener, AmError *error);
 };
 
 extern const ProbeBackEnd probe_cpu;
@@ -61,9 +62,9 @@ extern const ProbeBackEnd probe_cuda; /* in a build with CUDA */
  * reference). `device`: "cpu", "cuda", or NULL for CUDA where there is a GPU.
  * `devices`: how many the cluster has, which share what there is evenly where
  * there are fewer; 0: all GPUs, or the host as one. `seconds`: after so long no
- * larger size is begun; more than 20 bring nothing. `progress` may be NULL. AM_ERROR_RUNTIME: no such
+ * larger size is begun; more than 20 bring nothing. `listener` may be NULL. AM_ERROR_RUNTIME: no such
  * device, or it failed; AM_ERROR_USAGE: they cannot share evenly. */
 AmStatus probe_measure(json_t **description, const char *device, int32_t devices, double seconds,
-                       ProbeProgress *progress, void *user, AmError *error);
+                       const ProbeListener *listener, AmError *error);
 
 #endif

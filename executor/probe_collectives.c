@@ -244,7 +244,8 @@ static json_t *number(double value) {
     return json_real(strtod(text, NULL));
 }
 
-static AmStatus measure_kind(json_t **curve, Meeting *meeting, AmError *error) {
+static AmStatus measure_kind(json_t **curve, Meeting *meeting, const ProbeListener *listener,
+                             AmError *error) {
     json_t *groups = json_array(), *bytes = json_array(), *seconds = json_array();
     *curve = json_pack("{s:[o, o], s:o}", "sizes", groups, bytes, "seconds", seconds);
     for (int32_t k = 0; k < SIZES; k++) json_array_append_new(bytes, json_integer(sizes[k]));
@@ -259,12 +260,18 @@ static AmStatus measure_kind(json_t **curve, Meeting *meeting, AmError *error) {
             least[k] = meeting->least;
         }
         for (int32_t k = SIZES - 2; k >= 0; k--) least[k] = fmin(least[k], least[k + 1]);
-        for (int32_t k = 0; k < SIZES; k++) json_array_append_new(seconds, number(least[k]));
+        for (int32_t k = 0; k < SIZES; k++) {
+            json_array_append_new(seconds, number(least[k]));
+            if (listener->collective)
+                TRY(listener->collective(listener->user, meeting->kind, n, (double)sizes[k], least[k],
+                                         error));
+        }
     }
     return AM_OK;
 }
 
-AmStatus probe_collectives(json_t **collectives, int32_t ranks, int32_t processors, AmError *error) {
+AmStatus probe_collectives(json_t **collectives, int32_t ranks, int32_t processors,
+                           const ProbeListener *listener, AmError *error) {
     static const ProgramCollectiveKind kinds[] = {PROGRAM_ALL_REDUCE, PROGRAM_ALL_GATHER,
                                                   PROGRAM_REDUCE_SCATTER, PROGRAM_ALL_TO_ALL};
     const KernelOptions options = {.threads = 1, .ranks_here = ranks};
@@ -278,7 +285,7 @@ AmStatus probe_collectives(json_t **collectives, int32_t ranks, int32_t processo
     for (size_t k = 0; k < sizeof kinds / sizeof *kinds && status == AM_OK; k++) {
         json_t *curve;
         meeting->kind = kinds[k];
-        status = measure_kind(&curve, meeting, error);
+        status = measure_kind(&curve, meeting, listener, error);
         json_object_set_new(*collectives, program_collective_name(kinds[k]), curve);
     }
     for (int32_t r = 0; meeting && r < meeting->ranks; r++)

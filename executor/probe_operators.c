@@ -57,6 +57,7 @@ typedef struct Bench {
     int32_t ranks;
     double end;           /* of patience */
     double clock_seconds; /* what reading the clock takes */
+    const ProbeListener *listener;
 } Bench;
 
 /* One module, run by all threads. */
@@ -252,7 +253,7 @@ static void module_close(Module *self) {
     if (self->read) ir_module_free(self->read);
 }
 
-/* Seconds of a run of a module. */
+/* Seconds of a run of a module, which is one step. */
 static AmStatus measure_text(const Text *text, Bench *bench, double *seconds, AmError *error) {
     Module module = {0};
     Trial trial = {.bench = bench};
@@ -260,6 +261,8 @@ static AmStatus measure_text(const Text *text, Bench *bench, double *seconds, Am
     pthread_barrier_init(&trial.together, NULL, (unsigned)bench->ranks);
     trial.program = module.program;
     if (status == AM_OK) status = run_trial(&trial, seconds, error);
+    if (status == AM_OK && bench->listener->operator)
+        status = bench->listener->operator(bench->listener->user, module.program, 0, *seconds, error);
     pthread_barrier_destroy(&trial.together);
     module_close(&module);
     return status;
@@ -391,7 +394,7 @@ static void close_bench(Bench *bench) {
 }
 
 AmStatus probe_operators(json_t **operators, int32_t ranks, int32_t threads, double end,
-                         ProbeProgress *progress, void *user, AmError *error) {
+                         const ProbeListener *listener, AmError *error) {
     int products = openblas_get_num_threads();
     Module between = {0};
     Bench *bench = calloc(1, sizeof *bench);
@@ -401,16 +404,17 @@ AmStatus probe_operators(json_t **operators, int32_t ranks, int32_t threads, dou
     if (status == AM_OK) status = module_open(&between, probe_between, strlen(probe_between), error);
     if (status == AM_OK) status = open_bench(bench, between.program, ranks, threads, error);
     if (bench) bench->end = end;
+    if (bench) bench->listener = listener;
     if (status == AM_OK) status = learn_calm(bench, error);
     for (int32_t k = 0; k < probe_class_count && status == AM_OK; k++) {
         json_t *curve;
-        if (progress) progress(user, (double)k / probe_class_count);
+        if (listener->progress) listener->progress(listener->user, (double)k / probe_class_count);
         status = measure_class(&curve, &probe_classes[k], bench, error);
         if (curve) json_object_set_new(*operators, probe_classes[k].name, curve);
     }
     openblas_set_num_threads(products);
     close_bench(bench);
     module_close(&between);
-    if (progress) progress(user, 1);
+    if (listener->progress) listener->progress(listener->user, 1);
     return status;
 }

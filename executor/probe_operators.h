@@ -5,14 +5,23 @@
 #include <jansson.h>
 
 #include "base/status.h"
+#include "propagation/program.h"
 
-/* Told how much is done, from 0 to 1, in the caller's thread; `progress` may be NULL. */
-typedef void ProbeProgress(void *user, double done);
+/* Who is told of what a probe does, in the caller's thread; each function may be NULL. */
+typedef struct ProbeListener {
+    void (*progress)(void *user, double done); /* how much is done, from 0 to 1 */
+    /* What step `step` of a program took on a device; an event where step_event() says so. */
+    AmStatus (*operator)(void *user, const Program *program, int32_t step, double seconds, AmError *error);
+    /* A collective of so many bytes among so many ranks. */
+    AmStatus (*collective)(void *user, ProgramCollectiveKind kind, int32_t ranks, double bytes,
+                           double seconds, AmError *error);
+    void *user;
+} ProbeListener;
 
 /* The object, which the caller owns: the CPU's kernels, as run by `ranks` ranks of `threads` threads each
  * that all work at once. After `end` (clock_seconds()) what is left is measured hastily, and 8 s later left
  * out. AM_ERROR_RUNTIME: a thread cannot be started. */
 AmStatus probe_operators(json_t **operators, int32_t ranks, int32_t threads, double end,
-                         ProbeProgress *progress, void *user, AmError *error);
+                         const ProbeListener *listener, AmError *error);
 
 #endif

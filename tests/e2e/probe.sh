@@ -20,13 +20,26 @@ expect() {
 }
 
 SECONDS=0
-expect 0 '' cluster --probe --device cpu --devices 2 -o "$work/host.json"
+expect 0 '' cluster --probe --device cpu --devices 2 -o "$work/host.json" --profile "$work/events.json"
 [ "$SECONDS" -lt 60 ] || { echo "measuring took $SECONDS seconds"; exit 1; }
 expect 0 '2 x host' cluster "$work/host.json"
 for key in '"f32"' '"f64"' memory_bytes_per_second kernel_launch_seconds '"dot"' '"memory"' latency_seconds; do
   grep -q "$key" "$work/host.json" || { echo "the cluster file lacks $key"; exit 1; }
 done
 expect 0 'data=2|model=2' search datasets/models/mlp_tiny/model.hlo.pb --cluster "$work/host.json" -o "$work/plan.json"
+for event in 'dot f32' '"all_reduce of 2"' '"probed": true'; do
+  grep -q "$event" "$work/events.json" || { echo "the profile lacks $event"; exit 1; }
+done
+expect 0 '' search datasets/models/mlp_tiny/model.hlo.pb --cluster host:2 --searcher expert --expert data_parallel \
+  --mesh data=2 -o "$work/plan.json"
+expect 0 '' simulate "$work/plan.json" datasets/models/mlp_tiny/model.hlo.pb --cluster host:2 --json
+cp "$work/out" "$work/nominal"
+expect 0 'measured, .* by the profile of a probe' simulate "$work/plan.json" datasets/models/mlp_tiny/model.hlo.pb \
+  --cluster host:2 --profile "$work/events.json" --verbose
+expect 0 '' simulate "$work/plan.json" datasets/models/mlp_tiny/model.hlo.pb --cluster host:2 --profile "$work/events.json" --json
+cmp -s "$work/out" "$work/nominal" && { echo "the profile changes nothing"; exit 1; }
+expect 2 'go with --probe' cluster C --profile "$work/events.json"
+expect 3 'automap-profile-1' cluster --probe --profile "$work/host.json" # before it measures
 expect 2 'no CLUSTER goes with it' cluster C --probe
 expect 2 'go with --probe' cluster C --devices 2
 expect 2 'cannot be written' cluster --probe -o "$work/none/host.json" # before it measures

@@ -12,6 +12,7 @@
 
 #include "base/json.h"
 #include "cost/collective_profile.h"
+#include "cost/measured_events.h"
 
 /* 2 servers x 4 devices; 1e9 B/s and 1 us inside, 1e8 B/s and 10 us between; no curves. */
 static const char plain[] =
@@ -212,6 +213,49 @@ static void a_halo_is_priced_by_the_most_received(void **state) {
     assert_close(collective_sent_bytes(PROGRAM_ALL_TO_ALL, S, 4), 4 * 10 * 4);
 }
 
+/* A run's figure counts before the link's curve, that before a probe's, and all before the model; at other
+ * sizes what is measured goes with the price without it. */
+static void what_was_measured_counts(void **state) {
+    (void)state;
+    static const char text[] =
+        "{\"format\": \"automap-cluster-1\", \"name\": \"one\", \"device_types\": {\"d\": {"
+        "\"memory_bytes\": 1000, \"memory_bytes_per_second\": 1, \"flops_per_second\": {\"f32\": 1}}},"
+        "\"links\": {\"in\": {\"bytes_per_second\": 1e9, \"latency_seconds\": 1e-6, \"collectives\":"
+        "{\"all_gather\": {\"sizes\": [[2], [1000, 2000]], \"seconds\": [1e-3, 3e-3]}}}},"
+        "\"servers\": [{\"count\": 1, \"device_type\": \"d\", \"devices\": 2, \"link\": \"in\"}]}";
+    Fixture one = {0};
+    Profile *profile;
+    Text told = {0};
+    json_t *root;
+    assert_int_equal(json_parse(&root, "one", text, strlen(text), NULL), AM_OK);
+    assert_int_equal(cluster_from_json(&one.cluster, &one.arena, root, "one", NULL), AM_OK);
+    json_decref(root);
+    CollectivePartition pair = partition_of(&one, "a=2", in_order, 1);
+    const CollectiveTopology *of = pair.topologies;
+    double modelled = collective_seconds(PROGRAM_ALL_REDUCE, 4000, of, one.cluster), twice;
+    twice = collective_seconds(PROGRAM_ALL_REDUCE, 8000, of, one.cluster);
+    assert_int_equal(profile_open(&profile, NULL), AM_OK);
+    assert_int_equal(
+        measured_add_collective(profile, "d", PROFILE_PROBE, PROGRAM_ALL_REDUCE, 4000, 2, 7, NULL), AM_OK);
+    assert_int_equal(
+        measured_add_collective(profile, "d", PROFILE_PROBE, PROGRAM_ALL_GATHER, 1000, 2, 7, NULL), AM_OK);
+    assert_int_equal(profile_attach(profile, one.cluster, "profile", NULL), AM_OK);
+    assert_close(collective_seconds(PROGRAM_ALL_REDUCE, 4000, of, one.cluster), 7);
+    assert_close(collective_seconds(PROGRAM_ALL_REDUCE, 8000, of, one.cluster), 7 * twice / modelled);
+    assert_close(collective_seconds(PROGRAM_ALL_GATHER, 1000, of, one.cluster), 1e-3);
+    collective_describe(&told, PROGRAM_ALL_GATHER, 1000, of, one.cluster);
+    assert_non_null(strstr(told.data, "measured, 1 ms, by the curves of the cluster's link"));
+    assert_int_equal(measured_add_collective(profile, "d", PROFILE_RUN, PROGRAM_ALL_GATHER, 1000, 2, 5, NULL),
+                     AM_OK);
+    assert_close(collective_seconds(PROGRAM_ALL_GATHER, 1000, of, one.cluster), 5);
+    assert_close(collective_seconds(PROGRAM_ALL_GATHER, 2000, of, one.cluster), 15);
+    one.cluster->types[0].processors = 0.5;
+    assert_close(collective_seconds(PROGRAM_ALL_GATHER, 2000, of, one.cluster), 3e-3);
+    text_free(&told);
+    profile_close(profile);
+    tear_down((void *[]){&one});
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(two_servers_are_hierarchical, set_up, tear_down),
@@ -219,6 +263,7 @@ int main(void) {
         cmocka_unit_test_setup_teardown(groups_may_lie_differently, set_up, tear_down),
         cmocka_unit_test_setup_teardown(what_is_known_is_found_again, set_up, tear_down),
         cmocka_unit_test_setup_teardown(one_device_needs_no_collective, set_up, tear_down),
+        cmocka_unit_test(what_was_measured_counts),
         cmocka_unit_test(tensor_bytes_are_those_of_the_whole),
         cmocka_unit_test_setup_teardown(a_halo_is_priced_by_the_most_received, set_up, tear_down),
     };

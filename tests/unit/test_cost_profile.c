@@ -49,12 +49,13 @@ static void a_profile_is_written_and_read(void **state) {
     write_file(path, "");
     assert_int_equal(profile_open(&profile, NULL), AM_OK);
     assert_int_equal(profile_open(&slower, NULL), AM_OK);
-    assert_int_equal(profile_add(profile, "host", &one, 100, 1e-6, NULL), AM_OK);
-    assert_int_equal(profile_add(profile, "host", &one, 100, 1e-6, NULL), AM_OK);
-    assert_int_equal(profile_add(profile, "host", &one, 100, 4e-6, NULL), AM_OK);
-    assert_int_equal(profile_add(slower, "host", &one, 100, 1e-6, NULL), AM_OK);
-    assert_int_equal(profile_add(slower, "host", &one, 100, 9e-6, NULL), AM_OK);
-    assert_int_equal(profile_add(slower, "host", &other, 1600, 32e-6, NULL), AM_OK);
+    assert_int_equal(profile_add(profile, "host", PROFILE_RUN, &one, 100, 1e-6, NULL), AM_OK);
+    assert_int_equal(profile_add(profile, "host", PROFILE_RUN, &one, 100, 1e-6, NULL), AM_OK);
+    assert_int_equal(profile_add(profile, "host", PROFILE_RUN, &one, 100, 4e-6, NULL), AM_OK);
+    assert_int_equal(profile_add(slower, "host", PROFILE_RUN, &one, 100, 1e-6, NULL), AM_OK);
+    assert_int_equal(profile_add(slower, "host", PROFILE_RUN, &one, 100, 9e-6, NULL), AM_OK);
+    assert_int_equal(profile_add(slower, "host", PROFILE_RUN, &other, 1600, 32e-6, NULL), AM_OK);
+    assert_int_equal(profile_add(slower, "host", PROFILE_PROBE, &one, 100, 3e-6, NULL), AM_OK);
     assert_int_equal(profile_merge(profile, slower, NULL), AM_OK);
     assert_int_equal(profile_write(profile, path, NULL), AM_OK);
     assert_int_equal(profile_open(&again, NULL), AM_OK);
@@ -62,11 +63,14 @@ static void a_profile_is_written_and_read(void **state) {
     Cluster *cluster = read_cluster(&arena);
     assert_int_equal(profile_attach(again, cluster, path, NULL), AM_OK);
     const ProfileType *type = cluster->types[0].profile;
-    assert_true(profile_seconds(type, &one, 100, &seconds));
+    assert_true(profile_seconds(type, PROFILE_RUN, &one, 100, &seconds));
     assert_true(fabs(seconds - 2e-6) < 1e-12); /* the mean of a run, and the least of two */
-    assert_true(profile_seconds(type, &between, 400, &seconds));
+    assert_true(profile_seconds(type, PROFILE_RUN, &between, 400, &seconds));
     assert_true(fabs(seconds - 8e-6) < 1e-10); /* both tell the same rate */
-    assert_false(profile_seconds(type, &unknown, 100, &seconds));
+    assert_false(profile_seconds(type, PROFILE_RUN, &unknown, 100, &seconds));
+    assert_false(profile_seconds(type, PROFILE_PROBE, &unknown, 100, &seconds));
+    assert_true(profile_seconds(type, PROFILE_PROBE, &one, 100, &seconds));
+    assert_true(seconds == 3e-6); /* a probe's is kept beside the run's */
     cluster_free(cluster);
     profile_close(profile);
     profile_close(slower);
@@ -89,10 +93,10 @@ static void work_below_one_does_not_scale(void **state) {
     StepEvent one = event_of("dot \"a\"", 2, 8, 16), other = event_of("dot \"a\"", 2, 16, 32);
     write_file(path, "");
     assert_int_equal(profile_open(&profile, NULL), AM_OK);
-    assert_int_equal(profile_add(profile, "host", &one, 1e-300, 3600, NULL), AM_OK);
+    assert_int_equal(profile_add(profile, "host", PROFILE_RUN, &one, 1e-300, 3600, NULL), AM_OK);
     Cluster *cluster = read_cluster(&arena);
     assert_int_equal(profile_attach(profile, cluster, path, NULL), AM_OK);
-    assert_true(profile_seconds(cluster->types[0].profile, &other, 1e9, &seconds));
+    assert_true(profile_seconds(cluster->types[0].profile, PROFILE_RUN, &other, 1e9, &seconds));
     assert_true(fabs(seconds - 3600) < 1e-6);
     cluster_free(cluster);
     profile_close(profile);
@@ -119,6 +123,12 @@ static void faults_are_told_by_their_path(void **state) {
          "$.device_types.host[0].sizes[0]"},
         {ROWS("{\"event\": \"a\", \"sizes\": [1], \"work\": -1, \"seconds\": 1}"),
          "$.device_types.host[0].work"},
+        {ROWS("{\"event\": \"a\", \"sizes\": [1], \"work\": 1, \"seconds\": 1, \"probed\": 1}"),
+         "$.device_types.host[0].probed"},
+        {ROWS("{\"event\": \"a\", \"sizes\": [1], \"work\": 1, \"seconds\": 1}, {\"event\": \"a\", "
+              "\"sizes\": [2], \"work\": 1, \"seconds\": 1}, {\"event\": \"a\", \"sizes\": [1], \"work\": 1, "
+              "\"seconds\": 2}"),
+         "$.device_types.host[2]: the event and sizes of a row before it"},
         {ROWS("{\"event\": \"a\", \"sizes\": [1], \"work\": 1, \"seconds\": 0}"),
          "$.device_types.host[0].seconds"},
     };

@@ -38,7 +38,7 @@ static void test_measured(void **state) {
     json_t *description;
     int32_t cards = cuda_device_count();
     for (int32_t share = 1; share <= 2; share++) {
-        if (probe_measure(&description, "cuda", share * cards, 0.2, NULL, NULL, &error) != AM_OK ||
+        if (probe_measure(&description, "cuda", share * cards, 0.2, NULL, &error) != AM_OK ||
             cluster_from_json(&cluster, &arena, description, "probe", &error) != AM_OK)
             fail_msg("%s", error.text);
         assert_int_equal(cluster->device_count, share * cards);
@@ -62,7 +62,7 @@ static void test_refused(void **state) {
     AmError error = {0};
     json_t *description;
     if (cuda_device_count() == 2)
-        assert_int_equal(probe_measure(&description, "cuda", 3, 0, NULL, NULL, &error), AM_ERROR_USAGE);
+        assert_int_equal(probe_measure(&description, "cuda", 3, 0, NULL, &error), AM_ERROR_USAGE);
     if (!stand) return;
     static const char *const failures[][2] = {
         {"cuMemAlloc=2@2", "out of memory on GPU 0"},
@@ -74,7 +74,7 @@ static void test_refused(void **state) {
         error = (AmError){0};
         stand->reset();
         (stand->fail)(failures[k][0]);
-        assert_int_equal(probe_measure(&description, "cuda", 2, 0, NULL, NULL, &error), AM_ERROR_RUNTIME);
+        assert_int_equal(probe_measure(&description, "cuda", 2, 0, NULL, &error), AM_ERROR_RUNTIME);
         assert_null(description);
         assert_non_null(strstr(error.text, failures[k][1]));
         (stand->fail)("");

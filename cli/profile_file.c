@@ -1,0 +1,31 @@
+/* Read, added to, written; see profile_file.h. */
+#include "cli/profile_file.h"
+
+#include <stdio.h>
+
+#include "base/file.h"
+
+static bool exists(const char *path) {
+    FILE *file = fopen(path, "rb");
+    if (file) fclose(file);
+    return file != NULL;
+}
+
+AmStatus profile_file_open(ProfileFile *self, const char *path, AmError *error) {
+    *self = (ProfileFile){.path = path};
+    TRY(profile_open(&self->added, error));
+    TRY(profile_open(&self->known, error));
+    if (exists(path)) TRY(profile_read(self->known, path, error));
+    return file_check_writable(path, error);
+}
+
+AmStatus profile_file_write(ProfileFile *self, AmError *error) {
+    TRY(profile_merge(self->known, self->added, error));
+    return profile_write(self->known, self->path, error);
+}
+
+void profile_file_close(ProfileFile *self) {
+    profile_close(self->added);
+    profile_close(self->known);
+    *self = (ProfileFile){0};
+}

@@ -1,0 +1,20 @@
+/* A file of measured events that a command adds to. */
+#ifndef CLI_PROFILE_FILE_H
+#define CLI_PROFILE_FILE_H
+
+#include "cost/profile.h"
+
+typedef struct ProfileFile {
+    const char *path;
+    Profile *added; /* what is measured now */
+    Profile *known; /* what the file held */
+} ProfileFile;
+
+/* Reads the file where there is one. AM_ERROR_INPUT: it is no profile; AM_ERROR_USAGE: it cannot be written.
+ * Release with profile_file_close(), also after an error; one of zeros is fine there. */
+AmStatus profile_file_open(ProfileFile *self, const char *path, AmError *error);
+/* Writes both: of equal events the least seconds. */
+AmStatus profile_file_write(ProfileFile *self, AmError *error);
+void profile_file_close(ProfileFile *self);
+
+#endif
