@@ -18,6 +18,7 @@
 #include "base/parallel.h"
 #include "cost/additive.h"
 #include "planners/border_loss.h"
+#include "planners/bound_cuts.h"
 #include "planners/bound_one_stage.h"
 #include "planners/bound_work.h"
 #include "planners/pipeline_paths.h"
@@ -70,23 +71,6 @@ typedef struct Windows {
     int32_t interval_count;
 } Windows;
 
-/* A group, or an item of none. */
-typedef struct Placed {
-    int32_t class;
-    BorderInterval borders; /* first < 0: none are known to it, nor its place */
-    bool is_placed;         /* on the stage of borders.first, unless one of them is between stages */
-} Placed;
-
-/* What stages of one width take for a class in one turn. */
-typedef struct ClassSeconds {
-    double of[PATH_PASSES][BOUND_ORDERS];
-} ClassSeconds;
-
-/* What is counted of each path; adds up to 1. */
-typedef struct PathMix {
-    double share[PATH_KINDS];
-} PathMix;
-
 /* Those that are tried for a schedule; the last one is PATH_WORK's. */
 typedef struct PathMixes {
     int32_t count;
@@ -110,7 +94,7 @@ typedef struct Bounding {
     int32_t placed_count;
     Windows windows[WINDOW_KINDS];
     int32_t widths[MOST_WIDTHS];              /* devices */
-    const PathMixes *mixes;                   /* of every schedule that the space has */
+    const PathMixes *mixes, *cut_mixes;       /* of every schedule that the space has */
     int32_t width_count, most_stages, places; /* of the forward spine */
 } Bounding;
 
@@ -272,6 +256,27 @@ static void list_widths(Bounding *self) {
     if (self->most_stages > devices) self->most_stages = devices;
 }
 
+/* Those that are tried for all cuts and widths at once. */
+static const PathMixes *cut_mixes_of(ScheduleKind schedule) {
+    static const PathMixes alternating = {6,
+                                          {{.share = {[PATH_LAST] = 1}},
+                                           {.share = {[PATH_TURNS] = 1}},
+                                           {.share = {[PATH_STAYS] = 1}},
+                                           {.share = {[PATH_LAST] = 0.5, [PATH_WORK] = 0.5}},
+                                           {.share = {[PATH_TURNS] = 0.5, [PATH_WORK] = 0.5}},
+                                           {.share = {[PATH_STAYS] = 0.5, [PATH_WORK] = 0.5}}}};
+    static const PathMixes zero_bubble = {
+        5,
+        {{.share = {[PATH_STAYS] = 1}},
+         {.share = {[PATH_STAYS] = 0.75, [PATH_WORK] = 0.25}},
+         {.share = {[PATH_STAYS] = 0.5, [PATH_WORK] = 0.5}},
+         {.share = {[PATH_STAYS] = 0.5, [PATH_WEIGHTS] = 0.25, [PATH_WORK] = 0.25}},
+         {.share = {[PATH_STAYS] = 0.4, [PATH_WEIGHTS] = 0.2, [PATH_WORK] = 0.4}}}};
+    static const PathMixes any = {0};
+    if (schedule == SCHEDULE_ZB_H1) return &zero_bubble;
+    return schedule == SCHEDULE_INTERLEAVED ? &any : &alternating;
+}
+
 static const PathMixes *mixes_of(ScheduleKind schedule) {
     static const PathMixes alternating = {7,
                                           {{.share = {[PATH_LAST] = 1}},
@@ -305,6 +310,8 @@ typedef struct Turn {
     double of_one_stage;   /* computing alone */
     ClassSeconds *seconds; /* [class * width_count + width] */
     ClassSeconds all[MOST_WIDTHS];
+    CutWork cut_work;
+    CutTables *cuts;
     AmStatus status;
     AmError error;
     Arena arena;
@@ -353,7 +360,16 @@ static AmStatus fill_turn(Turn *self, AmError *error) {
             of_works[k] = part_seconds(self, &of->works[k], of->widths[w]);
         for (int32_t c = 0; c < of->class_count; c++) fill_class(self, c, w, of_works);
     }
-    return AM_OK;
+    self->cut_work = (CutWork){.micro_batches = self->micro_batches,
+                               .devices = of->cluster->device_count,
+                               .places = of->places,
+                               .width_count = of->width_count,
+                               .class_count = of->class_count,
+                               .placed_count = of->placed_count,
+                               .widths = of->widths,
+                               .seconds = self->seconds,
+                               .placed = of->placed};
+    return cut_tables_create(&self->cuts, &self->arena, &self->cut_work, error);
 }
 
 /* ---- one number of stages ---- */
@@ -638,9 +654,9 @@ static bool bound_numbers_of_widths(Case *self, int32_t w, int32_t stages, int32
     return true;
 }
 
-/* The least over all pipelines of so many stages, or `least`: for all widths one by one that they can have,
- * or, where these are many, for all at once. */
-static double bound_stages(const Turn *turn, int32_t stages, double least, TurnScratch *scratch) {
+/* The least over all pipelines of so many stages by windows, or `least`: for all widths one by one that they
+ * can have, or, where these are many, for all at once. */
+static double bound_by_windows(const Turn *turn, int32_t stages, double least, TurnScratch *scratch) {
     const Bounding *of = turn->of;
     Case self = {.turn = turn, .stages = stages, .is_counted = true};
     double counted = least;
@@ -650,6 +666,15 @@ static double bound_stages(const Turn *turn, int32_t stages, double least, TurnS
         return counted;
     self = (Case){.turn = turn, .stages = stages};
     return find_usable(&self) ? fmin(least, bound_widths(&self, least, scratch)) : least;
+}
+
+/* The least over all pipelines of so many stages, or `least`. */
+static double bound_stages(const Turn *turn, int32_t stages, double least, TurnScratch *scratch) {
+    const PathMixes *mixes = turn->of->cut_mixes;
+    double by_windows = bound_by_windows(turn, stages, least, scratch);
+    if (stages == 1 || by_windows >= least) return by_windows;
+    return fmin(least,
+                fmax(by_windows, cut_tables_bound(turn->cuts, stages, mixes->mixes, mixes->count, least)));
 }
 
 static AmStatus open_scratch(TurnScratch *scratch, Turn *self, AmError *error) {
@@ -725,7 +750,8 @@ static AmStatus bound_pipelines(double *seconds, Arena *arena, const PlanContext
                      .cluster = cluster,
                      .type = type,
                      .space = space,
-                     .mixes = mixes_of(space->schedule)};
+                     .mixes = mixes_of(space->schedule),
+                     .cut_mixes = cut_mixes_of(space->schedule)};
     bool known;
     TRY(bound_work_find(&self.work, &known, arena, whole, cluster, 0, error));
     if (!known) return AM_OK;
@@ -742,7 +768,8 @@ AmStatus plan_bound_of_items(double *seconds, const BoundWork *work, const Clust
                      .type = cluster_device_type(cluster, 0),
                      .space = &space,
                      .work = *work,
-                     .mixes = mixes_of(schedule)};
+                     .mixes = mixes_of(schedule),
+                     .cut_mixes = cut_mixes_of(schedule)};
     Turn turn = {.of = &self, .micro_batches = micro_batches};
     TurnScratch scratch;
     AmStatus status = find_parts(&self, error);

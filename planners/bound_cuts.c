@@ -1,0 +1,432 @@
+/* The shortest path over states and places; see bound_cuts.h. */
+#include "planners/bound_cuts.h"
+
+#include <math.h>
+#include <string.h>
+
+enum { LONGEST = 8, MOST_STEPS_AND_PLACES = 1 << 20, HALVINGS = 16, COUNTS = PATH_PASSES * BOUND_ORDERS };
+
+/* Classes that are together at a place or across a border. */
+typedef struct Bundle {
+    uint64_t signature;
+    int32_t first_member, member_count; /* in CutTables.members */
+} Bundle;
+
+struct CutTables {
+    const CutWork *work;
+    Bundle *bundles;
+    ClassSeconds *seconds; /* [bundle * width_count + width] */
+    int32_t bundle_count, bundle_capacity;
+    int32_t *members, member_count, member_capacity; /* classes */
+    int32_t *at;                                     /* [place]: the bundle of what is there */
+    /* [place * longest + k]: of what the border behind the place may divide and is at the k places before it
+     * or there. */
+    int32_t *across;
+    int32_t longest; /* places that borders of one item lie between */
+    int32_t *free;   /* [class]: how many are on any stage */
+    int32_t *loose;  /* and how many of them borders may divide */
+};
+
+/* ---- tables ---- */
+
+typedef struct Filler {
+    CutTables *tables;
+    Arena *arena;
+    int32_t *first, *next; /* [place], [placed]: what is at a place is chained */
+    int32_t *slots, slot_count;
+} Filler;
+
+static uint64_t scramble(uint64_t x) {
+    x = (x ^ x >> 31) * 0x7fb5d329728ea185u;
+    x = (x ^ x >> 27) * 0x81dadef4bc2dd44du;
+    return x ^ x >> 33;
+}
+
+/* The bundle of the members from `first_member` on: a new one, or that of the same classes, whose members
+ * they then are. */
+static int32_t find_bundle(Filler *self, int32_t first_member) {
+    CutTables *tables = self->tables;
+    Bundle bundle = {.first_member = first_member, .member_count = tables->member_count - first_member};
+    for (int32_t k = first_member; k < tables->member_count; k++)
+        bundle.signature += scramble((uint64_t)tables->members[k] + 1);
+    int32_t slot = (int32_t)(bundle.signature % (uint64_t)self->slot_count);
+    for (; self->slots[slot] >= 0; slot = (slot + 1) % self->slot_count) {
+        const Bundle *other = &tables->bundles[self->slots[slot]];
+        if (other->signature != bundle.signature || other->member_count != bundle.member_count) continue;
+        tables->member_count = first_member;
+        return self->slots[slot];
+    }
+    ARENA_RESERVE(self->arena, tables->bundles, tables->bundle_count, tables->bundle_capacity);
+    if (self->arena->failed) return 0;
+    self->slots[slot] = tables->bundle_count;
+    tables->bundles[tables->bundle_count] = bundle;
+    return tables->bundle_count++;
+}
+
+/* Of what begins at a place: all, or what reaches over the border behind `border`. */
+static void add_members(Filler *self, int32_t place, int32_t border) {
+    CutTables *tables = self->tables;
+    for (int32_t k = self->first[place]; k >= 0; k = self->next[k]) {
+        const Placed *placed = &tables->work->placed[k];
+        if (border >= 0 && placed->borders.end <= border) continue;
+        ARENA_RESERVE(self->arena, tables->members, tables->member_count, tables->member_capacity);
+        if (self->arena->failed) return;
+        tables->members[tables->member_count++] = placed->class;
+    }
+}
+
+static void chain_places(Filler *self) {
+    CutTables *tables = self->tables;
+    const CutWork *work = tables->work;
+    for (int32_t p = 0; p < work->places; p++) self->first[p] = -1;
+    tables->longest = 1;
+    for (int32_t k = 0; k < work->placed_count; k++) {
+        const Placed *placed = &work->placed[k];
+        int32_t length = placed->borders.end - placed->borders.first;
+        if (!placed->is_placed || length > LONGEST) {
+            tables->free[placed->class]++;
+            tables->loose[placed->class] += length > 0;
+            continue;
+        }
+        if (length > tables->longest) tables->longest = length;
+        self->next[k] = self->first[placed->borders.first];
+        self->first[placed->borders.first] = k;
+    }
+}
+
+static void find_bundles(Filler *self) {
+    CutTables *tables = self->tables;
+    for (int32_t p = 0; p < tables->work->places && !self->arena->failed; p++) {
+        int32_t first = tables->member_count;
+        add_members(self, p, -1);
+        tables->at[p] = find_bundle(self, first);
+        for (int32_t k = 0; k < tables->longest; k++) {
+            first = tables->member_count;
+            for (int32_t q = p - k > 0 ? p - k : 0; q <= p; q++) add_members(self, q, p);
+            tables->across[p * tables->longest + k] = find_bundle(self, first);
+        }
+    }
+}
+
+static void add_seconds(ClassSeconds *sum, const ClassSeconds *seconds) {
+    for (int32_t pass = 0; pass < PATH_PASSES; pass++)
+        for (int32_t order = 0; order < BOUND_ORDERS; order++)
+            sum->of[pass][order] += seconds->of[pass][order];
+}
+
+AmStatus cut_tables_create(CutTables **created, Arena *arena, const CutWork *work, AmError *error) {
+    CutTables *tables = *created = ARENA_ARRAY(arena, CutTables, 1);
+    if (!tables) return am_fail_memory(error, 1);
+    *tables = (CutTables){.work = work,
+                          .at = ARENA_ARRAY(arena, int32_t, work->places + 1),
+                          .across = ARENA_ARRAY(arena, int32_t, work->places * LONGEST + 1),
+                          .free = ARENA_ARRAY(arena, int32_t, work->class_count + 1),
+                          .loose = ARENA_ARRAY(arena, int32_t, work->class_count + 1)};
+    Filler filler = {.tables = tables,
+                     .arena = arena,
+                     .first = ARENA_ARRAY(arena, int32_t, work->places + 1),
+                     .next = ARENA_ARRAY(arena, int32_t, work->placed_count + 1),
+                     .slot_count = 2 * work->places * (LONGEST + 1) + 1};
+    filler.slots = ARENA_ARRAY(arena, int32_t, filler.slot_count);
+    if (arena->failed) return am_fail_memory(error, work->places);
+    for (int32_t k = 0; k < filler.slot_count; k++) filler.slots[k] = -1;
+    chain_places(&filler);
+    find_bundles(&filler);
+    int32_t widths = work->width_count;
+    tables->seconds = ARENA_ARRAY(arena, ClassSeconds, tables->bundle_count * widths + 1);
+    if (arena->failed) return am_fail_memory(error, tables->bundle_count);
+    for (int32_t b = 0; b < tables->bundle_count; b++)
+        for (int32_t k = 0; k < tables->bundles[b].member_count; k++)
+            for (int32_t w = 0; w < widths; w++)
+                add_seconds(
+                    &tables->seconds[b * widths + w],
+                    &work->seconds[tables->members[tables->bundles[b].first_member + k] * widths + w]);
+    return AM_OK;
+}
+
+/* ---- states ---- */
+
+/* A stage of some width between two states. */
+typedef struct Step {
+    int32_t stage, width, from, to;
+    double pays[COUNTS];   /* what a second of each pass and order counts there */
+    double across[COUNTS]; /* and where it lies across a border */
+} Step;
+
+typedef struct Search {
+    const CutTables *tables;
+    int32_t stages;
+    Step *steps; /* by stages */
+    int32_t step_count, step_capacity, state_count;
+    PathCounts *counts[PATH_KINDS]; /* [stage] */
+    double *heights[PATH_KINDS];    /* [state]; the last one is the last state */
+    /* [state]: what paths of stages before count of the passing, at the least. */
+    double *above[PATH_KINDS][PATH_PASSES];
+    double *across; /* [class]: the least that it pays across a border */
+    double *least;  /* [state * (places + 1) + places]: of what is on the stages so far */
+    /* Scratch. */
+    double *bundle_across, *of_bundles; /* [bundle] */
+    double *sums, *before, *before_any; /* [places + 1] */
+    double *balance;                    /* [state] */
+    Arena arena;
+} Search;
+
+/* Marks the numbers of devices that `stages` stages can have together. */
+static void mark_sums(const CutWork *work, int32_t stages, bool *can) {
+    int32_t row = work->devices + 1;
+    can[0] = true;
+    for (int32_t s = 0; s < stages; s++)
+        for (int32_t w = 0; w < work->width_count; w++)
+            for (int32_t d = 0; d + work->widths[w] < row; d++)
+                can[(s + 1) * row + d + work->widths[w]] |= can[s * row + d];
+}
+
+/* All steps on the way from no stage to all of them. */
+static void find_steps(Search *self) {
+    const CutWork *work = self->tables->work;
+    int32_t stages = self->stages, devices = work->devices, row = devices + 1;
+    bool *can = ARENA_ARRAY(&self->arena, bool, (stages + 1) * row);
+    int32_t *state_of = ARENA_ARRAY(&self->arena, int32_t, (stages + 1) * row);
+    if (self->arena.failed) return;
+    mark_sums(work, stages, can);
+    for (int32_t s = 0; s <= stages; s++)
+        for (int32_t d = 0; d <= devices; d++) {
+            bool is_on_way = can[s * row + d] && can[(stages - s) * row + devices - d];
+            state_of[s * row + d] = is_on_way ? self->state_count++ : -1;
+        }
+    for (int32_t s = 0; s < stages; s++)
+        for (int32_t d = 0; d <= devices; d++)
+            for (int32_t w = 0; w < work->width_count && d + work->widths[w] <= devices; w++) {
+                Step step = {.stage = s,
+                             .width = w,
+                             .from = state_of[s * row + d],
+                             .to = state_of[(s + 1) * row + d + work->widths[w]]};
+                if (step.from < 0 || step.to < 0) continue;
+                ARENA_RESERVE(&self->arena, self->steps, self->step_count, self->step_capacity);
+                if (self->arena.failed) return;
+                self->steps[self->step_count++] = step;
+            }
+}
+
+/* ---- heights ---- */
+
+/* What all work would count on stages of a place and width. */
+typedef struct StageCounts {
+    double once, above, more;
+} StageCounts;
+
+static StageCounts count_all(const Search *self, const PathMix *mix, int32_t stage, const ClassSeconds *all) {
+    StageCounts sum = {0};
+    for (int32_t kind = 0; kind < PATH_KINDS; kind++) {
+        const PathCounts *counts = &self->counts[kind][stage];
+        for (int32_t pass = 0; pass < PATH_PASSES; pass++) {
+            const double *seconds = all->of[pass];
+            double share = mix->share[kind];
+            sum.above += share * counts->above[pass] * (seconds[BOUND_SPINE] + seconds[BOUND_BETWEEN]);
+            for (int32_t order = 0; order < BOUND_ORDERS; order++) {
+                sum.once += share * counts->once[pass][order] * seconds[order];
+                sum.more += share * counts->more[pass][order] * seconds[order];
+            }
+        }
+    }
+    return sum;
+}
+
+/* The greatest height of the last state if all work together is to count `each` on any stage. */
+static double balance_for(Search *self, const StageCounts *counts, double each) {
+    for (int32_t k = 0; k < self->state_count; k++) self->balance[k] = 0;
+    for (int32_t k = 0; k < self->step_count; k++) {
+        const Step *step = &self->steps[k];
+        const StageCounts *here = &counts[step->stage * self->tables->work->width_count + step->width];
+        double wanted = each - here->once - self->balance[step->from] * here->above;
+        double rise = here->more > 0 ? fmax(wanted / here->more, 0) : 0;
+        self->balance[step->to] = fmax(self->balance[step->to], self->balance[step->from] + rise);
+    }
+    return self->balance[self->state_count - 1];
+}
+
+static void set_balanced_heights(Search *self, const PathMix *mix, const ClassSeconds *all) {
+    const CutWork *work = self->tables->work;
+    ArenaMark mark = arena_mark(&self->arena);
+    StageCounts *counts = ARENA_ARRAY(&self->arena, StageCounts, self->stages * work->width_count);
+    double low = 0, high = 1e-12;
+    if (!counts) return;
+    for (int32_t s = 0; s < self->stages; s++)
+        for (int32_t w = 0; w < work->width_count; w++) {
+            StageCounts here = count_all(self, mix, s, &all[w]);
+            counts[s * work->width_count + w] = here;
+            high = fmax(high, here.once + here.above + here.more);
+        }
+    for (int32_t k = 0; k < HALVINGS; k++) {
+        double middle = (low + high) / 2;
+        if (balance_for(self, counts, middle) <= 1) low = middle;
+        else high = middle;
+    }
+    double end = balance_for(self, counts, high);
+    for (int32_t kind = 0; kind < PATH_KINDS; kind++)
+        for (int32_t k = 0; k < self->state_count; k++)
+            self->heights[kind][k] = mix->share[kind] * (end > 0 ? self->balance[k] / end : 1);
+    for (int32_t kind = 0; kind < PATH_KINDS; kind++) self->heights[kind][0] = 0;
+    arena_release(&self->arena, mark);
+}
+
+/* ---- what is paid ---- */
+
+/* Sets what counts above each state: the least over the ways there. */
+static void set_above(Search *self) {
+    for (int32_t kind = 0; kind < PATH_KINDS; kind++)
+        for (int32_t pass = 0; pass < PATH_PASSES; pass++) {
+            double *above = self->above[kind][pass];
+            for (int32_t k = 0; k < self->state_count; k++) above[k] = k == 0 ? 0 : INFINITY;
+            for (int32_t k = 0; k < self->step_count; k++) {
+                const Step *step = &self->steps[k];
+                double rise = self->heights[kind][step->to] - self->heights[kind][step->from];
+                double added = rise * self->counts[kind][step->stage].above[pass];
+                above[step->to] = fmin(above[step->to], above[step->from] + added);
+            }
+        }
+}
+
+static void count_step(const Search *self, Step *step) {
+    memset(step->pays, 0, sizeof step->pays);
+    memset(step->across, 0, sizeof step->across);
+    for (int32_t kind = 0; kind < PATH_KINDS; kind++) {
+        const PathCounts *counts = &self->counts[kind][step->stage];
+        const double *heights = self->heights[kind];
+        double end = heights[self->state_count - 1], rise = heights[step->to] - heights[step->from];
+        if (end == 0) continue;
+        for (int32_t k = 0; k < COUNTS; k++) {
+            int32_t pass = k / BOUND_ORDERS, order = k % BOUND_ORDERS;
+            bool is_passed = order == BOUND_SPINE || order == BOUND_BETWEEN;
+            double pays = end * counts->once[pass][order] + rise * counts->more[pass][order];
+            if (is_passed) pays += self->above[kind][pass][step->from];
+            bool is_whole = order == BOUND_SPINE || order == BOUND_AFTER;
+            step->pays[k] += pays;
+            step->across[k] += is_whole ? pays : rise * counts->across[pass][order];
+        }
+    }
+}
+
+static double weighed(const double *counts, const ClassSeconds *seconds) {
+    double sum = 0;
+    for (int32_t k = 0; k < COUNTS; k++) sum += counts[k] * (&seconds->of[0][0])[k];
+    return sum;
+}
+
+/* The least that each class pays across a border; returns what those pay that may be on any stage. */
+static double find_least(Search *self) {
+    const CutTables *tables = self->tables;
+    const CutWork *work = tables->work;
+    double sum = 0;
+    for (int32_t c = 0; c < work->class_count; c++) {
+        double anywhere = INFINITY, across = INFINITY;
+        for (int32_t k = 0; k < self->step_count; k++) {
+            const Step *step = &self->steps[k];
+            const ClassSeconds *seconds = &work->seconds[c * work->width_count + step->width];
+            anywhere = fmin(anywhere, weighed(step->pays, seconds));
+            across = fmin(across, weighed(step->across, seconds));
+        }
+        self->across[c] = across;
+        sum += (tables->free[c] - tables->loose[c]) * anywhere + tables->loose[c] * fmin(anywhere, across);
+    }
+    for (int32_t b = 0; b < tables->bundle_count; b++) {
+        const Bundle *bundle = &tables->bundles[b];
+        self->bundle_across[b] = 0;
+        for (int32_t k = 0; k < bundle->member_count; k++)
+            self->bundle_across[b] += self->across[tables->members[bundle->first_member + k]];
+    }
+    return sum;
+}
+
+/* ---- the path ---- */
+
+/* What all before each place pays on a stage, and what less a border behind it makes that pay. */
+static void find_sums(Search *self, const Step *step) {
+    const CutTables *tables = self->tables;
+    for (int32_t b = 0; b < tables->bundle_count; b++)
+        self->of_bundles[b] =
+            weighed(step->pays, &tables->seconds[b * tables->work->width_count + step->width]);
+    for (int32_t p = 0; p < tables->work->places; p++)
+        self->sums[p + 1] = self->sums[p] + self->of_bundles[tables->at[p]];
+    for (int32_t b = 0; b < tables->bundle_count; b++) self->of_bundles[b] -= self->bundle_across[b];
+}
+
+/* Of the least that is paid before a stage that of what is paid with it. */
+static void take_step(Search *self, const Step *step) {
+    const CutTables *tables = self->tables;
+    int32_t places = tables->work->places, longest = tables->longest;
+    const double *from = &self->least[step->from * (places + 1)], *sums = self->sums;
+    double *to = &self->least[step->to * (places + 1)], *before = self->before, *most = self->before_any;
+    find_sums(self, step);
+    for (int32_t p = 0; p <= places; p++) {
+        before[p] = from[p] - sums[p];
+        most[p] = p > 0 ? fmin(most[p - 1], before[p]) : before[p];
+    }
+    for (int32_t q = step->stage == self->stages - 1 ? places : 0; q <= places; q++) {
+        double least = from[q];
+        const int32_t *across = q > 0 ? &tables->across[(q - 1) * longest] : NULL;
+        for (int32_t k = 0; k < longest - 1 && k < q; k++)
+            least = fmin(least, before[q - 1 - k] + sums[q] - self->of_bundles[across[k]]);
+        if (q >= longest)
+            least = fmin(least, most[q - longest] + sums[q] - self->of_bundles[across[longest - 1]]);
+        to[q] = fmin(to[q], least);
+    }
+}
+
+/* The least that any pipeline pays. */
+static double search_cuts(Search *self) {
+    int32_t places = self->tables->work->places;
+    set_above(self);
+    for (int32_t k = 0; k < self->step_count; k++) count_step(self, &self->steps[k]);
+    double anywhere = find_least(self);
+    for (int32_t k = 0; k < self->state_count * (places + 1); k++) self->least[k] = k == 0 ? 0 : INFINITY;
+    for (int32_t k = 0; k < self->step_count; k++) take_step(self, &self->steps[k]);
+    return anywhere + self->least[self->state_count * (places + 1) - 1];
+}
+
+static bool open_search(Search *self) {
+    const CutTables *tables = self->tables;
+    Arena *arena = &self->arena;
+    int32_t row = tables->work->places + 1;
+    find_steps(self);
+    if (arena->failed || (int64_t)self->step_count * row > MOST_STEPS_AND_PLACES) return false;
+    for (int32_t kind = 0; kind < PATH_KINDS; kind++) {
+        self->counts[kind] = ARENA_ARRAY(arena, PathCounts, self->stages);
+        self->heights[kind] = ARENA_ARRAY(arena, double, self->state_count + 1);
+        for (int32_t pass = 0; pass < PATH_PASSES; pass++)
+            self->above[kind][pass] = ARENA_ARRAY(arena, double, self->state_count + 1);
+        for (int32_t s = 0; s < self->stages && self->counts[kind]; s++)
+            self->counts[kind][s] = path_counts((PathKind)kind, self->stages, tables->work->micro_batches, s);
+    }
+    self->across = ARENA_ARRAY(arena, double, tables->work->class_count + 1);
+    self->bundle_across = ARENA_ARRAY(arena, double, tables->bundle_count + 1);
+    self->of_bundles = ARENA_ARRAY(arena, double, tables->bundle_count + 1);
+    self->balance = ARENA_ARRAY(arena, double, self->state_count + 1);
+    self->least = ARENA_ARRAY(arena, double, self->state_count *row + 1);
+    self->sums = ARENA_ARRAY(arena, double, row);
+    self->before = ARENA_ARRAY(arena, double, row);
+    self->before_any = ARENA_ARRAY(arena, double, row);
+    return !arena->failed;
+}
+
+static void add_all(const CutWork *work, ClassSeconds *all) {
+    for (int32_t k = 0; k < work->placed_count; k++)
+        for (int32_t w = 0; w < work->width_count; w++)
+            add_seconds(&all[w], &work->seconds[work->placed[k].class * work->width_count + w]);
+}
+
+double cut_tables_bound(const CutTables *tables, int32_t stages, const PathMix *mixes, int32_t mix_count,
+                        double enough) {
+    Search self = {.tables = tables, .stages = stages};
+    double best = 0;
+    bool is_open = open_search(&self);
+    ClassSeconds *all = ARENA_ARRAY(&self.arena, ClassSeconds, tables->work->width_count);
+    if (is_open && all) add_all(tables->work, all);
+    for (int32_t k = 0; k < mix_count && is_open && all && self.step_count > 0 && best < enough; k++) {
+        set_balanced_heights(&self, &mixes[k], all);
+        if (!self.arena.failed) best = fmax(best, search_cuts(&self));
+    }
+    if (is_open && self.step_count == 0) best = INFINITY;
+    arena_free(&self.arena);
+    return best;
+}
