@@ -1,12 +1,9 @@
 /* Building the additive model; see additive.h. */
-#include "cost/additive_parts.h"
+#include "cost/additive_computing.h"
 
 #include <math.h>
 #include <string.h>
 
-#include "cost/operator.h"
-#include "cost/separation.h"
-#include "ir/flops.h"
 #include "propagation/lower_internal.h"
 
 enum { MOST_OPTIONS = 24 };
@@ -18,8 +15,6 @@ typedef struct Builder {
     const IrModule *module;
     const Rules *rules;
     const Choices *choices;
-    const ClusterDeviceType *type;
-    double best_memory_rate;
     AdditivePart *parts;
     double *times; /* [instruction]: runs in a step */
     bool *is_wide; /* [instruction]: its partial sums are those of 16-bit products alone, which are in f32 */
@@ -61,11 +56,6 @@ static double array_bytes(const Builder *self, int32_t i) {
 
 static int32_t label_count(const AdditivePart *part) {
     return part->option_count[0] * part->option_count[1];
-}
-
-static AdditiveOption option_of(const AdditivePart *part, int32_t label, int32_t axis) {
-    int32_t minor = part->option_count[1];
-    return part->options[axis][axis == 0 ? label / minor : label % minor];
 }
 
 static bool is_listed(const AdditiveOption *options, int32_t count, int8_t factor) {
@@ -111,17 +101,6 @@ static void list_options(Builder *self, int32_t i, int32_t axis) {
     if (part->options[axis]) memcpy(part->options[axis], options, sizeof *options * (size_t)count);
 }
 
-/* In how many parts a slot of instruction i lies. */
-static double ways_of(const Builder *self, int32_t i, int32_t label, int32_t slot) {
-    double ways = 1;
-    for (int32_t axis = 0; axis < BOX_AXES; axis++) {
-        AdditiveOption option = option_of(&self->parts[i], label, axis);
-        if (option.factor >= 0 && self->rules->rules[i].factors[option.factor].dimension[slot] >= 0)
-            ways *= size_of(self, axis);
-    }
-    return ways;
-}
-
 static Sbp slot_sbp(const Builder *self, int32_t i, AdditiveOption option, int32_t slot) {
     const FactorRule *rule = &self->rules->rules[i];
     if (slot < rule->operand_count && option.partial >> slot & 1) return sbp_partial(SBP_ADD);
@@ -141,7 +120,7 @@ static const BoxState *slot_states(Builder *self, int32_t i, int32_t slot, const
     for (int32_t label = 0; states && label < count; label++) {
         int32_t state = 0;
         for (int32_t axis = 0; axis < self->model->boxes->axis_count && state != BOX_ANY; axis++) {
-            Sbp sbp = slot_sbp(self, i, option_of(&self->parts[i], label, axis), slot);
+            Sbp sbp = slot_sbp(self, i, additive_option(&self->parts[i], label, axis), slot);
             int32_t d = sbp_is_split(sbp) ? sbp_dimension(sbp) : -1;
             if (d >= 0 && dimensions) d = dimensions[d];
             if (d >= BOX_DIMENSIONS) state = BOX_ANY;
@@ -150,71 +129,6 @@ static const BoxState *slot_states(Builder *self, int32_t i, int32_t slot, const
         states[label] = (BoxState)state;
     }
     return states;
-}
-
-/* ---- computing ---- */
-
-static double slot_bytes(const Builder *self, int32_t i, int32_t slot) {
-    return (double)ir_shape_bytes(rules_slot_shape(self->rules, i, slot));
-}
-
-/* A product, by its local size. */
-static double product_seconds(const Builder *self, int32_t i, int32_t label, double flops) {
-    const FactorRule *rule = &self->rules->rules[i];
-    const IrInstruction *instruction = instruction_of(self, i);
-    Dtype type = instruction_of(self, instruction->operands[0])->shape.type;
-    bool is_dot = instruction->opcode == IR_DOT;
-    double bytes = 0, ways = 1;
-    for (int32_t slot = 0; slot <= rule->operand_count; slot++)
-        bytes += slot_bytes(self, i, slot) / ways_of(self, i, label, slot);
-    for (int32_t axis = 0; axis < BOX_AXES; axis++)
-        if (option_of(&self->parts[i], label, axis).factor >= 0) ways *= size_of(self, axis);
-    OperatorWork work = {.flops = flops / ways,
-                         .bytes = bytes,
-                         .unit = is_dot ? OPERATOR_DOT : OPERATOR_CONVOLUTION,
-                         .type = type,
-                         .is_run = true};
-    return operator_seconds(&work, self->type);
-}
-
-/* A reduction that is none of sizes 1 alone. */
-static double reduction_seconds(const Builder *self, int32_t i, int32_t label) {
-    double read = slot_bytes(self, i, 0) / ways_of(self, i, label, 0);
-    double written = slot_bytes(self, i, self->rules->rules[i].operand_count) /
-                     ways_of(self, i, label, self->rules->rules[i].operand_count);
-    OperatorWork work = {.bytes = read + written, .unit = OPERATOR_VECTOR, .is_run = true};
-    return operator_seconds(&work, self->type);
-}
-
-static double fused_seconds(const Builder *self, int32_t i, int32_t label) {
-    const Choices *choices = self->choices;
-    int32_t first = choices->first_operand[i], result = self->rules->rules[i].operand_count;
-    double bytes = 0;
-    if (instruction_of(self, i)->shape.rank == 0 || separation_may_be_taken(self->context, i)) return 0;
-    for (int32_t k = 0; first + k < choices->first_operand[i + 1]; k++)
-        if (self->separation.is_paid[first + k])
-            bytes += (double)self->separation.share[first + k] * slot_bytes(self, i, k) /
-                     ways_of(self, i, label, k);
-    if (self->parts[i].is_written) bytes += slot_bytes(self, i, result) / ways_of(self, i, label, result);
-    return bytes / self->best_memory_rate;
-}
-
-static void set_seconds(Builder *self, int32_t i) {
-    AdditiveNode *node = &self->model->nodes[self->parts[i].operator_node];
-    const IrInstruction *instruction = instruction_of(self, i);
-    bool is_product = instruction->opcode == IR_DOT || instruction->opcode == IR_CONVOLUTION;
-    bool is_reduction = instruction->opcode == IR_REDUCE && !separation_reduces_ones(self->module, i);
-    bool is_fused = is_element_wise(self, i);
-    if (!is_product && !is_reduction && !is_fused) return;
-    double flops = is_product ? ir_instruction_flops(self->module, i, self->arena) : 0;
-    float *seconds = ARENA_ARRAY(self->arena, float, node->label_count);
-    for (int32_t label = 0; seconds && label < node->label_count; label++) {
-        double once = is_product     ? product_seconds(self, i, label, flops)
-                      : is_reduction ? reduction_seconds(self, i, label)
-                                     : fused_seconds(self, i, label);
-        seconds[label] = (float)(once * self->times[i]);
-    }
-    node->seconds = seconds;
 }
 
 /* ---- nodes and edges ---- */
@@ -443,12 +357,6 @@ static const ClusterDeviceType *only_type(const Cluster *cluster, const Mesh *me
     return type->profile || type->operators ? NULL : type;
 }
 
-static double best_memory_rate(const ClusterDeviceType *type) {
-    double best = type->memory.count > 0 ? 0 : 1;
-    for (int32_t k = 0; k < type->memory.count; k++) best = fmax(best, type->memory.fractions[k]);
-    return type->memory_bytes_per_second * best;
-}
-
 /* What plans are looked up with: uses by their sources, in the order in which they were found. */
 static AmStatus set_parts(const Builder *self, AdditiveParts *parts, AmError *error) {
     int32_t count = self->rules->count;
@@ -486,8 +394,6 @@ AmStatus additive_create(AdditiveModel **model, Arena *arena, const PlanContext 
                     .module = context->canonical,
                     .rules = context->rules,
                     .choices = context->choices,
-                    .type = type,
-                    .best_memory_rate = best_memory_rate(type),
                     .parts = ARENA_ARRAY(arena, AdditivePart, count + 1),
                     .times = ARENA_ARRAY(arena, double, count + 1),
                     .is_wide = ARENA_ARRAY(arena, bool, count + 1)};
@@ -508,8 +414,12 @@ AmStatus additive_create(AdditiveModel **model, Arena *arena, const PlanContext 
     use_outputs(&self);
     use_loops(&self);
     if (arena->failed) return am_fail_memory(error, count);
-    for (int32_t i = 0; i < count; i++)
-        if (self.parts[i].operator_node >= 0) set_seconds(&self, i);
+    const AdditiveComputing computing = {.model = self.model,
+                                         .parts = self.parts,
+                                         .times = self.times,
+                                         .separation = &self.separation,
+                                         .type = type};
+    TRY(additive_set_seconds(&computing, arena, error));
     find_wide(&self);
     add_edges(&self);
     if (arena->failed) return am_fail_memory(error, count);

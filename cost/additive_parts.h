@@ -23,6 +23,11 @@ typedef struct AdditivePart {
     const BoxState *made_in;         /* [labels of the node that readers have an edge from] */
 } AdditivePart;
 
+static inline AdditiveOption additive_option(const AdditivePart *part, int32_t label, int32_t axis) {
+    int32_t minor = part->option_count[1];
+    return part->options[axis][axis == 0 ? label / minor : label % minor];
+}
+
 /* An edge before it is known how many others read the same. */
 typedef struct AdditiveUse {
     int32_t source; /* instruction */

@@ -9,6 +9,8 @@
  */
 #include "cost/separation.h"
 
+#include <math.h>
+
 #include "propagation/program.h"
 
 enum { STEPS_AT_ONCE = 64 };
@@ -26,11 +28,15 @@ bool separation_is_element_wise(const IrModule *module, int32_t i) {
            instruction->operand_count <= 3;
 }
 
+static bool is_half(Dtype type) {
+    return type == DTYPE_BF16 || type == DTYPE_F16;
+}
+
 bool separation_may_be_taken(const PlanContext *context, int32_t i) {
     const IrModule *module = context->canonical;
     const Choices *choices = context->choices;
-    if (module->instructions[i].opcode != IR_ADD || module->instructions[i].shape.type != DTYPE_F32)
-        return false;
+    Dtype type = module->instructions[i].shape.type;
+    if (module->instructions[i].opcode != IR_ADD || (type != DTYPE_F32 && !is_half(type))) return false;
     for (int32_t k = choices->first_operand[i]; k < choices->first_operand[i + 1]; k++) {
         int32_t made = choices->operands[k];
         while (module->instructions[made].opcode == IR_TRANSPOSE)
@@ -38,6 +44,13 @@ bool separation_may_be_taken(const PlanContext *context, int32_t i) {
         if (module->instructions[made].opcode == IR_DOT) return true;
     }
     return false;
+}
+
+bool separation_may_vanish(const PlanContext *context, int32_t i) {
+    const IrInstruction *instruction = &context->canonical->instructions[i];
+    bool is_widening = instruction->opcode == IR_CONVERT &&
+                       is_half(context->canonical->instructions[instruction->operands[0]].shape.type);
+    return is_widening || separation_may_be_taken(context, i);
 }
 
 /* Runs as a step of its own in every plan: is no view, is not made where it is used, and no transpose, which
@@ -76,34 +89,77 @@ typedef struct Paths {
     uint64_t *is_one;     /* [instruction]: its own bit, if it is among the steps looked at */
     uint64_t *waited_for; /* [instruction]: steps that wait for it */
     uint64_t *waits_for;  /* [instruction]: steps that it waits for */
+    bool *is_cut;         /* place in choices->operands: reader and operand are never in one fusion */
+    bool *is_wanted;      /* [instruction]: see find_wanted() */
     int32_t *leaf;        /* [instruction]: see find_leaf() */
+    double *amount;       /* [instruction]: bytes that a fusion reads of it or of its leaf at least */
+    int32_t *rounded_for; /* [instruction]: an element-wise reader, where may_be_rounded() */
     int32_t *first;       /* [instruction + 1]: its readers */
     Reader *readers;
 } Paths;
 
-/* What a value would be made of again: one array that is as large at most, several or none, of which nothing
- * is claimed, or it would not be, as that takes more than to write and read it. */
-enum { NOT_REDONE = -1, OF_SEVERAL = -2 };
+/* What a fusion may make again, it reads at least one of the operands for, or what that is made of: the one
+ * of which the most must be read stands for it. Nothing is claimed of what is made of nothing. */
+enum { NOT_REDONE = -1, OF_NOTHING = -2 };
+enum { MOST_OPERANDS = 3 };
 
-static int32_t find_leaf(const Paths *self, int32_t i) {
+/* What is in memory in every plan (mark_wanted() of propagation/fuse.c), and made of no less than it has
+ * itself, is not made again: choose_redone() would save nothing, and nobody looks beyond it. */
+static bool is_kept(const Paths *self, int32_t i, double made_of) {
+    return self->is_wanted[i] && made_of >= self->context->choices->array_bytes[i];
+}
+
+/* Sets leaf and amount of an element-wise operator. */
+static void find_leaf(const Paths *self, int32_t i) {
     const Choices *choices = self->context->choices;
-    const IrInstruction *instruction = &self->context->canonical->instructions[i];
-    int32_t leaf = OF_SEVERAL, count = 0;
-    double bytes = 0;
-    if (!separation_is_element_wise(self->context->canonical, i) || !program_may_redo(instruction->opcode))
-        return NOT_REDONE;
-    for (int32_t k = choices->first_operand[i]; k < choices->first_operand[i + 1]; k++) {
-        int32_t source = choices->operands[k];
-        if (self->context->rules->on_demand[source]) continue;
-        if (self->leaf[source] == OF_SEVERAL) return OF_SEVERAL;
-        if (self->leaf[source] != NOT_REDONE) source = self->leaf[source];
-        if (count > 0 && source == leaf) continue;
-        count++;
-        leaf = source;
-        bytes += choices->array_bytes[source];
+    int32_t leaves[MOST_OPERANDS], count = 0, first = choices->first_operand[i], best = -1;
+    double amounts[MOST_OPERANDS], made_of = 0;
+    for (int32_t k = first; k < choices->first_operand[i + 1] && k < first + MOST_OPERANDS; k++) {
+        int32_t source = choices->operands[k], n = 0;
+        int32_t leaf = self->leaf[source] == NOT_REDONE ? source : self->leaf[source];
+        if (self->context->rules->on_demand[source] || leaf == OF_NOTHING) continue;
+        while (n < count && leaves[n] != leaf) n++;
+        if (n == count) amounts[count++] = 0;
+        leaves[n] = leaf;
+        amounts[n] = fmax(amounts[n], self->amount[source]);
     }
-    if (bytes >= 2 * choices->array_bytes[i]) return NOT_REDONE;
-    return count == 1 && bytes <= choices->array_bytes[i] ? leaf : OF_SEVERAL;
+    for (int32_t n = 0; n < count; n++) {
+        made_of += amounts[n];
+        if (best < 0 || amounts[n] > amounts[best] ||
+            (amounts[n] == amounts[best] && choices->uses[leaves[n]] < choices->uses[leaves[best]]))
+            best = n;
+    }
+    if (is_kept(self, i, made_of)) return;
+    self->leaf[i] = best < 0 ? OF_NOTHING : leaves[best];
+    if (best >= 0) self->amount[i] = fmin(self->amount[i], amounts[best]);
+}
+
+/* Whether operators other than element-wise ones read it, or it is an output. */
+static void find_wanted(const Paths *self) {
+    const Choices *choices = self->context->choices;
+    const IrRoles *roles = self->context->roles;
+    for (int32_t i = 0; i < choices->count; i++) {
+        if (!choices->live[i] || separation_is_element_wise(self->context->canonical, i)) continue;
+        for (int32_t k = choices->first_operand[i]; k < choices->first_operand[i + 1]; k++)
+            self->is_wanted[choices->operands[k]] = true;
+    }
+    for (int32_t k = 0; k < roles->output_count; k++)
+        self->is_wanted[self->context->rules->alias[roles->outputs[k]]] = true;
+}
+
+static void find_leaves(const Paths *self) {
+    const PlanContext *context = self->context;
+    find_wanted(self);
+    for (int32_t i = 0; i < context->choices->count; i++) {
+        self->leaf[i] = NOT_REDONE;
+        self->amount[i] = context->choices->array_bytes[i];
+    }
+    for (int32_t n = 0; n < context->choices->decided_count; n++) {
+        int32_t i = context->choices->decided[n];
+        if (separation_is_element_wise(context->canonical, i) &&
+            program_may_redo(context->canonical->instructions[i].opcode))
+            find_leaf(self, i);
+    }
 }
 
 /* The value that an element-wise reader pays for, in place of an operand that it may make again. */
@@ -128,7 +184,7 @@ static void find_paths(const Paths *self) {
 static bool reads(const Paths *self, int32_t i, int32_t place) {
     return separation_is_element_wise(self->context->canonical, i) &&
            !self->context->rules->on_demand[self->context->choices->operands[place]] &&
-           paid_value(self, place) != OF_SEVERAL;
+           paid_value(self, place) != OF_NOTHING;
 }
 
 /* Readers by what they read, in the order of the program. */
@@ -157,6 +213,10 @@ static bool is_between(const Paths *self, int32_t before, int32_t after) {
 
 /* What the steps that are looked at separate. */
 static void separate(const Paths *self, bool *is_from_memory) {
+    const Choices *choices = self->context->choices;
+    for (int32_t i = 0; i < choices->count; i++)
+        for (int32_t k = choices->first_operand[i]; k < choices->first_operand[i + 1]; k++)
+            self->is_cut[k] |= is_between(self, choices->operands[k], i);
     for (int32_t source = 0; source < self->context->rules->count; source++) {
         Reader *readers = &self->readers[self->first[source]];
         int32_t count = self->first[source + 1] - self->first[source];
@@ -168,22 +228,111 @@ static void separate(const Paths *self, bool *is_from_memory) {
     }
 }
 
-/* The longest chain of readers that take a value from memory. */
-static void choose_chain(const Reader *readers, int32_t count, const Separation *separation) {
-    int32_t length[MOST_READERS], next[MOST_READERS], best = -1;
-    for (int32_t a = (count < MOST_READERS ? count : MOST_READERS) - 1; a >= 0; a--) {
+/* The longest chain of the readers of one group that take a value from memory; `*readers` from `first` on. */
+static void choose_chain(const Reader *readers, int32_t count, int32_t group, Separation *separation,
+                         const PlanContext *context) {
+    int32_t length[MOST_READERS], next[MOST_READERS], best = -1, launches = 0;
+    for (int32_t a = count - 1; a >= 0; a--) {
         length[a] = 0;
-        if (!separation->is_from_memory[readers[a].place]) continue;
+        if (!separation->is_from_memory[readers[a].place] || separation->group[readers[a].reader] != group)
+            continue;
         length[a] = 1;
         next[a] = -1;
-        for (int32_t b = a + 1; b < count && b < MOST_READERS; b++)
+        for (int32_t b = a + 1; b < count; b++)
             if (readers[a].later >> b & 1 && length[b] > 0 && 1 + length[b] > length[a]) {
                 length[a] = 1 + length[b];
                 next[a] = b;
             }
         if (best < 0 || length[a] >= length[best]) best = a;
     }
-    for (; best >= 0; best = next[best]) separation->is_paid[readers[best].place] = true;
+    for (; best >= 0; best = next[best]) {
+        separation->is_paid[readers[best].place] = true;
+        launches += !separation_may_vanish(context, readers[best].reader);
+    }
+    if (launches > separation->launches[group]) separation->launches[group] = launches;
+}
+
+/* Readers of different groups read a value each for itself. */
+static void choose_chains(const Reader *readers, int32_t count, Separation *separation,
+                          const PlanContext *context) {
+    if (count > MOST_READERS) count = MOST_READERS;
+    for (int32_t a = 0; a < count; a++) {
+        int32_t group = separation->group[readers[a].reader];
+        bool is_done = false;
+        for (int32_t b = 0; b < a && !is_done; b++) is_done = separation->group[readers[b].reader] == group;
+        if (!is_done) choose_chain(readers, count, group, separation, context);
+    }
+}
+
+/* ---- groups ---- */
+
+static int32_t find_group(int32_t *group, int32_t i) {
+    while (group[i] != i) i = group[i] = group[group[i]];
+    return i;
+}
+
+static void join(int32_t *group, int32_t i, int32_t j) {
+    int32_t a = find_group(group, i), b = find_group(group, j);
+    group[a > b ? a : b] = a > b ? b : a;
+}
+
+/* Whether the sum of its parts, in f32, may be rounded by a conversion of its own, which may be in one fusion
+ * with any reader and so brings all of them together. */
+static bool may_be_rounded(const PlanContext *context, int32_t i) {
+    const IrInstruction *instruction = &context->canonical->instructions[i];
+    return is_half(instruction->shape.type) &&
+           (instruction->opcode == IR_DOT || context->choices->linearity[i] != LINEARITY_NONE);
+}
+
+static void find_groups(const Paths *self, int32_t *group) {
+    int32_t *rounded_for = self->rounded_for;
+    const Choices *choices = self->context->choices;
+    const IrModule *module = self->context->canonical;
+    for (int32_t i = 0; i < choices->count; i++) {
+        bool is_member =
+            choices->live[i] && self->context->rules->alias[i] == i && separation_is_element_wise(module, i);
+        group[i] = is_member ? i : -1;
+        rounded_for[i] = -1;
+    }
+    for (int32_t i = 0; i < choices->count; i++)
+        for (int32_t k = choices->first_operand[i]; k < choices->first_operand[i + 1] && group[i] >= 0; k++) {
+            int32_t source = choices->operands[k];
+            if (group[source] >= 0 && !self->is_cut[k]) join(group, i, source);
+            if (group[source] >= 0 || !may_be_rounded(self->context, source)) continue;
+            if (rounded_for[source] >= 0) join(group, i, rounded_for[source]);
+            rounded_for[source] = i;
+        }
+    for (int32_t i = 0; i < choices->count; i++)
+        if (group[i] >= 0) group[i] = find_group(group, i);
+}
+
+/* Of numbers nothing is said, which may be indices that nobody reads. */
+static bool runs_always(const Separation *separation, const PlanContext *context, int32_t i) {
+    return separation->group[i] >= 0 && context->canonical->instructions[i].shape.rank > 0 &&
+           !separation_may_vanish(context, i);
+}
+
+/* A launch for each group that runs, and where its readers are in a chain as many; at its first operator that
+ * is decided about, or, if there is none, that is made on demand. */
+static AmStatus count_launches(Separation *separation, Arena *arena, const PlanContext *context,
+                               AmError *error) {
+    const Choices *choices = context->choices;
+    int32_t *at = ARENA_ARRAY(arena, int32_t, choices->count + 1);
+    int32_t *launches = ARENA_ARRAY(arena, int32_t, choices->count + 1);
+    if (arena->failed) return am_fail_memory(error, choices->count);
+    for (int32_t i = 0; i < choices->count; i++) at[i] = -1;
+    for (int32_t n = choices->decided_count - 1; n >= 0; n--) {
+        int32_t i = choices->decided[n];
+        if (runs_always(separation, context, i)) at[separation->group[i]] = i;
+    }
+    for (int32_t i = choices->count - 1; i >= 0; i--)
+        if (context->rules->on_demand[i] && runs_always(separation, context, i) &&
+            (at[separation->group[i]] < 0 || context->rules->on_demand[at[separation->group[i]]]))
+            at[separation->group[i]] = i;
+    for (int32_t g = 0; g < choices->count; g++)
+        if (at[g] >= 0) launches[at[g]] = separation->launches[g] > 0 ? separation->launches[g] : 1;
+    separation->launches = launches;
+    return AM_OK;
 }
 
 static void set_shares(Separation *separation, const Paths *self) {
@@ -193,7 +342,7 @@ static void set_shares(Separation *separation, const Paths *self) {
         separation->is_redone[place] = leaf != NOT_REDONE;
         separation->share[place] = 1;
         if (leaf >= 0)
-            separation->share[place] = (float)(choices->array_bytes[leaf] / choices->array_bytes[source]);
+            separation->share[place] = (float)(self->amount[source] / choices->array_bytes[source]);
     }
 }
 
@@ -202,18 +351,22 @@ AmStatus separation_find(Separation *separation, Arena *arena, const PlanContext
     *separation = (Separation){.is_from_memory = ARENA_ARRAY(arena, bool, places + 1),
                                .is_paid = ARENA_ARRAY(arena, bool, places + 1),
                                .is_redone = ARENA_ARRAY(arena, bool, places + 1),
-                               .share = ARENA_ARRAY(arena, float, places + 1)};
+                               .share = ARENA_ARRAY(arena, float, places + 1),
+                               .group = ARENA_ARRAY(arena, int32_t, count + 1),
+                               .launches = ARENA_ARRAY(arena, int32_t, count + 1)};
     ArenaMark mark = arena_mark(arena);
     Paths self = {.arena = arena,
                   .context = context,
+                  .is_cut = ARENA_ARRAY(arena, bool, places + 1),
+                  .is_wanted = ARENA_ARRAY(arena, bool, count + 1),
                   .leaf = ARENA_ARRAY(arena, int32_t, count + 1),
+                  .amount = ARENA_ARRAY(arena, double, count + 1),
+                  .rounded_for = ARENA_ARRAY(arena, int32_t, count + 1),
                   .is_one = ARENA_ARRAY(arena, uint64_t, count + 1),
                   .waited_for = ARENA_ARRAY(arena, uint64_t, count + 1),
                   .waits_for = ARENA_ARRAY(arena, uint64_t, count + 1)};
-    if (arena->failed) return am_fail_memory(error, (int64_t)count * 24);
-    for (int32_t i = 0; i < count; i++) self.leaf[i] = NOT_REDONE;
-    for (int32_t n = 0; n < context->choices->decided_count; n++)
-        self.leaf[context->choices->decided[n]] = find_leaf(&self, context->choices->decided[n]);
+    if (arena->failed) return am_fail_memory(error, (int64_t)count * 64);
+    find_leaves(&self);
     set_shares(separation, &self);
     TRY(list_readers(&self, error));
     for (int32_t next = 0; next < count;) {
@@ -226,13 +379,14 @@ AmStatus separation_find(Separation *separation, Arena *arena, const PlanContext
         find_paths(&self);
         separate(&self, separation->is_from_memory);
     }
+    find_groups(&self, separation->group);
     for (int32_t source = 0; source < count; source++) {
         const Reader *readers = &self.readers[self.first[source]];
         int32_t reader_count = self.first[source + 1] - self.first[source];
         if (!separation_is_element_wise(context->canonical, source))
             for (int32_t k = 0; k < reader_count; k++) separation->is_from_memory[readers[k].place] = true;
-        choose_chain(readers, reader_count, separation);
+        choose_chains(readers, reader_count, separation, context);
     }
     arena_release(arena, mark);
-    return AM_OK;
+    return count_launches(separation, arena, context, error);
 }

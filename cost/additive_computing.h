@@ -1,0 +1,20 @@
+/* What the labels of an additive model's operators cost of computing; see additive.h. */
+#ifndef COST_ADDITIVE_COMPUTING_H
+#define COST_ADDITIVE_COMPUTING_H
+
+#include "cost/additive_parts.h"
+#include "cost/cluster.h"
+#include "cost/separation.h"
+
+typedef struct AdditiveComputing {
+    const AdditiveModel *model; /* with all its nodes */
+    const AdditivePart *parts;  /* [instruction] */
+    const double *times;        /* [instruction]: runs in a step */
+    const Separation *separation;
+    const ClusterDeviceType *type;
+} AdditiveComputing;
+
+/* Sets `seconds` of the operators' nodes, in the arena. AM_ERROR_INTERNAL: no memory. */
+AmStatus additive_set_seconds(const AdditiveComputing *self, Arena *arena, AmError *error);
+
+#endif
