@@ -12,14 +12,21 @@
 #include <stdlib.h>
 #include <string.h>
 
+AmStatus json_fail_syntax(AmError *error, const char *source, const char *text, int64_t length, int64_t at,
+                          const char *what) {
+    bool is_first = error && error->code == AM_OK;
+    am_fail_at(error, AM_ERROR_INPUT, source, text, length, at, "not valid JSON: %s", what);
+    if (is_first) error->excerpt[0] = '\0';
+    return AM_ERROR_INPUT;
+}
+
 AmStatus json_parse(json_t **root, const char *source, const char *text, size_t length, AmError *error) {
     json_error_t fault;
     *root = json_loadb(text, length, JSON_REJECT_DUPLICATES | JSON_DECODE_ANY, &fault);
     if (*root) return AM_OK;
     if (json_error_code(&fault) == json_error_out_of_memory) return am_fail_memory(error, (int64_t)length);
     int64_t at = fault.position > 0 ? fault.position - 1 : 0;
-    return am_fail_at(error, AM_ERROR_INPUT, source, text, (int64_t)length, at, "not valid JSON: %s",
-                      fault.text);
+    return json_fail_syntax(error, source, text, (int64_t)length, at, fault.text);
 }
 
 /* The member, or an error that says what was expected in its place. */

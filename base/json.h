@@ -18,6 +18,10 @@
  * depth bounded. Syntax errors carry line and column. The caller json_decref()s. */
 AmStatus json_parse(json_t **root, const char *source, const char *text, size_t length, AmError *error);
 
+/* What is said of a syntax error at byte `at`: line and column, no excerpt, so that it is one line. */
+AmStatus json_fail_syntax(AmError *error, const char *source, const char *text, int64_t length, int64_t at,
+                          const char *what);
+
 AmStatus json_get_object(json_t **value, json_t *object, const char *key, const char *source,
                          const char *where, AmError *error);
 AmStatus json_get_array(json_t **value, json_t *object, const char *key, const char *source,

@@ -10,9 +10,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/json.h"
+
 AmStatus json_scan_fail(const JsonScanner *scanner, int64_t at, const char *what) {
-    return am_fail_at(scanner->error, AM_ERROR_INPUT, scanner->source, scanner->text, scanner->length, at,
-                      "not valid JSON: %s", what);
+    return json_fail_syntax(scanner->error, scanner->source, scanner->text, scanner->length, at, what);
 }
 
 char json_scan_peek(JsonScanner *scanner) {

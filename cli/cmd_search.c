@@ -271,12 +271,25 @@ static void print_times(Text *text, const Searched *self) {
     text_free(&rows);
 }
 
-static void print_memory(Text *text, const Searched *self) {
+/* Of the stages' devices the one that the plan fills most of, as simulate has it; `only`: of this stage, or
+ * -1. */
+static const PlanDevicePrediction *fullest_device(const Searched *self, int32_t only) {
     const Plan *plan = self->result.plan;
-    int32_t fullest = 0;
-    for (int32_t d = 1; d < plan->device_count; d++)
-        if (plan->predicted[d].peak_bytes > plan->predicted[fullest].peak_bytes) fullest = d;
-    const PlanDevicePrediction *device = &plan->predicted[fullest];
+    const PlanDevicePrediction *fullest = NULL, *device = plan->predicted;
+    double most = -1;
+    for (int32_t s = 0; s < plan->stage_count; s++)
+        for (int32_t d = 0; d < plan->stages[s].mesh.device_count; d++, device++) {
+            const ClusterDeviceType *type = cluster_device_type(self->cluster, plan->stages[s].devices[d]);
+            double fullness = (double)device->peak_bytes / (double)type->memory_bytes;
+            if ((only >= 0 && only != s) || fullness <= most) continue;
+            most = fullness;
+            fullest = device;
+        }
+    return fullest;
+}
+
+static void print_memory(Text *text, const Searched *self) {
+    const PlanDevicePrediction *device = fullest_device(self, -1);
     const struct {
         const char *name;
         int64_t bytes;
@@ -325,25 +338,22 @@ static const char *kept_in_shards(const PlanStage *stage) {
 }
 
 /* One row for each stage of several. */
-static void print_stages(Text *text, const Plan *plan) {
+static void print_stages(Text *text, const Searched *self) {
+    const Plan *plan = self->result.plan;
     Text rows = {0};
     text_append_string(&rows, "stage\tdevices\tmesh\tin shards besides\tpeak\tbusy\n");
     for (int32_t s = 0, first = 0; s < plan->stage_count; s++) {
         const PlanStage *stage = &plan->stages[s];
-        int64_t peak = 0;
         double busy = 0;
-        for (int32_t d = first; d < first + stage->mesh.device_count; d++) {
-            const PlanDevicePrediction *device = &plan->predicted[d];
-            if (device->peak_bytes > peak) peak = device->peak_bytes;
-            busy = fmax(busy, device->compute_seconds);
-        }
+        for (int32_t d = first; d < first + stage->mesh.device_count; d++)
+            busy = fmax(busy, plan->predicted[d].compute_seconds);
         first += stage->mesh.device_count;
         text_append(&rows, "%d\t", s);
         print_devices(&rows, stage);
         text_append_string(&rows, "\t");
         print_mesh(&rows, &stage->mesh);
         text_append(&rows, "\t%s\t", kept_in_shards(stage));
-        text_append_bytes_size(&rows, (double)peak);
+        text_append_bytes_size(&rows, (double)fullest_device(self, s)->peak_bytes);
         text_append(&rows, "\t%.0f %%\n", 100 * simulation_busy_fraction(busy, plan->predicted_step_seconds));
     }
     text_append_table(text, rows.data);
@@ -367,7 +377,7 @@ static AmStatus print_summary(Text *text, Searched *self, AmError *error) {
         text_append(text, "%s%s", k ? ", " : "\nrelaxed: ", plan->relaxations[k]);
     text_append_string(text, "\n\n");
     if (plan->stage_count > 1) {
-        print_stages(text, plan);
+        print_stages(text, self);
         text_append_string(text, "\n");
     }
     parameters_print(text, self->context, columns);

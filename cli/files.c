@@ -5,6 +5,8 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "propagation/plan.h"
+
 /* What is done with the file that an option names. */
 typedef struct FileUse {
     const char *option;
@@ -158,12 +160,22 @@ static AmStatus check_option(const Outputs *outputs, const FileUse *use, const c
     return equals ? check_input(outputs, equals + 1, use->input, use->is_improved, error) : AM_OK;
 }
 
+/* The roles beside a module, which are read unless others are named. */
+static AmStatus check_roles(const Outputs *outputs, const Cli *cli, const char *module, AmError *error) {
+    Arena arena = {0};
+    const char *path = cli_has(cli, "--roles") ? NULL : plan_context_roles(&arena, module);
+    AmStatus status = path ? check_input(outputs, path, "roles", false, error) : AM_OK;
+    arena_free(&arena);
+    return status;
+}
+
 AmStatus cli_check_files(const Cli *cli, const char *output, AmError *error) {
     Outputs outputs = {.count = 0};
     TRY(find_outputs(&outputs, cli, output, error));
     for (int32_t k = 0; k < cli->argument_count; k++) {
         const char *what = argument_input(cli, k);
         if (what) TRY(check_input(&outputs, cli->arguments[k], what, false, error));
+        if (what && strcmp(what, "module") == 0) TRY(check_roles(&outputs, cli, cli->arguments[k], error));
     }
     for (int32_t k = 0; k < cli->given_count; k++) {
         const FileUse *use = find_use(cli, cli->given[k].option->name);

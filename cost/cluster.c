@@ -199,6 +199,17 @@ static AmStatus read_type(ClusterReader *self, ClusterDeviceType *type, json_t *
     return read_curve(self, &type->memory, efficiency, "memory", inside);
 }
 
+/* Names stand in tables, messages and other files: one line, and something on it. */
+static AmStatus check_name(ClusterReader *self, const char *name, const char *where) {
+    bool is_blank = true;
+    for (const char *c = name; *c; c++) {
+        if ((unsigned char)*c < ' ' || *c == 127)
+            return fail_at(self, where, "expected a name without control characters");
+        is_blank &= *c == ' ';
+    }
+    return is_blank ? fail_at(self, where, "expected a name, found an empty one") : AM_OK;
+}
+
 static AmStatus read_types(ClusterReader *self, json_t *root) {
     json_t *types, *value;
     const char *key;
@@ -211,6 +222,7 @@ static AmStatus read_types(ClusterReader *self, json_t *root) {
         ClusterDeviceType *type = &self->cluster->types[self->cluster->type_count++];
         type->name = arena_copy_string(self->arena, key);
         const char *where = where_member(self, "$.device_types", key);
+        TRY(check_name(self, key, where));
         TRY(read_type(self, type, value, where));
     }
     return AM_OK;
@@ -228,6 +240,7 @@ static AmStatus read_links(ClusterReader *self, json_t *root) {
     json_object_foreach(links, key, value) {
         ClusterLink *link = &self->cluster->links[self->cluster->link_count++];
         const char *where = where_member(self, "$.links", key);
+        TRY(check_name(self, key, where));
         link->name = arena_copy_string(self->arena, key);
         if (!json_is_object(value)) return fail_at(self, where, "expected an object");
         TRY(json_only_keys(value, keys, self->source, where, self->error));
@@ -326,6 +339,7 @@ static AmStatus read_root(ClusterReader *self, json_t *root) {
                        "$.format: expected \"automap-cluster-1\", found \"%s\"", format);
     TRY(json_only_keys(root, keys, self->source, "$", self->error));
     TRY(json_get_string(&name, root, "name", self->source, "$", self->error));
+    TRY(check_name(self, name, "$.name"));
     self->cluster->name = arena_copy_string(self->arena, name);
     TRY(read_types(self, root));
     TRY(read_links(self, root));

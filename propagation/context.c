@@ -8,9 +8,7 @@
 
 #define ROLES_FILE "model.roles.json"
 
-/* The exporter's roles file in the model's folder, where the model is the
- * exporter's own (model.*) and the file is there; else NULL. */
-static const char *neighbour_roles(Arena *arena, const char *path) {
+const char *plan_context_roles(Arena *arena, const char *path) {
     const char *slash = strrchr(path, '/');
     const char *name = slash ? slash + 1 : path;
     if (strncmp(name, "model.", 6) != 0) return NULL;
@@ -31,7 +29,7 @@ AmStatus plan_context_read(PlanContext **context, const char *path, const char *
         status = am_fail_memory(error, (int64_t)sizeof self->sha256);
         goto fail;
     }
-    if (!roles_path) roles_path = neighbour_roles(&self->arena, path);
+    if (!roles_path) roles_path = plan_context_roles(&self->arena, path);
     TRY_OR_FAIL(ir_find_roles(&self->roles, &self->arena, self->canonical, roles_path, error));
     TRY_OR_FAIL(rules_build(&self->rules, &self->arena, self->canonical, error));
     TRY_OR_FAIL(classes_build(&self->classes, &self->arena, self->rules, self->roles, error));

@@ -152,6 +152,9 @@ static inline const PlanContext *plan_context_used(const Plan *plan, const PlanC
     return plan && plan->context ? plan->context : context;
 }
 
+/* The exporter's roles file in the model's folder, where the model is the exporter's own (model.*) and the
+ * file is there; else NULL. */
+const char *plan_context_roles(Arena *arena, const char *path);
 /* Reads the module and derives all of the above. `roles_path`: --roles, or NULL
  * for the model.roles.json beside `path` where there is one. */
 AmStatus plan_context_read(PlanContext **context, const char *path, const char *roles_path, AmError *error);

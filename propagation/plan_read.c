@@ -311,6 +311,14 @@ static AmStatus take_recomputed(const Reader *self, PlanStage *stage, const json
     return AM_OK;
 }
 
+/* A list that may be left out where it would be empty: then it is NULL. */
+static AmStatus get_list(json_t **list, const Reader *self, json_t *object, const char *key,
+                         const char *where) {
+    *list = NULL;
+    if (!json_object_get(object, key)) return AM_OK;
+    return json_get_array(list, object, key, self->source, where, self->error);
+}
+
 static AmStatus read_stage(const Reader *self, PlanStage *stage, json_t *object, bool *covered,
                            const char *where) {
     static const char *const keys[] = {"ranges", "devices",   "mesh", "lists", "exceptions",
@@ -322,9 +330,9 @@ static AmStatus read_stage(const Reader *self, PlanStage *stage, json_t *object,
     TRY(json_get_array(&devices, object, "devices", self->source, where, self->error));
     TRY(json_get_array(&axes, object, "mesh", self->source, where, self->error));
     TRY(json_get_object(&lists, object, "lists", self->source, where, self->error));
-    TRY(json_get_array(&exceptions, object, "exceptions", self->source, where, self->error));
-    TRY(json_get_array(&boxing, object, "boxing", self->source, where, self->error));
-    TRY(json_get_array(&recompute, object, "recompute", self->source, where, self->error));
+    TRY(get_list(&exceptions, self, object, "exceptions", where));
+    TRY(get_list(&boxing, self, object, "boxing", where));
+    TRY(get_list(&recompute, self, object, "recompute", where));
     const json_t *even = json_object_get(object, "even");
     if (even && !json_is_boolean(even)) return refuse(self, where, "expected true or false as \"even\"");
     stage->is_even = json_is_true(even);

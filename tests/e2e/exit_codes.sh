@@ -75,6 +75,7 @@ head -c 100000 /dev/zero | tr '\0' '[' >"$work/brackets.json"
 expect 3 'brackets\.json.*not valid JSON' cluster "$work/brackets.json"
 printf '{} {}' >"$work/trailing.json"
 expect 3 'trailing\.json.*not valid JSON' cluster "$work/trailing.json"
+[ "$(wc -l <"$work/stderr")" = 1 ] || { echo "trailing.json: not one line"; failures=$((failures + 1)); }
 
 # Imports.
 succeed cluster --import tests/imports/slurm.env --device-type T4 -o "$work/slurm.json"
@@ -139,6 +140,8 @@ refuse() {
 refuse '^automap: -o .*/kept\.hlo\.pb would replace the module that is read$' search "$kept" --cluster host:2 -o "$kept"
 refuse 'link\.hlo\.pb would replace the module' search "$kept" --cluster host:2 -o "$work/link.hlo.pb"
 refuse 'kept\.hlo\.pb would replace the module' convert "$kept" "$kept"
+mkdir "$work/exported" && cp "$kept" "$work/exported/model.hlo.pb" && cp "$mlp/model.roles.json" "$work/exported"
+refuse 'would replace the roles' search "$work/exported/model.hlo.pb" --cluster host:2 -o "$work/exported/model.roles.json"
 refuse 'would replace the cluster' search "$kept" --cluster "$work/cluster.json" -o "$work/cluster.json"
 refuse 'would replace the cluster' cluster "$work/cluster.json" --json -o "$work/cluster.json"
 refuse 'would replace the plan' simulate "$work/kept.plan.json" "$kept" -o "$work/kept.plan.json"

