@@ -14,6 +14,7 @@ import copy
 import json
 import os
 import pathlib
+import re
 import sys
 import tempfile
 
@@ -150,6 +151,18 @@ def check_sweep(folder, model):
     assert done.returncode == 0 and json.loads(done.stdout)["traceEvents"], done
 
 
+def check_fullest(folder, model):
+    """On a mixed cluster a search and a simulation name the same device: the one whose memory is filled most."""
+    plan = folder / "plan.json"
+    searched = automap("search", model, "--cluster", "whale-pp", "--searcher", "expert", *PIPELINE, "-o", plan).stdout
+    told = automap("simulate", plan, model).stdout
+    devices = simulate(plan, model)["devices"]
+    fullest = max(devices, key=lambda device: device["peak_bytes"] / device["memory_bytes"])
+    assert f"memory is fullest on {fullest['name']}" in told, told
+    size = re.search("fullest device ([^ ]+ [^ ]+) of", told)[1]
+    assert f"memory  {size} at the peak" in searched, (size, searched)
+
+
 def main():
     models = sys.argv[1:] or (sorted(p.name for p in MODELS.iterdir() if p.name.endswith("_tiny")) if FULL else SAMPLE)
     checked = 0
@@ -162,6 +175,7 @@ def main():
                 except AssertionError as error:
                     sys.exit(f"{model} {' '.join(options)}: {error}")
         check_sweep(pathlib.Path(name), MODELS / "gpt2_tiny" / "model.hlo.pb")
+        check_fullest(pathlib.Path(name), MODELS / "gpt2_tiny" / "model.hlo.pb")
     print(f"{checked} plans of {len(models)} models")
     assert checked >= len(models) * 4
 

@@ -9,6 +9,7 @@
 #include <cmocka.h>
 
 #include "base/file.h"
+#include "base/json.h"
 #include "planners/export_jax.h"
 #include "planners/search.h"
 
