@@ -122,12 +122,14 @@ static void tie_halo(Node *nodes, const Factor *factor, int32_t a, int32_t b) {
         nodes[find(nodes, a)].is_spatial = nodes[find(nodes, b)].is_spatial = true;
 }
 
-static void tie_factors(ClassBuilder *builder, int32_t instruction, int32_t round) {
+/* Ties those of an instruction's factors that are of a round, and only in its second operand or not. */
+static void tie_some(ClassBuilder *builder, int32_t instruction, int32_t round, bool of_second) {
     const FactorRule *rule = &builder->rules->rules[instruction];
     for (int32_t f = 0; f < rule->factor_count; f++) {
         const Factor *factor = &rule->factors[f];
-        if (round_of(&builder->rules->module->instructions[instruction], factor) != round) continue;
         int32_t first = -1;
+        if (round_of(&builder->rules->module->instructions[instruction], factor) != round) continue;
+        if ((rule->operand_count > 1 && factor->dimension[0] < 0) != of_second) continue;
         for (int32_t slot = 0; slot < rule->operand_count + rule->result_count; slot++) {
             if (factor_blocks(factor, slot) > 1) continue;
             int32_t node = node_of_slot(builder->classes, builder->rules, instruction, factor, slot);
@@ -137,6 +139,16 @@ static void tie_factors(ClassBuilder *builder, int32_t instruction, int32_t roun
             else tie_halo(builder->nodes, factor, first, node);
         }
     }
+}
+
+/* A product's larger operand goes first: of grouped queries and their fewer keys the queries. */
+static void tie_factors(ClassBuilder *builder, int32_t instruction, int32_t round) {
+    const IrInstruction *self = &builder->rules->module->instructions[instruction];
+    const IrInstruction *all = builder->rules->module->instructions;
+    bool second_first = self->opcode == IR_DOT && ir_shape_elements(&all[self->operands[1]].shape) >
+                                                      ir_shape_elements(&all[self->operands[0]].shape);
+    tie_some(builder, instruction, round, second_first);
+    tie_some(builder, instruction, round, !second_first);
 }
 
 /* A parameter and the output that updates it are one tensor. */

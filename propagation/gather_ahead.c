@@ -54,13 +54,14 @@ static void list_runs(Mover *self, const int32_t *order, const bool *late) {
 
 static void find_begins(Mover *self) {
     Run *runs = self->runs;
-    int64_t limit = 0, ahead = 0;
-    for (int32_t r = 0; r < self->run_count; r++) limit += runs[r].bytes / GATHER_AHEAD_PART;
-    if (limit > GATHER_AHEAD_BYTES) limit = GATHER_AHEAD_BYTES;
+    int64_t all = 0, ahead = 0;
+    for (int32_t r = 0; r < self->run_count; r++) all += runs[r].bytes;
+    int64_t most =
+        all / GATHER_AHEAD_PART < GATHER_AHEAD_BYTES ? GATHER_AHEAD_BYTES : all / GATHER_AHEAD_PART;
+    int64_t limit = all / GATHER_AHEAD_MOST_PART < most ? all / GATHER_AHEAD_MOST_PART : most;
     for (int32_t r = 0, first = 0; r < self->run_count; r++) {
         ahead += runs[r].bytes;
-        while (first < r && ahead > (first + 1 < r ? limit : GATHER_AHEAD_BYTES))
-            ahead -= runs[first++].bytes;
+        while (first < r && ahead > (first + 1 < r ? limit : most)) ahead -= runs[first++].bytes;
         runs[r].before = first;
     }
 }

@@ -6,11 +6,12 @@
 
 #include "propagation/order.h"
 
-/* What is gathered and not used yet takes so many bytes at most, and no more than this part of all that is
- * gathered so; one gather may be ahead in any case, if with the one before it takes no more than the first.
- */
-#define GATHER_AHEAD_BYTES ((int64_t)128 << 20)
-#define GATHER_AHEAD_PART  8
+/* Of bytes that are gathered and not used yet: so many, or of all that is gathered so this part if that is
+ * more (a layer of a large model), but no more than another part of all. One gather may be ahead in any case,
+ * if with the one before it that is no more than the larger of the first two. */
+#define GATHER_AHEAD_BYTES     ((int64_t)128 << 20)
+#define GATHER_AHEAD_PART      64
+#define GATHER_AHEAD_MOST_PART 8
 
 /* Changes an order of groups (program_order()) in which what is `late` [instruction] stands right before the
  * group that first uses it: such gathers, with what they are made of, go in front of the users of earlier

@@ -110,7 +110,7 @@ static void check_order(const Made *self, const int32_t *before) {
         int32_t ahead;
         int64_t bytes = bytes_ahead(self, k, &ahead);
         if (self->late[self->order[k]] || ahead < 2) continue;
-        assert_true(bytes <= GATHER_AHEAD_BYTES && (ahead == 2 || bytes <= all / GATHER_AHEAD_PART));
+        assert_true(bytes <= GATHER_AHEAD_BYTES && (ahead == 2 || bytes <= all / GATHER_AHEAD_MOST_PART));
     }
 }
 
