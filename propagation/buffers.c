@@ -161,8 +161,13 @@ static void find_storage_and_lifetimes(Planner *self) {
             self->last_use[self->storage[program->outputs[k]]] = program->step_count;
 }
 
-/* What a sum over devices reads is not written over while the sum may be under way: up to the first step
- * that uses its result, or until as many more sums have begun as go on side by side (reduce_early.h). */
+static bool is_gather(const ProgramInstruction *instruction) {
+    return instruction->kind == PROGRAM_COLLECTIVE && instruction->collective->kind == PROGRAM_ALL_GATHER;
+}
+
+/* What a sum over devices or a gather reads is not written over while it may be under way: up to the first
+ * step that uses its result, of a sum until as many more have begun as go on side by side (reduce_early.h).
+ */
 static AmStatus keep_under_way(Planner *self, AmError *error) {
     const Program *program = self->program;
     int32_t *first_use = ARENA_ARRAY(self->arena, int32_t, program->value_count + 1);
@@ -177,9 +182,11 @@ static AmStatus keep_under_way(Planner *self, AmError *error) {
         const ProgramStep *step = &program->steps[s];
         for (int32_t k = 0; k < step_operands(program, step); k++)
             first_use[self->storage[step_operand(program, step, k)]] = s;
-        if (step->fusion >= 0 || !program_reduces_beside(program, &program->instructions[step->instruction]))
-            continue;
-        int32_t until = begun[REDUCE_EARLY_UNDER_WAY - 1];
+        const ProgramInstruction *instruction =
+            step->fusion < 0 ? &program->instructions[step->instruction] : NULL;
+        bool is_sum = instruction && program_reduces_beside(program, instruction);
+        if (!is_sum && (!instruction || !is_gather(instruction))) continue;
+        int32_t until = is_sum ? begun[REDUCE_EARLY_UNDER_WAY - 1] : program->step_count;
         for (int32_t k = 0; k < step_results(program, step); k++)
             if (first_use[step_result(program, step, k)] < until)
                 until = first_use[step_result(program, step, k)];
@@ -192,7 +199,7 @@ static AmStatus keep_under_way(Planner *self, AmError *error) {
             self->kept_next[storage] = self->kept_first[last];
             self->kept_first[last] = storage;
         }
-        if (!program_reduces(&program->instructions[step->instruction])) continue;
+        if (!is_sum || !program_reduces(instruction)) continue;
         for (int32_t k = REDUCE_EARLY_UNDER_WAY - 1; k > 0; k--) begun[k] = begun[k - 1];
         begun[0] = s;
     }
