@@ -5,24 +5,9 @@
 
 static void append_step(Text *text, const CollectiveStep *step, double bytes, double whole, int32_t rounds,
                         const char *pattern, const Cluster *cluster) {
-    int32_t worst;
-    double seconds = edge_terms_seconds(step->terms, step->term_count, bytes, whole, cluster, &worst);
-    text_append(text, "  %s%s: %d message%s, ", rounds == 2 ? "2 x " : "", pattern, step->messages,
-                step->messages == 1 ? "" : "s");
-    text_append_seconds(text, step->latency);
-    if (worst >= 0) {
-        const EdgeTerm *term = &step->terms[worst];
-        double rate = cluster->topology->edges[term->edge / 2].bytes_per_second;
-        text_append_string(text, "; busiest ");
-        topology_append_edge(text, cluster, term->edge);
-        text_append_string(text, ": ");
-        text_append_bytes_size(text, term->seconds_per_byte * rate * bytes);
-        text_append_string(text, " at ");
-        text_append_bytes_size(text, rate);
-        text_append(text, "/s x %.3g, ", cluster_efficiency(&cluster->links[term->link].efficiency, whole));
-        text_append_seconds(text, seconds);
-    }
-    text_append_string(text, "\n");
+    text_append(text, "  %s%s", rounds == 2 ? "2 x " : "", pattern);
+    edge_terms_describe(text, step->terms, step->term_count, step->messages, step->latency, bytes, whole,
+                        cluster);
 }
 
 static void append_others(Text *text, ProgramCollectiveKind kind, double bytes,

@@ -139,3 +139,24 @@ double edge_terms_seconds(const EdgeTerm *terms, int32_t count, double bytes, do
     }
     return slowest;
 }
+
+void edge_terms_describe(Text *text, const EdgeTerm *terms, int32_t count, int32_t messages, double latency,
+                         double bytes, double whole, const Cluster *cluster) {
+    int32_t worst;
+    double seconds = edge_terms_seconds(terms, count, bytes, whole, cluster, &worst);
+    text_append(text, ": %d message%s, ", messages, messages == 1 ? "" : "s");
+    text_append_seconds(text, latency);
+    if (worst >= 0) {
+        const EdgeTerm *term = &terms[worst];
+        double rate = cluster->topology->edges[term->edge / 2].bytes_per_second;
+        text_append_string(text, "; busiest ");
+        topology_append_edge(text, cluster, term->edge);
+        text_append_string(text, ": ");
+        text_append_bytes_size(text, term->seconds_per_byte * rate * bytes);
+        text_append_string(text, " at ");
+        text_append_bytes_size(text, rate);
+        text_append(text, "/s x %.3g, ", cluster_efficiency(&cluster->links[term->link].efficiency, whole));
+        text_append_seconds(text, seconds);
+    }
+    text_append_string(text, "\n");
+}

@@ -64,4 +64,8 @@ void edge_loads_clear(EdgeLoads *self);
 double edge_terms_seconds(const EdgeTerm *terms, int32_t count, double bytes, double whole,
                           const Cluster *cluster, int32_t *worst);
 
+/* Ends a line with that: messages, their latency, the busiest link with its load, rate and efficiency. */
+void edge_terms_describe(Text *text, const EdgeTerm *terms, int32_t count, int32_t messages, double latency,
+                         double bytes, double whole, const Cluster *cluster);
+
 #endif

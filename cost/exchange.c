@@ -18,31 +18,65 @@ static double larger(double a, double b) {
     return a > b ? a : b;
 }
 
+/* All pieces on their ways. */
+typedef struct Exchange {
+    EdgeLoads loads;
+    double bytes, latency; /* of all pieces; of the device whose messages take longest */
+    int32_t messages;      /* of the device that has most, one way */
+} Exchange;
+
+static AmStatus load_edges(Exchange *self, Arena *arena, const Cluster *cluster,
+                           const ProgramTransfer *transfer, const int32_t *device_of, AmError *error) {
+    int32_t count = 0, devices = cluster->device_count;
+    double width = (double)dtype_bytes(transfer->shape->type);
+    TransferPair *pairs;
+    *self = (Exchange){0};
+    TRY(transfer_pairs(&pairs, &count, arena, transfer->shape, transfer->route, error));
+    TRY(edge_loads_open(&self->loads, arena, cluster, error));
+    double *sending = ARENA_ARRAY(arena, double, devices), *receiving = ARENA_ARRAY(arena, double, devices);
+    int32_t *sent = ARENA_ARRAY(arena, int32_t, devices), *received = ARENA_ARRAY(arena, int32_t, devices);
+    if (arena->failed) return am_fail_memory(error, devices);
+    for (int32_t k = 0; k < count; k++) {
+        int32_t from = device_of[pairs[k].giver], to = device_of[pairs[k].taker];
+        double bytes = pairs[k].elements * width, way = edge_loads_add(&self->loads, from, to, bytes);
+        self->bytes += bytes;
+        sending[from] += way;
+        receiving[to] += way;
+        self->latency = larger(self->latency, larger(sending[from], receiving[to]));
+        if (from == to) continue;
+        int32_t most = ++sent[from] > ++received[to] ? sent[from] : received[to];
+        if (most > self->messages) self->messages = most;
+    }
+    for (int32_t k = 0; k < count; k++) edge_loads_follow(&self->loads);
+    return arena->failed ? am_fail_memory(error, count) : AM_OK;
+}
+
+static double whole_bytes(const ProgramTransfer *transfer) {
+    return larger((double)ir_shape_bytes(transfer->shape), 1);
+}
+
 AmStatus exchange_price(ExchangePrice *price, Arena *arena, const Cluster *cluster,
                         const ProgramTransfer *transfer, const int32_t *device_of, AmError *error) {
     ArenaMark mark = arena_mark(arena);
-    int32_t count = 0, worst;
-    double whole = larger((double)ir_shape_bytes(transfer->shape), 1), latency = 0;
-    double width = (double)dtype_bytes(transfer->shape->type);
+    Exchange exchange;
+    int32_t worst;
     *price = (ExchangePrice){0};
-    TransferPair *pairs;
-    EdgeLoads loads;
-    TRY(transfer_pairs(&pairs, &count, arena, transfer->shape, transfer->route, error));
-    TRY(edge_loads_open(&loads, arena, cluster, error));
-    double *sending = ARENA_ARRAY(arena, double, cluster->device_count);
-    double *receiving = ARENA_ARRAY(arena, double, cluster->device_count);
-    if (arena->failed) return am_fail_memory(error, cluster->device_count);
-    for (int32_t k = 0; k < count; k++) {
-        int32_t from = device_of[pairs[k].giver], to = device_of[pairs[k].taker];
-        double bytes = pairs[k].elements * width, way = edge_loads_add(&loads, from, to, bytes);
-        price->bytes += bytes;
-        sending[from] += way;
-        receiving[to] += way;
-        latency = larger(latency, larger(sending[from], receiving[to]));
-    }
-    for (int32_t k = 0; k < count; k++) edge_loads_follow(&loads);
-    if (arena->failed) return am_fail_memory(error, count);
-    price->seconds = latency + edge_terms_seconds(loads.terms, loads.term_count, 1, whole, cluster, &worst);
+    TRY(load_edges(&exchange, arena, cluster, transfer, device_of, error));
+    price->bytes = exchange.bytes;
+    price->seconds = exchange.latency + edge_terms_seconds(exchange.loads.terms, exchange.loads.term_count, 1,
+                                                           whole_bytes(transfer), cluster, &worst);
+    arena_release(arena, mark);
+    return AM_OK;
+}
+
+AmStatus exchange_describe(Text *text, Arena *arena, const Cluster *cluster, const ProgramTransfer *transfer,
+                           const int32_t *device_of, AmError *error) {
+    ArenaMark mark = arena_mark(arena);
+    Exchange exchange;
+    TRY(load_edges(&exchange, arena, cluster, transfer, device_of, error));
+    text_append_string(text, "  point to point");
+    edge_terms_describe(text, exchange.loads.terms, exchange.loads.term_count, exchange.messages,
+                        exchange.latency, 1, whole_bytes(transfer), cluster);
     arena_release(arena, mark);
     return AM_OK;
 }

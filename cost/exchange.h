@@ -14,4 +14,9 @@ typedef struct ExchangePrice {
 AmStatus exchange_price(ExchangePrice *price, Arena *arena, const Cluster *cluster,
                         const ProgramTransfer *transfer, const int32_t *device_of, AmError *error);
 
+/* Adds a line on how that comes about: messages, latency, the busiest link with its load, rate and
+ * efficiency. */
+AmStatus exchange_describe(Text *text, Arena *arena, const Cluster *cluster, const ProgramTransfer *transfer,
+                           const int32_t *device_of, AmError *error);
+
 #endif

@@ -10,7 +10,7 @@
 
 #include "cost/collective_report.h"
 #include "cost/critical_path.h"
-#include "cost/exchange.h"
+#include "cost/exchange_report.h"
 #include "cost/rank_memory.h"
 #include "cost/stage_clock.h"
 #include "cost/useful.h"
@@ -329,6 +329,25 @@ static AmStatus run(Simulator *self, Arena *arena, AmError *error) {
     return status;
 }
 
+/* How transfers come to their prices, once the simulation has counted them. */
+static AmStatus tell_transfers(Text *text, Arena *arena, const PlanCosts *costs, const Simulation *simulation,
+                               AmError *error) {
+    ToldExchange *told = ARENA_ARRAY(arena, ToldExchange, costs->channel_count + 1);
+    int32_t count = 0;
+    if (!told) return am_fail_memory(error, costs->channel_count);
+    for (int32_t k = 0; k < costs->channel_count; k++) {
+        const TransferTotal *total = &simulation->values[k].total;
+        if (total->count == 0) continue;
+        told[count++] = (ToldExchange){.transfer = costs->transfers[k].transfer,
+                                       .giver = costs->channels[k].giver,
+                                       .taker = costs->channels[k].taker,
+                                       .count = (double)total->count,
+                                       .bytes = total->bytes,
+                                       .seconds = total->seconds};
+    }
+    return exchange_report(text, arena, costs->cluster, told, count, costs->device_of, error);
+}
+
 AmStatus simulate_costs(Simulation **simulation, Arena *arena, const PlanCosts *costs,
                         const SimulationOptions *options, AmError *error) {
     Simulation *result = ARENA_ARRAY(arena, Simulation, 1);
@@ -348,6 +367,7 @@ AmStatus simulate_costs(Simulation **simulation, Arena *arena, const PlanCosts *
     if (options->with_details) TRY(find_peak(result, costs, error));
     for (int32_t s = 0; options->collectives && s < costs->ranks->stage_count; s++)
         TRY(collective_report(options->collectives, arena, &costs->stages[s], s, error));
+    if (options->collectives) TRY(tell_transfers(options->collectives, arena, costs, result, error));
     *simulation = result;
     return arena->failed ? am_fail_memory(error, 0) : AM_OK;
 }

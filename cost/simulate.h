@@ -74,7 +74,7 @@ typedef struct SimulationOptions {
                           fills the memory */
     double jitter; /* steps of operators take longer by chance: by this fraction on average, exponentially */
     uint64_t seed;
-    Text *collectives; /* or NULL: gets how each different collective is priced */
+    Text *collectives; /* or NULL: gets how each different collective and transfer is priced */
     const volatile sig_atomic_t
         *interrupted;        /* or NULL; AM_INTERRUPTED where it is set before all is lowered */
     const double *slowdowns; /* [device of the cluster]: how many times longer it takes; NULL: none */

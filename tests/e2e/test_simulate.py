@@ -163,6 +163,29 @@ def check_fullest(folder, model):
     assert f"memory  {size} at the peak" in searched, (size, searched)
 
 
+def check_derivation(folder, model):
+    """Of each transfer --verbose tells messages and busiest link, whose times are what it takes; all are the report's."""
+    def seconds(words):
+        value, unit = words.split()
+        return float(value) * {"s": 1, "ms": 1e-3, "us": 1e-6, "ns": 1e-9}[unit]
+
+    plan, total, values = folder / "plan.json", 0, 0
+    done = automap("search", model, "--cluster", "whale-pp", "--mesh", "data=2", "--searcher", "expert", *PIPELINE,
+                   "--micro-batches", "4", "-o", plan)
+    assert done.returncode == 0, done.stderr
+    lines = automap("simulate", plan, model, "--verbose").stdout.splitlines()
+    for line, why in zip(lines, lines[1:]):
+        head = re.fullmatch(r"from stage \d+ to \d+, (\d+) a step of .*, (.*) in all:", line)
+        if not head:
+            continue
+        latency, load = re.fullmatch(r"  point to point: \d+ messages?, ([^;]*); busiest .* x [^,]*, (.*)", why).groups()
+        count, took = int(head[1]), seconds(head[2])
+        assert abs(count * (seconds(latency) + seconds(load)) / took - 1) < 0.02, (line, why)
+        total, values = total + took, values + count
+    report = simulate(plan, model)["transfers"]
+    assert values == report["count"] and abs(total / report["seconds"] - 1) < 0.02, (values, total, report)
+
+
 def main():
     models = sys.argv[1:] or (sorted(p.name for p in MODELS.iterdir() if p.name.endswith("_tiny")) if FULL else SAMPLE)
     checked = 0
@@ -175,6 +198,7 @@ def main():
                 except AssertionError as error:
                     sys.exit(f"{model} {' '.join(options)}: {error}")
         check_sweep(pathlib.Path(name), MODELS / "gpt2_tiny" / "model.hlo.pb")
+        check_derivation(pathlib.Path(name), MODELS / "t5_tiny" / "model.hlo.pb")
         check_fullest(pathlib.Path(name), MODELS / "gpt2_tiny" / "model.hlo.pb")
     print(f"{checked} plans of {len(models)} models")
     assert checked >= len(models) * 4
