@@ -22,9 +22,10 @@ struct CutTables {
     /* [place * longest + k]: of what the border behind the place may divide and is at the k places before it
      * or there. */
     int32_t *across;
-    int32_t longest; /* places that borders of one item lie between */
-    int32_t *free;   /* [class]: how many are on any stage */
-    int32_t *loose;  /* and how many of them borders may divide */
+    int32_t longest;   /* places that borders of one item lie between */
+    int32_t *free;     /* [class]: how many are on any stage */
+    int32_t *loose;    /* and how many of them borders may divide */
+    ClassSeconds *all; /* [width]: of all that is placed, or free */
 };
 
 /* ---- tables ---- */
@@ -135,6 +136,11 @@ AmStatus cut_tables_create(CutTables **created, Arena *arena, const CutWork *wor
     int32_t widths = work->width_count;
     tables->seconds = ARENA_ARRAY(arena, ClassSeconds, tables->bundle_count * widths + 1);
     if (arena->failed) return am_fail_memory(error, tables->bundle_count);
+    tables->all = ARENA_ARRAY(arena, ClassSeconds, widths + 1);
+    if (arena->failed) return am_fail_memory(error, widths);
+    for (int32_t k = 0; k < work->placed_count; k++)
+        for (int32_t w = 0; w < widths; w++)
+            add_seconds(&tables->all[w], &work->seconds[work->placed[k].class * widths + w]);
     for (int32_t b = 0; b < tables->bundle_count; b++)
         for (int32_t k = 0; k < tables->bundles[b].member_count; k++)
             for (int32_t w = 0; w < widths; w++)
@@ -153,6 +159,11 @@ typedef struct Step {
     double across[COUNTS]; /* and where it lies across a border */
 } Step;
 
+/* The least that a second of one pass and order counts on stages of a width, or across their borders. */
+typedef struct LeastCounts {
+    double pays[COUNTS], across[COUNTS];
+} LeastCounts;
+
 typedef struct Search {
     const CutTables *tables;
     int32_t stages;
@@ -168,6 +179,7 @@ typedef struct Search {
     double *bundle_across, *of_bundles; /* [bundle] */
     double *sums, *before, *before_any; /* [places + 1] */
     double *balance;                    /* [state] */
+    LeastCounts *least_counts;          /* [width] */
     Arena arena;
 } Search;
 
@@ -215,16 +227,17 @@ typedef struct StageCounts {
     double once, above, more;
 } StageCounts;
 
-static StageCounts count_all(const Search *self, const PathMix *mix, int32_t stage, const ClassSeconds *all) {
+static StageCounts count_all(const Search *self, const CutMix *mix, int32_t stage, const ClassSeconds *all) {
     StageCounts sum = {0};
     for (int32_t kind = 0; kind < PATH_KINDS; kind++) {
         const PathCounts *counts = &self->counts[kind][stage];
         for (int32_t pass = 0; pass < PATH_PASSES; pass++) {
             const double *seconds = all->of[pass];
-            double share = mix->share[kind];
-            sum.above += share * counts->above[pass] * (seconds[BOUND_SPINE] + seconds[BOUND_BETWEEN]);
+            double share = mix->paths.share[kind];
+            sum.above +=
+                mix->above * share * counts->above[pass] * (seconds[BOUND_SPINE] + seconds[BOUND_BETWEEN]);
             for (int32_t order = 0; order < BOUND_ORDERS; order++) {
-                sum.once += share * counts->once[pass][order] * seconds[order];
+                sum.once += mix->once * share * counts->once[pass][order] * seconds[order];
                 sum.more += share * counts->more[pass][order] * seconds[order];
             }
         }
@@ -245,7 +258,7 @@ static double balance_for(Search *self, const StageCounts *counts, double each) 
     return self->balance[self->state_count - 1];
 }
 
-static void set_balanced_heights(Search *self, const PathMix *mix, const ClassSeconds *all) {
+static void set_balanced_heights(Search *self, const CutMix *mix) {
     const CutWork *work = self->tables->work;
     ArenaMark mark = arena_mark(&self->arena);
     StageCounts *counts = ARENA_ARRAY(&self->arena, StageCounts, self->stages * work->width_count);
@@ -253,7 +266,7 @@ static void set_balanced_heights(Search *self, const PathMix *mix, const ClassSe
     if (!counts) return;
     for (int32_t s = 0; s < self->stages; s++)
         for (int32_t w = 0; w < work->width_count; w++) {
-            StageCounts here = count_all(self, mix, s, &all[w]);
+            StageCounts here = count_all(self, mix, s, &self->tables->all[w]);
             counts[s * work->width_count + w] = here;
             high = fmax(high, here.once + here.above + here.more);
         }
@@ -265,7 +278,7 @@ static void set_balanced_heights(Search *self, const PathMix *mix, const ClassSe
     double end = balance_for(self, counts, high);
     for (int32_t kind = 0; kind < PATH_KINDS; kind++)
         for (int32_t k = 0; k < self->state_count; k++)
-            self->heights[kind][k] = mix->share[kind] * (end > 0 ? self->balance[k] / end : 1);
+            self->heights[kind][k] = mix->paths.share[kind] * (end > 0 ? self->balance[k] / end : 1);
     for (int32_t kind = 0; kind < PATH_KINDS; kind++) self->heights[kind][0] = 0;
     arena_release(&self->arena, mark);
 }
@@ -313,21 +326,66 @@ static double weighed(const double *counts, const ClassSeconds *seconds) {
     return sum;
 }
 
-/* The least that each class pays across a border; returns what those pay that may be on any stage. */
+static double lesser(double a, double b) {
+    return a < b ? a : b;
+}
+
+static void find_least_counts(const Search *self, LeastCounts *least) {
+    for (int32_t w = 0; w < self->tables->work->width_count; w++)
+        for (int32_t k = 0; k < COUNTS; k++) least[w].pays[k] = least[w].across[k] = INFINITY;
+    for (int32_t s = 0; s < self->step_count; s++)
+        for (int32_t k = 0; k < COUNTS; k++) {
+            LeastCounts *here = &least[self->steps[s].width];
+            here->pays[k] = lesser(here->pays[k], self->steps[s].pays[k]);
+            here->across[k] = lesser(here->across[k], self->steps[s].across[k]);
+        }
+}
+
+/* How many passes and orders a class has seconds in; `*last`: one of them. */
+static int32_t count_orders(const CutWork *work, int32_t class, int32_t *last) {
+    const double *seconds = &work->seconds[class * work->width_count].of[0][0];
+    int32_t count = 0;
+    *last = 0;
+    for (int32_t k = 0; k < COUNTS; k++) {
+        if (seconds[k] == 0) continue;
+        *last = k;
+        count++;
+    }
+    return count;
+}
+
+/* The least that a class pays on any stage, and across a border. */
+static void find_least_of_class(const Search *self, const LeastCounts *least, int32_t class, double *anywhere,
+                                double *across) {
+    const CutWork *work = self->tables->work;
+    const ClassSeconds *seconds = &work->seconds[class * work->width_count];
+    int32_t only;
+    *anywhere = *across = INFINITY;
+    if (count_orders(work, class, &only) <= 1) {
+        for (int32_t w = 0; w < work->width_count; w++) {
+            double of = (&seconds[w].of[0][0])[only];
+            if (isinf(least[w].pays[only])) continue;
+            *anywhere = lesser(*anywhere, of * least[w].pays[only]);
+            *across = lesser(*across, of * least[w].across[only]);
+        }
+        return;
+    }
+    for (int32_t k = 0; k < self->step_count; k++) {
+        const Step *step = &self->steps[k];
+        *anywhere = lesser(*anywhere, weighed(step->pays, &seconds[step->width]));
+        *across = lesser(*across, weighed(step->across, &seconds[step->width]));
+    }
+}
+
+/* What pays the least wherever it is: across borders, and all that may be on any stage, which is returned. */
 static double find_least(Search *self) {
     const CutTables *tables = self->tables;
-    const CutWork *work = tables->work;
     double sum = 0;
-    for (int32_t c = 0; c < work->class_count; c++) {
-        double anywhere = INFINITY, across = INFINITY;
-        for (int32_t k = 0; k < self->step_count; k++) {
-            const Step *step = &self->steps[k];
-            const ClassSeconds *seconds = &work->seconds[c * work->width_count + step->width];
-            anywhere = fmin(anywhere, weighed(step->pays, seconds));
-            across = fmin(across, weighed(step->across, seconds));
-        }
-        self->across[c] = across;
-        sum += (tables->free[c] - tables->loose[c]) * anywhere + tables->loose[c] * fmin(anywhere, across);
+    find_least_counts(self, self->least_counts);
+    for (int32_t c = 0; c < tables->work->class_count; c++) {
+        double anywhere, *across = &self->across[c];
+        find_least_of_class(self, self->least_counts, c, &anywhere, across);
+        sum += (tables->free[c] - tables->loose[c]) * anywhere + tables->loose[c] * lesser(anywhere, *across);
     }
     for (int32_t b = 0; b < tables->bundle_count; b++) {
         const Bundle *bundle = &tables->bundles[b];
@@ -360,16 +418,16 @@ static void take_step(Search *self, const Step *step) {
     find_sums(self, step);
     for (int32_t p = 0; p <= places; p++) {
         before[p] = from[p] - sums[p];
-        most[p] = p > 0 ? fmin(most[p - 1], before[p]) : before[p];
+        most[p] = p > 0 ? lesser(most[p - 1], before[p]) : before[p];
     }
     for (int32_t q = step->stage == self->stages - 1 ? places : 0; q <= places; q++) {
         double least = from[q];
         const int32_t *across = q > 0 ? &tables->across[(q - 1) * longest] : NULL;
         for (int32_t k = 0; k < longest - 1 && k < q; k++)
-            least = fmin(least, before[q - 1 - k] + sums[q] - self->of_bundles[across[k]]);
+            least = lesser(least, before[q - 1 - k] + sums[q] - self->of_bundles[across[k]]);
         if (q >= longest)
-            least = fmin(least, most[q - longest] + sums[q] - self->of_bundles[across[longest - 1]]);
-        to[q] = fmin(to[q], least);
+            least = lesser(least, most[q - longest] + sums[q] - self->of_bundles[across[longest - 1]]);
+        to[q] = lesser(to[q], least);
     }
 }
 
@@ -398,6 +456,7 @@ static bool open_search(Search *self) {
         for (int32_t s = 0; s < self->stages && self->counts[kind]; s++)
             self->counts[kind][s] = path_counts((PathKind)kind, self->stages, tables->work->micro_batches, s);
     }
+    self->least_counts = ARENA_ARRAY(arena, LeastCounts, tables->work->width_count + 1);
     self->across = ARENA_ARRAY(arena, double, tables->work->class_count + 1);
     self->bundle_across = ARENA_ARRAY(arena, double, tables->bundle_count + 1);
     self->of_bundles = ARENA_ARRAY(arena, double, tables->bundle_count + 1);
@@ -409,24 +468,13 @@ static bool open_search(Search *self) {
     return !arena->failed;
 }
 
-static void add_all(const CutWork *work, ClassSeconds *all) {
-    for (int32_t k = 0; k < work->placed_count; k++)
-        for (int32_t w = 0; w < work->width_count; w++)
-            add_seconds(&all[w], &work->seconds[work->placed[k].class * work->width_count + w]);
-}
-
-double cut_tables_bound(const CutTables *tables, int32_t stages, const PathMix *mixes, int32_t mix_count,
-                        double enough) {
+double cut_tables_bound(const CutTables *tables, int32_t stages, const CutMix *mix) {
     Search self = {.tables = tables, .stages = stages};
-    double best = 0;
-    bool is_open = open_search(&self);
-    ClassSeconds *all = ARENA_ARRAY(&self.arena, ClassSeconds, tables->work->width_count);
-    if (is_open && all) add_all(tables->work, all);
-    for (int32_t k = 0; k < mix_count && is_open && all && self.step_count > 0 && best < enough; k++) {
-        set_balanced_heights(&self, &mixes[k], all);
-        if (!self.arena.failed) best = fmax(best, search_cuts(&self));
+    double bound = 0;
+    if (open_search(&self)) {
+        set_balanced_heights(&self, mix);
+        bound = self.arena.failed ? 0 : self.step_count == 0 ? INFINITY : search_cuts(&self);
     }
-    if (is_open && self.step_count == 0) best = INFINITY;
     arena_free(&self.arena);
-    return best;
+    return bound;
 }

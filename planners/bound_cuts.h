@@ -37,6 +37,13 @@ typedef struct PathMix {
     double share[PATH_KINDS];
 } PathMix;
 
+/* A choice of heights: those by which each stage would have counted as much, if all work were alike and
+ * `once` and `above` as large parts of its passing as stages take that work which passes them least. */
+typedef struct CutMix {
+    PathMix paths;
+    double once, above;
+} CutMix;
+
 typedef struct CutWork {
     int32_t micro_batches, devices, places; /* places of borders in [0, places - 1) */
     int32_t width_count, class_count, placed_count;
@@ -50,9 +57,8 @@ typedef struct CutTables CutTables;
 
 AmStatus cut_tables_create(CutTables **tables, Arena *arena, const CutWork *work, AmError *error);
 
-/* The bound for a number of stages, with the best of the mixtures or the first that is `enough`; 0: there is
- * too much to be looked at, or no memory; INFINITY: no widths add up to all devices. */
-double cut_tables_bound(const CutTables *tables, int32_t stages, const PathMix *mixes, int32_t mix_count,
-                        double enough);
+/* The bound for a number of stages with a choice of heights; 0: there is too much to be looked at, or no
+ * memory; INFINITY: no widths add up to all devices. */
+double cut_tables_bound(const CutTables *tables, int32_t stages, const CutMix *mix);
 
 #endif

@@ -25,7 +25,7 @@
 #include "propagation/micro_batches.h"
 
 enum { MOST_STAGES = 64, MOST_WIDTHS = 31, MOST_DEVICES = 256 };
-enum { HALVINGS = 16, MOST_MIXES = 7, MOST_ORDERS = 1024, MOST_MULTISETS = 64, WINDOW_KINDS = 2 };
+enum { HALVINGS = 16, MOST_MIXES = 7, MOST_ORDERS = 1024, MOST_MULTISETS = 64, WINDOW_KINDS = 2, ROUND = 8 };
 
 /* Places of windows; 0: groups alone. */
 static const int32_t window_places[WINDOW_KINDS] = {0, 10};
@@ -77,6 +77,12 @@ typedef struct PathMixes {
     PathMix mixes[MOST_MIXES];
 } PathMixes;
 
+/* Those that are tried for all cuts and widths at once. */
+typedef struct CutMixes {
+    int32_t count;
+    CutMix mixes[MOST_MIXES];
+} CutMixes;
+
 typedef struct Bounding {
     Arena *arena;
     const PlanContext *whole;
@@ -93,8 +99,9 @@ typedef struct Bounding {
     Placed *placed;
     int32_t placed_count;
     Windows windows[WINDOW_KINDS];
-    int32_t widths[MOST_WIDTHS];              /* devices */
-    const PathMixes *mixes, *cut_mixes;       /* of every schedule that the space has */
+    int32_t widths[MOST_WIDTHS]; /* devices */
+    const PathMixes *mixes;      /* of every schedule that the space has */
+    const CutMixes *cut_mixes;
     int32_t width_count, most_stages, places; /* of the forward spine */
 } Bounding;
 
@@ -256,23 +263,20 @@ static void list_widths(Bounding *self) {
     if (self->most_stages > devices) self->most_stages = devices;
 }
 
-/* Those that are tried for all cuts and widths at once. */
-static const PathMixes *cut_mixes_of(ScheduleKind schedule) {
-    static const PathMixes alternating = {6,
-                                          {{.share = {[PATH_LAST] = 1}},
-                                           {.share = {[PATH_TURNS] = 1}},
-                                           {.share = {[PATH_STAYS] = 1}},
-                                           {.share = {[PATH_LAST] = 0.5, [PATH_WORK] = 0.5}},
-                                           {.share = {[PATH_TURNS] = 0.5, [PATH_WORK] = 0.5}},
-                                           {.share = {[PATH_STAYS] = 0.5, [PATH_WORK] = 0.5}}}};
-    static const PathMixes zero_bubble = {
-        5,
-        {{.share = {[PATH_STAYS] = 1}},
-         {.share = {[PATH_STAYS] = 0.75, [PATH_WORK] = 0.25}},
-         {.share = {[PATH_STAYS] = 0.5, [PATH_WORK] = 0.5}},
-         {.share = {[PATH_STAYS] = 0.5, [PATH_WEIGHTS] = 0.25, [PATH_WORK] = 0.25}},
-         {.share = {[PATH_STAYS] = 0.4, [PATH_WEIGHTS] = 0.2, [PATH_WORK] = 0.4}}}};
-    static const PathMixes any = {0};
+static const CutMixes *cut_mixes_of(ScheduleKind schedule) {
+    static const CutMixes alternating = {5,
+                                         {{{.share = {[PATH_LAST] = 1}}, 0.9, 0.85},
+                                          {{.share = {[PATH_TURNS] = 1}}, 0.9, 0.85},
+                                          {{.share = {[PATH_STAYS] = 1}}, 0.9, 0.85},
+                                          {{.share = {[PATH_LAST] = 0.5, [PATH_WORK] = 0.5}}, 0.9, 0.85},
+                                          {{.share = {[PATH_STAYS] = 0.5, [PATH_WORK] = 0.5}}, 0.9, 0.85}}};
+    static const CutMixes zero_bubble = {
+        4,
+        {{{.share = {[PATH_STAYS] = 1}}, 0.9, 0.85},
+         {{.share = {[PATH_STAYS] = 0.7, [PATH_WORK] = 0.3}}, 0.9, 0.85},
+         {{.share = {[PATH_STAYS] = 0.55, [PATH_WORK] = 0.45}}, 0.9, 0.85},
+         {{.share = {[PATH_STAYS] = 0.4, [PATH_WEIGHTS] = 0.2, [PATH_WORK] = 0.4}}, 1, 1}}};
+    static const CutMixes any = {0};
     if (schedule == SCHEDULE_ZB_H1) return &zero_bubble;
     return schedule == SCHEDULE_INTERLEAVED ? &any : &alternating;
 }
@@ -306,7 +310,6 @@ static const PathMixes *mixes_of(ScheduleKind schedule) {
 typedef struct Turn {
     const Bounding *of;
     int32_t micro_batches;
-    double least;          /* over all numbers of several stages */
     double of_one_stage;   /* computing alone */
     ClassSeconds *seconds; /* [class * width_count + width] */
     ClassSeconds all[MOST_WIDTHS];
@@ -668,18 +671,7 @@ static double bound_by_windows(const Turn *turn, int32_t stages, double least, T
     return find_usable(&self) ? fmin(least, bound_widths(&self, least, scratch)) : least;
 }
 
-/* The least over all pipelines of so many stages, or `least`. */
-static double bound_stages(const Turn *turn, int32_t stages, double least, TurnScratch *scratch) {
-    const PathMixes *mixes = turn->of->cut_mixes;
-    double by_windows = bound_by_windows(turn, stages, least, scratch);
-    if (stages == 1 || by_windows >= least) return by_windows;
-    return fmin(least,
-                fmax(by_windows, cut_tables_bound(turn->cuts, stages, mixes->mixes, mixes->count, least)));
-}
-
-static AmStatus open_scratch(TurnScratch *scratch, Turn *self, AmError *error) {
-    const Bounding *of = self->of;
-    Arena *arena = &self->arena;
+static bool open_scratch(TurnScratch *scratch, Arena *arena, const Bounding *of) {
     for (int32_t k = 0; k < WINDOW_KINDS; k++)
         scratch->losses[k] =
             border_loss_create(arena, of->windows[k].intervals, of->windows[k].interval_count, of->places);
@@ -688,24 +680,105 @@ static AmStatus open_scratch(TurnScratch *scratch, Turn *self, AmError *error) {
     scratch->lost = ARENA_ARRAY(arena, double, of->class_count + 1);
     scratch->apart = ARENA_ARRAY(arena, double, of->placed_count + 1);
     scratch->of_intervals = ARENA_ARRAY(arena, double, 2 * of->placed_count + 1);
-    return arena->failed ? am_fail_memory(error, of->class_count) : AM_OK;
+    return !arena->failed;
+}
+
+/* Of windows, for a number of stages. */
+static double bound_alone(const Turn *turn, int32_t stages, double enough) {
+    Arena arena = {0};
+    TurnScratch scratch;
+    double seconds = 0;
+    if (open_scratch(&scratch, &arena, turn->of)) seconds = bound_by_windows(turn, stages, enough, &scratch);
+    arena_free(&arena);
+    return seconds;
 }
 
 static void turn_task(void *user, int32_t k) {
     Turn *self = (Turn *)user + k;
-    TurnScratch scratch;
-    self->least = self->of_one_stage = INFINITY;
-    self->status = open_scratch(&scratch, self, &self->error);
-    if (self->status == AM_OK) self->status = fill_turn(self, &self->error);
-    if (self->status == AM_OK) self->of_one_stage = bound_stages(self, 1, INFINITY, &scratch);
-    for (int32_t stages = 2; stages <= self->of->most_stages && self->status == AM_OK; stages++) {
-        if (stop_wanted(&self->of->space->stop)) self->least = 0;
-        else self->least = bound_stages(self, stages, self->least, &scratch);
-    }
-    arena_free(&self->arena);
+    self->status = fill_turn(self, &self->error);
+    self->of_one_stage = self->status == AM_OK ? bound_alone(self, 1, INFINITY) : 0;
 }
 
 /* ---- all of it ---- */
+
+/* Pipelines of so many stages in so many turns. */
+typedef struct BoundCase {
+    const Turn *turn;
+    int32_t stages, tried; /* ways to bound it */
+    double seconds, enough;
+} BoundCase;
+
+static bool is_tried(const BoundCase *self) {
+    return self->tried > self->turn->of->cut_mixes->count;
+}
+
+/* The next way: choices of heights, then windows. */
+static void try_next(BoundCase *self) {
+    const CutMixes *mixes = self->turn->of->cut_mixes;
+    double seconds = self->tried < mixes->count
+                         ? cut_tables_bound(self->turn->cuts, self->stages, &mixes->mixes[self->tried])
+                         : bound_alone(self->turn, self->stages, self->enough);
+    self->seconds = fmax(self->seconds, seconds);
+    self->tried++;
+}
+
+static void case_task(void *user, int32_t k) {
+    try_next(((BoundCase **)user)[k]);
+}
+
+/* Those that are lowest, in which something is left to try and which are below all in which nothing is; in
+ * no order. */
+static int32_t find_lowest(BoundCase *cases, int32_t count, BoundCase *lowest[ROUND]) {
+    double least = INFINITY;
+    int32_t found = 0;
+    for (int32_t k = 0; k < count; k++)
+        if (is_tried(&cases[k])) least = fmin(least, cases[k].seconds);
+    for (int32_t k = 0; k < count; k++) {
+        int32_t place = found;
+        if (is_tried(&cases[k]) || cases[k].seconds >= least) continue;
+        if (found == ROUND)
+            for (int32_t other = place = 0; other < ROUND; other++)
+                if (lowest[other]->seconds > lowest[place]->seconds) place = other;
+        if (found == ROUND && lowest[place]->seconds <= cases[k].seconds) continue;
+        found += place == found;
+        lowest[place] = &cases[k];
+        cases[k].enough = least;
+    }
+    return found;
+}
+
+/* The least over all numbers of several stages and of turns. The lowest are bounded further, until one of
+ * them cannot be. */
+static double bound_cases(BoundCase *cases, int32_t count, const StopSignal *stop) {
+    BoundCase *lowest[ROUND];
+    double least = INFINITY;
+    for (int32_t found; (found = find_lowest(cases, count, lowest)) > 0;) {
+        if (stop_wanted(stop)) return 0;
+        parallel_for(found, 0, case_task, lowest);
+    }
+    for (int32_t k = 0; k < count; k++) least = fmin(least, cases[k].seconds);
+    return least;
+}
+
+static AmStatus bound_turns(double *seconds, Bounding *self, Turn *turns, int32_t count, AmError *error) {
+    BoundCase *cases = ARENA_ARRAY(self->arena, BoundCase, count * self->most_stages + 1);
+    double of_one_stage = INFINITY, communicating = 0;
+    int32_t case_count = 0;
+    if (!cases) return am_fail_memory(error, count);
+    for (int32_t k = 0; k < count; k++) {
+        if (turns[k].status != AM_OK && error) *error = turns[k].error;
+        TRY(turns[k].status);
+        of_one_stage = fmin(of_one_stage, turns[k].of_one_stage);
+        for (int32_t stages = 2; stages <= self->most_stages; stages++)
+            cases[case_count++] = (BoundCase){.turn = &turns[k], .stages = stages};
+    }
+    double least = bound_cases(cases, case_count, &self->space->stop);
+    if (of_one_stage < least && !stop_wanted(&self->space->stop))
+        TRY(plan_bound_one_stage(&communicating, self->whole, self->cluster, least, &self->space->stop,
+                                 error));
+    *seconds = fmin(least, fmax(of_one_stage, communicating));
+    return AM_OK;
+}
 
 static AmStatus bound_numbers(double *seconds, Bounding *self, AmError *error) {
     int32_t numbers[MICRO_BATCHES_MOST_NUMBERS];
@@ -714,18 +787,9 @@ static AmStatus bound_numbers(double *seconds, Bounding *self, AmError *error) {
     if (!turns) return am_fail_memory(error, count);
     for (int32_t k = 0; k < count; k++) turns[k] = (Turn){.of = self, .micro_batches = numbers[k]};
     parallel_for(count, 0, turn_task, turns);
-    double least = INFINITY, of_one_stage = INFINITY, communicating = 0;
-    for (int32_t k = 0; k < count; k++) {
-        if (turns[k].status != AM_OK && error) *error = turns[k].error;
-        TRY(turns[k].status);
-        least = fmin(least, turns[k].least);
-        of_one_stage = fmin(of_one_stage, turns[k].of_one_stage);
-    }
-    if (of_one_stage < least && !stop_wanted(&self->space->stop))
-        TRY(plan_bound_one_stage(&communicating, self->whole, self->cluster, least, &self->space->stop,
-                                 error));
-    *seconds = fmin(least, fmax(of_one_stage, communicating));
-    return AM_OK;
+    AmStatus status = bound_turns(seconds, self, turns, count, error);
+    for (int32_t k = 0; k < count; k++) arena_free(&turns[k].arena);
+    return status;
 }
 
 static bool is_simple(const Cluster *cluster) {
@@ -771,11 +835,13 @@ AmStatus plan_bound_of_items(double *seconds, const BoundWork *work, const Clust
                      .mixes = mixes_of(schedule),
                      .cut_mixes = cut_mixes_of(schedule)};
     Turn turn = {.of = &self, .micro_batches = micro_batches};
-    TurnScratch scratch;
+    BoundCase whole = {.turn = &turn, .stages = stages, .enough = INFINITY};
     AmStatus status = find_parts(&self, error);
-    if (status == AM_OK) status = open_scratch(&scratch, &turn, error);
     if (status == AM_OK) status = fill_turn(&turn, error);
-    if (status == AM_OK) *seconds = bound_stages(&turn, stages, INFINITY, &scratch);
+    if (status == AM_OK && stages == 1) whole.seconds = bound_alone(&turn, 1, INFINITY);
+    else
+        while (status == AM_OK && !is_tried(&whole)) try_next(&whole);
+    *seconds = whole.seconds;
     arena_free(&turn.arena);
     arena_free(&arena);
     return status;
