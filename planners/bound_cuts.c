@@ -37,19 +37,13 @@ typedef struct Filler {
     int32_t *slots, slot_count;
 } Filler;
 
-static uint64_t scramble(uint64_t x) {
-    x = (x ^ x >> 31) * 0x7fb5d329728ea185u;
-    x = (x ^ x >> 27) * 0x81dadef4bc2dd44du;
-    return x ^ x >> 33;
-}
-
 /* The bundle of the members from `first_member` on: a new one, or that of the same classes, whose members
  * they then are. */
 static int32_t find_bundle(Filler *self, int32_t first_member) {
     CutTables *tables = self->tables;
     Bundle bundle = {.first_member = first_member, .member_count = tables->member_count - first_member};
     for (int32_t k = first_member; k < tables->member_count; k++)
-        bundle.signature += scramble((uint64_t)tables->members[k] + 1);
+        bundle.signature += bound_scramble((uint64_t)tables->members[k] + 1);
     int32_t slot = (int32_t)(bundle.signature % (uint64_t)self->slot_count);
     for (; self->slots[slot] >= 0; slot = (slot + 1) % self->slot_count) {
         const Bundle *other = &tables->bundles[self->slots[slot]];

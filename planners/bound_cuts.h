@@ -17,15 +17,8 @@
 #define PLANNERS_BOUND_CUTS_H
 
 #include "base/status.h"
-#include "planners/border_loss.h"
+#include "planners/bound_groups.h"
 #include "planners/pipeline_paths.h"
-
-/* A group, or an item of none. */
-typedef struct Placed {
-    int32_t class;
-    BorderInterval borders; /* first < 0: none are known to it, nor its place */
-    bool is_placed;         /* on the stage of borders.first, unless one of them is between stages */
-} Placed;
 
 /* What stages of one width take for a class in one turn. */
 typedef struct ClassSeconds {

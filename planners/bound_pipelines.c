@@ -30,47 +30,6 @@ enum { HALVINGS = 16, MOST_MIXES = 7, MOST_ORDERS = 1024, MOST_MULTISETS = 64, W
 /* Places of windows; 0: groups alone. */
 static const int32_t window_places[WINDOW_KINDS] = {0, 10};
 
-/* Of one item or several. */
-typedef struct DifferentWork {
-    OperatorWork work;
-    double seconds; /* where that is not run */
-    double sum_bytes;
-    bool is_after; /* the turns */
-} DifferentWork;
-
-/* Groups that are alike. */
-typedef struct GroupClass {
-    uint64_t signature;
-    int32_t count;
-    int32_t first_part, part_count; /* in Bounding.parts */
-} GroupClass;
-
-/* An item of a group: one of the different works. */
-typedef struct GroupPart {
-    int32_t work;
-    bool is_backward;
-    BoundOrder order;
-} GroupPart;
-
-/* Groups near one another are on one stage unless a border divides them: a window of the spine, or a group
- * that is in none. Windows of like classes are one. */
-typedef struct WindowClass {
-    uint64_t signature;
-    int32_t count;
-    int32_t first_member, member_count; /* in Windows.members: classes, sorted */
-} WindowClass;
-
-typedef struct Windows {
-    int32_t *members, member_count;
-    WindowClass *classes;
-    int32_t class_count, count;
-    /* The borders that divide each window with several members; then those that each of them may lie across.
-     */
-    BorderInterval *intervals;
-    int32_t *class_of; /* [interval]: a window class, a class */
-    int32_t interval_count;
-} Windows;
-
 /* Those that are tried for a schedule; the last one is PATH_WORK's. */
 typedef struct PathMixes {
     int32_t count;
@@ -89,169 +48,13 @@ typedef struct Bounding {
     const Cluster *cluster;
     const ClusterDeviceType *type;
     const BoundSpace *space;
-    BoundWork work;
-    DifferentWork *works;
-    int32_t work_count;
-    GroupClass *classes;
-    int32_t class_count;
-    GroupPart *parts;
-    int32_t part_count, part_capacity;
-    Placed *placed;
-    int32_t placed_count;
+    BoundGroups groups;
     Windows windows[WINDOW_KINDS];
     int32_t widths[MOST_WIDTHS]; /* devices */
     const PathMixes *mixes;      /* of every schedule that the space has */
     const CutMixes *cut_mixes;
-    int32_t width_count, most_stages, places; /* of the forward spine */
+    int32_t width_count, most_stages;
 } Bounding;
-
-/* ---- classes ---- */
-
-static int32_t find_work(Bounding *self, const BoundItem *item) {
-    double seconds = item->work.is_run ? 0 : item->seconds;
-    bool is_after = item->order == BOUND_AFTER;
-    for (int32_t k = 0; k < self->work_count; k++)
-        if (self->works[k].seconds == seconds && self->works[k].is_after == is_after &&
-            self->works[k].sum_bytes == item->sum_bytes &&
-            operator_work_equals(&self->works[k].work, &item->work))
-            return k;
-    self->works[self->work_count] = (DifferentWork){item->work, seconds, item->sum_bytes, is_after};
-    return self->work_count++;
-}
-
-static uint64_t mix(uint64_t x) {
-    x = (x ^ x >> 31) * 0x7fb5d329728ea185u;
-    x = (x ^ x >> 27) * 0x81dadef4bc2dd44du;
-    return x ^ x >> 33;
-}
-
-/* A group's items into a class of its own, or that of a group like it. */
-static int32_t find_class(Bounding *self, const int32_t *items, int32_t count) {
-    GroupClass class = {.count = 1, .first_part = self->part_count, .part_count = count};
-    for (int32_t k = 0; k < count; k++) {
-        const BoundItem *item = &self->work.items[items[k]];
-        GroupPart part = {find_work(self, item), item->is_backward, item->order};
-        ARENA_RESERVE(self->arena, self->parts, self->part_count, self->part_capacity);
-        if (self->arena->failed) return 0;
-        self->parts[self->part_count++] = part;
-        class.signature += mix(((uint64_t)part.work * 2 + part.is_backward) * BOUND_ORDERS + part.order + 1);
-    }
-    for (int32_t c = 0; c < self->class_count; c++)
-        if (self->classes[c].signature == class.signature && self->classes[c].part_count == count) {
-            self->classes[c].count++;
-            self->part_count = class.first_part;
-            return c;
-        }
-    self->classes[self->class_count] = class;
-    return self->class_count++;
-}
-
-static void place_group(Bounding *self, const int32_t *items, int32_t count) {
-    Placed placed = {.class = find_class(self, items, count), .borders = {INT32_MAX, -1}};
-    bool is_group = self->work.items[items[0]].group >= 0;
-    for (int32_t k = 0; k < count; k++) {
-        const BoundItem *item = &self->work.items[items[k]];
-        if (item->first < 0) continue;
-        if (item->first < placed.borders.first) placed.borders.first = item->first;
-        if (item->end > placed.borders.end) placed.borders.end = item->end;
-        placed.is_placed |= !(is_group && item->is_backward);
-    }
-    if (placed.borders.end < 0) placed.borders.first = -1;
-    self->placed[self->placed_count++] = placed;
-}
-
-static AmStatus find_classes(Bounding *self, AmError *error) {
-    const BoundWork *work = &self->work;
-    int32_t groups = work->group_count, items = work->item_count;
-    int32_t *last = ARENA_ARRAY(self->arena, int32_t, groups + 1); /* items of a group are chained */
-    int32_t *before = ARENA_ARRAY(self->arena, int32_t, items + 1);
-    int32_t *members = ARENA_ARRAY(self->arena, int32_t, items + 1);
-    self->works = ARENA_ARRAY(self->arena, DifferentWork, items + 1);
-    self->classes = ARENA_ARRAY(self->arena, GroupClass, items + 2);
-    self->placed = ARENA_ARRAY(self->arena, Placed, items + 1);
-    if (self->arena->failed) return am_fail_memory(error, items);
-    for (int32_t g = 0; g < groups; g++) last[g] = -1;
-    for (int32_t k = 0; k < items; k++) {
-        const BoundItem *item = &work->items[k];
-        if (item->group < 0) {
-            place_group(self, &k, 1);
-        } else {
-            before[k] = last[item->group];
-            last[item->group] = k;
-        }
-    }
-    for (int32_t g = 0; g < groups; g++) {
-        int32_t count = 0;
-        for (int32_t k = last[g]; k >= 0; k = before[k]) members[count++] = k;
-        if (count > 0) place_group(self, members, count);
-    }
-    return self->arena->failed ? am_fail_memory(error, items) : AM_OK;
-}
-
-/* ---- windows ---- */
-
-static void add_window(Windows *windows, int32_t first_member, BorderInterval borders) {
-    WindowClass class = {
-        .count = 1, .first_member = first_member, .member_count = windows->member_count - first_member};
-    for (int32_t k = first_member; k < windows->member_count; k++)
-        class.signature += mix((uint64_t)windows->members[k] + 1);
-    int32_t c = 0;
-    while (c < windows->class_count && (windows->classes[c].signature != class.signature ||
-                                        windows->classes[c].member_count != class.member_count))
-        c++;
-    if (c < windows->class_count) {
-        windows->classes[c].count++;
-        windows->member_count = first_member;
-    } else {
-        windows->classes[windows->class_count++] = class;
-    }
-    if (class.member_count == 1) return;
-    windows->intervals[windows->count] = borders;
-    windows->class_of[windows->count++] = c;
-}
-
-/* Windows of so many places, or every group by itself. */
-static AmStatus find_windows(Bounding *self, Windows *windows, int32_t places, AmError *error) {
-    int32_t count = self->placed_count, window_count = places > 0 ? self->places / places + 1 : 0;
-    int32_t *last = ARENA_ARRAY(self->arena, int32_t, window_count + 1); /* what is in a window is chained */
-    int32_t *before = ARENA_ARRAY(self->arena, int32_t, count + 1);
-    windows->members = ARENA_ARRAY(self->arena, int32_t, count + 1);
-    windows->classes = ARENA_ARRAY(self->arena, WindowClass, count + 1);
-    windows->intervals = ARENA_ARRAY(self->arena, BorderInterval, 2 * count + 1);
-    windows->class_of = ARENA_ARRAY(self->arena, int32_t, 2 * count + 1);
-    if (self->arena->failed) return am_fail_memory(error, count);
-    for (int32_t k = 0; k < window_count; k++) last[k] = -1;
-    for (int32_t k = 0; k < count; k++) {
-        const Placed *placed = &self->placed[k];
-        if (placed->is_placed && places > 0) {
-            before[k] = last[placed->borders.first / places];
-            last[placed->borders.first / places] = k;
-        } else {
-            int32_t first = windows->member_count;
-            windows->members[windows->member_count++] = placed->class;
-            add_window(windows, first, placed->borders);
-        }
-    }
-    for (int32_t w = 0; w < window_count; w++) {
-        int32_t first = windows->member_count;
-        BorderInterval borders = {INT32_MAX, -1};
-        for (int32_t k = last[w]; k >= 0; k = before[k]) {
-            const BorderInterval *here = &self->placed[k].borders;
-            if (here->first < borders.first) borders.first = here->first;
-            if (here->first > borders.end) borders.end = here->first;
-            if (here->end > borders.end) borders.end = here->end;
-            windows->members[windows->member_count++] = self->placed[k].class;
-        }
-        if (last[w] >= 0) add_window(windows, first, borders);
-    }
-    windows->interval_count = windows->count;
-    for (int32_t k = 0; k < count; k++) {
-        if (self->placed[k].borders.first >= self->placed[k].borders.end) continue;
-        windows->intervals[windows->interval_count] = self->placed[k].borders;
-        windows->class_of[windows->interval_count++] = self->placed[k].class;
-    }
-    return AM_OK;
-}
 
 /* ---- widths ---- */
 
@@ -330,10 +133,10 @@ typedef struct TurnScratch {
 
 static void fill_class(Turn *self, int32_t c, int32_t w, const double *of_works) {
     const Bounding *of = self->of;
-    const GroupClass *class = &of->classes[c];
+    const GroupClass *class = &of->groups.classes[c];
     ClassSeconds *seconds = &self->seconds[c * of->width_count + w];
     for (int32_t k = class->first_part; k < class->first_part + class->part_count; k++) {
-        const GroupPart *part = &of->parts[k];
+        const GroupPart *part = &of->groups.parts[k];
         seconds->of[part->is_backward][part->order] += of_works[part->work];
     }
     for (int32_t pass = 0; pass < PATH_PASSES; pass++)
@@ -355,23 +158,23 @@ static double part_seconds(const Turn *self, const DifferentWork *whole, int32_t
 
 static AmStatus fill_turn(Turn *self, AmError *error) {
     const Bounding *of = self->of;
-    double *of_works = ARENA_ARRAY(&self->arena, double, of->work_count + 1);
-    self->seconds = ARENA_ARRAY(&self->arena, ClassSeconds, of->class_count * of->width_count);
-    if (self->arena.failed) return am_fail_memory(error, of->class_count);
+    double *of_works = ARENA_ARRAY(&self->arena, double, of->groups.work_count + 1);
+    self->seconds = ARENA_ARRAY(&self->arena, ClassSeconds, of->groups.class_count * of->width_count);
+    if (self->arena.failed) return am_fail_memory(error, of->groups.class_count);
     for (int32_t w = 0; w < of->width_count; w++) {
-        for (int32_t k = 0; k < of->work_count; k++)
-            of_works[k] = part_seconds(self, &of->works[k], of->widths[w]);
-        for (int32_t c = 0; c < of->class_count; c++) fill_class(self, c, w, of_works);
+        for (int32_t k = 0; k < of->groups.work_count; k++)
+            of_works[k] = part_seconds(self, &of->groups.works[k], of->widths[w]);
+        for (int32_t c = 0; c < of->groups.class_count; c++) fill_class(self, c, w, of_works);
     }
     self->cut_work = (CutWork){.micro_batches = self->micro_batches,
                                .devices = of->cluster->device_count,
-                               .places = of->places,
+                               .places = of->groups.places,
                                .width_count = of->width_count,
-                               .class_count = of->class_count,
-                               .placed_count = of->placed_count,
+                               .class_count = of->groups.class_count,
+                               .placed_count = of->groups.placed_count,
                                .widths = of->widths,
                                .seconds = self->seconds,
-                               .placed = of->placed};
+                               .placed = of->groups.placed};
     return cut_tables_create(&self->cuts, &self->arena, &self->cut_work, error);
 }
 
@@ -532,7 +335,7 @@ static double class_pays(const Case *self, int32_t c, int32_t s, int32_t w, doub
 /* With the weights that are set: what every class pays where. */
 static void set_pays(const Case *self, TurnScratch *scratch) {
     const Bounding *of = self->turn->of;
-    for (int32_t c = 0; c < of->class_count; c++) {
+    for (int32_t c = 0; c < of->groups.class_count; c++) {
         double least = INFINITY, across = INFINITY;
         for (int32_t s = 0; s < self->stages; s++)
             for (int32_t w = 0; w < of->width_count; w++) {
@@ -673,13 +476,13 @@ static double bound_by_windows(const Turn *turn, int32_t stages, double least, T
 
 static bool open_scratch(TurnScratch *scratch, Arena *arena, const Bounding *of) {
     for (int32_t k = 0; k < WINDOW_KINDS; k++)
-        scratch->losses[k] =
-            border_loss_create(arena, of->windows[k].intervals, of->windows[k].interval_count, of->places);
-    scratch->pays = ARENA_ARRAY(arena, double, of->class_count * of->most_stages * of->width_count);
-    scratch->least = ARENA_ARRAY(arena, double, of->class_count + 1);
-    scratch->lost = ARENA_ARRAY(arena, double, of->class_count + 1);
-    scratch->apart = ARENA_ARRAY(arena, double, of->placed_count + 1);
-    scratch->of_intervals = ARENA_ARRAY(arena, double, 2 * of->placed_count + 1);
+        scratch->losses[k] = border_loss_create(arena, of->windows[k].intervals,
+                                                of->windows[k].interval_count, of->groups.places);
+    scratch->pays = ARENA_ARRAY(arena, double, of->groups.class_count * of->most_stages * of->width_count);
+    scratch->least = ARENA_ARRAY(arena, double, of->groups.class_count + 1);
+    scratch->lost = ARENA_ARRAY(arena, double, of->groups.class_count + 1);
+    scratch->apart = ARENA_ARRAY(arena, double, of->groups.placed_count + 1);
+    scratch->of_intervals = ARENA_ARRAY(arena, double, 2 * of->groups.placed_count + 1);
     return !arena->failed;
 }
 
@@ -798,10 +601,9 @@ static bool is_simple(const Cluster *cluster) {
 
 /* Of the work what is alike and what is near. */
 static AmStatus find_parts(Bounding *self, AmError *error) {
-    self->places = self->work.spine_count[0] + 1;
-    TRY(find_classes(self, error));
+    TRY(bound_groups_find(&self->groups, error));
     for (int32_t k = 0; k < WINDOW_KINDS; k++)
-        TRY(find_windows(self, &self->windows[k], window_places[k], error));
+        TRY(bound_windows_find(&self->windows[k], &self->groups, window_places[k], error));
     list_widths(self);
     return AM_OK;
 }
@@ -810,6 +612,7 @@ static AmStatus bound_pipelines(double *seconds, Arena *arena, const PlanContext
                                 const Cluster *cluster, const BoundSpace *space, AmError *error) {
     const ClusterDeviceType *type = cluster_device_type(cluster, 0);
     Bounding self = {.arena = arena,
+                     .groups = {.arena = arena},
                      .whole = whole,
                      .cluster = cluster,
                      .type = type,
@@ -817,7 +620,7 @@ static AmStatus bound_pipelines(double *seconds, Arena *arena, const PlanContext
                      .mixes = mixes_of(space->schedule),
                      .cut_mixes = cut_mixes_of(space->schedule)};
     bool known;
-    TRY(bound_work_find(&self.work, &known, arena, whole, cluster, 0, error));
+    TRY(bound_work_find(&self.groups.work, &known, arena, whole, cluster, 0, error));
     if (!known) return AM_OK;
     TRY(find_parts(&self, error));
     return bound_numbers(seconds, &self, error);
@@ -831,7 +634,7 @@ AmStatus plan_bound_of_items(double *seconds, const BoundWork *work, const Clust
                      .cluster = cluster,
                      .type = cluster_device_type(cluster, 0),
                      .space = &space,
-                     .work = *work,
+                     .groups = {.arena = &arena, .work = *work},
                      .mixes = mixes_of(schedule),
                      .cut_mixes = cut_mixes_of(schedule)};
     Turn turn = {.of = &self, .micro_batches = micro_batches};
