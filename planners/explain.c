@@ -39,12 +39,22 @@ bool explain_is_same_name(const char *a, const char *b) {
 
 /* ---- changes ---- */
 
-AmStatus explain_add_change(Explainer *self, const Plan *plan, ExplainedChange *result) {
+static AmStatus add_change(Explainer *self, PlannedChange change) {
     ARENA_RESERVE(self->arena, self->changes, self->change_count, self->change_capacity);
     if (self->arena->failed) return am_fail_memory(self->error, self->change_count);
-    self->changes[self->change_count++] = (PlannedChange){.plan = plan, .result = result};
-    result->reason = "";
+    self->changes[self->change_count++] = change;
+    change.result->reason = "";
     return AM_OK;
+}
+
+AmStatus explain_add_change(Explainer *self, const Plan *plan, ExplainedChange *result) {
+    return add_change(self, (PlannedChange){.plan = plan, .result = result});
+}
+
+AmStatus explain_add_made(Explainer *self, ChangedPlan *make, const void *maker, int32_t number,
+                          ExplainedChange *result) {
+    return add_change(self,
+                      (PlannedChange){.make = make, .maker = maker, .number = number, .result = result});
 }
 
 static void simulate_change(void *user, int32_t k) {
@@ -52,8 +62,11 @@ static void simulate_change(void *user, int32_t k) {
     PlannedChange *change = &self->changes[k];
     Arena arena = {0};
     Simulation *simulation;
-    change->status = simulate_plan(&simulation, &arena, self->context, change->plan, self->cluster,
-                                   CLUSTER_DEFAULT_MEMORY_FRACTION, &change->error);
+    const Plan *plan = change->plan;
+    if (!plan) change->status = change->make(&plan, &arena, change->maker, change->number, &change->error);
+    if (change->status == AM_OK)
+        change->status = simulate_plan(&simulation, &arena, self->context, plan, self->cluster,
+                                       CLUSTER_DEFAULT_MEMORY_FRACTION, &change->error);
     if (change->status == AM_OK)
         *change->result = (ExplainedChange){.seconds = simulation->step_seconds,
                                             .peak_bytes = simulation->fit.needed_bytes,

@@ -148,16 +148,16 @@ static void list_rows(const Lister *self, int32_t *numbers) {
 /* ---- changes ---- */
 
 /* The plan without the exceptions of a row; -1: without any. */
-static AmStatus plan_without(Plan **made, const Lister *self, int32_t row) {
-    const Explainer *explainer = self->explainer;
-    const Plan *whole = explainer->plan;
-    Plan *plan = *made = ARENA_ARRAY(explainer->arena, Plan, 1);
-    PlanStage *stages = ARENA_ARRAY(explainer->arena, PlanStage, whole->stage_count);
-    if (!plan || !stages) return am_fail_memory(explainer->error, whole->stage_count);
+static AmStatus plan_without(const Plan **made, Arena *arena, const void *maker, int32_t row,
+                             AmError *error) {
+    const Lister *self = maker;
+    const Plan *whole = self->explainer->plan;
+    Plan *plan = ARENA_ARRAY(arena, Plan, 1);
+    PlanStage *stages = ARENA_ARRAY(arena, PlanStage, whole->stage_count);
+    if (!plan || !stages) return am_fail_memory(error, whole->stage_count);
     for (int32_t s = 0, at = 0; s < whole->stage_count; s++) {
-        PlanException *left =
-            ARENA_ARRAY(explainer->arena, PlanException, whole->stages[s].exception_count + 1);
-        if (!left) return am_fail_memory(explainer->error, whole->stages[s].exception_count);
+        PlanException *left = ARENA_ARRAY(arena, PlanException, whole->stages[s].exception_count + 1);
+        if (!left) return am_fail_memory(error, whole->stages[s].exception_count);
         stages[s] = whole->stages[s];
         stages[s].exceptions = left;
         stages[s].exception_count = 0;
@@ -167,19 +167,16 @@ static AmStatus plan_without(Plan **made, const Lister *self, int32_t row) {
     }
     *plan = *whole;
     plan->stages = stages;
+    *made = plan;
     return AM_OK;
 }
 
 static AmStatus add_changes(const Lister *self) {
     Explainer *explainer = self->explainer;
     Explanation *result = explainer->result;
-    Plan *plan;
-    TRY(plan_without(&plan, self, -1));
-    TRY(explain_add_change(explainer, plan, &result->without_exceptions));
-    for (int32_t row = 0; row < result->exception_count; row++) {
-        TRY(plan_without(&plan, self, row));
-        TRY(explain_add_change(explainer, plan, &result->exceptions[row].without));
-    }
+    TRY(explain_add_made(explainer, plan_without, self, -1, &result->without_exceptions));
+    for (int32_t row = 0; row < result->exception_count; row++)
+        TRY(explain_add_made(explainer, plan_without, self, row, &result->exceptions[row].without));
     return AM_OK;
 }
 
@@ -203,19 +200,21 @@ static AmStatus complete_lists(const Lister *self) {
 }
 
 AmStatus explain_exceptions(Explainer *explainer) {
-    Lister self = {.explainer = explainer};
     Arena *arena = explainer->arena;
+    Lister *self = ARENA_ARRAY(arena, Lister, 1);
     const Plan *plan = explainer->plan;
     int32_t count = 0;
     for (int32_t s = 0; s < plan->stage_count; s++) count += plan->stages[s].exception_count;
     if (count == 0) return AM_OK;
-    explainer->result->exceptions = ARENA_ARRAY(arena, ExplainedException, count);
-    self.lists = ARENA_ARRAY(arena, Completion *, plan->stage_count);
-    self.alike = ARENA_ARRAY(arena, Alike, count);
-    self.row_of = ARENA_ARRAY(arena, int32_t, count);
     int32_t *numbers = ARENA_ARRAY(arena, int32_t, count);
+    explainer->result->exceptions = ARENA_ARRAY(arena, ExplainedException, count);
+    if (!self || arena->failed) return am_fail_memory(explainer->error, count);
+    *self = (Lister){.explainer = explainer,
+                     .lists = ARENA_ARRAY(arena, Completion *, plan->stage_count),
+                     .alike = ARENA_ARRAY(arena, Alike, count),
+                     .row_of = ARENA_ARRAY(arena, int32_t, count)};
     if (arena->failed) return am_fail_memory(explainer->error, count);
-    TRY(complete_lists(&self));
-    list_rows(&self, numbers);
-    return add_changes(&self);
+    TRY(complete_lists(self));
+    list_rows(self, numbers);
+    return add_changes(self);
 }

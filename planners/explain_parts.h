@@ -4,9 +4,16 @@
 
 #include "planners/explain.h"
 
+/* Makes the plan of change `number` in the arena of its simulation. */
+typedef AmStatus ChangedPlan(const Plan **plan, Arena *arena, const void *maker, int32_t number,
+                             AmError *error);
+
 /* Another plan and where its figures go. */
 typedef struct PlannedChange {
-    const Plan *plan; /* NULL: `result` has the reason already */
+    const Plan *plan;  /* NULL: it is made where it is simulated, there may be many and large ones */
+    ChangedPlan *make; /* of `maker` and `number` */
+    const void *maker;
+    int32_t number;
     ExplainedChange *result;
     AmStatus status; /* of its simulation: anything but that there is no such plan ends everything */
     AmError error;
@@ -54,6 +61,9 @@ AmStatus explain_decisions(Explainer *self);
 AmStatus explain_moves(Explainer *self, const int32_t *places, int32_t count);
 /* Adds a change; `plan` is in the arena. */
 AmStatus explain_add_change(Explainer *self, const Plan *plan, ExplainedChange *result);
+/* The same for a plan that is made when it is simulated; `maker` is in the arena. */
+AmStatus explain_add_made(Explainer *self, ChangedPlan *make, const void *maker, int32_t number,
+                          ExplainedChange *result);
 
 /* result->spans (explain_timeline.c). */
 AmStatus explain_timeline(Explainer *self);
