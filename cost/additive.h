@@ -68,6 +68,12 @@ AmStatus additive_labels(int32_t **labels, Arena *arena, const AdditiveModel *mo
  * partial, which nobody can ask for. */
 bool additive_label_factors(const AdditiveModel *model, int32_t node, int32_t label,
                             int32_t factors[MESH_MAX_AXES]);
+/* The state in which a label of a tensor keeps it. False: any will do, or it waits for its sum. */
+bool additive_label_state(const AdditiveModel *model, int32_t node, int32_t label, SbpState *state);
+/* Where the only reader of operator i's result takes it in a state to which it is brought by way of another:
+ * the former. False: there is no such state, or it waits for its sum. */
+bool additive_wanted_state(const AdditiveModel *model, const Completion *completion, int32_t i,
+                           SbpState *state);
 
 /* A sample of the model's instructions that stands for all of them: with what is near by one of each kind, as
  * often as there are such. What a completion of the sample's context costs comes near to what one of the

@@ -35,17 +35,30 @@ typedef struct AdditiveWeights {
  * kept, so that a call with like weights goes on from the last one's; the first call starts them at 0. */
 double additive_bound(AdditiveFold *fold, const AdditiveWeights *weights, int32_t sweeps);
 
-/* An operator, and all that share its messages, that had better do something else than a plan has it do. */
-typedef struct AdditiveChange {
+/* A node, and all that share its messages, with another label than a plan's. */
+typedef struct AdditiveRelabel {
     int32_t node, label;
-    double
-        slack; /* seconds by which the plan is dearer, at these nodes and their edges, than the bound says */
+} AdditiveRelabel;
+
+/* What had better be otherwise than a plan has it. */
+typedef struct AdditiveChange {
+    const AdditiveRelabel *relabels; /* by node */
+    int32_t count;
+    double slack; /* of a single operator: seconds by which the plan is dearer, at these nodes and their
+                     edges, than the bound says */
+    double gain;  /* of a patch: seconds by which the model's sum becomes less */
 } AdditiveChange;
 
 /* The two best other labels of every operator with slack, the most slack first. `labels`: those of a plan
  * (additive_labels()); the messages are those of the last bound, which was of `weights`. In the arena. */
 AmStatus additive_changes(AdditiveChange **changes, int32_t *count, Arena *arena, AdditiveFold *fold,
                           const int32_t *labels, const AdditiveWeights *weights, AmError *error);
+/* The same of patches: several operators and tensors that share something and gain by changing together
+ * (additive_patches.c): first those that share no node with one of more gain, then the others, each the most
+ * gain first. */
+AmStatus additive_patches(AdditiveChange **patches, int32_t *count, Arena *arena, AdditiveFold *fold,
+                          const int32_t *labels, const AdditiveWeights *weights, AmError *error);
+bool additive_share_a_node(const AdditiveChange *a, const AdditiveChange *b);
 bool additive_is_alike(const AdditiveFold *fold, int32_t node, int32_t other);
 
 #endif

@@ -37,42 +37,70 @@ static void find_class_slack(AdditiveFold *fold, double *slack, const int32_t *l
     }
 }
 
-static int compare_changes(const void *a, const void *b) {
-    const AdditiveChange *x = a, *y = b;
-    if (x->slack != y->slack) return x->slack < y->slack ? 1 : -1;
-    return x->node != y->node ? (x->node > y->node) - (x->node < y->node) : 0;
+static int compare_seeds(const void *a, const void *b) {
+    const AdditiveSeed *x = a, *y = b;
+    if (x->near != y->near) return x->near < y->near ? 1 : -1;
+    return x->class - y->class;
 }
 
-/* The label of a class that costs least by its messages, beside two others. */
-static int32_t next_label(const AdditiveFold *fold, const Class *class, int32_t but, int32_t nor) {
+AmStatus additive_seeds(AdditiveSeed **seeds, int32_t *count, Arena *arena, AdditiveFold *fold,
+                        const int32_t *labels, const AdditiveWeights *weights, AmError *error) {
+    double *slack = ARENA_ARRAY(arena, double, fold->class_count + 1);
+    *seeds = ARENA_ARRAY(arena, AdditiveSeed, fold->class_count + 1);
+    *count = fold->class_count;
+    if (arena->failed) return am_fail_memory(error, fold->class_count);
+    find_class_slack(fold, slack, labels, weights);
+    for (int32_t c = 0; c < fold->class_count; c++) (*seeds)[c] = (AdditiveSeed){c, slack[c], slack[c]};
+    for (int32_t e = 0; e < fold->model->edge_count; e++) {
+        int32_t made = fold->class_of[fold->model->edges[e].made];
+        int32_t taken = fold->class_of[fold->model->edges[e].taken];
+        (*seeds)[made].near = fmax((*seeds)[made].near, slack[taken]);
+        (*seeds)[taken].near = fmax((*seeds)[taken].near, slack[made]);
+    }
+    qsort(*seeds, (size_t)*count, sizeof **seeds, compare_seeds);
+    return AM_OK;
+}
+
+int32_t additive_next_label(const AdditiveFold *fold, const Class *class, const int32_t *others,
+                            int32_t count) {
     int32_t best = -1;
-    for (int32_t label = 0; label < class->label_count; label++)
-        if (label != but && label != nor && (best < 0 || fold->phi[label] < fold->phi[best])) best = label;
+    for (int32_t label = 0; label < class->label_count; label++) {
+        bool is_new = true;
+        for (int32_t k = 0; k < count; k++) is_new &= others[k] != label;
+        if (is_new && (best < 0 || fold->phi[label] < fold->phi[best])) best = label;
+    }
     return best;
+}
+
+/* The first node of every class, in the order of nodes. */
+static int32_t *find_first_nodes(Arena *arena, const AdditiveFold *fold) {
+    int32_t *first = ARENA_ARRAY(arena, int32_t, fold->class_count + 1);
+    for (int32_t n = fold->model->node_count - 1; first && n >= 0; n--) first[fold->class_of[n]] = n;
+    return first;
 }
 
 AmStatus additive_changes(AdditiveChange **changes, int32_t *count, Arena *arena, AdditiveFold *fold,
                           const int32_t *labels, const AdditiveWeights *weights, AmError *error) {
-    const AdditiveModel *model = fold->model;
-    double *slack = ARENA_ARRAY(arena, double, fold->class_count + 1);
-    bool *is_done = ARENA_ARRAY(arena, bool, fold->class_count + 1);
-    *changes = ARENA_ARRAY(arena, AdditiveChange, 2 * fold->class_count + 1);
+    AdditiveSeed *seeds;
+    int32_t seed_count, *first = find_first_nodes(arena, fold);
+    TRY(additive_seeds(&seeds, &seed_count, arena, fold, labels, weights, error));
+    AdditiveRelabel *relabels = ARENA_ARRAY(arena, AdditiveRelabel, 2 * seed_count + 1);
+    *changes = ARENA_ARRAY(arena, AdditiveChange, 2 * seed_count + 1);
     *count = 0;
-    if (arena->failed) return am_fail_memory(error, fold->class_count);
-    find_class_slack(fold, slack, labels, weights);
-    for (int32_t n = 0; n < model->node_count; n++) {
-        int32_t c = fold->class_of[n], label = labels[n];
-        if (is_done[c] || model->nodes[n].is_tensor || !(slack[c] > 0)) continue;
-        is_done[c] = true;
+    if (arena->failed) return am_fail_memory(error, seed_count);
+    for (int32_t k = 0; k < seed_count && seeds[k].slack > 0; k++) {
+        int32_t c = seeds[k].class, n = first[c], tried[3] = {labels[n]};
+        if (fold->model->nodes[n].is_tensor) continue;
         additive_gather(fold, c, weights);
-        for (int32_t k = 0, before = -1; k < 2; k++) {
-            int32_t other = next_label(fold, &fold->classes[c], label, before);
-            if (other < 0) break;
-            (*changes)[(*count)++] = (AdditiveChange){.node = n, .label = other, .slack = slack[c]};
-            before = other;
+        for (int32_t t = 1; t < 3; t++) {
+            tried[t] = additive_next_label(fold, &fold->classes[c], tried, t);
+            if (tried[t] < 0) break;
+            relabels[*count] = (AdditiveRelabel){n, tried[t]};
+            (*changes)[*count] =
+                (AdditiveChange){.relabels = &relabels[*count], .count = 1, .slack = seeds[k].slack};
+            (*count)++;
         }
     }
-    qsort(*changes, (size_t)*count, sizeof **changes, compare_changes);
     return AM_OK;
 }
 

@@ -79,4 +79,17 @@ double additive_least_phi(const AdditiveFold *fold, const Class *class);
 /* Moves what readers pay for boxings to where the bound gains by it. */
 void additive_share_out(AdditiveFold *fold, const AdditiveWeights *weights);
 
+/* A class and by how much a plan is dearer there than the bound. */
+typedef struct AdditiveSeed {
+    int32_t class;
+    double slack, near; /* near: the most of it and of those that share an edge with it */
+} AdditiveSeed;
+
+/* All classes, those with most slack near them first (additive_changes.c). In the arena. */
+AmStatus additive_seeds(AdditiveSeed **seeds, int32_t *count, Arena *arena, AdditiveFold *fold,
+                        const int32_t *labels, const AdditiveWeights *weights, AmError *error);
+/* The label of a class that costs least by fold->phi, beside `count` others; -1: there is none. */
+int32_t additive_next_label(const AdditiveFold *fold, const Class *class, const int32_t *others,
+                            int32_t count);
+
 #endif

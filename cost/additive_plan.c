@@ -141,6 +141,32 @@ bool additive_label_factors(const AdditiveModel *model, int32_t node, int32_t la
     return true;
 }
 
+static bool find_sbp_state(const AdditiveModel *model, BoxState kept, SbpState *state) {
+    *state = (SbpState){.axis = {SBP_B}};
+    if (kept == BOX_ANY) return false;
+    for (int32_t axis = 0; axis < model->boxes->axis_count; axis++) {
+        Sbp sbp = box_axis_sbp(kept, axis);
+        if (sbp_is_partial(sbp)) return false;
+        sbp_set(state, model->boxes->axes[axis], sbp);
+    }
+    return true;
+}
+
+bool additive_label_state(const AdditiveModel *model, int32_t node, int32_t label, SbpState *state) {
+    return find_sbp_state(model, model->parts->parts[model->nodes[node].instruction].made_in[label], state);
+}
+
+bool additive_wanted_state(const AdditiveModel *model, const Completion *completion, int32_t i,
+                           SbpState *state) {
+    const AdditivePart *part = &model->parts->parts[i];
+    const AdditiveUse *use = &model->parts->uses[model->parts->first_use[i]];
+    if (part->operator_node < 0 || part->tensor_node >= 0 || part->readers != 1) return false;
+    BoxState made = part->operator_states[find_label(model, completion, i)];
+    BoxState kept = kept_state(model, completion, i), needed = needed_state(model, completion, use);
+    if (kept == made || kept == needed) return false;
+    return find_sbp_state(model, needed, state);
+}
+
 /* ---- samples ---- */
 
 struct AdditiveSample {

@@ -107,6 +107,12 @@ BoxState box_state_part(int32_t k, Sbp sbp) {
     return (BoxState)(k == 0 ? state * BOX_AXIS_STATES : state);
 }
 
+Sbp box_axis_sbp(BoxState state, int32_t k) {
+    int32_t here = box_axis_state(state, k);
+    if (here == PARTIAL) return sbp_partial(SBP_ADD);
+    return here >= FIRST_SPLIT ? sbp_split(here - FIRST_SPLIT) : SBP_B;
+}
+
 BoxState box_state_of(const BoxCosts *costs, SbpState state) {
     BoxState all = 0;
     for (int32_t k = 0; k < costs->axis_count; k++) {

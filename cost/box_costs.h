@@ -44,5 +44,7 @@ BoxState box_state_part(int32_t k, Sbp sbp);
 static inline int32_t box_axis_state(BoxState state, int32_t k) {
     return k == 0 ? state / BOX_AXIS_STATES : state % BOX_AXIS_STATES;
 }
+/* The same as an SBP, partial sums as P(add). */
+Sbp box_axis_sbp(BoxState state, int32_t k);
 
 #endif

@@ -271,9 +271,8 @@ static void keep_best(Problem *self, const Genome *genome, const PlanPrice *pric
     self->has_best = true;
 }
 
-/* Everything that lowering depends on beside the module and the mesh. Lists that
- * differ only in entries or order without effect come to the same. */
-static uint64_t completion_key(const Problem *self, const Completion *completion) {
+/* Lists that differ only in entries or order without effect come to the same. */
+uint64_t problem_completion_key(const Problem *self, const Completion *completion) {
     size_t count = (size_t)self->context->rules->count;
     uint64_t key = hash_bytes(completion->factor, count * MESH_MAX_AXES, 1);
     key = hash_bytes(completion->stored, count * sizeof *completion->stored, key);
@@ -315,7 +314,7 @@ static AmStatus evaluate_in(const Problem *self, Arena *scratch, Evaluation *eva
     if (scratch->failed) return am_fail_memory(error, 0);
     Completion *completion;
     TRY(plan_complete(&completion, scratch, self->context, stage, error));
-    evaluation->key = completion_key(self, completion);
+    evaluation->key = problem_completion_key(self, completion);
     const PlanPrice *known = price_memo_find(&self->plans, evaluation->key);
     if (known) {
         evaluation->price = *known;

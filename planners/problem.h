@@ -104,6 +104,10 @@ void problem_free(Problem *problem);
 /* Prices a genome. One that comes to a plan not priced before counts as an evaluation. */
 AmStatus problem_price(Problem *problem, const Genome *genome, PlanPrice *price, AmError *error);
 
+/* Everything that lowering depends on beside the module and the mesh: completions of equal keys cost the
+ * same. */
+uint64_t problem_completion_key(const Problem *problem, const Completion *completion);
+
 /* Lowers and prices a completion of the problem's context in scratch memory; it is not remembered. */
 AmStatus problem_price_completion(PlanPrice *price, const Problem *problem, Arena *scratch,
                                   const Completion *completion, AmError *error);

@@ -8,7 +8,7 @@
 #include "cost/simulate.h"
 #include "planners/searching.h"
 
-enum { SWEEPS = 100, ROUNDS = 2, MOST_CHANGES = 60 };
+enum { SWEEPS = 100, ROUNDS = 2, MOST_PATCHES = 20, MOST_CHANGES = 60 };
 
 /* Of a search's evaluations those that are for exceptions: one in so many, and no more than that. */
 enum { EVALUATIONS_PART = 3, EVALUATIONS_MOST = 60 };
@@ -20,11 +20,12 @@ enum { EVALUATIONS_PART = 3, EVALUATIONS_MOST = 60 };
 #define LEAST_GAIN 2e-4
 
 typedef struct Trial {
-    const AdditiveChange *change;
+    const AdditiveChange *change; /* NULL: several */
     PlanStage stage;
     PlanPrice price;
-    double sum; /* in the additive model */
-    bool is_priced;
+    double sum;               /* in the additive model */
+    uint64_t key;             /* of what it comes to */
+    bool is_priced, is_known; /* known: without another evaluation */
     AmStatus status;
     AmError error;
 } Trial;
@@ -40,6 +41,7 @@ typedef struct Refining {
     double sum; /* of the plan so far, in the additive model */
     Trial trials[PROBLEM_BATCH];
     int32_t trial_count;
+    Trial joint;   /* all of them that help, together */
     bool *is_done; /* [change]: need not be tried again */
 } Refining;
 
@@ -51,51 +53,102 @@ static PlanException *find_exception(const PlanStage *stage, int32_t instruction
     return NULL;
 }
 
-/* The stage with a change of one operator and of all that are alike. */
-static AmStatus change_stage(PlanStage *changed, const Refining *self, Arena *arena,
-                             const AdditiveChange *change, const int32_t factors[MESH_MAX_AXES],
-                             AmError *error) {
+/* The exceptions of a stage that it has or that are added to it, room for which there is. */
+static PlanException *exception_for(PlanStage *stage, int32_t instruction) {
+    PlanException *exception = find_exception(stage, instruction);
+    if (exception) return exception;
+    exception = &stage->exceptions[stage->exception_count++];
+    *exception = (PlanException){.instruction = instruction};
+    return exception;
+}
+
+/* Gives a node and all that are alike another label, as exceptions, if it can be asked for. */
+static void relabel_stage(PlanStage *stage, const Refining *self, const AdditiveRelabel *relabel) {
+    const AdditiveModel *model = self->model;
+    int32_t factors[MESH_MAX_AXES];
+    SbpState states;
+    bool is_tensor = model->nodes[relabel->node].is_tensor;
+    if (is_tensor && !additive_label_state(model, relabel->node, relabel->label, &states)) return;
+    if (!is_tensor && !additive_label_factors(model, relabel->node, relabel->label, factors)) return;
+    for (int32_t n = 0; n < model->node_count; n++) {
+        if (!additive_is_alike(self->fold, n, relabel->node)) continue;
+        PlanException *exception = exception_for(stage, model->nodes[n].instruction);
+        if (is_tensor) exception->states = states;
+        else memcpy(exception->factors, factors, sizeof exception->factors);
+        exception->has_states |= is_tensor;
+        exception->has_factors |= !is_tensor;
+    }
+}
+
+/* How many nodes changes are of. */
+static int32_t count_nodes(const Refining *self, const AdditiveChange *const *changes, int32_t count) {
+    int32_t nodes = 0;
+    for (int32_t c = 0; c < count; c++)
+        for (int32_t k = 0; k < changes[c]->count; k++)
+            for (int32_t n = 0; n < self->model->node_count; n++)
+                nodes += additive_is_alike(self->fold, n, changes[c]->relabels[k].node);
+    return nodes;
+}
+
+/* The stage with changes, as far as they can be asked for. */
+static AmStatus change_stage(PlanStage *changed, const Refining *self, const AdditiveChange *const *changes,
+                             int32_t count, AmError *error) {
     const PlanStage *stage = self->stage;
-    int32_t alike = 0;
-    for (int32_t n = 0; n < self->model->node_count; n++)
-        alike += additive_is_alike(self->fold, n, change->node);
+    int32_t most = stage->exception_count + count_nodes(self, changes, count);
     *changed = *stage;
-    changed->exceptions = ARENA_ARRAY(arena, PlanException, stage->exception_count + alike + 1);
-    if (!changed->exceptions) return am_fail_memory(error, alike);
+    changed->exceptions = ARENA_ARRAY(self->arena, PlanException, most + 1);
+    if (!changed->exceptions) return am_fail_memory(error, most);
     if (stage->exception_count > 0)
         memcpy(changed->exceptions, stage->exceptions,
                sizeof *stage->exceptions * (size_t)stage->exception_count);
-    for (int32_t n = 0; n < self->model->node_count; n++) {
-        if (!additive_is_alike(self->fold, n, change->node)) continue;
-        int32_t instruction = self->model->nodes[n].instruction;
-        PlanException *exception = find_exception(changed, instruction);
-        if (!exception) exception = &changed->exceptions[changed->exception_count++];
-        exception->instruction = instruction;
-        exception->has_factors = true;
-        memcpy(exception->factors, factors, sizeof exception->factors);
-    }
+    for (int32_t c = 0; c < count; c++)
+        for (int32_t k = 0; k < changes[c]->count; k++)
+            relabel_stage(changed, self, &changes[c]->relabels[k]);
     return AM_OK;
+}
+
+/* Keeps what operators with exceptions make as their only readers take it; whether anything is kept otherwise
+ * now. */
+static bool keep_as_read(const Refining *self, Trial *trial, const Completion *completion) {
+    bool is_changed = false;
+    for (int32_t k = 0; k < trial->stage.exception_count; k++) {
+        PlanException *exception = &trial->stage.exceptions[k];
+        SbpState state;
+        if (!additive_wanted_state(self->model, completion, exception->instruction, &state)) continue;
+        exception->has_states = is_changed = true;
+        exception->states = state;
+    }
+    return is_changed;
 }
 
 static AmStatus try_in(const Refining *self, Trial *trial, Arena *scratch, AmError *error) {
     const Problem *problem = self->problem;
     Completion *completion;
     AmStatus status = plan_complete(&completion, scratch, problem->context, &trial->stage, error);
+    if (status == AM_OK && keep_as_read(self, trial, completion))
+        status = plan_complete(&completion, scratch, problem->context, &trial->stage, error);
     if (status == AM_ERROR_INPUT) return AM_OK; /* an operator that cannot be split so */
     TRY(status);
     const AdditiveCost cost = additive_cost(self->model, completion);
     trial->sum = cost.compute_seconds + cost.communication_seconds;
-    if (trial->sum > self->sum + MOST_DEARER * self->price->seconds) return AM_OK;
-    trial->is_priced = true;
+    trial->key = problem_completion_key(problem, completion);
+    const PlanPrice *known = price_memo_find(&problem->plans, trial->key);
+    trial->is_known = known != NULL;
+    trial->is_priced = known || trial->sum <= self->sum + MOST_DEARER * self->price->seconds;
+    if (known) trial->price = *known;
+    if (known || !trial->is_priced) return AM_OK;
     return problem_price_completion(&trial->price, problem, scratch, completion, error);
+}
+
+static void try_one(const Refining *self, Trial *trial) {
+    Arena *scratch = scratch_take(self->problem->scratch);
+    trial->status = try_in(self, trial, scratch, &trial->error);
+    scratch_give(self->problem->scratch, scratch);
 }
 
 static void try_task(void *user, int32_t k) {
     Refining *self = user;
-    Trial *trial = &self->trials[k];
-    Arena *scratch = scratch_take(self->problem->scratch);
-    trial->status = try_in(self, trial, scratch, &trial->error);
-    scratch_give(self->problem->scratch, scratch);
+    try_one(self, &self->trials[k]);
 }
 
 static bool is_better(const Refining *self, const Trial *trial) {
@@ -107,37 +160,88 @@ static bool is_better(const Refining *self, const Trial *trial) {
            (is_less && !plan_price_better(self->price, &trial->price));
 }
 
-/* Tries what is waiting and goes on from the best. Changes that helped by themselves, too, are left to be
- * tried again beside it. */
-static AmStatus try_waiting(Refining *self, const AdditiveChange *changes, bool *is_changed, AmError *error) {
-    const Trial *best = NULL;
-    parallel_for(self->trial_count, 0, try_task, self);
+/* Notes what a trial has found. */
+static AmStatus account(Refining *self, const Trial *trial, AmError *error) {
+    Problem *problem = self->problem;
+    if (trial->status != AM_OK && error) *error = trial->error;
+    TRY(trial->status);
+    if (!trial->is_priced || price_memo_find(&problem->plans, trial->key)) return AM_OK;
+    problem->budget.evaluations++;
+    return price_memo_add(&problem->plans, trial->key, &trial->price) ? AM_OK : am_fail_memory(error, 0);
+}
+
+static void take(Refining *self, const Trial *trial) {
+    *self->stage = trial->stage;
+    *self->price = trial->price;
+    self->sum = trial->sum;
+}
+
+static void mark_done(Refining *self, const Trial *trial, const AdditiveChange *changes) {
+    self->is_done[trial->change - changes] = true;
+}
+
+/* Tries all changes that help by themselves together, but for those that change what another does; true:
+ * that is better than the best of them, and taken. */
+static AmStatus try_jointly(Refining *self, const AdditiveChange *changes, const Trial *best, bool *is_taken,
+                            AmError *error) {
+    const AdditiveChange *joined[PROBLEM_BATCH] = {best->change};
+    int32_t count = 1;
     for (int32_t k = 0; k < self->trial_count; k++) {
         const Trial *trial = &self->trials[k];
-        if (trial->status != AM_OK && error) *error = trial->error;
-        TRY(trial->status);
-        self->problem->budget.evaluations += trial->is_priced;
-        self->is_done[trial->change - changes] = !is_better(self, trial);
-        if (is_better(self, trial) && (!best || plan_price_better(&trial->price, &best->price))) best = trial;
+        bool is_apart = is_better(self, trial) && trial->key != best->key;
+        for (int32_t j = 0; j < count; j++) is_apart &= !additive_share_a_node(joined[j], trial->change);
+        if (is_apart) joined[count++] = trial->change;
     }
-    self->trial_count = 0;
-    if (!best) return AM_OK;
-    self->is_done[best->change - changes] = true;
-    *self->stage = best->stage;
-    *self->price = best->price;
-    self->sum = best->sum;
-    *is_changed = true;
+    *is_taken = false;
+    if (count == 1 || self->problem->budget.evaluations >= self->problem->budget.limit) return AM_OK;
+    self->joint = (Trial){0};
+    TRY(change_stage(&self->joint.stage, self, joined, count, error));
+    try_one(self, &self->joint);
+    TRY(account(self, &self->joint, error));
+    *is_taken = self->joint.is_priced && plan_price_better(&self->joint.price, &best->price);
+    if (!*is_taken) return AM_OK;
+    take(self, &self->joint);
+    for (int32_t j = 0; j < count; j++) self->is_done[joined[j] - changes] = true;
     return AM_OK;
 }
 
-static AmStatus wait_for(Refining *self, const AdditiveChange *change, bool *is_waiting, AmError *error) {
-    int32_t factors[MESH_MAX_AXES];
-    Trial *trial = &self->trials[self->trial_count];
-    *is_waiting = additive_label_factors(self->model, change->node, change->label, factors);
-    if (!*is_waiting) return AM_OK;
-    *trial = (Trial){.change = change};
-    self->trial_count++;
-    return change_stage(&trial->stage, self, self->arena, change, factors, error);
+/* Tries what is waiting and goes on from all together that help, or from the best. What helped by itself is
+ * left to be tried again beside it. */
+static AmStatus try_waiting(Refining *self, const AdditiveChange *changes, bool *is_changed, AmError *error) {
+    const Trial *best = NULL;
+    bool is_taken = false;
+    parallel_for(self->trial_count, 0, try_task, self);
+    for (int32_t k = 0; k < self->trial_count; k++) {
+        const Trial *trial = &self->trials[k];
+        TRY(account(self, trial, error));
+        if (!is_better(self, trial)) mark_done(self, trial, changes);
+        else if (!best || plan_price_better(&trial->price, &best->price)) best = trial;
+    }
+    if (best) TRY(try_jointly(self, changes, best, &is_taken, error));
+    self->trial_count = 0;
+    if (!best) return AM_OK;
+    *is_changed = true;
+    if (is_taken) return AM_OK;
+    mark_done(self, best, changes);
+    take(self, best);
+    return AM_OK;
+}
+
+/* What the messages would have otherwise: patches, then single operators. */
+static AmStatus list_changes(AdditiveChange **changes, int32_t *count, const Refining *self,
+                             const int32_t *labels, AmError *error) {
+    AdditiveChange *patches, *singles;
+    int32_t patch_count, single_count;
+    TRY(additive_patches(&patches, &patch_count, self->arena, self->fold, labels, &both, error));
+    TRY(additive_changes(&singles, &single_count, self->arena, self->fold, labels, &both, error));
+    if (patch_count > MOST_PATCHES) patch_count = MOST_PATCHES;
+    if (single_count > MOST_CHANGES) single_count = MOST_CHANGES;
+    *count = patch_count + single_count;
+    *changes = ARENA_ARRAY(self->arena, AdditiveChange, *count + 1);
+    if (!*changes) return am_fail_memory(error, *count);
+    memcpy(*changes, patches, sizeof *patches * (size_t)patch_count);
+    memcpy(*changes + patch_count, singles, sizeof *singles * (size_t)single_count);
+    return AM_OK;
 }
 
 static AmStatus refine_round(Refining *self, bool *is_changed, AmError *error) {
@@ -146,19 +250,19 @@ static AmStatus refine_round(Refining *self, bool *is_changed, AmError *error) {
     int32_t *labels, count;
     TRY(plan_complete(&completion, self->arena, self->problem->context, self->stage, error));
     TRY(additive_labels(&labels, self->arena, self->model, completion, error));
-    TRY(additive_changes(&changes, &count, self->arena, self->fold, labels, &both, error));
-    if (count > MOST_CHANGES) count = MOST_CHANGES;
+    TRY(list_changes(&changes, &count, self, labels, error));
     self->is_done = ARENA_ARRAY(self->arena, bool, count + 1);
     if (!self->is_done) return am_fail_memory(error, count);
     for (bool is_left = true; is_left && !problem_must_stop(self->problem);) {
-        bool is_waiting = false;
         is_left = false;
         for (int32_t k = 0; k < count && self->trial_count < PROBLEM_BATCH; k++) {
             const SearchBudget *budget = &self->problem->budget;
+            const AdditiveChange *change = &changes[k];
             if (self->is_done[k] || budget->evaluations + self->trial_count >= budget->limit) continue;
-            TRY(wait_for(self, &changes[k], &is_waiting, error));
-            if (!is_waiting) self->is_done[k] = true;
-            is_left |= is_waiting;
+            Trial *trial = &self->trials[self->trial_count++];
+            *trial = (Trial){.change = change};
+            TRY(change_stage(&trial->stage, self, &change, 1, error));
+            is_left = true;
         }
         TRY(try_waiting(self, changes, is_changed, error));
     }
@@ -177,6 +281,8 @@ static AmStatus open_model(Refining *self, AmError *error) {
     TRY(plan_complete(&completion, self->arena, problem->context, self->stage, error));
     const AdditiveCost cost = additive_cost(self->model, completion);
     self->sum = cost.compute_seconds + cost.communication_seconds;
+    if (!price_memo_add(&self->problem->plans, problem_completion_key(problem, completion), self->price))
+        return am_fail_memory(error, 0);
     additive_bound(self->fold, &both, SWEEPS);
     return AM_OK;
 }

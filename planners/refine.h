@@ -4,8 +4,9 @@
  * alike, something else may be better: an embedding whose gather is split along its width while the rest
  * splits the sequence, a product that takes its operand whole rather than having its sum scattered. The dual
  * of the additive model (cost/additive_bound.h) tells where a plan is dearer than the bound and what the
- * operators there had better do. The changes with most slack are tried, as exceptions of the plan, one kind
- * of operators after the other; the real price decides.
+ * operators there had better do. Operators and tensors that gain by changing together (additive_patches()),
+ * then single operators with most slack, alike ones of all layers together, are tried as exceptions of the
+ * plan; the real price decides. What an operator with exceptions makes is kept as its only reader takes it.
  */
 #ifndef PLANNERS_REFINE_H
 #define PLANNERS_REFINE_H

@@ -6,6 +6,7 @@
 
 #include "problem_case.h"
 
+#include "cost/additive_bound.h"
 #include "cost/price.h"
 #include "planners/expert.h"
 #include "planners/refine.h"
@@ -64,6 +65,85 @@ static void test_exceptions_make_plans_quicker(void **state) {
     assert_true(gained >= 2);
 }
 
+/* ---- patches ---- */
+
+static double boxing_seconds(const AdditiveModel *model, const AdditiveEdge *edge, BoxState from,
+                             BoxState to) {
+    if (from == BOX_ANY || to == BOX_ANY) return 0;
+    return (double)model->boxes->seconds[edge->is_wide][from][to] * edge->scale;
+}
+
+/* What labels cost, counted out: all computing, and boxing once for every tensor and state needed. */
+static double count_seconds(const AdditiveModel *model, const int32_t *labels) {
+    bool *is_paid = calloc((size_t)model->node_count * BOX_STATES + 1, 1);
+    double seconds = 0;
+    for (int32_t n = 0; n < model->node_count; n++)
+        if (model->nodes[n].seconds) seconds += (double)model->nodes[n].seconds[labels[n]];
+    for (int32_t e = 0; e < model->edge_count; e++) {
+        const AdditiveEdge *edge = &model->edges[e];
+        BoxState from = edge->made_in[labels[edge->made]], to = edge->needs[labels[edge->taken]];
+        bool is_shared = model->nodes[edge->made].is_tensor && to != BOX_ANY;
+        if (is_shared && is_paid[edge->made * BOX_STATES + to]) continue;
+        if (is_shared) is_paid[edge->made * BOX_STATES + to] = true;
+        seconds += boxing_seconds(model, edge, from, to);
+    }
+    free(is_paid);
+    return seconds;
+}
+
+/* A patch makes the model's sum less by just its gain, and changes every node; the first patches, at least so
+ * many, have no node in common, and all others have one in common with them. */
+static void check_patches(const char *name, const char *mesh, int32_t least) {
+    AmError error = {0};
+    const AdditiveWeights both = {1, 1};
+    Case self;
+    AdditiveModel *model;
+    AdditiveFold *fold;
+    AdditiveChange *patches;
+    Completion *completion;
+    int32_t count, *labels, apart = 0;
+    open_case(&self, name, "C", mesh, 0);
+    Arena *arena = &self.of.arena;
+    assert_int_equal(additive_create(&model, arena, self.of.context, &self.of.mesh, self.of.cluster,
+                                     self.of.devices, &error),
+                     AM_OK);
+    assert_int_equal(additive_fold(&fold, arena, model, &error), AM_OK);
+    additive_bound(fold, &both, 40);
+    assert_int_equal(plan_complete(&completion, arena, self.of.context, &self.stage, &error), AM_OK);
+    assert_int_equal(additive_labels(&labels, arena, model, completion, &error), AM_OK);
+    assert_int_equal(additive_patches(&patches, &count, arena, fold, labels, &both, &error), AM_OK);
+    double before = count_seconds(model, labels);
+    int32_t *changed = calloc((size_t)model->node_count, sizeof *changed);
+    for (int32_t k = 0; k < count; k++) {
+        const AdditiveChange *patch = &patches[k];
+        memcpy(changed, labels, sizeof *labels * (size_t)model->node_count);
+        for (int32_t r = 0; r < patch->count; r++)
+            for (int32_t n = 0; n < model->node_count; n++)
+                if (additive_is_alike(fold, n, patch->relabels[r].node)) {
+                    assert_int_not_equal(labels[n], patch->relabels[r].label);
+                    changed[n] = patch->relabels[r].label;
+                }
+        double gain = before - count_seconds(model, changed);
+        if (!(fabs(gain - patch->gain) <= 1e-6 * before) || !(gain > 0))
+            fail_msg("%s, patch %d: a gain of %g is told, it is %g", name, k, patch->gain, gain);
+        bool is_apart = true;
+        for (int32_t other = 0; other < k; other++)
+            is_apart &= !additive_share_a_node(patch, &patches[other]);
+        assert_true(k == apart || !is_apart);
+        apart += is_apart;
+    }
+    assert_true(apart >= least);
+    free(changed);
+    problem_case_close(&self.of);
+}
+
+static void test_patches_gain_what_they_say(void **state) {
+    (void)state;
+    check_patches("gpt2", "data=4,model=8", 2);
+    check_patches("llama_tiny", "data=8,model=4", 2);
+    check_patches("vgg19", "data=4,model=8", 1);
+}
+
 static void test_threads_change_nothing(void **state) {
     (void)state;
     Case one, two;
@@ -92,6 +172,7 @@ static void test_no_evaluations_no_exceptions(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_exceptions_make_plans_quicker),
+        cmocka_unit_test(test_patches_gain_what_they_say),
         cmocka_unit_test(test_threads_change_nothing),
         cmocka_unit_test(test_no_evaluations_no_exceptions),
     };
