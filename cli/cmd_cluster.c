@@ -35,7 +35,10 @@ static const double probe_seconds = 35;
 /* A line on the terminal that is drawn over and over. */
 static void show_progress(const Cli *cli, double done) {
     if (!isatty(2) || cli_has(cli, "--quiet")) return;
-    if (done < 1) fprintf(stderr, "\rmeasuring: %3.0f %%\033[K", 100 * done);
+    static const char full[] = "##############################", empty[] = "..............................";
+    int length = (int)(done * (double)(sizeof full - 1));
+    if (done < 1)
+        fprintf(stderr, "\rmeasuring [%.*s%s] %3.0f %%\033[K", length, full, empty + length, 100 * done);
     else fputs("\r\033[K", stderr);
     fflush(stderr);
 }

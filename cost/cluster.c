@@ -5,7 +5,8 @@
  * "flops_per_second" leaves out takes the rate of the next wider one (integers
  * end at the floating types: they have no units of their own to price), and
  * where there is no wider one that of the widest floating type that is named.
- * Missing efficiency curves mean the peak; "convolution" falls back to "dot".
+ * Missing efficiency curves mean the peak; "convolution" falls back to "dot",
+ * and "dot_bf16" stands for "dot" with that element type.
  */
 #include "cost/cluster.h"
 
@@ -158,6 +159,47 @@ static AmStatus read_overlap(ClusterReader *self, ClusterDeviceType *type, json_
     return AM_OK;
 }
 
+/* The element type of a key such as "dot_bf16"; DTYPE_INVALID: it is none. */
+static Dtype type_of_key(const char *key, const char *of) {
+    size_t length = strlen(of);
+    if (strncmp(key, of, length) != 0 || key[length] != '_') return DTYPE_INVALID;
+    Dtype type = dtype_from_name(key + length + 1);
+    return type != DTYPE_INVALID && dtype_bits(type) > 0 ? type : DTYPE_INVALID;
+}
+
+/* Of products: the curve of all types, then those of single ones in its place. */
+static AmStatus read_product_curves(ClusterReader *self, ClusterCurve *curves, json_t *efficiency,
+                                    const char *of, const char *where) {
+    ClusterCurve all = {0};
+    const char *key;
+    json_t *value;
+    TRY(read_curve(self, &all, efficiency, of, where));
+    for (int32_t t = 0; t < DTYPE_COUNT && all.count > 0; t++) curves[t] = all;
+    json_object_foreach(efficiency, key, value) {
+        Dtype type = type_of_key(key, of);
+        if (type != DTYPE_INVALID) TRY(read_curve(self, &curves[type], efficiency, key, where));
+    }
+    return AM_OK;
+}
+
+static AmStatus read_efficiency(ClusterReader *self, ClusterDeviceType *type, json_t *efficiency,
+                                const char *where) {
+    const char *key;
+    json_t *value;
+    json_object_foreach(efficiency, key, value) {
+        bool is_known = strcmp(key, "dot") == 0 || strcmp(key, "convolution") == 0 ||
+                        strcmp(key, "memory") == 0 || type_of_key(key, "dot") != DTYPE_INVALID ||
+                        type_of_key(key, "convolution") != DTYPE_INVALID;
+        if (!is_known)
+            return fail_at(self, where_member(self, where, key),
+                           "unknown key, expected dot, convolution or memory, or one such as dot_bf16");
+    }
+    TRY(read_product_curves(self, type->dot, efficiency, "dot", where));
+    memcpy(type->convolution, type->dot, sizeof type->convolution);
+    TRY(read_product_curves(self, type->convolution, efficiency, "convolution", where));
+    return read_curve(self, &type->memory, efficiency, "memory", where);
+}
+
 static AmStatus read_type(ClusterReader *self, ClusterDeviceType *type, json_t *object, const char *where) {
     static const char *const keys[] = {"memory_bytes",
                                        "memory_bytes_per_second",
@@ -168,7 +210,6 @@ static AmStatus read_type(ClusterReader *self, ClusterDeviceType *type, json_t *
                                        "operators",
                                        "processors",
                                        NULL};
-    static const char *const curves[] = {"dot", "convolution", "memory", NULL};
     if (!json_is_object(object)) return fail_at(self, where, "expected an object");
     TRY(json_only_keys(object, keys, self->source, where, self->error));
     TRY(json_get_integer(&type->memory_bytes, object, "memory_bytes", 1, (int64_t)1 << 53, self->source,
@@ -191,12 +232,7 @@ static AmStatus read_type(ClusterReader *self, ClusterDeviceType *type, json_t *
     if (!json_object_get(object, "efficiency")) return AM_OK;
     json_t *efficiency;
     TRY(json_get_object(&efficiency, object, "efficiency", self->source, where, self->error));
-    const char *inside = where_member(self, where, "efficiency");
-    TRY(json_only_keys(efficiency, curves, self->source, inside, self->error));
-    TRY(read_curve(self, &type->dot, efficiency, "dot", inside));
-    type->convolution = type->dot;
-    TRY(read_curve(self, &type->convolution, efficiency, "convolution", inside));
-    return read_curve(self, &type->memory, efficiency, "memory", inside);
+    return read_efficiency(self, type, efficiency, where_member(self, where, "efficiency"));
 }
 
 /* Names stand in tables, messages and other files: one line, and something on it. */

@@ -36,10 +36,10 @@ typedef struct ClusterDeviceType {
     double flops_per_second[DTYPE_COUNT]; /* of every type, after fall-back */
     bool named[DTYPE_COUNT];              /* the types that the description names */
     double kernel_launch_seconds;
-    bool overlaps_communication;            /* it computes while collectives are under way */
-    ClusterCurve dot, convolution;          /* over FLOPs */
-    ClusterCurve memory;                    /* over bytes */
-    const struct ProfileType *profile;      /* measured events (profile.h); or NULL */
+    bool overlaps_communication;                             /* it computes while collectives are under way */
+    ClusterCurve dot[DTYPE_COUNT], convolution[DTYPE_COUNT]; /* over FLOPs; of every type, after fall-back */
+    ClusterCurve memory;                                     /* over bytes */
+    const struct ProfileType *profile;                       /* measured events (profile.h); or NULL */
     const struct OperatorCurves *operators; /* measured classes (operator_curves.h); or NULL */
     double processors; /* of the host, that a device has; 1, or less where ranks share them */
 } ClusterDeviceType;

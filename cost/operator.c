@@ -188,7 +188,8 @@ double operator_seconds(const OperatorWork *work, const ClusterDeviceType *type)
                         work->type == DTYPE_U64;
             arithmetic = work->flops / type->flops_per_second[wide ? DTYPE_F64 : DTYPE_F32];
         } else {
-            const ClusterCurve *curve = work->unit == OPERATOR_DOT ? &type->dot : &type->convolution;
+            const ClusterCurve *curve =
+                &(work->unit == OPERATOR_DOT ? type->dot : type->convolution)[work->type];
             arithmetic =
                 work->flops / (type->flops_per_second[work->type] * cluster_efficiency(curve, work->flops));
         }

@@ -119,7 +119,7 @@ static AmStatus measure_products(Probe *self, json_t *rates, json_t *efficiency,
         Growth growth = {32, 16384, 2, 2, 3, 3 * width, 2};
         Series series;
         if (!self->back_end->has_type(types[k])) continue;
-        if (types[k] != DTYPE_F32) growth.first = 256, growth.factor = 4;
+        if (types[k] != DTYPE_F32) growth.factor = 4;
         AmStatus status = measure_series(self, &series, WORK_PRODUCT, (int32_t)types[k], &growth);
         if (status == AM_ERROR_INPUT && types[k] != DTYPE_F32) {
             if (self->error) *self->error = (AmError){0};
@@ -128,7 +128,9 @@ static AmStatus measure_products(Probe *self, json_t *rates, json_t *efficiency,
         if (status != AM_OK) return status;
         double rate = best_rate(&series, launch) / self->share;
         json_object_set_new(rates, dtype_name(types[k]), number(rate));
-        if (types[k] == DTYPE_F32) json_object_set_new(efficiency, "dot", curve(&series, launch));
+        char key[32] = "dot";
+        if (types[k] != DTYPE_F32) snprintf(key, sizeof key, "dot_%s", dtype_name(types[k]));
+        json_object_set_new(efficiency, key, curve(&series, launch));
     }
     return AM_OK;
 }

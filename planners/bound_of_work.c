@@ -11,6 +11,12 @@ static bool is_rising(const ClusterCurve *curve) {
     return true;
 }
 
+static bool all_rise(const ClusterDeviceType *type) {
+    for (int32_t t = 0; t < DTYPE_COUNT; t++)
+        if (!is_rising(&type->dot[t]) || !is_rising(&type->convolution[t])) return false;
+    return is_rising(&type->memory);
+}
+
 static double least_label(const AdditiveNode *node) {
     double least = INFINITY;
     for (int32_t label = 0; label < node->label_count; label++) least = fmin(least, node->seconds[label]);
@@ -24,8 +30,7 @@ static AmStatus whole_seconds(double **seconds, int32_t *count, Arena *arena, co
     const ClusterDeviceType *type = cluster_device_type(cluster, device);
     AdditiveModel *model = NULL;
     *seconds = NULL;
-    if (is_rising(&type->dot) && is_rising(&type->convolution) && is_rising(&type->memory))
-        TRY(additive_create(&model, arena, whole, &alone, cluster, &device, error));
+    if (all_rise(type)) TRY(additive_create(&model, arena, whole, &alone, cluster, &device, error));
     if (!model) return AM_OK;
     *count = model->node_count;
     *seconds = ARENA_ARRAY(arena, double, model->node_count + 1);

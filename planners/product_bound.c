@@ -116,7 +116,8 @@ double product_bound_seconds(const ProductBound *self, const AllowedCandidates *
     double seconds = 0;
     for (int32_t g = 0; g < self->count; g++) {
         const ProductGroup *group = &self->groups[g];
-        const ClusterCurve *curve = group->is_convolution ? &self->type->convolution : &self->type->dot;
+        const ClusterCurve *curve =
+            &(group->is_convolution ? self->type->convolution : self->type->dot)[group->type];
         double ways = 1;
         for (int32_t axis = 0; axis < mesh->axis_count; axis++)
             if (may_split(self, group, allowed, axis)) ways *= mesh->axes[axis].size;

@@ -75,6 +75,39 @@ static void types_fall_back_to_the_next_wider(void **state) {
     arena_free(&arena);
 }
 
+/* A type's own curve stands for the general one, that of products for one of convolutions that is missing. */
+static void curves_may_be_of_one_type(void **state) {
+    (void)state;
+    static const struct {
+        const char *curves;
+        double dot, dot_f16, convolution, convolution_f16;
+    } cases[] = {
+        {"\"dot\": [[1, 0.5]]", 0.5, 0.5, 0.5, 0.5},
+        {"\"dot\": [[1, 0.5]], \"dot_f16\": [[1, 0.25]]", 0.5, 0.25, 0.5, 0.25},
+        {"\"dot_f16\": [[1, 0.25]], \"dot\": [[1, 0.5]]", 0.5, 0.25, 0.5, 0.25},
+        {"\"dot_f16\": [[1, 0.25]], \"convolution\": [[1, 0.5]]", 1, 0.25, 0.5, 0.5},
+        {"\"dot\": [[1, 0.5]], \"convolution_f16\": [[1, 0.125]]", 0.5, 0.5, 0.5, 0.125},
+    };
+    for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
+        Arena arena = {0};
+        Cluster *cluster;
+        char text[512];
+        snprintf(text, sizeof text,
+                 "{\"format\": \"automap-cluster-1\", \"name\": \"c\", \"device_types\": {\"d\": {"
+                 "\"memory_bytes\": 1, \"memory_bytes_per_second\": 1, \"flops_per_second\": {\"f32\": 1}, "
+                 "\"efficiency\": {%s}}}, \"servers\": [{\"device_type\": \"d\", \"devices\": 1}]}",
+                 cases[k].curves);
+        assert_int_equal(read_text(&cluster, &arena, text, NULL), AM_OK);
+        const ClusterDeviceType *type = cluster_device_type(cluster, 0);
+        assert_true(cluster_efficiency(&type->dot[DTYPE_F32], 1) == cases[k].dot);
+        assert_true(cluster_efficiency(&type->dot[DTYPE_F16], 1) == cases[k].dot_f16);
+        assert_true(cluster_efficiency(&type->convolution[DTYPE_F32], 1) == cases[k].convolution);
+        assert_true(cluster_efficiency(&type->convolution[DTYPE_F16], 1) == cases[k].convolution_f16);
+        cluster_free(cluster);
+        arena_free(&arena);
+    }
+}
+
 static void curves_are_interpolated_in_log_size(void **state) {
     (void)state;
     Arena arena = {0};
@@ -82,13 +115,14 @@ static void curves_are_interpolated_in_log_size(void **state) {
     Cluster *cluster;
     assert_int_equal(read_text(&cluster, &arena, mixed, &error), AM_OK);
     const ClusterDeviceType *type = cluster_device_type(cluster, 0);
-    assert_true(cluster_efficiency(&type->dot, 1) == 0.1);
-    assert_true(cluster_efficiency(&type->dot, 1e6) == 0.1);
-    assert_true(fabs(cluster_efficiency(&type->dot, 1e7) - (0.1 + 0.8 / 3)) < 1e-12);
+    assert_true(cluster_efficiency(&type->dot[DTYPE_F32], 1) == 0.1);
+    assert_true(cluster_efficiency(&type->dot[DTYPE_F32], 1e6) == 0.1);
+    assert_true(fabs(cluster_efficiency(&type->dot[DTYPE_F32], 1e7) - (0.1 + 0.8 / 3)) < 1e-12);
     assert_true(fabs(cluster_efficiency(&type->memory, 1e7) - 0.6) < 1e-12);
-    assert_true(cluster_efficiency(&type->dot, 1e15) == 0.9);
-    assert_true(cluster_efficiency(&type->convolution, 1e7) == cluster_efficiency(&type->dot, 1e7));
-    assert_true(cluster_efficiency(&cluster_device_type(cluster, 4)->dot, 5) == 1);
+    assert_true(cluster_efficiency(&type->dot[DTYPE_F32], 1e15) == 0.9);
+    assert_true(cluster_efficiency(&type->convolution[DTYPE_F32], 1e7) ==
+                cluster_efficiency(&type->dot[DTYPE_F32], 1e7));
+    assert_true(cluster_efficiency(&cluster_device_type(cluster, 4)->dot[DTYPE_F32], 5) == 1);
     cluster_free(cluster);
     arena_free(&arena);
 }
@@ -204,6 +238,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_file_gives_devices_types_and_links),
         cmocka_unit_test(types_fall_back_to_the_next_wider),
+        cmocka_unit_test(curves_may_be_of_one_type),
         cmocka_unit_test(curves_are_interpolated_in_log_size),
         cmocka_unit_test(builtins_read_back_with_the_same_hash),
         cmocka_unit_test(every_listed_builtin_exists),

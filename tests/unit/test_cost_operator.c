@@ -22,9 +22,11 @@ static ClusterDeviceType make_device(void) {
     for (int32_t t = 0; t < DTYPE_COUNT; t++) type.flops_per_second[t] = 1e9;
     type.flops_per_second[DTYPE_F16] = 4e9;
     type.flops_per_second[DTYPE_F64] = 5e8;
-    type.dot = (ClusterCurve){.count = 1, .least = 1, .most = 1, .log_sizes = zero, .fractions = half};
-    type.convolution =
-        (ClusterCurve){.count = 1, .least = 1, .most = 1, .log_sizes = zero, .fractions = quarter};
+    for (int32_t t = 0; t < DTYPE_COUNT; t++) {
+        type.dot[t] = (ClusterCurve){.count = 1, .least = 1, .most = 1, .log_sizes = zero, .fractions = half};
+        type.convolution[t] =
+            (ClusterCurve){.count = 1, .least = 1, .most = 1, .log_sizes = zero, .fractions = quarter};
+    }
     return type;
 }
 

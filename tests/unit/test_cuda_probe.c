@@ -45,7 +45,7 @@ static void test_measured(void **state) {
         const ClusterDeviceType *type = cluster_device_type(cluster, 0);
         static const Dtype types[] = {DTYPE_F32, DTYPE_F64, DTYPE_F16, DTYPE_BF16};
         for (size_t k = 0; k < 4; k++) assert_true(type->named[types[k]]);
-        assert_true(type->dot.count > 0 && type->memory.count > 0);
+        assert_true(type->dot[DTYPE_F32].count > 0 && type->memory.count > 0);
         assert_true(type->memory_bytes_per_second > 0 && type->kernel_launch_seconds > 0);
         assert_int_equal(cluster->link_count, share * cards > 1);
         if (stand) assert_int_equal(cluster->type_count, 1);
