@@ -86,6 +86,15 @@ static Form form_of(const Fuser *self, const ProgramInstruction *instruction) {
     return FORM_ELEMENT_WISE;
 }
 
+/* Whether i is computed again, from what the forward pass makes: a fusion of both would keep what i makes
+ * until the backward pass. */
+static bool is_recomputed_from(const Fuser *self, int32_t producer, int32_t i) {
+    const Program *program = self->program;
+    const IrPhase *phases = program->roles->phases;
+    return phases && phases[program->instructions[i].origin] == IR_PHASE_RECOMPUTED &&
+           phases[program->instructions[producer].origin] == IR_PHASE_FORWARD;
+}
+
 static void find_levels(Fuser *self) {
     int32_t edge = 0;
     for (int32_t i = 0; i < self->count; i++) {
@@ -99,7 +108,8 @@ static void find_levels(Fuser *self) {
             if (producer < 0) continue;
             bool inner =
                 form == FORM_ELEMENT_WISE && self->form[producer] == FORM_ELEMENT_WISE &&
-                same_dimensions(value_shape(self, value), value_shape(self, instruction->first_result));
+                same_dimensions(value_shape(self, value), value_shape(self, instruction->first_result)) &&
+                !is_recomputed_from(self, producer, i);
             self->inner[edge++] = inner;
             int32_t step = form == FORM_CLONED || inner ? 0 : 1;
             if (self->level[producer] + step > level) level = self->level[producer] + step;

@@ -1,4 +1,4 @@
-/* Order of sums over devices: gradients above all.
+/* Order of sums over devices, gradients above all, and of what is computed while a collective is under way.
  *
  * A module often lists the weight gradients after the whole backward pass, parameter by parameter, and
  * each update right behind its gradient. A device would then communicate and compute in turns. Here
@@ -11,21 +11,57 @@
  * and all else keeps its order. What gathers a gradient that was added up in shards begins as early
  * and is waited for as late. Large sums are waited for at once. Gradients that wait for their updates fill
  * no more memory than these sums have, and what the weight gradients are made of dies earlier.
+ *
+ * Where products wait for collectives (tensor parallelism; latency.h), a device would stand still before each
+ * of them, as nothing is left to compute by then. So the order is a list schedule on an estimated clock:
+ *
+ *   the chain that leads to such     keeps its order and goes first
+ *   collectives
+ *   products that only sums need     are held back near such a collective, as many as its time takes, and
+ *   (weight gradients)               computed when the chain would stand still
+ *   later parts of the chain         go ahead when nothing is held back: another branch, another layer's
+ *                                    recomputation
+ *   sums and gathers that nothing    begin where the chain has a long way to its next collective, as
+ * collectives waits for soon                   take place one after the other
+ *
+ * Holding back ends where the program would be fuller than it is at most without, and what is held back or
+ * computed ahead takes a small part of that. Programs without such a chain, as pure data parallelism has
+ * them, are ordered by the first table alone. Time: that of sets of small numbers, per instruction
+ * (ready_set.h).
  */
 #include "propagation/reduce_early.h"
 
+#include <math.h>
+
 #include "propagation/interleave.h"
+#include "propagation/latency.h"
 #include "propagation/lower_internal.h"
-#include "propagation/order.h"
 #include "propagation/ready_set.h"
 
-typedef enum Urgency { FOR_SUM, IN_ORDER, URGENCIES } Urgency;
+/* What is ready, by the rule that it follows. */
+typedef enum Urgency {
+    FOR_SUM,
+    IN_ORDER,
+    BLOCKED,         /* for a sum, and waits for a collective that is under way */
+    BESIDE,          /* collectives that nothing waits for soon */
+    FILLING_FOR_SUM, /* products that are held back */
+    FILLING_IN_ORDER,
+    URGENCIES
+} Urgency;
+
+/* How many instructions are looked at for one that can be computed while the first one waits. */
+enum { MOST_LOOKED_AT = 64 };
+
+/* The part of the memory that may be filled with what is computed early, and with what products take that
+ * are held back. */
+enum { EARLY_PART = 64, HELD_PART = 16 };
 
 typedef struct Scheduler {
     Program *program;
     ProgramGraph graph;
+    ProgramLatency latency;
     bool *leads;      /* [instruction]: it is a sum, a product or a loop, or one of these needs it */
-    bool *is_for_sum; /* [instruction]: a sum, or needed by nothing else */
+    bool *is_for_sum; /* [instruction]: a sum, or needed by nothing else; not of the chain */
     bool *is_beside;  /* [instruction]: a sum that may be waited for late */
     int32_t *waiting; /* [instruction]: producers still to come */
     ReadySet ready[URGENCIES];
@@ -33,6 +69,17 @@ typedef struct Scheduler {
     int32_t *held_until;                   /* [place in the queue]: sums that have begun by then */
     int32_t sums;                          /* that have begun */
     int32_t *order, placed;
+    bool has_chain;        /* there are awaited collectives; else what follows is not used */
+    double clock, network; /* operations until now, and until the last awaited collective ends */
+    double *there_at;      /* [instruction]: when its result is there, 0: with the instruction */
+    LatencyFront front;
+    double filling;       /* operations of products that are held back */
+    double blocked_until; /* when the first of those goes on that wait for a collective under way */
+    LiveBytes live;
+    int32_t filling_count; /* of them */
+    int64_t filling_bytes; /* that they take */
+    int64_t early;         /* bytes made ahead of the front */
+    int64_t most;          /* bytes that may be filled */
 } Scheduler;
 
 bool program_reduces(const ProgramInstruction *instruction) {
@@ -53,10 +100,8 @@ static bool is_gather(const ProgramInstruction *instruction) {
     return instruction->kind == PROGRAM_COLLECTIVE && instruction->collective->kind == PROGRAM_ALL_GATHER;
 }
 
-/* What takes long: a step may not stand still before it. */
-static bool is_work(const ProgramInstruction *instruction) {
-    return instruction->region_count > 0 || instruction->kind == PROGRAM_TRANSFER ||
-           instruction->opcode == IR_DOT || instruction->opcode == IR_CONVOLUTION;
+static bool is_chain(const Scheduler *self, int32_t i) {
+    return self->has_chain && self->latency.is_chain[i];
 }
 
 /* Users come after their producers. */
@@ -65,7 +110,7 @@ static void find_roles(Scheduler *self) {
     for (int32_t i = graph->count - 1; i >= 0; i--) {
         ProgramInstruction *instruction = &self->program->instructions[i];
         bool is_sum = program_reduces(instruction), for_sum = graph->first_user[i] < graph->first_user[i + 1];
-        self->leads[i] = is_sum || is_work(instruction);
+        self->leads[i] = is_sum || program_is_work(instruction);
         for (int32_t u = graph->first_user[i]; u < graph->first_user[i + 1]; u++) {
             int32_t user = graph->users[u];
             self->leads[i] |= self->leads[user];
@@ -75,8 +120,26 @@ static void find_roles(Scheduler *self) {
         self->is_beside[i] = program_reduces_beside(self->program, instruction);
         bool has_producers = graph->first[i] < graph->first[i + 1];
         self->is_for_sum[i] = is_sum || instruction->gathers_late || (for_sum && has_producers);
-        self->waiting[i] = graph->first[i + 1] - graph->first[i];
+        self->is_for_sum[i] &= !is_chain(self, i);
     }
+}
+
+/* How full the memory is where only sums begin early: what they need is computed with its last producer. */
+static AmStatus find_most(Scheduler *self, AmError *error) {
+    const ProgramGraph *graph = &self->graph;
+    int32_t *time = ARENA_ARRAY(self->program->arena, int32_t, graph->count + 1);
+    if (!time) return am_fail_memory(error, graph->count);
+    for (int32_t i = 0; i < graph->count; i++) {
+        for (int32_t e = graph->first[i]; e < graph->first[i + 1]; e++)
+            if (time[graph->producers[e]] > time[i]) time[i] = time[graph->producers[e]];
+        if (!self->is_for_sum[i]) time[i] = i;
+    }
+    return live_bytes_most(&self->most, &self->live, time, error);
+}
+
+/* Whether there is no room for what is held back. */
+static bool is_full(const Scheduler *self) {
+    return self->live.now > self->most;
 }
 
 /* Whether all collectives that it uses may be waited for late, and there are some. */
@@ -91,8 +154,68 @@ static bool may_wait(const Scheduler *self, int32_t i) {
     return found;
 }
 
+/* Whether products are held back now: awaited collectives are near, and there is room. */
+static bool is_holding(const Scheduler *self) {
+    return self->has_chain && self->front.hold > 0 && !is_full(self);
+}
+
+static void hold(Scheduler *self, int32_t i) {
+    ready_add(&self->ready[self->is_for_sum[i] ? FILLING_FOR_SUM : FILLING_IN_ORDER], i);
+    self->filling_count++;
+    self->filling += self->latency.work[i];
+    self->filling_bytes += live_bytes_taken(&self->live, i);
+}
+
+static int32_t take_filling(Scheduler *self) {
+    int32_t next = ready_take(&self->ready[FILLING_FOR_SUM]);
+    if (next < 0) next = ready_take(&self->ready[FILLING_IN_ORDER]);
+    if (next < 0) return next;
+    self->filling_count--;
+    self->filling -= self->latency.work[next];
+    self->filling_bytes -= live_bytes_taken(&self->live, next);
+    return next;
+}
+
+/* The next of what is held back, if there is more than there is use for. */
+static int32_t take_excess(Scheduler *self) {
+    bool is_large = self->filling_count > 1 && self->filling_bytes > self->most / HELD_PART;
+    if (!is_large && self->filling < self->front.hold) return -1;
+    int32_t next = take_filling(self);
+    if (next < 0 || is_large || self->filling >= self->front.hold) return next;
+    hold(self, next);
+    return -1;
+}
+
+/* The next collective that nothing waits for soon, where the chain has a long way to its next one. */
+static int32_t take_beside(Scheduler *self) {
+    if (latency_front_distance(&self->front, &self->latency) < self->front.longest / 2) return -1;
+    return ready_take(&self->ready[BESIDE]);
+}
+
+static void move_all(Scheduler *self, Urgency from, Urgency to) {
+    for (int32_t i; (i = ready_take(&self->ready[from])) >= 0;) ready_add(&self->ready[to], i);
+}
+
+/* Nothing is held back any more. */
+static void release(Scheduler *self) {
+    move_all(self, BESIDE, FOR_SUM);
+    move_all(self, FILLING_FOR_SUM, FOR_SUM);
+    move_all(self, FILLING_IN_ORDER, IN_ORDER);
+    self->filling = 0;
+    self->filling_bytes = self->filling_count = 0;
+}
+
 static void add_ready(Scheduler *self, int32_t i) {
-    ready_add(&self->ready[self->is_for_sum[i] ? FOR_SUM : IN_ORDER], i);
+    bool for_sum = self->is_for_sum[i];
+    if (!for_sum || !is_holding(self)) {
+        ready_add(&self->ready[for_sum ? FOR_SUM : IN_ORDER], i);
+    } else if (self->program->instructions[i].kind == PROGRAM_COLLECTIVE) {
+        ready_add(&self->ready[BESIDE], i);
+    } else if (self->latency.is_filling[i]) {
+        hold(self, i);
+    } else {
+        ready_add(&self->ready[FOR_SUM], i);
+    }
 }
 
 static void make_ready(Scheduler *self, int32_t i) {
@@ -104,32 +227,170 @@ static void make_ready(Scheduler *self, int32_t i) {
     add_ready(self, i);
 }
 
+/* When all that instruction i takes is there. */
+static double inputs_at(const Scheduler *self, int32_t i) {
+    if (self->network <= self->clock) return 0;
+    const ProgramInstruction *instruction = &self->program->instructions[i];
+    if (instruction->region_count > 0 || instruction->kind == PROGRAM_TRANSFER) return self->network;
+    double at = 0;
+    for (int32_t e = self->graph.first[i]; e < self->graph.first[i + 1]; e++)
+        at = fmax(at, self->there_at[self->graph.producers[e]]);
+    return at;
+}
+
+/* Whether the device would stand still before it. */
+static bool stands_still(const Scheduler *self, int32_t i) {
+    ProgramKind kind = self->program->instructions[i].kind;
+    return kind != PROGRAM_COLLECTIVE && kind != PROGRAM_VIEW && inputs_at(self, i) > self->clock;
+}
+
+/* What is ready and near behind `first`, which the device would stand still before; `first` itself where
+ * there is nothing. */
+static int32_t take_meanwhile(Scheduler *self, int32_t first) {
+    const double *before = self->latency.chain_before;
+    int32_t looked_at[MOST_LOOKED_AT] = {first}, count = 1, found = -1;
+    double until = before[first] + LATENCY_NEAR * (inputs_at(self, first) - self->clock);
+    while (count < MOST_LOOKED_AT && !is_full(self)) {
+        int32_t next = ready_take(&self->ready[IN_ORDER]);
+        if (next < 0) break;
+        if (self->latency.is_chain[next] && before[next] <= until && !stands_still(self, next) &&
+            self->program->instructions[next].region_count == 0 &&
+            self->early + live_bytes_made(&self->live, next) <= self->most / EARLY_PART) {
+            found = next;
+            break;
+        }
+        looked_at[count++] = next;
+        if (before[next] > until) break;
+    }
+    for (int32_t k = found < 0; k < count; k++) ready_add(&self->ready[IN_ORDER], looked_at[k]);
+    if (found >= 0) self->early += live_bytes_made(&self->live, found);
+    return found < 0 ? first : found;
+}
+
+/* The first of what keeps the program's order and of what waits for a collective. */
+static int32_t take_first(Scheduler *self) {
+    int32_t next = ready_take(&self->ready[IN_ORDER]), blocked = ready_take(&self->ready[BLOCKED]);
+    if (next < 0 || blocked < 0) return next < 0 ? blocked : next;
+    bool is_blocked = blocked < next;
+    ready_add(&self->ready[is_blocked ? IN_ORDER : BLOCKED], is_blocked ? next : blocked);
+    return is_blocked ? blocked : next;
+}
+
+/* The next of what keeps the program's order, or what fills the time until it can begin; -1: none is left. */
+static int32_t take_in_order(Scheduler *self) {
+    int32_t next = take_first(self);
+    while (next >= 0 && is_holding(self) && self->latency.is_filling[next]) {
+        hold(self, next);
+        int32_t excess = take_excess(self);
+        if (excess >= 0) return excess;
+        next = take_first(self);
+    }
+    if (!self->has_chain || (next >= 0 && !stands_still(self, next))) return next;
+    int32_t filling = take_filling(self);
+    if (filling < 0) return next < 0 ? next : take_meanwhile(self, next);
+    if (next >= 0) ready_add(&self->ready[IN_ORDER], next);
+    return filling;
+}
+
+/* The next of what only sums need, if it waits for no collective that is under way. */
+static int32_t take_for_sum(Scheduler *self) {
+    if (self->clock >= self->blocked_until) {
+        move_all(self, BLOCKED, FOR_SUM);
+        self->blocked_until = INFINITY;
+    }
+    int32_t next = ready_take(&self->ready[FOR_SUM]);
+    while (self->has_chain && next >= 0 && stands_still(self, next)) {
+        ready_add(&self->ready[BLOCKED], next);
+        self->blocked_until = fmin(self->blocked_until, inputs_at(self, next));
+        next = ready_take(&self->ready[FOR_SUM]);
+    }
+    return next;
+}
+
 /* The next instruction; -1: none is left. */
 static int32_t take(Scheduler *self) {
     while (self->held_first < self->held_count && self->held_until[self->held_first] <= self->sums)
         add_ready(self, self->held[self->held_first++]);
-    for (Urgency urgency = 0; urgency < URGENCIES; urgency++) {
-        int32_t next = ready_take(&self->ready[urgency]);
-        if (next >= 0) return next;
-    }
+    if (!is_holding(self)) release(self);
+    int32_t next = take_for_sum(self);
+    if (next < 0) next = take_beside(self);
+    if (next < 0) next = take_excess(self);
+    if (next < 0) next = take_in_order(self);
+    if (next < 0) next = ready_take(&self->ready[BESIDE]);
+    if (next >= 0) return next;
     return self->held_first < self->held_count ? self->held[self->held_first++] : -1;
+}
+
+/* The front is behind all of the chain that has been placed without a gap. What is ahead of it changes with
+ * products and collectives. */
+static void advance(Scheduler *self) {
+    const ProgramLatency *latency = &self->latency;
+    int32_t after = self->front.after;
+    bool is_new = false;
+    while (after + 1 < self->graph.count && (!latency->is_chain[after + 1] || self->waiting[after + 1] < 0)) {
+        after++;
+        is_new |= latency->is_awaited[after] || program_is_work(&self->program->instructions[after]);
+    }
+    if (after == self->front.after) return;
+    self->early = 0;
+    is_new |= latency->filling_before[after + 1] > latency->filling_before[self->front.after + 1];
+    if (is_new) latency_front_pass(&self->front, latency, after);
+    else self->front.after = after;
+}
+
+/* The estimated time in which instruction i runs. */
+static void run(Scheduler *self, int32_t i) {
+    double at = fmax(self->clock, inputs_at(self, i)), work = self->latency.work[i];
+    live_bytes_run(&self->live, i);
+    if (self->latency.is_awaited[i]) {
+        self->network = fmax(self->network, at) + work;
+        self->there_at[i] = self->network;
+    } else if (self->program->instructions[i].kind == PROGRAM_COLLECTIVE) {
+        if (self->is_for_sum[i]) self->network = fmax(self->network, at) + work;
+    } else if (self->program->instructions[i].kind == PROGRAM_VIEW) {
+        self->there_at[i] = at;
+    } else {
+        self->clock = at + work;
+    }
+    advance(self);
 }
 
 static void place(Scheduler *self, int32_t i) {
     const ProgramGraph *graph = &self->graph;
     self->order[self->placed++] = i;
+    self->waiting[i] = -1;
     self->sums += program_reduces(&self->program->instructions[i]);
+    if (self->has_chain) run(self, i);
     for (int32_t u = graph->first_user[i]; u < graph->first_user[i + 1]; u++)
         if (--self->waiting[graph->users[u]] == 0) make_ready(self, graph->users[u]);
 }
 
+static AmStatus order_all(Scheduler *self, AmError *error) {
+    Arena *arena = self->program->arena;
+    int32_t count = self->graph.count;
+    for (Urgency urgency = 0; urgency < URGENCIES; urgency++) ready_make(&self->ready[urgency], arena, count);
+    if (arena->failed) return am_fail_memory(error, count);
+    for (int32_t i = 0; i < count; i++) self->waiting[i] = self->graph.first[i + 1] - self->graph.first[i];
+    for (int32_t i = 0; i < count; i++)
+        if (self->waiting[i] == 0) make_ready(self, i);
+    for (int32_t i; (i = take(self)) >= 0;) place(self, i);
+    if (self->placed == count) return AM_OK;
+    return am_fail(error, AM_ERROR_INTERNAL, self->program->module->source,
+                   "ordering the sums: instructions depend on one another");
+}
+
 AmStatus program_reduce_early(Program *program, AmError *error) {
     Arena *arena = program->arena;
-    int32_t count = program->instruction_count, sums = 0;
-    for (int32_t i = 0; i < count; i++) sums += program_reduces(&program->instructions[i]);
-    if (sums < 2) return AM_OK;
-    Scheduler self = {.program = program};
+    int32_t count = program->instruction_count, collectives = 0, sums = 0;
+    Scheduler self = {.program = program, .front.after = -1, .blocked_until = INFINITY};
+    for (int32_t i = 0; i < count; i++) {
+        collectives += program->instructions[i].kind == PROGRAM_COLLECTIVE;
+        sums += program_reduces(&program->instructions[i]);
+    }
+    if (collectives == 0) return AM_OK;
     TRY(program_graph(&self.graph, program, error));
+    TRY(program_latency(&self.latency, &self.live, program, &self.graph, error));
+    if (sums < 2 && self.latency.awaited_count == 0) return AM_OK;
     self.leads = ARENA_ARRAY(arena, bool, count + 1);
     self.is_for_sum = ARENA_ARRAY(arena, bool, count + 1);
     self.is_beside = ARENA_ARRAY(arena, bool, count + 1);
@@ -137,15 +398,13 @@ AmStatus program_reduce_early(Program *program, AmError *error) {
     self.held = ARENA_ARRAY(arena, int32_t, count + 1);
     self.held_until = ARENA_ARRAY(arena, int32_t, count + 1);
     self.order = ARENA_ARRAY(arena, int32_t, count + 1);
-    for (Urgency urgency = 0; urgency < URGENCIES; urgency++) ready_make(&self.ready[urgency], arena, count);
+    self.there_at = ARENA_ARRAY(arena, double, count + 1);
     if (arena->failed) return am_fail_memory(error, count);
+    self.has_chain = self.latency.awaited_count > 0;
     find_roles(&self);
-    for (int32_t i = 0; i < count; i++)
-        if (self.waiting[i] == 0) make_ready(&self, i);
-    for (int32_t i; (i = take(&self)) >= 0;) place(&self, i);
-    if (self.placed != count)
-        return am_fail(error, AM_ERROR_INTERNAL, program->module->source,
-                       "ordering the sums: instructions depend on one another");
+    if (self.has_chain) TRY(find_most(&self, error));
+    if (self.has_chain) latency_front_pass(&self.front, &self.latency, -1);
+    TRY(order_all(&self, error));
     bool is_changed = false;
     for (int32_t i = 0; i < count; i++) is_changed |= self.order[i] != i;
     return is_changed ? program_relist(program, self.order, count, error) : AM_OK;

@@ -1,4 +1,5 @@
-/* Sums over devices begin early and are waited for late, so that a device computes while they are under way.
+/* Sums over devices begin early and are waited for late, and while products wait for a collective others are
+ * computed, so that a device computes while it communicates.
  */
 #ifndef PROPAGATION_REDUCE_EARLY_H
 #define PROPAGATION_REDUCE_EARLY_H

@@ -1,0 +1,179 @@
+/* Estimates are of bytes and extents as if all parts were equal, so that all ranks find the same. */
+#include "propagation/latency.h"
+
+#include <math.h>
+
+#include "propagation/lower_internal.h"
+
+/* What a device computes while it sends, or reads and writes, a byte: about 1,000 to 4,000 and 50 to 200 for
+ * cards of the last ten years and what connects them inside a server. */
+#define OPERATIONS_PER_SENT_BYTE 2048.0
+#define OPERATIONS_PER_BYTE      64.0
+
+/* How many awaited collectives are looked at: those of a layer, or a few. */
+enum { MOST_NEAR = 16 };
+
+bool program_is_work(const ProgramInstruction *instruction) {
+    return instruction->region_count > 0 || instruction->kind == PROGRAM_TRANSFER ||
+           instruction->opcode == IR_DOT || instruction->opcode == IR_CONVOLUTION;
+}
+
+static double bytes_of(const LiveBytes *live, const int32_t *values, int32_t count) {
+    double bytes = 0;
+    for (int32_t k = 0; k < count; k++) bytes += (double)live->bytes[values[k]];
+    return bytes;
+}
+
+static double result_bytes(const LiveBytes *live, const ProgramInstruction *instruction) {
+    double bytes = 0;
+    for (int32_t k = 0; k < instruction->result_count; k++)
+        bytes += (double)live->bytes[instruction->first_result + k];
+    return bytes;
+}
+
+static double elements_of(const LiveBytes *live, int32_t value) {
+    int64_t bytes = dtype_bytes(live->program->values[value].shape.type);
+    return bytes > 0 ? (double)live->bytes[value] / (double)bytes : 0;
+}
+
+/* Of a product [b, m, k] x [b, k, n]: the square of b m k n is the product of what both take and it makes,
+ * over b. */
+static double product_operations(const LiveBytes *live, const ProgramInstruction *instruction) {
+    const Program *program = live->program;
+    double elements = elements_of(live, instruction->first_result), batch = 1;
+    for (int32_t k = 0; k < 2; k++) elements *= elements_of(live, instruction->operands[k]);
+    const ProgramValue *left = &program->values[instruction->operands[0]];
+    const IrDot *dot = instruction->opcode == IR_DOT ? instruction->attributes->dot : NULL;
+    const IrShape *whole = &program->module->instructions[left->origin].shape;
+    for (int32_t k = 0; dot && k < dot->batch_count && whole->rank == left->shape.rank; k++)
+        batch *= (double)whole->dimensions[dot->lhs_batch[k]] /
+                 sbp_ways(program->mesh, left->state, (int32_t)dot->lhs_batch[k]);
+    return 2 * sqrt(elements / batch);
+}
+
+static double estimate(const LiveBytes *live, const ProgramInstruction *instruction) {
+    double made = result_bytes(live, instruction);
+    switch (instruction->kind) {
+    case PROGRAM_VIEW:
+    case PROGRAM_TRANSFER: return 0;
+    case PROGRAM_COLLECTIVE:
+        return OPERATIONS_PER_SENT_BYTE *
+               fmax(made, bytes_of(live, instruction->operands, instruction->operand_count));
+    case PROGRAM_COMPUTE: break;
+    }
+    if (instruction->region_count > 0) return 0;
+    bool is_product = program_is_work(instruction) && instruction->operand_count >= 2;
+    return OPERATIONS_PER_BYTE * made + (is_product ? product_operations(live, instruction) : 0);
+}
+
+/* is_stored[i]: i gathers, cuts, turns, views or casts stored weights alone. Producers come before their
+ * users. */
+static void find_stored(bool *is_stored, const Program *program, const ProgramGraph *graph) {
+    for (int32_t i = 0; i < graph->count; i++) {
+        const ProgramInstruction *instruction = &program->instructions[i];
+        bool is_gather =
+            instruction->kind == PROGRAM_COLLECTIVE && instruction->collective->kind == PROGRAM_ALL_GATHER;
+        is_stored[i] = is_gather || instruction->kind == PROGRAM_VIEW ||
+                       (instruction->kind == PROGRAM_COMPUTE &&
+                        (instruction->opcode == IR_SLICE || instruction->opcode == IR_CONVERT ||
+                         instruction->opcode == IR_TRANSPOSE));
+        for (int32_t e = graph->first[i]; is_stored[i] && e < graph->first[i + 1]; e++)
+            is_stored[i] = is_stored[graph->producers[e]];
+    }
+}
+
+/* Users come after their producers. */
+static int32_t find_chain(bool *is_awaited, bool *is_chain, bool *leads, const bool *is_stored,
+                          const Program *program, const ProgramGraph *graph) {
+    int32_t awaited = 0;
+    for (int32_t i = graph->count - 1; i >= 0; i--) {
+        const ProgramInstruction *instruction = &program->instructions[i];
+        is_chain[i] = instruction->kind == PROGRAM_TRANSFER;
+        for (int32_t u = graph->first_user[i]; u < graph->first_user[i + 1]; u++) {
+            leads[i] |= leads[graph->users[u]];
+            is_chain[i] |= is_chain[graph->users[u]];
+        }
+        is_awaited[i] = instruction->kind == PROGRAM_COLLECTIVE && leads[i] && !is_stored[i];
+        is_chain[i] |= is_awaited[i];
+        leads[i] |= program_is_work(instruction);
+        awaited += is_awaited[i];
+    }
+    return awaited;
+}
+
+/* is_filling[i]: a product that no awaited collective needs. filling_before[i]: operations of those whose
+ * last producer in the chain stands in front of i. */
+static void find_filling(bool *is_filling, double *filling_before, int32_t *after, const bool *is_chain,
+                         const double *work, const Program *program, const ProgramGraph *graph) {
+    for (int32_t i = 0; i < graph->count; i++) {
+        const ProgramInstruction *instruction = &program->instructions[i];
+        for (int32_t e = graph->first[i]; e < graph->first[i + 1]; e++) {
+            int32_t producer = graph->producers[e];
+            int32_t last = is_chain[producer] ? producer : after[producer];
+            if (last > after[i]) after[i] = last;
+        }
+        is_filling[i] = !is_chain[i] && program_is_work(instruction) && instruction->region_count == 0;
+        if (is_filling[i]) filling_before[after[i] + 1] += work[i];
+    }
+    for (int32_t i = 0; i < graph->count; i++) filling_before[i + 1] += filling_before[i];
+}
+
+AmStatus program_latency(ProgramLatency *latency, LiveBytes *live, const Program *program,
+                         const ProgramGraph *graph, AmError *error) {
+    Arena *arena = program->arena;
+    int32_t count = graph->count, collectives = 0;
+    *latency = (ProgramLatency){0};
+    for (int32_t i = 0; i < count; i++) collectives += program->instructions[i].kind == PROGRAM_COLLECTIVE;
+    if (collectives == 0) return AM_OK;
+    bool *is_awaited = ARENA_ARRAY(arena, bool, count + 1), *is_chain = ARENA_ARRAY(arena, bool, count + 1);
+    bool *leads = ARENA_ARRAY(arena, bool, count + 1), *is_stored = ARENA_ARRAY(arena, bool, count + 1);
+    if (arena->failed) return am_fail_memory(error, count);
+    find_stored(is_stored, program, graph);
+    int32_t awaited_count = find_chain(is_awaited, is_chain, leads, is_stored, program, graph), listed = 0;
+    if (awaited_count == 0) return AM_OK;
+    TRY(live_bytes_begin(live, program, error));
+    double *work = ARENA_ARRAY(arena, double, count + 1), *before = ARENA_ARRAY(arena, double, count + 1);
+    double *filling_before = ARENA_ARRAY(arena, double, count + 1);
+    bool *is_filling = ARENA_ARRAY(arena, bool, count + 1);
+    int32_t *after = ARENA_ARRAY(arena, int32_t, count + 1);
+    int32_t *awaited = ARENA_ARRAY(arena, int32_t, awaited_count + 1);
+    if (arena->failed) return am_fail_memory(error, count);
+    for (int32_t i = 0; i < count; i++) {
+        work[i] = estimate(live, &program->instructions[i]);
+        bool computes = is_chain[i] && program->instructions[i].kind != PROGRAM_COLLECTIVE;
+        before[i + 1] = before[i] + (computes ? work[i] : 0);
+        if (is_awaited[i]) awaited[listed++] = i;
+    }
+    find_filling(is_filling, filling_before, after, is_chain, work, program, graph);
+    *latency = (ProgramLatency){.awaited_count = awaited_count,
+                                .awaited = awaited,
+                                .work = work,
+                                .chain_before = before,
+                                .is_awaited = is_awaited,
+                                .is_chain = is_chain,
+                                .filling_before = filling_before,
+                                .is_filling = is_filling};
+    return AM_OK;
+}
+
+void latency_front_pass(LatencyFront *front, const ProgramLatency *latency, int32_t after) {
+    const int32_t *awaited = latency->awaited;
+    int32_t count = latency->awaited_count;
+    front->after = after;
+    while (front->place < count && awaited[front->place] <= after) front->place++;
+    double sum = 0, least = latency->chain_before[after + 1], made = latency->filling_before[after + 1];
+    front->hold = front->longest = 0;
+    for (int32_t place = front->place; place < count && place < front->place + MOST_NEAR; place++) {
+        double before = latency->chain_before[awaited[place]];
+        sum += latency->work[awaited[place]];
+        front->longest = fmax(front->longest, before - least);
+        least = before;
+        if (before - latency->chain_before[after + 1] > LATENCY_NEAR * sum) continue;
+        front->hold = fmax(front->hold, sum - (latency->filling_before[awaited[place]] - made));
+    }
+}
+
+double latency_front_distance(const LatencyFront *front, const ProgramLatency *latency) {
+    if (front->place == latency->awaited_count) return INFINITY;
+    return latency->chain_before[latency->awaited[front->place]] - latency->chain_before[front->after + 1];
+}
