@@ -590,7 +590,7 @@ static const CliOption options[] = {
      false},
     {"--expert", "NAME",
      "that recipe's plan, priced: data_parallel, megatron, megatron_sequence, zero1, zero2, zero3 (or fsdp), "
-     "megatron_zero1, megatron_zero2, megatron_zero3, "
+     "megatron_zero1, megatron_zero2, megatron_zero3, context_zero3, "
      "even_pipeline, megatron_3d",
      false},
     {"--device", "cpu|cuda", "where the DQN is trained (default cpu)", false},

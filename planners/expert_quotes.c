@@ -36,10 +36,10 @@ static int32_t server_size(const Cluster *cluster) {
     return size;
 }
 
-/* What makes up a recipe beside the batch. */
+/* What makes up a recipe beside the batch: what the model axis splits, */
 typedef struct Recipe {
-    bool splits_model, splits_sequence;
-    uint8_t storage; /* kinds of storage where the batch is */
+    bool splits_model, splits_sequence; /* without the model: context parallelism */
+    uint8_t storage;                    /* kinds of storage where the batch is */
 } Recipe;
 
 static const Recipe recipes[EXPERT_COUNT] = {[EXPERT_MEGATRON] = {.splits_model = true},
@@ -49,11 +49,25 @@ static const Recipe recipes[EXPERT_COUNT] = {[EXPERT_MEGATRON] = {.splits_model 
                                              [EXPERT_ZERO3] = {.storage = 3},
                                              [EXPERT_MEGATRON_ZERO1] = {true, false, 1},
                                              [EXPERT_MEGATRON_ZERO2] = {true, false, 2},
-                                             [EXPERT_MEGATRON_ZERO3] = {true, false, 3}};
+                                             [EXPERT_MEGATRON_ZERO3] = {true, false, 3},
+                                             [EXPERT_CONTEXT_ZERO3] = {false, true, 3}};
 
 static const char *why_no_storage(const Problem *problem) {
     if (problem->pins.count > 0) return "the pins say where parameters are stored";
     return problem->space == SPACE_OPERATOR ? "the space has operators alone" : "no weight is updated";
+}
+
+/* [sequence] on the last axis, the batch on the first if there is another, storage in shards over both. */
+static const char *split_context(const Problem *problem, const Recipe *recipe, Genome *genome) {
+    int32_t last = problem->mesh.axis_count - 1;
+    if (last > 0) expert_batch(problem, 0, genome);
+    if (!expert_sequence(problem, last, genome))
+        return "no data input has a sequence that the model axis divides";
+    for (int32_t axis = 0; axis <= last; axis++) {
+        if (problem_storage_kinds(problem, axis) < recipe->storage) return why_no_storage(problem);
+        genome->storage[axis] = recipe->storage;
+    }
+    return NULL;
 }
 
 AmStatus expert_genome(const Problem *problem, Expert expert, Genome *genome, const char **reason,
@@ -67,6 +81,10 @@ AmStatus expert_genome(const Problem *problem, Expert expert, Genome *genome, co
         return AM_OK;
     }
     const Recipe *recipe = &recipes[expert];
+    if (recipe->splits_sequence && !recipe->splits_model && mesh->device_count > 1) {
+        *reason = split_context(problem, recipe, genome);
+        return AM_OK;
+    }
     if (!recipe->splits_model) {
         bool split = false;
         int32_t kinds = recipe->storage;
@@ -118,7 +136,8 @@ static const char *why_too_large(Arena *arena, const MemoryFit *fit) {
 static bool is_expert_mesh(const Searching *self, Expert expert, const Mesh *mesh) {
     if (self->problem_count == 1) return true;
     int32_t model = mesh->axes[1].size;
-    return !recipes[expert].splits_model ? model == 1 : model > 1 && model <= server_size(self->cluster);
+    bool has_model = recipes[expert].splits_model || recipes[expert].splits_sequence;
+    return has_model ? model > 1 && model <= server_size(self->cluster) : model == 1;
 }
 
 /* A recipe on one mesh. */

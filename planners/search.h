@@ -30,17 +30,18 @@ typedef enum Searcher {
 } Searcher;
 const char *searcher_name(Searcher searcher);
 
-#define EXPERT_LIST(X)                                                                              \
-    X(DATA_PARALLEL, "data_parallel", "the batch over all devices")                                 \
-    X(MEGATRON, "megatron", "heads, MLP width and vocabulary inside a server, the batch between")   \
-    X(MEGATRON_SEQUENCE, "megatron_sequence", "megatron, and the sequence where it splits nothing") \
-    X(ZERO1, "zero1", "data_parallel, each device with its part of the optimizer state")            \
-    X(ZERO2, "zero2", "zero1, and with its part of the gradients")                                  \
-    X(ZERO3, "zero3", "zero2, and with its part of the weights")                                    \
-    X(MEGATRON_ZERO1, "megatron_zero1", "megatron, and zero1 between servers")                      \
-    X(MEGATRON_ZERO2, "megatron_zero2", "megatron, and zero2 between servers")                      \
-    X(MEGATRON_ZERO3, "megatron_zero3", "megatron, and zero3 between servers")                      \
-    X(EVEN_PIPELINE, "even_pipeline", "stages of equal FLOPs, the batch over the devices of each")  \
+#define EXPERT_LIST(X)                                                                                    \
+    X(DATA_PARALLEL, "data_parallel", "the batch over all devices")                                       \
+    X(MEGATRON, "megatron", "heads, MLP width and vocabulary inside a server, the batch between")         \
+    X(MEGATRON_SEQUENCE, "megatron_sequence", "megatron, and the sequence where it splits nothing")       \
+    X(ZERO1, "zero1", "data_parallel, each device with its part of the optimizer state")                  \
+    X(ZERO2, "zero2", "zero1, and with its part of the gradients")                                        \
+    X(ZERO3, "zero3", "zero2, and with its part of the weights")                                          \
+    X(MEGATRON_ZERO1, "megatron_zero1", "megatron, and zero1 between servers")                            \
+    X(MEGATRON_ZERO2, "megatron_zero2", "megatron, and zero2 between servers")                            \
+    X(MEGATRON_ZERO3, "megatron_zero3", "megatron, and zero3 between servers")                            \
+    X(CONTEXT_ZERO3, "context_zero3", "the sequence inside a server, the batch between, zero3 over both") \
+    X(EVEN_PIPELINE, "even_pipeline", "stages of equal FLOPs, the batch over the devices of each")        \
     X(MEGATRON_3D, "megatron_3d", "even_pipeline with megatron's lists inside a server, the batch between")
 typedef enum Expert {
 #define EXPERT_ENUM(name, text, help) EXPERT_##name,

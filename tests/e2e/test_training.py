@@ -52,6 +52,7 @@ PLANS = [
     ("zero1", ["--searcher", "expert", "--expert", "zero1"]),
     ("zero2", ["--searcher", "expert", "--expert", "zero2"]),
     ("zero3", ["--searcher", "expert", "--expert", "zero3"]),
+    ("context_zero3", ["--searcher", "expert", "--expert", "context_zero3"]),
     ("searched", []),
     ("random_1", ["--searcher", "random", "--seed", "1"]),
     ("random_2", ["--searcher", "random", "--seed", "2"]),
