@@ -7,7 +7,23 @@
 
 #include "planners/problem.h"
 
-/* Does nothing where there are no estimates. Ends early when problem_must_stop(). */
-AmStatus screen_search(Problem *problem, uint64_t seed, AmError *error);
+enum { SCREEN_MOST_KEPT = 8 };
+
+typedef struct Screened {
+    Genome genome;
+    PlanPrice estimate;
+} Screened;
+
+/* What screening thinks best of, best first. None where there are no estimates. */
+typedef struct Screening {
+    Screened kept[SCREEN_MOST_KEPT];
+    int32_t count;
+} Screening;
+
+/* Ends early when problem_must_stop(). */
+AmStatus screen_search(Screening *screening, Problem *problem, uint64_t seed, AmError *error);
+
+/* Prices what it has kept, until problem_must_stop(). */
+AmStatus screen_price(const Screening *screening, Problem *problem, AmError *error);
 
 #endif

@@ -49,22 +49,24 @@ typedef struct Exploration {
     ExploreFunction *explore;
     double reference; /* seconds of data parallelism */
     Task tasks[SEARCH_MOST_MESHES];
+    Screening screenings[SEARCH_MOST_MESHES]; /* of the search's problems */
 } Exploration;
 
-static AmStatus explore_problem(const Exploration *exploration, Problem *problem, Text *log, AmError *error) {
+static AmStatus explore_problem(const Exploration *exploration, const Screening *screening, Problem *problem,
+                                Text *log, AmError *error) {
     const SearchOptions *options = exploration->search->options;
     Genome nothing = {0};
-    PlanPrice unsplit; /* but for the pins */
-    /* A search that is stopped at once makes do with one plan (search.c), else each mesh has its unsplit one.
-     */
+    double reference = exploration->reference;
+    /* A search that is stopped at once makes do with one plan (search.c), else each mesh has one at least. */
     if (problem_must_stop(problem)) return AM_OK;
-    TRY(problem_price(problem, &nothing, &unsplit, error));
-    if (options->initial && !problem_must_stop(problem)) TRY(price_initial(problem, options->initial, error));
-    if (!options->no_seeds) {
-        TRY(screen_search(problem, options->seed, error));
-        TRY(expert_price_seeds(problem, error));
+    if (reference == 0 || screening->count == 0) {
+        PlanPrice unsplit; /* but for the pins */
+        TRY(problem_price(problem, &nothing, &unsplit, error));
+        if (reference == 0) reference = unsplit.seconds;
     }
-    double reference = exploration->reference > 0 ? exploration->reference : unsplit.seconds;
+    if (options->initial && !problem_must_stop(problem)) TRY(price_initial(problem, options->initial, error));
+    TRY(screen_price(screening, problem, error));
+    if (!options->no_seeds) TRY(expert_price_seeds(problem, error));
     /* A part of the share explores, the rest climbs: meshes are told apart by what can be reached on them. */
     int64_t share = problem->budget.limit;
     if (!options->no_polish) problem->budget.limit = share / 3 + 1;
@@ -76,7 +78,17 @@ static AmStatus explore_problem(const Exploration *exploration, Problem *problem
 static void explore_task(void *user, int32_t k) {
     Exploration *exploration = user;
     Task *task = &exploration->tasks[k];
-    task->status = explore_problem(exploration, exploration->search->problems[k], &task->log, &task->error);
+    task->status = explore_problem(exploration, &exploration->screenings[k], exploration->search->problems[k],
+                                   &task->log, &task->error);
+}
+
+static void screen_task(void *user, int32_t k) {
+    Exploration *exploration = user;
+    Task *task = &exploration->tasks[k];
+    const Searching *search = exploration->search;
+    if (!search->options->no_seeds)
+        task->status = screen_search(&exploration->screenings[k], search->problems[k], search->options->seed,
+                                     &task->error);
 }
 
 static void polish_task(void *user, int32_t k) {
@@ -124,26 +136,61 @@ static void allow(Searching *self, int32_t count, int64_t share) {
     }
 }
 
-/* Explores every problem, `share` evaluations each. */
-static AmStatus explore_all(Searching *self, Exploration **exploration, ExploreFunction *explore,
-                            int64_t share, AmError *error) {
+/* Screens every problem, for `explore` to start from. */
+static AmStatus open_exploration(Exploration **exploration, Searching *self, ExploreFunction *explore,
+                                 AmError *error) {
     *exploration = ARENA_ARRAY(self->arena, Exploration, 1);
     if (!*exploration) return am_fail_memory(error, (int64_t)sizeof **exploration);
     TRY(expert_quote(self, EXPERT_DATA_PARALLEL, error));
     double reference = self->result->experts[EXPERT_DATA_PARALLEL].seconds;
     **exploration =
         (Exploration){.search = self, .explore = explore, .reference = isnan(reference) ? 0 : reference};
-    allow(self, self->problem_count, share);
-    return run_tasks(*exploration, self->problem_count, explore_task, error);
+    allow(self, self->problem_count, 1);
+    return run_tasks(*exploration, self->problem_count, screen_task, error);
 }
 
-/* Successive halving: every round has an equal part of the evaluations, which
- * the meshes that are left share; the better half goes on. */
+/* The least that a screened plan may take: half of its communication hidden, where there is more of that half
+ * of its computing. */
+static double least_seconds(const Screening *screening) {
+    const PlanPrice *estimate = &screening->kept[0].estimate;
+    return plan_price_score(estimate) -
+           0.5 * fmin(estimate->compute_seconds, estimate->communication_seconds);
+}
+
+/* Puts the problems first on which a plan may be the best of all, by the estimates, and returns their number.
+ */
+static int32_t put_promising_first(Exploration *exploration) {
+    Searching *self = exploration->search;
+    Screening *screenings = exploration->screenings;
+    double best = INFINITY;
+    int32_t promising = 0;
+    for (int32_t k = 0; k < self->problem_count; k++)
+        if (screenings[k].count > 0) best = fmin(best, plan_price_score(&screenings[k].kept[0].estimate));
+    for (int32_t k = 0; k < self->problem_count; k++) {
+        if (screenings[k].count > 0 && least_seconds(&screenings[k]) > best) continue;
+        Problem *problem = self->problems[k];
+        Screening screening = screenings[k];
+        for (int32_t place = k; place > promising; place--) {
+            self->problems[place] = self->problems[place - 1];
+            screenings[place] = screenings[place - 1];
+        }
+        self->problems[promising] = problem;
+        screenings[promising++] = screening;
+    }
+    return promising;
+}
+
+/* Successive halving: every round has an equal part of the evaluations, which the meshes that are left share;
+ * the better half goes on. Of meshes that cannot have the best plan, by the estimates, one plan is priced. */
 static AmStatus search_exploring(Searching *self, ExploreFunction *explore, AmError *error) {
     Exploration *exploration;
-    int32_t count = self->problem_count, rounds = 1;
+    TRY(open_exploration(&exploration, self, explore, error));
+    int32_t count = put_promising_first(exploration), rounds = 1;
     for (int32_t left = count; left > 1 && !self->options->no_polish; left = (left + 1) / 2) rounds++;
-    TRY(explore_all(self, &exploration, explore, self->limit / ((int64_t)rounds * count) + 1, error));
+    int64_t others = self->problem_count - count;
+    allow(self, count, (self->limit - others) / ((int64_t)rounds * count) + 1);
+    for (int32_t k = count; k < self->problem_count; k++) self->problems[k]->budget.limit = 1;
+    TRY(run_tasks(exploration, self->problem_count, explore_task, error));
     if (self->options->no_polish) return AM_OK;
     for (int32_t left = rounds; left > 0; left--) {
         searching_sort(self);
@@ -245,7 +292,9 @@ static AmStatus branch(Searching *self, ExactTasks *tasks, AmError *error) {
 static AmStatus search_exact(Searching *self, ExploreFunction *explore, AmError *error) {
     SearchResult *result = self->result;
     Exploration *exploration;
-    TRY(explore_all(self, &exploration, explore, self->limit / (4 * self->problem_count) + 1, error));
+    TRY(open_exploration(&exploration, self, explore, error));
+    allow(self, self->problem_count, self->limit / (4 * self->problem_count) + 1);
+    TRY(run_tasks(exploration, self->problem_count, explore_task, error));
     ExactTasks *tasks = ARENA_ARRAY(self->arena, ExactTasks, 1);
     if (!tasks) return am_fail_memory(error, (int64_t)sizeof *tasks);
     tasks->search = self;

@@ -70,7 +70,9 @@ static void test_screening_beats_recipes(void **state) {
         AmError error = {0};
         problem_case_open(&screened, models[m], "C", "data=4,model=8", EXPERT_COUNT);
         problem_case_open(&recipes, models[m], "C", "data=4,model=8", EXPERT_COUNT);
-        assert_int_equal(screen_search(screened.problem, 0, &error), AM_OK);
+        Screening screening;
+        assert_int_equal(screen_search(&screening, screened.problem, 0, &error), AM_OK);
+        assert_int_equal(screen_price(&screening, screened.problem, &error), AM_OK);
         assert_int_equal(expert_price_seeds(recipes.problem, &error), AM_OK);
         assert_true(screened.problem->has_best);
         assert_true(screened.problem->budget.evaluations <= EXPERT_COUNT);
