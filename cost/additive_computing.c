@@ -75,9 +75,13 @@ static double reduction_seconds(const AdditiveComputing *self, int32_t i, int32_
                                     local_bytes(self, i, label, rule_of(self, i)->operand_count));
 }
 
-static double best_memory_rate(const ClusterDeviceType *type) {
-    double best = type->memory.count > 0 ? 0 : 1;
-    for (int32_t k = 0; k < type->memory.count; k++) best = fmax(best, type->memory.fractions[k]);
+/* The best rate of the memory for as many bytes, or less. */
+static double memory_rate(const ClusterDeviceType *type, double bytes) {
+    const ClusterCurve *curve = &type->memory;
+    double best = cluster_efficiency(curve, bytes);
+    double size = curve->count == 0 ? 0 : bytes < curve->most ? log2(bytes) : INFINITY;
+    for (int32_t k = 0; k < curve->count && curve->log_sizes[k] < size; k++)
+        best = fmax(best, curve->fractions[k]);
     return type->memory_bytes_per_second * best;
 }
 
@@ -89,30 +93,112 @@ static bool vanishes(const AdditiveComputing *self, int32_t i, int32_t label) {
     return takes_partial(self, i, label) && separation_may_vanish(context, i);
 }
 
+/* A sum of 16 bits that takes parts: they are in f32, and so is what becomes of them, which an operator reads
+ * that reads the sum on, in how many parts ever. For that the sum counts what it pays itself, as long as that
+ * is no more than half of it; the other half is paid by who reads it on. */
+static double read_on_bytes(const AdditiveComputing *self, int32_t i) {
+    const PlanContext *context = self->model->context;
+    const IrShape *shape = &instruction_of(self, i)->shape;
+    int32_t first = context->choices->first_operand[i], paid = 0;
+    double ways = 1;
+    for (int32_t k = first; k < context->choices->first_operand[i + 1]; k++)
+        paid += self->separation->is_paid[k];
+    for (int32_t axis = 0; axis < self->model->boxes->axis_count; axis++)
+        ways *= self->model->boxes->sizes[axis];
+    bool is_half_sum = separation_may_be_taken(context, i) && shape->type != DTYPE_F32;
+    return is_half_sum && self->separation->is_read_on[i] && paid > 0 ? (double)ir_shape_bytes(shape) / ways
+                                                                      : 0;
+}
+
 /* What an element-wise operator moves in every fusion that it may be in; launches are not counted here. */
-static double fused_seconds(const AdditiveComputing *self, int32_t i, int32_t label) {
+static double fused_seconds(const AdditiveComputing *self, int32_t i, int32_t label, double width) {
     const Choices *choices = self->model->context->choices;
     int32_t first = choices->first_operand[i], result = rule_of(self, i)->operand_count;
     double bytes = 0;
-    if (instruction_of(self, i)->shape.rank == 0 || vanishes(self, i, label)) return 0;
-    for (int32_t k = 0; first + k < choices->first_operand[i + 1]; k++)
+    if (instruction_of(self, i)->shape.rank == 0) return 0;
+    bool is_there = !vanishes(self, i, label);
+    if (!is_there) bytes = read_on_bytes(self, i);
+    for (int32_t k = 0; is_there && first + k < choices->first_operand[i + 1]; k++)
         if (self->separation->is_paid[first + k])
             bytes += (double)self->separation->share[first + k] * local_bytes(self, i, label, k);
-    if (self->parts[i].is_written) bytes += local_bytes(self, i, label, result);
-    return bytes / best_memory_rate(self->type);
+    if (is_there && self->parts[i].is_written) bytes += local_bytes(self, i, label, result);
+    if (bytes == 0) return 0;
+    double elements =
+        (double)ir_shape_elements(&instruction_of(self, i)->shape) / ways_of(self, i, label, result);
+    return bytes / memory_rate(self->type, elements * width);
+}
+
+/* Whether operand k is a number in every place that is written out for this operator alone. */
+static bool is_filled_for(const AdditiveComputing *self, int32_t i, int32_t k) {
+    const PlanContext *context = self->model->context;
+    int32_t source = context->choices->operands[context->choices->first_operand[i] + k];
+    const IrInstruction *instruction = instruction_of(self, source);
+    return context->rules->on_demand[source] && instruction->opcode == IR_BROADCAST &&
+           context->choices->uses[source] == 1 && instruction->shape.rank > 0 &&
+           instruction_of(self, instruction->operands[0])->shape.rank == 0;
 }
 
 /* What moves all that it takes and makes, in a step of its own, and is no view. Where its parts read ranges
- * of what others have, little may be read: an operand's range may be empty. */
+ * of what others have, an operand's range may be empty; those of a concatenation are as large as its part. */
 static double moved_seconds(const AdditiveComputing *self, int32_t i, int32_t label) {
     int32_t result = rule_of(self, i)->operand_count;
     double bytes = local_bytes(self, i, label, result);
-    bool reads_a_part = instruction_of(self, i)->opcode == IR_GATHER;
-    if (reads_a_part) bytes *= 2;
-    for (int32_t k = reads_a_part; k < result && !has_halo(self, i, label); k++)
+    IrOpcode opcode = instruction_of(self, i)->opcode;
+    bool reads_as_much = opcode == IR_GATHER || (opcode == IR_CONCATENATE && has_halo(self, i, label));
+    if (reads_as_much) bytes *= 2;
+    double filled = 0;
+    for (int32_t k = reads_as_much; k < result && !has_halo(self, i, label); k++) {
         bytes += local_bytes(self, i, label, k);
-    return moving_seconds(self, bytes);
+        if (is_filled_for(self, i, k)) filled += moving_seconds(self, local_bytes(self, i, label, k));
+    }
+    return moving_seconds(self, bytes) + filled;
 }
+
+/* ---- how much a fusion may move ---- */
+
+static double width_of(const AdditiveComputing *self, int32_t i) {
+    const IrShape *shape = choices_array_shape(instruction_of(self, i));
+    double bytes = shape->rank > 0 ? (double)dtype_bytes(shape->type) : 0;
+    return bytes == 2 ? 4 : bytes; /* parts of 16-bit sums are in f32 */
+}
+
+/* The widest result of an element-wise operator. Of what is made again less than twice the bytes of such a
+ * result are read (choose_redone() of propagation/fuse.c). */
+static double widest(const AdditiveComputing *self) {
+    double most = 0;
+    for (int32_t i = 0; i < self->model->context->choices->count; i++)
+        if (self->separation->group[i] >= 0) most = fmax(most, width_of(self, i));
+    return most;
+}
+
+/* Widths are told apart so finely, for each doubling; layers that hardly differ shall be folded. */
+enum { WIDTH_STEPS = 2 };
+
+/* [group]: bytes that a fusion of the group takes and makes at most, an element: what all of it makes and
+ * reads of others. NULL: no memory. */
+static double *find_widths(const AdditiveComputing *self, Arena *arena) {
+    const PlanContext *context = self->model->context;
+    const Choices *choices = context->choices;
+    double *width = ARENA_ARRAY(arena, double, choices->count + 1), redone = 2 * widest(self);
+    int32_t *read_by = ARENA_ARRAY(arena, int32_t, choices->count + 1); /* the last group that was met */
+    if (arena->failed) return NULL;
+    for (int32_t i = 0; i < choices->count; i++) {
+        int32_t group = self->separation->group[i];
+        if (group < 0) continue;
+        width[group] += width_of(self, i);
+        for (int32_t k = choices->first_operand[i]; k < choices->first_operand[i + 1]; k++) {
+            int32_t source = choices->operands[k];
+            if (self->separation->group[source] == group || read_by[source] == group + 1) continue;
+            read_by[source] = group + 1;
+            width[group] += self->separation->group[source] >= 0 ? redone : width_of(self, source);
+        }
+    }
+    for (int32_t i = 0; i < choices->count; i++)
+        if (width[i] > 0) width[i] = exp2(ceil(log2(width[i]) * WIDTH_STEPS) / WIDTH_STEPS);
+    return width;
+}
+
+/* ---- nodes ---- */
 
 typedef enum Kind { NO_KIND, PRODUCT, REDUCTION, FUSED, MOVED } Kind;
 
@@ -126,17 +212,18 @@ static Kind kind_of(const AdditiveComputing *self, int32_t i) {
     case IR_CONCATENATE:
     case IR_PAD:
     case IR_REVERSE:
-    case IR_GATHER: return MOVED;
+    case IR_GATHER:
+    case IR_SCATTER: return module->instructions[i].shape.type == DTYPE_TUPLE ? NO_KIND : MOVED;
     default: return NO_KIND;
     }
 }
 
-static double label_seconds(const AdditiveComputing *self, int32_t i, int32_t label, Kind kind,
-                            double flops) {
+/* `size`: the FLOPs of a product, the width of an element-wise operator's group. */
+static double label_seconds(const AdditiveComputing *self, int32_t i, int32_t label, Kind kind, double size) {
     switch (kind) {
-    case PRODUCT: return product_seconds(self, i, label, flops);
+    case PRODUCT: return product_seconds(self, i, label, size);
     case REDUCTION: return reduction_seconds(self, i, label);
-    case FUSED: return fused_seconds(self, i, label);
+    case FUSED: return fused_seconds(self, i, label, size);
     case MOVED: return moved_seconds(self, i, label);
     default: return 0;
     }
@@ -158,7 +245,8 @@ static void count_launches(const AdditiveComputing *self, double *launches) {
 AmStatus additive_set_seconds(const AdditiveComputing *self, Arena *arena, AmError *error) {
     const AdditiveModel *model = self->model;
     double *launches = ARENA_ARRAY(arena, double, model->node_count + 1);
-    if (!launches) return am_fail_memory(error, model->node_count);
+    const double *width = find_widths(self, arena);
+    if (arena->failed) return am_fail_memory(error, model->context->choices->count);
     count_launches(self, launches);
     for (int32_t n = 0; n < model->node_count; n++) {
         AdditiveNode *node = &model->nodes[n];
@@ -167,10 +255,12 @@ AmStatus additive_set_seconds(const AdditiveComputing *self, Arena *arena, AmErr
         if (kind == NO_KIND && launches[n] == 0) continue;
         float *seconds = ARENA_ARRAY(arena, float, node->label_count);
         if (!seconds) return am_fail_memory(error, node->label_count);
-        double flops = kind == PRODUCT ? ir_instruction_flops(model->context->canonical, i, arena) : 0;
+        double size = kind == PRODUCT ? ir_instruction_flops(model->context->canonical, i, arena)
+                      : kind == FUSED ? width[self->separation->group[i]]
+                                      : 0;
+        double launching = launches[n] * self->type->kernel_launch_seconds;
         for (int32_t label = 0; label < node->label_count; label++)
-            seconds[label] = (float)(label_seconds(self, i, label, kind, flops) * self->times[i] +
-                                     launches[n] * self->type->kernel_launch_seconds);
+            seconds[label] = (float)(label_seconds(self, i, label, kind, size) * self->times[i] + launching);
         node->seconds = seconds;
     }
     return AM_OK;

@@ -46,11 +46,14 @@ bool separation_may_be_taken(const PlanContext *context, int32_t i) {
     return false;
 }
 
+static bool is_widening(const IrModule *module, int32_t i) {
+    const IrInstruction *instruction = &module->instructions[i];
+    return instruction->opcode == IR_CONVERT &&
+           is_half(module->instructions[instruction->operands[0]].shape.type);
+}
+
 bool separation_may_vanish(const PlanContext *context, int32_t i) {
-    const IrInstruction *instruction = &context->canonical->instructions[i];
-    bool is_widening = instruction->opcode == IR_CONVERT &&
-                       is_half(context->canonical->instructions[instruction->operands[0]].shape.type);
-    return is_widening || separation_may_be_taken(context, i);
+    return is_widening(context->canonical, i) || separation_may_be_taken(context, i);
 }
 
 /* Runs as a step of its own in every plan: is no view, is not made where it is used, and no transpose, which
@@ -126,7 +129,7 @@ static void find_leaf(const Paths *self, int32_t i) {
     for (int32_t n = 0; n < count; n++) {
         made_of += amounts[n];
         if (best < 0 || amounts[n] > amounts[best] ||
-            (amounts[n] == amounts[best] && choices->uses[leaves[n]] < choices->uses[leaves[best]]))
+            (amounts[n] == amounts[best] && leaves[n] > leaves[best])) /* the later: fewer are made of it */
             best = n;
     }
     if (is_kept(self, i, made_of)) return;
@@ -228,27 +231,28 @@ static void separate(const Paths *self, bool *is_from_memory) {
     }
 }
 
-/* The longest chain of the readers of one group that take a value from memory; `*readers` from `first` on. */
+/* The longest chain of the readers of one group that take a value from memory, of such that run in every plan
+ * where there is a choice: of what vanishes the others read what it would have read. */
 static void choose_chain(const Reader *readers, int32_t count, int32_t group, Separation *separation,
                          const PlanContext *context) {
-    int32_t length[MOST_READERS], next[MOST_READERS], best = -1, launches = 0;
+    enum { LINK = MOST_READERS + 1 }; /* one more reader counts more than all that run */
+    int32_t worth[MOST_READERS], next[MOST_READERS], best = -1;
     for (int32_t a = count - 1; a >= 0; a--) {
-        length[a] = 0;
+        worth[a] = 0;
         if (!separation->is_from_memory[readers[a].place] || separation->group[readers[a].reader] != group)
             continue;
-        length[a] = 1;
+        int32_t own = LINK + !separation_may_vanish(context, readers[a].reader);
+        worth[a] = own;
         next[a] = -1;
         for (int32_t b = a + 1; b < count; b++)
-            if (readers[a].later >> b & 1 && length[b] > 0 && 1 + length[b] > length[a]) {
-                length[a] = 1 + length[b];
+            if (readers[a].later >> b & 1 && worth[b] > 0 && own + worth[b] > worth[a]) {
+                worth[a] = own + worth[b];
                 next[a] = b;
             }
-        if (best < 0 || length[a] >= length[best]) best = a;
+        if (best < 0 || worth[a] >= worth[best]) best = a;
     }
-    for (; best >= 0; best = next[best]) {
-        separation->is_paid[readers[best].place] = true;
-        launches += !separation_may_vanish(context, readers[best].reader);
-    }
+    int32_t launches = best < 0 ? 0 : worth[best] % LINK;
+    for (; best >= 0; best = next[best]) separation->is_paid[readers[best].place] = true;
     if (launches > separation->launches[group]) separation->launches[group] = launches;
 }
 
@@ -312,6 +316,33 @@ static bool runs_always(const Separation *separation, const PlanContext *context
            !separation_may_vanish(context, i);
 }
 
+static void find_read_on(const Paths *self, const Separation *separation) {
+    const PlanContext *context = self->context;
+    const Choices *choices = context->choices;
+    for (int32_t i = choices->count - 1; i >= 0; i--) {
+        bool hands_on = runs_always(separation, context, i) ||
+                        (separation->is_read_on[i] && is_widening(context->canonical, i));
+        for (int32_t k = choices->first_operand[i]; hands_on && k < choices->first_operand[i + 1]; k++)
+            if (separation->group[choices->operands[k]] == separation->group[i] && !self->is_cut[k])
+                separation->is_read_on[choices->operands[k]] = true;
+    }
+}
+
+/* An iota that is read by way of a broadcast is written out, in a step of its own. */
+static void count_ranges(int32_t *launches, const Separation *separation, const PlanContext *context) {
+    const Choices *choices = context->choices;
+    const IrInstruction *instructions = context->canonical->instructions;
+    for (int32_t i = 0; i < choices->count; i++)
+        for (int32_t k = choices->first_operand[i];
+             k < choices->first_operand[i + 1] && runs_always(separation, context, i); k++) {
+            int32_t source = choices->operands[k];
+            if (instructions[source].opcode != IR_BROADCAST) continue;
+            do source = choices->operands[choices->first_operand[source]];
+            while (instructions[source].opcode == IR_RESHAPE);
+            if (instructions[source].opcode == IR_IOTA) launches[source] = 1;
+        }
+}
+
 /* A launch for each group that runs, and where its readers are in a chain as many; at its first operator that
  * is decided about, or, if there is none, that is made on demand. */
 static AmStatus count_launches(Separation *separation, Arena *arena, const PlanContext *context,
@@ -329,6 +360,7 @@ static AmStatus count_launches(Separation *separation, Arena *arena, const PlanC
         if (context->rules->on_demand[i] && runs_always(separation, context, i) &&
             (at[separation->group[i]] < 0 || context->rules->on_demand[at[separation->group[i]]]))
             at[separation->group[i]] = i;
+    count_ranges(launches, separation, context);
     for (int32_t g = 0; g < choices->count; g++)
         if (at[g] >= 0) launches[at[g]] = separation->launches[g] > 0 ? separation->launches[g] : 1;
     separation->launches = launches;
@@ -353,7 +385,8 @@ AmStatus separation_find(Separation *separation, Arena *arena, const PlanContext
                                .is_redone = ARENA_ARRAY(arena, bool, places + 1),
                                .share = ARENA_ARRAY(arena, float, places + 1),
                                .group = ARENA_ARRAY(arena, int32_t, count + 1),
-                               .launches = ARENA_ARRAY(arena, int32_t, count + 1)};
+                               .launches = ARENA_ARRAY(arena, int32_t, count + 1),
+                               .is_read_on = ARENA_ARRAY(arena, bool, count + 1)};
     ArenaMark mark = arena_mark(arena);
     Paths self = {.arena = arena,
                   .context = context,
@@ -387,6 +420,7 @@ AmStatus separation_find(Separation *separation, Arena *arena, const PlanContext
             for (int32_t k = 0; k < reader_count; k++) separation->is_from_memory[readers[k].place] = true;
         choose_chains(readers, reader_count, separation, context);
     }
+    find_read_on(&self, separation);
     arena_release(arena, mark);
     return count_launches(separation, arena, context, error);
 }

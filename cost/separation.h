@@ -37,6 +37,9 @@ typedef struct Separation {
     /* By instruction: of an element-wise one the first of its group, else -1; and the fusions that a group
      * launches at least, at one of its operators that runs in every plan. */
     int32_t *group, *launches;
+    /* By instruction: an element-wise operator of its group reads its result that runs in every plan, or, of
+     * a conversion that may vanish, does so with what that makes. */
+    bool *is_read_on;
 } Separation;
 
 /* In the arena. AM_ERROR_INTERNAL: no memory. */
