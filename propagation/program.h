@@ -269,6 +269,7 @@ typedef struct Program {
     /* Shards differ in size from device to device, which may then fuse differently: collectives keep their
      * order. */
     bool is_uneven;
+    int64_t summed_bytes;     /* that all sums over devices take; set by program_reduce_early */
     int64_t allocation_bytes; /* one allocation per rank holds everything */
     int64_t parameter_bytes;  /* the part of it that lives between steps, at offset 0 */
     int32_t peak_step;        /* a step at which the allocation is fullest */

@@ -88,12 +88,18 @@ bool program_reduces(const ProgramInstruction *instruction) {
             instruction->collective->kind == PROGRAM_REDUCE_SCATTER);
 }
 
-bool program_reduces_beside(const Program *program, const ProgramInstruction *instruction) {
+static int64_t taken_bytes(const Program *program, const ProgramInstruction *instruction) {
     int64_t bytes = 0;
-    bool may_be = program_reduces(instruction) || instruction->gathers_late;
-    for (int32_t k = 0; may_be && k < instruction->operand_count; k++)
+    for (int32_t k = 0; k < instruction->operand_count; k++)
         bytes += program_even_bytes(program, &program->values[instruction->operands[k]]);
-    return may_be && bytes <= REDUCE_EARLY_BYTES;
+    return bytes;
+}
+
+bool program_reduces_beside(const Program *program, const ProgramInstruction *instruction) {
+    int64_t part = program->summed_bytes / REDUCE_EARLY_PART;
+    bool may_be = program_reduces(instruction) || instruction->gathers_late;
+    return may_be &&
+           taken_bytes(program, instruction) <= (part > REDUCE_EARLY_BYTES ? part : REDUCE_EARLY_BYTES);
 }
 
 static bool is_gather(const ProgramInstruction *instruction) {
@@ -385,7 +391,9 @@ AmStatus program_reduce_early(Program *program, AmError *error) {
     Scheduler self = {.program = program, .front.after = -1, .blocked_until = INFINITY};
     for (int32_t i = 0; i < count; i++) {
         collectives += program->instructions[i].kind == PROGRAM_COLLECTIVE;
-        sums += program_reduces(&program->instructions[i]);
+        if (!program_reduces(&program->instructions[i])) continue;
+        sums++;
+        program->summed_bytes += taken_bytes(program, &program->instructions[i]);
     }
     if (collectives == 0) return AM_OK;
     TRY(program_graph(&self.graph, program, error));

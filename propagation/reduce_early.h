@@ -7,9 +7,11 @@
 #include "propagation/program.h"
 
 /* How many more sums begin before the result of one is used by what nothing waits for; of sums of so many
- * bytes at most, since meanwhile what they take and give has its memory. */
+ * bytes at most, or of this part of all that is summed up if that is more (a layer of a large model), since
+ * meanwhile what they take and give has its memory. */
 #define REDUCE_EARLY_UNDER_WAY 2
 #define REDUCE_EARLY_BYTES     ((int64_t)128 << 20)
+#define REDUCE_EARLY_PART      64
 
 /* Whether the instruction is an all_reduce or a reduce_scatter. */
 bool program_reduces(const ProgramInstruction *instruction);
