@@ -74,10 +74,11 @@ static const CutMixes *cut_mixes_of(ScheduleKind schedule) {
                                           {{.share = {[PATH_LAST] = 0.5, [PATH_WORK] = 0.5}}, 0.9, 0.85},
                                           {{.share = {[PATH_STAYS] = 0.5, [PATH_WORK] = 0.5}}, 0.9, 0.85}}};
     static const CutMixes zero_bubble = {
-        4,
+        5,
         {{{.share = {[PATH_STAYS] = 1}}, 0.9, 0.85},
          {{.share = {[PATH_STAYS] = 0.7, [PATH_WORK] = 0.3}}, 0.9, 0.85},
-         {{.share = {[PATH_STAYS] = 0.55, [PATH_WORK] = 0.45}}, 0.9, 0.85},
+         {{.share = {[PATH_STAYS] = 0.6, [PATH_WORK] = 0.4}}, 0.9, 0.85},
+         {{.share = {[PATH_STAYS] = 1}}, 1, 0.85},
          {{.share = {[PATH_STAYS] = 0.4, [PATH_WEIGHTS] = 0.2, [PATH_WORK] = 0.4}}, 1, 1}}};
     static const CutMixes any = {0};
     if (schedule == SCHEDULE_ZB_H1) return &zero_bubble;

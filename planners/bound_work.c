@@ -31,6 +31,8 @@ typedef struct Finder {
     int32_t *best, *after, *until;
     bool *follows;    /* something of the backward pass's turns */
     int32_t *ordered; /* the last place at or before it in the module's order, or -1 */
+    int32_t *item;    /* of the backward pass, or -1 */
+    int32_t *least;   /* place whose stage is not behind any on which it may be had; -1 not known */
 } Finder;
 
 static const IrInstruction *instruction_at(const Finder *self, int32_t i) {
@@ -46,14 +48,20 @@ static bool is_backward(const Finder *self, int32_t i) {
     return self->roles->phases[i] == IR_PHASE_BACKWARD;
 }
 
+/* As propagation/stages.h takes it. */
+static bool is_forward(const Finder *self, int32_t i) {
+    IrPhase phase = self->roles->phases[i];
+    return phase == IR_PHASE_FORWARD || phase == IR_PHASE_OTHER;
+}
+
 /* The module itself makes it again: in turns of the backward pass, where nothing of that is waited for. */
 static bool is_recomputed(const Finder *self, int32_t i) {
     return self->roles->phases[i] == IR_PHASE_RECOMPUTED;
 }
 
 static bool is_in_turns(const Finder *self, int32_t i) {
-    bool is_forward = self->roles->phases[i] == IR_PHASE_FORWARD;
-    return self->choices->live[i] && (is_forward || is_backward(self, i) || is_recomputed(self, i));
+    bool is_first = self->roles->phases[i] == IR_PHASE_FORWARD;
+    return self->choices->live[i] && (is_first || is_backward(self, i) || is_recomputed(self, i));
 }
 
 /* Whether it is split over the examples. */
@@ -100,9 +108,8 @@ static void find_weights(Finder *self) {
         join(&self->weight[self->context->rules->alias[self->roles->outputs[parameter->output]]], p);
     }
     for (int32_t i = count - 1; i >= 0; i--) {
-        IrPhase phase = self->roles->phases[i];
-        bool leads = phase == IR_PHASE_BACKWARD || phase == IR_PHASE_OPTIMIZER;
-        if (!self->choices->live[i] || !leads || ir_is_scalar(&instruction_at(self, i)->shape)) continue;
+        if (!self->choices->live[i] || is_forward(self, i) || ir_is_scalar(&instruction_at(self, i)->shape))
+            continue;
         for (int32_t k = 0; k < operand_count(self, i); k++)
             join(&self->weight[operand_of(self, i, k)], self->weight[i]);
     }
@@ -222,6 +229,7 @@ static void add_item(Finder *self, const AdditiveNode *node) {
         return;
     }
     if (!is_recomputed(self, i)) place_item(self, item, i);
+    self->item[i] = work->item_count - 1;
     if (!is_product(self, i) && opcode != IR_REDUCE) return;
     if (!item->is_backward && self->ordered[i] >= 0) {
         item->first = self->ordered[i];
@@ -295,6 +303,46 @@ static void find_pass(Finder *self, const AdditiveModel *model, bool backward) {
     }
 }
 
+/* ---- what nothing waits for ---- */
+
+/* By the rules of propagation/stages.h a backward operator is not behind its gradient operands, and not
+ * before what of these, of other operands and of the only weight that it leads to comes first. */
+static int32_t least_place(const Finder *self, const int32_t *first_use, int32_t i) {
+    int32_t parameter = self->parameter_of[i], least = NEVER;
+    if (self->context->rules->is_free[i]) return NEVER;
+    if (parameter >= 0) return first_use[parameter];
+    if (is_forward(self, i)) return self->ordered[i];
+    if (is_recomputed(self, i)) return -1;
+    if (self->weight[i] >= 0) least = first_use[self->weight[i]];
+    for (int32_t k = 0; k < operand_count(self, i); k++) {
+        int32_t of_operand = self->least[operand_of(self, i, k)];
+        if (of_operand < least) least = of_operand;
+    }
+    return least;
+}
+
+/* Sums for gradients that no group has, as of a bias, have a first place by it. */
+static AmStatus place_sums(Finder *self, AmError *error) {
+    int32_t count = self->context->rules->entry_count, parameters = self->roles->parameter_count;
+    int32_t *first_use = ARENA_ARRAY(self->arena, int32_t, parameters + 1);
+    if (!first_use) return am_fail_memory(error, parameters);
+    for (int32_t p = 0; p < parameters; p++) first_use[p] = NEVER;
+    for (int32_t i = 0; i < count; i++)
+        for (int32_t k = 0; k < operand_count(self, i) && self->choices->live[i] && is_forward(self, i);
+             k++) {
+            int32_t parameter = self->parameter_of[operand_of(self, i, k)];
+            if (parameter >= 0 && self->ordered[i] < first_use[parameter])
+                first_use[parameter] = self->ordered[i];
+        }
+    for (int32_t i = 0; i < count; i++) {
+        self->least[i] = least_place(self, first_use, i);
+        BoundItem *item = self->item[i] < 0 ? NULL : &self->work->items[self->item[i]];
+        bool is_sum = item && item->work.is_run && item->is_backward && item->order == BOUND_BEHIND;
+        if (is_sum && item->group < 0 && self->least[i] < NEVER) item->first = self->least[i];
+    }
+    return AM_OK;
+}
+
 /* The forward pass's spine ends where the backward pass's begins: with what its first product waits for. */
 static void find_items(Finder *self, const AdditiveModel *model) {
     int32_t *spine_count = self->work->spine_count, first = -1;
@@ -354,9 +402,10 @@ static void find_backward_places(const BoundWork *work, const int32_t *of_groups
 static void find_item_borders(BoundItem *item, const int32_t *of_groups, const int32_t *of_backward) {
     /* Others may be on any stage before that of what they wait for. */
     bool is_located = item->group >= 0 && of_groups[2 * item->group] >= 0;
-    if (item->order == BOUND_BEHIND && !is_located) item->order = BOUND_ANYWHERE;
+    bool is_sum = item->is_backward && item->first >= 0; /* what nothing waits for tells no first place */
+    if (item->order == BOUND_BEHIND && !is_located && !is_sum) item->order = BOUND_ANYWHERE;
     if (item->order == BOUND_ANYWHERE || item->order == BOUND_AFTER) return;
-    int32_t first = item->is_backward ? of_backward[2 * item->until] : item->after;
+    int32_t first = is_sum ? item->first : item->is_backward ? of_backward[2 * item->until] : item->after;
     int32_t end = item->is_backward ? of_backward[2 * item->after + 1] : item->until;
     if (item->first < 0 || first < item->first) item->first = first;
     if (end > item->end) item->end = end;
@@ -402,14 +451,17 @@ AmStatus bound_work_find(BoundWork *work, bool *known, Arena *arena, const PlanC
                    .after = ARENA_ARRAY(arena, int32_t, count + 1),
                    .until = ARENA_ARRAY(arena, int32_t, count + 1),
                    .follows = ARENA_ARRAY(arena, bool, count + 1),
-                   .ordered = ARENA_ARRAY(arena, int32_t, count + 1)};
+                   .ordered = ARENA_ARRAY(arena, int32_t, count + 1),
+                   .item = ARENA_ARRAY(arena, int32_t, count + 1),
+                   .least = ARENA_ARRAY(arena, int32_t, count + 1)};
     if (arena->failed) return am_fail_memory(error, count);
-    for (int32_t i = 0; i < count; i++) self.parameter_of[i] = -1;
+    for (int32_t i = 0; i < count; i++) self.parameter_of[i] = self.item[i] = -1;
     for (int32_t p = 0; p < whole->roles->parameter_count; p++)
         self.parameter_of[whole->roles->parameters[p].instruction] = p;
     find_batch(&self);
     find_weights(&self);
     TRY(find_groups(&self, error));
     find_items(&self, model);
+    TRY(place_sums(&self, error));
     return arena->failed ? am_fail_memory(error, count) : bound_work_find_borders(work, error);
 }

@@ -55,8 +55,8 @@ typedef struct BoundWork {
 AmStatus bound_work_find(BoundWork *work, bool *known, Arena *arena, const PlanContext *whole,
                          const Cluster *cluster, int32_t device, AmError *error);
 
-/* Sets borders from places: of forward items `first` and `end` are those of the module's order before, or -1.
- */
+/* Sets borders from places: of forward items `first` and `end` are those of the module's order before, or -1;
+ * of backward ones `first` is the least place of what nothing waits for, or -1. */
 AmStatus bound_work_find_borders(BoundWork *work, AmError *error);
 
 #endif

@@ -174,6 +174,7 @@ enum { MOST_SPINE = 14, MOST_ITEMS = 128, DEVICES = 8 };
 typedef struct Cuts {
     int32_t forward[MOST_SPINE + 1], backward[MOST_SPINE + 1]; /* [place]: stage; one place behind */
     int32_t widths[MOST_STAGES];
+    bool are_last, are_first; /* sums that nothing waits for, of the stages that they may be on */
 } Cuts;
 
 static BoundItem *add_item(BoundWork *work, Random *rng, bool is_backward, BoundOrder order, int32_t after,
@@ -196,10 +197,24 @@ static BoundItem *add_item(BoundWork *work, Random *rng, bool is_backward, Bound
     return item;
 }
 
+/* What is of one pass and order is alike. */
+static void make_even(BoundWork *work, Random *rng) {
+    double seconds[PATH_PASSES][BOUND_ORDERS];
+    for (int32_t pass = 0; pass < PATH_PASSES; pass++)
+        for (int32_t order = 0; order < BOUND_ORDERS; order++) seconds[pass][order] = random_seconds(rng);
+    for (int32_t k = 0; k < work->item_count; k++) {
+        BoundItem *item = &work->items[k];
+        item->work.is_run = false;
+        item->sum_bytes = 0;
+        item->seconds = seconds[item->is_backward][item->order];
+    }
+}
+
 /* Products in a row, many with a weight, and others between and beside them. */
 static void make_work(BoundWork *work, BoundItem *items, Random *rng) {
     int32_t length = 1 + (int32_t)random_below(rng, MOST_SPINE - 1), others = (int32_t)random_below(rng, 20);
     bool is_plain = random_below(rng, 2) == 0; /* products of any proportions, but no others */
+    bool has_sums = random_below(rng, 3) == 0; /* alone */
     *work = (BoundWork){.items = items, .spine_count = {length, length}};
     for (int32_t p = 0; p < length; p++) {
         bool is_group = random_below(rng, 4) > 0;
@@ -215,12 +230,18 @@ static void make_work(BoundWork *work, BoundItem *items, Random *rng) {
     for (int32_t k = 0; k < others && !is_plain; k++) {
         int32_t after = (int32_t)random_below(rng, length), left = length - 1 - after;
         bool is_backward = random_below(rng, 2) == 0;
-        if (left > 0 && random_below(rng, 4) > 0)
+        if (left > 0 && random_below(rng, 4) > 0 && !has_sums)
             add_item(work, rng, is_backward, BOUND_BETWEEN, after,
                      after + 1 + (int32_t)random_below(rng, left));
+        else if (has_sums || random_below(rng, 2) == 0) /* the gradients of biases */
+            add_item(work, rng, true, BOUND_BEHIND, after, after + 1)->first =
+                (int32_t)random_below(rng, length);
         else if (random_below(rng, 2) == 0) add_item(work, rng, is_backward, BOUND_ANYWHERE, -1, -1);
         else add_item(work, rng, true, BOUND_AFTER, -1, -1);
     }
+    if (random_below(rng, 2) == 0) make_even(work, rng);
+    for (int32_t k = 0; k < work->item_count && has_sums; k++)
+        if (items[k].order == BOUND_BEHIND && items[k].group < 0) items[k].seconds *= 10;
     assert_int_equal(bound_work_find_borders(work, NULL), AM_OK);
 }
 
@@ -228,19 +249,30 @@ static int32_t random_between(Random *rng, int32_t low, int32_t high) {
     return low + (int32_t)random_below(rng, high - low + 1);
 }
 
-/* Cuts anywhere, with widths that are powers of two and add up to all devices. False: not this time. */
-static bool make_cuts(Cuts *cuts, const BoundWork *work, int32_t stages, Random *rng) {
-    int32_t length = work->spine_count[0], left = DEVICES, *forward = cuts->forward;
-    bool is_group[MOST_SPINE] = {false};
+/* Widths that are powers of two and add up to all devices. False: not this time. */
+static bool make_widths(int32_t *widths, int32_t stages, Random *rng) {
+    int32_t left = DEVICES;
     for (int32_t s = 0; s < stages; s++) {
         int32_t width = 1 << random_below(rng, 4);
         if (s == stages - 1) width = left;
         if (width < 1 || width > left || (width & (width - 1)) != 0) return false;
-        cuts->widths[s] = width;
+        widths[s] = width;
         left -= width;
     }
-    for (int32_t p = 0; p < length; p++)
+    return left == 0;
+}
+
+/* Cuts anywhere, or near those that are given. False: not this time. */
+static bool make_cuts(Cuts *cuts, const Cuts *given, const BoundWork *work, int32_t stages, Random *rng) {
+    int32_t length = work->spine_count[0], *forward = cuts->forward;
+    bool is_group[MOST_SPINE] = {false};
+    if (given) *cuts = *given;
+    cuts->are_last = random_below(rng, 2) == 0;
+    cuts->are_first = random_below(rng, 2) == 0;
+    if ((!given || random_below(rng, 4) == 0) && !make_widths(cuts->widths, stages, rng)) return false;
+    for (int32_t p = 0; p < length && !given; p++)
         forward[p] = random_below(rng, 3) == 0 ? (int32_t)random_below(rng, stages) : p * stages / length;
+    if (given) forward[random_below(rng, length)] = (int32_t)random_below(rng, stages);
     for (int32_t p = 1; p < length; p++) /* sorted */
         for (int32_t q = p; q > 0 && forward[q] < forward[q - 1]; q--) {
             int32_t stage = forward[q];
@@ -258,7 +290,12 @@ static bool make_cuts(Cuts *cuts, const BoundWork *work, int32_t stages, Random 
         cuts->backward[t] = is_known ? forward[length - 1 - t] : random_between(rng, least, most);
     }
     cuts->backward[length] = 0;
-    return left == 0;
+    for (int32_t k = 0; k < work->item_count; k++) {
+        const BoundItem *item = &work->items[k];
+        bool is_sum = item->order == BOUND_BEHIND && item->group < 0;
+        if (is_sum && forward[item->first] > cuts->backward[item->after]) return false;
+    }
+    return true;
 }
 
 static double part_of(const BoundItem *item, const ClusterDeviceType *type, int32_t turns, int32_t devices) {
@@ -275,10 +312,15 @@ static int32_t place(const BoundItem *item, const Cuts *cuts, const int32_t *of_
                      Random *rng, BoundOrder *order) {
     const int32_t *at = item->is_backward ? cuts->backward : cuts->forward;
     *order = item->order;
-    bool is_free = item->order == BOUND_ANYWHERE || (item->order == BOUND_AFTER && item->group < 0);
-    if (is_free) return (int32_t)random_below(rng, stages);
-    if (item->order == BOUND_AFTER) return of_groups[item->group];
+    bool is_loose = item->order == BOUND_ANYWHERE || item->order == BOUND_AFTER;
+    if (is_loose) return item->group >= 0 ? of_groups[item->group] : (int32_t)random_below(rng, stages);
     if (item->order == BOUND_SPINE) return at[item->after];
+    if (item->order == BOUND_BEHIND && item->group < 0) {
+        int32_t most = at[item->after], least = cuts->are_last ? most : cuts->forward[item->first];
+        int32_t stage = random_between(rng, least, cuts->are_first ? least : most);
+        if (stage != most) *order = BOUND_ANYWHERE;
+        return stage;
+    }
     int32_t one = at[item->after], other = at[item->until];
     if (one != other) *order = BOUND_ANYWHERE; /* across a border */
     if (item->order == BOUND_BEHIND) return of_groups[item->group];
@@ -320,16 +362,19 @@ static void test_no_pipeline_of_work_is_quicker(void **state) {
         BoundWork work;
         double of_1f1b, of_all;
         Pipeline pipeline = {.stage_count = 1 + (int32_t)random_below(&rng, 6),
-                             .turns = 1 << random_below(&rng, 4)};
+                             .turns = 1 + (int32_t)random_below(&rng, 8)};
         make_work(&work, items, &rng);
         int32_t stages = pipeline.stage_count, turns = pipeline.turns;
         assert_int_equal(plan_bound_of_items(&of_1f1b, &work, cluster, turns, stages, SCHEDULE_1F1B, &error),
                          AM_OK);
         assert_int_equal(plan_bound_of_items(&of_all, &work, cluster, turns, stages, SCHEDULE_ZB_H1, &error),
                          AM_OK);
-        for (int32_t n = 0; n < 60; n++) {
-            Cuts cuts;
-            if (!make_cuts(&cuts, &work, stages, &rng)) continue;
+        Cuts best[3];
+        double least[3] = {INFINITY, INFINITY, INFINITY};
+        for (int32_t n = 0; n < 150; n++) {
+            Cuts cuts, *near = &best[n % 3];
+            if (!make_cuts(&cuts, n > 30 && isfinite(least[n % 3]) ? near : NULL, &work, stages, &rng))
+                continue;
             pipeline.kind = kinds[n % 3];
             fill_stages(&pipeline, &work, &cuts, cluster_device_type(cluster, 0), &rng);
             double seconds = run(&pipeline),
@@ -337,6 +382,10 @@ static void test_no_pipeline_of_work_is_quicker(void **state) {
             if (bound > seconds * (1 + 1e-6))
                 fail_msg("work %d, %s, %d stages, %d turns: %g s, the bound is %g s", k,
                          schedule_kind_name(pipeline.kind), stages, turns, seconds, bound);
+            if (seconds < least[n % 3]) {
+                least[n % 3] = seconds;
+                *near = cuts;
+            }
             tried++;
         }
     }
