@@ -13,10 +13,8 @@
 /* How many awaited collectives are looked at: those of a layer, or a few. */
 enum { MOST_NEAR = 16 };
 
-bool program_is_work(const ProgramInstruction *instruction) {
-    return instruction->region_count > 0 || instruction->kind == PROGRAM_TRANSFER ||
-           instruction->opcode == IR_DOT || instruction->opcode == IR_CONVOLUTION;
-}
+/* Between a stored weight and where it is gathered. */
+enum { MOST_STEPS = 8 };
 
 static double bytes_of(const LiveBytes *live, const int32_t *values, int32_t count) {
     double bytes = 0;
@@ -66,25 +64,28 @@ static double estimate(const LiveBytes *live, const ProgramInstruction *instruct
     return OPERATIONS_PER_BYTE * made + (is_product ? product_operations(live, instruction) : 0);
 }
 
-/* is_stored[i]: i gathers, cuts, turns, views or casts stored weights alone. Producers come before their
- * users. */
-static void find_stored(bool *is_stored, const Program *program, const ProgramGraph *graph) {
-    for (int32_t i = 0; i < graph->count; i++) {
+static bool is_gather(const ProgramInstruction *instruction) {
+    return instruction->kind == PROGRAM_COLLECTIVE && instruction->collective->kind == PROGRAM_ALL_GATHER;
+}
+
+/* Whether i gathers, cuts, turns, views or casts stored weights alone, in few steps. */
+static bool is_stored(const Program *program, const ProgramGraph *graph, int32_t i) {
+    for (int32_t steps = 0; steps < MOST_STEPS; steps++) {
         const ProgramInstruction *instruction = &program->instructions[i];
-        bool is_gather =
-            instruction->kind == PROGRAM_COLLECTIVE && instruction->collective->kind == PROGRAM_ALL_GATHER;
-        is_stored[i] = is_gather || instruction->kind == PROGRAM_VIEW ||
-                       (instruction->kind == PROGRAM_COMPUTE &&
-                        (instruction->opcode == IR_SLICE || instruction->opcode == IR_CONVERT ||
-                         instruction->opcode == IR_TRANSPOSE));
-        for (int32_t e = graph->first[i]; is_stored[i] && e < graph->first[i + 1]; e++)
-            is_stored[i] = is_stored[graph->producers[e]];
+        bool may_be = is_gather(instruction) || instruction->kind == PROGRAM_VIEW ||
+                      (instruction->kind == PROGRAM_COMPUTE &&
+                       (instruction->opcode == IR_SLICE || instruction->opcode == IR_CONVERT ||
+                        instruction->opcode == IR_TRANSPOSE));
+        int32_t producers = graph->first[i + 1] - graph->first[i];
+        if (!may_be || producers > 1 || producers == 0) return may_be && producers == 0;
+        i = graph->producers[graph->first[i]];
     }
+    return false;
 }
 
 /* Users come after their producers. */
-static int32_t find_chain(bool *is_awaited, bool *is_chain, bool *leads, const bool *is_stored,
-                          const Program *program, const ProgramGraph *graph) {
+static int32_t find_chain(bool *is_awaited, bool *is_chain, bool *leads, const Program *program,
+                          const ProgramGraph *graph) {
     int32_t awaited = 0;
     for (int32_t i = graph->count - 1; i >= 0; i--) {
         const ProgramInstruction *instruction = &program->instructions[i];
@@ -93,7 +94,8 @@ static int32_t find_chain(bool *is_awaited, bool *is_chain, bool *leads, const b
             leads[i] |= leads[graph->users[u]];
             is_chain[i] |= is_chain[graph->users[u]];
         }
-        is_awaited[i] = instruction->kind == PROGRAM_COLLECTIVE && leads[i] && !is_stored[i];
+        is_awaited[i] = instruction->kind == PROGRAM_COLLECTIVE && leads[i] &&
+                        !(is_gather(instruction) && is_stored(program, graph, i));
         is_chain[i] |= is_awaited[i];
         leads[i] |= program_is_work(instruction);
         awaited += is_awaited[i];
@@ -107,12 +109,13 @@ static void find_filling(bool *is_filling, double *filling_before, int32_t *afte
                          const double *work, const Program *program, const ProgramGraph *graph) {
     for (int32_t i = 0; i < graph->count; i++) {
         const ProgramInstruction *instruction = &program->instructions[i];
+        if (is_chain[i]) continue;
         for (int32_t e = graph->first[i]; e < graph->first[i + 1]; e++) {
             int32_t producer = graph->producers[e];
             int32_t last = is_chain[producer] ? producer : after[producer];
             if (last > after[i]) after[i] = last;
         }
-        is_filling[i] = !is_chain[i] && program_is_work(instruction) && instruction->region_count == 0;
+        is_filling[i] = program_is_work(instruction) && instruction->region_count == 0;
         if (is_filling[i]) filling_before[after[i] + 1] += work[i];
     }
     for (int32_t i = 0; i < graph->count; i++) filling_before[i + 1] += filling_before[i];
@@ -126,13 +129,12 @@ AmStatus program_latency(ProgramLatency *latency, LiveBytes *live, const Program
     for (int32_t i = 0; i < count; i++) collectives += program->instructions[i].kind == PROGRAM_COLLECTIVE;
     if (collectives == 0) return AM_OK;
     bool *is_awaited = ARENA_ARRAY(arena, bool, count + 1), *is_chain = ARENA_ARRAY(arena, bool, count + 1);
-    bool *leads = ARENA_ARRAY(arena, bool, count + 1), *is_stored = ARENA_ARRAY(arena, bool, count + 1);
+    bool *leads = ARENA_ARRAY(arena, bool, count + 1);
     if (arena->failed) return am_fail_memory(error, count);
-    find_stored(is_stored, program, graph);
-    int32_t awaited_count = find_chain(is_awaited, is_chain, leads, is_stored, program, graph), listed = 0;
+    int32_t awaited_count = find_chain(is_awaited, is_chain, leads, program, graph), listed = 0;
     if (awaited_count == 0) return AM_OK;
-    TRY(live_bytes_begin(live, program, error));
-    double *work = ARENA_ARRAY(arena, double, count + 1), *before = ARENA_ARRAY(arena, double, count + 1);
+    TRY(live_bytes_find(live, program, error));
+    double *work = ARENA_ARRAY_RAW(arena, double, count + 1), *before = ARENA_ARRAY(arena, double, count + 1);
     double *filling_before = ARENA_ARRAY(arena, double, count + 1);
     bool *is_filling = ARENA_ARRAY(arena, bool, count + 1);
     int32_t *after = ARENA_ARRAY(arena, int32_t, count + 1);

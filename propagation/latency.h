@@ -28,7 +28,10 @@ typedef struct ProgramLatency {
 #define LATENCY_NEAR 8.0
 
 /* Whether the instruction takes long: a step may not stand still before it. */
-bool program_is_work(const ProgramInstruction *instruction);
+static inline bool program_is_work(const ProgramInstruction *instruction) {
+    return instruction->region_count > 0 || instruction->kind == PROGRAM_TRANSFER ||
+           instruction->opcode == IR_DOT || instruction->opcode == IR_CONVOLUTION;
+}
 
 /* Of the program as it stands, in its arena. Gathers of stored weights are no chain's (gather_ahead.h).
  * `live` is begun where there are awaited collectives. */

@@ -4,29 +4,22 @@
 
 #include "propagation/lower_internal.h"
 
-AmStatus live_bytes_begin(LiveBytes *live, const Program *program, AmError *error) {
-    Arena *arena = program->arena;
+AmStatus live_bytes_find(LiveBytes *live, const Program *program, AmError *error) {
     int32_t values = program->value_count;
     *live = (LiveBytes){.program = program,
-                        .root = ARENA_ARRAY(arena, int32_t, values + 1),
-                        .uses = ARENA_ARRAY(arena, int32_t, values + 1),
-                        .bytes = ARENA_ARRAY(arena, int64_t, values + 1)};
-    if (arena->failed) return am_fail_memory(error, values);
+                        .root = ARENA_ARRAY_RAW(program->arena, int32_t, values + 1),
+                        .bytes = ARENA_ARRAY(program->arena, int64_t, values + 1)};
+    if (program->arena->failed) return am_fail_memory(error, values);
     for (int32_t v = 0; v < values; v++) {
-        const ProgramValue *value = &program->values[v];
         live->root[v] = v;
-        live->uses[v] = value->kind == PROGRAM_VALUE_PARAMETER;
-        if (value->kind != PROGRAM_VALUE_INTERNAL) live->bytes[v] = program_even_bytes(program, value);
+        if (program->values[v].kind != PROGRAM_VALUE_INTERNAL)
+            live->bytes[v] = program_even_bytes(program, &program->values[v]);
     }
     for (int32_t i = 0; i < program->instruction_count; i++) {
         const ProgramInstruction *instruction = &program->instructions[i];
-        for (int32_t k = 0; k < instruction->operand_count; k++)
-            live->uses[live->root[instruction->operands[k]]]++;
         if (instruction->kind == PROGRAM_VIEW)
             live->root[instruction->first_result] = live->root[instruction->operands[0]];
     }
-    for (int32_t k = 0; k < program->roles->output_count; k++)
-        if (program->outputs[k] >= 0) live->uses[live->root[program->outputs[k]]]++;
     return AM_OK;
 }
 
@@ -46,19 +39,6 @@ int64_t live_bytes_taken(const LiveBytes *live, int32_t i) {
         if (live->program->values[root].kind != PROGRAM_VALUE_PARAMETER) bytes += live->bytes[root];
     }
     return bytes;
-}
-
-void live_bytes_run(LiveBytes *live, int32_t i) {
-    const ProgramInstruction *instruction = &live->program->instructions[i];
-    live->now += live_bytes_made(live, i);
-    for (int32_t k = 0; k < instruction->operand_count; k++) {
-        int32_t root = live->root[instruction->operands[k]];
-        if (--live->uses[root] == 0) live->now -= live->bytes[root];
-    }
-    for (int32_t k = 0; k < instruction->result_count; k++) { /* what nobody needs at all */
-        int32_t result = instruction->first_result + k;
-        if (live->root[result] == result && live->uses[result] == 0) live->now -= live->bytes[result];
-    }
 }
 
 AmStatus live_bytes_most(int64_t *most, const LiveBytes *live, const int32_t *time, AmError *error) {

@@ -24,10 +24,9 @@
  *   sums and gathers that nothing    begin where the chain has a long way to its next collective, as
  * collectives waits for soon                   take place one after the other
  *
- * Holding back ends where the program would be fuller than it is at most without, and what is held back or
- * computed ahead takes a small part of that. Programs without such a chain, as pure data parallelism has
- * them, are ordered by the first table alone. Time: that of sets of small numbers, per instruction
- * (ready_set.h).
+ * What is held back or computed ahead takes a small part of the memory at most. Programs without such a
+ * chain, as pure data parallelism has them, are ordered by the first table alone. Time: that of sets of small
+ * numbers, per instruction (ready_set.h).
  */
 #include "propagation/reduce_early.h"
 
@@ -77,9 +76,10 @@ typedef struct Scheduler {
     double blocked_until; /* when the first of those goes on that wait for a collective under way */
     LiveBytes live;
     int32_t filling_count; /* of them */
+    int32_t beside_count;  /* collectives that are held back */
     int64_t filling_bytes; /* that they take */
     int64_t early;         /* bytes made ahead of the front */
-    int64_t most;          /* bytes that may be filled */
+    int64_t most;          /* how full the memory is where only sums begin early */
 } Scheduler;
 
 bool program_reduces(const ProgramInstruction *instruction) {
@@ -136,16 +136,11 @@ static AmStatus find_most(Scheduler *self, AmError *error) {
     int32_t *time = ARENA_ARRAY(self->program->arena, int32_t, graph->count + 1);
     if (!time) return am_fail_memory(error, graph->count);
     for (int32_t i = 0; i < graph->count; i++) {
-        for (int32_t e = graph->first[i]; e < graph->first[i + 1]; e++)
+        for (int32_t e = graph->first[i]; self->is_for_sum[i] && e < graph->first[i + 1]; e++)
             if (time[graph->producers[e]] > time[i]) time[i] = time[graph->producers[e]];
         if (!self->is_for_sum[i]) time[i] = i;
     }
     return live_bytes_most(&self->most, &self->live, time, error);
-}
-
-/* Whether there is no room for what is held back. */
-static bool is_full(const Scheduler *self) {
-    return self->live.now > self->most;
 }
 
 /* Whether all collectives that it uses may be waited for late, and there are some. */
@@ -160,9 +155,9 @@ static bool may_wait(const Scheduler *self, int32_t i) {
     return found;
 }
 
-/* Whether products are held back now: awaited collectives are near, and there is room. */
+/* Whether products are held back now: awaited collectives are near. */
 static bool is_holding(const Scheduler *self) {
-    return self->has_chain && self->front.hold > 0 && !is_full(self);
+    return self->has_chain && self->front.hold > 0;
 }
 
 static void hold(Scheduler *self, int32_t i) {
@@ -185,7 +180,7 @@ static int32_t take_filling(Scheduler *self) {
 /* The next of what is held back, if there is more than there is use for. */
 static int32_t take_excess(Scheduler *self) {
     bool is_large = self->filling_count > 1 && self->filling_bytes > self->most / HELD_PART;
-    if (!is_large && self->filling < self->front.hold) return -1;
+    if (self->filling_count == 0 || (!is_large && self->filling < self->front.hold)) return -1;
     int32_t next = take_filling(self);
     if (next < 0 || is_large || self->filling >= self->front.hold) return next;
     hold(self, next);
@@ -194,7 +189,9 @@ static int32_t take_excess(Scheduler *self) {
 
 /* The next collective that nothing waits for soon, where the chain has a long way to its next one. */
 static int32_t take_beside(Scheduler *self) {
+    if (self->beside_count == 0) return -1;
     if (latency_front_distance(&self->front, &self->latency) < self->front.longest / 2) return -1;
+    self->beside_count--;
     return ready_take(&self->ready[BESIDE]);
 }
 
@@ -204,11 +201,12 @@ static void move_all(Scheduler *self, Urgency from, Urgency to) {
 
 /* Nothing is held back any more. */
 static void release(Scheduler *self) {
+    if (self->filling_count + self->beside_count == 0) return;
     move_all(self, BESIDE, FOR_SUM);
     move_all(self, FILLING_FOR_SUM, FOR_SUM);
     move_all(self, FILLING_IN_ORDER, IN_ORDER);
     self->filling = 0;
-    self->filling_bytes = self->filling_count = 0;
+    self->filling_bytes = self->filling_count = self->beside_count = 0;
 }
 
 static void add_ready(Scheduler *self, int32_t i) {
@@ -217,6 +215,7 @@ static void add_ready(Scheduler *self, int32_t i) {
         ready_add(&self->ready[for_sum ? FOR_SUM : IN_ORDER], i);
     } else if (self->program->instructions[i].kind == PROGRAM_COLLECTIVE) {
         ready_add(&self->ready[BESIDE], i);
+        self->beside_count++;
     } else if (self->latency.is_filling[i]) {
         hold(self, i);
     } else {
@@ -240,7 +239,7 @@ static double inputs_at(const Scheduler *self, int32_t i) {
     if (instruction->region_count > 0 || instruction->kind == PROGRAM_TRANSFER) return self->network;
     double at = 0;
     for (int32_t e = self->graph.first[i]; e < self->graph.first[i + 1]; e++)
-        at = fmax(at, self->there_at[self->graph.producers[e]]);
+        if (self->there_at[self->graph.producers[e]] > at) at = self->there_at[self->graph.producers[e]];
     return at;
 }
 
@@ -256,7 +255,7 @@ static int32_t take_meanwhile(Scheduler *self, int32_t first) {
     const double *before = self->latency.chain_before;
     int32_t looked_at[MOST_LOOKED_AT] = {first}, count = 1, found = -1;
     double until = before[first] + LATENCY_NEAR * (inputs_at(self, first) - self->clock);
-    while (count < MOST_LOOKED_AT && !is_full(self)) {
+    while (count < MOST_LOOKED_AT) {
         int32_t next = ready_take(&self->ready[IN_ORDER]);
         if (next < 0) break;
         if (self->latency.is_chain[next] && before[next] <= until && !stands_still(self, next) &&
@@ -322,7 +321,10 @@ static int32_t take(Scheduler *self) {
     if (next < 0) next = take_beside(self);
     if (next < 0) next = take_excess(self);
     if (next < 0) next = take_in_order(self);
-    if (next < 0) next = ready_take(&self->ready[BESIDE]);
+    if (next < 0 && self->beside_count > 0) {
+        next = ready_take(&self->ready[BESIDE]);
+        self->beside_count--;
+    }
     if (next >= 0) return next;
     return self->held_first < self->held_count ? self->held[self->held_first++] : -1;
 }
@@ -346,8 +348,8 @@ static void advance(Scheduler *self) {
 
 /* The estimated time in which instruction i runs. */
 static void run(Scheduler *self, int32_t i) {
-    double at = fmax(self->clock, inputs_at(self, i)), work = self->latency.work[i];
-    live_bytes_run(&self->live, i);
+    double at = inputs_at(self, i), work = self->latency.work[i];
+    if (at < self->clock) at = self->clock;
     if (self->latency.is_awaited[i]) {
         self->network = fmax(self->network, at) + work;
         self->there_at[i] = self->network;
