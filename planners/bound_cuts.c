@@ -6,6 +6,9 @@
 
 enum { LONGEST = 8, MOST_STEPS_AND_PLACES = 1 << 20, HALVINGS = 16, COUNTS = PATH_PASSES * BOUND_ORDERS };
 
+/* How far above the best bound the next one is looked for. */
+#define CLIMB 0.005
+
 /* Classes that are together at a place or across a border. */
 typedef struct Bundle {
     uint64_t signature;
@@ -436,6 +439,139 @@ static double search_cuts(Search *self) {
     return anywhere + self->least[self->state_count * (places + 1) - 1];
 }
 
+/* ---- better heights ---- */
+
+/* A stage of the pipeline that pays the least: what it takes in a turn. */
+typedef struct PathStage {
+    const Step *step;
+    int32_t first, end; /* places */
+    ClassSeconds seconds;
+} PathStage;
+
+/* The place at which a stage that ends with place `end` - 1 begins, if what is paid with it is to be least.
+ */
+static double find_first(Search *self, const Step *step, int32_t end, int32_t *first) {
+    const CutTables *tables = self->tables;
+    int32_t places = tables->work->places, longest = tables->longest;
+    const double *from = &self->least[step->from * (places + 1)], *sums = self->sums;
+    double least = from[end];
+    *first = end;
+    find_sums(self, step);
+    for (int32_t p = 0; p < end; p++) {
+        int32_t k = end - 1 - p < longest ? end - 1 - p : longest - 1;
+        double paid =
+            from[p] + sums[end] - sums[p] - self->of_bundles[tables->across[(end - 1) * longest + k]];
+        if (paid >= least) continue;
+        least = paid;
+        *first = p;
+    }
+    return least;
+}
+
+/* What the stage takes; of what its border may divide the part that counts as much as that pays there. */
+static void fill_stage(const Search *self, PathStage *stage) {
+    const CutTables *tables = self->tables;
+    int32_t widths = tables->work->width_count, w = stage->step->width, length = stage->end - stage->first;
+    double *sum = &stage->seconds.of[0][0];
+    if (length == 0) return;
+    for (int32_t p = stage->first; p < stage->end; p++)
+        add_seconds(&stage->seconds, &tables->seconds[tables->at[p] * widths + w]);
+    int32_t k = length < tables->longest ? length - 1 : tables->longest - 1;
+    int32_t bundle = tables->across[(stage->end - 1) * tables->longest + k];
+    const ClassSeconds *seconds = &tables->seconds[bundle * widths + w];
+    double pays = weighed(stage->step->pays, seconds);
+    double lost = pays > 0 ? 1 - self->bundle_across[bundle] / pays : 0;
+    for (int32_t c = 0; c < COUNTS; c++) sum[c] -= lost * (&seconds->of[0][0])[c];
+}
+
+/* The stages of the pipeline that pays the least, from the last one on. */
+static void find_path(Search *self, PathStage *path) {
+    int32_t state = self->state_count - 1, end = self->tables->work->places;
+    for (int32_t s = self->stages - 1; s >= 0; s--) {
+        double least = INFINITY;
+        for (int32_t k = 0; k < self->step_count; k++) {
+            int32_t first;
+            if (self->steps[k].to != state) continue;
+            double paid = find_first(self, &self->steps[k], end, &first);
+            if (paid >= least) continue;
+            least = paid;
+            path[s] = (PathStage){.step = &self->steps[k], .first = first, .end = end};
+        }
+        fill_stage(self, &path[s]);
+        state = path[s].step->from;
+        end = path[s].first;
+    }
+}
+
+/* Seconds of the path of a kind that stays on a stage. */
+static double path_seconds(const Search *self, const PathStage *path, int32_t kind, int32_t stage) {
+    const PathCounts *on = &self->counts[kind][stage];
+    double sum = weighed(&on->more[0][0], &path[stage].seconds);
+    for (int32_t u = 0; u < self->stages; u++) {
+        sum += weighed(&self->counts[kind][u].once[0][0], &path[u].seconds);
+        for (int32_t pass = 0; pass < PATH_PASSES && u > stage; pass++)
+            sum += on->above[pass] *
+                   (path[u].seconds.of[pass][BOUND_SPINE] + path[u].seconds.of[pass][BOUND_BETWEEN]);
+    }
+    return sum;
+}
+
+/* By how much what a pipeline pays rises with the heights of the states that it passes; returns the sum of
+ * its squares. */
+static double find_slopes(const Search *self, const PathStage *path, double *slopes[PATH_KINDS]) {
+    int32_t last = self->state_count - 1, used = 0;
+    double mean = 0, squares = 0;
+    for (int32_t kind = 0; kind < PATH_KINDS; kind++) {
+        memset(slopes[kind], 0, sizeof **slopes * (size_t)self->state_count);
+        if (self->heights[kind][last] == 0) continue;
+        for (int32_t s = 0; s < self->stages; s++) {
+            double seconds = path_seconds(self, path, kind, s);
+            if (s > 0) slopes[kind][path[s].step->from] -= seconds;
+            slopes[kind][path[s].step->to] += seconds;
+        }
+        mean += slopes[kind][last];
+        used++;
+    }
+    for (int32_t kind = 0; kind < PATH_KINDS; kind++) {
+        if (self->heights[kind][last] > 0) slopes[kind][last] -= mean / used; /* ends add up to 1 */
+        for (int32_t k = 0; k <= last; k++) squares += slopes[kind][k] * slopes[kind][k];
+    }
+    return squares;
+}
+
+/* Heights that do not fall and end with 1 together. */
+static void move_heights(Search *self, double *const slopes[PATH_KINDS], double size) {
+    int32_t last = self->state_count - 1;
+    double sum = 0;
+    for (int32_t kind = 0; kind < PATH_KINDS; kind++) {
+        double *heights = self->heights[kind];
+        for (int32_t k = 1; k <= last; k++) heights[k] = fmax(heights[k] + size * slopes[kind][k], 0);
+        for (int32_t k = 0; k < self->step_count; k++)
+            heights[self->steps[k].to] = fmax(heights[self->steps[k].to], heights[self->steps[k].from]);
+        sum += heights[last];
+    }
+    for (int32_t kind = 0; kind < PATH_KINDS; kind++)
+        for (int32_t k = 1; k <= last && sum > 0; k++) self->heights[kind][k] /= sum;
+}
+
+/* Heights are moved so that the pipeline that pays the least would pay a little more than the best bound so
+ * far (Polyak's steps); what is best is returned. */
+static double climb(Search *self, int32_t moves, double enough) {
+    PathStage *path = ARENA_ARRAY(&self->arena, PathStage, self->stages);
+    double *slopes[PATH_KINDS], bound = search_cuts(self), best = bound;
+    for (int32_t kind = 0; kind < PATH_KINDS; kind++)
+        slopes[kind] = ARENA_ARRAY(&self->arena, double, self->state_count);
+    for (int32_t k = 0; k < moves && best < enough && !self->arena.failed; k++) {
+        find_path(self, path);
+        double squares = find_slopes(self, path, slopes);
+        if (squares == 0) break;
+        move_heights(self, slopes, (best * (1 + CLIMB) - bound) / squares);
+        bound = search_cuts(self);
+        best = fmax(best, bound);
+    }
+    return best;
+}
+
 static bool open_search(Search *self) {
     const CutTables *tables = self->tables;
     Arena *arena = &self->arena;
@@ -462,12 +598,13 @@ static bool open_search(Search *self) {
     return !arena->failed;
 }
 
-double cut_tables_bound(const CutTables *tables, int32_t stages, const CutMix *mix) {
+double cut_tables_bound(const CutTables *tables, int32_t stages, const CutMix *mix, int32_t moves,
+                        double enough) {
     Search self = {.tables = tables, .stages = stages};
     double bound = 0;
     if (open_search(&self)) {
         set_balanced_heights(&self, mix);
-        bound = self.arena.failed ? 0 : self.step_count == 0 ? INFINITY : search_cuts(&self);
+        bound = self.arena.failed ? 0 : self.step_count == 0 ? INFINITY : climb(&self, moves, enough);
     }
     arena_free(&self.arena);
     return bound;

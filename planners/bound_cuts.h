@@ -50,8 +50,10 @@ typedef struct CutTables CutTables;
 
 AmStatus cut_tables_create(CutTables **tables, Arena *arena, const CutWork *work, AmError *error);
 
-/* The bound for a number of stages with a choice of heights; 0: there is too much to be looked at, or no
- * memory; INFINITY: no widths add up to all devices. */
-double cut_tables_bound(const CutTables *tables, int32_t stages, const CutMix *mix);
+/* The bound for a number of stages with a choice of heights, and with those that so many `moves` then find,
+ * or the first that is `enough`. 0: there is too much to be looked at, or no memory; INFINITY: no widths add
+ * up to all devices. */
+double cut_tables_bound(const CutTables *tables, int32_t stages, const CutMix *mix, int32_t moves,
+                        double enough);
 
 #endif

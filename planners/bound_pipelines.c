@@ -25,7 +25,15 @@
 #include "propagation/micro_batches.h"
 
 enum { MOST_STAGES = 64, MOST_WIDTHS = 31, MOST_DEVICES = 256 };
-enum { HALVINGS = 16, MOST_MIXES = 7, MOST_ORDERS = 1024, MOST_MULTISETS = 64, WINDOW_KINDS = 2, ROUND = 8 };
+enum {
+    HALVINGS = 16,
+    MOST_MIXES = 7,
+    MOST_ORDERS = 1024,
+    MOST_MULTISETS = 64,
+    WINDOW_KINDS = 2,
+    ROUND = 8,
+    MOVES = 32
+};
 
 /* Places of windows; 0: groups alone. */
 static const int32_t window_places[WINDOW_KINDS] = {0, 10};
@@ -509,19 +517,25 @@ static void turn_task(void *user, int32_t k) {
 typedef struct BoundCase {
     const Turn *turn;
     int32_t stages, tried; /* ways to bound it */
+    int32_t best;          /* choice of heights */
     double seconds, enough;
 } BoundCase;
 
 static bool is_tried(const BoundCase *self) {
-    return self->tried > self->turn->of->cut_mixes->count;
+    return self->tried > self->turn->of->cut_mixes->count + 1;
 }
 
-/* The next way: choices of heights, then windows. */
+/* The next way: choices of heights, better ones than the best of these, then windows. */
 static void try_next(BoundCase *self) {
     const CutMixes *mixes = self->turn->of->cut_mixes;
-    double seconds = self->tried < mixes->count
-                         ? cut_tables_bound(self->turn->cuts, self->stages, &mixes->mixes[self->tried])
-                         : bound_alone(self->turn, self->stages, self->enough);
+    bool is_choice = self->tried<mixes->count, is_last = self->tried> mixes->count;
+    double seconds = 0;
+    if (is_last) seconds = bound_alone(self->turn, self->stages, self->enough);
+    else if (mixes->count > 0)
+        seconds = cut_tables_bound(self->turn->cuts, self->stages,
+                                   &mixes->mixes[is_choice ? self->tried : self->best], is_choice ? 0 : MOVES,
+                                   self->enough);
+    if (is_choice && seconds > self->seconds) self->best = self->tried;
     self->seconds = fmax(self->seconds, seconds);
     self->tried++;
 }
