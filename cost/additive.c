@@ -243,9 +243,12 @@ static void use_operand(Builder *self, int32_t i, int32_t k) {
                 (self->separation.is_from_memory[place] && !self->separation.is_redone[place]));
 }
 
-/* What a parameter is updated with is brought into the state that it is kept in. */
+/* Outputs are written; what a parameter is updated with is brought into the state that it is kept in. */
 static void use_outputs(Builder *self) {
     const IrRoles *roles = self->context->roles;
+    for (int32_t k = 0; k < roles->output_count; k++)
+        if (self->rules->leaf[roles->outputs[k]] == 0)
+            self->parts[self->rules->alias[roles->outputs[k]]].is_written = true;
     for (int32_t p = 0; p < roles->parameter_count; p++) {
         const IrParameter *parameter = &roles->parameters[p];
         if (parameter->output < 0 || self->parts[parameter->instruction].tensor_node < 0) continue;

@@ -8,8 +8,10 @@
  *
  * Both figures are at most what the lowered program is priced at:
  *   products, reductions   local FLOPs and bytes by the roofline of cost/operator.c
- *   element-wise operators what a fusion cannot help: a result that is needed outside is written once, and
- * read as often as its readers must be in different fusions (separation.h), at the best rate of the memory
+ *   element-wise operators what a fusion cannot help: a launch for each group (separation.h); a result that
+ * is needed outside is written once, and read by each group as often as its readers must be in different
+ * fusions, at the memory's rate for as many bytes as a fusion of the group can move
+ *   steps that move arrays concatenations and their like: local bytes and a launch
  *   everything else        nothing
  *   boxing                 box_costs.h; a tensor's boxing from the state in which it is kept is paid in equal
  *                          parts by those that need it, so that it is paid once if all need it so

@@ -69,10 +69,11 @@ static double product_seconds(const AdditiveComputing *self, int32_t i, int32_t 
     return operator_seconds(&work, self->type);
 }
 
-/* A reduction that is none of sizes 1 alone. */
+/* A reduction that is none of sizes 1 alone. Where each device has one element of a sum, it is a view. */
 static double reduction_seconds(const AdditiveComputing *self, int32_t i, int32_t label) {
-    return moving_seconds(self, local_bytes(self, i, label, 0) +
-                                    local_bytes(self, i, label, rule_of(self, i)->operand_count));
+    double read = local_bytes(self, i, label, 0);
+    double written = local_bytes(self, i, label, rule_of(self, i)->operand_count);
+    return read > written ? moving_seconds(self, read + written) : 0;
 }
 
 /* The best rate of the memory for as many bytes, or less. */

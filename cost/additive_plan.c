@@ -17,8 +17,8 @@ enum { KIND_ROUNDS = 3, NEIGHBOURHOOD = 1, MOST_USES = 6 };
 /* What is smaller takes no part in any choice: numbers that all layers read would bring all layers in. */
 #define LEAST_BYTES 4096
 
-/* The place of what a completion has instruction i do on an axis; 0, nothing, where it is none of the
- * options. */
+/* The place of what a completion has instruction i do on an axis; -1: it is none of the options, as no list
+ * may split so. */
 static int32_t find_option(const AdditiveModel *model, const Completion *completion, int32_t i,
                            int32_t axis) {
     const AdditivePart *part = &model->parts->parts[i];
@@ -33,12 +33,19 @@ static int32_t find_option(const AdditiveModel *model, const Completion *complet
                                  << (k - choices->first_operand[i]));
     for (int32_t o = 0; o < part->option_count[axis]; o++)
         if (part->options[axis][o].factor == factor && part->options[axis][o].partial == partial) return o;
-    return 0;
+    return -1;
+}
+
+/* `*is_listed` false: of what is none of the options it says that nothing is split. */
+static int32_t look_up(const AdditiveModel *model, const Completion *completion, int32_t i, bool *is_listed) {
+    int32_t major = find_option(model, completion, i, 0), minor = find_option(model, completion, i, 1);
+    *is_listed = major >= 0 && minor >= 0;
+    return (major < 0 ? 0 : major) * model->parts->parts[i].option_count[1] + (minor < 0 ? 0 : minor);
 }
 
 static int32_t find_label(const AdditiveModel *model, const Completion *completion, int32_t i) {
-    return find_option(model, completion, i, 0) * model->parts->parts[i].option_count[1] +
-           find_option(model, completion, i, 1);
+    bool is_listed;
+    return look_up(model, completion, i, &is_listed);
 }
 
 /* How i's result is there for its readers. */
@@ -80,8 +87,9 @@ static void add_instruction(AdditiveCost *cost, const AdditiveModel *model, cons
     uint64_t paid = 0; /* states (bits) that it is boxed to */
     if (part->operator_node >= 0) {
         const AdditiveNode *node = &model->nodes[part->operator_node];
-        int32_t label = find_label(model, completion, i);
-        if (node->seconds) cost->compute_seconds += times * (double)node->seconds[label];
+        bool is_listed;
+        int32_t label = look_up(model, completion, i, &is_listed);
+        if (node->seconds && is_listed) cost->compute_seconds += times * (double)node->seconds[label];
         moved +=
             boxing(model, part->operator_states[label], kept, bytes * parts->times[i], parts->is_wide[i]);
     }
