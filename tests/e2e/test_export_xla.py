@@ -35,6 +35,7 @@ FORMS = {
     "shardy": (["--format", "shardy"], True),
 }
 LOOSE = 1e-3  # losses of models whose bound test_export_jax.py does not know
+BFLOAT16_LOOSE = {"llama_tiny": 3e-3}  # partitioned, XLA rounds to bf16 in other places
 SAMPLE = [("mlp_tiny", "zero3", "2x4"), ("gpt2_tiny", "data_parallel", "host:8"), ("gpt2_tiny", "megatron", "2x4")]
 STEPS = None if base.FULL else 5
 # Compiled bytes over planned ones, beyond which a plan fails; (model, expert) before expert alone.
@@ -42,6 +43,11 @@ EXPLAINED = {
     "megatron": 1.6, "megatron_sequence": 3, "zero1": 2, "zero2": 2, "zero3": 2,
     ("vgg_tiny", "megatron"): 1.001, ("llama_tiny", "megatron"): 1.001,
     ("lstm_tiny", "data_parallel"): 8, ("lstm_tiny", "megatron"): 5.5,
+    ("lstm_tiny", "megatron_sequence"): 22, ("lstm_tiny", "zero1"): 12,
+    ("accumulated_tiny", "data_parallel"): 4.1, ("accumulated_tiny", "megatron"): 3.5,
+    ("accumulated_tiny", "zero1"): 5.2, ("accumulated_tiny", "zero2"): 2.8,
+    ("fused_tiny", "data_parallel"): 1.2, ("gpt2_bf16_tiny", "data_parallel"): 1.3,
+    ("gpt2_bf16_tiny", "megatron"): 2, ("moe_sorted_tiny", "megatron"): 1.75,
 }
 ROUNDING = 1.001
 
@@ -194,7 +200,7 @@ def check_plan(training, what, options, limit):
             sent = compiled_bytes(executable.hlo_modules()[0].to_string())
             losses = train(training, executable, inputs, outputs)
             worst = max(abs(a - b) / abs(b) for a, b in zip(losses, training.losses))
-            bound = base.TOLERANCE.get(training.name, LOOSE)
+            bound = base.TOLERANCE.get(training.name, BFLOAT16_LOOSE.get(training.name, LOOSE))
             assert worst <= bound, f"{training.name}, {what}, {form}: a loss is off by {worst:.1e}"
             kinds = ", ".join(f"{kind} {count:.0f}" for kind, count in sorted(sent.items()))
             total = sum(sent.values())

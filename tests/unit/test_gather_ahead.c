@@ -20,14 +20,16 @@ typedef struct Made {
     ProgramValue values[MOST];
     ProgramInstruction instructions[MOST];
     int32_t operands[MOST][2], first[MOST + 1], producers[2 * MOST], order[MOST];
+    int32_t first_user[MOST + 1], users[2 * MOST];
     int64_t sizes[MOST];
     bool late[MOST];
     int32_t count;
 } Made;
 
-static ProgramCollective gather = {.kind = PROGRAM_ALL_GATHER};
+static ProgramCollective gather = {.kind = PROGRAM_ALL_GATHER}, sum = {.kind = PROGRAM_ALL_REDUCE};
 
-static int32_t add(Made *self, const int32_t *producers, int32_t count, int64_t mebibytes, bool gathers) {
+static int32_t add(Made *self, const int32_t *producers, int32_t count, int64_t mebibytes,
+                   const ProgramCollective *collective) {
     int32_t i = self->count++;
     self->sizes[i] = mebibytes * MIB;
     self->whole[i].shape = (IrShape){.type = DTYPE_S8, .rank = 1, .dimensions = &self->sizes[i]};
@@ -38,39 +40,59 @@ static int32_t add(Made *self, const int32_t *producers, int32_t count, int64_t 
         self->operands[i][k] = producers[k];
         self->producers[self->first[i + 1]++] = producers[k];
     }
-    self->instructions[i] = (ProgramInstruction){.kind = gathers ? PROGRAM_COLLECTIVE : PROGRAM_COMPUTE,
+    self->instructions[i] = (ProgramInstruction){.kind = collective ? PROGRAM_COLLECTIVE : PROGRAM_COMPUTE,
                                                  .opcode = IR_CONVERT,
                                                  .operand_count = count,
                                                  .operands = self->operands[i],
                                                  .result_count = 1,
                                                  .first_result = i,
-                                                 .collective = gathers ? &gather : NULL};
+                                                 .collective = collective};
     self->order[i] = i;
     return i;
 }
 
-static void make_program(Made *self, Arena *arena, Random *random) {
+static void open_program(Made *self, Arena *arena) {
     *self = (Made){.module.instructions = self->whole,
                    .program = {.arena = arena,
                                .module = &self->module,
                                .mesh = &self->mesh,
                                .values = self->values,
                                .instructions = self->instructions}};
+}
+
+static void close_program(Made *self) {
+    for (int32_t i = 0, u = 0; i < self->count; i++) {
+        for (int32_t user = i + 1; user < self->count; user++)
+            for (int32_t e = self->first[user]; e < self->first[user + 1]; e++)
+                if (self->producers[e] == i) self->users[u++] = user;
+        self->first_user[i + 1] = u;
+    }
+    self->graph = (ProgramGraph){.count = self->count,
+                                 .first = self->first,
+                                 .producers = self->producers,
+                                 .first_user = self->first_user,
+                                 .users = self->users};
+    self->program.value_count = self->program.instruction_count = self->count;
+}
+
+static void make_program(Made *self, Arena *arena, Random *random) {
+    open_program(self, arena);
     int32_t users = 2 + (int32_t)random_below(random, 20), last = -1, shared = -1;
     for (int32_t u = 0; u < users; u++) {
         int32_t needed[2], count = 0;
         if (random_below(random, 4) > 0) {
-            int32_t cast =
-                shared >= 0 && random_below(random, 5) == 0 ? shared : add(self, NULL, 0, 1, false);
+            int32_t cast = shared >= 0 && random_below(random, 5) == 0 ? shared : add(self, NULL, 0, 1, NULL);
             self->late[shared = cast] = true;
-            needed[count] = add(self, &cast, 1, 1 + (int64_t)random_below(random, 100), true);
+            needed[count] = add(self, &cast, 1, 1 + (int64_t)random_below(random, 100), &gather);
             self->late[needed[count++]] = true;
         }
         if (last >= 0) needed[count++] = last;
-        last = add(self, needed, count, 1, false);
+        last = add(self, needed, count, 1 + (int64_t)random_below(random, 30), NULL);
+        self->instructions[last].opcode = IR_CONVOLUTION;
+        if (random_below(random, 3) == 0)
+            last = add(self, &last, 1, 1 + (int64_t)random_below(random, 5), &sum);
     }
-    self->graph = (ProgramGraph){.count = self->count, .first = self->first, .producers = self->producers};
-    self->program.value_count = self->program.instruction_count = self->count;
+    close_program(self);
 }
 
 /* Of a place: what has been gathered before it and is used behind it or there; how many arrays. */
@@ -80,7 +102,7 @@ static int64_t bytes_ahead(const Made *self, int32_t place, int32_t *count) {
     for (int32_t k = 0; k < place; k++) {
         int32_t g = self->order[k];
         bool is_used = false;
-        if (self->instructions[g].kind != PROGRAM_COLLECTIVE) continue;
+        if (self->instructions[g].collective != &gather) continue;
         for (int32_t u = 0; u < place; u++)
             for (int32_t e = self->first[self->order[u]]; e < self->first[self->order[u] + 1]; e++)
                 is_used |= self->producers[e] == g;
@@ -101,7 +123,7 @@ static void check_order(const Made *self, const int32_t *before) {
         is_placed[i] = true;
         for (int32_t e = self->first[i]; e < self->first[i + 1]; e++)
             assert_true(is_placed[self->producers[e]]);
-        if (self->instructions[i].kind == PROGRAM_COLLECTIVE) all += self->sizes[i];
+        if (self->instructions[i].collective == &gather) all += self->sizes[i];
         if (self->late[i]) continue;
         while (self->late[before[next]]) next++;
         assert_int_equal(i, before[next++]); /* what is not late keeps its order */
@@ -135,6 +157,32 @@ static void test_programs_by_chance(void **state) {
     assert_true(moved > 1000);
 }
 
+/* A gather that may begin before a sum that is waited for begins behind it, where there is time. */
+static void test_a_sum_goes_first(void **state) {
+    (void)state;
+    static Made made;
+    Arena arena = {0};
+    AmError error = {0};
+    open_program(&made, &arena);
+    int32_t gathers[2], last = -1, all_reduce = -1, after = -1;
+    for (int32_t u = 0; u < 2; u++) {
+        gathers[u] = add(&made, NULL, 0, 40, &gather);
+        made.late[gathers[u]] = true;
+        int32_t needed[2] = {gathers[u], last};
+        last = add(&made, needed, last < 0 ? 1 : 2, 1, NULL);
+        made.instructions[last].opcode = IR_CONVOLUTION;
+        if (u > 0) break;
+        all_reduce = last = add(&made, &last, 1, 1, &sum);
+        after = last = add(&made, &last, 1, 4000, NULL);
+    }
+    close_program(&made);
+    assert_int_equal(program_gather_ahead(made.order, &arena, &made.program, &made.graph, made.late, &error),
+                     AM_OK);
+    const int32_t expected[] = {gathers[0], gathers[0] + 1, all_reduce, gathers[1], after, last};
+    assert_memory_equal(made.order, expected, sizeof expected);
+    arena_free(&arena);
+}
+
 /* Weights in shards: most of their gathers are hidden, which are none where each waits for its user's turn.
  */
 static void test_communication_is_hidden(void **state) {
@@ -162,6 +210,7 @@ static void test_communication_is_hidden(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_programs_by_chance),
+        cmocka_unit_test(test_a_sum_goes_first),
         cmocka_unit_test(test_communication_is_hidden),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
