@@ -53,15 +53,15 @@ static void tell_progress(void *user, double done) {
     show_progress(((ProbeProfile *)user)->cli, done);
 }
 
-static AmStatus add_operator(void *user, const Program *program, int32_t step, double seconds,
-                             AmError *error) {
-    return measured_add_step(((ProbeProfile *)user)->file.added, "host", PROFILE_PROBE, program, step,
-                             seconds, error);
+static AmStatus add_operator(void *user, const char *type, const Program *program, int32_t step,
+                             double seconds, AmError *error) {
+    return measured_add_step(((ProbeProfile *)user)->file.added, type, PROFILE_PROBE, program, step, seconds,
+                             error);
 }
 
-static AmStatus add_collective(void *user, ProgramCollectiveKind kind, int32_t ranks, double bytes,
-                               double seconds, AmError *error) {
-    return measured_add_collective(((ProbeProfile *)user)->file.added, "host", PROFILE_PROBE, kind, bytes,
+static AmStatus add_collective(void *user, const char *type, ProgramCollectiveKind kind, int32_t ranks,
+                               double bytes, double seconds, AmError *error) {
+    return measured_add_collective(((ProbeProfile *)user)->file.added, type, PROFILE_PROBE, kind, bytes,
                                    ranks, seconds, error);
 }
 

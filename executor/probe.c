@@ -25,7 +25,7 @@ typedef struct Probe {
     ProbeDevice *device;
     double end;    /* no larger size is begun later */
     int32_t share; /* devices of the cluster to a device of the machine */
-    const ProbeListener *listener;
+    ProbeListener listener;
     AmError *error;
 } Probe;
 
@@ -112,6 +112,15 @@ static json_t *curve(const Series *series, double launch) {
     return points;
 }
 
+/* Where kernels are measured as ranks run them, too, the listener is told of those. */
+static AmStatus tell_products(Probe *self, Dtype type, const Growth *growth, const Series *series) {
+    int64_t side = growth->first;
+    if (self->back_end->operators) return AM_OK;
+    for (int32_t k = 0; k < series->count; k++, side *= growth->factor)
+        TRY(probe_tell_product(&self->listener, type, side, series->seconds[k] * self->share, self->error));
+    return AM_OK;
+}
+
 static AmStatus measure_products(Probe *self, json_t *rates, json_t *efficiency, double launch) {
     static const Dtype types[] = {DTYPE_F32, DTYPE_F64, DTYPE_F16, DTYPE_BF16};
     for (size_t k = 0; k < sizeof types / sizeof *types; k++) {
@@ -126,6 +135,7 @@ static AmStatus measure_products(Probe *self, json_t *rates, json_t *efficiency,
             continue;
         }
         if (status != AM_OK) return status;
+        TRY(tell_products(self, types[k], &growth, &series));
         double rate = best_rate(&series, launch) / self->share;
         json_object_set_new(rates, dtype_name(types[k]), number(rate));
         char key[32] = "dot";
@@ -141,7 +151,7 @@ static AmStatus measure_operators(Probe *self, json_t *type) {
     json_t *operators = NULL;
     AmStatus status = self->back_end->operators(&operators, ranks < processors ? ranks : processors,
                                                 ranks < processors ? processors / ranks : 1, self->end,
-                                                self->listener, self->error);
+                                                &self->listener, self->error);
     json_object_set_new(type, "operators", operators);
     json_object_set_new(type, "overlaps_communication", json_false());
     if (ranks > processors)
@@ -184,7 +194,9 @@ static AmStatus measure_link(Probe *self, int32_t peer, json_t **link) {
 static AmStatus open_device(Probe *self, int32_t index) {
     if (self->device) self->back_end->close(self->device);
     self->device = NULL;
-    return self->back_end->open(&self->device, index, self->error);
+    TRY(self->back_end->open(&self->device, index, self->error));
+    self->listener.type = self->device->name;
+    return AM_OK;
 }
 
 static AmStatus choose_back_end(const ProbeBackEnd **back_end, const char *device, AmError *error) {
@@ -238,7 +250,7 @@ static AmStatus measure_links(Probe *self, json_t *root, json_t *servers, int32_
     if (self->back_end->collectives) {
         json_t *collectives = NULL;
         AmStatus status = self->back_end->collectives(
-            &collectives, count * self->share, self->back_end->processors(), self->listener, self->error);
+            &collectives, count * self->share, self->back_end->processors(), &self->listener, self->error);
         json_object_set_new(link, "collectives", collectives);
         if (status != AM_OK) json_decref(link);
         TRY(status);
@@ -252,9 +264,9 @@ static AmStatus measure_links(Probe *self, json_t *root, json_t *servers, int32_
 
 AmStatus probe_measure(json_t **description, const char *device, int32_t devices, double seconds,
                        const ProbeListener *listener, AmError *error) {
-    static const ProbeListener nobody = {0};
+    const ProbeListener nobody = {0};
     Probe self = {.end = clock_seconds() + seconds,
-                  .listener = listener ? listener : &nobody,
+                  .listener = listener ? *listener : nobody,
                   .error = error,
                   .share = 1};
     int32_t count = 0;

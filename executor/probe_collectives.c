@@ -263,8 +263,8 @@ static AmStatus measure_kind(json_t **curve, Meeting *meeting, const ProbeListen
         for (int32_t k = 0; k < SIZES; k++) {
             json_array_append_new(seconds, number(least[k]));
             if (listener->collective)
-                TRY(listener->collective(listener->user, meeting->kind, n, (double)sizes[k], least[k],
-                                         error));
+                TRY(listener->collective(listener->user, listener->type, meeting->kind, n, (double)sizes[k],
+                                         least[k], error));
         }
     }
     return AM_OK;

@@ -262,7 +262,8 @@ static AmStatus measure_text(const Text *text, Bench *bench, double *seconds, Am
     trial.program = module.program;
     if (status == AM_OK) status = run_trial(&trial, seconds, error);
     if (status == AM_OK && bench->listener->operator)
-        status = bench->listener->operator(bench->listener->user, module.program, 0, *seconds, error);
+        status = bench->listener->operator(bench->listener->user, bench->listener->type, module.program, 0,
+                                           *seconds, error);
     pthread_barrier_destroy(&trial.together);
     module_close(&module);
     return status;
@@ -416,5 +417,23 @@ AmStatus probe_operators(json_t **operators, int32_t ranks, int32_t threads, dou
     close_bench(bench);
     module_close(&between);
     if (listener->progress) listener->progress(listener->user, 1);
+    return status;
+}
+
+AmStatus probe_tell_product(const ProbeListener *listener, Dtype type, int64_t side, double seconds,
+                            AmError *error) {
+    const int64_t sizes[PROBE_MOST_DIMENSIONS] = {1, side, side, side};
+    Module module = {0};
+    Text text = {0};
+    int32_t k = 0;
+    if (!listener->operator) return AM_OK;
+    while (strcmp(probe_classes[k].name, "dot_nn") != 0) k++;
+    probe_classes[k].text(&text, dtype_name(type), sizes);
+    AmStatus status =
+        text.failed ? am_fail_memory(error, 4096) : module_open(&module, text.data, text.length, error);
+    if (status == AM_OK)
+        status = listener->operator(listener->user, listener->type, module.program, 0, seconds, error);
+    module_close(&module);
+    text_free(&text);
     return status;
 }

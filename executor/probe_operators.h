@@ -10,12 +10,14 @@
 /* Who is told of what a probe does, in the caller's thread; each function may be NULL. */
 typedef struct ProbeListener {
     void (*progress)(void *user, double done); /* how much is done, from 0 to 1 */
-    /* What step `step` of a program took on a device; an event where step_event() says so. */
-    AmStatus (*operator)(void *user, const Program *program, int32_t step, double seconds, AmError *error);
+    /* What step `step` of a program took on a device of this type; an event where step_event() says so. */
+    AmStatus (*operator)(void *user, const char *type, const Program *program, int32_t step, double seconds,
+                         AmError *error);
     /* A collective of so many bytes among so many ranks. */
-    AmStatus (*collective)(void *user, ProgramCollectiveKind kind, int32_t ranks, double bytes,
-                           double seconds, AmError *error);
+    AmStatus (*collective)(void *user, const char *type, ProgramCollectiveKind kind, int32_t ranks,
+                           double bytes, double seconds, AmError *error);
     void *user;
+    const char *type; /* of the device that is measured; the probe's to set */
 } ProbeListener;
 
 /* The object, which the caller owns: the CPU's kernels, as run by `ranks` ranks of `threads` threads each
@@ -23,5 +25,9 @@ typedef struct ProbeListener {
  * out. AM_ERROR_RUNTIME: a thread cannot be started. */
 AmStatus probe_operators(json_t **operators, int32_t ranks, int32_t threads, double end,
                          const ProbeListener *listener, AmError *error);
+
+/* Tells the listener of a product side x side by side x side that was measured otherwise. */
+AmStatus probe_tell_product(const ProbeListener *listener, Dtype type, int64_t side, double seconds,
+                            AmError *error);
 
 #endif

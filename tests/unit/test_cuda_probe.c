@@ -30,6 +30,13 @@ static void assert_nothing_left(void) {
     assert_int_equal(memory.allocations, 0);
 }
 
+static AmStatus count_product(void *user, const char *type, const Program *program, int32_t step,
+                              double seconds, AmError *error) {
+    (void)error;
+    *(int32_t *)user += type[0] != '\0' && step < program->step_count && seconds > 0;
+    return AM_OK;
+}
+
 static void test_measured(void **state) {
     (void)state;
     Arena arena = {0};
@@ -38,10 +45,13 @@ static void test_measured(void **state) {
     json_t *description;
     int32_t cards = cuda_device_count();
     for (int32_t share = 1; share <= 2; share++) {
-        if (probe_measure(&description, "cuda", share * cards, 0.2, NULL, &error) != AM_OK ||
+        int32_t products = 0;
+        const ProbeListener listener = {.operator= count_product, .user = &products};
+        if (probe_measure(&description, "cuda", share * cards, 0.2, &listener, &error) != AM_OK ||
             cluster_from_json(&cluster, &arena, description, "probe", &error) != AM_OK)
             fail_msg("%s", error.text);
         assert_int_equal(cluster->device_count, share * cards);
+        assert_true(products >= 4); /* each is an event, for a profile */
         const ClusterDeviceType *type = cluster_device_type(cluster, 0);
         static const Dtype types[] = {DTYPE_F32, DTYPE_F64, DTYPE_F16, DTYPE_BF16};
         for (size_t k = 0; k < 4; k++) assert_true(type->named[types[k]]);

@@ -9,9 +9,11 @@
 #include <string.h>
 
 #include "cost/operator_curves.h"
+#include "executor/probe_operators.h"
 #include "executor/probe_texts.h"
 #include "ir/canonical.h"
 #include "propagation/lower.h"
+#include "propagation/step_event.h"
 
 static void assert_one_step(const ProbeClass *class, const Text *text) {
     IrModule *module, *canonical;
@@ -74,8 +76,39 @@ static void every_class_is_one_of_a_cluster_file(void **state) {
     }
 }
 
+typedef struct Told {
+    StepEvent event;
+    double seconds;
+    const char *type;
+} Told;
+
+static AmStatus take(void *user, const char *type, const Program *program, int32_t step, double seconds,
+                     AmError *error) {
+    Told *told = user;
+    (void)error;
+    told->type = type;
+    told->seconds = seconds;
+    return step_event(&told->event, program, &program->steps[step]) ? AM_OK : AM_ERROR_INTERNAL;
+}
+
+/* A product that a GPU's probe has measured is the event that a module's product of two matrices is. */
+static void a_product_is_told_as_an_event(void **state) {
+    (void)state;
+    Told told = {0};
+    const ProbeListener listener = {.operator= take, .user = &told, .type = "card"}, nobody = {0};
+    assert_int_equal(probe_tell_product(&nobody, DTYPE_F32, 64, 1e-6, NULL), AM_OK);
+    assert_int_equal(probe_tell_product(&listener, DTYPE_BF16, 64, 1e-6, NULL), AM_OK);
+    assert_string_equal(told.event.key.data, "dot bf16[2],bf16[2]->bf16[2] over=1 over=0");
+    assert_string_equal(told.type, "card");
+    assert_true(told.seconds == 1e-6);
+    assert_int_equal(told.event.size_count, 6);
+    for (int32_t k = 0; k < 6; k++) assert_true(told.event.sizes[k] == 64);
+    text_free(&told.event.key);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_product_is_told_as_an_event),
         cmocka_unit_test(every_module_is_one_step),
         cmocka_unit_test(every_class_is_one_of_a_cluster_file),
     };
