@@ -42,6 +42,7 @@ typedef enum Urgency {
     FOR_SUM,
     IN_ORDER,
     BLOCKED,         /* for a sum, and waits for a collective that is under way */
+    LATE,            /* waits for a sum that may be waited for late */
     BESIDE,          /* collectives that nothing waits for soon */
     FILLING_FOR_SUM, /* products that are held back */
     FILLING_IN_ORDER,
@@ -51,9 +52,13 @@ typedef enum Urgency {
 /* How many instructions are looked at for one that can be computed while the first one waits. */
 enum { MOST_LOOKED_AT = 64 };
 
-/* The part of the memory that may be filled with what is computed early, and with what products take that
- * are held back. */
+/* The part of the memory that may be filled with what is computed early, and with what products, and sums,
+ * take that are held back. */
 enum { EARLY_PART = 64, HELD_PART = 16 };
+
+/* How many more times its estimate a sum is given before its users come: gradients are added up between
+ * servers rather than inside one. */
+#define SUM_SLOWNESS 3.0
 
 typedef struct Scheduler {
     Program *program;
@@ -71,15 +76,17 @@ typedef struct Scheduler {
     bool has_chain;        /* there are awaited collectives; else what follows is not used */
     double clock, network; /* operations until now, and until the last awaited collective ends */
     double *there_at;      /* [instruction]: when its result is there, 0: with the instruction */
+    double *late_at;       /* [instruction]: the same of sums that may be waited for late */
     LatencyFront front;
     double filling;       /* operations of products that are held back */
     double blocked_until; /* when the first of those goes on that wait for a collective under way */
+    double late_until;    /* the same for a sum that may be waited for late */
     LiveBytes live;
-    int32_t filling_count; /* of them */
-    int32_t beside_count;  /* collectives that are held back */
-    int64_t filling_bytes; /* that they take */
-    int64_t early;         /* bytes made ahead of the front */
-    int64_t most;          /* how full the memory is where only sums begin early */
+    int32_t filling_count;               /* of them */
+    int32_t beside_count;                /* collectives that are held back */
+    int64_t filling_bytes, beside_bytes; /* that they take */
+    int64_t early;                       /* bytes made ahead of the front */
+    int64_t most;                        /* how full the memory is where only sums begin early */
 } Scheduler;
 
 bool program_reduces(const ProgramInstruction *instruction) {
@@ -187,12 +194,19 @@ static int32_t take_excess(Scheduler *self) {
     return -1;
 }
 
+static int32_t take_next_beside(Scheduler *self) {
+    int32_t next = ready_take(&self->ready[BESIDE]);
+    if (next < 0) return next;
+    self->beside_count--;
+    self->beside_bytes -= live_bytes_taken(&self->live, next);
+    return next;
+}
+
 /* The next collective that nothing waits for soon, where the chain has a long way to its next one. */
 static int32_t take_beside(Scheduler *self) {
-    if (self->beside_count == 0) return -1;
-    if (latency_front_distance(&self->front, &self->latency) < self->front.longest / 2) return -1;
-    self->beside_count--;
-    return ready_take(&self->ready[BESIDE]);
+    bool is_far = latency_front_distance(&self->front, &self->latency) >= self->front.longest / 2;
+    if (self->beside_count == 0 || (!is_far && self->beside_bytes <= self->most / HELD_PART)) return -1;
+    return take_next_beside(self);
 }
 
 static void move_all(Scheduler *self, Urgency from, Urgency to) {
@@ -201,12 +215,14 @@ static void move_all(Scheduler *self, Urgency from, Urgency to) {
 
 /* Nothing is held back any more. */
 static void release(Scheduler *self) {
+    if (self->late_until < INFINITY) move_all(self, LATE, FOR_SUM);
+    self->late_until = INFINITY;
     if (self->filling_count + self->beside_count == 0) return;
     move_all(self, BESIDE, FOR_SUM);
     move_all(self, FILLING_FOR_SUM, FOR_SUM);
     move_all(self, FILLING_IN_ORDER, IN_ORDER);
     self->filling = 0;
-    self->filling_bytes = self->filling_count = self->beside_count = 0;
+    self->filling_bytes = self->beside_bytes = self->filling_count = self->beside_count = 0;
 }
 
 static void add_ready(Scheduler *self, int32_t i) {
@@ -216,6 +232,7 @@ static void add_ready(Scheduler *self, int32_t i) {
     } else if (self->program->instructions[i].kind == PROGRAM_COLLECTIVE) {
         ready_add(&self->ready[BESIDE], i);
         self->beside_count++;
+        self->beside_bytes += live_bytes_taken(&self->live, i);
     } else if (self->latency.is_filling[i]) {
         hold(self, i);
     } else {
@@ -240,6 +257,14 @@ static double inputs_at(const Scheduler *self, int32_t i) {
     double at = 0;
     for (int32_t e = self->graph.first[i]; e < self->graph.first[i + 1]; e++)
         if (self->there_at[self->graph.producers[e]] > at) at = self->there_at[self->graph.producers[e]];
+    return at;
+}
+
+/* When the last sum that it takes is over, which may be waited for late. */
+static double sums_over_at(const Scheduler *self, int32_t i) {
+    double at = 0;
+    for (int32_t e = self->graph.first[i]; e < self->graph.first[i + 1]; e++)
+        if (self->late_at[self->graph.producers[e]] > at) at = self->late_at[self->graph.producers[e]];
     return at;
 }
 
@@ -297,18 +322,33 @@ static int32_t take_in_order(Scheduler *self) {
     return filling;
 }
 
+/* Whether it waits for a collective that is under way; then it is put aside. */
+static bool put_aside(Scheduler *self, int32_t i) {
+    double over = sums_over_at(self, i);
+    if (is_holding(self) && over > self->clock && self->program->instructions[i].kind != PROGRAM_VIEW) {
+        ready_add(&self->ready[LATE], i);
+        self->late_until = fmin(self->late_until, over);
+    } else if (stands_still(self, i)) {
+        ready_add(&self->ready[BLOCKED], i);
+        self->blocked_until = fmin(self->blocked_until, inputs_at(self, i));
+    } else {
+        return false;
+    }
+    return true;
+}
+
 /* The next of what only sums need, if it waits for no collective that is under way. */
 static int32_t take_for_sum(Scheduler *self) {
     if (self->clock >= self->blocked_until) {
         move_all(self, BLOCKED, FOR_SUM);
         self->blocked_until = INFINITY;
     }
-    int32_t next = ready_take(&self->ready[FOR_SUM]);
-    while (self->has_chain && next >= 0 && stands_still(self, next)) {
-        ready_add(&self->ready[BLOCKED], next);
-        self->blocked_until = fmin(self->blocked_until, inputs_at(self, next));
-        next = ready_take(&self->ready[FOR_SUM]);
+    if (self->clock >= self->late_until) {
+        move_all(self, LATE, FOR_SUM);
+        self->late_until = INFINITY;
     }
+    int32_t next = ready_take(&self->ready[FOR_SUM]);
+    while (self->has_chain && next >= 0 && put_aside(self, next)) next = ready_take(&self->ready[FOR_SUM]);
     return next;
 }
 
@@ -321,10 +361,8 @@ static int32_t take(Scheduler *self) {
     if (next < 0) next = take_beside(self);
     if (next < 0) next = take_excess(self);
     if (next < 0) next = take_in_order(self);
-    if (next < 0 && self->beside_count > 0) {
-        next = ready_take(&self->ready[BESIDE]);
-        self->beside_count--;
-    }
+    if (next < 0) next = take_next_beside(self);
+    if (next < 0) next = ready_take(&self->ready[LATE]);
     if (next >= 0) return next;
     return self->held_first < self->held_count ? self->held[self->held_first++] : -1;
 }
@@ -354,9 +392,13 @@ static void run(Scheduler *self, int32_t i) {
         self->network = fmax(self->network, at) + work;
         self->there_at[i] = self->network;
     } else if (self->program->instructions[i].kind == PROGRAM_COLLECTIVE) {
-        if (self->is_for_sum[i]) self->network = fmax(self->network, at) + work;
+        if (self->is_for_sum[i]) {
+            self->network = fmax(self->network, at) + work;
+            self->late_at[i] = self->network + SUM_SLOWNESS * work;
+        }
     } else if (self->program->instructions[i].kind == PROGRAM_VIEW) {
         self->there_at[i] = at;
+        self->late_at[i] = sums_over_at(self, i);
     } else {
         self->clock = at + work;
     }
@@ -390,7 +432,8 @@ static AmStatus order_all(Scheduler *self, AmError *error) {
 AmStatus program_reduce_early(Program *program, AmError *error) {
     Arena *arena = program->arena;
     int32_t count = program->instruction_count, collectives = 0, sums = 0;
-    Scheduler self = {.program = program, .front.after = -1, .blocked_until = INFINITY};
+    Scheduler self = {
+        .program = program, .front.after = -1, .blocked_until = INFINITY, .late_until = INFINITY};
     for (int32_t i = 0; i < count; i++) {
         collectives += program->instructions[i].kind == PROGRAM_COLLECTIVE;
         if (!program_reduces(&program->instructions[i])) continue;
@@ -408,6 +451,7 @@ AmStatus program_reduce_early(Program *program, AmError *error) {
     self.held = ARENA_ARRAY(arena, int32_t, count + 1);
     self.held_until = ARENA_ARRAY(arena, int32_t, count + 1);
     self.order = ARENA_ARRAY(arena, int32_t, count + 1);
+    self.late_at = ARENA_ARRAY(arena, double, count + 1);
     self.there_at = ARENA_ARRAY(arena, double, count + 1);
     if (arena->failed) return am_fail_memory(error, count);
     self.has_chain = self.latency.awaited_count > 0;
