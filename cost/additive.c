@@ -388,7 +388,7 @@ AmStatus additive_create(AdditiveModel **model, Arena *arena, const PlanContext 
     BoxCosts *boxes;
     *model = NULL;
     if (!type || !mesh_has_equal_shares(mesh)) return AM_OK;
-    TRY(box_costs_create(&boxes, arena, mesh, cluster, devices, error));
+    TRY(box_costs_create(&boxes, arena, mesh, cluster, devices, BOX_ANY_ORDER, error));
     if (!boxes) return AM_OK;
     int32_t count = context->rules->count;
     Builder self = {.arena = arena,

@@ -10,6 +10,7 @@ enum { WHOLE, PARTIAL, FIRST_SPLIT };
 
 typedef struct Builder {
     BoxCosts *costs;
+    BoxOrder order;
     double per_byte[1 << BOX_AXES][PROGRAM_COLLECTIVE_KINDS]; /* of the tensor that a group moves */
 } Builder;
 
@@ -43,6 +44,14 @@ static double step_seconds(const Builder *self, uint32_t set, int32_t from, int3
     return per_byte[to == WHOLE ? PROGRAM_ALL_GATHER : PROGRAM_ALL_TO_ALL];
 }
 
+/* Whether the first axis alone goes from or to a dimension that the second splits: inside what is split
+ * already. */
+static bool breaks_order(const Builder *self, uint32_t set, BoxState from, int32_t target) {
+    int32_t minor = box_axis_state(from, 1);
+    return self->order == BOX_AXIS_ORDER && set == 1 && minor >= FIRST_SPLIT &&
+           (target == minor || box_axis_state(from, 0) == minor);
+}
+
 /* From each state the single steps. The tensor that a group moves is what the other axes leave of it. */
 static void set_steps(Builder *self, bool is_wide) {
     const BoxCosts *costs = self->costs;
@@ -58,7 +67,8 @@ static void set_steps(Builder *self, bool is_wide) {
                 if (set >> k & 1) state = here;
             }
             for (int32_t target = 0; is_same && target < BOX_AXIS_STATES; target++) {
-                double seconds = target == state ? INFINITY : step_seconds(self, set, state, target, is_wide);
+                bool is_step = target != state && !breaks_order(self, set, (BoxState)from, target);
+                double seconds = is_step ? step_seconds(self, set, state, target, is_wide) : INFINITY;
                 int32_t to = 0;
                 for (int32_t k = 0; k < BOX_AXES; k++)
                     to = to * BOX_AXIS_STATES + (set >> k & 1 ? target : box_axis_state((BoxState)from, k));
@@ -80,8 +90,8 @@ static void close_paths(BoxCosts *costs, bool is_wide) {
 }
 
 AmStatus box_costs_create(BoxCosts **costs, Arena *arena, const Mesh *mesh, const Cluster *cluster,
-                          const int32_t *devices, AmError *error) {
-    Builder self = {.costs = ARENA_ARRAY(arena, BoxCosts, 1)};
+                          const int32_t *devices, BoxOrder order, AmError *error) {
+    Builder self = {.costs = ARENA_ARRAY(arena, BoxCosts, 1), .order = order};
     *costs = NULL;
     if (!self.costs) return am_fail_memory(error, (int64_t)sizeof **costs);
     for (int32_t axis = 0; axis < mesh->axis_count; axis++) {

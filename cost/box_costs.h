@@ -33,9 +33,13 @@ typedef struct BoxCosts {
     float seconds[2][BOX_STATES + 1][BOX_STATES + 1];
 } BoxCosts;
 
+/* Whether of two axes that split one dimension the earlier one stays major on the way, as in lowered
+ * programs, or any order will do, which never takes longer. */
+typedef enum BoxOrder { BOX_ANY_ORDER, BOX_AXIS_ORDER } BoxOrder;
+
 /* In the arena. `*costs` NULL: more than BOX_AXES axes of the mesh split. AM_ERROR_INTERNAL: no memory. */
 AmStatus box_costs_create(BoxCosts **costs, Arena *arena, const Mesh *mesh, const Cluster *cluster,
-                          const int32_t *devices, AmError *error);
+                          const int32_t *devices, BoxOrder order, AmError *error);
 
 /* What an axis of the mesh does to a state; axes that split nothing are left out. */
 BoxState box_state_of(const BoxCosts *costs, SbpState state);

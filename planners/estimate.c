@@ -13,9 +13,14 @@ struct Estimator {
 static AmStatus open_sample(Estimator *self, AmError *error) {
     const Problem *problem = self->problem;
     AdditiveModel *model;
+    BoxCosts *boxes;
     TRY(additive_create(&model, &self->arena, problem->context, &problem->mesh, problem->cluster,
                         problem->devices, error));
-    return model ? additive_sample(&self->sample, &self->arena, model, error) : AM_OK;
+    if (!model) return AM_OK;
+    TRY(box_costs_create(&boxes, &self->arena, &problem->mesh, problem->cluster, problem->devices,
+                         BOX_AXIS_ORDER, error));
+    model->boxes = boxes;
+    return additive_sample(&self->sample, &self->arena, model, error);
 }
 
 AmStatus estimator_open(Estimator **estimator, const Problem *problem, AmError *error) {

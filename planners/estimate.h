@@ -1,6 +1,7 @@
 /* Estimates: what a genome comes to by the additive model of a sample of the module (cost/additive.h), at
- * some hundredth of the time that its price takes. Seconds are computing plus boxing, of memory only what
- * parameters take is seen. Good for choosing what to price, not for telling what it costs. */
+ * some hundredth of the time that its price takes. Seconds are computing plus boxing, which keeps the order
+ * of axes that split one dimension as programs do; of memory only what parameters take is seen. Good for
+ * choosing what to price, not for telling what it costs. */
 #ifndef PLANNERS_ESTIMATE_H
 #define PLANNERS_ESTIMATE_H
 

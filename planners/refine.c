@@ -1,6 +1,7 @@
 /* Exceptions to lists; see refine.h. */
 #include "planners/refine.h"
 
+#include <math.h>
 #include <string.h>
 
 #include "base/parallel.h"
@@ -38,14 +39,16 @@ typedef struct Refining {
     StopSignal stop;
     PlanStage *stage;
     PlanPrice *price;
-    double sum; /* of the plan so far, in the additive model */
+    AdditiveWeights weights; /* of this round */
+    double sum;              /* of the plan so far, by the weights, in the additive model */
     Trial trials[PROBLEM_BATCH];
     int32_t trial_count;
     Trial joint;   /* all of them that help, together */
     bool *is_done; /* [change]: need not be tried again */
 } Refining;
 
-static const AdditiveWeights both = {1, 1};
+/* Where less than this of the communication is hidden, all of it counts. */
+#define LEAST_HIDDEN 0.1
 
 static PlanException *find_exception(const PlanStage *stage, int32_t instruction) {
     for (int32_t k = 0; k < stage->exception_count; k++)
@@ -121,6 +124,11 @@ static bool keep_as_read(const Refining *self, Trial *trial, const Completion *c
     return is_changed;
 }
 
+static double sum_of(const Refining *self, const AdditiveCost *cost) {
+    return self->weights.compute * cost->compute_seconds +
+           self->weights.communication * cost->communication_seconds;
+}
+
 static AmStatus try_in(const Refining *self, Trial *trial, Arena *scratch, AmError *error) {
     const Problem *problem = self->problem;
     Completion *completion;
@@ -130,7 +138,7 @@ static AmStatus try_in(const Refining *self, Trial *trial, Arena *scratch, AmErr
     if (status == AM_ERROR_INPUT) return AM_OK; /* an operator that cannot be split so */
     TRY(status);
     const AdditiveCost cost = additive_cost(self->model, completion);
-    trial->sum = cost.compute_seconds + cost.communication_seconds;
+    trial->sum = sum_of(self, &cost);
     trial->key = problem_completion_key(problem, completion);
     const PlanPrice *known = price_memo_find(&problem->plans, trial->key);
     trial->is_known = known != NULL;
@@ -232,8 +240,8 @@ static AmStatus list_changes(AdditiveChange **changes, int32_t *count, const Ref
                              const int32_t *labels, AmError *error) {
     AdditiveChange *patches, *singles;
     int32_t patch_count, single_count;
-    TRY(additive_patches(&patches, &patch_count, self->arena, self->fold, labels, &both, error));
-    TRY(additive_changes(&singles, &single_count, self->arena, self->fold, labels, &both, error));
+    TRY(additive_patches(&patches, &patch_count, self->arena, self->fold, labels, &self->weights, error));
+    TRY(additive_changes(&singles, &single_count, self->arena, self->fold, labels, &self->weights, error));
     if (patch_count > MOST_PATCHES) patch_count = MOST_PATCHES;
     if (single_count > MOST_CHANGES) single_count = MOST_CHANGES;
     *count = patch_count + single_count;
@@ -249,6 +257,9 @@ static AmStatus refine_round(Refining *self, bool *is_changed, AmError *error) {
     Completion *completion;
     int32_t *labels, count;
     TRY(plan_complete(&completion, self->arena, self->problem->context, self->stage, error));
+    const AdditiveCost cost = additive_cost(self->model, completion);
+    self->sum = sum_of(self, &cost);
+    additive_bound(self->fold, &self->weights, SWEEPS);
     TRY(additive_labels(&labels, self->arena, self->model, completion, error));
     TRY(list_changes(&changes, &count, self, labels, error));
     self->is_done = ARENA_ARRAY(self->arena, bool, count + 1);
@@ -279,12 +290,16 @@ static AmStatus open_model(Refining *self, AmError *error) {
     self->stop = (StopSignal){problem->budget.interrupted, problem->budget.deadline};
     additive_fold_watch(self->fold, &self->stop);
     TRY(plan_complete(&completion, self->arena, problem->context, self->stage, error));
-    const AdditiveCost cost = additive_cost(self->model, completion);
-    self->sum = cost.compute_seconds + cost.communication_seconds;
     if (!price_memo_add(&self->problem->plans, problem_completion_key(problem, completion), self->price))
         return am_fail_memory(error, 0);
-    additive_bound(self->fold, &both, SWEEPS);
     return AM_OK;
+}
+
+/* The part of the communication that the step waits for. */
+static double exposed_share(const PlanPrice *price) {
+    if (!(price->communication_seconds > 0) || !(price->compute_seconds > 0)) return 1;
+    double share = (price->seconds - price->compute_seconds) / price->communication_seconds;
+    return share > 1 - LEAST_HIDDEN ? 1 : fmax(share, LEAST_HIDDEN);
 }
 
 AmStatus refine_stage(PlanStage *stage, PlanPrice *price, Arena *arena, Problem *problem, AmError *error) {
@@ -293,9 +308,11 @@ AmStatus refine_stage(PlanStage *stage, PlanPrice *price, Arena *arena, Problem 
     *self = (Refining){.arena = arena, .problem = problem, .stage = stage, .price = price};
     if (problem_must_stop(problem)) return AM_OK;
     TRY(open_model(self, error));
+    double share = exposed_share(price);
     bool is_changed = self->model != NULL;
     for (int32_t round = 0; round < ROUNDS && is_changed; round++) {
-        is_changed = false;
+        is_changed = round == 0 && share < 1;
+        self->weights = (AdditiveWeights){1, round == 0 ? share : 1};
         TRY(refine_round(self, &is_changed, error));
     }
     return AM_OK;
@@ -338,7 +355,9 @@ AmStatus refine_plan(Plan *plan, int64_t left, int64_t *evaluations, Arena *aren
                                                  .deadline = stop->deadline,
                                                  .interrupted = stop->interrupted}};
     PlanStage stage = plan->stages[0];
-    PlanPrice price = {.seconds = plan->predicted_step_seconds};
+    PlanPrice price = {.seconds = plan->predicted_step_seconds,
+                       .compute_seconds = plan->predicted[0].compute_seconds,
+                       .communication_seconds = plan->predicted[0].communication_seconds};
     Problem *problem;
     TRY(problem_create(&problem, context, cluster, &stage.mesh, stage.devices, &settings, error));
     AmStatus status = refine_stage(&stage, &price, arena, problem, error);

@@ -5,10 +5,12 @@
 #include "problem_case.h"
 
 #include "cost/additive.h"
+#include "cost/box_costs.h"
 #include "planners/estimate.h"
 #include "planners/screen.h"
 #include "planners/searchers.h"
 #include "planners/searching.h"
+#include "propagation/box_path.h"
 #include "propagation/lower.h"
 
 /* By what fraction the estimate of a genome differs from the whole model's figure. */
@@ -83,8 +85,47 @@ static void test_screening_beats_recipes(void **state) {
     assert_true(better >= 2);
 }
 
+/* Of two axes that split one dimension the first stays major: it can leave or join only beside the second, as
+ * the lowered program's way between the same states has more than one step. Elsewhere order costs nothing. */
+static void test_axes_keep_their_order(void **state) {
+    (void)state;
+    AmError error = {0};
+    ProblemCase self;
+    BoxCosts *any, *ordered;
+    problem_case_open(&self, "mlp_tiny", "C", "data=4,model=8", 1);
+    Arena *arena = &self.arena;
+    assert_int_equal(
+        box_costs_create(&any, arena, &self.mesh, self.cluster, self.devices, BOX_ANY_ORDER, &error), AM_OK);
+    assert_int_equal(
+        box_costs_create(&ordered, arena, &self.mesh, self.cluster, self.devices, BOX_AXIS_ORDER, &error),
+        AM_OK);
+    const IrShape *shape = &(IrShape){.type = DTYPE_F32, .rank = 2, .dimensions = (int64_t[]){64, 64}};
+    int32_t dearer = 0;
+    for (int32_t from = 0; from < BOX_STATES; from++)
+        for (int32_t to = 0; to < BOX_STATES; to++) {
+            SbpState states[2] = {{.axis = {SBP_B}}, {.axis = {SBP_B}}};
+            bool is_fit = true;
+            for (int32_t axis = 0; axis < 2; axis++) {
+                const Sbp sbp[2] = {box_axis_sbp((BoxState)from, axis), box_axis_sbp((BoxState)to, axis)};
+                for (int32_t k = 0; k < 2; k++) {
+                    is_fit &= !sbp_is_partial(sbp[k]) && !(sbp_is_split(sbp[k]) && sbp_dimension(sbp[k]) > 1);
+                    sbp_set(&states[k], axis, sbp[k]);
+                }
+            }
+            float less = any->seconds[0][from][to], more = ordered->seconds[0][from][to];
+            assert_true(more >= less * (1 - 1e-6F));
+            if (!is_fit) continue;
+            dearer += more > less * (1 + 1e-6F);
+            /* What moves nothing by these figures moves nothing in a program, and the other way round. */
+            assert_true((box_weight(&self.mesh, shape, states[0], states[1]) > 0) == (more > 0));
+        }
+    assert_true(dearer > 0);
+    problem_case_close(&self);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_near_the_model),
-                                       cmocka_unit_test(test_screening_beats_recipes)};
+                                       cmocka_unit_test(test_screening_beats_recipes),
+                                       cmocka_unit_test(test_axes_keep_their_order)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
