@@ -25,6 +25,7 @@ typedef struct Run {
 typedef struct Mover {
     const Program *program;
     const ProgramGraph *graph;
+    const int32_t *leader;
     int32_t *order;
     bool *is_waiting; /* [instruction]: late and not placed */
     int32_t placed;
@@ -133,7 +134,8 @@ static AmStatus find_gaps(Mover *self, Arena *arena, const bool *late, AmError *
     if (clock.latency.awaited_count == 0) return AM_OK;
     for (int32_t k = 0, next = 0; k < self->graph->count && next < self->run_count; k++) {
         if (late[self->order[k]]) continue;
-        for (; next < self->run_count && self->runs[next].begin <= k; next++) {
+        bool may_begin = self->leader[self->order[k]] == self->order[k]; /* not inside a group */
+        for (; may_begin && next < self->run_count && self->runs[next].begin <= k; next++) {
             if (!begins_at(&clock, self, &self->runs[next], k)) break;
             self->runs[next].begin = k;
         }
@@ -171,11 +173,12 @@ static void place_all(Mover *self, const int32_t *order, const bool *late) {
 }
 
 AmStatus program_gather_ahead(int32_t *order, Arena *arena, const Program *program, const ProgramGraph *graph,
-                              const bool *late, AmError *error) {
+                              const int32_t *leader, const bool *late, AmError *error) {
     int32_t count = graph->count;
     int32_t *old = ARENA_ARRAY_RAW(arena, int32_t, count + 1);
     Mover self = {.program = program,
                   .graph = graph,
+                  .leader = leader,
                   .order = order,
                   .is_waiting = ARENA_ARRAY_RAW(arena, bool, count + 1),
                   .runs = ARENA_ARRAY_RAW(arena, Run, count + 1)};

@@ -13,10 +13,11 @@
 #define GATHER_AHEAD_PART      64
 #define GATHER_AHEAD_MOST_PART 8
 
-/* Changes an order of groups (program_order()) in which what is `late` [instruction] stands right before the
- * group that first uses it: such gathers, with what they are made of, go in front of the users of earlier
- * ones. Which order does not depend on what part of a tensor a rank has. */
+/* Changes an order of groups (program_order(); `leader` [instruction] as there) in which what is `late`
+ * [instruction] stands right before the group that first uses it: such gathers, with what they are made of,
+ * go in front of the users of earlier ones. Which order does not depend on what part of a tensor a rank has.
+ */
 AmStatus program_gather_ahead(int32_t *order, Arena *arena, const Program *program, const ProgramGraph *graph,
-                              const bool *late, AmError *error);
+                              const int32_t *leader, const bool *late, AmError *error);
 
 #endif

@@ -187,7 +187,7 @@ AmStatus program_order_steps(const int32_t **order, const Program *program, cons
     ArenaMark mark = arena_mark(program->arena);
     const bool *late = find_late(program->arena, program, graph, leader);
     if (!late) return am_fail_memory(error, graph->count);
-    TRY(program_gather_ahead(steps, program->arena, program, graph, late, error));
+    TRY(program_gather_ahead(steps, program->arena, program, graph, leader, late, error));
     arena_release(program->arena, mark);
     return AM_OK;
 }

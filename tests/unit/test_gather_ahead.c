@@ -8,7 +8,7 @@
 #include "propagation/gather_ahead.h"
 #include "propagation/ranks.h"
 
-enum { MOST = 120, MIB = 1 << 20 };
+enum { MOST = 160, MIB = 1 << 20 };
 
 /* Weights, each cast and gathered for one user, and users in a chain. */
 typedef struct Made {
@@ -20,7 +20,7 @@ typedef struct Made {
     ProgramValue values[MOST];
     ProgramInstruction instructions[MOST];
     int32_t operands[MOST][2], first[MOST + 1], producers[2 * MOST], order[MOST];
-    int32_t first_user[MOST + 1], users[2 * MOST];
+    int32_t first_user[MOST + 1], users[2 * MOST], leader[MOST];
     int64_t sizes[MOST];
     bool late[MOST];
     int32_t count;
@@ -47,7 +47,7 @@ static int32_t add(Made *self, const int32_t *producers, int32_t count, int64_t 
                                                  .result_count = 1,
                                                  .first_result = i,
                                                  .collective = collective};
-    self->order[i] = i;
+    self->order[i] = self->leader[i] = i;
     return i;
 }
 
@@ -89,6 +89,11 @@ static void make_program(Made *self, Arena *arena, Random *random) {
         if (last >= 0) needed[count++] = last;
         last = add(self, needed, count, 1 + (int64_t)random_below(random, 30), NULL);
         self->instructions[last].opcode = IR_CONVOLUTION;
+        int32_t leader = last = add(self, &last, 1, 1, NULL);
+        for (int64_t more = random_below(random, 3); more > 0; more--) {
+            last = add(self, &last, 1, 1, NULL);
+            self->leader[last] = leader;
+        }
         if (random_below(random, 3) == 0)
             last = add(self, &last, 1, 1 + (int64_t)random_below(random, 5), &sum);
     }
@@ -123,6 +128,7 @@ static void check_order(const Made *self, const int32_t *before) {
         is_placed[i] = true;
         for (int32_t e = self->first[i]; e < self->first[i + 1]; e++)
             assert_true(is_placed[self->producers[e]]);
+        if (self->leader[i] != i) assert_int_equal(self->leader[self->order[k - 1]], self->leader[i]);
         if (self->instructions[i].collective == &gather) all += self->sizes[i];
         if (self->late[i]) continue;
         while (self->late[before[next]]) next++;
@@ -148,8 +154,9 @@ static void test_programs_by_chance(void **state) {
         int32_t before[MOST];
         make_program(&made, &arena, &random);
         memcpy(before, made.order, sizeof before);
-        assert_int_equal(
-            program_gather_ahead(made.order, &arena, &made.program, &made.graph, made.late, &error), AM_OK);
+        assert_int_equal(program_gather_ahead(made.order, &arena, &made.program, &made.graph, made.leader,
+                                              made.late, &error),
+                         AM_OK);
         check_order(&made, before);
         moved += memcmp(before, made.order, sizeof before) != 0;
         arena_free(&arena);
@@ -176,8 +183,9 @@ static void test_a_sum_goes_first(void **state) {
         after = last = add(&made, &last, 1, 4000, NULL);
     }
     close_program(&made);
-    assert_int_equal(program_gather_ahead(made.order, &arena, &made.program, &made.graph, made.late, &error),
-                     AM_OK);
+    assert_int_equal(
+        program_gather_ahead(made.order, &arena, &made.program, &made.graph, made.leader, made.late, &error),
+        AM_OK);
     const int32_t expected[] = {gathers[0], gathers[0] + 1, all_reduce, gathers[1], after, last};
     assert_memory_equal(made.order, expected, sizeof expected);
     arena_free(&arena);
