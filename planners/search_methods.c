@@ -125,12 +125,13 @@ static AmStatus run_tasks(Exploration *exploration, int32_t count, void (*run)(v
     return status;
 }
 
-/* Gives the first `count` problems `share` more evaluations each, as long as there are any. */
-static void allow(Searching *self, int32_t count, int64_t share) {
+/* Gives the first `count` problems `share` more evaluations each and the others `rest`, as long as there are
+ * any. */
+static void allow(Searching *self, int32_t count, int64_t share, int64_t rest) {
     int64_t left = self->limit - searching_evaluations(self);
     for (int32_t k = 0; k < self->problem_count; k++) {
         SearchBudget *budget = &self->problems[k]->budget;
-        int64_t given = k >= count ? 0 : left < share ? left : share;
+        int64_t wanted = k < count ? share : rest, given = left < wanted ? left : wanted;
         budget->limit = budget->evaluations + given;
         left -= given;
     }
@@ -145,7 +146,7 @@ static AmStatus open_exploration(Exploration **exploration, Searching *self, Exp
     double reference = self->result->experts[EXPERT_DATA_PARALLEL].seconds;
     **exploration =
         (Exploration){.search = self, .explore = explore, .reference = isnan(reference) ? 0 : reference};
-    allow(self, self->problem_count, 1);
+    allow(self, self->problem_count, 1, 0);
     return run_tasks(*exploration, self->problem_count, screen_task, error);
 }
 
@@ -188,14 +189,13 @@ static AmStatus search_exploring(Searching *self, ExploreFunction *explore, AmEr
     int32_t count = put_promising_first(exploration), rounds = 1;
     for (int32_t left = count; left > 1 && !self->options->no_polish; left = (left + 1) / 2) rounds++;
     int64_t others = self->problem_count - count;
-    allow(self, count, (self->limit - others) / ((int64_t)rounds * count) + 1);
-    for (int32_t k = count; k < self->problem_count; k++) self->problems[k]->budget.limit = 1;
+    allow(self, count, (self->limit - others) / ((int64_t)rounds * count) + 1, 1);
     TRY(run_tasks(exploration, self->problem_count, explore_task, error));
     if (self->options->no_polish) return AM_OK;
     for (int32_t left = rounds; left > 0; left--) {
         searching_sort(self);
         if (left < rounds) count = (count + 1) / 2;
-        allow(self, count, (self->limit - searching_evaluations(self)) / ((int64_t)left * count));
+        allow(self, count, (self->limit - searching_evaluations(self)) / ((int64_t)left * count), 0);
         TRY(run_tasks(exploration, count, polish_task, error));
     }
     /* Spaces that are exhausted leave evaluations to the others. */
@@ -293,7 +293,7 @@ static AmStatus search_exact(Searching *self, ExploreFunction *explore, AmError 
     SearchResult *result = self->result;
     Exploration *exploration;
     TRY(open_exploration(&exploration, self, explore, error));
-    allow(self, self->problem_count, self->limit / (4 * self->problem_count) + 1);
+    allow(self, self->problem_count, self->limit / (4 * self->problem_count) + 1, 0);
     TRY(run_tasks(exploration, self->problem_count, explore_task, error));
     ExactTasks *tasks = ARENA_ARRAY(self->arena, ExactTasks, 1);
     if (!tasks) return am_fail_memory(error, (int64_t)sizeof *tasks);
