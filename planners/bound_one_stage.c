@@ -6,7 +6,7 @@
 #include "base/parallel.h"
 #include "planners/bound.h"
 
-enum { MOST_MESHES = 64, FIRST_WEIGHTS = 3 };
+enum { MOST_MESHES = 64, FIRST_WEIGHTS = 2 };
 
 typedef struct Bounding {
     const PlanContext *whole;
