@@ -12,17 +12,18 @@
  * and is waited for as late. Large sums are waited for at once. Gradients that wait for their updates fill
  * no more memory than these sums have, and what the weight gradients are made of dies earlier.
  *
- * Where products wait for collectives (tensor parallelism; latency.h), a device would stand still before each
- * of them, as nothing is left to compute by then. So the order is a list schedule on an estimated clock:
+ * Where products wait for collectives (tensor parallelism; latency.h), a device would stand still before
+ * each of them, as nothing is left to compute by then. So the order is a list schedule on an estimated clock:
  *
- *   the chain that leads to such     keeps its order and goes first
+ *   the chain that leads to such       keeps its order and goes first
  *   collectives
- *   products that only sums need     are held back near such a collective, as many as its time takes, and
- *   (weight gradients)               computed when the chain would stand still
- *   later parts of the chain         go ahead when nothing is held back: another branch, another layer's
- *                                    recomputation
- *   sums and gathers that nothing    begin where the chain has a long way to its next collective, as
- * collectives waits for soon                   take place one after the other
+ *   products that only sums need       are held back near such a collective, as many as its time takes,
+ *   (weight gradients)                 and computed when the chain would stand still
+ *   later parts of the chain           go ahead when nothing is held back: another branch, another
+ *                                      layer's recomputation
+ *   sums and gathers that nothing      begin where the chain has a long way to its next collective, as
+ *   waits for soon                     collectives take place one after the other
+ *   users of such sums                 come when these are over, by the clock
  *
  * What is held back or computed ahead takes a small part of the memory at most. Programs without such a
  * chain, as pure data parallelism has them, are ordered by the first table alone. Time: that of sets of small
