@@ -64,11 +64,13 @@ def check_soon(name, cluster, moments, work):
 
 
 def interrupt(model, plan, moment):
-    """Exit code, seconds that the search went on after the interrupt, and what it said."""
+    """Exit code, seconds that the search went on after the interrupt, and what it said; no code where it had ended."""
     words = [AUTOMAP, "search", model, "--cluster", "C", "--evaluations", "100000000", "-o", plan]
     search = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
     time.sleep(moment)
     begin = time.monotonic()
+    if search.poll() is not None:
+        return (search.returncode or None), 0, search.communicate()[1]
     search.send_signal(signal.SIGINT)
     try:
         _, said = search.communicate(timeout=PATIENCE_SECONDS)
@@ -88,6 +90,8 @@ def check_model(name, chance, work):
         plan.unlink(missing_ok=True)
         code, seconds, said = interrupt(files[0], plan, moment)
         longest = max(longest, seconds)
+        if code is None and seconds == 0:
+            continue  # a small space is searched through
         if code == -signal.SIGINT and k < 3:
             continue  # so early that the program had not begun
         if code != 130:

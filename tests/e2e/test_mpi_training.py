@@ -51,10 +51,11 @@ MODELS_IN_FULL = ["exact_linear", "exact_gather", "mlp_tiny", "gpt2_tiny", "bert
                   "moe_tiny", "llama_tiny", "unet_tiny", "adamw_tiny"]
 
 
-def tolerance(model):
+def tolerance(model, step):
+    """Of a loss; what was rounded otherwise grows while a model is trained."""
     if model.startswith("exact_"):
         return 0
-    return 1e-2 if "llama" in model else 1e-5
+    return (1e-2 if "llama" in model else 1e-5) * (10 if step >= 20 else 1)
 
 
 def losses(command, model, plan):
@@ -79,7 +80,7 @@ def check_plan(mpis, model, number, one_device, directory):
     assert search.returncode == 0, f"{model}, {how}: {search.stderr}"
     threads = losses([AUTOMAP], model, plan)
     for step, (have, want) in enumerate(zip(threads, one_device)):
-        assert abs(have - want) <= tolerance(model) * abs(want), f"{model}, {how}: loss {step} is {have!r}, not {want!r}"
+        assert abs(have - want) <= tolerance(model, step) * abs(want), f"{model}, {how}: loss {step} is {have!r}, not {want!r}"
     count = 0
     for mpi in mpis if FULL or number % 2 else mpis[number // 2 % len(mpis):][:1]:
         for processes in sorted({ranks, ranks // 2} if ranks % 2 == 0 and (FULL or number == 6) else {ranks}):
