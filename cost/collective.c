@@ -40,6 +40,16 @@ double collective_sent_bytes(ProgramCollectiveKind kind, double bytes, int32_t d
     }
 }
 
+/* Whether all is one server, with nothing but its link between the devices. */
+static bool has_one_link(const Cluster *cluster) {
+    if (cluster->server_count > 1 || cluster->servers[0].link < 0) return false;
+    const Topology *topology = cluster->topology;
+    if (topology->is_derived) return true;
+    for (int32_t e = 0; e < topology->edge_count; e++)
+        if (topology->edges[e].link != cluster->servers[0].link) return false;
+    return true;
+}
+
 /* By the curves that a probe wrote, where all is one server; false: there are none. */
 static bool find_measured(double *seconds, ProgramCollectiveKind kind, double bytes,
                           const CollectiveTopology *topology, const Cluster *cluster) {
@@ -50,7 +60,7 @@ static bool find_measured(double *seconds, ProgramCollectiveKind kind, double by
         [PROGRAM_ALL_TO_ALL] = OPERATOR_CLASS_ALL_TO_ALL,
         [PROGRAM_HALO_EXCHANGE] = OPERATOR_CLASS_ALL_GATHER,
     };
-    int32_t link = cluster->server_count == 1 ? cluster->servers[0].link : -1;
+    int32_t link = has_one_link(cluster) ? cluster->servers[0].link : -1;
     if (link < 0 || !cluster->links[link].collectives || topology->devices < 2) return false;
     const double sizes[] = {topology->devices, bytes, 0, 0};
     *seconds = operator_curve_seconds(cluster->links[link].collectives, classes[kind], sizes);
@@ -88,7 +98,7 @@ static bool find_profiled(double *seconds, ProfileSource source, const Sized *of
     const ClusterDeviceType *type = &cluster->types[cluster->servers[0].type];
     bool shares = type->processors > 0 && type->processors < 1;
     StepEvent event = {0};
-    if (!type->profile || cluster->server_count > 1 || of->topology->devices < 2) return false;
+    if (!type->profile || !has_one_link(cluster) || of->topology->devices < 2) return false;
     if (source == PROFILE_RUN && shares) return false;
     bool is_known = measured_collective(&event, of->kind, bytes, of->topology->devices) &&
                     profile_seconds_by(type->profile, source, &event, unprofiled_seconds, of, seconds);

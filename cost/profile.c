@@ -199,6 +199,9 @@ static double distance(const Sample *sample, const StepEvent *event) {
     return sum;
 }
 
+/* A collective's time is known for sizes up to four times as large or small as one that was measured. */
+#define MOST_SCALED 4.0 /* squared octaves */
+
 /* What scales a sample to other sizes: a function of them, or work. */
 typedef struct Scaling {
     ProfileScale *scale; /* NULL: work */
@@ -234,6 +237,7 @@ static bool find_seconds(const ProfileType *type, ProfileSource source, const St
         nearest[place] = &event->samples[s];
         distances[place] = far;
     }
+    if (scaling->scale && count > 0 && distances[0] > MOST_SCALED) return false;
     for (int32_t k = 0; k < count; k++) {
         double weight = 1 / (distances[k] + 1e-9);
         weights += weight;

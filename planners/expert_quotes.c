@@ -64,6 +64,7 @@ static const char *split_context(const Problem *problem, const Recipe *recipe, G
     if (!expert_sequence(problem, last, genome))
         return "no data input has a sequence that the model axis divides";
     for (int32_t axis = 0; axis <= last; axis++) {
+        if (problem->mesh.axes[axis].size == 1) continue;
         if (problem_storage_kinds(problem, axis) < recipe->storage) return why_no_storage(problem);
         genome->storage[axis] = recipe->storage;
     }

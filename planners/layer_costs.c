@@ -347,6 +347,7 @@ static AmStatus fill(const LayerCosts *self, LayerTable *table, Arena *scratch, 
     PlanStage stage;
     Completion *completion;
     Program *program;
+    if (table->local_batch < 1) return AM_OK; /* more micro-batches than examples */
     int64_t parts = (self->batch + table->local_batch - 1) / table->local_batch;
     problem.mesh.axes[0].size = (int32_t)parts;
     problem.mesh.axes[1].size = table->tensor;

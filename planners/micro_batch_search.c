@@ -52,7 +52,7 @@ static AmStatus prove_stages(SearchResult *result, const PlanContext *whole, con
                               .stop = {options->interrupted, deadline}};
     if (result->interrupted) TRY(plan_bound_of_work(&bound, whole, cluster, error));
     else TRY(plan_bound_pipelines(&bound, whole, cluster, &space, error));
-    bool is_known = !isnan(bound.seconds);
+    bool is_known = bound.seconds > 0;
     plan->bound_seconds = is_known ? fmin(bound.seconds, plan->predicted_step_seconds) : NAN;
     plan->bound = is_known ? "lower" : NULL;
     bool has_time = !result->interrupted && !stop_wanted(&space.stop);

@@ -306,7 +306,8 @@ AmStatus refine_stage(PlanStage *stage, PlanPrice *price, Arena *arena, Problem 
     Refining *self = ARENA_ARRAY(arena, Refining, 1);
     if (!self) return am_fail_memory(error, (int64_t)sizeof *self);
     *self = (Refining){.arena = arena, .problem = problem, .stage = stage, .price = price};
-    if (problem_must_stop(problem)) return AM_OK;
+    /* Instructions of a module that was rewritten may stand for one of the file's together. */
+    if (problem->context->whole || problem_must_stop(problem)) return AM_OK;
     TRY(open_model(self, error));
     double share = exposed_share(price);
     bool is_changed = self->model != NULL;
