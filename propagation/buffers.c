@@ -161,10 +161,6 @@ static void find_storage_and_lifetimes(Planner *self) {
             self->last_use[self->storage[program->outputs[k]]] = program->step_count;
 }
 
-static bool is_gather(const ProgramInstruction *instruction) {
-    return instruction->kind == PROGRAM_COLLECTIVE && instruction->collective->kind == PROGRAM_ALL_GATHER;
-}
-
 /* What a sum over devices or a gather reads is not written over while it may be under way: up to the first
  * step that uses its result, of a sum until as many more have begun as go on side by side (reduce_early.h).
  */
@@ -185,7 +181,7 @@ static AmStatus keep_under_way(Planner *self, AmError *error) {
         const ProgramInstruction *instruction =
             step->fusion < 0 ? &program->instructions[step->instruction] : NULL;
         bool is_sum = instruction && program_reduces_beside(program, instruction);
-        if (!is_sum && (!instruction || !is_gather(instruction))) continue;
+        if (!is_sum && (!instruction || !program_gathers(instruction))) continue;
         int32_t until = is_sum ? begun[REDUCE_EARLY_UNDER_WAY - 1] : program->step_count;
         for (int32_t k = 0; k < step_results(program, step); k++)
             if (first_use[step_result(program, step, k)] < until)

@@ -36,8 +36,7 @@ typedef struct Mover {
 static int64_t gathered_bytes(const Program *program, int32_t i) {
     const ProgramInstruction *instruction = &program->instructions[i];
     int64_t bytes = 0;
-    if (instruction->kind != PROGRAM_COLLECTIVE || instruction->collective->kind != PROGRAM_ALL_GATHER)
-        return 0;
+    if (!program_gathers(instruction)) return 0;
     for (int32_t k = 0; k < instruction->result_count; k++)
         bytes += program_even_bytes(program, &program->values[instruction->first_result + k]);
     return bytes;

@@ -64,15 +64,11 @@ static double estimate(const LiveBytes *live, const ProgramInstruction *instruct
     return OPERATIONS_PER_BYTE * made + (is_product ? product_operations(live, instruction) : 0);
 }
 
-static bool is_gather(const ProgramInstruction *instruction) {
-    return instruction->kind == PROGRAM_COLLECTIVE && instruction->collective->kind == PROGRAM_ALL_GATHER;
-}
-
 /* Whether i gathers, cuts, turns, views or casts stored weights alone, in few steps. */
 static bool is_stored(const Program *program, const ProgramGraph *graph, int32_t i) {
     for (int32_t steps = 0; steps < MOST_STEPS; steps++) {
         const ProgramInstruction *instruction = &program->instructions[i];
-        bool may_be = is_gather(instruction) || instruction->kind == PROGRAM_VIEW ||
+        bool may_be = program_gathers(instruction) || instruction->kind == PROGRAM_VIEW ||
                       (instruction->kind == PROGRAM_COMPUTE &&
                        (instruction->opcode == IR_SLICE || instruction->opcode == IR_CONVERT ||
                         instruction->opcode == IR_TRANSPOSE));
@@ -95,7 +91,7 @@ static int32_t find_chain(bool *is_awaited, bool *is_chain, bool *leads, const P
             is_chain[i] |= is_chain[graph->users[u]];
         }
         is_awaited[i] = instruction->kind == PROGRAM_COLLECTIVE && leads[i] &&
-                        !(is_gather(instruction) && is_stored(program, graph, i));
+                        !(program_gathers(instruction) && is_stored(program, graph, i));
         is_chain[i] |= is_awaited[i];
         leads[i] |= program_is_work(instruction);
         awaited += is_awaited[i];

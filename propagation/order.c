@@ -80,7 +80,7 @@ static bool may_wait(const Program *program, const int32_t *leader, const int32_
     const ProgramInstruction *instruction = &program->instructions[i];
     if (leader[i] != i || size[i] != 1 || instruction->operand_count == 0) return false;
     if (instruction->kind == PROGRAM_COLLECTIVE)
-        return instruction->collective->kind == PROGRAM_ALL_GATHER && instruction->operand_count == 1;
+        return program_gathers(instruction) && instruction->operand_count == 1;
     return instruction->kind == PROGRAM_VIEW ||
            (instruction->kind == PROGRAM_COMPUTE &&
             (instruction->opcode == IR_SLICE || instruction->opcode == IR_CONVERT));

@@ -275,6 +275,10 @@ typedef struct Program {
     int32_t peak_step;        /* a step at which the allocation is fullest */
 } Program;
 
+static inline bool program_gathers(const ProgramInstruction *instruction) {
+    return instruction->kind == PROGRAM_COLLECTIVE && instruction->collective->kind == PROGRAM_ALL_GATHER;
+}
+
 /* Whether the result is memory that is there already: nothing runs. */
 static inline bool program_is_view(const ProgramInstruction *instruction) {
     return instruction->kind == PROGRAM_VIEW || instruction->place;

@@ -110,10 +110,6 @@ bool program_reduces_beside(const Program *program, const ProgramInstruction *in
            taken_bytes(program, instruction) <= (part > REDUCE_EARLY_BYTES ? part : REDUCE_EARLY_BYTES);
 }
 
-static bool is_gather(const ProgramInstruction *instruction) {
-    return instruction->kind == PROGRAM_COLLECTIVE && instruction->collective->kind == PROGRAM_ALL_GATHER;
-}
-
 static bool is_chain(const Scheduler *self, int32_t i) {
     return self->has_chain && self->latency.is_chain[i];
 }
@@ -130,7 +126,7 @@ static void find_roles(Scheduler *self) {
             self->leads[i] |= self->leads[user];
             for_sum &= self->is_for_sum[user];
         }
-        instruction->gathers_late = is_gather(instruction) && !self->leads[i];
+        instruction->gathers_late = program_gathers(instruction) && !self->leads[i];
         self->is_beside[i] = program_reduces_beside(self->program, instruction);
         bool has_producers = graph->first[i] < graph->first[i + 1];
         self->is_for_sum[i] = is_sum || instruction->gathers_late || (for_sum && has_producers);
