@@ -36,6 +36,23 @@ double additive_gather(const AdditiveFold *fold, int32_t c, const AdditiveWeight
     return most > 0 ? 1.0 / most : 0;
 }
 
+/* Brings sums down to what they are by way of one state. */
+static void lower_all(double *sums, double base, const float *seconds, int32_t count, double weight) {
+    for (int32_t k = 0; k < count; k++) {
+        double value = base + weight * seconds[k];
+        sums[k] = value < sums[k] ? value : sums[k];
+    }
+}
+
+static double least_sum(const double *base, const float *seconds, int32_t count, double weight) {
+    double least = INFINITY;
+    for (int32_t k = 0; k < count; k++) {
+        double value = base[k] + weight * seconds[k];
+        least = value < least ? value : least;
+    }
+    return least;
+}
+
 double *additive_send(const AdditiveFold *fold, const Group *group, int32_t end, double gamma,
                       const AdditiveWeights *weights) {
     const End *from = &group->ends[end], *to = &group->ends[1 - end];
@@ -48,11 +65,13 @@ double *additive_send(const AdditiveFold *fold, const Group *group, int32_t end,
     }
     for (int32_t b = 0; b < to->state_count; b++) sent[b] = INFINITY;
     int32_t minor = group->ends[1].state_count;
-    for (int32_t a = 0; a < from->state_count; a++)
-        for (int32_t b = 0; b < to->state_count; b++) {
-            double value = least[a] + weight * group->seconds[end == 0 ? a * minor + b : b * minor + a];
-            if (value < sent[b]) sent[b] = value;
-        }
+    const float *row = group->seconds;
+    if (end == 0)
+        for (int32_t a = 0; a < from->state_count; a++, row += minor)
+            lower_all(sent, least[a], row, minor, weight);
+    else
+        for (int32_t b = 0; b < to->state_count; b++, row += minor)
+            sent[b] = least_sum(least, row, minor, weight);
     return sent;
 }
 

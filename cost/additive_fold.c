@@ -120,17 +120,19 @@ static AmStatus find_classes(Folder *self, AmError *error) {
 static void list_states(Arena *arena, End *end, const BoxState *states) {
     uint8_t *state = ARENA_ARRAY(arena, uint8_t, end->label_count + 1);
     BoxState *values = ARENA_ARRAY(arena, BoxState, BOX_STATES + 1);
-    int32_t number[BOX_STATES + 1];
-    for (int32_t k = 0; k <= BOX_STATES; k++) number[k] = -1;
-    for (int32_t label = 0; state && values && label < end->label_count; label++) {
+    int8_t *number = ARENA_ARRAY(arena, int8_t, BOX_STATES + 1);
+    if (arena->failed) return;
+    memset(number, -1, BOX_STATES + 1);
+    for (int32_t label = 0; label < end->label_count; label++) {
         if (number[states[label]] < 0) {
             values[end->state_count] = states[label];
-            number[states[label]] = end->state_count++;
+            number[states[label]] = (int8_t)end->state_count++;
         }
         state[label] = (uint8_t)number[states[label]];
     }
     end->state = state;
     end->values = values;
+    end->number = number;
 }
 
 static void open_group(Folder *self, Group *group, const AdditiveEdge *edge) {

@@ -22,16 +22,10 @@ static int32_t cell_of(const Group *group, int32_t kept, int32_t needed) {
     return group->is_turned ? needed * minor + kept : kept * minor + needed;
 }
 
-static int32_t find_state(const End *end, BoxState value) {
-    for (int32_t k = 0; k < end->state_count; k++)
-        if (end->values[k] == value) return k;
-    return -1;
-}
-
 /* How much less each cell of a group could cost, and the bound be the same: fold->slack. Messages are looked
  * at from end 1, as evaluate(fold, 1) does. */
 static void find_slack(AdditiveFold *fold, Group *group, const AdditiveWeights *weights) {
-    double gamma = additive_gather(fold, group->ends[1].main, weights), least = INFINITY;
+    double gamma = additive_gather(fold, group->ends[1].main, weights);
     const End *first = &group->ends[0], *second = &group->ends[1];
     double *kept = fold->best, *given = fold->best + BOX_STATES + 1;
     for (int32_t b = 0; b < second->state_count; b++) kept[b] = INFINITY;
@@ -41,13 +35,16 @@ static void find_slack(AdditiveFold *fold, Group *group, const AdditiveWeights *
             fmin(kept[second->state[label]], gamma * fold->phi[label] - second->message[label]);
     for (int32_t label = 0; label < first->label_count; label++)
         given[first->state[label]] = fmax(given[first->state[label]], first->message[label]);
-    int32_t minor = second->state_count;
-    for (int32_t k = 0; k < first->state_count * minor; k++) {
-        group->slack[k] =
-            (float)(kept[k % minor] - given[k / minor] + weights->communication * group->seconds[k]);
-        least = fmin(least, group->slack[k]);
-    }
-    for (int32_t k = 0; k < first->state_count * minor; k++) group->slack[k] -= (float)least;
+    int32_t minor = second->state_count, cells = first->state_count * minor;
+    float least = INFINITY;
+    for (int32_t a = 0; a < first->state_count; a++)
+        for (int32_t b = 0; b < minor; b++) {
+            double paid = weights->communication * group->seconds[a * minor + b];
+            float slack = (float)(kept[b] - given[a] + paid);
+            group->slack[a * minor + b] = slack;
+            least = slack < least ? slack : least;
+        }
+    for (int32_t k = 0; k < cells; k++) group->slack[k] -= least;
 }
 
 /* The incidences of a class by which its tensor is read and paid for together; their number. */
@@ -60,13 +57,25 @@ static int32_t list_sharers(AdditiveFold *fold, const Class *class) {
     return count;
 }
 
+/* The states that sharers need: bits. */
+static uint64_t needed_states(const AdditiveFold *fold, int32_t sharers) {
+    uint64_t needed = 0;
+    for (int32_t k = 0; k < sharers; k++) {
+        const Group *group = &fold->groups[fold->incidences[fold->sharers[k]].group];
+        const End *reader = &group->ends[1 - maker_end(group)];
+        for (int32_t s = 0; s < reader->state_count; s++)
+            if (reader->values[s] != BOX_ANY) needed |= (uint64_t)1 << reader->values[s];
+    }
+    return needed;
+}
+
 /* The cells of the sharers for one pair of states, in fold->cells; their number. */
 static int32_t list_cells(AdditiveFold *fold, int32_t sharers, int32_t kept, BoxState needed) {
     int32_t count = 0;
     for (int32_t k = 0; k < sharers; k++) {
         const Incidence *incidence = &fold->incidences[fold->sharers[k]];
         const Group *group = &fold->groups[incidence->group];
-        int32_t state = find_state(&group->ends[1 - maker_end(group)], needed);
+        int32_t state = group->ends[1 - maker_end(group)].number[needed];
         int32_t cell = state < 0 ? -1 : cell_of(group, kept, state);
         if (cell < 0 || !(group->alone[cell] > 0)) continue;
         fold->cells[count++] = (Cell){.seconds = &group->seconds[cell],
@@ -113,9 +122,9 @@ void additive_share_out(AdditiveFold *fold, const AdditiveWeights *weights) {
             if (sharers == 0) continue;
             const Group *group = &fold->groups[fold->incidences[fold->sharers[0]].group];
             int32_t states = group->ends[maker_end(group)].state_count;
-            for (int32_t kept = 0; kept < states; kept++)
-                for (int32_t needed = 0; needed < BOX_STATES; needed++) {
-                    int32_t count = list_cells(fold, sharers, kept, (BoxState)needed);
+            for (uint64_t left = needed_states(fold, sharers); left != 0; left &= left - 1)
+                for (int32_t kept = 0; kept < states; kept++) {
+                    int32_t count = list_cells(fold, sharers, kept, (BoxState)__builtin_ctzll(left));
                     if (pass == 0 && count > 0) share_cells(fold->cells, count, weights->communication);
                     else limit_cells(fold->cells, count);
                 }
