@@ -1,13 +1,15 @@
 /* Estimates by samples; see estimate.h. */
 #include "planners/estimate.h"
 
+#include "base/hash.h"
 #include "cost/additive.h"
 
 struct Estimator {
     Arena arena;
     const Problem *problem;
     AdditiveSample *sample;
-    double limit; /* bytes of a device */
+    double limit;   /* bytes of a device */
+    PriceMemo memo; /* by genome */
 };
 
 static AmStatus open_sample(Estimator *self, AmError *error) {
@@ -30,6 +32,7 @@ AmStatus estimator_open(Estimator **estimator, const Problem *problem, AmError *
     int64_t least = cluster_least_memory(problem->cluster, problem->devices, problem->mesh.device_count);
     *self =
         (Estimator){.arena = arena, .problem = problem, .limit = (double)least * problem->memory_fraction};
+    self->memo.arena = &self->arena;
     AmStatus status = open_sample(self, error);
     if (status == AM_OK && self->sample) return AM_OK;
     estimator_close(self);
@@ -59,9 +62,16 @@ static AmStatus estimate_in(PlanPrice *price, const Estimator *self, Arena *scra
     return AM_OK;
 }
 
-AmStatus estimate_genome(PlanPrice *price, const Estimator *estimator, const Genome *genome, AmError *error) {
+AmStatus estimate_genome(PlanPrice *price, Estimator *estimator, const Genome *genome, AmError *error) {
+    uint64_t key = hash_bytes(genome, sizeof *genome, 0);
+    const PlanPrice *known = price_memo_find(&estimator->memo, key);
+    if (known) {
+        *price = *known;
+        return AM_OK;
+    }
     Arena *scratch = scratch_take(estimator->problem->scratch);
     AmStatus status = estimate_in(price, estimator, scratch, genome, error);
     scratch_give(estimator->problem->scratch, scratch);
-    return status;
+    TRY(status);
+    return price_memo_add(&estimator->memo, key, price) ? AM_OK : am_fail_memory(error, 0);
 }

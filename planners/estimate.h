@@ -13,7 +13,8 @@ typedef struct Estimator Estimator;
 AmStatus estimator_open(Estimator **estimator, const Problem *problem, AmError *error);
 void estimator_close(Estimator *estimator);
 
-/* The compute_seconds, communication_seconds, seconds and excess of `price`; other fields are 0. */
-AmStatus estimate_genome(PlanPrice *price, const Estimator *estimator, const Genome *genome, AmError *error);
+/* The compute_seconds, communication_seconds, seconds and excess of `price`; other fields are 0. What was
+ * asked for before is remembered. */
+AmStatus estimate_genome(PlanPrice *price, Estimator *estimator, const Genome *genome, AmError *error);
 
 #endif

@@ -75,17 +75,26 @@ static AmStatus choose_strictly(StrictChoice *choice, const Problem *problem, in
     return status;
 }
 
-AmStatus expert_megatron(const Problem *problem, int32_t axis, Genome *genome, bool *found, AmError *error) {
+static AmStatus find_strict_candidates(StrictCandidates *strict, const Problem *problem, int32_t axis,
+                                       AmError *error) {
     StrictChoice even, any;
-    *found = false;
-    if (problem->mesh.axes[axis].size < 2) return AM_OK;
     TRY(choose_strictly(&even, problem, axis, STRICT_STATE, error));
     any = even;
     if (!problem->is_even) TRY(choose_strictly(&any, problem, axis, STRICT_STATE_ANY_CUT, error));
     /* Heads or a vocabulary whose number does not divide, and fused projections, are split all the same. */
     const StrictChoice *choice = any.elements > even.elements ? &any : &even;
+    memcpy(strict->chosen, choice->chosen, sizeof strict->chosen);
+    strict->is_known = true;
+    return AM_OK;
+}
+
+AmStatus expert_megatron(const Problem *problem, int32_t axis, Genome *genome, bool *found, AmError *error) {
+    StrictCandidates *strict = &problem->strict[axis];
+    *found = false;
+    if (problem->mesh.axes[axis].size < 2) return AM_OK;
+    if (!strict->is_known) TRY(find_strict_candidates(strict, problem, axis, error));
     for (int32_t k = 0; k < problem->candidate_count; k++)
-        if (choice->chosen[k] && genome_insert(genome, axis, genome->count[axis], k)) *found = true;
+        if (strict->chosen[k] && genome_insert(genome, axis, genome->count[axis], k)) *found = true;
     return AM_OK;
 }
 

@@ -140,6 +140,7 @@ AmStatus problem_create(Problem **problem, const PlanContext *context, const Clu
     self->has_storage =
         settings->space != SPACE_OPERATOR && self->pins.count == 0 && has_weight_update(context);
     self->memo = ARENA_ARRAY(&self->arena, ProblemMemo, 1);
+    self->strict = ARENA_ARRAY(&self->arena, StrictCandidates, MESH_MAX_AXES);
     if (self->memo) self->memo->capacity = 256;
     if (self->memo) self->memo->entries = ARENA_ARRAY(&self->arena, MemoEntry, self->memo->capacity);
     status = self->arena.failed ? am_fail_memory(error, 0) : AM_OK;

@@ -51,6 +51,13 @@ typedef struct Candidate {
     double size;                      /* smallest class size */
 } Candidate;
 
+/* The candidates that Auto-MAP's strict rules split on an axis (expert_megatron()), of which all recipes with
+ * a model axis are made: looked for once, when the first of them asks. */
+typedef struct StrictCandidates {
+    bool is_known;
+    bool chosen[UINT8_MAX + 1]; /* [candidate] */
+} StrictCandidates;
+
 /* How much a problem may be searched. Each problem has its own, so that the
  * meshes of a search can be worked on side by side with the same result. */
 typedef struct SearchBudget {
@@ -90,6 +97,7 @@ typedef struct Problem {
     int32_t candidate_count;
     struct ProblemMemo *memo; /* by genome */
     PriceMemo plans;          /* by what the lists come to */
+    StrictCandidates *strict; /* [mesh axis]; one thread at a time asks for recipes */
     Genome best;              /* among those that fit; if none, the least excess */
     PlanPrice best_price;
     bool has_best;
