@@ -7,6 +7,7 @@
 #include "cost/additive.h"
 #include "cost/box_costs.h"
 #include "planners/estimate.h"
+#include "planners/expert.h"
 #include "planners/screen.h"
 #include "planners/searchers.h"
 #include "planners/searching.h"
@@ -14,7 +15,7 @@
 #include "propagation/lower.h"
 
 /* By what fraction the estimate of a genome differs from the whole model's figure. */
-static double difference(ProblemCase *self, const Estimator *estimator, const AdditiveModel *model,
+static double difference(ProblemCase *self, Estimator *estimator, const AdditiveModel *model,
                          const Genome *genome) {
     AmError error = {0};
     ArenaMark mark = arena_mark(&self->arena);
@@ -60,6 +61,44 @@ static void test_near_the_model(void **state) {
         estimator_close(estimator);
         problem_case_close(&self);
     }
+}
+
+static void assert_ok(AmStatus status) {
+    assert_int_equal(status, AM_OK);
+}
+
+/* What is remembered of a genome or of an axis is what a problem that was asked nothing else says. */
+static void test_remembered(void **state) {
+    (void)state;
+    ProblemCase self;
+    AmError error = {0};
+    Estimator *estimator;
+    problem_case_open(&self, "llama_tiny", "C", "data=4,model=8", 1);
+    assert_int_equal(estimator_open(&estimator, self.problem, &error), AM_OK);
+    for (int32_t k = 0; k < 2 * EXPERT_COUNT; k++)
+        for (int32_t axis = 0; axis < 2; axis++) {
+            Genome genome = {0}, alone = {0};
+            PlanPrice estimate, again;
+            bool found, found_alone;
+            ProblemCase other;
+            Estimator *fresh;
+            const char *reason;
+            assert_ok(expert_megatron(self.problem, axis, &genome, &found, &error));
+            problem_case_open(&other, "llama_tiny", "C", "data=4,model=8", 1);
+            assert_ok(expert_megatron(other.problem, axis, &alone, &found_alone, &error));
+            assert_true(found == found_alone);
+            assert_memory_equal(&genome, &alone, sizeof genome);
+            assert_ok(expert_genome(self.problem, (Expert)(k % EXPERT_COUNT), &genome, &reason, &error));
+            assert_ok(estimate_genome(&estimate, estimator, &genome, &error));
+            assert_ok(estimator_open(&fresh, other.problem, &error));
+            assert_ok(estimate_genome(&again, fresh, &genome, &error));
+            assert_true(estimate.compute_seconds == again.compute_seconds);
+            assert_true(estimate.communication_seconds == again.communication_seconds);
+            estimator_close(fresh);
+            problem_case_close(&other);
+        }
+    estimator_close(estimator);
+    problem_case_close(&self);
 }
 
 /* With as many evaluations: what is priced after screening, and the recipes. */
@@ -124,8 +163,8 @@ static void test_axes_keep_their_order(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_near_the_model),
-                                       cmocka_unit_test(test_screening_beats_recipes),
-                                       cmocka_unit_test(test_axes_keep_their_order)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_near_the_model), cmocka_unit_test(test_remembered),
+        cmocka_unit_test(test_screening_beats_recipes), cmocka_unit_test(test_axes_keep_their_order)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
