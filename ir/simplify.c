@@ -11,6 +11,8 @@
  */
 #include "ir/simplify.h"
 
+#include <string.h>
+
 #include "ir/hlo.pb-c.h"
 
 bool ir_has_effect(const IrInstruction *instruction) {
@@ -140,6 +142,67 @@ static int32_t stands_for(const IrInstruction *instructions, int32_t i, bool is_
     return value < 0 ? i : value;
 }
 
+/* ---- what is made of parameters alone ---- */
+
+/* Forms of parameters: each parameter, and what conversions, reshapes and transposes make of it. A module
+ * that computes its forward pass once more makes them once more, behind barriers that keep the two passes
+ * apart. They are one value here; whether it is kept in between is for a plan to say (PlanStage's
+ * `gathered`). */
+typedef struct Forms {
+    int32_t *form;    /* [instruction]: the form that it is, or hands on; -1: none */
+    int32_t *first;   /* [form]: the first that was made of it, or -1 */
+    int32_t *sibling; /* [form]: the next that is made of the same, or -1 */
+} Forms;
+
+/* Forms of one form that are compared with a new one. */
+#define MOST_SIBLINGS 8
+
+static AmStatus forms_begin(Forms *forms, int32_t count, Arena *scratch, AmError *error) {
+    *forms = (Forms){.form = ARENA_ARRAY(scratch, int32_t, count),
+                     .first = ARENA_ARRAY(scratch, int32_t, count),
+                     .sibling = ARENA_ARRAY(scratch, int32_t, count)};
+    return scratch->failed ? am_fail_memory(error, (int64_t)count * 12) : AM_OK;
+}
+
+/* The form that instruction i hands on from behind a barrier, or -1. */
+static int32_t handed_form(const Forms *forms, const IrInstruction *instructions, int32_t i) {
+    const IrInstruction *instruction = &instructions[i];
+    const IrInstruction *operand = &instructions[instruction->operands[0]];
+    if (instruction->opcode == IR_OPT_BARRIER) return forms->form[instruction->operands[0]];
+    if (instruction->opcode != IR_GET_TUPLE_ELEMENT || operand->opcode != IR_OPT_BARRIER) return -1;
+    const IrInstruction *tuple = &instructions[operand->operands[0]];
+    int64_t k = instruction->attributes->tuple_index;
+    return tuple->opcode == IR_TUPLE && k < tuple->operand_count ? forms->form[tuple->operands[k]] : -1;
+}
+
+static bool is_same_form(const IrInstruction *a, const IrInstruction *b) {
+    if (a->opcode != b->opcode || !ir_shape_equal(&a->shape, &b->shape)) return false;
+    if (a->opcode != IR_TRANSPOSE) return true;
+    size_t bytes = sizeof *a->attributes->dimensions * (size_t)a->attributes->dimension_count;
+    return memcmp(a->attributes->dimensions, b->attributes->dimensions, bytes) == 0;
+}
+
+/* What instruction i stands for as a form: an earlier one or itself. It stands for no other value. */
+static int32_t stands_for_form(Forms *forms, const IrInstruction *instructions, int32_t i, bool is_output) {
+    const IrInstruction *instruction = &instructions[i];
+    forms->form[i] = forms->first[i] = forms->sibling[i] = -1;
+    if (instruction->opcode == IR_PARAMETER) forms->form[i] = i;
+    if (instruction->operand_count != 1 || instruction->control_count > 0 || says_sharding(instruction))
+        return i;
+    forms->form[i] = handed_form(forms, instructions, i);
+    int32_t of = forms->form[instruction->operands[0]];
+    bool makes_form = instruction->opcode == IR_CONVERT || instruction->opcode == IR_RESHAPE ||
+                      instruction->opcode == IR_TRANSPOSE;
+    if (of < 0 || !makes_form) return i;
+    int32_t siblings = 0;
+    for (int32_t k = forms->first[of]; k >= 0 && siblings < MOST_SIBLINGS; k = forms->sibling[k], siblings++)
+        if (!is_output && is_same_form(&instructions[k], instruction)) return k;
+    forms->form[i] = i;
+    forms->sibling[i] = forms->first[of];
+    forms->first[of] = i;
+    return i;
+}
+
 /* The arrays were made for this list, by whoever made the instructions. */
 static void translate(const int32_t *indices, int32_t count, const int32_t *values) {
     int32_t *own = (int32_t *)indices;
@@ -180,9 +243,13 @@ AmStatus ir_simplify(IrInstructionList *list, const bool *has_effect, Arena *scr
     is_output[list->root] = true;
     for (int32_t k = 0; list->is_entry && root->opcode == IR_TUPLE && k < root->operand_count; k++)
         is_output[root->operands[k]] = true;
+    Forms forms;
+    TRY(forms_begin(&forms, list->count, scratch, error));
     for (int32_t i = 0; i < list->count; i++) {
         translate_instruction(&instructions[i], values);
         values[i] = stands_for(instructions, i, is_output[i]);
+        int32_t form = stands_for_form(&forms, instructions, i, is_output[i]);
+        if (list->is_entry && values[i] == i) values[i] = form;
     }
     list->root = values[list->root];
 

@@ -172,6 +172,7 @@ static AmStatus begin_quotation(Quotation *self, Searching *search, Expert exper
         Genome genome;
         if (!is_expert_mesh(search, expert, &problem->mesh)) continue;
         TRY(expert_genome(problem, expert, &genome, &mesh->reason, error));
+        genome.gathers_again = true; /* as ZeRO's third stage does */
         if (!mesh->reason) TRY(searching_plan(search, problem, &genome, &mesh->plan, error));
     }
     return AM_OK;

@@ -12,7 +12,8 @@
 typedef struct PlanPrice {
     double seconds, compute_seconds, communication_seconds;
     int64_t peak_bytes;
-    double excess; /* 0: fits */
+    double excess;      /* 0: fits */
+    bool gathers_again; /* as in Genome: it would not fit otherwise */
 } PlanPrice;
 
 typedef struct PriceMemo {

@@ -1,6 +1,7 @@
 /* Candidates, genomes and their prices; see problem.h. */
 #include "planners/problem.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -114,6 +115,30 @@ static bool has_weight_update(const PlanContext *context) {
     return false;
 }
 
+/* Of a device's memory: what gathered weights may take, all of them whole, to be kept from one pass to the
+ * next. */
+#define MOST_KEPT 0.25
+
+/* Weights as they are gathered: each in the narrowest of the types that it is converted to. */
+static double gathered_bytes(const PlanContext *context, Arena *scratch) {
+    const StorageRoles *roles = context->choices->storage;
+    double *least = ARENA_ARRAY(scratch, double, context->rules->entry_count + 1), sum = 0;
+    if (!least) return INFINITY;
+    for (int32_t i = 0; i < context->rules->entry_count; i++) {
+        if (roles->role[i] != STORAGE_WEIGHT || roles->weight[i] < 0 || !context->choices->live[i]) continue;
+        double *of_weight = &least[context->roles->parameters[roles->weight[i]].instruction];
+        if (*of_weight == 0 || context->choices->array_bytes[i] < *of_weight)
+            *of_weight = context->choices->array_bytes[i];
+    }
+    for (int32_t i = 0; i < context->rules->entry_count; i++) sum += least[i];
+    return sum;
+}
+
+static double memory_limit(const Problem *problem) {
+    return (double)cluster_least_memory(problem->cluster, problem->devices, problem->mesh.device_count) *
+           problem->memory_fraction;
+}
+
 AmStatus problem_create(Problem **problem, const PlanContext *context, const Cluster *cluster,
                         const Mesh *mesh, const int32_t *devices, const ProblemSettings *settings,
                         AmError *error) {
@@ -139,6 +164,8 @@ AmStatus problem_create(Problem **problem, const PlanContext *context, const Clu
     TRY_OR_FAIL(find_candidates(self, settings->space, error));
     self->has_storage =
         settings->space != SPACE_OPERATOR && self->pins.count == 0 && has_weight_update(context);
+    self->gathered_bytes = gathered_bytes(context, &self->arena);
+    self->may_keep = !context->whole && self->gathered_bytes <= MOST_KEPT * memory_limit(self);
     self->memo = ARENA_ARRAY(&self->arena, ProblemMemo, 1);
     self->strict = ARENA_ARRAY(&self->arena, StrictCandidates, MESH_MAX_AXES);
     if (self->memo) self->memo->capacity = 256;
@@ -228,6 +255,10 @@ void problem_set_tried(Problem *problem, const Genome *genome) {
 void problem_stage(const Problem *problem, const Genome *genome, Arena *arena, PlanStage *stage) {
     static const PlanEntryKind kinds[GENOME_STORAGE_KINDS] = {PLAN_OPTIMIZER, PLAN_GRADIENTS, PLAN_WEIGHTS};
     *stage = (PlanStage){.mesh = problem->mesh, .is_even = problem->is_even};
+    for (int32_t axis = 0; axis < problem->mesh.axis_count; axis++)
+        stage->keeps_gathered |= genome->storage[axis] == GENOME_STORAGE_KINDS;
+    stage->keeps_gathered |= problem->context->choices->storage->reread_count > 0;
+    stage->keeps_gathered &= problem->may_keep && !genome->gathers_again;
     stage->devices = ARENA_ARRAY(arena, int32_t, problem->mesh.device_count);
     stage->ranges = arena_alloc(arena, sizeof *stage->ranges);
     if (arena->failed) return;
@@ -268,6 +299,7 @@ bool plan_price_better(const PlanPrice *a, const PlanPrice *b) {
 static void keep_best(Problem *self, const Genome *genome, const PlanPrice *price) {
     if (self->has_best && !plan_price_better(price, &self->best_price)) return;
     self->best = *genome;
+    self->best.gathers_again |= price->gathers_again;
     self->best_price = *price;
     self->has_best = true;
 }
@@ -287,6 +319,7 @@ typedef struct Evaluation {
     Genome genome;
     PlanPrice price;
     uint64_t key;
+    int32_t priced; /* plans */
     AmStatus status;
     AmError error;
 } Evaluation;
@@ -297,9 +330,7 @@ AmStatus problem_price_completion(PlanPrice *price, const Problem *problem, Aren
     StepPrice step;
     TRY(plan_lower(&program, scratch, problem->context, completion, 0, error));
     TRY(price_program(&step, program, problem->cluster, problem->devices, error));
-    double limit =
-        (double)cluster_least_memory(problem->cluster, problem->devices, problem->mesh.device_count) *
-        problem->memory_fraction;
+    double limit = memory_limit(problem);
     *price = (PlanPrice){.seconds = step.step_seconds,
                          .compute_seconds = step.compute_seconds,
                          .communication_seconds = step.communication_seconds,
@@ -308,11 +339,8 @@ AmStatus problem_price_completion(PlanPrice *price, const Problem *problem, Aren
     return AM_OK;
 }
 
-static AmStatus evaluate_in(const Problem *self, Arena *scratch, Evaluation *evaluation, AmError *error) {
-    PlanStage *stage = ARENA_ARRAY(scratch, PlanStage, 1);
-    if (!stage) return am_fail_memory(error, (int64_t)sizeof *stage);
-    problem_stage(self, &evaluation->genome, scratch, stage);
-    if (scratch->failed) return am_fail_memory(error, 0);
+static AmStatus price_stage(const Problem *self, Arena *scratch, const PlanStage *stage,
+                            Evaluation *evaluation, AmError *error) {
     Completion *completion;
     TRY(plan_complete(&completion, scratch, self->context, stage, error));
     evaluation->key = problem_completion_key(self, completion);
@@ -321,7 +349,23 @@ static AmStatus evaluate_in(const Problem *self, Arena *scratch, Evaluation *eva
         evaluation->price = *known;
         return AM_OK;
     }
+    evaluation->priced++;
     return problem_price_completion(&evaluation->price, self, scratch, completion, error);
+}
+
+/* With what is gathered kept, if it may be; gathered again where that alone does not fit. */
+static AmStatus evaluate_in(const Problem *self, Arena *scratch, Evaluation *evaluation, AmError *error) {
+    PlanStage *stage = ARENA_ARRAY(scratch, PlanStage, 1);
+    if (!stage) return am_fail_memory(error, (int64_t)sizeof *stage);
+    problem_stage(self, &evaluation->genome, scratch, stage);
+    if (scratch->failed) return am_fail_memory(error, 0);
+    TRY(price_stage(self, scratch, stage, evaluation, error));
+    double over = evaluation->price.excess * memory_limit(self);
+    if (!stage->keeps_gathered || over <= 0 || over > self->gathered_bytes) return AM_OK;
+    stage->keeps_gathered = false;
+    TRY(price_stage(self, scratch, stage, evaluation, error));
+    evaluation->price.gathers_again = true;
+    return AM_OK;
 }
 
 /* Completes, lowers and prices. Touches nothing of the problem. */
@@ -338,7 +382,7 @@ static AmStatus keep(Problem *self, const Evaluation *evaluation, AmError *error
     }
     /* Others of its batch may have come to the same plan. */
     if (price_memo_find(&self->plans, evaluation->key)) self->budget.repeats++;
-    else self->budget.evaluations++;
+    else self->budget.evaluations += evaluation->priced;
     if (!price_memo_add(&self->plans, evaluation->key, &evaluation->price)) return am_fail_memory(error, 0);
     TRY(memo_add(self, &evaluation->genome, &evaluation->price, error));
     keep_best(self, &evaluation->genome, &evaluation->price);

@@ -27,6 +27,8 @@ typedef struct Genome {
     /* How many kinds of storage end the axis's list: 1 optimizer state, 2 gradients too, 3 weights too (the
      * stages of ZeRO). */
     uint8_t storage[GENOME_AXES];
+    uint8_t gathers_again; /* weights are not kept gathered from the forward to the backward pass, even if
+                              they might fit */
 } Genome;
 #define GENOME_STORAGE_KINDS 3
 
@@ -93,6 +95,8 @@ typedef struct Problem {
     PlanSpace space;
     bool is_even;
     bool has_storage;
+    bool may_keep;         /* gathered weights, all of them whole, are a small part of a device's memory: */
+    double gathered_bytes; /* these */
     Candidate *candidates; /* by linkage group size, largest first, then weight */
     int32_t candidate_count;
     struct ProblemMemo *memo; /* by genome */

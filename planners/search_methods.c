@@ -344,6 +344,7 @@ static AmStatus search_expert(Searching *self, ExploreFunction *explore, AmError
                        options->called ? options->called : expert_name(options->expert),
                        self->result->experts[options->expert].reason);
     TRY(expert_genome(problem, options->expert, &genome, &reason, error));
+    genome.gathers_again = true;
     return problem_price(problem, &genome, &price, error);
 }
 

@@ -514,7 +514,8 @@ AmStatus plan_complete_stage(Completion **completion, Arena *arena, const PlanCo
         storage_choose_states(&storage);
         self.storage = &storage;
     }
-    if (storage_is_used(stage) || stage->boxing_count > 0) TRY(storage_apply_places(result, context, error));
+    if (storage_is_used(stage) || stage->boxing_count > 0 || context->choices->storage->reread_count > 0)
+        TRY(storage_apply_places(result, context, error));
     join_carried(&self);
     for (int32_t axis = 0; axis < stage->mesh.axis_count; axis++) {
         if (stage->mesh.axes[axis].size == 1 || stage->lists[axis].count == 0) continue;
@@ -522,6 +523,7 @@ AmStatus plan_complete_stage(Completion **completion, Arena *arena, const PlanCo
             choose_factor(&self, self.choices->decided[k], axis);
     }
     if (self.storage) storage_choose_factors(&storage);
+    if (self.storage) storage_follow_exceptions(&storage);
     TRY(apply_exceptions(&self, arena, error));
     if (stage->exception_count > 0) join_carried(&self);
     TRY(open_states_choose(result, arena, context, error));

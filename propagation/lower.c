@@ -60,12 +60,17 @@ ProgramInstruction *lower_add_instruction(Lowering *self) {
     return instruction;
 }
 
-/* Whether a value that was made for one pass is not for this one: another phase, or others were gathered
+/* The backward pass uses what it has computed once more. */
+static IrPhase pass_of(const Lowering *self) {
+    return self->phase == IR_PHASE_RECOMPUTED ? IR_PHASE_BACKWARD : self->phase;
+}
+
+/* Whether a value that was made for one pass is not for this one: another pass, or others were gathered
  * since, so that it would be kept for a use far away. */
 static bool is_gone(const Lowering *self, int32_t value) {
     const LoweredState *state = &self->states[value];
     return state->gather > 0 &&
-           (state->phase != self->phase || self->gathers - state->gather > LOWERED_NEAR_GATHERS);
+           (state->pass != pass_of(self) || self->gathers - state->gather > LOWERED_NEAR_GATHERS);
 }
 
 static int32_t find_state(const Lowering *self, int32_t instruction, int32_t leaf, SbpState state) {
@@ -461,7 +466,7 @@ static void mark_gathered(Lowering *self, int32_t i, int32_t newest_before) {
     for (int32_t value = self->newest[i]; value >= 0 && value != newest_before;
          value = self->states[value].older) {
         self->states[value].gather = self->gathers;
-        self->states[value].phase = self->phase;
+        self->states[value].pass = pass_of(self);
     }
 }
 

@@ -28,14 +28,14 @@ static inline bool lower_is_half_product(const IrInstruction *instruction) {
 
 /* A value that is boxed anew for every pass is used again in the same pass until
  * so many others have been. */
-#define LOWERED_NEAR_GATHERS 4
+#define LOWERED_NEAR_GATHERS 16
 
 /* Which result of its origin a value holds, and in which state. */
 typedef struct LoweredState {
     int32_t older; /* another value of that origin, or -1 */
     int32_t leaf;
     int32_t gather; /* 0: it lasts; else the number of the boxing that made it for one pass: */
-    IrPhase phase;  /* this one */
+    IrPhase pass;   /* this one, forward or backward for instance */
     SbpState state;
 } LoweredState;
 

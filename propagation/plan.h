@@ -51,7 +51,7 @@ typedef struct PlanException {
 typedef enum PlanPlace {
     PLAN_BEFORE, /* of an array that a loop reads unchanged: once, before the loop */
     PLAN_KEPT,   /* at its first use, and kept for all others, backward included */
-    PLAN_REDONE  /* anew for forward, recomputed forward and backward: nothing is kept between them */
+    PLAN_REDONE  /* anew for the forward and for the backward pass, with what that computes once more */
 } PlanPlace;
 #define PLAN_PLACES 3
 const char *plan_place_name(PlanPlace place); /* "before", ... */
@@ -69,6 +69,8 @@ typedef struct PlanStage {
     Mesh mesh;
     bool is_even; /* no dimension is cut unevenly, between granules or in blocks: what does not divide is
                      whole */
+    bool keeps_gathered; /* weights are gathered once a step and kept for the backward pass; else what storage
+                            entries keep in shards is redone, and what the module reads again to recompute */
     PlanList lists[MESH_MAX_AXES];
     PlanException *exceptions;
     int32_t exception_count;

@@ -321,8 +321,8 @@ static AmStatus get_list(json_t **list, const Reader *self, json_t *object, cons
 
 static AmStatus read_stage(const Reader *self, PlanStage *stage, json_t *object, bool *covered,
                            const char *where) {
-    static const char *const keys[] = {"ranges", "devices",   "mesh", "lists", "exceptions",
-                                       "boxing", "recompute", "even", NULL};
+    static const char *const keys[] = {"ranges", "devices",   "mesh", "lists",          "exceptions",
+                                       "boxing", "recompute", "even", "keeps_gathered", NULL};
     json_t *ranges, *devices, *axes, *lists, *exceptions, *boxing, *recompute;
     if (!json_is_object(object)) return refuse(self, where, "expected an object");
     TRY(json_only_keys(object, keys, self->source, where, self->error));
@@ -336,6 +336,10 @@ static AmStatus read_stage(const Reader *self, PlanStage *stage, json_t *object,
     const json_t *even = json_object_get(object, "even");
     if (even && !json_is_boolean(even)) return refuse(self, where, "expected true or false as \"even\"");
     stage->is_even = json_is_true(even);
+    const json_t *keeps = json_object_get(object, "keeps_gathered");
+    if (keeps && !json_is_boolean(keeps))
+        return refuse(self, where, "expected true or false as \"keeps_gathered\"");
+    stage->keeps_gathered = json_is_true(keeps);
     TRY(read_ranges(self, stage, ranges, covered, where));
     TRY(read_mesh(self, &stage->mesh, axes, where_of(self, "%s.mesh", where, 0)));
     TRY(read_devices(self, stage, devices, where_of(self, "%s.devices", where, 0)));

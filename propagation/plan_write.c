@@ -95,6 +95,7 @@ static json_t *stage_to_json(const PlanStage *stage, const PlanContext *context)
                   mesh_to_json(&stage->mesh), "lists", lists_to_json(stage, context->classes), "exceptions",
                   exceptions, "boxing", boxing_to_json(stage, context), "recompute", recompute);
     if (object && stage->is_even) json_object_set_new(object, "even", json_true());
+    if (object && stage->keeps_gathered) json_object_set_new(object, "keeps_gathered", json_true());
     return object;
 }
 

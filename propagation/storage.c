@@ -140,7 +140,7 @@ void storage_choose_states(const Storage *self) {
             if (self->roles->role[i] == STORAGE_NONE || completion->stored[i].axis[axis] != SBP_B) continue;
             storage_keep(self, i, axis);
             if (self->roles->role[i] == STORAGE_WEIGHT && completion->stored[i].axis[axis] != SBP_B)
-                completion->redone[i] = true;
+                completion->redone[i] = !completion->stage->keeps_gathered;
         }
     }
 }
@@ -204,6 +204,61 @@ void storage_choose_factors(const Storage *self) {
     }
 }
 
+/* The state of instruction i of a weight that an exception stores as `wanted`: split where that is, else as
+ * it was where that does not collide. */
+static SbpState followed_state(const Storage *self, int32_t i, const SbpState *wanted) {
+    const StorageRoles *roles = self->roles;
+    const Mesh *mesh = &self->completion->stage->mesh;
+    const SbpState old = self->completion->stored[i];
+    const IrShape *shape = choices_array_shape(&self->context->canonical->instructions[i]);
+    SbpState state = {.axis = {SBP_B}};
+    uint32_t split = 0;
+    for (int32_t axis = 0; axis < mesh->axis_count; axis++) {
+        if (!sbp_is_split(wanted->axis[axis])) continue;
+        for (int32_t d = 0; d < shape->rank; d++) {
+            if (roles->dimension[roles->first[i] + d] != sbp_dimension(wanted->axis[axis])) continue;
+            int64_t size = shape->dimensions[d];
+            if (size < (int64_t)sbp_ways(mesh, state, d) * mesh->axes[axis].size) continue;
+            sbp_set_split(&state, axis, d, sbp_cut(mesh, state, axis, d, size, 1, size));
+            split |= 1u << d;
+        }
+    }
+    for (int32_t axis = 0; axis < mesh->axis_count; axis++)
+        if (!sbp_is_split(wanted->axis[axis]) && sbp_is_split(old.axis[axis]) &&
+            !(split >> sbp_dimension(old.axis[axis]) & 1))
+            sbp_take(&state, old, axis);
+    return state;
+}
+
+void storage_follow_exceptions(const Storage *self) {
+    const Choices *choices = self->context->choices;
+    const StorageRoles *roles = self->roles;
+    const PlanStage *stage = self->completion->stage;
+    for (int32_t e = 0; e < stage->exception_count; e++) {
+        const PlanException *exception = &stage->exceptions[e];
+        int32_t weight = exception->instruction;
+        if (!exception->has_states || weight >= self->context->rules->entry_count) continue;
+        if (self->context->canonical->instructions[weight].opcode != IR_PARAMETER) continue;
+        if (roles->role[weight] != STORAGE_WEIGHT) continue;
+        for (int32_t k = 0; k < choices->decided_count; k++) {
+            int32_t i = choices->decided[k];
+            if (roles->role[i] == STORAGE_NONE || roles->weight[i] != roles->weight[weight]) continue;
+            self->completion->stored[i] = followed_state(self, i, &exception->states);
+        }
+        for (int32_t k = 0; k < choices->decided_count; k++) {
+            int32_t i = choices->decided[k];
+            if (roles->role[i] == STORAGE_NONE || roles->weight[i] != roles->weight[weight]) continue;
+            if (never_follows(self->context->canonical->instructions[i].opcode)) continue;
+            if (self->context->rules->rules[i].result_count != 1) continue;
+            for (int32_t axis = 0; axis < stage->mesh.axis_count; axis++) {
+                if (stage->mesh.axes[axis].size == 1) continue;
+                self->completion->factor[(size_t)i * MESH_MAX_AXES + (size_t)axis] = -1;
+                choose_factor(self, i, axis);
+            }
+        }
+    }
+}
+
 /* Arrays that loops read unchanged and that come from `instruction` are carried whole. */
 static bool gather_before(Completion *completion, const PlanContext *context, int32_t instruction) {
     const Rules *rules = context->rules;
@@ -223,6 +278,8 @@ static bool gather_before(Completion *completion, const PlanContext *context, in
 
 AmStatus storage_apply_places(Completion *completion, const PlanContext *context, AmError *error) {
     const PlanStage *stage = completion->stage;
+    for (int32_t i = 0; i < context->rules->count && !stage->keeps_gathered; i++)
+        if (context->choices->storage->is_reread[i]) completion->redone[i] = true;
     for (int32_t k = 0; k < stage->boxing_count; k++) {
         const PlanBoxing *boxing = &stage->boxing[k];
         int32_t i = boxing->instruction;

@@ -37,6 +37,10 @@ void storage_choose_states(const Storage *self);
 /* Factors of the operators that run where such values are kept. */
 void storage_choose_factors(const Storage *self);
 
+/* Where an exception says how a weight is stored, its gradient, its optimizer state and what makes them are
+ * split alike. */
+void storage_follow_exceptions(const Storage *self);
+
 /* The places of boxing that the stage names. AM_ERROR_INPUT: no such instruction, or one that no loop
  * reads unchanged is to be gathered before a loop. */
 AmStatus storage_apply_places(Completion *completion, const PlanContext *context, AmError *error);

@@ -232,6 +232,19 @@ static void find_derived(Finder *self) {
     }
 }
 
+static void find_reread(const Finder *self) {
+    StorageRoles *result = self->result;
+    for (int32_t i = 0; i < self->rules->entry_count; i++) {
+        if (!self->choices->live[i] || self->roles->phases[i] != IR_PHASE_RECOMPUTED) continue;
+        for (int32_t k = self->choices->first_operand[i]; k < self->choices->first_operand[i + 1]; k++) {
+            int32_t operand = self->choices->operands[k];
+            if (result->role[operand] != STORAGE_WEIGHT || result->is_reread[operand]) continue;
+            result->is_reread[operand] = true;
+            result->reread_count++;
+        }
+    }
+}
+
 AmStatus storage_find_roles(const StorageRoles **roles, Arena *arena, const Rules *rules,
                             const struct Choices *choices, const IrRoles *module_roles, AmError *error) {
     int32_t count = rules->count, dimensions = 0;
@@ -245,6 +258,7 @@ AmStatus storage_find_roles(const StorageRoles **roles, Arena *arena, const Rule
                    .claims = ARENA_ARRAY(arena, int32_t, count + 1)};
     *result = (StorageRoles){.role = ARENA_ARRAY(arena, uint8_t, count + 1),
                              .is_added_up = ARENA_ARRAY(arena, bool, count + 1),
+                             .is_reread = ARENA_ARRAY(arena, bool, count + 1),
                              .weight = ARENA_ARRAY(arena, int32_t, count + 1),
                              .first = ARENA_ARRAY(arena, int32_t, count + 1)};
     if (arena->failed) return am_fail_memory(error, count);
@@ -259,6 +273,7 @@ AmStatus storage_find_roles(const StorageRoles **roles, Arena *arena, const Rule
     find_weights(&self);
     find_gradients(&self);
     find_derived(&self);
+    find_reread(&self);
     *roles = result;
     return AM_OK;
 }

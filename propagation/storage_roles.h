@@ -25,6 +25,8 @@ typedef struct StorageRoles {
     int32_t *first;    /* [instruction]: dimension d of instruction i is first[i] + d in `dimension` */
     int8_t *dimension; /* the weight's dimension that it is, or -1 */
     bool *is_added_up; /* [instruction]: a gradient that a loop goes on adding to */
+    bool *is_reread; /* [instruction]: of the entry a weight, a view or cast that what is recomputed reads */
+    int32_t reread_count;
 } StorageRoles;
 
 /* Everything lives in the arena. `choices` has uses and operands already. AM_ERROR_INTERNAL without

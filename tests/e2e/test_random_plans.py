@@ -87,6 +87,8 @@ def change(path, chance):
     for key in ("parameters", "decisions"):
         plan.pop(key, None)
     for stage in plan["stages"]:
+        if chance.random() < 0.3:
+            stage["keeps_gathered"] = True
         for axis in stage["mesh"]:
             if axis["size"] > 1 and chance.random() < 0.4:
                 axis["shares"] = unequal_shares(axis["size"], chance)

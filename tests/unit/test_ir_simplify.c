@@ -254,6 +254,40 @@ static void reshapes_back_are_folded(void **state) {
                  "x() a(x) y*(a)");
 }
 
+/* What a second pass makes of parameters behind a barrier is what the first one made of them. */
+static void forms_of_parameters_are_shared(void **state) {
+    (void)state;
+    assert_entry("  w = f32[4,2] parameter(0)\n"
+                 "  c = bf16[4,2] convert(w)\n"
+                 "  v = bf16[2,4] transpose(c), dimensions={1,0}\n"
+                 "  t = (f32[4,2], bf16[2,4]) tuple(w, v)\n"
+                 "  b = (f32[4,2], bf16[2,4]) opt-barrier(t)\n"
+                 "  again = f32[4,2] get-tuple-element(b), index=0\n"
+                 "  d = bf16[4,2] convert(again)\n"
+                 "  u = bf16[2,4] transpose(d), dimensions={1,0}\n"
+                 "  s = bf16[2,4] add(u, v)\n"
+                 "  ROOT r = bf16[2,4] negate(s)\n",
+                 "w() c(w) v(c) s(v v) r*(s)");
+    /* Another type, another order, another parameter, an output, what is computed. */
+    assert_entry("  w = f32[4,4] parameter(0)\n"
+                 "  z = f32[4,4] parameter(1)\n"
+                 "  c = bf16[4,4] convert(w)\n"
+                 "  d = f16[4,4] convert(w)\n"
+                 "  e = bf16[4,4] convert(z)\n"
+                 "  n = f32[4,4] negate(w)\n"
+                 "  m = f32[4,4] negate(w)\n"
+                 "  v = f32[4,4] transpose(w), dimensions={1,0}\n"
+                 "  f = bf16[4,4] convert(w)\n"
+                 "  ROOT r = (bf16[4,4], f16[4,4], bf16[4,4], f32[4,4], f32[4,4], f32[4,4], bf16[4,4]) "
+                 "tuple(c, d, e, n, m, v, f)\n",
+                 "w() z() c(w) d(w) e(z) n(w) m(w) v(w) f(w) r*(c d e n m v f)");
+    assert_entry("  w = f32[2,2,2] parameter(0)\n"
+                 "  u = f32[2,2,2] transpose(w), dimensions={1,0,2}\n"
+                 "  v = f32[2,2,2] transpose(w), dimensions={0,2,1}\n"
+                 "  ROOT s = f32[2,2,2] add(u, v)\n",
+                 "w() u(w) v(w) s*(u v)");
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(reshapes_back_are_folded),
@@ -264,6 +298,7 @@ int main(void) {
         cmocka_unit_test(squares_keep_their_order),
         cmocka_unit_test(outputs_and_orders_stay),
         cmocka_unit_test(bodies_are_simplified),
+        cmocka_unit_test(forms_of_parameters_are_shared),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -113,7 +113,7 @@ static void test_storage_round_trip(void **state) {
     stage.lists[1] = (PlanList){.count = 4, .entries = entries};
     stage.boxing = boxing;
     stage.boxing_count = 2;
-    stage.is_even = true;
+    stage.is_even = stage.keeps_gathered = true;
     written.stages = &stage;
     assert_int_equal(plan_write(&written, fixture->context, FILE_NAME, &error), AM_OK);
     assert_int_equal(file_read(&first, FILE_NAME, &error), AM_OK);
@@ -123,7 +123,7 @@ static void test_storage_round_trip(void **state) {
         assert_int_equal(plan->stages[0].lists[1].entries[k].class_index, entries[k].class_index);
         assert_int_equal(plan->stages[0].lists[1].entries[k].kind, entries[k].kind);
     }
-    assert_true(plan->stages[0].is_even);
+    assert_true(plan->stages[0].is_even && plan->stages[0].keeps_gathered);
     assert_int_equal(plan->stages[0].boxing_count, 2);
     assert_int_equal(plan->stages[0].boxing[1].instruction, 5);
     assert_int_equal(plan->stages[0].boxing[1].place, PLAN_KEPT);
@@ -137,6 +137,7 @@ static void test_storage_round_trip(void **state) {
                                            {"\"weights\"", "\"weighty\""},
                                            {"\"redone\"", "\"always\""},
                                            {"\"even\": true", "\"even\": 1234"},
+                                           {"\"keeps_gathered\": true", "\"keeps_gathered\": 1234"},
                                            {"\"instruction\": 5", "\"instruction\": 3"}};
     for (size_t k = 0; k < sizeof wrong / sizeof *wrong; k++) {
         char *text = malloc(first.length + 1), *at;

@@ -217,6 +217,137 @@ static void test_no_gathered_weight_crosses_phases(void **state) {
     }
 }
 
+/* Layers of h -> sin(h w) in bf16 that the backward pass computes once more behind barriers. */
+static PlanContext *recomputed_layers(void) {
+    Text text = {0};
+    const char *m = "f32[2048,2048]", *half = "bf16[2048,2048]", *h = "bf16[4,2048]";
+    text_append_string(&text, "HloModule layers\nsum {\n a = bf16[] parameter(0)\n b = bf16[] parameter(1)\n"
+                              " ROOT s = bf16[] add(a, b)\n}\nENTRY main {\n");
+    for (int32_t k = 0; k < LAYERS; k++) text_append(&text, " w%d = %s parameter(%d)\n", k, m, k);
+    text_append(&text,
+                " h0 = %s parameter(%d)\n zero = bf16[] constant(0)\n one = bf16[] constant(1)\n"
+                " rate = f32[] constant(0.5)\n",
+                h, LAYERS);
+    for (int32_t k = 0; k < LAYERS; k++)
+        text_append(&text,
+                    " c%d = %s convert(w%d)\n"
+                    " z%d = %s dot(h%d, c%d), lhs_contracting_dims={1}, rhs_contracting_dims={0}\n"
+                    " h%d = %s sine(z%d)\n",
+                    k, half, k, k, h, k, k, k + 1, h, k);
+    text_append(&text,
+                " loss = bf16[] reduce(h%d, zero), dimensions={0,1}, to_apply=sum\n"
+                " g%d = %s broadcast(one), dimensions={}\n rates = %s broadcast(rate), dimensions={}\n",
+                LAYERS, LAYERS, h, m);
+    for (int32_t k = LAYERS - 1; k >= 0; k--) {
+        text_append(&text,
+                    " t%d = (%s, %s, %s) tuple(h%d, w%d, g%d)\n b%d = (%s, %s, %s) opt-barrier(t%d)\n"
+                    " i%d = %s get-tuple-element(b%d), index=0\n v%d = %s get-tuple-element(b%d), index=1\n"
+                    " y%d = %s get-tuple-element(b%d), index=2\n e%d = %s convert(v%d)\n",
+                    k, h, m, h, k, k, k + 1, k, h, m, h, k, k, h, k, k, m, k, k, h, k, k, half, k);
+        text_append(&text,
+                    " x%d = %s dot(i%d, e%d), lhs_contracting_dims={1}, rhs_contracting_dims={0}\n"
+                    " o%d = %s cosine(x%d)\n d%d = %s multiply(o%d, y%d)\n"
+                    " q%d = %s dot(i%d, d%d), lhs_contracting_dims={0}, rhs_contracting_dims={0}\n"
+                    " g%d = %s dot(d%d, e%d), lhs_contracting_dims={1}, rhs_contracting_dims={1}\n"
+                    " f%d = %s convert(q%d)\n u%d = %s multiply(f%d, rates)\n n%d = %s subtract(w%d, u%d)\n",
+                    k, h, k, k, k, h, k, k, h, k, k, k, half, k, k, k, h, k, k, k, m, k, k, m, k, k, m, k, k);
+    }
+    text_append_string(&text, " ROOT out = (");
+    for (int32_t k = 0; k < LAYERS; k++) text_append(&text, "%s, ", m);
+    text_append_string(&text, "bf16[]) tuple(");
+    for (int32_t k = 0; k < LAYERS; k++) text_append(&text, "n%d, ", k);
+    text_append_string(&text, "loss)\n}\n");
+    PlanContext *context = read_text(text.data);
+    text_free(&text);
+    return context;
+}
+
+/* Gathered values that the forward pass reads and another one too. */
+static int32_t count_crossing(const Program *program, const PlanContext *context) {
+    int32_t crossing = 0;
+    for (int32_t g = 0; g < program->instruction_count; g++) {
+        const ProgramInstruction *gather = &program->instructions[g];
+        bool in_forward = false, elsewhere = false;
+        if (gather->kind != PROGRAM_COLLECTIVE || gather->collective->kind != PROGRAM_ALL_GATHER) continue;
+        for (int32_t i = g + 1; i < program->instruction_count; i++)
+            for (int32_t k = 0; k < program->instructions[i].operand_count; k++) {
+                if (program->instructions[i].operands[k] != gather->first_result) continue;
+                bool is_forward = context->roles->phases[program->instructions[i].origin] == IR_PHASE_FORWARD;
+                in_forward |= is_forward;
+                elsewhere |= !is_forward;
+            }
+        crossing += in_forward && elsewhere;
+    }
+    return crossing;
+}
+
+/* Each weight is gathered once for each pass, what the backward pass computes once more is of that; kept, it
+ * is gathered once, and there from one pass to the next. */
+static void test_recomputation_reads_weights_again(void **state) {
+    (void)state;
+    PlanContext *context = recomputed_layers();
+    const StorageRoles *roles = context->choices->storage;
+    Arena arena = {0};
+    PlanStage stage;
+    assert_int_equal(roles->reread_count, LAYERS);
+    for (int32_t kept = 0; kept < 2; kept++) {
+        start_stage(&stage, &arena, context, 3);
+        stage.keeps_gathered = kept;
+        Program *program = lower(context, &arena, &stage);
+        assert_int_equal(count(program, PROGRAM_ALL_GATHER, false), kept ? LAYERS : 2 * LAYERS);
+        assert_int_equal(count_crossing(program, context), kept ? LAYERS : 0);
+    }
+    arena_free(&arena);
+    plan_context_free(context);
+}
+
+/* An exception about how a weight is stored holds for its gradient and its optimizer state, but for other
+ * weights and for products nothing changes. */
+static void test_optimizer_state_follows_its_weight(void **state) {
+    (void)state;
+    PlanContext *context = read_model("gpt2_tiny");
+    const StorageRoles *roles = context->choices->storage;
+    const IrModule *module = context->canonical;
+    AmError error = {0};
+    Arena arena = {0};
+    PlanStage stage;
+    Completion *plain, *changed;
+    int32_t weight = -1, followers = 0;
+    start_stage(&stage, &arena, context, 3);
+    assert_int_equal(plan_complete(&plain, &arena, context, &stage, &error), AM_OK);
+    for (int32_t i = 0; i < context->rules->entry_count && weight < 0; i++) {
+        const IrShape *shape = &module->instructions[i].shape;
+        bool is_matrix = module->instructions[i].opcode == IR_PARAMETER && roles->role[i] == STORAGE_WEIGHT &&
+                         shape->rank == 2;
+        if (is_matrix && shape->dimensions[0] % 4 == 0 && shape->dimensions[1] % 4 == 0) weight = i;
+    }
+    assert_true(weight >= 0);
+    int32_t dimension = 1 - sbp_dimension(plain->stored[weight].axis[0]);
+    PlanException exception = {.instruction = weight, .has_states = true};
+    sbp_set_split(&exception.states, 0, dimension, (SbpCut){0, 0});
+    stage.exceptions = &exception;
+    stage.exception_count = 1;
+    assert_int_equal(plan_complete(&changed, &arena, context, &stage, &error), AM_OK);
+    for (int32_t i = 0; i < context->rules->entry_count; i++) {
+        bool is_state = roles->role[i] == STORAGE_OPTIMIZER || roles->role[i] == STORAGE_GRADIENT;
+        int32_t d = -1;
+        for (int32_t k = 0; is_state && k < module->instructions[i].shape.rank; k++)
+            if (roles->dimension[roles->first[i] + k] == dimension) d = k;
+        if (!changed->live[i] || roles->weight[i] != roles->weight[weight]) {
+            assert_memory_equal(&changed->factor[i * MESH_MAX_AXES], &plain->factor[i * MESH_MAX_AXES], 1);
+            continue;
+        }
+        if (d < 0 || context->rules->on_demand[i] || plain->stored[i].axis[0] == SBP_B) continue;
+        if (context->rules->alias[i] != i) continue;
+        assert_true(sbp_is_split(changed->stored[i].axis[0]));
+        assert_int_equal(sbp_dimension(changed->stored[i].axis[0]), d);
+        followers++;
+    }
+    assert_true(followers >= 4); /* two moments, old and new */
+    arena_free(&arena);
+    plan_context_free(context);
+}
+
 /* A loop over micro-batches reads the weights: they are gathered before it, in every turn and kept, or in
  * every turn for each of the passes. */
 static void test_places_in_a_loop(void **state) {
@@ -293,9 +424,12 @@ static void test_wanted_parts_are_scattered(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_roles_follow_weights), cmocka_unit_test(test_zero_frees_gathered_weights),
-        cmocka_unit_test(test_no_gathered_weight_crosses_phases), cmocka_unit_test(test_places_in_a_loop),
-        cmocka_unit_test(test_wanted_parts_are_scattered)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_roles_follow_weights),
+                                       cmocka_unit_test(test_zero_frees_gathered_weights),
+                                       cmocka_unit_test(test_no_gathered_weight_crosses_phases),
+                                       cmocka_unit_test(test_recomputation_reads_weights_again),
+                                       cmocka_unit_test(test_optimizer_state_follows_its_weight),
+                                       cmocka_unit_test(test_places_in_a_loop),
+                                       cmocka_unit_test(test_wanted_parts_are_scattered)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
