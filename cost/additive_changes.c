@@ -1,40 +1,79 @@
 /* Where a plan is dearer than the messages prove, and what they would have instead; see additive_bound.h. */
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "cost/additive_fold.h"
 
-/* Slack of an edge by the labels of its ends, looked at from end 1 as evaluate(fold, 1) does. */
-static double edge_slack(AdditiveFold *fold, int32_t e, const int32_t *labels,
-                         const AdditiveWeights *weights) {
-    const AdditiveEdge *edge = &fold->model->edges[e];
-    const Group *group = &fold->groups[fold->group_of[e]];
-    int32_t first = group->is_turned ? edge->taken : edge->made;
-    int32_t second = group->is_turned ? edge->made : edge->taken;
-    const End *to = &group->ends[0], *from = &group->ends[1];
-    double gamma = additive_gather(fold, fold->class_of[second], weights), least = INFINITY;
-    const double *sent = additive_send(fold, group, 1, gamma, weights);
-    for (int32_t label = 0; label < to->label_count; label++)
-        least = fmin(least, sent[to->state[label]] - to->message[label]);
-    double moved = group->seconds[to->state[labels[first]] * from->state_count + from->state[labels[second]]];
-    return gamma * fold->phi[labels[second]] - from->message[labels[second]] +
-           weights->communication * moved - to->message[labels[first]] - least;
+/* What the messages say, by class and by pair. */
+typedef struct Looks {
+    int32_t *first; /* [class]: of its labels in `phi` */
+    double *phi, *gamma, *least;
+    double *pair_least; /* looked at from end 1 as evaluate(fold, 1) does */
+} Looks;
+
+static AmStatus open_looks(Looks *looks, Arena *arena, const AdditiveFold *fold, AmError *error) {
+    size_t classes = (size_t)fold->class_count;
+    looks->first = ARENA_ARRAY(arena, int32_t, classes + 1);
+    if (!looks->first) return am_fail_memory(error, fold->class_count);
+    for (size_t c = 0; c < classes; c++) looks->first[c + 1] = looks->first[c] + fold->classes[c].label_count;
+    looks->phi = ARENA_ARRAY(arena, double, looks->first[classes] + 1);
+    looks->gamma = ARENA_ARRAY(arena, double, classes + 1);
+    looks->least = ARENA_ARRAY(arena, double, classes + 1);
+    looks->pair_least = ARENA_ARRAY(arena, double, fold->pair_count + 1);
+    return arena->failed ? am_fail_memory(error, fold->class_count) : AM_OK;
 }
 
-static void find_class_slack(AdditiveFold *fold, double *slack, const int32_t *labels,
-                             const AdditiveWeights *weights) {
+static void look(Looks *looks, const AdditiveFold *fold, const AdditiveWeights *weights) {
+    for (int32_t c = 0; c < fold->class_count; c++) {
+        const Class *class = &fold->classes[c];
+        looks->gamma[c] = additive_gather(fold, c, weights);
+        looks->least[c] = additive_least_phi(fold, class);
+        memcpy(&looks->phi[looks->first[c]], fold->phi, sizeof(double) * (size_t) class->label_count);
+    }
+    for (int32_t p = 0; p < fold->pair_count; p++) {
+        const Group *group = &fold->groups[fold->pairs[p].group];
+        const End *to = &group->ends[0];
+        double gamma = additive_gather(fold, fold->pairs[p].second, weights), least = INFINITY;
+        const double *sent = additive_send(fold, group, 1, gamma, weights);
+        for (int32_t label = 0; label < to->label_count; label++)
+            least = fmin(least, sent[to->state[label]] - to->message[label]);
+        looks->pair_least[p] = least;
+    }
+}
+
+/* Slack of an edge by the labels of its ends. */
+static double edge_slack(const AdditiveFold *fold, const Looks *looks, int32_t e, const int32_t *labels,
+                         const AdditiveWeights *weights) {
+    const AdditiveEdge *edge = &fold->model->edges[e];
+    const Pair *pair = &fold->pairs[fold->pair_of[e]];
+    const Group *group = &fold->groups[pair->group];
+    int32_t first = labels[group->is_turned ? edge->taken : edge->made];
+    int32_t second = labels[group->is_turned ? edge->made : edge->taken];
+    const End *to = &group->ends[0], *from = &group->ends[1];
+    double phi = looks->phi[looks->first[pair->second] + second];
+    double moved = group->seconds[to->state[first] * from->state_count + from->state[second]];
+    return looks->gamma[pair->second] * phi - from->message[second] + weights->communication * moved -
+           to->message[first] - looks->pair_least[fold->pair_of[e]];
+}
+
+static AmStatus find_class_slack(Arena *arena, const AdditiveFold *fold, double *slack, const int32_t *labels,
+                                 const AdditiveWeights *weights, AmError *error) {
     const AdditiveModel *model = fold->model;
+    Looks looks = {0};
+    TRY(open_looks(&looks, arena, fold, error));
+    look(&looks, fold, weights);
     for (int32_t n = 0; n < model->node_count; n++) {
-        const Class *class = &fold->classes[fold->class_of[n]];
-        double gamma = additive_gather(fold, fold->class_of[n], weights);
-        slack[fold->class_of[n]] +=
-            (1 - gamma * class->edges[1]) * (fold->phi[labels[n]] - additive_least_phi(fold, class));
+        int32_t c = fold->class_of[n];
+        double phi = looks.phi[looks.first[c] + labels[n]];
+        slack[c] += (1 - looks.gamma[c] * fold->classes[c].edges[1]) * (phi - looks.least[c]);
     }
     for (int32_t e = 0; e < model->edge_count; e++) {
-        double here = edge_slack(fold, e, labels, weights);
+        double here = edge_slack(fold, &looks, e, labels, weights);
         slack[fold->class_of[model->edges[e].made]] += here;
         slack[fold->class_of[model->edges[e].taken]] += here;
     }
+    return AM_OK;
 }
 
 static int compare_seeds(const void *a, const void *b) {
@@ -49,7 +88,7 @@ AmStatus additive_seeds(AdditiveSeed **seeds, int32_t *count, Arena *arena, Addi
     *seeds = ARENA_ARRAY(arena, AdditiveSeed, fold->class_count + 1);
     *count = fold->class_count;
     if (arena->failed) return am_fail_memory(error, fold->class_count);
-    find_class_slack(fold, slack, labels, weights);
+    TRY(find_class_slack(arena, fold, slack, labels, weights, error));
     for (int32_t c = 0; c < fold->class_count; c++) (*seeds)[c] = (AdditiveSeed){c, slack[c], slack[c]};
     for (int32_t e = 0; e < fold->model->edge_count; e++) {
         int32_t made = fold->class_of[fold->model->edges[e].made];

@@ -42,6 +42,7 @@ typedef struct Folder {
     uint64_t *look, *color, *next; /* [edge], [node], [node] */
     uint64_t *former;              /* [node]: colors of the round before the last */
     int32_t *class_of, *group_of;  /* [node], [edge] */
+    int32_t *pair_of;              /* [edge] */
 } Folder;
 
 static bool is_turned(const Folder *self, const AdditiveEdge *edge) {
@@ -192,6 +193,7 @@ static AmStatus find_groups(Folder *self, AmError *error) {
         const int32_t parts[] = {group, ends[0], ends[1]};
         int32_t pair = number_of(&pairs, hash_bytes(parts, sizeof parts, 0));
         if (pair == before) fold->pairs[pair] = (Pair){.group = group, .first = ends[0], .second = ends[1]};
+        self->pair_of[e] = pair;
         fold->pairs[pair].count++;
     }
     fold->group_count = groups.count;
@@ -279,7 +281,8 @@ static AmStatus folder_open(Folder *self, Arena *arena, const AdditiveModel *mod
                      .next = ARENA_ARRAY(arena, uint64_t, nodes),
                      .former = ARENA_ARRAY(arena, uint64_t, nodes),
                      .class_of = ARENA_ARRAY(arena, int32_t, nodes),
-                     .group_of = ARENA_ARRAY(arena, int32_t, edges)};
+                     .group_of = ARENA_ARRAY(arena, int32_t, edges),
+                     .pair_of = ARENA_ARRAY(arena, int32_t, edges)};
     return arena->failed ? am_fail_memory(error, (int64_t)nodes + edges) : AM_OK;
 }
 
@@ -293,6 +296,7 @@ AmStatus additive_fold(AdditiveFold **fold, Arena *arena, const AdditiveModel *m
     self.fold->model = model;
     self.fold->class_of = self.class_of;
     self.fold->group_of = self.group_of;
+    self.fold->pair_of = self.pair_of;
     *fold = self.fold;
     return AM_OK;
 }

@@ -57,6 +57,7 @@ typedef struct Cell {
 struct AdditiveFold {
     const AdditiveModel *model;
     const int32_t *class_of, *group_of; /* [node], [edge] */
+    const int32_t *pair_of;             /* [edge] */
     const StopSignal *stop;             /* or NULL */
     Class *classes;                     /* in the order of their first nodes */
     Group *groups;
