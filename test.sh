@@ -15,7 +15,7 @@ into build/, and runs the tests:
   unit     every unit test again under the address and undefined-behaviour
            sanitizers (build-asan/), and those with threads under the thread
            sanitizer (build-tsan/)
-  fuzz     every fuzzer for 10 seconds (60 with --full) under the address and
+  fuzz     every fuzzer for 5 seconds (60 with --full) under the address and
            undefined-behaviour sanitizers (build-asan/)
   ctest    everything registered with CMake; the summary gives the time of each
            label: unit, check, e2e, jax, mpi, gpu. Tests that need what is not
@@ -65,6 +65,15 @@ make_python() {
     cp tests/requirements.txt "$stamp"
 }
 
+# Hundreds of programs are linked: by the quickest linker that there is.
+quick_linker() {
+  local name found=
+  for name in gold lld; do
+    if command -v "ld.$name" >/dev/null; then found=-fuse-ld=$name; fi
+  done
+  echo "-DCMAKE_EXE_LINKER_FLAGS=$found"
+}
+
 c_files() {
   find base ir propagation cost dqn planners executor cli bench tests include \
     \( -name '*.c' -o -name '*.h' -o -name '*.cu' \) 2>/dev/null | LC_ALL=C sort
@@ -107,7 +116,7 @@ sanitized=(-DAUTOMAP_MPI=OFF -DCMAKE_BUILD_TYPE=Debug "-DCMAKE_C_FLAGS_DEBUG=-O1
 
 # The unit tests and the fuzzers share one library: clang's sanitizers, with what libFuzzer counts.
 build_sanitized() {
-  targets="unit_tests fuzzers" configure_and_build build-asan "${sanitized[@]}" -DAUTOMAP_SANITIZE=address,undefined \
+  targets="unit_tests fuzzers" configure_and_build build-asan "${sanitized[@]}" "$(quick_linker)" -DAUTOMAP_SANITIZE=address,undefined \
     -DAUTOMAP_FUZZ=ON -DCMAKE_C_COMPILER=clang
 }
 
@@ -119,7 +128,7 @@ test_sanitized() (
 )
 
 test_fuzzers() {
-  local seconds=10 fuzzer name
+  local seconds=5 fuzzer name
   if [ "$full" = 1 ]; then seconds=60; fi
   tests/fuzz/seeds.sh build/automap build-asan/seeds || return 1
   for fuzzer in tests/fuzz/fuzz_*.c; do
@@ -140,8 +149,8 @@ test_threads() (
   unset AUTOMAP_FULL
   names=$(grep -lE '"(executor/(comm|run|actors|channel|feed|cpu/team)|actor_|(runner|loop|comm|region|training|process|split|plan|transfer|micro_batch|checkpoint)_case|planners/search|base/parallel)' tests/unit/test_*.c |
     xargs -n1 basename -s .c | grep -vE '_mpi$|^test_(cuda|generated|embedded)_' |
-    grep -vxE 'test_(rule_cases|halo_models|plans_by_chance|search|additive|memory_plan|run_memory|checkpoint_damage)')
-  targets=$names configure_and_build build-tsan "${sanitized[@]}" -DAUTOMAP_SANITIZE=thread &&
+    grep -vxE 'test_(rule_cases|halo_models|plans_by_chance|search|additive|folded|memory_plan|run_memory|checkpoint_damage)')
+  targets=$names configure_and_build build-tsan "${sanitized[@]}" "$(quick_linker)" -DAUTOMAP_SANITIZE=thread &&
     run_tests build-tsan -R "^($(paste -sd '|' <<<"$names"))\$"
 )
 
@@ -151,7 +160,7 @@ main() {
   step "Debian packages" install_packages "${build_packages[@]}" "${test_packages[@]}"
   if [ "$quick" = 0 ]; then make_python; fi &
   python=$!
-  step "build" configure_and_build build -DAUTOMAP_TESTS=ON
+  step "build" configure_and_build build -DAUTOMAP_TESTS=ON "$(quick_linker)"
   case " ${failed[*]-} " in
     *" build "*) echo "failed: ${failed[*]}"; exit 1 ;;
   esac

@@ -8,6 +8,7 @@ Run as `AUTOMAP=build/automap python3 tests/e2e/test_hybrid_plans.py [MODEL ...]
 """
 
 import json
+import os
 import pathlib
 import sys
 import tempfile
@@ -19,7 +20,8 @@ SOURCE = pathlib.Path(__file__).resolve().parents[2]
 MODELS = SOURCE / "datasets" / "models"
 CLUSTER, MICRO_BATCHES, STEPS, TOLERANCE = "whale-pp", 4, 5, 5e-6
 SHORT_OF_MEMORY = 2.6e-4  # of 4.29 GB
-SAMPLE = ["mlp_tiny", "gpt2_tiny", "t5_tiny", "bert_tiny"]
+FULL = os.environ.get("AUTOMAP_FULL") == "1"
+SAMPLE = ["mlp_tiny", "gpt2_tiny"] + (["t5_tiny", "bert_tiny"] if FULL else [])
 
 
 def search(model, plan, *options, threads=None):
@@ -75,7 +77,7 @@ def check_refused(directory):
 def check_infeasible(directory):
     """What cannot fit is told with how many plans were looked at, what is in the way and what would fit."""
     plan = directory / "x.json"
-    for name, most in (("gpt2_tiny", 5), ("gpt2_tiny", 40), ("bert_tiny", None)):
+    for name, most in (("gpt2_tiny", 5), ("gpt2_tiny", 40), ("bert_tiny", None)) if FULL else (("gpt2_tiny", 5),):
         words = ["search", MODELS / name / "model.hlo.pb", "--cluster", "host:6", "--micro-batches", 1, "-o", plan]
         words += ["--evaluations", most] if most else []
         done = automap(*words, "--memory-fraction", 3e-6, "--json")

@@ -160,7 +160,7 @@ def main():
     models = sys.argv[1:] or small_models()
     for model in models:
         try:
-            total += check_model(model, 50 if FULL else 2 if model in LARGE else 4, reasons)
+            total += check_model(model, 50 if FULL else 1 if model in LARGE else 3, reasons)
         except (AssertionError, Refused) as failure:
             failures += 1
             print(f"FAILED {failure}")

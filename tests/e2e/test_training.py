@@ -126,7 +126,7 @@ def cases(models):
             for name, arguments in PLANS:
                 number += 1
                 core = model in CORE + EXACT
-                rate = (1 if core else 3) if FULL else (13 if core else 29)
+                rate = (1 if core else 3) if FULL else (19 if core else 37)
                 if number % rate != 1 % rate:
                     continue
                 where = ["--cluster", f"host:{devices}"] + (["--mesh", mesh] if mesh else [])

@@ -16,6 +16,7 @@
 #include "planners/inference_file.h"
 #include "planners/inference_grade.h"
 #include "planners/inference_train.h"
+#include "sample.h"
 
 static void sets_are_scaled_together(void **state) {
     (void)state;
@@ -157,7 +158,7 @@ static void training_goes_on_from_a_checkpoint(void **state) {
     volatile sig_atomic_t interrupted = 0;
     Agent *whole, *part, *rest;
     int64_t done;
-    InferenceTraining training = {.seed = 7, .episodes = 5 * INFERENCE_ROUND};
+    InferenceTraining training = {.seed = 7, .episodes = sample_of(5, 3) * INFERENCE_ROUND};
     assert_int_equal(inference_train(&whole, &done, &training, NULL), AM_OK);
     assert_int_equal(done, training.episodes);
     training.checkpoint = path;

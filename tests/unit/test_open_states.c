@@ -16,8 +16,9 @@
 #include "base/text.h"
 #include "cost/collective.h"
 #include "propagation/lower.h"
+#include "sample.h"
 
-#define CASES       240 /* of each other type one */
+#define CASES       sample_of(240, 60) /* of each other type one */
 #define MOST_VALUES 8
 
 /* A tree: `leaves` products p0, p1, ..., then operators o0, o1, ..., the last of which goes into a product.

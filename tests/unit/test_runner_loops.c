@@ -31,8 +31,8 @@ static void test_scans_of_the_zoo(void **state) {
     static const struct {
         const char *model;
         double loss, state;
-    } rows[] = {{"llama_tiny", 1e-2, 1e-1}, {"lstm_tiny", 2e-6, 1e-4}, {"accumulated_tiny", 2e-6, 1e-4}};
-    for (int32_t m = 0; m < sample_of(3, 2); m++) {
+    } rows[] = {{"accumulated_tiny", 2e-6, 1e-4}, {"lstm_tiny", 2e-6, 1e-4}, {"llama_tiny", 1e-2, 1e-1}};
+    for (int32_t m = 0; m < sample_of(3, 1); m++) {
         check_split(rows[m].model, (Split){NULL, NULL, 0}, rows[m].loss, rows[m].state);
         check_split(rows[m].model, (Split){"data=2", choose_batch, 0}, rows[m].loss, rows[m].state);
         check_split(rows[m].model, (Split){"data=2,model=2", choose_some, 1}, rows[m].loss, rows[m].state);
