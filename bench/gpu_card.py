@@ -191,13 +191,28 @@ def leaves(value, name=""):
         yield name, value
 
 
+def probe_once(visit, name, device, environment):
+    """Probes the machine; without --devices that is all cards. Two or more of them have collectives, too."""
+    written = visit.log.with_name(f"{name.replace(' ', '_')}.json")
+    done = visit.run(["bin/automap", "cluster", "--probe", "--device", device, "-o", written], 58, environment)
+    visit.add_test(name, done)
+    if done.status != 0:
+        return
+    cluster = json.loads(written.read_text())
+    for warning in re.findall(r"warning: (.*)", done.output):
+        visit.add(f"warning: {warning}", "")
+    if device == "cuda" and sum(server["devices"] for server in cluster["servers"]) > 1:
+        kinds = sorted(cluster["links"]["link"].get("collectives", {}))
+        visit.add("collectives", ", ".join(kinds) or "none", failed=len(kinds) != 4)
+    for key, value in leaves(cluster):
+        visit.add(f"{key}: {value}", "")
+
+
 def probe(visit):
-    written = visit.log.with_name("cluster.json")
-    done = visit.run(["bin/automap", "cluster", "--probe", "--device", visit.device, "-o", written], 55)
-    visit.add_test("cluster --probe", done)
-    if done.status == 0:
-        for name, value in leaves(json.loads(written.read_text())):
-            visit.add(f"{name}: {value}", "")
+    if visit.dry_run and has_stand_ins():
+        two_cards = dict(visit.environment(), STAND_IN_DEVICES="2", STAND_IN_MEMORY=str(12 << 20))
+        probe_once(visit, "cluster --probe, stand-ins", "cuda", two_cards)
+    probe_once(visit, "cluster --probe", visit.device, visit.environment())
 
 
 def add_table(visit, command, limit):

@@ -52,6 +52,8 @@ PLANS = [
     ("vit_tiny", 1, "data_parallel", None, 1), ("vit_tiny", 2, "data_parallel", None, 1),
     ("resnet_tiny", 1, "data_parallel", None, 1), ("unet_tiny", 1, "data_parallel", None, 1),
 ]
+# With many small collectives, which show what the probe takes them to be.
+ZERO3 = [(model, 2, "zero3", None, 1) for model in ("gpt2_tiny", "bert_tiny", "t5_tiny", "llama_tiny", "vit_tiny", "mlp")]
 QUICK = [0, 1]
 PROBE_UNTIL = 240  # seconds: on a busy machine probes take long, and what there is must do
 CALM = 0.1  # processors that others may use in a repeat that is not made again
@@ -229,10 +231,11 @@ def main():
     parser.add_argument("--least", action="store_true", help="a repeat is its least step: on a busy host")
     parser.add_argument("--cluster", metavar="FOLDER", help="take host1.json, host2.json, host4.json from there, or write them there")
     parser.add_argument("--quick", action="store_true", help="two plans, one short repeat, to see that it works")
+    parser.add_argument("--zero3", action="store_true", help="ZeRO 3 of the small models on two ranks, in place of the plans")
     parser.add_argument("--json", action="store_true", help="a line of JSON per plan instead of the table")
     options = parser.parse_args()
     STATISTIC = min if options.least else least_median
-    rows = [row for row in PLANS if not options.models or row[0] in options.models]
+    rows = [row for row in (ZERO3 if options.zero3 else PLANS) if not options.models or row[0] in options.models]
     if options.only:
         rows = [row for row in rows if any(text in f"{row[0]} {row[1]} {row[2]} {row[3]}" for text in options.only)]
     if options.quick:

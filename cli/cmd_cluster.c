@@ -71,7 +71,8 @@ static AmStatus probe(const Cli *cli, Cluster **cluster, Arena *arena, AmError *
     json_t *description = NULL;
     const char *path = cli_text(cli, "-o"), *profile_path = cli_text(cli, "--profile");
     ProbeProfile found = {.cli = cli};
-    ProbeListener listener = {.progress = tell_progress, .user = &found};
+    AmWarnings warnings = {.arena = arena};
+    ProbeListener listener = {.progress = tell_progress, .user = &found, .warnings = &warnings};
     AmStatus status;
     TRY(cli_integer(cli, "--devices", 1, 1024, &devices, error));
     if (path && strcmp(path, "-") != 0) TRY(file_check_writable(path, error));
@@ -83,8 +84,10 @@ static AmStatus probe(const Cli *cli, Cluster **cluster, Arena *arena, AmError *
     TRY_OR_FAIL(probe_measure(&description, cli_text(cli, "--device"), (int32_t)devices, probe_seconds,
                               &listener, error));
     TRY_OR_FAIL(cluster_from_json(cluster, arena, description, "<probe>", error));
+    cli_warn(cli, &warnings);
     if (profile_path) status = profile_file_write(&found.file, error);
 fail:
+    if (status != AM_OK) show_progress(cli, 1);
     json_decref(description);
     profile_file_close(&found.file);
     return status;

@@ -8,12 +8,17 @@
 
 #include "automap_features.h"
 #include "base/clock.h"
+#include "executor/probe_collectives.h"
 
 enum { MOST_POINTS = 24, MOST_DEVICES = 256 };
 enum { SERIES = 6 };                       /* of one measurement */
 static const double enough_seconds = 0.02; /* of one series, repeats together */
 static const double long_seconds = 0.1;    /* a run that takes as long ends a series */
 static const double link_seconds = 3;      /* there is so much time for a link, however late it is */
+static const double most_seconds = 10;     /* for its collectives, and never less than for a link */
+/* What takes how much of the time, about, for who is told of progress: the kernels that tell peaks, with
+ * those that ranks run (or, of devices without, by themselves), and the link. */
+static const double peaks_part = 0.12, devices_part = 0.85;
 
 typedef struct Series {
     double sizes[MOST_POINTS], seconds[MOST_POINTS]; /* FLOPs or bytes of one run, and its time */
@@ -136,6 +141,7 @@ static AmStatus measure_products(Probe *self, json_t *rates, json_t *efficiency,
         }
         if (status != AM_OK) return status;
         TRY(tell_products(self, types[k], &growth, &series));
+        probe_progress(&self->listener, (double)(k + 1) / (sizeof types / sizeof *types));
         double rate = best_rate(&series, launch) / self->share;
         json_object_set_new(rates, dtype_name(types[k]), number(rate));
         char key[32] = "dot";
@@ -149,6 +155,8 @@ static AmStatus measure_products(Probe *self, json_t *rates, json_t *efficiency,
 static AmStatus measure_operators(Probe *self, json_t *type) {
     int32_t processors = self->back_end->processors(), ranks = self->share;
     json_t *operators = NULL;
+    self->listener.from = peaks_part;
+    self->listener.part = devices_part - peaks_part;
     AmStatus status = self->back_end->operators(&operators, ranks < processors ? ranks : processors,
                                                 ranks < processors ? processors / ranks : 1, self->end,
                                                 &self->listener, self->error);
@@ -169,6 +177,7 @@ static AmStatus measure_type(Probe *self, json_t **type) {
     json_object_set_new(*type, "memory_bytes", json_integer(self->device->memory_bytes / self->share));
     json_object_set_new(*type, "flops_per_second", rates);
     json_object_set_new(*type, "efficiency", efficiency);
+    self->listener.part = self->back_end->operators ? peaks_part : devices_part;
     TRY(measure(self, WORK_LAUNCH, 0, 1, &launch));
     TRY(measure_series(self, &memory, WORK_ELEMENTS, 0, &elements));
     TRY(measure_products(self, rates, efficiency, launch));
@@ -178,16 +187,28 @@ static AmStatus measure_type(Probe *self, json_t **type) {
     return self->back_end->operators ? measure_operators(self, *type) : AM_OK;
 }
 
+static json_t *link_of(const Probe *self, const Series *series, double latency) {
+    return json_pack("{s:o, s:o, s:o}", "bytes_per_second", number(best_rate(series, latency) / self->share),
+                     "latency_seconds", number(latency), "efficiency", curve(series, latency));
+}
+
 /* From the open device to another: what the smallest copy takes is latency. */
-static AmStatus measure_link(Probe *self, int32_t peer, json_t **link) {
+static AmStatus measure_copies(Probe *self, int32_t peer, json_t **link) {
     static const Growth bytes = {1 << 12, 1 << 28, 8, 1, 1, 2, 1};
     double latency;
     Series series;
     TRY(measure(self, WORK_COPY, peer, 4, &latency));
     TRY(measure_series(self, &series, WORK_COPY, peer, &bytes));
-    *link =
-        json_pack("{s:o, s:o, s:o}", "bytes_per_second", number(best_rate(&series, latency) / self->share),
-                  "latency_seconds", number(latency), "efficiency", curve(&series, latency));
+    *link = link_of(self, &series, latency);
+    return AM_OK;
+}
+
+/* The same by what stages send one another; `*link` stays NULL where there is no time for it. */
+static AmStatus measure_transfers(Probe *self, const ProbeRanks *ranks, json_t **link) {
+    Series series;
+    TRY(probe_transfers(series.sizes, series.seconds, &series.count, ranks, clock_seconds() + link_seconds,
+                        self->error));
+    if (series.count > 1) *link = link_of(self, &series, series.seconds[0]);
     return AM_OK;
 }
 
@@ -239,22 +260,56 @@ static AmStatus measure_servers(Probe *self, json_t *types, json_t *servers, int
     return AM_OK;
 }
 
+/* The first of the ways in which ranks can meet; false, with warnings: there is none. */
+static bool find_ranks(Probe *self, ProbeRanks *ranks, int32_t count) {
+    for (int32_t way = 0; self->back_end->find_ranks(ranks, way, count * self->share, count); way++) {
+        AmError error = {0};
+        ranks->most_bytes = self->device->usable_bytes;
+        if (!ranks->stopwatch || probe_try_ranks(ranks, &error) == AM_OK) return true;
+        am_warn(self->listener.warnings, "collectives '%s' are not measured: %s", ranks->comm->name,
+                error.text);
+    }
+    return false;
+}
+
+static AmStatus measure_collectives(Probe *self, const ProbeRanks *ranks, double seconds, json_t *link) {
+    json_t *collectives = NULL;
+    AmStatus status =
+        probe_collectives(&collectives, ranks, clock_seconds() + seconds, &self->listener, self->error);
+    if (status == AM_OK && json_object_size(collectives) > 0)
+        return json_object_set_new(link, "collectives", collectives) == 0 ? AM_OK
+                                                                          : am_fail_memory(self->error, 64);
+    json_decref(collectives);
+    if (status == AM_OK) am_warn(self->listener.warnings, "there was no time to measure collectives");
+    return status;
+}
+
 /* The link between neighbours stands for all. */
-static AmStatus measure_links(Probe *self, json_t *root, json_t *servers, int32_t count) {
+static AmStatus measure_link(Probe *self, int32_t count, double seconds, json_t **link) {
+    ProbeRanks ranks;
+    TRY(open_device(self, 0));
+    bool meets = find_ranks(self, &ranks, count);
+    if (meets && ranks.stopwatch) TRY(measure_transfers(self, &ranks, link));
+    if (!*link) TRY(measure_copies(self, count > 1 ? 1 : 0, link));
+    return meets ? measure_collectives(self, &ranks, seconds, *link) : AM_OK;
+}
+
+static AmStatus measure_links(Probe *self, json_t *root, json_t *servers, int32_t count, double seconds) {
     json_t *link = NULL, *server;
     size_t k;
-    if (count * self->share < 2) return AM_OK;
-    self->end = fmax(self->end, clock_seconds() + link_seconds);
-    TRY(open_device(self, 0));
-    TRY(measure_link(self, count > 1 ? 1 : 0, &link));
-    if (self->back_end->collectives) {
-        json_t *collectives = NULL;
-        AmStatus status = self->back_end->collectives(
-            &collectives, count * self->share, self->back_end->processors(), &self->listener, self->error);
-        json_object_set_new(link, "collectives", collectives);
-        if (status != AM_OK) json_decref(link);
-        TRY(status);
+    if (count * self->share < 2) {
+        if (self->back_end != &probe_cpu)
+            am_warn(self->listener.warnings,
+                    "there is one %s: no link and no collectives to measure (--devices N: N that share it)",
+                    self->device->name);
+        return AM_OK;
     }
+    self->listener.from = devices_part;
+    self->listener.part = 1 - devices_part;
+    self->end = fmax(self->end, clock_seconds() + link_seconds);
+    AmStatus status = measure_link(self, count, fmax(link_seconds, fmin(most_seconds, seconds / 2)), &link);
+    if (status != AM_OK) json_decref(link);
+    TRY(status);
     json_object_set_new(root, "links", json_pack("{s:o}", "link", link));
     json_array_foreach(servers, k, server) if (json_integer_value(json_object_get(server, "devices")) > 1)
         json_object_set_new(server, "link", json_string("link"));
@@ -288,7 +343,9 @@ AmStatus probe_measure(json_t **description, const char *device, int32_t devices
         }
     }
     TRY_OR_FAIL(measure_servers(&self, types, servers, count));
-    TRY_OR_FAIL(measure_links(&self, root, servers, count));
+    TRY_OR_FAIL(measure_links(&self, root, servers, count, seconds));
+    self.listener.from = 1;
+    probe_progress(&self.listener, 0);
     *description = json_incref(root);
 fail:
     if (self.device) self.back_end->close(self.device);

@@ -2,7 +2,9 @@
  *
  * A back end times four kinds of work on a device (executor/cpu/probe_cpu.c and
  * executor/cuda/probe_cuda.c): products of square matrices, an element-wise
- * operator, a kernel that does nothing, and copies to another device. From them
+ * operator, a kernel that does nothing, and copies to another device; it says how
+ * ranks on its devices meet, for collectives (probe_collectives.h) and, where a device
+ * works by itself, for transfers in the place of copies. From them
  * probe_measure() works out what the cost model asks for (cost/operator.c,
  * seconds = launch + max(FLOPs / (peak e), bytes / (rate e))): peaks are the best
  * rates seen, curves the fraction of the peak at each size, launches taken off.
@@ -14,6 +16,7 @@
 
 #include "base/dtype.h"
 #include "base/status.h"
+#include "executor/probe_meeting.h"
 #include "executor/probe_operators.h"
 
 typedef struct ProbeBackEnd ProbeBackEnd;
@@ -50,9 +53,9 @@ struct ProbeBackEnd {
     AmStatus (*operators)(json_t **operators, int32_t ranks, int32_t threads, double end,
                           const ProbeListener *listener, AmError *error);
     int32_t (*processors)(void);
-    /* Collectives of as many ranks (probe_collectives()); NULL with `operators`. */
-    AmStatus (*collectives)(json_t **collectives, int32_t ranks, int32_t processors,
-                            const ProbeListener *listener, AmError *error);
+    /* Fills in how `count` ranks on `devices` of these devices could meet, the best way first, all but
+     * most_bytes; false: there is no such way. */
+    bool (*find_ranks)(ProbeRanks *ranks, int32_t way, int32_t count, int32_t devices);
 };
 
 extern const ProbeBackEnd probe_cpu;

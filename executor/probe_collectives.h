@@ -1,13 +1,26 @@
-/* Collectives of ranks as threads, measured by count of ranks and size: "collectives" of a link. */
+/* Collectives of ranks measured by kind, count of ranks and size: "collectives" of a link; and transfers from
+ * one rank to another by size, which tell the link's rate. */
 #ifndef EXECUTOR_PROBE_COLLECTIVES_H
 #define EXECUTOR_PROBE_COLLECTIVES_H
 
+#include "executor/probe_meeting.h"
 #include "executor/probe_operators.h"
 
+enum { PROBE_MOST_COLLECTIVE_SIZES = 16 };
+
 /* The object, which the caller owns: seconds over [ranks of a group, bytes of the whole tensor] for every
- * kind. All `ranks` take part, in as many groups as there are. AM_ERROR_RUNTIME: a thread cannot be started.
- */
-AmStatus probe_collectives(json_t **collectives, int32_t ranks, int32_t processors,
+ * kind. All ranks take part, in as many groups as there are: groups of 2, 4 and so on, as divide their
+ * number, up to all. Sizes that take more than `most_bytes` are left out, and after `end` (clock_seconds())
+ * what is left of the groups, or, of the first, of the sizes; an empty object where that is all. Of one kind
+ * and count no size is dearer than a larger one. AM_ERROR_RUNTIME: the ranks cannot meet. */
+AmStatus probe_collectives(json_t **collectives, const ProbeRanks *ranks, double end,
                            const ProbeListener *listener, AmError *error);
+
+/* Seconds of transfers from the first rank to the second, of the sizes [*count] that there was time for. */
+AmStatus probe_transfers(double *sizes, double *seconds, int32_t *count, const ProbeRanks *ranks, double end,
+                         AmError *error);
+
+/* Whether two of these ranks can meet at all: one short collective. */
+AmStatus probe_try_ranks(const ProbeRanks *ranks, AmError *error);
 
 #endif

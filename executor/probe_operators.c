@@ -409,15 +409,18 @@ AmStatus probe_operators(json_t **operators, int32_t ranks, int32_t threads, dou
     if (status == AM_OK) status = learn_calm(bench, error);
     for (int32_t k = 0; k < probe_class_count && status == AM_OK; k++) {
         json_t *curve;
-        if (listener->progress) listener->progress(listener->user, (double)k / probe_class_count);
+        probe_progress(listener, (double)k / probe_class_count);
         status = measure_class(&curve, &probe_classes[k], bench, error);
         if (curve) json_object_set_new(*operators, probe_classes[k].name, curve);
     }
     openblas_set_num_threads(products);
     close_bench(bench);
     module_close(&between);
-    if (listener->progress) listener->progress(listener->user, 1);
     return status;
+}
+
+void probe_progress(const ProbeListener *listener, double done) {
+    if (listener->progress) listener->progress(listener->user, listener->from + listener->part * done);
 }
 
 AmStatus probe_tell_product(const ProbeListener *listener, Dtype type, int64_t side, double seconds,

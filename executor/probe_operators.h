@@ -17,8 +17,14 @@ typedef struct ProbeListener {
     AmStatus (*collective)(void *user, const char *type, ProgramCollectiveKind kind, int32_t ranks,
                            double bytes, double seconds, AmError *error);
     void *user;
-    const char *type; /* of the device that is measured; the probe's to set */
+    AmWarnings *warnings; /* what could not be measured, and why; or NULL */
+    /* The probe's to set: */
+    const char *type;  /* of the device that is measured */
+    double from, part; /* what is measured at present: where it begins in the whole, and its part of it */
 } ProbeListener;
+
+/* So much is done of what is measured at present, from 0 to 1. */
+void probe_progress(const ProbeListener *listener, double done);
 
 /* The object, which the caller owns: the CPU's kernels, as run by `ranks` ranks of `threads` threads each
  * that all work at once. After `end` (clock_seconds()) what is left is measured hastily, and 8 s later left

@@ -15,7 +15,6 @@
 #include "executor/actors.h"
 #include "executor/inbox.h"
 #include "executor/probe.h"
-#include "executor/probe_collectives.h"
 
 typedef struct Host {
     ProbeDevice base;
@@ -164,6 +163,19 @@ static AmStatus host_copy(ProbeDevice *device, int32_t peer, int64_t bytes, int3
     return status;
 }
 
+static bool find_threads(ProbeRanks *ranks, int32_t way, int32_t count, int32_t devices) {
+    static const int64_t sizes[] = {256, 4096, 32768, 262144, 2097152, 8388608, 0};
+    int32_t processors = count_processors();
+    (void)devices;
+    if (way > 0) return false;
+    *ranks = (ProbeRanks){.kernels = &kernels_cpu,
+                          .comm = &comm_local,
+                          .count = count < PROBE_MOST_RANKS ? count : PROBE_MOST_RANKS,
+                          .sizes = sizes};
+    ranks->sharing = ranks->count > processors ? (double)ranks->count / processors : 1;
+    return true;
+}
+
 const ProbeBackEnd probe_cpu = {.name = "cpu",
                                 .count = count_hosts,
                                 .open = open_host,
@@ -175,4 +187,4 @@ const ProbeBackEnd probe_cpu = {.name = "cpu",
                                 .copy = host_copy,
                                 .operators = probe_operators,
                                 .processors = count_processors,
-                                .collectives = probe_collectives};
+                                .find_ranks = find_threads};

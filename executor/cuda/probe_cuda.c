@@ -1,14 +1,17 @@
 /* A GPU measured by what the CUDA back end is made of: products by cuBLASLt, an
  * element-wise kernel, empty launches, and copies between devices; see
  * executor/probe.h. Times are the host's, from the first enqueue to the end of
- * the stream, so that many repeats show what back-to-back work costs.
+ * the stream, so that many repeats show what back-to-back work costs. Those of
+ * collectives are the device's own, between two events in its queue.
  */
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "automap_features.h"
 #include "base/clock.h"
 #include "base/cuda/blas.h"
 #include "base/cuda/unit.h"
+#include "executor/cuda/device.h"
 #include "executor/cuda/probe.cu.h"
 #include "executor/probe.h"
 
@@ -189,6 +192,73 @@ fail:
     return status;
 }
 
+/* Two events in the compute stream, which every collective is forked from and joined to. */
+typedef struct Watch {
+    CudaKernelDevice *device;
+    CUevent begun, ended;
+} Watch;
+
+static void close_watch(void *watch) {
+    Watch *self = watch;
+    if (!self) return;
+    cuda_device_use(&self->device->device, NULL);
+    if (self->begun) cuda.cuEventDestroy(self->begun);
+    if (self->ended) cuda.cuEventDestroy(self->ended);
+    free(self);
+}
+
+static AmStatus open_watch(void **watch, KernelDevice *device, AmError *error) {
+    Watch *self = calloc(1, sizeof *self);
+    if (!self) return am_fail_memory(error, (int64_t)sizeof *self);
+    self->device = cuda_device_of(device);
+    *watch = self;
+    TRY(cuda_device_use(&self->device->device, error));
+    TRY(cuda_check(cuda.cuEventCreate(&self->begun, CU_EVENT_DEFAULT), "making an event", error));
+    return cuda_check(cuda.cuEventCreate(&self->ended, CU_EVENT_DEFAULT), "making an event", error);
+}
+
+static void begin_watch(void *watch) {
+    Watch *self = watch;
+    cuda_note(self->device, cuda.cuEventRecord(self->begun, self->device->compute), "recording an event");
+}
+
+static void end_watch(void *watch) {
+    Watch *self = watch;
+    cuda_note(self->device, cuda.cuEventRecord(self->ended, self->device->compute), "recording an event");
+}
+
+static AmStatus read_watch(void *watch, double *seconds, AmError *error) {
+    Watch *self = watch;
+    float milliseconds = 0;
+    TRY(cuda_check(cuda.cuEventElapsedTime(&milliseconds, self->begun, self->ended), "reading an event",
+                   error));
+    *seconds = 1e-3 * (double)milliseconds;
+    return AM_OK;
+}
+
+static const ProbeStopwatch stopwatch = {open_watch, begin_watch, end_watch, read_watch, close_watch};
+
+/* By NCCL where each rank has a card, else as ranks of one process meet by default. */
+static bool find_card_ranks(ProbeRanks *ranks, int32_t way, int32_t count, int32_t devices) {
+    static const int64_t sizes[] = {1 << 10, 1 << 12, 1 << 14, 1 << 16, 1 << 18,
+                                    1 << 20, 1 << 22, 1 << 24, 1 << 26, 0};
+    const CommBackEnd *ways[2];
+    int32_t way_count = 0;
+#ifdef AUTOMAP_HAVE_NCCL
+    if (count <= devices) ways[way_count++] = &comm_nccl;
+#endif
+    (void)devices;
+    ways[way_count++] = &comm_local_cuda;
+    if (way >= way_count) return false;
+    *ranks = (ProbeRanks){.kernels = &kernels_cuda,
+                          .comm = ways[way],
+                          .stopwatch = &stopwatch,
+                          .count = count < PROBE_MOST_RANKS ? count : PROBE_MOST_RANKS,
+                          .sharing = 1,
+                          .sizes = sizes};
+    return true;
+}
+
 const ProbeBackEnd probe_cuda = {.name = "cuda",
                                  .count = count_cards,
                                  .open = open_card,
@@ -197,4 +267,5 @@ const ProbeBackEnd probe_cuda = {.name = "cuda",
                                  .product = card_product,
                                  .element_wise = card_element_wise,
                                  .launch = card_launch,
-                                 .copy = card_copy};
+                                 .copy = card_copy,
+                                 .find_ranks = find_card_ranks};
