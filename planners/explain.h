@@ -95,7 +95,8 @@ typedef struct ExplainedTransfer {
     TransferTotal total;
 } ExplainedTransfer;
 
-/* Another number of micro-batches, or another schedule. */
+/* Another number of micro-batches, another schedule, or gathered weights "kept" instead of "redone" (plan.h).
+ */
 typedef struct ExplainedAlternative {
     const char *what, *value; /* "micro-batches", "32" */
     ExplainedChange change;

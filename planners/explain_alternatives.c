@@ -1,4 +1,4 @@
-/* Other numbers of micro-batches, other schedules, and cuts one unit away.
+/* Other numbers of micro-batches, other schedules, gathered weights kept or not, and cuts one unit away.
  *
  * A number of micro-batches makes another module of the one that was read, in which dimension classes have
  * other numbers; so the plan is read from its document again with that number alone changed. Units are those
@@ -55,13 +55,42 @@ static AmStatus add_schedule(Explainer *self, ScheduleKind kind) {
     return explain_add_change(self, plan, &row->change);
 }
 
+/* Whether it is worth a word how long the stage keeps weights that were gathered. */
+static bool gathers_weights(const Explainer *self, const PlanStage *stage) {
+    if (self->context->choices->storage->reread_count > 0) return true;
+    for (int32_t axis = 0; axis < stage->mesh.axis_count; axis++)
+        for (int32_t e = 0; e < stage->lists[axis].count; e++)
+            if (stage->lists[axis].entries[e].kind == PLAN_WEIGHTS) return true;
+    return false;
+}
+
+static AmStatus add_gathered(Explainer *self) {
+    const Plan *own = self->plan;
+    Plan *plan = ARENA_ARRAY(self->arena, Plan, 1);
+    PlanStage *stages = ARENA_ARRAY(self->arena, PlanStage, own->stage_count);
+    if (!plan || !stages) return am_fail_memory(self->error, own->stage_count);
+    bool keeps = own->stages[0].keeps_gathered;
+    for (int32_t s = 0; s < own->stage_count; s++) {
+        stages[s] = own->stages[s];
+        stages[s].keeps_gathered = !keeps;
+    }
+    *plan = *own;
+    plan->stages = stages;
+    ExplainedAlternative *row = add_alternative(self, "gathered weights", keeps ? "redone" : "kept");
+    return explain_add_change(self, plan, &row->change);
+}
+
 AmStatus explain_alternatives(Explainer *self) {
     int32_t micro_batches = self->plan->micro_batches;
-    self->result->alternatives = ARENA_ARRAY(self->arena, ExplainedAlternative, SCHEDULE_KINDS + 2);
-    if (!self->result->alternatives) return am_fail_memory(self->error, SCHEDULE_KINDS + 2);
+    self->result->alternatives = ARENA_ARRAY(self->arena, ExplainedAlternative, SCHEDULE_KINDS + 3);
+    if (!self->result->alternatives) return am_fail_memory(self->error, SCHEDULE_KINDS + 3);
     if (micro_batches > 1) TRY(add_micro_batches(self, micro_batches / 2));
     if (micro_batches * 2 <= micro_batches_limit(self->whole))
         TRY(add_micro_batches(self, micro_batches * 2));
+    bool gathers = false;
+    for (int32_t s = 0; s < self->plan->stage_count; s++)
+        gathers |= gathers_weights(self, &self->plan->stages[s]);
+    if (gathers) TRY(add_gathered(self));
     ScheduleKind kind = plan_schedule(self->plan);
     if (self->plan->stage_count == 1 || kind == SCHEDULE_INTERLEAVED) return AM_OK;
     for (int32_t other = 0; other < SCHEDULE_KINDS; other++)

@@ -335,7 +335,7 @@ static const struct {
     {"What the stages have", fill_contents},
     {"Cuts", fill_cuts},
     {"Transfers between stages", fill_transfers},
-    {"Other numbers and schedules", fill_alternatives},
+    {"Other settings", fill_alternatives},
     {"Decisions", fill_decisions},
     {"Exceptions to the lists", fill_exceptions},
     {"Collectives", fill_collectives},

@@ -28,6 +28,7 @@ CASES = [
     ("gpt2_tiny", ["--cluster", "host:4", *PIPELINE, "--micro-batches", "4", "--schedule", "interleaved_1f1b"]),
     ("t5_tiny", ["--cluster", "whale-pp", "--space", "hybrid", "--micro-batches", "4"]),
     ("mlp_tiny", ["--cluster", "host:4", "--space", "operator", "--evaluations", "40"]),
+    ("llama_tiny", ["--cluster", "host:4", "--searcher", "expert", "--expert", "zero3"]),
     ("mlp_tiny", ["--cluster", "C", "--mesh", "data=4,model=8", "--evaluations", "40"]),
     ("gpt2", ["--cluster", "C", "--mesh", "data=4,model=8", "--space", "single_stage", "--evaluations", "60"]),
 ]
@@ -112,6 +113,11 @@ def check_changes(root, model, told, path):
                 compare(f"cut {cut['instruction']} {side}", moved, cut[side])
     for row in told["alternatives"]:
         changed = copy(root)
+        if row["what"] == "gathered weights":
+            for stage in changed["stages"]:
+                stage["keeps_gathered"] = row["value"] == "kept"
+            compare(f"gathered weights {row['value']}", changed, row)
+            continue
         key = {"micro-batches": "micro_batches", "schedule": "schedule"}[row["what"]]
         changed[key] = int(row["value"]) if key == "micro_batches" else row["value"]
         compare(f"{row['what']} {row['value']}", changed, row)
@@ -221,7 +227,7 @@ def main():
     with tempfile.TemporaryDirectory() as directory:
         for name, options in CASES:
             compared += check_case(name, options, pathlib.Path(directory))
-    for what in ("cut", "micro-batches", "schedule", "without", "exception "):
+    for what in ("cut", "micro-batches", "schedule", "gathered weights", "without", "exception "):
         assert any(row.startswith(what) for row in compared), f"no {what} was compared"
     return 0
 
