@@ -122,6 +122,7 @@ static bool has_weight_update(const PlanContext *context) {
 /* Weights as they are gathered: each in the narrowest of the types that it is converted to. */
 static double gathered_bytes(const PlanContext *context, Arena *scratch) {
     const StorageRoles *roles = context->choices->storage;
+    ArenaMark mark = arena_mark(scratch);
     double *least = ARENA_ARRAY(scratch, double, context->rules->entry_count + 1), sum = 0;
     if (!least) return INFINITY;
     for (int32_t i = 0; i < context->rules->entry_count; i++) {
@@ -131,6 +132,7 @@ static double gathered_bytes(const PlanContext *context, Arena *scratch) {
             *of_weight = context->choices->array_bytes[i];
     }
     for (int32_t i = 0; i < context->rules->entry_count; i++) sum += least[i];
+    arena_release(scratch, mark);
     return sum;
 }
 

@@ -523,7 +523,7 @@ AmStatus plan_complete_stage(Completion **completion, Arena *arena, const PlanCo
             choose_factor(&self, self.choices->decided[k], axis);
     }
     if (self.storage) storage_choose_factors(&storage);
-    if (self.storage) storage_follow_exceptions(&storage);
+    if (self.storage) TRY(storage_follow_exceptions(&storage, arena, error));
     TRY(apply_exceptions(&self, arena, error));
     if (stage->exception_count > 0) join_carried(&self);
     TRY(open_states_choose(result, arena, context, error));

@@ -230,33 +230,42 @@ static SbpState followed_state(const Storage *self, int32_t i, const SbpState *w
     return state;
 }
 
-void storage_follow_exceptions(const Storage *self) {
-    const Choices *choices = self->context->choices;
-    const StorageRoles *roles = self->roles;
-    const PlanStage *stage = self->completion->stage;
-    for (int32_t e = 0; e < stage->exception_count; e++) {
-        const PlanException *exception = &stage->exceptions[e];
-        int32_t weight = exception->instruction;
-        if (!exception->has_states || weight >= self->context->rules->entry_count) continue;
-        if (self->context->canonical->instructions[weight].opcode != IR_PARAMETER) continue;
-        if (roles->role[weight] != STORAGE_WEIGHT) continue;
-        for (int32_t k = 0; k < choices->decided_count; k++) {
-            int32_t i = choices->decided[k];
-            if (roles->role[i] == STORAGE_NONE || roles->weight[i] != roles->weight[weight]) continue;
-            self->completion->stored[i] = followed_state(self, i, &exception->states);
-        }
-        for (int32_t k = 0; k < choices->decided_count; k++) {
-            int32_t i = choices->decided[k];
-            if (roles->role[i] == STORAGE_NONE || roles->weight[i] != roles->weight[weight]) continue;
-            if (never_follows(self->context->canonical->instructions[i].opcode)) continue;
-            if (self->context->rules->rules[i].result_count != 1) continue;
-            for (int32_t axis = 0; axis < stage->mesh.axis_count; axis++) {
-                if (stage->mesh.axes[axis].size == 1) continue;
-                self->completion->factor[(size_t)i * MESH_MAX_AXES + (size_t)axis] = -1;
-                choose_factor(self, i, axis);
-            }
-        }
+/* Splits instruction i by how its result, or what it takes, is stored. */
+static void choose_factors_anew(const Storage *self, int32_t i) {
+    const Mesh *mesh = &self->completion->stage->mesh;
+    if (never_follows(self->context->canonical->instructions[i].opcode)) return;
+    if (self->context->rules->rules[i].result_count != 1) return;
+    for (int32_t axis = 0; axis < mesh->axis_count; axis++) {
+        if (mesh->axes[axis].size == 1) continue;
+        self->completion->factor[(size_t)i * MESH_MAX_AXES + (size_t)axis] = -1;
+        choose_factor(self, i, axis);
     }
+}
+
+AmStatus storage_follow_exceptions(const Storage *self, Arena *arena, AmError *error) {
+    const Choices *choices = self->context->choices;
+    const PlanStage *stage = self->completion->stage;
+    const PlanException **wanted = /* [parameter]: how this weight is stored */
+        ARENA_ARRAY(arena, const PlanException *, self->context->roles->parameter_count + 1);
+    if (!wanted) return am_fail_memory(error, self->context->roles->parameter_count);
+    bool is_any = false;
+    for (int32_t e = 0; e < stage->exception_count; e++) {
+        int32_t i = stage->exceptions[e].instruction;
+        bool is_parameter = i < self->context->rules->entry_count &&
+                            self->context->canonical->instructions[i].opcode == IR_PARAMETER;
+        if (!stage->exceptions[e].has_states || !is_parameter || self->roles->role[i] != STORAGE_WEIGHT)
+            continue;
+        wanted[self->roles->weight[i]] = &stage->exceptions[e];
+        is_any = true;
+    }
+    for (int32_t pass = 0; is_any && pass < 2; pass++) /* states, then the factors that go by them */
+        for (int32_t k = 0; k < choices->decided_count; k++) {
+            int32_t i = choices->decided[k], weight = self->roles->weight[i];
+            if (self->roles->role[i] == STORAGE_NONE || weight < 0 || !wanted[weight]) continue;
+            if (pass == 0) self->completion->stored[i] = followed_state(self, i, &wanted[weight]->states);
+            else choose_factors_anew(self, i);
+        }
+    return AM_OK;
 }
 
 /* Arrays that loops read unchanged and that come from `instruction` are carried whole. */

@@ -39,7 +39,7 @@ void storage_choose_factors(const Storage *self);
 
 /* Where an exception says how a weight is stored, its gradient, its optimizer state and what makes them are
  * split alike. */
-void storage_follow_exceptions(const Storage *self);
+AmStatus storage_follow_exceptions(const Storage *self, Arena *arena, AmError *error);
 
 /* The places of boxing that the stage names. AM_ERROR_INPUT: no such instruction, or one that no loop
  * reads unchanged is to be gathered before a loop. */
