@@ -105,11 +105,11 @@ wait_for_python() {
   wait "$python" && cmake -S . -B build >>build/build.log
 }
 
-# run_tests FOLDER CTEST-OPTION...
+# run_tests FOLDER CTEST-OPTION...: one test more than there are processors, since many wait for others
 run_tests() {
   local folder=$1
   shift
-  (cd "$folder" && ctest --output-on-failure --no-tests=error -j "$(nproc)" "$@")
+  (cd "$folder" && ctest --output-on-failure --no-tests=error -j $(($(nproc) + 1)) "$@")
 }
 
 sanitized=(-DAUTOMAP_MPI=OFF -DCMAKE_BUILD_TYPE=Debug "-DCMAKE_C_FLAGS_DEBUG=-O1 -g1")
@@ -160,7 +160,7 @@ main() {
   step "Debian packages" install_packages "${build_packages[@]}" "${test_packages[@]}"
   if [ "$quick" = 0 ]; then make_python; fi &
   python=$!
-  step "build" configure_and_build build -DAUTOMAP_TESTS=ON "$(quick_linker)"
+  step "build" configure_and_build build -DAUTOMAP_TESTS=ON -DAUTOMAP_TEST_PATIENCE=$((full ? 4 : 1)) "$(quick_linker)"
   case " ${failed[*]-} " in
     *" build "*) echo "failed: ${failed[*]}"; exit 1 ;;
   esac

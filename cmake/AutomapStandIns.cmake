@@ -41,8 +41,8 @@ set(AUTOMAP_STAND_IN_ENVIRONMENT "LD_LIBRARY_PATH=${path};XDG_CACHE_HOME=${STAND
 function(automap_stand_in_test name)
   add_dependencies(${name} ${STAND_IN_TARGETS})
   add_test(NAME ${name} COMMAND ${name} WORKING_DIRECTORY ${CMAKE_SOURCE_DIR})
-  set_tests_properties(${name} PROPERTIES LABELS "cpu;cuda;unit" SKIP_RETURN_CODE 77 TIMEOUT 300
+  set_tests_properties(${name} PROPERTIES LABELS "cpu;cuda;unit" SKIP_RETURN_CODE 77 TIMEOUT 900
     ENVIRONMENT "${AUTOMAP_STAND_IN_ENVIRONMENT}")
   add_test(NAME ${name}_gpu COMMAND ${name} WORKING_DIRECTORY ${CMAKE_SOURCE_DIR})
-  set_tests_properties(${name}_gpu PROPERTIES LABELS "gpu;unit" SKIP_RETURN_CODE 77 TIMEOUT 300)
+  set_tests_properties(${name}_gpu PROPERTIES LABELS "gpu;unit" SKIP_RETURN_CODE 77 TIMEOUT 900)
 endfunction()

@@ -22,6 +22,8 @@ find_program(AUTOMAP_PYTHON python NO_DEFAULT_PATH
   PATHS ${CMAKE_BINARY_DIR}/.venv/bin ${CMAKE_SOURCE_DIR}/.venv/bin ${CMAKE_SOURCE_DIR}/build/.venv/bin
   DOC "Python with jax, numpy, scikit-learn and safetensors, for the tests that need it")
 
+set(AUTOMAP_TEST_PATIENCE 1 CACHE STRING "Factor of the scripts' time limits, of which the long forms need more")
+
 # Programs that are carried elsewhere find their files by another path.
 set(AUTOMAP_TEST_DATA ${CMAKE_SOURCE_DIR} CACHE STRING "Folder in which test programs find datasets/ and tests/")
 
@@ -90,6 +92,7 @@ function(automap_script_test script default_labels)
   get_filename_component(extension ${script} EXT)
   read_script_header(${script} labels "${default_labels}" labels)
   read_script_header(${script} timeout 300 timeout)
+  math(EXPR timeout "${timeout} * ${AUTOMAP_TEST_PATIENCE}")
   read_script_header(${script} cost 5 cost)
   if(NOT extension STREQUAL ".py")
     set(command bash ${script})

@@ -43,7 +43,7 @@ MODELS = pathlib.Path(__file__).resolve().parents[2] / "datasets" / "models"
 FULL = os.environ.get("AUTOMAP_FULL") == "1"
 TOLERANCE = {"mlp_tiny": 2e-6, "vgg_tiny": 2e-6, "gpt2_tiny": 5e-6, "t5_tiny": 5e-6, "bert_tiny": 5e-6,
              "gpt2_bf16_tiny": 1e-2}
-SAMPLE = 13  # every 13th case where not all are run: of six plans, each is met
+SAMPLE = 5 if FULL else 13  # one case of so many: of six plans, each is met
 MESHES = {"host:8": [], "2x4": ["--mesh", "data=2,model=4"]}
 PLANS = {
     "data_parallel": ["--searcher", "expert", "--expert", "data_parallel"],
@@ -142,13 +142,13 @@ def check_planning(training):
 
 
 def cases(models):
-    """(model, what, search arguments): all, or a fixed sample."""
+    """(model, what, search arguments): a fixed sample."""
     number = 0
     for model in models:
         for where, mesh in MESHES.items():
             for plan, search in PLANS.items():
                 number += 1
-                if FULL or number % SAMPLE == 1:
+                if number % SAMPLE == 1:
                     yield model, f"{plan} on {where}", ["--cluster", "host:8", *mesh, *search]
 
 

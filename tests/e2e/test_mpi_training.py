@@ -24,7 +24,7 @@ import mpi_launch
 AUTOMAP = os.environ.get("AUTOMAP", "build/automap")
 MODELS = SOURCE / "datasets" / "models"
 FULL = os.environ.get("AUTOMAP_FULL") == "1"
-STEPS = 50 if FULL else 6
+STEPS = 20 if FULL else 6
 INFEASIBLE = 4
 
 # Ranks, mesh, how the plan is found.
@@ -51,11 +51,9 @@ MODELS_IN_FULL = ["exact_linear", "exact_gather", "mlp_tiny", "gpt2_tiny", "bert
                   "moe_tiny", "llama_tiny", "unet_tiny", "adamw_tiny"]
 
 
-def tolerance(model, step):
-    """Of a loss; what was rounded otherwise grows while a model is trained."""
-    if model.startswith("exact_"):
-        return 0
-    return (1e-2 if "llama" in model else 1e-5) * (10 if step >= 20 else 1)
+def tolerance(model):
+    """Of a loss, of sums in another order; it holds for twenty steps, after which what was rounded otherwise has grown."""
+    return 0 if model.startswith("exact_") else 1e-2 if "llama" in model else 1e-5
 
 
 def losses(command, model, plan):
@@ -80,9 +78,10 @@ def check_plan(mpis, model, number, one_device, directory):
     assert search.returncode == 0, f"{model}, {how}: {search.stderr}"
     threads = losses([AUTOMAP], model, plan)
     for step, (have, want) in enumerate(zip(threads, one_device)):
-        assert abs(have - want) <= tolerance(model, step) * abs(want), f"{model}, {how}: loss {step} is {have!r}, not {want!r}"
+        assert abs(have - want) <= tolerance(model) * abs(want), f"{model}, {how}: loss {step} is {have!r}, not {want!r}"
     count = 0
-    for mpi in mpis if FULL or number % 2 else mpis[number // 2 % len(mpis):][:1]:
+    turn = number + len(model) if FULL else number // 2  # in full each plan meets each MPI on some model
+    for mpi in mpis if number % 2 and not FULL else mpis[turn % len(mpis):][:1]:
         for processes in sorted({ranks, ranks // 2} if ranks % 2 == 0 and (FULL or number == 6) else {ranks}):
             have = losses(mpi.command(processes, mpi.program), model, plan)
             assert have == threads, f"{model}, {how}, {processes} processes of {mpi.name}: {have[:3]}, not {threads[:3]}"

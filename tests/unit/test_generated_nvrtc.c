@@ -57,7 +57,8 @@ static void compile_model(const char *model) {
     plan_context_free(context);
 }
 
-/* Small models of every kind; AUTOMAP_FULL: every model there is. */
+/* Small models of every kind; AUTOMAP_FULL: every model there is, of the T5 models of one table the smallest:
+ * the others have more of the same layers. */
 static void test_models_compile(void **state) {
     (void)state;
     static const char *const models[] = {"mlp_tiny", "gpt2_bf16_tiny", "vgg_tiny", "exact_gather"};
@@ -68,7 +69,10 @@ static void test_models_compile(void **state) {
     }
     assert_int_equal(glob(SOURCE_DIR "/datasets/models/*", GLOB_ONLYDIR, NULL, &found), 0);
     assert_true(found.gl_pathc >= 15);
-    for (size_t k = 0; k < found.gl_pathc; k++) compile_model(strrchr(found.gl_pathv[k], '/') + 1);
+    for (size_t k = 0; k < found.gl_pathc; k++) {
+        const char *name = strrchr(found.gl_pathv[k], '/') + 1;
+        if (!strstr(name, "_24_")) compile_model(name);
+    }
     globfree(&found);
 }
 
