@@ -24,6 +24,7 @@ enum {
     MOST_TRIED = 256,
     MOST_GUESSES = 4,
     MOST_EVEN = 2,
+    MOST_VARIED = 2,
     LEAST_TABLES = 2
 };
 /* Simulated plans, unless the user says how many: as many as such a number of instructions has. A third of
@@ -46,6 +47,7 @@ typedef struct Hybrid {
     HybridTry *best;              /* of those that fit; or NULL */
     HybridTry *tries[MOST_TRIED]; /* all that were simulated, in order */
     int32_t try_count;
+    bool is_settled[MOST_TRIED]; /* [try]: its cuts need not be moved again */
     SearchResult single; /* of one stage and one micro-batch; its plan is NULL where that was not searched */
     MemoryFit nearest;
     Plan *nearest_plan; /* of those that do not fit the one nearest to it; or NULL */
@@ -90,26 +92,6 @@ static bool must_stop(const Hybrid *self) {
     return stop_wanted(&self->stop);
 }
 
-/* A line for the log: the pipeline, what the tables say of it and what was simulated. */
-static void log_try(const Hybrid *self, const HybridTry *try) {
-    const SearchOptions *options = self->plans.options;
-    const HybridPipeline *pipeline = &try->pipeline;
-    Text text = {0};
-    if (!options->on_episode) return;
-    text_append(&text, "{\"evaluations\": %lld, \"micro_batches\": %d, \"schedule\": \"%s\", \"stages\": [",
-                (long long)self->evaluations, pipeline->micro_batches, try->plan->schedule);
-    for (int32_t s = 0; s < pipeline->stage_count; s++) {
-        const HybridStage *stage = &pipeline->stages[s];
-        text_append(&text, "%s{\"units\": [%d, %d], \"data\": %d, \"model\": %d, \"zero\": %d}",
-                    s ? ", " : "", stage->first_unit, stage->end_unit,
-                    stage->place.width / stage->recipe.tensor, stage->recipe.tensor, stage->recipe.storage);
-    }
-    text_append(&text, "], \"estimate\": %.9g, \"seconds\": %.9g, \"fits\": %s}", pipeline->seconds,
-                try->seconds, try->fit.fits ? "true" : "false");
-    if (!text.failed) options->on_episode(options->user, text.data);
-    text_free(&text);
-}
-
 static void keep_nearest(Hybrid *self, Plan *plan, const MemoryFit *fit) {
     if (self->nearest_plan && fit->needed_fraction >= self->nearest.needed_fraction) return;
     self->nearest = *fit;
@@ -126,7 +108,7 @@ static AmStatus simulate(Hybrid *self, HybridTry *tries, int32_t count, AmError 
             continue;
         }
         self->evaluations++;
-        log_try(self, try);
+        hybrid_plans_log(&self->plans, try, self->evaluations);
         if (!try->fit.fits) {
             keep_nearest(self, try->plan, &try->fit);
         } else if (!self->best || try->seconds < self->best->seconds) {
@@ -169,14 +151,10 @@ static AmStatus try_pipelines(Hybrid *self, const HybridPipeline *pipelines, int
     return try_all(self, tries, count, error);
 }
 
-static bool same_pipeline(const HybridPipeline *a, const HybridPipeline *b) {
-    return a->micro_batches == b->micro_batches && a->stage_count == b->stage_count &&
-           memcmp(a->stages, b->stages, sizeof *a->stages * (size_t)a->stage_count) == 0;
-}
-
 static bool was_tried(const Hybrid *self, const HybridPipeline *pipeline) {
     for (int32_t k = 0; k < self->try_count; k++)
-        if (!self->tries[k]->is_apart && same_pipeline(&self->tries[k]->pipeline, pipeline)) return true;
+        if (!self->tries[k]->is_apart && hybrid_same_pipeline(&self->tries[k]->pipeline, pipeline))
+            return true;
     return false;
 }
 
@@ -193,7 +171,7 @@ static int32_t propose(Hybrid *self, bool *is_settled, HybridPipeline *proposed)
     while (count < BATCH) {
         int32_t best = -1;
         for (int32_t k = 0; k < self->try_count; k++)
-            if (!is_settled[k] && !self->tries[k]->given &&
+            if (!is_settled[k] && !self->tries[k]->given && !self->tries[k]->is_strict &&
                 (best < 0 || is_before(self->tries[k], self->tries[best])))
                 best = k;
         if (best < 0 || !self->tries[best]->plan) break;
@@ -204,18 +182,17 @@ static int32_t propose(Hybrid *self, bool *is_settled, HybridPipeline *proposed)
         *pipeline = try->pipeline;
         hybrid_scales(&scales, self->model, pipeline, try->seconds, try->busy, try->peak_bytes);
         if (!hybrid_balance(self->model, pipeline, &scales) || was_tried(self, pipeline)) continue;
-        if (count == 1 && same_pipeline(&proposed[0], pipeline)) continue;
+        if (count == 1 && hybrid_same_pipeline(&proposed[0], pipeline)) continue;
         count++;
     }
     return count;
 }
 
-/* Moves the cuts of what was found until nothing is left to move or to spend. */
-static AmStatus refine(Hybrid *self, AmError *error) {
-    bool is_settled[MOST_TRIED] = {false};
+/* Moves the cuts of what was found until nothing is left to move, or up to `last` tries. */
+static AmStatus refine(Hybrid *self, int64_t last, AmError *error) {
     HybridPipeline proposed[BATCH];
-    while (!must_stop(self) && self->try_count + BATCH <= self->most_tries) {
-        int32_t count = propose(self, is_settled, proposed);
+    while (!must_stop(self) && self->try_count + BATCH <= last) {
+        int32_t count = propose(self, self->is_settled, proposed);
         if (count == 0) break;
         TRY(try_pipelines(self, proposed, count, error));
     }
@@ -224,22 +201,25 @@ static AmStatus refine(Hybrid *self, AmError *error) {
 
 /* ---- changes of the best ---- */
 
-/* The best pipelines under the schedules that few modules and stages gain by. */
-static AmStatus try_schedules(Hybrid *self, AmError *error) {
-    enum { BEST = 2 };
-    bool is_taken[MOST_TRIED] = {false};
-    if (self->most_changes < 2 * BEST) return AM_OK;
-    HybridTry *tries = ARENA_ARRAY(self->plans.arena, HybridTry, 2 * BEST);
+/* The best pipeline under the schedule that was asked for, of those that others were tried with or of the
+ * others; NULL: there is none. */
+static HybridTry *best_varied(const Hybrid *self, bool is_varied) {
+    HybridTry *best = NULL;
+    for (int32_t k = 0; k < self->try_count; k++) {
+        HybridTry *try = self->tries[k];
+        if (try->is_apart || try->is_strict || try->is_varied != is_varied) continue;
+        if (!best || is_before(try, best)) best = try;
+    }
+    return best;
+}
+
+/* The `most` best pipelines under the schedules that few modules and stages gain by. */
+static AmStatus try_schedules(Hybrid *self, int32_t most, AmError *error) {
+    HybridTry *tries = ARENA_ARRAY(self->plans.arena, HybridTry, 2 * most), *from;
     int32_t count = 0;
-    if (!tries) return am_fail_memory(error, BEST);
-    for (int32_t taken = 0, best = -1; taken < BEST; taken++, best = -1) {
-        for (int32_t k = 0; k < self->try_count; k++)
-            if (!is_taken[k] && !self->tries[k]->is_apart &&
-                (best < 0 || is_before(self->tries[k], self->tries[best])))
-                best = k;
-        if (best < 0) break;
-        is_taken[best] = true;
-        const HybridTry *from = self->tries[best];
+    if (!tries) return am_fail_memory(error, most);
+    for (int32_t taken = 0; taken < most && (from = best_varied(self, false)); taken++) {
+        from->is_varied = true;
         bool alternates = from->plan && from->fit.fits && from->schedule == SCHEDULE_1F1B;
         if (!alternates || from->pipeline.stage_count == 1 || from->pipeline.micro_batches == 1) continue;
         HybridTry changed = {
@@ -252,20 +232,12 @@ static AmStatus try_schedules(Hybrid *self, AmError *error) {
     return try_all(self, tries, count, error);
 }
 
-/* Stages of the same units may still begin at other instructions, and have other chunks. */
-static bool same_cuts(const HybridTry *a, const HybridTry *b) {
-    int32_t stages = a->pipeline.stage_count;
-    if ((a->cuts != NULL) != (b->cuts != NULL) || a->chunks.count != b->chunks.count) return false;
-    if (a->cuts && memcmp(a->cuts, b->cuts, sizeof *a->cuts * (size_t)(stages + 1)) != 0) return false;
-    size_t units = a->chunks.count > 1 ? (size_t)(stages * a->chunks.count + 1) : 0;
-    return memcmp(a->chunks.units, b->chunks.units, sizeof *a->chunks.units * units) == 0;
-}
-
 static bool was_changed_so(const Hybrid *self, const HybridTry *changed) {
     for (int32_t k = 0; k < self->try_count; k++) {
         const HybridTry *try = self->tries[k];
         bool same = !try->given && try->genomes && try->schedule == changed->schedule &&
-                    same_pipeline(&try->pipeline, &changed->pipeline) && same_cuts(try, changed);
+                    hybrid_same_pipeline(&try->pipeline, &changed->pipeline) &&
+                    hybrid_same_cuts(try, changed);
         size_t bytes = sizeof *try->genomes * (size_t)changed->pipeline.stage_count;
         if (same && memcmp(try->genomes, changed->genomes, bytes) == 0) return true;
     }
@@ -317,16 +289,37 @@ static AmStatus polish(Hybrid *self, const HybridTry *from, int64_t last, AmErro
     return AM_OK;
 }
 
-/* The best try of one stage, or of several, that fits; NULL where there is none near the best of all. */
+/* The best try of one stage, or of several, that fits. */
 static const HybridTry *best_of_kind(const Hybrid *self, bool has_stages) {
-    const double near = 1.15;
     const HybridTry *best = NULL;
     for (int32_t k = 0; k < self->try_count; k++) {
         const HybridTry *try = self->tries[k];
         bool is_one = try->plan && try->fit.fits && !try->given && (try->plan->stage_count > 1) == has_stages;
         if (is_one && (!best || try->seconds < best->seconds)) best = try;
     }
-    return best && best->seconds < near * self->best->seconds ? best : NULL;
+    return best;
+}
+
+static bool is_near_best(const Hybrid *self, const HybridTry *try) {
+    const double near = 1.15;
+    return try && try->seconds < near * self->best->seconds;
+}
+
+/* Changes lists and moves cuts of the best pipelines in turn, as long as either finds something to try; other
+ * cuts that are quicker than those before get the other schedules, too. */
+static AmStatus improve_pipelines(Hybrid *self, int64_t last, AmError *error) {
+    enum { TURN = 4 };
+    for (int32_t before = -1; before < self->try_count && self->try_count < last && !must_stop(self);) {
+        before = self->try_count;
+        int64_t turn = before + TURN < last ? before + TURN : last;
+        TRY(polish(self, best_of_kind(self, true), turn, error));
+        turn = self->try_count + TURN < last ? self->try_count + TURN : last;
+        TRY(refine(self, turn, error));
+        const HybridTry *varied = best_varied(self, true), *other = best_varied(self, false);
+        bool is_quicker = varied && other && is_before(other, varied);
+        if (is_quicker && self->try_count + 2 <= last) TRY(try_schedules(self, 1, error));
+    }
+    return AM_OK;
 }
 
 /* Up to `last` tries of several stages; of one stage, which are simulated sooner, besides, where one is near
@@ -334,12 +327,14 @@ static const HybridTry *best_of_kind(const Hybrid *self, bool has_stages) {
 static AmStatus polish_best(Hybrid *self, int64_t last, AmError *error) {
     if (!self->best) return AM_OK;
     const HybridTry *one = best_of_kind(self, false), *several = best_of_kind(self, true);
+    if (!is_near_best(self, one)) one = NULL;
+    if (!is_near_best(self, several)) several = NULL;
     bool is_limited = self->plans.options->evaluations > 0 && several;
     int64_t most = is_limited ? (last - self->try_count) / 2 : self->most_single_changes,
             before = self->try_count;
     TRY(polish(self, one, before + most, error));
     if (!is_limited) last += self->try_count - before;
-    return polish(self, several, last, error);
+    return several ? improve_pipelines(self, last, error) : AM_OK;
 }
 
 /* ---- plans to begin with ---- */
@@ -546,7 +541,7 @@ static AmStatus share_by_speed(Hybrid *self, Plan **plan, AmError *error) {
 static void add_found(Hybrid *self, const HybridPipeline *pipeline) {
     int32_t at = self->found_count;
     for (int32_t k = 0; k < self->found_count; k++)
-        if (same_pipeline(&self->found[k], pipeline)) return;
+        if (hybrid_same_pipeline(&self->found[k], pipeline)) return;
     while (at > 0 && self->found[at - 1].seconds > pipeline->seconds) at--;
     if (at == MOST_FOUND) return;
     if (self->found_count < MOST_FOUND) self->found_count++;
@@ -693,11 +688,12 @@ static AmStatus search_pipelines(Hybrid *self, const MicroBatching *settings, Am
         TRY(try_numbers(self, &one, 1, true, error));
     }
     TRY(try_nearest(self, error));
-    TRY(refine(self, error));
+    TRY(refine(self, self->most_tries, error));
     bool is_large = self->plans.whole->rules->count > ALWAYS_SEARCHED;
     if (settings->micro_batches <= 1 && is_large && self->model) TRY(try_singles(self, error));
     int64_t last = self->try_count + self->most_changes;
-    if (!options->schedule) TRY(try_schedules(self, error));
+    if (!options->schedule && self->most_changes >= 2 * MOST_VARIED)
+        TRY(try_schedules(self, MOST_VARIED, error));
     return options->no_polish ? AM_OK : polish_best(self, last, error);
 }
 
@@ -727,6 +723,8 @@ static AmStatus run(Hybrid *self, const MicroBatching *settings, AmError *error)
         if (error) *error = self->refusal;
         return self->refusal.code;
     }
+    const PlanContext *context;
+    if (settings->micro_batches > 1) TRY(plan_context_for(&context, self->plans.whole, settings, error));
     return am_fail(error, AM_ERROR_INFEASIBLE, self->plans.whole->module->source,
                    "no hybrid plan fits by the tables of its layers");
 }

@@ -354,3 +354,35 @@ AmStatus hybrid_plans_simulate(HybridPlans *self, HybridTry *tries, int32_t coun
     }
     return status;
 }
+
+void hybrid_plans_log(const HybridPlans *plans, const HybridTry *try, int64_t evaluations) {
+    const SearchOptions *options = plans->options;
+    const HybridPipeline *pipeline = &try->pipeline;
+    Text text = {0};
+    if (!options->on_episode) return;
+    text_append(&text, "{\"evaluations\": %lld, \"micro_batches\": %d, \"schedule\": \"%s\", \"stages\": [",
+                (long long)evaluations, pipeline->micro_batches, try->plan->schedule);
+    for (int32_t s = 0; s < pipeline->stage_count; s++) {
+        const HybridStage *stage = &pipeline->stages[s];
+        text_append(&text, "%s{\"units\": [%d, %d], \"data\": %d, \"model\": %d, \"zero\": %d}",
+                    s ? ", " : "", stage->first_unit, stage->end_unit,
+                    stage->place.width / stage->recipe.tensor, stage->recipe.tensor, stage->recipe.storage);
+    }
+    text_append(&text, "], \"estimate\": %.9g, \"seconds\": %.9g, \"fits\": %s}", pipeline->seconds,
+                try->seconds, try->fit.fits ? "true" : "false");
+    if (!text.failed) options->on_episode(options->user, text.data);
+    text_free(&text);
+}
+
+bool hybrid_same_pipeline(const HybridPipeline *a, const HybridPipeline *b) {
+    return a->micro_batches == b->micro_batches && a->stage_count == b->stage_count &&
+           memcmp(a->stages, b->stages, sizeof *a->stages * (size_t)a->stage_count) == 0;
+}
+
+bool hybrid_same_cuts(const HybridTry *a, const HybridTry *b) {
+    int32_t stages = a->pipeline.stage_count;
+    if ((a->cuts != NULL) != (b->cuts != NULL) || a->chunks.count != b->chunks.count) return false;
+    if (a->cuts && memcmp(a->cuts, b->cuts, sizeof *a->cuts * (size_t)(stages + 1)) != 0) return false;
+    size_t units = a->chunks.count > 1 ? (size_t)(stages * a->chunks.count + 1) : 0;
+    return memcmp(a->chunks.units, b->chunks.units, sizeof *a->chunks.units * units) == 0;
+}

@@ -55,6 +55,7 @@ typedef struct HybridTry {
     HybridPipeline pipeline;
     ScheduleKind schedule; /* wanted; GPipe where the module allows no other */
     bool is_strict;        /* there is no plan, rather than one with another schedule */
+    bool is_varied;        /* other schedules were tried */
     bool is_apart; /* made without the tables, or of other lists than theirs: its cuts are not moved */
     HybridChunks chunks;
     const int32_t *cuts; /* [stage_count + 1] instructions at which stages of one chunk begin; NULL: where
@@ -83,5 +84,13 @@ AmStatus hybrid_plans_problem(Problem *problem, HybridPlans *plans, const Hybrid
 /* Makes the plans of all tries, one after the other, and simulates them side by side. A try that the module
  * does not allow, or that was interrupted, has no plan. */
 AmStatus hybrid_plans_simulate(HybridPlans *plans, HybridTry *tries, int32_t count, AmError *error);
+
+/* A line for the log, where there is one: the pipeline, what the tables say of it and what was simulated;
+ * `evaluations` so far. */
+void hybrid_plans_log(const HybridPlans *plans, const HybridTry *try, int64_t evaluations);
+
+bool hybrid_same_pipeline(const HybridPipeline *a, const HybridPipeline *b);
+/* Stages of the same units may still begin at other instructions, and have other chunks. */
+bool hybrid_same_cuts(const HybridTry *a, const HybridTry *b);
 
 #endif

@@ -74,6 +74,25 @@ def check_refused(directory):
         assert done.returncode == 2 and "--space hybrid" in done.stderr, f"{options}: {done.stderr}"
 
 
+def check_number(directory):
+    """A number of micro-batches that the batch has not got is told as that."""
+    for number in (3, 4096):
+        for space in ("hybrid", "single_stage"):
+            done = automap("search", MODELS / "mlp_tiny" / "model.hlo.pb", "--cluster", CLUSTER, "--space", space,
+                           "--micro-batches", number, "-o", directory / "x.json")  # fmt: skip
+            said = f"a batch of 16 cannot be split into {number} equal micro-batches"
+            assert done.returncode == 4 and said in done.stderr, f"{space}: {done.stderr}"
+
+
+def check_turns(directory):
+    """Cuts are moved on where lists were changed: pipelines get more than one kind of change."""
+    model, log = next((MODELS / "gpt2").glob("model.hlo.pb*")), directory / "log.jsonl"
+    succeed("search", model, "--cluster", "C", "--space", "hybrid", "-o", directory / "x.json", "--log", log)
+    tries = [json.loads(line) for line in log.read_text().splitlines()]
+    schedules = [one["schedule"] for one in tries if len(one.get("stages", [])) > 1]
+    assert "1f1b" in schedules[schedules.index("zb_h1") :], schedules
+
+
 def check_infeasible(directory):
     """What cannot fit is told with how many plans were looked at, what is in the way and what would fit."""
     plan = directory / "x.json"
@@ -125,6 +144,8 @@ def main():
         assert max(stages.values()) > 1, f"no plan has several stages: {stages}"
         check_recomputed(directory)
         check_refused(directory)
+        check_number(directory)
+        check_turns(directory)
         check_infeasible(directory)
         check_agent_budget(directory)
         check_exact(directory)
