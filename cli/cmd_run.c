@@ -162,7 +162,7 @@ static AmStatus run(const Cli *cli, AmError *error) {
 }
 
 static const CliOption options[] = {
-    {"--plan", "PLAN", "the plan; none: the whole module on one device", false},
+    {"--plan", "PLAN", "the plan, which must be given; none: the whole module on one device", false},
     {"--state", "FILE", "initial values by path, .safetensors or .npz; random: drawn by --seed", false},
     {"--data", "[NAME=]FILE",
      "examples: arrays by path (.safetensors, .npz, .npy), or tokens (docs/training.md)", true},

@@ -280,7 +280,8 @@ static const PlanDevicePrediction *fullest_device(const Searched *self, int32_t 
     for (int32_t s = 0; s < plan->stage_count; s++)
         for (int32_t d = 0; d < plan->stages[s].mesh.device_count; d++, device++) {
             const ClusterDeviceType *type = cluster_device_type(self->cluster, plan->stages[s].devices[d]);
-            double fullness = (double)device->peak_bytes / (double)type->memory_bytes;
+            double needed = (double)device->peak_bytes + (double)device->channel_bytes;
+            double fullness = needed / (double)type->memory_bytes;
             if ((only >= 0 && only != s) || fullness <= most) continue;
             most = fullness;
             fullest = device;
@@ -303,6 +304,10 @@ static void print_memory(Text *text, const Searched *self) {
     for (size_t k = 0; k < sizeof parts / sizeof parts[0]; k++) {
         text_append(text, "%s %s ", k ? "," : "", parts[k].name);
         text_append_bytes_size(text, (double)parts[k].bytes);
+    }
+    if (device->channel_bytes > 0) {
+        text_append_string(text, "; slots of transfers besides, ");
+        text_append_bytes_size(text, (double)device->channel_bytes);
     }
     text_append_string(text, "\n");
 }
@@ -416,9 +421,10 @@ static json_t *devices_to_json(Searched *self) {
         double busy = simulation_busy_fraction(device->compute_seconds, plan->predicted_step_seconds);
         json_array_append_new(
             devices,
-            json_pack("{s:s, s:I, s:f}", "name",
+            json_pack("{s:s, s:I, s:I, s:f}", "name",
                       cluster_device_name(self->cluster, &self->arena, plan->stages[stage].devices[at]),
-                      "peak_bytes", (json_int_t)device->peak_bytes, "busy_fraction", busy));
+                      "peak_bytes", (json_int_t)device->peak_bytes, "channel_bytes",
+                      (json_int_t)device->channel_bytes, "busy_fraction", busy));
     }
     return devices;
 }

@@ -419,6 +419,7 @@ AmStatus simulation_predict(Plan *plan, Arena *arena, const Simulation *simulati
                                                     .gradients_bytes = device->memory.gradients_bytes,
                                                     .optimizer_bytes = device->memory.optimizer_bytes,
                                                     .activation_bytes = device->memory.activation_bytes,
+                                                    .channel_bytes = device->channel_bytes,
                                                     .compute_seconds = device->compute_seconds,
                                                     .communication_seconds = device->communication_seconds,
                                                     .idle_seconds = device->idle_seconds};

@@ -82,6 +82,7 @@ typedef struct PlanStage {
 
 typedef struct PlanDevicePrediction {
     int64_t peak_bytes, weights_bytes, gradients_bytes, optimizer_bytes, activation_bytes;
+    int64_t channel_bytes; /* slots of transfers that come in, besides */
     double compute_seconds, communication_seconds, idle_seconds;
 } PlanDevicePrediction;
 

@@ -435,15 +435,9 @@ static AmStatus read_cluster(const Reader *self, json_t *root) {
 
 static AmStatus read_predicted(const Reader *self, json_t *root) {
     static const char *const keys[] = {"step_seconds", "devices", "of", NULL};
-    static const char *const device_keys[] = {"peak_bytes",
-                                              "weights_bytes",
-                                              "gradients_bytes",
-                                              "optimizer_bytes",
-                                              "activation_bytes",
-                                              "compute_seconds",
-                                              "communication_seconds",
-                                              "idle_seconds",
-                                              NULL};
+    static const char *const device_keys[] = {
+        "peak_bytes",      "weights_bytes",         "gradients_bytes", "optimizer_bytes", "activation_bytes",
+        "compute_seconds", "communication_seconds", "idle_seconds",    "channel_bytes",   NULL};
     json_t *predicted, *devices;
     Plan *plan = self->plan;
     int64_t expected = 0;
@@ -477,6 +471,9 @@ static AmStatus read_predicted(const Reader *self, json_t *root) {
         for (int32_t k = 0; k < 3; k++)
             TRY(json_get_number(seconds[k], object, device_keys[5 + k], 0, 1e300, self->source, at,
                                 self->error));
+        if (json_object_get(object, "channel_bytes"))
+            TRY(json_get_integer(&device->channel_bytes, object, "channel_bytes", 0, INT64_MAX, self->source,
+                                 at, self->error));
     }
     return AM_OK;
 }

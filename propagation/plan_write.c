@@ -103,15 +103,16 @@ static json_t *predicted_to_json(const Plan *plan) {
     json_t *devices = json_array();
     for (int32_t d = 0; d < plan->device_count; d++) {
         const PlanDevicePrediction *device = &plan->predicted[d];
-        json_array_append_new(devices,
-                              json_pack("{s:I, s:I, s:I, s:I, s:I, s:f, s:f, s:f}", "peak_bytes",
-                                        (json_int_t)device->peak_bytes, "weights_bytes",
-                                        (json_int_t)device->weights_bytes, "gradients_bytes",
-                                        (json_int_t)device->gradients_bytes, "optimizer_bytes",
-                                        (json_int_t)device->optimizer_bytes, "activation_bytes",
-                                        (json_int_t)device->activation_bytes, "compute_seconds",
-                                        device->compute_seconds, "communication_seconds",
-                                        device->communication_seconds, "idle_seconds", device->idle_seconds));
+        json_t *object = json_pack(
+            "{s:I, s:I, s:I, s:I, s:I, s:f, s:f, s:f}", "peak_bytes", (json_int_t)device->peak_bytes,
+            "weights_bytes", (json_int_t)device->weights_bytes, "gradients_bytes",
+            (json_int_t)device->gradients_bytes, "optimizer_bytes", (json_int_t)device->optimizer_bytes,
+            "activation_bytes", (json_int_t)device->activation_bytes, "compute_seconds",
+            device->compute_seconds, "communication_seconds", device->communication_seconds, "idle_seconds",
+            device->idle_seconds);
+        if (object && device->channel_bytes > 0)
+            json_object_set_new(object, "channel_bytes", json_integer((json_int_t)device->channel_bytes));
+        json_array_append_new(devices, object);
     }
     return json_pack("{s:f, s:o}", "step_seconds", plan->predicted_step_seconds, "devices", devices);
 }

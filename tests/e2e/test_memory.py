@@ -67,6 +67,8 @@ def check_slots(model, options, plan, measured):
     found = json.loads(simulation.stdout)
     slots = sum(device["channel_bytes"] for device in found["devices"])
     assert slots == measured, f"{model} {options}: {measured} bytes of slots, {slots} predicted"
+    told = [device.get("channel_bytes", 0) for device in json.loads(plan.read_text())["predicted"]["devices"]]
+    assert told == [device["channel_bytes"] for device in found["devices"]], f"{model} {options}: the plan file says {told}"
     fullest = max(found["devices"], key=lambda device: device["peak_bytes"] + device["channel_bytes"])
     tensors = found["memory_peak"]["tensors"]
     assert 0 < len(tensors) <= 10 and found["memory_peak"]["operator"], found["memory_peak"]
