@@ -14,11 +14,13 @@
  * while, and what a tenth of their series stays below is calm. A series in which they take longer is scaled
  * by that, and the mean of such counts where there is none without.
  */
+#define _GNU_SOURCE /* pthread_getaffinity_np */
 #include "executor/probe_operators.h"
 
 #include <cblas.h>
 #include <math.h>
 #include <pthread.h>
+#include <sched.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -57,6 +59,7 @@ typedef struct Bench {
     int32_t ranks;
     double end;           /* of patience */
     double clock_seconds; /* what reading the clock takes */
+    cpu_set_t allowed;    /* processors of the caller's thread, which devices keep on theirs */
     const ProbeListener *listener;
 } Bench;
 
@@ -346,6 +349,7 @@ static void *learn(void *argument) {
     Station *station = argument;
     double series[MOST_LEARNT], samples[SAMPLES], until = clock_seconds() + first_seconds;
     int32_t count = 0;
+    (void)kernels_cpu.finish(station->device, NULL); /* on its processor */
     while (count == 0 || (count < MOST_LEARNT && clock_seconds() < until)) {
         for (int32_t k = 0; k < SAMPLES; k++) samples[k] = disturb(station);
         series[count++] = median(samples, SAMPLES);
@@ -367,18 +371,27 @@ static AmStatus learn_calm(Bench *bench, AmError *error) {
     return am_fail(error, AM_ERROR_RUNTIME, "", "cannot start a thread to measure with");
 }
 
+/* A device keeps the thread that makes it ready on a processor; the caller's makes all of them ready, and
+ * what begins later begins where the caller may be. */
+static void let_go(const Bench *bench) {
+    pthread_setaffinity_np(pthread_self(), sizeof bench->allowed, &bench->allowed);
+}
+
 static AmStatus open_bench(Bench *bench, const Program *between, int32_t ranks, int32_t threads,
                            AmError *error) {
     bench->ranks = ranks < MOST_RANKS ? ranks : MOST_RANKS;
     bench->clock_seconds = clock_cost();
+    pthread_getaffinity_np(pthread_self(), sizeof bench->allowed, &bench->allowed);
     for (int32_t k = 0; k < bench->ranks; k++) {
         Station *station = &bench->stations[k];
         const KernelOptions options = {.index = k, .threads = threads, .ranks_here = bench->ranks};
         TRY(kernels_cpu.open(&station->device, &options, error));
         station->walked = calloc(1, WALKED_BYTES);
         if (!station->walked) return am_fail_memory(error, WALKED_BYTES);
-        TRY(open_program(&station->between, &station->memory, &station->arena, station->device, between,
-                         error));
+        AmStatus status = open_program(&station->between, &station->memory, &station->arena, station->device,
+                                       between, error);
+        let_go(bench);
+        TRY(status);
     }
     return AM_OK;
 }
@@ -391,6 +404,7 @@ static void close_bench(Bench *bench) {
         free(station->walked);
         arena_free(&station->arena);
     }
+    if (bench && bench->ranks > 0) let_go(bench);
     free(bench);
 }
 

@@ -189,7 +189,11 @@ static void *serve(void *argument) {
 AmStatus team_start(KernelDevice *device, AmError *error) {
     Team *team = team_of(device);
     (void)error;
-    if (!team || team->started > 0) return AM_OK;
+    if (!team) return AM_OK;
+    if (team->started > 0) { /* perhaps another thread, which takes over */
+        if (team->pins) pin(team, 0);
+        return AM_OK;
+    }
     team->own = pthread_self();
     allowed_processors(&team->allowed);
     team->started = 1;

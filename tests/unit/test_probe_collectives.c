@@ -1,6 +1,8 @@
 /* Collectives that are timed: by a back end that takes a known time, what is found is that time; grids
  * are complete; time that is up leaves whole sizes and counts out; a rank that fails ends all of them with
  * its own words. */
+#define _GNU_SOURCE /* sched_getaffinity */
+#include <sched.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -140,12 +142,26 @@ static void a_failure_is_told(void **state) {
     }
 }
 
+/* What is measured later is measured on all processors, too. */
+static void probing_leaves_the_thread_where_it_was(void **state) {
+    (void)state;
+    const ProbeListener nobody = {0};
+    cpu_set_t before, after;
+    json_t *operators;
+    sched_getaffinity(0, sizeof before, &before);
+    assert_int_equal(probe_operators(&operators, 2, 1, clock_seconds() - 8, &nobody, NULL), AM_OK);
+    sched_getaffinity(0, sizeof after, &after);
+    assert_true(CPU_EQUAL(&before, &after));
+    json_decref(operators);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_known_time_is_found),
         cmocka_unit_test(grids_are_complete),
         cmocka_unit_test(what_is_left_out),
         cmocka_unit_test(a_failure_is_told),
+        cmocka_unit_test(probing_leaves_the_thread_where_it_was),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
