@@ -61,8 +61,9 @@ static AmStatus add_operator(void *user, const char *type, const Program *progra
 
 static AmStatus add_collective(void *user, const char *type, ProgramCollectiveKind kind, int32_t ranks,
                                double bytes, double seconds, AmError *error) {
-    return measured_add_collective(((ProbeProfile *)user)->file.added, type, PROFILE_PROBE, kind, bytes,
-                                   ranks, seconds, error);
+    const MeasuredCollective of = {.kind = kind, .devices = ranks, .bytes = bytes};
+    return measured_add_collective(((ProbeProfile *)user)->file.added, type, PROFILE_PROBE, &of, seconds,
+                                   error);
 }
 
 /* The measured cluster; read as any other, so that what is written can be read. */

@@ -9,6 +9,20 @@
 
 enum { MOST_PROFILED_STEPS = 200 };
 
+/* The link between the devices of a group; NULL: it is not one link, or not that of one server, which is what
+ * this process has. */
+static const char *link_of(const RunProfile *self, int32_t stage, const ProgramCollective *collective) {
+    const Cluster *cluster = self->cluster;
+    const int32_t *devices = self->plan->stages[stage].devices;
+    int32_t link = cluster_group_link(cluster, 1);
+    for (int32_t k = 0; k < collective->group_count; k++) {
+        int32_t first = devices[collective->group[0]], other = devices[collective->group[k]];
+        if (other < 0 || other >= cluster->device_count) return NULL;
+        if (cluster->server_of[other] != cluster->server_of[first]) return NULL;
+    }
+    return link >= 0 ? cluster->links[link].name : NULL;
+}
+
 /* What a collective takes is what it takes the rank that comes last, which is the one that waits least. Where
  * ranks share processors even that one waits, for the others to be given theirs. */
 static AmStatus meet(RunProfile *self, int32_t rank, const Program *program, int32_t step, double seconds,
@@ -22,8 +36,10 @@ static AmStatus meet(RunProfile *self, int32_t rank, const Program *program, int
                                .origin = instruction->origin,
                                .devices = collective->group_count,
                                .told = 1,
+                               .link = link_of(self, self->stage_of[rank], collective),
                                .bytes = collective_tensor_bytes(program, instruction),
                                .seconds = seconds};
+    if (!met.link) return AM_OK;
     for (int32_t k = 0; k < self->met_count; k++) {
         MetCollective *known = &self->met[k];
         if (known->kind != met.kind || known->stage != met.stage || known->first != met.first ||
@@ -43,9 +59,10 @@ static AmStatus meet(RunProfile *self, int32_t rank, const Program *program, int
 static AmStatus add_met(RunProfile *self, AmError *error) {
     for (int32_t k = 0; k < self->met_count; k++) {
         const MetCollective *met = &self->met[k];
+        const MeasuredCollective of = {met->kind, met->devices, met->bytes, met->link, 1};
         if (met->told == met->devices)
-            TRY(measured_add_collective(self->file.added, self->type_of[0], PROFILE_RUN, met->kind,
-                                        met->bytes, met->devices, met->seconds, error));
+            TRY(measured_add_collective(self->file.added, self->type_of[0], PROFILE_RUN, &of, met->seconds,
+                                        error));
     }
     return AM_OK;
 }
@@ -63,14 +80,15 @@ static AmStatus add_median(void *user, int32_t rank, const Program *program, int
 
 /* The types of a plan's devices, stage by stage. */
 static AmStatus name_types(RunProfile *self, Arena *arena, const Plan *plan, AmError *error) {
-    Cluster *cluster;
     int32_t rank = 0;
+    self->plan = plan;
     for (int32_t s = 0; s < plan->stage_count; s++) self->rank_count += plan->stages[s].mesh.device_count;
     self->type_of = ARENA_ARRAY(arena, const char *, self->rank_count + 1);
     int32_t *stage_of = ARENA_ARRAY(arena, int32_t, self->rank_count + 1);
     self->stage_of = stage_of;
     if (arena->failed) return am_fail_memory(error, self->rank_count);
-    TRY(cluster_from_json(&cluster, arena, plan->cluster_description, "the plan", error));
+    TRY(cluster_from_json(&self->cluster, arena, plan->cluster_description, "the plan", error));
+    const Cluster *cluster = self->cluster;
     for (int32_t s = 0; s < plan->stage_count; s++)
         for (int32_t d = 0; d < plan->stages[s].mesh.device_count; d++) {
             int32_t device = plan->stages[s].devices[d];
@@ -78,7 +96,6 @@ static AmStatus name_types(RunProfile *self, Arena *arena, const Plan *plan, AmE
             stage_of[rank] = s;
             self->type_of[rank++] = is_known ? cluster_device_type(cluster, device)->name : "host";
         }
-    cluster_free(cluster);
     return AM_OK;
 }
 
@@ -111,5 +128,6 @@ AmStatus run_profile_end(RunProfile *self, AmError *error) {
 
 void run_profile_close(RunProfile *self) {
     profile_file_close(&self->file);
+    if (self->cluster) cluster_free(self->cluster);
     *self = (RunProfile){0};
 }

@@ -12,12 +12,15 @@ typedef struct MetCollective {
     int32_t stage, first, step, origin; /* the group's first device; its step and instruction in the module */
     int32_t devices, told;              /* how many of the group have told */
     double bytes, seconds;              /* of the one that waited least */
+    const char *link;                   /* between them, by name */
 } MetCollective;
 
 typedef struct RunProfile {
     ProfileFile file;        /* its path is NULL where nothing is asked for */
     const char **type_of;    /* [rank]: names of the device types; the arena's */
     const int32_t *stage_of; /* [rank] */
+    const Plan *plan;        /* or NULL */
+    Cluster *cluster;        /* the plan's; or NULL */
     int32_t rank_count;
     MetCollective *met;
     int32_t met_count, met_capacity;

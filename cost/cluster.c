@@ -364,6 +364,22 @@ static AmStatus read_servers(ClusterReader *self, json_t *root) {
     return find_link(self, &cluster->between_servers, root, "between_servers", "$");
 }
 
+/* Which links, if any, stand alone between the devices of a server: asked for with every price. */
+static void find_sole_links(Cluster *cluster) {
+    const Topology *topology = cluster->topology;
+    int32_t first = -1;
+    bool is_only = cluster->server_count == 1, are_alike = topology->is_derived;
+    for (int32_t s = 0; s < cluster->server_count; s++) {
+        if (cluster->servers[s].device_count < 2) continue;
+        if (first < 0) first = cluster->servers[s].link;
+        are_alike &= cluster->servers[s].link == first;
+    }
+    for (int32_t e = 0; e < topology->edge_count && !topology->is_derived; e++)
+        is_only &= topology->edges[e].link == first;
+    cluster->only_link = is_only ? first : -1;
+    cluster->inside_link = are_alike ? first : cluster->only_link;
+}
+
 static AmStatus read_root(ClusterReader *self, json_t *root) {
     static const char *const keys[] = {"format",          "name",     "device_types",     "links", "servers",
                                        "between_servers", "topology", "collective_model", NULL};
@@ -383,8 +399,10 @@ static AmStatus read_root(ClusterReader *self, json_t *root) {
     self->has_topology = json_object_get(root, "topology") != NULL;
     TRY(read_servers(self, root));
     if (self->arena->failed) return am_fail_memory(self->error, 0);
-    return topology_build(&self->cluster->topology, self->arena, self->cluster,
-                          json_object_get(root, "topology"), self->source, self->error);
+    TRY(topology_build(&self->cluster->topology, self->arena, self->cluster,
+                       json_object_get(root, "topology"), self->source, self->error));
+    find_sole_links(self->cluster);
+    return AM_OK;
 }
 
 static AmStatus hash_description(Cluster *cluster, AmError *error) {

@@ -65,8 +65,10 @@ typedef struct Cluster {
     ClusterLink *links;
     ClusterServer *servers;
     int32_t type_count, link_count, server_count, device_count;
-    int32_t between_servers;             /* link; -1 where there is one server */
-    const int32_t *server_of;            /* [device_count] */
+    int32_t between_servers;  /* link; -1 where there is one server */
+    int32_t only_link;        /* between the devices where all is one server with nothing else; else -1 */
+    int32_t inside_link;      /* of every server of several devices, where no `topology` says more; else -1 */
+    const int32_t *server_of; /* [device_count] */
     struct Topology *topology;           /* the links as a graph, cost/topology.h */
     struct NcclModel *nccl;              /* "collective_model": "nccl", cost/nccl_model.h; NULL: alpha-beta */
     struct CollectiveCache *collectives; /* what groups of its devices cost, cost/collective_cache.h */
@@ -88,6 +90,8 @@ json_t *cluster_to_json(const Cluster *cluster);
 /* Fraction of the peak at a size > 0. */
 double cluster_efficiency(const ClusterCurve *curve, double size);
 const ClusterDeviceType *cluster_device_type(const Cluster *cluster, int32_t device);
+/* The link that a group of devices on so many servers has between them; -1: it is not one link alone. */
+int32_t cluster_group_link(const Cluster *cluster, int32_t servers);
 /* The link that joins two devices; -1 for a device and itself. */
 int32_t cluster_link_between(const Cluster *cluster, int32_t a, int32_t b);
 /* "server1/V100-3", in the arena. */

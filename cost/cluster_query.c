@@ -18,6 +18,11 @@ const ClusterDeviceType *cluster_device_type(const Cluster *cluster, int32_t dev
     return &cluster->types[cluster->servers[cluster->server_of[device]].type];
 }
 
+int32_t cluster_group_link(const Cluster *cluster, int32_t servers) {
+    if (servers == 1) return cluster->inside_link;
+    return cluster->topology->is_derived ? cluster->between_servers : -1;
+}
+
 int32_t cluster_link_between(const Cluster *cluster, int32_t a, int32_t b) {
     if (a == b) return -1;
     int32_t server = cluster->server_of[a];

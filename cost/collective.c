@@ -40,31 +40,30 @@ double collective_sent_bytes(ProgramCollectiveKind kind, double bytes, int32_t d
     }
 }
 
-/* Whether all is one server, with nothing but its link between the devices. */
-static bool has_one_link(const Cluster *cluster) {
-    if (cluster->server_count > 1 || cluster->servers[0].link < 0) return false;
-    const Topology *topology = cluster->topology;
-    if (topology->is_derived) return true;
-    for (int32_t e = 0; e < topology->edge_count; e++)
-        if (topology->edges[e].link != cluster->servers[0].link) return false;
-    return true;
-}
+static const OperatorClass curve_classes[PROGRAM_COLLECTIVE_KINDS] = {
+    [PROGRAM_ALL_REDUCE] = OPERATOR_CLASS_ALL_REDUCE,
+    [PROGRAM_ALL_GATHER] = OPERATOR_CLASS_ALL_GATHER,
+    [PROGRAM_REDUCE_SCATTER] = OPERATOR_CLASS_REDUCE_SCATTER,
+    [PROGRAM_ALL_TO_ALL] = OPERATOR_CLASS_ALL_TO_ALL,
+    [PROGRAM_HALO_EXCHANGE] = OPERATOR_CLASS_ALL_GATHER,
+};
 
 /* By the curves that a probe wrote, where all is one server; false: there are none. */
 static bool find_measured(double *seconds, ProgramCollectiveKind kind, double bytes,
                           const CollectiveTopology *topology, const Cluster *cluster) {
-    static const OperatorClass classes[PROGRAM_COLLECTIVE_KINDS] = {
-        [PROGRAM_ALL_REDUCE] = OPERATOR_CLASS_ALL_REDUCE,
-        [PROGRAM_ALL_GATHER] = OPERATOR_CLASS_ALL_GATHER,
-        [PROGRAM_REDUCE_SCATTER] = OPERATOR_CLASS_REDUCE_SCATTER,
-        [PROGRAM_ALL_TO_ALL] = OPERATOR_CLASS_ALL_TO_ALL,
-        [PROGRAM_HALO_EXCHANGE] = OPERATOR_CLASS_ALL_GATHER,
-    };
-    int32_t link = has_one_link(cluster) ? cluster->servers[0].link : -1;
+    int32_t link = cluster->only_link;
     if (link < 0 || !cluster->links[link].collectives || topology->devices < 2) return false;
     const double sizes[] = {topology->devices, bytes, 0, 0};
-    *seconds = operator_curve_seconds(cluster->links[link].collectives, classes[kind], sizes);
+    *seconds = operator_curve_seconds(cluster->links[link].collectives, curve_classes[kind], sizes);
     return *seconds > 0;
+}
+
+static void find_curve_evidence(CollectiveEvidence *evidence, ProgramCollectiveKind kind, double bytes,
+                                const CollectiveTopology *topology, const Cluster *cluster) {
+    const OperatorCurves *curves = cluster->links[cluster->only_link].collectives;
+    operator_curve_around(curves, curve_classes[kind], 0, topology->devices, &evidence->devices[0],
+                          &evidence->devices[1]);
+    operator_curve_around(curves, curve_classes[kind], 1, bytes, &evidence->bytes[0], &evidence->bytes[1]);
 }
 
 /* A collective without its bytes. */
@@ -91,34 +90,56 @@ static double unprofiled_seconds(const void *user, const double *bytes) {
     return modelled_seconds(of, bytes);
 }
 
-/* As a profile has it, where all is one server; other sizes in proportion to the price without it. Runs had a
- * processor for each rank. */
-static bool find_profiled(double *seconds, ProfileSource source, const Sized *of, double bytes) {
+/* What a profile calls it; by the link that the group has, or by none. False: no link is theirs alone. */
+static bool event_of(StepEvent *event, const Sized *of, double bytes, bool with_link) {
     const Cluster *cluster = of->cluster;
-    const ClusterDeviceType *type = &cluster->types[cluster->servers[0].type];
-    bool shares = type->processors > 0 && type->processors < 1;
+    int32_t link = with_link ? cluster_group_link(cluster, of->topology->servers) : cluster->only_link;
+    const MeasuredCollective measured = {.kind = of->kind,
+                                         .devices = of->topology->devices,
+                                         .bytes = bytes,
+                                         .link = with_link && link >= 0 ? cluster->links[link].name : NULL,
+                                         .servers = of->topology->servers};
+    return link >= 0 && measured_collective(event, &measured);
+}
+
+/* As a profile has it of that link, or of no link where all is one server; other sizes in proportion to the
+ * price without it. Runs had a processor for each rank. */
+static bool find_profiled(double *seconds, CollectiveEvidence *evidence, ProfileSource source,
+                          const Sized *of, double bytes) {
+    const ClusterDeviceType *type = &of->cluster->types[of->cluster->servers[0].type];
+    bool shares = type->processors > 0 && type->processors < 1, is_known = false;
     StepEvent event = {0};
-    if (!type->profile || !has_one_link(cluster) || of->topology->devices < 2) return false;
+    if (!type->profile || of->topology->devices < 2) return false;
     if (source == PROFILE_RUN && shares) return false;
-    bool is_known = measured_collective(&event, of->kind, bytes, of->topology->devices) &&
-                    profile_seconds_by(type->profile, source, &event, unprofiled_seconds, of, seconds);
+    for (int32_t pass = 0; pass < 2 && !is_known; pass++)
+        is_known = event_of(&event, of, bytes, pass == 0) &&
+                   profile_seconds_by(type->profile, source, &event, unprofiled_seconds, of, seconds);
+    if (is_known && evidence) {
+        evidence->devices[0] = evidence->devices[1] = of->topology->devices;
+        profile_around(type->profile, source, &event, &evidence->bytes[0], &evidence->bytes[1]);
+    }
     text_free(&event.key);
     return is_known;
 }
 
-CollectiveBasis collective_measured(double *seconds, ProgramCollectiveKind kind, double bytes,
-                                    const CollectiveTopology *topology, const Cluster *cluster) {
+CollectiveBasis collective_measured(double *seconds, CollectiveEvidence *evidence, ProgramCollectiveKind kind,
+                                    double bytes, const CollectiveTopology *topology,
+                                    const Cluster *cluster) {
     const Sized of = {kind, topology, cluster};
-    if (find_profiled(seconds, PROFILE_RUN, &of, bytes)) return COLLECTIVE_BY_RUN;
-    if (find_measured(seconds, kind, bytes, topology, cluster)) return COLLECTIVE_BY_CLUSTER;
-    if (find_profiled(seconds, PROFILE_PROBE, &of, bytes)) return COLLECTIVE_BY_PROBE;
+    if (find_profiled(seconds, evidence, PROFILE_RUN, &of, bytes)) return COLLECTIVE_BY_RUN;
+    if (find_measured(seconds, kind, bytes, topology, cluster)) {
+        if (evidence) find_curve_evidence(evidence, kind, bytes, topology, cluster);
+        return COLLECTIVE_BY_CLUSTER;
+    }
+    if (find_profiled(seconds, evidence, PROFILE_PROBE, &of, bytes)) return COLLECTIVE_BY_PROBE;
     return COLLECTIVE_BY_MODEL;
 }
 
 double collective_seconds(ProgramCollectiveKind kind, double bytes, const CollectiveTopology *topology,
                           const Cluster *cluster) {
     double seconds;
-    if (collective_measured(&seconds, kind, bytes, topology, cluster) != COLLECTIVE_BY_MODEL) return seconds;
+    if (collective_measured(&seconds, NULL, kind, bytes, topology, cluster) != COLLECTIVE_BY_MODEL)
+        return seconds;
     return modelled_seconds(&(const Sized){kind, topology, cluster}, &bytes);
 }
 

@@ -37,9 +37,16 @@ typedef enum CollectiveBasis {
     COLLECTIVE_BY_PROBE    /* a profile's, of a probe */
 } CollectiveBasis;
 
-/* As measured, where all is one server; COLLECTIVE_BY_MODEL: nowhere, and `*seconds` is not set. */
-CollectiveBasis collective_measured(double *seconds, ProgramCollectiveKind kind, double bytes,
-                                    const CollectiveTopology *topology, const Cluster *cluster);
+/* The measured numbers of devices and bytes that a price comes from: the nearest ones below and above, one
+ * twice where it is that or beyond all. */
+typedef struct CollectiveEvidence {
+    double devices[2], bytes[2];
+} CollectiveEvidence;
+
+/* As measured among the devices of that link; COLLECTIVE_BY_MODEL: nowhere, and `*seconds` is not set.
+ * `evidence`: NULL, or set where it was measured. */
+CollectiveBasis collective_measured(double *seconds, CollectiveEvidence *evidence, ProgramCollectiveKind kind,
+                                    double bytes, const CollectiveTopology *topology, const Cluster *cluster);
 /* As measured, else by the quickest algorithm, or as NCCL would where the cluster says so (nccl_model.h).
  * `bytes`: S of the formulas, which collective_tensor_bytes() gives. */
 double collective_seconds(ProgramCollectiveKind kind, double bytes, const CollectiveTopology *topology,

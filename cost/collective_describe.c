@@ -52,6 +52,40 @@ static void append_nccl(Text *text, ProgramCollectiveKind kind, double bytes,
     text_append_string(text, "\n");
 }
 
+static bool is_at(const double *around, double size) {
+    return around[0] == size && around[1] == size;
+}
+
+static bool is_between(const double *around, double size) {
+    return around[0] <= size && around[1] >= size;
+}
+
+static void append_bytes(Text *text, double bytes) {
+    text_append_bytes_size(text, bytes < 1 ? 1 : bytes);
+}
+
+/* "measured, 1.2 us, by ...", or from which measured figures it is interpolated or extrapolated. */
+static void append_measured(Text *text, double seconds, const char *by, const CollectiveEvidence *evidence,
+                            double bytes, int32_t devices) {
+    bool inside = is_between(evidence->devices, devices) && is_between(evidence->bytes, bytes);
+    bool is_measured = is_at(evidence->devices, devices) && is_at(evidence->bytes, bytes);
+    text_append(text, "%s, ", is_measured ? "measured" : inside ? "interpolated" : "extrapolated");
+    text_append_seconds(text, seconds);
+    text_append(text, ", %s", by);
+    if (!is_measured) {
+        text_append(text, ", from %.0f", evidence->devices[0]);
+        if (evidence->devices[1] != evidence->devices[0])
+            text_append(text, " and %.0f", evidence->devices[1]);
+        text_append_string(text, " devices, ");
+        append_bytes(text, evidence->bytes[0]);
+        if (evidence->bytes[1] != evidence->bytes[0]) {
+            text_append_string(text, " and ");
+            append_bytes(text, evidence->bytes[1]);
+        }
+    }
+    text_append_string(text, "\n");
+}
+
 void collective_describe(Text *text, ProgramCollectiveKind kind, double bytes,
                          const CollectiveTopology *topology, const Cluster *cluster) {
     static const char *const bases[] = {[COLLECTIVE_BY_RUN] = "by the profile of a run",
@@ -63,11 +97,10 @@ void collective_describe(Text *text, ProgramCollectiveKind kind, double bytes,
     text_append_bytes_size(text, bytes);
     text_append(text, " among %d device%s of %d server%s: ", topology->devices,
                 topology->devices == 1 ? "" : "s", topology->servers, topology->servers == 1 ? "" : "s");
-    CollectiveBasis basis = collective_measured(&seconds, kind, bytes, topology, cluster);
+    CollectiveEvidence evidence;
+    CollectiveBasis basis = collective_measured(&seconds, &evidence, kind, bytes, topology, cluster);
     if (basis != COLLECTIVE_BY_MODEL) {
-        text_append(text, "measured, ");
-        text_append_seconds(text, seconds);
-        text_append(text, ", %s\n", bases[basis]);
+        append_measured(text, seconds, bases[basis], &evidence, bytes, topology->devices);
         return;
     }
     if (cluster->nccl && nccl_model_has(kind) && topology->devices > 1) {

@@ -69,6 +69,7 @@ void import_end(Import *import) {
     json_decref(import->links);
     json_decref(import->measured_inside);
     json_decref(import->measured_between);
+    json_decref(import->measured_hosts);
 }
 
 static bool has_line(const FileBytes *file, const char *start) {
@@ -213,8 +214,21 @@ static AmStatus check_use(Import *import, const char *inside, AmError *error) {
                                            : "the rate of each card is known");
 }
 
+/* Servers that nobody tells are those that were measured. */
+static void take_measured_hosts(Import *import) {
+    const char *name;
+    json_t *ranks;
+    json_object_foreach(import->measured_hosts, name, ranks)
+        import_add_host(import, name, strlen(name), json_integer_value(ranks));
+    import->hosts_source = import->measured_source;
+    am_warn(&import->warnings, "no file tells the servers: taken to be the %d of the ranks in %s",
+            import->host_count, import->measured_source);
+}
+
 /* Every host has as many devices as the file that describes a server; hosts that do not say get them. */
 static AmStatus settle_hosts(Import *import, AmError *error) {
+    if (import->host_count == 0 && import->device_count == 0 && import->measured_hosts)
+        take_measured_hosts(import);
     if (import->host_count == 0) {
         if (import->device_count == 0)
             return am_fail(error, AM_ERROR_INPUT, "",

@@ -54,7 +54,9 @@ typedef struct Import {
     int64_t memory_bytes;      /* of a device; 0: not told */
 
     json_t *measured_inside, *measured_between; /* descriptions of links, or NULL */
-    AmWarnings warnings;                        /* what was taken to be so, since no file tells it */
+    json_t *measured_hosts;      /* name -> ranks, of the measurement with most hosts, or NULL */
+    const char *measured_source; /* its file */
+    AmWarnings warnings;         /* what was taken to be so, since no file tells it */
 } Import;
 
 /* AM_ERROR_USAGE: no such device type, or `between` is no built-in link. */

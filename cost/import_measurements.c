@@ -11,6 +11,7 @@
  *
  * Of "out_of_place" and "in_place" the first that is there counts. "devices" tells
  * the ranks and their hosts; in the table that is the lines "# Rank 0 ... on HOST".
+ * Where no other file tells the servers, these are: each host with its ranks.
  */
 #include <math.h>
 #include <stdio.h>
@@ -31,7 +32,7 @@ typedef struct MeasurementReader {
     AmError *error;
     Row *rows;
     int32_t row_count, row_capacity, ranks, hosts;
-    json_t *host_names; /* a set */
+    json_t *host_names; /* name -> ranks */
 } MeasurementReader;
 
 /* Where a row is wrong: its JSON path, or its line. */
@@ -59,7 +60,8 @@ static AmStatus add_row(MeasurementReader *self, const char *where, double bytes
 
 static AmStatus add_rank(MeasurementReader *self, const char *where, const char *host) {
     if (++self->ranks > MOST_RANKS) return fail_at(self, where, "at most 65536 ranks");
-    if (json_object_set_new(self->host_names, host, json_true()) != 0)
+    json_int_t known = json_integer_value(json_object_get(self->host_names, host));
+    if (json_object_set_new(self->host_names, host, json_integer(known + 1)) != 0)
         return fail_at(self, where, "the name of a host");
     return AM_OK;
 }
@@ -165,6 +167,11 @@ static AmStatus add_link(MeasurementReader *self) {
                        "measures the link %s servers, as another file does",
                        self->hosts > 1 ? "between" : "inside");
     *link = fit(self);
+    if (self->hosts > (int32_t)json_object_size(import->measured_hosts)) {
+        json_decref(import->measured_hosts);
+        import->measured_hosts = json_incref(self->host_names);
+        import->measured_source = arena_copy_string(import->arena, self->source);
+    }
     return *link ? AM_OK : am_fail_memory(self->error, 0);
 }
 

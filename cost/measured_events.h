@@ -9,12 +9,24 @@
  * left out. AM_ERROR_INTERNAL: no memory. */
 AmStatus measured_add_step(Profile *profile, const char *device_type, ProfileSource source,
                            const Program *program, int32_t step, double seconds, AmError *error);
-/* A collective of so many bytes (S of collective.h) did, among so many devices of one server. */
-AmStatus measured_add_collective(Profile *profile, const char *device_type, ProfileSource source,
-                                 ProgramCollectiveKind kind, double bytes, int32_t devices, double seconds,
-                                 AmError *error);
+/* Which collective it is, and of what it was measured. */
+typedef struct MeasuredCollective {
+    ProgramCollectiveKind kind;
+    int32_t devices;
+    double bytes;     /* S of collective.h */
+    const char *link; /* by name, between the devices; NULL: that of one server, whatever it is */
+    int32_t servers;  /* that the devices are in; with a link */
+} MeasuredCollective;
 
-/* The event of such a collective; false: there is no memory. Release the key with text_free(). */
-bool measured_collective(StepEvent *event, ProgramCollectiveKind kind, double bytes, int32_t devices);
+/* It took so many seconds on devices of this type. */
+AmStatus measured_add_collective(Profile *profile, const char *device_type, ProfileSource source,
+                                 const MeasuredCollective *of, double seconds, AmError *error);
+
+/* The event of such a collective: its key is "all_reduce of 4 over nvlink in 1 server", or "all_reduce of 4"
+ * without a link. False: there is no memory. Release the key with text_free(). */
+bool measured_collective(StepEvent *event, const MeasuredCollective *of);
+/* What is wrong with an event that begins as a collective's does ("a number of devices from 2 on"); NULL:
+ * nothing, or it is none. */
+const char *measured_collective_fault(const char *key, int32_t size_count);
 
 #endif

@@ -119,3 +119,14 @@ double operator_curve_seconds(const OperatorCurves *curves, OperatorClass class,
         for (int32_t k = 0; k < 1 << d; k++) corner[k] += along[d] * (corner[k + (1 << d)] - corner[k]);
     return corner[0] * beyond;
 }
+
+void operator_curve_around(const OperatorCurves *curves, OperatorClass class, int32_t dimension, double size,
+                           double *below, double *above) {
+    const OperatorCurve *curve = &curves->of[class];
+    const double *sizes = curve->sizes[dimension];
+    int32_t count = curve->counts[dimension], first = 0, last = count - 1;
+    while (first + 1 < count && sizes[first + 1] <= size) first++;
+    while (last > 0 && sizes[last - 1] >= size) last--;
+    *below = sizes[first];
+    *above = sizes[last];
+}

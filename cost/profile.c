@@ -17,6 +17,7 @@
 #include "base/file.h"
 #include "base/hash.h"
 #include "base/json.h"
+#include "cost/measured_events.h"
 
 enum { NEAREST = 4, FIRST_SLOTS = 256, MOST_EVENTS = 1 << 20, MOST_SAMPLES = 4096 };
 
@@ -259,6 +260,22 @@ bool profile_seconds_by(const ProfileType *type, ProfileSource source, const Ste
     return find_seconds(type, source, event, &scaling, seconds);
 }
 
+void profile_around(const ProfileType *type, ProfileSource source, const StepEvent *of, double *below,
+                    double *above) {
+    const Event *event = find_event(type, of, hash_of(of));
+    double size = of->sizes[0];
+    *below = -INFINITY;
+    *above = INFINITY;
+    for (int32_t s = 0; event && s < event->sample_count; s++) {
+        if (event->samples[s].source != source) continue;
+        double have = event->samples[s].sizes[0];
+        if (have <= size) *below = fmax(*below, have);
+        if (have >= size) *above = fmin(*above, have);
+    }
+    if (isinf(*below)) *below = *above;
+    if (isinf(*above)) *above = *below;
+}
+
 /* What is being read, for messages. */
 typedef struct Reader {
     Profile *profile;
@@ -284,6 +301,10 @@ static AmStatus read_row(const Reader *self, const char *type, json_t *row, cons
     if (probed && !json_is_boolean(probed))
         return am_fail(self->error, AM_ERROR_INPUT, self->source, "%s.probed: expected true or false", where);
     StepEvent event = {.size_count = (int32_t)json_array_size(sizes)};
+    const char *fault = *key ? measured_collective_fault(key, event.size_count) : "expected an event's name";
+    if (fault)
+        return am_fail(self->error, AM_ERROR_INPUT, self->source, "%s.event: %s, found \"%.100s\"", where,
+                       fault, key);
     if (json_array_size(sizes) > STEP_EVENT_MOST_SIZES)
         return am_fail(self->error, AM_ERROR_INPUT, self->source, "%s.sizes: more than %d", where,
                        STEP_EVENT_MOST_SIZES);

@@ -50,5 +50,9 @@ typedef double ProfileScale(const void *user, const double *sizes);
 /* The same, scaled by that in the place of work. */
 bool profile_seconds_by(const ProfileType *type, ProfileSource source, const StepEvent *event,
                         ProfileScale *scale, const void *user, double *seconds);
+/* Of an event of one size that is known: the nearest measured sizes below and above, one twice where it is
+ * that or beyond all. */
+void profile_around(const ProfileType *type, ProfileSource source, const StepEvent *event, double *below,
+                    double *above);
 
 #endif

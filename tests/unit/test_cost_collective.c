@@ -8,6 +8,7 @@
 #include <cmocka.h>
 
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "base/json.h"
@@ -235,18 +236,17 @@ static void what_was_measured_counts(void **state) {
     double modelled = collective_seconds(PROGRAM_ALL_REDUCE, 4000, of, one.cluster), twice;
     twice = collective_seconds(PROGRAM_ALL_REDUCE, 8000, of, one.cluster);
     assert_int_equal(profile_open(&profile, NULL), AM_OK);
-    assert_int_equal(
-        measured_add_collective(profile, "d", PROFILE_PROBE, PROGRAM_ALL_REDUCE, 4000, 2, 7, NULL), AM_OK);
-    assert_int_equal(
-        measured_add_collective(profile, "d", PROFILE_PROBE, PROGRAM_ALL_GATHER, 1000, 2, 7, NULL), AM_OK);
+    const MeasuredCollective reduced = {PROGRAM_ALL_REDUCE, 2, 4000, NULL, 0},
+                             gathered = {PROGRAM_ALL_GATHER, 2, 1000, NULL, 0};
+    assert_int_equal(measured_add_collective(profile, "d", PROFILE_PROBE, &reduced, 7, NULL), AM_OK);
+    assert_int_equal(measured_add_collective(profile, "d", PROFILE_PROBE, &gathered, 7, NULL), AM_OK);
     assert_int_equal(profile_attach(profile, one.cluster, "profile", NULL), AM_OK);
     assert_close(collective_seconds(PROGRAM_ALL_REDUCE, 4000, of, one.cluster), 7);
     assert_close(collective_seconds(PROGRAM_ALL_REDUCE, 8000, of, one.cluster), 7 * twice / modelled);
     assert_close(collective_seconds(PROGRAM_ALL_GATHER, 1000, of, one.cluster), 1e-3);
     collective_describe(&told, PROGRAM_ALL_GATHER, 1000, of, one.cluster);
     assert_non_null(strstr(told.data, "measured, 1 ms, by the curves of the cluster's link"));
-    assert_int_equal(measured_add_collective(profile, "d", PROFILE_RUN, PROGRAM_ALL_GATHER, 1000, 2, 5, NULL),
-                     AM_OK);
+    assert_int_equal(measured_add_collective(profile, "d", PROFILE_RUN, &gathered, 5, NULL), AM_OK);
     assert_close(collective_seconds(PROGRAM_ALL_GATHER, 1000, of, one.cluster), 5);
     assert_close(collective_seconds(PROGRAM_ALL_GATHER, 2000, of, one.cluster), 15);
     one.cluster->types[0].processors = 0.5;
@@ -254,6 +254,121 @@ static void what_was_measured_counts(void **state) {
     text_free(&told);
     profile_close(profile);
     tear_down((void *[]){&one});
+}
+
+/* Four devices on as many servers as are asked for, with a profile; the device type is "d". */
+static void open_profiled(Fixture *self, Profile **profile, int32_t servers, const char *edges,
+                          const char *collectives) {
+    char text[2048];
+    json_t *root;
+    snprintf(text, sizeof text,
+             "{\"format\": \"automap-cluster-1\", \"name\": \"four\", \"device_types\": {\"d\": {"
+             "\"memory_bytes\": 1000, \"memory_bytes_per_second\": 1, \"flops_per_second\": {\"f32\": 1}}},"
+             "\"links\": {\"in\": {\"bytes_per_second\": 1e9, \"latency_seconds\": 1e-6%s},"
+             "\"out\": {\"bytes_per_second\": 1e8, \"latency_seconds\": 1e-5}},"
+             "\"servers\": [{\"count\": %d, \"device_type\": \"d\", \"devices\": %d, \"link\": \"in\"}],"
+             "\"between_servers\": \"out\"%s}",
+             collectives, servers, 4 / servers, edges);
+    *self = (Fixture){0};
+    assert_int_equal(json_parse(&root, "four", text, strlen(text), NULL), AM_OK);
+    AmError error = {0};
+    if (cluster_from_json(&self->cluster, &self->arena, root, "four", &error) != AM_OK)
+        fail_msg("%s", error.text);
+    json_decref(root);
+    assert_int_equal(profile_open(profile, NULL), AM_OK);
+}
+
+/* A profile's collective counts for groups that have its link between them, and as many servers; one of no
+ * link where all is one server. */
+static void a_measured_link_counts_where_it_is(void **state) {
+    (void)state;
+    static const struct {
+        MeasuredCollective of;
+        const char *mesh, *edges;
+        int32_t servers, axes;
+        bool counts;
+    } rows[] = {
+        {{PROGRAM_ALL_GATHER, 2, 4000, "in", 1}, "a=2,b=2", "", 2, 2, true},
+        {{PROGRAM_ALL_GATHER, 2, 4000, "in", 1}, "a=4", "", 1, 1, false},
+        {{PROGRAM_ALL_GATHER, 4, 4000, "in", 1}, "a=4", "", 1, 1, true},
+        {{PROGRAM_ALL_GATHER, 2, 4000, "out", 1}, "a=2,b=2", "", 2, 2, false},
+        {{PROGRAM_ALL_GATHER, 2, 4000, "in", 1}, "a=2,b=2", "", 2, 1, false},
+        {{PROGRAM_ALL_GATHER, 2, 4000, "out", 2}, "a=2,b=2", "", 2, 1, true},
+        {{PROGRAM_ALL_GATHER, 2, 4000, NULL, 0}, "a=2,b=2", "", 2, 2, false},
+        {{PROGRAM_ALL_GATHER, 4, 4000, NULL, 0}, "a=4", "", 1, 1, true},
+        {{PROGRAM_ALL_GATHER, 4, 4000, "in", 1},
+         "a=4",
+         ", \"topology\": {\"edges\": [{\"from\": \"server0/device0\", \"to\": \"server0/device1\", "
+         "\"link\": \"out\"}]}",
+         1,
+         1,
+         false},
+        {{PROGRAM_ALL_GATHER, 4, 4000, NULL, 0},
+         "a=4",
+         ", \"topology\": {\"edges\": [{\"from\": \"server0/device0\", \"to\": \"server0/device1\", "
+         "\"link\": \"in\"}]}",
+         1,
+         1,
+         true},
+    };
+    for (size_t k = 0; k < sizeof rows / sizeof *rows; k++) {
+        Fixture four;
+        Profile *profile;
+        open_profiled(&four, &profile, rows[k].servers, rows[k].edges, "");
+        CollectivePartition groups = partition_of(&four, rows[k].mesh, in_order, (uint32_t)rows[k].axes);
+        assert_int_equal(measured_add_collective(profile, "d", PROFILE_RUN, &rows[k].of, 7, NULL), AM_OK);
+        assert_int_equal(profile_attach(profile, four.cluster, "profile", NULL), AM_OK);
+        double seconds = collective_seconds(PROGRAM_ALL_GATHER, 4000, groups.topologies, four.cluster);
+        if ((seconds == 7) != rows[k].counts) fail_msg("row %zu: %g s", k, seconds);
+        profile_close(profile);
+        tear_down((void *[]){&four});
+    }
+}
+
+/* What was measured, and what comes from figures around it or on one side. */
+static void prices_tell_what_was_measured(void **state) {
+    (void)state;
+    static const struct {
+        const char *mesh, *expected;
+        double bytes;
+    } rows[] = {
+        {"a=2,b=2", "measured, 1 ms, by the curves of the cluster's link\n", 1000},
+        {"a=2,b=2",
+         "interpolated, 2 ms, by the curves of the cluster's link, from 2 devices, 1 kB and 3 kB\n", 2000},
+        {"a=2,b=2", "extrapolated, 6 ms, by the curves of the cluster's link, from 2 devices, 3 kB\n", 6000},
+        {"a=2,b=2", "extrapolated, 1 ms, by the curves of the cluster's link, from 2 devices, 1 kB\n", 500},
+        {"a=4", "extrapolated, 2 ms, by the curves of the cluster's link, from 2 devices, 1 kB\n", 1000},
+    };
+    Fixture four;
+    Profile *profile;
+    open_profiled(
+        &four, &profile, 1, "",
+        ", \"collectives\": {\"all_gather\": {\"sizes\": [[2], [1000, 3000]], \"seconds\": [1e-3, 3e-3]}}");
+    for (size_t k = 0; k < sizeof rows / sizeof *rows; k++) {
+        CollectivePartition groups = partition_of(&four, rows[k].mesh, in_order, 1);
+        Text told = {0};
+        collective_describe(&told, PROGRAM_ALL_GATHER, rows[k].bytes, groups.topologies, four.cluster);
+        if (!strstr(told.data, rows[k].expected)) fail_msg("%s", told.data);
+        text_free(&told);
+    }
+    const MeasuredCollective one = {PROGRAM_ALL_REDUCE, 2, 1000, "in", 1},
+                             other = {PROGRAM_ALL_REDUCE, 2, 4000, "in", 1};
+    assert_int_equal(measured_add_collective(profile, "d", PROFILE_RUN, &one, 1e-3, NULL), AM_OK);
+    assert_int_equal(measured_add_collective(profile, "d", PROFILE_RUN, &other, 1e-3, NULL), AM_OK);
+    assert_int_equal(profile_attach(profile, four.cluster, "profile", NULL), AM_OK);
+    CollectivePartition pairs = partition_of(&four, "a=2,b=2", in_order, 1);
+    static const char *const of_run[] = {"measured, ", "interpolated, ", "extrapolated, "};
+    static const char *const from[] = {"by the profile of a run\n", "from 2 devices, 1 kB and 4 kB\n",
+                                       "from 2 devices, 4 kB\n"};
+    const double bytes[] = {1000, 2000, 8000};
+    for (int k = 0; k < 3; k++) {
+        Text told = {0};
+        collective_describe(&told, PROGRAM_ALL_REDUCE, bytes[k], pairs.topologies, four.cluster);
+        if (!strstr(told.data, of_run[k]) || !strstr(told.data, from[k])) fail_msg("%s", told.data);
+        text_free(&told);
+    }
+    profile_close(profile);
+    tear_down((void *[]){&four});
 }
 
 int main(void) {
@@ -264,6 +379,8 @@ int main(void) {
         cmocka_unit_test_setup_teardown(what_is_known_is_found_again, set_up, tear_down),
         cmocka_unit_test_setup_teardown(one_device_needs_no_collective, set_up, tear_down),
         cmocka_unit_test(what_was_measured_counts),
+        cmocka_unit_test(a_measured_link_counts_where_it_is),
+        cmocka_unit_test(prices_tell_what_was_measured),
         cmocka_unit_test(tensor_bytes_are_those_of_the_whole),
         cmocka_unit_test_setup_teardown(a_halo_is_priced_by_the_most_received, set_up, tear_down),
     };

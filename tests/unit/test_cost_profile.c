@@ -108,6 +108,27 @@ static void work_below_one_does_not_scale(void **state) {
 
 #define ROWS(rows) "{\"format\": \"automap-profile-1\", \"device_types\": {\"host\": [" rows "]}}"
 
+#define EVENT(key, sizes) \
+    ROWS("{\"event\": \"" key "\", \"sizes\": [" sizes "], \"work\": 1, \"seconds\": 1}")
+
+/* Links may be called as they like. */
+static void collectives_of_links_are_read(void **state) {
+    (void)state;
+    static const char *const texts[] = {
+        EVENT("all_gather of 2", "8"), EVENT("all_gather of 16 over in in 2 servers", "8"),
+        EVENT("all_gather of 2 over a link in a rack in 1 server", "8"), EVENT("all_gather", "8, 8")};
+    for (size_t k = 0; k < sizeof texts / sizeof *texts; k++) {
+        AmError error = {0};
+        Profile *profile;
+        char path[64];
+        write_file(path, texts[k]);
+        assert_int_equal(profile_open(&profile, NULL), AM_OK);
+        if (profile_read(profile, path, &error) != AM_OK) fail_msg("%s", error.text);
+        profile_close(profile);
+        unlink(path);
+    }
+}
+
 static void faults_are_told_by_their_path(void **state) {
     (void)state;
     static const struct {
@@ -131,6 +152,22 @@ static void faults_are_told_by_their_path(void **state) {
          "$.device_types.host[2]: the event and sizes of a row before it"},
         {ROWS("{\"event\": \"a\", \"sizes\": [1], \"work\": 1, \"seconds\": 0}"),
          "$.device_types.host[0].seconds"},
+        {EVENT("", "1"), "$.device_types.host[0].event: expected an event's name"},
+        {EVENT("all_gather of 0", "1"),
+         "host[0].event: expected a collective of 2 to 65536 devices, found \"all_"},
+        {EVENT("all_gather of 1", "1"), "host[0].event: expected a collective of 2 to 65536"},
+        {EVENT("all_reduce of -2", "1"), "host[0].event: expected a collective of 2 to 65536"},
+        {EVENT("all_reduce of 2e3", "1"), "host[0].event: expected nothing more, or \" over"},
+        {EVENT("all_reduce of nan", "1"), "host[0].event: expected a collective of 2 to 65536"},
+        {EVENT("all_reduce of 65537", "1"), "host[0].event: expected a collective of 2 to 65536"},
+        {EVENT("all_reduce of 99999999999999", "1"), "host[0].event: expected a collective of 2 to 65536"},
+        {EVENT("reduce_scatter of 2", "1, 2"), "host[0].event: expected one size of a collective"},
+        {EVENT("all_to_all of 2", "-8"), "host[0].sizes[0]"},
+        {EVENT("all_to_all of 2", "NaN"), "invalid token"},
+        {EVENT("all_to_all of 2 over", "8"), "host[0].event: expected nothing more"},
+        {EVENT("all_to_all of 2 over  in 1 server", "8"), "host[0].event: expected nothing more"},
+        {EVENT("all_to_all of 2 over nvlink in 3 servers", "8"), "host[0].event: expected nothing more"},
+        {EVENT("all_to_all of 2 over nvlink in 2 server", "8"), "host[0].event: expected nothing more"},
     };
     for (size_t k = 0; k < sizeof faults / sizeof *faults; k++) {
         AmError error = {0};
@@ -198,6 +235,7 @@ int main(void) {
         cmocka_unit_test(a_profile_is_written_and_read),
         cmocka_unit_test(work_below_one_does_not_scale),
         cmocka_unit_test(faults_are_told_by_their_path),
+        cmocka_unit_test(collectives_of_links_are_read),
         cmocka_unit_test(sums_of_products_are_exact_in_between),
         cmocka_unit_test(faulty_curves_are_told_by_their_path),
     };
