@@ -533,7 +533,9 @@ static AmStatus search_and_write(const Cli *cli, Searched *self, AmError *error)
     self->import_seconds = clock_seconds() - started;
     TRY(read_kept(cli, self, error));
     bool is_scaled = !cli_has(cli, "--evaluations") && !cli_has(cli, "--objective");
-    if (is_scaled && !search_spans_stages(&self->options))
+    bool is_one = self->options.searcher == SEARCHER_RANDOM && !cli_has(cli, "--evaluations");
+    if (is_one) self->options.evaluations = 0; /* until a plan fits */
+    else if (is_scaled && !search_spans_stages(&self->options))
         self->options.evaluations =
             search_evaluations_for(self->options.searcher, self->context->canonical->instruction_count);
     bool is_fixed = self->options.searcher == SEARCHER_EXPERT || self->options.searcher == SEARCHER_RANDOM;

@@ -4,6 +4,7 @@
 
 #include <string.h>
 
+#include "planners/layer_path.h"
 #include "propagation/strict.h"
 
 static int32_t candidate_of_class(const Problem *problem, int32_t class) {
@@ -98,6 +99,23 @@ AmStatus expert_megatron(const Problem *problem, int32_t axis, Genome *genome, b
     return AM_OK;
 }
 
+/* Whether a product of the forward pass sums over a class against a weight: it is one of features then, as
+ * the width of what a perceptron reads, where positions at most look up a table. */
+static bool is_of_features(const PlanContext *context, int32_t class) {
+    const Rules *rules = context->rules;
+    const Classes *classes = context->classes;
+    if (classes->classes[class].weight_count == 0) return false;
+    for (int32_t i = 0; i < rules->entry_count; i++)
+        for (int32_t f = 0; f < rules->rules[i].factor_count; f++) {
+            const Factor *factor = &rules->rules[i].factors[f];
+            bool is_summed = factor->kind == FACTOR_REDUCTION && rules->rules[i].operand_count == 2;
+            if (!is_summed || classes->class_of_factor[classes->first_factor[i] + f] != class) continue;
+            bool is_product = factor->dimension[0] >= 0 && factor->dimension[1] >= 0;
+            if (is_product && layer_weight_of(context, i)[0]) return true;
+        }
+    return false;
+}
+
 bool expert_sequence(const Problem *problem, int32_t axis, Genome *genome) {
     const PlanContext *context = problem->context;
     bool found = false;
@@ -108,7 +126,7 @@ bool expert_sequence(const Problem *problem, int32_t axis, Genome *genome) {
         int32_t class = classes_of(context->classes, context->rules, instruction, 1);
         int32_t candidate = class < 0 ? -1 : candidate_of_class(problem, class);
         if (candidate < 0 || !problem_usable(problem, candidate, axis)) continue;
-        if (problem->candidates[candidate].flops_share == 0) continue;
+        if (problem->candidates[candidate].flops_share == 0 || is_of_features(context, class)) continue;
         found = genome_insert(genome, axis, genome->count[axis], candidate) || found;
     }
     return found;

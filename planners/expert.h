@@ -15,7 +15,7 @@ AmStatus expert_megatron(const Problem *problem, int32_t axis, Genome *genome, b
 
 /* At the end of the axis's list the classes of the second dimension of data
  * inputs: what else is whole is split by sequence (Megatron-LM's sequence
- * parallelism). False if there is none that the list does not have. */
+ * parallelism). Features are none. False if there is none that the list does not have. */
 bool expert_sequence(const Problem *problem, int32_t axis, Genome *genome);
 
 #endif

@@ -57,18 +57,32 @@ static const char *why_no_storage(const Problem *problem) {
     return problem->space == SPACE_OPERATOR ? "the space has operators alone" : "no weight is updated";
 }
 
-/* [sequence] on the last axis, the batch on the first if there is another, storage in shards over both. */
-static const char *split_context(const Problem *problem, const Recipe *recipe, Genome *genome) {
+/* What the recipe keeps in shards over an axis; why it cannot, or NULL. */
+static const char *store_over(const Problem *problem, const Recipe *recipe, int32_t axis, Genome *genome) {
+    int32_t most = problem_storage_kinds(problem, axis);
+    if (problem->mesh.axes[axis].size == 1) return NULL;
+    genome->storage[axis] = (uint8_t)(recipe->storage < most ? recipe->storage : most);
+    return recipe->storage > most ? why_no_storage(problem) : NULL;
+}
+
+/* What the last axis splits of a recipe with a model axis: Megatron-LM's classes, the sequence behind them;
+ * the sequence alone, and then storage lies over this axis, too. */
+static AmStatus split_last_axis(const Problem *problem, const Recipe *recipe, Genome *genome,
+                                const char **reason, AmError *error) {
     int32_t last = problem->mesh.axis_count - 1;
-    if (last > 0) expert_batch(problem, 0, genome);
-    if (!expert_sequence(problem, last, genome))
-        return "no data input has a sequence that the model axis divides";
-    for (int32_t axis = 0; axis <= last; axis++) {
-        if (problem->mesh.axes[axis].size == 1) continue;
-        if (problem_storage_kinds(problem, axis) < recipe->storage) return why_no_storage(problem);
-        genome->storage[axis] = recipe->storage;
-    }
-    return NULL;
+    bool found = true, has_batch = last > 0 && genome->count[0] > 0;
+    if (recipe->splits_model) TRY(expert_megatron(problem, last, genome, &found, error));
+    if (!found)
+        *reason = problem->pins.count > 0
+                      ? "the pins leave it nothing to split"
+                      : "no weight dimension can be split by the strict rules on the model axis";
+    else if (recipe->splits_sequence && !expert_sequence(problem, last, genome))
+        *reason = "no data input has a sequence that the model axis divides";
+    else if (!recipe->splits_model) *reason = *reason ? *reason : store_over(problem, recipe, last, genome);
+    else if (genome->storage[0] < recipe->storage)
+        *reason = has_batch && problem->mesh.axes[0].size > 1 ? why_no_storage(problem)
+                                                              : "no axis is left that splits the batch";
+    return AM_OK;
 }
 
 AmStatus expert_genome(const Problem *problem, Expert expert, Genome *genome, const char **reason,
@@ -76,48 +90,26 @@ AmStatus expert_genome(const Problem *problem, Expert expert, Genome *genome, co
     *genome = (Genome){0};
     *reason = NULL;
     const Mesh *mesh = &problem->mesh;
-    bool is_pinned = problem->pins.count > 0;
     if (expert == EXPERT_EVEN_PIPELINE || expert == EXPERT_MEGATRON_3D) {
         *reason = "it has several stages: --expert prices it";
         return AM_OK;
     }
     const Recipe *recipe = &recipes[expert];
-    if (recipe->splits_sequence && !recipe->splits_model && mesh->device_count > 1) {
-        *reason = split_context(problem, recipe, genome);
-        return AM_OK;
-    }
-    if (!recipe->splits_model) {
-        bool split = false;
-        int32_t kinds = recipe->storage;
-        for (int32_t axis = 0; axis < mesh->axis_count; axis++) {
-            bool here = expert_batch(problem, axis, genome);
-            int32_t most = problem_storage_kinds(problem, axis);
-            split = split || here;
-            if (here && kinds > 0) genome->storage[axis] = (uint8_t)(kinds < most ? kinds : most);
-            if (here && kinds > most) *reason = why_no_storage(problem);
-        }
-        if (!split && mesh->device_count > 1)
-            *reason = is_pinned ? "the pins leave it nothing to split"
-                                : "no data input has a batch dimension that the devices divide";
-        return AM_OK;
-    }
-    bool found = false;
-    if (mesh->device_count == 1) {
+    bool is_split = false, has_last = recipe->splits_model || recipe->splits_sequence;
+    if (has_last && mesh->device_count == 1) {
         *reason = "there is one device";
         return AM_OK;
     }
-    bool has_batch = mesh->axis_count > 1 && expert_batch(problem, 0, genome);
-    if (has_batch && recipe->storage <= problem_storage_kinds(problem, 0))
-        genome->storage[0] = recipe->storage;
-    TRY(expert_megatron(problem, mesh->axis_count - 1, genome, &found, error));
-    if (!found)
-        *reason = is_pinned ? "the pins leave it nothing to split"
-                            : "no weight dimension can be split by the strict rules on the model axis";
-    else if (recipe->splits_sequence && !expert_sequence(problem, mesh->axis_count - 1, genome))
-        *reason = "no data input has a sequence that the model axis divides";
-    else if (genome->storage[0] < recipe->storage)
-        *reason = has_batch && mesh->axes[0].size > 1 ? why_no_storage(problem)
-                                                      : "no axis is left that splits the batch";
+    for (int32_t axis = 0; axis < mesh->axis_count - has_last; axis++) {
+        bool is_here = expert_batch(problem, axis, genome);
+        is_split = is_split || is_here;
+        const char *lack = is_here ? store_over(problem, recipe, axis, genome) : NULL;
+        if (lack) *reason = lack;
+    }
+    if (has_last) return split_last_axis(problem, recipe, genome, reason, error);
+    if (!is_split && mesh->device_count > 1)
+        *reason = problem->pins.count > 0 ? "the pins leave it nothing to split"
+                                          : "no data input has a batch dimension that the devices divide";
     return AM_OK;
 }
 

@@ -13,14 +13,14 @@
 #include "dqn/learner.h"
 #include "planners/problem.h"
 
-#define SEARCHER_LIST(X)                                                      \
-    X(DQN, "dqn", "deep Q-learning, then polished (default)")                 \
-    X(ANNEAL, "anneal", "simulated annealing, then polished")                 \
-    X(GREEDY, "greedy", "the best insertion until none helps, then polished") \
-    X(EXACT, "exact", "branch and bound over the lists of every mesh")        \
-    X(EXHAUSTIVE, "exhaustive", "every plan of the space")                    \
-    X(RANDOM, "random", "one random valid plan")                              \
-    X(EXPERT, "expert", "the expert plan that --expert names")                \
+#define SEARCHER_LIST(X)                                                             \
+    X(DQN, "dqn", "deep Q-learning, then polished (default)")                        \
+    X(ANNEAL, "anneal", "simulated annealing, then polished")                        \
+    X(GREEDY, "greedy", "the best insertion until none helps, then polished")        \
+    X(EXACT, "exact", "branch and bound over the lists of every mesh")               \
+    X(EXHAUSTIVE, "exhaustive", "every plan of the space")                           \
+    X(RANDOM, "random", "one random valid plan; with --evaluations N the best of N") \
+    X(EXPERT, "expert", "the expert plan that --expert names")                       \
     X(AGENT, "agent", "pipelines as the inference agent cuts them")
 typedef enum Searcher {
 #define SEARCHER_ENUM(name, text, help) SEARCHER_##name,

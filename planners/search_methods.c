@@ -316,17 +316,19 @@ static AmStatus search_exact(Searching *self, ExploreFunction *explore, AmError 
     return result->exact_space ? AM_OK : am_fail_memory(error, 0);
 }
 
+/* The first plan that fits; of so many that are priced the best where the user says how many. */
 static AmStatus search_random(Searching *self, ExploreFunction *explore, AmError *error) {
     (void)explore;
     Random random;
     random_seed(&random, self->options->seed);
-    for (int64_t tries = 0; tries < self->limit; tries++) {
+    bool is_one = self->options->evaluations == 0;
+    for (int64_t tries = 0; tries < BUDGET_REPEATS * self->limit && !searching_must_end(self); tries++) {
         Problem *problem = self->problems[random_below(&random, self->problem_count)];
         Genome genome;
         PlanPrice price;
         random_genome(problem, &random, &genome);
         TRY(problem_price(problem, &genome, &price, error));
-        if (price.excess <= 0) break;
+        if ((is_one && price.excess <= 0) || searching_evaluations(self) >= self->limit) break;
     }
     return AM_OK;
 }

@@ -94,6 +94,27 @@ def check_limits():
         assert seconds <= 0.4 + SLACK_SECONDS, f"{options}: {seconds} s instead of 0.4"
 
 
+def check_random():
+    """One plan that fits, or as many as are asked for, of which the best is given."""
+    words = ["--cluster", "host:4", "--searcher", "random", "-o", os.devnull]
+    found = [search(MODEL, *words, *options)[0] for options in ([], ["--evaluations", 5], ["--evaluations", 40])]
+    assert [one["evaluations"] for one in found] == [1, 5, 40], found
+    seconds = [one["step_seconds"] for one in found]
+    assert seconds[0] >= seconds[1] >= seconds[2] and seconds[0] > seconds[2], seconds
+
+
+def check_recipes():
+    """Features are no sequence, positions that have a table are one; a recipe that cannot be says why."""
+    words = ["--cluster", "host:4", "--mesh", "data=2,model=2", "-o", os.devnull]
+    for name, has_sequence in (("mlp_tiny", False), ("dropout_tiny", False), ("llama_tiny", True), ("gpt2_tiny", True)):
+        for recipe in ("context_zero3", "megatron_sequence"):
+            done = automap("search", MODELS / name / "model.hlo.pb", *words, "--expert", recipe)
+            assert (done.returncode == 0) == has_sequence, f"{name} {recipe}: {done.stderr}"
+            assert has_sequence or "has a sequence" in done.stderr, f"{name} {recipe}: {done.stderr}"
+    done = automap("search", MODEL, "--cluster", "host:4", "--expert", "megatron_3d", "-o", os.devnull)
+    assert done.returncode == 4 and "whole servers make no" in done.stderr, done.stderr
+
+
 def main():
     with tempfile.TemporaryDirectory() as temporary:
         work = pathlib.Path(temporary)
@@ -102,6 +123,8 @@ def main():
         check_narrowing(work)
         check_initial(work)
         check_limits()
+        check_random()
+        check_recipes()
     print(f"stages of the plans: {stages}")
 
 
