@@ -191,9 +191,9 @@ def leaves(value, name=""):
         yield name, value
 
 
-def probe_once(visit, name, device, environment):
+def probe_once(visit, name, file, device, environment):
     """Probes the machine; without --devices that is all cards. Two or more of them have collectives, too."""
-    written = visit.log.with_name(f"{name.replace(' ', '_')}.json")
+    written = visit.log.with_name(file)
     done = visit.run(["bin/automap", "cluster", "--probe", "--device", device, "-o", written], 58, environment)
     visit.add_test(name, done)
     if done.status != 0:
@@ -211,8 +211,8 @@ def probe_once(visit, name, device, environment):
 def probe(visit):
     if visit.dry_run and has_stand_ins():
         two_cards = dict(visit.environment(), STAND_IN_DEVICES="2", STAND_IN_MEMORY=str(12 << 20))
-        probe_once(visit, "cluster --probe, stand-ins", "cuda", two_cards)
-    probe_once(visit, "cluster --probe", visit.device, visit.environment())
+        probe_once(visit, "cluster --probe, stand-ins", "stand_ins.json", "cuda", two_cards)
+    probe_once(visit, "cluster --probe", "cluster.json", visit.device, visit.environment())
 
 
 def add_table(visit, command, limit):
@@ -299,7 +299,7 @@ STAGES = [
     ("GPU tests", 100, unit_tests),
     ("training, 20 steps", 120, training),
     ("sanitizers", 100, sanitizers),
-    ("probe", 40, probe),
+    ("probe", 75, probe),
     ("kernels", 40, kernels),
     ("learning", 40, learning),
     ("step time beside jax.jit", 130, beside_jax),

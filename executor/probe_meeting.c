@@ -300,15 +300,15 @@ static double time_in_step(const Meeting *meeting, int32_t first, int32_t turns)
     return median(samples, turns) - meeting->clock_seconds;
 }
 
-/* Of one rank, which shares its processor. */
+/* Of one rank, which shares its processor: a mean, since some turns go by before the others are given theirs.
+ */
 static double time_shared(const Meeting *meeting, const Member *member, int32_t turns) {
-    double all[MOST_TURNS], computing[MOST_TURNS], last = member->last;
+    double computing = 0, last = member->last;
     for (int32_t k = 0; k < turns; k++) {
-        computing[k] = member->begins[k] - last;
-        all[k] = member->ends[k] - last;
+        computing += member->begins[k] - last;
         last = member->ends[k];
     }
-    return median(all, turns) - meeting->ranks->sharing * median(computing, turns);
+    return (last - member->last - meeting->ranks->sharing * computing) / turns;
 }
 
 /* The time of one, by the series that all have ended: the mean of the groups. */

@@ -12,7 +12,7 @@
  * is the computing's. Where ranks share processors even the last one waits, until the others are given
  * theirs; then it is what is left of a turn when the computing of all who share a processor is taken off,
  *
- *   seconds = median(turn) - sharing * median(computing).
+ *   seconds = mean(turn) - sharing * mean(computing).
  *
  * A device that works by itself (a GPU) gets some in a row, recorded as in a step, between two readings of a
  * stopwatch in its queue; the time of one is its part of them, on the rank of a group that was busy with them

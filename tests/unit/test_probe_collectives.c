@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/process.h"
 #include "cost/operator_curves.h"
 #include "executor/probe.h"
 #include "executor/probe_collectives.h"
@@ -142,6 +143,19 @@ static void a_failure_is_told(void **state) {
     }
 }
 
+/* Two ranks to a processor: each meeting takes until the other pair has been given its turn, which is more
+ * than nothing, however many turns go by without. */
+static void ranks_that_share_take_longer(void **state) {
+    (void)state;
+    int32_t processors = process_processors();
+    ProbeRanks ranks = ranks_of(&comm_local, 2 * processors);
+    ProbeCase one = {.kind = PROGRAM_ALL_GATHER, .bytes = 4096};
+    if (2 * processors > PROBE_MOST_RANKS) skip();
+    ranks.sharing = 2;
+    assert_int_equal(probe_meet(&ranks, 2, &one, 1, clock_seconds() + 10, NULL, NULL, NULL), AM_OK);
+    assert_true(one.seconds > 0.3e-6);
+}
+
 /* What is measured later is measured on all processors, too. */
 static void probing_leaves_the_thread_where_it_was(void **state) {
     (void)state;
@@ -161,6 +175,7 @@ int main(void) {
         cmocka_unit_test(grids_are_complete),
         cmocka_unit_test(what_is_left_out),
         cmocka_unit_test(a_failure_is_told),
+        cmocka_unit_test(ranks_that_share_take_longer),
         cmocka_unit_test(probing_leaves_the_thread_where_it_was),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
