@@ -273,9 +273,99 @@ static void test_all_that_there_is(void **state) {
     }
 }
 
+/* ---- one node ---- */
+
+/* An operator of a module on two devices, its factor, and what it moves there. All is so large that a memory
+ * of cluster C has its last rate, and a launch is next to nothing. */
+typedef struct NodeCase {
+    RuleCase of;
+    IrOpcode opcode;
+    int32_t
+        dimension; /* of the result, split; -1: products contract what is split, and it takes their parts */
+    double bytes;
+} NodeCase;
+
+#define HALF (65536.0 * 2048 * 4 / 2) /* of f32[65536,2048] on a device */
+#define TURNED                                                              \
+    "p = f32[65536,2048] parameter(0) e = f32[65536,2048] exponential(p)\n" \
+    "v = f32[65536,2048] reverse(e), dimensions={0} ROOT r = f32[65536,2048] add(e, v)"
+
+/* Along what is reversed a device's part reads a range of others', which may be empty elsewhere: the operand
+ * is not counted then. A sum of 16 bits pays half of what is read on of its parts. */
+static const NodeCase node_cases[] = {
+    {{"turned rows", TURNED}, IR_REVERSE, 0, HALF},
+    {{"columns", TURNED}, IR_REVERSE, 1, 2 * HALF},
+
+    {{"parts of a sum of 16 bits",
+      "p = bf16[65536,512] parameter(0) q = bf16[512,2048] parameter(1) v = bf16[512,2048] parameter(2)\n"
+      "d = bf16[65536,2048] dot(p, q), lhs_contracting_dims={1}, rhs_contracting_dims={0}\n"
+      "e = bf16[65536,2048] dot(p, v), lhs_contracting_dims={1}, rhs_contracting_dims={0}\n"
+      "s = bf16[65536,2048] add(d, e) c = f32[65536,2048] convert(s)\n"
+      "ROOT r = f32[65536,2048] exponential(c)"},
+     IR_ADD,
+     -1,
+     HALF / 2},
+};
+
+static int32_t factor_along(const FactorRule *rule, int32_t dimension) {
+    for (int32_t f = 0; f < rule->factor_count; f++)
+        if (dimension < 0 ? rule->factors[f].kind == FACTOR_REDUCTION
+                          : rule->factors[f].dimension[rule->operand_count] == dimension)
+            return f;
+    return -1;
+}
+
+/* Seconds of the case's operator. */
+static double node_seconds(const NodeCase *one, Arena *arena, const PlanContext *context) {
+    static const int32_t devices[] = {0, 1};
+    AmError error = {0};
+    PlanException exceptions[MOST_EXCEPTIONS];
+    PlanStage stage = {.exceptions = exceptions};
+    AdditiveModel *model;
+    Completion *completion;
+    int32_t *labels;
+    double seconds = -1;
+    assert_int_equal(mesh_parse(&stage.mesh, arena, "x=2", &error), AM_OK);
+    for (int32_t i = 0; i < context->rules->entry_count; i++) {
+        IrOpcode opcode = context->canonical->instructions[i].opcode;
+        if (opcode != (one->dimension < 0 ? IR_DOT : one->opcode)) continue;
+        PlanException *exception = &stage.exceptions[stage.exception_count++];
+        *exception = (PlanException){.instruction = i, .has_factors = true};
+        for (int32_t axis = 0; axis < MESH_MAX_AXES; axis++) exception->factors[axis] = -1;
+        exception->factors[0] = factor_along(&context->rules->rules[i], one->dimension);
+        assert_true(exception->factors[0] >= 0);
+    }
+    assert_int_equal(plan_complete(&completion, arena, context, &stage, &error), AM_OK);
+    assert_int_equal(additive_create(&model, arena, context, &stage.mesh, cluster, devices, &error), AM_OK);
+    assert_int_equal(additive_labels(&labels, arena, model, completion, &error), AM_OK);
+    for (int32_t n = 0; n < model->node_count; n++)
+        if (!model->nodes[n].is_tensor && model->nodes[n].seconds &&
+            context->canonical->instructions[model->nodes[n].instruction].opcode == one->opcode)
+            seconds = (double)model->nodes[n].seconds[labels[n]];
+    return seconds;
+}
+
+static void test_one_node(void **state) {
+    (void)state;
+    const double rate = 900e9 * 0.88;
+    for (size_t k = 0; k < sizeof node_cases / sizeof *node_cases; k++) {
+        static char text[RULE_CASE_TEXT];
+        Arena arena = {0};
+        rule_case_text(text, node_cases[k].of.text, sizes[0]);
+        PlanContext *context = read_text(text);
+        double seconds = node_seconds(&node_cases[k], &arena, context);
+        if (fabs(seconds * rate / node_cases[k].bytes - 1) > 0.03)
+            fail_msg("%s: %g bytes are counted, it moves %g", node_cases[k].of.name, seconds * rate,
+                     node_cases[k].bytes);
+        plan_context_free(context);
+        arena_free(&arena);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_never_above_an_operator), cmocka_unit_test(test_never_above_partial_sums),
-        cmocka_unit_test(test_never_above_fusions), cmocka_unit_test(test_all_that_there_is)};
+        cmocka_unit_test(test_never_above_fusions), cmocka_unit_test(test_all_that_there_is),
+        cmocka_unit_test(test_one_node)};
     return cmocka_run_group_tests(tests, open_cluster, close_cluster);
 }
