@@ -150,9 +150,35 @@ static void test_devices_decide_alike(void **state) {
     close_case(&self);
 }
 
+/* A sum of two products of 16 bits is as many bytes as they are: made again instead of written and read, but
+ * read where it is in memory anyway, since it leaves the program. */
+static void test_what_leaves_is_read(void **state) {
+    (void)state;
+#define TWO(ROOT)                                                                            \
+    "HloModule test\n" SUM "ENTRY main {\n"                                                  \
+    "p = bf16[32,64] parameter(0) q = bf16[64,64] parameter(1) o = f32[] constant(0)\n"      \
+    "r = bf16[64,64] parameter(2)\n"                                                         \
+    "d = bf16[32,64] dot(p, q), lhs_contracting_dims={1}, rhs_contracting_dims={0}\n"        \
+    "e = bf16[32,64] dot(p, r), lhs_contracting_dims={1}, rhs_contracting_dims={0}\n"        \
+    "h = f32[32,64] convert(d) g = f32[32,64] convert(e) c = f32[32,64] add(h, g)\n"         \
+    "x = f32[32,64] multiply(c, c) s = f32[32] reduce(x, o), dimensions={1}, to_apply=add\n" \
+    "b = f32[32,64] broadcast(s), dimensions={0} t = f32[32,64] negate(c)\n" ROOT "\n}\n"
+    Case self;
+    open_case(&self, TWO("ROOT y = f32[32,64] add(t, b)"));
+    assert_true(reads(&self, DTYPE_BF16, 32 * 64));
+    assert_false(reads(&self, DTYPE_F32, 32 * 64));
+    close_case(&self);
+    open_case(&self, TWO("y = f32[32,64] add(t, b) ROOT z = (f32[32,64], f32[32,64]) tuple(y, c)"));
+    assert_false(reads(&self, DTYPE_BF16, 32 * 64));
+    assert_true(reads(&self, DTYPE_F32, 32 * 64));
+    close_case(&self);
+#undef TWO
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_a_conversion_is_redone),
+        cmocka_unit_test(test_what_leaves_is_read),
         cmocka_unit_test(test_an_exponential_is_kept),
         cmocka_unit_test(test_what_one_reader_takes_moves_to_it),
         cmocka_unit_test(test_parameters_are_read_once),
