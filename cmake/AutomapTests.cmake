@@ -70,6 +70,9 @@ foreach(name malloc calloc realloc free strdup realpath arena_alloc arena_grow a
   target_link_options(test_allocation_failure PRIVATE -Wl,--wrap=${name})
 endforeach()
 
+# What it times would take longer beside another test.
+set_tests_properties(test_probe_collectives PROPERTIES RUN_SERIAL TRUE)
+
 # It counts what the steps of a run allocate.
 foreach(name malloc calloc realloc aligned_alloc)
   target_link_options(test_run_memory PRIVATE -Wl,--wrap=${name})
