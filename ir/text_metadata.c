@@ -206,8 +206,13 @@ AmStatus ir_read_frontend(IrScanner *scanner, Hlo__FrontendAttributes **result) 
             !(*entry = ir_new_message(scanner->arena, &hlo__frontend_attributes__map_entry__descriptor))) {
             return ir_scan_memory(scanner);
         }
-        TRY(ir_scan_word(scanner, "the name of a frontend attribute", &word));
-        (*entry)->key = ir_word_copy(scanner, word);
+        if (ir_scan_peek(scanner) == '"') {
+            TRY(ir_scan_string(scanner, &bytes));
+            (*entry)->key = arena_copy_bytes(scanner->arena, bytes.data, bytes.len);
+        } else {
+            TRY(ir_scan_word(scanner, "the name of a frontend attribute", &word));
+            (*entry)->key = ir_word_copy(scanner, word);
+        }
         TRY(ir_scan_expect(scanner, "="));
         if (ir_scan_peek(scanner) == '{') {
             TRY(ir_scan_braced(scanner, &word));
@@ -224,12 +229,20 @@ AmStatus ir_read_frontend(IrScanner *scanner, Hlo__FrontendAttributes **result) 
     return AM_OK;
 }
 
+/* What ir_scan_word() takes; other names are written in quotes. */
+static bool is_word(const char *name) {
+    static const char letters[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.-$";
+    return name[0] && strspn(name, letters) == strlen(name);
+}
+
 void ir_write_frontend(Text *out, const Hlo__FrontendAttributes *attributes) {
     text_append_string(out, "{");
     for (size_t i = 0; i < attributes->n_map; i++) {
         const Hlo__FrontendAttributes__MapEntry *entry = attributes->map[i];
         if (i) text_append_string(out, ",");
-        text_append(out, "%s=", entry->key);
+        if (is_word(entry->key)) text_append_string(out, entry->key);
+        else ir_write_string(out, entry->key, strlen(entry->key));
+        text_append_string(out, "=");
         ir_write_string(out, entry->value, strlen(entry->value));
     }
     text_append_string(out, "}");
