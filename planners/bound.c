@@ -6,6 +6,7 @@
 #include <math.h>
 
 #include "base/parallel.h"
+#include "planners/bound_pipelines.h"
 
 enum { SWEEPS = 40, MODEL_GAP_SWEEPS = 400, MOST_WEIGHTS = 8, FIRST_WEIGHT = 2 };
 
@@ -108,23 +109,30 @@ static void bound_own_task(void *user, int32_t k) {
             plan_bound_weighted(self->folds[1], overlaps_of(bounding), bounding->enough, &bounding->start);
 }
 
-/* The plan's mesh: its bound and its model gap. `*holds` false: the model says more of the plan than the
- * simulator, and is not to be trusted. */
-static AmStatus bound_own(Bounding *self, Arena *arena, const Plan *plan, PlanBound *bound, bool *holds,
+/* What the additive model is worth on the plan's mesh. */
+typedef enum Trust {
+    TRUST_NONE,     /* it says more of the plan than the simulator */
+    TRUST_NO_MODEL, /* there is none of such devices */
+    TRUST_HOLDS
+} Trust;
+
+/* The plan's mesh: its bound and its model gap, if the model holds. */
+static AmStatus bound_own(Bounding *self, Arena *arena, const Plan *plan, PlanBound *bound, Trust *trust,
                           AmError *error) {
     AdditiveModel *model;
     OwnBound own = {.bounding = self};
     Completion *completion;
     const AdditiveCost predicted = predicted_cost(plan);
-    *holds = false;
+    *trust = TRUST_NO_MODEL;
     TRY(additive_create(&model, arena, self->context, &self->meshes[self->own], self->cluster, self->devices,
                         error));
     if (!model) return AM_OK;
     TRY(plan_complete(&completion, arena, self->context, &plan->stages[0], error));
     const AdditiveCost cost = additive_cost(model, completion);
-    *holds = cost.compute_seconds <= predicted.compute_seconds * (1 + ROUNDING) &&
-             cost.communication_seconds <= predicted.communication_seconds * (1 + ROUNDING);
-    if (!*holds) return AM_OK;
+    bool holds = cost.compute_seconds <= predicted.compute_seconds * (1 + ROUNDING) &&
+                 cost.communication_seconds <= predicted.communication_seconds * (1 + ROUNDING);
+    *trust = holds ? TRUST_HOLDS : TRUST_NONE;
+    if (!holds) return AM_OK;
     for (int32_t k = 0; k < 2; k++) {
         TRY(additive_fold(&own.folds[k], arena, model, error));
         additive_fold_watch(own.folds[k], self->stop);
@@ -132,6 +140,21 @@ static AmStatus bound_own(Bounding *self, Arena *arena, const Plan *plan, PlanBo
     parallel_for(2, 0, bound_own_task, &own);
     bound->seconds = own.seconds;
     bound->model_gap = fmax((cost.compute_seconds + cost.communication_seconds) / own.sum - 1, 0);
+    return AM_OK;
+}
+
+/* The least of the bounds of all meshes, that of the plan's own among them. */
+static AmStatus bound_others(Bounding *self, int32_t mesh_count, PlanBound *bound, AmError *error) {
+    self->enough = bound->seconds;
+    parallel_for(mesh_count, 0, bound_task, self);
+    for (int32_t k = 0; k < mesh_count; k++) {
+        const MeshBound *found = &self->found[k];
+        if (k == self->own) continue;
+        if (found->status != AM_OK && error) *error = found->error;
+        TRY(found->status);
+        if (found->is_known) bound->seconds = fmin(bound->seconds, found->seconds);
+        else bound->seconds = 0;
+    }
     return AM_OK;
 }
 
@@ -148,24 +171,17 @@ AmStatus plan_bound_find(PlanBound *bound, const PlanContext *context, const Clu
                      .own = -1,
                      .start = FIRST_WEIGHT,
                      .found = ARENA_ARRAY(&arena, MeshBound, mesh_count + 1)};
-    bool holds = false;
+    Trust trust = TRUST_NONE;
     *bound = (PlanBound){NAN, NAN};
     AmStatus status = self.found ? AM_OK : am_fail_memory(error, mesh_count);
     for (int32_t k = 0; k < mesh_count; k++)
         if (mesh_is_alike(&meshes[k], &plan->stages[0].mesh)) self.own = k;
-    if (status == AM_OK && self.own >= 0) status = bound_own(&self, &arena, plan, bound, &holds, error);
-    if (status == AM_OK && holds) {
-        self.enough = bound->seconds;
-        parallel_for(mesh_count, 0, bound_task, &self);
-        for (int32_t k = 0; k < mesh_count && status == AM_OK; k++) {
-            const MeshBound *found = &self.found[k];
-            if (k == self.own) continue;
-            status = found->status;
-            if (status != AM_OK && error) *error = found->error;
-            bound->seconds = found->is_known ? fmin(bound->seconds, found->seconds) : NAN;
-        }
-        bound->seconds = fmin(bound->seconds, plan->predicted_step_seconds);
-    }
+    if (status == AM_OK && self.own >= 0) status = bound_own(&self, &arena, plan, bound, &trust, error);
+    if (status == AM_OK && trust == TRUST_HOLDS) status = bound_others(&self, mesh_count, bound, error);
+    if (status == AM_OK && trust == TRUST_NO_MODEL && self.own >= 0)
+        status = plan_bound_of_work(bound, plan_context_whole(context), cluster, error);
+    if (bound->seconds > 0) bound->seconds = fmin(bound->seconds, plan->predicted_step_seconds);
+    else bound->seconds = NAN;
     arena_free(&arena);
     return status;
 }

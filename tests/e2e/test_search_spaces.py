@@ -103,6 +103,15 @@ def check_random():
     assert seconds[0] >= seconds[1] >= seconds[2] and seconds[0] > seconds[2], seconds
 
 
+def check_mixed():
+    """Devices of several types: a bound is told that no plan, whoever finds it, is below."""
+    for cluster in ("whale-dp", "whale-pp"):
+        words = ["--cluster", cluster, "--space", "single_stage", "-o", os.devnull]
+        bound = search(MODEL, *words)[0]["bound_seconds"]
+        seconds = [search(MODEL, *words, "--searcher", method)[0]["step_seconds"] for method in ("greedy", "exact")]
+        assert bound is not None and 0 < bound <= min(seconds), f"{cluster}: {bound} of {seconds}"
+
+
 def check_recipes():
     """Features are no sequence, positions that have a table are one; a recipe that cannot be says why."""
     words = ["--cluster", "host:4", "--mesh", "data=2,model=2", "-o", os.devnull]
@@ -124,6 +133,7 @@ def main():
         check_initial(work)
         check_limits()
         check_random()
+    check_mixed()
         check_recipes()
     print(f"stages of the plans: {stages}")
 
