@@ -3,13 +3,15 @@
 The reading code is the one that docs/exports.md shows: it is taken from there and run. An MLP and a GPT-2,
 written here in PyTorch over the parameters of the modules, are trained from the committed state and data
 with every parameter, state and batch distributed as the plan says; their losses must be those of one device,
-which are committed too.
+which are committed too. Pipelines of two stages, cut between layers, train in torch.distributed.pipelining
+under the schedule that the export names.
 
 Run as `AUTOMAP=build/automap python tests/e2e/test_export_torch.py [MODEL ...]`, with a Python that has torch.
 """
 # labels: cpu e2e
 # timeout: 600
 
+import functools
 import json
 import logging
 import math
@@ -26,6 +28,9 @@ try:
     import torch
     import torch.distributed
     import torch.multiprocessing
+    from torch.distributed.pipelining import PipelineStage
+    from torch.distributed.pipelining.schedules import get_schedule_class
+    from torch.distributed.tensor import DTensor, Replicate, Shard
     from torch.distributed.tensor.experimental import implicit_replication
     from torch.nn import functional
 
@@ -44,6 +49,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 MODELS = ROOT / "datasets" / "models"
 TOLERANCE = 1e-5
 EXPERT = ["--searcher", "expert", "--expert"]
+PIPELINE = ["--space", "pipeline", "--micro-batches", "4", *EXPERT]
 TWO_AXES = ["--mesh", "data=2,model=2"]
 STEPS = 20 if os.environ.get("AUTOMAP_FULL") == "1" else 5
 PLANS = {  # on so many ranks
@@ -57,6 +63,11 @@ PLANS = {  # on so many ranks
     "searched 2x2": ((4,), ["--even", *TWO_AXES]),
     "random": ((4,), ["--even", "--searcher", "random", "--seed", "1", *TWO_AXES]),
     "micro-batches": ((2,), ["--even", *EXPERT, "data_parallel", "--micro-batches", "4"]),
+}
+PIPELINES = {
+    "even pipeline": [*PIPELINE, "even_pipeline", "--mesh", "data=2"],
+    "gpipe": [*PIPELINE, "even_pipeline", "--mesh", "data=2", "--schedule", "gpipe"],
+    "megatron_3d": [*PIPELINE, "megatron_3d", "--mesh", "data=1,model=2", "--even"],
 }
 
 
@@ -106,11 +117,18 @@ def gpt2_layer(w, name, x):
     return x + dense(w, f"{name}.mlp_out", inner)
 
 
-def gpt2_loss(w, tokens, targets):
-    x = functional.embedding(tokens, w["token_table"]) + w["position_table"]
+def gpt2(w, x):
+    """What the weights are there for: all of it, or one stage of a pipeline that is cut between layers."""
+    if "token_table" in w:
+        x = functional.embedding(x, w["token_table"]) + w["position_table"]
     for layer in range(2):
-        x = gpt2_layer(w, f"layers.{layer}", x)
-    return mean_cross_entropy(layer_norm(w, "norm", x) @ w["softmax_table"].t(), targets)
+        if f"layers.{layer}.mlp_in.kernel" in w:
+            x = gpt2_layer(w, f"layers.{layer}", x)
+    return layer_norm(w, "norm", x) @ w["softmax_table"].t() if "softmax_table" in w else x
+
+
+def gpt2_loss(w, tokens, targets):
+    return mean_cross_entropy(gpt2(w, tokens), targets)
 
 
 def whole(tensor):
@@ -147,8 +165,7 @@ def tree(tensors):
             state.setdefault(part, {})[".".join(names)] = tensor
         else:
             state[part] = tensor
-    for weight in state["params"].values():
-        weight.requires_grad_()
+    state["params"] = {name: torch.nn.Parameter(weight) for name, weight in state["params"].items()}
     return state
 
 
@@ -187,24 +204,95 @@ class Place:
         assert split == self.plan[path], f"{path}: {tensor.placements}, planned {self.plan[path]}"
 
 
+def read(model, name):
+    with np.load(MODELS / model / f"{name}.npz") as arrays:
+        return {path: torch.from_numpy(array) for path, array in arrays.items()}
+
+
+def batches(model):
+    data = read(model, "data")
+    for step in range(STEPS):
+        yield {name: array[step % len(array)] for name, array in data.items()}
+
+
+def clear_gradients(state):
+    for weight in state["params"].values():
+        weight.grad = None
+
+
 def train(model, place, micro_batches=1):
     """Losses with all arrays placed by `place` ({path: tensor} -> {path: tensor}), and the state at the end."""
     loss_of, update = TRAININGS[model]
-    read = {name: dict(np.load(MODELS / model / f"{name}.npz")) for name in ("state", "data")}
-    placed = place({path: torch.from_numpy(array) for path, array in read["state"].items()})
-    state, names, losses = tree(placed), list(read["data"]), []
-    for step in range(STEPS):
-        batch = [torch.from_numpy(read["data"][name][step % len(read["data"][name])]) for name in names]
+    placed = place(read(model, "state"))
+    state, losses = tree(placed), []
+    for batch in batches(model):
         total = 0.0
-        for parts in zip(*(array.chunk(micro_batches) for array in batch), strict=True):
-            loss = loss_of(state["params"], *place(dict(zip(names, parts, strict=True))).values()) / micro_batches
+        for parts in zip(*(array.chunk(micro_batches) for array in batch.values()), strict=True):
+            loss = loss_of(state["params"], *place(dict(zip(batch, parts, strict=True))).values()) / micro_batches
             loss.backward()
             total += float(whole(loss.detach()))
         update(state)
-        for weight in state["params"].values():
-            weight.grad = None
+        clear_gradients(state)
         losses.append(total)
     return losses, placed
+
+
+class Stage(torch.nn.Module):
+    """A stage of a pipeline: plain tensors in and out, split over `data` as the batch is; within, DTensors."""
+
+    def __init__(self, mesh, weights):
+        super().__init__()
+        self.weights, self.registered, self.mesh = weights, torch.nn.ParameterList(weights.values()), mesh
+        self.placements = [Shard(0) if name == "data" else Replicate() for name in mesh.mesh_dim_names]
+
+    def forward(self, x):
+        x = gpt2(self.weights, DTensor.from_local(x, self.mesh, self.placements))
+        return x.redistribute(self.mesh, self.placements).to_local()
+
+    def loss(self, logits, targets):
+        logits, targets = (DTensor.from_local(x, self.mesh, self.placements) for x in (logits, targets))
+        return mean_cross_entropy(logits, targets).full_tensor()
+
+
+class PipelineRank:
+    """What a rank has of a pipeline: its stage, with the stage's weights, under the schedule of the export."""
+
+    def __init__(self, model, exported):
+        names, rows = documented(), exported["stages"]
+        meshes = names["meshes"](exported, "cpu")
+        columns = zip(*(row["device_mesh"]["ranks"] for row in rows), strict=True)
+        groups = {rank: group for ranks in columns for group in [torch.distributed.new_group(ranks)] for rank in ranks}
+        self.number = next(k for k, mesh in enumerate(meshes) if mesh.get_coordinate() is not None)
+        self.is_last = self.number == len(rows) - 1
+        self.place = functools.partial(names["distribute"], rows[self.number], meshes[self.number])
+        state = read(model, "state")
+        self.state = tree(self.place(state))
+        self.state.setdefault("count", state["state['count']"])  # one stage alone has it
+        module = Stage(meshes[self.number], self.state["params"])
+        stage = PipelineStage(module, self.number, len(rows), torch.device("cpu"),
+                              group=groups[torch.distributed.get_rank()])
+        kind = get_schedule_class(exported["schedule"])
+        # Each stage is given a loss: without one it would have no backward pass.
+        self.schedule = kind(stage, exported["n_microbatches"], loss_fn=module.loss)
+
+    def step(self, batch):
+        """The loss, on ranks of the last stage."""
+        own = [tensor.to_local() for tensor in self.place(batch).values()]
+        losses = []
+        if self.is_last:
+            self.schedule.step(target=own[0], losses=losses)
+        else:
+            self.schedule.step(*own)
+        adam(self.state)
+        clear_gradients(self.state)
+        return float(sum(loss.detach() for loss in losses)) / len(losses) if self.is_last else None
+
+
+def train_pipeline(model, exported):
+    """Losses on ranks of the last stage, else None."""
+    rank = PipelineRank(model, exported)
+    losses = [rank.step(batch) for batch in batches(model)]
+    return losses if rank.is_last else None
 
 
 def committed(model):
@@ -220,6 +308,10 @@ def check(model, what, losses):
 def train_plan(model, what, plan, file):
     """Trains under one export; how far the losses are off."""
     exported = json.loads(file.read_text())
+    if len(exported["stages"]) > 1:
+        with implicit_replication():
+            losses = train_pipeline(model, exported)
+        return check(model, what, losses) if losses else None
     place = Place(exported, json.loads(plan.read_text()))
     with implicit_replication():  # attention's mask is a plain tensor
         losses, placed = train(model, place, exported["n_microbatches"])
@@ -236,7 +328,7 @@ def work(rank, folder, cases, world):
     torch.distributed.init_process_group("gloo", init_method=store, rank=rank, world_size=world)
     for model, what, *files in cases:
         worst = train_plan(model, what, *files)
-        if rank == 0:
+        if rank == world - 1:
             print(f"{model:10} {what:18} on {world} ranks: losses off by {worst:.1e}", flush=True)
     torch.distributed.destroy_process_group()
 
@@ -246,17 +338,20 @@ def automap(*arguments):
     assert done.returncode == 0, f"automap {' '.join(map(str, arguments))}: {done.returncode} {done.stderr}"
 
 
-def export(folder, model, what, options, devices):
+def export(folder, model, what, options, devices, *rest):
     module = MODELS / model / "model.hlo.pb"
     plan, file = (folder / f"{model}.{what}.{devices}.{form}.json" for form in ("plan", "dtensor"))
     automap("search", module, "--cluster", f"host:{devices}", *options, "-o", plan, "--quiet")
-    automap("export", plan, module, "--format", "dtensor", "-o", file)
+    automap("export", plan, module, "--format", "dtensor", *rest, "-o", file)
     return model, what, plan, file
 
 
 def run(world, folder, models):
     cases = [export(folder, model, what, options, world)
              for model in models for what, (worlds, options) in PLANS.items() if world in worlds]
+    if world == 4 and "gpt2_tiny" in models:
+        cases += [export(folder, "gpt2_tiny", what, options, 4, "--whole-layers")
+                  for what, options in PIPELINES.items()]
     torch.multiprocessing.start_processes(work, (str(folder), cases, world), nprocs=world, start_method="fork")
 
 
@@ -264,7 +359,8 @@ def main():
     models = sys.argv[1:] or list(TRAININGS)
     for model in models:
         losses, _ = train(model, dict)
-        print(f"{model:10} in PyTorch on one device: losses off by {check(model, 'one device', losses):.1e}", flush=True)
+        worst = check(model, "one device", losses)
+        print(f"{model:10} in PyTorch on one device: losses off by {worst:.1e}", flush=True)
     with tempfile.TemporaryDirectory() as name:
         for world in (2, 4):
             run(world, pathlib.Path(name), models)
