@@ -133,7 +133,7 @@ def main():
         check_initial(work)
         check_limits()
         check_random()
-    check_mixed()
+        check_mixed()
         check_recipes()
     print(f"stages of the plans: {stages}")
 
