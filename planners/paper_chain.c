@@ -93,7 +93,9 @@ static void add_step(Builder *self, const ExecutedStep *executed) {
     int32_t origin = origin_of(executed), outer = origin < 0 ? -1 : self->outer[origin];
     if (outer < 0) return;
     IrPhase phase = self->context->roles->phases[origin];
+    bool is_gradient = self->context->choices->storage->role[origin] == STORAGE_GRADIENT;
     PaperPass pass = phase == IR_PHASE_OPTIMIZER                                  ? PAPER_UPDATE
+                     : phase == IR_PHASE_BACKWARD && is_gradient                  ? PAPER_GRADIENTS
                      : phase == IR_PHASE_BACKWARD || phase == IR_PHASE_RECOMPUTED ? PAPER_BACKWARD
                                                                                   : PAPER_FORWARD;
     int32_t place = self->place[outer] < 0 ? 0 : self->place[outer];
@@ -142,7 +144,7 @@ static void add_accumulation(Builder *self) {
                                    .unit = OPERATOR_VECTOR,
                                    .type = shape->type,
                                    .is_run = true};
-        self->seconds[PAPER_BACKWARD][self->weight_place[p]] +=
+        self->seconds[PAPER_GRADIENTS][self->weight_place[p]] +=
             operator_seconds(&work, &self->cluster->types[0]);
     }
 }

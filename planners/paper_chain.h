@@ -14,7 +14,13 @@
 
 #include "planners/problem.h"
 
-typedef enum PaperPass { PAPER_FORWARD, PAPER_BACKWARD, PAPER_UPDATE, PAPER_PASSES } PaperPass;
+typedef enum PaperPass {
+    PAPER_FORWARD,
+    PAPER_BACKWARD,  /* what the stage before waits for */
+    PAPER_GRADIENTS, /* of weights, which come behind that in a turn */
+    PAPER_UPDATE,
+    PAPER_PASSES
+} PaperPass;
 
 /* A cut before `instruction`, and what lies before it. */
 typedef struct PaperPivot {
@@ -26,6 +32,11 @@ typedef struct PaperPivot {
     double kept_bytes; /* of the whole batch, that its operators keep for the backward pass */
     int32_t weights;   /* weights that are first used before it */
 } PaperPivot;
+
+/* One turn, forward and backward, of all that lies before a pivot. */
+static inline double paper_turn_seconds(const PaperPivot *pivot) {
+    return pivot->seconds[PAPER_FORWARD] + pivot->seconds[PAPER_BACKWARD] + pivot->seconds[PAPER_GRADIENTS];
+}
 
 typedef struct PaperChain {
     PaperPivot *pivots; /* [count], by instruction */

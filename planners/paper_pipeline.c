@@ -40,10 +40,6 @@ typedef struct Pipelining {
 
 static const PaperPivot nothing;
 
-static double seconds_of(const PaperPivot *pivot) {
-    return pivot->seconds[PAPER_FORWARD] + pivot->seconds[PAPER_BACKWARD];
-}
-
 /* ---- prices ---- */
 
 /* One turn of a pass of a stage, whose devices share the micro-batch. */
@@ -109,7 +105,7 @@ static int32_t list_stages(const Pipelining *self, Stage *stages, const PaperCut
 
 /* One turn of every stage, and the activations over the cut behind it, one way. */
 typedef struct Turns {
-    double forward[STAGES_MOST], backward[STAGES_MOST], transfer[STAGES_MOST];
+    double forward[STAGES_MOST], backward[STAGES_MOST], gradients[STAGES_MOST], transfer[STAGES_MOST];
     int32_t stages, count; /* turns */
 } Turns;
 
@@ -147,6 +143,7 @@ static void walk_turns(const Turns *turns, double *ended) {
                 if (!backward && s > 0) ready += turns->transfer[s - 1];
                 ended[s] = fmax(ended[s], ready) + (backward ? turns->backward[s] : turns->forward[s]);
                 *(backward ? &returned[s][m] : &made[s][m]) = ended[s];
+                if (backward) ended[s] += turns->gradients[s];
             }
         }
     }
@@ -176,14 +173,16 @@ static double length_of(const Pipelining *self, const Stage *stages, int32_t cou
         turns.forward[s] = turn_seconds(self, &stages[s], PAPER_FORWARD);
         turns.backward[s] = turn_seconds(self, &stages[s], PAPER_BACKWARD);
         turns.transfer[s] = s + 1 < count ? transfer_seconds(self, &stages[s]) : 0;
-        longest = fmax(longest, turns.forward[s] + turns.backward[s]);
+        turns.gradients[s] = turn_seconds(self, &stages[s], PAPER_GRADIENTS);
+        longest = fmax(longest, turns.forward[s] + turns.backward[s] + turns.gradients[s]);
     }
     walk_turns(&turns, ended);
     for (int32_t s = 0; s < count; s++) {
         double update = stages[s].end->seconds[PAPER_UPDATE] - stages[s].first->seconds[PAPER_UPDATE];
         double reduced = reduced_after(self, stages, count, s);
         int32_t weights = stages[s].end->weights - stages[s].first->weights;
-        double behind = fmax(weights > 0 ? reduced / weights : reduced, reduced - turns.backward[s]);
+        double behind =
+            fmax(weights > 0 ? reduced / weights : reduced, reduced - turns.backward[s] - turns.gradients[s]);
         length = fmax(length, ended[s] + behind + update);
     }
     return length + (self->shared.micro_batches - turns.count) * longest;
@@ -257,8 +256,9 @@ static void describe(const Pipelining *self, int32_t pivot, float *features, int
     int32_t count = list_stages(self, stages, cuts, self->cut_count + 1);
     double reduced = 0, sent = 0, shortest = INFINITY, longest = 0;
     for (int32_t s = 0; s < count; s++) {
-        double turn =
-            turn_seconds(self, &stages[s], PAPER_FORWARD) + turn_seconds(self, &stages[s], PAPER_BACKWARD);
+        double turn = turn_seconds(self, &stages[s], PAPER_FORWARD) +
+                      turn_seconds(self, &stages[s], PAPER_BACKWARD) +
+                      turn_seconds(self, &stages[s], PAPER_GRADIENTS);
         reduced += all_reduce_seconds(self, &stages[s]);
         if (s + 1 < count) sent = fmax(sent, transfer_seconds(self, &stages[s]));
         shortest = fmin(shortest, turn);
@@ -379,9 +379,9 @@ static AmStatus fill_window(Pipelining *self, Window *window, int32_t boundary, 
 
 static AmStatus find_windows(Pipelining *self, AmError *error) {
     const PaperChain *chain = self->shared.chain;
-    double all = seconds_of(&chain->whole);
+    double all = paper_turn_seconds(&chain->whole);
     for (int32_t p = 0; p < chain->count; p++) {
-        double part = all > 0 ? seconds_of(&chain->pivots[p]) / all : 0;
+        double part = all > 0 ? paper_turn_seconds(&chain->pivots[p]) / all : 0;
         self->device_of[p] = (int32_t)lround(part * self->cluster->device_count);
     }
     for (int32_t k = 0; k + 1 < self->shared.stage_count; k++) {
@@ -453,7 +453,7 @@ AmStatus paper_pipeline_create(PaperPipeline **pipeline, Arena *arena, const Pap
         return am_fail(error, AM_ERROR_INPUT, "", "no pipeline: more than %d products", MOST_PIVOTS);
     self->reduced = arena_alloc(arena, sizeof *self->reduced * ends * ends);
     if (arena->failed) return am_fail_memory(error, chain->count);
-    double turn = seconds_of(&chain->whole) * chain->parts / micro_batches / cluster->device_count;
+    double turn = paper_turn_seconds(&chain->whole) * chain->parts / micro_batches / cluster->device_count;
     self->shared.unit = turn > 0 ? turn * micro_batches : 1;
     TRY(find_windows(self, error));
     TRY(find_topologies(self, error));

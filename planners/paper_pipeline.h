@@ -14,8 +14,9 @@
  *   L = max_s (e_s + max(A_s / w_s, A_s - B_s) + update_s)
  *
  * where e_s is when stage s has ended its last turn in 1F1B: F_s, B_s and the transfers between stages,
- * walked through turn by turn. The all-reduces of a stage's w_s gradients, A_s seconds in all, begin as its
- * last backward turn yields them and go on beside it; the last one has to wait for its end.
+ * walked through turn by turn. The stage before takes what it needs of B_s before the gradients of weights,
+ * the rest of it, are made. The all-reduces of a stage's w_s gradients, A_s seconds in all, begin as its last
+ * backward turn yields them and go on beside it; the last one has to wait for its end.
  */
 #ifndef PLANNERS_PAPER_PIPELINE_H
 #define PLANNERS_PAPER_PIPELINE_H

@@ -181,7 +181,7 @@ static AmStatus count_micro_batches(const PaperSearching *self, int32_t *micro_b
 static AmStatus report_cuts(PaperSearching *self, const PaperPipeline *pipeline, AmError *error) {
     PaperReport *report = self->report;
     const PaperChain *chain = pipeline->chain;
-    double all = chain->whole.seconds[PAPER_FORWARD] + chain->whole.seconds[PAPER_BACKWARD];
+    double all = paper_turn_seconds(&chain->whole);
     report->cut_count = pipeline->stage_count - 1;
     report->pivot_count = pipeline->pivot_count;
     report->candidate_count = chain->count;
@@ -192,13 +192,12 @@ static AmStatus report_cuts(PaperSearching *self, const PaperPipeline *pipeline,
         const PaperPivot *pivot = &chain->pivots[pipeline->best[k].pivot];
         const IrInstruction *instruction = &self->whole->canonical->instructions[pivot->instruction];
         PaperCutReport *cut = &report->cuts[k];
-        *cut =
-            (PaperCutReport){.instruction = pivot->instruction,
-                             .device = pipeline->best[k].device,
-                             .part = (pivot->seconds[PAPER_FORWARD] + pivot->seconds[PAPER_BACKWARD]) / all,
-                             .crossing = pivot->crossing,
-                             .name = instruction->name,
-                             .op_name = instruction->op_name};
+        *cut = (PaperCutReport){.instruction = pivot->instruction,
+                                .device = pipeline->best[k].device,
+                                .part = paper_turn_seconds(pivot) / all,
+                                .crossing = pivot->crossing,
+                                .name = instruction->name,
+                                .op_name = instruction->op_name};
         paper_chain_layers(&cut->before, &cut->behind, self->whole, pivot->instruction);
     }
     return AM_OK;

@@ -65,7 +65,9 @@ static void test_chain(void **state) {
     assert_int_equal(chain->whole.weights, weights);
     assert_true(fabs(chain->whole.weight_bytes - bytes) < 1);
     assert_true(fabs(chain->whole.state_bytes - 2 * bytes) < 0.01 * bytes); /* Adam's two moments */
-    double ratio = chain->whole.seconds[PAPER_BACKWARD] / chain->whole.seconds[PAPER_FORWARD];
+    assert_true(chain->whole.seconds[PAPER_GRADIENTS] > 0.7 * chain->whole.seconds[PAPER_FORWARD]);
+    double ratio = (chain->whole.seconds[PAPER_BACKWARD] + chain->whole.seconds[PAPER_GRADIENTS]) /
+                   chain->whole.seconds[PAPER_FORWARD];
     assert_true(ratio > 1.8 && ratio < 3);
     for (int32_t k = 1; k < chain->count; k++) {
         const PaperPivot *a = &chain->pivots[k - 1], *b = &chain->pivots[k];
@@ -185,9 +187,8 @@ static void test_published_cuts(void **state) {
         assert_true(report->pipeline_seconds <= 1.01 * report->shortest_seconds);
         assert_true(report->pipeline_seconds >= report->shortest_seconds);
         assert_true(result.plan->predicted_step_seconds == again.plan->predicted_step_seconds);
-        /* The simulator, which hides updates too, says less. */
         double ratio = report->pipeline_seconds / result.plan->predicted_step_seconds;
-        assert_true(ratio > 1 && ratio < (k == 0 ? 1.2 : 1.25));
+        assert_true(ratio > 0.9 && ratio < 1.1);
         cluster_free(cluster);
     }
 }
