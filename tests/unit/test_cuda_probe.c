@@ -193,10 +193,12 @@ static void test_without_nccl(void **state) {
     (stand->fail)("ncclCommInitRankConfig=2");
     probe_cards(&description, &link, 2, &told, &warnings);
     (stand->fail)("");
-    assert_int_equal(warnings.count, 1);
     assert_non_null(strstr(warnings.texts[0], "'nccl' are not measured: NCCL: connecting"));
     assert_int_equal(stand->count("ncclAllReduce"), 0);
-    check_curves(description, json_object_get(link, "collectives"), groups, 1);
+    /* A crowded machine may have no time for stand-ins to meet, which is said, too. */
+    if (warnings.count == 2) assert_non_null(strstr(warnings.texts[1], "there was no time"));
+    else check_curves(description, json_object_get(link, "collectives"), groups, 1);
+    assert_true(warnings.count <= 2);
     json_decref(description);
     assert_nothing_left();
 #endif
