@@ -37,6 +37,11 @@ static AmStatus buffer_reserve(Buffer *buffer, size_t free_bytes, AmError *error
     return AM_OK;
 }
 
+static bool is_null_device(const struct stat *facts) {
+    struct stat null;
+    return stat("/dev/null", &null) == 0 && null.st_rdev == facts->st_rdev;
+}
+
 static AmStatus read_stream(Buffer *buffer, FILE *stream, const char *name, AmError *error) {
     size_t expected = SMALLEST_BUFFER;
     struct stat facts;
@@ -44,6 +49,9 @@ static AmStatus read_stream(Buffer *buffer, FILE *stream, const char *name, AmEr
         if (S_ISDIR(facts.st_mode)) {
             return am_fail(error, AM_ERROR_INPUT, name, "is a directory, expected a file");
         }
+        /* Devices may never end. */
+        if (S_ISCHR(facts.st_mode) && !isatty(fileno(stream)) && !is_null_device(&facts))
+            return am_fail(error, AM_ERROR_INPUT, name, "is a device, expected a file");
         if (S_ISREG(facts.st_mode) && facts.st_size > 0) expected = (size_t)facts.st_size + 1;
     }
     for (;;) {

@@ -5,17 +5,19 @@
 
 #include "base/file.h"
 
-static bool exists(const char *path) {
+/* An empty file is a new one. */
+static bool has_bytes(const char *path) {
     FILE *file = fopen(path, "rb");
+    int first = file ? getc(file) : EOF;
     if (file) fclose(file);
-    return file != NULL;
+    return first != EOF;
 }
 
 AmStatus profile_file_open(ProfileFile *self, const char *path, AmError *error) {
     *self = (ProfileFile){.path = path};
     TRY(profile_open(&self->added, error));
     TRY(profile_open(&self->known, error));
-    if (exists(path)) TRY(profile_read(self->known, path, error));
+    if (has_bytes(path)) TRY(profile_read(self->known, path, error));
     return file_check_writable(path, error);
 }
 

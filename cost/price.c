@@ -189,7 +189,8 @@ static void warn_type(AmWarnings *warnings, const OperatorWork *work, const Clus
     if (!work->is_run || work->unit == OPERATOR_VECTOR) return;
     for (int32_t t = 0; t < cluster->type_count; t++)
         if (!cluster->types[t].named[work->type])
-            am_warn(warnings, "cluster %s: device type %s names no FLOP/s for %s; a wider type's is used",
+            am_warn(warnings,
+                    "cluster %s: device type %s names no FLOP/s for %s; those of another type are used",
                     cluster->name, cluster->types[t].name, dtype_name(work->type));
 }
 

@@ -163,6 +163,7 @@ refuse '^automap: -o and --trace would both be on stdout' simulate "$work/kept.p
 refuse '^automap: -o and --checkpoint are both .*/new\.safetensors$' agent train --episodes 1 -o "$work/new.safetensors" \
   --checkpoint "$work/new.safetensors"
 succeed simulate "$work/kept.plan.json" "$kept" -o /dev/null --trace /dev/null
+: >"$work/profile.json" # an empty file is a new one
 succeed "${run[@]}" --log /dev/null --trace /dev/null --profile "$work/profile.json"
 succeed "${run[@]}" --profile "$work/profile.json" --checkpoint "$work/checkpoints"
 succeed "${run[@]}" --steps 2 --resume --profile "$work/profile.json" --checkpoint "$work/checkpoints"

@@ -127,6 +127,7 @@ static void missing_files_and_folders(void **state) {
     (void)state;
     assert_read_fails(in_folder("none"), "cannot be opened");
     assert_read_fails(folder, "is a directory");
+    assert_read_fails("/dev/zero", "is a device");
     AmError error = {0};
     assert_int_equal(file_write(in_folder("none/a"), "x", 1, &error), AM_ERROR_USAGE);
 }
