@@ -19,6 +19,7 @@
 #include "propagation/lower_internal.h"
 #include "propagation/open_states.h"
 #include "propagation/settle.h"
+#include "propagation/split.h"
 #include "propagation/storage.h"
 
 typedef struct Completer {
@@ -465,6 +466,49 @@ static void place_reductions(Completer *self, Arena *scratch, int32_t axis) {
     }
 }
 
+/* The last axis that splits a dimension which an earlier one cuts in other blocks, or -1: there is no such
+ * state. */
+static int32_t colliding_axis(SbpState state) {
+    for (int32_t axis = MESH_MAX_AXES - 1; axis > 0; axis--)
+        for (int32_t earlier = 0; earlier < axis; earlier++) {
+            if (!sbp_is_split(state.axis[axis]) || state.axis[axis] != state.axis[earlier]) continue;
+            int32_t blocks = state.cut[axis].outer, others = state.cut[earlier].outer;
+            if ((blocks > 1 || others > 1) && blocks != others) return axis;
+        }
+    return -1;
+}
+
+/* Whether instruction i is split over several axes, in blocks by one of them. */
+static bool mixes_blocks(const Completer *self, int32_t i) {
+    const Completion *result = self->result;
+    int32_t axes = 0;
+    bool in_blocks = false;
+    for (int32_t axis = 0; axis < MESH_MAX_AXES; axis++) {
+        size_t place = (size_t)i * MESH_MAX_AXES + (size_t)axis;
+        if (result->factor[place] < 0) continue;
+        in_blocks |=
+            result->cut[place].outer > 1 || self->rules->rules[i].factors[result->factor[place]].blocks;
+        axes++;
+    }
+    return in_blocks && axes > 1;
+}
+
+/* Open states, and what storage entries keep in shards, are chosen axis by axis. Of two that cannot be
+ * together the later one is given up: whole. */
+static void part_collisions(Completer *self) {
+    for (int32_t k = 0; k < self->choices->decided_count; k++) {
+        int32_t i = self->choices->decided[k], axis;
+        const FactorRule *rule = &self->rules->rules[i];
+        while ((axis = colliding_axis(self->result->stored[i])) >= 0)
+            sbp_set(&self->result->stored[i], axis, SBP_B);
+        if (!mixes_blocks(self, i)) continue;
+        for (int32_t slot = 0; slot < rule->operand_count + rule->result_count; slot++)
+            while ((axis = colliding_axis(split_state(self->rules, &self->stage->mesh, i,
+                                                      split_of(self->result, i), slot))) >= 0)
+                self->result->factor[(size_t)i * MESH_MAX_AXES + (size_t)axis] = -1;
+    }
+}
+
 AmStatus plan_complete(Completion **completion, Arena *arena, const PlanContext *context,
                        const PlanStage *stage, AmError *error) {
     return plan_complete_stage(completion, arena, context, stage, NULL, error);
@@ -528,6 +572,7 @@ AmStatus plan_complete_stage(Completion **completion, Arena *arena, const PlanCo
     if (stage->exception_count > 0) join_carried(&self);
     TRY(open_states_choose(result, arena, context, error));
     TRY(settle_wanted(result, arena, context, error));
+    part_collisions(&self);
     for (int32_t axis = 0; axis < stage->mesh.axis_count; axis++) {
         ArenaMark mark = arena_mark(arena);
         if (stage->mesh.axes[axis].size > 1) place_reductions(&self, arena, axis);

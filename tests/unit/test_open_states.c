@@ -193,7 +193,60 @@ static void test_equals_every_assignment(void **state) {
     assert_true(split > CASES / 4); /* leaving everything whole would not do */
 }
 
+/* The gradient of a flat weight, in 16 bits: what one axis cuts in a row another may not cut in blocks,
+ * whatever classes the axes split. */
+static void test_axes_agree_on_blocks(void **state) {
+    (void)state;
+    PlanContext *context =
+        read_text("HloModule flat\n"
+                  "sum {\n a = f32[] parameter(0)\n b = f32[] parameter(1)\n ROOT s = f32[] add(a, b)\n}\n"
+                  "ENTRY main {\n"
+                  " w = f32[32,32] parameter(0)\n"
+                  " x = f32[8,8,32] parameter(1)\n"
+                  " t = f32[8,8,32] parameter(2)\n"
+                  " half = bf16[8,8,32] convert(x)\n"
+                  " flat = f32[1024] reshape(w)\n"
+                  " narrow = bf16[1024] convert(flat)\n"
+                  " square = bf16[32,32] reshape(narrow)\n"
+                  " y = bf16[8,8,32] dot(half, square), lhs_contracting_dims={2}, rhs_contracting_dims={0}\n"
+                  " wide = f32[8,8,32] convert(y)\n"
+                  " e = f32[8,8,32] subtract(wide, t)\n"
+                  " f = bf16[8,8,32] convert(e)\n"
+                  " q = bf16[32,32] dot(f, half), lhs_contracting_dims={0,1}, rhs_contracting_dims={0,1}\n"
+                  " turned = bf16[32,32] transpose(q), dimensions={1,0}\n"
+                  " r = bf16[1024] reshape(turned)\n"
+                  " c = f32[1024] convert(r)\n"
+                  " g = f32[32,32] reshape(c)\n"
+                  " rate = f32[] constant(0.5)\n"
+                  " rates = f32[32,32] broadcast(rate), dimensions={}\n"
+                  " u = f32[32,32] multiply(g, rates)\n"
+                  " n = f32[32,32] subtract(w, u)\n"
+                  " zero = f32[] constant(0)\n"
+                  " loss = f32[] reduce(e, zero), dimensions={0,1,2}, to_apply=sum\n"
+                  " ROOT out = (f32[32,32], f32[]) tuple(n, loss)\n"
+                  "}\n");
+    AmError error = {0};
+    Arena arena = {0};
+    PlanEntry first[] = {{.kind = PLAN_COMPUTE},
+                         {.class_index = PLAN_ANY_CLASS, .kind = PLAN_OPTIMIZER},
+                         {.class_index = PLAN_ANY_CLASS, .kind = PLAN_GRADIENTS}},
+              second = {.kind = PLAN_COMPUTE};
+    PlanStage stage = {.lists = {{3, first}, {1, &second}}};
+    assert_int_equal(mesh_parse(&stage.mesh, &arena, "first=2,second=2", &error), AM_OK);
+    for (int32_t a = 0; a < context->classes->count; a++)
+        for (int32_t b = 0; b < context->classes->count; b++) {
+            first[0].class_index = a;
+            second.class_index = b;
+            assert_true(sent_bytes(context, &stage) >= 0);
+        }
+    arena_free(&arena);
+    plan_context_free(context);
+}
+
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_equals_every_assignment)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_equals_every_assignment),
+        cmocka_unit_test(test_axes_agree_on_blocks),
+    };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
