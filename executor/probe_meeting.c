@@ -9,9 +9,10 @@
 
 #include "base/clock.h"
 #include "base/clock_cost.h"
+#include "executor/probe_samples.h"
 
 enum { LEAST_SERIES = 3, MOST_SERIES = 12, MOST_TURNS = 48, LEAST_TURNS = 8, LEAST_QUEUED_TURNS = 1 };
-enum { CACHE_LINE = 64, WALK_BYTES = 1 << 14, WALKED_BYTES = 1 << 22 };
+enum { WALK_BYTES = 1 << 14 };
 enum {
     MOST_IN_A_ROW = 20,
     LEAST_IN_A_ROW = 4,
@@ -54,8 +55,7 @@ struct Member {
     void **records;   /* [case_count] of calls in a row (KernelBackEnd.begin) */
     char *memory;     /* of the device; the calls' in turn */
     void *watch;
-    char *walked; /* [WALKED_BYTES], of the host; NULL with a stopwatch */
-    int64_t walk; /* where the next walk begins */
+    ProbeWalk walk;                                    /* of the host; none with a stopwatch */
     double last, begins[MOST_TURNS], ends[MOST_TURNS]; /* of the series' turns */
     double queued;                                     /* seconds of one, by the stopwatch */
     AmStatus status;
@@ -188,8 +188,7 @@ static AmStatus open_member(Member *member) {
     TRY(prepare_cases(member));
     if (meeting->ranks->stopwatch)
         return meeting->ranks->stopwatch->open(&member->watch, device, &member->error);
-    member->walked = calloc(1, WALKED_BYTES);
-    return member->walked ? AM_OK : am_fail_memory(&member->error, WALKED_BYTES);
+    return probe_walk_open(&member->walk) ? AM_OK : am_fail_memory(&member->error, 0);
 }
 
 static void close_member(Member *member) {
@@ -197,7 +196,7 @@ static void close_member(Member *member) {
     KernelDevice *device = meeting->devices[member->rank];
     if (meeting->ranks->stopwatch) meeting->ranks->stopwatch->close(member->watch);
     if (member->memory) device->back_end->release(device, member->memory);
-    free(member->walked);
+    probe_walk_close(&member->walk);
     arena_free(&member->arena);
 }
 
@@ -209,24 +208,11 @@ static AmStatus start(Member *member) {
     return comm->back_end->start ? comm->back_end->start(comm, &member->error) : AM_OK;
 }
 
-static int compare(const void *left, const void *right) {
-    double a = *(const double *)left, b = *(const double *)right;
-    return (a > b) - (a < b);
-}
-
-static double median(double *samples, int32_t count) {
-    qsort(samples, (size_t)count, sizeof *samples, compare);
-    return samples[count / 2];
-}
-
 /* What a rank computes before it meets the others. */
 static void compute(Member *member, const CommCall *call) {
     int64_t bytes = ir_shape_bytes(call->operand_shapes[0]);
-    for (int64_t k = 0; k < bytes; k += CACHE_LINE) member->memory[k] = 0;
-    for (int64_t k = 0; k < WALK_BYTES; k += CACHE_LINE) {
-        member->walked[member->walk]++;
-        member->walk = (member->walk + CACHE_LINE) % WALKED_BYTES;
-    }
+    for (int64_t k = 0; k < bytes; k += PROBE_CACHE_LINE) member->memory[k] = 0;
+    probe_walk(&member->walk, WALK_BYTES);
 }
 
 /* By the host's clock. */
@@ -297,7 +283,7 @@ static double time_in_step(const Meeting *meeting, int32_t first, int32_t turns)
         }
         samples[k] = end - begin;
     }
-    return median(samples, turns) - meeting->clock_seconds;
+    return probe_median(samples, turns) - meeting->clock_seconds;
 }
 
 /* Of one rank, which shares its processor: a mean, since some turns go by before the others are given theirs.

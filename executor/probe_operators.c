@@ -28,13 +28,14 @@
 
 #include "base/clock.h"
 #include "base/clock_cost.h"
+#include "executor/probe_samples.h"
 #include "executor/probe_texts.h"
 #include "executor/ready.h"
 #include "ir/canonical.h"
 #include "propagation/lower.h"
 
-enum { LEAST_SERIES = 2, MOST_SERIES = 12, MOST_RANKS = 64, SAMPLES = 12, CACHE_LINE = 64 };
-enum { WALK_BYTES = 3 << 14, WALKED_BYTES = 1 << 22, MOST_LEARNT = 2000 };
+enum { LEAST_SERIES = 2, MOST_SERIES = 12, MOST_RANKS = 64, SAMPLES = 12 };
+enum { WALK_BYTES = 3 << 14, MOST_LEARNT = 2000 };
 static const double medium_seconds = 1e-4, long_seconds = 2e-3; /* of one run */
 static const double patience = 0.008;                           /* of all runs of a module */
 static const double most_stretch = 1.1;  /* of what is between the samples, in a series that is calm */
@@ -48,9 +49,8 @@ typedef struct Station {
     Arena arena;
     ReadyProgram *between;
     char *memory;
-    char *walked; /* [WALKED_BYTES] */
-    int64_t walk; /* where the next walk begins */
-    double calm;  /* seconds of `between`; 0: not known yet */
+    ProbeWalk walk;
+    double calm; /* seconds of `between`; 0: not known yet */
 } Station;
 
 /* Where modules are run: by all ranks at once. */
@@ -123,21 +123,8 @@ static double disturb(Station *station) {
     double begin = clock_seconds();
     (void)ready_run(station->between, NULL);
     double seconds = clock_seconds() - begin;
-    for (int64_t k = 0; k < WALK_BYTES; k += CACHE_LINE) {
-        station->walked[station->walk]++;
-        station->walk = (station->walk + CACHE_LINE) % WALKED_BYTES;
-    }
+    probe_walk(&station->walk, WALK_BYTES);
     return seconds;
-}
-
-static int compare(const void *left, const void *right) {
-    double a = *(const double *)left, b = *(const double *)right;
-    return (a > b) - (a < b);
-}
-
-static double median(double *samples, int32_t count) {
-    qsort(samples, (size_t)count, sizeof *samples, compare);
-    return samples[count / 2];
 }
 
 /* The median of some samples; of long runs few will do. `*stretch`: of what is between. */
@@ -153,8 +140,8 @@ static double run_series(Worker *worker, bool is_late, double *stretch) {
         (void)ready_run(worker->ready, NULL);
         samples[k] = clock_seconds() - begin;
     }
-    *stretch = station->calm > 0 ? median(between, count) / station->calm : 1;
-    return fmax(median(samples, count) - worker->trial->bench->clock_seconds, 1e-9);
+    *stretch = station->calm > 0 ? probe_median(between, count) / station->calm : 1;
+    return fmax(probe_median(samples, count) - worker->trial->bench->clock_seconds, 1e-9);
 }
 
 /* One run, to know how many make a series. */
@@ -352,10 +339,9 @@ static void *learn(void *argument) {
     (void)kernels_cpu.finish(station->device, NULL); /* on its processor */
     while (count == 0 || (count < MOST_LEARNT && clock_seconds() < until)) {
         for (int32_t k = 0; k < SAMPLES; k++) samples[k] = disturb(station);
-        series[count++] = median(samples, SAMPLES);
+        series[count++] = probe_median(samples, SAMPLES);
     }
-    qsort(series, (size_t)count, sizeof *series, compare);
-    station->calm = series[count / 10];
+    station->calm = probe_ranked(series, count, count / 10);
     return NULL;
 }
 
@@ -386,8 +372,7 @@ static AmStatus open_bench(Bench *bench, const Program *between, int32_t ranks, 
         Station *station = &bench->stations[k];
         const KernelOptions options = {.index = k, .threads = threads, .ranks_here = bench->ranks};
         TRY(kernels_cpu.open(&station->device, &options, error));
-        station->walked = calloc(1, WALKED_BYTES);
-        if (!station->walked) return am_fail_memory(error, WALKED_BYTES);
+        if (!probe_walk_open(&station->walk)) return am_fail_memory(error, 0);
         AmStatus status = open_program(&station->between, &station->memory, &station->arena, station->device,
                                        between, error);
         let_go(bench);
@@ -401,7 +386,7 @@ static void close_bench(Bench *bench) {
         Station *station = &bench->stations[k];
         if (station->memory) kernels_cpu.release(station->device, station->memory);
         if (station->device) kernels_cpu.close(station->device);
-        free(station->walked);
+        probe_walk_close(&station->walk);
         arena_free(&station->arena);
     }
     if (bench && bench->ranks > 0) let_go(bench);

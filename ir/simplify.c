@@ -7,7 +7,7 @@
  * nothing, and a reshape that takes another one back. Layouts have no meaning in the canonical module, except
  * to a bitcast, which goes by them. A dynamic-slice or dynamic-update-slice of the whole array can only start
  * at 0. The root of a computation stays what it is, and in the entry the elements of a root tuple too: they
- * are the outputs.
+ * are the outputs. In the entry what conversions, reshapes and transposes make of a parameter is made once.
  */
 #include "ir/simplify.h"
 
@@ -147,7 +147,7 @@ static int32_t stands_for(const IrInstruction *instructions, int32_t i, bool is_
 /* Forms of parameters: each parameter, and what conversions, reshapes and transposes make of it. A module
  * that computes its forward pass once more makes them once more, behind barriers that keep the two passes
  * apart. They are one value here; whether it is kept in between is for a plan to say (PlanStage's
- * `gathered`). */
+ * `keeps_gathered`). */
 typedef struct Forms {
     int32_t *form;    /* [instruction]: the form that it is, or hands on; -1: none */
     int32_t *first;   /* [form]: the first that was made of it, or -1 */
@@ -243,13 +243,13 @@ AmStatus ir_simplify(IrInstructionList *list, const bool *has_effect, Arena *scr
     is_output[list->root] = true;
     for (int32_t k = 0; list->is_entry && root->opcode == IR_TUPLE && k < root->operand_count; k++)
         is_output[root->operands[k]] = true;
-    Forms forms;
-    TRY(forms_begin(&forms, list->count, scratch, error));
+    Forms forms = {0};
+    if (list->is_entry) TRY(forms_begin(&forms, list->count, scratch, error));
     for (int32_t i = 0; i < list->count; i++) {
         translate_instruction(&instructions[i], values);
         values[i] = stands_for(instructions, i, is_output[i]);
-        int32_t form = stands_for_form(&forms, instructions, i, is_output[i]);
-        if (list->is_entry && values[i] == i) values[i] = form;
+        int32_t form = list->is_entry ? stands_for_form(&forms, instructions, i, is_output[i]) : i;
+        if (values[i] == i) values[i] = form;
     }
     list->root = values[list->root];
 

@@ -50,6 +50,8 @@ bool ir_scan_accept_here(IrScanner *scanner, char letter);
 AmStatus ir_scan_expect(IrScanner *scanner, const char *mark); /* must be next */
 bool ir_scan_take_word(IrScanner *scanner, IrWord *word);      /* letters, digits, '_', '.', '-', '$' */
 AmStatus ir_scan_word(IrScanner *scanner, const char *what, IrWord *word);
+/* Whether ir_scan_word() takes all of the text, whatever follows it; else it is written in quotes. */
+bool ir_is_word(const char *text);
 AmStatus ir_scan_name(IrScanner *scanner, const char *what, IrWord *name); /* without its '%' */
 AmStatus ir_scan_integer(IrScanner *scanner, int64_t *value);
 AmStatus ir_scan_real(IrScanner *scanner, double *value, uint64_t *payload);

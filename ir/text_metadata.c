@@ -229,18 +229,12 @@ AmStatus ir_read_frontend(IrScanner *scanner, Hlo__FrontendAttributes **result) 
     return AM_OK;
 }
 
-/* What ir_scan_word() takes; other names are written in quotes. */
-static bool is_word(const char *name) {
-    static const char letters[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.-$";
-    return name[0] && strspn(name, letters) == strlen(name);
-}
-
 void ir_write_frontend(Text *out, const Hlo__FrontendAttributes *attributes) {
     text_append_string(out, "{");
     for (size_t i = 0; i < attributes->n_map; i++) {
         const Hlo__FrontendAttributes__MapEntry *entry = attributes->map[i];
         if (i) text_append_string(out, ",");
-        if (is_word(entry->key)) text_append_string(out, entry->key);
+        if (ir_is_word(entry->key)) text_append_string(out, entry->key);
         else ir_write_string(out, entry->key, strlen(entry->key));
         text_append_string(out, "=");
         ir_write_string(out, entry->value, strlen(entry->value));

@@ -86,10 +86,20 @@ AmStatus ir_scan_expect(IrScanner *scanner, const char *mark) {
     return ir_scan_fail(scanner, scanner->at, "expected '%s'", mark);
 }
 
+static bool is_plain(unsigned char letter) {
+    return isalnum(letter) || letter == '_' || letter == '.' || letter == '$';
+}
+
 static bool is_word_character(const IrScanner *scanner, int64_t at) {
     unsigned char next = (unsigned char)scanner->text[at];
     if (next == '-') return at + 1 >= scanner->length || scanner->text[at + 1] != '>';
-    return isalnum(next) || next == '_' || next == '.' || next == '$';
+    return is_plain(next);
+}
+
+bool ir_is_word(const char *text) {
+    const char *at = text;
+    while (*at && (is_plain((unsigned char)*at) || *at == '-')) at++;
+    return at > text && !*at;
 }
 
 bool ir_scan_take_word(IrScanner *scanner, IrWord *word) {

@@ -189,17 +189,6 @@ static void find_options(Search *self, SbpState from, SbpState to) {
     }
 }
 
-/* All axes that split a dimension cut the same blocks of it. */
-static bool is_valid(SbpState state) {
-    for (int32_t a = 0; a < MESH_MAX_AXES; a++)
-        for (int32_t b = 0; b < a; b++)
-            if (sbp_is_split(state.axis[a]) && state.axis[a] == state.axis[b] &&
-                (state.cut[a].outer > 1 || state.cut[b].outer > 1) &&
-                state.cut[a].outer != state.cut[b].outer)
-                return false;
-    return true;
-}
-
 /* ---- the steps ---- */
 
 static int32_t blocks_of(SbpState state, uint32_t axes) {
@@ -285,7 +274,7 @@ static bool search(Search *self, SbpState from, SbpState to, BoxPath *path) {
     int32_t end = index_of(self, to), at = index_of(self, from);
     for (int32_t k = 0; k < self->count; k++) {
         self->nodes[k] = (Node){.state = state_of(self, k), .weight = -1, .before = -1};
-        self->nodes[k].is_done = !is_valid(self->nodes[k].state);
+        self->nodes[k].is_done = sbp_colliding_axis(self->nodes[k].state) >= 0;
     }
     self->nodes[at].weight = 0;
     while (at >= 0 && at != end) {

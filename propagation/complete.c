@@ -466,18 +466,6 @@ static void place_reductions(Completer *self, Arena *scratch, int32_t axis) {
     }
 }
 
-/* The last axis that splits a dimension which an earlier one cuts in other blocks, or -1: there is no such
- * state. */
-static int32_t colliding_axis(SbpState state) {
-    for (int32_t axis = MESH_MAX_AXES - 1; axis > 0; axis--)
-        for (int32_t earlier = 0; earlier < axis; earlier++) {
-            if (!sbp_is_split(state.axis[axis]) || state.axis[axis] != state.axis[earlier]) continue;
-            int32_t blocks = state.cut[axis].outer, others = state.cut[earlier].outer;
-            if ((blocks > 1 || others > 1) && blocks != others) return axis;
-        }
-    return -1;
-}
-
 /* Whether instruction i is split over several axes, in blocks by one of them. */
 static bool mixes_blocks(const Completer *self, int32_t i) {
     const Completion *result = self->result;
@@ -499,12 +487,12 @@ static void part_collisions(Completer *self) {
     for (int32_t k = 0; k < self->choices->decided_count; k++) {
         int32_t i = self->choices->decided[k], axis;
         const FactorRule *rule = &self->rules->rules[i];
-        while ((axis = colliding_axis(self->result->stored[i])) >= 0)
+        while ((axis = sbp_colliding_axis(self->result->stored[i])) >= 0)
             sbp_set(&self->result->stored[i], axis, SBP_B);
         if (!mixes_blocks(self, i)) continue;
         for (int32_t slot = 0; slot < rule->operand_count + rule->result_count; slot++)
-            while ((axis = colliding_axis(split_state(self->rules, &self->stage->mesh, i,
-                                                      split_of(self->result, i), slot))) >= 0)
+            while ((axis = sbp_colliding_axis(split_state(self->rules, &self->stage->mesh, i,
+                                                          split_of(self->result, i), slot))) >= 0)
                 self->result->factor[(size_t)i * MESH_MAX_AXES + (size_t)axis] = -1;
     }
 }

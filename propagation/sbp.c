@@ -144,6 +144,16 @@ int32_t sbp_blocks(SbpState state, int32_t dimension) {
     return 1;
 }
 
+int32_t sbp_colliding_axis(SbpState state) {
+    for (int32_t axis = MESH_MAX_AXES - 1; axis > 0; axis--)
+        for (int32_t earlier = 0; earlier < axis; earlier++) {
+            if (!sbp_is_split(state.axis[axis]) || state.axis[axis] != state.axis[earlier]) continue;
+            int32_t blocks = state.cut[axis].outer, others = state.cut[earlier].outer;
+            if ((blocks > 1 || others > 1) && blocks != others) return axis;
+        }
+    return -1;
+}
+
 void sbp_shard(const Mesh *mesh, SbpState state, int32_t device, int32_t dimension, int64_t size,
                int64_t *start, int64_t *extent) {
     *start = 0;

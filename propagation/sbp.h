@@ -121,6 +121,9 @@ bool sbp_cuts_between(const Mesh *mesh, SbpState state, int32_t dimension, int64
  * that is a piece of every block (of q, k and v that one projection makes). All
  * axes that split one dimension cut the same blocks. */
 int32_t sbp_blocks(SbpState state, int32_t dimension);
+/* The last axis that splits a dimension which an earlier one cuts in other blocks, so that there is no such
+ * state; or -1. */
+int32_t sbp_colliding_axis(SbpState state);
 /* Elements of device's shard of a dimension of `size` under `state`, and where in
  * the dimension, or in each of its blocks, the shard's piece starts. */
 void sbp_shard(const Mesh *mesh, SbpState state, int32_t device, int32_t dimension, int64_t size,

@@ -1,0 +1,29 @@
+/* What probes of kernels and of collectives have in common: the middle of samples, and caches as other steps
+ * of a program leave them. */
+#ifndef EXECUTOR_PROBE_SAMPLES_H
+#define EXECUTOR_PROBE_SAMPLES_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+enum { PROBE_CACHE_LINE = 64 };
+
+/* The sample of that rank, 0 the least; sorts the samples. */
+double probe_ranked(double *samples, int32_t count, int32_t rank);
+/* The upper one of two in the middle. */
+static inline double probe_median(double *samples, int32_t count) {
+    return probe_ranked(samples, count, count / 2);
+}
+
+/* Memory larger than the caches, and where the next walk through it begins. */
+typedef struct ProbeWalk {
+    char *bytes; /* owned; NULL: none */
+    int64_t at;
+} ProbeWalk;
+
+bool probe_walk_open(ProbeWalk *walk); /* false without memory */
+void probe_walk_close(ProbeWalk *walk);
+/* Writes to every cache line of the next `bytes`, around and around. */
+void probe_walk(ProbeWalk *walk, int64_t bytes);
+
+#endif
