@@ -468,16 +468,18 @@ static AmStatus quote_singles(Hybrid *self, AmError *error) {
     return AM_OK;
 }
 
-/* Plans of one stage with one micro-batch by the searcher of their own space, and the experts' beside it; of
- * a large module where nothing else was found. */
+/* Plans of one stage with one micro-batch by the searcher of their own space, and the experts' beside it; not
+ * of a large module that is quicker in several stages. */
 static AmStatus search_single(Hybrid *self, const MicroBatching *settings, AmError *error) {
     SearchOptions options = *self->plans.options;
     bool is_large = self->plans.whole->rules->count > ALWAYS_SEARCHED;
-    bool is_wanted = settings->micro_batches <= 1 && !(is_large && self->best);
+    bool is_left_out =
+        is_large && self->best && (self->best->plan->stage_count > 1 || self->plans.options->is_trial);
+    bool is_wanted = settings->micro_batches <= 1 && !is_left_out;
     for (int32_t e = 0; e < EXPERT_COUNT; e++)
         self->single.experts[e] = (ExpertResult){NAN, "its time by the tables is far from the best"};
     for (int32_t k = 0; k < self->try_count; k++) quote_try(self, self->tries[k]);
-    bool is_quoted = is_large && self->best && self->model && !self->plans.options->is_trial;
+    bool is_quoted = is_left_out && self->model && !self->plans.options->is_trial;
     if (is_quoted && !must_stop(self)) TRY(quote_singles(self, error));
     if (!is_wanted || (self->best && must_stop(self))) return AM_OK;
     AmError refusal = {0};
@@ -488,7 +490,8 @@ static AmStatus search_single(Hybrid *self, const MicroBatching *settings, AmErr
     int32_t instructions = self->plans.whole->canonical->instruction_count;
     if (options.evaluations > 0) options.evaluations = evaluations_left(self) - shares_reserve(self);
     else if (options.is_trial) options.evaluations = SEARCH_TRIAL_EVALUATIONS;
-    else if (is_large) options.evaluations = STAGE_EVALUATIONS * (self->most_tries + self->most_changes);
+    else if (is_large && !self->best)
+        options.evaluations = STAGE_EVALUATIONS * (self->most_tries + self->most_changes);
     else options.evaluations = search_evaluations_for(options.searcher, instructions);
     if (options.evaluations < 1) return AM_OK;
     if (self->stop.deadline > 0) options.seconds = fmax(self->stop.deadline - clock_seconds(), 1e-3);
@@ -506,11 +509,16 @@ static AmStatus search_single(Hybrid *self, const MicroBatching *settings, AmErr
     return status;
 }
 
+static bool is_single_better(const Hybrid *self) {
+    const Plan *single = self->single.plan;
+    return single && (!self->best || single->predicted_step_seconds <= self->best->seconds);
+}
+
 /* Exceptions for the best plan, where that has one stage and its lists were changed like those of pipelines.
  */
 static AmStatus refine_single(Hybrid *self, AmError *error) {
     const HybridPlans *plans = &self->plans;
-    Plan *plan = self->best && !self->single.plan ? self->best->plan : NULL;
+    Plan *plan = self->best && !is_single_better(self) ? self->best->plan : NULL;
     if (!plan || plan->stage_count > 1 || plan->micro_batches > 1 || must_stop(self)) return AM_OK;
     TRY(refine_plan(plan, evaluations_left(self) - shares_reserve(self), &self->evaluations, plans->arena,
                     plans->whole, plans->cluster, plans->options, &self->stop, error));
@@ -774,10 +782,8 @@ AmStatus hybrid_search(SearchResult *result, Arena *arena, PlanContext *whole, c
     allow_tries(self);
     AmStatus status = run(self, settings, error);
     if (status == AM_OK) {
-        bool is_single = self->single.plan &&
-                         (!self->best || self->single.plan->predicted_step_seconds <= self->best->seconds);
         *result = self->single;
-        result->plan = is_single ? self->single.plan : self->best->plan;
+        result->plan = is_single_better(self) ? self->single.plan : self->best->plan;
         result->plan->evaluations = self->evaluations;
         result->evaluations = self->evaluations;
         result->interrupted = options->interrupted && *options->interrupted;

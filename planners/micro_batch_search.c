@@ -224,13 +224,15 @@ static void take_better(SearchResult *result, const SearchResult *found, const S
 }
 
 /* Plans of one stage with a number of micro-batches that is asked for: hybrid_search() has their lists for
- * one micro-batch alone. Of large modules its tables must do where they have a plan. */
+ * one micro-batch alone. Of large modules its tables must do where they have a plan. `*refusal`: why there is
+ * none, of both searches, where it is not for want of memory: one stage is refused for the module's sake, not
+ * for its cuts'. */
 static AmStatus search_one_stage(SearchResult *result, Arena *arena, PlanContext *whole,
                                  const Cluster *cluster, const SearchOptions *options,
-                                 const MicroBatching *settings, AmError *error) {
+                                 const MicroBatching *settings, AmError *refusal, AmError *error) {
     SearchOptions single = *options;
     SearchResult found = {0};
-    AmError refusal = {0};
+    AmError reason = {0};
     single.space = SPACE_SINGLE_STAGE;
     single.no_proof = true;
     if (single.searcher == SEARCHER_AGENT)
@@ -241,12 +243,13 @@ static AmStatus search_one_stage(SearchResult *result, Arena *arena, PlanContext
                     (options->seconds > 0 && single.seconds <= 0) || result->interrupted;
     bool is_left_out = result->plan && whole->rules->count > QUICKLY_PRICED;
     if (is_spent || is_left_out || settings->micro_batches <= 1) return AM_OK;
-    AmStatus status = search_numbers(&found, arena, whole, cluster, &single, settings, &refusal);
+    AmStatus status = search_numbers(&found, arena, whole, cluster, &single, settings, &reason);
     if (status == AM_OK || status == AM_ERROR_INFEASIBLE) {
         take_better(result, &found, options);
+        if (status != AM_OK && !result->nearest) *refusal = reason;
         return AM_OK;
     }
-    if (error && error->code == AM_OK) *error = refusal;
+    if (error && error->code == AM_OK) *error = reason;
     return status;
 }
 
@@ -260,7 +263,7 @@ static AmStatus search_stages(SearchResult *result, Arena *arena, PlanContext *w
     for (int32_t e = 0; e < EXPERT_COUNT && status == AM_ERROR_INFEASIBLE; e++)
         result->experts[e] = (ExpertResult){NAN, "it does not fit"};
     if (status == AM_OK || status == AM_ERROR_INFEASIBLE) {
-        TRY(search_one_stage(result, arena, whole, cluster, options, settings, error));
+        TRY(search_one_stage(result, arena, whole, cluster, options, settings, &refusal, error));
         if (result->plan) status = AM_OK;
     }
     if (status != AM_OK) {

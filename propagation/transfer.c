@@ -96,7 +96,7 @@ typedef void Visit(void *user, Matcher *matcher, int32_t giver, int32_t taker);
 
 /* The boxes of what was matched last, in row-major order. */
 static void visit_boxes(Matcher *self, Visit *visit, void *user, int32_t giver, int32_t taker) {
-    int32_t index[IR_MAX_RANK] = {0}, rank = self->shape->rank, d = rank;
+    int32_t index[IR_MAX_RANK] = {0}, rank = self->shape->rank, d;
     for (int32_t k = 0; k < rank; k++) self->overlaps[k] = self->found[self->first[k]];
     do {
         visit(user, self, giver, taker);

@@ -98,6 +98,9 @@ expect 3 'tiny\.plan\.json' run "$models/mlp/model.hlo.pb" --plan "$work/tiny.pl
 # A cluster whose memory is too small for any plan.
 sed -E 's/("memory_bytes": *)[0-9.e+]+/\11000/' "$work/cluster.json" >"$work/small.json"
 expect 4 'memory' search "$models/mlp/model.hlo.pb" --cluster "$work/small.json" -o "$work/p.json"
+# A module that cuts its batch itself: the number is in the way, not its stages.
+expect 4 "accumulated_tiny/model.hlo.pb: cannot be split exactly into 16 micro-batches: .* needs all examples" search \
+  $models/accumulated_tiny/model.hlo.pb --cluster C --micro-batches 16 -o "$work/p.json"
 
 # An operator without a kernel, and one that does not exist: refused when run.
 cat >"$work/state.hlo.txt" <<'TEXT'
