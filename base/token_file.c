@@ -42,13 +42,18 @@ static bool read_start(const char *path, unsigned char *start, int64_t bytes) {
     return good;
 }
 
+/* In place of one of four letters. */
+static void set_ending(char *path, const char ending[5]) {
+    memcpy(path + strlen(path) - 4, ending, 5);
+}
+
 /* NAME.idx beside NAME.bin, where it is Megatron's; C heap, or NULL. */
 static char *find_index(const char *path) {
     unsigned char start[9];
     if (!ends_with(path, ".bin") && !ends_with(path, ".idx")) return NULL;
     char *index = strdup(path);
     if (!index) return NULL;
-    memcpy(index + strlen(index) - 4, ".idx", 4);
+    set_ending(index, ".idx");
     if (read_start(index, start, sizeof start) && memcmp(start, MEGATRON_MAGIC, sizeof start) == 0)
         return index;
     free(index);
@@ -248,7 +253,7 @@ AmStatus token_file_open(TokenFile *file, const char *path, AmError *error) {
         free(index);
         return am_fail_memory(error, (int64_t)strlen(path));
     }
-    if (index) memcpy(file->path + strlen(path) - 4, ".bin", 4);
+    if (index) set_ending(file->path, ".bin");
     AmStatus status = open_any(file, index, error);
     free(index);
     if (status != AM_OK) token_file_close(file);

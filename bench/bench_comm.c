@@ -101,11 +101,13 @@ static AmStatus run_case(Case *its, int32_t ranks, AmError *error) {
     TRY(comm_local.open(comms, 0, ranks, ranks, devices, NULL, error));
     for (int32_t r = 0; r < ranks; r++) {
         threads[r] = (Thread){.comm = &comms[r], .its = its, .memory = calloc(1, (size_t)its->bytes + 4)};
-        if (!threads[r].memory) return am_fail_memory(error, its->bytes);
+        if (!threads[r].memory) status = am_fail_memory(error, its->bytes);
     }
-    for (int32_t r = 0; r < ranks; r++) pthread_create(&threads[r].thread, NULL, run_rank, &threads[r]);
+    bool is_run = status == AM_OK;
+    for (int32_t r = 0; is_run && r < ranks; r++)
+        pthread_create(&threads[r].thread, NULL, run_rank, &threads[r]);
     for (int32_t r = 0; r < ranks; r++) {
-        pthread_join(threads[r].thread, NULL);
+        if (is_run) pthread_join(threads[r].thread, NULL);
         if (threads[r].status != AM_OK) {
             status = threads[r].status;
             *error = threads[r].error;

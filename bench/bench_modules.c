@@ -55,7 +55,11 @@ static AmStatus measure(const Loaded *loaded, double *least, AmError *error) {
     for (int32_t round = 0; round < ROUNDS; round++) {
         int32_t count = 0;
         double begin = clock_seconds(), spent = 0;
-        for (; spent < SECONDS; count++, spent = clock_seconds() - begin) ready_issue(loaded->entry, error);
+        while (spent < SECONDS) {
+            ready_issue(loaded->entry, error);
+            count++;
+            spent = clock_seconds() - begin;
+        }
         if (error->code != AM_OK) return error->code;
         if (round == 0 || spent / count < *least) *least = spent / count;
     }

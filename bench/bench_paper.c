@@ -274,8 +274,8 @@ static void device_row(const PipelineCase *entry, const PaperReport *report) {
         snprintf(paper + behind, sizeof paper - behind, "%s%d", k ? ", " : "", 8 * (k + 1));
         same = same && report->cuts[k].device == 8 * (k + 1);
     }
-    strcat(ours, ")");
-    strcat(paper, ")");
+    snprintf(ours + strlen(ours), sizeof ours - strlen(ours), ")");
+    snprintf(paper + strlen(paper), sizeof paper - strlen(paper), ")");
     snprintf(name, sizeof name, "%s: device cuts", entry->name);
     row(name, ours, paper, same);
 }

@@ -294,11 +294,12 @@ static AmStatus find(Finder *self, AmError *error) {
     if (least_sum == INFINITY) return AM_OK;
     run(self, INFINITY, true);
     double limit = least_of_all(self) * (1 + 1e-6), best = INFINITY;
-    for (int32_t k = 0; k < MOST_LIMITS; k++, limit *= LIMIT_STEP) {
+    for (int32_t k = 0; k < MOST_LIMITS; k++) {
         if (least_sum + (self->micro_batches - 1) * limit / LIMIT_STEP > best) break;
         if (stop_wanted(&model->costs->stop)) break;
         run(self, limit, false);
         best = self->least_found = fmin(best, collect(self, limit));
+        limit *= LIMIT_STEP;
     }
     return AM_OK;
 }

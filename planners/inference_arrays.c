@@ -172,9 +172,11 @@ void inference_generate(InferenceSet *set, uint64_t seed, uint64_t index, bool a
     if (random_below(&random, 5) < 2 && servers >= 2 && servers <= most) set->problem.stages = servers;
     inference_make_units(set, NULL);
     if (random_below(&random, 2)) return;
-    for (set->memory = between(&random, 1, 1.6) * usual_bytes(&set->problem);; set->memory *= 1.25) {
+    set->memory = between(&random, 1, 1.6) * usual_bytes(&set->problem);
+    inference_make_units(set, NULL);
+    while (!inference_is_feasible(&set->problem)) {
+        set->memory *= 1.25;
         inference_make_units(set, NULL);
-        if (inference_is_feasible(&set->problem)) return;
     }
 }
 

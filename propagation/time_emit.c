@@ -36,10 +36,9 @@ static int32_t copy_computation(TimeEmitter *self, int32_t computation) {
     const IrModule *module = self->axis->module;
     const IrComputation *body = &module->computations[computation];
     int32_t made = ir_compose_computation(&self->composer, body->name);
-    int32_t *operands = ARENA_ARRAY(self->arena, int32_t, 1);
     for (int32_t i = body->first; i < body->first + body->count && !self->arena->failed; i++) {
         IrInstruction copy = module->instructions[i];
-        operands = ARENA_ARRAY(self->arena, int32_t, copy.operand_count + 1);
+        int32_t *operands = ARENA_ARRAY(self->arena, int32_t, copy.operand_count + 1);
         for (int32_t k = 0; operands && k < copy.operand_count; k++)
             operands[k] = copy.operands[k] - body->first;
         copy.operands = operands;

@@ -18,12 +18,13 @@ NAME(tile)(const Strip *strip, int32_t row, const int32_t rows, const int32_t ve
 #pragma GCC unroll 2
         for (int32_t v = 0; v < vectors; v++)
             sums[r][v] = *(const NAME(Vector) *)(out + r * strip->out_row + v * lanes);
-    for (int32_t k = 0; k < strip->depth; k++, a += strip->a_depth, b += strip->b_depth)
+    for (int32_t k = 0; k < strip->depth; k++, a += strip->a_depth, b += strip->b_depth) {
 #pragma GCC unroll 8
         for (int32_t r = 0; r < rows; r++)
 #pragma GCC unroll 2
             for (int32_t v = 0; v < vectors; v++)
                 sums[r][v] += a[r * strip->a_row] * *(const NAME(Vector) *)(b + v * lanes);
+    }
 #pragma GCC unroll 8
     for (int32_t r = 0; r < rows; r++)
 #pragma GCC unroll 2

