@@ -62,9 +62,23 @@ static AmStatus simulate_traced(Simulation **simulation, Arena *arena, const Pla
     return status;
 }
 
+/* The lines of a text as an array of strings. */
+static json_t *lines_to_json(const char *text) {
+    json_t *lines = json_array();
+    while (*text) {
+        size_t length = strcspn(text, "\n");
+        json_array_append_new(lines, json_stringn(text, length));
+        text += length + (text[length] == '\n');
+    }
+    return lines;
+}
+
 static AmStatus print(const Cli *cli, const Simulation *simulation, const Text *collectives, AmError *error) {
-    if (cli_has(cli, "--json"))
-        return cli_output_json(cli, simulation_to_json(simulation), JSON_STYLE_COMPACT, error);
+    if (cli_has(cli, "--json")) {
+        json_t *json = simulation_to_json(simulation);
+        if (collectives->data) json_object_set_new(json, "derivation", lines_to_json(collectives->data));
+        return cli_output_json(cli, json, JSON_STYLE_COMPACT, error);
+    }
     Text text = {0};
     simulation_print(&text, simulation);
     if (collectives->data) text_append_string(&text, collectives->data);

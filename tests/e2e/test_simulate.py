@@ -182,6 +182,8 @@ def check_derivation(folder, model):
         count, took = int(head[1]), seconds(head[2])
         assert abs(count * (seconds(latency) + seconds(load)) / took - 1) < 0.02, (line, why)
         total, values = total + took, values + count
+    told = json.loads(automap("simulate", plan, model, "--verbose", "--json").stdout)["derivation"]
+    assert told == lines[-len(told):], (told, lines)
     report = simulate(plan, model)["transfers"]
     assert values == report["count"] and abs(total / report["seconds"] - 1) < 0.02, (values, total, report)
 
