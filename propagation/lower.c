@@ -14,8 +14,6 @@
 #include "propagation/linearity.h"
 #include "propagation/lower_chunks.h"
 #include "propagation/reduce_early.h"
-#include "propagation/rules_builder.h"
-#include "propagation/shard.h"
 
 /* Whether operand k is a tuple as a whole, not an element of one. */
 static bool is_tuple_operand(const Lowering *self, const IrInstruction *instruction, int32_t k) {
@@ -86,137 +84,6 @@ static bool has_leaf(const Lowering *self, int32_t instruction, int32_t leaf) {
     for (int32_t value = self->newest[instruction]; value >= 0; value = self->states[value].older)
         if (self->states[value].leaf == leaf) return true;
     return false;
-}
-
-/* Sizes that a shard of a tensor has under `state`, and where it starts. */
-static int64_t *shard_extents(Lowering *self, const IrShape *shape, SbpState state, int64_t **starts) {
-    int64_t *extents = ARENA_ARRAY(self->arena, int64_t, shape->rank + 1);
-    *starts = ARENA_ARRAY(self->arena, int64_t, shape->rank + 1);
-    if (self->arena->failed) return extents;
-    for (int32_t d = 0; d < shape->rank; d++)
-        sbp_shard(self->program->mesh, state, self->program->device, d, shape->dimensions[d], &(*starts)[d],
-                  &extents[d]);
-    return extents;
-}
-
-static const ProgramShard *make_shard(Lowering *self, const IrShape *shape, SbpState state,
-                                      const int64_t *window) {
-    ProgramShard *shard = ARENA_ARRAY(self->arena, ProgramShard, 1);
-    int64_t *starts;
-    shard_extents(self, shape, state, &starts);
-    if (self->arena->failed) return NULL;
-    *shard = (ProgramShard){.start = starts, .global = shape->dimensions, .window = window};
-    return shard;
-}
-
-/* The part of a constant that this device holds, row-major. */
-static const IrLiteral *slice_literal(Lowering *self, const IrInstruction *instruction, SbpState state) {
-    const IrLiteral *whole = instruction->literal;
-    const IrShape *shape = &instruction->shape;
-    if (!whole || !whole->data || !sbp_has_split(state)) return whole;
-    ShardLayout layout;
-    if (!shard_layout(&layout, self->program->mesh, state, self->program->device, shape)) return whole;
-    int64_t bytes = shard_elements(&layout) * dtype_bytes(shape->type);
-    IrLiteral *part = ARENA_ARRAY(self->arena, IrLiteral, 1);
-    char *data = arena_alloc(self->arena, (size_t)bytes);
-    if (self->arena->failed) return whole;
-    shard_copy_out(&layout, data, whole->data, dtype_bytes(shape->type));
-    *part = (IrLiteral){.data = data, .bytes = bytes};
-    return part;
-}
-
-/* The bounds of a slice of a dimension of which `local` elements are here: all of
- * them, or those of one of the equal blocks of which a piece each is here. */
-static void localise_bounds(int64_t *start, int64_t *limit, int64_t size, int64_t local) {
-    int64_t block = *limit - *start, piece = local / (size / block);
-    *start = *start / block * piece;
-    *limit = *start + piece;
-}
-
-/* Attributes that speak of sizes, rewritten for the local operand. */
-static const IrAttributes *localise(Lowering *self, const IrInstruction *instruction, SbpState state,
-                                    const IrShape *operand) {
-    const IrAttributes *whole = instruction->attributes;
-    const int64_t *sizes = instruction->opcode == IR_SLICE           ? whole->slice_limit
-                           : instruction->opcode == IR_GATHER        ? whole->gather->slice_sizes
-                           : instruction->opcode == IR_DYNAMIC_SLICE ? whole->slice_sizes
-                                                                     : NULL;
-    if (!sizes) return whole;
-    IrAttributes *local = ARENA_ARRAY(self->arena, IrAttributes, 1);
-    int64_t *starts, *local_sizes = shard_extents(self, operand, state, &starts);
-    if (self->arena->failed) return whole;
-    *local = *whole;
-    if (instruction->opcode == IR_SLICE) {
-        for (int32_t d = 0; d < operand->rank; d++) {
-            int64_t extent = local_sizes[d];
-            starts[d] = whole->slice_start[d];
-            local_sizes[d] = whole->slice_limit[d];
-            if (sbp_ways(self->program->mesh, state, d) > 1)
-                localise_bounds(&starts[d], &local_sizes[d], operand->dimensions[d], extent);
-        }
-        local->slice_start = starts;
-        local->slice_limit = local_sizes;
-        return local;
-    }
-    for (int32_t d = 0; d < operand->rank; d++)
-        if (sizes[d] != operand->dimensions[d]) local_sizes[d] = sizes[d];
-    if (instruction->opcode == IR_DYNAMIC_SLICE) {
-        local->slice_sizes = local_sizes;
-    } else {
-        IrGather *gather = ARENA_ARRAY(self->arena, IrGather, 1);
-        if (!gather) return whole;
-        *gather = *whole->gather;
-        gather->slice_sizes = local_sizes;
-        local->gather = gather;
-    }
-    return local;
-}
-
-/* Elements of the largest shard of an array in a value's state; of the whole where shares are unequal. */
-static int64_t most_elements(const Lowering *self, const IrShape *whole, int32_t value) {
-    const Mesh *mesh = self->program->mesh;
-    SbpState state = self->program->values[value].state;
-    int64_t elements = 1;
-    for (int32_t axis = 0; axis < mesh->axis_count; axis++)
-        if (mesh->axes[axis].shares) sbp_set(&state, axis, SBP_B);
-    for (int32_t d = 0; d < whole->rank; d++) {
-        int64_t start, extent; /* the first device has the largest part */
-        sbp_shard(mesh, state, 0, d, whole->dimensions[d], &start, &extent);
-        elements *= extent;
-    }
-    return elements;
-}
-
-/* A broadcast that adds only dimensions of size 1 is a reshape, and so is a
- * reduction over such; on every device, or instructions would differ. */
-static bool changes_ones_only(const Lowering *self, const IrInstruction *instruction, int32_t operand,
-                              int32_t result) {
-    const ProgramValue *values = self->program->values;
-    const IrShape *taken = &self->module->instructions[instruction->operands[0]].shape;
-    if (instruction->opcode == IR_REDUCE && instruction->operand_count != 2) return false;
-    if (most_elements(self, taken, operand) != most_elements(self, &instruction->shape, result)) return false;
-    if (instruction->opcode == IR_REDUCE) {
-        SbpReduction reduction =
-            sbp_reduction_of(ir_computation_operator(self->module, instruction->called[0]));
-        return reduction != SBP_REDUCTION_COUNT &&
-               rule_is_identity(self->module, instruction->operands[1], reduction);
-    }
-    if (values[result].shape.rank == 0) return false;
-    for (int32_t k = 1; k < instruction->attributes->dimension_count; k++)
-        if (instruction->attributes->dimensions[k] <= instruction->attributes->dimensions[k - 1])
-            return false;
-    return true;
-}
-
-static bool is_view(const Lowering *self, const IrInstruction *instruction, int32_t operand, int32_t result) {
-    switch (instruction->opcode) {
-    case IR_RESHAPE:
-    case IR_BITCAST:
-    case IR_COPY: return true;
-    case IR_BROADCAST:
-    case IR_REDUCE: return changes_ones_only(self, instruction, operand, result);
-    default: return false;
-    }
 }
 
 /* State of a result or operand place of instruction i that is split so. */
@@ -331,13 +198,13 @@ static void place_operand(Lowering *self, ProgramInstruction *instruction, const
         rules_leaf(&self->module->instructions[self->rules->alias[source->operands[0]]].shape,
                    self->rules->leaf[source->operands[0]]);
     if (!sbp_has_split(state)) return;
-    instruction->attributes = localise(self, source, state, shape);
+    instruction->attributes = lower_attributes(self, source, state, shape);
     if (!lower_moves_window(source->opcode)) return;
     const int64_t *window = lower_window(self->arena, self->module, source);
     bool is_moved = source->opcode == IR_GATHER || source->opcode == IR_SCATTER;
     for (int32_t d = 0; window && d < shape->rank; d++)
         is_moved |= sbp_ways(self->program->mesh, state, d) > 1 && window[d] < shape->dimensions[d];
-    if (is_moved) instruction->shard = make_shard(self, shape, state, window);
+    if (is_moved) instruction->shard = lower_shard(self, shape, state, window);
 }
 
 static IrShape widened(const IrShape *shape) {
@@ -404,7 +271,7 @@ static AmStatus emit(Lowering *self, int32_t i, Split split, uint8_t carries, Am
                             leaf == 0 ? result_state : result_place_state(self, i, split, carries, leaf));
     }
     ProgramInstruction *instruction = lower_add_instruction(self);
-    bool view = operand_count > 0 && is_view(self, source, operands[0], first_result);
+    bool view = operand_count > 0 && lower_is_view(self, source, operands[0], first_result);
     view |= is_wide && source->opcode == IR_CONVERT; /* of what is in f32 already */
     instruction->kind = view ? PROGRAM_VIEW : PROGRAM_COMPUTE;
     instruction->opcode = source->opcode;
@@ -414,13 +281,13 @@ static AmStatus emit(Lowering *self, int32_t i, Split split, uint8_t carries, Am
     instruction->result_count = results;
     instruction->first_result = first_result;
     instruction->attributes = source->attributes;
-    instruction->literal = source->opcode == IR_CONSTANT ? slice_literal(self, source, result_state) : NULL;
+    instruction->literal = source->opcode == IR_CONSTANT ? lower_literal(self, source, result_state) : NULL;
     if (source->called_count > 0) instruction->called = source->called[0];
     if (source->called_count > 1) instruction->called_second = source->called[1];
     int32_t made = source->opcode == IR_RNG_BIT_GENERATOR ? 1 : 0;
     SbpState made_state = made == 0 ? result_state : result_place_state(self, i, split, carries, made);
     if (lower_makes_by_place(source->opcode) && sbp_has_split(made_state))
-        instruction->shard = make_shard(self, rules_leaf(&source->shape, made), made_state, NULL);
+        instruction->shard = lower_shard(self, rules_leaf(&source->shape, made), made_state, NULL);
     if (source->opcode == IR_CONVOLUTION) TRY(lower_local_groups(self, instruction, source, error));
     if (source->opcode == IR_SLICE || lower_moves_window(source->opcode))
         place_operand(self, instruction, source, operand_state(self, i, split, carries, 0));

@@ -123,6 +123,15 @@ static inline bool lower_makes_by_place(IrOpcode opcode) {
  * sizes of the window that they move, with nothing split: [rank of operand 0]. */
 bool lower_moves_window(IrOpcode opcode);
 const int64_t *lower_window(Arena *arena, const IrModule *module, const IrInstruction *source);
+/* Where a shard of a tensor of that shape lies in the whole; `window` as lower_window() says, or NULL. */
+const ProgramShard *lower_shard(Lowering *self, const IrShape *shape, SbpState state, const int64_t *window);
+/* The part of a constant that this device holds, row-major. */
+const IrLiteral *lower_literal(Lowering *self, const IrInstruction *instruction, SbpState state);
+/* Attributes that speak of sizes, rewritten for the local operand, whose whole has shape `operand`. */
+const IrAttributes *lower_attributes(Lowering *self, const IrInstruction *instruction, SbpState state,
+                                     const IrShape *operand);
+/* Whether the result, a value, has the elements of the operand, a value too, as they lie: on every device. */
+bool lower_is_view(const Lowering *self, const IrInstruction *instruction, int32_t operand, int32_t result);
 /* The groups that a convolution's shard has, which is made of whole ones. */
 AmStatus lower_local_groups(const Lowering *self, ProgramInstruction *instruction,
                             const IrInstruction *source, AmError *error);
