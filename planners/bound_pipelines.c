@@ -13,64 +13,25 @@
 #include "planners/bound_pipelines.h"
 
 #include <math.h>
-#include <string.h>
 
 #include "base/parallel.h"
-#include "cost/additive.h"
-#include "planners/border_loss.h"
-#include "planners/bound_cuts.h"
 #include "planners/bound_one_stage.h"
-#include "planners/bound_work.h"
-#include "planners/pipeline_paths.h"
+#include "planners/bound_turn.h"
 #include "propagation/micro_batches.h"
 
-enum { MOST_STAGES = 64, MOST_WIDTHS = 31, MOST_DEVICES = 256 };
-enum {
-    HALVINGS = 16,
-    MOST_MIXES = 7,
-    MOST_ORDERS = 1024,
-    MOST_MULTISETS = 64,
-    WINDOW_KINDS = 2,
-    ROUND = 8,
-    MOVES = 32
-};
+enum { ROUND = 8, MOVES = 32 };
 
 /* Places of windows; 0: groups alone. */
-static const int32_t window_places[WINDOW_KINDS] = {0, 10};
-
-/* Those that are tried for a schedule; the last one is PATH_WORK's. */
-typedef struct PathMixes {
-    int32_t count;
-    PathMix mixes[MOST_MIXES];
-} PathMixes;
-
-/* Those that are tried for all cuts and widths at once. */
-typedef struct CutMixes {
-    int32_t count;
-    CutMix mixes[MOST_MIXES];
-} CutMixes;
-
-typedef struct Bounding {
-    Arena *arena;
-    const PlanContext *whole;
-    const Cluster *cluster;
-    const ClusterDeviceType *type;
-    const BoundSpace *space;
-    BoundGroups groups;
-    Windows windows[WINDOW_KINDS];
-    int32_t widths[MOST_WIDTHS]; /* devices */
-    const PathMixes *mixes;      /* of every schedule that the space has */
-    const CutMixes *cut_mixes;
-    int32_t width_count, most_stages;
-} Bounding;
+static const int32_t window_places[BOUND_WINDOW_KINDS] = {0, 10};
 
 /* ---- widths ---- */
 
-static void list_widths(Bounding *self) {
+static void list_widths(BoundPipelines *self) {
     int32_t devices = self->cluster->device_count;
-    for (int32_t width = 1; width <= devices && self->width_count < MOST_WIDTHS; width++)
+    for (int32_t width = 1; width <= devices && self->width_count < BOUND_MOST_WIDTHS; width++)
         if (devices % width == 0 || (width & (width - 1)) == 0) self->widths[self->width_count++] = width;
-    self->most_stages = self->space->most_stages < MOST_STAGES ? self->space->most_stages : MOST_STAGES;
+    self->most_stages =
+        self->space->most_stages < BOUND_MOST_STAGES ? self->space->most_stages : BOUND_MOST_STAGES;
     if (self->most_stages > devices) self->most_stages = devices;
 }
 
@@ -116,406 +77,17 @@ static const PathMixes *mixes_of(ScheduleKind schedule) {
     return schedule == SCHEDULE_INTERLEAVED ? &any : &alternating;
 }
 
-/* ---- one number of micro-batches ---- */
-
-/* The tables of a number of micro-batches M: what classes take by width. */
-typedef struct Turn {
-    const Bounding *of;
-    int32_t micro_batches;
-    double of_one_stage;   /* computing alone */
-    ClassSeconds *seconds; /* [class * width_count + width] */
-    ClassSeconds all[MOST_WIDTHS];
-    CutWork cut_work;
-    CutTables *cuts;
-    AmStatus status;
-    AmError error;
-    Arena arena;
-} Turn;
-
-typedef struct TurnScratch {
-    double *pays;         /* [(class * stages + stage) * widths + width] */
-    double *least, *lost; /* [class]: pays by itself; and how much less where it lies across a border */
-    double *apart;        /* [window class]: how much less its classes pay by themselves */
-    double *of_intervals; /* [placed], [window] */
-    BorderLoss losses[WINDOW_KINDS];
-} TurnScratch;
-
-static void fill_class(Turn *self, int32_t c, int32_t w, const double *of_works) {
-    const Bounding *of = self->of;
-    const GroupClass *class = &of->groups.classes[c];
-    ClassSeconds *seconds = &self->seconds[c * of->width_count + w];
-    for (int32_t k = class->first_part; k < class->first_part + class->part_count; k++) {
-        const GroupPart *part = &of->groups.parts[k];
-        seconds->of[part->is_backward][part->order] += of_works[part->work];
-    }
-    for (int32_t pass = 0; pass < PATH_PASSES; pass++)
-        for (int32_t order = 0; order < BOUND_ORDERS; order++)
-            self->all[w].of[pass][order] += class->count * seconds->of[pass][order];
-}
-
-/* Seconds of a device's part of one turn. A sum over the batch is read and written in every turn, wherever it
- * is added up. */
-static double part_seconds(const Turn *self, const DifferentWork *whole, int32_t devices) {
-    double parts = (double)devices * (whole->is_after ? 1 : self->micro_batches);
-    OperatorWork part = whole->work;
-    if (!part.is_run) return whole->seconds / parts;
-    part.flops /= parts;
-    part.bytes /= parts;
-    if (self->micro_batches > 1) part.bytes += whole->sum_bytes * (2 - 1.0 / self->micro_batches) / devices;
-    return operator_seconds(&part, self->of->type);
-}
-
-static AmStatus fill_turn(Turn *self, AmError *error) {
-    const Bounding *of = self->of;
-    double *of_works = ARENA_ARRAY(&self->arena, double, of->groups.work_count + 1);
-    self->seconds = ARENA_ARRAY(&self->arena, ClassSeconds, of->groups.class_count * of->width_count);
-    if (self->arena.failed) return am_fail_memory(error, of->groups.class_count);
-    for (int32_t w = 0; w < of->width_count; w++) {
-        for (int32_t k = 0; k < of->groups.work_count; k++)
-            of_works[k] = part_seconds(self, &of->groups.works[k], of->widths[w]);
-        for (int32_t c = 0; c < of->groups.class_count; c++) fill_class(self, c, w, of_works);
-    }
-    self->cut_work = (CutWork){.micro_batches = self->micro_batches,
-                               .devices = of->cluster->device_count,
-                               .places = of->groups.places,
-                               .width_count = of->width_count,
-                               .class_count = of->groups.class_count,
-                               .placed_count = of->groups.placed_count,
-                               .widths = of->widths,
-                               .seconds = self->seconds,
-                               .placed = of->groups.placed};
-    return cut_tables_create(&self->cuts, &self->arena, &self->cut_work, error);
-}
-
-/* ---- one number of stages ---- */
-
-typedef struct Case {
-    const Turn *turn;
-    int32_t stages;
-    const PathMix *mix;
-    bool is_counted; /* pipelines have so many stages of each width; else any */
-    int32_t of_width[MOST_WIDTHS];
-    bool is_usable[MOST_WIDTHS];
-    double weight[MOST_STAGES][MOST_WIDTHS];
-    double above[MOST_STAGES + 1][PATH_PASSES]; /* at least what weights of the stages before add */
-    PathCounts counts[MOST_STAGES];
-} Case;
-
-/* Widths that, with those of the other stages, add up to all devices. False: none does. */
-static bool find_usable(Case *self) {
-    const Bounding *of = self->turn->of;
-    int32_t devices = of->cluster->device_count;
-    bool can[2][MOST_DEVICES + 1] = {{true}}, found = false;
-    for (int32_t s = 1; s < self->stages; s++) {
-        bool *from = can[(s - 1) % 2], *to = can[s % 2];
-        memset(to, 0, sizeof can[0]);
-        for (int32_t w = 0; w < of->width_count; w++)
-            for (int32_t d = 0; d + of->widths[w] <= devices; d++) to[d + of->widths[w]] |= from[d];
-    }
-    for (int32_t w = 0; w < of->width_count; w++) {
-        self->is_usable[w] = can[(self->stages - 1) % 2][devices - of->widths[w]];
-        found |= self->is_usable[w];
-    }
-    return found;
-}
-
-/* A step takes at least as long as any mean of paths. */
-static PathCounts mixed_counts(const Case *self, int32_t stage) {
-    PathCounts sum = {0};
-    for (int32_t kind = 0; kind < PATH_KINDS; kind++) {
-        double share = self->mix->share[kind];
-        if (share == 0) continue;
-        PathCounts counts = path_counts((PathKind)kind, self->stages, self->turn->micro_batches, stage);
-        for (int32_t pass = 0; pass < PATH_PASSES; pass++) {
-            sum.above[pass] += share * counts.above[pass];
-            for (int32_t order = 0; order < BOUND_ORDERS; order++) {
-                sum.once[pass][order] += share * counts.once[pass][order];
-                sum.more[pass][order] += share * counts.more[pass][order];
-                sum.across[pass][order] += share * counts.across[pass][order];
-            }
-        }
-    }
-    return sum;
-}
-
-static double sum_counts(const double (*counts)[BOUND_ORDERS], const ClassSeconds *seconds) {
-    double sum = 0;
-    for (int32_t pass = 0; pass < PATH_PASSES; pass++)
-        for (int32_t order = 0; order < BOUND_ORDERS; order++)
-            sum += counts[pass][order] * seconds->of[pass][order];
-    return sum;
-}
-
-/* What stages before a class's add to its passing. */
-static double sum_above(const double above[PATH_PASSES], const ClassSeconds *seconds) {
-    double sum = 0;
-    for (int32_t pass = 0; pass < PATH_PASSES; pass++)
-        sum += above[pass] * (seconds->of[pass][BOUND_SPINE] + seconds->of[pass][BOUND_BETWEEN]);
-    return sum;
-}
-
-static void set_above(Case *self, int32_t s) {
-    double least = INFINITY;
-    for (int32_t w = 0; w < self->turn->of->width_count; w++)
-        if (self->is_usable[w]) least = fmin(least, self->weight[s][w]);
-    for (int32_t pass = 0; pass < PATH_PASSES; pass++)
-        self->above[s + 1][pass] = self->above[s][pass] + least * self->counts[s].above[pass];
-}
-
-/* Weights by which all groups together would pay `each` on any stage. */
-static void set_weights(Case *self, double each) {
-    const Turn *turn = self->turn;
-    for (int32_t s = 0; s < self->stages; s++) {
-        const PathCounts *counts = &self->counts[s];
-        for (int32_t w = 0; w < turn->of->width_count; w++) {
-            const ClassSeconds *all = &turn->all[w];
-            double wanted = each - sum_counts(counts->once, all) - sum_above(self->above[s], all);
-            double more = sum_counts(counts->more, all);
-            self->weight[s][w] = more > 0 ? fmax(wanted / more, 0) : 0;
-        }
-        set_above(self, s);
-    }
-}
-
-/* The most that the weights of a pipeline with any widths add up to; -1: none add up to all devices. */
-static double heaviest_of_any(const Case *self) {
-    const Bounding *of = self->turn->of;
-    int32_t devices = of->cluster->device_count;
-    double sums[2][MOST_DEVICES + 1]; /* [before, after a stage][devices] */
-    for (int32_t d = 0; d <= devices; d++) sums[0][d] = d == 0 ? 0 : -1;
-    for (int32_t s = 0; s < self->stages; s++) {
-        double *from = sums[s % 2], *to = sums[(s + 1) % 2];
-        for (int32_t d = 0; d <= devices; d++) to[d] = -1;
-        for (int32_t w = 0; w < of->width_count; w++)
-            for (int32_t d = 0; self->is_usable[w] && d + of->widths[w] <= devices; d++)
-                if (from[d] >= 0)
-                    to[d + of->widths[w]] = fmax(to[d + of->widths[w]], from[d] + self->weight[s][w]);
-    }
-    return sums[self->stages % 2][devices];
-}
-
-/* The same over the orders of the widths: of each set of stages that come first. A set is a number, whose
- * digits are how many it has of each width. */
-static double heaviest_of_order(const Case *self) {
-    const Bounding *of = self->turn->of;
-    double sums[MOST_ORDERS];
-    int32_t digit[MOST_WIDTHS] = {0}, states = 1, taken = 0;
-    for (int32_t w = 0; w < of->width_count; w++) states *= self->of_width[w] + 1;
-    sums[0] = 0;
-    for (int32_t state = 1; state < states; state++) {
-        int32_t w = 0;
-        for (; digit[w] == self->of_width[w]; w++) {
-            taken -= digit[w];
-            digit[w] = 0;
-        }
-        digit[w]++;
-        taken++;
-        sums[state] = 0;
-        for (int32_t last = 0, stride = 1; last < of->width_count; stride *= self->of_width[last++] + 1)
-            if (digit[last] > 0)
-                sums[state] = fmax(sums[state], sums[state - stride] + self->weight[taken - 1][last]);
-    }
-    return sums[states - 1];
-}
-
-static double heaviest(const Case *self) {
-    return self->is_counted ? heaviest_of_order(self) : heaviest_of_any(self);
-}
-
-/* What a class pays on a stage of some width; `*lost`: what it does not where it lies across a border. */
-static double class_pays(const Case *self, int32_t c, int32_t s, int32_t w, double *lost) {
-    const PathCounts *counts = &self->counts[s];
-    const Turn *turn = self->turn;
-    const ClassSeconds *seconds = &turn->seconds[c * turn->of->width_count + w];
-    double weight = self->weight[s][w], pays = 0;
-    *lost = 0;
-    for (int32_t pass = 0; pass < PATH_PASSES; pass++)
-        for (int32_t order = 0; order < BOUND_ORDERS; order++) {
-            bool is_passed = order == BOUND_SPINE || order == BOUND_BETWEEN;
-            double all = counts->once[pass][order] + (is_passed ? self->above[s][pass] : 0) +
-                         weight * counts->more[pass][order];
-            pays += all * seconds->of[pass][order];
-            if (order != BOUND_SPINE && order != BOUND_AFTER)
-                *lost += (all - weight * counts->across[pass][order]) * seconds->of[pass][order];
-        }
-    return pays;
-}
-
-/* With the weights that are set: what every class pays where. */
-static void set_pays(const Case *self, TurnScratch *scratch) {
-    const Bounding *of = self->turn->of;
-    for (int32_t c = 0; c < of->groups.class_count; c++) {
-        double least = INFINITY, across = INFINITY;
-        for (int32_t s = 0; s < self->stages; s++)
-            for (int32_t w = 0; w < of->width_count; w++) {
-                double lost;
-                if (!self->is_usable[w]) continue;
-                double pays = class_pays(self, c, s, w, &lost);
-                scratch->pays[(c * of->most_stages + s) * of->width_count + w] = pays;
-                least = fmin(least, pays);
-                across = fmin(across, pays - lost);
-            }
-        scratch->least[c] = least;
-        scratch->lost[c] = least - across;
-    }
-}
-
-/* What a window pays at the least where no border divides it; `*apart`: how much less where one does. */
-static double window_pays(const Case *self, const Windows *windows, const WindowClass *window,
-                          const TurnScratch *scratch, double *apart) {
-    const Bounding *of = self->turn->of;
-    const int32_t *members = &windows->members[window->first_member];
-    double least = INFINITY, sum_apart = 0;
-    for (int32_t k = 0; k < window->member_count; k++) sum_apart += scratch->least[members[k]];
-    for (int32_t s = 0; s < self->stages; s++)
-        for (int32_t w = 0; w < of->width_count; w++) {
-            double sum = 0;
-            if (!self->is_usable[w]) continue;
-            for (int32_t k = 0; k < window->member_count; k++)
-                sum += scratch->pays[(members[k] * of->most_stages + s) * of->width_count + w];
-            least = fmin(least, sum);
-        }
-    *apart = fmax(least - sum_apart, 0);
-    return least;
-}
-
-/* Weights by which groups pay as much as the widths that add up to all devices allow. */
-static void set_balanced_weights(Case *self) {
-    const Turn *turn = self->turn;
-    const double every[PATH_PASSES][BOUND_ORDERS] = {{1, 1, 1, 1, 1}, {1, 1, 1, 1, 1}};
-    double low = 0, high = 1;
-    for (int32_t k = 0; k < self->stages; k++) self->counts[k] = mixed_counts(self, k);
-    for (int32_t w = 0; w < turn->of->width_count; w++)
-        high = fmax(high, (turn->micro_batches + 1) * sum_counts(every, &turn->all[w]));
-    for (int32_t k = 0; k < HALVINGS; k++) {
-        double middle = (low + high) / 2;
-        set_weights(self, middle);
-        if (heaviest(self) <= 1) low = middle;
-        else high = middle;
-    }
-    set_weights(self, low);
-}
-
-/* What all windows of a kind pay, less what borders between stages may divide: at most what S - 1 places of
- * the spine meet, each window and each passing once. Not worked out where less or more of it is of no use:
- * `best` is known already and `enough` is enough. */
-static double bound_windows(const Case *self, int32_t kind, double best, double enough,
-                            TurnScratch *scratch) {
-    const Bounding *of = self->turn->of;
-    const Windows *windows = &of->windows[kind];
-    BorderLoss *losses = &scratch->losses[kind];
-    double sum = 0, all = 0;
-    for (int32_t c = 0; c < windows->class_count; c++)
-        sum += windows->classes[c].count *
-               window_pays(self, windows, &windows->classes[c], scratch, &scratch->apart[c]);
-    if (self->stages == 1 || sum <= best) return sum;
-    for (int32_t k = 0; k < windows->interval_count; k++) {
-        scratch->of_intervals[k] =
-            k < windows->count ? scratch->apart[windows->class_of[k]] : scratch->lost[windows->class_of[k]];
-        all += scratch->of_intervals[k];
-    }
-    border_loss_weigh(losses, scratch->of_intervals);
-    double of_one = border_loss_of_one(losses), of_each = fmin((self->stages - 1) * of_one, all);
-    bool is_done = sum - of_one <= best || sum - of_each >= enough || self->stages == 2;
-    return sum - (is_done ? of_each : fmin(border_loss_of(losses, self->stages - 1), of_each));
-}
-
-static double bound_case(Case *self, double best, double enough, TurnScratch *scratch) {
-    set_balanced_weights(self);
-    set_pays(self, scratch);
-    for (int32_t kind = 0; kind < WINDOW_KINDS && best < enough; kind++)
-        best = fmax(best, bound_windows(self, kind, best, enough, scratch));
-    return best;
-}
-
-/* The best over mixtures of paths, or the first that is enough. */
-static double bound_widths(Case *self, double enough, TurnScratch *scratch) {
-    const PathMixes *mixes = self->turn->of->mixes;
-    double best = 0;
-    for (int32_t k = self->stages == 1 ? mixes->count - 1 : 0; k < mixes->count && best < enough; k++) {
-        self->mix = &mixes->mixes[k];
-        best = fmax(best, bound_case(self, best, enough, scratch));
-    }
-    return best;
-}
-
-/* Whether the orders of so many stages of each width can be gone through. */
-static bool has_few_orders(const Case *self) {
-    int64_t orders = 1;
-    for (int32_t w = 0; w < self->turn->of->width_count && orders <= MOST_ORDERS; w++)
-        orders *= self->of_width[w] + 1;
-    return orders <= MOST_ORDERS;
-}
-
-/* Goes through the numbers of stages of each width, from width w on, that add up to `stages` and `devices`.
- * False: there are too many, or orders of one. */
-static bool bound_numbers_of_widths(Case *self, int32_t w, int32_t stages, int32_t devices, int32_t *left,
-                                    double *least, TurnScratch *scratch) {
-    const Bounding *of = self->turn->of;
-    if (stages == 0 && devices == 0) {
-        if (--*left < 0 || !has_few_orders(self)) return false;
-        for (int32_t k = 0; k < of->width_count; k++) self->is_usable[k] = self->of_width[k] > 0;
-        *least = fmin(*least, bound_widths(self, *least, scratch));
-        return true;
-    }
-    if (w < 0 || (int64_t)of->widths[w] * stages < devices) return true;
-    for (int32_t count = 0; count <= stages && count * of->widths[w] <= devices; count++) {
-        self->of_width[w] = count;
-        if (!bound_numbers_of_widths(self, w - 1, stages - count, devices - count * of->widths[w], left,
-                                     least, scratch))
-            return false;
-    }
-    self->of_width[w] = 0;
-    return true;
-}
-
-/* The least over all pipelines of so many stages by windows, or `least`: for all widths one by one that they
- * can have, or, where these are many, for all at once. */
-static double bound_by_windows(const Turn *turn, int32_t stages, double least, TurnScratch *scratch) {
-    const Bounding *of = turn->of;
-    Case self = {.turn = turn, .stages = stages, .is_counted = true};
-    double counted = least;
-    int32_t left = MOST_MULTISETS;
-    if (bound_numbers_of_widths(&self, of->width_count - 1, stages, of->cluster->device_count, &left,
-                                &counted, scratch))
-        return counted;
-    self = (Case){.turn = turn, .stages = stages};
-    return find_usable(&self) ? fmin(least, bound_widths(&self, least, scratch)) : least;
-}
-
-static bool open_scratch(TurnScratch *scratch, Arena *arena, const Bounding *of) {
-    for (int32_t k = 0; k < WINDOW_KINDS; k++)
-        scratch->losses[k] = border_loss_create(arena, of->windows[k].intervals,
-                                                of->windows[k].interval_count, of->groups.places);
-    scratch->pays = ARENA_ARRAY(arena, double, of->groups.class_count * of->most_stages * of->width_count);
-    scratch->least = ARENA_ARRAY(arena, double, of->groups.class_count + 1);
-    scratch->lost = ARENA_ARRAY(arena, double, of->groups.class_count + 1);
-    scratch->apart = ARENA_ARRAY(arena, double, of->groups.placed_count + 1);
-    scratch->of_intervals = ARENA_ARRAY(arena, double, 2 * of->groups.placed_count + 1);
-    return !arena->failed;
-}
-
-/* Of windows, for a number of stages. */
-static double bound_alone(const Turn *turn, int32_t stages, double enough) {
-    Arena arena = {0};
-    TurnScratch scratch;
-    double seconds = 0;
-    if (open_scratch(&scratch, &arena, turn->of)) seconds = bound_by_windows(turn, stages, enough, &scratch);
-    arena_free(&arena);
-    return seconds;
-}
-
 static void turn_task(void *user, int32_t k) {
-    Turn *self = (Turn *)user + k;
-    self->status = fill_turn(self, &self->error);
-    self->of_one_stage = self->status == AM_OK ? bound_alone(self, 1, INFINITY) : 0;
+    BoundTurn *self = (BoundTurn *)user + k;
+    self->status = bound_turn_fill(self, &self->error);
+    self->of_one_stage = self->status == AM_OK ? bound_turn_windows(self, 1, INFINITY) : 0;
 }
 
 /* ---- all of it ---- */
 
 /* Pipelines of so many stages in so many turns. */
 typedef struct BoundCase {
-    const Turn *turn;
+    const BoundTurn *turn;
     int32_t stages, tried; /* ways to bound it */
     int32_t best;          /* choice of heights */
     double seconds, enough;
@@ -528,9 +100,10 @@ static bool is_tried(const BoundCase *self) {
 /* The next way: choices of heights, better ones than the best of these, then windows. */
 static void try_next(BoundCase *self) {
     const CutMixes *mixes = self->turn->of->cut_mixes;
-    bool is_choice = self->tried<mixes->count, is_last = self->tried> mixes->count;
+    bool is_choice = self->tried < mixes->count;
+    bool is_last = self->tried > mixes->count;
     double seconds = 0;
-    if (is_last) seconds = bound_alone(self->turn, self->stages, self->enough);
+    if (is_last) seconds = bound_turn_windows(self->turn, self->stages, self->enough);
     else if (mixes->count > 0)
         seconds = cut_tables_bound(self->turn->cuts, self->stages,
                                    &mixes->mixes[is_choice ? self->tried : self->best], is_choice ? 0 : MOVES,
@@ -578,7 +151,8 @@ static double bound_cases(BoundCase *cases, int32_t count, const StopSignal *sto
     return least;
 }
 
-static AmStatus bound_turns(double *seconds, Bounding *self, Turn *turns, int32_t count, AmError *error) {
+static AmStatus bound_turns(double *seconds, BoundPipelines *self, BoundTurn *turns, int32_t count,
+                            AmError *error) {
     BoundCase *cases = ARENA_ARRAY(self->arena, BoundCase, count * self->most_stages + 1);
     double of_one_stage = INFINITY, communicating = 0;
     int32_t case_count = 0;
@@ -598,12 +172,12 @@ static AmStatus bound_turns(double *seconds, Bounding *self, Turn *turns, int32_
     return AM_OK;
 }
 
-static AmStatus bound_numbers(double *seconds, Bounding *self, AmError *error) {
+static AmStatus bound_numbers(double *seconds, BoundPipelines *self, AmError *error) {
     int32_t numbers[MICRO_BATCHES_MOST_NUMBERS];
     int32_t count = micro_batches_numbers(numbers, self->whole, self->space->micro_batches);
-    Turn *turns = ARENA_ARRAY(self->arena, Turn, count);
+    BoundTurn *turns = ARENA_ARRAY(self->arena, BoundTurn, count);
     if (!turns) return am_fail_memory(error, count);
-    for (int32_t k = 0; k < count; k++) turns[k] = (Turn){.of = self, .micro_batches = numbers[k]};
+    for (int32_t k = 0; k < count; k++) turns[k] = (BoundTurn){.of = self, .micro_batches = numbers[k]};
     parallel_for(count, 0, turn_task, turns);
     AmStatus status = bound_turns(seconds, self, turns, count, error);
     for (int32_t k = 0; k < count; k++) arena_free(&turns[k].arena);
@@ -611,13 +185,14 @@ static AmStatus bound_numbers(double *seconds, Bounding *self, AmError *error) {
 }
 
 static bool is_simple(const Cluster *cluster) {
-    return cluster->type_count == 1 && cluster->device_count > 1 && cluster->device_count <= MOST_DEVICES;
+    return cluster->type_count == 1 && cluster->device_count > 1 &&
+           cluster->device_count <= BOUND_MOST_DEVICES;
 }
 
 /* Of the work what is alike and what is near. */
-static AmStatus find_parts(Bounding *self, AmError *error) {
+static AmStatus find_parts(BoundPipelines *self, AmError *error) {
     TRY(bound_groups_find(&self->groups, error));
-    for (int32_t k = 0; k < WINDOW_KINDS; k++)
+    for (int32_t k = 0; k < BOUND_WINDOW_KINDS; k++)
         TRY(bound_windows_find(&self->windows[k], &self->groups, window_places[k], error));
     list_widths(self);
     return AM_OK;
@@ -626,14 +201,14 @@ static AmStatus find_parts(Bounding *self, AmError *error) {
 static AmStatus bound_pipelines(double *seconds, Arena *arena, const PlanContext *whole,
                                 const Cluster *cluster, const BoundSpace *space, AmError *error) {
     const ClusterDeviceType *type = cluster_device_type(cluster, 0);
-    Bounding self = {.arena = arena,
-                     .groups = {.arena = arena},
-                     .whole = whole,
-                     .cluster = cluster,
-                     .type = type,
-                     .space = space,
-                     .mixes = mixes_of(space->schedule),
-                     .cut_mixes = cut_mixes_of(space->schedule)};
+    BoundPipelines self = {.arena = arena,
+                           .groups = {.arena = arena},
+                           .whole = whole,
+                           .cluster = cluster,
+                           .type = type,
+                           .space = space,
+                           .mixes = mixes_of(space->schedule),
+                           .cut_mixes = cut_mixes_of(space->schedule)};
     bool known;
     TRY(bound_work_find(&self.groups.work, &known, arena, whole, cluster, 0, error));
     if (!known) return AM_OK;
@@ -645,18 +220,18 @@ AmStatus plan_bound_of_items(double *seconds, const BoundWork *work, const Clust
                              int32_t micro_batches, int32_t stages, ScheduleKind schedule, AmError *error) {
     Arena arena = {0};
     const BoundSpace space = {.most_stages = stages};
-    Bounding self = {.arena = &arena,
-                     .cluster = cluster,
-                     .type = cluster_device_type(cluster, 0),
-                     .space = &space,
-                     .groups = {.arena = &arena, .work = *work},
-                     .mixes = mixes_of(schedule),
-                     .cut_mixes = cut_mixes_of(schedule)};
-    Turn turn = {.of = &self, .micro_batches = micro_batches};
+    BoundPipelines self = {.arena = &arena,
+                           .cluster = cluster,
+                           .type = cluster_device_type(cluster, 0),
+                           .space = &space,
+                           .groups = {.arena = &arena, .work = *work},
+                           .mixes = mixes_of(schedule),
+                           .cut_mixes = cut_mixes_of(schedule)};
+    BoundTurn turn = {.of = &self, .micro_batches = micro_batches};
     BoundCase whole = {.turn = &turn, .stages = stages, .enough = INFINITY};
     AmStatus status = find_parts(&self, error);
-    if (status == AM_OK) status = fill_turn(&turn, error);
-    if (status == AM_OK && stages == 1) whole.seconds = bound_alone(&turn, 1, INFINITY);
+    if (status == AM_OK) status = bound_turn_fill(&turn, error);
+    if (status == AM_OK && stages == 1) whole.seconds = bound_turn_windows(&turn, 1, INFINITY);
     else
         while (status == AM_OK && !is_tried(&whole)) try_next(&whole);
     *seconds = whole.seconds;
