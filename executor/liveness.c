@@ -57,7 +57,7 @@ static void say_bye(Liveness *self, LivenessPeer *peer) {
 static void fail(Liveness *self, int32_t process, const char *line) {
     if (self->failed) return;
     self->failed = true;
-    snprintf(self->failure, sizeof self->failure, "%s", line);
+    snprintf(self->failure, sizeof self->failure, "%.*s", (int)sizeof self->failure - 1, line);
     for (int32_t k = 0; k < self->peer_count; k++) {
         LivenessPeer *peer = &self->peers[k];
         send_notice(peer, NOTICE_FAILED, process, line);
