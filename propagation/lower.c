@@ -38,6 +38,7 @@ int32_t lower_add_value(Lowering *self, int32_t instruction, int32_t leaf, const
     program->values[value] = (ProgramValue){.shape = shape,
                                             .kind = PROGRAM_VALUE_TEMPORARY,
                                             .origin = instruction,
+                                            .leaf = leaf > 0 ? leaf : 0,
                                             .instruction = program->instruction_count,
                                             .state = state,
                                             .storage = value,

@@ -63,8 +63,7 @@ static uint32_t merging_class(const Program *program, const ProgramGraph *graph,
 }
 
 int64_t program_even_bytes(const Program *program, const ProgramValue *value) {
-    const IrShape *whole = &program->module->instructions[value->origin].shape;
-    if (whole->type == DTYPE_TUPLE) return ir_shape_bytes(&value->shape);
+    const IrShape *whole = rules_leaf(&program->module->instructions[value->origin].shape, value->leaf);
     int64_t ways = 1;
     for (int32_t axis = 0; axis < program->mesh->axis_count; axis++)
         if (sbp_is_split(value->state.axis[axis])) ways *= program->mesh->axes[axis].size;

@@ -190,6 +190,7 @@ typedef enum ProgramValueKind {
 typedef struct ProgramValue {
     IrShape shape;       /* local */
     int32_t origin;      /* canonical instruction */
+    int32_t leaf;        /* which of its results */
     int32_t instruction; /* producer in `instructions`, -1 for parameters */
     SbpState state;
     /* set by program_fuse and program_plan_buffers */

@@ -3,19 +3,22 @@
  * random plans are made: meshes of 2 to 16 ranks, also such that nothing divides by and
  * with unequal shares, random classes in random lists, random storage entries, random
  * exceptions, 1, 2 or 4 micro-batches. Each is run for five steps. Models that refuse
- * micro-batches are listed with the reason.
+ * micro-batches are listed with the reason. Of more plans, which are not run, all ranks
+ * meet in the same order.
  *
- * AUTOMAP_FULL: 50 plans of each model; else a few. AUTOMAP_CASE=TEXT: only models whose
- * name holds the text; AUTOMAP_SEED=N: the plan of that seed alone. */
+ * AUTOMAP_FULL: 50 plans of each model, 500 of the others; else a few. AUTOMAP_CASE=TEXT: only models whose
+ * name holds the text; AUTOMAP_SEED=N: the plan of that seed alone, which AUTOMAP_PLAN=FILE keeps. */
 #include "runner_case.h"
 #include "sample.h"
 
 #include <dirent.h>
 
+#include "cost/simulate.h"
+#include "planners/search.h"
 #include "propagation/lower.h"
 #include "propagation/micro_batches.h"
 
-enum { RUN_STEPS = 5, FULL_PLANS = 50, MOST_EXCEPTIONS = 24, MOST_MODELS = 64 };
+enum { RUN_STEPS = 5, FULL_PLANS = 50, FULL_LOWERED = 500, MOST_EXCEPTIONS = 24, MOST_MODELS = 64 };
 
 static const char *const meshes[] = {
     "data=2",
@@ -129,6 +132,28 @@ static Plan *random_plan(Arena *arena, const PlanContext *context, uint64_t seed
     return plan;
 }
 
+/* Writes the plan to a file, for `automap lower` to show; NULL: nothing. */
+static void keep_plan(const Plan *plan, const PlanContext *context, const char *path) {
+    char name[32];
+    Arena arena = {0};
+    Cluster *cluster;
+    AmError error = {0};
+    if (!path) return;
+    snprintf(name, sizeof name, "host:%d", (int)plan->stages[0].mesh.device_count);
+    assert_int_equal(cluster_read(&cluster, &arena, name, &error), AM_OK);
+    Plan kept = *plan;
+    const SearchOptions options = {0};
+    search_describe_plan(&kept, context, cluster, &options);
+    kept.micro_batches = plan->micro_batches;
+    kept.stages = plan->stages;
+    Simulation *simulation;
+    assert_int_equal(simulate_plan(&simulation, &arena, context, &kept, cluster, 1, &error), AM_OK);
+    assert_int_equal(simulation_predict(&kept, &arena, simulation, &error), AM_OK);
+    if (plan_write(&kept, context, path, &error) != AM_OK) fail_msg("%s", error.text);
+    cluster_free(cluster);
+    arena_free(&arena);
+}
+
 /* Runs a plan; false and a line on stdout where it is not as on one device. */
 static bool run_random_plan(const PlanContext *context, const char *model, uint64_t seed,
                             const double *expected) {
@@ -141,6 +166,7 @@ static bool run_random_plan(const PlanContext *context, const char *model, uint6
     join(state, sizeof state, model, "state.npz");
     join(data, sizeof data, model, "data.npz");
     Plan *plan = random_plan(&arena, context, seed, &summary);
+    keep_plan(plan, context, getenv("AUTOMAP_PLAN"));
     AmRunOptions options = {.steps = RUN_STEPS,
                             .plan = plan,
                             .device = "cpu",
@@ -184,42 +210,123 @@ static int compare_names(const void *a, const void *b) {
     return strcmp(*(char *const *)a, *(char *const *)b);
 }
 
-static void test_plans_by_chance(void **state) {
-    (void)state;
-    const char *full = getenv("AUTOMAP_FULL"), *one = getenv("AUTOMAP_SEED");
-    bool is_full = full && strcmp(full, "1") == 0;
-    char *names[MOST_MODELS];
-    int32_t models = 0, plans = 0, wrong = 0;
+typedef struct Cases {
+    char *models[MOST_MODELS];
+    int32_t model_count;
+    bool is_full;
+    const char *seed; /* the only one, or NULL */
+} Cases;
+
+static void find_cases(Cases *cases) {
+    const char *full = getenv("AUTOMAP_FULL");
     DIR *directory = opendir(MODELS);
     assert_non_null(directory);
-    for (struct dirent *entry; (entry = readdir(directory)) && models < MOST_MODELS;)
-        if (is_small_model(entry->d_name)) names[models++] = strdup(entry->d_name);
+    *cases = (Cases){.is_full = full && strcmp(full, "1") == 0, .seed = getenv("AUTOMAP_SEED")};
+    for (struct dirent *entry; (entry = readdir(directory)) && cases->model_count < MOST_MODELS;)
+        if (is_small_model(entry->d_name)) cases->models[cases->model_count++] = strdup(entry->d_name);
     closedir(directory);
-    qsort(names, (size_t)models, sizeof *names, compare_names);
-    for (int32_t m = 0; m < models; m++) {
-        char path[512], losses[512];
+    qsort(cases->models, (size_t)cases->model_count, sizeof *cases->models, compare_names);
+}
+
+static void free_cases(Cases *cases) {
+    for (int32_t m = 0; m < cases->model_count; m++) free(cases->models[m]);
+}
+
+static PlanContext *read_model(const char *model) {
+    char path[512];
+    AmError error = {0};
+    PlanContext *context;
+    join(path, sizeof path, model, "model.hlo.pb");
+    if (plan_context_read(&context, path, NULL, &error) != AM_OK) fail_msg("%s", error.text);
+    return context;
+}
+
+static uint64_t seed_of(const Cases *cases, int32_t m, int32_t k) {
+    return cases->seed ? strtoull(cases->seed, NULL, 10) : (uint64_t)(m * 1000 + k);
+}
+
+static void test_losses(void **state) {
+    (void)state;
+    Cases cases;
+    int32_t plans = 0, wrong = 0;
+    find_cases(&cases);
+    for (int32_t m = 0; m < cases.model_count; m++) {
+        const char *model = cases.models[m];
+        char losses[512];
         double expected[STEPS];
-        AmError error = {0};
-        PlanContext *context;
-        join(path, sizeof path, names[m], "model.hlo.pb");
-        join(losses, sizeof losses, names[m], "losses.json");
+        PlanContext *context = read_model(model);
+        join(losses, sizeof losses, model, "losses.json");
         read_losses(expected, losses);
-        if (plan_context_read(&context, path, NULL, &error) != AM_OK) fail_msg("%s", error.text);
         bool is_large = context->canonical->instruction_count > 700;
-        for (int32_t k = 0; k < (is_full ? FULL_PLANS : is_large ? 1 : sample_of(3, 1)); k++) {
-            uint64_t seed = one ? strtoull(one, NULL, 10) : (uint64_t)(m * 1000 + k);
-            wrong += !run_random_plan(context_of(context, names[m], seed, k < 3), names[m], seed, expected);
+        int32_t count = cases.is_full ? FULL_PLANS : is_large ? 1 : sample_of(3, 1);
+        for (int32_t k = 0; k < (cases.seed ? 1 : count); k++) {
+            uint64_t seed = seed_of(&cases, m, k);
+            wrong += !run_random_plan(context_of(context, model, seed, k < 3), model, seed, expected);
             plans++;
-            if (one) break;
         }
         plan_context_free(context);
-        free(names[m]);
     }
-    printf("%d plans of %d models, %d wrong\n", plans, models, wrong);
+    printf("%d plans of %d models, %d wrong\n", plans, cases.model_count, wrong);
+    free_cases(&cases);
+    assert_int_equal(wrong, 0);
+}
+
+/* The instructions in which a rank meets others, in the order of its steps. */
+static int32_t list_meetings(int32_t **met, Arena *arena, const PlanRanks *ranks, int32_t rank) {
+    Program *program;
+    AmError error = {0};
+    int32_t count = 0;
+    if (plan_ranks_lower(&program, arena, ranks, rank, &error) != AM_OK) fail_msg("%s", error.text);
+    *met = ARENA_ARRAY(arena, int32_t, program->step_count + 1);
+    for (int32_t k = 0; k < program->step_count; k++) {
+        int32_t i = program->steps[k].instruction;
+        if (i >= 0 && program_instruction_meets(&program->instructions[i], true)) (*met)[count++] = i;
+    }
+    return count;
+}
+
+/* Whether all ranks meet in one order, or they would wait for ever; a line on stdout where they do not. */
+static bool meets_alike(const PlanContext *context, const char *model, uint64_t seed) {
+    Arena arena = {0};
+    AmError error = {0};
+    PlanRanks ranks;
+    Text summary = {0};
+    const Plan *plan = random_plan(&arena, context, seed, &summary);
+    int32_t *first, *other;
+    bool right = true;
+    if (plan_ranks(&ranks, &arena, context, plan, &error) != AM_OK) fail_msg("%s", error.text);
+    int32_t count = list_meetings(&first, &arena, &ranks, 0);
+    for (int32_t rank = 1; right && rank < ranks.rank_count; rank++) {
+        ArenaMark mark = arena_mark(&arena);
+        right = list_meetings(&other, &arena, &ranks, rank) == count &&
+                memcmp(other, first, sizeof *first * (size_t)count) == 0;
+        if (!right) printf("WRONG %s, %s: rank %d meets in another order\n", model, summary.data, rank);
+        arena_release(&arena, mark);
+    }
+    text_free(&summary);
+    arena_free(&arena);
+    return right;
+}
+
+static void test_meetings(void **state) {
+    (void)state;
+    Cases cases;
+    int32_t plans = 0, wrong = 0;
+    find_cases(&cases);
+    for (int32_t m = 0; m < cases.model_count; m++) {
+        PlanContext *context = read_model(cases.models[m]);
+        bool is_large = context->canonical->instruction_count > 700;
+        int32_t count = cases.is_full ? FULL_LOWERED : is_large ? sample_of(10, 1) : sample_of(30, 2);
+        for (int32_t k = 0; k < (cases.seed ? 1 : count); k++, plans++)
+            wrong += !meets_alike(context, cases.models[m], seed_of(&cases, m, k));
+        plan_context_free(context);
+    }
+    printf("%d plans of %d models are lowered, %d wrong\n", plans, cases.model_count, wrong);
+    free_cases(&cases);
     assert_int_equal(wrong, 0);
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_plans_by_chance)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_meetings), cmocka_unit_test(test_losses)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
