@@ -35,7 +35,7 @@ if not AUTOMAP or not os.path.exists(AUTOMAP):
 import automap_jax
 
 sys.path.append(str(pathlib.Path(__file__).resolve().parents[1] / "oracle"))
-from training_steps import STEPS
+from training_steps import STEPS, Values
 
 FULL = os.environ.get("AUTOMAP_FULL") == "1"
 SAMPLE = ["graph", "shampoo", "state_space"]
@@ -87,7 +87,7 @@ def check_plan(folder, name, expected):
 def main():
     kinds, failures, trained = sys.argv[1:] or (list(STEPS) if FULL else SAMPLE), [], 0
     for kind in kinds:
-        step, state, data = STEPS[kind](np.random.default_rng(0))
+        step, state, data = STEPS[kind](Values(np.random.default_rng(0)))
         with tempfile.TemporaryDirectory() as folder:
             folder = pathlib.Path(folder)
             automap_jax.export(step, (state, *data), folder)

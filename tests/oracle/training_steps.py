@@ -1,7 +1,8 @@
 """Small training steps of kinds that the zoo does not have, in plain JAX.
 
-STEPS[name](rng) is (step, state, data): step(state, *data) returns the new state and the loss. What is special of each stands
-beside it; sizes are such that meshes of four ranks divide most of them.
+STEPS[name](Values(rng)) is (step, state, data): step(state, *data) returns the new state and the loss. What is special of each
+stands beside it; sizes are such that meshes of four ranks divide most of them. Some take other sizes, and Shapes() in place of
+values.
 """
 
 import jax
@@ -38,6 +39,19 @@ class Values:
         return jnp.asarray(self.rng.integers(0, limit, size=shape), jnp.int32)
 
 
+class Shapes:
+    """The same without values, for steps that are planned and not run."""
+
+    def weight(self, *shape, deviation=None):
+        return jax.ShapeDtypeStruct(shape, jnp.float32)
+
+    def data(self, *shape):
+        return jax.ShapeDtypeStruct(shape, jnp.float32)
+
+    def below(self, limit, *shape):
+        return jax.ShapeDtypeStruct(shape, jnp.int32)
+
+
 def descent(loss, rate=0.05):
     """A step of gradient descent; the state is the weights."""
 
@@ -57,9 +71,8 @@ def normalized(x):
 
 
 @kind
-def state_space(rng):
+def state_space(make, batch=8, time=32, width=16, states=4, classes=10):
     """Mamba's: a selective recurrence over time as an associative scan."""
-    make, batch, time, width, states, classes = Values(rng), 8, 32, 16, 4, 10
     weights = dict(into=make.weight(width, 2 * width), decay=make.weight(width, states), write=make.weight(width, states),
                    read=make.weight(width, states), pace=make.weight(width, width), out=make.weight(width, width),
                    head=make.weight(width, classes))
@@ -77,13 +90,12 @@ def state_space(rng):
 
 
 @kind
-def recommender(rng):
+def recommender(make, batch=64, tables=4, rows=128, width=8, hidden=32):
     """DLRM's: bags of rows of several tables, and products of all pairs."""
-    make, batch, tables, rows, width = Values(rng), 64, 4, 128, 8
     pairs = np.tril_indices(tables + 1, -1)
     weights = dict(tables=[make.weight(rows, width) for _ in range(tables)],
-                   bottom=[make.weight(13, 32), make.weight(32, width)],
-                   top=[make.weight(width + len(pairs[0]), 32), make.weight(32, 1)])
+                   bottom=[make.weight(13, hidden), make.weight(hidden, width)],
+                   top=[make.weight(width + len(pairs[0]), hidden), make.weight(hidden, 1)])
 
     def loss(weights, dense, bags, clicked):
         x = jax.nn.relu(dense @ weights["bottom"][0]) @ weights["bottom"][1]
@@ -93,15 +105,13 @@ def recommender(rng):
         logit = (jax.nn.relu(jnp.concatenate([x, products], 1) @ weights["top"][0]) @ weights["top"][1])[:, 0]
         return jnp.mean(jnp.maximum(logit, 0) - logit * clicked + jnp.log1p(jnp.exp(-jnp.abs(logit))))
 
-    return descent(loss), weights, (make.data(batch, 13), make.below(rows, batch, tables, 3),
-                                    make.below(2, batch).astype(jnp.float32))
+    return descent(loss), weights, (make.data(batch, 13), make.below(rows, batch, tables, 3), make.below(2, batch))
 
 
 @kind
-def graph(rng):
+def graph(make, nodes=64, edges=256, width=16, hidden=32, classes=7):
     """Sums, counts and maxima of messages by the node that they go to."""
-    make, nodes, edges, width, classes = Values(rng), 64, 256, 16, 7
-    weights = dict(a=make.weight(width, 32), b=make.weight(32, 32), head=make.weight(64, classes))
+    weights = dict(a=make.weight(width, hidden), b=make.weight(hidden, hidden), head=make.weight(2 * hidden, classes))
 
     def loss(weights, x, senders, receivers, labels):
         h = jax.nn.relu(x @ weights["a"])
@@ -117,9 +127,9 @@ def graph(rng):
 
 
 @kind
-def fourier_operator(rng):
+def fourier_operator(make):
     """Products of complex weights between a Fourier transform and the one back."""
-    make, batch, places, width, modes = Values(rng), 8, 32, 8, 6
+    batch, places, width, modes = 8, 32, 8, 6
     weights = dict(into=make.weight(1, width), real=make.weight(width, width, modes, deviation=0.1),
                    imaginary=make.weight(width, width, modes, deviation=0.1), past=make.weight(width, width),
                    out=make.weight(width, 1))
@@ -136,9 +146,9 @@ def fourier_operator(rng):
 
 
 @kind
-def shampoo(rng):
+def shampoo(make):
     """An optimizer that takes roots of matrices by their eigenvalues."""
-    make, rows, columns = Values(rng), 16, 8
+    rows, columns = 16, 8
     state = dict(weight=make.weight(rows, columns), left=jnp.eye(rows), right=jnp.eye(columns))
 
     def inverse_root(matrix):
@@ -155,9 +165,8 @@ def shampoo(rng):
 
 
 @kind
-def muon(rng):
+def muon(make):
     """An optimizer that makes momentum orthogonal by products in a loop."""
-    make = Values(rng)
     weights = dict(a=make.weight(16, 32), b=make.weight(32, 8))
 
     def orthogonal(matrix):
@@ -182,9 +191,9 @@ def muon(rng):
 
 
 @kind
-def contrastive(rng):
+def contrastive(make):
     """CLIP's: every image of the batch against every text."""
-    make, batch, width = Values(rng), 32, 24
+    batch, width = 32, 24
     weights = dict(image=make.weight(48, width), text=make.weight(20, width), table=make.weight(50, 20),
                    scale=jnp.float32(1))
 
@@ -199,9 +208,9 @@ def contrastive(rng):
 
 
 @kind
-def policy(rng):
+def policy(make):
     """PPO's: advantages by a scan backwards in time, normalized over all of them."""
-    make, time, batch, width, actions = Values(rng), 16, 8, 6, 3
+    time, batch, width, actions = 16, 8, 6, 3
     weights = dict(body=make.weight(width, 32), policy=make.weight(32, actions), value=make.weight(32, 1))
 
     def loss(weights, seen, taken, before, rewards):
@@ -226,9 +235,8 @@ def policy(rng):
 
 
 @kind
-def triangles(rng):
+def triangles(make, batch=2, places=12, width=8):
     """Of a fold of pairs: products and attention along either of two equal dimensions."""
-    make, batch, places, width = Values(rng), 2, 12, 8
     weights = {name: make.weight(width, width) for name in ("gate", "left", "other", "right", "query", "key", "value", "out")}
 
     def loss(weights, pairs, target):
@@ -246,9 +254,9 @@ def triangles(rng):
 
 
 @kind
-def memory(rng):
+def memory(make):
     """The best few of many rows, found by top_k and read by their numbers."""
-    make, batch, width, rows, classes = Values(rng), 32, 16, 64, 5
+    batch, width, rows, classes = 32, 16, 64, 5
     weights = dict(query=make.weight(width, width), rows=make.weight(rows, width), head=make.weight(width, classes))
 
     def loss(weights, x, labels):
@@ -260,9 +268,9 @@ def memory(rng):
 
 
 @kind
-def autoencoder(rng):
+def autoencoder(make):
     """Random numbers in the step; the generator's key is part of the state."""
-    make, batch, width = Values(rng), 32, 16
+    batch, width = 32, 16
     state = dict(weights=dict(encoder=make.weight(width, 8), decoder=make.weight(4, width)), key=jax.random.PRNGKey(0))
 
     def loss(weights, key, x):
@@ -279,9 +287,9 @@ def autoencoder(rng):
 
 
 @kind
-def scanned_layers(rng):
+def scanned_layers(make):
     """A transformer whose layers are one scan and are recomputed; the table of tokens is the head, too."""
-    make, batch, time, width, layers, heads, tokens = Values(rng), 4, 16, 32, 4, 4, 40
+    batch, time, width, layers, heads, tokens = 4, 16, 32, 4, 4, 40
     weights = dict(table=make.weight(tokens, width, deviation=0.1),
                    layers=dict(into=make.stacked(layers, width, 3 * width), out=make.stacked(layers, width, width),
                                up=make.stacked(layers, width, 4 * width), down=make.stacked(layers, 4 * width, width),
@@ -306,11 +314,11 @@ def scanned_layers(rng):
 
 
 @kind
-def alignment(rng):
+def alignment(make):
     """A sum over all alignments of a label to a longer sequence, by a recurrence over time (CTC)."""
     import optax
 
-    make, batch, time, classes, length = Values(rng), 4, 12, 6, 4
+    batch, time, classes, length = 4, 12, 6, 4
     weights = dict(a=make.weight(8, 16), b=make.weight(16, classes))
 
     def loss(weights, x, labels):
@@ -321,9 +329,9 @@ def alignment(rng):
 
 
 @kind
-def adapter(rng):
+def adapter(make):
     """LoRA's: the state is two narrow matrices, all else is frozen and comes as data."""
-    make, width, rank, classes, batch = Values(rng), 32, 4, 10, 16
+    width, rank, classes, batch = 32, 4, 10, 16
     frozen = dict(body=make.weight(width, width), head=make.weight(width, classes))
 
     def loss(adapter, frozen, x, labels):
@@ -335,9 +343,9 @@ def adapter(rng):
 
 
 @kind
-def scaled_loss(rng):
+def scaled_loss(make):
     """A loss that is scaled up, gradients clipped by the norm of all, and an update that a conditional leaves out."""
-    make, width = Values(rng), 16
+    width = 16
     state = dict(weights=dict(a=make.weight(width, 32), b=make.weight(32, 4)), scale=jnp.float32(1024), good=jnp.int32(0))
 
     def step(state, x, y):

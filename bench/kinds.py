@@ -1,0 +1,64 @@
+"""Kinds of training steps that the zoo does not have, in sizes that take a cluster: ours beside the recipes.
+
+Four of tests/oracle/training_steps.py, exported without values and searched with the defaults on 16 H100. Columns, separated by
+tabs: kind, ours, the best recipe and its name, data parallel, gap, seconds of search and import, ok or no (slower than a recipe).
+
+    AUTOMAP=build/automap PYTHONPATH=datasets python bench/kinds.py [--cluster C]     # needs JAX to export
+"""
+
+import argparse
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+import time
+
+os.environ["JAX_PLATFORMS"] = "cpu"
+SOURCE = pathlib.Path(__file__).resolve().parents[1]
+AUTOMAP = os.environ.get("AUTOMAP", str(SOURCE / "build" / "automap"))
+sys.path += [str(SOURCE / "datasets"), str(SOURCE / "tests" / "oracle")]
+SIZES = {
+    "recommender": dict(batch=8192, tables=8, rows=4_000_000, width=128, hidden=1024),
+    "graph": dict(nodes=1_000_000, edges=16_000_000, width=256, hidden=512, classes=47),
+    "state_space": dict(batch=64, time=2048, width=4096, states=16, classes=32_000),
+    "triangles": dict(batch=8, places=512, width=128),
+}
+
+
+def milliseconds(seconds):
+    return f"{seconds * 1e3:.4g} ms" if seconds is not None else "does not fit"
+
+
+def search(module, cluster):
+    start = time.monotonic()
+    done = subprocess.run([AUTOMAP, "search", module, "--cluster", cluster, "-o", os.devnull, "--json"],
+                          capture_output=True, text=True)
+    if done.returncode:
+        sys.exit(done.stderr)
+    return json.loads(done.stdout), time.monotonic() - start
+
+
+def main():
+    import automap_jax
+    from training_steps import STEPS, Shapes
+
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--cluster", default="h100:2")
+    cluster, slower = parser.parse_args().cluster, 0
+    for kind, sizes in SIZES.items():
+        step, state, data = STEPS[kind](Shapes(), **sizes)
+        with tempfile.TemporaryDirectory() as folder:
+            automap_jax.export(step, (state, *data), folder)
+            found, took = search(pathlib.Path(folder) / "model.hlo.pb", cluster)
+        experts = {name: seconds for name, seconds in found["expert"].items() if seconds}
+        best, ours = min(experts, key=experts.get), found["step_seconds"]
+        slower += ours > experts[best]
+        print(kind, milliseconds(ours), milliseconds(experts[best]), best, milliseconds(experts.get("data_parallel")),
+              f"{found['gap'] * 100:.0f} %", f"{took:.2f} s", "no" if ours > experts[best] else "ok", sep="\t", flush=True)
+    sys.exit(slower > 0)
+
+
+if __name__ == "__main__":
+    main()
