@@ -41,14 +41,34 @@ static bool is_width(int32_t width, int32_t devices) {
     return devices % width == 0 || (width & (width - 1)) == 0;
 }
 
+static int32_t count_places(const Cluster *cluster, int32_t width) {
+    int32_t count = 0;
+    for (int32_t first = 0; first < cluster->device_count; first++)
+        count += may_be_place(cluster, first, width);
+    return count;
+}
+
+/* The least width of which, and of all larger ones, there are no more places than can be listed: of a large
+ * cluster narrow stages are left out, which many devices would be idle beside. */
+static int32_t least_width(const Cluster *cluster) {
+    int32_t least = cluster->device_count, places = 0;
+    for (int32_t width = least; width >= 1; width--) {
+        if (!is_width(width, cluster->device_count)) continue;
+        places += count_places(cluster, width);
+        if (places > HYBRID_MOST_PLACES) break;
+        least = width;
+    }
+    return least;
+}
+
 static void list_places(HybridModel *self) {
     const Cluster *cluster = self->costs->cluster;
     int32_t devices = cluster->device_count;
-    for (int32_t width = 1; width <= devices; width++) {
+    for (int32_t width = least_width(cluster); width <= devices; width++) {
         if (!is_width(width, devices)) continue;
         for (int32_t first = 0; first < devices; first++) {
             HybridPlace place = {.first = first, .width = width, .class = -1};
-            if (!may_be_place(cluster, first, width) || self->place_count == HYBRID_MOST_PLACES) continue;
+            if (!may_be_place(cluster, first, width)) continue;
             for (int32_t c = 0; c < self->class_count && place.class < 0; c++)
                 if (same_kind(cluster, &place, &self->classes[c].place)) place.class = c;
             if (place.class < 0) {

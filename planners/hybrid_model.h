@@ -7,7 +7,7 @@
 #include "propagation/micro_batches.h"
 
 enum {
-    HYBRID_MOST_PLACES = 512,
+    HYBRID_MOST_PLACES = 1024,
     HYBRID_MOST_CLASSES = 24,
     HYBRID_MOST_TENSORS = 6,
     HYBRID_MOST_TABLES = 160,

@@ -122,6 +122,26 @@ static void test_tables(void **state) {
     close_stages(&self);
 }
 
+/* Of each width all places are there, up to that of all devices; of a large cluster narrow ones are not. */
+static void test_places(void **state) {
+    (void)state;
+    static const struct {
+        const char *cluster;
+        int32_t devices, least;
+    } cases[] = {{"host:4", 4, 1}, {"h100:16", 128, 1}, {"h100:128", 1024, 8}};
+    for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
+        StagesCase self;
+        HybridPlace place;
+        int32_t devices = cases[k].devices;
+        open_stages(&self, "mlp_tiny", cases[k].cluster, 1);
+        for (int32_t width = 1; width <= devices; width *= 2)
+            for (int32_t first = 0; first < devices; first += width)
+                assert_int_equal(hybrid_model_place(self.model, first, width, &place),
+                                 width >= cases[k].least);
+        close_stages(&self);
+    }
+}
+
 /* Parts of chunks are in order, have the whole model, and begin where little crosses. */
 static void test_chunks(void **state) {
     (void)state;
@@ -150,6 +170,6 @@ static void test_chunks(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_against_all),
                                        cmocka_unit_test(test_equal_stages), cmocka_unit_test(test_tables),
-                                       cmocka_unit_test(test_chunks)};
+                                       cmocka_unit_test(test_chunks), cmocka_unit_test(test_places)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
