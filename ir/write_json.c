@@ -114,6 +114,12 @@ static void append_enum(JsonOutput *output, const ProtobufCEnumDescriptor *type,
     }
 }
 
+/* The value of a map's entry may be left out, which says that it is empty. */
+static void append_value_message(JsonOutput *output, const ProtobufCMessage *message, int32_t level) {
+    if (message) append_message(output, message, level);
+    else text_append_string(output->text, "{}");
+}
+
 /* Values are copied out of the message: `address` is aligned for its own type. */
 static void append_value(JsonOutput *output, const ProtobufCFieldDescriptor *field, const void *address,
                          int32_t level) {
@@ -124,7 +130,9 @@ static void append_value(JsonOutput *output, const ProtobufCFieldDescriptor *fie
     memcpy(&narrow, address, sizeof narrow);
     if (field_element_size(field) >= sizeof wide) memcpy(&wide, address, sizeof wide);
     switch (field->type) {
-    case PROTOBUF_C_TYPE_MESSAGE: append_message(output, *(ProtobufCMessage *const *)address, level); break;
+    case PROTOBUF_C_TYPE_MESSAGE:
+        append_value_message(output, *(ProtobufCMessage *const *)address, level);
+        break;
     case PROTOBUF_C_TYPE_STRING: append_quoted(output, *(char *const *)address); break;
     case PROTOBUF_C_TYPE_BYTES: append_base64(output, address); break;
     case PROTOBUF_C_TYPE_BOOL: text_append_string(output->text, narrow ? "true" : "false"); break;
