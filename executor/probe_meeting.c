@@ -188,7 +188,7 @@ static AmStatus open_member(Member *member) {
     TRY(prepare_cases(member));
     if (meeting->ranks->stopwatch)
         return meeting->ranks->stopwatch->open(&member->watch, device, &member->error);
-    return probe_walk_open(&member->walk) ? AM_OK : am_fail_memory(&member->error, 0);
+    return probe_walk_open(&member->walk, &member->error);
 }
 
 static void close_member(Member *member) {

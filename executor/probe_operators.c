@@ -372,7 +372,7 @@ static AmStatus open_bench(Bench *bench, const Program *between, int32_t ranks, 
         Station *station = &bench->stations[k];
         const KernelOptions options = {.index = k, .threads = threads, .ranks_here = bench->ranks};
         TRY(kernels_cpu.open(&station->device, &options, error));
-        if (!probe_walk_open(&station->walk)) return am_fail_memory(error, 0);
+        TRY(probe_walk_open(&station->walk, error));
         AmStatus status = open_program(&station->between, &station->memory, &station->arena, station->device,
                                        between, error);
         let_go(bench);

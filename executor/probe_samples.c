@@ -15,9 +15,9 @@ double probe_ranked(double *samples, int32_t count, int32_t rank) {
     return samples[rank];
 }
 
-bool probe_walk_open(ProbeWalk *walk) {
+AmStatus probe_walk_open(ProbeWalk *walk, AmError *error) {
     *walk = (ProbeWalk){.bytes = calloc(1, WALKED_BYTES)};
-    return walk->bytes != NULL;
+    return walk->bytes ? AM_OK : am_fail_memory(error, WALKED_BYTES);
 }
 
 void probe_walk_close(ProbeWalk *walk) {

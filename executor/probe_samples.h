@@ -3,8 +3,9 @@
 #ifndef EXECUTOR_PROBE_SAMPLES_H
 #define EXECUTOR_PROBE_SAMPLES_H
 
-#include <stdbool.h>
 #include <stdint.h>
+
+#include "base/status.h"
 
 enum { PROBE_CACHE_LINE = 64 };
 
@@ -21,7 +22,7 @@ typedef struct ProbeWalk {
     int64_t at;
 } ProbeWalk;
 
-bool probe_walk_open(ProbeWalk *walk); /* false without memory */
+AmStatus probe_walk_open(ProbeWalk *walk, AmError *error); /* AM_ERROR_INTERNAL without memory */
 void probe_walk_close(ProbeWalk *walk);
 /* Writes to every cache line of the next `bytes`, around and around. */
 void probe_walk(ProbeWalk *walk, int64_t bytes);
