@@ -40,7 +40,7 @@ show "$automap" search "$models/t5_paper_6/model.hlo.pb.zst" --roles "$models/t5
   --cluster C -o "$work/t5.plan.json"
 
 title "a perceptron for handwritten digits, planned for 4 ranks on this machine"
-show "$automap" search "$models/mlp/model.hlo.pb" --roles "$models/mlp/model.roles.json" --cluster host:4 \
+show "$automap" search "$models/mlp/model.hlo.pb" --roles "$models/mlp/model.roles.json" --cluster nominal:4 \
   -o "$work/mlp.plan.json"
 
 title "trained under that plan"

@@ -24,7 +24,7 @@
 #define SEED            0
 #define PAPER_CLUSTER   "C"
 
-static const char *const clusters[] = {"host:4", "A", "C"};
+static const char *const clusters[] = {"nominal:4", "A", "C"};
 static const char *const quick_models[] = {"mlp_tiny", "vgg_tiny"};
 
 static const struct {

@@ -234,7 +234,7 @@ def learning(visit):
     add_table(visit, ["bin/bench_dqn", "--device", visit.device], 60)
     for device in dict.fromkeys(("cpu", visit.device)):
         visit.add_test(f"search for gpt2_tiny on {device}", visit.run(
-            ["bin/automap", "search", "datasets/models/gpt2_tiny/model.hlo.pb", "--cluster", "host:4", "--searcher", "dqn",
+            ["bin/automap", "search", "datasets/models/gpt2_tiny/model.hlo.pb", "--cluster", "nominal:4", "--searcher", "dqn",
              "--seed", 1, "--device", device, "-o", f"plans/search.{device}.json", "--quiet"], 40))
 
 

@@ -54,10 +54,10 @@ def schedules(plan):
 
 def recomputed(plan):
     name, micro_batches = "gpt2_tiny", 4
-    finer = [stage["ranges"][0][0] for stage in even_pipeline(plan, name, "host:8", "data=1", micro_batches, "gpipe")["stages"]]
+    finer = [stage["ranges"][0][0] for stage in even_pipeline(plan, name, "nominal:8", "data=1", micro_batches, "gpipe")["stages"]]
     print("\n| | peak of stage 0 | of stage 1 | step, simulated |\n|---|---|---|---|")
     for schedule, again in (("gpipe", False), ("1f1b", False), ("1f1b", True)):
-        root = even_pipeline(plan, name, "host:2", "data=1", micro_batches, schedule)
+        root = even_pipeline(plan, name, "nominal:2", "data=1", micro_batches, schedule)
         for stage in root["stages"] if again else []:
             first, end = stage["ranges"][0]
             ends = [first, *(cut for cut in finer if first < cut < end), end]

@@ -1,6 +1,6 @@
 """Two ranks on two processors beside two independent copies on one processor each.
 
-    together     `run` of an expert's plan for host:2: two ranks, one thread each
+    together     `run` of an expert's plan for nominal:2: two ranks, one thread each
     copies       two processes at the same time, `run --plan none --threads 1`, each kept to one processor
 
 Both work through batches of the same size. Two copies do two batches in a step, the two ranks one, so
@@ -127,7 +127,7 @@ def main():
         model, _, expert = name.partition(":")
         with tempfile.TemporaryDirectory() as folder:
             plan = str(pathlib.Path(folder) / "plan.json")
-            subprocess.run([AUTOMAP, "search", str(module_of(model)), "--cluster", "host:2", "--searcher", "expert",
+            subprocess.run([AUTOMAP, "search", str(module_of(model)), "--cluster", "nominal:2", "--searcher", "expert",
                             "--expert", expert or "data_parallel", "-o", plan, "--quiet"], check=True,
                            stdout=subprocess.DEVNULL)
             sizes = collectives_of(model, plan)

@@ -10,7 +10,7 @@
  * and 0.92 of the peak; the A10 and A40, with twice the rate, need about twice
  * the size and hold it less well. Memory runs at 0.3 to 0.6 of its rate around
  * 1 MB and near 0.9 at 100 MB. The H200 multiplies at 0.79 of its bf16 peak at
- * most, so the H100 is taken to. Figures of `host:N` are nominal, so that a plan
+ * most, so the H100 is taken to. Figures of `nominal:N` are fixed, so that a plan
  * for it is the same wherever it is made.
  *
  * A family such as `h100:N` has a switch inside each server and a network card for
@@ -182,6 +182,7 @@ static const ClusterBuiltin summaries[] = {
     {"a100-40:N", "N servers x 8 A100-40GB, NVSwitch, a 200 Gb/s card per device on 8 rails"},
     {"t4:N", "N servers x 4 T4, PCIe, 50 Gb/s"},
     {"host:N", "this machine as N ranks, with nominal figures"},
+    {"nominal:N", "a machine of N ranks with fixed nominal figures, the same everywhere"},
 };
 
 const ClusterBuiltin *cluster_builtins(int32_t *count) {
@@ -286,8 +287,9 @@ static bool is_of(const char *name, const char *family) {
 }
 
 AmStatus cluster_builtin(json_t **description, const char *name, AmError *error) {
-    static const FamilyRow host = {"host", "host", 1, "memory", NULL, NULL, MOST_HOST_RANKS};
-    const FamilyRow *family = is_of(name, host.name) ? &host : NULL;
+    static const FamilyRow one_server[] = {{"host", "host", 1, "memory", NULL, NULL, MOST_HOST_RANKS},
+                                           {"nominal", "host", 1, "memory", NULL, NULL, MOST_HOST_RANKS}};
+    const FamilyRow *family = NULL, *host = NULL;
     const BuiltinRow *row = NULL;
     BuiltinRow made = {.name = name};
     int count = 0;
@@ -296,11 +298,12 @@ AmStatus cluster_builtin(json_t **description, const char *name, AmError *error)
         if (strcmp(builtins[k].name, name) == 0) row = &builtins[k];
     for (size_t k = 0; k < sizeof families / sizeof *families; k++)
         if (is_of(name, families[k].name)) family = &families[k];
+    for (size_t k = 0; k < sizeof one_server / sizeof *one_server; k++)
+        if (is_of(name, one_server[k].name)) family = host = &one_server[k];
     if (family) {
         TRY(read_count(&count, name, family->name, family->most, error));
-        made.servers[0] = family == &host
-                              ? (ServerRow){1, host.device_type, count, host.link}
-                              : (ServerRow){count, family->device_type, family->devices, family->link};
+        made.servers[0] = host ? (ServerRow){1, host->device_type, count, host->link}
+                               : (ServerRow){count, family->device_type, family->devices, family->link};
         if (count > 1) made.between = family->between;
         row = &made;
     }

@@ -1,6 +1,6 @@
 """Plans a step with the automap program and brings the plan back as shardings for jax.jit.
 
-    shardings = plan(step, arguments, "host:8")
+    shardings = plan(step, arguments, "nominal:8")
     step = jax.jit(step, in_shardings=shardings)
 
 The program is found by the environment variable AUTOMAP, else as `automap` on the PATH.

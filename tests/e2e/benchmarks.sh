@@ -30,4 +30,4 @@ table 1 env AUTOMAP_BUILD="$build" "$AUTOMAP_PYTHON" bench/convolutions.py --qui
 table 8 "$AUTOMAP_PYTHON" bench/predictions.py --quick
 table 2 "$AUTOMAP_PYTHON" bench/import_beside_jax.py --quick
 table 8 "$AUTOMAP_PYTHON" bench/pipelines.py
-table 4 "$AUTOMAP_PYTHON" bench/scan_beside_unrolled.py --quick --cluster host:4
+table 4 "$AUTOMAP_PYTHON" bench/scan_beside_unrolled.py --quick --cluster nominal:4

@@ -52,10 +52,10 @@ done
 expect 2 'one argument too many' info "$model" "$model"
 expect 2 'expected MODEL' info
 expect 2 'needs an argument' search "$model" --cluster
-expect 2 'expected an integer' search "$model" --cluster host:4 --seed x
-expect 2 'expected one of dqn' search "$model" --cluster host:4 --searcher best
-expect 2 '--expert NAME go together' search "$model" --cluster host:4 --searcher expert
-expect 2 'cluster host:4 has 4' search "$model" --cluster host:4 --mesh data=3
+expect 2 'expected an integer' search "$model" --cluster nominal:4 --seed x
+expect 2 'expected one of dqn' search "$model" --cluster nominal:4 --searcher best
+expect 2 '--expert NAME go together' search "$model" --cluster nominal:4 --searcher expert
+expect 2 'cluster nominal:4 has 4' search "$model" --cluster nominal:4 --mesh data=3
 expect 2 'expected --cluster' search "$model"
 expect 2 'output\[99\]' run "$model" --plan none --watch 'output[99]'
 
@@ -66,8 +66,8 @@ expect 0 '^group 0' groups "$model"
 expect 0 '"mode":"strict"' groups "$model" --strict --axis-size 4 --json
 expect 0 'Auto-MAP' cluster
 expect 0 '"format": "automap-cluster-1"' cluster C --json
-expect 0 'data_parallel' search "$model" --cluster host:4 --even -o "$work/a.json"
-expect 0 '"plan_file":.*"step_seconds":.*"expert":\{"data_parallel"' search "$model" --cluster host:4 --even -o "$work/b.json" --json
+expect 0 'data_parallel' search "$model" --cluster nominal:4 --even -o "$work/a.json"
+expect 0 '"plan_file":.*"step_seconds":.*"expert":\{"data_parallel"' search "$model" --cluster nominal:4 --even -o "$work/b.json" --json
 cmp -s "$work/a.json" "$work/b.json" || fail "the same search gave another plan file"
 expect 0 'peak memory' simulate "$work/a.json" "$model"
 expect 0 '"step_seconds"' simulate "$work/a.json" "$model" --cluster C --json
@@ -79,7 +79,7 @@ expect 0 'custom_call_target="Sharding", sharding=\{' export "$work/a.json" "$mo
 expect 0 'xla.sdy.FuncResultSharding' export "$work/a.json" "$model" --format shardy
 expect 2 'spelling is for' export "$work/a.json" "$model" --format shardy --spelling named
 expect 0 '' export "$work/a.json" "$model" --format hlo --spelling named -o "$work/exported.hlo.txt"
-expect 0 '"step_seconds"' search "$work/exported.hlo.txt" --roles "$models/mlp_tiny/model.roles.json" --cluster host:4 --keep-shardings --json -o "$work/kept.json"
+expect 0 '"step_seconds"' search "$work/exported.hlo.txt" --roles "$models/mlp_tiny/model.roles.json" --cluster nominal:4 --keep-shardings --json -o "$work/kept.json"
 cmp -s <(sed -n 's/.*"sharding": *//p' "$work/a.json") <(sed -n 's/.*"sharding": *//p' "$work/kept.json") ||
   fail "search --keep-shardings split the parameters otherwise"
 expect 0 '^step +1 ' run "$model" --plan "$work/a.json" --state random --data "$models/mlp_tiny/data.npz" --steps 2
@@ -92,20 +92,20 @@ cmp -s "$work/pinned.hlo.txt" "$work/kept.hlo.txt" || fail "propagate --keep-sha
 expect 3 'its sharding is none that axes' propagate "$work/pinned.hlo.txt" --keep-shardings --mesh x0=4
 expect 3 'no value is split.*give --mesh' propagate "$model" --keep-shardings
 expect 2 'exclude each other' propagate "$model" --keep-shardings --strict --mesh x0=4
-expect 0 "\\['params'\\]\\[0\\]\\['kernel'\\].*\\[-,model\\]" search "$model" --cluster host:4 --pin "*'params'*[0]*kernel*=-,model" -o "$work/c.json"
-expect 0 'model' search "$model" --cluster host:4 --mesh data=2,model=2 --pin 'params/*=split(model)' --pin 'params/2=replicate' -o "$work/c.json"
-expect 2 'no weight lies in the scope' search "$model" --cluster host:4 --pin 'layer_9=replicate' -o "$work/c.json"
-expect 0 'the pins leave it nothing' search "$model" --cluster host:2 --mesh data=2 --pin '*kernel*=-,-' --pin '*bias*=-' -o "$work/c.json"
-expect 4 'pin "\*kernel\*=-,model": dimension 1' search "$model" --cluster host:4 --mesh data=1,model=4 --pin '*kernel*=-,model' -o "$work/c.json"
-expect 2 'neither "-" nor a free mesh axis' search "$model" --cluster host:4 --pin '*kernel*=-,rows' -o "$work/c.json"
-expect 0 '"bound":"exact"' search "$model" --cluster host:2 --mesh data=2 --searcher exhaustive --json -o "$work/c.json"
-expect 0 'data_parallel' search "$model" --cluster host:2 --expert data_parallel -o "$work/c.json"
-expect 0 'plan' search "$model" --cluster host:4 --init-plan "$work/a.json" --log "$work/log.jsonl" -o "$work/c.json"
+expect 0 "\\['params'\\]\\[0\\]\\['kernel'\\].*\\[-,model\\]" search "$model" --cluster nominal:4 --pin "*'params'*[0]*kernel*=-,model" -o "$work/c.json"
+expect 0 'model' search "$model" --cluster nominal:4 --mesh data=2,model=2 --pin 'params/*=split(model)' --pin 'params/2=replicate' -o "$work/c.json"
+expect 2 'no weight lies in the scope' search "$model" --cluster nominal:4 --pin 'layer_9=replicate' -o "$work/c.json"
+expect 0 'the pins leave it nothing' search "$model" --cluster nominal:2 --mesh data=2 --pin '*kernel*=-,-' --pin '*bias*=-' -o "$work/c.json"
+expect 4 'pin "\*kernel\*=-,model": dimension 1' search "$model" --cluster nominal:4 --mesh data=1,model=4 --pin '*kernel*=-,model' -o "$work/c.json"
+expect 2 'neither "-" nor a free mesh axis' search "$model" --cluster nominal:4 --pin '*kernel*=-,rows' -o "$work/c.json"
+expect 0 '"bound":"exact"' search "$model" --cluster nominal:2 --mesh data=2 --searcher exhaustive --json -o "$work/c.json"
+expect 0 'data_parallel' search "$model" --cluster nominal:2 --expert data_parallel -o "$work/c.json"
+expect 0 'plan' search "$model" --cluster nominal:4 --init-plan "$work/a.json" --log "$work/log.jsonl" -o "$work/c.json"
 grep -q '"epsilon"' "$work/log.jsonl" || fail "--log holds no episodes"
 
 # The default plan file lies beside the module, named by its stem.
 cp "$model" "$work/model.hlo.pb"
-expect 0 'plan' search "$work/model.hlo.pb" --cluster host:2
+expect 0 'plan' search "$work/model.hlo.pb" --cluster nominal:2
 [ -s "$work/model.plan.json" ] || fail "no model.plan.json"
 
 # Conversions keep the module; stdin is a module too.
@@ -180,7 +180,7 @@ for bytes in 0 1 100 1000 3000; do
 done
 
 # A cluster that is too small, and one that is none.
-"$automap" cluster host:4 --json | sed 's/"memory_bytes": [0-9]*/"memory_bytes": 4096/' >"$work/small.json"
+"$automap" cluster nominal:4 --json | sed 's/"memory_bytes": [0-9]*/"memory_bytes": 4096/' >"$work/small.json"
 expect 4 'needs|bytes|kB' search "$model" --cluster "$work/small.json" -o "$work/c.json"
 one_line_error search "$model" --cluster "$work/small.json" -o "$work/c.json"
 echo '{"format": "automap-cluster-1", "nonsense": 1}' >"$work/nonsense.json"

@@ -50,8 +50,8 @@ done
 expect 2 . no_such_command
 expect 2 'no-such-option' info --no-such-option "$mlp/model.hlo.pb"
 expect 2 . info
-expect 2 . search "$mlp/model.hlo.pb" --cluster host:4 --searcher no_such_searcher -o "$work/p.json"
-expect 2 'is of pipelines' search "$mlp/model.hlo.pb" --cluster host:4 --mesh data=4 --schedule zb_h1 -o "$work/p.json"
+expect 2 . search "$mlp/model.hlo.pb" --cluster nominal:4 --searcher no_such_searcher -o "$work/p.json"
+expect 2 'is of pipelines' search "$mlp/model.hlo.pb" --cluster nominal:4 --mesh data=4 --schedule zb_h1 -o "$work/p.json"
 
 # Bad input files.
 expect 3 'none\.hlo\.pb' info "$work/none.hlo.pb"
@@ -63,7 +63,7 @@ head -c 4000 /dev/urandom >"$work/noise"
 expect 3 'noise' info "$work/noise"
 : >"$work/empty"
 expect 3 'empty' info "$work/empty"
-succeed cluster host:4 --json -o "$work/cluster.json"
+succeed cluster nominal:4 --json -o "$work/cluster.json"
 sed 's/"memory_bytes"/"memory_bites"/' "$work/cluster.json" >"$work/misspelt.json"
 expect 3 'misspelt\.json.*memory_bites' search "$mlp/model.hlo.pb" --cluster "$work/misspelt.json" -o "$work/p.json"
 sed 's/"servers"/"topology": {"edges": [{"for": {"d": [0, 1000000000]}, "from": "a{d}", "to": "b", "link": "memory"}]}, "servers"/' \
@@ -85,12 +85,12 @@ expect 2 'go with --import' cluster --device-type T4
 expect 3 'hostfile: names the hosts' cluster --import tests/imports/slurm.env --import tests/imports/hostfile --device-type T4
 
 # A shape that does not match what a state file holds.
-succeed search "$models/mlp/model.hlo.pb" --cluster host:2 -o "$work/mlp.plan.json"
+succeed search "$models/mlp/model.hlo.pb" --cluster nominal:2 -o "$work/mlp.plan.json"
 expect 3 'state\.npz.*f32\[256\]' run "$models/mlp/model.hlo.pb" --roles "$models/mlp/model.roles.json" --plan none \
   --state "$mlp/state.npz" --data "$models/mlp/data.npz" --steps 1
 
 # A plan for another module: both names.
-succeed search "$mlp/model.hlo.pb" --cluster host:2 -o "$work/tiny.plan.json"
+succeed search "$mlp/model.hlo.pb" --cluster nominal:2 -o "$work/tiny.plan.json"
 expect 3 'tiny\.plan\.json' simulate "$work/tiny.plan.json" "$models/mlp/model.hlo.pb"
 expect 3 'tiny\.plan\.json' run "$models/mlp/model.hlo.pb" --plan "$work/tiny.plan.json" --state "$models/mlp/state.npz" \
   --data "$models/mlp/data.npz" --steps 1
@@ -140,11 +140,11 @@ refuse() {
     failures=$((failures + 1))
   }
 }
-refuse '^automap: -o .*/kept\.hlo\.pb would replace the module that is read$' search "$kept" --cluster host:2 -o "$kept"
-refuse 'link\.hlo\.pb would replace the module' search "$kept" --cluster host:2 -o "$work/link.hlo.pb"
+refuse '^automap: -o .*/kept\.hlo\.pb would replace the module that is read$' search "$kept" --cluster nominal:2 -o "$kept"
+refuse 'link\.hlo\.pb would replace the module' search "$kept" --cluster nominal:2 -o "$work/link.hlo.pb"
 refuse 'kept\.hlo\.pb would replace the module' convert "$kept" "$kept"
 mkdir "$work/exported" && cp "$kept" "$work/exported/model.hlo.pb" && cp "$mlp/model.roles.json" "$work/exported"
-refuse 'would replace the roles' search "$work/exported/model.hlo.pb" --cluster host:2 -o "$work/exported/model.roles.json"
+refuse 'would replace the roles' search "$work/exported/model.hlo.pb" --cluster nominal:2 -o "$work/exported/model.roles.json"
 refuse 'would replace the cluster' search "$kept" --cluster "$work/cluster.json" -o "$work/cluster.json"
 refuse 'would replace the cluster' cluster "$work/cluster.json" --json -o "$work/cluster.json"
 refuse 'would replace the plan' simulate "$work/kept.plan.json" "$kept" -o "$work/kept.plan.json"
@@ -152,9 +152,9 @@ refuse 'trace .* would replace the module' simulate "$work/kept.plan.json" "$kep
 refuse 'html .* would replace the plan' explain "$work/kept.plan.json" "$kept" --html "$work/kept.plan.json"
 refuse 'would replace the plan' lower "$kept" --plan "$work/kept.plan.json" -o "$work/kept.plan.json"
 refuse 'would replace the file' cluster --import "$work/slurm.json" --device-type T4 -o "$work/slurm.json"
-refuse '^automap: -o and --plan are both .*/new$' simulate --sweep "$kept" --cluster host:2 --plan "$work/new" -o "$work/new"
-refuse '^automap: -o and --log are both .*/new$' search "$kept" --cluster host:2 -o "$work/new" --log "$work/new"
-refuse '^automap: -o and --log are both .*/kept\.plan\.json$' search "$kept" --cluster host:2 --log "$work/kept.plan.json"
+refuse '^automap: -o and --plan are both .*/new$' simulate --sweep "$kept" --cluster nominal:2 --plan "$work/new" -o "$work/new"
+refuse '^automap: -o and --log are both .*/new$' search "$kept" --cluster nominal:2 -o "$work/new" --log "$work/new"
+refuse '^automap: -o and --log are both .*/kept\.plan\.json$' search "$kept" --cluster nominal:2 --log "$work/kept.plan.json"
 cp "$mlp/state.npz" "$mlp/data.npz" "$work"
 refuse 'save .* would replace the state' run "$kept" --plan none --state "$work/state.npz" --save "$work/state.npz"
 refuse 'outputs .* would replace the data' run "$kept" --plan none --data "x=$work/data.npz" --outputs "$work/data.npz"
@@ -170,8 +170,8 @@ succeed simulate "$work/kept.plan.json" "$kept" -o /dev/null --trace /dev/null
 succeed "${run[@]}" --log /dev/null --trace /dev/null --profile "$work/profile.json"
 succeed "${run[@]}" --profile "$work/profile.json" --checkpoint "$work/checkpoints"
 succeed "${run[@]}" --steps 2 --resume --profile "$work/profile.json" --checkpoint "$work/checkpoints"
-succeed search "$kept" --cluster host:2 --init-plan "$work/kept.plan.json" --evaluations 2 -o "$work/kept.plan.json"
-succeed search "$kept" --cluster host:2 --init-plan "$work/kept.plan.json" --evaluations 2
+succeed search "$kept" --cluster nominal:2 --init-plan "$work/kept.plan.json" --evaluations 2 -o "$work/kept.plan.json"
+succeed search "$kept" --cluster nominal:2 --init-plan "$work/kept.plan.json" --evaluations 2
 
 echo "$cases cases, $failures failures"
 [ "$failures" -eq 0 ]

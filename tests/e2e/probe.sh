@@ -30,13 +30,13 @@ expect 0 'data=2|model=2' search datasets/models/mlp_tiny/model.hlo.pb --cluster
 for event in 'dot f32' '"all_reduce of 2"' '"probed": true'; do
   grep -q "$event" "$work/events.json" || { echo "the profile lacks $event"; exit 1; }
 done
-expect 0 '' search datasets/models/mlp_tiny/model.hlo.pb --cluster host:2 --searcher expert --expert data_parallel \
+expect 0 '' search datasets/models/mlp_tiny/model.hlo.pb --cluster nominal:2 --searcher expert --expert data_parallel \
   --mesh data=2 -o "$work/plan.json"
-expect 0 '' simulate "$work/plan.json" datasets/models/mlp_tiny/model.hlo.pb --cluster host:2 --json
+expect 0 '' simulate "$work/plan.json" datasets/models/mlp_tiny/model.hlo.pb --cluster nominal:2 --json
 cp "$work/out" "$work/nominal"
 expect 0 '(measured|interpolated|extrapolated), .* by the profile of a probe' simulate "$work/plan.json" datasets/models/mlp_tiny/model.hlo.pb \
-  --cluster host:2 --profile "$work/events.json" --verbose
-expect 0 '' simulate "$work/plan.json" datasets/models/mlp_tiny/model.hlo.pb --cluster host:2 --profile "$work/events.json" --json
+  --cluster nominal:2 --profile "$work/events.json" --verbose
+expect 0 '' simulate "$work/plan.json" datasets/models/mlp_tiny/model.hlo.pb --cluster nominal:2 --profile "$work/events.json" --json
 cmp -s "$work/out" "$work/nominal" && { echo "the profile changes nothing"; exit 1; }
 expect 2 'go with --probe' cluster C --profile "$work/events.json"
 expect 3 'automap-profile-1' cluster --probe --profile "$work/host.json" # before it measures

@@ -19,7 +19,7 @@ failures=0
 search() {
   local name=$1
   shift
-  timeout 100 "$AUTOMAP" search "$model" --cluster host:4 --mesh data=2,model=2 --evaluations 60 --quiet \
+  timeout 100 "$AUTOMAP" search "$model" --cluster nominal:4 --mesh data=2,model=2 --evaluations 60 --quiet \
     -o "$work/$name.json" --log "$work/$name.log" "$@" >"$work/$name.out" 2>"$work/$name.err" </dev/null
   echo $? >"$work/$name.status"
 }

@@ -30,9 +30,9 @@ MODELS = pathlib.Path(__file__).resolve().parents[2] / "datasets" / "models"
 FULL = os.environ.get("AUTOMAP_FULL") == "1"
 STEPS = 20
 MOMENTS = 100 if FULL else 12
-ZERO3 = ["--cluster", "host:4", "--expert", "zero3"]
-PIPELINE = ["--cluster", "host:4", "--space", "pipeline", "--expert", "even_pipeline", "--micro-batches", "2"]
-MESH = ["--cluster", "host:4", "--mesh", "data=2,model=2", "--evaluations", "4"]
+ZERO3 = ["--cluster", "nominal:4", "--expert", "zero3"]
+PIPELINE = ["--cluster", "nominal:4", "--space", "pipeline", "--expert", "even_pipeline", "--micro-batches", "2"]
+MESH = ["--cluster", "nominal:4", "--mesh", "data=2,model=2", "--evaluations", "4"]
 # Sums of floats, random keys, loops, bf16: under one plan each is the same again.
 CONTINUED = [("gpt2_tiny", ZERO3), ("dropout_tiny", PIPELINE)]
 if FULL:
@@ -277,11 +277,11 @@ def main():
     print(f"AUTOMAP_SEED={seed}")
     with tempfile.TemporaryDirectory() as directory:
         at = pathlib.Path(directory)
-        two = search("mlp_tiny", at / "two.json", "--cluster", "host:2", "--expert", "data_parallel")
+        two = search("mlp_tiny", at / "two.json", "--cluster", "nominal:2", "--expert", "data_parallel")
         kills = check_kills(Runner("mlp_tiny", two, directory))
         if FULL:
             kills += check_kills(Runner("mlp_tiny", "none", directory))
-            four = search("gpt2_tiny", at / "four.json", "--cluster", "host:4", "--evaluations", "8")
+            four = search("gpt2_tiny", at / "four.json", "--cluster", "nominal:4", "--evaluations", "8")
             kills += check_kills(Runner("gpt2_tiny", four, directory))
         check_chain(Runner("mlp_tiny", two, directory))
         check_interrupt(Runner("mlp_tiny", two, directory))
@@ -291,12 +291,12 @@ def main():
             check_continued(Runner(name, search(name, at / "plan.json", *options), directory))
         check_no_room(Runner("mlp_tiny", "none", directory, draws=True))
         plans = ["none",
-                 search("exact_linear", at / "mesh.json", "--cluster", "host:4", "--mesh", "data=2,model=2"),
-                 search("exact_linear", at / "three.json", "--cluster", "host:3", "--expert", "data_parallel"),
-                 search("exact_linear", at / "pipeline.json", "--cluster", "host:2", "--space", "pipeline", "--expert",
+                 search("exact_linear", at / "mesh.json", "--cluster", "nominal:4", "--mesh", "data=2,model=2"),
+                 search("exact_linear", at / "three.json", "--cluster", "nominal:3", "--expert", "data_parallel"),
+                 search("exact_linear", at / "pipeline.json", "--cluster", "nominal:2", "--space", "pipeline", "--expert",
                         "even_pipeline", "--micro-batches", "2")]
         if FULL:
-            plans.append(search("exact_linear", at / "zero.json", "--cluster", "host:4", "--expert", "zero3"))
+            plans.append(search("exact_linear", at / "zero.json", "--cluster", "nominal:4", "--expert", "zero3"))
         pairs = check_plans(directory, plans)
     print(f"killed {kills} times; {len(CONTINUED)} plans continued; {pairs} pairs of plans")
     return 0

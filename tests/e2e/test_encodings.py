@@ -84,7 +84,7 @@ def described(path, roles, search, folder):
     roles = ["--roles", roles] if roles else []
     info = json.loads(automap("info", path, *roles, "--json"))
     groups = json.loads(automap("groups", path, *roles, "--json"))
-    automap("search", path, *roles, "--cluster", "host:4", "--seed", "3", *search, "-o", plan, "--quiet")
+    automap("search", path, *roles, "--cluster", "nominal:4", "--seed", "3", *search, "-o", plan, "--quiet")
     return info["sha256"], groups, plan.read_bytes()
 
 

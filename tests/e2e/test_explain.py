@@ -23,12 +23,12 @@ MODELS = pathlib.Path(__file__).resolve().parents[2] / "datasets" / "models"
 VOID = {"meta", "line", "rect"}
 PIPELINE = ["--space", "pipeline", "--searcher", "expert", "--expert", "even_pipeline", "--mesh", "data=2"]
 CASES = [
-    ("gpt2_tiny", ["--cluster", "host:4", *PIPELINE, "--micro-batches", "4"]),
-    ("gpt2_tiny", ["--cluster", "host:4", *PIPELINE, "--micro-batches", "1"]),
-    ("gpt2_tiny", ["--cluster", "host:4", *PIPELINE, "--micro-batches", "4", "--schedule", "interleaved_1f1b"]),
+    ("gpt2_tiny", ["--cluster", "nominal:4", *PIPELINE, "--micro-batches", "4"]),
+    ("gpt2_tiny", ["--cluster", "nominal:4", *PIPELINE, "--micro-batches", "1"]),
+    ("gpt2_tiny", ["--cluster", "nominal:4", *PIPELINE, "--micro-batches", "4", "--schedule", "interleaved_1f1b"]),
     ("t5_tiny", ["--cluster", "whale-pp", "--space", "hybrid", "--micro-batches", "4"]),
-    ("mlp_tiny", ["--cluster", "host:4", "--space", "operator", "--evaluations", "40"]),
-    ("llama_tiny", ["--cluster", "host:4", "--searcher", "expert", "--expert", "zero3"]),
+    ("mlp_tiny", ["--cluster", "nominal:4", "--space", "operator", "--evaluations", "40"]),
+    ("llama_tiny", ["--cluster", "nominal:4", "--searcher", "expert", "--expert", "zero3"]),
     ("mlp_tiny", ["--cluster", "C", "--mesh", "data=4,model=8", "--evaluations", "40"]),
     ("gpt2", ["--cluster", "C", "--mesh", "data=4,model=8", "--space", "single_stage", "--evaluations", "60"]),
 ]

@@ -44,7 +44,7 @@ FULL = os.environ.get("AUTOMAP_FULL") == "1"
 TOLERANCE = {"mlp_tiny": 2e-6, "vgg_tiny": 2e-6, "gpt2_tiny": 5e-6, "t5_tiny": 5e-6, "bert_tiny": 5e-6,
              "gpt2_bf16_tiny": 1e-2}
 SAMPLE = 5 if FULL else 13  # one case of so many: of six plans, each is met
-MESHES = {"host:8": [], "2x4": ["--mesh", "data=2,model=4"]}
+MESHES = {"nominal:8": [], "2x4": ["--mesh", "data=2,model=4"]}
 PLANS = {
     "data_parallel": ["--searcher", "expert", "--expert", "data_parallel"],
     "megatron": ["--searcher", "expert", "--expert", "megatron"],
@@ -100,7 +100,7 @@ def check_refusal():
     module = MODELS / "fused_tiny" / "model.hlo.pb"
     with tempfile.TemporaryDirectory() as folder:
         plan = pathlib.Path(folder) / "plan.json"
-        automap("search", module, "--cluster", "host:4", "--mesh", "model=4", "--searcher", "expert", "--expert",
+        automap("search", module, "--cluster", "nominal:4", "--mesh", "model=4", "--searcher", "expert", "--expert",
                 "megatron", "-o", plan, "--quiet")
         for form in ("jax", "hlo", "shardy"):
             done = subprocess.run([AUTOMAP, "export", plan, module, "--format", form], capture_output=True, text=True)
@@ -135,7 +135,7 @@ def check_plan(training, what, search):
 
 def check_planning(training):
     """automap_jax.plan, as a user calls it."""
-    inputs = automap_jax.plan(training.model.step, training.model.arguments, "host:8",
+    inputs = automap_jax.plan(training.model.step, training.model.arguments, "nominal:8",
                               constants=training.model.constants)
     assert jax.tree.structure(inputs) == jax.tree.structure(training.model.arguments)
     return training.check("automap_jax.plan", training.run(inputs))
@@ -149,7 +149,7 @@ def cases(models):
             for plan, search in PLANS.items():
                 number += 1
                 if number % SAMPLE == 1:
-                    yield model, f"{plan} on {where}", ["--cluster", "host:8", *mesh, *search]
+                    yield model, f"{plan} on {where}", ["--cluster", "nominal:8", *mesh, *search]
 
 
 def main():

@@ -34,7 +34,7 @@ class Case:
 
     def __init__(self, directory, name, *options):
         self.model, self.path = next((MODELS / name).glob("model.hlo.pb*")), directory / "plan.json"
-        cluster = [] if "--cluster" in options else ["--cluster", "host:4"]
+        cluster = [] if "--cluster" in options else ["--cluster", "nominal:4"]
         automap("search", self.model, *cluster, *options, "-o", self.path)
         self.plan = json.loads(self.path.read_text())
 

@@ -36,7 +36,7 @@ FORMS = {
 }
 LOOSE = 1e-3  # losses of models whose bound test_export_jax.py does not know
 BFLOAT16_LOOSE = {"llama_tiny": 3e-3}  # partitioned, XLA rounds to bf16 in other places
-SAMPLE = [("mlp_tiny", "zero3", "2x4"), ("gpt2_tiny", "data_parallel", "host:8"), ("gpt2_tiny", "megatron", "2x4")]
+SAMPLE = [("mlp_tiny", "zero3", "2x4"), ("gpt2_tiny", "data_parallel", "nominal:8"), ("gpt2_tiny", "megatron", "2x4")]
 STEPS = None if base.FULL else 5
 # Compiled bytes over planned ones, beyond which a plan fails; (model, expert) before expert alone.
 EXPLAINED = {
@@ -217,7 +217,7 @@ def cases(models):
                 if base.FULL or (model, expert, where) in SAMPLE:
                     limit = EXPLAINED.get((model, expert), EXPLAINED.get(expert, ROUNDING))
                     yield model, f"{expert} on {where}", \
-                        ["--cluster", "host:8", *mesh, "--searcher", "expert", "--expert", expert], limit
+                        ["--cluster", "nominal:8", *mesh, "--searcher", "expert", "--expert", expert], limit
 
 
 def main():

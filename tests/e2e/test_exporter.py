@@ -218,7 +218,7 @@ def test_plan(_):
     if "AUTOMAP" not in os.environ:
         return print("  (without $AUTOMAP: not run)")
     model = MODELS["mlp_tiny"]()
-    found = automap_jax.plan(model.step, model.arguments, "host:8")
+    found = automap_jax.plan(model.step, model.arguments, "nominal:8")
     assert jax.tree.structure(found) == jax.tree.structure(model.arguments)
     jax.jit(model.step, in_shardings=found).lower(*model.arguments).compile()
 

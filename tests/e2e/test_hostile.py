@@ -117,7 +117,7 @@ def test_damaged_modules(work, plan):
     broken, out = work / "broken", work / "out"
     commands = [["info", broken], ["groups", broken], ["groups", broken, "--strict"],
                 ["convert", broken, f"{out}.hlo.txt"], ["convert", broken, f"{out}.hlo.json"],
-                ["search", broken, "--cluster", "host:2", "--evaluations", "5", "-o", f"{out}.plan.json"],
+                ["search", broken, "--cluster", "nominal:2", "--evaluations", "5", "-o", f"{out}.plan.json"],
                 ["run", broken, "--plan", "none", "--state", "random"], ["simulate", plan, broken]]
     for _ in range(150):
         broken.write_bytes(damage(chance, *chance.choice(contents)))
@@ -278,17 +278,17 @@ def test_cut_and_changed_modules(work):
 def test_mistyped_documents(work, plan):
     chance = random.Random(2)
     cluster, broken = work / "cluster.json", work / "broken.json"
-    expect(0, "", "cluster", "host:4", "--json", "-o", cluster)
+    expect(0, "", "cluster", "nominal:4", "--json", "-o", cluster)
     out = work / "out.plan.json"
     search = ["search", MODEL, "--evaluations", "5", "-o", out]
     for original, commands in [
         (plan, [["simulate", broken, MODEL], ["lower", MODEL, "--plan", broken], ["explain", broken, MODEL],
                 ["export", broken, MODEL, "--format", "jax"],
                 ["run", MODEL, "--plan", broken, "--state", "random"],
-                [*search, "--cluster", "host:4", "--init-plan", broken]]),
+                [*search, "--cluster", "nominal:4", "--init-plan", broken]]),
         (cluster, [[*search, "--cluster", broken], ["cluster", broken], ["simulate", plan, MODEL, "--cluster", broken]]),
         (TINY / "model.roles.json", [["info", MODEL, "--roles", broken],
-                                     [*search, "--cluster", "host:2", "--roles", broken]]),
+                                     [*search, "--cluster", "nominal:2", "--roles", broken]]),
     ]:
         document = json.loads(original.read_text())
         for _ in range(80):
@@ -296,7 +296,7 @@ def test_mistyped_documents(work, plan):
             automap(*chance.choice(commands))
     # A budget that the first plans use up is no error.
     for evaluations in range(1, 9):
-        expect(0, "", "search", MODEL, "--cluster", "host:4", "--mesh", "data=2,model=2", "--init-plan", plan,
+        expect(0, "", "search", MODEL, "--cluster", "nominal:4", "--mesh", "data=2,model=2", "--init-plan", plan,
                "--evaluations", evaluations, "-o", out)
 
 
@@ -325,10 +325,10 @@ def test_array_of_words(work):
 
 def test_outputs_that_cannot_be_written(work, plan):
     nowhere = work / "no_such_folder"
-    search = ["search", MODEL, "--cluster", "host:4", "--evaluations", "20"]
+    search = ["search", MODEL, "--cluster", "nominal:4", "--evaluations", "20"]
     run = ["run", MODEL, "--plan", plan, "--state", "random"]
     # Known before the work begins: a missing model is not even looked for.
-    missing = ["search", work / "missing.hlo.pb", "--cluster", "host:4"]
+    missing = ["search", work / "missing.hlo.pb", "--cluster", "nominal:4"]
     expect(2, "no_such_folder/p.json: cannot be written", *missing, "-o", nowhere / "p.json")
     expect(2, "no_such_folder/log: cannot be written", *missing, "-o", work / "p.json", "--log", nowhere / "log")
     expect(2, "cannot be written: Is a directory", *missing, "-o", work)
@@ -351,7 +351,7 @@ def test_interrupts(work):
     model = SOURCE / "datasets" / "models" / "gpt2_tiny" / "model.hlo.pb"
     for delay in [0.6, 1.0, 1.5]:
         plan.unlink(missing_ok=True)
-        search = subprocess.Popen([AUTOMAP, "search", model, "--cluster", "host:8", "--evaluations", "100000", "-o", plan],
+        search = subprocess.Popen([AUTOMAP, "search", model, "--cluster", "nominal:8", "--evaluations", "100000", "-o", plan],
                                   stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
         time.sleep(delay)
         search.send_signal(signal.SIGINT)
@@ -364,7 +364,7 @@ def test_interrupts(work):
 
 
 def test_options():
-    search = ["search", MODEL, "--cluster", "host:4", "-o", os.devnull]
+    search = ["search", MODEL, "--cluster", "nominal:4", "-o", os.devnull]
     for mesh in ["data=0", "data=-1", "data=999999999", "data=2,data=2", "data=3", "data", "", "data=4,", "=4"]:
         expect(2, "mesh", *search, "--mesh", mesh)
     expect(2, "expected one of", *search, "--searcher", "no_such")
@@ -403,14 +403,14 @@ def test_odd_modules(work):
                           encoding="utf-8", errors="surrogateescape")
         json.loads(expect(0, "", "info", module, "--json"))
         expect(0, "", "groups", module)
-        for cluster in ["host:1", "host:64"]:
+        for cluster in ["nominal:1", "nominal:64"]:
             expect(searched, pattern if searched else "", "search", module, "--cluster", cluster,
                    "--evaluations", "20", "-o", work / "odd.plan.json")
         expect(ran, pattern if ran else "", "run", module, "--plan", "none", "--state", "random")
     expect(3, "no_utf8.hlo.txt: module no_utf8: a name is not valid UTF-8", "convert", work / "no_utf8.hlo.txt",
            work / "out.hlo.json")
     # More threads than any machine should start.
-    cluster = json.loads(expect(0, "", "cluster", "host:4", "--json"))
+    cluster = json.loads(expect(0, "", "cluster", "nominal:4", "--json"))
     cluster["servers"][0]["devices"] = 4096
     (work / "large.json").write_text(json.dumps(cluster))
     expect(0, "", "search", MODEL, "--cluster", work / "large.json", "--mesh", "data=4096", "--evaluations", "1",
@@ -430,7 +430,7 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         work = pathlib.Path(folder)
         plan = work / "good.plan.json"
-        expect(0, "", "search", MODEL, "--cluster", "host:4", "--mesh", "data=2,model=2", "--evaluations", "20", "-o", plan)
+        expect(0, "", "search", MODEL, "--cluster", "nominal:4", "--mesh", "data=2,model=2", "--evaluations", "20", "-o", plan)
         test_options()
         test_odd_modules(work)
         test_outputs_that_cannot_be_written(work, plan)

@@ -50,7 +50,7 @@ def check_recomputed(directory):
     folder = MODELS / "bert_tiny"
     model, plan, kept = folder / "model.hlo.pb", directory / "recomputed.json", directory / "kept.json"
     source = ["--state", folder / "state.npz", "--data", folder / "data.npz"]
-    succeed("search", model, "--cluster", "host:2", "--space", "hybrid", "--micro-batches", 1, "--memory-fraction",
+    succeed("search", model, "--cluster", "nominal:2", "--space", "hybrid", "--micro-batches", 1, "--memory-fraction",
             SHORT_OF_MEMORY, "-o", plan, "--quiet")  # fmt: skip
     root = json.loads(plan.read_text())
     ranges = sum(len(stage["recompute"]) for stage in root["stages"])
@@ -97,7 +97,7 @@ def check_infeasible(directory):
     """What cannot fit is told with how many plans were looked at, what is in the way and what would fit."""
     plan = directory / "x.json"
     for name, most in (("gpt2_tiny", 5), ("gpt2_tiny", 40), ("bert_tiny", None)) if FULL else (("gpt2_tiny", 5),):
-        words = ["search", MODELS / name / "model.hlo.pb", "--cluster", "host:6", "--micro-batches", 1, "-o", plan]
+        words = ["search", MODELS / name / "model.hlo.pb", "--cluster", "nominal:6", "--micro-batches", 1, "-o", plan]
         words += ["--evaluations", most] if most else []
         done = automap(*words, "--memory-fraction", 3e-6, "--json")
         assert done.returncode == 4, f"{name}: {done.returncode}"

@@ -41,11 +41,11 @@ FULL = os.environ.get("AUTOMAP_FULL") == "1"
 SAMPLE = ["graph", "shampoo", "state_space"]
 TRAINED, TOLERANCE = 4, 5e-6
 PLANS = {
-    "searched for 2": ["--cluster", "host:2"],
-    "searched for 4": ["--cluster", "host:4"],
-    "random 1": ["--cluster", "host:4", "--searcher", "random", "--seed", "1"],
-    "random 2": ["--cluster", "host:4", "--searcher", "random", "--seed", "2"],
-    **{name: ["--cluster", "host:4", "--searcher", "expert", "--expert", name]
+    "searched for 2": ["--cluster", "nominal:2"],
+    "searched for 4": ["--cluster", "nominal:4"],
+    "random 1": ["--cluster", "nominal:4", "--searcher", "random", "--seed", "1"],
+    "random 2": ["--cluster", "nominal:4", "--searcher", "random", "--seed", "2"],
+    **{name: ["--cluster", "nominal:4", "--searcher", "expert", "--expert", name]
        for name in ("data_parallel", "zero3", "megatron", "megatron_zero3", "megatron_sequence", "even_pipeline")},
 }
 # What recipes have nothing to do in, and words of the reason.

@@ -22,21 +22,21 @@ MODELS = pathlib.Path(__file__).resolve().parents[2] / "datasets" / "models"
 FULL = os.environ.get("AUTOMAP_FULL") == "1"
 SAMPLE = ["mlp_tiny", "gpt2_tiny", "lstm_tiny", "llama_tiny", "vgg_tiny"]
 PLANS = [
-    ["--cluster", "host:4", "--expert", "data_parallel"],
-    ["--cluster", "host:3", "--expert", "data_parallel"],  # parts of different sizes
-    ["--cluster", "host:6", "--mesh", "data=3", "--space", "pipeline", "--expert", "even_pipeline", "--micro-batches", "4"],
-    ["--cluster", "host:4", "--mesh", "data=2,model=2", "--expert", "megatron"],
-    ["--cluster", "host:8", "--expert", "zero1"],
-    ["--cluster", "host:4", "--expert", "zero2"],
-    ["--cluster", "host:8", "--expert", "zero3"],
-    ["--cluster", "host:2", "--expert", "data_parallel", "--micro-batches", "4"],
-    ["--cluster", "host:4", "--mesh", "data=2", "--space", "pipeline", "--expert", "even_pipeline"],
-    ["--cluster", "host:4", "--mesh", "data=1", "--space", "pipeline", "--expert", "even_pipeline", "--micro-batches", "4"],
-    ["--cluster", "host:2", "--mesh", "data=1", "--space", "pipeline", "--expert", "even_pipeline", "--micro-batches", "8",
+    ["--cluster", "nominal:4", "--expert", "data_parallel"],
+    ["--cluster", "nominal:3", "--expert", "data_parallel"],  # parts of different sizes
+    ["--cluster", "nominal:6", "--mesh", "data=3", "--space", "pipeline", "--expert", "even_pipeline", "--micro-batches", "4"],
+    ["--cluster", "nominal:4", "--mesh", "data=2,model=2", "--expert", "megatron"],
+    ["--cluster", "nominal:8", "--expert", "zero1"],
+    ["--cluster", "nominal:4", "--expert", "zero2"],
+    ["--cluster", "nominal:8", "--expert", "zero3"],
+    ["--cluster", "nominal:2", "--expert", "data_parallel", "--micro-batches", "4"],
+    ["--cluster", "nominal:4", "--mesh", "data=2", "--space", "pipeline", "--expert", "even_pipeline"],
+    ["--cluster", "nominal:4", "--mesh", "data=1", "--space", "pipeline", "--expert", "even_pipeline", "--micro-batches", "4"],
+    ["--cluster", "nominal:2", "--mesh", "data=1", "--space", "pipeline", "--expert", "even_pipeline", "--micro-batches", "8",
      "--schedule", "gpipe"],
-    ["--cluster", "host:4", "--mesh", "data=2", "--space", "pipeline", "--expert", "even_pipeline", "--micro-batches", "4",
+    ["--cluster", "nominal:4", "--mesh", "data=2", "--space", "pipeline", "--expert", "even_pipeline", "--micro-batches", "4",
      "--schedule", "zb_h1"],
-    ["--cluster", "host:2", "--mesh", "data=1", "--space", "pipeline", "--expert", "even_pipeline", "--micro-batches", "4",
+    ["--cluster", "nominal:2", "--mesh", "data=1", "--space", "pipeline", "--expert", "even_pipeline", "--micro-batches", "4",
      "--schedule", "interleaved_1f1b"],
 ]
 STEPS = 20 if FULL else 4

@@ -119,9 +119,9 @@ def check_refused(model, plan, change, reason, directory):
 def check_files(directory):
     """Plan files of several stages: read as written, and refused where they make no sense."""
     model, plan = MODELS / "mlp_tiny" / "model.hlo.pb", pathlib.Path(directory) / "plan.json"
-    succeed("search", model, "--cluster", "host:2", "--expert", "even_pipeline", "-o", plan, "--quiet")
+    succeed("search", model, "--cluster", "nominal:2", "--expert", "even_pipeline", "-o", plan, "--quiet")
     again = pathlib.Path(directory) / "again.json"
-    succeed("search", model, "--cluster", "host:2", "--expert", "even_pipeline", "-o", again, "--quiet")
+    succeed("search", model, "--cluster", "nominal:2", "--expert", "even_pipeline", "-o", again, "--quiet")
     assert plan.read_bytes() == again.read_bytes(), "the same search gave another plan"
 
     def change(path, value):
@@ -153,7 +153,7 @@ def check_files(directory):
     check_refused(model, plan, cut, "one for each chunk", directory)
     for words in (["--chunks", 2], ["--schedule", "1f1b", "--chunks", 2], ["--schedule", "other"],
                   ["--schedule", "interleaved_1f1b", "--chunks", 0]):
-        run = automap("search", model, "--cluster", "host:2", "--expert", "even_pipeline", "-o", again, "--quiet", *words)
+        run = automap("search", model, "--cluster", "nominal:2", "--expert", "even_pipeline", "-o", again, "--quiet", *words)
         assert run.returncode == 2, f"{words}: {run.returncode} {run.stderr}"
     check_refused(model, plan, change(["parameters", 0, "stage"], lambda stage: 1 - stage), "not what the plan's stages give", directory)
 

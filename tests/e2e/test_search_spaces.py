@@ -18,7 +18,7 @@ from program import automap
 
 MODELS = pathlib.Path(__file__).resolve().parents[2] / "datasets" / "models"
 FULL = os.environ.get("AUTOMAP_FULL") == "1"
-CASES = {"mlp_tiny": "host:4", "gpt2_tiny": "whale-pp", "moe_tiny": "B"}
+CASES = {"mlp_tiny": "nominal:4", "gpt2_tiny": "whale-pp", "moe_tiny": "B"}
 CASES |= {"t5_tiny": "A", "bert_tiny": "whale-pp"} if FULL else {}
 NUMBERS = [1, 2, 7, 30, 100]
 MODEL = MODELS / "gpt2_tiny" / "model.hlo.pb"
@@ -60,10 +60,10 @@ def check_narrowing(work):
         found, said = search(MODEL, "--cluster", "whale-pp", "--evaluations", 60, "-o", plan, *options)
         assert found["space"] == "single_stage" and len(json.loads(plan.read_text())["stages"]) == 1, options
         assert options[0] in said and "pipelines are not searched" in said, f"{options}: {said}"
-    search(MODEL, "--cluster", "host:4", "--even", "--evaluations", 60, "-o", plan)
+    search(MODEL, "--cluster", "nominal:4", "--even", "--evaluations", 60, "-o", plan)
     exported = automap("export", plan, MODEL, "--format", "jax", "-o", os.devnull)
     assert exported.returncode == 0, exported.stderr
-    refused = automap("search", MODEL, "--cluster", "host:4", "--mesh", "data=4", "--schedule", "gpipe", "-o", plan)
+    refused = automap("search", MODEL, "--cluster", "nominal:4", "--mesh", "data=4", "--schedule", "gpipe", "-o", plan)
     assert refused.returncode == 2 and "one stage" in refused.stderr, refused.stderr
 
 
@@ -73,7 +73,7 @@ def check_initial(work):
     best = search(MODEL, "--cluster", "whale-pp", "-o", start)[0]
     found = search(MODEL, "--cluster", "whale-pp", "--evaluations", 1, "--init-plan", start, "-o", plan)[0]
     assert found["step_seconds"] <= best["step_seconds"], "the plan to start from was lost"
-    refused = automap("search", MODEL, "--cluster", "host:4", "--init-plan", start, "-o", plan)
+    refused = automap("search", MODEL, "--cluster", "nominal:4", "--init-plan", start, "-o", plan)
     assert refused.returncode == 3, f"{refused.returncode}: {refused.stderr}"
     assert "8 devices" in refused.stderr and "has 4" in refused.stderr, refused.stderr
 
@@ -96,7 +96,7 @@ def check_limits():
 
 def check_random():
     """One plan that fits, or as many as are asked for, of which the best is given."""
-    words = ["--cluster", "host:4", "--searcher", "random", "-o", os.devnull]
+    words = ["--cluster", "nominal:4", "--searcher", "random", "-o", os.devnull]
     found = [search(MODEL, *words, *options)[0] for options in ([], ["--evaluations", 5], ["--evaluations", 40])]
     assert [one["evaluations"] for one in found] == [1, 5, 40], found
     seconds = [one["step_seconds"] for one in found]
@@ -114,13 +114,13 @@ def check_mixed():
 
 def check_recipes():
     """Features are no sequence, positions that have a table are one; a recipe that cannot be says why."""
-    words = ["--cluster", "host:4", "--mesh", "data=2,model=2", "-o", os.devnull]
+    words = ["--cluster", "nominal:4", "--mesh", "data=2,model=2", "-o", os.devnull]
     for name, has_sequence in (("mlp_tiny", False), ("dropout_tiny", False), ("llama_tiny", True), ("gpt2_tiny", True)):
         for recipe in ("context_zero3", "megatron_sequence"):
             done = automap("search", MODELS / name / "model.hlo.pb", *words, "--expert", recipe)
             assert (done.returncode == 0) == has_sequence, f"{name} {recipe}: {done.stderr}"
             assert has_sequence or "has a sequence" in done.stderr, f"{name} {recipe}: {done.stderr}"
-    done = automap("search", MODEL, "--cluster", "host:4", "--expert", "megatron_3d", "-o", os.devnull)
+    done = automap("search", MODEL, "--cluster", "nominal:4", "--expert", "megatron_3d", "-o", os.devnull)
     assert done.returncode == 4 and "whole servers make no" in done.stderr, done.stderr
 
 

@@ -28,12 +28,12 @@ PIPELINE = ["--space", "pipeline", "--expert", "even_pipeline"]
 PLANS = [
     ["--cluster", "C", "--expert", "data_parallel"],
     ["--cluster", "whale-dp", "--mesh", "data=4,model=4", "--expert", "megatron"],
-    ["--cluster", "host:8", "--expert", "zero3"],
+    ["--cluster", "nominal:8", "--expert", "zero3"],
     ["--cluster", "C", "--expert", "zero2", "--micro-batches", "2"],
     ["--cluster", "whale-pp", "--mesh", "data=2", *PIPELINE, "--micro-batches", "4"],
-    ["--cluster", "host:4", "--mesh", "data=1", *PIPELINE, "--micro-batches", "8", "--schedule", "gpipe"],
-    ["--cluster", "host:4", "--mesh", "data=1", *PIPELINE, "--micro-batches", "8", "--schedule", "1f1b"],
-    ["--cluster", "host:4", "--mesh", "data=1", *PIPELINE, "--micro-batches", "8", "--schedule", "zb_h1"],
+    ["--cluster", "nominal:4", "--mesh", "data=1", *PIPELINE, "--micro-batches", "8", "--schedule", "gpipe"],
+    ["--cluster", "nominal:4", "--mesh", "data=1", *PIPELINE, "--micro-batches", "8", "--schedule", "1f1b"],
+    ["--cluster", "nominal:4", "--mesh", "data=1", *PIPELINE, "--micro-batches", "8", "--schedule", "zb_h1"],
 ]
 
 
@@ -121,11 +121,11 @@ def check_plan(folder, model, options):
 def check_sweep(folder, model):
     """A row is what `simulate` says of the same plan; a profile is used; options that could not be are refused."""
     def sweep(*options):
-        done = automap("simulate", "--sweep", model, "--cluster", "host:2", "--micro-batches", "4", *options, "--json")
+        done = automap("simulate", "--sweep", model, "--cluster", "nominal:2", "--micro-batches", "4", *options, "--json")
         return done.returncode, json.loads(done.stdout or done.stderr)
 
     plan, profile = folder / "plan.json", folder / "profile.json"
-    options = ["--cluster", "host:2", "--searcher", "expert", *PIPELINE, "--micro-batches", "4", "--schedule", "1f1b"]
+    options = ["--cluster", "nominal:2", "--searcher", "expert", *PIPELINE, "--micro-batches", "4", "--schedule", "1f1b"]
     assert automap("search", model, *options, "-o", plan).returncode == 0
     found = simulate(plan, model)
     code, swept = sweep()

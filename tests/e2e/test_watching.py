@@ -168,7 +168,7 @@ def read_trace(path):
 def check_trace(directory):
     """Data parallel on four ranks, a loop, and a pipeline with micro-batches."""
     trace = directory / "trace.json"
-    plan = make_plan("mlp_tiny", directory / "plan.json", "--cluster", "host:4", "--expert", "data_parallel")
+    plan = make_plan("mlp_tiny", directory / "plan.json", "--cluster", "nominal:4", "--expert", "data_parallel")
     automap(*arguments("mlp_tiny", plan, 8), "--trace", trace, "--trace-steps", 2)
     events, names = read_trace(trace)
     streams = check_nesting(events)
@@ -190,7 +190,7 @@ def check_trace(directory):
     turns = [event for event in events if event["name"].startswith("turn ")]
     assert len(loops) == 2 and len(turns) == 24 and {turn["args"]["number"] for turn in turns} == set(range(12))
 
-    plan = make_plan("mlp_tiny", directory / "plan.json", "--cluster", "host:2", "--space", "pipeline", "--mesh", "data=1",
+    plan = make_plan("mlp_tiny", directory / "plan.json", "--cluster", "nominal:2", "--space", "pipeline", "--mesh", "data=1",
                      "--expert", "even_pipeline", "--micro-batches", 4)
     automap(*arguments("mlp_tiny", plan, 5), "--trace", trace)
     events, names = read_trace(trace)
@@ -203,8 +203,8 @@ def check_predicted_trace(directory):
     """simulate --trace has the same form: devices, streams and words, and ends with the step."""
     trace, path = directory / "trace.json", directory / "plan.json"
     for model, *options in [
-            ("mlp_tiny", "--cluster", "host:4", "--expert", "data_parallel"), ("gpt2_tiny", "--cluster", "host:8", "--expert", "zero3"),
-            ("gpt2_tiny", "--cluster", "host:8", "--mesh", "data=2", "--space", "pipeline", "--expert", "even_pipeline",
+            ("mlp_tiny", "--cluster", "nominal:4", "--expert", "data_parallel"), ("gpt2_tiny", "--cluster", "nominal:8", "--expert", "zero3"),
+            ("gpt2_tiny", "--cluster", "nominal:8", "--mesh", "data=2", "--space", "pipeline", "--expert", "even_pipeline",
              "--micro-batches", 8)]:
         plan = make_plan(model, path, *options)
         simulation = json.loads(automap("simulate", plan, MODELS / model / "model.hlo.pb", "--trace", trace, "--json").stdout)
@@ -260,7 +260,7 @@ def check_progress():
 
 
 def check_report(directory):
-    plan = make_plan("mlp_tiny", directory / "plan.json", "--cluster", "host:4", "--expert", "zero3")
+    plan = make_plan("mlp_tiny", directory / "plan.json", "--cluster", "nominal:4", "--expert", "zero3")
     lines = automap(*arguments("mlp_tiny", plan, 30), "--json").stdout.splitlines()
     report = json.loads(lines[-1])
     predicted = json.loads(plan.read_text())["predicted"]
@@ -282,7 +282,7 @@ def check_report(directory):
 
 def check_edited(directory):
     """Of a plan that was changed by hand the report predicts what the plan is now, not what the file says."""
-    plan = make_plan("mlp_tiny", directory / "plan.json", "--cluster", "host:4", "--expert", "zero3")
+    plan = make_plan("mlp_tiny", directory / "plan.json", "--cluster", "nominal:4", "--expert", "zero3")
     root = json.loads(plan.read_text())
     lists = root["stages"][0]["lists"]
     lists["data"] = [entry for entry in lists["data"] if entry["kind"] == "compute"]
@@ -303,8 +303,8 @@ def check_not_a_number(directory):
     data["x"][3, 5, 5] = np.nan
     np.savez(directory / "data.npz", **data)
     saved, log = directory / "saved.npz", directory / "nan.jsonl"
-    plans = ["none", make_plan("mlp_tiny", directory / "four.json", "--cluster", "host:4", "--expert", "data_parallel"),
-             make_plan("mlp_tiny", directory / "two.json", "--cluster", "host:2", "--space", "pipeline", "--mesh", "data=1",
+    plans = ["none", make_plan("mlp_tiny", directory / "four.json", "--cluster", "nominal:4", "--expert", "data_parallel"),
+             make_plan("mlp_tiny", directory / "two.json", "--cluster", "nominal:2", "--space", "pipeline", "--mesh", "data=1",
                        "--expert", "even_pipeline")]
     for number, plan in enumerate(plans):
         words = [*arguments("mlp_tiny", plan, 6), "--save", saved, "--log", log]
@@ -334,7 +334,7 @@ def check_processes(directory):
                        OMPI_MCA_rmaps_base_oversubscribe="1", OMPI_MCA_plm_rsh_agent="false", TMPDIR=str(directory),
                        OMPI_MCA_btl_vader_single_copy_mechanism="none")
     trace, log, saved = directory / "trace.json", directory / "log.jsonl", directory / "saved.npz"
-    plan = make_plan("mlp_tiny", directory / "plan.json", "--cluster", "host:4", "--expert", "data_parallel")
+    plan = make_plan("mlp_tiny", directory / "plan.json", "--cluster", "nominal:4", "--expert", "data_parallel")
 
     def run(words):
         return subprocess.run(["mpirun", "-n", "2", AUTOMAP, *map(str, words)], capture_output=True, text=True,

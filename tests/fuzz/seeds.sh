@@ -21,11 +21,11 @@ for model in exact_linear exact_gather mlp_tiny; do
   "$automap" convert $models/$model/model.hlo.pb -o "$out/hlo_text/$model.hlo.txt"
   cp $models/$model/state.npz "$out/npz/$model.npz"
 done
-for cluster in C host:2 whale-dp h100:2; do "$automap" cluster $cluster --json >"$out/cluster/${cluster/:/_}"; done
+for cluster in C nominal:2 whale-dp h100:2; do "$automap" cluster $cluster --json >"$out/cluster/${cluster/:/_}"; done
 awk -v out="$out/cluster/example" '/^```json/ { count++; file = out count; next } /^```/ { file = "" } file { print > file }' docs/clusters.md
 cp tests/imports/* "$out/import/"
-"$automap" search $models/mlp_tiny/model.hlo.pb --cluster host:4 --evaluations 4 --quiet -o "$out/plan/host_4"
-"$automap" search $models/mlp_tiny/model.hlo.pb --cluster host:4 --mesh data=2,model=2 --evaluations 4 --quiet -o "$out/plan/mesh"
+"$automap" search $models/mlp_tiny/model.hlo.pb --cluster nominal:4 --evaluations 4 --quiet -o "$out/plan/host_4"
+"$automap" search $models/mlp_tiny/model.hlo.pb --cluster nominal:4 --mesh data=2,model=2 --evaluations 4 --quiet -o "$out/plan/mesh"
 "$automap" run $models/mlp_tiny/model.hlo.pb --plan none --state $models/mlp_tiny/state.npz --data $models/mlp_tiny/data.npz \
   --save "$out/safetensors/mlp_tiny.safetensors" --quiet >/dev/null
 

@@ -89,7 +89,7 @@ static void test_never_above_a_plan(void **state) {
                                          "vgg_tiny",  "gpt2_bf16_tiny", "moe_tiny",   "llama_tiny",
                                          "lstm_tiny", "resnet_tiny",    "fused_tiny", "adafactor_tiny"};
     static const char *const meshes[] = {"data=4,model=8", "data=2,model=2", "data=8"};
-    static const char *const clusters[] = {"C", "host:4", "A"};
+    static const char *const clusters[] = {"C", "nominal:4", "A"};
     int32_t count = sample_of(36, 9);
     for (int32_t k = 0; k < count; k++) {
         Case self;
@@ -269,7 +269,7 @@ static void test_work_bounds_pipelines(void **state) {
         Cluster *cluster;
         PlanBound bound;
         PlanContext *context = read_model("vgg_tiny");
-        assert_int_equal(cluster_read(&cluster, &arena, k == 0 ? "host:2" : "host:4", &error), AM_OK);
+        assert_int_equal(cluster_read(&cluster, &arena, k == 0 ? "nominal:2" : "nominal:4", &error), AM_OK);
         assert_int_equal(plan_bound_of_work(&bound, context, cluster, &error), AM_OK);
         bounds[k] = bound.seconds;
         SearchResult result;

@@ -24,7 +24,7 @@ static void test_round_trip(void **state) {
     assert_int_equal(am_module_read(&other, OTHER, NULL, &error), AM_OK);
     assert_int_equal(strlen(am_module_sha256(module)), 64);
     assert_true(am_module_instruction_count(module) > 100);
-    assert_int_equal(am_cluster_read(&cluster, "host:4", &error), AM_OK);
+    assert_int_equal(am_cluster_read(&cluster, "nominal:4", &error), AM_OK);
     assert_int_equal(am_cluster_device_count(cluster), 4);
     assert_int_equal(am_search(&plan, module, cluster, &options, &error), AM_OK);
     assert_true(am_plan_step_seconds(plan) > 0);

@@ -80,7 +80,7 @@ static void check(const char *model, const char *name, int32_t turns) {
 static void test_no_pipeline_is_quicker(void **state) {
     (void)state;
     static const char *const models[] = {"gpt2_tiny", "vgg_tiny", "bert_tiny", "t5_tiny", "llama_tiny"};
-    static const char *const clusters[] = {"host:4", "host:8", "whale-pp"};
+    static const char *const clusters[] = {"nominal:4", "nominal:8", "whale-pp"};
     int32_t count = sample_of(15, 1);
     for (int32_t k = 0; k < count; k++) check(models[k % 5], clusters[(k + k / 5) % 3], 4 << k % 2);
 }

@@ -130,8 +130,8 @@ static void curves_are_interpolated_in_log_size(void **state) {
 static void builtins_read_back_with_the_same_hash(void **state) {
     (void)state;
     static const char *const names[] = {
-        "A",      "B",      "C",      "whale-dp", "whale-pp", "oneflow",   "distsim", "distsim-search",
-        "host:4", "h100:4", "h100:1", "h200:2",   "a100:2",   "a100-40:1", "t4:3"};
+        "A",         "B",      "C",      "whale-dp", "whale-pp", "oneflow",   "distsim", "distsim-search",
+        "nominal:4", "h100:4", "h100:1", "h200:2",   "a100:2",   "a100-40:1", "t4:3"};
     static const int32_t devices[] = {16, 24, 32, 16, 8, 32, 16, 16, 4, 32, 8, 16, 16, 8, 12};
     for (size_t k = 0; k < sizeof names / sizeof *names; k++) {
         Arena arena = {0};
@@ -216,8 +216,9 @@ static void faults_are_named_with_their_path(void **state) {
 
 static void names_that_mean_nothing_are_usage_errors(void **state) {
     (void)state;
-    static const char *const bad[] = {"host:",           "host:0", "host:4x",   "host:-1", "host:100000",
-                                      "no-such-cluster", "h100:0", "a100:1025", "t4:",     "h100"};
+    static const char *const bad[] = {
+        "host:",           "nominal:0", "nominal:4x", "host:-1", "nominal:100000",
+        "no-such-cluster", "h100:0",    "a100:1025",  "t4:",     "h100"};
     for (size_t k = 0; k < sizeof bad / sizeof *bad; k++) {
         Arena arena = {0};
         AmError error = {0};

@@ -34,7 +34,7 @@ static void write_file(char *path, const char *text) {
 
 static Cluster *read_cluster(Arena *arena) {
     Cluster *cluster;
-    assert_int_equal(cluster_read(&cluster, arena, "host:2", NULL), AM_OK);
+    assert_int_equal(cluster_read(&cluster, arena, "nominal:2", NULL), AM_OK);
     return cluster;
 }
 

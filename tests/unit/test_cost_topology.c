@@ -111,7 +111,7 @@ static void servers_give_a_tree(void **state) {
 static void servers_of_one_device_need_no_switch(void **state) {
     (void)state;
     Graph graph;
-    read_builtin(&graph, "host:1");
+    read_builtin(&graph, "nominal:1");
     assert_int_equal(graph.topology->edge_count, 0);
     assert_int_equal(graph.topology->vertex_count, 1);
     free_graph(&graph);

@@ -84,7 +84,7 @@ static void test_fewer_stages(void **state) {
     Cluster *cluster;
     AmError error = {0};
     assert_int_equal(plan_context_for(&split, whole, &settings, &error), AM_OK);
-    assert_int_equal(cluster_read(&cluster, &arena, "host:4", &error), AM_OK);
+    assert_int_equal(cluster_read(&cluster, &arena, "nominal:4", &error), AM_OK);
     for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
         SearchOptions options = {.mesh = cases[k].mesh,
                                  .memory_fraction = 1,

@@ -16,7 +16,7 @@
 #define EVALUATIONS sample_of(24, 4)
 
 static const char *const few[] = {"gpt2_tiny", "t5_tiny", "moe_tiny", "llama_tiny", "vgg_tiny", "lstm_tiny"};
-static const char *const clusters[] = {"host:4", "C"};
+static const char *const clusters[] = {"nominal:4", "C"};
 
 /* Adds up the rows of a priced program by kind. */
 static void add_collectives(CollectivePrice total[PRICE_COLLECTIVE_KINDS], const StepCost *costs,

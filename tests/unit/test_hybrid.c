@@ -92,7 +92,7 @@ static void test_simulates_even(void **state) {
 static void test_repeats(void **state) {
     (void)state;
     ClusterCase self;
-    open_case(&self, "gpt2_tiny", "host:4");
+    open_case(&self, "gpt2_tiny", "nominal:4");
     const Plan *first = search_space(&self, SPACE_HYBRID, FRACTION);
     const Plan *second = search_space(&self, SPACE_HYBRID, FRACTION);
     assert_true(first->predicted_step_seconds == second->predicted_step_seconds);
@@ -111,7 +111,7 @@ static void test_infeasible(void **state) {
     AmError error = {0};
     const SearchOptions options = {
         .space = SPACE_HYBRID, .memory_fraction = 1e-6, .evaluations = EVALUATIONS};
-    open_case(&self, "gpt2_tiny", "host:2");
+    open_case(&self, "gpt2_tiny", "nominal:2");
     assert_int_equal(hybrid_search(&found, &self.arena, self.context, self.cluster, &options,
                                    &(MicroBatching){.micro_batches = 0}, &error),
                      AM_ERROR_INFEASIBLE);
@@ -145,7 +145,7 @@ static void test_recomputes(void **state) {
     (void)state;
     ClusterCase self;
     int32_t ranges = 0;
-    open_case(&self, "bert_tiny", "host:2");
+    open_case(&self, "bert_tiny", "nominal:2");
     const Plan *plan = search_turns(&self, SPACE_HYBRID, SHORT_OF_MEMORY, 1);
     for (int32_t s = 0; s < plan->stage_count; s++) ranges += plan->stages[s].recompute_count;
     assert_true(ranges > 0);

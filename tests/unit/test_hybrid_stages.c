@@ -83,9 +83,9 @@ static void check_against_all(const char *name, const char *cluster, int32_t mic
 
 static void test_against_all(void **state) {
     (void)state;
-    check_against_all("mlp_tiny", "host:4", 4);
+    check_against_all("mlp_tiny", "nominal:4", 4);
     check_against_all("mlp_tiny", "whale-pp", 2);
-    check_against_all("lstm_tiny", "host:2", 8);
+    check_against_all("lstm_tiny", "nominal:2", 8);
 }
 
 static void test_equal_stages(void **state) {
@@ -107,7 +107,7 @@ static void test_tables(void **state) {
     StagesCase self;
     HybridStage stage = {.recipe = {.tensor = 1}};
     HybridCost one, two;
-    open_stages(&self, "gpt2_tiny", "host:2", 1);
+    open_stages(&self, "gpt2_tiny", "nominal:2", 1);
     stage.end_unit = self.costs->unit_count;
     assert_true(hybrid_model_place(self.model, 0, 2, &stage.place));
     assert_true(hybrid_stage_cost(self.model, 1, &stage, &one));
@@ -128,7 +128,7 @@ static void test_places(void **state) {
     static const struct {
         const char *cluster;
         int32_t devices, least;
-    } cases[] = {{"host:4", 4, 1}, {"h100:16", 128, 1}, {"h100:128", 1024, 8}};
+    } cases[] = {{"nominal:4", 4, 1}, {"h100:16", 128, 1}, {"h100:128", 1024, 8}};
     for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
         StagesCase self;
         HybridPlace place;
@@ -148,7 +148,7 @@ static void test_chunks(void **state) {
     StagesCase self;
     HybridPipeline pipeline = {.micro_batches = 4, .stage_count = 2};
     HybridChunks chunks;
-    open_stages(&self, "bert_tiny", "host:2", 4);
+    open_stages(&self, "bert_tiny", "nominal:2", 4);
     int32_t units = self.costs->unit_count;
     for (int32_t s = 0; s < 2; s++) {
         HybridStage *stage = &pipeline.stages[s];

@@ -27,7 +27,7 @@ static void open_case(Fixture *self, const char *model) {
     AmError error = {0};
     *self = (Fixture){.whole = read_model(model)};
     assert_int_equal(plan_context_for(&self->split, self->whole, &settings, &error), AM_OK);
-    assert_int_equal(cluster_read(&self->cluster, &self->arena, "host:4", &error), AM_OK);
+    assert_int_equal(cluster_read(&self->cluster, &self->arena, "nominal:4", &error), AM_OK);
 }
 
 static void close_case(Fixture *self) {

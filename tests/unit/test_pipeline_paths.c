@@ -356,7 +356,7 @@ static void test_no_pipeline_of_work_is_quicker(void **state) {
     Random rng;
     int32_t count = sample_of(1500, 20), tried = 0;
     random_seed(&rng, 3);
-    assert_int_equal(cluster_read(&cluster, &arena, "host:8", &error), AM_OK);
+    assert_int_equal(cluster_read(&cluster, &arena, "nominal:8", &error), AM_OK);
     for (int32_t k = 0; k < count; k++) {
         BoundItem items[MOST_ITEMS];
         BoundWork work;
@@ -400,7 +400,7 @@ static void test_equal_work_is_met(void **state) {
     Arena arena = {0};
     Cluster *cluster;
     AmError error = {0};
-    assert_int_equal(cluster_read(&cluster, &arena, "host:8", &error), AM_OK);
+    assert_int_equal(cluster_read(&cluster, &arena, "nominal:8", &error), AM_OK);
     for (int32_t turns = 16; turns <= 64; turns *= 2) {
         enum { LENGTH = 64 };
         BoundItem items[3 * LENGTH];

@@ -29,7 +29,7 @@ static int set_up(void **state) {
     SearchOptions options = {.evaluations = 20, .memory_fraction = 0.9, .mesh = "data=2,model=2", .seed = 3};
     SearchResult result = {0};
     assert_int_equal(plan_context_read(&fixture.context, MODEL, NULL, &error), AM_OK);
-    assert_int_equal(cluster_read(&fixture.cluster, &fixture.arena, "host:4", &error), AM_OK);
+    assert_int_equal(cluster_read(&fixture.cluster, &fixture.arena, "nominal:4", &error), AM_OK);
     assert_int_equal(search(&result, &fixture.arena, fixture.context, fixture.cluster, &options, &error),
                      AM_OK);
     fixture.plan = result.plan;

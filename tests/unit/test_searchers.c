@@ -89,7 +89,7 @@ static void test_exact_ends(void **state) {
     AmError error = {0};
     SearcherCase self = {.context = read_model("mlp_tiny"),
                          .options = {.mesh = "model=4", .memory_fraction = 0.9}};
-    assert_int_equal(cluster_read(&self.cluster, &self.arena, "host:4", &error), AM_OK);
+    assert_int_equal(cluster_read(&self.cluster, &self.arena, "nominal:4", &error), AM_OK);
     SearchResult exact = search_case(&self, SEARCHER_EXACT, 3000);
     assert_true(exact.is_exact && exact.evaluations < 1000);
     end(&self);

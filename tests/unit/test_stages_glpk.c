@@ -118,11 +118,11 @@ static void check(const char *name, const char *cluster, int32_t micro_batches) 
 
 static void stages_are_what_glpk_finds(void **state) {
     (void)state;
-    check("mlp_tiny", "host:4", 4);
+    check("mlp_tiny", "nominal:4", 4);
     check("mlp_tiny", "whale-pp", 2);
-    check("lstm_tiny", "host:2", 8);
-    check("lstm_tiny", "host:4", 4);
-    check("vgg_tiny", "host:4", 4);
+    check("lstm_tiny", "nominal:2", 8);
+    check("lstm_tiny", "nominal:4", 4);
+    check("vgg_tiny", "nominal:4", 4);
 }
 
 int main(void) {

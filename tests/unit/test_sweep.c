@@ -31,7 +31,7 @@ static const SweepRow *find_row(const Sweep *sweep, int32_t data, int32_t tensor
 static void test_all_degrees(void **state) {
     (void)state;
     ClusterCase self;
-    open_case(&self, "bert_tiny", "host:8");
+    open_case(&self, "bert_tiny", "nominal:8");
     Sweep found = sweep_with(&self, &(SweepOptions){.memory_fraction = FRACTION});
     assert_int_equal(found.batch, 16);
     assert_int_equal(found.row_count, 50);
@@ -60,7 +60,7 @@ static double expert_seconds(ClusterCase *self, Expert expert, const char *mesh)
 static void test_rows_are_the_expert_plans(void **state) {
     (void)state;
     ClusterCase self;
-    open_case(&self, "bert_tiny", "host:8");
+    open_case(&self, "bert_tiny", "nominal:8");
     Sweep found = sweep_with(&self, &(SweepOptions){.micro_batches = 1, .memory_fraction = FRACTION});
     assert_int_equal(found.row_count, 10);
     double data = expert_seconds(&self, EXPERT_DATA_PARALLEL, "data=8,model=1");
@@ -101,7 +101,7 @@ static void test_rows_are_the_even_pipelines(void **state) {
     MicroBatching settings = {.micro_batches = 4, .separate_backward = true};
     const PlanContext *split;
     AmError error = {0};
-    open_case(&self, "bert_tiny", "host:4");
+    open_case(&self, "bert_tiny", "nominal:4");
     assert_int_equal(plan_context_for(&split, self.context, &settings, &error), AM_OK);
     Sweep found = sweep_with(&self, &options);
     const SweepRow *row = find_row(&found, 2, 1, 2, 4);
@@ -126,7 +126,7 @@ static void test_plans_of_rows(void **state) {
     ClusterCase self;
     const SweepOptions options = {.memory_fraction = FRACTION,
                                   .schedules = 1u << SCHEDULE_1F1B | 1u << SCHEDULE_INTERLEAVED};
-    open_case(&self, "gpt2_tiny", "host:4");
+    open_case(&self, "gpt2_tiny", "nominal:4");
     Sweep found = sweep_with(&self, &options);
     int32_t several = 0;
     for (int32_t k = 0; k < found.row_count && !found.rows[k].reason; k += 3) {
@@ -153,7 +153,7 @@ static void test_plans_of_rows(void **state) {
 static void test_threads(void **state) {
     (void)state;
     ClusterCase self;
-    open_case(&self, "mlp_tiny", "host:4");
+    open_case(&self, "mlp_tiny", "nominal:4");
     Sweep one = sweep_with(&self, &(SweepOptions){.memory_fraction = FRACTION, .threads = 1});
     Sweep two = sweep_with(&self, &(SweepOptions){.memory_fraction = FRACTION, .threads = 2});
     assert_int_equal(one.row_count, two.row_count);
@@ -172,7 +172,7 @@ static void test_refused_micro_batches(void **state) {
     AmError error = {0};
     Sweep found;
     SweepOptions two = {.micro_batches = 2, .memory_fraction = FRACTION};
-    open_case(&self, "resnet_tiny", "host:2");
+    open_case(&self, "resnet_tiny", "nominal:2");
     found = sweep_with(&self, &(SweepOptions){.memory_fraction = FRACTION});
     assert_int_equal(found.refused, 2);
     assert_non_null(strstr(found.refusal, "reduce_sum"));
