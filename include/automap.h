@@ -1,10 +1,12 @@
 /* automap's public C API.
  *
- * The library never prints and never exits. A call that can fail returns an
- * AmStatus and fills the caller's AmError; status values are also the exit
- * codes of the command line tool. Opaque handles are made by the library and
- * released by the matching *_free; every other pointer that is returned lives
- * as long as the handle it was read from.
+ * The library never exits the process. A call that can fail returns an AmStatus
+ * and overwrites the caller's AmError, which needs no initialisation: AM_OK and
+ * empty texts on success, the error of this call otherwise. `error` may be NULL.
+ * On failure the call sets its handle to NULL. Status values are also the exit
+ * codes of the command line tool. A handle belongs to the caller, who releases it
+ * with the matching *_free. Every other returned pointer lives as long as the
+ * handle that it was read from.
  */
 #ifndef AUTOMAP_H
 #define AUTOMAP_H
@@ -33,7 +35,7 @@ typedef enum AmStatus {
     AM_INTERRUPTED = 130     /* the caller asked to stop; the best result so far is returned */
 } AmStatus;
 
-/* What went wrong, where, and what was expected. `line` and `column` count
+/* The error of the last call: problem, place and expectation. `line` and `column` count
  * from 1 and are 0 where there is no text; `excerpt` is then empty. For binary
  * input `text` names the byte, for JSON the path. */
 typedef struct AmError {
@@ -65,7 +67,8 @@ AM_API AmStatus am_cluster_read(AmCluster **cluster, const char *name_or_path, A
 AM_API void am_cluster_free(AmCluster *cluster); /* NULL is allowed */
 AM_API int32_t am_cluster_device_count(const AmCluster *cluster);
 
-/* Zero or NULL: the default. */
+/* Zero or NULL selects the default. A negative number, one that is not finite, or a
+ * memory fraction above 1 is AM_ERROR_USAGE. */
 typedef struct AmSearchOptions {
     const char *mesh;       /* "data=4,model=8"; default: every split of the devices, and stages */
     int64_t evaluations;    /* plans priced at most */
@@ -74,10 +77,9 @@ typedef struct AmSearchOptions {
     uint64_t seed;
 } AmSearchOptions;
 
-/* Finds a plan: of every space, several stages among them; with `mesh` of one stage. Not of one module from
- * several threads at once. `options` may be NULL. On success *plan is the caller's:
- * am_plan_free(), before the module and the cluster, which it refers to.
- * AM_ERROR_INFEASIBLE: nothing fits; the text says what came nearest. */
+/* Searches all plan spaces; with `mesh`, single-stage plans only. One search per module at a
+ * time. `options` may be NULL. The caller frees *plan before the module and the cluster.
+ * AM_ERROR_INFEASIBLE: no plan fits the memory; the text names the nearest one. */
 AM_API AmStatus am_search(AmPlan **plan, const AmModule *module, const AmCluster *cluster,
                           const AmSearchOptions *options, AmError *error);
 /* Reads a plan file and checks it against the module, which must outlive the plan. */

@@ -1,4 +1,5 @@
-/* The public C API (include/automap.h): handles around the library's own types. */
+/* The public C API (include/automap.h): handles around the library's own types. Every call that
+ * can fail clears the caller's AmError first and checks its arguments. */
 #include <stdlib.h>
 
 #include "automap.h"
@@ -17,10 +18,21 @@ struct AmPlan {
     Arena arena;
     const PlanContext *context; /* the module's */
     Plan *plan;
-    json_t *root; /* what a plan that was read points into, or NULL */
+    json_t *root; /* JSON that a plan from a file points into, or NULL */
 };
 
-/* A zeroed handle; NULL with the error filled. */
+/* Clears the error of an earlier call, or whatever the caller's memory held: errors are
+ * filled once inside the library, so every public call starts here. */
+static void begin_call(AmError *error) {
+    if (error) *error = (AmError){.code = AM_OK};
+}
+
+static AmStatus require(const void *argument, const char *name, AmError *error) {
+    if (argument) return AM_OK;
+    return am_fail(error, AM_ERROR_USAGE, "", "%s: NULL (expected a pointer)", name);
+}
+
+/* Allocates a zeroed handle; returns NULL and fills `error` without memory. */
 static void *new_handle(size_t bytes, AmError *error) {
     void *handle = calloc(1, bytes);
     if (!handle) am_fail_memory(error, (int64_t)bytes);
@@ -32,6 +44,10 @@ const char *am_version(void) {
 }
 
 AmStatus am_module_read(AmModule **module, const char *path, const char *roles_path, AmError *error) {
+    begin_call(error);
+    TRY(require(module, "module", error));
+    *module = NULL;
+    TRY(require(path, "path", error));
     AmModule *self = new_handle(sizeof *self, error);
     if (!self) return AM_ERROR_INTERNAL;
     AmStatus status = plan_context_read(&self->context, path, roles_path, error);
@@ -59,6 +75,10 @@ int32_t am_module_instruction_count(const AmModule *module) {
 }
 
 AmStatus am_cluster_read(AmCluster **cluster, const char *name_or_path, AmError *error) {
+    begin_call(error);
+    TRY(require(cluster, "cluster", error));
+    *cluster = NULL;
+    TRY(require(name_or_path, "name_or_path", error));
     AmCluster *self = new_handle(sizeof *self, error);
     if (!self) return AM_ERROR_INTERNAL;
     AmStatus status = cluster_read(&self->cluster, &self->arena, name_or_path, error);
@@ -78,8 +98,26 @@ int32_t am_cluster_device_count(const AmCluster *cluster) {
     return cluster->cluster->device_count;
 }
 
+/* Checks that an option is zero or a positive finite number of at most `most`. */
+static AmStatus check_number(const char *name, double value, double most, AmError *error) {
+    if (value >= 0 && value <= most) return AM_OK;
+    return am_fail(error, AM_ERROR_USAGE, "", "%s: %g (expected a number from 0 to %g)", name, value, most);
+}
+
+static AmStatus check_options(const AmSearchOptions *options, AmError *error) {
+    TRY(check_number("evaluations", (double)options->evaluations, (double)INT64_MAX, error));
+    TRY(check_number("seconds", options->seconds, 1e9, error));
+    return check_number("memory_fraction", options->memory_fraction, 1, error);
+}
+
 AmStatus am_search(AmPlan **plan, const AmModule *module, const AmCluster *cluster,
                    const AmSearchOptions *options, AmError *error) {
+    begin_call(error);
+    TRY(require(plan, "plan", error));
+    *plan = NULL;
+    TRY(require(module, "module", error));
+    TRY(require(cluster, "cluster", error));
+    if (options) TRY(check_options(options, error));
     SearchOptions settings = {.memory_fraction = CLUSTER_DEFAULT_MEMORY_FRACTION};
     const MicroBatching micro_batching = {.micro_batches = options && options->mesh ? 1 : 0};
     SearchResult result = {0};
@@ -102,6 +140,11 @@ AmStatus am_search(AmPlan **plan, const AmModule *module, const AmCluster *clust
 }
 
 AmStatus am_plan_read(AmPlan **plan, const AmModule *module, const char *path, AmError *error) {
+    begin_call(error);
+    TRY(require(plan, "plan", error));
+    *plan = NULL;
+    TRY(require(module, "module", error));
+    TRY(require(path, "path", error));
     AmPlan *self = new_handle(sizeof *self, error);
     if (!self) return AM_ERROR_INTERNAL;
     self->context = module->context;
@@ -112,6 +155,9 @@ AmStatus am_plan_read(AmPlan **plan, const AmModule *module, const char *path, A
 }
 
 AmStatus am_plan_write(const AmPlan *plan, const char *path, AmError *error) {
+    begin_call(error);
+    TRY(require(plan, "plan", error));
+    TRY(require(path, "path", error));
     return plan_write(plan->plan, plan->context, path, error);
 }
 
