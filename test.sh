@@ -8,8 +8,8 @@ usage() {
   cat <<'TEXT'
 usage: ./test.sh [--full] [--quick] [--help]
 
-Installs what is missing (Debian packages; Python packages into .venv), builds
-into build/, and runs the tests:
+Installs missing packages (Debian packages; Python packages into .venv and, for
+the tests against PyTorch, .venv-torch), builds into build/, and runs the tests:
 
   format   clang-format on every C file
   unit     every unit test again under the address and undefined-behaviour
@@ -25,6 +25,9 @@ into build/, and runs the tests:
            and writes the summary to build/test-summary.txt
   --quick  builds and runs the unit tests and source checks alone
   --help   prints this
+
+AUTOMAP_TORCH=OFF skips the tests against PyTorch. AUTOMAP_TORCH_INDEX=URL takes
+PyTorch from that package index, such as one with CPU builds.
 
 Exit status 0 when everything that ran passed.
 TEXT
@@ -63,6 +66,28 @@ make_python() {
   fi
   python3 -m venv .venv && .venv/bin/pip install -q --disable-pip-version-check -r tests/requirements.txt &&
     cp tests/requirements.txt "$stamp"
+}
+
+# Links .venv-torch to an environment that all clones of this user share, and makes it once: PyTorch with
+# its CUDA libraries takes 6 GB. AUTOMAP_TORCH_INDEX names a package index with CPU builds, if there is
+# one. Without the packages the tests against PyTorch are shown as skipped.
+make_torch() {
+  local needed=tests/requirements-torch.txt key folder free
+  if [ "${AUTOMAP_TORCH:-ON}" = OFF ]; then echo "AUTOMAP_TORCH=OFF: the tests against PyTorch will be skipped"; return 0; fi
+  key=$( (cat "$needed"; python3 -V; echo "${AUTOMAP_TORCH_INDEX:-}") | sha256sum | cut -c1-12)
+  folder=${XDG_CACHE_HOME:-$HOME/.cache}/automap/torch-$key
+  mkdir -p "$folder" || return 0
+  (
+    flock 9
+    [ ! -e "$folder/complete" ] || exit 0
+    free=$(df --output=avail -BG "$folder" | tail -1 | tr -dc 0-9)
+    if [ "$free" -lt 12 ]; then echo "PyTorch needs 12 GB of disk, $free GB are free"; exit 1; fi
+    if [ -n "${AUTOMAP_TORCH_INDEX:-}" ]; then export PIP_INDEX_URL=$AUTOMAP_TORCH_INDEX; fi
+    python3 -m venv --clear "$folder/venv" &&
+      "$folder/venv/bin/pip" install -q --disable-pip-version-check -r "$needed" && touch "$folder/complete"
+  ) 9>"$folder/lock" && ln -sfn "$folder/venv" .venv-torch && return 0
+  rm -f .venv-torch
+  echo "PyTorch could not be installed: its tests will be skipped"
 }
 
 # Hundreds of programs are linked: by the quickest linker that there is.
@@ -157,7 +182,7 @@ main() {
   export OPENBLAS_NUM_THREADS=1
   if [ "$full" = 1 ]; then export AUTOMAP_FULL=1; fi
   step "Debian packages" install_packages "${build_packages[@]}" "${test_packages[@]}"
-  if [ "$quick" = 0 ]; then make_python; fi &
+  if [ "$quick" = 0 ]; then make_python; make_torch; fi &
   python=$!
   step "build" configure_and_build build -DAUTOMAP_TESTS=ON -DAUTOMAP_TEST_PATIENCE=$((full ? 4 : 1)) "$(quick_linker)"
   case " ${failed[*]-} " in

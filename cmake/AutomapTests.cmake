@@ -13,14 +13,18 @@
 #
 # A script states its needs in its first lines: "# labels: cpu e2e" (default
 # "cpu e2e", and "jax e2e" for .py) and "# timeout: 300" (seconds, default 300). Those that take long say
-# "# cost: 60" (seconds) and are started first. Exit status 77 means skipped. Python scripts run under AUTOMAP_PYTHON with datasets/ importable;
-# without it those are shown as skipped.
+# "# cost: 60" (seconds) and are started first. Exit status 77 means skipped. Python scripts run under
+# AUTOMAP_PYTHON with datasets/ importable, those with "# python: torch" under AUTOMAP_TORCH_PYTHON;
+# without that interpreter they are shown as skipped.
 
-pkg_check_modules(CMOCKA REQUIRED IMPORTED_TARGET cmocka)
-
-find_program(AUTOMAP_PYTHON python NO_DEFAULT_PATH
-  PATHS ${CMAKE_BINARY_DIR}/.venv/bin ${CMAKE_SOURCE_DIR}/.venv/bin ${CMAKE_SOURCE_DIR}/build/.venv/bin
-  DOC "Python with jax, numpy, scikit-learn and safetensors, for the tests that need it")
+# automap_find_python(VARIABLE FOLDER DOC): the interpreter of a virtual environment
+function(automap_find_python variable folder doc)
+  find_program(${variable} python NO_DEFAULT_PATH
+    PATHS ${CMAKE_BINARY_DIR}/${folder}/bin ${CMAKE_SOURCE_DIR}/${folder}/bin ${CMAKE_SOURCE_DIR}/build/${folder}/bin
+    DOC "${doc}")
+endfunction()
+automap_find_python(AUTOMAP_PYTHON .venv "Python with jax, numpy, scikit-learn and safetensors, for tests")
+automap_find_python(AUTOMAP_TORCH_PYTHON .venv-torch "Python with torch and numpy, for tests")
 
 set(AUTOMAP_TEST_PATIENCE 1 CACHE STRING "Factor of the scripts' time limits, of which the long forms need more")
 
@@ -97,12 +101,17 @@ function(automap_script_test script default_labels)
   read_script_header(${script} timeout 300 timeout)
   math(EXPR timeout "${timeout} * ${AUTOMAP_TEST_PATIENCE}")
   read_script_header(${script} cost 5 cost)
+  read_script_header(${script} python jax packages)
+  set(python ${AUTOMAP_PYTHON})
+  if(packages STREQUAL "torch")
+    set(python ${AUTOMAP_TORCH_PYTHON})
+  endif()
   if(NOT extension STREQUAL ".py")
     set(command bash ${script})
-  elseif(AUTOMAP_PYTHON)
-    set(command ${AUTOMAP_PYTHON} ${script})
+  elseif(python)
+    set(command ${python} ${script})
   else()
-    set(command sh -c "echo skipped: no Python environment was found by CMake && exit 77")
+    set(command sh -c "echo skipped: CMake found no Python with ${packages} && exit 77")
   endif()
   add_test(NAME ${name} COMMAND ${command} WORKING_DIRECTORY ${CMAKE_SOURCE_DIR})
   set(environment AUTOMAP_BUILD=${CMAKE_BINARY_DIR} AUTOMAP_SOURCE=${CMAKE_SOURCE_DIR}
