@@ -75,7 +75,7 @@ def cases(run, model, device, folder):
         for name, arguments in PLANS.items():
             plan = folder / f"{model}.{ranks}.{name.replace(' ', '_')}.json"
             done = run(["bin/automap", "search", f"datasets/models/{model}/model.hlo.pb", "--cluster",
-                        f"host:{ranks}", *arguments, "-o", plan, "--quiet"])
+                        f"nominal:{ranks}", *arguments, "-o", plan, "--quiet"])
             if done.status != 0:
                 yield f"{model}, {ranks} ranks, {name}", False, done.reason
             else:

@@ -188,7 +188,7 @@ class Hosts:
         for count in [] if self.are_given else self.counts:
             file = self.folder / f"probe{count}.{len(self.probes[count])}.json"
             if self.is_quick:
-                file.write_text(call("cluster", f"host:{count}", "--json"))
+                file.write_text(call("cluster", f"nominal:{count}", "--json"))
             else:
                 call("cluster", "--probe", "--device", "cpu", "--devices", count, "-o", file,
                      processors=set(sorted(os.sched_getaffinity(0))[:count]))

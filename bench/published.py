@@ -178,7 +178,7 @@ def whale_data_parallel(models, name, make):
 
 def fine_cuts(models, model, count):
     """Where `count` stages of equal FLOPs begin, and the end."""
-    cluster = automap("cluster", f"host:{count}")
+    cluster = automap("cluster", f"nominal:{count}")
     cluster["device_types"]["host"]["memory_bytes"] = 10**12
     path, _ = expert_plan(models, model, models.file("fine.json", cluster), "even_pipeline", "data=1")
     ranges = [stage["ranges"][0] for stage in json.loads(path.read_text())["stages"]]

@@ -156,7 +156,7 @@ def main():
         plans = []
         for number, how in enumerate(PLANS):
             plans.append(pathlib.Path(directory) / f"plan_{number}.json")
-            subprocess.run([AUTOMAP, "search", str(AT / "model.hlo.pb"), "--cluster", f"host:{PROCESSES}", *how, "-o",
+            subprocess.run([AUTOMAP, "search", str(AT / "model.hlo.pb"), "--cluster", f"nominal:{PROCESSES}", *how, "-o",
                             str(plans[-1]), "--quiet"], check=True)
         undisturbed = [Undisturbed(plan) for plan in plans]
         kills = [(mpi, victim, step) for mpi in mpis for victim in range(PROCESSES) for step in range(STEPS)]

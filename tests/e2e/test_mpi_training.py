@@ -71,7 +71,7 @@ def check_plan(mpis, model, number, one_device, directory):
     """How many runs; 0: there is no such plan."""
     ranks, mesh, how = PLANS[number]
     plan = pathlib.Path(directory) / "plan.json"
-    search = subprocess.run([AUTOMAP, "search", str(MODELS / model / "model.hlo.pb"), "--cluster", f"host:{ranks}", *how,
+    search = subprocess.run([AUTOMAP, "search", str(MODELS / model / "model.hlo.pb"), "--cluster", f"nominal:{ranks}", *how,
                              *(["--mesh", mesh] if mesh else []), "-o", str(plan), "--quiet"], capture_output=True, text=True)
     if search.returncode == INFEASIBLE:
         return 0

@@ -87,8 +87,8 @@ def check_model(name, model, source, pipelines, directory):
             cases.append((devices, mesh, MICRO_BATCHES[number % len(MICRO_BATCHES)], schedule))
     for devices, mesh, micro_batches, schedule in cases:
         plan = pathlib.Path(directory) / "plan.json"
-        title = f"{name} host:{devices} {mesh} {micro_batches} {schedule}"
-        search = automap("search", model, "--cluster", f"host:{devices}", "--mesh", mesh, "--space", "pipeline",
+        title = f"{name} nominal:{devices} {mesh} {micro_batches} {schedule}"
+        search = automap("search", model, "--cluster", f"nominal:{devices}", "--mesh", mesh, "--space", "pipeline",
                          "--expert", "even_pipeline", "--micro-batches", micro_batches, "--schedule", schedule, "-o", plan,
                          "--quiet")
         if search.returncode == 4 and any(reason in search.stderr for reason in REASONS):

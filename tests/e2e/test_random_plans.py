@@ -71,7 +71,7 @@ def write_plan(model, path, mesh, micro_batches, seed, relax=None):
     how = ["--searcher", "expert", "--expert", "even_pipeline"] if pipeline else ["--searcher", "random", "--seed", seed,
                                                                                   "--mesh", mesh]
     ranks = 2 + seed % 3 if pipeline else devices_of(mesh)
-    automap("search", MODELS / model / "model.hlo.pb", "--cluster", f"host:{ranks}", *how, "--micro-batches",
+    automap("search", MODELS / model / "model.hlo.pb", "--cluster", f"nominal:{ranks}", *how, "--micro-batches",
             micro_batches, *(["--relax", relax] if relax else []), "-o", path, "--quiet")
 
 

@@ -129,8 +129,8 @@ def cases(models):
                 rate = (3 if core else 7) if FULL else (19 if core else 37)  # no divisors of 50
                 if number % rate != 1 % rate:
                     continue
-                where = ["--cluster", f"host:{devices}"] + (["--mesh", mesh] if mesh else [])
-                yield model, f"{name} host:{devices} {mesh or ''}".strip(), where + arguments
+                where = ["--cluster", f"nominal:{devices}"] + (["--mesh", mesh] if mesh else [])
+                yield model, f"{name} nominal:{devices} {mesh or ''}".strip(), where + arguments
 
 
 def check_coverage():

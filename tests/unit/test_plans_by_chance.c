@@ -146,7 +146,7 @@ static void keep_plan(const Plan *plan, const PlanContext *context, const char *
     Cluster *cluster;
     AmError error = {0};
     if (!path) return;
-    snprintf(name, sizeof name, "host:%d", (int)plan->stages[0].mesh.device_count);
+    snprintf(name, sizeof name, "nominal:%d", (int)plan->stages[0].mesh.device_count);
     assert_int_equal(cluster_read(&cluster, &arena, name, &error), AM_OK);
     Plan kept = *plan;
     const SearchOptions options = {0};
