@@ -21,12 +21,12 @@
     X(F32, float)       \
     X(F64, double)
 
-#define DEFINE_COMPARE(NAME, TYPE, DIRECTION, OPERATOR)                                                   \
-    static void NAME##_##DIRECTION(LOOP_ARGUMENTS) {                                                      \
-        (void)c, (void)parameter, (void)tile;                                                             \
-        uint8_t *target = out;                                                                            \
-        const TYPE *first = a, *second = b;                                                               \
-        _Pragma("GCC ivdep") for (int64_t i = 0; i < count; i++) target[i] = first[i] OPERATOR second[i]; \
+#define DEFINE_COMPARE(NAME, TYPE, DIRECTION, OPERATOR)                                                 \
+    static void NAME##_##DIRECTION(LOOP_ARGUMENTS) {                                                    \
+        (void)c, (void)parameter, (void)tile;                                                           \
+        uint8_t *target = out;                                                                          \
+        const TYPE *first = a, *second = b;                                                             \
+        VECTOR_INDEPENDENT for (int64_t i = 0; i < count; i++) target[i] = first[i] OPERATOR second[i]; \
     }
 #define DEFINE_COMPARES(NAME, TYPE)    \
     DEFINE_COMPARE(NAME, TYPE, EQ, ==) \
@@ -97,16 +97,16 @@ typedef struct Sixteen {
     uint64_t halves[2];
 } Sixteen;
 
-#define DEFINE_SELECT(TYPE)                                        \
-    static void select_##TYPE(LOOP_ARGUMENTS) {                    \
-        (void)parameter, (void)tile;                               \
-        TYPE *target = out;                                        \
-        const uint8_t *which = a;                                  \
-        const TYPE *first = b, *second = c;                        \
-        _Pragma("GCC ivdep") for (int64_t i = 0; i < count; i++) { \
-            TYPE x = first[i], y = second[i];                      \
-            target[i] = which[i] ? x : y;                          \
-        }                                                          \
+#define DEFINE_SELECT(TYPE)                                      \
+    static void select_##TYPE(LOOP_ARGUMENTS) {                  \
+        (void)parameter, (void)tile;                             \
+        TYPE *target = out;                                      \
+        const uint8_t *which = a;                                \
+        const TYPE *first = b, *second = c;                      \
+        VECTOR_INDEPENDENT for (int64_t i = 0; i < count; i++) { \
+            TYPE x = first[i], y = second[i];                    \
+            target[i] = which[i] ? x : y;                        \
+        }                                                        \
     }
 DEFINE_SELECT(uint8_t)
 DEFINE_SELECT(uint16_t)
@@ -131,7 +131,7 @@ ElementLoop *VECTOR_NAME(vector_select)(Dtype type) {
         (void)parameter, (void)tile;                                 \
         TYPE *target = out;                                          \
         const TYPE *least = a, *value = b, *most = c;                \
-        _Pragma("GCC ivdep") for (int64_t i = 0; i < count; i++) {   \
+        VECTOR_INDEPENDENT for (int64_t i = 0; i < count; i++) {     \
             TYPE x = value[i], l = least[i], m = most[i];            \
             TYPE raised = x > l || x != x ? x : l;                   \
             target[i] = raised < m || raised != raised ? raised : m; \

@@ -5,15 +5,15 @@
 #include "executor/cpu/vector/functions.h"
 #include "executor/cpu/vector/vector.h"
 
-#define DEFINE(FROM, FROM_TYPE, TO, TO_TYPE, EXPRESSION)           \
-    static void FROM##_to_##TO(LOOP_ARGUMENTS) {                   \
-        UNUSED_ARGUMENTS;                                          \
-        TO_TYPE *target = out;                                     \
-        const FROM_TYPE *first = a;                                \
-        _Pragma("GCC ivdep") for (int64_t i = 0; i < count; i++) { \
-            FROM_TYPE x = first[i];                                \
-            target[i] = (TO_TYPE)(EXPRESSION);                     \
-        }                                                          \
+#define DEFINE(FROM, FROM_TYPE, TO, TO_TYPE, EXPRESSION)         \
+    static void FROM##_to_##TO(LOOP_ARGUMENTS) {                 \
+        UNUSED_ARGUMENTS;                                        \
+        TO_TYPE *target = out;                                   \
+        const FROM_TYPE *first = a;                              \
+        VECTOR_INDEPENDENT for (int64_t i = 0; i < count; i++) { \
+            FROM_TYPE x = first[i];                              \
+            target[i] = (TO_TYPE)(EXPRESSION);                   \
+        }                                                        \
     }
 
 /* What fits goes through; the rest is chosen at the end, so that no conversion is undefined. */
@@ -68,7 +68,7 @@ void VECTOR_NAME(vector_round_bf16)(LOOP_ARGUMENTS) {
     UNUSED_ARGUMENTS;
     float *target = out;
     const float *first = a;
-    _Pragma("GCC ivdep") for (int64_t i = 0; i < count; i++) target[i] =
+    VECTOR_INDEPENDENT for (int64_t i = 0; i < count; i++) target[i] =
         float_of_bits(bf16_bits_of(first[i]) << 16);
 }
 

@@ -12,25 +12,25 @@
 /* Vectorized for f32, the C library's for f64. */
 #define BOTH(SINGLE, DOUBLE, x) _Generic((x), float : SINGLE, double : DOUBLE)(x)
 
-#define DEFINE_UNARY(NAME, TYPE, EXPRESSION)                       \
-    static void NAME##_##TYPE(LOOP_ARGUMENTS) {                    \
-        UNUSED_ARGUMENTS;                                          \
-        TYPE *target = out;                                        \
-        const TYPE *first = a;                                     \
-        _Pragma("GCC ivdep") for (int64_t i = 0; i < count; i++) { \
-            TYPE x = first[i];                                     \
-            target[i] = (TYPE)(EXPRESSION);                        \
-        }                                                          \
+#define DEFINE_UNARY(NAME, TYPE, EXPRESSION)                     \
+    static void NAME##_##TYPE(LOOP_ARGUMENTS) {                  \
+        UNUSED_ARGUMENTS;                                        \
+        TYPE *target = out;                                      \
+        const TYPE *first = a;                                   \
+        VECTOR_INDEPENDENT for (int64_t i = 0; i < count; i++) { \
+            TYPE x = first[i];                                   \
+            target[i] = (TYPE)(EXPRESSION);                      \
+        }                                                        \
     }
-#define DEFINE_BINARY(NAME, TYPE, EXPRESSION)                      \
-    static void NAME##_##TYPE(LOOP_ARGUMENTS) {                    \
-        UNUSED_ARGUMENTS;                                          \
-        TYPE *target = out;                                        \
-        const TYPE *first = a, *second = b;                        \
-        _Pragma("GCC ivdep") for (int64_t i = 0; i < count; i++) { \
-            TYPE x = first[i], y = second[i];                      \
-            target[i] = (TYPE)(EXPRESSION);                        \
-        }                                                          \
+#define DEFINE_BINARY(NAME, TYPE, EXPRESSION)                    \
+    static void NAME##_##TYPE(LOOP_ARGUMENTS) {                  \
+        UNUSED_ARGUMENTS;                                        \
+        TYPE *target = out;                                      \
+        const TYPE *first = a, *second = b;                      \
+        VECTOR_INDEPENDENT for (int64_t i = 0; i < count; i++) { \
+            TYPE x = first[i], y = second[i];                    \
+            target[i] = (TYPE)(EXPRESSION);                      \
+        }                                                        \
     }
 
 #define UNARY_OPERATORS(X)                                   \

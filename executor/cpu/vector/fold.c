@@ -138,35 +138,35 @@ DEFINE_EXTREMES(F32_MIN, <)
         }                                                                                     \
     }
 
-#define DEFINE_COLUMNS(NAME, TYPE, SUM, FIELD, SCALAR)                                                  \
-    static void NAME##_begin(void *accumulators, const Wide *value, int64_t count) {                    \
-        SUM *totals = accumulators;                                                                     \
-        for (int64_t i = 0; i < count; i++) totals[i] = (SUM)value->FIELD;                              \
-    }                                                                                                   \
-    static void NAME##_columns(void *accumulators, const void *in, int64_t stride, int64_t rows,        \
-                               int64_t width) {                                                         \
-        SUM *totals = accumulators;                                                                     \
-        const TYPE *row = in;                                                                           \
-        int64_t r = 0;                                                                                  \
-        for (; r + ROWS <= rows; r += ROWS, row += ROWS * stride) {                                     \
-            const TYPE *first = row, *second = row + stride;                                            \
-            const TYPE *third = row + 2 * stride, *fourth = row + 3 * stride;                           \
-            _Pragma("GCC ivdep") for (int64_t j = 0; j < width; j++) {                                  \
-                SUM a = (SUM)first[j], b = (SUM)second[j];                                              \
-                SUM c = (SUM)third[j], d = (SUM)fourth[j];                                              \
-                SUM upper = SCALAR(a, b), lower = SCALAR(c, d), all = SCALAR(upper, lower);             \
-                SUM total = totals[j];                                                                  \
-                totals[j] = SCALAR(total, all);                                                         \
-            }                                                                                           \
-        }                                                                                               \
-        for (; r < rows; r++, row += stride) _Pragma("GCC ivdep") for (int64_t j = 0; j < width; j++) { \
-                SUM total = totals[j], x = (SUM)row[j];                                                 \
-                totals[j] = SCALAR(total, x);                                                           \
-            }                                                                                           \
-    }                                                                                                   \
-    static void NAME##_finish(Wide *out, const void *accumulators, int64_t count) {                     \
-        const SUM *totals = accumulators;                                                               \
-        for (int64_t i = 0; i < count; i++) out[i].FIELD = totals[i];                                   \
+#define DEFINE_COLUMNS(NAME, TYPE, SUM, FIELD, SCALAR)                                                \
+    static void NAME##_begin(void *accumulators, const Wide *value, int64_t count) {                  \
+        SUM *totals = accumulators;                                                                   \
+        for (int64_t i = 0; i < count; i++) totals[i] = (SUM)value->FIELD;                            \
+    }                                                                                                 \
+    static void NAME##_columns(void *accumulators, const void *in, int64_t stride, int64_t rows,      \
+                               int64_t width) {                                                       \
+        SUM *totals = accumulators;                                                                   \
+        const TYPE *row = in;                                                                         \
+        int64_t r = 0;                                                                                \
+        for (; r + ROWS <= rows; r += ROWS, row += ROWS * stride) {                                   \
+            const TYPE *first = row, *second = row + stride;                                          \
+            const TYPE *third = row + 2 * stride, *fourth = row + 3 * stride;                         \
+            VECTOR_INDEPENDENT for (int64_t j = 0; j < width; j++) {                                  \
+                SUM a = (SUM)first[j], b = (SUM)second[j];                                            \
+                SUM c = (SUM)third[j], d = (SUM)fourth[j];                                            \
+                SUM upper = SCALAR(a, b), lower = SCALAR(c, d), all = SCALAR(upper, lower);           \
+                SUM total = totals[j];                                                                \
+                totals[j] = SCALAR(total, all);                                                       \
+            }                                                                                         \
+        }                                                                                             \
+        for (; r < rows; r++, row += stride) VECTOR_INDEPENDENT for (int64_t j = 0; j < width; j++) { \
+                SUM total = totals[j], x = (SUM)row[j];                                               \
+                totals[j] = SCALAR(total, x);                                                         \
+            }                                                                                         \
+    }                                                                                                 \
+    static void NAME##_finish(Wide *out, const void *accumulators, int64_t count) {                   \
+        const SUM *totals = accumulators;                                                             \
+        for (int64_t i = 0; i < count; i++) out[i].FIELD = totals[i];                                 \
     }
 
 #define MULTIPLY_SCALAR(a, b) ((a) * (b))

@@ -53,17 +53,17 @@ static inline int64_t power_signed(int64_t base, int64_t exponent) {
     return base == -1 ? (exponent & 1 ? -1 : 1) : 0;
 }
 
-#define DEFINE_LOOP(NAME, TYPE, LONG, EXPRESSION)                  \
-    static void NAME##_##TYPE(LOOP_ARGUMENTS) {                    \
-        UNUSED_ARGUMENTS;                                          \
-        enum { bits = sizeof(TYPE) * CHAR_BIT };                   \
-        TYPE *target = out;                                        \
-        const TYPE *first = a, *second = b ? b : a;                \
-        _Pragma("GCC ivdep") for (int64_t i = 0; i < count; i++) { \
-            LONG x = first[i], y = second[i];                      \
-            (void)y;                                               \
-            target[i] = (TYPE)(EXPRESSION);                        \
-        }                                                          \
+#define DEFINE_LOOP(NAME, TYPE, LONG, EXPRESSION)                \
+    static void NAME##_##TYPE(LOOP_ARGUMENTS) {                  \
+        UNUSED_ARGUMENTS;                                        \
+        enum { bits = sizeof(TYPE) * CHAR_BIT };                 \
+        TYPE *target = out;                                      \
+        const TYPE *first = a, *second = b ? b : a;              \
+        VECTOR_INDEPENDENT for (int64_t i = 0; i < count; i++) { \
+            LONG x = first[i], y = second[i];                    \
+            (void)y;                                             \
+            target[i] = (TYPE)(EXPRESSION);                      \
+        }                                                        \
     }
 
 /* Name, expression for signed, expression for unsigned. */

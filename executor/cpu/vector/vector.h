@@ -13,6 +13,14 @@
 #include "executor/cpu/element.h"
 #include "executor/cpu/wide.h"
 
+/* Before a loop whose iterations are independent: its arrays are disjoint or equal. Other compilers
+ * than gcc check the overlap of the arrays at run time. */
+#if defined(__GNUC__) && !defined(__clang__)
+#define VECTOR_INDEPENDENT _Pragma("GCC ivdep")
+#else
+#define VECTOR_INDEPENDENT
+#endif
+
 /* A reduction of elements of one type. Accumulators are `bytes` wide each:
  * sums and products of floating types are kept in double, those of integers in
  * 64 bits, maxima and minima as the elements are. */
