@@ -5,7 +5,7 @@ build_packages=(build-essential cmake ninja-build pkg-config libjansson-dev libo
   protobuf-c-compiler protobuf-compiler libzstd-dev zlib1g-dev libzip-dev libssl-dev libxxhash-dev
   libexpat1-dev libhwloc-dev)
 test_packages=(libcmocka-dev libopenmpi-dev openmpi-bin libmpich-dev mpich python3 python3-venv zstd clang clang-format
-  clang-tidy libclang-rt-dev lld ccache glpk-utils)
+  clang-tidy libclang-rt-dev lld ccache glpk-utils locales)
 
 # install_packages NAME...
 install_packages() {

@@ -1,6 +1,8 @@
 /* A counter that threads draw task numbers from; the caller is one of them. */
+#define _GNU_SOURCE
 #include "base/parallel.h"
 
+#include <locale.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -13,10 +15,12 @@ typedef struct Tasks {
     int32_t count;
     void (*task)(void *user, int32_t k);
     void *user;
+    locale_t locale; /* of the calling thread, which a new thread does not inherit */
 } Tasks;
 
 static void *work(void *argument) {
     Tasks *tasks = argument;
+    uselocale(tasks->locale);
     for (;;) {
         int32_t k = atomic_fetch_add(&tasks->next, 1);
         if (k >= tasks->count) return NULL;
@@ -52,7 +56,7 @@ int32_t parallel_threads(void) {
 }
 
 void parallel_for(int32_t count, int32_t threads, void (*task)(void *user, int32_t k), void *user) {
-    Tasks tasks = {.count = count, .task = task, .user = user};
+    Tasks tasks = {.count = count, .task = task, .user = user, .locale = uselocale((locale_t)0)};
     if (threads <= 0) threads = parallel_threads();
     if (threads > count) threads = count;
     if (threads > MAX_THREADS) threads = MAX_THREADS;

@@ -6,7 +6,7 @@
  * On failure the call sets its handle to NULL. Status values are also the exit
  * codes of the command line tool. A handle belongs to the caller, who releases it
  * with the matching *_free. Every other returned pointer lives as long as the
- * handle that it was read from.
+ * handle that it was read from. Numbers in files have a decimal point in every locale.
  */
 #ifndef AUTOMAP_H
 #define AUTOMAP_H

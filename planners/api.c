@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include "automap.h"
+#include "base/locale_scope.h"
 #include "planners/micro_batch_search.h"
 
 struct AmModule {
@@ -27,6 +28,15 @@ static void begin_call(AmError *error) {
     if (error) *error = (AmError){.code = AM_OK};
 }
 
+/* Assigns the result of CALL to STATUS with numbers in the format of the C locale. */
+#define IN_C_LOCALE(STATUS, CALL, ERROR)               \
+    do {                                               \
+        LocaleScope scope_;                            \
+        (STATUS) = locale_scope_enter(&scope_, ERROR); \
+        if ((STATUS) == AM_OK) (STATUS) = (CALL);      \
+        locale_scope_leave(&scope_);                   \
+    } while (0)
+
 static AmStatus require(const void *argument, const char *name, AmError *error) {
     if (argument) return AM_OK;
     return am_fail(error, AM_ERROR_USAGE, "", "%s: NULL (expected a pointer)", name);
@@ -50,7 +60,8 @@ AmStatus am_module_read(AmModule **module, const char *path, const char *roles_p
     TRY(require(path, "path", error));
     AmModule *self = new_handle(sizeof *self, error);
     if (!self) return AM_ERROR_INTERNAL;
-    AmStatus status = plan_context_read(&self->context, path, roles_path, error);
+    AmStatus status;
+    IN_C_LOCALE(status, plan_context_read(&self->context, path, roles_path, error), error);
     if (status == AM_OK) *module = self;
     else free(self);
     return status;
@@ -81,7 +92,8 @@ AmStatus am_cluster_read(AmCluster **cluster, const char *name_or_path, AmError 
     TRY(require(name_or_path, "name_or_path", error));
     AmCluster *self = new_handle(sizeof *self, error);
     if (!self) return AM_ERROR_INTERNAL;
-    AmStatus status = cluster_read(&self->cluster, &self->arena, name_or_path, error);
+    AmStatus status;
+    IN_C_LOCALE(status, cluster_read(&self->cluster, &self->arena, name_or_path, error), error);
     if (status == AM_OK) *cluster = self;
     else am_cluster_free(self);
     return status;
@@ -131,8 +143,11 @@ AmStatus am_search(AmPlan **plan, const AmModule *module, const AmCluster *clust
     AmPlan *self = new_handle(sizeof *self, error);
     if (!self) return AM_ERROR_INTERNAL;
     self->context = module->context;
-    AmStatus status = search_micro_batches(&result, &self->arena, module->context, cluster->cluster,
-                                           &settings, &micro_batching, error);
+    AmStatus status;
+    IN_C_LOCALE(status,
+                search_micro_batches(&result, &self->arena, module->context, cluster->cluster, &settings,
+                                     &micro_batching, error),
+                error);
     self->plan = result.plan;
     if (status == AM_OK) *plan = self;
     else am_plan_free(self);
@@ -148,7 +163,9 @@ AmStatus am_plan_read(AmPlan **plan, const AmModule *module, const char *path, A
     AmPlan *self = new_handle(sizeof *self, error);
     if (!self) return AM_ERROR_INTERNAL;
     self->context = module->context;
-    AmStatus status = plan_read(&self->plan, &self->root, &self->arena, module->context, path, error);
+    AmStatus status;
+    IN_C_LOCALE(status, plan_read(&self->plan, &self->root, &self->arena, module->context, path, error),
+                error);
     if (status == AM_OK) *plan = self;
     else am_plan_free(self);
     return status;
@@ -158,7 +175,9 @@ AmStatus am_plan_write(const AmPlan *plan, const char *path, AmError *error) {
     begin_call(error);
     TRY(require(plan, "plan", error));
     TRY(require(path, "path", error));
-    return plan_write(plan->plan, plan->context, path, error);
+    AmStatus status;
+    IN_C_LOCALE(status, plan_write(plan->plan, plan->context, path, error), error);
+    return status;
 }
 
 void am_plan_free(AmPlan *plan) {
