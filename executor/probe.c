@@ -11,11 +11,26 @@
 #include "executor/probe_collectives.h"
 
 enum { MOST_POINTS = 24, MOST_DEVICES = 256 };
-enum { SERIES = 6 };                       /* of one measurement */
-static const double enough_seconds = 0.02; /* of one series, repeats together */
-static const double long_seconds = 0.1;    /* a run that takes as long ends a series */
-static const double link_seconds = 3;      /* there is so much time for a link, however late it is */
-static const double most_seconds = 10;     /* for its collectives, and never less than for a link */
+const ProbePace probe_full_pace = {.series = 6,
+                                   .series_seconds = 0.02,
+                                   .long_seconds = 0.1,
+                                   .learning_seconds = 0.4,
+                                   .operator_seconds = 0.008,
+                                   .late_seconds = 8,
+                                   .least_series = 2,
+                                   .collective_seconds = 0.1};
+const ProbePace probe_short_pace = {.series = 3,
+                                    .series_seconds = 0.004,
+                                    .long_seconds = 0.02,
+                                    .learning_seconds = 0.2,
+                                    .operator_seconds = 0.002,
+                                    .late_seconds = 0.5,
+                                    .least_series = 1,
+                                    .is_sparse = true,
+                                    .collective_seconds = 0.03};
+
+static const double link_seconds = 3;  /* there is so much time for a link, however late it is */
+static const double most_seconds = 10; /* for its collectives, and never less than for a link */
 /* What takes how much of the time, about, for who is told of progress: the kernels that tell peaks, with
  * those that ranks run (or, of devices without, by themselves), and the link. */
 static const double peaks_part = 0.12, devices_part = 0.85;
@@ -27,6 +42,7 @@ typedef struct Series {
 
 typedef struct Probe {
     const ProbeBackEnd *back_end;
+    const ProbePace *pace;
     ProbeDevice *device;
     double end;    /* no larger size is begun later */
     int32_t share; /* devices of the cluster to a device of the machine */
@@ -54,10 +70,10 @@ static AmStatus measure(Probe *self, Work work, int32_t detail, int64_t size, do
     double first;
     TRY(run(self, work, detail, size, 1, &first));
     *seconds = first;
-    if (first > long_seconds) return AM_OK;
+    if (first > self->pace->long_seconds) return AM_OK;
     TRY(run(self, work, detail, size, 1, seconds));
-    for (int32_t k = 0; k < SERIES; k++) {
-        double all, repeats = ceil(enough_seconds / fmax(*seconds, 1e-7));
+    for (int32_t k = 0; k < self->pace->series; k++) {
+        double all, repeats = ceil(self->pace->series_seconds / fmax(*seconds, 1e-7));
         int32_t count = repeats < 1 ? 1 : repeats > 1000 ? 1000 : (int32_t)repeats;
         TRY(run(self, work, detail, size, count, &all));
         *seconds = fmin(*seconds, all / count);
@@ -80,7 +96,8 @@ static AmStatus measure_series(Probe *self, Series *series, Work work, int32_t d
         bool fits =
             growth->memory * pow((double)size, growth->memory_power) <= (double)self->device->usable_bytes;
         bool late = clock_seconds() > self->end;
-        if (series->count > 0 && (!fits || late || series->seconds[series->count - 1] > long_seconds)) break;
+        bool is_long = series->count > 0 && series->seconds[series->count - 1] > self->pace->long_seconds;
+        if (series->count > 0 && (!fits || late || is_long)) break;
         TRY(measure(self, work, detail, size, &series->seconds[series->count]));
         series->sizes[series->count++] = growth->work * pow((double)size, growth->work_power);
     }
@@ -159,7 +176,7 @@ static AmStatus measure_operators(Probe *self, json_t *type) {
     self->listener.part = devices_part - peaks_part;
     AmStatus status = self->back_end->operators(&operators, ranks < processors ? ranks : processors,
                                                 ranks < processors ? processors / ranks : 1, self->end,
-                                                &self->listener, self->error);
+                                                self->pace, &self->listener, self->error);
     json_object_set_new(type, "operators", operators);
     json_object_set_new(type, "overlaps_communication", json_false());
     if (ranks > processors)
@@ -167,8 +184,8 @@ static AmStatus measure_operators(Probe *self, json_t *type) {
     return status;
 }
 
-/* Everything about the open device. */
-static AmStatus measure_type(Probe *self, json_t **type) {
+/* Rates and launches of the open device. */
+static AmStatus measure_peaks(Probe *self, json_t **type) {
     static const Growth elements = {1 << 10, 1 << 26, 4, 12, 1, 8, 1};
     double launch;
     Series memory;
@@ -177,13 +194,19 @@ static AmStatus measure_type(Probe *self, json_t **type) {
     json_object_set_new(*type, "memory_bytes", json_integer(self->device->memory_bytes / self->share));
     json_object_set_new(*type, "flops_per_second", rates);
     json_object_set_new(*type, "efficiency", efficiency);
-    self->listener.part = self->back_end->operators ? peaks_part : devices_part;
     TRY(measure(self, WORK_LAUNCH, 0, 1, &launch));
     TRY(measure_series(self, &memory, WORK_ELEMENTS, 0, &elements));
     TRY(measure_products(self, rates, efficiency, launch));
     json_object_set_new(*type, "kernel_launch_seconds", number(launch));
     json_object_set_new(*type, "memory_bytes_per_second", number(best_rate(&memory, launch) / self->share));
     json_object_set_new(efficiency, "memory", curve(&memory, launch));
+    return AM_OK;
+}
+
+/* Everything about the open device. */
+static AmStatus measure_type(Probe *self, json_t **type) {
+    self->listener.part = self->back_end->operators ? peaks_part : devices_part;
+    TRY(measure_peaks(self, type));
     return self->back_end->operators ? measure_operators(self, *type) : AM_OK;
 }
 
@@ -320,7 +343,8 @@ static AmStatus measure_links(Probe *self, json_t *root, json_t *servers, int32_
 AmStatus probe_measure(json_t **description, const char *device, int32_t devices, double seconds,
                        const ProbeListener *listener, AmError *error) {
     const ProbeListener nobody = {0};
-    Probe self = {.end = clock_seconds() + seconds,
+    Probe self = {.pace = &probe_full_pace,
+                  .end = clock_seconds() + seconds,
                   .listener = listener ? *listener : nobody,
                   .error = error,
                   .share = 1};
@@ -350,5 +374,81 @@ AmStatus probe_measure(json_t **description, const char *device, int32_t devices
 fail:
     if (self.device) self.back_end->close(self.device);
     json_decref(root);
+    return status;
+}
+
+/* The part of the progress from `from` to `to`, and the time until which it is measured. */
+static void begin_part(Probe *self, double begun, double seconds, double from, double to) {
+    self->listener.from = from;
+    self->listener.part = to - from;
+    self->end = begun + to * seconds;
+}
+
+/* Operators of a type as `ranks` ranks run them, each with its share of the processors. */
+static AmStatus measure_host_operators(Probe *self, json_t *type, int32_t ranks) {
+    json_t *operators = NULL;
+    int32_t threads = self->back_end->processors() / ranks;
+    AmStatus status = self->back_end->operators(&operators, ranks, threads > 0 ? threads : 1, self->end,
+                                                self->pace, &self->listener, self->error);
+    json_object_set_new(type, "operators", operators);
+    return status;
+}
+
+/* Adds the collectives of `count` ranks to a link. */
+static AmStatus measure_host_collectives(Probe *self, json_t *link, int32_t count) {
+    static const int64_t sizes[] = {256, 4096, 32768, 262144, 2097152, 0};
+    ProbeRanks ranks;
+    if (!self->back_end->find_ranks(&ranks, 0, count, 1)) return AM_OK;
+    ranks.sizes = sizes;
+    ranks.most_bytes = self->device->usable_bytes;
+    ranks.patience = self->pace->collective_seconds;
+    json_t *collectives = NULL;
+    AmStatus status = probe_collectives(&collectives, &ranks, self->end, &self->listener, self->error);
+    if (status == AM_OK && json_object_size(collectives) > 0)
+        json_object_set(link, "collectives", collectives);
+    json_decref(collectives);
+    return status;
+}
+
+AmStatus probe_measure_host(json_t **measurement, double seconds, const ProbeListener *listener,
+                            AmError *error) {
+    const ProbeListener nobody = {0};
+    Probe self = {.pace = &probe_short_pace,
+                  .back_end = &probe_cpu,
+                  .listener = listener ? *listener : nobody,
+                  .error = error,
+                  .share = 1};
+    double begun = clock_seconds();
+    int32_t processors = self.back_end->processors();
+    int32_t ranks = processors < PROBE_MOST_RANKS ? processors : PROBE_MOST_RANKS;
+    json_t *alone = NULL, *together = NULL, *link = NULL, *shared = json_object();
+    AmStatus status;
+    *measurement = NULL;
+    TRY_OR_FAIL(open_device(&self, 0));
+    begin_part(&self, begun, seconds, 0, 0.08);
+    TRY_OR_FAIL(measure_peaks(&self, &alone));
+    together = ranks > 1 ? json_object() : NULL;
+    begin_part(&self, begun, seconds, 0.08, 0.45);
+    if (together) TRY_OR_FAIL(measure_host_operators(&self, together, ranks));
+    begin_part(&self, begun, seconds, 0.45, 0.75);
+    TRY_OR_FAIL(measure_host_operators(&self, alone, 1));
+    begin_part(&self, begun, seconds, 0.75, 0.8);
+    TRY_OR_FAIL(measure_copies(&self, 0, &link));
+    begin_part(&self, begun, seconds, 0.8, 0.9);
+    if (ranks > 1) TRY_OR_FAIL(measure_host_collectives(&self, link, ranks));
+    begin_part(&self, begun, seconds, 0.9, 1);
+    if (2 * ranks <= PROBE_MOST_RANKS) TRY_OR_FAIL(measure_host_collectives(&self, shared, 2 * ranks));
+    self.listener.from = 1;
+    probe_progress(&self.listener, 0);
+    *measurement = json_pack("{s:i, s:O, s:O?, s:O, s:O}", "processors", processors, "alone", alone,
+                             "together", together, "link", link, "shared", shared);
+    if (*measurement && !together) json_object_del(*measurement, "together");
+    if (!*measurement) status = am_fail_memory(error, 0);
+fail:
+    if (self.device) self.back_end->close(self.device);
+    json_decref(alone);
+    json_decref(together);
+    json_decref(link);
+    json_decref(shared);
     return status;
 }

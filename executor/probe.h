@@ -51,7 +51,7 @@ struct ProbeBackEnd {
     /* Classes of operators by the kernels of ranks (probe_operators()), which share `processors` of the host;
      * NULL: they are priced by the figures above. */
     AmStatus (*operators)(json_t **operators, int32_t ranks, int32_t threads, double end,
-                          const ProbeListener *listener, AmError *error);
+                          const ProbePace *pace, const ProbeListener *listener, AmError *error);
     int32_t (*processors)(void);
     /* Fills in how `count` ranks on `devices` of these devices could meet, the best way first, all but
      * most_bytes; false: there is no such way. */
@@ -69,5 +69,16 @@ extern const ProbeBackEnd probe_cuda; /* in a build with CUDA */
  * device, or it failed; AM_ERROR_USAGE: they cannot share evenly. */
 AmStatus probe_measure(json_t **description, const char *device, int32_t devices, double seconds,
                        const ProbeListener *listener, AmError *error);
+
+/* Measures the processors of this host shortly, for any number of ranks: the caller's reference to an object
+ * for host_cluster_describe() (cost/host_cluster.h), without the keys that name the machine.
+ *
+ *   {"processors": 2, "alone": DEVICE_TYPE, "together": DEVICE_TYPE, "link": LINK, "shared": LINK}
+ *
+ * "alone" is one rank with all processors, "together" as many ranks as processors, "link" joins these, and
+ * "shared" joins twice as many. `seconds`: the time after which nothing is begun; the probe takes at most
+ * a second more. `listener` may be NULL. AM_ERROR_RUNTIME: a thread cannot be started. */
+AmStatus probe_measure_host(json_t **measurement, double seconds, const ProbeListener *listener,
+                            AmError *error);
 
 #endif

@@ -9,6 +9,7 @@
 
 #include "base/clock.h"
 #include "base/clock_cost.h"
+#include "executor/probe_pace.h"
 #include "executor/probe_samples.h"
 
 enum { LEAST_SERIES = 3, MOST_SERIES = 12, MOST_TURNS = 48, LEAST_TURNS = 8, LEAST_QUEUED_TURNS = 1 };
@@ -19,7 +20,7 @@ enum {
     WARM_RUNS = 3
 };                                         /* the third replays what the second recorded */
 static const int64_t long_bytes = 1 << 20; /* of which LEAST_IN_A_ROW will do */
-static const double patience = 0.1, agreement = 1.05;
+static const double agreement = 1.05;
 
 typedef struct Member Member;
 
@@ -340,6 +341,8 @@ static void begin_case(Meeting *meeting) {
     meeting->begun = now;
     meeting->series = 0;
     meeting->turns = left > 0 && !any_failed(meeting) ? least_turns(meeting) : 0;
+    double patience = meeting->ranks->patience;
+    if (patience <= 0) patience = probe_full_pace.collective_seconds;
     meeting->patience = fmin(patience, left / (meeting->case_count - meeting->current));
 }
 

@@ -25,6 +25,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "base/clock.h"
 #include "base/clock_cost.h"
@@ -34,14 +35,12 @@
 #include "ir/canonical.h"
 #include "propagation/lower.h"
 
-enum { LEAST_SERIES = 2, MOST_SERIES = 12, MOST_RANKS = 64, SAMPLES = 12 };
+enum { MOST_SERIES = 12, MOST_RANKS = 64, SAMPLES = 12 };
 enum { WALK_BYTES = 3 << 14, MOST_LEARNT = 2000 };
 static const double medium_seconds = 1e-4, long_seconds = 2e-3; /* of one run */
-static const double patience = 0.008;                           /* of all runs of a module */
-static const double most_stretch = 1.1;  /* of what is between the samples, in a series that is calm */
-static const double first_seconds = 0.4; /* at first, to learn what calm is */
-static const double haste = 8;           /* after `end` no more than so many seconds are spent */
-static const double agreement = 1.03;    /* two series as close as that are believed */
+static const double most_stretch = 1.1; /* of what is between the samples, in a series that is calm */
+static const double least_available = 0.75;
+static const double agreement = 1.03; /* two series as close as that are believed */
 
 /* A rank's device, and what disturbs its caches between two samples. */
 typedef struct Station {
@@ -51,6 +50,8 @@ typedef struct Station {
     char *memory;
     ProbeWalk walk;
     double calm; /* seconds of `between`; 0: not known yet */
+    double learning_seconds;
+    double available; /* the part of that time that the thread had a processor */
 } Station;
 
 /* Where modules are run: by all ranks at once. */
@@ -60,6 +61,7 @@ typedef struct Bench {
     double end;           /* of patience */
     double clock_seconds; /* what reading the clock takes */
     cpu_set_t allowed;    /* processors of the caller's thread, which devices keep on theirs */
+    const ProbePace *pace;
     const ProbeListener *listener;
 } Bench;
 
@@ -167,7 +169,9 @@ static bool goes_on(const Trial *trial, double spent, int32_t series, bool is_la
     bool is_done = true;
     for (int32_t k = 0; k < trial->bench->ranks; k++) is_done &= trial->workers[k].is_done;
     if (is_late) return false;
-    return series < LEAST_SERIES || !(is_done || spent > patience || series >= MOST_SERIES);
+    const ProbePace *pace = trial->bench->pace;
+    return series < pace->least_series ||
+           !(is_done || spent > pace->operator_seconds || series >= MOST_SERIES);
 }
 
 /* Every thread comes to every barrier, also one that failed. */
@@ -282,10 +286,14 @@ static json_t *number(double value) {
     return json_real(strtod(text, NULL));
 }
 
-static int32_t count_sizes(const int64_t *sizes) {
-    int32_t count = 0;
+/* Copies the sizes of a dimension: all of them, or the first, every other one and the last. Returns their
+ * number. */
+static int32_t pick_sizes(int64_t *picked, const int64_t *sizes, bool is_sparse) {
+    int32_t count = 0, kept = 0;
     while (count < PROBE_MOST_SIZES && sizes[count] > 0) count++;
-    return count;
+    for (int32_t k = 0; k < count; k++)
+        if (!is_sparse || k % 2 == 0 || k == count - 1) picked[kept++] = sizes[k];
+    return kept;
 }
 
 /* Stumbles are taken off: no point is dearer than the next one along a dimension that grows. */
@@ -299,13 +307,14 @@ static void smooth(double *seconds, const ProbeClass *class, const int32_t *coun
 /* `*curve` is NULL where time is up before all is measured. */
 static AmStatus measure_class(json_t **curve, const ProbeClass *class, Bench *bench, AmError *error) {
     int32_t counts[PROBE_MOST_DIMENSIONS], points = 1;
+    int64_t picked[PROBE_MOST_DIMENSIONS][PROBE_MOST_SIZES];
     json_t *sizes = json_array(), *seconds = json_array();
     *curve = json_pack("{s:o, s:o}", "sizes", sizes, "seconds", seconds);
     for (int32_t d = 0; d < class->dimensions; d++) {
         json_t *list = json_array();
-        counts[d] = count_sizes(class->sizes[d]);
+        counts[d] = pick_sizes(picked[d], class->sizes[d], bench->pace->is_sparse);
         points *= counts[d];
-        for (int32_t k = 0; k < counts[d]; k++) json_array_append_new(list, json_integer(class->sizes[d][k]));
+        for (int32_t k = 0; k < counts[d]; k++) json_array_append_new(list, json_integer(picked[d][k]));
         json_array_append_new(sizes, list);
     }
     double *measured = malloc(sizeof *measured * (size_t)points);
@@ -314,9 +323,9 @@ static AmStatus measure_class(json_t **curve, const ProbeClass *class, Bench *be
     for (int32_t p = 0; p < points && status == AM_OK && is_in_time; p++) {
         int64_t at[PROBE_MOST_DIMENSIONS];
         for (int32_t d = class->dimensions - 1, rest = p; d >= 0; rest /= counts[d--])
-            at[d] = class->sizes[d][rest % counts[d]];
+            at[d] = picked[d][rest % counts[d]];
         status = measure_point(class, at, bench, &measured[p], error);
-        is_in_time = clock_seconds() < bench->end + haste;
+        is_in_time = clock_seconds() < bench->end + bench->pace->late_seconds;
     }
     if (!is_in_time) {
         json_decref(*curve);
@@ -331,10 +340,18 @@ static AmStatus measure_class(json_t **curve, const ProbeClass *class, Bench *be
     return status;
 }
 
+static double thread_seconds(void) {
+    struct timespec used;
+    return clock_gettime(CLOCK_THREAD_CPUTIME_ID, &used) == 0
+               ? (double)used.tv_sec + 1e-9 * (double)used.tv_nsec
+               : 0;
+}
+
 /* What the kernels between samples take when nothing disturbs them. */
 static void *learn(void *argument) {
     Station *station = argument;
-    double series[MOST_LEARNT], samples[SAMPLES], until = clock_seconds() + first_seconds;
+    double begun = clock_seconds(), used = thread_seconds();
+    double series[MOST_LEARNT], samples[SAMPLES], until = clock_seconds() + station->learning_seconds;
     int32_t count = 0;
     (void)kernels_cpu.finish(station->device, NULL); /* on its processor */
     while (count == 0 || (count < MOST_LEARNT && clock_seconds() < until)) {
@@ -342,6 +359,7 @@ static void *learn(void *argument) {
         series[count++] = probe_median(samples, SAMPLES);
     }
     station->calm = probe_ranked(series, count, count / 10);
+    station->available = (thread_seconds() - used) / (clock_seconds() - begun);
     return NULL;
 }
 
@@ -352,7 +370,14 @@ static AmStatus learn_calm(Bench *bench, AmError *error) {
     for (; started < bench->ranks; started++)
         if (pthread_create(&threads[started], NULL, learn, &bench->stations[started]) != 0) break;
     learn(&bench->stations[0]);
-    for (int32_t k = 1; k < started; k++) pthread_join(threads[k], NULL);
+    double available = bench->stations[0].available;
+    for (int32_t k = 1; k < started; k++) {
+        pthread_join(threads[k], NULL);
+        available = fmin(available, bench->stations[k].available);
+    }
+    if (available < least_available)
+        am_warn(bench->listener->warnings, "other programs use the processors: measured times are too long "
+                                           "(measure again when they have ended)");
     if (started == bench->ranks) return AM_OK;
     return am_fail(error, AM_ERROR_RUNTIME, "", "cannot start a thread to measure with");
 }
@@ -371,6 +396,7 @@ static AmStatus open_bench(Bench *bench, const Program *between, int32_t ranks, 
     for (int32_t k = 0; k < bench->ranks; k++) {
         Station *station = &bench->stations[k];
         const KernelOptions options = {.index = k, .threads = threads, .ranks_here = bench->ranks};
+        station->learning_seconds = bench->pace->learning_seconds;
         TRY(kernels_cpu.open(&station->device, &options, error));
         TRY(probe_walk_open(&station->walk, error));
         AmStatus status = open_program(&station->between, &station->memory, &station->arena, station->device,
@@ -394,13 +420,14 @@ static void close_bench(Bench *bench) {
 }
 
 AmStatus probe_operators(json_t **operators, int32_t ranks, int32_t threads, double end,
-                         const ProbeListener *listener, AmError *error) {
+                         const ProbePace *pace, const ProbeListener *listener, AmError *error) {
     int products = openblas_get_num_threads();
     Module between = {0};
     Bench *bench = calloc(1, sizeof *bench);
     AmStatus status = bench ? AM_OK : am_fail_memory(error, sizeof *bench);
     *operators = json_object();
     openblas_set_num_threads(1); /* as in a run: the team divides what it divides */
+    if (bench) bench->pace = pace;
     if (status == AM_OK) status = module_open(&between, probe_between, strlen(probe_between), error);
     if (status == AM_OK) status = open_bench(bench, between.program, ranks, threads, error);
     if (bench) bench->end = end;

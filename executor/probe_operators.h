@@ -5,6 +5,7 @@
 #include <jansson.h>
 
 #include "base/status.h"
+#include "executor/probe_pace.h"
 #include "propagation/program.h"
 
 /* Who is told of what a probe does, in the caller's thread; each function may be NULL. */
@@ -27,10 +28,11 @@ typedef struct ProbeListener {
 void probe_progress(const ProbeListener *listener, double done);
 
 /* The object, which the caller owns: the CPU's kernels, as run by `ranks` ranks of `threads` threads each
- * that all work at once. After `end` (clock_seconds()) what is left is measured hastily, and 8 s later left
- * out. AM_ERROR_RUNTIME: a thread cannot be started. */
+ * that all work at once. After `end` (clock_seconds()) the rest is measured hastily; classes that are not
+ * complete when the pace's late_seconds are over are left out. AM_ERROR_RUNTIME: a thread cannot be
+ * started. */
 AmStatus probe_operators(json_t **operators, int32_t ranks, int32_t threads, double end,
-                         const ProbeListener *listener, AmError *error);
+                         const ProbePace *pace, const ProbeListener *listener, AmError *error);
 
 /* Tells the listener of a product side x side by side x side that was measured otherwise. */
 AmStatus probe_tell_product(const ProbeListener *listener, Dtype type, int64_t side, double seconds,

@@ -3,15 +3,13 @@
  * one device, whose cores work together in products; a loop runs in one thread,
  * as an element-wise operator of a rank does.
  */
-#define _GNU_SOURCE /* sched_getaffinity */
 #include <cblas.h>
 #include <pthread.h>
-#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "base/clock.h"
+#include "base/machine.h"
 #include "executor/actors.h"
 #include "executor/inbox.h"
 #include "executor/probe.h"
@@ -34,7 +32,7 @@ static AmStatus open_host(ProbeDevice **device, int32_t index, AmError *error) {
     *device = NULL;
     if (!host) return am_fail_memory(error, sizeof *host);
     host->base = (ProbeDevice){.back_end = &probe_cpu, .name = "host"};
-    host->base.memory_bytes = (int64_t)sysconf(_SC_PHYS_PAGES) * sysconf(_SC_PAGESIZE);
+    host->base.memory_bytes = machine_memory();
     host->base.usable_bytes = host->base.memory_bytes / 16;
     *device = &host->base;
     return AM_OK;
@@ -77,14 +75,6 @@ static AmStatus host_product(ProbeDevice *device, Dtype type, int64_t side, int3
     }
     *seconds = clock_seconds() - begun;
     return AM_OK;
-}
-
-/* Those that this process may use. */
-static int32_t count_processors(void) {
-    cpu_set_t usable;
-    if (sched_getaffinity(0, sizeof usable, &usable) == 0 && CPU_COUNT(&usable) > 0)
-        return (int32_t)CPU_COUNT(&usable);
-    return 1;
 }
 
 /* Not inlined, so that repeats are not merged. */
@@ -165,7 +155,7 @@ static AmStatus host_copy(ProbeDevice *device, int32_t peer, int64_t bytes, int3
 
 static bool find_threads(ProbeRanks *ranks, int32_t way, int32_t count, int32_t devices) {
     static const int64_t sizes[] = {256, 4096, 32768, 262144, 2097152, 8388608, 0};
-    int32_t processors = count_processors();
+    int32_t processors = machine_processors();
     (void)devices;
     if (way > 0) return false;
     *ranks = (ProbeRanks){.kernels = &kernels_cpu,
@@ -186,5 +176,5 @@ const ProbeBackEnd probe_cpu = {.name = "cpu",
                                 .launch = host_launch,
                                 .copy = host_copy,
                                 .operators = probe_operators,
-                                .processors = count_processors,
+                                .processors = machine_processors,
                                 .find_ranks = find_threads};

@@ -163,7 +163,8 @@ static void probing_leaves_the_thread_where_it_was(void **state) {
     cpu_set_t before, after;
     json_t *operators;
     sched_getaffinity(0, sizeof before, &before);
-    assert_int_equal(probe_operators(&operators, 2, 1, clock_seconds() - 8, &nobody, NULL), AM_OK);
+    assert_int_equal(probe_operators(&operators, 2, 1, clock_seconds() - 8, &probe_full_pace, &nobody, NULL),
+                     AM_OK);
     sched_getaffinity(0, sizeof after, &after);
     assert_true(CPU_EQUAL(&before, &after));
     json_decref(operators);
