@@ -11,6 +11,7 @@
 
 #include "base/clock.h"
 #include "base/file.h"
+#include "cli/host.h"
 #include "planners/chain_cluster.h"
 #include "planners/inference_file.h"
 #include "planners/inference_grade.h"
@@ -97,7 +98,7 @@ static AmStatus read_graph(Evaluation *evaluation, Subject *subject, Arena *aren
     double fraction = CLUSTER_DEFAULT_MEMORY_FRACTION;
     ChainProblem *problem = &subject->problem;
     TRY(profile_graph_parse(&graph, arena, bytes->name, bytes->data, bytes->length, error));
-    TRY(cluster_read(&cluster, arena, name ? name : DEFAULT_CLUSTER, error));
+    TRY(cli_read_cluster(evaluation->cli, &cluster, arena, name ? name : DEFAULT_CLUSTER, error));
     *problem = (ChainProblem){.chain = &subject->chain,
                               .stages = cluster->server_count,
                               .micro_batches = DEFAULT_MICRO_BATCHES,
@@ -128,7 +129,7 @@ static AmStatus read_model(Evaluation *evaluation, Subject *subject, Arena *aren
     Cluster *cluster = NULL;
     AmStatus status;
     TRY_OR_FAIL(cli_read_model(cli, argument, &context, error));
-    TRY_OR_FAIL(cluster_read(&cluster, arena, name ? name : DEFAULT_CLUSTER, error));
+    TRY_OR_FAIL(cli_read_cluster(cli, &cluster, arena, name ? name : DEFAULT_CLUSTER, error));
     int32_t stages = evaluation->stages ? (int32_t)evaluation->stages : cluster->server_count;
     AmError refusal = {0};
     status = inference_module(&subject->chain, &subject->problem, arena, context, cluster, micro_batches,

@@ -9,6 +9,7 @@
 #include "base/clock.h"
 #include "cli/agent_evaluate.h"
 #include "cli/common.h"
+#include "cli/host.h"
 #include "planners/inference_file.h"
 #include "planners/inference_grade.h"
 #include "planners/inference_train.h"
@@ -110,6 +111,7 @@ static const CliOption options[] = {
     {"--checkpoint", "FILE", "train: state to continue from, written at every report", false},
     {"--resume", NULL, "train: goes on from --checkpoint", false},
     {"--cluster", "CLUSTER", "evaluate: the devices of profile graphs and modules (default C)", false},
+    CLI_OPTION_NO_PROBE,
     {"--stages", "N", "evaluate: stages of files (default: one for each server; as arrays say)", false},
     {"--micro-batches", "M", "evaluate: of files (default 16, modules 8; as arrays say)", false},
     {"--width", "N", "evaluate: partial plans side by side (default 64; 1: the policy alone)", false},

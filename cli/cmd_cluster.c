@@ -1,11 +1,8 @@
 /* automap cluster: the built-in clusters, one of any kind, this machine measured, or what other tools know.
  */
-#define _DEFAULT_SOURCE
-#include <stdio.h>
-#include <unistd.h>
-
 #include "base/file.h"
 #include "cli/common.h"
+#include "cli/host.h"
 #include "cli/profile_file.h"
 #include "cost/cluster.h"
 #include "cost/import.h"
@@ -32,17 +29,6 @@ static AmStatus list_clusters(const Cli *cli, AmError *error) {
 
 static const double probe_seconds = 35;
 
-/* A line on the terminal that is drawn over and over. */
-static void show_progress(const Cli *cli, double done) {
-    if (!isatty(2) || cli_has(cli, "--quiet")) return;
-    static const char full[] = "##############################", empty[] = "..............................";
-    int length = (int)(done * (double)(sizeof full - 1));
-    if (done < 1)
-        fprintf(stderr, "\rmeasuring [%.*s%s] %3.0f %%\033[K", length, full, empty + length, 100 * done);
-    else fputs("\r\033[K", stderr);
-    fflush(stderr);
-}
-
 /* What a probe measures, as events of a profile. */
 typedef struct ProbeProfile {
     const Cli *cli;
@@ -50,7 +36,7 @@ typedef struct ProbeProfile {
 } ProbeProfile;
 
 static void tell_progress(void *user, double done) {
-    show_progress(((ProbeProfile *)user)->cli, done);
+    cli_show_measuring(((ProbeProfile *)user)->cli, done);
 }
 
 static AmStatus add_operator(void *user, const char *type, const Program *program, int32_t step,
@@ -88,7 +74,7 @@ static AmStatus probe(const Cli *cli, Cluster **cluster, Arena *arena, AmError *
     cli_warn(cli, &warnings);
     if (profile_path) status = profile_file_write(&found.file, error);
 fail:
-    if (status != AM_OK) show_progress(cli, 1);
+    if (status != AM_OK) cli_show_measuring(cli, 1);
     json_decref(description);
     profile_file_close(&found.file);
     return status;
@@ -113,6 +99,8 @@ fail:
 }
 
 static AmStatus check_options(const Cli *cli, bool probes, bool imports, AmError *error) {
+    if (cli_has(cli, "--forget") && (probes || imports || cli->argument_count > 0))
+        return am_fail(error, AM_ERROR_USAGE, "", "--forget: expected no CLUSTER, --probe or --import");
     if (probes && imports)
         return am_fail(error, AM_ERROR_USAGE, "", "--probe and --import do not go together");
     if ((probes || imports) && cli->argument_count > 0)
@@ -128,13 +116,14 @@ static AmStatus check_options(const Cli *cli, bool probes, bool imports, AmError
 static AmStatus run(const Cli *cli, AmError *error) {
     bool probes = cli_has(cli, "--probe"), imports = cli_has(cli, "--import");
     TRY(check_options(cli, probes, imports, error));
+    if (cli_has(cli, "--forget")) return cli_forget_host(cli, error);
     if (!probes && !imports && cli->argument_count == 0) return list_clusters(cli, error);
     Arena arena = {0};
     Cluster *cluster = NULL;
     AmStatus status;
     if (probes) TRY_OR_FAIL(probe(cli, &cluster, &arena, error));
     else if (imports) TRY_OR_FAIL(import_files(cli, &cluster, &arena, error));
-    else TRY_OR_FAIL(cluster_read(&cluster, &arena, cli->arguments[0], error));
+    else TRY_OR_FAIL(cli_read_cluster(cli, &cluster, &arena, cli->arguments[0], error));
     if (probes || imports || cli_has(cli, "--json")) {
         status = cli_output_json(cli, cluster_to_json(cluster), JSON_STYLE_INDENTED, error);
     } else {
@@ -154,6 +143,8 @@ static const CliOption options[] = {
     {"--device", "NAME", "what to measure: cuda or cpu (default: cuda where there is a GPU)", false},
     {"--devices", "N",
      "devices of the cluster (default: all GPUs, or the host as one); more than there are share them", false},
+    CLI_OPTION_NO_PROBE,
+    {"--forget", NULL, "removes the kept measurement of host:N; its next use measures again", false},
     {"--profile", "FILE", "adds what --probe measures to this file, as run --profile does", false},
     {"--import", "FILE",
      "writes a cluster file from a hostfile, a Slurm job, nccl-tests, NCCL, hwloc or nvidia-smi; \"hwloc\": "

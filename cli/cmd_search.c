@@ -7,6 +7,7 @@
 #include "base/file.h"
 #include "cli/common.h"
 #include "cli/files.h"
+#include "cli/host.h"
 #include "cli/parameters.h"
 #include "cost/profile.h"
 #include "cost/simulate.h"
@@ -527,7 +528,7 @@ static AmStatus search_and_write(const Cli *cli, Searched *self, AmError *error)
     if (narrowed_by)
         cli_note(cli, "note: %s is of plans of one stage: pipelines are not searched", narrowed_by);
     double started = clock_seconds();
-    TRY(cluster_read(&self->cluster, &self->arena, cluster, error));
+    TRY(cli_read_cluster(cli, &self->cluster, &self->arena, cluster, error));
     if (profile) TRY(read_profile(self, profile, error));
     TRY(cli_read_model(cli, 0, &self->context, error));
     self->import_seconds = clock_seconds() - started;
@@ -584,6 +585,7 @@ static AmStatus run(const Cli *cli, AmError *error) {
 #define VALUE_OF(x) TEXT_OF(x)
 static const CliOption options[] = {
     {"--cluster", "CLUSTER", "a cluster file, or a built-in name (automap cluster lists them)", false},
+    CLI_OPTION_NO_PROBE,
     {"--profile", "FILE", "measured operators (run --profile), used where they have an answer", false},
     {"--objective", "NAME",
      "time (default), or paper: Auto-MAP's own states, rewards and rules, in --space operator, data or "

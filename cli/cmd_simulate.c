@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "cli/common.h"
+#include "cli/host.h"
 #include "cli/simulate_sweep.h"
 #include "cli/simulate_trace.h"
 #include "cost/profile.h"
@@ -94,7 +95,7 @@ static AmStatus simulate(const Cli *cli, Arena *arena, PlanContext *context, jso
     SimulationOptions options;
     const char *other = cli_text(cli, "--cluster");
     TRY(plan_read(&plan, root, arena, context, cli->arguments[0], error));
-    if (other) TRY(cluster_read(cluster, arena, other, error));
+    if (other) TRY(cli_read_cluster(cli, cluster, arena, other, error));
     else TRY(cluster_from_json(cluster, arena, plan->cluster_description, cli->arguments[0], error));
     const char *measured = cli_text(cli, "--profile");
     if (measured) TRY(profile_read(profile, measured, error));
@@ -132,6 +133,7 @@ static AmStatus run(const Cli *cli, AmError *error) {
 
 static const CliOption options[] = {
     {"--cluster", "CLUSTER", "price the plan on another cluster", false},
+    CLI_OPTION_NO_PROBE,
     {"--profile", "FILE", "measured operators (run --profile), used where they have an answer", false},
     {"--trace", "T.json", "write the timeline as a Chrome trace (opens in Perfetto)", false},
     {"--verbose", NULL,

@@ -6,6 +6,7 @@
 
 #include "base/file.h"
 #include "base/text.h"
+#include "cli/host.h"
 #include "cost/profile.h"
 #include "planners/sweep.h"
 #include "propagation/micro_batches.h"
@@ -157,7 +158,7 @@ static AmStatus run_sweep(const Cli *cli, Arena *arena, PlanContext **context, C
     TRY(cli_need(cli, "--cluster", &name, error));
     TRY(read_options(cli, &options, error));
     if (cli_has(cli, "--plan")) TRY(file_check_writable(cli_text(cli, "--plan"), error));
-    TRY(cluster_read(cluster, arena, name, error));
+    TRY(cli_read_cluster(cli, cluster, arena, name, error));
     const char *measured = cli_text(cli, "--profile");
     if (measured) TRY(profile_read(profile, measured, error));
     if (measured) TRY(profile_attach(profile, *cluster, measured, error));
