@@ -66,6 +66,18 @@ AmStatus json_get_string(const char **value, json_t *object, const char *key, co
     return AM_OK;
 }
 
+AmStatus json_check_format(json_t *object, const char *expected, const char *source, AmError *error) {
+    const json_t *member = json_object_get(object, "format");
+    if (!json_is_object(object)) return am_fail(error, AM_ERROR_INPUT, source, "$: expected an object");
+    if (!member)
+        return am_fail(error, AM_ERROR_INPUT, source, "$.format: missing, expected \"%s\"", expected);
+    if (!json_is_string(member))
+        return am_fail(error, AM_ERROR_INPUT, source, "$.format: expected \"%s\", a string", expected);
+    if (strcmp(json_string_value(member), expected) == 0) return AM_OK;
+    return am_fail(error, AM_ERROR_INPUT, source, "$.format: expected \"%s\", found \"%.60s\"", expected,
+                   json_string_value(member));
+}
+
 /* A real with an integral value below 2^53, such as 16e9, counts as an integer. */
 AmStatus json_get_integer(int64_t *value, json_t *object, const char *key, int64_t least, int64_t most,
                           const char *source, const char *where, AmError *error) {

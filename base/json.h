@@ -28,6 +28,8 @@ AmStatus json_get_array(json_t **value, json_t *object, const char *key, const c
                         const char *where, AmError *error);
 AmStatus json_get_string(const char **value, json_t *object, const char *key, const char *source,
                          const char *where, AmError *error);
+/* Checks the member "format" of a file's root. AM_ERROR_INPUT names the expected format. */
+AmStatus json_check_format(json_t *object, const char *expected, const char *source, AmError *error);
 AmStatus json_get_integer(int64_t *value, json_t *object, const char *key, int64_t least, int64_t most,
                           const char *source, const char *where, AmError *error);
 AmStatus json_get_number(double *value, json_t *object, const char *key, double least, double most,

@@ -145,13 +145,12 @@ static const char *read_file(char **text, size_t *length, const HostCache *cache
 static json_t *parse_measurement(const HostCache *cache, const char *text, size_t length, AmError *error) {
     static const char *const keys[] = {"format", "machine", "measurement", NULL};
     json_t *root = NULL, *measurement = NULL, *found = NULL;
-    const char *own_format;
     AmStatus status;
     TRY_OR_FAIL(json_parse(&root, cache->path, text, length, error));
-    TRY_OR_FAIL(json_get_string(&own_format, root, "format", cache->path, "$", error));
+    TRY_OR_FAIL(json_check_format(root, format, cache->path, error));
     TRY_OR_FAIL(json_only_keys(root, keys, cache->path, "$", error));
     TRY_OR_FAIL(json_get_object(&measurement, root, "measurement", cache->path, "$", error));
-    if (strcmp(own_format, format) != 0 || !json_equal(json_object_get(root, "machine"), cache->machine)) {
+    if (!json_equal(json_object_get(root, "machine"), cache->machine)) {
         status = am_fail(error, AM_ERROR_INPUT, cache->path, "describes another machine or version");
         goto fail;
     }

@@ -336,13 +336,10 @@ static AmStatus read_row(const Reader *self, const char *type, json_t *row, cons
 
 static AmStatus read_root(const Reader *self, json_t *root) {
     static const char *const keys[] = {"format", "device_types", NULL};
-    const char *format, *name;
+    const char *name;
     json_t *types, *rows;
     if (!json_is_object(root)) return fail_at(self, "$", "expected a profile, an object");
-    TRY(json_get_string(&format, root, "format", self->source, "$", self->error));
-    if (strcmp(format, "automap-profile-1") != 0)
-        return am_fail(self->error, AM_ERROR_INPUT, self->source,
-                       "$.format: expected \"automap-profile-1\", found \"%s\"", format);
+    TRY(json_check_format(root, "automap-profile-1", self->source, self->error));
     TRY(json_only_keys(root, keys, self->source, "$", self->error));
     TRY(json_get_object(&types, root, "device_types", self->source, "$", self->error));
     json_object_foreach(types, name, rows) {

@@ -250,15 +250,12 @@ static AmStatus read_root(const Reading *self, json_t *root) {
     static const char *const data_keys[] = {"seed", "epoch", "batch", "batches", "shuffled", NULL};
     CheckpointManifest *manifest = self->manifest;
     CheckpointPosition *position = &manifest->position;
-    const char *format, *source = self->source;
+    const char *source = self->source;
     AmError *error = self->error;
     json_t *data;
     int64_t ranks, seed, shuffled;
     if (!json_is_object(root)) return bad(self, "$", "expected an object");
-    TRY(json_get_string(&format, root, "format", source, "$", error));
-    if (strcmp(format, CHECKPOINT_FORMAT) != 0)
-        return am_fail(error, AM_ERROR_INPUT, source, "$.format: expected \"%s\", found \"%.60s\"",
-                       CHECKPOINT_FORMAT, format);
+    TRY(json_check_format(root, CHECKPOINT_FORMAT, source, error));
     TRY(json_only_keys(root, keys, source, "$", error));
     TRY(json_get_string(&manifest->module, root, "module", source, "$", error));
     TRY(json_get_string(&manifest->plan, root, "plan", source, "$", error));

@@ -97,12 +97,8 @@ static AmStatus read_parameter(const RolesReader *reader, json_t *object, int32_
 static AmStatus read_document(const RolesReader *reader, json_t *root) {
     static const char *const keys[] = {"format", "loss", "parameters", NULL};
     IrRoles *roles = reader->roles;
-    const char *format = NULL;
     json_t *parameters = NULL;
-    TRY(json_get_string(&format, root, "format", reader->path, "$", reader->error));
-    if (strcmp(format, FORMAT) != 0)
-        return am_fail(reader->error, AM_ERROR_INPUT, reader->path,
-                       "$.format: expected \"" FORMAT "\", found \"%s\"", format);
+    TRY(json_check_format(root, FORMAT, reader->path, reader->error));
     TRY(json_only_keys(root, keys, reader->path, "$", reader->error));
     TRY(json_get_array(&parameters, root, "parameters", reader->path, "$", reader->error));
     if (json_array_size(parameters) != (size_t)roles->parameter_count)

@@ -121,10 +121,7 @@ static AmStatus read_arrays(Chain *chain, ChainProblem *problem, json_t *root, A
                                        "stages", "micro_batches", "per_server", "inside", NULL};
     double *computation, *activation, *weight, *rates;
     int32_t count = -1, devices;
-    const char *format;
-    TRY(json_get_string(&format, root, "format", source, "$", error));
-    if (strcmp(format, "automap-arrays-1") != 0)
-        return am_fail(error, AM_ERROR_INPUT, source, "$.format: %.40s; expected automap-arrays-1", format);
+    TRY(json_check_format(root, "automap-arrays-1", source, error));
     TRY(json_only_keys(root, keys, source, "$", error));
     TRY(read_numbers(&computation, &count, root, "computation", 0, arena, source, error));
     TRY(read_numbers(&activation, &count, root, "activation", 0, arena, source, error));

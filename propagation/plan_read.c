@@ -605,13 +605,10 @@ static AmStatus read_plan(Reader *self, PlanContext *whole, json_t *root) {
     static const char *const keys[] = {
         "format",      "automap_version", "module",    "cluster",   "micro_batches", "schedule", "stages",
         "relaxations", "parameters",      "decisions", "predicted", "search",        NULL};
-    const char *format, *version;
+    const char *version;
     json_t *stages;
     if (!json_is_object(root)) return refuse(self, "$", "expected an object");
-    TRY(json_get_string(&format, root, "format", self->source, "$", self->error));
-    if (strcmp(format, FORMAT_NAME) != 0)
-        return am_fail(self->error, AM_ERROR_INPUT, self->source,
-                       "$.format: expected \"" FORMAT_NAME "\", found \"%.40s\"", format);
+    TRY(json_check_format(root, FORMAT_NAME, self->source, self->error));
     TRY(json_only_keys(root, keys, self->source, "$", self->error));
     TRY(json_get_string(&version, root, "automap_version", self->source, "$", self->error));
     TRY(read_module(self, root));

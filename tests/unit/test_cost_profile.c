@@ -136,6 +136,7 @@ static void faults_are_told_by_their_path(void **state) {
     } faults[] = {
         {"[]", "$: expected a profile"},
         {"{\"format\": \"other\", \"device_types\": {}}", "$.format"},
+        {"{\"device_types\": {}}", "$.format: missing, expected \"automap-profile-1\""},
         {"{\"format\": \"automap-profile-1\", \"device_types\": {}, \"more\": 1}", "$.more"},
         {ROWS("1"), "$.device_types.host[0]"},
         {ROWS("{\"event\": \"a\", \"sizes\": [1], \"work\": 1, \"seconds\": 1, \"x\": 1}"),

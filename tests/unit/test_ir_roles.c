@@ -684,6 +684,7 @@ static void bad_roles_files_are_refused(void **state) {
         const char *text, *message;
     } files[] = {
         {"[]", "$: expected an object"},
+        {"{}", "$.format: missing, expected \"automap-roles-1\""},
         {"{\"format\": \"automap-roles-2\", \"parameters\": [], \"loss\": null}", "$.format"},
         {"{\"format\": \"automap-roles-1\", \"parameters\": [], \"loss\": null}",
          "expected the module's 3 parameters"},
