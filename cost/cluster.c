@@ -17,6 +17,7 @@
 #include "base/file.h"
 #include "base/hash.h"
 #include "base/json.h"
+#include "base/suggest.h"
 #include "cost/collective_cache.h"
 #include "cost/nccl_model.h"
 #include "cost/operator_curves.h"
@@ -317,7 +318,7 @@ static AmStatus read_server_row(ClusterReader *self, json_t *row, const char *wh
                                 int32_t *server_capacity) {
     static const char *const keys[] = {"count", "device_type", "devices", "link", NULL};
     Cluster *cluster = self->cluster;
-    ClusterServer server = {.link = -1};
+    ClusterServer server = {.link = -1, .width = 1};
     int64_t count = 1, devices;
     if (!json_is_object(row)) return fail_at(self, where, "expected an object");
     TRY(json_only_keys(row, keys, self->source, where, self->error));
@@ -383,12 +384,9 @@ static void find_sole_links(Cluster *cluster) {
 static AmStatus read_root(ClusterReader *self, json_t *root) {
     static const char *const keys[] = {"format",          "name",     "device_types",     "links", "servers",
                                        "between_servers", "topology", "collective_model", NULL};
-    const char *format, *name;
+    const char *name;
     if (!json_is_object(root)) return fail_at(self, "$", "expected a cluster, an object");
-    TRY(json_get_string(&format, root, "format", self->source, "$", self->error));
-    if (strcmp(format, "automap-cluster-1") != 0)
-        return am_fail(self->error, AM_ERROR_INPUT, self->source,
-                       "$.format: expected \"automap-cluster-1\", found \"%s\"", format);
+    TRY(json_check_format(root, "automap-cluster-1", self->source, self->error));
     TRY(json_only_keys(root, keys, self->source, "$", self->error));
     TRY(json_get_string(&name, root, "name", self->source, "$", self->error));
     TRY(check_name(self, name, "$.name"));
@@ -435,8 +433,38 @@ AmStatus cluster_from_json(Cluster **cluster, Arena *arena, json_t *description,
     return AM_OK;
 }
 
+/* The built-in cluster nearest to a name, in `near`: "hots:4" gives "; did you mean host:4?". "" where none
+ * is. */
+static void suggest_builtin(char near[SUGGEST_HINT_BYTES], const char *name) {
+    enum { MOST_BUILTINS = 64, LONGEST_NAME = 32 };
+    int32_t count;
+    const ClusterBuiltin *builtins = cluster_builtins(&count);
+    char stems[MOST_BUILTINS][LONGEST_NAME], stem[LONGEST_NAME];
+    const char *candidates[MOST_BUILTINS];
+    for (int32_t k = 0; k < count && k < MOST_BUILTINS; k++) {
+        int length = (int)strcspn(builtins[k].name, ":");
+        snprintf(stems[k], sizeof stems[k], "%.*s", length < LONGEST_NAME ? length : 0, builtins[k].name);
+        candidates[k] = stems[k];
+    }
+    near[0] = '\0';
+    size_t length = strcspn(name, ":");
+    if (length >= sizeof stem) return;
+    snprintf(stem, sizeof stem, "%.*s", (int)length, name);
+    const char *nearest =
+        suggest_nearest(stem, candidates, (size_t)(count < MOST_BUILTINS ? count : MOST_BUILTINS));
+    if (!nearest) return;
+    int32_t k = 0;
+    while (candidates[k] != nearest) k++;
+    bool is_family = strchr(builtins[k].name, ':') != NULL;
+    bool has_count = is_family && name[length] == ':' && name[length + 1];
+    snprintf(near, SUGGEST_HINT_BYTES, "; did you mean %s%.16s?", has_count ? nearest : builtins[k].name,
+             has_count ? name + length : "");
+}
+
 /* A name that is neither built in nor a file. */
 static AmStatus fail_unknown(const char *name, AmError *error) {
+    char near[SUGGEST_HINT_BYTES];
+    suggest_builtin(near, name);
     int32_t count;
     const ClusterBuiltin *builtins = cluster_builtins(&count);
     char list[512] = "";
@@ -444,7 +472,8 @@ static AmStatus fail_unknown(const char *name, AmError *error) {
         size_t used = strlen(list);
         snprintf(list + used, sizeof list - used, "%s%s", k ? ", " : "", builtins[k].name);
     }
-    return am_fail(error, AM_ERROR_USAGE, "", "cluster \"%s\": neither a file nor built in (%s)", name, list);
+    return am_fail(error, AM_ERROR_USAGE, "", "cluster \"%s\": neither a file nor built in (%s)%s", name,
+                   list, near);
 }
 
 /* What has a dot or a slash is meant as a path, and so is what exists. */

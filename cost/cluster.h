@@ -55,6 +55,7 @@ typedef struct ClusterServer {
     int32_t type, first_device, device_count;
     int32_t link; /* between its devices (the slowest, where `topology` says them); -1 where there is one
                      device */
+    double width; /* parallel links that a device has by `topology`; else 1 */
 } ClusterServer;
 
 typedef struct Cluster {
@@ -113,7 +114,8 @@ AmStatus cluster_builtin(json_t **description, const char *name, AmError *error)
  * clusters, the caller's reference; NULL if there is none of that name. */
 json_t *cluster_builtin_device_type(const char *name);
 json_t *cluster_builtin_link(const char *name);
-/* The name of the k-th such device type; NULL behind the last. */
+/* The name of the k-th such device type, or link; NULL behind the last. */
 const char *cluster_builtin_device_name(int32_t k);
+const char *cluster_builtin_link_name(int32_t k);
 
 #endif

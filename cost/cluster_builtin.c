@@ -123,19 +123,13 @@ static const DeviceRow devices[] = {
     }
 
 static const LinkRow links[] = {
-    {"nvlink-v100", 120e9, 4e-6, NVLINK_EFFICIENCY},
-    {"nvlink-p100", 72e9, 4e-6, NVLINK_EFFICIENCY},
-    {"nvlink-a100", 240e9, 4e-6, NVLINK_EFFICIENCY},
-    {"nvlink-h100", 371e9, 4e-6, NVLINK_EFFICIENCY},
-    {"pcie-3", 12e9, 6e-6, NVLINK_EFFICIENCY},
-    {"pcie-4", 22e9, 6e-6, NVLINK_EFFICIENCY},
-    {"ethernet-25", 3.1e9, 25e-6, NETWORK_EFFICIENCY},
-    {"network-50", 6.2e9, 25e-6, NETWORK_EFFICIENCY},
-    {"roce-100", 12e9, 15e-6, NETWORK_EFFICIENCY},
-    {"infiniband-200", 24e9, 10e-6, NETWORK_EFFICIENCY},
-    {"infiniband-400", 48e9, 10e-6, NETWORK_EFFICIENCY},
-    {"tcp-100", 6.67e9, 25e-6, TCP_EFFICIENCY},
-    {"memory", 4e9, 4e-6, {{0, 0}}},
+    {"nvlink-v100", 120e9, 4e-6, NVLINK_EFFICIENCY},     {"nvlink-p100", 72e9, 4e-6, NVLINK_EFFICIENCY},
+    {"nvlink-a100", 240e9, 4e-6, NVLINK_EFFICIENCY},     {"nvlink-h100", 371e9, 4e-6, NVLINK_EFFICIENCY},
+    {"pcie-3", 12e9, 6e-6, NVLINK_EFFICIENCY},           {"pcie-4", 22e9, 6e-6, NVLINK_EFFICIENCY},
+    {"pcie-5", 44e9, 6e-6, NVLINK_EFFICIENCY},           {"ethernet-25", 3.1e9, 25e-6, NETWORK_EFFICIENCY},
+    {"network-50", 6.2e9, 25e-6, NETWORK_EFFICIENCY},    {"roce-100", 12e9, 15e-6, NETWORK_EFFICIENCY},
+    {"infiniband-200", 24e9, 10e-6, NETWORK_EFFICIENCY}, {"infiniband-400", 48e9, 10e-6, NETWORK_EFFICIENCY},
+    {"tcp-100", 6.67e9, 25e-6, TCP_EFFICIENCY},          {"memory", 4e9, 4e-6, {{0, 0}}},
 };
 
 static const BuiltinRow builtins[] = {
@@ -181,7 +175,7 @@ static const ClusterBuiltin summaries[] = {
     {"a100:N", "N servers x 8 A100-80GB, NVSwitch, a 200 Gb/s card per device on 8 rails"},
     {"a100-40:N", "N servers x 8 A100-40GB, NVSwitch, a 200 Gb/s card per device on 8 rails"},
     {"t4:N", "N servers x 4 T4, PCIe, 50 Gb/s"},
-    {"host:N", "this machine as N ranks, with nominal figures"},
+    {"host:N", "this machine as N ranks, measured at its first use"},
     {"nominal:N", "a machine of N ranks with fixed nominal figures, the same everywhere"},
 };
 
@@ -225,6 +219,10 @@ json_t *cluster_builtin_device_type(const char *name) {
 
 const char *cluster_builtin_device_name(int32_t k) {
     return k >= 0 && (size_t)k < sizeof devices / sizeof *devices ? devices[k].name : NULL;
+}
+
+const char *cluster_builtin_link_name(int32_t k) {
+    return k >= 0 && (size_t)k < sizeof links / sizeof *links ? links[k].name : NULL;
 }
 
 json_t *cluster_builtin_link(const char *name) {

@@ -103,10 +103,12 @@ static void print_topology(Text *text, const Cluster *cluster) {
     text_free(&rows);
 }
 
-static void print_link(Text *text, const Cluster *cluster, int32_t link) {
+/* `width` parallel links. */
+static void print_link(Text *text, const Cluster *cluster, int32_t link, double width) {
     if (link < 0) return;
     text_append(text, "%s, ", cluster->links[link].name);
-    text_append_bytes_size(text, cluster->links[link].bytes_per_second);
+    if (width != 1) text_append(text, "width %.4g, ", width);
+    text_append_bytes_size(text, cluster->links[link].bytes_per_second * width);
     text_append_string(text, "/s, ");
     text_append_seconds(text, cluster->links[link].latency_seconds);
 }
@@ -122,12 +124,12 @@ void cluster_print(Text *text, const Cluster *cluster) {
         const ClusterServer *server = &cluster->servers[s];
         int32_t first = s++;
         while (s < cluster->server_count && cluster->servers[s].type == server->type &&
-               cluster->servers[s].link == server->link &&
+               cluster->servers[s].link == server->link && cluster->servers[s].width == server->width &&
                cluster->servers[s].device_count == server->device_count)
             s++;
         text_append(&rows, "%d\t%d x %s\t", s - first, server->device_count,
                     cluster->types[server->type].name);
-        print_link(&rows, cluster, server->link);
+        print_link(&rows, cluster, server->link, server->width);
         text_append_string(&rows, "\n");
     }
     text_append_table(text, rows.data ? rows.data : "");
@@ -136,7 +138,7 @@ void cluster_print(Text *text, const Cluster *cluster) {
         print_topology(text, cluster);
     } else if (cluster->between_servers >= 0) {
         text_append_string(text, "\nbetween servers: ");
-        print_link(text, cluster, cluster->between_servers);
+        print_link(text, cluster, cluster->between_servers, 1);
         text_append_string(text, "\n");
     }
 }

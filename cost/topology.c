@@ -146,8 +146,10 @@ static AmStatus name_links(const Topology *self, Arena *arena, Cluster *cluster,
     if (!route) return am_fail_memory(error, self->longest);
     for (int32_t s = 0; s < cluster->server_count; s++) {
         ClusterServer *server = &cluster->servers[s];
-        if (server->link < 0 && server->device_count > 1)
-            server->link = self->edges[slowest_inside(self, server)].link;
+        if (server->link >= 0 || server->device_count < 2) continue;
+        const TopologyEdge *edge = &self->edges[slowest_inside(self, server)];
+        server->link = edge->link;
+        server->width = edge->bytes_per_second / cluster->links[edge->link].bytes_per_second;
     }
     if (cluster->between_servers < 0 && cluster->server_count > 1)
         cluster->between_servers = self->edges[slowest_between(self, cluster, route)].link;

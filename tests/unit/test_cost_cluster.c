@@ -228,6 +228,21 @@ static void names_that_mean_nothing_are_usage_errors(void **state) {
         assert_non_null(strstr(error.text, bad[k]));
         arena_free(&arena);
     }
+    static const struct {
+        const char *name, *near;
+    } misspelt[] = {{"hots:4", "did you mean host:4?"},
+                    {"Nominal:2", "did you mean nominal:2?"},
+                    {"h100", "did you mean h100:N?"},
+                    {"c", "did you mean C?"},
+                    {"whale_dp", "did you mean whale-dp?"}};
+    for (size_t k = 0; k < sizeof misspelt / sizeof *misspelt; k++) {
+        Arena arena = {0};
+        AmError error = {0};
+        Cluster *cluster;
+        assert_int_equal(cluster_read(&cluster, &arena, misspelt[k].name, &error), AM_ERROR_USAGE);
+        if (!strstr(error.text, misspelt[k].near)) fail_msg("%s", error.text);
+        arena_free(&arena);
+    }
     Arena arena = {0};
     AmError error = {0};
     Cluster *cluster;

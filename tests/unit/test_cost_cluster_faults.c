@@ -55,7 +55,7 @@ static const struct {
      "$.links.in.efficiency_curve: unknown key"},
     {SERVERS("{\"device_type\": \"fast\", \"gpus\": 4, \"link\": \"in\"}"), "$.servers[0].gpus: unknown key"},
     /* what is missing */
-    {"\"name\": \"c\"", "$.format: missing"},
+    {"\"name\": \"c\"", "$.format: missing, expected \"automap-cluster-1\""},
     {"\"format\": \"automap-cluster-1\"", "$.name: missing"},
     {GOOD_HEAD, "$.device_types: missing"},
     {GOOD_HEAD ", " GOOD_TYPES, "$.servers: missing"},
@@ -93,7 +93,7 @@ static const struct {
     {TYPES(RATE("{\"f32\": true}")), "$.device_types.fast.flops_per_second.f32: expected a number"},
     {TYPES(RATE("{\"tf33\": 1}")), "$.device_types.fast.flops_per_second.tf33: unknown element type"},
     {TYPES(RATE("{\"tuple\": 1}")), "$.device_types.fast.flops_per_second.tuple: unknown element type"},
-    {"\"format\": 1, \"name\": \"c\"", "$.format: expected a string"},
+    {"\"format\": 1, \"name\": \"c\"", "$.format: expected \"automap-cluster-1\", a string"},
     {"\"format\": \"automap-cluster-1\", \"name\": []", "$.name: expected a string"},
     /* names that no table could show */
     {"\"format\": \"automap-cluster-1\", \"name\": \"\"", "$.name: expected a name, found an empty one"},
