@@ -16,13 +16,12 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/suggest.h"
 #include "base/text.h"
 #include "cost/cluster.h"
 #include "propagation/mesh.h"
 
 enum { LONGEST_PLACE = 160, MOST_SERVER_EDGES = 512 };
-
-static const double PCIE_4_BYTES_PER_SECOND = 24e9;
 
 static const ImportType types[] = {
     {"V100-32GB", "nvlink-v100", "pcie-3", "roce-100", 20e9, 6},
@@ -30,14 +29,29 @@ static const ImportType types[] = {
     {"P100-16GB", "nvlink-p100", "pcie-3", "roce-100", 18e9, 4},
     {"T4", "pcie-3", "pcie-3", "network-50", 20e9, 0},
     {"A10", "pcie-4", "pcie-4", "roce-100", 20e9, 0},
-    {"A40", "pcie-4", "pcie-4", "roce-100", 14e9, 4},
+    {"A40", "pcie-4", "pcie-4", "roce-100", 12e9, 4},
     {"A100-40GB", "nvlink-a100", "pcie-4", "infiniband-200", 20e9, 12},
     {"A100-80GB", "nvlink-a100", "pcie-4", "infiniband-200", 20e9, 12},
-    {"H100-80GB", "nvlink-h100", "pcie-4", "infiniband-400", 20.6e9, 18},
-    {"H200", "nvlink-h100", "pcie-4", "infiniband-400", 20.6e9, 18},
+    {"H100-80GB", "nvlink-h100", "pcie-5", "infiniband-400", 20.6e9, 18},
+    {"H200", "nvlink-h100", "pcie-5", "infiniband-400", 20.6e9, 18},
     {"host", "memory", "memory", "roce-100", 20e9, 0},
 };
 enum { TYPE_COUNT = sizeof types / sizeof *types };
+
+static AmStatus fail_link(const char *name, AmError *error) {
+    enum { MOST_LINKS = 32 };
+    const char *names[MOST_LINKS];
+    char list[512] = "", near[SUGGEST_HINT_BYTES];
+    int32_t count = 0;
+    while (count < MOST_LINKS && cluster_builtin_link_name(count)) {
+        size_t used = strlen(list);
+        names[count] = cluster_builtin_link_name(count);
+        snprintf(list + used, sizeof list - used, "%s%s", count ? ", " : "", names[count]);
+        count++;
+    }
+    return am_fail(error, AM_ERROR_USAGE, "", "there is no built-in link \"%s\", expected one of %s%s", name,
+                   list, suggest_hint(near, name, names, (size_t)count));
+}
 
 AmStatus import_begin(Import *import, Arena *arena, const char *device_type, const char *between,
                       AmError *error) {
@@ -45,22 +59,23 @@ AmStatus import_begin(Import *import, Arena *arena, const char *device_type, con
     for (int32_t k = 0; k < TYPE_COUNT && device_type; k++)
         if (strcmp(types[k].device_type, device_type) == 0) import->type = &types[k];
     if (!import->type) {
-        char list[256] = "";
+        char list[256] = "", near[SUGGEST_HINT_BYTES];
+        const char *names[TYPE_COUNT];
+        for (int32_t k = 0; k < TYPE_COUNT; k++) names[k] = types[k].device_type;
         for (int32_t k = 0; k < TYPE_COUNT; k++) {
             size_t used = strlen(list);
             snprintf(list + used, sizeof list - used, "%s%s", k ? ", " : "", types[k].device_type);
         }
-        return am_fail(error, AM_ERROR_USAGE, "", "%s%s%s, expected one of %s",
-                       device_type ? "there is no device type \"" : "--import needs --device-type",
-                       device_type ? device_type : "", device_type ? "\"" : "", list);
+        if (!device_type)
+            return am_fail(error, AM_ERROR_USAGE, "", "--import needs --device-type, expected one of %s",
+                           list);
+        return am_fail(error, AM_ERROR_USAGE, "", "there is no device type \"%s\", expected one of %s%s",
+                       device_type, list, suggest_hint(near, device_type, names, TYPE_COUNT));
     }
     json_t *link = between ? cluster_builtin_link(between) : NULL;
     bool is_known = !between || link;
     json_decref(link);
-    if (!is_known)
-        return am_fail(error, AM_ERROR_USAGE, "",
-                       "there is no built-in link \"%s\" (such as ethernet-25, roce-100, infiniband-400)",
-                       between);
+    if (!is_known) return fail_link(between, error);
     import->links = json_object();
     return AM_OK;
 }
@@ -134,8 +149,11 @@ const char *import_link(Import *import, const char *kind, double bytes_per_secon
 }
 
 const char *import_pcie(Import *import, double bytes_per_second) {
+    static const double generation_3 = 12e9; /* 16 lanes; each generation has twice the rate */
     if (bytes_per_second <= 0)
-        bytes_per_second = strcmp(import->type->pcie, "pcie-3") == 0 ? 12e9 : PCIE_4_BYTES_PER_SECOND;
+        bytes_per_second = strcmp(import->type->pcie, "pcie-5") == 0   ? 4 * generation_3
+                           : strcmp(import->type->pcie, "pcie-3") == 0 ? generation_3
+                                                                       : 2 * generation_3;
     return import_link(import, "pcie", bytes_per_second, 3e-6);
 }
 

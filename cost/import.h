@@ -82,8 +82,9 @@ AmStatus import_this_host(FileBytes *file, Arena *arena, AmError *error);
 /* What readers add. Names are copied. */
 void import_add_host(Import *import, const char *name, size_t length, int64_t devices);
 void import_add_edge(Import *import, const char *from, const char *to, const char *link, double width);
-/* A link of so many bytes a second each way; returns its name, which tells kind and rate ("pcie-24").
- * The curve is that of the built-in links of a network, where `kind` is that, else of those inside. */
+/* A link of so many bytes a second each way, all parallel links together; returns its name, which tells kind
+ * and rate ("pcie-24", "nvswitch-371"). The curve is that of the built-in links of a network, where `kind` is
+ * that, else of those inside. */
 const char *import_link(Import *import, const char *kind, double bytes_per_second, double latency_seconds);
 /* A PCIe link; 0: that of 16 lanes that is usual for the device type. */
 const char *import_pcie(Import *import, double bytes_per_second);

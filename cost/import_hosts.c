@@ -1,7 +1,13 @@
-/* Hosts: DeepSpeed's hostfile and the environment of a Slurm job.
+/* Hosts: hostfiles of launchers and the environment of a Slurm job.
  *
- * A hostfile has lines "worker-1 slots=4", empty lines and comments (#); MPI's words
- * behind the slots (max_slots=4) are allowed. A Slurm job tells its nodes as a list
+ * A hostfile names one host per line, or several between commas, with comments (#):
+ *
+ *   worker-1 slots=4 max_slots=4     DeepSpeed, Open MPI; other words NAME=VALUE are ignored
+ *   worker-1:4                       Horovod, MPICH
+ *   worker-1                         the devices come from another file; or, where names repeat, one each
+ * line [fe80::1]:4  node[001-003,7]:4   IPv6 addresses in brackets, node lists of Slurm
+ *
+ * A Slurm job tells its nodes as a list
  * with ranges, node[001-003,7],login1, and the devices of each by the first of
  * SLURM_GPUS_PER_NODE ("8", "a100:8"), SLURM_GPUS_ON_NODE, SLURM_NTASKS_PER_NODE and
  * SLURM_TASKS_PER_NODE ("8(x3),4"); the lines are those of env, export -p or
@@ -15,6 +21,8 @@
 #include "propagation/mesh.h"
 
 enum { LONGEST_HOST = 255 };
+static const char host_line[] =
+    "expected a line such as \"worker-1 slots=8\", \"worker-1:8\" or \"worker-1\"";
 
 /* Where something went wrong: the file, its text and a place in it. */
 typedef struct HostReader {
@@ -74,36 +82,6 @@ static AmStatus add_host(const HostReader *self, const char *at, const char *nam
     if (self->import->host_count == MESH_MAX_DEVICES) return fail_at(self, at, "more than 65536 hosts");
     import_add_host(self->import, name, length, devices);
     return AM_OK;
-}
-
-static AmStatus read_host_line(const HostReader *self, const char *line, const char *end) {
-    static const char expected[] = "expected a line such as \"worker-1 slots=8\"";
-    const char *at = line;
-    while (at < end && is_host_character(*at)) at++;
-    size_t length = (size_t)(at - line);
-    if (length == 0 || length > LONGEST_HOST) return fail_at(self, at, expected);
-    while (at < end && (*at == ' ' || *at == '\t')) at++;
-    if (end - at < 6 || strncmp(at, "slots=", 6) != 0) return fail_at(self, at, expected);
-    at += 6;
-    const char *number = at;
-    int64_t slots = take_number(&at);
-    if (slots < 1 || slots > MESH_MAX_DEVICES) return fail_at(self, number, "expected 1 to 65536 slots");
-    while (at < end && (isspace((unsigned char)*at) || isalnum((unsigned char)*at) || strchr("_=-", *at)))
-        at++;
-    if (at < end && *at != '#') return fail_at(self, at, expected);
-    return add_host(self, line, line, length, slots);
-}
-
-AmStatus import_hostfile(Import *import, const FileBytes *file, AmError *error) {
-    HostReader self = {import, file, error};
-    TRY(claim_hosts(import, file->name, error));
-    for (const char *line = file->data; *line;) {
-        const char *end = line + strcspn(line, "\n"), *first = line;
-        while (first < end && isspace((unsigned char)*first)) first++;
-        if (first < end && *first != '#') TRY(read_host_line(&self, first, end));
-        line = *end ? end + 1 : end;
-    }
-    return check_hosts(&self, file->data);
 }
 
 /* The value of NAME=value, with or without quotes, in a copy; NULL where there is none. */
@@ -178,7 +156,7 @@ static AmStatus expand_node(const HostReader *self, char *name, size_t length, c
     return rest == behind ? AM_OK : fail_at(self, at, "expected a node list such as node[001-003,7],login1");
 }
 
-static AmStatus expand_nodes(const HostReader *self, const char *list, const char *at) {
+static AmStatus expand_list(const HostReader *self, const char *list, const char *at) {
     while (*list) {
         char name[LONGEST_HOST + 1];
         TRY(expand_node(self, name, 0, list, at));
@@ -186,7 +164,135 @@ static AmStatus expand_nodes(const HostReader *self, const char *list, const cha
         for (; *list && (*list != ',' || depth > 0); list++) depth += (*list == '[') - (*list == ']');
         if (*list == ',') list++;
     }
+    return AM_OK;
+}
+
+static AmStatus expand_nodes(const HostReader *self, const char *list, const char *at) {
+    TRY(expand_list(self, list, at));
     return check_hosts(self, at);
+}
+
+/* Reads the address at *at: "name", "user@name", "10.0.0.1", "[fe80::1]", "fe80::1" or "node[001-003,7]".
+ * *length is 0 where there is none. A single colon behind a name begins its slots; several are an IPv6
+ * address. */
+static const char *take_address(const char **at, const char *end, size_t *length, bool *is_list) {
+    const char *start = *at, *stop = start, *colon = NULL;
+    int32_t colons = 0;
+    *is_list = false;
+    if (start < end && *start == '[') {
+        bool is_address = false;
+        for (stop = ++start; stop < end && (is_host_character(*stop) || *stop == '%'); stop++)
+            is_address |= *stop == ':';
+        is_address &= stop < end && *stop == ']';
+        *length = is_address ? (size_t)(stop - start) : 0;
+        *at = is_address ? stop + 1 : start;
+        return start;
+    }
+    for (; stop < end && (is_host_character(*stop) || *stop == '%' || *stop == '['); stop++) {
+        if (*stop == ':' && ++colons == 1) colon = stop;
+        if (*stop != '[') continue;
+        *is_list = true;
+        while (stop < end && *stop != ']') stop++;
+        if (stop == end) break;
+    }
+    if (colons == 1) stop = colon;
+    *length = (size_t)(stop - start);
+    *at = stop;
+    return start;
+}
+
+/* Reads the words behind a host, "slots=8 max_slots=8"; *slots stays as it is where none tells them. */
+static AmStatus take_words(const HostReader *self, const char **at, const char *end, int64_t *slots) {
+    for (;;) {
+        while (*at < end && isspace((unsigned char)**at)) ++*at;
+        const char *word = *at;
+        if (word == end || *word == '#' || *word == ',') return AM_OK;
+        while (*at < end && (isalnum((unsigned char)**at) || strchr("_-", **at))) ++*at;
+        size_t length = (size_t)(*at - word);
+        if (length == 0 || *at == end || **at != '=') return fail_at(self, word, host_line);
+        ++*at;
+        if (length == 5 && strncmp(word, "slots", 5) == 0) {
+            const char *number = *at;
+            *slots = take_number(at);
+            if (*slots < 1 || *slots > MESH_MAX_DEVICES)
+                return fail_at(self, number, "expected 1 to 65536 slots");
+        }
+        while (*at < end && (isalnum((unsigned char)**at) || strchr("_-.:/", **at))) ++*at;
+        if (*at < end && !isspace((unsigned char)**at) && **at != ',' && **at != '#')
+            return fail_at(self, *at, host_line);
+    }
+}
+
+/* Reads one host, or one node list, with its slots. */
+static AmStatus read_host(const HostReader *self, const char **at, const char *end) {
+    const char *line = *at;
+    size_t length;
+    bool is_list;
+    int64_t slots = 0;
+    int32_t first = self->import->host_count;
+    const char *address = take_address(at, end, &length, &is_list);
+    if (length == 0 || (length > LONGEST_HOST && !is_list)) return fail_at(self, line, host_line);
+    if (*at < end && **at == ':') {
+        const char *number = ++*at;
+        slots = take_number(at);
+        if (slots < 1 || slots > MESH_MAX_DEVICES) return fail_at(self, number, "expected 1 to 65536 slots");
+    }
+    if (*at < end && !isspace((unsigned char)**at) && **at != ',' && **at != '#')
+        return fail_at(self, *at, host_line);
+    TRY(take_words(self, at, end, &slots));
+    if (!is_list) return add_host(self, line, address, length, slots);
+    const char *list = arena_copy_bytes(self->import->arena, address, length);
+    if (!list) return am_fail_memory(self->error, (int64_t)length);
+    TRY(expand_list(self, list, line));
+    for (int32_t k = first; k < self->import->host_count; k++)
+        self->import->hosts[k].devices = (int32_t)slots;
+    return AM_OK;
+}
+
+/* A machine file names a host once for each of its devices: such lines become one host. */
+static AmStatus merge_repeated(const HostReader *self) {
+    Import *import = self->import;
+    json_t *numbers = json_object();
+    AmStatus status = AM_OK;
+    int32_t kept = 0;
+    bool is_repeated = false;
+    for (int32_t k = 0; k < import->host_count && status == AM_OK; k++) {
+        const ImportHost host = import->hosts[k];
+        const json_t *known = json_object_get(numbers, host.name);
+        ImportHost *first = known ? &import->hosts[json_integer_value(known)] : NULL;
+        if (first && (host.devices > 0 || first->devices > 0)) {
+            status = am_fail(self->error, AM_ERROR_INPUT, self->file->name, "the host \"%s\" is named twice",
+                             host.name);
+        } else if (first) {
+            is_repeated = true;
+            first->devices--; /* negative while they are counted */
+        } else {
+            json_object_set_new(numbers, host.name, json_integer(kept));
+            import->hosts[kept++] = host;
+        }
+    }
+    json_decref(numbers);
+    import->host_count = kept;
+    for (int32_t k = 0; k < kept && is_repeated; k++)
+        if (import->hosts[k].devices <= 0) import->hosts[k].devices = 1 - import->hosts[k].devices;
+    return status;
+}
+
+AmStatus import_hostfile(Import *import, const FileBytes *file, AmError *error) {
+    HostReader self = {import, file, error};
+    TRY(claim_hosts(import, file->name, error));
+    for (const char *line = file->data; *line;) {
+        const char *end = line + strcspn(line, "\n"), *at = line;
+        while (at < end) {
+            while (at < end && (isspace((unsigned char)*at) || *at == ',')) at++;
+            if (at == end || *at == '#') break;
+            TRY(read_host(&self, &at, end));
+        }
+        line = *end ? end + 1 : end;
+    }
+    if (import->arena->failed) return am_fail_memory(error, import->host_count);
+    TRY(merge_repeated(&self));
+    return check_hosts(&self, file->data);
 }
 
 /* "8(x3),4": 8, 8, 8, 4. One number alone is for all hosts. */

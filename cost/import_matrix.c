@@ -140,16 +140,17 @@ static void add_nvlinks(MatrixReader *self) {
             if (links_between(self, a, b) > most) most = links_between(self, a, b);
         }
         if (sum > type->nvlinks && sum > most) {
-            import_add_edge(self->import, self->places[a], "nvswitch",
-                            import_link(self->import, "nvswitch", rate, IMPORT_NVLINK_LATENCY_SECONDS / 2),
-                            most);
+            import_add_edge(
+                self->import, self->places[a], "nvswitch",
+                import_link(self->import, "nvswitch", most * rate, IMPORT_NVLINK_LATENCY_SECONDS / 2), 1);
             continue;
         }
         for (int32_t b = a + 1; b < self->count; b++)
             if (links_between(self, a, b) > 0)
                 import_add_edge(self->import, self->places[a], self->places[b],
-                                import_link(self->import, "nvlink", rate, IMPORT_NVLINK_LATENCY_SECONDS),
-                                links_between(self, a, b));
+                                import_link(self->import, "nvlink", links_between(self, a, b) * rate,
+                                            IMPORT_NVLINK_LATENCY_SECONDS),
+                                1);
     }
 }
 

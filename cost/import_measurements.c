@@ -15,6 +15,7 @@
  */
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/json.h"
@@ -32,7 +33,8 @@ typedef struct MeasurementReader {
     AmError *error;
     Row *rows;
     int32_t row_count, row_capacity, ranks, hosts;
-    json_t *host_names; /* name -> ranks */
+    int32_t time_column; /* of the table, counted from 0; algbw and busbw follow */
+    json_t *host_names;  /* name -> ranks */
 } MeasurementReader;
 
 /* Where a row is wrong: its JSON path, or its line. */
@@ -49,6 +51,9 @@ static AmStatus add_row(MeasurementReader *self, const char *where, double bytes
     if (!(algorithm >= 0 && algorithm < 1e9) || !(bus >= 0 && bus < 1e9))
         return fail_at(self, where, "\"alg_bw\" and \"bus_bw\", GB/s");
     if (bytes == 0 || algorithm == 0) return AM_OK; /* too small for the digits that are written */
+    /* algbw is S over t, with two digits behind the point. */
+    if (fabs(bytes / microseconds / 1e3 - algorithm) > 0.1 * algorithm + 0.02)
+        return fail_at(self, where, "\"algbw\" of size over time, GB/s (other columns are in its place)");
     if (self->row_count > 0 && bytes <= self->rows[self->row_count - 1].bytes)
         return fail_at(self, where, "a size above that of the row before");
     if (self->row_count == MOST_ROWS) return fail_at(self, where, "at most 4096 rows");
@@ -97,8 +102,25 @@ static AmStatus read_json(MeasurementReader *self, json_t *root) {
 }
 
 /* "# Rank 0 Group 0 Pid 4711 on worker-1 device 0 [0x1b] NVIDIA A100", or a comment. */
+/* The head "#  size  count  type  redop  root  time  algbw  busbw ...": tables of different releases and
+ * collectives have different columns in front of the time. */
+static void read_head(MeasurementReader *self, const char *line) {
+    int32_t column = 0;
+    if (!strstr(line, "algbw")) return;
+    for (const char *at = line + 1; *at; column++) {
+        at += strspn(at, " \t\r");
+        size_t length = strcspn(at, " \t\r");
+        if (length == 4 && strncmp(at, "time", 4) == 0) {
+            self->time_column = column;
+            return;
+        }
+        at += length;
+    }
+}
+
 static AmStatus read_comment(MeasurementReader *self, const char *where, const char *line) {
     char host[256];
+    read_head(self, line);
     if (sscanf(line, "# Rank %*d Group %*d Pid %*d on %255s", host) != 1 &&
         sscanf(line, "# Rank %*d Pid %*d on %255s", host) != 1)
         return AM_OK;
@@ -107,10 +129,15 @@ static AmStatus read_comment(MeasurementReader *self, const char *where, const c
 
 /* "1024 256 float sum -1 12.3 0.08 0.15 0 ...": size, count, type, operation, root, time, rates. */
 static AmStatus read_table_row(MeasurementReader *self, const char *where, const char *line) {
-    double bytes, time, algorithm, bus;
-    if (sscanf(line, "%lf %*s %*s %*s %*s %lf %lf %lf", &bytes, &time, &algorithm, &bus) != 4)
+    double bytes = strtod(line, NULL), figures[3];
+    const char *at = line;
+    for (int32_t k = 0; k < self->time_column; k++) {
+        at += strspn(at, " \t\r");
+        at += strcspn(at, " \t\r");
+    }
+    if (sscanf(at, "%lf %lf %lf", &figures[0], &figures[1], &figures[2]) != 3)
         return fail_at(self, where, "size, count, type, operation, root, time, algbw and busbw");
-    return add_row(self, where, bytes, time, algorithm, bus);
+    return add_row(self, where, bytes, figures[0], figures[1], figures[2]);
 }
 
 static AmStatus read_table(MeasurementReader *self, const FileBytes *file) {
@@ -176,8 +203,11 @@ static AmStatus add_link(MeasurementReader *self) {
 }
 
 AmStatus import_measurements(Import *import, const FileBytes *file, AmError *error) {
-    MeasurementReader self = {
-        .import = import, .source = file->name, .error = error, .host_names = json_object()};
+    MeasurementReader self = {.import = import,
+                              .source = file->name,
+                              .error = error,
+                              .time_column = 5,
+                              .host_names = json_object()};
     json_t *root = NULL;
     AmStatus status;
     if (file->data[strspn(file->data, " \t\r\n")] == '{') {

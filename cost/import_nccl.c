@@ -168,14 +168,14 @@ static void add_nvlinks(NcclReader *self, const Gpu *gpu) {
         if (class && strncmp(class, "0x0680", 6) == 0) to_switches += count;
         for (const Gpu *peer = gpu + 1; peer < self->gpus + self->gpu_count; peer++)
             if (strcasecmp(peer->bus, target) == 0)
-                import_add_edge(self->import, gpu->place, peer->place,
-                                import_link(self->import, "nvlink", rate, IMPORT_NVLINK_LATENCY_SECONDS),
-                                count);
+                import_add_edge(
+                    self->import, gpu->place, peer->place,
+                    import_link(self->import, "nvlink", count * rate, IMPORT_NVLINK_LATENCY_SECONDS), 1);
     }
     if (to_switches > 0)
-        import_add_edge(self->import, gpu->place, "nvswitch",
-                        import_link(self->import, "nvswitch", rate, IMPORT_NVLINK_LATENCY_SECONDS / 2),
-                        to_switches);
+        import_add_edge(
+            self->import, gpu->place, "nvswitch",
+            import_link(self->import, "nvswitch", to_switches * rate, IMPORT_NVLINK_LATENCY_SECONDS / 2), 1);
 }
 
 /* The cards of an adapter; where `pcie` is not NULL each has a place of its own, joined by that. */

@@ -12,6 +12,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/json.h"
 #include "cost/import.h"
 #include "cost/topology.h"
 
@@ -107,6 +108,111 @@ static void node_lists_are_expanded(void **state) {
     }
 }
 
+/* Every form of a hostfile: servers, devices of the first and of the last one. */
+static void hostfiles_have_many_forms(void **state) {
+    (void)state;
+    static const struct {
+        const char *text;
+        int32_t servers, first, last;
+    } good[] = {
+        {"worker-1:8\nworker-2:8\n", 2, 8, 8},
+        {"worker-1:4,worker-2:2", 2, 4, 2},
+        {"# a comment\r\n\r\nworker-1 slots=8 max_slots=16 # more\r\n", 1, 8, 8},
+        {"worker-1 max-slots=16 slots=8\n\tuser@worker-2:2 binding=rr\n", 2, 8, 2},
+        {"10.0.0.1:4\n10.0.0.2 slots=4\n", 2, 4, 4},
+        {"[fe80::1]:4\n[fe80::2%eth0] slots=4\n2001:db8::3 slots=4\n", 3, 4, 4},
+        {"node[001-003,7]:4\nlogin slots=2\n", 5, 4, 2},
+        {"node[1-2,5] slots=6,login:2\n", 4, 6, 2},
+        {"a\na\na\nb\nb\n", 2, 3, 2},
+        {"a\nb\na\n", 2, 2, 1},
+    };
+    for (size_t k = 0; k < sizeof good / sizeof *good; k++) {
+        Imported self;
+        const char *made = write_file(good[k].text, strlen(good[k].text));
+        if (IMPORT(&self, "host", NULL, made) != AM_OK) fail_msg("row %zu: %s", k, self.error.text);
+        assert_int_equal(self.cluster->server_count, good[k].servers);
+        assert_int_equal(self.cluster->servers[0].device_count, good[k].first);
+        assert_int_equal(self.cluster->servers[good[k].servers - 1].device_count, good[k].last);
+        end(&self);
+    }
+    /* Plain names get the devices of the server that another file describes. */
+    static const char matrix[] = "GPU0 GPU1\nGPU0 X NV18\nGPU1 NV18 X\n";
+    char other[] = "/tmp/automap-names-XXXXXX";
+    Imported self;
+    int file = mkstemp(other);
+    assert_int_equal(write(file, "a\nb\nc\n", 6), 6);
+    close(file);
+    assert_int_equal(IMPORT(&self, "H100-80GB", NULL, other, write_file(matrix, sizeof matrix - 1)), AM_OK);
+    assert_int_equal(self.cluster->server_count, 3);
+    assert_int_equal(self.cluster->device_count, 6);
+    end(&self);
+    unlink(other);
+}
+
+static void assert_table(Imported *self, const char *part) {
+    Text text = {0};
+    cluster_print(&text, self->cluster);
+    if (!strstr(text.data, part)) fail_msg("\"%s\" is not in:\n%s", part, text.data);
+    text_free(&text);
+}
+
+/* Tables and names have the rate of all parallel links; so has the table of a file that counts them in
+ * `width`. */
+static void parallel_links_count(void **state) {
+    (void)state;
+    Imported self;
+    static const char matrix[] = "GPU0 GPU1 GPU2\nGPU0 X NV18 NV18\nGPU1 NV18 X NV18\nGPU2 NV18 NV18 X\n";
+    assert_int_equal(IMPORT(&self, "H100-80GB", NULL, write_file(matrix, sizeof matrix - 1)), AM_OK);
+    assert_table(&self, "nvswitch-370.8, 371 GB/s");
+    end(&self);
+    static const char wide[] =
+        "{\"format\": \"automap-cluster-1\", \"name\": \"wide\", \"device_types\": {\"d\": "
+        "{\"memory_bytes\": 1000, "
+        "\"memory_bytes_per_second\": 1e9, \"flops_per_second\": {\"f32\": 1e9}}}, \"links\": {\"lane\": "
+        "{\"bytes_per_second\": 20e9}}, \"servers\": [{\"device_type\": \"d\", \"devices\": 2}], "
+        "\"topology\": {\"edges\": "
+        "[{\"from\": \"server0/device0\", \"to\": \"server0/device1\", \"link\": \"lane\", \"width\": 4}]}}";
+    self = (Imported){0};
+    AmStatus status = json_parse(&self.description, "wide", wide, sizeof wide - 1, &self.error);
+    if (status == AM_OK)
+        status = cluster_from_json(&self.cluster, &self.arena, self.description, "wide", &self.error);
+    if (status != AM_OK) fail_msg("%s", self.error.text);
+    assert_table(&self, "lane, width 4, 80 GB/s");
+    end(&self);
+}
+
+/* The columns of a table are found by their head: older tables of all_gather have no operation and root. */
+static void tables_of_other_releases(void **state) {
+    (void)state;
+    static const char old[] = "# nThread 1\n# Rank  0 Pid 7 on node1 device  0 [0x07] A100\n"
+                              "# Rank  1 Pid 7 on node1 device  1 [0x08] A100\n"
+                              "#                                out-of-place        in-place\n"
+                              "#  size  count  type  time  algbw  busbw  error  time  algbw  busbw  error\n"
+                              "  1024 128 float 10.0 0.10 0.05 0e+00 10.1 0.10 0.05 0e+00\n"
+                              "  1000000000 125000000 float 10010.0 99.90 49.95 0e+00 10000 100 50 0e+00\n";
+    Imported self;
+    if (IMPORT(&self, "A100-80GB", NULL, write_file(old, sizeof old - 1)) != AM_OK)
+        fail_msg("%s", self.error.text);
+    assert_true(fabs(self.cluster->links[self.cluster->servers[0].link].bytes_per_second - 50e9) < 1e8);
+    end(&self);
+    static const char shifted[] = "# algbw\n 1000000 128 float 10.0 100 100.0 50.0 0\n";
+    assert_int_equal(IMPORT(&self, "A100-80GB", NULL, write_file(shifted, sizeof shifted - 1)),
+                     AM_ERROR_INPUT);
+    assert_non_null(strstr(self.error.text, "\"algbw\" of size over time"));
+    end(&self);
+}
+
+static void near_names_are_proposed(void **state) {
+    (void)state;
+    Imported self;
+    assert_int_equal(IMPORT(&self, "H100", NULL, SAMPLE("hostfile")), AM_ERROR_USAGE);
+    assert_non_null(strstr(self.error.text, "; did you mean H100-80GB?"));
+    end(&self);
+    assert_int_equal(IMPORT(&self, "T4", "infiniband400", SAMPLE("hostfile")), AM_ERROR_USAGE);
+    assert_non_null(strstr(self.error.text, "; did you mean infiniband-400?"));
+    end(&self);
+}
+
 static void nccl_draws_a_server(void **state) {
     (void)state;
     Imported self;
@@ -118,8 +224,8 @@ static void nccl_draws_a_server(void **state) {
     assert_int_equal(status, AM_OK);
     assert_int_equal(self.cluster->device_count, 8);
     assert_route(&self, 0, 3,
-                 "server0/device0 -> server0/nvswitch (nvswitch-20), server0/nvswitch -> server0/device3 "
-                 "(nvswitch-20)");
+                 "server0/device0 -> server0/nvswitch (nvswitch-240), server0/nvswitch -> server0/device3 "
+                 "(nvswitch-240)");
     assert_route(
         &self, 0, 4,
         "server0/device0 -> server0/pci-0000:01:00.0 (pcie-24), server0/pci-0000:01:00.0 -> "
@@ -140,7 +246,7 @@ static void a_matrix_draws_a_server(void **state) {
     Imported self;
     assert_int_equal(IMPORT(&self, "V100-16GB", "roce-100", SAMPLE("matrix.txt"), SAMPLE("hostfile")), AM_OK);
     assert_int_equal(self.cluster->device_count, 8);
-    assert_route(&self, 0, 1, "server0/device0 -> server0/device1 (nvlink-20)");
+    assert_route(&self, 0, 1, "server0/device0 -> server0/device1 (nvlink-80)");
     assert_true(self.cluster->topology->edges[4].bytes_per_second == 80e9);
     assert_route(&self, 2, 3,
                  "server0/device2 -> server0/PXB2 (pcie-12), server0/PXB2 -> server0/PHB2 (pcie-12), "
@@ -154,13 +260,13 @@ static void a_matrix_draws_a_server(void **state) {
                                    "GPU2 NV12 NV12 X 0-3\n";
     assert_int_equal(IMPORT(&self, "A100-80GB", NULL, write_file(switched, sizeof switched - 1)), AM_OK);
     assert_route(&self, 0, 2,
-                 "server0/device0 -> server0/nvswitch (nvswitch-20), server0/nvswitch -> server0/device2 "
-                 "(nvswitch-20)");
+                 "server0/device0 -> server0/nvswitch (nvswitch-240), server0/nvswitch -> server0/device2 "
+                 "(nvswitch-240)");
     end(&self);
     static const char paired[] = "GPU0 GPU1 GPU2 CPU Affinity\nGPU0 X NV6 NV6 0-3\nGPU1 NV6 X NV6 0-3\n"
                                  "GPU2 NV6 NV6 X 0-3\n";
     assert_int_equal(IMPORT(&self, "A100-80GB", NULL, write_file(paired, sizeof paired - 1)), AM_OK);
-    assert_route(&self, 0, 2, "server0/device0 -> server0/device2 (nvlink-20)");
+    assert_route(&self, 0, 2, "server0/device0 -> server0/device2 (nvlink-120)");
     end(&self);
 }
 
@@ -240,7 +346,16 @@ static void what_does_not_fit_is_refused(void **state) {
     } rows[] = {
         {TEXT(""), "expected at least one host"},
         {TEXT("# nothing\n\n"), "expected at least one host"},
-        {TEXT("worker-1\n"), "expected a line such as"},
+        {TEXT("worker-1\n"), "does not tell how many devices \"worker-1\" has"},
+        {TEXT("worker-1 worker-2\n"), "expected a line such as"},
+        {TEXT("worker-1:\n"), "expected 1 to 65536 slots"},
+        {TEXT("worker-1:0\n"), "expected 1 to 65536 slots"},
+        {TEXT("worker-1:8x\n"), "expected a line such as"},
+        {TEXT("[fe80::1\n"), "expected a line such as"},
+        {TEXT("[worker]:4\n"), "expected a line such as"},
+        {TEXT("node[1-2:4\n"), "a bracket of the node list is not closed"},
+        {TEXT("worker-1:4\nworker-1\n"), "\"worker-1\" is named twice"},
+        {TEXT("a[1-2]:4\na2:4\n"), "\"a2\" is named twice"},
         {TEXT("worker-1 slots=0\n"), "expected 1 to 65536 slots"},
         {TEXT("worker-1 slots=-4\n"), "expected 1 to 65536 slots"},
         {TEXT("worker-1 slots=99999999999999999999\n"), "expected 1 to 65536 slots"},
@@ -283,9 +398,9 @@ static void what_does_not_fit_is_refused(void **state) {
         {TEXT("{\"results\": [], \"devices\": [4]}"), "$.devices[0].hostname: expected a string"},
         {TEXT("{\"results\": [], \"devices\": []}"), "measurements: expected at least two sizes"},
         {TEXT("# algbw\n 8 2 float sum\n"), "line 2: expected size, count"},
-        {TEXT("# algbw\n 8 2 float sum -1 12 1 1\n 8 2 float sum -1 12 1 1\n"),
+        {TEXT("# algbw\n 12000 2 float sum -1 12 1 1\n 12000 2 float sum -1 12 1 1\n"),
          "line 3: expected a size above"},
-        {TEXT("# algbw\n 8 2 float sum -1 12 1 1\n 16 2 float sum -1 12 1 1\n"),
+        {TEXT("# algbw\n 12000 2 float sum -1 12 1 1\n 24000 2 float sum -1 24 1 1\n"),
          "measurements: expected at least two ranks"},
         {TEXT("<system"), "XML"},
         {TEXT("<html></html>"), "XML"},
@@ -360,6 +475,8 @@ static void parts_must_fit_together(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(hosts_give_servers),           cmocka_unit_test(node_lists_are_expanded),
+        cmocka_unit_test(hostfiles_have_many_forms),    cmocka_unit_test(parallel_links_count),
+        cmocka_unit_test(tables_of_other_releases),     cmocka_unit_test(near_names_are_proposed),
         cmocka_unit_test(nccl_draws_a_server),          cmocka_unit_test(a_matrix_draws_a_server),
         cmocka_unit_test(hwloc_gives_cores_or_gpus),    cmocka_unit_test(measurements_give_a_curve),
         cmocka_unit_test(what_does_not_fit_is_refused), cmocka_unit_test(parts_must_fit_together),
