@@ -61,9 +61,9 @@ AM_API const char *am_module_name(const AmModule *module);   /* the module's */
 AM_API const char *am_module_sha256(const AmModule *module); /* 64 hexadecimal digits; the module's */
 AM_API int32_t am_module_instruction_count(const AmModule *module);
 
-/* Reads a cluster file or a built-in cluster by name ("C", "nominal:4"). "host:4" is not measured here: it has
- * nominal figures; pass the file that `automap cluster host:4 --json` writes. On success
- * *cluster is the caller's: am_cluster_free(). */
+/* Reads a cluster file or a built-in cluster by name ("C", "nominal:4"). "host:4" is not measured here: it
+ * has nominal figures; pass the file that `automap cluster host:4 --json` writes. On success *cluster is the
+ * caller's: am_cluster_free(). */
 AM_API AmStatus am_cluster_read(AmCluster **cluster, const char *name_or_path, AmError *error);
 AM_API void am_cluster_free(AmCluster *cluster); /* NULL is allowed */
 AM_API int32_t am_cluster_device_count(const AmCluster *cluster);
