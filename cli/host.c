@@ -13,7 +13,7 @@
 #include "cost/host_cluster.h"
 #include "executor/probe.h"
 
-static const double probe_seconds = 8, lock_seconds = 60;
+static const double probe_seconds = 8.8, lock_seconds = 60;
 
 void cli_show_measuring(const Cli *cli, double done) {
     if (!isatty(2) || cli_has(cli, "--quiet")) return;

@@ -38,7 +38,8 @@
 enum { MOST_SERIES = 12, MOST_RANKS = 64, SAMPLES = 12 };
 enum { WALK_BYTES = 3 << 14, MOST_LEARNT = 2000 };
 static const double medium_seconds = 1e-4, long_seconds = 2e-3; /* of one run */
-static const double most_stretch = 1.1; /* of what is between the samples, in a series that is calm */
+static const double most_stretch = 1.1;     /* of what is between the samples, in a series that is calm */
+static const int64_t most_sparse = 1 << 20; /* elements */
 static const double least_available = 0.75;
 static const double agreement = 1.03; /* two series as close as that are believed */
 
@@ -286,13 +287,16 @@ static json_t *number(double value) {
     return json_real(strtod(text, NULL));
 }
 
-/* Copies the sizes of a dimension: all of them, or the first, every other one and the last. Returns their
- * number. */
-static int32_t pick_sizes(int64_t *picked, const int64_t *sizes, bool is_sparse) {
-    int32_t count = 0, kept = 0;
+/* Copies the sizes of a dimension. A sparse grid has every other size up to most_sparse, of four dimensions
+ * every third: times of products and convolutions are nearly linear in each dimension, as the interpolation
+ * is. The first and the last size are always kept. Returns their number. */
+static int32_t pick_sizes(int64_t *picked, const ProbeClass *class, int32_t d, bool is_sparse) {
+    const int64_t *sizes = class->sizes[d];
+    int32_t count = 0, kept = 0, stride = !is_sparse ? 1 : class->dimensions == 4 ? 3 : 2;
     while (count < PROBE_MOST_SIZES && sizes[count] > 0) count++;
+    while (is_sparse && count > 1 && sizes[count - 1] > most_sparse) count--;
     for (int32_t k = 0; k < count; k++)
-        if (!is_sparse || k % 2 == 0 || k == count - 1) picked[kept++] = sizes[k];
+        if (k % stride == 0 || k == count - 1) picked[kept++] = sizes[k];
     return kept;
 }
 
@@ -312,7 +316,7 @@ static AmStatus measure_class(json_t **curve, const ProbeClass *class, Bench *be
     *curve = json_pack("{s:o, s:o}", "sizes", sizes, "seconds", seconds);
     for (int32_t d = 0; d < class->dimensions; d++) {
         json_t *list = json_array();
-        counts[d] = pick_sizes(picked[d], class->sizes[d], bench->pace->is_sparse);
+        counts[d] = pick_sizes(picked[d], class, d, bench->pace->is_sparse);
         points *= counts[d];
         for (int32_t k = 0; k < counts[d]; k++) json_array_append_new(list, json_integer(picked[d][k]));
         json_array_append_new(sizes, list);
