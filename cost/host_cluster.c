@@ -138,6 +138,35 @@ static json_t *share_curve(json_t *own, json_t *shared, double sharing) {
     return json_pack("{s:O, s:o}", "sizes", sizes, "seconds", seconds);
 }
 
+static double second_of(json_t *curve, size_t k) {
+    return json_number_value(json_array_get(json_object_get(curve, "seconds"), k));
+}
+
+/* Bounds times by what other collectives can do in their place, so that one disturbed figure does not decide
+ * between plans: a reduce-scatter and an all-gather make an all-reduce, and an all-reduce has the result of
+ * either. */
+static json_t *bound_collectives(json_t *collectives) {
+    json_t *reduce = json_object_get(collectives, "all_reduce");
+    json_t *parts[2] = {json_object_get(collectives, "all_gather"),
+                        json_object_get(collectives, "reduce_scatter")};
+    json_t *sizes = json_object_get(reduce, "sizes");
+    if (!is_curve(reduce) || !is_curve(parts[0]) || !is_curve(parts[1]) ||
+        !json_equal(sizes, json_object_get(parts[0], "sizes")) ||
+        !json_equal(sizes, json_object_get(parts[1], "sizes")))
+        return json_incref(collectives);
+    json_t *bounded = json_deep_copy(collectives);
+    for (size_t k = 0; k < json_array_size(json_object_get(reduce, "seconds")); k++) {
+        double both = second_of(parts[0], k) + second_of(parts[1], k), all = fmin(second_of(reduce, k), both);
+        static const char *const names[] = {"all_gather", "reduce_scatter"};
+        for (int p = 0; p < 2; p++)
+            json_array_set_new(json_object_get(json_object_get(bounded, names[p]), "seconds"), k,
+                               number(fmin(second_of(parts[p], k), all)));
+        json_array_set_new(json_object_get(json_object_get(bounded, "all_reduce"), "seconds"), k,
+                           number(all));
+    }
+    return bounded;
+}
+
 static json_t *describe_collectives(const HostScale *scale, json_t *own, json_t *shared) {
     if (scale->sharing <= 1) return json_incref(own);
     json_t *described = json_object(), *curve;
@@ -164,7 +193,8 @@ static AmStatus describe_link(json_t **description, const HostScale *scale) {
                              json_object_get(link, "efficiency"));
     if (!*description) return am_fail_memory(scale->error, 0);
     json_t *collectives = describe_collectives(scale, own, of_shared);
-    if (json_object_size(collectives) > 0) json_object_set(*description, "collectives", collectives);
+    if (json_object_size(collectives) > 0)
+        json_object_set_new(*description, "collectives", bound_collectives(collectives));
     json_decref(collectives);
     return AM_OK;
 }

@@ -111,6 +111,35 @@ static void more_ranks_than_processors(void **state) {
     end(&self);
 }
 
+/* One figure that was disturbed: an all-reduce takes no longer than its two halves, these no longer than it.
+ */
+static void collectives_bound_one_another(void **state) {
+    (void)state;
+    static const char *const kinds[] = {"all_reduce", "all_gather", "reduce_scatter"};
+    static const double seconds[][2] = {{90e-6, 2e-6}, {3e-6, 1e-6}, {4e-6, 50e-6}};
+    static const OperatorClass classes[] = {OPERATOR_CLASS_ALL_REDUCE, OPERATOR_CLASS_ALL_GATHER,
+                                            OPERATOR_CLASS_REDUCE_SCATTER};
+    static const double expected[][2] = {{7e-6, 2e-6}, {3e-6, 1e-6}, {4e-6, 2e-6}};
+    json_t *measurement = host_measurement(HOST_MEASUREMENT), *curves = json_object();
+    for (int k = 0; k < 3; k++)
+        json_object_set_new(curves, kinds[k],
+                            json_pack("{s:[[i], [i, i]], s:[f, f]}", "sizes", 4, 256, 4096, "seconds",
+                                      seconds[k][0], seconds[k][1]));
+    json_object_set_new(json_object_get(measurement, "link"), "collectives", curves);
+    char *text = json_dumps(measurement, 0);
+    Described self;
+    describe(&self, text, 4);
+    for (int k = 0; k < 3; k++)
+        for (int s = 0; s < 2; s++) {
+            const double sizes[] = {4, s == 0 ? 256 : 4096, 0, 0};
+            assert_near(operator_curve_seconds(self.cluster->links[0].collectives, classes[k], sizes),
+                        expected[k][s]);
+        }
+    end(&self);
+    free(text);
+    json_decref(measurement);
+}
+
 static void a_description_is_the_same_each_time(void **state) {
     (void)state;
     Described first, second;
@@ -217,6 +246,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(ranks_up_to_the_processors),
         cmocka_unit_test(more_ranks_than_processors),
+        cmocka_unit_test(collectives_bound_one_another),
         cmocka_unit_test(a_description_is_the_same_each_time),
         cmocka_unit_test(what_lacks_a_part_is_refused),
         cmocka_unit_test(names_are_recognised),
