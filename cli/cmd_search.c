@@ -535,6 +535,7 @@ static AmStatus search_and_write(const Cli *cli, Searched *self, AmError *error)
     TRY(read_kept(cli, self, error));
     bool is_scaled = !cli_has(cli, "--evaluations") && !cli_has(cli, "--objective");
     bool is_one = self->options.searcher == SEARCHER_RANDOM && !cli_has(cli, "--evaluations");
+    self->options.is_default_limit = is_scaled;
     if (is_one) self->options.evaluations = 0; /* until a plan fits */
     else if (is_scaled && !search_spans_stages(&self->options))
         self->options.evaluations =

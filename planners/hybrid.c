@@ -226,19 +226,27 @@ static AmStatus search_pipelines(HybridTries *self, const MicroBatching *setting
 
 /* ---- mixed devices ---- */
 
-/* Gives the plan, where it mixes device types in a stage, shares by their speeds if that is quicker. */
-static AmStatus share_by_speed(HybridTries *self, Plan **plan, AmError *error) {
-    const Cluster *cluster = self->plans.cluster;
-    double *speeds = ARENA_ARRAY(self->plans.arena, double, cluster->type_count);
+/* Replaces the plan by the same one with unequal shares where a stage mixes device types and that is quicker.
+ */
+static AmStatus share_by_speed(HybridTries *self, Plan **plan, MemoryFit *fit, AmError *error) {
+    const SearchOptions *options = self->plans.options;
+    const ShareSearch search = {.cluster = self->plans.cluster,
+                                .memory_fraction = options->memory_fraction,
+                                .most = hybrid_evaluations_left(self),
+                                .stop = &self->stop};
     Plan *shared;
-    if (!*plan || !self->model || self->plans.options->is_even || hybrid_must_stop(self)) return AM_OK;
-    if (!hybrid_shares_apply(*plan, cluster) || hybrid_evaluations_left(self) < HYBRID_SHARES_TRIED)
-        return AM_OK;
-    if (!speeds) return am_fail_memory(error, cluster->type_count);
-    hybrid_model_speeds(self->model, speeds);
-    TRY(hybrid_shares_find(&shared, &self->evaluations, self->plans.arena, *plan, cluster, speeds,
-                           self->plans.options->memory_fraction, error));
+    if (options->is_even || !hybrid_shares_apply(*plan, search.cluster)) return AM_OK;
+    TRY(hybrid_shares_find(&shared, fit, &self->evaluations, self->plans.arena, *plan, &search, error));
     if (shared) *plan = shared;
+    return AM_OK;
+}
+
+/* Repairs the nearest plan that does not fit by unequal shares, if that is enough. */
+static AmStatus repair_by_shares(HybridTries *self, Plan **plan, AmError *error) {
+    Plan *shared = self->nearest_plan;
+    if (!shared || self->plans.options->is_trial) return AM_OK;
+    TRY(share_by_speed(self, &shared, &self->nearest, error));
+    if (self->nearest.fits) *plan = shared;
     return AM_OK;
 }
 
@@ -259,11 +267,11 @@ static AmStatus run(HybridTries *self, SearchResult *single, const MicroBatching
     self->stop.deadline = end;
     TRY(hybrid_single_search(single, self, settings, error));
     TRY(hybrid_single_refine(single, self, error));
-    TRY(share_by_speed(self, &single->plan, error));
     if (self->best) {
-        TRY(share_by_speed(self, &self->best->plan, error));
+        TRY(share_by_speed(self, &self->best->plan, &self->best->fit, error));
         self->best->seconds = self->best->plan->predicted_step_seconds;
     }
+    if (!self->best && !single->plan) TRY(repair_by_shares(self, &single->plan, error));
     if (self->best || single->plan) return AM_OK;
     if (self->stop.interrupted && *self->stop.interrupted)
         return am_fail(error, AM_INTERRUPTED, "", "interrupted before a plan was found that fits");

@@ -277,21 +277,6 @@ void hybrid_model_close(HybridModel *model) {
     arena_free(&arena);
 }
 
-void hybrid_model_speeds(const HybridModel *self, double *speeds) {
-    const LayerTable *table = NULL;
-    for (int32_t k = 0; k < self->table_count && !table; k++)
-        if (self->tables[k].found && self->tables[k].tensor == 1) table = &self->tables[k];
-    for (int32_t k = 0; k < self->table_count && !table; k++)
-        if (self->tables[k].found) table = &self->tables[k];
-    for (int32_t t = 0; t < self->costs->cluster->type_count; t++) {
-        double seconds = 0;
-        for (int32_t u = 0; table && u < self->costs->unit_count; u++)
-            seconds += layer_seconds(self->costs, table, LAYER_FORWARD, u, t) +
-                       layer_seconds(self->costs, table, LAYER_BACKWARD, u, t);
-        speeds[t] = seconds > 0 ? 1 / seconds : 1;
-    }
-}
-
 /* ---- stages ---- */
 
 static double collective_of(const HybridModel *self, const StagePricing *pricing, uint32_t axis,

@@ -1,24 +1,41 @@
-/* Unequal shares of the batch where a stage has devices of several types (Whale's hardware-aware balance).
+/* Unequal shares where a stage mixes device types (hardware-aware load balance).
  *
- * Along the first axis of such a stage that has several places each device gets examples in proportion to its
- * speed to the power of a: 0 is equal shares, 1 Whale's, and what is best lies near, since what does not
- * depend on the examples (reductions, updates, launches) does not follow speed and memory may not either.
- * Each power is simulated. */
+ * An axis is mixed if its coordinates have devices of different types. Coordinates with the same devices are
+ * a class and get equal shares. The simulated computing seconds of a class are a line over its share, a + b
+ * share: a is what does not depend on the share (launches, updates), b is the speed of these devices for this
+ * module. The shares that let all classes end at once are simulated and the lines are fitted again. Memory is
+ * a line over the share, too: a class that lacks memory keeps what fits, and the least busy classes take the
+ * rest. Collectives and overlap do not follow these lines, so shares between the equal ones and the balanced
+ * ones, and beyond, are simulated as well.
+ */
 #ifndef PLANNERS_HYBRID_SHARES_H
 #define PLANNERS_HYBRID_SHARES_H
 
+#include "base/stop.h"
 #include "planners/search.h"
 
-/* Powers of the speeds that are tried. */
+/* Plans that are simulated at most for one mixed axis. */
 enum { HYBRID_SHARES_TRIED = 8 };
 
-/* Whether a stage's first axis has devices of several types, and no shares yet. */
+/* Whether an axis of this mesh, on these cluster devices, is mixed and has no shares yet. */
+bool hybrid_shares_axis_is_mixed(const Mesh *mesh, const int32_t *devices, const Cluster *cluster,
+                                 int32_t axis);
+/* Whether some axis of some stage is mixed and has no shares yet. */
 bool hybrid_shares_apply(const Plan *plan, const Cluster *cluster);
 
-/* The quickest of the plan with such shares on all its mixed stages, or NULL where none is quicker than the
- * plan itself (or fits). `speeds` are by device type. Memory is the arena's; `*evaluations` grows. */
-AmStatus hybrid_shares_find(Plan **best, int64_t *evaluations, Arena *arena, const Plan *plan,
-                            const Cluster *cluster, const double *speeds, double memory_fraction,
-                            AmError *error);
+typedef struct ShareSearch {
+    const Cluster *cluster;
+    double memory_fraction;
+    int64_t most; /* evaluations */
+    const StopSignal *stop;
+} ShareSearch;
+
+/* The quickest plan that fits with shares on the mixed axes of `plan`, which has been simulated; of plans
+ * that do not fit the one that lacks least. `*best` is NULL where that is the plan itself. The result lives
+ * in the arena, and
+ * `*fit` is its memory. `*evaluations` grows by the simulated plans. The result does not depend on the number
+ * of threads. */
+AmStatus hybrid_shares_find(Plan **best, MemoryFit *fit, int64_t *evaluations, Arena *arena, const Plan *plan,
+                            const ShareSearch *search, AmError *error);
 
 #endif

@@ -80,9 +80,6 @@ double hybrid_pipeline_seconds(const HybridModel *model, const HybridPipeline *p
 /* The place [first, first + width), with its class; false where no stage may be there. */
 bool hybrid_model_place(const HybridModel *model, int32_t first, int32_t width, HybridPlace *place);
 
-/* How fast a device of each type runs the whole module, by the first table: [type], of any unit. */
-void hybrid_model_speeds(const HybridModel *model, double *speeds);
-
 /* The best `most` different pipelines, quickest first, of all numbers of micro-batches. `*count` may be 0.
  * `least`, or NULL: [number] the least that was found of what is minimised, at most 1.05 times the least of
  * all. */

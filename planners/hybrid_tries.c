@@ -14,7 +14,7 @@ int64_t hybrid_evaluations_left(const HybridTries *self) {
 }
 
 int64_t hybrid_shares_reserve(const HybridTries *self) {
-    const int64_t wanted = 2 * HYBRID_SHARES_TRIED;
+    const int64_t wanted = HYBRID_SHARES_TRIED;
     return self->plans.cluster->type_count > 1 && hybrid_evaluations_left(self) >= 2 * wanted ? wanted : 0;
 }
 

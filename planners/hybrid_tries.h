@@ -26,8 +26,8 @@ typedef struct HybridTries {
 
 /* Of those that the user allows; pipelines may have a half of what is left when their tables are made. */
 int64_t hybrid_evaluations_left(const HybridTries *self);
-/* What shares of mixed devices take, of the best pipeline and of the plan of one stage; where there is
- * enough. */
+/* The evaluations that are kept for shares of mixed devices of the best pipeline; 0 where there are too few.
+ */
 int64_t hybrid_shares_reserve(const HybridTries *self);
 /* Sets how many pipelines are simulated at most, and how many changes of the best. */
 void hybrid_allow_tries(HybridTries *self);

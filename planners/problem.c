@@ -9,6 +9,7 @@
 #include "base/hash.h"
 #include "base/parallel.h"
 #include "cost/price.h"
+#include "cost/simulate.h"
 #include "propagation/lower.h"
 
 typedef struct MemoEntry {
@@ -341,8 +342,29 @@ AmStatus problem_price_completion(PlanPrice *price, const Problem *problem, Aren
     return AM_OK;
 }
 
-static AmStatus price_stage(const Problem *self, Arena *scratch, const PlanStage *stage,
-                            Evaluation *evaluation, AmError *error) {
+/* Devices with unequal shares run programs of their own, so the stage is simulated. */
+static AmStatus simulate_stage(PlanPrice *price, const Problem *self, Arena *scratch, PlanStage *stage,
+                               AmError *error) {
+    const Plan plan = {.stages = stage,
+                       .stage_count = 1,
+                       .micro_batches = self->context->whole ? self->context->micro_batches : 1,
+                       .schedule = "none",
+                       .context = self->context};
+    Simulation *simulation;
+    TRY(simulate_plan(&simulation, scratch, self->context, &plan, self->cluster, self->memory_fraction,
+                      error));
+    const SimulatedDevice *fullest = &simulation->devices[simulation->fullest];
+    double needed = simulation->fit.needed_fraction / self->memory_fraction;
+    *price = (PlanPrice){.seconds = simulation->step_seconds,
+                         .compute_seconds = fullest->compute_seconds,
+                         .communication_seconds = fullest->communication_seconds,
+                         .peak_bytes = simulation->fit.needed_bytes,
+                         .excess = needed > 1 ? needed - 1 : 0};
+    return AM_OK;
+}
+
+static AmStatus price_stage(const Problem *self, Arena *scratch, PlanStage *stage, Evaluation *evaluation,
+                            AmError *error) {
     Completion *completion;
     TRY(plan_complete(&completion, scratch, self->context, stage, error));
     evaluation->key = problem_completion_key(self, completion);
@@ -352,6 +374,8 @@ static AmStatus price_stage(const Problem *self, Arena *scratch, const PlanStage
         return AM_OK;
     }
     evaluation->priced++;
+    if (!mesh_has_equal_shares(&self->mesh))
+        return simulate_stage(&evaluation->price, self, scratch, stage, error);
     return problem_price_completion(&evaluation->price, self, scratch, completion, error);
 }
 

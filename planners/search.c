@@ -23,19 +23,23 @@ const char *searcher_name(Searcher searcher) {
     return names[searcher];
 }
 
-static AmStatus add_problem(Searching *self, const Mesh *mesh, AmError *error) {
+AmStatus searching_problem(Problem **problem, const Searching *self, const Mesh *mesh, int64_t limit,
+                           AmError *error) {
     const SearchOptions *options = self->options;
     ProblemSettings settings = {
         .space = options->space,
         .memory_fraction = options->memory_fraction,
-        .budget = {.limit = self->limit, .deadline = self->deadline, .interrupted = options->interrupted},
+        .budget = {.limit = limit, .deadline = self->deadline, .interrupted = options->interrupted},
         .pins = options->pins,
         .pin_count = options->pin_count,
         .kept = options->kept,
         .is_even = options->is_even,
         .scratch = self->scratch};
-    TRY(problem_create(&self->problems[self->problem_count], self->context, self->cluster, mesh,
-                       self->devices, &settings, error));
+    return problem_create(problem, self->context, self->cluster, mesh, self->devices, &settings, error);
+}
+
+static AmStatus add_problem(Searching *self, const Mesh *mesh, AmError *error) {
+    TRY(searching_problem(&self->problems[self->problem_count], self, mesh, self->limit, error));
     self->problem_count++;
     return AM_OK;
 }
@@ -129,7 +133,7 @@ bool searching_must_end(const Searching *self) {
 }
 
 int64_t searching_evaluations(const Searching *self) {
-    int64_t total = 0;
+    int64_t total = self->shared;
     for (int32_t k = 0; k < self->problem_count; k++) total += self->problems[k]->budget.evaluations;
     return total;
 }
@@ -230,12 +234,19 @@ static AmStatus make_plan(Searching *self, double start, AmError *error) {
         plan = self->expert_plans[e];
         fit.fits = true;
     }
+    bool may_share = self->sharing > 0;
+    TRY(searching_share(self, &plan, &fit, error));
     if (!fit.fits) {
         self->result->nearest = plan;
         self->result->nearest_fit = fit;
         return memory_fail(&fit, self->cluster, self->options->memory_fraction, error);
     }
     SearchResult *result = self->result;
+    if (may_share) { /* shares are not enumerated */
+        result->is_exact = false;
+        result->exact_space = NULL;
+        result->bound_seconds = 0;
+    }
     if (result->is_exact) {
         plan->bound = "exact";
         plan->bound_seconds = plan->predicted_step_seconds;
@@ -343,6 +354,8 @@ AmStatus search(SearchResult *result, Arena *arena, const PlanContext *context, 
         status = search_pipeline(&self, error);
     } else {
         TRY_OR_FAIL(create_problems(&self, error));
+        self.sharing = searching_share_evaluations(&self, self.limit);
+        if (options->evaluations > 0 && !options->is_default_limit) self.limit -= self.sharing;
         if (method_takes_experts) TRY_OR_FAIL(expert_quote_all(&self, error));
         TRY_OR_FAIL(search_method_run(&self, error));
         result->interrupted = searching_is_interrupted(&self);

@@ -73,11 +73,12 @@ typedef struct SearchOptions {
     SearchObjective objective; /* OBJECTIVE_PAPER: paper_search.h; by search_micro_batches() alone */
     PlanSpace space;
     Searcher searcher;
-    Expert expert;       /* SEARCHER_EXPERT only */
-    const char *called;  /* the recipe's name as the user has it, for errors; or NULL */
-    const char *mesh;    /* "data=4,model=8" or NULL: every ordered split of the devices */
-    int64_t evaluations; /* priced plans at most; 0: the searcher's default. OBJECTIVE_PAPER: episodes */
-    double seconds;      /* cap on time, 0: none */
+    Expert expert;         /* SEARCHER_EXPERT only */
+    const char *called;    /* the recipe's name as the user has it, for errors; or NULL */
+    const char *mesh;      /* "data=4,model=8" or NULL: every ordered split of the devices */
+    int64_t evaluations;   /* priced plans at most; 0: the searcher's default. OBJECTIVE_PAPER: episodes */
+    bool is_default_limit; /* `evaluations` is a default: shares of mixed devices come on top */
+    double seconds;        /* cap on time, 0: none */
     double memory_fraction;
     uint64_t seed;
     DqnDevice device;  /* of the DQN: where its network is trained */

@@ -15,7 +15,9 @@ typedef struct Searching {
     const SearchOptions *options;
     Scratch *scratch; /* of all problems */
     int64_t limit;    /* evaluations of all problems together, but for */
-    int64_t refining; /* those that come after (refine.h) */
+    int64_t refining; /* those that come after (refine.h), */
+    int64_t sharing;  /* and those left for shares of mixed devices */
+    int64_t shared;   /* of these, used */
     double deadline;
     SearchResult *result;
     int32_t *devices; /* 0, 1, ... */
@@ -26,6 +28,9 @@ typedef struct Searching {
     bool is_quoted[EXPERT_COUNT];
 } Searching;
 
+/* A problem of the search on a mesh of all devices, with at most `limit` evaluations. */
+AmStatus searching_problem(Problem **problem, const Searching *self, const Mesh *mesh, int64_t limit,
+                           AmError *error);
 /* A genome as a plan that is not yet priced, in the search's arena. */
 AmStatus searching_plan(Searching *self, const Problem *problem, const Genome *genome, Plan **plan,
                         AmError *error);
@@ -50,6 +55,12 @@ AmStatus expert_price_seeds(Problem *problem, AmError *error);
  * price. */
 AmStatus expert_quote(Searching *self, Expert expert, AmError *error);
 AmStatus expert_quote_all(Searching *self, AmError *error);
+
+/* Evaluations for unequal shares, out of `limit` if the options name it; 0 where shares are equal: no axis of
+ * a mesh has coordinates of different devices, or the options ask for equal ones. */
+int64_t searching_share_evaluations(const Searching *self, int64_t limit);
+/* Replaces the plan by one with unequal shares where that is quicker, or fits where the plan does not. */
+AmStatus searching_share(Searching *self, Plan **plan, MemoryFit *fit, AmError *error);
 
 /* Lets the searcher that the options name do its work on all problems. */
 AmStatus search_method_run(Searching *self, AmError *error);

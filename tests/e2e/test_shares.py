@@ -1,0 +1,151 @@
+# labels: cpu e2e
+# timeout: 300
+"""Searches of one stage give mixed devices unequal shares: never slower than the same plan with equal ones nor than the
+one-stage plan of a search of all spaces, by every searcher, on meshes that are given, on either axis, within memory; equal shares stay
+where they are best; and a plan with unequal shares trains exactly as one device does.
+
+Run as `AUTOMAP=build/automap python3 tests/e2e/test_shares.py`.
+"""
+
+import json
+import os
+import pathlib
+import sys
+import tempfile
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "launch"))
+from program import automap
+
+MODELS = pathlib.Path(__file__).resolve().parents[2] / "datasets" / "models"
+GB = 10**9
+TYPES = {"V100": (32 * GB, 900e9, 15.7e12), "P100": (16 * GB, 732e9, 10.6e12), "T4": (16 * GB, 320e9, 8.1e12)}
+
+
+def write_cluster(path, servers, memory=None, slower=1.0):
+    """A cluster file of [(type, devices), ...]; `slower` divides all rates, so that small models take time."""
+    types = {name: {"memory_bytes": (memory or {}).get(name, TYPES[name][0]), "memory_bytes_per_second": TYPES[name][1] / slower,
+                    "flops_per_second": {"f32": TYPES[name][2] / slower}, "kernel_launch_seconds": 4e-6}
+             for name, _ in servers}
+    link = {"bytes_per_second": 6.2e9, "latency_seconds": 5e-6}
+    path.write_text(json.dumps({
+        "format": "automap-cluster-1", "name": path.stem, "device_types": types, "links": {"link": link},
+        "servers": [{"count": 1, "device_type": name, "devices": count, "link": "link"} for name, count in servers],
+        "between_servers": "link"}))
+    return path
+
+
+def module(name):
+    return next((MODELS / name).glob("model.hlo.pb*"))
+
+
+def run(*words):
+    done = automap(*words)
+    assert done.returncode == 0, f"{' '.join(map(str, words))}: {done.returncode}\n{done.stderr}"
+    return done.stdout
+
+
+def search(name, cluster, plan, *options):
+    """Seconds, and [(size, shares)] of the plan's mesh."""
+    found = json.loads(run("search", module(name), "--cluster", cluster, "--json", "--quiet", "-o", plan, *options))
+    stages = json.loads(plan.read_text())["stages"]
+    assert len(stages) == 1 or "--space" not in options, f"{name}: {len(stages)} stages"
+    mesh = [(axis["size"], axis["shares"]) for axis in stages[0]["mesh"] if axis["size"] > 1]
+    return found, mesh if len(stages) == 1 else None
+
+
+def with_equal_shares(name, plan):
+    """Simulated seconds of the plan with equal shares."""
+    changed = json.loads(plan.read_text())
+    for key in ("parameters", "decisions"):
+        changed.pop(key, None)
+    for axis in changed["stages"][0]["mesh"]:
+        axis["shares"] = None
+    equal = plan.with_name("equal.plan.json")
+    equal.write_text(json.dumps(changed))
+    return json.loads(run("simulate", equal, module(name), "--json", "--quiet"))["step_seconds"]
+
+
+def unequal(mesh):
+    return any(shares for _, shares in mesh)
+
+
+def check_against_equal(work):
+    """Pairs, servers and three types: quicker than equal shares, the larger share to the faster device."""
+    clusters = [write_cluster(work / "pair.json", [("V100", 1), ("T4", 1)]),
+                write_cluster(work / "servers.json", [("V100", 2), ("P100", 2)]),
+                write_cluster(work / "three.json", [("V100", 1), ("P100", 1), ("T4", 1)])]
+    for cluster in clusters:
+        plan = work / "plan.json"
+        found, mesh = search("vgg19", cluster, plan, "--space", "single_stage")
+        assert unequal(mesh), f"{cluster.stem}: {mesh}"
+        assert found["step_seconds"] < 0.97 * with_equal_shares("vgg19", plan), f"{cluster.stem}: hardly quicker than equal shares"
+        for _, shares in mesh:
+            assert not shares or shares == sorted(shares, reverse=True), f"{cluster.stem}: {shares}"
+        both, stages = search("vgg19", cluster, work / "auto.json")
+        assert stages is None or found["step_seconds"] <= both["step_seconds"], f"{cluster.stem}: auto has a quicker plan of one stage"
+        assert found["bound_seconds"] <= found["step_seconds"], f"{cluster.stem}: bound {found['bound_seconds']}"
+
+
+def check_searchers(work):
+    """Every searcher, a mesh, a pin, and the model axis alone across types; --even has equal shares."""
+    cluster, plan = write_cluster(work / "slow.json", [("V100", 1), ("T4", 1)], slower=1000), work / "plan.json"
+    ways = [["--searcher", name] for name in ("dqn", "anneal", "greedy", "exact", "random")]
+    ways += [["--searcher", "expert", "--expert", "data_parallel"], ["--mesh", "data=2"], ["--mesh", "data=1,model=2"],
+             ["--pin", "*[1]*bias*=-", "--mesh", "data=2,model=1"]]
+    for options in ways:
+        found, mesh = search("mlp_tiny", cluster, plan, *options)
+        assert found["step_seconds"] <= with_equal_shares("mlp_tiny", plan), f"{options}: slower than equal shares"
+        is_by_chance = "random" in options
+        assert is_by_chance or unequal(mesh), f"{options}: {mesh}"
+        assert found["bound"] != "exact", f"{options}: shares are not enumerated"
+    assert not unequal(search("mlp_tiny", cluster, plan, "--even")[1])
+    for limit in (1, 9, 60):
+        assert search("mlp_tiny", cluster, plan, "--mesh", "data=2", "--evaluations", limit)[0]["evaluations"] <= limit
+
+
+def check_equal_is_best(work):
+    """Where launches take all the time, and where devices do not differ."""
+    for servers in ([("V100", 1), ("T4", 1)], [("V100", 2)]):
+        _, mesh = search("mlp_tiny", write_cluster(work / "fast.json", servers, slower=0.001), work / "plan.json", "--space", "single_stage")
+        assert not unequal(mesh), f"{servers}: {mesh}"
+
+
+def check_memory(work):
+    """A device that lacks memory for its equal share has a smaller one."""
+    plan, cluster = work / "plan.json", work / "memory.json"
+    options = ("--mesh", "data=2", "--space", "single_stage", "--no-exceptions")
+    write_cluster(cluster, [("V100", 1), ("P100", 1)], slower=1000)
+    search("gpt2_tiny", cluster, plan, *options, "--searcher", "expert", "--expert", "data_parallel")
+    equal = with_equal_shares("gpt2_tiny", plan)
+    needed = max(d["peak_bytes"] for d in json.loads(run("simulate", plan.with_name("equal.plan.json"), module("gpt2_tiny"), "--json",
+                                                         "--quiet"))["devices"])
+    write_cluster(cluster, [("V100", 1), ("P100", 1)], {"P100": int(0.7 * needed / 0.9)}, slower=1000)
+    found, mesh = search("gpt2_tiny", cluster, plan, *options, "--searcher", "expert", "--expert", "data_parallel")
+    assert unequal(mesh) and found["step_seconds"] > 0 and equal > 0, mesh
+    fits = json.loads(run("simulate", plan, module("gpt2_tiny"), "--json", "--quiet"))
+    assert fits["fits"], "the plan does not fit"
+
+
+def check_training(work):
+    """Integer-valued models: losses of a plan with unequal shares are those of one device, to the last bit."""
+    cluster, plan = write_cluster(work / "train.json", [("V100", 1), ("T4", 2)], slower=1e6), work / "plan.json"
+    for name, axes in (("exact_linear", "data=3"), ("exact_gather", "data=3"), ("exact_linear", "data=1,model=3")):
+        at = MODELS / name
+        _, mesh = search(name, cluster, plan, "--mesh", axes)
+        assert unequal(mesh), f"{name}: {mesh}"
+        lines = run("run", module(name), "--plan", plan, "--state", at / "state.npz", "--data", at / "data.npz", "--steps", 5, "--json",
+                    "--quiet")
+        losses = [step["loss"] for step in map(json.loads, lines.splitlines()) if "loss" in step]
+        assert losses == json.loads((at / "losses.json").read_text())["losses"][:5], f"{name}: {losses}"
+
+
+def main():
+    with tempfile.TemporaryDirectory() as directory:
+        work = pathlib.Path(directory)
+        for check in (check_against_equal, check_searchers, check_equal_is_best, check_memory, check_training):
+            check(work)
+            print(f"{check.__name__}: ok", flush=True)
+
+
+if __name__ == "__main__":
+    main()
