@@ -6,6 +6,7 @@
 #include <math.h>
 
 #include "base/parallel.h"
+#include "planners/bound_launches.h"
 #include "planners/bound_pipelines.h"
 
 enum { SWEEPS = 40, MODEL_GAP_SWEEPS = 400, MOST_WEIGHTS = 8, FIRST_WEIGHT = 2 };
@@ -158,6 +159,16 @@ static AmStatus bound_others(Bounding *self, int32_t mesh_count, PlanBound *boun
     return AM_OK;
 }
 
+/* No plan of one stage launches fewer kernels. */
+static AmStatus bound_launching(PlanBound *bound, const PlanContext *context, const Cluster *cluster,
+                                AmError *error) {
+    BoundLaunches launches;
+    if (isnan(bound->seconds)) return AM_OK;
+    TRY(bound_launches_find(&launches, context, cluster, error));
+    bound->seconds = fmax(bound->seconds, bound_launches_seconds(&launches, 1));
+    return AM_OK;
+}
+
 AmStatus plan_bound_find(PlanBound *bound, const PlanContext *context, const Cluster *cluster,
                          const int32_t *devices, const Mesh *meshes, int32_t mesh_count, const Plan *plan,
                          const StopSignal *stop, AmError *error) {
@@ -180,6 +191,7 @@ AmStatus plan_bound_find(PlanBound *bound, const PlanContext *context, const Clu
     if (status == AM_OK && trust == TRUST_HOLDS) status = bound_others(&self, mesh_count, bound, error);
     if (status == AM_OK && trust == TRUST_NO_MODEL && self.own >= 0)
         status = plan_bound_of_work(bound, plan_context_whole(context), cluster, error);
+    if (status == AM_OK) status = bound_launching(bound, context, cluster, error);
     if (bound->seconds > 0) bound->seconds = fmin(bound->seconds, plan->predicted_step_seconds);
     else bound->seconds = NAN;
     arena_free(&arena);

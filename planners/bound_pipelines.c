@@ -26,13 +26,16 @@ static const int32_t window_places[BOUND_WINDOW_KINDS] = {0, 10};
 
 /* ---- widths ---- */
 
+static int32_t most_stages(const BoundSpace *space, const Cluster *cluster) {
+    return space->most_stages < cluster->device_count ? space->most_stages : cluster->device_count;
+}
+
 static void list_widths(BoundPipelines *self) {
     int32_t devices = self->cluster->device_count;
     for (int32_t width = 1; width <= devices && self->width_count < BOUND_MOST_WIDTHS; width++)
         if (devices % width == 0 || (width & (width - 1)) == 0) self->widths[self->width_count++] = width;
-    self->most_stages =
-        self->space->most_stages < BOUND_MOST_STAGES ? self->space->most_stages : BOUND_MOST_STAGES;
-    if (self->most_stages > devices) self->most_stages = devices;
+    self->most_stages = most_stages(self->space, self->cluster);
+    if (self->most_stages > BOUND_MOST_STAGES) self->most_stages = BOUND_MOST_STAGES;
 }
 
 static const CutMixes *cut_mixes_of(ScheduleKind schedule) {
@@ -162,8 +165,11 @@ static AmStatus bound_turns(double *seconds, BoundPipelines *self, BoundTurn *tu
         TRY(turns[k].status);
         of_one_stage = fmin(of_one_stage, turns[k].of_one_stage);
         for (int32_t stages = 2; stages <= self->most_stages; stages++)
-            cases[case_count++] = (BoundCase){.turn = &turns[k], .stages = stages};
+            cases[case_count++] = (BoundCase){.turn = &turns[k],
+                                              .stages = stages,
+                                              .seconds = bound_launches_seconds(&self->launches, stages)};
     }
+    of_one_stage = fmax(of_one_stage, bound_launches_seconds(&self->launches, 1));
     double least = bound_cases(cases, case_count, &self->space->stop);
     if (of_one_stage < least && !stop_wanted(&self->space->stop))
         TRY(plan_bound_one_stage(&communicating, self->whole, self->cluster, least, &self->space->stop,
@@ -199,7 +205,8 @@ static AmStatus find_parts(BoundPipelines *self, AmError *error) {
 }
 
 static AmStatus bound_pipelines(double *seconds, Arena *arena, const PlanContext *whole,
-                                const Cluster *cluster, const BoundSpace *space, AmError *error) {
+                                const Cluster *cluster, const BoundSpace *space,
+                                const BoundLaunches *launches, AmError *error) {
     const ClusterDeviceType *type = cluster_device_type(cluster, 0);
     BoundPipelines self = {.arena = arena,
                            .groups = {.arena = arena},
@@ -207,6 +214,7 @@ static AmStatus bound_pipelines(double *seconds, Arena *arena, const PlanContext
                            .cluster = cluster,
                            .type = type,
                            .space = space,
+                           .launches = *launches,
                            .mixes = mixes_of(space->schedule),
                            .cut_mixes = cut_mixes_of(space->schedule)};
     bool known;
@@ -243,10 +251,15 @@ AmStatus plan_bound_of_items(double *seconds, const BoundWork *work, const Clust
 AmStatus plan_bound_pipelines(PlanBound *bound, const PlanContext *whole, const Cluster *cluster,
                               const BoundSpace *space, AmError *error) {
     Arena arena = {0};
+    BoundLaunches launches;
     double seconds = 0;
     AmStatus status = plan_bound_of_work(bound, whole, cluster, error);
-    if (status == AM_OK && !isnan(bound->seconds) && is_simple(cluster))
-        status = bound_pipelines(&seconds, &arena, whole, cluster, space, error);
+    bool is_known = status == AM_OK && !isnan(bound->seconds);
+    if (is_known) status = bound_launches_find(&launches, whole, cluster, error);
+    if (is_known && status == AM_OK)
+        bound->seconds = fmax(bound->seconds, bound_launches_seconds(&launches, most_stages(space, cluster)));
+    if (is_known && status == AM_OK && is_simple(cluster))
+        status = bound_pipelines(&seconds, &arena, whole, cluster, space, &launches, error);
     if (status == AM_OK && isfinite(seconds)) bound->seconds = fmax(bound->seconds, seconds);
     arena_free(&arena);
     return status;

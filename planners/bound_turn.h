@@ -4,6 +4,7 @@
 #define PLANNERS_BOUND_TURN_H
 
 #include "planners/bound_cuts.h"
+#include "planners/bound_launches.h"
 #include "planners/bound_pipelines.h"
 #include "planners/pipeline_paths.h"
 
@@ -40,6 +41,7 @@ typedef struct BoundPipelines {
     const PathMixes *mixes;            /* of every schedule that the space has */
     const CutMixes *cut_mixes;
     int32_t width_count, most_stages;
+    BoundLaunches launches; /* of the module as it was read */
 } BoundPipelines;
 
 /* The tables of a number of micro-batches M: what classes take by width. */
