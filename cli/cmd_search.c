@@ -366,6 +366,18 @@ static void print_stages(Text *text, const Searched *self) {
     text_free(&rows);
 }
 
+/* A gap above this says nothing of the plan. */
+#define MOST_USEFUL_GAP 10.0
+
+static void print_bound(Text *text, const Plan *plan) {
+    bool is_useful = gap_of(plan) <= MOST_USEFUL_GAP;
+    text_append_string(text, "bound   ");
+    if (!is_useful) text_append_string(text, "no useful bound is known: the work of every plan takes ");
+    text_append_seconds(text, plan->bound_seconds);
+    if (is_useful) text_append(text, " (%s), gap %.2f %%\n", plan->bound, 100 * gap_of(plan));
+    else text_append_string(text, ", and latency and waiting are not bounded\n");
+}
+
 static AmStatus print_summary(Text *text, Searched *self, AmError *error) {
     const Plan *plan = self->result.plan;
     const char **columns;
@@ -398,11 +410,7 @@ static AmStatus print_summary(Text *text, Searched *self, AmError *error) {
         text_append_string(text, "\n");
     }
     print_memory(text, self);
-    if (!isnan(plan->bound_seconds)) {
-        text_append_string(text, "bound   ");
-        text_append_seconds(text, plan->bound_seconds);
-        text_append(text, " (%s), gap %.2f %%\n", plan->bound, 100 * gap_of(plan));
-    }
+    if (!isnan(plan->bound_seconds)) print_bound(text, plan);
     if (!isnan(self->result.model_gap)) {
         text_append(text, "model   at most %.2f %% over the best sum of computing and communication\n",
                     100 * self->result.model_gap);

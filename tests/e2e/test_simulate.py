@@ -163,6 +163,19 @@ def check_fullest(folder, model):
     assert f"memory  {size} at the peak" in searched, (size, searched)
 
 
+def check_useless_bound(folder, model):
+    """A bound far below the step is told with its reason in place of a percentage; --json keeps the numbers."""
+    cluster = json.loads(automap("cluster", "nominal:4", "--json").stdout)
+    for link in cluster["links"].values():
+        link["latency_seconds"] = 10
+    (folder / "far.json").write_text(json.dumps(cluster))
+    words = ["search", model, "--cluster", folder / "far.json", "--searcher", "expert", *PIPELINE, "-o", folder / "plan.json"]
+    told = automap(*words).stdout
+    assert "bound   no useful bound is known" in told and "gap" not in told, told
+    found = json.loads(automap(*words, "--json").stdout)
+    assert found["gap"] > 10 and found["bound_seconds"] > 0, found
+
+
 def check_derivation(folder, model):
     """Of each transfer --verbose tells messages and busiest link, whose times are what it takes; all are the report's."""
     def seconds(words):
@@ -202,6 +215,7 @@ def main():
         check_sweep(pathlib.Path(name), MODELS / "gpt2_tiny" / "model.hlo.pb")
         check_derivation(pathlib.Path(name), MODELS / "t5_tiny" / "model.hlo.pb")
         check_fullest(pathlib.Path(name), MODELS / "gpt2_tiny" / "model.hlo.pb")
+        check_useless_bound(pathlib.Path(name), MODELS / "gpt2_tiny" / "model.hlo.pb")
     print(f"{checked} plans of {len(models)} models")
     assert checked >= len(models) * 4
 
