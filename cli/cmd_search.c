@@ -272,26 +272,40 @@ static void print_times(Text *text, const Searched *self) {
     text_free(&rows);
 }
 
+/* What a device needs, with its transfer slots, and what it has. */
+typedef struct DeviceMemory {
+    const PlanDevicePrediction *device;
+    int64_t needed_bytes, limit_bytes, memory_bytes;
+} DeviceMemory;
+
+static DeviceMemory memory_of(const Searched *self, const PlanDevicePrediction *device, int32_t in_cluster) {
+    int64_t needed = device->peak_bytes + device->channel_bytes;
+    const MemoryFit fit = memory_fit(needed, self->cluster, &in_cluster, 1, self->options.memory_fraction);
+    return (DeviceMemory){device, needed, fit.limit_bytes,
+                          cluster_device_type(self->cluster, in_cluster)->memory_bytes};
+}
+
 /* Of the stages' devices the one that the plan fills most of, as simulate has it; `only`: of this stage, or
  * -1. */
-static const PlanDevicePrediction *fullest_device(const Searched *self, int32_t only) {
+static DeviceMemory fullest_device(const Searched *self, int32_t only) {
     const Plan *plan = self->result.plan;
-    const PlanDevicePrediction *fullest = NULL, *device = plan->predicted;
+    const PlanDevicePrediction *device = plan->predicted;
+    DeviceMemory fullest = {0};
     double most = -1;
     for (int32_t s = 0; s < plan->stage_count; s++)
         for (int32_t d = 0; d < plan->stages[s].mesh.device_count; d++, device++) {
-            const ClusterDeviceType *type = cluster_device_type(self->cluster, plan->stages[s].devices[d]);
-            double needed = (double)device->peak_bytes + (double)device->channel_bytes;
-            double fullness = needed / (double)type->memory_bytes;
+            const DeviceMemory memory = memory_of(self, device, plan->stages[s].devices[d]);
+            double fullness = (double)memory.needed_bytes / (double)memory.memory_bytes;
             if ((only >= 0 && only != s) || fullness <= most) continue;
             most = fullness;
-            fullest = device;
+            fullest = memory;
         }
     return fullest;
 }
 
 static void print_memory(Text *text, const Searched *self) {
-    const PlanDevicePrediction *device = fullest_device(self, -1);
+    const DeviceMemory memory = fullest_device(self, -1);
+    const PlanDevicePrediction *device = memory.device;
     const struct {
         const char *name;
         int64_t bytes;
@@ -300,14 +314,14 @@ static void print_memory(Text *text, const Searched *self) {
                  {"optimizer", device->optimizer_bytes},
                  {"activations", device->activation_bytes}};
     text_append_string(text, "memory  ");
-    text_append_bytes_size(text, (double)device->peak_bytes);
+    memory_append_use(text, memory.needed_bytes, memory.limit_bytes, memory.memory_bytes);
     text_append_string(text, " at the peak of the fullest device:");
     for (size_t k = 0; k < sizeof parts / sizeof parts[0]; k++) {
         text_append(text, "%s %s ", k ? "," : "", parts[k].name);
         text_append_bytes_size(text, (double)parts[k].bytes);
     }
     if (device->channel_bytes > 0) {
-        text_append_string(text, "; slots of transfers besides, ");
+        text_append_string(text, ", transfer slots ");
         text_append_bytes_size(text, (double)device->channel_bytes);
     }
     text_append_string(text, "\n");
@@ -359,7 +373,7 @@ static void print_stages(Text *text, const Searched *self) {
         text_append_string(&rows, "\t");
         print_mesh(&rows, &stage->mesh);
         text_append(&rows, "\t%s\t", kept_in_shards(stage));
-        text_append_bytes_size(&rows, (double)fullest_device(self, s)->peak_bytes);
+        text_append_bytes_size(&rows, (double)fullest_device(self, s).needed_bytes);
         text_append(&rows, "\t%.0f %%\n", 100 * simulation_busy_fraction(busy, plan->predicted_step_seconds));
     }
     text_append_table(text, rows.data);
@@ -410,7 +424,9 @@ static AmStatus print_summary(Text *text, Searched *self, AmError *error) {
         text_append_string(text, "\n");
     }
     print_memory(text, self);
-    if (!isnan(plan->bound_seconds)) print_bound(text, plan);
+    if (!isnan(plan->bound_seconds)) {
+        print_bound(text, plan);
+    }
     if (!isnan(self->result.model_gap)) {
         text_append(text, "model   at most %.2f %% over the best sum of computing and communication\n",
                     100 * self->result.model_gap);
@@ -428,12 +444,14 @@ static json_t *devices_to_json(Searched *self) {
             at = 0;
         }
         double busy = simulation_busy_fraction(device->compute_seconds, plan->predicted_step_seconds);
+        const DeviceMemory memory = memory_of(self, device, plan->stages[stage].devices[at]);
         json_array_append_new(
             devices,
-            json_pack("{s:s, s:I, s:I, s:f}", "name",
+            json_pack("{s:s, s:I, s:I, s:I, s:I, s:f}", "name",
                       cluster_device_name(self->cluster, &self->arena, plan->stages[stage].devices[at]),
                       "peak_bytes", (json_int_t)device->peak_bytes, "channel_bytes",
-                      (json_int_t)device->channel_bytes, "busy_fraction", busy));
+                      (json_int_t)device->channel_bytes, "needed_bytes", (json_int_t)memory.needed_bytes,
+                      "limit_bytes", (json_int_t)memory.limit_bytes, "busy_fraction", busy));
     }
     return devices;
 }

@@ -257,6 +257,16 @@ MemoryFit memory_fit(int64_t peak_bytes, const Cluster *cluster, const int32_t *
     return fit;
 }
 
+void memory_append_use(Text *text, int64_t needed, int64_t limit, int64_t memory) {
+    double fraction = memory > 0 ? (double)limit / (double)memory : 0;
+    text_append_bytes_size(text, (double)needed);
+    text_append_string(text, " of ");
+    text_append_bytes_size(text, (double)limit);
+    text_append(text, " (%.3g of ", fraction);
+    text_append_bytes_size(text, (double)memory);
+    text_append_string(text, ")");
+}
+
 /* The least number of bytes at which `needed` fit, rounded up to the three digits that are printed. */
 static double enough_bytes(int64_t needed, double fraction) {
     double bytes = (double)needed / fraction + 1, digit = 1;

@@ -73,6 +73,8 @@ typedef struct MemoryFit {
 /* The limit is `fraction` of the memory of the smallest listed device. */
 MemoryFit memory_fit(int64_t peak_bytes, const Cluster *cluster, const int32_t *devices, int32_t count,
                      double fraction);
+/* Appends "4.24 GB of 77.3 GB (0.9 of 85.9 GB)": what a device needs, may use, and has. */
+void memory_append_use(Text *text, int64_t needed, int64_t limit, int64_t memory);
 /* The least memory fraction of three digits at which what is needed fits; above 1 there is none. */
 double memory_enough_fraction(const MemoryFit *fit, const Cluster *cluster);
 /* AM_ERROR_INFEASIBLE in one line: the device, what it needs, what it has, and

@@ -286,12 +286,14 @@ static void describe_devices(Simulation *simulation, Arena *arena, const PlanCos
         device->memory_bytes = cluster_device_type(costs->cluster, device->device)->memory_bytes;
         device->flops = program->flops;
         simulation->executed_flops += program->flops;
-        int64_t needed = device->memory.peak_bytes + device->channel_bytes;
-        double fullness = (double)needed / (double)device->memory_bytes;
-        if (fullness <= fullest) continue;
-        fullest = fullness;
+        device->needed_bytes = device->memory.peak_bytes + device->channel_bytes;
+        const MemoryFit fit =
+            memory_fit(device->needed_bytes, costs->cluster, &device->device, 1, simulation->memory_fraction);
+        device->limit_bytes = fit.limit_bytes;
+        if (fit.needed_fraction <= fullest) continue;
+        fullest = fit.needed_fraction;
         simulation->fullest = d;
-        simulation->fit = memory_fit(needed, costs->cluster, &device->device, 1, simulation->memory_fraction);
+        simulation->fit = fit;
     }
     for (int32_t s = 0; s < costs->ranks->stage_count; s++)
         stage_costs_add_collectives(&costs->stages[s], simulation->collectives);

@@ -15,6 +15,8 @@ typedef struct SimulatedDevice {
     double idle_seconds;   /* waiting for other devices: the rest of the step */
     MemoryUse memory;
     int64_t channel_bytes; /* slots of transfers that come in, besides */
+    int64_t needed_bytes;  /* both: the peak of the allocation and these slots */
+    int64_t limit_bytes;   /* what a plan may use: the memory fraction of */
     int64_t memory_bytes;  /* what the device has */
     double flops;          /* that it computes, with what other devices compute too */
 } SimulatedDevice;

@@ -20,14 +20,15 @@ static double flops_per_second(const Simulation *simulation) {
 
 static json_t *device_to_json(const Simulation *simulation, const SimulatedDevice *device) {
     return json_pack(
-        "{s:i, s:i, s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:f, s:f, s:f, s:f, s:f}", "device",
-        device->device, "stage", device->stage, "name", device->name, "peak_bytes",
+        "{s:i, s:i, s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:f, s:f, s:f, s:f, s:f}",
+        "device", device->device, "stage", device->stage, "name", device->name, "peak_bytes",
         (json_int_t)device->memory.peak_bytes, "weights_bytes", (json_int_t)device->memory.weights_bytes,
         "gradients_bytes", (json_int_t)device->memory.gradients_bytes, "optimizer_bytes",
         (json_int_t)device->memory.optimizer_bytes, "activation_bytes",
         (json_int_t)device->memory.activation_bytes, "in_flight_bytes",
         (json_int_t)device->memory.in_flight_bytes, "collective_bytes",
         (json_int_t)device->memory.collective_bytes, "channel_bytes", (json_int_t)device->channel_bytes,
+        "needed_bytes", (json_int_t)device->needed_bytes, "limit_bytes", (json_int_t)device->limit_bytes,
         "memory_bytes", (json_int_t)device->memory_bytes, "compute_seconds", device->compute_seconds,
         "communication_seconds", device->communication_seconds, "hidden_seconds", device->hidden_seconds,
         "idle_seconds", device->idle_seconds, "busy_fraction", busy_fraction(simulation, device));
@@ -166,7 +167,7 @@ static bool is_alike(const SimulatedDevice *a, const SimulatedDevice *b) {
     return a->stage == b->stage && a->compute_seconds == b->compute_seconds &&
            a->communication_seconds == b->communication_seconds && a->hidden_seconds == b->hidden_seconds &&
            a->idle_seconds == b->idle_seconds && a->memory_bytes == b->memory_bytes &&
-           a->memory.peak_bytes == b->memory.peak_bytes &&
+           a->memory.peak_bytes == b->memory.peak_bytes && a->channel_bytes == b->channel_bytes &&
            a->memory.gradients_bytes == b->memory.gradients_bytes;
 }
 
@@ -177,7 +178,7 @@ static void print_devices(Text *text, const Simulation *simulation) {
     if (has_stages) text_append_string(&rows, "stage\t");
     text_append_string(&rows,
                        "device\tcompute\tcommunication\thidden\tidle\tbusy\tpeak memory\tweights\tgradients\t"
-                       "optimizer\tactivations\n");
+                       "optimizer\tactivations\ttransfer slots\n");
     for (int32_t d = 0; d < simulation->device_count;) {
         const SimulatedDevice *device = &simulation->devices[d];
         int32_t first = d++;
@@ -187,9 +188,9 @@ static void print_devices(Text *text, const Simulation *simulation) {
         if (d - first > 1) text_append(&rows, " and %d alike", d - first - 1);
         const double seconds[] = {device->compute_seconds, device->communication_seconds,
                                   device->hidden_seconds, device->idle_seconds};
-        const int64_t bytes[] = {device->memory.peak_bytes, device->memory.weights_bytes,
-                                 device->memory.gradients_bytes, device->memory.optimizer_bytes,
-                                 device->memory.activation_bytes};
+        const int64_t bytes[] = {
+            device->needed_bytes,           device->memory.weights_bytes,    device->memory.gradients_bytes,
+            device->memory.optimizer_bytes, device->memory.activation_bytes, device->channel_bytes};
         for (size_t k = 0; k < sizeof seconds / sizeof *seconds; k++) {
             text_append_string(&rows, "\t");
             text_append_seconds(&rows, seconds[k]);
@@ -241,7 +242,7 @@ static void print_peak(Text *text, const Simulation *simulation) {
     text_append_bytes_size(text, (double)device->memory.collective_bytes);
     text_append_string(text, " filled by collectives");
     if (device->channel_bytes > 0) {
-        text_append_string(text, "; slots of transfers besides, ");
+        text_append_string(text, "; transfer slots, ");
         text_append_bytes_size(text, (double)device->channel_bytes);
     }
     text_append_string(text, "\n");
@@ -269,9 +270,8 @@ void simulation_print(Text *text, const Simulation *simulation) {
     text_append_count(text, flops_per_second(simulation));
     text_append(text, "%sFLOP/s of useful work, devices idle %.1f%%; fullest device ",
                 flops_per_second(simulation) < 1000 ? " " : "", 100 * simulation->bubble_fraction);
-    text_append_bytes_size(text, (double)simulation->fit.needed_bytes);
-    text_append_string(text, " of ");
-    text_append_bytes_size(text, (double)simulation->fit.limit_bytes);
+    const SimulatedDevice *fullest = &simulation->devices[simulation->fullest];
+    memory_append_use(text, fullest->needed_bytes, fullest->limit_bytes, fullest->memory_bytes);
     text_append_string(text, simulation->fit.fits ? "\n" : ": DOES NOT FIT\n");
     print_collectives(text, simulation);
     print_transfers(text, simulation);

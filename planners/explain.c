@@ -112,6 +112,7 @@ static AmStatus explain(Explainer *self) {
     TRY(simulate(self));
     *self->result = (Explanation){.step_seconds = self->simulation->step_seconds,
                                   .peak_bytes = self->simulation->fit.needed_bytes,
+                                  .memory_fraction = CLUSTER_DEFAULT_MEMORY_FRACTION,
                                   .bubble_fraction = self->simulation->bubble_fraction,
                                   .device_count = self->simulation->device_count,
                                   .micro_batches = self->plan->micro_batches,

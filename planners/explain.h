@@ -66,7 +66,9 @@ typedef struct ExplainedStage {
     double compute_seconds, communication_seconds, hidden_seconds, idle_seconds;
     int32_t fullest; /* rank */
     MemoryUse memory;
-    int64_t channel_bytes, memory_bytes;
+    int64_t channel_bytes; /* transfer slots, */
+    int64_t needed_bytes, limit_bytes,
+        memory_bytes; /* the peak with them; what a plan may use of; the device's */
 } ExplainedStage;
 
 /* A place to which a cut could go. */
@@ -122,6 +124,7 @@ typedef struct ExplainedSpan {
 typedef struct Explanation {
     double step_seconds;
     int64_t peak_bytes;
+    double memory_fraction; /* of a device that a plan may use */
     double bubble_fraction; /* of all devices' time, that they are idle */
     int32_t device_count, micro_batches;
     const char *schedule;

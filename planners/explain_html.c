@@ -163,15 +163,15 @@ static void append_part(Text *text, int32_t row, double *from, double share, con
 }
 
 static void append_memory(Text *text, const Explanation *self) {
-    static const char *const names[] = {"weights", "gradients", "optimizer", "activations",
-                                        "slots of transfers"};
+    static const char *const names[] = {"weights", "gradients", "optimizer", "activations", "transfer slots"};
     static const char *const classes[] = {"forward", "backward", "update", "collective", "transfer"};
     text_append_string(text, "<h2>Memory</h2>\n<p>");
     for (int32_t k = 0; k < 5; k++) append_key(text, classes[k], names[k]);
     text_append(text,
-                "of what the stage's fullest device has</p>\n<div class=\"wide\"><svg viewBox=\"0 0 %d "
+                "of what a plan may use of the stage's fullest device, %g of its memory</p>\n<div "
+                "class=\"wide\"><svg viewBox=\"0 0 %d "
                 "%d\" role=\"img\" aria-label=\"memory of the stages\">\n",
-                WIDTH + 40, self->stage_count * ROW);
+                self->memory_fraction, WIDTH + 40, self->stage_count * ROW);
     for (int32_t s = 0; s < self->stage_count; s++) {
         const ExplainedStage *stage = &self->stages[s];
         const int64_t bytes[] = {stage->memory.weights_bytes, stage->memory.gradients_bytes,
@@ -179,11 +179,11 @@ static void append_memory(Text *text, const Explanation *self) {
                                  stage->channel_bytes};
         double from = 0;
         append_label(text, s);
-        for (int32_t k = 0; k < 5 && stage->memory_bytes > 0; k++) {
+        for (int32_t k = 0; k < 5 && stage->limit_bytes > 0; k++) {
             Text title = {0};
             text_append(&title, "%s, ", names[k]);
             text_append_bytes_size(&title, (double)bytes[k]);
-            double share = (double)bytes[k] / (double)stage->memory_bytes;
+            double share = (double)bytes[k] / (double)stage->limit_bytes;
             if (share > 1 - from) share = 1 - from; /* it does not fit: the frame is its end */
             if (title.data) append_part(text, s, &from, share, classes[k], title.data);
             text_free(&title);

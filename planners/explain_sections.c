@@ -69,13 +69,13 @@ static void fill_stages(const Filler *to) {
 }
 
 static void fill_memory(const Filler *to) {
-    text_append_string(to->rows, "stage\tpeak\tof\tweights\tgradients\toptimizer\tactivations\tkept for "
-                                 "backward\tslots of transfers\n");
+    text_append_string(to->rows, "stage\tpeak\tlimit\tweights\tgradients\toptimizer\tactivations\tkept for "
+                                 "backward\ttransfer slots\n");
     for (int32_t s = 0; s < to->explanation->stage_count; s++) {
         const ExplainedStage *row = &to->explanation->stages[s];
         text_append(to->rows, "%d\t", s);
-        append_bytes(to->rows, (double)(row->memory.peak_bytes + row->channel_bytes));
-        append_bytes(to->rows, (double)row->memory_bytes);
+        append_bytes(to->rows, (double)row->needed_bytes);
+        append_bytes(to->rows, (double)row->limit_bytes);
         append_bytes(to->rows, (double)row->memory.weights_bytes);
         append_bytes(to->rows, (double)row->memory.gradients_bytes);
         append_bytes(to->rows, (double)row->memory.optimizer_bytes);
@@ -84,6 +84,8 @@ static void fill_memory(const Filler *to) {
         text_append_bytes_size(to->rows, (double)row->channel_bytes);
         text_append_string(to->rows, "\n");
     }
+    text_append(to->note, "A plan may use %g of a device's memory; the peak includes transfer slots.\n",
+                to->explanation->memory_fraction);
 }
 
 static void fill_contents(const Filler *to) {

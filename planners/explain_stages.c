@@ -115,13 +115,14 @@ static void add_devices(const Explainer *self, ExplainedStage *stage) {
         stage->hidden_seconds += device->hidden_seconds / stage->device_count;
         stage->idle_seconds += device->idle_seconds / stage->device_count;
         flops += device->flops;
-        double fullness =
-            (double)(device->memory.peak_bytes + device->channel_bytes) / (double)device->memory_bytes;
+        double fullness = (double)device->needed_bytes / (double)device->memory_bytes;
         if (fullness <= fullest) continue;
         fullest = fullness;
         stage->fullest = r;
         stage->memory = device->memory;
         stage->channel_bytes = device->channel_bytes;
+        stage->needed_bytes = device->needed_bytes;
+        stage->limit_bytes = device->limit_bytes;
         stage->memory_bytes = device->memory_bytes;
     }
     stage->flops_share = simulation->executed_flops > 0 ? flops / simulation->executed_flops : 0;

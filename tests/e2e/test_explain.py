@@ -146,6 +146,10 @@ def check_stages(root, model, told, plan):
         for key in ("compute_seconds", "communication_seconds", "idle_seconds"):
             assert math.isclose(stage[key], sum(d[key] for d in devices) / count, rel_tol=1e-6, abs_tol=1e-12), key
         assert stage["memory"]["peak_bytes"] == max(d["peak_bytes"] for d in devices)
+        fullest = max(devices, key=lambda d: d["needed_bytes"] / d["memory_bytes"])
+        assert fullest["needed_bytes"] == fullest["peak_bytes"] + fullest["channel_bytes"]
+        for key in ("needed_bytes", "limit_bytes", "memory_bytes", "channel_bytes"):
+            assert stage["memory"][key] == fullest[key], key
     assert near(sum(row["bytes"] for row in told["transfers"]), seen["transfers"]["bytes"])
     assert sum(row["count"] for row in told["transfers"]) == seen["transfers"]["count"]
     if len(told["stages"]) == 2 and len(told["cuts"]) == 1:

@@ -154,13 +154,18 @@ def check_sweep(folder, model):
 def check_fullest(folder, model):
     """On a mixed cluster a search and a simulation name the same device: the one whose memory is filled most."""
     plan = folder / "plan.json"
-    searched = automap("search", model, "--cluster", "whale-pp", "--searcher", "expert", *PIPELINE, "-o", plan).stdout
+    searched = automap("search", model, "--cluster", "whale-pp", "--mesh", "data=1", "--searcher", "expert", *PIPELINE, "--micro-batches",
+                       "4", "-o", plan).stdout
     told = automap("simulate", plan, model).stdout
     devices = simulate(plan, model)["devices"]
-    fullest = max(devices, key=lambda device: device["peak_bytes"] / device["memory_bytes"])
+    fullest = max(devices, key=lambda device: device["needed_bytes"] / device["memory_bytes"])
+    assert fullest["needed_bytes"] == fullest["peak_bytes"] + fullest["channel_bytes"] > fullest["peak_bytes"]
+    assert fullest["limit_bytes"] == int(0.9 * fullest["memory_bytes"])
     assert f"memory is fullest on {fullest['name']}" in told, told
-    size = re.search("fullest device ([^ ]+ [^ ]+) of", told)[1]
-    assert f"memory  {size} at the peak" in searched, (size, searched)
+    size, limit, memory = re.search(r"fullest device (\S+ \S+) of (\S+ \S+) \(0.9 of (\S+ \S+)\)", told).groups()
+    assert f"memory  {size} of {limit} (0.9 of {memory}) at the peak" in searched, (size, searched)
+    explained = automap("explain", plan, model, "--evaluations", "1").stdout
+    assert re.search(rf"^ *\d+ +{size} +{limit} ", explained, re.M) and "0.9 of a device's memory" in explained, (size, explained)
 
 
 def check_useless_bound(folder, model):
