@@ -50,7 +50,7 @@ void simulate_trace_slice(void *user, const SimulatedSlice *slice) {
     choose_lane(&self->lanes[slice->rank], &shown);
     if (is_operator)
         program_trace_append(&self->text, &shown, self->context, executed->program, executed->step,
-                             executed->times);
+                             slice->times);
     else trace_append_slice(&self->text, &shown);
     write(self);
 }

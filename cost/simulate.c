@@ -11,6 +11,7 @@
 #include "cost/collective_report.h"
 #include "cost/critical_path.h"
 #include "cost/exchange_report.h"
+#include "cost/micro_batch_slices.h"
 #include "cost/rank_memory.h"
 #include "cost/stage_clock.h"
 #include "cost/useful.h"
@@ -177,6 +178,7 @@ typedef struct Simulator {
     Simulation *simulation;
     StageClock *stages;
     SimulationRecord record;
+    MicroBatchSlices slices; /* for the observer */
 } Simulator;
 
 static int32_t on_step(void *user, int32_t rank, const ExecutedStep *executed, Moment start, Ticks ticks) {
@@ -186,8 +188,9 @@ static int32_t on_step(void *user, int32_t rank, const ExecutedStep *executed, M
         const SimulatedSlice slice = {.rank = rank,
                                       .executed = executed,
                                       .start = seconds_of_ticks(start.at),
-                                      .end = seconds_of_ticks(start.at + ticks)};
-        observer->on_slice(observer->user, &slice);
+                                      .end = seconds_of_ticks(start.at + ticks),
+                                      .times = executed ? executed->times : 1};
+        micro_batch_slices_add(&self->slices, &slice);
     }
     const RecordedEvent event = {.executed = executed, .rank = rank, .cause = start.event, .ticks = ticks};
     return self->options->with_details ? record_event(&self->record, &event) : -1;
@@ -325,7 +328,12 @@ static AmStatus run_stages(Simulator *self, Arena *arena, AmError *error) {
 static AmStatus run(Simulator *self, Arena *arena, AmError *error) {
     Arena events = {0};
     self->record = (SimulationRecord){.arena = &events, .most = MOST_EVENTS};
-    AmStatus status = run_stages(self, arena, error);
+    AmStatus status = AM_OK;
+    if (self->options->observer)
+        status = micro_batch_slices_open(&self->slices, &events, self->costs, self->costs->ranks,
+                                         self->options->observer, error);
+    if (status == AM_OK) status = run_stages(self, arena, error);
+    if (status == AM_OK && self->options->observer) micro_batch_slices_end(&self->slices);
     if (status == AM_OK && events.failed) status = am_fail_memory(error, self->record.count);
     arena_free(&events);
     return status;

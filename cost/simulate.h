@@ -61,6 +61,8 @@ typedef struct SimulatedSlice {
     int32_t rank;
     const struct ExecutedStep *executed; /* its step may be the updates that end the program */
     double start, end;
+    int32_t micro_batch; /* in a loop over micro-batches of a plan of one stage; else 0 */
+    double times;        /* runs of the step that this slice stands for */
 } SimulatedSlice;
 
 /* Is told of every slice; what one stream of a rank does comes in order. */

@@ -109,6 +109,7 @@ typedef enum ExplainedWork {
     EXPLAINED_FORWARD,
     EXPLAINED_BACKWARD,
     EXPLAINED_UPDATE,
+    EXPLAINED_OTHER, /* constants, and what is made of constants alone */
     EXPLAINED_COLLECTIVE,
     EXPLAINED_TRANSFER,
     EXPLAINED_WORKS

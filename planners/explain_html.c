@@ -16,15 +16,17 @@ static const struct {
 } works[EXPLAINED_WORKS] = {[EXPLAINED_FORWARD] = {"forward pass", "forward"},
                             [EXPLAINED_BACKWARD] = {"backward pass", "backward"},
                             [EXPLAINED_UPDATE] = {"updates", "update"},
+                            [EXPLAINED_OTHER] = {"other: constants", "other"},
                             [EXPLAINED_COLLECTIVE] = {"collectives", "collective"},
                             [EXPLAINED_TRANSFER] = {"transfers between stages", "transfer"}};
 
 static const char style[] =
     "<style>\n"
     ":root{--page:#fbfbf9;--ink:#1c1c1a;--faint:#6b6a66;--line:#dcdad4;--forward:#3b76c4;--backward:#e39a3b;"
-    "--update:#2c8c66;--collective:#7c58b8;--transfer:#c23b4e}\n"
+    "--update:#2c8c66;--other:#9b9993;--collective:#7c58b8;--transfer:#c23b4e}\n"
     "@media (prefers-color-scheme:dark){:root{--page:#1a1a19;--ink:#f1f0ec;--faint:#a5a39c;--line:#3a3935;"
-    "--forward:#5b95e0;--backward:#e0a04a;--update:#45b388;--collective:#a283dc;--transfer:#e0606f}}\n"
+    "--forward:#5b95e0;--backward:#e0a04a;--update:#45b388;--other:#7d7b75;--collective:#a283dc;"
+    "--transfer:#e0606f}}\n"
     "body{background:var(--page);color:var(--ink);font:14px/1.45 system-ui,sans-serif;max-width:1180px;"
     "margin:24px auto;padding:0 16px}\n"
     "h1{font-size:22px;margin:0}h2{font-size:16px;margin:28px 0 8px}p{color:var(--faint);margin:4px 0 12px}\n"
@@ -32,12 +34,13 @@ static const char style[] =
     "th,td{padding:3px 14px 3px 0;text-align:left;white-space:nowrap;border-bottom:1px solid var(--line)}\n"
     "th{color:var(--faint);font-weight:500}td.number{text-align:right;font-variant-numeric:tabular-nums}\n"
     "pre{white-space:pre-wrap;color:var(--faint);font:13px/1.5 system-ui,sans-serif;margin:6px 0}\n"
-    "svg{display:block;width:100%;height:auto}text{fill:var(--ink);font:12px system-ui,sans-serif}\n"
+    "svg{display:block;width:100%;height:auto}.wide svg{min-width:720px}\n"
+    "text{fill:var(--ink);font:12px system-ui,sans-serif}\n"
     "text.faint{fill:var(--faint)}text.turn{fill:#fff;font-size:10px;pointer-events:none}\n"
     "line{stroke:var(--line)}.frame{fill:none;stroke:var(--line)}\n"
     ".forward{fill:var(--forward)}.backward{fill:var(--backward)}.update{fill:var(--update)}"
-    ".collective{fill:var(--collective)}.transfer{fill:var(--transfer)}\n"
-    ".forward,.backward,.update{stroke:var(--page);stroke-width:.6}\n"
+    ".other{fill:var(--other)}.collective{fill:var(--collective)}.transfer{fill:var(--transfer)}\n"
+    ".forward,.backward,.update,.other{stroke:var(--page);stroke-width:.6}\n"
     ".key{display:inline-block;margin-right:18px}.key svg{display:inline;width:11px;height:11px;"
     "margin-right:6px}\n"
     "</style>\n";
@@ -118,13 +121,13 @@ static void append_span(Text *text, const ExplainedSpan *span, double pixels_per
     text_append(text, "<rect class=\"%s\" x=\"%.2f\" y=\"%d\" width=\"%.2f\" height=\"%d\"><title>%s",
                 works[span->work].class, x, y, width > 0.3 ? width : 0.3,
                 meets ? MEETING_HEIGHT : COMPUTE_HEIGHT, works[span->work].name);
-    if (!meets) text_append(text, " %d", span->turn);
+    if (!meets && span->work != EXPLAINED_OTHER) text_append(text, " %d", span->turn);
     text_append_string(text, ", ");
     text_append_seconds(text, span->end - span->start);
     text_append_string(text, " from ");
     text_append_seconds(text, span->start);
     text_append_string(text, "</title></rect>\n");
-    if (!meets && width > 16)
+    if (!meets && span->work != EXPLAINED_OTHER && width > 16)
         text_append(text, "<text class=\"turn\" x=\"%.1f\" y=\"%d\">%d</text>\n", x + 3, y + 16, span->turn);
 }
 

@@ -85,16 +85,24 @@ static ExplainedWork work_of_origin(const Explainer *self, int32_t origin) {
                                           [IR_PHASE_OPTIMIZER] = EXPLAINED_UPDATE,
                                           [IR_PHASE_OTHER] = EXPLAINED_FORWARD};
     if (origin < 0 || origin >= self->context->rules->count) return EXPLAINED_UPDATE;
+    if (self->context->rules->is_free[origin]) return EXPLAINED_OTHER;
     return works[self->context->roles->phases[origin]];
 }
 
-/* Of steps outside of loops; the updates that end a program are steps behind its last one. */
+/* The pass of a step outside of loops over turns. The updates that end a program are steps behind its last
+ * one. A fusion is of the first pass that one of its results is of: gradient factors that it computes beside
+ * a forward value do not make it one of the backward pass. */
 static ExplainedWork work_of(const Explainer *self, const ExecutedStep *executed) {
     const Program *program = executed->program;
     if (executed->step >= program->step_count) return EXPLAINED_UPDATE;
     if (executed->instruction) return work_of_origin(self, executed->instruction->origin);
     const ProgramFusion *fusion = &program->fusions[program->steps[executed->step].fusion];
-    return work_of_origin(self, fusion->ops[fusion->op_count - 1].origin);
+    ExplainedWork work = EXPLAINED_OTHER;
+    for (int32_t k = 0; k < fusion->output_count; k++) {
+        ExplainedWork made = work_of_origin(self, program->values[fusion->output_values[k]].origin);
+        if (made < work) work = made;
+    }
+    return work;
 }
 
 /* The loop in which a step is, or NULL. */
@@ -106,7 +114,8 @@ static PassLoop *loop_of(const Timeline *self, const ExecutedStep *executed) {
 
 /* What a slice is, as a span of its own. */
 static ExplainedSpan span_of(const Timeline *self, int32_t stage, const SimulatedSlice *slice) {
-    ExplainedSpan span = {.stage = stage, .start = slice->start, .end = slice->end};
+    ExplainedSpan span = {
+        .stage = stage, .start = slice->start, .end = slice->end, .turn = slice->micro_batch};
     PassLoop *loop = loop_of(self, slice->executed);
     if (executed_transfer(slice->executed)) span.work = EXPLAINED_TRANSFER;
     else if (executed_collective(slice->executed)) span.work = EXPLAINED_COLLECTIVE;

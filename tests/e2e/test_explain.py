@@ -14,6 +14,7 @@ import json
 import math
 import os
 import pathlib
+import re
 import subprocess
 import sys
 import tempfile
@@ -27,6 +28,7 @@ CASES = [
     ("gpt2_tiny", ["--cluster", "nominal:4", *PIPELINE, "--micro-batches", "1"]),
     ("gpt2_tiny", ["--cluster", "nominal:4", *PIPELINE, "--micro-batches", "4", "--schedule", "interleaved_1f1b"]),
     ("t5_tiny", ["--cluster", "whale-pp", "--space", "hybrid", "--micro-batches", "4"]),
+    ("gpt2_tiny", ["--cluster", "nominal:2", "--space", "single_stage", "--evaluations", "20", "--micro-batches", "2"]),
     ("mlp_tiny", ["--cluster", "nominal:4", "--space", "operator", "--evaluations", "40"]),
     ("llama_tiny", ["--cluster", "nominal:4", "--searcher", "expert", "--expert", "zero3"]),
     ("mlp_tiny", ["--cluster", "C", "--mesh", "data=4,model=8", "--evaluations", "40"]),
@@ -198,6 +200,22 @@ def check_page(root, model, plan, path):
         least = turns * len(root["stages"])
         assert least <= len(boxes) <= 32 * least, f"{len(boxes)} boxes of {least} turns of the {work} pass"
         assert f"{work} pass {turns - 1}," in text and f"{work} pass {turns}," not in text, f"{turns} turns"
+    check_timeline(root, text)
+
+
+def check_timeline(root, text):
+    """Pictures keep a readable width; no pass begins with constants, and micro-batches follow one another."""
+    assert ".wide svg{min-width:720px}" in text
+    boxes = re.findall(r'<rect class="(\w+)" x="([\d.]+)"', text.split("<h2>Memory")[0])
+    first = {work: min(float(x) for kind, x in boxes if kind == work) for work in ("forward", "backward", "other")}
+    assert first["forward"] < first["backward"], first
+    if root["micro_batches"] == 1 or len(root["stages"]) > 1:
+        return
+    names = re.findall(r"<title>(forward|backward) pass (\d+),", text)
+    turns = [int(number) for _, number in names if number != "0"]
+    assert turns == sorted(turns) and turns, f"micro-batches are not in order: {names}"
+    after = names[[number for _, number in names].index("1") :]
+    assert {work for work, number in after if number == "1"} == {"forward", "backward"}, names
 
 
 def check_budget(model, plan, told):

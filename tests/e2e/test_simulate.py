@@ -168,6 +168,26 @@ def check_fullest(folder, model):
     assert re.search(rf"^ *\d+ +{size} +{limit} ", explained, re.M) and "0.9 of a device's memory" in explained, (size, explained)
 
 
+def check_micro_batches(folder, model):
+    """A trace has every micro-batch of a plan of one stage: each operator of the loop as often, one micro-batch after another."""
+    plan, trace = folder / "plan.json", folder / "trace.json"
+    done = automap("search", model, "--cluster", "nominal:2", "--space", "single_stage", "--evaluations", "20", "--micro-batches", "4",
+                   "-o", plan)
+    assert done.returncode == 0, done.stderr
+    check_trace(folder, plan, model, simulate(plan, model)["step_seconds"])
+    events = [e for e in json.loads(trace.read_text())["traceEvents"] if e["ph"] == "X" and e["pid"] == 0 and e.get("args")]
+    dots = {}
+    for event in events:
+        if event["name"].startswith("dot"):
+            dots.setdefault(event["args"].get("instruction"), []).append(event["ts"])
+    repeated = [starts for starts in dots.values() if len(starts) == 4]
+    assert len(repeated) > 10 and len(repeated) == len(dots), dots
+    length = {round(b - a, 2) for starts in repeated for a, b in zip(sorted(starts), sorted(starts)[1:])}
+    assert max(length) - min(length) < 0.05, length
+    starts = sorted(min(times) for times in repeated)
+    assert starts[-1] < starts[0] + max(length), "the first micro-batch ends behind the second one's begin"
+
+
 def check_useless_bound(folder, model):
     """A bound far below the step is told with its reason in place of a percentage; --json keeps the numbers."""
     cluster = json.loads(automap("cluster", "nominal:4", "--json").stdout)
@@ -220,6 +240,7 @@ def main():
         check_sweep(pathlib.Path(name), MODELS / "gpt2_tiny" / "model.hlo.pb")
         check_derivation(pathlib.Path(name), MODELS / "t5_tiny" / "model.hlo.pb")
         check_fullest(pathlib.Path(name), MODELS / "gpt2_tiny" / "model.hlo.pb")
+        check_micro_batches(pathlib.Path(name), MODELS / "gpt2_tiny" / "model.hlo.pb")
         check_useless_bound(pathlib.Path(name), MODELS / "gpt2_tiny" / "model.hlo.pb")
     print(f"{checked} plans of {len(models)} models")
     assert checked >= len(models) * 4
