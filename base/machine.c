@@ -27,7 +27,7 @@ typedef struct Limits {
     double memory_bytes;
 } Limits;
 
-/* Reads the first line of a file below `root`. False: there is none. */
+/* Reads the first line of a file below `root`. Returns false where it is missing or empty. */
 static bool read_line(char line[LONGEST_LINE], const char *root, const char *path) {
     char full[2 * LONGEST_PATH];
     snprintf(full, sizeof full, "%s%s", root, path);
@@ -60,7 +60,7 @@ static void read_group(Limits *limits, const char *root, const char *folder) {
     }
 }
 
-/* Whether a list such as "cpu,cpuacct" has the name. */
+/* Returns true if a list such as "cpu,cpuacct" has the name. */
 static bool has_controller(const char *list, const char *name) {
     size_t length = strlen(name);
     for (; *list; list += strcspn(list, ","), list += *list == ',')

@@ -38,7 +38,8 @@ static bool may_probe(const Cli *cli) {
     return !cli_has(cli, "--no-probe") && !(text && text[0] && strcmp(text, "0") != 0);
 }
 
-/* The measurement as its file gives it back: what is written as an integer is read as one. */
+/* Replaces the measurement by its text read back, in which 5.0 has become 5: the form that later commands
+ * read. */
 static AmStatus normalize(json_t **measurement, AmError *error) {
     Text text = {0};
     json_t *parsed = NULL;

@@ -18,9 +18,8 @@ AmStatus cli_read_cluster(const Cli *cli, Cluster **cluster, Arena *arena, const
 /* Removes the kept measurements of this machine and reports their number. */
 AmStatus cli_forget_host(const Cli *cli, AmError *error);
 
-/* Draws one line of progress on the terminal, from 0 to 1; 1 removes it. Nothing where stderr is no terminal
- * or with
- * --quiet. */
+/* Draws one line of progress, from 0 to 1, if stderr is a terminal and --quiet is absent; 1 removes the line.
+ */
 void cli_show_measuring(const Cli *cli, double done);
 
 #endif

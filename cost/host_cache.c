@@ -40,7 +40,7 @@ static void make_folders(const char *path) {
     snprintf(part, sizeof part, "%s", path);
     for (char *slash = strchr(part + 1, '/'); slash; slash = strchr(slash + 1, '/')) {
         *slash = '\0';
-        (void)mkdir(part, 0700); /* opening the folder reports what is wrong */
+        (void)mkdir(part, 0700); /* a failure shows when the folder is opened */
         *slash = '/';
     }
     (void)mkdir(part, 0700);
@@ -116,8 +116,8 @@ void host_cache_close(HostCache *cache) {
     *cache = (HostCache){.folder = -1, .lock = -1};
 }
 
-/* Reads a regular file of the user into *text, which the caller frees. The reason where it cannot, or NULL;
- * NULL with *text NULL: there is none. */
+/* Reads a regular file of the user into *text, which the caller frees; *text is NULL where the file is
+ * missing. Returns the reason of a failure, or NULL. */
 static const char *read_file(char **text, size_t *length, const HostCache *cache) {
     struct stat facts;
     *text = NULL;
@@ -243,7 +243,7 @@ bool host_cache_write(const HostCache *cache, json_t *measurement, AmWarnings *w
     return problem == 0;
 }
 
-/* "host-0123456789abcdef.json", or what a killed process left of it. */
+/* "host-0123456789abcdef.json", or the unfinished file of a killed process. */
 static bool is_measurement(const char *name) {
     return strncmp(name, "host-", 5) == 0 && strspn(name + 5, "0123456789abcdef") == KEY_DIGITS &&
            strncmp(name + 5 + KEY_DIGITS, ".json", 5) == 0;

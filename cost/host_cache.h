@@ -5,9 +5,9 @@
  *   {"format": "automap-host-1", "machine": {...}, "measurement": {...}}
  *
  * KEY is a hash of "machine": the processor's name, processors, memory, vectors, BLAS library, automap's
- * version and features. The folder belongs to the user and is writable by nobody else; files are opened
- * without following links and replaced by rename. Processes that measure at once wait for one another (flock
- * of host-KEY.lock).
+ * version and features. The folder belongs to the user, and only the user may write to it. Files are opened
+ * without following links and replaced by rename. Of several processes one measures, and the others wait for
+ * its result (flock of host-KEY.lock).
  */
 #ifndef COST_HOST_CACHE_H
 #define COST_HOST_CACHE_H
@@ -32,16 +32,16 @@ AmStatus host_cache_open(HostCache *cache, const Machine *machine, const char *b
                          AmWarnings *warnings, AmError *error);
 void host_cache_close(HostCache *cache);
 
-/* Reads the measurement, the caller's reference; NULL: there is none. A file that cannot be used is one, with
- * a warning. */
+/* Reads the measurement, the caller's reference. Returns NULL where it is missing, and with a warning where
+ * the file cannot be used. */
 json_t *host_cache_read(const HostCache *cache, AmWarnings *warnings);
 
 /* Takes the lock; waits `seconds` at most while another process has it. `waits` (or NULL) is called once
- * before waiting. Returns whether this process has the lock; a warning says why not. */
+ * before waiting. Returns false, with a warning, where this process does not get the lock. */
 bool host_cache_lock(HostCache *cache, double seconds, void (*waits)(void *user), void *user,
                      AmWarnings *warnings);
 
-/* Writes the measurement. Returns whether it is kept; a warning says why not. */
+/* Writes the measurement. Returns false, with a warning, where that fails. */
 bool host_cache_write(const HostCache *cache, json_t *measurement, AmWarnings *warnings);
 
 /* Removes the measurements of all machines and versions. Returns their number; below 0 where one cannot be

@@ -98,7 +98,7 @@ static AmStatus describe_type(json_t **type, const HostScale *scale) {
     return AM_OK;
 }
 
-/* Whether both curves have the same sizes in bytes, and at least one number of ranks. */
+/* Returns true for a curve over numbers of ranks and bytes with a time for each pair. */
 static bool is_curve(json_t *curve) {
     json_t *sizes = json_object_get(curve, "sizes");
     size_t points = json_array_size(json_array_get(sizes, 0)) * json_array_size(json_array_get(sizes, 1));
@@ -142,9 +142,8 @@ static double second_of(json_t *curve, size_t k) {
     return json_number_value(json_array_get(json_object_get(curve, "seconds"), k));
 }
 
-/* Bounds times by what other collectives can do in their place, so that one disturbed figure does not decide
- * between plans: a reduce-scatter and an all-gather make an all-reduce, and an all-reduce has the result of
- * either. */
+/* Bounds the time of each collective by those that give the same result: a reduce-scatter and an all-gather
+ * make an all-reduce, and an all-reduce makes either. A single disturbed figure then decides nothing. */
 static json_t *bound_collectives(json_t *collectives) {
     json_t *reduce = json_object_get(collectives, "all_reduce");
     json_t *parts[2] = {json_object_get(collectives, "all_gather"),
@@ -187,7 +186,7 @@ static AmStatus describe_link(json_t **description, const HostScale *scale) {
     TRY(json_get_number(&rate, link, "bytes_per_second", 1, 1e30, source, "$.link", scale->error));
     TRY(json_get_number(&latency, link, "latency_seconds", 0, 3600, source, "$.link", scale->error));
     json_t *own = json_object_get(link, "collectives"), *of_shared = json_object_get(shared, "collectives");
-    /* What passes from rank to rank is copied twice. */
+    /* A transfer copies its bytes twice. */
     *description = json_pack("{s:o, s:o, s:O*}", "bytes_per_second", number(rate / (2 * scale->sharing)),
                              "latency_seconds", number(latency * scale->sharing), "efficiency",
                              json_object_get(link, "efficiency"));
