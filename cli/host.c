@@ -13,6 +13,7 @@
 #include "cost/host_cluster.h"
 #include "executor/probe.h"
 
+static const char disturbed[] = "disturbed"; /* member of a measurement beside other programs */
 static const double probe_seconds = 8.8, lock_seconds = 60;
 
 void cli_show_measuring(const Cli *cli, double done) {
@@ -58,9 +59,11 @@ static AmStatus measure(json_t **measurement, const Cli *cli, const char *name, 
                         AmWarnings *warnings, AmError *error) {
     double begun = clock_seconds();
     const ProbeListener listener = {.progress = show_progress, .user = (void *)cli, .warnings = warnings};
+    int32_t known = warnings->count;
     AmStatus status = probe_measure_host(measurement, probe_seconds, &listener, error);
     cli_show_measuring(cli, 1);
     TRY(status);
+    if (warnings->count > known) json_object_set_new(*measurement, disturbed, json_true());
     TRY(normalize(measurement, error));
     TRY(host_cluster_check(*measurement, &cache->facts, "<probe>", error));
     double seconds = clock_seconds() - begun;
@@ -76,6 +79,11 @@ static AmStatus measure(json_t **measurement, const Cli *cli, const char *name, 
 static AmStatus find_measurement(json_t **measurement, const Cli *cli, const char *name, HostCache *cache,
                                  AmWarnings *warnings, AmError *error) {
     *measurement = host_cache_read(cache, warnings);
+    if (*measurement && json_is_true(json_object_get(*measurement, disturbed)))
+        cli_note(cli,
+                 "note: other programs disturbed the measurement of this machine; automap cluster --forget "
+                 "removes it, and the next %s measures again",
+                 name);
     if (*measurement || !may_probe(cli)) return AM_OK;
     if (host_cache_lock(cache, lock_seconds, note_waiting, (void *)cli, warnings))
         *measurement = host_cache_read(cache, warnings);

@@ -61,7 +61,7 @@ wait "$first" || fail "the first process failed"
 has terminal 'this machine was measured in'
 ! script --version >/dev/null 2>&1 || has terminal 'measuring \['
 has waiting 'another process measures this machine'
-lacks waiting 'measuring \[|was measured'
+lacks waiting 'measuring \[|was measured in'
 cmp -s "$work/first.json" "$work/second.json" || fail "two processes have different clusters"
 [ "$(stat -c %a "$XDG_CACHE_HOME/automap")" = 700 ] || fail "the folder is not private"
 [ "$(find "$XDG_CACHE_HOME" -name 'host-*.json' | wc -l)" -eq 1 ] || fail "expected one measurement"
@@ -70,7 +70,7 @@ grep -q '"operators"' "$work/first.json" || fail "no operators are measured"
 # From now on nothing is measured, and the same bytes come out.
 run 0 cluster host:2 --json
 cmp -s "$work/out" "$work/first.json" || fail "a later command has another cluster"
-lacks err 'was measured'
+lacks err 'was measured in'
 run 0 cluster host:2 --json --no-probe
 cmp -s "$work/out" "$work/first.json" || fail "--no-probe ignores the measurement"
 for name in one two; do
@@ -82,9 +82,15 @@ run 0 cluster host:1000
 has err 'warning: host:1000: 1000 ranks share [0-9]+ processors?; their times are extrapolated'
 has out '1000 x host'
 
-# A damaged file is not used; the measurement can be forgotten.
+# A measurement beside other programs has a note at every use.
 file=$(find "$XDG_CACHE_HOME" -name 'host-*.json')
 cp "$file" "$work/kept"
+grep -q '"disturbed": true' "$file" || sed -i 's/"measurement": {/"measurement": {\n    "disturbed": true,/' "$file"
+run 0 cluster host:2 --json --no-probe
+has err 'disturbed the measurement of this machine; automap cluster --forget'
+cp "$work/kept" "$file"
+
+# A damaged file is not used; the measurement can be forgotten.
 echo '{' >"$file"
 run 0 cluster host:2 --json --no-probe
 has err 'it is not used'

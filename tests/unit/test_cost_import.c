@@ -164,6 +164,25 @@ static void parallel_links_count(void **state) {
     static const char matrix[] = "GPU0 GPU1 GPU2\nGPU0 X NV18 NV18\nGPU1 NV18 X NV18\nGPU2 NV18 NV18 X\n";
     assert_int_equal(IMPORT(&self, "H100-80GB", NULL, write_file(matrix, sizeof matrix - 1)), AM_OK);
     assert_table(&self, "nvswitch-370.8, 371 GB/s");
+    assert_table(&self, "pcie-48 ");
+    end(&self);
+    /* NCCL lists the links to each of four switches. */
+    static const char nccl[] =
+        "<system><cpu><pci busid=\"1\" link_speed=\"32.0 GT/s PCIe\" link_width=\"16\"><gpu dev=\"0\" "
+        "sm=\"90\">"
+        "<nvlink target=\"7\" count=\"5\" tclass=\"0x068000\"/><nvlink target=\"8\" count=\"4\" "
+        "tclass=\"0x068000\"/>"
+        "<nvlink target=\"9\" count=\"4\" tclass=\"0x068000\"/><nvlink target=\"a\" count=\"5\" "
+        "tclass=\"0x068000\"/>"
+        "</gpu></pci><pci busid=\"2\" link_speed=\"32.0 GT/s PCIe\" link_width=\"16\"><gpu dev=\"1\" "
+        "sm=\"90\">"
+        "<nvlink target=\"7\" count=\"18\" tclass=\"0x068000\"/></gpu></pci></cpu></system>";
+    AmStatus read = IMPORT(&self, "H100-80GB", NULL, write_file(nccl, sizeof nccl - 1));
+    if (read != AM_ERROR_RUNTIME) { /* without libexpat */
+        if (read != AM_OK) fail_msg("%s", self.error.text);
+        assert_table(&self, "nvswitch-370.8, 371 GB/s");
+        assert_table(&self, "pcie-48 ");
+    }
     end(&self);
     static const char wide[] =
         "{\"format\": \"automap-cluster-1\", \"name\": \"wide\", \"device_types\": {\"d\": "
