@@ -166,8 +166,28 @@ static json_t *bound_collectives(json_t *collectives) {
     return bounded;
 }
 
+/* Ranks with a processor each are no slower than ranks that share one: a longer time was disturbed. */
+static json_t *bound_by_shared(json_t *own, json_t *shared) {
+    json_t *bounded = json_deep_copy(own), *curve, *ranks, *bytes;
+    const char *kind;
+    size_t row, column;
+    json_object_foreach(bounded, kind, curve) {
+        json_t *sizes = json_object_get(curve, "sizes"), *seconds = json_object_get(curve, "seconds");
+        json_t *columns = json_array_get(sizes, 1);
+        if (!is_curve(curve)) continue;
+        json_array_foreach(json_array_get(sizes, 0), row, ranks) {
+            json_array_foreach(columns, column, bytes) {
+                size_t k = row * json_array_size(columns) + column;
+                double other = find_seconds(json_object_get(shared, kind), ranks, bytes);
+                if (other > 0 && other < second_of(curve, k)) json_array_set_new(seconds, k, number(other));
+            }
+        }
+    }
+    return bounded;
+}
+
 static json_t *describe_collectives(const HostScale *scale, json_t *own, json_t *shared) {
-    if (scale->sharing <= 1) return json_incref(own);
+    if (scale->sharing <= 1) return bound_by_shared(own, shared);
     json_t *described = json_object(), *curve;
     const char *kind;
     json_object_foreach(own ? own : shared, kind, curve) {
