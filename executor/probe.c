@@ -11,6 +11,7 @@
 #include "executor/probe_collectives.h"
 
 enum { MOST_POINTS = 24, MOST_DEVICES = 256 };
+static const int64_t small_copy = 1 << 18; /* bytes */
 const ProbePace probe_full_pace = {.series = 6,
                                    .series_seconds = 0.02,
                                    .long_seconds = 0.1,
@@ -74,6 +75,8 @@ static AmStatus measure(Probe *self, Work work, int32_t detail, int64_t size, do
     TRY(run(self, work, detail, size, 1, seconds));
     for (int32_t k = 0; k < self->pace->series; k++) {
         double all, repeats = ceil(self->pace->series_seconds / fmax(*seconds, 1e-7));
+        /* Enough rounds for a median, also where the first ones were disturbed. */
+        if (work == WORK_COPY && size <= small_copy) repeats = fmax(repeats, 32);
         int32_t count = repeats < 1 ? 1 : repeats > 1000 ? 1000 : (int32_t)repeats;
         TRY(run(self, work, detail, size, count, &all));
         *seconds = fmin(*seconds, all / count);
@@ -428,16 +431,16 @@ AmStatus probe_measure_host(json_t **measurement, double seconds, const ProbeLis
     begin_part(&self, begun, seconds, 0, 0.08);
     TRY_OR_FAIL(measure_peaks(&self, &alone));
     together = ranks > 1 ? json_object() : NULL;
-    begin_part(&self, begun, seconds, 0.08, 0.62);
+    begin_part(&self, begun, seconds, 0.08, 0.5);
     if (together) TRY_OR_FAIL(measure_host_operators(&self, together, ranks));
-    begin_part(&self, begun, seconds, 0.62, 0.66);
+    begin_part(&self, begun, seconds, 0.5, 0.56);
     TRY_OR_FAIL(measure_copies(&self, 0, &link));
-    begin_part(&self, begun, seconds, 0.66, 0.74);
+    begin_part(&self, begun, seconds, 0.56, 0.72);
     if (ranks > 1) TRY_OR_FAIL(measure_host_collectives(&self, link, ranks));
-    begin_part(&self, begun, seconds, 0.74, 0.82);
+    begin_part(&self, begun, seconds, 0.72, 0.84);
     if (2 * ranks <= PROBE_MOST_RANKS) TRY_OR_FAIL(measure_host_collectives(&self, shared, 2 * ranks));
     /* The last, as what has no time here is taken from `together`. */
-    begin_part(&self, begun, seconds, 0.82, 1);
+    begin_part(&self, begun, seconds, 0.84, 1);
     TRY_OR_FAIL(measure_host_operators(&self, alone, 1));
     self.listener.from = 1;
     probe_progress(&self.listener, 0);
