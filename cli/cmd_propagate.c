@@ -2,6 +2,7 @@
 #include "cli/common.h"
 #include "propagation/incremental.h"
 #include "propagation/propagate.h"
+#include "propagation/spread_states.h"
 
 /* The mesh of --mesh, or of the shardings that the module carries. */
 static AmStatus find_mesh(const Cli *cli, Mesh *mesh, Arena *arena, const KeptShardings *kept,
@@ -53,6 +54,7 @@ fail:
     return status;
 }
 
+/* Finds the states of the canonical values from pins, strictly or beside what the module carries. */
 static AmStatus find_states(const Cli *cli, SbpState **states, PlanStage *stage, Arena *arena,
                             const PlanContext *context, json_t **conflicts, AmError *error) {
     const char *const *texts;
@@ -60,8 +62,6 @@ static AmStatus find_states(const Cli *cli, SbpState **states, PlanStage *stage,
     KeptShardings *kept = NULL;
     AmWarnings warnings = {.arena = arena};
     int32_t count = cli_texts(cli, "--pin", &texts);
-    if (cli_has(cli, "--strict") && cli_has(cli, "--keep-shardings"))
-        return am_fail(error, AM_ERROR_USAGE, "", "--strict and --keep-shardings exclude each other");
     if (cli_has(cli, "--keep-shardings")) TRY(propagation_read_shardings(&kept, arena, context, error));
     TRY(find_mesh(cli, &stage->mesh, arena, kept, error));
     for (int32_t k = 0; k < count; k++) TRY(propagation_parse_pin(&pins[k], arena, texts[k], error));
@@ -69,21 +69,50 @@ static AmStatus find_states(const Cli *cli, SbpState **states, PlanStage *stage,
         return propagate_strictly(states, arena, context, &stage->mesh, pins, count, error);
     TRY(spread_pins(cli, stage, arena, context, pins, count, conflicts, error));
     if (kept) TRY(propagation_keep_shardings(stage, arena, context, kept, &warnings, error));
-    cli_warn(cli, &warnings);
     return propagate(states, arena, context, stage, error);
+}
+
+/* Spreads what pins give over the module as it was read. */
+static AmStatus spread_from_pins(const Cli *cli, Text *text, Arena *arena, PlanContext **context,
+                                 json_t **conflicts, AmError *error) {
+    PlanStage stage = {0};
+    SbpState *states;
+    Spread *spread;
+    bool is_kept = cli_has(cli, "--keep-shardings");
+    TRY(cli_read_model(cli, 0, context, error));
+    TRY(find_states(cli, &states, &stage, arena, *context, conflicts, error));
+    TRY(spread_create(&spread, arena, (*context)->module, is_kept, error));
+    TRY(spread_give_states(spread, *context, &stage.mesh, states, is_kept, error));
+    TRY(spread_run(spread, error));
+    return spread_text(text, spread, error);
+}
+
+/* Spreads the shardings that the module carries; the mesh serves to check them. */
+static AmStatus spread_kept(const Cli *cli, Text *text, Arena *arena, IrModule **module, AmError *error) {
+    const char *mesh_text = cli_text(cli, "--mesh");
+    Spread *spread;
+    Mesh mesh;
+    if (mesh_text) TRY(mesh_parse(&mesh, arena, mesh_text, error));
+    TRY(ir_read(module, cli->arguments[0], error));
+    cli_warn(cli, &(*module)->warnings);
+    TRY(spread_create(&spread, arena, *module, true, error));
+    if (mesh_text) TRY(spread_check_mesh(spread, *module, &mesh, error));
+    TRY(spread_run(spread, error));
+    return spread_text(text, spread, error);
 }
 
 static AmStatus run(const Cli *cli, AmError *error) {
     PlanContext *context = NULL;
-    PlanStage stage = {0};
-    SbpState *states;
+    IrModule *module = NULL;
     json_t *conflicts = NULL;
     Arena arena = {0};
     Text text = {0};
     AmStatus status;
-    TRY_OR_FAIL(cli_read_model(cli, 0, &context, error));
-    TRY_OR_FAIL(find_states(cli, &states, &stage, &arena, context, &conflicts, error));
-    TRY_OR_FAIL(propagation_module_text(&text, context, &stage.mesh, states, error));
+    if (cli_has(cli, "--strict") && cli_has(cli, "--keep-shardings"))
+        return am_fail(error, AM_ERROR_USAGE, "", "--strict and --keep-shardings exclude each other");
+    if (cli_has(cli, "--keep-shardings") && !cli_has(cli, "--pin"))
+        TRY_OR_FAIL(spread_kept(cli, &text, &arena, &module, error));
+    else TRY_OR_FAIL(spread_from_pins(cli, &text, &arena, &context, &conflicts, error));
     if (cli_has(cli, "--json"))
         status = cli_output_json(cli,
                                  json_pack("{s:s, s:O}", "text", text.data, "conflicts",
@@ -95,6 +124,7 @@ fail:
     text_free(&text);
     arena_free(&arena);
     plan_context_free(context);
+    ir_module_free(module);
     return status;
 }
 

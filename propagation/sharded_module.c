@@ -18,7 +18,7 @@
 #define RESULT_CONSTRAINT "xla.sdy.FuncResultSharding"
 
 typedef struct ModuleWriter {
-    Arena arena;
+    Arena *arena;
     const PlanContext *context;
     const ShardedModule *how;
     const Mesh *mesh;
@@ -46,7 +46,7 @@ static int64_t *widen(Arena *arena, const int32_t *values, int32_t count) {
 }
 
 static Hlo__OpSharding *array_sharding(ModuleWriter *writer, SbpState state, int32_t rank) {
-    return sharding_message(&writer->arena, writer->mesh, state, rank, writer->how->spelling);
+    return sharding_message(writer->arena, writer->mesh, state, rank, writer->how->spelling);
 }
 
 /* The planned loop whose arrays this tuple holds: the loop itself, the parameter
@@ -104,7 +104,7 @@ static Hlo__OpSharding *sharding_of(ModuleWriter *writer, int32_t number, int32_
     int32_t count = rules_leaf_count(&value->shape);
     if (!message || count == 0) return message;
     message->type = HLO__OP_SHARDING__TYPE__TUPLE;
-    message->tuple_shardings = ARENA_ARRAY(&writer->arena, Hlo__OpSharding *, count);
+    message->tuple_shardings = ARENA_ARRAY(writer->arena, Hlo__OpSharding *, count);
     if (!message->tuple_shardings) return NULL;
     const PlannedLoop *loop = loop_of_tuple(writer->context, number, instruction);
     for (int32_t leaf = 0; leaf < count; leaf++) {
@@ -126,7 +126,7 @@ static Hlo__OpSharding *sharding_of(ModuleWriter *writer, int32_t number, int32_
 static Hlo__OpMetadata *metadata_of(ModuleWriter *writer, const IrInstruction *instruction) {
     const Hlo__OpMetadata *from = instruction->message->metadata;
     if (!from) return NULL;
-    Hlo__OpMetadata *metadata = ARENA_ARRAY(&writer->arena, Hlo__OpMetadata, 1);
+    Hlo__OpMetadata *metadata = ARENA_ARRAY(writer->arena, Hlo__OpMetadata, 1);
     if (!metadata) return NULL;
     *metadata = *from;
     metadata->op_name = (char *)instruction->op_name;
@@ -164,29 +164,28 @@ static void annotate(ComputationWriter *self, Hlo__HloInstructionProto *message,
         (is_entry && (instruction->opcode == IR_PARAMETER || index == self->computation->root));
     if (is_annotated) message->sharding = sharding_of(writer, self->number, index);
     if (is_annotated && is_array && writer->how->spelling == SHARDING_SHARDY)
-        shardy = sharding_shardy(&writer->arena, writer->mesh, writer->states[index], instruction->shape.rank,
+        shardy = sharding_shardy(writer->arena, writer->mesh, writer->states[index], instruction->shape.rank,
                                  instruction->opcode != IR_PARAMETER);
-    message->frontend_attributes = sharding_frontend(&writer->arena, message->frontend_attributes,
+    message->frontend_attributes = sharding_frontend(writer->arena, message->frontend_attributes,
                                                      shardy ? "xla.sdy.sharding" : NULL, shardy);
 }
 
 static Hlo__HloInstructionProto *make_instruction(ComputationWriter *self, int32_t index) {
     ModuleWriter *writer = self->writer;
     const IrInstruction *instruction = &writer->context->canonical->instructions[index];
-    Hlo__HloInstructionProto *message = ARENA_ARRAY(&writer->arena, Hlo__HloInstructionProto, 1);
+    Hlo__HloInstructionProto *message = ARENA_ARRAY(writer->arena, Hlo__HloInstructionProto, 1);
     if (!message) return NULL;
     *message = *instruction->message;
     message->name = (char *)instruction->name;
     message->metadata = metadata_of(writer, instruction);
     message->id = instruction_id(self->computation, self->number, index);
     message->n_operand_ids = (size_t)instruction->operand_count;
-    message->operand_ids = widen(&writer->arena, instruction->operands, instruction->operand_count);
+    message->operand_ids = widen(writer->arena, instruction->operands, instruction->operand_count);
     message->n_control_predecessor_ids = (size_t)instruction->control_count;
-    message->control_predecessor_ids =
-        widen(&writer->arena, instruction->control, instruction->control_count);
+    message->control_predecessor_ids = widen(writer->arena, instruction->control, instruction->control_count);
     message->n_called_computation_ids = (size_t)instruction->called_count;
-    message->called_computation_ids = widen(&writer->arena, instruction->called, instruction->called_count);
-    if (writer->arena.failed) return NULL;
+    message->called_computation_ids = widen(writer->arena, instruction->called, instruction->called_count);
+    if (writer->arena->failed) return NULL;
     for (int32_t k = 0; k < instruction->operand_count; k++)
         message->operand_ids[k] = value_id(self, instruction->operands[k]);
     for (int32_t k = 0; k < instruction->control_count; k++)
@@ -203,8 +202,8 @@ static Hlo__HloInstructionProto *make_constraint(ComputationWriter *self,
                                                  const Hlo__HloInstructionProto *operand, const char *name,
                                                  int64_t id, const char *target, SbpState state) {
     ModuleWriter *writer = self->writer;
-    Hlo__HloInstructionProto *message = ARENA_ARRAY(&writer->arena, Hlo__HloInstructionProto, 1);
-    int64_t *operands = ARENA_ARRAY(&writer->arena, int64_t, 1);
+    Hlo__HloInstructionProto *message = ARENA_ARRAY(writer->arena, Hlo__HloInstructionProto, 1);
+    int64_t *operands = ARENA_ARRAY(writer->arena, int64_t, 1);
     if (!message || !operands) return NULL;
     int32_t rank = (int32_t)operand->shape->n_dimensions;
     hlo__hlo_instruction_proto__init(message);
@@ -221,9 +220,9 @@ static Hlo__HloInstructionProto *make_constraint(ComputationWriter *self,
     message->sharding = array_sharding(writer, state, rank);
     if (writer->how->spelling == SHARDING_SHARDY)
         message->frontend_attributes =
-            sharding_frontend(&writer->arena, NULL, "xla.sdy.sharding",
-                              sharding_shardy(&writer->arena, writer->mesh, state, rank, true));
-    return writer->arena.failed ? NULL : message;
+            sharding_frontend(writer->arena, NULL, "xla.sdy.sharding",
+                              sharding_shardy(writer->arena, writer->mesh, state, rank, true));
+    return writer->arena->failed ? NULL : message;
 }
 
 static void append(ComputationWriter *self, Hlo__HloInstructionProto *message) {
@@ -243,7 +242,7 @@ static void append_result_markers(ComputationWriter *self, Hlo__HloInstructionPr
         int64_t id = instruction_id(self->computation, self->number,
                                     self->computation->first + 2 * self->computation->count + k);
         Hlo__HloInstructionProto *marker =
-            make_constraint(self, &operand, arena_format(&writer->arena, "result_sharding.%d", k), id,
+            make_constraint(self, &operand, arena_format(writer->arena, "result_sharding.%d", k), id,
                             RESULT_CONSTRAINT, writer->how->outputs[k]);
         append(self, marker);
         root->operand_ids[k] = id;
@@ -255,7 +254,7 @@ static Hlo__OpSharding *outputs_sharding(ModuleWriter *writer, const IrInstructi
     if (!message) return NULL;
     message->type = HLO__OP_SHARDING__TYPE__TUPLE;
     message->named_sharding = NULL;
-    message->tuple_shardings = ARENA_ARRAY(&writer->arena, Hlo__OpSharding *, root->operand_count);
+    message->tuple_shardings = ARENA_ARRAY(writer->arena, Hlo__OpSharding *, root->operand_count);
     for (int32_t k = 0; message->tuple_shardings && k < root->operand_count; k++)
         message->tuple_shardings[message->n_tuple_shardings++] =
             array_sharding(writer, writer->how->outputs[k], root->shape.elements[k].rank);
@@ -265,7 +264,7 @@ static Hlo__OpSharding *outputs_sharding(ModuleWriter *writer, const IrInstructi
 static void append_instructions(ComputationWriter *self) {
     ModuleWriter *writer = self->writer;
     const IrModule *module = writer->context->canonical;
-    for (int32_t k = 0; k < self->computation->count && !writer->arena.failed; k++) {
+    for (int32_t k = 0; k < self->computation->count && !writer->arena->failed; k++) {
         int32_t index = self->computation->first + k;
         const IrInstruction *instruction = &module->instructions[index];
         Hlo__HloInstructionProto *message = make_instruction(self, index);
@@ -279,7 +278,7 @@ static void append_instructions(ComputationWriter *self) {
         append(self, message);
         if (self->is_constrained[k])
             append(self,
-                   make_constraint(self, message, arena_format(&writer->arena, "%s.sharding", message->name),
+                   make_constraint(self, message, arena_format(writer->arena, "%s.sharding", message->name),
                                    value_id(self, index), CONSTRAINT, writer->states[index]));
     }
 }
@@ -287,21 +286,21 @@ static void append_instructions(ComputationWriter *self) {
 static Hlo__HloComputationProto *make_computation(ModuleWriter *writer, int32_t number) {
     const IrModule *module = writer->context->canonical;
     const IrComputation *computation = &module->computations[number];
-    Hlo__HloComputationProto *message = ARENA_ARRAY(&writer->arena, Hlo__HloComputationProto, 1);
+    Hlo__HloComputationProto *message = ARENA_ARRAY(writer->arena, Hlo__HloComputationProto, 1);
     int32_t outputs = module->instructions[computation->root].operand_count;
     ComputationWriter self = {.writer = writer,
                               .computation = computation,
                               .number = number,
                               .message = message,
-                              .is_constrained = ARENA_ARRAY(&writer->arena, bool, computation->count)};
-    if (writer->arena.failed) return NULL;
+                              .is_constrained = ARENA_ARRAY(writer->arena, bool, computation->count)};
+    if (writer->arena->failed) return NULL;
     hlo__hlo_computation_proto__init(message);
     for (int32_t k = 0; writer->how->is_constrained && k < computation->count; k++)
         self.is_constrained[k] = writer->how->is_constrained[computation->first + k];
     message->name = (char *)computation->name;
     message->id = number;
     message->root_id = value_id(&self, computation->root);
-    message->instructions = ARENA_ARRAY(&writer->arena, Hlo__HloInstructionProto *,
+    message->instructions = ARENA_ARRAY(writer->arena, Hlo__HloInstructionProto *,
                                         2 * (size_t)computation->count + (size_t)outputs);
     if (message->instructions) append_instructions(&self);
     return message;
@@ -310,24 +309,42 @@ static Hlo__HloComputationProto *make_computation(ModuleWriter *writer, int32_t 
 AmStatus propagation_sharded_text(Text *text, const PlanContext *context, const ShardedModule *how,
                                   AmError *error) {
     const IrModule *module = context->canonical;
-    ModuleWriter writer = {.context = context, .how = how, .mesh = how->mesh, .states = how->states};
+    Arena arena = {0};
+    ModuleWriter writer = {
+        .arena = &arena, .context = context, .how = how, .mesh = how->mesh, .states = how->states};
     Hlo__HloModuleProto message = *context->module->message;
     bool is_shardy = how->spelling == SHARDING_SHARDY;
     message.schedule = NULL; /* of instructions that may be gone */
     message.entry_computation_id = module->entry;
     if (how->is_constrained)
         message.frontend_attributes =
-            sharding_frontend(&writer.arena, message.frontend_attributes, is_shardy ? "xla.sdy.meshes" : NULL,
-                              is_shardy ? sharding_shardy_meshes(&writer.arena, how->mesh) : NULL);
+            sharding_frontend(&arena, message.frontend_attributes, is_shardy ? "xla.sdy.meshes" : NULL,
+                              is_shardy ? sharding_shardy_meshes(&arena, how->mesh) : NULL);
     message.n_computations = (size_t)module->computation_count;
-    message.computations = ARENA_ARRAY(&writer.arena, Hlo__HloComputationProto *, module->computation_count);
+    message.computations = ARENA_ARRAY(&arena, Hlo__HloComputationProto *, module->computation_count);
     /* Called computations come before their callers: the entry is first here, and last in the file. */
     for (int32_t k = 0; message.computations && k < module->computation_count; k++)
         message.computations[module->computation_count - 1 - k] = make_computation(&writer, k);
-    AmStatus status = writer.arena.failed ? am_fail_memory(error, (int64_t)writer.arena.used)
-                                          : ir_print_text(text, &message, error);
-    arena_free(&writer.arena);
+    AmStatus status =
+        arena.failed ? am_fail_memory(error, (int64_t)arena.used) : ir_print_text(text, &message, error);
+    arena_free(&arena);
     return status;
+}
+
+AmStatus propagation_value_shardings(Hlo__OpSharding ***shardings, Arena *arena, const PlanContext *context,
+                                     const Mesh *mesh, const SbpState *states, AmError *error) {
+    const IrModule *module = context->canonical;
+    ShardedModule how = {.spelling = SHARDING_TILES, .mesh = mesh, .states = states};
+    ModuleWriter writer = {.arena = arena, .context = context, .how = &how, .mesh = mesh, .states = states};
+    Hlo__OpSharding **list = ARENA_ARRAY(arena, Hlo__OpSharding *, module->instruction_count + 1);
+    for (int32_t c = 0; list && c < module->computation_count; c++) {
+        const IrComputation *computation = &module->computations[c];
+        if (!context->rules->is_planned[c]) continue;
+        for (int32_t i = computation->first; i < computation->first + computation->count; i++)
+            list[i] = sharding_of(&writer, c, i);
+    }
+    *shardings = list;
+    return arena->failed ? am_fail_memory(error, (int64_t)arena->used) : AM_OK;
 }
 
 AmStatus propagation_module_text(Text *text, const PlanContext *context, const Mesh *mesh,

@@ -90,7 +90,7 @@ expect 0 '' propagate "$model" --mesh x0=2,x1=2 --pin '*kernel*=x0,x1' -o "$work
 expect 0 '' propagate "$work/pinned.hlo.txt" --keep-shardings -o "$work/kept.hlo.txt"
 cmp -s "$work/pinned.hlo.txt" "$work/kept.hlo.txt" || fail "propagate --keep-shardings changed the shardings"
 expect 3 'its sharding is none that axes' propagate "$work/pinned.hlo.txt" --keep-shardings --mesh x0=4
-expect 3 'no value is split.*give --mesh' propagate "$model" --keep-shardings
+expect 0 'sharding=\{replicated\}' propagate "$model" --keep-shardings
 expect 2 'exclude each other' propagate "$model" --keep-shardings --strict --mesh x0=4
 expect 0 "\\['params'\\]\\[0\\]\\['kernel'\\].*\\[-,model\\]" search "$model" --cluster nominal:4 --pin "*'params'*[0]*kernel*=-,model" -o "$work/c.json"
 expect 0 'model' search "$model" --cluster nominal:4 --mesh data=2,model=2 --pin 'params/*=split(model)' --pin 'params/2=replicate' -o "$work/c.json"
