@@ -205,7 +205,7 @@ static AmStatus read_given(Spread *self, AmError *error) {
         int32_t i = self->order[at], operand;
         const IrInstruction *instruction = &module->instructions[i];
         if (!spread_is_target(instruction, "Sharding") || instruction->operand_count != 1 ||
-            !self->is_given[i])
+            !self->is_given[i] || self->open[i] != 0)
             continue;
         operand = instruction->operands[0];
         if (spread_has(self, operand) || spread_leaf_count(self, operand) != spread_leaf_count(self, i))
@@ -252,6 +252,7 @@ AmStatus spread_create(Spread **spread, Arena *arena, const IrModule *module, bo
     self->path = ARENA_ARRAY(arena, int32_t, count + 1);
     if (arena->failed) return am_fail_memory(error, count);
     TRY(find_structure(self, error));
+    TRY(spread_read_groups(self, error));
     if (is_kept) TRY(read_given(self, error));
     *spread = self;
     return arena->failed ? am_fail_memory(error, count) : AM_OK;
@@ -380,22 +381,40 @@ static void note_change(Spread *self, int32_t i) {
     forget_done(self, i);
 }
 
+/* Returns whether a given sharding may be refined along some dimensions now. */
+static bool is_open(const Spread *self, int32_t i) {
+    return self->level > 0 && self->open[i] != 0 && spread_leaf_count(self, i) == 1;
+}
+
+/* The sharding of the value that an annotation is about. */
+static const Tiles *annotated(const Spread *self, int32_t i) {
+    const IrInstruction *instruction = spread_instruction(self, i);
+    return instruction->operand_count > 0 ? spread_array(self, instruction->operands[0]) : NULL;
+}
+
 /* One pass over a computation in each direction; returns whether something changed. */
 static bool pass_over(Spread *self, int32_t first, int32_t count) {
     bool is_changed = false;
+    for (int32_t k = 0; self->member_count > 0 && k < count; k++) {
+        int32_t i = self->order[first + k];
+        if (!spread_from_group(self, i)) continue;
+        note_change(self, i);
+        is_changed = true;
+    }
     for (int32_t k = 0; k < count; k++) {
         int32_t i = self->order[first + k];
-        if (self->operands_done[i] || self->is_given[i]) continue;
+        if (self->operands_done[i] || (self->is_given[i] && !is_open(self, i))) continue;
         self->operands_done[i] = true;
-        if (!spread_from_operands(self, i)) continue;
+        if (!(self->is_given[i] ? spread_refine(self, i, annotated(self, i)) : spread_from_operands(self, i)))
+            continue;
         note_change(self, i);
         is_changed = true;
     }
     for (int32_t k = count - 1; k >= 0; k--) {
         int32_t i = self->order[first + k];
-        if (self->users_done[i] || self->is_given[i]) continue;
+        if (self->users_done[i] || (self->is_given[i] && !is_open(self, i))) continue;
         self->users_done[i] = true;
-        if (!spread_from_users(self, i)) continue;
+        if (!(self->is_given[i] ? spread_refine_from_users(self, i) : spread_from_users(self, i))) continue;
         note_change(self, i);
         is_changed = true;
     }
@@ -410,6 +429,7 @@ static void run_levels(Spread *self) {
     int64_t budget = 64 + 8 * (int64_t)module->instruction_count;
     for (int32_t round = 0; round <= LEVELS; round++) {
         self->level = round < LEVELS ? round : LEVELS - 1;
+        if (round == LEVELS) spread_align_groups(self);
         memset(self->operands_done, 0, (size_t)module->instruction_count);
         memset(self->users_done, 0, (size_t)module->instruction_count);
         for (bool is_changed = true; is_changed && budget > 0 && !self->arena->failed; budget--) {
@@ -442,11 +462,11 @@ static void even_boundary(Spread *self, int32_t i) {
 
 AmStatus spread_run(Spread *self, AmError *error) {
     const IrComputation *entry = &self->module->computations[self->module->entry];
-    bool is_open = false;
+    bool has_open = false;
     tie_given(self);
     run_levels(self);
-    for (int32_t p = 0; p < entry->parameter_count; p++) is_open |= !self->is_given[entry->parameters[p]];
-    if (is_open) {
+    for (int32_t p = 0; p < entry->parameter_count; p++) has_open |= !self->is_given[entry->parameters[p]];
+    if (has_open) {
         for (int32_t k = 0; k < self->first_leaf[self->module->instruction_count]; k++)
             self->is_settled[k] = self->leaves[k] && self->leaves[k]->kind != TILES_REPLICATED;
         self->is_second = true;

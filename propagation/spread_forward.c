@@ -65,7 +65,7 @@ static const IrShape *shape_of_leaf(const Spread *self, int32_t i, int32_t leaf)
     return shape;
 }
 
-bool spread_improve(Spread *self, int32_t i, const Tiles *const *from, bool may_reshard) {
+static bool improve_leaves(Spread *self, int32_t i, const Tiles *const *from, bool may_reshard) {
     const Tiles **leaves = &self->leaves[self->first_leaf[i]];
     int32_t count = spread_leaf_count(self, i);
     bool has_old = spread_has(self, i), is_changed = false;
@@ -74,7 +74,7 @@ bool spread_improve(Spread *self, int32_t i, const Tiles *const *from, bool may_
         bool is_element = spread_instruction(self, i)->shape.type == DTYPE_TUPLE;
         if (from[k] && !self->is_settled[self->first_leaf[i] + k])
             found = tiles_improve(&self->pool, shape_of_leaf(self, i, k), has_old ? leaves[k] : NULL, from[k],
-                                  self->level > 0, may_reshard || is_element);
+                                  self->level > 0, may_reshard);
         if (!found && is_element && from[k] && from[k]->kind == TILES_MANUAL && has_old &&
             leaves[k]->kind == TILES_REPLICATED)
             found = from[k];
@@ -88,9 +88,14 @@ bool spread_improve(Spread *self, int32_t i, const Tiles *const *from, bool may_
     return is_changed;
 }
 
+bool spread_improve(Spread *self, int32_t i, const Tiles *const *from, bool may_reshard) {
+    return improve_leaves(self, i, from,
+                          may_reshard || spread_instruction(self, i)->shape.type == DTYPE_TUPLE);
+}
+
 bool spread_improve_leaf(Spread *self, int32_t i, int32_t leaf, const Tiles *from, bool may_reshard) {
     for (int32_t k = 0; k < spread_leaf_count(self, i); k++) self->scratch[k] = k == leaf ? from : NULL;
-    return spread_improve(self, i, self->scratch, may_reshard);
+    return improve_leaves(self, i, self->scratch, may_reshard);
 }
 
 bool spread_improve_all(Spread *self, int32_t i, const Tiles *from, bool may_reshard) {
@@ -468,7 +473,10 @@ bool spread_from_operands(Spread *self, int32_t i) {
     }
     case IR_CUSTOM_CALL:
         return is_view_call(self, instruction) && from_operand(self, i, instruction->operands[0], NULL);
-    default: return spread_is_elementwise(instruction) && elementwise_result(self, i);
+    default:
+        if (instruction->shape.type == DTYPE_TUPLE)
+            return instruction->opcode == IR_COPY && view_result(self, i);
+        return spread_is_elementwise(instruction) && elementwise_result(self, i);
     }
 }
 

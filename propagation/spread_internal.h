@@ -4,6 +4,13 @@
 
 #include "propagation/spread.h"
 
+/* An instruction of a group of equal shardings. */
+typedef struct GroupMember {
+    int64_t group;
+    int32_t instruction;
+    bool is_as; /* all get the same sharding */
+} GroupMember;
+
 struct Spread {
     Arena *arena;
     const IrModule *module;
@@ -22,9 +29,13 @@ struct Spread {
     const Tiles **scratch;            /* [most leaves] */
     const Tiles **related;            /* likewise */
     int32_t *path;                    /* [instructions]: users of a product, in a row */
-    int32_t level;                    /* 0..3 */
-    bool is_second;                   /* the phase in which parameters of the entry take shardings, too */
-    bool *is_settled;                 /* [leaves]: split in the first phase */
+    uint32_t *open;                   /* [instructions]: dimensions that an annotation leaves open, as bits */
+    GroupMember *members;             /* by group */
+    int32_t member_count;
+    int32_t *group_of; /* [instructions]: first of `members`; -1: none */
+    int32_t level;     /* 0..3 */
+    bool is_second;    /* the phase in which parameters of the entry take shardings, too */
+    bool *is_settled;  /* [leaves]: split in the first phase */
 };
 
 /* A correspondence of dimensions of two arrays: to[d] is -1 where d has none. */
@@ -74,6 +85,16 @@ bool spread_from_operands(Spread *self, int32_t i);
 bool spread_from_users(Spread *self, int32_t i);
 /* Finds the sharding that `user` implies for `i`: out[leaf], NULL without one. Returns false without any. */
 bool spread_from_user(Spread *self, int32_t i, int32_t user, int32_t level, const Tiles **out);
+
+/* Reads groups and open dimensions from the annotations of the module. */
+AmStatus spread_read_groups(Spread *self, AmError *error);
+/* Refines a given sharding along its open dimensions; returns whether it changed. */
+bool spread_refine(Spread *self, int32_t i, const Tiles *found);
+bool spread_refine_from_users(Spread *self, int32_t i);
+/* Takes news from the other members of the group; returns whether the sharding changed. */
+bool spread_from_group(Spread *self, int32_t i);
+/* Gives the members of each shard_as group one sharding. */
+void spread_align_groups(Spread *self);
 
 /* Products: dot and convolution. */
 bool spread_product_result(Spread *self, int32_t i);

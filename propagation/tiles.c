@@ -206,8 +206,24 @@ static const Tiles *reshape_all(TilesPool *pool, const Tiles *from, const IrShap
     return tiles_keep(pool, &result, pool->scratch);
 }
 
+/* Reshapes a sharding that splits dimension d alone, with as many of its parts as the reshape keeps apart. */
+static const Tiles *reshape_one(TilesPool *pool, const Tiles *from, int32_t d, const IrShape *source,
+                                const IrShape *target) {
+    for (int32_t parts = from->tiles[d] / 2; parts > 1; parts--) {
+        if (from->tiles[d] % parts != 0) continue;
+        int32_t to[2] = {d, -1};
+        Tiles cut = *from;
+        cut.rank = 2;
+        cut.tiles[0] = parts;
+        cut.tiles[1] = from->tiles[d] / parts;
+        const Tiles *found = reshape_all(pool, tiles_map(pool, &cut, to, source->rank), source, target);
+        if (found) return found;
+    }
+    return NULL;
+}
+
 const Tiles *tiles_reshape(TilesPool *pool, const Tiles *from, const IrShape *source, const IrShape *target) {
-    if (from->kind != TILES_TILED) return from;
+    if (from->kind != TILES_TILED || from->rank != source->rank) return from;
     const Tiles *result = pool->replicated;
     for (int32_t start = 0, end; start < source->rank; start = end) {
         for (end = source->rank; end > start; end--) {
@@ -216,6 +232,7 @@ const Tiles *tiles_reshape(TilesPool *pool, const Tiles *from, const IrShape *so
             const Tiles *group = tiles_replicate(pool, from, is_dropped);
             if (group->kind != TILES_TILED) break;
             const Tiles *found = reshape_all(pool, group, source, target);
+            if (!found && end == start + 1) found = reshape_one(pool, group, start, source, target);
             if (!found) continue;
             const Tiles *merged = result == pool->replicated
                                       ? found
