@@ -443,23 +443,6 @@ static void run_levels(Spread *self) {
     }
 }
 
-static bool is_even(const IrShape *shape, const Tiles *tiles) {
-    if (tiles->kind != TILES_TILED || shape->type == DTYPE_TUPLE) return true;
-    for (int32_t d = 0; d < shape->rank; d++)
-        if (shape->dimensions[d] % tiles->tiles[d] != 0) return false;
-    return true;
-}
-
-/* Parameters and results of the module that would be uneven are replicated, unless they are given. */
-static void even_boundary(Spread *self, int32_t i) {
-    const IrInstruction *instruction = spread_instruction(self, i);
-    if (self->is_given[i] || !spread_has(self, i)) return;
-    for (int32_t leaf = 0; leaf < spread_leaf_count(self, i); leaf++) {
-        const Tiles **tiles = &self->leaves[self->first_leaf[i] + leaf];
-        if (!is_even(leaf_shape(&instruction->shape, leaf), *tiles)) *tiles = self->pool.replicated;
-    }
-}
-
 AmStatus spread_run(Spread *self, AmError *error) {
     const IrComputation *entry = &self->module->computations[self->module->entry];
     bool has_open = false;
@@ -472,8 +455,6 @@ AmStatus spread_run(Spread *self, AmError *error) {
         self->is_second = true;
         run_levels(self);
     }
-    for (int32_t p = 0; p < entry->parameter_count; p++) even_boundary(self, entry->parameters[p]);
-    even_boundary(self, entry->root);
     return self->arena->failed ? am_fail_memory(error, (int64_t)self->arena->used) : AM_OK;
 }
 
