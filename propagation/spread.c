@@ -39,15 +39,14 @@ const Tiles *spread_sharding(const Spread *self, int32_t instruction, int32_t le
 
 static void find_users(Spread *self) {
     const IrModule *module = self->module;
-    int32_t *next = self->order; /* free until the order is found */
+    int32_t *next = self->order, *last = self->path; /* free until the order is found */
     for (int32_t pass = 0; pass < 2; pass++) {
         for (int32_t i = 0; i < module->instruction_count; i++) {
             const IrInstruction *user = &module->instructions[i];
             for (int32_t k = 0; k < user->operand_count; k++) {
-                bool is_again = false;
-                for (int32_t j = 0; j < k && !is_again; j++)
-                    is_again = user->operands[j] == user->operands[k];
-                if (is_again) continue;
+                int32_t mark = 2 * i + pass + 1;
+                if (last[user->operands[k]] == mark) continue; /* an operand used twice */
+                last[user->operands[k]] = mark;
                 if (pass == 0) self->first_user[user->operands[k] + 1]++;
                 else self->users[next[user->operands[k]]++] = i;
             }
@@ -313,12 +312,12 @@ static void tell_all_related(Spread *self, int32_t caller, int32_t i) {
     int32_t room = 2 + 2 * spread_instruction(self, caller)->called_count;
     ArenaMark mark = arena_mark(self->arena);
     int32_t *list = ARENA_ARRAY(self->arena, int32_t, room);
-    (void)mark; /* shardings that are made meanwhile stay */
     bool is_member = false;
     if (!list) return;
     int32_t count = list_related(self, caller, list, room);
     for (int32_t k = 0; k < count; k++) is_member |= list[k] == i;
     for (int32_t k = 0; is_member && k < count; k++) copy_related(self, i, list[k]);
+    arena_release(self->arena, mark); /* no sharding is made meanwhile */
 }
 
 /* The operand of a conditional or call that a parameter of a called computation stands for; -1. */

@@ -8,6 +8,8 @@
  */
 #include "propagation/spread_internal.h"
 
+#define MAX_VIEWS 16 /* between an iota and its use as an index */
+
 typedef struct ParallelDimensions {
     int32_t count;
     int32_t operand[IR_MAX_RANK], indices[IR_MAX_RANK], slices[IR_MAX_RANK];
@@ -28,25 +30,30 @@ static bool has_value(const int64_t *values, int32_t count, int64_t value) {
     return false;
 }
 
+static bool counts_up(const IrInstruction *constant) {
+    const int32_t *values = constant->literal ? constant->literal->data : NULL;
+    if (constant->shape.rank != 1 || constant->shape.type != DTYPE_S32 || !values) return false;
+    for (int64_t k = 0; k < constant->shape.dimensions[0]; k++)
+        if (values[k] != k) return false;
+    return true;
+}
+
 /* Returns the dimension along which an array counts 0, 1, 2, ...; -1: none. */
 static int32_t counting_dimension(const Spread *self, int32_t i) {
-    const IrInstruction *instruction = spread_instruction(self, i);
-    if (instruction->opcode == IR_IOTA && instruction->attributes->dimension_count > 0)
-        return (int32_t)instruction->attributes->dimensions[0];
-    if (instruction->opcode == IR_CONVERT || instruction->opcode == IR_COPY)
-        return counting_dimension(self, instruction->operands[0]);
-    if (instruction->opcode == IR_BROADCAST) {
-        int32_t d = counting_dimension(self, instruction->operands[0]);
-        return d < 0 ? -1 : (int32_t)instruction->attributes->dimensions[d];
+    const IrInstruction *views[MAX_VIEWS];
+    const IrInstruction *source = spread_instruction(self, i);
+    int32_t count = 0, d = -1;
+    while (source->opcode == IR_BROADCAST || source->opcode == IR_CONVERT || source->opcode == IR_COPY) {
+        if (count == MAX_VIEWS) return -1;
+        views[count++] = source;
+        source = spread_instruction(self, source->operands[0]);
     }
-    if (instruction->opcode == IR_CONSTANT && instruction->shape.rank == 1 && instruction->literal &&
-        instruction->literal->data && instruction->shape.type == DTYPE_S32) {
-        const int32_t *values = instruction->literal->data;
-        for (int64_t k = 0; k < instruction->shape.dimensions[0]; k++)
-            if (values[k] != k) return -1;
-        return 0;
-    }
-    return -1;
+    if (source->opcode == IR_IOTA && source->attributes->dimension_count > 0)
+        d = (int32_t)source->attributes->dimensions[0];
+    else if (source->opcode == IR_CONSTANT && counts_up(source)) d = 0;
+    for (int32_t k = count - 1; d >= 0 && k >= 0; k--)
+        if (views[k]->opcode == IR_BROADCAST) d = (int32_t)views[k]->attributes->dimensions[d];
+    return d;
 }
 
 /* Adds the pair of operand dimension and indices dimension, if each is new and they agree in size. */
