@@ -13,7 +13,7 @@ static AmStatus find_mesh(const Cli *cli, Mesh *mesh, Arena *arena, const KeptSh
     return mesh_parse(mesh, arena, text, error);
 }
 
-/* A value that two pins reach by different dimensions: what is kept, and what the other costs. */
+/* Returns a conflict as JSON: the dimension kept, the one refused, and the bytes between both. */
 static json_t *conflict_to_json(const PlanContext *context, const Mesh *mesh,
                                 const IncrementalConflict *conflict) {
     static const char *const levels[] = {"seed", "pass_through", "any"};
@@ -54,7 +54,7 @@ fail:
     return status;
 }
 
-/* Finds the states of the canonical values from pins, strictly or beside what the module carries. */
+/* Finds the states of canonical values from pins, by strict rules or beside given shardings. */
 static AmStatus find_states(const Cli *cli, SbpState **states, PlanStage *stage, Arena *arena,
                             const PlanContext *context, json_t **conflicts, AmError *error) {
     const char *const *texts;
@@ -72,7 +72,7 @@ static AmStatus find_states(const Cli *cli, SbpState **states, PlanStage *stage,
     return propagate(states, arena, context, stage, error);
 }
 
-/* Spreads what pins give over the module as it was read. */
+/* Spreads the states that pins imply over the module as it was read. */
 static AmStatus spread_from_pins(const Cli *cli, Text *text, Arena *arena, PlanContext **context,
                                  json_t **conflicts, AmError *error) {
     PlanStage stage = {0};

@@ -83,7 +83,7 @@ AmStatus spread_check_mesh(Spread *spread, const IrModule *module, const Mesh *m
             const Tiles *tiles = spread_sharding(spread, i, leaf);
             if (tiles && !fits_mesh(tiles, mesh, place))
                 return am_fail(error, AM_ERROR_INPUT, module->source,
-                               "%s: its sharding is none that axes of the mesh, in their order, can give",
+                               "%s: axes of the mesh, in their order, cannot give its sharding",
                                value->op_name[0] ? value->op_name : value->name);
         }
     }

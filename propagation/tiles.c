@@ -173,9 +173,11 @@ static bool walk(int32_t *parts, const Tiles *from, const IrShape *source, const
         } else if (wanted == 1) {
             rest.count++;
             is_done = true;
+        } else if (size % tiles != 0) { /* uneven parts have no counterpart */
+            return false;
         } else if (wanted == 0 || size == 0 || (size % wanted != 0 && wanted % size != 0)) {
             /* Both cut the same elements into as many equal ranges, if nothing else is split. */
-            if (size % tiles != 0 || wanted % tiles != 0 || !is_unsplit(&rest)) return false;
+            if (wanted % tiles != 0 || !is_unsplit(&rest)) return false;
             parts[t] = tiles;
             return true;
         } else if (size > wanted) { /* the target dimension is the major part of the source's */
@@ -185,7 +187,7 @@ static bool walk(int32_t *parts, const Tiles *from, const IrShape *source, const
             rest.tiles[rest.count++] = wanted % tiles == 0 ? 1 : (int32_t)(tiles / wanted);
             is_done = true;
         } else { /* it is joined from several */
-            if (size % tiles != 0 || rest.count == 0) return false;
+            if (rest.count == 0) return false;
             if (rest.tiles[rest.count - 1] != 1 && size != tiles) return false;
             rest.size[rest.count - 1] *= size;
             rest.tiles[rest.count - 1] *= tiles;
@@ -209,6 +211,7 @@ static const Tiles *reshape_all(TilesPool *pool, const Tiles *from, const IrShap
 /* Reshapes a sharding that splits dimension d alone, with as many of its parts as the reshape keeps apart. */
 static const Tiles *reshape_one(TilesPool *pool, const Tiles *from, int32_t d, const IrShape *source,
                                 const IrShape *target) {
+    if (source->dimensions[d] % from->tiles[d] != 0) return NULL;
     for (int32_t parts = from->tiles[d] / 2; parts > 1; parts--) {
         if (from->tiles[d] % parts != 0) continue;
         int32_t to[2] = {d, -1};

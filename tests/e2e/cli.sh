@@ -89,7 +89,7 @@ expect 0 'sharding=\{devices=' propagate "$model" --mesh model=4 --pin "*'params
 expect 0 '' propagate "$model" --mesh x0=2,x1=2 --pin '*kernel*=x0,x1' -o "$work/pinned.hlo.txt"
 expect 0 '' propagate "$work/pinned.hlo.txt" --keep-shardings -o "$work/kept.hlo.txt"
 cmp -s "$work/pinned.hlo.txt" "$work/kept.hlo.txt" || fail "propagate --keep-shardings changed the shardings"
-expect 3 'its sharding is none that axes' propagate "$work/pinned.hlo.txt" --keep-shardings --mesh x0=4
+expect 3 'axes of the mesh, in their order, cannot give its sharding' propagate "$work/pinned.hlo.txt" --keep-shardings --mesh x0=4
 expect 0 'sharding=\{replicated\}' propagate "$model" --keep-shardings
 expect 2 'exclude each other' propagate "$model" --keep-shardings --strict --mesh x0=4
 expect 0 "\\['params'\\]\\[0\\]\\['kernel'\\].*\\[-,model\\]" search "$model" --cluster nominal:4 --pin "*'params'*[0]*kernel*=-,model" -o "$work/c.json"
