@@ -72,7 +72,7 @@ static AmStatus find_states(const Cli *cli, SbpState **states, PlanStage *stage,
     return propagate(states, arena, context, stage, error);
 }
 
-/* Spreads the states that pins imply over the module as it was read. */
+/* Spreads pinned states over the module as it was read. */
 static AmStatus spread_from_pins(const Cli *cli, Text *text, Arena *arena, PlanContext **context,
                                  json_t **conflicts, AmError *error) {
     PlanStage stage = {0};
@@ -132,9 +132,7 @@ static const CliOption options[] = {
     {"--mesh", "data=2,model=4", "the axes and their sizes", false},
     {"--pin", "PATTERN=SHARDING",
      "how parameters lie whose path matches, per dimension - or axes joined by +: '*kernel=-,model'", true},
-    {"--keep-shardings", NULL,
-     "also from the shardings that the module carries; without --mesh the axes are inferred from them",
-     false},
+    {"--keep-shardings", NULL, "start from the shardings that the module carries, too", false},
     {"--strict", NULL, "Auto-MAP's own mode: one axis, no conversions between states", false},
     CLI_OPTION_ROLES,
     {0}};

@@ -21,8 +21,12 @@ int32_t spread_shape_leaves(const IrShape *shape) {
     return count;
 }
 
-int32_t spread_element_leaf(const IrShape *shape, int32_t element) {
+int32_t spread_element_leaf(const Spread *self, int32_t tuple, int64_t element) {
+    const IrShape *shape = &spread_instruction(self, tuple)->shape;
     int32_t leaf = 0;
+    bool is_array = element < spread_leaf_count(self, tuple) && element < shape->rank &&
+                    self->shapes[self->first_leaf[tuple] + element] == &shape->elements[element];
+    if (is_array) return (int32_t)element; /* as many leaves as elements before it */
     for (int32_t k = 0; k < element && k < shape->rank; k++) leaf += spread_shape_leaves(&shape->elements[k]);
     return leaf;
 }
@@ -45,10 +49,19 @@ static void find_users(Spread *self) {
             const IrInstruction *user = &module->instructions[i];
             for (int32_t k = 0; k < user->operand_count; k++) {
                 int32_t mark = 2 * i + pass + 1;
-                if (last[user->operands[k]] == mark) continue; /* an operand used twice */
-                last[user->operands[k]] = mark;
-                if (pass == 0) self->first_user[user->operands[k] + 1]++;
-                else self->users[next[user->operands[k]]++] = i;
+                int32_t operand = user->operands[k];
+                if (last[operand] == mark) { /* an operand used twice */
+                    if (pass == 1 && self->used_as[next[operand] - 1] >= 0)
+                        self->used_as[next[operand] - 1] = -1 - self->used_as[next[operand] - 1];
+                    continue;
+                }
+                last[operand] = mark;
+                if (pass == 0) {
+                    self->first_user[operand + 1]++;
+                    continue;
+                }
+                self->used_as[next[operand]] = k;
+                self->users[next[operand]++] = i;
             }
         }
         for (int32_t i = 0; pass == 0 && i < module->instruction_count; i++) {
@@ -135,17 +148,11 @@ static int32_t list_messages(const Hlo__OpSharding **list, int32_t count, int32_
     return count;
 }
 
-static const IrShape *leaf_shape(const IrShape *shape, int32_t leaf) {
-    while (shape->type == DTYPE_TUPLE) {
-        int32_t k = 0;
-        for (; k + 1 < shape->rank; k++) {
-            int32_t count = spread_shape_leaves(&shape->elements[k]);
-            if (leaf < count) break;
-            leaf -= count;
-        }
-        shape = &shape->elements[k];
-    }
-    return shape;
+/* Appends the shapes of the arrays in a shape to those of the leaves. */
+static void list_shapes(Spread *self, int32_t *leaf, const IrShape *shape) {
+    if (shape->type != DTYPE_TUPLE) self->shapes[(*leaf)++] = shape;
+    for (int32_t k = 0; shape->type == DTYPE_TUPLE && k < shape->rank; k++)
+        list_shapes(self, leaf, &shape->elements[k]);
 }
 
 /* Reads one instruction's sharding; `is_known` false where the message leaves it open. */
@@ -169,7 +176,7 @@ static AmStatus read_one(Spread *self, int32_t i, const Hlo__OpSharding *message
         AmError reason = {0};
         if (tiles_read(tiles, &self->pool, element, &reason) != AM_OK)
             return fail_at(self, i, reason.text, error);
-        const IrShape *array = leaf_shape(shape, leaf);
+        const IrShape *array = self->shapes[self->first_leaf[i] + leaf];
         if ((*tiles)->kind == TILES_TILED && (*tiles)->rank != array->rank)
             return fail_at(self, i, "its sharding is for another rank", error);
         *is_known |= element->type != HLO__OP_SHARDING__TYPE__UNKNOWN;
@@ -240,6 +247,8 @@ AmStatus spread_create(Spread **spread, Arena *arena, const IrModule *module, bo
     self->is_given = ARENA_ARRAY(arena, bool, count + 1);
     self->first_user = ARENA_ARRAY(arena, int32_t, count + 1);
     self->users = ARENA_ARRAY(arena, int32_t, operands + 1);
+    self->used_as = ARENA_ARRAY(arena, int32_t, operands + 1);
+    self->shapes = ARENA_ARRAY(arena, const IrShape *, leaves + 1);
     self->parent = ARENA_ARRAY(arena, int32_t, count + 1);
     self->caller = ARENA_ARRAY(arena, int32_t, module->computation_count + 1);
     self->order = ARENA_ARRAY(arena, int32_t, count + 1);
@@ -250,6 +259,7 @@ AmStatus spread_create(Spread **spread, Arena *arena, const IrModule *module, bo
     self->related = ARENA_ARRAY(arena, const Tiles *, most);
     self->path = ARENA_ARRAY(arena, int32_t, count + 1);
     if (arena->failed) return am_fail_memory(error, count);
+    for (int32_t i = 0, leaf = 0; i < count; i++) list_shapes(self, &leaf, &module->instructions[i].shape);
     TRY(find_structure(self, error));
     TRY(spread_read_groups(self, error));
     if (is_kept) TRY(read_given(self, error));

@@ -3,12 +3,6 @@
 
 #include <string.h>
 
-static int32_t operand_index(const IrInstruction *user, int32_t i) {
-    for (int32_t k = 0; k < user->operand_count; k++)
-        if (user->operands[k] == i) return k;
-    return -1;
-}
-
 static bool same_dimensions(const IrShape *a, const IrShape *b) {
     if (a->rank != b->rank || (a->type == DTYPE_TUPLE) != (b->type == DTYPE_TUPLE)) return false;
     for (int32_t k = 0; k < a->rank; k++) {
@@ -75,25 +69,25 @@ static const Tiles *slice_operand(Spread *self, const IrInstruction *user, int32
 }
 
 /* The operand of a tuple: the most specific of the elements that it is. */
-static bool tuple_operand(const Spread *self, int32_t i, int32_t user, const Tiles **out) {
+static bool tuple_operand(const Spread *self, int32_t i, int32_t use, const Tiles **out) {
+    int32_t user = self->users[use], count = spread_leaf_count(self, i), used_as = self->used_as[use];
     const IrInstruction *tuple = spread_instruction(self, user);
-    int32_t count = spread_leaf_count(self, i), leaf = self->first_leaf[user];
     for (int32_t k = 0; k < count; k++) out[k] = NULL;
-    for (int32_t k = 0; k < tuple->operand_count; leaf += spread_leaf_count(self, tuple->operands[k++])) {
+    int32_t first = used_as < 0 ? -1 - used_as : used_as;
+    int32_t leaf = self->first_leaf[user] + spread_element_leaf(self, user, first);
+    for (int32_t k = first; k < tuple->operand_count; leaf += spread_leaf_count(self, tuple->operands[k++])) {
         if (tuple->operands[k] != i) continue;
         for (int32_t j = 0; j < count; j++)
             if (!out[j] || tiles_more_specific(self->leaves[leaf + j], out[j]))
                 out[j] = self->leaves[leaf + j];
+        if (used_as >= 0) break;
     }
     return count > 0;
 }
 
 static bool element_operand(const Spread *self, int32_t i, int32_t user, const Tiles **out) {
-    const IrInstruction *element = spread_instruction(self, user), *tuple = spread_instruction(self, i);
-    int32_t first = spread_element_leaf(&tuple->shape, (int32_t)element->attributes->tuple_index);
-    bool is_known = spread_has(self, i);
-    for (int32_t k = 0; k < spread_leaf_count(self, i); k++)
-        out[k] = is_known ? self->leaves[self->first_leaf[i] + k] : self->pool.replicated;
+    int32_t first = spread_element_leaf(self, i, spread_instruction(self, user)->attributes->tuple_index);
+    for (int32_t k = 0; k < spread_leaf_count(self, i); k++) out[k] = NULL;
     for (int32_t k = 0; k < spread_leaf_count(self, user); k++)
         out[first + k] = self->leaves[self->first_leaf[user] + k];
     return spread_leaf_count(self, user) > 0;
@@ -141,9 +135,10 @@ static const Tiles *array_operand(Spread *self, int32_t i, int32_t user_index, i
     }
 }
 
-bool spread_from_user(Spread *self, int32_t i, int32_t user_index, int32_t level, const Tiles **out) {
+bool spread_from_user(Spread *self, int32_t i, int32_t use, int32_t level, const Tiles **out) {
+    int32_t user_index = self->users[use];
+    int32_t operand = self->used_as[use] < 0 ? -1 - self->used_as[use] : self->used_as[use];
     const IrInstruction *user = spread_instruction(self, user_index);
-    int32_t operand = operand_index(user, i);
     out[0] = NULL;
     if (!spread_passes(user, level) || spread_leaf_count(self, i) == 0) return false;
     if (user->opcode == IR_OUTFEED) {
@@ -151,7 +146,7 @@ bool spread_from_user(Spread *self, int32_t i, int32_t user_index, int32_t level
         return out[0] != NULL;
     }
     if (!spread_is_spatial(self, user_index)) return false;
-    if (user->opcode == IR_TUPLE) return tuple_operand(self, i, user_index, out);
+    if (user->opcode == IR_TUPLE) return tuple_operand(self, i, use, out);
     if (user->opcode == IR_GET_TUPLE_ELEMENT) return element_operand(self, i, user_index, out);
     const IrInstruction *value = spread_instruction(self, i);
     if (value->shape.type == DTYPE_TUPLE) {

@@ -55,47 +55,39 @@ bool spread_has_one_user(const Spread *self, int32_t i) {
     return count == 1;
 }
 
-static const IrShape *shape_of_leaf(const Spread *self, int32_t i, int32_t leaf) {
-    const IrShape *shape = &spread_instruction(self, i)->shape;
-    while (shape->type == DTYPE_TUPLE) {
-        int32_t k = 0, count;
-        for (; (count = spread_shape_leaves(&shape->elements[k])) <= leaf; k++) leaf -= count;
-        shape = &shape->elements[k];
-    }
-    return shape;
-}
-
-static bool improve_leaves(Spread *self, int32_t i, const Tiles *const *from, bool may_reshard) {
-    const Tiles **leaves = &self->leaves[self->first_leaf[i]];
-    int32_t count = spread_leaf_count(self, i);
+/* Improves `count` leaves from `first` on by from[]; an instruction without a sharding gets one for all. */
+static bool improve_range(Spread *self, int32_t i, int32_t first, int32_t count, const Tiles *const *from,
+                          bool may_reshard) {
+    int32_t start = self->first_leaf[i] + first;
     bool has_old = spread_has(self, i), is_changed = false;
+    bool is_element = spread_instruction(self, i)->shape.type == DTYPE_TUPLE;
     for (int32_t k = 0; k < count; k++) {
-        const Tiles *found = NULL;
-        bool is_element = spread_instruction(self, i)->shape.type == DTYPE_TUPLE;
-        if (from[k] && !self->is_settled[self->first_leaf[i] + k])
-            found = tiles_improve(&self->pool, shape_of_leaf(self, i, k), has_old ? leaves[k] : NULL, from[k],
-                                  self->level > 0, may_reshard);
-        if (!found && is_element && from[k] && from[k]->kind == TILES_MANUAL && has_old &&
-            leaves[k]->kind == TILES_REPLICATED)
+        const Tiles *old = has_old ? self->leaves[start + k] : NULL, *found = NULL;
+        if (!from[k] || from[k] == old || self->is_settled[start + k]) continue;
+        found =
+            tiles_improve(&self->pool, self->shapes[start + k], old, from[k], self->level > 0, may_reshard);
+        if (!found && is_element && from[k]->kind == TILES_MANUAL && old && old->kind == TILES_REPLICATED)
             found = from[k];
         if (!found) continue;
-        leaves[k] = found;
+        self->leaves[start + k] = found;
         is_changed = true;
     }
-    for (int32_t k = 0; is_changed && !has_old && k < count; k++)
-        if (!leaves[k])
-            leaves[k] = from[k] && from[k]->kind == TILES_MAXIMAL ? from[k] : self->pool.replicated;
+    for (int32_t leaf = self->first_leaf[i]; is_changed && !has_old && leaf < self->first_leaf[i + 1];
+         leaf++) {
+        const Tiles *given = leaf >= start && leaf < start + count ? from[leaf - start] : NULL;
+        if (self->leaves[leaf]) continue;
+        self->leaves[leaf] = given && given->kind == TILES_MAXIMAL ? given : self->pool.replicated;
+    }
     return is_changed;
 }
 
 bool spread_improve(Spread *self, int32_t i, const Tiles *const *from, bool may_reshard) {
-    return improve_leaves(self, i, from,
-                          may_reshard || spread_instruction(self, i)->shape.type == DTYPE_TUPLE);
+    return improve_range(self, i, 0, spread_leaf_count(self, i), from,
+                         may_reshard || spread_instruction(self, i)->shape.type == DTYPE_TUPLE);
 }
 
 bool spread_improve_leaf(Spread *self, int32_t i, int32_t leaf, const Tiles *from, bool may_reshard) {
-    for (int32_t k = 0; k < spread_leaf_count(self, i); k++) self->scratch[k] = k == leaf ? from : NULL;
-    return improve_leaves(self, i, self->scratch, may_reshard);
+    return improve_range(self, i, leaf, 1, &from, may_reshard);
 }
 
 bool spread_improve_all(Spread *self, int32_t i, const Tiles *from, bool may_reshard) {
@@ -408,8 +400,7 @@ static bool view_result(Spread *self, int32_t i) {
     if (!spread_is_spatial(self, operand)) return false;
     int32_t first = self->first_leaf[operand], count = spread_leaf_count(self, i);
     if (instruction->opcode == IR_GET_TUPLE_ELEMENT) {
-        const IrShape *shape = &spread_instruction(self, operand)->shape;
-        first += spread_element_leaf(shape, (int32_t)instruction->attributes->tuple_index);
+        first += spread_element_leaf(self, operand, instruction->attributes->tuple_index);
         if (count == 1 && self->leaves[first]->kind == TILES_MANUAL) {
             bool is_changed = self->leaves[self->first_leaf[i]] != self->leaves[first];
             self->leaves[self->first_leaf[i]] = self->leaves[first];
@@ -496,7 +487,7 @@ static bool takes_manual_user(Spread *self, int32_t i) {
         bool is_manual = tiles && tiles->kind == TILES_MANUAL;
         if (!is_manual)
             is_manual =
-                spread_from_user(self, i, user, self->level, &found) && found && found->kind == TILES_MANUAL;
+                spread_from_user(self, i, u, self->level, &found) && found && found->kind == TILES_MANUAL;
         if (!is_manual) continue;
         self->leaves[self->first_leaf[i]] = self->pool.manual;
         return true;
@@ -522,7 +513,12 @@ bool spread_from_users(Spread *self, int32_t i) {
             self->leaves[self->first_leaf[i]] = self->pool.replicated;
             return true;
         }
-        if (spread_from_user(self, i, user, self->level, self->related))
+        if (spread_instruction(self, user)->opcode == IR_GET_TUPLE_ELEMENT && spread_is_spatial(self, user)) {
+            int64_t element = spread_instruction(self, user)->attributes->tuple_index;
+            is_changed |=
+                improve_range(self, i, spread_element_leaf(self, i, element), spread_leaf_count(self, user),
+                              &self->leaves[self->first_leaf[user]], true);
+        } else if (spread_from_user(self, i, u, self->level, self->related))
             is_changed |= spread_improve(self, i, self->related, false);
     }
     return is_changed;

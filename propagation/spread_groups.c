@@ -94,8 +94,7 @@ bool spread_refine_from_users(Spread *self, int32_t i) {
     bool is_changed = false;
     for (int32_t u = self->first_user[i]; u < self->first_user[i + 1]; u++) {
         const Tiles *found = NULL;
-        if (spread_from_user(self, i, self->users[u], self->level, &found))
-            is_changed |= spread_refine(self, i, found);
+        if (spread_from_user(self, i, u, self->level, &found)) is_changed |= spread_refine(self, i, found);
     }
     return is_changed;
 }

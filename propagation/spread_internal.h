@@ -16,21 +16,23 @@ struct Spread {
     const IrModule *module;
     TilesPool pool;
     int32_t *first_leaf;              /* [instructions + 1] in `leaves` */
+    const IrShape **shapes;           /* of the leaves */
     const Tiles **leaves;             /* of an instruction all NULL or none */
     bool *is_given;                   /* [instructions] */
     const Hlo__OpSharding **spelling; /* [instructions]: as it was given; NULL: by tiles */
     int32_t *first_user;              /* [instructions + 1] in `users` */
     int32_t *users;                   /* each once, in the order of the module */
-    int32_t *parent;                  /* [instructions]: computation */
-    int32_t *caller;                  /* [computations]: the while, conditional or call that runs it; -1 */
-    int32_t *order;                   /* [instructions]: operands before users, by computation */
-    bool *operands_done;              /* [instructions]: no news from operands since it was last seen */
-    bool *users_done;                 /* likewise from users */
-    const Tiles **scratch;            /* [most leaves] */
-    const Tiles **related;            /* likewise */
-    int32_t *path;                    /* [instructions]: users of a product, in a row */
-    uint32_t *open;                   /* [instructions]: dimensions that an annotation leaves open, as bits */
-    GroupMember *members;             /* by group */
+    int32_t *used_as;      /* of `users`: number of the first operand that it is, or -1 - number if several */
+    int32_t *parent;       /* [instructions]: computation */
+    int32_t *caller;       /* [computations]: the while, conditional or call that runs it; -1 */
+    int32_t *order;        /* [instructions]: operands before users, by computation */
+    bool *operands_done;   /* [instructions]: no news from operands since it was last seen */
+    bool *users_done;      /* likewise from users */
+    const Tiles **scratch; /* [most leaves] */
+    const Tiles **related; /* likewise */
+    int32_t *path;         /* [instructions]: users of a product, in a row */
+    uint32_t *open;        /* [instructions]: dimensions that an annotation leaves open, as bits */
+    GroupMember *members;  /* by group */
     int32_t member_count;
     int32_t *group_of; /* [instructions]: first of `members`; -1: none */
     int32_t level;     /* 0..3 */
@@ -61,8 +63,8 @@ static inline const Tiles *spread_array(const Spread *self, int32_t i) {
     return spread_leaf_count(self, i) == 1 ? self->leaves[self->first_leaf[i]] : NULL;
 }
 
-/* Returns the first leaf of element k of a tuple. */
-int32_t spread_element_leaf(const IrShape *shape, int32_t element);
+/* Returns the first leaf of an element of the tuple that an instruction makes. */
+int32_t spread_element_leaf(const Spread *self, int32_t tuple, int64_t element);
 /* Returns whether the instruction has a sharding that is not on one device. */
 bool spread_is_spatial(const Spread *self, int32_t i);
 DimensionMap spread_no_map(int32_t rank);
@@ -83,8 +85,9 @@ bool spread_improve_all(Spread *self, int32_t i, const Tiles *from, bool may_res
 /* Takes news from operands or users; returns whether the sharding changed. */
 bool spread_from_operands(Spread *self, int32_t i);
 bool spread_from_users(Spread *self, int32_t i);
-/* Finds the sharding that `user` implies for `i`: out[leaf], NULL without one. Returns false without any. */
-bool spread_from_user(Spread *self, int32_t i, int32_t user, int32_t level, const Tiles **out);
+/* Finds the sharding that the user at `use` of users[] implies for `i`: out[leaf], NULL without one. Returns
+ * false without any. */
+bool spread_from_user(Spread *self, int32_t i, int32_t use, int32_t level, const Tiles **out);
 
 /* Reads groups and open dimensions from the annotations of the module. */
 AmStatus spread_read_groups(Spread *self, AmError *error);

@@ -147,7 +147,7 @@ static const Tiles *look_ahead(Spread *self, int32_t i) {
     const Tiles *found = NULL;
     for (int32_t k = count - 1; k >= 1; k--) {
         found = NULL;
-        if (!spread_from_user(self, chain[k - 1], chain[k], 3, &found) || k == 1) break;
+        if (!spread_from_user(self, chain[k - 1], self->first_user[chain[k - 1]], 3, &found) || k == 1) break;
         self->leaves[self->first_leaf[chain[k - 1]]] = found;
     }
     for (int32_t k = 1; k + 1 < count; k++) self->leaves[self->first_leaf[chain[k]]] = NULL;
