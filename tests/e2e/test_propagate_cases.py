@@ -2,7 +2,7 @@
 
 A line "// expect NAME SHARDING" gives the sharding of an instruction in the output, equal if the same
 devices hold the same parts. A line "// refuse TEXT" gives a part of the message of a module that is
-refused. For every module that is accepted, the output has the instructions of the input in their
+refused. A line "// options OPTIONS" takes the place of --keep-shardings. For every module that is accepted, the output has the instructions of the input in their
 order, each with a sharding, and given shardings stay.
 """
 # labels: e2e
@@ -29,8 +29,9 @@ def check(path):
     refused = re.findall(r"^// refuse (.*?)\s*$", text, re.M)
     if not expected and not refused:
         failures.append(f"{path.name}: no expectation")
+    options = re.findall(r"^// options (.*?)\s*$", text, re.M) or ["--keep-shardings"]
     done = subprocess.run(
-        [AUTOMAP, "propagate", str(path), "--keep-shardings"], capture_output=True, text=True, timeout=60
+        [AUTOMAP, "propagate", str(path), *options[0].split()], capture_output=True, text=True, timeout=60
     )
     if refused:
         if done.returncode != 3 or refused[0] not in done.stderr:
