@@ -270,12 +270,9 @@ const Tiles *spread_scatter_operand(Spread *self, int32_t user, int32_t operand)
     const Tiles *inside =
         map_table(self, tiles, indexing.operand_to_slices, indexing.operand->rank, false, rank);
     const Tiles *found = first_with(self, along, inside);
-    if (!indices) return found->kind == TILES_TILED ? found : NULL;
-    /* What the operand implies for a parallel dimension prevails over the indices. */
-    for (int32_t k = 0; found->kind == TILES_TILED && k < parallel->count; k++)
-        indexing.indices_to_slices[parallel->indices[k]] = -1;
-    found =
-        first_with(self, found,
-                   map_table(self, indices, indexing.indices_to_slices, indexing.indices->rank, false, rank));
+    if (indices)
+        found = first_with(
+            self, found,
+            map_table(self, indices, indexing.indices_to_slices, indexing.indices->rank, false, rank));
     return found->kind == TILES_TILED ? found : NULL;
 }

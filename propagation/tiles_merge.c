@@ -1,8 +1,8 @@
 /* Shardings as arrays of devices: which of two is better, and the refinement of both.
  *
  * A refinement exists where the copies of one sharding are those parts into
- * which the other splits: on every dimension the parts of one divide those of
- * the other, and each merged part is held by equally many devices.
+ * which the other splits: on every dimension both have as many parts, or one
+ * has a single part, and each merged part is held by equally many devices.
  */
 #include "propagation/tiles.h"
 
@@ -70,7 +70,7 @@ const Tiles *tiles_merge(TilesPool *pool, const Tiles *added, const Tiles *base,
     for (int32_t d = 0; d < base->rank; d++) {
         int32_t more = base->tiles[d] > added->tiles[d] ? base->tiles[d] : added->tiles[d];
         int32_t less = base->tiles[d] + added->tiles[d] - more;
-        if (more % less != 0) return NULL;
+        if (more != less && less != 1) return NULL;
         merged.tiles[d] = more;
     }
     int64_t count = tiles_count(&merged);
