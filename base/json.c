@@ -12,6 +12,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/suggest.h"
+
 AmStatus json_fail_syntax(AmError *error, const char *source, const char *text, int64_t length, int64_t at,
                           const char *what) {
     bool is_first = error && error->code == AM_OK;
@@ -118,8 +120,10 @@ AmStatus json_only_keys(json_t *object, const char *const *keys, const char *sou
         if (*known) continue;
         Text expected = {0};
         for (known = keys; *known; known++) text_append(&expected, "%s%s", known == keys ? "" : ", ", *known);
-        AmStatus status = am_fail(error, AM_ERROR_INPUT, source, "%s.%s: unknown key, expected one of %s",
-                                  where, key, expected.data ? expected.data : "none");
+        char hint[SUGGEST_HINT_BYTES];
+        suggest_hint(hint, key, keys, (size_t)(known - keys));
+        AmStatus status = am_fail(error, AM_ERROR_INPUT, source, "%s.%s: unknown key, expected one of %s%s",
+                                  where, key, expected.data ? expected.data : "none", hint);
         text_free(&expected);
         return status;
     }

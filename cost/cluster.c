@@ -15,6 +15,7 @@
 #include <string.h>
 
 #include "base/file.h"
+#include "base/file_format.h"
 #include "base/hash.h"
 #include "base/json.h"
 #include "base/suggest.h"
@@ -492,7 +493,9 @@ AmStatus cluster_read(Cluster **cluster, Arena *arena, const char *name_or_path,
         FileBytes bytes = {0};
         if (!is_path(name_or_path)) return fail_unknown(name_or_path, error);
         TRY(file_read(&bytes, name_or_path, error));
-        AmStatus parsed = json_parse(&root, bytes.name, bytes.data, (size_t)bytes.length, error);
+        AmStatus parsed =
+            file_format_expect(FILE_FORMAT_CLUSTER, bytes.name, bytes.data, bytes.length, error);
+        if (parsed == AM_OK) parsed = json_parse(&root, bytes.name, bytes.data, (size_t)bytes.length, error);
         file_release(&bytes);
         TRY(parsed);
     }

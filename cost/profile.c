@@ -15,6 +15,7 @@
 #include <string.h>
 
 #include "base/file.h"
+#include "base/file_format.h"
 #include "base/hash.h"
 #include "base/json.h"
 #include "cost/measured_events.h"
@@ -358,7 +359,8 @@ AmStatus profile_read(Profile *profile, const char *path, AmError *error) {
     FileBytes bytes = {0};
     json_t *root = NULL;
     TRY(file_read(&bytes, path, error));
-    AmStatus status = json_parse(&root, bytes.name, bytes.data, (size_t)bytes.length, error);
+    AmStatus status = file_format_expect(FILE_FORMAT_PROFILE, bytes.name, bytes.data, bytes.length, error);
+    if (status == AM_OK) status = json_parse(&root, bytes.name, bytes.data, (size_t)bytes.length, error);
     const Reader reader = {profile, bytes.name, error};
     if (status == AM_OK) status = read_root(&reader, root);
     json_decref(root);

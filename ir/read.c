@@ -3,6 +3,7 @@
  * bytes, text has none; all else is binary.
  */
 #include "base/file.h"
+#include "base/file_format.h"
 #include "ir/encodings.h"
 
 typedef AmStatus ParseFunction(Hlo__HloModuleProto **message, Arena *arena, AmWarnings *warnings,
@@ -57,6 +58,7 @@ AmStatus ir_read_bytes(IrModule **module, const char *source, const char *data, 
     *module = NULL;
     if (length == 0)
         return am_fail(error, AM_ERROR_INPUT, source, "the file is empty, expected an HLO module");
+    TRY(file_format_expect(FILE_FORMAT_HLO, source, data, length, error));
     IrModule *read = ir_module_new(source);
     if (read == NULL) return am_fail_memory(error, sizeof *read);
     ParseFunction *parse = recognise(data, length);

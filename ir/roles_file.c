@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/file.h"
+#include "base/file_format.h"
 #include "base/json.h"
 
 #define FORMAT "automap-roles-1"
@@ -126,6 +127,7 @@ AmStatus ir_read_roles_file(IrRoles *roles, const IrDataflow *flow, const char *
     Arena scratch = {0};
     FileBytes bytes;
     TRY(file_read(&bytes, path, error));
+    TRY_OR_FAIL(file_format_expect(FILE_FORMAT_ROLES, bytes.name, bytes.data, bytes.length, error));
     TRY_OR_FAIL(json_parse(&root, bytes.name, bytes.data, (size_t)bytes.length, error));
     RolesReader reader = {roles, flow, bytes.name, ARENA_ARRAY(&scratch, int32_t, flow->output_count), error};
     if (!reader.parameter_of) {

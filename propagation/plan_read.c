@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "base/file.h"
+#include "base/file_format.h"
 #include "base/json.h"
 #include "propagation/micro_batches.h"
 #include "propagation/plan_parts.h"
@@ -642,8 +643,9 @@ AmStatus plan_read(Plan **plan, json_t **root, Arena *arena, PlanContext *contex
     json_t *document = NULL;
     TRY(file_read(&bytes, path, error));
     const char *source = arena_copy_string(arena, bytes.name);
-    AmStatus status = source ? json_parse(&document, source, bytes.data, (size_t)bytes.length, error)
+    AmStatus status = source ? file_format_expect(FILE_FORMAT_PLAN, source, bytes.data, bytes.length, error)
                              : am_fail_memory(error, 0);
+    if (status == AM_OK) status = json_parse(&document, source, bytes.data, (size_t)bytes.length, error);
     file_release(&bytes);
     if (status == AM_OK) status = plan_from_json(plan, document, arena, context, source, error);
     if (status == AM_OK) *root = document;
