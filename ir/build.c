@@ -304,5 +304,8 @@ AmStatus ir_build(IrModule *module, Hlo__HloModuleProto *message, AmError *error
         TRY(build_computation(&builder, &module->computations[i], message->computations[i]));
     }
     TRY(refuse_recursion(&builder));
+    module->is_optimized = builder.schedule.message != NULL;
+    for (int32_t i = 0; i < module->instruction_count; i++)
+        module->is_optimized |= module->instructions[i].opcode == IR_FUSION;
     return build_aliases(&builder);
 }

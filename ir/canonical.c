@@ -336,6 +336,7 @@ static AmStatus canonicalize(Canonicalizer *work) {
                        (long long)limit);
     result->source = module->source;
     result->name = module->name;
+    result->is_optimized = module->is_optimized;
     result->aliases = module->aliases;
     result->alias_count = module->alias_count;
     result->warnings.arena = &result->arena;

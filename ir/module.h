@@ -172,11 +172,18 @@ typedef struct IrModule {
     IrAlias *aliases;
     int32_t alias_count;
     AmWarnings warnings;
+    bool is_optimized;                              /* by XLA: it has a schedule or fusions */
     struct Hlo__HloModuleProto *message;            /* in the same arena; NULL in derived modules */
     const struct Hlo__HloInstructionProto *refused; /* while it is read: whose error it is; or NULL */
     const struct IrLoops *loops;                    /* canonical modules only (ir/loops.h) */
     const struct IrComputationWork *called_work;    /* likewise, [computation_count] (ir/flops.h) */
 } IrModule;
+
+/* For warnings and errors about a module that XLA has optimized. */
+#define IR_OPTIMIZED_TEXT                                                                  \
+    "this module was optimized by XLA, expected the module before optimization: the file " \
+    "*before_optimizations* of XLA_FLAGS=\"--xla_dump_to=DIR --xla_dump_hlo_as_text\", "   \
+    "jax.jit(f).lower(...).as_text(dialect=\"hlo\"), or automap_jax.export()"
 
 /* Reads a module in any of the three encodings, recognised by content (gz and
  * zst opened), and verifies it. `*module` is the caller's: ir_module_free().

@@ -14,6 +14,7 @@
 
 #include "propagation/rules_builder.h"
 #include "propagation/rules_values.h"
+#include "propagation/rules_warnings.h"
 #include "propagation/share.h"
 
 /* A broadcast at the end of a longer chain of broadcasts is a stored value. */
@@ -171,15 +172,6 @@ bool rules_resolve(const Rules *rules, int32_t *instruction, int32_t *leaf, int3
     }
 }
 
-/* Says once per opcode that it is not split. */
-static void warn_blocked(IrModule *module, const IrInstruction *instruction, const FactorRule *rule) {
-    if (rule->factor_count == 0) return; /* scalars only */
-    const char *name =
-        instruction->opcode_name ? instruction->opcode_name : ir_opcode_name(instruction->opcode);
-    am_warn(&module->warnings, "operator \"%s\" has no partitioning rule: all its dimensions stay whole",
-            name);
-}
-
 /* Whether an instruction makes no array of its own: tuples, what hands values on,
  * and loops, whose arrays belong to who reads them. */
 static bool is_plumbing(const Rules *rules, int32_t index, RuleClass rule) {
@@ -192,7 +184,7 @@ static bool is_plumbing(const Rules *rules, int32_t index, RuleClass rule) {
 }
 
 static AmStatus build_rule(Rules *rules, Arena *arena, IrModule *module, int32_t index,
-                           const IrShape **shapes, AmError *error) {
+                           const IrShape **shapes, bool *is_blocked, AmError *error) {
     const IrInstruction *instruction = &module->instructions[index];
     RuleClass rule = class_of_opcode[instruction->opcode];
     if (is_plumbing(rules, index, rule)) return AM_OK;
@@ -210,7 +202,8 @@ static AmStatus build_rule(Rules *rules, Arena *arena, IrModule *module, int32_t
         shapes[builder.operand_count + k] = rules_leaf(&instruction->shape, k);
     if (class_function[rule]) class_function[rule](&builder);
     rule_finish(&builder, &rules->rules[index]);
-    if (rule == RULE_BLOCKED || builder.unknown) warn_blocked(module, instruction, &rules->rules[index]);
+    /* Scalars have no factors, and nothing to split. */
+    is_blocked[index] = (rule == RULE_BLOCKED || builder.unknown) && rules->rules[index].factor_count > 0;
     return arena->failed ? am_fail_memory(error, 0) : AM_OK;
 }
 
@@ -226,12 +219,13 @@ static int32_t most_slots(const IrModule *module) {
 }
 
 static AmStatus build_computation(Rules *rules, ValueResolver *resolver, Arena *arena, IrModule *module,
-                                  int32_t computation, const IrShape **shapes, AmError *error) {
+                                  int32_t computation, const IrShape **shapes, bool *is_blocked,
+                                  AmError *error) {
     const IrComputation *body = &module->computations[computation];
     for (int32_t i = body->first; i < body->first + body->count; i++) {
         values_resolve(resolver, computation, i);
         find_on_demand(rules, i);
-        TRY(build_rule(rules, arena, module, i, shapes, error));
+        TRY(build_rule(rules, arena, module, i, shapes, is_blocked, error));
     }
     values_end_computation(resolver, computation);
     return AM_OK;
@@ -241,8 +235,9 @@ AmStatus rules_build(Rules **rules, Arena *arena, IrModule *canonical, AmError *
     int32_t count = canonical->instruction_count;
     Rules *built = ARENA_ARRAY(arena, Rules, 1);
     const IrShape **shapes = ARENA_ARRAY(arena, const IrShape *, most_slots(canonical));
+    bool *is_blocked = ARENA_ARRAY(arena, bool, count);
     ValueResolver resolver;
-    if (!built || !shapes) return am_fail_memory(error, (int64_t)sizeof *built);
+    if (!built || !shapes || !is_blocked) return am_fail_memory(error, (int64_t)sizeof *built);
     *built = (Rules){.module = canonical,
                      .rules = ARENA_ARRAY(arena, FactorRule, count),
                      .alias = ARENA_ARRAY(arena, int32_t, count),
@@ -256,7 +251,8 @@ AmStatus rules_build(Rules **rules, Arena *arena, IrModule *canonical, AmError *
     /* What a loop runs comes after the loop, and is to be known first. */
     for (int32_t c = canonical->computation_count - 1; c >= 0; c--)
         if (built->is_planned[c])
-            TRY(build_computation(built, &resolver, arena, canonical, c, shapes, error));
+            TRY(build_computation(built, &resolver, arena, canonical, c, shapes, is_blocked, error));
+    rules_warn(canonical, is_blocked);
     *rules = built;
     return rules_share(built, canonical, arena, error);
 }
