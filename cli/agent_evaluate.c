@@ -239,7 +239,7 @@ static AmStatus evaluate_files(Evaluation *evaluation, AmError *error) {
     text_append_string(&evaluation->rows,
                        "file\tlayers\tstages\tmicro-batches\texact s\tagent\tgreedy\teven\tby "
                        "events\tgraph\tagent ms\texact ms\n");
-    for (int32_t k = 2; k < cli->argument_count && status == AM_OK; k++) {
+    for (int32_t k = 1; k < cli->argument_count && status == AM_OK; k++) {
         status = evaluate_file(evaluation, &arena, k, error);
         arena_free(&arena);
         arena = (Arena){0};
@@ -292,13 +292,11 @@ static AmStatus evaluate_sets(const Evaluation *evaluation, AmError *error) {
 }
 
 AmStatus agent_evaluate(const Cli *cli, AmError *error) {
-    if (cli->argument_count < 2)
-        return am_fail(error, AM_ERROR_USAGE, "", "expected agent evaluate AGENT [FILE...]");
     Evaluation evaluation = {.cli = cli, .width = INFERENCE_WIDTH};
     TRY(cli_integer(cli, "--width", 1, INFERENCE_MOST_WIDTH, &evaluation.width, error));
-    TRY(inference_agent_read(&evaluation.agent, cli->arguments[1], error));
+    TRY(inference_agent_read(&evaluation.agent, cli->arguments[0], error));
     AmStatus status =
-        cli->argument_count > 2 ? evaluate_files(&evaluation, error) : evaluate_sets(&evaluation, error);
+        cli->argument_count > 1 ? evaluate_files(&evaluation, error) : evaluate_sets(&evaluation, error);
     agent_free(evaluation.agent);
     return status;
 }

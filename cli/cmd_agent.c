@@ -93,39 +93,65 @@ static AmStatus generate(const Cli *cli, AmError *error) {
     return inference_file_write(path, (uint64_t)seed, (int32_t)count, error);
 }
 
-static const struct {
-    const char *name;
-    AmStatus (*run)(const Cli *cli, AmError *error);
-} actions[] = {{"train", train}, {"evaluate", agent_evaluate}, {"generate", generate}};
+static const CliOption train_options[] = {
+    CLI_GROUP("training"),
+    {"--episodes", "N", "episodes in all (default 60000)", false},
+    CLI_OPTION_SEED,
+    CLI_GROUP("checkpoints"),
+    {"--report", "N", "episodes between reports and checkpoints (default: a third)", false},
+    {"--checkpoint", "FILE", "state to continue from, written at every report", false},
+    {"--resume", NULL, "training continues from --checkpoint", false},
+    {0}};
 
-static AmStatus run(const Cli *cli, AmError *error) {
-    for (size_t k = 0; k < sizeof(actions) / sizeof(*actions); k++)
-        if (strcmp(cli->arguments[0], actions[k].name) == 0) return actions[k].run(cli, error);
-    return am_fail(error, AM_ERROR_USAGE, "", "unknown action %.100s; expected train, evaluate or generate",
-                   cli->arguments[0]);
-}
-
-static const CliOption options[] = {
-    {"--episodes", "N", "train: episodes in all (default 60000)", false},
-    {"--report", "N", "train: episodes between reports and checkpoints (default: a third)", false},
-    {"--checkpoint", "FILE", "train: state to continue from, written at every report", false},
-    {"--resume", NULL, "train: goes on from --checkpoint", false},
-    {"--cluster", "CLUSTER", "evaluate: the devices of profile graphs and modules (default C)", false},
+static const CliOption evaluate_options[] = {
+    CLI_GROUP("evaluation"),
+    {"--cluster", "CLUSTER", "devices of profile graphs and modules (default C)", false},
     CLI_OPTION_NO_PROBE,
-    {"--stages", "N", "evaluate: stages of files (default: one for each server; as arrays say)", false},
-    {"--micro-batches", "M", "evaluate: of files (default 16, modules 8; as arrays say)", false},
-    {"--width", "N", "evaluate: partial plans side by side (default 64; 1: the policy alone)", false},
-    {"--count", "N", "evaluate: unseen sets (default 10000); generate: sets (default 1000)", false},
+    {"--stages", "N", "stages of files (default: one per server; arrays have their own)", false},
+    {"--micro-batches", "M", "micro-batches of files (default 16, modules 8; arrays have their own)", false},
+    {"--width", "N", "partial plans side by side (default 64; 1: the policy alone)", false},
+    {"--count", "N", "unseen sets (default 10000)", false},
     CLI_OPTION_SEED,
     {0}};
 
+static const CliOption generate_options[] = {
+    CLI_GROUP("arrays"), {"--count", "N", "sets (default 1000)", false}, CLI_OPTION_SEED, {0}};
+
+static const CliCommand train_command = {.name = "agent train",
+                                         .arguments = "",
+                                         .summary =
+                                             "trains the agent on generated arrays and writes it to -o",
+                                         .options = train_options,
+                                         .examples = "agent train --episodes 60000 -o agent.safetensors",
+                                         .run = train};
+
+static const CliCommand evaluate_command = {
+    .name = "agent evaluate",
+    .arguments = "AGENT [FILE...]",
+    .summary = "grades the agent beside the exact optimum",
+    .least_arguments = 1,
+    .most_arguments = CLI_MAX_ARGUMENTS,
+    .options = evaluate_options,
+    .notes = "FILE: arrays, a profile graph or a module; without FILE unseen sets are generated.",
+    .examples = "agent evaluate agent.safetensors\n"
+                "agent evaluate agent.safetensors gpt2.hlo.pb --cluster h100:4",
+    .run = agent_evaluate};
+
+static const CliCommand generate_command = {.name = "agent generate",
+                                            .arguments = "",
+                                            .summary = "writes arrays of generated sets to -o",
+                                            .options = generate_options,
+                                            .examples = "agent generate --count 100 -o arrays.npz",
+                                            .run = generate};
+
+static const CliCommand *const actions[] = {&train_command, &evaluate_command, &generate_command, NULL};
+static const CliOption no_options[] = {{0}};
+
 const CliCommand CLI_AGENT = {.name = "agent",
                               .arguments = "train | evaluate AGENT [FILE...] | generate",
-                              .summary =
-                                  "the agent that cuts pipelines by inference: trains it on generated arrays "
-                                  "(-o AGENT), grades it beside the exact optimum (evaluate AGENT), writes "
-                                  "the arrays (generate -o ARRAYS.npz)",
-                              .least_arguments = 1,
-                              .most_arguments = CLI_MAX_ARGUMENTS,
-                              .options = options,
-                              .run = run};
+                              .summary = "the agent that cuts pipelines by inference",
+                              .options = no_options,
+                              .notes = "automap help agent train lists the options of an action.",
+                              .examples = "agent train -o agent.safetensors\n"
+                                          "agent evaluate agent.safetensors",
+                              .actions = actions};

@@ -139,26 +139,30 @@ fail:
 }
 
 static const CliOption options[] = {
-    {"--probe", NULL, "measures this host or its GPUs and writes a cluster file, in under a minute", false},
-    {"--device", "NAME", "what to measure: cuda or cpu (default: cuda where there is a GPU)", false},
-    {"--devices", "N",
-     "devices of the cluster (default: all GPUs, or the host as one); more than there are share them", false},
+    CLI_GROUP("measurement"),
+    {"--probe", NULL, "measures this host or its GPUs, in under a minute", false},
+    {"--device", "NAME", "measured device: cuda or cpu (default: cuda where there is a GPU)", false},
+    {"--devices", "N", "devices of the cluster (default: all GPUs, or the host as one)", false},
+    {"--profile", "FILE", "profile that receives the measured operators, as of run --profile", false},
     CLI_OPTION_NO_PROBE,
-    {"--forget", NULL, "removes the kept measurement of host:N; its next use measures again", false},
-    {"--profile", "FILE", "adds what --probe measures to this file, as run --profile does", false},
-    {"--import", "FILE",
-     "writes a cluster file from a hostfile, a Slurm job, nccl-tests, NCCL, hwloc or nvidia-smi; \"hwloc\": "
-     "this host",
-     true},
-    {"--device-type", "NAME", "what the devices of --import are, such as A100-80GB", false},
-    {"--between", "LINK", "the link between the servers of --import, such as infiniband-200", false},
+    {"--forget", NULL, "removal of the kept measurement of host:N", false},
+    CLI_GROUP("import"),
+    {"--import", "FILE", "output of another tool (below), or hwloc: this host", true},
+    {"--device-type", "NAME", "type of the imported devices, such as A100-80GB", false},
+    {"--between", "LINK", "link between the imported servers, such as infiniband-200", false},
     {0}};
 
-const CliCommand CLI_CLUSTER = {.name = "cluster",
-                                .arguments = "[CLUSTER]",
-                                .summary = "lists the built-in clusters, prints one, measures this machine "
-                                           "or imports one; with --json as a cluster file",
-                                .least_arguments = 0,
-                                .most_arguments = 1,
-                                .options = options,
-                                .run = run};
+const CliCommand CLI_CLUSTER = {
+    .name = "cluster",
+    .arguments = "[CLUSTER]",
+    .summary = "lists, prints, measures or imports clusters",
+    .least_arguments = 0,
+    .most_arguments = 1,
+    .options = options,
+    .notes = "Without CLUSTER the built-in clusters are listed. --json, --probe and --import give a cluster "
+             "file.\n"
+             "Imported are hostfiles, Slurm jobs, nccl-tests, NCCL, hwloc and nvidia-smi topologies.",
+    .examples = "cluster h100:4\n"
+                "cluster --probe -o this.json\n"
+                "cluster --import hostfile --device-type A100-80GB -o cluster.json",
+    .run = run};

@@ -41,10 +41,14 @@ static const CliOption options[] = {{0}};
 const CliCommand CLI_CONVERT = {
     .name = "convert",
     .arguments = "MODEL OUT",
-    .summary = "the module as OUT's suffix says: .hlo.pb, .hlo.json or .hlo.txt, each also .gz or .zst",
+    .summary = "converts a module to binary, JSON or text, by OUT's suffix",
     .least_arguments = 1,
     .most_arguments = 2,
     .options = options,
-    .notes = "A folder of checkpoints, or one checkpoint of it, in place of MODEL becomes one file of whole\n"
-             "arrays by path, .safetensors or .npz, which run --state reads.",
+    .notes =
+        "Suffixes: .hlo.pb, .hlo.json and .hlo.txt, each also with .gz or .zst. A folder of checkpoints,\n"
+        "or one checkpoint of it, in place of MODEL becomes one file of complete arrays by path,\n"
+        ".safetensors or .npz, for run --state.",
+    .examples = "convert model.hlo.pb model.hlo.txt\n"
+                "convert checkpoints state.safetensors",
     .run = run};

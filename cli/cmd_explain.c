@@ -61,17 +61,17 @@ static AmStatus run(const Cli *cli, AmError *error) {
 }
 
 static const CliOption options[] = {
-    {"--html", "R.html", "write the same as a page of its own, with a timeline of the stages", false},
-    {"--evaluations", "N", "changes to simulate at most (default: by the module's size, at least 24)", false},
+    CLI_GROUP("explanation"),
+    {"--html", "R.html", "page with the same content and a timeline of the stages", false},
+    {"--evaluations", "N", "most changes simulated (default: by the module's size, at least 24)", false},
     CLI_OPTION_ROLES,
     {0}};
 
-const CliCommand CLI_EXPLAIN = {
-    .name = "explain",
-    .arguments = "PLAN MODEL",
-    .summary = "why: what each stage has, and what each decision, cut and number is worth, with the "
-               "collectives' origin",
-    .least_arguments = 2,
-    .most_arguments = 2,
-    .options = options,
-    .run = run};
+const CliCommand CLI_EXPLAIN = {.name = "explain",
+                                .arguments = "PLAN MODEL",
+                                .summary = "content of each stage and the cost of each decision of a plan",
+                                .least_arguments = 2,
+                                .most_arguments = 2,
+                                .options = options,
+                                .examples = "explain plan.json model.hlo.pb --html report.html",
+                                .run = run};

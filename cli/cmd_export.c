@@ -139,21 +139,22 @@ fail:
 }
 
 static const CliOption options[] = {
-    {"--format", "F",
-     "jax: a PartitionSpec for each parameter and output; hlo: the module as text with shardings; shardy: "
-     "the "
-     "same with Shardy's attributes; dtensor: PyTorch placements, stage by stage; megatron: arguments of "
-     "Megatron-LM",
-     false},
-    {"--whole-layers", NULL, "first move the cuts of a pipeline to the nearest places between layers", false},
-    {"--spelling", "S", "of --format hlo: tiles ({devices=[2,4]<=[8]}) or named (axes of the mesh)", false},
+    CLI_GROUP("export"),
+    {"--format", "F", "jax, hlo, shardy, dtensor or megatron (below); required", false},
+    {"--whole-layers", NULL, "cuts of a pipeline moved to the nearest layer boundaries", false},
+    {"--spelling", "S", "--format hlo: tiles ({devices=[2,4]<=[8]}) or named (mesh axes)", false},
     CLI_OPTION_ROLES,
     {0}};
 
-const CliCommand CLI_EXPORT = {.name = "export",
-                               .arguments = "PLAN MODEL",
-                               .summary = "the plan for another system, or a refusal with the reason",
-                               .least_arguments = 2,
-                               .most_arguments = 2,
-                               .options = options,
-                               .run = run};
+const CliCommand CLI_EXPORT = {
+    .name = "export",
+    .arguments = "PLAN MODEL",
+    .summary = "the plan for another system, or a refusal with the reason",
+    .least_arguments = 2,
+    .most_arguments = 2,
+    .options = options,
+    .notes = "jax: a PartitionSpec for each parameter and output. hlo: the module as text with shardings.\n"
+             "shardy: the same with Shardy's attributes. dtensor: placements of PyTorch for each stage.\n"
+             "megatron: arguments of Megatron-LM.",
+    .examples = "export plan.json model.hlo.pb --format jax -o shardings.json",
+    .run = run};

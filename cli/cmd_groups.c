@@ -42,19 +42,18 @@ fail:
 }
 
 static const CliOption options[] = {
-    {"--strict", NULL, "Auto-MAP's own mode: one axis, no conversions between states", false},
+    CLI_GROUP("groups"),
+    {"--strict", NULL, "Auto-MAP's mode: one axis, no reshards", false},
     {"--axis-size", "N", "devices on the axis (default 8)", false},
-    {"--order", "ORDER",
-     "member (default: as numbered), size (Auto-MAP's: most dimensions first), impact (FLOPs, then bytes)",
-     false},
+    {"--order", "ORDER", "member (default), size (most dimensions first) or impact (FLOPs)", false},
     CLI_OPTION_ROLES,
     {0}};
 
-const CliCommand CLI_GROUPS = {
-    .name = "groups",
-    .arguments = "MODEL",
-    .summary = "the linkage groups: for each decision, every weight dimension that it fixes",
-    .least_arguments = 1,
-    .most_arguments = 1,
-    .options = options,
-    .run = run};
+const CliCommand CLI_GROUPS = {.name = "groups",
+                               .arguments = "MODEL",
+                               .summary = "linkage groups: the weight dimensions that each decision fixes",
+                               .least_arguments = 1,
+                               .most_arguments = 1,
+                               .options = options,
+                               .examples = "groups model.hlo.pb --strict --axis-size 4",
+                               .run = run};

@@ -237,12 +237,16 @@ fail:
     return status;
 }
 
-static const CliOption options[] = {CLI_OPTION_ROLES, {0}};
+static const CliOption options[] = {CLI_GROUP("module"),
+                                    CLI_OPTION_ROLES,
+                                    {"--verbose", NULL, "every loop instead of the largest five", false},
+                                    {0}};
 
 const CliCommand CLI_INFO = {.name = "info",
                              .arguments = "MODEL",
-                             .summary = "what the module is: instructions, parameters, FLOPs, linkage groups",
+                             .summary = "instructions, parameters, FLOPs and linkage groups of a module",
                              .least_arguments = 1,
                              .most_arguments = 1,
                              .options = options,
+                             .examples = "info model.hlo.pb",
                              .run = run};

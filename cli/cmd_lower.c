@@ -46,16 +46,17 @@ fail:
 }
 
 static const CliOption options[] = {
-    {"--plan", "PLAN", "the plan; none: the whole module on one device", false},
-    {"--device", "D", "which device of the plan, counted over its stages (default 0)", false},
+    CLI_GROUP("program"),
+    {"--plan", "PLAN", "plan; none: the module on one device; required", false},
+    {"--device", "D", "device of the plan, counted over its stages (default 0)", false},
     CLI_OPTION_ROLES,
     {0}};
 
 const CliCommand CLI_LOWER = {.name = "lower",
                               .arguments = "MODEL",
-                              .summary =
-                                  "the local program of one device: local shapes and explicit collectives",
+                              .summary = "program of one device: local shapes and explicit collectives",
                               .least_arguments = 1,
                               .most_arguments = 1,
                               .options = options,
+                              .examples = "lower model.hlo.pb --plan plan.json --device 3",
                               .run = run};

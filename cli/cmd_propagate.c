@@ -129,19 +129,21 @@ fail:
 }
 
 static const CliOption options[] = {
-    {"--mesh", "data=2,model=4", "the axes and their sizes", false},
-    {"--pin", "PATTERN=SHARDING",
-     "how parameters lie whose path matches, per dimension - or axes joined by +: '*kernel=-,model'", true},
-    {"--keep-shardings", NULL, "start from the shardings that the module carries, too", false},
-    {"--strict", NULL, "Auto-MAP's own mode: one axis, no conversions between states", false},
+    CLI_GROUP("shardings"),
+    {"--mesh", "data=2,model=4", "axes of the mesh and their sizes", false},
+    {"--pin", "PATTERN=SHARDING", "sharding of matching parameters: '*kernel=-,model'", true},
+    {"--keep-shardings", NULL, "start from the shardings of the module; --mesh is optional", false},
+    {"--strict", NULL, "Auto-MAP's mode: one axis, no reshards", false},
     CLI_OPTION_ROLES,
     {0}};
 
 const CliCommand CLI_PROPAGATE = {
     .name = "propagate",
     .arguments = "MODEL",
-    .summary = "the module as HLO text with a sharding on every instruction, from pins and its own shardings",
+    .summary = "HLO text with a sharding on every instruction, from pins",
     .least_arguments = 1,
     .most_arguments = 1,
     .options = options,
+    .notes = "A sharding lists each dimension: - is replicated, axes of one dimension are joined by +.",
+    .examples = "propagate model.hlo.pb --mesh data=2,model=4 --pin '*kernel=-,model'",
     .run = run};

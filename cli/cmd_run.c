@@ -162,35 +162,37 @@ static AmStatus run(const Cli *cli, AmError *error) {
 }
 
 static const CliOption options[] = {
-    {"--plan", "PLAN", "the plan, which must be given; none: the whole module on one device", false},
-    {"--state", "FILE", "initial values by path, .safetensors or .npz; random: drawn by --seed", false},
-    {"--data", "[NAME=]FILE",
-     "examples: arrays by path (.safetensors, .npz, .npy), or tokens (docs/training.md)", true},
-    {"--shuffle", NULL, "another order of the examples in every epoch, by --seed", false},
-    {"--prefetch", "N", "batches that are loaded ahead of the step (default 2)", false},
-    {"--steps", "N", "steps to run (default 1)", false},
-    {"--watch", "'output[K]'", "report output K at every step too", true},
-    {"--outputs", "OUT.npz", "write every output of the last step", false},
-    {"--log", "LOG.jsonl", "loss, rates and memory of every step as a line of JSON, flushed at once", false},
-    {"--tensorboard", "DIR", "write an event file for TensorBoard into the folder", false},
-    {"--trace", "T.json", "write what every rank did when, as a Chrome trace (opens in Perfetto)", false},
-    {"--trace-steps", "N", "of the last N steps (default 3)", false},
-    {"--profile", "FILE", "add how long each kind of operator took, for simulate --profile", false},
-    {"--on-nan", "stop|warn", "after a loss that is not finite: end with exit code 5 (default), or go on",
-     false},
-    {"--save", "FILE", "write the final state, .safetensors or .npz", false},
-    {"--checkpoint", "DIR", "save the state in the folder after the last step, and when interrupted", false},
-    {"--every", "K", "and after every K steps", false},
-    {"--keep", "N", "checkpoints that stay (default 2)", false},
-    {"--resume", NULL, "go on from the newest checkpoint; --steps counts the steps before it too", false},
-    {"--device", "cpu|cuda", "what the ranks compute on (default cpu)", false},
-    {"--threads", "N", "threads of a rank on the host (default: its processors over its ranks)", false},
-    {"--comm", "local|mpi|nccl",
-     "how ranks talk: as threads of one process, by MPI, by NCCL (default: what suits)", false},
-    {"--join-seconds", "S", "how long processes wait for one another at the start (default 60)", false},
-    {"--tf32", NULL, "matrix products of f32 may round their operands to tf32 (--device cuda)", false},
+    CLI_GROUP("training"),
+    {"--plan", "PLAN", "plan; none: the module on one device; required", false},
+    {"--steps", "N", "number of steps (default 1)", false},
+    {"--state", "FILE", "initial values by path, .safetensors or .npz; random: by --seed", false},
+    {"--on-nan", "stop|warn", "reaction to a loss that is not finite (default stop: exit code 5)", false},
+    {"--save", "FILE", "final state, .safetensors or .npz", false},
     CLI_OPTION_SEED,
     CLI_OPTION_ROLES,
+    CLI_GROUP("data"),
+    {"--data", "[NAME=]FILE", "examples: arrays by path, or tokens (docs/training.md)", true},
+    {"--shuffle", NULL, "new order of the examples in every epoch, by --seed", false},
+    {"--prefetch", "N", "batches loaded ahead of the step (default 2)", false},
+    CLI_GROUP("checkpoints"),
+    {"--checkpoint", "DIR", "folder of checkpoints: after the last step and on an interrupt", false},
+    {"--every", "K", "a checkpoint after every K steps, too", false},
+    {"--keep", "N", "number of checkpoints kept (default 2)", false},
+    {"--resume", NULL, "continues from the newest checkpoint; --steps includes its steps", false},
+    CLI_GROUP("watching"),
+    {"--watch", "'output[K]'", "value of output K at every step", true},
+    {"--outputs", "OUT.npz", "every output of the last step", false},
+    {"--log", "LOG.jsonl", "line of JSON per step: loss, rates, memory", false},
+    {"--tensorboard", "DIR", "folder for an event file of TensorBoard", false},
+    {"--trace", "T.json", "activity of every rank as a Chrome trace (opens in Perfetto)", false},
+    {"--trace-steps", "N", "number of last steps in the trace (default 3)", false},
+    {"--profile", "FILE", "profile that receives operator times, for simulate --profile", false},
+    CLI_GROUP("devices"),
+    {"--device", "cpu|cuda", "device of the ranks (default cpu)", false},
+    {"--threads", "N", "threads per rank on the host (default: its processors / ranks)", false},
+    {"--comm", "local|mpi|nccl", "collectives: threads of one process, MPI or NCCL", false},
+    {"--join-seconds", "S", "longest wait of processes for one another (default 60)", false},
+    {"--tf32", NULL, "tf32 operands for f32 matrix products (--device cuda)", false},
     {0}};
 
 const CliCommand CLI_RUN = {
@@ -200,14 +202,16 @@ const CliCommand CLI_RUN = {
     .least_arguments = 1,
     .most_arguments = 1,
     .options = options,
+    .examples = "run model.hlo.pb --plan plan.json --state random --data data.npz --steps 100\n"
+                "run model.hlo.pb --plan none --state state.npz --data data.npz",
     .notes =
-        "Each device of the plan is a thread. An interrupt ends the run after the step in work: what\n"
-        "was asked to be saved is saved, the exit code is 130.\n"
+        "Each device of the plan is a thread. An interrupt ends the run after the current step: the state "
+        "is\n"
+        "saved where an option names a file or folder, the exit code is 130.\n"
         "\n"
         "Started by mpirun, torchrun (--no-python) or srun, the processes share the plan's devices evenly;\n"
-        "on the CPU they talk by MPI, so mpirun starts them (or srun --mpi=pmix). Process 0 prints and\n"
-        "writes. When one fails, all others end with exit code 5 and a line that names it: mpirun must let\n"
-        "them, by --enable-recovery (Open MPI) or -disable-auto-cleanup (MPICH). Where others can reach the\n"
-        "network, set AUTOMAP_SECRET to the same words for all; AUTOMAP_PORT replaces the port on which\n"
-        "process 0 waits for them.",
+        "on the CPU they use MPI, so mpirun starts them (or srun --mpi=pmix). Process 0 prints and writes.\n"
+        "When one fails, all others end with exit code 5 and a line that names it; this needs the option\n"
+        "--enable-recovery of Open MPI or -disable-auto-cleanup of MPICH. On a shared network, set\n"
+        "AUTOMAP_SECRET to the same words for all; AUTOMAP_PORT replaces the port of process 0.",
     .run = run};

@@ -611,77 +611,70 @@ static AmStatus run(const Cli *cli, AmError *error) {
 #define TEXT_OF(x)  #x
 #define VALUE_OF(x) TEXT_OF(x)
 static const CliOption options[] = {
-    {"--cluster", "CLUSTER", "a cluster file, or a built-in name (automap cluster lists them)", false},
+    CLI_GROUP("space"),
+    {"--cluster", "CLUSTER", "cluster file or built-in name (automap cluster lists them); required", false},
     CLI_OPTION_NO_PROBE,
-    {"--profile", "FILE", "measured operators (run --profile), used where they have an answer", false},
-    {"--objective", "NAME",
-     "time (default), or paper: Auto-MAP's own states, rewards and rules, in --space operator, data or "
-     "pipeline",
-     false},
-    {"--space", "SPACE",
-     "auto (default): every space, the best plan wins; single_stage, operator, data; pipeline, hybrid",
-     false},
-    {"--searcher", "NAME",
-     "dqn (default), anneal, greedy: each starts from the expert plans and is polished; exact, "
-     "exhaustive, random: of one stage alone; expert; agent: pipelines by inference",
-     false},
-    {"--expert", "NAME",
-     "that recipe's plan, priced: data_parallel, megatron, megatron_sequence, zero1, zero2, zero3 (or fsdp), "
-     "megatron_zero1, megatron_zero2, megatron_zero3, context_zero3, "
-     "even_pipeline, megatron_3d",
-     false},
-    {"--device", "cpu|cuda", "where the DQN is trained (default cpu)", false},
-    {"--mesh", "data=4,model=8",
-     "the mesh of one stage (default: every ordered split of the devices into data x model)", false},
-    {"--evaluations", "N",
-     "plans priced at most (default: of one stage " VALUE_OF(
-         SEARCH_DEFAULT_EVALUATIONS) ", fewer of large "
-                                     "modules, 15 to 72 pipelines and their tables; exact: " VALUE_OF(
-                                         SEARCH_EXACT_EVALUATIONS) ")",
-     false},
-    {"--seconds", "S", "stop after S seconds; the result then depends on the machine", false},
-    {"--memory-fraction", "F", "of a device's memory that a plan may fill (default 0.9)", false},
-    {"--even", NULL,
-     "plans of one stage with equal shards that lie together alone: those that can be exported", false},
-    {"--no-exceptions", NULL, "decisions about classes of dimensions alone, none about single operators",
-     false},
-    {"--keep-shardings", NULL,
-     "every plan, of one stage, keeps the shardings that the module carries; without --mesh their mesh is "
-     "searched",
-     false},
-    {"--micro-batches", "M|auto",
-     "parts of the batch that a step works through one after another; auto: the fastest of 1, 2, 4, ... that "
-     "fits (default where several stages are searched, else 1)",
-     false},
-    {"--schedule", "NAME",
-     "of a pipeline's micro-batches: 1f1b, turns of the backward pass between those of the forward pass "
-     "(default, "
-     "where it can be); gpipe, after them; zb_h1, between them with gradients of weights put off to where a "
-     "stage would wait; interleaved_1f1b, with several chunks of the model on each stage",
-     false},
-    {"--chunks", "V", "chunks on each stage, with --schedule interleaved_1f1b (default 2)", false},
-    {"--relax", "NAME",
-     "a change of meaning that is allowed where micro-batches need it: batch_statistics_per_micro_batch",
-     true},
-    {"--pin", "PATTERN=SHARDING",
-     "a decision that every plan of one stage keeps: how parameters lie whose path matches, per dimension - "
-     "or axes "
-     "joined by + : '*kernel=-,model'",
-     true},
-    {"--init-plan", "PLAN", "a further plan to start from, of one stage or several", false},
-    {"--log", "LOG.jsonl", "one line per episode: evaluations, reward, best, epsilon, loss", false},
-    {"--agent", "AGENT", "the trained agent that guesses pipelines (default: the one built in)", false},
+    {"--space", "SPACE", "auto (default), single_stage, operator, data, pipeline or hybrid", false},
+    {"--mesh", "data=4,model=8", "mesh of a single stage (default: every split of the devices)", false},
+    {"--pin", "PATTERN=SHARDING", "sharding of matching parameters: '*kernel=-,model'", true},
+    {"--keep-shardings", NULL, "shardings of the module kept in every plan", false},
+    {"--even", NULL, "only single-stage plans with equal contiguous shards (exportable)", false},
+    {"--no-exceptions", NULL, "no overrides for single operators", false},
+    CLI_GROUP("search"),
+    {"--searcher", "NAME", "dqn (default), anneal, greedy, exact, exhaustive, random, expert, agent", false},
+    {"--expert", "NAME", "only this baseline, priced (the names are below)", false},
+    {"--objective", "NAME", "time (default), or paper: states and rewards of Auto-MAP", false},
+    {"--evaluations", "N", "most plans priced (default: by the module's size; see below)", false},
+    {"--seconds", "S", "time limit in seconds; the plan then depends on the machine", false},
+    {"--agent", "AGENT", "trained agent for pipelines (default: the built-in one)", false},
+    {"--device", "cpu|cuda", "device for the training of the DQN (default cpu)", false},
     CLI_OPTION_SEED,
+    CLI_GROUP("memory"),
+    {"--memory-fraction", "F", "usable part of a device's memory (default 0.9)", false},
+    CLI_GROUP("pipeline"),
+    {"--micro-batches", "M|auto", "number of micro-batches; auto: the fastest power of two that fits", false},
+    {"--schedule", "NAME", "1f1b (default), gpipe, zb_h1 or interleaved_1f1b", false},
+    {"--chunks", "V", "chunks per stage of interleaved_1f1b (default 2)", false},
+    {"--relax", "NAME", "permitted change: batch_statistics_per_micro_batch", true},
+    CLI_GROUP("input"),
+    {"--init-plan", "PLAN", "further plan to start from", false},
+    {"--profile", "FILE", "measured operator times (from run --profile)", false},
     CLI_OPTION_ROLES,
+    CLI_GROUP("output"),
+    {"--log", "LOG.jsonl", "line per episode: evaluations, reward, best, epsilon, loss", false},
+    {"--verbose", NULL, "a row per parameter group, optimizer state included", false},
     {0}};
 
 const CliCommand CLI_SEARCH = {
     .name = "search",
     .arguments = "MODEL",
-    .summary =
-        "finds a plan for a module on a cluster and writes it to -o (default: MODEL's stem + .plan.json)",
+    .summary = "finds a plan for a module on a cluster",
     .least_arguments = 1,
     .most_arguments = 1,
     .options = options,
-    .notes = "An interrupt ends the search: the best plan so far is written, the exit code is 130.",
+    .notes = "The plan is written to -o (default: MODEL's stem + .plan.json).\n"
+             "--expert: data_parallel, megatron, megatron_sequence, zero1, zero2, zero3 (or fsdp), "
+             "megatron_zero1,\n"
+             "megatron_zero2, megatron_zero3, context_zero3, even_pipeline, megatron_3d.\n"
+             "--evaluations: " VALUE_OF(
+                 SEARCH_DEFAULT_EVALUATIONS) " for a single stage, fewer for large "
+                                             "modules; " VALUE_OF(SEARCH_EXACT_EVALUATIONS) " for "
+                                                                                            "--searcher "
+                                                                                            "exact.\n"
+                                                                                            "--micro-"
+                                                                                            "batches: auto "
+                                                                                            "where several "
+                                                                                            "stages are "
+                                                                                            "searched, else "
+                                                                                            "1.\n"
+                                                                                            "An interrupt "
+                                                                                            "ends the "
+                                                                                            "search: the "
+                                                                                            "best plan so "
+                                                                                            "far is "
+                                                                                            "written, the "
+                                                                                            "exit code is "
+                                                                                            "130.",
+    .examples = "search model.hlo.pb --cluster h100:4 -o plan.json\n"
+                "search model.hlo.pb --cluster nominal:8 --space single_stage --evaluations 200",
     .run = run};

@@ -132,19 +132,19 @@ static AmStatus run(const Cli *cli, AmError *error) {
 }
 
 static const CliOption options[] = {
-    {"--cluster", "CLUSTER", "price the plan on another cluster", false},
+    CLI_GROUP("simulation"),
+    {"--cluster", "CLUSTER", "another cluster than the plan's", false},
     CLI_OPTION_NO_PROBE,
-    {"--profile", "FILE", "measured operators (run --profile), used where they have an answer", false},
-    {"--trace", "T.json", "write the timeline as a Chrome trace (opens in Perfetto)", false},
-    {"--verbose", NULL,
-     "how each collective is priced, with algorithm, links and the other algorithms, and each transfer",
-     false},
-    {"--jitter", "F", "operators take longer by chance, by this fraction on average", false},
-    {"--seed", "N", "of that chance (default 0)", false},
-    {"--slow", "D=F,...", "devices of the cluster that take F times longer than their type", false},
-    {"--memory-fraction", "F", "of a device's memory that a plan may fill (default 0.9)", false},
-    SIMULATE_SWEEP_OPTIONS,
+    {"--profile", "FILE", "measured operator times (from run --profile)", false},
+    {"--memory-fraction", "F", "usable part of a device's memory (default 0.9)", false},
+    {"--jitter", "F", "random delay of operators, as a mean fraction of their time", false},
+    {"--seed", "N", "seed of the jitter (default 0)", false},
+    {"--slow", "D=F,...", "slow devices: device D takes F times as long", false},
     CLI_OPTION_ROLES,
+    SIMULATE_SWEEP_OPTIONS,
+    CLI_GROUP("output"),
+    {"--trace", "T.json", "timeline as a Chrome trace (opens in Perfetto)", false},
+    {"--verbose", NULL, "cost of each collective and transfer, with the other algorithms", false},
     {0}};
 
 const CliCommand CLI_SIMULATE = {.name = "simulate",
@@ -153,4 +153,6 @@ const CliCommand CLI_SIMULATE = {.name = "simulate",
                                  .least_arguments = 1,
                                  .most_arguments = 2,
                                  .options = options,
+                                 .examples = "simulate plan.json model.hlo.pb\n"
+                                             "simulate --sweep model.hlo.pb --cluster h100:4",
                                  .run = run};

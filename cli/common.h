@@ -18,7 +18,9 @@
 #define CLI_MAX_OPTIONS   32
 #define CLI_MAX_REPEATS   64
 
-/* One option. `value` names its argument in --help; NULL for a switch. */
+/* One option. `value` names its argument in --help; NULL for a switch. A row with the empty name is a heading
+ * of
+ * --help, with the text in `help`. */
 typedef struct CliOption {
     const char *name;
     const char *value;
@@ -26,13 +28,18 @@ typedef struct CliOption {
     bool is_repeatable;
 } CliOption;
 
+#define CLI_GROUP(title) \
+    { "", NULL, title, false }
+
 typedef struct Cli Cli;
 
 typedef struct CliCommand {
-    const char *name, *arguments, *summary;
+    const char *name, *arguments, *summary; /* name: "search", "agent train" */
     int32_t least_arguments, most_arguments;
-    const CliOption *options; /* ends with a row without a name */
-    const char *notes;        /* further lines of --help, or NULL */
+    const CliOption *options;                /* ends with a row without a name */
+    const char *notes;                       /* further lines of --help, or NULL */
+    const char *examples;                    /* one command line a line, without "automap" */
+    const struct CliCommand *const *actions; /* NULL-ended: the first argument names one; or NULL */
     AmStatus (*run)(const Cli *cli, AmError *error);
 } CliCommand;
 
@@ -47,7 +54,6 @@ struct Cli {
         int32_t count;
     } given[CLI_MAX_OPTIONS];
     int32_t given_count;
-    bool wants_help;
 };
 
 extern const CliCommand CLI_INFO, CLI_CONVERT, CLI_GROUPS, CLI_PROPAGATE, CLI_LOWER, CLI_CLUSTER, CLI_SEARCH,
@@ -55,13 +61,14 @@ extern const CliCommand CLI_INFO, CLI_CONVERT, CLI_GROUPS, CLI_PROPAGATE, CLI_LO
 
 /* Rows that more than one command has. */
 #define CLI_OPTION_ROLES \
-    { "--roles", "FILE", "what the parameters are (default: model.roles.json beside MODEL)", false }
+    { "--roles", "FILE", "parameter roles (default: model.roles.json beside MODEL)", false }
 #define CLI_OPTION_SEED \
-    { "--seed", "N", "start of the random numbers (default 0)", false }
+    { "--seed", "N", "seed of the random numbers (default 0)", false }
 
-/* Parses arguments[0..count) for the command. AM_ERROR_USAGE names what is wrong. */
+extern const CliOption cli_common_options[];
+
+/* Parses arguments[0..count) for the command. AM_ERROR_USAGE names the argument and the expectation. */
 AmStatus cli_parse(Cli *cli, const CliCommand *command, int count, char **arguments, AmError *error);
-void cli_print_help(Text *text, const CliCommand *command);
 
 /* The option's argument, or NULL where it is not given. */
 const char *cli_text(const Cli *cli, const char *name);
@@ -74,7 +81,7 @@ AmStatus cli_integer(const Cli *cli, const char *name, int64_t least, int64_t mo
                      AmError *error);
 AmStatus cli_number(const Cli *cli, const char *name, double least, double most, double *value,
                     AmError *error);
-/* Sets *choice to the index of the argument among `count` names. */
+/* Sets *choice to the index of the argument among `count` names (at most 64). */
 AmStatus cli_choice(const Cli *cli, const char *name, const char *(*name_of)(int32_t), int32_t count,
                     int32_t *choice, AmError *error);
 

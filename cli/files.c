@@ -27,7 +27,7 @@ static const FileUse uses[] = {
     {.option = "--plan", .command = "simulate"},
     {.option = "--profile", .command = "run"},
     {.option = "--profile", .command = "cluster"},
-    {.option = "--checkpoint", .command = "agent"},
+    {.option = "--checkpoint", .command = "agent train"},
     {.option = "--roles", .input = "roles"},
     {.option = "--cluster", .input = "cluster"},
     {.option = "--profile", .input = "profile"},
@@ -147,7 +147,7 @@ static AmStatus check_input(const Outputs *outputs, const char *path, const char
 
 /* What the argument is that is read; NULL for what is no input. */
 static const char *argument_input(const Cli *cli, int32_t argument) {
-    if (is_command(cli, "agent")) return argument == 0 ? NULL : argument == 1 ? "agent" : "file";
+    if (is_command(cli, "agent evaluate")) return argument == 0 ? "agent" : "file";
     if (is_command(cli, "convert")) return argument == 0 ? "module" : NULL;
     if (is_command(cli, "cluster")) return "cluster";
     return argument == cli->argument_count - 1 ? "module" : "plan";

@@ -1,6 +1,6 @@
-/* automap: the program. It finds the command in a table, parses its options,
- * runs it and turns its status into the exit code. Everything else is in the
- * library or in cmd_*.c. */
+/* automap: the program. Finds the command in a table, parses its options, runs it
+ * and makes its status the exit code. -h anywhere prints help. Everything else is
+ * in the library or in cmd_*.c. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,66 +8,134 @@
 
 #include "automap_features.h"
 #include "base/parallel.h"
+#include "base/suggest.h"
 #include "cli/common.h"
 #include "cli/files.h"
+#include "cli/help.h"
+#include "cli/hints.h"
+#include "cli/terminal.h"
 #include "executor/mpi_wire.h"
 #ifdef AUTOMAP_HAVE_CUDA
 #include "executor/cuda/versions.h"
 #endif
 
-static const CliCommand *const commands[] = {
-    &CLI_INFO,   &CLI_CONVERT,  &CLI_GROUPS,  &CLI_PROPAGATE, &CLI_LOWER, &CLI_CLUSTER,
-    &CLI_SEARCH, &CLI_SIMULATE, &CLI_EXPLAIN, &CLI_EXPORT,    &CLI_RUN,   &CLI_AGENT,
-};
-#define COMMAND_COUNT (sizeof commands / sizeof commands[0])
+static const CliCommand *const modules[] = {&CLI_INFO,      &CLI_CONVERT, &CLI_GROUPS,
+                                            &CLI_PROPAGATE, &CLI_LOWER,   NULL};
+static const CliCommand *const plans[] = {&CLI_CLUSTER, &CLI_SEARCH, &CLI_SIMULATE,
+                                          &CLI_EXPLAIN, &CLI_EXPORT, NULL};
+static const CliCommand *const training[] = {&CLI_RUN, &CLI_AGENT, NULL};
+static const CliSection sections[] = {
+    {"modules", modules}, {"clusters and plans", plans}, {"training", training}, {0}};
 
-static void print_usage(FILE *stream) {
-    Text text = {0}, rows = {0};
-    text_append_string(&text, "usage: automap COMMAND ARGUMENT... [OPTION...]\n\n"
-                              "Plans distributed training of XLA HLO modules, and runs it.\n\ncommands:\n");
-    for (size_t k = 0; k < COMMAND_COUNT; k++)
-        text_append(&rows, "  %s %s\t%s\n", commands[k]->name, commands[k]->arguments, commands[k]->summary);
-    text_append_table(&text, rows.data);
-    text_append_string(&text,
-                       "\nautomap COMMAND --help tells more; automap --version lists the features built in.\n"
-                       "exit codes: 0 ok, 1 internal, 2 usage, 3 bad input file, 4 no feasible plan,\n"
-                       "5 failure at run time, 130 interrupted\n");
-    if (text.data) fputs(text.data, stream);
-    text_free(&rows);
-    text_free(&text);
+/* Appends to names[0..MOST_NAMES) and returns the new count. */
+enum { MOST_NAMES = 32 };
+static size_t add_names(const char **names, size_t count, const CliCommand *const *commands) {
+    for (; *commands && count < MOST_NAMES; commands++) names[count++] = (*commands)->name;
+    return count;
 }
 
-static const CliCommand *find_command(const char *name) {
-    for (size_t k = 0; k < COMMAND_COUNT; k++)
-        if (strcmp(commands[k]->name, name) == 0) return commands[k];
-    return NULL;
+static const CliCommand *find_in(const CliCommand *const *commands, const char *name) {
+    while (*commands && strcmp((*commands)->name, name) != 0) commands++;
+    return *commands;
+}
+
+static AmStatus fail_unknown_command(const char *name, AmError *error) {
+    const char *names[MOST_NAMES] = {"help", "version"};
+    char hint[SUGGEST_HINT_BYTES];
+    size_t count = 2;
+    for (const CliSection *section = sections; section->title; section++)
+        count = add_names(names, count, section->commands);
+    if (name[0] == '-' && name[1])
+        return am_fail(error, AM_ERROR_USAGE, "",
+                       "%.100s: an option before the command (expected automap COMMAND ARGUMENT... %.100s)",
+                       name, name);
+    if (*name && !*suggest_hint(hint, name, names, count) && hint_is_file(name))
+        return am_fail(error, AM_ERROR_USAGE, "",
+                       "%.200s: a file without a command (expected one, such as automap info %.200s)", name,
+                       name);
+    if (*name && *suggest_hint(hint, name, names, count))
+        return am_fail(error, AM_ERROR_USAGE, "", "unknown command %.100s%s", name, hint);
+    return am_fail(error, AM_ERROR_USAGE, "", "unknown command %.100s; automap --help lists them",
+                   *name ? name : "(empty)");
+}
+
+/* Finds the command of words[0..count), with its action ("agent train"); `*used` words name it. An action is
+ * required unless `is_help`. */
+static AmStatus find_command(const CliCommand **command, int *used, int count, char **words, bool is_help,
+                             AmError *error) {
+    char name[128], hint[SUGGEST_HINT_BYTES];
+    const char *names[MOST_NAMES];
+    *command = NULL;
+    for (const CliSection *section = sections; section->title && !*command; section++)
+        *command = find_in(section->commands, words[0]);
+    if (!*command) return fail_unknown_command(words[0], error);
+    *used = 1;
+    if (!(*command)->actions || (is_help && count < 2)) return AM_OK;
+    size_t known = add_names(names, 0, (*command)->actions), prefix = strlen(words[0]) + 1;
+    if (count < 2)
+        return am_fail(error, AM_ERROR_USAGE, "", "expected automap %s %s", words[0], (*command)->arguments);
+    snprintf(name, sizeof name, "%.40s %.80s", words[0], words[1]);
+    const CliCommand *action = find_in((*command)->actions, name);
+    if (!action) {
+        suggest_hint(hint, name, names, known);
+        return am_fail(error, AM_ERROR_USAGE, "", "unknown action %.80s; expected %s%s", name + prefix,
+                       (*command)->arguments, hint);
+    }
+    *command = action;
+    *used = 2;
+    return AM_OK;
+}
+
+static AmStatus print(Text *text, AmError *error) {
+    AmStatus status = text->failed ? am_fail_memory(error, (int64_t)text->capacity) : AM_OK;
+    if (status == AM_OK) fputs(text->data, stdout);
+    text_free(text);
+    return status;
+}
+
+/* The help of the command that words[0..count) begin with, or the list of commands. */
+static AmStatus print_help(int count, char **words, AmError *error) {
+    const CliCommand *command;
+    Text text = {0};
+    bool is_styled = terminal_is_styled(NULL, stdout);
+    int used;
+    if (count == 0) {
+        help_append_usage(&text, sections, is_styled);
+        return print(&text, error);
+    }
+    TRY(find_command(&command, &used, count, words, true, error));
+    help_append_command(&text, command, is_styled);
+    return print(&text, error);
+}
+
+/* Counts the words before "--" and the first "-h" or "--help"; `*is_help`: there is one. */
+static int count_before_help(int count, char **words, bool *is_help) {
+    *is_help = false;
+    for (int k = 0; k < count && strcmp(words[k], "--") != 0; k++) {
+        *is_help = strcmp(words[k], "-h") == 0 || strcmp(words[k], "--help") == 0;
+        if (*is_help) return k;
+    }
+    return count;
 }
 
 static bool wants_json(int count, char **words) {
-    for (int k = 0; k < count; k++)
+    for (int k = 0; k < count && strcmp(words[k], "--") != 0; k++)
         if (strcmp(words[k], "--json") == 0) return true;
     return false;
 }
 
 static AmStatus run_command(int count, char **words, AmError *error) {
-    const CliCommand *command = find_command(words[1]);
-    if (!command)
-        return am_fail(error, AM_ERROR_USAGE, "", "unknown command %.100s; automap --help lists them",
-                       words[1]);
+    const CliCommand *command;
     static Cli cli;
-    TRY(cli_parse(&cli, command, count - 2, words + 2, error));
-    if (!cli.wants_help && !parallel_threads_are_valid())
+    int used;
+    TRY(find_command(&command, &used, count, words, false, error));
+    TRY(cli_parse(&cli, command, count - used, words + used, error));
+    TRY(terminal_check_color(&cli, error));
+    if (!parallel_threads_are_valid())
         cli_note(&cli, "warning: AUTOMAP_THREADS=%.40s: expected an integer of at least 1; ignored",
                  getenv("AUTOMAP_THREADS"));
-    if (!cli.wants_help) {
-        TRY(cli_check_files(&cli, NULL, error));
-        return command->run(&cli, error);
-    }
-    Text text = {0};
-    cli_print_help(&text, command);
-    fputs(text.data, stdout);
-    text_free(&text);
-    return AM_OK;
+    TRY(cli_check_files(&cli, NULL, error));
+    return command->run(&cli, error);
 }
 
 /* What was printed must have arrived: a full disk is a failure. */
@@ -105,21 +173,39 @@ static int leave(AmStatus status) {
     return status;
 }
 
+/* Answers words[0..count), the command line without the program's name. */
+static AmStatus answer(int count, char **words, AmError *error) {
+    bool is_help;
+    int before = count_before_help(count, words, &is_help);
+    if (strcmp(words[0], "help") == 0) {
+        /* Options say nothing of the command. */
+        while (before > 1 && words[before - 1][0] == '-') before--;
+        return print_help(before - 1, words + 1, error);
+    }
+    if (is_help) {
+        /* The words behind the command are arguments, unless they name its action. */
+        bool has_action = before > 1 && words[1][0] != '-';
+        if (has_action && print_help(2, words, NULL) == AM_OK) return AM_OK;
+        return print_help(before > 0 && words[0][0] != '-' ? 1 : 0, words, error);
+    }
+    if (strcmp(words[0], "version") == 0 || strcmp(words[0], "--version") == 0 ||
+        strcmp(words[0], "-V") == 0) {
+        print_version();
+        return AM_OK;
+    }
+    return run_command(count, words, error);
+}
+
 int main(int count, char **words) {
+    AmError error = {0};
     if (count < 2) {
-        print_usage(stderr);
+        Text text = {0};
+        help_append_usage(&text, sections, terminal_is_styled(NULL, stderr));
+        if (!text.failed) fputs(text.data, stderr);
+        text_free(&text);
         return AM_ERROR_USAGE;
     }
-    if (strcmp(words[1], "--help") == 0 || strcmp(words[1], "-h") == 0) {
-        print_usage(stdout);
-        return close_output(AM_OK);
-    }
-    if (strcmp(words[1], "--version") == 0) {
-        print_version();
-        return close_output(AM_OK);
-    }
-    AmError error = {0};
-    AmStatus status = run_command(count, words, &error);
+    AmStatus status = answer(count - 1, words + 1, &error);
     if (status != AM_OK && error.code != AM_OK) cli_print_error(&error, wants_json(count, words));
     return leave(close_output(status));
 }

@@ -5,17 +5,13 @@
 #include "cli/common.h"
 
 /* Its rows in the table of options. */
-#define SIMULATE_SWEEP_OPTIONS                                                                               \
-    {"--sweep", NULL,                                                                                        \
-     "of MODEL alone: every data x tensor x pipeline degree and number of micro-batches, best first; needs " \
-     "--cluster",                                                                                            \
-     false},                                                                                                 \
-        {"--micro-batches", "M", "of a sweep: this number alone (default: the powers of two)", false},       \
-        {"--schedule", "NAME",                                                                               \
-         "of a sweep: a row for this schedule (default: 1f1b, or gpipe where turns cannot alternate)",       \
-         true},                                                                                              \
-        {"--plan", "PLAN", "of a sweep: write the best strategy's plan", false}, {                           \
-        "--relax", "NAME", "of a sweep: as in search", true                                                  \
+#define SIMULATE_SWEEP_OPTIONS                                                                  \
+    CLI_GROUP("sweep"),                                                                         \
+        {"--sweep", NULL, "all data x tensor x pipeline degrees of MODEL on --cluster", false}, \
+        {"--micro-batches", "M", "this number only (default: the powers of two)", false},       \
+        {"--schedule", "NAME", "a row for this schedule (default: 1f1b, or gpipe)", true},      \
+        {"--plan", "PLAN", "file of the best strategy's plan", false}, {                        \
+        "--relax", "NAME", "permitted change of meaning, as in search", true                    \
     }
 
 /* Whether it is asked for. AM_ERROR_USAGE where arguments or options are not those of a sweep, or not those

@@ -1,0 +1,87 @@
+/* Prints --help texts: a line per option in columns, under the headings of the table. */
+#include "cli/help.h"
+
+#include <string.h>
+
+#include "cli/terminal.h"
+
+enum { INDENT = 2, GAP = 2 };
+
+static size_t option_width(const CliOption *option) {
+    return strlen(option->name) + (option->value ? strlen(option->value) + 1 : 0);
+}
+
+static size_t widest_option(const CliOption *options, size_t width) {
+    for (const CliOption *option = options; option->name; option++)
+        if (*option->name && option_width(option) > width) width = option_width(option);
+    return width;
+}
+
+static void append_heading(Text *text, const char *title, bool is_styled) {
+    text_append(text, "\n%s%s:%s\n", terminal_code(TERMINAL_BOLD, is_styled), title,
+                terminal_code(TERMINAL_PLAIN, is_styled));
+}
+
+static void append_options(Text *text, const CliOption *options, size_t width, bool is_styled) {
+    if (options->name && *options->name) append_heading(text, "options", is_styled);
+    for (const CliOption *option = options; option->name; option++) {
+        if (*option->name == '\0') {
+            append_heading(text, option->help, is_styled);
+            continue;
+        }
+        text_append(text, "%*s%s%s%s%*s%s%s\n", INDENT, "", option->name, option->value ? " " : "",
+                    option->value ? option->value : "", (int)(width - option_width(option)) + GAP, "",
+                    option->help, option->is_repeatable ? " (repeatable)" : "");
+    }
+}
+
+static void append_commands(Text *text, const CliCommand *const *commands, size_t width) {
+    for (; *commands; commands++)
+        text_append(text, "%*s%-*s%s\n", INDENT, "", (int)width + GAP, (*commands)->name,
+                    (*commands)->summary);
+}
+
+static void append_examples(Text *text, const char *examples, bool is_styled) {
+    append_heading(text, strchr(examples, '\n') ? "examples" : "example", is_styled);
+    while (*examples) {
+        size_t length = strcspn(examples, "\n");
+        text_append(text, "%*sautomap %.*s\n", INDENT, "", (int)length, examples);
+        examples += length + (examples[length] == '\n');
+    }
+}
+
+void help_append_command(Text *text, const CliCommand *command, bool is_styled) {
+    size_t width = widest_option(cli_common_options, widest_option(command->options, 0));
+    text_append(text, "usage: automap %s %s%s[OPTION...]\n\n%s\n", command->name, command->arguments,
+                *command->arguments ? " " : "", command->summary);
+    if (command->actions) {
+        append_heading(text, "actions", is_styled);
+        append_commands(text, command->actions, strlen(command->name) + sizeof " generate");
+    }
+    append_options(text, command->options, width, is_styled);
+    append_options(text, cli_common_options, width, is_styled);
+    if (command->notes) text_append(text, "\n%s\n", command->notes);
+    if (command->examples) append_examples(text, command->examples, is_styled);
+}
+
+void help_append_usage(Text *text, const CliSection *sections, bool is_styled) {
+    static const size_t width = sizeof "propagate";
+    text_append_string(text, "usage: automap COMMAND ARGUMENT... [OPTION...]\n\n"
+                             "Plans distributed training of XLA HLO modules, and runs it.\n");
+    for (; sections->title; sections++) {
+        append_heading(text, sections->title, is_styled);
+        append_commands(text, sections->commands, width);
+    }
+    append_heading(text, "help", is_styled);
+    text_append(text, "%*s%-*s%s\n", INDENT, "", (int)width + GAP, "help",
+                "this list, or the options of a command: automap help search");
+    text_append(text, "%*s%-*s%s\n", INDENT, "", (int)width + GAP, "version",
+                "version and features of this program");
+    append_examples(text,
+                    "search model.hlo.pb --cluster h100:4 -o plan.json\n"
+                    "run model.hlo.pb --plan plan.json --state random --data data.npz --steps 100",
+                    is_styled);
+    text_append_string(text,
+                       "\nexit codes: 0 ok, 1 internal, 2 usage, 3 bad input file, 4 no feasible plan,\n"
+                       "5 failure at run time, 130 interrupted\n");
+}

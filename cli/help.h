@@ -1,0 +1,18 @@
+/* --help texts, printed from the tables that parse the options. */
+#ifndef CLI_HELP_H
+#define CLI_HELP_H
+
+#include "cli/common.h"
+
+/* A heading and the commands below it; `commands` ends with NULL. */
+typedef struct CliSection {
+    const char *title;
+    const CliCommand *const *commands;
+} CliSection;
+
+/* Appends usage, summary, options, notes and examples of a command. `styled`: bold headings. */
+void help_append_command(Text *text, const CliCommand *command, bool is_styled);
+/* Appends the list of all commands; `sections` ends with a row without a title. */
+void help_append_usage(Text *text, const CliSection *sections, bool is_styled);
+
+#endif

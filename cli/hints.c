@@ -1,0 +1,53 @@
+/* Hints for frequent mistakes on the command line; the callers put them into usage errors. */
+#define _XOPEN_SOURCE 700
+#include "cli/hints.h"
+
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/file_format.h"
+#include "cost/cluster.h"
+
+/* Whether the word is the name of a built-in cluster, or KIND:N of one. */
+static bool is_cluster_name(const char *word) {
+    int32_t count;
+    const ClusterBuiltin *builtins = cluster_builtins(&count);
+    for (int32_t k = 0; k < count; k++) {
+        const char *name = builtins[k].name, *colon = strchr(name, ':');
+        size_t length = colon ? (size_t)(colon - name) + 1 : strlen(name);
+        if (colon ? strncmp(word, name, length) == 0 : strcmp(word, name) == 0) return true;
+    }
+    return false;
+}
+
+const char *hint_option_for(const char *word) {
+    struct stat facts;
+    if (stat(word, &facts) != 0) return is_cluster_name(word) ? "--cluster" : NULL;
+    if (!S_ISREG(facts.st_mode)) return NULL; /* a pipe would wait for its writer */
+    switch (file_format_of_path(word)) {
+    case FILE_FORMAT_PLAN: return "--plan";
+    case FILE_FORMAT_CLUSTER: return "--cluster";
+    case FILE_FORMAT_ROLES: return "--roles";
+    case FILE_FORMAT_PROFILE: return "--profile";
+    default: return NULL;
+    }
+}
+
+/* U+2010 to U+2015, E2 80 90 to E2 80 95, and the minus sign U+2212, E2 88 92. */
+size_t hint_typographic_dash(const char *word) {
+    size_t length = 0;
+    for (;;) {
+        const unsigned char *at = (const unsigned char *)word + length;
+        bool is_dash = at[0] == 0xE2 && ((at[1] == 0x80 && at[2] >= 0x90 && at[2] <= 0x95) ||
+                                         (at[1] == 0x88 && at[2] == 0x92));
+        if (!is_dash) break;
+        length += 3;
+    }
+    while (length > 0 && word[length] == '-') length++;
+    return length;
+}
+
+bool hint_is_file(const char *word) {
+    return access(word, F_OK) == 0 || strchr(word, '/') || strstr(word, ".hlo") || strstr(word, ".json");
+}
