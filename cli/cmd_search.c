@@ -9,6 +9,7 @@
 #include "cli/files.h"
 #include "cli/host.h"
 #include "cli/parameters.h"
+#include "cli/search_progress.h"
 #include "cost/profile.h"
 #include "cost/simulate.h"
 #include "planners/infeasible.h"
@@ -576,9 +577,15 @@ static AmStatus search_and_write(const Cli *cli, Searched *self, AmError *error)
         self->options.on_episode = log_episode;
         self->options.user = &self->log;
     }
+    SearchProgressLine progress;
+    search_progress_begin(&progress, cli, self->options.evaluations, self->options.seconds);
+    self->options.watch = progress.watch;
     AmStatus status = search_micro_batches(&self->result, &self->arena, self->context, self->cluster,
                                            &self->options, &self->micro_batching, error);
-    if (status == AM_ERROR_INFEASIBLE && self->result.nearest) return explain_infeasible(self, error);
+    bool is_explained = status == AM_ERROR_INFEASIBLE && self->result.nearest;
+    if (is_explained) status = explain_infeasible(self, error);
+    search_progress_end(&progress);
+    self->options.watch = NULL;
     if (status != AM_OK) return status;
     self->result.plan->settings = settings_to_json(&self->options);
     if (self->result.exact_space)

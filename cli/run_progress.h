@@ -7,13 +7,13 @@
 #ifndef CLI_RUN_PROGRESS_H
 #define CLI_RUN_PROGRESS_H
 
-#include "cli/common.h"
+#include "cli/terminal.h"
 #include "executor/run.h"
 
 typedef struct RunProgress {
-    bool is_shown, is_drawn;
-    int64_t steps, done, first_step; /* of the run, before this step, the number of the first */
-    double started, drawn;           /* clock_seconds() at the end of the first step, at the last drawing */
+    TerminalLine line;
+    int64_t steps, done, first_step; /* of the run, drawn, the number of the first */
+    double started;                  /* clock_seconds() at the end of the first step */
 } RunProgress;
 
 /* `end`: the step at which the run is over. */

@@ -60,7 +60,7 @@ static size_t bytes_of_columns(const char *text, size_t columns) {
     return at;
 }
 
-void terminal_line_draw(TerminalLine *line, const char *text) {
+void terminal_line_draw(TerminalLine *line, const char *text, double now) {
     struct winsize size;
     size_t length = strlen(text);
     if (!line->is_shown) return;
@@ -70,6 +70,7 @@ void terminal_line_draw(TerminalLine *line, const char *text) {
     fprintf(stderr, "\r%.*s\033[K", (int)length, text);
     fflush(stderr);
     line->is_drawn = true;
+    line->drawn = now;
 }
 
 void terminal_line_clear(TerminalLine *line) {

@@ -35,8 +35,8 @@ typedef struct TerminalLine {
 void terminal_line_open(TerminalLine *line, const Cli *cli);
 /* Whether the line is shown and its last drawing is a tenth of a second ago. */
 bool terminal_line_is_due(TerminalLine *line, double now);
-/* Draws the text, cut to the width of the terminal. */
-void terminal_line_draw(TerminalLine *line, const char *text);
+/* Draws the text at clock `now`, cut to the width of the terminal. */
+void terminal_line_draw(TerminalLine *line, const char *text, double now);
 void terminal_line_clear(TerminalLine *line);
 
 /* Appends "3 h 05 min", "3 min" or "12 s". */

@@ -132,9 +132,13 @@ static AmStatus try_numbers(HybridTries *self, const int32_t *numbers, int32_t c
     if (settings.most_tables < LEAST_TABLES) return AM_OK;
     hybrid_model_close(self->model);
     self->model = NULL;
+    search_watch_phase(options->watch, SEARCH_PHASE_TABLES);
     TRY(hybrid_model_open(&self->model, self->costs, numbers, count, &settings, error));
     self->evaluations += hybrid_model_evaluations(self->model);
     hybrid_allow_tries(self);
+    search_watch_count(options->watch, hybrid_model_evaluations(self->model), NAN);
+    search_watch_phase(options->watch, SEARCH_PHASE_PIPELINES);
+    search_watch_expect(options->watch, self->most_tries + self->most_changes);
     int64_t most = 2 * self->most_tries / 3;
     if (most < 1 || hybrid_must_stop(self)) return AM_OK;
     TRY(hybrid_stages_find(self->model, found.pipelines, MOST_FOUND, &found.count, NULL, error));

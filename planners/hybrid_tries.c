@@ -1,6 +1,8 @@
 /* What is simulated, and the best of it; see hybrid_tries.h. */
 #include "planners/hybrid_tries.h"
 
+#include <math.h>
+
 #include "planners/hybrid_shares.h"
 
 enum { LEAST_TRIES = 15, MOST_TRIES = 72, LEAST_SINGLE_CHANGES = 20 };
@@ -53,6 +55,7 @@ static AmStatus simulate(HybridTries *self, HybridTry *tries, int32_t count, AmE
             continue;
         }
         self->evaluations++;
+        search_watch_count(self->plans.options->watch, 1, try->fit.fits ? try->seconds : NAN);
         hybrid_plans_log(&self->plans, try, self->evaluations);
         if (!try->fit.fits) {
             hybrid_keep_nearest(self, try->plan, &try->fit);

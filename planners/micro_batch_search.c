@@ -50,11 +50,13 @@ static AmStatus prove_stages(SearchResult *result, const PlanContext *whole, con
                                                                                     : HYBRID_MOST_STAGES,
                               .schedule = weakest_schedule(options, plan),
                               .stop = {options->interrupted, deadline}};
+    search_watch_phase(options->watch, SEARCH_PHASE_BOUND);
     if (result->interrupted) TRY(plan_bound_of_work(&bound, whole, cluster, error));
     else TRY(plan_bound_pipelines(&bound, whole, cluster, &space, error));
     bool is_known = bound.seconds > 0;
     plan->bound_seconds = is_known ? fmin(bound.seconds, plan->predicted_step_seconds) : NAN;
     plan->bound = is_known ? "lower" : NULL;
+    search_watch_bound(options->watch, plan->bound_seconds);
     bool has_time = !result->interrupted && !stop_wanted(&space.stop);
     result->model_gap = NAN;
     return has_time ? plan_model_gap(&result->model_gap, whole, cluster, plan, &space.stop, error) : AM_OK;

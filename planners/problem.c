@@ -409,6 +409,8 @@ static AmStatus keep(Problem *self, const Evaluation *evaluation, AmError *error
     /* Others of its batch may have come to the same plan. */
     if (price_memo_find(&self->plans, evaluation->key)) self->budget.repeats++;
     else self->budget.evaluations += evaluation->priced;
+    search_watch_count(self->budget.watch, evaluation->priced,
+                       evaluation->price.excess > 0 ? NAN : evaluation->price.seconds);
     if (!price_memo_add(&self->plans, evaluation->key, &evaluation->price)) return am_fail_memory(error, 0);
     TRY(memo_add(self, &evaluation->genome, &evaluation->price, error));
     keep_best(self, &evaluation->genome, &evaluation->price);

@@ -14,6 +14,7 @@
 #include "planners/pins.h"
 #include "planners/price_memo.h"
 #include "planners/scratch.h"
+#include "planners/search_watch.h"
 #include "propagation/lower.h"
 
 #define GENOME_MAX_ENTRIES 12
@@ -68,6 +69,7 @@ typedef struct SearchBudget {
     int64_t repeats; /* genomes that came to a plan priced before; at most BUDGET_REPEATS * limit */
     double deadline; /* clock_seconds(), or 0 */
     const volatile sig_atomic_t *interrupted; /* or NULL */
+    SearchWatch *watch;                       /* receives each count and price; or NULL */
 } SearchBudget;
 
 /* What plans a problem has and how far it is searched. */

@@ -175,6 +175,7 @@ static AmStatus account(Refining *self, const Trial *trial, AmError *error) {
     TRY(trial->status);
     if (!trial->is_priced || price_memo_find(&problem->plans, trial->key)) return AM_OK;
     problem->budget.evaluations++;
+    search_watch_count(problem->budget.watch, 1, trial->price.excess > 0 ? NAN : trial->price.seconds);
     return price_memo_add(&problem->plans, trial->key, &trial->price) ? AM_OK : am_fail_memory(error, 0);
 }
 
@@ -354,13 +355,15 @@ AmStatus refine_plan(Plan *plan, int64_t left, int64_t *evaluations, Arena *aren
                                       .memory_fraction = options->memory_fraction,
                                       .budget = {.limit = left < most ? left : most,
                                                  .deadline = stop->deadline,
-                                                 .interrupted = stop->interrupted}};
+                                                 .interrupted = stop->interrupted,
+                                                 .watch = options->watch}};
     PlanStage stage = plan->stages[0];
     PlanPrice price = {.seconds = plan->predicted_step_seconds,
                        .compute_seconds = plan->predicted[0].compute_seconds,
                        .communication_seconds = plan->predicted[0].communication_seconds};
     Problem *problem;
     TRY(problem_create(&problem, context, cluster, &stage.mesh, stage.devices, &settings, error));
+    search_watch_phase(options->watch, SEARCH_PHASE_OVERRIDES);
     AmStatus status = refine_stage(&stage, &price, arena, problem, error);
     *evaluations += problem->budget.evaluations;
     if (status == AM_OK && stage.exception_count > plan->stages[0].exception_count)

@@ -35,6 +35,7 @@ AmStatus searching_problem(Problem **problem, const Searching *self, const Mesh 
         .kept = options->kept,
         .is_even = options->is_even,
         .scratch = self->scratch};
+    settings.budget.watch = options->watch;
     return problem_create(problem, self->context, self->cluster, mesh, self->devices, &settings, error);
 }
 
@@ -214,6 +215,7 @@ static AmStatus refine(Searching *self, Problem *problem, Plan *plan, AmError *e
     PlanPrice price = problem->best_price;
     if (self->refining == 0 || searching_must_end(self)) return AM_OK;
     problem->budget.limit = problem->budget.evaluations + self->refining;
+    search_watch_phase(self->options->watch, SEARCH_PHASE_OVERRIDES);
     return refine_stage(plan->stages, &price, self->arena, problem, error);
 }
 
@@ -254,7 +256,10 @@ static AmStatus make_plan(Searching *self, double start, AmError *error) {
         plan->bound = "lower";
         plan->bound_seconds = fmin(result->bound_seconds, plan->predicted_step_seconds);
     }
-    if (may_prove(self, start)) TRY(prove(self, plan, error));
+    if (may_prove(self, start)) {
+        search_watch_phase(self->options->watch, SEARCH_PHASE_BOUND);
+        TRY(prove(self, plan, error));
+    }
     plan->evaluations = searching_evaluations(self);
     self->result->plan = plan;
     return AM_OK;
@@ -356,7 +361,10 @@ AmStatus search(SearchResult *result, Arena *arena, const PlanContext *context, 
         TRY_OR_FAIL(create_problems(&self, error));
         self.sharing = searching_share_evaluations(&self, self.limit);
         if (options->evaluations > 0 && !options->is_default_limit) self.limit -= self.sharing;
+        search_watch_phase(options->watch, SEARCH_PHASE_BASELINES);
+        search_watch_expect(options->watch, self.limit + self.refining + self.sharing);
         if (method_takes_experts) TRY_OR_FAIL(expert_quote_all(&self, error));
+        search_watch_phase(options->watch, SEARCH_PHASE_SINGLE_STAGE);
         TRY_OR_FAIL(search_method_run(&self, error));
         result->interrupted = searching_is_interrupted(&self);
         if (searching_must_end(&self)) TRY_OR_FAIL(find_any_plan(&self, error));

@@ -96,6 +96,7 @@ typedef struct SearchOptions {
     const KeptShardings *kept; /* the module's own shardings, kept by every plan; or NULL */
     const Plan *initial;       /* --init-plan, or NULL */
     const volatile sig_atomic_t *interrupted;
+    SearchWatch *watch; /* receives the progress; or NULL */
     /* One JSON line per episode: evaluations, reward, best, epsilon, loss; or NULL. */
     void (*on_episode)(void *user, const char *json_line);
     void *user;
