@@ -72,5 +72,10 @@ right=$(sed -nE 's/.*"output\[0\]": *\[?([0-9]+).*/\1/p' "$work/right.jsonl" | t
 awk -v right="$right" 'BEGIN { printf "%d of 384 right: %.1f %%\n", right, 100 * right / 384; exit right < 0.96 * 384 }' ||
   { echo "fewer than 96 % are right" >&2; exit 1; }
 
+case $("$automap" --version) in
+  *MPI* | *MPICH*) mpi="this build has MPI: 'mpirun -n 4 automap run ...' starts several processes" ;;
+  *) mpi="this build has no MPI: install libopenmpi-dev (or libmpich-dev) and run ./quickstart.sh again for mpirun" ;;
+esac
 title "done in $((SECONDS - started)) s"
 echo "plans are in $work; 'build/automap --help' lists the commands; ./test.sh runs the tests"
+echo "$mpi"

@@ -117,15 +117,37 @@ void text_append_count(Text *text, double count) {
     append_in_units(text, count, units, sizeof units / sizeof *units);
 }
 
-/* Columns a cell takes on a terminal: its characters, not its bytes. */
+/* Escape sequences of ECMA-48. */
+void text_append_style(Text *text, TextStyle style) {
+    static const char *const codes[] = {[TEXT_PLAIN] = "\033[0m",
+                                        [TEXT_BOLD] = "\033[1m",
+                                        [TEXT_RED] = "\033[1;31m",
+                                        [TEXT_GREEN] = "\033[1;32m"};
+    if (text->is_styled) text_append_string(text, codes[style]);
+}
+
+/* Returns the bytes of the escape sequence at the beginning of the cell, 0: none. */
+static size_t style_length(const char *cell, size_t bytes) {
+    size_t length = 2;
+    if (bytes < 3 || cell[0] != '\033' || cell[1] != '[') return 0;
+    while (length < bytes && cell[length] != 'm') length++;
+    return length < bytes ? length + 1 : 0;
+}
+
+/* Columns a cell takes on a terminal: its characters, not its bytes, nor its styles. */
 static size_t display_width(const char *cell, size_t bytes) {
     size_t width = 0;
-    for (size_t i = 0; i < bytes; i++) width += ((unsigned char)cell[i] & 0xC0) != 0x80;
+    for (size_t i = 0; i < bytes; i++) {
+        size_t style = style_length(cell + i, bytes - i);
+        if (style > 0) i += style - 1;
+        else width += ((unsigned char)cell[i] & 0xC0) != 0x80;
+    }
     return width;
 }
 
 static bool is_right_aligned(const char *cell, size_t bytes) {
-    return bytes && ((cell[0] >= '0' && cell[0] <= '9') || cell[0] == '-' || cell[0] == '+');
+    size_t at = style_length(cell, bytes);
+    return at < bytes && ((cell[at] >= '0' && cell[at] <= '9') || cell[at] == '-' || cell[at] == '+');
 }
 
 static void append_spaces(Text *text, size_t count) {
@@ -144,6 +166,8 @@ void text_append_table(Text *text, const char *rows) {
         cell += bytes + (cell[bytes] != '\0');
     }
     column = 0;
+    bool is_head = true;
+    if (*rows) text_append_style(text, TEXT_BOLD);
     for (const char *cell = rows; *cell;) {
         size_t bytes = strcspn(cell, "\t\n");
         bool last = cell[bytes] != '\t';
@@ -152,6 +176,8 @@ void text_append_table(Text *text, const char *rows) {
         bool right = is_right_aligned(cell, bytes);
         if (right) append_spaces(text, padding);
         text_append_bytes(text, cell, bytes);
+        if (last && is_head) text_append_style(text, TEXT_PLAIN);
+        is_head = is_head && !last;
         if (!last) append_spaces(text, (right ? 0 : padding) + 2);
         else text_append_bytes(text, "\n", 1);
         column = last ? 0 : column + 1;

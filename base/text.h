@@ -13,7 +13,13 @@ typedef struct Text {
     char *data; /* NUL-terminated, never NULL after the first append */
     size_t length, capacity;
     bool failed;
+    bool is_styled; /* for a terminal with colours: styles are appended, the heads of tables are bold */
 } Text;
+
+typedef enum TextStyle { TEXT_PLAIN, TEXT_BOLD, TEXT_RED, TEXT_GREEN } TextStyle;
+
+/* Begins a style of terminals, up to TEXT_PLAIN; nothing unless the text is styled. */
+void text_append_style(Text *text, TextStyle style);
 
 void text_append(Text *text, const char *format, ...) __attribute__((format(printf, 2, 3)));
 void text_append_bytes(Text *text, const char *bytes, size_t count);
@@ -26,7 +32,7 @@ void text_append_bytes_size(Text *text, double bytes);
 void text_append_count(Text *text, double count);
 /* Aligned columns: rows of cells separated by '\t' in `rows` (lines end in
  * '\n') are padded to common widths; a cell that starts with a digit, '-' or
- * '+' is right-aligned. */
+ * '+' is right-aligned. The first row is the head. */
 void text_append_table(Text *text, const char *rows);
 void text_free(Text *text);
 

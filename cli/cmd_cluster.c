@@ -4,6 +4,7 @@
 #include "cli/common.h"
 #include "cli/host.h"
 #include "cli/profile_file.h"
+#include "cli/terminal.h"
 #include "cost/cluster.h"
 #include "cost/import.h"
 #include "cost/measured_events.h"
@@ -127,7 +128,7 @@ static AmStatus run(const Cli *cli, AmError *error) {
     if (probes || imports || cli_has(cli, "--json")) {
         status = cli_output_json(cli, cluster_to_json(cluster), JSON_STYLE_INDENTED, error);
     } else {
-        Text text = {0};
+        Text text = {.is_styled = terminal_output_is_styled(cli)};
         cluster_print(&text, cluster);
         status = cli_output(cli, &text, error);
         text_free(&text);

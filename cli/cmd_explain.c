@@ -1,6 +1,7 @@
 /* automap explain: why a plan is what it is. */
 #include "base/file.h"
 #include "cli/common.h"
+#include "cli/terminal.h"
 #include "planners/explain.h"
 
 /* --html: a page of its own, beside what goes to the output. */
@@ -22,7 +23,7 @@ static AmStatus print(const Cli *cli, const Explanation *explanation, const char
         return cli_output_json(cli,
                                explanation_to_json(explanation, plan_context_used(plan, context)->classes),
                                JSON_STYLE_COMPACT, error);
-    Text text = {0};
+    Text text = {.is_styled = terminal_output_is_styled(cli)};
     text_append(&text, "%s\n", title);
     explanation_print(&text, explanation);
     AmStatus status = cli_output(cli, &text, error);

@@ -1,8 +1,10 @@
 /* automap info: what a module is. */
+#include <stdlib.h>
 #include <string.h>
 
 #include "cli/common.h"
 #include "cli/parameters.h"
+#include "cli/terminal.h"
 #include "cost/useful.h"
 #include "ir/flops.h"
 #include "ir/loops.h"
@@ -162,24 +164,57 @@ static void print_opcodes(Text *text, const Info *info) {
     text_free(&rows);
 }
 
-static void print_loops(Text *text, const IrModule *module) {
+enum { MOST_LOOPS = 5 };
+
+typedef struct LoopRow {
+    const IrLoop *loop;
+    double work; /* FLOPs and bytes of all trips; an unknown number of trips is one */
+} LoopRow;
+
+static int compare_loops(const void *left, const void *right) {
+    const LoopRow *a = left, *b = right;
+    if (a->work != b->work) return a->work > b->work ? -1 : 1;
+    return (a->loop > b->loop) - (a->loop < b->loop);
+}
+
+/* Work of the loop's body in all its trips. */
+static double work_of_loop(const IrModule *module, const IrLoop *loop) {
+    const IrInstruction *instruction = &module->instructions[loop->instruction];
+    const IrWork *work = &module->called_work[instruction->called[0]].work;
+    return (work->flops + work->transcendentals + work->bytes) * (loop->trips < 0 ? 1 : (double)loop->trips);
+}
+
+static void append_loop(Text *rows, const IrModule *module, const IrLoop *loop) {
+    const IrInstruction *instruction = &module->instructions[loop->instruction];
+    text_append(rows, "%s\t", instruction->name);
+    if (loop->trips < 0) text_append_string(rows, "unknown");
+    else text_append(rows, "%lld", (long long)loop->trips);
+    text_append(rows, "\t%s\t", *instruction->op_name ? instruction->op_name : "-");
+    if (*instruction->source_file)
+        text_append(rows, "%s:%d\n", instruction->source_file, (int)instruction->source_line);
+    else text_append_string(rows, "-\n");
+}
+
+/* Prints the loops of most work, or all of them in the order of the module. */
+static void print_loops(Text *text, const IrModule *module, bool is_verbose) {
+    Arena scratch = {0};
     Text rows = {0};
-    if (module->loops->loop_count == 0) return;
-    text_append_string(&rows, "loop\ttrips\top_name\tsource\n");
-    for (int32_t k = 0; k < module->loops->loop_count; k++) {
-        const IrLoop *loop = &module->loops->loops[k];
-        const IrInstruction *instruction = &module->instructions[loop->instruction];
-        text_append(&rows, "%s\t", instruction->name);
-        if (loop->trips < 0) text_append_string(&rows, "unknown");
-        else text_append(&rows, "%lld", (long long)loop->trips);
-        text_append(&rows, "\t%s\t", *instruction->op_name ? instruction->op_name : "-");
-        if (*instruction->source_file)
-            text_append(&rows, "%s:%d\n", instruction->source_file, (int)instruction->source_line);
-        else text_append_string(&rows, "-\n");
+    int32_t count = module->loops->loop_count;
+    int32_t shown = is_verbose || count <= MOST_LOOPS ? count : MOST_LOOPS;
+    LoopRow *loops = ARENA_ARRAY(&scratch, LoopRow, count + 1);
+    if (count > 0 && loops) {
+        for (int32_t k = 0; k < count; k++)
+            loops[k] = (LoopRow){&module->loops->loops[k], work_of_loop(module, &module->loops->loops[k])};
+        if (shown < count) qsort(loops, (size_t)count, sizeof *loops, compare_loops);
+        text_append_string(&rows, "loop\ttrips\top_name\tsource\n");
+        for (int32_t k = 0; k < shown; k++) append_loop(&rows, module, loops[k].loop);
+        text_append_table(text, rows.data);
+        if (shown < count) text_append(text, "and %d more with less work (--verbose: all)\n", count - shown);
+        text_append_string(text, "\n");
     }
-    text_append_table(text, rows.data);
-    text_append_string(text, "\n");
+    if (scratch.failed || rows.failed) text->failed = true;
     text_free(&rows);
+    arena_free(&scratch);
 }
 
 /* How the parameters were paired with the outputs that update them: "12 by data flow, 1 by order". */
@@ -198,7 +233,7 @@ static void print_pairs(Text *text, const IrRoles *roles) {
     text_append_string(text, *separator ? "\n\n" : "none\n\n");
 }
 
-static void print_info(Text *text, const Info *info, const PlanContext *context) {
+static void print_info(Text *text, const Info *info, const PlanContext *context, bool is_verbose) {
     text_append(text, "module        %s\nsha256        %s\ninstructions  %d\nFLOPs         ",
                 context->canonical->name, context->sha256, context->canonical->instruction_count);
     text_append_count(text, info->work.flops);
@@ -210,9 +245,9 @@ static void print_info(Text *text, const Info *info, const PlanContext *context)
     if (context->roles->loss < 0) text_append_string(text, "none");
     else text_append(text, "output %d of %d", context->roles->loss, context->roles->output_count);
     print_pairs(text, context->roles);
-    parameters_print(text, context, NULL);
+    parameters_print(text, context, NULL, is_verbose);
     text_append_string(text, "\n");
-    print_loops(text, context->canonical);
+    print_loops(text, context->canonical, is_verbose);
     print_opcodes(text, info);
 }
 
@@ -226,8 +261,8 @@ static AmStatus run(const Cli *cli, AmError *error) {
     if (cli_has(cli, "--json")) {
         status = cli_output_json(cli, info_to_json(&info, context), JSON_STYLE_COMPACT, error);
     } else {
-        Text text = {0};
-        print_info(&text, &info, context);
+        Text text = {.is_styled = terminal_output_is_styled(cli)};
+        print_info(&text, &info, context, cli_has(cli, "--verbose"));
         status = cli_output(cli, &text, error);
         text_free(&text);
     }

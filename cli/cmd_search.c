@@ -10,6 +10,7 @@
 #include "cli/host.h"
 #include "cli/parameters.h"
 #include "cli/search_progress.h"
+#include "cli/terminal.h"
 #include "cost/profile.h"
 #include "cost/simulate.h"
 #include "planners/infeasible.h"
@@ -255,10 +256,14 @@ static AmStatus sharding_columns(const char ***columns, Arena *arena, const json
 
 static void print_times(Text *text, const Searched *self) {
     const Plan *plan = self->result.plan;
-    Text rows = {0};
-    text_append_string(&rows, "plan\tstep time\trelative\tremark\nthis one\t");
+    Text rows = {.is_styled = text->is_styled};
+    text_append_string(&rows, "plan\tstep time\trelative\tremark\n");
+    text_append_style(&rows, TEXT_GREEN);
+    text_append_string(&rows, "this one\t");
     text_append_seconds(&rows, plan->predicted_step_seconds);
-    text_append_string(&rows, "\t1.000\t\n");
+    text_append_string(&rows, "\t1.000");
+    text_append_style(&rows, TEXT_PLAIN);
+    text_append_string(&rows, "\t\n");
     for (int32_t e = 0; e < EXPERT_COUNT; e++) {
         const ExpertResult *expert = &self->result.experts[e];
         text_append(&rows, "%s\t", expert_name((Expert)e));
@@ -393,10 +398,11 @@ static void print_bound(Text *text, const Plan *plan) {
     else text_append_string(text, ", and latency and waiting are not bounded\n");
 }
 
-static AmStatus print_summary(Text *text, Searched *self, AmError *error) {
+static AmStatus print_summary(Text *text, Searched *self, bool is_verbose, AmError *error) {
     const Plan *plan = self->result.plan;
     const char **columns;
     TRY(sharding_columns(&columns, &self->arena, json_object_get(self->plan_root, "parameters"), error));
+    text_append_style(text, TEXT_BOLD);
     text_append(text, "%s on cluster %s, ", plan->module_name, plan->cluster_name);
     if (plan->stage_count > 1) {
         text_append(text, "%d stages", plan->stage_count);
@@ -406,6 +412,7 @@ static AmStatus print_summary(Text *text, Searched *self, AmError *error) {
     }
     if (plan->micro_batches > 1) text_append(text, ", %d micro-batches", plan->micro_batches);
     if (plan->stage_count > 1) text_append(text, ", schedule %s", plan->schedule);
+    text_append_style(text, TEXT_PLAIN);
     for (int32_t k = 0; k < plan->relaxation_count; k++)
         text_append(text, "%s%s", k ? ", " : "\nrelaxed: ", plan->relaxations[k]);
     text_append_string(text, "\n\n");
@@ -413,7 +420,7 @@ static AmStatus print_summary(Text *text, Searched *self, AmError *error) {
         print_stages(text, self);
         text_append_string(text, "\n");
     }
-    parameters_print(text, self->context, columns);
+    parameters_print(text, self->context, columns, is_verbose);
     text_append_string(text, "\n");
     if (self->result.paper) {
         text_append(text, "step    ");
@@ -485,8 +492,9 @@ static void log_episode(void *user, const char *line) {
 
 /* The plan goes to -o; what was found to stdout, unless the plan is there. */
 static AmStatus report(const Cli *cli, Searched *self, AmError *error) {
-    Text text = {0};
-    AmStatus status = print_summary(&text, self, error);
+    FILE *stream = strcmp(self->plan_file, "-") == 0 ? stderr : stdout;
+    Text text = {.is_styled = !cli_has(cli, "--json") && terminal_is_styled(cli, stream)};
+    AmStatus status = print_summary(&text, self, cli_has(cli, "--verbose"), error);
     if (status == AM_OK && cli_has(cli, "--json")) {
         json_t *root = result_to_json(self, text.data ? text.data : "");
         text_free(&text);
@@ -506,7 +514,7 @@ static AmStatus report(const Cli *cli, Searched *self, AmError *error) {
     }
     bool wanted = cli_has(cli, "--json") || !cli_has(cli, "--quiet");
     if (status == AM_OK && text.failed) status = am_fail_memory(error, 0);
-    if (status == AM_OK && wanted) fputs(text.data, strcmp(self->plan_file, "-") == 0 ? stderr : stdout);
+    if (status == AM_OK && wanted) fputs(text.data, stream);
     text_free(&text);
     return status;
 }

@@ -6,6 +6,7 @@
 #include "cli/host.h"
 #include "cli/simulate_sweep.h"
 #include "cli/simulate_trace.h"
+#include "cli/terminal.h"
 #include "cost/profile.h"
 
 /* DEVICE=FACTOR, times slower than its type; several, separated by commas. */
@@ -80,7 +81,7 @@ static AmStatus print(const Cli *cli, const Simulation *simulation, const Text *
         if (collectives->data) json_object_set_new(json, "derivation", lines_to_json(collectives->data));
         return cli_output_json(cli, json, JSON_STYLE_COMPACT, error);
     }
-    Text text = {0};
+    Text text = {.is_styled = terminal_output_is_styled(cli)};
     simulation_print(&text, simulation);
     if (collectives->data) text_append_string(&text, collectives->data);
     AmStatus status = cli_output(cli, &text, error);

@@ -3,8 +3,6 @@
 
 #include <string.h>
 
-#include "cli/terminal.h"
-
 enum { INDENT = 2, GAP = 2 };
 
 static size_t option_width(const CliOption *option) {
@@ -17,16 +15,19 @@ static size_t widest_option(const CliOption *options, size_t width) {
     return width;
 }
 
-static void append_heading(Text *text, const char *title, bool is_styled) {
-    text_append(text, "\n%s%s:%s\n", terminal_code(TERMINAL_BOLD, is_styled), title,
-                terminal_code(TERMINAL_PLAIN, is_styled));
+static void append_heading(Text *text, const char *title) {
+    text_append_string(text, "\n");
+    text_append_style(text, TEXT_BOLD);
+    text_append(text, "%s:", title);
+    text_append_style(text, TEXT_PLAIN);
+    text_append_string(text, "\n");
 }
 
-static void append_options(Text *text, const CliOption *options, size_t width, bool is_styled) {
-    if (options->name && *options->name) append_heading(text, "options", is_styled);
+static void append_options(Text *text, const CliOption *options, size_t width) {
+    if (options->name && *options->name) append_heading(text, "options");
     for (const CliOption *option = options; option->name; option++) {
         if (*option->name == '\0') {
-            append_heading(text, option->help, is_styled);
+            append_heading(text, option->help);
             continue;
         }
         text_append(text, "%*s%s%s%s%*s%s%s\n", INDENT, "", option->name, option->value ? " " : "",
@@ -41,8 +42,8 @@ static void append_commands(Text *text, const CliCommand *const *commands, size_
                     (*commands)->summary);
 }
 
-static void append_examples(Text *text, const char *examples, bool is_styled) {
-    append_heading(text, strchr(examples, '\n') ? "examples" : "example", is_styled);
+static void append_examples(Text *text, const char *examples) {
+    append_heading(text, strchr(examples, '\n') ? "examples" : "example");
     while (*examples) {
         size_t length = strcspn(examples, "\n");
         text_append(text, "%*sautomap %.*s\n", INDENT, "", (int)length, examples);
@@ -50,37 +51,35 @@ static void append_examples(Text *text, const char *examples, bool is_styled) {
     }
 }
 
-void help_append_command(Text *text, const CliCommand *command, bool is_styled) {
+void help_append_command(Text *text, const CliCommand *command) {
     size_t width = widest_option(cli_common_options, widest_option(command->options, 0));
     text_append(text, "usage: automap %s %s%s[OPTION...]\n\n%s\n", command->name, command->arguments,
                 *command->arguments ? " " : "", command->summary);
     if (command->actions) {
-        append_heading(text, "actions", is_styled);
+        append_heading(text, "actions");
         append_commands(text, command->actions, strlen(command->name) + sizeof " generate");
     }
-    append_options(text, command->options, width, is_styled);
-    append_options(text, cli_common_options, width, is_styled);
+    append_options(text, command->options, width);
+    append_options(text, cli_common_options, width);
     if (command->notes) text_append(text, "\n%s\n", command->notes);
-    if (command->examples) append_examples(text, command->examples, is_styled);
+    if (command->examples) append_examples(text, command->examples);
 }
 
-void help_append_usage(Text *text, const CliSection *sections, bool is_styled) {
+void help_append_usage(Text *text, const CliSection *sections) {
     static const size_t width = sizeof "propagate";
     text_append_string(text, "usage: automap COMMAND ARGUMENT... [OPTION...]\n\n"
                              "Plans distributed training of XLA HLO modules, and runs it.\n");
     for (; sections->title; sections++) {
-        append_heading(text, sections->title, is_styled);
+        append_heading(text, sections->title);
         append_commands(text, sections->commands, width);
     }
-    append_heading(text, "help", is_styled);
+    append_heading(text, "help");
     text_append(text, "%*s%-*s%s\n", INDENT, "", (int)width + GAP, "help",
                 "this list, or the options of a command: automap help search");
     text_append(text, "%*s%-*s%s\n", INDENT, "", (int)width + GAP, "version",
                 "version and features of this program");
-    append_examples(text,
-                    "search model.hlo.pb --cluster h100:4 -o plan.json\n"
-                    "run model.hlo.pb --plan plan.json --state random --data data.npz --steps 100",
-                    is_styled);
+    append_examples(text, "search model.hlo.pb --cluster h100:4 -o plan.json\n"
+                          "run model.hlo.pb --plan plan.json --state random --data data.npz --steps 100");
     text_append_string(text,
                        "\nexit codes: 0 ok, 1 internal, 2 usage, 3 bad input file, 4 no feasible plan,\n"
                        "5 failure at run time, 130 interrupted\n");

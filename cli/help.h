@@ -10,9 +10,9 @@ typedef struct CliSection {
     const CliCommand *const *commands;
 } CliSection;
 
-/* Appends usage, summary, options, notes and examples of a command. `styled`: bold headings. */
-void help_append_command(Text *text, const CliCommand *command, bool is_styled);
+/* Appends usage, summary, options, notes and examples of a command. */
+void help_append_command(Text *text, const CliCommand *command);
 /* Appends the list of all commands; `sections` ends with a row without a title. */
-void help_append_usage(Text *text, const CliSection *sections, bool is_styled);
+void help_append_usage(Text *text, const CliSection *sections);
 
 #endif

@@ -96,15 +96,14 @@ static AmStatus print(Text *text, AmError *error) {
 /* The help of the command that words[0..count) begin with, or the list of commands. */
 static AmStatus print_help(int count, char **words, AmError *error) {
     const CliCommand *command;
-    Text text = {0};
-    bool is_styled = terminal_is_styled(NULL, stdout);
+    Text text = {.is_styled = terminal_is_styled(NULL, stdout)};
     int used;
     if (count == 0) {
-        help_append_usage(&text, sections, is_styled);
+        help_append_usage(&text, sections);
         return print(&text, error);
     }
     TRY(find_command(&command, &used, count, words, true, error));
-    help_append_command(&text, command, is_styled);
+    help_append_command(&text, command);
     return print(&text, error);
 }
 
@@ -199,8 +198,8 @@ static AmStatus answer(int count, char **words, AmError *error) {
 int main(int count, char **words) {
     AmError error = {0};
     if (count < 2) {
-        Text text = {0};
-        help_append_usage(&text, sections, terminal_is_styled(NULL, stderr));
+        Text text = {.is_styled = terminal_is_styled(NULL, stderr)};
+        help_append_usage(&text, sections);
         if (!text.failed) fputs(text.data, stderr);
         text_free(&text);
         return AM_ERROR_USAGE;

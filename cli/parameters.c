@@ -1,7 +1,11 @@
-/* Tables of parameters, repeated layers in one row; see parameters.h.
+/* Tables of parameters with repeated layers and states of the optimizer in one row.
  *
  * The numbers in a path are cut out; parameters whose remaining text and other
  * columns agree make one row, which shows each number's range: {0..5}.
+ *
+ * The path of a state of the optimizer ends as the path of its weight does:
+ * opt.mu['dense']['kernel'] as params['dense']['kernel']. States with the same end
+ * and columns whose beginnings differ in one word share a row: opt.{mu,nu}['dense']...
  */
 #include "cli/parameters.h"
 
@@ -16,6 +20,10 @@ typedef struct Row {
     const char *columns;
     int64_t least[MAX_NUMBERS], most[MAX_NUMBERS];
     int32_t count;
+    bool is_optimizer;
+    size_t head;             /* bytes of the path before the end that a weight has, too */
+    const char *words;       /* "mu,nu" of folded rows, or NULL */
+    size_t word, word_bytes; /* place of the first of them in the path */
 } Row;
 
 static bool is_digit(char c) {
@@ -41,6 +49,11 @@ static void cut_numbers(Text *key, const char *path, int64_t *numbers) {
 static void print_path(Text *text, const Row *row) {
     int32_t count = 0;
     for (const char *c = row->path; *c;) {
+        if (row->words && c == row->path + row->word) {
+            text_append(text, "{%s}", row->words);
+            c += row->word_bytes;
+            continue;
+        }
         if (!is_digit(*c) || count == MAX_NUMBERS) {
             /* Tabs and line ends would break the table. */
             text_append_bytes(text, (unsigned char)*c < ' ' ? "?" : c, 1);
@@ -84,6 +97,79 @@ static void join(Row *rows, int32_t count, Arena *arena) {
     }
 }
 
+/* ---- states of the optimizer ---- */
+
+static bool is_word(char c) {
+    return is_digit(c) || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_';
+}
+
+/* Returns the bytes of the longest common end of both paths that begins between words. */
+static size_t common_end(const char *a, const char *b) {
+    size_t a_length = strlen(a), b_length = strlen(b), common = 0;
+    while (common < a_length && common < b_length && a[a_length - 1 - common] == b[b_length - 1 - common])
+        common++;
+    while (common > 0 && common < a_length && is_word(a[a_length - common]) &&
+           is_word(a[a_length - common - 1]))
+        common--;
+    return common;
+}
+
+static void find_head(Row *row, const IrRoles *roles) {
+    size_t most = 0;
+    for (int32_t p = 0; p < roles->parameter_count; p++) {
+        if (roles->parameters[p].role != IR_ROLE_WEIGHT) continue;
+        size_t end = common_end(row->path, roles->parameters[p].path);
+        if (end > most) most = end;
+    }
+    row->head = strlen(row->path) - most;
+}
+
+/* Whether the heads of both rows differ in one word without digits; sets its places and bytes. */
+static bool differ_in_word(const Row *a, const Row *b, size_t *at, size_t *a_bytes, size_t *b_bytes) {
+    size_t start = 0;
+    while (start < a->head && start < b->head && a->path[start] == b->path[start]) start++;
+    while (start > 0 && is_word(a->path[start - 1])) start--;
+    size_t a_end = start, b_end = start;
+    while (a_end < a->head && is_word(a->path[a_end]) && !is_digit(a->path[a_end])) a_end++;
+    while (b_end < b->head && is_word(b->path[b_end]) && !is_digit(b->path[b_end])) b_end++;
+    *at = start;
+    *a_bytes = a_end - start;
+    *b_bytes = b_end - start;
+    return a_end > start && b_end > start && strcmp(a->path + a_end, b->path + b_end) == 0;
+}
+
+/* Joins `other` into `row` where both are states of the same weights. */
+static bool fold_row(Row *row, Row *other, Arena *arena) {
+    size_t at, bytes, other_bytes;
+    if (strcmp(row->columns, other->columns) != 0 ||
+        memcmp(row->least, other->least, sizeof row->least) != 0 ||
+        memcmp(row->most, other->most, sizeof row->most) != 0)
+        return false;
+    if (!differ_in_word(row, other, &at, &bytes, &other_bytes)) return false;
+    if (row->words && at != row->word) return false;
+    const char *before = row->words ? row->words : arena_format(arena, "%.*s", (int)bytes, row->path + at);
+    row->words = arena_format(arena, "%s,%.*s", before ? before : "", (int)other_bytes, other->path + at);
+    row->word = at;
+    row->word_bytes = bytes;
+    row->count += other->count;
+    other->count = 0;
+    return true;
+}
+
+static void fold_states(Row *rows, int32_t count, const IrRoles *roles, Arena *arena) {
+    static const int64_t MOST_COMPARISONS = 1 << 22; /* more rows than that are no repeated layers */
+    int32_t states = 0;
+    for (int32_t k = 0; k < count; k++) states += rows[k].count > 0 && rows[k].is_optimizer;
+    if ((int64_t)states * (roles->parameter_count + states) > MOST_COMPARISONS) return;
+    for (int32_t k = 0; k < count; k++)
+        if (rows[k].count > 0 && rows[k].is_optimizer) find_head(&rows[k], roles);
+    for (int32_t k = 0; k < count && !arena->failed; k++)
+        for (int32_t j = k + 1; j < count && rows[k].count > 0 && rows[k].is_optimizer && rows[k].head > 0;
+             j++)
+            if (rows[j].count > 0 && rows[j].is_optimizer && rows[j].head > 0)
+                fold_row(&rows[k], &rows[j], arena);
+}
+
 /* The line for the parameters that have no row. */
 static void print_left_out(Text *text, int32_t row_count, int32_t left_out, bool has_shardings) {
     if (left_out == 0) return;
@@ -94,7 +180,7 @@ static void print_left_out(Text *text, int32_t row_count, int32_t left_out, bool
     else text_append(text, "all %d parameters are whole on every device\n", left_out);
 }
 
-void parameters_print(Text *text, const PlanContext *context, const char *const *sharding) {
+void parameters_print(Text *text, const PlanContext *context, const char *const *sharding, bool is_verbose) {
     Arena arena = {0};
     const IrRoles *roles = context->roles;
     Row *rows = ARENA_ARRAY(&arena, Row, roles->parameter_count + 1);
@@ -117,11 +203,13 @@ void parameters_print(Text *text, const PlanContext *context, const char *const 
         row->columns = arena_copy_string(&arena, columns.data);
         row->path = parameter->path;
         row->count = 1;
+        row->is_optimizer = parameter->role == IR_ROLE_OPTIMIZER;
         text_free(&key);
         text_free(&columns);
     }
     if (!arena.failed && rows) {
         join(rows, count, &arena);
+        if (!is_verbose) fold_states(rows, count, roles, &arena);
         Text table = {0};
         if (count > 0)
             text_append(&table, "parameter\trole\tshape%s\tnumber\n", sharding ? "\tsharding" : "");

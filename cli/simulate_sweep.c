@@ -1,6 +1,7 @@
 /* simulate --sweep: what was found, as a table and as JSON. Strategies that cannot be are listed below the
  * table, numbers of micro-batches with the same reason together. */
 #include "cli/simulate_sweep.h"
+#include "cli/terminal.h"
 
 #include <string.h>
 
@@ -64,7 +65,11 @@ static void append_row(Text *rows, const SweepRow *row) {
     if (row->examples_per_second > 0) text_append_count(rows, row->examples_per_second);
     text_append_string(rows, "\t");
     text_append_bytes_size(rows, (double)row->peak_bytes);
-    text_append(rows, "\t%s\n", row->fits ? "yes" : "no");
+    text_append_string(rows, "\t");
+    if (!row->fits) text_append_style(rows, TEXT_RED);
+    text_append_string(rows, row->fits ? "yes" : "no");
+    if (!row->fits) text_append_style(rows, TEXT_PLAIN);
+    text_append_string(rows, "\n");
 }
 
 static bool same_but_micro_batches(const SweepRow *a, const SweepRow *b) {
@@ -90,7 +95,7 @@ static void append_impossible(Text *text, const Sweep *sweep, int32_t from) {
 }
 
 static void print(Text *text, const Sweep *sweep) {
-    Text rows = {0};
+    Text rows = {.is_styled = text->is_styled};
     int32_t simulated = 0;
     text_append_string(
         &rows, "data\ttensor\tstages\tmicro-batches\tschedule\tstep\texamples/s\tpeak memory\tfits\n");
@@ -166,7 +171,7 @@ static AmStatus run_sweep(const Cli *cli, Arena *arena, PlanContext **context, C
     TRY(sweep(&found, arena, *context, *cluster, &options, error));
     TRY(write_best(cli, arena, *context, *cluster, &options, &found, error));
     if (cli_has(cli, "--json")) return cli_output_json(cli, to_json(&found), JSON_STYLE_COMPACT, error);
-    Text text = {0};
+    Text text = {.is_styled = terminal_output_is_styled(cli)};
     print(&text, &found);
     AmStatus status = cli_output(cli, &text, error);
     text_free(&text);

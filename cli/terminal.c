@@ -1,4 +1,4 @@
-/* Colours by ECMA-48 sequences, and a line that is drawn at most ten times a second. */
+/* Decides about colours, and draws a line at most ten times a second. */
 #define _DEFAULT_SOURCE
 #include "cli/terminal.h"
 
@@ -9,14 +9,6 @@
 #include <unistd.h>
 
 static const double SECONDS_BETWEEN_DRAWINGS = 0.1;
-
-const char *terminal_code(TerminalStyle style, bool is_styled) {
-    static const char *const codes[] = {[TERMINAL_PLAIN] = "\033[0m",
-                                        [TERMINAL_BOLD] = "\033[1m",
-                                        [TERMINAL_RED] = "\033[31m",
-                                        [TERMINAL_GREEN] = "\033[32m"};
-    return is_styled ? codes[style] : "";
-}
 
 bool terminal_is_styled(const Cli *cli, FILE *stream) {
     const char *wanted = cli ? cli_text(cli, "--color") : NULL;
@@ -29,7 +21,8 @@ bool terminal_is_styled(const Cli *cli, FILE *stream) {
 
 bool terminal_output_is_styled(const Cli *cli) {
     const char *path = cli_text(cli, "-o");
-    return (!path || strcmp(path, "-") == 0) && terminal_is_styled(cli, stdout);
+    bool is_stdout = !path || strcmp(path, "-") == 0;
+    return is_stdout && !cli_has(cli, "--json") && terminal_is_styled(cli, stdout);
 }
 
 static const char *color_name(int32_t k) {

@@ -12,14 +12,9 @@
 
 #include "cli/common.h"
 
-typedef enum TerminalStyle { TERMINAL_PLAIN, TERMINAL_BOLD, TERMINAL_RED, TERMINAL_GREEN } TerminalStyle;
-
-/* Returns the escape sequence of the style, or "" unless `is_styled`. */
-const char *terminal_code(TerminalStyle style, bool is_styled);
-
 /* Whether output of the command to the stream has colours. `cli` may be NULL: auto. */
 bool terminal_is_styled(const Cli *cli, FILE *stream);
-/* The same for the result of the command, which goes to -o or stdout. */
+/* The same for the text that the command writes to -o or stdout; JSON has no colours. */
 bool terminal_output_is_styled(const Cli *cli);
 /* AM_ERROR_USAGE for --color with another value. */
 AmStatus terminal_check_color(const Cli *cli, AmError *error);

@@ -272,7 +272,12 @@ void simulation_print(Text *text, const Simulation *simulation) {
                 flops_per_second(simulation) < 1000 ? " " : "", 100 * simulation->bubble_fraction);
     const SimulatedDevice *fullest = &simulation->devices[simulation->fullest];
     memory_append_use(text, fullest->needed_bytes, fullest->limit_bytes, fullest->memory_bytes);
-    text_append_string(text, simulation->fit.fits ? "\n" : ": DOES NOT FIT\n");
+    if (!simulation->fit.fits) {
+        text_append_style(text, TEXT_RED);
+        text_append_string(text, ": DOES NOT FIT");
+        text_append_style(text, TEXT_PLAIN);
+    }
+    text_append_string(text, "\n");
     print_collectives(text, simulation);
     print_transfers(text, simulation);
     print_devices(text, simulation);

@@ -406,7 +406,7 @@ static AmStatus read_module(const Reader *self, json_t *root) {
     if (strcmp(sha256, context->sha256) != 0)
         return am_fail(
             self->error, AM_ERROR_INPUT, self->source,
-            "$.module: the plan is for module %.100s (sha256 %.64s), not for %.100s of %s (sha256 %s)",
+            "$.module: the plan is for module %.100s (sha256 %.12s), not for %.100s of %s (sha256 %.12s)",
             self->plan->module_name, sha256, context->canonical->name, context->module->source,
             context->sha256);
     self->plan->module_sha256 = sha256;
@@ -430,7 +430,7 @@ static AmStatus read_cluster(const Reader *self, json_t *root) {
     TRY(plan_json_sha256(hex, plan->cluster_description, self->error));
     if (strcmp(hex, plan->cluster_sha256) == 0) return AM_OK;
     return am_fail(self->error, AM_ERROR_INPUT, self->source,
-                   "$.cluster: the description of cluster %.100s has sha256 %s, not %.64s",
+                   "$.cluster: the description of cluster %.100s has sha256 %.12s, not %.12s",
                    plan->cluster_name, hex, plan->cluster_sha256);
 }
 

@@ -151,7 +151,7 @@ expect 0 "warning: .*tf32 is for device 'cuda'" run "$model" "${random[@]}" --tf
 
 # Plans that do not belong, and hostile ones.
 other=$models/vgg_tiny/model.hlo.pb
-expect 3 'the plan is for module .*sha256 [0-9a-f]{64}.*sha256 [0-9a-f]{64}' simulate "$work/a.json" "$other"
+expect 3 'the plan is for module .*sha256 [0-9a-f]{12}\).*sha256 [0-9a-f]{12}\)' simulate "$work/a.json" "$other"
 one_line_error simulate "$work/a.json" "$other"
 edit() { sed "$1" "$work/a.json" >"$work/edited.json"; }
 edit 's/"micro_batches"/"surprise": 1, "micro_batches"/'
