@@ -8,6 +8,7 @@
 #define _XOPEN_SOURCE 700
 #include "base/file.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <stdbool.h>
 #include <stdlib.h>
@@ -17,7 +18,9 @@
 #include <zlib.h>
 #include <zstd.h>
 
-enum { SMALLEST_BUFFER = 64 << 10 };
+#include "base/suggest.h"
+
+enum { SMALLEST_BUFFER = 64 << 10, NAME_BYTES = 256 };
 static const size_t EXPANSION_ALWAYS_ALLOWED = (size_t)64 << 20;
 
 typedef struct Buffer {
@@ -63,6 +66,34 @@ static AmStatus read_stream(Buffer *buffer, FILE *stream, const char *name, AmEr
     }
     if (ferror(stream)) return am_fail(error, AM_ERROR_INPUT, name, "cannot be read: %s", strerror(errno));
     return AM_OK;
+}
+
+/* Writes the name of a file in the folder of `path` that the missing name may stand for, or "". Looks at
+ * 1000 names at most. */
+static void find_near_file(char near[NAME_BYTES], const char *path) {
+    enum { MOST_NAMES = 1000 };
+    char folder[4096] = ".", *names[MOST_NAMES];
+    const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
+    size_t length = slash ? (size_t)(slash - path) + 1 : 0, count = 0;
+    near[0] = '\0';
+    if (length >= sizeof folder) return;
+    if (slash) snprintf(folder, sizeof folder, "%.*s", (int)length, path);
+    DIR *entries = opendir(folder);
+    const struct dirent *entry;
+    while (entries && count < MOST_NAMES && (entry = readdir(entries)) != NULL)
+        if (entry->d_name[0] != '.' && (names[count] = strdup(entry->d_name)) != NULL) count++;
+    if (entries) closedir(entries);
+    const char *found = suggest_nearest(name, (const char *const *)names, count);
+    if (found) snprintf(near, NAME_BYTES, "%s", found);
+    for (size_t k = 0; k < count; k++) free(names[k]);
+}
+
+static AmStatus fail_to_open(const char *path, int reason, AmError *error) {
+    char near[NAME_BYTES] = "";
+    if (reason == ENOENT) find_near_file(near, path);
+    if (!near[0]) return am_fail(error, AM_ERROR_INPUT, path, "cannot be opened: %s", strerror(reason));
+    return am_fail(error, AM_ERROR_INPUT, path, "cannot be opened: %s; did you mean %s?", strerror(reason),
+                   near);
 }
 
 static size_t expansion_limit(size_t stored) {
@@ -158,7 +189,7 @@ AmStatus file_read(FileBytes *bytes, const char *path, AmError *error) {
     if (!*path)
         return am_fail(error, AM_ERROR_INPUT, "", "expected the name of a file to read, found an empty one");
     FILE *stream = standard_input ? stdin : fopen(path, "rb");
-    if (!stream) return am_fail(error, AM_ERROR_INPUT, name, "cannot be opened: %s", strerror(errno));
+    if (!stream) return fail_to_open(path, errno, error);
     TRY_OR_FAIL(read_stream(&stored, stream, name, error));
     bytes->stored_length = (int64_t)stored.length;
     for (int i = 0; i < COMPRESSION_COUNT; i++) {

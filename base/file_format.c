@@ -79,7 +79,7 @@ static const struct {
 } documents[] = {
     {"plan", FILE_FORMAT_PLAN, "a plan", "PLAN stands before MODEL or after --plan"},
     {"cluster", FILE_FORMAT_CLUSTER, "a cluster", "a cluster is given by --cluster"},
-    {"roles", FILE_FORMAT_ROLES, "parameter roles", "roles are given by --roles"},
+    {"roles", FILE_FORMAT_ROLES, "a roles file", "roles are given by --roles"},
     {"profile", FILE_FORMAT_PROFILE, "a profile of measured operators", "a profile is given by --profile"},
     {"jax", FILE_FORMAT_OTHER, "an exported plan", "the plan is the file that automap search writes"},
     {"dtensor", FILE_FORMAT_OTHER, "an exported plan", "the plan is the file that automap search writes"},
@@ -253,7 +253,7 @@ AmStatus file_format_expect(FileFormat expected, const char *source, const char 
     static const char *const names[] = {[FILE_FORMAT_HLO] = "an HLO module",
                                         [FILE_FORMAT_PLAN] = "a plan",
                                         [FILE_FORMAT_CLUSTER] = "a cluster",
-                                        [FILE_FORMAT_ROLES] = "parameter roles",
+                                        [FILE_FORMAT_ROLES] = "a roles file",
                                         [FILE_FORMAT_PROFILE] = "a profile of measured operators"};
     const char *name, *remedy;
     FileFormat format = find_format(data, length, &name, &remedy);

@@ -1,4 +1,5 @@
 /* automap search: from a module and a cluster to a plan file. */
+#include <ctype.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -146,14 +147,13 @@ static AmStatus read_kept(const Cli *cli, Searched *self, AmError *error) {
 static AmStatus read_schedule(const Cli *cli, SearchOptions *options, AmError *error) {
     int64_t chunks = 0;
     options->schedule = cli_text(cli, "--schedule");
-    ScheduleKind kind = options->schedule ? schedule_kind_find(options->schedule) : SCHEDULE_1F1B;
-    if (kind == SCHEDULE_KINDS)
-        return am_fail(error, AM_ERROR_USAGE, "",
-                       "--schedule %.60s: expected gpipe, 1f1b, interleaved_1f1b or zb_h1",
-                       options->schedule);
+    ScheduleKind kind = SCHEDULE_1F1B;
+    uint32_t schedules;
+    TRY(cli_schedules(cli, &schedules, error));
+    if (options->schedule) kind = schedule_kind_find(options->schedule);
     if (options->schedule && !search_has_stages(options))
         return am_fail(error, AM_ERROR_USAGE, "",
-                       "--schedule is of pipelines: this search is for plans of one stage");
+                       "--schedule is of pipelines: this search has plans of a single stage only");
     if (!cli_has(cli, "--chunks")) return AM_OK;
     if (kind != SCHEDULE_INTERLEAVED)
         return am_fail(error, AM_ERROR_USAGE, "", "--chunks needs --schedule interleaved_1f1b");
@@ -166,23 +166,19 @@ static AmStatus read_schedule(const Cli *cli, SearchOptions *options, AmError *e
 static AmStatus read_micro_batching(const Cli *cli, const SearchOptions *options, MicroBatching *settings,
                                     AmError *error) {
     const char *text = cli_text(cli, "--micro-batches");
-    const char *const *names;
-    int32_t count = cli_texts(cli, "--relax", &names);
     bool is_paper = options->objective == OBJECTIVE_PAPER && options->space == SPACE_PIPELINE;
     bool is_searched = is_paper || search_spans_stages(options); /* as many as suit the search */
     int64_t micro_batches = is_searched ? 0 : 1;
     if (text && strcmp(text, "auto") == 0) micro_batches = 0;
+    else if (text && !isdigit((unsigned char)*text))
+        return am_fail(error, AM_ERROR_USAGE, "",
+                       "--micro-batches %.60s: expected auto or an integer from 1 to %d", text,
+                       MICRO_BATCHES_MOST);
     else TRY(cli_integer(cli, "--micro-batches", 1, MICRO_BATCHES_MOST, &micro_batches, error));
     settings->micro_batches = (int32_t)micro_batches;
     if (micro_batches != 1 && cli_has(cli, "--keep-shardings"))
         return am_fail(error, AM_ERROR_USAGE, "", "--keep-shardings is for plans of one micro-batch");
-    for (int32_t k = 0; k < count; k++) {
-        Relaxation relaxation = relaxation_from_name(names[k]);
-        if (relaxation == RELAXATION_COUNT)
-            return am_fail(error, AM_ERROR_USAGE, "", "--relax %.60s: expected %s", names[k],
-                           relaxation_name((Relaxation)0));
-        settings->relaxations |= 1u << relaxation;
-    }
+    TRY(cli_relaxations(cli, &settings->relaxations, error));
     return AM_OK;
 }
 
@@ -561,7 +557,7 @@ static AmStatus search_and_write(const Cli *cli, Searched *self, AmError *error)
     TRY(file_check_writable(self->plan_file, error));
     if (log) TRY(file_check_writable(log, error));
     if (narrowed_by)
-        cli_note(cli, "note: %s is of plans of one stage: pipelines are not searched", narrowed_by);
+        cli_note(cli, "note: %s applies to plans of a single stage: pipelines are not searched", narrowed_by);
     double started = clock_seconds();
     TRY(cli_read_cluster(cli, &self->cluster, &self->arena, cluster, error));
     if (profile) TRY(read_profile(self, profile, error));
@@ -636,7 +632,7 @@ static const CliOption options[] = {
     {"--even", NULL, "only single-stage plans with equal contiguous shards (exportable)", false},
     {"--no-exceptions", NULL, "no overrides for single operators", false},
     CLI_GROUP("search"),
-    {"--searcher", "NAME", "dqn (default), anneal, greedy, exact, exhaustive, random, expert, agent", false},
+    {"--searcher", "NAME", "dqn (default), anneal, greedy, exact, exhaustive, random or agent", false},
     {"--expert", "NAME", "only this baseline, priced (the names are below)", false},
     {"--objective", "NAME", "time (default), or paper: states and rewards of Auto-MAP", false},
     {"--evaluations", "N", "most plans priced (default: by the module's size; see below)", false},

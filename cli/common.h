@@ -84,6 +84,12 @@ AmStatus cli_number(const Cli *cli, const char *name, double least, double most,
 /* Sets *choice to the index of the argument among `count` names (at most 64). */
 AmStatus cli_choice(const Cli *cli, const char *name, const char *(*name_of)(int32_t), int32_t count,
                     int32_t *choice, AmError *error);
+/* The same for one argument of a repeatable option. */
+AmStatus cli_choice_of(const char *name, const char *text, const char *(*name_of)(int32_t), int32_t count,
+                       int32_t *choice, AmError *error);
+/* --relax NAME and --schedule NAME, as bits 1 << Relaxation and 1 << ScheduleKind. */
+AmStatus cli_relaxations(const Cli *cli, uint32_t *relaxations, AmError *error);
+AmStatus cli_schedules(const Cli *cli, uint32_t *schedules, AmError *error);
 
 /* The module with all that is derived from it; warnings of it go to stderr unless --quiet. */
 AmStatus cli_read_model(const Cli *cli, int32_t argument, PlanContext **context, AmError *error);

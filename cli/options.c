@@ -15,6 +15,8 @@
 #include "base/suggest.h"
 #include "cli/common.h"
 #include "cli/hints.h"
+#include "propagation/micro_batches.h"
+#include "propagation/pipeline_schedule.h"
 
 const CliOption cli_common_options[] = {
     CLI_GROUP("all commands"),
@@ -99,10 +101,14 @@ static AmStatus fail_surplus(const Cli *cli, const char *word, AmError *error) {
         if (strlen(names[k]) == length + 2 && strncmp(names[k] + 2, word, length) == 0)
             return am_fail(error, AM_ERROR_USAGE, "", "one argument too many: %.200s; did you mean --%.200s?",
                            word, word);
-    const char *option = hint_option_for(word);
-    if (option && find_option(cli->command, option) && !cli_has(cli, option))
-        return am_fail(error, AM_ERROR_USAGE, "", "one argument too many: %.200s; did you mean %s %.200s?",
-                       word, option, word);
+    for (int32_t k = cli->argument_count; k >= 0; k--) {
+        const char *argument = k < cli->argument_count ? cli->arguments[k] : word;
+        const char *option = hint_option_for(argument);
+        if (option && find_option(cli->command, option) && !cli_has(cli, option))
+            return am_fail(error, AM_ERROR_USAGE, "",
+                           "one argument too many: %.200s; did you mean %s %.200s?", argument, option,
+                           argument);
+    }
     return am_fail(error, AM_ERROR_USAGE, "", "one argument too many: %.200s (expected automap %s %s)", word,
                    cli->command->name, cli->command->arguments);
 }
@@ -232,12 +238,11 @@ AmStatus cli_number(const Cli *cli, const char *name, double least, double most,
     return AM_OK;
 }
 
-AmStatus cli_choice(const Cli *cli, const char *name, const char *(*name_of)(int32_t), int32_t count,
-                    int32_t *choice, AmError *error) {
+AmStatus cli_choice_of(const char *name, const char *text, const char *(*name_of)(int32_t), int32_t count,
+                       int32_t *choice, AmError *error) {
     enum { MOST_NAMES = 64 };
-    const char *text = cli_text(cli, name), *known[MOST_NAMES];
+    const char *known[MOST_NAMES] = {NULL};
     char hint[SUGGEST_HINT_BYTES];
-    if (!text) return AM_OK;
     Text names = {0};
     for (int32_t k = 0; k < count && k < MOST_NAMES; k++) {
         known[k] = name_of(k);
@@ -248,8 +253,44 @@ AmStatus cli_choice(const Cli *cli, const char *name, const char *(*name_of)(int
         }
         text_append(&names, "%s%s", k ? ", " : "", known[k]);
     }
-    suggest_hint(hint, text, known, (size_t)(count < MOST_NAMES ? count : MOST_NAMES));
-    am_fail(error, AM_ERROR_USAGE, "", "%s %.100s: expected one of %s%s", name, text, names.data, hint);
+    suggest_hint(hint, text, known, count < 2 ? 0 : (size_t)(count < MOST_NAMES ? count : MOST_NAMES));
+    am_fail(error, AM_ERROR_USAGE, "", "%s %.100s: expected %s%s%s", name, text, count > 1 ? "one of " : "",
+            names.data ? names.data : "", hint);
     text_free(&names);
     return AM_ERROR_USAGE;
+}
+
+AmStatus cli_choice(const Cli *cli, const char *name, const char *(*name_of)(int32_t), int32_t count,
+                    int32_t *choice, AmError *error) {
+    const char *text = cli_text(cli, name);
+    return text ? cli_choice_of(name, text, name_of, count, choice, error) : AM_OK;
+}
+
+/* Collects the choices of a repeatable option as bits. */
+static AmStatus read_choices(const Cli *cli, const char *name, const char *(*name_of)(int32_t), int32_t count,
+                             uint32_t *bits, AmError *error) {
+    const char *const *texts;
+    int32_t given = cli_texts(cli, name, &texts), choice = 0;
+    *bits = 0;
+    for (int32_t k = 0; k < given; k++) {
+        TRY(cli_choice_of(name, texts[k], name_of, count, &choice, error));
+        *bits |= 1u << choice;
+    }
+    return AM_OK;
+}
+
+static const char *relaxation_of(int32_t k) {
+    return relaxation_name((Relaxation)k);
+}
+
+static const char *schedule_of(int32_t k) {
+    return schedule_kind_name((ScheduleKind)k);
+}
+
+AmStatus cli_relaxations(const Cli *cli, uint32_t *relaxations, AmError *error) {
+    return read_choices(cli, "--relax", relaxation_of, RELAXATION_COUNT, relaxations, error);
+}
+
+AmStatus cli_schedules(const Cli *cli, uint32_t *schedules, AmError *error) {
+    return read_choices(cli, "--schedule", schedule_of, SCHEDULE_KINDS, schedules, error);
 }

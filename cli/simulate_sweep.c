@@ -17,41 +17,29 @@ AmStatus simulate_sweep_wanted(bool *wanted, const Cli *cli, AmError *error) {
     static const char *const of_sweeps[] = {"--micro-batches", "--relax", "--schedule", "--plan"};
     *wanted = cli_has(cli, "--sweep");
     if (*wanted && cli->argument_count != 1)
-        return am_fail(error, AM_ERROR_USAGE, "", "simulate --sweep takes a MODEL alone");
+        return am_fail(error, AM_ERROR_USAGE, "", "expected automap simulate --sweep MODEL, got %d arguments",
+                       cli->argument_count);
     if (!*wanted && cli->argument_count != 2)
-        return am_fail(error, AM_ERROR_USAGE, "", "simulate takes a PLAN and a MODEL");
+        return am_fail(error, AM_ERROR_USAGE, "", "expected automap simulate PLAN MODEL, got %d argument%s",
+                       cli->argument_count, cli->argument_count == 1 ? "" : "s");
     for (size_t k = 0; *wanted && k < sizeof of_plans / sizeof *of_plans; k++)
         if (cli_has(cli, of_plans[k]))
-            return am_fail(error, AM_ERROR_USAGE, "", "%s is of one plan, not of --sweep", of_plans[k]);
+            return am_fail(error, AM_ERROR_USAGE, "", "%s applies to one plan, not to --sweep", of_plans[k]);
     for (size_t k = 0; !*wanted && k < sizeof of_sweeps / sizeof *of_sweeps; k++)
         if (cli_has(cli, of_sweeps[k]))
-            return am_fail(error, AM_ERROR_USAGE, "", "%s is of --sweep; a plan says its own", of_sweeps[k]);
+            return am_fail(error, AM_ERROR_USAGE, "", "%s applies to --sweep; a plan has its own",
+                           of_sweeps[k]);
     return AM_OK;
 }
 
 static AmStatus read_options(const Cli *cli, SweepOptions *options, AmError *error) {
-    const char *const *names;
-    int32_t count = cli_texts(cli, "--relax", &names);
     int64_t micro_batches = 0;
     *options = (SweepOptions){.memory_fraction = CLUSTER_DEFAULT_MEMORY_FRACTION};
     TRY(cli_number(cli, "--memory-fraction", 1e-6, 1, &options->memory_fraction, error));
     TRY(cli_integer(cli, "--micro-batches", 1, MICRO_BATCHES_MOST, &micro_batches, error));
     options->micro_batches = (int32_t)micro_batches;
-    for (int32_t k = 0; k < count; k++) {
-        Relaxation relaxation = relaxation_from_name(names[k]);
-        if (relaxation == RELAXATION_COUNT)
-            return am_fail(error, AM_ERROR_USAGE, "", "--relax %.60s: expected %s", names[k],
-                           relaxation_name((Relaxation)0));
-        options->relaxations |= 1u << relaxation;
-    }
-    count = cli_texts(cli, "--schedule", &names);
-    for (int32_t k = 0; k < count; k++) {
-        ScheduleKind schedule = schedule_kind_find(names[k]);
-        if (schedule == SCHEDULE_KINDS)
-            return am_fail(error, AM_ERROR_USAGE, "",
-                           "--schedule %.60s: expected gpipe, 1f1b, interleaved_1f1b or zb_h1", names[k]);
-        options->schedules |= 1u << schedule;
-    }
+    TRY(cli_relaxations(cli, &options->relaxations, error));
+    TRY(cli_schedules(cli, &options->schedules, error));
     return AM_OK;
 }
 

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "automap_features.h"
+#include "base/suggest.h"
 #include "executor/cpu/strided.h"
 #include "executor/cpu/wide.h"
 #include "executor/mpi_wire.h"
@@ -24,6 +25,8 @@ AmStatus comm_back_end_find(const CommBackEnd **result, const char *name, const 
         {"cuda", &comm_nccl},
 #endif
     };
+    static const char *const names[] = {"local", "mpi", "nccl"};
+    char hint[SUGGEST_HINT_BYTES];
     bool is_mpi = strcmp(name, "mpi") == 0;
     for (size_t k = 0; k < sizeof rows / sizeof *rows; k++)
         if (strcmp(rows[k].device, kernels->name) == 0 && strcmp(rows[k].back_end->name, name) == 0 &&
@@ -32,7 +35,8 @@ AmStatus comm_back_end_find(const CommBackEnd **result, const char *name, const 
             return AM_OK;
         }
     if (!is_mpi && strcmp(name, "nccl") != 0)
-        return am_fail(error, AM_ERROR_USAGE, "", "there are no collectives '%s': local, mpi or nccl", name);
+        return am_fail(error, AM_ERROR_USAGE, "", "there are no collectives '%.60s': local, mpi or nccl%s",
+                       name, suggest_hint(hint, name, names, sizeof names / sizeof *names));
     if (is_mpi != (kernels == &kernels_cpu))
         return am_fail(error, AM_ERROR_USAGE, "", "collectives '%s' need device '%s'", name,
                        is_mpi ? "cpu" : "cuda");

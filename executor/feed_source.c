@@ -223,10 +223,11 @@ AmStatus feed_source_find(FeedFile **file, const ArrayEntry **entry, FeedSource 
     if (!*file && !is_data) TRY(find_in_data(file, entry, source, parameter, error));
     if (*file || (state && strcmp(state, "random") == 0)) return AM_OK;
     bool in_data = source->data_count > 0 && (is_data || !source->has_state);
-    return am_fail(error, AM_ERROR_INPUT,
-                   in_data             ? source->data[0].path
-                   : source->has_state ? source->state.path
-                                       : "",
-                   "no array named '%s' (%s, entry parameter %d) in the state or the data", parameter->path,
-                   ir_role_name(parameter->role), parameter->number);
+    return am_fail(
+        error, AM_ERROR_INPUT,
+        in_data             ? source->data[0].path
+        : source->has_state ? source->state.path
+                            : "",
+        "no array named '%s' (%s, entry parameter %d) in the state or the data; --state random draws it",
+        parameter->path, ir_role_name(parameter->role), parameter->number);
 }

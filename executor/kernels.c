@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "automap_features.h"
+#include "base/suggest.h"
 
 AmStatus kernel_back_end_find(const KernelBackEnd **result, const char *name, AmError *error) {
     static const KernelBackEnd *const back_ends[] = {
@@ -21,8 +22,12 @@ AmStatus kernel_back_end_find(const KernelBackEnd **result, const char *name, Am
             *result = back_ends[k];
             return AM_OK;
         }
-    if (strcmp(name, "cuda") != 0)
-        return am_fail(error, AM_ERROR_USAGE, "", "there is no device '%s': cpu or cuda", name);
+    if (strcmp(name, "cuda") != 0) {
+        static const char *const names[] = {"cpu", "cuda"};
+        char hint[SUGGEST_HINT_BYTES];
+        suggest_hint(hint, name, names, sizeof names / sizeof *names);
+        return am_fail(error, AM_ERROR_USAGE, "", "there is no device '%.60s': cpu or cuda%s", name, hint);
+    }
     return am_fail(error, AM_ERROR_RUNTIME, "",
                    "this build has no kernels for device 'cuda' (configure it with -DAUTOMAP_CUDA=ON)");
 }

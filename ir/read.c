@@ -2,6 +2,12 @@
  * starts with a brace; binary has control characters (its tags) among its first
  * bytes, text has none; all else is binary.
  */
+#define _XOPEN_SOURCE 700
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
 #include "base/file.h"
 #include "base/file_format.h"
 #include "ir/encodings.h"
@@ -73,9 +79,31 @@ fail:
     return status;
 }
 
+/* Refuses a folder, with the module or the other model in it. */
+static AmStatus check_folder(const char *path, AmError *error) {
+    static const char *const names[] = {"model.hlo.pb", "model.hlo.pb.zst", "model.hlo.pb.gz",
+                                        "model.hlo.txt", "model.hlo.json"};
+    struct stat facts;
+    char inside[4096];
+    if (strcmp(path, "-") == 0 || stat(path, &facts) != 0 || !S_ISDIR(facts.st_mode)) return AM_OK;
+    for (size_t k = 0; k < sizeof names / sizeof *names; k++) {
+        int length = snprintf(inside, sizeof inside, "%s/%s", path, names[k]);
+        if (length < 0 || (size_t)length >= sizeof inside || access(inside, R_OK) != 0) continue;
+        return am_fail(error, AM_ERROR_INPUT, path, "is a directory, expected a file; did you mean %s?",
+                       inside);
+    }
+    int length = snprintf(inside, sizeof inside, "%s/saved_model.pb", path);
+    if (length > 0 && (size_t)length < sizeof inside && access(inside, R_OK) == 0)
+        return am_fail(
+            error, AM_ERROR_INPUT, path,
+            "this is a TensorFlow SavedModel, expected an HLO module; export the training step as HLO");
+    return AM_OK; /* reading says that it is a folder */
+}
+
 AmStatus ir_read(IrModule **module, const char *path, AmError *error) {
     FileBytes bytes;
     *module = NULL;
+    TRY(check_folder(path, error));
     TRY(file_read(&bytes, path, error));
     AmStatus status = ir_read_bytes(module, bytes.name, bytes.data, bytes.length, error);
     file_release(&bytes);

@@ -29,7 +29,8 @@ static AmStatus add_axis(Mesh *mesh, Arena *arena, const char *text, size_t leng
     const char *equals = memchr(text, '=', length);
     size_t name_length = equals ? (size_t)(equals - text) : length;
     if (!equals || !is_name(text, name_length)) {
-        return am_fail(error, AM_ERROR_USAGE, "", "mesh: expected AXIS=SIZE at \"%.*s\"", (int)length, text);
+        return am_fail(error, AM_ERROR_USAGE, "",
+                       "mesh: expected AXIS=SIZE at \"%.*s\", such as data=2,model=4", (int)length, text);
     }
     if (mesh->axis_count == MESH_MAX_AXES) {
         return am_fail(error, AM_ERROR_USAGE, "", "mesh: more than %d axes", MESH_MAX_AXES);
@@ -42,8 +43,8 @@ static AmStatus add_axis(Mesh *mesh, Arena *arena, const char *text, size_t leng
     }
     if (digits == 0 || size < 1 || size * mesh->device_count > MESH_MAX_DEVICES) {
         return am_fail(error, AM_ERROR_USAGE, "",
-                       "mesh: the size in \"%.*s\" is no number from 1 up to %d devices in all", (int)length,
-                       text, MESH_MAX_DEVICES);
+                       "mesh: expected a size of at least 1 in \"%.*s\", and at most %d devices in all",
+                       (int)length, text, MESH_MAX_DEVICES);
     }
     const char *name = arena_copy_bytes(arena, text, name_length);
     if (!name) return am_fail_memory(error, (int64_t)name_length + 1);

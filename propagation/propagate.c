@@ -1,8 +1,10 @@
 /* Pins to lists, and the state of every instruction of a completed stage. */
 #include "propagation/propagate.h"
 
+#include <stdio.h>
 #include <string.h>
 
+#include "base/suggest.h"
 #include "propagation/incremental.h"
 #include "propagation/lower.h"
 #include "propagation/scopes.h"
@@ -46,6 +48,19 @@ static int32_t find_axis(const Mesh *mesh, const char *name, size_t length) {
     return -1;
 }
 
+/* Refuses at[0..length) of a sharding, with the axis of the nearest name where there is none of this one. */
+static AmStatus fail_axis(const Mesh *mesh, const char *text, const char *at, size_t length, AmError *error) {
+    const char *names[MESH_MAX_AXES];
+    char name[64], hint[SUGGEST_HINT_BYTES] = "";
+    for (int32_t k = 0; k < mesh->axis_count; k++) names[k] = mesh->axes[k].name;
+    snprintf(name, sizeof name, "%.*s", (int)length, at);
+    if (find_axis(mesh, at, length) < 0) suggest_hint(hint, name, names, (size_t)mesh->axis_count);
+    return am_fail(
+        error, AM_ERROR_USAGE, "",
+        "sharding \"%s\": \"%s\" is neither \"-\" nor a free mesh axis, in the order of the mesh%s", text,
+        name, hint);
+}
+
 /* The axes of each dimension, as a state; at most one dimension per axis, and
  * axes that split one dimension jointly in the order of the mesh. */
 static AmStatus parse_sharding(SbpState *state, int32_t *rank, const Mesh *mesh, const char *text,
@@ -58,10 +73,7 @@ static AmStatus parse_sharding(SbpState *state, int32_t *rank, const Mesh *mesh,
         bool is_whole = length == 1 && at[0] == '-';
         int32_t axis = is_whole ? -1 : find_axis(mesh, at, length);
         if (!is_whole && (axis <= previous || state->axis[axis] != SBP_B || *rank > IR_MAX_RANK)) {
-            return am_fail(
-                error, AM_ERROR_USAGE, "",
-                "sharding \"%s\": \"%.*s\" is neither \"-\" nor a free mesh axis, in the order of the mesh",
-                text, (int)length, at);
+            return fail_axis(mesh, text, at, length, error);
         }
         if (axis >= 0) state->axis[axis] = sbp_split(*rank - 1);
         at += length;
@@ -130,7 +142,8 @@ AmStatus propagation_for_each_pinned(const PlanContext *context, const Mesh *mes
             found++;
         }
         if (found == 0) {
-            return am_fail(error, AM_ERROR_USAGE, "", "pin: no parameter's path matches \"%s\"",
+            return am_fail(error, AM_ERROR_USAGE, "",
+                           "pin: no parameter's path matches \"%s\"; automap info lists the paths",
                            pins[k].pattern);
         }
     }

@@ -1,0 +1,394 @@
+"""The command line as a new user meets it: help, misspelt words, files in the wrong place, and terminals.
+
+Every help text is checked for its form, and every option that it lists is accepted by the parser. A table of
+mistakes has the exit code and a part of the answer for each. Files of other frameworks are recognised by their
+content. Progress and colours are seen on a pseudo-terminal, and are absent from pipes and files.
+"""
+# labels: cpu e2e
+# timeout: 200
+# cost: 30
+
+import io
+import os
+import pathlib
+import pickle
+import pty
+import re
+import select
+import subprocess
+import sys
+import tempfile
+import zipfile
+
+AUTOMAP = os.environ.get("AUTOMAP")
+if not AUTOMAP or not os.path.exists(AUTOMAP):
+    print("skipped: no automap program")
+    sys.exit(77)
+MODELS = pathlib.Path(os.environ["AUTOMAP_SOURCE"]) / "datasets" / "models"
+MLP = MODELS / "mlp_tiny" / "model.hlo.pb"
+GPT = MODELS / "gpt2_tiny" / "model.hlo.pb"
+PLAIN = {**{name: value for name, value in os.environ.items() if name != "NO_COLOR"}, "TERM": "xterm", "OPENBLAS_NUM_THREADS": "1"}
+WORK = pathlib.Path(tempfile.mkdtemp())
+
+
+def automap(*arguments, **environment):
+    return subprocess.run([AUTOMAP, *map(str, arguments)], capture_output=True, text=True, timeout=60, stdin=subprocess.DEVNULL,
+                          cwd=WORK, env={**PLAIN, **environment})
+
+
+def on_terminal(*arguments, stdout_too=False, **environment):
+    """Runs with stderr on a pseudo-terminal, stdout there or in a pipe; returns what both have received."""
+    ours, theirs = pty.openpty()
+    process = subprocess.Popen([AUTOMAP, *map(str, arguments)], stdin=subprocess.DEVNULL, stderr=theirs, cwd=WORK,
+                               stdout=theirs if stdout_too else subprocess.PIPE, env={**PLAIN, **environment})
+    os.close(theirs)
+    terminal, output = b"", b""
+    streams = [ours] + ([] if stdout_too else [process.stdout])
+    while streams:
+        for stream in select.select(streams, [], [], 60)[0]:
+            try:
+                data = os.read(stream if stream == ours else stream.fileno(), 65536)
+            except OSError:  # the other end of the terminal is closed
+                data = b""
+            if not data:
+                streams.remove(stream)
+            elif stream == ours:
+                terminal += data
+            else:
+                output += data
+    assert process.wait(60) == 0, terminal
+    os.close(ours)
+    return terminal.decode().replace("\r\n", "\n"), output.decode()
+
+
+# ---- help ----
+
+COMMANDS = ["info", "convert", "groups", "propagate", "lower", "cluster", "search", "simulate", "explain", "export", "run",
+            "agent", "agent train", "agent evaluate", "agent generate"]
+
+
+def check_help(command):
+    words = command.split()
+    done = automap(*words, "--help")
+    assert (done.returncode, done.stderr) == (0, ""), (command, done)
+    for form in (["help", *words], [*words, "-h"], [*words, "no-such-file", "--no-such-option", "-h"],
+                 ["help", *words, "--json"]):
+        other = automap(*form)
+        assert (other.returncode, other.stdout, other.stderr) == (0, done.stdout, ""), (form, other.stderr)
+    assert done.stdout.startswith(f"usage: automap {command} "), done.stdout
+    assert "\nexample" in done.stdout, command
+    for line in done.stdout.splitlines():
+        assert len(line) <= 100, (command, line)
+        option = re.match(r"  (-\S+)( \S+)? {2,}(.*)", line)
+        if not option:
+            continue
+        name, value, text = option.groups()
+        assert len(text.replace(" (repeatable)", "")) <= 70, (command, line)
+        # A switch refuses a value, others need one: neither is unknown.
+        if command != "agent" and name not in ("--help", "-o"):
+            answer = automap(*words, f"{name}=x" if not value else name).stderr
+            assert ("needs an argument" if value else "takes no argument") in answer, (command, name, answer)
+
+
+def test_help():
+    usage = automap("--help")
+    assert usage.returncode == 0 and all(len(line) <= 100 for line in usage.stdout.splitlines())
+    for form in (["-h"], ["help"], ["help", "--help"]):
+        other = automap(*form)
+        assert (other.returncode, other.stdout) == (0, usage.stdout), form
+    for command in COMMANDS:
+        assert f"  {command.split()[0]} " in usage.stdout
+        check_help(command)
+    assert automap("search", "--", "-h").returncode != 0
+    versions = [automap(form) for form in ("version", "--version", "-V")]
+    assert all(v.returncode == 0 and v.stdout.startswith("automap ") and v.stdout == versions[0].stdout for v in versions)
+    nothing = automap()
+    assert (nothing.returncode, nothing.stdout) == (2, "") and "usage: automap" in nothing.stderr
+
+
+# ---- mistakes ----
+
+def test_mistakes():
+    plan, cluster, folder = WORK / "p.json", WORK / "c.json", MLP.parent
+    assert automap("search", MLP, "--cluster", "nominal:2", "-o", plan).returncode == 0
+    assert automap("cluster", "nominal:2", "--json", "-o", cluster).returncode == 0
+    search = ["search", MLP, "--cluster", "nominal:2", "-o", "out.json"]
+    run = ["run", MLP, "--plan", "none", "--state", "random"]
+    cases = [
+        # words
+        (["serach", MLP], 2, r"unknown command serach; did you mean search\?"),
+        (["SEARCH", MLP], 2, r"did you mean search\?"),
+        (["sim", plan, MLP], 2, r"did you mean simulate\?"),
+        (["frobnicate"], 2, r"unknown command frobnicate; automap --help"),
+        ([""], 2, r"unknown command \(empty\)"),
+        (["help", "serach"], 2, r"did you mean search\?"),
+        (["agent", "trian"], 2, r"did you mean agent train\?"),
+        (["agent"], 2, r"expected automap agent train"),
+        (["agent", "generate", "--episodes", "3"], 2, r"unknown option --episodes"),
+        (["--quiet", "info", MLP], 2, r"--quiet: an option before the command"),
+        ([MLP], 2, r"a file without a command"),
+        (["search", MLP, "--clustr", "C"], 2, r"unknown option --clustr; did you mean --cluster\?"),
+        (["search", MLP, "-cluster", "C"], 2, r"did you mean --cluster\?"),
+        (["search", MLP, "--micro_batches=2"], 2, r"unknown option --micro_batches; did you mean --micro-batches\?"),
+        (["search", MLP, "-oplan.json"], 2, r"did you mean -o plan.json\?"),
+        (["search", MLP, "\u2014cluster", "C"], 2, r"typographic dash \(expected --cluster\)"),
+        (["search", MLP, "cluster=C"], 2, r"did you mean --cluster=C\?"),
+        (["search", MLP, "h100:4"], 2, r"one argument too many: h100:4; did you mean --cluster h100:4\?"),
+        (["search", "C", MLP], 2, r"one argument too many: C; did you mean --cluster C\?"),
+        (["search", MLP, "--", "--cluster", "C"], 2, r"--cluster: an option behind --"),
+        # values
+        (["search", MLP, "--cluster"], 2, r"--cluster needs an argument \(expected --cluster CLUSTER\)"),
+        (["search", MLP, "--cluster", "--json"], 2, r"--cluster needs an argument .* before --json"),
+        (["search", MLP, "--cluster", ""], 2, r"--cluster: the value is empty"),
+        (["search", MLP, "--cluster="], 2, r"--cluster: the value is empty"),
+        (["info", ""], 2, r"argument 1 is empty"),
+        (["info", MLP, "--json=yes"], 2, r"--json takes no argument \(got yes\)"),
+        ([*search, "--searcher", "annael"], 2, r"one of dqn, .*did you mean anneal\?"),
+        ([*search, "--space", "single"], 2, r"did you mean single_stage\?"),
+        ([*search, "--schedule", "1f1"], 2, r"did you mean 1f1b\?"),
+        ([*search, "--expert", "zero-3"], 2, r"did you mean zero3\?"),
+        ([*search, "--objective", "tiem"], 2, r"did you mean time\?"),
+        ([*search, "--relax", "batch"], 2, r"expected batch_statistics_per_micro_batch$"),
+        ([*search, "--micro-batches", "atuo"], 2, r"expected auto or an integer from 1"),
+        ([*search, "--evaluations=5k"], 2, r"5k: expected an integer from 1 to 1000000000, without a unit"),
+        ([*search, "--evaluations", "0"], 2, r"expected an integer from 1"),
+        ([*search, "--evaluations", "1e99"], 2, r"expected an integer from 1"),
+        ([*search, "--seconds", "10s"], 2, r"expected a number from .* without a unit"),
+        ([*search, "--seconds", "nan"], 2, r"expected a number"),
+        ([*search, "--memory-fraction", "90%"], 2, r"from 1e-06 to 1, without a unit"),
+        ([*search, "--seed", "-1"], 2, r"--seed -1: expected an integer of at least 0"),
+        ([*search, "--seed", "1", "--seed", "2"], 2, r"--seed: given twice \(1 and 2\)"),
+        ([*search, "--color", "nevr"], 2, r"did you mean never\?"),
+        ([*search, "--mesh", "2x2"], 2, r'expected AXIS=SIZE at "2x2", such as data=2,model=4'),
+        ([*search, "--pin", "*kernel*=-,modle"], 2, r"did you mean model\?"),
+        ([*search, "--pin", "none*=-,model"], 2, r"automap info lists the paths"),
+        ([*run, "--device", "Cuda"], 2, r"did you mean cuda\?"),
+        ([*run, "--comm", "NCCL"], 2, r"did you mean nccl\?"),
+        ([*run, "--steps", "ten"], 2, r"--steps ten: expected an integer of at least 1"),
+        (["run", MLP, "--plan", "none"], 3, r"--state random draws it"),
+        # files
+        (["info", folder], 3, r"is a directory, expected a file; did you mean .*model\.hlo\.pb\?"),
+        (["info", WORK], 3, r"is a directory, expected a file$"),
+        (["info", folder / "modle.hlo.pb"], 3, r"did you mean model\.hlo\.pb\?"),
+        (["search", MLP, "--cluster", "nominal:2", "-o", folder], 2, r"cannot be written: Is a directory"),
+        (["simulate", MLP, plan], 3, r"this is a plan, expected an HLO module; PLAN stands before MODEL"),
+        (["explain", MLP, plan], 3, r"PLAN stands before MODEL"),
+        (["export", MLP, plan, "--format", "jax"], 3, r"PLAN stands before MODEL"),
+        (["lower", plan, "--plan", MLP], 3, r"PLAN stands before MODEL"),
+        (["run", MLP, plan], 2, r"did you mean --plan .*p\.json\?"),
+        (["run", MLP, "--plan", MLP], 3, r"this is a binary HLO module, expected a plan$"),
+        (["run", MLP, "--plan", cluster], 3, r"this is a cluster, expected a plan; a cluster is given by --cluster"),
+        (["search", MLP, "--cluster", plan], 3, r"this is a plan, expected a cluster"),
+        (["info", MLP, "--roles", plan], 3, r"this is a plan, expected a roles file"),
+        (["simulate", folder / "model.roles.json", MLP], 3, r"this is a roles file, expected a plan; roles are given by --roles"),
+        (["info", folder / "data.npz"], 3, r"NumPy archive.*arrays are given by run --state or --data"),
+        (["explain", plan], 2, r"expected automap explain PLAN MODEL, got one argument"),
+        (["simulate", "--sweep", MLP, MLP], 2, r"expected automap simulate --sweep MODEL, got 2 arguments"),
+        (["simulate", plan, MLP, "--relax", "x"], 2, r"--relax applies to --sweep"),
+    ]
+    for arguments, code, pattern in cases:
+        done = automap(*arguments)
+        lines = [line for line in done.stderr.splitlines() if not line.startswith("automap: note:")]
+        assert done.returncode == code, (arguments, done)
+        assert len(lines) == 1 and re.search(pattern, lines[0]), (arguments, pattern, done.stderr)
+        assert not (WORK / "out.json").exists(), arguments
+        as_json = automap(*arguments, "--json") if "--" not in map(str, arguments) and "--json" not in map(str, arguments) else None
+        if as_json and len(arguments) > 1 and arguments[0] != "help":
+            assert as_json.returncode == code and as_json.stderr.splitlines()[-1].startswith('{"error":{"code":'), as_json
+    # Forms that are right.
+    for arguments in (["info", MLP, "--json", "--json"], ["info", "--", MLP], [*search, "--evaluations=1e1", "--seed=3"]):
+        assert automap(*arguments).returncode == 0, arguments
+    # Unknown keys of JSON files.
+    for source, key, wrong in ((cluster, "memory_bytes", "memory_byte"), (plan, "micro_batches", "microbatches")):
+        (WORK / "wrong.json").write_text(source.read_text().replace(f'"{key}"', f'"{wrong}"', 1))
+        done = automap(*(["simulate", WORK / "wrong.json", MLP] if source == plan else ["cluster", WORK / "wrong.json"]))
+        assert done.returncode == 3 and f"did you mean {key}?" in done.stderr, done
+
+
+# ---- files of other frameworks ----
+
+def archive(*names):
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w") as file:
+        for name in names:
+            file.writestr(name, b"content")
+    return buffer.getvalue()
+
+
+def test_formats():
+    files = {
+        "StableHLO text": b'#loc = loc(unknown)\nmodule @jit_f attributes {mhlo.num_partitions = 1 : i32} {\n}\n',
+        "MLIR bytecode": b"ML\xefR\x0dStableHLO_v1.15.0\0\x01\x02",
+        "jax.export": b"\x3c\0\0\0\x38\0\x60\0" + bytes(120) + b"ML\xefR\x0dStableHLO" + bytes(60),
+        "jaxpr": b"{ lambda ; a:f32[8,8]. let\n  b:f32[8,8] = tanh a in (b,) }",
+        "SavedModel": b"\x08\x01\x12\xff\x10\x0a\x02\x01\x00",
+        "ONNX": b"\x08\x08\x12\x07pytorch\x1a\x051.9.0\x00",
+        "PyTorch archive": archive("model/data.pkl", "model/data/0"),
+        "torch.export": archive("model/archive_format", "model/models/model.json"),
+        "safetensors": (2).to_bytes(8, "little") + b"{}",
+        "pickle": pickle.dumps({"weights": [1.0, 2.0]}),
+        "HDF5": b"\x89HDF\r\n\x1a\n" + bytes(16),
+        "Python source": b"import jax\n",
+    }
+    path = WORK / "model"
+    commands = [["info", path], ["search", path, "--cluster", "nominal:2"], ["run", path, "--plan", "none"], ["groups", path],
+                ["propagate", path, "--mesh", "data=2"], ["lower", path, "--plan", "none"], ["convert", path, "out.hlo.txt"]]
+    for name, data in files.items():
+        path.write_bytes(data)
+        for command in commands if name in ("StableHLO text", "pickle") else commands[:1]:
+            done = automap(*command)
+            assert (done.returncode, done.stdout) == (3, ""), (name, command, done)
+            assert re.search(f"model: this is .*{name}.*, expected an HLO module; .", done.stderr), (name, done.stderr)
+            assert len(done.stderr.splitlines()) == 1, (name, done.stderr)
+    folder = WORK / "saved"
+    folder.mkdir()
+    (folder / "saved_model.pb").write_bytes(files["SavedModel"])
+    assert "SavedModel" in automap("info", folder).stderr
+
+
+OPTIMIZED = """HloModule jit_f, is_scheduled=true
+
+fused {
+  p = f32[8,8] parameter(0)
+  ROOT t = f32[8,8] tanh(p)
+}
+
+ENTRY main {
+  x = f32[8,8] parameter(0)
+  ROOT y = f32[8,8] fusion(x), kind=kLoop, calls=fused
+}
+"""
+
+
+def test_optimized_modules():
+    path = WORK / "optimized.hlo.txt"
+    path.write_text(OPTIMIZED)
+    info = automap("info", path)
+    assert info.returncode == 0 and info.stderr.count("warning") == 1 and "before_optimizations" in info.stderr, info.stderr
+    for command in (["search", path, "--cluster", "nominal:2"], ["run", path, "--plan", "none", "--state", "random"], ["groups", path],
+                    ["propagate", path, "--mesh", "data=2"], ["lower", path, "--plan", "none"]):
+        done = automap(*command)
+        assert (done.returncode, done.stdout) == (3, ""), done
+        assert "--xla_dump_to" in done.stderr and len(done.stderr.splitlines()) == 1, done.stderr
+    assert automap("convert", path, "converted.hlo.pb").returncode == 0
+    assert "before_optimizations" in automap("info", "converted.hlo.pb").stderr
+    (WORK / "unscheduled.hlo.txt").write_text(OPTIMIZED.replace(", is_scheduled=true", ""))
+    assert "before_optimizations" in automap("info", "unscheduled.hlo.txt").stderr
+
+
+# ---- warnings and tables ----
+
+def test_warnings():
+    for command in (["info"], ["search", "--cluster", "nominal:2", "-o", "d.json"]):
+        done = automap(command[0], MODELS / "dropout_tiny" / "model.hlo.pb", *command[1:])
+        assert (done.returncode, done.stderr) == (0, ""), done  # loops over a random key
+    call = ('  c{} = f32[{},64] custom-call(x), custom_call_target="mine", metadata={{op_name="jit(f)/mine{}" source_file="f.py" '
+            'source_line={}}}\n')
+    path = WORK / "calls.hlo.txt"
+    path.write_text("HloModule m\nENTRY main {\n  x = f32[512,64] parameter(0)\n" + call.format(1, 512, 1, 7) + call.format(2, 1024, 2, 8) +
+                    "  ROOT t = (f32[512,64], f32[1024,64]) tuple(c1, c2)\n}\n")
+    for command in (["info"], ["search", "--cluster", "nominal:2", "-o", "d.json"], ["groups"]):
+        done = automap(command[0], path, *command[1:])
+        assert done.returncode == 0 and len(done.stderr.splitlines()) == 1, done
+        assert re.search(r'warning: operator "custom-call" has no partitioning rule: "jit\(f\)/mine2" \(f.py:8, 262 kB\) and 1 other '
+                         r"are computed on every device; .", done.stderr), done.stderr
+    assert automap("info", path, "--quiet").stderr == ""
+
+
+def test_tables():
+    loop = """
+cond{k} {{
+  c = (s32[], f32[{k}]) parameter(0)
+  i = s32[] get-tuple-element(c), index=0
+  n = s32[] constant(3)
+  ROOT r = pred[] compare(i, n), direction=LT
+}}
+body{k} {{
+  b = (s32[], f32[{k}]) parameter(0)
+  i = s32[] get-tuple-element(b), index=0
+  v = f32[{k}] get-tuple-element(b), index=1
+  one = s32[] constant(1)
+  next = s32[] add(i, one)
+  w = f32[{k}] tanh(v)
+  ROOT t = (s32[], f32[{k}]) tuple(next, w)
+}}
+"""
+    entry = "ENTRY main {\n  zero = s32[] constant(0)\n"
+    for k in range(1, 8):
+        entry += f"  x{k} = f32[{k}] parameter({k - 1})\n  s{k} = (s32[], f32[{k}]) tuple(zero, x{k})\n"
+        entry += f"  loop{k} = (s32[], f32[{k}]) while(s{k}), condition=cond{k}, body=body{k}\n"
+        entry += f"  y{k} = f32[{k}] get-tuple-element(loop{k}), index=1\n"
+    entry += "  ROOT r = (" + ", ".join(f"f32[{k}]" for k in range(1, 8)) + ") tuple(" + ", ".join(f"y{k}" for k in range(1, 8)) + ")\n}\n"
+    path = WORK / "loops.hlo.txt"
+    path.write_text("HloModule loops\n" + "".join(loop.format(k=k) for k in range(1, 8)) + entry)
+    info, all_loops = automap("info", path).stdout, automap("info", path, "--verbose").stdout
+    assert re.findall(r"^loop(\d) ", info, re.M) == ["7", "6", "5", "4", "3"], info
+    assert "and 2 more with less work (--verbose: all)" in info
+    assert re.findall(r"^loop(\d) ", all_loops, re.M) == list("1234567") and "--verbose" not in all_loops
+    assert automap("info", path, "--json").stdout.count('"trips":3') == 7
+
+    search = ["search", GPT, "--cluster", "nominal:4", "--expert", "zero1", "-o", "zero.json"]
+    folded, every = automap(*search).stdout, automap(*search, "--verbose").stdout
+    row = r"^state\['{}'\]\['token_table'\] +optimizer +f32\[128,32\] +\[\S+\] +{}$"
+    assert re.search(row.format(r"\{mean,variance\}", 2), folded, re.M) and "['mean']" not in folded, folded
+    assert re.search(row.format("mean", 1), every, re.M) and re.search(row.format("variance", 1), every, re.M), every
+
+    def parameters(text):
+        return sum(int(number) for number in re.findall(r" optimizer .* (\d+)$", text, re.M))
+
+    assert parameters(folded) == parameters(every) > 0
+
+
+# ---- terminals ----
+
+SEARCH = ["search", GPT, "--cluster", "C", "--space", "single_stage", "--evaluations", "100000000", "--seconds", "1.5", "-o", "t.json"]
+
+
+def test_progress():
+    terminal, output = on_terminal(*SEARCH)
+    lines = re.findall(r"\r(search [^\r\x1b]*)\x1b\[K", terminal)
+    assert lines and terminal.endswith("\r\x1b[K"), terminal
+    assert re.fullmatch(r"search \d+ s   [a-z ]+   (no plan yet|best [\d.]+ \ws)   \d+ of 100000000 evaluations(   gap \S+ %)?(   \d+ \w+ left)?",
+                        lines[-1]), lines
+    assert re.search("evaluations? in ", output) and not re.search("[\r\x1b]", output), output
+    assert "\rsearch" in on_terminal(*SEARCH, "--json")[0]
+    for arguments, environment in ((["--quiet"], {}), ([], {"TERM": "dumb"})):
+        assert on_terminal(*SEARCH, *arguments, **environment)[0] == "", (arguments, environment)
+    done = automap(*SEARCH)
+    assert done.returncode == 0 and done.stderr == "", done.stderr
+
+
+def without_styles(text):
+    return re.sub(r"\x1b\[[0-9;]*m", "", text)
+
+
+def test_colors():
+    plan = WORK / "p.json"
+    simulate = ["simulate", plan, MLP]
+    plain = automap(*simulate).stdout
+    assert "\x1b" not in plain
+    styled = on_terminal(*simulate, stdout_too=True)[0]
+    assert "\x1b[1m" in styled and without_styles(styled) == plain, styled
+    assert automap(*simulate, "--color", "always").stdout == styled
+    assert automap(*simulate, "--color=always", NO_COLOR="1").stdout == styled
+    for arguments, environment in (([], {"NO_COLOR": "1"}), ([], {"TERM": "dumb"}), (["--color", "never"], {}), (["--json"], {}),
+                                   (["--json", "--color", "always"], {})):
+        shown = on_terminal(*simulate, *arguments, stdout_too=True, **environment)[0]
+        assert "\x1b" not in shown, (arguments, environment)
+    assert automap(*simulate, "--color", "always", "-o", "text").returncode == 0 and b"\x1b" not in (WORK / "text").read_bytes()
+    tiny = automap(*simulate, "--memory-fraction", "1e-6", "--color", "always").stdout
+    assert "\x1b[1;31m: DOES NOT FIT\x1b[0m" in tiny, tiny
+    search = ["search", MLP, "--cluster", "nominal:2", "--expert", "data_parallel", "-o", "s.json"]
+    styled, plain = automap(*search, "--color", "always").stdout, automap(*search).stdout
+    assert "\x1b[1;32mthis one" in styled
+    # The columns stay; the times of the search differ.
+    assert without_styles(styled).splitlines()[:-2] == plain.splitlines()[:-2]
+    assert "\x1b" not in automap(*search, "--color", "always", "--json").stdout
+    assert "\x1b[1m" in on_terminal("--help", stdout_too=True)[0]
+
+
+if __name__ == "__main__":
+    for name, test in list(globals().items()):
+        if name.startswith("test_"):
+            test()
+            print("passed:", name)
