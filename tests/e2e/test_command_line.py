@@ -28,7 +28,8 @@ MODELS = pathlib.Path(os.environ["AUTOMAP_SOURCE"]) / "datasets" / "models"
 MLP = MODELS / "mlp_tiny" / "model.hlo.pb"
 GPT = MODELS / "gpt2_tiny" / "model.hlo.pb"
 PLAIN = {**{name: value for name, value in os.environ.items() if name != "NO_COLOR"}, "TERM": "xterm", "OPENBLAS_NUM_THREADS": "1"}
-WORK = pathlib.Path(tempfile.mkdtemp())
+FOLDER = tempfile.TemporaryDirectory()
+WORK = pathlib.Path(FOLDER.name)
 
 
 def automap(*arguments, **environment):

@@ -332,7 +332,7 @@ def test_outputs_that_cannot_be_written(work, plan):
     expect(2, "no_such_folder/p.json: cannot be written", *missing, "-o", nowhere / "p.json")
     expect(2, "no_such_folder/log: cannot be written", *missing, "-o", work / "p.json", "--log", nowhere / "log")
     expect(2, "cannot be written: Is a directory", *missing, "-o", work)
-    expect(2, "found an empty one", *missing, "-o", "")
+    expect(2, "-o: the value is empty", *missing, "-o", "")
     for option in ["--save", "--outputs"]:
         assert expect(2, "cannot be written", *run, option, nowhere / "x.npz") == ""
         assert expect(2, "expected a name ending in", *run, option, work / "x.other") == ""
@@ -370,10 +370,10 @@ def test_options():
     expect(2, "expected one of", *search, "--searcher", "no_such")
     expect(2, "from 1 to", *search, "--evaluations", "0")
     expect(2, "does not apply", *search, "--searcher", "exhaustive", "--evaluations", "5")
-    expect(2, "given twice: -o", *search, "-o", os.devnull)
-    expect(2, "found an empty one", *search[:4], "-o", "")
-    expect(3, "found an empty one", "info", "")
-    expect(2, "from 1 to", "run", MODEL, "--plan", "none", "--steps", "0")
+    expect(2, "-o: given twice", *search, "-o", os.devnull)
+    expect(2, "-o: the value is empty", *search[:4], "-o", "")
+    expect(2, "argument 1 is empty", "info", "")
+    expect(2, "an integer of at least 1", "run", MODEL, "--plan", "none", "--steps", "0")
 
 
 MODULES = {  # name: lines of the entry computation, what search and run answer

@@ -1,0 +1,109 @@
+/* The state of a search for observers: counts, the best time, limits; a watched search finds the same plan.
+ */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "planners/micro_batch_search.h"
+
+static void test_counts_and_keeps_the_best(void **state) {
+    SearchWatch *watch = search_watch_create(0);
+    (void)state;
+    assert_non_null(watch);
+    SearchProgress progress = search_watch_read(watch);
+    assert_int_equal(progress.evaluations, 0);
+    assert_true(isnan(progress.best_seconds) && isnan(progress.bound_seconds) &&
+                isnan(progress.seconds_left));
+    search_watch_phase(watch, SEARCH_PHASE_TABLES);
+    search_watch_count(watch, 3, NAN);
+    search_watch_count(watch, 1, 2);
+    search_watch_count(watch, 1, 5);
+    search_watch_count(watch, 0, 1);
+    search_watch_count(watch, 1, NAN);
+    search_watch_bound(watch, 0.5);
+    progress = search_watch_read(watch);
+    assert_int_equal(progress.phase, SEARCH_PHASE_TABLES);
+    assert_int_equal(progress.evaluations, 6);
+    assert_true(progress.best_seconds == 1 && progress.bound_seconds == 0.5);
+    search_watch_expect(watch, 10);
+    progress = search_watch_read(watch);
+    assert_int_equal(progress.limit, 16);
+    assert_true(isnan(progress.seconds_left)); /* no rate yet */
+    search_watch_count(watch, 10, NAN);
+    assert_true(search_watch_read(watch).seconds_left == 0);
+    search_watch_free(watch);
+}
+
+static void test_keeps_the_limit_of_the_user(void **state) {
+    SearchWatch *watch = search_watch_create(50);
+    (void)state;
+    search_watch_expect(watch, 10);
+    assert_int_equal(search_watch_read(watch).limit, 50);
+    search_watch_free(watch);
+}
+
+static void test_accepts_no_watch(void **state) {
+    (void)state;
+    search_watch_phase(NULL, SEARCH_PHASE_BOUND);
+    search_watch_count(NULL, 1, 1);
+    search_watch_expect(NULL, 1);
+    search_watch_bound(NULL, 1);
+    search_watch_free(NULL);
+    for (int k = 0; k < SEARCH_PHASE_COUNT; k++) assert_true(search_phase_name((SearchPhase)k)[0] != '\0');
+}
+
+static void run_search(SearchResult *result, Arena *arena, SearchWatch *watch, PlanSpace space) {
+    AmError error = {0};
+    PlanContext *context;
+    Cluster *cluster;
+    const MicroBatching settings = {.micro_batches = space == SPACE_AUTO ? 0 : 1};
+    const SearchOptions options = {.space = space,
+                                   .evaluations = 40,
+                                   .searcher = SEARCHER_ANNEAL,
+                                   .memory_fraction = CLUSTER_DEFAULT_MEMORY_FRACTION,
+                                   .watch = watch};
+    assert_int_equal(
+        plan_context_read(&context, SOURCE_DIR "/datasets/models/gpt2_tiny/model.hlo.pb", NULL, &error),
+        AM_OK);
+    assert_int_equal(cluster_read(&cluster, arena, "nominal:4", &error), AM_OK);
+    assert_int_equal(search_micro_batches(result, arena, context, cluster, &options, &settings, &error),
+                     AM_OK);
+    cluster_free(cluster);
+    plan_context_free(context);
+}
+
+/* The watch counts what the result counts, and has the plan's time. */
+static void test_watches_a_search(void **state) {
+    static const PlanSpace spaces[] = {SPACE_SINGLE_STAGE, SPACE_AUTO};
+    (void)state;
+    for (size_t k = 0; k < sizeof spaces / sizeof *spaces; k++) {
+        Arena arena = {0};
+        SearchResult plain, watched;
+        SearchWatch *watch = search_watch_create(0);
+        run_search(&plain, &arena, NULL, spaces[k]);
+        run_search(&watched, &arena, watch, spaces[k]);
+        SearchProgress progress = search_watch_read(watch);
+        assert_true(plain.plan->predicted_step_seconds == watched.plan->predicted_step_seconds);
+        assert_int_equal(plain.evaluations, watched.evaluations);
+        assert_int_equal(progress.evaluations, watched.evaluations);
+        assert_true(fabs(progress.best_seconds / watched.plan->predicted_step_seconds - 1) < 0.05);
+        assert_int_equal(progress.phase, SEARCH_PHASE_BOUND);
+        search_watch_free(watch);
+        arena_free(&arena);
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_counts_and_keeps_the_best),
+        cmocka_unit_test(test_keeps_the_limit_of_the_user),
+        cmocka_unit_test(test_accepts_no_watch),
+        cmocka_unit_test(test_watches_a_search),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
