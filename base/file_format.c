@@ -94,7 +94,7 @@ static bool begins_with(const char *data, int64_t length, int64_t at, const char
     return at >= 0 && length - at >= (int64_t)count && memcmp(data + at, bytes, count) == 0;
 }
 
-/* Whether the bytes occur in data[0..most). */
+/* Returns whether the bytes occur in data[0..most). */
 static bool contains(const char *data, int64_t length, int64_t most, const char *bytes, size_t count) {
     const char *at = data, *end = data + (length < most ? length : most);
     while (end - at >= (int64_t)count && (at = memchr(at, bytes[0], (size_t)(end - at))) != NULL) {

@@ -1,4 +1,4 @@
-/* automap info: what a module is. */
+/* automap info: instructions, parameters, loops and work of a module. */
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,8 +1,7 @@
-/* What all commands share: their form, options, output and errors.
+/* The form of a command, its options, output and errors.
  *
  * A command is a row of a table (cli/main.c): names, positional arguments,
- * options and a function. Options are parsed by the command's table, and --help
- * prints the tables, so that what is listed is what is accepted. Data goes to
+ * options and a function. One table both parses the options and prints --help. Data goes to
  * stdout or -o; progress, warnings and errors go to stderr.
  */
 #ifndef CLI_COMMON_H
@@ -102,7 +101,7 @@ AmStatus cli_output(const Cli *cli, const Text *text, AmError *error);
 /* The same for one JSON object and a line end; takes the reference. */
 AmStatus cli_output_json(const Cli *cli, json_t *root, JsonStyle style, AmError *error);
 
-/* What the error object of --json says besides: keys of this object, whose reference is taken. */
+/* Adds the keys of this object, whose reference is taken, to the error object of --json. */
 void cli_explain_error(json_t *details);
 
 /* One line, then the excerpt with a caret; or {"error": {...}}. To stderr. */

@@ -9,7 +9,7 @@
 #include "base/file_format.h"
 #include "cost/cluster.h"
 
-/* Whether the word is the name of a built-in cluster, or KIND:N of one. */
+/* Returns whether the word names a built-in cluster, such as "C" or "h100:4". */
 static bool is_cluster_name(const char *word) {
     int32_t count;
     const ClusterBuiltin *builtins = cluster_builtins(&count);

@@ -14,7 +14,7 @@ const char *hint_option_for(const char *word);
  * none. */
 size_t hint_typographic_dash(const char *word);
 
-/* Whether the word names an existing file or folder, or looks like the path of one. */
+/* Returns whether the word names a file or folder, or has the form of a path. */
 bool hint_is_file(const char *word);
 
 #endif

@@ -137,7 +137,7 @@ static AmStatus run_command(int count, char **words, AmError *error) {
     return command->run(&cli, error);
 }
 
-/* What was printed must have arrived: a full disk is a failure. */
+/* Flushes stdout; AM_ERROR_RUNTIME where writing has failed, as on a full disk. */
 static AmStatus close_output(AmStatus status) {
     bool arrived = fflush(stdout) == 0 && !ferror(stdout);
     if (arrived || status != AM_OK) return status;
@@ -177,7 +177,7 @@ static AmStatus answer(int count, char **words, AmError *error) {
     bool is_help;
     int before = count_before_help(count, words, &is_help);
     if (strcmp(words[0], "help") == 0) {
-        /* Options say nothing of the command. */
+        /* Options behind the command do not change its help. */
         while (before > 1 && words[before - 1][0] == '-') before--;
         return print_help(before - 1, words + 1, error);
     }

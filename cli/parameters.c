@@ -124,7 +124,7 @@ static void find_head(Row *row, const IrRoles *roles) {
     row->head = strlen(row->path) - most;
 }
 
-/* Whether the heads of both rows differ in one word without digits; sets its places and bytes. */
+/* Returns true for rows whose heads differ in one word without digits; sets its place and bytes. */
 static bool differ_in_word(const Row *a, const Row *b, size_t *at, size_t *a_bytes, size_t *b_bytes) {
     size_t start = 0;
     while (start < a->head && start < b->head && a->path[start] == b->path[start]) start++;

@@ -1,4 +1,4 @@
-/* Tables of parameters: repeated layers share a row, and so do the states of an optimizer. */
+/* Prints tables of parameters, with one row for repeated layers and one for the states of an optimizer. */
 #ifndef CLI_PARAMETERS_H
 #define CLI_PARAMETERS_H
 

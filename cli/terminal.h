@@ -12,7 +12,7 @@
 
 #include "cli/common.h"
 
-/* Whether output of the command to the stream has colours. `cli` may be NULL: auto. */
+/* Returns whether output of the command to the stream has colours. `cli` may be NULL: auto. */
 bool terminal_is_styled(const Cli *cli, FILE *stream);
 /* The same for the text that the command writes to -o or stdout; JSON has no colours. */
 bool terminal_output_is_styled(const Cli *cli);
@@ -28,7 +28,7 @@ typedef struct TerminalLine {
 
 /* Shown where stderr is a terminal, unless --quiet. */
 void terminal_line_open(TerminalLine *line, const Cli *cli);
-/* Whether the line is shown and its last drawing is a tenth of a second ago. */
+/* Returns true for a line that is shown and was drawn at least a tenth of a second ago. */
 bool terminal_line_is_due(TerminalLine *line, double now);
 /* Draws the text at clock `now`, cut to the width of the terminal. */
 void terminal_line_draw(TerminalLine *line, const char *text, double now);
