@@ -190,7 +190,8 @@ static void warn_type(AmWarnings *warnings, const OperatorWork *work, const Clus
     for (int32_t t = 0; t < cluster->type_count; t++)
         if (!cluster->types[t].named[work->type])
             am_warn(warnings,
-                    "cluster %s: device type %s names no FLOP/s for %s; those of another type are used",
+                    "cluster %s: device type %s has no FLOP/s for %s; those of another type are used "
+                    "(flops_per_second of the cluster file sets them)",
                     cluster->name, cluster->types[t].name, dtype_name(work->type));
 }
 

@@ -24,7 +24,7 @@
 #define MAX_HANDED_ON 16
 
 /* So many loops without a count are named in warnings of their own. */
-#define MAX_NAMED 100
+#define MAX_NAMED 5
 
 /* Beyond this magnitude nothing is counted; sums and negations stay in range. */
 #define MAX_MAGNITUDE (INT64_C(1) << 60)
@@ -318,12 +318,16 @@ static int64_t count_condition(Finder *finder, const Frame *frame, int32_t root)
     return count_comparison(finder, frame, condition);
 }
 
+#define UNKNOWN_TRIPS                                                                                   \
+    "its trip count is unknown; it is priced as one trip (expected a counter with a constant step and " \
+    "limit)"
+
 static void warn_unknown(IrModule *module, const IrInstruction *loop) {
     const char *name = *loop->op_name ? loop->op_name : loop->name;
     if (*loop->source_file)
-        am_warn(&module->warnings, "loop \"%s\" (%s:%d): its trip count is unknown; it is priced as one trip",
-                name, loop->source_file, (int)loop->source_line);
-    else am_warn(&module->warnings, "loop \"%s\": its trip count is unknown; it is priced as one trip", name);
+        am_warn(&module->warnings, "loop \"%s\" (%s:%d): " UNKNOWN_TRIPS, name, loop->source_file,
+                (int)loop->source_line);
+    else am_warn(&module->warnings, "loop \"%s\": " UNKNOWN_TRIPS, name);
 }
 
 static void find_callers(Finder *finder) {

@@ -294,6 +294,15 @@ def test_warnings():
         assert re.search(r'warning: operator "custom-call" has no partitioning rule: "jit\(f\)/mine2" \(f.py:8, 262 kB\) and 1 other '
                          r"are computed on every device; .", done.stderr), done.stderr
     assert automap("info", path, "--quiet").stderr == ""
+    # Eight loops that end by the data: five are named, the others are counted.
+    text = "HloModule m\ncond {\n  c = (pred[], f32[8]) parameter(0)\n  ROOT r = pred[] get-tuple-element(c), index=0\n}\n"
+    text += "body {\n  ROOT b = (pred[], f32[8]) parameter(0)\n}\nENTRY main {\n  p = pred[] parameter(0)\n  x = f32[8] parameter(1)\n"
+    text += "  l0 = (pred[], f32[8]) tuple(p, x)\n"
+    for k in range(1, 9):
+        text += f"  {'ROOT ' if k == 8 else ''}l{k} = (pred[], f32[8]) while(l{k - 1}), condition=cond, body=body\n"
+    path.write_text(text + "}\n")
+    lines = automap("info", path).stderr.splitlines()
+    assert len(lines) == 6 and "trip count is unknown" in lines[0] and "3 more loops" in lines[5], lines
 
 
 def test_tables():
