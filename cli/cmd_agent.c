@@ -8,8 +8,8 @@
 #include "base/array_file.h"
 #include "base/clock.h"
 #include "cli/agent_evaluate.h"
-#include "cli/common.h"
 #include "cli/host.h"
+#include "cli/search_progress.h"
 #include "planners/inference_file.h"
 #include "planners/inference_grade.h"
 #include "planners/inference_train.h"
@@ -24,6 +24,7 @@ typedef struct Report {
     const Cli *cli;
     double start;
     Text log;
+    SearchProgressLine progress;
 } Report;
 
 static AmStatus report_progress(void *user, const InferenceProgress *progress, AmError *error) {
@@ -37,11 +38,13 @@ static AmStatus report_progress(void *user, const InferenceProgress *progress, A
                     (long long)progress->episodes, progress->loss, progress->estimate, grade.mean,
                     grade.percentile_95);
     }
+    search_progress_hold(&report->progress);
     cli_note(report->cli,
              "%lld of %lld episodes, %.0f s: loss %.5f, %d sets: mean %.2f %%, 95th percentile %.2f %%",
              (long long)progress->episodes, (long long)progress->episode_count,
              clock_seconds() - report->start, progress->loss, REPORT_SETS, 100 * grade.mean,
              100 * grade.percentile_95);
+    search_progress_release(&report->progress);
     return AM_OK;
 }
 
@@ -69,7 +72,11 @@ static AmStatus train(const Cli *cli, AmError *error) {
     if (training.resume && !training.checkpoint)
         return am_fail(error, AM_ERROR_USAGE, "", "--resume goes with --checkpoint");
     Agent *agent;
-    TRY(inference_train(&agent, &done, &training, error));
+    search_progress_begin(&report.progress, cli, PROGRESS_TRAINING, 0, 0);
+    training.watch = report.progress.watch;
+    AmStatus trained = inference_train(&agent, &done, &training, error);
+    search_progress_end(&report.progress);
+    TRY(trained);
     char about[128];
     snprintf(about, sizeof(about), "automap agent train --episodes %lld --seed %lld%s", (long long)episodes,
              (long long)seed, done < episodes ? ", interrupted" : "");

@@ -582,7 +582,7 @@ static AmStatus search_and_write(const Cli *cli, Searched *self, AmError *error)
         self->options.user = &self->log;
     }
     SearchProgressLine progress;
-    search_progress_begin(&progress, cli, self->options.evaluations, self->options.seconds);
+    search_progress_begin(&progress, cli, PROGRESS_SEARCH, self->options.evaluations, self->options.seconds);
     self->options.watch = progress.watch;
     AmStatus status = search_micro_batches(&self->result, &self->arena, self->context, self->cluster,
                                            &self->options, &self->micro_batching, error);

@@ -140,7 +140,7 @@ static const CliOption options[] = {
     {"--memory-fraction", "F", "usable part of a device's memory (default 0.9)", false},
     {"--jitter", "F", "random delay of operators, as a mean fraction of their time", false},
     {"--seed", "N", "seed of the jitter (default 0)", false},
-    {"--slow", "D=F,...", "slow devices: device D takes F times as long", false},
+    {"--slow", "DEVICE=FACTOR,...", "slow devices: operators take FACTOR times as long", false},
     CLI_OPTION_ROLES,
     SIMULATE_SWEEP_OPTIONS,
     CLI_GROUP("output"),

@@ -9,22 +9,29 @@
 
 #include "base/clock.h"
 
+static const struct {
+    const char *name, *unit;
+    bool has_phases, has_plans;
+} kinds[] = {[PROGRESS_SEARCH] = {"search", "evaluations", true, true},
+             [PROGRESS_SWEEP] = {"sweep", "strategies", false, true},
+             [PROGRESS_TRAINING] = {"training", "episodes", false, false}};
+
 static void draw(SearchProgressLine *self) {
     SearchProgress now = search_watch_read(self->watch);
     double clock = clock_seconds(), elapsed = clock - self->started, left = now.seconds_left;
     Text text = {0};
-    text_append_string(&text, "search ");
+    text_append(&text, "%s ", kinds[self->kind].name);
     terminal_append_time(&text, floor(elapsed));
-    text_append(&text, "   %s   ", search_phase_name(now.phase));
-    if (isnan(now.best_seconds)) {
-        text_append_string(&text, "no plan yet");
-    } else {
-        text_append_string(&text, "best ");
+    if (kinds[self->kind].has_phases) text_append(&text, "   %s", search_phase_name(now.phase));
+    if (kinds[self->kind].has_plans && isnan(now.best_seconds)) {
+        text_append_string(&text, "   no plan yet");
+    } else if (kinds[self->kind].has_plans) {
+        text_append_string(&text, "   best ");
         text_append_seconds(&text, now.best_seconds);
     }
     text_append(&text, "   %lld", (long long)now.evaluations);
     if (now.limit >= now.evaluations && now.limit > 0) text_append(&text, " of %lld", (long long)now.limit);
-    text_append_string(&text, " evaluations");
+    text_append(&text, " %s", kinds[self->kind].unit);
     if (now.bound_seconds > 0 && !isnan(now.best_seconds))
         text_append(&text, "   gap %.2f %%", 100 * (now.best_seconds / now.bound_seconds - 1));
     if (self->seconds > 0) left = fmin(isnan(left) ? self->seconds : left, fmax(0, self->seconds - elapsed));
@@ -54,9 +61,10 @@ static void *draw_until_over(void *user) {
     return NULL;
 }
 
-void search_progress_begin(SearchProgressLine *self, const Cli *cli, int64_t evaluations, double seconds) {
+void search_progress_begin(SearchProgressLine *self, const Cli *cli, ProgressKind kind, int64_t evaluations,
+                           double seconds) {
     sigset_t all, before;
-    *self = (SearchProgressLine){.started = clock_seconds(), .seconds = seconds};
+    *self = (SearchProgressLine){.kind = kind, .started = clock_seconds(), .seconds = seconds};
     terminal_line_open(&self->line, cli);
     if (!self->line.is_shown) return;
     self->watch = search_watch_create(evaluations);
@@ -87,4 +95,14 @@ void search_progress_end(SearchProgressLine *self) {
     pthread_mutex_destroy(&self->mutex);
     search_watch_free(self->watch);
     self->watch = NULL;
+}
+
+void search_progress_hold(SearchProgressLine *self) {
+    if (!self->watch) return;
+    pthread_mutex_lock(&self->mutex);
+    terminal_line_clear(&self->line);
+}
+
+void search_progress_release(SearchProgressLine *self) {
+    if (self->watch) pthread_mutex_unlock(&self->mutex);
 }

@@ -1,13 +1,14 @@
 /* simulate --sweep: what was found, as a table and as JSON. Strategies that cannot be are listed below the
  * table, numbers of micro-batches with the same reason together. */
 #include "cli/simulate_sweep.h"
-#include "cli/terminal.h"
 
 #include <string.h>
 
 #include "base/file.h"
 #include "base/text.h"
 #include "cli/host.h"
+#include "cli/search_progress.h"
+#include "cli/terminal.h"
 #include "cost/profile.h"
 #include "planners/sweep.h"
 #include "propagation/micro_batches.h"
@@ -156,7 +157,13 @@ static AmStatus run_sweep(const Cli *cli, Arena *arena, PlanContext **context, C
     if (measured) TRY(profile_read(profile, measured, error));
     if (measured) TRY(profile_attach(profile, *cluster, measured, error));
     TRY(cli_read_model(cli, 0, context, error));
-    TRY(sweep(&found, arena, *context, *cluster, &options, error));
+    SearchProgressLine progress;
+    search_progress_begin(&progress, cli, PROGRESS_SWEEP, 0, 0);
+    options.watch = progress.watch;
+    AmStatus swept = sweep(&found, arena, *context, *cluster, &options, error);
+    search_progress_end(&progress);
+    options.watch = NULL;
+    TRY(swept);
     TRY(write_best(cli, arena, *context, *cluster, &options, &found, error));
     if (cli_has(cli, "--json")) return cli_output_json(cli, to_json(&found), JSON_STYLE_COMPACT, error);
     Text text = {.is_styled = terminal_output_is_styled(cli)};

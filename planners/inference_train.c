@@ -1,6 +1,7 @@
 /* The training loop and its checkpoint (see inference_train.h). */
 #include "planners/inference_train.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -178,6 +179,7 @@ static AmStatus report(Trainer *trainer, AmError *error) {
 static AmStatus train(Trainer *trainer, AmError *error) {
     const InferenceTraining *training = trainer->training;
     Head *head = &trainer->head;
+    search_watch_expect(training->watch, head->episodes - head->done);
     while (head->done < head->episodes && !(training->interrupted && *training->interrupted)) {
         ArenaMark mark = arena_mark(&trainer->arena);
         if ((double)head->done >= phases[head->phase].until * (double)head->episodes) {
@@ -190,6 +192,7 @@ static AmStatus train(Trainer *trainer, AmError *error) {
         agent_learn(trainer->agent, UPDATES_PER_ROUND);
         TRY(agent_check(trainer->agent, error));
         head->done += INFERENCE_ROUND;
+        search_watch_count(training->watch, INFERENCE_ROUND, NAN);
         arena_release(&trainer->arena, mark);
         if (training->report_every > 0 && head->done % training->report_every < INFERENCE_ROUND)
             TRY(report(trainer, error));

@@ -16,6 +16,7 @@
 #include <signal.h>
 
 #include "planners/inference.h"
+#include "planners/search_watch.h"
 
 #define INFERENCE_ROUND 64
 
@@ -35,6 +36,7 @@ typedef struct InferenceTraining {
     int64_t report_every; /* episodes; 0: never */
     AmStatus (*on_report)(void *user, const InferenceProgress *progress, AmError *error);
     void *user;
+    SearchWatch *watch; /* counts the episodes; or NULL */
 } InferenceTraining;
 
 /* The trained agent; agent_free releases it. When interrupted it writes the checkpoint and gives the agent as

@@ -324,6 +324,8 @@ static void strategy_task(void *user, int32_t k) {
         task->row.reason = task->error.text;
         task->status = AM_OK;
     }
+    bool has_plan = task->status == AM_OK && !task->row.reason && task->row.fits;
+    search_watch_count(self->options->watch, 1, has_plan ? task->row.step_seconds : NAN);
 }
 
 /* ---- all of them ---- */
@@ -393,6 +395,7 @@ static AmStatus run_all(Sweep *result, Sweeping *self, Arena *arena, AmError *er
     TRY(check_contexts(result, self, arena, error));
     TRY(find_all_cuts(self, arena, error));
     TRY(list_tasks(self, arena, error));
+    search_watch_expect(self->options->watch, self->task_count);
     parallel_for(self->task_count, self->options->threads, strategy_task, self);
     return collect(result, self, arena, error);
 }

@@ -37,7 +37,8 @@ typedef struct SweepOptions {
     uint32_t schedules;    /* bits by ScheduleKind, a row for each of several stages; 0: 1f1b, or gpipe where
                               turns cannot alternate */
     double memory_fraction;
-    int32_t threads; /* 0: one per processor */
+    int32_t threads;    /* 0: one per processor */
+    SearchWatch *watch; /* counts the strategies; or NULL */
 } SweepOptions;
 
 typedef struct Sweep {

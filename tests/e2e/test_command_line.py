@@ -15,6 +15,7 @@ import pickle
 import pty
 import re
 import select
+import signal
 import subprocess
 import sys
 import tempfile
@@ -362,10 +363,32 @@ def test_progress():
                         lines[-1]), lines
     assert re.search("evaluations? in ", output) and not re.search("[\r\x1b]", output), output
     assert "\rsearch" in on_terminal(*SEARCH, "--json")[0]
+    sweep = on_terminal("simulate", "--sweep", GPT, "--cluster", "h100:4")[0]
+    assert re.search(r"\rsweep \d+ s   (no plan yet|best [\d.]+ \ws)   \d+( of \d+)? strategies", sweep) and sweep.endswith("\r\x1b[K"), sweep
     for arguments, environment in ((["--quiet"], {}), ([], {"TERM": "dumb"})):
         assert on_terminal(*SEARCH, *arguments, **environment)[0] == "", (arguments, environment)
     done = automap(*SEARCH)
     assert done.returncode == 0 and done.stderr == "", done.stderr
+
+
+def test_progress_of_training():
+    """The line gives way to the note about the interrupt, and to the reports before it."""
+    ours, theirs = pty.openpty()
+    process = subprocess.Popen([AUTOMAP, "agent", "train", "--episodes", "1000000", "-o", "a.safetensors"], stdin=subprocess.DEVNULL,
+                               stdout=subprocess.DEVNULL, stderr=theirs, cwd=WORK, env=PLAIN)
+    os.close(theirs)
+    terminal, is_sent = b"", False
+    try:
+        while data := os.read(ours, 65536):
+            terminal += data
+            if not is_sent and re.search(rb"training \d+ s   [1-9]\d* of 1000000 episodes", terminal):
+                process.send_signal(signal.SIGTERM)  # a second one would end it at once
+                is_sent = True
+    except OSError:  # the other end is closed
+        pass
+    os.close(ours)
+    assert process.wait(60) == 130, terminal
+    assert re.search(rb"\r\x1b\[Kautomap: interrupted after \d+ of 1000000 episodes", terminal), terminal
 
 
 def without_styles(text):
