@@ -47,8 +47,8 @@ static bool encode_nan(const Format *format, bool negative, uint64_t payload, ui
         if (payload == 0) payload = (uint64_t)1 << (format->mantissa_bits - 1);
         *bits = sign | ones(format->exponent_bits) << format->mantissa_bits | payload;
         return true;
-    case TOP_FN: *bits = sign | (sign_bit(format) - 1); return true;
-    case TOP_FNUZ: *bits = sign_bit(format); return true;
+    case TOP_FN: *bits = sign | (sign_bit(format) - 1); return payload == 0; /* one NaN of each sign */
+    case TOP_FNUZ: *bits = sign_bit(format); return payload == 0;
     default: return false;
     }
 }

@@ -19,6 +19,11 @@ static AmStatus build_layout(const Builder *builder, IrShape *shape, const Hlo__
         return build_refuse(builder, owner, "its layout has %zu dimensions, expected %d",
                             layout->n_minor_to_major, shape->rank);
     }
+    if (layout->index_primitive_type || layout->pointer_primitive_type) {
+        return build_refuse(builder, owner,
+                            "its layout has types of indices or pointers, which only sparse "
+                            "arrays have; they are not supported");
+    }
     uint32_t seen = 0;
     bool row_major = true;
     for (int32_t i = 0; i < shape->rank; i++) {

@@ -2,7 +2,9 @@
  *
  * Recursive descent over the characters: the head (ir/text_header.c), then one
  * computation after the other, callees first as XLA prints them, so that every
- * name refers to something above and one pass suffices. Both spellings are read:
+ * name refers to something above and one pass suffices. Instructions are read in
+ * ir/text_instruction.c. A text may also be one instruction alone, whose operands
+ * become parameters. Both spellings are read:
  *
  *   %add.3 (a: f32[2]) -> f32[2] {            add.3 {
  *     ROOT %r = f32[2]{0} negate(f32[2]{0} %a)    ROOT r = f32[2]{0} negate(a)
@@ -14,89 +16,6 @@
 #include <string.h>
 
 #include "ir/text.h"
-
-static AmStatus read_operands(IrTextReader *reader, Hlo__HloInstructionProto *instruction) {
-    IrScanner *scanner = &reader->scanner;
-    if (ir_scan_peek(scanner) == ')') return AM_OK;
-    do {
-        IrWord name;
-        Hlo__ShapeProto *written;
-        if (ir_at_shape(scanner)) TRY(ir_read_shape(scanner, &written));
-        ir_scan_space(scanner);
-        int64_t start = scanner->at;
-        TRY(ir_scan_name(scanner, "the name of an operand", &name));
-        int32_t index = ir_names_find(&reader->instructions, name);
-        if (index < 0) {
-            return ir_scan_fail(scanner, start, "no instruction '%.*s' above this line in this computation",
-                                (int)(name.length < 80 ? name.length : 80), name.text);
-        }
-        int64_t *id =
-            ir_push(scanner->arena, &instruction->operand_ids, &instruction->n_operand_ids, sizeof *id);
-        if (!id) return ir_scan_memory(scanner);
-        *id = reader->computation->instructions[index]->id;
-    } while (ir_scan_accept(scanner, ","));
-    return AM_OK;
-}
-
-/* What stands between the parentheses. */
-static AmStatus read_arguments(IrTextReader *reader, Hlo__HloInstructionProto *instruction) {
-    IrScanner *scanner = &reader->scanner;
-    TRY(ir_scan_expect(scanner, "("));
-    if (strcmp(instruction->opcode, "constant") == 0) {
-        TRY(ir_read_literal(scanner, instruction->shape, &instruction->literal));
-    } else if (strcmp(instruction->opcode, "parameter") == 0) {
-        TRY(ir_scan_integer(scanner, &instruction->parameter_number));
-    } else {
-        TRY(read_operands(reader, instruction));
-    }
-    return ir_scan_expect(scanner, ")");
-}
-
-static AmStatus read_instruction(IrTextReader *reader) {
-    IrScanner *scanner = &reader->scanner;
-    Hlo__HloComputationProto *computation = reader->computation;
-    IrWord word;
-    bool is_root = false;
-    ir_scan_space(scanner);
-    int64_t start = scanner->at;
-    TRY(ir_scan_name(scanner, "an instruction or '}'", &word));
-    if (ir_word_is(word, "ROOT") && ir_scan_peek(scanner) != '=') {
-        is_root = true;
-        TRY(ir_scan_name(scanner, "the name of an instruction", &word));
-    }
-    if (ir_names_find(&reader->instructions, word) >= 0) {
-        return ir_scan_fail(scanner, start, "a second instruction of the name '%.*s'",
-                            (int)(word.length < 80 ? word.length : 80), word.text);
-    }
-    Hlo__HloInstructionProto *instruction =
-        ir_new_message(scanner->arena, &hlo__hlo_instruction_proto__descriptor);
-    if (!instruction || !(instruction->name = ir_word_copy(scanner, word))) return ir_scan_memory(scanner);
-    instruction->id = reader->next_id++;
-    if (instruction->id == reader->find_id) reader->found_at = start;
-    TRY(ir_scan_expect(scanner, "="));
-    if (!ir_at_shape(scanner)) return ir_scan_fail(scanner, scanner->at, "expected the shape of the result");
-    TRY(ir_read_shape(scanner, &instruction->shape));
-    IrWord opcode, operator;
-    const char *outer = NULL;
-    TRY(ir_scan_word(scanner, "an opcode", &opcode));
-    bool is_async = ir_async_form(opcode, &outer, &operator);
-    instruction->opcode = is_async ? arena_copy_string(scanner->arena, outer) : ir_word_copy(scanner, opcode);
-    if (!instruction->opcode) return ir_scan_memory(scanner);
-    TRY(read_arguments(reader, instruction));
-    Hlo__HloInstructionProto *wrapped = NULL;
-    if (is_async) TRY(ir_async_wrap(reader, instruction, operator, & wrapped));
-    TRY(ir_read_attributes(reader, instruction, wrapped));
-    if (is_async) TRY(ir_async_finish(reader, instruction, wrapped));
-    if (is_root && computation->root_id) return ir_scan_fail(scanner, start, "a second ROOT");
-    if (is_root) computation->root_id = instruction->id;
-    bool is_named =
-        ir_names_add(&reader->instructions, &reader->tables, word, (int32_t)computation->n_instructions);
-    Hlo__HloInstructionProto **slot =
-        ir_push(scanner->arena, &computation->instructions, &computation->n_instructions, sizeof *slot);
-    if (!is_named || !slot) return ir_scan_memory(scanner);
-    *slot = instruction;
-    return AM_OK;
-}
 
 /* Parameters by number, and the shape of the root. */
 AmStatus ir_reader_program_shape(IrTextReader *reader, Hlo__HloComputationProto *computation, int64_t start) {
@@ -127,20 +46,21 @@ AmStatus ir_reader_program_shape(IrTextReader *reader, Hlo__HloComputationProto 
     return AM_OK;
 }
 
-/* (a: f32[2], b: (f32[], s32[])) -> f32[2]: repeats what the instructions say. */
-static AmStatus skip_program_shape(IrScanner *scanner) {
+/* (a: f32[2], b: (f32[], s32[])) -> f32[2]: `*result` is the shape behind the arrow; NULL: there is none. */
+static AmStatus read_program_shape(IrScanner *scanner, Hlo__ShapeProto **result) {
     Hlo__ShapeProto *written;
+    *result = NULL;
     if (!ir_scan_accept(scanner, "(")) return AM_OK;
     while (ir_scan_peek(scanner) != ')') {
         IrWord name;
         TRY(ir_scan_name(scanner, "the name of a parameter", &name));
-        TRY(ir_scan_expect(scanner, ":"));
+        ir_scan_accept(scanner, ":");
         TRY(ir_read_shape(scanner, &written));
         if (!ir_scan_accept(scanner, ",")) break;
     }
     TRY(ir_scan_expect(scanner, ")"));
     TRY(ir_scan_expect(scanner, "->"));
-    return ir_read_shape(scanner, &written);
+    return ir_read_shape(scanner, result);
 }
 
 /* execution_thread="..." before or behind the body. */
@@ -162,18 +82,26 @@ static AmStatus read_computation_attributes(IrTextReader *reader) {
     return AM_OK;
 }
 
-static AmStatus read_body(IrTextReader *reader, int64_t start) {
-    IrScanner *scanner = &reader->scanner;
+/* The root is the instruction marked so, else the last one. */
+static AmStatus finish_body(IrTextReader *reader, int64_t start) {
     Hlo__HloComputationProto *computation = reader->computation;
-    ir_names_clear(&reader->instructions);
-    TRY(ir_scan_expect(scanner, "{"));
-    while (!ir_scan_accept(scanner, "}")) TRY(read_instruction(reader));
     if (computation->n_instructions == 0)
-        return ir_scan_fail(scanner, start, "a computation without instructions");
+        return ir_scan_fail(&reader->scanner, start, "a computation without instructions");
     if (!computation->root_id) {
         computation->root_id = computation->instructions[computation->n_instructions - 1]->id;
     }
     return ir_reader_program_shape(reader, computation, start);
+}
+
+static AmStatus read_body(IrTextReader *reader, int64_t start) {
+    IrScanner *scanner = &reader->scanner;
+    TRY(ir_scan_expect(scanner, "{"));
+    while (!ir_scan_accept(scanner, "}")) TRY(ir_read_instruction(reader, true));
+    return finish_body(reader, start);
+}
+
+static const Hlo__ShapeProto *root_shape(const Hlo__HloComputationProto *computation) {
+    return ir_reader_instruction(computation, computation->root_id)->shape;
 }
 
 AmStatus ir_reader_add_computation(IrTextReader *reader, Hlo__HloComputationProto *computation, IrWord name) {
@@ -224,14 +152,73 @@ static AmStatus read_computation(IrTextReader *reader) {
         ir_new_message(scanner->arena, &hlo__hlo_computation_proto__descriptor);
     if (!computation || !(computation->name = ir_word_copy(scanner, word))) return ir_scan_memory(scanner);
     reader->computation = computation;
-    TRY(skip_program_shape(scanner));
+    ir_names_clear(&reader->instructions);
+    Hlo__ShapeProto *result;
+    int64_t shape_start = scanner->at;
+    TRY(read_program_shape(scanner, &result));
     TRY(read_computation_attributes(reader));
     TRY(read_body(reader, start));
+    if (result && !ir_shapes_match(result, root_shape(computation))) {
+        return ir_scan_fail(scanner, shape_start, "the result's shape is not that of the root instruction");
+    }
     TRY(read_computation_attributes(reader));
     TRY(ir_reader_add_computation(reader, computation, word));
     if (is_entry && module->entry_computation_id) return ir_scan_fail(scanner, start, "a second ENTRY");
     if (is_entry) module->entry_computation_id = computation->id;
     return AM_OK;
+}
+
+AmStatus ir_read_inline_computation(IrTextReader *reader, Hlo__HloComputationProto **result) {
+    IrScanner *scanner = &reader->scanner;
+    int64_t start = scanner->at;
+    IrWord name;
+    Hlo__HloComputationProto *computation =
+        ir_new_message(scanner->arena, &hlo__hlo_computation_proto__descriptor);
+    if (!computation) return ir_scan_memory(scanner);
+    if (reader->depth >= IR_MAX_NESTING)
+        return ir_scan_fail(scanner, start, "computations nested deeper than %d", IR_MAX_NESTING);
+    do {
+        int64_t number = reader->inner_count++;
+        computation->name = arena_format(scanner->arena, number ? "_.%lld" : "_", (long long)number);
+        if (!computation->name) return ir_scan_memory(scanner);
+        name = (IrWord){computation->name, (int64_t)strlen(computation->name)};
+    } while (ir_names_find(&reader->computations, name) >= 0);
+    Hlo__HloComputationProto *outer = reader->computation;
+    IrNames outer_names = reader->instructions;
+    bool makes_parameters = reader->makes_parameters;
+    reader->computation = computation;
+    reader->instructions = (IrNames){0};
+    reader->makes_parameters = false;
+    reader->depth++;
+    TRY(read_body(reader, start));
+    reader->depth--;
+    reader->makes_parameters = makes_parameters;
+    reader->computation = outer;
+    reader->instructions = outer_names;
+    *result = computation;
+    return ir_reader_add_computation(reader, computation, name);
+}
+
+/* One instruction, with its name or without: an entry computation of it and of parameters. It runs in the
+ * order of the text, as XLA says. */
+static AmStatus read_single_instruction(IrTextReader *reader) {
+    IrScanner *scanner = &reader->scanner;
+    IrWord name = {"_", 1};
+    Hlo__HloComputationProto *computation =
+        ir_new_message(scanner->arena, &hlo__hlo_computation_proto__descriptor);
+    if (!computation || !(computation->name = ir_word_copy(scanner, name))) return ir_scan_memory(scanner);
+    reader->computation = computation;
+    reader->makes_parameters = true;
+    reader->inner_count = 1;
+    reader->is_scheduled = true;
+    TRY(ir_read_instruction(reader, !ir_at_shape(scanner)));
+    if (ir_scan_peek(scanner)) {
+        return ir_scan_fail(scanner, scanner->at,
+                            "expected the end of the text after one instruction; a module begins with "
+                            "'HloModule NAME'");
+    }
+    TRY(finish_body(reader, 0));
+    return ir_reader_add_computation(reader, computation, name);
 }
 
 /* The entry is the computation marked so, else the last one. */
@@ -283,6 +270,7 @@ static AmStatus read_module(IrTextReader *reader) {
     TRY(ir_attributes_index(reader));
     TRY(ir_read_header(reader));
     TRY(ir_read_tables(reader));
+    if (!*reader->module->name && ir_at_instruction(scanner)) TRY(read_single_instruction(reader));
     while (ir_scan_peek(scanner)) TRY(read_computation(reader));
     if (scanner->at < scanner->length) return ir_scan_fail(scanner, scanner->at, "unexpected NUL byte");
     if (reader->module->n_computations == 0)

@@ -52,7 +52,8 @@ bool ir_scan_take_word(IrScanner *scanner, IrWord *word);      /* letters, digit
 AmStatus ir_scan_word(IrScanner *scanner, const char *what, IrWord *word);
 /* Whether ir_scan_word() takes all of the text, whatever follows it; else it is written in quotes. */
 bool ir_is_word(const char *text);
-AmStatus ir_scan_name(IrScanner *scanner, const char *what, IrWord *name); /* without its '%' */
+/* A name without its '%' and without a ':' that ends it. */
+AmStatus ir_scan_name(IrScanner *scanner, const char *what, IrWord *name);
 AmStatus ir_scan_integer(IrScanner *scanner, int64_t *value);
 AmStatus ir_scan_real(IrScanner *scanner, double *value, uint64_t *payload);
 AmStatus ir_scan_boolean(IrScanner *scanner, bool *value);
@@ -80,6 +81,11 @@ bool ir_names_add(IrNames *names, Arena *arena, IrWord name, int32_t value); /* 
 void ir_names_clear(IrNames *names);
 
 AmStatus ir_read_shape(IrScanner *scanner, Hlo__ShapeProto **shape);
+/* A shape without its layout, row-major; NULL without memory. `dimensions` and the flags are copied. */
+Hlo__ShapeProto *ir_new_array_shape(Arena *arena, Dtype type, size_t rank, const int64_t *dimensions,
+                                    const bool *is_dynamic);
+/* Equality of types and dimensions; layouts and dynamic flags are ignored. */
+bool ir_shapes_match(const Hlo__ShapeProto *a, const Hlo__ShapeProto *b);
 bool ir_at_shape(IrScanner *scanner); /* a shape follows, rather than a name */
 void ir_write_shape(Text *out, const Hlo__ShapeProto *shape, bool with_layout);
 /* The same shape with the order of dimensions alone of its layout. */
@@ -131,6 +137,10 @@ typedef struct IrTextReader {
     Arena tables;                          /* of those names */
     int64_t next_id;                       /* of instructions: 1, 2, ... through the module */
     int64_t wrapped_count;                 /* computations made for asynchronous operators */
+    int32_t depth;                         /* nesting of instructions and computations */
+    int64_t inner_count, nested_count;     /* names given to inline computations, to nested instructions */
+    int64_t parameter_count;               /* made for operands without an instruction */
+    bool makes_parameters;                 /* the text is one instruction, whose operands are parameters */
     bool is_scheduled;                     /* the order of the text is a schedule */
     int64_t find_id, found_at;             /* where the instruction `find_id` begins; 0: none is sought */
 } IrTextReader;
@@ -160,13 +170,25 @@ int32_t ir_writer_computation(const IrTextWriter *writer, int64_t id);
 AmStatus ir_order_instructions(IrTextWriter *writer, const int32_t **order);
 AmStatus ir_order_computations(IrTextWriter *writer, const int32_t **order);
 
+/* Reads "ROOT name = ..." or, with `has_name` false, what follows the '=' alone. */
+AmStatus ir_read_instruction(IrTextReader *reader, bool has_name);
+/* Reads "{ instructions }" as the computation `name`, which is added to the module. */
+AmStatus ir_read_inline_computation(IrTextReader *reader, Hlo__HloComputationProto **computation);
+/* Deepest nesting of operands and computations in each other. */
+#define IR_MAX_NESTING 100
+/* Sets the instruction's shape from its operands and attributes, as XLA infers it. Fails at `start` where the
+ * opcode needs a written shape or the operands do not fit. */
+AmStatus ir_infer_shape(IrTextReader *reader, Hlo__HloInstructionProto *instruction, int64_t start);
+
+/* Sends, receives and their dones: the shape follows from the data, whatever is written of the rest. */
+AmStatus ir_set_transfer_shape(IrTextReader *reader, Hlo__HloInstructionProto *instruction);
+
 AmStatus ir_attributes_index(IrTextReader *reader);
-/* Reads ", name=value" as often as it follows, then fills in what XLA leaves
- * out where it equals the default. `wrapped`, if there is one, is the operator
- * that the asynchronous `instruction` runs: it takes what belongs to operators.
- */
+/* Reads ", name=value" as often as it follows, unless `has_any` is false, then fills in
+ * the defaults that XLA leaves out. `wrapped`, if there is one, is the operator that the
+ * asynchronous `instruction` runs: it takes the attributes of operators. */
 AmStatus ir_read_attributes(IrTextReader *reader, Hlo__HloInstructionProto *instruction,
-                            Hlo__HloInstructionProto *wrapped);
+                            Hlo__HloInstructionProto *wrapped, bool has_any);
 
 /* Whether the opcode is of the form add-start, add-update or add-done with no
  * opcode of that name; `outer` is then async-start, ... and `operator` is add.
@@ -176,9 +198,10 @@ bool ir_async_form(IrWord opcode, const char **outer, IrWord *operator);
  * `instruction` has its shape and operands. */
 AmStatus ir_async_wrap(IrTextReader *reader, Hlo__HloInstructionProto *instruction, IrWord operator,
                        Hlo__HloInstructionProto ** wrapped);
-/* After the attributes are read: some are the operator's as well. */
+/* After the attributes are read: some are the operator's as well. An update or done must have the
+ * `operator` of its start; errors are at `start`. */
 AmStatus ir_async_finish(IrTextReader *reader, Hlo__HloInstructionProto *instruction,
-                         Hlo__HloInstructionProto *wrapped);
+                         Hlo__HloInstructionProto *wrapped, IrWord operator, int64_t start);
 /* The instruction of that id in a computation that is being read; NULL if there
  * is none. */
 Hlo__HloInstructionProto *ir_reader_instruction(const Hlo__HloComputationProto *computation, int64_t id);
@@ -187,6 +210,7 @@ AmStatus ir_reader_program_shape(IrTextReader *reader, Hlo__HloComputationProto 
 AmStatus ir_write_attributes(IrTextWriter *writer, const Hlo__HloInstructionProto *instruction);
 
 /* The module's first line and the tables of source positions. */
+bool ir_at_instruction(IrScanner *scanner); /* the text goes on with an instruction, not with a computation */
 AmStatus ir_read_header(IrTextReader *reader);
 AmStatus ir_read_tables(IrTextReader *reader);
 void ir_write_header(IrTextWriter *writer, const char *name);

@@ -121,9 +121,13 @@ static Hlo__HloInstructionProto *find_wrapped(const IrTextReader *reader,
 }
 
 AmStatus ir_async_finish(IrTextReader *reader, Hlo__HloInstructionProto *instruction,
-                         Hlo__HloInstructionProto *wrapped) {
+                         Hlo__HloInstructionProto *wrapped, IrWord operator, int64_t start) {
     if (!wrapped) { /* an update or done: its backend_config is the operator's */
         wrapped = find_wrapped(reader, instruction);
+        if (wrapped && !ir_word_is(operator, wrapped->opcode)) {
+            return ir_scan_fail(&reader->scanner, start, "this belongs to '%.80s-start', expected '%.80s-%s'",
+                                wrapped->opcode, wrapped->opcode, strchr(instruction->opcode, '-') + 1);
+        }
         if (wrapped && instruction->backend_config.len) wrapped->backend_config = instruction->backend_config;
         return AM_OK;
     }

@@ -50,6 +50,10 @@
     "reduce-scatter "                                                         \
     "collective-reduce scan"
 
+#define TRANSCENDENTAL                                                   \
+    "acos acosh asin asinh atan atanh cbrt cosine cosh erf exponential " \
+    "exponential-minus-one log log-plus-one logistic rsqrt sine sinh sqrt tan tanh "
+
 static const IrAttributeRow ROWS[] = {
     /* Dimensions. */
     {"dimensions", &IR_SYNTAX_INTEGERS, LIST(dimensions), .is_always_written = true,
@@ -157,7 +161,7 @@ static const IrAttributeRow ROWS[] = {
      .names = &hlo__convolution_kind__descriptor, .prefix = "CONVOLUTION_KIND_", .is_lower_case = true,
      .opcodes = CONVOLVES},
     {"sparsity_config", &IR_SYNTAX_SPARSITY, FIELD(sparsity_config), .opcodes = CONVOLVES},
-    {"result_accuracy", &IR_SYNTAX_ACCURACY, FIELD(result_accuracy)},
+    {"result_accuracy", &IR_SYNTAX_ACCURACY, FIELD(result_accuracy), .opcodes = TRANSCENDENTAL},
     {"is_reverse", &IR_SYNTAX_BOOLEAN, FIELD(is_reverse), .opcodes = "scan"},
     {"num_carries", &IR_SYNTAX_INTEGER, FIELD(num_carries), .opcodes = "scan", .is_always_written = true},
     {"is_associative", &IR_SYNTAX_ENUMERATION, FIELD(is_associative), .names = &hlo__tri_state__descriptor,
@@ -165,7 +169,7 @@ static const IrAttributeRow ROWS[] = {
     {"domain", &IR_SYNTAX_DOMAIN, FIELD(domain_entry_sharding), .opcodes = "domain"},
     {"cross_program_prefetch_index", &IR_SYNTAX_PREFETCH, FIELD(cross_program_prefetch_index),
      .opcodes = "copy-start"},
-    {"parameter_replication", &IR_SYNTAX_REPLICATION, FIELD(parameter_replication), .opcodes = "parameter"},
+    {"parameter_replication", &IR_SYNTAX_REPLICATION, FIELD(parameter_replication)},
     {"infeed_config", &IR_SYNTAX_BYTES, FIELD(infeed_config), .opcodes = "infeed"},
     {"outfeed_config", &IR_SYNTAX_BYTES, FIELD(outfeed_config), .opcodes = "outfeed"},
     {"outfeed_shape", &IR_SYNTAX_SHAPE, FIELD(outfeed_shape), .opcodes = "outfeed"},
@@ -186,7 +190,7 @@ static const IrAttributeRow ROWS[] = {
     /* Calls of computations. */
     {"kind", &IR_SYNTAX_WORD, FIELD(fusion_kind), .opcodes = "fusion"},
     {"output_to_operand_aliasing", &IR_SYNTAX_OPERAND_ALIASES, FIELD(output_operand_aliasing),
-     .opcodes = "fusion custom-call async-start"},
+     .opcodes = "fusion custom-call async-start async-update"},
     {"condition", &IR_SYNTAX_COMPUTATION, CALLED, .opcodes = "while", .unwritten = 1},
     {"body", &IR_SYNTAX_COMPUTATION, CALLED, .opcodes = "while", .unwritten = 0},
     {"select", &IR_SYNTAX_COMPUTATION, CALLED, .opcodes = "select-and-scatter", .unwritten = 0},
@@ -195,7 +199,7 @@ static const IrAttributeRow ROWS[] = {
     {"false_computation", &IR_SYNTAX_COMPUTATION, CALLED, .opcodes = "conditional", .unwritten = 1},
     {"branch_computations", &IR_SYNTAX_COMPUTATIONS, CALLED, .opcodes = "conditional"},
     {"called_computations", &IR_SYNTAX_COMPUTATIONS, CALLED, .opcodes = "custom-call"},
-    {"to_apply", &IR_SYNTAX_COMPUTATION, CALLED, .opcodes = REDUCES},
+    {"to_apply", &IR_SYNTAX_COMPUTATION, CALLED, .opcodes = REDUCES " custom-call"},
     {"calls", &IR_SYNTAX_COMPUTATION, CALLED, .opcodes = "fusion async-start async-update async-done"},
     {"custom_call_target", &IR_SYNTAX_STRING, FIELD(custom_call_target), .opcodes = "custom-call",
      .is_always_written = true},
@@ -206,7 +210,8 @@ static const IrAttributeRow ROWS[] = {
     {"schedule", &IR_SYNTAX_ENUMERATION, FIELD(custom_call_schedule),
      .names = &hlo__custom_call_schedule__descriptor, .opcodes = "custom-call"},
     {"api_version", &IR_SYNTAX_ENUMERATION, FIELD(custom_call_api_version),
-     .names = &hlo__custom_call_api_version__descriptor, .opcodes = "custom-call", .unwritten = 1},
+     .names = &hlo__custom_call_api_version__descriptor, .opcodes = "custom-call", .unwritten = 1,
+     .has_no_zero = true},
     {"literal", &IR_SYNTAX_LITERAL, FIELD(literal), .opcodes = "custom-call"},
     {"is_composite", &IR_SYNTAX_BOOLEAN, FIELD(is_composite), .opcodes = "call"},
     {"async_execution_thread", &IR_SYNTAX_STRING, FIELD(async_execution_thread),
@@ -221,6 +226,9 @@ static const IrAttributeRow ROWS[] = {
     {"statistics", &IR_SYNTAX_STATISTICS, FIELD(statistics_viz)},
 };
 #define ROW_COUNT ((int32_t)(sizeof ROWS / sizeof ROWS[0]))
+
+/* Attributes of one instruction that are compared with each other. */
+#define MOST_ATTRIBUTES 32
 
 /* Attribute names that are warned about, each once, before warnings stop. */
 #define MOST_WARNINGS 100
@@ -274,9 +282,29 @@ static void *find_part(const IrAttributeRow *row, Hlo__HloInstructionProto *inst
     return part && row->inner_type ? follow(part, row->inner, row->inner_type, arena) : part;
 }
 
-static AmStatus read_attribute(IrTextReader *reader, Hlo__HloInstructionProto *instruction, IrWord name) {
+/* Whether the row is not for a conditional with a selector of this type: pred has two branches by name. */
+static bool is_for_other_selector(const IrTextReader *reader, const IrAttributeRow *row,
+                                  const Hlo__HloInstructionProto *instruction) {
+    bool is_list = row->syntax == &IR_SYNTAX_COMPUTATIONS;
+    if (strcmp(instruction->opcode, "conditional") != 0 || instruction->n_operand_ids == 0 ||
+        (!is_list && row->syntax != &IR_SYNTAX_COMPUTATION))
+        return false;
+    const Hlo__ShapeProto *selector =
+        ir_reader_instruction(reader->computation, instruction->operand_ids[0])->shape;
+    return is_list == (selector->element_type == HLO__PRIMITIVE_TYPE__PRED);
+}
+
+static AmStatus read_attribute(IrTextReader *reader, Hlo__HloInstructionProto *instruction, IrWord name,
+                               int64_t start) {
     IrScanner *scanner = &reader->scanner;
     const IrAttributeRow *row = find_row(reader, name, instruction->opcode);
+    if (row && is_for_other_selector(reader, row, instruction)) {
+        return ir_scan_fail(scanner, start, "a conditional with this selector has no attribute '%s'",
+                            row->name);
+    }
+    if (row && !fits(row, instruction->opcode) && ir_opcode_from_name(instruction->opcode) != IR_UNKNOWN) {
+        return ir_scan_fail(scanner, start, "'%s' has no attribute '%s'", instruction->opcode, row->name);
+    }
     if (row) {
         void *part = find_part(row, instruction, scanner->arena);
         if (!part) return ir_scan_memory(scanner);
@@ -371,14 +399,21 @@ static bool is_outer(IrWord name) {
 }
 
 AmStatus ir_read_attributes(IrTextReader *reader, Hlo__HloInstructionProto *instruction,
-                            Hlo__HloInstructionProto *wrapped) {
+                            Hlo__HloInstructionProto *wrapped, bool has_any) {
     IrScanner *scanner = &reader->scanner;
     int64_t start = scanner->at;
-    while (ir_scan_accept(scanner, ",")) {
+    IrWord seen[MOST_ATTRIBUTES];
+    size_t count = 0;
+    while (has_any && ir_scan_accept(scanner, ",")) {
         IrWord name;
+        int64_t name_start = scanner->at;
         TRY(ir_scan_word(scanner, "the name of an attribute", &name));
+        for (size_t i = 0; i < count; i++)
+            if (seen[i].length == name.length && !memcmp(seen[i].text, name.text, (size_t)name.length))
+                return ir_scan_fail(scanner, name_start, "this attribute is there already");
+        if (count < MOST_ATTRIBUTES) seen[count++] = name;
         TRY(ir_scan_expect(scanner, "="));
-        TRY(read_attribute(reader, wrapped && !is_outer(name) ? wrapped : instruction, name));
+        TRY(read_attribute(reader, wrapped && !is_outer(name) ? wrapped : instruction, name, name_start));
     }
     if (wrapped) TRY(complete(reader, wrapped, start));
     return complete(reader, instruction, start);
@@ -395,6 +430,8 @@ static bool has_two_branches(const IrTextWriter *writer, const Hlo__HloInstructi
 
 static bool is_left_out(const IrTextWriter *writer, const IrAttributeRow *row,
                         const Hlo__HloInstructionProto *instruction) {
+    if (strcmp(instruction->opcode, "custom-call") == 0 && row->syntax == &IR_SYNTAX_COMPUTATION)
+        return true; /* called_computations has it */
     if (strcmp(instruction->opcode, "conditional") == 0 &&
         row->count == offsetof(Hlo__HloInstructionProto, n_called_computation_ids)) {
         bool is_list = row->syntax == &IR_SYNTAX_COMPUTATIONS;

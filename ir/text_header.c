@@ -124,8 +124,60 @@ static AmStatus read_layout(IrTextReader *reader) {
     return ir_scan_expect(scanner, "}");
 }
 
+/* {log_mode=default, callback_id=3, partitioned=true, op_id=4}: checked and dropped, since the message has no
+ * place for it. */
+static AmStatus read_debug_entry(IrScanner *scanner) {
+    TRY(ir_scan_expect(scanner, "{"));
+    do {
+        IrWord key, word;
+        int64_t number, start;
+        bool flag;
+        ir_scan_space(scanner);
+        start = scanner->at;
+        TRY(ir_scan_word(scanner, "the name of a debug attribute", &key));
+        TRY(ir_scan_expect(scanner, "="));
+        if (ir_word_is(key, "callback_id") || ir_word_is(key, "op_id")) {
+            TRY(ir_scan_integer(scanner, &number));
+        } else if (ir_word_is(key, "partitioned")) {
+            TRY(ir_scan_boolean(scanner, &flag));
+        } else if (ir_word_is(key, "log_mode")) {
+            TRY(ir_scan_word(scanner, "a log mode", &word));
+            if (!ir_word_is(word, "default") && !ir_word_is(word, "fusion_debugger"))
+                return ir_scan_fail(scanner, start, "unknown log mode (expected default or fusion_debugger)");
+        } else {
+            return ir_scan_fail(scanner, start, "unknown debug attribute '%.*s'",
+                                (int)(key.length < 64 ? key.length : 64), key.text);
+        }
+    } while (ir_scan_accept(scanner, ","));
+    return ir_scan_expect(scanner, "}");
+}
+
+/* { {"array" {0}}:({...}, {...}), {"other"}:{...} } */
+static AmStatus read_debug_attributes(IrScanner *scanner) {
+    TRY(ir_scan_expect(scanner, "{"));
+    if (ir_scan_accept(scanner, "}")) return AM_OK;
+    do {
+        ProtobufCBinaryData name;
+        size_t count;
+        int64_t *path;
+        TRY(ir_scan_expect(scanner, "{"));
+        TRY(ir_scan_string(scanner, &name));
+        if (ir_scan_peek(scanner) == '{') TRY(ir_scan_integers(scanner, "{", "}", &count, &path));
+        TRY(ir_scan_expect(scanner, "}"));
+        TRY(ir_scan_expect(scanner, ":"));
+        bool is_list = ir_scan_accept(scanner, "(");
+        if (is_list && ir_scan_accept(scanner, ")")) continue;
+        do {
+            TRY(read_debug_entry(scanner));
+        } while (is_list && ir_scan_accept(scanner, ","));
+        if (is_list) TRY(ir_scan_expect(scanner, ")"));
+    } while (ir_scan_accept(scanner, ","));
+    return ir_scan_expect(scanner, "}");
+}
+
 static AmStatus read_attribute(IrTextReader *reader, IrWord name) {
     IrScanner *scanner = &reader->scanner;
+    if (ir_word_is(name, "debug_attributes")) return read_debug_attributes(scanner);
     if (ir_word_is(name, "input_output_alias")) return read_aliases(reader);
     if (ir_word_is(name, "buffer_donor")) return read_donors(reader);
     if (ir_word_is(name, "entry_computation_layout")) return read_layout(reader);
@@ -144,11 +196,22 @@ static AmStatus read_attribute(IrTextReader *reader, IrWord name) {
     return ir_scan_skip_value(scanner);
 }
 
-/* A text without the HloModule line begins with a computation. */
+bool ir_at_instruction(IrScanner *scanner) {
+    IrScanner ahead = *scanner;
+    ahead.error = NULL;
+    IrWord word;
+    if (ir_at_shape(&ahead)) return true;
+    if (ir_scan_name(&ahead, "", &word) != AM_OK) return false;
+    if (ir_word_is(word, "ROOT") && ir_scan_peek(&ahead) != '=') return true;
+    return ir_scan_peek(&ahead) == '=';
+}
+
+/* A text without the HloModule line begins with a computation or is one instruction. */
 AmStatus ir_read_header(IrTextReader *reader) {
     IrScanner *scanner = &reader->scanner, ahead = *scanner;
     ahead.error = NULL;
     IrWord word;
+    if (ir_at_instruction(scanner)) return AM_OK;
     bool has_word = ir_scan_name(&ahead, "", &word) == AM_OK;
     if (has_word && !ir_word_is(word, "HloModule")) {
         char next = ir_scan_peek(&ahead);

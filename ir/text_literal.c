@@ -96,7 +96,8 @@ static AmStatus read_integer(Values *values) {
     int32_t width = dtype_bits(values->type);
     ir_scan_space(scanner);
     int64_t start = scanner->at, value;
-    if (values->type == DTYPE_U64) {
+    bool is_negative = values->type == DTYPE_U64 && ir_scan_peek(scanner) == '-';
+    if (values->type == DTYPE_U64 && !is_negative) { /* XLA wraps a negative one */
         uint64_t sum = 0;
         while (scanner->at < scanner->length) {
             unsigned digit = (unsigned)(scanner->text[scanner->at] - '0');
@@ -110,6 +111,7 @@ static AmStatus read_integer(Values *values) {
         return append_bits(values, sum);
     }
     TRY(ir_scan_integer(scanner, &value));
+    if (is_negative) return append_bits(values, (uint64_t)value);
     bool is_signed = dtype_is_signed(values->type);
     int64_t most = (int64_t)(((uint64_t)1 << (is_signed ? width - 1 : width)) - 1);
     if (value > most || value < (is_signed ? -most - 1 : 0)) {

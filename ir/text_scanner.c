@@ -39,21 +39,41 @@ static bool starts_with(const IrScanner *scanner, const char *mark) {
            memcmp(scanner->text + scanner->at, mark, length) == 0;
 }
 
-static void skip_until(IrScanner *scanner, const char *mark) {
+/* Moves behind the next `mark`; false if there is none. */
+static bool skip_behind(IrScanner *scanner, const char *mark) {
     while (scanner->at < scanner->length && !starts_with(scanner, mark)) scanner->at++;
-    if (scanner->at < scanner->length) scanner->at += (int64_t)strlen(mark);
+    if (scanner->at == scanner->length) return false;
+    scanner->at += (int64_t)strlen(mark);
+    return true;
 }
 
+static void skip_line(IrScanner *scanner) {
+    while (scanner->at < scanner->length && scanner->text[scanner->at] != '\n' &&
+           scanner->text[scanner->at] != '\r')
+        scanner->at++;
+}
+
+/* Whether a '#' here begins a comment line: blanks alone precede it on its line. "#(" belongs to a layout. */
+static bool at_comment_line(const IrScanner *scanner) {
+    int64_t at = scanner->at;
+    if (at + 1 < scanner->length && scanner->text[at + 1] == '(') return false;
+    while (at > 0 && (scanner->text[at - 1] == ' ' || scanner->text[at - 1] == '\t')) at--;
+    return at == 0 || scanner->text[at - 1] == '\n' || scanner->text[at - 1] == '\r';
+}
+
+/* A block comment without its end is left where it is, so that the reader fails at its begin. */
 void ir_scan_space(IrScanner *scanner) {
     while (scanner->at < scanner->length) {
         char next = scanner->text[scanner->at];
         if (next == ' ' || (next >= '\t' && next <= '\r')) {
             scanner->at++;
         } else if (next == '/' && starts_with(scanner, "/*")) {
-            scanner->at += 2;
-            skip_until(scanner, "*/");
-        } else if (next == '/' && starts_with(scanner, "//")) {
-            skip_until(scanner, "\n");
+            IrScanner behind = *scanner;
+            behind.at += 2;
+            if (!skip_behind(&behind, "*/")) return;
+            scanner->at = behind.at;
+        } else if ((next == '/' && starts_with(scanner, "//")) || (next == '#' && at_comment_line(scanner))) {
+            skip_line(scanner);
         } else {
             return;
         }
@@ -118,7 +138,9 @@ AmStatus ir_scan_word(IrScanner *scanner, const char *what, IrWord *word) {
 
 AmStatus ir_scan_name(IrScanner *scanner, const char *what, IrWord *name) {
     ir_scan_accept(scanner, "%");
-    return ir_scan_word(scanner, what, name);
+    TRY(ir_scan_word(scanner, what, name));
+    ir_scan_accept_here(scanner, ':'); /* XLA's lexer takes it as the end of a name */
+    return AM_OK;
 }
 
 char *ir_word_copy(IrScanner *scanner, IrWord word) {

@@ -86,6 +86,25 @@ static AmStatus read_split(IrScanner *scanner, Hlo__LayoutProto *layout) {
     return ir_scan_integers(scanner, ":", ")", &(*split)->n_split_indices, &(*split)->split_indices);
 }
 
+/* (D,C,S): dense, compressed or single, one for each dimension; with '+' not unique, with '~' not ordered. */
+static AmStatus read_level_types(IrScanner *scanner, const Hlo__ShapeProto *shape) {
+    int64_t start = scanner->at;
+    size_t count = 0;
+    TRY(ir_scan_expect(scanner, "("));
+    do {
+        IrWord word;
+        TRY(ir_scan_word(scanner, "a level type (D, C or S)", &word));
+        if (!ir_word_is(word, "D") && !ir_word_is(word, "C") && !ir_word_is(word, "S"))
+            return ir_scan_fail(scanner, start, "unknown level type of a dimension (expected D, C or S)");
+        ir_scan_accept(scanner, "+");
+        ir_scan_accept(scanner, "~");
+        count++;
+    } while (ir_scan_accept(scanner, ","));
+    if (count != shape->n_dimensions)
+        return ir_scan_fail(scanner, start, "%zu level types for %zu dimensions", count, shape->n_dimensions);
+    return ir_scan_expect(scanner, ")");
+}
+
 static AmStatus read_element_type(IrScanner *scanner, Hlo__PrimitiveType *result) {
     ir_scan_space(scanner);
     int64_t start = scanner->at;
@@ -110,7 +129,8 @@ static AmStatus read_index_type(IrScanner *scanner, Hlo__PrimitiveType *type) {
 }
 
 /* One property of a layout; the scanner is behind its letters. */
-static AmStatus read_property(IrScanner *scanner, Hlo__LayoutProto *layout, IrWord letters) {
+static AmStatus read_property(IrScanner *scanner, const Hlo__ShapeProto *shape, IrWord letters) {
+    Hlo__LayoutProto *layout = shape->layout;
     int64_t *number = ir_word_is(letters, "E")   ? &layout->element_size_in_bits
                       : ir_word_is(letters, "S") ? &layout->memory_space
                       : ir_word_is(letters, "M") ? &layout->dynamic_shape_metadata_prefix_bytes
@@ -127,6 +147,12 @@ static AmStatus read_property(IrScanner *scanner, Hlo__LayoutProto *layout, IrWo
             TRY(read_tile(scanner, layout));
         } else if (ir_word_is(letters, "SC")) {
             TRY(read_split(scanner, layout));
+        } else if (ir_word_is(letters, "D")) {
+            TRY(read_level_types(scanner, shape));
+        } else if (ir_word_is(letters, "P")) {
+            return ir_scan_fail(scanner, scanner->at,
+                                "physical shapes are those of sparse arrays, which "
+                                "are not supported");
         } else {
             scanner->at++;
             while (ir_scan_peek(scanner) && ir_scan_peek(scanner) != ')') {
@@ -168,7 +194,7 @@ static AmStatus read_layout(IrScanner *scanner, Hlo__ShapeProto *shape) {
                 TRY(read_index_type(scanner, &layout->pointer_primitive_type));
             } else {
                 TRY(ir_scan_word(scanner, "a property of the layout", &letters));
-                TRY(read_property(scanner, layout, letters));
+                TRY(read_property(scanner, shape, letters));
             }
         }
     }
@@ -271,6 +297,35 @@ bool ir_at_shape(IrScanner *scanner) {
     if (!ir_scan_take_word(&ahead, &word) || ahead.at >= ahead.length) return false;
     char next = ahead.text[ahead.at];
     return next == '[' || (next == '(' && ir_word_is(word, "b"));
+}
+
+Hlo__ShapeProto *ir_new_array_shape(Arena *arena, Dtype type, size_t rank, const int64_t *dimensions,
+                                    const bool *is_dynamic) {
+    IrScanner scanner = {.arena = arena};
+    Hlo__ShapeProto *shape = ir_new_message(arena, &hlo__shape_proto__descriptor);
+    if (!shape) return NULL;
+    shape->element_type = (Hlo__PrimitiveType)type;
+    shape->dimensions = ARENA_ARRAY(arena, int64_t, rank + 1);
+    shape->is_dynamic_dimension = ARENA_ARRAY(arena, protobuf_c_boolean, rank + 1);
+    if (!shape->dimensions || !shape->is_dynamic_dimension) return NULL;
+    shape->n_dimensions = shape->n_is_dynamic_dimension = rank;
+    for (size_t i = 0; i < rank; i++) {
+        shape->dimensions[i] = dimensions[i];
+        shape->is_dynamic_dimension[i] = is_dynamic && is_dynamic[i];
+    }
+    return set_default_layout(&scanner, shape) == AM_OK ? shape : NULL;
+}
+
+bool ir_shapes_match(const Hlo__ShapeProto *a, const Hlo__ShapeProto *b) {
+    if (a == b) return true;
+    if (!a || !b || a->element_type != b->element_type || a->n_dimensions != b->n_dimensions ||
+        a->n_tuple_shapes != b->n_tuple_shapes)
+        return false;
+    for (size_t i = 0; i < a->n_dimensions; i++)
+        if (a->dimensions[i] != b->dimensions[i]) return false;
+    for (size_t i = 0; i < a->n_tuple_shapes; i++)
+        if (!ir_shapes_match(a->tuple_shapes[i], b->tuple_shapes[i])) return false;
+    return true;
 }
 
 Hlo__ShapeProto *ir_plain_layout(Arena *arena, const Hlo__ShapeProto *shape) {

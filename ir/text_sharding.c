@@ -55,6 +55,13 @@ static AmStatus read_iota(IrScanner *scanner, Hlo__OpSharding *sharding) {
             return ir_scan_fail(scanner, scanner->at,
                                 "the transposition and the dimensions differ in length");
         }
+    } else if (count > 1) {
+        return ir_scan_fail(scanner, scanner->at, "expected T(...), the order of these dimensions");
+    }
+    for (size_t i = 0; order && i < count; i++) {
+        if (order[i] < 0 || order[i] >= (int64_t)count)
+            return ir_scan_fail(scanner, scanner->at, "T(...) names dimension %lld of %zu",
+                                (long long)order[i], count);
     }
     sharding->iota_transpose_perm = ARENA_ARRAY(scanner->arena, int32_t, count ? count : 1);
     if (!sharding->iota_transpose_perm) return ir_scan_memory(scanner);
@@ -93,8 +100,12 @@ static AmStatus read_last_tiles(IrScanner *scanner, Hlo__OpSharding *sharding) {
 }
 
 /* One word of a sharding, with what belongs to it. */
-static AmStatus read_part(IrScanner *scanner, Hlo__OpSharding *sharding, int64_t start, IrWord word) {
-    if (find_kind(word, &sharding->type)) return AM_OK;
+static AmStatus read_part(IrScanner *scanner, Hlo__OpSharding *sharding, int64_t start, IrWord word,
+                          bool *has_kind) {
+    if (find_kind(word, &sharding->type)) {
+        *has_kind = true;
+        return AM_OK;
+    }
     if (ir_word_is(word, "last_tile_dim_replicate")) {
         sharding->replicate_on_last_tile_dim = true;
         return AM_OK;
@@ -107,7 +118,10 @@ static AmStatus read_part(IrScanner *scanner, Hlo__OpSharding *sharding, int64_t
         return ir_scan_integer(scanner, &sharding->shard_group_id);
     }
     if (!ir_scan_accept(scanner, "=")) return ir_scan_fail(scanner, start, "unknown part of a sharding");
-    if (ir_word_is(word, "devices")) return read_devices(scanner, sharding);
+    if (ir_word_is(word, "devices")) {
+        *has_kind = true;
+        return read_devices(scanner, sharding);
+    }
     if (ir_word_is(word, "last_tile_dims")) return read_last_tiles(scanner, sharding);
     if (ir_word_is(word, "device")) {
         int64_t *device = ir_push(scanner->arena, &sharding->tile_assignment_devices,
@@ -137,14 +151,16 @@ static AmStatus read_sharding(IrScanner *scanner, Hlo__OpSharding **result, int 
         } while (ir_scan_accept(scanner, ","));
         return ir_scan_expect(scanner, "}");
     }
+    bool has_kind = false;
+    int64_t begin = scanner->at;
     while (!ir_scan_accept(scanner, "}")) {
         IrWord word;
         ir_scan_space(scanner);
         int64_t start = scanner->at;
         TRY(ir_scan_word(scanner, "a part of a sharding", &word));
-        TRY(read_part(scanner, sharding, start, word));
+        TRY(read_part(scanner, sharding, start, word, &has_kind));
     }
-    return AM_OK;
+    return has_kind ? AM_OK : ir_scan_fail(scanner, begin, "a sharding without its kind or its devices");
 }
 
 AmStatus ir_read_sharding(IrScanner *scanner, Hlo__OpSharding **sharding) {

@@ -45,8 +45,10 @@ static AmStatus window_dimension(IrScanner *scanner, Hlo__Window *window, size_t
     return AM_OK;
 }
 
-static AmStatus read_window_key(IrScanner *scanner, Hlo__Window *window, size_t key) {
+/* `*count` dimensions are known from an earlier key; 0: none. */
+static AmStatus read_window_key(IrScanner *scanner, Hlo__Window *window, size_t key, size_t *count) {
     size_t index = 0;
+    int64_t start = scanner->at;
     do {
         Hlo__WindowDimension *dimension = NULL;
         int64_t value;
@@ -63,7 +65,10 @@ static AmStatus read_window_key(IrScanner *scanner, Hlo__Window *window, size_t 
             TRY(ir_scan_integer(scanner, &dimension->padding_high));
         }
     } while (ir_scan_accept_here(scanner, 'x'));
-    return AM_OK;
+    if (*count == 0) *count = index;
+    if (*count == index) return AM_OK;
+    return ir_scan_fail(scanner, start, "%s has %zu dimensions, expected %zu as the others have",
+                        WINDOW_KEYS[key].name, index, *count);
 }
 
 static AmStatus read_window(IrTextReader *reader, const IrAttributeRow *row, void *part, void *field) {
@@ -72,6 +77,7 @@ static AmStatus read_window(IrTextReader *reader, const IrAttributeRow *row, voi
     Hlo__Window *window = ir_new_message(scanner->arena, &hlo__window__descriptor);
     if (!window) return ir_scan_memory(scanner);
     *(Hlo__Window **)field = window;
+    size_t count = 0;
     TRY(ir_scan_expect(scanner, "{"));
     while (!ir_scan_accept(scanner, "}")) {
         int64_t start = scanner->at;
@@ -81,7 +87,7 @@ static AmStatus read_window(IrTextReader *reader, const IrAttributeRow *row, voi
         while (key < WINDOW_KEY_COUNT && !ir_word_is(word, WINDOW_KEYS[key].name)) key++;
         if (key == WINDOW_KEY_COUNT) return ir_scan_fail(scanner, start, "unknown key of a window");
         TRY(ir_scan_expect(scanner, "="));
-        TRY(read_window_key(scanner, window, key));
+        TRY(read_window_key(scanner, window, key, &count));
     }
     return AM_OK;
 }

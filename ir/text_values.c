@@ -155,7 +155,7 @@ static AmStatus read_value_of(IrScanner *scanner, const IrAttributeRow *row, int
     for (unsigned i = 0; i < row->names->n_values; i++) {
         char spelled[64];
         spell(spelled, row, row->names->values[i].name);
-        if (!ir_word_is(word, spelled)) continue;
+        if (!ir_word_is(word, spelled) || (row->has_no_zero && row->names->values[i].value == 0)) continue;
         *value = row->names->values[i].value;
         return AM_OK;
     }
@@ -304,6 +304,12 @@ static AmStatus read_called(IrTextReader *reader, const IrAttributeRow *row, int
     ir_scan_space(scanner);
     int64_t start = scanner->at;
     IrWord name;
+    if (ir_scan_peek(scanner) == '{') {
+        Hlo__HloComputationProto *computation;
+        TRY(ir_read_inline_computation(reader, &computation));
+        *id = computation->id;
+        return AM_OK;
+    }
     TRY(ir_scan_name(scanner, "the name of a computation", &name));
     int32_t index = ir_names_find(&reader->computations, name);
     if (index < 0) {
@@ -349,9 +355,11 @@ static AmStatus read_computations(IrTextReader *reader, const IrAttributeRow *ro
     bool has_braces = ir_scan_accept(scanner, "{");
     if (has_braces && ir_scan_accept(scanner, "}")) return AM_OK;
     do {
+        int64_t called;
+        TRY(read_called(reader, row, &called));
         int64_t *id = ir_push(scanner->arena, field, count_of(row, part), sizeof *id);
         if (!id) return ir_scan_memory(scanner);
-        TRY(read_called(reader, row, id));
+        *id = called;
     } while (has_braces && ir_scan_accept(scanner, ","));
     return has_braces ? ir_scan_expect(scanner, "}") : AM_OK;
 }

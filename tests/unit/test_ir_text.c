@@ -246,7 +246,7 @@ static const BadText BAD_TEXTS[] = {
     {MAIN "  ROOT a = f32[2]{1} negate(p)\n}\n", 4, 18, "no permutation"},
     {MAIN "  ROOT a = f32[-2] negate(p)\n}\n", 4, 16, "negative"},
     {MAIN "  ROOT a = f32[99999999999999999999] negate(p)\n}\n", 4, 16, "64 bits"},
-    {MAIN "  ROOT a = negate(p)\n}\n", 4, 12, "expected the shape"},
+    {MAIN "  ROOT a = bitcast(p)\n}\n", 4, 12, "expected the shape"},
     {MAIN "  p = f32[2] negate(p)\n}\n", 4, 3, "a second instruction"},
     {MAIN "  ROOT a = f32[2] map(p), to_apply=f\n}\n", 4, 36, "no computation 'f'"},
     {MAIN "  ROOT a = f32[2] constant({1})\n}\n", 4, 30, "expected 2 values"},
