@@ -87,5 +87,6 @@ AmStatus ir_verify(IrModule *module, AmError *error) {
     for (int32_t i = 0; i < module->instruction_count; i++) {
         TRY(verify_instruction(&verifier, &module->instructions[i]));
     }
-    return AM_OK;
+    TRY(verify_module(&verifier));
+    return verify_shardings(&verifier);
 }

@@ -3,9 +3,12 @@
  *
  * The start of a copy or of an asynchronous call gives a tuple of its operands,
  * its result and something of the run time's own; the done takes that apart.
- * Operands of a done are its start, as XLA has it. Tuples of sends and receives
- * differ by platform and are taken as they are.
+ * Operands of a done are its start, as XLA has it. A send or receive may be carried
+ * through a tuple to its done. Pairs are counted in ir/verify_module.c.
  */
+#include <string.h>
+
+#include "ir/text.h"
 #include "ir/verify_parts.h"
 
 static AmStatus verify_comes_after(const Verifier *verifier, const IrInstruction *instruction, IrOpcode first,
@@ -38,6 +41,39 @@ AmStatus verify_copy_done(const Verifier *verifier, const IrInstruction *instruc
                           &instruction->shape);
 }
 
+/* The part of a shape at a path through its tuples; NULL where there is none. A buffer counts as its array.
+ */
+static const Hlo__ShapeProto *part_of(const Hlo__ShapeProto *shape, const int64_t *path, size_t length) {
+    for (size_t i = 0; i < length; i++) {
+        bool is_tuple = shape->element_type == HLO__PRIMITIVE_TYPE__TUPLE;
+        if (!is_tuple || path[i] < 0 || path[i] >= (int64_t)shape->n_tuple_shapes) return NULL;
+        shape = shape->tuple_shapes[path[i]];
+    }
+    bool is_buffer = shape->element_type == HLO__PRIMITIVE_TYPE__BUFFER && shape->n_tuple_shapes == 1;
+    return is_buffer ? shape->tuple_shapes[0] : shape;
+}
+
+/* A result that shares the memory of an operand has its shape. */
+static AmStatus verify_aliases(const Verifier *verifier, const IrInstruction *instruction) {
+    const Hlo__HloInstructionProto *message = instruction->message;
+    for (size_t i = 0; i < message->n_output_operand_aliasing; i++) {
+        const Hlo__OutputOperandAliasing *alias = message->output_operand_aliasing[i];
+        const Hlo__ShapeProto *output =
+            part_of(message->shape, alias->output_shape_index, alias->n_output_shape_index);
+        const Hlo__ShapeProto *operand = NULL;
+        if (alias->operand_index >= 0 && alias->operand_index < instruction->operand_count) {
+            int32_t index = instruction->operands[alias->operand_index];
+            operand = part_of(verifier->module->instructions[index].message->shape,
+                              alias->operand_shape_index, alias->n_operand_shape_index);
+        }
+        if (output != NULL && operand != NULL && ir_shapes_match(output, operand)) continue;
+        return verify_refuse(verifier, instruction,
+                             "it lets a result share the memory of operand %lld, which has not its shape",
+                             (long long)alias->operand_index);
+    }
+    return AM_OK;
+}
+
 /* ((operands), result, ...) */
 AmStatus verify_async_start(const Verifier *verifier, const IrInstruction *instruction) {
     const IrShape *tuple = &instruction->shape;
@@ -56,16 +92,44 @@ AmStatus verify_async_start(const Verifier *verifier, const IrInstruction *instr
         TRY(verify_parameter(verifier, instruction, called, k, operand));
         TRY(verify_shape(verifier, instruction, &tuple->elements[0].elements[k], operand));
     }
+    TRY(verify_aliases(verifier, instruction));
     return verify_root(verifier, instruction, called, &tuple->elements[1]);
 }
 
-AmStatus verify_async_update(const Verifier *verifier, const IrInstruction *instruction) {
+/* The name of an execution thread; "" stands for the main one. */
+static const char *thread_of(const char *name) {
+    return name && *name ? name : "main";
+}
+
+/* An update or a done has the computation and the thread of its start, where it has any. */
+static AmStatus verify_continues(const Verifier *verifier, const IrInstruction *instruction) {
     TRY(verify_comes_after(verifier, instruction, IR_ASYNC_START, IR_ASYNC_UPDATE));
+    const IrInstruction *start = instruction;
+    while (start->opcode != IR_ASYNC_START && start->operand_count > 0) {
+        start = &verifier->module->instructions[start->operands[0]];
+        if (start->opcode != IR_ASYNC_START && start->opcode != IR_ASYNC_UPDATE) return AM_OK;
+    }
+    if (instruction->called_count > 0 && start->called_count > 0 &&
+        instruction->called[0] != start->called[0]) {
+        return verify_refuse(verifier, instruction, "it calls %s, expected %s as %s does",
+                             verify_called(verifier, instruction, 0)->name,
+                             verify_called(verifier, start, 0)->name, start->name);
+    }
+    const char *thread = instruction->message->async_execution_thread;
+    const char *expected = thread_of(start->message->async_execution_thread);
+    if (!thread || !*thread || strcmp(thread, expected) == 0) return AM_OK;
+    return verify_refuse(verifier, instruction, "it runs on thread %.80s, expected %.80s as of %s", thread,
+                         expected, start->name);
+}
+
+AmStatus verify_async_update(const Verifier *verifier, const IrInstruction *instruction) {
+    TRY(verify_continues(verifier, instruction));
+    TRY(verify_aliases(verifier, instruction));
     return verify_shape(verifier, instruction, &instruction->shape, verify_operand(verifier, instruction, 0));
 }
 
 AmStatus verify_async_done(const Verifier *verifier, const IrInstruction *instruction) {
-    TRY(verify_comes_after(verifier, instruction, IR_ASYNC_START, IR_ASYNC_UPDATE));
+    TRY(verify_continues(verifier, instruction));
     return verify_element(verifier, instruction, verify_operand(verifier, instruction, 0), 1,
                           &instruction->shape);
 }
@@ -95,17 +159,18 @@ AmStatus verify_outfeed(const Verifier *verifier, const IrInstruction *instructi
     return verify_refuse(verifier, instruction, "its outfeed_shape is not that of its operand");
 }
 
-/* The part of a shape at a path through its tuples; NULL where there is none. */
-static const IrShape *part_of(const IrShape *shape, const int64_t *path, size_t length) {
-    for (size_t i = 0; i < length; i++) {
-        if (shape->type != DTYPE_TUPLE || path[i] < 0 || path[i] >= shape->rank) return NULL;
-        shape = &shape->elements[path[i]];
-    }
-    return shape;
+/* XLA's run time makes the seed of such a call: one u64 without operands. */
+static AmStatus verify_random_seed(const Verifier *verifier, const IrInstruction *instruction) {
+    const char *target = instruction->attributes->custom_call_target;
+    if (target == NULL || strcmp(target, "GetRngSeed") != 0) return AM_OK;
+    if (instruction->operand_count == 0 && instruction->shape.type == DTYPE_U64) return AM_OK;
+    return verify_refuse(verifier, instruction,
+                         "GetRngSeed has %d operands and the type %s, expected 0 and u64",
+                         instruction->operand_count, dtype_name(instruction->shape.type));
 }
 
-/* What a custom call gives is its own matter; what it says of its operands, and
- * of results that share their memory, must fit. */
+/* The result of a custom call is free; its statements about operands, and about results that share their
+ * memory, must fit. */
 AmStatus verify_custom_call(const Verifier *verifier, const IrInstruction *instruction) {
     const Hlo__HloInstructionProto *message = instruction->message;
     size_t operands = (size_t)instruction->operand_count;
@@ -119,19 +184,33 @@ AmStatus verify_custom_call(const Verifier *verifier, const IrInstruction *instr
             continue;
         return verify_refuse(verifier, instruction, "its layout of operand %zu is for another shape", k);
     }
-    for (size_t i = 0; i < message->n_output_operand_aliasing; i++) {
-        const Hlo__OutputOperandAliasing *alias = message->output_operand_aliasing[i];
-        bool is_operand = alias->operand_index >= 0 && (size_t)alias->operand_index < operands;
-        const IrShape *output =
-            part_of(&instruction->shape, alias->output_shape_index, alias->n_output_shape_index);
-        const IrShape *operand =
-            is_operand ? part_of(verify_operand(verifier, instruction, (int32_t)alias->operand_index),
-                                 alias->operand_shape_index, alias->n_operand_shape_index)
-                       : NULL;
-        if (output != NULL && operand != NULL && ir_shape_equal(output, operand)) continue;
-        return verify_refuse(verifier, instruction,
-                             "it lets a result share the memory of operand %lld, which has not its shape",
-                             (long long)alias->operand_index);
+    TRY(verify_random_seed(verifier, instruction));
+    return verify_aliases(verifier, instruction);
+}
+
+/* ------------------------------------------------------- Sends and receives */
+
+/* The data, a context and a token. */
+AmStatus verify_recv(const Verifier *verifier, const IrInstruction *instruction) {
+    if (instruction->shape.type == DTYPE_TUPLE && instruction->shape.rank > 0) return AM_OK;
+    return verify_refuse(verifier, instruction, "its shape is no tuple that begins with the data");
+}
+
+static AmStatus verify_end_of(const Verifier *verifier, const IrInstruction *instruction, IrOpcode start) {
+    const IrInstruction *operand = &verifier->module->instructions[instruction->operands[0]];
+    if (operand->opcode != start && operand->opcode != IR_GET_TUPLE_ELEMENT) {
+        return verify_refuse(verifier, instruction, "its operand is %s, expected %s or an element of a tuple",
+                             operand->opcode_name, ir_opcode_name(start));
     }
-    return AM_OK;
+    if (operand->opcode != start || operand->message->channel_id == instruction->message->channel_id)
+        return AM_OK;
+    return verify_refuse(verifier, instruction, "its channel is %lld, expected %lld as of its %s",
+                         (long long)instruction->message->channel_id, (long long)operand->message->channel_id,
+                         operand->opcode_name);
+}
+AmStatus verify_recv_done(const Verifier *verifier, const IrInstruction *instruction) {
+    return verify_end_of(verifier, instruction, IR_RECV);
+}
+AmStatus verify_send_done(const Verifier *verifier, const IrInstruction *instruction) {
+    return verify_end_of(verifier, instruction, IR_SEND);
 }

@@ -229,7 +229,10 @@ AmStatus verify_all_to_all(const Verifier *verifier, const IrInstruction *instru
                              (long long)count);
     }
     for (int32_t k = 0; k < count; k++) {
-        TRY(verify_shape(verifier, instruction, verify_operand(verifier, instruction, k), first));
+        const IrShape *operand = verify_operand(verifier, instruction, k);
+        TRY(verify_shape(verifier, instruction, operand, first));
+        if (!verify_same_layout(operand, first))
+            return verify_refuse(verifier, instruction, "operands 0 and %d differ in layout", k);
         TRY(verify_shape(verifier, instruction, &result->elements[k], first));
     }
     return AM_OK;
@@ -253,7 +256,11 @@ AmStatus verify_collective_broadcast(const Verifier *verifier, const IrInstructi
     return verify_shape(verifier, instruction, &instruction->shape, verify_operand(verifier, instruction, 0));
 }
 
-/* No device sends or receives twice. */
+static bool is_in_place(const IrInstruction *instruction) {
+    return instruction->message->n_dynamic_slice_sizes > 0;
+}
+
+/* No device sends or receives twice, but for the slices of a permutation in place. */
 static AmStatus verify_source_target_pairs(const Verifier *verifier, const IrInstruction *instruction) {
     const Hlo__HloInstructionProto *message = instruction->message;
     Arena *arena = &verifier->module->arena;
@@ -269,9 +276,9 @@ static AmStatus verify_source_target_pairs(const Verifier *verifier, const IrIns
     for (size_t i = 0; i < count && status == AM_OK; i++) {
         int64_t source = message->source_target_pairs[i]->source;
         int64_t target = message->source_target_pairs[i]->target;
-        bool is_new =
-            source >= 0 && target >= 0 && id_map_add(&sources, source, 0) && id_map_add(&targets, target, 0);
-        if (is_new) continue;
+        bool is_pair = source >= 0 && target >= 0;
+        bool is_new = is_pair && id_map_add(&sources, source, 0) && id_map_add(&targets, target, 0);
+        if (is_new || (is_pair && is_in_place(instruction))) continue;
         status = verify_refuse(verifier, instruction,
                                "its pair of source %lld and target %lld has one of them twice or below 0",
                                (long long)source, (long long)target);
@@ -280,15 +287,81 @@ static AmStatus verify_source_target_pairs(const Verifier *verifier, const IrIns
     return status;
 }
 
+/* Whether `offset` has one index per dimension of `buffer`, or a tuple of such indices for each slice. */
+static bool is_offset(const IrShape *buffer, const IrShape *offset) {
+    if (dtype_bits(buffer->type) == 0 || offset->type != DTYPE_TUPLE) return false;
+    bool are_tuples = offset->rank > 0 && offset->elements[0].type == DTYPE_TUPLE;
+    if (!are_tuples && offset->rank != buffer->rank) return false;
+    for (int32_t i = 0; i < offset->rank; i++) {
+        const IrShape *index = &offset->elements[i];
+        bool fits = are_tuples ? index->type == DTYPE_TUPLE && index->rank == buffer->rank
+                               : dtype_bits(index->type) > 0;
+        if (!fits) return false;
+    }
+    return true;
+}
+
+/* The buffer, or each buffer of a tuple, has its offset. */
+static bool are_offsets(const IrShape *buffers, const IrShape *offsets) {
+    if (buffers->type != DTYPE_TUPLE) return is_offset(buffers, offsets);
+    if (offsets->type != DTYPE_TUPLE || offsets->rank != buffers->rank) return false;
+    for (int32_t i = 0; i < buffers->rank; i++)
+        if (!is_offset(&buffers->elements[i], &offsets->elements[i])) return false;
+    return true;
+}
+
+/* In place: slices of operand 0 at the offsets of operand 2 go into operand 1 at those of operand 3. */
+static AmStatus verify_in_place(const Verifier *verifier, const IrInstruction *instruction) {
+    if (instruction->operand_count != 4) {
+        return verify_refuse(verifier, instruction,
+                             "it has %d operands, expected 4 of a permutation in place",
+                             instruction->operand_count);
+    }
+    const IrShape *input = verify_operand(verifier, instruction, 0),
+                  *output = verify_operand(verifier, instruction, 1);
+    bool are_alike = (input->type == DTYPE_TUPLE) == (output->type == DTYPE_TUPLE) &&
+                     (input->type != DTYPE_TUPLE || input->rank == output->rank);
+    if (are_alike && are_offsets(input, verify_operand(verifier, instruction, 2)) &&
+        are_offsets(output, verify_operand(verifier, instruction, 3)))
+        return AM_OK;
+    return verify_refuse(verifier, instruction,
+                         "its operands are not two buffers and an offset for each dimension of them");
+}
+
+static AmStatus verify_arrays(const Verifier *verifier, const IrInstruction *instruction) {
+    for (int32_t k = 0; k < instruction->operand_count; k++) {
+        if (dtype_bits(verify_operand(verifier, instruction, k)->type) > 0) continue;
+        return verify_refuse(verifier, instruction, "operand %d is no array", k);
+    }
+    return AM_OK;
+}
+
 AmStatus verify_collective_permute(const Verifier *verifier, const IrInstruction *instruction) {
     TRY(verify_source_target_pairs(verifier, instruction));
+    if (is_in_place(instruction)) {
+        TRY(verify_in_place(verifier, instruction));
+        return verify_shape(verifier, instruction, &instruction->shape,
+                            verify_operand(verifier, instruction, 1));
+    }
+    TRY(verify_arrays(verifier, instruction));
     return verify_each_operand(verifier, instruction, &instruction->shape, 0);
 }
 
 AmStatus verify_collective_permute_start(const Verifier *verifier, const IrInstruction *instruction) {
+    const IrShape *result = &instruction->shape;
     TRY(verify_source_target_pairs(verifier, instruction));
+    if (is_in_place(instruction)) {
+        TRY(verify_in_place(verifier, instruction));
+        if (result->type != DTYPE_TUPLE || result->rank < 2)
+            return verify_refuse(verifier, instruction, "its shape is no tuple of its two buffers");
+        TRY(verify_shape(verifier, instruction, &result->elements[0],
+                         verify_operand(verifier, instruction, 0)));
+        return verify_shape(verifier, instruction, &result->elements[1],
+                            verify_operand(verifier, instruction, 1));
+    }
+    TRY(verify_arrays(verifier, instruction));
     TRY(verify_started(verifier, instruction));
-    return verify_each_operand(verifier, instruction, &instruction->shape.elements[1], 0);
+    return verify_each_operand(verifier, instruction, &result->elements[1], 0);
 }
 
 AmStatus verify_collective_permute_done(const Verifier *verifier, const IrInstruction *instruction) {

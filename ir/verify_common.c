@@ -158,6 +158,16 @@ AmStatus verify_combiner(const Verifier *verifier, const IrInstruction *instruct
     return AM_OK;
 }
 
+bool verify_same_layout(const IrShape *a, const IrShape *b) {
+    for (int32_t i = 0; i < a->rank; i++) {
+        int64_t row_major = a->rank - 1 - i;
+        int64_t in_a = a->minor_to_major ? a->minor_to_major[i] : row_major;
+        int64_t in_b = b->minor_to_major ? b->minor_to_major[i] : row_major;
+        if (in_a != in_b) return false;
+    }
+    return true;
+}
+
 bool verify_is_shape(const Hlo__ShapeProto *shape, const IrShape *expected) {
     if ((int)shape->element_type != (int)expected->type) return false;
     bool is_tuple = expected->type == DTYPE_TUPLE;

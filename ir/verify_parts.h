@@ -106,6 +106,8 @@ AmStatus verify_root(const Verifier *verifier, const IrInstruction *instruction,
  * scalar, or a tuple of them where there are several. Their number is checked. */
 AmStatus verify_combiner(const Verifier *verifier, const IrInstruction *instruction,
                          const IrComputation *computation, int32_t count);
+/* Whether two array shapes of one rank have the same order of dimensions in memory. */
+bool verify_same_layout(const IrShape *a, const IrShape *b);
 /* Is `shape`, as a message has it, the same as `expected`? Layouts are ignored. */
 bool verify_is_shape(const Hlo__ShapeProto *shape, const IrShape *expected);
 /* The number of window positions along one dimension; -1 if it has no meaning. */
@@ -113,6 +115,10 @@ int64_t verify_window_positions(int64_t size, const IrWindowDimension *window);
 bool verify_holds(const int64_t *dimensions, int32_t count, int64_t dimension);
 
 VerifyFunction verify_nothing;
+/* Rules of several instructions together: pairs of starts and dones, threads, asynchronous computations. */
+AmStatus verify_module(const Verifier *verifier);
+/* The sharding of each instruction fits its shape; loops and branches agree on theirs. */
+AmStatus verify_shardings(const Verifier *verifier);
 /* Element-wise. */
 VerifyFunction verify_alike, verify_bitcast_convert, verify_clamp, verify_compare, verify_complex,
     verify_convert, verify_is_finite, verify_part, verify_reduce_precision, verify_select,
@@ -131,7 +137,8 @@ VerifyFunction verify_call, verify_conditional, verify_get_tuple_element, verify
     verify_sort, verify_tuple, verify_while;
 /* Instructions in two halves, tokens, calls to the outside. */
 VerifyFunction verify_add_dependency, verify_async_done, verify_async_start, verify_async_update,
-    verify_copy_done, verify_copy_start, verify_custom_call, verify_infeed, verify_outfeed;
+    verify_copy_done, verify_copy_start, verify_custom_call, verify_infeed, verify_outfeed, verify_recv,
+    verify_recv_done, verify_send_done;
 /* Collectives. */
 VerifyFunction verify_all_gather, verify_all_gather_done, verify_all_gather_start, verify_all_reduce,
     verify_all_reduce_done, verify_all_to_all, verify_collective_broadcast, verify_collective_permute,

@@ -15,6 +15,9 @@
 
 #include "ir/verify_parts.h"
 
+/* Refused for its missing done alone: its own rule holds. */
+#define ALONE "it has 0 users"
+
 typedef struct Case {
     const char *instruction;
     const char *message; /* NULL: it must pass */
@@ -166,7 +169,7 @@ static const Case cases[] = {
     {"f32[3,4] while(n), condition=yes, body=one", "found the shape f32[2,3], expected f32[3,4]"},
     {"f32[2,3] conditional(q, m, m), true_computation=one, false_computation=one", NULL},
     {"f32[2,3] conditional(k, m, m), branch_computations={one, one}", NULL},
-    {"f32[2,3] conditional(z, m, m), true_computation=one, false_computation=one", "its selector"},
+    {"f32[2,3] conditional(z, m, m), branch_computations={one, one}", "its selector"},
     {"f32[3,4] sort(n), dimensions={0}, to_apply=ge", NULL},
     {"f32[3,4] sort(n), dimensions={2}, to_apply=ge", "names dimension 2"},
     /* Element-wise. */
@@ -297,8 +300,6 @@ static const Case cases[] = {
      "parameter 0 of computation adds32: found the shape s32[], expected f32[]"},
     /* What is called. */
     {"f32[2,3] conditional(k, m), branch_computations={one}", NULL},
-    {"f32[2,3] conditional(q, m), branch_computations={one}",
-     "its pred selects between 1 branches, expected 2"},
     {"f32[2,3] conditional(dim, m, m), branch_computations={one, one}",
      "its selector is no scalar pred or s32"},
     {"f32[2,3] fusion(m), kind=kLoop, calls=one", NULL},
@@ -482,8 +483,8 @@ static const Case cases[] = {
     /* Taken as they are. */
     {"f32[2,3] all-reduce(m), replica_groups={}, to_apply=add", NULL},
     {"f32[9] not-known(m)", NULL},
-    {"(f32[2,3], u32[], token[]) send(m, o), channel_id=1", NULL},
-    {"(f32[2,3], u32[], token[]) recv(o), channel_id=1", NULL},
+    {"(f32[2,3], u32[], token[]) send(m, o), channel_id=1", ALONE},
+    {"(f32[2,3], u32[], token[]) recv(o), channel_id=1", ALONE},
 };
 
 /* Second halves, each behind its first. */
