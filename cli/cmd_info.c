@@ -251,12 +251,75 @@ static void print_info(Text *text, const Info *info, const PlanContext *context,
     print_opcodes(text, info);
 }
 
+/* ------------------------------------------------- Modules without all sizes */
+
+static json_t *unbounded_to_json(const IrModule *module) {
+    json_t *list = json_array();
+    const IrComputation *entry = &module->computations[module->entry];
+    for (int32_t p = 0; p < entry->parameter_count; p++) {
+        const IrInstruction *parameter = &module->instructions[entry->parameters[p]];
+        Text shape = {0};
+        ir_shape_append(&shape, &parameter->shape);
+        json_array_append_new(list, json_pack("{s:i, s:o, s:s}", "number", p, "name",
+                                              plan_string_to_json(parameter->name), "shape",
+                                              shape.data ? shape.data : ""));
+        text_free(&shape);
+    }
+    return json_pack("{s:o, s:i, s:o, s:o}", "name", plan_string_to_json(module->name), "instructions",
+                     module->instruction_count, "parameters", list, "unbounded",
+                     plan_string_to_json(module->unbounded));
+}
+
+/* A module with dimensions of no size has parameters, but neither work nor groups. */
+static AmStatus describe_unbounded(const Cli *cli, const IrModule *module, AmError *error) {
+    if (cli_has(cli, "--json"))
+        return cli_output_json(cli, unbounded_to_json(module), JSON_STYLE_COMPACT, error);
+    const IrComputation *entry = &module->computations[module->entry];
+    Text text = {0};
+    text_append(
+        &text,
+        "module        %s\ninstructions  %d\nunbounded     instruction %s has a dimension of no size; "
+        "no plan can be made\n\n",
+        module->name, module->instruction_count, module->unbounded);
+    for (int32_t p = 0; p < entry->parameter_count; p++) {
+        const IrInstruction *parameter = &module->instructions[entry->parameters[p]];
+        text_append(&text, "parameter %-3d %s ", p, parameter->name);
+        ir_shape_append(&text, &parameter->shape);
+        text_append_string(&text, "\n");
+    }
+    AmStatus status = cli_output(cli, &text, error);
+    text_free(&text);
+    return status;
+}
+
+/* Describes the module where it has dimensions of no size, and sets *is_done. */
+static AmStatus try_unbounded(const Cli *cli, bool *is_done, AmError *error) {
+    IrModule *module;
+    AmError ignored = {0};
+    if (ir_read(&module, cli->arguments[0], &ignored) != AM_OK) return AM_OK;
+    AmStatus status = AM_OK;
+    *is_done = module->unbounded != NULL;
+    if (*is_done) {
+        *error = (AmError){0};
+        cli_warn(cli, &module->warnings);
+        status = describe_unbounded(cli, module, error);
+    }
+    ir_module_free(module);
+    return status;
+}
+
 static AmStatus run(const Cli *cli, AmError *error) {
     PlanContext *context = NULL;
     Arena arena = {0};
     Info info = {0};
     AmStatus status;
-    TRY_OR_FAIL(cli_read_model(cli, 0, &context, error));
+    status = cli_read_model(cli, 0, &context, error);
+    if (status == AM_ERROR_INPUT) {
+        bool is_done = false;
+        AmStatus described = try_unbounded(cli, &is_done, error);
+        if (is_done) return described;
+    }
+    if (status != AM_OK) goto fail;
     TRY_OR_FAIL(gather(&info, &arena, context, error));
     if (cli_has(cli, "--json")) {
         status = cli_output_json(cli, info_to_json(&info, context), JSON_STYLE_COMPACT, error);

@@ -158,6 +158,8 @@ static AmStatus build_array(const Builder *builder, IrLiteral *literal, const Ir
         }
         order = own.minor_to_major;
     }
+    if (ir_shape_is_unbounded(shape))
+        return build_refuse(builder, owner, "its literal has a dimension of no size");
     int64_t expected = ir_shape_elements(shape);
     Values values;
     if (array_fields[shape->type].per_element > 0) {
@@ -170,6 +172,7 @@ static AmStatus build_array(const Builder *builder, IrLiteral *literal, const Ir
         return build_refuse(builder, owner, "its literal has %lld values of type %s, expected %lld",
                             (long long)values.count, dtype_name(shape->type), (long long)expected);
     }
+    if (values.data == NULL && expected > 0) return build_refuse(builder, owner, "its literal has no values");
     if (order != NULL && expected > 1) {
         values.data = reorder(builder->arena, &values, shape, order);
         if (values.data == NULL) return am_fail_memory(builder->error, expected * values.bytes);

@@ -51,10 +51,14 @@ static AmStatus build_array(const Builder *builder, IrShape *shape, const Hlo__S
     bool too_large = false;
     for (int32_t i = 0; i < shape->rank; i++) {
         int64_t size = shape->dimensions[i];
+        bool is_dynamic = (size_t)i < message->n_is_dynamic_dimension && message->is_dynamic_dimension[i];
+        if (size == IR_UNBOUNDED && is_dynamic) {
+            if (!builder->module->unbounded) builder->module->unbounded = owner->name;
+            continue;
+        }
         if (size < 0) {
             return build_refuse(builder, owner,
-                                "dimension %d of its shape is %s, expected a size of 0 or more", i,
-                                size == INT64_MIN ? "unbounded" : "negative");
+                                "dimension %d of its shape is negative, expected a size of 0 or more", i);
         }
         too_large =
             too_large || __builtin_mul_overflow(bytes, size == 0 ? 1 : size, &bytes) || bytes > MOST_BYTES;

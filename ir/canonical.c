@@ -314,8 +314,17 @@ static AmStatus append_computation(Canonicalizer *work, IrComputation *computati
     return make_names_unique(work, result->instructions + first, count);
 }
 
+/* Everything that works on the canonical module needs sizes. */
+static AmStatus refuse_unbounded(const IrModule *module, AmError *error) {
+    if (!module->unbounded) return AM_OK;
+    return am_fail(error, AM_ERROR_INPUT, module->source,
+                   "instruction %s: its shape has a dimension '?' without a size (expected a number)",
+                   module->unbounded);
+}
+
 static AmStatus canonicalize(Canonicalizer *work) {
     const IrModule *module = work->module;
+    TRY(refuse_unbounded(module, work->error));
     IrModule *result = work->result;
     int32_t computations = module->computation_count;
     work->visits = ARENA_ARRAY(&work->scratch, Visit, computations);

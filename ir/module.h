@@ -34,6 +34,10 @@ int32_t ir_opcode_arity(IrOpcode opcode);       /* -1: any */
 /* Its rule class is ELEMENTWISE: result element i depends on element i of each operand of that shape. */
 bool ir_is_elementwise(IrOpcode opcode);
 
+/* The size of a dimension without a bound, "?". Modules that have one are read, written and described alone:
+ * ir_canonicalize() refuses them. */
+#define IR_UNBOUNDED INT64_MIN
+
 /* An array shape, or a tuple of shapes (type DTYPE_TUPLE, rank = elements). */
 typedef struct IrShape {
     Dtype type;
@@ -45,6 +49,7 @@ typedef struct IrShape {
 
 int64_t ir_shape_elements(const IrShape *shape);         /* product of the dimensions; arrays only */
 int64_t ir_shape_bytes(const IrShape *shape);            /* tuples: sum over the leaves */
+bool ir_shape_is_unbounded(const IrShape *shape);        /* it, or a part of it, has a dimension of no size */
 bool ir_shape_equal(const IrShape *a, const IrShape *b); /* type and dimensions; layouts ignored */
 /* Whether a bitcast, which keeps elements where they lie, keeps their logical order too. */
 bool ir_bitcast_is_reshape(const IrShape *operand, const IrShape *result);
@@ -172,8 +177,9 @@ typedef struct IrModule {
     IrAlias *aliases;
     int32_t alias_count;
     AmWarnings warnings;
-    bool is_optimized;                              /* by XLA: it has a schedule or fusions */
-    struct Hlo__HloModuleProto *message;            /* in the same arena; NULL in derived modules */
+    bool is_optimized;                   /* by XLA: it has a schedule or fusions */
+    struct Hlo__HloModuleProto *message; /* in the same arena; NULL in derived modules */
+    const char *unbounded;               /* the first instruction with a dimension of no size; or NULL */
     const struct Hlo__HloInstructionProto *refused; /* while it is read: whose error it is; or NULL */
     const struct IrLoops *loops;                    /* canonical modules only (ir/loops.h) */
     const struct IrComputationWork *called_work;    /* likewise, [computation_count] (ir/flops.h) */

@@ -26,6 +26,15 @@ int64_t ir_shape_bytes(const IrShape *shape) {
     return bytes;
 }
 
+bool ir_shape_is_unbounded(const IrShape *shape) {
+    for (int32_t i = 0; i < shape->rank; i++) {
+        if (shape->type == DTYPE_TUPLE ? ir_shape_is_unbounded(&shape->elements[i])
+                                       : shape->dimensions[i] == IR_UNBOUNDED)
+            return true;
+    }
+    return false;
+}
+
 bool ir_shape_equal(const IrShape *a, const IrShape *b) {
     if (a->type != b->type || a->rank != b->rank) return false;
     for (int32_t i = 0; i < a->rank; i++) {
@@ -50,6 +59,8 @@ void ir_shape_append(Text *text, const IrShape *shape) {
         if (i > 0) text_append_string(text, is_tuple ? ", " : ",");
         if (is_tuple) {
             ir_shape_append(text, &shape->elements[i]);
+        } else if (shape->dimensions[i] == IR_UNBOUNDED) {
+            text_append_string(text, "?");
         } else {
             text_append(text, "%lld", (long long)shape->dimensions[i]);
         }

@@ -378,7 +378,7 @@ static bool is_sound(const Hlo__ShapeProto *shape, int32_t depth) {
     if (!strcmp(dtype_name((Dtype)shape->element_type), "invalid") || shape->n_dimensions > IR_MAX_RANK)
         return false;
     for (size_t i = 0; i < shape->n_dimensions; i++)
-        if (shape->dimensions[i] < 0) return false;
+        if (shape->dimensions[i] < 0 && shape->dimensions[i] != IR_UNBOUNDED) return false;
     const Hlo__LayoutProto *layout = shape->layout;
     uint64_t seen = 0;
     if (layout && layout->n_minor_to_major > 0 && layout->n_minor_to_major != shape->n_dimensions)

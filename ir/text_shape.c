@@ -12,8 +12,6 @@
 #include "base/hash.h"
 #include "ir/text.h"
 
-/* f16[<=4] is dynamic with a bound, f16[?] without one. */
-#define UNBOUNDED INT64_MIN
 /* '*' in a tile: the dimension is combined with the next. */
 #define COMBINED INT64_MIN
 
@@ -46,7 +44,7 @@ static AmStatus read_dimensions(IrScanner *scanner, Hlo__ShapeProto *shape) {
         if (!size || !is_dynamic) return ir_scan_memory(scanner);
         if (ir_scan_accept(scanner, "?")) {
             *is_dynamic = true;
-            *size = UNBOUNDED;
+            *size = IR_UNBOUNDED;
             continue;
         }
         *is_dynamic = ir_scan_accept(scanner, "<=");
@@ -445,8 +443,8 @@ void ir_write_shape(Text *out, const Hlo__ShapeProto *shape, bool with_layout) {
     for (size_t i = 0; is_array && i < shape->n_dimensions; i++) {
         bool is_dynamic = i < shape->n_is_dynamic_dimension && shape->is_dynamic_dimension[i];
         if (i) text_append_string(out, ",");
-        if (is_dynamic) text_append_string(out, shape->dimensions[i] == UNBOUNDED ? "?" : "<=");
-        if (shape->dimensions[i] != UNBOUNDED) text_append(out, "%lld", (long long)shape->dimensions[i]);
+        if (is_dynamic) text_append_string(out, shape->dimensions[i] == IR_UNBOUNDED ? "?" : "<=");
+        if (shape->dimensions[i] != IR_UNBOUNDED) text_append(out, "%lld", (long long)shape->dimensions[i]);
     }
     text_append_string(out, "]");
     if (with_layout && is_array) write_layout(out, shape);
