@@ -156,8 +156,8 @@ static AmStatus alike_but_first(Inference *self, size_t first) {
         for (size_t k = first + 1; k < self->instruction->n_operand_ids && !sizes.is_wrong; k++) {
             const Hlo__ShapeProto *other = array(self, k);
             if (!other || other->n_dimensions != shape->n_dimensions) continue;
-            bool was_unbounded = sizes.sizes[d] == INT64_MIN;
-            bool is_unbounded = other->dimensions[d] == INT64_MIN;
+            bool was_unbounded = sizes.sizes[d] == IR_UNBOUNDED;
+            bool is_unbounded = other->dimensions[d] == IR_UNBOUNDED;
             if (was_unbounded && !is_unbounded) {
                 sizes.sizes[d] = other->dimensions[d];
                 sizes.is_dynamic[d] = is_dynamic(other, d);
@@ -319,7 +319,17 @@ static AmStatus of_transpose(Inference *self) {
     if (!shape) return fail(self);
     for (size_t i = 0; i < self->instruction->n_dimensions; i++)
         add_dimension(&sizes, shape, self->instruction->dimensions[i]);
-    return set_array(self, (Dtype)shape->element_type, &sizes);
+    TRY(set_array(self, (Dtype)shape->element_type, &sizes));
+    Hlo__ShapeProto *result = self->instruction->shape;
+    if (!shape->layout || result->n_dimensions != shape->n_dimensions ||
+        shape->layout->n_minor_to_major != shape->n_dimensions)
+        return AM_OK;
+    for (size_t i = 0; i < shape->n_dimensions; i++) { /* elements stay where they are in memory */
+        for (size_t d = 0; d < result->n_dimensions; d++)
+            if (self->instruction->dimensions[d] == shape->layout->minor_to_major[i])
+                result->layout->minor_to_major[i] = (int64_t)d;
+    }
+    return AM_OK;
 }
 
 static AmStatus of_concatenate(Inference *self) {
@@ -333,8 +343,8 @@ static AmStatus of_concatenate(Inference *self) {
         const Hlo__ShapeProto *other = array(self, k);
         if (!other || along >= (int64_t)other->n_dimensions) return fail(self);
         sizes.is_dynamic[along] |= is_dynamic(other, (size_t)along);
-        if (sizes.sizes[along] == INT64_MIN || other->dimensions[along] == INT64_MIN) {
-            sizes.sizes[along] = INT64_MIN;
+        if (sizes.sizes[along] == IR_UNBOUNDED || other->dimensions[along] == IR_UNBOUNDED) {
+            sizes.sizes[along] = IR_UNBOUNDED;
         } else if (__builtin_add_overflow(sizes.sizes[along], other->dimensions[along],
                                           &sizes.sizes[along])) {
             return fail(self);

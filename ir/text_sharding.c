@@ -158,7 +158,11 @@ static AmStatus read_sharding(IrScanner *scanner, Hlo__OpSharding **result, int 
         ir_scan_space(scanner);
         int64_t start = scanner->at;
         TRY(ir_scan_word(scanner, "a part of a sharding", &word));
+        bool had_kind = has_kind;
+        has_kind = false;
         TRY(read_part(scanner, sharding, start, word, &has_kind));
+        if (had_kind && has_kind) return ir_scan_fail(scanner, start, "a sharding of two kinds");
+        has_kind |= had_kind;
     }
     return has_kind ? AM_OK : ir_scan_fail(scanner, begin, "a sharding without its kind or its devices");
 }

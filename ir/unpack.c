@@ -178,7 +178,7 @@ static AmStatus unpack_nested(Unpacker *unpacker, void **slot, const ProtobufCMe
     int64_t length = value->end - value->start;
     void *before = *slot;
     Seen *entry = before ? NULL : seen_entry(unpacker, type, bytes, length);
-    if (is_seen(entry, type, bytes, length)) {
+    if (entry && is_seen(entry, type, bytes, length)) {
         *slot = entry->result;
         return AM_OK;
     }

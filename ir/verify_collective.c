@@ -260,12 +260,30 @@ static bool is_in_place(const IrInstruction *instruction) {
     return instruction->message->n_dynamic_slice_sizes > 0;
 }
 
-/* No device sends or receives twice, but for the slices of a permutation in place. */
+/* Times that one device may send and receive: once, or once for each slice of a permutation in place. */
+static int64_t most_uses(const Verifier *verifier, const IrInstruction *instruction) {
+    enum { MOST_SLICES = 64 };
+    if (!is_in_place(instruction) || instruction->operand_count != 4) return 1;
+    const IrShape *slices = verify_operand(verifier, instruction, 2);
+    bool has_buffers = verify_operand(verifier, instruction, 0)->type == DTYPE_TUPLE;
+    if (has_buffers && slices->type == DTYPE_TUPLE && slices->rank > 0) slices = &slices->elements[0];
+    int64_t count = slices->type == DTYPE_TUPLE ? slices->rank : 1;
+    return count < 1 ? 1 : count > MOST_SLICES ? MOST_SLICES : count;
+}
+
+/* Counts one use of a device; false: there are `most` already. */
+static bool add_use(IdMap *uses, int64_t device, int64_t most) {
+    for (int64_t k = 0; k < most; k++)
+        if (id_map_add(uses, device * most + k, 0)) return true;
+    return false;
+}
+
 static AmStatus verify_source_target_pairs(const Verifier *verifier, const IrInstruction *instruction) {
     const Hlo__HloInstructionProto *message = instruction->message;
     Arena *arena = &verifier->module->arena;
     ArenaMark mark = arena_mark(arena);
     size_t count = message->n_source_target_pairs;
+    int64_t most = most_uses(verifier, instruction);
     IdMap sources, targets;
     if (count == 0) return AM_OK;
     if (!id_map_create(&sources, arena, (int64_t)count) || !id_map_create(&targets, arena, (int64_t)count))
@@ -276,12 +294,12 @@ static AmStatus verify_source_target_pairs(const Verifier *verifier, const IrIns
     for (size_t i = 0; i < count && status == AM_OK; i++) {
         int64_t source = message->source_target_pairs[i]->source;
         int64_t target = message->source_target_pairs[i]->target;
-        bool is_pair = source >= 0 && target >= 0;
-        bool is_new = is_pair && id_map_add(&sources, source, 0) && id_map_add(&targets, target, 0);
-        if (is_new || (is_pair && is_in_place(instruction))) continue;
+        bool is_pair = source >= 0 && target >= 0 && source < INT64_MAX / most && target < INT64_MAX / most;
+        if (is_pair && add_use(&sources, source, most) && add_use(&targets, target, most)) continue;
         status = verify_refuse(verifier, instruction,
-                               "its pair of source %lld and target %lld has one of them twice or below 0",
-                               (long long)source, (long long)target);
+                               "its pair of source %lld and target %lld has one of them more than %lld times "
+                               "or below 0",
+                               (long long)source, (long long)target, (long long)most);
     }
     arena_release(arena, mark);
     return status;

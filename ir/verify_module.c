@@ -139,8 +139,8 @@ static AmStatus verify_async_body(const Verifier *verifier, const IrInstruction 
         }
     }
     if (operators <= 1) return AM_OK;
-    return verify_refuse(verifier, instruction, "computation %.100s has %d operators, expected one", body->name,
-                         operators);
+    return verify_refuse(verifier, instruction, "computation %.100s has %d operators, expected one",
+                         body->name, operators);
 }
 
 static const char *find_attribute(const Hlo__FrontendAttributes *attributes, const char *key) {

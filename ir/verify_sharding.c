@@ -74,7 +74,8 @@ static AmStatus verify_tiled(const Sharded *self, const Hlo__OpSharding *shardin
     } else {
         TRY(verify_device_list(self, sharding->tile_assignment_devices, sharding->n_tile_assignment_devices));
     }
-    if (tiles == 1) return fail(self, "has one tile; replicated or maximal says so");
+    if (tiles == 1 && sharding->n_iota_reshape_dims == 0)
+        return fail(self, "has one tile (expected replicated or maximal)");
     if (count >= subgroups && count - subgroups == (size_t)rank) return AM_OK;
     return verify_refuse(self->verifier, self->instruction,
                          "its sharding has %zu tile dimensions, expected %d",
