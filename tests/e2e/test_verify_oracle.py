@@ -5,10 +5,6 @@ element type, and mutations of what is right (one number, one type, one operand 
 to automap and to XLA: both accept or both refuse, but for the differences that are stated below.
 Every opcode that jaxlib knows is among what is right.
 
-XLA's verdict is that of HloVerifier, which runs when a module is put in place of another after
-scheduling: one that passes is refused later, for having no schedule. XLA ends the process on some
-wrong modules; a fork is asked, and a new one goes on behind the instruction that ended it.
-
 Without AUTOMAP_FULL=1 a part of the mutations is judged.
 """
 # labels: jax e2e
@@ -18,7 +14,6 @@ Without AUTOMAP_FULL=1 a part of the mutations is judged.
 import concurrent.futures
 import os
 import pathlib
-import pickle
 import random
 import re
 import subprocess
@@ -28,15 +23,13 @@ import tempfile
 os.environ["JAX_PLATFORMS"] = "cpu"
 os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
 SOURCE = pathlib.Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(SOURCE / "tests" / "oracle"))
 AUTOMAP = os.environ.get("AUTOMAP")
 FULL = os.environ.get("AUTOMAP_FULL") == "1"
 MUTATIONS = None if FULL else 80
 
 try:
-    import jax
-    import numpy as np
-    from jax.extend.xla import PipelineStage, register_hlo_module_transformation
-    from jaxlib import _hlo
+    from xla_verdicts import ask_xla
 except ImportError as missing:
     print(f"skipped: {missing}")
     sys.exit(77)
@@ -75,8 +68,6 @@ DIFFERENCES = [
      "f32[2,3] ragged-all-to-all(t, m, r4, r4, r4, r4), replica_groups={{0,1}}"),
     ("XLA takes a negative number of groups for one", "XLA",
      "f32[8,8,8,16] convolution(x, w), window={size=3x3}, dim_labels=b01f_01io->b01f, feature_group_count=-1"),
-    ("automap lets a start stand without its done", "automap", "(f32[2,3], f32[2,3], u32[]) copy-start(m)"),
-    ("automap takes sends and receives as they are", "automap", "token[] send-done(sd), channel_id=1"),
     ("a stride of 0 counts as 1, since JSON leaves out zeros", "automap",
      "f32[1,2] slice(m), slice={[1:2], [0:2:0]}"),
     ("how many replicas there are is not in the module", "automap",
@@ -105,54 +96,6 @@ def module_of(case):
     return BEFORE + "".join(f"  {part}\n" for part in named) + "  ROOT result = f32[] constant(0)\n}\n"
 
 
-def answer(texts, write):
-    """In a fork: pickles (index, accepted, message) of each text until XLA ends the process."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
-    current = [b""]
-    register_hlo_module_transformation(lambda _: current[0], name="replace", platforms="cpu",
-                                       stage=PipelineStage.POST_SCHEDULER)
-    lowered = jax.jit(lambda: np.float32(0)).lower()
-    with os.fdopen(write, "wb") as out:
-        for index, text in texts:
-            try:
-                current[0] = _hlo.hlo_module_from_text(text).as_serialized_hlo_module_proto()
-                lowered.compile()
-                message = "it was compiled"
-            except Exception as refused:  # whatever jaxlib raises
-                message = str(refused)
-            pickle.dump((index, "must be scheduled" in message, message), out)
-            out.flush()
-
-
-def ask_xla(texts):
-    verdicts, waiting = [None] * len(texts), list(enumerate(texts))
-    while waiting:
-        read, write = os.pipe()
-        child = os.fork()
-        if child == 0:
-            os.close(read)
-            try:
-                answer(waiting, write)
-            finally:
-                os._exit(0)
-        os.close(write)
-        done = 0
-        with os.fdopen(read, "rb") as source:
-            while True:
-                try:
-                    index, accepted, message = pickle.load(source)
-                except EOFError:
-                    break
-                verdicts[index] = (accepted, message)
-                done += 1
-        os.waitpid(child, 0)
-        if done < len(waiting):
-            verdicts[waiting[done][0]] = (False, "XLA ended the process")
-            done += 1
-        waiting = waiting[done:]
-    return verdicts
-
-
 def ask_automap(texts):
     with tempfile.TemporaryDirectory() as folder, concurrent.futures.ThreadPoolExecutor(2) as pool:
         def verdict(numbered):
@@ -169,7 +112,8 @@ def ask_automap(texts):
 
 def ask(cases):
     texts = [module_of(case) for case in cases]
-    return list(zip(cases, ask_xla(texts), ask_automap(texts)))
+    theirs = [(verdict.accepted, verdict.message) for verdict in ask_xla(texts)]
+    return list(zip(cases, theirs, ask_automap(texts)))
 
 
 # --------------------------------------------------------------------- Cases
@@ -243,11 +187,9 @@ STATED_FORMS = [
     ("XLA", "custom-call", "operand_layout_constraints"),  # layouts that are no permutations
     ("XLA", "dot", r"\(\w+, \w+, \w+\)"),  # sparse ones, without the text for it
     ("automap", "convolution", r"\(\w+, \w+, \w+\)"),  # scaled ones, as binaries have them
-    ("automap", ".*-start|send|send-done|recv|recv-done", ""),
     ("automap", "slice|reduce-window|select-and-scatter|convolution", r":0\]|stride=0|stride=\S*x0"),
     ("automap", "bitcast-convert", r"c64|c128|\(c\)"),
     ("automap", "conditional", r"true_computation=(\w+), false_computation=\1\b|\{(\w+), \2\}"),
-    ("automap", "conditional", r"\(k, .*true_computation"),  # a matter of the text alone
     ("XLA", "all-.*|reduce-scatter|collective-.*", r"T\((\d),\1\)"),  # orders that are no permutations
     ("automap", "all-.*|reduce-scatter|collective-.*", r"replica_groups=\{\}|channel_id|\[0,"),
 ]

@@ -8,19 +8,16 @@ text of an accepted module is one that XLA reads; XLA prints the same for it as 
 Prints the share of agreement for each file, and with --list every disagreement.
 """
 
-import concurrent.futures
 import os
 import pathlib
 import re
-import subprocess
 import sys
 import tempfile
 
 os.environ["JAX_PLATFORMS"] = "cpu"
 os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "oracle"))
-from jaxlib import _hlo
-from xla_verdicts import ask_xla
+from xla_verdicts import ask_xla, canonical_texts, run_automap
 
 AUTOMAP = os.environ.get("AUTOMAP", "build/automap")
 LITERAL = re.compile(r'R"(\w*)\((.*?)\)\1"|"((?:[^"\\\n]|\\.)*)"|//[^\n]*|/\*.*?\*/|\'(?:[^\'\\]|\\.)\'', re.S)
@@ -53,34 +50,8 @@ def texts_of(source):
             yield names[-1] if names else "?", text
 
 
-def run_automap(numbered, folder):
-    """Exit code, messages and automap's text of each module."""
-    index, text = numbered
-    source, target = folder / f"{index}.hlo.txt", folder / f"{index}.out.hlo.txt"
-    source.write_bytes(text.encode())
-    try:
-        done = subprocess.run([AUTOMAP, "convert", source, target], capture_output=True, timeout=60)
-        code, message = done.returncode, done.stderr.decode(errors="replace").strip()
-    except subprocess.TimeoutExpired:
-        code, message = -1, "no end within 60 s"
-    return code, message, target.read_text(errors="replace") if code == 0 else ""
-
-
-# Attributes of the module that its binary form does not have.
-UNSAVED = re.compile(r", (replica_count|num_partitions|alias_passthrough_params)=\w+"
-                     r"|, (allow_spmd_sharding_propagation_to_\w+|debug_attributes)=\{[^}]*\}")
-
-
-def canonical(text):
-    """The text that XLA prints of a module, with names by number."""
-    options = _hlo.HloPrintOptions.canonical()
-    options.print_large_constants = True
-    printed = _hlo.hlo_module_from_text(text).to_string(options)
-    return UNSAVED.sub("", re.sub(r"HloModule [^,\n]*", "HloModule m", printed))
-
-
 def first_difference(left, right):
-    """The first lines that differ of two results of fork_canonical()."""
+    """The first lines that differ of two results of canonical_texts()."""
     if not (left[0] and right[0]):
         return (left if not left[0] else right)[1][:600]
     for a, b in zip(left[1].splitlines() + ["(end)"], right[1].splitlines() + ["(end)"]):
@@ -89,7 +60,7 @@ def first_difference(left, right):
     return ""
 
 
-def fork_canonical(texts):
+def canonical_texts(texts):
     """canonical() of each text in forks, since XLA may end the process; a message where it refuses."""
     import pickle
     results = [None] * len(texts)
@@ -128,10 +99,10 @@ def judge(path, verbose):
     cases = list(texts_of(path.read_text()))
     texts = [text for _, text in cases]
     theirs = ask_xla(texts)
-    with tempfile.TemporaryDirectory() as folder, concurrent.futures.ThreadPoolExecutor(2) as pool:
-        ours = list(pool.map(lambda numbered: run_automap(numbered, pathlib.Path(folder)), enumerate(texts)))
+    with tempfile.TemporaryDirectory() as folder:
+        ours = run_automap(AUTOMAP, texts, pathlib.Path(folder))
     both = [i for i in range(len(cases)) if theirs[i].accepted and ours[i][0] == 0]
-    printed = fork_canonical([texts[i] for i in both] + [ours[i][2] for i in both])
+    printed = canonical_texts([texts[i] for i in both] + [ours[i][2] for i in both])
     same = {i: (printed[k], printed[len(both) + k]) for k, i in enumerate(both)}
     agreed = 0
     for i, (name, text) in enumerate(cases):

@@ -15,6 +15,8 @@ for text in tests/text/*.hlo.txt; do
   "$automap" convert "$text" -o "$out/hlo_json/$name.hlo.json"
   "$automap" convert "$text" -o "$out/hlo_binary/$name.hlo.pb"
 done
+# The texts of the forms, one file each.
+awk -v folder="$out/hlo_text" '/^>>> /{ n++; next } n { print > (folder "/form_" n ".hlo.txt") }' tests/verify/texts.txt
 for model in exact_linear exact_gather mlp_tiny; do
   cp $models/$model/model.hlo.pb "$out/hlo_binary/$model.hlo.pb"
   cp $models/$model/model.hlo.pb "$out/context/$model"

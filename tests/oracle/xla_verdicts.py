@@ -7,11 +7,14 @@ some wrong modules and does not end on others: a fork gives the verdicts, and a 
 text that stopped it.
 """
 
+import concurrent.futures
 import os
 import pathlib
 import pickle
+import re
 import select
 import signal
+import subprocess
 import tempfile
 import typing
 
@@ -85,47 +88,85 @@ def verdict_of(text, module_class, current, lowered):
     return Verdict("", "")
 
 
-def answer(texts, module_class, write):
-    """In a fork: pickles (index, verdict) of each text until XLA ends the process."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
-    current = [b""]
-    register_hlo_module_transformation(lambda _: current[0], name="replace", platforms="cpu",
-                                       stage=PipelineStage.POST_SCHEDULER)
-    lowered = jax.jit(lambda: np.float32(0)).lower()
-    with os.fdopen(write, "wb") as out:
-        for index, text in texts:
-            pickle.dump((index, verdict_of(text, module_class, current, lowered)), out)
-            out.flush()
+def in_forks(items, answer):
+    """answer(item) of each item, in forks; None where XLA ends the process or does not answer in time."""
+    results, at = [None] * len(items), 0
+    while at < len(items):
+        read, write = os.pipe()
+        child = os.fork()
+        if child == 0:
+            os.close(read)
+            try:
+                os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
+                with os.fdopen(write, "wb") as out:
+                    for item in items[at:]:
+                        pickle.dump(answer(item), out)
+                        out.flush()
+            finally:
+                os._exit(0)
+        os.close(write)
+        with os.fdopen(read, "rb", 0) as source:
+            while at < len(items) and select.select([source], [], [], LONGEST)[0]:
+                try:
+                    results[at] = pickle.load(source)
+                except EOFError:
+                    break
+                at += 1
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+        at += at < len(items)
+    return results
 
 
 def ask_xla(texts):
     """The verdict on each text. The caller sets JAX_PLATFORMS=cpu before the import of this file."""
     with tempfile.TemporaryDirectory() as folder:
         module_class, = load_messages(pathlib.Path(folder), "HloModuleProto")
-    verdicts, waiting = [None] * len(texts), list(enumerate(texts))
-    while waiting:
-        read, write = os.pipe()
-        child = os.fork()
-        if child == 0:
-            os.close(read)
-            try:
-                answer(waiting, module_class, write)
-            finally:
-                os._exit(0)
-        os.close(write)
-        done = 0
-        with os.fdopen(read, "rb", 0) as source:
-            while select.select([source], [], [], LONGEST)[0]:
-                try:
-                    index, verdict = pickle.load(source)
-                except EOFError:
-                    break
-                verdicts[index] = verdict
-                done += 1
-        os.kill(child, signal.SIGKILL)
-        os.waitpid(child, 0)
-        if done < len(waiting):
-            verdicts[waiting[done][0]] = Verdict("ended", "XLA ended the process or did not answer")
-            done += 1
-        waiting = waiting[done:]
-    return verdicts
+    current, lowered = [b""], []
+
+    def answer(text):
+        if not lowered:
+            register_hlo_module_transformation(lambda _: current[0], name="replace", platforms="cpu",
+                                               stage=PipelineStage.POST_SCHEDULER)
+            lowered.append(jax.jit(lambda: np.float32(0)).lower())
+        return verdict_of(text, module_class, current, lowered[0])
+
+    stopped = Verdict("ended", "XLA ended the process or did not answer")
+    return [verdict or stopped for verdict in in_forks(texts, answer)]
+
+
+# Attributes of the module that its binary form does not have.
+UNSAVED = re.compile(r", (replica_count|num_partitions|alias_passthrough_params)=\w+"
+                     r"|, (allow_spmd_sharding_propagation_to_\w+|debug_attributes)=\{[^}]*\}")
+
+
+def canonical_texts(texts):
+    """For each text (True, XLA's print of it with names by number) or (False, the reason that there is none)."""
+    options = _hlo.HloPrintOptions.canonical()
+    options.print_large_constants = True
+
+    def answer(text):
+        try:
+            printed = _hlo.hlo_module_from_text(text).to_string(options)
+        except Exception as refused:  # whatever jaxlib raises
+            return False, str(refused)
+        return True, UNSAVED.sub("", re.sub(r"HloModule [^,\n]*", "HloModule m", printed))
+
+    return [result or (False, "XLA ended the process") for result in in_forks(texts, answer)]
+
+
+def run_automap(automap, texts, folder):
+    """Exit code, messages and automap's own text of each module, by `automap convert`."""
+    def run(numbered):
+        index, text = numbered
+        source, target = folder / f"{index}.hlo.txt", folder / f"{index}.out.hlo.txt"
+        source.write_bytes(text.encode())
+        try:
+            done = subprocess.run([automap, "convert", source, target], capture_output=True, timeout=60)
+            code, message = done.returncode, done.stderr.decode(errors="replace").strip()
+        except subprocess.TimeoutExpired:
+            code, message = -1, "no end within 60 s"
+        return code, message, target.read_text(errors="replace") if code == 0 else ""
+
+    with concurrent.futures.ThreadPoolExecutor(2) as pool:
+        return list(pool.map(run, enumerate(texts)))
