@@ -159,6 +159,59 @@ AmStatus verify_outfeed(const Verifier *verifier, const IrInstruction *instructi
     return verify_refuse(verifier, instruction, "its outfeed_shape is not that of its operand");
 }
 
+/* The number of buffers in a shape. */
+static size_t count_buffers(const Hlo__ShapeProto *shape) {
+    if (shape->element_type == HLO__PRIMITIVE_TYPE__BUFFER) return 1;
+    size_t count = 0;
+    for (size_t i = 0; i < shape->n_tuple_shapes; i++) count += count_buffers(shape->tuple_shapes[i]);
+    return count;
+}
+
+static bool same_path(size_t a_count, const int64_t *a, size_t b_count, const int64_t *b) {
+    bool is_same = a_count == b_count;
+    for (size_t i = 0; i < a_count && is_same; i++) is_same = a[i] == b[i];
+    return is_same;
+}
+
+/* Whether two aliases are of the same part of the result or of the operand. */
+static bool share_part(const Hlo__OutputOperandAliasing *a, const Hlo__OutputOperandAliasing *b) {
+    bool is_output = same_path(a->n_output_shape_index, a->output_shape_index, b->n_output_shape_index,
+                               b->output_shape_index);
+    bool is_operand =
+        a->operand_index == b->operand_index && same_path(a->n_operand_shape_index, a->operand_shape_index,
+                                                          b->n_operand_shape_index, b->operand_shape_index);
+    return is_output || is_operand;
+}
+
+/* Aliases that are compared with each other: their number times itself is the work. */
+#define MOST_COMPARED 256
+
+/* A buffer comes out once for each time that it goes in; Pin, Unpin and CreateBuffer turn arrays into buffers
+ * and back. */
+static AmStatus verify_buffers(const Verifier *verifier, const IrInstruction *instruction) {
+    const Hlo__HloInstructionProto *message = instruction->message;
+    const char *target = instruction->attributes->custom_call_target;
+    size_t results = count_buffers(message->shape), operands = 0,
+           aliases = message->n_output_operand_aliasing;
+    for (int32_t k = 0; k < instruction->operand_count; k++)
+        operands += count_buffers(verifier->module->instructions[instruction->operands[k]].message->shape);
+    if (results + operands == 0) return AM_OK;
+    bool is_pin = target && (strcmp(target, "Pin") == 0 || strcmp(target, "Unpin") == 0);
+    if (target && strcmp(target, "CreateBuffer") == 0 && operands == 0 && results == 1) return AM_OK;
+    if (is_pin && aliases != 1)
+        return verify_refuse(verifier, instruction, "it has %zu aliases of an operand, expected 1", aliases);
+    for (size_t i = 0; i < aliases && i < MOST_COMPARED; i++) {
+        for (size_t k = 0; k < i; k++) {
+            if (share_part(message->output_operand_aliasing[i], message->output_operand_aliasing[k]))
+                return verify_refuse(verifier, instruction, "it has a buffer twice in its aliases");
+        }
+    }
+    if (is_pin || (results == operands && aliases >= results)) return AM_OK;
+    return verify_refuse(verifier, instruction,
+                         "it takes %zu buffers, gives %zu and aliases %zu, expected as many", operands,
+                         results, aliases);
+}
+
 /* XLA's run time makes the seed of such a call: one u64 without operands. */
 static AmStatus verify_random_seed(const Verifier *verifier, const IrInstruction *instruction) {
     const char *target = instruction->attributes->custom_call_target;
@@ -185,6 +238,7 @@ AmStatus verify_custom_call(const Verifier *verifier, const IrInstruction *instr
         return verify_refuse(verifier, instruction, "its layout of operand %zu is for another shape", k);
     }
     TRY(verify_random_seed(verifier, instruction));
+    TRY(verify_buffers(verifier, instruction));
     return verify_aliases(verifier, instruction);
 }
 

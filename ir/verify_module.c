@@ -12,9 +12,10 @@
 
 /* The users of each instruction, each user once. */
 typedef struct Users {
-    int32_t *count;  /* [instruction_count] */
-    int32_t *last;   /* a user of it; -1: none */
-    int32_t *chains; /* of them those that go on with an asynchronous chain */
+    int32_t *count;   /* [instruction_count] */
+    int32_t *last;    /* a user of it; -1: none */
+    int32_t *chains;  /* of them those that go on with an asynchronous chain */
+    int32_t *writers; /* of them the custom calls and loops, which write a buffer */
 } Users;
 
 static bool is_control(const IrInstruction *instruction) {
@@ -29,8 +30,9 @@ static AmStatus find_users(const Verifier *verifier, Users *users) {
     users->count = ARENA_ARRAY(arena, int32_t, count + 1);
     users->last = ARENA_ARRAY(arena, int32_t, count + 1);
     users->chains = ARENA_ARRAY(arena, int32_t, count + 1);
-    if (!users->count || !users->last || !users->chains)
-        return am_fail_memory(verifier->error, (int64_t)count * 12);
+    users->writers = ARENA_ARRAY(arena, int32_t, count + 1);
+    if (!users->count || !users->last || !users->chains || !users->writers)
+        return am_fail_memory(verifier->error, (int64_t)count * 16);
     for (int32_t i = 0; i < count; i++) users->last[i] = -1;
     for (int32_t i = 0; i < count; i++) {
         const IrInstruction *instruction = &module->instructions[i];
@@ -42,6 +44,8 @@ static AmStatus find_users(const Verifier *verifier, Users *users) {
             users->last[operand] = i;
             users->count[operand]++;
             users->chains[operand] += is_chain;
+            users->writers[operand] +=
+                instruction->opcode == IR_CUSTOM_CALL || instruction->opcode == IR_WHILE;
         }
     }
     return AM_OK;
@@ -84,7 +88,11 @@ static AmStatus verify_chain(const Verifier *verifier, const Users *users, int32
 }
 
 static AmStatus verify_pair(const Verifier *verifier, const Users *users, int32_t index, bool is_inner_root) {
-    switch (verifier->module->instructions[index].opcode) {
+    const IrInstruction *instruction = &verifier->module->instructions[index];
+    if (instruction->shape.type == DTYPE_BUFFER && users->writers[index] > 1)
+        return verify_refuse(verifier, instruction, "its buffer has %d writers, expected 1",
+                             users->writers[index]);
+    switch (instruction->opcode) {
     case IR_ALL_REDUCE_START: return verify_one_user(verifier, users, index, IR_ALL_REDUCE_DONE);
     case IR_ALL_GATHER_START: return verify_one_user(verifier, users, index, IR_ALL_GATHER_DONE);
     case IR_COPY_START: return verify_one_user(verifier, users, index, IR_COPY_DONE);
