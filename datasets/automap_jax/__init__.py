@@ -2,9 +2,12 @@
 
     export(step, example_arguments, directory)   the module, its roles, its state and its data
     plan(step, example_arguments, cluster)       the shardings that automap finds for jax.jit
+    place(arguments, shardings)                  the arguments on the devices of such a plan
+
+Steps are functions of trees of arrays, of objects of Flax NNX, or of Equinox modules.
 """
 
 from .exporter import export
-from .planning import plan, shardings
+from .planning import place, plan, shardings
 
-__all__ = ["export", "plan", "shardings"]
+__all__ = ["export", "place", "plan", "shardings"]

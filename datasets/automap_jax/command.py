@@ -22,7 +22,13 @@ def export_model(name, directory, steps=None, text=False):
     if model.is_small():
         state, data = model.state(), model.data(model.batches)
         lowered, document = export(
-            model.step, model.arguments, directory, state, data, constants=model.constants
+            model.step,
+            model.arguments,
+            directory,
+            state,
+            data,
+            constants=model.constants,
+            inference=True,
         )
     else:
         lowered, document = write_module(

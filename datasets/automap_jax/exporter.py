@@ -5,56 +5,159 @@ lines and the donation of the state as input_output_alias. Lowering needs shapes
 of eleven billion parameters exports from ShapeDtypeStructs.
 """
 
-import inspect
 import pathlib
+import warnings
 
 import jax
 import numpy as np
 
-from . import module_proto
-from .roles import roles, write
+from . import graph_objects, module_proto
+from .checks import check_trains, warn_of_lost_state
+from .roles import Known, roles, write
+from .steps import Call, Step
 
 STATE_ROLES = ("weight", "optimizer", "state", "constant")
 
 
-def without_jit(step):
-    """The function inside of jax.jit; any other wrapper is part of what the step computes."""
-    is_jitted = isinstance(step, type(jax.jit(abs)))
-    return step.__wrapped__ if is_jitted else step
+class Traced:
+    """A step traced to a jaxpr: its result, what is known of its leaves, and how it is lowered."""
+
+    def __init__(self, step):
+        self.step = step
+        traced = trace(step)
+        (result, losses), self.jaxpr = traced.out_info, traced.jaxpr.jaxpr
+        self.result, new = result if step.updated else (result, [])
+        self.inputs = jax.eval_shape(lambda *trees: trees, *step.trees)
+        self.first_new = len(jax.tree.leaves(self.result))
+        self.first_loss = self.first_new + len(new)
+        places = step.call.first_leaves()
+        self.known = Known(
+            pairs={places[place]: self.first_new + at for at, place in enumerate(step.updated)},
+            constants=step.call.constants(),
+            never_weights={
+                leaf
+                for (row, _), leaf in places.items()
+                if step.call.objects.rows[row].never_weight
+            },
+            losses=len(losses),
+        )
+        self.check_types(new)
+
+    def check_types(self, new):
+        """Raises TypeError if an object's variable changes its shape or type in the step."""
+        leaves = jax.tree.leaves(self.inputs)
+        for (leaf, _), value in zip(self.known.pairs.items(), new, strict=True):
+            old = leaves[leaf]
+            if (old.shape, old.dtype) != (value.shape, value.dtype):
+                row = self.step.call.objects.rows[self.step.updated[0][0]]
+                for place, number in self.step.call.first_leaves().items():
+                    if number == leaf:
+                        row = self.step.call.objects.rows[place[0]]
+                raise TypeError(
+                    f"{graph_objects.text(row.path)}: the step changes it from "
+                    f"{old.dtype}{list(old.shape)} to {value.dtype}{list(value.shape)}; "
+                    "convert the new value to the type of the old one"
+                )
+
+    def function(self, loss):
+        """The step as it is lowered: its result, then new values, then a loss not returned."""
+        pure, is_split = self.step.function, bool(self.step.updated)
+        extra = None if loss is None or loss < self.first_loss else loss - self.first_loss
+
+        def function(*trees, **keywords):
+            result, losses = pure(*trees, **keywords)
+            if extra is None:
+                return result
+            return (*(result if is_split else (result,)), losses[extra])
+
+        for name in ("__module__", "__name__", "__qualname__", "__doc__"):
+            if hasattr(self.step.inner, name):
+                setattr(function, name, getattr(self.step.inner, name))
+        function.__wrapped__ = self.step.inner
+        return function
+
+    def lower(self, document):
+        """Lowers the step with the donation of what is updated."""
+        leaves = iter(document["parameters"])
+        donated = [
+            any([next(leaves)["output"] is not None for _ in jax.tree.leaves(tree)])
+            for tree in self.step.trees
+        ]
+        count, names = self.step.call.count, self.step.call.names
+        jitted = jax.jit(
+            self.function(document["loss"]),
+            donate_argnums=tuple(at for at in range(count) if donated[at]),
+            donate_argnames=tuple(name for name, is_one in zip(names, donated[count:]) if is_one),
+            keep_unused=True,
+        )
+        with warnings.catch_warnings():  # what an updated object keeps is donated in vain
+            warnings.filterwarnings("ignore", message="Some donated buffers were not usable")
+            return jitted.lower(*self.step.arguments, **self.step.keywords)
 
 
-def names_of_arguments(step, count):
-    """Names for messages; a wrapper with *args leaves positions."""
+def trace(step):
+    """Traces a Step; an object that is updated without being an argument is an error that says so."""
     try:
-        names = list(inspect.signature(step).parameters.values())
-    except (TypeError, ValueError):
-        return []
-    return [name.name for name in names if name.kind == name.POSITIONAL_OR_KEYWORD][:count]
+        return jax.jit(step.function, keep_unused=True).trace(*step.arguments, **step.keywords)
+    except graph_objects.trace_error() as error:
+        raise ValueError(
+            "the step updates an NNX object that is not among its arguments; "
+            f"pass the object as an argument ({str(error).splitlines()[0]})"
+        ) from error
 
 
-def lower(step, arguments, constants=(), updates=None, *, data_arguments=(), loss=None):
+def traced_step(step, arguments, keywords):
+    """The step, traced; Python scalars are static where the step branches on one."""
+    try:
+        return Traced(Step(step, arguments, keywords))
+    except (jax.errors.ConcretizationTypeError, jax.errors.TracerIntegerConversionError) as error:
+        leaves = jax.tree.leaves((arguments, keywords or {}))
+        if not any(isinstance(leaf, (bool, int, float)) for leaf in leaves):
+            raise
+        try:
+            return Traced(Step(step, arguments, keywords, scalars_static=True))
+        except jax.errors.ConcretizationTypeError:
+            raise error from None
+
+
+def lower(
+    step,
+    arguments,
+    constants=(),
+    updates=None,
+    *,
+    data_arguments=(),
+    loss=None,
+    keywords=None,
+    inference=True,
+):
     """Lowers `step`; returns (the lowered step, serialised HloModuleProto, roles document)."""
-    plain = without_jit(step)
-    traced = jax.jit(plain).trace(*arguments)
-    shapes = jax.eval_shape(lambda *leaves: leaves, *arguments)
+    return lower_traced(
+        traced_step(step, arguments, keywords), constants, updates, data_arguments, loss, inference
+    )
+
+
+def lower_traced(traced, constants, updates, data_arguments, loss, inference):
+    """Lowers a Traced, as `lower` does. Positions are those of the caller's arguments."""
+    step, offset = traced.step, traced.step.offset
     document = roles(
-        shapes,
-        traced.out_info,
-        traced.jaxpr.jaxpr,
-        constants,
-        updates,
-        data_arguments=data_arguments,
+        traced.inputs,
+        traced.result,
+        traced.jaxpr,
+        tuple(at + offset for at in constants),
+        {at + offset: first for at, first in (updates or {}).items()},
+        data_arguments=tuple(at + offset for at in data_arguments),
         loss=loss,
-        argument_names=names_of_arguments(plain, len(arguments)),
+        argument_names=step.names(),
+        known=traced.known,
     )
-    paired = iter(row["output"] is not None for row in document["parameters"])
-    donated = tuple(
-        position
-        for position, argument in enumerate(arguments)
-        if any([next(paired) for _ in jax.tree.leaves(argument)])
-    )
-    lowered = jax.jit(plain, donate_argnums=donated, keep_unused=True).lower(*arguments)
+    if not inference:
+        check_trains(traced, document)
+        warn_of_lost_state(traced, document)
+    lowered = traced.lower(document)
     module = lowered.compiler_ir("hlo").as_serialized_hlo_module_proto()
+    if document["loss"] is not None and document["loss"] >= traced.first_loss:
+        document["loss"] = traced.first_loss
     paths = module_proto.parameter_paths(module)
     assert len(paths) == len(document["parameters"]), "one entry parameter per leaf"
     document["parameters"] = [
@@ -87,16 +190,18 @@ def named_arrays(rows, values, dtypes=None, what="state"):
     }
 
 
-def write_module(
-    step, arguments, directory, constants=(), updates=None, *, data_arguments=(), loss=None
-):
-    """Writes model.hlo.pb and model.roles.json; returns the lowered step and the roles document."""
+def write_files(module, document, directory):
+    """Writes model.hlo.pb and model.roles.json."""
     directory.mkdir(parents=True, exist_ok=True)
-    lowered, module, document = lower(
-        step, arguments, constants, updates, data_arguments=data_arguments, loss=loss
-    )
     (directory / "model.hlo.pb").write_bytes(module)
     write(document, directory / "model.roles.json")
+
+
+def write_module(step, arguments, directory, constants=(), updates=None, **more):
+    """Writes model.hlo.pb and model.roles.json; returns the lowered step and the roles document.
+    `more` is that of `lower`."""
+    lowered, module, document = lower(step, arguments, constants, updates, **more)
+    write_files(module, document, directory)
     return lowered, document
 
 
@@ -116,6 +221,11 @@ def arguments_of_data(arguments, data, apart):
     return () if values else tuple(found)
 
 
+def values_of(step, values):
+    """The arrays of a pytree of values, as those of the step's arguments are taken."""
+    return None if values is None else jax.tree.leaves(Call((values,), {}, step.filtered).trees)
+
+
 def export(
     step,
     example_arguments,
@@ -127,11 +237,15 @@ def export(
     updates=None,
     data_arguments=(),
     loss=None,
+    example_kwargs=None,
+    inference=False,
 ):
     """Writes model.hlo.pb and model.roles.json, and state.npz and data.npz where values are known.
 
-    step               step(state..., data...) -> (new state..., loss, ...), jitted or not
-    example_arguments  its positional arguments: arrays or ShapeDtypeStructs
+    step               step(state..., data...) -> (new state..., loss, ...), jitted or not; objects
+                       of NNX among its arguments are updated in place; non-array leaves are static
+    example_arguments  a tuple of its positional arguments: arrays, ShapeDtypeStructs, objects of
+                       NNX, modules of Equinox, or trees of them
     state              values of all arguments that are not data, in their order, as any pytree;
                        left out, the example arguments are taken where they are arrays
     data               likewise for the data; a leading dimension more holds successive batches;
@@ -140,30 +254,35 @@ def export(
     updates            {argument position: first output leaf}, where the pytrees do not tell
     data_arguments     positions of arguments that are data although they look like state
     loss               the output leaf that is the loss, by number, path or a part of its path;
-                       left out, the floating scalar whose path says loss, else the first
-                       that depends on the state
+                       left out, the floating scalar whose path says loss, else the value that
+                       the step differentiates, returned or not
+    example_kwargs     the step's keyword arguments by name
+    inference          allow a step that updates no weight
 
-    Returns the lowered step and the roles document.
+    Returns the lowered step and the roles document. Raises ValueError for a step that trains
+    nothing.
     """
     directory = pathlib.Path(directory)
-    arguments = tuple(example_arguments)
-    lowered, document = write_module(
-        step, arguments, directory, constants, updates, data_arguments=data_arguments, loss=loss
-    )
+    traced = traced_step(step, example_arguments, example_kwargs)
+    state, data = values_of(traced.step, state), values_of(traced.step, data)
+    options = (constants, updates, data_arguments, loss)
+    lowered, module, document = lower_traced(traced, *options, inference)
     found = [row for row in document["parameters"] if row["role"] not in STATE_ROLES]
-    if data is not None and len(jax.tree.leaves(data)) > len(found):
-        data_arguments = arguments_of_data(arguments, data, {*constants, *(updates or {})})
-        lowered, document = write_module(
-            step, arguments, directory, constants, updates, data_arguments=data_arguments, loss=loss
+    if data is not None and len(data) > len(found):
+        apart = {at + traced.step.offset for at in (*constants, *(updates or {}))}
+        positions = arguments_of_data(traced.step.trees, data, apart)
+        positions = tuple(at - traced.step.offset for at in positions)
+        lowered, module, document = lower_traced(
+            traced, constants, updates, positions, loss, inference
         )
-    leaves = jax.tree.leaves(arguments)
-    shapes = jax.eval_shape(lambda *values: values, *arguments)
-    dtypes = [leaf.dtype for leaf in jax.tree.leaves(shapes)]
+    write_files(module, document, directory)
+    leaves = jax.tree.leaves(traced.step.trees)
+    dtypes = [leaf.dtype for leaf in jax.tree.leaves(traced.inputs)]
     for name, values, is_state in (("state", state, True), ("data", data, False)):
         rows = [row for row in document["parameters"] if (row["role"] in STATE_ROLES) == is_state]
         if values is None:
             values = [leaves[row["number"]] for row in rows]
-        if any(isinstance(leaf, jax.ShapeDtypeStruct) for leaf in jax.tree.leaves(values)):
+        if any(isinstance(leaf, jax.ShapeDtypeStruct) for leaf in values):
             continue
         np.savez_compressed(directory / f"{name}.npz", **named_arrays(rows, values, dtypes, name))
     return lowered, document

@@ -2,6 +2,7 @@
 
     shardings = plan(step, arguments, "nominal:8")
     step = jax.jit(step, in_shardings=shardings)
+    arguments = place(arguments, shardings)      # of NNX and Equinox, too
 
 The program is found by the environment variable AUTOMAP, else as `automap` on the PATH.
 """
@@ -16,7 +17,8 @@ import jax
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from .exporter import write_module
+from . import graph_objects
+from .exporter import lower_traced, traced_step, write_files
 
 FORMAT = "automap-jax-1"
 
@@ -24,9 +26,24 @@ FORMAT = "automap-jax-1"
 def automap(*arguments):
     """Runs the automap program; its error message becomes that of the exception."""
     program = os.environ.get("AUTOMAP", "automap")
-    done = subprocess.run([program, *map(str, arguments)], capture_output=True, text=True)
+    try:
+        done = subprocess.run([program, *map(str, arguments)], capture_output=True, text=True)
+    except OSError as error:
+        raise RuntimeError(
+            f"{program}: {error.strerror}; set the environment variable AUTOMAP to the path of the "
+            "automap program, or put it on the PATH"
+        ) from None
     if done.returncode:
         raise RuntimeError(f"{program} {arguments[0]}: {done.stderr.strip()}")
+
+
+def check_cluster(cluster):
+    """Raises where a cluster is neither a name nor a path."""
+    if not isinstance(cluster, (str, os.PathLike)):
+        raise TypeError(
+            'cluster: expected a built-in name such as "nominal:8" or the path of a cluster file, '
+            f"got {type(cluster).__name__}"
+        )
 
 
 def partition(leaf, spec):
@@ -65,6 +82,37 @@ def shardings(document, arguments, output=None, devices=None):
     return inputs if output is None else (inputs, tree(output, document["outputs"], "index"))
 
 
+def of_objects(step, tree):
+    """`tree`, one value for each array of the step, in the form of the step's arguments: an object
+    of NNX becomes an nnx.State, a static leaf None."""
+    known = {}  # id of an array: its value; a variable that two objects share stands in one
+    for leaf, value in zip(jax.tree.leaves(step.trees), jax.tree.leaves(tree), strict=True):
+        known.setdefault(id(leaf), value)
+    found = []
+    for (leaves, _, structure), part in zip(step.call.parts, tree, strict=True):
+        values = [
+            graph_objects.state_of(leaf, known) if graph_objects.is_object(leaf) else value
+            for leaf, value in zip(leaves, structure.flatten_up_to(part), strict=True)
+        ]
+        found.append(structure.unflatten(values))
+    count = step.call.count
+    return tuple(found[:count]), dict(zip(step.call.names, found[count:]))
+
+
+def place(arguments, shardings):
+    """The arguments of a step on the devices that `plan` chose; objects of NNX are moved in place,
+    static leaves stay."""
+    leaves, structure = jax.tree.flatten(tuple(arguments), is_leaf=graph_objects.is_object)
+    wanted = structure.flatten_up_to(tuple(shardings))
+
+    def placed(leaf, sharding):
+        if graph_objects.is_object(leaf):
+            return graph_objects.place(leaf, sharding)
+        return leaf if sharding is None else jax.device_put(leaf, sharding)
+
+    return structure.unflatten(map(placed, leaves, wanted))
+
+
 def plan(
     step,
     example_arguments,
@@ -74,29 +122,34 @@ def plan(
     updates=None,
     data_arguments=(),
     loss=None,
+    example_kwargs=None,
+    inference=False,
     options=(),
 ):
     """Searches a plan for `step` on a cluster, a built-in name or a file, and returns a tuple of
-    NamedShardings like the arguments, for jax.jit's in_shardings.
+    NamedShardings like the arguments, for jax.jit's in_shardings and for `place`. An object of NNX
+    is an nnx.State of shardings there, a leaf that is no array None; of a method the first is that
+    of its object. With example_kwargs the result is (tuple, dict).
 
-    constants, updates, data_arguments and loss are those of `export`; options go to `automap search`, for instance
-    ["--seed", 1]. Shardings cannot say pipeline stages or micro-batches, and are equal: the search is for plans
-    of one stage and one micro-batch that cut evenly (--even).
+    constants, updates, data_arguments, loss, example_kwargs and inference are those of `export`;
+    options go to `automap search`, for instance ["--seed", 1]. Shardings cannot say pipeline stages
+    or micro-batches, and are equal: the search is for plans of one stage and one micro-batch that
+    cut evenly (--even).
     """
+    if isinstance(options, str):
+        raise TypeError("options: expected a list such as ['--seed', 1], got a string")
+    check_cluster(cluster)
+    traced = traced_step(step, example_arguments, example_kwargs)
+    _, module, document = lower_traced(traced, constants, updates, data_arguments, loss, inference)
     with tempfile.TemporaryDirectory() as name:
         directory = pathlib.Path(name)
-        write_module(
-            step,
-            tuple(example_arguments),
-            directory,
-            constants,
-            updates,
-            data_arguments=data_arguments,
-            loss=loss,
-        )
-        module, roles = directory / "model.hlo.pb", directory / "model.roles.json"
+        write_files(module, document, directory)
+        path, roles = directory / "model.hlo.pb", directory / "model.roles.json"
         found, result = directory / "plan.json", directory / "jax.json"
-        automap("search", module, "--roles", roles, "--cluster", cluster, "--even", "-o", found, *options)
-        automap("export", found, module, "--roles", roles, "--format", "jax", "-o", result)
+        what = ["--inference"] if inference else []
+        search = ["--roles", roles, "--cluster", cluster, "--even", *what]
+        automap("search", path, *search, "-o", found, *options)
+        automap("export", found, path, "--roles", roles, "--format", "jax", "-o", result)
         document = json.loads(result.read_text())
-    return shardings(document, example_arguments)
+    positional, named = of_objects(traced.step, shardings(document, traced.step.trees))
+    return (positional, named) if example_kwargs else positional

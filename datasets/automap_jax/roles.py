@@ -6,17 +6,22 @@ first served. An argument that is an array alone looks like any result of its sh
 prediction: it is a pair only next to one, in the arguments and in the output, or as the first
 argument of a step without other state. No new value is taken that does not depend on the old.
 
+The new values of objects that are updated in place stand behind the step's own result; their
+pairs are known.
+
 weight     paired, floating, an ancestor of the loss
 optimizer  paired, floating, no ancestor of the loss, an ancestor of an updated weight
 state      any other paired argument: counters, statistics, keys that are fed back
 data       not paired
-constant   not paired, in an argument that the caller names as constant
+constant   not paired, in an argument that the caller names as constant, or of an object
 """
 
+import dataclasses
 import json
 import warnings
 
 import jax
+import numpy as np
 from jax.interpreters import partial_eval
 
 FORMAT = "automap-roles-1"
@@ -127,12 +132,30 @@ def argument_name(argument_names, position):
     return argument_names[position] if position < len(argument_names) else f"argument {position}"
 
 
-def pair(arguments, output, jaxpr, apart, updates, loss, argument_names):
+@dataclasses.dataclass
+class Known:
+    """What is known of a step's leaves beforehand, by leaf number.
+
+    pairs          {argument leaf: output leaf that updates it}
+    constants      argument leaves that are constants unless they are paired
+    never_weights  argument leaves that no gradient updates
+    losses         how many differentiated values stand behind the other outputs of the jaxpr
+    """
+
+    pairs: dict = dataclasses.field(default_factory=dict)
+    constants: set = dataclasses.field(default_factory=set)
+    never_weights: set = dataclasses.field(default_factory=set)
+    losses: int = 0
+
+
+def pair(arguments, output, jaxpr, apart, updates, loss, argument_names, known):
     """For each leaf of `arguments`, the number of the output leaf that updates it, or None.
 
     `updates` maps an argument's position to the number of its first output leaf, where the
     caller knows better.
     """
+    position = [at for at, argument in enumerate(arguments) for _ in jax.tree.leaves(argument)]
+    apart = apart | {position[leaf] for leaf in known.pairs}
     pairing = Pairing(arguments, output, jaxpr, apart, loss)
     for position, first in updates.items():
         if first is not None:
@@ -148,7 +171,7 @@ def pair(arguments, output, jaxpr, apart, updates, loss, argument_names):
                 f"if it is data, say data_arguments=({position},)",
                 stacklevel=2,
             )
-    return pairing.of_leaves()
+    return [known.pairs.get(leaf, output) for leaf, output in enumerate(pairing.of_leaves())]
 
 
 def find_loss(output, wanted):
@@ -168,28 +191,53 @@ def find_loss(output, wanted):
     return found[0]
 
 
-def guess_loss(output, pairs, jaxpr):
-    """The free floating scalar whose path says loss, else the first that depends on what is
-    updated, else the first, else None."""
+def guess_loss(output, pairs, jaxpr, known):
+    """The number of the output that is the loss, or None: the free floating scalar whose path says
+    loss; else the one that is differentiated; else the first that a gradient could come from, that
+    is, that depends on updated values through floating values alone; else a differentiated value
+    that the step does not return; else the first free floating scalar."""
     free = [
         (jax.tree_util.keystr(path), number)
         for number, (path, leaf) in enumerate(jax.tree_util.tree_leaves_with_path(output))
         if leaf.shape == () and is_floating(leaf.dtype) and number not in pairs
     ]
     named = [number for path, number in free if "loss" in path.lower()]
-    trained = []
-    if not named and len(free) > 1:
-        updated = [new is not None for new in pairs]
-        for _, number in free:
-            used = ancestors(jaxpr, {number})
-            if any(is_used and is_updated for is_used, is_updated in zip(used, updated)):
-                trained.append(number)
-        if len(trained) > 1:
-            warnings.warn(
-                f"outputs {trained} could be the loss; {trained[0]} is taken: say loss=",
-                stacklevel=2,
+    if named:
+        return named[0]
+    updated = {leaf for leaf, new in enumerate(pairs) if new is not None} - known.never_weights
+    first = len(jaxpr.outvars) - known.losses
+    differentiated = [
+        number
+        for number in range(first, len(jaxpr.outvars))
+        if updated & floating_ancestors(jaxpr, number)
+    ]
+    values = [jaxpr.outvars[number] for number in differentiated]
+    for _, number in free:
+        if any(jaxpr.outvars[number] is value for value in values):
+            return number
+    trained = [number for _, number in free if updated & floating_ancestors(jaxpr, number)]
+    found = trained or differentiated
+    if len(found) > 1:
+        what = "outputs" if trained else "differentiated values"
+        which = trained or [number - first for number in differentiated]
+        warnings.warn(
+            f"{what} {which} could be the loss; {which[0]} is taken: say loss=", stacklevel=2
+        )
+    return next(iter(found + [number for _, number in free]), None)
+
+
+def floating_ancestors(jaxpr, output):
+    """Numbers of the inputs of the jaxpr on which an output depends through floating values."""
+    is_variable = lambda value: hasattr(value, "count") or not hasattr(value, "val")
+    used = {value for value in jaxpr.outvars[output : output + 1] if is_variable(value)}
+    for equation in reversed(jaxpr.eqns):
+        if not used.isdisjoint(equation.outvars):
+            used.update(
+                value
+                for value in equation.invars
+                if is_variable(value) and is_floating(getattr(value.aval, "dtype", np.int32))
             )
-    return next(iter(named + trained + [number for _, number in free]), None)
+    return {number for number, value in enumerate(jaxpr.invars) if value in used}
 
 
 def ancestors(jaxpr, outputs):
@@ -208,37 +256,42 @@ def roles(
     data_arguments=(),
     loss=None,
     argument_names=(),
+    known=None,
 ):
     """The roles document, without paths, of a step traced to `jaxpr`.
 
-    `arguments` and `output` are trees of ShapeDtypeStructs.
+    `arguments` and `output` are trees of ShapeDtypeStructs, `output` without what `known` says of.
     `constants` are the positions of arguments that are neither state nor data, `data_arguments`
     of those that are data; `loss` names an output leaf.
     """
+    known = known or Known()
     loss = None if loss is None else find_loss(output, loss)
     apart = {*constants, *data_arguments}
-    pairs = pair(arguments, output, jaxpr, apart, updates or {}, loss, argument_names)
+    pairs = pair(arguments, output, jaxpr, apart, updates or {}, loss, argument_names, known)
     leaves = jax.tree.leaves(arguments)
     floating = lambda leaf: is_floating(leaf.dtype)
     if loss is None:
-        loss = guess_loss(output, pairs, jaxpr)
+        loss = guess_loss(output, pairs, jaxpr, known)
     feeds_loss = ancestors(jaxpr, {loss})
-    weights = {
-        pairs[number]
+    is_weight = [
+        pairs[number] is not None
+        and floating(leaf)
+        and feeds_loss[number]
+        and number not in known.never_weights
         for number, leaf in enumerate(leaves)
-        if pairs[number] is not None and floating(leaf) and feeds_loss[number]
-    }
-    feeds_weight = ancestors(jaxpr, weights)
+    ]
+    feeds_weight = ancestors(jaxpr, {pairs[at] for at, is_one in enumerate(is_weight) if is_one})
     position = [at for at, argument in enumerate(arguments) for _ in jax.tree.leaves(argument)]
 
     def role(number):
         if pairs[number] is None:
-            return "constant" if position[number] in constants else "data"
+            is_constant = position[number] in constants or number in known.constants
+            return "constant" if is_constant else "data"
         if not floating(leaves[number]):
             return "state"
-        if feeds_loss[number]:
+        if is_weight[number]:
             return "weight"
-        return "optimizer" if feeds_weight[number] else "state"
+        return "optimizer" if feeds_weight[number] and not feeds_loss[number] else "state"
 
     parameters = [
         {"number": number, "role": role(number), "output": pairs[number]}

@@ -165,7 +165,7 @@ def test_swapped_states_are_paired_by_their_keys(directory):
 def test_caller_knows_better(directory):
     shape = jax.ShapeDtypeStruct((4, 4), np.float32)
     _, document = automap_jax.export(
-        lambda a, b: (b * 2, a + 1), (shape, shape), directory, updates={0: 1, 1: 0}
+        lambda a, b: (b * 2, a + 1), (shape, shape), directory, updates={0: 1, 1: 0}, inference=True
     )
     assert [row["output"] for row in document["parameters"]] == [1, 0]
 
@@ -307,7 +307,7 @@ def test_loss_by_name(directory):
 
     arguments = ({"w": jnp.ones((4, 4))}, jnp.ones((16, 4)))
     for wanted, number in ((None, 2), ("norm", 3), (1, 1), ("[1]['loss']", 2)):
-        _, document = automap_jax.export(step, arguments, directory, loss=wanted)
+        _, document = automap_jax.export(step, arguments, directory, loss=wanted, inference=True)
         assert document["loss"] == number, (wanted, document["loss"])
 
 
