@@ -49,6 +49,8 @@ static AmStatus read_inputs(const Cli *cli, Running *self, Plan **plan, AmError 
     else TRY(plan_context_read(&self->context, cli->arguments[0], cli_text(cli, "--roles"), error));
     if (strcmp(plan_path, "none") != 0)
         TRY(plan_read(plan, &self->root, &self->arena, self->context, plan_path, error));
+    if (*plan && !json_is_true(json_object_get((*plan)->settings, "inference")))
+        TRY(cli_check_trains(cli, self->context, error));
     return AM_OK;
 }
 
@@ -170,6 +172,7 @@ static const CliOption options[] = {
     {"--save", "FILE", "final state, .safetensors or .npz", false},
     CLI_OPTION_SEED,
     CLI_OPTION_ROLES,
+    CLI_OPTION_INFERENCE,
     CLI_GROUP("data"),
     {"--data", "[NAME=]FILE", "examples: arrays by path, or tokens (docs/training.md)", true},
     {"--shuffle", NULL, "new order of the examples in every epoch, by --seed", false},

@@ -562,6 +562,7 @@ static AmStatus search_and_write(const Cli *cli, Searched *self, AmError *error)
     TRY(cli_read_cluster(cli, &self->cluster, &self->arena, cluster, error));
     if (profile) TRY(read_profile(self, profile, error));
     TRY(cli_read_model(cli, 0, &self->context, error));
+    TRY(cli_check_trains(cli, self->context, error));
     self->import_seconds = clock_seconds() - started;
     TRY(read_kept(cli, self, error));
     bool is_scaled = !cli_has(cli, "--evaluations") && !cli_has(cli, "--objective");
@@ -592,6 +593,8 @@ static AmStatus search_and_write(const Cli *cli, Searched *self, AmError *error)
     self->options.watch = NULL;
     if (status != AM_OK) return status;
     self->result.plan->settings = settings_to_json(&self->options);
+    if (cli_has(cli, "--inference"))
+        json_object_set_new(self->result.plan->settings, "inference", json_true());
     if (self->result.exact_space)
         json_object_set_new(self->result.plan->settings, "exact_space",
                             json_string(self->result.exact_space));
@@ -651,6 +654,7 @@ static const CliOption options[] = {
     {"--init-plan", "PLAN", "further plan to start from", false},
     {"--profile", "FILE", "measured operator times (from run --profile)", false},
     CLI_OPTION_ROLES,
+    CLI_OPTION_INFERENCE,
     CLI_GROUP("output"),
     {"--log", "LOG.jsonl", "line per episode: evaluations, reward, best, epsilon, loss", false},
     {"--verbose", NULL, "a row per parameter group, optimizer state included", false},

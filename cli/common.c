@@ -32,6 +32,18 @@ AmStatus cli_read_model(const Cli *cli, int32_t argument, PlanContext **context,
     return AM_OK;
 }
 
+AmStatus cli_check_trains(const Cli *cli, const PlanContext *context, AmError *error) {
+    Arena arena = {0};
+    const char *reason = cli_has(cli, "--inference") ? NULL : ir_no_training(&arena, context->roles);
+    if (reason)
+        am_fail(error, AM_ERROR_INPUT, context->module->source,
+                "the module trains nothing: %s (expected a step that returns updated weights and a loss; "
+                "--inference accepts any module)",
+                reason);
+    arena_free(&arena);
+    return reason ? AM_ERROR_INPUT : AM_OK;
+}
+
 AmStatus cli_output(const Cli *cli, const Text *text, AmError *error) {
     const char *path = cli_text(cli, "-o");
     if (text->failed) return am_fail_memory(error, (int64_t)text->capacity);

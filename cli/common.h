@@ -61,6 +61,8 @@ extern const CliCommand CLI_INFO, CLI_CONVERT, CLI_GROUPS, CLI_PROPAGATE, CLI_LO
 /* Rows that more than one command has. */
 #define CLI_OPTION_ROLES \
     { "--roles", "FILE", "parameter roles (default: model.roles.json beside MODEL)", false }
+#define CLI_OPTION_INFERENCE \
+    { "--inference", NULL, "accept a module that updates no weight", false }
 #define CLI_OPTION_SEED \
     { "--seed", "N", "seed of the random numbers (default 0)", false }
 
@@ -92,6 +94,8 @@ AmStatus cli_schedules(const Cli *cli, uint32_t *schedules, AmError *error);
 
 /* The module with all that is derived from it; warnings of it go to stderr unless --quiet. */
 AmStatus cli_read_model(const Cli *cli, int32_t argument, PlanContext **context, AmError *error);
+/* AM_ERROR_INPUT if the module trains nothing and --inference is not given. */
+AmStatus cli_check_trains(const Cli *cli, const PlanContext *context, AmError *error);
 void cli_warn(const Cli *cli, const AmWarnings *warnings);
 /* A line to stderr unless --quiet. */
 void cli_note(const Cli *cli, const char *format, ...) __attribute__((format(printf, 2, 3)));

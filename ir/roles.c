@@ -287,3 +287,24 @@ AmStatus ir_find_roles(IrRoles **result, Arena *arena, IrModule *canonical, cons
     if (status == AM_OK) *result = roles;
     return status;
 }
+
+const char *ir_no_training(Arena *arena, const IrRoles *roles) {
+    int32_t weights = 0, updated = 0;
+    for (int32_t p = 0; p < roles->parameter_count; p++) {
+        const IrParameter *parameter = &roles->parameters[p];
+        bool is_new = parameter->output >= 0 && roles->outputs[parameter->output] != parameter->instruction;
+        if (is_new && parameter->role == IR_ROLE_WEIGHT) return NULL;
+        weights += parameter->role == IR_ROLE_WEIGHT;
+        updated += is_new;
+    }
+    Text text = {0};
+    if (weights > 0)
+        text_append(&text, "its %d weight%s returned unchanged", weights, weights == 1 ? " is" : "s are");
+    else if (updated > 0 && roles->loss < 0) text_append_string(&text, "it returns no loss");
+    else if (updated > 0)
+        text_append(&text, "the loss depends on none of its %d updated parameters", updated);
+    else text_append(&text, "no output updates any of its %d parameters", roles->parameter_count);
+    const char *reason = text.data ? arena_copy_string(arena, text.data) : NULL;
+    text_free(&text);
+    return reason ? reason : "no weight is updated";
+}
