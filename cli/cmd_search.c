@@ -630,7 +630,7 @@ static const CliOption options[] = {
     CLI_OPTION_NO_PROBE,
     {"--space", "SPACE", "auto (default), single_stage, operator, data, pipeline or hybrid", false},
     {"--mesh", "data=4,model=8", "mesh of a single stage (default: every split of the devices)", false},
-    {"--pin", "PATTERN=SHARDING", "sharding of matching parameters: '*kernel=-,model'", true},
+    {"--pin", "PATTERN=SHARDING", "sharding of matching parameters: 'layers/*/kernel=-,model'", true},
     {"--keep-shardings", NULL, "shardings of the module kept in every plan", false},
     {"--even", NULL, "only single-stage plans with equal contiguous shards (exportable)", false},
     {"--no-exceptions", NULL, "no overrides for single operators", false},

@@ -12,6 +12,14 @@ typedef struct Pinning {
     const Completion *completion; /* of the prefixes */
 } Pinning;
 
+/* Whether a stored state splits the dimensions that a pin names; shards may be of unequal size. */
+static bool is_so(const Mesh *mesh, SbpState stored, SbpState pinned) {
+    bool is_same = true;
+    for (int32_t axis = 0; axis < mesh->axis_count; axis++)
+        is_same = is_same && stored.axis[axis] == pinned.axis[axis];
+    return is_same;
+}
+
 static AmStatus pin_parameter(void *data, const PropagationPin *pin, const IrParameter *parameter,
                               SbpState state, AmError *error) {
     Pinning *self = data;
@@ -21,7 +29,7 @@ static AmStatus pin_parameter(void *data, const PropagationPin *pin, const IrPar
         int32_t class_index = classes_of(context->classes, context->rules, instruction, d);
         if (class_index >= 0) self->result->is_pinned[class_index] = true;
     }
-    if (sbp_equal(self->completion->stored[instruction], state)) return AM_OK;
+    if (is_so(self->mesh, self->completion->stored[instruction], state)) return AM_OK;
     Text mesh = {0};
     for (int32_t axis = 0; axis < self->mesh->axis_count; axis++)
         text_append(&mesh, " %s=%d", self->mesh->axes[axis].name, self->mesh->axes[axis].size);
@@ -55,7 +63,8 @@ static AmStatus keep_shardings(MeshPins *result, Arena *arena, const PlanContext
 }
 
 AmStatus pins_on_mesh(MeshPins *result, Arena *arena, const PlanContext *context, const Mesh *mesh,
-                      const PropagationPin *pins, int32_t count, const KeptShardings *kept, AmError *error) {
+                      const PropagationPin *pins, int32_t count, const KeptShardings *kept, bool is_even,
+                      AmError *error) {
     *result = (MeshPins){.is_pinned = ARENA_ARRAY(arena, bool, context->classes->count),
                          .count = count + (kept ? 1 : 0)};
     PlanStage *stage = ARENA_ARRAY(arena, PlanStage, 1);
@@ -63,6 +72,7 @@ AmStatus pins_on_mesh(MeshPins *result, Arena *arena, const PlanContext *context
     Completion *completion;
     if (arena->failed) return am_fail_memory(error, context->classes->count);
     stage->mesh = *mesh;
+    stage->is_even = is_even;
     TRY(propagation_pin_lists(stage, arena, context, pins, count, error));
     if (kept) TRY(keep_shardings(result, arena, context, stage, kept, error));
     TRY(plan_complete(&completion, arena, context, stage, error));

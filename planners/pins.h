@@ -20,10 +20,11 @@ typedef struct MeshPins {
     int32_t count; /* decisions; 0: none of the above matters */
 } MeshPins;
 
-/* `kept`: the module's shardings, or NULL. AM_ERROR_USAGE names a pin that means nothing for this module, or
- * an axis that the mesh does not have; AM_ERROR_INFEASIBLE one that cannot hold on this mesh: a size that
- * does not divide, an axis of one device, another pin. */
+/* `kept`: the module's shardings, or NULL; `is_even`: shards must be of equal size. AM_ERROR_USAGE names a
+ * pin that means nothing for this module, or an axis that the mesh does not have; AM_ERROR_INFEASIBLE one
+ * that cannot hold on this mesh: too few elements, an axis of one device, another pin. */
 AmStatus pins_on_mesh(MeshPins *result, Arena *arena, const PlanContext *context, const Mesh *mesh,
-                      const PropagationPin *pins, int32_t count, const KeptShardings *kept, AmError *error);
+                      const PropagationPin *pins, int32_t count, const KeptShardings *kept, bool is_even,
+                      AmError *error);
 
 #endif

@@ -163,7 +163,7 @@ AmStatus problem_create(Problem **problem, const PlanContext *context, const Clu
     if (!self->scratch) status = am_fail_memory(error, (int64_t)sizeof *self->scratch);
     if (status != AM_OK) goto fail;
     TRY_OR_FAIL(pins_on_mesh(&self->pins, &self->arena, context, mesh, settings->pins, settings->pin_count,
-                             settings->kept, error));
+                             settings->kept, settings->is_even, error));
     TRY_OR_FAIL(find_candidates(self, settings->space, error));
     self->has_storage =
         settings->space != SPACE_OPERATOR && self->pins.count == 0 && has_weight_update(context);

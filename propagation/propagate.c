@@ -7,6 +7,7 @@
 #include "base/suggest.h"
 #include "propagation/incremental.h"
 #include "propagation/lower.h"
+#include "propagation/path_pattern.h"
 #include "propagation/scopes.h"
 #include "propagation/strict.h"
 
@@ -16,29 +17,11 @@ AmStatus propagation_parse_pin(PropagationPin *pin, Arena *arena, const char *te
         return am_fail(error, AM_ERROR_USAGE, "", "pin \"%s\": expected PATTERN=SHARDING", text);
     }
     pin->pattern = arena_copy_bytes(arena, text, (size_t)(equals - text));
-    pin->sharding = arena_copy_string(arena, equals + 1);
+    /* Tables show a sharding in brackets: [-,model]. */
+    size_t length = strlen(++equals);
+    bool is_bracketed = length > 2 && equals[0] == '[' && equals[length - 1] == ']';
+    pin->sharding = arena_copy_bytes(arena, equals + is_bracketed, length - 2 * (size_t)is_bracketed);
     return arena->failed ? am_fail_memory(error, (int64_t)strlen(text)) : AM_OK;
-}
-
-/* Linear backtracking: only the last '*' is ever tried again. */
-bool propagation_matches(const char *pattern, const char *path) {
-    const char *star = NULL, *retry = NULL;
-    while (*path) {
-        if (*pattern == '*') {
-            star = pattern++;
-            retry = path;
-        } else if (*pattern == *path) {
-            pattern++;
-            path++;
-        } else if (star) {
-            pattern = star + 1;
-            path = ++retry;
-        } else {
-            return false;
-        }
-    }
-    while (*pattern == '*') pattern++;
-    return *pattern == '\0';
 }
 
 static int32_t find_axis(const Mesh *mesh, const char *name, size_t length) {
@@ -95,15 +78,17 @@ static AmStatus add_entry(PlanStage *stage, Arena *arena, int32_t axis, int32_t 
     return AM_OK;
 }
 
+/* Every shard has at least one element; with `is_even` all shards have equally many. */
 static AmStatus check_split(const PlanContext *context, const PropagationPin *pin,
                             const IrParameter *parameter, const Mesh *mesh, SbpState state, int32_t dimension,
-                            AmError *error) {
+                            bool is_even, AmError *error) {
     int64_t size = context->canonical->instructions[parameter->instruction].shape.dimensions[dimension];
     int32_t ways = sbp_ways(mesh, state, dimension);
-    if (size > 0 && size % ways == 0) return AM_OK;
+    if (is_even ? size > 0 && size % ways == 0 : size >= ways) return AM_OK;
     return am_fail(error, AM_ERROR_INFEASIBLE, "",
-                   "pin \"%s=%s\": dimension %d of %s has size %lld, no multiple of %d", pin->pattern,
-                   pin->sharding, dimension, parameter->path, (long long)size, ways);
+                   "pin \"%s=%s\": dimension %d of %s has size %lld (expected %s %d)", pin->pattern,
+                   pin->sharding, dimension, parameter->path, (long long)size,
+                   is_even ? "a multiple of" : "at least", ways);
 }
 
 static AmStatus for_each_in_scopes(const PlanContext *context, const Mesh *mesh, const PropagationPin *pins,
@@ -118,34 +103,48 @@ static AmStatus for_each_in_scopes(const PlanContext *context, const Mesh *mesh,
     return status;
 }
 
+static AmStatus fail_unmatched(const PlanContext *context, const PropagationPin *pin, AmError *error) {
+    Text nearest = {0};
+    path_append_nearest(&nearest, context->roles, pin->pattern);
+    am_fail(error, AM_ERROR_USAGE, "", "pin: no parameter's path matches \"%s\"%s", pin->pattern,
+            nearest.data ? nearest.data : "");
+    text_free(&nearest);
+    return AM_ERROR_USAGE;
+}
+
+/* Applies one pin with a sharding. Of an optimizer's state that the pattern matches beside weights, arrays of
+ * another rank, such as factored moments, are left out. */
+static AmStatus apply_pin(const PlanContext *context, const Mesh *mesh, const PropagationPin *pin,
+                          PropagationPinFunction *apply, void *data, AmError *error) {
+    SbpState state;
+    int32_t rank, found = 0;
+    const IrParameter *mismatch = NULL; /* the first one, weights before others */
+    TRY(parse_sharding(&state, &rank, mesh, pin->sharding, error));
+    for (int32_t p = 0; p < context->roles->parameter_count; p++) {
+        const IrParameter *parameter = &context->roles->parameters[p];
+        const IrShape *shape = &context->canonical->instructions[parameter->instruction].shape;
+        if (!path_matches(pin->pattern, parameter->path)) continue;
+        bool is_first = !mismatch || mismatch->role != IR_ROLE_WEIGHT;
+        if (shape->type != DTYPE_TUPLE && shape->rank == rank) {
+            TRY(apply(data, pin, parameter, state, error));
+            found++;
+        } else if (is_first && (!mismatch || parameter->role == IR_ROLE_WEIGHT)) {
+            mismatch = parameter;
+        }
+    }
+    if (found == 0 && !mismatch) return fail_unmatched(context, pin, error);
+    if (!mismatch || (found > 0 && mismatch->role == IR_ROLE_OPTIMIZER)) return AM_OK;
+    return am_fail(error, AM_ERROR_USAGE, "", "pin: \"%s\" is for rank %d, %s has rank %d", pin->sharding,
+                   rank, mismatch->path, context->canonical->instructions[mismatch->instruction].shape.rank);
+}
+
 AmStatus propagation_for_each_pinned(const PlanContext *context, const Mesh *mesh, const PropagationPin *pins,
                                      int32_t count, PropagationPinFunction *apply, void *data,
                                      AmError *error) {
     bool has_scopes = false;
     for (int32_t k = 0; k < count; k++) {
-        SbpState state;
-        int32_t rank, found = 0;
-        if (scopes_is_scope(&pins[k])) {
-            has_scopes = true;
-            continue;
-        }
-        TRY(parse_sharding(&state, &rank, mesh, pins[k].sharding, error));
-        for (int32_t p = 0; p < context->roles->parameter_count; p++) {
-            const IrParameter *parameter = &context->roles->parameters[p];
-            const IrShape *shape = &context->canonical->instructions[parameter->instruction].shape;
-            if (!propagation_matches(pins[k].pattern, parameter->path)) continue;
-            if (shape->type == DTYPE_TUPLE || shape->rank != rank) {
-                return am_fail(error, AM_ERROR_USAGE, "", "pin: \"%s\" is for rank %d, %s has rank %d",
-                               pins[k].sharding, rank, parameter->path, shape->rank);
-            }
-            TRY(apply(data, &pins[k], parameter, state, error));
-            found++;
-        }
-        if (found == 0) {
-            return am_fail(error, AM_ERROR_USAGE, "",
-                           "pin: no parameter's path matches \"%s\"; automap info lists the paths",
-                           pins[k].pattern);
-        }
+        if (scopes_is_scope(&pins[k])) has_scopes = true;
+        else TRY(apply_pin(context, mesh, &pins[k], apply, data, error));
     }
     return has_scopes ? for_each_in_scopes(context, mesh, pins, count, apply, data, error) : AM_OK;
 }
@@ -170,7 +169,8 @@ static AmStatus pin_to_lists(void *data, const PropagationPin *pin, const IrPara
     for (int32_t axis = 0; axis < target->stage->mesh.axis_count; axis++) {
         if (!sbp_is_split(state.axis[axis])) continue;
         int32_t dimension = sbp_dimension(state.axis[axis]);
-        TRY(check_split(context, pin, parameter, &target->stage->mesh, state, dimension, error));
+        TRY(check_split(context, pin, parameter, &target->stage->mesh, state, dimension,
+                        target->stage->is_even, error));
         int32_t class_index = classes_of(context->classes, context->rules, parameter->instruction, dimension);
         if (class_index < 0) return fail_unsplit(pin, parameter, dimension, error);
         TRY(add_entry(target->stage, target->arena, axis, class_index, error));
@@ -196,7 +196,7 @@ static AmStatus pin_to_seeds(void *data, const PropagationPin *pin, const IrPara
     for (int32_t axis = 0; axis < target->mesh->axis_count; axis++) {
         if (!sbp_is_split(state.axis[axis])) continue;
         int32_t dimension = sbp_dimension(state.axis[axis]);
-        TRY(check_split(target->context, pin, parameter, target->mesh, state, dimension, error));
+        TRY(check_split(target->context, pin, parameter, target->mesh, state, dimension, false, error));
         if (target->mesh->axes[axis].size == 1) continue;
         if (!incremental_add(target->incremental, axis, parameter->instruction, dimension, 0))
             return fail_unsplit(pin, parameter, dimension, error);
@@ -281,7 +281,7 @@ static AmStatus pin_strictly(void *data, const PropagationPin *pin, const IrPara
     StrictTarget *target = data;
     if (!sbp_is_split(state.axis[0])) return AM_OK;
     int32_t dimension = sbp_dimension(state.axis[0]);
-    TRY(check_split(target->context, pin, parameter, target->mesh, state, dimension, error));
+    TRY(check_split(target->context, pin, parameter, target->mesh, state, dimension, true, error));
     int32_t conflict = strict_partition(target->problem, parameter->number, dimension);
     return conflict < 0 ? AM_OK : fail_strictly(target->context, conflict, error);
 }

@@ -10,8 +10,8 @@
 
 #include "propagation/plan.h"
 
-/* "layers*kernel=-,model": a path pattern, in which '*' stands for any text, and
- * per dimension '-' or axis names joined by '+', major first. Or a hint on a scope
+/* "layers/1/kernel=-,model": a path pattern (path_pattern.h), and per dimension '-' or
+ * axis names joined by '+', major first; brackets around these are dropped. Or a hint on a scope
  * (scopes.h): "layer_3/.*=split(model)", "layer_3/.*=replicate". */
 typedef struct PropagationPin {
     const char *pattern, *sharding;
@@ -19,9 +19,6 @@ typedef struct PropagationPin {
 
 /* Splits "PATTERN=SHARDING" at its last '='. AM_ERROR_USAGE. */
 AmStatus propagation_parse_pin(PropagationPin *pin, Arena *arena, const char *text, AmError *error);
-
-/* Whether a path matches a pin's pattern: '*' stands for any text, everything else for itself. */
-bool propagation_matches(const char *pattern, const char *path);
 
 /* Calls `apply` for every parameter that a pin matches, with the state that it
  * asks for. AM_ERROR_USAGE names a pin that matches nothing, has another rank or
@@ -33,8 +30,8 @@ AmStatus propagation_for_each_pinned(const PlanContext *context, const Mesh *mes
                                      AmError *error);
 
 /* Turns pins into the lists of `stage`, whose mesh is set. AM_ERROR_USAGE as
- * above; AM_ERROR_INFEASIBLE names a pin whose sizes do not divide, or of a
- * dimension that nothing can split. */
+ * above; AM_ERROR_INFEASIBLE names a pin of a dimension that has fewer elements than shards, that does
+ * not divide where the stage is even, or that nothing can split. */
 AmStatus propagation_pin_lists(PlanStage *stage, Arena *arena, const PlanContext *context,
                                const PropagationPin *pins, int32_t count, AmError *error);
 

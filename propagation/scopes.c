@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "propagation/path_pattern.h"
 #include "propagation/strict.h"
 
 #define REPLICATE    "replicate"
@@ -168,9 +169,13 @@ static AmStatus read_scopes(Resolver *self, AmError *error) {
         self->holds[k] = ARENA_ARRAY(self->arena, bool, self->context->roles->parameter_count);
         if (!self->holds[k]) return am_fail_memory(error, self->context->roles->parameter_count);
         find_weights(self, k);
-        if (self->size[k] == 0)
-            return am_fail(error, AM_ERROR_USAGE, "", "pin: no weight lies in the scope \"%s\"",
-                           self->pins[k].pattern);
+        if (self->size[k] > 0) continue;
+        Text nearest = {0};
+        path_append_nearest(&nearest, self->context->roles, self->pins[k].pattern);
+        am_fail(error, AM_ERROR_USAGE, "", "pin: no weight lies in the scope \"%s\"%s", self->pins[k].pattern,
+                nearest.data ? nearest.data : "");
+        text_free(&nearest);
+        return AM_ERROR_USAGE;
     }
     return AM_OK;
 }
@@ -287,8 +292,7 @@ AmStatus scopes_resolve(const PropagationPin *const **asked, SbpState **states, 
     TRY(find_innermost(&self, error));
     for (int32_t k = 0; k < count; k++)
         for (int32_t p = 0; !self.holds[k] && p < parameters; p++)
-            if (propagation_matches(pins[k].pattern, context->roles->parameters[p].path))
-                self.asked[p] = NULL;
+            if (path_matches(pins[k].pattern, context->roles->parameters[p].path)) self.asked[p] = NULL;
     TRY(split_scopes(&self, error));
     *asked = self.asked;
     *states = self.states;

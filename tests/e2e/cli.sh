@@ -96,7 +96,26 @@ expect 0 "\\['params'\\]\\[0\\]\\['kernel'\\].*\\[-,model\\]" search "$model" --
 expect 0 'model' search "$model" --cluster nominal:4 --mesh data=2,model=2 --pin 'params/*=split(model)' --pin 'params/2=replicate' -o "$work/c.json"
 expect 2 'no weight lies in the scope' search "$model" --cluster nominal:4 --pin 'layer_9=replicate' -o "$work/c.json"
 expect 0 'the pins leave it nothing' search "$model" --cluster nominal:2 --mesh data=2 --pin '*kernel*=-,-' --pin '*bias*=-' -o "$work/c.json"
-expect 4 'pin "\*kernel\*=-,model": dimension 1' search "$model" --cluster nominal:4 --mesh data=1,model=4 --pin '*kernel*=-,model' -o "$work/c.json"
+expect 4 'pin "2/kernel=-,model": dimension 1 .* has size 10 \(expected a multiple of 4\)' search "$model" --even --cluster nominal:4 --mesh data=1,model=4 --pin '2/kernel=-,model' -o "$work/c.json"
+expect 4 'has size 10 \(expected at least 16\)' search "$model" --cluster nominal:16 --mesh model=16 --pin '2/kernel=-,model' -o "$work/c.json"
+expect 0 '\[2\].*kernel.*\[-,model\]' search "$model" --cluster nominal:4 --mesh data=1,model=4 --pin 'params/2/kernel=[-,model]' -o "$work/c.json"
+expect 0 '^step +1 ' run "$model" --plan "$work/c.json" --state random --data "$models/mlp_tiny/data.npz" --steps 2
+for pattern in params.0.kernel 0/kernel "params/[0]/kern*" "state['params'][0]['kernel']"; do
+  expect 0 '\[0\].*kernel.*\[-,model\]' search "$model" --cluster nominal:2 --pin "$pattern=-,model" --mesh model=2 -o "$work/c.json"
+done
+expect 2 'matches "params/0/kernl"; the nearest are state' propagate "$model" --mesh x=2 --pin 'params/0/kernl=-,x'
+expect 2 'scope "layer_9"; the nearest are state' search "$model" --cluster nominal:4 --pin 'layer_9=replicate' -o "$work/c.json"
+expect 3 'the module trains nothing: no output updates any of its 8 parameters .*--inference' \
+  search "$models/mlp_evaluate/model.hlo.pb" --cluster nominal:2 -o "$work/e.json"
+expect 0 'jit_count_right' search "$models/mlp_evaluate/model.hlo.pb" --inference --cluster nominal:2 -o "$work/e.json"
+evaluate=("$models/mlp_evaluate/model.hlo.pb" --state "$models/mlp/final_state.npz" --data "$models/../digits/test.npz")
+expect 0 '^step +0 ' run "${evaluate[@]}" --plan "$work/e.json"
+expect 0 'step' simulate "$work/e.json" "$models/mlp_evaluate/model.hlo.pb"
+expect 0 '.' explain "$work/e.json" "$models/mlp_evaluate/model.hlo.pb"
+sed 's/"inference": true/"inference": false/' "$work/e.json" >"$work/training.json"
+expect 3 'the module trains nothing' run "${evaluate[@]}" --plan "$work/training.json"
+expect 0 '^step +0 ' run "${evaluate[@]}" --plan "$work/training.json" --inference
+expect 0 '^step +0 ' run "${evaluate[@]}" --plan none
 expect 2 'neither "-" nor a free mesh axis' search "$model" --cluster nominal:4 --pin '*kernel*=-,rows' -o "$work/c.json"
 expect 0 '"bound":"exact"' search "$model" --cluster nominal:2 --mesh data=2 --searcher exhaustive --json -o "$work/c.json"
 expect 0 'data_parallel' search "$model" --cluster nominal:2 --expert data_parallel -o "$work/c.json"

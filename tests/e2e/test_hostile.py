@@ -405,7 +405,7 @@ def test_odd_modules(work):
         expect(0, "", "groups", module)
         for cluster in ["nominal:1", "nominal:64"]:
             expect(searched, pattern if searched else "", "search", module, "--cluster", cluster,
-                   "--evaluations", "20", "-o", work / "odd.plan.json")
+                   "--inference", "--evaluations", "20", "-o", work / "odd.plan.json")
         expect(ran, pattern if ran else "", "run", module, "--plan", "none", "--state", "random")
     expect(3, "no_utf8.hlo.txt: module no_utf8: a name is not valid UTF-8", "convert", work / "no_utf8.hlo.txt",
            work / "out.hlo.json")

@@ -11,6 +11,7 @@
 #include "base/file.h"
 #include "ir/canonical.h"
 #include "ir/hlo.pb-c.h"
+#include "propagation/path_pattern.h"
 #include "propagation/propagate.h"
 #include "propagation/read_sharding.h"
 
@@ -426,6 +427,73 @@ static void test_refuses_pins(void **state) {
     plan_context_free(context);
 }
 
+static void test_matches_paths_as_users_write_them(void **state) {
+    (void)state;
+    static const struct {
+        const char *pattern, *path;
+        bool is_match;
+    } cases[] = {
+        {"layers/1/kernel", "model['layers'][1]['kernel']", true},
+        {"layers.1.kernel", "model['layers'][1]['kernel']", true},
+        {"layers[1].kernel", "model['layers'][1]['kernel']", true},
+        {"/model/layers/1/kernel", "model['layers'][1]['kernel']", true},
+        {"model['layers'][1]['kernel']", "model['layers'][1]['kernel']", true},
+        {"layers/*/kernel", "model['layers'][1]['kernel']", true},
+        {"params/*/kernel", "state['params']['layers'][1]['kernel']", true},
+        {"*/kernel", "state['params']['layers'][1]['kernel']", true},
+        {"*kernel*", "state['params']['layers'][1]['kernel']", true},
+        {"layers.0.weight", "model.layers[0].weight", true},
+        {"*", "w", true},
+        {"w", "w", true},
+        {"a*b", "a*b", true},
+        {"ayers/1/kernel", "model['layers'][1]['kernel']", false},
+        {"layers/1", "model['layers'][1]['kernel']", false},
+        {"layers/1/kernel", "model['layers'][11]['kernel']", false},
+        {"layers/1/kernel", "model['layers'][1]['kernels']", false},
+        {"*/kernel", "kernel", false},
+        {"kernel/x", "kernel", false},
+        {"", "kernel", false},
+        {"//", "kernel", false},
+    };
+    for (size_t k = 0; k < sizeof cases / sizeof *cases; k++)
+        if (path_matches(cases[k].pattern, cases[k].path) != cases[k].is_match)
+            fail_msg("%s, %s: expected %d", cases[k].pattern, cases[k].path, cases[k].is_match);
+    char longest[2000];
+    memset(longest, 'x', sizeof longest - 1);
+    longest[sizeof longest - 1] = '\0';
+    assert_true(path_matches(longest, longest));
+    assert_false(path_matches("y", longest));
+}
+
+static void test_names_the_nearest_paths(void **state) {
+    (void)state;
+    PlanContext *context = read_model("t5_tiny/model.hlo.pb");
+    Text text = {0};
+    path_append_nearest(&text, context->roles, "decoder/1/mlp_ot/kernel");
+    assert_non_null(strstr(text.data, "; the nearest are "));
+    const char *first = strstr(text.data, "mlp_out"), *comma = strchr(text.data, ',');
+    assert_true(first && comma && first < comma);
+    text_free(&text);
+    plan_context_free(context);
+}
+
+static void test_pins_leave_out_factored_moments(void **state) {
+    (void)state;
+    PlanContext *context = read_model("adafactor_tiny/model.hlo.pb");
+    Arena arena = {0};
+    PlanStage stage = {0};
+    AmError error = {0};
+    PropagationPin pin;
+    assert_int_equal(mesh_parse(&stage.mesh, &arena, "data=2,model=4", &error), AM_OK);
+    parse_pins(&pin, &arena, (const char *const[]){"0/kernel=-,model"}, 1);
+    assert_int_equal(propagation_pin_lists(&stage, &arena, context, &pin, 1, &error), AM_OK);
+    assert_true(stage.lists[1].count > 0);
+    parse_pins(&pin, &arena, (const char *const[]){"0/kernel=[-,data,model]"}, 1);
+    assert_int_equal(propagation_pin_lists(&stage, &arena, context, &pin, 1, &error), AM_ERROR_USAGE);
+    arena_free(&arena);
+    plan_context_free(context);
+}
+
 static void test_strict(void **state) {
     (void)state;
     PlanContext *context = read_model("vgg_tiny/model.hlo.pb");
@@ -458,6 +526,9 @@ int main(void) {
         cmocka_unit_test(test_reads_named_shardings),
         cmocka_unit_test(test_pins_prevail),
         cmocka_unit_test(test_refuses_pins),
+        cmocka_unit_test(test_matches_paths_as_users_write_them),
+        cmocka_unit_test(test_names_the_nearest_paths),
+        cmocka_unit_test(test_pins_leave_out_factored_moments),
         cmocka_unit_test(test_strict),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
