@@ -18,4 +18,15 @@ AmStatus ir_canonicalize(IrModule **canonical, const IrModule *module, AmError *
  * parameters and outputs of a canonical module; not names, ids, layouts or metadata. */
 void ir_hash(const IrModule *canonical, char hex[65]);
 
+/* The parameters of the entry that nothing reads, by instruction. */
+typedef struct IrUnused {
+    int32_t (*rows)[2]; /* [count]: parameter number, instruction */
+    int32_t count;
+} IrUnused;
+
+/* The same hash of the module without donations and without unused parameters; the other parameters and the
+ * entry's instructions are numbered anew. So JAX's keep_unused and donate_argnums do not change it. hex[0] is
+ * '\0' where there is no memory. The rows live in `arena`. */
+void ir_hash_structure(const IrModule *canonical, char hex[65], Arena *arena, IrUnused *unused);
+
 #endif

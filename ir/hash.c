@@ -49,8 +49,10 @@ typedef struct Hasher {
     Digest *digests;         /* per computation */
     LiteralDigest *literals; /* open-addressed by address */
     uint64_t literal_mask;   /* number of slots - 1 */
-    IrFeed feed;             /* of the computation whose callees are done */
-    bool failed;             /* a part has no digest: there was no memory */
+    const int32_t *rank; /* [entry instruction] its number among those that are fed, -1: left out; or NULL */
+    const int32_t *number; /* [entry parameter] likewise */
+    IrFeed feed;           /* of the computation whose callees are done */
+    bool failed;           /* a part has no digest: there was no memory */
 } Hasher;
 
 /* out[bytes] = values, with one NaN for all; bytes <= LARGE_LITERAL, whole values. */
@@ -127,6 +129,18 @@ static LiteralDigest *make_literal_table(const IrModule *module, Arena *scratch,
     return ARENA_ARRAY(scratch, LiteralDigest, *mask + 1);
 }
 
+static bool is_of_entry(const Hasher *hasher, const IrInstruction *instruction) {
+    const IrComputation *entry = &hasher->module->computations[hasher->module->entry];
+    int64_t at = instruction - hasher->module->instructions;
+    return at >= entry->first && at < entry->first + entry->count;
+}
+
+/* The number of an instruction within its computation. */
+static int32_t place_of(const Hasher *hasher, int32_t instruction, int32_t first) {
+    bool is_renumbered = hasher->rank && first == hasher->module->computations[hasher->module->entry].first;
+    return is_renumbered ? hasher->rank[instruction - first] : instruction - first;
+}
+
 static void add_attributes(IrFeed *feed, const Hasher *hasher, const IrInstruction *instruction) {
     const IrAttributes *attributes = instruction->attributes;
     const IrShape *shape = &instruction->shape;
@@ -185,7 +199,10 @@ static void add_attributes(IrFeed *feed, const Hasher *hasher, const IrInstructi
         ir_feed_string(feed, comparison_type(attributes, operand->type));
     }
     ir_feed_integer(feed, attributes->tuple_index);
-    ir_feed_integer(feed, attributes->parameter_number);
+    bool is_renumbered =
+        hasher->number && instruction->opcode == IR_PARAMETER && is_of_entry(hasher, instruction);
+    ir_feed_integer(feed, is_renumbered ? hasher->number[attributes->parameter_number]
+                                        : attributes->parameter_number);
     ir_feed_string(feed, attributes->custom_call_target);
     ir_feed_integer(feed, attributes->is_stable);
     ir_feed_integer(feed, attributes->indices_are_sorted);
@@ -201,10 +218,10 @@ static void add_instruction(Hasher *hasher, const IrInstruction *instruction, in
     add_shape(feed, &instruction->shape);
     ir_feed_integer(feed, instruction->operand_count);
     for (int32_t k = 0; k < instruction->operand_count; k++)
-        ir_feed_integer(feed, instruction->operands[k] - first);
+        ir_feed_integer(feed, place_of(hasher, instruction->operands[k], first));
     ir_feed_integer(feed, instruction->control_count);
     for (int32_t k = 0; k < instruction->control_count; k++)
-        ir_feed_integer(feed, instruction->control[k] - first);
+        ir_feed_integer(feed, place_of(hasher, instruction->control[k], first));
     ir_feed_integer(feed, instruction->called_count);
     for (int32_t k = 0; k < instruction->called_count; k++)
         ir_feed_string(feed, hasher->digests[instruction->called[k]].hex);
@@ -226,10 +243,14 @@ static void hash_computation(Hasher *hasher, int32_t computation) {
                 hash_computation(hasher, instruction->called[k]);
     }
     ir_feed_begin(&hasher->feed);
-    ir_feed_integer(&hasher->feed, body->count);
-    ir_feed_integer(&hasher->feed, body->root - body->first);
+    int32_t fed = 0;
     for (int32_t i = body->first; i < body->first + body->count; i++)
-        add_instruction(hasher, &module->instructions[i], body->first);
+        fed += place_of(hasher, i, body->first) >= 0;
+    ir_feed_integer(&hasher->feed, fed);
+    ir_feed_integer(&hasher->feed, place_of(hasher, body->root, body->first));
+    for (int32_t i = body->first; i < body->first + body->count; i++)
+        if (place_of(hasher, i, body->first) >= 0)
+            add_instruction(hasher, &module->instructions[i], body->first);
     ir_feed_end(&hasher->feed, digest->hex);
     hasher->failed = hasher->failed || !digest->hex[0];
 }
@@ -252,20 +273,64 @@ static bool add_aliases(IrFeed *feed, const IrModule *module, Arena *scratch) {
     return true;
 }
 
+/* Hashes the entry, with donations unless parameters are renumbered. */
+static void hash_entry(Hasher *hasher, char hex[65], Arena *scratch) {
+    const IrModule *canonical = hasher->module;
+    hex[0] = '\0';
+    hasher->digests = ARENA_ARRAY(scratch, Digest, canonical->computation_count);
+    hasher->literals = make_literal_table(canonical, scratch, &hasher->literal_mask);
+    if (!hasher->digests || !hasher->literals) return;
+    hash_computation(hasher, canonical->entry);
+    ir_feed_begin(&hasher->feed);
+    ir_feed_string(&hasher->feed, "automap-hlo-1");
+    ir_feed_string(&hasher->feed, hasher->digests[canonical->entry].hex);
+    bool is_whole = hasher->rank || add_aliases(&hasher->feed, canonical, scratch);
+    ir_feed_end(&hasher->feed, hex);
+    if (hasher->failed || !is_whole) hex[0] = '\0';
+}
+
 void ir_hash(const IrModule *canonical, char hex[65]) {
     Arena scratch = {0};
-    Hasher hasher = {.module = canonical,
-                     .digests = ARENA_ARRAY(&scratch, Digest, canonical->computation_count)};
+    Hasher hasher = {.module = canonical};
+    hash_entry(&hasher, hex, &scratch);
+    arena_free(&scratch);
+}
+
+/* Marks what an instruction of the entry reads. */
+static void mark_read(bool *is_read, const IrInstruction *instruction, int32_t first) {
+    for (int32_t k = 0; k < instruction->operand_count; k++) is_read[instruction->operands[k] - first] = true;
+    for (int32_t k = 0; k < instruction->control_count; k++) is_read[instruction->control[k] - first] = true;
+}
+
+void ir_hash_structure(const IrModule *canonical, char hex[65], Arena *arena, IrUnused *unused) {
+    Arena scratch = {0};
+    const IrComputation *entry = &canonical->computations[canonical->entry];
+    bool *is_read = ARENA_ARRAY(&scratch, bool, entry->count + 1);
+    int32_t *rank = ARENA_ARRAY(&scratch, int32_t, entry->count + 1);
+    int32_t *number = ARENA_ARRAY(&scratch, int32_t, entry->parameter_count + 1);
+    Hasher hasher = {.module = canonical, .rank = rank, .number = number};
+    *unused =
+        (IrUnused){.rows = arena_alloc(arena, sizeof *unused->rows * ((size_t)entry->parameter_count + 1))};
     hex[0] = '\0';
-    hasher.literals = make_literal_table(canonical, &scratch, &hasher.literal_mask);
-    if (hasher.digests && hasher.literals) {
-        hash_computation(&hasher, canonical->entry);
-        ir_feed_begin(&hasher.feed);
-        ir_feed_string(&hasher.feed, "automap-hlo-1");
-        ir_feed_string(&hasher.feed, hasher.digests[canonical->entry].hex);
-        bool is_whole = add_aliases(&hasher.feed, canonical, &scratch);
-        ir_feed_end(&hasher.feed, hex);
-        if (hasher.failed || !is_whole) hex[0] = '\0';
+    if (!scratch.failed && unused->rows) {
+        int32_t next = 0, next_number = 0;
+        is_read[entry->root - entry->first] = true;
+        for (int32_t i = 0; i < entry->count; i++)
+            mark_read(is_read, &canonical->instructions[entry->first + i], entry->first);
+        for (int32_t i = 0; i < entry->count; i++) {
+            bool is_left_out =
+                canonical->instructions[entry->first + i].opcode == IR_PARAMETER && !is_read[i];
+            rank[i] = is_left_out ? -1 : next++;
+        }
+        for (int32_t p = 0; p < entry->parameter_count; p++) {
+            int32_t instruction = entry->parameters[p];
+            bool is_left_out = instruction < 0 || rank[instruction - entry->first] < 0;
+            number[p] = is_left_out ? -1 : next_number++;
+            if (!is_left_out) continue;
+            unused->rows[unused->count][0] = p;
+            unused->rows[unused->count++][1] = instruction;
+        }
+        hash_entry(&hasher, hex, &scratch);
     }
     arena_free(&scratch);
 }

@@ -12,6 +12,7 @@
 #include "base/file_format.h"
 #include "base/json.h"
 #include "propagation/micro_batches.h"
+#include "propagation/plan_adapt.h"
 #include "propagation/plan_parts.h"
 #include "propagation/stages.h"
 
@@ -391,8 +392,20 @@ static AmStatus read_stages(const Reader *self, const json_t *stages) {
     return AM_OK;
 }
 
+static AmStatus refuse_module(const Reader *self, const json_t *root, const char *sha256) {
+    const PlanContext *context = self->context;
+    Text difference = {0};
+    plan_append_difference(&difference, root, context);
+    am_fail(self->error, AM_ERROR_INPUT, self->source,
+            "$.module: the plan is for module %.100s (sha256 %.64s), not for %.100s of %s (sha256 %s)%s",
+            self->plan->module_name, sha256, context->canonical->name, context->module->source,
+            context->sha256, difference.data ? difference.data : "");
+    text_free(&difference);
+    return AM_ERROR_INPUT;
+}
+
 static AmStatus read_module(const Reader *self, json_t *root) {
-    static const char *const keys[] = {"name", "sha256", "instructions", NULL};
+    static const char *const keys[] = {"name", "sha256", "instructions", "structure", NULL};
     json_t *module;
     const char *sha256;
     int64_t instructions;
@@ -403,12 +416,7 @@ static AmStatus read_module(const Reader *self, json_t *root) {
     TRY(json_get_string(&sha256, module, "sha256", self->source, "$.module", self->error));
     TRY(json_get_integer(&instructions, module, "instructions", 0, INT32_MAX, self->source, "$.module",
                          self->error));
-    if (strcmp(sha256, context->sha256) != 0)
-        return am_fail(
-            self->error, AM_ERROR_INPUT, self->source,
-            "$.module: the plan is for module %.100s (sha256 %.12s), not for %.100s of %s (sha256 %.12s)",
-            self->plan->module_name, sha256, context->canonical->name, context->module->source,
-            context->sha256);
+    if (strcmp(sha256, context->sha256) != 0) return refuse_module(self, root, sha256);
     self->plan->module_sha256 = sha256;
     if (instructions != context->canonical->instruction_count)
         return refuse(self, "$.module.instructions", "not the module's number of instructions");
@@ -612,6 +620,7 @@ static AmStatus read_plan(Reader *self, PlanContext *whole, json_t *root) {
     TRY(json_check_format(root, FORMAT_NAME, self->source, self->error));
     TRY(json_only_keys(root, keys, self->source, "$", self->error));
     TRY(json_get_string(&version, root, "automap_version", self->source, "$", self->error));
+    TRY(plan_adapt(root, plan_context_whole(whole), self->source, self->error));
     TRY(read_module(self, root));
     TRY(read_cluster(self, root));
     TRY(read_micro_batches(self, whole, root));

@@ -9,6 +9,7 @@
 #include "base/file.h"
 #include "base/json.h"
 #include "propagation/micro_batches.h"
+#include "propagation/plan_adapt.h"
 #include "propagation/plan_parts.h"
 
 static json_t *integers_to_json(const int32_t *values, int32_t count) {
@@ -143,7 +144,12 @@ AmStatus plan_to_json(json_t **root, const Plan *plan, const PlanContext *contex
         plan->cluster_sha256, "description", plan->cluster_description, "micro_batches", plan->micro_batches,
         "schedule", plan->schedule, "stages", stages, "relaxations", relaxations, "parameters", parameters,
         "decisions", decisions, "predicted", predicted_to_json(plan), "search", search_to_json(plan));
-    if (!object) return am_fail_memory(error, 0);
+    json_t *structure = object ? plan_structure_to_json(plan_context_whole(context)) : NULL;
+    if (!structure) {
+        json_decref(object);
+        return am_fail_memory(error, 0);
+    }
+    json_object_set_new(json_object_get(object, "module"), "structure", structure);
     char decided[65];
     status = plan_decided_sha256(decided, object, error);
     json_object_set_new(json_object_get(object, "predicted"), "of", json_string(decided));
